@@ -1,0 +1,105 @@
+/* data.h -- data sets, the distributed sampler, and the loader.
+ * SPDX-License-Identifier: MIT */
+#ifndef TUTTI_DATA_H
+#define TUTTI_DATA_H
+
+#include <tutti/group.h>
+#include <tutti/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Data sets: images as bytes [C,H,W], and a label ------------------------------------------------ */
+
+typedef struct tutti_dataset tutti_dataset;
+
+/* What a data set is: images of one size, 0..255, and how they are normalised: (byte/255 - mean) / std. */
+typedef struct tutti_dataset_info {
+    const char *name; /* "cifar10" */
+    const char *split;
+    size_t count;
+    int channels, height, width, classes;
+    float mean[4], std[4]; /* a channel */
+    const char *const *class_names; /* NULL: numbers */
+} tutti_dataset_info;
+
+/* Opens "NAME:PATH/SPLIT" or "NAME:SPLIT":
+ *   digits:train|test            8x8 digits, in the library
+ *   cifar10:DIR/train|test       CIFAR-10 binary files (also DIR/cifar-10-batches-bin)
+ *   folder:DIR/train|test        an image folder, DIR/SPLIT/CLASS/FILE.{jpg,png}; all images of one size
+ *   mnist:DIR/train|test         IDX files, also .gz
+ *   synthetic:train|test         random images and labels, 3x32x32, 10 classes, a function of the index only
+ * Errors: NOT_FOUND, IO, FORMAT with the file and what was expected; ARG for another name, with the list. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_open(tutti_dataset **dataset_p, const char *spec);
+TUTTI_API void tutti_dataset_free(tutti_dataset *dataset);
+TUTTI_API tutti_dataset_info tutti_dataset_describe(const tutti_dataset *dataset);
+/* Reads image `index` as bytes [C,H,W] and its label. Any thread may call. Errors name file and index. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_read(const tutti_dataset *dataset, size_t index,
+                                                          uint8_t *image, int64_t *label_p);
+/* A data set of F32 rows and F32 targets in memory, borrowed: for regression and the reader's own data. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_from_memory(tutti_dataset **dataset_p,
+                                                                 const float *x, size_t n_x,
+                                                                 const float *y, size_t n_y,
+                                                                 size_t count);
+
+/* ---- DistributedSampler: PyTorch's formula and permutation, bit for bit ------------------------------ */
+
+typedef struct tutti_sampler_opts {
+    size_t count; /* samples in the data set */
+    int rank, world_size;
+    bool shuffle;
+    uint64_t seed; /* the permutation of an epoch is torch.randperm(count) from seed + epoch */
+    bool drop_last;
+    bool no_padding; /* evaluation: each sample exactly once over all ranks, shares differ by at most one */
+} tutti_sampler_opts;
+
+/* Number of samples of one rank. */
+TUTTI_API size_t tutti_sampler_length(const tutti_sampler_opts *opts);
+/* Writes them. Errors: ARG for a rank outside [0, world_size). */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_sampler_indices(const tutti_sampler_opts *opts,
+                                                             uint64_t epoch, size_t *indices);
+
+/* ---- Loader: persistent workers fill a ring of batches ---------------------------------------------- */
+
+typedef struct tutti_loader tutti_loader;
+
+/* Zero means default. */
+typedef struct tutti_loader_opts {
+    int batch;          /* samples a batch of this rank; required */
+    int workers;        /* threads; 0: the calling thread reads */
+    int prefetch;       /* batches ready ahead; default 2 a worker */
+    bool shuffle;
+    bool drop_last;     /* leaves out the last, smaller batch; and the sampler's remainder */
+    bool no_padding;    /* evaluation, see the sampler; also allows ranks without samples */
+    uint64_t seed;
+    bool augment;       /* random crop with 4 pixels (1 for images under 16) of zero padding; flip for colour images.
+                           Philox(seed; epoch, sample index): independent of rank, workers and order */
+    int channels;       /* 3 with a grey data set: the grey value thrice. 0: the data set's own */
+} tutti_loader_opts;
+
+typedef struct tutti_batch {
+    tutti_array x;  /* F32 [n,C,H,W], normalised; or [n,K] from memory */
+    tutti_array y;  /* I64 [n]; or F32 [n,T] from memory */
+    size_t n;       /* samples in it */
+    size_t index;   /* of the batch in the epoch */
+} tutti_batch;
+
+/* group gives rank and size (NULL: a group of one). Errors: ARG; more ranks than samples without no_padding. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_loader_new(tutti_loader **loader_p,
+                                                        const tutti_dataset *dataset,
+                                                        const tutti_group *group,
+                                                        const tutti_loader_opts *opts);
+TUTTI_API void tutti_loader_free(tutti_loader *loader);
+TUTTI_API size_t tutti_loader_batches(const tutti_loader *loader); /* an epoch, on this rank */
+/* Starts an epoch; without it the first is 0 and the order would repeat, so next() after an end advances by itself. */
+TUTTI_API void tutti_loader_set_epoch(tutti_loader *loader, uint64_t epoch);
+/* The next batch, valid until the call after; false at the end of the epoch and on an error. */
+TUTTI_API bool tutti_loader_next(tutti_loader *loader, tutti_batch *batch_p);
+/* OK at the end of an epoch; else the error of the worker, with file and index. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_loader_status(const tutti_loader *loader);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

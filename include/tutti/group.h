@@ -1,0 +1,168 @@
+/* group.h -- ranks that work together, and the collectives between them.
+ * SPDX-License-Identifier: MIT
+ *
+ * A group is a fixed set of ranks 0..size-1. All of them issue the same collectives in the same order; each
+ * call returns at once with a work handle, or waits if no handle is asked for. Collectives know buffers
+ * (pointer, count, dtype), never tensors. A group of one is a promise: every call works and nothing is sent,
+ * so programs never ask "if distributed".
+ *
+ * After an error of scope GROUP the group is dead: calls return its first error; free it and make another.
+ *
+ * Threads: one thread issues (the order is the contract between ranks); any thread may wait on its work.
+ * Ranks may be processes, or threads of one process that share a memory store. */
+#ifndef TUTTI_GROUP_H
+#define TUTTI_GROUP_H
+
+#include <stdbool.h>
+#include <tutti/device.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tutti_group tutti_group;
+typedef struct tutti_work tutti_work;
+typedef struct tutti_store tutti_store;
+
+/* ---- Store: the small shared dictionary through which ranks find each other ----------------------
+ * Keys are text up to 255 bytes, values up to 1 MiB of bytes. Times are in milliseconds; a wait that
+ * passes its deadline is TIMEOUT and the message names the key.
+ * Threads: any thread may call. */
+
+/* In one process, for ranks that are threads. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_memory_new(tutti_store **store_p);
+
+/* Another handle on the same store (memory: shared by count; TCP: a connection of its own). Each is freed. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_clone(tutti_store **store_p, tutti_store *store);
+
+/* Hosts a TCP store in this process and connects to it. Port 0: the kernel chooses; read it with
+ * tutti_store_port. Binds to `host` only, so 127.0.0.1 is never reachable from outside.
+ * Errors: IO with the address, the owner's hint and the remedy when the port is taken. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_tcp_serve(tutti_store **store_p, const char *host,
+                                                             int port);
+/* Connects to a hosted store, retrying until timeout_ms. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_tcp_connect(tutti_store **store_p, const char *host,
+                                                               int port, int timeout_ms);
+TUTTI_API int tutti_store_port(const tutti_store *store);
+TUTTI_API void tutti_store_free(tutti_store *store);
+
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_set(tutti_store *store, const char *key,
+                                                       const void *value, size_t bytes);
+/* Waits for the key, then copies its value. *bytes: capacity on entry, length on return. ARG if too small. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_get(tutti_store *store, const char *key, void *value,
+                                                       size_t *bytes, int timeout_ms);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_wait(tutti_store *store, const char *key,
+                                                        int timeout_ms);
+/* Adds to a decimal counter (0 if absent) and returns the sum. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_add(tutti_store *store, const char *key, int64_t amount,
+                                                       int64_t *sum_p);
+/* Stores `desired` if the value equals `expected` (expected_bytes 0 also matches an absent key). The value
+ * afterwards is copied to `value`; for an absent key that did not match, it is `expected`. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_compare_set(tutti_store *store, const char *key,
+                                                               const void *expected,
+                                                               size_t expected_bytes,
+                                                               const void *desired, size_t desired_bytes,
+                                                               void *value, size_t *bytes);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_delete(tutti_store *store, const char *key,
+                                                          bool *existed_p);
+
+/* ---- Group ------------------------------------------------------------------------------------- */
+
+typedef enum tutti_transport {
+    TUTTI_TRANSPORT_AUTO, /* shared memory inside a host, TCP between hosts */
+    TUTTI_TRANSPORT_TCP   /* TCP everywhere, also inside a host */
+} tutti_transport;
+
+/* Zero means default. */
+typedef struct tutti_group_opts {
+    tutti_store *store; /* NULL: from the environment. Given: rank and world_size are taken from here */
+    int rank, world_size;
+    int local_rank, local_world_size; /* 0, 0: found by comparing hosts */
+    const char *name;                 /* in messages and store keys; default "world" */
+    int timeout_ms;                   /* of one collective and of set-up; default 600,000 */
+    tutti_transport transport;
+} tutti_group_opts;
+
+/* Joins the group that the environment describes (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,
+ * MASTER_PORT; then Slurm's, Open MPI's and PMI's variables; none: a group of one), or the one in opts.
+ * Errors: ARG for a half-set environment, naming what is missing and the command that sets it; IO, TIMEOUT,
+ * PEER (who never came). */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_init(tutti_group **group_p,
+                                                        const tutti_group_opts *opts);
+/* Leaves the group. Unfinished work is waited for if the group is healthy. NULL is fine. */
+TUTTI_API void tutti_group_free(tutti_group *group);
+
+/* A new group of some of these ranks, in the order given. Collective over `group`: every rank calls it with the
+ * same list; *sub_p is NULL on ranks that are not in it. Its traffic is its own. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_split(tutti_group *group, const int *ranks, int n_ranks,
+                                                         const char *name, tutti_group **sub_p);
+
+TUTTI_API int tutti_group_rank(const tutti_group *group);
+TUTTI_API int tutti_group_size(const tutti_group *group);
+TUTTI_API int tutti_group_local_rank(const tutti_group *group);
+TUTTI_API int tutti_group_local_size(const tutti_group *group);
+TUTTI_API const char *tutti_group_name(const tutti_group *group);
+/* "shared memory", "tcp", "shared memory + tcp", "single". */
+TUTTI_API const char *tutti_group_transport_name(const tutti_group *group);
+/* The device of this rank: its local rank's GPU where there is one, else the CPU. */
+TUTTI_API tutti_device tutti_group_device(const tutti_group *group);
+
+/* Tells every rank, at once, that this one has failed and why; their pending and later calls return ABORTED with
+ * this message and this rank's name. The group is dead afterwards. */
+TUTTI_API void tutti_group_abort(tutti_group *group, const char *format, ...) TUTTI_PRINTF(2, 3);
+
+/* Prints one line on standard output, from rank 0 only. */
+TUTTI_API void tutti_log0(const tutti_group *group, const char *format, ...) TUTTI_PRINTF(2, 3);
+
+/* Memory that peers can read directly, zeroed and 64-byte aligned (page-aligned, in fact). Collective: every rank
+ * calls it with the same size in the same order. Collectives on it copy nothing. Released in the same order, or all at
+ * once by tutti_group_free. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_alloc(tutti_group *group, size_t bytes, void **p);
+TUTTI_API void tutti_group_release(tutti_group *group, void *p);
+
+/* ---- Collectives ------------------------------------------------------------------------------- */
+
+/* Borrowed until the work is done. */
+typedef struct tutti_buf {
+    void *p;
+    size_t count; /* elements; 0 is fine */
+    tutti_dtype dtype;
+} tutti_buf;
+
+typedef enum tutti_redop {
+    TUTTI_SUM,
+    TUTTI_AVG, /* the sum in rank order, divided once by the size; not for integers */
+    TUTTI_PRODUCT,
+    TUTTI_MIN,
+    TUTTI_MAX
+} tutti_redop;
+
+/* For all of these. work_p NULL: waits before returning. Otherwise *work_p is freed by tutti_work_wait.
+ * Errors: ARG (nothing was sent); MISMATCH when ranks call differently (both calls are named on all ranks);
+ * PEER, TIMEOUT, ABORTED. Sums are in rank order: the bits do not depend on timing. */
+
+/* Reduces over all ranks, in place; everyone gets the result. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_reduce(tutti_group *group, tutti_buf buf, tutti_redop op,
+                                                        tutti_work **work_p);
+/* Copies root's buffer to everyone. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_broadcast(tutti_group *group, tutti_buf buf, int root,
+                                                       tutti_work **work_p);
+/* dst (size × src.count) = every rank's src, in rank order. src may lie in dst at its own place. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_gather(tutti_group *group, tutti_buf src, tutti_buf dst,
+                                                        tutti_work **work_p);
+/* dst = this rank's share (src.count / size elements) of the reduction of all src. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_reduce_scatter(tutti_group *group, tutti_buf src,
+                                                            tutti_buf dst, tutti_redop op,
+                                                            tutti_work **work_p);
+/* Nobody leaves before everybody has come. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_barrier(tutti_group *group, tutti_work **work_p);
+
+/* Waits and frees the handle. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_work_wait(tutti_work *work);
+/* True once tutti_work_wait would not block. */
+TUTTI_API bool tutti_work_done(const tutti_work *work);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,142 @@
+/* nn.h -- modules: named parameters and buffers, layers, and the three models.
+ * SPDX-License-Identifier: MIT
+ *
+ * A module is embedded in the user's struct and holds a name, a parent, parameters, buffers and children, all in
+ * creation order; that order and the dotted names are PyTorch's state_dict. Initialisers never return errors: the
+ * first one sticks to the root module, and tutti_module_status (and whatever takes the module: DDP, an optimizer)
+ * reports it.
+ *
+ *     typedef struct { tutti_module base; tutti_linear fc1, fc2; } mlp;
+ *     tutti_module_init(&m->base, cx);
+ *     tutti_linear_init(&m->fc1, &m->base, "fc1", 784, 256);
+ *
+ * Threads: the context's thread. */
+#ifndef TUTTI_NN_H
+#define TUTTI_NN_H
+
+#include <tutti/autograd.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Transparent so that it can be embedded; its fields are the library's. */
+typedef struct tutti_module {
+    tutti_ctx *cx;
+    struct tutti_module *parent;                 /* NULL: a root */
+    struct tutti_module *first_child, *last_child, *next;
+    struct tutti_root *root;                     /* parameters, buffers, flat memory, the first error */
+    char name[48];                               /* within the parent */
+} tutti_module;
+
+/* A root module, or (with parent) a named child of another, as nn.Module or nn.Sequential would be. */
+TUTTI_API void tutti_module_init(tutti_module *m, tutti_ctx *cx);
+TUTTI_API void tutti_module_init_child(tutti_module *m, tutti_module *parent, const char *name);
+/* Frees the root's parameters and buffers, and those of all below it. */
+TUTTI_API void tutti_module_destroy(tutti_module *root);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_module_status(const tutti_module *m);
+TUTTI_API tutti_ctx *tutti_module_ctx(const tutti_module *m);
+
+/* How a new parameter gets its values. Each draws from Philox(seed; number of the parameter in its root). */
+typedef enum tutti_init {
+    TUTTI_INIT_ZEROS,
+    TUTTI_INIT_ONES,
+    TUTTI_INIT_UNIFORM /* in (-bound, bound) */
+} tutti_init;
+
+/* A parameter or buffer of one's own; the tensor is the module's. */
+TUTTI_API tutti_tensor *tutti_parameter_new(tutti_module *m, const char *name, tutti_shape shape,
+                                            tutti_init init, float bound);
+TUTTI_API tutti_tensor *tutti_buffer_new(tutti_module *m, const char *name, tutti_shape shape,
+                                         tutti_dtype dtype, tutti_init init);
+
+/* Everything below m, in state_dict order: parameters, buffers, or both as PyTorch interleaves them. The i-th is
+ * NULL past the end. Names are full, without a prefix for the root. */
+TUTTI_API size_t tutti_module_n_parameters(const tutti_module *m);
+TUTTI_API tutti_tensor *tutti_module_parameter(const tutti_module *m, size_t i);
+TUTTI_API size_t tutti_module_n_buffers(const tutti_module *m);
+TUTTI_API tutti_tensor *tutti_module_buffer(const tutti_module *m, size_t i);
+TUTTI_API size_t tutti_module_n_state(const tutti_module *m);
+TUTTI_API tutti_tensor *tutti_module_state(const tutti_module *m, size_t i);
+TUTTI_API tutti_tensor *tutti_module_find(const tutti_module *m, const char *name); /* NULL: none */
+TUTTI_API int64_t tutti_module_count(const tutti_module *m); /* elements of all parameters */
+/* XXH3-128 over parameters and buffers in name order, as 32 hexadecimal digits and a NUL. */
+TUTTI_API void tutti_module_digest(const tutti_module *m, char digest[33]);
+/* Forgets all gradients; costs nothing: the next contribution overwrites. */
+TUTTI_API void tutti_module_zero_grad(tutti_module *m);
+
+/* The flat memory beneath a root: parameters back to back (each start 64-byte aligned, gaps zero), and gradients
+ * with the same offsets, so that an optimizer or a collective makes one pass. Laid out in creation order at first
+ * use, or in the order given (DDP's, once, before any gradient exists). Parameters' values survive. */
+typedef struct tutti_flat {
+    float *parameters, *gradients; /* n elements each */
+    size_t n;
+    size_t n_parameters;
+    const size_t *offsets; /* of each parameter in creation order, in elements */
+} tutti_flat;
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_module_flat(tutti_module *root, tutti_flat *flat_p);
+/* order: all parameters, permuted. gradients: NULL, or memory of at least flat.n floats borrowed until
+ * tutti_module_destroy (a bucket's). Elements needed for it: tutti_module_flat_size. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_module_flat_layout(tutti_module *root,
+                                                                tutti_tensor *const *order,
+                                                                float *gradients);
+TUTTI_API size_t tutti_module_flat_size(const tutti_module *root);
+
+/* ---- Layers: PyTorch's names, defaults and initial distributions ---------------------------------- */
+
+typedef struct tutti_linear {
+    tutti_module base;
+    tutti_tensor *weight, *bias; /* [out, in], [out]; both U(-1/sqrt(in), 1/sqrt(in)) */
+} tutti_linear;
+TUTTI_API void tutti_linear_init(tutti_linear *m, tutti_module *parent, const char *name, int64_t in,
+                                 int64_t out);
+TUTTI_API tutti_tensor *tutti_linear_forward(tutti_linear *m, tutti_tensor *x);
+
+typedef struct tutti_conv2d {
+    tutti_module base;
+    tutti_tensor *weight; /* [out, in, k, k]; U(-b, b), b = 1/sqrt(in*k*k) */
+    tutti_tensor *bias;   /* NULL without */
+    tutti_conv2d_opts opts;
+} tutti_conv2d;
+typedef struct tutti_conv2d_layer_opts {
+    int64_t in, out;
+    int kernel, stride, padding; /* stride 0 means 1 */
+    bool bias;
+} tutti_conv2d_layer_opts;
+TUTTI_API void tutti_conv2d_init(tutti_conv2d *m, tutti_module *parent, const char *name,
+                                 const tutti_conv2d_layer_opts *opts);
+TUTTI_API tutti_tensor *tutti_conv2d_forward(tutti_conv2d *m, tutti_tensor *x);
+
+typedef struct tutti_batch_norm2d {
+    tutti_module base;
+    tutti_tensor *weight, *bias;              /* ones, zeros */
+    tutti_tensor *running_mean, *running_var; /* buffers: zeros, ones */
+    tutti_tensor *num_batches_tracked;        /* buffer, I64 scalar */
+} tutti_batch_norm2d;
+TUTTI_API void tutti_batch_norm2d_init(tutti_batch_norm2d *m, tutti_module *parent, const char *name,
+                                       int64_t channels);
+TUTTI_API tutti_tensor *tutti_batch_norm2d_forward(tutti_batch_norm2d *m, tutti_tensor *x);
+/* relu(batch_norm(x) + residual) in one pass; residual NULL: none. */
+TUTTI_API tutti_tensor *tutti_batch_norm2d_relu_forward(tutti_batch_norm2d *m, tutti_tensor *x,
+                                                        tutti_tensor *residual);
+
+/* ---- Models --------------------------------------------------------------------------------------- */
+
+/* A model by name: "mini_resnet" (conv3x3-64, three stages of two residual blocks of 64, 128, 256 channels;
+ * 2,777,674 parameters for 3 channels and 10 classes; input [N,3,H,W]), "mlp" (fc1: K->256, relu, fc2: 256->classes),
+ * "linear" (fc: K->classes; a [N,...] input is flattened for both). */
+typedef struct tutti_model tutti_model;
+typedef struct tutti_model_opts {
+    int64_t channels, height, width; /* of the input */
+    int64_t classes;
+} tutti_model_opts;
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_model_new(tutti_model **model_p, tutti_ctx *cx,
+                                                       const char *name, const tutti_model_opts *opts);
+TUTTI_API void tutti_model_free(tutti_model *model);
+TUTTI_API tutti_module *tutti_model_module(tutti_model *model);
+TUTTI_API tutti_tensor *tutti_model_forward(tutti_model *model, tutti_tensor *x); /* logits [N,classes] */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

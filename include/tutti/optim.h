@@ -1,0 +1,68 @@
+/* optim.h -- optimizers: one fused pass over flat memory; learning-rate schedules; gradient clipping.
+ * SPDX-License-Identifier: MIT
+ *
+ * The update rules are PyTorch's (torch.optim.SGD, Adam, AdamW), to the order of operations.
+ * Threads: the module's context's thread. */
+#ifndef TUTTI_OPTIM_H
+#define TUTTI_OPTIM_H
+
+#include <tutti/nn.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tutti_optim tutti_optim;
+
+typedef struct tutti_sgd_opts {
+    float lr; /* required, >= 0 */
+    float momentum, dampening, weight_decay;
+    bool nesterov; /* needs momentum > 0 and dampening 0 */
+} tutti_sgd_opts;
+
+typedef struct tutti_adam_opts {
+    float lr;           /* 0: 1e-3 */
+    float beta1, beta2; /* 0: 0.9, 0.999 */
+    float eps;          /* 0: 1e-8 */
+    float weight_decay; /* Adam: added to the gradient. AdamW: decoupled, lr * weight_decay * p */
+} tutti_adam_opts;
+
+/* Borrows the module until tutti_optim_free; state is allocated at the first step. Errors: ARG naming the option;
+ * the module's own first error. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_sgd_new(tutti_optim **optim_p, tutti_module *m,
+                                                     const tutti_sgd_opts *opts);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_adam_new(tutti_optim **optim_p, tutti_module *m,
+                                                      const tutti_adam_opts *opts);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_adamw_new(tutti_optim **optim_p, tutti_module *m,
+                                                       const tutti_adam_opts *opts);
+TUTTI_API void tutti_optim_free(tutti_optim *optim);
+
+TUTTI_API void tutti_optim_zero_grad(tutti_optim *optim);
+/* Updates every parameter that has a gradient since zero_grad; others keep value and state, as in PyTorch. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_optim_step(tutti_optim *optim);
+TUTTI_API void tutti_optim_set_lr(tutti_optim *optim, float lr);
+TUTTI_API float tutti_optim_lr(const tutti_optim *optim);
+
+/* Scales all gradients of m so that their joint L2 norm is at most max_norm (by max_norm / (norm + 1e-6), as PyTorch
+ * does). *norm_p (may be NULL): the norm before. max_norm 0: only measures. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_clip_grad_norm(tutti_module *m, float max_norm,
+                                                            float *norm_p);
+
+typedef enum tutti_schedule_kind {
+    TUTTI_SCHEDULE_CONSTANT,
+    TUTTI_SCHEDULE_STEP,  /* times gamma every `period` steps */
+    TUTTI_SCHEDULE_COSINE /* from lr to final_lr over total_steps - warmup_steps */
+} tutti_schedule_kind;
+
+typedef struct tutti_schedule {
+    tutti_schedule_kind kind;
+    float lr, final_lr, gamma;
+    uint64_t total_steps, warmup_steps, period;
+} tutti_schedule;
+/* The rate of step 0, 1, ...: linear from lr/warmup_steps up to lr in the warm-up, then the schedule's own. */
+TUTTI_API float tutti_schedule_lr(const tutti_schedule *schedule, uint64_t step);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,171 @@
+/* tensor.h -- tensors, the context they live in, and the operations on them.
+ * SPDX-License-Identifier: MIT
+ *
+ * Operations run at once and record themselves on the context's tape (autograd.h). Results live in the step's
+ * arena, between tutti_step_begin and tutti_step_end; nobody frees them. Parameters and buffers belong to their
+ * module (nn.h). An operation that fails returns a poisoned tensor; later operations pass it on, and
+ * tutti_backward, tutti_item and tutti_tensor_read report the first cause: one check a step is enough.
+ *
+ * Dimension names: N batch, C channels, H height, W width, K features in, M features out.
+ * Threads: a context and all its tensors belong to one thread at a time. */
+#ifndef TUTTI_TENSOR_H
+#define TUTTI_TENSOR_H
+
+#include <stdbool.h>
+#include <tutti/device.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TUTTI_MAX_DIMS 6
+
+typedef struct tutti_ctx tutti_ctx;
+typedef struct tutti_tensor tutti_tensor;
+
+typedef struct tutti_shape {
+    int n; /* dimensions; 0 for a scalar */
+    int64_t d[TUTTI_MAX_DIMS];
+} tutti_shape;
+
+#define TUTTI_SHAPE(...)                                                                           \
+    ((tutti_shape){(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}})
+
+TUTTI_API int64_t tutti_shape_count(tutti_shape shape);
+TUTTI_API bool tutti_shape_equal(tutti_shape a, tutti_shape b);
+
+/* Row-major elements in host memory, described but not owned. */
+typedef struct tutti_array {
+    const void *p;
+    tutti_shape shape;
+    tutti_dtype dtype;
+} tutti_array;
+
+/* ---- Context ----------------------------------------------------------------------------------- */
+
+typedef enum tutti_kernels {
+    TUTTI_KERNELS_AUTO,      /* the fastest this build has */
+    TUTTI_KERNELS_REFERENCE, /* plain C loops: the oracle */
+    TUTTI_KERNELS_ONEDNN
+} tutti_kernels;
+
+/* Zero means default. */
+typedef struct tutti_ctx_opts {
+    uint64_t seed;         /* of initialisation and dropout */
+    uint64_t shard;        /* which share of the batch this context computes (the rank): enters dropout's counter */
+    int threads;           /* of kernels; default: cores / LOCAL_WORLD_SIZE, at least 1 */
+    tutti_kernels kernels; /* UNSUPPORTED if this build lacks them */
+} tutti_ctx_opts;
+
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_ctx_new(tutti_ctx **cx_p, tutti_device device,
+                                                     const tutti_ctx_opts *opts);
+TUTTI_API void tutti_ctx_free(tutti_ctx *cx);
+TUTTI_API tutti_device tutti_ctx_device(const tutti_ctx *cx);
+TUTTI_API const char *tutti_ctx_kernels_name(const tutti_ctx *cx); /* "reference", "onednn 2.6.3" */
+TUTTI_API int tutti_ctx_threads(const tutti_ctx *cx);
+
+/* Zero means a training step. */
+typedef struct tutti_step_opts {
+    bool eval;    /* no tape; batch norm uses running statistics, dropout passes through */
+    bool no_grad; /* no tape, otherwise as in training */
+} tutti_step_opts;
+
+/* Opens a step; opts may be NULL. Training steps are counted, and the count is the step part of dropout's counter. */
+TUTTI_API void tutti_step_begin(tutti_ctx *cx, const tutti_step_opts *opts);
+/* Ends it: all of its tensors are gone. */
+TUTTI_API void tutti_step_end(tutti_ctx *cx);
+TUTTI_API uint64_t tutti_ctx_step(const tutti_ctx *cx);
+TUTTI_API void tutti_ctx_set_step(tutti_ctx *cx, uint64_t step);
+
+/* Bytes a context holds: the arena's size, and how often any memory was allocated since the context was made
+ * (constant after warm-up: a step allocates nothing). */
+typedef struct tutti_ctx_memory {
+    size_t arena_bytes, arena_used_bytes;
+    uint64_t allocations;
+} tutti_ctx_memory;
+TUTTI_API tutti_ctx_memory tutti_ctx_memory_stats(const tutti_ctx *cx);
+
+/* ---- Tensors ----------------------------------------------------------------------------------- */
+
+/* A step tensor over the caller's memory, without a copy on the CPU. Borrows array.p until the step ends.
+ * F32 data, I64 labels. */
+TUTTI_API tutti_tensor *tutti_input(tutti_ctx *cx, tutti_array array);
+/* The same, as a leaf that receives a gradient (tutti_tensor_grad); for tests and saliency. */
+TUTTI_API tutti_tensor *tutti_input_with_grad(tutti_ctx *cx, tutti_array array);
+
+TUTTI_API tutti_shape tutti_tensor_shape(const tutti_tensor *t);
+TUTTI_API tutti_dtype tutti_tensor_dtype(const tutti_tensor *t);
+TUTTI_API const char *tutti_tensor_name(const tutti_tensor *t); /* parameters and buffers; else "" */
+/* OK, or the first cause (then tutti_last_error() says it). */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_tensor_status(const tutti_tensor *t);
+/* Copies the elements, row-major, to host memory of at least shape_count * dtype_size bytes. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_tensor_read(tutti_tensor *t, void *dst);
+/* Overwrites a parameter or buffer from row-major host memory. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_tensor_write(tutti_tensor *t, const void *src);
+/* The gradient after tutti_backward: row-major, same shape; NULL if none arrived. Parameters: until the next
+ * zero_grad. Leaves of tutti_input_with_grad: until the step ends. */
+TUTTI_API const void *tutti_tensor_grad(tutti_tensor *t);
+/* The single element of t, as a number; NaN if t is poisoned. */
+TUTTI_API float tutti_item(tutti_tensor *t);
+
+/* ---- Operations without weights ---------------------------------------------------------------- */
+
+typedef struct tutti_pool_opts {
+    int kernel, stride, padding; /* square windows; stride 0: the kernel's size */
+} tutti_pool_opts;
+
+TUTTI_API tutti_tensor *tutti_relu(tutti_tensor *x);                    /* max(x, 0) */
+TUTTI_API tutti_tensor *tutti_add(tutti_tensor *a, tutti_tensor *b);    /* a + b, equal shapes */
+TUTTI_API tutti_tensor *tutti_flatten(tutti_tensor *x);                 /* [N, ...] -> [N, K] */
+TUTTI_API tutti_tensor *tutti_max_pool2d(tutti_tensor *x, tutti_pool_opts opts); /* [N,C,H,W]; pads with -inf */
+/* Mean over the window; padding counts as zeros and is counted (PyTorch's count_include_pad). */
+TUTTI_API tutti_tensor *tutti_avg_pool2d(tutti_tensor *x, tutti_pool_opts opts);
+TUTTI_API tutti_tensor *tutti_global_avg_pool2d(tutti_tensor *x); /* [N,C,H,W] -> [N,C,1,1] */
+/* Zeroes each element with probability p and scales the rest by 1/(1-p); the identity in eval steps. The mask is
+ * Philox(seed; step, shard, number of the call in the step, element). */
+TUTTI_API tutti_tensor *tutti_dropout(tutti_tensor *x, float p);
+TUTTI_API tutti_tensor *tutti_softmax(tutti_tensor *x);     /* over the last dimension */
+TUTTI_API tutti_tensor *tutti_log_softmax(tutti_tensor *x); /* over the last dimension */
+
+/* Mean cross entropy of logits [N,C] with labels [N] (I64). Labels equal to -100 are ignored, as in PyTorch: not
+ * counted in the mean. Other labels outside 0..C-1 poison the result, named with their row. */
+TUTTI_API tutti_tensor *tutti_cross_entropy(tutti_tensor *logits, tutti_tensor *labels);
+typedef struct tutti_cross_entropy_opts {
+    float label_smoothing; /* in [0, 1]: this share of the target is spread evenly over all classes */
+    bool has_ignore_index;
+    int64_t ignore_index; /* instead of -100, if has_ignore_index */
+} tutti_cross_entropy_opts;
+TUTTI_API tutti_tensor *tutti_cross_entropy_with(tutti_tensor *logits, tutti_tensor *labels,
+                                                 const tutti_cross_entropy_opts *opts);
+/* Mean of (x - target)^2 over all elements. */
+TUTTI_API tutti_tensor *tutti_mse_loss(tutti_tensor *x, tutti_tensor *target);
+
+/* ---- Operations with weights (modules of nn.h call these) ---------------------------------------- */
+
+typedef struct tutti_conv2d_opts {
+    int stride, padding; /* both ways; stride 0 means 1. Groups 1, dilation 1 */
+} tutti_conv2d_opts;
+
+/* x [N,C,H,W], weight [M,C,kh,kw], bias [M] or NULL -> [N,M,H',W'] */
+TUTTI_API tutti_tensor *tutti_functional_conv2d(tutti_tensor *x, tutti_tensor *weight, tutti_tensor *bias,
+                                                tutti_conv2d_opts opts);
+/* x [..,K], weight [M,K], bias [M] or NULL -> [..,M] */
+TUTTI_API tutti_tensor *tutti_functional_linear(tutti_tensor *x, tutti_tensor *weight,
+                                                tutti_tensor *bias);
+
+typedef struct tutti_batch_norm2d_args {
+    tutti_tensor *weight, *bias;                /* [C] parameters */
+    tutti_tensor *running_mean, *running_var;   /* [C] buffers: read in eval, updated in training */
+    float momentum, eps;                        /* 0: PyTorch's 0.1 and 1e-5 */
+    bool relu;                                  /* max(., 0) of the result, in the same pass */
+    tutti_tensor *residual;                     /* added before the relu; NULL: none */
+} tutti_batch_norm2d_args;
+
+/* Over N, H, W of x [N,C,H,W]; biased variance to normalise, unbiased into running_var, as in PyTorch. */
+TUTTI_API tutti_tensor *tutti_functional_batch_norm2d(tutti_tensor *x,
+                                                      const tutti_batch_norm2d_args *args);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,17 @@
+/* tutti.h -- all of Tutti's public headers, in reading order.
+ * SPDX-License-Identifier: MIT */
+#ifndef TUTTI_TUTTI_H
+#define TUTTI_TUTTI_H
+
+#include <tutti/status.h>
+#include <tutti/device.h>
+#include <tutti/group.h>
+#include <tutti/tensor.h>
+#include <tutti/autograd.h>
+#include <tutti/nn.h>
+#include <tutti/optim.h>
+#include <tutti/ddp.h>
+#include <tutti/data.h>
+#include <tutti/checkpoint.h>
+
+#endif

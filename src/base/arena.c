@@ -1,0 +1,89 @@
+/* arena.c -- a bump allocator whose blocks join at reset, so that equal rounds stop allocating.
+ * SPDX-License-Identifier: MIT
+ *
+ *   warming up:   [block 1 ####][block 2 ######][block 3 ##  ]
+ *   after reset:  [block 1                                   ]   as large as all of them */
+#include "base/base.h"
+
+#include <stdlib.h>
+
+#define ALIGNMENT   64
+#define FIRST_BLOCK ((size_t)1 << 20)
+
+struct tutti__arena_block {
+    tutti__arena_block *next;
+    size_t bytes, used;
+    _Alignas(ALIGNMENT) unsigned char data[];
+};
+
+static tutti__arena_block *block_new(tutti__arena *arena, size_t bytes)
+{
+    size_t total = (sizeof(tutti__arena_block) + bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    tutti__arena_block *block = total < bytes ? NULL : aligned_alloc(ALIGNMENT, total);
+
+    if (!block) {
+        tutti__fail(TUTTI_ERR_MEMORY, "arena: no memory for another %zu bytes (%zu in use)", bytes,
+                    arena->used);
+        return NULL;
+    }
+    block->bytes = bytes;
+    block->used = 0;
+    block->next = arena->blocks;
+    arena->blocks = block;
+    arena->capacity += bytes;
+    arena->allocations++;
+    return block;
+}
+
+void *tutti__arena_alloc(tutti__arena *arena, size_t bytes)
+{
+    tutti__arena_block *block = arena->blocks;
+    void *p;
+
+    if (bytes > SIZE_MAX / 2) {
+        tutti__fail(TUTTI_ERR_MEMORY, "arena: cannot allocate %zu bytes", bytes);
+        return NULL;
+    }
+    bytes = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    if (!block || block->bytes - block->used < bytes) {
+        size_t grow = arena->capacity > FIRST_BLOCK ? arena->capacity / 2 : FIRST_BLOCK;
+
+        block = block_new(arena, bytes > grow ? bytes : (grow + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+        if (!block)
+            return NULL;
+    }
+    p = block->data + block->used;
+    block->used += bytes;
+    arena->used += bytes;
+    return p;
+}
+
+static void free_blocks(tutti__arena *arena)
+{
+    while (arena->blocks) {
+        tutti__arena_block *next = arena->blocks->next;
+
+        free(arena->blocks);
+        arena->blocks = next;
+    }
+    arena->capacity = 0;
+}
+
+void tutti__arena_reset(tutti__arena *arena)
+{
+    if (arena->blocks && arena->blocks->next) {
+        size_t capacity = arena->capacity;
+
+        free_blocks(arena);
+        block_new(arena, capacity); /* on failure the next allocation reports it */
+    } else if (arena->blocks) {
+        arena->blocks->used = 0;
+    }
+    arena->used = 0;
+}
+
+void tutti__arena_destroy(tutti__arena *arena)
+{
+    free_blocks(arena);
+    arena->used = 0;
+}

@@ -1,0 +1,131 @@
+/* base.h -- what every layer stands on: failing, logging, arenas, random numbers, hashes, environment, the OS.
+ * SPDX-License-Identifier: MIT
+ *
+ * Internal names are tutti__x; file-static names have no prefix. Depends on libc and xxHash only. */
+#ifndef TUTTI_BASE_H
+#define TUTTI_BASE_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <tutti/status.h>
+
+#define TUTTI__COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+
+/* ---- Status ------------------------------------------------------------------------------------ */
+
+/* Makes the thread's message and returns `status`. For the function that first decides the error: the message says
+ * what was wrong, where, what was expected, and the remedy. */
+tutti_status tutti__fail(tutti_status status, const char *format, ...) TUTTI_PRINTF(2, 3);
+tutti_status tutti__vfail(tutti_status status, const char *format, va_list args);
+/* The same, ending in ": " and strerror(error_number); the status is DISK for ENOSPC/EDQUOT, MEMORY for ENOMEM,
+ * NOT_FOUND for ENOENT, else IO. */
+tutti_status tutti__fail_errno(int error_number, const char *format, ...) TUTTI_PRINTF(2, 3);
+/* Puts back a message that was saved (another thread's, or an earlier one's). */
+tutti_status tutti__fail_again(tutti_status status, const char *message);
+
+/* The rank that log lines of this thread carry; -1: none. Threads that work for a group set it. */
+void tutti__log_set_rank(int rank);
+int tutti__log_rank(void);
+
+/* ---- Arena: a bump allocator that settles ---------------------------------------------------------
+ * Grows by whole blocks while it is warming up; tutti__arena_reset joins the blocks of the last round into one, so that
+ * from the second equal round on nothing is allocated. Memory is 64-byte aligned and not zeroed. */
+typedef struct tutti__arena_block tutti__arena_block;
+typedef struct tutti__arena {
+    tutti__arena_block *blocks; /* newest first */
+    size_t used;                /* bytes handed out since the last reset, rounded up to 64 */
+    size_t capacity;            /* bytes in all blocks */
+    uint64_t allocations;       /* blocks ever allocated */
+} tutti__arena;
+
+void *tutti__arena_alloc(tutti__arena *arena, size_t bytes); /* NULL: out of memory, message made */
+void tutti__arena_reset(tutti__arena *arena);
+void tutti__arena_destroy(tutti__arena *arena);
+
+/* ---- Random numbers ------------------------------------------------------------------------------ */
+
+/* Philox4x32-10 (Salmon et al., SC'11): four words that are a function of key and counter only. */
+typedef struct tutti__philox_counter {
+    uint32_t v[4];
+} tutti__philox_counter;
+void tutti__philox(uint64_t key, tutti__philox_counter counter, uint32_t out[4]);
+/* [0, 1) with 24 bits */
+static inline float tutti__unit_float(uint32_t word)
+{
+    return (float)(word >> 8) * 0x1p-24f;
+}
+
+/* MT19937 as torch's CPU generator uses it: init_genrand(seed), 32-bit outputs. */
+typedef struct tutti__mt19937 {
+    uint32_t state[624];
+    int next;
+} tutti__mt19937;
+void tutti__mt19937_seed(tutti__mt19937 *mt, uint64_t seed); /* low 32 bits, as torch */
+uint32_t tutti__mt19937_next(tutti__mt19937 *mt);
+
+/* ---- Hashes ---------------------------------------------------------------------------------------- */
+
+uint64_t tutti__hash64(const void *p, size_t bytes); /* XXH3-64 */
+typedef struct tutti__hash128_state tutti__hash128_state;
+tutti__hash128_state *tutti__hash128_new(void); /* NULL: out of memory */
+void tutti__hash128_add(tutti__hash128_state *state, const void *p, size_t bytes);
+/* 32 hexadecimal digits, high word first, and a NUL; frees the state. */
+void tutti__hash128_end(tutti__hash128_state *state, char digits[33]);
+
+/* ---- Environment: every variable that Tutti reads for itself is a row of env.def ------------------ */
+
+typedef enum tutti__env_id {
+#define ENV(name, type, value, help) TUTTI__ENV_##name,
+#include "base/env.def"
+#undef ENV
+    TUTTI__N_ENV
+} tutti__env_id;
+
+typedef struct tutti__env_row {
+    const char *name, *type, *value, *help; /* value: the default, as text */
+} tutti__env_row;
+extern const tutti__env_row tutti__env_table[TUTTI__N_ENV];
+
+const char *tutti__env_text(tutti__env_id id); /* the default where unset or empty */
+/* ARG, naming the variable and its text, if it is set but not an integer in [low, high]. */
+tutti_status tutti__env_int(tutti__env_id id, long low, long high, long *value_p);
+
+/* Whole text as an integer; false for anything else. */
+bool tutti__parse_int64(const char *text, int64_t *value_p);
+bool tutti__parse_double(const char *text, double *value_p);
+/* The candidate nearest to `text` (edit distance, '-' and '_' alike), or NULL if none is near. */
+const char *tutti__nearest(const char *text, const char *const *candidates, size_t n);
+
+/* ---- OS -------------------------------------------------------------------------------------------- */
+
+uint64_t tutti__now_ns(void); /* monotonic */
+double tutti__now_ms(void);   /* monotonic */
+int tutti__cores(void);       /* that this process may use: affinity and cgroup quota, at least 1 */
+void *tutti__alloc(size_t bytes); /* 64-byte aligned, zeroed; free with free(). NULL: message made */
+/* mkdir -p. */
+tutti_status tutti__make_dirs(const char *path);
+/* Writes the whole text to path through path.tmp and rename: readers see the old or the new one. */
+tutti_status tutti__write_file(const char *path, const void *p, size_t bytes);
+
+/* ---- Events: a ring behind the trace --------------------------------------------------------------- */
+
+/* One finished span. Names are static text; arg is shown with them (a step, a bucket; -1: none). */
+typedef struct tutti__event {
+    const char *name, *category;
+    uint64_t begin_ns, end_ns;
+    int64_t arg;
+    int thread; /* 0 main, 1 communication, 2.. loader workers */
+} tutti__event;
+
+/* A recorder is one rank's; any of its threads may record. Off (NULL) costs a branch. */
+typedef struct tutti__recorder tutti__recorder;
+tutti__recorder *tutti__recorder_new(size_t capacity);
+void tutti__recorder_free(tutti__recorder *recorder);
+void tutti__record(tutti__recorder *recorder, const char *category, const char *name, int64_t arg,
+                             int thread, uint64_t begin_ns, uint64_t end_ns);
+/* Copies the newest events, oldest first; returns how many. */
+size_t tutti__recorder_read(tutti__recorder *recorder, tutti__event *events, size_t n);
+
+#endif

@@ -1,0 +1,103 @@
+/* env.c -- the table of env.def, and reading text as numbers.   SPDX-License-Identifier: MIT */
+#include "base/base.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+const tutti__env_row tutti__env_table[TUTTI__N_ENV] = {
+#define ENV(name, type, value, help) {"TUTTI_" #name, type, value, help},
+#include "base/env.def"
+#undef ENV
+};
+
+const char *tutti__env_text(tutti__env_id id)
+{
+    const char *text = getenv(tutti__env_table[id].name);
+
+    return text && *text ? text : tutti__env_table[id].value;
+}
+
+tutti_status tutti__env_int(tutti__env_id id, long low, long high, long *value_p)
+{
+    int64_t value;
+    const char *text = tutti__env_text(id);
+
+    if (!tutti__parse_int64(text, &value) || value < low || value > high)
+        return tutti__fail(TUTTI_ERR_ARG, "%s is \"%s\", expected an integer from %ld to %ld",
+                           tutti__env_table[id].name, text, low, high);
+    *value_p = (long)value;
+    return TUTTI_OK;
+}
+
+bool tutti__parse_int64(const char *text, int64_t *value_p)
+{
+    char *end;
+    long long value;
+
+    if (!*text || *text == ' ' || *text == '\t')
+        return false;
+    errno = 0;
+    value = strtoll(text, &end, 10);
+    if (errno || *end)
+        return false;
+    *value_p = value;
+    return true;
+}
+
+bool tutti__parse_double(const char *text, double *value_p)
+{
+    char *end;
+    double value;
+
+    if (!*text || *text == ' ' || *text == '\t')
+        return false;
+    errno = 0;
+    value = strtod(text, &end);
+    if (*end || (errno && (value > 1 || value < -1)))
+        return false;
+    *value_p = value;
+    return true;
+}
+
+/* Levenshtein's distance, at most 63 characters of each; '-' and '_' are the same. */
+static size_t edit_distance(const char *a, const char *b)
+{
+    size_t row[64], n = strnlen(a, 63), m = strnlen(b, 63);
+
+    for (size_t j = 0; j <= m; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= n; i++) {
+        size_t diagonal = row[0];
+
+        row[0] = i;
+        for (size_t j = 1; j <= m; j++) {
+            char x = a[i - 1] == '-' ? '_' : a[i - 1], y = b[j - 1] == '-' ? '_' : b[j - 1];
+            size_t best = diagonal + (x != y);
+
+            if (row[j] + 1 < best)
+                best = row[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            diagonal = row[j];
+            row[j] = best;
+        }
+    }
+    return row[m];
+}
+
+const char *tutti__nearest(const char *text, const char *const *candidates, size_t n)
+{
+    const char *best = NULL;
+    size_t limit = strlen(text) / 3 + 1, best_distance = limit + 1;
+
+    for (size_t i = 0; i < n; i++) {
+        size_t distance = edit_distance(text, candidates[i]);
+
+        if (distance < best_distance) {
+            best_distance = distance;
+            best = candidates[i];
+        }
+    }
+    return best;
+}

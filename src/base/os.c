@@ -1,0 +1,115 @@
+/* os.c -- time, cores, memory, files.   SPDX-License-Identifier: MIT */
+#include "base/base.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+uint64_t tutti__now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+double tutti__now_ms(void)
+{
+    return (double)tutti__now_ns() * 1e-6;
+}
+
+/* cgroup v2's CPU quota in whole cores, rounded up; 0: none. */
+static int cgroup_cores(void)
+{
+    double quota, period;
+    int cores = 0;
+    FILE *file = fopen("/sys/fs/cgroup/cpu.max", "re");
+
+    if (!file)
+        return 0;
+    if (fscanf(file, "%lf %lf", &quota, &period) == 2 && quota > 0 && period > 0)
+        cores = (int)((quota + period - 1) / period);
+    fclose(file);
+    return cores;
+}
+
+int tutti__cores(void)
+{
+    cpu_set_t set;
+    int cores = 1, limit = cgroup_cores();
+
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        cores = CPU_COUNT(&set);
+    else if (sysconf(_SC_NPROCESSORS_ONLN) > 0)
+        cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    if (limit > 0 && limit < cores)
+        cores = limit;
+    return cores > 0 ? cores : 1;
+}
+
+void *tutti__alloc(size_t bytes)
+{
+    size_t rounded = (bytes + 63) / 64 * 64;
+    void *p = rounded < bytes ? NULL : aligned_alloc(64, rounded ? rounded : 64);
+
+    if (p)
+        memset(p, 0, rounded ? rounded : 64);
+    else
+        tutti__fail(TUTTI_ERR_MEMORY, "no memory for %zu bytes", bytes);
+    return p;
+}
+
+tutti_status tutti__make_dirs(const char *path)
+{
+    char part[4096];
+    size_t n = strlen(path);
+
+    if (n == 0 || n >= sizeof part)
+        return tutti__fail(TUTTI_ERR_ARG, "folder \"%.60s\": the path is empty or too long", path);
+    for (size_t i = 1; i <= n; i++) {
+        if (path[i] != '/' && path[i] != '\0')
+            continue;
+        memcpy(part, path, i);
+        part[i] = '\0';
+        if (mkdir(part, 0777) != 0 && errno != EEXIST)
+            return tutti__fail_errno(errno, "cannot make folder %s", part);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti__write_file(const char *path, const void *p, size_t bytes)
+{
+    char temporary[4096];
+    const char *next = p;
+    tutti_status status = TUTTI_OK;
+    int fd;
+
+    if (snprintf(temporary, sizeof temporary, "%s.tmp", path) >= (int)sizeof temporary)
+        return tutti__fail(TUTTI_ERR_ARG, "file %.60s...: the path is too long", path);
+    fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return tutti__fail_errno(errno, "cannot write %s", temporary);
+    while (bytes > 0 && status == TUTTI_OK) {
+        ssize_t n = write(fd, next, bytes);
+
+        if (n < 0 && errno != EINTR)
+            status = tutti__fail_errno(errno, "cannot write %s", temporary);
+        else if (n > 0) {
+            next += n;
+            bytes -= (size_t)n;
+        }
+    }
+    if (close(fd) != 0 && status == TUTTI_OK)
+        status = tutti__fail_errno(errno, "cannot write %s", temporary);
+    if (status == TUTTI_OK && rename(temporary, path) != 0)
+        status = tutti__fail_errno(errno, "cannot rename %s to %s", temporary, path);
+    if (status != TUTTI_OK)
+        unlink(temporary);
+    return status;
+}

@@ -1,0 +1,64 @@
+/* rng.c -- Philox4x32-10 and MT19937.   SPDX-License-Identifier: MIT */
+#include "base/base.h"
+
+/* Constants of Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC'11. */
+#define PHILOX_M0 0xD2511F53u
+#define PHILOX_M1 0xCD9E8D57u
+#define PHILOX_W0 0x9E3779B9u
+#define PHILOX_W1 0xBB67AE85u
+
+void tutti__philox(uint64_t key, tutti__philox_counter counter, uint32_t out[4])
+{
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+    uint32_t c0 = counter.v[0], c1 = counter.v[1], c2 = counter.v[2], c3 = counter.v[3];
+
+    for (int round = 0; round < 10; round++) {
+        uint64_t p0 = (uint64_t)PHILOX_M0 * c0, p1 = (uint64_t)PHILOX_M1 * c2;
+
+        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+        c1 = (uint32_t)p1;
+        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c3 = (uint32_t)p0;
+        k0 += PHILOX_W0;
+        k1 += PHILOX_W1;
+    }
+    out[0] = c0;
+    out[1] = c1;
+    out[2] = c2;
+    out[3] = c3;
+}
+
+/* Matsumoto and Nishimura, 2002. */
+void tutti__mt19937_seed(tutti__mt19937 *mt, uint64_t seed)
+{
+    mt->state[0] = (uint32_t)seed;
+    for (uint32_t i = 1; i < 624; i++) {
+        uint32_t previous = mt->state[i - 1];
+
+        mt->state[i] = 1812433253u * (previous ^ (previous >> 30)) + i;
+    }
+    mt->next = 624;
+}
+
+static void mt19937_refill(tutti__mt19937 *mt)
+{
+    for (int i = 0; i < 624; i++) {
+        uint32_t y = (mt->state[i] & 0x80000000u) | (mt->state[(i + 1) % 624] & 0x7fffffffu);
+
+        mt->state[i] = mt->state[(i + 397) % 624] ^ (y >> 1) ^ (y & 1 ? 0x9908b0dfu : 0);
+    }
+    mt->next = 0;
+}
+
+uint32_t tutti__mt19937_next(tutti__mt19937 *mt)
+{
+    uint32_t y;
+
+    if (mt->next >= 624)
+        mt19937_refill(mt);
+    y = mt->state[mt->next++];
+    y ^= y >> 11;
+    y ^= (y << 7) & 0x9d2c5680u;
+    y ^= (y << 15) & 0xefc60000u;
+    return y ^ (y >> 18);
+}

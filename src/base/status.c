@@ -1,0 +1,106 @@
+/* status.c -- status names and the thread's last message.   SPDX-License-Identifier: MIT */
+#include "base/base.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static _Thread_local char last_error[2048];
+
+const char *tutti_last_error(void)
+{
+    return last_error;
+}
+
+const char *tutti_status_name(tutti_status status)
+{
+    switch (status) {
+#define X(name, value, text)                                                                       \
+    case TUTTI_##name:                                                                             \
+        return #name;
+        TUTTI_STATUS_TABLE(X)
+#undef X
+    }
+    return "?";
+}
+
+const char *tutti_status_text(tutti_status status)
+{
+    switch (status) {
+#define X(name, value, text)                                                                       \
+    case TUTTI_##name:                                                                             \
+        return text;
+        TUTTI_STATUS_TABLE(X)
+#undef X
+    }
+    return "unknown status";
+}
+
+tutti_scope tutti_status_scope(tutti_status status)
+{
+    if (status == TUTTI_OK)
+        return TUTTI_SCOPE_NONE;
+    if (status > TUTTI_ERR_PEER)
+        return TUTTI_SCOPE_CALL;
+    return status > TUTTI_ERR_MEMORY ? TUTTI_SCOPE_GROUP : TUTTI_SCOPE_PROCESS;
+}
+
+int tutti_status_exit_code(tutti_status status)
+{
+    if (status == TUTTI_OK)
+        return 0;
+    if (status == TUTTI_ERR_ARG)
+        return 2;
+    if (status == TUTTI_ERR_INTERNAL)
+        return 1;
+    switch (tutti_status_scope(status)) {
+    case TUTTI_SCOPE_GROUP:
+        return 3;
+    case TUTTI_SCOPE_PROCESS:
+        return 4;
+    default:
+        return 1;
+    }
+}
+
+tutti_status tutti__vfail(tutti_status status, const char *format, va_list args)
+{
+    char text[sizeof last_error]; /* the arguments may point into last_error */
+
+    vsnprintf(text, sizeof text, format, args);
+    memcpy(last_error, text, sizeof text);
+    return status;
+}
+
+tutti_status tutti__fail(tutti_status status, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    tutti__vfail(status, format, args);
+    va_end(args);
+    return status;
+}
+
+tutti_status tutti__fail_errno(int error_number, const char *format, ...)
+{
+    char text[sizeof last_error];
+    va_list args;
+    tutti_status status = TUTTI_ERR_IO;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (error_number == ENOSPC || error_number == EDQUOT)
+        status = TUTTI_ERR_DISK;
+    else if (error_number == ENOMEM)
+        status = TUTTI_ERR_MEMORY;
+    else if (error_number == ENOENT)
+        status = TUTTI_ERR_NOT_FOUND;
+    return tutti__fail(status, "%s: %s", text, strerror(error_number));
+}
+
+tutti_status tutti__fail_again(tutti_status status, const char *message)
+{
+    return tutti__fail(status, "%s", message);
+}

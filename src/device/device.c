@@ -1,0 +1,67 @@
+/* device.c -- names of devices and element types.   SPDX-License-Identifier: MIT */
+#include "device/device.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+size_t tutti_dtype_size(tutti_dtype dtype)
+{
+    switch (dtype) {
+#define X(name, value, bytes, text)                                                                \
+    case TUTTI_##name:                                                                             \
+        return bytes;
+        TUTTI_DTYPE_TABLE(X)
+#undef X
+    }
+    return 0;
+}
+
+const char *tutti_dtype_name(tutti_dtype dtype)
+{
+    switch (dtype) {
+#define X(name, value, bytes, text)                                                                \
+    case TUTTI_##name:                                                                             \
+        return text;
+        TUTTI_DTYPE_TABLE(X)
+#undef X
+    }
+    return "?";
+}
+
+tutti_status tutti__device_ops_of(tutti_device_kind kind, const tutti__device_ops **ops_p)
+{
+    switch (kind) {
+    case TUTTI_CPU:
+        *ops_p = &tutti__cpu_ops;
+        return TUTTI_OK;
+    case TUTTI_CUDA:
+        return tutti__cuda_ops(ops_p);
+    }
+    return tutti__fail(TUTTI_ERR_ARG, "device kind %d is unknown", (int)kind);
+}
+
+tutti_status tutti_device_parse(tutti_device *device_p, const char *text, int local_rank)
+{
+    const tutti__device_ops *ops;
+    int64_t index = local_rank;
+
+    if (strcmp(text, "cpu") == 0) {
+        *device_p = (tutti_device){TUTTI_CPU, 0};
+        return TUTTI_OK;
+    }
+    if (strcmp(text, "auto") == 0) {
+        *device_p = (tutti_device){TUTTI_CPU, 0};
+        if (tutti__cuda_ops(&ops) == TUTTI_OK && ops->count() > 0)
+            *device_p = (tutti_device){TUTTI_CUDA, local_rank % ops->count()};
+        return TUTTI_OK;
+    }
+    if (strncmp(text, "cuda", 4) != 0 ||
+        (text[4] != '\0' && (text[4] != ':' || !tutti__parse_int64(text + 5, &index) || index < 0)))
+        return tutti__fail(TUTTI_ERR_ARG, "device \"%s\" is unknown, expected auto, cpu, cuda or cuda:N", text);
+    TUTTI_TRY(tutti__cuda_ops(&ops));
+    if (index >= ops->count())
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED, "device cuda:%d: this machine has %d CUDA devices",
+                           (int)index, ops->count());
+    *device_p = (tutti_device){TUTTI_CUDA, (int)index};
+    return TUTTI_OK;
+}

@@ -1,0 +1,27 @@
+/* device.h -- what a kind of device can do: memory and copies.   SPDX-License-Identifier: MIT
+ *
+ * The CPU implements it in cpu/cpu.c; CUDA in a loadable module, for which no_cuda.c stands in where it was not built.
+ * Streams and events join the table with the first device that has them. */
+#ifndef TUTTI_DEVICE_DEVICE_H
+#define TUTTI_DEVICE_DEVICE_H
+
+#include "base/base.h"
+#include <tutti/device.h>
+
+typedef struct tutti__device_ops {
+    const char *name;
+    /* 64-byte aligned, zeroed. NULL with the message made. */
+    void *(*alloc)(tutti_device device, size_t bytes);
+    void (*free)(tutti_device device, void *p);
+    tutti_status (*copy_in)(tutti_device device, void *dst, const void *host_src, size_t bytes);
+    tutti_status (*copy_out)(tutti_device device, void *host_dst, const void *src, size_t bytes);
+    int (*count)(void); /* devices of this kind that are usable now */
+} tutti__device_ops;
+
+/* The table of a kind. UNSUPPORTED, with the reason and the remedy, where build or machine lacks it. */
+tutti_status tutti__device_ops_of(tutti_device_kind kind, const tutti__device_ops **ops_p);
+
+extern const tutti__device_ops tutti__cpu_ops;
+tutti_status tutti__cuda_ops(const tutti__device_ops **ops_p);
+
+#endif

@@ -1,0 +1,108 @@
+/* kernel.h -- the arithmetic behind operations: one table a kernel family.   SPDX-License-Identifier: MIT
+ *
+ * kernel/reference is plain C, row-major, always built, the oracle. kernel/onednn starts from a copy of its table and
+ * overrides what it does faster; activations stay in its own layouts between operations.
+ *
+ * Destinations. y, dx, ... arrive without data: the kernel picks a layout, calls tutti__tensor_alloc, and writes. dw and db
+ * of parameters arrive with data (row-major, possibly in a bucket): the kernel writes, or adds if ->accumulate. A NULL
+ * destination is not wanted. Sources may have any layout of the family; parameters and buffers are always row-major.
+ * Results must not depend on timing; with one thread count they are the same bits every time. */
+#ifndef TUTTI_TENSOR_KERNEL_H
+#define TUTTI_TENSOR_KERNEL_H
+
+#include "tensor/tensor.h"
+
+typedef struct tutti__conv2d {
+    int stride, padding;
+} tutti__conv2d;
+
+typedef struct tutti__pool {
+    int kernel, stride, padding;
+} tutti__pool;
+
+typedef struct tutti__batch_norm {
+    float momentum, eps;
+    bool training, relu;
+} tutti__batch_norm;
+
+/* What batch norm's forward keeps for its backward, in the arena. */
+typedef struct tutti__batch_norm_saved {
+    float *mean, *inv_std; /* [C] of the batch */
+    void *mask;            /* kernels' own, for relu; may be NULL if backward looks at y */
+} tutti__batch_norm_saved;
+
+typedef struct tutti__cross_entropy {
+    float label_smoothing;
+    int64_t ignore_index;
+} tutti__cross_entropy;
+
+struct tutti__kernels {
+    const char *name; /* "reference" */
+    /* Makes cx->kernel_state (engine, caches; cx->threads is set) and frees it. */
+    tutti_status (*open)(tutti_ctx *cx);
+    void (*close)(tutti_ctx *cx);
+    void (*step_end)(tutti_ctx *cx); /* forgets what pointed into the arena; may be NULL */
+
+    /* dst (row-major, data set) = src in any layout; adds if dst->accumulate. */
+    tutti_status (*reorder)(tutti_tensor *dst, tutti_tensor *src);
+
+    /* y [N,M,H',W'] = x [N,C,H,W] * w [M,C,kh,kw] + b [M]; y->shape is set */
+    tutti_status (*conv2d_forward)(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w, tutti_tensor *b,
+                                   const tutti__conv2d *a);
+    tutti_status (*conv2d_backward_data)(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *w,
+                                         const tutti__conv2d *a);
+    tutti_status (*conv2d_backward_weights)(tutti_tensor *dw, tutti_tensor *db, tutti_tensor *dy,
+                                            tutti_tensor *x, const tutti__conv2d *a);
+
+    /* y [R,M] = x [R,K] w[M,K]^T + b; leading dimensions are folded into R by the operation */
+    tutti_status (*linear_forward)(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w, tutti_tensor *b);
+    tutti_status (*linear_backward_data)(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *w);
+    tutti_status (*linear_backward_weights)(tutti_tensor *dw, tutti_tensor *db, tutti_tensor *dy,
+                                            tutti_tensor *x);
+
+    /* y = [relu]((x - mean) * inv_std * w + b [+ residual]); running_* updated in training, used in eval */
+    tutti_status (*batch_norm_forward)(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w, tutti_tensor *b,
+                                       tutti_tensor *residual, tutti_tensor *running_mean,
+                                       tutti_tensor *running_var, const tutti__batch_norm *a,
+                                       tutti__batch_norm_saved *saved);
+    /* dresidual gets the gradient behind the relu */
+    tutti_status (*batch_norm_backward)(tutti_tensor *dx, tutti_tensor *dw, tutti_tensor *db,
+                                        tutti_tensor *dresidual, tutti_tensor *dy, tutti_tensor *y,
+                                        tutti_tensor *x, tutti_tensor *w, const tutti__batch_norm *a,
+                                        const tutti__batch_norm_saved *saved);
+
+    tutti_status (*relu_forward)(tutti_tensor *y, tutti_tensor *x);
+    tutti_status (*relu_backward)(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *y);
+    tutti_status (*add_forward)(tutti_tensor *y, tutti_tensor *a, tutti_tensor *b);
+    /* dst += src: both have data, layouts may differ; how backward joins two gradients */
+    tutti_status (*add_to)(tutti_tensor *dst, tutti_tensor *src);
+
+    /* argmax: kernels' own, kept in *saved */
+    tutti_status (*max_pool_forward)(tutti_tensor *y, tutti_tensor *x, const tutti__pool *a, void **saved);
+    tutti_status (*max_pool_backward)(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *x,
+                                      const tutti__pool *a, void *saved);
+    tutti_status (*avg_pool_forward)(tutti_tensor *y, tutti_tensor *x, const tutti__pool *a);
+    tutti_status (*avg_pool_backward)(tutti_tensor *dx, tutti_tensor *dy, const tutti__pool *a);
+    tutti_status (*global_avg_pool_forward)(tutti_tensor *y, tutti_tensor *x);
+    tutti_status (*global_avg_pool_backward)(tutti_tensor *dx, tutti_tensor *dy);
+
+    /* mask: Philox(key; step, shard, call, element/4); scale 1/(1-p) */
+    tutti_status (*dropout)(tutti_tensor *y, tutti_tensor *x, float p, uint32_t call);
+    tutti_status (*softmax_forward)(tutti_tensor *y, tutti_tensor *x, bool log);
+    tutti_status (*softmax_backward)(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *y, bool log);
+    /* loss: scalar; *saved: softmax probabilities or what else backward wants */
+    tutti_status (*cross_entropy_forward)(tutti_tensor *loss, tutti_tensor *logits, tutti_tensor *labels,
+                                          const tutti__cross_entropy *a, void **saved);
+    tutti_status (*cross_entropy_backward)(tutti_tensor *dx, tutti_tensor *dloss, tutti_tensor *logits,
+                                           tutti_tensor *labels, const tutti__cross_entropy *a,
+                                           void *saved);
+    tutti_status (*mse_forward)(tutti_tensor *loss, tutti_tensor *x, tutti_tensor *target);
+    tutti_status (*mse_backward)(tutti_tensor *dx, tutti_tensor *dloss, tutti_tensor *x,
+                                 tutti_tensor *target);
+};
+
+extern const tutti__kernels tutti__kernels_reference;
+/* The oneDNN table; UNSUPPORTED with the remedy from no_onednn.c where the build lacks it. */
+tutti_status tutti__kernels_onednn(const tutti__kernels **kernels_p);
+
+#endif

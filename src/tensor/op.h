@@ -1,0 +1,45 @@
+/* op.h -- what an operation is, and the node it leaves on the tape.   SPDX-License-Identifier: MIT
+ *
+ * An operation is one file, op/<name>.c: shape rule, forward, backward, and the public function that runs it. Kernels
+ * (kernel.h) do the arithmetic. Adding an operation: its file, a prototype in <tutti/tensor.h>, its kernels, a row in
+ * tests/op. */
+#ifndef TUTTI_TENSOR_OP_H
+#define TUTTI_TENSOR_OP_H
+
+#include "tensor/kernel.h"
+#include "tensor/tensor.h"
+
+#define TUTTI__MAX_SRC 4
+
+typedef struct tutti__op {
+    const char *name;
+    /* Checks the sources and says the result's shape and dtype. The message need not name the operation. */
+    tutti_status (*shape)(const tutti__node *n, tutti_shape *shape_p, tutti_dtype *dtype_p);
+    tutti_status (*forward)(tutti__node *n);
+    /* Asks tutti__grad_of for what is wanted and fills it. NULL: no gradient passes. */
+    tutti_status (*backward)(tutti__node *n);
+} tutti__op;
+
+struct tutti__node {
+    const tutti__op *op;
+    tutti_tensor *src[TUTTI__MAX_SRC]; /* NULL: absent */
+    int n_src;
+    tutti_tensor *dst;
+    void *attributes;                  /* the operation's options, in the arena */
+    void *saved[2];                    /* what forward keeps for backward, in the arena */
+    tutti_tensor *src_grad[TUTTI__MAX_SRC]; /* set by tutti__grad_of in backward; the tape adds them up */
+    tutti__node *previous, *next;
+};
+
+/* Runs an operation: passes poison on, checks shapes, computes, records the node if the tape is on and a source needs a
+ * gradient (counting uses of parameters). attributes are copied. Never returns NULL. */
+tutti_tensor *tutti__op_run(const tutti__op *op, tutti_tensor *const *src, int n_src, const void *attributes,
+                            size_t attributes_bytes);
+
+/* In backward: where to put the gradient of source i, or NULL if it is not wanted. A parameter's is its row-major flat
+ * memory, with `accumulate` saying write or add; another's has no data yet: the kernel allocates it in the layout it likes. */
+tutti_tensor *tutti__grad_of(tutti__node *n, int i);
+/* In backward: the gradient of source i is `grad` itself (add, flatten): nothing is copied. */
+void tutti__grad_pass(tutti__node *n, int i, tutti_tensor *grad);
+
+#endif

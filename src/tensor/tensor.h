@@ -1,0 +1,95 @@
+/* tensor.h -- the inside of a tensor and of a context.   SPDX-License-Identifier: MIT
+ *
+ * Three lifetimes: persistent (parameters and buffers: memory of their module), step (results of operations: memory of
+ * the context's arena until tutti_step_end), view (input arrays and reshapes: memory of somebody else). */
+#ifndef TUTTI_TENSOR_TENSOR_H
+#define TUTTI_TENSOR_TENSOR_H
+
+#include "base/base.h"
+#include "device/device.h"
+#include <tutti/autograd.h>
+#include <tutti/tensor.h>
+
+typedef struct tutti__node tutti__node;     /* op.h */
+typedef struct tutti__kernels tutti__kernels; /* kernel.h */
+
+/* How the elements lie in memory, if not row-major: a kernel's own blocked layout. Interned by the context: equal
+ * layouts are one pointer, so elementwise kernels may run flat over equal pointers (padding is kept zero). */
+typedef struct tutti__layout {
+    size_t bytes;     /* of the whole tensor, padding included */
+    const void *desc; /* the kernel family's description (oneDNN: a memory descriptor) */
+} tutti__layout;
+
+/* What only parameters have. */
+typedef struct tutti__parameter {
+    char name[128];       /* full, as in state_dict */
+    size_t index;         /* in its root, creation order */
+    bool requires_grad;
+    float *grad;          /* row-major, in flat gradient memory; NULL until laid out */
+    uint64_t grad_round;  /* == *round: grad holds contributions; otherwise the next one overwrites */
+    const uint64_t *round; /* the root's zero_grad count (starts at 1) */
+    uint32_t uses;        /* reads by the current tape that backward has not yet taken back */
+    uint64_t uses_step;   /* the step that `uses` belongs to: older counts are void */
+    tutti_status (*prepare)(void *owner); /* lays flat gradient memory out; called by backward if grad is NULL */
+    void *owner;
+} tutti__parameter;
+
+struct tutti_tensor {
+    tutti_ctx *cx;
+    tutti_shape shape;
+    tutti_dtype dtype;
+    void *data;                  /* NULL: not yet computed (a destination), or poisoned */
+    const tutti__layout *layout; /* NULL: row-major */
+    bool needs_grad;             /* a parameter that requires it, or computed from one */
+    bool accumulate;             /* as a destination with data set: add to it rather than overwrite */
+    bool shared;                 /* data also belongs to another tensor: do not write into it */
+    tutti__node *node;           /* that made it; NULL for inputs, parameters, buffers */
+    tutti_tensor *grad;          /* during backward; also of leaves afterwards */
+    tutti__parameter *parameter; /* NULL unless a parameter */
+    const char *name;            /* buffers' and parameters' full name, else "" */
+    tutti_status poison;         /* OK unless the operation that made it failed */
+    const char *poison_text;     /* the first cause, in the arena */
+    void *kernel_cache;          /* kernels' own: a parameter's weights in a blocked layout, for one step */
+    uint64_t kernel_cache_step;
+};
+
+struct tutti_ctx {
+    tutti_device device;
+    const tutti__device_ops *device_ops;
+    const tutti__kernels *kernels;
+    void *kernel_state;       /* kernels' own: engine, cached primitives, interned layouts */
+    uint64_t seed, shard;
+    int threads;
+    tutti__arena arena;
+    bool in_step, eval, recording; /* recording: the tape is on */
+    bool backward_done;            /* in this step */
+    uint64_t step;                 /* training steps begun; 1 in the first */
+    uint64_t round;                /* steps of any kind begun: stamps per-step caches */
+    uint32_t dropout_calls;        /* in this step */
+    tutti__node *first_node, *last_node;
+    size_t n_nodes;
+    tutti_status step_status; /* a listener's failure in step_begin: poisons the step's inputs */
+    const char *step_text;
+    tutti_backward_listener listener;
+    tutti__recorder *recorder; /* NULL: no trace */
+};
+
+/* ---- For operations and kernels -------------------------------------------------------------------- */
+
+/* A step tensor without data: a destination. NULL only when the arena is out of memory. */
+tutti_tensor *tutti__tensor_new(tutti_ctx *cx, tutti_shape shape, tutti_dtype dtype);
+/* Gives it memory from the arena: of layout->bytes, or row-major for NULL. Recycles what backward has released. */
+tutti_status tutti__tensor_alloc(tutti_tensor *t, const tutti__layout *layout);
+/* Row-major elements of t: t->data itself, or a copy in the arena made by the kernels' reorder. */
+tutti_status tutti__tensor_row_major(tutti_tensor *t, const void **p);
+/* A poisoned result with the thread's last message; status is the message's. */
+tutti_tensor *tutti__poisoned(tutti_ctx *cx, tutti_status status);
+/* "[32,3,8,8]", in one of 8 buffers of the thread. */
+const char *tutti__shape_text(tutti_shape shape);
+size_t tutti__tensor_bytes(const tutti_tensor *t); /* row-major */
+void *tutti__step_alloc(tutti_ctx *cx, size_t bytes); /* from the arena; NULL with the message made */
+
+/* A persistent tensor (module's memory, not the arena's); freed with free(). data is the caller's business. */
+tutti_tensor *tutti__tensor_persistent(tutti_ctx *cx, tutti_shape shape, tutti_dtype dtype);
+
+#endif

@@ -1,0 +1,147 @@
+/* base: the parts that other layers trust without asking.   SPDX-License-Identifier: MIT */
+#include "base/base.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static void philox_matches_the_known_answers_of_random123(void **state)
+{
+    uint32_t out[4];
+
+    (void)state;
+    tutti__philox(0, (tutti__philox_counter){{0, 0, 0, 0}}, out);
+    assert_int_equal(out[0], 0x6627e8d5);
+    assert_int_equal(out[1], 0xe169c58d);
+    assert_int_equal(out[2], 0xbc57ac4c);
+    assert_int_equal(out[3], 0x9b00dbd8);
+    tutti__philox(UINT64_MAX, (tutti__philox_counter){{~0u, ~0u, ~0u, ~0u}}, out);
+    assert_int_equal(out[0], 0x408f276d);
+}
+
+static void mt19937_matches_the_reference_output(void **state)
+{
+    tutti__mt19937 mt;
+    uint32_t last = 0;
+
+    (void)state;
+    tutti__mt19937_seed(&mt, 5489);
+    assert_int_equal(tutti__mt19937_next(&mt), 3499211612u);
+    for (int i = 1; i < 10000; i++)
+        last = tutti__mt19937_next(&mt);
+    assert_int_equal(last, 4123659995u); /* the 10,000th, as the C++ standard requires */
+}
+
+static void arena_stops_allocating_after_one_round(void **state)
+{
+    tutti__arena arena = {0};
+    uint64_t settled;
+
+    (void)state;
+    for (int round = 0; round < 4; round++) {
+        for (int i = 0; i < 100; i++) {
+            unsigned char *p = tutti__arena_alloc(&arena, 100001);
+
+            assert_non_null(p);
+            assert_int_equal((uintptr_t)p % 64, 0);
+            memset(p, i, 100001);
+        }
+        if (round == 0) {
+            tutti__arena_reset(&arena);
+            settled = arena.allocations;
+        } else {
+            tutti__arena_reset(&arena);
+            assert_int_equal(arena.allocations, settled);
+        }
+    }
+    tutti__arena_destroy(&arena);
+}
+
+static void nearest_names_the_likely_flag_and_nothing_far(void **state)
+{
+    const char *const names[] = {"batch_size", "epochs", "lr"};
+
+    (void)state;
+    assert_string_equal(tutti__nearest("batchsize", names, 3), "batch_size");
+    assert_string_equal(tutti__nearest("batch-siez", names, 3), "batch_size");
+    assert_string_equal(tutti__nearest("epoch", names, 3), "epochs");
+    assert_null(tutti__nearest("zzzzzz", names, 3));
+}
+
+static void scopes_and_exit_codes_follow_the_table(void **state)
+{
+    (void)state;
+    assert_int_equal(tutti_status_exit_code(TUTTI_OK), 0);
+    assert_int_equal(tutti_status_exit_code(TUTTI_ERR_ARG), 2);
+    assert_int_equal(tutti_status_exit_code(TUTTI_ERR_IO), 1);
+    assert_int_equal(tutti_status_exit_code(TUTTI_ERR_PEER), 3);
+    assert_int_equal(tutti_status_exit_code(TUTTI_ERR_ABORTED), 3);
+    assert_int_equal(tutti_status_exit_code(TUTTI_ERR_DISK), 4);
+    assert_int_equal(tutti_status_scope(TUTTI_ERR_UNSUPPORTED), TUTTI_SCOPE_CALL);
+    assert_int_equal(tutti_status_scope(TUTTI_ERR_MISMATCH), TUTTI_SCOPE_GROUP);
+    assert_int_equal(tutti_status_scope(TUTTI_ERR_MEMORY), TUTTI_SCOPE_PROCESS);
+}
+
+static void numbers_are_whole_or_refused(void **state)
+{
+    int64_t i;
+    double d;
+
+    (void)state;
+    assert_true(tutti__parse_int64("-12", &i) && i == -12);
+    assert_false(tutti__parse_int64("12x", &i));
+    assert_false(tutti__parse_int64("", &i));
+    assert_false(tutti__parse_int64("99999999999999999999", &i));
+    assert_true(tutti__parse_double("1e-3", &d) && d == 1e-3);
+    assert_false(tutti__parse_double("1e-3s", &d));
+}
+
+static void recorder_keeps_the_newest(void **state)
+{
+    tutti__recorder *recorder = tutti__recorder_new(4);
+    tutti__event events[8];
+
+    (void)state;
+    for (int i = 0; i < 6; i++)
+        tutti__record(recorder, "test", "span", i, 0, 1, 2);
+    assert_int_equal(tutti__recorder_read(recorder, events, 8), 4);
+    assert_int_equal(events[0].arg, 2);
+    assert_int_equal(events[3].arg, 5);
+    tutti__recorder_free(recorder);
+}
+
+static void hash128_does_not_depend_on_the_cuts(void **state)
+{
+    char a[33], b[33];
+    tutti__hash128_state *h = tutti__hash128_new();
+
+    (void)state;
+    tutti__hash128_add(h, "tut", 3);
+    tutti__hash128_add(h, "ti", 2);
+    tutti__hash128_end(h, a);
+    h = tutti__hash128_new();
+    tutti__hash128_add(h, "tutti", 5);
+    tutti__hash128_end(h, b);
+    assert_string_equal(a, b);
+    assert_int_equal(strlen(a), 32);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(philox_matches_the_known_answers_of_random123),
+        cmocka_unit_test(mt19937_matches_the_reference_output),
+        cmocka_unit_test(arena_stops_allocating_after_one_round),
+        cmocka_unit_test(nearest_names_the_likely_flag_and_nothing_far),
+        cmocka_unit_test(scopes_and_exit_codes_follow_the_table),
+        cmocka_unit_test(numbers_are_whole_or_refused),
+        cmocka_unit_test(recorder_keeps_the_newest),
+        cmocka_unit_test(hash128_does_not_depend_on_the_cuts),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
