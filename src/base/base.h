@@ -13,6 +13,27 @@
 
 #define TUTTI__COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
+/* Before a function with a hot loop: it is compiled for several instruction sets, and the loader picks what the machine
+ * has, so that one binary runs everywhere. The bits are the same in each (no contraction to fused multiply-add, no
+ * reassociation). Not under sanitizers, whose run-time is not yet up when the loader picks. */
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
+    __has_feature(memory_sanitizer)
+#define TUTTI__SANITIZED
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define TUTTI__SANITIZED
+#endif
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__has_attribute) && !defined(TUTTI__SANITIZED)
+#if __has_attribute(target_clones)
+#define TUTTI__CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#endif
+#endif
+#ifndef TUTTI__CLONES
+#define TUTTI__CLONES
+#endif
+
 /* ---- Status ------------------------------------------------------------------------------------ */
 
 /* Makes the thread's message and returns `status`. For the function that first decides the error: the message says
