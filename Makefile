@@ -1,0 +1,33 @@
+# A thin front for the CMake presets; see README.md.
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc)
+CMAKE = cmake
+CONFIGURE_LOG = --log-level=WARNING
+
+.PHONY: all demo test test-long bench check install clean format asan tsan
+
+all: build/build.ninja
+	@$(CMAKE) --build build -j$(JOBS) $(if $(findstring s,$(filter-out --%,$(MAKEFLAGS))),-- --quiet)
+
+build/build.ninja:
+	@$(CMAKE) --preset release $(CONFIGURE_LOG) >build-configure.log 2>&1 || { cat build-configure.log; rm -f build-configure.log; exit 1; }
+	@rm -f build-configure.log
+
+demo: ; scripts/demo
+test: ; scripts/test
+bench: all ; bench/run
+
+# The longer tier: everything under AddressSanitizer and UBSan, the race-prone parts under ThreadSanitizer.
+test-long: asan tsan
+asan:
+	$(CMAKE) --preset asan $(CONFIGURE_LOG) && $(CMAKE) --build build-asan -j$(JOBS)
+	ctest --preset asan
+tsan:
+	$(CMAKE) --preset tsan $(CONFIGURE_LOG) && $(CMAKE) --build build-tsan -j$(JOBS)
+	ctest --preset tsan -R 'comm|loader|launch|reducer|store|group'
+
+check: ; tools/check
+format: ; git ls-files '*.c' '*.h' | xargs clang-format -i
+
+install: all ; $(CMAKE) --install build --prefix $(PREFIX)
+clean: ; rm -rf build build-dev build-clang build-asan build-tsan
