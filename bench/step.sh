@@ -1,0 +1,62 @@
+#!/bin/bash
+# step.sh: one training step of MiniResNet on 2 ranks, Tutti beside PyTorch DDP + Gloo, in one run.
+#
+#   bench/step.sh                 throughput (A B A B ..., medians) and start to first finished step
+#   PYTHON=python3 PEERS=../shared/bench ROUNDS=3 BATCH=32 RANKS=2 bench/step.sh
+#
+# PYTHON must be able to import torch; PEERS holds pytorch_train.py and ranks.sh. Where one is missing, only ours is measured.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+PYTHON=${PYTHON:-python3} PEERS=${PEERS:-../shared/bench} ROUNDS=${ROUNDS:-3} BATCH=${BATCH:-32} RANKS=${RANKS:-2}
+STEPS=${STEPS:-14}
+TUTTI=${TUTTI:-build/tutti}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+median() { sort -g | awk '{v[NR] = $1} END {print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2}'; }
+ratio() { awk -v a="$1" -v b="$2" 'BEGIN {printf "%.2f", a / b}'; }
+
+ours() { # images/s: the median of steps 3 and later
+    "$TUTTI" train -n "$RANKS" --data synthetic --model mini_resnet --batch_size "$BATCH" --max_steps "$STEPS" \
+        --log_every 1 --eval_every 0 --augment off --lr 0.1 --momentum 0.9 --weight_decay 5e-4 --threads 1 \
+        --run_dir "$work/run" >"$work/out" 2>&1 || { cat "$work/out" >&2; exit 1; }
+    sed -n 's/.*"images_per_s": *\([0-9.e+]*\).*/\1/p' "$work/run/metrics.jsonl" | tail -n +3 | median
+}
+ours_first() { # seconds: the whole command, first step included, start and end of all processes too
+    local begin end
+    begin=$(date +%s.%N)
+    "$TUTTI" train -n "$RANKS" --data synthetic --model mini_resnet --batch_size "$BATCH" --max_steps 1 \
+        --eval_every 0 --augment off --threads 1 --run_dir "$work/first" >"$work/out" 2>&1 || { cat "$work/out" >&2; exit 1; }
+    end=$(date +%s.%N)
+    awk -v a="$begin" -v b="$end" 'BEGIN {print b - a}'
+}
+theirs() { # CL=0|1: images/s, and seconds to the first step (from after Python's own start)
+    OMP_NUM_THREADS=1 BS=$BATCH STEPS=$STEPS CL=$1 bash "$PEERS/ranks.sh" "$RANKS" "$PYTHON" "$PEERS/pytorch_train.py" \
+        >"$work/torch" 2>/dev/null
+    sed -n 's/.* \([0-9.]*\) img\/s.*/\1/p' "$work/torch" >>"$work/torch-images-$1"
+    sed -n 's/first step done at \([0-9.]*\).*/\1/p' "$work/torch" >>"$work/torch-first-$1"
+}
+
+peer=yes
+[ -e "$PEERS/pytorch_train.py" ] && "$PYTHON" -c 'import torch' 2>/dev/null || peer=
+[ -n "$peer" ] || echo "step.sh: no PyTorch peer ($PYTHON with torch, $PEERS/pytorch_train.py): ours only"
+
+ours_first >/dev/null # warms the page cache
+for _ in $(seq "$ROUNDS"); do
+    ours >>"$work/ours"
+    ours_first >>"$work/ours-first"
+    [ -z "$peer" ] || { theirs 0; theirs 1; }
+done
+images=$(median <"$work/ours")
+first=$(median <"$work/ours-first")
+echo "MiniResNet, $RANKS ranks x 1 thread, batch $BATCH a rank, f32, medians of $ROUNDS rounds"
+printf '%-34s %10s %8s   %s\n' "" "images/s" "ours x" "start to first step, s (ours sooner by)"
+printf '%-34s %10.1f %8s   %.3f\n' "tutti train" "$images" "" "$first"
+[ -z "$peer" ] || for layout in 0 1; do
+    name="PyTorch DDP + Gloo"
+    [ $layout = 0 ] || name="$name, channels-last"
+    other=$(median <"$work/torch-images-$layout")
+    other_first=$(median <"$work/torch-first-$layout")
+    printf '%-34s %10.1f %8s   %.3f (%sx)\n' "$name" "$other" "$(ratio "$images" "$other")" "$other_first" \
+        "$(ratio "$other_first" "$first")"
+done
