@@ -57,11 +57,13 @@ tutti_status tutti_device_parse(tutti_device *device_p, const char *text, int lo
     }
     if (strncmp(text, "cuda", 4) != 0 ||
         (text[4] != '\0' && (text[4] != ':' || !tutti__parse_int64(text + 5, &index) || index < 0)))
-        return tutti__fail(TUTTI_ERR_ARG, "device \"%s\" is unknown, expected auto, cpu, cuda or cuda:N", text);
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "device \"%s\" is unknown, expected auto, cpu, cuda or cuda:N", text);
     TUTTI_TRY(tutti__cuda_ops(&ops));
     if (index >= ops->count())
-        return tutti__fail(TUTTI_ERR_UNSUPPORTED, "device cuda:%d: this machine has %d CUDA devices",
-                           (int)index, ops->count());
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "device cuda:%d: this machine has %d CUDA devices", (int)index,
+                           ops->count());
     *device_p = (tutti_device){TUTTI_CUDA, (int)index};
     return TUTTI_OK;
 }
