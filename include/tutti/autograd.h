@@ -36,8 +36,8 @@ typedef struct tutti_backward_listener {
 } tutti_backward_listener;
 
 /* NULL removes it. STATE if there is one already. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_ctx_set_backward_listener(
-    tutti_ctx *cx, const tutti_backward_listener *listener);
+TUTTI_API TUTTI_NODISCARD tutti_status
+tutti_ctx_set_backward_listener(tutti_ctx *cx, const tutti_backward_listener *listener);
 
 /* Compares backward with central differences: `build` makes a scalar loss from the inputs; each input is copied,
  * perturbed by eps element by element (at most max_elements of each, spread evenly), and the largest
@@ -46,9 +46,10 @@ typedef struct tutti_gradient_check_opts {
     double eps;       /* default 1e-3 */
     int max_elements; /* of each input; default 64 */
 } tutti_gradient_check_opts;
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_gradient_check(
-    tutti_ctx *cx, tutti_tensor *(*build)(tutti_tensor *const *inputs, void *arg), void *arg,
-    const tutti_array *inputs, int n_inputs, const tutti_gradient_check_opts *opts, double *error_p);
+TUTTI_API TUTTI_NODISCARD tutti_status
+tutti_gradient_check(tutti_ctx *cx, tutti_tensor *(*build)(tutti_tensor *const *inputs, void *arg),
+                     void *arg, const tutti_array *inputs, int n_inputs,
+                     const tutti_gradient_check_opts *opts, double *error_p);
 
 #ifdef __cplusplus
 }

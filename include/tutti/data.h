@@ -20,7 +20,7 @@ typedef struct tutti_dataset_info {
     const char *split;
     size_t count;
     int channels, height, width, classes;
-    float mean[4], std[4]; /* a channel */
+    float mean[4], std[4];          /* a channel */
     const char *const *class_names; /* NULL: numbers */
 } tutti_dataset_info;
 
@@ -31,12 +31,14 @@ typedef struct tutti_dataset_info {
  *   mnist:DIR/train|test         IDX files, also .gz
  *   synthetic:train|test         random images and labels, 3x32x32, 10 classes, a function of the index only
  * Errors: NOT_FOUND, IO, FORMAT with the file and what was expected; ARG for another name, with the list. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_open(tutti_dataset **dataset_p, const char *spec);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_open(tutti_dataset **dataset_p,
+                                                          const char *spec);
 TUTTI_API void tutti_dataset_free(tutti_dataset *dataset);
 TUTTI_API tutti_dataset_info tutti_dataset_describe(const tutti_dataset *dataset);
 /* Reads image `index` as bytes [C,H,W] and its label. Any thread may call. Errors name file and index. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_read(const tutti_dataset *dataset, size_t index,
-                                                          uint8_t *image, int64_t *label_p);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_read(const tutti_dataset *dataset,
+                                                          size_t index, uint8_t *image,
+                                                          int64_t *label_p);
 /* A data set of F32 rows and F32 targets in memory, borrowed: for regression and the reader's own data. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_from_memory(tutti_dataset **dataset_p,
                                                                  const float *x, size_t n_x,
@@ -51,7 +53,8 @@ typedef struct tutti_sampler_opts {
     bool shuffle;
     uint64_t seed; /* the permutation of an epoch is torch.randperm(count) from seed + epoch */
     bool drop_last;
-    bool no_padding; /* evaluation: each sample exactly once over all ranks, shares differ by at most one */
+    bool
+        no_padding; /* evaluation: each sample exactly once over all ranks, shares differ by at most one */
 } tutti_sampler_opts;
 
 /* Number of samples of one rank. */
@@ -66,23 +69,24 @@ typedef struct tutti_loader tutti_loader;
 
 /* Zero means default. */
 typedef struct tutti_loader_opts {
-    int batch;          /* samples a batch of this rank; required */
-    int workers;        /* threads; 0: the calling thread reads */
-    int prefetch;       /* batches ready ahead; default 2 a worker */
+    int batch;    /* samples a batch of this rank; required */
+    int workers;  /* threads; 0: the calling thread reads */
+    int prefetch; /* batches ready ahead; default 2 a worker */
     bool shuffle;
-    bool drop_last;     /* leaves out the last, smaller batch; and the sampler's remainder */
-    bool no_padding;    /* evaluation, see the sampler; also allows ranks without samples */
+    bool drop_last;  /* leaves out the last, smaller batch; and the sampler's remainder */
+    bool no_padding; /* evaluation, see the sampler; also allows ranks without samples */
     uint64_t seed;
-    bool augment;       /* random crop with 4 pixels (1 for images under 16) of zero padding; flip for colour images.
+    bool
+        augment; /* random crop with 4 pixels (1 for images under 16) of zero padding; flip for colour images.
                            Philox(seed; epoch, sample index): independent of rank, workers and order */
-    int channels;       /* 3 with a grey data set: the grey value thrice. 0: the data set's own */
+    int channels; /* 3 with a grey data set: the grey value thrice. 0: the data set's own */
 } tutti_loader_opts;
 
 typedef struct tutti_batch {
-    tutti_array x;  /* F32 [n,C,H,W], normalised; or [n,K] from memory */
-    tutti_array y;  /* I64 [n]; or F32 [n,T] from memory */
-    size_t n;       /* samples in it */
-    size_t index;   /* of the batch in the epoch */
+    tutti_array x; /* F32 [n,C,H,W], normalised; or [n,K] from memory */
+    tutti_array y; /* I64 [n]; or F32 [n,T] from memory */
+    size_t n;      /* samples in it */
+    size_t index;  /* of the batch in the epoch */
 } tutti_batch;
 
 /* group gives rank and size (NULL: a group of one). Errors: ARG; more ranks than samples without no_padding. */

@@ -33,7 +33,8 @@ typedef struct tutti_reducer_opts {
 
 /* Collective: parameters, dtypes, names and order are compared, and a difference is MISMATCH with the same message on
  * every rank. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_new(tutti_reducer **reducer_p, tutti_group *group,
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_new(tutti_reducer **reducer_p,
+                                                         tutti_group *group,
                                                          const tutti_reducer_parameter *parameters,
                                                          size_t n_parameters,
                                                          const tutti_reducer_opts *opts);
@@ -48,10 +49,10 @@ TUTTI_API tutti_status tutti_reducer_ready(tutti_reducer *reducer, size_t i);
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_finish(tutti_reducer *reducer);
 
 typedef struct tutti_bucket_info {
-    size_t first, n;     /* places in the order: parameters order[first .. first+n-1] */
-    size_t bytes;        /* of gradients, gaps not counted */
-    double ready_ms;     /* of the last step, since begin: all gradients there and launched */
-    double done_ms;      /* reduced */
+    size_t first, n; /* places in the order: parameters order[first .. first+n-1] */
+    size_t bytes;    /* of gradients, gaps not counted */
+    double ready_ms; /* of the last step, since begin: all gradients there and launched */
+    double done_ms;  /* reduced */
 } tutti_bucket_info;
 TUTTI_API size_t tutti_reducer_n_buckets(const tutti_reducer *reducer);
 TUTTI_API tutti_bucket_info tutti_reducer_bucket(const tutti_reducer *reducer, size_t i);
@@ -71,7 +72,7 @@ typedef struct tutti_ddp tutti_ddp;
 /* Zero means default. */
 typedef struct tutti_ddp_opts {
     double bucket_mb, first_bucket_mb; /* MiB; default 25 and 1, whatever else is set */
-    bool keep_buffers;                 /* do not broadcast rank 0's buffers at the start of each training step */
+    bool keep_buffers; /* do not broadcast rank 0's buffers at the start of each training step */
 } tutti_ddp_opts;
 
 /* Checks that all ranks have the same parameters (number, names, shapes, dtypes, order; one message for all ranks if
@@ -81,7 +82,8 @@ typedef struct tutti_ddp_opts {
  * error in that step, before any update, with its name. Forward is not wrapped: there is no prefix in names.
  * Collective. Borrows module and group until tutti_ddp_free. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ddp_new(tutti_ddp **ddp_p, tutti_module *module,
-                                                     tutti_group *group, const tutti_ddp_opts *opts);
+                                                     tutti_group *group,
+                                                     const tutti_ddp_opts *opts);
 TUTTI_API void tutti_ddp_free(tutti_ddp *ddp);
 /* Copies rank 0's buffers to all ranks. Training steps do it by themselves in tutti_step_begin (unless keep_buffers, or
  * paused); evaluation steps send nothing, so that some ranks may evaluate alone: call this before evaluating. Collective. */

@@ -38,31 +38,30 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_clone(tutti_store **store_p, 
 /* Hosts a TCP store in this process and connects to it. Port 0: the kernel chooses; read it with
  * tutti_store_port. Binds to `host` only, so 127.0.0.1 is never reachable from outside.
  * Errors: IO with the address, the owner's hint and the remedy when the port is taken. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_tcp_serve(tutti_store **store_p, const char *host,
-                                                             int port);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_tcp_serve(tutti_store **store_p,
+                                                             const char *host, int port);
 /* Connects to a hosted store, retrying until timeout_ms. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_tcp_connect(tutti_store **store_p, const char *host,
-                                                               int port, int timeout_ms);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_tcp_connect(tutti_store **store_p,
+                                                               const char *host, int port,
+                                                               int timeout_ms);
 TUTTI_API int tutti_store_port(const tutti_store *store);
 TUTTI_API void tutti_store_free(tutti_store *store);
 
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_set(tutti_store *store, const char *key,
                                                        const void *value, size_t bytes);
 /* Waits for the key, then copies its value. *bytes: capacity on entry, length on return. ARG if too small. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_get(tutti_store *store, const char *key, void *value,
-                                                       size_t *bytes, int timeout_ms);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_get(tutti_store *store, const char *key,
+                                                       void *value, size_t *bytes, int timeout_ms);
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_wait(tutti_store *store, const char *key,
                                                         int timeout_ms);
 /* Adds to a decimal counter (0 if absent) and returns the sum. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_add(tutti_store *store, const char *key, int64_t amount,
-                                                       int64_t *sum_p);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_add(tutti_store *store, const char *key,
+                                                       int64_t amount, int64_t *sum_p);
 /* Stores `desired` if the value equals `expected` (expected_bytes 0 also matches an absent key). The value
  * afterwards is copied to `value`; for an absent key that did not match, it is `expected`. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_compare_set(tutti_store *store, const char *key,
-                                                               const void *expected,
-                                                               size_t expected_bytes,
-                                                               const void *desired, size_t desired_bytes,
-                                                               void *value, size_t *bytes);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_compare_set(
+    tutti_store *store, const char *key, const void *expected, size_t expected_bytes,
+    const void *desired, size_t desired_bytes, void *value, size_t *bytes);
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_delete(tutti_store *store, const char *key,
                                                           bool *existed_p);
 
@@ -75,7 +74,8 @@ typedef enum tutti_transport {
 
 /* Zero means default. */
 typedef struct tutti_group_opts {
-    tutti_store *store; /* NULL: from the environment. Given: rank and world_size are taken from here */
+    tutti_store
+        *store; /* NULL: from the environment. Given: rank and world_size are taken from here */
     int rank, world_size;
     int local_rank, local_world_size; /* 0, 0: found by comparing hosts */
     const char *name;                 /* in messages and store keys; default "world" */
@@ -94,8 +94,9 @@ TUTTI_API void tutti_group_free(tutti_group *group);
 
 /* A new group of some of these ranks, in the order given. Collective over `group`: every rank calls it with the
  * same list; *sub_p is NULL on ranks that are not in it. Its traffic is its own. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_split(tutti_group *group, const int *ranks, int n_ranks,
-                                                         const char *name, tutti_group **sub_p);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_split(tutti_group *group, const int *ranks,
+                                                         int n_ranks, const char *name,
+                                                         tutti_group **sub_p);
 
 TUTTI_API int tutti_group_rank(const tutti_group *group);
 TUTTI_API int tutti_group_size(const tutti_group *group);
@@ -117,7 +118,8 @@ TUTTI_API void tutti_log0(const tutti_group *group, const char *format, ...) TUT
 /* Memory that peers can read directly, zeroed and 64-byte aligned (page-aligned, in fact). Collective: every rank
  * calls it with the same size in the same order. Collectives on it copy nothing. Released in the same order, or all at
  * once by tutti_group_free. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_alloc(tutti_group *group, size_t bytes, void **p);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_alloc(tutti_group *group, size_t bytes,
+                                                         void **p);
 TUTTI_API void tutti_group_release(tutti_group *group, void *p);
 
 /* ---- Collectives ------------------------------------------------------------------------------- */
@@ -142,14 +144,14 @@ typedef enum tutti_redop {
  * PEER, TIMEOUT, ABORTED. Sums are in rank order: the bits do not depend on timing. */
 
 /* Reduces over all ranks, in place; everyone gets the result. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_reduce(tutti_group *group, tutti_buf buf, tutti_redop op,
-                                                        tutti_work **work_p);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_reduce(tutti_group *group, tutti_buf buf,
+                                                        tutti_redop op, tutti_work **work_p);
 /* Copies root's buffer to everyone. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_broadcast(tutti_group *group, tutti_buf buf, int root,
                                                        tutti_work **work_p);
 /* dst (size × src.count) = every rank's src, in rank order. src may lie in dst at its own place. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_gather(tutti_group *group, tutti_buf src, tutti_buf dst,
-                                                        tutti_work **work_p);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_gather(tutti_group *group, tutti_buf src,
+                                                        tutti_buf dst, tutti_work **work_p);
 /* dst = this rank's share (src.count / size elements) of the reduction of all src. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_reduce_scatter(tutti_group *group, tutti_buf src,
                                                             tutti_buf dst, tutti_redop op,

@@ -23,10 +23,10 @@ extern "C" {
 /* Transparent so that it can be embedded; its fields are the library's. */
 typedef struct tutti_module {
     tutti_ctx *cx;
-    struct tutti_module *parent;                 /* NULL: a root */
+    struct tutti_module *parent; /* NULL: a root */
     struct tutti_module *first_child, *last_child, *next;
-    struct tutti_root *root;                     /* parameters, buffers, flat memory, the first error */
-    char name[48];                               /* within the parent */
+    struct tutti_root *root; /* parameters, buffers, flat memory, the first error */
+    char name[48];           /* within the parent */
 } tutti_module;
 
 /* A root module, or (with parent) a named child of another, as nn.Module or nn.Sequential would be. */
@@ -88,8 +88,8 @@ typedef struct tutti_linear {
     tutti_module base;
     tutti_tensor *weight, *bias; /* [out, in], [out]; both U(-1/sqrt(in), 1/sqrt(in)) */
 } tutti_linear;
-TUTTI_API void tutti_linear_init(tutti_linear *m, tutti_module *parent, const char *name, int64_t in,
-                                 int64_t out);
+TUTTI_API void tutti_linear_init(tutti_linear *m, tutti_module *parent, const char *name,
+                                 int64_t in, int64_t out);
 TUTTI_API tutti_tensor *tutti_linear_forward(tutti_linear *m, tutti_tensor *x);
 
 typedef struct tutti_conv2d {
@@ -113,8 +113,8 @@ typedef struct tutti_batch_norm2d {
     tutti_tensor *running_mean, *running_var; /* buffers: zeros, ones */
     tutti_tensor *num_batches_tracked;        /* buffer, I64 scalar */
 } tutti_batch_norm2d;
-TUTTI_API void tutti_batch_norm2d_init(tutti_batch_norm2d *m, tutti_module *parent, const char *name,
-                                       int64_t channels);
+TUTTI_API void tutti_batch_norm2d_init(tutti_batch_norm2d *m, tutti_module *parent,
+                                       const char *name, int64_t channels);
 TUTTI_API tutti_tensor *tutti_batch_norm2d_forward(tutti_batch_norm2d *m, tutti_tensor *x);
 /* relu(batch_norm(x) + residual) in one pass; residual NULL: none. */
 TUTTI_API tutti_tensor *tutti_batch_norm2d_relu_forward(tutti_batch_norm2d *m, tutti_tensor *x,
@@ -131,10 +131,12 @@ typedef struct tutti_model_opts {
     int64_t classes;
 } tutti_model_opts;
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_model_new(tutti_model **model_p, tutti_ctx *cx,
-                                                       const char *name, const tutti_model_opts *opts);
+                                                       const char *name,
+                                                       const tutti_model_opts *opts);
 TUTTI_API void tutti_model_free(tutti_model *model);
 TUTTI_API tutti_module *tutti_model_module(tutti_model *model);
-TUTTI_API tutti_tensor *tutti_model_forward(tutti_model *model, tutti_tensor *x); /* logits [N,classes] */
+TUTTI_API tutti_tensor *tutti_model_forward(tutti_model *model,
+                                            tutti_tensor *x); /* logits [N,classes] */
 
 #ifdef __cplusplus
 }

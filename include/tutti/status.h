@@ -16,8 +16,8 @@ extern "C" {
 #endif
 
 #if defined(__GNUC__)
-#define TUTTI_API         __attribute__((visibility("default")))
-#define TUTTI_NODISCARD   __attribute__((warn_unused_result))
+#define TUTTI_API          __attribute__((visibility("default")))
+#define TUTTI_NODISCARD    __attribute__((warn_unused_result))
 #define TUTTI_PRINTF(f, a) __attribute__((format(printf, f, a)))
 #else
 #define TUTTI_API

@@ -51,8 +51,9 @@ typedef enum tutti_kernels {
 
 /* Zero means default. */
 typedef struct tutti_ctx_opts {
-    uint64_t seed;         /* of initialisation and dropout */
-    uint64_t shard;        /* which share of the batch this context computes (the rank): enters dropout's counter */
+    uint64_t seed; /* of initialisation and dropout */
+    uint64_t
+        shard; /* which share of the batch this context computes (the rank): enters dropout's counter */
     int threads;           /* of kernels; default: cores / LOCAL_WORLD_SIZE, at least 1 */
     tutti_kernels kernels; /* UNSUPPORTED if this build lacks them */
 } tutti_ctx_opts;
@@ -95,7 +96,8 @@ TUTTI_API tutti_tensor *tutti_input_with_grad(tutti_ctx *cx, tutti_array array);
 
 TUTTI_API tutti_shape tutti_tensor_shape(const tutti_tensor *t);
 TUTTI_API tutti_dtype tutti_tensor_dtype(const tutti_tensor *t);
-TUTTI_API const char *tutti_tensor_name(const tutti_tensor *t); /* parameters and buffers; else "" */
+TUTTI_API const char *tutti_tensor_name(
+    const tutti_tensor *t); /* parameters and buffers; else "" */
 /* OK, or the first cause (then tutti_last_error() says it). */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_tensor_status(const tutti_tensor *t);
 /* Copies the elements, row-major, to host memory of at least shape_count * dtype_size bytes. */
@@ -114,10 +116,11 @@ typedef struct tutti_pool_opts {
     int kernel, stride, padding; /* square windows; stride 0: the kernel's size */
 } tutti_pool_opts;
 
-TUTTI_API tutti_tensor *tutti_relu(tutti_tensor *x);                    /* max(x, 0) */
-TUTTI_API tutti_tensor *tutti_add(tutti_tensor *a, tutti_tensor *b);    /* a + b, equal shapes */
-TUTTI_API tutti_tensor *tutti_flatten(tutti_tensor *x);                 /* [N, ...] -> [N, K] */
-TUTTI_API tutti_tensor *tutti_max_pool2d(tutti_tensor *x, tutti_pool_opts opts); /* [N,C,H,W]; pads with -inf */
+TUTTI_API tutti_tensor *tutti_relu(tutti_tensor *x);                 /* max(x, 0) */
+TUTTI_API tutti_tensor *tutti_add(tutti_tensor *a, tutti_tensor *b); /* a + b, equal shapes */
+TUTTI_API tutti_tensor *tutti_flatten(tutti_tensor *x);              /* [N, ...] -> [N, K] */
+TUTTI_API tutti_tensor *tutti_max_pool2d(tutti_tensor *x,
+                                         tutti_pool_opts opts); /* [N,C,H,W]; pads with -inf */
 /* Mean over the window; padding counts as zeros and is counted (PyTorch's count_include_pad). */
 TUTTI_API tutti_tensor *tutti_avg_pool2d(tutti_tensor *x, tutti_pool_opts opts);
 TUTTI_API tutti_tensor *tutti_global_avg_pool2d(tutti_tensor *x); /* [N,C,H,W] -> [N,C,1,1] */
@@ -131,7 +134,8 @@ TUTTI_API tutti_tensor *tutti_log_softmax(tutti_tensor *x); /* over the last dim
  * counted in the mean. Other labels outside 0..C-1 poison the result, named with their row. */
 TUTTI_API tutti_tensor *tutti_cross_entropy(tutti_tensor *logits, tutti_tensor *labels);
 typedef struct tutti_cross_entropy_opts {
-    float label_smoothing; /* in [0, 1]: this share of the target is spread evenly over all classes */
+    float
+        label_smoothing; /* in [0, 1]: this share of the target is spread evenly over all classes */
     bool has_ignore_index;
     int64_t ignore_index; /* instead of -100, if has_ignore_index */
 } tutti_cross_entropy_opts;
@@ -147,18 +151,18 @@ typedef struct tutti_conv2d_opts {
 } tutti_conv2d_opts;
 
 /* x [N,C,H,W], weight [M,C,kh,kw], bias [M] or NULL -> [N,M,H',W'] */
-TUTTI_API tutti_tensor *tutti_functional_conv2d(tutti_tensor *x, tutti_tensor *weight, tutti_tensor *bias,
-                                                tutti_conv2d_opts opts);
+TUTTI_API tutti_tensor *tutti_functional_conv2d(tutti_tensor *x, tutti_tensor *weight,
+                                                tutti_tensor *bias, tutti_conv2d_opts opts);
 /* x [..,K], weight [M,K], bias [M] or NULL -> [..,M] */
 TUTTI_API tutti_tensor *tutti_functional_linear(tutti_tensor *x, tutti_tensor *weight,
                                                 tutti_tensor *bias);
 
 typedef struct tutti_batch_norm2d_args {
-    tutti_tensor *weight, *bias;                /* [C] parameters */
-    tutti_tensor *running_mean, *running_var;   /* [C] buffers: read in eval, updated in training */
-    float momentum, eps;                        /* 0: PyTorch's 0.1 and 1e-5 */
-    bool relu;                                  /* max(., 0) of the result, in the same pass */
-    tutti_tensor *residual;                     /* added before the relu; NULL: none */
+    tutti_tensor *weight, *bias;              /* [C] parameters */
+    tutti_tensor *running_mean, *running_var; /* [C] buffers: read in eval, updated in training */
+    float momentum, eps;                      /* 0: PyTorch's 0.1 and 1e-5 */
+    bool relu;                                /* max(., 0) of the result, in the same pass */
+    tutti_tensor *residual;                   /* added before the relu; NULL: none */
 } tutti_batch_norm2d_args;
 
 /* Over N, H, W of x [N,C,H,W]; biased variance to normalise, unbiased into running_var, as in PyTorch. */

@@ -48,7 +48,8 @@ void *tutti__arena_alloc(tutti__arena *arena, size_t bytes)
     if (!block || block->bytes - block->used < bytes) {
         size_t grow = arena->capacity > FIRST_BLOCK ? arena->capacity / 2 : FIRST_BLOCK;
 
-        block = block_new(arena, bytes > grow ? bytes : (grow + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+        block =
+            block_new(arena, bytes > grow ? bytes : (grow + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
         if (!block)
             return NULL;
     }

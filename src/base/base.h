@@ -25,7 +25,8 @@
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define TUTTI__SANITIZED
 #endif
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__has_attribute) && !defined(TUTTI__SANITIZED)
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__has_attribute) &&                       \
+    !defined(TUTTI__SANITIZED)
 #if __has_attribute(target_clones)
 #define TUTTI__CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #endif
@@ -124,7 +125,8 @@ const char *tutti__nearest(const char *text, const char *const *candidates, size
 uint64_t tutti__now_ns(void); /* monotonic */
 double tutti__now_ms(void);   /* monotonic */
 int tutti__cores(void);       /* that this process may use: affinity and cgroup quota, at least 1 */
-void *tutti__alloc(size_t bytes); /* 64-byte aligned, zeroed; free with free(). NULL: message made */
+void *tutti__alloc(
+    size_t bytes); /* 64-byte aligned, zeroed; free with free(). NULL: message made */
 /* mkdir -p. */
 tutti_status tutti__make_dirs(const char *path);
 /* Writes the whole text to path through path.tmp and rename: readers see the old or the new one. */
@@ -145,7 +147,7 @@ typedef struct tutti__recorder tutti__recorder;
 tutti__recorder *tutti__recorder_new(size_t capacity);
 void tutti__recorder_free(tutti__recorder *recorder);
 void tutti__record(tutti__recorder *recorder, const char *category, const char *name, int64_t arg,
-                             int thread, uint64_t begin_ns, uint64_t end_ns);
+                   int thread, uint64_t begin_ns, uint64_t end_ns);
 /* Copies the newest events, oldest first; returns how many. */
 size_t tutti__recorder_read(tutti__recorder *recorder, tutti__event *events, size_t n);
 

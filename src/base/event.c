@@ -49,7 +49,8 @@ void tutti__record(tutti__recorder *recorder, const char *category, const char *
 
 size_t tutti__recorder_read(tutti__recorder *recorder, tutti__event *events, size_t n)
 {
-    uint64_t end = atomic_load(&recorder->next), span = n < recorder->capacity ? n : recorder->capacity;
+    uint64_t end = atomic_load(&recorder->next),
+             span = n < recorder->capacity ? n : recorder->capacity;
     size_t count = 0;
 
     for (uint64_t number = end > span ? end - span : 0; number < end; number++) {

@@ -47,28 +47,30 @@ struct tutti__kernels {
     tutti_status (*reorder)(tutti_tensor *dst, tutti_tensor *src);
 
     /* y [N,M,H',W'] = x [N,C,H,W] * w [M,C,kh,kw] + b [M]; y->shape is set */
-    tutti_status (*conv2d_forward)(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w, tutti_tensor *b,
-                                   const tutti__conv2d *a);
+    tutti_status (*conv2d_forward)(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
+                                   tutti_tensor *b, const tutti__conv2d *a);
     tutti_status (*conv2d_backward_data)(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *w,
                                          const tutti__conv2d *a);
     tutti_status (*conv2d_backward_weights)(tutti_tensor *dw, tutti_tensor *db, tutti_tensor *dy,
                                             tutti_tensor *x, const tutti__conv2d *a);
 
     /* y [R,M] = x [R,K] w[M,K]^T + b; leading dimensions are folded into R by the operation */
-    tutti_status (*linear_forward)(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w, tutti_tensor *b);
+    tutti_status (*linear_forward)(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
+                                   tutti_tensor *b);
     tutti_status (*linear_backward_data)(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *w);
     tutti_status (*linear_backward_weights)(tutti_tensor *dw, tutti_tensor *db, tutti_tensor *dy,
                                             tutti_tensor *x);
 
     /* y = [relu]((x - mean) * inv_std * w + b [+ residual]); running_* updated in training, used in eval */
-    tutti_status (*batch_norm_forward)(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w, tutti_tensor *b,
-                                       tutti_tensor *residual, tutti_tensor *running_mean,
-                                       tutti_tensor *running_var, const tutti__batch_norm *a,
-                                       tutti__batch_norm_saved *saved);
+    tutti_status (*batch_norm_forward)(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
+                                       tutti_tensor *b, tutti_tensor *residual,
+                                       tutti_tensor *running_mean, tutti_tensor *running_var,
+                                       const tutti__batch_norm *a, tutti__batch_norm_saved *saved);
     /* dresidual gets the gradient behind the relu */
     tutti_status (*batch_norm_backward)(tutti_tensor *dx, tutti_tensor *dw, tutti_tensor *db,
                                         tutti_tensor *dresidual, tutti_tensor *dy, tutti_tensor *y,
-                                        tutti_tensor *x, tutti_tensor *w, const tutti__batch_norm *a,
+                                        tutti_tensor *x, tutti_tensor *w,
+                                        const tutti__batch_norm *a,
                                         const tutti__batch_norm_saved *saved);
 
     tutti_status (*relu_forward)(tutti_tensor *y, tutti_tensor *x);
@@ -78,7 +80,8 @@ struct tutti__kernels {
     tutti_status (*add_to)(tutti_tensor *dst, tutti_tensor *src);
 
     /* argmax: kernels' own, kept in *saved */
-    tutti_status (*max_pool_forward)(tutti_tensor *y, tutti_tensor *x, const tutti__pool *a, void **saved);
+    tutti_status (*max_pool_forward)(tutti_tensor *y, tutti_tensor *x, const tutti__pool *a,
+                                     void **saved);
     tutti_status (*max_pool_backward)(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *x,
                                       const tutti__pool *a, void *saved);
     tutti_status (*avg_pool_forward)(tutti_tensor *y, tutti_tensor *x, const tutti__pool *a);
@@ -91,11 +94,12 @@ struct tutti__kernels {
     tutti_status (*softmax_forward)(tutti_tensor *y, tutti_tensor *x, bool log);
     tutti_status (*softmax_backward)(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *y, bool log);
     /* loss: scalar; *saved: softmax probabilities or what else backward wants */
-    tutti_status (*cross_entropy_forward)(tutti_tensor *loss, tutti_tensor *logits, tutti_tensor *labels,
-                                          const tutti__cross_entropy *a, void **saved);
-    tutti_status (*cross_entropy_backward)(tutti_tensor *dx, tutti_tensor *dloss, tutti_tensor *logits,
-                                           tutti_tensor *labels, const tutti__cross_entropy *a,
-                                           void *saved);
+    tutti_status (*cross_entropy_forward)(tutti_tensor *loss, tutti_tensor *logits,
+                                          tutti_tensor *labels, const tutti__cross_entropy *a,
+                                          void **saved);
+    tutti_status (*cross_entropy_backward)(tutti_tensor *dx, tutti_tensor *dloss,
+                                           tutti_tensor *logits, tutti_tensor *labels,
+                                           const tutti__cross_entropy *a, void *saved);
     tutti_status (*mse_forward)(tutti_tensor *loss, tutti_tensor *x, tutti_tensor *target);
     tutti_status (*mse_backward)(tutti_tensor *dx, tutti_tensor *dloss, tutti_tensor *x,
                                  tutti_tensor *target);

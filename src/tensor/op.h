@@ -25,16 +25,17 @@ struct tutti__node {
     tutti_tensor *src[TUTTI__MAX_SRC]; /* NULL: absent */
     int n_src;
     tutti_tensor *dst;
-    void *attributes;                  /* the operation's options, in the arena */
-    void *saved[2];                    /* what forward keeps for backward, in the arena */
-    tutti_tensor *src_grad[TUTTI__MAX_SRC]; /* set by tutti__grad_of in backward; the tape adds them up */
+    void *attributes; /* the operation's options, in the arena */
+    void *saved[2];   /* what forward keeps for backward, in the arena */
+    tutti_tensor
+        *src_grad[TUTTI__MAX_SRC]; /* set by tutti__grad_of in backward; the tape adds them up */
     tutti__node *previous, *next;
 };
 
 /* Runs an operation: passes poison on, checks shapes, computes, records the node if the tape is on and a source needs a
  * gradient (counting uses of parameters). attributes are copied. Never returns NULL. */
-tutti_tensor *tutti__op_run(const tutti__op *op, tutti_tensor *const *src, int n_src, const void *attributes,
-                            size_t attributes_bytes);
+tutti_tensor *tutti__op_run(const tutti__op *op, tutti_tensor *const *src, int n_src,
+                            const void *attributes, size_t attributes_bytes);
 
 /* In backward: where to put the gradient of source i, or NULL if it is not wanted. A parameter's is its row-major flat
  * memory, with `accumulate` saying write or add; another's has no data yet: the kernel allocates it in the layout it likes. */

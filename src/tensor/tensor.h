@@ -10,7 +10,7 @@
 #include <tutti/autograd.h>
 #include <tutti/tensor.h>
 
-typedef struct tutti__node tutti__node;     /* op.h */
+typedef struct tutti__node tutti__node;       /* op.h */
 typedef struct tutti__kernels tutti__kernels; /* kernel.h */
 
 /* How the elements lie in memory, if not row-major: a kernel's own blocked layout. Interned by the context: equal
@@ -22,15 +22,17 @@ typedef struct tutti__layout {
 
 /* What only parameters have. */
 typedef struct tutti__parameter {
-    char name[128];       /* full, as in state_dict */
-    size_t index;         /* in its root, creation order */
+    char name[128]; /* full, as in state_dict */
+    size_t index;   /* in its root, creation order */
     bool requires_grad;
-    float *grad;          /* row-major, in flat gradient memory; NULL until laid out */
-    uint64_t grad_round;  /* == *round: grad holds contributions; otherwise the next one overwrites */
+    float *grad; /* row-major, in flat gradient memory; NULL until laid out */
+    uint64_t
+        grad_round; /* == *round: grad holds contributions; otherwise the next one overwrites */
     const uint64_t *round; /* the root's zero_grad count (starts at 1) */
-    uint32_t uses;        /* reads by the current tape that backward has not yet taken back */
-    uint64_t uses_step;   /* the step that `uses` belongs to: older counts are void */
-    tutti_status (*prepare)(void *owner); /* lays flat gradient memory out; called by backward if grad is NULL */
+    uint32_t uses;         /* reads by the current tape that backward has not yet taken back */
+    uint64_t uses_step;    /* the step that `uses` belongs to: older counts are void */
+    tutti_status (*prepare)(
+        void *owner); /* lays flat gradient memory out; called by backward if grad is NULL */
     void *owner;
 } tutti__parameter;
 
@@ -41,15 +43,15 @@ struct tutti_tensor {
     void *data;                  /* NULL: not yet computed (a destination), or poisoned */
     const tutti__layout *layout; /* NULL: row-major */
     bool needs_grad;             /* a parameter that requires it, or computed from one */
-    bool accumulate;             /* as a destination with data set: add to it rather than overwrite */
-    bool shared;                 /* data also belongs to another tensor: do not write into it */
-    tutti__node *node;           /* that made it; NULL for inputs, parameters, buffers */
-    tutti_tensor *grad;          /* during backward; also of leaves afterwards */
+    bool accumulate;    /* as a destination with data set: add to it rather than overwrite */
+    bool shared;        /* data also belongs to another tensor: do not write into it */
+    tutti__node *node;  /* that made it; NULL for inputs, parameters, buffers */
+    tutti_tensor *grad; /* during backward; also of leaves afterwards */
     tutti__parameter *parameter; /* NULL unless a parameter */
     const char *name;            /* buffers' and parameters' full name, else "" */
     tutti_status poison;         /* OK unless the operation that made it failed */
     const char *poison_text;     /* the first cause, in the arena */
-    void *kernel_cache;          /* kernels' own: a parameter's weights in a blocked layout, for one step */
+    void *kernel_cache; /* kernels' own: a parameter's weights in a blocked layout, for one step */
     uint64_t kernel_cache_step;
 };
 
@@ -57,7 +59,7 @@ struct tutti_ctx {
     tutti_device device;
     const tutti__device_ops *device_ops;
     const tutti__kernels *kernels;
-    void *kernel_state;       /* kernels' own: engine, cached primitives, interned layouts */
+    void *kernel_state; /* kernels' own: engine, cached primitives, interned layouts */
     uint64_t seed, shard;
     int threads;
     tutti__arena arena;
@@ -87,7 +89,8 @@ tutti_tensor *tutti__poisoned(tutti_ctx *cx, tutti_status status);
 /* "[32,3,8,8]", in one of 8 buffers of the thread. */
 const char *tutti__shape_text(tutti_shape shape);
 size_t tutti__tensor_bytes(const tutti_tensor *t); /* row-major */
-void *tutti__step_alloc(tutti_ctx *cx, size_t bytes); /* from the arena; NULL with the message made */
+void *tutti__step_alloc(tutti_ctx *cx,
+                        size_t bytes); /* from the arena; NULL with the message made */
 
 /* A persistent tensor (module's memory, not the arena's); freed with free(). data is the caller's business. */
 tutti_tensor *tutti__tensor_persistent(tutti_ctx *cx, tutti_shape shape, tutti_dtype dtype);
