@@ -1,0 +1,81 @@
+/* main.c -- `tutti`: finds the subcommand in the table and hands over.   SPDX-License-Identifier: MIT */
+#include "base/base.h"
+#include "cli/cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct command {
+    const char *name, *help;
+    int (*run)(int argc, char **argv); /* NULL: not in this version */
+} command;
+
+static const command commands[] = {
+#define COMMAND(name, help) {#name, help, tutti__cli_##name},
+#define LATER(name, help)   {#name, help, NULL},
+#include "cli/commands.def"
+#undef COMMAND
+#undef LATER
+};
+
+static void print_help(FILE *file)
+{
+    fprintf(file,
+            "Tutti %s: data-parallel training in C.\n\n"
+            "usage: tutti COMMAND [ARGUMENTS]\n\n",
+            TUTTI_VERSION);
+    for (size_t i = 0; i < TUTTI__COUNT_OF(commands); i++)
+        if (commands[i].run)
+            fprintf(file, "  %-8s %s\n", commands[i].name, commands[i].help);
+    fprintf(file, "\n  tutti COMMAND --help   the flags of a command\n"
+                  "  tutti --version        the version\n");
+}
+
+static int refuse(const char *name)
+{
+    const char *names[TUTTI__COUNT_OF(commands)], *nearest;
+    size_t n = 0;
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(commands); i++) {
+        if (strcmp(commands[i].name, name) == 0) {
+            fprintf(stderr, "tutti: \"%s\" (%s) is not in this version, %s\n", name,
+                    commands[i].help, TUTTI_VERSION);
+            return 2;
+        }
+        if (commands[i].run)
+            names[n++] = commands[i].name;
+    }
+    nearest = tutti__nearest(name, names, n);
+    fprintf(stderr, "tutti: there is no %s \"%s\"", *name == '-' ? "flag" : "command", name);
+    if (nearest)
+        fprintf(stderr, "; did you mean \"%s\"?", nearest);
+    fprintf(stderr, " See tutti --help.\n");
+    return 2;
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : "";
+
+    if (!*name) {
+        print_help(stderr);
+        return 2;
+    }
+    if (strcmp(name, "help") == 0 && argc > 2) {
+        char help[] = "--help", *again[] = {argv[0], argv[2], help, NULL};
+
+        return main(3, again);
+    }
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
+        print_help(stdout);
+        return 0;
+    }
+    if (strcmp(name, "--version") == 0) {
+        printf("tutti %s\n", TUTTI_VERSION);
+        return 0;
+    }
+    for (size_t i = 0; i < TUTTI__COUNT_OF(commands); i++)
+        if (commands[i].run && strcmp(commands[i].name, name) == 0)
+            return commands[i].run(argc - 1, argv + 1);
+    return refuse(name);
+}

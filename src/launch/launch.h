@@ -1,0 +1,49 @@
+/* launch.h -- runs a program as N workers and answers for them: `tutti run`, `tutti train -n N`.
+ * SPDX-License-Identifier: MIT
+ *
+ * Workers get torchrun's environment and TUTTI_STORE, the store that the launcher hosts. The first worker that fails
+ * stops the others; when tutti__launch returns, no process that descends from it is left, grandchildren included. */
+#ifndef TUTTI_LAUNCH_H
+#define TUTTI_LAUNCH_H
+
+#include <stdbool.h>
+
+/* Which of a worker's standard streams: a set of bits, as in --tee and --redirects. */
+typedef enum tutti__streams {
+    TUTTI__STREAM_NONE = 0,
+    TUTTI__STREAM_OUT = 1,
+    TUTTI__STREAM_ERR = 2,
+    TUTTI__STREAM_BOTH = 3
+} tutti__streams;
+
+/* Zero means default. Everything is borrowed until tutti__launch returns. */
+typedef struct tutti__launch_opts {
+    const char *title;   /* what messages begin with; default "tutti run" */
+    const char *program; /* looked up in PATH where it has no '/'; NULL: this very executable */
+    char *const *argv;   /* of every worker: argv[0], arguments, NULL */
+    int n;               /* workers, at least 1 */
+    bool
+        rank0_direct; /* rank 0 writes to our standard output and error itself: a progress bar sees the
+                          * terminal, and its lines have no prefix */
+
+    const char *id;            /* of the job; default: the time and our process */
+    const char *role;          /* ROLE_NAME; default "default" */
+    const char *master_addr;   /* default 127.0.0.1 */
+    int master_port;           /* default: one that is free */
+    double shutdown_timeout_s; /* from SIGTERM to SIGKILL; 0: default, 30 s; negative: at once */
+    const int *
+        signals; /* passed on to the workers, 0-terminated; NULL: TERM INT HUP QUIT, but none that our
+                               * parent had us ignore (nohup) */
+    const char *log_dir;            /* NULL: no log files */
+    const tutti__streams *redirect; /* [n], streams that go to a file only; NULL: none */
+    const tutti__streams *tee;      /* [n], streams that go to a file too; NULL: none */
+    const bool *shown;              /* [n], ranks whose output is shown; NULL: all */
+} tutti__launch_opts;
+
+/* Returns the exit code: 0 if every worker ended with 0; the first failed worker's, or 128 + its signal; 128 + the
+ * signal that stopped us, if no worker chose otherwise; 126, 127 if the program cannot be run or found; 2 for bad
+ * opts; 4 for want of memory, processes or disk. What happened is on standard error. Call it from a process without
+ * other threads. */
+int tutti__launch(const tutti__launch_opts *opts);
+
+#endif
