@@ -29,9 +29,12 @@ typedef struct tutti_backward_listener {
     /* Before the scan. `order`: the parameters that this tape uses, in the order in which their gradients will be
      * final. A failure stops backward before anything is computed. */
     tutti_status (*begin)(void *self, tutti_tensor *const *order, size_t n_order);
+    /* The gradient of a parameter of `order` is final. tutti_tensor_grad is NULL if none arrived since zero_grad: the
+     * tape read the parameter, but the loss does not depend on that. */
     void (*ready)(void *self, tutti_tensor *parameter);
-    /* After the scan, or after its failure (then status and tutti_last_error() hold the cause). Its result is
-     * tutti_backward's, unless status was already a failure. Also called, without begin, if loss is poisoned. */
+    /* Last in every backward, whatever failed (then status and tutti_last_error() hold the cause: a poisoned loss,
+     * begin, the scan). Its result is tutti_backward's, unless status was already a failure. Not called for STATE:
+     * outside a training step, or the second backward in one. */
     tutti_status (*end)(void *self, tutti_status status);
 } tutti_backward_listener;
 

@@ -51,9 +51,16 @@ struct tutti_tensor {
     const char *name;            /* buffers' and parameters' full name, else "" */
     tutti_status poison;         /* OK unless the operation that made it failed */
     const char *poison_text;     /* the first cause, in the arena */
-    void *kernel_cache; /* kernels' own: a parameter's weights in a blocked layout, for one step */
-    uint64_t kernel_cache_step;
+    void *kernel_cache; /* kernels' own: a parameter's weights in a blocked layout, for one round */
+    uint64_t kernel_cache_step; /* the round of the cache; 0: none */
+    uint64_t serial;            /* cx->serial when it was made; 0: persistent */
 };
+
+/* Memory that backward has released, for tutti__tensor_alloc to hand out again; lies in that memory. */
+typedef struct tutti__spare {
+    struct tutti__spare *next;
+    size_t bytes;
+} tutti__spare;
 
 struct tutti_ctx {
     tutti_device device;
@@ -66,26 +73,37 @@ struct tutti_ctx {
     bool in_step, eval, recording; /* recording: the tape is on */
     bool backward_done;            /* in this step */
     uint64_t step;                 /* training steps begun; 1 in the first */
-    uint64_t round;                /* steps of any kind begun: stamps per-step caches */
-    uint32_t dropout_calls;        /* in this step */
+    uint64_t
+        round; /* counts steps begun and backwards done: stamps what holds until the optimizer */
+    uint64_t serial;        /* 1 + steps ended: stamps step tensors */
+    uint32_t dropout_calls; /* in this step */
     tutti__node *first_node, *last_node;
-    size_t n_nodes;
-    tutti_status step_status; /* a listener's failure in step_begin: poisons the step's inputs */
+    size_t n_nodes, n_parameters; /* on the tape; parameters counted once */
+    tutti__spare *spare;
+    tutti_status step_status; /* a failure of step_begin: poisons the step's results */
     const char *step_text;
+    tutti_tensor out_of_memory;  /* the poisoned tensor that needs no memory */
+    uint64_t kernel_allocations; /* counted by kernels that allocate outside the arena */
     tutti_backward_listener listener;
     tutti__recorder *recorder; /* NULL: no trace */
 };
 
 /* ---- For operations and kernels -------------------------------------------------------------------- */
 
-/* A step tensor without data: a destination. NULL only when the arena is out of memory. */
+/* A step tensor without data: a destination. NULL, with the message made, only when the arena is out of memory. */
 tutti_tensor *tutti__tensor_new(tutti_ctx *cx, tutti_shape shape, tutti_dtype dtype);
 /* Gives it memory from the arena: of layout->bytes, or row-major for NULL. Recycles what backward has released. */
 tutti_status tutti__tensor_alloc(tutti_tensor *t, const tutti__layout *layout);
+/* Lets tutti__tensor_alloc hand t's memory out again. For step memory that nothing reads any more. */
+void tutti__tensor_release(tutti_tensor *t);
 /* Row-major elements of t: t->data itself, or a copy in the arena made by the kernels' reorder. */
 tutti_status tutti__tensor_row_major(tutti_tensor *t, const void **p);
-/* A poisoned result with the thread's last message; status is the message's. */
+/* The row-major elements of t in another shape of as many elements. NULL with the message made. */
+tutti_tensor *tutti__tensor_view(tutti_tensor *t, tutti_shape shape);
+/* A poisoned result with the thread's last message; status is the message's. Never NULL. */
 tutti_tensor *tutti__poisoned(tutti_ctx *cx, tutti_status status);
+/* STATE if t belongs to a step that has ended (as long as its memory still shows it); ARG if t is NULL. */
+tutti_status tutti__tensor_alive(const tutti_tensor *t);
 /* "[32,3,8,8]", in one of 8 buffers of the thread. */
 const char *tutti__shape_text(tutti_shape shape);
 size_t tutti__tensor_bytes(const tutti_tensor *t); /* row-major */
