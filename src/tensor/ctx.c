@@ -1,0 +1,204 @@
+/* ctx.c -- the context: which kernels, how many threads, and the life of a step.   SPDX-License-Identifier: MIT
+ *
+ * A step owns everything that is made in it: the arena, the tape and the use counts of parameters begin anew with each. */
+#include "tensor/kernel.h"
+#include "tensor/tensor.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The choice of the options, or for AUTO that of TUTTI_KERNELS. */
+static tutti_status wanted_kernels(tutti_kernels wanted, tutti_kernels *wanted_p)
+{
+    static const char *const names[] = {"auto", "reference", "onednn"};
+    const char *text = tutti__env_text(TUTTI__ENV_KERNELS), *near;
+
+    *wanted_p = wanted;
+    if (wanted != TUTTI_KERNELS_AUTO) {
+        if (wanted == TUTTI_KERNELS_REFERENCE || wanted == TUTTI_KERNELS_ONEDNN)
+            return TUTTI_OK;
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tutti_ctx_new: kernels is %d, expected a tutti_kernels value",
+                           (int)wanted);
+    }
+    for (size_t i = 0; i < TUTTI__COUNT_OF(names); i++) {
+        if (strcmp(text, names[i]) == 0) {
+            *wanted_p = (tutti_kernels)i;
+            return TUTTI_OK;
+        }
+    }
+    near = tutti__nearest(text, names, TUTTI__COUNT_OF(names));
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "TUTTI_KERNELS is \"%s\", expected auto, reference or onednn%s%s%s", text,
+                       near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
+}
+
+static tutti_status open_kernels(tutti_ctx *cx, tutti_kernels wanted)
+{
+    TUTTI_TRY(wanted_kernels(wanted, &wanted));
+    if (wanted != TUTTI_KERNELS_REFERENCE) {
+        tutti_status status = tutti__kernels_onednn(&cx->kernels);
+
+        if (status == TUTTI_OK)
+            return cx->kernels->open(cx);
+        if (wanted == TUTTI_KERNELS_ONEDNN || status != TUTTI_ERR_UNSUPPORTED)
+            return status;
+    }
+    cx->kernels = &tutti__kernels_reference;
+    return cx->kernels->open(cx);
+}
+
+/* Threads of one rank's kernels: what was asked for, or its share of the cores. */
+static tutti_status choose_threads(int asked, int *threads_p)
+{
+    long from_env;
+    int64_t ranks_here = 1;
+    const char *text = getenv("LOCAL_WORLD_SIZE");
+
+    if (asked < 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tutti_ctx_new: threads is %d, expected 0 (default) or more", asked);
+    TUTTI_TRY(tutti__env_int(TUTTI__ENV_THREADS, 0, 4096, &from_env));
+    if (text && *text && (!tutti__parse_int64(text, &ranks_here) || ranks_here < 1))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "LOCAL_WORLD_SIZE is \"%s\", expected the number of ranks on this host",
+                           text);
+    if (asked == 0)
+        asked = (int)from_env;
+    if (asked == 0)
+        asked = (int)(tutti__cores() / ranks_here);
+    *threads_p = asked > 0 ? asked : 1;
+    return TUTTI_OK;
+}
+
+static tutti_status open_ctx(tutti_ctx *cx, tutti_device device, const tutti_ctx_opts *opts)
+{
+    cx->device = device;
+    cx->seed = opts->seed;
+    cx->shard = opts->shard;
+    cx->serial = 1;
+    cx->out_of_memory = (tutti_tensor){.cx = cx,
+                                       .name = "",
+                                       .poison = TUTTI_ERR_MEMORY,
+                                       .poison_text = "out of memory for the tensors of a step"};
+    TUTTI_TRY(tutti__device_ops_of(device.kind, &cx->device_ops));
+    TUTTI_TRY(choose_threads(opts->threads, &cx->threads));
+    if (device.kind != TUTTI_CPU)
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "device %s: this build has kernels for the CPU only; use device cpu",
+                           cx->device_ops->name);
+    return open_kernels(cx, opts->kernels);
+}
+
+tutti_status tutti_ctx_new(tutti_ctx **cx_p, tutti_device device, const tutti_ctx_opts *opts)
+{
+    static const tutti_ctx_opts defaults;
+    tutti_ctx *cx = tutti__alloc(sizeof *cx);
+    tutti_status status;
+
+    *cx_p = NULL;
+    if (!cx)
+        return TUTTI_ERR_MEMORY;
+    status = open_ctx(cx, device, opts ? opts : &defaults);
+    if (status != TUTTI_OK) {
+        free(cx);
+        return status;
+    }
+    *cx_p = cx;
+    return TUTTI_OK;
+}
+
+void tutti_ctx_free(tutti_ctx *cx)
+{
+    if (!cx)
+        return;
+    tutti_step_end(cx);
+    cx->kernels->close(cx);
+    tutti__arena_destroy(&cx->arena);
+    free(cx);
+}
+
+tutti_device tutti_ctx_device(const tutti_ctx *cx)
+{
+    return cx->device;
+}
+
+const char *tutti_ctx_kernels_name(const tutti_ctx *cx)
+{
+    return cx->kernels->name;
+}
+
+int tutti_ctx_threads(const tutti_ctx *cx)
+{
+    return cx->threads;
+}
+
+uint64_t tutti_ctx_step(const tutti_ctx *cx)
+{
+    return cx->step;
+}
+
+void tutti_ctx_set_step(tutti_ctx *cx, uint64_t step)
+{
+    cx->step = step;
+}
+
+tutti_ctx_memory tutti_ctx_memory_stats(const tutti_ctx *cx)
+{
+    return (tutti_ctx_memory){cx->arena.capacity, cx->arena.used,
+                              cx->arena.allocations + cx->kernel_allocations};
+}
+
+/* ---- Steps ------------------------------------------------------------------------------------------ */
+
+static void poison_step(tutti_ctx *cx, tutti_status status)
+{
+    size_t bytes = strlen(tutti_last_error()) + 1;
+    char *text = tutti__arena_alloc(&cx->arena, bytes);
+
+    cx->step_status = status;
+    cx->step_text = text ? memcpy(text, tutti_last_error(), bytes) : cx->out_of_memory.poison_text;
+}
+
+void tutti_step_begin(tutti_ctx *cx, const tutti_step_opts *opts)
+{
+    if (cx->in_step) {
+        poison_step(
+            cx, tutti__fail(
+                    TUTTI_ERR_STATE,
+                    "tutti_step_begin: the last step is still open; end it with tutti_step_end"));
+        return;
+    }
+    cx->in_step = true;
+    cx->eval = opts && opts->eval;
+    cx->recording = !cx->eval && !(opts && opts->no_grad);
+    cx->backward_done = false;
+    cx->round++;
+    cx->dropout_calls = 0;
+    cx->first_node = cx->last_node = NULL;
+    cx->n_nodes = cx->n_parameters = 0;
+    cx->spare = NULL;
+    cx->step_status = TUTTI_OK;
+    if (!cx->recording)
+        return;
+    cx->step++;
+    if (cx->listener.step_begin) {
+        tutti_status status = cx->listener.step_begin(cx->listener.self);
+
+        if (status != TUTTI_OK)
+            poison_step(cx, status);
+    }
+}
+
+void tutti_step_end(tutti_ctx *cx)
+{
+    if (!cx->in_step)
+        return;
+    if (cx->kernels->step_end)
+        cx->kernels->step_end(cx);
+    cx->in_step = cx->recording = false;
+    cx->first_node = cx->last_node = NULL;
+    cx->spare = NULL;
+    cx->serial++;
+    tutti__arena_reset(&cx->arena);
+}

@@ -1,0 +1,195 @@
+/* op.c -- running an operation and recording it on the tape; where its gradients go.   SPDX-License-Identifier: MIT
+ *
+ *   sources ok? -> shape rule -> forward -> a source needs a gradient? -> node on the tape, uses of parameters counted
+ *
+ * Any failure on the way becomes a poisoned result whose text names the operation and the first source that has a name:
+ *   linear "fc1.weight": x is [64,783] but weight is [256,784] */
+#include "tensor/op.h"
+
+#include <string.h>
+
+tutti_status tutti__check_source(const tutti__node *n, int i, const char *what, const char *dims,
+                                 tutti_dtype dtype)
+{
+    const tutti_tensor *t = n->src[i];
+    int n_dims = 1;
+
+    if (!t)
+        return tutti__fail(TUTTI_ERR_ARG, "%s is NULL", what);
+    if (t->dtype != dtype)
+        return tutti__fail(TUTTI_ERR_ARG, "%s is %s, expected %s", what, tutti_dtype_name(t->dtype),
+                           tutti_dtype_name(dtype));
+    for (const char *c = dims; c && *c; c++)
+        n_dims += *c == ',';
+    if (dims && t->shape.n != n_dims)
+        return tutti__fail(TUTTI_ERR_ARG, "%s is %s, expected %s", what,
+                           tutti__shape_text(t->shape), dims);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__name_operation(const tutti__node *n, const char *what, tutti_status status)
+{
+    const char *name = "";
+
+    for (int i = 0; i < n->n_src && !*name; i++)
+        name = tutti_tensor_name(n->src[i]);
+    return tutti__fail(status, "%s%s%s%s%s: %s", what, n->op->name, *name ? " \"" : "", name,
+                       *name ? "\"" : "", tutti_last_error());
+}
+
+/* The first cause, if a source or the step carries one. */
+static tutti_status check_sources(const tutti_ctx *cx, const tutti__op *op,
+                                  tutti_tensor *const *src, int n_src)
+{
+    if (!cx->in_step)
+        return tutti__fail(TUTTI_ERR_STATE, "%s: no step is open; call tutti_step_begin first",
+                           op->name);
+    if (cx->step_status != TUTTI_OK)
+        return tutti__fail_again(cx->step_status, cx->step_text);
+    for (int i = 0; i < n_src; i++) {
+        if (!src[i])
+            continue;
+        TUTTI_TRY(tutti_tensor_status(src[i]));
+        if (src[i]->cx != cx)
+            return tutti__fail(TUTTI_ERR_ARG, "%s: its sources belong to different contexts",
+                               op->name);
+    }
+    return TUTTI_OK;
+}
+
+static tutti__node *node_new(tutti_ctx *cx, const tutti__op *op, tutti_tensor *const *src,
+                             int n_src, const void *attributes, size_t attributes_bytes)
+{
+    tutti__node *n = tutti__step_alloc(cx, sizeof *n);
+
+    if (!n)
+        return NULL;
+    *n = (tutti__node){.op = op, .n_src = n_src};
+    memcpy(n->src, src, (size_t)n_src * sizeof *src);
+    if (attributes_bytes > 0) {
+        n->attributes = tutti__step_alloc(cx, attributes_bytes);
+        if (!n->attributes)
+            return NULL;
+        memcpy(n->attributes, attributes, attributes_bytes);
+    }
+    return n;
+}
+
+static tutti_status compute(tutti_ctx *cx, tutti__node *n)
+{
+    tutti_shape shape = {0};
+    tutti_dtype dtype = TUTTI_F32;
+
+    TUTTI_TRY(n->op->shape(n, &shape, &dtype));
+    n->dst = tutti__tensor_new(cx, shape, dtype);
+    if (!n->dst)
+        return TUTTI_ERR_MEMORY;
+    return n->op->forward(n);
+}
+
+static void record(tutti_ctx *cx, tutti__node *n)
+{
+    bool needs_grad = false;
+
+    for (int i = 0; i < n->n_src; i++)
+        needs_grad |= n->src[i] && n->src[i]->needs_grad;
+    if (!cx->recording || !needs_grad)
+        return;
+    for (int i = 0; i < n->n_src; i++) {
+        tutti__parameter *p;
+
+        if (!tutti__counts_use(n->src[i]))
+            continue;
+        p = n->src[i]->parameter;
+        if (p->uses_step != cx->round) {
+            p->uses_step = cx->round;
+            p->uses = 0;
+            cx->n_parameters++;
+        }
+        p->uses++;
+    }
+    n->dst->needs_grad = true;
+    n->dst->node = n;
+    n->previous = cx->last_node;
+    if (cx->last_node)
+        cx->last_node->next = n;
+    else
+        cx->first_node = n;
+    cx->last_node = n;
+    cx->n_nodes++;
+}
+
+tutti_tensor *tutti__op_run(const tutti__op *op, tutti_tensor *const *src, int n_src,
+                            const void *attributes, size_t attributes_bytes)
+{
+    tutti_ctx *cx = NULL;
+    tutti__node *n;
+    tutti_status status;
+
+    for (int i = 0; i < n_src && !cx; i++)
+        cx = src[i] ? src[i]->cx : NULL;
+    if (!cx) {
+        tutti__fail(TUTTI_ERR_ARG, "%s: the tensor is NULL", op->name);
+        return NULL;
+    }
+    status = check_sources(cx, op, src, n_src);
+    if (status != TUTTI_OK)
+        return tutti__poisoned(cx, status);
+    n = node_new(cx, op, src, n_src, attributes, attributes_bytes);
+    if (!n)
+        return &cx->out_of_memory;
+    status = compute(cx, n);
+    if (status != TUTTI_OK)
+        return tutti__poisoned(cx, tutti__name_operation(n, "", status));
+    record(cx, n);
+    return n->dst;
+}
+
+/* ---- Gradients of sources ---------------------------------------------------------------------------- */
+
+tutti_status tutti__grad_of(tutti__node *n, int i, tutti_tensor **grad_p)
+{
+    tutti_tensor *src = n->src[i];
+
+    *grad_p = NULL;
+    if (!src || !src->needs_grad)
+        return TUTTI_OK;
+    *grad_p = n->src_grad[i] = tutti__tensor_new(src->cx, src->shape, src->dtype);
+    return *grad_p ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
+tutti_status tutti__weight_grad_of(tutti__node *n, int i, tutti_tensor **grad_p)
+{
+    tutti_tensor *src = n->src[i];
+    bool in_place = tutti__counts_use(src);
+
+    for (int j = 0; j < n->n_src; j++)
+        in_place &=
+            j == i || n->src[j] != src; /* one parameter twice in one node: added up afterwards */
+    if (in_place) {
+        *grad_p = n->src_grad[i] = tutti__parameter_grad(src);
+        return *grad_p ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    }
+    TUTTI_TRY(tutti__grad_of(n, i, grad_p));
+    return *grad_p ? tutti__tensor_alloc(*grad_p, NULL) : TUTTI_OK;
+}
+
+void tutti__grad_pass(tutti__node *n, int i, tutti_tensor *grad)
+{
+    if (n->src[i] && n->src[i]->needs_grad)
+        n->src_grad[i] = grad;
+}
+
+tutti_tensor *tutti__parameter_grad(tutti_tensor *parameter)
+{
+    tutti__parameter *p = parameter->parameter;
+    tutti_tensor *grad = tutti__tensor_new(parameter->cx, parameter->shape, parameter->dtype);
+
+    if (!grad)
+        return NULL;
+    grad->data = p->grad;
+    grad->accumulate = p->grad_round == *p->round;
+    grad->shared = true;
+    p->grad_round = *p->round;
+    return grad;
+}

@@ -1,0 +1,90 @@
+/* batch_norm2d.c -- batch normalisation, with an optional residual and relu in the same pass.
+ * SPDX-License-Identifier: MIT
+ *   x [N,C,H,W], weight, bias, running mean and variance [C], residual as x   ->   y as x */
+#include "tensor/op.h"
+
+typedef struct attributes {
+    tutti__batch_norm kernel;
+    tutti_tensor *running_mean, *running_var;
+} attributes;
+
+/* What is [C] must be there and be [C]. */
+static tutti_status check_channels(const tutti_tensor *t, const char *what, const tutti_tensor *x)
+{
+    if (!t)
+        return tutti__fail(TUTTI_ERR_ARG, "%s is NULL", what);
+    if (t->dtype != TUTTI_F32 || t->shape.n != 1 || t->shape.d[0] != x->shape.d[1])
+        return tutti__fail(TUTTI_ERR_ARG, "x is %s but %s is %s %s, expected F32 [%lld]",
+                           tutti__shape_text(x->shape), what, tutti_dtype_name(t->dtype),
+                           tutti__shape_text(t->shape), (long long)x->shape.d[1]);
+    return TUTTI_OK;
+}
+
+static tutti_status batch_norm2d_shape(const tutti__node *n, tutti_shape *y, tutti_dtype *dtype)
+{
+    const attributes *a = n->attributes;
+    const tutti_tensor *x = n->src[0], *residual = n->src[3];
+
+    (void)dtype;
+    TUTTI_TRY(tutti__check_source(n, 0, "x", "[N,C,H,W]", TUTTI_F32));
+    TUTTI_TRY(check_channels(n->src[1], "weight", x));
+    TUTTI_TRY(check_channels(n->src[2], "bias", x));
+    TUTTI_TRY(check_channels(a->running_mean, "running_mean", x));
+    TUTTI_TRY(check_channels(a->running_var, "running_var", x));
+    if (residual && (residual->dtype != TUTTI_F32 || !tutti_shape_equal(residual->shape, x->shape)))
+        return tutti__fail(TUTTI_ERR_ARG, "x is %s but residual is %s %s",
+                           tutti__shape_text(x->shape), tutti_dtype_name(residual->dtype),
+                           tutti__shape_text(residual->shape));
+    if (a->kernel.training && x->shape.d[0] * x->shape.d[2] * x->shape.d[3] == 1)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "x is %s: training needs more than 1 value per channel; use a larger "
+                           "batch or an eval step",
+                           tutti__shape_text(x->shape));
+    *y = x->shape;
+    return TUTTI_OK;
+}
+
+static tutti_status batch_norm2d_forward(tutti__node *n)
+{
+    const attributes *a = n->attributes;
+    tutti_ctx *cx = n->dst->cx;
+    size_t bytes = (size_t)n->src[0]->shape.d[1] * sizeof(float);
+    tutti__batch_norm_saved *saved = n->saved[0] = tutti__step_alloc(cx, sizeof *saved);
+
+    if (!saved)
+        return TUTTI_ERR_MEMORY;
+    *saved =
+        (tutti__batch_norm_saved){tutti__step_alloc(cx, bytes), tutti__step_alloc(cx, bytes), NULL};
+    if (!saved->mean || !saved->inv_std)
+        return TUTTI_ERR_MEMORY;
+    return cx->kernels->batch_norm_forward(n->dst, n->src[0], n->src[1], n->src[2], n->src[3],
+                                           a->running_mean, a->running_var, &a->kernel, saved);
+}
+
+static tutti_status batch_norm2d_backward(tutti__node *n)
+{
+    const attributes *a = n->attributes;
+    tutti_tensor *dx, *dw, *db, *dresidual;
+
+    TUTTI_TRY(tutti__grad_of(n, 0, &dx));
+    TUTTI_TRY(tutti__weight_grad_of(n, 1, &dw));
+    TUTTI_TRY(tutti__weight_grad_of(n, 2, &db));
+    TUTTI_TRY(tutti__grad_of(n, 3, &dresidual));
+    return n->dst->cx->kernels->batch_norm_backward(dx, dw, db, dresidual, n->dst->grad, n->dst,
+                                                    n->src[0], n->src[1], &a->kernel, n->saved[0]);
+}
+
+tutti_tensor *tutti_functional_batch_norm2d(tutti_tensor *x, const tutti_batch_norm2d_args *args)
+{
+    static const tutti__op op = {"batch_norm2d", batch_norm2d_shape, batch_norm2d_forward,
+                                 batch_norm2d_backward};
+    const attributes a = {.kernel = {.momentum = args->momentum != 0 ? args->momentum : 0.1f,
+                                     .eps = args->eps != 0 ? args->eps : 1e-5f,
+                                     .training = x && !x->cx->eval,
+                                     .relu = args->relu},
+                          .running_mean = args->running_mean,
+                          .running_var = args->running_var};
+
+    return tutti__op_run(&op, (tutti_tensor *[]){x, args->weight, args->bias, args->residual}, 4,
+                         &a, sizeof a);
+}

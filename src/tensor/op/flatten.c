@@ -1,0 +1,43 @@
+/* flatten.c -- [N, ...] as [N, K]: the same elements, no copy where they are row-major.   SPDX-License-Identifier: MIT */
+#include "tensor/op.h"
+
+static tutti_status flatten_shape(const tutti__node *n, tutti_shape *y, tutti_dtype *dtype)
+{
+    tutti_shape x;
+
+    (void)dtype;
+    TUTTI_TRY(tutti__check_source(n, 0, "x", NULL, TUTTI_F32));
+    x = n->src[0]->shape;
+    if (x.n < 2)
+        return tutti__fail(TUTTI_ERR_ARG, "x is %s, expected at least two dimensions [N, ...]",
+                           tutti__shape_text(x));
+    *y = TUTTI_SHAPE(x.d[0], tutti_shape_count(x) / x.d[0]);
+    return TUTTI_OK;
+}
+
+static tutti_status flatten_forward(tutti__node *n)
+{
+    const void *p;
+
+    TUTTI_TRY(tutti__tensor_row_major(n->src[0], &p));
+    n->dst->data = (void *)p;
+    n->dst->shared = p == n->src[0]->data;
+    return TUTTI_OK;
+}
+
+static tutti_status flatten_backward(tutti__node *n)
+{
+    tutti_tensor *dx = tutti__tensor_view(n->dst->grad, n->src[0]->shape);
+
+    if (!dx)
+        return TUTTI_ERR_MEMORY;
+    tutti__grad_pass(n, 0, dx);
+    return TUTTI_OK;
+}
+
+tutti_tensor *tutti_flatten(tutti_tensor *x)
+{
+    static const tutti__op op = {"flatten", flatten_shape, flatten_forward, flatten_backward};
+
+    return tutti__op_run(&op, &x, 1, NULL, 0);
+}

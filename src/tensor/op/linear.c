@@ -1,0 +1,92 @@
+/* linear.c -- y = x w^T + b over the last dimension.   SPDX-License-Identifier: MIT
+ *   x [..,K]   w [M,K]   b [M] or NULL   ->   y [..,M]
+ * Kernels see two dimensions: the leading ones are folded into rows. */
+#include "tensor/op.h"
+
+static tutti_status linear_shape(const tutti__node *n, tutti_shape *y, tutti_dtype *dtype)
+{
+    tutti_shape x, w;
+
+    (void)dtype;
+    TUTTI_TRY(tutti__check_source(n, 0, "x", NULL, TUTTI_F32));
+    TUTTI_TRY(tutti__check_source(n, 1, "weight", "[M,K]", TUTTI_F32));
+    x = n->src[0]->shape;
+    w = n->src[1]->shape;
+    if (x.n < 1 || x.d[x.n - 1] != w.d[1])
+        return tutti__fail(TUTTI_ERR_ARG, "x is %s but weight is %s", tutti__shape_text(x),
+                           tutti__shape_text(w));
+    if (n->src[2] && (n->src[2]->shape.n != 1 || n->src[2]->shape.d[0] != w.d[0]))
+        return tutti__fail(TUTTI_ERR_ARG, "weight is %s but bias is %s", tutti__shape_text(w),
+                           tutti__shape_text(n->src[2]->shape));
+    *y = x;
+    y->d[x.n - 1] = w.d[0];
+    return TUTTI_OK;
+}
+
+static tutti_shape folded(tutti_shape shape)
+{
+    int64_t last = shape.d[shape.n - 1];
+
+    return TUTTI_SHAPE(tutti_shape_count(shape) / last, last);
+}
+
+/* t as [R,last]: t itself if it is that. */
+static tutti_tensor *fold(tutti_tensor *t)
+{
+    return t->shape.n == 2 ? t : tutti__tensor_view(t, folded(t->shape));
+}
+
+/* Gives dst (without data) the elements of its folded twin. */
+static tutti_status unfold(tutti_tensor *dst, tutti_tensor *twin)
+{
+    const void *p;
+
+    if (dst == twin)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__tensor_row_major(twin, &p));
+    dst->data = (void *)p;
+    return TUTTI_OK;
+}
+
+static tutti_tensor *twin_of(tutti_tensor *dst)
+{
+    return dst->shape.n == 2 ? dst : tutti__tensor_new(dst->cx, folded(dst->shape), dst->dtype);
+}
+
+static tutti_status linear_forward(tutti__node *n)
+{
+    tutti_tensor *x = fold(n->src[0]), *y = twin_of(n->dst);
+
+    if (!x || !y)
+        return TUTTI_ERR_MEMORY;
+    TUTTI_TRY(n->dst->cx->kernels->linear_forward(y, x, n->src[1], n->src[2]));
+    return unfold(n->dst, y);
+}
+
+static tutti_status linear_backward(tutti__node *n)
+{
+    const tutti__kernels *kernels = n->dst->cx->kernels;
+    tutti_tensor *dy = fold(n->dst->grad), *x = fold(n->src[0]), *dx, *dw, *db, *dx_rows;
+
+    TUTTI_TRY(tutti__grad_of(n, 0, &dx));
+    TUTTI_TRY(tutti__weight_grad_of(n, 1, &dw));
+    TUTTI_TRY(tutti__weight_grad_of(n, 2, &db));
+    if (!dy || !x)
+        return TUTTI_ERR_MEMORY;
+    if (dw || db)
+        TUTTI_TRY(kernels->linear_backward_weights(dw, db, dy, x));
+    if (!dx)
+        return TUTTI_OK;
+    dx_rows = twin_of(dx);
+    if (!dx_rows)
+        return TUTTI_ERR_MEMORY;
+    TUTTI_TRY(kernels->linear_backward_data(dx_rows, dy, n->src[1]));
+    return unfold(dx, dx_rows);
+}
+
+tutti_tensor *tutti_functional_linear(tutti_tensor *x, tutti_tensor *weight, tutti_tensor *bias)
+{
+    static const tutti__op op = {"linear", linear_shape, linear_forward, linear_backward};
+
+    return tutti__op_run(&op, (tutti_tensor *[]){x, weight, bias}, 3, NULL, 0);
+}

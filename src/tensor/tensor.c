@@ -1,0 +1,266 @@
+/* tensor.c -- making, reading and writing tensors; poison.   SPDX-License-Identifier: MIT
+ *
+ * Memory of step tensors comes from the context's arena. What backward releases waits in a list and is handed out again
+ * to the next tensor of the same size, so that backward works in a few buffers that stay in the cache. */
+#include "tensor/kernel.h"
+#include "tensor/tensor.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Memory ----------------------------------------------------------------------------------------- */
+
+void *tutti__step_alloc(tutti_ctx *cx, size_t bytes)
+{
+    return tutti__arena_alloc(&cx->arena, bytes);
+}
+
+tutti_tensor *tutti__tensor_new(tutti_ctx *cx, tutti_shape shape, tutti_dtype dtype)
+{
+    tutti_tensor *t = tutti__step_alloc(cx, sizeof *t);
+
+    if (t)
+        *t = (tutti_tensor){
+            .cx = cx, .shape = shape, .dtype = dtype, .name = "", .serial = cx->serial};
+    return t;
+}
+
+tutti_tensor *tutti__tensor_persistent(tutti_ctx *cx, tutti_shape shape, tutti_dtype dtype)
+{
+    tutti_tensor *t = tutti__alloc(sizeof *t);
+
+    if (t)
+        *t = (tutti_tensor){.cx = cx, .shape = shape, .dtype = dtype, .name = ""};
+    return t;
+}
+
+size_t tutti__tensor_bytes(const tutti_tensor *t)
+{
+    return (size_t)tutti_shape_count(t->shape) * tutti_dtype_size(t->dtype);
+}
+
+/* What a tensor takes from the arena: whole cache lines, so that a spare fits its own list entry. */
+static size_t step_bytes(const tutti_tensor *t, const tutti__layout *layout)
+{
+    size_t bytes = layout ? layout->bytes : tutti__tensor_bytes(t);
+
+    return (bytes + 63) / 64 * 64;
+}
+
+tutti_status tutti__tensor_alloc(tutti_tensor *t, const tutti__layout *layout)
+{
+    tutti_ctx *cx = t->cx;
+    size_t bytes = step_bytes(t, layout);
+
+    t->layout = layout;
+    for (tutti__spare **link = &cx->spare; *link; link = &(*link)->next) {
+        if ((*link)->bytes == bytes) {
+            t->data = *link;
+            *link = (*link)->next;
+            return TUTTI_OK;
+        }
+    }
+    t->data = tutti__step_alloc(cx, bytes);
+    return t->data ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
+void tutti__tensor_release(tutti_tensor *t)
+{
+    tutti__spare *spare = t->data;
+    size_t bytes = step_bytes(t, t->layout);
+
+    if (bytes == 0)
+        return;
+    *spare = (tutti__spare){t->cx->spare, bytes};
+    t->cx->spare = spare;
+    t->data = NULL;
+}
+
+tutti_status tutti__tensor_row_major(tutti_tensor *t, const void **p)
+{
+    if (t->layout) {
+        tutti_tensor *copy = tutti__tensor_new(t->cx, t->shape, t->dtype);
+
+        if (!copy)
+            return TUTTI_ERR_MEMORY;
+        TUTTI_TRY(tutti__tensor_alloc(copy, NULL));
+        TUTTI_TRY(t->cx->kernels->reorder(copy, t));
+        t = copy;
+    }
+    *p = t->data;
+    return TUTTI_OK;
+}
+
+tutti_tensor *tutti__tensor_view(tutti_tensor *t, tutti_shape shape)
+{
+    tutti_tensor *view = tutti__tensor_new(t->cx, shape, t->dtype);
+    const void *p;
+
+    if (!view || tutti__tensor_row_major(t, &p) != TUTTI_OK)
+        return NULL;
+    view->data = (void *)p;
+    view->shared = t->shared && p == t->data;
+    return view;
+}
+
+/* ---- Poison ----------------------------------------------------------------------------------------- */
+
+tutti_tensor *tutti__poisoned(tutti_ctx *cx, tutti_status status)
+{
+    size_t bytes = strlen(tutti_last_error()) + 1;
+    tutti_tensor *t = tutti__tensor_new(cx, (tutti_shape){0}, TUTTI_F32);
+    char *text = t ? tutti__step_alloc(cx, bytes) : NULL;
+
+    if (!text)
+        return &cx->out_of_memory;
+    t->poison = status;
+    t->poison_text = memcpy(text, tutti_last_error(), bytes);
+    return t;
+}
+
+tutti_status tutti__tensor_alive(const tutti_tensor *t)
+{
+    if (!t)
+        return tutti__fail(TUTTI_ERR_ARG, "the tensor is NULL");
+    if (t->serial && t->serial != t->cx->serial)
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "the tensor %s belongs to a step that has ended; "
+                           "read what you need of it before tutti_step_end",
+                           tutti__shape_text(t->shape));
+    return TUTTI_OK;
+}
+
+tutti_status tutti_tensor_status(const tutti_tensor *t)
+{
+    TUTTI_TRY(tutti__tensor_alive(t));
+    return t->poison == TUTTI_OK ? TUTTI_OK : tutti__fail_again(t->poison, t->poison_text);
+}
+
+/* ---- Inputs ----------------------------------------------------------------------------------------- */
+
+static tutti_status check_input(const tutti_ctx *cx, const tutti_array *array)
+{
+    if (!cx->in_step)
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "tutti_input: no step is open; call tutti_step_begin first");
+    if (cx->step_status != TUTTI_OK)
+        return tutti__fail_again(cx->step_status, cx->step_text);
+    if (array->shape.n < 0 || array->shape.n > TUTTI_MAX_DIMS)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tutti_input: the shape has %d dimensions, expected 0 to %d",
+                           array->shape.n, TUTTI_MAX_DIMS);
+    for (int i = 0; i < array->shape.n; i++)
+        if (array->shape.d[i] < 1)
+            return tutti__fail(TUTTI_ERR_ARG,
+                               "tutti_input: the shape is %s; every dimension must be at least 1",
+                               tutti__shape_text(array->shape));
+    if (array->dtype != TUTTI_F32 && array->dtype != TUTTI_I64)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tutti_input: the dtype is %s; convert data to F32, labels to I64",
+                           tutti_dtype_name(array->dtype));
+    if (!array->p)
+        return tutti__fail(TUTTI_ERR_ARG, "tutti_input: array.p is NULL");
+    return TUTTI_OK;
+}
+
+tutti_tensor *tutti_input(tutti_ctx *cx, tutti_array array)
+{
+    tutti_status status = check_input(cx, &array);
+    tutti_tensor *t;
+
+    if (status != TUTTI_OK)
+        return tutti__poisoned(cx, status);
+    t = tutti__tensor_new(cx, array.shape, array.dtype);
+    if (!t)
+        return &cx->out_of_memory;
+    t->data = (void *)array.p;
+    return t;
+}
+
+tutti_tensor *tutti_input_with_grad(tutti_ctx *cx, tutti_array array)
+{
+    tutti_tensor *t = tutti_input(cx, array);
+
+    if (t->poison != TUTTI_OK)
+        return t;
+    if (t->dtype != TUTTI_F32)
+        return tutti__poisoned(
+            cx, tutti__fail(TUTTI_ERR_ARG,
+                            "tutti_input_with_grad: the dtype is %s; only F32 has a gradient",
+                            tutti_dtype_name(t->dtype)));
+    t->needs_grad = true;
+    return t;
+}
+
+/* ---- Looking ---------------------------------------------------------------------------------------- */
+
+tutti_shape tutti_tensor_shape(const tutti_tensor *t)
+{
+    return t ? t->shape : (tutti_shape){0};
+}
+
+tutti_dtype tutti_tensor_dtype(const tutti_tensor *t)
+{
+    return t ? t->dtype : TUTTI_F32;
+}
+
+const char *tutti_tensor_name(const tutti_tensor *t)
+{
+    return t ? t->name : "";
+}
+
+tutti_status tutti_tensor_read(tutti_tensor *t, void *dst)
+{
+    const void *p;
+
+    TUTTI_TRY(tutti_tensor_status(t));
+    TUTTI_TRY(tutti__tensor_row_major(t, &p));
+    return t->cx->device_ops->copy_out(t->cx->device, dst, p, tutti__tensor_bytes(t));
+}
+
+tutti_status tutti_tensor_write(tutti_tensor *t, const void *src)
+{
+    TUTTI_TRY(tutti_tensor_status(t));
+    if (t->serial)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tutti_tensor_write: the tensor %s is a result or an input; "
+                           "only parameters and buffers can be written",
+                           tutti__shape_text(t->shape));
+    t->kernel_cache_step = 0;
+    return t->cx->device_ops->copy_in(t->cx->device, t->data, src, tutti__tensor_bytes(t));
+}
+
+const void *tutti_tensor_grad(tutti_tensor *t)
+{
+    const void *p;
+
+    if (tutti_tensor_status(t) != TUTTI_OK)
+        return NULL;
+    if (t->parameter)
+        return t->parameter->grad_round == *t->parameter->round ? t->parameter->grad : NULL;
+    if (!t->grad || tutti__tensor_row_major(t->grad, &p) != TUTTI_OK)
+        return NULL;
+    return p;
+}
+
+float tutti_item(tutti_tensor *t)
+{
+    union {
+        float f32;
+        int64_t i64;
+    } value;
+
+    if (tutti_tensor_status(t) != TUTTI_OK)
+        return NAN;
+    if (tutti_shape_count(t->shape) != 1) {
+        tutti__fail(TUTTI_ERR_ARG,
+                    "tutti_item: the tensor is %s, expected a single element; read it with "
+                    "tutti_tensor_read",
+                    tutti__shape_text(t->shape));
+        return NAN;
+    }
+    if (tutti_tensor_read(t, &value) != TUTTI_OK)
+        return NAN;
+    return t->dtype == TUTTI_I64 ? (float)value.i64 : value.f32;
+}
