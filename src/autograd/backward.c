@@ -1,0 +1,211 @@
+/* backward.c -- one reverse scan of the tape.   SPDX-License-Identifier: MIT
+ *
+ *   node 1 (p) ... node 4 (p, q) ... node 9 -> loss      the scan goes from 9 to 1; q is final at 4, p at 1
+ *
+ * Each node visited takes back the uses of its parameters, whether or not a gradient reached it; at zero the parameter is
+ * final and the listener hears of it. The order in which that will happen is known before the scan from the counts alone.
+ * A tensor's first gradient is adopted, a second is added into one of the two; when a node is done, the gradient of its
+ * result is released for the next one, so that the scan works in a few buffers. */
+#include "tensor/op.h"
+
+#include <string.h>
+
+/* ---- Joining gradients ------------------------------------------------------------------------------- */
+
+/* Adds up two gradients of one tensor, in whichever of them belongs to nobody else. */
+static tutti_status add_gradients(tutti_tensor *a, tutti_tensor *b, tutti_tensor **sum_p)
+{
+    const tutti__kernels *kernels = a->cx->kernels;
+    tutti_tensor *into = !a->shared ? a : b, *from = into == a ? b : a;
+
+    if (into->shared) {
+        *sum_p = tutti__tensor_new(a->cx, a->shape, a->dtype);
+        return *sum_p ? kernels->add_forward(*sum_p, a, b) : TUTTI_ERR_MEMORY;
+    }
+    *sum_p = into;
+    TUTTI_TRY(kernels->add_to(into, from));
+    if (!from->shared)
+        tutti__tensor_release(from);
+    return TUTTI_OK;
+}
+
+/* Gives `grad` to src. */
+static tutti_status deliver(tutti_tensor *src, tutti_tensor *grad)
+{
+    if (src->parameter) {
+        tutti_tensor *flat;
+
+        if (grad->data == src->parameter->grad)
+            return TUTTI_OK; /* written in place */
+        flat = tutti__parameter_grad(src);
+        if (!flat)
+            return TUTTI_ERR_MEMORY;
+        TUTTI_TRY(src->cx->kernels->reorder(flat, grad));
+        if (!grad->shared)
+            tutti__tensor_release(grad);
+        return TUTTI_OK;
+    }
+    if (src->grad)
+        return add_gradients(src->grad, grad, &src->grad);
+    src->grad = grad;
+    return TUTTI_OK;
+}
+
+/* Delivers what a node's backward made, and releases its result's gradient unless that lives on in a source's. */
+static tutti_status deliver_all(tutti__node *n)
+{
+    tutti_tensor *dy = n->dst->grad;
+    void *data = dy->data;
+    int heirs = 0;
+    bool shared;
+
+    for (int i = 0; i < n->n_src; i++)
+        heirs += n->src_grad[i] && n->src_grad[i]->data == data;
+    shared = dy->shared || heirs > 1;
+    for (int i = 0; i < n->n_src; i++)
+        if (n->src_grad[i] && n->src_grad[i]->data == data)
+            n->src_grad[i]->shared = shared;
+    for (int i = 0; i < n->n_src; i++)
+        if (n->src_grad[i])
+            TUTTI_TRY(deliver(n->src[i], n->src_grad[i]));
+    if (heirs == 0 && !shared)
+        tutti__tensor_release(dy);
+    n->dst->grad = NULL;
+    return TUTTI_OK;
+}
+
+/* ---- Readiness --------------------------------------------------------------------------------------- */
+
+/* The parameters of the tape in the order in which they will be final: the scan's counting, done beforehand and undone. */
+static tutti_status readiness_order(const tutti_ctx *cx, tutti_tensor **order)
+{
+    size_t n_order = 0;
+
+    for (const tutti__node *n = cx->last_node; n; n = n->previous)
+        for (int i = 0; i < n->n_src; i++)
+            if (tutti__counts_use(n->src[i]) && --n->src[i]->parameter->uses == 0)
+                order[n_order++] = n->src[i];
+    for (const tutti__node *n = cx->first_node; n; n = n->next)
+        for (int i = 0; i < n->n_src; i++)
+            if (tutti__counts_use(n->src[i]))
+                n->src[i]->parameter->uses++;
+    if (n_order != cx->n_parameters)
+        return tutti__fail(TUTTI_ERR_INTERNAL,
+                           "tutti_backward: %zu of %zu parameters would get final", n_order,
+                           cx->n_parameters);
+    return TUTTI_OK;
+}
+
+static void take_back_uses(const tutti_ctx *cx, const tutti__node *n)
+{
+    for (int i = 0; i < n->n_src; i++)
+        if (tutti__counts_use(n->src[i]) && --n->src[i]->parameter->uses == 0 && cx->listener.ready)
+            cx->listener.ready(cx->listener.self, n->src[i]);
+}
+
+/* ---- The scan ---------------------------------------------------------------------------------------- */
+
+/* Tells the listener the order, then sees to it that every parameter has memory for its gradient. */
+static tutti_status prepare(const tutti_ctx *cx)
+{
+    tutti_tensor **order =
+        tutti__step_alloc((tutti_ctx *)cx, (cx->n_parameters + 1) * sizeof(tutti_tensor *));
+
+    if (!order)
+        return TUTTI_ERR_MEMORY;
+    TUTTI_TRY(readiness_order(cx, order));
+    if (cx->listener.begin)
+        TUTTI_TRY(cx->listener.begin(cx->listener.self, order, cx->n_parameters));
+    for (size_t i = 0; i < cx->n_parameters; i++) {
+        tutti__parameter *p = order[i]->parameter;
+
+        if (!p->grad && p->prepare)
+            TUTTI_TRY(p->prepare(p->owner));
+        if (!p->grad)
+            return tutti__fail(TUTTI_ERR_INTERNAL,
+                               "tutti_backward: parameter \"%s\" has no memory for its gradient",
+                               p->name);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status scan(tutti_ctx *cx, tutti_tensor *loss)
+{
+    loss->grad = tutti__tensor_new(cx, loss->shape, loss->dtype);
+    if (!loss->grad)
+        return TUTTI_ERR_MEMORY;
+    TUTTI_TRY(tutti__tensor_alloc(loss->grad, NULL));
+    *(float *)loss->grad->data = 1;
+    for (tutti__node *n = cx->last_node; n; n = n->previous) {
+        if (n->dst->grad) {
+            tutti_status status = n->op->backward(n);
+
+            if (status == TUTTI_OK)
+                status = deliver_all(n);
+            if (status != TUTTI_OK)
+                return tutti__name_operation(n, "backward of ", status);
+        }
+        take_back_uses(cx, n);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status check_loss(const tutti_tensor *loss)
+{
+    TUTTI_TRY(tutti_tensor_status(loss));
+    if (loss->dtype != TUTTI_F32 || tutti_shape_count(loss->shape) != 1)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tutti_backward: the loss is %s %s, expected one F32 number",
+                           tutti_dtype_name(loss->dtype), tutti__shape_text(loss->shape));
+    if (!loss->node)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tutti_backward: the loss does not depend on any parameter "
+                           "that requires a gradient");
+    return TUTTI_OK;
+}
+
+static tutti_status run(tutti_ctx *cx, tutti_tensor *loss)
+{
+    TUTTI_TRY(check_loss(loss));
+    TUTTI_TRY(prepare(cx));
+    return scan(cx, loss);
+}
+
+/* The listener's last word; a cause that was there before stays the thread's message. */
+static tutti_status end(const tutti_ctx *cx, tutti_status status)
+{
+    char cause[2048];
+    tutti_status ended;
+
+    if (!cx->listener.end)
+        return status;
+    strncpy(cause, tutti_last_error(), sizeof cause - 1);
+    cause[sizeof cause - 1] = '\0';
+    ended = cx->listener.end(cx->listener.self, status);
+    return status == TUTTI_OK ? ended : tutti__fail_again(status, cause);
+}
+
+tutti_status tutti_backward(tutti_tensor *loss)
+{
+    tutti_ctx *cx;
+    tutti_status status;
+    uint64_t begin_ns;
+
+    TUTTI_TRY(tutti__tensor_alive(loss));
+    cx = loss->cx;
+    if (!cx->recording)
+        return tutti__fail(
+            TUTTI_ERR_STATE, "tutti_backward: %s; open a training step with tutti_step_begin",
+            cx->in_step ? "this step records no tape (eval or no_grad)" : "no step is open");
+    if (cx->backward_done)
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "tutti_backward: this step had its backward already; add the losses "
+                           "with tutti_add first, or open another step");
+    cx->backward_done = true;
+    begin_ns = tutti__now_ns();
+    status = run(cx, loss);
+    cx->round++; /* the optimizer comes next: cached weights are void */
+    tutti__record(cx->recorder, "step", "backward", (int64_t)cx->step, 0, begin_ns,
+                  tutti__now_ns());
+    return end(cx, status);
+}

@@ -1,0 +1,15 @@
+/* listener.c -- who hears of backward.   SPDX-License-Identifier: MIT */
+#include "tensor/tensor.h"
+
+tutti_status tutti_ctx_set_backward_listener(tutti_ctx *cx, const tutti_backward_listener *listener)
+{
+    static const tutti_backward_listener none;
+    const tutti_backward_listener *l = &cx->listener;
+
+    if (listener && (l->self || l->step_begin || l->begin || l->ready || l->end))
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "tutti_ctx_set_backward_listener: the context has a listener already "
+                           "(one tutti_ddp a context); remove it first");
+    cx->listener = listener ? *listener : none;
+    return TUTTI_OK;
+}
