@@ -1,9 +1,128 @@
-/* onednn.c -- holds the place of the oneDNN kernels until they join; the reference kernels serve.   SPDX-License-Identifier: MIT */
-#include "tensor/kernel.h"
+/* onednn.c -- the table of the oneDNN kernels.   SPDX-License-Identifier: MIT
+ *
+ * What oneDNN gains nothing for (losses, softmax, dropout: small, or bound to element numbers) stays with the reference
+ * kernels, which see row-major sources. */
+#include "tensor/kernel/onednn/state.h"
+
+#define TEXT_(x) #x
+#define TEXT(x)  TEXT_(x)
+
+static tutti_status reorder(tutti_tensor *dst, tutti_tensor *src)
+{
+    if (dst->dtype != TUTTI_F32) /* labels: no kernel gives them a layout */
+        return tutti__kernels_reference.reorder(dst, src);
+    return tutti__onednn_reorder(dst->cx, dst->shape, src->layout, src->data, dst->layout,
+                                 dst->data, dst->accumulate);
+}
+
+/* t as the reference kernels want to see it. */
+static tutti_status row_major(tutti_tensor *t, tutti_tensor *plain)
+{
+    *plain = *t;
+    plain->layout = NULL;
+    return tutti__onednn_in(t, NULL, &plain->data);
+}
+
+static tutti_status dropout(tutti_tensor *y, tutti_tensor *x, float p, uint32_t call)
+{
+    tutti_tensor x_plain;
+
+    TUTTI_TRY(row_major(x, &x_plain));
+    return tutti__kernels_reference.dropout(y, &x_plain, p, call);
+}
+
+static tutti_status softmax_forward(tutti_tensor *y, tutti_tensor *x, bool log)
+{
+    tutti_tensor x_plain;
+
+    TUTTI_TRY(row_major(x, &x_plain));
+    return tutti__kernels_reference.softmax_forward(y, &x_plain, log);
+}
+
+static tutti_status softmax_backward(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *y, bool log)
+{
+    tutti_tensor dy_plain;
+
+    TUTTI_TRY(row_major(dy, &dy_plain));
+    return tutti__kernels_reference.softmax_backward(dx, &dy_plain, y, log);
+}
+
+static tutti_status cross_entropy_forward(tutti_tensor *loss, tutti_tensor *logits,
+                                          tutti_tensor *labels, const tutti__cross_entropy *a,
+                                          void **saved)
+{
+    tutti_tensor logits_plain;
+
+    TUTTI_TRY(row_major(logits, &logits_plain));
+    return tutti__kernels_reference.cross_entropy_forward(loss, &logits_plain, labels, a, saved);
+}
+
+static tutti_status cross_entropy_backward(tutti_tensor *dx, tutti_tensor *dloss,
+                                           tutti_tensor *logits, tutti_tensor *labels,
+                                           const tutti__cross_entropy *a, void *saved)
+{
+    tutti_tensor logits_plain;
+
+    TUTTI_TRY(row_major(logits, &logits_plain));
+    return tutti__kernels_reference.cross_entropy_backward(dx, dloss, &logits_plain, labels, a,
+                                                           saved);
+}
+
+static tutti_status mse_forward(tutti_tensor *loss, tutti_tensor *x, tutti_tensor *target)
+{
+    tutti_tensor x_plain, target_plain;
+
+    TUTTI_TRY(row_major(x, &x_plain));
+    TUTTI_TRY(row_major(target, &target_plain));
+    return tutti__kernels_reference.mse_forward(loss, &x_plain, &target_plain);
+}
+
+static tutti_status mse_backward(tutti_tensor *dx, tutti_tensor *dloss, tutti_tensor *x,
+                                 tutti_tensor *target)
+{
+    tutti_tensor x_plain, target_plain;
+
+    TUTTI_TRY(row_major(x, &x_plain));
+    TUTTI_TRY(row_major(target, &target_plain));
+    return tutti__kernels_reference.mse_backward(dx, dloss, &x_plain, &target_plain);
+}
 
 tutti_status tutti__kernels_onednn(const tutti__kernels **kernels_p)
 {
-    *kernels_p = NULL;
-    return tutti__fail(TUTTI_ERR_UNSUPPORTED, "kernels onednn: this version lacks them; "
-                                              "choose kernels reference");
+    static const tutti__kernels kernels = {
+        .name = "onednn " TEXT(DNNL_VERSION_MAJOR) "." TEXT(DNNL_VERSION_MINOR) "." TEXT(
+            DNNL_VERSION_PATCH),
+        .open = tutti__onednn_open,
+        .close = tutti__onednn_close,
+        .step_end = tutti__onednn_step_end,
+        .reorder = reorder,
+        .conv2d_forward = tutti__onednn_conv2d_forward,
+        .conv2d_backward_data = tutti__onednn_conv2d_backward_data,
+        .conv2d_backward_weights = tutti__onednn_conv2d_backward_weights,
+        .linear_forward = tutti__onednn_linear_forward,
+        .linear_backward_data = tutti__onednn_linear_backward_data,
+        .linear_backward_weights = tutti__onednn_linear_backward_weights,
+        .batch_norm_forward = tutti__onednn_batch_norm_forward,
+        .batch_norm_backward = tutti__onednn_batch_norm_backward,
+        .relu_forward = tutti__onednn_relu_forward,
+        .relu_backward = tutti__onednn_relu_backward,
+        .add_forward = tutti__onednn_add_forward,
+        .add_to = tutti__onednn_add_to,
+        .max_pool_forward = tutti__onednn_max_pool_forward,
+        .max_pool_backward = tutti__onednn_max_pool_backward,
+        .avg_pool_forward = tutti__onednn_avg_pool_forward,
+        .avg_pool_backward = tutti__onednn_avg_pool_backward,
+        .global_avg_pool_forward = tutti__onednn_global_avg_pool_forward,
+        .global_avg_pool_backward = tutti__onednn_global_avg_pool_backward,
+        .dropout = dropout,
+        .softmax_forward = softmax_forward,
+        .softmax_backward = softmax_backward,
+        .cross_entropy_forward = cross_entropy_forward,
+        .cross_entropy_backward = cross_entropy_backward,
+        .mse_forward = mse_forward,
+        .mse_backward = mse_backward,
+    };
+
+    *kernels_p = &kernels;
+    return TUTTI_OK;
 }

@@ -1,0 +1,370 @@
+/* batch_norm.c -- batch norm with residual and relu in two passes, forward and backward.   SPDX-License-Identifier: MIT
+ *
+ * Group by group of channels (lanes.h), so that the second pass finds in the cache what the first has read. Forward: sums
+ * of (x - k) and (x - k)^2 with k the mean of the group's first rows, which lies close enough to the mean of all that one
+ * pass loses nothing; then normalise, add, cut. Backward: the sums of dy and dy * (x - mean); then dx. Where the relu
+ * passed is found again from x; with a residual, from y, and the first pass leaves dresidual for the second to read. */
+#include "tensor/kernel/onednn/lanes.h"
+
+#include <math.h>
+
+typedef struct batch_norm {
+    tutti__onednn_view view;
+    const tutti__batch_norm *a;
+    const float *x, *residual, *w, *b, *dy, *y;
+    float *out, *dresidual; /* y or dx */
+    float *mean, *inv_std, *dw, *db, *running_mean, *running_var;
+    bool add_dw, add_db;
+} batch_norm;
+
+/* Of one group, a value a lane. */
+typedef struct lane_values {
+    float mean[TUTTI__WIDTH], scale[TUTTI__WIDTH], bias[TUTTI__WIDTH];
+    float dy_mean[TUTTI__WIDTH], slope[TUTTI__WIDTH]; /* backward */
+} lane_values;
+
+typedef enum mask { MASK_NONE, MASK_FROM_X, MASK_FROM_Y } mask;
+
+/* ---- Forward -------------------------------------------------------------------------------------------- */
+
+TUTTI__INLINE void moments_steps(const float *x, const tutti__run *r, int width, const float *shift,
+                                 float *sum, float *square)
+{
+    tutti__v16 k, v, s = {0}, q = {0};
+
+    TUTTI__LOAD(k, shift, TUTTI__WIDTH);
+    for (int64_t i = 0; i < r->steps; i++, x += r->stride) {
+        TUTTI__LOAD(v, x, width);
+        v = v - k;
+        s += v;
+        q += v * v;
+    }
+    TUTTI__STORE(sum, s, width);
+    TUTTI__STORE(square, q, width);
+}
+
+TUTTI__CLONES static void moments(const float *x, const tutti__run *r, const float *shift,
+                                  float *sum, float *square)
+{
+    if (r->width == TUTTI__WIDTH)
+        moments_steps(x, r, TUTTI__WIDTH, shift, sum, square);
+    else
+        moments_steps(x, r, r->width, shift, sum, square);
+}
+
+static void statistics(const batch_norm *t, const tutti__lanes *g, float *mean, double *variance)
+{
+    const double count = (double)(t->view.n * t->view.s);
+    double sum[TUTTI__WIDTH] = {0}, square[TUTTI__WIDTH] = {0}, first[TUTTI__WIDTH] = {0};
+    float lane_sum[TUTTI__WIDTH], lane_square[TUTTI__WIDTH], shift[TUTTI__WIDTH] = {0};
+    float shift_of[TUTTI__WIDTH] = {0};
+    tutti__run run;
+
+    tutti__lanes_sum(&t->view, g, t->x, 1, first);
+    for (int c = 0; c < g->channels; c++)
+        shift_of[c] = (float)(first[c] / (double)t->view.s);
+    tutti__lanes_spread(g, shift_of, shift);
+    TUTTI__FOR_CHUNKS(t->view.n, &t->view, g, run, at)
+    {
+        memset(lane_sum, 0, sizeof lane_sum);
+        memset(lane_square, 0, sizeof lane_square);
+        moments(t->x + at, &run, shift, lane_sum, lane_square);
+        tutti__lanes_fold(g, lane_sum, sum);
+        tutti__lanes_fold(g, lane_square, square);
+    }
+    for (int c = 0; c < g->channels; c++) {
+        const double d = sum[c] / count, v = square[c] / count - d * d;
+
+        mean[c] = (float)((double)shift_of[c] + d);
+        variance[c] = v < 0 ? 0 : v; /* NaN stays */
+    }
+}
+
+TUTTI__INLINE void normalise_steps(float *y, const float *x, const float *residual,
+                                   const tutti__run *r, int width, const lane_values *p, bool relu)
+{
+    tutti__v16 v, z, mean, scale, bias;
+
+    TUTTI__LOAD(mean, p->mean, TUTTI__WIDTH);
+    TUTTI__LOAD(scale, p->scale, TUTTI__WIDTH);
+    TUTTI__LOAD(bias, p->bias, TUTTI__WIDTH);
+    for (int64_t i = 0; i < r->steps; i++) {
+        TUTTI__LOAD(v, x + i * r->stride, width);
+        v = (v - mean) * scale + bias;
+        if (residual) {
+            TUTTI__LOAD(z, residual + i * r->stride, width);
+            v += z;
+        }
+        if (relu)
+            v = TUTTI__RELU(v);
+        TUTTI__STORE(y + i * r->stride, v, width);
+    }
+}
+
+TUTTI__CLONES static void normalise(float *y, const float *x, const float *residual,
+                                    const tutti__run *r, const lane_values *p, bool relu)
+{
+    if (r->width != TUTTI__WIDTH)
+        normalise_steps(y, x, residual, r, r->width, p, relu);
+    else if (residual && relu)
+        normalise_steps(y, x, residual, r, TUTTI__WIDTH, p, true);
+    else if (relu)
+        normalise_steps(y, x, NULL, r, TUTTI__WIDTH, p, true);
+    else
+        normalise_steps(y, x, residual, r, TUTTI__WIDTH, p, false);
+}
+
+static void spread_scale(const batch_norm *t, const tutti__lanes *g, lane_values *p)
+{
+    float scale[TUTTI__WIDTH];
+
+    for (int c = 0; c < g->channels; c++)
+        scale[c] = t->inv_std[g->channel + c] * t->w[g->channel + c];
+    tutti__lanes_spread(g, t->mean + g->channel, p->mean);
+    tutti__lanes_spread(g, scale, p->scale);
+    if (t->b)
+        tutti__lanes_spread(g, t->b + g->channel, p->bias);
+}
+
+static void forward_group(void *arg, int64_t i)
+{
+    const batch_norm *t = arg;
+    const tutti__lanes g = tutti__lanes_at(&t->view, i);
+    float *mean = t->mean + g.channel;
+    double variance[TUTTI__WIDTH];
+    const double count = (double)(t->view.n * t->view.s);
+    lane_values p;
+    tutti__run run;
+
+    if (t->a->training)
+        statistics(t, &g, mean, variance);
+    for (int c = 0; c < g.channels; c++) {
+        float *running_mean = t->running_mean + g.channel + c;
+        float *running_var = t->running_var + g.channel + c;
+
+        if (t->a->training) {
+            const float unbiased = (float)(variance[c] * count / (count - 1));
+
+            *running_mean += t->a->momentum * (mean[c] - *running_mean);
+            *running_var += t->a->momentum * (unbiased - *running_var);
+        } else {
+            mean[c] = *running_mean;
+            variance[c] = (double)*running_var;
+        }
+        t->inv_std[g.channel + c] = (float)(1 / sqrt(variance[c] + (double)t->a->eps));
+    }
+    spread_scale(t, &g, &p);
+    TUTTI__FOR_CHUNKS(t->view.n, &t->view, &g, run, at)
+    normalise(t->out + at, t->x + at, t->residual ? t->residual + at : NULL, &run, &p, t->a->relu);
+}
+
+tutti_status tutti__onednn_batch_norm_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
+                                              tutti_tensor *b, tutti_tensor *residual,
+                                              tutti_tensor *running_mean, tutti_tensor *running_var,
+                                              const tutti__batch_norm *a,
+                                              tutti__batch_norm_saved *saved)
+{
+    const size_t bytes = (size_t)x->shape.d[1] * sizeof(float);
+    batch_norm t = {.a = a, .w = w->data, .b = b->data};
+    const tutti__layout *layout;
+    void *data;
+
+    /* the biases of now, for finding the relu's mask again; with a residual, y says it */
+    saved->mask = a->relu && !residual ? tutti__step_alloc(y->cx, bytes) : NULL;
+    if (a->relu && !residual && !saved->mask)
+        return TUTTI_ERR_MEMORY;
+    if (saved->mask)
+        memcpy(saved->mask, b->data, bytes);
+    t.mean = saved->mean;
+    t.inv_std = saved->inv_std;
+    t.running_mean = running_mean->data;
+    t.running_var = running_var->data;
+    TUTTI_TRY(tutti__onednn_walk(x, &t.view, &layout, &data));
+    t.x = data;
+    if (residual) {
+        TUTTI_TRY(tutti__onednn_in(residual, layout, &data));
+        t.residual = data;
+    }
+    TUTTI_TRY(tutti__tensor_alloc(y, layout));
+    t.out = y->data;
+    tutti__onednn_parallel(y->cx, forward_group, &t, tutti__lanes_count(&t.view));
+    return TUTTI_OK;
+}
+
+/* ---- Backward ------------------------------------------------------------------------------------------- */
+
+/* d = dy behind the relu */
+#define LOAD_DY(d, v)                                                                              \
+    do {                                                                                           \
+        TUTTI__LOAD(d, dy + i * r->stride, width);                                                 \
+        if (from == MASK_FROM_X) {                                                                 \
+            (d) = TUTTI__WHERE(~((v)*scale + bias <= 0), d);                                       \
+        } else if (from == MASK_FROM_Y) {                                                          \
+            tutti__v16 y_;                                                                         \
+            TUTTI__LOAD(y_, y + i * r->stride, width);                                             \
+            (d) = TUTTI__WHERE(~(y_ <= 0), d);                                                     \
+        }                                                                                          \
+    } while (0)
+
+TUTTI__INLINE void sums_steps(const float *dy, const float *x, const float *y, float *dresidual,
+                              const tutti__run *r, int width, const lane_values *p, mask from,
+                              float *sum, float *product)
+{
+    tutti__v16 v, d, mean, scale, bias, s = {0}, q = {0};
+
+    TUTTI__LOAD(mean, p->mean, TUTTI__WIDTH);
+    TUTTI__LOAD(scale, p->scale, TUTTI__WIDTH);
+    TUTTI__LOAD(bias, p->bias, TUTTI__WIDTH);
+    for (int64_t i = 0; i < r->steps; i++) {
+        TUTTI__LOAD(v, x + i * r->stride, width);
+        v = v - mean;
+        LOAD_DY(d, v);
+        if (dresidual)
+            TUTTI__STORE(dresidual + i * r->stride, d, width);
+        s += d;
+        q += d * v;
+    }
+    TUTTI__STORE(sum, s, width);
+    TUTTI__STORE(product, q, width);
+}
+
+TUTTI__CLONES static void sums(const float *dy, const float *x, const float *y, float *dresidual,
+                               const tutti__run *r, const lane_values *p, mask from, float *sum,
+                               float *product)
+{
+    if (r->width != TUTTI__WIDTH)
+        sums_steps(dy, x, y, dresidual, r, r->width, p, from, sum, product);
+    else if (from == MASK_FROM_X)
+        sums_steps(dy, x, NULL, dresidual, r, TUTTI__WIDTH, p, MASK_FROM_X, sum, product);
+    else if (from == MASK_FROM_Y)
+        sums_steps(dy, x, y, dresidual, r, TUTTI__WIDTH, p, MASK_FROM_Y, sum, product);
+    else
+        sums_steps(dy, x, NULL, dresidual, r, TUTTI__WIDTH, p, MASK_NONE, sum, product);
+}
+
+TUTTI__INLINE void dx_steps(float *dx, const float *dy, const float *x, const float *y,
+                            const tutti__run *r, int width, const lane_values *p, mask from)
+{
+    tutti__v16 v, d, mean, scale, bias, dy_mean, slope;
+
+    TUTTI__LOAD(mean, p->mean, TUTTI__WIDTH);
+    TUTTI__LOAD(scale, p->scale, TUTTI__WIDTH);
+    TUTTI__LOAD(bias, p->bias, TUTTI__WIDTH);
+    TUTTI__LOAD(dy_mean, p->dy_mean, TUTTI__WIDTH);
+    TUTTI__LOAD(slope, p->slope, TUTTI__WIDTH);
+    for (int64_t i = 0; i < r->steps; i++) {
+        TUTTI__LOAD(v, x + i * r->stride, width);
+        v = v - mean;
+        LOAD_DY(d, v);
+        d = (d - dy_mean - v * slope) * scale;
+        TUTTI__STORE(dx + i * r->stride, d, width);
+    }
+}
+
+TUTTI__CLONES static void dx_of(float *dx, const float *dy, const float *x, const float *y,
+                                const tutti__run *r, const lane_values *p, mask from)
+{
+    if (r->width != TUTTI__WIDTH)
+        dx_steps(dx, dy, x, y, r, r->width, p, from);
+    else if (from == MASK_FROM_X)
+        dx_steps(dx, dy, x, NULL, r, TUTTI__WIDTH, p, MASK_FROM_X);
+    else if (from == MASK_FROM_Y)
+        dx_steps(dx, dy, x, y, r, TUTTI__WIDTH, p, MASK_FROM_Y);
+    else
+        dx_steps(dx, dy, x, NULL, r, TUTTI__WIDTH, p, MASK_NONE);
+}
+
+/* Parameters' gradients and, from the sums, what dx takes away from dy. */
+static void finish_sums(const batch_norm *t, const tutti__lanes *g, const double *sum,
+                        const double *product, lane_values *p)
+{
+    const double count = (double)(t->view.n * t->view.s);
+    float dy_mean[TUTTI__WIDTH] = {0}, slope[TUTTI__WIDTH] = {0};
+
+    for (int c = 0; c < g->channels; c++) {
+        const double inv_std = (double)t->inv_std[g->channel + c];
+
+        if (t->dw)
+            t->dw[g->channel + c] =
+                (float)(product[c] * inv_std) + (t->add_dw ? t->dw[g->channel + c] : 0.0f);
+        if (t->db)
+            t->db[g->channel + c] = (float)sum[c] + (t->add_db ? t->db[g->channel + c] : 0.0f);
+        if (t->a->training) {
+            dy_mean[c] = (float)(sum[c] / count);
+            slope[c] = (float)(product[c] / count * inv_std * inv_std);
+        }
+    }
+    tutti__lanes_spread(g, dy_mean, p->dy_mean);
+    tutti__lanes_spread(g, slope, p->slope);
+}
+
+static void backward_group(void *arg, int64_t i)
+{
+    const batch_norm *t = arg;
+    const tutti__lanes g = tutti__lanes_at(&t->view, i);
+    mask from = !t->a->relu ? MASK_NONE : t->b ? MASK_FROM_X : MASK_FROM_Y;
+    double sum[TUTTI__WIDTH] = {0}, product[TUTTI__WIDTH] = {0};
+    float lane_sum[TUTTI__WIDTH], lane_product[TUTTI__WIDTH];
+    const float *dy = t->dy;
+    lane_values p = {0};
+    tutti__run run;
+
+    spread_scale(t, &g, &p);
+    TUTTI__FOR_CHUNKS(t->view.n, &t->view, &g, run, at)
+    {
+        memset(lane_sum, 0, sizeof lane_sum);
+        memset(lane_product, 0, sizeof lane_product);
+        sums(dy + at, t->x + at, t->y ? t->y + at : NULL, t->dresidual ? t->dresidual + at : NULL,
+             &run, &p, from, lane_sum, lane_product);
+        tutti__lanes_fold(&g, lane_sum, sum);
+        tutti__lanes_fold(&g, lane_product, product);
+    }
+    finish_sums(t, &g, sum, product, &p);
+    if (!t->out)
+        return;
+    if (t->dresidual) { /* which is dy with the mask applied */
+        dy = t->dresidual;
+        from = MASK_NONE;
+    }
+    TUTTI__FOR_CHUNKS(t->view.n, &t->view, &g, run, at)
+    dx_of(t->out + at, dy + at, t->x + at, t->y ? t->y + at : NULL, &run, &p, from);
+}
+
+tutti_status tutti__onednn_batch_norm_backward(tutti_tensor *dx, tutti_tensor *dw, tutti_tensor *db,
+                                               tutti_tensor *dresidual, tutti_tensor *dy,
+                                               tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
+                                               const tutti__batch_norm *a,
+                                               const tutti__batch_norm_saved *saved)
+{
+    batch_norm t = {
+        .a = a, .w = w->data, .b = saved->mask, .mean = saved->mean, .inv_std = saved->inv_std};
+    const tutti__layout *layout;
+    void *data;
+
+    TUTTI_TRY(tutti__onednn_walk(x, &t.view, &layout, &data));
+    t.x = data;
+    TUTTI_TRY(tutti__onednn_in(dy, layout, &data));
+    t.dy = data;
+    if (a->relu && !t.b) {
+        TUTTI_TRY(tutti__onednn_in(y, layout, &data));
+        t.y = data;
+    }
+    if (dw) {
+        t.dw = dw->data;
+        t.add_dw = dw->accumulate;
+    }
+    if (db) {
+        t.db = db->data;
+        t.add_db = db->accumulate;
+    }
+    if (dresidual) {
+        TUTTI_TRY(tutti__tensor_alloc(dresidual, layout));
+        t.dresidual = dresidual->data;
+    }
+    if (dx) {
+        TUTTI_TRY(tutti__tensor_alloc(dx, layout));
+        t.out = dx->data;
+    }
+    tutti__onednn_parallel(dy->cx, backward_group, &t, tutti__lanes_count(&t.view));
+    return TUTTI_OK;
+}

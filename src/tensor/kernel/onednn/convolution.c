@@ -1,0 +1,169 @@
+/* convolution.c -- convolutions: oneDNN's primitives over layouts of its choice.   SPDX-License-Identifier: MIT
+ *
+ * Every primitive is asked for with layout `any`; activations that come in the wanted layout are taken as they are.
+ * Weights are reordered from row-major once a step and wanted layout; their gradient goes back the other way, straight
+ * into the bucket. */
+#include "tensor/kernel/onednn/state.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Winograd moves data through transforms: with few channels they cost more than the products they save. */
+#define WINOGRAD_MIN_CHANNELS 32
+
+typedef struct convolution {
+    const tutti__conv2d *a;
+    tutti_shape x, w, y;
+    bool bias;
+    tutti__direction direction;
+} convolution;
+
+static bool mds_new(tutti__window_mds *m, const convolution *c)
+{
+    const dnnl_format_tag_t any = dnnl_format_tag_any;
+
+    *m = (tutti__window_mds){0};
+    return tutti__md_new(&m->src, 4, c->x.d, any) == dnnl_success &&
+           tutti__md_new(&m->weights, 4, c->w.d, any) == dnnl_success &&
+           tutti__md_new(&m->dst, 4, c->y.d, any) == dnnl_success &&
+           (!c->bias || tutti__md_new(&m->bias, 1, c->w.d, dnnl_a) == dnnl_success);
+}
+
+static void mds_free(tutti__window_mds *m)
+{
+    tutti__md_free(m->src);
+    tutti__md_free(m->weights);
+    tutti__md_free(m->dst);
+    tutti__md_free(m->bias);
+}
+
+/* Winograd where it is known to win, else what the library thinks best (which for 2.6 may be Winograd too; direct for
+ * three input channels, where padding them to a block would waste most of the work). */
+static dnnl_status_t convolution_pd(tutti_ctx *cx, const convolution *c, dnnl_primitive_desc_t hint,
+                                    dnnl_primitive_desc_t *pd_p)
+{
+    tutti__onednn *od = cx->kernel_state;
+    const int64_t s = c->a->stride, p = c->a->padding;
+    const bool many = c->w.d[0] >= WINOGRAD_MIN_CHANNELS && c->w.d[1] >= WINOGRAD_MIN_CHANNELS;
+    const bool winograd = many && c->w.d[2] == 3 && c->w.d[3] == 3 && s == 1;
+    const dnnl_alg_kind_t algorithms[] = {
+        winograd ? dnnl_convolution_winograd : dnnl_convolution_direct,
+        dnnl_convolution_direct,
+    };
+    tutti__window window = {.stride = {s, s}, .padding = {p, p}};
+    tutti__window_mds m;
+    dnnl_status_t status = dnnl_out_of_memory;
+
+    if (mds_new(&m, c))
+        for (size_t i = winograd ? 0 : 1; i < TUTTI__COUNT_OF(algorithms); i++) {
+            window.algorithm = algorithms[i];
+            status = tutti__pd_convolution(pd_p, od->engine, c->direction, &window, &m, hint,
+                                           od->attributes);
+            if (status == dnnl_success)
+                break;
+        }
+    mds_free(&m);
+    return status;
+}
+
+static tutti_status convolution_get(tutti_ctx *cx, const convolution *c,
+                                    tutti__onednn_primitive **primitive_p)
+{
+    static const tutti__onednn_arg args[3][4] = {
+        [TUTTI__FORWARD] = {{DNNL_ARG_SRC, dnnl_query_src_md, 0},
+                            {DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0},
+                            {DNNL_ARG_DST, dnnl_query_dst_md, 0},
+                            {DNNL_ARG_BIAS, dnnl_query_weights_md, 1}},
+        [TUTTI__BACKWARD_DATA] = {{DNNL_ARG_DIFF_SRC, dnnl_query_diff_src_md, 0},
+                                  {DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0},
+                                  {DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0}},
+        [TUTTI__BACKWARD_WEIGHTS] = {{DNNL_ARG_SRC, dnnl_query_src_md, 0},
+                                     {DNNL_ARG_DIFF_WEIGHTS, dnnl_query_diff_weights_md, 0},
+                                     {DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0}},
+    };
+    const tutti__onednn_key key = {{TUTTI__ONEDNN_CONVOLUTION, c->direction, c->bias, c->a->stride,
+                                    c->a->padding, c->x.d[0], c->x.d[1], c->x.d[2], c->x.d[3],
+                                    c->w.d[0], c->w.d[2], c->w.d[3]}};
+    tutti__onednn_primitive *forward = NULL;
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_status_t status;
+
+    *primitive_p = tutti__onednn_find(cx, &key);
+    if (*primitive_p)
+        return TUTTI_OK;
+    if (c->direction != TUTTI__FORWARD) {
+        convolution hint = *c;
+
+        hint.direction = TUTTI__FORWARD;
+        TUTTI_TRY(convolution_get(cx, &hint, &forward));
+    }
+    status = convolution_pd(cx, c, forward ? forward->pd : NULL, &pd);
+    if (status != dnnl_success) {
+        char what[240];
+
+        snprintf(what, sizeof what, "a convolution of %s with weights %s, stride %d, padding %d",
+                 tutti__shape_text(c->x), tutti__shape_text(c->w), c->a->stride, c->a->padding);
+        return tutti__onednn_check(status, what);
+    }
+    return tutti__onednn_add(cx, &key, pd, args[c->direction], c->bias ? 4 : 3, primitive_p);
+}
+
+tutti_status tutti__onednn_conv2d_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
+                                          tutti_tensor *b, const tutti__conv2d *a)
+{
+    const convolution c = {.a = a, .x = x->shape, .w = w->shape, .y = y->shape, .bias = b != NULL};
+    tutti__onednn_primitive *p;
+    void *data[4] = {NULL};
+
+    TUTTI_TRY(convolution_get(y->cx, &c, &p));
+    TUTTI_TRY(tutti__onednn_in(x, p->layouts[0], &data[0]));
+    TUTTI_TRY(tutti__onednn_in(w, p->layouts[1], &data[1]));
+    TUTTI_TRY(tutti__tensor_alloc(y, p->layouts[2]));
+    data[2] = y->data;
+    if (b)
+        TUTTI_TRY(tutti__onednn_in(b, NULL, &data[3]));
+    return tutti__onednn_run(y->cx, p, data);
+}
+
+tutti_status tutti__onednn_conv2d_backward_data(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *w,
+                                                const tutti__conv2d *a)
+{
+    const convolution c = {
+        .a = a, .x = dx->shape, .w = w->shape, .y = dy->shape, .direction = TUTTI__BACKWARD_DATA};
+    tutti__onednn_primitive *p;
+    void *data[3];
+
+    TUTTI_TRY(convolution_get(dx->cx, &c, &p));
+    TUTTI_TRY(tutti__onednn_in(w, p->layouts[1], &data[1]));
+    TUTTI_TRY(tutti__onednn_in(dy, p->layouts[2], &data[2]));
+    TUTTI_TRY(tutti__tensor_alloc(dx, p->layouts[0]));
+    data[0] = dx->data;
+    return tutti__onednn_run(dx->cx, p, data);
+}
+
+tutti_status tutti__onednn_conv2d_backward_weights(tutti_tensor *dw, tutti_tensor *db,
+                                                   tutti_tensor *dy, tutti_tensor *x,
+                                                   const tutti__conv2d *a)
+{
+    convolution c = {.a = a, .x = x->shape, .y = dy->shape, .direction = TUTTI__BACKWARD_WEIGHTS};
+    tutti__onednn_primitive *p;
+    void *data[3];
+
+    if (db)
+        TUTTI_TRY(tutti__onednn_bias_gradient(db, dy));
+    if (!dw)
+        return TUTTI_OK;
+    c.w = dw->shape;
+    TUTTI_TRY(convolution_get(dy->cx, &c, &p));
+    TUTTI_TRY(tutti__onednn_in(x, p->layouts[0], &data[0]));
+    TUTTI_TRY(tutti__onednn_in(dy, p->layouts[2], &data[2]));
+    if (!p->layouts[1] && !dw->accumulate) {
+        data[1] = dw->data;
+        return tutti__onednn_run(dy->cx, p, data);
+    }
+    TUTTI_TRY(tutti__onednn_staging(
+        dy->cx, p->layouts[1] ? p->layouts[1]->bytes : tutti__tensor_bytes(dw), &data[1]));
+    TUTTI_TRY(tutti__onednn_run(dy->cx, p, data));
+    return tutti__onednn_reorder(dy->cx, dw->shape, p->layouts[1], data[1], NULL, dw->data,
+                                 dw->accumulate);
+}

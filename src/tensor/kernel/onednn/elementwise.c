@@ -1,0 +1,98 @@
+/* elementwise.c -- relu and add, flat over memory: sources in one layout, padding included.   SPDX-License-Identifier: MIT */
+#include "tensor/kernel/onednn/state.h"
+#include "tensor/kernel/onednn/vector.h"
+
+#define PART ((int64_t)1 << 14) /* elements a job */
+
+typedef enum operation { RELU, RELU_BACKWARD, ADD } operation;
+
+typedef struct job {
+    operation operation;
+    float *y;
+    const float *a, *b;
+    int64_t n;
+} job;
+
+TUTTI__INLINE void map_steps(const job *t, operation what, int64_t from, int64_t to)
+{
+    tutti__v16 a, b;
+
+    for (int64_t i = from; i < to; i += TUTTI__WIDTH) {
+        const int n = (int)(to - i < TUTTI__WIDTH ? to - i : TUTTI__WIDTH);
+
+        TUTTI__LOAD(a, t->a + i, n);
+        if (what == RELU) {
+            a = TUTTI__RELU(a);
+        } else {
+            TUTTI__LOAD(b, t->b + i, n);
+            a = what == ADD ? a + b : TUTTI__WHERE(~(b <= 0), a);
+        }
+        TUTTI__STORE(t->y + i, a, n);
+    }
+}
+
+TUTTI__CLONES static void map_part(const job *t, int64_t from, int64_t to)
+{
+    if (t->operation == RELU)
+        map_steps(t, RELU, from, to);
+    else if (t->operation == ADD)
+        map_steps(t, ADD, from, to);
+    else
+        map_steps(t, RELU_BACKWARD, from, to);
+}
+
+static void map_job(void *arg, int64_t i)
+{
+    const job *t = arg;
+    const int64_t to = (i + 1) * PART;
+
+    map_part(t, i * PART, to < t->n ? to : t->n);
+}
+
+/* y->data = operation(a, b), all in y's layout */
+static void map(tutti_tensor *y, operation what, const void *a, const void *b)
+{
+    const size_t bytes = y->layout ? y->layout->bytes : tutti__tensor_bytes(y);
+    job t = {what, y->data, a, b, (int64_t)(bytes / sizeof(float))};
+
+    tutti__onednn_parallel(y->cx, map_job, &t, (t.n + PART - 1) / PART);
+}
+
+tutti_status tutti__onednn_relu_forward(tutti_tensor *y, tutti_tensor *x)
+{
+    TUTTI_TRY(tutti__tensor_alloc(y, x->layout));
+    map(y, RELU, x->data, NULL);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__onednn_relu_backward(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *y)
+{
+    void *dy_data;
+
+    TUTTI_TRY(tutti__onednn_in(dy, y->layout, &dy_data));
+    TUTTI_TRY(tutti__tensor_alloc(dx, y->layout));
+    map(dx, RELU_BACKWARD, dy_data, y->data);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__onednn_add_forward(tutti_tensor *y, tutti_tensor *a, tutti_tensor *b)
+{
+    const tutti__layout *layout = a->layout ? a->layout : b->layout;
+    void *a_data, *b_data;
+
+    TUTTI_TRY(tutti__onednn_in(a, layout, &a_data));
+    TUTTI_TRY(tutti__onednn_in(b, layout, &b_data));
+    TUTTI_TRY(tutti__tensor_alloc(y, layout));
+    map(y, ADD, a_data, b_data);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__onednn_add_to(tutti_tensor *dst, tutti_tensor *src)
+{
+    dst->kernel_cache_step = 0; /* copies of it in other layouts are void */
+    if (dst->layout != src->layout)
+        return tutti__onednn_reorder(dst->cx, dst->shape, src->layout, src->data, dst->layout,
+                                     dst->data, true);
+    map(dst, ADD, dst->data, src->data);
+    return TUTTI_OK;
+}

@@ -1,0 +1,144 @@
+/* lanes.c -- per-channel sums: bias gradients and global average pooling.   SPDX-License-Identifier: MIT */
+#include "tensor/kernel/onednn/lanes.h"
+
+TUTTI__INLINE void sum_steps(const float *x, const tutti__run *r, int width, float *sum)
+{
+    tutti__v16 v, s = {0};
+
+    for (int64_t i = 0; i < r->steps; i++) {
+        TUTTI__LOAD(v, x + i * r->stride, width);
+        s += v;
+    }
+    TUTTI__STORE(sum, s, width);
+}
+
+TUTTI__CLONES static void sum_run(const float *x, const tutti__run *r, float *sum)
+{
+    if (r->width == TUTTI__WIDTH)
+        sum_steps(x, r, TUTTI__WIDTH, sum);
+    else
+        sum_steps(x, r, r->width, sum);
+}
+
+TUTTI__INLINE void fill_steps(float *y, const tutti__run *r, int width, const float *value)
+{
+    tutti__v16 v;
+
+    TUTTI__LOAD(v, value, TUTTI__WIDTH);
+    for (int64_t i = 0; i < r->steps; i++)
+        TUTTI__STORE(y + i * r->stride, v, width);
+}
+
+TUTTI__CLONES static void fill_run(float *y, const tutti__run *r, const float *value)
+{
+    if (r->width == TUTTI__WIDTH)
+        fill_steps(y, r, TUTTI__WIDTH, value);
+    else
+        fill_steps(y, r, r->width, value);
+}
+
+void tutti__lanes_sum(const tutti__onednn_view *v, const tutti__lanes *g, const float *x,
+                      int64_t images, double *sum)
+{
+    tutti__run run;
+
+    TUTTI__FOR_CHUNKS(images, v, g, run, at)
+    {
+        float lane[TUTTI__WIDTH] = {0};
+
+        sum_run(x + at, &run, lane);
+        tutti__lanes_fold(g, lane, sum);
+    }
+}
+
+typedef struct job {
+    tutti__onednn_view view;
+    const float *x;
+    float *y;
+    bool add;
+} job;
+
+/* ---- Bias gradient -------------------------------------------------------------------------------------- */
+
+static void bias_gradient_group(void *arg, int64_t i)
+{
+    const job *t = arg;
+    const tutti__lanes g = tutti__lanes_at(&t->view, i);
+    double sum[TUTTI__WIDTH] = {0};
+
+    tutti__lanes_sum(&t->view, &g, t->x, t->view.n, sum);
+    for (int c = 0; c < g.channels; c++)
+        t->y[g.channel + c] = (float)(sum[c] + (t->add ? (double)t->y[g.channel + c] : 0));
+}
+
+tutti_status tutti__onednn_bias_gradient(tutti_tensor *db, tutti_tensor *dy)
+{
+    job t = {.y = db->data, .add = db->accumulate};
+    const tutti__layout *layout;
+    void *data;
+
+    TUTTI_TRY(tutti__onednn_walk(dy, &t.view, &layout, &data));
+    t.x = data;
+    tutti__onednn_parallel(dy->cx, bias_gradient_group, &t, tutti__lanes_count(&t.view));
+    return TUTTI_OK;
+}
+
+/* ---- Global average pooling ------------------------------------------------------------------------------ */
+
+static void mean_group(void *arg, int64_t i)
+{
+    const job *t = arg;
+    const tutti__lanes g = tutti__lanes_at(&t->view, i);
+
+    for (int64_t n = 0; n < t->view.n; n++) {
+        double sum[TUTTI__WIDTH] = {0};
+
+        tutti__lanes_sum(&t->view, &g, t->x + n * t->view.image, 1, sum);
+        for (int c = 0; c < g.channels; c++)
+            t->y[n * t->view.c + g.channel + c] = (float)(sum[c] / (double)t->view.s);
+    }
+}
+
+tutti_status tutti__onednn_global_avg_pool_forward(tutti_tensor *y, tutti_tensor *x)
+{
+    job t = {0};
+    const tutti__layout *layout;
+    void *data;
+
+    TUTTI_TRY(tutti__onednn_walk(x, &t.view, &layout, &data));
+    TUTTI_TRY(tutti__tensor_alloc(y, NULL));
+    t.x = data;
+    t.y = y->data;
+    tutti__onednn_parallel(y->cx, mean_group, &t, tutti__lanes_count(&t.view));
+    return TUTTI_OK;
+}
+
+static void spread_group(void *arg, int64_t i)
+{
+    const job *t = arg;
+    const tutti__lanes g = tutti__lanes_at(&t->view, i);
+    float share[TUTTI__WIDTH] = {0}, lane[TUTTI__WIDTH];
+
+    for (int64_t n = 0; n < t->view.n; n++) {
+        for (int c = 0; c < g.channels; c++)
+            share[c] = t->x[n * t->view.c + g.channel + c] / (float)t->view.s;
+        tutti__lanes_spread(&g, share, lane);
+        for (int r = 0; r < 2; r++)
+            fill_run(t->y + n * t->view.image + g.run[r].offset, &g.run[r], lane);
+    }
+}
+
+tutti_status tutti__onednn_global_avg_pool_backward(tutti_tensor *dx, tutti_tensor *dy)
+{
+    const tutti__layout *layout = tutti__onednn_usual_layout(dx->cx, dx->shape);
+    job t = {0};
+    void *data;
+
+    TUTTI_TRY(tutti__onednn_in(dy, NULL, &data));
+    TUTTI_TRY(tutti__tensor_alloc(dx, layout));
+    tutti__onednn_view_of(dx->shape, layout, &t.view);
+    t.x = data;
+    t.y = dx->data;
+    tutti__onednn_parallel(dx->cx, spread_group, &t, tutti__lanes_count(&t.view));
+    return TUTTI_OK;
+}

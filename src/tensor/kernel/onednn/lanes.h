@@ -1,0 +1,109 @@
+/* lanes.h -- a view of channels cut into groups that fill a vector.   SPDX-License-Identifier: MIT
+ *
+ *     row-major    a group is one channel: 16 lanes are 16 pixels of it
+ *     nChw16c      a group is a block of 16 channels: a lane each
+ *     nChw8c       a group is a block of 8 channels: two pixels of each
+ *     nhwc         a group is 16 channels, far apart from pixel to pixel
+ *
+ * Per-channel reductions and maps work on any of them: a function sees `steps` vectors at a stride, then what is left
+ * over, in parts of a vector. Groups do not share channels, so threads can take them in any order. */
+#ifndef TUTTI_TENSOR_KERNEL_ONEDNN_LANES_H
+#define TUTTI_TENSOR_KERNEL_ONEDNN_LANES_H
+
+#include "tensor/kernel/onednn/state.h"
+#include "tensor/kernel/onednn/vector.h"
+
+/* Float sums run over no more than this many steps before they join a double. */
+#define TUTTI__CHUNK 512
+
+typedef struct tutti__run {
+    int64_t offset; /* from the start of an image */
+    int64_t steps, stride;
+    int width; /* floats a step, at most 16 */
+} tutti__run;
+
+typedef struct tutti__lanes {
+    int64_t channel;   /* the first */
+    int channels;      /* real ones: padding excluded */
+    int period;        /* lane l is of channel + l % period */
+    tutti__run run[2]; /* whole vectors, then the rest; steps may be 0 */
+} tutti__lanes;
+
+TUTTI__INLINE bool tutti__lanes_contiguous(const tutti__onednn_view *v)
+{
+    return v->step == v->inner && TUTTI__WIDTH % v->inner == 0;
+}
+
+TUTTI__INLINE int64_t tutti__lanes_count(const tutti__onednn_view *v)
+{
+    const int64_t blocks = v->padded_c / v->inner;
+
+    return tutti__lanes_contiguous(v) ? blocks
+                                      : blocks * ((v->inner + TUTTI__WIDTH - 1) / TUTTI__WIDTH);
+}
+
+TUTTI__INLINE tutti__lanes tutti__lanes_at(const tutti__onednn_view *v, int64_t i)
+{
+    const int64_t length = v->s * v->inner;
+    tutti__lanes g = {0};
+
+    if (tutti__lanes_contiguous(v)) {
+        g.channel = i * v->inner;
+        g.period = (int)v->inner;
+        g.run[0] = (tutti__run){i * v->block, length / TUTTI__WIDTH, TUTTI__WIDTH, TUTTI__WIDTH};
+        g.run[1] =
+            (tutti__run){i * v->block + length / TUTTI__WIDTH * TUTTI__WIDTH,
+                         length % TUTTI__WIDTH != 0, TUTTI__WIDTH, (int)(length % TUTTI__WIDTH)};
+    } else {
+        const int64_t in_block = (v->inner + TUTTI__WIDTH - 1) / TUTTI__WIDTH;
+        const int64_t first = i % in_block * TUTTI__WIDTH, left = v->inner - first;
+        const int width = (int)(left < TUTTI__WIDTH ? left : TUTTI__WIDTH);
+
+        g.channel = i / in_block * v->inner + first;
+        g.period = width;
+        g.run[width != TUTTI__WIDTH] =
+            (tutti__run){i / in_block * v->block + first, v->s, v->step, width};
+    }
+    g.channels = (int)(v->c - g.channel < g.period ? v->c - g.channel : g.period);
+    if (g.channels < 0)
+        g.channels = 0;
+    return g;
+}
+
+/* Spreads a per-channel array over the lanes; padding gets 0. */
+TUTTI__INLINE void tutti__lanes_spread(const tutti__lanes *g, const float *of_channel,
+                                       float lane[16])
+{
+    for (int l = 0; l < TUTTI__WIDTH; l++)
+        lane[l] = l % g->period < g->channels ? of_channel[l % g->period] : 0.0f;
+}
+
+/* Adds the lanes of each channel to its sum. */
+TUTTI__INLINE void tutti__lanes_fold(const tutti__lanes *g, const float lane[16],
+                                     double *of_channel)
+{
+    for (int l = 0; l < TUTTI__WIDTH; l++)
+        if (l % g->period < g->channels)
+            of_channel[l % g->period] += (double)lane[l];
+}
+
+TUTTI__INLINE tutti__run tutti__chunk(const tutti__run *r, int64_t done, int64_t more)
+{
+    return (tutti__run){r->offset + done * r->stride, more < TUTTI__CHUNK ? more : TUTTI__CHUNK,
+                        r->stride, r->width};
+}
+
+/* Does what follows for each chunk of the group's runs in `images` images: `run`, `at` from the start of the tensor. */
+#define TUTTI__FOR_CHUNKS(images, view, g, run, at)                                                \
+    for (int64_t n_ = 0; n_ < (images); n_++)                                                      \
+        for (int r_ = 0; r_ < 2; r_++)                                                             \
+            for (int64_t done_ = 0, at = 0, more_ = (g)->run[r_].steps;                            \
+                 more_ > 0 && ((run) = tutti__chunk(&(g)->run[r_], done_, more_),                  \
+                              at = n_ * (view)->image + (run).offset, true);                       \
+                 done_ += TUTTI__CHUNK, more_ -= TUTTI__CHUNK)
+
+/* The sums of the group's channels over some images from x on join sum[0..channels). */
+void tutti__lanes_sum(const tutti__onednn_view *v, const tutti__lanes *g, const float *x,
+                      int64_t images, double *sum);
+
+#endif

@@ -1,0 +1,130 @@
+/* pool.c -- pooling by oneDNN, in the layout that x has.   SPDX-License-Identifier: MIT */
+#include "tensor/kernel/onednn/state.h"
+
+typedef struct pooling {
+    const tutti__pool *a;
+    dnnl_alg_kind_t algorithm;
+    tutti_shape x, y;
+    const tutti__layout *layout; /* of x; the others follow it */
+    tutti__direction direction;
+} pooling;
+
+static dnnl_status_t pooling_pd(tutti_ctx *cx, const pooling *c, dnnl_primitive_desc_t hint,
+                                dnnl_primitive_desc_t *pd_p)
+{
+    tutti__onednn *od = cx->kernel_state;
+    const int64_t k = c->a->kernel, s = c->a->stride, p = c->a->padding;
+    const tutti__window window = {
+        .algorithm = c->algorithm, .kernel = {k, k}, .stride = {s, s}, .padding = {p, p}};
+    tutti__window_mds m = {0};
+    dnnl_status_t status = tutti__onednn_md_of(&m.src, c->x, c->layout);
+
+    if (status == dnnl_success)
+        status = tutti__md_new(&m.dst, 4, c->y.d, dnnl_format_tag_any);
+    if (status == dnnl_success)
+        status =
+            tutti__pd_pooling(pd_p, od->engine, c->direction, &window, &m, hint, od->attributes);
+    tutti__md_free(m.src);
+    tutti__md_free(m.dst);
+    return status;
+}
+
+static tutti_status pooling_get(tutti_ctx *cx, const pooling *c,
+                                tutti__onednn_primitive **primitive_p)
+{
+    static const tutti__onednn_arg args[2][3] = {
+        [TUTTI__FORWARD] = {{DNNL_ARG_SRC, dnnl_query_src_md, 0},
+                            {DNNL_ARG_DST, dnnl_query_dst_md, 0},
+                            {DNNL_ARG_WORKSPACE, dnnl_query_workspace_md, 0}},
+        [TUTTI__BACKWARD_DATA] = {{DNNL_ARG_DIFF_SRC, dnnl_query_diff_src_md, 0},
+                                  {DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0},
+                                  {DNNL_ARG_WORKSPACE, dnnl_query_workspace_md, 0}},
+    };
+    const int n_args = c->algorithm == dnnl_pooling_max ? 3 : 2;
+    const tutti__onednn_key key = {{TUTTI__ONEDNN_POOLING, c->direction, c->algorithm, c->a->kernel,
+                                    c->a->stride, c->a->padding, c->x.d[0], c->x.d[1], c->x.d[2],
+                                    c->x.d[3], (int64_t)(intptr_t)c->layout}};
+    tutti__onednn_primitive *forward = NULL;
+    dnnl_primitive_desc_t pd = NULL;
+
+    *primitive_p = tutti__onednn_find(cx, &key);
+    if (*primitive_p)
+        return TUTTI_OK;
+    if (c->direction != TUTTI__FORWARD) {
+        pooling hint = *c;
+
+        hint.direction = TUTTI__FORWARD;
+        TUTTI_TRY(pooling_get(cx, &hint, &forward));
+    }
+    TUTTI_TRY(tutti__onednn_check(pooling_pd(cx, c, forward ? forward->pd : NULL, &pd), "pooling"));
+    return tutti__onednn_add(cx, &key, pd, args[c->direction], n_args, primitive_p);
+}
+
+/* What max pooling keeps: oneDNN's indices, and in which layout x came. */
+typedef struct max_pool_saved {
+    void *workspace;
+    const tutti__layout *layout;
+} max_pool_saved;
+
+tutti_status tutti__onednn_max_pool_forward(tutti_tensor *y, tutti_tensor *x, const tutti__pool *a,
+                                            void **saved)
+{
+    const pooling c = {a, dnnl_pooling_max, x->shape, y->shape, x->layout, TUTTI__FORWARD};
+    tutti__onednn_primitive *p;
+    max_pool_saved *s = tutti__step_alloc(y->cx, sizeof *s);
+
+    if (!s)
+        return TUTTI_ERR_MEMORY;
+    TUTTI_TRY(pooling_get(y->cx, &c, &p));
+    *s = (max_pool_saved){tutti__step_alloc(y->cx, p->bytes[2]), x->layout};
+    if (!s->workspace)
+        return TUTTI_ERR_MEMORY;
+    *saved = s;
+    TUTTI_TRY(tutti__tensor_alloc(y, p->layouts[1]));
+    return tutti__onednn_run(y->cx, p, (void *[]){x->data, y->data, s->workspace});
+}
+
+tutti_status tutti__onednn_max_pool_backward(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *x,
+                                             const tutti__pool *a, void *saved)
+{
+    const max_pool_saved *s = saved;
+    const pooling c = {a, dnnl_pooling_max, x->shape, dy->shape, s->layout, TUTTI__BACKWARD_DATA};
+    tutti__onednn_primitive *p;
+    void *data[3] = {NULL, NULL, s->workspace};
+
+    TUTTI_TRY(pooling_get(dx->cx, &c, &p));
+    TUTTI_TRY(tutti__onednn_in(dy, p->layouts[1], &data[1]));
+    TUTTI_TRY(tutti__tensor_alloc(dx, p->layouts[0]));
+    data[0] = dx->data;
+    return tutti__onednn_run(dx->cx, p, data);
+}
+
+tutti_status tutti__onednn_avg_pool_forward(tutti_tensor *y, tutti_tensor *x, const tutti__pool *a)
+{
+    const pooling c = {
+        a, dnnl_pooling_avg_include_padding, x->shape, y->shape, x->layout, TUTTI__FORWARD};
+    tutti__onednn_primitive *p;
+
+    TUTTI_TRY(pooling_get(y->cx, &c, &p));
+    TUTTI_TRY(tutti__tensor_alloc(y, p->layouts[1]));
+    return tutti__onednn_run(y->cx, p, (void *[]){x->data, y->data});
+}
+
+tutti_status tutti__onednn_avg_pool_backward(tutti_tensor *dx, tutti_tensor *dy,
+                                             const tutti__pool *a)
+{
+    const pooling c = {a,
+                       dnnl_pooling_avg_include_padding,
+                       dx->shape,
+                       dy->shape,
+                       tutti__onednn_usual_layout(dx->cx, dx->shape),
+                       TUTTI__BACKWARD_DATA};
+    tutti__onednn_primitive *p;
+    void *data[2];
+
+    TUTTI_TRY(pooling_get(dx->cx, &c, &p));
+    TUTTI_TRY(tutti__onednn_in(dy, p->layouts[1], &data[1]));
+    TUTTI_TRY(tutti__tensor_alloc(dx, p->layouts[0]));
+    data[0] = dx->data;
+    return tutti__onednn_run(dx->cx, p, data);
+}

@@ -1,0 +1,61 @@
+/* shim.h -- oneDNN 2.6 and 3 as one API.   SPDX-License-Identifier: MIT
+ *
+ * What differs between the two: a memory descriptor is a struct (2) or an opaque object (3); a primitive descriptor is made in
+ * two calls through an operation descriptor (2) or in one (3). Only shim.c and this file know. Everything else of oneDNN
+ * (engines, memory, execution, sgemm) is called directly. */
+#ifndef TUTTI_TENSOR_KERNEL_ONEDNN_SHIM_H
+#define TUTTI_TENSOR_KERNEL_ONEDNN_SHIM_H
+
+#include <oneapi/dnnl/dnnl.h>
+#include <oneapi/dnnl/dnnl_debug.h>
+#include <stdbool.h>
+
+#if DNNL_VERSION_MAJOR >= 3
+typedef dnnl_memory_desc_t tutti__md;
+typedef const_dnnl_memory_desc_t tutti__const_md;
+#else
+typedef dnnl_memory_desc_t *tutti__md;
+typedef const dnnl_memory_desc_t *tutti__const_md;
+#endif
+
+/* f32 throughout; freed with tutti__md_free. */
+dnnl_status_t tutti__md_new(tutti__md *md_p, int n, const dnnl_dim_t *dims, dnnl_format_tag_t tag);
+dnnl_status_t tutti__md_clone(tutti__md *md_p, tutti__const_md md);
+void tutti__md_free(tutti__md md);
+
+/* Where element (i0, i1, ...) lies, if the layout is strided or blocked; false for other kinds. */
+typedef struct tutti__md_strides {
+    int n, n_blocks;
+    dnnl_dims_t dims, padded_dims, strides; /* strides: of the outermost blocks */
+    dnnl_dims_t blocks, block_dims;         /* innermost last; the dimension that each splits */
+} tutti__md_strides;
+bool tutti__md_query(tutti__const_md md, tutti__md_strides *strides_p);
+
+typedef enum tutti__direction {
+    TUTTI__FORWARD,
+    TUTTI__BACKWARD_DATA,
+    TUTTI__BACKWARD_WEIGHTS
+} tutti__direction;
+
+/* A convolution or pooling window, the same in both directions. */
+typedef struct tutti__window {
+    dnnl_alg_kind_t algorithm;
+    dnnl_dims_t kernel, stride, padding; /* kernel: pooling's only */
+} tutti__window;
+
+/* The data, or their gradients when going backward; bias NULL: none. hint: forward's descriptor; NULL for forward. */
+typedef struct tutti__window_mds {
+    tutti__md src, weights, bias, dst;
+} tutti__window_mds;
+
+dnnl_status_t tutti__pd_convolution(dnnl_primitive_desc_t *pd_p, dnnl_engine_t engine,
+                                    tutti__direction direction, const tutti__window *window,
+                                    const tutti__window_mds *mds, dnnl_primitive_desc_t hint,
+                                    dnnl_primitive_attr_t attributes);
+dnnl_status_t tutti__pd_pooling(dnnl_primitive_desc_t *pd_p, dnnl_engine_t engine,
+                                tutti__direction direction, const tutti__window *window,
+                                const tutti__window_mds *mds, dnnl_primitive_desc_t hint,
+                                dnnl_primitive_attr_t attributes);
+dnnl_status_t tutti__post_ops_append_sum(dnnl_post_ops_t post_ops);
+
+#endif

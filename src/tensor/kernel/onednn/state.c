@@ -1,0 +1,497 @@
+/* state.c -- interned layouts, cached primitives, threads.   SPDX-License-Identifier: MIT */
+#include "tensor/kernel/onednn/state.h"
+
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* Shapes that keep changing (images of all sizes) must not fill memory with code made for each. */
+#define MAX_PRIMITIVES 512
+
+typedef struct tutti__onednn_layout_entry {
+    tutti__layout layout; /* what tensors point to */
+    struct tutti__onednn_layout_entry *next;
+    tutti__md md;
+    bool row_major;
+    tutti__md_strides strides; /* n == 0: neither strided nor blocked */
+} layout_entry;
+
+tutti_status tutti__onednn_check(dnnl_status_t status, const char *what)
+{
+    if (status == dnnl_success)
+        return TUTTI_OK;
+    return tutti__fail(status == dnnl_out_of_memory   ? TUTTI_ERR_MEMORY
+                       : status == dnnl_unimplemented ? TUTTI_ERR_UNSUPPORTED
+                                                      : TUTTI_ERR_INTERNAL,
+                       "oneDNN %d.%d.%d: %s: %s; TUTTI_KERNELS_REFERENCE does without oneDNN",
+                       DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, DNNL_VERSION_PATCH, what,
+                       dnnl_status2str(status));
+}
+
+/* ---- Layouts ------------------------------------------------------------------------------------------ */
+
+static dnnl_format_tag_t row_major_tag(int n)
+{
+    static const dnnl_format_tag_t tags[] = {dnnl_a,    dnnl_a,     dnnl_ab,    dnnl_abc,
+                                             dnnl_abcd, dnnl_abcde, dnnl_abcdef};
+
+    return tags[n];
+}
+
+dnnl_status_t tutti__onednn_md_of(tutti__md *md_p, tutti_shape shape, const tutti__layout *layout)
+{
+    const dnnl_dim_t one = 1;
+
+    if (layout)
+        return tutti__md_clone(md_p, ((const layout_entry *)layout)->md);
+    return tutti__md_new(md_p, shape.n ? shape.n : 1, shape.n ? shape.d : &one,
+                         row_major_tag(shape.n));
+}
+
+static dnnl_status_t is_row_major(tutti__const_md md, const tutti__md_strides *s, bool *result)
+{
+    tutti__md plain;
+    dnnl_status_t status;
+
+    *result = false;
+    if (s->n == 0)
+        return dnnl_success;
+    status = tutti__md_new(&plain, s->n, s->dims, row_major_tag(s->n));
+    if (status == dnnl_success) {
+        *result = dnnl_memory_desc_equal(md, plain);
+        tutti__md_free(plain);
+    }
+    return status;
+}
+
+tutti_status tutti__onednn_layout(tutti_ctx *cx, tutti__const_md md, const tutti__layout **layout_p)
+{
+    tutti__onednn *od = cx->kernel_state;
+    layout_entry *e;
+
+    for (e = od->layouts; e && !dnnl_memory_desc_equal(e->md, md); e = e->next)
+        continue;
+    if (!e) {
+        dnnl_status_t status;
+
+        e = tutti__alloc(sizeof *e);
+        if (!e)
+            return TUTTI_ERR_MEMORY;
+        if (!tutti__md_query(md, &e->strides))
+            e->strides.n = 0;
+        status = is_row_major(md, &e->strides, &e->row_major);
+        if (status == dnnl_success)
+            status = tutti__md_clone(&e->md, md);
+        if (status != dnnl_success) {
+            free(e);
+            return tutti__onednn_check(status, "describing a layout");
+        }
+        e->layout = (tutti__layout){.bytes = dnnl_memory_desc_get_size(md), .desc = e->md};
+        e->next = od->layouts;
+        od->layouts = e;
+    }
+    *layout_p = e->row_major ? NULL : &e->layout;
+    return TUTTI_OK;
+}
+
+bool tutti__onednn_view_of(tutti_shape shape, const tutti__layout *layout, tutti__onednn_view *v)
+{
+    const tutti__md_strides *s = layout ? &((const layout_entry *)layout)->strides : NULL;
+
+    if (shape.n != 4)
+        return false;
+    *v = (tutti__onednn_view){.n = shape.d[0],
+                              .c = shape.d[1],
+                              .s = shape.d[2] * shape.d[3],
+                              .inner = 1,
+                              .step = 1,
+                              .block = shape.d[2] * shape.d[3],
+                              .image = shape.d[1] * shape.d[2] * shape.d[3],
+                              .padded_c = shape.d[1]};
+    if (!s)
+        return true;
+    if (s->n != 4 || s->n_blocks > 1 || (s->n_blocks == 1 && s->block_dims[0] != 1))
+        return false;
+    for (int i = 0; i < 4; i++)
+        if (i != 1 && s->padded_dims[i] != s->dims[i])
+            return false;
+    if (s->strides[2] != s->strides[3] * shape.d[3])
+        return false;
+    v->padded_c = s->padded_dims[1];
+    v->inner = s->n_blocks ? s->blocks[0] : s->strides[1] == 1 ? v->padded_c : 1;
+    v->step = s->strides[3];
+    v->block = s->strides[1];
+    v->image = s->strides[0];
+    return true;
+}
+
+const tutti__layout *tutti__onednn_usual_layout(tutti_ctx *cx, tutti_shape shape)
+{
+    const tutti__onednn *od = cx->kernel_state;
+    tutti__onednn_view view;
+
+    for (const layout_entry *e = od->layouts; e; e = e->next)
+        if (!e->row_major && e->strides.n == shape.n &&
+            memcmp(e->strides.dims, shape.d, (size_t)shape.n * sizeof shape.d[0]) == 0 &&
+            tutti__onednn_view_of(shape, &e->layout, &view))
+            return &e->layout;
+    return NULL;
+}
+
+/* ---- Primitives ----------------------------------------------------------------------------------------- */
+
+tutti__onednn_primitive *tutti__onednn_find(tutti_ctx *cx, const tutti__onednn_key *key)
+{
+    tutti__onednn *od = cx->kernel_state;
+    tutti__onednn_primitive *p = od->primitives;
+
+    tutti__onednn_threads(cx);
+    while (p && memcmp(&p->key, key, sizeof *key) != 0)
+        p = p->next;
+    return p;
+}
+
+static void primitive_free(tutti__onednn_primitive *p)
+{
+    for (int i = 0; i <= p->n_args; i++)
+        if (p->args[i].memory)
+            dnnl_memory_destroy(p->args[i].memory);
+    if (p->primitive)
+        dnnl_primitive_destroy(p->primitive);
+    if (p->pd)
+        dnnl_primitive_desc_destroy(p->pd);
+    free(p);
+}
+
+static void primitives_free(tutti__onednn *od)
+{
+    while (od->primitives) {
+        tutti__onednn_primitive *next = od->primitives->next;
+
+        primitive_free(od->primitives);
+        od->primitives = next;
+    }
+    od->n_primitives = 0;
+}
+
+static tutti_status primitive_init(tutti_ctx *cx, tutti__onednn_primitive *p,
+                                   const tutti__onednn_arg *args)
+{
+    tutti__onednn *od = cx->kernel_state;
+    tutti__const_md md;
+
+    TUTTI_TRY(
+        tutti__onednn_check(dnnl_primitive_create(&p->primitive, p->pd), "making a primitive"));
+    for (int i = 0; i < p->n_args; i++) {
+        md = dnnl_primitive_desc_query_md(p->pd, args[i].query, args[i].index);
+        p->bytes[i] = dnnl_memory_desc_get_size(md);
+        if (args[i].query != dnnl_query_workspace_md)
+            TUTTI_TRY(tutti__onednn_layout(cx, md, &p->layouts[i]));
+        p->args[i].arg = args[i].arg;
+        TUTTI_TRY(tutti__onednn_check(
+            dnnl_memory_create(&p->args[i].memory, md, od->engine, DNNL_MEMORY_NONE),
+            "making a memory object"));
+    }
+    md = dnnl_primitive_desc_query_md(p->pd, dnnl_query_scratchpad_md, 0);
+    p->scratch_bytes = md ? dnnl_memory_desc_get_size(md) : 0;
+    if (p->scratch_bytes == 0)
+        return TUTTI_OK;
+    p->args[p->n_args].arg = DNNL_ARG_SCRATCHPAD;
+    return tutti__onednn_check(
+        dnnl_memory_create(&p->args[p->n_args].memory, md, od->engine, DNNL_MEMORY_NONE),
+        "making a scratchpad");
+}
+
+tutti_status tutti__onednn_add(tutti_ctx *cx, const tutti__onednn_key *key,
+                               dnnl_primitive_desc_t pd, const tutti__onednn_arg *args, int n_args,
+                               tutti__onednn_primitive **primitive_p)
+{
+    tutti__onednn *od = cx->kernel_state;
+    tutti__onednn_primitive *p = tutti__alloc(sizeof *p);
+    tutti_status status = p ? TUTTI_OK : TUTTI_ERR_MEMORY;
+
+    if (!p) {
+        dnnl_primitive_desc_destroy(pd);
+        return status;
+    }
+    p->key = *key;
+    p->pd = pd;
+    p->n_args = n_args;
+    status = primitive_init(cx, p, args);
+    if (status != TUTTI_OK) {
+        primitive_free(p);
+        return status;
+    }
+    p->next = od->primitives;
+    od->primitives = p;
+    od->n_primitives++;
+    *primitive_p = p;
+    return TUTTI_OK;
+}
+
+/* Grows only; huge pages, since the whole of it is swept again and again. */
+static tutti_status memory_grow(tutti__onednn_memory *m, size_t bytes)
+{
+    const size_t huge = (size_t)2 << 20;
+    void *p;
+
+    if (bytes <= m->bytes)
+        return TUTTI_OK;
+    bytes = (bytes + huge - 1) / huge * huge;
+    p = aligned_alloc(huge, bytes);
+    if (!p)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %zu bytes of the kernels' scratch",
+                           bytes);
+    madvise(p, bytes, MADV_HUGEPAGE); /* a wish: without it all works, slower */
+    free(m->p);
+    *m = (tutti__onednn_memory){.p = p, .bytes = bytes};
+    return TUTTI_OK;
+}
+
+tutti_status tutti__onednn_staging(tutti_ctx *cx, size_t bytes, void **p)
+{
+    tutti__onednn *od = cx->kernel_state;
+
+    TUTTI_TRY(memory_grow(&od->staging, bytes));
+    *p = od->staging.p;
+    return TUTTI_OK;
+}
+
+tutti_status tutti__onednn_run(tutti_ctx *cx, tutti__onednn_primitive *p, void *const *data)
+{
+    tutti__onednn *od = cx->kernel_state;
+    int n = p->n_args;
+    dnnl_status_t status = dnnl_success;
+
+    for (int i = 0; i < n && status == dnnl_success; i++)
+        status = dnnl_memory_set_data_handle(p->args[i].memory, data[i]);
+    if (p->scratch_bytes && status == dnnl_success) {
+        TUTTI_TRY(memory_grow(&od->scratch, p->scratch_bytes));
+        status = dnnl_memory_set_data_handle(p->args[n++].memory, od->scratch.p);
+    }
+    if (status == dnnl_success)
+        status = dnnl_primitive_execute(p->primitive, od->stream, n, p->args);
+    if (status == dnnl_success)
+        status = dnnl_stream_wait(od->stream);
+    return tutti__onednn_check(status, "running a primitive");
+}
+
+/* ---- Reorders -------------------------------------------------------------------------------------------- */
+
+static tutti_status reorder_make(tutti_ctx *cx, const tutti__onednn_key *key, tutti_shape shape,
+                                 const tutti__layout *from, const tutti__layout *to,
+                                 bool accumulate, tutti__onednn_primitive **primitive_p)
+{
+    static const tutti__onednn_arg args[] = {{DNNL_ARG_FROM, dnnl_query_src_md, 0},
+                                             {DNNL_ARG_TO, dnnl_query_dst_md, 0}};
+    tutti__onednn *od = cx->kernel_state;
+    tutti__md src = NULL, dst = NULL;
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_status_t status = tutti__onednn_md_of(&src, shape, from);
+
+    if (status == dnnl_success)
+        status = tutti__onednn_md_of(&dst, shape, to);
+    if (status == dnnl_success)
+        status =
+            dnnl_reorder_primitive_desc_create(&pd, src, od->engine, dst, od->engine,
+                                               accumulate ? od->add_attributes : od->attributes);
+    tutti__md_free(src);
+    tutti__md_free(dst);
+    TUTTI_TRY(tutti__onednn_check(status, "a reorder between layouts"));
+    return tutti__onednn_add(cx, key, pd, args, 2, primitive_p);
+}
+
+tutti_status tutti__onednn_reorder(tutti_ctx *cx, tutti_shape shape,
+                                   const tutti__layout *src_layout, void *src,
+                                   const tutti__layout *dst_layout, void *dst, bool accumulate)
+{
+    tutti__onednn_key key = {{TUTTI__ONEDNN_REORDER, accumulate, (int64_t)(intptr_t)src_layout,
+                              (int64_t)(intptr_t)dst_layout, shape.n}};
+    tutti__onednn_primitive *p;
+
+    if (tutti_shape_count(shape) == 0)
+        return TUTTI_OK;
+    memcpy(key.v + 5, shape.d, (size_t)shape.n * sizeof(int64_t));
+    p = tutti__onednn_find(cx, &key);
+    if (!p)
+        TUTTI_TRY(reorder_make(cx, &key, shape, src_layout, dst_layout, accumulate, &p));
+    return tutti__onednn_run(cx, p, (void *[]){src, dst});
+}
+
+/* A tensor's elements in another layout, in the arena. */
+typedef struct copy {
+    struct copy *next;
+    const tutti__layout *layout;
+    void *data;
+} copy;
+
+tutti_status tutti__onednn_in(tutti_tensor *t, const tutti__layout *layout, void **data_p)
+{
+    copy *c;
+
+    if (t->layout == layout) {
+        *data_p = t->data;
+        return TUTTI_OK;
+    }
+    if (t->kernel_cache_step != t->cx->round)
+        t->kernel_cache = NULL;
+    t->kernel_cache_step = t->cx->round;
+    for (c = t->kernel_cache; c && c->layout != layout; c = c->next)
+        continue;
+    if (!c) {
+        c = tutti__step_alloc(t->cx, sizeof *c);
+        if (!c)
+            return TUTTI_ERR_MEMORY;
+        *c = (copy){.next = t->kernel_cache, .layout = layout};
+        c->data = tutti__step_alloc(t->cx, layout ? layout->bytes : tutti__tensor_bytes(t));
+        if (!c->data)
+            return TUTTI_ERR_MEMORY;
+        TUTTI_TRY(
+            tutti__onednn_reorder(t->cx, t->shape, t->layout, t->data, layout, c->data, false));
+        t->kernel_cache = c;
+    }
+    *data_p = c->data;
+    return TUTTI_OK;
+}
+
+tutti_status tutti__onednn_walk(tutti_tensor *x, tutti__onednn_view *view,
+                                const tutti__layout **layout_p, void **data_p)
+{
+    *layout_p = x->layout;
+    if (!tutti__onednn_view_of(x->shape, x->layout, view)) {
+        *layout_p = NULL;
+        tutti__onednn_view_of(x->shape, NULL, view);
+    }
+    return tutti__onednn_in(x, *layout_p, data_p);
+}
+
+/* ---- Threads ---------------------------------------------------------------------------------------------- */
+
+typedef struct team {
+    void (*job)(void *arg, int64_t i);
+    void *arg;
+    int64_t n;
+    _Atomic int64_t next;
+} team;
+
+void tutti__onednn_threads(tutti_ctx *cx)
+{
+    const tutti__onednn *od = cx->kernel_state;
+
+    if (od->set_threads)
+        od->set_threads(cx->threads);
+}
+
+static void team_member(void *arg)
+{
+    team *t = arg;
+
+    for (int64_t i; (i = atomic_fetch_add(&t->next, 1)) < t->n;)
+        t->job(t->arg, i);
+}
+
+void tutti__onednn_parallel(tutti_ctx *cx, void (*job)(void *arg, int64_t i), void *arg, int64_t n)
+{
+    const tutti__onednn *od = cx->kernel_state;
+    team t = {.job = job, .arg = arg, .n = n};
+
+    if (cx->threads > 1 && n > 1 && od->fork)
+        od->fork(team_member, &t, (unsigned)(cx->threads < n ? cx->threads : n), 0);
+    else
+        team_member(&t);
+}
+
+/* ---- Opening and closing -------------------------------------------------------------------------------- */
+
+static dnnl_status_t attributes_new(dnnl_primitive_attr_t *attributes_p, bool add)
+{
+    dnnl_post_ops_t sum = NULL;
+    dnnl_status_t status = dnnl_primitive_attr_create(attributes_p);
+
+    if (status == dnnl_success)
+        status = dnnl_primitive_attr_set_scratchpad_mode(*attributes_p, dnnl_scratchpad_mode_user);
+    if (status != dnnl_success || !add)
+        return status;
+    status = dnnl_post_ops_create(&sum);
+    if (status == dnnl_success)
+        status = tutti__post_ops_append_sum(sum);
+    if (status == dnnl_success)
+        status = dnnl_primitive_attr_set_post_ops(*attributes_p, sum);
+    if (sum)
+        dnnl_post_ops_destroy(sum);
+    return status;
+}
+
+/* Conversion through a union: ISO C has no cast from an object pointer to a function's. */
+static void find_openmp(tutti__onednn *od)
+{
+    union {
+        void *p;
+        void (*set_threads)(int);
+        void (*fork)(void (*)(void *), void *, unsigned, unsigned);
+    } u;
+
+    u.p = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
+    od->set_threads = u.set_threads;
+    u.p = dlsym(RTLD_DEFAULT, "GOMP_parallel");
+    od->fork = u.fork;
+}
+
+tutti_status tutti__onednn_open(tutti_ctx *cx)
+{
+    tutti__onednn *od = tutti__alloc(sizeof *od);
+    dnnl_status_t status;
+
+    if (!od)
+        return TUTTI_ERR_MEMORY;
+    cx->kernel_state = od;
+    find_openmp(od);
+    status = dnnl_engine_create(&od->engine, dnnl_cpu, 0);
+    if (status == dnnl_success)
+        status = dnnl_stream_create(&od->stream, od->engine, dnnl_stream_default_flags);
+    if (status == dnnl_success)
+        status = attributes_new(&od->attributes, false);
+    if (status == dnnl_success)
+        status = attributes_new(&od->add_attributes, true);
+    if (status != dnnl_success)
+        tutti__onednn_close(cx);
+    return tutti__onednn_check(status, "opening the CPU engine");
+}
+
+void tutti__onednn_close(tutti_ctx *cx)
+{
+    tutti__onednn *od = cx->kernel_state;
+
+    if (!od)
+        return;
+    primitives_free(od);
+    while (od->layouts) {
+        layout_entry *next = od->layouts->next;
+
+        tutti__md_free(od->layouts->md);
+        free(od->layouts);
+        od->layouts = next;
+    }
+    if (od->add_attributes)
+        dnnl_primitive_attr_destroy(od->add_attributes);
+    if (od->attributes)
+        dnnl_primitive_attr_destroy(od->attributes);
+    if (od->stream)
+        dnnl_stream_destroy(od->stream);
+    if (od->engine)
+        dnnl_engine_destroy(od->engine);
+    free(od->scratch.p);
+    free(od->staging.p);
+    free(od);
+    cx->kernel_state = NULL;
+}
+
+void tutti__onednn_step_end(tutti_ctx *cx)
+{
+    tutti__onednn *od = cx->kernel_state;
+
+    if (od->n_primitives > MAX_PRIMITIVES)
+        primitives_free(od);
+}

@@ -1,0 +1,162 @@
+/* state.h -- what the oneDNN kernels keep in a context, and what their files share.   SPDX-License-Identifier: MIT
+ *
+ * Layouts are interned, primitives and their memory objects are cached by what they compute; a primitive is run by giving
+ * its arguments addresses. Row-major is layout NULL, here as everywhere. */
+#ifndef TUTTI_TENSOR_KERNEL_ONEDNN_STATE_H
+#define TUTTI_TENSOR_KERNEL_ONEDNN_STATE_H
+
+#include "tensor/kernel.h"
+#include "tensor/kernel/onednn/shim.h"
+
+/* OK, or the failure of a oneDNN call, named. */
+tutti_status tutti__onednn_check(dnnl_status_t status, const char *what);
+
+/* ---- Layouts ------------------------------------------------------------------------------------------ */
+
+/* A tensor [N,C,H,W] as rows of channels: channel c of pixel s of image n is at
+ * n * image + (c / inner) * block + s * step + c % inner. Row-major: inner 1, step 1; nChw16c: inner and step 16;
+ * nhwc: inner and step C. */
+typedef struct tutti__onednn_view {
+    int64_t n, c, s;
+    int64_t inner, block, step, image;
+    int64_t padded_c;
+} tutti__onednn_view;
+
+/* The interned layout of md for a tensor of this shape; NULL in *layout_p is row-major. */
+tutti_status tutti__onednn_layout(tutti_ctx *cx, tutti__const_md md,
+                                  const tutti__layout **layout_p);
+/* False if a 4-D layout cannot be seen so. */
+bool tutti__onednn_view_of(tutti_shape shape, const tutti__layout *layout,
+                           tutti__onednn_view *view_p);
+
+/* The layout that other kernels have chosen for activations of this shape: what a gradient without a model to follow gets. */
+const tutti__layout *tutti__onednn_usual_layout(tutti_ctx *cx, tutti_shape shape);
+/* A descriptor of its own; freed with tutti__md_free. */
+dnnl_status_t tutti__onednn_md_of(tutti__md *md_p, tutti_shape shape, const tutti__layout *layout);
+
+/* t's elements in that layout: t->data itself, or a copy made once a step and kept with t. */
+tutti_status tutti__onednn_in(tutti_tensor *t, const tutti__layout *layout, void **data_p);
+/* x's elements in a layout that has a view: its own, or row-major. */
+tutti_status tutti__onednn_walk(tutti_tensor *x, tutti__onednn_view *view_p,
+                                const tutti__layout **layout_p, void **data_p);
+/* dst = src (or +=), both with memory. */
+tutti_status tutti__onednn_reorder(tutti_ctx *cx, tutti_shape shape,
+                                   const tutti__layout *src_layout, void *src,
+                                   const tutti__layout *dst_layout, void *dst, bool accumulate);
+
+/* ---- Primitives ----------------------------------------------------------------------------------------- */
+
+typedef enum tutti__onednn_kind {
+    TUTTI__ONEDNN_CONVOLUTION,
+    TUTTI__ONEDNN_POOLING,
+    TUTTI__ONEDNN_REORDER
+} tutti__onednn_kind;
+
+typedef struct tutti__onednn_key {
+    int64_t v[14]; /* kind, direction, then what the kind needs */
+} tutti__onednn_key;
+
+#define TUTTI__ONEDNN_MAX_ARGS 5
+
+typedef struct tutti__onednn_primitive {
+    struct tutti__onednn_primitive *next;
+    tutti__onednn_key key;
+    dnnl_primitive_desc_t pd;
+    dnnl_primitive_t primitive;
+    int n_args; /* without the scratchpad, which is the last of args */
+    dnnl_exec_arg_t args[TUTTI__ONEDNN_MAX_ARGS + 1];
+    const tutti__layout
+        *layouts[TUTTI__ONEDNN_MAX_ARGS]; /* of the arguments; a workspace has none */
+    size_t bytes[TUTTI__ONEDNN_MAX_ARGS], scratch_bytes;
+} tutti__onednn_primitive;
+
+/* NULL: not made yet. */
+tutti__onednn_primitive *tutti__onednn_find(tutti_ctx *cx, const tutti__onednn_key *key);
+/* Which argument of the primitive is which of its descriptor's memories. */
+typedef struct tutti__onednn_arg {
+    int arg;
+    dnnl_query_t query;
+    int index;
+} tutti__onednn_arg;
+/* Takes pd over, in success and failure. */
+tutti_status tutti__onednn_add(tutti_ctx *cx, const tutti__onednn_key *key,
+                               dnnl_primitive_desc_t pd, const tutti__onednn_arg *args, int n_args,
+                               tutti__onednn_primitive **primitive_p);
+tutti_status tutti__onednn_run(tutti_ctx *cx, tutti__onednn_primitive *p, void *const *data);
+/* Memory for a result between two primitives; valid until asked for again. */
+tutti_status tutti__onednn_staging(tutti_ctx *cx, size_t bytes, void **p);
+
+/* Tells OpenMP, for this thread, how many threads the context has; tutti__onednn_find does. */
+void tutti__onednn_threads(tutti_ctx *cx);
+/* Calls job(arg, i) for i in [0, n), on the context's threads (those of oneDNN's OpenMP). Jobs must not depend on one
+ * another, so the bits do not depend on the number of threads. */
+void tutti__onednn_parallel(tutti_ctx *cx, void (*job)(void *arg, int64_t i), void *arg, int64_t n);
+
+/* ---- The state ------------------------------------------------------------------------------------------------ */
+
+typedef struct tutti__onednn_memory {
+    void *p;
+    size_t bytes;
+} tutti__onednn_memory;
+
+typedef struct tutti__onednn {
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    dnnl_primitive_attr_t attributes,
+        add_attributes; /* scratchpad: ours; add: dst += instead of dst = */
+    struct tutti__onednn_layout_entry *layouts;
+    tutti__onednn_primitive *primitives;
+    size_t n_primitives;
+    tutti__onednn_memory scratch, staging;
+    /* OpenMP's, of the runtime that oneDNN brought; NULL where it brought none */
+    void (*set_threads)(int n);
+    void (*fork)(void (*fn)(void *), void *arg, unsigned n, unsigned flags);
+} tutti__onednn;
+
+/* db [C] (or +=) = the sum of dy [N,C,H,W] over all but C. */
+tutti_status tutti__onednn_bias_gradient(tutti_tensor *db, tutti_tensor *dy);
+
+tutti_status tutti__onednn_open(tutti_ctx *cx);
+void tutti__onednn_close(tutti_ctx *cx);
+void tutti__onednn_step_end(tutti_ctx *cx);
+
+/* ---- Kernels of the table -------------------------------------------------------------------------------- */
+
+tutti_status tutti__onednn_conv2d_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
+                                          tutti_tensor *b, const tutti__conv2d *a);
+tutti_status tutti__onednn_conv2d_backward_data(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *w,
+                                                const tutti__conv2d *a);
+tutti_status tutti__onednn_conv2d_backward_weights(tutti_tensor *dw, tutti_tensor *db,
+                                                   tutti_tensor *dy, tutti_tensor *x,
+                                                   const tutti__conv2d *a);
+tutti_status tutti__onednn_linear_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
+                                          tutti_tensor *b);
+tutti_status tutti__onednn_linear_backward_data(tutti_tensor *dx, tutti_tensor *dy,
+                                                tutti_tensor *w);
+tutti_status tutti__onednn_linear_backward_weights(tutti_tensor *dw, tutti_tensor *db,
+                                                   tutti_tensor *dy, tutti_tensor *x);
+tutti_status tutti__onednn_batch_norm_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
+                                              tutti_tensor *b, tutti_tensor *residual,
+                                              tutti_tensor *running_mean, tutti_tensor *running_var,
+                                              const tutti__batch_norm *a,
+                                              tutti__batch_norm_saved *saved);
+tutti_status tutti__onednn_batch_norm_backward(tutti_tensor *dx, tutti_tensor *dw, tutti_tensor *db,
+                                               tutti_tensor *dresidual, tutti_tensor *dy,
+                                               tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
+                                               const tutti__batch_norm *a,
+                                               const tutti__batch_norm_saved *saved);
+tutti_status tutti__onednn_max_pool_forward(tutti_tensor *y, tutti_tensor *x, const tutti__pool *a,
+                                            void **saved);
+tutti_status tutti__onednn_max_pool_backward(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *x,
+                                             const tutti__pool *a, void *saved);
+tutti_status tutti__onednn_avg_pool_forward(tutti_tensor *y, tutti_tensor *x, const tutti__pool *a);
+tutti_status tutti__onednn_avg_pool_backward(tutti_tensor *dx, tutti_tensor *dy,
+                                             const tutti__pool *a);
+tutti_status tutti__onednn_global_avg_pool_forward(tutti_tensor *y, tutti_tensor *x);
+tutti_status tutti__onednn_global_avg_pool_backward(tutti_tensor *dx, tutti_tensor *dy);
+tutti_status tutti__onednn_relu_forward(tutti_tensor *y, tutti_tensor *x);
+tutti_status tutti__onednn_relu_backward(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *y);
+tutti_status tutti__onednn_add_forward(tutti_tensor *y, tutti_tensor *a, tutti_tensor *b);
+tutti_status tutti__onednn_add_to(tutti_tensor *dst, tutti_tensor *src);
+
+#endif
