@@ -1,0 +1,17 @@
+/* files.h -- reading files that may be missing, truncated or not files at all.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_DATA_FILES_H
+#define TUTTI_DATA_FILES_H
+
+#include "base/base.h"
+
+/* Opens a regular file for reading and tells its size. */
+tutti_status tutti__open_file(const char *path, int *fd_p, uint64_t *bytes_p);
+/* Reads the whole of a file of at most `limit` bytes, and puts a NUL behind it; free(*p). */
+tutti_status tutti__read_file(const char *path, size_t limit, uint8_t **p, size_t *bytes_p);
+/* Reads exactly that many bytes at offset; path is for the message. Any thread may call. */
+tutti_status tutti__read_at(int fd, const char *path, uint64_t offset, void *p, size_t bytes);
+/* Writes to `found` which of dir and dir/sub holds one of the files; NOT_FOUND, with both names, if neither does. */
+tutti_status tutti__find_folder(char found[4096], const char *dir, const char *sub,
+                                const char *const *files, size_t n);
+
+#endif

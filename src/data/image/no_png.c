@@ -1,0 +1,10 @@
+/* no_png.c -- stands in for png.c in a build without libpng.   SPDX-License-Identifier: MIT */
+#include "data/image/image.h"
+
+tutti_status tutti__png_decode(tutti__image *image)
+{
+    return tutti__fail(
+        TUTTI_ERR_UNSUPPORTED,
+        "%s: this build cannot read PNG; install libpng's headers (libpng-dev) and configure again",
+        image->path);
+}

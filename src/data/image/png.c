@@ -1,0 +1,102 @@
+/* png.c -- PNG through libpng; every kind becomes 8-bit RGB.   SPDX-License-Identifier: MIT
+ *
+ * Grey is repeated, palettes are looked up, 16 bits are scaled to 8, and transparency is dropped (not blended), as
+ * torchvision's image folder does it. */
+#include "data/image/image.h"
+
+#include "data/dataset.h"
+
+#include <png.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct decoder {
+    png_structp png;
+    png_infop info;
+    jmp_buf jump;
+    char message[128];
+    tutti__image *image;
+    size_t at; /* bytes read */
+    uint8_t *pixels;
+    png_bytep rows[TUTTI__MAX_SIDE];
+} decoder;
+
+static void leave(png_structp png, const char *message)
+{
+    decoder *d = png_get_error_ptr(png);
+
+    snprintf(d->message, sizeof d->message, "%s", message);
+    longjmp(d->jump, 1);
+}
+
+static void warn(png_structp png, const char *message)
+{
+    (void)png;
+    (void)message;
+}
+
+static void read_bytes(png_structp png, png_bytep to, size_t n)
+{
+    decoder *d = png_get_io_ptr(png);
+
+    if (n > d->image->bytes - d->at)
+        leave(png, "it ends too early");
+    memcpy(to, d->image->data + d->at, n);
+    d->at += n;
+}
+
+/* Between setjmp and the end: whatever fails jumps back, or says so. */
+static tutti_status decode(decoder *d)
+{
+    png_structp png = d->png;
+    size_t stride;
+
+    png_set_user_limits(png, TUTTI__MAX_SIDE, TUTTI__MAX_SIDE);
+    png_set_read_fn(png, d, read_bytes);
+    png_read_info(png, d->info);
+    TUTTI_TRY(tutti__image_sized(d->image, png_get_image_height(png, d->info),
+                                 png_get_image_width(png, d->info)));
+    if (!d->image->planes)
+        return TUTTI_OK;
+    png_set_scale_16(png);
+    png_set_expand(png);
+    png_set_strip_alpha(png);
+    png_set_gray_to_rgb(png);
+    png_set_interlace_handling(png);
+    png_read_update_info(png, d->info);
+    stride = png_get_rowbytes(png, d->info);
+    if (stride != 3 * (size_t)d->image->width)
+        return tutti__fail(TUTTI_ERR_INTERNAL, "%s: libpng gives rows of %zu bytes, expected %zu",
+                           d->image->path, stride, 3 * (size_t)d->image->width);
+    d->pixels = malloc(stride * (size_t)d->image->height);
+    if (!d->pixels)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory to decode %s", d->image->path);
+    for (int y = 0; y < d->image->height; y++)
+        d->rows[y] = d->pixels + (size_t)y * stride;
+    png_read_image(png, d->rows);
+    png_read_end(png, NULL);
+    for (int y = 0; y < d->image->height; y++)
+        tutti__image_put_row(d->image, y, d->rows[y]);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__png_decode(tutti__image *image)
+{
+    decoder d = {.image = image};
+    tutti_status status;
+
+    if (setjmp(d.jump)) {
+        status =
+            tutti__fail(TUTTI_ERR_FORMAT, "%s is a damaged PNG file: %s", image->path, d.message);
+    } else {
+        d.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &d, leave, warn);
+        d.info = d.png ? png_create_info_struct(d.png) : NULL;
+        status = d.info ? decode(&d)
+                        : tutti__fail(TUTTI_ERR_MEMORY, "no memory to decode %s", image->path);
+    }
+    png_destroy_read_struct(&d.png, &d.info, NULL);
+    free(d.pixels);
+    return status;
+}

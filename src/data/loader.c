@@ -1,0 +1,431 @@
+/* loader.c -- batches in order, made ahead by worker threads.   SPDX-License-Identifier: MIT
+ *
+ * Batches of an epoch are numbered; batch b is made in slot b mod n. Three counters rule the ring:
+ *
+ *     released <= position <= taken <= released + n          (all under one mutex)
+ *     |           |           `- the next batch a worker takes
+ *     |           `- the next batch the caller gets
+ *     `- batches the caller has finished with
+ *
+ * A worker takes a number while there is a free slot, makes the batch without the lock, and marks the slot full. The
+ * caller waits for its slot, so that delivery is in order whoever was faster. At the end of an epoch the next begins at
+ * once: its first batches are made while the caller evaluates, saves, or sums up. */
+#include "base/base.h"
+#include "data/dataset.h"
+#include "data/transform.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_WORKERS  256
+#define MAX_PREFETCH 65536
+
+typedef struct slot {
+    float *x;
+    void *y; /* I64 labels, or F32 rows */
+    bool full;
+    tutti_status status;
+    char *message; /* of a failure */
+} slot;
+
+struct tutti_loader {
+    const tutti_dataset *dataset;
+    tutti_loader_opts opts;
+    tutti_sampler_opts sampler;
+    tutti__transform transform;
+    size_t x_count, y_bytes; /* of one sample: floats, bytes */
+    int log_rank;
+
+    /* The epoch: written by the caller while no worker is in a batch. */
+    uint64_t epoch;
+    size_t *indices, n_indices, n_batches;
+    bool begun;
+
+    size_t n_slots;
+    slot *slots;
+    uint8_t *images; /* scratch of one image for each worker, or for the caller */
+    size_t image_stride;
+    int n_numbered; /* workers that have taken theirs */
+
+    pthread_mutex_t mutex;
+    pthread_cond_t work;  /* to workers: there may be something to take */
+    pthread_cond_t ready; /* to the caller: a slot is full, or a worker is out of its batch */
+    size_t released, position, taken;
+    int busy; /* workers in a batch */
+    bool stop;
+    atomic_bool cancel; /* what workers are making is not wanted any more */
+    tutti_status status;
+    char *message;
+    int n_threads;
+    pthread_t threads[MAX_WORKERS];
+};
+
+/* ---- Making a batch ------------------------------------------------------------------------------------ */
+
+static size_t samples_of(const tutti_loader *loader, size_t batch)
+{
+    size_t size = (size_t)loader->opts.batch, left = loader->n_indices - batch * size;
+
+    return left < size ? left : size;
+}
+
+static tutti_status fill_sample(const tutti_loader *loader, const slot *s, size_t i, size_t index,
+                                uint8_t *image)
+{
+    const tutti_dataset *dataset = loader->dataset;
+    float *x = s->x + i * loader->x_count;
+
+    if (dataset->rows.x) {
+        memcpy(x, dataset->rows.x + index * dataset->rows.n_x, loader->x_count * sizeof *x);
+        memcpy((float *)s->y + i * dataset->rows.n_y, dataset->rows.y + index * dataset->rows.n_y,
+               loader->y_bytes);
+        return TUTTI_OK;
+    }
+    TUTTI_TRY(tutti_dataset_read(dataset, index, image, (int64_t *)s->y + i));
+    tutti__transform_apply(&loader->transform, loader->epoch, index, image, x);
+    return TUTTI_OK;
+}
+
+static void fill(const tutti_loader *loader, slot *s, size_t batch, uint8_t *image)
+{
+    size_t first = batch * (size_t)loader->opts.batch, n = samples_of(loader, batch);
+
+    s->status = TUTTI_OK;
+    for (size_t i = 0; i < n && s->status == TUTTI_OK; i++) {
+        if (atomic_load_explicit(&loader->cancel, memory_order_relaxed))
+            return;
+        s->status = fill_sample(loader, s, i, loader->indices[first + i], image);
+    }
+    if (s->status != TUTTI_OK) {
+        free(s->message);
+        s->message = strdup(tutti_last_error());
+    }
+}
+
+/* ---- Workers ------------------------------------------------------------------------------------------- */
+
+static bool may_take(const tutti_loader *loader)
+{
+    return loader->begun && loader->taken < loader->n_batches &&
+           loader->taken < loader->released + loader->n_slots;
+}
+
+static void *worker(void *user)
+{
+    tutti_loader *loader = user;
+    uint8_t *image;
+
+    tutti__log_set_rank(loader->log_rank);
+    pthread_mutex_lock(&loader->mutex);
+    image = loader->images + (size_t)loader->n_numbered++ * loader->image_stride;
+    while (!loader->stop) {
+        size_t batch;
+        slot *s;
+
+        if (!may_take(loader)) {
+            pthread_cond_wait(&loader->work, &loader->mutex);
+            continue;
+        }
+        batch = loader->taken++;
+        s = &loader->slots[batch % loader->n_slots];
+        loader->busy++;
+        pthread_mutex_unlock(&loader->mutex);
+        fill(loader, s, batch, image);
+        pthread_mutex_lock(&loader->mutex);
+        s->full = true;
+        loader->busy--;
+        pthread_cond_signal(&loader->ready);
+    }
+    pthread_mutex_unlock(&loader->mutex);
+    return NULL;
+}
+
+static tutti_status start_workers(tutti_loader *loader)
+{
+    sigset_t all, kept;
+    int error = 0;
+
+    /* Signals are the program's business: its own threads shall get them. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &kept);
+    while (!error && loader->n_threads < loader->opts.workers) {
+        error = pthread_create(&loader->threads[loader->n_threads], NULL, worker, loader);
+        if (!error)
+            loader->n_threads++;
+    }
+    pthread_sigmask(SIG_SETMASK, &kept, NULL);
+    if (error)
+        return tutti__fail(TUTTI_ERR_MEMORY,
+                           "loader: cannot start worker %d of %d: %s; use fewer workers",
+                           loader->n_threads + 1, loader->opts.workers, strerror(error));
+    return TUTTI_OK;
+}
+
+/* ---- Making and freeing a loader ------------------------------------------------------------------------ */
+
+static tutti_status check_opts(const tutti_dataset *dataset, const tutti_loader_opts *opts,
+                               int size)
+{
+    const tutti_dataset_info *info = &dataset->info;
+
+    if (opts->batch < 1)
+        return tutti__fail(TUTTI_ERR_ARG, "loader: the batch size is %d, expected at least 1",
+                           opts->batch);
+    if (opts->workers < 0 || opts->workers > MAX_WORKERS)
+        return tutti__fail(TUTTI_ERR_ARG, "loader: %d workers, expected 0 to %d", opts->workers,
+                           MAX_WORKERS);
+    if (opts->prefetch < 0 || opts->prefetch > MAX_PREFETCH)
+        return tutti__fail(TUTTI_ERR_ARG, "loader: prefetch is %d batches, expected 0 to %d",
+                           opts->prefetch, MAX_PREFETCH);
+    if (dataset->rows.x && (opts->augment || opts->channels))
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "loader: augment and channels are for images; this data set has rows of F32");
+    if (info->count == 0)
+        return tutti__fail(TUTTI_ERR_ARG, "loader: the data set is empty");
+    if (info->count < (size_t)size && !opts->no_padding)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "loader: data set %s%s%s has %zu samples for %d ranks; use at most %zu "
+                           "ranks, or no_padding, "
+                           "which lets ranks go without samples",
+                           info->name, *info->split ? ", " : "", info->split, info->count, size,
+                           info->count);
+    return TUTTI_OK;
+}
+
+static tutti_status allocate(tutti_loader *loader)
+{
+    const tutti_loader_opts *opts = &loader->opts;
+    size_t batch = (size_t)opts->batch, prefetch = (size_t)opts->prefetch;
+    size_t n_x = loader->x_count * sizeof(float), n = loader->n_indices;
+
+    if (batch > n)
+        batch = n;
+    if (prefetch == 0)
+        prefetch = 2 * (size_t)opts->workers;
+    loader->n_slots = opts->workers == 0 ? 1 : prefetch + 1; /* and one that the caller holds */
+    if (loader->n_slots > loader->n_batches)
+        loader->n_slots = loader->n_batches ? loader->n_batches : 1;
+    loader->indices = tutti__alloc(n * sizeof *loader->indices);
+    loader->slots = tutti__alloc(loader->n_slots * sizeof *loader->slots);
+    if (!loader->dataset->rows.x)
+        loader->image_stride = (tutti__dataset_image_bytes(loader->dataset) + 63) / 64 * 64;
+    loader->images =
+        tutti__alloc(loader->image_stride * (size_t)(opts->workers ? opts->workers : 1));
+    if (!loader->indices || !loader->slots || !loader->images)
+        return TUTTI_ERR_MEMORY;
+    for (size_t i = 0; i < loader->n_slots; i++) {
+        loader->slots[i].x = tutti__alloc(batch * n_x);
+        loader->slots[i].y = tutti__alloc(batch * loader->y_bytes);
+        if (!loader->slots[i].x || !loader->slots[i].y)
+            return tutti__fail(TUTTI_ERR_MEMORY,
+                               "loader: no memory for %zu batches of %zu samples of %zu bytes; use "
+                               "a smaller batch size or "
+                               "prefetch",
+                               loader->n_slots, batch, n_x);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status prepare(tutti_loader *loader, const tutti_dataset *dataset, int rank, int size)
+{
+    const tutti_loader_opts *opts = &loader->opts;
+    size_t batch = (size_t)opts->batch;
+
+    loader->sampler = (tutti_sampler_opts){
+        .count = dataset->info.count,
+        .rank = rank,
+        .world_size = size,
+        .shuffle = opts->shuffle,
+        .seed = opts->seed,
+        .drop_last = opts->drop_last,
+        .no_padding = opts->no_padding,
+    };
+    loader->n_indices = tutti_sampler_length(&loader->sampler);
+    loader->n_batches = loader->n_indices / batch;
+    if (!opts->drop_last && loader->n_indices % batch)
+        loader->n_batches++;
+    if (opts->drop_last && !opts->no_padding && loader->n_batches == 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "loader: drop_last leaves nothing of the %zu samples of a rank with a "
+                           "batch size of %zu; use a "
+                           "smaller batch size",
+                           loader->n_indices, batch);
+    if (dataset->rows.x) {
+        loader->x_count = dataset->rows.n_x;
+        loader->y_bytes = dataset->rows.n_y * sizeof(float);
+    } else {
+        TUTTI_TRY(tutti__transform_init(&loader->transform, &dataset->info, opts->channels,
+                                        opts->augment, opts->seed));
+        loader->x_count = (size_t)loader->transform.channels * (size_t)dataset->info.height *
+                          (size_t)dataset->info.width;
+        loader->y_bytes = sizeof(int64_t);
+    }
+    TUTTI_TRY(allocate(loader));
+    return start_workers(loader);
+}
+
+tutti_status tutti_loader_new(tutti_loader **loader_p, const tutti_dataset *dataset,
+                              const tutti_group *group, const tutti_loader_opts *opts)
+{
+    int rank = group ? tutti_group_rank(group) : 0, size = group ? tutti_group_size(group) : 1;
+    tutti_loader *loader;
+    tutti_status status;
+
+    *loader_p = NULL;
+    if (!dataset || !opts)
+        return tutti__fail(TUTTI_ERR_ARG, "loader: the data set or the options are NULL");
+    TUTTI_TRY(check_opts(dataset, opts, size));
+    loader = tutti__alloc(sizeof *loader);
+    if (!loader)
+        return TUTTI_ERR_MEMORY;
+    loader->dataset = dataset;
+    loader->opts = *opts;
+    loader->log_rank = tutti__log_rank();
+    pthread_mutex_init(&loader->mutex, NULL);
+    pthread_cond_init(&loader->work, NULL);
+    pthread_cond_init(&loader->ready, NULL);
+    status = prepare(loader, dataset, rank, size);
+    if (status == TUTTI_OK)
+        *loader_p = loader;
+    else
+        tutti_loader_free(loader);
+    return status;
+}
+
+void tutti_loader_free(tutti_loader *loader)
+{
+    if (!loader)
+        return;
+    atomic_store(&loader->cancel, true);
+    pthread_mutex_lock(&loader->mutex);
+    loader->stop = true;
+    pthread_cond_broadcast(&loader->work);
+    pthread_mutex_unlock(&loader->mutex);
+    for (int i = 0; i < loader->n_threads; i++)
+        pthread_join(loader->threads[i], NULL);
+    pthread_cond_destroy(&loader->work);
+    pthread_cond_destroy(&loader->ready);
+    pthread_mutex_destroy(&loader->mutex);
+    for (size_t i = 0; loader->slots && i < loader->n_slots; i++) {
+        free(loader->slots[i].x);
+        free(loader->slots[i].y);
+        free(loader->slots[i].message);
+    }
+    free(loader->slots);
+    free(loader->indices);
+    free(loader->images);
+    free(loader->message);
+    free(loader);
+}
+
+/* ---- What the caller does -------------------------------------------------------------------------------- */
+
+size_t tutti_loader_batches(const tutti_loader *loader)
+{
+    return loader->n_batches;
+}
+
+/* Ends what the workers are doing and gives them another epoch's samples. */
+static void begin_epoch(tutti_loader *loader, uint64_t epoch)
+{
+    pthread_mutex_lock(&loader->mutex);
+    loader->begun = false;
+    atomic_store(&loader->cancel, true);
+    while (loader->busy > 0)
+        pthread_cond_wait(&loader->ready, &loader->mutex);
+    atomic_store(&loader->cancel, false);
+    loader->epoch = epoch;
+    loader->released = loader->position = loader->taken = 0;
+    for (size_t i = 0; i < loader->n_slots; i++)
+        loader->slots[i].full = false;
+    free(loader->message);
+    loader->message = NULL;
+    loader->status = tutti_sampler_indices(&loader->sampler, epoch, loader->indices);
+    if (loader->status != TUTTI_OK)
+        loader->message = strdup(tutti_last_error());
+    loader->begun = loader->status == TUTTI_OK;
+    pthread_cond_broadcast(&loader->work);
+    pthread_mutex_unlock(&loader->mutex);
+}
+
+void tutti_loader_set_epoch(tutti_loader *loader, uint64_t epoch)
+{
+    if (!loader->begun || epoch != loader->epoch || loader->position > 0 ||
+        loader->status != TUTTI_OK)
+        begin_epoch(loader, epoch);
+}
+
+static slot *wait_for_batch(tutti_loader *loader)
+{
+    slot *s = &loader->slots[loader->position % loader->n_slots];
+
+    if (loader->n_threads == 0) {
+        fill(loader, s, loader->position, loader->images);
+        loader->position++;
+        return s;
+    }
+    pthread_mutex_lock(&loader->mutex);
+    if (loader->position > loader->released) {
+        loader->slots[loader->released % loader->n_slots].full = false;
+        loader->released++;
+        pthread_cond_signal(&loader->work);
+    }
+    while (!s->full)
+        pthread_cond_wait(&loader->ready, &loader->mutex);
+    loader->position++;
+    pthread_mutex_unlock(&loader->mutex);
+    return s;
+}
+
+bool tutti_loader_next(tutti_loader *loader, tutti_batch *batch_p)
+{
+    const tutti_dataset *dataset = loader->dataset;
+    size_t index = loader->position;
+    int64_t n;
+    slot *s;
+
+    if (!loader->begun && loader->status == TUTTI_OK)
+        begin_epoch(loader, 0);
+    if (loader->status != TUTTI_OK) {
+        tutti__fail_again(loader->status, loader->message ? loader->message : "");
+        return false;
+    }
+    if (index == loader->n_batches) {
+        begin_epoch(loader, loader->epoch + 1);
+        return false;
+    }
+    s = wait_for_batch(loader);
+    if (s->status != TUTTI_OK) {
+        free(loader->message);
+        loader->message = strdup(s->message ? s->message : "");
+        loader->status = tutti__fail_again(s->status, loader->message ? loader->message : "");
+        return false;
+    }
+    n = (int64_t)samples_of(loader, index);
+    *batch_p = (tutti_batch){.n = (size_t)n, .index = index};
+    batch_p->x.p = s->x;
+    batch_p->y.p = s->y;
+    if (dataset->rows.x) {
+        batch_p->x.shape = TUTTI_SHAPE(n, (int64_t)dataset->rows.n_x);
+        batch_p->y.shape = TUTTI_SHAPE(n, (int64_t)dataset->rows.n_y);
+        batch_p->y.dtype = TUTTI_F32;
+    } else {
+        batch_p->x.shape =
+            TUTTI_SHAPE(n, loader->transform.channels, dataset->info.height, dataset->info.width);
+        batch_p->y.shape = TUTTI_SHAPE(n);
+        batch_p->y.dtype = TUTTI_I64;
+    }
+    return true;
+}
+
+tutti_status tutti_loader_status(const tutti_loader *loader)
+{
+    if (loader->status == TUTTI_OK)
+        return TUTTI_OK;
+    return tutti__fail_again(loader->status, loader->message ? loader->message : "");
+}

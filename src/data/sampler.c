@@ -1,0 +1,73 @@
+/* sampler.c -- which samples a rank sees in an epoch.   SPDX-License-Identifier: MIT
+ *
+ * As PyTorch's DistributedSampler: the (permuted) list of all samples is padded from its own front, or cut, to a multiple
+ * of the world size, and dealt out: rank r takes entries r, r + W, r + 2W, ... Without padding the list is dealt as it
+ * is. Entry k of the padded list is entry k mod N of the list, so that nothing needs to be built. */
+#include "base/base.h"
+
+#include <stdlib.h>
+#include <tutti/data.h>
+
+size_t tutti_sampler_length(const tutti_sampler_opts *opts)
+{
+    size_t n = opts->count, w = (size_t)opts->world_size, r = (size_t)opts->rank;
+
+    if (opts->world_size < 1 || opts->rank < 0 || opts->rank >= opts->world_size)
+        return 0;
+    if (opts->no_padding)
+        return n / w + (r < n % w);
+    return opts->drop_last ? n / w : n / w + (n % w > 0);
+}
+
+/* torch.randperm(n) on the CPU, from this seed: its generator, and its way of choosing. */
+static size_t *permutation(size_t n, uint64_t seed)
+{
+    tutti__mt19937 mt;
+    size_t *p = n > SIZE_MAX / sizeof *p ? NULL : malloc((n ? n : 1) * sizeof *p);
+    bool wide = n >= UINT32_MAX / 20; /* from here on torch draws 64 bits */
+
+    if (!p) {
+        tutti__fail(TUTTI_ERR_MEMORY, "no memory to permute %zu samples", n);
+        return NULL;
+    }
+    for (size_t i = 0; i < n; i++)
+        p[i] = i;
+    tutti__mt19937_seed(&mt, seed);
+    for (size_t i = 0; i + 1 < n; i++) {
+        uint64_t random = tutti__mt19937_next(&mt);
+        size_t j, kept = p[i];
+
+        if (wide)
+            random = random << 32 | tutti__mt19937_next(&mt);
+        j = i + (size_t)(random % (n - i));
+        p[i] = p[j];
+        p[j] = kept;
+    }
+    return p;
+}
+
+tutti_status tutti_sampler_indices(const tutti_sampler_opts *opts, uint64_t epoch, size_t *indices)
+{
+    size_t n = opts->count, length = tutti_sampler_length(opts);
+    size_t *order = NULL;
+
+    if (opts->world_size < 1 || opts->rank < 0 || opts->rank >= opts->world_size)
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "sampler: rank %d of %d, expected a rank from 0 to the world size less 1", opts->rank,
+            opts->world_size);
+    if (length == 0)
+        return TUTTI_OK;
+    if (opts->shuffle) {
+        order = permutation(n, opts->seed + epoch);
+        if (!order)
+            return TUTTI_ERR_MEMORY;
+    }
+    for (size_t i = 0; i < length; i++) {
+        size_t k = ((size_t)opts->rank + i * (size_t)opts->world_size) % n;
+
+        indices[i] = order ? order[k] : k;
+    }
+    free(order);
+    return TUTTI_OK;
+}

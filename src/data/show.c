@@ -1,0 +1,146 @@
+/* show.c -- describes a data set in words, numbers, and one picture.   SPDX-License-Identifier: MIT */
+#include "data/dataset.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define BAR         40 /* characters of the longest bar */
+#define PICTURE_MAX 32 /* images up to this size are drawn, two characters a pixel */
+#define N_FIRST     8
+
+typedef struct survey {
+    uint64_t (*bytes)[256]; /* a channel: how often each value occurs */
+    size_t *labels;
+    int64_t first[N_FIRST];
+} survey;
+
+static tutti_status look_at_all(const tutti_dataset *dataset, survey *s, uint8_t *image,
+                                const tutti__tick *tick)
+{
+    const tutti_dataset_info *info = &dataset->info;
+    size_t plane = (size_t)info->height * (size_t)info->width;
+    int64_t label;
+
+    for (size_t i = info->count; i-- > 0;) { /* backwards: the first image is what remains */
+        TUTTI_TRY(tutti_dataset_read(dataset, i, image, &label));
+        s->labels[label]++;
+        if (i < N_FIRST)
+            s->first[i] = label;
+        for (size_t c = 0; c < (size_t)info->channels; c++)
+            for (size_t k = 0; k < plane; k++)
+                s->bytes[c][image[c * plane + k]]++;
+        TUTTI_TRY(tutti__tick_call(tick, info->count - i, info->count));
+    }
+    return TUTTI_OK;
+}
+
+static void print_class(FILE *out, const tutti_dataset_info *info, int64_t label)
+{
+    if (info->class_names)
+        fprintf(out, "%s", info->class_names[label]);
+    else
+        fprintf(out, "%lld", (long long)label);
+}
+
+static void print_statistics(FILE *out, const tutti_dataset_info *info, const survey *s)
+{
+    double n = (double)info->count * info->height * info->width;
+
+    fprintf(out, "%-10s %9s %9s %9s %9s\n", "channel", "mean", "measured", "std", "measured");
+    for (int c = 0; c < info->channels; c++) {
+        double sum = 0, squares = 0;
+
+        for (int byte = 0; byte < 256; byte++) {
+            double value = byte / 255.0, times = (double)s->bytes[c][byte];
+
+            sum += times * value;
+            squares += times * value * value;
+        }
+        fprintf(out, "%-10d %9.4f %9.4f %9.4f %9.4f\n", c, (double)info->mean[c], sum / n,
+                (double)info->std[c], sqrt(fmax(squares / n - sum / n * (sum / n), 0)));
+    }
+}
+
+static void print_classes(FILE *out, const tutti_dataset_info *info, const survey *s)
+{
+    size_t most = 1;
+
+    for (int i = 0; i < info->classes; i++)
+        most = s->labels[i] > most ? s->labels[i] : most;
+    fprintf(out, "%-4s %-20s %8s\n", "", "class", "images");
+    for (int i = 0; i < info->classes; i++) {
+        int bar = (int)((double)s->labels[i] / (double)most * BAR + 0.5);
+
+        fprintf(out, "%-4d %-20.60s %8zu ", i, info->class_names ? info->class_names[i] : "",
+                s->labels[i]);
+        for (int k = 0; k < bar; k++)
+            fputc('#', out);
+        fputc('\n', out);
+    }
+}
+
+static void print_picture(FILE *out, const tutti_dataset_info *info, const uint8_t *image)
+{
+    static const char SHADES[] = " .:-=+*#%@";
+    int plane = info->height * info->width;
+
+    for (int i = 0; i < info->height; i++) {
+        for (int j = 0; j < info->width; j++) {
+            int sum = 0, shade;
+
+            for (int c = 0; c < info->channels; c++)
+                sum += image[c * plane + i * info->width + j];
+            shade = sum * ((int)sizeof SHADES - 2) / (255 * info->channels);
+            fputc(SHADES[shade], out);
+            fputc(SHADES[shade], out);
+        }
+        fputc('\n', out);
+    }
+}
+
+static void print_all(FILE *out, const tutti_dataset_info *info, const survey *s,
+                      const uint8_t *image)
+{
+    fprintf(out, "data set   %s, %s\n", info->name, info->split);
+    fprintf(out, "images     %zu, each %d x %d x %d bytes (channels x height x width)\n",
+            info->count, info->channels, info->height, info->width);
+    fprintf(out, "classes    %d\n\n", info->classes);
+    print_statistics(out, info, s);
+    fputc('\n', out);
+    print_classes(out, info, s);
+    fprintf(out, "\nthe first labels: ");
+    for (size_t i = 0; i < N_FIRST && i < info->count; i++) {
+        fprintf(out, "%s", i ? ", " : "");
+        print_class(out, info, s->first[i]);
+    }
+    fputc('\n', out);
+    if (info->height <= PICTURE_MAX && info->width <= PICTURE_MAX) {
+        fprintf(out, "\nthe first image:\n");
+        print_picture(out, info, image);
+    }
+}
+
+tutti_status tutti__data_show(const char *spec, FILE *out, const tutti__tick *tick)
+{
+    tutti_dataset *dataset;
+    uint8_t *image;
+    survey s;
+    tutti_status status = TUTTI_ERR_MEMORY;
+
+    TUTTI_TRY(tutti_dataset_open(&dataset, spec));
+    image = tutti__alloc(tutti__dataset_image_bytes(dataset));
+    s.bytes = tutti__alloc((size_t)dataset->info.channels * sizeof *s.bytes);
+    s.labels = tutti__alloc((size_t)dataset->info.classes * sizeof *s.labels);
+    if (image && s.bytes && s.labels)
+        status = look_at_all(dataset, &s, image, tick);
+    if (status == TUTTI_OK) {
+        print_all(out, &dataset->info, &s, image);
+        if (fflush(out) != 0)
+            status = tutti__fail(TUTTI_ERR_IO, "cannot write the description of %s", spec);
+    }
+    free(image);
+    free(s.bytes);
+    free(s.labels);
+    tutti_dataset_free(dataset);
+    return status;
+}

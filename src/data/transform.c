@@ -1,0 +1,75 @@
+/* transform.c -- crop, flip and normalise in one pass over the image.   SPDX-License-Identifier: MIT
+ *
+ * A byte has 256 values, so that normalising is a look-up; the padding of the crop is the byte 0. Chance comes from
+ * Philox(seed; epoch, sample): nobody's state, hence independent of rank, workers and order. */
+#include "data/transform.h"
+
+/* Keeps these draws apart from those that others make from the same seed. */
+#define KEY 0x6175676d656e74u /* "augment" */
+
+tutti_status tutti__transform_init(tutti__transform *t, const tutti_dataset_info *info,
+                                   int channels, bool augment, uint64_t seed)
+{
+    if (channels && channels != info->channels && !(channels == 3 && info->channels == 1))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "loader: channels is %d for data set %s with %d; expected %d%s (or 0: "
+                           "the data set's own)",
+                           channels, info->name, info->channels, info->channels,
+                           info->channels == 1 ? " or 3" : "");
+    t->channels_in = info->channels;
+    t->channels = channels ? channels : info->channels;
+    t->height = info->height;
+    t->width = info->width;
+    t->augment = augment;
+    t->flip = info->channels == 3;
+    t->padding = info->height < 16 || info->width < 16 ? 1 : 4;
+    t->key = seed ^ KEY;
+    for (int c = 0; c < t->channels; c++) {
+        int from = c < t->channels_in ? c : 0;
+
+        for (int byte = 0; byte < 256; byte++)
+            t->table[c][byte] = ((float)byte / 255.0f - info->mean[from]) / info->std[from];
+    }
+    return TUTTI_OK;
+}
+
+/* A number below n, from 32 random bits. */
+static int below(uint32_t random, int n)
+{
+    return (int)(((uint64_t)random * (uint64_t)n) >> 32);
+}
+
+void tutti__transform_apply(const tutti__transform *t, uint64_t epoch, size_t sample,
+                            const uint8_t *image, float *x)
+{
+    int down = 0, right = 0; /* where the crop lies, from the image's corner */
+    bool flip = false;
+
+    if (t->augment) {
+        tutti__philox_counter counter = {{(uint32_t)sample, (uint32_t)((uint64_t)sample >> 32),
+                                          (uint32_t)epoch, (uint32_t)(epoch >> 32)}};
+        uint32_t random[4];
+
+        tutti__philox(t->key, counter, random);
+        down = below(random[0], 2 * t->padding + 1) - t->padding;
+        right = below(random[1], 2 * t->padding + 1) - t->padding;
+        flip = t->flip && random[2] >> 31;
+    }
+    for (int c = 0; c < t->channels; c++) {
+        const float *table = t->table[c];
+        const uint8_t *plane = image + (c < t->channels_in ? c : 0) * t->height * t->width;
+
+        for (int i = 0; i < t->height; i++) {
+            int from_i = i + down;
+            bool inside = from_i >= 0 && from_i < t->height;
+
+            for (int j = 0; j < t->width; j++) {
+                int from_j = (flip ? t->width - 1 - j : j) + right;
+
+                *x++ = table[inside && from_j >= 0 && from_j < t->width
+                                 ? plane[from_i * t->width + from_j]
+                                 : 0];
+            }
+        }
+    }
+}

@@ -1,0 +1,25 @@
+/* transform.h -- from an image's bytes to normalised floats, with or without augmentation.
+ * SPDX-License-Identifier: MIT */
+#ifndef TUTTI_DATA_TRANSFORM_H
+#define TUTTI_DATA_TRANSFORM_H
+
+#include "base/base.h"
+
+#include <tutti/data.h>
+
+typedef struct tutti__transform {
+    int channels_in, channels, height, width;
+    bool augment, flip;
+    int padding; /* of the random crop */
+    uint64_t key;
+    float table[4][256]; /* a channel's normalised value of a byte */
+} tutti__transform;
+
+/* channels 0: the data set's own. Errors: ARG. */
+tutti_status tutti__transform_init(tutti__transform *t, const tutti_dataset_info *info,
+                                   int channels, bool augment, uint64_t seed);
+/* x is [channels,height,width]. The same bytes, epoch and sample give the same floats, whoever calls. */
+void tutti__transform_apply(const tutti__transform *t, uint64_t epoch, size_t sample,
+                            const uint8_t *image, float *x);
+
+#endif
