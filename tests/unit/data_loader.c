@@ -1,0 +1,510 @@
+/* data: the loader's batches are right whatever the workers, the rank and the order of events.
+ * SPDX-License-Identifier: MIT
+ *
+ * The group is a stand-in that only knows its rank and size: that is all a loader asks of it. */
+#include "base/base.h"
+#include "data/dataset.h"
+#include "data/transform.h"
+
+#include <tutti/data.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+struct tutti_group {
+    int rank, size;
+};
+
+int tutti_group_rank(const tutti_group *group)
+{
+    return group->rank;
+}
+
+int tutti_group_size(const tutti_group *group)
+{
+    return group->size;
+}
+
+/* ---- A data set whose images say which they are, and that can be told to fail ---------------------------- */
+
+enum { COUNT = 53, SIDE = 20, PIXELS = 3 * SIDE * SIDE };
+
+typedef struct counting {
+    tutti_dataset base;
+    _Atomic size_t fails_at;
+} counting;
+
+static tutti_status counting_read(const tutti_dataset *dataset, size_t index, uint8_t *image,
+                                  int64_t *label_p)
+{
+    if (index == ((const counting *)dataset)->fails_at)
+        return tutti__fail(TUTTI_ERR_FORMAT, "file 00%zu.bin is broken", index);
+    for (size_t i = 0; i < PIXELS; i++)
+        image[i] =
+            (uint8_t)(1 + (index * 7 + i * 31 + i / 400) % 255); /* never 0: that is padding */
+    *label_p = (int64_t)index;
+    return TUTTI_OK;
+}
+
+static const tutti__format COUNTING = {
+    .name = "counting", .size = sizeof(counting), .read = counting_read};
+
+static tutti_dataset *counting_new(void)
+{
+    tutti_dataset *dataset;
+
+    assert_int_equal(tutti__dataset_new(&dataset, &COUNTING, "train"), TUTTI_OK);
+    dataset->info.count = COUNT;
+    dataset->info.channels = 3;
+    dataset->info.height = SIDE;
+    dataset->info.width = SIDE;
+    dataset->info.classes = COUNT;
+    for (int c = 0; c < 3; c++) {
+        dataset->info.mean[c] = 0.25f * (float)(c + 1);
+        dataset->info.std[c] = 0.5f;
+    }
+    ((counting *)dataset)->fails_at = SIZE_MAX;
+    return dataset;
+}
+
+static tutti_loader *loader_new(const tutti_dataset *dataset, const tutti_group *group,
+                                tutti_loader_opts opts)
+{
+    tutti_loader *loader;
+
+    if (tutti_loader_new(&loader, dataset, group, &opts) != TUTTI_OK)
+        fail_msg("%s", tutti_last_error());
+    return loader;
+}
+
+/* Runs one epoch and checks labels against the sampler, and pixels against the data set. */
+static void check_epoch(tutti_loader *loader, const tutti_dataset *dataset,
+                        tutti_sampler_opts sampler, uint64_t epoch, size_t size)
+{
+    size_t indices[COUNT], n = tutti_sampler_length(&sampler), seen = 0;
+    uint8_t image[PIXELS];
+    int64_t label;
+    tutti_batch batch;
+
+    assert_int_equal(tutti_sampler_indices(&sampler, epoch, indices), TUTTI_OK);
+    for (size_t b = 0; tutti_loader_next(loader, &batch); b++) {
+        const float *x = batch.x.p;
+
+        assert_int_equal(batch.index, b);
+        assert_int_equal(batch.n, n - seen < size ? n - seen : size);
+        assert_int_equal(batch.x.shape.n, 4);
+        assert_int_equal(batch.x.shape.d[0], batch.n);
+        assert_int_equal(batch.x.shape.d[1] * batch.x.shape.d[2] * batch.x.shape.d[3], PIXELS);
+        assert_int_equal(batch.y.shape.n, 1);
+        assert_int_equal(batch.y.dtype, TUTTI_I64);
+        for (size_t i = 0; i < batch.n; i++) {
+            assert_int_equal(((const int64_t *)batch.y.p)[i], indices[seen + i]);
+            assert_int_equal(tutti_dataset_read(dataset, indices[seen + i], image, &label),
+                             TUTTI_OK);
+            for (size_t k = 0; k < PIXELS; k++) {
+                size_t c = k / (SIDE * SIDE);
+                float expected =
+                    ((float)image[k] / 255.0f - dataset->info.mean[c]) / dataset->info.std[c];
+
+                if (x[i * PIXELS + k] != expected)
+                    fail_msg("sample %zu, element %zu: %g, expected %g", indices[seen + i], k,
+                             (double)x[i * PIXELS + k], (double)expected);
+            }
+        }
+        seen += batch.n;
+    }
+    assert_int_equal(tutti_loader_status(loader), TUTTI_OK);
+    assert_int_equal(seen, n);
+}
+
+static void batches_are_the_samplers_for_any_workers_ranks_and_sizes(void **state)
+{
+    static const int WORKERS[] = {0, 1, 3}, SIZES[] = {1, 2, 3, 7}, BATCHES[] = {1, 8, 64};
+    tutti_dataset *dataset = counting_new();
+
+    (void)state;
+    for (size_t w = 0; w < 3; w++)
+        for (size_t s = 0; s < 4; s++)
+            for (size_t b = 0; b < 3; b++) {
+                tutti_group group = {SIZES[s] - 1, SIZES[s]};
+                tutti_sampler_opts sampler = {.count = COUNT,
+                                              .rank = group.rank,
+                                              .world_size = group.size,
+                                              .shuffle = true,
+                                              .seed = 5};
+                tutti_loader *loader = loader_new(
+                    dataset, &group,
+                    (tutti_loader_opts){
+                        .batch = BATCHES[b], .workers = WORKERS[w], .shuffle = true, .seed = 5});
+
+                for (uint64_t epoch = 0; epoch < 3; epoch++) /* it advances by itself */
+                    check_epoch(loader, dataset, sampler, epoch, (size_t)BATCHES[b]);
+                tutti_loader_set_epoch(loader, 9);
+                check_epoch(loader, dataset, sampler, 9, (size_t)BATCHES[b]);
+                tutti_loader_free(loader);
+            }
+    tutti_dataset_free(dataset);
+}
+
+static void an_epoch_can_be_left_in_the_middle(void **state)
+{
+    tutti_dataset *dataset = counting_new();
+    tutti_sampler_opts sampler = {.count = COUNT, .world_size = 1, .shuffle = true};
+
+    (void)state;
+    for (int workers = 0; workers <= 4; workers++) {
+        tutti_loader *loader = loader_new(
+            dataset, NULL, (tutti_loader_opts){.batch = 4, .workers = workers, .shuffle = true});
+        tutti_batch batch;
+
+        for (int stop = 0; stop < 12; stop++) {
+            tutti_loader_set_epoch(loader, (uint64_t)stop);
+            for (int i = 0; i < stop; i++)
+                assert_true(tutti_loader_next(loader, &batch));
+        }
+        tutti_loader_set_epoch(loader, 11); /* the same epoch from its start */
+        check_epoch(loader, dataset, sampler, 11, 4);
+        tutti_loader_free(loader);
+    }
+    tutti_dataset_free(dataset);
+}
+
+static void a_loader_can_be_freed_at_any_time(void **state)
+{
+    tutti_dataset *dataset = counting_new();
+
+    (void)state;
+    for (int round = 0; round < 40; round++) {
+        tutti_loader *loader =
+            loader_new(dataset, NULL,
+                       (tutti_loader_opts){.batch = 2, .workers = 1 + round % 4, .prefetch = 3});
+        tutti_batch batch;
+
+        for (int i = 0; i < round; i++)
+            if (!tutti_loader_next(loader, &batch))
+                break;
+        tutti_loader_free(loader);
+    }
+    tutti_loader_free(NULL);
+    tutti_dataset_free(dataset);
+}
+
+static void drop_last_and_no_padding_decide_about_the_rest(void **state)
+{
+    tutti_dataset *dataset = counting_new();
+    tutti_group group = {3, 4};
+    tutti_loader *loader;
+    tutti_batch batch;
+    size_t n = 0;
+
+    (void)state;
+    loader = loader_new(dataset, &group,
+                        (tutti_loader_opts){.batch = 5, .workers = 2, .drop_last = true});
+    assert_int_equal(tutti_loader_batches(loader), 2); /* 13 of 53, in fives */
+    while (tutti_loader_next(loader, &batch))
+        n += batch.n;
+    assert_int_equal(n, 10);
+    tutti_loader_free(loader);
+
+    n = 0;
+    for (int rank = 0; rank < 60; rank++) { /* more ranks than samples */
+        tutti_group many = {rank, 60};
+
+        loader = loader_new(dataset, &many,
+                            (tutti_loader_opts){.batch = 5, .workers = 1, .no_padding = true});
+        while (tutti_loader_next(loader, &batch))
+            n += batch.n;
+        assert_int_equal(tutti_loader_status(loader), TUTTI_OK);
+        tutti_loader_free(loader);
+    }
+    assert_int_equal(n, COUNT);
+    tutti_dataset_free(dataset);
+}
+
+static void a_failure_comes_in_its_place_with_file_and_index(void **state)
+{
+    tutti_dataset *dataset = counting_new();
+
+    (void)state;
+    ((counting *)dataset)->fails_at = 17;
+    for (int workers = 0; workers <= 3; workers++) {
+        tutti_loader *loader =
+            loader_new(dataset, NULL, (tutti_loader_opts){.batch = 5, .workers = workers});
+        tutti_batch batch;
+
+        for (int i = 0; i < 3; i++) /* those before it are good */
+            assert_true(tutti_loader_next(loader, &batch));
+        for (int i = 0; i < 2; i++) {
+            assert_false(tutti_loader_next(loader, &batch));
+            assert_int_equal(tutti_loader_status(loader), TUTTI_ERR_FORMAT);
+            assert_non_null(strstr(tutti_last_error(), "0017.bin"));
+            assert_non_null(strstr(tutti_last_error(), "sample 17"));
+        }
+        ((counting *)dataset)->fails_at = SIZE_MAX; /* mended: the next epoch is whole */
+        tutti_loader_set_epoch(loader, 1);
+        check_epoch(loader, dataset, (tutti_sampler_opts){.count = COUNT, .world_size = 1}, 1, 5);
+        tutti_loader_free(loader);
+        ((counting *)dataset)->fails_at = 17;
+    }
+    tutti_dataset_free(dataset);
+}
+
+static void refused(const tutti_dataset *dataset, const tutti_group *group, tutti_loader_opts opts,
+                    const char *word)
+{
+    tutti_loader *loader;
+
+    assert_int_equal(tutti_loader_new(&loader, dataset, group, &opts), TUTTI_ERR_ARG);
+    assert_null(loader);
+    if (!strstr(tutti_last_error(), word))
+        fail_msg("\"%s\" does not say \"%s\"", tutti_last_error(), word);
+}
+
+static void bad_options_are_refused_with_their_numbers(void **state)
+{
+    tutti_dataset *dataset = counting_new();
+    tutti_group many = {0, 54};
+
+    (void)state;
+    refused(dataset, NULL, (tutti_loader_opts){.batch = 0}, "batch size is 0");
+    refused(dataset, NULL, (tutti_loader_opts){.batch = -4}, "-4");
+    refused(dataset, NULL, (tutti_loader_opts){.batch = 1, .workers = -1}, "-1 workers");
+    refused(dataset, NULL, (tutti_loader_opts){.batch = 1, .workers = 1 << 20}, "workers");
+    refused(dataset, NULL, (tutti_loader_opts){.batch = 1, .prefetch = -1}, "prefetch");
+    refused(dataset, NULL, (tutti_loader_opts){.batch = 1, .channels = 1}, "channels");
+    refused(dataset, NULL, (tutti_loader_opts){.batch = 64, .drop_last = true}, "drop_last");
+    refused(dataset, &many, (tutti_loader_opts){.batch = 1}, "53 samples for 54 ranks");
+    tutti_dataset_free(dataset);
+}
+
+static void rows_from_memory_arrive_as_they_are(void **state)
+{
+    float x[7 * 3], y[7 * 2];
+    tutti_dataset *dataset;
+    tutti_batch batch;
+    uint8_t image[3];
+    int64_t label;
+    size_t seen = 0;
+    tutti_loader *loader;
+
+    (void)state;
+    for (int i = 0; i < 7 * 3; i++)
+        x[i] = (float)i;
+    for (int i = 0; i < 7 * 2; i++)
+        y[i] = (float)-i;
+    assert_int_equal(tutti_dataset_from_memory(&dataset, x, 3, y, 2, 7), TUTTI_OK);
+    assert_int_equal(tutti_dataset_describe(dataset).count, 7);
+    assert_int_equal(tutti_dataset_read(dataset, 0, image, &label), TUTTI_ERR_UNSUPPORTED);
+    refused(dataset, NULL, (tutti_loader_opts){.batch = 1, .augment = true}, "augment");
+    loader = loader_new(dataset, NULL, (tutti_loader_opts){.batch = 3, .workers = 2});
+    while (tutti_loader_next(loader, &batch)) {
+        assert_int_equal(batch.y.dtype, TUTTI_F32);
+        assert_int_equal(batch.x.shape.n, 2);
+        assert_int_equal(batch.x.shape.d[1], 3);
+        assert_int_equal(batch.y.shape.d[1], 2);
+        assert_memory_equal(batch.x.p, x + seen * 3, batch.n * 3 * sizeof(float));
+        assert_memory_equal(batch.y.p, y + seen * 2, batch.n * 2 * sizeof(float));
+        seen += batch.n;
+    }
+    assert_int_equal(seen, 7);
+    tutti_loader_free(loader);
+    tutti_dataset_free(dataset);
+    assert_int_equal(tutti_dataset_from_memory(&dataset, NULL, 3, y, 2, 7), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_dataset_from_memory(&dataset, x, 0, y, 2, 7), TUTTI_ERR_ARG);
+}
+
+/* ---- Augmentation -------------------------------------------------------------------------------------------- */
+
+/* The epoch's images by sample number, over all ranks. */
+static float *augmented(const tutti_dataset *dataset, int ranks, int workers, uint64_t epoch,
+                        uint64_t seed)
+{
+    float *all = calloc(COUNT * PIXELS, sizeof *all);
+
+    for (int rank = 0; rank < ranks; rank++) {
+        tutti_group group = {rank, ranks};
+        tutti_loader *loader = loader_new(dataset, &group,
+                                          (tutti_loader_opts){.batch = 3 + workers,
+                                                              .workers = workers,
+                                                              .shuffle = true,
+                                                              .seed = seed,
+                                                              .augment = true});
+        tutti_batch batch;
+
+        tutti_loader_set_epoch(loader, epoch);
+        while (tutti_loader_next(loader, &batch))
+            for (size_t i = 0; i < batch.n; i++)
+                memcpy(all + ((const int64_t *)batch.y.p)[i] * PIXELS,
+                       (const float *)batch.x.p + i * PIXELS, PIXELS * sizeof *all);
+        tutti_loader_free(loader);
+    }
+    return all;
+}
+
+static void augmentation_depends_on_seed_epoch_and_sample_only(void **state)
+{
+    tutti_dataset *dataset = counting_new();
+    float *one = augmented(dataset, 1, 0, 2, 7), *same = augmented(dataset, 3, 4, 2, 7);
+    float *epoch = augmented(dataset, 1, 0, 3, 7), *seed = augmented(dataset, 1, 0, 2, 8);
+
+    (void)state;
+    assert_memory_equal(one, same, COUNT * PIXELS * sizeof *one);
+    assert_memory_not_equal(one, epoch, COUNT * PIXELS * sizeof *one);
+    assert_memory_not_equal(one, seed, COUNT * PIXELS * sizeof *one);
+    free(one);
+    free(same);
+    free(epoch);
+    free(seed);
+    tutti_dataset_free(dataset);
+}
+
+/* Is x the image moved by (down, right), perhaps mirrored, with the byte 0 from beyond its edge? */
+static bool is_moved(const tutti_dataset *dataset, const uint8_t *image, const float *x, int down,
+                     int right, bool flip)
+{
+    for (int c = 0; c < 3; c++)
+        for (int i = 0; i < SIDE; i++)
+            for (int j = 0; j < SIDE; j++) {
+                int a = i + down, b = (flip ? SIDE - 1 - j : j) + right;
+                uint8_t byte = a < 0 || a >= SIDE || b < 0 || b >= SIDE
+                                   ? 0
+                                   : image[c * SIDE * SIDE + a * SIDE + b];
+
+                if (x[c * SIDE * SIDE + i * SIDE + j] !=
+                    ((float)byte / 255.0f - dataset->info.mean[c]) / dataset->info.std[c])
+                    return false;
+            }
+    return true;
+}
+
+static void augmentation_is_a_crop_of_the_padded_image_and_a_flip(void **state)
+{
+    enum { EPOCHS = 40 };
+    tutti_dataset *dataset = counting_new();
+    tutti__transform t;
+    int moved[9][9] = {{0}}, flips = 0;
+
+    (void)state;
+    assert_int_equal(tutti__transform_init(&t, &dataset->info, 0, true, 3), TUTTI_OK);
+    for (uint64_t epoch = 0; epoch < EPOCHS; epoch++)
+        for (size_t sample = 0; sample < COUNT; sample++) {
+            uint8_t image[PIXELS];
+            float x[PIXELS];
+            int64_t label;
+            int found = 0;
+
+            assert_int_equal(tutti_dataset_read(dataset, sample, image, &label), TUTTI_OK);
+            tutti__transform_apply(&t, epoch, sample, image, x);
+            for (int k = 0; k < 2 * 81; k++)
+                if (is_moved(dataset, image, x, k / 2 / 9 - 4, k / 2 % 9 - 4, k % 2)) {
+                    found++;
+                    moved[k / 2 / 9][k / 2 % 9]++;
+                    flips += k % 2;
+                }
+            assert_int_equal(found, 1);
+        }
+    for (int k = 0; k < 81; k++) /* 2120 draws over 81 places: each about 26 times */
+        assert_in_range(moved[k / 9][k % 9], 8, 52);
+    assert_in_range(flips, 960, 1160); /* half of 2120 */
+    tutti_dataset_free(dataset);
+}
+
+static void grey_digits_are_moved_by_one_and_not_mirrored(void **state)
+{
+    tutti_dataset *dataset;
+    tutti__transform t;
+
+    (void)state;
+    assert_int_equal(tutti_dataset_open(&dataset, "digits:train"), TUTTI_OK);
+    assert_int_equal(tutti__transform_init(&t, &dataset->info, 3, true, 3), TUTTI_OK);
+    assert_int_equal(t.padding, 1);
+    assert_false(t.flip);
+    tutti_dataset_free(dataset);
+}
+
+static void grey_becomes_three_equal_channels(void **state)
+{
+    tutti_dataset *dataset;
+    tutti_loader *loader;
+    tutti_batch batch;
+
+    (void)state;
+    assert_int_equal(tutti_dataset_open(&dataset, "digits:test"), TUTTI_OK);
+    loader =
+        loader_new(dataset, NULL, (tutti_loader_opts){.batch = 10, .workers = 1, .channels = 3});
+    assert_int_equal(tutti_loader_batches(loader), 36);
+    assert_true(tutti_loader_next(loader, &batch));
+    assert_int_equal(batch.x.shape.d[1], 3);
+    for (int i = 0; i < 10; i++) {
+        const float *x = (const float *)batch.x.p + i * 3 * 64;
+
+        assert_memory_equal(x, x + 64, 64 * sizeof *x);
+        assert_memory_equal(x, x + 128, 64 * sizeof *x);
+    }
+    tutti_loader_free(loader);
+    tutti_dataset_free(dataset);
+}
+
+/* ---- N ranks as threads of one process ------------------------------------------------------------------------ */
+
+static void *run_rank(void *user)
+{
+    const tutti_group *group = user;
+    tutti_dataset *dataset = NULL;
+    tutti_loader *loader = NULL;
+    tutti_loader_opts opts = {.batch = 16, .workers = 2, .shuffle = true, .augment = true};
+    tutti_batch batch;
+    size_t n = 0;
+
+    if (tutti_dataset_open(&dataset, "digits:train") != TUTTI_OK ||
+        tutti_loader_new(&loader, dataset, group, &opts) != TUTTI_OK)
+        return NULL;
+    for (int epoch = 0; epoch < 3; epoch++)
+        while (tutti_loader_next(loader, &batch))
+            n += batch.n;
+    tutti_loader_free(loader);
+    tutti_dataset_free(dataset);
+    return n == 3 * 480 ? user : NULL; /* 1438 samples over 3 ranks, padded */
+}
+
+static void ranks_may_be_threads(void **state)
+{
+    tutti_group groups[3] = {{0, 3}, {1, 3}, {2, 3}};
+    pthread_t threads[3];
+    void *result;
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, run_rank, &groups[i]), 0);
+    for (int i = 0; i < 3; i++) {
+        pthread_join(threads[i], &result);
+        assert_ptr_equal(result, &groups[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(batches_are_the_samplers_for_any_workers_ranks_and_sizes),
+        cmocka_unit_test(an_epoch_can_be_left_in_the_middle),
+        cmocka_unit_test(a_loader_can_be_freed_at_any_time),
+        cmocka_unit_test(drop_last_and_no_padding_decide_about_the_rest),
+        cmocka_unit_test(a_failure_comes_in_its_place_with_file_and_index),
+        cmocka_unit_test(bad_options_are_refused_with_their_numbers),
+        cmocka_unit_test(rows_from_memory_arrive_as_they_are),
+        cmocka_unit_test(augmentation_depends_on_seed_epoch_and_sample_only),
+        cmocka_unit_test(augmentation_is_a_crop_of_the_padded_image_and_a_flip),
+        cmocka_unit_test(grey_digits_are_moved_by_one_and_not_mirrored),
+        cmocka_unit_test(grey_becomes_three_equal_channels),
+        cmocka_unit_test(ranks_may_be_threads),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
