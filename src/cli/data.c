@@ -1,11 +1,148 @@
-/* data.c -- holds the place of `tutti data` until its own file replaces it.   SPDX-License-Identifier: MIT */
+/* data.c -- `tutti data pack` and `tutti data show`.   SPDX-License-Identifier: MIT */
+#include "base/base.h"
 #include "cli/cli.h"
+#include "data/dataset.h"
 
+#include <signal.h>
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char HELP[] =
+    "usage: tutti data show SPEC\n"
+    "       tutti data pack [--resize] SOURCE DEST\n"
+    "\n"
+    "show reads a whole data set and describes it: counts, shape, images of each class, mean and "
+    "standard\n"
+    "deviation as used and as measured, the first labels, the first image. SPEC is one of\n"
+    "  digits:train|test            8x8 digits, in the library\n"
+    "  cifar10:DIR/train|test       CIFAR-10 binary files\n"
+    "  mnist:DIR/train|test         IDX files, also .gz\n"
+    "  folder:DIR/train|test        images as DIR/train/CLASS/FILE.jpg or .png\n"
+    "  synthetic:train|test         random images\n"
+    "\n"
+    "pack turns the images SOURCE/train/CLASS/FILE and SOURCE/test/CLASS/FILE (or val), all of "
+    "32x32 pixels,\n"
+    "into CIFAR-10 binary files in the new folder DEST, for --data cifar10 --data-dir DEST.\n"
+    "  --resize   scale images of other sizes to 32x32\n";
+
+/* Ctrl-C stops the work between two images, so that nothing is left behind. */
+static volatile sig_atomic_t stopped_by;
+
+static void stop(int signal_number)
+{
+    stopped_by = signal_number;
+}
+
+static void catch_signals(void)
+{
+    static const int SIGNALS[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action = {.sa_handler = stop, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(SIGNALS); i++)
+        sigaction(SIGNALS[i], &action, NULL);
+}
+
+typedef struct progress {
+    bool terminal;
+    uint64_t shown_ns;
+} progress;
+
+static bool show_progress(void *user, size_t done, size_t total)
+{
+    progress *p = user;
+    uint64_t now;
+
+    if (stopped_by)
+        return false;
+    if (!p->terminal)
+        return true;
+    now = tutti__now_ns();
+    if (done < total && now - p->shown_ns < 100000000)
+        return true;
+    p->shown_ns = now;
+    fprintf(stderr, "\r%zu of %zu images (%zu %%)", done, total, done * 100 / total);
+    if (done == total)
+        fputs("\r\033[K", stderr);
+    return true;
+}
+
+static int fail(const char *verb, tutti_status status, const progress *p)
+{
+    if (p->terminal)
+        fputs("\r\033[K", stderr);
+    fprintf(stderr, "tutti data %s: %s\n", verb, tutti_last_error());
+    return stopped_by ? 128 + stopped_by : tutti_status_exit_code(status);
+}
+
+static int fail_usage(const char *verb, const char *what)
+{
+    fprintf(stderr, "tutti data%s%s: %s; see tutti data --help\n", *verb ? " " : "", verb, what);
+    return 2;
+}
+
+static int run_show(int argc, char **argv)
+{
+    progress p = {.terminal = isatty(STDERR_FILENO)};
+    tutti__tick tick = {show_progress, &p};
+    tutti_status status;
+
+    if (argc != 1)
+        return fail_usage("show", "expected one data set, such as digits:train");
+    status = tutti__data_show(argv[0], stdout, &tick);
+    return status == TUTTI_OK ? 0 : fail("show", status, &p);
+}
+
+static int run_pack(int argc, char **argv)
+{
+    progress p = {.terminal = isatty(STDERR_FILENO)};
+    tutti__tick tick = {show_progress, &p};
+    tutti__pack_opts opts = {.tick = &tick};
+    tutti__pack_report report;
+    uint64_t begin = tutti__now_ns();
+    tutti_status status;
+    const char *paths[2];
+    int n = 0;
+
+    for (int i = 0; i < argc; i++) {
+        if (strcmp(argv[i], "--resize") == 0)
+            opts.resize = true;
+        else if (argv[i][0] == '-' && argv[i][1])
+            return fail_usage("pack", "the only flag is --resize");
+        else if (n == 2)
+            return fail_usage("pack", "more than a source and a destination");
+        else
+            paths[n++] = argv[i];
+    }
+    if (n != 2)
+        return fail_usage("pack", "expected the source and the destination folder");
+    status = tutti__data_pack(paths[0], paths[1], &opts, &report);
+    if (status != TUTTI_OK)
+        return fail("pack", status, &p);
+    printf("packed %zu training and %zu test images of %d classes into %s in %.1f s\n",
+           report.train, report.test, report.classes, paths[1],
+           (double)(tutti__now_ns() - begin) * 1e-9);
+    return 0;
+}
 
 int tutti__cli_data(int argc, char **argv)
 {
-    (void)argc;
-    fprintf(stderr, "tutti %s: not in this build yet\n", argv[0]);
+    const char *verb = argc > 1 ? argv[1] : "";
+
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            fputs(HELP, stdout);
+            return 0;
+        }
+    catch_signals();
+    if (strcmp(verb, "show") == 0)
+        return run_show(argc - 2, argv + 2);
+    if (strcmp(verb, "pack") == 0)
+        return run_pack(argc - 2, argv + 2);
+    if (*verb)
+        fprintf(stderr, "tutti data: there is no \"%s\"; it is show or pack (tutti data --help)\n",
+                verb);
+    else
+        fputs("tutti data: show or pack? See tutti data --help\n", stderr);
     return 2;
 }
