@@ -87,7 +87,7 @@ tutti_status tutti__dataset_new(tutti_dataset **dataset_p, const tutti__format *
 tutti_status tutti_dataset_open(tutti_dataset **dataset_p, const char *spec)
 {
     const tutti__format *format = NULL;
-    const char *dir, *split;
+    const char *dir = NULL, *split = NULL;
     tutti_dataset *dataset = NULL;
     char *text;
     tutti_status status;
