@@ -18,7 +18,7 @@ static void open_fails(const char *spec, tutti_status expected)
     tutti_status status = tutti_dataset_open(&dataset, spec);
 
     if (status != expected)
-        fail_msg("%s: status %s, expected %s (%s)", spec, tutti_status_name(status),
+        fail_msg("%s: status %s, expected %s (%s)", spec ? spec : "NULL", tutti_status_name(status),
                  tutti_status_name(expected), tutti_last_error());
     assert_null(dataset);
 }
