@@ -91,6 +91,7 @@ tutti_status tutti__onednn_layout(tutti_ctx *cx, tutti__const_md md, const tutti
         e->layout = (tutti__layout){.bytes = dnnl_memory_desc_get_size(md), .desc = e->md};
         e->next = od->layouts;
         od->layouts = e;
+        cx->kernel_allocations++;
     }
     *layout_p = e->row_major ? NULL : &e->layout;
     return TUTTI_OK;
@@ -227,12 +228,13 @@ tutti_status tutti__onednn_add(tutti_ctx *cx, const tutti__onednn_key *key,
     p->next = od->primitives;
     od->primitives = p;
     od->n_primitives++;
+    cx->kernel_allocations++;
     *primitive_p = p;
     return TUTTI_OK;
 }
 
 /* Grows only; huge pages, since the whole of it is swept again and again. */
-static tutti_status memory_grow(tutti__onednn_memory *m, size_t bytes)
+static tutti_status memory_grow(tutti_ctx *cx, tutti__onednn_memory *m, size_t bytes)
 {
     const size_t huge = (size_t)2 << 20;
     void *p;
@@ -247,6 +249,7 @@ static tutti_status memory_grow(tutti__onednn_memory *m, size_t bytes)
     madvise(p, bytes, MADV_HUGEPAGE); /* a wish: without it all works, slower */
     free(m->p);
     *m = (tutti__onednn_memory){.p = p, .bytes = bytes};
+    cx->kernel_allocations++;
     return TUTTI_OK;
 }
 
@@ -254,7 +257,7 @@ tutti_status tutti__onednn_staging(tutti_ctx *cx, size_t bytes, void **p)
 {
     tutti__onednn *od = cx->kernel_state;
 
-    TUTTI_TRY(memory_grow(&od->staging, bytes));
+    TUTTI_TRY(memory_grow(cx, &od->staging, bytes));
     *p = od->staging.p;
     return TUTTI_OK;
 }
@@ -268,7 +271,7 @@ tutti_status tutti__onednn_run(tutti_ctx *cx, tutti__onednn_primitive *p, void *
     for (int i = 0; i < n && status == dnnl_success; i++)
         status = dnnl_memory_set_data_handle(p->args[i].memory, data[i]);
     if (p->scratch_bytes && status == dnnl_success) {
-        TUTTI_TRY(memory_grow(&od->scratch, p->scratch_bytes));
+        TUTTI_TRY(memory_grow(cx, &od->scratch, p->scratch_bytes));
         status = dnnl_memory_set_data_handle(p->args[n++].memory, od->scratch.p);
     }
     if (status == dnnl_success)
