@@ -44,11 +44,14 @@ typedef enum tutti_init {
     TUTTI_INIT_UNIFORM /* in (-bound, bound) */
 } tutti_init;
 
-/* A parameter or buffer of one's own; the tensor is the module's. */
+/* A parameter or buffer of one's own; the tensor is the module's. NULL if it cannot be made: the module's first error
+ * says why. Make a module's own before its children's, as PyTorch lists them. */
 TUTTI_API tutti_tensor *tutti_parameter_new(tutti_module *m, const char *name, tutti_shape shape,
                                             tutti_init init, float bound);
 TUTTI_API tutti_tensor *tutti_buffer_new(tutti_module *m, const char *name, tutti_shape shape,
                                          tutti_dtype dtype, tutti_init init);
+/* Freezes a parameter (false) or frees it again: it stays in its place, and gets no gradient and no update. */
+TUTTI_API void tutti_parameter_set_requires_grad(tutti_tensor *parameter, bool requires_grad);
 
 /* Everything below m, in state_dict order: parameters, buffers, or both as PyTorch interleaves them. The i-th is
  * NULL past the end. Names are full, without a prefix for the root. */
@@ -60,7 +63,7 @@ TUTTI_API size_t tutti_module_n_state(const tutti_module *m);
 TUTTI_API tutti_tensor *tutti_module_state(const tutti_module *m, size_t i);
 TUTTI_API tutti_tensor *tutti_module_find(const tutti_module *m, const char *name); /* NULL: none */
 TUTTI_API int64_t tutti_module_count(const tutti_module *m); /* elements of all parameters */
-/* XXH3-128 over parameters and buffers in name order, as 32 hexadecimal digits and a NUL. */
+/* XXH3-128 over parameters and buffers in name order, as 32 hexadecimal digits and a NUL; "" if memory ran out. */
 TUTTI_API void tutti_module_digest(const tutti_module *m, char digest[33]);
 /* Forgets all gradients; costs nothing: the next contribution overwrites. */
 TUTTI_API void tutti_module_zero_grad(tutti_module *m);
@@ -75,8 +78,8 @@ typedef struct tutti_flat {
     const size_t *offsets; /* of each parameter in creation order, in elements */
 } tutti_flat;
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_module_flat(tutti_module *root, tutti_flat *flat_p);
-/* order: all parameters, permuted. gradients: NULL, or memory of at least flat.n floats borrowed until
- * tutti_module_destroy (a bucket's). Elements needed for it: tutti_module_flat_size. */
+/* order: all parameters, permuted; NULL: as they lie. gradients: NULL (memory of its own), or memory of at least
+ * tutti_module_flat_size floats (a bucket's), borrowed until the next layout or tutti_module_destroy, and cleared. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_module_flat_layout(tutti_module *root,
                                                                 tutti_tensor *const *order,
                                                                 float *gradients);

@@ -1,0 +1,57 @@
+/* batch_norm2d.c -- batch normalisation of pictures, nn.BatchNorm2d.   SPDX-License-Identifier: MIT */
+#include "nn/nn.h"
+
+void tutti_batch_norm2d_init(tutti_batch_norm2d *m, tutti_module *parent, const char *name,
+                             int64_t channels)
+{
+    tutti_shape shape = TUTTI_SHAPE(channels);
+
+    *m = (tutti_batch_norm2d){0};
+    tutti_module_init_child(&m->base, parent, name);
+    m->weight = tutti_parameter_new(&m->base, "weight", shape, TUTTI_INIT_ONES, 0);
+    m->bias = tutti_parameter_new(&m->base, "bias", shape, TUTTI_INIT_ZEROS, 0);
+    m->running_mean =
+        tutti_buffer_new(&m->base, "running_mean", shape, TUTTI_F32, TUTTI_INIT_ZEROS);
+    m->running_var = tutti_buffer_new(&m->base, "running_var", shape, TUTTI_F32, TUTTI_INIT_ONES);
+    m->num_batches_tracked = tutti_buffer_new(&m->base, "num_batches_tracked", (tutti_shape){0},
+                                              TUTTI_I64, TUTTI_INIT_ZEROS);
+}
+
+static tutti_status count_batch(tutti_tensor *counter)
+{
+    int64_t n;
+
+    TUTTI_TRY(tutti_tensor_read(counter, &n));
+    n++;
+    return tutti_tensor_write(counter, &n);
+}
+
+static tutti_tensor *forward(tutti_batch_norm2d *m, tutti_tensor *x, bool relu,
+                             tutti_tensor *residual)
+{
+    tutti_tensor *y = tutti__module_poison(&m->base, x);
+    tutti_status status = TUTTI_OK;
+
+    if (y)
+        return y;
+    y = tutti_functional_batch_norm2d(x, &(tutti_batch_norm2d_args){.weight = m->weight,
+                                                                    .bias = m->bias,
+                                                                    .running_mean = m->running_mean,
+                                                                    .running_var = m->running_var,
+                                                                    .relu = relu,
+                                                                    .residual = residual});
+    if (y->poison == TUTTI_OK && !m->base.cx->eval)
+        status = count_batch(m->num_batches_tracked);
+    return status == TUTTI_OK ? y : tutti__poisoned(m->base.cx, status);
+}
+
+tutti_tensor *tutti_batch_norm2d_forward(tutti_batch_norm2d *m, tutti_tensor *x)
+{
+    return forward(m, x, false, NULL);
+}
+
+tutti_tensor *tutti_batch_norm2d_relu_forward(tutti_batch_norm2d *m, tutti_tensor *x,
+                                              tutti_tensor *residual)
+{
+    return forward(m, x, true, residual);
+}

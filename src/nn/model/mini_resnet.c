@@ -1,0 +1,104 @@
+/* mini_resnet.c -- a residual network for small pictures.   SPDX-License-Identifier: MIT
+ *
+ *   stem      conv3x3-64, norm, relu
+ *   layers    6 blocks: 64 64, 128/2 128, 256/2 256      (/2: stride 2, and a 1x1 convolution beside the block)
+ *   fc        mean over the picture, linear
+ *
+ *   block     x -> c1 b1 relu c2 b2 + -> relu            the sum and the relu are part of b2's pass
+ *              \______ sc (or x) ___/ */
+#include "nn/nn.h"
+
+#include <stdio.h>
+
+#define N_BLOCKS 6
+
+typedef struct block {
+    tutti_module base;
+    tutti_conv2d c1, c2;
+    tutti_batch_norm2d b1, b2;
+    bool has_sc;
+    tutti_module sc; /* the shortcut, where the shape changes */
+    tutti_conv2d sc_conv;
+    tutti_batch_norm2d sc_norm;
+} block;
+
+typedef struct mini_resnet {
+    tutti_model model;
+    tutti_module stem;
+    tutti_conv2d stem_conv;
+    tutti_batch_norm2d stem_norm;
+    tutti_module layers;
+    block blocks[N_BLOCKS];
+    tutti_linear fc;
+} mini_resnet;
+
+static void conv_init(tutti_conv2d *m, tutti_module *parent, const char *name, int64_t in,
+                      int64_t out, int kernel, int stride)
+{
+    tutti_conv2d_init(
+        m, parent, name,
+        &(tutti_conv2d_layer_opts){
+            .in = in, .out = out, .kernel = kernel, .stride = stride, .padding = kernel / 2});
+}
+
+static void block_init(block *m, tutti_module *parent, const char *name, int64_t in, int64_t out,
+                       int stride)
+{
+    tutti_module_init_child(&m->base, parent, name);
+    conv_init(&m->c1, &m->base, "c1", in, out, 3, stride);
+    tutti_batch_norm2d_init(&m->b1, &m->base, "b1", out);
+    conv_init(&m->c2, &m->base, "c2", out, out, 3, 1);
+    tutti_batch_norm2d_init(&m->b2, &m->base, "b2", out);
+    m->has_sc = stride != 1 || in != out;
+    if (!m->has_sc)
+        return;
+    tutti_module_init_child(&m->sc, &m->base, "sc");
+    conv_init(&m->sc_conv, &m->sc, "0", in, out, 1, stride);
+    tutti_batch_norm2d_init(&m->sc_norm, &m->sc, "1", out);
+}
+
+static tutti_tensor *block_forward(block *m, tutti_tensor *x)
+{
+    tutti_tensor *y =
+        tutti_batch_norm2d_relu_forward(&m->b1, tutti_conv2d_forward(&m->c1, x), NULL);
+    tutti_tensor *shortcut = x;
+
+    y = tutti_conv2d_forward(&m->c2, y);
+    if (m->has_sc)
+        shortcut = tutti_batch_norm2d_forward(&m->sc_norm, tutti_conv2d_forward(&m->sc_conv, x));
+    return tutti_batch_norm2d_relu_forward(&m->b2, y, shortcut);
+}
+
+static void init(tutti_model *model, const tutti_model_opts *opts)
+{
+    static const int64_t channels[N_BLOCKS] = {64, 64, 128, 128, 256, 256};
+    mini_resnet *m = (mini_resnet *)model;
+    int64_t in = channels[0];
+
+    tutti_module_init_child(&m->stem, &model->base, "stem");
+    conv_init(&m->stem_conv, &m->stem, "0", opts->channels, in, 3, 1);
+    tutti_batch_norm2d_init(&m->stem_norm, &m->stem, "1", in);
+    tutti_module_init_child(&m->layers, &model->base, "layers");
+    for (int i = 0; i < N_BLOCKS; i++) {
+        char name[12];
+
+        snprintf(name, sizeof name, "%d", i);
+        block_init(&m->blocks[i], &m->layers, name, in, channels[i], in == channels[i] ? 1 : 2);
+        in = channels[i];
+    }
+    tutti_linear_init(&m->fc, &model->base, "fc", in, opts->classes);
+}
+
+static tutti_tensor *forward(tutti_model *model, tutti_tensor *x)
+{
+    mini_resnet *m = (mini_resnet *)model;
+
+    x = tutti_batch_norm2d_relu_forward(&m->stem_norm, tutti_conv2d_forward(&m->stem_conv, x),
+                                        NULL);
+    for (int i = 0; i < N_BLOCKS; i++)
+        x = block_forward(&m->blocks[i], x);
+    return tutti_linear_forward(&m->fc, tutti_flatten(tutti_global_avg_pool2d(x)));
+}
+
+const tutti__model_kind tutti__model_mini_resnet = {"mini_resnet", sizeof(mini_resnet), init,
+                                                    forward};

@@ -1,0 +1,461 @@
+/* module.c -- the tree of modules, and the parameters and buffers that hang in it.   SPDX-License-Identifier: MIT
+ *
+ * Everything below a module is found by filtering the root's list by owner: a model has tens of parameters, and the
+ * list is then in PyTorch's order at every level of the tree. */
+#include "nn/nn.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define INIT_STREAM 0x696e6974u /* "init": keeps these draws apart from dropout's */
+
+/* ---- The tree ---------------------------------------------------------------------------------------- */
+
+void tutti__module_fail(tutti_module *m, tutti_status status, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    tutti__vfail(status, format, args);
+    va_end(args);
+    if (m->root && m->root->status == TUTTI_OK) {
+        m->root->status = status;
+        snprintf(m->root->text, sizeof m->root->text, "%s", tutti_last_error());
+    }
+}
+
+tutti_status tutti_module_status(const tutti_module *m)
+{
+    if (!m)
+        return tutti__fail(TUTTI_ERR_ARG, "the module is NULL");
+    if (!m->root)
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "module '%s': has no root; initialise it with tutti_module_init or "
+                           "under a parent that was "
+                           "(the context must not be NULL, and there must have been memory)",
+                           m->name);
+    return m->root->status == TUTTI_OK ? TUTTI_OK
+                                       : tutti__fail_again(m->root->status, m->root->text);
+}
+
+void tutti_module_init(tutti_module *m, tutti_ctx *cx)
+{
+    *m = (tutti_module){.cx = cx};
+    if (!cx)
+        return;
+    m->root = tutti__alloc(sizeof *m->root);
+    if (m->root) {
+        m->root->module = m;
+        m->root->round = 1;
+    }
+}
+
+static bool good_name(const char *name)
+{
+    return name && *name && !strchr(name, '.') && strlen(name) < sizeof((tutti_module *)0)->name;
+}
+
+void tutti_module_init_child(tutti_module *m, tutti_module *parent, const char *name)
+{
+    *m = (tutti_module){0};
+    if (!parent)
+        return;
+    m->cx = parent->cx;
+    m->root = parent->root;
+    m->parent = parent;
+    if (!good_name(name)) {
+        tutti__module_fail(
+            m, TUTTI_ERR_ARG,
+            "%s: a child cannot be named '%s'; expected 1 to %zu characters without a dot",
+            tutti__module_path(parent), name ? name : "(null)", sizeof m->name - 1);
+        name = "?";
+    }
+    snprintf(m->name, sizeof m->name, "%s", name);
+    if (parent->last_child)
+        parent->last_child->next = m;
+    else
+        parent->first_child = m;
+    parent->last_child = m;
+}
+
+static void state_free(const struct tutti_root *root, tutti__state *state)
+{
+    root->module->cx->device_ops->free(root->module->cx->device, state->memory);
+    free(state->tensor);
+    free(state);
+}
+
+void tutti_module_destroy(tutti_module *m)
+{
+    struct tutti_root *root = m ? m->root : NULL;
+
+    if (!root || root->module != m)
+        return;
+    tutti__flat_destroy(root);
+    for (size_t i = 0; i < root->state.n; i++)
+        state_free(root, root->state.p[i]);
+    free(root->state.p);
+    free(root->parameters.p);
+    free(root);
+    *m = (tutti_module){0};
+}
+
+tutti_ctx *tutti_module_ctx(const tutti_module *m)
+{
+    return m->cx;
+}
+
+bool tutti__module_below(const tutti_module *owner, const tutti_module *m)
+{
+    while (owner && owner != m)
+        owner = owner->parent;
+    return owner;
+}
+
+/* Writes "a.b." for the module a.b; the number of characters, as snprintf. */
+static size_t write_prefix(const tutti_module *m, char *text, size_t bytes)
+{
+    size_t n;
+
+    if (!m->parent)
+        return 0;
+    n = write_prefix(m->parent, text, bytes);
+    return n +
+           (size_t)snprintf(n < bytes ? text + n : NULL, n < bytes ? bytes - n : 0, "%s.", m->name);
+}
+
+const char *tutti__module_path(const tutti_module *m)
+{
+    static _Thread_local char texts[4][128];
+    static _Thread_local unsigned next;
+    char *text = texts[next++ % 4];
+    size_t n = write_prefix(m, text, sizeof texts[0]);
+
+    if (n == 0)
+        return "the module";
+    text[(n < sizeof texts[0] ? n : sizeof texts[0]) - 1] = 0;
+    return text;
+}
+
+/* ---- Parameters and buffers ---------------------------------------------------------------------------- */
+
+static bool list_reserve(tutti__state_list *list)
+{
+    size_t capacity = list->capacity ? 2 * list->capacity : 16;
+    tutti__state **p;
+
+    if (list->n < list->capacity)
+        return true;
+    p = realloc(list->p, capacity * sizeof *p);
+    if (!p) {
+        tutti__fail(TUTTI_ERR_MEMORY, "module: no memory for another parameter");
+        return false;
+    }
+    list->p = p;
+    list->capacity = capacity;
+    return true;
+}
+
+/* Odd multiples of 2^-24 * bound: symmetrical, and neither end is ever drawn. */
+static void draw_uniform(float *values, int64_t n, float bound, uint64_t seed, size_t index)
+{
+    const float unit = bound * 0x1p-24f;
+    uint32_t words[4];
+
+    for (int64_t i = 0; i < n; i++) {
+        if (i % 4 == 0)
+            tutti__philox(
+                seed, (tutti__philox_counter){{(uint32_t)(i / 4), (uint32_t)index, INIT_STREAM, 0}},
+                words);
+        values[i] = (float)((int32_t)(words[i % 4] >> 8) * 2 + 1 - (1 << 24)) * unit;
+    }
+}
+
+static void fill_ones(void *values, int64_t n, tutti_dtype dtype)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (dtype == TUTTI_F32)
+            ((float *)values)[i] = 1;
+        else
+            ((int64_t *)values)[i] = 1;
+    }
+}
+
+static tutti_status fill(tutti_ctx *cx, tutti__state *state, tutti_init init, float bound)
+{
+    tutti_tensor *t = state->tensor;
+    int64_t n = tutti_shape_count(t->shape);
+    void *values;
+    tutti_status status;
+
+    if (init == TUTTI_INIT_ZEROS) /* as memory comes */
+        return TUTTI_OK;
+    values = tutti__alloc(tutti__tensor_bytes(t));
+    if (!values)
+        return TUTTI_ERR_MEMORY;
+    if (init == TUTTI_INIT_ONES)
+        fill_ones(values, n, t->dtype);
+    else
+        draw_uniform(values, n, bound, cx->seed, state->parameter.index);
+    status = cx->device_ops->copy_in(cx->device, t->data, values, tutti__tensor_bytes(t));
+    free(values);
+    return status;
+}
+
+static tutti_status check_shape(const char *name, tutti_shape shape)
+{
+    int64_t count = 1;
+
+    if (shape.n < 0 || shape.n > TUTTI_MAX_DIMS)
+        return tutti__fail(TUTTI_ERR_ARG, "%s: has %d dimensions, expected 0 to %d", name, shape.n,
+                           TUTTI_MAX_DIMS);
+    for (int i = 0; i < shape.n; i++)
+        if (shape.d[i] < 1 || __builtin_mul_overflow(count, shape.d[i], &count) ||
+            count > INT64_C(1) << 40)
+            return tutti__fail(
+                TUTTI_ERR_ARG,
+                "%s: the shape is %s, expected dimensions of at least 1 and at most 2^40 elements",
+                name, tutti__shape_text(shape));
+    return TUTTI_OK;
+}
+
+/* The full name, checked: it is the key of checkpoints. */
+static tutti_status name_state(tutti__state *state, const tutti_module *m, const char *name)
+{
+    char *text = state->parameter.name;
+    size_t bytes = sizeof state->parameter.name, n = write_prefix(m, text, bytes);
+
+    if (!good_name(name))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s: a parameter or buffer cannot be named '%s'; expected 1 to %zu "
+                           "characters without a dot",
+                           tutti__module_path(m), name ? name : "(null)", sizeof m->name - 1);
+    if (n + strlen(name) >= bytes)
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "%s: the full name of '%s' has more than %zu characters; shorten the names",
+            tutti__module_path(m), name, bytes - 1);
+    strcpy(text + n, name);
+    for (size_t i = 0; i < m->root->state.n; i++)
+        if (strcmp(m->root->state.p[i]->parameter.name, text) == 0)
+            return tutti__fail(TUTTI_ERR_ARG,
+                               "%s: the name is taken; each parameter and buffer of a module needs "
+                               "its own",
+                               text);
+    return TUTTI_OK;
+}
+
+static tutti_status state_fill_in(tutti__state *state, tutti_module *m, const char *name,
+                                  tutti_shape shape, tutti_dtype dtype)
+{
+    TUTTI_TRY(name_state(state, m, name));
+    TUTTI_TRY(check_shape(state->parameter.name, shape));
+    state->owner = m;
+    state->tensor = tutti__tensor_persistent(m->cx, shape, dtype);
+    if (!state->tensor)
+        return TUTTI_ERR_MEMORY;
+    state->memory = m->cx->device_ops->alloc(m->cx->device, tutti__tensor_bytes(state->tensor));
+    state->tensor->data = state->memory;
+    state->tensor->name = state->parameter.name;
+    return state->memory ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
+/* A new entry in no list yet; NULL with the root's error made. */
+static tutti__state *state_new(tutti_module *m, const char *name, tutti_shape shape,
+                               tutti_dtype dtype)
+{
+    tutti__state *state;
+    tutti_status status = TUTTI_ERR_MEMORY;
+
+    if (tutti_module_status(m) != TUTTI_OK)
+        return NULL;
+    state = tutti__alloc(sizeof *state);
+    if (state && list_reserve(&m->root->state) && list_reserve(&m->root->parameters))
+        status = state_fill_in(state, m, name, shape, dtype);
+    if (status == TUTTI_OK)
+        return state;
+    tutti__module_fail(m, status, "%s", tutti_last_error());
+    if (state)
+        state_free(m->root, state);
+    return NULL;
+}
+
+static tutti_tensor *state_add(tutti_module *m, tutti__state *state, tutti_init init, float bound)
+{
+    struct tutti_root *root = m->root;
+    tutti_status status = fill(m->cx, state, init, bound);
+
+    if (status != TUTTI_OK) {
+        tutti__module_fail(m, status, "%s: %s", state->parameter.name, tutti_last_error());
+        state_free(root, state);
+        return NULL;
+    }
+    if (state->tensor->parameter)
+        root->parameters.p[root->parameters.n++] = state;
+    root->state.p[root->state.n++] = state;
+    return state->tensor;
+}
+
+tutti_tensor *tutti_parameter_new(tutti_module *m, const char *name, tutti_shape shape,
+                                  tutti_init init, float bound)
+{
+    tutti__state *state = state_new(m, name, shape, TUTTI_F32);
+    struct tutti_root *root = m->root;
+
+    if (!state)
+        return NULL;
+    state->parameter.index = root->parameters.n;
+    state->parameter.requires_grad = true;
+    state->parameter.round = &root->round;
+    state->parameter.prepare = tutti__flat_prepare;
+    state->parameter.owner = root;
+    state->tensor->parameter = &state->parameter;
+    state->tensor->needs_grad = true;
+    if (root->flat_parameters)
+        tutti__module_fail(
+            m, TUTTI_ERR_STATE,
+            "%s: made after the parameters were laid out; make all before the first backward, "
+            "optimizer or DDP",
+            state->parameter.name);
+    else if (init == TUTTI_INIT_UNIFORM && !(bound > 0 && isfinite(bound)))
+        tutti__module_fail(m, TUTTI_ERR_ARG,
+                           "%s: the bound of its initial values is %g, expected > 0",
+                           state->parameter.name, (double)bound);
+    else
+        return state_add(m, state, init, bound);
+    state_free(root, state);
+    return NULL;
+}
+
+tutti_tensor *tutti_buffer_new(tutti_module *m, const char *name, tutti_shape shape,
+                               tutti_dtype dtype, tutti_init init)
+{
+    tutti__state *state = state_new(m, name, shape, dtype);
+
+    if (!state)
+        return NULL;
+    if (init == TUTTI_INIT_ZEROS
+            ? tutti_dtype_size(dtype) > 0
+            : init == TUTTI_INIT_ONES && (dtype == TUTTI_F32 || dtype == TUTTI_I64))
+        return state_add(m, state, init, 0);
+    tutti__module_fail(m, TUTTI_ERR_ARG,
+                       "%s: a buffer of %s cannot begin so; expected zeros, or ones of F32 or I64",
+                       state->parameter.name, tutti_dtype_name(dtype));
+    state_free(m->root, state);
+    return NULL;
+}
+
+void tutti_parameter_set_requires_grad(tutti_tensor *parameter, bool requires_grad)
+{
+    if (parameter && parameter->parameter)
+        parameter->needs_grad = parameter->parameter->requires_grad = requires_grad;
+}
+
+/* ---- Lists --------------------------------------------------------------------------------------------- */
+
+typedef enum kind { PARAMETERS, BUFFERS, STATE } kind;
+
+static bool is_of(const tutti__state *state, kind what)
+{
+    return what == STATE || (state->tensor->parameter != NULL) == (what == PARAMETERS);
+}
+
+/* The first one below m from place *k of the root's list on, and the place after it; NULL: no more. */
+static tutti_tensor *next_below(const tutti_module *m, kind what, size_t *k)
+{
+    while (m->root && *k < m->root->state.n) {
+        const tutti__state *state = m->root->state.p[(*k)++];
+
+        if (is_of(state, what) && tutti__module_below(state->owner, m))
+            return state->tensor;
+    }
+    return NULL;
+}
+
+static tutti_tensor *nth(const tutti_module *m, kind what, size_t i)
+{
+    tutti_tensor *t;
+    size_t k = 0;
+
+    do
+        t = next_below(m, what, &k);
+    while (t && i-- > 0);
+    return t;
+}
+
+static size_t count(const tutti_module *m, kind what)
+{
+    size_t n = 0;
+
+    for (size_t k = 0; next_below(m, what, &k);)
+        n++;
+    return n;
+}
+
+size_t tutti_module_n_parameters(const tutti_module *m)
+{
+    return count(m, PARAMETERS);
+}
+
+tutti_tensor *tutti_module_parameter(const tutti_module *m, size_t i)
+{
+    return nth(m, PARAMETERS, i);
+}
+
+size_t tutti_module_n_buffers(const tutti_module *m)
+{
+    return count(m, BUFFERS);
+}
+
+tutti_tensor *tutti_module_buffer(const tutti_module *m, size_t i)
+{
+    return nth(m, BUFFERS, i);
+}
+
+size_t tutti_module_n_state(const tutti_module *m)
+{
+    return count(m, STATE);
+}
+
+tutti_tensor *tutti_module_state(const tutti_module *m, size_t i)
+{
+    return nth(m, STATE, i);
+}
+
+tutti_tensor *tutti_module_find(const tutti_module *m, const char *name)
+{
+    tutti_tensor *t;
+
+    for (size_t k = 0; (t = next_below(m, STATE, &k));)
+        if (strcmp(t->name, name) == 0)
+            return t;
+    return NULL;
+}
+
+int64_t tutti_module_count(const tutti_module *m)
+{
+    tutti_tensor *t;
+    int64_t n = 0;
+
+    for (size_t k = 0; (t = next_below(m, PARAMETERS, &k));)
+        n += tutti_shape_count(t->shape);
+    return n;
+}
+
+void tutti_module_zero_grad(tutti_module *m)
+{
+    struct tutti_root *root = m->root;
+
+    if (!root)
+        return;
+    if (root->module == m) {
+        root->round++;
+        tutti__flat_free_retired(root);
+        return;
+    }
+    for (size_t i = 0; i < root->parameters.n; i++)
+        if (tutti__module_below(root->parameters.p[i]->owner, m))
+            root->parameters.p[i]->parameter.grad_round = 0;
+}

@@ -1,0 +1,85 @@
+/* nn.h -- the inside of a root module, and what a model is.   SPDX-License-Identifier: MIT
+ *
+ * The root owns every parameter and buffer below it, in one list in creation order, and the flat memory beneath the
+ * parameters. Modules are only names and places in a tree. */
+#ifndef TUTTI_NN_NN_H
+#define TUTTI_NN_NN_H
+
+#include "tensor/tensor.h"
+#include <tutti/nn.h>
+
+/* One parameter or buffer. The tensor's `parameter` points here if it is one; a buffer uses only the name. */
+typedef struct tutti__state {
+    tutti_tensor *tensor;
+    const tutti_module *owner;
+    tutti__parameter parameter;
+    void *memory; /* the tensor's own, until it lies in flat memory; buffers': always */
+} tutti__state;
+
+typedef struct tutti__state_list {
+    tutti__state **p;
+    size_t n, capacity;
+} tutti__state_list;
+
+struct tutti_root {
+    tutti_module *module;
+    tutti__state_list state; /* parameters and buffers as they were made */
+    tutti__state_list
+        parameters;      /* the same parameters alone: parameters.p[i]->parameter.index == i */
+    tutti_status status; /* the first error of an initialiser */
+    char text[1024];
+    uint64_t round; /* zero_grad count, from 1 */
+
+    float *flat_parameters, *flat_gradients; /* NULL until laid out */
+    bool gradients_borrowed;
+    size_t n_flat;
+    size_t *offsets;   /* of parameter i, in elements */
+    size_t *placement; /* parameters by rising offset */
+    uint64_t layouts;  /* how often it was laid out: state with the same offsets must follow */
+    void **
+        retired; /* what parameters lay in before, kept until the next zero_grad: the open step may have views */
+    size_t n_retired;
+};
+
+/* Makes the root's first error; the message is in the thread's. For initialisers that find their arguments wrong. */
+void tutti__module_fail(tutti_module *m, tutti_status status, const char *format, ...)
+    TUTTI_PRINTF(3, 4);
+/* Whether owner is m or lies below it. */
+bool tutti__module_below(const tutti_module *owner, const tutti_module *m);
+/* "layers.0.c1", "the module" for a root, in one of 4 buffers of the thread. */
+const char *tutti__module_path(const tutti_module *m);
+/* For forward functions: a poisoned result if the module is unusable, else NULL. */
+static inline tutti_tensor *tutti__module_poison(const tutti_module *m, const tutti_tensor *x)
+{
+    tutti_status status = tutti_module_status(m);
+
+    return status == TUTTI_OK ? NULL : tutti__poisoned(m->cx ? m->cx : x->cx, status);
+}
+
+/* Lays the root out in creation order, unless somebody did. */
+tutti_status tutti__flat_prepare(void *root);
+void tutti__flat_free_retired(struct tutti_root *root);
+void tutti__flat_destroy(struct tutti_root *root);
+
+static inline bool tutti__has_gradient(const tutti__parameter *parameter)
+{
+    return parameter->grad && parameter->grad_round == *parameter->round;
+}
+
+/* ---- Models: a file in model/ and a row in model.c --------------------------------------------------- */
+
+struct tutti_model {
+    tutti_module base;
+    const struct tutti__model_kind *kind;
+};
+
+typedef struct tutti__model_kind {
+    const char *name;
+    size_t bytes; /* of the struct that begins with tutti_model */
+    void (*init)(tutti_model *model, const tutti_model_opts *opts);
+    tutti_tensor *(*forward)(tutti_model *model, tutti_tensor *x);
+} tutti__model_kind;
+
+extern const tutti__model_kind tutti__model_linear, tutti__model_mlp, tutti__model_mini_resnet;
+
+#endif
