@@ -50,8 +50,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_clip_grad_norm(tutti_module *m, flo
 
 typedef enum tutti_schedule_kind {
     TUTTI_SCHEDULE_CONSTANT,
-    TUTTI_SCHEDULE_STEP,  /* times gamma every `period` steps */
-    TUTTI_SCHEDULE_COSINE /* from lr to final_lr over total_steps - warmup_steps */
+    TUTTI_SCHEDULE_STEP, /* times gamma every `period` steps after the warm-up; period 0: never */
+    TUTTI_SCHEDULE_COSINE /* from lr to final_lr over total_steps - warmup_steps; total_steps 0: constant */
 } tutti_schedule_kind;
 
 typedef struct tutti_schedule {

@@ -1,0 +1,91 @@
+/* adam.c -- Adam and AdamW, as torch.optim.Adam and AdamW.   SPDX-License-Identifier: MIT
+ *
+ *   Adam:  g += weight_decay * p                            AdamW: p *= 1 - lr * weight_decay
+ *   exp_avg    += (1 - beta1) * (g - exp_avg)
+ *   exp_avg_sq  = beta2 * exp_avg_sq + (1 - beta2) * g * g
+ *   p -= lr / (1 - beta1^step) * exp_avg / (sqrt(exp_avg_sq) / sqrt(1 - beta2^step) + eps) */
+#include "optim/optim.h"
+
+#include <math.h>
+
+typedef struct factors {
+    float keep, decay; /* of p: AdamW's shrinking; Adam's addition to the gradient */
+    float fresh1, beta2, fresh2;
+    float rate, root, eps;
+} factors;
+
+TUTTI__CLONES
+static void pass(float *restrict p, const float *restrict g, float *restrict exp_avg,
+                 float *restrict exp_avg_sq, size_t n, const factors *restrict f)
+{
+    const factors c = *f;
+
+    for (size_t i = 0; i < n; i++) {
+        float x = c.keep * p[i];
+        float d = g[i] + c.decay * p[i];
+        float m = exp_avg[i] + c.fresh1 * (d - exp_avg[i]);
+        float v = c.beta2 * exp_avg_sq[i] + c.fresh2 * d * d;
+
+        exp_avg[i] = m;
+        exp_avg_sq[i] = v;
+        p[i] = x - c.rate * m / (sqrtf(v) / c.root + c.eps);
+    }
+}
+
+static void update(const tutti_optim *optim, const tutti__run *run, bool decoupled)
+{
+    const tutti__optim_options *o = &optim->options;
+    const double lr = tutti__optim_decimal(optim->lr), step = (double)run->step;
+    const factors f = {
+        .keep = decoupled ? (float)(1 - lr * o->weight_decay) : 1,
+        .decay = decoupled ? 0 : (float)o->weight_decay,
+        .fresh1 = (float)(1 - o->beta1),
+        .beta2 = (float)o->beta2,
+        .fresh2 = (float)(1 - o->beta2),
+        .rate = (float)(lr / (1 - pow(o->beta1, step))),
+        .root = (float)sqrt(1 - pow(o->beta2, step)),
+        .eps = (float)o->eps,
+    };
+
+    pass(run->p, run->g, run->state[0], run->state[1], run->n, &f);
+}
+
+static void update_adam(const tutti_optim *optim, const tutti__run *run)
+{
+    update(optim, run, false);
+}
+
+static void update_adamw(const tutti_optim *optim, const tutti__run *run)
+{
+    update(optim, run, true);
+}
+
+static const tutti__optim_rule adam = {"adam", {"exp_avg", "exp_avg_sq"}, update_adam};
+static const tutti__optim_rule adamw = {"adamw", {"exp_avg", "exp_avg_sq"}, update_adamw};
+
+static tutti_status adam_new(tutti_optim **optim_p, tutti_module *m, const tutti_adam_opts *opts,
+                             const tutti__optim_rule *rule)
+{
+    const tutti_adam_opts zero = {0}, *given = opts ? opts : &zero;
+    const tutti__optim_options options = {
+        .beta1 = given->beta1 == 0 ? 0.9 : tutti__optim_decimal(given->beta1),
+        .beta2 = given->beta2 == 0 ? 0.999 : tutti__optim_decimal(given->beta2),
+        .eps = given->eps == 0 ? 1e-8 : tutti__optim_decimal(given->eps),
+        .weight_decay = tutti__optim_decimal(given->weight_decay)};
+
+    TUTTI_TRY(tutti__optim_check(rule->name, "beta1", options.beta1, 0, 1));
+    TUTTI_TRY(tutti__optim_check(rule->name, "beta2", options.beta2, 0, 1));
+    TUTTI_TRY(tutti__optim_check(rule->name, "eps", options.eps, 0, INFINITY));
+    TUTTI_TRY(tutti__optim_check(rule->name, "weight_decay", options.weight_decay, 0, INFINITY));
+    return tutti__optim_new(optim_p, m, rule, given->lr == 0 ? 1e-3f : given->lr, &options);
+}
+
+tutti_status tutti_adam_new(tutti_optim **optim_p, tutti_module *m, const tutti_adam_opts *opts)
+{
+    return adam_new(optim_p, m, opts, &adam);
+}
+
+tutti_status tutti_adamw_new(tutti_optim **optim_p, tutti_module *m, const tutti_adam_opts *opts)
+{
+    return adam_new(optim_p, m, opts, &adamw);
+}

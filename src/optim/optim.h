@@ -1,0 +1,60 @@
+/* optim.h -- the inside of an optimizer.   SPDX-License-Identifier: MIT
+ *
+ * State lies flat, with the parameters' own offsets. A step walks the parameters by rising offset, joins neighbours that
+ * have a gradient and the same number of updates behind them into one run, and hands each run to the rule: usually a
+ * single pass over everything. Rules are plain loops; the gaps between parameters are zeros and stay so. */
+#ifndef TUTTI_OPTIM_OPTIM_H
+#define TUTTI_OPTIM_OPTIM_H
+
+#include "nn/nn.h"
+#include <tutti/optim.h>
+
+#define TUTTI__OPTIM_STATES 2
+
+/* A stretch of flat memory to update. */
+typedef struct tutti__run {
+    float *p;
+    const float *g;
+    float *state[TUTTI__OPTIM_STATES];
+    size_t n;
+    uint64_t step; /* of its parameters: 1 in their first update */
+} tutti__run;
+
+typedef struct tutti__optim_rule {
+    const char *name;
+    const char *state_names[TUTTI__OPTIM_STATES]; /* PyTorch's; NULL past the end */
+    void (*update)(const tutti_optim *optim, const tutti__run *run);
+} tutti__optim_rule;
+
+/* Numbers as they were written: PyTorch computes 1 - beta2 in double from 0.999, not from the float nearest to it. */
+typedef struct tutti__optim_options {
+    double momentum, dampening, weight_decay;
+    double beta1, beta2, eps;
+    bool nesterov;
+} tutti__optim_options;
+
+struct tutti_optim {
+    const tutti__optim_rule *rule;
+    tutti_module *module;
+    tutti_ctx *cx;
+    float lr;
+    tutti__optim_options options;
+
+    float *state[TUTTI__OPTIM_STATES]; /* NULL before the first step, or not this rule's */
+    uint64_t *steps;                   /* updates behind each parameter of the root, by index */
+    size_t *offsets;                   /* the layout that state has */
+    uint64_t layouts;                  /* the root's count then */
+};
+
+/* Checks the module and takes the options over. */
+tutti_status tutti__optim_new(tutti_optim **optim_p, tutti_module *m, const tutti__optim_rule *rule,
+                              float lr, const tutti__optim_options *options);
+/* Refuses what is not in [low, high), naming rule and option. */
+tutti_status tutti__optim_check(const char *rule, const char *option, double value, double low,
+                                double high);
+/* The shortest decimal that is this float: 0.999f is 0.999, though as a double it is 0.99900001287. */
+double tutti__optim_decimal(float value);
+/* Makes state exist and lie as the parameters do. Checkpoints call it before they write into state. */
+tutti_status tutti__optim_prepare(tutti_optim *optim);
+
+#endif

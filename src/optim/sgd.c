@@ -1,0 +1,84 @@
+/* sgd.c -- stochastic gradient descent with momentum, as torch.optim.SGD.   SPDX-License-Identifier: MIT
+ *
+ *   g += weight_decay * p
+ *   buffer = momentum * buffer + (1 - dampening) * g        the first time: buffer = g
+ *   p -= lr * (nesterov ? g + momentum * buffer : buffer) */
+#include "optim/optim.h"
+
+#include <math.h>
+
+TUTTI__CLONES
+static void plain(float *restrict p, const float *restrict g, size_t n, float lr, float decay)
+{
+    for (size_t i = 0; i < n; i++)
+        p[i] -= lr * (g[i] + decay * p[i]);
+}
+
+TUTTI__CLONES
+static void with_momentum(float *restrict p, const float *restrict g, float *restrict buffer,
+                          size_t n, const float c[4])
+{
+    const float lr = c[0], decay = c[1], momentum = c[2], fresh = c[3];
+
+    for (size_t i = 0; i < n; i++) {
+        float b = momentum * buffer[i] + fresh * (g[i] + decay * p[i]);
+
+        buffer[i] = b;
+        p[i] -= lr * b;
+    }
+}
+
+TUTTI__CLONES
+static void with_nesterov(float *restrict p, const float *restrict g, float *restrict buffer,
+                          size_t n, const float c[4])
+{
+    const float lr = c[0], decay = c[1], momentum = c[2], fresh = c[3];
+
+    for (size_t i = 0; i < n; i++) {
+        float d = g[i] + decay * p[i];
+        float b = momentum * buffer[i] + fresh * d;
+
+        buffer[i] = b;
+        p[i] -= lr * (d + momentum * b);
+    }
+}
+
+static void update(const tutti_optim *optim, const tutti__run *run)
+{
+    const tutti__optim_options *o = &optim->options;
+    /* The buffer is zero before the first update, so that taking g whole then is all that makes it special. */
+    const float fresh = run->step == 1 ? 1 : (float)(1 - o->dampening);
+    const float c[4] = {optim->lr, (float)o->weight_decay, (float)o->momentum, fresh};
+
+    if (o->momentum == 0)
+        plain(run->p, run->g, run->n, c[0], c[1]);
+    else if (o->nesterov)
+        with_nesterov(run->p, run->g, run->state[0], run->n, c);
+    else
+        with_momentum(run->p, run->g, run->state[0], run->n, c);
+}
+
+static const tutti__optim_rule sgd = {"sgd", {NULL}, update};
+static const tutti__optim_rule sgd_momentum = {"sgd", {"momentum_buffer"}, update};
+
+tutti_status tutti_sgd_new(tutti_optim **optim_p, tutti_module *m, const tutti_sgd_opts *opts)
+{
+    tutti__optim_options options;
+
+    if (!opts)
+        return tutti__fail(TUTTI_ERR_ARG, "sgd: no options, expected at least lr");
+    options = (tutti__optim_options){.momentum = tutti__optim_decimal(opts->momentum),
+                                     .dampening = tutti__optim_decimal(opts->dampening),
+                                     .weight_decay = tutti__optim_decimal(opts->weight_decay),
+                                     .nesterov = opts->nesterov};
+    TUTTI_TRY(tutti__optim_check("sgd", "momentum", options.momentum, 0, INFINITY));
+    TUTTI_TRY(tutti__optim_check("sgd", "dampening", options.dampening, -INFINITY, INFINITY));
+    TUTTI_TRY(tutti__optim_check("sgd", "weight_decay", options.weight_decay, 0, INFINITY));
+    if (options.nesterov && (options.momentum == 0 || options.dampening != 0))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "sgd: nesterov with momentum %g and dampening %g, expected momentum > 0 "
+                           "and dampening 0",
+                           options.momentum, options.dampening);
+    return tutti__optim_new(optim_p, m, options.momentum > 0 ? &sgd_momentum : &sgd, opts->lr,
+                            &options);
+}

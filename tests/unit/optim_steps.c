@@ -1,0 +1,349 @@
+/* optimizers: who is updated, state through new layouts, refusals, schedules' edges.   SPDX-License-Identifier: MIT
+ * That the rules are PyTorch's is shown by tests/golden/optim_rules.c. */
+#include "optim/optim.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static int set_up(void **state)
+{
+    return tutti_ctx_new((tutti_ctx **)state, (tutti_device){TUTTI_CPU, 0}, NULL) == TUTTI_OK ? 0
+                                                                                              : -1;
+}
+
+static int tear_down(void **state)
+{
+    tutti_ctx_free(*state);
+    return 0;
+}
+
+typedef struct pair {
+    tutti_module root;
+    tutti_linear a, b; /* 35 + 7 and 14 + 2 elements */
+} pair;
+
+static void open_pair(pair *m, tutti_ctx *cx)
+{
+    tutti_module_init(&m->root, cx);
+    tutti_linear_init(&m->a, &m->root, "a", 5, 7);
+    tutti_linear_init(&m->b, &m->root, "b", 7, 2);
+    assert_int_equal(tutti_module_status(&m->root), TUTTI_OK);
+}
+
+/* As if backward had made it: numbers that depend on the element and `salt`. */
+static void give_gradient(tutti_tensor *t, int salt)
+{
+    tutti__parameter *p = t->parameter;
+
+    if (!p->grad)
+        assert_int_equal(p->prepare(p->owner), TUTTI_OK);
+    for (int64_t i = 0; i < tutti_shape_count(t->shape); i++)
+        p->grad[i] = sinf((float)(i * 7 + salt * 3 + (int64_t)p->index));
+    p->grad_round = *p->round;
+}
+
+static void give_gradients(tutti_module *m, int salt)
+{
+    tutti_tensor *t;
+
+    for (size_t i = 0; (t = tutti_module_parameter(m, i)); i++)
+        give_gradient(t, salt);
+}
+
+static void says(const char *part)
+{
+    if (!strstr(tutti_last_error(), part))
+        fail_msg("\"%s\" does not say \"%s\"", tutti_last_error(), part);
+}
+
+static const tutti_sgd_opts with_momentum = {.lr = 0.1f, .momentum = 0.9f, .weight_decay = 0.01f};
+
+/* ---- Who is updated ----------------------------------------------------------------------------------------- */
+
+static void parameters_without_a_gradient_keep_value_and_state(void **state)
+{
+    float weight[35], bias[7], buffer[35];
+    tutti_optim *optim;
+    pair m;
+
+    open_pair(&m, *state);
+    assert_int_equal(tutti_sgd_new(&optim, &m.root, &with_momentum), TUTTI_OK);
+    assert_int_equal(tutti_optim_step(optim), TUTTI_OK); /* none has one: nothing happens */
+    give_gradients(&m.root, 1);
+    assert_int_equal(tutti_optim_step(optim), TUTTI_OK);
+    memcpy(weight, m.a.weight->data, sizeof weight);
+    memcpy(bias, m.a.bias->data, sizeof bias);
+    memcpy(buffer, optim->state[0] + optim->offsets[0], sizeof buffer);
+    tutti_optim_zero_grad(optim);
+    give_gradient(m.a.bias, 2);
+    assert_int_equal(tutti_optim_step(optim), TUTTI_OK);
+    assert_memory_equal(weight, m.a.weight->data, sizeof weight);
+    assert_memory_equal(buffer, optim->state[0] + optim->offsets[0], sizeof buffer);
+    assert_memory_not_equal(bias, m.a.bias->data, sizeof bias);
+    assert_int_equal(optim->steps[0], 1);
+    assert_int_equal(optim->steps[1], 2);
+    tutti_optim_free(optim);
+    tutti_module_destroy(&m.root);
+}
+
+static void an_optimizer_of_a_part_leaves_the_rest(void **state)
+{
+    float before[35];
+    tutti_optim *optim;
+    pair m;
+
+    open_pair(&m, *state);
+    assert_int_equal(tutti_adam_new(&optim, &m.b.base, NULL), TUTTI_OK);
+    give_gradients(&m.root, 1);
+    memcpy(before, m.a.weight->data, sizeof before);
+    assert_int_equal(tutti_optim_step(optim), TUTTI_OK);
+    assert_memory_equal(before, m.a.weight->data, sizeof before);
+    assert_int_equal(optim->steps[0], 0);
+    assert_int_equal(optim->steps[2], 1);
+    tutti_optim_free(optim);
+    tutti_module_destroy(&m.root);
+}
+
+/* Trains five steps; relayout: before the third, parameters move. The digest of the result. */
+static void train(tutti_ctx *cx, bool relayout, char digest[33])
+{
+    tutti_optim *optim;
+    pair m;
+
+    open_pair(&m, cx);
+    assert_int_equal(tutti_adamw_new(&optim, &m.root, &(tutti_adam_opts){.weight_decay = 0.1f}),
+                     TUTTI_OK);
+    for (int step = 0; step < 5; step++) {
+        tutti_tensor *const order[] = {m.b.bias, m.a.weight, m.b.weight, m.a.bias};
+
+        if (relayout && step == 2)
+            assert_int_equal(tutti_module_flat_layout(&m.root, order, NULL), TUTTI_OK);
+        tutti_optim_zero_grad(optim);
+        give_gradients(&m.root, step);
+        if (step == 1) /* another number of updates from here on: two runs */
+            m.a.bias->parameter->grad_round = 0;
+        assert_int_equal(tutti_optim_step(optim), TUTTI_OK);
+    }
+    tutti_module_digest(&m.root, digest);
+    tutti_optim_free(optim);
+    tutti_module_destroy(&m.root);
+}
+
+static void a_new_layout_changes_no_bit_of_training(void **state)
+{
+    char still[33], moved[33];
+
+    train(*state, false, still);
+    train(*state, true, moved);
+    assert_string_equal(still, moved);
+}
+
+static void vector_code_has_the_bits_of_the_formula(void **state)
+{
+    enum { N = 1003 };
+    static float p[N], b[N];
+    tutti_module root;
+    tutti_optim *optim;
+    tutti_tensor *t;
+
+    tutti_module_init(&root, *state);
+    t = tutti_parameter_new(&root, "w", TUTTI_SHAPE(N), TUTTI_INIT_UNIFORM, 1);
+    memcpy(p, t->data, sizeof p);
+    assert_int_equal(tutti_sgd_new(&optim, &root, &with_momentum), TUTTI_OK);
+    for (int step = 0; step < 3; step++) {
+        give_gradient(t, step);
+        assert_int_equal(tutti_optim_step(optim), TUTTI_OK);
+        for (int i = 0; i < N; i++) {
+            volatile float decayed = 0.01f * p[i],
+                           g = t->parameter->grad[i] + decayed; /* one rounding each */
+            volatile float kept = 0.9f * b[i], sum = kept + g, move;
+
+            b[i] = sum;
+            move = 0.1f * b[i];
+            p[i] = p[i] - move;
+        }
+        assert_memory_equal(p, t->data, sizeof p);
+    }
+    tutti_optim_free(optim);
+    tutti_module_destroy(&root);
+}
+
+/* ---- Refusals ---------------------------------------------------------------------------------------------------- */
+
+static void refuse_sgd(tutti_module *m, tutti_sgd_opts opts, const char *why)
+{
+    tutti_optim *optim;
+
+    assert_int_equal(tutti_sgd_new(&optim, m, &opts), TUTTI_ERR_ARG);
+    says(why);
+}
+
+static void refuse_adam(tutti_module *m, tutti_adam_opts opts, const char *why)
+{
+    tutti_optim *optim;
+
+    assert_int_equal(tutti_adamw_new(&optim, m, &opts), TUTTI_ERR_ARG);
+    says(why);
+}
+
+static void wrong_options_are_named(void **state)
+{
+    tutti_optim *optim;
+    tutti_module empty;
+    pair m;
+
+    open_pair(&m, *state);
+    refuse_sgd(&m.root, (tutti_sgd_opts){.lr = -1}, "sgd: lr is -1, expected a number >= 0");
+    refuse_sgd(&m.root, (tutti_sgd_opts){.lr = NAN}, "lr is nan");
+    refuse_sgd(&m.root, (tutti_sgd_opts){.lr = INFINITY}, "lr is inf");
+    refuse_sgd(&m.root, (tutti_sgd_opts){.lr = 1, .momentum = -0.1f}, "momentum is -0.1");
+    refuse_sgd(&m.root, (tutti_sgd_opts){.lr = 1, .dampening = NAN}, "dampening is nan");
+    refuse_sgd(&m.root, (tutti_sgd_opts){.lr = 1, .weight_decay = -1}, "weight_decay is -1");
+    refuse_sgd(&m.root, (tutti_sgd_opts){.lr = 1, .nesterov = true}, "nesterov with momentum 0");
+    refuse_sgd(&m.root,
+               (tutti_sgd_opts){.lr = 1, .momentum = 0.9f, .dampening = 0.5f, .nesterov = true},
+               "dampening 0.5");
+    refuse_adam(&m.root, (tutti_adam_opts){.lr = -1}, "adamw: lr is -1");
+    refuse_adam(&m.root, (tutti_adam_opts){.beta1 = 1},
+                "beta1 is 1, expected a number >= 0 and < 1");
+    refuse_adam(&m.root, (tutti_adam_opts){.beta2 = -0.5f}, "beta2 is -0.5");
+    refuse_adam(&m.root, (tutti_adam_opts){.eps = -1}, "eps is -1");
+    assert_int_equal(tutti_sgd_new(&optim, &m.root, NULL), TUTTI_ERR_ARG);
+    tutti_module_init(&empty, *state);
+    assert_int_equal(tutti_sgd_new(&optim, &empty, &with_momentum), TUTTI_ERR_ARG);
+    says("no parameters");
+    tutti_module_destroy(&empty);
+    tutti_module_destroy(&m.root);
+}
+
+static void a_bad_rate_stops_the_step_before_it_spoils_weights(void **state)
+{
+    char before[33], after[33];
+    tutti_optim *optim;
+    pair m;
+
+    open_pair(&m, *state);
+    assert_int_equal(tutti_sgd_new(&optim, &m.root, &with_momentum), TUTTI_OK);
+    tutti_module_digest(&m.root, before);
+    give_gradients(&m.root, 1);
+    tutti_optim_set_lr(optim, NAN);
+    assert_int_equal(tutti_optim_step(optim), TUTTI_ERR_ARG);
+    says("lr is nan");
+    tutti_module_digest(&m.root, after);
+    assert_string_equal(before, after);
+    tutti_optim_set_lr(optim, 0.5f);
+    assert_true(tutti_optim_lr(optim) == 0.5f);
+    assert_int_equal(tutti_optim_step(optim), TUTTI_OK);
+    tutti_module_destroy(
+        &m.root); /* in the wrong order on purpose: free must not look at the module */
+    tutti_optim_free(optim);
+    tutti_optim_free(NULL);
+}
+
+/* ---- Clipping and schedules ------------------------------------------------------------------------------------- */
+
+static void clipping_measures_what_has_a_gradient(void **state)
+{
+    float norm = -1;
+    pair m;
+
+    open_pair(&m, *state);
+    assert_int_equal(tutti_clip_grad_norm(&m.root, 1, &norm), TUTTI_OK);
+    assert_true(norm == 0);
+    give_gradient(m.b.bias, 0);
+    m.b.bias->parameter->grad[0] = 3;
+    m.b.bias->parameter->grad[1] = 4;
+    assert_int_equal(tutti_clip_grad_norm(&m.root, 0, &norm), TUTTI_OK);
+    assert_true(norm == 5 && m.b.bias->parameter->grad[0] == 3);
+    assert_int_equal(tutti_clip_grad_norm(&m.root, 6, &norm), TUTTI_OK);
+    assert_true(m.b.bias->parameter->grad[0] == 3);
+    assert_int_equal(tutti_clip_grad_norm(&m.root, 1, NULL), TUTTI_OK);
+    assert_true(fabsf(m.b.bias->parameter->grad[1] - 0.8f) < 1e-6f);
+    assert_int_equal(tutti_clip_grad_norm(&m.root, -1, NULL), TUTTI_ERR_ARG);
+    says("max_norm is -1");
+    assert_int_equal(tutti_clip_grad_norm(&m.root, NAN, NULL), TUTTI_ERR_ARG);
+    m.b.bias->parameter->grad[0] = NAN;
+    assert_int_equal(tutti_clip_grad_norm(&m.root, 1, &norm), TUTTI_OK);
+    assert_true(isnan(norm));
+    tutti_module_destroy(&m.root);
+}
+
+static void the_norm_has_the_same_bits_in_every_layout(void **state)
+{
+    float norms[2];
+    pair m;
+
+    open_pair(&m, *state);
+    for (int k = 0; k < 2; k++) {
+        tutti_tensor *const order[] = {m.b.bias, m.a.weight, m.b.weight, m.a.bias};
+
+        if (k == 1)
+            assert_int_equal(tutti_module_flat_layout(&m.root, order, NULL), TUTTI_OK);
+        give_gradients(&m.root, 5);
+        assert_int_equal(tutti_clip_grad_norm(&m.root, 0, &norms[k]), TUTTI_OK);
+    }
+    assert_memory_equal(&norms[0], &norms[1], sizeof(float));
+    tutti_module_destroy(&m.root);
+}
+
+static void schedules_end_where_they_should(void **state)
+{
+    tutti_schedule s = {.kind = TUTTI_SCHEDULE_COSINE,
+                        .lr = 1,
+                        .final_lr = 0.25f,
+                        .total_steps = 12,
+                        .warmup_steps = 4};
+
+    (void)state;
+    assert_true(tutti_schedule_lr(&s, 0) == 0.25f); /* a quarter of the warm-up */
+    assert_true(tutti_schedule_lr(&s, 3) == 1);
+    assert_true(tutti_schedule_lr(&s, 4) == 1);
+    assert_true(fabsf(tutti_schedule_lr(&s, 8) - 0.625f) < 1e-6f);
+    assert_true(tutti_schedule_lr(&s, 12) == 0.25f);
+    assert_true(tutti_schedule_lr(&s, UINT64_MAX) == 0.25f);
+    s.total_steps = 4; /* nothing but warm-up */
+    assert_true(tutti_schedule_lr(&s, 4) == 0.25f);
+    s.total_steps = 0;
+    assert_true(tutti_schedule_lr(&s, 1000) == 1);
+    s = (tutti_schedule){.kind = TUTTI_SCHEDULE_STEP, .lr = 1, .gamma = 0.5f};
+    assert_true(tutti_schedule_lr(&s, 1000) == 1);
+    s.period = 3;
+    assert_true(tutti_schedule_lr(&s, 2) == 1 && tutti_schedule_lr(&s, 3) == 0.5f);
+    s = (tutti_schedule){.kind = TUTTI_SCHEDULE_CONSTANT, .lr = 1, .warmup_steps = 2};
+    assert_true(tutti_schedule_lr(&s, 0) == 0.5f && tutti_schedule_lr(&s, 9) == 1);
+}
+
+static void decimals_are_read_as_written(void **state)
+{
+    (void)state;
+    assert_true(tutti__optim_decimal(0.999f) == 0.999);
+    assert_true(tutti__optim_decimal(1e-8f) == 1e-8);
+    assert_true(tutti__optim_decimal(0) == 0);
+    assert_true(tutti__optim_decimal(1.0f / 3) == strtod("0.33333334", NULL));
+    assert_true(isnan(tutti__optim_decimal(NAN)));
+    assert_true(isinf(tutti__optim_decimal(INFINITY)));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parameters_without_a_gradient_keep_value_and_state),
+        cmocka_unit_test(an_optimizer_of_a_part_leaves_the_rest),
+        cmocka_unit_test(a_new_layout_changes_no_bit_of_training),
+        cmocka_unit_test(vector_code_has_the_bits_of_the_formula),
+        cmocka_unit_test(wrong_options_are_named),
+        cmocka_unit_test(a_bad_rate_stops_the_step_before_it_spoils_weights),
+        cmocka_unit_test(clipping_measures_what_has_a_gradient),
+        cmocka_unit_test(the_norm_has_the_same_bits_in_every_layout),
+        cmocka_unit_test(schedules_end_where_they_should),
+        cmocka_unit_test(decimals_are_read_as_written),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
