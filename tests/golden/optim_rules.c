@@ -1,0 +1,199 @@
+/* optimizers, schedules and clipping beside PyTorch's (tools/make_golden.py).   SPDX-License-Identifier: MIT */
+#include "optim/optim.h"
+
+#include "golden/golden.h"
+
+#include <math.h>
+
+#define N_A 35
+#define N_B 3
+
+typedef struct two {
+    tutti_ctx *cx;
+    tutti_module module;
+    tutti_tensor *a, *b;
+} two;
+
+static void open_two(two *t)
+{
+    assert_int_equal(tutti_ctx_new(&t->cx, (tutti_device){TUTTI_CPU, 0}, NULL), TUTTI_OK);
+    tutti_module_init(&t->module, t->cx);
+    t->a = tutti_parameter_new(&t->module, "a", TUTTI_SHAPE(5, 7), TUTTI_INIT_ZEROS, 0);
+    t->b = tutti_parameter_new(&t->module, "b", TUTTI_SHAPE(N_B), TUTTI_INIT_ZEROS, 0);
+    assert_int_equal(tutti_module_status(&t->module), TUTTI_OK);
+}
+
+static void close_two(two *t)
+{
+    tutti_module_destroy(&t->module);
+    tutti_ctx_free(t->cx);
+}
+
+/* As if backward had made it. */
+static void set_gradient(tutti_tensor *t, const float *values)
+{
+    tutti_flat flat;
+
+    assert_int_equal(tutti_module_flat(((struct tutti_root *)t->parameter->owner)->module, &flat),
+                     TUTTI_OK);
+    memcpy(t->parameter->grad, values, tutti__tensor_bytes(t));
+    t->parameter->grad_round = *t->parameter->round;
+}
+
+static tutti_status make(const char *name, tutti_optim **optim_p, tutti_module *m)
+{
+    if (strcmp(name, "sgd") == 0)
+        return tutti_sgd_new(optim_p, m, &(tutti_sgd_opts){.lr = 0.1f});
+    if (strcmp(name, "sgd_decay") == 0)
+        return tutti_sgd_new(optim_p, m, &(tutti_sgd_opts){.lr = 0.1f, .weight_decay = 0.01f});
+    if (strcmp(name, "sgd_momentum") == 0)
+        return tutti_sgd_new(
+            optim_p, m, &(tutti_sgd_opts){.lr = 0.1f, .momentum = 0.9f, .weight_decay = 5e-4f});
+    if (strcmp(name, "sgd_dampening") == 0)
+        return tutti_sgd_new(optim_p, m,
+                             &(tutti_sgd_opts){.lr = 0.1f, .momentum = 0.9f, .dampening = 0.3f});
+    if (strcmp(name, "sgd_nesterov") == 0)
+        return tutti_sgd_new(
+            optim_p, m,
+            &(tutti_sgd_opts){
+                .lr = 0.1f, .momentum = 0.9f, .weight_decay = 5e-4f, .nesterov = true});
+    if (strcmp(name, "adam") == 0)
+        return tutti_adam_new(optim_p, m, NULL);
+    if (strcmp(name, "adam_decay") == 0)
+        return tutti_adam_new(
+            optim_p, m,
+            &(tutti_adam_opts){
+                .lr = 0.01f, .beta1 = 0.8f, .beta2 = 0.99f, .eps = 1e-6f, .weight_decay = 0.1f});
+    return tutti_adamw_new(optim_p, m, &(tutti_adam_opts){.lr = 0.01f, .weight_decay = 0.1f});
+}
+
+static void assert_near(const char *name, int step, const float *got, const float *expected,
+                        size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!(fabsf(got[i] - expected[i]) <= 1e-6f))
+            fail_msg("%s, step %d, element %zu: %.9g, PyTorch has %.9g", name, step, i,
+                     (double)got[i], (double)expected[i]);
+}
+
+static void train(const golden *g, const char *name)
+{
+    char key[64];
+    float ga[N_A], gb[N_B];
+    tutti__mt19937 mt;
+    tutti_optim *optim;
+    const float *expected;
+    size_t n;
+    two t;
+
+    snprintf(key, sizeof key, "optimizer.%s", name);
+    expected = golden_tensor(g, key, "F32", &n);
+    assert_int_equal(n, 5 * (N_A + N_B));
+    open_two(&t);
+    tutti__mt19937_seed(&mt, 2);
+    draw_uniform(&mt, t.a->data, N_A);
+    draw_uniform(&mt, t.b->data, N_B);
+    assert_int_equal(make(name, &optim, &t.module), TUTTI_OK);
+    for (int step = 0; step < 5; step++, expected += N_A + N_B) {
+        draw_uniform(&mt, ga, N_A);
+        draw_uniform(&mt, gb, N_B);
+        tutti_optim_zero_grad(optim);
+        set_gradient(t.a, ga);
+        if (step >= 2)
+            set_gradient(t.b, gb);
+        assert_int_equal(tutti_optim_step(optim), TUTTI_OK);
+        assert_near(name, step, t.a->data, expected, N_A);
+        assert_near(name, step, t.b->data, expected + N_A, N_B);
+    }
+    tutti_optim_free(optim);
+    close_two(&t);
+}
+
+static void optimizers_do_what_torch_optim_does(void **state)
+{
+    static const char *const names[] = {"sgd",           "sgd_decay",    "sgd_momentum",
+                                        "sgd_dampening", "sgd_nesterov", "adam",
+                                        "adam_decay",    "adamw"};
+    golden g;
+
+    (void)state;
+    golden_open(&g, "rules");
+    for (size_t i = 0; i < TUTTI__COUNT_OF(names); i++)
+        train(&g, names[i]);
+    golden_close(&g);
+}
+
+static void schedules_are_torch_lr_schedulers(void **state)
+{
+    static const struct {
+        const char *name;
+        tutti_schedule schedule;
+    } rows[] = {
+        {"schedule.cosine",
+         {.kind = TUTTI_SCHEDULE_COSINE, .lr = 0.1f, .final_lr = 0.001f, .total_steps = 30}},
+        {"schedule.step", {.kind = TUTTI_SCHEDULE_STEP, .lr = 0.1f, .gamma = 0.5f, .period = 10}},
+        {"schedule.warm_cosine",
+         {.kind = TUTTI_SCHEDULE_COSINE,
+          .lr = 0.1f,
+          .final_lr = 0.001f,
+          .total_steps = 30,
+          .warmup_steps = 5}},
+        {"schedule.warm_step",
+         {.kind = TUTTI_SCHEDULE_STEP, .lr = 0.1f, .gamma = 0.5f, .period = 10, .warmup_steps = 5}},
+    };
+    golden g;
+
+    (void)state;
+    golden_open(&g, "rules");
+    for (size_t k = 0; k < TUTTI__COUNT_OF(rows); k++) {
+        size_t n;
+        const double *expected = golden_tensor(&g, rows[k].name, "F64", &n);
+
+        for (size_t i = 0; i < n; i++) {
+            double lr = (double)tutti_schedule_lr(&rows[k].schedule, i);
+
+            if (fabs(lr - expected[i]) > 1e-7 * 0.1)
+                fail_msg("%s at step %zu: %.9g, PyTorch has %.9g", rows[k].name, i, lr,
+                         expected[i]);
+        }
+    }
+    golden_close(&g);
+}
+
+static void clipping_is_torch_clip_grad_norm(void **state)
+{
+    float a[N_A], b[N_B], norm;
+    tutti__mt19937 mt;
+    const float *expected;
+    golden g;
+    size_t n;
+    two t;
+
+    (void)state;
+    golden_open(&g, "rules");
+    open_two(&t);
+    tutti__mt19937_seed(&mt, 3);
+    draw_uniform(&mt, a, N_A);
+    draw_uniform(&mt, b, N_B);
+    set_gradient(t.a, a);
+    set_gradient(t.b, b);
+    assert_int_equal(tutti_clip_grad_norm(&t.module, 0.5f, &norm), TUTTI_OK);
+    expected = golden_tensor(&g, "clip.norm", "F32", &n);
+    assert_near("norm", 0, &norm, expected, 1);
+    expected = golden_tensor(&g, "clip.gradients", "F32", &n);
+    assert_near("gradients", 0, t.a->parameter->grad, expected, N_A);
+    assert_near("gradients", 0, t.b->parameter->grad, expected + N_A, N_B);
+    close_two(&t);
+    golden_close(&g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(optimizers_do_what_torch_optim_does),
+        cmocka_unit_test(schedules_are_torch_lr_schedulers),
+        cmocka_unit_test(clipping_is_torch_clip_grad_norm),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

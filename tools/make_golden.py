@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+# make_golden.py: what PyTorch computes, as files for tests/golden.   SPDX-License-Identifier: MIT
+#
+#   python3 -m venv V && V/bin/pip install torch numpy safetensors
+#   V/bin/python tools/make_golden.py
+#
+# <model>.safetensors: ten SGD steps from PyTorch's own initial weights: every loss and the first step's gradients. Weights,
+# pictures and labels are not stored: they are MT19937 words, which the test draws for itself (weights: the generator
+# of torch.manual_seed in order of construction; a CRC-32 in the file's metadata says whether they came out the same).
+# rules.safetensors: a small vector under every optimizer, learning-rate schedules, gradient clipping.
+import math
+import os
+import sys
+import zlib
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "golden")
+CLASSES = 10
+
+
+class Draws:
+    """Numbers from MT19937 words, each exact in float32: the C test makes the same."""
+
+    def __init__(self, seed):
+        self.state = np.random.RandomState(seed)
+
+    def words(self, n):
+        return np.frombuffer(self.state.bytes(4 * n), dtype="<u4")
+
+    def uniform(self, *shape):
+        """In [-1, 1), with 24 bits."""
+        u = (self.words(math.prod(shape)) >> 8).astype(np.float64) * 2.0**-23 - 1.0
+        return torch.from_numpy(u.astype(np.float32).reshape(shape))
+
+    def labels(self, n):
+        return torch.from_numpy((self.words(n) % CLASSES).astype(np.int64))
+
+
+class Linear(nn.Module):
+    def __init__(self, inputs):
+        super().__init__()
+        self.fc = nn.Linear(inputs, CLASSES)
+
+    def forward(self, x):
+        return self.fc(x.flatten(1))
+
+
+class MLP(nn.Module):
+    def __init__(self, inputs):
+        super().__init__()
+        self.fc1 = nn.Linear(inputs, 256)
+        self.fc2 = nn.Linear(256, CLASSES)
+
+    def forward(self, x):
+        return self.fc2(torch.relu(self.fc1(x.flatten(1))))
+
+
+class Block(nn.Module):
+    def __init__(self, c_in, c_out, stride):
+        super().__init__()
+        self.c1 = nn.Conv2d(c_in, c_out, 3, stride, 1, bias=False)
+        self.b1 = nn.BatchNorm2d(c_out)
+        self.c2 = nn.Conv2d(c_out, c_out, 3, 1, 1, bias=False)
+        self.b2 = nn.BatchNorm2d(c_out)
+        self.sc = nn.Sequential()
+        if stride != 1 or c_in != c_out:
+            self.sc = nn.Sequential(nn.Conv2d(c_in, c_out, 1, stride, bias=False), nn.BatchNorm2d(c_out))
+
+    def forward(self, x):
+        y = torch.relu(self.b1(self.c1(x)))
+        return torch.relu(self.b2(self.c2(y)) + self.sc(x))
+
+
+class MiniResNet(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(channels, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU())
+        blocks = [Block(64, 64, 1), Block(64, 64, 1)]
+        for c in (128, 256):
+            blocks += [Block(c // 2, c, 2), Block(c, c, 1)]
+        self.layers = nn.Sequential(*blocks)
+        self.fc = nn.Linear(256, CLASSES)
+
+    def forward(self, x):
+        return self.fc(self.layers(self.stem(x)).mean((2, 3)))
+
+
+def as_f16(name, gradient):
+    """Halves that use the type's whole range, and the factor that undoes it: about 2e-4 of the norm is lost."""
+    scale = gradient.abs().max() / 32768.0
+    return {f"grad.{name}": (gradient / scale).half(), f"scale.{name}": scale}
+
+
+def golden_model(name, make, batch, size, lr, f16=False):
+    torch.manual_seed(0)
+    model = make()
+    state = model.state_dict()
+    crc = 0
+    for value in model.parameters():
+        crc = zlib.crc32(value.detach().numpy().tobytes(), crc)
+    order = list(state)
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9, weight_decay=5e-4)
+    draws = Draws(1)
+    patterns = draws.uniform(CLASSES, 3, size, size)
+    losses, out = [], {}
+    for step in range(10):
+        # A pattern for each class beneath noise: what can be learned is learned steadily, so that ten losses measure the
+        # arithmetic (other rounding moves them by 2e-5); labels without sense would make them chaotic.
+        y = draws.labels(batch)
+        x = patterns[y] + draws.uniform(batch, 3, size, size) * 0.5
+        loss = nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        losses.append(loss.item())
+        if step == 0:
+            for key, parameter in model.named_parameters():
+                out |= as_f16(key, parameter.grad) if f16 else {f"grad.{key}": parameter.grad.clone()}
+        optimizer.step()
+    out["losses"] = torch.tensor(losses, dtype=torch.float64)
+    for key, value in model.named_buffers():
+        if key.startswith("stem."):
+            out[key] = value.clone()  # after ten steps: catches a wrong momentum or variance
+    metadata = {
+        "torch": torch.__version__, "names": " ".join(order), "weights_crc32": str(crc), "batch": str(batch),
+        "size": str(size), "lr": repr(lr), "parameters": str(sum(p.numel() for p in model.parameters())),
+    }
+    save_file(out, os.path.join(OUT, f"{name}.safetensors"), metadata)
+    print(name, ["%.6f" % v for v in losses])
+
+
+def golden_optimizer(make):
+    """Two parameters, five steps; the second one has no gradient in the first two."""
+    draws = Draws(2)
+    a, b = nn.Parameter(draws.uniform(5, 7)), nn.Parameter(draws.uniform(3))
+    optimizer = make([a, b])
+    history = []
+    for step in range(5):
+        ga, gb = draws.uniform(5, 7), draws.uniform(3)
+        a.grad, b.grad = ga, gb if step >= 2 else None
+        optimizer.step()
+        history.append(torch.cat([a.detach().flatten(), b.detach()]))
+    return torch.stack(history)
+
+
+OPTIMIZERS = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
+    "sgd_decay": lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.01),
+    "sgd_momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=5e-4),
+    "sgd_dampening": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.3),
+    "sgd_nesterov": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=5e-4, nesterov=True),
+    "adam": lambda p: torch.optim.Adam(p),
+    "adam_decay": lambda p: torch.optim.Adam(p, lr=0.01, betas=(0.8, 0.99), eps=1e-6, weight_decay=0.1),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1),
+}
+
+
+def rates(make, steps):
+    parameter = nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    schedule = make(optimizer)
+    out = []
+    for _ in range(steps):
+        out.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    return torch.tensor(out, dtype=torch.float64)
+
+
+def with_warmup(steps, then):
+    """Linear from 1/steps up to 1, then the other schedule from its start."""
+    lr = torch.optim.lr_scheduler
+
+    def make(optimizer):
+        warm = lr.LinearLR(optimizer, start_factor=1 / steps, end_factor=1.0, total_iters=steps - 1)
+        return lr.SequentialLR(optimizer, [warm, then(optimizer)], milestones=[steps])
+
+    return make
+
+
+def golden_rules():
+    lr = torch.optim.lr_scheduler
+    out = {f"optimizer.{name}": golden_optimizer(make) for name, make in OPTIMIZERS.items()}
+    out["schedule.cosine"] = rates(lambda o: lr.CosineAnnealingLR(o, T_max=30, eta_min=0.001), 31)
+    out["schedule.step"] = rates(lambda o: lr.StepLR(o, step_size=10, gamma=0.5), 31)
+    out["schedule.warm_cosine"] = rates(
+        with_warmup(5, lambda o: lr.CosineAnnealingLR(o, T_max=25, eta_min=0.001)), 31)
+    out["schedule.warm_step"] = rates(with_warmup(5, lambda o: lr.StepLR(o, step_size=10, gamma=0.5)), 31)
+
+    draws = Draws(3)
+    a, b = nn.Parameter(torch.zeros(5, 7)), nn.Parameter(torch.zeros(3))
+    a.grad, b.grad = draws.uniform(5, 7), draws.uniform(3)
+    norm = nn.utils.clip_grad_norm_([a, b], 0.5)
+    out["clip.norm"] = norm.reshape(1)
+    out["clip.gradients"] = torch.cat([a.grad.flatten(), b.grad])
+    save_file(out, os.path.join(OUT, "rules.safetensors"), {"torch": torch.__version__})
+    print("rules:", ", ".join(out))
+
+
+def main():
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    golden_model("linear", lambda: Linear(3 * 8 * 8), batch=32, size=8, lr=0.1)
+    golden_model("mlp", lambda: MLP(3 * 8 * 8), batch=32, size=8, lr=0.1)
+    golden_model("mini_resnet", lambda: MiniResNet(3), batch=32, size=8, lr=0.01, f16=True)
+    golden_rules()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
