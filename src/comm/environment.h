@@ -1,0 +1,25 @@
+/* environment.h -- which group the environment describes.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_COMM_ENVIRONMENT_H
+#define TUTTI_COMM_ENVIRONMENT_H
+
+#include "base/base.h"
+
+typedef struct tutti__env_group {
+    int rank, world_size, local_rank, local_world_size;
+    char master_addr
+        [256]; /* where rank 0 hosts the store, or the launcher does; "" in a group of one */
+    int master_port;
+    bool hosted;        /* the launcher hosts the store at master_addr:master_port (TUTTI_STORE) */
+    int attempt;        /* of an elastic launcher; 0 first */
+    const char *source; /* "RANK", "Slurm", "Open MPI", "PMI", "none" */
+} tutti__env_group;
+
+/* Errors: ARG for a half-set environment, naming what is missing and the command that sets it. */
+tutti_status tutti__env_group_read(tutti__env_group *group);
+
+/* The first host of a Slurm host list: "gpu[07-09,12],x" -> "gpu07". ARG if it is malformed or too long. */
+tutti_status tutti__first_host(const char *list, char *host, size_t capacity);
+/* Tasks on node `node` of "2(x3),1": ARG if it is malformed or has fewer nodes. */
+tutti_status tutti__tasks_on_node(const char *list, int node, int *tasks_p);
+
+#endif

@@ -1,0 +1,99 @@
+/* failure.c -- the first cause of a group's death, and the sentences that tell it.   SPDX-License-Identifier: MIT
+ *
+ * Whoever finds a failure first announces it; from then on every call on every rank returns that cause, with its own
+ * operation in front. */
+#include "comm/group.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void tutti__group_adopt(tutti_group *group, const tutti__cause *cause)
+{
+    pthread_mutex_lock(&group->failure_lock);
+    if (group->cause.status == TUTTI_OK) {
+        group->cause = *cause;
+        atomic_store(&group->failed, true);
+        tutti_log(TUTTI_LOG_INFO, "comm", "group \"%s\" is dead: %s", group->name, cause->text);
+    }
+    pthread_mutex_unlock(&group->failure_lock);
+}
+
+tutti_status tutti__group_fail(tutti_group *group, tutti_status status, int culprit,
+                               const char *format, ...)
+{
+    tutti__cause cause = {.status = status, .culprit = culprit};
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(cause.text, sizeof cause.text, format, args);
+    va_end(args);
+    if (!tutti__group_failed(group)) {
+        if (group->transport->announce)
+            group->transport->announce(group, &cause);
+        tutti__group_adopt(group, &cause);
+    }
+    return (tutti_status)group->cause.status; /* written once, before `failed` */
+}
+
+bool tutti__group_failed(tutti_group *group)
+{
+    if (!atomic_load(&group->failed) && group->transport->look)
+        group->transport->look(group);
+    return atomic_load(&group->failed);
+}
+
+tutti_status tutti__group_error(tutti_group *group, const tutti__fingerprint *print)
+{
+    char text[96] = "";
+
+    if (print)
+        tutti__print_text(print, text, sizeof text);
+    return tutti__fail((tutti_status)group->cause.status, "rank %d of group \"%s\"%s%s: %s",
+                       group->rank, group->name, print ? ", in " : "", text, group->cause.text);
+}
+
+void tutti__peer_text(const tutti_group *group, int rank, char *text, size_t capacity)
+{
+    if (group->peers)
+        snprintf(text, capacity, "rank %d (%s, process %lld)", rank, group->peers[rank].host,
+                 (long long)group->peers[rank].pid);
+    else
+        snprintf(text, capacity, "rank %d", rank);
+}
+
+tutti_status tutti__fail_lost(tutti_group *group, int rank)
+{
+    char peer[128];
+
+    tutti__peer_text(group, rank, peer, sizeof peer);
+    if (atomic_load(&group->peers[rank].left))
+        return tutti__group_fail(group, TUTTI_ERR_PEER, rank,
+                                 "%s has left the group (tutti_group_free) without this call",
+                                 peer);
+    return tutti__group_fail(group, TUTTI_ERR_PEER, rank,
+                             "%s was lost: its process ended or its host went away; see its own "
+                             "last lines for the reason",
+                             peer);
+}
+
+tutti_status tutti__fail_late(tutti_group *group, const tutti__op *op, const bool *missing)
+{
+    char names[512] = "", print[96], peer[128];
+    size_t n = 0;
+    int first = -1;
+
+    for (int r = 0; r < group->size; r++) {
+        if (!missing[r])
+            continue;
+        first = first < 0 ? r : first;
+        tutti__peer_text(group, r, peer, sizeof peer);
+        if (n < sizeof names)
+            n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", peer);
+    }
+    tutti__print_text(&op->print, print, sizeof print);
+    return tutti__group_fail(
+        group, TUTTI_ERR_TIMEOUT, first,
+        "%s waited %.3g s in vain for %s: it hangs, is much slower, or made fewer calls "
+        "(TUTTI_TIMEOUT_S sets the limit)",
+        print, group->timeout_ms / 1e3, names);
+}

@@ -1,0 +1,25 @@
+/* futex.h -- sleeping on a 32-bit word, between threads or processes.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_COMM_FUTEX_H
+#define TUTTI_COMM_FUTEX_H
+
+#include <linux/futex.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Sleeps while *word == value, at most `ms` (< 0: no limit). May return early for no reason. */
+static inline void tutti__futex_wait(_Atomic uint32_t *word, uint32_t value, double ms)
+{
+    struct timespec t = {(time_t)(ms / 1e3), (long)((ms - 1e3 * (double)(time_t)(ms / 1e3)) * 1e6)};
+
+    syscall(SYS_futex, word, FUTEX_WAIT, value, ms < 0 ? NULL : &t, NULL, 0);
+}
+
+static inline void tutti__futex_wake(_Atomic uint32_t *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+#endif

@@ -1,0 +1,267 @@
+/* group.c -- joining, leaving, splitting, aborting.   SPDX-License-Identifier: MIT */
+#include "comm/group.h"
+
+#include "comm/environment.h"
+#include "comm/setup.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- Joining ------------------------------------------------------------------------------------------ */
+
+/* Rank 0's store, or a second handle on it if an earlier group of this process hosts it. */
+static tutti_status host_store(tutti_store **store_p, const tutti__env_group *env)
+{
+    char self[128], other[128], message[1024];
+    size_t bytes = sizeof other;
+    tutti_status status = tutti_store_tcp_serve(store_p, env->master_addr, env->master_port);
+
+    tutti__process_text(self, sizeof self);
+    if (status == TUTTI_OK)
+        return tutti_store_set(*store_p, "server/process", self, strlen(self));
+    if (status != TUTTI_ERR_IO)
+        return status;
+    snprintf(message, sizeof message, "%s", tutti_last_error());
+    if (tutti_store_tcp_connect(store_p, env->master_addr, env->master_port, 2000) == TUTTI_OK) {
+        if (tutti_store_get(*store_p, "server/process", other, &bytes, 0) == TUTTI_OK &&
+            bytes == strlen(self) && memcmp(self, other, bytes) == 0)
+            return TUTTI_OK;
+        tutti_store_free(*store_p);
+        *store_p = NULL;
+    }
+    return tutti__fail_again(status, message);
+}
+
+static tutti_status init_from_environment(tutti_group **group_p, const tutti__member *asked)
+{
+    tutti__env_group env;
+    tutti__member member = *asked;
+    double deadline = tutti__now_ms() + member.timeout_ms;
+    tutti_status status;
+
+    TUTTI_TRY(tutti__env_group_read(&env));
+    member.rank = env.rank;
+    member.size = env.world_size;
+    member.local_rank = env.local_rank;
+    member.local_size = env.local_world_size;
+    snprintf(member.base, sizeof member.base, "attempt-%d", env.attempt);
+    if (member.size == 1)
+        return tutti__join(group_p, &member, NULL);
+    do {
+        tutti_store *store = NULL;
+        double left = deadline - tutti__now_ms();
+
+        if (env.rank == 0 && !env.hosted)
+            status = host_store(&store, &env);
+        else
+            status = tutti_store_tcp_connect(&store, env.master_addr, env.master_port,
+                                             left > 0 ? (int)left : 0);
+        if (status == TUTTI_OK)
+            status = tutti__join(group_p, &member, store);
+        tutti_store_free(store);
+        /* The store may have been that of the last group, which rank 0 was just leaving. */
+    } while (status == TUTTI_ERR_IO && env.rank != 0 && !env.hosted && tutti__now_ms() < deadline);
+    return status;
+}
+
+tutti_status tutti__group_init(tutti_group **group_p, const tutti_group_opts *given,
+                               const tutti__tuning *tuning)
+{
+    const tutti_group_opts opts = given ? *given : (tutti_group_opts){0};
+    const char *name = opts.name ? opts.name : "world";
+    tutti__member member = {.rank = opts.rank,
+                            .size = opts.world_size,
+                            .local_rank = opts.local_rank,
+                            .local_size = opts.local_world_size,
+                            .timeout_ms = opts.timeout_ms,
+                            .transport = opts.transport,
+                            .tuning = tuning ? *tuning : (tutti__tuning){0}};
+    const char *transport = tutti__env_text(TUTTI__ENV_TRANSPORT);
+    long seconds;
+
+    *group_p = NULL;
+    if (!*name || strlen(name) >= sizeof member.name)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "group name \"%.40s\" has %zu characters, expected 1 to %zu", name,
+                           strlen(name), sizeof member.name - 1);
+    snprintf(member.name, sizeof member.name, "%s", name);
+    if (opts.timeout_ms < 0)
+        return tutti__fail(TUTTI_ERR_ARG, "group \"%s\": timeout_ms is %d, expected more than 0",
+                           name, opts.timeout_ms);
+    TUTTI_TRY(tutti__env_int(TUTTI__ENV_TIMEOUT_S, 1, 2000000, &seconds));
+    if (opts.timeout_ms == 0)
+        member.timeout_ms = (int)seconds * 1000;
+    if (strcmp(transport, "tcp") == 0)
+        member.transport = TUTTI_TRANSPORT_TCP;
+    else if (strcmp(transport, "auto") != 0)
+        return tutti__fail(TUTTI_ERR_ARG, "TUTTI_TRANSPORT is \"%.40s\", expected auto or tcp",
+                           transport);
+    if (!opts.store)
+        return init_from_environment(group_p, &member);
+    if (member.size < 1 || member.rank < 0 || member.rank >= member.size)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "group \"%s\": rank %d of %d, expected a rank from 0 to world_size - 1",
+                           name, member.rank, member.size);
+    return tutti__join(group_p, &member, opts.store);
+}
+
+tutti_status tutti_group_init(tutti_group **group_p, const tutti_group_opts *opts)
+{
+    return tutti__group_init(group_p, opts, NULL);
+}
+
+void tutti_group_free(tutti_group *group)
+{
+    if (!group)
+        return;
+    tutti__queue_free(group);
+    if (group->transport)
+        group->transport->close(group);
+    tutti_store_free(group->store);
+    free(group->peers);
+    pthread_mutex_destroy(&group->failure_lock);
+    pthread_mutex_destroy(&group->plain_lock);
+    free(group);
+}
+
+/* ---- Splitting ---------------------------------------------------------------------------------------- */
+
+static tutti_status check_list(const tutti_group *group, const int *ranks, int n, int *place_p)
+{
+    *place_p = -1;
+    if (n < 1 || n > group->size || !ranks)
+        return tutti__fail(TUTTI_ERR_ARG, "split of group \"%s\": %d ranks, expected 1 to %d",
+                           group->name, n, group->size);
+    for (int i = 0; i < n; i++) {
+        if (ranks[i] < 0 || ranks[i] >= group->size)
+            return tutti__fail(TUTTI_ERR_ARG, "split of group \"%s\": rank %d, expected 0 to %d",
+                               group->name, ranks[i], group->size - 1);
+        for (int j = 0; j < i; j++)
+            if (ranks[j] == ranks[i])
+                return tutti__fail(TUTTI_ERR_ARG, "split of group \"%s\": rank %d is listed twice",
+                                   group->name, ranks[i]);
+        if (ranks[i] == group->rank)
+            *place_p = i;
+    }
+    return TUTTI_OK;
+}
+
+/* Every rank gave the same list and name. */
+static tutti_status agree(tutti_group *group, const int *ranks, int n, const char *name)
+{
+    int64_t mine = (int64_t)(tutti__hash64(ranks, (size_t)n * sizeof *ranks) ^
+                             tutti__hash64(name, strlen(name)));
+    int64_t *all = malloc((size_t)group->size * sizeof *all);
+    tutti_status status;
+
+    if (!all)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d ranks", group->size);
+    status = tutti_all_gather(group, (tutti_buf){&mine, 1, TUTTI_I64},
+                              (tutti_buf){all, (size_t)group->size, TUTTI_I64}, NULL);
+    for (int r = 0; r < group->size && status == TUTTI_OK; r++)
+        if (all[r] != all[0]) {
+            (void)tutti__group_fail(group, TUTTI_ERR_MISMATCH, r,
+                                    "rank %d called tutti_group_split with another list of ranks, "
+                                    "or another name, than rank 0",
+                                    r);
+            status = tutti__group_error(group, NULL);
+        }
+    free(all);
+    return status;
+}
+
+tutti_status tutti_group_split(tutti_group *group, const int *ranks, int n_ranks, const char *name,
+                               tutti_group **sub_p)
+{
+    tutti__member member = {.size = n_ranks,
+                            .timeout_ms = group->timeout_ms,
+                            .transport = group->tcp ? TUTTI_TRANSPORT_TCP : TUTTI_TRANSPORT_AUTO,
+                            .tuning = group->tuning};
+    char text[320];
+    int n;
+
+    *sub_p = NULL;
+    TUTTI_TRY(check_list(group, ranks, n_ranks, &member.rank));
+    name = name ? name : "sub";
+    if (!*name || strlen(name) >= sizeof member.name)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "group name \"%.40s\" has %zu characters, expected 1 to %zu", name,
+                           strlen(name), sizeof member.name - 1);
+    snprintf(member.name, sizeof member.name, "%s", name);
+    TUTTI_TRY(agree(group, ranks, n_ranks, name));
+    n = snprintf(text, sizeof text, "%s/split-%d", group->prefix, group->n_splits++);
+    if (member.rank < 0)
+        return TUTTI_OK;
+    snprintf(member.base, sizeof member.base, "sub-%016llx",
+             (unsigned long long)tutti__hash64(text, (size_t)n));
+    return tutti__join(sub_p, &member, group->store);
+}
+
+/* ---- Asking ------------------------------------------------------------------------------------------- */
+
+int tutti_group_rank(const tutti_group *group)
+{
+    return group->rank;
+}
+
+int tutti_group_size(const tutti_group *group)
+{
+    return group->size;
+}
+
+int tutti_group_local_rank(const tutti_group *group)
+{
+    return group->local_rank;
+}
+
+int tutti_group_local_size(const tutti_group *group)
+{
+    return group->local_size;
+}
+
+const char *tutti_group_name(const tutti_group *group)
+{
+    return group->name;
+}
+
+const char *tutti_group_transport_name(const tutti_group *group)
+{
+    return group->transport->name;
+}
+
+tutti_device tutti_group_device(const tutti_group *group)
+{
+    return group->device;
+}
+
+void tutti__group_set_recorder(tutti_group *group, tutti__recorder *recorder)
+{
+    atomic_store(&group->recorder, recorder);
+}
+
+void tutti_group_abort(tutti_group *group, const char *format, ...)
+{
+    char text[800], who[128];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    tutti__peer_text(group, group->rank, who, sizeof who);
+    (void)tutti__group_fail(group, TUTTI_ERR_ABORTED, group->rank, "%s said: %s", who, text);
+}
+
+void tutti_log0(const tutti_group *group, const char *format, ...)
+{
+    va_list args;
+
+    if (group->rank != 0)
+        return;
+    va_start(args, format);
+    vprintf(format, args);
+    va_end(args);
+    putchar('\n');
+    fflush(stdout);
+}

@@ -1,0 +1,192 @@
+/* group.h -- the inside of a group, and what other layers may ask of it beyond the public contract.
+ * SPDX-License-Identifier: MIT
+ *
+ *     collective.c   public calls: arguments -> an operation
+ *     work.c         the queue of operations and its thread
+ *     fingerprint.c  what a call says about itself on the wire, and how two that differ are told
+ *     transport/     how an operation runs: local.c (memory that all ranks see), tcp.c (messages), single.c
+ *     setup.c        ranks find each other; mesh.c: connections between all of them; watcher.c: a peer's death
+ *     failure.c      the first cause, agreed by all ranks */
+#ifndef TUTTI_COMM_GROUP_H
+#define TUTTI_COMM_GROUP_H
+
+#include "base/base.h"
+#include "comm/net.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <tutti/group.h>
+
+/* ---- An operation: one collective call -------------------------------------------------------------- */
+
+typedef enum tutti__op_kind {
+    TUTTI__OP_ALL_REDUCE,
+    TUTTI__OP_BROADCAST,
+    TUTTI__OP_ALL_GATHER,
+    TUTTI__OP_REDUCE_SCATTER,
+    TUTTI__OP_BARRIER,
+    TUTTI__OP_ALLOC,
+    TUTTI__N_OPS
+} tutti__op_kind;
+
+/* What ranks must agree on; every message begins with it. */
+typedef struct tutti__fingerprint {
+    uint64_t group, sequence;
+    uint64_t count; /* elements a rank contributes; bytes of an alloc */
+    uint8_t op, dtype, redop;
+    uint8_t zero[5];
+    uint32_t root, zero2;
+} tutti__fingerprint;
+
+typedef struct tutti__op {
+    tutti__fingerprint print;
+    const void *src; /* this rank's contribution; where it is reduced in place, src == dst */
+    void *dst;
+    double deadline; /* set when it starts */
+} tutti__op;
+
+const char *tutti__op_name(tutti__op_kind kind);
+/* "all_reduce #12 (F32 x 1000, sum)" */
+void tutti__print_text(const tutti__fingerprint *print, char *text, size_t capacity);
+bool tutti__print_equal(const tutti__fingerprint *a, const tutti__fingerprint *b);
+/* Bytes that each rank contributes. */
+size_t tutti__op_bytes(const tutti__fingerprint *print);
+
+/* ---- Reduction -------------------------------------------------------------------------------------- */
+
+/* dst[i] = src[0][i] op src[1][i] op ... in this order, divided by `size` for AVG, for count elements, then copied to
+ * the other destinations. 16-bit types accumulate in f32. A destination may be one of the sources. */
+void tutti__reduce(tutti_dtype dtype, tutti_redop op, void *const *dst, size_t n_dst,
+                   const void *const *src, size_t n_src, size_t count);
+
+/* Why a group is dead. */
+typedef struct tutti__cause {
+    int32_t status;  /* OK: it lives */
+    int32_t culprit; /* rank, -1: none in particular */
+    char text[1024];
+} tutti__cause;
+
+/* ---- Group ------------------------------------------------------------------------------------------ */
+
+typedef struct tutti__transport {
+    const char *name;
+    /* Runs one operation to its end; GROUP errors through tutti__group_fail. */
+    tutti_status (*run)(tutti_group *group, tutti__op *op);
+    /* Tells the others of a failure. If another was there first, it replaces *cause. */
+    void (*announce)(tutti_group *group, tutti__cause *cause);
+    /* Adopts a failure that another rank announced. */
+    void (*look)(tutti_group *group);
+    void (*release)(tutti_group *group, void *p); /* of an alloc */
+    void (*close)(tutti_group *group);            /* leaves; frees group->transport_state */
+} tutti__transport;
+
+typedef struct tutti__peer {
+    char host[64];
+    int64_t pid;
+    _Atomic bool left; /* said goodbye */
+} tutti__peer;
+
+/* Sizes that tests make small. Zero means default. */
+typedef struct tutti__tuning {
+    size_t chunk_bytes; /* a staging buffer's; rank 0's counts for all */
+    bool stage_all;     /* behave as if no memory could be read by peers */
+    int spin;           /* rounds before sleeping; -1: none */
+} tutti__tuning;
+
+/* Memory of tutti_group_alloc that only this rank sees. */
+typedef struct tutti__plain {
+    struct tutti__plain *next;
+    void *p;
+    size_t bytes;
+} tutti__plain;
+
+struct tutti_group {
+    int rank, size, local_rank, local_size, timeout_ms;
+    bool tcp;                   /* asked for everywhere */
+    char name[64], prefix[160]; /* of its keys in the store */
+    uint64_t id;
+    tutti__tuning tuning;
+    tutti_store *store; /* kept for split; NULL in a group of one */
+    tutti__secret secret;
+    tutti__peer *peers;
+    tutti_device device;
+    tutti__recorder *_Atomic recorder;
+
+    const tutti__transport *transport;
+    void *transport_state;
+    tutti__plain *plain; /* allocs of transports that share no memory */
+    pthread_mutex_t plain_lock;
+
+    pthread_mutex_t failure_lock;
+    tutti__cause cause;
+    _Atomic bool failed;
+
+    uint64_t sequence; /* of the issuing thread */
+    int n_splits;
+    struct tutti__queue *queue;
+};
+
+tutti_status tutti__group_init(tutti_group **group_p, const tutti_group_opts *opts,
+                               const tutti__tuning *tuning);
+/* Spans of all collectives: category "comm", the operation's name, its sequence number, thread 1. NULL: off. */
+void tutti__group_set_recorder(tutti_group *group, tutti__recorder *recorder);
+
+/* ---- Failure ---------------------------------------------------------------------------------------- */
+
+/* Kills the group, on all ranks, unless it is dead already. Returns the status of the first cause, no message made. */
+tutti_status tutti__group_fail(tutti_group *group, tutti_status status, int culprit,
+                               const char *format, ...) TUTTI_PRINTF(4, 5);
+/* Kills it here only: the others know. */
+void tutti__group_adopt(tutti_group *group, const tutti__cause *cause);
+/* Is it dead, as far as this rank or, by shared memory, any rank knows? */
+bool tutti__group_failed(tutti_group *group);
+/* Makes the message of a call on a dead group; `print` NULL: not of an operation. */
+tutti_status tutti__group_error(tutti_group *group, const tutti__fingerprint *print);
+/* "rank 3 (hostb, process 4711)" */
+void tutti__peer_text(const tutti_group *group, int rank, char *text, size_t capacity);
+tutti_status tutti__fail_lost(tutti_group *group, int rank);
+tutti_status tutti__fail_late(tutti_group *group, const tutti__op *op, const bool *missing);
+/* Compares with ours; MISMATCH naming both calls. */
+tutti_status tutti__check_print(tutti_group *group, const tutti__fingerprint *ours, int rank,
+                                const tutti__fingerprint *theirs);
+
+/* ---- Work ------------------------------------------------------------------------------------------- */
+
+tutti_status tutti__queue_new(tutti_group *group);
+/* Runs or queues the operation; see tutti_work. */
+tutti_status tutti__submit(tutti_group *group, const tutti__op *op, tutti_work **work_p);
+/* Finishes what is queued (at once where the group is dead) and ends the thread. */
+void tutti__queue_free(tutti_group *group);
+/* When the work ran, by tutti__now_ns; valid once it is done and until it is waited for. */
+void tutti__work_times(const tutti_work *work, uint64_t *begin_ns_p, uint64_t *end_ns_p);
+
+/* ---- Transports ------------------------------------------------------------------------------------- */
+
+extern const tutti__transport tutti__single_transport;
+
+/* alloc and release for transports that share no memory. */
+tutti_status tutti__plain_alloc(tutti_group *group, const tutti__op *op);
+void tutti__plain_release(tutti_group *group, void *p);
+void tutti__plain_free_all(tutti_group *group);
+
+/* Ranks that are threads. The store hands pointers over. */
+tutti_status tutti__inproc_open(tutti_group *group, double deadline);
+/* Processes of one host; sockets[r] to each peer (its own: -1), which it takes over. */
+tutti_status tutti__shared_memory_open(tutti_group *group, int *sockets, double deadline);
+/* sockets[r] for control and sockets[size + r] for data to each peer, which it takes over. */
+tutti_status tutti__tcp_open(tutti_group *group, int *sockets);
+
+/* ---- Mesh and watcher ------------------------------------------------------------------------------- */
+
+/* Connects every pair of ranks `channels` times: the higher rank calls, the lower accepts at its listener. fds[channel *
+ * size + rank]; -1 for itself. Closes all on failure. */
+tutti_status tutti__mesh_connect(tutti_group *group, int listener, const tutti__address *addresses,
+                                 int channels, int *fds, double deadline);
+
+/* Calls `seen` for a socket that has news (POLLIN if `reads`, or its end), from a thread of its own, until it returns
+ * false for it. */
+typedef struct tutti__watcher tutti__watcher;
+tutti_status tutti__watcher_new(tutti__watcher **watcher_p, tutti_group *group, const int *fds,
+                                bool reads, bool (*seen)(tutti_group *group, int rank, int fd));
+void tutti__watcher_free(tutti__watcher *watcher);
+
+#endif

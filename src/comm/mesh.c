@@ -1,0 +1,194 @@
+/* mesh.c -- a connection between every pair of ranks.   SPDX-License-Identifier: MIT
+ *
+ * Every rank listens before anyone learns its address; then each calls the ranks below it, and accepts those above. Since
+ * a rank accepts only after its own calls are answered, rank 0 first, nobody waits in a circle. Who is no member, or of
+ * another user, is turned away. */
+#include "comm/group.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct card {
+    uint64_t group;
+    uint32_t rank, channel;
+} card;
+
+typedef struct visitor {
+    int fd;
+    bool proven;
+    tutti__doorman doorman;
+    card card;
+    size_t got;
+} visitor;
+
+enum { MAX_VISITORS = 1024 };
+
+static tutti_status call_rank(tutti_group *group, const tutti__address *address, int rank,
+                              uint32_t channel, int *fd_p, double deadline)
+{
+    const card mine = {group->id, (uint32_t)group->rank, channel};
+    char peer[128];
+    int fd, error = 0;
+    tutti_status status;
+
+    tutti__peer_text(group, rank, peer, sizeof peer);
+    while ((fd = tutti__connect_once(address, deadline)) < 0) {
+        error = errno;
+        if (error != EAGAIN ||
+            tutti__now_ms() >= deadline) /* EAGAIN: its queue of callers is full */
+            return tutti__fail(TUTTI_ERR_PEER, "group \"%s\": rank %d cannot connect to %s: %s",
+                               group->name, group->rank, peer, strerror(error));
+        poll(NULL, 0, 1);
+    }
+    status = tutti__greet(fd, &group->secret, 'G', peer, deadline);
+    if (status == TUTTI_OK && (error = tutti__send_all(fd, &mine, sizeof mine, deadline)) != 0)
+        status = tutti__fail(TUTTI_ERR_PEER, "group \"%s\": %s closed the connection: %s",
+                             group->name, peer, strerror(error));
+    if (status != TUTTI_OK)
+        close(fd);
+    else
+        *fd_p = fd;
+    return status;
+}
+
+/* Same user, if the kernel can tell. */
+static bool same_user(int fd)
+{
+    struct ucred who;
+    socklen_t size = sizeof who;
+    int family = 0;
+    socklen_t family_size = sizeof family;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &family_size) != 0 || family != AF_UNIX)
+        return true;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.uid == geteuid();
+}
+
+/* 1: its card is read; 0: not yet; -1: turn it away. */
+static int hear(visitor *v, const tutti__secret *secret)
+{
+    if (!v->proven) {
+        int state = tutti__doorman_step(&v->doorman, v->fd, secret, 'G');
+
+        if (state <= 0)
+            return state;
+        v->proven = true;
+    }
+    while (v->got < sizeof v->card) {
+        ssize_t n = recv(v->fd, (char *)&v->card + v->got, sizeof v->card - v->got, 0);
+
+        if (n <= 0)
+            return n < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : -1;
+        v->got += (size_t)n;
+    }
+    return 1;
+}
+
+/* True if the visitor was one of those expected. */
+static bool seat(tutti_group *group, const visitor *v, int channels, int *fds)
+{
+    int *place;
+
+    if (v->card.group != group->id || v->card.rank <= (uint32_t)group->rank ||
+        v->card.rank >= (uint32_t)group->size || v->card.channel >= (uint32_t)channels)
+        return false;
+    place = &fds[(int)v->card.channel * group->size + (int)v->card.rank];
+    if (*place >= 0)
+        return false;
+    *place = v->fd;
+    return true;
+}
+
+static tutti_status fail_absent(tutti_group *group, int channels, const int *fds)
+{
+    char names[512] = "", peer[128];
+    size_t n = 0;
+
+    for (int r = group->rank + 1; r < group->size; r++) {
+        bool absent = false;
+
+        for (int c = 0; c < channels; c++)
+            absent = absent || fds[c * group->size + r] < 0;
+        if (!absent || n >= sizeof names)
+            continue;
+        tutti__peer_text(group, r, peer, sizeof peer);
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", peer);
+    }
+    return tutti__fail(TUTTI_ERR_PEER,
+                       "group \"%s\": rank %d waited %.3g s for a connection from %s", group->name,
+                       group->rank, group->timeout_ms / 1e3, names);
+}
+
+/* Takes in whoever waits at the listener. */
+static int accept_visitors(int listener, visitor *visitors, int n)
+{
+    int fd;
+
+    while (n < MAX_VISITORS && (fd = tutti__accept(listener)) >= 0) {
+        if (same_user(fd))
+            visitors[n++] = (visitor){.fd = fd};
+        else
+            close(fd);
+    }
+    return n;
+}
+
+static tutti_status accept_all(tutti_group *group, int listener, int channels, int *fds,
+                               double deadline)
+{
+    int missing = channels * (group->size - 1 - group->rank), n = 0;
+    visitor *visitors = missing ? malloc(MAX_VISITORS * sizeof *visitors) : NULL;
+    struct pollfd *polls = missing ? malloc((MAX_VISITORS + 1) * sizeof *polls) : NULL;
+    tutti_status status = missing && !(visitors && polls)
+                              ? tutti__fail(TUTTI_ERR_MEMORY, "no memory for visitors")
+                              : TUTTI_OK;
+
+    while (status == TUTTI_OK && missing > 0) {
+        int kept = 0;
+
+        for (int i = 0; i < n; i++)
+            polls[i + 1] = (struct pollfd){visitors[i].fd, POLLIN, 0};
+        polls[0] = (struct pollfd){n < MAX_VISITORS ? listener : -1, POLLIN, 0};
+        if (poll(polls, (nfds_t)n + 1, tutti__poll_ms(deadline)) == 0)
+            status = fail_absent(group, channels, fds);
+        for (int i = 0; i < n; i++) {
+            int state = polls[i + 1].revents ? hear(&visitors[i], &group->secret) : 0;
+
+            if (state > 0 && seat(group, &visitors[i], channels, fds))
+                missing--;
+            else if (state != 0)
+                close(visitors[i].fd);
+            else
+                visitors[kept++] = visitors[i];
+        }
+        n = accept_visitors(listener, visitors, kept);
+    }
+    while (n > 0)
+        close(visitors[--n].fd);
+    free(visitors);
+    free(polls);
+    return status;
+}
+
+tutti_status tutti__mesh_connect(tutti_group *group, int listener, const tutti__address *addresses,
+                                 int channels, int *fds, double deadline)
+{
+    tutti_status status = TUTTI_OK;
+
+    for (int i = 0; i < channels * group->size; i++)
+        fds[i] = -1;
+    for (int r = 0; r < group->rank && status == TUTTI_OK; r++)
+        for (int c = 0; c < channels && status == TUTTI_OK; c++)
+            status = call_rank(group, &addresses[r], r, (uint32_t)c, &fds[c * group->size + r],
+                               deadline);
+    if (status == TUTTI_OK)
+        status = accept_all(group, listener, channels, fds, deadline);
+    for (int i = 0; i < channels * group->size && status != TUTTI_OK; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    return status;
+}

@@ -1,0 +1,344 @@
+/* setup.c -- ranks find each other and choose how to talk.   SPDX-License-Identifier: MIT
+ *
+ *     each rank        listens, then publishes a card: who, where, which host, how to reach it
+ *     each rank        reads all cards, so that all choose the same transport
+ *     each pair        connects (mesh.c) and proves to know the job's secret
+ *     the transport    opens, and a first barrier shows that everybody is there
+ *
+ * Keys in the store carry how often this rank has joined under this name, so that a group made anew never reads the
+ * cards of the one before. */
+#include "comm/setup.h"
+
+#include "comm/store/store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { PROTOCOL = 1 };
+
+typedef struct card {
+    uint32_t protocol, bytes;
+    char version[16], host[64];
+    uint64_t host_id, nonce;
+    int64_t pid;
+    uint32_t tcp, zero;
+    tutti__address local_at, tcp_at;
+} card;
+
+typedef struct listeners {
+    int local, tcp; /* -1: none */
+} listeners;
+
+static void read_line(const char *path, char *text, size_t capacity)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, text, capacity - 1) : 0;
+
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    text[strcspn(text, "\n")] = '\0';
+}
+
+void tutti__process_text(char *text, size_t capacity)
+{
+    char boot[64], stat[512];
+    const char *after_name;
+    unsigned long long start = 0;
+
+    read_line("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
+    read_line("/proc/self/stat", stat, sizeof stat);
+    after_name = strrchr(stat, ')');
+    /* Field 22, the time the process started, tells two processes with one number apart. */
+    if (after_name)
+        (void)!sscanf(
+            after_name + 1,
+            " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+            &start);
+    snprintf(text, capacity, "%s/%ld/%llu", boot, (long)getpid(), start);
+}
+
+/* Equal for processes that can reach each other's abstract sockets: same boot, network namespace and user. */
+static uint64_t host_id(void)
+{
+    char boot[64], text[256], net[64];
+    ssize_t n = readlink("/proc/self/ns/net", net, sizeof net - 1);
+    int length;
+
+    read_line("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
+    if (!*boot || n <= 0) {
+        uint64_t id;
+
+        randombytes_buf(&id, sizeof id); /* cannot tell: nobody's */
+        return id;
+    }
+    net[n] = '\0';
+    length = snprintf(text, sizeof text, "%s %s %ld", boot, net, (long)geteuid());
+    return tutti__hash64(text, (size_t)length);
+}
+
+/* ---- Listening ------------------------------------------------------------------------------------------ */
+
+static tutti_status tcp_address(const tutti_group *group, tutti__address *address)
+{
+    const char *interfaces = tutti__env_text(TUTTI__ENV_SOCKET_IFNAME);
+
+    if (*interfaces)
+        return tutti__interface_address(address, interfaces);
+    if (group->store->address.length == 0)
+        return tutti__resolve(address, "127.0.0.1", 0);
+    *address = group->store->address; /* the side from which the store, and so rank 0, is reached */
+    tutti__address_set_port(address, 0);
+    return TUTTI_OK;
+}
+
+static tutti_status listen_all(const tutti_group *group, card *mine, listeners *at)
+{
+    bool threads = group->store->in_process;
+
+    at->local = at->tcp = -1;
+    if (!threads) {
+        /* Binding without a name makes the kernel choose an abstract one. */
+        mine->local_at.at.ss_family = AF_UNIX;
+        mine->local_at.length = sizeof(sa_family_t);
+        TUTTI_TRY(tutti__listen(&mine->local_at, &at->local));
+    }
+    if (!threads || group->tcp) {
+        TUTTI_TRY(tcp_address(group, &mine->tcp_at));
+        TUTTI_TRY(tutti__listen(&mine->tcp_at, &at->tcp));
+    }
+    return TUTTI_OK;
+}
+
+static void close_listeners(const listeners *at)
+{
+    if (at->local >= 0)
+        close(at->local);
+    if (at->tcp >= 0)
+        close(at->tcp);
+}
+
+/* ---- Cards ------------------------------------------------------------------------------------------------ */
+
+static tutti_status publish(tutti_group *group, card *mine)
+{
+    char key[256];
+
+    mine->protocol = PROTOCOL;
+    mine->bytes = sizeof *mine;
+    mine->host_id = host_id();
+    mine->pid = (int64_t)getpid();
+    mine->tcp = group->tcp;
+    snprintf(mine->version, sizeof mine->version, "%s", TUTTI_VERSION);
+    gethostname(mine->host, sizeof mine->host - 1);
+    randombytes_buf(&mine->nonce, sizeof mine->nonce);
+    snprintf(key, sizeof key, "%s/rank/%d", group->prefix, group->rank);
+    return tutti_store_set(group->store, key, mine, sizeof *mine);
+}
+
+static tutti_status fail_absent(tutti_group *group, int first)
+{
+    char key[256], names[256] = "";
+    size_t n = 0;
+    int absent = 0;
+
+    for (int r = first; r < group->size; r++) {
+        snprintf(key, sizeof key, "%s/rank/%d", group->prefix, r);
+        if (tutti_store_wait(group->store, key, 0) != TUTTI_ERR_TIMEOUT)
+            continue;
+        absent++;
+        if (n + 16 < sizeof names)
+            n += (size_t)snprintf(names + n, sizeof names - n, "%s%d", n ? ", " : "", r);
+    }
+    return tutti__fail(TUTTI_ERR_PEER,
+                       "group \"%s\": rank %d waited %.3g s, but %d of %d ranks never came: rank%s "
+                       "%s; were they started, with the "
+                       "same world size and the same MASTER_ADDR and MASTER_PORT?",
+                       group->name, group->rank, group->timeout_ms / 1e3, absent, group->size,
+                       absent == 1 ? "" : "s", names);
+}
+
+static tutti_status read_cards(tutti_group *group, card *cards, double deadline)
+{
+    char key[256];
+
+    for (int r = 0; r < group->size; r++) {
+        size_t bytes = sizeof cards[r];
+        tutti_status status;
+
+        snprintf(key, sizeof key, "%s/rank/%d", group->prefix, r);
+        status = tutti_store_get(group->store, key, &cards[r], &bytes, tutti__poll_ms(deadline));
+        if (status == TUTTI_ERR_TIMEOUT)
+            return fail_absent(group, r);
+        if (status != TUTTI_OK && status != TUTTI_ERR_ARG)
+            return status;
+        if (status == TUTTI_ERR_ARG || bytes != sizeof cards[r] || cards[r].protocol != PROTOCOL)
+            return tutti__fail(
+                TUTTI_ERR_MISMATCH,
+                "group \"%s\": rank %d runs another version of Tutti than rank %d, which runs %s; "
+                "all ranks need the same build",
+                group->name, r, group->rank, TUTTI_VERSION);
+    }
+    return TUTTI_OK;
+}
+
+static void note_peers(tutti_group *group, const card *cards)
+{
+    bool told = group->local_size > 0;
+
+    group->id = tutti__hash64(cards, (size_t)group->size * sizeof *cards);
+    for (int r = 0; r < group->size; r++) {
+        memcpy(group->peers[r].host, cards[r].host, sizeof group->peers[r].host);
+        group->peers[r].host[sizeof group->peers[r].host - 1] = '\0';
+        group->peers[r].pid = cards[r].pid;
+        if (told || cards[r].host_id != cards[group->rank].host_id)
+            continue;
+        group->local_rank += r < group->rank;
+        group->local_size++;
+    }
+}
+
+/* ---- Choosing ----------------------------------------------------------------------------------------------- */
+
+static tutti_status connect_and_open(tutti_group *group, const card *cards, const listeners *at,
+                                     bool shared, double deadline)
+{
+    int size = group->size, channels = shared ? 1 : 2;
+    tutti__address *addresses = calloc((size_t)size, sizeof *addresses);
+    int *fds = calloc((size_t)(size * channels), sizeof *fds);
+    tutti_status status = TUTTI_OK;
+
+    if (!addresses || !fds) {
+        free(addresses);
+        free(fds);
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the addresses of %d ranks", size);
+    }
+    for (int r = 0; r < size; r++)
+        addresses[r] = shared ? cards[r].local_at : cards[r].tcp_at;
+    status = tutti__mesh_connect(group, shared ? at->local : at->tcp, addresses, channels, fds,
+                                 deadline);
+    free(addresses);
+    if (status != TUTTI_OK) {
+        free(fds);
+        return status;
+    }
+    return shared ? tutti__shared_memory_open(group, fds, deadline) : tutti__tcp_open(group, fds);
+}
+
+static tutti_status choose_and_open(tutti_group *group, const card *cards, const listeners *at,
+                                    double deadline)
+{
+    bool one_host = true, tcp = false;
+
+    for (int r = 0; r < group->size; r++) {
+        one_host = one_host && cards[r].host_id == cards[0].host_id;
+        tcp = tcp || cards[r].tcp;
+    }
+    if (group->store->in_process && !tcp)
+        return tutti__inproc_open(group, deadline);
+    if (tcp && at->tcp < 0)
+        return tutti__fail(TUTTI_ERR_MISMATCH,
+                           "group \"%s\": some ranks ask for TCP and some do not", group->name);
+    return connect_and_open(group, cards, at, one_host && !tcp, deadline);
+}
+
+static tutti_status meet(tutti_group *group, double deadline)
+{
+    card *cards = calloc((size_t)group->size, sizeof *cards);
+    card mine = {0};
+    listeners at = {-1, -1};
+    tutti_status status =
+        cards ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d ranks", group->size);
+
+    if (status == TUTTI_OK)
+        status = tutti__secret_read(&group->secret);
+    if (status == TUTTI_OK)
+        status = listen_all(group, &mine, &at);
+    if (status == TUTTI_OK)
+        status = publish(group, &mine);
+    if (status == TUTTI_OK)
+        status = read_cards(group, cards, deadline);
+    if (status == TUTTI_OK) {
+        note_peers(group, cards);
+        status = choose_and_open(group, cards, &at, deadline);
+    }
+    close_listeners(&at);
+    free(cards);
+    return status == TUTTI_OK ? tutti_barrier(group, NULL) : status;
+}
+
+/* ---- Joining -------------------------------------------------------------------------------------------------- */
+
+static tutti_group *group_new(const tutti__member *member)
+{
+    tutti_group *group = tutti__alloc(sizeof *group);
+
+    if (!group)
+        return NULL;
+    group->rank = member->rank;
+    group->size = member->size;
+    group->local_rank = member->local_size ? member->local_rank : 0;
+    group->local_size = member->local_size;
+    group->timeout_ms = member->timeout_ms;
+    group->tcp = member->transport == TUTTI_TRANSPORT_TCP;
+    group->tuning = member->tuning;
+    memcpy(group->name, member->name, sizeof group->name);
+    pthread_mutex_init(&group->failure_lock, NULL);
+    pthread_mutex_init(&group->plain_lock, NULL);
+    group->peers = tutti__alloc((size_t)group->size * sizeof *group->peers);
+    if (!group->peers || tutti__queue_new(group) != TUTTI_OK) {
+        tutti_group_free(group);
+        return NULL;
+    }
+    return group;
+}
+
+static tutti_status join_others(tutti_group *group, const tutti__member *member, tutti_store *store)
+{
+    char key[256];
+    int64_t times;
+
+    TUTTI_TRY(tutti_store_clone(&group->store, store));
+    snprintf(key, sizeof key, "%s/%s/%d/joined/%d", member->base, member->name, member->size,
+             member->rank);
+    TUTTI_TRY(tutti_store_add(group->store, key, 1, &times));
+    snprintf(group->prefix, sizeof group->prefix, "%s/%s/%d/%lld", member->base, member->name,
+             member->size, (long long)times);
+    return meet(group, tutti__now_ms() + group->timeout_ms);
+}
+
+tutti_status tutti__join(tutti_group **group_p, const tutti__member *member, tutti_store *store)
+{
+    tutti_group *group = group_new(member);
+    tutti_status status = TUTTI_OK;
+
+    *group_p = NULL;
+    if (!group)
+        return TUTTI_ERR_MEMORY;
+    if (group->size > 1) {
+        status = join_others(group, member, store);
+    } else {
+        group->local_size = 1;
+        group->transport = &tutti__single_transport;
+        gethostname(group->peers[0].host, sizeof group->peers[0].host - 1);
+        group->peers[0].pid = (int64_t)getpid();
+        if (store)
+            status = tutti_store_clone(&group->store, store);
+    }
+    if (status == TUTTI_OK)
+        status = tutti_device_parse(&group->device, "auto", group->local_rank);
+    if (status != TUTTI_OK) {
+        tutti_group_free(group);
+        return status;
+    }
+    tutti_log(TUTTI_LOG_DEBUG, "comm", "rank %d of %d in group \"%s\", %s", group->rank,
+              group->size, group->name, group->transport->name);
+    *group_p = group;
+    return TUTTI_OK;
+}

@@ -1,0 +1,208 @@
+/* exchange.c -- moving and reducing data through memory that all ranks see.   SPDX-License-Identifier: MIT
+ *
+ * If peers can read all contributions where they lie, one round does it: each rank reduces its share over everybody's
+ * memory (and for all_reduce writes it into everybody's), nothing is copied. Otherwise the data goes in chunks through
+ * staging buffers, three a rank, so that in each round, between two meetings,
+ *
+ *     chunk k-1 is copied out     chunk k is reduced     chunk k+1 is copied in
+ *
+ * in three different buffers. Chunks are numbered through all operations of the group: the last chunk of one operation
+ * may still be read while the first of the next is copied in. */
+#include "comm/transport/local.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct move {
+    tutti_group *group;
+    tutti__local *local;
+    const tutti__op *op;
+    tutti_dtype dtype;
+    tutti_redop redop;
+    size_t element, count,
+        chunk; /* bytes of one; elements a rank contributes (reduce_scatter: to each) */
+    size_t n_chunks;
+    int first, last; /* ranks that contribute: [first, last) */
+    char **at;       /* of each rank's contribution; NULL: staged */
+    const void **src;
+    void **dst;
+} move;
+
+static char *stage(const move *m, int rank, size_t k)
+{
+    size_t buffer = (size_t)((m->local->tick + k) % TUTTI__N_STAGES);
+
+    return m->local->staging +
+           ((size_t)rank * TUTTI__N_STAGES + buffer) * m->local->control->chunk_bytes;
+}
+
+static size_t chunk_count(const move *m, size_t k)
+{
+    size_t begin = k * m->chunk;
+
+    return m->count - begin < m->chunk ? m->count - begin : m->chunk;
+}
+
+/* Chunk k of rank's contribution; reduce_scatter: the piece of it for `to`. */
+static const char *contribution(const move *m, int rank, size_t k, int to)
+{
+    bool scatter = m->op->print.op == TUTTI__OP_REDUCE_SCATTER;
+
+    if (m->at[rank])
+        return m->at[rank] + (k * m->chunk + (scatter ? (size_t)to * m->count : 0)) * m->element;
+    return stage(m, rank, k) + (scatter ? (size_t)to * m->chunk : 0) * m->element;
+}
+
+/* The part of n elements that a rank reduces, cut at cache lines. */
+static size_t share(const move *m, size_t n, int rank, size_t *length_p)
+{
+    size_t line = 64 / m->element, size = (size_t)m->group->size;
+    size_t part = ((n + size - 1) / size + line - 1) / line * line;
+    size_t begin = (size_t)rank * part < n ? (size_t)rank * part : n;
+
+    *length_p = n - begin < part ? n - begin : part;
+    return begin;
+}
+
+static void copy_in(const move *m, size_t k)
+{
+    int rank = m->group->rank;
+    size_t n = chunk_count(m, k) * m->element;
+    const char *src = m->op->src;
+
+    if (m->at[rank] || rank < m->first || rank >= m->last)
+        return;
+    if (m->op->print.op != TUTTI__OP_REDUCE_SCATTER) {
+        memcpy(stage(m, rank, k), src + k * m->chunk * m->element, n);
+        return;
+    }
+    for (int to = 0; to < m->group->size; to++)
+        memcpy(stage(m, rank, k) + (size_t)to * m->chunk * m->element,
+               src + ((size_t)to * m->count + k * m->chunk) * m->element, n);
+}
+
+/* Chunk k, once all contributions to it are there. */
+static void work(const move *m, size_t k, bool all_direct)
+{
+    int rank = m->group->rank, size = m->group->size;
+    size_t n = chunk_count(m, k), begin, length;
+    char *dst = m->op->dst, *to;
+
+    switch (m->op->print.op) {
+    case TUTTI__OP_BROADCAST:
+    case TUTTI__OP_ALL_GATHER:
+        for (int i = 0, r = rank; i < size;
+             i++, r = (r + 1) % size) { /* not all read the same rank first */
+            if (r < m->first || r >= m->last)
+                continue;
+            to = dst + ((size_t)(r - m->first) * m->count + k * m->chunk) * m->element;
+            if (r != rank)
+                memcpy(to, contribution(m, r, k, 0), n * m->element);
+            else if ((const char *)m->op->src + k * m->chunk * m->element != to)
+                memcpy(to, (const char *)m->op->src + k * m->chunk * m->element, n * m->element);
+        }
+        break;
+    case TUTTI__OP_REDUCE_SCATTER:
+        for (int r = 0; r < size; r++)
+            m->src[r] = contribution(m, r, k, rank);
+        m->dst[0] = dst + k * m->chunk * m->element;
+        tutti__reduce(m->dtype, m->redop, m->dst, 1, m->src, (size_t)size, n);
+        break;
+    default:
+        begin = share(m, n, rank, &length);
+        for (int r = 0; r < size; r++) {
+            m->src[r] = contribution(m, r, k, 0) + begin * m->element;
+            if (all_direct)
+                m->dst[(r - rank + size) % size] =
+                    m->at[r] + begin * m->element; /* its own first */
+        }
+        if (!all_direct)
+            m->dst[0] = stage(m, rank, k) + begin * m->element;
+        tutti__reduce(m->dtype, m->redop, m->dst, all_direct ? (size_t)size : 1, m->src,
+                      (size_t)size, length);
+    }
+}
+
+/* The reduced chunk k of an all_reduce lies in shares, in everybody's staging. */
+static void copy_out(const move *m, size_t k)
+{
+    size_t n = chunk_count(m, k), begin, length;
+    char *dst = (char *)m->op->dst + k * m->chunk * m->element;
+
+    for (int r = 0; r < m->group->size; r++) {
+        begin = share(m, n, r, &length);
+        memcpy(dst + begin * m->element, stage(m, r, k) + begin * m->element, length * m->element);
+    }
+}
+
+static tutti_status run_rounds(move *m, tutti_status (*meet_for)(tutti_group *, const tutti__op *))
+{
+    bool all_direct = true, any_direct = false, out;
+
+    copy_in(m, 0); /* its own reach is known; whether the others' is, shows the first meeting */
+    TUTTI_TRY(meet_for(m->group, m->op));
+    for (int r = m->first; r < m->last; r++) {
+        const tutti__call *call = &m->local->control->slots[r].calls[m->op->print.sequence & 1];
+
+        m->at[r] = NULL;
+        if (call->reach == TUTTI__DIRECT && call->segment == UINT32_MAX)
+            m->at[r] = (char *)(uintptr_t)call->at;
+        else if (call->reach == TUTTI__DIRECT)
+            TUTTI_TRY(tutti__segment_find(m->group, call, r, &m->at[r]));
+        all_direct = all_direct && m->at[r];
+        any_direct = any_direct || m->at[r];
+    }
+    if (all_direct) {
+        m->chunk = m->count;
+        m->n_chunks = 1;
+    }
+    out = m->op->print.op == TUTTI__OP_ALL_REDUCE && !all_direct;
+    for (size_t k = 0; k < m->n_chunks; k++) {
+        if (out && k > 0)
+            copy_out(m, k - 1);
+        if (k + 1 < m->n_chunks)
+            copy_in(m, k + 1);
+        work(m, k, all_direct);
+        /* Peers may read this rank's own memory until the last meeting. */
+        if (k + 1 < m->n_chunks || out || any_direct)
+            TUTTI_TRY(tutti__meet(m->group, m->op));
+    }
+    if (out)
+        copy_out(m, m->n_chunks - 1);
+    m->local->tick += all_direct ? 0 : m->n_chunks;
+    return TUTTI_OK;
+}
+
+tutti_status tutti__local_move(tutti_group *group, tutti__op *op,
+                               tutti_status (*meet_for)(tutti_group *group, const tutti__op *op))
+{
+    tutti__local *local = group->transport_state;
+    const tutti__fingerprint *print = &op->print;
+    size_t size = (size_t)group->size, chunk_bytes = local->control->chunk_bytes;
+    bool one = print->op == TUTTI__OP_BROADCAST;
+    move m = {.group = group,
+              .local = local,
+              .op = op,
+              .dtype = (tutti_dtype)print->dtype,
+              .redop = (tutti_redop)print->redop,
+              .element = tutti_dtype_size((tutti_dtype)print->dtype),
+              .count = (size_t)print->count,
+              .first = one ? (int)print->root : 0,
+              .last = one ? (int)print->root + 1 : group->size};
+    void **pointers = calloc(3 * size, sizeof *pointers);
+    tutti_status status;
+
+    if (!pointers)
+        return tutti__group_fail(group, TUTTI_ERR_MEMORY, group->rank, "rank %d has no memory",
+                                 group->rank);
+    m.at = (char **)pointers;
+    m.src = (const void **)pointers + size;
+    m.dst = pointers + 2 * size;
+    m.chunk = chunk_bytes / m.element / (print->op == TUTTI__OP_REDUCE_SCATTER ? size : 1);
+    m.n_chunks = (m.count + m.chunk - 1) / m.chunk;
+    if (local->control->slots[group->rank].calls[print->sequence & 1].reach == TUTTI__DIRECT)
+        m.at[group->rank] = (char *)(uintptr_t)op->src; /* nothing to copy in */
+    status = run_rounds(&m, meet_for);
+    free(pointers);
+    return status;
+}

@@ -1,0 +1,391 @@
+/* local.c -- meeting in shared memory.   SPDX-License-Identifier: MIT
+ *
+ * A meeting is a counter a rank: raise your own, wait until nobody's is lower. Waiting spins briefly where each rank has
+ * a core, then sleeps on the bell of the rank that is missing; who arrives rings only if somebody sleeps. Who dies rings
+ * all bells. The one idea: nothing in shared memory is ever locked, so a rank that is killed holds nothing up. */
+#include "comm/transport/local.h"
+
+#include "comm/futex.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { CHUNK_BYTES = 256 << 10, SPIN = 2000 };
+
+static size_t round_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+size_t tutti__chunk_bytes(const tutti_group *group)
+{
+    size_t bytes = group->tuning.chunk_bytes ? group->tuning.chunk_bytes : CHUNK_BYTES;
+    size_t least = 64 * (size_t)group->size; /* an element for each rank, of any type */
+
+    return round_up(bytes > least ? bytes : least, 64);
+}
+
+size_t tutti__control_bytes(int size, size_t chunk_bytes)
+{
+    return round_up(sizeof(tutti__control) + (size_t)size * sizeof(tutti__slot), 4096) +
+           (size_t)size * TUTTI__N_STAGES * chunk_bytes;
+}
+
+static void ring(tutti__slot *slot)
+{
+    atomic_fetch_add(&slot->bell, 1);
+    tutti__futex_wake(&slot->bell);
+}
+
+void tutti__local_announce(tutti_group *group, tutti__cause *cause)
+{
+    tutti__local *local = group->transport_state;
+    tutti__slot *slots = local->control->slots;
+    uint32_t first = 0;
+
+    /* Two threads of a rank may come here; the first to fill the slot counts. */
+    pthread_mutex_lock(&group->failure_lock);
+    if (slots[group->rank].cause.status == TUTTI_OK)
+        slots[group->rank].cause = *cause;
+    atomic_compare_exchange_strong(&local->control->first_failed, &first,
+                                   (uint32_t)group->rank + 1);
+    pthread_mutex_unlock(&group->failure_lock);
+    *cause = slots[first ? first - 1 : (uint32_t)group->rank].cause;
+    for (int r = 0; r < group->size; r++)
+        ring(&slots[r]);
+}
+
+void tutti__local_look(tutti_group *group)
+{
+    tutti__local *local = group->transport_state;
+    uint32_t first = atomic_load(&local->control->first_failed);
+
+    if (first != 0 && first <= (uint32_t)group->size)
+        tutti__group_adopt(group, &local->control->slots[first - 1].cause);
+}
+
+/* ---- Meetings ----------------------------------------------------------------------------------------- */
+
+static void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static tutti_status fail_late(tutti_group *group, const tutti__op *op, uint64_t meeting)
+{
+    const tutti__local *local = group->transport_state;
+    bool *missing = calloc((size_t)group->size, sizeof *missing);
+    tutti_status status;
+
+    if (!missing)
+        return tutti__group_fail(group, TUTTI_ERR_TIMEOUT, -1, "timed out");
+    for (int r = 0; r < group->size; r++)
+        missing[r] = atomic_load(&local->control->slots[r].arrived) < meeting;
+    status = tutti__fail_late(group, op, missing);
+    free(missing);
+    return status;
+}
+
+static tutti_status sleep_until(tutti_group *group, const tutti__op *op, int rank, uint64_t meeting)
+{
+    tutti__local *local = group->transport_state;
+    tutti__slot *slot = &local->control->slots[rank];
+    tutti_status status = TUTTI_OK;
+
+    atomic_fetch_add(&slot->waiters,
+                     1); /* before looking, as arriving is before looking at waiters */
+    for (;;) {
+        uint32_t bell = atomic_load(&slot->bell);
+        bool left = atomic_load(&slot->left);
+        double ms = op->deadline - tutti__now_ms();
+
+        if (atomic_load(&slot->arrived) >= meeting)
+            break;
+        if (tutti__group_failed(group)) {
+            status = (tutti_status)group->cause.status;
+        } else if (left) {
+            atomic_store(&group->peers[rank].left, true);
+            status = tutti__fail_lost(group, rank);
+        } else if (ms <= 0) {
+            status = fail_late(group, op, meeting);
+        }
+        if (status != TUTTI_OK)
+            break;
+        tutti__futex_wait(&slot->bell, bell, ms);
+    }
+    atomic_fetch_sub(&slot->waiters, 1);
+    return status;
+}
+
+tutti_status tutti__meet(tutti_group *group, const tutti__op *op)
+{
+    tutti__local *local = group->transport_state;
+    tutti__slot *slots = local->control->slots;
+    uint64_t meeting = ++local->meetings;
+
+    atomic_store(&slots[group->rank].arrived, meeting);
+    if (atomic_load(&slots[group->rank].waiters) > 0)
+        ring(&slots[group->rank]);
+    for (int i = 1; i < group->size; i++) {
+        int r = (group->rank + i) % group->size;
+        bool here = atomic_load_explicit(&slots[r].arrived, memory_order_acquire) >= meeting;
+
+        for (int spin = 0; !here && spin < local->spin; spin++) {
+            relax();
+            here = atomic_load_explicit(&slots[r].arrived, memory_order_acquire) >= meeting;
+        }
+        if (!here)
+            TUTTI_TRY(sleep_until(group, op, r, meeting));
+    }
+    return TUTTI_OK;
+}
+
+/* ---- Segments ------------------------------------------------------------------------------------------ */
+
+/* The mapping's first page says how many still use it, for ranks that share the mapping itself. */
+typedef struct segment_head {
+    _Atomic uint32_t users;
+} segment_head;
+
+/* The segment in whose part of `rank` these bytes lie, or NULL. */
+static const tutti__segment *segment_of(tutti__local *local, const void *p, size_t bytes, int rank)
+{
+    const tutti__segment *s;
+
+    pthread_mutex_lock(&local->segments_lock);
+    for (s = local->segments; s; s = s->next) {
+        const char *part = s->base + (size_t)rank * s->stride;
+
+        if ((const char *)p >= part && (const char *)p + bytes <= part + s->stride)
+            break;
+    }
+    pthread_mutex_unlock(&local->segments_lock);
+    return s;
+}
+
+tutti_status tutti__segment_find(tutti_group *group, const tutti__call *call, int rank, char **p)
+{
+    tutti__local *local = group->transport_state;
+
+    *p = NULL;
+    pthread_mutex_lock(&local->segments_lock);
+    for (const tutti__segment *s = local->segments; s && !*p; s = s->next)
+        if (s->number == call->segment)
+            *p = s->base + (size_t)rank * s->stride + call->at;
+    pthread_mutex_unlock(&local->segments_lock);
+    if (!*p)
+        return tutti__group_fail(
+            group, TUTTI_ERR_MISMATCH, rank,
+            "rank %d uses memory of tutti_group_alloc that rank %d has released", rank,
+            group->rank);
+    return TUTTI_OK;
+}
+
+static void drop_segment(tutti_group *group, tutti__segment *segment)
+{
+    tutti__local *local = group->transport_state;
+    segment_head *head = segment->mapping;
+
+    if (!local->memory->one_process || atomic_fetch_sub(&head->users, 1) == 1)
+        munmap(segment->mapping, segment->bytes);
+    free(segment);
+}
+
+void tutti__local_release(tutti_group *group, void *p)
+{
+    tutti__local *local = group->transport_state;
+    tutti__segment **place, *found = NULL;
+
+    pthread_mutex_lock(&local->segments_lock);
+    for (place = &local->segments; *place && !found;)
+        if ((*place)->base + (size_t)group->rank * (*place)->stride == (char *)p) {
+            found = *place;
+            *place = found->next;
+        } else {
+            place = &(*place)->next;
+        }
+    pthread_mutex_unlock(&local->segments_lock);
+    if (found)
+        drop_segment(group, found);
+    else
+        tutti_log(TUTTI_LOG_WARN, "comm",
+                  "tutti_group_release: %p is not from tutti_group_alloc of group \"%s\"", p,
+                  group->name);
+}
+
+/* All ranks have come, and to the same call. */
+static tutti_status meet_for(tutti_group *group, const tutti__op *op)
+{
+    const tutti__local *local = group->transport_state;
+    const tutti__slot *slots = local->control->slots;
+
+    TUTTI_TRY(tutti__meet(group, op));
+    for (int r = 0; r < group->size; r++)
+        TUTTI_TRY(tutti__check_print(group, &op->print, r,
+                                     &slots[r].calls[op->print.sequence & 1].print));
+    return TUTTI_OK;
+}
+
+/* Rank 0 makes the mapping before it comes to the meeting, so that afterwards the others only take it. */
+static tutti_status share_segment(tutti_group *group, const tutti__op *op, tutti__call *ours,
+                                  tutti__segment *s)
+{
+    tutti__local *local = group->transport_state;
+    const tutti__call *zeroth = &local->control->slots[0].calls[op->print.sequence & 1];
+    int error;
+
+    if (group->rank == 0) {
+        ours->error = local->memory->make(group, s->bytes, &s->mapping, &ours->at);
+        if (!ours->error)
+            atomic_store(&((segment_head *)s->mapping)->users, (uint32_t)group->size);
+    }
+    TUTTI_TRY(meet_for(group, op));
+    if (zeroth->error)
+        return tutti__fail_errno(zeroth->error, "rank 0 cannot share %zu bytes with %d ranks",
+                                 s->bytes, group->size);
+    error = group->rank == 0 ? 0 : local->memory->take(group, s->bytes, zeroth->at, &s->mapping);
+    if (error)
+        return tutti__group_fail(group, TUTTI_ERR_MEMORY, group->rank,
+                                 "rank %d cannot map %zu shared bytes: %s", group->rank, s->bytes,
+                                 strerror(error));
+    return tutti__meet(group, op);
+}
+
+static tutti_status alloc_segment(tutti_group *group, const tutti__op *op, tutti__call *ours)
+{
+    tutti__local *local = group->transport_state;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), n = (size_t)group->size;
+    tutti__segment *s = tutti__alloc(sizeof *s);
+    tutti_status status;
+
+    if (!s)
+        return tutti__group_fail(group, TUTTI_ERR_MEMORY, group->rank, "rank %d has no memory",
+                                 group->rank);
+    s->stride = round_up(op->print.count ? op->print.count : 1, page);
+    s->bytes = page + n * s->stride;
+    s->number = local->n_segments++;
+    status = share_segment(group, op, ours, s);
+    if (status != TUTTI_OK) {
+        if (s->mapping)
+            drop_segment(group, s);
+        else
+            free(s);
+        return status;
+    }
+    s->base = (char *)s->mapping + page;
+    madvise(s->base, n * s->stride, MADV_HUGEPAGE);
+    pthread_mutex_lock(&local->segments_lock);
+    s->next = local->segments;
+    local->segments = s;
+    pthread_mutex_unlock(&local->segments_lock);
+    *(void **)op->dst = s->base + (size_t)group->rank * s->stride;
+    return TUTTI_OK;
+}
+
+/* ---- Operations ---------------------------------------------------------------------------------------- */
+
+/* How peers get at this rank's contribution. */
+static void describe_reach(tutti_group *group, const tutti__op *op, tutti__call *ours)
+{
+    tutti__local *local = group->transport_state;
+    size_t bytes = tutti__op_bytes(&op->print);
+    const tutti__segment *s = NULL;
+
+    if (op->print.op == TUTTI__OP_REDUCE_SCATTER)
+        bytes *= (size_t)group->size;
+    if (group->tuning.stage_all || bytes == 0)
+        return;
+    if (!local->memory->one_process)
+        s = segment_of(local, op->src, bytes, group->rank);
+    if (local->memory->one_process) {
+        ours->segment = UINT32_MAX;
+        ours->at = (uint64_t)(uintptr_t)op->src;
+    } else if (s) {
+        ours->segment = s->number;
+        ours->at = (uint64_t)((const char *)op->src - s->base) - (size_t)group->rank * s->stride;
+    } else {
+        return;
+    }
+    ours->reach = TUTTI__DIRECT;
+}
+
+tutti_status tutti__local_run(tutti_group *group, tutti__op *op)
+{
+    tutti__local *local = group->transport_state;
+    tutti__call *ours = &local->control->slots[group->rank].calls[op->print.sequence & 1];
+
+    *ours = (tutti__call){.print = op->print};
+    if (op->print.op == TUTTI__OP_ALLOC)
+        return alloc_segment(group, op, ours);
+    describe_reach(group, op, ours);
+    if (op->print.op == TUTTI__OP_BARRIER || op->print.count == 0)
+        return meet_for(group, op);
+    return tutti__local_move(group, op, meet_for);
+}
+
+/* ---- Coming and going ------------------------------------------------------------------------------------ */
+
+static bool peer_hung_up(tutti_group *group, int rank, int fd)
+{
+    tutti__local *local = group->transport_state;
+
+    (void)fd;
+    if (!atomic_load(&local->control->slots[rank].left))
+        (void)tutti__fail_lost(group, rank);
+    return false;
+}
+
+tutti_status tutti__local_open(tutti_group *group, const tutti__transport *transport,
+                               const tutti__memory_ops *memory, tutti__control *control,
+                               int *sockets)
+{
+    tutti__local *local = tutti__alloc(sizeof *local);
+
+    if (!local) {
+        memory->drop_control(group, control);
+        return TUTTI_ERR_MEMORY;
+    }
+    local->control = control;
+    local->staging = (char *)control + tutti__control_bytes(group->size, 0);
+    local->memory = memory;
+    local->sockets = sockets;
+    local->spin = group->tuning.spin              ? group->tuning.spin
+                  : group->size <= tutti__cores() ? SPIN
+                                                  : 0;
+    pthread_mutex_init(&local->segments_lock, NULL);
+    group->transport_state = local;
+    group->transport = transport;
+    return sockets ? tutti__watcher_new(&local->watcher, group, sockets, false, peer_hung_up)
+                   : TUTTI_OK;
+}
+
+void tutti__local_close(tutti_group *group)
+{
+    tutti__local *local = group->transport_state;
+    tutti__slot *slot = &local->control->slots[group->rank];
+
+    tutti__watcher_free(local->watcher);
+    atomic_store(&slot->left, 1); /* before the sockets close: an end after this is no death */
+    ring(slot);
+    while (local->segments) {
+        tutti__segment *s = local->segments;
+
+        local->segments = s->next;
+        drop_segment(group, s);
+    }
+    for (int r = 0; local->sockets && r < group->size; r++)
+        if (local->sockets[r] >= 0)
+            close(local->sockets[r]);
+    free(local->sockets);
+    local->memory->drop_control(group, local->control);
+    pthread_mutex_destroy(&local->segments_lock);
+    free(local);
+    group->transport_state = NULL;
+}

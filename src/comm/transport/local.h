@@ -1,0 +1,99 @@
+/* local.h -- ranks that see one control block: threads of a process, or processes with a shared mapping.
+ * SPDX-License-Identifier: MIT
+ *
+ *     control block   header: first failure | a slot a rank: where it is, what it calls, where its buffer lies
+ *     staging         for each rank three buffers, through which memory goes that peers cannot read
+ *     segments        from tutti_group_alloc: a part a rank, read and written by all */
+#ifndef TUTTI_COMM_TRANSPORT_LOCAL_H
+#define TUTTI_COMM_TRANSPORT_LOCAL_H
+
+#include "comm/group.h"
+
+enum { TUTTI__N_STAGES = 3 };
+
+/* What a rank says when it starts an operation. */
+typedef struct tutti__call {
+    tutti__fingerprint print;
+    uint32_t reach; /* how peers get at the contribution: TUTTI__STAGED or TUTTI__DIRECT */
+    uint32_t
+        segment; /* DIRECT: number of the segment, UINT32_MAX: `at` is an address in this process */
+    uint64_t at; /* offset in this rank's part of the segment, or the address */
+    int32_t error; /* alloc: why rank 0 could not, else 0 */
+    uint32_t zero;
+} tutti__call;
+
+enum { TUTTI__STAGED, TUTTI__DIRECT };
+
+typedef struct tutti__slot {
+    /* Written by its rank, waited for by others. */
+    _Alignas(64) _Atomic uint64_t arrived; /* meetings so far */
+    _Atomic uint32_t bell, waiters, left;
+    /* Calls alternate, so that a rank may start the next while others still read the last. */
+    _Alignas(64) tutti__call calls[2];
+    _Alignas(64) tutti__cause cause;
+} tutti__slot;
+
+typedef struct tutti__control {
+    uint64_t bytes;
+    uint64_t chunk_bytes;
+    _Alignas(64) _Atomic uint32_t first_failed; /* 1 + the rank whose cause counts; 0: none */
+    _Atomic uint32_t users;                     /* in one process: who still uses this memory */
+    _Alignas(64) tutti__slot slots[];
+} tutti__control;
+
+typedef struct tutti__segment {
+    struct tutti__segment *next;
+    uint32_t number;
+    char *base;    /* of rank 0's part */
+    size_t stride; /* from one rank's part to the next */
+    size_t bytes;  /* of the whole mapping */
+    void *mapping;
+} tutti__segment;
+
+typedef struct tutti__local {
+    tutti__control *control;
+    char *staging;
+    uint64_t meetings, tick; /* tick: staged chunks so far; chunk t lies in buffer t mod 3 */
+    int spin;
+    pthread_mutex_t segments_lock;
+    tutti__segment *segments;
+    uint32_t n_segments;
+    /* One process or several: how memory is handed out. */
+    const struct tutti__memory_ops *memory;
+    int *sockets; /* to peers; NULL in one process */
+    tutti__watcher *watcher;
+} tutti__local;
+
+typedef struct tutti__memory_ops {
+    bool one_process;
+    /* Rank 0 makes a mapping of `bytes` and hands it to the others; 0 or an errno. *handle goes through the call. */
+    int (*make)(tutti_group *group, size_t bytes, void **mapping_p, uint64_t *handle_p);
+    int (*take)(tutti_group *group, size_t bytes, uint64_t handle, void **mapping_p);
+    void (*drop_control)(tutti_group *group, tutti__control *control);
+} tutti__memory_ops;
+
+size_t tutti__control_bytes(int size, size_t chunk_bytes);
+/* Takes over control (filled by rank 0, chunk_bytes set) and sockets. */
+tutti_status tutti__local_open(tutti_group *group, const tutti__transport *transport,
+                               const tutti__memory_ops *memory, tutti__control *control,
+                               int *sockets);
+size_t tutti__chunk_bytes(const tutti_group *group);
+
+/* For the transports' tables. */
+tutti_status tutti__local_run(tutti_group *group, tutti__op *op);
+void tutti__local_announce(tutti_group *group, tutti__cause *cause);
+void tutti__local_look(tutti_group *group);
+void tutti__local_release(tutti_group *group, void *p);
+void tutti__local_close(tutti_group *group);
+
+/* ---- Between local.c (meeting) and exchange.c (moving data) ----------------------------------------- */
+
+/* All ranks have come. */
+tutti_status tutti__meet(tutti_group *group, const tutti__op *op);
+/* Where a contribution lies that rank described as in a segment. */
+tutti_status tutti__segment_find(tutti_group *group, const tutti__call *call, int rank, char **p);
+/* Moves and reduces the data; the first meeting is meet_for, after which all calls are known and equal. */
+tutti_status tutti__local_move(tutti_group *group, tutti__op *op,
+                               tutti_status (*meet_for)(tutti_group *group, const tutti__op *op));
+
+#endif

@@ -1,0 +1,224 @@
+/* work.c -- operations in order: queued for the communication thread, or run by the caller.   SPDX-License-Identifier: MIT
+ *
+ * The thread starts with the first asynchronous call. A synchronous call runs in the caller when nothing is queued or
+ * running, which saves two thread switches; otherwise it queues like the others, so the order is always that of the
+ * calls. */
+#include "comm/futex.h"
+#include "comm/group.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct tutti_work {
+    tutti_work *next;
+    tutti_group *group;
+    tutti__op op;
+    tutti_status status;
+    uint64_t begin_ns, end_ns;
+    _Atomic uint32_t done;
+    char message[1400];
+};
+
+typedef struct tutti__queue {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    tutti_work *first, *last;
+    bool running, stopping, has_thread;
+    pthread_t thread;
+} tutti__queue;
+
+static tutti_status run(tutti_group *group, tutti__op *op)
+{
+    tutti__recorder *recorder = atomic_load(&group->recorder);
+    uint64_t begin = tutti__now_ns();
+    tutti_status status = TUTTI_OK;
+
+    op->deadline = (double)begin * 1e-6 + group->timeout_ms;
+    if (!tutti__group_failed(group))
+        status = group->transport->run(group, op);
+    if (status == TUTTI_OK && !tutti__group_failed(group)) {
+        tutti__record(recorder, "comm", tutti__op_name((tutti__op_kind)op->print.op),
+                      (int64_t)op->print.sequence, 1, begin, tutti__now_ns());
+        return TUTTI_OK;
+    }
+    if (tutti__group_failed(group))
+        return tutti__group_error(group, &op->print);
+    return status; /* this call only: its message is made */
+}
+
+static void run_work(tutti_work *work)
+{
+    work->begin_ns = tutti__now_ns();
+    work->status = run(work->group, &work->op);
+    work->end_ns = tutti__now_ns();
+    if (work->status != TUTTI_OK)
+        snprintf(work->message, sizeof work->message, "%s", tutti_last_error());
+    /* The waiter may free it as soon as it is done: the wake-up only names the address. */
+    atomic_store(&work->done, 1);
+    tutti__futex_wake(&work->done);
+}
+
+static void *comm_main(void *arg)
+{
+    tutti_group *group = arg;
+    tutti__queue *q = group->queue;
+
+    tutti__log_set_rank(group->rank);
+    pthread_mutex_lock(&q->lock);
+    for (;;) {
+        tutti_work *work = q->first;
+
+        if (work && !q->running) {
+            q->first = work->next;
+            q->running = true;
+            pthread_mutex_unlock(&q->lock);
+            run_work(work);
+            pthread_mutex_lock(&q->lock);
+            q->running = false;
+            pthread_cond_broadcast(&q->changed);
+        } else if (q->stopping && !work) {
+            break;
+        } else {
+            pthread_cond_wait(&q->changed, &q->lock);
+        }
+    }
+    pthread_mutex_unlock(&q->lock);
+    return NULL;
+}
+
+tutti_status tutti__queue_new(tutti_group *group)
+{
+    tutti__queue *q = tutti__alloc(sizeof *q);
+
+    if (!q)
+        return TUTTI_ERR_MEMORY;
+    pthread_mutex_init(&q->lock, NULL);
+    pthread_cond_init(&q->changed, NULL);
+    group->queue = q;
+    return TUTTI_OK;
+}
+
+static tutti_status enqueue(tutti_group *group, const tutti__op *op, tutti_work **work_p)
+{
+    tutti__queue *q = group->queue;
+    tutti_work *work = tutti__alloc(sizeof *work);
+    int error = 0;
+
+    if (!work)
+        return TUTTI_ERR_MEMORY;
+    work->op = *op;
+    work->group = group;
+    pthread_mutex_lock(&q->lock);
+    if (!q->has_thread) {
+        error = pthread_create(&q->thread, NULL, comm_main, group);
+        q->has_thread = error == 0;
+    }
+    if (!error) {
+        if (q->first)
+            q->last->next = work;
+        else
+            q->first = work;
+        q->last = work;
+        pthread_cond_broadcast(&q->changed);
+    }
+    pthread_mutex_unlock(&q->lock);
+    if (error) {
+        free(work);
+        return tutti__fail_errno(error, "cannot start the communication thread of group \"%s\"",
+                                 group->name);
+    }
+    *work_p = work;
+    return TUTTI_OK;
+}
+
+/* True if the caller may run it now. */
+static bool take_turn(tutti__queue *q)
+{
+    bool free_now;
+
+    pthread_mutex_lock(&q->lock);
+    free_now = !q->first && !q->running;
+    if (free_now)
+        q->running = true;
+    pthread_mutex_unlock(&q->lock);
+    return free_now;
+}
+
+static void end_turn(tutti__queue *q)
+{
+    pthread_mutex_lock(&q->lock);
+    q->running = false;
+    pthread_cond_broadcast(&q->changed);
+    pthread_mutex_unlock(&q->lock);
+}
+
+tutti_status tutti__submit(tutti_group *group, const tutti__op *op, tutti_work **work_p)
+{
+    tutti__op own = *op;
+    tutti_work *work;
+    tutti_status status;
+
+    if (work_p)
+        *work_p = NULL;
+    own.print.group = group->id;
+    own.print.sequence = group->sequence;
+    if (tutti__group_failed(group))
+        return tutti__group_error(group, &own.print);
+    group->sequence++;
+    if (work_p)
+        return enqueue(group, &own, work_p);
+    if (take_turn(group->queue)) {
+        status = run(group, &own);
+        end_turn(group->queue);
+        return status;
+    }
+    TUTTI_TRY(enqueue(group, &own, &work));
+    return tutti_work_wait(work);
+}
+
+void tutti__queue_free(tutti_group *group)
+{
+    tutti__queue *q = group->queue;
+
+    if (!q)
+        return;
+    pthread_mutex_lock(&q->lock);
+    q->stopping = true;
+    pthread_cond_broadcast(&q->changed);
+    pthread_mutex_unlock(&q->lock);
+    if (q->has_thread)
+        pthread_join(q->thread, NULL);
+    pthread_cond_destroy(&q->changed);
+    pthread_mutex_destroy(&q->lock);
+    free(q);
+    group->queue = NULL;
+}
+
+tutti_status tutti_work_wait(tutti_work *work)
+{
+    tutti_status status;
+
+    if (!work)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "no work to wait for: the call that should have started it failed");
+    while (!atomic_load(&work->done))
+        tutti__futex_wait(&work->done, 0, -1);
+    status = work->status;
+    if (status != TUTTI_OK)
+        tutti__fail_again(status, work->message);
+    free(work);
+    return status;
+}
+
+bool tutti_work_done(const tutti_work *work)
+{
+    return atomic_load(&work->done);
+}
+
+void tutti__work_times(const tutti_work *work, uint64_t *begin_ns_p, uint64_t *end_ns_p)
+{
+    *begin_ns_p = work->begin_ns;
+    *end_ns_p = work->end_ns;
+}

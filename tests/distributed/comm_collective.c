@@ -1,0 +1,297 @@
+/* comm: every collective equals a plain loop in rank order, bit for bit, whatever the transport, size, count, type and
+ * reduction. SPDX-License-Identifier: MIT
+ * timeout: 120 */
+#include "harness/ranks.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/half.h"
+
+enum { CHUNK = 1024 }; /* bytes of a staging buffer: chunks of many elements, many chunks */
+
+static const tutti_dtype DTYPES[] = {TUTTI_F32, TUTTI_F64, TUTTI_F16, TUTTI_BF16,
+                                     TUTTI_I8,  TUTTI_U8,  TUTTI_I32, TUTTI_I64};
+static const tutti_redop REDOPS[] = {TUTTI_SUM, TUTTI_AVG, TUTTI_PRODUCT, TUTTI_MIN, TUTTI_MAX};
+
+static bool is_float(tutti_dtype dtype)
+{
+    return dtype == TUTTI_F32 || dtype == TUTTI_F64 || dtype == TUTTI_F16 || dtype == TUTTI_BF16;
+}
+
+/* Stores at p the element i of what `rank` contributes: of both signs, with sums that round. Integers are small where
+ * products of seven must fit the oracle, and large enough to wrap in their own type. */
+static void put_one(tutti_dtype dtype, void *p, size_t i, int rank)
+{
+    double x = (double)((i * 7 + (size_t)rank * 13) % 23) / 7.0 - 1.3;
+    int n = (int)((i * 5 + (size_t)rank * 3) % 17) - 8;
+    uint16_t half = dtype == TUTTI_F16 ? tutti__f16_of_f32((float)x) : tutti__bf16_of_f32((float)x);
+    int32_t medium = n * 30001;
+    int64_t wide = n * (int64_t)60007;
+
+    switch (dtype) {
+    case TUTTI_F32:
+        *(float *)p = (float)x;
+        break;
+    case TUTTI_F64:
+        *(double *)p = x;
+        break;
+    case TUTTI_F16:
+    case TUTTI_BF16:
+        *(uint16_t *)p = half;
+        break;
+    case TUTTI_I8:
+        *(int8_t *)p = (int8_t)(n * 9);
+        break;
+    case TUTTI_U8:
+        *(uint8_t *)p = (uint8_t)(n * 11);
+        break;
+    case TUTTI_I32:
+        *(int32_t *)p = medium;
+        break;
+    case TUTTI_I64:
+        *(int64_t *)p = wide;
+        break;
+    }
+}
+
+static void put_all(tutti_dtype dtype, void *p, size_t first, size_t count, int rank)
+{
+    for (size_t i = 0; i < count; i++)
+        put_one(dtype, (char *)p + i * tutti_dtype_size(dtype), first + i, rank);
+}
+
+#define FOLD(a, x)                                                                                 \
+    (op == TUTTI_PRODUCT ? (a) * (x)                                                               \
+     : op == TUTTI_MIN   ? ((x) < (a) ? (x) : (a))                                                 \
+     : op == TUTTI_MAX   ? ((x) > (a) ? (x) : (a))                                                 \
+                         : (a) + (x))
+
+/* The plain loop. Integers are summed in 128 bits, which hold every sum and product here, and then cut. */
+#define ORACLE(T, ACC, LOAD, STORE)                                                                \
+    for (size_t i = 0; i < count; i++) {                                                           \
+        ACC a = 0;                                                                                 \
+        for (int r = 0; r < size; r++) {                                                           \
+            T raw[1];                                                                              \
+            ACC x;                                                                                 \
+            put_one(dtype, raw, i, r);                                                             \
+            x = (ACC)LOAD(raw[0]);                                                                 \
+            a = r == 0 ? x : (ACC)FOLD(a, x);                                                      \
+        }                                                                                          \
+        if (op == TUTTI_AVG)                                                                       \
+            a = a / (ACC)size;                                                                     \
+        ((T *)out)[i] = (T)STORE(a);                                                               \
+    }
+#define SAME(x) (x)
+
+static void *oracle(tutti_dtype dtype, tutti_redop op, int size, size_t count)
+{
+    void *out = malloc(count * 8 + 8);
+
+    switch (dtype) {
+    case TUTTI_F32:
+        ORACLE(float, float, SAME, SAME)
+        break;
+    case TUTTI_F64:
+        ORACLE(double, double, SAME, SAME)
+        break;
+    case TUTTI_F16:
+        ORACLE(uint16_t, float, tutti__f32_of_f16, tutti__f16_of_f32)
+        break;
+    case TUTTI_BF16:
+        ORACLE(uint16_t, float, tutti__f32_of_bf16, tutti__bf16_of_f32)
+        break;
+    case TUTTI_I8:
+        ORACLE(int8_t, __int128, SAME, SAME)
+        break;
+    case TUTTI_U8:
+        ORACLE(uint8_t, __int128, SAME, SAME)
+        break;
+    case TUTTI_I32:
+        ORACLE(int32_t, __int128, SAME, SAME)
+        break;
+    case TUTTI_I64:
+        ORACLE(int64_t, __int128, SAME, SAME)
+        break;
+    }
+    return out;
+}
+
+/* ---- Bodies ---------------------------------------------------------------------------------------------- */
+
+typedef struct grid {
+    bool shared;    /* buffers from tutti_group_alloc */
+    bool all_types; /* or only F32 and SUM */
+    size_t counts[12];
+    size_t n_counts;
+} grid;
+
+static int check_all_reduce(tutti_group *group, void *p, tutti_dtype dtype, tutti_redop op,
+                            size_t count)
+{
+    void *want = oracle(dtype, op, tutti_group_size(group), count);
+    int differs;
+
+    put_all(dtype, p, 0, count, tutti_group_rank(group));
+    CHECK(tutti_all_reduce(group, (tutti_buf){p, count, dtype}, op, NULL) == TUTTI_OK);
+    differs = memcmp(p, want, count * tutti_dtype_size(dtype));
+    if (differs)
+        fprintf(stderr, "all_reduce %s op %d count %zu size %d\n", tutti_dtype_name(dtype), (int)op,
+                count, tutti_group_size(group));
+    free(want);
+    CHECK(!differs);
+    return 0;
+}
+
+static int check_reduce_scatter(tutti_group *group, char *p, tutti_dtype dtype, tutti_redop op,
+                                size_t count, bool in_place)
+{
+    size_t size = (size_t)tutti_group_size(group), rank = (size_t)tutti_group_rank(group),
+           element = tutti_dtype_size(dtype);
+    char *want = oracle(dtype, op, (int)size, count * size);
+    char *dst = in_place ? p + rank * count * element : malloc(count * element + 1);
+    int differs;
+
+    put_all(dtype, p, 0, count * size, (int)rank);
+    CHECK(tutti_reduce_scatter(group, (tutti_buf){p, count * size, dtype},
+                               (tutti_buf){dst, count, dtype}, op, NULL) == TUTTI_OK);
+    differs = memcmp(dst, want + rank * count * element, count * element);
+    free(want);
+    if (!in_place)
+        free(dst);
+    CHECK(!differs);
+    return 0;
+}
+
+static int check_all_gather(tutti_group *group, char *p, tutti_dtype dtype, size_t count,
+                            bool in_place)
+{
+    size_t size = (size_t)tutti_group_size(group), rank = (size_t)tutti_group_rank(group),
+           bytes = count * tutti_dtype_size(dtype);
+    char *dst = in_place ? p : malloc(size * bytes + 1), *src = in_place ? p + rank * bytes : p,
+         *want = malloc(bytes + 8);
+
+    memset(dst, 0x5a, size * bytes);
+    put_all(dtype, src, 3, count, (int)rank);
+    CHECK(tutti_all_gather(group, (tutti_buf){src, count, dtype},
+                           (tutti_buf){dst, count * size, dtype}, NULL) == TUTTI_OK);
+    for (size_t r = 0; r < size; r++) {
+        put_all(dtype, want, 3, count, (int)r);
+        CHECK(memcmp(dst + r * bytes, want, bytes) == 0);
+    }
+    free(want);
+    if (!in_place)
+        free(dst);
+    return 0;
+}
+
+static int check_broadcast(tutti_group *group, char *p, tutti_dtype dtype, size_t count)
+{
+    size_t bytes = count * tutti_dtype_size(dtype);
+    char *want = malloc(bytes + 8);
+
+    for (int root = 0; root < tutti_group_size(group); root++) {
+        put_all(dtype, p, 0, count, tutti_group_rank(group));
+        put_all(dtype, want, 0, count, root);
+        CHECK(tutti_broadcast(group, (tutti_buf){p, count, dtype}, root, NULL) == TUTTI_OK);
+        CHECK(memcmp(p, want, bytes) == 0);
+    }
+    free(want);
+    return 0;
+}
+
+static int run_grid(tutti_group *group, void *arg)
+{
+    const grid *g = arg;
+    size_t size = (size_t)tutti_group_size(group),
+           bytes = 8 * (g->counts[g->n_counts - 1] + 1) * size;
+    size_t n_types = g->all_types ? TUTTI__COUNT_OF(DTYPES) : 1,
+           n_ops = g->all_types ? TUTTI__COUNT_OF(REDOPS) : 1;
+    void *p = NULL;
+
+    if (g->shared)
+        CHECK(tutti_group_alloc(group, bytes, &p) == TUTTI_OK);
+    else
+        p = calloc(1, bytes);
+    for (size_t c = 0; c < g->n_counts; c++)
+        for (size_t t = 0; t < n_types; t++) {
+            size_t count = g->counts[c];
+
+            for (size_t o = 0; o < n_ops; o++) {
+                if (REDOPS[o] == TUTTI_AVG && !is_float(DTYPES[t]))
+                    continue;
+                CHECK(check_all_reduce(group, p, DTYPES[t], REDOPS[o], count) == 0);
+                CHECK(check_reduce_scatter(group, p, DTYPES[t], REDOPS[o], count, (c + o) % 2) ==
+                      0);
+            }
+            CHECK(check_all_gather(group, p, DTYPES[t], count, c % 2) == 0);
+            CHECK(check_broadcast(group, p, DTYPES[t], count) == 0);
+            CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
+        }
+    if (g->shared)
+        tutti_group_release(group, p);
+    else
+        free(p);
+    return 0;
+}
+
+/* ---- Tests ------------------------------------------------------------------------------------------------- */
+
+static grid grid_for(int size, bool shared, bool all_types)
+{
+    size_t n = (size_t)size, chunk = CHUNK / 4;
+    grid g = {.shared = shared,
+              .all_types = all_types,
+              .counts = {0, 1, n - 1, n, 37, chunk - 1, chunk, chunk + 1, 3 * chunk + 5},
+              .n_counts = 9};
+
+    return g;
+}
+
+static void run_sizes(bool processes, tutti_transport transport, bool stage_all)
+{
+    static const int SIZES[] = {1, 2, 3, 4, 7};
+
+    for (size_t s = 0; s < TUTTI__COUNT_OF(SIZES); s++)
+        for (int shared = 0; shared < 2; shared++) {
+            grid g = grid_for(SIZES[s], shared, s == 2 || (!processes && s == 1));
+            const tutti_ranks_opts opts = {
+                .processes = processes,
+                .transport = transport,
+                .tuning = {.chunk_bytes = CHUNK, .stage_all = stage_all}};
+
+            assert_int_equal(tutti_run_ranks(SIZES[s], run_grid, &g, &opts), 0);
+        }
+}
+
+static void threads_direct(void **state)
+{
+    (void)state;
+    run_sizes(false, TUTTI_TRANSPORT_AUTO, false);
+}
+
+static void threads_staged(void **state)
+{
+    (void)state;
+    run_sizes(false, TUTTI_TRANSPORT_AUTO, true);
+}
+
+static void processes_over_shared_memory(void **state)
+{
+    (void)state;
+    run_sizes(true, TUTTI_TRANSPORT_AUTO, false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_direct),
+        cmocka_unit_test(threads_staged),
+        cmocka_unit_test(processes_over_shared_memory),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

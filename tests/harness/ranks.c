@@ -1,0 +1,197 @@
+/* ranks.c -- n ranks as threads over a memory store, or as forked processes over a TCP store.
+ * SPDX-License-Identifier: MIT
+ *
+ * Processes are forked before any thread exists (the store's server among them) and learn the store's port over a pipe;
+ * they die with their parent. A rank that hangs past the group's own time limit is killed and counts as failed. */
+#include "ranks.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { GRACE_MS = 15000 };
+
+typedef struct rank_run {
+    int rank, size, result;
+    tutti_rank_body *body;
+    void *arg;
+    const tutti_ranks_opts *opts;
+    tutti_store *store;
+    int timeout_ms;
+} rank_run;
+
+static int run_body(rank_run *run)
+{
+    const tutti_group_opts opts = {.store = run->store,
+                                   .rank = run->rank,
+                                   .world_size = run->size,
+                                   .timeout_ms = run->timeout_ms,
+                                   .transport = run->opts->transport};
+    tutti_group *group;
+    int result;
+
+    tutti__log_set_rank(run->rank);
+    if (tutti__group_init(&group, &opts, &run->opts->tuning) != TUTTI_OK) {
+        fprintf(stderr, "rank %d: %s\n", run->rank, tutti_last_error());
+        return 99;
+    }
+    result = run->body(group, run->arg);
+    tutti_group_free(group);
+    return result;
+}
+
+/* ---- Threads ---------------------------------------------------------------------------------------- */
+
+static void *thread_main(void *arg)
+{
+    rank_run *run = arg;
+
+    run->result = run_body(run);
+    return NULL;
+}
+
+static void run_threads(rank_run *runs, int n)
+{
+    pthread_t *threads = calloc((size_t)n, sizeof *threads);
+    struct timespec until;
+    tutti_store *store;
+
+    if (!threads || tutti_store_memory_new(&store) != TUTTI_OK)
+        abort();
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += (runs[0].timeout_ms + GRACE_MS) / 1000;
+    for (int r = 0; r < n; r++) {
+        runs[r].store = store;
+        if (pthread_create(&threads[r], NULL, thread_main, &runs[r]) != 0)
+            abort();
+    }
+    for (int r = 0; r < n; r++)
+        if (pthread_timedjoin_np(threads[r], NULL, &until) != 0) {
+            fprintf(stderr, "rank %d hangs\n", r); /* threads cannot be killed: end the test */
+            abort();
+        }
+    tutti_store_free(store);
+    free(threads);
+}
+
+/* ---- Processes ---------------------------------------------------------------------------------------- */
+
+static _Noreturn void child_main(rank_run *run, int port_pipe, pid_t parent)
+{
+    int port = 0, result = 98;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(97);
+    if (read(port_pipe, &port, sizeof port) != sizeof port)
+        _exit(96);
+    close(port_pipe);
+    if (tutti_store_tcp_connect(&run->store, "127.0.0.1", port, run->timeout_ms) == TUTTI_OK) {
+        result = run_body(run);
+        tutti_store_free(run->store);
+    } else {
+        fprintf(stderr, "rank %d: %s\n", run->rank, tutti_last_error());
+    }
+    fflush(NULL);
+    _exit(result);
+}
+
+static int wait_child(pid_t pid, double deadline, int rank)
+{
+    int status, fd = (int)syscall(SYS_pidfd_open, pid, 0);
+
+    if (fd < 0 || poll(&(struct pollfd){fd, POLLIN, 0}, 1, tutti__poll_ms(deadline)) <= 0) {
+        fprintf(stderr, "rank %d hangs\n", rank);
+        kill(pid, SIGKILL);
+    }
+    if (fd >= 0)
+        close(fd);
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static void run_processes(rank_run *runs, int n)
+{
+    pid_t *pids = calloc((size_t)n, sizeof *pids), parent = getpid();
+    double deadline = tutti__now_ms() + runs[0].timeout_ms + GRACE_MS;
+    int port_pipe[2], port;
+    tutti_store *store;
+
+    if (!pids || pipe(port_pipe) != 0)
+        abort();
+    fflush(NULL);
+    for (int r = 0; r < n; r++) {
+        pids[r] = fork();
+        if (pids[r] == 0) {
+            close(port_pipe[1]);
+            child_main(&runs[r], port_pipe[0], parent);
+        }
+        if (pids[r] < 0)
+            abort();
+    }
+    close(port_pipe[0]);
+    if (tutti_store_tcp_serve(&store, "127.0.0.1", 0) == TUTTI_OK) {
+        port = tutti_store_port(store);
+        for (int r = 0; r < n; r++)
+            if (write(port_pipe[1], &port, sizeof port) != sizeof port)
+                fprintf(stderr, "rank %d did not take the port\n", r);
+    } else {
+        store = NULL;
+        fprintf(stderr, "%s\n", tutti_last_error());
+    }
+    close(port_pipe[1]);
+    for (int r = 0; r < n; r++)
+        runs[r].result = wait_child(pids[r], deadline, r);
+    tutti_store_free(store);
+    free(pids);
+}
+
+/* ---- Both ------------------------------------------------------------------------------------------------ */
+
+int tutti_run_ranks(int n, tutti_rank_body *body, void *arg, const tutti_ranks_opts *opts)
+{
+    rank_run *runs = calloc((size_t)n, sizeof *runs);
+    int failed = 0;
+
+    if (!runs)
+        abort();
+    for (int r = 0; r < n; r++)
+        runs[r] = (rank_run){.rank = r,
+                             .size = n,
+                             .body = body,
+                             .arg = arg,
+                             .opts = opts,
+                             .timeout_ms = opts->timeout_ms ? opts->timeout_ms : 30000};
+    if (opts->processes)
+        run_processes(runs, n);
+    else
+        run_threads(runs, n);
+    for (int r = 0; r < n; r++) {
+        failed += runs[r].result != 0;
+        if (opts->results)
+            opts->results[r] = runs[r].result;
+        else if (runs[r].result != 0)
+            fprintf(stderr, "rank %d of %d failed: %d\n", r, n, runs[r].result);
+    }
+    free(runs);
+    return failed;
+}
+
+int tutti_run_ranks_as_threads(int n, tutti_rank_body *body, void *arg)
+{
+    return tutti_run_ranks(n, body, arg, &(tutti_ranks_opts){0});
+}
+
+int tutti_run_ranks_as_processes(int n, tutti_rank_body *body, void *arg, tutti_transport transport)
+{
+    return tutti_run_ranks(n, body, arg,
+                           &(tutti_ranks_opts){.processes = true, .transport = transport});
+}
