@@ -210,8 +210,9 @@ static tutti_status connect_and_open(tutti_group *group, const card *cards, cons
                                      bool shared, double deadline)
 {
     int size = group->size, channels = shared ? 1 : 2;
-    tutti__address *addresses = calloc((size_t)size, sizeof *addresses);
-    int *fds = calloc((size_t)(size * channels), sizeof *fds);
+    size_t n = (unsigned)size;
+    tutti__address *addresses = calloc(n, sizeof *addresses);
+    int *fds = calloc(2 * n, sizeof *fds);
     tutti_status status = TUTTI_OK;
 
     if (!addresses || !fds) {

@@ -137,7 +137,7 @@ static const tutti__transport SHARED = {"shared memory",       tutti__local_run,
 static int take_control(int socket, double deadline, tutti__control **control_p)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes;
-    void *mapping;
+    void *mapping = NULL;
     int fd, error = receive_fd(socket, &fd, deadline);
 
     if (error)
