@@ -1,7 +1,7 @@
 /* pack.c -- an image folder becomes CIFAR-10 binary files.   SPDX-License-Identifier: MIT
  *
- * Training images, which come sorted by class, are dealt out to the five files one by one, so that each file holds every
- * class. The same folder gives the same bytes. */
+ * The images, which come sorted by class, are shuffled (always in the same way), as those of CIFAR-10's own files are, so
+ * that any part of a file holds every class. The same folder gives the same bytes. */
 #include "data/dataset.h"
 #include "data/image/image.h"
 
@@ -108,21 +108,30 @@ static tutti_status load_image(const packer *p, const char *path, uint8_t pixels
     return status;
 }
 
-static tutti_status write_images(packer *p, const tutti_dataset *images, bool train)
+static tutti_status write_image(packer *p, const tutti_dataset *images, size_t index, int file)
 {
     char path[4096];
     uint8_t record[1 + PIXELS];
     int64_t label;
 
-    for (size_t i = 0; i < images->info.count; i++) {
-        TUTTI_TRY(tutti__folder_sample(images, i, path, &label));
-        TUTTI_TRY(load_image(p, path, record + 1));
-        record[0] = (uint8_t)label;
-        TUTTI_TRY(
-            write_bytes(p, train ? (int)(i % TRAIN_FILES) : TEST_FILE, record, sizeof record));
-        TUTTI_TRY(tutti__tick_call(p->opts->tick, ++p->done, p->total));
-    }
-    return TUTTI_OK;
+    TUTTI_TRY(tutti__folder_sample(images, index, path, &label));
+    TUTTI_TRY(load_image(p, path, record + 1));
+    record[0] = (uint8_t)label;
+    TUTTI_TRY(write_bytes(p, file, record, sizeof record));
+    return tutti__tick_call(p->opts->tick, ++p->done, p->total);
+}
+
+/* Spreads the images evenly over n files. */
+static tutti_status write_images(packer *p, const tutti_dataset *images, int first_file, size_t n)
+{
+    tutti_sampler_opts all = {.count = images->info.count, .world_size = 1, .shuffle = true};
+    size_t *order = tutti__alloc(all.count * sizeof *order);
+    tutti_status status = order ? tutti_sampler_indices(&all, 0, order) : TUTTI_ERR_MEMORY;
+
+    for (size_t i = 0; status == TUTTI_OK && i < all.count; i++)
+        status = write_image(p, images, order[i], first_file + (int)(i * n / all.count));
+    free(order);
+    return status;
 }
 
 static tutti_status write_names(packer *p, const tutti_dataset_info *info)
@@ -194,8 +203,8 @@ static tutti_status pack(packer *p, const tutti_dataset *train, const tutti_data
     p->total = train->info.count + test->info.count;
     TUTTI_TRY(create_files(p));
     TUTTI_TRY(write_names(p, &train->info));
-    TUTTI_TRY(write_images(p, train, true));
-    TUTTI_TRY(write_images(p, test, false));
+    TUTTI_TRY(write_images(p, train, 0, TRAIN_FILES));
+    TUTTI_TRY(write_images(p, test, TEST_FILE, 1));
     return commit(p);
 }
 

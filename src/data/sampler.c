@@ -19,12 +19,13 @@ size_t tutti_sampler_length(const tutti_sampler_opts *opts)
     return opts->drop_last ? n / w : n / w + (n % w > 0);
 }
 
-/* torch.randperm(n) on the CPU, from this seed: its generator, and its way of choosing. */
+/* torch.randperm(n) on the CPU, from this seed: its generator, and its way of choosing. Equal below 2^32 / 20 samples;
+ * from there on 32 bits choose unevenly, and torch goes other ways, which differ between its versions. */
 static size_t *permutation(size_t n, uint64_t seed)
 {
     tutti__mt19937 mt;
     size_t *p = n > SIZE_MAX / sizeof *p ? NULL : malloc((n ? n : 1) * sizeof *p);
-    bool wide = n >= UINT32_MAX / 20; /* from here on torch draws 64 bits */
+    bool wide = n >= UINT32_MAX / 20;
 
     if (!p) {
         tutti__fail(TUTTI_ERR_MEMORY, "no memory to permute %zu samples", n);

@@ -153,6 +153,42 @@ static void batches_are_the_samplers_for_any_workers_ranks_and_sizes(void **stat
     tutti_dataset_free(dataset);
 }
 
+static uint64_t fnv(uint64_t hash, uint64_t value)
+{
+    return (hash ^ value) * 0x100000001b3u;
+}
+
+/* The expected hashes are of torch's DataLoader(batch_size=32, sampler=DistributedSampler(.., 3, 1, seed=5)) over the
+ * same pixels, as ToTensor and Normalize make floats of them: every bit of every batch. */
+static void batches_are_bit_for_bit_torchs(void **state)
+{
+    static const uint64_t EPOCHS[] = {0, 2}, HASHES[] = {0x0a3c472af43e2867, 0x27d20ad393ce4475};
+    tutti_group group = {1, 3};
+    tutti_dataset *dataset;
+    tutti_loader *loader;
+    tutti_batch batch;
+
+    (void)state;
+    assert_int_equal(tutti_dataset_open(&dataset, "digits:train"), TUTTI_OK);
+    loader = loader_new(dataset, &group,
+                        (tutti_loader_opts){.batch = 32, .workers = 2, .shuffle = true, .seed = 5});
+    assert_int_equal(tutti_loader_batches(loader), 15);
+    for (int e = 0; e < 2; e++) {
+        uint64_t hash = 0xcbf29ce484222325;
+
+        tutti_loader_set_epoch(loader, EPOCHS[e]);
+        while (tutti_loader_next(loader, &batch)) {
+            for (size_t i = 0; i < batch.n * 64; i++)
+                hash = fnv(hash, ((const uint32_t *)batch.x.p)[i]);
+            for (size_t i = 0; i < batch.n; i++)
+                hash = fnv(hash, ((const uint64_t *)batch.y.p)[i]);
+        }
+        assert_true(hash == HASHES[e]);
+    }
+    tutti_loader_free(loader);
+    tutti_dataset_free(dataset);
+}
+
 static void an_epoch_can_be_left_in_the_middle(void **state)
 {
     tutti_dataset *dataset = counting_new();
@@ -493,6 +529,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches_are_the_samplers_for_any_workers_ranks_and_sizes),
+        cmocka_unit_test(batches_are_bit_for_bit_torchs),
         cmocka_unit_test(an_epoch_can_be_left_in_the_middle),
         cmocka_unit_test(a_loader_can_be_freed_at_any_time),
         cmocka_unit_test(drop_last_and_no_padding_decide_about_the_rest),

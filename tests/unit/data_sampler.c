@@ -45,6 +45,28 @@ static void permutations_are_torchs(void **state)
     assert_memory_equal(indices, FIRST, sizeof FIRST);
 }
 
+/* Whole shares of 50,000 samples over 4 ranks, as one number. */
+static void long_shares_are_torchs(void **state)
+{
+    static const uint64_t SUMS[4] = {0x12c24ed635168cdb, 0, 0, 0xd98b2ae130097f71};
+    size_t *indices = malloc(12500 * sizeof *indices);
+
+    (void)state;
+    assert_non_null(indices);
+    for (int rank = 0; rank < 4; rank += 3) {
+        tutti_sampler_opts opts = {
+            .count = 50000, .rank = rank, .world_size = 4, .shuffle = true, .seed = 1234};
+        uint64_t sum = 0;
+
+        assert_int_equal(tutti_sampler_length(&opts), 12500);
+        assert_int_equal(tutti_sampler_indices(&opts, 7, indices), TUTTI_OK);
+        for (int i = 0; i < 12500; i++)
+            sum = sum * 1000003 + indices[i];
+        assert_true(sum == SUMS[rank]);
+    }
+    free(indices);
+}
+
 static void shares_are_padded_from_the_front(void **state)
 {
     static const size_t PLAIN[4][3] = {{0, 4, 8}, {1, 5, 9}, {2, 6, 0}, {3, 7, 1}};
@@ -135,6 +157,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(permutations_are_torchs),
+        cmocka_unit_test(long_shares_are_torchs),
         cmocka_unit_test(shares_are_padded_from_the_front),
         cmocka_unit_test(padding_repeats_a_short_list),
         cmocka_unit_test(drop_last_cuts_the_remainder),

@@ -56,6 +56,7 @@ static inline void put(const char *path, const void *bytes, size_t n)
         *strrchr(dir, '/') = '\0';
         assert_int_equal(tutti__make_dirs(dir), TUTTI_OK);
     }
+    unlink(path); /* writing over a file makes some file systems flush it, which takes long */
     file = fopen(path, "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(bytes, 1, n, file), n);

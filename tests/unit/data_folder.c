@@ -1,0 +1,368 @@
+/* data: image folders, the decoders behind them, and packing them into CIFAR-10 files.   SPDX-License-Identifier: MIT */
+#include "data_support.h"
+
+#include "data/dataset.h"
+#include "data/image/image.h"
+
+static tutti_dataset *open_good(const char *spec)
+{
+    tutti_dataset *dataset;
+
+    if (tutti_dataset_open(&dataset, spec) != TUTTI_OK)
+        fail_msg("%s: %s", spec, tutti_last_error());
+    return dataset;
+}
+
+static void open_fails(const char *spec, tutti_status expected, const char *a, const char *b)
+{
+    tutti_dataset *dataset;
+
+    assert_int_equal(tutti_dataset_open(&dataset, spec), expected);
+    assert_null(dataset);
+    assert_error_says(a, b, NULL);
+}
+
+/* Skips the test in a build without that decoder. */
+static void need(const char *path)
+{
+    int height, width;
+
+    if (tutti__image_size(path, &height, &width) == TUTTI_ERR_UNSUPPORTED) {
+        print_message("skipped: %s\n", tutti_last_error());
+        skip();
+    }
+}
+
+/* ---- Decoders -------------------------------------------------------------------------------------------------- */
+
+static void every_kind_of_png_becomes_rgb(void **state)
+{
+    static const uint8_t RGB[] = {255, 0, 0, 0, 255, 0, 0, 0, 255, 9, 8, 7};
+    static const uint8_t RGBA[] = {255, 0, 0, 0, 0, 255, 0, 128, 0, 0, 255, 255, 9, 8, 7, 1};
+    static const uint8_t PALETTE[] = {0, 1, 2, 3}, PALETTE_2BIT[] = {0x10, 0xb0}; /* 0 1 / 2 3 */
+    static const uint8_t WIDE[] = {255, 255, 0, 0, 0,   0,   0, 0, 255, 255, 0, 0,
+                                   0,   0,   0, 0, 255, 255, 9, 9, 8,   8,   7, 7};
+    static const uint8_t GREY[] = {0, 85, 170, 255}, GREY_2BIT[] = {0x10, 0xb0};
+    static const uint8_t GREY_ALPHA[] = {0, 0, 85, 9, 170, 255, 255, 1};
+    static const uint8_t COLOURS[] = {255, 0, 0, 9, 0, 255, 0, 8, 0, 0, 255, 7};
+    static const uint8_t GREYS[] = {0, 85, 170, 255, 0, 85, 170, 255, 0, 85, 170, 255};
+    static const struct {
+        int kind, bits;
+        const uint8_t *lines;
+        size_t stride;
+        const uint8_t *planes;
+    } CASES[] = {
+        {PNG_RGB, 8, RGB, 6, COLOURS},         {PNG_RGBA, 8, RGBA, 8, COLOURS},
+        {PNG_PALETTE, 8, PALETTE, 2, COLOURS}, {PNG_PALETTE, 2, PALETTE_2BIT, 1, COLOURS},
+        {PNG_RGB, 16, WIDE, 12, COLOURS},      {PNG_GREY, 8, GREY, 2, GREYS},
+        {PNG_GREY, 2, GREY_2BIT, 1, GREYS},    {PNG_GREY_ALPHA, 8, GREY_ALPHA, 4, GREYS},
+    };
+    uint8_t png[8192], planes[12];
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI__COUNT_OF(CASES); i++) {
+        put("x.png", png,
+            png_make(png, CASES[i].kind, CASES[i].bits, 2, 2, CASES[i].lines, CASES[i].stride));
+        need("x.png");
+        if (tutti__image_load("x.png", 2, 2, planes) != TUTTI_OK)
+            fail_msg("case %zu: %s", i, tutti_last_error());
+        assert_memory_equal(planes, CASES[i].planes, sizeof planes);
+    }
+}
+
+static void jpegs_become_rgb(void **state)
+{
+    uint8_t planes[3 * 128];
+
+    (void)state;
+    put("rgb.jpg", JPEG_RGB, sizeof JPEG_RGB);
+    need("rgb.jpg");
+    put("progressive.jpg", JPEG_PROGRESSIVE, sizeof JPEG_PROGRESSIVE);
+    put("grey.png", JPEG_GREY, sizeof JPEG_GREY); /* the first bytes decide, not the name */
+    put("cmyk.jpg", JPEG_CMYK, sizeof JPEG_CMYK);
+    for (int k = 0; k < 3; k++) {
+        static const char *const FILES[] = {"rgb.jpg", "progressive.jpg", "grey.png"};
+
+        assert_int_equal(tutti__image_load(FILES[k], 8, 16, planes), TUTTI_OK);
+        for (int i = 0; i < 8; i++)
+            for (int j = 0; j < 16; j++) {
+                int grey = 20 + 12 * j + 6 * i;
+                int expected[3] = {20 + 12 * j, 230 - 20 * i, 100};
+
+                for (int c = 0; c < 3; c++) {
+                    int e = k == 2 ? grey : expected[c];
+
+                    assert_in_range(planes[c * 128 + i * 16 + j], e - 8, e + 8);
+                }
+            }
+    }
+    assert_int_equal(tutti__image_load("cmyk.jpg", 8, 16, planes), TUTTI_ERR_UNSUPPORTED);
+    assert_error_says("cmyk.jpg", "CMYK", NULL);
+}
+
+static void cut_images_are_errors_at_every_length(void **state)
+{
+    uint8_t planes[3 * 128], png[8192], lines[3 * 128] = {0};
+    size_t n = png_make(png, PNG_RGB, 8, 8, 16, lines, 48);
+
+    (void)state;
+    put("x.jpg", JPEG_RGB, sizeof JPEG_RGB);
+    need("x.jpg");
+    for (size_t i = 0; i < sizeof JPEG_RGB - 1; i++) {
+        put("x.jpg", JPEG_RGB, i);
+        assert_int_equal(tutti__image_load("x.jpg", 8, 16, planes), TUTTI_ERR_FORMAT);
+        assert_error_says("x.jpg", NULL, NULL);
+    }
+    put("x.png", png, n);
+    need("x.png");
+    for (size_t i = 0; i < n; i++) {
+        put("x.png", png, i);
+        assert_int_equal(tutti__image_load("x.png", 8, 16, planes), TUTTI_ERR_FORMAT);
+    }
+}
+
+static void huge_and_foreign_images_are_refused(void **state)
+{
+    uint8_t png[8192], lines[48] = {0}, planes[3 * 128];
+    size_t n = png_make(png, PNG_RGB, 8, 1, 16, lines, 48);
+    int height, width;
+
+    (void)state;
+    put_text("x.jpg", "GIF89a and so on");
+    assert_int_equal(tutti__image_size("x.jpg", &height, &width), TUTTI_ERR_FORMAT);
+    assert_error_says("x.jpg", "neither", NULL);
+    put_text("x.jpg", "");
+    assert_int_equal(tutti__image_size("x.jpg", &height, &width), TUTTI_ERR_FORMAT);
+    assert_error_says("empty", NULL, NULL);
+    put("x.png", png, n);
+    need("x.png");
+    assert_int_equal(tutti__image_load("x.png", 2, 16, planes), TUTTI_ERR_FORMAT);
+    assert_error_says("1x16", "expected 2x16", "tutti data pack --resize");
+    put_u32(png + 16, 1u << 30); /* a width of a milliard, with a right check sum */
+    put_u32(png + 29, (uint32_t)crc32(0, png + 12, 17));
+    put("x.png", png, n);
+    assert_int_equal(tutti__image_size("x.png", &height, &width), TUTTI_ERR_FORMAT);
+}
+
+static void resizing_keeps_constants_and_averages(void **state)
+{
+    enum { H = 50, W = 70 };
+    uint8_t from[3 * H * W], to[3 * 32 * 32], same[3 * H * W];
+    double before = 0, after = 0;
+
+    (void)state;
+    memset(from, 77, sizeof from);
+    assert_int_equal(tutti__image_resize(from, H, W, to, 32, 32), TUTTI_OK);
+    for (size_t i = 0; i < sizeof to; i++)
+        assert_int_equal(to[i], 77);
+    for (int i = 0; i < 3 * H * W; i++) {
+        from[i] = (uint8_t)(i % W * 3 + i / W % H);
+        before += from[i];
+    }
+    assert_int_equal(tutti__image_resize(from, H, W, to, 32, 32), TUTTI_OK);
+    for (size_t i = 0; i < sizeof to; i++)
+        after += to[i];
+    before /= 3 * H * W;
+    after /= 3 * 32 * 32;
+    assert_true(before - after < 1 && after - before < 1);
+    assert_int_equal(tutti__image_resize(from, H, W, same, H, W), TUTTI_OK);
+    assert_memory_equal(from, same, sizeof from);
+    assert_int_equal(tutti__image_resize(from, 1, 1, to, 32, 32), TUTTI_OK);
+    assert_int_equal(to[1023], from[0]);
+}
+
+/* ---- Folders ----------------------------------------------------------------------------------------------------- */
+
+/* train: b 2 images, a 1, c 1; val the same classes. Red is a number of its own for each image. */
+static void put_tree(int side)
+{
+    put_png("d/train/b/2.png", side, side, 12);
+    put_png("d/train/b/10.PNG", side, side, 11);
+    put_png("d/train/a/x.png", side, side, 10);
+    put_png("d/train/c/y.png", side, side, 13);
+    put_text("d/train/b/.hidden.png", "not for us");
+    put_text("d/train/README", "not a class");
+    put_png("d/val/a/1.png", side, side, 20);
+    put_png("d/val/b/1.png", side, side, 21);
+    put_png("d/val/c/1.png", side, side, 22);
+}
+
+static void folders_are_sorted_by_class_and_name(void **state)
+{
+    static const int LABELS[] = {0, 1, 1, 2};
+    tutti_dataset *train, *test, *val;
+    tutti_dataset_info info;
+    uint8_t image[3 * 36];
+    int64_t label;
+
+    (void)state;
+    put_tree(6);
+    need("d/train/a/x.png");
+    train = open_good("folder:d/train");
+    info = tutti_dataset_describe(train);
+    assert_int_equal(info.count, 4);
+    assert_int_equal(info.classes, 3);
+    assert_int_equal(info.channels * 100 + info.height * 10 + info.width, 366);
+    assert_string_equal(info.class_names[1], "b");
+    assert_true(info.mean[0] == 0.485f);
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(tutti_dataset_read(train, i, image, &label), TUTTI_OK);
+        assert_int_equal(label, LABELS[i]);
+        assert_int_equal(image[0], 10 + i);
+        assert_int_equal(image[36 + 5], 5);     /* green is the column */
+        assert_int_equal(image[72 + 5 * 6], 5); /* blue is the row */
+    }
+    test = open_good("folder:d/test"); /* val serves */
+    val = open_good("folder:d/val");
+    assert_int_equal(tutti_dataset_describe(test).count, 3);
+    tutti_dataset_free(train);
+    tutti_dataset_free(test);
+    tutti_dataset_free(val);
+}
+
+static void broken_trees_are_explained(void **state)
+{
+    tutti_dataset *train;
+    uint8_t image[3 * 36];
+    int64_t label;
+
+    (void)state;
+    open_fails("folder:e/train", TUTTI_ERR_NOT_FOUND, "e", NULL);
+    put_text("e/readme", "");
+    open_fails("folder:e/test", TUTTI_ERR_NOT_FOUND, "e/test", "e/test/CLASS/FILE.jpg");
+    put_text("e/train/1.png", "");
+    open_fails("folder:e/train", TUTTI_ERR_FORMAT, "no class folders", "e/train/CLASS/FILE.jpg");
+    put_text("e/train/cat/readme.txt", "");
+    open_fails("folder:e/train", TUTTI_ERR_FORMAT, "e/train/cat", "holds no .jpg");
+    put_text("e/train/cat/1.png", "not an image");
+    open_fails("folder:e/train", TUTTI_ERR_FORMAT, "e/train/cat/1.png", "neither");
+    put_tree(6);
+    need("d/train/a/x.png");
+    put_png("d/train/b/10.PNG", 6, 7, 0);
+    put_text("d/train/b/2.png", "");
+    train = open_good("folder:d/train");
+    assert_int_equal(tutti_dataset_read(train, 0, image, &label), TUTTI_OK);
+    assert_int_equal(tutti_dataset_read(train, 1, image, &label), TUTTI_ERR_FORMAT);
+    assert_error_says("d/train/b/10.PNG is an image of 6x7", "expected 6x6", "sample 1");
+    assert_int_equal(tutti_dataset_read(train, 2, image, &label), TUTTI_ERR_FORMAT);
+    assert_error_says("d/train/b/2.png", "empty", "sample 2");
+    assert_int_equal(unlink("d/train/c/y.png"), 0);
+    assert_int_equal(tutti_dataset_read(train, 3, image, &label), TUTTI_ERR_NOT_FOUND);
+    assert_error_says("d/train/c/y.png", "sample 3", NULL);
+    tutti_dataset_free(train);
+    put_png("d/val/bb/1.png", 6, 6, 0);
+    open_fails("folder:d/test", TUTTI_ERR_FORMAT, "number 2: \"c\" and \"bb\"", NULL);
+}
+
+/* ---- Pack and show -------------------------------------------------------------------------------------------------- */
+
+static bool exists(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+static void packing_keeps_every_image(void **state)
+{
+    tutti__pack_opts opts = {0};
+    tutti__pack_report report;
+    tutti_dataset *train, *test;
+    uint8_t image[3072];
+    int64_t label;
+    int seen[256] = {0};
+
+    (void)state;
+    put_tree(32);
+    need("d/train/a/x.png");
+    assert_int_equal(tutti__data_pack("d", "packed/", &opts, &report), TUTTI_OK);
+    assert_int_equal(report.train, 4);
+    assert_int_equal(report.test, 3);
+    assert_int_equal(report.classes, 3);
+    assert_false(exists("packed.partial"));
+    train = open_good("cifar10:packed/train");
+    test = open_good("cifar10:packed/test");
+    assert_int_equal(tutti_dataset_describe(train).count, 4);
+    assert_int_equal(tutti_dataset_describe(test).count, 3);
+    assert_string_equal(tutti_dataset_describe(test).class_names[2], "c");
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(tutti_dataset_read(train, i, image, &label), TUTTI_OK);
+        seen[image[0]]++;
+        assert_int_equal(label, image[0] == 10 ? 0 : image[0] == 13 ? 2 : 1);
+        assert_int_equal(image[1024 + 31], 31);
+        assert_int_equal(image[3071], 31);
+    }
+    for (int red = 10; red < 14; red++)
+        assert_int_equal(seen[red], 1);
+    tutti_dataset_free(train);
+    tutti_dataset_free(test);
+    /* what is there stays there */
+    assert_int_equal(tutti__data_pack("d", "packed", &opts, &report), TUTTI_ERR_ARG);
+    assert_error_says("packed", "not empty", NULL);
+}
+
+static bool stop_at_two(void *user, size_t done, size_t total)
+{
+    (void)user;
+    (void)total;
+    return done < 2;
+}
+
+static void a_pack_that_fails_leaves_nothing(void **state)
+{
+    tutti__tick tick = {stop_at_two, NULL};
+    tutti__pack_opts opts = {0}, stopped = {.tick = &tick}, resize = {.resize = true};
+    tutti__pack_report report;
+    tutti_dataset *train;
+
+    (void)state;
+    put_tree(32);
+    need("d/train/a/x.png");
+    assert_int_equal(tutti__data_pack("d", "p", &stopped, &report), TUTTI_ERR_STATE);
+    assert_false(exists("p") || exists("p.partial"));
+    put_png("d/val/a/1.png", 30, 32, 0);
+    assert_int_equal(tutti__data_pack("d", "p", &opts, &report), TUTTI_ERR_FORMAT);
+    assert_error_says("d/val/a/1.png", "30x32", "--resize");
+    assert_false(exists("p") || exists("p.partial"));
+    assert_int_equal(tutti__data_pack("d", "p", &resize, &report), TUTTI_OK);
+    train = open_good("cifar10:p/train");
+    tutti_dataset_free(train);
+    assert_int_equal(tutti__data_pack("nowhere", "q", &opts, &report), TUTTI_ERR_NOT_FOUND);
+    assert_int_equal(tutti__data_pack("d", "", &opts, &report), TUTTI_ERR_ARG);
+    assert_int_equal(tutti__data_pack("d", "no/such/folder", &resize, &report),
+                     TUTTI_ERR_NOT_FOUND);
+    assert_int_equal(tutti__make_dirs("q.partial"), TUTTI_OK); /* another one at work */
+    assert_int_equal(tutti__data_pack("d", "q", &resize, &report), TUTTI_ERR_STATE);
+    assert_true(exists("q.partial"));
+    assert_error_says("q.partial", "remove it", NULL);
+}
+
+static void show_counts_and_measures(void **state)
+{
+    char text[16384] = "";
+    FILE *out = fmemopen(text, sizeof text, "w");
+
+    (void)state;
+    assert_non_null(out);
+    assert_int_equal(tutti__data_show("digits:test", out, NULL), TUTTI_OK);
+    fclose(out);
+    assert_non_null(strstr(text, "images     359, each 1 x 8 x 8 bytes"));
+    assert_non_null(strstr(text, "0.3059"));
+    assert_non_null(strstr(text, "the first labels: 4, 9, 4, 9, 4, 9, 6, 9"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(every_kind_of_png_becomes_rgb),
+        IN_FOLDER(jpegs_become_rgb),
+        IN_FOLDER(cut_images_are_errors_at_every_length),
+        IN_FOLDER(huge_and_foreign_images_are_refused),
+        cmocka_unit_test(resizing_keeps_constants_and_averages),
+        IN_FOLDER(folders_are_sorted_by_class_and_name),
+        IN_FOLDER(broken_trees_are_explained),
+        IN_FOLDER(packing_keeps_every_image),
+        IN_FOLDER(a_pack_that_fails_leaves_nothing),
+        cmocka_unit_test(show_counts_and_measures),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
