@@ -27,7 +27,8 @@ typedef struct tutti_dataset_info {
 /* Opens "NAME:PATH/SPLIT" or "NAME:SPLIT":
  *   digits:train|test            8x8 digits, in the library
  *   cifar10:DIR/train|test       CIFAR-10 binary files (also DIR/cifar-10-batches-bin)
- *   folder:DIR/train|test        an image folder, DIR/SPLIT/CLASS/FILE.{jpg,png}; all images of one size
+ *   folder:DIR/train|test        an image folder, DIR/SPLIT/CLASS/FILE.{jpg,png}; all images of one size; any other
+ *                                name of a split is right too, and val serves where there is no test
  *   mnist:DIR/train|test         IDX files, also .gz
  *   synthetic:train|test         random images and labels, 3x32x32, 10 classes, a function of the index only
  * Errors: NOT_FOUND, IO, FORMAT with the file and what was expected; ARG for another name, with the list. */
@@ -89,14 +90,16 @@ typedef struct tutti_batch {
     size_t index;  /* of the batch in the epoch */
 } tutti_batch;
 
-/* group gives rank and size (NULL: a group of one). Errors: ARG; more ranks than samples without no_padding. */
+/* Borrows the data set. group gives rank and size (NULL: a group of one), and is not kept. Errors: ARG; more ranks than
+ * samples without no_padding. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_loader_new(tutti_loader **loader_p,
                                                         const tutti_dataset *dataset,
                                                         const tutti_group *group,
                                                         const tutti_loader_opts *opts);
 TUTTI_API void tutti_loader_free(tutti_loader *loader);
 TUTTI_API size_t tutti_loader_batches(const tutti_loader *loader); /* an epoch, on this rank */
-/* Starts an epoch; without it the first is 0 and the order would repeat, so next() after an end advances by itself. */
+/* Starts an epoch from its beginning, also after an error or in the middle of another. Without it the first is 0, and
+ * next() after an end goes on with the following epoch, so that the order does not repeat. */
 TUTTI_API void tutti_loader_set_epoch(tutti_loader *loader, uint64_t epoch);
 /* The next batch, valid until the call after; false at the end of the epoch and on an error. */
 TUTTI_API bool tutti_loader_next(tutti_loader *loader, tutti_batch *batch_p);

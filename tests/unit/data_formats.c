@@ -27,6 +27,8 @@ static void open_fails(const char *spec, tutti_status expected)
 
 static void specs_are_checked(void **state)
 {
+    tutti_dataset *dataset;
+
     (void)state;
     open_fails("cifra10:/data/train", TUTTI_ERR_ARG);
     assert_error_says("cifra10", "did you mean \"cifar10\"", "mnist:DIR/train|test");
@@ -45,7 +47,7 @@ static void specs_are_checked(void **state)
     assert_error_says("/nowhere/at/all", NULL, NULL);
     open_fails("mnist:/nowhere/at/all/test", TUTTI_ERR_NOT_FOUND);
     open_fails("folder:/nowhere/at/all/test", TUTTI_ERR_NOT_FOUND);
-    open_fails(NULL, TUTTI_ERR_ARG);
+    assert_int_equal(tutti_dataset_open(&dataset, NULL), TUTTI_ERR_ARG);
 }
 
 /* ---- Digits, synthetic -------------------------------------------------------------------------------------- */
