@@ -1,11 +1,37 @@
-/* run.c -- holds the place of `tutti run` until its own file replaces it.   SPDX-License-Identifier: MIT */
+/* run.c -- `tutti run`: launches a program as N workers.   SPDX-License-Identifier: MIT */
 #include "cli/cli.h"
+#include "launch/flags.h"
+#include "launch/agent.h"
 
 #include <stdio.h>
 
+/* Markdown, so that docs/env.md is this text (tools/make-env-doc). */
+static void print_env(void)
+{
+    printf("Read by Tutti:\n\n| variable | type | default | meaning |\n|---|---|---|---|\n");
+    for (size_t i = 0; i < TUTTI__N_ENV; i++)
+        printf("| `%s` | %s | %s | %s |\n", tutti__env_table[i].name, tutti__env_table[i].type,
+               tutti__env_table[i].value, tutti__env_table[i].help);
+    printf("\nSet for every worker by `tutti run`:\n\n| variable | value |\n|---|---|\n");
+    tutti__worker_print_env(stdout);
+}
+
 int tutti__cli_run(int argc, char **argv)
 {
-    (void)argc;
-    fprintf(stderr, "tutti %s: not in this build yet\n", argv[0]);
-    return 2;
+    tutti__run_line line = {0};
+    tutti_status status = tutti__run_line_read(&line, argc, argv);
+    int code = 0;
+
+    if (status != TUTTI_OK) {
+        fprintf(stderr, "tutti run: %s\n", tutti_last_error());
+        code = tutti_status_exit_code(status);
+    } else if (line.help) {
+        tutti__run_print_help(stdout);
+    } else if (line.env) {
+        print_env();
+    } else {
+        code = tutti__launch(&line.opts);
+    }
+    tutti__run_line_free(&line);
+    return code;
 }

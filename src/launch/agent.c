@@ -1,0 +1,462 @@
+/* agent.c -- starts the workers, watches them, and decides how the job ends.   SPDX-License-Identifier: MIT
+ *
+ * One loop over signals, the front's control pipe and the workers' streams. A job goes through its phases in one
+ * direction only; each has a deadline after which the next begins, and the loop ends when no descendant is left and
+ * all output is out. */
+#include "launch/agent.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MS 1000000u /* nanoseconds */
+
+enum {
+    GRACE_MS = 300,    /* after the first failure, for the others to see it and end by themselves */
+    LEFTOVER_MS = 300, /* for what workers have left behind, between SIGTERM and SIGKILL */
+    KILL_EVERY_MS = 20,   /* until nobody is left */
+    GIVE_UP_MS = 10000,   /* on processes that even SIGKILL does not end */
+    REPEAT_MS = 250,      /* the same signal sooner is the same wish: timeout(1) sends it twice */
+    QUOTED_LINES = 10,    /* of the first failure's standard error */
+    QUEUE_BYTES = 1 << 20 /* of output; above, workers wait */
+};
+
+typedef enum phase {
+    RUNNING,
+    FAILING,  /* a worker has failed, the others have GRACE_MS */
+    STOPPING, /* workers were told to end, they have the shutdown timeout */
+    SWEEPING, /* no worker runs, descendants of theirs do; they were told to end */
+    KILLING
+} phase;
+
+typedef struct agent {
+    tutti__job *job;
+    int control, signals; /* descriptors */
+    tutti__console console;
+    tutti__worker *workers;
+    struct pollfd *polled;
+    int n_running;
+    phase phase;
+    uint64_t deadline_ns, started_ns, killing_ns;
+    bool childless;              /* no descendant is left */
+    bool abandoned;              /* output that waits is given up */
+    int stop_signal;             /* that came first; 0: none */
+    uint64_t stop_ns;            /* when */
+    const tutti__worker *blamed; /* the first failure */
+    long oom_kills;
+    int code; /* of our own failure; 0: none */
+} agent;
+
+#define SAY(a, format, ...)                                                                        \
+    tutti__console_print(&(a)->console, "%s: " format "\n", (a)->job->opts.title, __VA_ARGS__)
+
+static void enter(agent *a, phase next, double ms)
+{
+    a->phase = next;
+    a->deadline_ns = tutti__now_ns() + (uint64_t)(ms * MS);
+    if (next == KILLING && !a->killing_ns)
+        a->killing_ns = tutti__now_ns();
+}
+
+static void signal_workers(agent *a, int sig)
+{
+    for (int i = 0; i < a->job->opts.n; i++)
+        tutti__worker_signal(&a->workers[i], sig);
+}
+
+/* ---- The first failure ------------------------------------------------------------------------------ */
+
+/* Exit code 3 says that a peer was lost: the effect of another failure, if there is one. */
+static const tutti__worker *first_failed(const agent *a)
+{
+    const tutti__worker *first = NULL;
+
+    for (int i = 0; i < a->job->opts.n; i++) {
+        const tutti__worker *w = &a->workers[i];
+        bool effect = tutti__worker_failed(w) && tutti__worker_exit_code(w) == 3;
+        bool first_is_effect = first && tutti__worker_exit_code(first) == 3;
+
+        if (!tutti__worker_failed(w) || (first && effect && !first_is_effect))
+            continue;
+        if (!first || (first_is_effect && !effect) || w->ended_ns < first->ended_ns)
+            first = w;
+    }
+    return first;
+}
+
+static void quote_last_lines(agent *a, tutti__log_pipe *pipe)
+{
+    const char *text = pipe->tail, *end = pipe->tail + pipe->tail_bytes, *line = end;
+
+    for (int n = 0; line > text; line--)
+        if (line[-1] == '\n' && line < end && ++n == QUOTED_LINES)
+            break;
+    if (line == text && pipe->tail_bytes == sizeof pipe->tail) { /* begins in the middle */
+        const char *newline = memchr(line, '\n', (size_t)(end - line));
+
+        line = newline && newline + 1 < end ? newline + 1 : line;
+    }
+    while (line < end) {
+        const char *newline = memchr(line, '\n', (size_t)(end - line));
+        const char *stop = newline ? newline : end;
+
+        tutti__console_print(&a->console, "    | %.*s\n", (int)(stop - line), line);
+        line = stop + 1;
+    }
+}
+
+/* Once, when it is known who was first. */
+static void report(agent *a)
+{
+    const tutti__worker *first = first_failed(a);
+    char how[160];
+
+    if (!first || a->blamed)
+        return;
+    a->blamed = first;
+    tutti__worker_describe(first, how, sizeof how);
+    while (tutti__log_pipe_read(&a->workers[first->rank].err, &a->console))
+        continue; /* what it said last */
+    SAY(a, "rank %d failed first: %s (process %d, after %.3f s)", first->rank, how, (int)first->pid,
+        (double)(first->ended_ns - first->started_ns) * 1e-9);
+    if (first->status == SIGKILL && tutti__oom_kills() > a->oom_kills)
+        SAY(a, "%s",
+            "the kernel's out-of-memory killer has struck on this machine meanwhile: most likely "
+            "it ended "
+            "this rank; use fewer workers, a smaller batch, or more memory");
+    if (first->err.tail_bytes > 0) {
+        SAY(a, "the last lines of rank %d on standard error:", first->rank);
+        quote_last_lines(a, &a->workers[first->rank].err);
+    }
+    for (int i = 0; i < a->job->opts.n; i++) {
+        if (&a->workers[i] == first || !tutti__worker_failed(&a->workers[i]))
+            continue;
+        tutti__worker_describe(&a->workers[i], how, sizeof how);
+        SAY(a, "then rank %d: %s", i, how);
+    }
+    if (a->n_running > 0)
+        SAY(a, "stopping the other %d", a->n_running);
+}
+
+/* ---- Events ----------------------------------------------------------------------------------------- */
+
+static void stop(agent *a, int sig)
+{
+    report(a);
+    signal_workers(a, sig);
+    signal_workers(a, SIGCONT); /* a stopped one cannot hear */
+    enter(a, STOPPING,
+          a->job->opts.shutdown_timeout_s < 0 ? 0 : a->job->opts.shutdown_timeout_s * 1e3);
+}
+
+static void on_signal(agent *a, int sig)
+{
+    uint64_t now = tutti__now_ns();
+
+    if (sig == SIGTSTP || sig == SIGCONT) {
+        signal_workers(a, sig == SIGTSTP ? SIGSTOP : SIGCONT);
+    } else if (!a->stop_signal) {
+        a->stop_signal = sig;
+        a->stop_ns = now;
+        if (a->phase < STOPPING && sig != SIGPIPE)
+            SAY(a, "SIG%s: stopping %d worker%s%s", sigabbrev_np(sig), a->n_running,
+                a->n_running == 1 ? "" : "s", sig == SIGINT ? " (once more: kill)" : "");
+        if (a->phase < STOPPING)
+            stop(a, sig == SIGPIPE ? SIGTERM : sig);
+        else
+            signal_workers(a, sig);
+    } else if (now - a->stop_ns < REPEAT_MS * (uint64_t)MS) {
+        return;
+    } else if (sig == SIGINT) {
+        a->abandoned = a->childless;
+        enter(a, KILLING, 0);
+    } else {
+        signal_workers(a, sig);
+    }
+}
+
+static void read_signals(agent *a)
+{
+    struct signalfd_siginfo info;
+
+    while (read(a->signals, &info, sizeof info) == (ssize_t)sizeof info)
+        if (info.ssi_signo != SIGCHLD)
+            on_signal(a, (int)info.ssi_signo);
+}
+
+static void read_control(agent *a)
+{
+    char bytes[64];
+    ssize_t n = read(a->control, bytes, sizeof bytes);
+
+    for (ssize_t i = 0; i < n; i++)
+        on_signal(a, bytes[i]);
+    if (n != 0)
+        return;
+    close(a->control); /* the front was killed: nobody waits for us */
+    a->control = -1;
+    a->abandoned = true;
+    a->code = 128 + SIGKILL;
+    enter(a, KILLING, 0);
+}
+
+static void reap(agent *a)
+{
+    int status;
+    pid_t pid;
+
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+        for (int i = 0; i < a->job->opts.n; i++)
+            if (a->workers[i].pid == pid && a->workers[i].running) {
+                a->workers[i].running = false;
+                a->workers[i].status = status;
+                a->workers[i].ended_ns = tutti__now_ns();
+                a->n_running--;
+            }
+    a->childless = pid < 0 && errno == ECHILD;
+}
+
+/* ---- Phases ----------------------------------------------------------------------------------------- */
+
+static void sweep(agent *a)
+{
+    tutti__signal_descendants(SIGTERM, NULL, 0);
+    tutti__signal_descendants(SIGCONT, NULL, 0);
+    enter(a, SWEEPING, LEFTOVER_MS);
+}
+
+static void kill_all(agent *a)
+{
+    signal_workers(a, SIGKILL);
+    tutti__signal_descendants(SIGKILL, NULL, 0);
+    enter(a, KILLING, KILL_EVERY_MS);
+    if (tutti__now_ns() - a->killing_ns < GIVE_UP_MS * (uint64_t)MS)
+        return;
+    SAY(a, "%d processes do not end, not even by SIGKILL; they are left behind",
+        tutti__signal_descendants(0, NULL, 0));
+    a->childless = a->abandoned = true;
+}
+
+static void advance(agent *a)
+{
+    if (a->console.error && !a->stop_signal) {
+        a->code = a->console.error == EPIPE ? 128 + SIGPIPE : 4;
+        if (a->console.error != EPIPE) /* a reader that has gone knows it */
+            dprintf(STDERR_FILENO, "%s: cannot write to standard output or error: %s; stopping\n",
+                    a->job->opts.title, strerror(a->console.error));
+        on_signal(a, SIGPIPE);
+    }
+    if (a->phase == RUNNING && first_failed(a))
+        enter(a, FAILING, GRACE_MS);
+    if (a->n_running == 0 && a->phase == FAILING)
+        report(a);
+    if (a->n_running == 0 && a->phase < SWEEPING && !a->childless)
+        sweep(a);
+    if (a->phase == RUNNING || a->childless || tutti__now_ns() < a->deadline_ns)
+        return;
+    if (a->phase == FAILING) {
+        stop(a, SIGTERM);
+    } else {
+        if (a->phase == STOPPING && a->job->opts.shutdown_timeout_s > 0)
+            SAY(a, "%d still there %g s after being told to end: killing", a->n_running,
+                a->job->opts.shutdown_timeout_s);
+        kill_all(a);
+    }
+}
+
+/* ---- Loop ------------------------------------------------------------------------------------------- */
+
+static int poll_timeout(const agent *a)
+{
+    uint64_t now = tutti__now_ns();
+
+    if (a->phase == RUNNING || a->childless)
+        return -1;
+    return a->deadline_ns <= now ? 0 : (int)((a->deadline_ns - now + MS - 1) / MS);
+}
+
+/* Waits, and serves what has come. After the last descendant streams are read until they are dry: nobody else writes. */
+static void serve(agent *a)
+{
+    bool reads = a->console.end - a->console.begin < QUEUE_BYTES, dry = true;
+    struct pollfd *p = a->polled;
+    int n = a->job->opts.n;
+
+    p[0] = (struct pollfd){a->signals, POLLIN, 0};
+    p[1] = (struct pollfd){a->control, POLLIN, 0};
+    p[2] = (struct pollfd){tutti__console_fd(&a->console), POLLOUT, 0};
+    for (int i = 0; i < n; i++) {
+        p[3 + 2 * i] = (struct pollfd){reads ? a->workers[i].out.fd : -1, POLLIN, 0};
+        p[4 + 2 * i] = (struct pollfd){reads ? a->workers[i].err.fd : -1, POLLIN, 0};
+        dry = dry && a->workers[i].out.fd < 0 && a->workers[i].err.fd < 0;
+    }
+    if (poll(p, 3 + 2 * (nfds_t)n, a->childless && !dry && reads ? 0 : poll_timeout(a)) < 0)
+        return;
+    if (p[0].revents)
+        read_signals(a);
+    if (p[1].revents)
+        read_control(a);
+    if (p[2].revents)
+        tutti__console_write(&a->console);
+    for (int i = 0; i < 2 * n; i++) {
+        tutti__log_pipe *pipe = i % 2 ? &a->workers[i / 2].err : &a->workers[i / 2].out;
+
+        if (p[3 + i].revents)
+            tutti__log_pipe_read(pipe, &a->console);
+        else if (a->childless && reads)
+            tutti__log_pipe_close(pipe, &a->console);
+    }
+}
+
+static bool is_done(const agent *a)
+{
+    if (!a->childless)
+        return false;
+    if (a->abandoned)
+        return true;
+    for (int i = 0; i < a->job->opts.n; i++)
+        if (a->workers[i].out.fd >= 0 || a->workers[i].err.fd >= 0)
+            return false;
+    return tutti__console_empty(&a->console);
+}
+
+static void loop(agent *a)
+{
+    do {
+        reap(a);
+        advance(a);
+        if (!is_done(a))
+            serve(a);
+    } while (!is_done(a));
+}
+
+/* ---- Start and end ---------------------------------------------------------------------------------- */
+
+static bool wants_color(int fd)
+{
+    const char *wish = tutti__env_text(TUTTI__ENV_COLOR), *terminal = getenv("TERM");
+
+    if (strcmp(wish, "always") == 0 || strcmp(wish, "never") == 0)
+        return *wish == 'a';
+    return isatty(fd) && !getenv("NO_COLOR") && terminal && strcmp(terminal, "dumb") != 0;
+}
+
+static void name_streams(tutti__worker *worker, int n)
+{
+    static const int colors[] = {36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94, 91};
+    tutti__log_pipe *pipes[] = {&worker->out, &worker->err};
+
+    for (int i = 0; i < 2; i++) {
+        *pipes[i] = (tutti__log_pipe){.fd = -1, .file = -1, .console_fd = -1};
+        if (n > 1 && wants_color(i + 1))
+            snprintf(pipes[i]->prefix, sizeof pipes[i]->prefix, "\033[%dm[%d]\033[0m ",
+                     colors[(size_t)worker->rank % TUTTI__COUNT_OF(colors)], worker->rank);
+        else if (n > 1)
+            snprintf(pipes[i]->prefix, sizeof pipes[i]->prefix, "[%d] ", worker->rank);
+    }
+}
+
+static tutti_status prepare(agent *a)
+{
+    int n = a->job->opts.n;
+    sigset_t signals;
+
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGCHLD);
+    for (int i = 0; a->job->signals[i]; i++)
+        sigaddset(&signals, a->job->signals[i]);
+    a->workers = calloc((size_t)n, sizeof *a->workers);
+    a->polled = calloc(3 + 2 * (size_t)n, sizeof *a->polled);
+    if (!a->workers || !a->polled) {
+        a->job->opts.n = 0;
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d workers", n);
+    }
+    for (int i = 0; i < n; i++) {
+        a->workers[i].rank = i;
+        name_streams(&a->workers[i], n);
+    }
+    a->signals = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (a->signals < 0)
+        return tutti__fail_errno(errno, "no descriptor for signals");
+    return tutti__job_open(a->job);
+}
+
+static tutti_status start(agent *a, const sigset_t *mask)
+{
+    struct sigaction ignore = {.sa_handler = SIG_IGN}, sigpipe;
+    int n = a->job->opts.n;
+
+    sigaction(SIGPIPE, &ignore, &sigpipe);
+    a->childless = true;
+    TUTTI_TRY(prepare(a));
+    for (int i = 0; i < n; i++) {
+        TUTTI_TRY(tutti__worker_start(&a->workers[i], a->job, mask, &sigpipe));
+        a->n_running++;
+        a->childless = false;
+    }
+    return TUTTI_OK;
+}
+
+/* Stopped by a signal: the code that a worker chose, if one did. */
+static int stopped_code(const agent *a)
+{
+    bool clean = true;
+
+    for (int i = 0; i < a->job->opts.n; i++) {
+        const tutti__worker *w = &a->workers[i];
+
+        if (tutti__worker_failed(w) && WIFEXITED(w->status) && WEXITSTATUS(w->status) != 3)
+            return WEXITSTATUS(w->status);
+        clean = clean && !tutti__worker_failed(w);
+    }
+    return clean ? 0 : 128 + a->stop_signal;
+}
+
+static int exit_code(const agent *a)
+{
+    if (a->code)
+        return a->code;
+    if (a->blamed)
+        return tutti__worker_exit_code(a->blamed);
+    return a->stop_signal ? stopped_code(a) : 0;
+}
+
+static void release(agent *a)
+{
+    for (int i = 0; i < a->job->opts.n; i++) {
+        tutti__log_pipe_close(&a->workers[i].out, &a->console);
+        tutti__log_pipe_close(&a->workers[i].err, &a->console);
+    }
+    tutti_store_free(a->job->store);
+    tutti__console_free(&a->console);
+    free(a->workers);
+    free(a->polled);
+}
+
+int tutti__agent(tutti__job *job, int control, const sigset_t *mask)
+{
+    agent a = {.job = job, .control = control, .signals = -1, .oom_kills = tutti__oom_kills()};
+    tutti_status status;
+    int code;
+
+    setsid(); /* Ctrl-C comes by way of the front, a `kill` of the front's group does not end us */
+    prctl(PR_SET_NAME, "run-agent"); /* nor does `pkill tutti` */
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    status = start(&a, mask);
+    if (status != TUTTI_OK) {
+        SAY(&a, "%s", tutti_last_error());
+        a.code = tutti_status_exit_code(status);
+        enter(&a, KILLING, 0);
+    }
+    loop(&a);
+    code = exit_code(&a);
+    release(&a);
+    return code;
+}

@@ -1,0 +1,118 @@
+/* agent.h -- the parts of the launcher, seen by each other only.
+ * SPDX-License-Identifier: MIT
+ *
+ * tutti__launch forks an agent, which forks the workers; both are subreapers, so a process whose parent dies comes to
+ * one of them and is found again. Agent killed: the front ends what it left. Front killed: the agent sees its control
+ * pipe close and ends everything. */
+#ifndef TUTTI_LAUNCH_AGENT_H
+#define TUTTI_LAUNCH_AGENT_H
+
+#include "base/base.h"
+#include "launch/launch.h"
+
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/types.h>
+#include <tutti/group.h>
+
+/* ---- Job: opts with the defaults filled in, and what the workers are told ------------------------- */
+
+typedef struct tutti__job {
+    tutti__launch_opts opts;
+    char id[128], program[PATH_MAX];
+    int signals[NSIG]; /* that are passed on, 0-terminated */
+    int master_port;
+    const char *omp_threads; /* of the environment, or omp_text */
+    char omp_text[16], store_address[64], secret[65];
+    tutti_store *store;
+} tutti__job;
+
+/* Fills in the defaults and finds the program. Returns 0 or the exit code; the message is tutti_last_error(). */
+int tutti__job_init(tutti__job *job, const tutti__launch_opts *opts);
+/* rendezvous.c: chooses the port, makes the secret, hosts the store. */
+tutti_status tutti__job_open(tutti__job *job);
+
+/* ---- Console: whole lines on their way to our standard output and error ----------------------------
+ * One queue for both, so that lines stay in order and never mix; written only where poll says that it will not block. */
+
+typedef struct tutti__console_part {
+    int fd;
+    size_t bytes;
+} tutti__console_part;
+
+typedef struct tutti__console {
+    char *bytes;
+    size_t begin, end, capacity;
+    tutti__console_part *parts;
+    size_t first, n_parts, parts_capacity;
+    int error; /* errno of the write that failed, of memory that ran out: what is queued later is dropped */
+} tutti__console;
+
+void tutti__console_add(tutti__console *console, int fd, const char *text, size_t bytes);
+void tutti__console_print(tutti__console *console, const char *format, ...) TUTTI_PRINTF(2, 3);
+static inline bool tutti__console_empty(const tutti__console *console)
+{
+    return console->begin == console->end;
+}
+/* The descriptor to poll for writing, or -1. */
+int tutti__console_fd(const tutti__console *console);
+void tutti__console_write(tutti__console *console);
+void tutti__console_free(tutti__console *console);
+
+/* ---- Log pipe: one stream of one worker, on its way to the console and a file ------------------------ */
+
+typedef struct tutti__log_pipe {
+    int fd;         /* read end; -1: none, or at its end */
+    int file;       /* gets the bytes as they are; -1: none */
+    char *path;     /* the file's, owned; NULL: none */
+    int console_fd; /* 1, 2; -1: not shown */
+    char prefix[48];
+    char *line; /* what has come of the line that is not whole yet */
+    size_t used, capacity, scanned;
+    char tail[2048]; /* the last bytes, for the report */
+    size_t tail_bytes;
+} tutti__log_pipe;
+
+/* Reads once; false: nothing is there now, or the stream has ended (fd is -1 then). */
+bool tutti__log_pipe_read(tutti__log_pipe *pipe, tutti__console *console);
+void tutti__log_pipe_close(tutti__log_pipe *pipe, tutti__console *console);
+
+/* ---- Workers ----------------------------------------------------------------------------------------- */
+
+typedef struct tutti__worker {
+    int rank;
+    pid_t pid; /* also its session's and process group's; 0: not started */
+    bool running;
+    int status; /* of waitpid, once it has ended */
+    uint64_t started_ns, ended_ns;
+    tutti__log_pipe out, err;
+} tutti__worker;
+
+/* Starts the worker with its streams. `mask` and `sigpipe` are what it inherits. */
+tutti_status tutti__worker_start(tutti__worker *worker, const tutti__job *job, const sigset_t *mask,
+                                 const struct sigaction *sigpipe);
+/* To its whole process group. */
+void tutti__worker_signal(const tutti__worker *worker, int sig);
+bool tutti__worker_failed(const tutti__worker *worker);   /* ended, and not with exit code 0 */
+int tutti__worker_exit_code(const tutti__worker *worker); /* 128 + n for a signal */
+/* "exit code 7", "killed by SIGSEGV (Segmentation fault)" */
+void tutti__worker_describe(const tutti__worker *worker, char *text, size_t bytes);
+/* The variables that workers get, as rows of a Markdown table. */
+void tutti__worker_print_env(FILE *file);
+
+/* ---- Processes --------------------------------------------------------------------------------------- */
+
+/* Signals every descendant that is not a zombie, except the `spared` children and what is below them. Returns how many
+ * it found; -1: /proc cannot be read. */
+int tutti__signal_descendants(int sig, const pid_t *spared, size_t n_spared);
+/* Up to `capacity` children of this process; returns how many. */
+size_t tutti__list_children(pid_t *children, size_t capacity);
+/* How many processes the out-of-memory killer has ended since boot; -1: unknown. */
+long tutti__oom_kills(void);
+
+/* Runs the job; returns the exit code. Signals come as bytes from `control`; its end means that the front is gone.
+ * Signals of job->signals and SIGCHLD are blocked; `mask` is what workers get. */
+int tutti__agent(tutti__job *job, int control, const sigset_t *mask);
+
+#endif

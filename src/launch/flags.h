@@ -1,0 +1,26 @@
+/* flags.h -- the command line of `tutti run`.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_LAUNCH_FLAGS_H
+#define TUTTI_LAUNCH_FLAGS_H
+
+#include "base/base.h"
+#include "launch/launch.h"
+
+#include <signal.h>
+#include <stdio.h>
+
+/* What opts points to lives here. Zero it before the first use. */
+typedef struct tutti__run_line {
+    tutti__launch_opts opts;
+    bool help, env; /* asked for; nothing is to be run */
+    char **argv;    /* of the worker, with python3 in front of a script */
+    tutti__streams *redirect, *tee;
+    bool *shown;
+    int signals[NSIG];
+} tutti__run_line;
+
+/* argv[0] is "run". ARG for a bad command line. Free in either case. */
+tutti_status tutti__run_line_read(tutti__run_line *line, int argc, char **argv);
+void tutti__run_line_free(tutti__run_line *line);
+void tutti__run_print_help(FILE *file);
+
+#endif

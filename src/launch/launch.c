@@ -1,0 +1,235 @@
+/* launch.c -- the front: the process that the user sees.   SPDX-License-Identifier: MIT
+ *
+ * It only passes signals on and waits, so that it cannot fail; all work is the agent's, its child in a session of its
+ * own. If the agent is killed, the front inherits what it left behind (it is a subreaper) and ends it. */
+#include "launch/agent.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- Job ------------------------------------------------------------------------------------------- */
+
+/* Looks in PATH as a shell does. Returns 0, 126 or 127. */
+static int find_program(char *path, size_t bytes, const char *name)
+{
+    const char *folders = strchr(name, '/') ? NULL : getenv("PATH"), *end;
+    bool exists = false;
+    struct stat info;
+
+    for (const char *p = folders ? folders : ""; p; p = end) {
+        end = strchr(p, ':');
+        if (folders && p != end && *p)
+            snprintf(path, bytes, "%.*s/%s", end ? (int)(end - p) : (int)strlen(p), p, name);
+        else
+            snprintf(path, bytes, "%s", name);
+        if (end)
+            end++;
+        if (stat(path, &info) != 0 || (folders && S_ISDIR(info.st_mode)))
+            continue;
+        exists = true;
+        if (S_ISREG(info.st_mode) && access(path, X_OK) == 0)
+            return 0;
+    }
+    if (exists)
+        tutti__fail(TUTTI_ERR_IO, "cannot run %s: %s", name,
+                    S_ISDIR(info.st_mode) ? "it is a folder"
+                                          : "it is not executable (chmod +x it)");
+    else
+        tutti__fail(TUTTI_ERR_NOT_FOUND, "cannot find %s%s", name,
+                    folders ? " in PATH; for a file in this folder write ./ before its name" : "");
+    return exists ? 126 : 127;
+}
+
+/* Those of opts; without them TERM, INT, HUP and QUIT, less what our parent had us ignore (nohup, a shell's &). */
+static void choose_signals(tutti__job *job)
+{
+    static const int usual[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, 0};
+    const int *wanted = job->opts.signals ? job->opts.signals : usual;
+    struct sigaction action;
+    int n = 0;
+
+    for (int i = 0; wanted[i] && n < NSIG - 1; i++)
+        if (job->opts.signals || sigaction(wanted[i], NULL, &action) != 0 ||
+            action.sa_handler != SIG_IGN)
+            job->signals[n++] = wanted[i];
+    job->signals[n] = 0;
+}
+
+int tutti__job_init(tutti__job *job, const tutti__launch_opts *opts)
+{
+    time_t now = time(NULL);
+    struct tm calendar;
+    size_t n = 0;
+
+    *job = (tutti__job){.opts = *opts};
+    if (opts->n < 1 || !opts->argv || !opts->argv[0]) {
+        tutti__fail(TUTTI_ERR_ARG, "%d workers: expected at least 1 and a program", opts->n);
+        return 2;
+    }
+    if (!opts->title)
+        job->opts.title = "tutti run";
+    if (!opts->role)
+        job->opts.role = "default";
+    if (!opts->master_addr)
+        job->opts.master_addr = "127.0.0.1";
+    if (opts->shutdown_timeout_s == 0)
+        job->opts.shutdown_timeout_s = 30;
+    if (opts->id)
+        snprintf(job->id, sizeof job->id, "%s", opts->id);
+    else if (localtime_r(&now, &calendar) &&
+             (n = strftime(job->id, sizeof job->id, "%Y%m%d-%H%M%S", &calendar)) > 0)
+        snprintf(job->id + n, sizeof job->id - n, "-%d", (int)getpid());
+    choose_signals(job);
+    if (opts->program)
+        return find_program(job->program, sizeof job->program, opts->program);
+    if (readlink("/proc/self/exe", job->program, sizeof job->program - 1) < 0) {
+        tutti__fail_errno(errno, "cannot find this very executable (/proc/self/exe)");
+        return 1;
+    }
+    return 0;
+}
+
+/* ---- Front ----------------------------------------------------------------------------------------- */
+
+typedef struct front {
+    const char *title;
+    pid_t agent, spared[256]; /* children from before: `exec tutti run ... > >(tee log)` has some */
+    size_t n_spared;
+    int control; /* what is written here, the agent passes on */
+    sigset_t waited;
+} front;
+
+/* Ctrl-Z: the workers have no terminal, so they are stopped and continued by us. */
+static void stop_with_workers(const front *f)
+{
+    const char stop = SIGTSTP, go_on = SIGCONT;
+
+    if (write(f->control, &stop, 1) == 1)
+        raise(SIGSTOP);
+    if (write(f->control, &go_on, 1) != 1)
+        return; /* the agent has gone: waitpid will tell */
+}
+
+static int wait_for_agent(const front *f)
+{
+    int status;
+
+    for (;;) {
+        pid_t pid = waitpid(f->agent, &status, WNOHANG);
+        int sig;
+
+        if (pid == f->agent)
+            return status;
+        if (pid < 0 && errno != EINTR)
+            return W_EXITCODE(4, 0);
+        sig = sigwaitinfo(&f->waited, NULL);
+        if (sig == SIGTSTP) {
+            stop_with_workers(f);
+        } else if (sig > 0 && sig != SIGCHLD) {
+            const char byte = (char)sig;
+
+            if (write(f->control, &byte, 1) != 1)
+                continue; /* as above */
+        }
+    }
+}
+
+/* The agent was killed: its workers died with it, what they had started has come to us. */
+static void end_orphans(const front *f)
+{
+    const struct timespec tick = {0, 10000000};
+    uint64_t give_up = tutti__now_ns() + 5000000000u;
+    sigset_t child;
+
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    while (tutti__signal_descendants(SIGKILL, f->spared, f->n_spared) > 0 &&
+           tutti__now_ns() < give_up)
+        sigtimedwait(&child, NULL, &tick);
+    while (waitpid(-1, NULL, WNOHANG) > 0)
+        continue;
+}
+
+static int finish(const front *f, int status)
+{
+    if (!WIFSIGNALED(status))
+        return WEXITSTATUS(status);
+    end_orphans(f);
+    fprintf(stderr,
+            "%s: the launcher's agent (process %d) was killed by SIG%s; all workers are ended\n",
+            f->title, (int)f->agent, sigabbrev_np(WTERMSIG(status)));
+    return 128 + WTERMSIG(status);
+}
+
+static void keep_standard_streams_open(void)
+{
+    int fd = open("/dev/null", O_RDWR);
+
+    while (fd >= 0 && fd <= STDERR_FILENO)
+        fd = dup(fd);
+    if (fd > STDERR_FILENO)
+        close(fd);
+}
+
+static void block_signals(front *f, const tutti__job *job, sigset_t *before)
+{
+    struct sigaction stop, standard = {.sa_handler = SIG_DFL};
+
+    sigemptyset(&f->waited);
+    sigaddset(&f->waited, SIGCHLD);
+    for (int i = 0; job->signals[i]; i++)
+        sigaddset(&f->waited, job->signals[i]);
+    if (sigaction(SIGTSTP, NULL, &stop) == 0 && stop.sa_handler != SIG_IGN)
+        sigaddset(&f->waited, SIGTSTP);
+    sigaction(SIGCHLD, &standard, NULL); /* ignored, it would hide how children end */
+    sigprocmask(SIG_BLOCK, &f->waited, before);
+}
+
+int tutti__launch(const tutti__launch_opts *opts)
+{
+    front f = {.title = opts->title ? opts->title : "tutti run"};
+    tutti__job job;
+    sigset_t before;
+    int control[2], subreaper = 0, status, code = tutti__job_init(&job, opts);
+
+    if (code != 0) {
+        fprintf(stderr, "%s: %s\n", f.title, tutti_last_error());
+        return code;
+    }
+    keep_standard_streams_open();
+    fflush(NULL); /* or the agent would write it again */
+    if (pipe2(control, O_CLOEXEC) != 0) {
+        fprintf(stderr, "%s: no pipe to the agent: %s\n", f.title, strerror(errno));
+        return 4;
+    }
+    f.n_spared = tutti__list_children(f.spared, TUTTI__COUNT_OF(f.spared));
+    block_signals(&f, &job, &before);
+    prctl(PR_GET_CHILD_SUBREAPER, &subreaper);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    f.control = control[1];
+    f.agent = fork();
+    if (f.agent == 0) {
+        close(control[1]);
+        _exit(tutti__agent(&job, control[0], &before));
+    }
+    close(control[0]);
+    if (f.agent < 0) {
+        fprintf(stderr, "%s: cannot start the agent: %s (see ulimit -u)\n", f.title,
+                strerror(errno));
+        code = 4;
+    } else {
+        status = wait_for_agent(&f);
+        code = finish(&f, status);
+    }
+    close(f.control);
+    prctl(PR_SET_CHILD_SUBREAPER, (unsigned long)subreaper);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    return code;
+}

@@ -1,0 +1,246 @@
+/* log_pipe.c -- workers' output: from pipes, line by line, to the console and to files.
+ * SPDX-License-Identifier: MIT
+ *
+ * The idea: nothing is lost and nothing blocks. Lines wait in one queue until the console takes them; while the queue
+ * is long the agent does not read, so workers wait in their own writes, as they would on a terminal. */
+#include "launch/agent.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    READ_BYTES = 1 << 16,
+    LINE_BYTES = 1 << 23, /* a longer line is shown in pieces */
+    WRITE_BYTES = 4096    /* what a pipe that polls writable takes without blocking */
+};
+
+/* Doubles *capacity until it holds `wanted` elements; false: no memory. */
+static bool reserve(void **p, size_t *capacity, size_t wanted, size_t element)
+{
+    size_t larger = *capacity ? *capacity : 64;
+    void *moved;
+
+    if (wanted <= *capacity)
+        return true;
+    while (larger < wanted)
+        larger *= 2;
+    moved = realloc(*p, larger * element);
+    if (!moved)
+        return false;
+    *p = moved;
+    *capacity = larger;
+    return true;
+}
+
+/* ---- Console --------------------------------------------------------------------------------------- */
+
+void tutti__console_add(tutti__console *console, int fd, const char *text, size_t bytes)
+{
+    void *p = console->bytes, *parts = console->parts;
+    tutti__console_part *last;
+
+    if (console->error || bytes == 0)
+        return;
+    if (console->begin > console->capacity / 2) {
+        console->end -= console->begin;
+        memmove(console->bytes, console->bytes + console->begin, console->end);
+        console->begin = 0;
+    }
+    if (console->first > console->parts_capacity / 2) {
+        console->n_parts -= console->first;
+        memmove(console->parts, console->parts + console->first,
+                console->n_parts * sizeof *console->parts);
+        console->first = 0;
+    }
+    if (!reserve(&p, &console->capacity, console->end + bytes, 1) ||
+        !reserve(&parts, &console->parts_capacity, console->n_parts + 1, sizeof *console->parts)) {
+        console->error = ENOMEM;
+        return;
+    }
+    console->bytes = p;
+    console->parts = parts;
+    memcpy(console->bytes + console->end, text, bytes);
+    console->end += bytes;
+    last = console->n_parts > console->first ? &console->parts[console->n_parts - 1] : NULL;
+    if (last && last->fd == fd)
+        last->bytes += bytes;
+    else
+        console->parts[console->n_parts++] = (tutti__console_part){fd, bytes};
+}
+
+void tutti__console_print(tutti__console *console, const char *format, ...)
+{
+    char text[4096];
+    va_list args;
+    int n;
+
+    va_start(args, format);
+    n = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (n >= (int)sizeof text)
+        n = (int)sizeof text - 1;
+    if (n > 0)
+        tutti__console_add(console, STDERR_FILENO, text, (size_t)n);
+}
+
+int tutti__console_fd(const tutti__console *console)
+{
+    return tutti__console_empty(console) ? -1 : console->parts[console->first].fd;
+}
+
+void tutti__console_write(tutti__console *console)
+{
+    tutti__console_part *part = &console->parts[console->first];
+    const char *text = console->bytes + console->begin, *newline;
+    size_t bytes = part->bytes;
+    struct stat info;
+    ssize_t n;
+
+    if (bytes > WRITE_BYTES && !(fstat(part->fd, &info) == 0 && S_ISREG(info.st_mode))) {
+        newline = memrchr(text, '\n', WRITE_BYTES);
+        bytes = newline ? (size_t)(newline - text) + 1 : WRITE_BYTES;
+    }
+    n = write(part->fd, text, bytes);
+    if (n < 0) {
+        if (errno == EINTR || errno == EAGAIN)
+            return;
+        console->error = errno;
+        console->begin = console->end = console->first = console->n_parts = 0;
+        return;
+    }
+    console->begin += (size_t)n;
+    part->bytes -= (size_t)n;
+    console->first += part->bytes == 0;
+    if (tutti__console_empty(console))
+        console->begin = console->end = console->first = console->n_parts = 0;
+}
+
+void tutti__console_free(tutti__console *console)
+{
+    free(console->bytes);
+    free(console->parts);
+    *console = (tutti__console){0};
+}
+
+/* ---- Log pipe -------------------------------------------------------------------------------------- */
+
+static void show(const tutti__log_pipe *pipe, tutti__console *console, const char *text,
+                 size_t bytes)
+{
+    if (pipe->console_fd < 0)
+        return;
+    tutti__console_add(console, pipe->console_fd, pipe->prefix, strlen(pipe->prefix));
+    tutti__console_add(console, pipe->console_fd, text, bytes);
+}
+
+static void show_unfinished(tutti__log_pipe *pipe, tutti__console *console)
+{
+    if (pipe->used == 0)
+        return;
+    show(pipe, console, pipe->line, pipe->used);
+    if (pipe->console_fd >= 0)
+        tutti__console_add(console, pipe->console_fd, "\n", 1);
+    pipe->used = pipe->scanned = 0;
+}
+
+/* Shows what is whole. A carriage return ends a line too, so that progress bars move, but not before its successor
+ * is known: "\r\n" is one end. */
+static void show_lines(tutti__log_pipe *pipe, tutti__console *console)
+{
+    size_t begin = 0, i;
+
+    for (i = pipe->scanned; i < pipe->used; i++) {
+        char c = pipe->line[i];
+
+        if (c == '\r' && i + 1 == pipe->used)
+            break;
+        if (c == '\n' || (c == '\r' && pipe->line[i + 1] != '\n')) {
+            show(pipe, console, pipe->line + begin, i + 1 - begin);
+            begin = i + 1;
+        }
+    }
+    pipe->used -= begin;
+    pipe->scanned = i - begin;
+    memmove(pipe->line, pipe->line + begin, pipe->used);
+    if (pipe->used >= LINE_BYTES)
+        show_unfinished(pipe, console);
+}
+
+static void keep_tail(tutti__log_pipe *pipe, const char *text, size_t bytes)
+{
+    size_t kept;
+
+    if (bytes > sizeof pipe->tail) {
+        text += bytes - sizeof pipe->tail;
+        bytes = sizeof pipe->tail;
+    }
+    kept =
+        sizeof pipe->tail - bytes < pipe->tail_bytes ? sizeof pipe->tail - bytes : pipe->tail_bytes;
+    memmove(pipe->tail, pipe->tail + pipe->tail_bytes - kept, kept);
+    memcpy(pipe->tail + kept, text, bytes);
+    pipe->tail_bytes = kept + bytes;
+}
+
+static void write_file(tutti__log_pipe *pipe, tutti__console *console, const char *text,
+                       size_t bytes)
+{
+    while (pipe->file >= 0 && bytes > 0) {
+        ssize_t n = write(pipe->file, text, bytes);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            tutti__console_print(console, "tutti run: cannot write %s: %s; it ends here\n",
+                                 pipe->path, strerror(errno));
+            close(pipe->file);
+            pipe->file = -1;
+            return;
+        }
+        text += n;
+        bytes -= (size_t)n;
+    }
+}
+
+void tutti__log_pipe_close(tutti__log_pipe *pipe, tutti__console *console)
+{
+    show_unfinished(pipe, console);
+    if (pipe->fd >= 0)
+        close(pipe->fd);
+    if (pipe->file >= 0)
+        close(pipe->file);
+    free(pipe->line);
+    free(pipe->path);
+    pipe->line = pipe->path = NULL;
+    pipe->capacity = 0;
+    pipe->fd = pipe->file = -1;
+}
+
+bool tutti__log_pipe_read(tutti__log_pipe *pipe, tutti__console *console)
+{
+    void *p = pipe->line;
+    ssize_t n;
+
+    if (pipe->fd < 0)
+        return false;
+    if (!reserve(&p, &pipe->capacity, pipe->used + READ_BYTES, 1)) {
+        show_unfinished(pipe, console); /* in pieces, then */
+        if (!p)
+            return false;
+    }
+    pipe->line = p;
+    n = read(pipe->fd, pipe->line + pipe->used, pipe->capacity - pipe->used);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    if (n <= 0) {
+        tutti__log_pipe_close(pipe, console);
+        return false;
+    }
+    write_file(pipe, console, pipe->line + pipe->used, (size_t)n);
+    keep_tail(pipe, pipe->line + pipe->used, (size_t)n);
+    pipe->used += (size_t)n;
+    show_lines(pipe, console);
+    return true;
+}

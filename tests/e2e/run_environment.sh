@@ -1,0 +1,57 @@
+# run_environment.sh -- what workers are told.   SPDX-License-Identifier: MIT
+. "$SOURCE_DIR/tests/harness/expect.sh"
+
+export SHOW='for name in LOCAL_RANK RANK GROUP_RANK ROLE_RANK ROLE_NAME LOCAL_WORLD_SIZE WORLD_SIZE GROUP_WORLD_SIZE \
+    ROLE_WORLD_SIZE MASTER_ADDR TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_USE_AGENT_STORE \
+    TORCH_NCCL_ASYNC_ERROR_HANDLING; do printf "%s=%s " $name "$(printenv $name)"; done; echo'
+RANK=9 WORLD_SIZE=77 run 0 "$TUTTI" run -n 3 sh -c "$SHOW"
+for rank in 0 1 2; do
+    out_has "^\[$rank\] LOCAL_RANK=$rank RANK=$rank GROUP_RANK=0 ROLE_RANK=$rank ROLE_NAME=default LOCAL_WORLD_SIZE=3 WORLD_SIZE=3 GROUP_WORLD_SIZE=1 ROLE_WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 TORCHELASTIC_RESTART_COUNT=0 TORCHELASTIC_MAX_RESTARTS=0 TORCHELASTIC_USE_AGENT_STORE=False TORCH_NCCL_ASYNC_ERROR_HANDLING=1 $"
+done
+
+# The same port, store, secret and id for all; each job its own.
+job='echo $MASTER_PORT $TUTTI_STORE $TUTTI_SECRET $TORCHELASTIC_RUN_ID'
+run 0 "$TUTTI" run -n 4 sh -c "$job"
+equal "different answers of the ranks" "$(cut -d' ' -f2- "$work/out" | sort -u | wc -l)" 1
+out_has '^\[0\] [0-9]+ 127\.0\.0\.1:[0-9]+ [0-9a-f]{64} [0-9]{8}-[0-9]{6}-[0-9]+$'
+first=$(head -1 "$work/out" | cut -d' ' -f4)
+run 0 "$TUTTI" run -n 1 sh -c "$job"
+[ "$(cut -d' ' -f3 "$work/out")" != "$first" ] || fail "two jobs with one secret"
+run 0 "$TUTTI" run -n 2 sh -c 'tr "\0" "\n" </proc/$PPID/cmdline; tr "\0" "\n" </proc/$PPID/environ'
+grep -q "TUTTI_SECRET" "$work/out" && fail "the secret can be read from outside, in the launcher's arguments or environment"
+
+# Flags that say what workers are told, also from the environment; the command line wins.
+run 0 "$TUTTI" run --nproc_per_node=2 --master-addr=localhost --master-port 0 --rdzv-id job7 --role trainer \
+    sh -c 'echo $MASTER_ADDR $TORCHELASTIC_RUN_ID $ROLE_NAME'
+out_has '^\[1\] localhost job7 trainer$'
+PET_NPROC_PER_NODE=3 PET_ROLE=r run 0 "$TUTTI" run sh -c 'echo $WORLD_SIZE $ROLE_NAME'
+out_has '^\[2\] 3 r$'
+PET_NPROC_PER_NODE=3 PET_STANDALONE=1 PET_NO_PYTHON=0 run 0 "$TUTTI" run -n 2 sh -c 'echo $WORLD_SIZE'
+out_has '^\[1\] 2$'
+run 0 env -u OMP_NUM_THREADS "$TUTTI" run -n 64 sh -c 'echo threads $OMP_NUM_THREADS'
+out_has 'threads [1-9]'
+OMP_NUM_THREADS=5,2 run 0 "$TUTTI" run -n 2 sh -c 'echo threads $OMP_NUM_THREADS'
+out_has 'threads 5,2$'
+[ "$(nproc)" = 1 ] || { run 0 "$TUTTI" run -n auto sh -c 'echo $WORLD_SIZE' && out_has "[2-9]"; }
+
+# Arguments and the environment of the user arrive untouched.
+MINE='a b' run 0 "$TUTTI" run -n 1 -- sh -c 'printf "<%s>" "$MINE" "$@"' name -n 5 --tee '' '$$ ${local_rank}'
+out_has '^<a b><-n><5><--tee><><\$\$ \$\{local_rank\}>$'
+
+# Rank 0 reads standard input, the others find it empty.
+echo question | run 0 "$TUTTI" run -n 2 sh -c 'echo "got $(cat)"'
+out_has '^\[0\] got question$'
+out_has '^\[1\] got $'
+
+# The chosen port can be listened on, and is not one that the kernel gives to others.
+run 0 "$TUTTI" run -n 1 sh -c 'echo $MASTER_PORT'
+read -r low _ </proc/sys/net/ipv4/ip_local_port_range
+[ "$low" -lt 20000 ] || [ "$(cat "$work/out")" -lt "$low" ] || fail "port $(cat "$work/out") may be taken by a connection"
+
+# --env: all of env.def, and all that workers get.
+run 0 "$TUTTI" run --env
+for name in $(sed -n 's/^ENV(\([A-Z_0-9]*\),.*/TUTTI_\1/p' "$SOURCE_DIR/src/base/env.def") \
+    $(sed -n 's/^VARIABLE(\([A-Z_0-9]*\),.*/\1/p' "$SOURCE_DIR/src/launch/worker_env.def"); do
+    out_has "^\| \`$name\` \|"
+done
+finish

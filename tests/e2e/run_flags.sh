@@ -1,0 +1,97 @@
+# run_flags.sh -- the command line of `tutti run`: what is refused, and how.   SPDX-License-Identifier: MIT
+. "$SOURCE_DIR/tests/harness/expect.sh"
+
+refuses() { # PATTERN FLAGS...
+    local pattern=$1
+    shift
+    run 2 "$TUTTI" run "$@"
+    err_has "$pattern"
+    equal "lines of the message" "$(wc -l <"$work/err")" 1
+}
+refuses 'no program was given'
+refuses 'no program was given' -n 2 --
+refuses 'did you mean --nproc-per-node\?' --nproc-per-nod 2 true
+refuses 'did you mean --redirects\?' --redirect 3 true
+refuses 'there is no flag --xyzzyxyzzyxyzzy' --xyzzyxyzzyxyzzy true
+refuses 'there is no flag -q' -q true
+refuses '--nproc-per-node is "0", expected a number' --nproc-per-node 0 true
+refuses '-n is "two"' -n two true
+refuses '-n is "-3"' -n -3 true
+refuses '-n is ""' -n '' true
+refuses '-n is "2.5"' -n2.5 true
+refuses '-n is "gpu".*no support for GPUs' -n gpu true
+refuses '-n is "99999999999"' -n 99999999999 true
+refuses '--nproc-per-node needs a value' --nproc-per-node
+refuses '--standalone takes no value' --standalone=yes true
+refuses '--master-port is "65536"' --master-port 65536 true
+refuses '--nnodes 2 is not in this version, only 1\|1:1' --nnodes 2 true
+refuses '--nnodes 1:4 is not' --nnodes=1:4 true
+refuses '--node-rank 1 is not' --node_rank 1 true
+refuses '--rdzv-backend c10d is not in this version' --rdzv-backend c10d true
+refuses '--rdzv-endpoint is not in this version' --rdzv-endpoint localhost:0 true
+refuses '--max-restarts 3 is not' --max-restarts 3 true
+refuses '-t is "4"' -t 4 true
+refuses '--tee is "0:1,"' --tee 0:1, true
+refuses '--tee is "5:1", expected local ranks from 0 to 1' -n 2 --tee 5:1 true
+refuses '--redirects needs --log-dir' --redirects 3 true
+refuses '--local-ranks-filter is "0,x"' --local-ranks-filter 0,x true
+refuses '--signals-to-handle is "SIGKILL"' --signals-to-handle SIGKILL true
+refuses '--signals-to-handle is "TERM,NONE"' --signals-to-handle TERM,NONE true
+refuses '--shutdown-timeout is "-1"' --shutdown-timeout -1 true
+refuses '--shutdown-timeout is "soon"' --shutdown-timeout soon true
+refuses '--rdzv-id is "a/b"' --rdzv-id a/b true
+refuses 'exclude each other' -m --no-python true
+PET_NNODES=2 refuses 'PET_NNODES 2 is not' true
+PET_NPROC_PER_NODE=x refuses 'PET_NPROC_PER_NODE is "x"' true
+PET_STANDALONE=perhaps refuses 'PET_STANDALONE is "perhaps", expected 0 or 1' true
+TORCH_ELASTIC_SHUTDOWN_TIMEOUT=-2 refuses 'TORCH_ELASTIC_SHUTDOWN_TIMEOUT is "-2"' true
+
+# torchrun's ways of saying one node.
+run 0 "$TUTTI" run --standalone --nnodes 1 --nproc-per-node 2 --max-restarts=0 --monitor-interval 5 true
+run 0 "$TUTTI" run --nnodes=1:1 --node_rank=0 --rdzv_backend=static --start-method spawn --no_python true
+PET_NNODES=1 PET_NODE_RANK=0 PET_RDZV_BACKEND='' run 0 "$TUTTI" run true
+
+# --help and docs/run.md know every flag.
+run 0 "$TUTTI" run --help
+for name in $(sed -n 's/^[A-Z]*([A-Z_]*, "\([a-z-]*\)",.*/\1/p' "$SOURCE_DIR/src/launch/flags.def"); do
+    out_has "--$name "
+    grep -q -- "\`--$name" "$SOURCE_DIR/docs/run.md" || fail "docs/run.md does not know --$name"
+done
+
+# Programs that cannot be run.
+run 127 "$TUTTI" run -n 2 no-such-program-here
+err_has 'cannot find no-such-program-here in PATH'
+run 127 "$TUTTI" run -n 2 ./no-such-program-here
+err_has 'cannot find ./no-such-program-here'
+touch "$work/plain"
+run 126 "$TUTTI" run -n 2 "$work/plain"
+err_has 'is not executable'
+run 126 "$TUTTI" run -n 2 "$work"
+err_has 'is a folder'
+printf '#!/no/such/interpreter\n' >"$work/odd" && chmod +x "$work/odd"
+run 127 "$TUTTI" run -n 2 "$work/odd"
+err_has 'cannot run .*/odd'
+printf 'echo plain "$1"\n' >"$work/script" && chmod +x "$work/script"
+run 0 "$TUTTI" run -n 1 "$work/script" words
+equal "a script without #!" "$(cat "$work/out")" "plain words"
+
+# A port that somebody has.
+port_owner='use IO::Socket::INET; $s = IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1") or die; print $s->sockport, "\n"; close STDOUT; sleep 30'
+if command -v perl >/dev/null; then
+    exec 5< <(exec perl -e "\$| = 1; $port_owner")
+    owner=$!
+    read -r port <&5
+    run 1 "$TUTTI" run -n 2 --master-port "$port" true
+    err_has "port $port \(--master-port\) cannot be used.*Address already in use"
+    kill "$owner"
+fi
+
+# Python scripts.
+if command -v python3 >/dev/null; then
+    printf 'import os, sys\nprint(os.environ["RANK"], sys.argv[1:])\n' >"$work/s.py"
+    run 0 "$TUTTI" run -n 2 "$work/s.py" --n 5
+    out_has "^\[1\] 1 \['--n', '5'\]$"
+    run 0 "$TUTTI" run -n 1 -m platform
+    run 126 "$TUTTI" run -n 1 --no-python "$work/s.py"
+fi
+finish

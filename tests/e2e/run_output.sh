@@ -1,0 +1,85 @@
+# run_output.sh -- workers' output: whole lines, in order, nothing lost; files.   SPDX-License-Identifier: MIT
+. "$SOURCE_DIR/tests/harness/expect.sh"
+
+# Lines carry their rank; a last line without its end is shown and ended.
+run 0 "$TUTTI" run -n 2 sh -c 'echo out $RANK; echo err $RANK >&2; printf part'
+for rank in 0 1; do
+    out_has "^\[$rank\] out $rank$"
+    out_has "^\[$rank\] part$"
+    err_has "^\[$rank\] err $rank$"
+done
+equal "lines" "$(wc -l <"$work/out")" 4
+
+# One worker: as if it had been started without us.
+run 0 "$TUTTI" run -n 1 sh -c 'printf "a\nb"; printf c >&2'
+equal "output" "$(cat "$work/out")" "$(printf 'a\nb')"
+equal "error output" "$(cat "$work/err")" c
+run 0 "$TUTTI" run true
+equal "output of true" "$(cat "$work/out" "$work/err")" ""
+
+# 100,000 lines from each of two ranks: all, each rank's in order, none mixed.
+run 0 "$TUTTI" run -n 2 seq 100000
+for rank in 0 1; do
+    sed -n "s/^\[$rank\] //p" "$work/out" | cmp - <(seq 100000) || fail "rank $rank's lines differ"
+done
+equal "lines" "$(wc -l <"$work/out")" 200000
+
+# Through a slow reader too.
+timeout 20 "$TUTTI" run -n 2 seq 100000 | { sleep 0.5; cat; } >"$work/out"
+equal "lines through a slow reader" "$(wc -l <"$work/out")" 200000
+
+# Standard output and error into one file: lines stay whole.
+timeout 20 "$TUTTI" run -n 3 sh -c 'seq -f "%.0f some text of a certain length" 20000 & seq -f "%.0f some text of a certain length" 20000 >&2; wait' >"$work/out" 2>&1
+equal "mixed lines" "$(grep -cvE '^\[[012]\] [0-9]+ some text of a certain length$' "$work/out")" 0
+equal "lines of both streams" "$(wc -l <"$work/out")" 120000
+
+# A line of 3 MB; carriage returns; no output at all; binary bytes.
+run 0 "$TUTTI" run -n 2 sh -c 'head -c 3000000 /dev/zero | tr "\0" x; echo'
+equal "long lines" "$(awk '{ print length($0) }' "$work/out" | tr '\n' ' ')" "3000004 3000004 "
+run 0 "$TUTTI" run -n 2 sh -c '[ $RANK = 1 ] || printf "10%%\r20%%\rdone\r\n"'
+equal "carriage returns" "$(cat "$work/out")" "$(printf '[0] 10%%\r[0] 20%%\r[0] done\r')"
+run 0 "$TUTTI" run -n 2 sh -c 'printf "\0\001\377\n"'
+equal "binary bytes" "$(LC_ALL=C sort "$work/out" | tr -d '\n' | od -An -tx1 | tr -d ' \n')" "5b305d200001ff5b315d200001ff"
+
+# Colours only when asked for, or on a terminal.
+TUTTI_COLOR=always run 0 "$TUTTI" run -n 2 echo hi
+out_has "$(printf '^\033\\[[0-9]+m\\[1\\]\033\\[0m hi$')"
+
+# Files.
+run 0 "$TUTTI" run -n 3 --log-dir "$work/logs" --rdzv-id j --redirects 1:3 --tee 0:1,2:2 \
+    sh -c 'echo out $RANK; echo err $RANK >&2'
+equal "shown" "$(sort "$work/out")" "$(printf '[0] out 0\n[2] out 2')"
+equal "shown on error" "$(sort "$work/err")" "$(printf '[0] err 0\n[2] err 2')"
+equal "files" "$(cd "$work/logs" && find . -type f | sort | tr '\n' ' ')" \
+    "./j/attempt_0/0/stdout.log ./j/attempt_0/1/stderr.log ./j/attempt_0/1/stdout.log ./j/attempt_0/2/stderr.log "
+equal "file of rank 0" "$(cat "$work/logs/j/attempt_0/0/stdout.log")" "out 0"
+equal "file of rank 1" "$(cat "$work/logs/j/attempt_0/1/stderr.log")" "err 1"
+run 0 "$TUTTI" run -n 12 --log-dir "$work/logs" --rdzv-id k -t 10:3,11:1 -r3 sh -c 'echo $RANK'
+equal "shown" "$(sort "$work/out" | tr '\n' ' ')" "[10] 10 [11] 11 "
+equal "file of rank 5" "$(cat "$work/logs/k/attempt_0/5/stdout.log")" 5
+run 0 "$TUTTI" run -n 1 --log-dir "$work/logs" --rdzv-id one -t 3 sh -c 'printf text'
+equal "one worker's file" "$(cat "$work/logs/one/attempt_0/0/stdout.log" "$work/out")" "texttext"
+run 0 "$TUTTI" run -n 2 --tee 3 echo hi
+equal "without --log-dir, tee shows" "$(sort "$work/out" | tr '\n' ' ')" "[0] hi [1] hi "
+run 0 "$TUTTI" run -n 3 --local-ranks-filter 0,2 sh -c 'echo $RANK; echo $RANK >&2'
+equal "filtered" "$(sort "$work/out" "$work/err" | tr '\n' ' ')" "[0] 0 [0] 0 [2] 2 [2] 2 "
+touch "$work/file"
+run 1 "$TUTTI" run -n 2 --log-dir "$work/file/x" -t 3 true
+err_has "cannot make folder .*/file/x"
+
+# A full disk under our output is an error, one under a log file a warning.
+if [ -w /dev/full ]; then
+    timeout 20 "$TUTTI" run -n 2 sh -c 'echo text; sleep 0.1' >/dev/full 2>"$work/err"
+    equal "exit code with a full disk" $? 4
+    err_has "standard output.*No space left"
+fi
+timeout 20 "$TUTTI" run -n 2 echo text >&- 2>"$work/err"
+equal "exit code with output closed" $? 0
+
+# The reader goes away: workers are stopped without a word, as in any pipeline.
+begin=$(date +%s%N)
+timeout 20 "$TUTTI" run -n 2 yes 2>"$work/err" | head -1 >"$work/out"
+equal "exit code after the reader has gone" "${PIPESTATUS[0]}" 141
+equal "said" "$(cat "$work/err")" ""
+[ $((($(date +%s%N) - begin) / 1000000)) -lt 5000 ] || fail "slow to see that the reader has gone"
+finish

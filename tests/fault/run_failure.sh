@@ -1,0 +1,63 @@
+# run_failure.sh -- the first failure stops the others, is named, and its exit code is passed on.
+# SPDX-License-Identifier: MIT    run: serial
+. "$SOURCE_DIR/tests/harness/expect.sh"
+
+run 7 "$TUTTI" run -n 3 sh -c "[ \$RANK = 1 ] || exec sleep $marker; echo the cause >&2; exit 7"
+faster_than 1
+nobody_left
+err_has '^tutti run: rank 1 failed first: exit code 7 \(process [0-9]+, after 0\.[0-9]+ s\)$'
+err_has '^    \| the cause$'
+err_has '^tutti run: stopping the other 2$'
+
+# Exit codes and signals.
+for code in 1 2 3 85 255; do
+    run $code "$TUTTI" run -n 2 sh -c "exit $code"
+done
+run 139 "$TUTTI" run -n 2 sh -c "[ \$RANK = 0 ] || exec sleep $marker; kill -SEGV \$\$"
+err_has 'rank 0 failed first: killed by SIGSEGV'
+faster_than 1
+run 137 "$TUTTI" run -n 2 sh -c "[ \$RANK = 0 ] || exec sleep $marker; kill -KILL \$\$"
+err_has 'rank 0 failed first: killed by SIGKILL'
+run 134 "$TUTTI" run sh -c 'kill -ABRT $$'
+err_has 'rank 0 failed first: killed by SIGABRT'
+nobody_left
+
+# One rank ends well while the others go on: nothing happens to them.
+run 0 "$TUTTI" run -n 2 sh -c '[ $RANK = 0 ] || { sleep 0.6; echo late; }'
+out_has '^\[1\] late$'
+
+# Code 3, a peer lost, is an effect: the rank that failed otherwise is named, though it ended later.
+run 9 "$TUTTI" run -n 3 sh -c '[ $RANK = 2 ] || exit 3; sleep 0.1; exit 9'
+err_has 'rank 2 failed first: exit code 9'
+err_has 'then rank [01]: exit code 3'
+
+# Only the last lines are repeated, whole.
+run 1 "$TUTTI" run -n 2 sh -c 'seq -f "line %.0f" 5000 >&2; exit 1'
+equal "repeated lines" "$(grep -c '^    | line [0-9]*$' "$work/err")" 10
+err_has '^    \| line 5000$'
+
+# Who does not hear SIGTERM is killed after the shutdown timeout; who needs a moment gets it.
+stubborn="[ \$RANK = 0 ] && exit 5; trap '' TERM; sleep $marker & wait; wait; sleep $marker"
+run 5 "$TUTTI" run -n 2 --shutdown-timeout 0.5 sh -c "$stubborn"
+faster_than 3
+err_has 'still there 0.5 s after'
+nobody_left
+run 5 "$TUTTI" run -n 2 --shutdown-timeout 0 sh -c "$stubborn"
+faster_than 2
+nobody_left
+TORCH_ELASTIC_SHUTDOWN_TIMEOUT=0.2 run 5 "$TUTTI" run -n 2 sh -c "$stubborn"
+faster_than 2
+run 5 "$TUTTI" run -n 2 sh -c '[ $RANK = 0 ] && exit 5; trap "sleep 0.5; echo saved; exit 0" TERM; while :; do sleep 0.05; done'
+out_has '^\[1\] saved$'
+
+# Stopped workers are ended too.
+run 5 "$TUTTI" run -n 2 sh -c '[ $RANK = 0 ] && { sleep 0.2; exit 5; }; kill -STOP $$'
+faster_than 2
+
+# What the failed rank said last is shown, not lost with it.
+for _ in 1 2 3 4 5; do
+    run 1 "$TUTTI" run -n 4 sh -c 'echo last words of $RANK; exit 1'
+    equal "last words" "$(sort "$work/out" | tr '\n' ' ')" \
+        "[0] last words of 0 [1] last words of 1 [2] last words of 2 [3] last words of 3 "
+done
+finish

@@ -1,0 +1,104 @@
+# run_orphans.sh -- whatever happens, no process is left: signals, killed launchers, daemons.
+# SPDX-License-Identifier: MIT    run: serial
+. "$SOURCE_DIR/tests/harness/expect.sh"
+set -m # as in a terminal: background jobs hear SIGINT
+
+# Each worker: itself, a child, a grandchild in a session of its own, and one whose parent has gone.
+export FAMILY="sleep $marker & setsid sh -c 'sleep $marker & wait' & (setsid sleep $marker &); wait"
+start() { # FLAGS...: two such workers in the background as $launcher
+    "$TUTTI" run -n 2 "$@" bash -c "$FAMILY" >"$work/out" 2>"$work/err" &
+    launcher=$!
+    wait_until "workers have started" sleepers 6
+}
+ends_with() { # CODE
+    wait "$launcher"
+    equal "exit code" $? "$1"
+    nobody_left
+}
+
+for signal in INT TERM HUP QUIT; do
+    start --shutdown-timeout 1 # bash does not hear QUIT
+    kill -$signal $launcher
+    case $signal in INT) ends_with 130 ;; TERM) ends_with 143 ;; HUP) ends_with 129 ;; QUIT) ends_with 131 ;; esac
+    err_has "^tutti run: SIG$signal: stopping 2 workers"
+done
+
+start --signals-to-handle SIGUSR1
+kill -USR1 $launcher
+ends_with 138
+
+# Killed: the launcher that the user sees, the agent beneath it, both.
+start
+kill -KILL $launcher
+ends_with 137 2>/dev/null
+start
+agent=$(pgrep -P $launcher)
+kill -KILL "$agent"
+ends_with 137
+err_has "agent \(process $agent\) was killed by SIGKILL"
+start
+kill -KILL -- -$launcher # its process group, as `timeout -k` does
+ends_with 137 2>/dev/null
+
+# The program's own choice of an exit code after a signal.
+"$TUTTI" run -n 2 sh -c 'trap "exit 85" TERM; echo ready; while :; do sleep 0.05; done' >"$work/out" 2>/dev/null &
+launcher=$!
+wait_until "ready" grep -q '\[0\] ready' "$work/out"
+wait_until "ready" grep -q '\[1\] ready' "$work/out"
+kill -TERM $launcher
+ends_with 85
+"$TUTTI" run -n 2 sh -c 'trap "echo saved; exit 0" TERM; echo ready; while :; do sleep 0.05; done' >"$work/out" 2>/dev/null &
+launcher=$!
+wait_until "ready" grep -q '\[0\] ready' "$work/out"
+wait_until "ready" grep -q '\[1\] ready' "$work/out"
+kill -TERM $launcher
+ends_with 0
+equal "saved" "$(grep -c saved "$work/out")" 2
+
+# A second Ctrl-C does not wait for those who ignore the first.
+"$TUTTI" run -n 2 sh -c "trap '' INT; sleep $marker & wait; wait" 2>/dev/null &
+launcher=$!
+wait_until "workers have started" sleepers 2
+kill -INT $launcher
+sleep 0.4 # a second one sooner would count as the same
+kill -INT $launcher
+ends_with 130
+
+# Ctrl-Z stops workers, fg continues them.
+"$TUTTI" run -n 2 sleep $marker &
+launcher=$!
+wait_until "workers have started" sleepers 2
+stopped() { [ "$(pgrep -f "^sleep $marker" | while read -r p; do sed 's/.*) \(.\).*/\1/' /proc/$p/stat; done | tr -d '\n')" = "$1" ]; }
+kill -TSTP $launcher
+wait_until "workers stop" stopped TT
+kill -CONT $launcher
+wait_until "workers continue" stopped SS
+kill -TERM $launcher
+ends_with 143
+
+# nohup is respected: a signal that our parent had us ignore does not stop the job.
+(trap '' HUP; exec "$TUTTI" run -n 2 sh -c 'echo ready; sleep 0.5; echo done' >"$work/out" 2>&1) &
+launcher=$!
+wait_until "ready" grep -q ready "$work/out"
+kill -HUP $launcher
+ends_with 0
+equal "done" "$(grep -c done "$work/out")" 2
+
+# Leftovers of workers that ended well, or failed, end with the job; so do daemons that hold the output open.
+run 0 "$TUTTI" run -n 2 bash -c "setsid sleep $marker & disown; exit 0"
+faster_than 2
+nobody_left
+run 6 "$TUTTI" run -n 2 bash -c "trap '' TERM; (trap '' TERM; sleep $marker) & exit 6"
+faster_than 3
+nobody_left
+
+# Children that we had before (as after exec in a shell) are not ours to end.
+bash -c 'sleep '"$marker"' & exec "$0" run -n 2 bash -c "kill -KILL \$PPID; sleep 30"' "$TUTTI" >"$work/out" 2>"$work/err"
+equal "exit code" $? 137
+sleepers 1 || fail "a stranger's child was ended"
+pkill -KILL -f "^sleep $marker"
+
+# Jobs in jobs.
+run 4 "$TUTTI" run -n 2 "$TUTTI" run -n 2 sh -c "[ \$PPID = 1 ] || exit 4"
+nobody_left
+finish

@@ -1,0 +1,59 @@
+# expect.sh -- for test scripts: counted expectations, a work folder that goes away, processes by marker.
+# SPDX-License-Identifier: MIT
+#
+# . "$SOURCE_DIR/tests/harness/expect.sh"; ... ; finish
+set -u
+failures=0
+work=$(mktemp -d)
+marker=9$(($$ % 10000000)) # seconds for `sleep`: nobody else sleeps as long
+trap 'pkill -KILL -f "sleep $marker" 2>/dev/null; rm -rf "$work"' EXIT
+
+fail() {
+    echo "FAILED: $1"
+    failures=$((failures + 1))
+}
+
+# run CODE COMMAND...: in at most 20 seconds with this exit code; its output in $out, $err (files) and $seconds taken
+run() {
+    local code=$1 got begin
+    shift
+    begin=$(date +%s%N)
+    timeout -k 2 20 "$@" >"$work/out" 2>"$work/err"
+    got=$?
+    seconds=$(awk "BEGIN { print ($(date +%s%N) - $begin) / 1e9 }")
+    [ "$got" = "$code" ] && return
+    fail "exit code $got, expected $code: $*"
+    sed 's/^/    out: /' "$work/out" | head -20
+    sed 's/^/    err: /' "$work/err" | head -20
+}
+out_has() {
+    grep -qE -- "$1" "$work/out" || { fail "no \"$1\" in the output:"; head -20 "$work/out"; }
+}
+err_has() {
+    grep -qE -- "$1" "$work/err" || { fail "no \"$1\" in the error output:"; head -20 "$work/err"; }
+}
+equal() { # WHAT GOT EXPECTED
+    [ "$2" = "$3" ] || fail "$1: \"$2\", expected \"$3\""
+}
+faster_than() { # SECONDS: the last run
+    awk "BEGIN { exit !($seconds < $1) }" || fail "took $seconds s, expected less than $1 s"
+}
+wait_until() { # WHAT COMMAND...: polled for at most 5 seconds
+    local what=$1
+    shift
+    for _ in $(seq 500); do
+        "$@" >/dev/null 2>&1 && return 0
+        sleep 0.01
+    done
+    fail "never: $what"
+    return 1
+}
+sleepers() { # N: exactly N processes with our marker
+    [ "$(pgrep -fc "^sleep $marker")" = "$1" ]
+}
+nobody_left() {
+    wait_until "all processes gone" sleepers 0 || pgrep -af "^sleep $marker"
+}
+finish() {
+    exit $((failures > 0))
+}
