@@ -282,22 +282,34 @@ static int poll_timeout(const agent *a)
     return a->deadline_ns <= now ? 0 : (int)((a->deadline_ns - now + MS - 1) / MS);
 }
 
-/* Waits, and serves what has come. After the last descendant streams are read until they are dry: nobody else writes. */
+static tutti__log_pipe *stream(const agent *a, int i)
+{
+    return i % 2 ? &a->workers[i / 2].err : &a->workers[i / 2].out;
+}
+
+/* Fills a->polled: signals, control, console, then every open stream in order. Returns how many streams. */
+static int fill_polled(const agent *a, bool reads)
+{
+    int n = 0;
+
+    a->polled[0] = (struct pollfd){a->signals, POLLIN, 0};
+    a->polled[1] = (struct pollfd){a->control, POLLIN, 0};
+    a->polled[2] = (struct pollfd){tutti__console_fd(&a->console), POLLOUT, 0};
+    for (int i = 0; reads && i < 2 * a->job->opts.n; i++)
+        if (stream(a, i)->fd >= 0)
+            a->polled[3 + n++] = (struct pollfd){stream(a, i)->fd, POLLIN, 0};
+    return n;
+}
+
+/* Waits, and serves what has come. After the last descendant has gone, streams are read until they are dry: nobody
+ * writes to them any more, whoever holds them open. */
 static void serve(agent *a)
 {
-    bool reads = a->console.end - a->console.begin < QUEUE_BYTES, dry = true;
-    struct pollfd *p = a->polled;
-    int n = a->job->opts.n;
+    bool reads = a->console.end - a->console.begin < QUEUE_BYTES;
+    int n = fill_polled(a, reads);
+    const struct pollfd *p = a->polled;
 
-    p[0] = (struct pollfd){a->signals, POLLIN, 0};
-    p[1] = (struct pollfd){a->control, POLLIN, 0};
-    p[2] = (struct pollfd){tutti__console_fd(&a->console), POLLOUT, 0};
-    for (int i = 0; i < n; i++) {
-        p[3 + 2 * i] = (struct pollfd){reads ? a->workers[i].out.fd : -1, POLLIN, 0};
-        p[4 + 2 * i] = (struct pollfd){reads ? a->workers[i].err.fd : -1, POLLIN, 0};
-        dry = dry && a->workers[i].out.fd < 0 && a->workers[i].err.fd < 0;
-    }
-    if (poll(p, 3 + 2 * (nfds_t)n, a->childless && !dry && reads ? 0 : poll_timeout(a)) < 0)
+    if (poll(a->polled, 3 + (nfds_t)n, a->childless && n > 0 ? 0 : poll_timeout(a)) < 0)
         return;
     if (p[0].revents)
         read_signals(a);
@@ -305,13 +317,13 @@ static void serve(agent *a)
         read_control(a);
     if (p[2].revents)
         tutti__console_write(&a->console);
-    for (int i = 0; i < 2 * n; i++) {
-        tutti__log_pipe *pipe = i % 2 ? &a->workers[i / 2].err : &a->workers[i / 2].out;
-
-        if (p[3 + i].revents)
-            tutti__log_pipe_read(pipe, &a->console);
-        else if (a->childless && reads)
-            tutti__log_pipe_close(pipe, &a->console);
+    for (int i = 0, next = 3; i < 2 * a->job->opts.n && next < 3 + n; i++) {
+        if (stream(a, i)->fd != p[next].fd)
+            continue; /* it was not polled */
+        if (p[next++].revents)
+            tutti__log_pipe_read(stream(a, i), &a->console);
+        else if (a->childless)
+            tutti__log_pipe_close(stream(a, i), &a->console);
     }
 }
 
@@ -388,6 +400,21 @@ static tutti_status prepare(agent *a)
     return tutti__job_open(a->job);
 }
 
+/* Two pipes a worker may be more than the usual 1,024 descriptors. Workers get the limit back. */
+static void allow_descriptors(agent *a)
+{
+    struct rlimit limit;
+    rlim_t wanted = 64 + 4 * (rlim_t)a->job->opts.n;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return;
+    a->job->descriptors = limit;
+    if (limit.rlim_cur >= wanted)
+        return;
+    limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 static tutti_status start(agent *a, const sigset_t *mask)
 {
     struct sigaction ignore = {.sa_handler = SIG_IGN}, sigpipe;
@@ -395,6 +422,7 @@ static tutti_status start(agent *a, const sigset_t *mask)
 
     sigaction(SIGPIPE, &ignore, &sigpipe);
     a->childless = true;
+    allow_descriptors(a);
     TUTTI_TRY(prepare(a));
     for (int i = 0; i < n; i++) {
         TUTTI_TRY(tutti__worker_start(&a->workers[i], a->job, mask, &sigpipe));

@@ -13,6 +13,7 @@
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 #include <tutti/group.h>
 
@@ -26,6 +27,7 @@ typedef struct tutti__job {
     const char *omp_threads; /* of the environment, or omp_text */
     char omp_text[16], store_address[64], secret[65];
     tutti_store *store;
+    struct rlimit descriptors; /* the workers' limit */
 } tutti__job;
 
 /* Fills in the defaults and finds the program. Returns 0 or the exit code; the message is tutti_last_error(). */

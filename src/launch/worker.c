@@ -115,7 +115,9 @@ static tutti_status open_stream(tutti__worker *worker, const tutti__job *job, tu
     if (shown && pipe->file < 0 && (opts->n == 1 || (rank == 0 && opts->rank0_direct)))
         return TUTTI_OK;
     if (pipe2(ends, O_CLOEXEC) != 0)
-        return tutti__fail_errno(errno, "no pipe for the output of rank %d (see ulimit -n)", rank);
+        return tutti__fail(TUTTI_ERR_MEMORY,
+                           "no pipe for the output of rank %d (see ulimit -n): %s", rank,
+                           strerror(errno));
     pipe->fd = ends[0];
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     *end_p = ends[1];
@@ -135,6 +137,7 @@ static _Noreturn void become_worker(const tutti__job *job, char **environment, c
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != agent)
         _exit(128 + SIGKILL);
+    setrlimit(RLIMIT_NOFILE, &job->descriptors);
     if (!reads_input && (null = open("/dev/null", O_RDONLY)) >= 0)
         dup2(null, STDIN_FILENO); /* `null` is above 2: the launcher keeps 0, 1 and 2 open */
     if (!reads_input && null > 2)

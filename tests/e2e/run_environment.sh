@@ -43,6 +43,13 @@ echo question | run 0 "$TUTTI" run -n 2 sh -c 'echo "got $(cat)"'
 out_has '^\[0\] got question$'
 out_has '^\[1\] got $'
 
+# Many workers: more pipes than descriptors at first; workers keep the limit that we were started with.
+run 0 bash -c 'ulimit -Sn 100; exec "$0" run -n 150 sh -c "ulimit -n"' "$TUTTI"
+equal "limits of descriptors" "$(cut -d' ' -f2 "$work/out" | sort | uniq -c | tr -s ' ')" " 150 100"
+run 4 bash -c 'ulimit -n 100; exec "$0" run -n 150 sleep '"$marker" "$TUTTI"
+err_has 'no pipe for the output of rank [0-9]+ \(see ulimit -n\): Too many open files'
+nobody_left
+
 # The chosen port can be listened on, and is not one that the kernel gives to others.
 run 0 "$TUTTI" run -n 1 sh -c 'echo $MASTER_PORT'
 read -r low _ </proc/sys/net/ipv4/ip_local_port_range
