@@ -142,7 +142,7 @@ static void report(agent *a)
         SAY(a, "then rank %d: %s", i, how);
     }
     if (a->n_running > 0)
-        SAY(a, "stopping the other %d", a->n_running);
+        SAY(a, "stopping the other %d worker%s", a->n_running, a->n_running == 1 ? "" : "s");
 }
 
 /* ---- Events ----------------------------------------------------------------------------------------- */

@@ -7,7 +7,7 @@ faster_than 1
 nobody_left
 err_has '^tutti run: rank 1 failed first: exit code 7 \(process [0-9]+, after 0\.[0-9]+ s\)$'
 err_has '^    \| the cause$'
-err_has '^tutti run: stopping the other 2$'
+err_has '^tutti run: stopping the other 2 workers$'
 
 # Exit codes and signals.
 for code in 1 2 3 85 255; do
