@@ -141,8 +141,10 @@ static void report(agent *a)
         tutti__worker_describe(&a->workers[i], how, sizeof how);
         SAY(a, "then rank %d: %s", i, how);
     }
-    if (a->n_running > 0)
-        SAY(a, "stopping the other %d worker%s", a->n_running, a->n_running == 1 ? "" : "s");
+    if (a->n_running == 1)
+        SAY(a, "%s", "stopping the other worker");
+    else if (a->n_running > 1)
+        SAY(a, "stopping the other %d workers", a->n_running);
 }
 
 /* ---- Events ----------------------------------------------------------------------------------------- */
