@@ -40,6 +40,16 @@ class Draws:
         return torch.from_numpy((self.words(n) % CLASSES).astype(np.int64))
 
 
+class ReLU(nn.ReLU):
+    """Remembers how near an input ever came to zero: there, rounding decides whether a gradient passes."""
+
+    nearest = math.inf
+
+    def forward(self, x):
+        ReLU.nearest = min(ReLU.nearest, x.detach().abs().min().item())
+        return super().forward(x)
+
+
 class Linear(nn.Module):
     def __init__(self, inputs):
         super().__init__()
@@ -54,9 +64,10 @@ class MLP(nn.Module):
         super().__init__()
         self.fc1 = nn.Linear(inputs, 256)
         self.fc2 = nn.Linear(256, CLASSES)
+        self.relu = ReLU()
 
     def forward(self, x):
-        return self.fc2(torch.relu(self.fc1(x.flatten(1))))
+        return self.fc2(self.relu(self.fc1(x.flatten(1))))
 
 
 class Block(nn.Module):
@@ -66,19 +77,20 @@ class Block(nn.Module):
         self.b1 = nn.BatchNorm2d(c_out)
         self.c2 = nn.Conv2d(c_out, c_out, 3, 1, 1, bias=False)
         self.b2 = nn.BatchNorm2d(c_out)
+        self.relu = ReLU()
         self.sc = nn.Sequential()
         if stride != 1 or c_in != c_out:
             self.sc = nn.Sequential(nn.Conv2d(c_in, c_out, 1, stride, bias=False), nn.BatchNorm2d(c_out))
 
     def forward(self, x):
-        y = torch.relu(self.b1(self.c1(x)))
-        return torch.relu(self.b2(self.c2(y)) + self.sc(x))
+        y = self.relu(self.b1(self.c1(x)))
+        return self.relu(self.b2(self.c2(y)) + self.sc(x))
 
 
 class MiniResNet(nn.Module):
     def __init__(self, channels):
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(channels, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU())
+        self.stem = nn.Sequential(nn.Conv2d(channels, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), ReLU())
         blocks = [Block(64, 64, 1), Block(64, 64, 1)]
         for c in (128, 256):
             blocks += [Block(c // 2, c, 2), Block(c, c, 1)]
@@ -95,8 +107,9 @@ def as_f16(name, gradient):
     return {f"grad.{name}": (gradient / scale).half(), f"scale.{name}": scale}
 
 
-def golden_model(name, make, batch, size, lr, f16=False):
+def golden_model(name, make, batch, size, lr, seed, f16=False):
     torch.manual_seed(0)
+    ReLU.nearest = math.inf
     model = make()
     state = model.state_dict()
     crc = 0
@@ -104,12 +117,12 @@ def golden_model(name, make, batch, size, lr, f16=False):
         crc = zlib.crc32(value.detach().numpy().tobytes(), crc)
     order = list(state)
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9, weight_decay=5e-4)
-    draws = Draws(1)
+    draws = Draws(seed)
     patterns = draws.uniform(CLASSES, 3, size, size)
     losses, out = [], {}
     for step in range(10):
         # A pattern for each class beneath noise: what can be learned is learned steadily, so that ten losses measure the
-        # arithmetic (other rounding moves them by 2e-5); labels without sense would make them chaotic.
+        # arithmetic; labels without sense would make them chaotic.
         y = draws.labels(batch)
         x = patterns[y] + draws.uniform(batch, 3, size, size) * 0.5
         loss = nn.functional.cross_entropy(model(x), y)
@@ -126,10 +139,11 @@ def golden_model(name, make, batch, size, lr, f16=False):
             out[key] = value.clone()  # after ten steps: catches a wrong momentum or variance
     metadata = {
         "torch": torch.__version__, "names": " ".join(order), "weights_crc32": str(crc), "batch": str(batch),
-        "size": str(size), "lr": repr(lr), "parameters": str(sum(p.numel() for p in model.parameters())),
+        "size": str(size), "lr": repr(lr), "seed": str(seed),
+        "parameters": str(sum(p.numel() for p in model.parameters())),
     }
     save_file(out, os.path.join(OUT, f"{name}.safetensors"), metadata)
-    print(name, ["%.6f" % v for v in losses])
+    print(name, ["%.6f" % v for v in losses], "relu inputs came to %.1e of zero" % ReLU.nearest)
 
 
 def golden_optimizer(make):
@@ -203,9 +217,11 @@ def golden_rules():
 def main():
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    golden_model("linear", lambda: Linear(3 * 8 * 8), batch=32, size=8, lr=0.1)
-    golden_model("mlp", lambda: MLP(3 * 8 * 8), batch=32, size=8, lr=0.1)
-    golden_model("mini_resnet", lambda: MiniResNet(3), batch=32, size=8, lr=0.01, f16=True)
+    golden_model("linear", lambda: Linear(3 * 8 * 8), batch=32, size=8, lr=0.1, seed=1)
+    golden_model("mlp", lambda: MLP(3 * 8 * 8), batch=32, size=8, lr=0.1, seed=1)
+    # A relu that falls the other way changes the later losses by 1e-3, and among a million inputs some come within
+    # rounding of zero. Of the data seeds 1 to 119, this one keeps the largest distance.
+    golden_model("mini_resnet", lambda: MiniResNet(3), batch=8, size=8, lr=0.005, seed=7, f16=True)
     golden_rules()
 
 
