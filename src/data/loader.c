@@ -10,7 +10,8 @@
  * A worker takes a number while there is a free slot, makes the batch without the lock, and marks the slot full. The
  * caller waits for its slot, so that delivery is in order whoever was faster. At the end of an epoch the next begins at
  * once: its first batches are made while the caller evaluates, saves, or sums up. */
-#include "base/base.h"
+#include "data/loader.h"
+
 #include "data/dataset.h"
 #include "data/transform.h"
 
@@ -23,6 +24,7 @@
 
 #define MAX_WORKERS  256
 #define MAX_PREFETCH 65536
+#define FIRST_THREAD 2 /* a worker's number in spans, less its own; see tutti__event */
 
 typedef struct slot {
     float *x;
@@ -39,6 +41,7 @@ struct tutti_loader {
     tutti__transform transform;
     size_t x_count, y_bytes; /* of one sample: floats, bytes */
     int log_rank;
+    tutti__recorder *_Atomic recorder;
 
     /* The epoch: written by the caller while no worker is in a batch. */
     uint64_t epoch;
@@ -118,11 +121,14 @@ static void *worker(void *user)
 {
     tutti_loader *loader = user;
     uint8_t *image;
+    int number;
 
     tutti__log_set_rank(loader->log_rank);
     pthread_mutex_lock(&loader->mutex);
-    image = loader->images + (size_t)loader->n_numbered++ * loader->image_stride;
+    number = loader->n_numbered++;
+    image = loader->images + (size_t)number * loader->image_stride;
     while (!loader->stop) {
+        uint64_t begin_ns;
         size_t batch;
         slot *s;
 
@@ -134,7 +140,10 @@ static void *worker(void *user)
         s = &loader->slots[batch % loader->n_slots];
         loader->busy++;
         pthread_mutex_unlock(&loader->mutex);
+        begin_ns = tutti__now_ns();
         fill(loader, s, batch, image);
+        tutti__record(atomic_load(&loader->recorder), "data", "batch", (int64_t)batch,
+                      FIRST_THREAD + number, begin_ns, tutti__now_ns());
         pthread_mutex_lock(&loader->mutex);
         s->full = true;
         loader->busy--;
@@ -355,9 +364,17 @@ static void begin_epoch(tutti_loader *loader, uint64_t epoch)
 
 void tutti_loader_set_epoch(tutti_loader *loader, uint64_t epoch)
 {
-    if (!loader->begun || epoch != loader->epoch || loader->position > 0 ||
-        loader->status != TUTTI_OK)
+    bool alike = !loader->opts.shuffle && !loader->opts.augment;
+    bool at_its_start = loader->begun && loader->position == 0 && loader->status == TUTTI_OK &&
+                        (alike || epoch == loader->epoch);
+
+    if (!at_its_start) /* else its first batches are made already, or being made */
         begin_epoch(loader, epoch);
+}
+
+void tutti__loader_set_recorder(tutti_loader *loader, tutti__recorder *recorder)
+{
+    atomic_store(&loader->recorder, recorder);
 }
 
 static slot *wait_for_batch(tutti_loader *loader)

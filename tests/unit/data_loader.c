@@ -4,6 +4,7 @@
  * The group is a stand-in that only knows its rank and size: that is all a loader asks of it. */
 #include "base/base.h"
 #include "data/dataset.h"
+#include "data/loader.h"
 #include "data/transform.h"
 
 #include <tutti/data.h>
@@ -159,7 +160,7 @@ static uint64_t fnv(uint64_t hash, uint64_t value)
 }
 
 /* The expected hashes are of torch's DataLoader(batch_size=32, sampler=DistributedSampler(.., 3, 1, seed=5)) over the
- * same pixels, as ToTensor and Normalize make floats of them: every bit of every batch. */
+ * same pixels, as ToTensor and Normalize make floats of them: every bit of every batch (tools/make_golden_data.py). */
 static void batches_are_bit_for_bit_torchs(void **state)
 {
     static const uint64_t EPOCHS[] = {0, 2}, HASHES[] = {0x0a3c472af43e2867, 0x27d20ad393ce4475};
@@ -488,6 +489,36 @@ static void grey_becomes_three_equal_channels(void **state)
     tutti_dataset_free(dataset);
 }
 
+static void workers_leave_spans(void **state)
+{
+    tutti_dataset *dataset = counting_new();
+    tutti__recorder *recorder = tutti__recorder_new(64);
+    tutti_loader *loader =
+        loader_new(dataset, NULL, (tutti_loader_opts){.batch = 10, .workers = 2});
+    tutti__event events[64];
+    tutti_batch batch;
+    bool seen[6] = {false};
+    size_t n;
+
+    (void)state;
+    tutti__loader_set_recorder(loader, recorder);
+    for (int i = 0; i < 6; i++)
+        assert_true(tutti_loader_next(loader, &batch));
+    tutti_loader_free(loader);
+    n = tutti__recorder_read(recorder, events, 64);
+    assert_int_equal(n, 6);
+    for (size_t i = 0; i < n; i++) {
+        assert_string_equal(events[i].category, "data");
+        assert_in_range(events[i].thread, 2, 3);
+        assert_in_range(events[i].arg, 0, 5);
+        seen[events[i].arg] = true;
+    }
+    for (int i = 0; i < 6; i++)
+        assert_true(seen[i]);
+    tutti__recorder_free(recorder);
+    tutti_dataset_free(dataset);
+}
+
 /* ---- N ranks as threads of one process ------------------------------------------------------------------------ */
 
 static void *run_rank(void *user)
@@ -540,6 +571,7 @@ int main(void)
         cmocka_unit_test(augmentation_is_a_crop_of_the_padded_image_and_a_flip),
         cmocka_unit_test(grey_digits_are_moved_by_one_and_not_mirrored),
         cmocka_unit_test(grey_becomes_three_equal_channels),
+        cmocka_unit_test(workers_leave_spans),
         cmocka_unit_test(ranks_may_be_threads),
     };
 

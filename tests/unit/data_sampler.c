@@ -1,6 +1,6 @@
 /* data: the sampler deals out PyTorch's permutation by PyTorch's formula.   SPDX-License-Identifier: MIT
  *
- * The expected numbers are what torch.randperm and DistributedSampler give. */
+ * The expected numbers are what torch.randperm and DistributedSampler give: tools/make_golden_data.py prints them. */
 #include "base/base.h"
 
 #include <tutti/data.h>

@@ -1,0 +1,12 @@
+/* loader.h -- what other layers may ask of a loader beside data.h.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_DATA_LOADER_H
+#define TUTTI_DATA_LOADER_H
+
+#include "base/base.h"
+
+#include <tutti/data.h>
+
+/* From now on each batch that a worker makes leaves a span in `recorder` (NULL: none), which outlives the loader. */
+void tutti__loader_set_recorder(tutti_loader *loader, tutti__recorder *recorder);
+
+#endif
