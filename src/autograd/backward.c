@@ -1,16 +1,17 @@
 /* backward.c -- one reverse scan of the tape.   SPDX-License-Identifier: MIT
  *
- *   node 1 (p) ... node 4 (p, q) ... node 9 -> loss      the scan goes from 9 to 1; q is final at 4, p at 1
+ *   node 1 (p) ... node 4 (p, q) ... node 9 -> loss      scanned from 9 to 1: q final at 4, p at 1
  *
- * Each node visited takes back the uses of its parameters, whether or not a gradient reached it; at zero the parameter is
- * final and the listener hears of it. The order in which that will happen is known before the scan from the counts alone.
- * A tensor's first gradient is adopted, a second is added into one of the two; when a node is done, the gradient of its
- * result is released for the next one, so that the scan works in a few buffers. */
+ * Each node visited takes back the uses of its parameters, whether or not a gradient reached it;
+ * at zero the parameter is final and the listener hears of it. The order in which that will happen
+ * is known before the scan from the counts alone. A tensor's first gradient is adopted, a second
+ * is added into one of the two; when a node is done, the gradient of its result is released for
+ * the next one, so that the scan works in a few buffers. */
 #include "tensor/op.h"
 
 #include <string.h>
 
-/* ---- Joining gradients ------------------------------------------------------------------------------- */
+/* ---- Joining gradients ----------------------------------------------------------------------- */
 
 /* Adds up two gradients of one tensor, in whichever of them belongs to nobody else. */
 static tutti_status add_gradients(tutti_tensor *a, tutti_tensor *b, tutti_tensor **sum_p)
@@ -51,7 +52,8 @@ static tutti_status deliver(tutti_tensor *src, tutti_tensor *grad)
     return TUTTI_OK;
 }
 
-/* Delivers what a node's backward made, and releases its result's gradient unless that lives on in a source's. */
+/* Delivers what a node's backward made, and releases its result's gradient unless that lives on in
+ * a source's. */
 static tutti_status deliver_all(tutti__node *n)
 {
     tutti_tensor *dy = n->dst->grad;
@@ -74,20 +76,21 @@ static tutti_status deliver_all(tutti__node *n)
     return TUTTI_OK;
 }
 
-/* ---- Readiness --------------------------------------------------------------------------------------- */
+/* ---- Readiness ------------------------------------------------------------------------------- */
 
-/* The parameters of the tape in the order in which they will be final: the scan's counting, done beforehand and undone. */
+/* The parameters of the tape in the order in which they will be final: the scan's counting, done
+ * beforehand and undone. */
 static tutti_status readiness_order(const tutti_ctx *cx, tutti_tensor **order)
 {
     size_t n_order = 0;
 
     for (const tutti__node *n = cx->last_node; n; n = n->previous)
         for (int i = 0; i < n->n_src; i++)
-            if (tutti__counts_use(n->src[i]) && --n->src[i]->parameter->uses == 0)
+            if (tutti__counts_use(n, i) && --n->src[i]->parameter->uses == 0)
                 order[n_order++] = n->src[i];
     for (const tutti__node *n = cx->first_node; n; n = n->next)
         for (int i = 0; i < n->n_src; i++)
-            if (tutti__counts_use(n->src[i]))
+            if (tutti__counts_use(n, i))
                 n->src[i]->parameter->uses++;
     if (n_order != cx->n_parameters)
         return tutti__fail(TUTTI_ERR_INTERNAL,
@@ -99,13 +102,13 @@ static tutti_status readiness_order(const tutti_ctx *cx, tutti_tensor **order)
 static void take_back_uses(const tutti_ctx *cx, const tutti__node *n)
 {
     for (int i = 0; i < n->n_src; i++)
-        if (tutti__counts_use(n->src[i]) && --n->src[i]->parameter->uses == 0 && cx->listener.ready)
+        if (tutti__counts_use(n, i) && --n->src[i]->parameter->uses == 0 && cx->listener.ready)
             cx->listener.ready(cx->listener.self, n->src[i]);
 }
 
-/* ---- The scan ---------------------------------------------------------------------------------------- */
+/* ---- The scan -------------------------------------------------------------------------------- */
 
-/* Tells the listener the order, then sees to it that every parameter has memory for its gradient. */
+/* Tells the listener the order, then sees that every parameter has memory for its gradient. */
 static tutti_status prepare(const tutti_ctx *cx)
 {
     tutti_tensor **order =

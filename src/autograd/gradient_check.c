@@ -1,7 +1,8 @@
 /* gradient_check.c -- backward against central differences.   SPDX-License-Identifier: MIT
  *
- * The inputs are copied; one recorded step gives the analytic gradients, then two steps without a tape an element give
- * the numeric ones. All of them count as the same training step, so that dropout draws the same mask. */
+ * The inputs are copied; one recorded step gives the analytic gradients, then two steps without a
+ * tape an element give the numeric ones. All of them count as the same training step, so that
+ * dropout draws the same mask. */
 #include "tensor/tensor.h"
 
 #include <math.h>

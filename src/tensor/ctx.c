@@ -1,6 +1,8 @@
-/* ctx.c -- the context: which kernels, how many threads, and the life of a step.   SPDX-License-Identifier: MIT
+/* ctx.c -- the context: which kernels, how many threads, and the life of a step.
+ * SPDX-License-Identifier: MIT
  *
- * A step owns everything that is made in it: the arena, the tape and the use counts of parameters begin anew with each. */
+ * A step owns everything that is made in it: the arena, the tape and the use counts of parameters
+ * begin anew with each. */
 #include "tensor/kernel.h"
 #include "tensor/tensor.h"
 
@@ -104,6 +106,7 @@ tutti_status tutti_ctx_new(tutti_ctx **cx_p, tutti_device device, const tutti_ct
         free(cx);
         return status;
     }
+    tutti_log(TUTTI_LOG_DEBUG, "tensor", "kernels %s, %d threads", cx->kernels->name, cx->threads);
     *cx_p = cx;
     return TUTTI_OK;
 }
@@ -149,7 +152,7 @@ tutti_ctx_memory tutti_ctx_memory_stats(const tutti_ctx *cx)
                               cx->arena.allocations + cx->kernel_allocations};
 }
 
-/* ---- Steps ------------------------------------------------------------------------------------------ */
+/* ---- Steps ----------------------------------------------------------------------------------- */
 
 static void poison_step(tutti_ctx *cx, tutti_status status)
 {

@@ -1,12 +1,15 @@
-/* kernel.h -- the arithmetic behind operations: one table a kernel family.   SPDX-License-Identifier: MIT
+/* kernel.h -- the arithmetic behind operations: one table a kernel family.
+ * SPDX-License-Identifier: MIT
  *
- * kernel/reference is plain C, row-major, always built, the oracle. kernel/onednn starts from a copy of its table and
- * overrides what it does faster; activations stay in its own layouts between operations.
+ * kernel/reference is plain C, row-major, always built, the oracle. kernel/onednn starts from a
+ * copy of its table and overrides what it does faster; activations stay in its own layouts between
+ * operations.
  *
- * Destinations. y, dx, ... arrive without data: the kernel picks a layout, calls tutti__tensor_alloc, and writes. dw and db
- * of parameters arrive with data (row-major, possibly in a bucket): the kernel writes, or adds if ->accumulate. A NULL
- * destination is not wanted. Sources may have any layout of the family; parameters and buffers are always row-major.
- * Results must not depend on timing; with one thread count they are the same bits every time. */
+ * Destinations. y, dx, ... arrive without data: the kernel picks a layout, calls
+ * tutti__tensor_alloc, and writes. dw and db of parameters arrive with data (row-major, possibly
+ * in a bucket): the kernel writes, or adds if ->accumulate. A NULL destination is not wanted.
+ * Sources may have any layout of the family; parameters and buffers are always row-major. Results
+ * must not depend on timing; with one thread count they are the same bits every time. */
 #ifndef TUTTI_TENSOR_KERNEL_H
 #define TUTTI_TENSOR_KERNEL_H
 
@@ -61,7 +64,8 @@ struct tutti__kernels {
     tutti_status (*linear_backward_weights)(tutti_tensor *dw, tutti_tensor *db, tutti_tensor *dy,
                                             tutti_tensor *x);
 
-    /* y = [relu]((x - mean) * inv_std * w + b [+ residual]); running_* updated in training, used in eval */
+    /* y = [relu]((x - mean) * inv_std * w + b [+ residual]); running_* updated in training, used
+     * in eval */
     tutti_status (*batch_norm_forward)(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
                                        tutti_tensor *b, tutti_tensor *residual,
                                        tutti_tensor *running_mean, tutti_tensor *running_var,

@@ -1,8 +1,11 @@
-/* op.c -- running an operation and recording it on the tape; where its gradients go.   SPDX-License-Identifier: MIT
+/* op.c -- running an operation and recording it on the tape; where its gradients go.
+ * SPDX-License-Identifier: MIT
  *
- *   sources ok? -> shape rule -> forward -> a source needs a gradient? -> node on the tape, uses of parameters counted
+ *   sources ok? -> shape rule -> forward -> a source needs a gradient? -> node on the tape, uses
+ *   of parameters counted
  *
- * Any failure on the way becomes a poisoned result whose text names the operation and the first source that has a name:
+ * Any failure on the way becomes a poisoned result whose text names the operation and the first
+ * source that has a name:
  *   linear "fc1.weight": x is [64,783] but weight is [256,784] */
 #include "tensor/op.h"
 
@@ -87,18 +90,12 @@ static tutti_status compute(tutti_ctx *cx, tutti__node *n)
     return n->op->forward(n);
 }
 
-static void record(tutti_ctx *cx, tutti__node *n)
+static void count_uses(tutti_ctx *cx, const tutti__node *n)
 {
-    bool needs_grad = false;
-
-    for (int i = 0; i < n->n_src; i++)
-        needs_grad |= n->src[i] && n->src[i]->needs_grad;
-    if (!cx->recording || !needs_grad)
-        return;
     for (int i = 0; i < n->n_src; i++) {
         tutti__parameter *p;
 
-        if (!tutti__counts_use(n->src[i]))
+        if (!tutti__counts_use(n, i))
             continue;
         p = n->src[i]->parameter;
         if (p->uses_step != cx->round) {
@@ -108,6 +105,19 @@ static void record(tutti_ctx *cx, tutti__node *n)
         }
         p->uses++;
     }
+}
+
+static void record(tutti_ctx *cx, tutti__node *n)
+{
+    bool needs_grad = false;
+
+    for (int i = 0; i < n->n_src; i++) {
+        n->wants_grad[i] = n->src[i] && n->src[i]->needs_grad;
+        needs_grad |= n->wants_grad[i];
+    }
+    if (!cx->recording || !needs_grad)
+        return;
+    count_uses(cx, n);
     n->dst->needs_grad = true;
     n->dst->node = n;
     n->previous = cx->last_node;
@@ -145,14 +155,14 @@ tutti_tensor *tutti__op_run(const tutti__op *op, tutti_tensor *const *src, int n
     return n->dst;
 }
 
-/* ---- Gradients of sources ---------------------------------------------------------------------------- */
+/* ---- Gradients of sources -------------------------------------------------------------------- */
 
 tutti_status tutti__grad_of(tutti__node *n, int i, tutti_tensor **grad_p)
 {
     tutti_tensor *src = n->src[i];
 
     *grad_p = NULL;
-    if (!src || !src->needs_grad)
+    if (!n->wants_grad[i])
         return TUTTI_OK;
     *grad_p = n->src_grad[i] = tutti__tensor_new(src->cx, src->shape, src->dtype);
     return *grad_p ? TUTTI_OK : TUTTI_ERR_MEMORY;
@@ -161,7 +171,7 @@ tutti_status tutti__grad_of(tutti__node *n, int i, tutti_tensor **grad_p)
 tutti_status tutti__weight_grad_of(tutti__node *n, int i, tutti_tensor **grad_p)
 {
     tutti_tensor *src = n->src[i];
-    bool in_place = tutti__counts_use(src);
+    bool in_place = tutti__counts_use(n, i);
 
     for (int j = 0; j < n->n_src; j++)
         in_place &=
@@ -176,7 +186,7 @@ tutti_status tutti__weight_grad_of(tutti__node *n, int i, tutti_tensor **grad_p)
 
 void tutti__grad_pass(tutti__node *n, int i, tutti_tensor *grad)
 {
-    if (n->src[i] && n->src[i]->needs_grad)
+    if (n->wants_grad[i])
         n->src_grad[i] = grad;
 }
 

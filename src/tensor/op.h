@@ -1,8 +1,8 @@
 /* op.h -- what an operation is, and the node it leaves on the tape.   SPDX-License-Identifier: MIT
  *
- * An operation is one file, op/<name>.c: shape rule, forward, backward, and the public function that runs it. Kernels
- * (kernel.h) do the arithmetic. Adding an operation: its file, a prototype in <tutti/tensor.h>, its kernels, a row in
- * tests/op. */
+ * An operation is one file, op/<name>.c: shape rule, forward, backward, and the public function
+ * that runs it. Kernels (kernel.h) do the arithmetic. Adding an operation: its file, a prototype
+ * in <tutti/tensor.h>, its kernels, a row in tests/op. */
 #ifndef TUTTI_TENSOR_OP_H
 #define TUTTI_TENSOR_OP_H
 
@@ -13,16 +13,19 @@
 
 typedef struct tutti__op {
     const char *name;
-    /* Checks the sources and says the result's shape and dtype. The message need not name the operation. */
+    /* Checks the sources and says the result's shape and dtype. The message need not name the
+     * operation. */
     tutti_status (*shape)(const tutti__node *n, tutti_shape *shape_p, tutti_dtype *dtype_p);
     tutti_status (*forward)(tutti__node *n);
-    /* Asks tutti__grad_of for what is wanted and fills it. n->dst->grad is the gradient of the result. */
+    /* Asks tutti__grad_of for what is wanted and fills it. n->dst->grad is the gradient of the
+     * result. */
     tutti_status (*backward)(tutti__node *n);
 } tutti__op;
 
 struct tutti__node {
     const tutti__op *op;
     tutti_tensor *src[TUTTI__MAX_SRC]; /* NULL: absent */
+    bool wants_grad[TUTTI__MAX_SRC];   /* needed a gradient when the node was recorded */
     int n_src;
     tutti_tensor *dst;
     void *attributes; /* the operation's options, in the arena */
@@ -32,22 +35,24 @@ struct tutti__node {
     tutti__node *previous, *next;
 };
 
-/* Whether the tape counts a use of t: t is a parameter that wants a gradient. */
-static inline bool tutti__counts_use(const tutti_tensor *t)
+/* Whether source i is a parameter whose use the tape counted when it recorded n. */
+static inline bool tutti__counts_use(const tutti__node *n, int i)
 {
-    return t && t->parameter && t->needs_grad;
+    return n->wants_grad[i] && n->src[i]->parameter;
 }
 
-/* Puts what, the operation and its first named source before the message: `backward of linear "fc1.weight": `. */
+/* Puts what, the operation and its first named source before the message: `backward of linear
+ * "fc1.weight": `. */
 tutti_status tutti__name_operation(const tutti__node *n, const char *what, tutti_status status);
 
-/* Runs an operation: passes poison on, checks shapes, computes, records the node if the tape is on and a source needs a
- * gradient (counting uses of parameters). attributes are copied. Never returns NULL. */
+/* Runs an operation: passes poison on, checks shapes, computes, records the node if the tape is on
+ * and a source needs a gradient (counting uses of parameters). attributes are copied. Never
+ * returns NULL. */
 tutti_tensor *tutti__op_run(const tutti__op *op, tutti_tensor *const *src, int n_src,
                             const void *attributes, size_t attributes_bytes);
 
-/* For shape: source i is there, has the dtype, and as many dimensions as `dims` names, as in "[N,C,H,W]" (NULL: any).
- * `what` is its name in the message. */
+/* For shape: source i is there, has the dtype, and as many dimensions as `dims` names, as in
+ * "[N,C,H,W]" (NULL: any). `what` is its name in the message. */
 tutti_status tutti__check_source(const tutti__node *n, int i, const char *what, const char *dims,
                                  tutti_dtype dtype);
 /* How many windows of `kernel` fit into `in` elements padded on both sides; 0 if none. */
@@ -56,15 +61,16 @@ static inline int64_t tutti__windows(int64_t in, int64_t kernel, int64_t stride,
     return in + 2 * padding < kernel ? 0 : (in + 2 * padding - kernel) / stride + 1;
 }
 
-/* In backward: where to put the gradient of source i, or NULL if it is not wanted. It has no data yet: the kernel
- * allocates it in the layout it likes. */
+/* In backward: where to put the gradient of source i, or NULL if it is not wanted. It has no data
+ * yet: the kernel allocates it in the layout it likes. */
 tutti_status tutti__grad_of(tutti__node *n, int i, tutti_tensor **grad_p);
-/* The same for weights: has row-major data, a parameter's flat memory, and `accumulate` says write or add. */
+/* The same for weights: has row-major data, a parameter's flat memory, and `accumulate` says write
+ * or add. */
 tutti_status tutti__weight_grad_of(tutti__node *n, int i, tutti_tensor **grad_p);
 /* In backward: the gradient of source i is `grad` itself (add, flatten): nothing is copied. */
 void tutti__grad_pass(tutti__node *n, int i, tutti_tensor *grad);
-/* A parameter's gradient as a destination: its flat memory, which from now on holds contributions. NULL with the message
- * made. */
+/* A parameter's gradient as a destination: its flat memory, which from now on holds contributions.
+ * NULL with the message made. */
 tutti_tensor *tutti__parameter_grad(tutti_tensor *parameter);
 
 #endif

@@ -22,6 +22,17 @@ bool tutti_shape_equal(tutti_shape a, tutti_shape b)
     return true;
 }
 
+tutti_status tutti__shape_check(tutti_shape shape)
+{
+    int64_t bytes = sizeof(double);
+
+    for (int i = 0; i < shape.n; i++)
+        if (__builtin_mul_overflow(bytes, shape.d[i], &bytes))
+            return tutti__fail(TUTTI_ERR_MEMORY, "a tensor of %s does not fit into any memory",
+                               tutti__shape_text(shape));
+    return TUTTI_OK;
+}
+
 const char *tutti__shape_text(tutti_shape shape)
 {
     static _Thread_local char texts[8][TUTTI_MAX_DIMS * 21 + 3];

@@ -1,7 +1,8 @@
 /* tensor.c -- making, reading and writing tensors; poison.   SPDX-License-Identifier: MIT
  *
- * Memory of step tensors comes from the context's arena. What backward releases waits in a list and is handed out again
- * to the next tensor of the same size, so that backward works in a few buffers that stay in the cache. */
+ * Memory of step tensors comes from the context's arena. What backward releases waits in a list
+ * and is handed out again to the next tensor of the same size, so that backward works in a few
+ * buffers that stay in the cache. */
 #include "tensor/kernel.h"
 #include "tensor/tensor.h"
 
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Memory ----------------------------------------------------------------------------------------- */
+/* ---- Memory ---------------------------------------------------------------------------------- */
 
 void *tutti__step_alloc(tutti_ctx *cx, size_t bytes)
 {
@@ -18,8 +19,11 @@ void *tutti__step_alloc(tutti_ctx *cx, size_t bytes)
 
 tutti_tensor *tutti__tensor_new(tutti_ctx *cx, tutti_shape shape, tutti_dtype dtype)
 {
-    tutti_tensor *t = tutti__step_alloc(cx, sizeof *t);
+    tutti_tensor *t;
 
+    if (tutti__shape_check(shape) != TUTTI_OK)
+        return NULL;
+    t = tutti__step_alloc(cx, sizeof *t);
     if (t)
         *t = (tutti_tensor){
             .cx = cx, .shape = shape, .dtype = dtype, .name = "", .serial = cx->serial};
@@ -40,7 +44,7 @@ size_t tutti__tensor_bytes(const tutti_tensor *t)
     return (size_t)tutti_shape_count(t->shape) * tutti_dtype_size(t->dtype);
 }
 
-/* What a tensor takes from the arena: whole cache lines, so that a spare fits its own list entry. */
+/* What a tensor takes from the arena: whole cache lines, so that a spare holds its list entry. */
 static size_t step_bytes(const tutti_tensor *t, const tutti__layout *layout)
 {
     size_t bytes = layout ? layout->bytes : tutti__tensor_bytes(t);
@@ -104,7 +108,7 @@ tutti_tensor *tutti__tensor_view(tutti_tensor *t, tutti_shape shape)
     return view;
 }
 
-/* ---- Poison ----------------------------------------------------------------------------------------- */
+/* ---- Poison ---------------------------------------------------------------------------------- */
 
 tutti_tensor *tutti__poisoned(tutti_ctx *cx, tutti_status status)
 {
@@ -137,7 +141,7 @@ tutti_status tutti_tensor_status(const tutti_tensor *t)
     return t->poison == TUTTI_OK ? TUTTI_OK : tutti__fail_again(t->poison, t->poison_text);
 }
 
-/* ---- Inputs ----------------------------------------------------------------------------------------- */
+/* ---- Inputs ---------------------------------------------------------------------------------- */
 
 static tutti_status check_input(const tutti_ctx *cx, const tutti_array *array)
 {
@@ -155,6 +159,7 @@ static tutti_status check_input(const tutti_ctx *cx, const tutti_array *array)
             return tutti__fail(TUTTI_ERR_ARG,
                                "tutti_input: the shape is %s; every dimension must be at least 1",
                                tutti__shape_text(array->shape));
+    TUTTI_TRY(tutti__shape_check(array->shape));
     if (array->dtype != TUTTI_F32 && array->dtype != TUTTI_I64)
         return tutti__fail(TUTTI_ERR_ARG,
                            "tutti_input: the dtype is %s; convert data to F32, labels to I64",
@@ -193,7 +198,7 @@ tutti_tensor *tutti_input_with_grad(tutti_ctx *cx, tutti_array array)
     return t;
 }
 
-/* ---- Looking ---------------------------------------------------------------------------------------- */
+/* ---- Looking --------------------------------------------------------------------------------- */
 
 tutti_shape tutti_tensor_shape(const tutti_tensor *t)
 {

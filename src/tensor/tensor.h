@@ -1,7 +1,8 @@
 /* tensor.h -- the inside of a tensor and of a context.   SPDX-License-Identifier: MIT
  *
- * Three lifetimes: persistent (parameters and buffers: memory of their module), step (results of operations: memory of
- * the context's arena until tutti_step_end), view (input arrays and reshapes: memory of somebody else). */
+ * Three lifetimes: persistent (parameters and buffers: memory of their module), step (results of
+ * operations: memory of the context's arena until tutti_step_end), view (input arrays and
+ * reshapes: memory of somebody else). */
 #ifndef TUTTI_TENSOR_TENSOR_H
 #define TUTTI_TENSOR_TENSOR_H
 
@@ -13,8 +14,9 @@
 typedef struct tutti__node tutti__node;       /* op.h */
 typedef struct tutti__kernels tutti__kernels; /* kernel.h */
 
-/* How the elements lie in memory, if not row-major: a kernel's own blocked layout. Interned by the context: equal
- * layouts are one pointer, so elementwise kernels may run flat over equal pointers (padding is kept zero). */
+/* How the elements lie in memory, if not row-major: a kernel's own blocked layout. Interned by the
+ * context: equal layouts are one pointer, so elementwise kernels may run flat over equal pointers
+ * (padding is kept zero). */
 typedef struct tutti__layout {
     size_t bytes;     /* of the whole tensor, padding included */
     const void *desc; /* the kernel family's description (oneDNN: a memory descriptor) */
@@ -56,7 +58,8 @@ struct tutti_tensor {
     uint64_t serial;            /* cx->serial when it was made; 0: persistent */
 };
 
-/* Memory that backward has released, for tutti__tensor_alloc to hand out again; lies in that memory. */
+/* Memory that backward has released, for tutti__tensor_alloc to hand out again; lies in that
+ * memory. */
 typedef struct tutti__spare {
     struct tutti__spare *next;
     size_t bytes;
@@ -88,13 +91,15 @@ struct tutti_ctx {
     tutti__recorder *recorder; /* NULL: no trace */
 };
 
-/* ---- For operations and kernels -------------------------------------------------------------------- */
+/* ---- For operations and kernels -------------------------------------------------------------- */
 
-/* A step tensor without data: a destination. NULL, with the message made, only when the arena is out of memory. */
+/* A step tensor without data: a destination. NULL, with the message made, only when the arena is
+ * out of memory. */
 tutti_tensor *tutti__tensor_new(tutti_ctx *cx, tutti_shape shape, tutti_dtype dtype);
-/* Gives it memory from the arena: of layout->bytes, or row-major for NULL. Recycles what backward has released. */
+/* Gives it memory from the arena: of layout->bytes, or row-major for NULL. Recycles what backward
+ * has released. */
 tutti_status tutti__tensor_alloc(tutti_tensor *t, const tutti__layout *layout);
-/* Lets tutti__tensor_alloc hand t's memory out again. For step memory that nothing reads any more. */
+/* Lets tutti__tensor_alloc hand t's memory out again: step memory that nothing reads any more. */
 void tutti__tensor_release(tutti_tensor *t);
 /* Row-major elements of t: t->data itself, or a copy in the arena made by the kernels' reorder. */
 tutti_status tutti__tensor_row_major(tutti_tensor *t, const void **p);
@@ -102,15 +107,19 @@ tutti_status tutti__tensor_row_major(tutti_tensor *t, const void **p);
 tutti_tensor *tutti__tensor_view(tutti_tensor *t, tutti_shape shape);
 /* A poisoned result with the thread's last message; status is the message's. Never NULL. */
 tutti_tensor *tutti__poisoned(tutti_ctx *cx, tutti_status status);
-/* STATE if t belongs to a step that has ended (as long as its memory still shows it); ARG if t is NULL. */
+/* STATE if t belongs to a step that has ended (as long as its memory still shows it); ARG if t is
+ * NULL. */
 tutti_status tutti__tensor_alive(const tutti_tensor *t);
 /* "[32,3,8,8]", in one of 8 buffers of the thread. */
 const char *tutti__shape_text(tutti_shape shape);
+/* MEMORY if the bytes of so many elements cannot be counted. */
+tutti_status tutti__shape_check(tutti_shape shape);
 size_t tutti__tensor_bytes(const tutti_tensor *t); /* row-major */
 void *tutti__step_alloc(tutti_ctx *cx,
                         size_t bytes); /* from the arena; NULL with the message made */
 
-/* A persistent tensor (module's memory, not the arena's); freed with free(). data is the caller's business. */
+/* A persistent tensor (module's memory, not the arena's); freed with free(). data is the caller's
+ * business. */
 tutti_tensor *tutti__tensor_persistent(tutti_ctx *cx, tutti_shape shape, tutti_dtype dtype);
 
 #endif

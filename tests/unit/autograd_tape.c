@@ -223,6 +223,24 @@ static void frozen_parameter_is_neither_ordered_nor_computed(void **state)
     assert_null(tutti_tensor_grad(n->w1.t));
 }
 
+static void freezing_after_forward_changes_nothing_for_this_step(void **state)
+{
+    net *n = *state;
+    tutti_tensor *loss;
+
+    listen(n);
+    n->b1.t->needs_grad = n->b1.p.requires_grad = false;
+    tutti_step_begin(n->cx, NULL);
+    loss = loss_of(n);
+    n->b1.t->needs_grad = n->b1.p.requires_grad = true;
+    n->b2.t->needs_grad = n->b2.p.requires_grad = false;
+    assert_int_equal(tutti_backward(loss), TUTTI_OK);
+    assert_non_null(strstr(n->heard, "+fc2.weight +fc2.bias +fc1.weight end"));
+    assert_non_null(tutti_tensor_grad(n->b2.t));
+    assert_null(tutti_tensor_grad(n->b1.t));
+    tutti_step_end(n->cx);
+}
+
 static void gradients_add_until_zero_grad(void **state)
 {
     net *n = *state;
@@ -444,6 +462,7 @@ int main(void)
         TEST(shared_weight_is_final_once_and_holds_both_contributions),
         TEST(parameter_on_a_branch_without_loss_gets_ready_without_gradient),
         TEST(frozen_parameter_is_neither_ordered_nor_computed),
+        TEST(freezing_after_forward_changes_nothing_for_this_step),
         TEST(gradients_add_until_zero_grad),
         TEST(second_backward_in_a_step_is_an_error),
         TEST(poison_travels_to_backward_with_its_first_cause),

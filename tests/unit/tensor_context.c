@@ -128,6 +128,8 @@ static void bad_inputs_are_poisoned(void **state)
                   "9 dimensions");
     assert_poison(tutti_input(cx, (tutti_array){six, {1, {3}}, TUTTI_F64}), TUTTI_ERR_ARG, "F64");
     assert_poison(tutti_input(cx, (tutti_array){NULL, {1, {3}}, TUTTI_F32}), TUTTI_ERR_ARG, "NULL");
+    assert_poison(tutti_input(cx, (tutti_array){six, {3, {1ll << 40, 1ll << 30, 3}}, TUTTI_F32}),
+                  TUTTI_ERR_MEMORY, "does not fit");
     assert_poison(tutti_input_with_grad(cx, (tutti_array){six, {1, {3}}, TUTTI_I64}), TUTTI_ERR_ARG,
                   "only F32");
     assert_null(tutti_relu(NULL));

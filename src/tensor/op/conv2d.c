@@ -1,6 +1,7 @@
 /* conv2d.c -- two-dimensional convolution (cross-correlation, as everywhere in this field).
  * SPDX-License-Identifier: MIT
- *   x [N,C,H,W]   w [M,C,kh,kw]   b [M] or NULL   ->   y [N,M,H',W'],   H' = (H + 2 padding - kh) / stride + 1 */
+ *   x [N,C,H,W]   w [M,C,kh,kw]   b [M] or NULL   ->   y [N,M,H',W']
+ *   H' = (H + 2 padding - kh) / stride + 1 */
 #include "tensor/op.h"
 
 static tutti_status conv2d_shape(const tutti__node *n, tutti_shape *y, tutti_dtype *dtype)

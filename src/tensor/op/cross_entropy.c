@@ -1,4 +1,5 @@
-/* cross_entropy.c -- mean cross entropy of logits and labels, with label smoothing and an ignored label.
+/* cross_entropy.c -- mean cross entropy of logits and labels, with label smoothing and an ignored
+ * label.
  * SPDX-License-Identifier: MIT
  *   logits [N,C]   labels [N] I64   ->   loss []
  * Labels are checked here, once for every kernel family: kernels trust them. */

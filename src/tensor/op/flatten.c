@@ -1,4 +1,5 @@
-/* flatten.c -- [N, ...] as [N, K]: the same elements, no copy where they are row-major.   SPDX-License-Identifier: MIT */
+/* flatten.c -- [N, ...] as [N, K]: the same elements, no copy where they are row-major.
+ * SPDX-License-Identifier: MIT */
 #include "tensor/op.h"
 
 static tutti_status flatten_shape(const tutti__node *n, tutti_shape *y, tutti_dtype *dtype)

@@ -1,5 +1,6 @@
 /* pool.c -- max, average and global average pooling.   SPDX-License-Identifier: MIT
- *   x [N,C,H,W]  ->  y [N,C,H',W'],   H' = (H + 2 padding - kernel) / stride + 1;   global: [N,C,1,1] */
+ *   x [N,C,H,W]  ->  y [N,C,H',W'], or [N,C,1,1] if global
+ *   H' = (H + 2 padding - kernel) / stride + 1 */
 #include "tensor/op.h"
 
 static tutti_status pool_shape(const tutti__node *n, tutti_shape *y, tutti_dtype *dtype)

@@ -32,8 +32,11 @@ tutti_status tutti__reference_relu_backward(tutti_tensor *dx, tutti_tensor *dy, 
 
     TUTTI_TRY(tutti__tensor_alloc(dx, NULL));
     dx_data = dx->data;
-    for (int64_t i = 0; i < n; i++)
-        dx_data[i] = y_data[i] <= 0 ? 0 : dy_data[i];
+    for (int64_t i = 0; i < n; i++) {
+        float d = dy_data[i]; /* read in any case: no branch */
+
+        dx_data[i] = y_data[i] <= 0 ? 0 : d;
+    }
     return TUTTI_OK;
 }
 

@@ -2,7 +2,8 @@
  *
  * Cross entropy of a row with label t among C classes, s the label smoothing, p the softmax:
  *   -(1 - s) * log p[t] - s / C * sum log p        gradient: p - (1 - s) * [c = t] - s / C
- * and the mean over the rows that are not ignored (0 / 0 where all are, as in PyTorch; their gradient is 0). */
+ * and the mean over the rows that are not ignored (0 / 0 where all are, as in PyTorch; their
+ * gradient is 0). */
 #include "tensor/kernel/reference/reference.h"
 
 #include <math.h>

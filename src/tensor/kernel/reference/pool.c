@@ -1,4 +1,5 @@
-/* pool.c -- max, average and global average pooling, a plane at a time.   SPDX-License-Identifier: MIT */
+/* pool.c -- max, average and global average pooling, a plane at a time.
+ * SPDX-License-Identifier: MIT */
 #include "tensor/kernel/reference/reference.h"
 
 #include <math.h>

@@ -1,7 +1,9 @@
-/* reference.h -- plain C kernels: row-major, one thread, the oracle.   SPDX-License-Identifier: MIT
+/* reference.h -- plain C kernels: row-major, one thread, the oracle.
+ * SPDX-License-Identifier: MIT
  *
- * Correct first. Sums over a batch or an image are accumulated in double where that costs little; row loops go through
- * the two helpers below, whose fixed trip counts any compiler turns into vector code. */
+ * Correct first. Sums over a batch or an image are accumulated in double where that costs little;
+ * row loops go through the two helpers below, whose fixed trip counts any compiler turns into
+ * vector code. */
 #ifndef TUTTI_TENSOR_KERNEL_REFERENCE_H
 #define TUTTI_TENSOR_KERNEL_REFERENCE_H
 
