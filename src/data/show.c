@@ -21,7 +21,7 @@ static tutti_status look_at_all(const tutti_dataset *dataset, survey *s, uint8_t
     size_t plane = (size_t)info->height * (size_t)info->width;
     int64_t label;
 
-    for (size_t i = info->count; i-- > 0;) { /* backwards: the first image is what remains */
+    for (size_t i = 0; i < info->count; i++) {
         TUTTI_TRY(tutti_dataset_read(dataset, i, image, &label));
         s->labels[label]++;
         if (i < N_FIRST)
@@ -29,9 +29,9 @@ static tutti_status look_at_all(const tutti_dataset *dataset, survey *s, uint8_t
         for (size_t c = 0; c < (size_t)info->channels; c++)
             for (size_t k = 0; k < plane; k++)
                 s->bytes[c][image[c * plane + k]]++;
-        TUTTI_TRY(tutti__tick_call(tick, info->count - i, info->count));
+        TUTTI_TRY(tutti__tick_call(tick, i + 1, info->count));
     }
-    return TUTTI_OK;
+    return tutti_dataset_read(dataset, 0, image, &label); /* the one that is drawn */
 }
 
 static void print_class(FILE *out, const tutti_dataset_info *info, int64_t label)
