@@ -16,6 +16,8 @@ void tutti__group_adopt(tutti_group *group, const tutti__cause *cause)
         tutti_log(TUTTI_LOG_INFO, "comm", "group \"%s\" is dead: %s", group->name, cause->text);
     }
     pthread_mutex_unlock(&group->failure_lock);
+    if (group->transport->wake)
+        group->transport->wake(group);
 }
 
 tutti_status tutti__group_fail(tutti_group *group, tutti_status status, int culprit,

@@ -73,6 +73,8 @@ typedef struct tutti__transport {
     tutti_status (*run)(tutti_group *group, tutti__op *op);
     /* Tells the others of a failure. If another was there first, it replaces *cause. */
     void (*announce)(tutti_group *group, tutti__cause *cause);
+    /* Makes an operation that runs notice a failure that is now known here. */
+    void (*wake)(tutti_group *group);
     /* Adopts a failure that another rank announced. */
     void (*look)(tutti_group *group);
     void (*release)(tutti_group *group, void *p); /* of an alloc */

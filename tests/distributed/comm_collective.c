@@ -285,12 +285,26 @@ static void processes_over_shared_memory(void **state)
     run_sizes(true, TUTTI_TRANSPORT_AUTO, false);
 }
 
+static void processes_over_tcp(void **state)
+{
+    (void)state;
+    run_sizes(true, TUTTI_TRANSPORT_TCP, false);
+}
+
+static void threads_over_tcp(void **state)
+{
+    (void)state;
+    run_sizes(false, TUTTI_TRANSPORT_TCP, false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_direct),
         cmocka_unit_test(threads_staged),
         cmocka_unit_test(processes_over_shared_memory),
+        cmocka_unit_test(processes_over_tcp),
+        cmocka_unit_test(threads_over_tcp),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

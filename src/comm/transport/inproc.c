@@ -34,9 +34,12 @@ static void drop_control(tutti_group *group, tutti__control *control)
 
 static const tutti__memory_ops INPROC_MEMORY = {true, make, take, drop_control};
 
-static const tutti__transport INPROC = {"shared memory",       tutti__local_run,
-                                        tutti__local_announce, tutti__local_look,
-                                        tutti__local_release,  tutti__local_close};
+static const tutti__transport INPROC = {.name = "shared memory",
+                                        .run = tutti__local_run,
+                                        .announce = tutti__local_announce,
+                                        .look = tutti__local_look,
+                                        .release = tutti__local_release,
+                                        .close = tutti__local_close};
 
 tutti_status tutti__inproc_open(tutti_group *group, double deadline)
 {

@@ -129,9 +129,12 @@ static void drop_control(tutti_group *group, tutti__control *control)
 
 static const tutti__memory_ops SHARED_MEMORY = {false, make, take, drop_control};
 
-static const tutti__transport SHARED = {"shared memory",       tutti__local_run,
-                                        tutti__local_announce, tutti__local_look,
-                                        tutti__local_release,  tutti__local_close};
+static const tutti__transport SHARED = {.name = "shared memory",
+                                        .run = tutti__local_run,
+                                        .announce = tutti__local_announce,
+                                        .look = tutti__local_look,
+                                        .release = tutti__local_release,
+                                        .close = tutti__local_close};
 
 /* The first page tells the size of the whole; everyone but rank 0 maps twice. */
 static int take_control(int socket, double deadline, tutti__control **control_p)
