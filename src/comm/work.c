@@ -33,19 +33,17 @@ static tutti_status run(tutti_group *group, tutti__op *op)
 {
     tutti__recorder *recorder = atomic_load(&group->recorder);
     uint64_t begin = tutti__now_ns();
-    tutti_status status = TUTTI_OK;
+    tutti_status status;
 
     op->deadline = (double)begin * 1e-6 + group->timeout_ms;
-    if (!tutti__group_failed(group))
-        status = group->transport->run(group, op);
-    if (status == TUTTI_OK && !tutti__group_failed(group)) {
-        tutti__record(recorder, "comm", tutti__op_name((tutti__op_kind)op->print.op),
-                      (int64_t)op->print.sequence, 1, begin, tutti__now_ns());
-        return TUTTI_OK;
-    }
     if (tutti__group_failed(group))
         return tutti__group_error(group, &op->print);
-    return status; /* this call only: its message is made */
+    status = group->transport->run(group, op);
+    if (status != TUTTI_OK) /* of this call only, its message made, or of the group */
+        return tutti__group_failed(group) ? tutti__group_error(group, &op->print) : status;
+    tutti__record(recorder, "comm", tutti__op_name((tutti__op_kind)op->print.op),
+                  (int64_t)op->print.sequence, 1, begin, tutti__now_ns());
+    return TUTTI_OK;
 }
 
 static void run_work(tutti_work *work)

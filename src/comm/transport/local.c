@@ -325,7 +325,7 @@ tutti_status tutti__local_run(tutti_group *group, tutti__op *op)
     if (op->print.op == TUTTI__OP_ALLOC)
         return alloc_segment(group, op, ours);
     describe_reach(group, op, ours);
-    if (op->print.op == TUTTI__OP_BARRIER || op->print.count == 0)
+    if (op->print.count == 0) /* a barrier, for one */
         return meet_for(group, op);
     return tutti__local_move(group, op, meet_for);
 }

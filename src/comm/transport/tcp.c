@@ -381,7 +381,7 @@ static tutti_status tcp_run(tutti_group *group, tutti__op *op)
 {
     tutti_status status;
 
-    if (op->print.count == 0 || op->print.op == TUTTI__OP_BARRIER)
+    if (op->print.count == 0 && op->print.op != TUTTI__OP_ALLOC) /* a barrier, for one */
         return meet(group, op);
     switch (op->print.op) {
     case TUTTI__OP_ALL_REDUCE:

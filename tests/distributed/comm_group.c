@@ -1,0 +1,357 @@
+/* comm: work in flight, sub-groups, shared memory by segments, groups made anew, what is recorded.
+ * SPDX-License-Identifier: MIT
+ * timeout: 120 */
+#include "harness/ranks.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+enum { N_WORK = 1000 };
+
+/* Runs the body as threads, as processes over shared memory, and as processes over TCP. */
+static void run_everywhere(int n, tutti_rank_body *body, void *arg)
+{
+    assert_int_equal(tutti_run_ranks_as_threads(n, body, arg), 0);
+    assert_int_equal(tutti_run_ranks_as_processes(n, body, arg, TUTTI_TRANSPORT_AUTO), 0);
+    assert_int_equal(tutti_run_ranks_as_processes(n, body, arg, TUTTI_TRANSPORT_TCP), 0);
+}
+
+/* ---- 1000 in flight ---------------------------------------------------------------------------------- */
+
+static int thousand_reductions(tutti_group *group, void *arg)
+{
+    static _Thread_local float values[N_WORK];
+    tutti_work *work[N_WORK];
+    int size = tutti_group_size(group), rank = tutti_group_rank(group);
+
+    (void)arg;
+    for (int i = 0; i < N_WORK; i++) {
+        values[i] = (float)(i + rank);
+        CHECK(tutti_all_reduce(group, (tutti_buf){&values[i], 1, TUTTI_F32}, TUTTI_SUM, &work[i]) ==
+              TUTTI_OK);
+    }
+    for (int i = 0; i < N_WORK; i++) {
+        CHECK(tutti_work_wait(work[i]) == TUTTI_OK);
+        CHECK(values[i] == (float)(i * size + size * (size - 1) / 2));
+    }
+    return 0;
+}
+
+static int thousand_broadcasts(tutti_group *group, void *arg)
+{
+    static _Thread_local int32_t values[N_WORK];
+    tutti_work *work[N_WORK];
+    int size = tutti_group_size(group), rank = tutti_group_rank(group);
+
+    (void)arg;
+    for (int i = 0; i < N_WORK; i++) {
+        values[i] = i * size + rank;
+        CHECK(tutti_broadcast(group, (tutti_buf){&values[i], 1, TUTTI_I32}, i % size, &work[i]) ==
+              TUTTI_OK);
+    }
+    for (int i = N_WORK - 1; i >= 0; i--) { /* in any order */
+        CHECK(tutti_work_wait(work[i]) == TUTTI_OK);
+        CHECK(values[i] == i * size + i % size);
+    }
+    return 0;
+}
+
+static void a_thousand_in_flight(void **state)
+{
+    (void)state;
+    run_everywhere(3, thousand_reductions, NULL);
+    run_everywhere(2, thousand_broadcasts, NULL);
+}
+
+/* A synchronous call after asynchronous ones sees their results; the group is freed with work still queued. */
+static int order_is_kept(tutti_group *group, void *arg)
+{
+    enum { COUNT = 100000 };
+    float *p = malloc(COUNT * sizeof *p), total = (float)tutti_group_size(group);
+    tutti_work *work[4];
+
+    (void)arg;
+    for (int i = 0; i < COUNT; i++)
+        p[i] = 1;
+    for (int i = 0; i < 4; i++)
+        CHECK(tutti_all_reduce(group, (tutti_buf){p, COUNT, TUTTI_F32}, TUTTI_SUM, &work[i]) ==
+              TUTTI_OK);
+    CHECK(tutti_all_reduce(group, (tutti_buf){p, 1, TUTTI_F32}, TUTTI_AVG, NULL) == TUTTI_OK);
+    CHECK(p[0] == total * total * total * total && p[COUNT - 1] == p[0]);
+    for (int i = 0; i < 4; i++) {
+        CHECK(tutti_work_done(work[i]));
+        CHECK(tutti_work_wait(work[i]) == TUTTI_OK);
+    }
+    free(p);
+    return 0;
+}
+
+static void synchronous_calls_keep_their_place(void **state)
+{
+    (void)state;
+    run_everywhere(3, order_is_kept, NULL);
+}
+
+/* ---- Segments ------------------------------------------------------------------------------------------ */
+
+static int segments_come_and_go(tutti_group *group, void *arg)
+{
+    void *a, *b, *c;
+    float *x;
+    int size = tutti_group_size(group);
+
+    (void)arg;
+    CHECK(tutti_group_alloc(group, 1 << 20, &a) == TUTTI_OK);
+    CHECK(tutti_group_alloc(group, 0, &b) == TUTTI_OK);
+    CHECK(((uintptr_t)a & 63) == 0 && a != b && b != NULL);
+    x = a;
+    for (int i = 0; i < 1 << 18; i++)
+        CHECK(x[i] == 0);
+    /* A piece in the middle, at another place on each rank. */
+    x += 1000 + 16 * tutti_group_rank(group);
+    for (int i = 0; i < 5000; i++)
+        x[i] = 2;
+    CHECK(tutti_all_reduce(group, (tutti_buf){x, 5000, TUTTI_F32}, TUTTI_SUM, NULL) == TUTTI_OK);
+    CHECK(x[-1] == 0 && x[0] == 2.0f * (float)size && x[4999] == 2.0f * (float)size &&
+          x[5000] == 0);
+    tutti_group_release(group, a);
+    CHECK(tutti_group_alloc(group, 100, &c) == TUTTI_OK);
+    x = c;
+    x[0] = 1;
+    CHECK(tutti_all_reduce(group, (tutti_buf){x, 1, TUTTI_F32}, TUTTI_SUM, NULL) == TUTTI_OK);
+    CHECK(x[0] == (float)size);
+    tutti_group_release(group, b);
+    return 0; /* c goes with the group */
+}
+
+/* Some ranks' memory can be read by peers, others' cannot: the result is the same. */
+static int mixed_memory(tutti_group *group, void *arg)
+{
+    enum { COUNT = 3000 };
+    int size = tutti_group_size(group), rank = tutti_group_rank(group);
+    float own[COUNT], *p = own;
+    void *shared;
+
+    (void)arg;
+    CHECK(tutti_group_alloc(group, sizeof own, &shared) == TUTTI_OK);
+    for (int round = 0; round < 3; round++) {
+        p = (rank + round) % 2 ? own : shared;
+        for (int i = 0; i < COUNT; i++)
+            p[i] = (float)(i + rank);
+        CHECK(tutti_all_reduce(group, (tutti_buf){p, COUNT, TUTTI_F32}, TUTTI_SUM, NULL) ==
+              TUTTI_OK);
+        for (int i = 0; i < COUNT; i++)
+            CHECK(p[i] == (float)(i * size + size * (size - 1) / 2));
+        for (int root = 0; root < size; root++) {
+            p[0] = (float)rank;
+            CHECK(tutti_broadcast(group, (tutti_buf){p, COUNT, TUTTI_F32}, root, NULL) == TUTTI_OK);
+            CHECK(p[0] == (float)root);
+        }
+    }
+    return 0;
+}
+
+static void memory_of_the_group(void **state)
+{
+    (void)state;
+    assert_int_equal(tutti_run_ranks_as_threads(1, segments_come_and_go, NULL), 0);
+    run_everywhere(3, segments_come_and_go, NULL);
+    run_everywhere(3, mixed_memory, NULL);
+    assert_int_equal(
+        tutti_run_ranks(3, mixed_memory, NULL,
+                        &(tutti_ranks_opts){.processes = true, .tuning = {.chunk_bytes = 256}}),
+        0);
+}
+
+/* ---- Sub-groups ------------------------------------------------------------------------------------------ */
+
+static int split_and_sum(tutti_group *group, void *arg)
+{
+    int size = tutti_group_size(group), rank = tutti_group_rank(group), odd[8], even[8], n_odd = 0,
+        n_even = 0;
+    tutti_group *sub, *other, *inner;
+    float x = (float)rank, sum = 0;
+
+    (void)arg;
+    for (int r = size - 1; r >= 0; r--) /* in the order given: backwards */
+        if (r % 2)
+            odd[n_odd++] = r;
+        else
+            even[n_even++] = r;
+    CHECK(tutti_group_split(group, odd, n_odd, "odd", &sub) == TUTTI_OK);
+    CHECK((sub != NULL) == (rank % 2 == 1));
+    CHECK(tutti_group_split(group, even, n_even, NULL, &other) == TUTTI_OK);
+    CHECK((other != NULL) == (rank % 2 == 0));
+    sub = sub ? sub : other;
+    CHECK(tutti_group_size(sub) == (rank % 2 ? n_odd : n_even));
+    for (int r = rank % 2; r < size; r += 2)
+        sum += (float)r;
+    CHECK(tutti_all_reduce(sub, (tutti_buf){&x, 1, TUTTI_F32}, TUTTI_SUM, NULL) == TUTTI_OK);
+    CHECK(x == sum);
+    CHECK((rank % 2 ? odd : even)[tutti_group_rank(sub)] == rank);
+    /* Both at once, each its own traffic; then a split of the split. */
+    CHECK(tutti_barrier(group, NULL) == TUTTI_OK && tutti_barrier(sub, NULL) == TUTTI_OK);
+    CHECK(tutti_group_split(sub, (int[]){0}, 1, "one", &inner) == TUTTI_OK);
+    CHECK((inner != NULL) == (tutti_group_rank(sub) == 0));
+    CHECK(!inner || strcmp(tutti_group_transport_name(inner), "single") == 0);
+    tutti_group_free(inner);
+    tutti_group_free(sub);
+    CHECK(tutti_group_split(group, (int[]){0, 0}, 2, NULL, &sub) == TUTTI_ERR_ARG);
+    CHECK(tutti_group_split(group, (int[]){size}, 1, NULL, &sub) == TUTTI_ERR_ARG);
+    CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
+    return 0;
+}
+
+static void sub_groups(void **state)
+{
+    (void)state;
+    run_everywhere(5, split_and_sum, NULL);
+}
+
+/* ---- What else a group promises ------------------------------------------------------------------------------ */
+
+static int bad_arguments(tutti_group *group, void *arg)
+{
+    float x[8] = {0};
+    tutti_work *work = (tutti_work *)x;
+    int size = tutti_group_size(group);
+
+    (void)arg;
+    CHECK(tutti_broadcast(group, (tutti_buf){x, 1, TUTTI_F32}, -1, &work) == TUTTI_ERR_ARG);
+    CHECK(work == NULL && strstr(tutti_last_error(), "root is -1") != NULL);
+    CHECK(tutti_broadcast(group, (tutti_buf){x, 1, TUTTI_F32}, size, NULL) == TUTTI_ERR_ARG);
+    CHECK(tutti_all_reduce(group, (tutti_buf){NULL, 1, TUTTI_F32}, TUTTI_SUM, NULL) ==
+          TUTTI_ERR_ARG);
+    CHECK(tutti_all_reduce(group, (tutti_buf){x, 1, (tutti_dtype)77}, TUTTI_SUM, NULL) ==
+          TUTTI_ERR_ARG);
+    CHECK(tutti_all_reduce(group, (tutti_buf){x, 1, TUTTI_F32}, (tutti_redop)9, NULL) ==
+          TUTTI_ERR_ARG);
+    CHECK(tutti_all_reduce(group, (tutti_buf){x, 1, TUTTI_I32}, TUTTI_AVG, NULL) == TUTTI_ERR_ARG);
+    CHECK(tutti_all_gather(group, (tutti_buf){x, 1, TUTTI_F32},
+                           (tutti_buf){x + 1, (size_t)size + 1, TUTTI_F32}, NULL) == TUTTI_ERR_ARG);
+    CHECK(tutti_all_gather(group, (tutti_buf){x, 1, TUTTI_I32},
+                           (tutti_buf){x, (size_t)size, TUTTI_F32}, NULL) == TUTTI_ERR_ARG);
+    CHECK(tutti_work_wait(NULL) == TUTTI_ERR_ARG);
+    /* Nothing was sent and the order is whole. */
+    x[0] = 1;
+    CHECK(tutti_all_reduce(group, (tutti_buf){x, 1, TUTTI_F32}, TUTTI_SUM, NULL) == TUTTI_OK &&
+          x[0] == (float)size);
+    return 0;
+}
+
+static void bad_arguments_are_refused_before_anything_is_sent(void **state)
+{
+    (void)state;
+    run_everywhere(2, bad_arguments, NULL);
+    assert_int_equal(tutti_run_ranks_as_threads(1, bad_arguments, NULL), 0);
+}
+
+static int spans(tutti_group *group, void *arg)
+{
+    tutti__recorder *recorder = tutti__recorder_new(16);
+    tutti__event events[16];
+    tutti_work *work;
+    uint64_t begin, end;
+    float x = 1;
+
+    (void)arg;
+    tutti__group_set_recorder(group, recorder);
+    CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
+    CHECK(tutti_all_reduce(group, (tutti_buf){&x, 1, TUTTI_F32}, TUTTI_SUM, &work) == TUTTI_OK);
+    while (!tutti_work_done(work))
+        usleep(100);
+    tutti__work_times(work, &begin, &end);
+    CHECK(tutti_work_wait(work) == TUTTI_OK);
+    CHECK(begin > 0 && end >= begin && end <= tutti__now_ns());
+    tutti__group_set_recorder(group, NULL);
+    CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
+    CHECK(tutti__recorder_read(recorder, events, 16) == 2);
+    CHECK(strcmp(events[0].name, "barrier") == 0 && strcmp(events[1].name, "all_reduce") == 0);
+    CHECK(events[1].arg == events[0].arg + 1 && events[1].thread == 1 &&
+          events[1].begin_ns >= events[0].end_ns);
+    tutti__recorder_free(recorder);
+    return 0;
+}
+
+static void collectives_are_recorded(void **state)
+{
+    (void)state;
+    run_everywhere(2, spans, NULL);
+}
+
+static int group_again_and_again(tutti_group *group, void *arg)
+{
+    int size = tutti_group_size(group), rank = tutti_group_rank(group);
+    tutti_store *store = group->store;
+
+    (void)arg;
+    for (int i = 0; i < 5; i++) {
+        const tutti_group_opts opts = {
+            .store = store, .rank = rank, .world_size = size, .name = "again", .timeout_ms = 20000};
+        tutti_group *again, *beside;
+        float x = 1;
+
+        CHECK(tutti_group_init(&again, &opts) == TUTTI_OK);
+        CHECK(tutti_group_init(&beside, &opts) == TUTTI_OK);
+        CHECK(tutti_all_reduce(beside, (tutti_buf){&x, 1, TUTTI_F32}, TUTTI_SUM, NULL) == TUTTI_OK);
+        CHECK(tutti_all_reduce(again, (tutti_buf){&x, 1, TUTTI_F32}, TUTTI_SUM, NULL) == TUTTI_OK);
+        CHECK(x == (float)(size * size));
+        tutti_group_free(again);
+        tutti_group_free(beside);
+    }
+    return 0;
+}
+
+static void groups_are_made_again_in_one_process(void **state)
+{
+    (void)state;
+    run_everywhere(3, group_again_and_again, NULL);
+}
+
+static int late_rank(tutti_group *group, void *arg)
+{
+    _Atomic int *come = arg;
+    int size = tutti_group_size(group);
+
+    /* Nobody leaves before everybody has come. */
+    for (int i = 1; i <= 50; i++) {
+        atomic_fetch_add(come, 1);
+        CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
+        CHECK(atomic_load(come) >= i * size);
+        CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
+    }
+    return 0;
+}
+
+static void barrier_holds_everybody(void **state)
+{
+    _Atomic int come = 0;
+
+    (void)state;
+    assert_int_equal(tutti_run_ranks_as_threads(7, late_rank, &come),
+                     0); /* more than there are cores */
+    atomic_store(&come, 0);
+    assert_int_equal(
+        tutti_run_ranks(4, late_rank, &come, &(tutti_ranks_opts){.transport = TUTTI_TRANSPORT_TCP}),
+        0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_thousand_in_flight),
+        cmocka_unit_test(synchronous_calls_keep_their_place),
+        cmocka_unit_test(memory_of_the_group),
+        cmocka_unit_test(sub_groups),
+        cmocka_unit_test(bad_arguments_are_refused_before_anything_is_sent),
+        cmocka_unit_test(collectives_are_recorded),
+        cmocka_unit_test(groups_are_made_again_in_one_process),
+        cmocka_unit_test(barrier_holds_everybody),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

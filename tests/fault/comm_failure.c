@@ -1,0 +1,333 @@
+/* comm: a rank that dies, leaves, hangs, aborts or calls something else is named by all the others, at once.
+ * SPDX-License-Identifier: MIT
+ * timeout: 120 */
+#include "harness/ranks.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+enum { SIZE = 4, VICTIM = 2, COUNT = 1 << 16 };
+
+/* What the ranks tell the test, in memory that processes share too. */
+typedef struct board {
+    _Atomic uint64_t killed_ns; /* when the victim went */
+    _Atomic uint64_t latest_ns; /* when the last survivor knew */
+    int way;
+} board;
+
+enum { IN_A_COLLECTIVE, IDLE, ASYNCHRONOUS };
+
+static board *board_new(int way)
+{
+    board *b = mmap(NULL, sizeof *b, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    assert_true(b != MAP_FAILED);
+    b->way = way;
+    return b;
+}
+
+static void note_time(board *b)
+{
+    uint64_t now = tutti__now_ns(), old = atomic_load(&b->latest_ns);
+
+    while (old < now && !atomic_compare_exchange_weak(&b->latest_ns, &old, now))
+        ;
+}
+
+static void die(board *b)
+{
+    atomic_store(&b->killed_ns, tutti__now_ns());
+    raise(SIGKILL);
+}
+
+static tutti_status reduce(tutti_group *group, float *p, bool async)
+{
+    tutti_work *work;
+
+    if (!async)
+        return tutti_all_reduce(group, (tutti_buf){p, COUNT, TUTTI_F32}, TUTTI_AVG, NULL);
+    TUTTI_TRY(tutti_all_reduce(group, (tutti_buf){p, COUNT, TUTTI_F32}, TUTTI_AVG, &work));
+    return tutti_work_wait(work);
+}
+
+/* ---- Death ------------------------------------------------------------------------------------------- */
+
+static int one_dies(tutti_group *group, void *arg)
+{
+    board *b = arg;
+    float *p = calloc(COUNT, sizeof *p);
+    tutti_status status = TUTTI_OK;
+
+    for (int step = 0; step < 1000000 && status == TUTTI_OK; step++) {
+        if (step == 20 && tutti_group_rank(group) == VICTIM)
+            die(b);
+        if (step == 20 && b->way == IDLE)
+            while (!tutti__group_failed(group))
+                usleep(200);
+        status = reduce(group, p, b->way == ASYNCHRONOUS);
+    }
+    note_time(b);
+    CHECK(status == TUTTI_ERR_PEER);
+    CHECK(strstr(tutti_last_error(), "rank 2 (") && strstr(tutti_last_error(), "was lost"));
+    CHECK(strstr(tutti_last_error(), "all_reduce #21 (F32 x 65536, avg)") &&
+          strstr(tutti_last_error(), "\"world\""));
+    CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_PEER); /* dead it stays */
+    free(p);
+    return 0;
+}
+
+static void run_death(int way, tutti_transport transport)
+{
+    board *b = board_new(way);
+    int results[SIZE];
+    const tutti_ranks_opts opts = {.processes = true, .transport = transport, .results = results};
+    double ms;
+
+    tutti_run_ranks(SIZE, one_dies, b, &opts);
+    for (int r = 0; r < SIZE; r++)
+        assert_int_equal(results[r], r == VICTIM ? -SIGKILL : 0);
+    ms = (double)(atomic_load(&b->latest_ns) - atomic_load(&b->killed_ns)) * 1e-6;
+    print_message("all know after %.2f ms\n", ms);
+    assert_true(ms < 1000); /* 0.2 s is the aim; a loaded machine may be late */
+    munmap(b, sizeof *b);
+}
+
+static void a_killed_rank_is_named(void **state)
+{
+    (void)state;
+    for (int way = IN_A_COLLECTIVE; way <= ASYNCHRONOUS; way++) {
+        run_death(way, TUTTI_TRANSPORT_AUTO);
+        run_death(way, TUTTI_TRANSPORT_TCP);
+    }
+}
+
+/* ---- Leaving -------------------------------------------------------------------------------------------- */
+
+static int one_leaves(tutti_group *group, void *arg)
+{
+    (void)arg;
+    CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
+    if (tutti_group_rank(group) == VICTIM)
+        return 0;
+    CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_PEER);
+    CHECK(strstr(tutti_last_error(), "rank 2 (") &&
+          strstr(tutti_last_error(), "has left the group"));
+    return 0;
+}
+
+static void run_all_ways(tutti_rank_body *body, void *arg, int timeout_ms)
+{
+    for (int tcp = 0; tcp < 2; tcp++)
+        for (int processes = 0; processes < 2; processes++) {
+            const tutti_ranks_opts opts = {.processes = processes,
+                                           .transport =
+                                               tcp ? TUTTI_TRANSPORT_TCP : TUTTI_TRANSPORT_AUTO,
+                                           .timeout_ms = timeout_ms};
+
+            assert_int_equal(tutti_run_ranks(SIZE, body, arg, &opts), 0);
+        }
+}
+
+static void a_rank_that_leaves_early_is_named(void **state)
+{
+    (void)state;
+    run_all_ways(one_leaves, NULL, 0);
+}
+
+/* ---- Mismatch --------------------------------------------------------------------------------------------- */
+
+static int calls_differ(tutti_group *group, void *arg)
+{
+    int rank = tutti_group_rank(group), way = *(const int *)arg;
+    float *p = calloc(COUNT, sizeof *p);
+    tutti_status status = tutti_barrier(group, NULL);
+
+    CHECK(status == TUTTI_OK ||
+          status == TUTTI_ERR_MISMATCH); /* the next call's failure may strike a slow rank here */
+    if (rank != VICTIM)
+        status = tutti_all_reduce(group, (tutti_buf){p, 1000, TUTTI_F32}, TUTTI_SUM, NULL);
+    else if (way == 0)
+        status = tutti_all_reduce(group, (tutti_buf){p, 1001, TUTTI_F32}, TUTTI_SUM, NULL);
+    else if (way == 1)
+        status = tutti_all_reduce(group, (tutti_buf){p, 1000, TUTTI_F32}, TUTTI_MAX, NULL);
+    else if (way == 2)
+        status = tutti_all_reduce(group, (tutti_buf){p, 1000, TUTTI_I32}, TUTTI_SUM, NULL);
+    else if (way == 3)
+        status = tutti_broadcast(group, (tutti_buf){p, 1000, TUTTI_F32}, 1, NULL);
+    else
+        status = tutti_barrier(group, NULL);
+    CHECK(status == TUTTI_ERR_MISMATCH);
+    CHECK(strstr(tutti_last_error(), "rank 2 called") != NULL);
+    CHECK(strstr(tutti_last_error(), "all_reduce #2 (F32 x 1000, sum)") != NULL);
+    CHECK(strstr(tutti_last_error(), way == 0   ? "(F32 x 1001, sum)"
+                                     : way == 1 ? "(F32 x 1000, max)"
+                                     : way == 2 ? "(I32 x 1000, sum)"
+                                     : way == 3 ? "broadcast #2 (F32 x 1000, root 1)"
+                                                : "barrier #2") != NULL);
+    free(p);
+    return 0;
+}
+
+static void different_calls_are_told_on_all_ranks(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 5; way++)
+        run_all_ways(calls_differ, &way, 0);
+}
+
+static int lists_differ(tutti_group *group, void *arg)
+{
+    tutti_group *sub;
+    int ranks[2] = {0, tutti_group_rank(group) == VICTIM ? 3 : 1};
+
+    (void)arg;
+    CHECK(tutti_group_split(group, ranks, 2, NULL, &sub) == TUTTI_ERR_MISMATCH && sub == NULL);
+    CHECK(strstr(tutti_last_error(), "rank 2 called tutti_group_split with another list") != NULL);
+    return 0;
+}
+
+static void different_splits_are_told(void **state)
+{
+    (void)state;
+    run_all_ways(lists_differ, NULL, 0);
+}
+
+/* ---- Time --------------------------------------------------------------------------------------------------- */
+
+static int one_hangs(tutti_group *group, void *arg)
+{
+    uint64_t begin = tutti__now_ns();
+
+    (void)arg;
+    if (tutti_group_rank(group) == VICTIM) {
+        while (!tutti__group_failed(group))
+            usleep(1000);
+        CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_TIMEOUT);
+        return 0;
+    }
+    CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_TIMEOUT);
+    CHECK(strstr(tutti_last_error(), "barrier #1 waited 1 s in vain for rank 2 (") != NULL);
+    CHECK((double)(tutti__now_ns() - begin) * 1e-9 < 5);
+    return 0;
+}
+
+static void a_rank_that_does_not_come_is_named(void **state)
+{
+    (void)state;
+    run_all_ways(one_hangs, NULL, 1000);
+}
+
+static void a_rank_that_never_joins_is_named(void **state)
+{
+    const tutti_group_opts opts = {.rank = 1, .world_size = 3, .timeout_ms = 300};
+    tutti_group_opts with = opts;
+    tutti_group *group;
+
+    (void)state;
+    assert_int_equal(tutti_store_memory_new(&with.store), TUTTI_OK);
+    assert_int_equal(tutti_group_init(&group, &with), TUTTI_ERR_PEER);
+    assert_null(group);
+    assert_non_null(strstr(tutti_last_error(), "2 of 3 ranks never came: ranks 0, 2"));
+    tutti_store_free(with.store);
+}
+
+/* ---- Abort ---------------------------------------------------------------------------------------------------- */
+
+static int one_aborts(tutti_group *group, void *arg)
+{
+    float *p = calloc(COUNT, sizeof *p);
+    tutti_work *work[5];
+    int pending = *(const int *)arg;
+
+    if (tutti_group_rank(group) == VICTIM) {
+        tutti_group_abort(group, "loss is NaN in step %d", 7);
+    } else if (pending) {
+        for (int i = 0; i < 5; i++)
+            if (tutti_all_reduce(group, (tutti_buf){p, COUNT, TUTTI_F32}, TUTTI_SUM, &work[i]) !=
+                TUTTI_OK)
+                work[i] = NULL;
+        for (int i = 0; i < 5; i++)
+            if (work[i]) {
+                CHECK(tutti_work_wait(work[i]) == TUTTI_ERR_ABORTED);
+                CHECK(strstr(tutti_last_error(), "said: loss is NaN in step 7") != NULL);
+            }
+    }
+    CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_ABORTED);
+    CHECK(strstr(tutti_last_error(), "rank 2 (") &&
+          strstr(tutti_last_error(), "said: loss is NaN in step 7"));
+    tutti_group_abort(group, "too late"); /* the first cause stays */
+    CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_ABORTED);
+    CHECK(strstr(tutti_last_error(), "said: loss is NaN in step 7") != NULL);
+    free(p);
+    return 0;
+}
+
+static void an_abort_reaches_everybody(void **state)
+{
+    (void)state;
+    for (int pending = 0; pending < 2; pending++)
+        run_all_ways(one_aborts, &pending, 0);
+}
+
+/* ---- Afterwards -------------------------------------------------------------------------------------------------- */
+
+/* The survivors make a smaller group over the same store. */
+static int survivors_go_on(tutti_group *group, void *arg)
+{
+    int rank = tutti_group_rank(group);
+    tutti_group_opts opts = {.store = group->store,
+                             .rank = rank - (rank > VICTIM),
+                             .world_size = SIZE - 1,
+                             .timeout_ms = 20000};
+    tutti_group *rest;
+    float x = 1;
+
+    if (rank == VICTIM)
+        die(arg);
+    CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_PEER);
+    CHECK(tutti_group_init(&rest, &opts) == TUTTI_OK);
+    CHECK(tutti_all_reduce(rest, (tutti_buf){&x, 1, TUTTI_F32}, TUTTI_SUM, NULL) == TUTTI_OK);
+    CHECK(x == SIZE - 1);
+    tutti_group_free(rest);
+    return 0;
+}
+
+static void survivors_make_a_new_group(void **state)
+{
+    board *b = board_new(0);
+    int results[SIZE];
+
+    (void)state;
+    for (int tcp = 0; tcp < 2; tcp++) {
+        tutti_run_ranks(
+            SIZE, survivors_go_on, b,
+            &(tutti_ranks_opts){.processes = true,
+                                .transport = tcp ? TUTTI_TRANSPORT_TCP : TUTTI_TRANSPORT_AUTO,
+                                .results = results});
+        for (int r = 0; r < SIZE; r++)
+            assert_int_equal(results[r], r == VICTIM ? -SIGKILL : 0);
+    }
+    munmap(b, sizeof *b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_killed_rank_is_named),
+        cmocka_unit_test(a_rank_that_leaves_early_is_named),
+        cmocka_unit_test(different_calls_are_told_on_all_ranks),
+        cmocka_unit_test(different_splits_are_told),
+        cmocka_unit_test(a_rank_that_does_not_come_is_named),
+        cmocka_unit_test(a_rank_that_never_joins_is_named),
+        cmocka_unit_test(an_abort_reaches_everybody),
+        cmocka_unit_test(survivors_make_a_new_group),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
