@@ -158,8 +158,8 @@ tutti_status tutti__queue_new(tutti_group *group);
 tutti_status tutti__submit(tutti_group *group, const tutti__op *op, tutti_work **work_p);
 /* Finishes what is queued (at once where the group is dead) and ends the thread. */
 void tutti__queue_free(tutti_group *group);
-/* When the work ran, by tutti__now_ns; valid once it is done and until it is waited for. */
-void tutti__work_times(const tutti_work *work, uint64_t *begin_ns_p, uint64_t *end_ns_p);
+/* Waits until the work is done and says when it ran, by tutti__now_ns. The handle stays: tutti_work_wait frees it. */
+void tutti__work_times(tutti_work *work, uint64_t *begin_ns_p, uint64_t *end_ns_p);
 
 /* ---- Transports ------------------------------------------------------------------------------------- */
 

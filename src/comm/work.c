@@ -194,6 +194,12 @@ void tutti__queue_free(tutti_group *group)
     group->queue = NULL;
 }
 
+static void wait_done(tutti_work *work)
+{
+    while (!atomic_load(&work->done))
+        tutti__futex_wait(&work->done, 0, -1);
+}
+
 tutti_status tutti_work_wait(tutti_work *work)
 {
     tutti_status status;
@@ -201,8 +207,7 @@ tutti_status tutti_work_wait(tutti_work *work)
     if (!work)
         return tutti__fail(TUTTI_ERR_ARG,
                            "no work to wait for: the call that should have started it failed");
-    while (!atomic_load(&work->done))
-        tutti__futex_wait(&work->done, 0, -1);
+    wait_done(work);
     status = work->status;
     if (status != TUTTI_OK)
         tutti__fail_again(status, work->message);
@@ -215,8 +220,9 @@ bool tutti_work_done(const tutti_work *work)
     return atomic_load(&work->done);
 }
 
-void tutti__work_times(const tutti_work *work, uint64_t *begin_ns_p, uint64_t *end_ns_p)
+void tutti__work_times(tutti_work *work, uint64_t *begin_ns_p, uint64_t *end_ns_p)
 {
+    wait_done(work);
     *begin_ns_p = work->begin_ns;
     *end_ns_p = work->end_ns;
 }
