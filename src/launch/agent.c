@@ -112,6 +112,15 @@ static void quote_last_lines(agent *a, tutti__log_pipe *pipe)
     }
 }
 
+/* Ended by a closed pipe, like any program whose reader has seen enough: nobody wants to hear of it. */
+static bool reader_has_gone(const tutti__worker *worker)
+{
+    struct pollfd output = {STDOUT_FILENO, POLLOUT, 0};
+
+    return WIFSIGNALED(worker->status) && WTERMSIG(worker->status) == SIGPIPE &&
+           poll(&output, 1, 0) == 1 && (output.revents & POLLERR);
+}
+
 /* Once, when it is known who was first. */
 static void report(agent *a)
 {
@@ -121,6 +130,8 @@ static void report(agent *a)
     if (!first || a->blamed)
         return;
     a->blamed = first;
+    if (reader_has_gone(first))
+        return;
     tutti__worker_describe(first, how, sizeof how);
     while (tutti__log_pipe_read(&a->workers[first->rank].err, &a->console))
         continue; /* what it said last */
@@ -479,6 +490,7 @@ int tutti__agent(tutti__job *job, int control, const sigset_t *mask)
     setsid(); /* Ctrl-C comes by way of the front, a `kill` of the front's group does not end us */
     prctl(PR_SET_NAME, "run-agent"); /* nor does `pkill tutti` */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
+    tutti__console_open(&a.console);
     status = start(&a, mask);
     if (status != TUTTI_OK) {
         SAY(&a, "%s", tutti_last_error());

@@ -36,7 +36,8 @@ int tutti__job_init(tutti__job *job, const tutti__launch_opts *opts);
 tutti_status tutti__job_open(tutti__job *job);
 
 /* ---- Console: whole lines on their way to our standard output and error ----------------------------
- * One queue for both, so that lines stay in order and never mix; written only where poll says that it will not block. */
+ * One queue for both, so that lines stay in order and never mix. Writing never blocks: a terminal that nobody reads
+ * must not keep the agent from its duties. */
 
 typedef struct tutti__console_part {
     int fd;
@@ -48,9 +49,13 @@ typedef struct tutti__console {
     size_t begin, end, capacity;
     tutti__console_part *parts;
     size_t first, n_parts, parts_capacity;
+    int own
+        [3]; /* [1], [2]: non-blocking doubles of descriptors 1 and 2; 0: none, the descriptor itself is used */
     int error; /* errno of the write that failed, of memory that ran out: what is queued later is dropped */
 } tutti__console;
 
+void tutti__console_open(tutti__console *console);
+/* To descriptor 1 or 2. */
 void tutti__console_add(tutti__console *console, int fd, const char *text, size_t bytes);
 void tutti__console_print(tutti__console *console, const char *format, ...) TUTTI_PRINTF(2, 3);
 static inline bool tutti__console_empty(const tutti__console *console)

@@ -6,15 +6,17 @@
 #include "launch/agent.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum {
     READ_BYTES = 1 << 16,
     LINE_BYTES = 1 << 23, /* a longer line is shown in pieces */
-    WRITE_BYTES = 4096    /* what a pipe that polls writable takes without blocking */
+    WRITE_BYTES = 4096    /* at once, in whole lines where they are shorter */
 };
 
 /* Doubles *capacity until it holds `wanted` elements; false: no memory. */
@@ -36,6 +38,22 @@ static bool reserve(void **p, size_t *capacity, size_t wanted, size_t element)
 }
 
 /* ---- Console --------------------------------------------------------------------------------------- */
+
+/* A descriptor is shared with the shell and other programs, which would be surprised by O_NONBLOCK; opened again it is
+ * ours alone. */
+void tutti__console_open(tutti__console *console)
+{
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++) {
+        char path[32];
+        struct stat info;
+        int own = -1;
+
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        if (fstat(fd, &info) == 0 && (S_ISFIFO(info.st_mode) || S_ISCHR(info.st_mode)))
+            own = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        console->own[fd] = own > 0 ? own : 0;
+    }
+}
 
 void tutti__console_add(tutti__console *console, int fd, const char *text, size_t bytes)
 {
@@ -88,7 +106,10 @@ void tutti__console_print(tutti__console *console, const char *format, ...)
 
 int tutti__console_fd(const tutti__console *console)
 {
-    return tutti__console_empty(console) ? -1 : console->parts[console->first].fd;
+    int fd = tutti__console_empty(console) ? -1 : console->parts[console->first].fd;
+
+    return fd == STDOUT_FILENO || fd == STDERR_FILENO ? (console->own[fd] ? console->own[fd] : fd)
+                                                      : fd;
 }
 
 void tutti__console_write(tutti__console *console)
@@ -96,20 +117,22 @@ void tutti__console_write(tutti__console *console)
     tutti__console_part *part = &console->parts[console->first];
     const char *text = console->bytes + console->begin, *newline;
     size_t bytes = part->bytes;
-    struct stat info;
+    struct stat info = {0};
+    int fd = tutti__console_fd(console);
     ssize_t n;
 
-    if (bytes > WRITE_BYTES && !(fstat(part->fd, &info) == 0 && S_ISREG(info.st_mode))) {
+    fstat(fd, &info);
+    if (bytes > WRITE_BYTES && !S_ISREG(info.st_mode)) { /* others may write between */
         newline = memrchr(text, '\n', WRITE_BYTES);
         bytes = newline ? (size_t)(newline - text) + 1 : WRITE_BYTES;
     }
-    n = write(part->fd, text, bytes);
+    n = S_ISSOCK(info.st_mode) ? send(fd, text, bytes, MSG_DONTWAIT) : write(fd, text, bytes);
     if (n < 0) {
         if (errno == EINTR || errno == EAGAIN)
             return;
         console->error = errno;
-        console->begin = console->end = console->first = console->n_parts = 0;
-        return;
+        n = (ssize_t)(console->end - console->begin); /* given up */
+        part->bytes = (size_t)n;
     }
     console->begin += (size_t)n;
     part->bytes -= (size_t)n;
@@ -120,6 +143,9 @@ void tutti__console_write(tutti__console *console)
 
 void tutti__console_free(tutti__console *console)
 {
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
+        if (console->own[fd])
+            close(console->own[fd]);
     free(console->bytes);
     free(console->parts);
     *console = (tutti__console){0};

@@ -77,9 +77,24 @@ timeout 20 "$TUTTI" run -n 2 echo text >&- 2>"$work/err"
 equal "exit code with output closed" $? 0
 
 # The reader goes away: workers are stopped without a word, as in any pipeline.
-begin=$(date +%s%N)
-timeout 20 "$TUTTI" run -n 2 yes 2>"$work/err" | head -1 >"$work/out"
-equal "exit code after the reader has gone" "${PIPESTATUS[0]}" 141
-equal "said" "$(cat "$work/err")" ""
-[ $((($(date +%s%N) - begin) / 1000000)) -lt 5000 ] || fail "slow to see that the reader has gone"
+for n in 1 2; do
+    begin=$(date +%s%N)
+    timeout 20 "$TUTTI" run -n $n yes 2>"$work/err" | head -1 >"$work/out"
+    equal "exit code after the reader of $n has gone" "${PIPESTATUS[0]}" 141
+    equal "said" "$(cat "$work/err")" ""
+    [ $((($(date +%s%N) - begin) / 1000000)) -lt 5000 ] || fail "slow to see that the reader has gone"
+done
+
+# A reader that takes nothing: signals are still heard, workers wait.
+mkfifo "$work/fifo"
+exec 6<>"$work/fifo"
+timeout 20 "$TUTTI" run -n 2 sh -c "sleep $marker & yes" >"$work/fifo" 2>"$work/err" 6<&- &
+launcher=$!
+wait_until "workers have started" sleepers 2
+sleep 0.2 # for the pipe to fill; less would only make the test easier
+kill -TERM $launcher
+nobody_left
+exec 6<&-
+wait $launcher
+equal "exit code" $? 143
 finish
