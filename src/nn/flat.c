@@ -112,6 +112,14 @@ static tutti_status plan_fill(const struct tutti_root *root, const plan *new, fl
     return status;
 }
 
+static bool any_gradient(const struct tutti_root *root)
+{
+    for (size_t i = 0; i < root->parameters.n; i++)
+        if (tutti__has_gradient(&root->parameters.p[i]->parameter))
+            return true;
+    return false;
+}
+
 static tutti_status plan_make(const struct tutti_root *root, tutti_tensor *const *order,
                               float *gradients, plan *new)
 {
@@ -129,6 +137,8 @@ static tutti_status plan_make(const struct tutti_root *root, tutti_tensor *const
     if (!new->parameters || !new->gradients)
         return TUTTI_ERR_MEMORY;
     TUTTI_TRY(plan_fill(root, new, new->parameters, false));
+    if (!new->borrowed && !any_gradient(root)) /* zeros, as memory comes */
+        return TUTTI_OK;
     return plan_fill(root, new, new->gradients, true);
 }
 
