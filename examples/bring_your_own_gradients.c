@@ -1,0 +1,104 @@
+/* bring_your_own_gradients.c -- for a program that computes its gradients itself.   SPDX-License-Identifier: MIT
+ *
+ *     tutti run -n 2 build/examples/example_bring_your_own_gradients
+ *
+ * Fits sin(x) with one hidden layer, forward and backward by hand: no tensors, no tape. The reducer owns the gradients'
+ * memory; backward fills it from the last layer to the first and says what is final, and the last layer is averaged over
+ * the ranks while the first is still being computed. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <tutti/tutti.h>
+
+enum { W1, B1, W2, B2, N_PARAMETERS };
+enum { HIDDEN = 64, SAMPLES = 768, STEPS = 1000 };
+
+static float w1[HIDDEN], b1[HIDDEN], w2[HIDDEN], b2[1];
+static float *const values[N_PARAMETERS] = {w1, b1, w2, b2};
+static const tutti_reducer_parameter parameters[N_PARAMETERS] = {{"w1", HIDDEN, TUTTI_F32},
+                                                                 {"b1", HIDDEN, TUTTI_F32},
+                                                                 {"w2", HIDDEN, TUTTI_F32},
+                                                                 {"b2", 1, TUTTI_F32}};
+
+static float hidden[SAMPLES][HIDDEN], delta[SAMPLES];
+
+static float sample(int i) /* evenly spread over [-3, 3) */
+{
+    return 6.0f * (float)i / SAMPLES - 3.0f;
+}
+
+/* Predicts this rank's samples (every size-th), keeps what backward needs, and returns the mean squared error. */
+static double forward(int rank, int size)
+{
+    double loss = 0;
+
+    for (int i = rank; i < SAMPLES; i += size) {
+        float y = b2[0];
+
+        for (int h = 0; h < HIDDEN; h++)
+            y += w2[h] * (hidden[i][h] = tanhf(w1[h] * sample(i) + b1[h]));
+        delta[i] = 2 * (y - sinf(sample(i))) * (float)size / SAMPLES; /* dloss/dy */
+        loss += (double)(y - sinf(sample(i))) * (double)(y - sinf(sample(i)));
+    }
+    return loss * size / SAMPLES;
+}
+
+static void backward(tutti_reducer *reducer, int rank, int size)
+{
+    float *g[N_PARAMETERS];
+
+    for (size_t p = 0; p < N_PARAMETERS; p++) {
+        g[p] = tutti_reducer_grad(reducer, p);
+        for (size_t k = 0; k < parameters[p].count; k++)
+            g[p][k] = 0;
+    }
+    for (int i = rank; i < SAMPLES; i += size) {
+        g[B2][0] += delta[i];
+        for (int h = 0; h < HIDDEN; h++)
+            g[W2][h] += delta[i] * hidden[i][h];
+    }
+    tutti_reducer_ready(reducer, B2); /* errors are kept for tutti_reducer_finish */
+    tutti_reducer_ready(reducer, W2); /* full: this bucket is on its way */
+    for (int i = rank; i < SAMPLES; i += size)
+        for (int h = 0; h < HIDDEN; h++) {
+            float d = delta[i] * w2[h] * (1 - hidden[i][h] * hidden[i][h]);
+
+            g[B1][h] += d;
+            g[W1][h] += d * sample(i);
+        }
+    tutti_reducer_ready(reducer, B1);
+    tutti_reducer_ready(reducer, W1);
+}
+
+int main(void)
+{
+    tutti_group *group;
+    tutti_reducer *reducer;
+
+    TUTTI_MUST(tutti_group_init(&group, NULL));
+    /* a bucket a layer; real programs keep the default of 25 MiB */
+    TUTTI_MUST(
+        tutti_reducer_new(&reducer, group, parameters, N_PARAMETERS,
+                          &(tutti_reducer_opts){.first_bucket_mb = 1e-4, .bucket_mb = 4e-4}));
+    for (int h = 0; h < HIDDEN; h++) { /* the same start on every rank */
+        w1[h] = 0.5f + (float)h / HIDDEN;
+        b1[h] = 6.0f * (float)(h * 37 % HIDDEN) / HIDDEN - 3.0f;
+    }
+    for (int step = 1; step <= STEPS; step++) {
+        double loss = forward(tutti_group_rank(group), tutti_group_size(group));
+
+        TUTTI_MUST(tutti_reducer_begin(reducer));
+        backward(reducer, tutti_group_rank(group), tutti_group_size(group));
+        TUTTI_MUST(
+            tutti_reducer_finish(reducer)); /* now the gradients are the mean over all ranks */
+        for (size_t p = 0; p < N_PARAMETERS; p++)
+            for (size_t k = 0; k < parameters[p].count; k++)
+                values[p][k] -= 0.02f * ((float *)tutti_reducer_grad(reducer, p))[k];
+        TUTTI_MUST(tutti_all_reduce(group, (tutti_buf){&loss, 1, TUTTI_F64}, TUTTI_AVG, NULL));
+        if (step % (STEPS / 5) == 0)
+            tutti_log0(group, "step %4d  loss %.6f", step, loss);
+    }
+    tutti_reducer_free(reducer);
+    tutti_group_free(group);
+    return 0;
+}
