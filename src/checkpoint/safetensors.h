@@ -1,0 +1,52 @@
+/* safetensors.h -- read and write safetensors files: named arrays behind a JSON header.   SPDX-License-Identifier: MIT
+ *
+ *   u64 N (little-endian) | N bytes of JSON | data: each array's bytes, back to back, nothing between or after
+ *
+ * A file is outside bytes: the header is checked whole before anything else is believed, and data are read with pread,
+ * so a file that shrinks meanwhile is an error and not a signal. */
+#ifndef TUTTI_CHECKPOINT_SAFETENSORS_H
+#define TUTTI_CHECKPOINT_SAFETENSORS_H
+
+#include "base/base.h"
+#include <tutti/tensor.h>
+
+typedef struct tutti__safetensors tutti__safetensors;
+
+/* One array of an open file. */
+typedef struct tutti__safetensors_entry {
+    const char *name;
+    const char *dtype_text; /* as in the file */
+    bool readable; /* dtype holds it; false for types that Tutti has no name for (F8_E4M3, ...) */
+    tutti_dtype dtype;
+    tutti_shape shape;
+    uint64_t offset, bytes; /* in the data */
+} tutti__safetensors_entry;
+
+/* Errors: NOT_FOUND, IO; FORMAT with the path and what is wrong with the header; UNSUPPORTED for a PyTorch zip or pickle. */
+tutti_status tutti__safetensors_open(tutti__safetensors **file_p, const char *path);
+void tutti__safetensors_close(tutti__safetensors *file);
+/* Entries in the order of their data. */
+size_t tutti__safetensors_count(const tutti__safetensors *file);
+const tutti__safetensors_entry *tutti__safetensors_at(const tutti__safetensors *file, size_t i);
+const tutti__safetensors_entry *tutti__safetensors_find(const tutti__safetensors *file,
+                                                        const char *name);
+/* The text behind a key of __metadata__, or NULL. */
+const char *tutti__safetensors_metadata(const tutti__safetensors *file, const char *key);
+/* Copies an entry's bytes to dst (entry->bytes of them). */
+tutti_status tutti__safetensors_read(const tutti__safetensors *file,
+                                     const tutti__safetensors_entry *entry, void *dst);
+
+typedef struct tutti__safetensors_source {
+    const char *name;
+    tutti_array array;
+} tutti__safetensors_source;
+typedef struct tutti__safetensors_pair {
+    const char *key, *value;
+} tutti__safetensors_pair;
+
+/* Writes path through path.tmp, fsync, rename and fsync of the folder: a failure leaves what was there. */
+tutti_status tutti__safetensors_write(const char *path, const tutti__safetensors_source *sources,
+                                      size_t n, const tutti__safetensors_pair *metadata,
+                                      size_t n_metadata);
+
+#endif

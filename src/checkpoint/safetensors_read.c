@@ -1,0 +1,328 @@
+/* safetensors_read.c -- open a safetensors file: believe nothing that was not checked.   SPDX-License-Identifier: MIT
+ *
+ * Accepted is what the reference reader accepts: entries sorted by offset tile the data exactly, without hole, overlap or
+ * rest, and each is as long as its shape and dtype say. */
+#include "checkpoint/safetensors.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAX_HEADER 100000000u
+
+struct tutti__safetensors {
+    int fd;
+    uint64_t data_start, data_bytes;
+    json_t *header; /* owns the names */
+    tutti__safetensors_entry *entries;
+    size_t n;
+    char path[];
+};
+
+/* Types that a file may hold: text, bits, and ours (-1: none). */
+static const struct {
+    const char *text;
+    unsigned bits;
+    int dtype;
+} DTYPES[] = {
+#define X(name, value, bytes, text) {text, 8 * bytes, value},
+    TUTTI_DTYPE_TABLE(X)
+#undef X
+        {"BOOL", 8, -1},
+    {"U16", 16, -1},
+    {"I16", 16, -1},
+    {"U32", 32, -1},
+    {"U64", 64, -1},
+    {"C64", 64, -1},
+    {"F8_E5M2", 8, -1},
+    {"F8_E4M3", 8, -1},
+    {"F8_E8M0", 8, -1},
+    {"F8_E4M3FNUZ", 8, -1},
+    {"F8_E5M2FNUZ", 8, -1},
+    {"F4", 4, -1},
+    {"F6_E2M3", 6, -1},
+    {"F6_E3M2", 6, -1},
+};
+
+static tutti_status malformed(const tutti__safetensors *file, const char *format, ...)
+    TUTTI_PRINTF(2, 3);
+static tutti_status malformed(const tutti__safetensors *file, const char *format, ...)
+{
+    char text[512];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return tutti__fail(TUTTI_ERR_FORMAT, "%s is not a valid safetensors file: %s", file->path,
+                       text);
+}
+
+static tutti_status read_at(const tutti__safetensors *file, void *dst, uint64_t bytes,
+                            uint64_t offset)
+{
+    char *next = dst;
+
+    while (bytes > 0) {
+        size_t want = bytes < (1u << 30) ? (size_t)bytes : (1u << 30);
+        ssize_t n = pread(file->fd, next, want, (off_t)offset);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return tutti__fail_errno(errno, "cannot read %s", file->path);
+        if (n == 0)
+            return malformed(file, "it ends at byte %" PRIu64 ", before its data do", offset);
+        next += n;
+        offset += (uint64_t)n;
+        bytes -= (uint64_t)n;
+    }
+    return TUTTI_OK;
+}
+
+/* A non-negative JSON integer. */
+static bool natural(const json_t *value, uint64_t *out)
+{
+    if (!json_is_integer(value) || json_integer_value(value) < 0)
+        return false;
+    *out = (uint64_t)json_integer_value(value);
+    return true;
+}
+
+static tutti_status entry_shape(const tutti__safetensors *file, const json_t *shape, unsigned bits,
+                                tutti__safetensors_entry *e)
+{
+    uint64_t total = bits;
+
+    if (!json_is_array(shape))
+        return malformed(file, "tensor \"%.100s\" has no list \"shape\"", e->name);
+    if (json_array_size(shape) > TUTTI_MAX_DIMS)
+        return malformed(file, "tensor \"%.100s\" has %zu dimensions, at most %d are supported",
+                         e->name, json_array_size(shape), TUTTI_MAX_DIMS);
+    e->shape.n = (int)json_array_size(shape);
+    for (int i = 0; i < e->shape.n; i++) {
+        uint64_t d;
+
+        if (!natural(json_array_get(shape, (size_t)i), &d))
+            return malformed(file, "tensor \"%.100s\": dimension %d is not a whole number", e->name,
+                             i);
+        e->shape.d[i] = (int64_t)d;
+        if (__builtin_mul_overflow(total, d, &total))
+            return malformed(file, "tensor \"%.100s\" is larger than any file", e->name);
+    }
+    if (total % 8 != 0)
+        return malformed(file, "tensor \"%.100s\" does not fill whole bytes", e->name);
+    if (total / 8 != e->bytes)
+        return malformed(file,
+                         "tensor \"%.100s\" holds %" PRIu64
+                         " bytes by its shape and dtype but %" PRIu64 " by its offsets",
+                         e->name, total / 8, e->bytes);
+    return TUTTI_OK;
+}
+
+static tutti_status parse_entry(const tutti__safetensors *file, const char *name,
+                                const json_t *value, tutti__safetensors_entry *e)
+{
+    const json_t *offsets = json_object_get(value, "data_offsets");
+    const char *dtype = json_string_value(json_object_get(value, "dtype"));
+    uint64_t end;
+
+    e->name = name;
+    if (!json_is_object(value) || json_object_size(value) != 3)
+        return malformed(file, "tensor \"%.100s\" must have dtype, shape and data_offsets only",
+                         name);
+    if (json_array_size(offsets) != 2 || !natural(json_array_get(offsets, 0), &e->offset) ||
+        !natural(json_array_get(offsets, 1), &end) || end < e->offset || end > file->data_bytes)
+        return malformed(file,
+                         "tensor \"%.100s\": data_offsets are not [begin, end] within %" PRIu64
+                         " bytes of data",
+                         name, file->data_bytes);
+    e->bytes = end - e->offset;
+    for (size_t i = 0; dtype && i < TUTTI__COUNT_OF(DTYPES); i++)
+        if (strcmp(dtype, DTYPES[i].text) == 0) {
+            e->dtype_text = DTYPES[i].text;
+            e->readable = DTYPES[i].dtype >= 0;
+            e->dtype = e->readable ? (tutti_dtype)DTYPES[i].dtype : TUTTI_U8;
+            return entry_shape(file, json_object_get(value, "shape"), DTYPES[i].bits, e);
+        }
+    return malformed(file, "tensor \"%.100s\" has dtype \"%.20s\", which is none of safetensors'",
+                     name, dtype ? dtype : "(none)");
+}
+
+static int by_offset(const void *a, const void *b)
+{
+    const tutti__safetensors_entry *x = a, *y = b;
+
+    if (x->offset != y->offset)
+        return x->offset < y->offset ? -1 : 1;
+    if (x->bytes != y->bytes) /* empty tensors lie before the one that begins where they do */
+        return x->bytes < y->bytes ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+static tutti_status check_tiling(const tutti__safetensors *file)
+{
+    uint64_t end = 0;
+
+    for (size_t i = 0; i < file->n; i++) {
+        if (file->entries[i].offset != end)
+            return malformed(file,
+                             "tensor \"%.100s\" begins at byte %" PRIu64
+                             " of the data, expected %" PRIu64 " (a hole or an overlap)",
+                             file->entries[i].name, file->entries[i].offset, end);
+        end += file->entries[i].bytes;
+    }
+    if (end != file->data_bytes)
+        return malformed(file, "its tensors cover %" PRIu64 " bytes of %" PRIu64 " (%s)", end,
+                         file->data_bytes, "truncated, or something was appended");
+    return TUTTI_OK;
+}
+
+static tutti_status parse_header(tutti__safetensors *file)
+{
+    const char *name, *key;
+    json_t *value, *text;
+
+    file->entries = tutti__alloc(json_object_size(file->header) * sizeof *file->entries);
+    if (!file->entries)
+        return TUTTI_ERR_MEMORY;
+    json_object_foreach(file->header, name, value)
+    {
+        if (strcmp(name, "__metadata__") == 0) {
+            if (!json_is_object(value))
+                return malformed(file, "__metadata__ is not an object");
+            json_object_foreach(value, key, text) if (!json_is_string(text)) return malformed(
+                file, "__metadata__ \"%.100s\" is not a text", key);
+            continue;
+        }
+        TUTTI_TRY(parse_entry(file, name, value, &file->entries[file->n]));
+        file->n++;
+    }
+    if (file->n > 0)
+        qsort(file->entries, file->n, sizeof *file->entries, by_offset);
+    return check_tiling(file);
+}
+
+/* The files people mistake for safetensors. */
+static tutti_status check_magic(const tutti__safetensors *file, const unsigned char head[8])
+{
+    static const char *const remedy =
+        "convert it in Python: safetensors.torch.save_file(torch.load(FILE, weights_only=True), "
+        "NEW)";
+
+    if (memcmp(head, "PK\3\4", 4) == 0 ||
+        (head[0] == 0x80 && head[1] >= 2 && head[1] <= 5 && head[7]))
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "%s is a PyTorch .pt file, which this version does not read; %s",
+                           file->path, remedy);
+    return TUTTI_OK;
+}
+
+static tutti_status read_header(tutti__safetensors *file)
+{
+    struct stat st;
+    unsigned char head[8];
+    uint64_t n;
+    char *text;
+    json_error_t error;
+    tutti_status status;
+
+    if (fstat(file->fd, &st) != 0)
+        return tutti__fail_errno(errno, "cannot read %s", file->path);
+    if (!S_ISREG(st.st_mode))
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s is not a regular file", file->path);
+    if (st.st_size < 8)
+        return malformed(file, "it has %lld bytes, and a header alone takes more",
+                         (long long)st.st_size);
+    TUTTI_TRY(read_at(file, head, 8, 0));
+    TUTTI_TRY(check_magic(file, head));
+    memcpy(&n, head, 8);
+    n = le64toh(n);
+    if (n > MAX_HEADER || n > (uint64_t)st.st_size - 8)
+        return malformed(file,
+                         "its header claims %" PRIu64 " bytes, the file has %lld (truncated?)", n,
+                         (long long)st.st_size);
+    file->data_start = 8 + n;
+    file->data_bytes = (uint64_t)st.st_size - file->data_start;
+    text = tutti__alloc((size_t)n + 1);
+    if (!text)
+        return TUTTI_ERR_MEMORY;
+    status = read_at(file, text, n, 8);
+    if (status == TUTTI_OK && text[0] != '{')
+        status = malformed(file, "its header does not begin with '{'");
+    if (status == TUTTI_OK) {
+        file->header = json_loadb(text, (size_t)n, JSON_REJECT_DUPLICATES, &error);
+        status = file->header
+                     ? parse_header(file)
+                     : malformed(file, "its header, at byte %d: %s", error.position, error.text);
+    }
+    free(text);
+    return status;
+}
+
+tutti_status tutti__safetensors_open(tutti__safetensors **file_p, const char *path)
+{
+    tutti__safetensors *file = tutti__alloc(sizeof *file + strlen(path) + 1);
+    tutti_status status;
+
+    *file_p = NULL;
+    if (!file)
+        return TUTTI_ERR_MEMORY;
+    strcpy(file->path, path);
+    file->fd =
+        open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* non-blocking: a FIFO must not hang us */
+    status = file->fd < 0 ? tutti__fail_errno(errno, "cannot open %s", path) : read_header(file);
+    if (status != TUTTI_OK) {
+        tutti__safetensors_close(file);
+        return status;
+    }
+    *file_p = file;
+    return TUTTI_OK;
+}
+
+void tutti__safetensors_close(tutti__safetensors *file)
+{
+    if (!file)
+        return;
+    if (file->fd >= 0)
+        close(file->fd);
+    json_decref(file->header);
+    free(file->entries);
+    free(file);
+}
+
+size_t tutti__safetensors_count(const tutti__safetensors *file)
+{
+    return file->n;
+}
+
+const tutti__safetensors_entry *tutti__safetensors_at(const tutti__safetensors *file, size_t i)
+{
+    return i < file->n ? &file->entries[i] : NULL;
+}
+
+const tutti__safetensors_entry *tutti__safetensors_find(const tutti__safetensors *file,
+                                                        const char *name)
+{
+    for (size_t i = 0; i < file->n; i++)
+        if (strcmp(file->entries[i].name, name) == 0)
+            return &file->entries[i];
+    return NULL;
+}
+
+const char *tutti__safetensors_metadata(const tutti__safetensors *file, const char *key)
+{
+    return json_string_value(json_object_get(json_object_get(file->header, "__metadata__"), key));
+}
+
+tutti_status tutti__safetensors_read(const tutti__safetensors *file,
+                                     const tutti__safetensors_entry *entry, void *dst)
+{
+    return read_at(file, dst, entry->bytes, file->data_start + entry->offset);
+}

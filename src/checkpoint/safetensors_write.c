@@ -1,0 +1,173 @@
+/* safetensors_write.c -- write a safetensors file whole or not at all.   SPDX-License-Identifier: MIT
+ *
+ * The header is padded to 8 bytes and arrays lie in descending alignment of their types, then by name, so that each is
+ * naturally aligned in a mapped file; equal contents give equal bytes. */
+#include "checkpoint/safetensors.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int by_alignment_then_name(const void *a, const void *b)
+{
+    const tutti__safetensors_source *x = *(const tutti__safetensors_source *const *)a;
+    const tutti__safetensors_source *y = *(const tutti__safetensors_source *const *)b;
+    size_t i = tutti_dtype_size(x->array.dtype), j = tutti_dtype_size(y->array.dtype);
+
+    if (i != j)
+        return i > j ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+static size_t array_bytes(const tutti_array *array)
+{
+    return (size_t)tutti_shape_count(array->shape) * tutti_dtype_size(array->dtype);
+}
+
+static json_t *entry_json(const tutti_array *array, size_t offset)
+{
+    json_t *shape = json_array();
+
+    for (int i = 0; i < array->shape.n; i++)
+        json_array_append_new(shape, json_integer(array->shape.d[i]));
+    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", tutti_dtype_name(array->dtype), "shape",
+                     shape, "data_offsets", (json_int_t)offset,
+                     (json_int_t)(offset + array_bytes(array)));
+}
+
+/* Length, JSON and padding as one block; *bytes_p is its size. NULL: out of memory, or two of one name (message made). */
+static char *make_header(const tutti__safetensors_source *const *sorted, size_t n,
+                         const tutti__safetensors_pair *metadata, size_t n_metadata,
+                         size_t *bytes_p)
+{
+    json_t *root = json_object(), *pairs = json_object();
+    size_t offset = 0, length, padded;
+    char *text, *block = NULL;
+    uint64_t le;
+    int failed = 0;
+
+    for (size_t i = 0; i < n_metadata; i++)
+        failed |= json_object_set_new(pairs, metadata[i].key, json_string(metadata[i].value));
+    failed |= json_object_set_new(root, "__metadata__", pairs);
+    for (size_t i = 0; i < n; i++) {
+        failed |= json_object_set_new(root, sorted[i]->name, entry_json(&sorted[i]->array, offset));
+        offset += array_bytes(&sorted[i]->array);
+    }
+    text = failed ? NULL : json_dumps(root, JSON_COMPACT);
+    if (json_object_size(root) != n + 1 || !text)
+        tutti__fail(TUTTI_ERR_ARG, "names of tensors must be different UTF-8 texts");
+    else {
+        length = strlen(text);
+        padded = (length + 7) / 8 * 8;
+        block = tutti__alloc(8 + padded);
+        if (block) {
+            le = htole64((uint64_t)padded);
+            memcpy(block, &le, 8);
+            memset(block + 8, ' ', padded);
+            memcpy(block + 8, text, length);
+            *bytes_p = 8 + padded;
+        }
+    }
+    free(text);
+    json_decref(root);
+    return block;
+}
+
+static tutti_status write_all(int fd, const char *path, const void *p, size_t bytes)
+{
+    const char *next = p;
+
+    while (bytes > 0) {
+        ssize_t n = write(fd, next, bytes < (1u << 30) ? bytes : (1u << 30));
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return tutti__fail_errno(errno, "cannot write %s", path);
+        next += n;
+        bytes -= (size_t)n;
+    }
+    return TUTTI_OK;
+}
+
+/* Makes a rename in path's folder last. Some file systems cannot; then there is nothing more to do. */
+static tutti_status sync_folder(const char *path)
+{
+    char copy[4096];
+    int fd;
+
+    snprintf(copy, sizeof copy, "%s", path);
+    fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return TUTTI_OK;
+    if (fsync(fd) != 0 && (errno == EIO || errno == ENOSPC)) {
+        int error = errno;
+
+        close(fd);
+        return tutti__fail_errno(error, "cannot make %s durable", path);
+    }
+    close(fd);
+    return TUTTI_OK;
+}
+
+static tutti_status write_contents(int fd, const char *path, const char *header,
+                                   size_t header_bytes,
+                                   const tutti__safetensors_source *const *sorted, size_t n)
+{
+    TUTTI_TRY(write_all(fd, path, header, header_bytes));
+    for (size_t i = 0; i < n; i++)
+        TUTTI_TRY(write_all(fd, path, sorted[i]->array.p, array_bytes(&sorted[i]->array)));
+    if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS)
+        return tutti__fail_errno(errno, "cannot write %s", path);
+    return TUTTI_OK;
+}
+
+static tutti_status replace_file(const char *path, const char *header, size_t header_bytes,
+                                 const tutti__safetensors_source *const *sorted, size_t n)
+{
+    char temporary[4096];
+    tutti_status status;
+    int fd;
+
+    if (snprintf(temporary, sizeof temporary, "%s.tmp", path) >= (int)sizeof temporary)
+        return tutti__fail(TUTTI_ERR_ARG, "file %.60s...: the path is too long", path);
+    fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return tutti__fail_errno(errno, "cannot write %s", temporary);
+    status = write_contents(fd, temporary, header, header_bytes, sorted, n);
+    if (close(fd) != 0 && status == TUTTI_OK)
+        status = tutti__fail_errno(errno, "cannot write %s", temporary);
+    if (status == TUTTI_OK && rename(temporary, path) != 0)
+        status = tutti__fail_errno(errno, "cannot rename %s to %s", temporary, path);
+    if (status != TUTTI_OK)
+        unlink(temporary);
+    return status == TUTTI_OK ? sync_folder(path) : status;
+}
+
+tutti_status tutti__safetensors_write(const char *path, const tutti__safetensors_source *sources,
+                                      size_t n, const tutti__safetensors_pair *metadata,
+                                      size_t n_metadata)
+{
+    const tutti__safetensors_source **sorted = tutti__alloc((n + 1) * sizeof *sorted);
+    size_t header_bytes = 0;
+    char *header;
+    tutti_status status = TUTTI_ERR_ARG;
+
+    if (!sorted)
+        return TUTTI_ERR_MEMORY;
+    for (size_t i = 0; i < n; i++)
+        sorted[i] = &sources[i];
+    qsort(sorted, n, sizeof *sorted, by_alignment_then_name);
+    header = make_header(sorted, n, metadata, n_metadata, &header_bytes);
+    if (header)
+        status = replace_file(path, header, header_bytes, sorted, n);
+    free(header);
+    free(sorted);
+    return status;
+}
