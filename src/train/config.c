@@ -1,0 +1,444 @@
+/* config.c -- texts to values and back, by the table of config.def.   SPDX-License-Identifier: MIT
+ *
+ * Flags and files meet in one function, set_value, that takes a text: what is refused in one place is refused in all. */
+#include "train/config.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+const tutti__key_row tutti__key_table[TUTTI__N_KEYS] = {
+#define KEY(type, name, value, limits, works, help)                                                \
+    {#name, TUTTI__KEY_##type, offsetof(tutti__train_config, name), value, limits, works, help},
+#include "train/config.def"
+#undef KEY
+};
+
+/* Reading in progress: which keys were given, and where the current ones come from (a file's path, or NULL). */
+typedef struct reader {
+    tutti__train_config *config;
+    bool given[TUTTI__N_KEYS];
+    const char *file;
+} reader;
+
+/* "batch_size: ..." from the command line, "FILE: batch_size: ..." from a file. */
+static tutti_status refuse(const reader *r, const tutti__key_row *key, const char *format, ...)
+    TUTTI_PRINTF(3, 4);
+static tutti_status refuse(const reader *r, const tutti__key_row *key, const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return tutti__fail(TUTTI_ERR_ARG, "%s%s%s: %s", r->file ? r->file : "", r->file ? ": " : "",
+                       key->name, text);
+}
+
+/* True if `word` is one of the words of `list`, which spaces separate. */
+static bool has_word(const char *list, const char *word)
+{
+    size_t n = strlen(word);
+
+    for (; *list; list += strcspn(list, " "), list += *list == ' ')
+        if (n > 0 && strcspn(list, " ") == n && memcmp(list, word, n) == 0)
+            return true;
+    return false;
+}
+
+/* "a b c" as "a, b or c". */
+static const char *list_text(const char *list, char *text, size_t size)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    while (*list && used < size) {
+        int n = (int)strcspn(list, " ");
+        const char *rest = list + n + (list[n] == ' ');
+        const char *glue = !*rest ? "" : strchr(rest, ' ') ? ", " : " or ";
+
+        used += (size_t)snprintf(text + used, size - used, "%.*s%s", n, list, glue);
+        list = rest;
+    }
+    return text;
+}
+
+static void *value_of(tutti__train_config *config, const tutti__key_row *key)
+{
+    return (char *)config + key->offset;
+}
+
+static bool parse_flag(const char *text, bool *value_p)
+{
+    *value_p = has_word("true on 1 yes", text);
+    return *value_p || has_word("false off 0 no", text);
+}
+
+static tutti_status set_int(const reader *r, const tutti__key_row *key, const char *text)
+{
+    int64_t value, low = 0, high = 0;
+
+    sscanf(key->limits, "%" SCNd64 " %" SCNd64, &low, &high);
+    if (!tutti__parse_int64(text, &value))
+        return refuse(r, key, "\"%.100s\" is not an integer; expected %" PRId64 " to %" PRId64,
+                      text, low, high);
+    if (value < low || value > high)
+        return refuse(r, key, "%" PRId64 " is out of range; expected %" PRId64 " to %" PRId64,
+                      value, low, high);
+    *(int64_t *)value_of(r->config, key) = value;
+    return TUTTI_OK;
+}
+
+static tutti_status set_real(const reader *r, const tutti__key_row *key, const char *text)
+{
+    double value, low = 0, high = 0;
+
+    sscanf(key->limits, "%lf %lf", &low, &high);
+    if (!tutti__parse_double(text, &value))
+        return refuse(r, key, "\"%.100s\" is not a number; expected %g to %g", text, low, high);
+    if (!(value >= low && value <= high))
+        return refuse(r, key, "%g is out of range; expected %g to %g", value, low, high);
+    *(double *)value_of(r->config, key) = value;
+    return TUTTI_OK;
+}
+
+static tutti_status set_choice(const reader *r, const tutti__key_row *key, const char *text)
+{
+    char choices[256];
+    char *value = value_of(r->config, key);
+
+    if (!has_word(key->limits, text))
+        return refuse(r, key, "\"%.100s\" is none of its values; expected %s", text,
+                      list_text(key->limits, choices, sizeof choices));
+    snprintf(value, 32, "%s", text);
+    return TUTTI_OK;
+}
+
+static tutti_status set_text(const reader *r, const tutti__key_row *key, const char *text)
+{
+    if (strlen(text) >= TUTTI__CONFIG_TEXT)
+        return refuse(r, key, "the text has %zu bytes; expected at most %d", strlen(text),
+                      TUTTI__CONFIG_TEXT - 1);
+    strcpy(value_of(r->config, key), text);
+    return TUTTI_OK;
+}
+
+static tutti_status set_value(const reader *r, const tutti__key_row *key, const char *text)
+{
+    char words[256];
+    bool flag = false;
+
+    switch (key->type) {
+    case TUTTI__KEY_INT:
+        TUTTI_TRY(set_int(r, key, text));
+        break;
+    case TUTTI__KEY_REAL:
+        TUTTI_TRY(set_real(r, key, text));
+        break;
+    case TUTTI__KEY_FLAG:
+        if (!parse_flag(text, &flag))
+            return refuse(r, key,
+                          "\"%.100s\" is not a yes or no; expected true, false, on, off, 1 or 0",
+                          text);
+        *(bool *)value_of(r->config, key) = flag;
+        text = flag ? "true" : "false";
+        break;
+    case TUTTI__KEY_CHOICE:
+        TUTTI_TRY(set_choice(r, key, text));
+        break;
+    case TUTTI__KEY_TEXT:
+        TUTTI_TRY(set_text(r, key, text));
+        break;
+    }
+    if (key->works && !has_word(key->works, text))
+        return refuse(r, key, "%.100s is not in this version; use %s=%s", *text ? text : "\"\"",
+                      key->name, list_text(key->works, words, sizeof words));
+    return TUTTI_OK;
+}
+
+/* The row whose name is `name`, '-' and '_' alike; -1: none. */
+static int find_key(const char *name, size_t n)
+{
+    for (int i = 0; i < TUTTI__N_KEYS; i++) {
+        const char *key = tutti__key_table[i].name;
+        size_t k = 0;
+
+        while (k < n && key[k] && (key[k] == name[k] || (key[k] == '_' && name[k] == '-')))
+            k++;
+        if (k == n && !key[k])
+            return i;
+    }
+    return -1;
+}
+
+static const char *nearest_key(const char *name)
+{
+    const char *names[TUTTI__N_KEYS + 1];
+
+    for (int i = 0; i < TUTTI__N_KEYS; i++)
+        names[i] = tutti__key_table[i].name;
+    names[TUTTI__N_KEYS] = "config";
+    return tutti__nearest(name, names, TUTTI__N_KEYS + 1);
+}
+
+static tutti_status unknown(const char *where, const char *name)
+{
+    const char *nearest = nearest_key(name);
+
+    return tutti__fail(
+        TUTTI_ERR_ARG, "%s: unknown key \"%.60s\"%s%s%s (tutti train --help lists all)", where,
+        name, nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
+}
+
+/* ---- Files ---- */
+
+static tutti_status set_from_json(reader *r, const char *name, const json_t *value)
+{
+    char number[40];
+    const char *text = number;
+    int i = find_key(name, strlen(name));
+
+    if (i < 0)
+        return unknown(r->file, name);
+    if (json_is_string(value))
+        text = json_string_value(value);
+    else if (json_is_integer(value))
+        snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+    else if (json_is_real(value))
+        snprintf(number, sizeof number, "%.17g", json_real_value(value));
+    else if (json_is_boolean(value))
+        text = json_is_true(value) ? "true" : "false";
+    else
+        return refuse(
+            r, &tutti__key_table[i],
+            "the value is a list, an object or null; expected a text, a number or true/false");
+    r->given[i] = true;
+    return set_value(r, &tutti__key_table[i], text);
+}
+
+static tutti_status read_file(reader *r, const char *path)
+{
+    json_error_t error;
+    const char *name;
+    json_t *root, *value;
+    tutti_status status = TUTTI_OK;
+    FILE *file = fopen(path, "re");
+
+    if (!file)
+        return tutti__fail_errno(errno, "--config: cannot open %s", path);
+    root = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
+    fclose(file);
+    if (!json_is_object(root)) {
+        json_decref(root);
+        return tutti__fail(TUTTI_ERR_ARG, "--config: %s is not a JSON object of keys: line %d: %s",
+                           path, root ? 1 : error.line, root ? "not an object" : error.text);
+    }
+    r->file = path;
+    json_object_foreach(root, name, value)
+    {
+        status = set_from_json(r, name, value);
+        if (status != TUTTI_OK)
+            break;
+    }
+    r->file = NULL;
+    json_decref(root);
+    return status;
+}
+
+/* ---- Flags ---- */
+
+/* One flag at argv[i]: its row (TUTTI__N_KEYS for --config), its text, and how many arguments it took. */
+typedef struct flag {
+    int key, used;
+    const char *text;
+} flag;
+
+static tutti_status read_flag(int argc, char *const *argv, int i, flag *f)
+{
+    const char *name = argv[i] + 2, *equals = strchr(argv[i], '=');
+    size_t n = equals ? (size_t)(equals - name) : strlen(argv[i]) - 2;
+    bool ignored;
+
+    if (strncmp(argv[i], "--", 2) != 0 || n == 0)
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "tutti train: unexpected argument \"%.100s\"; keys are given as --key value", argv[i]);
+    *f = (flag){find_key(name, n), 1, equals ? equals + 1 : NULL};
+    if (n == 6 && memcmp(name, "config", 6) == 0)
+        f->key = TUTTI__N_KEYS;
+    if (f->key < 0 && n > 3 && memcmp(name, "no", 2) == 0 && (name[2] == '-' || name[2] == '_')) {
+        f->key = find_key(name + 3, n - 3);
+        if (f->key >= 0 && tutti__key_table[f->key].type == TUTTI__KEY_FLAG && !equals) {
+            f->text = "false";
+            return TUTTI_OK;
+        }
+        f->key = -1;
+    }
+    if (f->key < 0) {
+        char word[64];
+
+        snprintf(word, sizeof word, "%.*s", (int)(n < 60 ? n : 60), name);
+        return unknown("tutti train", word);
+    }
+    if (f->text)
+        return TUTTI_OK;
+    if (f->key < TUTTI__N_KEYS && tutti__key_table[f->key].type == TUTTI__KEY_FLAG &&
+        (i + 1 >= argc || !parse_flag(argv[i + 1], &ignored))) {
+        f->text = "true";
+        return TUTTI_OK;
+    }
+    if (i + 1 >= argc)
+        return tutti__fail(TUTTI_ERR_ARG, "tutti train: %s needs a value", argv[i]);
+    f->text = argv[i + 1];
+    f->used = 2;
+    return TUTTI_OK;
+}
+
+/* ---- What keys ask of each other ---- */
+
+bool tutti__config_profile(const tutti__train_config *config, int64_t *first_p, int64_t *last_p)
+{
+    char part[32];
+    const char *colon = strchr(config->profile, ':');
+
+    *first_p = *last_p = 0;
+    if (!config->profile[0])
+        return true;
+    if (!colon || (size_t)(colon - config->profile) >= sizeof part)
+        return false;
+    snprintf(part, sizeof part, "%.*s", (int)(colon - config->profile), config->profile);
+    return tutti__parse_int64(part, first_p) && tutti__parse_int64(colon + 1, last_p) &&
+           *first_p >= 1 && *last_p >= *first_p;
+}
+
+static bool ends_in(const char *text, const char *end)
+{
+    size_t n = strlen(text), k = strlen(end);
+
+    return n >= k && strcmp(text + n - k, end) == 0;
+}
+
+static tutti_status check_together(const tutti__train_config *c)
+{
+    int64_t first, last;
+
+    if (c->nesterov && (strcmp(c->optimizer, "sgd") != 0 || c->momentum == 0))
+        return tutti__fail(TUTTI_ERR_ARG, "nesterov: needs optimizer=sgd and a momentum above 0");
+    if (!c->data_dir[0] && !has_word("digits synthetic", c->data))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "data_dir: data=%s lies in files; say where with --data-dir FOLDER",
+                           c->data);
+    if (!tutti__config_profile(c, &first, &last))
+        return tutti__fail(TUTTI_ERR_ARG, "profile: \"%s\" is not A:B; expected steps, as in 1:5",
+                           c->profile);
+    if (last - first >= 10000)
+        return tutti__fail(TUTTI_ERR_ARG, "profile: %s is more than 10000 steps; trace fewer",
+                           c->profile);
+    if (ends_in(c->init, ".pt") || ends_in(c->init, ".pth"))
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "init: %s: PyTorch's .pt files are not in this version; convert it in Python with "
+            "safetensors.torch.save_file and give the .safetensors file",
+            c->init);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__config_read(tutti__train_config *config, int argc, char *const *argv)
+{
+    reader r = {.config = config};
+    flag f;
+
+    memset(config, 0, sizeof *config);
+    for (int i = 0; i < TUTTI__N_KEYS; i++)
+        TUTTI_TRY(set_value(&r, &tutti__key_table[i], tutti__key_table[i].value));
+    for (int i = 0; i < argc; i += f.used) {
+        TUTTI_TRY(read_flag(argc, argv, i, &f));
+        if (f.key == TUTTI__N_KEYS)
+            TUTTI_TRY(read_file(&r, f.text));
+    }
+    for (int i = 0; i < argc; i += f.used) {
+        TUTTI_TRY(read_flag(argc, argv, i, &f));
+        if (f.key == TUTTI__N_KEYS)
+            continue;
+        TUTTI_TRY(set_value(&r, &tutti__key_table[f.key], f.text));
+        r.given[f.key] = true;
+    }
+    if (!r.given[TUTTI__KEY_OF_lr] && strcmp(config->optimizer, "sgd") != 0)
+        config->lr = 0.001;
+    return check_together(config);
+}
+
+/* ---- Out ---- */
+
+char *tutti__config_json(const tutti__train_config *config)
+{
+    json_t *root = json_object();
+    char *text, *line = NULL;
+
+    for (int i = 0; i < TUTTI__N_KEYS; i++) {
+        const tutti__key_row *key = &tutti__key_table[i];
+        const void *value = (const char *)config + key->offset;
+        json_t *item = key->type == TUTTI__KEY_INT    ? json_integer(*(const int64_t *)value)
+                       : key->type == TUTTI__KEY_REAL ? json_real(*(const double *)value)
+                       : key->type == TUTTI__KEY_FLAG ? json_boolean(*(const bool *)value)
+                                                      : json_string(value);
+
+        json_object_set_new(root, key->name, item ? item : json_string("(not UTF-8)"));
+    }
+    text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    json_decref(root);
+    if (text && asprintf(&line, "%s\n", text) < 0)
+        line = NULL;
+    free(text);
+    if (!line)
+        tutti__fail(TUTTI_ERR_MEMORY, "no memory for config.json");
+    return line;
+}
+
+/* What a user may write for the value. */
+static const char *value_text(const tutti__key_row *key, char *text, size_t size)
+{
+    char high[64], *space;
+
+    switch (key->type) {
+    case TUTTI__KEY_CHOICE:
+        return list_text(key->limits, text, size);
+    case TUTTI__KEY_FLAG:
+        return "true or false";
+    case TUTTI__KEY_TEXT:
+        return "text";
+    case TUTTI__KEY_INT:
+        snprintf(text, size, "integer %s", key->limits);
+        break;
+    case TUTTI__KEY_REAL:
+        snprintf(text, size, "number %s", key->limits);
+        break;
+    }
+    space = strchr(strchr(text, ' ') + 1, ' ');
+    snprintf(high, sizeof high, "%s", space + 1);
+    snprintf(space, size - (size_t)(space - text), " to %s", high);
+    return text;
+}
+
+void tutti__config_help(FILE *out)
+{
+    char text[256];
+
+    for (int i = 0; i < TUTTI__N_KEYS; i++) {
+        const tutti__key_row *key = &tutti__key_table[i];
+        char flag_text[64];
+
+        snprintf(flag_text, sizeof flag_text, "--%s", key->name);
+        for (char *p = flag_text; *p; p++)
+            *p = *p == '_' ? '-' : *p;
+        fprintf(out, "  %-20s %s (default %s)\n", flag_text, value_text(key, text, sizeof text),
+                *key->value ? key->value : "none");
+        fprintf(out, "  %-20s %s", "", key->help);
+        if (key->works)
+            fprintf(out, " [this version: only %s]", list_text(key->works, text, sizeof text));
+        fputc('\n', out);
+    }
+}

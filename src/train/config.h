@@ -1,0 +1,56 @@
+/* config.h -- the keys of `tutti train` as one typed table, and one run's values.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_TRAIN_CONFIG_H
+#define TUTTI_TRAIN_CONFIG_H
+
+#include "base/base.h"
+#include <stdio.h>
+
+#define TUTTI__CONFIG_TEXT 1024 /* bytes of a text value with its NUL */
+
+typedef enum tutti__key_type {
+    TUTTI__KEY_INT,
+    TUTTI__KEY_REAL,
+    TUTTI__KEY_FLAG,
+    TUTTI__KEY_CHOICE,
+    TUTTI__KEY_TEXT
+} tutti__key_type;
+
+typedef struct tutti__key_row {
+    const char *name;
+    tutti__key_type type;
+    size_t offset; /* of the value in tutti__train_config */
+    const char *value, *limits, *works, *help;
+} tutti__key_row;
+
+/* The value of each key, under its name. */
+#define TUTTI__MEMBER_INT(name)    int64_t name;
+#define TUTTI__MEMBER_REAL(name)   double name;
+#define TUTTI__MEMBER_FLAG(name)   bool name;
+#define TUTTI__MEMBER_CHOICE(name) char name[32];
+#define TUTTI__MEMBER_TEXT(name)   char name[TUTTI__CONFIG_TEXT];
+typedef struct tutti__train_config {
+#define KEY(type, name, value, limits, works, help) TUTTI__MEMBER_##type(name)
+#include "train/config.def"
+#undef KEY
+} tutti__train_config;
+
+enum {
+#define KEY(type, name, value, limits, works, help) TUTTI__KEY_OF_##name,
+#include "train/config.def"
+#undef KEY
+    TUTTI__N_KEYS
+};
+extern const tutti__key_row tutti__key_table[TUTTI__N_KEYS];
+
+/* Reads the arguments after `tutti train` over the defaults: --key value, --key=value, --flag, --no-flag, and
+ * --config FILE.json, which is read first so that flags override it; hyphens and underscores are the same. Then checks
+ * what keys ask of each other. Errors: ARG with the key, its value and what was expected; unknown keys with the nearest. */
+tutti_status tutti__config_read(tutti__train_config *config, int argc, char *const *argv);
+/* All keys and values as JSON text with a final newline; free() it. NULL: out of memory, message made. */
+char *tutti__config_json(const tutti__train_config *config);
+/* A paragraph a key: name, values, default, help. */
+void tutti__config_help(FILE *out);
+/* The steps of `profile`: true if it is "A:B" with 1 <= A <= B; both 0 if it is empty. */
+bool tutti__config_profile(const tutti__train_config *config, int64_t *first_p, int64_t *last_p);
+
+#endif

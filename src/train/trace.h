@@ -1,0 +1,15 @@
+/* trace.h -- one rank's spans as a Chrome trace file (chrome://tracing, ui.perfetto.dev).   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_TRAIN_TRACE_H
+#define TUTTI_TRAIN_TRACE_H
+
+#include "base/base.h"
+
+/* Threads of a rank, as tutti__event numbers them. */
+enum { TUTTI__THREAD_MAIN, TUTTI__THREAD_COMM, TUTTI__THREAD_LOADER };
+
+/* Writes the recorder's spans that begin in [begin_ns, end_ns] to path, one event a line, in order of time. Times are the
+ * monotonic clock's, so that ranks of one host lie on one axis when their files are opened together. */
+tutti_status tutti__trace_write(const char *path, tutti__recorder *recorder, size_t capacity,
+                                int rank, uint64_t begin_ns, uint64_t end_ns);
+
+#endif
