@@ -1,0 +1,137 @@
+/* agree.c -- one status for all ranks.   SPDX-License-Identifier: MIT */
+#include "train/agree.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MESSAGE 2048
+
+void tutti__say_error(int rank, int size)
+{
+    char line[MESSAGE + 64];
+    int n;
+
+    if (size > 1)
+        n = snprintf(line, sizeof line, "tutti train: rank %d: %s\n", rank, tutti_last_error());
+    else
+        n = snprintf(line, sizeof line, "tutti train: %s\n", tutti_last_error());
+    if (write(STDERR_FILENO, line, (size_t)n) < 0) /* one write: lines of ranks do not mix */
+        return;
+}
+
+/* What each rank tells: its status, and a hash of its message. */
+typedef struct verdict {
+    int64_t status, hash;
+} verdict;
+
+static void say_once(const verdict *all, int rank, int size)
+{
+    int same = 0;
+
+    for (int i = 0; i < size; i++)
+        same += all[i].status != TUTTI_OK && all[i].hash == all[rank].hash;
+    for (int i = 0; i < rank; i++)
+        if (all[i].status != TUTTI_OK && all[i].hash == all[rank].hash)
+            return;
+    tutti__say_error(rank, same == size ? 1 : size);
+}
+
+static tutti_status share_failure(tutti_group *group, const verdict *all, int first)
+{
+    int rank = tutti_group_rank(group), size = tutti_group_size(group);
+    char message[MESSAGE];
+
+    snprintf(message, sizeof message, "%s", tutti_last_error());
+    if (all[rank].status != TUTTI_OK)
+        say_once(all, rank, size);
+    TUTTI_TRY(tutti_broadcast(group, (tutti_buf){message, sizeof message, TUTTI_U8}, first, NULL));
+    message[sizeof message - 1] = '\0';
+    return tutti__fail_again((tutti_status)all[first].status, message);
+}
+
+tutti_status tutti__agree(tutti_group *group, tutti_status status)
+{
+    int rank = tutti_group_rank(group), size = tutti_group_size(group), first = size;
+    verdict *all;
+
+    if (tutti_status_scope(status) == TUTTI_SCOPE_GROUP && status != TUTTI_ERR_MISMATCH) {
+        tutti__say_error(rank, size);
+        return status;
+    }
+    all = tutti__alloc((size_t)size * sizeof *all);
+    if (!all)
+        return TUTTI_ERR_MEMORY;
+    all[rank].status = status;
+    if (status != TUTTI_OK)
+        all[rank].hash = (int64_t)tutti__hash64(tutti_last_error(), strlen(tutti_last_error()));
+    status = tutti_all_gather(group, (tutti_buf){&all[rank], 2, TUTTI_I64},
+                              (tutti_buf){all, (size_t)size * 2, TUTTI_I64}, NULL);
+    if (status != TUTTI_OK)
+        tutti__say_error(rank, size);
+    for (int i = size - 1; i >= 0 && status == TUTTI_OK; i--)
+        if (all[i].status != TUTTI_OK)
+            first = i;
+    if (status == TUTTI_OK && first < size)
+        status = share_failure(group, all, first);
+    free(all);
+    return status;
+}
+
+/* Keys that may differ: where a rank finds its files, and how it uses its host. */
+static bool is_local(int key)
+{
+    switch (key) {
+    case TUTTI__KEY_OF_data_dir:
+    case TUTTI__KEY_OF_init:
+    case TUTTI__KEY_OF_run_dir:
+    case TUTTI__KEY_OF_threads:
+    case TUTTI__KEY_OF_workers:
+    case TUTTI__KEY_OF_prefetch:
+    case TUTTI__KEY_OF_device:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* One line "key: value" of the configuration's JSON. */
+static void line_of(const tutti__train_config *config, const char *key, char *text, size_t size)
+{
+    char *json = tutti__config_json(config), quoted[80];
+    const char *line;
+
+    snprintf(quoted, sizeof quoted, "\"%s\":", key);
+    line = json ? strstr(json, quoted) : NULL;
+    if (line)
+        line += strlen(quoted) + 1;
+    snprintf(text, size, "%.*s", line ? (int)strcspn(line, ",\n") : 1, line ? line : "?");
+    free(json);
+}
+
+tutti_status tutti__agree_on_config(tutti_group *group, const tutti__train_config *config)
+{
+    tutti__train_config *first = tutti__alloc(sizeof *first);
+    tutti_status status;
+
+    if (!first)
+        return TUTTI_ERR_MEMORY;
+    *first = *config;
+    status = tutti_broadcast(group, (tutti_buf){first, sizeof *first, TUTTI_U8}, 0, NULL);
+    for (int i = 0; i < TUTTI__N_KEYS && status == TUTTI_OK; i++) {
+        const char *key = tutti__key_table[i].name;
+        char here[200], there[200];
+
+        line_of(config, key, here, sizeof here);
+        line_of(first, key, there, sizeof there);
+        if (!is_local(i) && strcmp(here, there) != 0)
+            status =
+                tutti__fail(TUTTI_ERR_MISMATCH,
+                            "%s: this rank has %s and rank 0 has %s; start all ranks with the same "
+                            "configuration",
+                            key, here, there);
+    }
+    free(first);
+    return status;
+}
