@@ -1,11 +1,117 @@
-/* train.c -- holds the place of `tutti train` until its own file replaces it.   SPDX-License-Identifier: MIT */
+/* train.c -- `tutti train`: reads the flags, and trains, or has N workers do it.   SPDX-License-Identifier: MIT */
+#include "base/base.h"
 #include "cli/cli.h"
+#include "launch/launch.h"
+#include "train/train.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void print_help(void)
+{
+    printf("Trains a model on a data set; with several ranks, data-parallel.\n\n"
+           "usage: tutti train [-n N] [--config FILE.json] [--KEY VALUE]...\n\n"
+           "  tutti train                       alone, with the defaults\n"
+           "  tutti train -n 2 --epochs 3       two workers on this machine\n"
+           "  tutti run -n 2 tutti train        the same; also under torchrun, srun, mpirun\n\n"
+           "  -n, --nproc-per-node N\n"
+           "                       workers on this machine (default 1: this process)\n"
+           "  --config FILE.json   keys and values as a JSON object; flags override it. The "
+           "config.json of an\n"
+           "                       earlier run repeats it\n"
+           "  -h, --help           this text\n\n"
+           "Keys (hyphens and underscores are the same; --KEY=VALUE works too; booleans also as "
+           "--KEY and\n"
+           "--no-KEY):\n\n");
+    tutti__config_help(stdout);
+}
+
+/* Takes -n N out of argv[1..]; the rest is moved up. *n_p 0: not given. */
+static tutti_status take_n(int *argc, char **argv, int64_t *n_p)
+{
+    static const char *const names[] = {"-n", "--nproc-per-node", "--nproc_per_node"};
+    int kept = 1;
+
+    *n_p = 0;
+    for (int i = 1; i < *argc; i++) {
+        const char *text = NULL;
+
+        for (size_t k = 0; k < TUTTI__COUNT_OF(names) && !text; k++) {
+            size_t length = strlen(names[k]);
+
+            if (strcmp(argv[i], names[k]) == 0) {
+                if (++i >= *argc)
+                    return tutti__fail(TUTTI_ERR_ARG, "-n needs the number of workers");
+                text = argv[i];
+            } else if (strncmp(argv[i], names[k], length) == 0 && argv[i][length] == '=')
+                text = argv[i] + length + 1;
+        }
+        if (!text && argv[i][0] == '-' && argv[i][1] == 'n' && argv[i][2])
+            text = argv[i] + 2; /* -n2 */
+        if (!text)
+            argv[kept++] = argv[i];
+        else if (!tutti__parse_int64(text, n_p) || *n_p < 1 || *n_p > 4096)
+            return tutti__fail(TUTTI_ERR_ARG,
+                               "-n: \"%.40s\" is not a number of workers; expected 1 to 4096",
+                               text);
+    }
+    argv[kept] = NULL;
+    *argc = kept;
+    return TUTTI_OK;
+}
+
+/* Runs `tutti train ARGUMENTS` as n workers. */
+static int launch(int64_t n, int argc, char **argv)
+{
+    char tutti_name[] = "tutti";
+    char **worker = calloc((size_t)argc + 2, sizeof *worker);
+    int code;
+
+    if (!worker) {
+        fprintf(stderr, "tutti train: no memory\n");
+        return 4;
+    }
+    worker[0] = tutti_name;
+    memcpy(worker + 1, argv, (size_t)argc * sizeof *worker);
+    code = tutti__launch(&(tutti__launch_opts){
+        .title = "tutti train", .argv = worker, .n = (int)n, .rank0_direct = true});
+    free(worker);
+    return code;
+}
+
+static int usage_error(void)
+{
+    const char *local_rank = getenv("LOCAL_RANK");
+
+    /* All ranks of a host have the same arguments; one of them says what is wrong. */
+    if (!local_rank || strcmp(local_rank, "0") == 0)
+        fprintf(stderr, "tutti train: %s\n", tutti_last_error());
+    return 2;
+}
 
 int tutti__cli_train(int argc, char **argv)
 {
-    (void)argc;
-    fprintf(stderr, "tutti %s: not in this build yet\n", argv[0]);
-    return 2;
+    tutti__train_config *config;
+    int64_t n;
+    int code;
+
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            print_help();
+            return 0;
+        }
+    if (take_n(&argc, argv, &n) != TUTTI_OK)
+        return usage_error();
+    config = tutti__alloc(sizeof *config);
+    if (!config)
+        return 4;
+    if (tutti__config_read(config, argc - 1, argv + 1) != TUTTI_OK)
+        code = usage_error();
+    else if (n > 0)
+        code = launch(n, argc, argv);
+    else
+        code = tutti__train(config);
+    free(config);
+    return code;
 }

@@ -96,42 +96,46 @@ static bool is_local(int key)
     }
 }
 
-/* One line "key: value" of the configuration's JSON. */
-static void line_of(const tutti__train_config *config, const char *key, char *text, size_t size)
+/* Walks the two configurations' JSON side by side: a line a key, in the table's order, after the line "{". */
+static tutti_status compare_lines(const char *here, const char *there)
 {
-    char *json = tutti__config_json(config), quoted[80];
-    const char *line;
+    for (int i = -1; i < TUTTI__N_KEYS; i++) {
+        int n = (int)strcspn(here, "\n"), m = (int)strcspn(there, "\n");
 
-    snprintf(quoted, sizeof quoted, "\"%s\":", key);
-    line = json ? strstr(json, quoted) : NULL;
-    if (line)
-        line += strlen(quoted) + 1;
-    snprintf(text, size, "%.*s", line ? (int)strcspn(line, ",\n") : 1, line ? line : "?");
-    free(json);
+        if (i >= 0 && !is_local(i) && (n != m || memcmp(here, there, (size_t)n) != 0)) {
+            int skip =
+                (int)strlen(tutti__key_table[i].name) + 6; /* two blanks, quotes, colon, blank */
+
+            return tutti__fail(
+                TUTTI_ERR_MISMATCH,
+                "%s: this rank has %.*s and rank 0 has %.*s; start all ranks with the "
+                "same configuration",
+                tutti__key_table[i].name, n - skip - (here[n - 1] == ','), here + skip,
+                m - skip - (there[m - 1] == ','), there + skip);
+        }
+        here += n + 1;
+        there += m + 1;
+    }
+    return TUTTI_OK;
 }
 
 tutti_status tutti__agree_on_config(tutti_group *group, const tutti__train_config *config)
 {
     tutti__train_config *first = tutti__alloc(sizeof *first);
+    char *here = NULL, *there = NULL;
     tutti_status status;
 
     if (!first)
         return TUTTI_ERR_MEMORY;
     *first = *config;
     status = tutti_broadcast(group, (tutti_buf){first, sizeof *first, TUTTI_U8}, 0, NULL);
-    for (int i = 0; i < TUTTI__N_KEYS && status == TUTTI_OK; i++) {
-        const char *key = tutti__key_table[i].name;
-        char here[200], there[200];
-
-        line_of(config, key, here, sizeof here);
-        line_of(first, key, there, sizeof there);
-        if (!is_local(i) && strcmp(here, there) != 0)
-            status =
-                tutti__fail(TUTTI_ERR_MISMATCH,
-                            "%s: this rank has %s and rank 0 has %s; start all ranks with the same "
-                            "configuration",
-                            key, here, there);
+    if (status == TUTTI_OK) {
+        here = tutti__config_json(config);
+        there = tutti__config_json(first);
+        status = here && there ? compare_lines(here, there) : TUTTI_ERR_MEMORY;
     }
+    free(here);
+    free(there);
     free(first);
     return status;
 }

@@ -1,0 +1,93 @@
+/* evaluate.c -- loss and accuracy over the whole test set, each sample exactly once.   SPDX-License-Identifier: MIT
+ *
+ * Every rank computes its share alone; counts and sums, not means, are added up at the end, so that the result does not
+ * depend on the number of ranks. */
+#include "train/run.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* How many rows of logits [n, classes] are largest at their label. */
+static int64_t count_correct(const float *logits, const int64_t *labels, size_t n, size_t classes)
+{
+    int64_t correct = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        const float *row = logits + i * classes;
+        size_t best = 0;
+
+        for (size_t k = 1; k < classes; k++)
+            if (row[k] > row[best])
+                best = k;
+        correct += (int64_t)best == labels[i];
+    }
+    return correct;
+}
+
+static tutti_status evaluate_batch(tutti__run *run, const tutti_batch *batch, float **logits_p,
+                                   size_t *capacity, double *loss_sum, int64_t *correct)
+{
+    tutti_tensor *logits = tutti_model_forward(run->model, tutti_input(run->cx, batch->x));
+    tutti_tensor *loss = tutti_cross_entropy(logits, tutti_input(run->cx, batch->y));
+    size_t classes, elements;
+
+    TUTTI_TRY(tutti_tensor_status(loss));
+    elements = (size_t)tutti_shape_count(tutti_tensor_shape(logits));
+    classes = elements / batch->n;
+    if (elements > *capacity) {
+        free(*logits_p);
+        *capacity = 0;
+        *logits_p = tutti__alloc(elements * sizeof **logits_p);
+        if (!*logits_p)
+            return TUTTI_ERR_MEMORY;
+        *capacity = elements;
+    }
+    TUTTI_TRY(tutti_tensor_read(logits, *logits_p));
+    *correct += count_correct(*logits_p, batch->y.p, batch->n, classes);
+    *loss_sum += (double)tutti_item(loss) * (double)batch->n;
+    return TUTTI_OK;
+}
+
+static tutti_status evaluate_share(tutti__run *run, double *loss_sum, int64_t *correct)
+{
+    float *logits = NULL;
+    size_t capacity = 0;
+    tutti_batch batch;
+    tutti_status status = TUTTI_OK;
+
+    while (status == TUTTI_OK && tutti_loader_next(run->test_loader, &batch)) {
+        tutti_step_begin(run->cx, &(tutti_step_opts){.eval = true});
+        status = evaluate_batch(run, &batch, &logits, &capacity, loss_sum, correct);
+        tutti_step_end(run->cx);
+    }
+    free(logits);
+    return status == TUTTI_OK ? tutti_loader_status(run->test_loader) : status;
+}
+
+tutti_status tutti__run_evaluate(tutti__run *run)
+{
+    double loss = 0, count = (double)tutti_dataset_describe(run->test_data).count;
+    int64_t correct = 0;
+    uint64_t begin_ns = tutti__now_ns();
+
+    TUTTI_TRY(tutti_ddp_broadcast_buffers(run->ddp));
+    tutti_loader_set_epoch(run->test_loader, 0);
+    TUTTI_TRY(evaluate_share(run, &loss, &correct));
+    TUTTI_TRY(tutti_all_reduce(run->group, (tutti_buf){&loss, 1, TUTTI_F64}, TUTTI_SUM, NULL));
+    TUTTI_TRY(tutti_all_reduce(run->group, (tutti_buf){&correct, 1, TUTTI_I64}, TUTTI_SUM, NULL));
+    tutti__record(run->recorder, "train", "evaluate", run->epoch, 0, begin_ns, tutti__now_ns());
+    loss /= count;
+    run->val_accuracy = (double)correct / count;
+    if (!isfinite(loss))
+        return tutti__fail(
+            TUTTI_ERR_STATE,
+            "the loss on the test set is %g after step %llu: training has diverged; lower "
+            "the learning rate or set clip_grad_norm",
+            loss, (unsigned long long)run->step);
+    if (run->rank == 0)
+        TUTTI_TRY(tutti__run_folder_eval(&run->folder, run->epoch, loss, run->val_accuracy));
+    tutti__progress_say(&run->progress, "epoch %lld/%lld  test loss %.4f  test accuracy %.2f %%",
+                        (long long)run->epoch, (long long)run->config->epochs, loss,
+                        100 * run->val_accuracy);
+    return TUTTI_OK;
+}

@@ -1,0 +1,260 @@
+/* loop.c -- epochs, steps, and what is counted on the way.   SPDX-License-Identifier: MIT
+ *
+ *   batch -> forward -> loss -> backward (buckets are reduced meanwhile) -> clip -> optimizer
+ *
+ * An optimizer step may take several batches (grad_accumulation): all but the last only accumulate. Ranks decide together
+ * when to stop: each brings "a signal came to me" at the start of a step, and everybody knows the answer at its end,
+ * because the reduction of that one number ran beside the computation. */
+#include "train/run.h"
+#include "train/trace.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* One span of this step on the main thread; returns its end, where the next begins. */
+static uint64_t mark(tutti__run *run, const char *name, uint64_t begin_ns)
+{
+    uint64_t now = tutti__now_ns();
+
+    tutti__record(run->recorder, "train", name, (int64_t)run->step + 1, TUTTI__THREAD_MAIN,
+                  begin_ns, now);
+    return now;
+}
+
+static tutti_status reduce_losses(tutti__run *run)
+{
+    double sums[2] = {run->local_loss.sum, run->local_loss.n};
+
+    TUTTI_TRY(tutti_all_reduce(run->group, (tutti_buf){sums, 2, TUTTI_F64}, TUTTI_SUM, NULL));
+    run->local_loss = (tutti__mean){0, 0};
+    run->log_loss.sum += sums[0];
+    run->log_loss.n += sums[1];
+    run->epoch_loss.sum += sums[0];
+    run->epoch_loss.n += sums[1];
+    run->log_images += sums[1];
+    run->images += sums[1];
+    return TUTTI_OK;
+}
+
+/* NaN and infinity are found on the rank that computes them, before they are averaged into everybody's gradient. */
+static tutti_status take_loss(tutti__run *run, tutti_tensor *loss, size_t n)
+{
+    double value;
+
+    TUTTI_TRY(tutti_tensor_status(loss));
+    value = (double)tutti_item(loss);
+    if (!isfinite(value))
+        return tutti__fail(
+            TUTTI_ERR_STATE,
+            "the loss is %g in step %llu on rank %d: training has diverged, or the data hold "
+            "such values; lower the learning rate or set clip_grad_norm",
+            value, (unsigned long long)run->step + 1, run->rank);
+    run->local_loss.sum += value * (double)n;
+    run->local_loss.n += (double)n;
+    return TUTTI_OK;
+}
+
+/* Forward and backward of one batch; averages over ranks if it is the last of its optimizer step. */
+static tutti_status train_batch(tutti__run *run, const tutti_batch *batch, bool last)
+{
+    const tutti_cross_entropy_opts opts = {.label_smoothing = (float)run->config->label_smoothing};
+    uint64_t t = tutti__now_ns();
+    tutti_tensor *loss, *logits;
+    tutti_status status;
+
+    if (last)
+        tutti_ddp_resume(run->ddp);
+    else
+        tutti_ddp_pause(run->ddp);
+    tutti_step_begin(run->cx, NULL);
+    logits = tutti_model_forward(run->model, tutti_input(run->cx, batch->x));
+    loss = tutti_cross_entropy_with(logits, tutti_input(run->cx, batch->y), &opts);
+    t = mark(run, "forward", t);
+    status = take_loss(run, loss, batch->n);
+    if (status == TUTTI_OK)
+        status = tutti_backward(loss);
+    mark(run, "backward", t);
+    tutti_step_end(run->cx);
+    return status;
+}
+
+/* The mean of k batches is their sum over k. */
+static tutti_status scale_gradients(tutti__run *run, int64_t k)
+{
+    tutti_flat flat;
+    float factor = 1.0f / (float)k;
+
+    TUTTI_TRY(tutti_module_flat(run->module, &flat));
+    for (size_t i = 0; i < flat.n; i++)
+        flat.gradients[i] *= factor;
+    return TUTTI_OK;
+}
+
+/* From gradients to new parameters. *norm_p: the gradient's norm, where it was asked for or needed. */
+static tutti_status update(tutti__run *run, int64_t k, bool wants_norm, double *norm_p)
+{
+    float norm = 0, clip = (float)run->config->clip_grad_norm;
+    uint64_t t = tutti__now_ns();
+
+    if (k > 1)
+        TUTTI_TRY(scale_gradients(run, k));
+    if (wants_norm || clip > 0) {
+        TUTTI_TRY(tutti_clip_grad_norm(run->module, clip, &norm));
+        if (!isfinite(norm))
+            return tutti__fail(
+                TUTTI_ERR_STATE,
+                "the gradient's norm is %g in step %llu: training has diverged; lower the "
+                "learning rate or set clip_grad_norm",
+                (double)norm, (unsigned long long)run->step + 1);
+    }
+    *norm_p = (double)norm;
+    tutti_optim_set_lr(run->optim, tutti_schedule_lr(&run->schedule, run->step));
+    TUTTI_TRY(tutti_optim_step(run->optim));
+    mark(run, "optimizer", t);
+    return TUTTI_OK;
+}
+
+/* ---- After a step ---- */
+
+static tutti_status log_step(tutti__run *run, double norm)
+{
+    tutti__metrics m = {.step = run->step,
+                        .epoch = run->epoch,
+                        .lr = (double)tutti_optim_lr(run->optim),
+                        .grad_norm = norm,
+                        .time_s = tutti__run_seconds(run)};
+
+    TUTTI_TRY(reduce_losses(run));
+    m.loss = run->shown_loss = run->log_loss.sum / run->log_loss.n;
+    m.images_per_s = run->log_images / run->log_seconds;
+    run->log_loss = (tutti__mean){0, 0};
+    run->log_images = run->log_seconds = 0;
+    return run->rank == 0 ? tutti__run_folder_metrics(&run->folder, &m) : TUTTI_OK;
+}
+
+static void show(tutti__run *run, bool logged)
+{
+    tutti__progress_state s = {.epoch = run->epoch,
+                               .epochs = run->config->epochs,
+                               .step = run->step,
+                               .steps = run->total_steps,
+                               .loss = run->shown_loss,
+                               .lr = (double)tutti_optim_lr(run->optim)};
+    double local = run->local_loss.n * run->size; /* not yet reduced: about as many on each rank */
+
+    if (isnan(run->shown_loss) && run->local_loss.n > 0)
+        s.loss = run->local_loss.sum / run->local_loss.n;
+    if (run->train_seconds > 0)
+        s.images_per_s = (run->images + local) / run->train_seconds;
+    s.seconds_left =
+        run->train_seconds / (double)run->step * (double)(run->total_steps - run->step);
+    tutti__progress_step(&run->progress, &s, logged);
+}
+
+/* Opens and closes the window of `profile`; writes the trace at its end. */
+static tutti_status profile_step(tutti__run *run, uint64_t begin_ns)
+{
+    char folder[TUTTI__CONFIG_TEXT + 16], path[TUTTI__CONFIG_TEXT + 64];
+
+    if (!run->recorder)
+        return TUTTI_OK;
+    if ((int64_t)run->step == run->profile_first)
+        run->profile_begin_ns = begin_ns;
+    if (!run->profile_begin_ns || run->profile_end_ns ||
+        ((int64_t)run->step < run->profile_last && run->step < run->total_steps && !run->stopping))
+        return TUTTI_OK;
+    run->profile_end_ns = tutti__now_ns();
+    snprintf(folder, sizeof folder, "%s/trace", run->config->run_dir);
+    snprintf(path, sizeof path, "%s/rank-%d.json", folder, run->rank);
+    TUTTI_TRY(tutti__make_dirs(folder));
+    return tutti__trace_write(path, run->recorder, run->recorder_capacity, run->rank,
+                              run->profile_begin_ns, run->profile_end_ns);
+}
+
+static tutti_status end_step(tutti__run *run, double norm, bool logged, uint64_t begin_ns)
+{
+    double seconds = (double)(tutti__now_ns() - begin_ns) * 1e-9;
+
+    run->step++;
+    run->train_seconds += seconds;
+    run->log_seconds += seconds;
+    if (logged)
+        TUTTI_TRY(log_step(run, norm));
+    show(run, logged);
+    return profile_step(run, begin_ns);
+}
+
+/* ---- One optimizer step ---- */
+
+/* Forward and backward of up to grad_accumulation batches, the first of which is here. */
+static tutti_status accumulate(tutti__run *run, tutti_batch *batch, int64_t *done_p, uint64_t t)
+{
+    size_t batches = tutti_loader_batches(run->train_loader);
+    bool last = false;
+
+    tutti_optim_zero_grad(run->optim);
+    for (*done_p = 0; !last;) {
+        mark(run, "data", t);
+        last = ++*done_p == run->config->grad_accumulation || batch->index + 1 == batches;
+        TUTTI_TRY(train_batch(run, batch, last));
+        t = tutti__now_ns();
+        if (!last && !tutti_loader_next(run->train_loader, batch))
+            return tutti_loader_status(run->train_loader);
+    }
+    return TUTTI_OK;
+}
+
+/* False in *more_p: the epoch has no batch left. */
+static tutti_status train_step(tutti__run *run, bool *more_p)
+{
+    uint64_t begin_ns = tutti__now_ns();
+    bool logged = (run->step + 1) % (uint64_t)run->config->log_every == 0 ||
+                  run->step + 1 == run->total_steps;
+    tutti_batch batch;
+    tutti_work *work;
+    int64_t k;
+    double norm = 0;
+
+    *more_p = tutti_loader_next(run->train_loader, &batch);
+    if (!*more_p)
+        return tutti_loader_status(run->train_loader);
+    run->signalled = tutti__run_signalled();
+    TUTTI_TRY(tutti_all_reduce(run->group, (tutti_buf){&run->signalled, 1, TUTTI_I64}, TUTTI_MAX,
+                               &run->signal_work));
+    TUTTI_TRY(accumulate(run, &batch, &k, begin_ns));
+    work = run->signal_work;
+    run->signal_work = NULL;
+    TUTTI_TRY(tutti_work_wait(work));
+    run->stopping = run->signalled != 0;
+    TUTTI_TRY(update(run, k, logged || run->stopping, &norm));
+    return end_step(run, norm, logged || run->stopping, begin_ns);
+}
+
+static tutti_status train_epoch(tutti__run *run)
+{
+    bool more = true;
+
+    tutti_loader_set_epoch(run->train_loader, (uint64_t)run->epoch - 1);
+    run->epoch_loss = (tutti__mean){0, 0};
+    while (more && !run->stopping && run->step < run->total_steps)
+        TUTTI_TRY(train_step(run, &more));
+    if (run->step == (uint64_t)run->epoch * run->steps_per_epoch)
+        run->epochs_done = run->epoch;
+    return reduce_losses(run);
+}
+
+tutti_status tutti__run_epochs(tutti__run *run)
+{
+    int64_t every = run->config->eval_every;
+
+    for (run->epoch = 1;; run->epoch++) {
+        bool end;
+
+        TUTTI_TRY(train_epoch(run));
+        end = run->step >= run->total_steps;
+        if (run->test_data && !run->stopping && (end || run->epoch % every == 0))
+            TUTTI_TRY(tutti__run_evaluate(run));
+        if (end || run->stopping)
+            return TUTTI_OK;
+    }
+}

@@ -1,0 +1,64 @@
+/* run.h -- the state of one rank's run, shared by the files of this folder.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_TRAIN_RUN_H
+#define TUTTI_TRAIN_RUN_H
+
+#include "train/config.h"
+#include "train/progress.h"
+#include "train/run_folder.h"
+#include <tutti/tutti.h>
+
+/* A mean over samples of all ranks, gathered locally and reduced when it is asked for. */
+typedef struct tutti__mean {
+    double sum, n;
+} tutti__mean;
+
+typedef struct tutti__run {
+    tutti__train_config *config;
+    tutti_group *group;
+    int rank, size;
+    tutti_ctx *cx;
+    tutti_dataset *train_data, *test_data; /* test_data NULL: no evaluation */
+    tutti_loader *train_loader, *test_loader;
+    tutti_model *model;
+    tutti_module *module;
+    tutti_ddp *ddp;
+    tutti_optim *optim;
+    tutti_schedule schedule;
+    tutti__run_folder folder; /* rank 0's */
+    tutti__progress progress;
+
+    uint64_t steps_per_epoch, total_steps; /* optimizer steps */
+    uint64_t step;                         /* done */
+    int64_t epoch;                         /* running, from 1 */
+    int64_t epochs_done;
+    bool stopping;           /* all ranks agreed to stop before the end */
+    int64_t signalled;       /* of any rank, once signal_work is done */
+    tutti_work *signal_work; /* NULL: none under way */
+
+    tutti__mean local_loss;            /* since the last reduction, this rank */
+    tutti__mean log_loss, epoch_loss;  /* of all ranks, since the last log line, in this epoch */
+    double shown_loss;                 /* of the last log line; NaN before */
+    double train_seconds, log_seconds; /* in training steps: in all, since the last log line */
+    double images, log_images;         /* of all ranks */
+    uint64_t start_ns;
+    double val_accuracy; /* of the last evaluation; NaN before */
+
+    tutti__recorder *recorder; /* NULL: no trace */
+    size_t recorder_capacity;
+    int64_t profile_first, profile_last;
+    uint64_t profile_begin_ns, profile_end_ns;
+} tutti__run;
+
+/* setup.c: everything that a run needs, up to its first step; what fails has been said. tutti__run_close frees it. */
+tutti_status tutti__run_open(tutti__run *run);
+void tutti__run_close(tutti__run *run);
+/* loop.c: all epochs. Sets run->stopping if a signal ended it early. */
+tutti_status tutti__run_epochs(tutti__run *run);
+/* evaluate.c: exact loss and accuracy over the test set; a metrics line and a console line. Collective. */
+tutti_status tutti__run_evaluate(tutti__run *run);
+/* Seconds since the run began. */
+double tutti__run_seconds(const tutti__run *run);
+/* True once SIGINT or SIGTERM has come to this process. */
+bool tutti__run_signalled(void);
+
+#endif

@@ -1,0 +1,217 @@
+/* setup.c -- from a configuration to a run that is ready for its first step, and back.   SPDX-License-Identifier: MIT
+ *
+ * What a rank does alone (files, data, memory) comes first and is agreed upon, so that a missing folder is one message and
+ * not a hung group; what ranks do together (DDP) comes after. */
+#include "tensor/tensor.h"
+#include "train/agree.h"
+#include "train/run.h"
+#include "train/trace.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TRACE_EVENTS_A_STEP 512
+
+/* "digits:train", "cifar10:DIR/test" */
+static tutti_status open_split(tutti__run *run, const char *split, tutti_dataset **dataset_p)
+{
+    const tutti__train_config *c = run->config;
+    char spec[TUTTI__CONFIG_TEXT + 64];
+
+    snprintf(spec, sizeof spec, "%s:%s%s%s", c->data, c->data_dir, c->data_dir[0] ? "/" : "",
+             split);
+    return tutti_dataset_open(dataset_p, spec);
+}
+
+static bool is_mini_resnet(const tutti__run *run)
+{
+    return strcmp(run->config->model, "mini_resnet") == 0;
+}
+
+static tutti_status open_data(tutti__run *run)
+{
+    const tutti__train_config *c = run->config;
+    tutti_loader_opts opts = {.batch = (int)c->batch_size,
+                              .workers = (int)c->workers,
+                              .prefetch = (int)c->prefetch,
+                              .seed = (uint64_t)c->seed,
+                              .channels = is_mini_resnet(run) ? 3 : 0};
+
+    TUTTI_TRY(open_split(run, "train", &run->train_data));
+    if (c->eval_every > 0)
+        TUTTI_TRY(open_split(run, "test", &run->test_data));
+    if (run->test_data) {
+        tutti_dataset_info a = tutti_dataset_describe(run->train_data);
+        tutti_dataset_info b = tutti_dataset_describe(run->test_data);
+
+        if (a.channels != b.channels || a.height != b.height || a.width != b.width ||
+            a.classes != b.classes)
+            return tutti__fail(
+                TUTTI_ERR_FORMAT,
+                "data: the training images are %dx%dx%d in %d classes, the test images "
+                "%dx%dx%d in %d; both must be alike",
+                a.channels, a.height, a.width, a.classes, b.channels, b.height, b.width, b.classes);
+        opts.no_padding = true;
+        TUTTI_TRY(tutti_loader_new(&run->test_loader, run->test_data, run->group, &opts));
+    }
+    opts.no_padding = false;
+    opts.shuffle = true;
+    opts.augment = c->augment;
+    return tutti_loader_new(&run->train_loader, run->train_data, run->group, &opts);
+}
+
+static tutti_status open_model(tutti__run *run)
+{
+    const tutti__train_config *c = run->config;
+    tutti_dataset_info info = tutti_dataset_describe(run->train_data);
+    tutti_model_opts model_opts = {.channels = is_mini_resnet(run) ? 3 : info.channels,
+                                   .height = info.height,
+                                   .width = info.width,
+                                   .classes = info.classes};
+    tutti_ctx_opts ctx_opts = {
+        .seed = (uint64_t)c->seed, .shard = (uint64_t)run->rank, .threads = (int)c->threads};
+    tutti_device device;
+
+    TUTTI_TRY(tutti_device_parse(&device, c->device, tutti_group_local_rank(run->group)));
+    TUTTI_TRY(tutti_ctx_new(&run->cx, device, &ctx_opts));
+    TUTTI_TRY(tutti_model_new(&run->model, run->cx, c->model, &model_opts));
+    run->module = tutti_model_module(run->model);
+    return c->init[0] ? tutti_module_load(run->module, c->init) : TUTTI_OK;
+}
+
+static tutti_status open_optimizer(tutti__run *run)
+{
+    const tutti__train_config *c = run->config;
+    float lr = (float)c->lr, decay = (float)c->weight_decay;
+    tutti_adam_opts adam = {.lr = lr, .weight_decay = decay};
+
+    if (strcmp(c->optimizer, "adam") == 0)
+        return tutti_adam_new(&run->optim, run->module, &adam);
+    if (strcmp(c->optimizer, "adamw") == 0)
+        return tutti_adamw_new(&run->optim, run->module, &adam);
+    return tutti_sgd_new(&run->optim, run->module,
+                         &(tutti_sgd_opts){.lr = lr,
+                                           .momentum = (float)c->momentum,
+                                           .weight_decay = decay,
+                                           .nesterov = c->nesterov});
+}
+
+static void plan_steps(tutti__run *run)
+{
+    const tutti__train_config *c = run->config;
+    uint64_t batches = tutti_loader_batches(run->train_loader), k = (uint64_t)c->grad_accumulation;
+    double warmup;
+
+    run->steps_per_epoch = (batches + k - 1) / k;
+    run->total_steps = run->steps_per_epoch * (uint64_t)c->epochs;
+    if (c->max_steps > 0 && (uint64_t)c->max_steps < run->total_steps)
+        run->total_steps = (uint64_t)c->max_steps;
+    warmup = round(c->warmup_epochs * (double)run->steps_per_epoch);
+    run->schedule = (tutti_schedule){
+        .kind = strcmp(c->schedule, "cosine") == 0 ? TUTTI_SCHEDULE_COSINE
+                : strcmp(c->schedule, "step") == 0 ? TUTTI_SCHEDULE_STEP
+                                                   : TUTTI_SCHEDULE_CONSTANT,
+        .lr = (float)c->lr,
+        .gamma = 0.1f,
+        .total_steps = run->total_steps,
+        .warmup_steps = warmup < (double)run->total_steps ? (uint64_t)warmup : run->total_steps,
+        .period = (run->total_steps + 2) / 3};
+}
+
+static tutti_status open_trace(tutti__run *run)
+{
+    /* The syntax was checked with the configuration. */
+    if (!tutti__config_profile(run->config, &run->profile_first, &run->profile_last) ||
+        run->profile_first == 0)
+        return TUTTI_OK;
+    if ((uint64_t)run->profile_first > run->total_steps)
+        return tutti__fail(TUTTI_ERR_ARG, "profile: %s begins after the last step, %llu",
+                           run->config->profile, (unsigned long long)run->total_steps);
+    run->recorder_capacity =
+        (size_t)(run->profile_last - run->profile_first + 3) * TRACE_EVENTS_A_STEP;
+    run->recorder = tutti__recorder_new(run->recorder_capacity);
+    run->cx->recorder = run->recorder;
+    return run->recorder ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
+/* Bytes that the run's files will take, with room to spare. */
+static uint64_t files_bytes(const tutti__run *run)
+{
+    uint64_t bytes = 256 * 1024;
+
+    for (size_t i = 0; i < tutti_module_n_state(run->module); i++) {
+        const tutti_tensor *t = tutti_module_state(run->module, i);
+
+        bytes += (uint64_t)tutti_shape_count(tutti_tensor_shape(t)) *
+                     tutti_dtype_size(tutti_tensor_dtype(t)) +
+                 200;
+    }
+    return bytes;
+}
+
+/* All that needs no other rank. */
+static tutti_status open_alone(tutti__run *run)
+{
+    TUTTI_TRY(open_data(run));
+    TUTTI_TRY(open_model(run));
+    plan_steps(run);
+    TUTTI_TRY(open_trace(run));
+    if (run->rank == 0)
+        TUTTI_TRY(tutti__run_folder_open(&run->folder, run->config, files_bytes(run)));
+    return TUTTI_OK;
+}
+
+static tutti_status open_together(tutti__run *run)
+{
+    const tutti__train_config *c = run->config;
+    tutti_ddp_opts opts = {.bucket_mb = c->bucket_mb, .first_bucket_mb = c->first_bucket_mb};
+
+    TUTTI_TRY(tutti_broadcast(
+        run->group, (tutti_buf){run->config->run_dir, TUTTI__CONFIG_TEXT, TUTTI_U8}, 0, NULL));
+    return tutti_ddp_new(&run->ddp, run->module, run->group, &opts);
+}
+
+tutti_status tutti__run_open(tutti__run *run)
+{
+    const tutti__train_config *c = run->config;
+    tutti_group_opts opts = {.timeout_ms = (int)(c->timeout_s * 1000)};
+    tutti_status status;
+
+    run->start_ns = tutti__now_ns();
+    run->folder.metrics = -1;
+    run->val_accuracy = run->shown_loss = NAN;
+    status = tutti_group_init(&run->group, &opts);
+    if (status != TUTTI_OK) {
+        tutti__say_error(0, 1);
+        return status;
+    }
+    run->rank = tutti_group_rank(run->group);
+    run->size = tutti_group_size(run->group);
+    tutti__progress_init(&run->progress, run->rank == 0 ? stdout : NULL);
+    TUTTI_TRY(tutti__agree(run->group, tutti__agree_on_config(run->group, c)));
+    TUTTI_TRY(tutti__agree(run->group, open_alone(run)));
+    status = open_together(run);
+    /* A mismatch is the same sentence on all ranks. */
+    if (status != TUTTI_OK && (status != TUTTI_ERR_MISMATCH || run->rank == 0))
+        tutti__say_error(run->rank, status == TUTTI_ERR_MISMATCH ? 1 : run->size);
+    return status == TUTTI_OK ? tutti__agree(run->group, open_optimizer(run)) : status;
+}
+
+void tutti__run_close(tutti__run *run)
+{
+    tutti__run_folder_close(&run->folder);
+    /* Its number lies in run: it must have landed. Only a dead group has left it under way. */
+    if (run->signal_work && tutti_work_wait(run->signal_work) != TUTTI_OK)
+        run->stopping = true;
+    tutti_loader_free(run->train_loader);
+    tutti_loader_free(run->test_loader);
+    tutti_dataset_free(run->train_data);
+    tutti_dataset_free(run->test_data);
+    tutti_optim_free(run->optim);
+    tutti_ddp_free(run->ddp);
+    tutti_model_free(run->model);
+    tutti_ctx_free(run->cx);
+    tutti_group_free(run->group);
+    tutti__recorder_free(run->recorder);
+}

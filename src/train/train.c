@@ -1,0 +1,193 @@
+/* train.c -- one rank's run from its beginning to its exit code.   SPDX-License-Identifier: MIT */
+#include "train/train.h"
+#include "train/agree.h"
+#include "train/run.h"
+
+#include <math.h>
+#include <signal.h>
+#include <string.h>
+
+/* A process has one disposition of signals, so this cannot live in the run. */
+static volatile sig_atomic_t signals_seen;
+
+bool tutti__run_signalled(void)
+{
+    return signals_seen > 0;
+}
+
+/* The first asks for a clean end; whoever insists (the launcher may pass on what the terminal sent too) gets it. */
+static void on_signal(int number)
+{
+    signals_seen++;
+    if (signals_seen > 3) {
+        signal(number, SIG_DFL);
+        raise(number);
+    }
+}
+
+static void watch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write, not a death */
+}
+
+double tutti__run_seconds(const tutti__run *run)
+{
+    return (double)(tutti__now_ns() - run->start_ns) * 1e-9;
+}
+
+/* 2777674 as "2,777,674" */
+static const char *grouped(int64_t n, char text[32])
+{
+    char digits[24];
+    int length = snprintf(digits, sizeof digits, "%lld", (long long)n), k = 0;
+
+    for (int i = 0; i < length; i++) {
+        if (i > 0 && (length - i) % 3 == 0)
+            text[k++] = ',';
+        text[k++] = digits[i];
+    }
+    text[k] = '\0';
+    return text;
+}
+
+static void say_beginning(tutti__run *run)
+{
+    const tutti__train_config *c = run->config;
+    tutti_dataset_info info = tutti_dataset_describe(run->train_data);
+    char parameters[32], images[32], tests[64] = "";
+
+    if (run->test_data)
+        snprintf(tests, sizeof tests, ", %s test images",
+                 grouped((int64_t)tutti_dataset_describe(run->test_data).count, images));
+    tutti__progress_say(
+        &run->progress, "%s, %s parameters, on %s: %s training images of %dx%dx%d%s", c->model,
+        grouped(tutti_module_count(run->module), parameters), c->data,
+        grouped((int64_t)info.count, images), info.channels, info.height, info.width, tests);
+    tutti__progress_say(&run->progress,
+                        "%d rank%s (%s) x batch %lld, %s kernels, %d thread%s a rank", run->size,
+                        run->size == 1 ? "" : "s", tutti_group_transport_name(run->group),
+                        (long long)c->batch_size, tutti_ctx_kernels_name(run->cx),
+                        tutti_ctx_threads(run->cx), tutti_ctx_threads(run->cx) == 1 ? "" : "s");
+    tutti__progress_say(&run->progress, "run folder %s%s", run->folder.path,
+                        run->folder.replaced ? " (the files of its earlier run are replaced)" : "");
+}
+
+static void say_end(tutti__run *run, const tutti__summary *s)
+{
+    char accuracy[48] = "";
+
+    if (isfinite(s->val_accuracy))
+        snprintf(accuracy, sizeof accuracy, "test accuracy %.2f %%  ", 100 * s->val_accuracy);
+    tutti__progress_say(&run->progress, "%s%s%.0f images/s  %.1f s  %s",
+                        run->stopping ? "interrupted  " : "", accuracy, s->images_per_s, s->seconds,
+                        run->folder.path);
+}
+
+static void make_summary(const tutti__run *run, const char *status, tutti__summary *s)
+{
+    *s = (tutti__summary){.status = status,
+                          .world_size = run->size,
+                          .steps = run->step,
+                          .epochs = run->epochs_done,
+                          .train_loss = run->epoch_loss.sum / run->epoch_loss.n,
+                          .val_accuracy = run->val_accuracy,
+                          .images_per_s = run->images / run->train_seconds,
+                          .seconds = tutti__run_seconds(run)};
+    if (run->module && tutti_module_status(run->module) == TUTTI_OK) {
+        s->parameters = tutti_module_count(run->module);
+        tutti_module_digest(run->module, s->digest);
+    }
+}
+
+/* The law of data parallelism: after any step all replicas are the same, to the bit. */
+static tutti_status check_replicas(tutti__run *run)
+{
+    char mine[33] = "", first[33];
+
+    TUTTI_TRY(tutti_ddp_broadcast_buffers(run->ddp));
+    tutti_module_digest(run->module, mine);
+    memcpy(first, mine, sizeof first);
+    TUTTI_TRY(tutti_broadcast(run->group, (tutti_buf){first, sizeof first, TUTTI_U8}, 0, NULL));
+    if (memcmp(first, mine, sizeof first) != 0)
+        return tutti__fail(
+            TUTTI_ERR_MISMATCH,
+            "the parameters of rank %d are not those of rank 0 after step %llu (digest %s, "
+            "expected %s): a defect of this program or of the machine's memory",
+            run->rank, (unsigned long long)run->step, mine, first);
+    return TUTTI_OK;
+}
+
+static tutti_status write_results(tutti__run *run)
+{
+    tutti__summary summary;
+
+    if (run->rank != 0)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__run_folder_weights(&run->folder, run->module));
+    make_summary(run, run->stopping ? "interrupted" : "completed", &summary);
+    TUTTI_TRY(tutti__run_folder_summary(&run->folder, &summary));
+    say_end(run, &summary);
+    return TUTTI_OK;
+}
+
+/* Tells the other ranks and the user of a failure that is this rank's own, or the user of the group's. */
+static void say_failure(tutti__run *run, tutti_status status)
+{
+    char message[2048];
+
+    snprintf(message, sizeof message, "%s", tutti_last_error());
+    tutti__progress_clear(&run->progress);
+    if (tutti_status_scope(status) != TUTTI_SCOPE_GROUP)
+        tutti_group_abort(run->group, "%s", message);
+    tutti__fail_again(status, message);
+    tutti__say_error(run->rank, run->size);
+}
+
+/* What can still be saved of a failed run: what it was. The failure itself has been said; if this fails too, that adds
+ * nothing. */
+static void write_failure(tutti__run *run)
+{
+    tutti__summary summary;
+
+    if (run->rank != 0 || run->folder.metrics < 0)
+        return;
+    make_summary(run, "failed", &summary);
+    if (tutti__run_folder_summary(&run->folder, &summary) != TUTTI_OK)
+        tutti_log(TUTTI_LOG_INFO, "train", "%s", tutti_last_error());
+}
+
+static tutti_status train(tutti__run *run)
+{
+    tutti_status status;
+
+    TUTTI_TRY(tutti__run_open(run));
+    say_beginning(run);
+    status = tutti__run_epochs(run);
+    tutti__progress_clear(&run->progress);
+    if (status != TUTTI_OK)
+        say_failure(run, status);
+    else
+        status = tutti__agree(run->group, check_replicas(run));
+    if (status == TUTTI_OK)
+        status = tutti__agree(run->group, write_results(run));
+    if (status != TUTTI_OK)
+        write_failure(run);
+    return status;
+}
+
+int tutti__train(tutti__train_config *config)
+{
+    tutti__run run = {.config = config};
+    tutti_status status;
+
+    watch_signals();
+    status = train(&run);
+    tutti__run_close(&run);
+    return tutti_status_exit_code(status);
+}

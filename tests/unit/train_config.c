@@ -1,0 +1,232 @@
+/* The configuration of `tutti train`: flags, files, and what is refused.   SPDX-License-Identifier: MIT */
+#include "train/config.h"
+
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#define N_ARGUMENTS 12
+
+static tutti_status read_arguments(tutti__train_config *config, const char *const *list)
+{
+    char text[N_ARGUMENTS][128], *argv[N_ARGUMENTS + 1];
+    int n = 0;
+
+    for (; list[n]; n++) {
+        snprintf(text[n], sizeof text[n], "%s", list[n]);
+        argv[n] = text[n];
+    }
+    argv[n] = NULL;
+    return tutti__config_read(config, n, argv);
+}
+#define READ(config, ...) read_arguments(config, (const char *const[]){__VA_ARGS__, NULL})
+
+static void expect_refused(const char *const *list, const char *part, const char *also)
+{
+    tutti__train_config c;
+
+    assert_int_equal(read_arguments(&c, list), TUTTI_ERR_ARG);
+    if (!strstr(tutti_last_error(), part) || !strstr(tutti_last_error(), also))
+        fail_msg("\"%s\" does not say \"%s\" and \"%s\"", tutti_last_error(), part, also);
+}
+#define REFUSED(part, also, ...)                                                                   \
+    expect_refused((const char *const[]){__VA_ARGS__, NULL}, part, also)
+
+static void flags_are_read_in_every_spelling(void **state)
+{
+    tutti__train_config c;
+
+    (void)state;
+    assert_int_equal(
+        READ(&c, "--batch-size", "16", "--batch_size=8", "--model=mlp", "--lr", "1e-3"), TUTTI_OK);
+    assert_int_equal(c.batch_size, 8);
+    assert_string_equal(c.model, "mlp");
+    assert_true(c.lr == 1e-3);
+    assert_int_equal(READ(&c, "--nesterov", "--no-augment", "--seed", "7"), TUTTI_OK);
+    assert_true(c.nesterov);
+    assert_false(c.augment);
+    assert_int_equal(c.seed, 7);
+    assert_int_equal(READ(&c, "--nesterov", "off", "--augment", "1", "--sync_bn=false"), TUTTI_OK);
+    assert_false(c.nesterov);
+    assert_true(c.augment);
+}
+
+static void an_empty_command_line_gives_the_defaults(void **state)
+{
+    tutti__train_config c;
+
+    (void)state;
+    assert_int_equal(tutti__config_read(&c, 0, NULL), TUTTI_OK);
+    assert_string_equal(c.model, "mini_resnet");
+    assert_string_equal(c.data, "digits");
+    assert_string_equal(c.resume, "no");
+    assert_int_equal(c.batch_size, 32);
+    assert_true(c.momentum == 0.9);
+}
+
+static void the_rate_follows_the_optimizer_unless_it_is_given(void **state)
+{
+    tutti__train_config c;
+
+    (void)state;
+    assert_int_equal(READ(&c, "--optimizer", "adam"), TUTTI_OK);
+    assert_true(c.lr == 0.001);
+    assert_int_equal(READ(&c, "--optimizer", "adam", "--lr", "0.05"), TUTTI_OK);
+    assert_true(c.lr == 0.05);
+}
+
+static void wrong_values_name_key_value_and_what_was_expected(void **state)
+{
+    (void)state;
+    REFUSED("batch_size: \"abc\" is not an integer", "1 to 1000000", "--batch-size", "abc");
+    REFUSED("batch_size: 0 is out of range", "1 to 1000000", "--batch_size=0");
+    REFUSED("batch_size: \"3.5\"", "integer", "--batch_size", "3.5");
+    REFUSED("batch_size: \"99999999999999999999\"", "integer", "--batch_size",
+            "99999999999999999999");
+    REFUSED("lr: \"fast\" is not a number", "0 to 1000", "--lr", "fast");
+    REFUSED("lr: -1 is out of range", "0 to 1000", "--lr", "-1");
+    REFUSED("lr: nan", "out of range", "--lr", "nan");
+    REFUSED("model: \"resnet\"", "mini_resnet, mlp or linear", "--model", "resnet");
+    REFUSED("augment: \"maybe\"", "true", "--augment=maybe");
+    REFUSED("--lr needs a value", "", "--lr");
+    REFUSED("unexpected argument \"digits\"", "", "digits");
+    REFUSED("unexpected argument \"-x\"", "", "-x");
+    REFUSED("unexpected argument \"--\"", "", "--");
+}
+
+static void unknown_keys_name_the_nearest(void **state)
+{
+    (void)state;
+    REFUSED("unknown key \"batchsize\"", "\"batch_size\"", "--batchsize", "3");
+    REFUSED("unknown key \"learning-speed-of-all\"", "--help", "--learning-speed-of-all", "3");
+    REFUSED("unknown key \"no-batch-size\"", "", "--no-batch-size");
+    REFUSED("unknown key \"conf\"", "config", "--conf", "3");
+}
+
+static void what_is_not_in_this_version_is_refused_and_its_off_value_is_not(void **state)
+{
+    tutti__train_config c;
+
+    (void)state;
+    REFUSED("amp: bf16 is not in this version", "amp=off", "--amp", "bf16");
+    REFUSED("backend: nccl is not in this version", "auto or native", "--backend", "nccl");
+    REFUSED("zero: 1 is not in this version", "zero=0", "--zero", "1");
+    REFUSED("sync_bn: true is not", "sync_bn=false", "--sync-bn");
+    REFUSED("device: cuda is not", "auto or cpu", "--device", "cuda");
+    REFUSED("resume: runs/x is not", "resume=no", "--resume", "runs/x");
+    REFUSED("checkpoint_every: 5 is not", "", "--checkpoint-every", "5");
+    REFUSED("wandb: offline is not", "wandb=off", "--wandb", "offline");
+    REFUSED("tensorboard: true is not", "", "--tensorboard");
+    REFUSED("init: w.pt", ".safetensors", "--init", "w.pt");
+    assert_int_equal(READ(&c, "--amp", "off", "--backend=native", "--zero=0", "--sync-bn=off",
+                          "--device=cpu", "--resume", "no", "--no-tensorboard"),
+                     TUTTI_OK);
+}
+
+static void keys_that_need_each_other_say_so(void **state)
+{
+    (void)state;
+    REFUSED("nesterov", "momentum", "--nesterov", "--momentum", "0");
+    REFUSED("data_dir", "--data-dir", "--data", "cifar10");
+    REFUSED("profile: \"3\"", "1:5", "--profile", "3");
+    REFUSED("profile: \"0:2\"", "1:5", "--profile", "0:2");
+    REFUSED("profile: \"4:2\"", "1:5", "--profile", "4:2");
+}
+
+static void write_config(char path[64], const char *text)
+{
+    int fd;
+
+    strcpy(path, "/tmp/tutti-config-XXXXXX");
+    fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    close(fd);
+}
+
+static void a_file_gives_values_and_flags_override_it(void **state)
+{
+    tutti__train_config c;
+    char path[64];
+
+    (void)state;
+    write_config(path, "{\"batch_size\": 4, \"lr\": 0.25, \"augment\": false, \"model\": \"mlp\", "
+                       "\"weight-decay\": 1}");
+    assert_int_equal(READ(&c, "--batch-size", "5", "--config", path), TUTTI_OK);
+    assert_int_equal(c.batch_size, 5);
+    assert_true(c.lr == 0.25);
+    assert_false(c.augment);
+    assert_string_equal(c.model, "mlp");
+    assert_true(c.weight_decay == 1);
+    unlink(path);
+}
+
+static void a_bad_file_is_refused_by_name(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {"{\"batchsize\": 4}", "\"batch_size\""},
+        {"{\"batch_size\": \"x\"}", "batch_size: \"x\""},
+        {"{\"batch_size\": null}", "batch_size:"},
+        {"{\"batch_size\": 4.5}", "not an integer"},
+        {"{\"batch_size\": [4]}", "batch_size:"},
+        {"[]", "not a JSON object"},
+        {"{", "not a JSON object"},
+        {"", "not a JSON object"},
+        {"{\"lr\": 1, \"lr\": 2}", "duplicate"},
+        {"{\"amp\": \"bf16\"}", "not in this version"},
+    };
+    char path[64];
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI__COUNT_OF(cases); i++) {
+        write_config(path, cases[i].text);
+        REFUSED(path, cases[i].says, "--config", path);
+        unlink(path);
+    }
+    tutti__train_config c;
+    assert_int_equal(READ(&c, "--config", "/nowhere/at/all.json"), TUTTI_ERR_NOT_FOUND);
+}
+
+static void the_json_repeats_the_run(void **state)
+{
+    tutti__train_config a, b;
+    char path[64], *text;
+
+    (void)state;
+    assert_int_equal(READ(&a, "--lr", "0.1", "--run-dir", "a \"b\"", "--nesterov", "--seed=123"),
+                     TUTTI_OK);
+    text = tutti__config_json(&a);
+    assert_non_null(text);
+    assert_non_null(strstr(text, "\"lr\": 0.1,"));
+    write_config(path, text);
+    free(text);
+    assert_int_equal(READ(&b, "--config", path), TUTTI_OK);
+    assert_memory_equal(&a, &b, sizeof a);
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(flags_are_read_in_every_spelling),
+        cmocka_unit_test(an_empty_command_line_gives_the_defaults),
+        cmocka_unit_test(the_rate_follows_the_optimizer_unless_it_is_given),
+        cmocka_unit_test(wrong_values_name_key_value_and_what_was_expected),
+        cmocka_unit_test(unknown_keys_name_the_nearest),
+        cmocka_unit_test(what_is_not_in_this_version_is_refused_and_its_off_value_is_not),
+        cmocka_unit_test(keys_that_need_each_other_say_so),
+        cmocka_unit_test(a_file_gives_values_and_flags_override_it),
+        cmocka_unit_test(a_bad_file_is_refused_by_name),
+        cmocka_unit_test(the_json_repeats_the_run),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
