@@ -51,7 +51,7 @@ static tutti_status share_failure(tutti_group *group, const verdict *all, int fi
     return tutti__fail_again((tutti_status)all[first].status, message);
 }
 
-tutti_status tutti__agree(tutti_group *group, tutti_status status)
+tutti_status tutti__fail_together(tutti_group *group, tutti_status status)
 {
     int rank = tutti_group_rank(group), size = tutti_group_size(group), first = size;
     verdict *all;
@@ -119,7 +119,7 @@ static tutti_status compare_lines(const char *here, const char *there)
     return TUTTI_OK;
 }
 
-tutti_status tutti__agree_on_config(tutti_group *group, const tutti__train_config *config)
+tutti_status tutti__same_config(tutti_group *group, const tutti__train_config *config)
 {
     tutti__train_config *first = tutti__alloc(sizeof *first);
     char *here = NULL, *there = NULL;

@@ -8,10 +8,10 @@
 /* Collective: every rank brings the status of what it has just done alone. If one failed, all return the status of the
  * first that did, with its message. A failure is printed once: by the first rank that has it, which names itself if it is
  * not everybody's. A rank whose group is dead brings nothing and returns its own status. */
-tutti_status tutti__agree(tutti_group *group, tutti_status status);
+tutti_status tutti__fail_together(tutti_group *group, tutti_status status);
 /* Prints the thread's last message as this rank's. */
 void tutti__say_error(int rank, int size);
 /* Collective: MISMATCH, with the key, on ranks whose configuration is not rank 0's in what must be the same. */
-tutti_status tutti__agree_on_config(tutti_group *group, const tutti__train_config *config);
+tutti_status tutti__same_config(tutti_group *group, const tutti__train_config *config);
 
 #endif

@@ -75,7 +75,8 @@ tutti_status tutti__run_evaluate(tutti__run *run)
     TUTTI_TRY(evaluate_share(run, &loss, &correct));
     TUTTI_TRY(tutti_all_reduce(run->group, (tutti_buf){&loss, 1, TUTTI_F64}, TUTTI_SUM, NULL));
     TUTTI_TRY(tutti_all_reduce(run->group, (tutti_buf){&correct, 1, TUTTI_I64}, TUTTI_SUM, NULL));
-    tutti__record(run->recorder, "train", "evaluate", run->epoch, 0, begin_ns, tutti__now_ns());
+    tutti__record(run->recorder, "step", "evaluate", (int64_t)run->step, 0, begin_ns,
+                  tutti__now_ns());
     loss /= count;
     run->val_accuracy = (double)correct / count;
     if (!isfinite(loss))

@@ -11,14 +11,11 @@
 #include <math.h>
 #include <stdio.h>
 
-/* One span of this step on the main thread; returns its end, where the next begins. */
-static uint64_t mark(tutti__run *run, const char *name, uint64_t begin_ns)
+/* One span of this step on the main thread, from begin_ns until now. */
+static void mark(tutti__run *run, const char *name, uint64_t begin_ns)
 {
-    uint64_t now = tutti__now_ns();
-
-    tutti__record(run->recorder, "train", name, (int64_t)run->step + 1, TUTTI__THREAD_MAIN,
-                  begin_ns, now);
-    return now;
+    tutti__record(run->recorder, "step", name, (int64_t)run->step + 1, TUTTI__THREAD_MAIN, begin_ns,
+                  tutti__now_ns());
 }
 
 static tutti_status reduce_losses(tutti__run *run)
@@ -69,11 +66,10 @@ static tutti_status train_batch(tutti__run *run, const tutti_batch *batch, bool 
     tutti_step_begin(run->cx, NULL);
     logits = tutti_model_forward(run->model, tutti_input(run->cx, batch->x));
     loss = tutti_cross_entropy_with(logits, tutti_input(run->cx, batch->y), &opts);
-    t = mark(run, "forward", t);
+    mark(run, "forward", t);
     status = take_loss(run, loss, batch->n);
     if (status == TUTTI_OK)
-        status = tutti_backward(loss);
-    mark(run, "backward", t);
+        status = tutti_backward(loss); /* records itself */
     tutti_step_end(run->cx);
     return status;
 }

@@ -189,13 +189,13 @@ tutti_status tutti__run_open(tutti__run *run)
     run->rank = tutti_group_rank(run->group);
     run->size = tutti_group_size(run->group);
     tutti__progress_init(&run->progress, run->rank == 0 ? stdout : NULL);
-    TUTTI_TRY(tutti__agree(run->group, tutti__agree_on_config(run->group, c)));
-    TUTTI_TRY(tutti__agree(run->group, open_alone(run)));
+    TUTTI_TRY(tutti__fail_together(run->group, tutti__same_config(run->group, c)));
+    TUTTI_TRY(tutti__fail_together(run->group, open_alone(run)));
     status = open_together(run);
     /* A mismatch is the same sentence on all ranks. */
     if (status != TUTTI_OK && (status != TUTTI_ERR_MISMATCH || run->rank == 0))
         tutti__say_error(run->rank, status == TUTTI_ERR_MISMATCH ? 1 : run->size);
-    return status == TUTTI_OK ? tutti__agree(run->group, open_optimizer(run)) : status;
+    return status == TUTTI_OK ? tutti__fail_together(run->group, open_optimizer(run)) : status;
 }
 
 void tutti__run_close(tutti__run *run)

@@ -38,7 +38,8 @@ static void print_trace(FILE *out, const tutti__event *events, size_t n, int ran
                 e->name, e->category, rank, e->thread, (double)e->begin_ns * 1e-3,
                 (double)(e->end_ns - e->begin_ns) * 1e-3);
         if (e->arg >= 0)
-            fprintf(out, ",\"args\":{\"n\":%lld}", (long long)e->arg);
+            fprintf(out, ",\"args\":{\"%s\":%lld}",
+                    e->thread == TUTTI__THREAD_COMM ? "bucket" : "step", (long long)e->arg);
         fprintf(out, "},\n");
     }
     fprintf(

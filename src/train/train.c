@@ -173,9 +173,9 @@ static tutti_status train(tutti__run *run)
     if (status != TUTTI_OK)
         say_failure(run, status);
     else
-        status = tutti__agree(run->group, check_replicas(run));
+        status = tutti__fail_together(run->group, check_replicas(run));
     if (status == TUTTI_OK)
-        status = tutti__agree(run->group, write_results(run));
+        status = tutti__fail_together(run->group, write_results(run));
     if (status != TUTTI_OK)
         write_failure(run);
     return status;
