@@ -1,0 +1,52 @@
+# Bad input, each with its message and exit code.   timeout: 120
+# SPDX-License-Identifier: MIT
+. "$SOURCE_DIR/tests/harness/train.sh"
+mlp="--model mlp --augment off --threads 1 --max-steps 2 --run-dir run --timeout-s 20"
+
+# Flags
+refused 2 'batch_size: 0 is out of range; expected 1 to 1000000' "$TUTTI" train --batch-size 0
+refused 2 'batch_size: "abc" is not an integer' "$TUTTI" train -n 2 --batch-size abc
+[ "$(wc -l <refused.out)" = 1 ] || fail "said more than once: $(cat refused.out)"
+refused 2 'did you mean "batch_size"?' "$TUTTI" train --batchsize 3
+refused 2 'amp: bf16 is not in this version; use amp=off' "$TUTTI" train --amp bf16
+refused 2 'data_dir' "$TUTTI" train --data cifar10
+refused 2 'expected 1 to 4096' "$TUTTI" train -n 0
+refused 1 'nowhere.safetensors' "$TUTTI" train $mlp --init nowhere.safetensors
+
+# Environment: half-set groups
+refused 2 'LOCAL_RANK' env RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29511 "$TUTTI" train $mlp
+refused 2 'WORLD_SIZE' env RANK=0 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29511 "$TUTTI" train $mlp
+
+# Data
+refused 1 'nowhere' "$TUTTI" train -n 2 $mlp --data cifar10 --data-dir nowhere
+[ "$(grep -c nowhere refused.out)" = 1 ] || { cat refused.out; fail "said more than once"; }
+mkdir cifar
+for f in data_batch_1 data_batch_2 data_batch_3 data_batch_4 data_batch_5 test_batch; do
+    head -c $((3073 * 40)) /dev/zero >cifar/$f.bin
+done
+train good $mlp --data cifar10 --data-dir cifar
+truncate -s $((3073 * 40 - 5)) cifar/data_batch_3.bin
+refused 1 'data_batch_3.bin' "$TUTTI" train $mlp --data cifar10 --data-dir cifar
+truncate -s $((3073 * 40)) cifar/data_batch_3.bin
+printf '\013' | dd of=cifar/data_batch_3.bin bs=1 seek=$((3073 * 7)) conv=notrunc 2>/dev/null
+refused 1 'label' "$TUTTI" train $mlp --data cifar10 --data-dir cifar --max-steps 0 --epochs 1
+grep -q 'data_batch_3.bin' refused.out || fail "which file? $(cat refused.out)"
+
+# Ranks that do not fit together
+cat >each.sh <<'END'
+if [ "$RANK" = 1 ]; then set -- --model linear "$@"; else set -- --model mlp "$@"; fi
+exec "$TUTTI" train "$@"
+END
+refused 3 'model: this rank has "linear" and rank 0 has "mlp"' "$TUTTI" run -n 2 bash each.sh --run-dir run --timeout-s 20
+[ "$(grep -c 'same configuration' refused.out)" = 1 ] || { cat refused.out; fail "said more than once"; }
+mkdir cifar-few
+for f in data_batch_1 data_batch_2 data_batch_3 data_batch_4 data_batch_5 test_batch; do
+    : >cifar-few/$f.bin
+done
+head -c $((3073 * 2)) /dev/zero >cifar-few/data_batch_1.bin
+head -c $((3073 * 2)) /dev/zero >cifar-few/test_batch.bin
+refused 2 'samples' "$TUTTI" train -n 3 $mlp --data cifar10 --data-dir cifar-few
+
+# Divergence is found, named and ends all ranks.
+refused 1 'diverged' "$TUTTI" train -n 2 $mlp --model mlp --lr 1000 --weight-decay 1000 --max-steps 0
+echo "all refused"

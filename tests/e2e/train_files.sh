@@ -1,0 +1,55 @@
+# The run folder: what is in it, after a run, an interrupted one, a full disk.   timeout: 120
+# SPDX-License-Identifier: MIT
+. "$SOURCE_DIR/tests/harness/train.sh"
+mlp="--model mlp --augment off --threads 1"
+
+# What is there, and that it is what the manual says.
+train run $mlp --epochs 1 --log-every 20
+[ "$(ls run | tr '\n' ' ')" = "config.json metrics.jsonl model.safetensors summary.json " ] || fail "files: $(ls run)"
+for key in status world_size steps epochs train_loss val_accuracy images_per_s seconds parameters parameter_digest; do
+    grep -q "\"$key\": " run/summary.json || fail "summary.json has no $key"
+done
+[ "$(grep -c '": ' run/summary.json)" = 10 ] || fail "summary.json has other keys"
+for key in step epoch loss lr grad_norm images_per_s time_s; do
+    head -1 run/metrics.jsonl | grep -q "\"$key\": " || fail "metrics.jsonl has no $key"
+done
+grep -q '^{"eval": {"epoch": 1, "val_loss": [0-9.e-]*, "val_accuracy": [0-9.e-]*}}$' run/metrics.jsonl || fail "no eval"
+grep -q '"batch_size": 32' run/config.json || fail "config.json"
+
+# Its config.json repeats the run; its weights are a start.
+train again --config run/config.json
+same run again
+train start $mlp --init run/model.safetensors --lr 0 --epochs 1 --max-steps 1 --eval-every 0
+same run start
+train run $mlp --epochs 1 --max-steps 1 # the same folder again
+grep -q "replaced" run.out || fail "silence about the earlier run"
+[ "$(field run/summary.json steps)" = 1 ] || fail "the earlier run's summary"
+
+# The default folder.
+timeout 60 "$TUTTI" train $mlp --max-steps 1 >out 2>&1 || fail "default run folder"
+ls runs | grep -qE '^digits-mlp-[0-9]{8}-[0-9]{6}$' || fail "default run folder is $(ls runs)"
+
+# SIGTERM: the step is finished, results are written, nothing hangs.
+for n in 1 2; do
+    mkfifo "pipe$n"
+    timeout 60 "$TUTTI" train -n $n $mlp --run-dir "stop$n" --epochs 1000000 --log-every 1 --eval-every 0 >"pipe$n" 2>"stop$n.err" &
+    pid=$!
+    while read -r line; do
+        case $line in epoch*) break ;; esac
+    done <"pipe$n" # closes: what follows goes nowhere
+    pkill -TERM -P $pid || true # timeout's child
+    wait $pid || true
+    [ "$(field "stop$n/summary.json" status)" = interrupted ] || { cat "stop$n.err"; fail "status after SIGTERM, -n $n"; }
+    [ -s "stop$n/model.safetensors" ] || fail "no weights after SIGTERM"
+done
+
+# A full disk, at each file; /dev/full stands in for it.
+for file in metrics.jsonl model.safetensors.tmp config.json.tmp summary.json.tmp; do
+    mkdir full
+    ln -s /dev/full "full/$file"
+    refused 4 "full/$file" "$TUTTI" train -n 2 $mlp --run-dir full --max-steps 3 --log-every 1 --eval-every 0
+    rm -r full
+done
+echo file >file
+refused 1 "file/run" "$TUTTI" train $mlp --run-dir file/run
+echo "run folder is right"

@@ -1,0 +1,32 @@
+# The laws of data parallelism, on whole runs of `tutti train`.   timeout: 120
+# SPDX-License-Identifier: MIT
+. "$SOURCE_DIR/tests/harness/train.sh"
+mlp="--model mlp --data digits --augment off --log-every 1 --epochs 2 --lr 0.05 --threads 1"
+
+# 1 rank x batch 32 = 2 ranks x batch 16 = 1 rank x (2 batches of 16 accumulated)
+train one $mlp --batch-size 32
+train two -n 2 $mlp --batch-size 16
+train accumulated $mlp --batch-size 16 --grad-accumulation 2
+for other in two accumulated; do
+    [ "$(field one/summary.json steps)" = "$(field $other/summary.json steps)" ] || fail "$other: number of steps"
+    losses one >one.loss
+    losses $other >$other.loss
+    close one.loss $other.loss 1e-5
+    numbers one/model.safetensors >one.numbers
+    numbers $other/model.safetensors >$other.numbers
+    close one.numbers $other.numbers 1e-5
+done
+[ "$(wc -l <one.numbers)" = 19210 ] || fail "an mlp for digits has 19210 parameters, the file $(wc -l <one.numbers)"
+
+# Equal runs, bucket sizes: equal to the bit.
+train again -n 2 $mlp --batch-size 16
+train buckets -n 2 $mlp --batch-size 16 --bucket-mb 0.01 --first-bucket-mb 0.001
+same two again
+same two buckets
+
+# More ranks than cores.
+three="--max-steps 8 --batch-size 8 --epochs 1 --threads 1"
+train three -n 3 $three
+train three_again -n 3 $three --bucket-mb 1
+same three three_again
+echo "laws hold"

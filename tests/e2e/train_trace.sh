@@ -1,0 +1,22 @@
+# --profile: a bucket's all_reduce begins before backward ends, in the first step too.
+# SPDX-License-Identifier: MIT
+. "$SOURCE_DIR/tests/harness/train.sh"
+
+train run -n 2 --max-steps 3 --profile 1:3 --eval-every 0 --batch-size 16
+for rank in 0 1; do
+    file=run/trace/rank-$rank.json
+    [ -s "$file" ] || fail "no $file"
+    grep -q '"name":"forward"' "$file" && grep -q '"name":"optimizer"' "$file" || fail "spans are missing in $file"
+    for step in 1 2 3; do
+        # Times are in microseconds with three decimals; awk's doubles hold them.
+        awk -v step=$step '
+            function number(key,  s) { s = $0; sub(".*\"" key "\":", "", s); return s + 0 }
+            /"name":"backward"/ && number("step") == step { begin = number("ts"); end = begin + number("dur") }
+            /"name":"all_reduce"/ { starts[n++] = number("ts") }
+            END {
+                for (i = 0; i < n; i++) if (starts[i] > begin && starts[i] < end) { early++ }
+                printf "step %d: backward takes %.0f us, %d all_reduces begin in it\n", step, end - begin, early
+                exit !(end > begin && early > 0)
+            }' "$file" || fail "no all_reduce begins during backward of step $step on rank $rank"
+    done
+done

@@ -1,0 +1,47 @@
+# train.sh -- what the scripts that run `tutti train` share; sourced.   SPDX-License-Identifier: MIT
+set -euo pipefail
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+export TUTTI_COLOR=never
+unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
+
+fail() {
+    echo "FAILED: $*"
+    exit 1
+}
+# train DIR ARGUMENTS...: a run into DIR that must end well.
+train() {
+    local dir=$1
+    shift
+    timeout 120 "$TUTTI" train --run-dir "$dir" "$@" >"$dir.out" 2>&1 || {
+        cat "$dir.out"
+        fail "exit code $? from: tutti train --run-dir $dir $*"
+    }
+}
+# refused CODE TEXT COMMAND...: COMMAND must exit with CODE and say TEXT (a fixed string), in seconds, from its own mouth.
+refused() {
+    local code=$1 text=$2 got=0
+    shift 2
+    timeout 60 "$@" >refused.out 2>&1 || got=$?
+    [ "$got" = "$code" ] || { cat refused.out; fail "exit code $got, expected $code: $*"; }
+    grep -qF -e "$text" refused.out || { cat refused.out; fail "does not say \"$text\": $*"; }
+}
+field() { sed -n "s/^.*\"$2\": \"\{0,1\}\([^,\"}]*\).*$/\1/p" "$1" | tail -1; } # FILE KEY
+digest() { field "$1/summary.json" parameter_digest; }
+losses() { sed -n 's/.*"loss": \([^,]*\),.*/\1/p' "$1/metrics.jsonl"; }
+same() { [ "$(digest "$1")" = "$(digest "$2")" ] || fail "digests of $1 and $2 differ"; }
+# The F32 numbers of a safetensors file, one a line.
+numbers() {
+    local header
+    header=$(od -An -tu8 -N8 "$1" | tr -d ' ')
+    od -An -v -tf4 -w4 -j $((8 + header)) "$1"
+}
+# close A B TOLERANCE: two columns of numbers that agree to TOLERANCE * max(1, |a|).
+close() {
+    paste "$1" "$2" | awk -v tolerance="$3" '
+        NF != 2 { print "line " NR ": one side is missing"; bad = 1; exit }
+        { d = $1 - $2; d = d < 0 ? -d : d; m = $1 < 0 ? -$1 : $1; if (m < 1) m = 1
+          if (!(d <= tolerance * m)) { print "line " NR ": " $1 " and " $2; bad = 1; exit } }
+        END { if (NR == 0) print "nothing to compare"; exit bad || NR == 0 }' || fail "$1 and $2 differ by more than $3"
+}
