@@ -37,7 +37,7 @@ for n in 1 2; do
     while read -r line; do
         case $line in epoch*) break ;; esac
     done <"pipe$n" # closes: what follows goes nowhere
-    pkill -TERM -P $pid || true # timeout's child
+    kill -TERM $pid # timeout passes it on
     wait $pid || true
     [ "$(field "stop$n/summary.json" status)" = interrupted ] || { cat "stop$n.err"; fail "status after SIGTERM, -n $n"; }
     [ -s "stop$n/model.safetensors" ] || fail "no weights after SIGTERM"
