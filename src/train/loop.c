@@ -74,26 +74,24 @@ static tutti_status train_batch(tutti__run *run, const tutti_batch *batch, bool 
     return status;
 }
 
-/* The mean of k batches is their sum over k. */
-static tutti_status scale_gradients(tutti__run *run, int64_t k)
+static tutti_status scale_gradients(tutti__run *run, double factor)
 {
     tutti_flat flat;
-    float factor = 1.0f / (float)k;
 
+    if (factor == 1)
+        return TUTTI_OK;
     TUTTI_TRY(tutti_module_flat(run->module, &flat));
     for (size_t i = 0; i < flat.n; i++)
-        flat.gradients[i] *= factor;
+        flat.gradients[i] *= (float)factor;
     return TUTTI_OK;
 }
 
 /* From gradients to new parameters. *norm_p: the gradient's norm, where it was asked for or needed. */
-static tutti_status update(tutti__run *run, int64_t k, bool wants_norm, double *norm_p)
+static tutti_status update(tutti__run *run, bool wants_norm, double *norm_p)
 {
     float norm = 0, clip = (float)run->config->clip_grad_norm;
     uint64_t t = tutti__now_ns();
 
-    if (k > 1)
-        TUTTI_TRY(scale_gradients(run, k));
     if (wants_norm || clip > 0) {
         TUTTI_TRY(tutti_clip_grad_norm(run->module, clip, &norm));
         if (!isfinite(norm))
@@ -182,20 +180,26 @@ static tutti_status end_step(tutti__run *run, double norm, bool logged, uint64_t
 
 /* ---- One optimizer step ---- */
 
-/* Forward and backward of up to grad_accumulation batches, the first of which is here. */
-static tutti_status accumulate(tutti__run *run, tutti_batch *batch, int64_t *done_p, uint64_t t)
+/* Forward and backward of up to grad_accumulation batches, the first of which is here. The gradient is the mean over their
+ * samples: it is kept in units of the batch at hand, which may be the epoch's smaller last one, and ends as
+ * (n1 g1 + n2 g2 + ...) / (n1 + n2 + ...). */
+static tutti_status accumulate(tutti__run *run, tutti_batch *batch, uint64_t t)
 {
-    size_t batches = tutti_loader_batches(run->train_loader);
+    size_t batches = tutti_loader_batches(run->train_loader), total = 0;
     bool last = false;
 
     tutti_optim_zero_grad(run->optim);
-    for (*done_p = 0; !last;) {
+    for (int64_t k = 1; !last; k++) {
+        size_t n = batch->n;
+
         mark(run, "data", t);
-        last = ++*done_p == run->config->grad_accumulation || batch->index + 1 == batches;
+        last = k == run->config->grad_accumulation || batch->index + 1 == batches;
+        total += n;
         TUTTI_TRY(train_batch(run, batch, last));
         t = tutti__now_ns();
         if (!last && !tutti_loader_next(run->train_loader, batch))
             return tutti_loader_status(run->train_loader);
+        TUTTI_TRY(scale_gradients(run, (double)n / (double)(last ? total : batch->n)));
     }
     return TUTTI_OK;
 }
@@ -208,7 +212,6 @@ static tutti_status train_step(tutti__run *run, bool *more_p)
                   run->step + 1 == run->total_steps;
     tutti_batch batch;
     tutti_work *work;
-    int64_t k;
     double norm = 0;
 
     *more_p = tutti_loader_next(run->train_loader, &batch);
@@ -217,12 +220,12 @@ static tutti_status train_step(tutti__run *run, bool *more_p)
     run->signalled = tutti__run_signalled();
     TUTTI_TRY(tutti_all_reduce(run->group, (tutti_buf){&run->signalled, 1, TUTTI_I64}, TUTTI_MAX,
                                &run->signal_work));
-    TUTTI_TRY(accumulate(run, &batch, &k, begin_ns));
+    TUTTI_TRY(accumulate(run, &batch, begin_ns));
     work = run->signal_work;
     run->signal_work = NULL;
     TUTTI_TRY(tutti_work_wait(work));
     run->stopping = run->signalled != 0;
-    TUTTI_TRY(update(run, k, logged || run->stopping, &norm));
+    TUTTI_TRY(update(run, logged || run->stopping, &norm));
     return end_step(run, norm, logged || run->stopping, begin_ns);
 }
 
