@@ -2,6 +2,7 @@
  *
  * What a rank does alone (files, data, memory) comes first and is agreed upon, so that a missing folder is one message and
  * not a hung group; what ranks do together (DDP) comes after. */
+#include "data/loader.h"
 #include "tensor/tensor.h"
 #include "train/agree.h"
 #include "train/run.h"
@@ -131,8 +132,11 @@ static tutti_status open_trace(tutti__run *run)
     run->recorder_capacity =
         (size_t)(run->profile_last - run->profile_first + 3) * TRACE_EVENTS_A_STEP;
     run->recorder = tutti__recorder_new(run->recorder_capacity);
-    run->cx->recorder = run->recorder;
-    return run->recorder ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    if (!run->recorder)
+        return TUTTI_ERR_MEMORY;
+    run->cx->recorder = run->recorder; /* for the tape and DDP */
+    tutti__loader_set_recorder(run->train_loader, run->recorder);
+    return TUTTI_OK;
 }
 
 /* Bytes that the run's files will take, with room to spare. */

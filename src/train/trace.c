@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int by_time(const void *a, const void *b)
 {
@@ -21,12 +22,26 @@ static void name_thread(FILE *out, int rank, int thread, const char *name)
             rank, thread, name);
 }
 
+/* What an event's number counts. */
+static const char *unit_of(const tutti__event *e)
+{
+    if (strcmp(e->category, "comm") == 0)
+        return "bucket";
+    return strcmp(e->category, "data") == 0 ? "batch" : "step";
+}
+
 static void print_trace(FILE *out, const tutti__event *events, size_t n, int rank,
                         uint64_t begin_ns, uint64_t end_ns)
 {
+    int last_loader = 0;
+
     fprintf(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
     name_thread(out, rank, TUTTI__THREAD_MAIN, "main");
     name_thread(out, rank, TUTTI__THREAD_COMM, "communication");
+    for (size_t i = 0; i < n; i++)
+        last_loader = events[i].thread > last_loader ? events[i].thread : last_loader;
+    for (int thread = TUTTI__THREAD_LOADER; thread <= last_loader; thread++)
+        name_thread(out, rank, thread, "loader");
     for (size_t i = 0; i < n; i++) {
         const tutti__event *e = &events[i];
 
@@ -38,8 +53,7 @@ static void print_trace(FILE *out, const tutti__event *events, size_t n, int ran
                 e->name, e->category, rank, e->thread, (double)e->begin_ns * 1e-3,
                 (double)(e->end_ns - e->begin_ns) * 1e-3);
         if (e->arg >= 0)
-            fprintf(out, ",\"args\":{\"%s\":%lld}",
-                    e->thread == TUTTI__THREAD_COMM ? "bucket" : "step", (long long)e->arg);
+            fprintf(out, ",\"args\":{\"%s\":%lld}", unit_of(e), (long long)e->arg);
         fprintf(out, "},\n");
     }
     fprintf(
