@@ -61,17 +61,13 @@ typedef struct bench {
     double base;
 } bench;
 
-static tutti_tensor *conv2d(const row *r, tutti_tensor *const *in, bench *b)
-{
-    (void)b;
-    return tutti_functional_conv2d(in[0], in[1], in[2], (tutti_conv2d_opts){r->stride, r->padding});
-}
-
-static tutti_tensor *linear(const row *r, tutti_tensor *const *in, bench *b)
-{
-    (void)r, (void)b;
-    return tutti_functional_linear(in[0], in[1], in[2]);
-}
+#define BUILD(name, call)                                                                          \
+    static tutti_tensor *name(const row *r, tutti_tensor *const *in, bench *b)                     \
+    {                                                                                              \
+        (void)r, (void)b;                                                                          \
+        return call;                                                                               \
+    }
+#define POOL ((tutti_pool_opts){r->kernel, r->stride, r->padding})
 
 static tutti_tensor *normalise(bench *b, int which, tutti_tensor *const *in, bool relu,
                                tutti_tensor *residual)
@@ -85,77 +81,22 @@ static tutti_tensor *normalise(bench *b, int which, tutti_tensor *const *in, boo
                                           .residual = residual});
 }
 
-static tutti_tensor *batch_norm(const row *r, tutti_tensor *const *in, bench *b)
-{
-    return normalise(b, 0, in, r->relu, in[3]);
-}
-
-static tutti_tensor *relu(const row *r, tutti_tensor *const *in, bench *b)
-{
-    (void)r, (void)b;
-    return tutti_relu(in[0]);
-}
-
-static tutti_tensor *add(const row *r, tutti_tensor *const *in, bench *b)
-{
-    (void)r, (void)b;
-    return tutti_add(in[0], in[1]);
-}
-
-static tutti_tensor *flatten(const row *r, tutti_tensor *const *in, bench *b)
-{
-    (void)r, (void)b;
-    return tutti_flatten(in[0]);
-}
-
-static tutti_tensor *max_pool(const row *r, tutti_tensor *const *in, bench *b)
-{
-    (void)b;
-    return tutti_max_pool2d(in[0], (tutti_pool_opts){r->kernel, r->stride, r->padding});
-}
-
-static tutti_tensor *avg_pool(const row *r, tutti_tensor *const *in, bench *b)
-{
-    (void)b;
-    return tutti_avg_pool2d(in[0], (tutti_pool_opts){r->kernel, r->stride, r->padding});
-}
-
-static tutti_tensor *global_pool(const row *r, tutti_tensor *const *in, bench *b)
-{
-    (void)r, (void)b;
-    return tutti_global_avg_pool2d(in[0]);
-}
-
-static tutti_tensor *dropout(const row *r, tutti_tensor *const *in, bench *b)
-{
-    (void)b;
-    return tutti_dropout(in[0], r->f);
-}
-
-static tutti_tensor *softmax(const row *r, tutti_tensor *const *in, bench *b)
-{
-    (void)r, (void)b;
-    return tutti_softmax(in[0]);
-}
-
-static tutti_tensor *log_softmax(const row *r, tutti_tensor *const *in, bench *b)
-{
-    (void)r, (void)b;
-    return tutti_log_softmax(in[0]);
-}
-
-static tutti_tensor *cross_entropy(const row *r, tutti_tensor *const *in, bench *b)
-{
-    (void)b;
-    return tutti_cross_entropy_with(in[0], in[1],
-                                    &(tutti_cross_entropy_opts){.label_smoothing = r->f});
-}
-
-static tutti_tensor *mse_loss(const row *r, tutti_tensor *const *in, bench *b)
-{
-    (void)r, (void)b;
-    return tutti_mse_loss(in[0], in[1]);
-}
+BUILD(conv2d,
+      tutti_functional_conv2d(in[0], in[1], in[2], (tutti_conv2d_opts){r->stride, r->padding}))
+BUILD(linear, tutti_functional_linear(in[0], in[1], in[2]))
+BUILD(batch_norm, normalise(b, 0, in, r->relu, in[3]))
+BUILD(relu, tutti_relu(in[0]))
+BUILD(add, tutti_add(in[0], in[1]))
+BUILD(flatten, tutti_flatten(in[0]))
+BUILD(max_pool, tutti_max_pool2d(in[0], POOL))
+BUILD(avg_pool, tutti_avg_pool2d(in[0], POOL))
+BUILD(global_pool, tutti_global_avg_pool2d(in[0]))
+BUILD(dropout, tutti_dropout(in[0], r->f))
+BUILD(softmax, tutti_softmax(in[0]))
+BUILD(log_softmax, tutti_log_softmax(in[0]))
+BUILD(cross_entropy,
+      tutti_cross_entropy_with(in[0], in[1], &(tutti_cross_entropy_opts){.label_smoothing = r->f}))
+BUILD(mse_loss, tutti_mse_loss(in[0], in[1]))
 
 /* A residual block as in MiniResNet and what follows it: kernels' own layouts meet each other and the row-major world.
  * in: x, w1, bn1 weight and bias, w2, bn2 weight and bias, fc weight */

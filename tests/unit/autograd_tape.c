@@ -3,6 +3,7 @@
 #include "tensor/op.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -438,6 +439,41 @@ static void loss_must_be_one_number_that_depends_on_a_parameter(void **state)
     assert_int_equal(tutti_backward(NULL), TUTTI_ERR_ARG);
 }
 
+/* A rank as a thread: its own context and parameters; what it leaves is fc1's gradient. */
+static void *rank(void *arg)
+{
+    net *n;
+    void *state;
+    float *grad = arg;
+
+    setup(&state);
+    n = state;
+    for (int i = 0; i < 20; i++) {
+        zero_grad(n);
+        tutti_step_begin(n->cx, NULL);
+        if (tutti_backward(loss_of(n)) == TUTTI_OK)
+            memcpy(grad, tutti_tensor_grad(n->w1.t), 12 * sizeof *grad);
+        tutti_step_end(n->cx);
+    }
+    teardown(&state);
+    return NULL;
+}
+
+static void contexts_of_several_threads_do_not_meet(void **state)
+{
+    pthread_t threads[4];
+    float grads[4][12] = {{0}}, alone[12];
+
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, rank, grads[i]), 0);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    rank(alone);
+    for (int i = 0; i < 4; i++)
+        assert_memory_equal(grads[i], alone, sizeof alone);
+}
+
 static void backward_is_a_span_of_the_trace(void **state)
 {
     net *n = *state;
@@ -472,6 +508,7 @@ int main(void)
         TEST(steps_allocate_nothing_after_warm_up),
         TEST(gradients_of_activations_are_recycled),
         TEST(loss_must_be_one_number_that_depends_on_a_parameter),
+        TEST(contexts_of_several_threads_do_not_meet),
         TEST(backward_is_a_span_of_the_trace),
     };
 
