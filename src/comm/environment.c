@@ -56,26 +56,26 @@ static tutti_status number(const launcher *from, const char *name, int low, int 
 
 tutti_status tutti__first_host(const char *list, char *host, size_t capacity)
 {
-    size_t prefix = strcspn(list, "[,"), digits, suffix;
-    const char *inside = list + prefix + 1, *close_bracket;
-    int n;
+    size_t n = 0;
 
-    if (list[prefix] != '[') {
-        n = snprintf(host, capacity, "%.*s", (int)prefix, list);
-    } else {
-        close_bracket = strchr(inside, ']');
-        digits = strspn(inside, "0123456789");
-        if (!close_bracket || digits == 0)
+    for (const char *p = list; *p && *p != ',' && n < capacity;) {
+        bool bracket = *p == '[';
+        size_t digits = bracket ? strspn(p + 1, "0123456789") : 1;
+        const char *end = bracket ? strchr(p, ']') : p;
+
+        if (!end || digits == 0)
             return tutti__fail(TUTTI_ERR_ARG,
                                "host list \"%.60s\" is malformed: expected e.g. node[01-04,7]",
                                list);
-        suffix = strcspn(close_bracket + 1, "[,");
-        n = snprintf(host, capacity, "%.*s%.*s%.*s", (int)prefix, list, (int)digits, inside,
-                     (int)suffix, close_bracket + 1);
+        if (n + digits < capacity)
+            memcpy(host + n, bracket ? p + 1 : p, digits);
+        n += digits;
+        p = end + 1;
     }
-    if (n <= 0 || (size_t)n >= capacity)
+    if (n == 0 || n >= capacity)
         return tutti__fail(TUTTI_ERR_ARG,
                            "host list \"%.60s\" has no first host, or too long a one", list);
+    host[n] = '\0';
     return TUTTI_OK;
 }
 

@@ -1,0 +1,257 @@
+/* comm: the group that a launcher's variables describe, and the sentence for each way they can be incomplete.
+ * SPDX-License-Identifier: MIT */
+#include "comm/environment.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tutti/group.h>
+#include <cmocka.h>
+
+static const char *const ALL[] = {"RANK",
+                                  "LOCAL_RANK",
+                                  "WORLD_SIZE",
+                                  "LOCAL_WORLD_SIZE",
+                                  "MASTER_ADDR",
+                                  "MASTER_PORT",
+                                  "TUTTI_STORE",
+                                  "TORCHELASTIC_RESTART_COUNT",
+                                  "TORCHELASTIC_USE_AGENT_STORE",
+                                  "SLURM_PROCID",
+                                  "SLURM_STEP_NUM_TASKS",
+                                  "SLURM_NTASKS",
+                                  "SLURM_LOCALID",
+                                  "SLURM_NODEID",
+                                  "SLURM_STEP_TASKS_PER_NODE",
+                                  "SLURM_STEP_NODELIST",
+                                  "SLURM_JOB_ID",
+                                  "SLURM_STEP_ID",
+                                  "SLURM_JOB_NAME",
+                                  "OMPI_COMM_WORLD_RANK",
+                                  "OMPI_COMM_WORLD_SIZE",
+                                  "OMPI_COMM_WORLD_LOCAL_RANK",
+                                  "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                  "PMIX_NAMESPACE",
+                                  "PMI_RANK",
+                                  "PMI_SIZE",
+                                  "MPI_LOCALRANKID",
+                                  "MPI_LOCALNRANKS"};
+
+/* Sets "NAME=value NAME=value" and nothing else. */
+static void environment(const char *text)
+{
+    char copy[1024], *rest = copy, *word;
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(ALL); i++)
+        unsetenv(ALL[i]);
+    strncpy(copy, text, sizeof copy - 1);
+    copy[sizeof copy - 1] = '\0';
+    while ((word = strtok_r(rest, " ", &rest)) != NULL) {
+        char *equals = strchr(word, '=');
+
+        *equals = '\0';
+        assert_int_equal(setenv(word, equals + 1, 1), 0);
+    }
+}
+
+static tutti__env_group read_ok(const char *text)
+{
+    tutti__env_group group;
+
+    environment(text);
+    if (tutti__env_group_read(&group) != TUTTI_OK)
+        fail_msg("%s", tutti_last_error());
+    return group;
+}
+
+#define TORCH                                                                                      \
+    "RANK=1 LOCAL_RANK=1 WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 MASTER_ADDR=10.0.0.1 MASTER_PORT=29500"
+#define SLURM                                                                                      \
+    "SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=7 SLURM_LOCALID=1 SLURM_NODEID=2 "                        \
+    "SLURM_STEP_TASKS_PER_NODE=2(x3),1 "                                                           \
+    "SLURM_STEP_NODELIST=gpu[07-09,12] SLURM_JOB_ID=4711 SLURM_STEP_ID=0"
+#define OMPI                                                                                       \
+    "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 "                  \
+    "OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=job1"
+
+static void launchers_are_read(void **state)
+{
+    tutti__env_group g = read_ok("");
+    int port;
+
+    (void)state;
+    assert_int_equal(g.world_size, 1);
+    assert_string_equal(g.source, "none");
+    g = read_ok(TORCH);
+    assert_int_equal(g.rank, 1);
+    assert_int_equal(g.world_size, 4);
+    assert_int_equal(g.local_rank, 1);
+    assert_int_equal(g.local_world_size, 2);
+    assert_string_equal(g.master_addr, "10.0.0.1");
+    assert_int_equal(g.master_port, 29500);
+    assert_false(g.hosted);
+    g = read_ok(TORCH " TORCHELASTIC_USE_AGENT_STORE=True TORCHELASTIC_RESTART_COUNT=3");
+    assert_int_equal(g.master_port, 29501); /* torchrun's own store has 29500 */
+    assert_int_equal(g.attempt, 3);
+    g = read_ok(TORCH " TUTTI_STORE=[::1]:4000 TORCHELASTIC_USE_AGENT_STORE=True");
+    assert_true(g.hosted);
+    assert_string_equal(g.master_addr, "::1");
+    assert_int_equal(g.master_port, 4000);
+    g = read_ok(SLURM);
+    assert_string_equal(g.source, "Slurm");
+    assert_int_equal(g.rank, 5);
+    assert_int_equal(g.world_size, 7);
+    assert_int_equal(g.local_world_size, 2);
+    assert_string_equal(g.master_addr, "gpu07");
+    port = g.master_port;
+    assert_in_range(port, 10000, 29999);
+    assert_int_equal(read_ok(SLURM).master_port, port);
+    assert_int_not_equal(read_ok(SLURM " SLURM_STEP_ID=1").master_port, port);
+    assert_int_equal(read_ok(SLURM " MASTER_ADDR=h MASTER_PORT=99").master_port, 99);
+    assert_int_equal(read_ok(SLURM " SLURM_JOB_NAME=bash").world_size, 1);
+    assert_int_equal(
+        read_ok("SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_LOCALID=0 SLURM_JOB_ID=1").world_size,
+        1);                      /* a batch shell */
+    g = read_ok(OMPI " " SLURM); /* mpirun in a Slurm job */
+    assert_string_equal(g.source, "Open MPI");
+    assert_string_equal(g.master_addr, "127.0.0.1");
+    assert_int_equal(g.local_rank, 1);
+    g = read_ok("PMI_RANK=0 PMI_SIZE=3 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=3");
+    assert_string_equal(g.source, "PMI");
+    assert_int_equal(g.world_size, 3);
+    g = read_ok(
+        "RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 LOCAL_WORLD_SIZE=1"); /* a group of one needs no master */
+    assert_int_equal(g.world_size, 1);
+}
+
+static void half_a_group_is_an_error_that_says_what_is_missing(void **state)
+{
+    static const struct {
+        const char *environment, *says;
+    } CASES[] = {
+        {"RANK=0", "WORLD_SIZE is not set, although RANK is"},
+        {"WORLD_SIZE=2", "RANK is not set, although WORLD_SIZE is"},
+        {"LOCAL_RANK=0", "RANK is not set"},
+        {"RANK=0 WORLD_SIZE=2", "LOCAL_RANK is not set"},
+        {"RANK=0 WORLD_SIZE=2 LOCAL_RANK=0", "LOCAL_WORLD_SIZE is not set"},
+        {"RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2", "MASTER_ADDR is not set"},
+        {"RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=h",
+         "MASTER_PORT is not set"},
+        {"RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_PORT=1",
+         "MASTER_ADDR is not set"},
+        {"RANK=two WORLD_SIZE=2 LOCAL_RANK=0", "RANK is \"two\", expected an integer"},
+        {"RANK=0 WORLD_SIZE=0 LOCAL_RANK=0", "WORLD_SIZE is \"0\", expected an integer from 1"},
+        {"RANK=2 WORLD_SIZE=2 LOCAL_RANK=0",
+         "RANK is 2, but WORLD_SIZE is 2: ranks go from 0 to 1"},
+        {"RANK=-1 WORLD_SIZE=2 LOCAL_RANK=0", "RANK is \"-1\""},
+        {"RANK=0 WORLD_SIZE=4 LOCAL_RANK=3 LOCAL_WORLD_SIZE=2",
+         "LOCAL_RANK is 3, but only 2 ranks"},
+        {"RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=http",
+         "MASTER_PORT is \"http\""},
+        {TORCH " TUTTI_STORE=nowhere", "TUTTI_STORE is \"nowhere\", expected HOST:PORT"},
+        {"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE is not set"},
+        {"OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=0 "
+         "OMPI_COMM_WORLD_LOCAL_SIZE=2",
+         "several hosts, but MASTER_ADDR and MASTER_PORT are not set"},
+        {"SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=0",
+         "SLURM_STEP_TASKS_PER_NODE is not set"},
+        {"SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=0 SLURM_STEP_TASKS_PER_NODE=x",
+         "SLURM_STEP_TASKS_PER_NODE is \"x\""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI__COUNT_OF(CASES); i++) {
+        tutti__env_group group;
+        tutti_group *g;
+
+        environment(CASES[i].environment);
+        assert_int_equal(tutti__env_group_read(&group), TUTTI_ERR_ARG);
+        if (!strstr(tutti_last_error(), CASES[i].says))
+            fail_msg("\"%s\" does not say \"%s\"", tutti_last_error(), CASES[i].says);
+        if (strstr(CASES[i].says, "is not set, although"))
+            assert_non_null(strstr(tutti_last_error(), "tutti run -n N PROGRAM"));
+        assert_int_equal(tutti_group_init(&g, NULL), TUTTI_ERR_ARG);
+        assert_null(g);
+    }
+}
+
+static void host_lists(void **state)
+{
+    static const struct {
+        const char *list, *first;
+    } CASES[] = {{"gpu[07-09,12],x", "gpu07"},
+                 {"n0", "n0"},
+                 {"a,b[1-2]", "a"},
+                 {"x[3]", "x3"},
+                 {"r[1-2]-n[01-16]", "r1-n01"},
+                 {"h[5]-ib,k", "h5-ib"},
+                 {"node-12[0-3]", "node-120"}};
+    char host[64], small[4];
+    int tasks;
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI__COUNT_OF(CASES); i++) {
+        assert_int_equal(tutti__first_host(CASES[i].list, host, sizeof host), TUTTI_OK);
+        assert_string_equal(host, CASES[i].first);
+    }
+    assert_int_equal(tutti__first_host("", host, sizeof host), TUTTI_ERR_ARG);
+    assert_int_equal(tutti__first_host("n[", host, sizeof host), TUTTI_ERR_ARG);
+    assert_int_equal(tutti__first_host("n[x]", host, sizeof host), TUTTI_ERR_ARG);
+    assert_int_equal(tutti__first_host("n[1-2", host, sizeof host), TUTTI_ERR_ARG);
+    assert_int_equal(tutti__first_host("long", small, sizeof small), TUTTI_ERR_ARG);
+    assert_int_equal(tutti__tasks_on_node("2(x3),1", 2, &tasks), TUTTI_OK);
+    assert_int_equal(tasks, 2);
+    assert_int_equal(tutti__tasks_on_node("2(x3),1", 3, &tasks), TUTTI_OK);
+    assert_int_equal(tasks, 1);
+    assert_int_equal(tutti__tasks_on_node("2(x3),1", 4, &tasks), TUTTI_ERR_ARG);
+    assert_int_equal(tutti__tasks_on_node("2(x3", 0, &tasks), TUTTI_ERR_ARG);
+    assert_int_equal(tutti__tasks_on_node("", 0, &tasks), TUTTI_ERR_ARG);
+}
+
+static void a_group_of_one_works(void **state)
+{
+    tutti_group *group;
+    tutti_work *work;
+    float x = 3, y[2] = {0};
+    void *p;
+
+    (void)state;
+    environment("");
+    assert_int_equal(tutti_group_init(&group, NULL), TUTTI_OK);
+    assert_int_equal(tutti_group_size(group), 1);
+    assert_int_equal(tutti_group_rank(group), 0);
+    assert_int_equal(tutti_group_local_size(group), 1);
+    assert_string_equal(tutti_group_name(group), "world");
+    assert_string_equal(tutti_group_transport_name(group), "single");
+    assert_int_equal(tutti_group_device(group).kind, TUTTI_CPU);
+    assert_int_equal(tutti_all_reduce(group, (tutti_buf){&x, 1, TUTTI_F32}, TUTTI_AVG, &work),
+                     TUTTI_OK);
+    assert_int_equal(tutti_work_wait(work), TUTTI_OK);
+    assert_true(x == 3);
+    assert_int_equal(
+        tutti_all_gather(group, (tutti_buf){&x, 1, TUTTI_F32}, (tutti_buf){y, 1, TUTTI_F32}, NULL),
+        TUTTI_OK);
+    assert_true(y[0] == 3);
+    assert_int_equal(tutti_group_alloc(group, 100, &p), TUTTI_OK);
+    memset(p, 1, 100);
+    tutti_group_release(group, p);
+    tutti_group_abort(group, "stop");
+    assert_int_equal(tutti_barrier(group, NULL), TUTTI_ERR_ABORTED);
+    assert_non_null(strstr(tutti_last_error(), "said: stop"));
+    tutti_group_free(group);
+    tutti_group_free(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(launchers_are_read),
+        cmocka_unit_test(half_a_group_is_an_error_that_says_what_is_missing),
+        cmocka_unit_test(host_lists),
+        cmocka_unit_test(a_group_of_one_works),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,459 @@
+/* comm: the store, in memory and over TCP: what it answers, and what strangers at its door cannot do.
+ * SPDX-License-Identifier: MIT */
+#include "comm/store/store.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static tutti_store *memory_store(void)
+{
+    tutti_store *store;
+
+    assert_int_equal(tutti_store_memory_new(&store), TUTTI_OK);
+    return store;
+}
+
+static tutti_store *tcp_store(void)
+{
+    tutti_store *store;
+
+    assert_int_equal(tutti_store_tcp_serve(&store, "127.0.0.1", 0), TUTTI_OK);
+    assert_true(tutti_store_port(store) > 0);
+    return store;
+}
+
+static void assert_value(tutti_store *store, const char *key, const char *want)
+{
+    char value[64];
+    size_t bytes = sizeof value;
+
+    assert_int_equal(tutti_store_get(store, key, value, &bytes, 1000), TUTTI_OK);
+    assert_int_equal(bytes, strlen(want));
+    assert_memory_equal(value, want, bytes);
+}
+
+static void set(tutti_store *store, const char *key, const char *value)
+{
+    assert_int_equal(tutti_store_set(store, key, value, strlen(value)), TUTTI_OK);
+}
+
+/* ---- What it answers, the same for both ------------------------------------------------------------- */
+
+static void check_values(tutti_store *store)
+{
+    static char big[TUTTI__VALUE_LIMIT + 1], back[TUTTI__VALUE_LIMIT];
+    char small[2], key[300];
+    size_t bytes;
+    bool existed;
+
+    set(store, "key0", "value0");
+    set(store, "key0", "value1");
+    assert_value(store, "key0", "value1");
+    set(store, "empty", "");
+    assert_value(store, "empty", "");
+    /* Bytes, not text; the largest; one more. */
+    for (size_t i = 0; i < sizeof big; i++)
+        big[i] = (char)(i * 31);
+    assert_int_equal(tutti_store_set(store, "big", big, TUTTI__VALUE_LIMIT), TUTTI_OK);
+    bytes = sizeof back;
+    assert_int_equal(tutti_store_get(store, "big", back, &bytes, 0), TUTTI_OK);
+    assert_int_equal(bytes, TUTTI__VALUE_LIMIT);
+    assert_memory_equal(back, big, bytes);
+    assert_int_equal(tutti_store_set(store, "big", big, sizeof big), TUTTI_ERR_ARG);
+    bytes = sizeof small;
+    assert_int_equal(tutti_store_get(store, "key0", small, &bytes, 0), TUTTI_ERR_ARG);
+    assert_int_equal(bytes, 6);
+    assert_non_null(strstr(tutti_last_error(), "\"key0\" has 6 bytes, the buffer 2"));
+    assert_value(store, "key0", "value1"); /* and the connection is in step */
+    memset(key, 'k', sizeof key);
+    key[255] = '\0';
+    set(store, key, "long");
+    assert_value(store, key, "long");
+    key[255] = 'k';
+    key[256] = '\0';
+    assert_int_equal(tutti_store_set(store, key, "", 0), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_store_set(store, "", "", 0), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_store_delete(store, "key0", &existed), TUTTI_OK);
+    assert_true(existed);
+    assert_int_equal(tutti_store_delete(store, "key0", &existed), TUTTI_OK);
+    assert_false(existed);
+    for (int i = 0; i < 500; i++) {
+        snprintf(key, sizeof key, "many/%d", i);
+        set(store, key, key);
+    }
+    for (int i = 0; i < 500; i++) {
+        snprintf(key, sizeof key, "many/%d", i);
+        assert_value(store, key, key);
+    }
+}
+
+static void check_add(tutti_store *store)
+{
+    int64_t sum = 0;
+
+    for (int i = 1; i <= 6; i++)
+        assert_int_equal(tutti_store_add(store, "counter", i, &sum), TUTTI_OK);
+    assert_int_equal(sum, 21);
+    assert_value(store, "counter", "21");
+    assert_int_equal(tutti_store_add(store, "counter", -30, &sum), TUTTI_OK);
+    assert_value(store, "counter", "-9");
+    set(store, "word", "twelve");
+    assert_int_equal(tutti_store_add(store, "word", 1, &sum), TUTTI_ERR_FORMAT);
+    assert_non_null(strstr(tutti_last_error(), "cannot add to key \"word\""));
+    assert_int_equal(tutti_store_add(store, "edge", INT64_MAX, &sum), TUTTI_OK);
+    assert_int_equal(tutti_store_add(store, "edge", 1, &sum), TUTTI_ERR_FORMAT);
+}
+
+static void check_compare(tutti_store *store, const char *expected, const char *desired,
+                          const char *want)
+{
+    char value[64];
+    size_t bytes = sizeof value;
+
+    assert_int_equal(tutti_store_compare_set(store, "cas", expected, strlen(expected), desired,
+                                             strlen(desired), value, &bytes),
+                     TUTTI_OK);
+    assert_int_equal(bytes, strlen(want));
+    assert_memory_equal(value, want, bytes);
+}
+
+static void check_compare_set(tutti_store *store)
+{
+    assert_int_equal(tutti_store_delete(store, "cas", NULL), TUTTI_OK);
+    check_compare(store, "wrong_old_value", "new_value0",
+                  "wrong_old_value"); /* absent: nothing stored */
+    assert_int_equal(tutti_store_wait(store, "cas", 0), TUTTI_ERR_TIMEOUT);
+    check_compare(store, "", "new_value0", "new_value0");
+    check_compare(store, "wrong_old_value", "new_value1", "new_value0");
+    check_compare(store, "new_value0", "new_value1", "new_value1");
+    check_compare(store, "", "new_value2", "new_value1"); /* present and not empty */
+    assert_value(store, "cas", "new_value1");
+    assert_int_equal(tutti_store_compare_set(store, "cas", "x", 1, "y", 1, NULL, NULL), TUTTI_OK);
+}
+
+static void check_time(tutti_store *store)
+{
+    double begin = tutti__now_ms();
+
+    assert_int_equal(tutti_store_wait(store, "bad_key", 250), TUTTI_ERR_TIMEOUT);
+    assert_true(tutti__now_ms() - begin >= 249 && tutti__now_ms() - begin < 2000);
+    assert_non_null(strstr(tutti_last_error(), "\"bad_key\" after waiting 0.25 s"));
+    assert_int_equal(tutti_store_wait(store, "bad_key", -1), TUTTI_ERR_ARG);
+    set(store, "good_key", "");
+    assert_int_equal(tutti_store_wait(store, "good_key", 0), TUTTI_OK);
+}
+
+typedef struct waiter {
+    tutti_store *store;
+    const char *key;
+    tutti_status status;
+    char value[16];
+    size_t bytes;
+} waiter;
+
+static void *wait_main(void *arg)
+{
+    waiter *w = arg;
+
+    w->bytes = sizeof w->value;
+    w->status = tutti_store_get(w->store, w->key, w->value, &w->bytes, 20000);
+    return NULL;
+}
+
+/* Several threads wait over one handle, and over a clone, while the first goes on using it. */
+static void check_wake_up(tutti_store *store)
+{
+    enum { N = 6 };
+    pthread_t threads[N];
+    waiter w[N];
+    tutti_store *clone;
+    double begin = tutti__now_ms();
+
+    assert_int_equal(tutti_store_clone(&clone, store), TUTTI_OK);
+    for (int i = 0; i < N; i++) {
+        w[i] = (waiter){.store = i % 2 ? clone : store, .key = "wake"};
+        assert_int_equal(pthread_create(&threads[i], NULL, wait_main, &w[i]), 0);
+    }
+    for (int i = 0; i < 50; i++)
+        set(store, "other", "x");
+    set(store, "wake", "up");
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_int_equal(w[i].status, TUTTI_OK);
+        assert_int_equal(w[i].bytes, 2);
+    }
+    assert_true(tutti__now_ms() - begin < 5000);
+    tutti_store_free(clone);
+    assert_value(store, "wake", "up");
+}
+
+static void check_all(tutti_store *store)
+{
+    check_values(store);
+    check_add(store);
+    check_compare_set(store);
+    check_time(store);
+    check_wake_up(store);
+    tutti_store_free(store);
+}
+
+static void memory_store_answers(void **state)
+{
+    (void)state;
+    check_all(memory_store());
+}
+
+static void tcp_store_answers(void **state)
+{
+    (void)state;
+    check_all(tcp_store());
+}
+
+static void a_client_sees_what_the_host_sees(void **state)
+{
+    tutti_store *host = tcp_store(), *client, *clone;
+
+    (void)state;
+    assert_int_equal(tutti_store_tcp_connect(&client, "127.0.0.1", tutti_store_port(host), 5000),
+                     TUTTI_OK);
+    set(host, "key", "value");
+    assert_value(client, "key", "value");
+    check_all(client);
+    /* The server lives as long as any handle of its process. */
+    assert_int_equal(tutti_store_clone(&clone, host), TUTTI_OK);
+    tutti_store_free(host);
+    assert_value(clone, "key", "value");
+    tutti_store_free(clone);
+}
+
+/* ---- Coming and going ----------------------------------------------------------------------------------- */
+
+static void a_taken_port_is_told(void **state)
+{
+    tutti_store *host = tcp_store(), *second;
+    char port[16];
+
+    (void)state;
+    snprintf(port, sizeof port, ":%d", tutti_store_port(host));
+    assert_int_equal(tutti_store_tcp_serve(&second, "127.0.0.1", tutti_store_port(host)),
+                     TUTTI_ERR_IO);
+    assert_null(second);
+    assert_non_null(strstr(tutti_last_error(), port));
+    assert_non_null(strstr(tutti_last_error(), "MASTER_PORT"));
+    assert_non_null(strstr(tutti_last_error(), "tutti run"));
+    tutti_store_free(host);
+}
+
+static void a_port_is_free_again_at_once(void **state)
+{
+    tutti_store *host = tcp_store(), *client, *again;
+    int port = tutti_store_port(host);
+
+    (void)state;
+    assert_int_equal(tutti_store_tcp_connect(&client, "127.0.0.1", port, 5000), TUTTI_OK);
+    tutti_store_free(host);
+    assert_int_equal(tutti_store_set(client, "key", "", 0), TUTTI_ERR_IO); /* gone, and told so */
+    assert_non_null(strstr(tutti_last_error(), "is gone"));
+    assert_int_equal(tutti_store_tcp_serve(&again, "127.0.0.1", port), TUTTI_OK);
+    tutti_store_free(again);
+    tutti_store_free(client);
+}
+
+static void a_server_that_never_comes_is_told(void **state)
+{
+    tutti_store *host = tcp_store(), *client;
+    int port = tutti_store_port(host);
+
+    (void)state;
+    tutti_store_free(host);
+    assert_int_equal(tutti_store_tcp_connect(&client, "127.0.0.1", port, 200), TUTTI_ERR_TIMEOUT);
+    assert_non_null(strstr(tutti_last_error(), "is rank 0 (or tutti run) started"));
+    assert_int_equal(tutti_store_tcp_connect(&client, "no-such-host.invalid", port, 200),
+                     TUTTI_ERR_ARG);
+    assert_int_equal(tutti_store_tcp_connect(&client, "127.0.0.1", 0, 200), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_store_tcp_serve(&client, "127.0.0.1", 70000), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_store_tcp_serve(&client, "203.0.113.7", 0),
+                     TUTTI_ERR_IO); /* nobody's: documentation */
+    assert_non_null(strstr(tutti_last_error(), "not of this host"));
+}
+
+static void *late_server(void *arg)
+{
+    tutti_store *store;
+
+    usleep(100000);
+    if (tutti_store_tcp_serve(&store, "127.0.0.1", *(int *)arg) != TUTTI_OK)
+        return NULL;
+    return store;
+}
+
+static void clients_may_come_first(void **state)
+{
+    tutti_store *host = tcp_store(), *client;
+    int port = tutti_store_port(host);
+    pthread_t thread;
+    void *late;
+
+    (void)state;
+    tutti_store_free(host);
+    assert_int_equal(pthread_create(&thread, NULL, late_server, &port), 0);
+    assert_int_equal(tutti_store_tcp_connect(&client, "127.0.0.1", port, 10000), TUTTI_OK);
+    assert_int_equal(pthread_join(thread, &late), 0);
+    assert_non_null(late);
+    tutti_store_free(client);
+    tutti_store_free(late);
+}
+
+/* ---- Strangers --------------------------------------------------------------------------------------------- */
+
+static int knock(int port)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct timeval patience = {5, 0};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof at), 0);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    return fd;
+}
+
+static void assert_turned_away(int fd)
+{
+    char byte[256];
+    ssize_t n;
+
+    while ((n = recv(fd, byte, sizeof byte, 0)) > 0)
+        ;
+    assert_true(n == 0 || errno == ECONNRESET);
+    close(fd);
+}
+
+static void rubbish_disturbs_nobody(void **state)
+{
+    tutti_store *host = tcp_store();
+    int port = tutti_store_port(host), silent[300], fd;
+    char rubbish[4096];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rubbish; i++)
+        rubbish[i] = (char)(i * 7 + 1);
+    /* Silent ones, more than the server keeps; one that speaks HTTP; one cut off in its hello. */
+    for (size_t i = 0; i < TUTTI__COUNT_OF(silent); i++)
+        silent[i] = knock(port);
+    fd = knock(port);
+    assert_true(send(fd, "GET / HTTP/1.0\r\n\r\n", 18, MSG_NOSIGNAL) == 18);
+    assert_turned_away(fd);
+    fd = knock(port);
+    assert_true(send(fd, "TUTTI/1\n", 8, MSG_NOSIGNAL) == 8);
+    close(fd);
+    set(host, "key", "value");
+    assert_value(host, "key", "value");
+    for (size_t i = 0; i < TUTTI__COUNT_OF(silent); i++)
+        close(silent[i]);
+    /* Known, then rubbish: a frame with lengths beyond the limits. */
+    fd = knock(port);
+    assert_int_equal(
+        tutti__greet(fd, &(tutti__secret){0}, 'S', "the store", tutti__now_ms() + 5000), TUTTI_OK);
+    memset(rubbish, 0xff, sizeof rubbish);
+    assert_true(send(fd, rubbish, sizeof rubbish, MSG_NOSIGNAL) > 0);
+    assert_turned_away(fd);
+    /* Known, one byte at a time, then an operation that does not exist. */
+    fd = knock(port);
+    assert_int_equal(
+        tutti__greet(fd, &(tutti__secret){0}, 'S', "the store", tutti__now_ms() + 5000), TUTTI_OK);
+    {
+        tutti__request_frame frame = {.op = 99, .key_bytes = 1};
+
+        for (size_t i = 0; i < sizeof frame; i++)
+            assert_int_equal(send(fd, (char *)&frame + i, 1, MSG_NOSIGNAL), 1);
+        assert_int_equal(send(fd, "k", 1, MSG_NOSIGNAL), 1);
+    }
+    assert_turned_away(fd);
+    /* A waiter that goes away while parked. */
+    fd = knock(port);
+    assert_int_equal(
+        tutti__greet(fd, &(tutti__secret){0}, 'S', "the store", tutti__now_ms() + 5000), TUTTI_OK);
+    {
+        tutti__request_frame frame = {.op = TUTTI__GET, .key_bytes = 1, .number = 60000};
+
+        assert_int_equal(send(fd, &frame, sizeof frame, MSG_NOSIGNAL), sizeof frame);
+        assert_int_equal(send(fd, "k", 1, MSG_NOSIGNAL), 1);
+    }
+    close(fd);
+    set(host, "k", "v");
+    assert_value(host, "key", "value");
+    tutti_store_free(host);
+}
+
+static void the_secret_decides(void **state)
+{
+    tutti_store *host, *client;
+    char path[] = "/tmp/tutti-secret-XXXXXX";
+    int port, fd;
+
+    (void)state;
+    assert_int_equal(setenv("TUTTI_SECRET", "0123456789abcdef0123456789abcdef", 1), 0);
+    host = tcp_store();
+    port = tutti_store_port(host);
+    assert_int_equal(tutti_store_tcp_connect(&client, "127.0.0.1", port, 5000), TUTTI_OK);
+    check_add(client);
+    tutti_store_free(client);
+    /* Another secret, none, too short a one. */
+    assert_int_equal(setenv("TUTTI_SECRET", "fedcba9876543210fedcba9876543210", 1), 0);
+    assert_int_equal(tutti_store_tcp_connect(&client, "127.0.0.1", port, 5000), TUTTI_ERR_IO);
+    assert_non_null(strstr(tutti_last_error(), "has another secret"));
+    assert_int_equal(unsetenv("TUTTI_SECRET"), 0);
+    assert_int_equal(tutti_store_tcp_connect(&client, "127.0.0.1", port, 5000), TUTTI_ERR_IO);
+    assert_non_null(strstr(tutti_last_error(), "expects a secret while this rank has none"));
+    assert_int_equal(setenv("TUTTI_SECRET", "short", 1), 0);
+    assert_int_equal(tutti_store_tcp_connect(&client, "127.0.0.1", port, 5000), TUTTI_ERR_ARG);
+    assert_int_equal(unsetenv("TUTTI_SECRET"), 0);
+    /* From a file, which others must not be able to read. */
+    fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, "0123456789abcdef0123456789abcdef\n", 33), 33);
+    close(fd);
+    assert_int_equal(setenv("TUTTI_SECRET_FILE", path, 1), 0);
+    assert_int_equal(chmod(path, 0644), 0);
+    assert_int_equal(tutti_store_tcp_connect(&client, "127.0.0.1", port, 5000), TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_last_error(), "expected 0600"));
+    assert_int_equal(chmod(path, 0600), 0);
+    assert_int_equal(tutti_store_tcp_connect(&client, "127.0.0.1", port, 5000), TUTTI_OK);
+    tutti_store_free(client);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(tutti_store_tcp_connect(&client, "127.0.0.1", port, 5000),
+                     TUTTI_ERR_NOT_FOUND);
+    assert_int_equal(unsetenv("TUTTI_SECRET_FILE"), 0);
+    set(host, "key", "value");
+    tutti_store_free(host);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_store_answers),
+        cmocka_unit_test(tcp_store_answers),
+        cmocka_unit_test(a_client_sees_what_the_host_sees),
+        cmocka_unit_test(a_taken_port_is_told),
+        cmocka_unit_test(a_port_is_free_again_at_once),
+        cmocka_unit_test(a_server_that_never_comes_is_told),
+        cmocka_unit_test(clients_may_come_first),
+        cmocka_unit_test(rubbish_disturbs_nobody),
+        cmocka_unit_test(the_secret_decides),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
