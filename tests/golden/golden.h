@@ -22,6 +22,13 @@ typedef struct golden {
     const unsigned char *data;
 } golden;
 
+static void golden_path(char *path, size_t bytes, const char *name)
+{
+    const char *root = getenv("SOURCE_DIR");
+
+    snprintf(path, bytes, "%s/tests/golden/%s.safetensors", root ? root : "..", name);
+}
+
 static void golden_open(golden *g, const char *name)
 {
     char path[1024];
@@ -29,8 +36,7 @@ static void golden_open(golden *g, const char *name)
     long n;
     FILE *file;
 
-    snprintf(path, sizeof path, "%s/tests/golden/%s.safetensors",
-             getenv("SOURCE_DIR") ? getenv("SOURCE_DIR") : "..", name);
+    golden_path(path, sizeof path, name);
     file = fopen(path, "rb");
     if (!file)
         fail_msg("cannot open %s", path);
