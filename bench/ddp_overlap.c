@@ -3,8 +3,8 @@
  *     tutti run -n 2 build/bench/bench_ddp_overlap [BATCH [SIDE [BUCKET_MB]]]
  *
  * Steps of MiniResNet on images of SIDE x SIDE, alternating in blocks: with gradients averaged, and paused (nothing is
- * sent). The medians over all steps are compared, so that the machine's drift meets both alike; then the last step's
- * buckets. */
+ * sent, but a barrier ends backward, so that both meet the slower rank). The medians over all steps are compared, so that the
+ * machine's drift meets both alike; then the last step's buckets. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -27,20 +27,52 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double step(tutti_ctx *cx, tutti_model *model, tutti_optim *optim, tutti_array x,
-                   tutti_array y)
+typedef struct trainer {
+    tutti_group *group;
+    tutti_ctx *cx;
+    tutti_model *model;
+    tutti_ddp *ddp;
+    tutti_optim *optim;
+} trainer;
+
+static double step(const trainer *t, tutti_array x, tutti_array y, bool paused)
 {
     double begin = now_ms();
 
-    tutti_step_begin(cx, NULL);
-    tutti_tensor *loss =
-        tutti_cross_entropy(tutti_model_forward(model, tutti_input(cx, x)), tutti_input(cx, y));
+    tutti_step_begin(t->cx, NULL);
+    tutti_tensor *logits = tutti_model_forward(t->model, tutti_input(t->cx, x));
 
-    tutti_optim_zero_grad(optim);
-    TUTTI_MUST(tutti_backward(loss));
-    TUTTI_MUST(tutti_optim_step(optim));
-    tutti_step_end(cx);
+    tutti_optim_zero_grad(t->optim);
+    TUTTI_MUST(tutti_backward(tutti_cross_entropy(logits, tutti_input(t->cx, y))));
+    if (paused)
+        TUTTI_MUST(tutti_barrier(t->group, NULL));
+    TUTTI_MUST(tutti_optim_step(t->optim));
+    tutti_step_end(t->cx);
     return now_ms() - begin;
+}
+
+static void report(const trainer *t, double times[2][ROUNDS * STEPS], tutti_shape shape)
+{
+    double averaged, alone;
+
+    for (int paused = 0; paused < 2; paused++)
+        qsort(times[paused], ROUNDS * STEPS, sizeof(double), by_value);
+    averaged = times[0][ROUNDS * STEPS / 2];
+    alone = times[1][ROUNDS * STEPS / 2];
+    tutti_log0(t->group, "mini_resnet %dx3x%dx%d, %d ranks, %s, %s, %d threads", (int)shape.d[0],
+               (int)shape.d[2], (int)shape.d[3], tutti_group_size(t->group),
+               tutti_group_transport_name(t->group), tutti_ctx_kernels_name(t->cx),
+               tutti_ctx_threads(t->cx));
+    tutti_log0(t->group,
+               "step, median of %d: averaged %.2f ms, paused %.2f ms, ratio %.3f, exposed %.2f ms",
+               ROUNDS * STEPS, averaged, alone, averaged / alone, averaged - alone);
+    for (size_t b = 0; b < tutti_reducer_n_buckets(tutti_ddp_reducer(t->ddp)); b++) {
+        tutti_bucket_info info = tutti_reducer_bucket(tutti_ddp_reducer(t->ddp), b);
+
+        tutti_log0(t->group,
+                   "bucket %zu: %zu gradients, %.2f MiB, full at %.2f ms, reduced at %.2f ms", b,
+                   info.n, (double)info.bytes / 1048576, info.ready_ms, info.done_ms);
+    }
 }
 
 int main(int argc, char **argv)
@@ -51,51 +83,30 @@ int main(int argc, char **argv)
     int64_t *labels = calloc((size_t)batch, sizeof *labels);
     tutti_array x = {pixels, TUTTI_SHAPE(batch, 3, side, side), TUTTI_F32},
                 y = {labels, TUTTI_SHAPE(batch), TUTTI_I64};
-    tutti_group *group;
-    tutti_ctx *cx;
-    tutti_model *model;
-    tutti_ddp *ddp;
-    tutti_optim *optim;
+    tutti_ddp_opts opts = {.bucket_mb = argc > 3 ? atof(argv[3]) : 0, .keep_buffers = true};
+    trainer t;
 
-    TUTTI_MUST(tutti_group_init(&group, NULL));
-    TUTTI_MUST(tutti_ctx_new(&cx, tutti_group_device(group), NULL));
-    TUTTI_MUST(tutti_model_new(&model, cx, "mini_resnet", &(tutti_model_opts){3, side, side, 10}));
-    TUTTI_MUST(tutti_ddp_new(
-        &ddp, tutti_model_module(model), group,
-        &(tutti_ddp_opts){.bucket_mb = argc > 3 ? atof(argv[3]) : 0, .keep_buffers = true}));
-    TUTTI_MUST(tutti_sgd_new(&optim, tutti_model_module(model),
+    TUTTI_MUST(tutti_group_init(&t.group, NULL));
+    TUTTI_MUST(tutti_ctx_new(&t.cx, tutti_group_device(t.group), NULL));
+    TUTTI_MUST(
+        tutti_model_new(&t.model, t.cx, "mini_resnet", &(tutti_model_opts){3, side, side, 10}));
+    TUTTI_MUST(tutti_ddp_new(&t.ddp, tutti_model_module(t.model), t.group, &opts));
+    TUTTI_MUST(tutti_sgd_new(&t.optim, tutti_model_module(t.model),
                              &(tutti_sgd_opts){.lr = 1e-3f, .momentum = 0.9f}));
     for (int i = 0; i < WARM_UP; i++)
-        step(cx, model, optim, x, y);
+        step(&t, x, y, false);
     for (int round = 0; round < ROUNDS; round++)
         for (int paused = 1; paused >= 0; paused--) {
-            (paused ? tutti_ddp_pause : tutti_ddp_resume)(ddp);
-            TUTTI_MUST(tutti_barrier(group, NULL));
+            (paused ? tutti_ddp_pause : tutti_ddp_resume)(t.ddp);
             for (int i = 0; i < STEPS; i++)
-                times[paused][round * STEPS + i] = step(cx, model, optim, x, y);
+                times[paused][round * STEPS + i] = step(&t, x, y, paused);
         }
-    for (int paused = 0; paused < 2; paused++)
-        qsort(times[paused], ROUNDS * STEPS, sizeof(double), by_value);
-    double averaged = times[0][ROUNDS * STEPS / 2], alone = times[1][ROUNDS * STEPS / 2];
-
-    tutti_log0(group, "mini_resnet %dx3x%dx%d, %d ranks, %s, %s, %d threads", (int)batch, (int)side,
-               (int)side, tutti_group_size(group), tutti_group_transport_name(group),
-               tutti_ctx_kernels_name(cx), tutti_ctx_threads(cx));
-    tutti_log0(group,
-               "step, median of %d: averaged %.2f ms, paused %.2f ms, ratio %.3f, exposed %.2f ms",
-               ROUNDS * STEPS, averaged, alone, averaged / alone, averaged - alone);
-    for (size_t b = 0; b < tutti_reducer_n_buckets(tutti_ddp_reducer(ddp)); b++) {
-        tutti_bucket_info info = tutti_reducer_bucket(tutti_ddp_reducer(ddp), b);
-
-        tutti_log0(group,
-                   "bucket %zu: %zu gradients, %.2f MiB, full at %.2f ms, reduced at %.2f ms", b,
-                   info.n, (double)info.bytes / 1048576, info.ready_ms, info.done_ms);
-    }
-    tutti_optim_free(optim);
-    tutti_ddp_free(ddp);
-    tutti_model_free(model);
-    tutti_ctx_free(cx);
-    tutti_group_free(group);
+    report(&t, times, x.shape);
+    tutti_optim_free(t.optim);
+    tutti_ddp_free(t.ddp);
+    tutti_model_free(t.model);
+    tutti_ctx_free(t.cx);
+    tutti_group_free(t.group);
     free(pixels);
     free(labels);
     return 0;
