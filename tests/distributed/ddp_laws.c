@@ -713,6 +713,13 @@ static void run_failures(void **state)
             run((tutti_rank_body *)*state, &row, n);
 }
 
+static void work_is_shared_over_tcp(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        tutti_run_ranks_as_processes(3, ranks_share_the_work_of_one, NULL, TUTTI_TRANSPORT_TCP), 0);
+}
+
 #define TEST(run, body)                                                                            \
     {                                                                                              \
 #body, run, NULL, NULL, (void *)body                                                       \
@@ -733,6 +740,7 @@ int main(void)
         TEST(run_all, bad_arguments_are_refused),
         TEST(run_all, training_steps_begin_with_rank_0s_buffers),
         TEST(run_two, communication_starts_before_backward_ends),
+        cmocka_unit_test(work_is_shared_over_tcp),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -461,6 +461,14 @@ static void run_failures(void **state)
             run((tutti_rank_body *)*state, &row, n);
 }
 
+static void the_reducer_works_over_tcp(void **state)
+{
+    (void)state;
+    assert_int_equal(tutti_run_ranks_as_processes(3, mean_is_exact_for_all_bucket_sizes, NULL,
+                                                  TUTTI_TRANSPORT_TCP),
+                     0);
+}
+
 #define TEST(run, body)                                                                            \
     {                                                                                              \
 #body, run, NULL, NULL, (void *)body                                                       \
@@ -478,6 +486,7 @@ int main(void)
         TEST(run_all, bad_arguments_are_named),
         TEST(run_all, calls_out_of_order_are_refused),
         TEST(run_failures, all_ranks_hear_of_a_failure),
+        cmocka_unit_test(the_reducer_works_over_tcp),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
