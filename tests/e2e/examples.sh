@@ -56,5 +56,25 @@ for name in linear_regression bring_your_own_gradients; do
     same $name alone 2 5
 done
 
+accuracy() { # NAME RANKS LEAST
+    sed -n 's/.*accuracy //p' "$folder/$1.$2" | tail -1 | awk -v least="$3" '{ exit !($1 > least) }' ||
+        fail "$1, $2: the accuracy is not above $3"
+}
+
+run mini_resnet 1 digits 1 "$folder/weights.1"
+accuracy mini_resnet 1 0.5
+run mini_resnet 2 digits 2 "$folder/weights.2"
+accuracy mini_resnet 2 0.85
+falls mini_resnet 2 0.6
+for ranks in 1 2; do
+    [ -s "$folder/weights.$ranks" ] || fail "mini_resnet, $ranks: no weights written"
+done
+
+# a wrong argument is a message and an exit code, whichever rank says it first
+if "$TUTTI" run -n 2 "$examples/example_mini_resnet" no_such_data 1 >"$folder/out" 2>&1; then
+    fail "mini_resnet no_such_data: exit code 0"
+fi
+grep -q no_such_data "$folder/out" || fail "mini_resnet no_such_data: no message names it"
+
 [ $failures = 0 ] && echo "examples: all runs as expected"
 exit $((failures != 0))
