@@ -89,7 +89,7 @@ TUTTI_API tutti_ctx_memory tutti_ctx_memory_stats(const tutti_ctx *cx);
 /* ---- Tensors ----------------------------------------------------------------------------------- */
 
 /* A step tensor over the caller's memory, without a copy on the CPU. Borrows array.p until the step ends.
- * F32 data, I64 labels. */
+ * F32 data, I64 labels; every dimension at least 1. */
 TUTTI_API tutti_tensor *tutti_input(tutti_ctx *cx, tutti_array array);
 /* The same, as a leaf that receives a gradient (tutti_tensor_grad); for tests and saliency. */
 TUTTI_API tutti_tensor *tutti_input_with_grad(tutti_ctx *cx, tutti_array array);
