@@ -126,7 +126,7 @@ static void spread_scale(const batch_norm *t, const tutti__lanes *g, lane_values
         tutti__lanes_spread(g, t->b + g->channel, p->bias);
 }
 
-static void forward_group(void *arg, int64_t i)
+static void forward_group(void *arg, int64_t i, int member)
 {
     const batch_norm *t = arg;
     const tutti__lanes g = tutti__lanes_at(&t->view, i);
@@ -136,6 +136,7 @@ static void forward_group(void *arg, int64_t i)
     lane_values p;
     tutti__run run;
 
+    (void)member;
     if (t->a->training)
         statistics(t, &g, mean, variance);
     for (int c = 0; c < g.channels; c++) {
@@ -298,7 +299,7 @@ static void finish_sums(const batch_norm *t, const tutti__lanes *g, const double
     tutti__lanes_spread(g, slope, p->slope);
 }
 
-static void backward_group(void *arg, int64_t i)
+static void backward_group(void *arg, int64_t i, int member)
 {
     const batch_norm *t = arg;
     const tutti__lanes g = tutti__lanes_at(&t->view, i);
@@ -309,6 +310,7 @@ static void backward_group(void *arg, int64_t i)
     lane_values p = {0};
     tutti__run run;
 
+    (void)member;
     spread_scale(t, &g, &p);
     TUTTI__FOR_CHUNKS(t->view.n, &t->view, &g, run, at)
     {

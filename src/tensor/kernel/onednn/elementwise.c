@@ -41,11 +41,12 @@ TUTTI__CLONES static void map_part(const job *t, int64_t from, int64_t to)
         map_steps(t, RELU_BACKWARD, from, to);
 }
 
-static void map_job(void *arg, int64_t i)
+static void map_job(void *arg, int64_t i, int member)
 {
     const job *t = arg;
     const int64_t to = (i + 1) * PART;
 
+    (void)member;
     map_part(t, i * PART, to < t->n ? to : t->n);
 }
 

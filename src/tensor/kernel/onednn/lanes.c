@@ -60,12 +60,13 @@ typedef struct job {
 
 /* ---- Bias gradient -------------------------------------------------------------------------------------- */
 
-static void bias_gradient_group(void *arg, int64_t i)
+static void bias_gradient_group(void *arg, int64_t i, int member)
 {
     const job *t = arg;
     const tutti__lanes g = tutti__lanes_at(&t->view, i);
     double sum[TUTTI__WIDTH] = {0};
 
+    (void)member;
     tutti__lanes_sum(&t->view, &g, t->x, t->view.n, sum);
     for (int c = 0; c < g.channels; c++)
         t->y[g.channel + c] = (float)(sum[c] + (t->add ? (double)t->y[g.channel + c] : 0));
@@ -85,11 +86,12 @@ tutti_status tutti__onednn_bias_gradient(tutti_tensor *db, tutti_tensor *dy)
 
 /* ---- Global average pooling ------------------------------------------------------------------------------ */
 
-static void mean_group(void *arg, int64_t i)
+static void mean_group(void *arg, int64_t i, int member)
 {
     const job *t = arg;
     const tutti__lanes g = tutti__lanes_at(&t->view, i);
 
+    (void)member;
     for (int64_t n = 0; n < t->view.n; n++) {
         double sum[TUTTI__WIDTH] = {0};
 
@@ -113,12 +115,13 @@ tutti_status tutti__onednn_global_avg_pool_forward(tutti_tensor *y, tutti_tensor
     return TUTTI_OK;
 }
 
-static void spread_group(void *arg, int64_t i)
+static void spread_group(void *arg, int64_t i, int member)
 {
     const job *t = arg;
     const tutti__lanes g = tutti__lanes_at(&t->view, i);
     float share[TUTTI__WIDTH] = {0}, lane[TUTTI__WIDTH];
 
+    (void)member;
     for (int64_t n = 0; n < t->view.n; n++) {
         for (int c = 0; c < g.channels; c++)
             share[c] = t->x[n * t->view.c + g.channel + c] / (float)t->view.s;

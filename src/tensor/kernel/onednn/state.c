@@ -1,5 +1,6 @@
 /* state.c -- interned layouts, cached primitives, threads.   SPDX-License-Identifier: MIT */
 #include "tensor/kernel/onednn/state.h"
+#include "tensor/kernel/onednn/vector.h"
 
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -262,6 +263,15 @@ tutti_status tutti__onednn_staging(tutti_ctx *cx, size_t bytes, void **p)
     return TUTTI_OK;
 }
 
+tutti_status tutti__onednn_scratch(tutti_ctx *cx, size_t bytes, void **p)
+{
+    tutti__onednn *od = cx->kernel_state;
+
+    TUTTI_TRY(memory_grow(&od->scratch, bytes));
+    *p = od->scratch.p;
+    return TUTTI_OK;
+}
+
 tutti_status tutti__onednn_run(tutti_ctx *cx, tutti__onednn_primitive *p, void *const *data)
 {
     tutti__onednn *od = cx->kernel_state;
@@ -373,10 +383,11 @@ tutti_status tutti__onednn_walk(tutti_tensor *x, tutti__onednn_view *view,
 /* ---- Threads ---------------------------------------------------------------------------------------------- */
 
 typedef struct team {
-    void (*job)(void *arg, int64_t i);
+    tutti__onednn_job *job;
     void *arg;
     int64_t n;
     _Atomic int64_t next;
+    _Atomic int members;
 } team;
 
 void tutti__onednn_threads(tutti_ctx *cx)
@@ -390,12 +401,13 @@ void tutti__onednn_threads(tutti_ctx *cx)
 static void team_member(void *arg)
 {
     team *t = arg;
+    const int member = atomic_fetch_add(&t->members, 1);
 
     for (int64_t i; (i = atomic_fetch_add(&t->next, 1)) < t->n;)
-        t->job(t->arg, i);
+        t->job(t->arg, i, member);
 }
 
-void tutti__onednn_parallel(tutti_ctx *cx, void (*job)(void *arg, int64_t i), void *arg, int64_t n)
+void tutti__onednn_parallel(tutti_ctx *cx, tutti__onednn_job *job, void *arg, int64_t n)
 {
     const tutti__onednn *od = cx->kernel_state;
     team t = {.job = job, .arg = arg, .n = n};
@@ -439,7 +451,7 @@ static void find_openmp(tutti__onednn *od)
     u.p = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
     od->set_threads = u.set_threads;
     u.p = dlsym(RTLD_DEFAULT, "GOMP_parallel");
-    od->fork = u.fork;
+    od->fork = TUTTI__THREAD_SANITIZER ? NULL : u.fork; /* which cannot see OpenMP's barriers */
 }
 
 tutti_status tutti__onednn_open(tutti_ctx *cx)

@@ -85,12 +85,15 @@ tutti_status tutti__onednn_add(tutti_ctx *cx, const tutti__onednn_key *key,
 tutti_status tutti__onednn_run(tutti_ctx *cx, tutti__onednn_primitive *p, void *const *data);
 /* Memory for a result between two primitives; valid until asked for again. */
 tutti_status tutti__onednn_staging(tutti_ctx *cx, size_t bytes, void **p);
+/* Memory for work within a kernel; valid until any primitive runs. */
+tutti_status tutti__onednn_scratch(tutti_ctx *cx, size_t bytes, void **p);
 
 /* Tells OpenMP, for this thread, how many threads the context has; tutti__onednn_find does. */
 void tutti__onednn_threads(tutti_ctx *cx);
-/* Calls job(arg, i) for i in [0, n), on the context's threads (those of oneDNN's OpenMP). Jobs must not depend on one
- * another, so the bits do not depend on the number of threads. */
-void tutti__onednn_parallel(tutti_ctx *cx, void (*job)(void *arg, int64_t i), void *arg, int64_t n);
+/* Calls job(arg, i, member) for i in [0, n), on the context's threads (those of oneDNN's OpenMP); member, less than
+ * cx->threads, says on which. Jobs must not depend on one another, so the bits do not depend on the number of threads. */
+typedef void tutti__onednn_job(void *arg, int64_t i, int member);
+void tutti__onednn_parallel(tutti_ctx *cx, tutti__onednn_job *job, void *arg, int64_t n);
 
 /* ---- The state ------------------------------------------------------------------------------------------------ */
 
@@ -129,6 +132,15 @@ tutti_status tutti__onednn_conv2d_backward_data(tutti_tensor *dx, tutti_tensor *
 tutti_status tutti__onednn_conv2d_backward_weights(tutti_tensor *dw, tutti_tensor *db,
                                                    tutti_tensor *dy, tutti_tensor *x,
                                                    const tutti__conv2d *a);
+/* Winograd of our own, for 3x3 and stride 1; whether this machine and these channels can have it. */
+bool tutti__winograd_can(tutti_shape x, tutti_shape w);
+tutti_status tutti__winograd_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
+                                     tutti_tensor *b, int padding);
+tutti_status tutti__winograd_backward_data(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *w,
+                                           int padding);
+tutti_status tutti__winograd_backward_weights(tutti_tensor *dw, tutti_tensor *dy, tutti_tensor *x,
+                                              int padding);
+
 tutti_status tutti__onednn_linear_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
                                           tutti_tensor *b);
 tutti_status tutti__onednn_linear_backward_data(tutti_tensor *dx, tutti_tensor *dy,

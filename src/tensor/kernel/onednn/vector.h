@@ -15,18 +15,22 @@ typedef float tutti__v16 __attribute__((vector_size(64)));
 typedef int32_t tutti__v16i __attribute__((vector_size(64)));
 typedef float tutti__v16_anywhere __attribute__((vector_size(64), aligned(4), may_alias));
 
-/* The choosers run before a sanitizer's runtime is ready. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define TUTTI__CLONES
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define TUTTI__CLONES
+#if defined(__has_feature)
+#define TUTTI__HAS_FEATURE(x) __has_feature(x)
+#else
+#define TUTTI__HAS_FEATURE(x) 0
 #endif
+#if defined(__SANITIZE_THREAD__) || TUTTI__HAS_FEATURE(thread_sanitizer)
+#define TUTTI__THREAD_SANITIZER 1
+#else
+#define TUTTI__THREAD_SANITIZER 0
 #endif
-#if !defined(TUTTI__CLONES) && defined(__x86_64__) && defined(__linux__)
+/* Under a sanitizer one clone does: the choosers run before its runtime is ready. */
+#if TUTTI__THREAD_SANITIZER || defined(__SANITIZE_ADDRESS__) ||                                    \
+    TUTTI__HAS_FEATURE(address_sanitizer) || !defined(__x86_64__) || !defined(__linux__)
+#define TUTTI__CLONES
+#else
 #define TUTTI__CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#elif !defined(TUTTI__CLONES)
-#define TUTTI__CLONES
 #endif
 #define TUTTI__INLINE static inline __attribute__((always_inline))
 
