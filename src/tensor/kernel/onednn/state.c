@@ -267,7 +267,7 @@ tutti_status tutti__onednn_scratch(tutti_ctx *cx, size_t bytes, void **p)
 {
     tutti__onednn *od = cx->kernel_state;
 
-    TUTTI_TRY(memory_grow(&od->scratch, bytes));
+    TUTTI_TRY(memory_grow(cx, &od->scratch, bytes));
     *p = od->scratch.p;
     return TUTTI_OK;
 }
