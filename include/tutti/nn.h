@@ -70,7 +70,8 @@ TUTTI_API void tutti_module_zero_grad(tutti_module *m);
 
 /* The flat memory beneath a root: parameters back to back (each start 64-byte aligned, gaps zero), and gradients
  * with the same offsets, so that an optimizer or a collective makes one pass. Laid out in creation order at first
- * use, or in the order given (DDP's, once, before any gradient exists). Parameters' values survive. */
+ * use, or in the order given (DDP's, in its first backward); a new layout moves values, gradients since zero_grad and
+ * optimizers' state along, and a tutti_flat is good until then. No parameter can be added afterwards. */
 typedef struct tutti_flat {
     float *parameters, *gradients; /* n elements each */
     size_t n;
