@@ -30,11 +30,13 @@ tutti_status tutti_module_status(const tutti_module *m)
 {
     if (!m)
         return tutti__fail(TUTTI_ERR_ARG, "the module is NULL");
+    if (!m->root && m->cx)
+        return tutti__fail(TUTTI_ERR_MEMORY, "module '%s': there was no memory to initialise it",
+                           m->name);
     if (!m->root)
         return tutti__fail(TUTTI_ERR_STATE,
-                           "module '%s': has no root; initialise it with tutti_module_init or "
-                           "under a parent that was "
-                           "(the context must not be NULL, and there must have been memory)",
+                           "module '%s': not initialised; call tutti_module_init with a context, "
+                           "or tutti_module_init_child with an initialised parent",
                            m->name);
     return m->root->status == TUTTI_OK ? TUTTI_OK
                                        : tutti__fail_again(m->root->status, m->root->text);
