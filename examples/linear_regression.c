@@ -46,16 +46,17 @@ int main(void)
 
     make_samples();
     TUTTI_MUST(tutti_group_init(&group, NULL));
+    int ranks = tutti_group_size(group);
+
     TUTTI_MUST(tutti_ctx_new(&cx, tutti_group_device(group), NULL));
     tutti_module_init(&model, cx);
     tutti_linear_init(&fc, &model, "fc", FEATURES, 1);
-    TUTTI_MUST(
-        tutti_ddp_new(&ddp, &model, group, NULL)); /* all ranks start from rank 0's weights */
+    TUTTI_MUST(tutti_ddp_new(&ddp, &model, group, NULL)); /* all start from rank 0's weights */
     TUTTI_MUST(tutti_sgd_new(&optim, &model, &(tutti_sgd_opts){.lr = 0.01f}));
     TUTTI_MUST(tutti_dataset_from_memory(&dataset, x[0], FEATURES, y, 1, SAMPLES));
     TUTTI_MUST(tutti_loader_new(
         &loader, dataset, group,
-        &(tutti_loader_opts){.batch = GLOBAL_BATCH / tutti_group_size(group), .shuffle = true}));
+        &(tutti_loader_opts){.batch = (GLOBAL_BATCH + ranks - 1) / ranks, .shuffle = true}));
 
     for (uint64_t epoch = 0; epoch < 5; epoch++) {
         double sum[2] = {0}; /* of losses, of steps */

@@ -46,7 +46,7 @@ struct tutti_reducer {
     uint64_t step, begin_ns;
     size_t next;         /* bucket to launch */
     tutti_status status; /* the step's first failure, and its words */
-    char message[1024];
+    char message[2048];
 };
 
 void tutti__abort_peers(tutti_group *group, tutti_status status, const char *message)
@@ -318,6 +318,19 @@ static tutti_status keep(tutti_reducer *r, tutti_status status)
     return status;
 }
 
+/* Says which bucket a peer's failure hit. */
+static tutti_status name_bucket(const tutti_reducer *r, size_t i, tutti_status status)
+{
+    const tutti_bucket_info *info = &r->buckets[i].info;
+
+    if (tutti_status_scope(status) != TUTTI_SCOPE_GROUP)
+        return status;
+    return tutti__fail(status, "bucket %zu of %zu (\"%.100s\" to \"%.100s\"), step %llu: %s", i,
+                       r->n_buckets, r->gradients[r->order[info->first]].name,
+                       r->gradients[r->order[info->first + info->n - 1]].name,
+                       (unsigned long long)r->step, tutti_last_error());
+}
+
 void *tutti_reducer_grad(tutti_reducer *r, size_t i)
 {
     return i < r->n ? r->block + r->gradients[i].offset : NULL;
@@ -349,9 +362,12 @@ static tutti_status launch(tutti_reducer *r)
         bucket *b = &r->buckets[r->next];
         tutti_dtype dtype = r->gradients[r->order[b->info.first]].dtype;
         tutti_buf buf = {r->block + b->offset, b->span / tutti_dtype_size(dtype), dtype};
+        tutti_status status;
 
         b->ready_ns = tutti__now_ns();
-        TUTTI_TRY(tutti_all_reduce(r->group, buf, TUTTI_AVG, &b->work));
+        status = tutti_all_reduce(r->group, buf, TUTTI_AVG, &b->work);
+        if (status != TUTTI_OK)
+            return name_bucket(r, r->next, status);
     }
     return TUTTI_OK;
 }
@@ -407,7 +423,7 @@ static void wait_bucket(tutti_reducer *r, size_t i)
     status = tutti_work_wait(b->work);
     b->work = NULL;
     if (status != TUTTI_OK) {
-        keep(r, status);
+        keep(r, name_bucket(r, i, status));
         return;
     }
     b->info.ready_ms = (double)(b->ready_ns - r->begin_ns) * 1e-6;
