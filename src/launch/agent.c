@@ -135,7 +135,8 @@ static void report(agent *a)
     tutti__worker_describe(first, how, sizeof how);
     while (tutti__log_pipe_read(&a->workers[first->rank].err, &a->console))
         continue; /* what it said last */
-    SAY(a, "rank %d failed first: %s (process %d, after %.3f s)", first->rank, how, (int)first->pid,
+    SAY(a, "rank %d failed%s: %s (process %d, after %.3f s)", first->rank,
+        a->job->opts.n > 1 ? " first" : "", how, (int)first->pid,
         (double)(first->ended_ns - first->started_ns) * 1e-9);
     if (first->status == SIGKILL && tutti__oom_kills() > a->oom_kills)
         SAY(a, "%s",

@@ -196,6 +196,7 @@ int tutti__launch(const tutti__launch_opts *opts)
 {
     front f = {.title = opts->title ? opts->title : "tutti run"};
     tutti__job job;
+    struct sigaction ignore = {.sa_handler = SIG_IGN}, sigpipe;
     sigset_t before;
     int control[2], subreaper = 0, status, code = tutti__job_init(&job, opts);
 
@@ -220,6 +221,8 @@ int tutti__launch(const tutti__launch_opts *opts)
         _exit(tutti__agent(&job, control[0], &before));
     }
     close(control[0]);
+    sigaction(SIGPIPE, &ignore,
+              &sigpipe); /* the agent may be gone when a signal is to be passed on */
     if (f.agent < 0) {
         fprintf(stderr, "%s: cannot start the agent: %s (see ulimit -u)\n", f.title,
                 strerror(errno));
@@ -230,6 +233,7 @@ int tutti__launch(const tutti__launch_opts *opts)
     }
     close(f.control);
     prctl(PR_SET_CHILD_SUBREAPER, (unsigned long)subreaper);
+    sigaction(SIGPIPE, &sigpipe, NULL);
     sigprocmask(SIG_SETMASK, &before, NULL);
     return code;
 }

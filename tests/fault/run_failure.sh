@@ -19,7 +19,7 @@ faster_than 1
 run 137 "$TUTTI" run -n 2 sh -c "[ \$RANK = 0 ] || exec sleep $marker; kill -KILL \$\$"
 err_has 'rank 0 failed first: killed by SIGKILL'
 run 134 "$TUTTI" run sh -c 'kill -ABRT $$'
-err_has 'rank 0 failed first: killed by SIGABRT'
+err_has 'rank 0 failed: killed by SIGABRT'
 nobody_left
 
 # One rank ends well while the others go on: nothing happens to them.

@@ -37,7 +37,19 @@ kill -KILL "$agent"
 ends_with 137
 err_has "agent \(process $agent\) was killed by SIGKILL"
 start
+agent=$(pgrep -P $launcher)
+kill -STOP $launcher # a signal for an agent that has gone
+kill -KILL "$agent"
+kill -TERM $launcher
+kill -CONT $launcher
+ends_with 137
+start
 kill -KILL -- -$launcher # its process group, as `timeout -k` does
+ends_with 137 2>/dev/null
+"$TUTTI" run -n 3 sleep $marker & # both at once: at least the workers die with them
+launcher=$!
+wait_until "workers have started" sleepers 3
+kill -KILL "$(pgrep -P $launcher)" $launcher
 ends_with 137 2>/dev/null
 
 # The program's own choice of an exit code after a signal.
