@@ -47,7 +47,8 @@ static int find_program(char *path, size_t bytes, const char *name)
     return exists ? 126 : 127;
 }
 
-/* Those of opts; without them TERM, INT, HUP and QUIT, less what our parent had us ignore (nohup, a shell's &). */
+/* Those of opts; without them TERM, INT, HUP and QUIT. HUP or TERM that our parent had us ignore (nohup) stay ignored;
+ * INT and QUIT do not: a shell script has all its background jobs ignore them. */
 static void choose_signals(tutti__job *job)
 {
     static const int usual[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, 0};
@@ -55,10 +56,12 @@ static void choose_signals(tutti__job *job)
     struct sigaction action;
     int n = 0;
 
-    for (int i = 0; wanted[i] && n < NSIG - 1; i++)
-        if (job->opts.signals || sigaction(wanted[i], NULL, &action) != 0 ||
-            action.sa_handler != SIG_IGN)
+    for (int i = 0; wanted[i] && n < NSIG - 1; i++) {
+        bool may_stay = !job->opts.signals && (wanted[i] == SIGHUP || wanted[i] == SIGTERM);
+
+        if (!may_stay || sigaction(wanted[i], NULL, &action) != 0 || action.sa_handler != SIG_IGN)
             job->signals[n++] = wanted[i];
+    }
     job->signals[n] = 0;
 }
 

@@ -22,18 +22,21 @@ typedef struct tutti__launch_opts {
     const char *program; /* looked up in PATH where it has no '/'; NULL: this very executable */
     char *const *argv;   /* of every worker: argv[0], arguments, NULL */
     int n;               /* workers, at least 1 */
-    bool
-        rank0_direct; /* rank 0 writes to our standard output and error itself: a progress bar sees the
-                          * terminal, and its lines have no prefix */
+
+    /* Rank 0 writes to our standard output and error itself: a progress bar sees the terminal, and its lines have no
+     * prefix. */
+    bool rank0_direct;
 
     const char *id;            /* of the job; default: the time and our process */
     const char *role;          /* ROLE_NAME; default "default" */
     const char *master_addr;   /* default 127.0.0.1 */
     int master_port;           /* default: one that is free */
     double shutdown_timeout_s; /* from SIGTERM to SIGKILL; 0: default, 30 s; negative: at once */
-    const int *
-        signals; /* passed on to the workers, 0-terminated; NULL: TERM INT HUP QUIT, but none that our
-                               * parent had us ignore (nohup) */
+
+    /* Signals that are passed on to the workers, 0-terminated; NULL: TERM INT HUP QUIT, but not HUP or TERM where our
+     * parent had us ignore it (nohup). */
+    const int *signals;
+
     const char *log_dir;            /* NULL: no log files */
     const tutti__streams *redirect; /* [n], streams that go to a file only; NULL: none */
     const tutti__streams *tee;      /* [n], streams that go to a file too; NULL: none */

@@ -133,6 +133,8 @@ static _Noreturn void become_worker(const tutti__job *job, char **environment, c
 {
     int null, n = 0;
 
+    for (int i = 0; job->signals[i]; i++) /* what we pass on is heard */
+        signal(job->signals[i], SIG_DFL);
     setsid();
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != agent)

@@ -24,4 +24,9 @@ for later in bench checkpoint report doctor; do
     "$TUTTI" --help | grep -q "^  $later " && continue # it has come
     expect "$later is refused" 2 'is not in this version' "$TUTTI" "$later"
 done
+for command in $("$TUTTI" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
+    expect "$command --help" 0 'usage: ' "$TUTTI" "$command" --help
+    expect "help $command" 0 'usage: ' "$TUTTI" help "$command"
+    expect "$command with a misspelt flag" 2 "tutti $command: " "$TUTTI" "$command" --hlep
+done
 exit $((failures > 0))

@@ -42,7 +42,8 @@ kill -STOP $launcher # a signal for an agent that has gone
 kill -KILL "$agent"
 kill -TERM $launcher
 kill -CONT $launcher
-ends_with 137
+nobody_left
+while kill -0 $launcher 2>/dev/null; do wait $launcher 2>/dev/null; done
 start
 kill -KILL -- -$launcher # its process group, as `timeout -k` does
 ends_with 137 2>/dev/null
@@ -88,13 +89,20 @@ wait_until "workers continue" stopped SS
 kill -TERM $launcher
 ends_with 143
 
-# nohup is respected: a signal that our parent had us ignore does not stop the job.
+# nohup is respected.
 (trap '' HUP; exec "$TUTTI" run -n 2 sh -c 'echo ready; sleep 0.5; echo done' >"$work/out" 2>&1) &
 launcher=$!
 wait_until "ready" grep -q ready "$work/out"
 kill -HUP $launcher
 ends_with 0
 equal "done" "$(grep -c done "$work/out")" 2
+
+# A script's background job is told to ignore SIGINT; it stops nevertheless, its workers too.
+(trap '' INT; exec "$TUTTI" run -n 2 sleep $marker 2>/dev/null) &
+launcher=$!
+wait_until "workers have started" sleepers 2
+kill -INT $launcher
+ends_with 130
 
 # Leftovers of workers that ended well, or failed, end with the job; so do daemons that hold the output open.
 run 0 "$TUTTI" run -n 2 bash -c "setsid sleep $marker & disown; exit 0"
