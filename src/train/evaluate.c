@@ -82,9 +82,9 @@ tutti_status tutti__run_evaluate(tutti__run *run)
     if (!isfinite(loss))
         return tutti__fail(
             TUTTI_ERR_STATE,
-            "the loss on the test set is %g after step %llu: training has diverged; lower "
+            "the loss on the test set is %s after step %llu: training has diverged; lower "
             "the learning rate or set clip_grad_norm",
-            loss, (unsigned long long)run->step);
+            isnan(loss) ? "NaN" : "infinite", (unsigned long long)run->step);
     if (run->rank == 0)
         TUTTI_TRY(tutti__run_folder_eval(&run->folder, run->epoch, loss, run->val_accuracy));
     tutti__progress_say(&run->progress, "epoch %lld/%lld  test loss %.4f  test accuracy %.2f %%",

@@ -43,9 +43,9 @@ static tutti_status take_loss(tutti__run *run, tutti_tensor *loss, size_t n)
     if (!isfinite(value))
         return tutti__fail(
             TUTTI_ERR_STATE,
-            "the loss is %g in step %llu on rank %d: training has diverged, or the data hold "
+            "the loss is %s in step %llu: training has diverged, or the weights or data hold "
             "such values; lower the learning rate or set clip_grad_norm",
-            value, (unsigned long long)run->step + 1, run->rank);
+            isnan(value) ? "NaN" : "infinite", (unsigned long long)run->step + 1);
     run->local_loss.sum += value * (double)n;
     run->local_loss.n += (double)n;
     return TUTTI_OK;
@@ -97,9 +97,9 @@ static tutti_status update(tutti__run *run, bool wants_norm, double *norm_p)
         if (!isfinite(norm))
             return tutti__fail(
                 TUTTI_ERR_STATE,
-                "the gradient's norm is %g in step %llu: training has diverged; lower the "
+                "the gradient's norm is %s in step %llu: training has diverged; lower the "
                 "learning rate or set clip_grad_norm",
-                (double)norm, (unsigned long long)run->step + 1);
+                isnan(norm) ? "NaN" : "infinite", (unsigned long long)run->step + 1);
     }
     *norm_p = (double)norm;
     tutti_optim_set_lr(run->optim, tutti_schedule_lr(&run->schedule, run->step));
