@@ -26,11 +26,10 @@ typedef struct tutti_backward_listener {
     void *self;
     /* In tutti_step_begin of a training step. A failure poisons the step's results. */
     tutti_status (*step_begin)(void *self);
-    /* Before the scan. `order`: the parameters that this tape uses, in the order in which their gradients will be
+    /* Before the scan. `order`: the parameters that the loss depends on, in the order in which their gradients will be
      * final. A failure stops backward before anything is computed. */
     tutti_status (*begin)(void *self, tutti_tensor *const *order, size_t n_order);
-    /* The gradient of a parameter of `order` is final. tutti_tensor_grad is NULL if none arrived since zero_grad: the
-     * tape read the parameter, but the loss does not depend on that. */
+    /* The gradient of a parameter of `order` is final; once for each. */
     void (*ready)(void *self, tutti_tensor *parameter);
     /* Last in every backward, whatever failed (then status and tutti_last_error() hold the cause: a poisoned loss,
      * begin, the scan). Its result is tutti_backward's, unless status was already a failure. Not called for STATE:

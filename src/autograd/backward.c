@@ -2,9 +2,10 @@
  *
  *   node 1 (p) ... node 4 (p, q) ... node 9 -> loss      scanned from 9 to 1: q final at 4, p at 1
  *
- * Each node visited takes back the uses of its parameters, whether or not a gradient reached it;
- * at zero the parameter is final and the listener hears of it. The order in which that will happen
- * is known before the scan from the counts alone. A tensor's first gradient is adopted, a second
+ * Nodes that the loss does not depend on are taken off the tape first, so that a parameter which
+ * only they read is unused. Each node visited takes back the uses of its parameters; at zero the
+ * parameter is final and the listener hears of it. The order in which that will happen is known
+ * before the scan from the counts alone. A tensor's first gradient is adopted, a second
  * is added into one of the two; when a node is done, the gradient of its result is released for
  * the next one, so that the scan works in a few buffers. */
 #include "tensor/op.h"
@@ -74,6 +75,34 @@ static tutti_status deliver_all(tutti__node *n)
         tutti__tensor_release(dy);
     n->dst->grad = NULL;
     return TUTTI_OK;
+}
+
+/* ---- What the loss depends on --------------------------------------------------------------- */
+
+static void unlink_node(tutti_ctx *cx, tutti__node *n)
+{
+    *(n->previous ? &n->previous->next : &cx->first_node) = n->next;
+    *(n->next ? &n->next->previous : &cx->last_node) = n->previous;
+    cx->n_nodes--;
+    for (int i = 0; i < n->n_src; i++)
+        if (tutti__counts_use(n, i) && --n->src[i]->parameter->uses == 0)
+            cx->n_parameters--;
+}
+
+/* Takes everything off the tape that the loss does not depend on, and the uses with it. */
+static void prune(tutti_ctx *cx, const tutti_tensor *loss)
+{
+    tutti__node *previous;
+
+    loss->node->reached = true;
+    for (tutti__node *n = cx->last_node; n; n = previous) {
+        previous = n->previous;
+        if (!n->reached)
+            unlink_node(cx, n);
+        for (int i = 0; n->reached && i < n->n_src; i++)
+            if (n->wants_grad[i] && n->src[i]->node)
+                n->src[i]->node->reached = true;
+    }
 }
 
 /* ---- Readiness ------------------------------------------------------------------------------- */
@@ -170,6 +199,7 @@ static tutti_status check_loss(const tutti_tensor *loss)
 static tutti_status run(tutti_ctx *cx, tutti_tensor *loss)
 {
     TUTTI_TRY(check_loss(loss));
+    prune(cx, loss);
     TUTTI_TRY(prepare(cx));
     return scan(cx, loss);
 }

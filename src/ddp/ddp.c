@@ -240,16 +240,6 @@ static void note_uses(tutti_ddp *ddp, tutti_tensor *const *order, size_t n_order
             ddp->uses[k] = USED;
 }
 
-static tutti_status fail_unused(const tutti_ddp *ddp, tutti__names *names)
-{
-    return tutti__fail(
-        TUTTI_ERR_STATE,
-        "the loss of step %llu on rank %d does not use %s; every rank waits for the gradient of "
-        "every parameter: use it in the loss, or take it out of the module",
-        (unsigned long long)tutti_ctx_step(tutti_module_ctx(ddp->module)),
-        tutti_group_rank(ddp->group), tutti__names_end(names));
-}
-
 static tutti_status check_all_used(const tutti_ddp *ddp)
 {
     tutti__names names = {0};
@@ -257,7 +247,14 @@ static tutti_status check_all_used(const tutti_ddp *ddp)
     for (size_t i = 0; i < ddp->n; i++)
         if (ddp->uses[i] == UNUSED && ddp->parameters[i]->parameter->requires_grad)
             tutti__names_add(&names, ddp->parameters[i]->name);
-    return names.n == 0 ? TUTTI_OK : fail_unused(ddp, &names);
+    if (names.n == 0)
+        return TUTTI_OK;
+    return tutti__fail(
+        TUTTI_ERR_STATE,
+        "the loss of step %llu on rank %d does not use %s; every rank waits for the gradient of "
+        "every parameter: use it in the loss, or take it out of the module",
+        (unsigned long long)tutti_ctx_step(tutti_module_ctx(ddp->module)),
+        tutti_group_rank(ddp->group), tutti__names_end(&names));
 }
 
 static tutti_status open_step(tutti_ddp *ddp, tutti_tensor *const *order, size_t n_order)
@@ -287,17 +284,10 @@ static tutti_status on_begin(void *self, tutti_tensor *const *order, size_t n_or
 static void on_ready(void *self, tutti_tensor *parameter)
 {
     tutti_ddp *ddp = self;
-    tutti__names names = {0};
     size_t i;
 
-    if (!ddp->in_step || !find(ddp, parameter, &i))
-        return;
-    if (has_gradient(parameter)) {
+    if (ddp->in_step && find(ddp, parameter, &i))
         tutti_reducer_ready(ddp->reducer, i); /* finish reports what goes wrong */
-    } else {                                  /* on the tape, but the loss does not depend on it */
-        tutti__names_add(&names, parameter->name);
-        tutti__reducer_fail(ddp->reducer, fail_unused(ddp, &names));
-    }
 }
 
 static tutti_status on_end(void *self, tutti_status status)

@@ -26,6 +26,7 @@ struct tutti__node {
     const tutti__op *op;
     tutti_tensor *src[TUTTI__MAX_SRC]; /* NULL: absent */
     bool wants_grad[TUTTI__MAX_SRC];   /* needed a gradient when the node was recorded */
+    bool reached;                      /* backward's: the loss depends on dst */
     int n_src;
     tutti_tensor *dst;
     void *attributes; /* the operation's options, in the arena */
