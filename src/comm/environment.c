@@ -115,6 +115,10 @@ static tutti_status local_size(const launcher *from, tutti__env_group *group)
     const char *tasks = get("SLURM_STEP_TASKS_PER_NODE");
     int node = 0;
 
+    if (from == &TORCHRUN && !get(from->local_world_size)) {
+        group->local_world_size = 0; /* hand-made launchers seldom set it, and the hosts tell */
+        return TUTTI_OK;
+    }
     if (from->local_world_size)
         return number(from, from->local_world_size, 1, group->world_size, &group->local_world_size);
     if (!tasks)
@@ -139,7 +143,7 @@ static tutti_status read_numbers(const launcher *from, tutti__env_group *group)
                            group->world_size - 1);
     TUTTI_TRY(number(from, from->local_rank, 0, group->world_size - 1, &group->local_rank));
     TUTTI_TRY(local_size(from, group));
-    if (group->local_rank >= group->local_world_size)
+    if (group->local_world_size > 0 && group->local_rank >= group->local_world_size)
         return tutti__fail(TUTTI_ERR_ARG,
                            "%s is %d, but only %d ranks are on this host: it goes from 0 to %d",
                            from->local_rank, group->local_rank, group->local_world_size,

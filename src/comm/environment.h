@@ -5,7 +5,8 @@
 #include "base/base.h"
 
 typedef struct tutti__env_group {
-    int rank, world_size, local_rank, local_world_size;
+    int rank, world_size, local_rank;
+    int local_world_size; /* 0: not told; found by comparing hosts */
     char master_addr
         [256]; /* where rank 0 hosts the store, or the launcher does; "" in a group of one */
     int master_port;

@@ -62,6 +62,19 @@ static tutti_status open_data(tutti__run *run)
     return tutti_loader_new(&run->train_loader, run->train_data, run->group, &opts);
 }
 
+/* Threads of kernels: as asked, else this rank's share of the cores. The group knows how many ranks are on this host,
+ * whoever started them; the environment that tutti_ctx_new reads may not say. */
+static int threads_of(const tutti__run *run)
+{
+    int share = tutti__cores() / tutti_group_local_size(run->group);
+
+    if (run->config->threads > 0)
+        return (int)run->config->threads;
+    if (strcmp(tutti__env_text(TUTTI__ENV_THREADS), "0") != 0)
+        return 0;
+    return share > 0 ? share : 1;
+}
+
 static tutti_status open_model(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
@@ -71,7 +84,7 @@ static tutti_status open_model(tutti__run *run)
                                    .width = info.width,
                                    .classes = info.classes};
     tutti_ctx_opts ctx_opts = {
-        .seed = (uint64_t)c->seed, .shard = (uint64_t)run->rank, .threads = (int)c->threads};
+        .seed = (uint64_t)c->seed, .shard = (uint64_t)run->rank, .threads = threads_of(run)};
     tutti_device device;
 
     TUTTI_TRY(tutti_device_parse(&device, c->device, tutti_group_local_rank(run->group)));

@@ -121,6 +121,8 @@ static void launchers_are_read(void **state)
     g = read_ok("PMI_RANK=0 PMI_SIZE=3 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=3");
     assert_string_equal(g.source, "PMI");
     assert_int_equal(g.world_size, 3);
+    g = read_ok("RANK=1 LOCAL_RANK=1 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=99"); /* by hand */
+    assert_int_equal(g.local_world_size, 0);
     g = read_ok(
         "RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 LOCAL_WORLD_SIZE=1"); /* a group of one needs no master */
     assert_int_equal(g.world_size, 1);
@@ -135,7 +137,7 @@ static void half_a_group_is_an_error_that_says_what_is_missing(void **state)
         {"WORLD_SIZE=2", "RANK is not set, although WORLD_SIZE is"},
         {"LOCAL_RANK=0", "RANK is not set"},
         {"RANK=0 WORLD_SIZE=2", "LOCAL_RANK is not set"},
-        {"RANK=0 WORLD_SIZE=2 LOCAL_RANK=0", "LOCAL_WORLD_SIZE is not set"},
+        {"RANK=0 WORLD_SIZE=2 LOCAL_RANK=0", "MASTER_ADDR is not set"},
         {"RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2", "MASTER_ADDR is not set"},
         {"RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=h",
          "MASTER_PORT is not set"},
