@@ -430,7 +430,8 @@ static void tcp_close(tutti_group *group)
 {
     const control_frame goodbye = {.status = TUTTI_OK};
 
-    tell_all(group, &goodbye);
+    /* From a dead group nobody just leaves: a peer may hear this before it hears of the failure from who found it. */
+    tell_all(group, tutti__group_failed(group) ? &group->cause : &goodbye);
     tcp_free(group);
     tutti__plain_free_all(group);
 }
