@@ -34,11 +34,24 @@ static tutti_status host_store(tutti_store **store_p, const tutti__env_group *en
     return tutti__fail_again(status, message);
 }
 
+/* Keeps the message of the failure that made the caller ask. */
+static bool is_gone(tutti_store *store)
+{
+    char message[1024];
+    tutti_status status;
+
+    snprintf(message, sizeof message, "%s", tutti_last_error());
+    status = tutti_store_wait(store, "server/process", 0);
+    (void)tutti__fail_again(status, message);
+    return status == TUTTI_ERR_IO;
+}
+
 static tutti_status init_from_environment(tutti_group **group_p, const tutti__member *asked)
 {
     tutti__env_group env;
     tutti__member member = *asked;
     double deadline = tutti__now_ms() + member.timeout_ms;
+    bool again = false;
     tutti_status status;
 
     TUTTI_TRY(tutti__env_group_read(&env));
@@ -60,9 +73,10 @@ static tutti_status init_from_environment(tutti_group **group_p, const tutti__me
                                              left > 0 ? (int)left : 0);
         if (status == TUTTI_OK)
             status = tutti__join(group_p, &member, store);
+        /* The store was that of the last group, which rank 0 was just leaving? Then the next one will come. */
+        again = status == TUTTI_ERR_IO && store && env.rank != 0 && !env.hosted && is_gone(store);
         tutti_store_free(store);
-        /* The store may have been that of the last group, which rank 0 was just leaving. */
-    } while (status == TUTTI_ERR_IO && env.rank != 0 && !env.hosted && tutti__now_ms() < deadline);
+    } while (again && tutti__now_ms() < deadline);
     return status;
 }
 
@@ -178,7 +192,8 @@ tutti_status tutti_group_split(tutti_group *group, const int *ranks, int n_ranks
     tutti__member member = {.size = n_ranks,
                             .timeout_ms = group->timeout_ms,
                             .transport = group->tcp ? TUTTI_TRANSPORT_TCP : TUTTI_TRANSPORT_AUTO,
-                            .tuning = group->tuning};
+                            .tuning = group->tuning,
+                            .parent = group};
     char text[320];
     int n;
 

@@ -107,7 +107,8 @@ struct tutti_group {
     char name[64], prefix[160]; /* of its keys in the store */
     uint64_t id;
     tutti__tuning tuning;
-    tutti_store *store; /* kept for split; NULL in a group of one */
+    tutti_group *parent; /* while a split sets this group up: its death ends that; else NULL */
+    tutti_store *store;  /* kept for split; NULL in a group of one */
     tutti__secret secret;
     tutti__peer *peers;
     tutti_device device;

@@ -25,7 +25,7 @@ typedef struct visitor {
     size_t got;
 } visitor;
 
-enum { MAX_VISITORS = 1024 };
+enum { MAX_VISITORS = 1024, PROBE_MS = 250 };
 
 static tutti_status call_rank(tutti_group *group, const tutti__address *address, int rank,
                               uint32_t channel, int *fd_p, double deadline)
@@ -103,17 +103,21 @@ static bool seat(tutti_group *group, const visitor *v, int channels, int *fds)
     return true;
 }
 
+static bool absent(const tutti_group *group, int rank, int channels, const int *fds)
+{
+    for (int c = 0; c < channels; c++)
+        if (fds[c * group->size + rank] < 0)
+            return true;
+    return false;
+}
+
 static tutti_status fail_absent(tutti_group *group, int channels, const int *fds)
 {
     char names[512] = "", peer[128];
     size_t n = 0;
 
     for (int r = group->rank + 1; r < group->size; r++) {
-        bool absent = false;
-
-        for (int c = 0; c < channels; c++)
-            absent = absent || fds[c * group->size + r] < 0;
-        if (!absent || n >= sizeof names)
+        if (!absent(group, r, channels, fds) || n >= sizeof names)
             continue;
         tutti__peer_text(group, r, peer, sizeof peer);
         n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", peer);
@@ -123,12 +127,44 @@ static tutti_status fail_absent(tutti_group *group, int channels, const int *fds
                        group->rank, group->timeout_ms / 1e3, names);
 }
 
-/* Takes in whoever waits at the listener. */
+/* A rank that has published its address listens there until it has called all ranks below it, unless it died. */
+static tutti_status probe_absent(tutti_group *group, const tutti__address *addresses, int channels,
+                                 const int *fds)
+{
+    char peer[128];
+
+    if (group->parent && tutti__group_failed(group->parent))
+        return tutti__group_error(group->parent, NULL);
+    for (int r = group->rank + 1; r < group->size; r++) {
+        int fd, error;
+
+        if (!absent(group, r, channels, fds))
+            continue;
+        fd = tutti__connect_once(&addresses[r], tutti__now_ms() + PROBE_MS);
+        error = errno;
+        if (fd >= 0)
+            close(fd);
+        tutti__peer_text(group, r, peer, sizeof peer);
+        if (fd < 0 && error == ECONNREFUSED)
+            return tutti__fail(
+                TUTTI_ERR_PEER,
+                "group \"%s\": %s was lost while the group was being made: its process ended; see "
+                "its own last lines for the reason",
+                group->name, peer);
+    }
+    return TUTTI_OK;
+}
+
+/* Takes in whoever waits at the listener; where there are too many, the first goes. */
 static int accept_visitors(int listener, visitor *visitors, int n)
 {
     int fd;
 
-    while (n < MAX_VISITORS && (fd = tutti__accept(listener)) >= 0) {
+    while ((fd = tutti__accept(listener)) >= 0) {
+        if (n == MAX_VISITORS) {
+            close(visitors[0].fd);
+            memmove(visitors, visitors + 1, (size_t)--n * sizeof *visitors);
+        }
         if (same_user(fd))
             visitors[n++] = (visitor){.fd = fd};
         else
@@ -137,8 +173,8 @@ static int accept_visitors(int listener, visitor *visitors, int n)
     return n;
 }
 
-static tutti_status accept_all(tutti_group *group, int listener, int channels, int *fds,
-                               double deadline)
+static tutti_status accept_all(tutti_group *group, int listener, const tutti__address *addresses,
+                               int channels, int *fds, double deadline)
 {
     int missing = channels * (group->size - 1 - group->rank), n = 0;
     visitor *visitors = missing ? malloc(MAX_VISITORS * sizeof *visitors) : NULL;
@@ -148,13 +184,15 @@ static tutti_status accept_all(tutti_group *group, int listener, int channels, i
                               : TUTTI_OK;
 
     while (status == TUTTI_OK && missing > 0) {
-        int kept = 0;
+        int kept = 0, wait;
 
         for (int i = 0; i < n; i++)
             polls[i + 1] = (struct pollfd){visitors[i].fd, POLLIN, 0};
-        polls[0] = (struct pollfd){n < MAX_VISITORS ? listener : -1, POLLIN, 0};
-        if (poll(polls, (nfds_t)n + 1, tutti__poll_ms(deadline)) == 0)
-            status = fail_absent(group, channels, fds);
+        polls[0] = (struct pollfd){listener, POLLIN, 0};
+        wait = tutti__poll_ms(deadline);
+        if (poll(polls, (nfds_t)n + 1, wait < PROBE_MS ? wait : PROBE_MS) == 0)
+            status = tutti__now_ms() < deadline ? probe_absent(group, addresses, channels, fds)
+                                                : fail_absent(group, channels, fds);
         for (int i = 0; i < n; i++) {
             int state = polls[i + 1].revents ? hear(&visitors[i], &group->secret) : 0;
 
@@ -186,7 +224,7 @@ tutti_status tutti__mesh_connect(tutti_group *group, int listener, const tutti__
             status = call_rank(group, &addresses[r], r, (uint32_t)c, &fds[c * group->size + r],
                                deadline);
     if (status == TUTTI_OK)
-        status = accept_all(group, listener, channels, fds, deadline);
+        status = accept_all(group, listener, addresses, channels, fds, deadline);
     for (int i = 0; i < channels * group->size && status != TUTTI_OK; i++)
         if (fds[i] >= 0)
             close(fds[i]);

@@ -50,8 +50,8 @@ tutti_status tutti__secret_read(tutti__secret *secret);
 
 enum { TUTTI__HELLO_BYTES = 48, TUTTI__ANSWER_BYTES = 80, TUTTI__PROOF_BYTES = 32 };
 
-/* The connecting side, as far as it goes; `kind` says what for ('S' store, 'G' group). Fails with `who` (a peer or a
- * store) in the message. */
+/* The connecting side, as far as it goes; `kind` says what for ('S' store, 'G' group). `who` (a peer or a store) is for
+ * the message. PEER: it hung up; IO: it is no member of this job. */
 tutti_status tutti__greet(int fd, const tutti__secret *secret, char kind, const char *who,
                           double deadline);
 

@@ -114,9 +114,9 @@ tutti_status tutti__greet(int fd, const tutti__secret *secret, char kind, const 
         error = tutti__receive_all(fd, answer, sizeof answer, deadline);
     if (error)
         return tutti__fail(
-            error == ETIMEDOUT ? TUTTI_ERR_TIMEOUT : TUTTI_ERR_IO,
-            "%s does not answer as Tutti would: %s; is something else listening there?", who,
-            error == ECONNRESET ? "connection closed" : strerror(error));
+            error == ETIMEDOUT ? TUTTI_ERR_TIMEOUT : TUTTI_ERR_PEER,
+            "%s does not answer as Tutti would: %s; is something else there, or did it just end?",
+            who, error == ECONNRESET ? "connection closed" : strerror(error));
     if (memcmp(answer, MAGIC, sizeof MAGIC) != 0)
         return tutti__fail(TUTTI_ERR_IO, "%s speaks another protocol (or another version of Tutti)",
                            who);
@@ -132,7 +132,7 @@ tutti_status tutti__greet(int fd, const tutti__secret *secret, char kind, const 
     make_mac(mac, secret, "connect", hello, answer);
     error = tutti__send_all(fd, mac, sizeof mac, deadline);
     if (error)
-        return tutti__fail_errno(error, "%s closed the connection", who);
+        return tutti__fail(TUTTI_ERR_PEER, "%s closed the connection: %s", who, strerror(error));
     return TUTTI_OK;
 }
 

@@ -20,7 +20,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { PROTOCOL = 1 };
+enum { PROTOCOL = 1, LOOK_MS = 100 };
 
 typedef struct card {
     uint32_t protocol, bytes;
@@ -164,6 +164,25 @@ static tutti_status fail_absent(tutti_group *group, int first)
                        absent == 1 ? "" : "s", names);
 }
 
+/* In a split, a rank that dies before it publishes is seen by the parent group. */
+static tutti_status read_card(tutti_group *group, const char *key, card *theirs, size_t *bytes,
+                              double deadline)
+{
+    size_t capacity = *bytes;
+    tutti_status status;
+
+    do {
+        int wait = tutti__poll_ms(deadline);
+
+        *bytes = capacity;
+        if (group->parent && tutti__group_failed(group->parent))
+            return tutti__group_error(group->parent, NULL);
+        status = tutti_store_get(group->store, key, theirs, bytes,
+                                 group->parent && wait > LOOK_MS ? LOOK_MS : wait);
+    } while (status == TUTTI_ERR_TIMEOUT && tutti__now_ms() < deadline);
+    return status;
+}
+
 static tutti_status read_cards(tutti_group *group, card *cards, double deadline)
 {
     char key[256];
@@ -173,8 +192,8 @@ static tutti_status read_cards(tutti_group *group, card *cards, double deadline)
         tutti_status status;
 
         snprintf(key, sizeof key, "%s/rank/%d", group->prefix, r);
-        status = tutti_store_get(group->store, key, &cards[r], &bytes, tutti__poll_ms(deadline));
-        if (status == TUTTI_ERR_TIMEOUT)
+        status = read_card(group, key, &cards[r], &bytes, deadline);
+        if (status == TUTTI_ERR_TIMEOUT && tutti__now_ms() >= deadline)
             return fail_absent(group, r);
         if (status != TUTTI_OK && status != TUTTI_ERR_ARG)
             return status;
@@ -289,6 +308,7 @@ static tutti_group *group_new(const tutti__member *member)
     group->timeout_ms = member->timeout_ms;
     group->tcp = member->transport == TUTTI_TRANSPORT_TCP;
     group->tuning = member->tuning;
+    group->parent = member->parent;
     memcpy(group->name, member->name, sizeof group->name);
     pthread_mutex_init(&group->failure_lock, NULL);
     pthread_mutex_init(&group->plain_lock, NULL);
@@ -340,6 +360,7 @@ tutti_status tutti__join(tutti_group **group_p, const tutti__member *member, tut
     }
     tutti_log(TUTTI_LOG_DEBUG, "comm", "rank %d of %d in group \"%s\", %s", group->rank,
               group->size, group->name, group->transport->name);
+    group->parent = NULL;
     *group_p = group;
     return TUTTI_OK;
 }

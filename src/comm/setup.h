@@ -10,6 +10,7 @@ typedef struct tutti__member {
     int rank, size, local_rank, local_size, timeout_ms;
     tutti_transport transport;
     tutti__tuning tuning;
+    tutti_group *parent; /* of a split */
 } tutti__member;
 
 /* Meets the others through the store (NULL in a group of one), of which it keeps a clone. */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/time.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -316,6 +317,45 @@ static void survivors_make_a_new_group(void **state)
     munmap(b, sizeof *b);
 }
 
+/* Sub-groups are made and left, until the victim dies somewhere in it. */
+static int dies_in_setup(tutti_group *group, void *arg)
+{
+    const struct itimerval fuse = {.it_value = {0, *(const int *)arg}};
+    const int all[SIZE] = {0, 1, 2, 3};
+    tutti_status status = tutti_barrier(group, NULL);
+    double begin = tutti__now_ms();
+    tutti_group *sub;
+
+    if (tutti_group_rank(group) == VICTIM)
+        setitimer(ITIMER_REAL, &fuse, NULL); /* SIGALRM kills it */
+    while (status == TUTTI_OK) {
+        status = tutti_group_split(group, all, SIZE, NULL, &sub);
+        if (status == TUTTI_OK)
+            status = tutti_barrier(sub, NULL);
+        tutti_group_free(sub);
+    }
+    CHECK(tutti_status_scope(status) == TUTTI_SCOPE_GROUP);
+    CHECK(tutti__now_ms() - begin < 3000);
+    return 0;
+}
+
+static void a_rank_that_dies_while_a_group_is_made_is_told(void **state)
+{
+    int results[SIZE];
+
+    (void)state;
+    for (int microseconds = 3000; microseconds < 30000; microseconds += 1700) {
+        const tutti_ranks_opts opts = {
+            .processes = true,
+            .results = results,
+            .transport = microseconds % 2000 < 1000 ? TUTTI_TRANSPORT_TCP : TUTTI_TRANSPORT_AUTO};
+
+        tutti_run_ranks(SIZE, dies_in_setup, &microseconds, &opts);
+        for (int r = 0; r < SIZE; r++)
+            assert_int_equal(results[r], r == VICTIM ? -SIGALRM : 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -327,6 +367,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_never_joins_is_named),
         cmocka_unit_test(an_abort_reaches_everybody),
         cmocka_unit_test(survivors_make_a_new_group),
+        cmocka_unit_test(a_rank_that_dies_while_a_group_is_made_is_told),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

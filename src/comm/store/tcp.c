@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_IDLE = 4, GRACE_MS = 10000 };
+enum { MAX_IDLE = 4, GRACE_MS = 10000, HANG_UP_MS = 3000 };
 
 /* The hosting process's own server, for as long as a handle of its process needs it. */
 typedef struct host {
@@ -31,34 +31,52 @@ typedef struct tcp_store {
     int n_idle;
 } tcp_store;
 
-/* Until deadline; waits for a server that has not started yet. */
+/* One attempt; TIMEOUT and PEER are worth another. */
+static tutti_status try_once(tcp_store *t, double deadline, int *fd_p)
+{
+    tutti_status status;
+    int error, fd = tutti__connect_once(&t->server, deadline);
+
+    if (fd < 0) {
+        error = errno;
+        return tutti__fail(error == EACCES || error == EMFILE || error == ENFILE
+                               ? TUTTI_ERR_IO
+                               : TUTTI_ERR_TIMEOUT,
+                           "%s does not answer: %s; is rank 0 (or tutti run) started, and are "
+                           "MASTER_ADDR and MASTER_PORT those "
+                           "of rank 0's host?",
+                           t->store.where, strerror(error));
+    }
+    status = tutti__greet(fd, &t->secret, 'S', t->store.where, deadline);
+    if (status == TUTTI_OK)
+        *fd_p = fd;
+    else
+        close(fd);
+    return status;
+}
+
+/* Waits until deadline for a server that has not started yet, but only for a moment for one that hangs up: the server of
+ * the group before, which was just ending, or something else that never was one. */
 static tutti_status connect_to(tcp_store *t, double deadline, int *fd_p)
 {
-    double begin = tutti__now_ms();
-    int fd, pause_ms = 2;
+    double hang_up = 0;
+    int pause_ms = 2;
     tutti_status status;
 
-    while ((fd = tutti__connect_once(&t->server, deadline)) < 0) {
-        int error = errno;
+    while ((status = try_once(t, deadline, fd_p)) == TUTTI_ERR_TIMEOUT ||
+           status == TUTTI_ERR_PEER) {
+        double now = tutti__now_ms();
 
-        if (tutti__now_ms() + pause_ms >= deadline || error == EACCES || error == EMFILE ||
-            error == ENFILE)
-            return tutti__fail(error == EMFILE || error == ENFILE ? TUTTI_ERR_IO
-                                                                  : TUTTI_ERR_TIMEOUT,
-                               "%s does not answer after %.3g s: %s; is rank 0 (or tutti run) "
-                               "started, and are MASTER_ADDR "
-                               "and MASTER_PORT those of rank 0's host?",
-                               t->store.where, (tutti__now_ms() - begin) / 1e3, strerror(error));
+        if (status == TUTTI_ERR_TIMEOUT)
+            hang_up = 0;
+        else if (hang_up <= 0)
+            hang_up = now + HANG_UP_MS;
+        if (now + pause_ms >= deadline || (hang_up > 0 && now >= hang_up))
+            return status == TUTTI_ERR_PEER ? TUTTI_ERR_IO : status;
         poll(NULL, 0, pause_ms);
         pause_ms = pause_ms < 100 ? 2 * pause_ms : 100;
     }
-    status = tutti__greet(fd, &t->secret, 'S', t->store.where, deadline);
-    if (status != TUTTI_OK) {
-        close(fd);
-        return status;
-    }
-    *fd_p = fd;
-    return TUTTI_OK;
+    return status;
 }
 
 static tutti_status take(tcp_store *t, double deadline, int *fd_p)

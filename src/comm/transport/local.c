@@ -7,13 +7,14 @@
 
 #include "comm/futex.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { CHUNK_BYTES = 256 << 10, SPIN = 2000 };
+enum { CHUNK_BYTES = 256 << 10, SPIN = 2000, RELAXED = 64 };
 
 static size_t round_up(size_t n, size_t to)
 {
@@ -138,7 +139,10 @@ tutti_status tutti__meet(tutti_group *group, const tutti__op *op)
         bool here = atomic_load_explicit(&slots[r].arrived, memory_order_acquire) >= meeting;
 
         for (int spin = 0; !here && spin < local->spin; spin++) {
-            relax();
+            if (spin % RELAXED == RELAXED - 1)
+                sched_yield(); /* the rank that is missing may wait for this very core */
+            else
+                relax();
             here = atomic_load_explicit(&slots[r].arrived, memory_order_acquire) >= meeting;
         }
         if (!here)

@@ -171,6 +171,10 @@ tutti_status tutti__shared_memory_open(tutti_group *group, int *sockets, double 
             if (sockets[r] >= 0)
                 close(sockets[r]);
         free(sockets);
+        if (error == ECONNRESET)
+            return tutti__fail(TUTTI_ERR_PEER,
+                               "group \"%s\": rank 0 was lost while the group was being made",
+                               group->name);
         return tutti__fail_errno(error, "group \"%s\": rank %d cannot %s shared memory (%zu bytes)",
                                  group->name, group->rank,
                                  group->rank == 0 ? "make" : "receive rank 0's", bytes);
