@@ -1,19 +1,6 @@
 /* ddp: the reducer, by itself, over 1 to 4 ranks as threads and as processes.   SPDX-License-Identifier: MIT */
-#include "base/base.h"
-#include "harness/ranks.h"
+#include "distributed/ddp_bodies.h"
 #include <tutti/ddp.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
-#define CHECK_OK(expression)   CHECK((expression) == TUTTI_OK)
-#define CHECK_TEXT(text, part) CHECK(strstr(text, part) != NULL)
-#define CHECK_0(helper)        CHECK((helper) == 0) /* of this file: has printed what failed */
 
 static const size_t counts[] = {1, 100, 17, 0, 1000, 16, 3};
 enum { N = TUTTI__COUNT_OF(counts), STEPS = 3, TOTAL = 1137 };
@@ -435,38 +422,11 @@ static int all_ranks_hear_of_a_failure(tutti_group *group, void *arg)
 
 /* ---- Every body on 1 to 4 ranks, as threads and as processes ------------------------------------------------------ */
 
-static void run(tutti_rank_body *body, void *arg, int n)
-{
-    assert_int_equal(tutti_run_ranks_as_threads(n, body, arg), 0);
-    assert_int_equal(tutti_run_ranks_as_processes(n, body, arg, TUTTI_TRANSPORT_AUTO), 0);
-}
-
-static void run_all(void **state)
-{
-    for (int n = 1; n <= 4; n++)
-        run((tutti_rank_body *)*state, NULL, n);
-}
-
-static void run_with_a_rank_that_differs(void **state)
-{
-    for (int n = 2; n <= 4; n++)
-        for (int other = 1; other < n; other += 2)
-            run((tutti_rank_body *)*state, &other, n);
-}
-
 static void run_failures(void **state)
 {
     for (int n = 1; n <= 4; n++)
         for (int row = 0; row < 4; row++)
             run((tutti_rank_body *)*state, &row, n);
-}
-
-static void the_reducer_works_over_tcp(void **state)
-{
-    (void)state;
-    assert_int_equal(tutti_run_ranks_as_processes(3, mean_is_exact_for_all_bucket_sizes, NULL,
-                                                  TUTTI_TRANSPORT_TCP),
-                     0);
 }
 
 #define TEST(run, body)                                                                            \
@@ -486,7 +446,7 @@ int main(void)
         TEST(run_all, bad_arguments_are_named),
         TEST(run_all, calls_out_of_order_are_refused),
         TEST(run_failures, all_ranks_hear_of_a_failure),
-        cmocka_unit_test(the_reducer_works_over_tcp),
+        TEST(run_over_tcp, mean_is_exact_for_all_bucket_sizes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
