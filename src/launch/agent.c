@@ -147,6 +147,8 @@ static void report(agent *a)
         SAY(a, "the last lines of rank %d on standard error:", first->rank);
         quote_last_lines(a, &a->workers[first->rank].err);
     }
+    if (first->err.path && first->err.tail_bytes == 0)
+        SAY(a, "the standard error of rank %d is in %s", first->rank, first->err.path);
     for (int i = 0; i < a->job->opts.n; i++) {
         if (&a->workers[i] == first || !tutti__worker_failed(&a->workers[i]))
             continue;
@@ -273,9 +275,11 @@ static void advance(agent *a)
         report(a);
     if (a->n_running == 0 && a->phase < SWEEPING && !a->childless)
         sweep(a);
-    if (a->phase == RUNNING || a->childless || tutti__now_ns() < a->deadline_ns)
+    if (a->phase == RUNNING || tutti__now_ns() < a->deadline_ns)
         return;
-    if (a->phase == FAILING) {
+    if (a->childless) {
+        a->abandoned = a->stop_signal != 0; /* only output is left, and nobody takes it */
+    } else if (a->phase == FAILING) {
         stop(a, SIGTERM);
     } else {
         if (a->phase == STOPPING && a->job->opts.shutdown_timeout_s > 0)
@@ -289,11 +293,11 @@ static void advance(agent *a)
 
 static int poll_timeout(const agent *a)
 {
-    uint64_t now = tutti__now_ns();
+    uint64_t now = tutti__now_ns(), ms = (a->deadline_ns - now + MS - 1) / MS;
 
-    if (a->phase == RUNNING || a->childless)
+    if (a->phase == RUNNING || (a->childless && !a->stop_signal))
         return -1;
-    return a->deadline_ns <= now ? 0 : (int)((a->deadline_ns - now + MS - 1) / MS);
+    return a->deadline_ns <= now ? 0 : ms > INT_MAX ? INT_MAX : (int)ms;
 }
 
 static tutti__log_pipe *stream(const agent *a, int i)

@@ -36,6 +36,9 @@ run 1 "$TUTTI" run -n 2 sh -c 'seq -f "line %.0f" 5000 >&2; exit 1'
 equal "repeated lines" "$(grep -c '^    | line [0-9]*$' "$work/err")" 10
 err_has '^    \| line 5000$'
 
+run 1 "$TUTTI" run -n 2 --log-dir "$work/logs" --rdzv-id j -r 2 sh -c 'echo hidden >&2; exit $RANK'
+err_has "the standard error of rank 1 is in $work/logs/j/attempt_0/1/stderr.log"
+
 # Who does not hear SIGTERM is killed after the shutdown timeout; who needs a moment gets it.
 stubborn="[ \$RANK = 0 ] && exit 5; trap '' TERM; sleep $marker & wait; wait; sleep $marker"
 run 5 "$TUTTI" run -n 2 --shutdown-timeout 0.5 sh -c "$stubborn"
