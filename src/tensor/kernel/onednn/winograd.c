@@ -42,7 +42,7 @@ typedef tutti__v16 v16;
 /* The convolution as this file sees it: `in` is x or dy, `out` is y or dx. */
 typedef struct winograd {
     int64_t n, in_c, out_c, in_h, in_w, out_h, out_w;
-    int64_t padding, tiles_h, tiles_w, tiles;
+    int64_t padding, tiles_h, tiles_w, tiles, part;
     int64_t v_stride, m_stride, u_stride; /* from point to point, in floats; not powers of two */
     const float *in, *w, *bias;           /* bias NULL: none */
     float *out, *u, *work;                /* work: v and m of each thread */
@@ -291,7 +291,8 @@ FAST static void transform_weights(void *arg, int64_t block, int member)
 static void convolve_part(void *arg, int64_t part, int member)
 {
     const winograd *t = arg;
-    const int64_t first = part * PART, last = first + PART < t->tiles ? first + PART : t->tiles;
+    const int64_t first = part * t->part;
+    const int64_t last = first + t->part < t->tiles ? first + t->part : t->tiles;
     const int64_t rows =
         (last - first + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS; /* the rest of v: whatever it is */
     float *v = t->work + member * t->work_size, *m = v + P * t->v_stride;
@@ -302,7 +303,7 @@ static void convolve_part(void *arg, int64_t part, int member)
     transform_output(t, first, last, m);
 }
 
-static winograd winograd_of(tutti_shape in, tutti_shape out, int64_t padding)
+static winograd winograd_of(tutti_shape in, tutti_shape out, int64_t padding, int64_t part)
 {
     winograd t = {.n = in.d[0],
                   .in_c = in.d[1],
@@ -311,13 +312,14 @@ static winograd winograd_of(tutti_shape in, tutti_shape out, int64_t padding)
                   .in_w = in.d[3],
                   .out_h = out.d[2],
                   .out_w = out.d[3],
-                  .padding = padding};
+                  .padding = padding,
+                  .part = part};
 
     t.tiles_h = (t.out_h + 3) / 4;
     t.tiles_w = (t.out_w + 3) / 4;
     t.tiles = t.n * t.tiles_h * t.tiles_w;
-    t.v_stride = PART * t.in_c + 16;
-    t.m_stride = PART * t.out_c + 16;
+    t.v_stride = part * t.in_c + 16;
+    t.m_stride = part * t.out_c + 16;
     t.u_stride = t.in_c * t.out_c + 16;
     t.work_size = P * (t.v_stride + t.m_stride);
     return t;
@@ -332,7 +334,7 @@ static tutti_status convolve(tutti_ctx *cx, winograd *t)
     t->u = memory;
     t->work = t->u + P * t->u_stride;
     tutti__onednn_parallel(cx, transform_weights, t, t->out_c / 16);
-    tutti__onednn_parallel(cx, convolve_part, t, (t->tiles + PART - 1) / PART);
+    tutti__onednn_parallel(cx, convolve_part, t, (t->tiles + t->part - 1) / t->part);
     return TUTTI_OK;
 }
 
@@ -358,7 +360,7 @@ bool tutti__winograd_can(tutti_shape x, tutti_shape w)
 tutti_status tutti__winograd_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
                                      tutti_tensor *b, int padding)
 {
-    winograd t = winograd_of(x->shape, y->shape, padding);
+    winograd t = winograd_of(x->shape, y->shape, padding, PART);
     const tutti__layout *x_layout, *y_layout, *w_layout;
     void *data;
 
@@ -381,7 +383,7 @@ tutti_status tutti__winograd_forward(tutti_tensor *y, tutti_tensor *x, tutti_ten
 tutti_status tutti__winograd_backward_data(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *w,
                                            int padding)
 {
-    winograd t = winograd_of(dy->shape, dx->shape, 2 - padding);
+    winograd t = winograd_of(dy->shape, dx->shape, 2 - padding, PART);
     const tutti__layout *dx_layout, *dy_layout, *w_layout;
     void *data;
 
@@ -483,7 +485,9 @@ tutti_status tutti__winograd_backward_weights(tutti_tensor *dw, tutti_tensor *dy
                                               int padding)
 {
     tutti_ctx *cx = dw->cx;
-    gradient g = {.t = winograd_of(x->shape, dy->shape, padding)};
+    /* Threads meet twice a part: larger ones for them. The order of the sums, and so the bits, are the same. */
+    gradient g = {.t = winograd_of(x->shape, dy->shape, padding,
+                                   cx->threads > 1 ? PART * 4 * cx->threads : PART)};
     const tutti__layout *x_layout, *dy_layout, *dw_layout;
     void *data, *dw_data;
 
@@ -502,7 +506,7 @@ tutti_status tutti__winograd_backward_weights(tutti_tensor *dw, tutti_tensor *dy
     g.e = g.v + P * g.t.v_stride;
     g.m = g.e + P * g.t.m_stride;
     for (; g.first < g.t.tiles; g.first = g.last) {
-        g.last = g.first + PART < g.t.tiles ? g.first + PART : g.t.tiles;
+        g.last = g.first + g.t.part < g.t.tiles ? g.first + g.t.part : g.t.tiles;
         tutti__onednn_parallel(cx, transform_slice, &g, (g.last - g.first + SLICE - 1) / SLICE);
         tutti__onednn_parallel(cx, product_point, &g, P);
     }
