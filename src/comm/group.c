@@ -3,6 +3,7 @@
 
 #include "comm/environment.h"
 #include "comm/setup.h"
+#include "comm/store/store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,13 @@ static tutti_status host_store(tutti_store **store_p, const tutti__env_group *en
     tutti_status status = tutti_store_tcp_serve(store_p, env->master_addr, env->master_port);
 
     tutti__process_text(self, sizeof self);
+    if (status == TUTTI_OK && env->local_world_size < env->world_size &&
+        (*store_p)->address.length > 0 && tutti__address_is_loopback(&(*store_p)->address))
+        tutti_log(TUTTI_LOG_WARN, "comm",
+                  "MASTER_ADDR %s is a loopback address on rank 0's host, which ranks on other "
+                  "hosts cannot reach; if there are any, "
+                  "give the address of a network interface",
+                  env->master_addr);
     if (status == TUTTI_OK)
         return tutti_store_set(*store_p, "server/process", self, strlen(self));
     if (status != TUTTI_ERR_IO)

@@ -63,7 +63,7 @@ void tutti__address_set_port(tutti__address *address, int port)
 
 tutti_status tutti__resolve(tutti__address *address, const char *host, int port)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL, *chosen;
     int error = getaddrinfo(host, NULL, &hints, &list);
 
     if (error != 0 || !list)
@@ -71,8 +71,12 @@ tutti_status tutti__resolve(tutti__address *address, const char *host, int port)
             TUTTI_ERR_ARG,
             "host \"%s\" has no address: %s; give a name that DNS or /etc/hosts knows", host,
             error ? gai_strerror(error) : "empty answer");
-    *address = (tutti__address){.length = list->ai_addrlen};
-    memcpy(&address->at, list->ai_addr, list->ai_addrlen);
+    /* IPv4 where there is any: hosts order the answers differently, and all must pick the same. */
+    for (chosen = list; chosen && chosen->ai_family != AF_INET;)
+        chosen = chosen->ai_next;
+    chosen = chosen ? chosen : list;
+    *address = (tutti__address){.length = chosen->ai_addrlen};
+    memcpy(&address->at, chosen->ai_addr, chosen->ai_addrlen);
     freeaddrinfo(list);
     tutti__address_set_port(address, port);
     return TUTTI_OK;

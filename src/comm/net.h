@@ -18,7 +18,7 @@ void tutti__address_text(const tutti__address *address, char *text, size_t capac
 bool tutti__address_is_loopback(const tutti__address *address);
 int tutti__address_port(const tutti__address *address);
 void tutti__address_set_port(tutti__address *address, int port);
-/* The first address of host. ARG if the name is unknown. */
+/* An address of host, the same on every host. ARG if the name is unknown. */
 tutti_status tutti__resolve(tutti__address *address, const char *host, int port);
 /* Of the first interface in the comma list that has an address; ARG, naming those there are, if none has. */
 tutti_status tutti__interface_address(tutti__address *address, const char *interfaces);

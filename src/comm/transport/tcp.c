@@ -93,6 +93,9 @@ static bool hear(tutti_group *group, int rank, int fd)
         t->frame_got[rank] = 0;
         frame->text[sizeof frame->text - 1] = '\0';
         if (frame->status != TUTTI_OK) {
+            /* Passed on before this rank acts on it: its own end must not reach anyone before the cause does. */
+            if (!atomic_load(&group->failed))
+                tell_all(group, frame);
             tutti__group_adopt(group, frame);
             continue;
         }
