@@ -1,9 +1,11 @@
 /* watcher.c -- a thread that notices what happens on the sockets to peers.   SPDX-License-Identifier: MIT */
 #include "comm/group.h"
+#include "comm/thread.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -21,8 +23,13 @@ static void *watcher_main(void *arg)
 
     tutti__log_set_rank(w->group->rank);
     for (;;) {
-        if (poll(w->fds, (nfds_t)w->n + 1, -1) < 0 && errno != EINTR)
+        if (poll(w->fds, (nfds_t)w->n + 1, -1) < 0) {
+            if (errno == EINTR)
+                continue; /* `revents` is that of the last time */
+            tutti_log(TUTTI_LOG_ERROR, "comm", "group \"%s\" is no longer watched: %s",
+                      w->group->name, strerror(errno));
             return NULL;
+        }
         if (w->fds[w->n].revents)
             return NULL;
         for (int r = 0; r < w->n; r++)
@@ -47,7 +54,7 @@ tutti_status tutti__watcher_new(tutti__watcher **watcher_p, tutti_group *group, 
         w->fds[r] = (struct pollfd){fds[r], (short)(POLLRDHUP | (reads ? POLLIN : 0)), 0};
     w->stop = eventfd(0, EFD_CLOEXEC);
     w->fds[w->n] = (struct pollfd){w->stop, POLLIN, 0};
-    error = w->stop < 0 ? errno : pthread_create(&w->thread, NULL, watcher_main, w);
+    error = w->stop < 0 ? errno : tutti__thread_start(&w->thread, watcher_main, w);
     if (error) {
         if (w->stop >= 0)
             close(w->stop);

@@ -3,7 +3,7 @@
  * The thread starts with the first asynchronous call. A synchronous call runs in the caller when nothing is queued or
  * running, which saves two thread switches; otherwise it queues like the others, so the order is always that of the
  * calls. */
-#include "comm/futex.h"
+#include "comm/thread.h"
 #include "comm/group.h"
 
 #include <errno.h>
@@ -110,7 +110,7 @@ static tutti_status enqueue(tutti_group *group, const tutti__op *op, tutti_work 
     work->group = group;
     pthread_mutex_lock(&q->lock);
     if (!q->has_thread) {
-        error = pthread_create(&q->thread, NULL, comm_main, group);
+        error = tutti__thread_start(&q->thread, comm_main, group);
         q->has_thread = error == 0;
     }
     if (!error) {

@@ -6,6 +6,8 @@
  * noticed by the others. */
 #include "comm/store/store.h"
 
+#include "comm/thread.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -367,7 +369,7 @@ tutti_status tutti__server_new(tutti__server **server_p, tutti__address *address
     if (error)
         error = errno;
     else
-        error = pthread_create(&s->thread, NULL, server_main, s);
+        error = tutti__thread_start(&s->thread, server_main, s);
     if (error) {
         close(s->listener);
         close(s->epoll);

@@ -5,7 +5,7 @@
  * all bells. The one idea: nothing in shared memory is ever locked, so a rank that is killed holds nothing up. */
 #include "comm/transport/local.h"
 
-#include "comm/futex.h"
+#include "comm/thread.h"
 
 #include <sched.h>
 #include <stdio.h>

@@ -1,13 +1,28 @@
-/* futex.h -- sleeping on a 32-bit word, between threads or processes.   SPDX-License-Identifier: MIT */
-#ifndef TUTTI_COMM_FUTEX_H
-#define TUTTI_COMM_FUTEX_H
+/* thread.h -- starting threads; sleeping on a 32-bit word, between threads or processes.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_COMM_THREAD_H
+#define TUTTI_COMM_THREAD_H
 
 #include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+/* A thread that takes no signals: they belong to the program's own threads. 0, or an errno. */
+static inline int tutti__thread_start(pthread_t *thread, void *(*body)(void *), void *arg)
+{
+    sigset_t all, kept;
+    int error;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &kept);
+    error = pthread_create(thread, NULL, body, arg);
+    pthread_sigmask(SIG_SETMASK, &kept, NULL);
+    return error;
+}
 
 /* Sleeps while *word == value, at most `ms` (< 0: no limit). May return early for no reason. */
 static inline void tutti__futex_wait(_Atomic uint32_t *word, uint32_t value, double ms)
