@@ -25,6 +25,7 @@ static void on_signal(int number)
     }
 }
 
+/* From the first step on: before it there is nothing to save, and a signal ends the process as usual. */
 static void watch_signals(void)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
@@ -32,8 +33,6 @@ static void watch_signals(void)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write, not a death */
 }
 
 double tutti__run_seconds(const tutti__run *run)
@@ -168,6 +167,7 @@ static tutti_status train(tutti__run *run)
 
     TUTTI_TRY(tutti__run_open(run));
     say_beginning(run);
+    watch_signals();
     status = tutti__run_epochs(run);
     tutti__progress_clear(&run->progress);
     if (status != TUTTI_OK)
@@ -186,7 +186,8 @@ int tutti__train(tutti__train_config *config)
     tutti__run run = {.config = config};
     tutti_status status;
 
-    watch_signals();
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write, not a death */
     status = train(&run);
     tutti__run_close(&run);
     return tutti_status_exit_code(status);
