@@ -290,8 +290,9 @@ static tutti_status read_flag(int argc, char *const *argv, int i, flag *f)
         f->text = "true";
         return TUTTI_OK;
     }
-    if (i + 1 >= argc)
-        return tutti__fail(TUTTI_ERR_ARG, "tutti train: %s needs a value", argv[i]);
+    if (i + 1 >= argc || strncmp(argv[i + 1], "--", 2) == 0)
+        return tutti__fail(TUTTI_ERR_ARG, "tutti train: %s needs a value, as in %s=VALUE", argv[i],
+                           argv[i]);
     f->text = argv[i + 1];
     f->used = 2;
     return TUTTI_OK;

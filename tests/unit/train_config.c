@@ -95,6 +95,7 @@ static void wrong_values_name_key_value_and_what_was_expected(void **state)
     REFUSED("model: \"resnet\"", "mini_resnet, mlp or linear", "--model", "resnet");
     REFUSED("augment: \"maybe\"", "true", "--augment=maybe");
     REFUSED("--lr needs a value", "", "--lr");
+    REFUSED("--run-dir needs a value", "--run-dir=VALUE", "--run-dir", "--lr", "1");
     REFUSED("unexpected argument \"digits\"", "", "digits");
     REFUSED("unexpected argument \"-x\"", "", "-x");
     REFUSED("unexpected argument \"--\"", "", "--");
