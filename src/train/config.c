@@ -369,6 +369,8 @@ tutti_status tutti__config_read(tutti__train_config *config, int argc, char *con
     }
     if (!r.given[TUTTI__KEY_OF_lr] && strcmp(config->optimizer, "sgd") != 0)
         config->lr = 0.001;
+    if (!r.given[TUTTI__KEY_OF_warmup_epochs] && config->epochs < 8)
+        config->warmup_epochs = (double)config->epochs / 8;
     return check_together(config);
 }
 

@@ -81,6 +81,19 @@ static void the_rate_follows_the_optimizer_unless_it_is_given(void **state)
     assert_true(c.lr == 0.05);
 }
 
+static void a_short_run_warms_up_shortly_unless_told_otherwise(void **state)
+{
+    tutti__train_config c;
+
+    (void)state;
+    assert_int_equal(READ(&c, "--epochs", "2"), TUTTI_OK);
+    assert_true(c.warmup_epochs == 0.25);
+    assert_int_equal(READ(&c, "--epochs", "20"), TUTTI_OK);
+    assert_true(c.warmup_epochs == 1);
+    assert_int_equal(READ(&c, "--epochs", "2", "--warmup-epochs", "1"), TUTTI_OK);
+    assert_true(c.warmup_epochs == 1);
+}
+
 static void wrong_values_name_key_value_and_what_was_expected(void **state)
 {
     (void)state;
@@ -220,6 +233,7 @@ int main(void)
         cmocka_unit_test(flags_are_read_in_every_spelling),
         cmocka_unit_test(an_empty_command_line_gives_the_defaults),
         cmocka_unit_test(the_rate_follows_the_optimizer_unless_it_is_given),
+        cmocka_unit_test(a_short_run_warms_up_shortly_unless_told_otherwise),
         cmocka_unit_test(wrong_values_name_key_value_and_what_was_expected),
         cmocka_unit_test(unknown_keys_name_the_nearest),
         cmocka_unit_test(what_is_not_in_this_version_is_refused_and_its_off_value_is_not),
