@@ -9,12 +9,15 @@ static tutti_status product(tutti_ctx *cx, const char op[2], const int64_t size[
                             const void *b, bool add, void *c)
 {
     const int64_t rows = size[0], columns = size[1], inner = size[2];
+    dnnl_status_t status;
+    sigset_t kept;
 
     tutti__onednn_threads(cx);
-    return tutti__onednn_check(
-        dnnl_sgemm(op[0], op[1], rows, columns, inner, 1.0f, a, op[0] == 'T' ? rows : inner, b,
-                   op[1] == 'T' ? inner : columns, add ? 1.0f : 0.0f, c, columns),
-        "a matrix product");
+    tutti__onednn_hold_signals(&kept);
+    status = dnnl_sgemm(op[0], op[1], rows, columns, inner, 1.0f, a, op[0] == 'T' ? rows : inner, b,
+                        op[1] == 'T' ? inner : columns, add ? 1.0f : 0.0f, c, columns);
+    tutti__onednn_pass_signals(&kept);
+    return tutti__onednn_check(status, "a matrix product");
 }
 
 tutti_status tutti__onednn_linear_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,

@@ -277,6 +277,7 @@ tutti_status tutti__onednn_run(tutti_ctx *cx, tutti__onednn_primitive *p, void *
     tutti__onednn *od = cx->kernel_state;
     int n = p->n_args;
     dnnl_status_t status = dnnl_success;
+    sigset_t kept;
 
     for (int i = 0; i < n && status == dnnl_success; i++)
         status = dnnl_memory_set_data_handle(p->args[i].memory, data[i]);
@@ -284,10 +285,12 @@ tutti_status tutti__onednn_run(tutti_ctx *cx, tutti__onednn_primitive *p, void *
         TUTTI_TRY(memory_grow(cx, &od->scratch, p->scratch_bytes));
         status = dnnl_memory_set_data_handle(p->args[n++].memory, od->scratch.p);
     }
+    tutti__onednn_hold_signals(&kept); /* a convolution may be a matrix product */
     if (status == dnnl_success)
         status = dnnl_primitive_execute(p->primitive, od->stream, n, p->args);
     if (status == dnnl_success)
         status = dnnl_stream_wait(od->stream);
+    tutti__onednn_pass_signals(&kept);
     return tutti__onednn_check(status, "running a primitive");
 }
 
@@ -390,6 +393,40 @@ typedef struct team {
     _Atomic int members;
 } team;
 
+void tutti__onednn_hold_signals(sigset_t *kept)
+{
+    static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
+    sigset_t set;
+
+    sigfillset(&set);
+    for (size_t i = 0; i < TUTTI__COUNT_OF(own); i++) /* the thread's own doing cannot wait */
+        sigdelset(&set, own[i]);
+    pthread_sigmask(SIG_SETMASK, &set, kept);
+}
+
+void tutti__onednn_pass_signals(const sigset_t *kept)
+{
+    pthread_sigmask(SIG_SETMASK, kept, NULL);
+}
+
+static void no_work(void *arg)
+{
+    (void)arg;
+}
+
+/* OpenMP's threads keep the mask of the thread that starts them: none of them shall ever take a signal. */
+static void start_threads(const tutti_ctx *cx)
+{
+    const tutti__onednn *od = cx->kernel_state;
+    sigset_t kept;
+
+    if (cx->threads < 2 || !od->fork)
+        return;
+    tutti__onednn_hold_signals(&kept);
+    od->fork(no_work, NULL, (unsigned)cx->threads, 0);
+    tutti__onednn_pass_signals(&kept);
+}
+
 void tutti__onednn_threads(tutti_ctx *cx)
 {
     const tutti__onednn *od = cx->kernel_state;
@@ -463,6 +500,7 @@ tutti_status tutti__onednn_open(tutti_ctx *cx)
         return TUTTI_ERR_MEMORY;
     cx->kernel_state = od;
     find_openmp(od);
+    start_threads(cx);
     status = dnnl_engine_create(&od->engine, dnnl_cpu, 0);
     if (status == dnnl_success)
         status = dnnl_stream_create(&od->stream, od->engine, dnnl_stream_default_flags);

@@ -8,6 +8,8 @@
 #include "tensor/kernel.h"
 #include "tensor/kernel/onednn/shim.h"
 
+#include <signal.h>
+
 /* OK, or the failure of a oneDNN call, named. */
 tutti_status tutti__onednn_check(dnnl_status_t status, const char *what);
 
@@ -87,6 +89,11 @@ tutti_status tutti__onednn_run(tutti_ctx *cx, tutti__onednn_primitive *p, void *
 tutti_status tutti__onednn_staging(tutti_ctx *cx, size_t bytes, void **p);
 /* Memory for work within a kernel; valid until any primitive runs. */
 tutti_status tutti__onednn_scratch(tutti_ctx *cx, size_t bytes, void **p);
+
+/* Between these two, this thread takes no signals. For calls into oneDNN: its matrix products (2.6 at least, with or without
+ * AVX-512) point the stack pointer into their workspace, and a handler's frame would be written over the heap before it. */
+void tutti__onednn_hold_signals(sigset_t *kept);
+void tutti__onednn_pass_signals(const sigset_t *kept);
 
 /* Tells OpenMP, for this thread, how many threads the context has; tutti__onednn_find does. */
 void tutti__onednn_threads(tutti_ctx *cx);
