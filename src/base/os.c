@@ -7,9 +7,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+#define HUGE_PAGE ((size_t)2 << 20)
+#define LARGE     (2 * HUGE_PAGE)
 
 uint64_t tutti__now_ns(void)
 {
@@ -53,14 +57,34 @@ int tutti__cores(void)
     return cores > 0 ? cores : 1;
 }
 
+/* Large memory: on huge pages where allowed, and zero because its pages are given back unread, not because it is written:
+ * whoever fills it touches it first. */
+static void *alloc_large(size_t bytes)
+{
+    size_t rounded = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    void *p = rounded < bytes ? NULL : aligned_alloc(HUGE_PAGE, rounded);
+
+    if (!p)
+        return NULL;
+    madvise(p, rounded, MADV_HUGEPAGE); /* a wish */
+    if (madvise(p, rounded, MADV_DONTNEED) != 0)
+        memset(p, 0, rounded);
+    return p;
+}
+
+static void *alloc_small(size_t bytes)
+{
+    size_t rounded = bytes ? (bytes + 63) / 64 * 64 : 64;
+    void *p = aligned_alloc(64, rounded);
+
+    return p ? memset(p, 0, rounded) : NULL;
+}
+
 void *tutti__alloc(size_t bytes)
 {
-    size_t rounded = (bytes + 63) / 64 * 64;
-    void *p = rounded < bytes ? NULL : aligned_alloc(64, rounded ? rounded : 64);
+    void *p = bytes < LARGE ? alloc_small(bytes) : alloc_large(bytes);
 
-    if (p)
-        memset(p, 0, rounded ? rounded : 64);
-    else
+    if (!p)
         tutti__fail(TUTTI_ERR_MEMORY, "no memory for %zu bytes", bytes);
     return p;
 }
