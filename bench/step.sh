@@ -22,13 +22,14 @@ ours() { # images/s: the median of steps 3 and later
         --run_dir "$work/run" >"$work/out" 2>&1 || { cat "$work/out" >&2; exit 1; }
     sed -n 's/.*"images_per_s": *\([0-9.e+]*\).*/\1/p' "$work/run/metrics.jsonl" | tail -n +3 | median
 }
-ours_first() { # seconds: the whole command, first step included, start and end of all processes too
-    local begin end
+ours_first() { # seconds from the command's start until it says that step 1 is done
+    local begin
     begin=$(date +%s.%N)
     "$TUTTI" train -n "$RANKS" --data synthetic --model mini_resnet --batch_size "$BATCH" --max_steps 1 \
-        --eval_every 0 --augment off --threads 1 --run_dir "$work/first" >"$work/out" 2>&1 || { cat "$work/out" >&2; exit 1; }
-    end=$(date +%s.%N)
-    awk -v a="$begin" -v b="$end" 'BEGIN {print b - a}'
+        --log_every 1 --eval_every 0 --augment off --threads 1 --run_dir "$work/first" 2>&1 |
+        while read -r line; do
+            case $line in *"step 1/1"*) date +%s.%N ;; esac
+        done | head -n 1 | awk -v begin="$begin" '{print $1 - begin}'
 }
 theirs() { # CL=0|1: images/s, and seconds to the first step (from after Python's own start)
     OMP_NUM_THREADS=1 BS=$BATCH STEPS=$STEPS CL=$1 bash "$PEERS/ranks.sh" "$RANKS" "$PYTHON" "$PEERS/pytorch_train.py" \
