@@ -64,7 +64,9 @@ void tutti__address_set_port(tutti__address *address, int port)
 tutti_status tutti__resolve(tutti__address *address, const char *host, int port)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL, *chosen;
-    int error = getaddrinfo(host, NULL, &hints, &list);
+    /* By RFC 6761 localhost is the loopback everywhere; a bare container may have no /etc/hosts to say so. */
+    int error =
+        getaddrinfo(strcmp(host, "localhost") == 0 ? "127.0.0.1" : host, NULL, &hints, &list);
 
     if (error != 0 || !list)
         return tutti__fail(
