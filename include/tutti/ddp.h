@@ -49,7 +49,8 @@ TUTTI_API tutti_status tutti_reducer_ready(tutti_reducer *reducer, size_t i);
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_finish(tutti_reducer *reducer);
 
 typedef struct tutti_bucket_info {
-    size_t first, n; /* places in the order, once it brings each bucket's gradients together (several dtypes) */
+    size_t first,
+        n; /* places in the order, once it brings each bucket's gradients together (several dtypes) */
     size_t bytes;    /* of gradients, gaps not counted */
     double ready_ms; /* of the last step, since begin: all gradients there and launched */
     double done_ms;  /* reduced */
