@@ -20,7 +20,7 @@ expect "no command shows the usage" 2 '^usage: tutti' "$TUTTI"
 expect "a misspelt command names the nearest" 2 'did you mean "train"' "$TUTTI" trian
 expect "a misspelt flag says so" 2 'no flag "--verson"' "$TUTTI" --verson
 expect "a far word names none" 2 'no command "xyzzyxyzzy"' "$TUTTI" xyzzyxyzzy
-for later in bench checkpoint report doctor; do
+for later in checkpoint report doctor; do
     "$TUTTI" --help | grep -q "^  $later " && continue # it has come
     expect "$later is refused" 2 'is not in this version' "$TUTTI" "$later"
 done

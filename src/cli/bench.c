@@ -1,0 +1,307 @@
+/* bench.c -- `tutti bench`: reads the flags, and measures, or has N workers do it.   SPDX-License-Identifier: MIT */
+#include "cli/bench.h"
+#include "cli/cli.h"
+#include "launch/launch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static const char HELP[] =
+    "Measures a collective between ranks, and checks its results while it does.\n"
+    "\n"
+    "usage: tutti bench all_reduce|all_gather|reduce_scatter|broadcast [-n N] [--FLAG VALUE]...\n"
+    "\n"
+    "  tutti bench all_reduce -n 2\n"
+    "  tutti bench broadcast -n 4 --sizes 4,64K,25M --json broadcast.json\n"
+    "  tutti run -n 2 tutti bench all_gather     the same; also under torchrun, srun, mpirun\n"
+    "\n"
+    "  -n, --nproc-per-node N   workers on this machine (default: this process, alone or as a "
+    "rank)\n"
+    "  --sizes LIST             bytes of the whole buffer, with K, M, G of 1024 (default "
+    "4,4K,64K,1M,25M);\n"
+    "                           of all_gather what each rank receives, of reduce_scatter what each "
+    "gives\n"
+    "  --dtype TYPE             f32 f64 f16 bf16 i8 u8 i32 i64 (default f32)\n"
+    "  --op OP                  sum avg product min max, of all_reduce and reduce_scatter (default "
+    "sum)\n"
+    "  --memory KIND            group: from tutti_group_alloc, which peers read in place "
+    "(default); "
+    "plain\n"
+    "  --iterations N           timed calls of a size (default: 10 to 1000, by the size)\n"
+    "  --warmup N               calls before them, at least the one that checks every element "
+    "(default 5)\n"
+    "  --json FILE              also write the rows to FILE, as an array of objects\n"
+    "  -h, --help               this text\n"
+    "\n"
+    "The columns are those of nccl-tests: time is the median over iterations of the mean over "
+    "ranks; algbw is\n"
+    "size / time; busbw is algbw times 2(n-1)/n for all_reduce, (n-1)/n for all_gather and "
+    "reduce_scatter, 1 for\n"
+    "broadcast. Exit code 1 if any element was wrong.\n";
+
+typedef enum flag_id { N, SIZES, DTYPE, OP, MEMORY, ITERATIONS, WARMUP, JSON, N_FLAGS } flag_id;
+
+static const char *const flag_names[N_FLAGS] = {
+    "--nproc-per-node", "--sizes",      "--dtype",  "--op",
+    "--memory",         "--iterations", "--warmup", "--json"};
+
+static const char *const kind_names[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast"};
+static const tutti__op_kind kinds[] = {TUTTI__OP_ALL_REDUCE, TUTTI__OP_ALL_GATHER,
+                                       TUTTI__OP_REDUCE_SCATTER, TUTTI__OP_BROADCAST};
+static const char *const later_names[] = {"step", "loader"};
+
+enum { FLOATS = 4 }; /* of the types below, the first */
+static const char *const dtype_names[] = {"f32", "f64", "f16", "bf16", "i8", "u8", "i32", "i64"};
+static const tutti_dtype dtypes[] = {TUTTI_F32, TUTTI_F64, TUTTI_F16, TUTTI_BF16,
+                                     TUTTI_I8,  TUTTI_U8,  TUTTI_I32, TUTTI_I64};
+static const char *const redop_names[] = {"sum", "avg", "product", "min", "max"};
+static const tutti_redop redops[] = {TUTTI_SUM, TUTTI_AVG, TUTTI_PRODUCT, TUTTI_MIN, TUTTI_MAX};
+static const char *const memory_names[] = {"group", "plain"};
+
+typedef struct line {
+    const char *kind, *of[N_FLAGS]; /* texts; NULL: not given */
+} line;
+
+/* ---- Texts ---------------------------------------------------------------------------------------------- */
+
+/* Hyphens and underscores are the same. */
+static bool same_name(const char *name, const char *text, size_t bytes)
+{
+    if (strlen(name) != bytes)
+        return false;
+    for (size_t i = 0; i < bytes; i++)
+        if ((name[i] == '_' ? '-' : name[i]) != (text[i] == '_' ? '-' : text[i]))
+            return false;
+    return true;
+}
+
+/* The flag, and where its text begins in the same argument, if it does. */
+static flag_id find_flag(const char *arg, const char **text_p)
+{
+    size_t bytes = strcspn(arg, "=");
+
+    *text_p = arg[bytes] ? arg + bytes + 1 : NULL;
+    if (arg[1] == 'n') { /* -n 2, -n=2, -n2 */
+        if (bytes > 2)
+            *text_p = arg + 2;
+        return N;
+    }
+    for (int id = 0; id < N_FLAGS; id++)
+        if (same_name(flag_names[id], arg, bytes))
+            return (flag_id)id;
+    return N_FLAGS;
+}
+
+static tutti_status fail_nearest(const char *what, const char *text, const char *const *names,
+                                 size_t n)
+{
+    const char *nearest = tutti__nearest(text, names, n);
+
+    return tutti__fail(TUTTI_ERR_ARG, "there is no %s \"%.60s\"%s%s%s", what, text,
+                       nearest ? "; did you mean \"" : "; see tutti bench --help",
+                       nearest ? nearest : "", nearest ? "\"?" : "");
+}
+
+static tutti_status read_texts(line *l, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        const char *arg = argv[i], *text;
+        flag_id id;
+
+        if (arg[0] != '-') {
+            if (l->kind)
+                return tutti__fail(TUTTI_ERR_ARG,
+                                   "measures one thing, but there are \"%.60s\" "
+                                   "and \"%.60s\"",
+                                   l->kind, arg);
+            l->kind = arg;
+            continue;
+        }
+        id = find_flag(arg, &text);
+        if (id == N_FLAGS)
+            return fail_nearest("flag", arg, flag_names, N_FLAGS);
+        if (!text && ++i < argc)
+            text = argv[i];
+        if (!text)
+            return tutti__fail(TUTTI_ERR_ARG, "%.60s needs a value; see tutti bench --help", arg);
+        l->of[id] = text;
+    }
+    return TUTTI_OK;
+}
+
+/* ---- Meanings ------------------------------------------------------------------------------------------- */
+
+static tutti_status read_choice(const line *l, flag_id id, const char *const *names, size_t n,
+                                size_t *choice_p)
+{
+    char all[128] = "";
+    size_t used = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (!l->of[id] || strcasecmp(l->of[id], names[i]) == 0) {
+            *choice_p = i; /* the first is the default */
+            return TUTTI_OK;
+        }
+        used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", i ? ", " : "", names[i]);
+    }
+    return tutti__fail(TUTTI_ERR_ARG, "%s is \"%.60s\", expected one of %s", flag_names[id],
+                       l->of[id], all);
+}
+
+static tutti_status read_number(const line *l, flag_id id, int64_t low, int64_t high,
+                                int64_t *number_p)
+{
+    if (!l->of[id])
+        return TUTTI_OK;
+    if (!tutti__parse_int64(l->of[id], number_p) || *number_p < low || *number_p > high)
+        return tutti__fail(TUTTI_ERR_ARG, "%s is \"%.60s\", expected a number from %lld to %lld",
+                           flag_names[id], l->of[id], (long long)low, (long long)high);
+    return TUTTI_OK;
+}
+
+/* "25M" */
+static bool read_size(const char *text, size_t length, int64_t *bytes_p)
+{
+    static const char units[] = "KMG";
+    char number[24];
+    const char *unit;
+    int shift = 0;
+
+    if (length == 0 || length >= sizeof number)
+        return false;
+    memcpy(number, text, length);
+    number[length] = '\0';
+    unit = strchr(units, number[length - 1] & ~0x20);
+    if (unit && *unit) {
+        shift = 10 * (int)(unit - units + 1);
+        number[length - 1] = '\0';
+    }
+    if (!tutti__parse_int64(number, bytes_p) || *bytes_p < 1 ||
+        *bytes_p > (INT64_C(1) << 40) >> shift)
+        return false;
+    *bytes_p <<= shift;
+    return true;
+}
+
+static tutti_status read_sizes(const char *text, tutti__bench *b)
+{
+    for (const char *next = text;; next++) {
+        size_t length = strcspn(next, ",");
+
+        if (b->n_sizes == TUTTI__BENCH_SIZES)
+            return tutti__fail(TUTTI_ERR_ARG, "--sizes has more than %d sizes", TUTTI__BENCH_SIZES);
+        if (!read_size(next, length, &b->sizes[b->n_sizes]))
+            return tutti__fail(TUTTI_ERR_ARG,
+                               "--sizes: \"%.*s\" is not a size; expected bytes from 1 to 1024G, "
+                               "such as 4,4K,1M,25M",
+                               length < 60 ? (int)length : 60, next);
+        b->n_sizes++;
+        next += length;
+        if (!*next)
+            return TUTTI_OK;
+    }
+}
+
+static tutti_status read_kind(const char *text, tutti__bench *b)
+{
+    if (!text)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "what to measure? all_reduce, all_gather, reduce_scatter or broadcast; "
+                           "see tutti bench --help");
+    for (size_t i = 0; i < TUTTI__COUNT_OF(kinds); i++)
+        if (same_name(kind_names[i], text, strlen(text))) {
+            b->kind = kinds[i];
+            return TUTTI_OK;
+        }
+    for (size_t i = 0; i < TUTTI__COUNT_OF(later_names); i++)
+        if (strcmp(later_names[i], text) == 0)
+            return tutti__fail(TUTTI_ERR_ARG,
+                               "\"%s\" is not in this version, %s; it measures all_reduce, "
+                               "all_gather, reduce_scatter and broadcast",
+                               text, TUTTI_VERSION);
+    return fail_nearest("benchmark", text, kind_names, TUTTI__COUNT_OF(kind_names));
+}
+
+static tutti_status read_line(line *l, tutti__bench *b, int64_t *n_p)
+{
+    size_t dtype = 0, redop = 0, memory = 0;
+    bool reduces;
+
+    TUTTI_TRY(read_kind(l->kind, b));
+    TUTTI_TRY(read_number(l, N, 1, 4096, n_p));
+    TUTTI_TRY(read_sizes(l->of[SIZES] ? l->of[SIZES] : "4,4K,64K,1M,25M", b));
+    TUTTI_TRY(read_choice(l, DTYPE, dtype_names, TUTTI__COUNT_OF(dtype_names), &dtype));
+    TUTTI_TRY(read_choice(l, OP, redop_names, TUTTI__COUNT_OF(redop_names), &redop));
+    TUTTI_TRY(read_choice(l, MEMORY, memory_names, TUTTI__COUNT_OF(memory_names), &memory));
+    TUTTI_TRY(read_number(l, ITERATIONS, 1, 100000000, &b->iterations));
+    TUTTI_TRY(read_number(l, WARMUP, 1, 100000000, &b->warmup));
+    b->dtype = dtypes[dtype];
+    b->dtype_name = dtype_names[dtype];
+    b->redop = redops[redop];
+    b->group_memory = memory == 0;
+    b->json = l->of[JSON];
+    if (b->json && !*b->json)
+        return tutti__fail(TUTTI_ERR_ARG, "--json is empty, expected a file");
+    reduces = b->kind == TUTTI__OP_ALL_REDUCE || b->kind == TUTTI__OP_REDUCE_SCATTER;
+    b->redop_name = reduces ? redop_names[redop] : "none";
+    if (l->of[OP] && !reduces)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "--op is for all_reduce and reduce_scatter; %s reduces "
+                           "nothing",
+                           tutti__op_name(b->kind));
+    if (b->redop == TUTTI_AVG && dtype >= FLOATS)
+        return tutti__fail(TUTTI_ERR_ARG, "--op avg is for f32, f64, f16 and bf16, not %s",
+                           b->dtype_name);
+    return TUTTI_OK;
+}
+
+/* ---- Running -------------------------------------------------------------------------------------------- */
+
+static int launch(const line *l, int64_t n)
+{
+    char *argv[3 + 2 * N_FLAGS + 1] = {(char[]){"tutti"}, (char[]){"bench"}, (char *)l->kind};
+    int argc = 3;
+
+    for (int id = N + 1; id < N_FLAGS; id++)
+        if (l->of[id]) {
+            argv[argc++] = (char *)flag_names[id];
+            argv[argc++] = (char *)l->of[id];
+        }
+    return tutti__launch(&(tutti__launch_opts){
+        .title = "tutti bench", .argv = argv, .n = (int)n, .rank0_direct = true});
+}
+
+static int measure(const tutti__bench *b)
+{
+    int64_t wrong;
+    tutti_status status = tutti__bench_collective(b, &wrong);
+
+    if (status != TUTTI_OK) {
+        fprintf(stderr, "tutti bench: %s\n", tutti_last_error());
+        return tutti_status_exit_code(status);
+    }
+    return wrong ? 1 : 0;
+}
+
+int tutti__cli_bench(int argc, char **argv)
+{
+    const char *local_rank = getenv("LOCAL_RANK");
+    tutti__bench b = {.warmup = 5};
+    line l = {0};
+    int64_t n = 0;
+
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            fputs(HELP, stdout);
+            return 0;
+        }
+    if (read_texts(&l, argc, argv) != TUTTI_OK || read_line(&l, &b, &n) != TUTTI_OK) {
+        /* All ranks of a host have the same arguments; one of them says what is wrong. */
+        if (!local_rank || strcmp(local_rank, "0") == 0)
+            fprintf(stderr, "tutti bench: %s\n", tutti_last_error());
+        return 2;
+    }
+    return n > 0 ? launch(&l, n) : measure(&b);
+}

@@ -1,0 +1,76 @@
+# bench.sh -- `tutti bench`: every collective is measured and right, the table and its JSON agree, wrong flags are told.
+# SPDX-License-Identifier: MIT
+. "$SOURCE_DIR/tests/harness/expect.sh"
+unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
+
+field() { sed -n "/\"bytes\": $1,/s/.*\"$2\": \"\{0,1\}\([^,\"}]*\).*/\1/p" "$work/rows.json"; } # BYTES KEY
+near() { awk "BEGIN { d = $2 - $3; exit !(d < 1e-4 + 1e-3 * $3 && -d < 1e-4 + 1e-3 * $3) }" || equal "$@"; }
+
+# COLLECTIVE RANKS busbw/algbw FLAGS...
+measure() {
+    local op=$1 n=$2 factor=$3 bytes
+    shift 3
+    run 0 "$TUTTI" bench "$op" -n "$n" --sizes 8,48,12K --iterations 4 --json "$work/rows.json" "$@"
+    equal "rows of $op" "$(grep -vc '^#' "$work/out")" 3
+    equal "wrong of $op $*" "$(awk '!/^#/ { n += $9 } END { print n }' "$work/out")" 0
+    for bytes in $(awk '!/^#/ { print $1 }' "$work/out"); do
+        equal "op" "$(field "$bytes" op)" "$op"
+        equal "ranks" "$(field "$bytes" ranks)" "$n"
+        equal "iterations" "$(field "$bytes" iterations)" 4
+        equal "wrong" "$(field "$bytes" wrong)" 0
+        near "busbw of $op" "$(field "$bytes" busbw_gbps)" \
+            "$(awk "BEGIN { print $(field "$bytes" algbw_gbps) * $factor }")"
+        near "algbw of $op" "$(field "$bytes" algbw_gbps)" \
+            "$(awk "BEGIN { print $bytes / $(field "$bytes" median_us) / 1000 }")"
+    done
+}
+measure all_reduce 2 1
+measure all_reduce 3 4/3 --op max --dtype i8
+measure all_gather 3 2/3 --memory plain
+measure reduce_scatter 2 1/2 --op avg --dtype bf16
+measure reduce_scatter 3 2/3 --op product --dtype f16 --memory plain
+measure broadcast 3 1 --dtype i64
+TUTTI_TRANSPORT=tcp measure all_reduce 2 1 --warmup 1
+measure all_reduce 1 0
+
+# All sizes by default; the same as a rank of a launcher; hyphens too.
+run 0 "$TUTTI" run -n 2 "$TUTTI" bench all-reduce --iterations 1
+out_has '^\[0\] +26214400 +6553600 +f32 +sum .* 0$'
+out_has '2 ranks \(shared memory\), group memory'
+run 0 "$TUTTI" bench all_gather --sizes 5 --dtype f64 # alone, less than an element
+out_has '^ +8 +1 +f64 +none'
+
+# What cannot be measured is refused before anything starts, with what was expected.
+run 2 "$TUTTI" bench
+err_has 'what to measure\?'
+run 2 "$TUTTI" bench all_reduc
+err_has 'did you mean "all_reduce"'
+run 2 "$TUTTI" bench step -n 2
+err_has '"step" is not in this version'
+run 2 "$TUTTI" bench loader
+err_has '"loader" is not in this version'
+run 2 "$TUTTI" bench all_reduce --size 4
+err_has 'no flag "--size"; did you mean "--sizes"'
+run 2 "$TUTTI" bench all_reduce --sizes 4,4X
+err_has '"4X" is not a size'
+run 2 "$TUTTI" bench all_reduce --sizes 4,
+err_has 'is not a size'
+run 2 "$TUTTI" bench all_reduce --sizes 9000000G
+err_has 'is not a size'
+run 2 "$TUTTI" bench all_reduce --sizes
+err_has 'sizes needs a value'
+run 2 "$TUTTI" bench all_reduce -n 0
+err_has 'nproc-per-node is "0", expected a number from 1'
+run 2 "$TUTTI" bench all_reduce --dtype f8
+err_has 'expected one of f32, f64'
+run 2 "$TUTTI" bench all_reduce --op avg --dtype i32
+err_has 'not i32'
+run 2 "$TUTTI" bench broadcast --op sum
+err_has 'broadcast reduces nothing'
+run 2 "$TUTTI" bench all_reduce broadcast
+err_has 'measures one thing'
+run 2 "$TUTTI" run -n 3 "$TUTTI" bench all_reduce --dtype f8
+equal "lines that say so" "$(grep -c '^\[[0-9]\] tutti bench: ' "$work/err")" 1
+run 1 "$TUTTI" bench all_reduce --sizes 4 --json "$work/no/such/folder.json"
+err_has 'folder.json'
+finish
