@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static int by_alignment_then_name(const void *a, const void *b)
@@ -128,6 +130,26 @@ static tutti_status write_contents(int fd, const char *path, const char *header,
     return TUTTI_OK;
 }
 
+/* Opens the temporary file, empty, once nobody else writes it: ranks that all save to one path do so one after the other,
+ * each a whole file. The lock lasts until the close, which therefore comes after the rename. -1: errno. */
+static int open_alone(const char *temporary)
+{
+    struct stat mine, there;
+
+    for (;;) {
+        int fd = open(temporary, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+
+        if (fd < 0)
+            return -1;
+        while (flock(fd, LOCK_EX) != 0 && errno == EINTR)
+            ;
+        if (fstat(fd, &mine) == 0 && stat(temporary, &there) == 0 && mine.st_ino == there.st_ino &&
+            mine.st_dev == there.st_dev && (!S_ISREG(mine.st_mode) || ftruncate(fd, 0) == 0))
+            return fd;
+        close(fd); /* it was renamed or removed while we waited */
+    }
+}
+
 static tutti_status replace_file(const char *path, const char *header, size_t header_bytes,
                                  const tutti__safetensors_source *const *sorted, size_t n)
 {
@@ -137,16 +159,15 @@ static tutti_status replace_file(const char *path, const char *header, size_t he
 
     if (snprintf(temporary, sizeof temporary, "%s.tmp", path) >= (int)sizeof temporary)
         return tutti__fail(TUTTI_ERR_ARG, "file %.60s...: the path is too long", path);
-    fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    fd = open_alone(temporary);
     if (fd < 0)
         return tutti__fail_errno(errno, "cannot write %s", temporary);
     status = write_contents(fd, temporary, header, header_bytes, sorted, n);
-    if (close(fd) != 0 && status == TUTTI_OK)
-        status = tutti__fail_errno(errno, "cannot write %s", temporary);
     if (status == TUTTI_OK && rename(temporary, path) != 0)
         status = tutti__fail_errno(errno, "cannot rename %s to %s", temporary, path);
     if (status != TUTTI_OK)
         unlink(temporary);
+    close(fd); /* write_contents has synced: there is no error left to come */
     return status == TUTTI_OK ? sync_folder(path) : status;
 }
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -229,6 +230,34 @@ static void a_failed_write_leaves_the_old_file_and_nothing_else(void **state)
     tutti__safetensors_close(file);
 }
 
+/* Four processes write one path at once, as ranks of a careless program do; no write may fail, or mix with another. */
+static void writers_of_one_path_take_turns(void **state)
+{
+    float a[1000];
+    tutti__safetensors_source source = {"w", {a, TUTTI_SHAPE(1000), TUTTI_F32}};
+    tutti__safetensors *file;
+    int bad = 0;
+
+    (void)state;
+    for (int i = 0; i < 1000; i++)
+        a[i] = (float)i;
+    for (int rank = 0; rank < 4; rank++)
+        if (fork() == 0) {
+            for (int i = 0; i < 25 && !bad; i++)
+                bad = tutti__safetensors_write(path, &source, 1, NULL, 0) != TUTTI_OK;
+            if (bad)
+                print_error("%s\n", tutti_last_error());
+            _exit(bad);
+        }
+    for (int rank = 0, status; rank < 4; rank++) {
+        assert_true(wait(&status) > 0);
+        bad |= status;
+    }
+    assert_int_equal(bad, 0);
+    assert_int_equal(tutti__safetensors_open(&file, path), TUTTI_OK);
+    tutti__safetensors_close(file);
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -259,6 +288,7 @@ int main(void)
         TEST(types_without_a_name_here_are_known_but_not_readable),
         TEST(other_files_are_named_for_what_they_are),
         TEST(a_failed_write_leaves_the_old_file_and_nothing_else),
+        TEST(writers_of_one_path_take_turns),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
