@@ -36,17 +36,27 @@ static const char *get(const char *name)
     return text && *text ? text : NULL;
 }
 
+/* A variable of this launcher that is set, to tell why others are asked for. */
+static const char *one_that_is_set(const launcher *from)
+{
+    const char *names[] = {from->mark, from->rank, from->world_size, from->local_rank};
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(names); i++)
+        if (get(names[i]))
+            return names[i];
+    return from->local_world_size;
+}
+
 static tutti_status number(const launcher *from, const char *name, int low, int high, int *value_p)
 {
     const char *text = get(name);
     int64_t value;
 
     if (!text)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "%s is not set, although %s is: a rank needs %s, %s, %s and %s; " REMEDY,
-                           name, get(from->mark) ? from->mark : from->rank, from->rank,
-                           from->world_size, from->local_rank,
-                           from->local_world_size ? from->local_world_size : "the list of tasks");
+        return tutti__fail(
+            TUTTI_ERR_ARG, "%s is not set, although %s is: a rank needs %s, %s, %s and %s; " REMEDY,
+            name, one_that_is_set(from), from->rank, from->world_size, from->local_rank,
+            from->local_world_size ? from->local_world_size : "the list of tasks");
     if (!tutti__parse_int64(text, &value) || value < low || value > high)
         return tutti__fail(TUTTI_ERR_ARG, "%s is \"%.40s\", expected an integer from %d to %d",
                            name, text, low, high);

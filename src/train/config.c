@@ -184,13 +184,15 @@ static const char *nearest_key(const char *name)
     return tutti__nearest(name, names, TUTTI__N_KEYS + 1);
 }
 
-static tutti_status unknown(const char *where, const char *name)
+/* file: where the name was read; NULL: the command line. */
+static tutti_status unknown(const char *file, const char *name)
 {
     const char *nearest = nearest_key(name);
 
-    return tutti__fail(
-        TUTTI_ERR_ARG, "%s: unknown key \"%.60s\"%s%s%s (tutti train --help lists all)", where,
-        name, nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "%s%sunknown key \"%.60s\"%s%s%s (tutti train --help lists all)",
+                       file ? file : "", file ? ": " : "", name, nearest ? "; did you mean \"" : "",
+                       nearest ? nearest : "", nearest ? "\"?" : "");
 }
 
 /* ---- Files ---- */
@@ -263,9 +265,9 @@ static tutti_status read_flag(int argc, char *const *argv, int i, flag *f)
     bool ignored;
 
     if (strncmp(argv[i], "--", 2) != 0 || n == 0)
-        return tutti__fail(
-            TUTTI_ERR_ARG,
-            "tutti train: unexpected argument \"%.100s\"; keys are given as --key value", argv[i]);
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "unexpected argument \"%.100s\"; keys are given as --key value",
+                           argv[i]);
     *f = (flag){find_key(name, n), 1, equals ? equals + 1 : NULL};
     if (n == 6 && memcmp(name, "config", 6) == 0)
         f->key = TUTTI__N_KEYS;
@@ -281,7 +283,7 @@ static tutti_status read_flag(int argc, char *const *argv, int i, flag *f)
         char word[64];
 
         snprintf(word, sizeof word, "%.*s", (int)(n < 60 ? n : 60), name);
-        return unknown("tutti train", word);
+        return unknown(NULL, word);
     }
     if (f->text)
         return TUTTI_OK;
@@ -291,8 +293,7 @@ static tutti_status read_flag(int argc, char *const *argv, int i, flag *f)
         return TUTTI_OK;
     }
     if (i + 1 >= argc || strncmp(argv[i + 1], "--", 2) == 0)
-        return tutti__fail(TUTTI_ERR_ARG, "tutti train: %s needs a value, as in %s=VALUE", argv[i],
-                           argv[i]);
+        return tutti__fail(TUTTI_ERR_ARG, "%s needs a value, as in %s=VALUE", argv[i], argv[i]);
     f->text = argv[i + 1];
     f->used = 2;
     return TUTTI_OK;
@@ -331,6 +332,11 @@ static tutti_status check_together(const tutti__train_config *c)
     if (!c->data_dir[0] && !has_word("digits synthetic", c->data))
         return tutti__fail(TUTTI_ERR_ARG,
                            "data_dir: data=%s lies in files; say where with --data-dir FOLDER",
+                           c->data);
+    if (c->data_dir[0] && has_word("digits synthetic", c->data))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "data_dir: data=%s needs no files; leave data_dir out, or say which "
+                           "data lie there (cifar10, mnist or folder)",
                            c->data);
     if (!tutti__config_profile(c, &first, &last))
         return tutti__fail(TUTTI_ERR_ARG, "profile: \"%s\" is not A:B; expected steps, as in 1:5",

@@ -8,6 +8,10 @@ refused 2 'batch_size: 0 is out of range; expected 1 to 1000000' "$TUTTI" train 
 refused 2 'batch_size: "abc" is not an integer' "$TUTTI" train -n 2 --batch-size abc
 [ "$(wc -l <refused.out)" = 1 ] || fail "said more than once: $(cat refused.out)"
 refused 2 'did you mean "batch_size"?' "$TUTTI" train --batchsize 3
+refused 2 'tutti train: unknown key "batch-siez"; did' "$TUTTI" train --batch-siez 3
+[ "$(grep -o 'tutti train: ' refused.out | wc -l)" = 1 ] || fail "prefix said twice: $(cat refused.out)"
+refused 2 'tutti train: --config needs a value' "$TUTTI" train --config
+refused 2 'data_dir: data=digits needs no files' "$TUTTI" train --data-dir "$work"
 refused 2 'amp: bf16 is not in this version; use amp=off' "$TUTTI" train --amp bf16
 refused 2 'data_dir' "$TUTTI" train --data cifar10
 refused 2 'expected 1 to 4096' "$TUTTI" train -n 0
@@ -15,6 +19,7 @@ refused 1 'nowhere.safetensors' "$TUTTI" train $mlp --init nowhere.safetensors
 
 # Environment: half-set groups
 refused 2 'LOCAL_RANK' env RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29511 "$TUTTI" train $mlp
+refused 2 'RANK is not set, although LOCAL_RANK is' env LOCAL_RANK=0 "$TUTTI" train $mlp
 refused 2 'WORLD_SIZE' env RANK=0 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29511 "$TUTTI" train $mlp
 
 # Data
