@@ -11,6 +11,9 @@
 #ifndef TUTTI_STATUS_H
 #define TUTTI_STATUS_H
 
+#include <stdio.h> /* both for TUTTI_MUST */
+#include <stdlib.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -93,7 +96,7 @@ TUTTI_API void tutti_log(tutti_log_level level, const char *area, const char *fo
     } while (0)
 
 /* For main() and examples: prints the message and exits with the status's exit code. The library itself
- * never exits. Needs <stdio.h> and <stdlib.h>. */
+ * never exits. */
 #define TUTTI_MUST(expression)                                                                     \
     do {                                                                                           \
         tutti_status tutti_must_status_ = (expression);                                            \

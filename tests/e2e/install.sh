@@ -1,0 +1,88 @@
+# The installed copy: programs compile against it and run, by pkg-config (shared and static), CMake and from C++; so does
+# the program that README.md shows.   timeout: 240
+# SPDX-License-Identifier: MIT
+. "$SOURCE_DIR/tests/harness/train.sh"
+prefix="$work/a prefix" # with a space, as users have them
+c=$(command -v "${CC:-cc}" || command -v gcc || command -v clang || true)
+cxx=$(command -v "${CXX:-c++}" || command -v g++ || command -v clang++ || true)
+skipped=""
+
+[ -n "$c" ] && command -v cmake >/dev/null && command -v pkg-config >/dev/null || {
+    echo "skipped: needs a C compiler, cmake and pkg-config"
+    exit 77
+}
+grep -q '^TUTTI_SANITIZE:[A-Z]*=.' "$BUILD_DIR/CMakeCache.txt" && {
+    echo "skipped: the libraries of this build need a sanitizer's run time"
+    exit 77
+}
+cmake --install "$BUILD_DIR" --prefix "$prefix" >install.out 2>&1 || { cat install.out; fail "cmake --install"; }
+libraries=$(dirname "$(find "$prefix" -name libtutti.so)")
+export PKG_CONFIG_PATH="$libraries/pkgconfig" LD_LIBRARY_PATH="$libraries"
+[ "$("$prefix/bin/tutti" --version)" = "tutti $(pkg-config --modversion tutti)" ] || fail "the command's and tutti.pc's versions differ"
+
+# compile COMMAND...: no errors, no warnings
+compile() {
+    timeout 60 "$@" >compile.out 2>&1 && [ ! -s compile.out ] || { cat compile.out; fail "to compile: $*"; }
+}
+# runs TEXT PROGRAM: with two ranks, in a folder of its own; TEXT must be said
+runs() {
+    mkdir "$2.run"
+    (cd "$2.run" && timeout 60 "$prefix/bin/tutti" run -n 2 "../$2") >"$2.out" 2>&1 || { cat "$2.out"; fail "$2: exit code $?"; }
+    grep -q -e "$1" "$2.out" || { cat "$2.out"; fail "$2 does not say \"$1\""; }
+}
+eval "flags=($(pkg-config --cflags --libs tutti))" # the shell undoes pkg-config's quoting
+example="$SOURCE_DIR/examples/bring_your_own_gradients.c"
+
+compile "$c" -Wall -Wextra -o shared "$example" "${flags[@]}"
+ldd shared | grep -q "libtutti.so.0 => $libraries/" || { ldd shared; fail "shared: not the installed library"; }
+runs 'loss' shared
+
+# Static: with no libtutti.so to prefer.
+mkdir static-only
+cp "$libraries/libtutti.a" static-only
+eval "static=($(pkg-config --static --libs tutti))"
+compile "$c" -o static "$example" -I"$prefix/include" -Lstatic-only "${static[@]/#-L*/-Lstatic-only}"
+ldd static | grep -q libtutti && fail "static: needs libtutti.so"
+runs 'loss' static
+
+sed -n '/^```c$/,/^```$/p' "$SOURCE_DIR/README.md" | sed '/^```/d; s/epoch < 5/epoch < 1/' >readme.c
+grep -q 'epoch < 1' readme.c || fail "README.md's program has another loop"
+compile "$c" -Wall -Wextra -o readme readme.c "${flags[@]}"
+runs 'epoch 0  loss' readme
+[ "$(ls readme.run)" = mlp.safetensors ] || fail "README.md's program left $(ls readme.run)"
+
+if [ -n "$cxx" ]; then
+    cat >program.cc <<'END'
+#include <tutti/tutti.h>
+int main()
+{
+    tutti_group *group;
+    float one = 1;
+
+    TUTTI_MUST(tutti_group_init(&group, nullptr));
+    tutti_buf buffer = {&one, 1, TUTTI_F32};
+    TUTTI_MUST(tutti_all_reduce(group, buffer, TUTTI_SUM, nullptr));
+    printf("sum %g\n", double(one));
+    tutti_group_free(group);
+}
+END
+    compile "$cxx" -Wall -Wextra -o program program.cc "${flags[@]}"
+    runs 'sum 2' program
+else
+    skipped=" (no C++ compiler: that part is skipped)"
+fi
+
+mkdir project
+cp "$example" project/main.c
+cat >project/CMakeLists.txt <<'END'
+cmake_minimum_required(VERSION 3.16)
+project(user LANGUAGES C)
+find_package(tutti 0.1 REQUIRED)
+add_executable(main main.c)
+target_link_libraries(main tutti::tutti)
+END
+CC=$c timeout 60 cmake -S project -B project/build -DCMAKE_PREFIX_PATH="$prefix" >cmake.out 2>&1 &&
+    timeout 60 cmake --build project/build >>cmake.out 2>&1 || { cat cmake.out; fail "the CMake project"; }
+cp project/build/main package
+runs 'loss' package
+echo "the installed copy is complete$skipped"
