@@ -2,8 +2,8 @@
  *
  * Every buffer stands for the same picture: `whole`, the elements that all ranks together hold before or after the call.
  * What rank r puts at place i in round k is a small number that is a function of (r, i, k), so anyone can tell what must
- * come out. The first round fills and checks every element; the others, whose time is taken, a sample of them around an
- * otherwise zero buffer: a check that read all of it would warm the caches for the next round. */
+ * come out. The first round fills and checks every element; the others, whose time is taken, a few that lie elsewhere each
+ * time: to read or write more would move the cache lines that the next round is to move. */
 #include "base/half.h"
 #include "cli/bench.h"
 
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SAMPLE = 1024 };
+enum { SAMPLE = 16 };
 
 typedef struct stand {
     const tutti__bench *bench;
@@ -20,9 +20,9 @@ typedef struct stand {
     size_t count, share; /* elements of whole; of one rank's part of it */
     char *whole, *part;  /* part: where reduce_scatter delivers */
     uint64_t round;
-    size_t stride; /* every so many elements are written and checked */
-    double *times; /* microseconds of each iteration */
-    FILE *json;    /* on rank 0, or NULL */
+    size_t first, stride; /* the elements that a round writes and checks */
+    double *times;        /* microseconds of each iteration */
+    FILE *json;           /* on rank 0, or NULL */
     char *json_text;
     size_t json_bytes;
 } stand;
@@ -98,7 +98,7 @@ static bool mine(const stand *s, size_t i)
 
 static void fill(const stand *s)
 {
-    for (size_t i = 0; i < s->count; i += s->stride) {
+    for (size_t i = s->first; i < s->count; i += s->stride) {
         bool gives = s->bench->kind == TUTTI__OP_ALL_GATHER  ? mine(s, i)
                      : s->bench->kind == TUTTI__OP_BROADCAST ? s->rank == 0
                                                              : true;
@@ -114,7 +114,7 @@ static int64_t count_wrong(const stand *s)
     int64_t wrong = 0;
     char expected[8];
 
-    for (size_t i = 0; i < s->count; i += s->stride) {
+    for (size_t i = s->first; i < s->count; i += s->stride) {
         const char *got = s->whole + i * s->element;
 
         if (s->bench->kind == TUTTI__OP_ALL_GATHER)
@@ -158,6 +158,7 @@ static tutti_status one_round(stand *s, double *us_p, int64_t *wrong_p)
     uint64_t begin;
 
     s->round++;
+    s->first = s->round * 17 % s->stride; /* from one cache line to the next */
     fill(s);
     TUTTI_TRY(tutti_barrier(s->group, NULL));
     begin = tutti__now_ns();

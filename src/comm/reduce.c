@@ -2,24 +2,18 @@
  *
  * Block by block: the block's sum grows in a small scratch of the accumulator's type, one source after the other in rank
  * order, and is then stored to every destination. The scratch stays in the first-level cache, each source is read once
- * and each destination written once, and a destination may be one of the sources. */
+ * and each destination written once, and a destination may be one of the sources. The sum of two, which is half of what
+ * two ranks of one host do, goes without the scratch: there the stores are what costs. */
 #include "base/half.h"
 #include "comm/group.h"
 
 #include <string.h>
 
-/* The best vector unit is chosen when the program starts. Sanitizers cannot run the chooser that early. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define CLONES
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define CLONES
-#endif
-#endif
-#if !defined(CLONES) && defined(__x86_64__) && defined(__GLIBC__)
-#define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#elif !defined(CLONES)
-#define CLONES
+/* Each iteration of the next loop may write what it reads, and nothing that another one reads. */
+#if defined(__clang__)
+#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
 enum { BLOCK = 1024 }; /* elements */
@@ -34,7 +28,7 @@ enum { BLOCK = 1024 }; /* elements */
 
 /* Integers wrap: sums and products are those of the unsigned type of the same width, at least 32 bits. */
 #define FOLD(name, T, ACC, LOAD, COMBINE)                                                          \
-    CLONES static void name(ACC *restrict acc, const T *restrict x, size_t n)                      \
+    TUTTI__CLONES static void name(ACC *restrict acc, const T *restrict x, size_t n)               \
     {                                                                                              \
         for (size_t i = 0; i < n; i++) {                                                           \
             const ACC value = (ACC)LOAD(x[i]);                                                     \
@@ -44,17 +38,17 @@ enum { BLOCK = 1024 }; /* elements */
     }
 
 #define TYPE(name, T, ACC, WIDE, LOAD, STORE, DIVIDE)                                              \
-    CLONES static void name##_load(ACC *restrict acc, const T *restrict x, size_t n)               \
+    TUTTI__CLONES static void name##_load(ACC *restrict acc, const T *restrict x, size_t n)        \
     {                                                                                              \
         for (size_t i = 0; i < n; i++)                                                             \
             acc[i] = (ACC)LOAD(x[i]);                                                              \
     }                                                                                              \
-    CLONES static void name##_store(T *restrict y, const ACC *restrict acc, size_t n)              \
+    TUTTI__CLONES static void name##_store(T *restrict y, const ACC *restrict acc, size_t n)       \
     {                                                                                              \
         for (size_t i = 0; i < n; i++)                                                             \
             y[i] = (T)STORE(acc[i]);                                                               \
     }                                                                                              \
-    CLONES static void name##_divide(ACC *acc, size_t ranks, size_t n)                             \
+    TUTTI__CLONES static void name##_divide(ACC *acc, size_t ranks, size_t n)                      \
     {                                                                                              \
         for (size_t i = 0; i < n; i++)                                                             \
             acc[i] = DIVIDE(acc[i], (ACC)ranks);                                                   \
@@ -63,6 +57,24 @@ enum { BLOCK = 1024 }; /* elements */
     FOLD(name##_mul, T, WIDE, LOAD, MUL)                                                           \
     FOLD(name##_min, T, ACC, LOAD, LEAST)                                                          \
     FOLD(name##_max, T, ACC, LOAD, MOST)                                                           \
+    TUTTI__CLONES static void name##_add2(T *y, T *z, const T *a, const T *b, size_t n)            \
+    {                                                                                              \
+        INDEPENDENT for (size_t i = 0; i < n; i++)                                                 \
+        {                                                                                          \
+            const ACC sum = (ACC)((WIDE)LOAD(a[i]) + (WIDE)LOAD(b[i]));                            \
+                                                                                                   \
+            y[i] = z[i] = (T)STORE(sum);                                                           \
+        }                                                                                          \
+    }                                                                                              \
+    TUTTI__CLONES static void name##_avg2(T *y, T *z, const T *a, const T *b, size_t n)            \
+    {                                                                                              \
+        INDEPENDENT for (size_t i = 0; i < n; i++)                                                 \
+        {                                                                                          \
+            const ACC sum = (ACC)((WIDE)LOAD(a[i]) + (WIDE)LOAD(b[i]));                            \
+                                                                                                   \
+            y[i] = z[i] = (T)STORE(DIVIDE(sum, (ACC)2));                                           \
+        }                                                                                          \
+    }                                                                                              \
     static void name##_reduce(tutti_redop op, void *const *dst, size_t n_dst,                      \
                               const void *const *src, size_t n_src, size_t count)                  \
     {                                                                                              \
@@ -71,6 +83,11 @@ enum { BLOCK = 1024 }; /* elements */
             WIDE wide[BLOCK];                                                                      \
         } acc;                                                                                     \
                                                                                                    \
+        if (n_src == 2 && n_dst <= 2 && (op == TUTTI_SUM || op == TUTTI_AVG)) {                    \
+            (op == TUTTI_SUM ? name##_add2 : name##_avg2)(dst[0], dst[n_dst - 1], src[0], src[1],  \
+                                                          count);                                  \
+            return;                                                                                \
+        }                                                                                          \
         for (size_t at = 0; at < count; at += BLOCK) {                                             \
             size_t n = count - at < BLOCK ? count - at : BLOCK;                                    \
                                                                                                    \
