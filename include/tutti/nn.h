@@ -79,8 +79,8 @@ typedef struct tutti_flat {
     const size_t *offsets; /* of each parameter in creation order, in elements */
 } tutti_flat;
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_module_flat(tutti_module *root, tutti_flat *flat_p);
-/* order: all parameters, permuted; NULL: as they lie. gradients: NULL (memory of its own), or memory of at least
- * tutti_module_flat_size floats (a bucket's), borrowed until the next layout or tutti_module_destroy, and cleared. */
+/* order: all parameters, permuted; NULL: as they lie. gradients: NULL (memory of its own), or zeroed memory
+ * of at least tutti_module_flat_size floats (a bucket's), borrowed until the next layout or tutti_module_destroy. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_module_flat_layout(tutti_module *root,
                                                                 tutti_tensor *const *order,
                                                                 float *gradients);

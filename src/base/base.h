@@ -73,6 +73,9 @@ typedef struct tutti__philox_counter {
     uint32_t v[4];
 } tutti__philox_counter;
 void tutti__philox(uint64_t key, tutti__philox_counter counter, uint32_t out[4]);
+/* n words of consecutive blocks, word `place` of the counter advancing by one a block; several blocks at once. */
+void tutti__philox_fill(uint64_t key, tutti__philox_counter counter, int place, uint32_t *out,
+                        size_t n);
 /* [0, 1) with 24 bits */
 static inline float tutti__unit_float(uint32_t word)
 {

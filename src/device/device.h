@@ -15,6 +15,7 @@ typedef struct tutti__device_ops {
     void (*free)(tutti_device device, void *p);
     tutti_status (*copy_in)(tutti_device device, void *dst, const void *host_src, size_t bytes);
     tutti_status (*copy_out)(tutti_device device, void *host_dst, const void *src, size_t bytes);
+    tutti_status (*copy)(tutti_device device, void *dst, const void *src, size_t bytes); /* within it */
     int (*count)(void); /* devices of this kind that are usable now */
 } tutti__device_ops;
 

@@ -4,7 +4,7 @@
  *   parameters   [a a a . . .][b b b b b b b b . .][c . . .]      . gaps up to 64 bytes, zero
  *   gradients    [a a a . . .][b b b b b b b b . .][c . . .]      the same offsets; perhaps a bucket's memory
  *
- * A new layout builds both blocks on the host and copies them to the device, so it is the same for every device. */
+ * A new layout is built aside, in memory that is zero as it comes, and taken over when all is copied. */
 #include "nn/nn.h"
 
 #include <stdlib.h>
@@ -87,37 +87,23 @@ static tutti_status plan_placement(const struct tutti_root *root, tutti_tensor *
     return TUTTI_OK;
 }
 
-/* Copies all values (or all gradients of this round) to their new places in dst, through a host image with zero gaps. */
+/* Copies all values (or all gradients of this round) to their new places in dst, which is zero so far. */
 static tutti_status plan_fill(const struct tutti_root *root, const plan *new, float *dst,
                               bool gradients)
 {
     const tutti_ctx *cx = root->module->cx;
-    size_t bytes = tutti_module_flat_size(root->module) * sizeof(float);
-    float *image = tutti__alloc(bytes);
-    tutti_status status = image ? TUTTI_OK : TUTTI_ERR_MEMORY;
 
-    for (size_t i = 0; i < root->parameters.n && status == TUTTI_OK; i++) {
+    for (size_t i = 0; i < root->parameters.n; i++) {
         const tutti_tensor *t = root->parameters.p[i]->tensor;
         const void *src = !gradients                          ? t->data
                           : tutti__has_gradient(t->parameter) ? t->parameter->grad
                                                               : NULL;
 
         if (src)
-            status = cx->device_ops->copy_out(cx->device, image + new->offsets[i], src,
-                                              tutti__tensor_bytes(t));
+            TUTTI_TRY(cx->device_ops->copy(cx->device, dst + new->offsets[i], src,
+                                           tutti__tensor_bytes(t)));
     }
-    if (status == TUTTI_OK)
-        status = cx->device_ops->copy_in(cx->device, dst, image, bytes);
-    free(image);
-    return status;
-}
-
-static bool any_gradient(const struct tutti_root *root)
-{
-    for (size_t i = 0; i < root->parameters.n; i++)
-        if (tutti__has_gradient(&root->parameters.p[i]->parameter))
-            return true;
-    return false;
+    return TUTTI_OK;
 }
 
 static tutti_status plan_make(const struct tutti_root *root, tutti_tensor *const *order,
@@ -137,8 +123,6 @@ static tutti_status plan_make(const struct tutti_root *root, tutti_tensor *const
     if (!new->parameters || !new->gradients)
         return TUTTI_ERR_MEMORY;
     TUTTI_TRY(plan_fill(root, new, new->parameters, false));
-    if (!new->borrowed && !any_gradient(root)) /* zeros, as memory comes */
-        return TUTTI_OK;
     return plan_fill(root, new, new->gradients, true);
 }
 

@@ -164,14 +164,16 @@ static bool list_reserve(tutti__state_list *list)
 static void draw_uniform(float *values, int64_t n, float bound, uint64_t seed, size_t index)
 {
     const float unit = bound * 0x1p-24f;
-    uint32_t words[4];
+    uint32_t words[1024];
 
-    for (int64_t i = 0; i < n; i++) {
-        if (i % 4 == 0)
-            tutti__philox(
-                seed, (tutti__philox_counter){{(uint32_t)(i / 4), (uint32_t)index, INIT_STREAM, 0}},
-                words);
-        values[i] = (float)((int32_t)(words[i % 4] >> 8) * 2 + 1 - (1 << 24)) * unit;
+    for (int64_t i = 0; i < n; i += 1024) {
+        int64_t count = n - i < 1024 ? n - i : 1024;
+
+        tutti__philox_fill(
+            seed, (tutti__philox_counter){{(uint32_t)(i / 4), (uint32_t)index, INIT_STREAM, 0}}, 0,
+            words, (size_t)count);
+        for (int64_t k = 0; k < count; k++)
+            values[i + k] = (float)((int32_t)(words[k] >> 8) * 2 + 1 - (1 << 24)) * unit;
     }
 }
 

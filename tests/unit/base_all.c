@@ -23,6 +23,22 @@ static void philox_matches_the_known_answers_of_random123(void **state)
     assert_int_equal(out[0], 0x408f276d);
 }
 
+static void philox_in_bulk_is_philox_block_by_block(void **state)
+{
+    uint32_t bulk[1001], block[4];
+
+    (void)state;
+    for (int place = 0; place < 4; place++) {
+        tutti__philox_counter counter = {{7, UINT32_MAX - 3, 11, 13}};
+
+        tutti__philox_fill(0x123456789abcdefu, counter, place, bulk, 1001);
+        for (size_t i = 0; i < 1001; i += 4, counter.v[place]++) {
+            tutti__philox(0x123456789abcdefu, counter, block);
+            assert_memory_equal(bulk + i, block, (i + 4 < 1001 ? 4 : 1001 - i) * sizeof *bulk);
+        }
+    }
+}
+
 static void mt19937_matches_the_reference_output(void **state)
 {
     tutti__mt19937 mt;
@@ -134,6 +150,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(philox_matches_the_known_answers_of_random123),
+        cmocka_unit_test(philox_in_bulk_is_philox_block_by_block),
         cmocka_unit_test(mt19937_matches_the_reference_output),
         cmocka_unit_test(arena_stops_allocating_after_one_round),
         cmocka_unit_test(nearest_names_the_likely_flag_and_nothing_far),

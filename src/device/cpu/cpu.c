@@ -29,5 +29,5 @@ static int cpu_count(void)
     return 1;
 }
 
-const tutti__device_ops tutti__cpu_ops = {"cpu",    cpu_alloc, cpu_free,
+const tutti__device_ops tutti__cpu_ops = {"cpu",    cpu_alloc, cpu_free, cpu_copy,
                                           cpu_copy, cpu_copy,  cpu_count};

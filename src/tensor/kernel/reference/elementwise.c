@@ -68,13 +68,14 @@ tutti_status tutti__reference_dropout(tutti_tensor *y, tutti_tensor *x, float p,
 
     TUTTI_TRY(tutti__tensor_alloc(y, NULL));
     y_data = y->data;
-    for (int64_t i = 0; i < n; i += 4) {
+    for (int64_t i = 0; i < n; i += 1024) {
         tutti__philox_counter counter = {
             {(uint32_t)cx->step, (uint32_t)cx->shard, call, (uint32_t)(i / 4)}};
-        uint32_t words[4];
+        int64_t count = n - i < 1024 ? n - i : 1024;
+        uint32_t words[1024];
 
-        tutti__philox(cx->seed, counter, words);
-        for (int k = 0; k < 4 && i + k < n; k++)
+        tutti__philox_fill(cx->seed, counter, 3, words, (size_t)count);
+        for (int64_t k = 0; k < count; k++)
             y_data[i + k] = tutti__unit_float(words[k]) < p ? 0 : x_data[i + k] * scale;
     }
     return TUTTI_OK;
