@@ -4,6 +4,7 @@
  *       hello  = magic, has-secret, kind, nonce   ->
  *                                                 <-     answer = magic, has-secret, nonce, HMAC("accept", hello, answer)
  *       proof  = HMAC("connect", hello, answer)   ->
+ *                                                 <-     welcome
  *
  * The two HMACs differ in their first word, so neither can be played back as the other. */
 #include "comm/net.h"
@@ -15,7 +16,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char MAGIC[8] = {'T', 'U', 'T', 'T', 'I', '/', '1', '\n'};
+static const char MAGIC[8] = {'T', 'U', 'T', 'T', 'I', '/', '2', '\n'};
+
+static const uint8_t WELCOME = 'W';
 
 enum {
     FLAG_AT = sizeof MAGIC,
@@ -105,7 +108,7 @@ static void make_mac(uint8_t mac[MAC_BYTES], const tutti__secret *secret, const 
 tutti_status tutti__greet(int fd, const tutti__secret *secret, char kind, const char *who,
                           double deadline)
 {
-    uint8_t hello[HEAD_BYTES], answer[TUTTI__ANSWER_BYTES], mac[MAC_BYTES];
+    uint8_t hello[HEAD_BYTES], answer[TUTTI__ANSWER_BYTES], mac[MAC_BYTES], welcome;
     int error;
 
     make_head(hello, secret, kind);
@@ -131,6 +134,8 @@ tutti_status tutti__greet(int fd, const tutti__secret *secret, char kind, const 
         return tutti__fail(TUTTI_ERR_IO, "%s has another secret: it belongs to another job", who);
     make_mac(mac, secret, "connect", hello, answer);
     error = tutti__send_all(fd, mac, sizeof mac, deadline);
+    if (!error) /* a door closed by now, for want of room, is worth another try; later it would not be */
+        error = tutti__receive_all(fd, &welcome, sizeof welcome, deadline);
     if (error)
         return tutti__fail(TUTTI_ERR_PEER, "%s closed the connection: %s", who, strerror(error));
     return TUTTI_OK;
@@ -163,9 +168,9 @@ int tutti__doorman_step(tutti__doorman *d, int fd, const tutti__secret *secret, 
         if (d->got < sizeof d->hello + sizeof d->proof)
             continue;
         make_mac(mac, secret, "connect", d->hello, d->answer);
-        return d->hello[FLAG_AT] == (uint8_t)secret->set &&
-                       sodium_memcmp(mac, d->proof, MAC_BYTES) == 0
-                   ? 1
-                   : -1;
+        if (d->hello[FLAG_AT] != (uint8_t)secret->set ||
+            sodium_memcmp(mac, d->proof, MAC_BYTES) != 0)
+            return -1;
+        return send(fd, &WELCOME, sizeof WELCOME, MSG_NOSIGNAL) == (ssize_t)sizeof WELCOME ? 1 : -1;
     }
 }

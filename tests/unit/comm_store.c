@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -341,23 +342,52 @@ static void assert_turned_away(int fd)
     close(fd);
 }
 
-static void rubbish_disturbs_nobody(void **state)
+/* Four hundred connect before the first of them goes on, as the ranks of a big job on few cores do. */
+static void all_ranks_may_come_at_once(void **state)
 {
     tutti_store *host = tcp_store();
-    int port = tutti_store_port(host), silent[300], fd;
+    int port = tutti_store_port(host), ranks[400];
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI__COUNT_OF(ranks); i++)
+        ranks[i] = knock(port);
+    set(host, "key", "value"); /* the server has gone round once with all of them there */
+    for (size_t i = 0; i < TUTTI__COUNT_OF(ranks); i++) {
+        assert_int_equal(
+            tutti__greet(ranks[i], &(tutti__secret){0}, 'S', "the store", tutti__now_ms() + 5000),
+            TUTTI_OK);
+        close(ranks[i]);
+    }
+    tutti_store_free(host);
+}
+
+static void rubbish_disturbs_nobody(void **state)
+{
+    struct rlimit limit, few;
+    tutti_store *host;
+    int port, silent[100], fd;
     char rubbish[4096];
 
     (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    few = limit;
+    few.rlim_cur = 150; /* of which strangers get half */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    host = tcp_store();
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    port = tutti_store_port(host);
     for (size_t i = 0; i < sizeof rubbish; i++)
         rubbish[i] = (char)(i * 7 + 1);
     /* Silent ones, more than the server keeps; one that speaks HTTP; one cut off in its hello. */
     for (size_t i = 0; i < TUTTI__COUNT_OF(silent); i++)
         silent[i] = knock(port);
+    assert_turned_away(silent[0]);
+    silent[0] = dup(silent[1]);
     fd = knock(port);
     assert_true(send(fd, "GET / HTTP/1.0\r\n\r\n", 18, MSG_NOSIGNAL) == 18);
     assert_turned_away(fd);
     fd = knock(port);
-    assert_true(send(fd, "TUTTI/1\n", 8, MSG_NOSIGNAL) == 8);
+    assert_true(send(fd, "TUTTI/2\n", 8, MSG_NOSIGNAL) == 8);
     close(fd);
     set(host, "key", "value");
     assert_value(host, "key", "value");
@@ -451,6 +481,7 @@ int main(void)
         cmocka_unit_test(a_port_is_free_again_at_once),
         cmocka_unit_test(a_server_that_never_comes_is_told),
         cmocka_unit_test(clients_may_come_first),
+        cmocka_unit_test(all_ranks_may_come_at_once),
         cmocka_unit_test(rubbish_disturbs_nobody),
         cmocka_unit_test(the_secret_decides),
     };

@@ -15,9 +15,10 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
-enum { PROVE_MS = 10000, MAX_STRANGERS = 256, EVENTS = 64 };
+enum { PROVE_MS = 10000, EVENTS = 64 };
 
 typedef struct connection {
     struct connection *next, *previous;
@@ -38,7 +39,7 @@ struct tutti__server {
     tutti__secret secret;
     tutti__dictionary dictionary;
     connection *connections;
-    int strangers;
+    int strangers, max_strangers;
     bool full; /* no descriptor left: newcomers wait in the kernel */
 };
 
@@ -275,7 +276,7 @@ static void accept_all(tutti__server *s)
         if (c->next)
             c->next->previous = c;
         s->connections = c;
-        if (++s->strangers > MAX_STRANGERS)
+        if (++s->strangers > s->max_strangers)
             drop_oldest_stranger(s);
     }
     if (errno == EMFILE || errno == ENFILE) {
@@ -343,6 +344,17 @@ void tutti__server_free(tutti__server *s)
     free(s);
 }
 
+/* All ranks of a job may come at the same moment. Half of the descriptors is left for those who are known, and for what
+ * else this process does. */
+static int stranger_limit(void)
+{
+    struct rlimit limit = {0};
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur / 2 > 65536)
+        return 65536;
+    return limit.rlim_cur < 32 ? 16 : (int)(limit.rlim_cur / 2);
+}
+
 tutti_status tutti__server_new(tutti__server **server_p, tutti__address *address,
                                const tutti__secret *secret)
 {
@@ -359,6 +371,7 @@ tutti_status tutti__server_new(tutti__server **server_p, tutti__address *address
         return status;
     }
     s->secret = *secret;
+    s->max_strangers = stranger_limit();
     s->epoll = epoll_create1(EPOLL_CLOEXEC);
     s->stop = eventfd(0, EFD_CLOEXEC);
     error = s->epoll < 0 || s->stop < 0 ||
