@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_IDLE = 4, GRACE_MS = 10000, HANG_UP_MS = 3000 };
+enum { MAX_IDLE = 4, GRACE_MS = 10000, HANG_UP_MS = 3000, GREETING_MS = 5000 };
 
 /* The hosting process's own server, for as long as a handle of its process needs it. */
 typedef struct host {
@@ -36,6 +36,7 @@ static tutti_status try_once(tcp_store *t, double deadline, int *fd_p)
 {
     tutti_status status;
     int error, fd = tutti__connect_once(&t->server, deadline);
+    double patience = tutti__now_ms() + GREETING_MS;
 
     if (fd < 0) {
         error = errno;
@@ -47,7 +48,12 @@ static tutti_status try_once(tcp_store *t, double deadline, int *fd_p)
                            "of rank 0's host?",
                            t->store.where, strerror(error));
     }
+    if (deadline > patience)
+        deadline = patience;
     status = tutti__greet(fd, &t->secret, 'S', t->store.where, deadline);
+    /* Who accepts and says nothing is a stranger, like one who hangs up. */
+    if (status == TUTTI_ERR_TIMEOUT)
+        status = TUTTI_ERR_PEER;
     if (status == TUTTI_OK)
         *fd_p = fd;
     else
