@@ -22,30 +22,33 @@ ours() { # images/s: the median of steps 3 and later
         --run_dir "$work/run" >"$work/out" 2>&1 || { cat "$work/out" >&2; exit 1; }
     sed -n 's/.*"images_per_s": *\([0-9.e+]*\).*/\1/p' "$work/run/metrics.jsonl" | tail -n +3 | median
 }
+since() { # BEGIN PATTERN: passes standard input on, and prints the seconds from BEGIN to the line with PATTERN on descriptor 3
+    while IFS= read -r line; do
+        case $line in *"$2"*) date +%s.%N | awk -v begin="$1" '{print $1 - begin}' >&3 ;; esac
+        printf '%s\n' "$line"
+    done
+}
 ours_first() { # seconds from the command's start until it says that step 1 is done
-    local begin
-    begin=$(date +%s.%N)
     "$TUTTI" train -n "$RANKS" --data synthetic --model mini_resnet --batch_size "$BATCH" --max_steps 1 \
         --log_every 1 --eval_every 0 --augment off --threads 1 --run_dir "$work/first" 2>&1 |
-        while read -r line; do
-            case $line in *"step 1/1"*) date +%s.%N ;; esac
-        done | head -n 1 | awk -v begin="$begin" '{print $1 - begin}'
+        since "$(date +%s.%N)" "step 1/1" 3>>"$work/ours-first" >/dev/null
 }
-theirs() { # CL=0|1: images/s, and seconds to the first step (from after Python's own start)
-    OMP_NUM_THREADS=1 BS=$BATCH STEPS=$STEPS CL=$1 bash "$PEERS/ranks.sh" "$RANKS" "$PYTHON" "$PEERS/pytorch_train.py" \
-        >"$work/torch" 2>/dev/null
+theirs() { # CL=0|1: images/s, and seconds from the command's start until it says that step 1 is done
+    PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1 BS=$BATCH STEPS=$STEPS CL=$1 \
+        bash "$PEERS/ranks.sh" "$RANKS" "$PYTHON" "$PEERS/pytorch_train.py" 2>/dev/null |
+        since "$(date +%s.%N)" "first step done" 3>>"$work/torch-first-$1" >"$work/torch"
     sed -n 's/.* \([0-9.]*\) img\/s.*/\1/p' "$work/torch" >>"$work/torch-images-$1"
-    sed -n 's/first step done at \([0-9.]*\).*/\1/p' "$work/torch" >>"$work/torch-first-$1"
 }
 
 peer=yes
 [ -e "$PEERS/pytorch_train.py" ] && "$PYTHON" -c 'import torch' 2>/dev/null || peer=
 [ -n "$peer" ] || echo "step.sh: no PyTorch peer ($PYTHON with torch, $PEERS/pytorch_train.py): ours only"
 
-ours_first >/dev/null # warms the page cache
+ours_first # warms the page cache
+: >"$work/ours-first"
 for _ in $(seq "$ROUNDS"); do
     ours >>"$work/ours"
-    ours_first >>"$work/ours-first"
+    ours_first
     [ -z "$peer" ] || { theirs 0; theirs 1; }
 done
 images=$(median <"$work/ours")
