@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SAMPLE = 16 };
+enum { SAMPLE = 4 };
 
 typedef struct stand {
     const tutti__bench *bench;

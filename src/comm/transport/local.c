@@ -2,7 +2,8 @@
  *
  * A meeting is a counter a rank: raise your own, wait until nobody's is lower. Waiting spins briefly where each rank has
  * a core, then sleeps on the bell of the rank that is missing; who arrives rings only if somebody sleeps. Who dies rings
- * all bells. The one idea: nothing in shared memory is ever locked, so a rank that is killed holds nothing up. */
+ * all bells. Two ranks that the scheduler has put on one core while others idle would wait there for each other's time
+ * slices; then one moves. The one idea: nothing in shared memory is ever locked, so a rank that is killed holds nothing up. */
 #include "comm/transport/local.h"
 
 #include "comm/thread.h"
@@ -14,7 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { CHUNK_BYTES = 256 << 10, SPIN = 2000, RELAXED = 64 };
+enum { CHUNK_BYTES = 256 << 10, SPIN = 2000, RELAXED = 64, MOVE_MS = 10 };
 
 static size_t round_up(size_t n, size_t to)
 {
@@ -79,6 +80,51 @@ static void relax(void)
 #endif
 }
 
+/* A processor that this thread may use and where no rank waits; -1: none. */
+static int vacant(const tutti_group *group, const cpu_set_t *allowed)
+{
+    const tutti__local *local = group->transport_state;
+    cpu_set_t free_ones = *allowed;
+
+    for (int r = 0; r < group->size; r++) {
+        uint32_t cpu = atomic_load(&local->control->slots[r].cpu);
+
+        if (cpu > 0 && cpu <= CPU_SETSIZE)
+            CPU_CLR(cpu - 1, &free_ones);
+    }
+    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &free_ones))
+            return (int)cpu;
+    return -1;
+}
+
+/* Before yielding: if `rank`, which is missing, shares this core, the higher of the two moves to another. It is not bound
+ * there: its affinity is what it was, a moment later. */
+static void part_from(tutti_group *group, int rank)
+{
+    tutti__local *local = group->transport_state;
+    tutti__slot *slots = local->control->slots;
+    uint32_t here = (uint32_t)sched_getcpu() + 1;
+    cpu_set_t allowed, one;
+    double now;
+    int cpu;
+
+    atomic_store(&slots[group->rank].cpu, here);
+    if (group->rank < rank || here == 0 || atomic_load(&slots[rank].cpu) != here)
+        return;
+    now = tutti__now_ms();
+    if (now - local->moved_ms < MOVE_MS || sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+        return;
+    local->moved_ms = now;
+    cpu = vacant(group, &allowed);
+    if (cpu < 0)
+        return;
+    CPU_ZERO(&one);
+    CPU_SET((size_t)cpu, &one);
+    if (sched_setaffinity(0, sizeof one, &one) == 0)
+        (void)sched_setaffinity(0, sizeof allowed, &allowed);
+}
+
 static tutti_status fail_late(tutti_group *group, const tutti__op *op, uint64_t meeting)
 {
     const tutti__local *local = group->transport_state;
@@ -139,10 +185,12 @@ tutti_status tutti__meet(tutti_group *group, const tutti__op *op)
         bool here = atomic_load_explicit(&slots[r].arrived, memory_order_acquire) >= meeting;
 
         for (int spin = 0; !here && spin < local->spin; spin++) {
-            if (spin % RELAXED == RELAXED - 1)
+            if (spin % RELAXED == RELAXED - 1) {
+                part_from(group, r);
                 sched_yield(); /* the rank that is missing may wait for this very core */
-            else
+            } else {
                 relax();
+            }
             here = atomic_load_explicit(&slots[r].arrived, memory_order_acquire) >= meeting;
         }
         if (!here)

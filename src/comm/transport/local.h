@@ -28,6 +28,7 @@ typedef struct tutti__slot {
     /* Written by its rank, waited for by others. */
     _Alignas(64) _Atomic uint64_t arrived; /* meetings so far */
     _Atomic uint32_t bell, waiters, left;
+    _Atomic uint32_t cpu; /* 1 + where it last waited for long; 0: it has not */
     /* Calls alternate, so that a rank may start the next while others still read the last. */
     _Alignas(64) tutti__call calls[2];
     _Alignas(64) tutti__cause cause;
@@ -55,6 +56,7 @@ typedef struct tutti__local {
     char *staging;
     uint64_t meetings, tick; /* tick: staged chunks so far; chunk t lies in buffer t mod 3 */
     int spin;
+    double moved_ms; /* when it last gave way to a peer on its core */
     pthread_mutex_t segments_lock;
     tutti__segment *segments;
     uint32_t n_segments;
