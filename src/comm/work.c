@@ -41,6 +41,8 @@ static tutti_status run(tutti_group *group, tutti__op *op)
     status = group->transport->run(group, op);
     if (status != TUTTI_OK) /* of this call only, its message made, or of the group */
         return tutti__group_failed(group) ? tutti__group_error(group, &op->print) : status;
+    if (!recorder)
+        return TUTTI_OK;
     tutti__record(recorder, "comm", tutti__op_name((tutti__op_kind)op->print.op),
                   (int64_t)op->print.sequence, 1, begin, tutti__now_ns());
     return TUTTI_OK;

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { FEW = 16 }; /* ranks without an allocation */
+
 typedef struct move {
     tutti_group *group;
     tutti__local *local;
@@ -141,14 +143,8 @@ static tutti_status run_rounds(move *m, tutti_status (*meet_for)(tutti_group *, 
 
     copy_in(m, 0); /* its own reach is known; whether the others' is, shows the first meeting */
     TUTTI_TRY(meet_for(m->group, m->op));
+    TUTTI_TRY(tutti__find_contributions(m->group, m->op, m->first, m->last, m->at));
     for (int r = m->first; r < m->last; r++) {
-        const tutti__call *call = &m->local->control->slots[r].calls[m->op->print.sequence & 1];
-
-        m->at[r] = NULL;
-        if (call->reach == TUTTI__DIRECT && call->segment == UINT32_MAX)
-            m->at[r] = (char *)(uintptr_t)call->at;
-        else if (call->reach == TUTTI__DIRECT)
-            TUTTI_TRY(tutti__segment_find(m->group, call, r, &m->at[r]));
         all_direct = all_direct && m->at[r];
         any_direct = any_direct || m->at[r];
     }
@@ -189,7 +185,7 @@ tutti_status tutti__local_move(tutti_group *group, tutti__op *op,
               .count = (size_t)print->count,
               .first = one ? (int)print->root : 0,
               .last = one ? (int)print->root + 1 : group->size};
-    void **pointers = calloc(3 * size, sizeof *pointers);
+    void *few[3 * FEW] = {0}, **pointers = size <= FEW ? few : calloc(3 * size, sizeof *few);
     tutti_status status;
 
     if (!pointers)
@@ -203,6 +199,7 @@ tutti_status tutti__local_move(tutti_group *group, tutti__op *op,
     if (local->control->slots[group->rank].calls[print->sequence & 1].reach == TUTTI__DIRECT)
         m.at[group->rank] = (char *)(uintptr_t)op->src; /* nothing to copy in */
     status = run_rounds(&m, meet_for);
-    free(pointers);
+    if (pointers != few)
+        free(pointers);
     return status;
 }

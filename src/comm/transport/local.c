@@ -222,20 +222,37 @@ static const tutti__segment *segment_of(tutti__local *local, const void *p, size
     return s;
 }
 
-tutti_status tutti__segment_find(tutti_group *group, const tutti__call *call, int rank, char **p)
+static char *find_in_segments(const tutti__local *local, const tutti__call *call, int rank)
+{
+    if (call->segment == UINT32_MAX)
+        return (char *)(uintptr_t)call->at;
+    for (const tutti__segment *s = local->segments; s; s = s->next)
+        if (s->number == call->segment)
+            return s->base + (size_t)rank * s->stride + call->at;
+    return NULL;
+}
+
+tutti_status tutti__find_contributions(tutti_group *group, const tutti__op *op, int first, int last,
+                                       char **at)
 {
     tutti__local *local = group->transport_state;
+    int lost = -1;
 
-    *p = NULL;
     pthread_mutex_lock(&local->segments_lock);
-    for (const tutti__segment *s = local->segments; s && !*p; s = s->next)
-        if (s->number == call->segment)
-            *p = s->base + (size_t)rank * s->stride + call->at;
+    for (int r = first; r < last; r++) {
+        const tutti__call *call = &local->control->slots[r].calls[op->print.sequence & 1];
+
+        at[r] = NULL;
+        if (call->reach != TUTTI__DIRECT)
+            continue;
+        at[r] = find_in_segments(local, call, r);
+        lost = at[r] ? lost : r;
+    }
     pthread_mutex_unlock(&local->segments_lock);
-    if (!*p)
+    if (lost >= 0)
         return tutti__group_fail(
-            group, TUTTI_ERR_MISMATCH, rank,
-            "rank %d uses memory of tutti_group_alloc that rank %d has released", rank,
+            group, TUTTI_ERR_MISMATCH, lost,
+            "rank %d uses memory of tutti_group_alloc that rank %d has released", lost,
             group->rank);
     return TUTTI_OK;
 }

@@ -92,8 +92,9 @@ void tutti__local_close(tutti_group *group);
 
 /* All ranks have come. */
 tutti_status tutti__meet(tutti_group *group, const tutti__op *op);
-/* Where a contribution lies that rank described as in a segment. */
-tutti_status tutti__segment_find(tutti_group *group, const tutti__call *call, int rank, char **p);
+/* After the first meeting: where each contribution of ranks [first, last) lies, NULL if it is staged. */
+tutti_status tutti__find_contributions(tutti_group *group, const tutti__op *op, int first, int last,
+                                       char **at);
 /* Moves and reduces the data; the first meeting is meet_for, after which all calls are known and equal. */
 tutti_status tutti__local_move(tutti_group *group, tutti__op *op,
                                tutti_status (*meet_for)(tutti_group *group, const tutti__op *op));
