@@ -34,7 +34,8 @@ eval "flags=($(pkg-config --cflags --libs tutti))" # the shell undoes pkg-config
 example="$SOURCE_DIR/examples/bring_your_own_gradients.c"
 
 compile "$c" -Wall -Wextra -o shared "$example" "${flags[@]}"
-ldd shared | grep -q "libtutti.so.0 => $libraries/" || { ldd shared; fail "shared: not the installed library"; }
+ldd shared >shared.ldd # not piped: grep -q would leave ldd a broken pipe
+grep -q "libtutti.so.0 => $libraries/" shared.ldd || { cat shared.ldd; fail "shared: not the installed library"; }
 runs 'loss' shared
 
 # Static: with no libtutti.so to prefer.
@@ -42,7 +43,8 @@ mkdir static-only
 cp "$libraries/libtutti.a" static-only
 eval "static=($(pkg-config --static --libs tutti))"
 compile "$c" -o static "$example" -I"$prefix/include" -Lstatic-only "${static[@]/#-L*/-Lstatic-only}"
-ldd static | grep -q libtutti && fail "static: needs libtutti.so"
+ldd static >static.ldd
+grep -q libtutti static.ldd && fail "static: needs libtutti.so"
 runs 'loss' static
 
 sed -n '/^```c$/,/^```$/p' "$SOURCE_DIR/README.md" | sed '/^```/d; s/epoch < 5/epoch < 1/' >readme.c

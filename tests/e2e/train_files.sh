@@ -27,7 +27,7 @@ grep -q "replaced" run.out || fail "silence about the earlier run"
 
 # The default folder.
 timeout 60 "$TUTTI" train $mlp --max-steps 1 >out 2>&1 || fail "default run folder"
-ls runs | grep -qE '^digits-mlp-[0-9]{8}-[0-9]{6}$' || fail "default run folder is $(ls runs)"
+[[ $(ls runs) =~ ^digits-mlp-[0-9]{8}-[0-9]{6}$ ]] || fail "default run folder is $(ls runs)"
 
 # SIGTERM: the step is finished, results are written, nothing hangs.
 for n in 1 2; do
