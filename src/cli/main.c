@@ -33,8 +33,8 @@ static void print_help(FILE *file)
 
 static int refuse(const char *name)
 {
-    const char *names[TUTTI__COUNT_OF(commands)], *nearest;
-    size_t n = 0;
+    const char *names[TUTTI__COUNT_OF(commands) + 2] = {"--help", "--version"}, *nearest;
+    size_t n = 2;
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(commands); i++) {
         if (strcmp(commands[i].name, name) == 0) {
@@ -48,8 +48,8 @@ static int refuse(const char *name)
     nearest = tutti__nearest(name, names, n);
     fprintf(stderr, "tutti: there is no %s \"%s\"", *name == '-' ? "flag" : "command", name);
     if (nearest)
-        fprintf(stderr, "; did you mean \"%s\"?", nearest);
-    fprintf(stderr, " See tutti --help.\n");
+        fprintf(stderr, "; did you mean \"%s\"", nearest);
+    fprintf(stderr, "%s See tutti --help.\n", nearest ? "?" : ".");
     return 2;
 }
 

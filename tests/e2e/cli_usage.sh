@@ -18,8 +18,8 @@ expect "help is also a command" 0 '^  train  ' "$TUTTI" help
 expect "version" 0 '^tutti [0-9]+\.[0-9]+\.[0-9]+$' "$TUTTI" --version
 expect "no command shows the usage" 2 '^usage: tutti' "$TUTTI"
 expect "a misspelt command names the nearest" 2 'did you mean "train"' "$TUTTI" trian
-expect "a misspelt flag says so" 2 'no flag "--verson"' "$TUTTI" --verson
-expect "a far word names none" 2 'no command "xyzzyxyzzy"' "$TUTTI" xyzzyxyzzy
+expect "a misspelt flag names the nearest" 2 'no flag "--verson"; did you mean "--version"?' "$TUTTI" --verson
+expect "a far word names none" 2 'no command "xyzzyxyzzy"\. See' "$TUTTI" xyzzyxyzzy
 for later in checkpoint report doctor; do
     "$TUTTI" --help | grep -q "^  $later " && continue # it has come
     expect "$later is refused" 2 'is not in this version' "$TUTTI" "$later"
