@@ -74,6 +74,15 @@ static void copy_in(const move *m, size_t k)
 
     if (m->at[rank] || rank < m->first || rank >= m->last)
         return;
+    if (m->op->print.op == TUTTI__OP_ALL_REDUCE) { /* its own share it reduces from where it lies */
+        size_t length, begin = share(m, chunk_count(m, k), rank, &length) * m->element;
+        size_t end = begin + length * m->element;
+
+        src += k * m->chunk * m->element;
+        memcpy(stage(m, rank, k), src, begin);
+        memcpy(stage(m, rank, k) + end, src + end, n - end);
+        return;
+    }
     if (m->op->print.op != TUTTI__OP_REDUCE_SCATTER) {
         memcpy(stage(m, rank, k), src + k * m->chunk * m->element, n);
         return;
@@ -87,7 +96,7 @@ static void copy_in(const move *m, size_t k)
 static void work(const move *m, size_t k, bool all_direct)
 {
     int rank = m->group->rank, size = m->group->size;
-    size_t n = chunk_count(m, k), begin, length;
+    size_t n = chunk_count(m, k), begin, length, own;
     char *dst = m->op->dst, *to;
 
     switch (m->op->print.op) {
@@ -112,20 +121,24 @@ static void work(const move *m, size_t k, bool all_direct)
         break;
     default:
         begin = share(m, n, rank, &length);
+        own = (k * m->chunk + begin) * m->element;
         for (int r = 0; r < size; r++) {
-            m->src[r] = contribution(m, r, k, 0) + begin * m->element;
+            m->src[r] = r == rank ? (const char *)m->op->src + own
+                                  : contribution(m, r, k, 0) + begin * m->element;
             if (all_direct)
                 m->dst[(r - rank + size) % size] =
                     m->at[r] + begin * m->element; /* its own first */
         }
-        if (!all_direct)
-            m->dst[0] = stage(m, rank, k) + begin * m->element;
-        tutti__reduce(m->dtype, m->redop, m->dst, all_direct ? (size_t)size : 1, m->src,
+        if (!all_direct) {
+            m->dst[0] = dst + own;
+            m->dst[1] = stage(m, rank, k) + begin * m->element;
+        }
+        tutti__reduce(m->dtype, m->redop, m->dst, all_direct ? (size_t)size : 2, m->src,
                       (size_t)size, length);
     }
 }
 
-/* The reduced chunk k of an all_reduce lies in shares, in everybody's staging. */
+/* The reduced chunk k of an all_reduce lies in shares, in everybody's staging; its own is where it belongs already. */
 static void copy_out(const move *m, size_t k)
 {
     size_t n = chunk_count(m, k), begin, length;
@@ -133,7 +146,9 @@ static void copy_out(const move *m, size_t k)
 
     for (int r = 0; r < m->group->size; r++) {
         begin = share(m, n, r, &length);
-        memcpy(dst + begin * m->element, stage(m, r, k) + begin * m->element, length * m->element);
+        if (r != m->group->rank)
+            memcpy(dst + begin * m->element, stage(m, r, k) + begin * m->element,
+                   length * m->element);
     }
 }
 
