@@ -241,10 +241,11 @@ static tutti_status read_master(const launcher *from, tutti__env_group *group)
                            address);
     snprintf(group->master_addr, sizeof group->master_addr, "%s", address);
     TUTTI_TRY(number(from, "MASTER_PORT", 1, 65535, &group->master_port));
-    /* torchrun's agent serves its own store at MASTER_PORT; ours, in rank 0, takes the port beside it. */
+    /* torchrun's agent serves its own store at MASTER_PORT, so ours, in rank 0, needs another. Not the next one: that may
+     * be among those that the kernel hands out, and was often taken. */
     if (get("TORCHELASTIC_USE_AGENT_STORE") &&
         strcmp(get("TORCHELASTIC_USE_AGENT_STORE"), "True") == 0)
-        group->master_port += group->master_port < 65535 ? 1 : -1;
+        group->master_port = derived_port("torchrun", port);
     return TUTTI_OK;
 }
 
