@@ -47,6 +47,8 @@ tutti_status tutti__fail_errno(int error_number, const char *format, ...) TUTTI_
 /* Puts back a message that was saved (another thread's, or an earlier one's). */
 tutti_status tutti__fail_again(tutti_status status, const char *message);
 
+/* Refuses a TUTTI_LOG with a rule that is neither LEVEL nor AREA:LEVEL. */
+tutti_status tutti__log_check(void);
 /* The rank that log lines of this thread carry; -1: none. Threads that work for a group set it. */
 void tutti__log_set_rank(int rank);
 int tutti__log_rank(void);

@@ -51,6 +51,25 @@ static tutti_log_level limit_for(const char *rules, const char *area)
     return limit;
 }
 
+tutti_status tutti__log_check(void)
+{
+    const char *rules = tutti__env_text(TUTTI__ENV_LOG);
+    tutti_log_level level;
+
+    while (*rules) {
+        size_t length = strcspn(rules, ",");
+        const char *colon = memchr(rules, ':', length), *word = colon ? colon + 1 : rules;
+
+        if (colon == rules || !level_of(word, length - (size_t)(word - rules), &level))
+            return tutti__fail(TUTTI_ERR_ARG,
+                               "TUTTI_LOG: \"%.*s\" is not LEVEL or AREA:LEVEL, where LEVEL is "
+                               "error, warn, info, debug or trace",
+                               (int)(length < 60 ? length : 60), rules);
+        rules += length + (rules[length] == ',');
+    }
+    return TUTTI_OK;
+}
+
 void tutti_log(tutti_log_level level, const char *area, const char *format, ...)
 {
     char line[2304];

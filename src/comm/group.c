@@ -104,6 +104,7 @@ tutti_status tutti__group_init(tutti_group **group_p, const tutti_group_opts *gi
     long seconds;
 
     *group_p = NULL;
+    TUTTI_TRY(tutti__log_check());
     if (!*name || strlen(name) >= sizeof member.name)
         return tutti__fail(TUTTI_ERR_ARG,
                            "group name \"%.40s\" has %zu characters, expected 1 to %zu", name,

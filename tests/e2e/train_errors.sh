@@ -14,12 +14,14 @@ refused 2 'tutti train: --config needs a value' "$TUTTI" train --config
 refused 2 'data_dir: data=digits needs no files' "$TUTTI" train --data-dir "$work"
 refused 2 'amp: bf16 is not in this version; use amp=off' "$TUTTI" train --amp bf16
 refused 2 'data_dir' "$TUTTI" train --data cifar10
+refused 2 'workers: 257 is out of range' "$TUTTI" train --workers 257
 refused 2 'expected 1 to 4096' "$TUTTI" train -n 0
 refused 1 'nowhere.safetensors' "$TUTTI" train $mlp --init nowhere.safetensors
 
 # Environment: half-set groups
 refused 2 'LOCAL_RANK' env RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29511 "$TUTTI" train $mlp
 refused 2 'RANK is not set, although LOCAL_RANK is' env LOCAL_RANK=0 "$TUTTI" train $mlp
+refused 2 'TUTTI_LOG: "loud" is not LEVEL' env TUTTI_LOG=comm:debug,loud "$TUTTI" train $mlp
 refused 2 'WORLD_SIZE' env RANK=0 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29511 "$TUTTI" train $mlp
 
 # Data
