@@ -71,6 +71,8 @@ run 2 "$TUTTI" bench all_reduce broadcast
 err_has 'measures one thing'
 run 2 "$TUTTI" run -n 3 "$TUTTI" bench all_reduce --dtype f8
 equal "lines that say so" "$(grep -c '^\[[0-9]\] tutti bench: ' "$work/err")" 1
+run 4 "$TUTTI" bench all_reduce -n 2 --sizes 1024G # more than this machine has, one hopes
+err_has '(cannot share|no memory for) [0-9]+ bytes'
 run 1 "$TUTTI" bench all_reduce --sizes 4 --json "$work/no/such/folder.json"
 err_has 'folder.json'
 finish

@@ -69,12 +69,21 @@ static int map(int fd, size_t bytes, void **mapping_p)
     return 0;
 }
 
+/* A memfd may be made larger than the machine's memory; who then writes to it is killed. */
+static bool fits_memory(size_t bytes)
+{
+    return bytes / (size_t)sysconf(_SC_PAGESIZE) < (size_t)sysconf(_SC_PHYS_PAGES);
+}
+
 /* For rank 0: makes, maps and sends. The mapping begins with `head`, there before anyone sees it. */
 static int make_on(const int *sockets, int size, size_t bytes, const tutti__control *head,
                    void **mapping_p)
 {
-    int fd = memfd_create("tutti", MFD_CLOEXEC), error;
+    int fd, error;
 
+    if (!fits_memory(bytes))
+        return ENOMEM;
+    fd = memfd_create("tutti", MFD_CLOEXEC);
     if (fd < 0)
         return errno;
     error = ftruncate(fd, (off_t)bytes) != 0 ? errno : map(fd, bytes, mapping_p);
