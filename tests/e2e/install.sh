@@ -83,6 +83,7 @@ find_package(tutti 0.1 REQUIRED)
 add_executable(main main.c)
 target_link_libraries(main tutti::tutti)
 END
+export CMAKE_GENERATOR=$(sed -n 's/^CMAKE_GENERATOR:INTERNAL=//p' "$BUILD_DIR/CMakeCache.txt")
 CC=$c timeout 60 cmake -S project -B project/build -DCMAKE_PREFIX_PATH="$prefix" >cmake.out 2>&1 &&
     timeout 60 cmake --build project/build >>cmake.out 2>&1 || { cat cmake.out; fail "the CMake project"; }
 cp project/build/main package
