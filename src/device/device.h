@@ -15,8 +15,9 @@ typedef struct tutti__device_ops {
     void (*free)(tutti_device device, void *p);
     tutti_status (*copy_in)(tutti_device device, void *dst, const void *host_src, size_t bytes);
     tutti_status (*copy_out)(tutti_device device, void *host_dst, const void *src, size_t bytes);
-    tutti_status (*copy)(tutti_device device, void *dst, const void *src, size_t bytes); /* within it */
-    int (*count)(void); /* devices of this kind that are usable now */
+    tutti_status (*copy)(tutti_device device, void *dst, const void *src,
+                         size_t bytes); /* within it */
+    int (*count)(void);                 /* devices of this kind that are usable now */
 } tutti__device_ops;
 
 /* The table of a kind. UNSUPPORTED, with the reason and the remedy, where build or machine lacks it. */
