@@ -27,8 +27,8 @@ extern const tutti__device_ops tutti__cpu_ops;
 tutti_status tutti__cuda_ops(const tutti__device_ops **ops_p);
 
 /* Binds this process to its share of the cores it may use (its own cores, caches shared if possible), so that ranks of
- * one host do not wander over each other. Leaves it alone (*pinned_p false) with one rank, with more ranks than cores, or
- * without hwloc. */
-tutti_status tutti__cpu_pin(int local_rank, int local_size, bool *pinned_p);
+ * one host do not wander over each other. False, and nothing changed, with one rank, with more ranks than cores, without
+ * hwloc, or where the machine does not tell or allow it. */
+bool tutti__cpu_pin(int local_rank, int local_size);
 
 #endif

@@ -75,6 +75,20 @@ static int threads_of(const tutti__run *run)
     return share > 0 ? share : 1;
 }
 
+/* Binds this rank's threads to its share of the cores; after that share has been counted. */
+static tutti_status pin(const tutti__run *run)
+{
+    const char *text = tutti__env_text(TUTTI__ENV_PIN);
+
+    if (strcmp(text, "off") == 0)
+        return TUTTI_OK;
+    if (strcmp(text, "auto") != 0)
+        return tutti__fail(TUTTI_ERR_ARG, "TUTTI_PIN is \"%s\", expected auto or off", text);
+    if (tutti__cpu_pin(tutti_group_local_rank(run->group), tutti_group_local_size(run->group)))
+        tutti_log(TUTTI_LOG_DEBUG, "train", "bound to this rank's share of the cores");
+    return TUTTI_OK;
+}
+
 static tutti_status open_model(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
@@ -88,6 +102,7 @@ static tutti_status open_model(tutti__run *run)
     tutti_device device;
 
     TUTTI_TRY(tutti_device_parse(&device, c->device, tutti_group_local_rank(run->group)));
+    TUTTI_TRY(pin(run));
     TUTTI_TRY(tutti_ctx_new(&run->cx, device, &ctx_opts));
     TUTTI_TRY(tutti_model_new(&run->model, run->cx, c->model, &model_opts));
     run->module = tutti_model_module(run->model);

@@ -4,37 +4,40 @@
 #include <hwloc.h>
 #include <stdlib.h>
 
-tutti_status tutti__cpu_pin(int local_rank, int local_size, bool *pinned_p)
+/* Only cores and what cannot be left out: the whole topology takes ten milliseconds to read. */
+static bool load_cores(hwloc_topology_t topology)
 {
-    hwloc_topology_t topology;
-    hwloc_obj_t root;
-    hwloc_cpuset_t *sets = NULL;
-    int n;
-
-    *pinned_p = false;
-    /* More ranks than cores: the kernel's scheduler shares them better than we could. */
-    if (local_size < 2 || local_size > tutti__cores())
-        return TUTTI_OK;
-    if (hwloc_topology_init(&topology) != 0)
-        return tutti__fail(TUTTI_ERR_MEMORY, "hwloc: no memory for the machine's topology");
-    /* Only cores and what cannot be left out: the whole topology takes ten milliseconds to read. */
     hwloc_topology_set_all_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_NONE);
     hwloc_topology_set_type_filter(topology, HWLOC_OBJ_CORE, HWLOC_TYPE_FILTER_KEEP_ALL);
     hwloc_topology_set_cache_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_STRUCTURE);
-    if (hwloc_topology_load(topology) != 0) {
-        hwloc_topology_destroy(topology);
-        return tutti__fail(TUTTI_ERR_IO, "hwloc: cannot read the machine's topology");
-    }
-    root = hwloc_get_root_obj(topology);
-    n = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
-    sets = calloc((size_t)local_size, sizeof(hwloc_cpuset_t));
-    if (sets && n >= local_size &&
+    return hwloc_topology_load(topology) == 0;
+}
+
+static bool bind_share(hwloc_topology_t topology, int local_rank, int local_size)
+{
+    hwloc_obj_t root = hwloc_get_root_obj(topology);
+    hwloc_cpuset_t *sets = calloc((size_t)local_size, sizeof *sets);
+    bool bound = false;
+
+    if (sets && hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE) >= local_size &&
         hwloc_distrib(topology, &root, 1, sets, (unsigned)local_size, INT32_MAX, 0) == 0) {
-        *pinned_p = hwloc_set_cpubind(topology, sets[local_rank], HWLOC_CPUBIND_PROCESS) == 0;
+        bound = hwloc_set_cpubind(topology, sets[local_rank], HWLOC_CPUBIND_PROCESS) == 0;
         for (int i = 0; i < local_size; i++)
             hwloc_bitmap_free(sets[i]);
     }
     free(sets);
+    return bound;
+}
+
+bool tutti__cpu_pin(int local_rank, int local_size)
+{
+    hwloc_topology_t topology;
+    bool bound;
+
+    /* More ranks than cores: the kernel's scheduler shares them better than we could. */
+    if (local_size < 2 || local_size > tutti__cores() || hwloc_topology_init(&topology) != 0)
+        return false;
+    bound = load_cores(topology) && bind_share(topology, local_rank, local_size);
     hwloc_topology_destroy(topology);
-    return TUTTI_OK;
+    return bound;
 }
