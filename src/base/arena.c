@@ -6,11 +6,9 @@
 #include "base/base.h"
 
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #define ALIGNMENT   64
 #define FIRST_BLOCK ((size_t)1 << 20)
-#define HUGE_PAGE   ((size_t)2 << 20)
 
 struct tutti__arena_block {
     tutti__arena_block *next;
@@ -18,23 +16,10 @@ struct tutti__arena_block {
     _Alignas(ALIGNMENT) unsigned char data[];
 };
 
-/* A block that is swept through in every step asks for huge pages: fewer misses of the address cache. */
-static void *block_memory(size_t bytes)
-{
-    void *p;
-
-    if (bytes < 2 * HUGE_PAGE)
-        return aligned_alloc(ALIGNMENT, bytes);
-    p = aligned_alloc(HUGE_PAGE, (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
-    if (p)
-        madvise(p, bytes, MADV_HUGEPAGE); /* a wish */
-    return p;
-}
-
 static tutti__arena_block *block_new(tutti__arena *arena, size_t bytes)
 {
     size_t total = (sizeof(tutti__arena_block) + bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    tutti__arena_block *block = total < bytes ? NULL : block_memory(total);
+    tutti__arena_block *block = total < bytes ? NULL : tutti__alloc_unset(total);
 
     if (!block) {
         tutti__fail(TUTTI_ERR_MEMORY, "arena: no memory for another %zu bytes (%zu in use)", bytes,

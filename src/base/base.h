@@ -132,8 +132,12 @@ double tutti__now_ms(void);   /* monotonic */
 int tutti__cores(void);       /* that this process may use: affinity and cgroup quota, at least 1 */
 void *tutti__alloc(
     size_t bytes); /* 64-byte aligned, zeroed; free with free(). NULL: message made */
+/* The same, not zeroed and without a message. Large memory asks for huge pages: fewer misses of the address cache. */
+void *tutti__alloc_unset(size_t bytes);
 /* mkdir -p. */
 tutti_status tutti__make_dirs(const char *path);
+/* Writes all of it to fd; path is for the message. */
+tutti_status tutti__write_all(int fd, const char *path, const void *p, size_t bytes);
 /* Writes the whole text to path through path.tmp and rename: readers see the old or the new one. */
 tutti_status tutti__write_file(const char *path, const void *p, size_t bytes);
 

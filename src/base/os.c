@@ -57,35 +57,26 @@ int tutti__cores(void)
     return cores > 0 ? cores : 1;
 }
 
-/* Large memory: on huge pages where allowed, and zero because its pages are given back unread, not because it is written:
- * whoever fills it touches it first. */
-static void *alloc_large(size_t bytes)
+void *tutti__alloc_unset(size_t bytes)
 {
-    size_t rounded = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-    void *p = rounded < bytes ? NULL : aligned_alloc(HUGE_PAGE, rounded);
+    size_t alignment = bytes < LARGE ? 64 : HUGE_PAGE;
+    size_t rounded = bytes ? (bytes + alignment - 1) / alignment * alignment : alignment;
+    void *p = rounded < bytes ? NULL : aligned_alloc(alignment, rounded);
 
-    if (!p)
-        return NULL;
-    madvise(p, rounded, MADV_HUGEPAGE); /* a wish */
-    if (madvise(p, rounded, MADV_DONTNEED) != 0)
-        memset(p, 0, rounded);
+    if (p && bytes >= LARGE)
+        madvise(p, rounded, MADV_HUGEPAGE); /* a wish */
     return p;
 }
 
-static void *alloc_small(size_t bytes)
-{
-    size_t rounded = bytes ? (bytes + 63) / 64 * 64 : 64;
-    void *p = aligned_alloc(64, rounded);
-
-    return p ? memset(p, 0, rounded) : NULL;
-}
-
+/* Large memory is zero because its pages are given back unread, not because it is written: whoever fills it touches it first. */
 void *tutti__alloc(size_t bytes)
 {
-    void *p = bytes < LARGE ? alloc_small(bytes) : alloc_large(bytes);
+    void *p = tutti__alloc_unset(bytes);
 
     if (!p)
         tutti__fail(TUTTI_ERR_MEMORY, "no memory for %zu bytes", bytes);
+    else if (bytes < LARGE || madvise(p, bytes, MADV_DONTNEED) != 0)
+        memset(p, 0, (bytes + 63) / 64 * 64);
     return p;
 }
 
@@ -107,11 +98,27 @@ tutti_status tutti__make_dirs(const char *path)
     return TUTTI_OK;
 }
 
+tutti_status tutti__write_all(int fd, const char *path, const void *p, size_t bytes)
+{
+    const char *next = p;
+
+    while (bytes > 0) {
+        ssize_t n = write(fd, next, bytes);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return tutti__fail_errno(errno, "cannot write %s", path);
+        next += n;
+        bytes -= (size_t)n;
+    }
+    return TUTTI_OK;
+}
+
 tutti_status tutti__write_file(const char *path, const void *p, size_t bytes)
 {
     char temporary[4096];
-    const char *next = p;
-    tutti_status status = TUTTI_OK;
+    tutti_status status;
     int fd;
 
     if (snprintf(temporary, sizeof temporary, "%s.tmp", path) >= (int)sizeof temporary)
@@ -119,16 +126,7 @@ tutti_status tutti__write_file(const char *path, const void *p, size_t bytes)
     fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0)
         return tutti__fail_errno(errno, "cannot write %s", temporary);
-    while (bytes > 0 && status == TUTTI_OK) {
-        ssize_t n = write(fd, next, bytes);
-
-        if (n < 0 && errno != EINTR)
-            status = tutti__fail_errno(errno, "cannot write %s", temporary);
-        else if (n > 0) {
-            next += n;
-            bytes -= (size_t)n;
-        }
-    }
+    status = tutti__write_all(fd, temporary, p, bytes);
     if (close(fd) != 0 && status == TUTTI_OK)
         status = tutti__fail_errno(errno, "cannot write %s", temporary);
     if (status == TUTTI_OK && rename(temporary, path) != 0)

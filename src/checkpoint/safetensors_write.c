@@ -81,23 +81,6 @@ static char *make_header(const tutti__safetensors_source *const *sorted, size_t 
     return block;
 }
 
-static tutti_status write_all(int fd, const char *path, const void *p, size_t bytes)
-{
-    const char *next = p;
-
-    while (bytes > 0) {
-        ssize_t n = write(fd, next, bytes < (1u << 30) ? bytes : (1u << 30));
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return tutti__fail_errno(errno, "cannot write %s", path);
-        next += n;
-        bytes -= (size_t)n;
-    }
-    return TUTTI_OK;
-}
-
 /* Makes a rename in path's folder last. Some file systems cannot; then there is nothing more to do. */
 static tutti_status sync_folder(const char *path)
 {
@@ -122,9 +105,9 @@ static tutti_status write_contents(int fd, const char *path, const char *header,
                                    size_t header_bytes,
                                    const tutti__safetensors_source *const *sorted, size_t n)
 {
-    TUTTI_TRY(write_all(fd, path, header, header_bytes));
+    TUTTI_TRY(tutti__write_all(fd, path, header, header_bytes));
     for (size_t i = 0; i < n; i++)
-        TUTTI_TRY(write_all(fd, path, sorted[i]->array.p, array_bytes(&sorted[i]->array)));
+        TUTTI_TRY(tutti__write_all(fd, path, sorted[i]->array.p, array_bytes(&sorted[i]->array)));
     if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS)
         return tutti__fail_errno(errno, "cannot write %s", path);
     return TUTTI_OK;

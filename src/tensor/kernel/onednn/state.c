@@ -6,7 +6,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 /* Shapes that keep changing (images of all sizes) must not fill memory with code made for each. */
 #define MAX_PRIMITIVES 512
@@ -234,7 +233,7 @@ tutti_status tutti__onednn_add(tutti_ctx *cx, const tutti__onednn_key *key,
     return TUTTI_OK;
 }
 
-/* Grows only; huge pages, since the whole of it is swept again and again. */
+/* Grows only, by whole huge pages, since the whole of it is swept again and again. */
 static tutti_status memory_grow(tutti_ctx *cx, tutti__onednn_memory *m, size_t bytes)
 {
     const size_t huge = (size_t)2 << 20;
@@ -243,11 +242,10 @@ static tutti_status memory_grow(tutti_ctx *cx, tutti__onednn_memory *m, size_t b
     if (bytes <= m->bytes)
         return TUTTI_OK;
     bytes = (bytes + huge - 1) / huge * huge;
-    p = aligned_alloc(huge, bytes);
+    p = tutti__alloc_unset(bytes);
     if (!p)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %zu bytes of the kernels' scratch",
                            bytes);
-    madvise(p, bytes, MADV_HUGEPAGE); /* a wish: without it all works, slower */
     free(m->p);
     *m = (tutti__onednn_memory){.p = p, .bytes = bytes};
     cx->kernel_allocations++;
