@@ -32,7 +32,15 @@ typedef struct tutti_store tutti_store;
 /* In one process, for ranks that are threads. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_memory_new(tutti_store **store_p);
 
-/* Another handle on the same store (memory: shared by count; TCP: a connection of its own). Each is freed. */
+/* In a file, for processes of one host, or of several with a file system that knows locks. It lives as long as anybody
+ * has it open: who opens a file that nobody has open begins it anew (so nothing of a killed job is met again), and the
+ * last one to free it removes it. Readable by its user only. Not to be used across fork.
+ * Errors: ARG for a file that is no store or another user's; IO, NOT_FOUND, DISK. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_file_open(tutti_store **store_p,
+                                                             const char *path);
+
+/* Another handle on the same store (memory: shared by count; file: opened again; TCP: a connection of its own). Each is
+ * freed. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_clone(tutti_store **store_p, tutti_store *store);
 
 /* Hosts a TCP store in this process and connects to it. Port 0: the kernel chooses; read it with
@@ -64,6 +72,7 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_compare_set(
     const void *desired, size_t desired_bytes, void *value, size_t *bytes);
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_delete(tutti_store *store, const char *key,
                                                           bool *existed_p);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_num_keys(tutti_store *store, int64_t *n_p);
 
 /* ---- Group ------------------------------------------------------------------------------------- */
 

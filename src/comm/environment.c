@@ -161,20 +161,27 @@ static tutti_status read_numbers(const launcher *from, tutti__env_group *group)
     return TUTTI_OK;
 }
 
-/* "10.0.0.1:29500", "[::1]:29500" */
+/* "10.0.0.1:29500", "[::1]:29500", "file:/shared/job-7" */
 static tutti_status read_store(tutti__env_group *group, const char *text)
 {
+    const char *file = strncmp(text, "file:", 5) == 0 ? text + 5 : NULL;
     const char *colon = strrchr(text, ':');
     size_t n = colon ? (size_t)(colon - text) : 0;
     int64_t port;
 
+    if (file && *file && strlen(file) < sizeof group->store_file) {
+        memcpy(group->store_file, file, strlen(file) + 1);
+        group->hosted = true;
+        return TUTTI_OK;
+    }
     if (n > 1 && text[0] == '[' && text[n - 1] == ']') {
         text++;
         n -= 2;
     }
-    if (n == 0 || n >= sizeof group->master_addr || !tutti__parse_int64(colon + 1, &port) ||
+    if (file || n == 0 || n >= sizeof group->master_addr || !tutti__parse_int64(colon + 1, &port) ||
         port < 1 || port > 65535)
-        return tutti__fail(TUTTI_ERR_ARG, "TUTTI_STORE is \"%.60s\", expected HOST:PORT", text);
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "TUTTI_STORE is \"%.60s\", expected HOST:PORT or file:PATH", text);
     memcpy(group->master_addr, text, n);
     group->master_addr[n] = '\0';
     group->master_port = (int)port;

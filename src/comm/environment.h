@@ -10,7 +10,8 @@ typedef struct tutti__env_group {
     char master_addr
         [256]; /* where rank 0 hosts the store, or the launcher does; "" in a group of one */
     int master_port;
-    bool hosted;        /* the launcher hosts the store at master_addr:master_port (TUTTI_STORE) */
+    char store_file[256]; /* or where its file lies (TUTTI_STORE=file:PATH); "": none */
+    bool hosted;        /* somebody else hosts the store at master_addr:master_port (TUTTI_STORE) */
     int attempt;        /* of an elastic launcher; 0 first */
     const char *source; /* "RANK", "Slurm", "Open MPI", "PMI", "none" */
 } tutti__env_group;

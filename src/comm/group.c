@@ -74,7 +74,9 @@ static tutti_status init_from_environment(tutti_group **group_p, const tutti__me
         tutti_store *store = NULL;
         double left = deadline - tutti__now_ms();
 
-        if (env.rank == 0 && !env.hosted)
+        if (*env.store_file)
+            status = tutti_store_file_open(&store, env.store_file);
+        else if (env.rank == 0 && !env.hosted)
             status = host_store(&store, &env);
         else
             status = tutti_store_tcp_connect(&store, env.master_addr, env.master_port,

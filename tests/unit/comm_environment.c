@@ -102,6 +102,9 @@ static void launchers_are_read(void **state)
     assert_true(g.hosted);
     assert_string_equal(g.master_addr, "::1");
     assert_int_equal(g.master_port, 4000);
+    g = read_ok("RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 TUTTI_STORE=file:/shared/job:7");
+    assert_true(g.hosted);
+    assert_string_equal(g.store_file, "/shared/job:7");
     g = read_ok(SLURM);
     assert_string_equal(g.source, "Slurm");
     assert_int_equal(g.rank, 5);
@@ -155,7 +158,9 @@ static void half_a_group_is_an_error_that_says_what_is_missing(void **state)
          "LOCAL_RANK is 3, but only 2 ranks"},
         {"RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=http",
          "MASTER_PORT is \"http\""},
-        {TORCH " TUTTI_STORE=nowhere", "TUTTI_STORE is \"nowhere\", expected HOST:PORT"},
+        {TORCH " TUTTI_STORE=nowhere",
+         "TUTTI_STORE is \"nowhere\", expected HOST:PORT or file:PATH"},
+        {TORCH " TUTTI_STORE=file:", "TUTTI_STORE is \"file:\", expected HOST:PORT or file:PATH"},
         {"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE is not set"},
         {"OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=0 "
          "OMPI_COMM_WORLD_LOCAL_SIZE=2",

@@ -1,4 +1,4 @@
-/* comm: the store, in memory and over TCP: what it answers, and what strangers at its door cannot do.
+/* comm: the store, in memory, in a file and over TCP: what it answers, and what strangers at its door cannot do.
  * SPDX-License-Identifier: MIT */
 #include "comm/store/store.h"
 
@@ -8,12 +8,14 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -49,7 +51,26 @@ static void set(tutti_store *store, const char *key, const char *value)
     assert_int_equal(tutti_store_set(store, key, value, strlen(value)), TUTTI_OK);
 }
 
-/* ---- What it answers, the same for both ------------------------------------------------------------- */
+/* A path of this test's own, the same in its children, at which there is nothing yet. */
+static const char *file_path(void)
+{
+    static char path[64];
+
+    if (*path)
+        return path;
+    snprintf(path, sizeof path, "/tmp/tutti-store-%ld", (long)getpid());
+    return path;
+}
+
+static tutti_store *file_store(void)
+{
+    tutti_store *store;
+
+    assert_int_equal(tutti_store_file_open(&store, file_path()), TUTTI_OK);
+    return store;
+}
+
+/* ---- What it answers, the same for all ------------------------------------------------------------- */
 
 static void check_values(tutti_store *store)
 {
@@ -143,6 +164,24 @@ static void check_compare_set(tutti_store *store)
     assert_int_equal(tutti_store_compare_set(store, "cas", "x", 1, "y", 1, NULL, NULL), TUTTI_OK);
 }
 
+/* In a store that is new. */
+static void check_num_keys(tutti_store *store)
+{
+    int64_t n = -1;
+
+    assert_int_equal(tutti_store_num_keys(store, &n), TUTTI_OK);
+    assert_int_equal(n, 0);
+    for (int i = 0; i < 3; i++) {
+        set(store, "one", "1");
+        set(store, "two", "2");
+        assert_int_equal(tutti_store_add(store, "three", i, NULL), TUTTI_OK);
+    }
+    assert_int_equal(tutti_store_delete(store, "two", NULL), TUTTI_OK);
+    assert_int_equal(tutti_store_delete(store, "two", NULL), TUTTI_OK);
+    assert_int_equal(tutti_store_num_keys(store, &n), TUTTI_OK);
+    assert_int_equal(n, 2);
+}
+
 static void check_time(tutti_store *store)
 {
     double begin = tutti__now_ms();
@@ -211,14 +250,30 @@ static void check_all(tutti_store *store)
 
 static void memory_store_answers(void **state)
 {
+    tutti_store *store = memory_store();
+
     (void)state;
-    check_all(memory_store());
+    check_num_keys(store);
+    check_all(store);
 }
 
 static void tcp_store_answers(void **state)
 {
+    tutti_store *store = tcp_store();
+
     (void)state;
-    check_all(tcp_store());
+    check_num_keys(store);
+    check_all(store);
+}
+
+static void file_store_answers(void **state)
+{
+    tutti_store *store = file_store();
+
+    (void)state;
+    check_num_keys(store);
+    check_all(store);
+    assert_int_equal(access(file_path(), F_OK), -1);
 }
 
 static void a_client_sees_what_the_host_sees(void **state)
@@ -314,6 +369,147 @@ static void clients_may_come_first(void **state)
     assert_non_null(late);
     tutti_store_free(client);
     tutti_store_free(late);
+}
+
+/* ---- Files ------------------------------------------------------------------------------------------------- */
+
+static void a_file_goes_with_its_last_user(void **state)
+{
+    tutti_store *first = file_store(), *second = file_store(), *clone;
+    struct stat info;
+
+    (void)state;
+    assert_int_equal(stat(file_path(), &info), 0);
+    assert_int_equal(info.st_mode & 07777, 0600);
+    set(first, "key", "value");
+    assert_value(second, "key", "value");
+    assert_int_equal(tutti_store_clone(&clone, second), TUTTI_OK);
+    tutti_store_free(first);
+    tutti_store_free(second);
+    assert_int_equal(access(file_path(), F_OK), 0);
+    assert_value(clone, "key", "value");
+    tutti_store_free(clone);
+    assert_int_equal(access(file_path(), F_OK), -1);
+}
+
+static void what_a_killed_job_left_is_not_met_again(void **state)
+{
+    tutti_store *store;
+    int status;
+    pid_t pid = fork();
+
+    (void)state;
+    if (pid == 0) {
+        store = file_store();
+        set(store, "old", "x");
+        raise(SIGKILL);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(access(file_path(), F_OK), 0);
+    store = file_store();
+    assert_int_equal(tutti_store_wait(store, "old", 0), TUTTI_ERR_TIMEOUT);
+    tutti_store_free(store);
+    assert_int_equal(access(file_path(), F_OK), -1);
+}
+
+/* Ends of the log that a killed writer may leave: each prefix of a record. */
+static void half_a_record_is_cut_off(void **state)
+{
+    tutti_store *store = file_store(), *reader;
+    int fd = open(file_path(), O_RDWR);
+    off_t before, after;
+
+    (void)state;
+    set(store, "first", "1");
+    before = lseek(fd, 0, SEEK_END);
+    set(store, "second", "a value of some length");
+    after = lseek(fd, 0, SEEK_END);
+    assert_true(after > before);
+    for (off_t cut = after - 1; cut >= before; cut--) {
+        assert_int_equal(ftruncate(fd, cut), 0);
+        reader = file_store();
+        assert_value(reader, "first", "1");
+        assert_int_equal(tutti_store_wait(reader, "second", 0), TUTTI_ERR_TIMEOUT);
+        tutti_store_free(reader);
+    }
+    reader = file_store();
+    assert_int_equal(pwrite(fd, "rubbish of more than a head's length", 36, before), 36);
+    set(reader, "third", "3");
+    assert_value(reader, "third", "3");
+    tutti_store_free(store);
+    store = file_store();
+    assert_value(store, "first", "1");
+    assert_value(store, "third", "3");
+    tutti_store_free(reader);
+    tutti_store_free(store);
+    close(fd);
+}
+
+enum { ADDERS = 4, ADDS = 300 };
+
+/* A crowd adds; some of it is killed in the middle of it. What was added is there once, and nobody waits for the dead. */
+static void writers_may_be_killed(void **state)
+{
+    tutti_store *store = file_store();
+    pid_t victim, adders[ADDERS];
+    int64_t sum = 0;
+    int status;
+
+    (void)state;
+    for (int i = 0; i < ADDERS; i++) {
+        adders[i] = fork();
+        if (adders[i] != 0)
+            continue;
+        store = file_store(); /* not the parent's, which is not for children */
+        for (int k = 0; k < ADDS; k++)
+            if (tutti_store_add(store, "sum", 1, NULL) != TUTTI_OK)
+                _exit(1);
+        _exit(0);
+    }
+    for (int round = 0; round < 20; round++) {
+        victim = fork();
+        if (victim == 0) {
+            static char value[4096];
+
+            store = file_store();
+            for (;;)
+                if (tutti_store_set(store, "victim", value, sizeof value) != TUTTI_OK)
+                    _exit(1);
+        }
+        usleep(3000);
+        kill(victim, SIGKILL);
+        assert_int_equal(waitpid(victim, &status, 0), victim);
+        assert_true(WIFSIGNALED(status));
+    }
+    for (int i = 0; i < ADDERS; i++) {
+        assert_int_equal(waitpid(adders[i], &status, 0), adders[i]);
+        assert_int_equal(status, 0);
+    }
+    assert_int_equal(tutti_store_add(store, "sum", 0, &sum), TUTTI_OK);
+    assert_int_equal(sum, ADDERS * ADDS);
+    tutti_store_free(store);
+    assert_int_equal(access(file_path(), F_OK), -1);
+}
+
+static void other_files_are_left_alone(void **state)
+{
+    char path[] = "/tmp/tutti-letter-XXXXXX", text[16] = "";
+    int fd = mkstemp(path);
+    tutti_store *store;
+
+    (void)state;
+    assert_int_equal(write(fd, "Dear reader", 11), 11);
+    assert_int_equal(tutti_store_file_open(&store, path), TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_last_error(), "is no store of Tutti's"));
+    assert_null(store);
+    assert_int_equal(pread(fd, text, sizeof text, 0), 11);
+    assert_string_equal(text, "Dear reader");
+    close(fd);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(tutti_store_file_open(&store, "/nowhere/at/all"), TUTTI_ERR_NOT_FOUND);
+    assert_int_equal(tutti_store_file_open(&store, "/dev/null"), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_store_file_open(&store, ""), TUTTI_ERR_ARG);
 }
 
 /* ---- Strangers --------------------------------------------------------------------------------------------- */
@@ -476,6 +672,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_store_answers),
         cmocka_unit_test(tcp_store_answers),
+        cmocka_unit_test(file_store_answers),
+        cmocka_unit_test(a_file_goes_with_its_last_user),
+        cmocka_unit_test(what_a_killed_job_left_is_not_met_again),
+        cmocka_unit_test(half_a_record_is_cut_off),
+        cmocka_unit_test(writers_may_be_killed),
+        cmocka_unit_test(other_files_are_left_alone),
         cmocka_unit_test(a_client_sees_what_the_host_sees),
         cmocka_unit_test(a_taken_port_is_told),
         cmocka_unit_test(a_port_is_free_again_at_once),

@@ -124,6 +124,48 @@ tutti_status tutti__dictionary_compare_set(tutti__dictionary *d, const char *key
     return TUTTI_OK;
 }
 
+static void put(tutti__reply *reply, const void *value, size_t bytes)
+{
+    if (reply->value && bytes && bytes <= reply->bytes)
+        memcpy(reply->value, value, bytes);
+    reply->bytes = bytes;
+}
+
+tutti_status tutti__dictionary_ask(tutti__dictionary *d, const tutti__request *request,
+                                   tutti__reply *reply)
+{
+    const tutti__entry *entry;
+    const void *value;
+    size_t bytes;
+
+    switch (request->op) {
+    case TUTTI__SET:
+        return tutti__dictionary_set(d, request->key, request->value, request->value_bytes);
+    case TUTTI__GET:
+    case TUTTI__WAIT:
+        entry = tutti__dictionary_find(d, request->key);
+        if (!entry)
+            return TUTTI_ERR_TIMEOUT;
+        put(reply, entry->value, entry->bytes);
+        return TUTTI_OK;
+    case TUTTI__ADD:
+        return tutti__dictionary_add(d, request->key, request->number, &reply->number);
+    case TUTTI__COMPARE_SET:
+        TUTTI_TRY(tutti__dictionary_compare_set(d, request->key, request->expected,
+                                                request->expected_bytes, request->value,
+                                                request->value_bytes, &value, &bytes));
+        put(reply, value, bytes);
+        return TUTTI_OK;
+    case TUTTI__DELETE:
+        reply->number = tutti__dictionary_delete(d, request->key);
+        return TUTTI_OK;
+    case TUTTI__COUNT:
+        reply->number = (int64_t)d->count;
+        return TUTTI_OK;
+    }
+    return tutti__fail(TUTTI_ERR_INTERNAL, "store operation %d is unknown", (int)request->op);
+}
+
 void tutti__dictionary_destroy(tutti__dictionary *d)
 {
     for (size_t i = 0; i < d->n_buckets; i++)

@@ -19,65 +19,29 @@ typedef struct memory_store {
     shared *shared;
 } memory_store;
 
-static tutti_status wait_for(shared *s, const char *key, int64_t ms, const tutti__entry **entry_p)
+/* Until the key is there, or its time is over. */
+static void wait_for(shared *s, const char *key, int64_t ms)
 {
     uint64_t end = tutti__now_ns() + (uint64_t)ms * 1000000u;
     struct timespec until = {(time_t)(end / 1000000000u), (long)(end % 1000000000u)};
 
-    while ((*entry_p = tutti__dictionary_find(&s->dictionary, key)) == NULL)
-        if (pthread_cond_timedwait(&s->changed, &s->lock, &until) == ETIMEDOUT) {
-            *entry_p = tutti__dictionary_find(&s->dictionary, key);
-            return *entry_p ? TUTTI_OK : TUTTI_ERR_TIMEOUT;
-        }
-    return TUTTI_OK;
-}
-
-static void put(tutti__reply *reply, const void *value, size_t bytes)
-{
-    if (reply->value && bytes && bytes <= reply->bytes)
-        memcpy(reply->value, value, bytes);
-    reply->bytes = bytes;
-}
-
-static tutti_status ask_locked(shared *s, const tutti__request *request, tutti__reply *reply)
-{
-    const tutti__entry *entry;
-    const void *value;
-    size_t bytes;
-
-    switch (request->op) {
-    case TUTTI__SET:
-        return tutti__dictionary_set(&s->dictionary, request->key, request->value,
-                                     request->value_bytes);
-    case TUTTI__GET:
-    case TUTTI__WAIT:
-        TUTTI_TRY(wait_for(s, request->key, request->number, &entry));
-        put(reply, entry->value, entry->bytes);
-        return TUTTI_OK;
-    case TUTTI__ADD:
-        return tutti__dictionary_add(&s->dictionary, request->key, request->number, &reply->number);
-    case TUTTI__COMPARE_SET:
-        TUTTI_TRY(tutti__dictionary_compare_set(&s->dictionary, request->key, request->expected,
-                                                request->expected_bytes, request->value,
-                                                request->value_bytes, &value, &bytes));
-        put(reply, value, bytes);
-        return TUTTI_OK;
-    case TUTTI__DELETE:
-        reply->number = tutti__dictionary_delete(&s->dictionary, request->key);
-        return TUTTI_OK;
-    }
-    return tutti__fail(TUTTI_ERR_INTERNAL, "store operation %d is unknown", (int)request->op);
+    while (!tutti__dictionary_find(&s->dictionary, key))
+        if (pthread_cond_timedwait(&s->changed, &s->lock, &until) == ETIMEDOUT)
+            return;
 }
 
 static tutti_status memory_ask(tutti_store *store, const tutti__request *request,
                                tutti__reply *reply)
 {
     shared *s = ((memory_store *)store)->shared;
+    bool waits = request->op == TUTTI__GET || request->op == TUTTI__WAIT;
     tutti_status status;
 
     pthread_mutex_lock(&s->lock);
-    status = ask_locked(s, request, reply);
-    if (request->op != TUTTI__GET && request->op != TUTTI__WAIT)
+    if (waits)
+        wait_for(s, request->key, request->number);
+    status = tutti__dictionary_ask(&s->dictionary, request, reply);
+    if (!waits)
         pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
     return status;

@@ -168,6 +168,9 @@ static void serve(tutti__server *s, connection *c)
     case TUTTI__DELETE:
         number = tutti__dictionary_delete(&s->dictionary, key);
         break;
+    case TUTTI__COUNT:
+        reply(s, c, TUTTI_OK, (int64_t)s->dictionary.count, NULL, 0);
+        return;
     default:
         c->closing = true;
         return;

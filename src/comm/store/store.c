@@ -117,6 +117,15 @@ tutti_status tutti_store_delete(tutti_store *store, const char *key, bool *exist
     return TUTTI_OK;
 }
 
+tutti_status tutti_store_num_keys(tutti_store *store, int64_t *n_p)
+{
+    tutti__reply reply = {0};
+
+    TUTTI_TRY(ask(store, &(tutti__request){.op = TUTTI__COUNT, .key = "*"}, &reply));
+    *n_p = reply.number;
+    return TUTTI_OK;
+}
+
 tutti_status tutti_store_clone(tutti_store **store_p, tutti_store *store)
 {
     *store_p = NULL;

@@ -1,7 +1,8 @@
-/* store.h -- the inside of stores: one table of operations, three owners of a dictionary.   SPDX-License-Identifier: MIT
+/* store.h -- the inside of stores: one table of operations, four owners of a dictionary.   SPDX-License-Identifier: MIT
  *
  *     store.c       checks arguments, makes the messages
  *     memory.c      a dictionary behind a lock, in this process
+ *     file.c        a dictionary that follows a file, which others follow too
  *     tcp.c         asks a server through a few connections of its own
  *     server.c      a dictionary behind one thread that serves connections */
 #ifndef TUTTI_COMM_STORE_STORE_H
@@ -51,7 +52,8 @@ typedef struct tutti__request {
         TUTTI__WAIT,
         TUTTI__ADD,
         TUTTI__COMPARE_SET,
-        TUTTI__DELETE
+        TUTTI__DELETE,
+        TUTTI__COUNT /* of keys; its own key is not looked at */
     } op;
     const char *key;
     const void *value, *expected;
@@ -66,6 +68,10 @@ typedef struct tutti__reply {
     void *value;
     size_t bytes;
 } tutti__reply;
+
+/* Does what is asked, at once: a key that is not there is TIMEOUT, without message. */
+tutti_status tutti__dictionary_ask(tutti__dictionary *dictionary, const tutti__request *request,
+                                   tutti__reply *reply);
 
 /* ask returns TIMEOUT and FORMAT without message (store.c makes it), other errors with. */
 typedef struct tutti__store_ops {
