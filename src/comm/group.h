@@ -123,7 +123,8 @@ struct tutti_group {
     tutti__cause cause;
     _Atomic bool failed;
 
-    uint64_t sequence; /* of the issuing thread */
+    _Atomic uint64_t sequence; /* of the next operation to run */
+    uint64_t bytes;            /* that this rank contributed; of whoever has the turn */
     int n_splits;
     struct tutti__queue *queue;
 };
@@ -157,6 +158,10 @@ tutti_status tutti__check_print(tutti_group *group, const tutti__fingerprint *ou
 tutti_status tutti__queue_new(tutti_group *group);
 /* Runs or queues the operation; see tutti_work. */
 tutti_status tutti__submit(tutti_group *group, const tutti__op *op, tutti_work **work_p);
+/* Runs `call` on the communication thread, in the order of the calls; collectives that it calls on this group run at once,
+ * before what was called after it. Every rank submits it at the same place and calls the same within. */
+tutti_status tutti__submit_call(tutti_group *group, tutti_status (*call)(void *arg), void *arg,
+                                tutti_work **work_p);
 /* Finishes what is queued (at once where the group is dead) and ends the thread. */
 void tutti__queue_free(tutti_group *group);
 /* Waits until the work is done and says when it ran, by tutti__now_ns. The handle stays: tutti_work_wait frees it. */

@@ -2,7 +2,7 @@
  *
  * The thread starts with the first asynchronous call. A synchronous call runs in the caller when nothing is queued or
  * running, which saves two thread switches; otherwise it queues like the others, so the order is always that of the
- * calls. */
+ * calls. A function may be queued too: the collectives that it calls run at once, in its place in the order. */
 #include "comm/thread.h"
 #include "comm/group.h"
 
@@ -11,10 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+typedef struct task {
+    tutti__op op;
+    tutti_status (*call)(void *arg); /* instead of op, unless NULL */
+    void *arg;
+} task;
+
 struct tutti_work {
     tutti_work *next;
     tutti_group *group;
-    tutti__op op;
+    task task;
     tutti_status status;
     uint64_t begin_ns, end_ns;
     _Atomic uint32_t done;
@@ -29,6 +35,10 @@ typedef struct tutti__queue {
     pthread_t thread;
 } tutti__queue;
 
+/* Whose queued function this thread runs. */
+static _Thread_local const tutti_group *inside;
+
+/* The turn is the caller's. Operations are numbered as they run, in the same order on every rank. */
 static tutti_status run(tutti_group *group, tutti__op *op)
 {
     tutti__recorder *recorder = atomic_load(&group->recorder);
@@ -36,8 +46,10 @@ static tutti_status run(tutti_group *group, tutti__op *op)
     tutti_status status;
 
     op->deadline = (double)begin * 1e-6 + group->timeout_ms;
+    op->print.sequence = atomic_fetch_add(&group->sequence, 1);
     if (tutti__group_failed(group))
         return tutti__group_error(group, &op->print);
+    group->bytes += tutti__op_bytes(&op->print);
     status = group->transport->run(group, op);
     if (status != TUTTI_OK) /* of this call only, its message made, or of the group */
         return tutti__group_failed(group) ? tutti__group_error(group, &op->print) : status;
@@ -48,10 +60,22 @@ static tutti_status run(tutti_group *group, tutti__op *op)
     return TUTTI_OK;
 }
 
+static tutti_status run_call(const tutti_work *work)
+{
+    tutti_status status;
+
+    if (tutti__group_failed(work->group))
+        return tutti__group_error(work->group, NULL);
+    inside = work->group;
+    status = work->task.call(work->task.arg);
+    inside = NULL;
+    return status;
+}
+
 static void run_work(tutti_work *work)
 {
     work->begin_ns = tutti__now_ns();
-    work->status = run(work->group, &work->op);
+    work->status = work->task.call ? run_call(work) : run(work->group, &work->task.op);
     work->end_ns = tutti__now_ns();
     if (work->status != TUTTI_OK)
         snprintf(work->message, sizeof work->message, "%s", tutti_last_error());
@@ -100,7 +124,7 @@ tutti_status tutti__queue_new(tutti_group *group)
     return TUTTI_OK;
 }
 
-static tutti_status enqueue(tutti_group *group, const tutti__op *op, tutti_work **work_p)
+static tutti_status enqueue(tutti_group *group, const task *todo, tutti_work **work_p)
 {
     tutti__queue *q = group->queue;
     tutti_work *work = tutti__alloc(sizeof *work);
@@ -108,8 +132,13 @@ static tutti_status enqueue(tutti_group *group, const tutti__op *op, tutti_work 
 
     if (!work)
         return TUTTI_ERR_MEMORY;
-    work->op = *op;
+    work->task = *todo;
     work->group = group;
+    if (inside == group) { /* a handle all the same */
+        run_work(work);
+        *work_p = work;
+        return TUTTI_OK;
+    }
     pthread_mutex_lock(&q->lock);
     if (!q->has_thread) {
         error = tutti__thread_start(&q->thread, comm_main, group);
@@ -156,26 +185,36 @@ static void end_turn(tutti__queue *q)
 
 tutti_status tutti__submit(tutti_group *group, const tutti__op *op, tutti_work **work_p)
 {
-    tutti__op own = *op;
+    task todo = {.op = *op};
     tutti_work *work;
     tutti_status status;
 
     if (work_p)
         *work_p = NULL;
-    own.print.group = group->id;
-    own.print.sequence = group->sequence;
+    todo.op.print.group = group->id;
+    todo.op.print.sequence = atomic_load(&group->sequence); /* for the message; counted by run */
     if (tutti__group_failed(group))
-        return tutti__group_error(group, &own.print);
-    group->sequence++;
+        return tutti__group_error(group, &todo.op.print);
     if (work_p)
-        return enqueue(group, &own, work_p);
+        return enqueue(group, &todo, work_p);
+    if (inside == group)
+        return run(group, &todo.op);
     if (take_turn(group->queue)) {
-        status = run(group, &own);
+        status = run(group, &todo.op);
         end_turn(group->queue);
         return status;
     }
-    TUTTI_TRY(enqueue(group, &own, &work));
+    TUTTI_TRY(enqueue(group, &todo, &work));
     return tutti_work_wait(work);
+}
+
+tutti_status tutti__submit_call(tutti_group *group, tutti_status (*call)(void *arg), void *arg,
+                                tutti_work **work_p)
+{
+    *work_p = NULL;
+    if (tutti__group_failed(group))
+        return tutti__group_error(group, NULL);
+    return enqueue(group, &(task){.call = call, .arg = arg}, work_p);
 }
 
 void tutti__queue_free(tutti_group *group)

@@ -97,6 +97,67 @@ static void synchronous_calls_keep_their_place(void **state)
     run_everywhere(3, order_is_kept, NULL);
 }
 
+/* ---- Functions in the queue ------------------------------------------------------------------------ */
+
+typedef struct errand {
+    tutti_group *group;
+    int step;
+    int32_t sum;
+    bool fails;
+} errand;
+
+/* Two rounds, of which the second depends on the first, with and without a handle. */
+static tutti_status two_rounds(void *arg)
+{
+    errand *e = arg;
+    tutti_work *work;
+
+    if (e->fails)
+        return tutti__fail(TUTTI_ERR_ARG, "errand %d", e->step);
+    TUTTI_TRY(tutti_all_reduce(e->group, (tutti_buf){&e->sum, 1, TUTTI_I32}, TUTTI_SUM, NULL));
+    TUTTI_TRY(tutti_broadcast(e->group, (tutti_buf){&e->step, 1, TUTTI_I32}, 0, &work));
+    TUTTI_TRY(tutti_work_wait(work));
+    return tutti_all_reduce(e->group, (tutti_buf){&e->sum, 1, TUTTI_I32}, TUTTI_SUM, NULL);
+}
+
+/* Ranks call on from the main thread meanwhile, whoever is faster: each function is whole in its place. */
+static int functions_run_in_their_place(tutti_group *group, void *arg)
+{
+    enum { N = 50 };
+    errand errands[N];
+    tutti_work *works[N], *others[N];
+    int32_t size = tutti_group_size(group), values[N];
+
+    (void)arg;
+    for (int i = 0; i < N; i++) {
+        errands[i] = (errand){group, i, 1, false};
+        values[i] = 1;
+        CHECK(tutti__submit_call(group, two_rounds, &errands[i], &works[i]) == TUTTI_OK);
+        CHECK(tutti_all_reduce(group, (tutti_buf){&values[i], 1, TUTTI_I32}, TUTTI_SUM,
+                               &others[i]) == TUTTI_OK);
+        if (i % 7 == tutti_group_rank(group))
+            CHECK(tutti_work_wait(works[i]) == TUTTI_OK && errands[i].sum == size * size);
+    }
+    for (int i = 0; i < N; i++) {
+        CHECK(i % 7 == tutti_group_rank(group) || tutti_work_wait(works[i]) == TUTTI_OK);
+        CHECK(tutti_work_wait(others[i]) == TUTTI_OK);
+        CHECK(errands[i].sum == size * size && values[i] == size);
+    }
+    errands[0].fails = true;
+    CHECK(tutti__submit_call(group, two_rounds, &errands[0], &works[0]) == TUTTI_OK);
+    CHECK(tutti_work_wait(works[0]) == TUTTI_ERR_ARG);
+    CHECK(strstr(tutti_last_error(), "errand 0") != NULL);
+    CHECK(tutti_barrier(group, NULL) == TUTTI_OK); /* the group lives */
+    return 0;
+}
+
+static void functions_are_queued_too(void **state)
+{
+    (void)state;
+    run_everywhere(1, functions_run_in_their_place, NULL);
+    run_everywhere(3, functions_run_in_their_place, NULL);
+}
+
 /* ---- Segments ------------------------------------------------------------------------------------------ */
 
 static int segments_come_and_go(tutti_group *group, void *arg)
@@ -362,6 +423,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_thousand_in_flight),
         cmocka_unit_test(synchronous_calls_keep_their_place),
+        cmocka_unit_test(functions_are_queued_too),
         cmocka_unit_test(memory_of_the_group),
         cmocka_unit_test(sub_groups),
         cmocka_unit_test(bad_arguments_are_refused_before_anything_is_sent),
