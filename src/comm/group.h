@@ -4,7 +4,8 @@
  *     collective.c   public calls: arguments -> an operation
  *     work.c         the queue of operations and its thread
  *     fingerprint.c  what a call says about itself on the wire, and how two that differ are told
- *     transport/     how an operation runs: local.c (memory that all ranks see), tcp.c (messages), single.c
+ *     transport/     how an operation runs: local.c (memory that all ranks see), tcp.c (messages, by
+ *                    wire.c and shares.c), single.c
  *     setup.c        ranks find each other; mesh.c: connections between all of them; watcher.c: a peer's death
  *     failure.c      the first cause, agreed by all ranks */
 #ifndef TUTTI_COMM_GROUP_H
@@ -116,7 +117,8 @@ struct tutti_group {
 
     const tutti__transport *transport;
     void *transport_state;
-    tutti__plain *plain; /* allocs of transports that share no memory */
+    struct tutti__wire *wire; /* data connections to peers; NULL: none */
+    tutti__plain *plain;      /* allocs of transports that share no memory */
     pthread_mutex_t plain_lock;
 
     pthread_mutex_t failure_lock;
@@ -180,8 +182,8 @@ void tutti__plain_free_all(tutti_group *group);
 tutti_status tutti__inproc_open(tutti_group *group, double deadline);
 /* Processes of one host; sockets[r] to each peer (its own: -1), which it takes over. */
 tutti_status tutti__shared_memory_open(tutti_group *group, int *sockets, double deadline);
-/* sockets[r] for control and sockets[size + r] for data to each peer, which it takes over. */
-tutti_status tutti__tcp_open(tutti_group *group, int *sockets);
+/* sockets[r] for control, and sockets[c * size + r] for data, c = 1 .. channels, to each peer, which it takes over. */
+tutti_status tutti__tcp_open(tutti_group *group, int *sockets, int channels);
 
 /* ---- Mesh and watcher ------------------------------------------------------------------------------- */
 

@@ -20,14 +20,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { PROTOCOL = 1, LOOK_MS = 100 };
+enum { PROTOCOL = 2, LOOK_MS = 100, MAX_SOCKETS = 16 };
 
 typedef struct card {
     uint32_t protocol, bytes;
     char version[16], host[64];
     uint64_t host_id, nonce;
     int64_t pid;
-    uint32_t tcp, zero;
+    uint32_t tcp, sockets; /* sockets: for data, a pair; rank 0's count for all */
     tutti__address local_at, tcp_at;
 } card;
 
@@ -129,12 +129,15 @@ static void close_listeners(const listeners *at)
 static tutti_status publish(tutti_group *group, card *mine)
 {
     char key[256];
+    long sockets;
 
+    TUTTI_TRY(tutti__env_int(TUTTI__ENV_SOCKETS_PER_PAIR, 1, MAX_SOCKETS, &sockets));
     mine->protocol = PROTOCOL;
     mine->bytes = sizeof *mine;
     mine->host_id = host_id();
     mine->pid = (int64_t)getpid();
     mine->tcp = group->tcp;
+    mine->sockets = (uint32_t)sockets;
     snprintf(mine->version, sizeof mine->version, "%s", TUTTI_VERSION);
     gethostname(mine->host, sizeof mine->host - 1);
     randombytes_buf(&mine->nonce, sizeof mine->nonce);
@@ -197,7 +200,8 @@ static tutti_status read_cards(tutti_group *group, card *cards, double deadline)
             return fail_absent(group, r);
         if (status != TUTTI_OK && status != TUTTI_ERR_ARG)
             return status;
-        if (status == TUTTI_ERR_ARG || bytes != sizeof cards[r] || cards[r].protocol != PROTOCOL)
+        if (status == TUTTI_ERR_ARG || bytes != sizeof cards[r] || cards[r].protocol != PROTOCOL ||
+            cards[r].sockets < 1 || cards[r].sockets > MAX_SOCKETS)
             return tutti__fail(
                 TUTTI_ERR_MISMATCH,
                 "group \"%s\": rank %d runs another version of Tutti than rank %d, which runs %s; "
@@ -228,10 +232,10 @@ static void note_peers(tutti_group *group, const card *cards)
 static tutti_status connect_and_open(tutti_group *group, const card *cards, const listeners *at,
                                      bool shared, double deadline)
 {
-    int size = group->size, channels = shared ? 1 : 2;
+    int size = group->size, sockets = (int)cards[0].sockets, channels = shared ? 1 : 1 + sockets;
     size_t n = (unsigned)size;
     tutti__address *addresses = calloc(n, sizeof *addresses);
-    int *fds = calloc(2 * n, sizeof *fds);
+    int *fds = calloc((size_t)channels * n, sizeof *fds);
     tutti_status status = TUTTI_OK;
 
     if (!addresses || !fds) {
@@ -248,7 +252,8 @@ static tutti_status connect_and_open(tutti_group *group, const card *cards, cons
         free(fds);
         return status;
     }
-    return shared ? tutti__shared_memory_open(group, fds, deadline) : tutti__tcp_open(group, fds);
+    return shared ? tutti__shared_memory_open(group, fds, deadline)
+                  : tutti__tcp_open(group, fds, sockets);
 }
 
 static tutti_status choose_and_open(tutti_group *group, const card *cards, const listeners *at,

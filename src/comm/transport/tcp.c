@@ -1,53 +1,29 @@
-/* tcp.c -- ranks that share no memory: messages over two connections a pair.   SPDX-License-Identifier: MIT
+/* tcp.c -- ranks that share no memory: messages over two connections a pair, or more.   SPDX-License-Identifier: MIT
  *
- * Data: everything is one primitive, an exchange: to each peer something is sent while from each something is received,
- * as fast as the sockets take and give it. all_reduce is two of them a chunk: everybody sends each rank its share, who
- * reduces it in rank order and sends the result to everybody. The first message to each peer in an operation begins with
- * the operation's fingerprint, which the receiver compares before it reads on.
+ * Data: rows of messages to and from each peer (wire.c), as fast as the sockets take and give them; all_reduce is shares to
+ * their owners and results back (shares.c).
  * Control: a watcher thread reads goodbyes and causes of failure, and takes an end without a goodbye for a death. */
-#include "comm/group.h"
+#include "comm/transport/wire.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
-enum { CHUNK_BYTES = 1 << 20, VERDICT_MS = 500 };
+enum { CHUNK_BYTES = 1 << 20 };
 
 /* What travels on a control connection: a cause of failure, or with status OK a goodbye. */
 typedef tutti__cause control_frame;
 
-/* One direction of an exchange with one peer. `head` bytes of the fingerprint go first. */
-typedef struct lane {
-    const char *out;
-    char *in;
-    size_t out_bytes, in_bytes, out_done, in_done; /* head included in all */
-    size_t head;
-    tutti__fingerprint heard;
-} lane;
-
 typedef struct tcp_state {
-    int *sockets; /* control[size], data[size] */
-    int wake;     /* rung when a peer has failed or left */
+    int *sockets; /* control */
     tutti__watcher *watcher;
     pthread_mutex_t send_lock; /* of the control connections */
     control_frame *frames;     /* a rank: what has been read of its next frame */
     size_t *frame_got;
-    lane *lanes;
-    struct pollfd *polls;
-    char *scratch;
-    size_t chunk_bytes;
+    tutti__pass *passes;
     const void **src;
 } tcp_state;
-
-static void ring(const tcp_state *t)
-{
-    if (write(t->wake, &(uint64_t){1}, sizeof(uint64_t)) < 0)
-        return; /* full: it is readable, which is all that is wanted */
-}
 
 /* ---- Control ------------------------------------------------------------------------------------------------ */
 
@@ -71,7 +47,7 @@ static void tcp_announce(tutti_group *group, tutti__cause *cause)
 
 static void tcp_wake(tutti_group *group)
 {
-    ring(group->transport_state);
+    tutti__wire_wake(group);
 }
 
 static bool hear(tutti_group *group, int rank, int fd)
@@ -100,149 +76,21 @@ static bool hear(tutti_group *group, int rank, int fd)
             continue;
         }
         atomic_store(&group->peers[rank].left, true);
-        ring(t);
+        tutti__wire_wake(group);
     }
     if (!atomic_load(&group->peers[rank].left))
         (void)tutti__fail_lost(group, rank);
     return false;
 }
 
-/* ---- Exchange ------------------------------------------------------------------------------------------------- */
+/* ---- Operations --------------------------------------------------------------------------------------------------- */
 
-static bool lane_done(const lane *l)
-{
-    return l->out_done == l->out_bytes && l->in_done == l->in_bytes;
-}
-
-/* 0, EAGAIN, or why the connection is of no more use. */
-static int push(int fd, lane *l, const tutti__fingerprint *print)
-{
-    while (l->out_done < l->out_bytes) {
-        bool in_head = l->out_done < l->head;
-        size_t body_done = in_head ? 0 : l->out_done - l->head;
-        struct iovec io[2] = {
-            {(char *)(uintptr_t)print + l->out_done, in_head ? l->head - l->out_done : 0},
-            {(char *)(uintptr_t)l->out + body_done, l->out_bytes - l->head - body_done}};
-        struct msghdr message = {.msg_iov = in_head ? io : io + 1, .msg_iovlen = in_head ? 2 : 1};
-        ssize_t n = sendmsg(fd, &message, MSG_NOSIGNAL);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return errno;
-        l->out_done += (size_t)n;
-    }
-    return 0;
-}
-
-static int pull(int fd, lane *l)
-{
-    while (l->in_done < l->in_bytes) {
-        bool in_head = l->in_done < l->head;
-        char *to = in_head ? (char *)&l->heard + l->in_done : l->in + (l->in_done - l->head);
-        ssize_t n = recv(fd, to, in_head ? l->head - l->in_done : l->in_bytes - l->in_done, 0);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return n < 0 ? errno : ECONNRESET;
-        l->in_done += (size_t)n;
-        if (in_head && l->in_done == l->head)
-            return EBADMSG; /* the caller compares before the body is read */
-    }
-    return 0;
-}
-
-/* The data connection is gone. Whether the peer died or left, the watcher knows a moment later. */
-static tutti_status lost(tutti_group *group, int rank)
-{
-    tcp_state *t = group->transport_state;
-    double deadline = tutti__now_ms() + VERDICT_MS;
-
-    while (!tutti__group_failed(group) && !atomic_load(&group->peers[rank].left) &&
-           tutti__now_ms() < deadline) {
-        uint64_t rings;
-
-        poll(&(struct pollfd){t->wake, POLLIN, 0}, 1, tutti__poll_ms(deadline));
-        if (read(t->wake, &rings, sizeof rings) < 0 && errno != EAGAIN)
-            break;
-    }
-    return tutti__fail_lost(group, rank);
-}
-
-static tutti_status progress(tutti_group *group, const tutti__op *op, int rank)
-{
-    tcp_state *t = group->transport_state;
-    lane *l = &t->lanes[rank];
-    int fd = t->sockets[group->size + rank], error = push(fd, l, &op->print);
-
-    if (error == 0 || error == EAGAIN)
-        error = pull(fd, l);
-    if (error == EBADMSG) {
-        TUTTI_TRY(tutti__check_print(group, &op->print, rank, &l->heard));
-        error = pull(fd, l);
-    }
-    return error == 0 || error == EAGAIN ? TUTTI_OK : lost(group, rank);
-}
-
-static tutti_status late(tutti_group *group, const tutti__op *op)
-{
-    const tcp_state *t = group->transport_state;
-    bool *missing = calloc((size_t)group->size, sizeof *missing);
-    tutti_status status;
-
-    if (!missing)
-        return tutti__group_fail(group, TUTTI_ERR_TIMEOUT, -1, "timed out");
-    for (int r = 0; r < group->size; r++)
-        missing[r] = r != group->rank && !lane_done(&t->lanes[r]);
-    status = tutti__fail_late(group, op, missing);
-    free(missing);
-    return status;
-}
-
-/* Runs the lanes to their ends. With heads, each begins with the fingerprint. */
+/* One message to and one from each peer; of an operation's first, each begins with the fingerprint. */
 static tutti_status exchange(tutti_group *group, const tutti__op *op, bool heads)
 {
-    tcp_state *t = group->transport_state;
-    int open = 0;
-    uint64_t rings;
+    const tcp_state *t = group->transport_state;
 
-    for (int r = 0; r < group->size; r++) {
-        lane *l = &t->lanes[r];
-
-        l->head = heads ? sizeof op->print : 0;
-        l->out_bytes += l->head;
-        l->in_bytes += l->head;
-        l->out_done = l->in_done = 0;
-    }
-    for (;;) {
-        for (int r = open = 0; r < group->size; r++) {
-            lane *l = &t->lanes[r];
-
-            t->polls[r] = (struct pollfd){.fd = -1};
-            if (r == group->rank || lane_done(l))
-                continue;
-            TUTTI_TRY(progress(group, op, r));
-            if (lane_done(l))
-                continue;
-            t->polls[r].fd = t->sockets[group->size + r];
-            t->polls[r].events = (short)((l->out_done < l->out_bytes ? POLLOUT : 0) |
-                                         (l->in_done < l->in_bytes ? POLLIN : 0));
-            open++;
-        }
-        if (open == 0)
-            return TUTTI_OK;
-        if (tutti__group_failed(group))
-            return (tutti_status)group->cause.status;
-        if (tutti__now_ms() >= op->deadline)
-            return late(group, op);
-        t->polls[group->size] = (struct pollfd){t->wake, POLLIN, 0};
-        poll(t->polls, (nfds_t)group->size + 1, tutti__poll_ms(op->deadline));
-        if (t->polls[group->size].revents && read(t->wake, &rings, sizeof rings) < 0 &&
-            errno != EAGAIN)
-            return tutti__group_fail(group, TUTTI_ERR_INTERNAL, group->rank, "eventfd: %s",
-                                     strerror(errno));
-    }
+    return tutti__wire_exchange(group, op, t->passes, heads);
 }
 
 static void set_lane(tutti_group *group, int rank, const void *out, size_t out_bytes, void *in,
@@ -250,101 +98,47 @@ static void set_lane(tutti_group *group, int rank, const void *out, size_t out_b
 {
     tcp_state *t = group->transport_state;
 
-    t->lanes[rank] = (lane){.out = out, .in = in, .out_bytes = out_bytes, .in_bytes = in_bytes};
-}
-
-/* ---- Operations --------------------------------------------------------------------------------------------------- */
-
-/* Room for `bytes` from each rank. */
-static tutti_status need_scratch(tutti_group *group, size_t bytes)
-{
-    tcp_state *t = group->transport_state;
-
-    if (t->scratch)
-        return TUTTI_OK;
-    t->scratch = malloc(bytes * (size_t)group->size);
-    if (!t->scratch)
-        return tutti__group_fail(group, TUTTI_ERR_MEMORY, group->rank,
-                                 "rank %d has no memory for %zu bytes", group->rank,
-                                 bytes * (size_t)group->size);
-    return TUTTI_OK;
-}
-
-/* The part of n elements that a rank reduces. */
-static size_t share(size_t n, int size, int rank, size_t *length_p)
-{
-    size_t part = (n + (size_t)size - 1) / (size_t)size,
-           begin = (size_t)rank * part < n ? (size_t)rank * part : n;
-
-    *length_p = n - begin < part ? n - begin : part;
-    return begin;
-}
-
-/* Reduces `n` elements of everybody: those of the peers lie in scratch, this rank's at `own`. */
-static void reduce(tutti_group *group, const tutti__op *op, const void *own, void *dst, size_t n)
-{
-    tcp_state *t = group->transport_state;
-
-    for (int r = 0; r < group->size; r++)
-        t->src[r] = r == group->rank ? own : t->scratch + (size_t)r * t->chunk_bytes;
-    tutti__reduce((tutti_dtype)op->print.dtype, (tutti_redop)op->print.redop, &dst, 1, t->src,
-                  (size_t)group->size, n);
-}
-
-static tutti_status all_reduce_chunk(tutti_group *group, const tutti__op *op, char *p, size_t n,
-                                     bool heads)
-{
-    tcp_state *t = group->transport_state;
-    size_t element = tutti_dtype_size((tutti_dtype)op->print.dtype), length, mine_length;
-    size_t mine = share(n, group->size, group->rank, &mine_length), begin;
-
-    for (int r = 0; r < group->size; r++) {
-        begin = share(n, group->size, r, &length);
-        set_lane(group, r, p + begin * element, length * element,
-                 t->scratch + (size_t)r * t->chunk_bytes, mine_length * element);
-    }
-    TUTTI_TRY(exchange(group, op, heads));
-    reduce(group, op, p + mine * element, p + mine * element, mine_length);
-    for (int r = 0; r < group->size; r++) {
-        begin = share(n, group->size, r, &length);
-        set_lane(group, r, p + mine * element, mine_length * element, p + begin * element,
-                 length * element);
-    }
-    return exchange(group, op, false);
+    t->passes[rank] = (tutti__pass){{(char *)(uintptr_t)out, out_bytes}, {in, in_bytes}};
 }
 
 static tutti_status all_reduce(tutti_group *group, const tutti__op *op)
 {
-    const tcp_state *t = group->transport_state;
-    size_t element = tutti_dtype_size((tutti_dtype)op->print.dtype),
-           count = (size_t)op->print.count;
-    size_t chunk = t->chunk_bytes / element * (size_t)group->size;
+    const tutti__shares shares = {.ranks = tutti__wire_everyone(group),
+                                  .n = group->size,
+                                  .me = group->rank,
+                                  .p = op->dst,
+                                  .count = (size_t)op->print.count,
+                                  .redop = (tutti_redop)op->print.redop};
 
-    TUTTI_TRY(need_scratch(group, t->chunk_bytes));
-    for (size_t k = 0; k < count; k += chunk)
-        TUTTI_TRY(all_reduce_chunk(group, op, (char *)op->dst + k * element,
-                                   count - k < chunk ? count - k : chunk, k == 0));
-    return TUTTI_OK;
+    return tutti__wire_all_reduce(group, op, true, &shares);
 }
 
 static tutti_status reduce_scatter(tutti_group *group, const tutti__op *op)
 {
     const tcp_state *t = group->transport_state;
     size_t element = tutti_dtype_size((tutti_dtype)op->print.dtype),
-           count = (size_t)op->print.count;
-    size_t chunk = t->chunk_bytes / element;
+           count = (size_t)op->print.count,
+           bytes = group->tuning.chunk_bytes ? group->tuning.chunk_bytes : CHUNK_BYTES;
+    size_t chunk = (bytes + 63) / 64 * 64 / element, most = count < chunk ? count : chunk;
+    char *scratch = tutti__wire_scratch(group, most * element * (size_t)group->size);
     const char *src = op->src;
 
-    TUTTI_TRY(need_scratch(group, t->chunk_bytes));
     for (size_t k = 0; k < count; k += chunk) {
         size_t n = count - k < chunk ? count - k : chunk;
+        void *dst = (char *)op->dst + k * element;
 
-        for (int r = 0; r < group->size; r++)
-            set_lane(group, r, src + ((size_t)r * count + k) * element, n * element,
-                     t->scratch + (size_t)r * t->chunk_bytes, n * element);
+        if (!scratch)
+            return (tutti_status)group->cause.status;
+        for (int r = 0; r < group->size; r++) {
+            const char *own = src + ((size_t)r * count + k) * element;
+            char *theirs = scratch + (size_t)r * most * element;
+
+            set_lane(group, r, own, n * element, theirs, n * element);
+            t->src[r] = r == group->rank ? own : theirs;
+        }
         TUTTI_TRY(exchange(group, op, k == 0));
-        reduce(group, op, src + ((size_t)group->rank * count + k) * element,
-               (char *)op->dst + k * element, n);
+        tutti__reduce((tutti_dtype)op->print.dtype, (tutti_redop)op->print.redop, &dst, 1, t->src,
+                      (size_t)group->size, n);
     }
     return TUTTI_OK;
 }
@@ -412,19 +206,16 @@ static void tcp_free(tutti_group *group)
     tcp_state *t = group->transport_state;
 
     tutti__watcher_free(t->watcher);
-    for (int i = 0; i < 2 * group->size; i++)
-        if (t->sockets[i] >= 0)
-            close(t->sockets[i]);
-    if (t->wake >= 0)
-        close(t->wake);
+    for (int r = 0; r < group->size; r++)
+        if (t->sockets[r] >= 0)
+            close(t->sockets[r]);
+    tutti__wire_free(group);
     pthread_mutex_destroy(&t->send_lock);
     free(t->sockets);
     free(t->frames);
     free(t->frame_got);
-    free(t->lanes);
-    free(t->polls);
+    free(t->passes);
     free(t->src);
-    free(t->scratch);
     free(t);
     group->transport_state = NULL;
 }
@@ -446,33 +237,39 @@ static const tutti__transport TCP = {.name = "tcp",
                                      .release = tutti__plain_release,
                                      .close = tcp_close};
 
-tutti_status tutti__tcp_open(tutti_group *group, int *sockets)
+static void close_all(int *sockets, int n)
 {
-    size_t n = (size_t)group->size,
-           chunk = group->tuning.chunk_bytes ? group->tuning.chunk_bytes : CHUNK_BYTES;
-    tcp_state *t = tutti__alloc(sizeof *t);
+    for (int i = 0; sockets && i < n; i++)
+        if (sockets[i] >= 0)
+            close(sockets[i]);
+    free(sockets);
+}
 
-    if (!t) {
-        for (size_t i = 0; i < 2 * n; i++)
-            if (sockets[i] >= 0)
-                close(sockets[i]);
-        free(sockets);
-        return TUTTI_ERR_MEMORY;
+tutti_status tutti__tcp_open(tutti_group *group, int *sockets, int channels)
+{
+    size_t n = (size_t)group->size;
+    tcp_state *t = tutti__alloc(sizeof *t);
+    int *data = malloc(n * (size_t)channels * sizeof *data);
+
+    if (!t || !data) {
+        free(t);
+        free(data);
+        close_all(sockets, group->size * (1 + channels));
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the connections of %d ranks",
+                           group->size);
     }
+    memcpy(data, sockets + n, n * (size_t)channels * sizeof *data);
     group->transport_state = t;
     group->transport = &TCP;
     pthread_mutex_init(&t->send_lock, NULL);
     t->sockets = sockets;
-    t->chunk_bytes = (chunk + 63) / 64 * 64;
-    t->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     t->frames = calloc(n, sizeof *t->frames);
     t->frame_got = calloc(n, sizeof *t->frame_got);
-    t->lanes = calloc(n, sizeof *t->lanes);
-    t->polls = calloc(n + 1, sizeof *t->polls);
+    t->passes = calloc(n, sizeof *t->passes);
     t->src = calloc(n, sizeof *t->src);
-    if (t->wake < 0 || !t->frames || !t->frame_got || !t->lanes || !t->polls || !t->src)
-        return tutti__fail(TUTTI_ERR_MEMORY,
-                           "no memory, or no descriptor, for the connections of %d ranks",
+    TUTTI_TRY(tutti__wire_new(group, data, channels));
+    if (!t->frames || !t->frame_got || !t->passes || !t->src)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the connections of %d ranks",
                            group->size);
     return tutti__watcher_new(&t->watcher, group, sockets, true, hear);
 }

@@ -1,0 +1,232 @@
+/* shares.c -- all_reduce over sockets.   SPDX-License-Identifier: MIT
+ *
+ * Each rank owns a share of every chunk: the others send it theirs, it reduces them in order and sends the result to all.
+ * That moves as many bytes as a ring in two steps instead of 2(n-1). Chunks follow each other without waiting: while the
+ * shares of one are reduced those of the next travel, and results return meanwhile; the row of messages to each peer is
+ *
+ *     shares 0 .. DEPTH-1 | result 0, shares DEPTH | result 1, shares DEPTH+1 | ... | the last DEPTH results
+ *
+ * Where little is to be sent, everybody sends all of it to everybody, and each rank reduces all: one step instead of two,
+ * the same sums in the same order. */
+#include "comm/transport/wire.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNK_BYTES = 256 << 10, DEPTH = 2, SMALL_BYTES = 32 << 10 };
+
+typedef struct all_reduce {
+    tutti__flow flow;
+    tutti_group *group;
+    const tutti__shares *shares;
+    tutti_dtype dtype;
+    size_t element, chunk, n_chunks; /* chunk: elements */
+    size_t depth, prepared, reduced, finished;
+    size_t slot_bytes;
+    char *scratch; /* a slot for each chunk in flight and rank */
+    const void **src;
+} all_reduce;
+
+/* ---- The row of messages -------------------------------------------------------------------------------------------- */
+
+typedef struct turn {
+    bool result; /* else shares */
+    size_t chunk;
+} turn;
+
+static turn turn_of(const all_reduce *a, size_t step)
+{
+    size_t n = a->n_chunks, depth = a->depth;
+
+    if (step < depth)
+        return (turn){false, step};
+    if (step >= 2 * n - depth)
+        return (turn){true, step - n};
+    return (step - depth) % 2 ? (turn){false, depth + (step - depth) / 2}
+                              : (turn){true, (step - depth) / 2};
+}
+
+static size_t step_of_shares(const all_reduce *a, size_t chunk)
+{
+    return chunk < a->depth ? chunk : a->depth + 2 * (chunk - a->depth) + 1;
+}
+
+static size_t step_of_result(const all_reduce *a, size_t chunk)
+{
+    return chunk < a->n_chunks - a->depth ? a->depth + 2 * chunk : chunk + a->n_chunks;
+}
+
+/* The part of chunk k that the i-th rank owns. */
+static struct iovec share(const all_reduce *a, size_t k, int i)
+{
+    size_t begin = k * a->chunk,
+           n = a->shares->count - begin < a->chunk ? a->shares->count - begin : a->chunk;
+    size_t size = (size_t)a->shares->n, line = 64 / a->element;
+    size_t part = ((n + size - 1) / size + line - 1) / line * line;
+    size_t first = (size_t)i * part < n ? (size_t)i * part : n;
+
+    return (struct iovec){a->shares->p + (begin + first) * a->element,
+                          (n - first < part ? n - first : part) * a->element};
+}
+
+static char *slot(const all_reduce *a, size_t k, int i)
+{
+    return a->scratch + ((k % a->depth) * (size_t)a->shares->n + (size_t)i) * a->slot_bytes;
+}
+
+static void prepare(all_reduce *a, size_t k)
+{
+    size_t begin = k * a->chunk, left = a->shares->count - begin;
+
+    a->prepared = k + 1;
+    if (a->shares->prepare)
+        a->shares->prepare(a->shares->self, begin, left < a->chunk ? left : a->chunk);
+}
+
+static bool out(tutti__flow *flow, int i, size_t step, struct iovec *io)
+{
+    all_reduce *a = (all_reduce *)flow;
+    turn t = turn_of(a, step);
+
+    if (t.result && t.chunk >= a->reduced)
+        return false;
+    if (!t.result && t.chunk >= a->prepared)
+        prepare(a, t.chunk);
+    *io = share(a, t.chunk, t.result ? a->shares->me : i);
+    return true;
+}
+
+static bool in(tutti__flow *flow, int i, size_t step, struct iovec *io)
+{
+    const all_reduce *a = (const all_reduce *)flow;
+    turn t = turn_of(a, step);
+
+    if (t.result) {
+        *io = share(a, t.chunk, i);
+        return true;
+    }
+    if (t.chunk >= a->reduced + a->depth)
+        return false; /* its slot is in use */
+    *io = (struct iovec){slot(a, t.chunk, i), share(a, t.chunk, a->shares->me).iov_len};
+    return true;
+}
+
+static void reduce(all_reduce *a, size_t k)
+{
+    const tutti__shares *s = a->shares;
+    struct iovec mine = share(a, k, s->me);
+
+    if (k >= a->prepared)
+        prepare(a, k);
+    for (int i = 0; i < s->n; i++)
+        a->src[i] = i == s->me ? mine.iov_base : slot(a, k, i);
+    tutti__reduce(a->dtype, s->redop, &mine.iov_base, 1, a->src, (size_t)s->n,
+                  mine.iov_len / a->element);
+}
+
+static bool all_have_come(const all_reduce *a, size_t step)
+{
+    for (int i = 0; i < a->shares->n; i++)
+        if (i != a->shares->me && tutti__wire_came(a->group, &a->flow, i) <= step)
+            return false;
+    return true;
+}
+
+static void came(tutti__flow *flow)
+{
+    all_reduce *a = (all_reduce *)flow;
+    const tutti__shares *s = a->shares;
+
+    while (a->reduced < a->n_chunks && all_have_come(a, step_of_shares(a, a->reduced)))
+        reduce(a, a->reduced++);
+    while (s->finish && a->finished < a->reduced &&
+           all_have_come(a, step_of_result(a, a->finished))) {
+        size_t begin = a->finished++ * a->chunk, left = s->count - begin;
+
+        s->finish(s->self, begin, left < a->chunk ? left : a->chunk);
+    }
+}
+
+/* ---- Little ------------------------------------------------------------------------------------------------------- */
+
+static bool all_out(tutti__flow *flow, int i, size_t step, struct iovec *io)
+{
+    const all_reduce *a = (const all_reduce *)flow;
+
+    (void)i;
+    (void)step;
+    *io = (struct iovec){a->shares->p, a->shares->count * a->element};
+    return true;
+}
+
+static bool all_in(tutti__flow *flow, int i, size_t step, struct iovec *io)
+{
+    const all_reduce *a = (const all_reduce *)flow;
+
+    (void)step;
+    *io = (struct iovec){slot(a, 0, i), a->shares->count * a->element};
+    return true;
+}
+
+static tutti_status run_small(all_reduce *a)
+{
+    const tutti__shares *s = a->shares;
+    void *dst = s->p;
+
+    a->flow.n_steps = 1;
+    a->flow.out = all_out;
+    a->flow.in = all_in;
+    a->flow.came = NULL;
+    if (s->prepare)
+        s->prepare(s->self, 0, s->count);
+    TUTTI_TRY(tutti__wire_run(a->group, &a->flow));
+    for (int i = 0; i < s->n; i++)
+        a->src[i] = i == s->me ? s->p : slot(a, 0, i);
+    tutti__reduce(a->dtype, s->redop, &dst, 1, a->src, (size_t)s->n, s->count);
+    if (s->finish)
+        s->finish(s->self, 0, s->count);
+    return TUTTI_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------- */
+
+static size_t chunk_bytes(const tutti_group *group)
+{
+    size_t bytes = group->tuning.chunk_bytes ? group->tuning.chunk_bytes : CHUNK_BYTES;
+
+    return (bytes + 63) / 64 * 64;
+}
+
+tutti_status tutti__wire_all_reduce(tutti_group *group, const tutti__op *op, bool heads,
+                                    const tutti__shares *s)
+{
+    size_t element = tutti_dtype_size((tutti_dtype)op->print.dtype), n = (size_t)s->n,
+           bytes = s->count * element;
+    bool small = bytes * (n - 1) <= SMALL_BYTES;
+    all_reduce a = {.flow = {.op = op,
+                             .heads = heads,
+                             .bytes = bytes,
+                             .ranks = s->ranks,
+                             .n_ranks = s->n,
+                             .out = out,
+                             .in = in,
+                             .came = came},
+                    .group = group,
+                    .shares = s,
+                    .dtype = (tutti_dtype)op->print.dtype,
+                    .element = element,
+                    .chunk = chunk_bytes(group) / element * n};
+    tutti_status status;
+
+    a.n_chunks = (s->count + a.chunk - 1) / a.chunk;
+    a.depth = a.n_chunks < DEPTH ? a.n_chunks : DEPTH;
+    a.flow.n_steps = 2 * a.n_chunks;
+    a.slot_bytes = small ? (bytes + 63) / 64 * 64 : chunk_bytes(group);
+    a.scratch =
+        tutti__wire_scratch(group, (small ? 1 : a.depth) * n * a.slot_bytes + n * sizeof *a.src);
+    if (!a.scratch)
+        return (tutti_status)group->cause.status;
+    a.src = (const void **)(void *)(a.scratch + (small ? 1 : a.depth) * n * a.slot_bytes);
+    status = small ? run_small(&a) : tutti__wire_run(group, &a.flow);
+    return status;
+}

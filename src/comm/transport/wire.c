@@ -1,0 +1,441 @@
+/* wire.c -- sockets that give and take as fast as they can.   SPDX-License-Identifier: MIT
+ *
+ * A lane is what passes over one socket in one flow, a row of messages each way. The flow runs while any lane has
+ * something left: every socket is given what may go and asked for what may come; if none moves, the thread polls, after
+ * trying again for a moment where little is on its way and a wake-up would take longer than the rest. */
+#include "comm/transport/wire.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum {
+    VERDICT_MS = 500,
+    SPIN_BYTES = 256 << 10,
+    SPIN_US = 50,
+    AT_ONCE = 8,
+    MANY_BYTES = 4 << 20,
+    PAGE = 4096
+};
+
+/* One direction. */
+typedef struct way {
+    size_t head; /* bytes of the fingerprint done */
+    size_t step; /* messages done */
+    size_t done; /* bytes of the next */
+} way;
+
+typedef struct lane {
+    int fd, i, channel; /* to ranks[i] of the flow */
+    way out, in;
+    bool checked; /* the heard fingerprint is ours */
+    tutti__fingerprint heard;
+} lane;
+
+struct tutti__wire {
+    int *sockets, channels;
+    int wake; /* rung when a peer has failed or left */
+    bool spin;
+    lane *lanes; /* of the flow that runs: channel by channel */
+    int n_lanes, used_channels;
+    struct pollfd *polls;
+    int *everyone;
+    char *scratch;
+    size_t scratch_bytes;
+};
+
+/* ---- A lane --------------------------------------------------------------------------------------------------- */
+
+/* The part of a message that one of the channels carries. */
+static struct iovec part_of(struct iovec whole, int channel, int channels)
+{
+    size_t part = (whole.iov_len / (size_t)channels + PAGE) / PAGE * PAGE,
+           begin = (size_t)channel * part;
+
+    if (channels == 1)
+        return whole;
+    begin = begin < whole.iov_len ? begin : whole.iov_len;
+    return (struct iovec){
+        (char *)whole.iov_base + begin,
+        whole.iov_len - begin < part || channel == channels - 1 ? whole.iov_len - begin : part};
+}
+
+typedef bool message_of(tutti__flow *flow, int i, size_t step, struct iovec *io);
+
+/* What may move now: up to AT_ONCE pieces. Empty messages at the front are done by looking at them. */
+static int gather(const tutti__wire *wire, tutti__flow *flow, const lane *l, way *w, char *head,
+                  message_of *message, struct iovec *io)
+{
+    int n = 0;
+    size_t step = w->step, skip = w->done;
+
+    if (flow->heads && w->head < sizeof flow->op->print)
+        io[n++] = (struct iovec){head + w->head, sizeof flow->op->print - w->head};
+    for (; n < AT_ONCE && step < flow->n_steps; step++, skip = 0) {
+        if (!message(flow, l->i, step, &io[n]))
+            break;
+        io[n] = part_of(io[n], l->channel, wire->used_channels);
+        io[n].iov_base = (char *)io[n].iov_base + skip;
+        io[n].iov_len -= skip;
+        if (io[n].iov_len > 0)
+            n++;
+        else if (n == 0)
+            w->step = step + 1;
+    }
+    return n;
+}
+
+/* Notes that `bytes` of the gathered pieces have moved. */
+static void advance(const tutti__wire *wire, tutti__flow *flow, const lane *l, way *w,
+                    message_of *message, size_t bytes)
+{
+    struct iovec io;
+
+    if (flow->heads && w->head < sizeof flow->op->print) {
+        size_t left = sizeof flow->op->print - w->head, n = bytes < left ? bytes : left;
+
+        w->head += n;
+        bytes -= n;
+    }
+    while (bytes > 0 && message(flow, l->i, w->step, &io)) {
+        size_t left = part_of(io, l->channel, wire->used_channels).iov_len - w->done;
+
+        if (bytes < left) {
+            w->done += bytes;
+            return;
+        }
+        bytes -= left;
+        w->done = 0;
+        w->step++;
+    }
+}
+
+static size_t total(const struct iovec *io, int n)
+{
+    size_t bytes = 0;
+
+    for (int i = 0; i < n; i++)
+        bytes += io[i].iov_len;
+    return bytes;
+}
+
+/* Both return 0 or an errno; EAGAIN: the socket has, or takes, no more now. *moved becomes true if anything moved. */
+static int push(const tutti__wire *wire, tutti__flow *flow, lane *l, bool *moved)
+{
+    struct iovec io[AT_ONCE];
+    struct msghdr message = {.msg_iov = io};
+    int n;
+
+    while ((n = gather(wire, flow, l, &l->out, (char *)(uintptr_t)&flow->op->print, flow->out,
+                       io)) > 0) {
+        size_t bytes = total(io, n);
+        ssize_t sent;
+
+        message.msg_iovlen = (size_t)n;
+        sent = sendmsg(l->fd, &message, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0)
+            return errno;
+        *moved = true;
+        advance(wire, flow, l, &l->out, flow->out, (size_t)sent);
+        if ((size_t)sent < bytes)
+            return EAGAIN;
+    }
+    return 0;
+}
+
+static int pull(const tutti__wire *wire, tutti__flow *flow, lane *l, bool *moved)
+{
+    struct iovec io[AT_ONCE];
+    int n;
+
+    while ((n = gather(wire, flow, l, &l->in, (char *)&l->heard, flow->in, io)) > 0) {
+        size_t bytes = total(io, n);
+        ssize_t got = readv(l->fd, io, n);
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return got < 0 ? errno : ECONNRESET;
+        *moved = true;
+        advance(wire, flow, l, &l->in, flow->in, (size_t)got);
+        if ((size_t)got < bytes)
+            return EAGAIN;
+    }
+    return 0;
+}
+
+static bool way_done(const tutti__flow *flow, const way *w)
+{
+    return w->step == flow->n_steps && (!flow->heads || w->head == sizeof flow->op->print);
+}
+
+static bool lane_done(const tutti__flow *flow, const lane *l)
+{
+    return way_done(flow, &l->out) && way_done(flow, &l->in);
+}
+
+/* ---- A flow --------------------------------------------------------------------------------------------------- */
+
+/* A connection is gone. Whether the peer died or left, this rank hears a moment later. */
+static tutti_status lost(tutti_group *group, int rank)
+{
+    const tutti__wire *wire = group->wire;
+    double deadline = tutti__now_ms() + VERDICT_MS;
+
+    while (!tutti__group_failed(group) && !atomic_load(&group->peers[rank].left) &&
+           tutti__now_ms() < deadline) {
+        uint64_t rings;
+
+        poll(&(struct pollfd){wire->wake, POLLIN, 0}, 1, tutti__poll_ms(deadline));
+        if (read(wire->wake, &rings, sizeof rings) < 0 && errno != EAGAIN)
+            break;
+    }
+    return tutti__fail_lost(group, rank);
+}
+
+static tutti_status late(tutti_group *group, const tutti__flow *flow)
+{
+    const tutti__wire *wire = group->wire;
+    bool *missing = calloc((size_t)group->size, sizeof *missing);
+    tutti_status status;
+
+    if (!missing)
+        return tutti__group_fail(group, TUTTI_ERR_TIMEOUT, -1, "timed out");
+    for (int i = 0; i < wire->n_lanes; i++)
+        if (!lane_done(flow, &wire->lanes[i]))
+            missing[flow->ranks[wire->lanes[i].i]] = true;
+    status = tutti__fail_late(group, flow->op, missing);
+    free(missing);
+    return status;
+}
+
+static tutti_status move(tutti_group *group, tutti__flow *flow, lane *l, bool *moved)
+{
+    int error = push(group->wire, flow, l, moved);
+
+    if (error == 0 || error == EAGAIN)
+        error = pull(group->wire, flow, l, moved);
+    if (flow->heads && !l->checked && l->in.head == sizeof l->heard) {
+        TUTTI_TRY(tutti__check_print(group, &flow->op->print, flow->ranks[l->i], &l->heard));
+        l->checked = true;
+    }
+    return error == 0 || error == EAGAIN ? TUTTI_OK : lost(group, flow->ranks[l->i]);
+}
+
+static bool awaits(const tutti__wire *wire, tutti__flow *flow, lane *l, way *w, message_of *message)
+{
+    struct iovec io[AT_ONCE];
+
+    return gather(wire, flow, l, w, NULL, message, io) > 0;
+}
+
+static tutti_status sleep_until_ready(tutti_group *group, tutti__flow *flow)
+{
+    const tutti__wire *wire = group->wire;
+    nfds_t n = 0;
+    uint64_t rings;
+
+    for (int i = 0; i < wire->n_lanes; i++) {
+        lane *l = &wire->lanes[i];
+        short events = (short)((awaits(wire, flow, l, &l->out, flow->out) ? POLLOUT : 0) |
+                               (awaits(wire, flow, l, &l->in, flow->in) ? POLLIN : 0));
+
+        if (events)
+            wire->polls[n++] = (struct pollfd){l->fd, events, 0};
+    }
+    wire->polls[n] = (struct pollfd){wire->wake, POLLIN, 0};
+    poll(wire->polls, n + 1, tutti__poll_ms(flow->op->deadline));
+    if (wire->polls[n].revents && read(wire->wake, &rings, sizeof rings) < 0 && errno != EAGAIN)
+        return tutti__group_fail(group, TUTTI_ERR_INTERNAL, group->rank, "eventfd: %s",
+                                 strerror(errno));
+    return TUTTI_OK;
+}
+
+static void start(tutti_group *group, tutti__flow *flow)
+{
+    tutti__wire *wire = group->wire;
+
+    wire->n_lanes = 0;
+    wire->used_channels = flow->bytes >= MANY_BYTES ? wire->channels : 1;
+    for (int c = 0; c < wire->used_channels; c++)
+        for (int i = 0; i < flow->n_ranks; i++)
+            if (flow->ranks[i] != group->rank)
+                wire->lanes[wire->n_lanes++] = (lane){
+                    .fd = wire->sockets[c * group->size + flow->ranks[i]], .i = i, .channel = c};
+}
+
+static tutti_status run(tutti_group *group, tutti__flow *flow)
+{
+    tutti__wire *wire = group->wire;
+    uint64_t patience = wire->spin && flow->bytes <= SPIN_BYTES ? (uint64_t)SPIN_US * 1000 : 0,
+             idle_since = 0;
+
+    for (;;) {
+        bool moved = false, open = false;
+
+        for (int i = 0; i < wire->n_lanes; i++)
+            if (!lane_done(flow, &wire->lanes[i]))
+                TUTTI_TRY(move(group, flow, &wire->lanes[i], &moved));
+        if (moved && flow->came)
+            flow->came(flow);
+        for (int i = 0; i < wire->n_lanes && !open; i++)
+            open = !lane_done(flow, &wire->lanes[i]);
+        if (!open)
+            return TUTTI_OK;
+        if (tutti__group_failed(group))
+            return (tutti_status)group->cause.status;
+        if (tutti__now_ms() >= flow->op->deadline)
+            return late(group, flow);
+        if (moved) {
+            idle_since = 0;
+            continue;
+        }
+        if (patience > 0) {
+            uint64_t now = tutti__now_ns();
+
+            idle_since = idle_since ? idle_since : now;
+            if (now - idle_since < patience) {
+                sched_yield(); /* the peer may wait for this very core */
+                continue;
+            }
+        }
+        TUTTI_TRY(sleep_until_ready(group, flow));
+    }
+}
+
+tutti_status tutti__wire_run(tutti_group *group, tutti__flow *flow)
+{
+    start(group, flow);
+    return run(group, flow);
+}
+
+size_t tutti__wire_came(const tutti_group *group, const tutti__flow *flow, int i)
+{
+    const tutti__wire *wire = group->wire;
+    size_t least = flow->n_steps;
+
+    for (int j = 0; j < wire->n_lanes; j++)
+        if (wire->lanes[j].i == i && wire->lanes[j].in.step < least)
+            least = wire->lanes[j].in.step;
+    return least;
+}
+
+/* ---- One message each way ----------------------------------------------------------------------------------------- */
+
+typedef struct exchange {
+    tutti__flow flow;
+    const tutti__pass *passes;
+} exchange;
+
+static bool exchange_out(tutti__flow *flow, int i, size_t step, struct iovec *io)
+{
+    (void)step;
+    *io = ((exchange *)flow)->passes[i].out;
+    return true;
+}
+
+static bool exchange_in(tutti__flow *flow, int i, size_t step, struct iovec *io)
+{
+    (void)step;
+    *io = ((exchange *)flow)->passes[i].in;
+    return true;
+}
+
+tutti_status tutti__wire_exchange(tutti_group *group, const tutti__op *op,
+                                  const tutti__pass *passes, bool heads)
+{
+    exchange x = {.flow = {.op = op,
+                           .heads = heads,
+                           .n_steps = 1,
+                           .bytes = tutti__op_bytes(&op->print),
+                           .ranks = group->wire->everyone,
+                           .n_ranks = group->size,
+                           .out = exchange_out,
+                           .in = exchange_in},
+                  .passes = passes};
+
+    return tutti__wire_run(group, &x.flow);
+}
+
+/* ---- Coming and going ------------------------------------------------------------------------------------------------ */
+
+void tutti__wire_wake(const tutti_group *group)
+{
+    if (write(group->wire->wake, &(uint64_t){1}, sizeof(uint64_t)) < 0)
+        return; /* full: it is readable, which is all that is wanted */
+}
+
+const int *tutti__wire_everyone(const tutti_group *group)
+{
+    return group->wire->everyone;
+}
+
+char *tutti__wire_scratch(tutti_group *group, size_t bytes)
+{
+    tutti__wire *wire = group->wire;
+
+    if (wire->scratch_bytes >= bytes)
+        return wire->scratch;
+    free(wire->scratch);
+    wire->scratch = malloc(bytes);
+    wire->scratch_bytes = wire->scratch ? bytes : 0;
+    if (!wire->scratch)
+        (void)tutti__group_fail(group, TUTTI_ERR_MEMORY, group->rank,
+                                "rank %d has no memory for %zu bytes", group->rank, bytes);
+    return wire->scratch;
+}
+
+void tutti__wire_free(tutti_group *group)
+{
+    tutti__wire *wire = group->wire;
+
+    if (!wire)
+        return;
+    for (int i = 0; wire->sockets && i < wire->channels * group->size; i++)
+        if (wire->sockets[i] >= 0)
+            close(wire->sockets[i]);
+    if (wire->wake >= 0)
+        close(wire->wake);
+    free(wire->sockets);
+    free(wire->lanes);
+    free(wire->polls);
+    free(wire->everyone);
+    free(wire->scratch);
+    free(wire);
+    group->wire = NULL;
+}
+
+tutti_status tutti__wire_new(tutti_group *group, int *sockets, int channels)
+{
+    size_t n = (size_t)group->size * (size_t)channels;
+    tutti__wire *wire = tutti__alloc(sizeof *wire);
+
+    if (!wire) {
+        for (size_t i = 0; i < n; i++)
+            if (sockets[i] >= 0)
+                close(sockets[i]);
+        free(sockets);
+        return TUTTI_ERR_MEMORY;
+    }
+    group->wire = wire;
+    wire->sockets = sockets;
+    wire->channels = channels;
+    wire->spin = group->tuning.spin >= 0 && group->local_size <= tutti__cores();
+    wire->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    wire->lanes = calloc(n, sizeof *wire->lanes);
+    wire->polls = calloc(n + 1, sizeof *wire->polls);
+    wire->everyone = calloc((size_t)group->size, sizeof *wire->everyone);
+    if (wire->wake < 0 || !wire->lanes || !wire->polls || !wire->everyone)
+        return tutti__fail(TUTTI_ERR_MEMORY,
+                           "no memory, or no descriptor, for the connections of %d ranks",
+                           group->size);
+    for (int r = 0; r < group->size; r++)
+        wire->everyone[r] = r;
+    return TUTTI_OK;
+}
