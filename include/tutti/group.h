@@ -107,10 +107,27 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_split(tutti_group *group, con
                                                          int n_ranks, const char *name,
                                                          tutti_group **sub_p);
 
+/* Splits into groups of `part_size` consecutive ranks each (a divisor of the size), named NAME-0, NAME-1, ...; every
+ * rank gets its own. Collective over `group`. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_split_parts(tutti_group *group, int part_size,
+                                                               const char *name,
+                                                               tutti_group **sub_p);
+
 TUTTI_API int tutti_group_rank(const tutti_group *group);
 TUTTI_API int tutti_group_size(const tutti_group *group);
 TUTTI_API int tutti_group_local_rank(const tutti_group *group);
 TUTTI_API int tutti_group_local_size(const tutti_group *group);
+/* Ranks of a sub-group beside those of the group from tutti_group_init that it descends from. -1: no such rank, or not in
+ * this group. */
+TUTTI_API int tutti_group_global_rank(const tutti_group *group, int rank);
+TUTTI_API int tutti_group_rank_of(const tutti_group *group, int global_rank);
+/* How many collectives this rank has begun in the group (asynchronous ones begin in their turn), those inside
+ * tutti_group_init, tutti_group_alloc and tutti_group_split included: the number that the next one bears in messages.
+ * Ranks in step have the same. */
+TUTTI_API uint64_t tutti_group_sequence(const tutti_group *group);
+/* How long each collective issued from now on may take, from when it starts; those in flight keep theirs. A collective
+ * that takes longer kills the group. 0: the timeout_ms that the group was made with. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_set_timeout(tutti_group *group, int timeout_ms);
 TUTTI_API const char *tutti_group_name(const tutti_group *group);
 /* "shared memory", "tcp", "shared memory + tcp", "single". */
 TUTTI_API const char *tutti_group_transport_name(const tutti_group *group);
@@ -145,31 +162,63 @@ typedef enum tutti_redop {
     TUTTI_AVG, /* the sum in rank order, divided once by the size; not for integers */
     TUTTI_PRODUCT,
     TUTTI_MIN,
-    TUTTI_MAX
+    TUTTI_MAX,
+    TUTTI_BAND, /* bitwise; for integers only */
+    TUTTI_BOR,
+    TUTTI_BXOR
 } tutti_redop;
 
 /* For all of these. work_p NULL: waits before returning. Otherwise *work_p is freed by tutti_work_wait.
  * Errors: ARG (nothing was sent); MISMATCH when ranks call differently (both calls are named on all ranks);
- * PEER, TIMEOUT, ABORTED. Sums are in rank order: the bits do not depend on timing. */
+ * PEER, TIMEOUT, ABORTED. Sums are in rank order: the bits do not depend on timing.
+ * A buffer that a rank does not use, being not the root, is {0}. A piece may already lie at its place in the larger
+ * buffer; otherwise src and dst do not overlap. */
 
 /* Reduces over all ranks, in place; everyone gets the result. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_reduce(tutti_group *group, tutti_buf buf,
                                                         tutti_redop op, tutti_work **work_p);
-/* Copies root's buffer to everyone. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_broadcast(tutti_group *group, tutti_buf buf, int root,
-                                                       tutti_work **work_p);
-/* dst (size × src.count) = every rank's src, in rank order. src may lie in dst at its own place. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_gather(tutti_group *group, tutti_buf src,
-                                                        tutti_buf dst, tutti_work **work_p);
+/* Reduces over all ranks, in place at root; the others' buffers stay as they are. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_reduce(tutti_group *group, tutti_buf buf,
+                                                    tutti_redop op, int root, tutti_work **work_p);
 /* dst = this rank's share (src.count / size elements) of the reduction of all src. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_reduce_scatter(tutti_group *group, tutti_buf src,
                                                             tutti_buf dst, tutti_redop op,
                                                             tutti_work **work_p);
+/* Copies root's buffer to everyone. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_broadcast(tutti_group *group, tutti_buf buf, int root,
+                                                       tutti_work **work_p);
+/* dst = this rank's piece (dst.count elements) of root's src (size × dst.count); src is {0} elsewhere. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_scatter(tutti_group *group, tutti_buf src,
+                                                     tutti_buf dst, int root, tutti_work **work_p);
+/* Root's dst (size × src.count) = every rank's src, in rank order; dst is {0} elsewhere. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_gather(tutti_group *group, tutti_buf src,
+                                                    tutti_buf dst, int root, tutti_work **work_p);
+/* dst (size × src.count) = every rank's src, in rank order. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_gather(tutti_group *group, tutti_buf src,
+                                                        tutti_buf dst, tutti_work **work_p);
+/* The same of srcs that differ in size: counts[r] elements are rank r's (src.count = counts[own rank], dst.count = their
+ * sum). `counts` is copied, as are all counts below; MISMATCH names who sends another number than somebody expects. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_gather_v(tutti_group *group, tutti_buf src,
+                                                          tutti_buf dst, const size_t *counts,
+                                                          tutti_work **work_p);
+/* Piece r of src goes to rank r; piece r of dst comes from rank r. All pieces are src.count / size = dst.count / size
+ * elements. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_to_all(tutti_group *group, tutti_buf src,
+                                                        tutti_buf dst, tutti_work **work_p);
+/* The same of pieces that differ in size, one behind the other: src_counts[r] elements go to rank r, dst_counts[r] come
+ * from it (src.count, dst.count = their sums). */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_to_all_v(tutti_group *group, tutti_buf src,
+                                                          const size_t *src_counts, tutti_buf dst,
+                                                          const size_t *dst_counts,
+                                                          tutti_work **work_p);
 /* Nobody leaves before everybody has come. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_barrier(tutti_group *group, tutti_work **work_p);
 
 /* Waits and frees the handle. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_work_wait(tutti_work *work);
+/* Waits at most `ms` milliseconds (0: only looks). TIMEOUT: the handle stays, the work goes on and the group lives, unless
+ * it was the collective's own time limit that has passed, which the next wait says again. Otherwise as tutti_work_wait. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_work_wait_for(tutti_work *work, int ms);
 /* True once tutti_work_wait would not block. */
 TUTTI_API bool tutti_work_done(const tutti_work *work);
 

@@ -24,15 +24,76 @@ static tutti_status check_buf(const char *call, const char *name, tutti_buf buf)
 
 static tutti_status check_redop(const char *call, tutti_redop op, tutti_dtype dtype)
 {
-    if (op != TUTTI_SUM && op != TUTTI_AVG && op != TUTTI_PRODUCT && op != TUTTI_MIN &&
-        op != TUTTI_MAX)
+    bool real =
+        dtype == TUTTI_F32 || dtype == TUTTI_F64 || dtype == TUTTI_F16 || dtype == TUTTI_BF16;
+
+    if ((unsigned)op > TUTTI_BXOR)
         return tutti__fail(TUTTI_ERR_ARG, "%s: reduction %d is unknown", call, (int)op);
-    if (op == TUTTI_AVG && dtype != TUTTI_F32 && dtype != TUTTI_F64 && dtype != TUTTI_F16 &&
-        dtype != TUTTI_BF16)
+    if (op == TUTTI_AVG && !real)
         return tutti__fail(
             TUTTI_ERR_ARG,
             "%s: the average of %s is not an integer; use TUTTI_SUM and divide, or a float type",
             call, tutti_dtype_name(dtype));
+    if ((op == TUTTI_BAND || op == TUTTI_BOR || op == TUTTI_BXOR) && real)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s: bitwise reductions are for integers (I8, U8, I32, I64), not %s",
+                           call, tutti_dtype_name(dtype));
+    return TUTTI_OK;
+}
+
+static tutti_status check_root(const char *call, const tutti_group *group, int root)
+{
+    if (root < 0 || root >= group->size)
+        return tutti__fail(TUTTI_ERR_ARG, "%s: root is %d, expected a rank from 0 to %d", call,
+                           root, group->size - 1);
+    return TUTTI_OK;
+}
+
+/* What only root has, another rank must not give: it would wait for a result that never comes. */
+static tutti_status check_unused(const char *call, const char *name, tutti_buf buf, int root)
+{
+    if (buf.p || buf.count > 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s: %s is given, but only root, rank %d, uses it; give {0} elsewhere",
+                           call, name, root);
+    return TUTTI_OK;
+}
+
+static tutti_status check_apart(const char *call, tutti_buf src, tutti_buf dst)
+{
+    size_t element = tutti_dtype_size(src.dtype);
+    const char *s = src.p, *d = dst.p;
+
+    if (src.dtype != dst.dtype)
+        return tutti__fail(TUTTI_ERR_ARG, "%s: src is %s but dst is %s", call,
+                           tutti_dtype_name(src.dtype), tutti_dtype_name(dst.dtype));
+    if (src.count > 0 && dst.count > 0 && s + src.count * element > d &&
+        s < d + dst.count * element)
+        return tutti__fail(TUTTI_ERR_ARG, "%s: src overlaps dst", call);
+    return TUTTI_OK;
+}
+
+/* The counts add up to the buffer. */
+static tutti_status check_counts(const char *call, const tutti_group *group, const char *name,
+                                 tutti_buf buf, const size_t *counts)
+{
+    size_t sum = 0;
+
+    TUTTI_TRY(check_buf(call, name, buf));
+    if (!counts)
+        return tutti__fail(TUTTI_ERR_ARG, "%s: the counts of %s are NULL, expected %d", call, name,
+                           group->size);
+    for (int r = 0; r < group->size; r++) {
+        if (counts[r] > buf.count - sum)
+            return tutti__fail(TUTTI_ERR_ARG,
+                               "%s: %s has %zu elements, but its counts up to rank %d need %zu "
+                               "more than the %zu before it",
+                               call, name, buf.count, r, counts[r], sum);
+        sum += counts[r];
+    }
+    if (sum != buf.count)
+        return tutti__fail(TUTTI_ERR_ARG, "%s: %s has %zu elements, but its counts add up to %zu",
+                           call, name, buf.count, sum);
     return TUTTI_OK;
 }
 
@@ -87,9 +148,52 @@ tutti_status tutti_broadcast(tutti_group *group, tutti_buf buf, int root, tutti_
     tutti__op op = make_op(TUTTI__OP_BROADCAST, buf, buf.p, buf.p, work_p);
 
     TUTTI_TRY(check_buf("broadcast", "buf", buf));
-    if (root < 0 || root >= group->size)
-        return tutti__fail(TUTTI_ERR_ARG, "broadcast: root is %d, expected a rank from 0 to %d",
-                           root, group->size - 1);
+    TUTTI_TRY(check_root("broadcast", group, root));
+    op.print.root = (uint32_t)root;
+    return tutti__submit(group, &op, work_p);
+}
+
+tutti_status tutti_reduce(tutti_group *group, tutti_buf buf, tutti_redop redop, int root,
+                          tutti_work **work_p)
+{
+    tutti__op op = make_op(TUTTI__OP_REDUCE, buf, buf.p, buf.p, work_p);
+
+    TUTTI_TRY(check_buf("reduce", "buf", buf));
+    TUTTI_TRY(check_redop("reduce", redop, buf.dtype));
+    TUTTI_TRY(check_root("reduce", group, root));
+    op.print.redop = (uint8_t)redop;
+    op.print.root = (uint32_t)root;
+    return tutti__submit(group, &op, work_p);
+}
+
+tutti_status tutti_scatter(tutti_group *group, tutti_buf src, tutti_buf dst, int root,
+                           tutti_work **work_p)
+{
+    tutti__op op = make_op(TUTTI__OP_SCATTER, dst, src.p, dst.p, work_p);
+
+    TUTTI_TRY(check_root("scatter", group, root));
+    if (group->rank == root) {
+        TUTTI_TRY(check_pair("scatter", group, dst, "dst", src, "src"));
+    } else {
+        TUTTI_TRY(check_buf("scatter", "dst", dst));
+        TUTTI_TRY(check_unused("scatter", "src", src, root));
+    }
+    op.print.root = (uint32_t)root;
+    return tutti__submit(group, &op, work_p);
+}
+
+tutti_status tutti_gather(tutti_group *group, tutti_buf src, tutti_buf dst, int root,
+                          tutti_work **work_p)
+{
+    tutti__op op = make_op(TUTTI__OP_GATHER, src, src.p, dst.p, work_p);
+
+    TUTTI_TRY(check_root("gather", group, root));
+    if (group->rank == root) {
+        TUTTI_TRY(check_pair("gather", group, src, "src", dst, "dst"));
+    } else {
+        TUTTI_TRY(check_buf("gather", "src", src));
+        TUTTI_TRY(check_unused("gather", "dst", dst, root));
+    }
     op.print.root = (uint32_t)root;
     return tutti__submit(group, &op, work_p);
 }
@@ -99,6 +203,58 @@ tutti_status tutti_all_gather(tutti_group *group, tutti_buf src, tutti_buf dst, 
     tutti__op op = make_op(TUTTI__OP_ALL_GATHER, src, src.p, dst.p, work_p);
 
     TUTTI_TRY(check_pair("all_gather", group, src, "src", dst, "dst"));
+    return tutti__submit(group, &op, work_p);
+}
+
+tutti_status tutti_all_gather_v(tutti_group *group, tutti_buf src, tutti_buf dst,
+                                const size_t *counts, tutti_work **work_p)
+{
+    tutti__op op = make_op(TUTTI__OP_ALL_GATHER_V, src, src.p, dst.p, work_p);
+    size_t at;
+
+    TUTTI_TRY(check_buf("all_gather_v", "src", src));
+    TUTTI_TRY(check_counts("all_gather_v", group, "dst", dst, counts));
+    if (src.count != counts[group->rank])
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "all_gather_v: src has %zu elements, but counts[%d], of this rank, is "
+                           "%zu",
+                           src.count, group->rank, counts[group->rank]);
+    op.print.count = 0;
+    op.dst_counts = counts;
+    at = tutti__piece_in(group, &op, group->rank).at * tutti_dtype_size(dst.dtype);
+    if (src.p != (char *)dst.p + at || src.dtype != dst.dtype)
+        TUTTI_TRY(check_apart("all_gather_v", src, dst));
+    return tutti__submit(group, &op, work_p);
+}
+
+tutti_status tutti_all_to_all(tutti_group *group, tutti_buf src, tutti_buf dst, tutti_work **work_p)
+{
+    tutti__op op = make_op(TUTTI__OP_ALL_TO_ALL, src, src.p, dst.p, work_p);
+    size_t n = (size_t)group->size;
+
+    TUTTI_TRY(check_buf("all_to_all", "src", src));
+    TUTTI_TRY(check_buf("all_to_all", "dst", dst));
+    if (src.count != dst.count || src.count % n != 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "all_to_all: src has %zu elements and dst %zu, expected the same "
+                           "multiple of %d ranks; for pieces that differ use tutti_all_to_all_v",
+                           src.count, dst.count, group->size);
+    TUTTI_TRY(check_apart("all_to_all", src, dst));
+    op.print.count = src.count / n;
+    return tutti__submit(group, &op, work_p);
+}
+
+tutti_status tutti_all_to_all_v(tutti_group *group, tutti_buf src, const size_t *src_counts,
+                                tutti_buf dst, const size_t *dst_counts, tutti_work **work_p)
+{
+    tutti__op op = make_op(TUTTI__OP_ALL_TO_ALL_V, src, src.p, dst.p, work_p);
+
+    TUTTI_TRY(check_counts("all_to_all_v", group, "src", src, src_counts));
+    TUTTI_TRY(check_counts("all_to_all_v", group, "dst", dst, dst_counts));
+    TUTTI_TRY(check_apart("all_to_all_v", src, dst));
+    op.print.count = 0;
+    op.src_counts = src_counts;
+    op.dst_counts = dst_counts;
     return tutti__submit(group, &op, work_p);
 }
 

@@ -96,6 +96,6 @@ tutti_status tutti__fail_late(tutti_group *group, const tutti__op *op, const boo
     return tutti__group_fail(
         group, TUTTI_ERR_TIMEOUT, first,
         "%s waited %.3g s in vain for %s: it hangs, is much slower, or made fewer calls "
-        "(TUTTI_TIMEOUT_S sets the limit)",
-        print, group->timeout_ms / 1e3, names);
+        "(TUTTI_TIMEOUT_S or tutti_group_set_timeout sets the limit)",
+        print, op->timeout_ms / 1e3, names);
 }

@@ -4,18 +4,22 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const OPS[TUTTI__N_OPS] = {"all_reduce",     "broadcast", "all_gather",
-                                              "reduce_scatter", "barrier",   "alloc"};
-static const char *const REDOPS[] = {"sum", "avg", "product", "min", "max"};
+static const char *const REDOPS[] = {"sum", "avg", "product", "min", "max", "band", "bor", "bxor"};
 
-const char *tutti__op_name(tutti__op_kind kind)
+/* " (F32 x 1000, sum, root 2)" */
+static void print_details(const tutti__fingerprint *print, char *text, size_t capacity)
 {
-    return (unsigned)kind < TUTTI__N_OPS ? OPS[kind] : "?";
-}
+    const tutti__op_traits *traits = tutti__op_traits_of(&(tutti__op){.print = *print});
+    const char *dtype = tutti_dtype_name((tutti_dtype)print->dtype),
+               *redop = print->redop < TUTTI__COUNT_OF(REDOPS) ? REDOPS[print->redop] : "?";
+    char count[32] = "", root[32] = "";
 
-size_t tutti__op_bytes(const tutti__fingerprint *print)
-{
-    return (size_t)print->count * tutti_dtype_size((tutti_dtype)print->dtype);
+    if (!traits->uneven)
+        snprintf(count, sizeof count, " x %llu", (unsigned long long)print->count);
+    if (traits->from_root || traits->to_root)
+        snprintf(root, sizeof root, ", root %u", print->root);
+    snprintf(text, capacity, " (%s%s%s%s%s)", dtype, count, traits->reduces ? ", " : "",
+             traits->reduces ? redop : "", root);
 }
 
 void tutti__print_text(const tutti__fingerprint *print, char *text, size_t capacity)
@@ -25,27 +29,14 @@ void tutti__print_text(const tutti__fingerprint *print, char *text, size_t capac
     size_t used = n < 0 || (size_t)n >= capacity ? capacity : (size_t)n;
     char *rest = text + used;
     unsigned long long count = print->count;
-    const char *dtype = tutti_dtype_name((tutti_dtype)print->dtype);
 
     capacity -= used;
-    switch (print->op) {
-    case TUTTI__OP_ALL_REDUCE:
-    case TUTTI__OP_REDUCE_SCATTER:
-        snprintf(rest, capacity, " (%s x %llu, %s)", dtype, count,
-                 print->redop < TUTTI__COUNT_OF(REDOPS) ? REDOPS[print->redop] : "?");
-        break;
-    case TUTTI__OP_BROADCAST:
-        snprintf(rest, capacity, " (%s x %llu, root %u)", dtype, count, print->root);
-        break;
-    case TUTTI__OP_ALL_GATHER:
-        snprintf(rest, capacity, " (%s x %llu)", dtype, count);
-        break;
-    case TUTTI__OP_ALLOC:
+    if (print->op == TUTTI__OP_ALLOC)
         snprintf(rest, capacity, " (%llu bytes)", count);
-        break;
-    default:
-        break;
-    }
+    else if (print->op == TUTTI__OP_BARRIER || print->op >= TUTTI__N_OPS)
+        return;
+    else
+        print_details(print, rest, capacity);
 }
 
 bool tutti__print_equal(const tutti__fingerprint *a, const tutti__fingerprint *b)
@@ -72,4 +63,19 @@ tutti_status tutti__check_print(tutti_group *group, const tutti__fingerprint *ou
                              "same calls in the same order",
                              low, low == rank ? their_text : our_text, high,
                              high == rank ? their_text : our_text);
+}
+
+tutti_status tutti__check_sent(tutti_group *group, const tutti__fingerprint *print, int from,
+                               int to, size_t sent, size_t expected)
+{
+    char text[96];
+
+    if (sent == expected)
+        return TUTTI_OK;
+    tutti__print_text(print, text, sizeof text);
+    return tutti__group_fail(group, TUTTI_ERR_MISMATCH, from,
+                             "in %s, rank %d sends rank %d %zu elements, but rank %d expects %zu; "
+                             "the counts that two ranks give for what goes from one to the other "
+                             "must be equal",
+                             text, from, to, sent, to, expected);
 }

@@ -146,6 +146,7 @@ void tutti_group_free(tutti_group *group)
         group->transport->close(group);
     tutti_store_free(group->store);
     free(group->peers);
+    free(group->global_ranks);
     pthread_mutex_destroy(&group->failure_lock);
     pthread_mutex_destroy(&group->plain_lock);
     free(group);
@@ -197,6 +198,17 @@ static tutti_status agree(tutti_group *group, const int *ranks, int n, const cha
     return status;
 }
 
+/* The sub-group's ranks as the first group of the family counts them. */
+static tutti_status note_global_ranks(tutti_group *sub, const tutti_group *group, const int *ranks)
+{
+    sub->global_ranks = tutti__alloc((size_t)sub->size * sizeof *sub->global_ranks);
+    if (!sub->global_ranks)
+        return TUTTI_ERR_MEMORY;
+    for (int r = 0; r < sub->size; r++)
+        sub->global_ranks[r] = tutti_group_global_rank(group, ranks[r]);
+    return TUTTI_OK;
+}
+
 tutti_status tutti_group_split(tutti_group *group, const int *ranks, int n_ranks, const char *name,
                                tutti_group **sub_p)
 {
@@ -222,7 +234,46 @@ tutti_status tutti_group_split(tutti_group *group, const int *ranks, int n_ranks
         return TUTTI_OK;
     snprintf(member.base, sizeof member.base, "sub-%016llx",
              (unsigned long long)tutti__hash64(text, (size_t)n));
-    return tutti__join(sub_p, &member, group->store);
+    TUTTI_TRY(tutti__join(sub_p, &member, group->store));
+    if (note_global_ranks(*sub_p, group, ranks) == TUTTI_OK)
+        return TUTTI_OK;
+    tutti_group_free(*sub_p);
+    *sub_p = NULL;
+    return TUTTI_ERR_MEMORY;
+}
+
+tutti_status tutti_group_split_parts(tutti_group *group, int part_size, const char *name,
+                                     tutti_group **sub_p)
+{
+    int *ranks, parts;
+    char part_name[128];
+    tutti_status status = TUTTI_OK;
+
+    *sub_p = NULL;
+    if (part_size < 1 || group->size % part_size != 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "split of group \"%s\" into parts of %d ranks: its size is %d, expected "
+                           "a multiple of the parts'",
+                           group->name, part_size, group->size);
+    ranks = tutti__alloc((size_t)part_size * sizeof *ranks);
+    if (!ranks)
+        return TUTTI_ERR_MEMORY;
+    parts = group->size / part_size;
+    for (int part = 0; part < parts && status == TUTTI_OK; part++) {
+        tutti_group *sub = NULL;
+
+        for (int i = 0; i < part_size; i++)
+            ranks[i] = part * part_size + i;
+        snprintf(part_name, sizeof part_name, "%.100s-%d", name ? name : "part", part);
+        status = tutti_group_split(group, ranks, part_size, part_name, &sub);
+        *sub_p = sub ? sub : *sub_p;
+    }
+    free(ranks);
+    if (status != TUTTI_OK) {
+        tutti_group_free(*sub_p);
+        *sub_p = NULL;
+    }
+    return status;
 }
 
 /* ---- Asking ------------------------------------------------------------------------------------------- */
@@ -245,6 +296,37 @@ int tutti_group_local_rank(const tutti_group *group)
 int tutti_group_local_size(const tutti_group *group)
 {
     return group->local_size;
+}
+
+int tutti_group_global_rank(const tutti_group *group, int rank)
+{
+    if (rank < 0 || rank >= group->size)
+        return -1;
+    return group->global_ranks ? group->global_ranks[rank] : rank;
+}
+
+int tutti_group_rank_of(const tutti_group *group, int global_rank)
+{
+    for (int r = 0; r < group->size; r++)
+        if (tutti_group_global_rank(group, r) == global_rank)
+            return r;
+    return -1;
+}
+
+uint64_t tutti_group_sequence(const tutti_group *group)
+{
+    return atomic_load(&group->sequence);
+}
+
+tutti_status tutti_group_set_timeout(tutti_group *group, int timeout_ms)
+{
+    if (timeout_ms < 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "group \"%s\": a time limit of %d ms, expected more than 0, or 0 for "
+                           "the group's own, %d",
+                           group->name, timeout_ms, group->timeout_ms);
+    atomic_store(&group->call_timeout_ms, timeout_ms ? timeout_ms : group->timeout_ms);
+    return TUTTI_OK;
 }
 
 const char *tutti_group_name(const tutti_group *group)

@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: MIT
  *
  *     collective.c   public calls: arguments -> an operation
+ *     operation.c    the table of operations: what each is called, who gives, who takes, which piece lies where
  *     work.c         the queue of operations and its thread
  *     fingerprint.c  what a call says about itself on the wire, and how two that differ are told
  *     transport/     how an operation runs: local.c (memory that all ranks see), tcp.c (messages, by
@@ -21,18 +22,37 @@
 
 typedef enum tutti__op_kind {
     TUTTI__OP_ALL_REDUCE,
-    TUTTI__OP_BROADCAST,
-    TUTTI__OP_ALL_GATHER,
+    TUTTI__OP_REDUCE,
     TUTTI__OP_REDUCE_SCATTER,
+    TUTTI__OP_BROADCAST,
+    TUTTI__OP_SCATTER,
+    TUTTI__OP_GATHER,
+    TUTTI__OP_ALL_GATHER,
+    TUTTI__OP_ALL_GATHER_V,
+    TUTTI__OP_ALL_TO_ALL,
+    TUTTI__OP_ALL_TO_ALL_V,
     TUTTI__OP_BARRIER,
     TUTTI__OP_ALLOC,
     TUTTI__N_OPS
 } tutti__op_kind;
 
+/* What holds for every operation of a kind. What is not rooted is given or taken by all; what does not reduce moves pieces
+ * unchanged. */
+typedef struct tutti__op_traits {
+    const char *name;
+    bool reduces;   /* what is taken is the reduction of what is given */
+    bool from_root; /* root alone gives */
+    bool to_root;   /* root alone takes */
+    bool
+        scatters; /* src holds a piece for each rank, in rank order; else src is one piece for all that take */
+    bool gathers; /* dst holds a piece of each rank, in rank order */
+    bool uneven;  /* pieces differ in size: counts say how, and print.count is 0 */
+} tutti__op_traits;
+
 /* What ranks must agree on; every message begins with it. */
 typedef struct tutti__fingerprint {
     uint64_t group, sequence;
-    uint64_t count; /* elements a rank contributes; bytes of an alloc */
+    uint64_t count; /* elements of one piece; bytes of an alloc */
     uint8_t op, dtype, redop;
     uint8_t zero[5];
     uint32_t root, zero2;
@@ -42,14 +62,32 @@ typedef struct tutti__op {
     tutti__fingerprint print;
     const void *src; /* this rank's contribution; where it is reduced in place, src == dst */
     void *dst;
+    /* Uneven: elements of the piece for each rank (NULL unless it scatters), and of each. Borrowed, or the work's. */
+    const size_t *src_counts, *dst_counts;
+    int timeout_ms;
     double deadline; /* set when it starts */
 } tutti__op;
 
+/* Elements, from the beginning of src or dst. */
+typedef struct tutti__piece {
+    size_t at, count;
+} tutti__piece;
+
+const tutti__op_traits *tutti__op_traits_of(const tutti__op *op);
 const char *tutti__op_name(tutti__op_kind kind);
+/* What `from` gives to `to`, as it lies in from's src; uneven: of this rank's own only. Nothing where one does not give
+ * or the other does not take. */
+tutti__piece tutti__piece_out(const tutti__op *op, int from, int to);
+/* The same, as it lies in this rank's dst, whose counts those are. */
+tutti__piece tutti__piece_in(const tutti_group *group, const tutti__op *op, int from);
+/* Elements that this rank gives: all of its src. */
+size_t tutti__op_given(const tutti_group *group, const tutti__op *op);
+/* True if no rank has anything to move: a barrier, for one. */
+bool tutti__op_is_empty(const tutti__op *op);
 /* "all_reduce #12 (F32 x 1000, sum)" */
 void tutti__print_text(const tutti__fingerprint *print, char *text, size_t capacity);
 bool tutti__print_equal(const tutti__fingerprint *a, const tutti__fingerprint *b);
-/* Bytes that each rank contributes. */
+/* Bytes of one piece. */
 size_t tutti__op_bytes(const tutti__fingerprint *print);
 
 /* ---- Reduction -------------------------------------------------------------------------------------- */
@@ -104,7 +142,10 @@ typedef struct tutti__plain {
 
 struct tutti_group {
     int rank, size, local_rank, local_size, timeout_ms;
-    bool tcp;                   /* asked for everywhere */
+    _Atomic int call_timeout_ms; /* of the collectives issued from now on */
+    int *
+        global_ranks; /* of a split: each rank's in the group that all splits began with; else NULL */
+    bool tcp;         /* asked for everywhere */
     char name[64], prefix[160]; /* of its keys in the store */
     uint64_t id;
     tutti__tuning tuning;
@@ -154,6 +195,9 @@ tutti_status tutti__fail_late(tutti_group *group, const tutti__op *op, const boo
 /* Compares with ours; MISMATCH naming both calls. */
 tutti_status tutti__check_print(tutti_group *group, const tutti__fingerprint *ours, int rank,
                                 const tutti__fingerprint *theirs);
+/* Uneven: `from` gives `sent` elements to `to`; MISMATCH if that expects another number. */
+tutti_status tutti__check_sent(tutti_group *group, const tutti__fingerprint *print, int from,
+                               int to, size_t sent, size_t expected);
 
 /* ---- Work ------------------------------------------------------------------------------------------- */
 

@@ -124,9 +124,49 @@ TYPE(u8, uint8_t, uint32_t, uint32_t, SAME, SAME, NOT_INT)
 TYPE(i32, int32_t, int32_t, uint32_t, SAME, SAME, NOT_INT)
 TYPE(i64, int64_t, int64_t, uint64_t, SAME, SAME, NOT_INT)
 
+/* Bit by bit the width of a type does not matter: bytes stand for all of them. */
+#define BITS(name, COMBINE)                                                                        \
+    TUTTI__CLONES static void name(uint8_t *restrict acc, const uint8_t *restrict x, size_t n)     \
+    {                                                                                              \
+        for (size_t i = 0; i < n; i++)                                                             \
+            acc[i] = acc[i] COMBINE x[i];                                                          \
+    }
+
+BITS(bits_and, &)
+BITS(bits_or, |)
+BITS(bits_xor, ^)
+
+static void bits_reduce(tutti_redop op, void *const *dst, size_t n_dst, const void *const *src,
+                        size_t n_src, size_t bytes)
+{
+    uint8_t acc[4 * BLOCK];
+
+    for (size_t at = 0; at < bytes; at += sizeof acc) {
+        size_t n = bytes - at < sizeof acc ? bytes - at : sizeof acc;
+
+        memcpy(acc, (const uint8_t *)src[0] + at, n);
+        for (size_t s = 1; s < n_src; s++) {
+            const uint8_t *x = (const uint8_t *)src[s] + at;
+
+            if (op == TUTTI_BAND)
+                bits_and(acc, x, n);
+            else if (op == TUTTI_BOR)
+                bits_or(acc, x, n);
+            else
+                bits_xor(acc, x, n);
+        }
+        for (size_t d = 0; d < n_dst; d++)
+            memcpy((uint8_t *)dst[d] + at, acc, n);
+    }
+}
+
 void tutti__reduce(tutti_dtype dtype, tutti_redop op, void *const *dst, size_t n_dst,
                    const void *const *src, size_t n_src, size_t count)
 {
+    if (op == TUTTI_BAND || op == TUTTI_BOR || op == TUTTI_BXOR) {
+        bits_reduce(op, dst, n_dst, src, n_src, count * tutti_dtype_size(dtype));
+        return;
+    }
     switch (dtype) {
     case TUTTI_F32:
         f32_reduce(op, dst, n_dst, src, n_src, count);

@@ -311,6 +311,7 @@ static tutti_group *group_new(const tutti__member *member)
     group->local_rank = member->local_size ? member->local_rank : 0;
     group->local_size = member->local_size;
     group->timeout_ms = member->timeout_ms;
+    atomic_init(&group->call_timeout_ms, member->timeout_ms);
     group->tcp = member->transport == TUTTI_TRANSPORT_TCP;
     group->tuning = member->tuning;
     group->parent = member->parent;

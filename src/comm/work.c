@@ -25,6 +25,7 @@ struct tutti_work {
     uint64_t begin_ns, end_ns;
     _Atomic uint32_t done;
     char message[1400];
+    size_t counts[]; /* of an uneven operation: op.src_counts, op.dst_counts */
 };
 
 typedef struct tutti__queue {
@@ -45,11 +46,11 @@ static tutti_status run(tutti_group *group, tutti__op *op)
     uint64_t begin = tutti__now_ns();
     tutti_status status;
 
-    op->deadline = (double)begin * 1e-6 + group->timeout_ms;
+    op->deadline = (double)begin * 1e-6 + op->timeout_ms;
     op->print.sequence = atomic_fetch_add(&group->sequence, 1);
     if (tutti__group_failed(group))
         return tutti__group_error(group, &op->print);
-    group->bytes += tutti__op_bytes(&op->print);
+    group->bytes += tutti__op_given(group, op) * tutti_dtype_size((tutti_dtype)op->print.dtype);
     status = group->transport->run(group, op);
     if (status != TUTTI_OK) /* of this call only, its message made, or of the group */
         return tutti__group_failed(group) ? tutti__group_error(group, &op->print) : status;
@@ -124,16 +125,32 @@ tutti_status tutti__queue_new(tutti_group *group)
     return TUTTI_OK;
 }
 
+/* The caller's counts are borrowed only until the call returns. */
+static tutti_work *work_new(tutti_group *group, const task *todo)
+{
+    const tutti__op *op = &todo->op;
+    size_t n = (size_t)group->size, bytes = n * sizeof *op->src_counts;
+    tutti_work *work = tutti__alloc(sizeof *work + (op->dst_counts ? 2 * bytes : 0));
+
+    if (!work)
+        return NULL;
+    work->task = *todo;
+    work->group = group;
+    if (op->src_counts)
+        work->task.op.src_counts = memcpy(work->counts, op->src_counts, bytes);
+    if (op->dst_counts)
+        work->task.op.dst_counts = memcpy(work->counts + n, op->dst_counts, bytes);
+    return work;
+}
+
 static tutti_status enqueue(tutti_group *group, const task *todo, tutti_work **work_p)
 {
     tutti__queue *q = group->queue;
-    tutti_work *work = tutti__alloc(sizeof *work);
+    tutti_work *work = work_new(group, todo);
     int error = 0;
 
     if (!work)
         return TUTTI_ERR_MEMORY;
-    work->task = *todo;
-    work->group = group;
     if (inside == group) { /* a handle all the same */
         run_work(work);
         *work_p = work;
@@ -193,6 +210,7 @@ tutti_status tutti__submit(tutti_group *group, const tutti__op *op, tutti_work *
         *work_p = NULL;
     todo.op.print.group = group->id;
     todo.op.print.sequence = atomic_load(&group->sequence); /* for the message; counted by run */
+    todo.op.timeout_ms = atomic_load(&group->call_timeout_ms);
     if (tutti__group_failed(group))
         return tutti__group_error(group, &todo.op.print);
     if (work_p)
@@ -235,25 +253,60 @@ void tutti__queue_free(tutti_group *group)
     group->queue = NULL;
 }
 
-static void wait_done(tutti_work *work)
+/* Until it is done or `ms` have passed (-1: however long it takes). */
+static bool wait_done(tutti_work *work, int ms)
 {
-    while (!atomic_load(&work->done))
-        tutti__futex_wait(&work->done, 0, -1);
+    double deadline = tutti__now_ms() + ms, left = -1;
+
+    while (!atomic_load(&work->done)) {
+        if (ms >= 0 && (left = deadline - tutti__now_ms()) <= 0)
+            return false;
+        tutti__futex_wait(&work->done, 0, left);
+    }
+    return true;
+}
+
+static tutti_status check_work(const tutti_work *work)
+{
+    if (!work)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "no work to wait for: the call that should have started it failed");
+    return TUTTI_OK;
 }
 
 tutti_status tutti_work_wait(tutti_work *work)
 {
     tutti_status status;
 
-    if (!work)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "no work to wait for: the call that should have started it failed");
-    wait_done(work);
+    TUTTI_TRY(check_work(work));
+    wait_done(work, -1);
     status = work->status;
     if (status != TUTTI_OK)
         tutti__fail_again(status, work->message);
     free(work);
     return status;
+}
+
+tutti_status tutti_work_wait_for(tutti_work *work, int ms)
+{
+    const tutti_group *group;
+
+    TUTTI_TRY(check_work(work));
+    group = work->group;
+    if (ms < 0)
+        return tutti__fail(TUTTI_ERR_ARG, "work_wait_for: %d ms, expected 0 or more", ms);
+    if (wait_done(work, ms)) {
+        /* Its own TIMEOUT keeps the handle too, or nobody could tell one from the other. */
+        return work->status == TUTTI_ERR_TIMEOUT ? tutti__fail_again(work->status, work->message)
+                                                 : tutti_work_wait(work);
+    }
+    return tutti__fail(TUTTI_ERR_TIMEOUT,
+                       "rank %d of group \"%s\": %s is not done after %.3g s; it goes on, wait for "
+                       "it again",
+                       group->rank, group->name,
+                       work->task.call ? "what was queued"
+                                       : tutti__op_name((tutti__op_kind)work->task.op.print.op),
+                       ms / 1e3);
 }
 
 bool tutti_work_done(const tutti_work *work)
@@ -263,7 +316,7 @@ bool tutti_work_done(const tutti_work *work)
 
 void tutti__work_times(tutti_work *work, uint64_t *begin_ns_p, uint64_t *end_ns_p)
 {
-    wait_done(work);
+    wait_done(work, -1);
     *begin_ns_p = work->begin_ns;
     *end_ns_p = work->end_ns;
 }

@@ -15,7 +15,13 @@ enum { CHUNK = 1024 }; /* bytes of a staging buffer: chunks of many elements, ma
 
 static const tutti_dtype DTYPES[] = {TUTTI_F32, TUTTI_F64, TUTTI_F16, TUTTI_BF16,
                                      TUTTI_I8,  TUTTI_U8,  TUTTI_I32, TUTTI_I64};
-static const tutti_redop REDOPS[] = {TUTTI_SUM, TUTTI_AVG, TUTTI_PRODUCT, TUTTI_MIN, TUTTI_MAX};
+static const tutti_redop REDOPS[] = {TUTTI_SUM, TUTTI_AVG,  TUTTI_PRODUCT, TUTTI_MIN,
+                                     TUTTI_MAX, TUTTI_BAND, TUTTI_BOR,     TUTTI_BXOR};
+
+static bool is_bitwise(tutti_redop op)
+{
+    return op == TUTTI_BAND || op == TUTTI_BOR || op == TUTTI_BXOR;
+}
 
 static bool is_float(tutti_dtype dtype)
 {
@@ -70,8 +76,14 @@ static void put_all(tutti_dtype dtype, void *p, size_t first, size_t count, int 
      : op == TUTTI_MAX   ? ((x) > (a) ? (x) : (a))                                                 \
                          : (a) + (x))
 
+#define FOLD_INT(a, x)                                                                             \
+    (op == TUTTI_BAND   ? ((a) & (x))                                                              \
+     : op == TUTTI_BOR  ? ((a) | (x))                                                              \
+     : op == TUTTI_BXOR ? ((a) ^ (x))                                                              \
+                        : FOLD(a, x))
+
 /* The plain loop. Integers are summed in 128 bits, which hold every sum and product here, and then cut. */
-#define ORACLE(T, ACC, LOAD, STORE)                                                                \
+#define ORACLE(T, ACC, LOAD, STORE, COMBINE)                                                       \
     for (size_t i = 0; i < count; i++) {                                                           \
         ACC a = 0;                                                                                 \
         for (int r = 0; r < size; r++) {                                                           \
@@ -79,7 +91,7 @@ static void put_all(tutti_dtype dtype, void *p, size_t first, size_t count, int 
             ACC x;                                                                                 \
             put_one(dtype, raw, i, r);                                                             \
             x = (ACC)LOAD(raw[0]);                                                                 \
-            a = r == 0 ? x : (ACC)FOLD(a, x);                                                      \
+            a = r == 0 ? x : (ACC)COMBINE(a, x);                                                   \
         }                                                                                          \
         if (op == TUTTI_AVG)                                                                       \
             a = a / (ACC)size;                                                                     \
@@ -93,28 +105,28 @@ static void *oracle(tutti_dtype dtype, tutti_redop op, int size, size_t count)
 
     switch (dtype) {
     case TUTTI_F32:
-        ORACLE(float, float, SAME, SAME)
+        ORACLE(float, float, SAME, SAME, FOLD)
         break;
     case TUTTI_F64:
-        ORACLE(double, double, SAME, SAME)
+        ORACLE(double, double, SAME, SAME, FOLD)
         break;
     case TUTTI_F16:
-        ORACLE(uint16_t, float, tutti__f32_of_f16, tutti__f16_of_f32)
+        ORACLE(uint16_t, float, tutti__f32_of_f16, tutti__f16_of_f32, FOLD)
         break;
     case TUTTI_BF16:
-        ORACLE(uint16_t, float, tutti__f32_of_bf16, tutti__bf16_of_f32)
+        ORACLE(uint16_t, float, tutti__f32_of_bf16, tutti__bf16_of_f32, FOLD)
         break;
     case TUTTI_I8:
-        ORACLE(int8_t, __int128, SAME, SAME)
+        ORACLE(int8_t, __int128, SAME, SAME, FOLD_INT)
         break;
     case TUTTI_U8:
-        ORACLE(uint8_t, __int128, SAME, SAME)
+        ORACLE(uint8_t, __int128, SAME, SAME, FOLD_INT)
         break;
     case TUTTI_I32:
-        ORACLE(int32_t, __int128, SAME, SAME)
+        ORACLE(int32_t, __int128, SAME, SAME, FOLD_INT)
         break;
     case TUTTI_I64:
-        ORACLE(int64_t, __int128, SAME, SAME)
+        ORACLE(int64_t, __int128, SAME, SAME, FOLD_INT)
         break;
     }
     return out;
@@ -141,6 +153,30 @@ static int check_all_reduce(tutti_group *group, void *p, tutti_dtype dtype, tutt
     if (differs)
         fprintf(stderr, "all_reduce %s op %d count %zu size %d\n", tutti_dtype_name(dtype), (int)op,
                 count, tutti_group_size(group));
+    free(want);
+    CHECK(!differs);
+    return 0;
+}
+
+/* Root has the result, the others what they had; also the second time. */
+static int check_reduce(tutti_group *group, void *p, tutti_dtype dtype, tutti_redop op,
+                        size_t count, int root)
+{
+    int size = tutti_group_size(group), rank = tutti_group_rank(group), differs;
+    size_t bytes = count * tutti_dtype_size(dtype);
+    void *want = oracle(dtype, op, size, count);
+
+    put_all(dtype, p, 0, count, rank);
+    CHECK(tutti_reduce(group, (tutti_buf){p, count, dtype}, op, root, NULL) == TUTTI_OK);
+    if (rank != root)
+        put_all(dtype, want, 0, count, rank);
+    differs = memcmp(p, want, bytes);
+    if (differs)
+        fprintf(stderr, "reduce %s op %d count %zu size %d root %d\n", tutti_dtype_name(dtype),
+                (int)op, count, size, root);
+    put_all(dtype, p, 0, count, rank);
+    CHECK(tutti_reduce(group, (tutti_buf){p, count, dtype}, op, root, NULL) == TUTTI_OK);
+    differs = differs || memcmp(p, want, bytes);
     free(want);
     CHECK(!differs);
     return 0;
@@ -223,7 +259,11 @@ static int run_grid(tutti_group *group, void *arg)
             for (size_t o = 0; o < n_ops; o++) {
                 if (REDOPS[o] == TUTTI_AVG && !is_float(DTYPES[t]))
                     continue;
+                if (is_bitwise(REDOPS[o]) && is_float(DTYPES[t]))
+                    continue;
                 CHECK(check_all_reduce(group, p, DTYPES[t], REDOPS[o], count) == 0);
+                CHECK(check_reduce(group, p, DTYPES[t], REDOPS[o], count, (int)((c + o) % size)) ==
+                      0);
                 CHECK(check_reduce_scatter(group, p, DTYPES[t], REDOPS[o], count, (c + o) % 2) ==
                       0);
             }
@@ -245,8 +285,8 @@ static grid grid_for(int size, bool shared, bool all_types)
     size_t n = (size_t)size, chunk = CHUNK / 4;
     grid g = {.shared = shared,
               .all_types = all_types,
-              .counts = {0, 1, n - 1, n, 37, chunk - 1, chunk, chunk + 1, 3 * chunk + 5},
-              .n_counts = 9};
+              .counts = {0, 1, n - 1, n, n + 1, 37, chunk - 1, chunk, chunk + 1, 3 * chunk + 5},
+              .n_counts = 10};
 
     return g;
 }

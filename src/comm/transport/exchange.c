@@ -1,7 +1,7 @@
-/* exchange.c -- moving and reducing data through memory that all ranks see.   SPDX-License-Identifier: MIT
+/* exchange.c -- reducing data in memory that all ranks see.   SPDX-License-Identifier: MIT
  *
  * If peers can read all contributions where they lie, one round does it: each rank reduces its share over everybody's
- * memory (and for all_reduce writes it into everybody's), nothing is copied. Otherwise the data goes in chunks through
+ * memory (and writes it to who takes it), nothing is copied. Otherwise the data goes in chunks through
  * staging buffers, three a rank, so that in each round, between two meetings,
  *
  *     chunk k-1 is copied out     chunk k is reduced     chunk k+1 is copied in
@@ -24,18 +24,14 @@ typedef struct move {
     size_t element, count,
         chunk; /* bytes of one; elements a rank contributes (reduce_scatter: to each) */
     size_t n_chunks;
-    int first, last; /* ranks that contribute: [first, last) */
-    char **at;       /* of each rank's contribution; NULL: staged */
+    char **at; /* of each rank's contribution; NULL: staged */
     const void **src;
     void **dst;
 } move;
 
 static char *stage(const move *m, int rank, size_t k)
 {
-    size_t buffer = (size_t)((m->local->tick + k) % TUTTI__N_STAGES);
-
-    return m->local->staging +
-           ((size_t)rank * TUTTI__N_STAGES + buffer) * m->local->control->chunk_bytes;
+    return tutti__stage(m->local, rank, k);
 }
 
 static size_t chunk_count(const move *m, size_t k)
@@ -72,9 +68,10 @@ static void copy_in(const move *m, size_t k)
     size_t n = chunk_count(m, k) * m->element;
     const char *src = m->op->src;
 
-    if (m->at[rank] || rank < m->first || rank >= m->last)
+    if (m->at[rank])
         return;
-    if (m->op->print.op == TUTTI__OP_ALL_REDUCE) { /* its own share it reduces from where it lies */
+    if (m->op->print.op !=
+        TUTTI__OP_REDUCE_SCATTER) { /* its own share it reduces from where it lies */
         size_t length, begin = share(m, chunk_count(m, k), rank, &length) * m->element;
         size_t end = begin + length * m->element;
 
@@ -83,67 +80,65 @@ static void copy_in(const move *m, size_t k)
         memcpy(stage(m, rank, k) + end, src + end, n - end);
         return;
     }
-    if (m->op->print.op != TUTTI__OP_REDUCE_SCATTER) {
-        memcpy(stage(m, rank, k), src + k * m->chunk * m->element, n);
-        return;
-    }
     for (int to = 0; to < m->group->size; to++)
         memcpy(stage(m, rank, k) + (size_t)to * m->chunk * m->element,
                src + ((size_t)to * m->count + k * m->chunk) * m->element, n);
+}
+
+/* Where the reduction of this rank's share goes: all_reduce to everybody, reduce to root; at once, or by its staging. */
+static size_t find_destinations(const move *m, size_t k, size_t begin, bool all_direct)
+{
+    int rank = m->group->rank, size = m->group->size, root = (int)m->op->print.root;
+    bool to_root = m->op->print.op == TUTTI__OP_REDUCE;
+    char *own = (char *)m->op->dst + (k * m->chunk + begin) * m->element,
+         *staged = stage(m, rank, k) + begin * m->element;
+
+    if (to_root && all_direct) {
+        m->dst[0] = m->at[root] + begin * m->element;
+        return 1;
+    }
+    if (to_root) {
+        m->dst[0] = rank == root ? own : staged;
+        return 1;
+    }
+    for (int i = 0; all_direct && i < size; i++) /* its own first */
+        m->dst[i] = m->at[(rank + i) % size] + begin * m->element;
+    if (all_direct)
+        return (size_t)size;
+    m->dst[0] = own;
+    m->dst[1] = staged;
+    return 2;
 }
 
 /* Chunk k, once all contributions to it are there. */
 static void work(const move *m, size_t k, bool all_direct)
 {
     int rank = m->group->rank, size = m->group->size;
-    size_t n = chunk_count(m, k), begin, length, own;
-    char *dst = m->op->dst, *to;
+    size_t n = chunk_count(m, k), begin, length, n_dst;
 
-    switch (m->op->print.op) {
-    case TUTTI__OP_BROADCAST:
-    case TUTTI__OP_ALL_GATHER:
-        for (int i = 0, r = rank; i < size;
-             i++, r = (r + 1) % size) { /* not all read the same rank first */
-            if (r < m->first || r >= m->last)
-                continue;
-            to = dst + ((size_t)(r - m->first) * m->count + k * m->chunk) * m->element;
-            if (r != rank)
-                memcpy(to, contribution(m, r, k, 0), n * m->element);
-            else if ((const char *)m->op->src + k * m->chunk * m->element != to)
-                memcpy(to, (const char *)m->op->src + k * m->chunk * m->element, n * m->element);
-        }
-        break;
-    case TUTTI__OP_REDUCE_SCATTER:
+    if (m->op->print.op == TUTTI__OP_REDUCE_SCATTER) {
         for (int r = 0; r < size; r++)
             m->src[r] = contribution(m, r, k, rank);
-        m->dst[0] = dst + k * m->chunk * m->element;
+        m->dst[0] = (char *)m->op->dst + k * m->chunk * m->element;
         tutti__reduce(m->dtype, m->redop, m->dst, 1, m->src, (size_t)size, n);
-        break;
-    default:
-        begin = share(m, n, rank, &length);
-        own = (k * m->chunk + begin) * m->element;
-        for (int r = 0; r < size; r++) {
-            m->src[r] = r == rank ? (const char *)m->op->src + own
-                                  : contribution(m, r, k, 0) + begin * m->element;
-            if (all_direct)
-                m->dst[(r - rank + size) % size] =
-                    m->at[r] + begin * m->element; /* its own first */
-        }
-        if (!all_direct) {
-            m->dst[0] = dst + own;
-            m->dst[1] = stage(m, rank, k) + begin * m->element;
-        }
-        tutti__reduce(m->dtype, m->redop, m->dst, all_direct ? (size_t)size : 2, m->src,
-                      (size_t)size, length);
+        return;
     }
+    begin = share(m, n, rank, &length);
+    for (int r = 0; r < size; r++)
+        m->src[r] = r == rank ? (const char *)m->op->src + (k * m->chunk + begin) * m->element
+                              : contribution(m, r, k, 0) + begin * m->element;
+    n_dst = find_destinations(m, k, begin, all_direct);
+    tutti__reduce(m->dtype, m->redop, m->dst, n_dst, m->src, (size_t)size, length);
 }
 
-/* The reduced chunk k of an all_reduce lies in shares, in everybody's staging; its own is where it belongs already. */
+/* The reduced chunk k lies in shares, in everybody's staging; its own is where it belongs already. */
 static void copy_out(const move *m, size_t k)
 {
     size_t n = chunk_count(m, k), begin, length;
     char *dst = (char *)m->op->dst + k * m->chunk * m->element;
 
+    if (m->op->print.op == TUTTI__OP_REDUCE && m->op->print.root != (uint32_t)m->group->rank)
+        return;
     for (int r = 0; r < m->group->size; r++) {
         begin = share(m, n, r, &length);
         if (r != m->group->rank)
@@ -152,14 +147,14 @@ static void copy_out(const move *m, size_t k)
     }
 }
 
-static tutti_status run_rounds(move *m, tutti_status (*meet_for)(tutti_group *, const tutti__op *))
+static tutti_status run_rounds(move *m, tutti__meet_for *meet_for)
 {
     bool all_direct = true, any_direct = false, out;
 
     copy_in(m, 0); /* its own reach is known; whether the others' is, shows the first meeting */
     TUTTI_TRY(meet_for(m->group, m->op));
-    TUTTI_TRY(tutti__find_contributions(m->group, m->op, m->first, m->last, m->at));
-    for (int r = m->first; r < m->last; r++) {
+    TUTTI_TRY(tutti__find_contributions(m->group, m->op, 0, m->group->size, m->at));
+    for (int r = 0; r < m->group->size; r++) {
         all_direct = all_direct && m->at[r];
         any_direct = any_direct || m->at[r];
     }
@@ -167,7 +162,7 @@ static tutti_status run_rounds(move *m, tutti_status (*meet_for)(tutti_group *, 
         m->chunk = m->count;
         m->n_chunks = 1;
     }
-    out = m->op->print.op == TUTTI__OP_ALL_REDUCE && !all_direct;
+    out = m->op->print.op != TUTTI__OP_REDUCE_SCATTER && !all_direct;
     for (size_t k = 0; k < m->n_chunks; k++) {
         if (out && k > 0)
             copy_out(m, k - 1);
@@ -184,22 +179,18 @@ static tutti_status run_rounds(move *m, tutti_status (*meet_for)(tutti_group *, 
     return TUTTI_OK;
 }
 
-tutti_status tutti__local_move(tutti_group *group, tutti__op *op,
-                               tutti_status (*meet_for)(tutti_group *group, const tutti__op *op))
+tutti_status tutti__local_reduce(tutti_group *group, tutti__op *op, tutti__meet_for *meet_for)
 {
     tutti__local *local = group->transport_state;
     const tutti__fingerprint *print = &op->print;
     size_t size = (size_t)group->size, chunk_bytes = local->control->chunk_bytes;
-    bool one = print->op == TUTTI__OP_BROADCAST;
     move m = {.group = group,
               .local = local,
               .op = op,
               .dtype = (tutti_dtype)print->dtype,
               .redop = (tutti_redop)print->redop,
               .element = tutti_dtype_size((tutti_dtype)print->dtype),
-              .count = (size_t)print->count,
-              .first = one ? (int)print->root : 0,
-              .last = one ? (int)print->root + 1 : group->size};
+              .count = (size_t)print->count};
     void *few[3 * FEW] = {0}, **pointers = size <= FEW ? few : calloc(3 * size, sizeof *few);
     tutti_status status;
 

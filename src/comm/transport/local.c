@@ -32,8 +32,19 @@ size_t tutti__chunk_bytes(const tutti_group *group)
 
 size_t tutti__control_bytes(int size, size_t chunk_bytes)
 {
-    return round_up(sizeof(tutti__control) + (size_t)size * sizeof(tutti__slot), 4096) +
-           (size_t)size * TUTTI__N_STAGES * chunk_bytes;
+    size_t n = (size_t)size, counts = 2 * n * 2 * n * sizeof(uint64_t);
+
+    return round_up(sizeof(tutti__control) + n * sizeof(tutti__slot) + counts, 4096) +
+           n * TUTTI__N_STAGES * chunk_bytes;
+}
+
+uint64_t *tutti__counts_of(tutti_group *group, uint64_t sequence, int rank)
+{
+    const tutti__local *local = group->transport_state;
+    size_t n = (size_t)group->size;
+
+    return (uint64_t *)(void *)&local->control->slots[n] +
+           ((size_t)(sequence & 1) * n + (size_t)rank) * 2 * n;
 }
 
 static void ring(tutti__slot *slot)
@@ -364,11 +375,9 @@ static tutti_status alloc_segment(tutti_group *group, const tutti__op *op, tutti
 static void describe_reach(tutti_group *group, const tutti__op *op, tutti__call *ours)
 {
     tutti__local *local = group->transport_state;
-    size_t bytes = tutti__op_bytes(&op->print);
+    size_t bytes = tutti__op_given(group, op) * tutti_dtype_size((tutti_dtype)op->print.dtype);
     const tutti__segment *s = NULL;
 
-    if (op->print.op == TUTTI__OP_REDUCE_SCATTER)
-        bytes *= (size_t)group->size;
     if (group->tuning.stage_all || bytes == 0)
         return;
     if (!local->memory->one_process)
@@ -394,9 +403,10 @@ tutti_status tutti__local_run(tutti_group *group, tutti__op *op)
     if (op->print.op == TUTTI__OP_ALLOC)
         return alloc_segment(group, op, ours);
     describe_reach(group, op, ours);
-    if (op->print.count == 0) /* a barrier, for one */
+    if (tutti__op_is_empty(op))
         return meet_for(group, op);
-    return tutti__local_move(group, op, meet_for);
+    return (tutti__op_traits_of(op)->reduces ? tutti__local_reduce : tutti__local_move)(group, op,
+                                                                                        meet_for);
 }
 
 /* ---- Coming and going ------------------------------------------------------------------------------------ */

@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: MIT
  *
  *     control block   header: first failure | a slot a rank: where it is, what it calls, where its buffer lies
+ *     counts          for each rank, of its uneven operation: elements for each rank, and expected from each
  *     staging         for each rank three buffers, through which memory goes that peers cannot read
  *     segments        from tutti_group_alloc: a part a rank, read and written by all */
 #ifndef TUTTI_COMM_TRANSPORT_LOCAL_H
@@ -88,15 +89,27 @@ void tutti__local_look(tutti_group *group);
 void tutti__local_release(tutti_group *group, void *p);
 void tutti__local_close(tutti_group *group);
 
-/* ---- Between local.c (meeting) and exchange.c (moving data) ----------------------------------------- */
+/* ---- Between local.c (meeting), exchange.c (reducing) and pieces.c (moving) --------------------------- */
 
 /* All ranks have come. */
 tutti_status tutti__meet(tutti_group *group, const tutti__op *op);
 /* After the first meeting: where each contribution of ranks [first, last) lies, NULL if it is staged. */
 tutti_status tutti__find_contributions(tutti_group *group, const tutti__op *op, int first, int last,
                                        char **at);
-/* Moves and reduces the data; the first meeting is meet_for, after which all calls are known and equal. */
-tutti_status tutti__local_move(tutti_group *group, tutti__op *op,
-                               tutti_status (*meet_for)(tutti_group *group, const tutti__op *op));
+/* What `rank` gives to each in the uneven operation of this sequence number, then what it expects from each; read after
+ * the first meeting. */
+uint64_t *tutti__counts_of(tutti_group *group, uint64_t sequence, int rank);
+/* The buffer through which chunk k of the running operation goes from `rank`. */
+static inline char *tutti__stage(const tutti__local *local, int rank, size_t k)
+{
+    size_t buffer = (size_t)((local->tick + k) % TUTTI__N_STAGES);
+
+    return local->staging + ((size_t)rank * TUTTI__N_STAGES + buffer) * local->control->chunk_bytes;
+}
+
+/* The first meeting is meet_for, after which all calls are known and equal. */
+typedef tutti_status tutti__meet_for(tutti_group *group, const tutti__op *op);
+tutti_status tutti__local_reduce(tutti_group *group, tutti__op *op, tutti__meet_for *meet_for);
+tutti_status tutti__local_move(tutti_group *group, tutti__op *op, tutti__meet_for *meet_for);
 
 #endif

@@ -68,10 +68,14 @@ void tutti__plain_free_all(tutti_group *group)
 
 static tutti_status single_run(tutti_group *group, tutti__op *op)
 {
-    size_t bytes = tutti__op_bytes(&op->print);
+    size_t element = tutti_dtype_size((tutti_dtype)op->print.dtype),
+           bytes = tutti__op_given(group, op) * element;
 
     if (op->print.op == TUTTI__OP_ALLOC)
         return tutti__plain_alloc(group, op);
+    if (tutti__op_traits_of(op)->uneven)
+        TUTTI_TRY(tutti__check_sent(group, &op->print, 0, 0, tutti__piece_out(op, 0, 0).count,
+                                    tutti__piece_in(group, op, 0).count));
     if (bytes > 0 && op->dst != op->src)
         memmove(op->dst, op->src, bytes);
     return TUTTI_OK;

@@ -22,6 +22,7 @@ typedef struct tcp_state {
     control_frame *frames;     /* a rank: what has been read of its next frame */
     size_t *frame_got;
     tutti__pass *passes;
+    tutti__piece *parts; /* a rank, of what is reduced */
     const void **src;
 } tcp_state;
 
@@ -113,56 +114,103 @@ static tutti_status all_reduce(tutti_group *group, const tutti__op *op)
     return tutti__wire_all_reduce(group, op, true, &shares);
 }
 
+/* Elements of a chunk; of the last, what is left. */
+static size_t chunk_elements(const tutti_group *group, size_t element)
+{
+    size_t bytes = group->tuning.chunk_bytes ? group->tuning.chunk_bytes : CHUNK_BYTES;
+
+    return (bytes + 63) / 64 * 64 / element;
+}
+
+/* Sends each rank its part of src (parts[r]), and reduces what comes from all, at most `room` elements each, into dst. */
+static tutti_status reduce_parts(tutti_group *group, const tutti__op *op, size_t room, void *dst,
+                                 bool heads)
+{
+    const tcp_state *t = group->transport_state;
+    size_t element = tutti_dtype_size((tutti_dtype)op->print.dtype),
+           mine = t->parts[group->rank].count;
+    char *scratch = tutti__wire_scratch(group, room * element * (size_t)group->size);
+
+    if (!scratch)
+        return (tutti_status)group->cause.status;
+    for (int r = 0; r < group->size; r++) {
+        const char *own = (const char *)op->src + t->parts[r].at * element;
+        char *theirs = scratch + (size_t)r * room * element;
+
+        set_lane(group, r, own, t->parts[r].count * element, theirs, mine * element);
+        t->src[r] = r == group->rank ? own : theirs;
+    }
+    TUTTI_TRY(exchange(group, op, heads));
+    dst = dst ? dst : scratch + (size_t)group->rank * room * element;
+    tutti__reduce((tutti_dtype)op->print.dtype, (tutti_redop)op->print.redop, &dst, 1, t->src,
+                  (size_t)group->size, mine);
+    return TUTTI_OK;
+}
+
 static tutti_status reduce_scatter(tutti_group *group, const tutti__op *op)
 {
     const tcp_state *t = group->transport_state;
     size_t element = tutti_dtype_size((tutti_dtype)op->print.dtype),
-           count = (size_t)op->print.count,
-           bytes = group->tuning.chunk_bytes ? group->tuning.chunk_bytes : CHUNK_BYTES;
-    size_t chunk = (bytes + 63) / 64 * 64 / element, most = count < chunk ? count : chunk;
-    char *scratch = tutti__wire_scratch(group, most * element * (size_t)group->size);
-    const char *src = op->src;
+           count = (size_t)op->print.count, chunk = chunk_elements(group, element);
 
     for (size_t k = 0; k < count; k += chunk) {
         size_t n = count - k < chunk ? count - k : chunk;
-        void *dst = (char *)op->dst + k * element;
 
-        if (!scratch)
-            return (tutti_status)group->cause.status;
-        for (int r = 0; r < group->size; r++) {
-            const char *own = src + ((size_t)r * count + k) * element;
-            char *theirs = scratch + (size_t)r * most * element;
-
-            set_lane(group, r, own, n * element, theirs, n * element);
-            t->src[r] = r == group->rank ? own : theirs;
-        }
-        TUTTI_TRY(exchange(group, op, k == 0));
-        tutti__reduce((tutti_dtype)op->print.dtype, (tutti_redop)op->print.redop, &dst, 1, t->src,
-                      (size_t)group->size, n);
+        for (int r = 0; r < group->size; r++)
+            t->parts[r] = (tutti__piece){(size_t)r * count + k, n};
+        TUTTI_TRY(reduce_parts(group, op, n, (char *)op->dst + k * element, k == 0));
     }
     return TUTTI_OK;
 }
 
-static tutti_status all_gather(tutti_group *group, const tutti__op *op)
+/* To root alone: the others reduce their shares in scratch, their own buffers stay as they are. */
+static tutti_status reduce(tutti_group *group, const tutti__op *op)
 {
-    size_t bytes = tutti__op_bytes(&op->print);
-    char *dst = op->dst, *own = dst + (size_t)group->rank * bytes;
+    const tcp_state *t = group->transport_state;
+    size_t element = tutti_dtype_size((tutti_dtype)op->print.dtype), size = (size_t)group->size,
+           count = (size_t)op->print.count, chunk = chunk_elements(group, element) * size;
+    int root = (int)op->print.root;
+    char *dst = group->rank == root ? op->dst : NULL;
 
-    if (own != op->src)
-        memcpy(own, op->src, bytes);
-    for (int r = 0; r < group->size; r++)
-        set_lane(group, r, own, bytes, dst + (size_t)r * bytes, bytes);
-    return exchange(group, op, true);
+    for (size_t k = 0; k < count; k += chunk) {
+        size_t n = count - k < chunk ? count - k : chunk, part = (n + size - 1) / size;
+        const tutti__piece *mine = &t->parts[group->rank];
+        const char *result;
+
+        for (size_t r = 0; r < size; r++) {
+            size_t begin = r * part < n ? r * part : n;
+
+            t->parts[r] = (tutti__piece){k + begin, n - begin < part ? n - begin : part};
+        }
+        TUTTI_TRY(reduce_parts(group, op, part, dst ? dst + mine->at * element : NULL, k == 0));
+        result = tutti__wire_scratch(group, 0) + (size_t)group->rank * part * element;
+        for (int r = 0; r < group->size; r++)
+            set_lane(group, r, result, r == root ? mine->count * element : 0,
+                     dst ? dst + t->parts[r].at * element : NULL,
+                     dst ? t->parts[r].count * element : 0);
+        TUTTI_TRY(exchange(group, op, false));
+    }
+    return TUTTI_OK;
 }
 
-static tutti_status broadcast(tutti_group *group, const tutti__op *op)
+/* What does not reduce: every piece straight to where it belongs. */
+static tutti_status move(tutti_group *group, const tutti__op *op)
 {
-    size_t bytes = tutti__op_bytes(&op->print);
-    int root = (int)op->print.root;
+    size_t element = tutti_dtype_size((tutti_dtype)op->print.dtype);
+    const char *src = op->src;
+    char *dst = op->dst;
 
-    for (int r = 0; r < group->size; r++)
-        set_lane(group, r, op->src, group->rank == root ? bytes : 0, op->dst,
-                 r == root ? bytes : 0);
+    for (int r = 0; r < group->size; r++) {
+        tutti__piece out = tutti__piece_out(op, group->rank, r), in = tutti__piece_in(group, op, r);
+
+        set_lane(group, r, src + out.at * element, out.count * element, dst + in.at * element,
+                 in.count * element);
+        if (r != group->rank)
+            continue;
+        TUTTI_TRY(tutti__check_sent(group, &op->print, r, r, out.count, in.count));
+        if (out.count > 0 && src + out.at * element != dst + in.at * element)
+            memcpy(dst + in.at * element, src + out.at * element, out.count * element);
+    }
     return exchange(group, op, true);
 }
 
@@ -176,20 +224,10 @@ static tutti_status meet(tutti_group *group, const tutti__op *op)
 
 static tutti_status tcp_run(tutti_group *group, tutti__op *op)
 {
+    const tutti__op_traits *traits = tutti__op_traits_of(op);
     tutti_status status;
 
-    if (op->print.count == 0 && op->print.op != TUTTI__OP_ALLOC) /* a barrier, for one */
-        return meet(group, op);
-    switch (op->print.op) {
-    case TUTTI__OP_ALL_REDUCE:
-        return all_reduce(group, op);
-    case TUTTI__OP_REDUCE_SCATTER:
-        return reduce_scatter(group, op);
-    case TUTTI__OP_ALL_GATHER:
-        return all_gather(group, op);
-    case TUTTI__OP_BROADCAST:
-        return broadcast(group, op);
-    default:
+    if (op->print.op == TUTTI__OP_ALLOC) {
         TUTTI_TRY(meet(group, op));
         status = tutti__plain_alloc(group, op);
         if (status != TUTTI_OK) /* the others have theirs: they must not go on without this rank */
@@ -197,6 +235,11 @@ static tutti_status tcp_run(tutti_group *group, tutti__op *op)
                                     tutti_last_error());
         return status;
     }
+    if (tutti__op_is_empty(op))
+        return meet(group, op);
+    if (!traits->reduces)
+        return move(group, op);
+    return (traits->scatters ? reduce_scatter : traits->to_root ? reduce : all_reduce)(group, op);
 }
 
 /* ---- Coming and going ----------------------------------------------------------------------------------------------- */
@@ -215,6 +258,7 @@ static void tcp_free(tutti_group *group)
     free(t->frames);
     free(t->frame_got);
     free(t->passes);
+    free(t->parts);
     free(t->src);
     free(t);
     group->transport_state = NULL;
@@ -266,9 +310,10 @@ tutti_status tutti__tcp_open(tutti_group *group, int *sockets, int channels)
     t->frames = calloc(n, sizeof *t->frames);
     t->frame_got = calloc(n, sizeof *t->frame_got);
     t->passes = calloc(n, sizeof *t->passes);
+    t->parts = calloc(n, sizeof *t->parts);
     t->src = calloc(n, sizeof *t->src);
     TUTTI_TRY(tutti__wire_new(group, data, channels));
-    if (!t->frames || !t->frame_got || !t->passes || !t->src)
+    if (!t->frames || !t->frame_got || !t->passes || !t->parts || !t->src)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the connections of %d ranks",
                            group->size);
     return tutti__watcher_new(&t->watcher, group, sockets, true, hear);

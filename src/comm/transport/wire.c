@@ -32,8 +32,8 @@ typedef struct way {
 typedef struct lane {
     int fd, i, channel; /* to ranks[i] of the flow */
     way out, in;
-    bool checked; /* the heard fingerprint is ours */
-    tutti__fingerprint heard;
+    bool checked;                   /* the heard fingerprint is ours */
+    tutti__fingerprint said, heard; /* of an uneven operation they count what this lane carries */
 } lane;
 
 struct tutti__wire {
@@ -130,8 +130,7 @@ static int push(const tutti__wire *wire, tutti__flow *flow, lane *l, bool *moved
     struct msghdr message = {.msg_iov = io};
     int n;
 
-    while ((n = gather(wire, flow, l, &l->out, (char *)(uintptr_t)&flow->op->print, flow->out,
-                       io)) > 0) {
+    while ((n = gather(wire, flow, l, &l->out, (char *)&l->said, flow->out, io)) > 0) {
         size_t bytes = total(io, n);
         ssize_t sent;
 
@@ -215,6 +214,31 @@ static tutti_status late(tutti_group *group, const tutti__flow *flow)
     return status;
 }
 
+/* Elements of a message. */
+static size_t count_of(tutti__flow *flow, int i, message_of *message)
+{
+    struct iovec io = {NULL, 0};
+
+    return message(flow, i, 0, &io)
+               ? io.iov_len / tutti_dtype_size((tutti_dtype)flow->op->print.dtype)
+               : 0;
+}
+
+/* The peer's call is ours, and what it sends is what this rank expects. */
+static tutti_status check_heard(tutti_group *group, tutti__flow *flow, const lane *l)
+{
+    const tutti__op *op = flow->op;
+    tutti__fingerprint heard = l->heard;
+    int from = flow->ranks[l->i];
+
+    if (!tutti__op_traits_of(op)->uneven)
+        return tutti__check_print(group, &op->print, from, &heard);
+    heard.count = 0;
+    TUTTI_TRY(tutti__check_print(group, &op->print, from, &heard));
+    return tutti__check_sent(group, &op->print, from, group->rank, (size_t)l->heard.count,
+                             count_of(flow, l->i, flow->in));
+}
+
 static tutti_status move(tutti_group *group, tutti__flow *flow, lane *l, bool *moved)
 {
     int error = push(group->wire, flow, l, moved);
@@ -222,7 +246,7 @@ static tutti_status move(tutti_group *group, tutti__flow *flow, lane *l, bool *m
     if (error == 0 || error == EAGAIN)
         error = pull(group->wire, flow, l, moved);
     if (flow->heads && !l->checked && l->in.head == sizeof l->heard) {
-        TUTTI_TRY(tutti__check_print(group, &flow->op->print, flow->ranks[l->i], &l->heard));
+        TUTTI_TRY(check_heard(group, flow, l));
         l->checked = true;
     }
     return error == 0 || error == EAGAIN ? TUTTI_OK : lost(group, flow->ranks[l->i]);
@@ -264,10 +288,19 @@ static void start(tutti_group *group, tutti__flow *flow)
     wire->n_lanes = 0;
     wire->used_channels = flow->bytes >= MANY_BYTES ? wire->channels : 1;
     for (int c = 0; c < wire->used_channels; c++)
-        for (int i = 0; i < flow->n_ranks; i++)
-            if (flow->ranks[i] != group->rank)
-                wire->lanes[wire->n_lanes++] = (lane){
-                    .fd = wire->sockets[c * group->size + flow->ranks[i]], .i = i, .channel = c};
+        for (int i = 0; i < flow->n_ranks; i++) {
+            lane *l = &wire->lanes[wire->n_lanes];
+
+            if (flow->ranks[i] == group->rank)
+                continue;
+            *l = (lane){.fd = wire->sockets[c * group->size + flow->ranks[i]],
+                        .i = i,
+                        .channel = c,
+                        .said = flow->op->print};
+            if (tutti__op_traits_of(flow->op)->uneven)
+                l->said.count = count_of(flow, i, flow->out);
+            wire->n_lanes++;
+        }
 }
 
 static tutti_status run(tutti_group *group, tutti__flow *flow)
