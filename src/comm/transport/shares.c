@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK_BYTES = 256 << 10, DEPTH = 2, SMALL_BYTES = 32 << 10 };
+enum { CHUNK_BYTES = 128 << 10, DEPTH = 2, SMALL_BYTES = 32 << 10 };
 
 typedef struct all_reduce {
     tutti__flow flow;
