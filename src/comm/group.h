@@ -224,6 +224,8 @@ void tutti__plain_free_all(tutti_group *group);
 
 /* Ranks that are threads. The store hands pointers over. */
 tutti_status tutti__inproc_open(tutti_group *group, double deadline);
+/* False if this process cannot share memory with others of its host, and why: "memfd_create: Operation not permitted". */
+bool tutti__shared_memory_works(const tutti_group *group, char *why, size_t capacity);
 /* Processes of one host; sockets[r] to each peer (its own: -1), which it takes over. */
 tutti_status tutti__shared_memory_open(tutti_group *group, int *sockets, double deadline);
 /* sockets[r] for control, and sockets[c * size + r] for data, c = 1 .. channels, to each peer, which it takes over. */

@@ -4,7 +4,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -16,7 +15,8 @@
 
 void tutti__address_text(const tutti__address *address, char *text, size_t capacity)
 {
-    char host[INET6_ADDRSTRLEN] = "?";
+    char host[INET6_ADDRSTRLEN + 1 + IF_NAMESIZE] = "?", name[IF_NAMESIZE];
+    uint32_t scope = tutti__address_scope(address);
     int port = tutti__address_port(address);
 
     if (address->at.ss_family == AF_INET)
@@ -24,12 +24,29 @@ void tutti__address_text(const tutti__address *address, char *text, size_t capac
                   sizeof host);
     else if (address->at.ss_family == AF_INET6)
         inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)&address->at)->sin6_addr, host,
-                  sizeof host);
+                  INET6_ADDRSTRLEN);
+    if (scope > 0 && if_indextoname(scope, name))
+        snprintf(host + strlen(host), sizeof host - strlen(host), "%%%s", name);
     if (address->at.ss_family == AF_UNIX)
         snprintf(text, capacity, "@unix");
     else
         snprintf(text, capacity, address->at.ss_family == AF_INET6 ? "[%s]:%d" : "%s:%d", host,
                  port);
+}
+
+uint32_t tutti__address_scope(const tutti__address *address)
+{
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&address->at;
+
+    return address->at.ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)
+               ? v6->sin6_scope_id
+               : 0;
+}
+
+void tutti__address_set_scope(tutti__address *address, uint32_t scope)
+{
+    if (scope > 0 && tutti__address_scope(address) > 0)
+        ((struct sockaddr_in6 *)&address->at)->sin6_scope_id = scope;
 }
 
 bool tutti__address_is_loopback(const tutti__address *address)
@@ -64,9 +81,18 @@ void tutti__address_set_port(tutti__address *address, int port)
 tutti_status tutti__resolve(tutti__address *address, const char *host, int port)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL, *chosen;
+    size_t n = strlen(host);
+    char bare[256];
+    int error;
+
     /* By RFC 6761 localhost is the loopback everywhere; a bare container may have no /etc/hosts to say so. */
-    int error =
-        getaddrinfo(strcmp(host, "localhost") == 0 ? "127.0.0.1" : host, NULL, &hints, &list);
+    if (strcmp(host, "localhost") == 0)
+        host = "127.0.0.1";
+    if (n > 2 && n < sizeof bare && host[0] == '[' && host[n - 1] == ']') {
+        snprintf(bare, sizeof bare, "%.*s", (int)n - 2, host + 1);
+        host = bare;
+    }
+    error = getaddrinfo(host, NULL, &hints, &list);
 
     if (error != 0 || !list)
         return tutti__fail(
@@ -81,47 +107,6 @@ tutti_status tutti__resolve(tutti__address *address, const char *host, int port)
     memcpy(&address->at, chosen->ai_addr, chosen->ai_addrlen);
     freeaddrinfo(list);
     tutti__address_set_port(address, port);
-    return TUTTI_OK;
-}
-
-static bool listed(const char *list, const char *name)
-{
-    size_t n = strlen(name);
-
-    for (const char *next = list; *next; next += strcspn(next, ","), next += *next == ',')
-        if (strcspn(next, ",") == n && memcmp(next, name, n) == 0)
-            return true;
-    return false;
-}
-
-tutti_status tutti__interface_address(tutti__address *address, const char *interfaces)
-{
-    char present[512] = "";
-    size_t n = 0;
-    bool found = false;
-    struct ifaddrs *list;
-
-    if (getifaddrs(&list) != 0)
-        return tutti__fail_errno(errno, "cannot list the network interfaces");
-    for (const struct ifaddrs *i = list; i && !found; i = i->ifa_next) {
-        if (!i->ifa_addr || i->ifa_addr->sa_family != AF_INET || !(i->ifa_flags & IFF_UP))
-            continue;
-        if (n < sizeof present)
-            n += (size_t)snprintf(present + n, sizeof present - n, "%s%s", n ? ", " : "",
-                                  i->ifa_name);
-        if (!listed(interfaces, i->ifa_name))
-            continue;
-        *address = (tutti__address){.length = sizeof(struct sockaddr_in)};
-        memcpy(&address->at, i->ifa_addr, sizeof(struct sockaddr_in));
-        tutti__address_set_port(address, 0);
-        found = true;
-    }
-    freeifaddrs(list);
-    if (!found)
-        return tutti__fail(
-            TUTTI_ERR_ARG,
-            "TUTTI_SOCKET_IFNAME is \"%s\", but the interfaces with an address are: %s", interfaces,
-            present);
     return TUTTI_OK;
 }
 

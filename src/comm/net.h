@@ -18,10 +18,15 @@ void tutti__address_text(const tutti__address *address, char *text, size_t capac
 bool tutti__address_is_loopback(const tutti__address *address);
 int tutti__address_port(const tutti__address *address);
 void tutti__address_set_port(tutti__address *address, int port);
-/* An address of host, the same on every host. ARG if the name is unknown. */
+/* The interface of a link-local IPv6 address, which is this host's business: one that comes from another host gets the
+ * number that this host has for the link. 0: the address needs none. */
+uint32_t tutti__address_scope(const tutti__address *address);
+void tutti__address_set_scope(tutti__address *address, uint32_t scope);
+/* An address of host, the same on every host; "::1", "[::1]", "fe80::1%eth0". ARG if the name is unknown. */
 tutti_status tutti__resolve(tutti__address *address, const char *host, int port);
-/* Of the first interface in the comma list that has an address; ARG, naming those there are, if none has. */
-tutti_status tutti__interface_address(tutti__address *address, const char *interfaces);
+/* Of an interface that the list allows (see docs/hosts.md), if there is a choice of the family AF_INET or AF_INET6 (0: IPv4);
+ * ARG, naming those there are, if none has an address. */
+tutti_status tutti__interface_address(tutti__address *address, const char *list, int family);
 
 /* Listens; `address` becomes the bound one. A taken port is IO with the remedy. */
 tutti_status tutti__listen(tutti__address *address, int *fd_p);

@@ -29,6 +29,7 @@ typedef struct card {
     int64_t pid;
     uint32_t tcp, sockets; /* sockets: for data, a pair; rank 0's count for all */
     tutti__address local_at, tcp_at;
+    char no_sharing[80]; /* why this rank cannot share memory with others of its host; "": it can */
 } card;
 
 typedef struct listeners {
@@ -90,7 +91,7 @@ static tutti_status tcp_address(const tutti_group *group, tutti__address *addres
     const char *interfaces = tutti__env_text(TUTTI__ENV_SOCKET_IFNAME);
 
     if (*interfaces)
-        return tutti__interface_address(address, interfaces);
+        return tutti__interface_address(address, interfaces, group->store->address.at.ss_family);
     if (group->store->address.length == 0)
         return tutti__resolve(address, "127.0.0.1", 0);
     *address = group->store->address; /* the side from which the store, and so rank 0, is reached */
@@ -103,11 +104,13 @@ static tutti_status listen_all(const tutti_group *group, card *mine, listeners *
     bool threads = group->store->in_process;
 
     at->local = at->tcp = -1;
-    if (!threads) {
+    if (!threads && !group->tcp &&
+        tutti__shared_memory_works(group, mine->no_sharing, sizeof mine->no_sharing)) {
         /* Binding without a name makes the kernel choose an abstract one. */
         mine->local_at.at.ss_family = AF_UNIX;
         mine->local_at.length = sizeof(sa_family_t);
-        TUTTI_TRY(tutti__listen(&mine->local_at, &at->local));
+        if (tutti__listen(&mine->local_at, &at->local) != TUTTI_OK)
+            snprintf(mine->no_sharing, sizeof mine->no_sharing, "%.79s", tutti_last_error());
     }
     if (!threads || group->tcp) {
         TUTTI_TRY(tcp_address(group, &mine->tcp_at));
@@ -245,6 +248,8 @@ static tutti_status connect_and_open(tutti_group *group, const card *cards, cons
     }
     for (int r = 0; r < size; r++)
         addresses[r] = shared ? cards[r].local_at : cards[r].tcp_at;
+    for (int r = 0; r < size; r++) /* one link, and each host numbers its own */
+        tutti__address_set_scope(&addresses[r], tutti__address_scope(&cards[group->rank].tcp_at));
     status = tutti__mesh_connect(group, shared ? at->local : at->tcp, addresses, channels, fds,
                                  deadline);
     free(addresses);
@@ -256,6 +261,25 @@ static tutti_status connect_and_open(tutti_group *group, const card *cards, cons
                   : tutti__tcp_open(group, fds, sockets);
 }
 
+/* True if a rank cannot share memory with those of its host; rank 0 says so. */
+static bool sharing_refused(const tutti_group *group, const card *cards)
+{
+    int rank = 0;
+
+    while (rank < group->size && !*cards[rank].no_sharing)
+        rank++;
+    if (rank == group->size)
+        return false;
+    if (group->rank == 0)
+        tutti_log(TUTTI_LOG_WARN, "comm",
+                  "group \"%s\" uses TCP, also inside hosts, which is slower: rank %d on %s cannot "
+                  "share memory: %.*s; allow it (the container's seccomp profile, ulimits), or set "
+                  "TUTTI_TRANSPORT=tcp to choose TCP without this line",
+                  group->name, rank, cards[rank].host, (int)sizeof cards[rank].no_sharing,
+                  cards[rank].no_sharing);
+    return true;
+}
+
 static tutti_status choose_and_open(tutti_group *group, const card *cards, const listeners *at,
                                     double deadline)
 {
@@ -265,6 +289,7 @@ static tutti_status choose_and_open(tutti_group *group, const card *cards, const
         one_host = one_host && cards[r].host_id == cards[0].host_id;
         tcp = tcp || cards[r].tcp;
     }
+    tcp = tcp || sharing_refused(group, cards);
     if (group->store->in_process && !tcp)
         return tutti__inproc_open(group, deadline);
     if (tcp && at->tcp < 0)

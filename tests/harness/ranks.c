@@ -38,6 +38,8 @@ static int run_body(rank_run *run)
     int result;
 
     tutti__log_set_rank(run->rank);
+    if (run->opts->before)
+        run->opts->before(run->rank);
     if (tutti__group_init(&group, &opts, &run->opts->tuning) != TUTTI_OK) {
         fprintf(stderr, "rank %d: %s\n", run->rank, tutti_last_error());
         return 99;

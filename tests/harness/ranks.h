@@ -22,7 +22,8 @@ typedef struct tutti_ranks_opts {
     tutti_transport transport;
     int timeout_ms; /* of the group; default 30,000 */
     tutti__tuning tuning;
-    int *results; /* of each rank: its body's return, or -signal; NULL: not asked for */
+    void (*before)(int rank); /* called in each rank before it makes the group */
+    int *results;             /* of each rank: its body's return, or -signal; NULL: not asked for */
 } tutti_ranks_opts;
 int tutti_run_ranks(int n, tutti_rank_body *body, void *arg, const tutti_ranks_opts *opts);
 

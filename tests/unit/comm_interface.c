@@ -1,0 +1,100 @@
+/* comm: which interface TUTTI_SOCKET_IFNAME means, and addresses as text.   SPDX-License-Identifier: MIT */
+#include "comm/net.h"
+
+#include <net/if.h>
+#include <netinet/in.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static void assert_loopback(const char *list)
+{
+    tutti__address address;
+
+    if (tutti__interface_address(&address, list, AF_INET) != TUTTI_OK)
+        fail_msg("%s: %s", list, tutti_last_error());
+    assert_true(tutti__address_is_loopback(&address));
+    assert_int_equal(tutti__address_port(&address), 0);
+}
+
+static void assert_none(const char *list)
+{
+    tutti__address address;
+
+    assert_int_equal(tutti__interface_address(&address, list, 0), TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_last_error(), "lo"));
+    assert_non_null(strstr(tutti_last_error(), "TUTTI_SOCKET_IFNAME"));
+}
+
+static void names_beginnings_and_exceptions(void **state)
+{
+    tutti__address address;
+    struct if_nameindex *all = if_nameindex();
+    char except[1024] = "^";
+
+    (void)state;
+    assert_non_null(all);
+    assert_loopback("lo");
+    assert_loopback("l");
+    assert_loopback("=lo");
+    assert_loopback("nosuch0,lo");
+    assert_loopback("nosuch0,=nosuch1,lo"); /* "=" counts in front of the list only */
+    assert_none("=l");
+    assert_none("nosuch0");
+    assert_none("=nosuch0,l");
+    assert_none(",");
+    /* The exceptions: everything but the loopback gone, it is what remains. */
+    for (const struct if_nameindex *i = all; i->if_name; i++)
+        if (strcmp(i->if_name, "lo") != 0)
+            snprintf(except + strlen(except), sizeof except - strlen(except), "%s,", i->if_name);
+    if (except[1])
+        assert_loopback(except);
+    if (tutti__interface_address(&address, "^lo", AF_INET) == TUTTI_OK)
+        assert_false(tutti__address_is_loopback(&address));
+    strcat(except, "lo");
+    assert_none(except);
+    if_freenameindex(all);
+}
+
+static void text_of(const char *host, const char *want)
+{
+    tutti__address address;
+    char text[80];
+
+    if (tutti__resolve(&address, host, 29500) != TUTTI_OK)
+        fail_msg("%s: %s", host, tutti_last_error());
+    tutti__address_text(&address, text, sizeof text);
+    assert_string_equal(text, want);
+}
+
+static void addresses_of_both_families(void **state)
+{
+    tutti__address address;
+
+    (void)state;
+    text_of("10.0.0.1", "10.0.0.1:29500");
+    text_of("::1", "[::1]:29500");
+    text_of("[::1]", "[::1]:29500");
+    text_of("fe80::1%lo", "[fe80::1%lo]:29500");
+    assert_int_equal(tutti__resolve(&address, "fe80::1%lo", 1), TUTTI_OK);
+    assert_int_equal(tutti__address_scope(&address), if_nametoindex("lo"));
+    tutti__address_set_scope(&address, 77);
+    assert_int_equal(tutti__address_scope(&address), 77);
+    tutti__address_set_scope(&address, 0); /* this end knows no link: the other's number stays */
+    assert_int_equal(tutti__address_scope(&address), 77);
+    assert_int_equal(tutti__resolve(&address, "::1", 1), TUTTI_OK);
+    tutti__address_set_scope(&address, 77);
+    assert_int_equal(tutti__address_scope(&address), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_beginnings_and_exceptions),
+        cmocka_unit_test(addresses_of_both_families),
+    };
+
+    return cmocka_run_group_tests_name("comm_interface", tests, NULL, NULL);
+}
