@@ -95,6 +95,16 @@ TUTTI_API void tutti_ddp_resume(tutti_ddp *ddp);
 /* The reducer beneath; NULL before the first backward. */
 TUTTI_API tutti_reducer *tutti_ddp_reducer(tutti_ddp *ddp);
 
+/* ---- Beyond gradients ---------------------------------------------------------------------------------- */
+
+/* The group as operations and the scaler see it. Good as long as the group is; its calls are collective. */
+TUTTI_API tutti_peers tutti_group_peers(tutti_group *group);
+/* SyncBatchNorm: every batch norm in the module, at any depth, normalises over the batches of all ranks in training, and
+ * its running statistics are then the same bits everywhere; evaluation sends nothing. Names in the state dict stay. Its
+ * small collectives (2C + 1 floats forward, 2C backward a layer) wait for the buckets that are under way in the same
+ * group, and all ranks must run the same graph. NULL converts back. Borrows the group. */
+TUTTI_API void tutti_convert_sync_batch_norm(tutti_module *module, tutti_group *group);
+
 #ifdef __cplusplus
 }
 #endif

@@ -27,6 +27,7 @@ typedef struct tutti_module {
     struct tutti_module *first_child, *last_child, *next;
     struct tutti_root *root; /* parameters, buffers, flat memory, the first error */
     char name[48];           /* within the parent */
+    tutti_peers peers;       /* whose batches batch norm looks at, beside this rank's */
 } tutti_module;
 
 /* A root module, or (with parent) a named child of another, as nn.Module or nn.Sequential would be. */
@@ -52,6 +53,11 @@ TUTTI_API tutti_tensor *tutti_buffer_new(tutti_module *m, const char *name, tutt
                                          tutti_dtype dtype, tutti_init init);
 /* Freezes a parameter (false) or frees it again: it stays in its place, and gets no gradient and no update. */
 TUTTI_API void tutti_parameter_set_requires_grad(tutti_tensor *parameter, bool requires_grad);
+
+/* From now on every batch norm in m, at any depth and also those still to be made, normalises over the batches of all
+ * peers (SyncBatchNorm); NULL: over this rank's alone again. Names in the state dict stay. For groups:
+ * tutti_convert_sync_batch_norm (ddp.h). */
+TUTTI_API void tutti_module_set_peers(tutti_module *m, const tutti_peers *peers);
 
 /* Everything below m, in state_dict order: parameters, buffers, or both as PyTorch interleaves them. The i-th is
  * NULL past the end. Names are full, without a prefix for the root. */

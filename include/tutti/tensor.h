@@ -89,7 +89,8 @@ TUTTI_API tutti_ctx_memory tutti_ctx_memory_stats(const tutti_ctx *cx);
 /* ---- Tensors ----------------------------------------------------------------------------------- */
 
 /* A step tensor over the caller's memory, without a copy on the CPU. Borrows array.p until the step ends.
- * F32 data, I64 labels; every dimension at least 1. */
+ * F32 data, I64 labels; every dimension at least 1, but for the first, which may be 0: an empty batch, of which every
+ * operation makes an empty result (a mean loss: NaN) and a gradient of zeros. */
 TUTTI_API tutti_tensor *tutti_input(tutti_ctx *cx, tutti_array array);
 /* The same, as a leaf that receives a gradient (tutti_tensor_grad); for tests and saliency. */
 TUTTI_API tutti_tensor *tutti_input_with_grad(tutti_ctx *cx, tutti_array array);
@@ -118,6 +119,7 @@ typedef struct tutti_pool_opts {
 
 TUTTI_API tutti_tensor *tutti_relu(tutti_tensor *x);                 /* max(x, 0) */
 TUTTI_API tutti_tensor *tutti_add(tutti_tensor *a, tutti_tensor *b); /* a + b, equal shapes */
+TUTTI_API tutti_tensor *tutti_scale(tutti_tensor *x, float factor);  /* x * factor */
 TUTTI_API tutti_tensor *tutti_flatten(tutti_tensor *x);              /* [N, ...] -> [N, K] */
 TUTTI_API tutti_tensor *tutti_max_pool2d(tutti_tensor *x,
                                          tutti_pool_opts opts); /* [N,C,H,W]; pads with -inf */
@@ -144,6 +146,19 @@ TUTTI_API tutti_tensor *tutti_cross_entropy_with(tutti_tensor *logits, tutti_ten
 /* Mean of (x - target)^2 over all elements. */
 TUTTI_API tutti_tensor *tutti_mse_loss(tutti_tensor *x, tutti_tensor *target);
 
+/* ---- Other ranks ------------------------------------------------------------------------------- */
+
+/* The ranks that an operation computes with, as far as operations know of any: two functions that move floats, made
+ * from a group by tutti_group_peers (ddp.h). Both wait; all ranks call them in the same order. */
+typedef struct tutti_peers {
+    void *self;
+    int rank, size; /* size 0 or 1: alone, nothing is called */
+    /* all (size x n) = every rank's n values, in rank order */
+    tutti_status (*all_gather)(void *self, const float *values, size_t n, float *all);
+    /* values = their sum over all ranks, in rank order */
+    tutti_status (*sum)(void *self, float *values, size_t n);
+} tutti_peers;
+
 /* ---- Operations with weights (modules of nn.h call these) ---------------------------------------- */
 
 typedef struct tutti_conv2d_opts {
@@ -163,9 +178,13 @@ typedef struct tutti_batch_norm2d_args {
     float momentum, eps;                      /* 0: PyTorch's 0.1 and 1e-5 */
     bool relu;                                /* max(., 0) of the result, in the same pass */
     tutti_tensor *residual;                   /* added before the relu; NULL: none */
+    const tutti_peers *peers; /* training: normalise over their batches too; NULL: this batch alone.
+                                 Borrowed until backward is done */
 } tutti_batch_norm2d_args;
 
-/* Over N, H, W of x [N,C,H,W]; biased variance to normalise, unbiased into running_var, as in PyTorch. */
+/* Over N, H, W of x [N,C,H,W]; biased variance to normalise, unbiased into running_var, as in PyTorch. With peers
+ * (SyncBatchNorm) over all of their values, in forward (2C + 1 floats a rank) and backward (2C); batches may differ in
+ * size and be empty (N = 0). The gradients of weight and bias stay this rank's share: DDP averages them. */
 TUTTI_API tutti_tensor *tutti_functional_batch_norm2d(tutti_tensor *x,
                                                       const tutti_batch_norm2d_args *args);
 

@@ -10,6 +10,7 @@
 #include <tutti/autograd.h>
 #include <tutti/nn.h>
 #include <tutti/optim.h>
+#include <tutti/amp.h>
 #include <tutti/ddp.h>
 #include <tutti/data.h>
 #include <tutti/checkpoint.h>

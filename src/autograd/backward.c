@@ -170,7 +170,7 @@ static tutti_status scan(tutti_ctx *cx, tutti_tensor *loss)
     *(float *)loss->grad->data = 1;
     for (tutti__node *n = cx->last_node; n; n = n->previous) {
         if (n->dst->grad) {
-            tutti_status status = n->op->backward(n);
+            tutti_status status = tutti__node_run(n, n->op->backward);
 
             if (status == TUTTI_OK)
                 status = deliver_all(n);

@@ -39,7 +39,8 @@ static tutti_tensor *forward(tutti_batch_norm2d *m, tutti_tensor *x, bool relu,
                                                                     .running_mean = m->running_mean,
                                                                     .running_var = m->running_var,
                                                                     .relu = relu,
-                                                                    .residual = residual});
+                                                                    .residual = residual,
+                                                                    .peers = &m->base.peers});
     if (y->poison == TUTTI_OK && !m->base.cx->eval)
         status = count_batch(m->num_batches_tracked);
     return status == TUTTI_OK ? y : tutti__poisoned(m->base.cx, status);

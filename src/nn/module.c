@@ -67,6 +67,7 @@ void tutti_module_init_child(tutti_module *m, tutti_module *parent, const char *
     m->cx = parent->cx;
     m->root = parent->root;
     m->parent = parent;
+    m->peers = parent->peers;
     if (!good_name(name)) {
         tutti__module_fail(
             m, TUTTI_ERR_ARG,
@@ -102,6 +103,13 @@ void tutti_module_destroy(tutti_module *m)
     free(root->parameters.p);
     free(root);
     *m = (tutti_module){0};
+}
+
+void tutti_module_set_peers(tutti_module *m, const tutti_peers *peers)
+{
+    m->peers = peers ? *peers : (tutti_peers){0};
+    for (tutti_module *child = m->first_child; child; child = child->next)
+        tutti_module_set_peers(child, peers);
 }
 
 tutti_ctx *tutti_module_ctx(const tutti_module *m)

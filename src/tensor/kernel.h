@@ -26,13 +26,24 @@ typedef struct tutti__pool {
 typedef struct tutti__batch_norm {
     float momentum, eps;
     bool training, relu;
+    const tutti_peers *peers; /* NULL unless training over several ranks */
 } tutti__batch_norm;
 
 /* What batch norm's forward keeps for its backward, in the arena. */
 typedef struct tutti__batch_norm_saved {
     float *mean, *inv_std; /* [C] of the batch */
     void *mask;            /* kernels' own, for relu; may be NULL if backward looks at y */
+    double count;          /* values a channel, of all ranks */
 } tutti__batch_norm_saved;
+
+/* Batch norm over several ranks, between a kernel's passes (kernel/peers.c). moments: saved->mean, squared deviations [C]
+ * and saved->count of this rank's values become those of all ranks' values; also updates the running statistics, whatever
+ * the kernels. sums [C]: of dy and of dy * xhat, here -> of all ranks. */
+tutti_status tutti__peers_moments(const tutti__batch_norm *a, tutti__batch_norm_saved *saved,
+                                  double *squares, tutti_tensor *running_mean,
+                                  tutti_tensor *running_var);
+tutti_status tutti__peers_sums(tutti_ctx *cx, const tutti_peers *peers, int64_t C, double *sum,
+                               double *sum_xhat);
 
 typedef struct tutti__cross_entropy {
     float label_smoothing;

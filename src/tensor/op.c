@@ -78,6 +78,20 @@ static tutti__node *node_new(tutti_ctx *cx, const tutti__op *op, tutti_tensor *c
     return n;
 }
 
+tutti_status tutti__node_run(tutti__node *n, tutti_status (*function)(tutti__node *n))
+{
+    tutti_ctx *cx = n->dst->cx;
+    const tutti__kernels *kernels = cx->kernels;
+    tutti_status status;
+
+    for (int i = 0; i < n->n_src; i++)
+        if (n->src[i] && tutti_shape_count(n->src[i]->shape) == 0)
+            cx->kernels = &tutti__kernels_reference;
+    status = function(n);
+    cx->kernels = kernels;
+    return status;
+}
+
 static tutti_status compute(tutti_ctx *cx, tutti__node *n)
 {
     tutti_shape shape = {0};
@@ -87,7 +101,7 @@ static tutti_status compute(tutti_ctx *cx, tutti__node *n)
     n->dst = tutti__tensor_new(cx, shape, dtype);
     if (!n->dst)
         return TUTTI_ERR_MEMORY;
-    return n->op->forward(n);
+    return tutti__node_run(n, n->op->forward);
 }
 
 static void count_uses(tutti_ctx *cx, const tutti__node *n)

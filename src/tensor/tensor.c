@@ -44,12 +44,13 @@ size_t tutti__tensor_bytes(const tutti_tensor *t)
     return (size_t)tutti_shape_count(t->shape) * tutti_dtype_size(t->dtype);
 }
 
-/* What a tensor takes from the arena: whole cache lines, so that a spare holds its list entry. */
+/* What a tensor takes from the arena: whole cache lines, so that a spare holds its list entry; also of an empty batch,
+ * so that no two have one address. */
 static size_t step_bytes(const tutti_tensor *t, const tutti__layout *layout)
 {
     size_t bytes = layout ? layout->bytes : tutti__tensor_bytes(t);
 
-    return (bytes + 63) / 64 * 64;
+    return bytes ? (bytes + 63) / 64 * 64 : 64;
 }
 
 tutti_status tutti__tensor_alloc(tutti_tensor *t, const tutti__layout *layout)
@@ -72,11 +73,8 @@ tutti_status tutti__tensor_alloc(tutti_tensor *t, const tutti__layout *layout)
 void tutti__tensor_release(tutti_tensor *t)
 {
     tutti__spare *spare = t->data;
-    size_t bytes = step_bytes(t, t->layout);
 
-    if (bytes == 0)
-        return;
-    *spare = (tutti__spare){t->cx->spare, bytes};
+    *spare = (tutti__spare){t->cx->spare, step_bytes(t, t->layout)};
     t->cx->spare = spare;
     t->data = NULL;
 }
@@ -155,16 +153,17 @@ static tutti_status check_input(const tutti_ctx *cx, const tutti_array *array)
                            "tutti_input: the shape has %d dimensions, expected 0 to %d",
                            array->shape.n, TUTTI_MAX_DIMS);
     for (int i = 0; i < array->shape.n; i++)
-        if (array->shape.d[i] < 1)
+        if (array->shape.d[i] < (i > 0 || (array->shape.n == 1 && array->dtype == TUTTI_F32)))
             return tutti__fail(TUTTI_ERR_ARG,
-                               "tutti_input: the shape is %s; every dimension must be at least 1",
+                               "tutti_input: the shape is %s; every dimension must be at least 1 "
+                               "(the first may be 0: an empty batch)",
                                tutti__shape_text(array->shape));
     TUTTI_TRY(tutti__shape_check(array->shape));
     if (array->dtype != TUTTI_F32 && array->dtype != TUTTI_I64)
         return tutti__fail(TUTTI_ERR_ARG,
                            "tutti_input: the dtype is %s; convert data to F32, labels to I64",
                            tutti_dtype_name(array->dtype));
-    if (!array->p)
+    if (!array->p && tutti_shape_count(array->shape) > 0)
         return tutti__fail(TUTTI_ERR_ARG, "tutti_input: array.p is NULL");
     return TUTTI_OK;
 }
@@ -179,7 +178,7 @@ tutti_tensor *tutti_input(tutti_ctx *cx, tutti_array array)
     t = tutti__tensor_new(cx, array.shape, array.dtype);
     if (!t)
         return &cx->out_of_memory;
-    t->data = (void *)array.p;
+    t->data = array.p ? (void *)array.p : t; /* of an empty batch nothing is read */
     return t;
 }
 

@@ -201,6 +201,8 @@ static tutti_status open_together(tutti__run *run)
 
     TUTTI_TRY(tutti_broadcast(
         run->group, (tutti_buf){run->config->run_dir, TUTTI__CONFIG_TEXT, TUTTI_U8}, 0, NULL));
+    if (c->sync_bn)
+        tutti_convert_sync_batch_norm(run->module, run->group);
     return tutti_ddp_new(&run->ddp, run->module, run->group, &opts);
 }
 

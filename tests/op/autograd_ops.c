@@ -87,6 +87,7 @@ BUILD(linear, tutti_functional_linear(in[0], in[1], in[2]))
 BUILD(batch_norm, normalise(b, 0, in, r->relu, in[3]))
 BUILD(relu, tutti_relu(in[0]))
 BUILD(add, tutti_add(in[0], in[1]))
+BUILD(scale, tutti_scale(in[0], r->f))
 BUILD(flatten, tutti_flatten(in[0]))
 BUILD(max_pool, tutti_max_pool2d(in[0], POOL))
 BUILD(avg_pool, tutti_avg_pool2d(in[0], POOL))
@@ -159,6 +160,8 @@ static const row rows[] = {
     {"relu", relu, .in = {FAR(3, 5)}},
     {"relu of an image", relu, .in = {FAR(2, 3, 4, 5)}},
     {"relu of a scalar", relu, .in = {SCALAR}},
+    {"scale", scale, .in = {X(2, 3, 4, 5)}, .f = -2.5f},
+    {"scale of a scalar", scale, .in = {SCALAR}, .f = 65536},
     {"add", add, .in = {X(3, 5), X(3, 5)}},
     {"add of images", add, .in = {X(2, 17, 3, 1), X(2, 17, 3, 1)}},
     {"flatten", flatten, .in = {X(2, 3, 4, 5)}},
@@ -207,7 +210,7 @@ static const row rows[] = {
     {"kernel too large", conv2d, .in = {X(1, 1, 2, 9), W(1, 1, 3, 3)}, .error = "smaller than weight [1,1,3,3]"},
     {"negative stride", conv2d, .in = {X(1, 1, 4, 4), W(1, 1, 3, 3)}, .stride = -1, .error = "stride -1"},
     {"negative padding", conv2d, .in = {X(1, 1, 4, 4), W(1, 1, 3, 3)}, .padding = -1, .error = "padding -1"},
-    {"an empty batch", conv2d, .in = {X(0, 3, 4, 4), W(2, 3, 3, 3)}, .error = "[0,3,4,4]; every dimension must be at least 1"},
+    {"images without pixels", conv2d, .in = {X(2, 3, 0, 4), W(2, 3, 3, 3)}, .error = "[2,3,0,4]; every dimension must be at least 1"},
     {"features differ", linear, .in = {X(64, 783), W(256, 784), W(256)}, .error = "linear: x is [64,783] but weight is [256,784]"},
     {"x a scalar", linear, .in = {SCALAR, W(4, 1)}, .error = "x is [] but weight is [4,1]"},
     {"weight NULL", linear, .in = {X(2, 3)}, .error = "linear: weight is NULL"},

@@ -120,8 +120,8 @@ static void bad_inputs_are_poisoned(void **state)
 
     (void)state;
     tutti_step_begin(cx, NULL);
-    assert_poison(tutti_input(cx, (tutti_array){six, {2, {0, 3}}, TUTTI_F32}), TUTTI_ERR_ARG,
-                  "[0,3]");
+    assert_poison(tutti_input(cx, (tutti_array){six, {2, {3, 0}}, TUTTI_F32}), TUTTI_ERR_ARG,
+                  "[3,0]");
     assert_poison(tutti_input(cx, (tutti_array){six, {2, {-1, 3}}, TUTTI_F32}), TUTTI_ERR_ARG,
                   "[-1,3]");
     assert_poison(tutti_input(cx, (tutti_array){six, {9, {1}}, TUTTI_F32}), TUTTI_ERR_ARG,

@@ -35,7 +35,8 @@ static tutti_status batch_norm2d_shape(const tutti__node *n, tutti_shape *y, tut
         return tutti__fail(TUTTI_ERR_ARG, "x is %s but residual is %s %s",
                            tutti__shape_text(x->shape), tutti_dtype_name(residual->dtype),
                            tutti__shape_text(residual->shape));
-    if (a->kernel.training && x->shape.d[0] * x->shape.d[2] * x->shape.d[3] == 1)
+    if (a->kernel.training && !a->kernel.peers &&
+        x->shape.d[0] * x->shape.d[2] * x->shape.d[3] <= 1)
         return tutti__fail(TUTTI_ERR_ARG,
                            "x is %s: training needs more than 1 value per channel; use a larger "
                            "batch or an eval step",
@@ -53,8 +54,9 @@ static tutti_status batch_norm2d_forward(tutti__node *n)
 
     if (!saved)
         return TUTTI_ERR_MEMORY;
-    *saved =
-        (tutti__batch_norm_saved){tutti__step_alloc(cx, bytes), tutti__step_alloc(cx, bytes), NULL};
+    *saved = (tutti__batch_norm_saved){
+        tutti__step_alloc(cx, bytes), tutti__step_alloc(cx, bytes), NULL,
+        (double)(n->src[0]->shape.d[0] * n->src[0]->shape.d[2] * n->src[0]->shape.d[3])};
     if (!saved->mean || !saved->inv_std)
         return TUTTI_ERR_MEMORY;
     return cx->kernels->batch_norm_forward(n->dst, n->src[0], n->src[1], n->src[2], n->src[3],
@@ -78,10 +80,13 @@ tutti_tensor *tutti_functional_batch_norm2d(tutti_tensor *x, const tutti_batch_n
 {
     static const tutti__op op = {"batch_norm2d", batch_norm2d_shape, batch_norm2d_forward,
                                  batch_norm2d_backward};
+    const bool training = x && !x->cx->eval;
+    const bool several = training && args->peers && args->peers->size > 1;
     const attributes a = {.kernel = {.momentum = args->momentum != 0 ? args->momentum : 0.1f,
                                      .eps = args->eps != 0 ? args->eps : 1e-5f,
-                                     .training = x && !x->cx->eval,
-                                     .relu = args->relu},
+                                     .training = training,
+                                     .relu = args->relu,
+                                     .peers = several ? args->peers : NULL},
                           .running_mean = args->running_mean,
                           .running_var = args->running_var};
 

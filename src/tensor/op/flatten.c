@@ -12,7 +12,9 @@ static tutti_status flatten_shape(const tutti__node *n, tutti_shape *y, tutti_dt
     if (x.n < 2)
         return tutti__fail(TUTTI_ERR_ARG, "x is %s, expected at least two dimensions [N, ...]",
                            tutti__shape_text(x));
-    *y = TUTTI_SHAPE(x.d[0], tutti_shape_count(x) / x.d[0]);
+    *y = TUTTI_SHAPE(x.d[0], 1);
+    for (int i = 1; i < x.n; i++)
+        y->d[1] *= x.d[i];
     return TUTTI_OK;
 }
 

@@ -15,6 +15,8 @@ typedef struct batch_norm {
     float *out, *dresidual; /* y or dx */
     float *mean, *inv_std, *dw, *db, *running_mean, *running_var;
     bool add_dw, add_db;
+    double count;                       /* values a channel, of all ranks */
+    double *squares, *sums, *sums_xhat; /* over several ranks, of every channel; else NULL */
 } batch_norm;
 
 /* Of one group, a value a lane. */
@@ -126,25 +128,39 @@ static void spread_scale(const batch_norm *t, const tutti__lanes *g, lane_values
         tutti__lanes_spread(g, t->b + g->channel, p->bias);
 }
 
+/* Over several ranks, between the passes: what this one knows of the group's channels. */
+static void statistics_group(void *arg, int64_t i, int member)
+{
+    const batch_norm *t = arg;
+    const tutti__lanes g = tutti__lanes_at(&t->view, i);
+    double variance[TUTTI__WIDTH];
+
+    (void)member;
+    statistics(t, &g, t->mean + g.channel, variance);
+    for (int c = 0; c < g.channels; c++)
+        t->squares[g.channel + c] = variance[c] * t->count;
+}
+
 static void forward_group(void *arg, int64_t i, int member)
 {
     const batch_norm *t = arg;
     const tutti__lanes g = tutti__lanes_at(&t->view, i);
     float *mean = t->mean + g.channel;
     double variance[TUTTI__WIDTH];
-    const double count = (double)(t->view.n * t->view.s);
     lane_values p;
     tutti__run run;
 
     (void)member;
-    if (t->a->training)
+    if (t->a->training && !t->squares)
         statistics(t, &g, mean, variance);
     for (int c = 0; c < g.channels; c++) {
         float *running_mean = t->running_mean + g.channel + c;
         float *running_var = t->running_var + g.channel + c;
 
-        if (t->a->training) {
-            const float unbiased = (float)(variance[c] * count / (count - 1));
+        if (t->squares) {
+            variance[c] = t->squares[g.channel + c] / t->count;
+        } else if (t->a->training) {
+            const float unbiased = (float)(variance[c] * t->count / (t->count - 1));
 
             *running_mean += t->a->momentum * (mean[c] - *running_mean);
             *running_var += t->a->momentum * (unbiased - *running_var);
@@ -166,7 +182,7 @@ tutti_status tutti__onednn_batch_norm_forward(tutti_tensor *y, tutti_tensor *x, 
                                               tutti__batch_norm_saved *saved)
 {
     const size_t bytes = (size_t)x->shape.d[1] * sizeof(float);
-    batch_norm t = {.a = a, .w = w->data, .b = b->data};
+    batch_norm t = {.a = a, .w = w->data, .b = b->data, .count = saved->count};
     const tutti__layout *layout;
     void *data;
 
@@ -182,6 +198,14 @@ tutti_status tutti__onednn_batch_norm_forward(tutti_tensor *y, tutti_tensor *x, 
     t.running_var = running_var->data;
     TUTTI_TRY(tutti__onednn_walk(x, &t.view, &layout, &data));
     t.x = data;
+    if (a->peers) {
+        t.squares = tutti__step_alloc(x->cx, (size_t)t.view.c * sizeof *t.squares);
+        if (!t.squares)
+            return TUTTI_ERR_MEMORY;
+        tutti__onednn_parallel(x->cx, statistics_group, &t, tutti__lanes_count(&t.view));
+        TUTTI_TRY(tutti__peers_moments(a, saved, t.squares, running_mean, running_var));
+        t.count = saved->count;
+    }
     if (residual) {
         TUTTI_TRY(tutti__onednn_in(residual, layout, &data));
         t.residual = data;
@@ -275,13 +299,10 @@ TUTTI__CLONES static void dx_of(float *dx, const float *dy, const float *x, cons
         dx_steps(dx, dy, x, NULL, r, TUTTI__WIDTH, p, MASK_NONE);
 }
 
-/* Parameters' gradients and, from the sums, what dx takes away from dy. */
-static void finish_sums(const batch_norm *t, const tutti__lanes *g, const double *sum,
-                        const double *product, lane_values *p)
+/* Parameters' gradients, from this rank's sums. */
+static void store_sums(const batch_norm *t, const tutti__lanes *g, const double *sum,
+                       const double *product)
 {
-    const double count = (double)(t->view.n * t->view.s);
-    float dy_mean[TUTTI__WIDTH] = {0}, slope[TUTTI__WIDTH] = {0};
-
     for (int c = 0; c < g->channels; c++) {
         const double inv_std = (double)t->inv_std[g->channel + c];
 
@@ -290,46 +311,119 @@ static void finish_sums(const batch_norm *t, const tutti__lanes *g, const double
                 (float)(product[c] * inv_std) + (t->add_dw ? t->dw[g->channel + c] : 0.0f);
         if (t->db)
             t->db[g->channel + c] = (float)sum[c] + (t->add_db ? t->db[g->channel + c] : 0.0f);
-        if (t->a->training) {
-            dy_mean[c] = (float)(sum[c] / count);
-            slope[c] = (float)(product[c] / count * inv_std * inv_std);
-        }
+    }
+}
+
+/* What dx takes away from dy, from the sums over all. */
+static void spread_sums(const batch_norm *t, const tutti__lanes *g, const double *sum,
+                        const double *product, lane_values *p)
+{
+    float dy_mean[TUTTI__WIDTH] = {0}, slope[TUTTI__WIDTH] = {0};
+
+    for (int c = 0; c < g->channels && t->a->training; c++) {
+        const double inv_std = (double)t->inv_std[g->channel + c];
+
+        dy_mean[c] = (float)(sum[c] / t->count);
+        slope[c] = (float)(product[c] / t->count * inv_std * inv_std);
     }
     tutti__lanes_spread(g, dy_mean, p->dy_mean);
     tutti__lanes_spread(g, slope, p->slope);
+}
+
+static mask mask_of(const batch_norm *t)
+{
+    return !t->a->relu ? MASK_NONE : t->b ? MASK_FROM_X : MASK_FROM_Y;
+}
+
+static void sums_of_group(const batch_norm *t, const tutti__lanes *g, const lane_values *p,
+                          double *sum, double *product)
+{
+    float lane_sum[TUTTI__WIDTH], lane_product[TUTTI__WIDTH];
+    tutti__run run;
+
+    TUTTI__FOR_CHUNKS(t->view.n, &t->view, g, run, at)
+    {
+        memset(lane_sum, 0, sizeof lane_sum);
+        memset(lane_product, 0, sizeof lane_product);
+        sums(t->dy + at, t->x + at, t->y ? t->y + at : NULL,
+             t->dresidual ? t->dresidual + at : NULL, &run, p, mask_of(t), lane_sum, lane_product);
+        tutti__lanes_fold(g, lane_sum, sum);
+        tutti__lanes_fold(g, lane_product, product);
+    }
+    store_sums(t, g, sum, product);
+}
+
+static void dx_of_group(const batch_norm *t, const tutti__lanes *g, const lane_values *p)
+{
+    /* dresidual is dy with the mask applied */
+    const float *dy = t->dresidual ? t->dresidual : t->dy;
+    mask from = t->dresidual ? MASK_NONE : mask_of(t);
+    tutti__run run;
+
+    if (!t->out)
+        return;
+    TUTTI__FOR_CHUNKS(t->view.n, &t->view, g, run, at)
+    dx_of(t->out + at, dy + at, t->x + at, t->y ? t->y + at : NULL, &run, p, from);
 }
 
 static void backward_group(void *arg, int64_t i, int member)
 {
     const batch_norm *t = arg;
     const tutti__lanes g = tutti__lanes_at(&t->view, i);
-    mask from = !t->a->relu ? MASK_NONE : t->b ? MASK_FROM_X : MASK_FROM_Y;
     double sum[TUTTI__WIDTH] = {0}, product[TUTTI__WIDTH] = {0};
-    float lane_sum[TUTTI__WIDTH], lane_product[TUTTI__WIDTH];
-    const float *dy = t->dy;
     lane_values p = {0};
-    tutti__run run;
 
     (void)member;
     spread_scale(t, &g, &p);
-    TUTTI__FOR_CHUNKS(t->view.n, &t->view, &g, run, at)
-    {
-        memset(lane_sum, 0, sizeof lane_sum);
-        memset(lane_product, 0, sizeof lane_product);
-        sums(dy + at, t->x + at, t->y ? t->y + at : NULL, t->dresidual ? t->dresidual + at : NULL,
-             &run, &p, from, lane_sum, lane_product);
-        tutti__lanes_fold(&g, lane_sum, sum);
-        tutti__lanes_fold(&g, lane_product, product);
+    sums_of_group(t, &g, &p, sum, product);
+    spread_sums(t, &g, sum, product, &p);
+    dx_of_group(t, &g, &p);
+}
+
+/* Over several ranks: the same in two halves. */
+static void sums_group(void *arg, int64_t i, int member)
+{
+    const batch_norm *t = arg;
+    const tutti__lanes g = tutti__lanes_at(&t->view, i);
+    double sum[TUTTI__WIDTH] = {0}, product[TUTTI__WIDTH] = {0};
+    lane_values p = {0};
+
+    (void)member;
+    spread_scale(t, &g, &p);
+    sums_of_group(t, &g, &p, sum, product);
+    for (int c = 0; c < g.channels; c++) {
+        t->sums[g.channel + c] = sum[c];
+        t->sums_xhat[g.channel + c] = product[c] * (double)t->inv_std[g.channel + c];
     }
-    finish_sums(t, &g, sum, product, &p);
-    if (!t->out)
-        return;
-    if (t->dresidual) { /* which is dy with the mask applied */
-        dy = t->dresidual;
-        from = MASK_NONE;
-    }
-    TUTTI__FOR_CHUNKS(t->view.n, &t->view, &g, run, at)
-    dx_of(t->out + at, dy + at, t->x + at, t->y ? t->y + at : NULL, &run, &p, from);
+}
+
+static void dx_group(void *arg, int64_t i, int member)
+{
+    const batch_norm *t = arg;
+    const tutti__lanes g = tutti__lanes_at(&t->view, i);
+    double product[TUTTI__WIDTH] = {0};
+    lane_values p = {0};
+
+    (void)member;
+    spread_scale(t, &g, &p);
+    for (int c = 0; c < g.channels; c++)
+        product[c] = t->sums_xhat[g.channel + c] / (double)t->inv_std[g.channel + c];
+    spread_sums(t, &g, t->sums + g.channel, product, &p);
+    dx_of_group(t, &g, &p);
+}
+
+static tutti_status backward_over_all_ranks(batch_norm *t, tutti_ctx *cx)
+{
+    const int64_t n = tutti__lanes_count(&t->view);
+
+    t->sums = tutti__step_alloc(cx, 2 * (size_t)t->view.c * sizeof *t->sums);
+    if (!t->sums)
+        return TUTTI_ERR_MEMORY;
+    t->sums_xhat = t->sums + t->view.c;
+    tutti__onednn_parallel(cx, sums_group, t, n);
+    TUTTI_TRY(tutti__peers_sums(cx, t->a->peers, t->view.c, t->sums, t->sums_xhat));
+    tutti__onednn_parallel(cx, dx_group, t, n);
+    return TUTTI_OK;
 }
 
 tutti_status tutti__onednn_batch_norm_backward(tutti_tensor *dx, tutti_tensor *dw, tutti_tensor *db,
@@ -338,8 +432,12 @@ tutti_status tutti__onednn_batch_norm_backward(tutti_tensor *dx, tutti_tensor *d
                                                const tutti__batch_norm *a,
                                                const tutti__batch_norm_saved *saved)
 {
-    batch_norm t = {
-        .a = a, .w = w->data, .b = saved->mask, .mean = saved->mean, .inv_std = saved->inv_std};
+    batch_norm t = {.a = a,
+                    .w = w->data,
+                    .b = saved->mask,
+                    .mean = saved->mean,
+                    .inv_std = saved->inv_std,
+                    .count = saved->count};
     const tutti__layout *layout;
     void *data;
 
@@ -367,6 +465,8 @@ tutti_status tutti__onednn_batch_norm_backward(tutti_tensor *dx, tutti_tensor *d
         TUTTI_TRY(tutti__tensor_alloc(dx, layout));
         t.out = dx->data;
     }
+    if (a->peers)
+        return backward_over_all_ranks(&t, dy->cx);
     tutti__onednn_parallel(dy->cx, backward_group, &t, tutti__lanes_count(&t.view));
     return TUTTI_OK;
 }

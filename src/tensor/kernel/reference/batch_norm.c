@@ -3,10 +3,12 @@
  *
  *   xhat = (x - mean) * inv_std          y = [relu](xhat * w + b [+ residual])
  *   g    = dy where y > 0 (with relu)    db = sum g    dw = sum g * xhat    dresidual = g
- *   dx   = w * inv_std * (g - db / n - xhat * dw / n)      n = N*H*W, sums over this batch only */
+ *   dx   = w * inv_std * (g - db / n - xhat * dw / n)      n = N*H*W, sums over this batch only
+ * Over several ranks, mean, n and the sums in dx are those of all their batches; dw and db stay this one's. */
 #include "tensor/kernel/reference/reference.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Calls for the elements of channel c lie in N runs of `plane`, starting at (n * C + c) * plane. */
 typedef struct geometry {
@@ -51,10 +53,20 @@ tutti_status tutti__reference_batch_norm_forward(tutti_tensor *y, tutti_tensor *
                                                  tutti__batch_norm_saved *saved)
 {
     geometry g = geometry_of(x);
-    double count = (double)(g.N * g.plane);
     const float *x_data = x->data, *extra = residual ? residual->data : NULL;
     float *mean_of = running_mean->data, *var_of = running_var->data, *y_data;
+    double *means = tutti__step_alloc(x->cx, 2 * (size_t)g.C * sizeof *means),
+           *squares = means + g.C;
 
+    if (!means)
+        return TUTTI_ERR_MEMORY;
+    memset(means, 0, 2 * (size_t)g.C * sizeof *means);
+    for (int64_t c = 0; c < g.C && a->training && g.N > 0; c++) {
+        moments(&g, x_data, c, &means[c], &squares[c]);
+        saved->mean[c] = (float)means[c];
+    }
+    if (a->peers)
+        TUTTI_TRY(tutti__peers_moments(a, saved, squares, running_mean, running_var));
     TUTTI_TRY(tutti__tensor_alloc(y, NULL));
     y_data = y->data;
     for (int64_t c = 0; c < g.C; c++) {
@@ -62,12 +74,12 @@ tutti_status tutti__reference_batch_norm_forward(tutti_tensor *y, tutti_tensor *
         float scale, shift;
 
         if (a->training) {
-            double squares;
-
-            moments(&g, x_data, c, &mean, &squares);
-            var = squares / count;
+            mean = a->peers ? (double)saved->mean[c] : means[c];
+            var = squares[c] / saved->count;
+        }
+        if (a->training && !a->peers) {
             blend(&mean_of[c], mean, a->momentum);
-            blend(&var_of[c], squares / (count - 1), a->momentum);
+            blend(&var_of[c], squares[c] / (saved->count - 1), a->momentum);
         }
         saved->mean[c] = (float)mean;
         saved->inv_std[c] = (float)(1 / sqrt(var + (double)a->eps));
@@ -99,6 +111,28 @@ static void store(tutti_tensor *dst, int64_t c, double value)
     p[c] = (float)(dst->accumulate ? (double)p[c] + value : value);
 }
 
+/* Of channel c: the sums of g and of g * xhat; dresidual gets g. */
+static void sums(const geometry *g, const float *x, const float *y, const float *dy,
+                 float *dresidual, int64_t c, bool relu, const tutti__batch_norm_saved *saved,
+                 double *sum_p, double *sum_xhat_p)
+{
+    float mean = saved->mean[c], inv_std = saved->inv_std[c];
+    double sum = 0, sum_xhat = 0;
+
+    for (int64_t n = 0; n < g->N; n++) {
+        for (int64_t k = (n * g->C + c) * g->plane, end = k + g->plane; k < end; k++) {
+            float d = behind_relu(dy[k], y[k], relu);
+
+            sum += (double)d;
+            sum_xhat += (double)d * (double)((x[k] - mean) * inv_std);
+            if (dresidual)
+                dresidual[k] = d;
+        }
+    }
+    *sum_p = sum;
+    *sum_xhat_p = sum_xhat;
+}
+
 tutti_status tutti__reference_batch_norm_backward(tutti_tensor *dx, tutti_tensor *dw,
                                                   tutti_tensor *db, tutti_tensor *dresidual,
                                                   tutti_tensor *dy, tutti_tensor *y,
@@ -107,40 +141,35 @@ tutti_status tutti__reference_batch_norm_backward(tutti_tensor *dx, tutti_tensor
                                                   const tutti__batch_norm_saved *saved)
 {
     geometry g = geometry_of(x);
-    double count = (double)(g.N * g.plane);
     const float *x_data = x->data, *y_data = y->data, *dy_data = dy->data, *w_data = w->data;
+    double *sum = tutti__step_alloc(x->cx, 2 * (size_t)g.C * sizeof *sum), *sum_xhat = sum + g.C;
 
+    if (!sum)
+        return TUTTI_ERR_MEMORY;
     if (dx)
         TUTTI_TRY(tutti__tensor_alloc(dx, NULL));
     if (dresidual)
         TUTTI_TRY(tutti__tensor_alloc(dresidual, NULL));
     for (int64_t c = 0; c < g.C; c++) {
-        float mean = saved->mean[c], inv_std = saved->inv_std[c];
-        double sum = 0, sum_xhat = 0;
+        sums(&g, x_data, y_data, dy_data, dresidual ? dresidual->data : NULL, c, a->relu, saved,
+             &sum[c], &sum_xhat[c]);
+        if (dw)
+            store(dw, c, sum_xhat[c]);
+        if (db)
+            store(db, c, sum[c]);
+    }
+    if (a->peers)
+        TUTTI_TRY(tutti__peers_sums(x->cx, a->peers, g.C, sum, sum_xhat));
+    for (int64_t c = 0; c < g.C && dx; c++) {
+        float mean = saved->mean[c], inv_std = saved->inv_std[c], factor = w_data[c] * inv_std;
+        float of_sum = (float)(sum[c] / saved->count), slope = (float)(sum_xhat[c] / saved->count);
 
         for (int64_t n = 0; n < g.N; n++) {
-            for (int64_t k = (n * g.C + c) * g.plane, end = k + g.plane; k < end; k++) {
-                double d = (double)behind_relu(dy_data[k], y_data[k], a->relu);
-
-                sum += d;
-                sum_xhat += d * (double)((x_data[k] - mean) * inv_std);
-            }
-        }
-        if (dw)
-            store(dw, c, sum_xhat);
-        if (db)
-            store(db, c, sum);
-        for (int64_t n = 0; n < g.N && (dx || dresidual); n++) {
             for (int64_t k = (n * g.C + c) * g.plane, end = k + g.plane; k < end; k++) {
                 float d = behind_relu(dy_data[k], y_data[k], a->relu),
                       xhat = (x_data[k] - mean) * inv_std;
 
-                if (dresidual)
-                    ((float *)dresidual->data)[k] = d;
-                if (dx)
-                    ((float *)dx->data)[k] =
-                        w_data[c] * inv_std *
-                        (d - (float)(sum / count) - xhat * (float)(sum_xhat / count));
+                ((float *)dx->data)[k] = factor * (d - of_sum - xhat * slope);
             }
         }
     }

@@ -1,0 +1,29 @@
+/* peers.c -- a group as operations, modules and the scaler see it.   SPDX-License-Identifier: MIT */
+#include "ddp/ddp.h"
+
+static tutti_status all_gather(void *self, const float *values, size_t n, float *all)
+{
+    tutti_group *group = self;
+
+    return tutti_all_gather(group, (tutti_buf){(float *)values, n, TUTTI_F32},
+                            (tutti_buf){all, n * (size_t)tutti_group_size(group), TUTTI_F32}, NULL);
+}
+
+static tutti_status sum(void *self, float *values, size_t n)
+{
+    return tutti_all_reduce(self, (tutti_buf){values, n, TUTTI_F32}, TUTTI_SUM, NULL);
+}
+
+tutti_peers tutti_group_peers(tutti_group *group)
+{
+    return (tutti_peers){group, tutti_group_rank(group), tutti_group_size(group), all_gather, sum};
+}
+
+void tutti_convert_sync_batch_norm(tutti_module *module, tutti_group *group)
+{
+    tutti_peers peers;
+
+    if (group)
+        peers = tutti_group_peers(group);
+    tutti_module_set_peers(module, group ? &peers : NULL);
+}

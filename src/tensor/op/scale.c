@@ -1,0 +1,45 @@
+/* scale.c -- y = x * factor.   SPDX-License-Identifier: MIT
+ * For losses: their share of an accumulated gradient, and the scale that keeps 16-bit gradients from vanishing. */
+#include "tensor/op.h"
+
+static tutti_status scale_shape(const tutti__node *n, tutti_shape *y, tutti_dtype *dtype)
+{
+    (void)dtype;
+    TUTTI_TRY(tutti__check_source(n, 0, "x", NULL, TUTTI_F32));
+    *y = n->src[0]->shape;
+    return TUTTI_OK;
+}
+
+/* Row-major: there is nothing to gain in a blocked layout for one number. */
+static tutti_status multiply(tutti_tensor *y, tutti_tensor *x, float factor)
+{
+    const void *p;
+    float *to;
+
+    TUTTI_TRY(tutti__tensor_row_major(x, &p));
+    TUTTI_TRY(tutti__tensor_alloc(y, NULL));
+    to = y->data;
+    for (int64_t i = 0, count = tutti_shape_count(x->shape); i < count; i++)
+        to[i] = ((const float *)p)[i] * factor;
+    return TUTTI_OK;
+}
+
+static tutti_status scale_forward(tutti__node *n)
+{
+    return multiply(n->dst, n->src[0], *(const float *)n->attributes);
+}
+
+static tutti_status scale_backward(tutti__node *n)
+{
+    tutti_tensor *dx;
+
+    TUTTI_TRY(tutti__grad_of(n, 0, &dx));
+    return multiply(dx, n->dst->grad, *(const float *)n->attributes);
+}
+
+tutti_tensor *tutti_scale(tutti_tensor *x, float factor)
+{
+    static const tutti__op op = {"scale", scale_shape, scale_forward, scale_backward};
+
+    return tutti__op_run(&op, &x, 1, &factor, sizeof factor);
+}
