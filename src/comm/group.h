@@ -97,6 +97,10 @@ size_t tutti__op_bytes(const tutti__fingerprint *print);
 void tutti__reduce(tutti_dtype dtype, tutti_redop op, void *const *dst, size_t n_dst,
                    const void *const *src, size_t n_src, size_t count);
 
+/* The same for one destination: the sum divided by `divisor`, whatever n_src. */
+void tutti__average(tutti_dtype dtype, size_t divisor, void *dst, const void *const *src,
+                    size_t n_src, size_t count);
+
 /* Why a group is dead. */
 typedef struct tutti__cause {
     int32_t status;  /* OK: it lives */

@@ -76,14 +76,14 @@ enum { BLOCK = 1024 }; /* elements */
         }                                                                                          \
     }                                                                                              \
     static void name##_reduce(tutti_redop op, void *const *dst, size_t n_dst,                      \
-                              const void *const *src, size_t n_src, size_t count)                  \
+                              const void *const *src, size_t n_src, size_t count, size_t divisor)  \
     {                                                                                              \
         union {                                                                                    \
             ACC as[BLOCK];                                                                         \
             WIDE wide[BLOCK];                                                                      \
         } acc;                                                                                     \
                                                                                                    \
-        if (n_src == 2 && n_dst <= 2 && (op == TUTTI_SUM || op == TUTTI_AVG)) {                    \
+        if (n_src == 2 && n_dst <= 2 && (op == TUTTI_SUM || (op == TUTTI_AVG && divisor == 2))) {  \
             (op == TUTTI_SUM ? name##_add2 : name##_avg2)(dst[0], dst[n_dst - 1], src[0], src[1],  \
                                                           count);                                  \
             return;                                                                                \
@@ -105,7 +105,7 @@ enum { BLOCK = 1024 }; /* elements */
                     name##_add(acc.wide, x, n);                                                    \
             }                                                                                      \
             if (op == TUTTI_AVG)                                                                   \
-                name##_divide(acc.as, n_src, n);                                                   \
+                name##_divide(acc.as, divisor, n);                                                 \
             name##_store((T *)dst[0] + at, acc.as, n);                                             \
             for (size_t d = 1; d < n_dst; d++)                                                     \
                 memcpy((T *)dst[d] + at, (T *)dst[0] + at, n * sizeof(T));                         \
@@ -160,8 +160,9 @@ static void bits_reduce(tutti_redop op, void *const *dst, size_t n_dst, const vo
     }
 }
 
-void tutti__reduce(tutti_dtype dtype, tutti_redop op, void *const *dst, size_t n_dst,
-                   const void *const *src, size_t n_src, size_t count)
+/* `divisor`: of AVG. */
+static void reduce_by(tutti_dtype dtype, tutti_redop op, void *const *dst, size_t n_dst,
+                      const void *const *src, size_t n_src, size_t count, size_t divisor)
 {
     if (op == TUTTI_BAND || op == TUTTI_BOR || op == TUTTI_BXOR) {
         bits_reduce(op, dst, n_dst, src, n_src, count * tutti_dtype_size(dtype));
@@ -169,28 +170,40 @@ void tutti__reduce(tutti_dtype dtype, tutti_redop op, void *const *dst, size_t n
     }
     switch (dtype) {
     case TUTTI_F32:
-        f32_reduce(op, dst, n_dst, src, n_src, count);
+        f32_reduce(op, dst, n_dst, src, n_src, count, divisor);
         break;
     case TUTTI_F64:
-        f64_reduce(op, dst, n_dst, src, n_src, count);
+        f64_reduce(op, dst, n_dst, src, n_src, count, divisor);
         break;
     case TUTTI_F16:
-        f16_reduce(op, dst, n_dst, src, n_src, count);
+        f16_reduce(op, dst, n_dst, src, n_src, count, divisor);
         break;
     case TUTTI_BF16:
-        bf16_reduce(op, dst, n_dst, src, n_src, count);
+        bf16_reduce(op, dst, n_dst, src, n_src, count, divisor);
         break;
     case TUTTI_I8:
-        i8_reduce(op, dst, n_dst, src, n_src, count);
+        i8_reduce(op, dst, n_dst, src, n_src, count, divisor);
         break;
     case TUTTI_U8:
-        u8_reduce(op, dst, n_dst, src, n_src, count);
+        u8_reduce(op, dst, n_dst, src, n_src, count, divisor);
         break;
     case TUTTI_I32:
-        i32_reduce(op, dst, n_dst, src, n_src, count);
+        i32_reduce(op, dst, n_dst, src, n_src, count, divisor);
         break;
     case TUTTI_I64:
-        i64_reduce(op, dst, n_dst, src, n_src, count);
+        i64_reduce(op, dst, n_dst, src, n_src, count, divisor);
         break;
     }
+}
+
+void tutti__reduce(tutti_dtype dtype, tutti_redop op, void *const *dst, size_t n_dst,
+                   const void *const *src, size_t n_src, size_t count)
+{
+    reduce_by(dtype, op, dst, n_dst, src, n_src, count, n_src);
+}
+
+void tutti__average(tutti_dtype dtype, size_t divisor, void *dst, const void *const *src,
+                    size_t n_src, size_t count)
+{
+    reduce_by(dtype, TUTTI_AVG, &dst, 1, src, n_src, count, divisor);
 }

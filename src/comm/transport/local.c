@@ -300,8 +300,7 @@ void tutti__local_release(tutti_group *group, void *p)
                   group->name);
 }
 
-/* All ranks have come, and to the same call. */
-static tutti_status meet_for(tutti_group *group, const tutti__op *op)
+tutti_status tutti__local_meet_for(tutti_group *group, const tutti__op *op)
 {
     const tutti__local *local = group->transport_state;
     const tutti__slot *slots = local->control->slots;
@@ -326,7 +325,7 @@ static tutti_status share_segment(tutti_group *group, const tutti__op *op, tutti
         if (!ours->error)
             atomic_store(&((segment_head *)s->mapping)->users, (uint32_t)group->size);
     }
-    TUTTI_TRY(meet_for(group, op));
+    TUTTI_TRY(tutti__local_meet_for(group, op));
     if (zeroth->error)
         return tutti__fail_errno(zeroth->error, "rank 0 cannot share %zu bytes with %d ranks",
                                  s->bytes, group->size);
@@ -371,42 +370,45 @@ static tutti_status alloc_segment(tutti_group *group, const tutti__op *op, tutti
 
 /* ---- Operations ---------------------------------------------------------------------------------------- */
 
-/* How peers get at this rank's contribution. */
-static void describe_reach(tutti_group *group, const tutti__op *op, tutti__call *ours)
+bool tutti__local_call(tutti_group *group, const tutti__op *op, const void *p, size_t bytes)
 {
     tutti__local *local = group->transport_state;
-    size_t bytes = tutti__op_given(group, op) * tutti_dtype_size((tutti_dtype)op->print.dtype);
+    tutti__call *ours = &local->control->slots[group->rank].calls[op->print.sequence & 1];
     const tutti__segment *s = NULL;
 
+    *ours = (tutti__call){.print = op->print};
     if (group->tuning.stage_all || bytes == 0)
-        return;
+        return false;
     if (!local->memory->one_process)
-        s = segment_of(local, op->src, bytes, group->rank);
+        s = segment_of(local, p, bytes, group->rank);
     if (local->memory->one_process) {
         ours->segment = UINT32_MAX;
-        ours->at = (uint64_t)(uintptr_t)op->src;
+        ours->at = (uint64_t)(uintptr_t)p;
     } else if (s) {
         ours->segment = s->number;
-        ours->at = (uint64_t)((const char *)op->src - s->base) - (size_t)group->rank * s->stride;
+        ours->at = (uint64_t)((const char *)p - s->base) - (size_t)group->rank * s->stride;
     } else {
-        return;
+        return false;
     }
     ours->reach = TUTTI__DIRECT;
+    return true;
 }
 
 tutti_status tutti__local_run(tutti_group *group, tutti__op *op)
 {
     tutti__local *local = group->transport_state;
-    tutti__call *ours = &local->control->slots[group->rank].calls[op->print.sequence & 1];
+    size_t element = tutti_dtype_size((tutti_dtype)op->print.dtype);
 
-    *ours = (tutti__call){.print = op->print};
-    if (op->print.op == TUTTI__OP_ALLOC)
-        return alloc_segment(group, op, ours);
-    describe_reach(group, op, ours);
+    if (op->print.op == TUTTI__OP_ALLOC) {
+        tutti__local_call(group, op, NULL, 0);
+        return alloc_segment(group, op,
+                             &local->control->slots[group->rank].calls[op->print.sequence & 1]);
+    }
+    tutti__local_call(group, op, op->src, tutti__op_given(group, op) * element);
     if (tutti__op_is_empty(op))
-        return meet_for(group, op);
-    return (tutti__op_traits_of(op)->reduces ? tutti__local_reduce : tutti__local_move)(group, op,
-                                                                                        meet_for);
+        return tutti__local_meet_for(group, op);
+    return (tutti__op_traits_of(op)->reduces ? tutti__local_reduce
+                                             : tutti__local_move)(group, op, tutti__local_meet_for);
 }
 
 /* ---- Coming and going ------------------------------------------------------------------------------------ */

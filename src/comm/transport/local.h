@@ -91,6 +91,10 @@ void tutti__local_close(tutti_group *group);
 
 /* ---- Between local.c (meeting), exchange.c (reducing) and pieces.c (moving) --------------------------- */
 
+/* Says what this rank calls, and where its `bytes` at p lie. True if peers can read them there. */
+bool tutti__local_call(tutti_group *group, const tutti__op *op, const void *p, size_t bytes);
+/* All ranks have come, and to the same call. */
+tutti_status tutti__local_meet_for(tutti_group *group, const tutti__op *op);
 /* All ranks have come. */
 tutti_status tutti__meet(tutti_group *group, const tutti__op *op);
 /* After the first meeting: where each contribution of ranks [first, last) lies, NULL if it is staged. */

@@ -111,6 +111,17 @@ static bool in(tutti__flow *flow, int i, size_t step, struct iovec *io)
     return true;
 }
 
+/* Reduces what src points at. */
+static void combine(const all_reduce *a, void *dst, size_t n)
+{
+    const tutti__shares *s = a->shares;
+
+    if (s->redop == TUTTI_AVG)
+        tutti__average(a->dtype, s->divisor, dst, a->src, (size_t)s->n, n);
+    else
+        tutti__reduce(a->dtype, s->redop, &dst, 1, a->src, (size_t)s->n, n);
+}
+
 static void reduce(all_reduce *a, size_t k)
 {
     const tutti__shares *s = a->shares;
@@ -120,8 +131,7 @@ static void reduce(all_reduce *a, size_t k)
         prepare(a, k);
     for (int i = 0; i < s->n; i++)
         a->src[i] = i == s->me ? mine.iov_base : slot(a, k, i);
-    tutti__reduce(a->dtype, s->redop, &mine.iov_base, 1, a->src, (size_t)s->n,
-                  mine.iov_len / a->element);
+    combine(a, mine.iov_base, mine.iov_len / a->element);
 }
 
 static bool all_have_come(const all_reduce *a, size_t step)
@@ -171,7 +181,6 @@ static bool all_in(tutti__flow *flow, int i, size_t step, struct iovec *io)
 static tutti_status run_small(all_reduce *a)
 {
     const tutti__shares *s = a->shares;
-    void *dst = s->p;
 
     a->flow.n_steps = 1;
     a->flow.out = all_out;
@@ -182,7 +191,7 @@ static tutti_status run_small(all_reduce *a)
     TUTTI_TRY(tutti__wire_run(a->group, &a->flow));
     for (int i = 0; i < s->n; i++)
         a->src[i] = i == s->me ? s->p : slot(a, 0, i);
-    tutti__reduce(a->dtype, s->redop, &dst, 1, a->src, (size_t)s->n, s->count);
+    combine(a, s->p, s->count);
     if (s->finish)
         s->finish(s->self, 0, s->count);
     return TUTTI_OK;

@@ -86,20 +86,11 @@ static bool hear(tutti_group *group, int rank, int fd)
 
 /* ---- Operations --------------------------------------------------------------------------------------------------- */
 
-/* One message to and one from each peer; of an operation's first, each begins with the fingerprint. */
-static tutti_status exchange(tutti_group *group, const tutti__op *op, bool heads)
-{
-    const tcp_state *t = group->transport_state;
-
-    return tutti__wire_exchange(group, op, t->passes, heads);
-}
-
 static void set_lane(tutti_group *group, int rank, const void *out, size_t out_bytes, void *in,
                      size_t in_bytes)
 {
-    tcp_state *t = group->transport_state;
-
-    t->passes[rank] = (tutti__pass){{(char *)(uintptr_t)out, out_bytes}, {in, in_bytes}};
+    tutti__wire_room(group)->passes[rank] =
+        (tutti__pass){{(char *)(uintptr_t)out, out_bytes}, {in, in_bytes}};
 }
 
 static tutti_status all_reduce(tutti_group *group, const tutti__op *op)
@@ -109,7 +100,8 @@ static tutti_status all_reduce(tutti_group *group, const tutti__op *op)
                                   .me = group->rank,
                                   .p = op->dst,
                                   .count = (size_t)op->print.count,
-                                  .redop = (tutti_redop)op->print.redop};
+                                  .redop = (tutti_redop)op->print.redop,
+                                  .divisor = (size_t)group->size};
 
     return tutti__wire_all_reduce(group, op, true, &shares);
 }
@@ -126,7 +118,7 @@ static size_t chunk_elements(const tutti_group *group, size_t element)
 static tutti_status reduce_parts(tutti_group *group, const tutti__op *op, size_t room, void *dst,
                                  bool heads)
 {
-    const tcp_state *t = group->transport_state;
+    const tutti__room *t = tutti__wire_room(group);
     size_t element = tutti_dtype_size((tutti_dtype)op->print.dtype),
            mine = t->parts[group->rank].count;
     char *scratch = tutti__wire_scratch(group, room * element * (size_t)group->size);
@@ -140,7 +132,7 @@ static tutti_status reduce_parts(tutti_group *group, const tutti__op *op, size_t
         set_lane(group, r, own, t->parts[r].count * element, theirs, mine * element);
         t->src[r] = r == group->rank ? own : theirs;
     }
-    TUTTI_TRY(exchange(group, op, heads));
+    TUTTI_TRY(tutti__wire_exchange(group, op, heads));
     dst = dst ? dst : scratch + (size_t)group->rank * room * element;
     tutti__reduce((tutti_dtype)op->print.dtype, (tutti_redop)op->print.redop, &dst, 1, t->src,
                   (size_t)group->size, mine);
@@ -149,7 +141,7 @@ static tutti_status reduce_parts(tutti_group *group, const tutti__op *op, size_t
 
 static tutti_status reduce_scatter(tutti_group *group, const tutti__op *op)
 {
-    const tcp_state *t = group->transport_state;
+    const tutti__room *t = tutti__wire_room(group);
     size_t element = tutti_dtype_size((tutti_dtype)op->print.dtype),
            count = (size_t)op->print.count, chunk = chunk_elements(group, element);
 
@@ -166,7 +158,7 @@ static tutti_status reduce_scatter(tutti_group *group, const tutti__op *op)
 /* To root alone: the others reduce their shares in scratch, their own buffers stay as they are. */
 static tutti_status reduce(tutti_group *group, const tutti__op *op)
 {
-    const tcp_state *t = group->transport_state;
+    const tutti__room *t = tutti__wire_room(group);
     size_t element = tutti_dtype_size((tutti_dtype)op->print.dtype), size = (size_t)group->size,
            count = (size_t)op->print.count, chunk = chunk_elements(group, element) * size;
     int root = (int)op->print.root;
@@ -188,7 +180,7 @@ static tutti_status reduce(tutti_group *group, const tutti__op *op)
             set_lane(group, r, result, r == root ? mine->count * element : 0,
                      dst ? dst + t->parts[r].at * element : NULL,
                      dst ? t->parts[r].count * element : 0);
-        TUTTI_TRY(exchange(group, op, false));
+        TUTTI_TRY(tutti__wire_exchange(group, op, false));
     }
     return TUTTI_OK;
 }
@@ -211,7 +203,7 @@ static tutti_status move(tutti_group *group, const tutti__op *op)
         if (out.count > 0 && src + out.at * element != dst + in.at * element)
             memcpy(dst + in.at * element, src + out.at * element, out.count * element);
     }
-    return exchange(group, op, true);
+    return tutti__wire_exchange(group, op, true);
 }
 
 /* Fingerprints only. */
@@ -219,27 +211,32 @@ static tutti_status meet(tutti_group *group, const tutti__op *op)
 {
     for (int r = 0; r < group->size; r++)
         set_lane(group, r, NULL, 0, NULL, 0);
-    return exchange(group, op, true);
+    return tutti__wire_exchange(group, op, true);
 }
 
-static tutti_status tcp_run(tutti_group *group, tutti__op *op)
+tutti_status tutti__tcp_run(tutti_group *group, const tutti__op *op)
 {
     const tutti__op_traits *traits = tutti__op_traits_of(op);
-    tutti_status status;
 
-    if (op->print.op == TUTTI__OP_ALLOC) {
-        TUTTI_TRY(meet(group, op));
-        status = tutti__plain_alloc(group, op);
-        if (status != TUTTI_OK) /* the others have theirs: they must not go on without this rank */
-            (void)tutti__group_fail(group, status, group->rank, "rank %d: %s", group->rank,
-                                    tutti_last_error());
-        return status;
-    }
     if (tutti__op_is_empty(op))
         return meet(group, op);
     if (!traits->reduces)
         return move(group, op);
     return (traits->scatters ? reduce_scatter : traits->to_root ? reduce : all_reduce)(group, op);
+}
+
+static tutti_status run(tutti_group *group, tutti__op *op)
+{
+    tutti_status status;
+
+    if (op->print.op != TUTTI__OP_ALLOC)
+        return tutti__tcp_run(group, op);
+    TUTTI_TRY(meet(group, op));
+    status = tutti__plain_alloc(group, op);
+    if (status != TUTTI_OK) /* the others have theirs: they must not go on without this rank */
+        (void)tutti__group_fail(group, status, group->rank, "rank %d: %s", group->rank,
+                                tutti_last_error());
+    return status;
 }
 
 /* ---- Coming and going ----------------------------------------------------------------------------------------------- */
@@ -257,9 +254,6 @@ static void tcp_free(tutti_group *group)
     free(t->sockets);
     free(t->frames);
     free(t->frame_got);
-    free(t->passes);
-    free(t->parts);
-    free(t->src);
     free(t);
     group->transport_state = NULL;
 }
@@ -275,7 +269,7 @@ static void tcp_close(tutti_group *group)
 }
 
 static const tutti__transport TCP = {.name = "tcp",
-                                     .run = tcp_run,
+                                     .run = run,
                                      .announce = tcp_announce,
                                      .wake = tcp_wake,
                                      .release = tutti__plain_release,
@@ -309,11 +303,8 @@ tutti_status tutti__tcp_open(tutti_group *group, int *sockets, int channels)
     t->sockets = sockets;
     t->frames = calloc(n, sizeof *t->frames);
     t->frame_got = calloc(n, sizeof *t->frame_got);
-    t->passes = calloc(n, sizeof *t->passes);
-    t->parts = calloc(n, sizeof *t->parts);
-    t->src = calloc(n, sizeof *t->src);
     TUTTI_TRY(tutti__wire_new(group, data, channels));
-    if (!t->frames || !t->frame_got || !t->passes || !t->parts || !t->src)
+    if (!t->frames || !t->frame_got)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the connections of %d ranks",
                            group->size);
     return tutti__watcher_new(&t->watcher, group, sockets, true, hear);

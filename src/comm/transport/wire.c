@@ -44,6 +44,7 @@ struct tutti__wire {
     int n_lanes, used_channels;
     struct pollfd *polls;
     int *everyone;
+    tutti__room room;
     char *scratch;
     size_t scratch_bytes;
 };
@@ -380,8 +381,7 @@ static bool exchange_in(tutti__flow *flow, int i, size_t step, struct iovec *io)
     return true;
 }
 
-tutti_status tutti__wire_exchange(tutti_group *group, const tutti__op *op,
-                                  const tutti__pass *passes, bool heads)
+tutti_status tutti__wire_exchange(tutti_group *group, const tutti__op *op, bool heads)
 {
     exchange x = {.flow = {.op = op,
                            .heads = heads,
@@ -391,7 +391,7 @@ tutti_status tutti__wire_exchange(tutti_group *group, const tutti__op *op,
                            .n_ranks = group->size,
                            .out = exchange_out,
                            .in = exchange_in},
-                  .passes = passes};
+                  .passes = group->wire->room.passes};
 
     return tutti__wire_run(group, &x.flow);
 }
@@ -402,6 +402,11 @@ void tutti__wire_wake(const tutti_group *group)
 {
     if (write(group->wire->wake, &(uint64_t){1}, sizeof(uint64_t)) < 0)
         return; /* full: it is readable, which is all that is wanted */
+}
+
+const tutti__room *tutti__wire_room(const tutti_group *group)
+{
+    return &group->wire->room;
 }
 
 const int *tutti__wire_everyone(const tutti_group *group)
@@ -439,6 +444,9 @@ void tutti__wire_free(tutti_group *group)
     free(wire->lanes);
     free(wire->polls);
     free(wire->everyone);
+    free(wire->room.passes);
+    free(wire->room.parts);
+    free(wire->room.src);
     free(wire->scratch);
     free(wire);
     group->wire = NULL;
@@ -464,7 +472,11 @@ tutti_status tutti__wire_new(tutti_group *group, int *sockets, int channels)
     wire->lanes = calloc(n, sizeof *wire->lanes);
     wire->polls = calloc(n + 1, sizeof *wire->polls);
     wire->everyone = calloc((size_t)group->size, sizeof *wire->everyone);
-    if (wire->wake < 0 || !wire->lanes || !wire->polls || !wire->everyone)
+    wire->room.passes = calloc((size_t)group->size, sizeof *wire->room.passes);
+    wire->room.parts = calloc((size_t)group->size, sizeof *wire->room.parts);
+    wire->room.src = calloc((size_t)group->size, sizeof *wire->room.src);
+    if (!wire->room.passes || !wire->room.parts || !wire->room.src || wire->wake < 0 ||
+        !wire->lanes || !wire->polls || !wire->everyone)
         return tutti__fail(TUTTI_ERR_MEMORY,
                            "no memory, or no descriptor, for the connections of %d ranks",
                            group->size);

@@ -45,8 +45,16 @@ char *tutti__wire_scratch(tutti_group *group, size_t bytes);
 typedef struct tutti__pass {
     struct iovec out, in;
 } tutti__pass;
-tutti_status tutti__wire_exchange(tutti_group *group, const tutti__op *op,
-                                  const tutti__pass *passes, bool heads);
+
+/* An entry a rank, for whoever runs. */
+typedef struct tutti__room {
+    tutti__pass *passes;
+    tutti__piece *parts;
+    const void **src;
+} tutti__room;
+const tutti__room *tutti__wire_room(const tutti_group *group);
+/* Sends and receives room->passes; of an operation's first exchange, each begins with the fingerprint. */
+tutti_status tutti__wire_exchange(tutti_group *group, const tutti__op *op, bool heads);
 
 /* all_reduce of `count` elements at p among some ranks, in their order. */
 typedef struct tutti__shares {
@@ -55,6 +63,7 @@ typedef struct tutti__shares {
     char *p;
     size_t count;
     tutti_redop redop;
+    size_t divisor; /* of AVG */
     /* Called once for each piece, in order, if set: before elements [begin, begin + n) are read, and when they hold the
      * result. */
     void (*prepare)(void *self, size_t begin, size_t n);
@@ -63,5 +72,8 @@ typedef struct tutti__shares {
 } tutti__shares;
 tutti_status tutti__wire_all_reduce(tutti_group *group, const tutti__op *op, bool heads,
                                     const tutti__shares *shares);
+
+/* Runs an operation over all ranks, any but an alloc. */
+tutti_status tutti__tcp_run(tutti_group *group, const tutti__op *op);
 
 #endif
