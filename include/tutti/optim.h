@@ -43,6 +43,27 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_optim_step(tutti_optim *optim);
 TUTTI_API void tutti_optim_set_lr(tutti_optim *optim, float lr);
 TUTTI_API float tutti_optim_lr(const tutti_optim *optim);
 
+/* ---- State, for checkpoints: under PyTorch's names, a tensor of each parameter's shape --------------------- */
+
+/* "momentum_buffer" of sgd with momentum, "exp_avg" and "exp_avg_sq" of adam and adamw; NULL past the last. */
+TUTTI_API const char *tutti_optim_state_name(const tutti_optim *optim, size_t k);
+/* How many updates a parameter has behind it ("step"). */
+TUTTI_API uint64_t tutti_optim_updates(const tutti_optim *optim, const tutti_tensor *parameter);
+/* State k of a parameter, row-major F32; zeros before its first update. With ZeRO only where tutti_zero_consolidate has
+ * gathered it since the last step, else STATE. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_optim_state_read(tutti_optim *optim, size_t k,
+                                                              const tutti_tensor *parameter,
+                                                              float *dst);
+/* Sets it. With ZeRO every rank is given it whole, and keeps its share from the next step on. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_optim_state_write(tutti_optim *optim, size_t k,
+                                                               const tutti_tensor *parameter,
+                                                               const float *src);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_optim_set_updates(tutti_optim *optim,
+                                                               const tutti_tensor *parameter,
+                                                               uint64_t updates);
+/* Bytes of state that this rank holds: 0 before the first step. */
+TUTTI_API size_t tutti_optim_state_bytes(const tutti_optim *optim);
+
 /* Scales all gradients of m so that their joint L2 norm is at most max_norm (by max_norm / (norm + 1e-6), as PyTorch
  * does). *norm_p (may be NULL): the norm before. max_norm 0: only measures. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_clip_grad_norm(tutti_module *m, float max_norm,

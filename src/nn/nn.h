@@ -21,6 +21,27 @@ typedef struct tutti__state_list {
     size_t n, capacity;
 } tutti__state_list;
 
+/* ---- Shares of flat memory (ZeRO) ----------------------------------------------------------------------
+ * Where they are set, a gradient is the mean over all ranks in these ranges only, and optimizers update them only. They
+ * cover this rank's share of what ranks divide, and what every rank keeps whole. */
+typedef struct tutti__range {
+    size_t begin, end; /* elements of flat memory */
+    bool whole;        /* on every rank */
+} tutti__range;
+
+typedef struct tutti__sharding {
+    void *self;
+    tutti_peers peers;
+    const tutti__range *ranges; /* rising */
+    size_t n;
+    uint64_t layouts; /* the layout that they are of */
+    /* Makes the ranges good for the layout at hand. STATE if there is no averaged gradient. */
+    tutti_status (*prepare)(void *self);
+    /* Range i of the parameters has its new values; `finish`: when it returns, all ranges of all ranks have theirs. */
+    tutti_status (*updated)(void *self, size_t i);
+    tutti_status (*finish)(void *self);
+} tutti__sharding;
+
 struct tutti_root {
     tutti_module *module;
     tutti__state_list state; /* parameters and buffers as they were made */
@@ -36,6 +57,7 @@ struct tutti_root {
     size_t *offsets;   /* of parameter i, in elements */
     size_t *placement; /* parameters by rising offset */
     uint64_t layouts;  /* how often it was laid out: state with the same offsets must follow */
+    tutti__sharding *sharding; /* NULL: all of it is this rank's */
     void **
         retired; /* what parameters lay in before, kept until the next zero_grad: the open step may have views */
     size_t n_retired;

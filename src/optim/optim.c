@@ -63,9 +63,11 @@ void tutti_optim_free(tutti_optim *optim)
 {
     if (!optim)
         return;
+    tutti__optim_free_whole(optim);
     free_state(optim, optim->state);
     free(optim->steps);
     free(optim->offsets);
+    free(optim->runs);
     free(optim);
 }
 
@@ -101,37 +103,100 @@ static tutti_status alloc_state(const tutti_optim *optim, size_t n,
     return TUTTI_OK;
 }
 
-static void move_state(const tutti_optim *optim, const struct tutti_root *root,
-                       float *const state[])
+void tutti__optim_free_whole(tutti_optim *optim)
 {
-    for (int k = 0; k < TUTTI__OPTIM_STATES; k++)
-        for (size_t i = 0; i < root->parameters.n && optim->state[k]; i++)
-            memcpy(state[k] + root->offsets[i], optim->state[k] + optim->offsets[i],
-                   tutti__tensor_bytes(root->parameters.p[i]->tensor));
+    free_state(optim, optim->whole);
+    memset(optim->whole, 0, sizeof optim->whole);
 }
 
-tutti_status tutti__optim_prepare(tutti_optim *optim)
+/* The ranges that this rank updates: the sharding's, or *all, which is everything. */
+static size_t ranges_of(const tutti_optim *optim, tutti__range *all, const tutti__range **ranges_p)
 {
-    struct tutti_root *root = optim->module->root;
-    size_t n = root->parameters.n;
-    float *state[TUTTI__OPTIM_STATES] = {0};
+    if (optim->sharding) {
+        *ranges_p = optim->sharding->ranges;
+        return optim->sharding->n;
+    }
+    *all = (tutti__range){0, optim->module->root->n_flat, true};
+    *ranges_p = all;
+    return 1;
+}
 
-    TUTTI_TRY(tutti__flat_prepare(root));
-    if (optim->layouts == root->layouts)
-        return TUTTI_OK;
+/* Copies whole state, which lies by optim->offsets, into its new places, as far as they are this rank's. */
+static void move_state(const tutti_optim *optim, float *const state[])
+{
+    const struct tutti_root *root = optim->module->root;
+    const tutti__range *ranges;
+    tutti__range all;
+    size_t n = ranges_of(optim, &all, &ranges), at = 0; /* of the range, in state */
+
+    for (size_t r = 0; r < n; at += ranges[r].end - ranges[r].begin, r++)
+        for (size_t i = 0; i < root->parameters.n; i++) {
+            const size_t begin = root->offsets[i];
+            const size_t end =
+                begin + (size_t)tutti_shape_count(root->parameters.p[i]->tensor->shape);
+            const size_t low = begin > ranges[r].begin ? begin : ranges[r].begin;
+            const size_t high = end < ranges[r].end ? end : ranges[r].end;
+
+            for (int k = 0; k < TUTTI__OPTIM_STATES && low < high && optim->state[k]; k++)
+                memcpy(state[k] + at + (low - ranges[r].begin),
+                       optim->state[k] + optim->offsets[i] + (low - begin),
+                       (high - low) * sizeof(float));
+        }
+}
+
+static tutti_status alloc_tables(tutti_optim *optim, size_t n)
+{
     if (!optim->steps)
         optim->steps = tutti__alloc(n * sizeof *optim->steps);
     if (!optim->offsets)
         optim->offsets = tutti__alloc(n * sizeof *optim->offsets);
-    if (!optim->steps || !optim->offsets)
-        return TUTTI_ERR_MEMORY;
-    TUTTI_TRY(alloc_state(optim, root->n_flat, state));
-    move_state(optim, root, state);
+    if (!optim->runs)
+        optim->runs = tutti__alloc(n * sizeof *optim->runs);
+    return optim->steps && optim->offsets && optim->runs ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
+/* New state for the ranges of optim->sharding in the layout at hand, from the old, which is whole. */
+static tutti_status renew_state(tutti_optim *optim)
+{
+    const struct tutti_root *root = optim->module->root;
+    float *state[TUTTI__OPTIM_STATES] = {0};
+    const tutti__range *ranges;
+    tutti__range all;
+    size_t n = ranges_of(optim, &all, &ranges), n_state = 0;
+
+    for (size_t r = 0; r < n; r++)
+        n_state += ranges[r].end - ranges[r].begin;
+    TUTTI_TRY(alloc_state(optim, n_state ? n_state : 1, state));
+    move_state(optim, state);
     free_state(optim, optim->state);
     memcpy(optim->state, state, sizeof state);
-    memcpy(optim->offsets, root->offsets, n * sizeof *optim->offsets);
+    memcpy(optim->offsets, root->offsets, root->parameters.n * sizeof *optim->offsets);
+    optim->n_state = n_state;
     optim->layouts = root->layouts;
     return TUTTI_OK;
+}
+
+tutti_status tutti__optim_prepare(tutti_optim *optim, const tutti__sharding *sharding)
+{
+    struct tutti_root *root = optim->module->root;
+    tutti_status status;
+
+    TUTTI_TRY(tutti__flat_prepare(root));
+    if (sharding)
+        TUTTI_TRY(sharding->prepare(sharding->self));
+    if (optim->layouts == root->layouts && optim->sharding == sharding)
+        return TUTTI_OK;
+    if (optim->sharding)
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "%s: each rank has a share of the state, for another layout of the "
+                           "parameters; free the optimizer before ZeRO and DDP",
+                           optim->rule->name);
+    TUTTI_TRY(alloc_tables(optim, root->parameters.n));
+    optim->sharding = sharding;
+    status = renew_state(optim);
+    if (status != TUTTI_OK)
+        optim->sharding = NULL;
+    return status;
 }
 
 /* ---- The walk --------------------------------------------------------------------------------------------- */
@@ -142,47 +207,69 @@ static bool is_due(const tutti_optim *optim, const tutti__state *state)
            tutti__module_below(state->owner, optim->module);
 }
 
-static void update(tutti_optim *optim, size_t begin, size_t end, uint64_t step)
+/* Counts an update of every parameter that is due, and joins neighbours into runs. */
+static size_t plan_runs(tutti_optim *optim)
 {
     const struct tutti_root *root = optim->module->root;
+    size_t n = 0;
+
+    for (size_t i = 0; i < root->parameters.n; i++) {
+        size_t index = root->placement[i], begin = root->offsets[index];
+        tutti__state *state = root->parameters.p[index];
+        size_t next =
+            i + 1 < root->parameters.n ? root->offsets[root->placement[i + 1]] : root->n_flat;
+        tutti__stretch *last = n > 0 ? &optim->runs[n - 1] : NULL;
+
+        if (!is_due(optim, state))
+            continue;
+        optim->steps[index]++;
+        state->tensor->kernel_cache_step = 0; /* of the old values */
+        if (last && last->end == begin && last->step == optim->steps[index])
+            last->end = next;
+        else
+            optim->runs[n++] = (tutti__stretch){begin, next, optim->steps[index]};
+    }
+    return n;
+}
+
+/* What of a run lies in a range, whose state begins at `at`. */
+static void update(const tutti_optim *optim, const tutti__stretch *stretch,
+                   const tutti__range *range, size_t at)
+{
+    const struct tutti_root *root = optim->module->root;
+    const size_t begin = stretch->begin > range->begin ? stretch->begin : range->begin;
+    const size_t end = stretch->end < range->end ? stretch->end : range->end;
     tutti__run run = {.p = root->flat_parameters + begin,
                       .g = root->flat_gradients + begin,
                       .n = end - begin,
-                      .step = step};
+                      .step = stretch->step};
 
+    if (begin >= end)
+        return;
     for (int k = 0; k < TUTTI__OPTIM_STATES; k++)
-        run.state[k] = optim->state[k] ? optim->state[k] + begin : NULL;
+        run.state[k] = optim->state[k] ? optim->state[k] + at + (begin - range->begin) : NULL;
     optim->rule->update(optim, &run);
 }
 
 tutti_status tutti_optim_step(tutti_optim *optim)
 {
     const struct tutti_root *root = optim->module->root;
-    size_t begin = 0, end = 0; /* of the open run */
-    uint64_t step = 0;
+    const tutti__sharding *sharding = root->sharding;
+    const tutti__range *ranges;
+    tutti__range all;
+    size_t n_ranges, n_runs, at = 0;
 
     TUTTI_TRY(tutti_module_status(optim->module));
     TUTTI_TRY(tutti__optim_check(optim->rule->name, "lr", (double)optim->lr, 0, INFINITY));
-    TUTTI_TRY(tutti__optim_prepare(optim));
-    for (size_t i = 0; i < root->parameters.n; i++) {
-        size_t index = root->placement[i];
-        tutti__state *state = root->parameters.p[index];
-        size_t next =
-            i + 1 < root->parameters.n ? root->offsets[root->placement[i + 1]] : root->n_flat;
-
-        if (!is_due(optim, state))
-            continue;
-        optim->steps[index]++;
-        state->tensor->kernel_cache_step = 0; /* of the old values */
-        if (root->offsets[index] != end || optim->steps[index] != step) {
-            if (end > begin)
-                update(optim, begin, end, step);
-            begin = root->offsets[index];
-            step = optim->steps[index];
-        }
-        end = next;
+    TUTTI_TRY(tutti__optim_prepare(optim, sharding));
+    tutti__optim_free_whole(optim);
+    n_ranges = ranges_of(optim, &all, &ranges);
+    n_runs = plan_runs(optim);
+    for (size_t r = 0; r < n_ranges; at += ranges[r].end - ranges[r].begin, r++) {
+        for (size_t i = 0; i < n_runs; i++)
+            update(optim, &optim->runs[i], &ranges[r], at);
+        if (sharding)
+            TUTTI_TRY(sharding->updated(sharding->self, r));
     }
-    if (end > begin)
-        update(optim, begin, end, step);
-    return TUTTI_OK;
+    return sharding ? sharding->finish(sharding->self) : TUTTI_OK;
 }

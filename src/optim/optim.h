@@ -2,7 +2,13 @@
  *
  * State lies flat, with the parameters' own offsets. A step walks the parameters by rising offset, joins neighbours that
  * have a gradient and the same number of updates behind them into one run, and hands each run to the rule: usually a
- * single pass over everything. Rules are plain loops; the gaps between parameters are zeros and stay so. */
+ * single pass over everything. Rules are plain loops; the gaps between parameters are zeros and stay so.
+ *
+ * Where flat memory is shared out between ranks (nn.h), state is that of the ranges of this rank, one after the other, and
+ * runs are cut to them:
+ *
+ *     flat memory   | ....[range 0].......[range 1]....[range 2] |      one range, all of it, where nothing is shared out
+ *     state         | range 0 | range 1 | range 2 |                                                                    */
 #ifndef TUTTI_OPTIM_OPTIM_H
 #define TUTTI_OPTIM_OPTIM_H
 
@@ -33,6 +39,12 @@ typedef struct tutti__optim_options {
     bool nesterov;
 } tutti__optim_options;
 
+/* A run before it is cut: [begin, end) of flat memory. */
+typedef struct tutti__stretch {
+    size_t begin, end;
+    uint64_t step;
+} tutti__stretch;
+
 struct tutti_optim {
     const tutti__optim_rule *rule;
     tutti_module *module;
@@ -41,9 +53,14 @@ struct tutti_optim {
     tutti__optim_options options;
 
     float *state[TUTTI__OPTIM_STATES]; /* NULL before the first step, or not this rule's */
+    size_t n_state;                    /* elements of each */
     uint64_t *steps;                   /* updates behind each parameter of the root, by index */
     size_t *offsets;                   /* the layout that state has */
+    tutti__stretch *runs;              /* room for one a parameter */
     uint64_t layouts;                  /* the root's count then */
+    const tutti__sharding *sharding;   /* whose ranges state has; NULL: it is whole */
+    float *whole
+        [TUTTI__OPTIM_STATES]; /* all ranks' state, gathered here until the next step; else NULL */
 };
 
 /* Checks the module and takes the options over. */
@@ -54,7 +71,9 @@ tutti_status tutti__optim_check(const char *rule, const char *option, double val
                                 double high);
 /* The shortest decimal that is this float: 0.999f is 0.999, though as a double it is 0.99900001287. */
 double tutti__optim_decimal(float value);
-/* Makes state exist and lie as the parameters do. Checkpoints call it before they write into state. */
-tutti_status tutti__optim_prepare(tutti_optim *optim);
+/* Makes state exist and lie as the parameters do: this rank's share of it, or with sharding NULL all. */
+tutti_status tutti__optim_prepare(tutti_optim *optim, const tutti__sharding *sharding);
+/* Forgets what was gathered. */
+void tutti__optim_free_whole(tutti_optim *optim);
 
 #endif

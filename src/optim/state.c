@@ -1,0 +1,103 @@
+/* state.c -- an optimizer's state by parameter, for those who keep it.   SPDX-License-Identifier: MIT */
+#include "optim/optim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *tutti_optim_state_name(const tutti_optim *optim, size_t k)
+{
+    return k < TUTTI__OPTIM_STATES ? optim->rule->state_names[k] : NULL;
+}
+
+static tutti_status check(const tutti_optim *optim, size_t k, const tutti_tensor *parameter)
+{
+    if (!parameter || !parameter->parameter || parameter->parameter->owner != optim->module->root)
+        return tutti__fail(TUTTI_ERR_ARG, "%s: %s is no parameter of its module", optim->rule->name,
+                           parameter && parameter->name[0] ? parameter->name : "the tensor");
+    if (!tutti_optim_state_name(optim, k))
+        return tutti__fail(TUTTI_ERR_ARG, "%s: has no state %zu", optim->rule->name, k);
+    return TUTTI_OK;
+}
+
+uint64_t tutti_optim_updates(const tutti_optim *optim, const tutti_tensor *parameter)
+{
+    return optim->steps ? optim->steps[parameter->parameter->index] : 0;
+}
+
+tutti_status tutti_optim_set_updates(tutti_optim *optim, const tutti_tensor *parameter,
+                                     uint64_t updates)
+{
+    if (!parameter || !parameter->parameter || parameter->parameter->owner != optim->module->root)
+        return tutti__fail(TUTTI_ERR_ARG, "%s: the tensor is no parameter of its module",
+                           optim->rule->name);
+    if (!optim->steps)
+        optim->steps = tutti__alloc(optim->module->root->parameters.n * sizeof *optim->steps);
+    if (!optim->steps)
+        return TUTTI_ERR_MEMORY;
+    optim->steps[parameter->parameter->index] = updates;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_optim_state_read(tutti_optim *optim, size_t k, const tutti_tensor *parameter,
+                                    float *dst)
+{
+    const float *from;
+
+    TUTTI_TRY(check(optim, k, parameter));
+    from = optim->sharding ? optim->whole[k] : optim->state[k];
+    if (!from && optim->sharding)
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "%s: each rank has a share of the state, and it is not gathered here; "
+                           "call tutti_zero_consolidate on all ranks, and read on the one it names",
+                           optim->rule->name);
+    if (from)
+        memcpy(dst, from + optim->offsets[parameter->parameter->index],
+               tutti__tensor_bytes(parameter));
+    else
+        memset(dst, 0, tutti__tensor_bytes(parameter));
+    return TUTTI_OK;
+}
+
+/* State that is already shared out: src is cut to what is this rank's. */
+static void write_share(tutti_optim *optim, size_t k, const tutti_tensor *parameter,
+                        const float *src)
+{
+    const tutti__sharding *sharding = optim->sharding;
+    const size_t begin = optim->offsets[parameter->parameter->index];
+    const size_t end = begin + (size_t)tutti_shape_count(parameter->shape);
+
+    for (size_t r = 0, at = 0; r < sharding->n;
+         at += sharding->ranges[r].end - sharding->ranges[r].begin, r++) {
+        const tutti__range *range = &sharding->ranges[r];
+        const size_t low = begin > range->begin ? begin : range->begin;
+        const size_t high = end < range->end ? end : range->end;
+
+        if (low < high)
+            memcpy(optim->state[k] + at + (low - range->begin), src + (low - begin),
+                   (high - low) * sizeof *src);
+    }
+}
+
+tutti_status tutti_optim_state_write(tutti_optim *optim, size_t k, const tutti_tensor *parameter,
+                                     const float *src)
+{
+    TUTTI_TRY(check(optim, k, parameter));
+    tutti__optim_free_whole(optim);
+    if (optim->sharding) {
+        write_share(optim, k, parameter, src);
+        return TUTTI_OK;
+    }
+    TUTTI_TRY(tutti__optim_prepare(optim, NULL));
+    memcpy(optim->state[k] + optim->offsets[parameter->parameter->index], src,
+           tutti__tensor_bytes(parameter));
+    return TUTTI_OK;
+}
+
+size_t tutti_optim_state_bytes(const tutti_optim *optim)
+{
+    size_t bytes = 0;
+
+    for (int k = 0; k < TUTTI__OPTIM_STATES; k++)
+        bytes += optim->state[k] ? optim->n_state * sizeof(float) : 0;
+    return bytes;
+}
