@@ -11,7 +11,10 @@
 static const char HELP[] =
     "Measures a collective between ranks, and checks its results while it does.\n"
     "\n"
-    "usage: tutti bench all_reduce|all_gather|reduce_scatter|broadcast [-n N] [--FLAG VALUE]...\n"
+    "usage: tutti bench COLLECTIVE [-n N] [--FLAG VALUE]...\n"
+    "\n"
+    "  all_reduce  reduce  reduce_scatter  broadcast  scatter  gather  all_gather  all_gather_v\n"
+    "  all_to_all  all_to_all_v  barrier            (_v: of unequal pieces)\n"
     "\n"
     "  tutti bench all_reduce -n 2\n"
     "  tutti bench broadcast -n 4 --sizes 4,64K,25M --json broadcast.json\n"
@@ -19,45 +22,63 @@ static const char HELP[] =
     "\n"
     "  -n, --nproc-per-node N   workers on this machine (default: this process, alone or as a "
     "rank)\n"
-    "  --sizes LIST             bytes of the whole buffer, with K, M, G of 1024 (default "
+    "  --sizes LIST             bytes of the larger buffer, with K, M, G of 1024 (default "
     "4,4K,64K,1M,25M);\n"
-    "                           of all_gather what each rank receives, of reduce_scatter what each "
-    "gives\n"
+    "                           8-1M: 8 and its doubles up to 1M\n"
     "  --dtype TYPE             f32 f64 f16 bf16 i8 u8 i32 i64 (default f32)\n"
-    "  --op OP                  sum avg product min max, of all_reduce and reduce_scatter (default "
+    "  --op OP                  sum avg product min max band bor bxor, of what reduces (default "
     "sum)\n"
+    "  --root RANK              of broadcast, reduce, scatter and gather (default 0)\n"
     "  --memory KIND            group: from tutti_group_alloc, which peers read in place "
     "(default); "
     "plain\n"
+    "  --in-flight K            time K asynchronous calls at once, each on memory of its own, and "
+    "show one's\n"
+    "                           part (default: a synchronous call at a time)\n"
     "  --iterations N           timed calls of a size (default: 10 to 1000, by the size)\n"
     "  --warmup N               calls before them, at least the one that checks every element "
     "(default 5)\n"
     "  --json FILE              also write the rows to FILE, as an array of objects\n"
     "  -h, --help               this text\n"
     "\n"
-    "The columns are those of nccl-tests: time is the median over iterations of the mean over "
-    "ranks; algbw is\n"
-    "size / time; busbw is algbw times 2(n-1)/n for all_reduce, (n-1)/n for all_gather and "
-    "reduce_scatter, 1 for\n"
-    "broadcast. Exit code 1 if any element was wrong.\n";
+    "The columns are those of nccl-tests: count is that of one rank's piece; time is the median "
+    "over iterations\n"
+    "of the mean over ranks; algbw is size / time; busbw is algbw times 2(n-1)/n for all_reduce, "
+    "1 for broadcast\n"
+    "and reduce, (n-1)/n for the others. Exit code 1 if any element was wrong.\n";
 
-typedef enum flag_id { N, SIZES, DTYPE, OP, MEMORY, ITERATIONS, WARMUP, JSON, N_FLAGS } flag_id;
+typedef enum flag_id {
+    N,
+    SIZES,
+    DTYPE,
+    OP,
+    ROOT,
+    MEMORY,
+    IN_FLIGHT,
+    ITERATIONS,
+    WARMUP,
+    JSON,
+    N_FLAGS
+} flag_id;
 
 static const char *const flag_names[N_FLAGS] = {
-    "--nproc-per-node", "--sizes",      "--dtype",  "--op",
-    "--memory",         "--iterations", "--warmup", "--json"};
+    "--nproc-per-node", "--sizes",     "--dtype",      "--op",     "--root",
+    "--memory",         "--in-flight", "--iterations", "--warmup", "--json"};
 
-static const char *const kind_names[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast"};
-static const tutti__op_kind kinds[] = {TUTTI__OP_ALL_REDUCE, TUTTI__OP_ALL_GATHER,
-                                       TUTTI__OP_REDUCE_SCATTER, TUTTI__OP_BROADCAST};
+static const tutti__op_kind kinds[] = {
+    TUTTI__OP_ALL_REDUCE, TUTTI__OP_REDUCE,       TUTTI__OP_REDUCE_SCATTER, TUTTI__OP_BROADCAST,
+    TUTTI__OP_SCATTER,    TUTTI__OP_GATHER,       TUTTI__OP_ALL_GATHER,     TUTTI__OP_ALL_GATHER_V,
+    TUTTI__OP_ALL_TO_ALL, TUTTI__OP_ALL_TO_ALL_V, TUTTI__OP_BARRIER};
 static const char *const later_names[] = {"step", "loader"};
 
 enum { FLOATS = 4 }; /* of the types below, the first */
 static const char *const dtype_names[] = {"f32", "f64", "f16", "bf16", "i8", "u8", "i32", "i64"};
 static const tutti_dtype dtypes[] = {TUTTI_F32, TUTTI_F64, TUTTI_F16, TUTTI_BF16,
                                      TUTTI_I8,  TUTTI_U8,  TUTTI_I32, TUTTI_I64};
-static const char *const redop_names[] = {"sum", "avg", "product", "min", "max"};
-static const tutti_redop redops[] = {TUTTI_SUM, TUTTI_AVG, TUTTI_PRODUCT, TUTTI_MIN, TUTTI_MAX};
+static const char *const redop_names[] = {"sum", "avg",  "product", "min",
+                                          "max", "band", "bor",     "bxor"};
+static const tutti_redop redops[] = {TUTTI_SUM, TUTTI_AVG,  TUTTI_PRODUCT, TUTTI_MIN,
+                                     TUTTI_MAX, TUTTI_BAND, TUTTI_BOR,     TUTTI_BXOR};
 static const char *const memory_names[] = {"group", "plain"};
 
 typedef struct line {
@@ -185,19 +206,38 @@ static bool read_size(const char *text, size_t length, int64_t *bytes_p)
     return true;
 }
 
+/* One size, or "8-1M": doubles from the first to the second. */
+static tutti_status add_sizes(tutti__bench *b, const char *text, size_t length)
+{
+    size_t first = strcspn(text, "-");
+    int64_t low, high;
+
+    first = first < length ? first : length;
+    if (!read_size(text, first, &low) ||
+        (first < length && !read_size(text + first + 1, length - first - 1, &high)))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "--sizes: \"%.*s\" is not a size; expected bytes from 1 to 1024G, "
+                           "such as 4,4K,1M,25M or 8-128M",
+                           length < 60 ? (int)length : 60, text);
+    if (first == length)
+        high = low;
+    if (high < low)
+        return tutti__fail(TUTTI_ERR_ARG, "--sizes: %.*s ends below where it begins",
+                           length < 60 ? (int)length : 60, text);
+    for (; low <= high; low *= 2) {
+        if (b->n_sizes == TUTTI__BENCH_SIZES)
+            return tutti__fail(TUTTI_ERR_ARG, "--sizes has more than %d sizes", TUTTI__BENCH_SIZES);
+        b->sizes[b->n_sizes++] = low;
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status read_sizes(const char *text, tutti__bench *b)
 {
     for (const char *next = text;; next++) {
         size_t length = strcspn(next, ",");
 
-        if (b->n_sizes == TUTTI__BENCH_SIZES)
-            return tutti__fail(TUTTI_ERR_ARG, "--sizes has more than %d sizes", TUTTI__BENCH_SIZES);
-        if (!read_size(next, length, &b->sizes[b->n_sizes]))
-            return tutti__fail(TUTTI_ERR_ARG,
-                               "--sizes: \"%.*s\" is not a size; expected bytes from 1 to 1024G, "
-                               "such as 4,4K,1M,25M",
-                               length < 60 ? (int)length : 60, next);
-        b->n_sizes++;
+        TUTTI_TRY(add_sizes(b, next, length));
         next += length;
         if (!*next)
             return TUTTI_OK;
@@ -206,55 +246,85 @@ static tutti_status read_sizes(const char *text, tutti__bench *b)
 
 static tutti_status read_kind(const char *text, tutti__bench *b)
 {
+    const char *names[TUTTI__COUNT_OF(kinds)];
+
     if (!text)
         return tutti__fail(TUTTI_ERR_ARG,
-                           "what to measure? all_reduce, all_gather, reduce_scatter or broadcast; "
-                           "see tutti bench --help");
-    for (size_t i = 0; i < TUTTI__COUNT_OF(kinds); i++)
-        if (same_name(kind_names[i], text, strlen(text))) {
+                           "what to measure? all_reduce, all_gather, broadcast, ...; see tutti "
+                           "bench --help");
+    for (size_t i = 0; i < TUTTI__COUNT_OF(kinds); i++) {
+        names[i] = tutti__op_name(kinds[i]);
+        if (same_name(names[i], text, strlen(text))) {
             b->kind = kinds[i];
             return TUTTI_OK;
         }
+    }
     for (size_t i = 0; i < TUTTI__COUNT_OF(later_names); i++)
         if (strcmp(later_names[i], text) == 0)
             return tutti__fail(TUTTI_ERR_ARG,
-                               "\"%s\" is not in this version, %s; it measures all_reduce, "
-                               "all_gather, reduce_scatter and broadcast",
+                               "\"%s\" is not in this version, %s; it measures the collectives",
                                text, TUTTI_VERSION);
-    return fail_nearest("benchmark", text, kind_names, TUTTI__COUNT_OF(kind_names));
+    return fail_nearest("benchmark", text, names, TUTTI__COUNT_OF(names));
+}
+
+/* What this collective has no use for is not passed over: it would seem to have had an effect. */
+static tutti_status check_uses(const line *l, const tutti__bench *b, const tutti__op_traits *traits)
+{
+    if (l->of[OP] && !traits->reduces)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "--op is for all_reduce, reduce and reduce_scatter; %s reduces nothing",
+                           traits->name);
+    if (l->of[ROOT] && !traits->from_root && !traits->to_root)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "--root is for broadcast, reduce, scatter and gather; %s has none",
+                           traits->name);
+    if (b->kind == TUTTI__OP_BARRIER && (l->of[SIZES] || l->of[DTYPE] || l->of[MEMORY]))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "--sizes, --dtype and --memory say what is moved; barrier moves "
+                           "nothing");
+    return TUTTI_OK;
+}
+
+static tutti_status check_redop(const tutti__bench *b, bool real)
+{
+    if (b->redop == TUTTI_AVG && !real)
+        return tutti__fail(TUTTI_ERR_ARG, "--op avg is for f32, f64, f16 and bf16, not %s",
+                           b->dtype_name);
+    if (b->redop >= TUTTI_BAND && real)
+        return tutti__fail(TUTTI_ERR_ARG, "--op %s is for i8, u8, i32 and i64, not %s",
+                           b->redop_name, b->dtype_name);
+    return TUTTI_OK;
 }
 
 static tutti_status read_line(line *l, tutti__bench *b, int64_t *n_p)
 {
     size_t dtype = 0, redop = 0, memory = 0;
-    bool reduces;
+    const tutti__op_traits *traits;
+    const char *sizes = l->of[SIZES] ? l->of[SIZES] : "4,4K,64K,1M,25M";
+    int64_t root = 0;
 
     TUTTI_TRY(read_kind(l->kind, b));
+    traits = tutti__op_traits_of(&(tutti__op){.print.op = (uint8_t)b->kind});
+    TUTTI_TRY(check_uses(l, b, traits));
     TUTTI_TRY(read_number(l, N, 1, 4096, n_p));
-    TUTTI_TRY(read_sizes(l->of[SIZES] ? l->of[SIZES] : "4,4K,64K,1M,25M", b));
+    TUTTI_TRY(read_sizes(b->kind == TUTTI__OP_BARRIER ? "1" : sizes, b));
     TUTTI_TRY(read_choice(l, DTYPE, dtype_names, TUTTI__COUNT_OF(dtype_names), &dtype));
     TUTTI_TRY(read_choice(l, OP, redop_names, TUTTI__COUNT_OF(redop_names), &redop));
     TUTTI_TRY(read_choice(l, MEMORY, memory_names, TUTTI__COUNT_OF(memory_names), &memory));
+    TUTTI_TRY(read_number(l, ROOT, 0, *n_p > 0 ? *n_p - 1 : INT32_MAX, &root));
+    TUTTI_TRY(read_number(l, IN_FLIGHT, 1, 100000, &b->in_flight));
     TUTTI_TRY(read_number(l, ITERATIONS, 1, 100000000, &b->iterations));
     TUTTI_TRY(read_number(l, WARMUP, 1, 100000000, &b->warmup));
     b->dtype = dtypes[dtype];
     b->dtype_name = dtype_names[dtype];
     b->redop = redops[redop];
+    b->redop_name = traits->reduces ? redop_names[redop] : "none";
+    b->root = (int)root;
     b->group_memory = memory == 0;
     b->json = l->of[JSON];
     if (b->json && !*b->json)
         return tutti__fail(TUTTI_ERR_ARG, "--json is empty, expected a file");
-    reduces = b->kind == TUTTI__OP_ALL_REDUCE || b->kind == TUTTI__OP_REDUCE_SCATTER;
-    b->redop_name = reduces ? redop_names[redop] : "none";
-    if (l->of[OP] && !reduces)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "--op is for all_reduce and reduce_scatter; %s reduces "
-                           "nothing",
-                           tutti__op_name(b->kind));
-    if (b->redop == TUTTI_AVG && dtype >= FLOATS)
-        return tutti__fail(TUTTI_ERR_ARG, "--op avg is for f32, f64, f16 and bf16, not %s",
-                           b->dtype_name);
-    return TUTTI_OK;
+    return check_redop(b, dtype < FLOATS);
 }
 
 /* ---- Running -------------------------------------------------------------------------------------------- */

@@ -1,9 +1,9 @@
 /* bench_collective.c -- times one collective at several sizes, and checks what it did.   SPDX-License-Identifier: MIT
  *
- * Every buffer stands for the same picture: `whole`, the elements that all ranks together hold before or after the call.
- * What rank r puts at place i in round k is a small number that is a function of (r, i, k), so anyone can tell what must
- * come out. The first round fills and checks every element; the others, whose time is taken, a few that lie elsewhere each
- * time: to read or write more would move the cache lines that the next round is to move. */
+ * What a rank gives to another at place k in round i is a small number that is a function of (giver, taker, k, i), so
+ * anyone can tell what must come out; who gives and takes what, the table of operations says. The first round fills and
+ * checks every element; the others, whose time is taken, a few of each piece that lie elsewhere each time: to read or
+ * write more would move the cache lines that the next round is to move. */
 #include "base/half.h"
 #include "cli/bench.h"
 
@@ -16,11 +16,19 @@ enum { SAMPLE = 4 };
 typedef struct stand {
     const tutti__bench *bench;
     tutti_group *group;
-    size_t size, rank, element;
-    size_t count, share; /* elements of whole; of one rank's part of it */
-    char *whole, *part;  /* part: where reduce_scatter delivers */
+    const tutti__op_traits *traits;
+    int size, rank, flights; /* flights: calls at once, each with memory of its own */
+    size_t element;
+    size_t share,
+        whole;   /* elements of one piece (uneven: of a middling one); of the larger buffer */
+    size_t room; /* bytes of a buffer of one flight */
+    char *memory, *apart;
+    char *src, *dst; /* of the flight that is filled, called, or checked */
+    size_t *src_counts, *dst_counts;
+    tutti__op op; /* what is called, to ask what lies where */
+    tutti_work **works;
     uint64_t round;
-    size_t first, stride; /* the elements that a round writes and checks */
+    size_t first, stride; /* the elements of a piece that a round writes and checks */
     double *times;        /* microseconds of each iteration */
     FILE *json;           /* on rank 0, or NULL */
     char *json_text;
@@ -29,11 +37,12 @@ typedef struct stand {
 
 /* ---- Values -------------------------------------------------------------------------------------------- */
 
-static uint64_t value_at(const stand *s, size_t rank, size_t i)
+static uint64_t value_at(const stand *s, int from, int to, size_t k)
 {
     uint64_t kinds = s->bench->redop == TUTTI_PRODUCT ? 2 : 4; /* powers of two stay exact */
+    size_t taker = s->traits->scatters ? (size_t)to : 0;
 
-    return 1 + ((i * 2654435761u >> 13) + 3 * rank + s->round) % kinds;
+    return 1 + ((k * 2654435761u >> 13) + 3 * (size_t)from + 5 * taker + s->round) % kinds;
 }
 
 /* One element from an integer that wraps, or from a real number. */
@@ -59,53 +68,61 @@ static void put_small(const stand *s, uint64_t n, char *at)
     put(s, n, (double)n, at);
 }
 
-static void put_reduced(const stand *s, size_t i, char *at)
+static uint64_t combine(tutti_redop redop, uint64_t a, uint64_t b)
 {
-    uint64_t integer = value_at(s, 0, i);
-    double real = (double)integer, n = (double)s->size;
-
-    for (size_t r = 1; r < s->size; r++) {
-        uint64_t v = value_at(s, r, i);
-        double x = (double)v;
-
-        switch (s->bench->redop) {
-        case TUTTI_PRODUCT:
-            integer *= v;
-            real *= x;
-            break;
-        case TUTTI_MIN:
-            integer = v < integer ? v : integer;
-            real = x < real ? x : real;
-            break;
-        case TUTTI_MAX:
-            integer = v > integer ? v : integer;
-            real = x > real ? x : real;
-            break;
-        default:
-            integer += v;
-            real += x;
-        }
+    switch (redop) {
+    case TUTTI_PRODUCT:
+        return a * b;
+    case TUTTI_MIN:
+        return b < a ? b : a;
+    case TUTTI_MAX:
+        return b > a ? b : a;
+    case TUTTI_BAND:
+        return a & b;
+    case TUTTI_BOR:
+        return a | b;
+    case TUTTI_BXOR:
+        return a ^ b;
+    default:
+        return a + b;
     }
+}
+
+/* What must be at place k of the reduction that this rank takes. As real numbers all but the average are whole. */
+static void put_reduced(const stand *s, size_t k, char *at)
+{
+    uint64_t all = value_at(s, 0, s->rank, k);
+    double real, n = s->size;
+
+    for (int r = 1; r < s->size; r++)
+        all = combine(s->bench->redop, all, value_at(s, r, s->rank, k));
+    real = (double)all;
     if (s->bench->redop == TUTTI_AVG)
         real = s->bench->dtype == TUTTI_F64 ? real / n : (double)((float)real / (float)n);
-    put(s, integer, real, at);
+    put(s, all, real, at);
 }
 
-static bool mine(const stand *s, size_t i)
+/* ---- Pieces -------------------------------------------------------------------------------------------- */
+
+static char *element_at(const stand *s, char *buffer, tutti__piece piece, size_t k)
 {
-    return i / s->share == s->rank;
+    return buffer + (piece.at + k) * s->element;
 }
 
+/* First clears where results go: what is given may lie in the same memory. */
 static void fill(const stand *s)
 {
-    for (size_t i = s->first; i < s->count; i += s->stride) {
-        bool gives = s->bench->kind == TUTTI__OP_ALL_GATHER  ? mine(s, i)
-                     : s->bench->kind == TUTTI__OP_BROADCAST ? s->rank == 0
-                                                             : true;
+    for (int from = 0; from < s->size; from++) {
+        tutti__piece in = tutti__piece_in(s->group, &s->op, from);
 
-        put_small(s, gives ? value_at(s, s->rank, i) : 0, s->whole + i * s->element);
-        if (s->bench->kind == TUTTI__OP_REDUCE_SCATTER && mine(s, i))
-            put_small(s, 0, s->part + (i - s->rank * s->share) * s->element);
+        for (size_t k = s->first; k < in.count; k += s->stride)
+            put_small(s, 0, element_at(s, s->dst, in, k));
+    }
+    for (int to = 0; to < s->size; to++) {
+        tutti__piece out = tutti__piece_out(&s->op, s->rank, to);
+
+        for (size_t k = s->first; k < out.count; k += s->stride)
+            put_small(s, value_at(s, s->rank, to, k), element_at(s, s->src, out, k));
     }
 }
 
@@ -114,43 +131,112 @@ static int64_t count_wrong(const stand *s)
     int64_t wrong = 0;
     char expected[8];
 
-    for (size_t i = s->first; i < s->count; i += s->stride) {
-        const char *got = s->whole + i * s->element;
+    for (int from = 0; from < s->size; from++) {
+        tutti__piece in = tutti__piece_in(s->group, &s->op, from);
 
-        if (s->bench->kind == TUTTI__OP_ALL_GATHER)
-            put_small(s, value_at(s, i / s->share, i), expected);
-        else if (s->bench->kind == TUTTI__OP_BROADCAST)
-            put_small(s, value_at(s, 0, i), expected);
-        else
-            put_reduced(s, i, expected);
-        if (s->bench->kind == TUTTI__OP_REDUCE_SCATTER) {
-            if (!mine(s, i))
-                continue;
-            got = s->part + (i - s->rank * s->share) * s->element;
+        for (size_t k = s->first; k < in.count; k += s->stride) {
+            if (s->traits->reduces)
+                put_reduced(s, k, expected);
+            else
+                put_small(s, value_at(s, from, s->rank, k), expected);
+            wrong += memcmp(element_at(s, s->dst, in, k), expected, s->element) != 0;
         }
-        wrong += memcmp(got, expected, s->element) != 0;
+        if (s->traits->reduces)
+            break; /* all give to the one result */
     }
     return wrong;
 }
 
+/* The memory of a flight. What an operation allows to lie in one buffer does, as in DDP. */
+static void turn_to(stand *s, int flight)
+{
+    tutti__piece own;
+
+    s->dst = s->memory + (size_t)flight * s->room;
+    s->src = s->apart ? s->apart + (size_t)flight * s->room : s->dst;
+    if (!s->traits->gathers || s->apart)
+        return;
+    own = tutti__piece_in(s->group, &s->op, s->rank);
+    s->src = element_at(s, s->dst, own, 0);
+}
+
+/* Unequal pieces run from small to twice the middle; every rank gives and takes the same in all. */
+static size_t piece_count(const stand *s, int from, int to)
+{
+    size_t n = (size_t)s->size,
+           place = s->traits->scatters ? (size_t)(from + to) % n : (size_t)from;
+
+    return s->traits->uneven ? s->share * 2 * (place + 1) / (n + 1) : s->share;
+}
+
+static void set_pieces(stand *s, size_t whole)
+{
+    bool many = s->traits->scatters || s->traits->gathers;
+
+    s->share = many ? whole / (size_t)s->size : whole;
+    s->whole = many ? 0 : whole;
+    for (int r = 0; r < s->size; r++) {
+        s->src_counts[r] = piece_count(s, s->rank, r);
+        s->dst_counts[r] = piece_count(s, r, s->rank);
+        s->whole += many ? s->dst_counts[r] : 0;
+    }
+    s->op = (tutti__op){.print = {.op = (uint8_t)s->bench->kind,
+                                  .count = s->traits->uneven ? 0 : s->share,
+                                  .dtype = (uint8_t)s->bench->dtype,
+                                  .root = (uint32_t)s->bench->root},
+                        .src_counts = s->src_counts,
+                        .dst_counts = s->dst_counts};
+}
+
 /* ---- Measuring ------------------------------------------------------------------------------------------ */
 
-static tutti_status call(const stand *s)
+static tutti_status call(const stand *s, tutti_work **work_p)
 {
-    tutti_buf whole = {s->whole, s->count, s->bench->dtype};
-    tutti_buf own = {s->whole + s->rank * s->share * s->element, s->share, s->bench->dtype};
-    tutti_buf part = {s->part, s->share, s->bench->dtype};
+    const tutti__bench *b = s->bench;
+    bool gives = !s->traits->from_root || s->rank == b->root,
+         takes = !s->traits->to_root || s->rank == b->root;
+    size_t given = tutti__op_given(s->group, &s->op);
+    tutti_buf none = {0}, src = {s->src, given, b->dtype},
+              dst = {s->dst, s->traits->gathers ? s->whole : s->share, b->dtype};
 
-    switch (s->bench->kind) {
-    case TUTTI__OP_ALL_GATHER:
-        return tutti_all_gather(s->group, own, whole, NULL);
+    switch (b->kind) {
+    case TUTTI__OP_REDUCE:
+        return tutti_reduce(s->group, src, b->redop, b->root, work_p);
     case TUTTI__OP_REDUCE_SCATTER:
-        return tutti_reduce_scatter(s->group, whole, part, s->bench->redop, NULL);
+        return tutti_reduce_scatter(s->group, src, dst, b->redop, work_p);
     case TUTTI__OP_BROADCAST:
-        return tutti_broadcast(s->group, whole, 0, NULL);
+        return tutti_broadcast(s->group, dst, b->root, work_p);
+    case TUTTI__OP_SCATTER:
+        return tutti_scatter(s->group, gives ? src : none, dst, b->root, work_p);
+    case TUTTI__OP_GATHER:
+        return tutti_gather(s->group, src, takes ? dst : none, b->root, work_p);
+    case TUTTI__OP_ALL_GATHER:
+        return tutti_all_gather(s->group, src, dst, work_p);
+    case TUTTI__OP_ALL_GATHER_V:
+        return tutti_all_gather_v(s->group, src, dst, s->dst_counts, work_p);
+    case TUTTI__OP_ALL_TO_ALL:
+        return tutti_all_to_all(s->group, src, dst, work_p);
+    case TUTTI__OP_ALL_TO_ALL_V:
+        return tutti_all_to_all_v(s->group, src, s->src_counts, dst, s->dst_counts, work_p);
+    case TUTTI__OP_BARRIER:
+        return tutti_barrier(s->group, work_p);
     default:
-        return tutti_all_reduce(s->group, whole, s->bench->redop, NULL);
+        return tutti_all_reduce(s->group, dst, b->redop, work_p);
     }
+}
+
+/* One call that is waited for; or several at once. */
+static tutti_status call_all(stand *s)
+{
+    if (s->bench->in_flight == 0)
+        return call(s, NULL);
+    for (int i = 0; i < s->flights; i++) {
+        turn_to(s, i);
+        TUTTI_TRY(call(s, &s->works[i]));
+    }
+    for (int i = 0; i < s->flights; i++)
+        TUTTI_TRY(tutti_work_wait(s->works[i]));
+    return TUTTI_OK;
 }
 
 static tutti_status one_round(stand *s, double *us_p, int64_t *wrong_p)
@@ -159,12 +245,18 @@ static tutti_status one_round(stand *s, double *us_p, int64_t *wrong_p)
 
     s->round++;
     s->first = s->round * 17 % s->stride; /* from one cache line to the next */
-    fill(s);
+    for (int i = s->flights - 1; i >= 0; i--) {
+        turn_to(s, i);
+        fill(s);
+    }
     TUTTI_TRY(tutti_barrier(s->group, NULL));
     begin = tutti__now_ns();
-    TUTTI_TRY(call(s));
-    *us_p = (double)(tutti__now_ns() - begin) * 1e-3;
-    *wrong_p += count_wrong(s);
+    TUTTI_TRY(call_all(s));
+    *us_p = (double)(tutti__now_ns() - begin) * 1e-3 / s->flights;
+    for (int i = 0; i < s->flights; i++) {
+        turn_to(s, i);
+        *wrong_p += count_wrong(s);
+    }
     /* Nobody writes the next round's numbers into memory that others still check. */
     return tutti_barrier(s->group, NULL);
 }
@@ -176,37 +268,41 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* What nccl-tests takes for it: the share of the size that the busiest link carries. */
 static double bus_factor(const stand *s)
 {
-    double n = (double)s->size;
+    double n = s->size;
 
-    return s->bench->kind == TUTTI__OP_BROADCAST    ? 1
-           : s->bench->kind == TUTTI__OP_ALL_REDUCE ? 2 * (n - 1) / n
-                                                    : (n - 1) / n;
+    if (s->bench->kind == TUTTI__OP_ALL_REDUCE)
+        return 2 * (n - 1) / n;
+    return s->traits->scatters || s->traits->gathers ? (n - 1) / n : 1;
 }
 
 static void report(stand *s, int64_t iterations, int64_t wrong)
 {
     const tutti__bench *b = s->bench;
-    size_t bytes = s->count * s->element;
+    size_t bytes = s->whole * s->element;
+    int root = s->traits->from_root || s->traits->to_root ? b->root : -1;
     double median, p95, algbw;
 
     qsort(s->times, (size_t)iterations, sizeof *s->times, compare);
     median = s->times[iterations / 2];
     p95 = s->times[(iterations * 95 + 99) / 100 - 1];
     algbw = (double)bytes / (median * 1e3);
-    printf("%12zu %12zu %6s %8s %10.2f %10.2f %9.3f %9.3f %7lld\n", bytes, s->count, b->dtype_name,
-           b->redop_name, median, p95, algbw, algbw * bus_factor(s), (long long)wrong);
+    printf("%12zu %12zu %6s %8s %5d %10.2f %10.2f %9.3f %9.3f %7lld\n", bytes, s->share,
+           b->dtype_name, b->redop_name, root, median, p95, algbw, algbw * bus_factor(s),
+           (long long)wrong);
     fflush(stdout);
     if (!s->json)
         return;
-    fprintf(s->json,
-            "%s  {\"op\": \"%s\", \"bytes\": %zu, \"dtype\": \"%s\", \"ranks\": %zu, "
-            "\"iterations\": %lld, \"median_us\": %.3f, \"p95_us\": %.3f, "
-            "\"algbw_gbps\": %.6f, \"busbw_gbps\": %.6f, \"wrong\": %lld}",
-            ftell(s->json) > 0 ? ",\n" : "[\n", tutti__op_name(b->kind), bytes, b->dtype_name,
-            s->size, (long long)iterations, median, p95, algbw, algbw * bus_factor(s),
-            (long long)wrong);
+    fprintf(
+        s->json,
+        "%s  {\"op\": \"%s\", \"bytes\": %zu, \"dtype\": \"%s\", \"redop\": \"%s\", "
+        "\"root\": %d, \"ranks\": %d, \"iterations\": %lld, \"median_us\": %.3f, \"p95_us\": %.3f, "
+        "\"algbw_gbps\": %.6f, \"busbw_gbps\": %.6f, \"wrong\": %lld}",
+        ftell(s->json) > 0 ? ",\n" : "[\n", tutti__op_name(b->kind), bytes, b->dtype_name,
+        b->redop_name, root, s->size, (long long)iterations, median, p95, algbw,
+        algbw * bus_factor(s), (long long)wrong);
 }
 
 /* Many where they are quick: about a second at the speed of memory. */
@@ -217,12 +313,15 @@ static int64_t iterations_for(const tutti__bench *b, size_t bytes)
     return b->iterations > 0 ? b->iterations : k < 10 ? 10 : k > 1000 ? 1000 : (int64_t)k;
 }
 
+/* Elements of the larger buffer. */
 static size_t count_for(const stand *s, int64_t bytes)
 {
-    size_t count = (size_t)bytes / s->element;
+    size_t count = (size_t)bytes / s->element, n = (size_t)s->size;
 
-    if (s->bench->kind == TUTTI__OP_ALL_GATHER || s->bench->kind == TUTTI__OP_REDUCE_SCATTER)
-        count = count < s->size ? s->size : count / s->size * s->size;
+    if (s->bench->kind == TUTTI__OP_BARRIER)
+        return 0;
+    if (s->traits->scatters || s->traits->gathers)
+        return count < n ? n : count / n * n;
     return count ? count : 1;
 }
 
@@ -231,18 +330,15 @@ static tutti_status measure(stand *s, int64_t bytes, int64_t *wrong_p)
     int64_t iterations, wrong = 0;
     double us;
 
-    s->count = count_for(s, bytes);
-    s->share = s->bench->kind == TUTTI__OP_ALL_GATHER || s->bench->kind == TUTTI__OP_REDUCE_SCATTER
-                   ? s->count / s->size
-                   : s->count;
-    iterations = iterations_for(s->bench, s->count * s->element);
+    set_pieces(s, count_for(s, bytes));
+    iterations = iterations_for(s->bench, s->whole * s->element * (size_t)s->flights);
     s->times = calloc((size_t)iterations, sizeof *s->times);
     if (!s->times)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %lld times", (long long)iterations);
     s->stride = 1;
     TUTTI_TRY(one_round(s, &us, &wrong));
-    memset(s->whole, 0, s->count * s->element);
-    s->stride = s->count / SAMPLE + 1;
+    memset(s->memory, 0, s->room * (size_t)s->flights);
+    s->stride = s->share / SAMPLE + 1;
     for (int64_t i = 1; i < s->bench->warmup; i++)
         TUTTI_TRY(one_round(s, &us, &wrong));
     for (int64_t i = 0; i < iterations; i++)
@@ -261,34 +357,61 @@ static tutti_status measure(stand *s, int64_t bytes, int64_t *wrong_p)
 
 /* ---- The whole ------------------------------------------------------------------------------------------ */
 
+static tutti_status take(stand *s, size_t bytes, char **memory_p)
+{
+    void *p = NULL;
+
+    if (s->bench->group_memory)
+        TUTTI_TRY(tutti_group_alloc(s->group, bytes, &p));
+    else
+        p = tutti__alloc(bytes);
+    *memory_p = p;
+    return p ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
+static void drop(stand *s, char *memory)
+{
+    if (s->bench->group_memory)
+        tutti_group_release(s->group, memory);
+    else
+        free(memory);
+}
+
 static tutti_status take_memory(stand *s)
 {
-    size_t most = 0;
+    size_t n = (size_t)s->size;
 
+    s->flights = s->bench->in_flight ? (int)s->bench->in_flight : 1;
+    s->src_counts = calloc(n, sizeof *s->src_counts);
+    s->dst_counts = calloc(n, sizeof *s->dst_counts);
+    s->works = calloc((size_t)s->flights, sizeof *s->works);
+    if (!s->src_counts || !s->dst_counts || !s->works)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d ranks", s->size);
     for (size_t i = 0; i < s->bench->n_sizes; i++) {
         size_t bytes = count_for(s, s->bench->sizes[i]) * s->element;
 
-        most = bytes > most ? bytes : most;
+        s->room = bytes > s->room ? bytes : s->room;
     }
-    if (s->bench->kind == TUTTI__OP_REDUCE_SCATTER && !(s->part = tutti__alloc(most / s->size)))
-        return TUTTI_ERR_MEMORY;
-    if (s->bench->group_memory)
-        return tutti_group_alloc(s->group, most, (void **)&s->whole);
-    s->whole = tutti__alloc(most);
-    return s->whole ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    s->room = (s->room + 63) / 64 * 64;
+    TUTTI_TRY(take(s, s->room * (size_t)s->flights, &s->memory));
+    /* What is given to each rank is another thing than what comes from them. */
+    return s->traits->scatters ? take(s, s->room * (size_t)s->flights, &s->apart) : TUTTI_OK;
 }
 
 static void print_head(const stand *s)
 {
     const tutti__bench *b = s->bench;
 
-    printf("# %s, %zu rank%s (%s), %s memory, Tutti %s\n", tutti__op_name(b->kind), s->size,
+    printf("# %s, %d rank%s (%s), %s memory, ", tutti__op_name(b->kind), s->size,
            s->size == 1 ? "" : "s", tutti_group_transport_name(s->group),
-           b->group_memory ? "group" : "plain", TUTTI_VERSION);
-    printf("#%11s %12s %6s %8s %10s %10s %9s %9s %7s\n", "size", "count", "type", "redop", "time",
-           "p95", "algbw", "busbw", "#wrong");
-    printf("#%11s %12s %6s %8s %10s %10s %9s %9s\n", "(B)", "(elements)", "", "", "(us)", "(us)",
-           "(GB/s)", "(GB/s)");
+           b->group_memory ? "group" : "plain");
+    if (b->in_flight)
+        printf("%d in flight, ", s->flights);
+    printf("Tutti %s\n", TUTTI_VERSION);
+    printf("#%11s %12s %6s %8s %5s %10s %10s %9s %9s %7s\n", "size", "count", "type", "redop",
+           "root", "time", "p95", "algbw", "busbw", "#wrong");
+    printf("#%11s %12s %6s %8s %5s %10s %10s %9s %9s\n", "(B)", "(elements)", "", "", "", "(us)",
+           "(us)", "(GB/s)", "(GB/s)");
     fflush(stdout);
 }
 
@@ -324,26 +447,38 @@ static tutti_status run(stand *s, int64_t *wrong_p)
     return write_json(s);
 }
 
+static tutti_status check_root(const stand *s)
+{
+    if (s->bench->root < s->size)
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_ARG, "--root is %d, expected a rank from 0 to %d", s->bench->root,
+                       s->size - 1);
+}
+
 tutti_status tutti__bench_collective(const tutti__bench *bench, int64_t *wrong_p)
 {
-    stand s = {.bench = bench, .element = tutti_dtype_size(bench->dtype)};
+    stand s = {.bench = bench,
+               .traits = tutti__op_traits_of(&(tutti__op){.print.op = (uint8_t)bench->kind}),
+               .element = tutti_dtype_size(bench->dtype)};
     tutti_status status = tutti_group_init(&s.group, NULL);
 
     *wrong_p = 0;
     if (status != TUTTI_OK)
         return status;
-    s.size = (size_t)tutti_group_size(s.group);
-    s.rank = (size_t)tutti_group_rank(s.group);
-    status = run(&s, wrong_p);
+    s.size = tutti_group_size(s.group);
+    s.rank = tutti_group_rank(s.group);
+    status = check_root(&s);
+    if (status == TUTTI_OK)
+        status = run(&s, wrong_p);
     free(s.times);
     if (s.json)
         fclose(s.json);
     free(s.json_text);
-    free(s.part);
-    if (bench->group_memory)
-        tutti_group_release(s.group, s.whole);
-    else
-        free(s.whole);
+    drop(&s, s.apart);
+    drop(&s, s.memory);
+    free(s.src_counts);
+    free(s.dst_counts);
+    free(s.works);
     tutti_group_free(s.group);
     return status;
 }

@@ -13,7 +13,7 @@ measure() {
     shift 3
     run 0 "$TUTTI" bench "$op" -n "$n" --sizes 8,48,12K --iterations 4 --json "$work/rows.json" "$@"
     equal "rows of $op" "$(grep -vc '^#' "$work/out")" 3
-    equal "wrong of $op $*" "$(awk '!/^#/ { n += $9 } END { print n }' "$work/out")" 0
+    equal "wrong of $op $*" "$(awk '!/^#/ { n += $10 } END { print n }' "$work/out")" 0
     for bytes in $(awk '!/^#/ { print $1 }' "$work/out"); do
         equal "op" "$(field "$bytes" op)" "$op"
         equal "ranks" "$(field "$bytes" ranks)" "$n"
@@ -33,10 +33,24 @@ measure reduce_scatter 3 2/3 --op product --dtype f16 --memory plain
 measure broadcast 3 1 --dtype i64
 TUTTI_TRANSPORT=tcp measure all_reduce 2 1 --warmup 1
 measure all_reduce 1 0
+measure reduce 3 1 --root 2 --op bxor --dtype i32
+equal "root" "$(field 8 root)" 2
+equal "redop" "$(field 8 redop)" bxor
+measure scatter 2 1/2 --root 1 --memory plain
+measure gather 3 2/3 --dtype i8
+measure all_gather_v 3 2/3 --memory plain
+measure all_to_all 2 1/2 --in-flight 4
+measure all_to_all_v 3 2/3 --dtype f64
+TUTTI_TRANSPORT=tcp measure all_to_all_v 3 2/3
+TUTTI_TRANSPORT=tcp measure reduce 2 1 --op band --dtype u8 --in-flight 3
+run 0 "$TUTTI" bench barrier -n 2 --iterations 3 --json "$work/rows.json"
+out_has '^ +0 +0 +f32 +none +-1 .* 0$'
+run 0 "$TUTTI" bench all_gather -n 2 --sizes 8-64,1K --iterations 1
+equal "sizes of a range" "$(awk '!/^#/ { printf "%s ", $1 }' "$work/out")" "8 16 32 64 1024 "
 
 # All sizes by default; the same as a rank of a launcher; hyphens too.
 run 0 "$TUTTI" run -n 2 "$TUTTI" bench all-reduce --iterations 1
-out_has '^\[0\] +26214400 +6553600 +f32 +sum .* 0$'
+out_has '^\[0\] +26214400 +6553600 +f32 +sum +-1 .* 0$'
 out_has '2 ranks \(shared memory\), group memory'
 run 0 "$TUTTI" bench all_gather --sizes 5 --dtype f64 # alone, less than an element
 out_has '^ +8 +1 +f64 +none'
@@ -68,6 +82,24 @@ run 2 "$TUTTI" bench all_reduce --op avg --dtype i32
 err_has 'not i32'
 run 2 "$TUTTI" bench broadcast --op sum
 err_has 'broadcast reduces nothing'
+run 2 "$TUTTI" bench all_to_all --op sum
+err_has 'all_to_all reduces nothing'
+run 2 "$TUTTI" bench reduce --op bor
+err_has 'op bor is for i8, u8, i32 and i64, not f32'
+run 2 "$TUTTI" bench all_reduce --root 0
+err_has 'all_reduce has none'
+run 2 "$TUTTI" bench gather -n 2 --root 2
+err_has 'root is "2", expected a number from 0 to 1'
+run 2 "$TUTTI" bench gather --root 1 # alone
+err_has 'root is 1, expected a rank from 0 to 0'
+run 2 "$TUTTI" bench barrier --sizes 4
+err_has 'barrier moves nothing'
+run 2 "$TUTTI" bench all_gather --sizes 8-4
+err_has '8-4 ends below where it begins'
+run 2 "$TUTTI" bench all_to_al
+err_has 'did you mean "all_to_all"'
+run 2 "$TUTTI" bench all_reduce --inflight 4
+err_has 'did you mean "--in-flight"'
 run 2 "$TUTTI" bench all_reduce broadcast
 err_has 'measures one thing'
 run 2 "$TUTTI" run -n 3 "$TUTTI" bench all_reduce --dtype f8
