@@ -15,10 +15,11 @@ enum { HIDDEN = 64, SAMPLES = 768, STEPS = 1000 };
 
 static float w1[HIDDEN], b1[HIDDEN], w2[HIDDEN], b2[1];
 static float *const values[N_PARAMETERS] = {w1, b1, w2, b2};
-static const tutti_reducer_parameter parameters[N_PARAMETERS] = {{"w1", HIDDEN, TUTTI_F32},
-                                                                 {"b1", HIDDEN, TUTTI_F32},
-                                                                 {"w2", HIDDEN, TUTTI_F32},
-                                                                 {"b2", 1, TUTTI_F32}};
+static const tutti_reducer_parameter parameters[N_PARAMETERS] = {
+    {.name = "w1", .count = HIDDEN, .dtype = TUTTI_F32},
+    {.name = "b1", .count = HIDDEN, .dtype = TUTTI_F32},
+    {.name = "w2", .count = HIDDEN, .dtype = TUTTI_F32},
+    {.name = "b2", .count = 1, .dtype = TUTTI_F32}};
 
 static float hidden[SAMPLES][HIDDEN], delta[SAMPLES];
 

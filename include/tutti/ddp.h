@@ -22,17 +22,29 @@ typedef struct tutti_reducer_parameter {
     const char *name; /* for messages; copied */
     size_t count;     /* elements */
     tutti_dtype dtype;
+    size_t rows; /* of the matrix [rows, count / rows] that it is, for PowerSGD; 0: a vector */
+    bool
+        sparse; /* F32, rows > 0: a step touches few rows (tutti_reducer_ready_rows), and only those travel, in a
+                    bucket of their own */
+    bool
+        local; /* each rank's own: memory behind the buckets, never ready; ranks may differ in it */
 } tutti_reducer_parameter;
 
 /* Zero means default. */
 typedef struct tutti_reducer_opts {
     double bucket_mb;       /* MiB; default 25 */
-    double first_bucket_mb; /* MiB; default 1 */
-    const size_t *order;    /* in which gradients get ready; NULL: last parameter first */
+    double first_bucket_mb; /* MiB; default 1; also of what is reduced when backward is over */
+    const double *
+        bucket_mb_list; /* MiB of one bucket after the other, the last repeats; instead of the two */
+    size_t n_bucket_mb_list;
+    const size_t *order; /* in which gradients get ready; NULL: last parameter first */
+    bool find_unused;    /* a step may leave gradients out: tutti_reducer_skip */
+    bool
+        static_graph; /* the same, but each step leaves out what the first did: asked once, then checked */
 } tutti_reducer_opts;
 
-/* Collective: parameters, dtypes, names and order are compared, and a difference is MISMATCH with the same message on
- * every rank. */
+/* Collective: parameters, dtypes, names, order and options are compared, and a difference is MISMATCH with the same
+ * message on every rank. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_new(tutti_reducer **reducer_p,
                                                          tutti_group *group,
                                                          const tutti_reducer_parameter *parameters,
@@ -40,31 +52,83 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_new(tutti_reducer **reducer
                                                          const tutti_reducer_opts *opts);
 TUTTI_API void tutti_reducer_free(tutti_reducer *reducer);
 /* Where gradient i lies, in its bucket, for the life of the reducer. All buckets are one block of memory in bucket
- * order, each gradient starting 64-byte aligned. */
+ * order, each gradient starting 64-byte aligned; local ones come last. */
 TUTTI_API void *tutti_reducer_grad(tutti_reducer *reducer, size_t i);
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_begin(tutti_reducer *reducer);
 /* Gradient i is final. STATE, with names, if it was ready before or begin was not called; also kept for finish. */
 TUTTI_API tutti_status tutti_reducer_ready(tutti_reducer *reducer, size_t i);
+/* The same for a sparse one, of which only these rows may be other than zero (in any order, repeated or not). */
+TUTTI_API tutti_status tutti_reducer_ready_rows(tutti_reducer *reducer, size_t i,
+                                                const int64_t *rows, size_t n_rows);
+/* In place of ready: this rank has no gradient i in this step, and brings zeros. STATE without find_unused or
+ * static_graph. What is neither ready nor skipped when finish is called, is skipped. */
+TUTTI_API tutti_status tutti_reducer_skip(tutti_reducer *reducer, size_t i);
 /* Waits for all buckets. STATE naming the gradients that never got ready (then the group is aborted). */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_finish(tutti_reducer *reducer);
+/* How many ranks brought gradient i in the last step. 0: nobody, so leave the parameter as it is. */
+TUTTI_API int tutti_reducer_users(const tutti_reducer *reducer, size_t i);
 
 typedef struct tutti_bucket_info {
     size_t first,
         n; /* places in the order, once it brings each bucket's gradients together (several dtypes) */
-    size_t bytes;    /* of gradients, gaps not counted */
-    double ready_ms; /* of the last step, since begin: all gradients there and launched */
-    double done_ms;  /* reduced */
+    size_t bytes;      /* of gradients, gaps not counted */
+    size_t wire_bytes; /* that this rank gave to collectives for it, in the last step */
+    double ready_ms;   /* of the last step, since begin: all gradients there and launched */
+    double done_ms;    /* reduced */
 } tutti_bucket_info;
 TUTTI_API size_t tutti_reducer_n_buckets(const tutti_reducer *reducer);
 TUTTI_API tutti_bucket_info tutti_reducer_bucket(const tutti_reducer *reducer, size_t i);
 
-/* PyTorch's compute_bucket_assignment_by_size for dense gradients, by itself: walks sizes in order, keeps one open
- * bucket a dtype, closes it with the tensor that reaches the limit; limits advance a bucket, the last repeats.
- * bucket_of[i] receives the bucket of element i; returns the number of buckets, numbered in the order of closing
- * (by_first_index false) or of their first element. */
-TUTTI_API size_t tutti_bucket_assignment(const size_t *bytes, const tutti_dtype *dtypes, size_t n,
+/* Of all steps: what this rank gave to collectives, and what it would have given uncompressed. */
+typedef struct tutti_traffic {
+    uint64_t wire_bytes, gradient_bytes;
+} tutti_traffic;
+TUTTI_API tutti_traffic tutti_reducer_traffic(const tutti_reducer *reducer);
+
+/* PyTorch's compute_bucket_assignment_by_size, by itself: walks the gradients in order, keeps one open bucket a dtype,
+ * closes it with the gradient that reaches the limit; limits advance a bucket, the last repeats; a sparse gradient is a
+ * bucket. bucket_of[i] receives the bucket of element i; returns the number of buckets, numbered in the order of
+ * closing (by_first_index false) or of their first element. */
+typedef struct tutti_bucket_item {
+    size_t bytes;
+    tutti_dtype dtype;
+    bool sparse;
+} tutti_bucket_item;
+TUTTI_API size_t tutti_bucket_assignment(const tutti_bucket_item *items, size_t n,
                                          const size_t *limits, size_t n_limits, bool by_first_index,
                                          size_t *bucket_of);
+
+/* ---- Communication hooks: what happens to a full bucket ------------------------------------------------
+ * Without one it is averaged by all_reduce. A hook does something else: compresses, say. It runs on the group's
+ * communication thread while backward goes on, a bucket at a time, in index order on every rank, and may call any
+ * collective on the group, as often as it likes. A failure ends the step on all ranks. Sparse gradients do not come to
+ * hooks. */
+typedef struct tutti_bucket_gradient {
+    size_t parameter; /* its number, as given to the reducer; DDP: in the module */
+    const char *name;
+    size_t offset, count,
+        rows; /* elements from the bucket's start; rows as in tutti_reducer_parameter */
+} tutti_bucket_gradient;
+
+typedef struct tutti_bucket {
+    size_t index;
+    bool is_last; /* that the hook sees in this step */
+    tutti_buf
+        buf; /* this rank's gradients, gaps (zeros) included; to become the mean over all ranks */
+    size_t n;
+    const tutti_bucket_gradient *gradients; /* in the order in which they lie */
+} tutti_bucket;
+
+typedef struct tutti_comm_hook {
+    const char *name; /* static text; the same on all ranks */
+    tutti_status (*run)(void *self, tutti_group *group, const tutti_bucket *bucket);
+    void (*free)(void *self); /* when the reducer goes; NULL: nothing to do */
+    void *self;
+} tutti_comm_hook;
+
+/* Once, between steps, on every rank; takes self over, also where it fails. STATE the second time. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_set_hook(tutti_reducer *reducer,
+                                                              const tutti_comm_hook *hook);
 
 /* ---- DDP over a module ------------------------------------------------------------------------------- */
 
@@ -73,14 +137,31 @@ typedef struct tutti_ddp tutti_ddp;
 /* Zero means default. */
 typedef struct tutti_ddp_opts {
     double bucket_mb, first_bucket_mb; /* MiB; default 25 and 1, whatever else is set */
+    const double *bucket_mb_list;      /* as in tutti_reducer_opts */
+    size_t n_bucket_mb_list;
+    bool find_unused; /* the loss need not use every parameter on every rank */
+    bool
+        static_graph; /* nor does here, but uses the same in every step: the first finds out, the others are checked */
     bool keep_buffers; /* do not broadcast rank 0's buffers at the start of each training step */
+    /* Instead of that broadcast: makes the buffers of all ranks agree in its own way, an average say. */
+    tutti_status (*buffer_hook)(void *arg, tutti_group *group, tutti_tensor *const *buffers,
+                                size_t n);
+    void *buffer_hook_arg;
+    const char *const *
+        ignored; /* full names of parameters and buffers that are each rank's own: neither copied from
+                                   rank 0 nor averaged nor compared */
+    size_t n_ignored;
 } tutti_ddp_opts;
 
-/* Checks that all ranks have the same parameters (number, names, shapes, dtypes, order; one message for all ranks if
- * not), copies rank 0's parameters and buffers to all, and listens to the module's tape: from then on tutti_backward
- * returns averaged gradients. Buckets are laid out in the first backward, in the order in which its gradients get
- * ready (rank 0's), so that communication overlaps from the first step. A parameter that the loss does not use is an
- * error in that step, before any update, with its name. Forward is not wrapped: there is no prefix in names.
+/* Checks that all ranks have the same parameters (number, names, shapes, dtypes, order, which are frozen; one message
+ * for all ranks if not), copies rank 0's parameters and buffers to all, and listens to the module's tape: from then on
+ * tutti_backward returns averaged gradients. Buckets are laid out in the first backward, in the order in which its
+ * gradients get ready (rank 0's), so that communication overlaps from the first step. Forward is not wrapped: there is
+ * no prefix in names.
+ * A parameter that the loss does not use is an error in that step, before any update, with its name and rank. With
+ * find_unused or static_graph, one that no rank uses has no gradient after backward, and optimizers leave it alone; one
+ * that some ranks use gets the mean over all, to which the others bring zeros.
+ * A parameter that is frozen now takes no part; freezing or thawing later is an error in the next step.
  * Collective. Borrows module and group until tutti_ddp_free. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ddp_new(tutti_ddp **ddp_p, tutti_module *module,
                                                      tutti_group *group,
@@ -92,6 +173,9 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_ddp_broadcast_buffers(tutti_ddp *dd
 /* no_sync: backward between pause and resume only accumulates; the first one after resume averages the sum. */
 TUTTI_API void tutti_ddp_pause(tutti_ddp *ddp);
 TUTTI_API void tutti_ddp_resume(tutti_ddp *ddp);
+/* A communication hook, before the first backward; as tutti_reducer_set_hook. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_ddp_set_hook(tutti_ddp *ddp,
+                                                          const tutti_comm_hook *hook);
 /* The reducer beneath; NULL before the first backward. */
 TUTTI_API tutti_reducer *tutti_ddp_reducer(tutti_ddp *ddp);
 

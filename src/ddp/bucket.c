@@ -1,7 +1,6 @@
 /* bucket.c -- which gradient goes into which bucket.   SPDX-License-Identifier: MIT
  *
- * PyTorch's compute_bucket_assignment_by_size for dense gradients, so that who has tuned bucket sizes there finds the same
- * buckets here. Each dtype fills one open bucket at a time and has its own place in the list of limits; the gradient that
+ * PyTorch's compute_bucket_assignment_by_size, so that who has tuned bucket sizes there finds the same buckets here. Each dtype fills one open bucket at a time and has its own place in the list of limits; the gradient that
  * reaches the limit still goes in, and closes it. */
 #include <tutti/ddp.h>
 
@@ -21,21 +20,20 @@ static size_t kind_of(tutti_dtype dtype)
     return (unsigned)dtype < N_KINDS - 1 ? (size_t)dtype : N_KINDS - 1;
 }
 
-static void close_bucket(open_bucket *b, const tutti_dtype *dtypes, size_t end, size_t number,
+static void close_bucket(open_bucket *b, const tutti_bucket_item *items, size_t end, size_t number,
                          size_t *bucket_of)
 {
-    size_t kind = kind_of(dtypes[b->first]);
+    size_t kind = kind_of(items[b->first].dtype);
 
     for (size_t i = b->first; i < end; i++)
-        if (kind_of(dtypes[i]) == kind)
+        if (!items[i].sparse && kind_of(items[i].dtype) == kind)
             bucket_of[i] = number;
     b->first = NONE;
     b->bytes = 0;
 }
 
-size_t tutti_bucket_assignment(const size_t *bytes, const tutti_dtype *dtypes, size_t n,
-                               const size_t *limits, size_t n_limits, bool by_first_index,
-                               size_t *bucket_of)
+size_t tutti_bucket_assignment(const tutti_bucket_item *items, size_t n, const size_t *limits,
+                               size_t n_limits, bool by_first_index, size_t *bucket_of)
 {
     open_bucket open[N_KINDS];
     size_t n_opened = 0, n_closed = 0;
@@ -43,16 +41,22 @@ size_t tutti_bucket_assignment(const size_t *bytes, const tutti_dtype *dtypes, s
     for (size_t k = 0; k < N_KINDS; k++)
         open[k] = (open_bucket){.first = NONE};
     for (size_t i = 0; i < n; i++) {
-        open_bucket *b = &open[kind_of(dtypes[i])];
+        open_bucket *b = &open[kind_of(items[i].dtype)];
 
+        if (items[i].sparse) { /* full at once */
+            bucket_of[i] = by_first_index ? n_opened : n_closed;
+            n_opened++;
+            n_closed++;
+            continue;
+        }
         if (b->first == NONE) {
             b->first = i;
             b->number = n_opened++;
         }
-        b->bytes += bytes[i];
+        b->bytes += items[i].bytes;
         if (n_limits == 0 || b->bytes < limits[b->limit])
             continue;
-        close_bucket(b, dtypes, i + 1, by_first_index ? b->number : n_closed, bucket_of);
+        close_bucket(b, items, i + 1, by_first_index ? b->number : n_closed, bucket_of);
         n_closed++;
         if (b->limit + 1 < n_limits)
             b->limit++;
@@ -63,7 +67,7 @@ size_t tutti_bucket_assignment(const size_t *bytes, const tutti_dtype *dtypes, s
         for (size_t k = 0; k < N_KINDS; k++)
             if (open[k].first != NONE && (!b || open[k].first < b->first))
                 b = &open[k];
-        close_bucket(b, dtypes, n, by_first_index ? b->number : n_closed, bucket_of);
+        close_bucket(b, items, n, by_first_index ? b->number : n_closed, bucket_of);
         n_closed++;
     }
     return n_opened;

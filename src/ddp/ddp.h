@@ -33,11 +33,78 @@ typedef struct tutti__names {
 void tutti__names_add(tutti__names *names, const char *name);
 const char *tutti__names_end(tutti__names *names);
 
+#define TUTTI__MAX_BUCKET_LIMITS 64
+typedef struct tutti__bucket_limits {
+    double mb[TUTTI__MAX_BUCKET_LIMITS];
+    size_t n;
+    bool shortens_last; /* the last bucket is at most mb[0], where its gradients allow */
+} tutti__bucket_limits;
 /* Puts the defaults in for 0; ARG, naming the call, for sizes that make no sense. */
-tutti_status tutti__bucket_sizes(const char *call, double *first_mb, double *mb);
+tutti_status tutti__bucket_sizes(const char *call, const tutti_reducer_opts *opts,
+                                 tutti__bucket_limits *limits);
 /* From now on each bucket's all_reduce leaves a span in `recorder` (NULL: none). */
 void tutti__reducer_set_recorder(tutti_reducer *reducer, tutti__recorder *recorder);
+/* Of a sparse gradient: a byte a row, 1 where it may be other than zero; after a step, where it may on any rank. NULL of
+ * a dense one. What is written there holds for the next tutti__reducer_ready_touched. */
+unsigned char *tutti__reducer_touched(tutti_reducer *reducer, size_t i);
+tutti_status tutti__reducer_ready_touched(tutti_reducer *reducer, size_t i);
 /* The step has failed for another reason, with the thread's message: nothing more is sent, finish reports it. */
 void tutti__reducer_fail(tutti_reducer *reducer, tutti_status status);
+
+/* ---- DDP over a module ------------------------------------------------------------------------------------------------
+ *     replicate.c   the same model everywhere: compared, copied from rank 0; buffers
+ *     uses.c        which parameters a loss uses, and what is said about those that it does not
+ *     ddp.c         buckets in the first backward, and listening to the tape */
+
+typedef enum tutti__role {
+    TUTTI__AVERAGED,
+    TUTTI__FROZEN, /* did not require a gradient when DDP was made */
+    TUTTI__IGNORED /* each rank's own */
+} tutti__role;
+
+/* How a parameter got its share of the gradient since the last synchronised backward. */
+typedef enum tutti__use {
+    TUTTI__UNUSED,
+    TUTTI__USED_PAUSED, /* in an earlier backward, while paused */
+    TUTTI__USED         /* in this one */
+} tutti__use;
+
+struct tutti_ddp {
+    tutti_module *module;
+    tutti_group *group;
+    tutti_ddp_opts opts; /* with the defaults; its lists are DDP's own or NULL */
+    tutti__bucket_limits limits;
+    tutti_comm_hook hook; /* until the reducer is there */
+    size_t n;
+    tutti_tensor **parameters; /* creation order: place i has parameter->index i */
+    tutti__role *roles;
+    tutti__use *uses;
+    size_t n_buffers;
+    tutti_tensor **buffers; /* that are not ignored */
+    unsigned char *packed;  /* these buffers, one after the other, in the group's memory */
+    size_t packed_bytes;
+    tutti_reducer *reducer;
+    bool paused, in_step, listening;
+    bool all_know; /* this backward's failure is the same on all ranks, and has been told */
+    bool moved;    /* the module's gradients lie in the reducer's block */
+};
+
+/* Collective: checks that all ranks have the same model and options, and copies rank 0's state. */
+tutti_status tutti__ddp_replicate(tutti_ddp *ddp, const tutti_ddp_opts *opts);
+/* Whether the step ahead may leave parameters out. */
+static inline bool tutti__ddp_may_skip(const tutti_ddp *ddp)
+{
+    return ddp->opts.find_unused || ddp->opts.static_graph;
+}
+/* This module's place of a parameter that is averaged; false for another module's on the same context. */
+bool tutti__ddp_find(const tutti_ddp *ddp, const tutti_tensor *t, size_t *i_p);
+/* Which parameters have a part in the gradient that the backward ahead will finish. */
+void tutti__ddp_note_uses(tutti_ddp *ddp, tutti_tensor *const *order, size_t n_order);
+/* STATE, naming them, for parameters that were frozen or freed since DDP was made. */
+tutti_status tutti__ddp_check_roles(const tutti_ddp *ddp);
+/* STATE, naming them, for parameters that the loss does not use: on this rank, and with all ranks together (then all say
+ * the same). */
+tutti_status tutti__ddp_check_uses(const tutti_ddp *ddp);
+tutti_status tutti__ddp_check_uses_together(const tutti_ddp *ddp);
 
 #endif

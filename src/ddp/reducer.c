@@ -1,16 +1,13 @@
-/* reducer.c -- gradients in buckets, each bucket averaged over all ranks as soon as it is full.
- * SPDX-License-Identifier: MIT
+/* reducer.c -- gradients in buckets: what, in which order, where in memory.   SPDX-License-Identifier: MIT
  *
  * All gradients lie in one block that the group can reduce in place, in the order in which they get ready:
  *
- *     block   |<-- bucket 0 ------------------->|<-- bucket 1 -------------- ... ->|
- *             | fc2.bias .. | fc2.weight ...... | fc1.bias .. | fc1.weight ......  |     .. zeros up to 64 bytes
+ *     block   |<-- bucket 0 ------------------->|<-- bucket 1 -------------- ... ->|<-- local ->|
+ *             | fc2.bias .. | fc2.weight ...... | fc1.bias .. | fc1.weight ......  | ...        |   .. zeros to 64 bytes
  *
- * Nothing is copied in or out: a bucket is a range of the block, padding included, and one all_reduce. Bucket k is
- * launched when all its gradients are there and bucket k-1 is launched, so every rank issues the same collectives in the
- * same order, whatever the order in which its own gradients come. */
-#include "ddp/ddp.h"
-#include "comm/group.h"
+ * Nothing is copied in or out: a bucket is a range of the block, padding included. The last bucket is the one that
+ * nothing hides, since backward ends with it: it is kept short, and what would have waited in it leaves earlier. */
+#include "ddp/reducer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,36 +15,6 @@
 
 #define ALIGNMENT ((size_t)64)
 #define MIB       1048576.0
-
-typedef struct gradient {
-    char *name;
-    size_t count, offset, bucket; /* offset: bytes in the block */
-    tutti_dtype dtype;
-    uint64_t ready_step; /* the last step in which it got ready */
-} gradient;
-
-typedef struct bucket {
-    size_t offset, span,
-        pending;      /* bytes in the block, padding included; gradients still to come */
-    tutti_work *work; /* while in flight */
-    uint64_t ready_ns;
-    tutti_bucket_info info;
-} bucket;
-
-struct tutti_reducer {
-    tutti_group *group;
-    size_t n, n_buckets, bytes;
-    gradient *gradients; /* by parameter */
-    size_t *order;       /* parameter at each place; a bucket's places are adjacent */
-    bucket *buckets;
-    unsigned char *block;
-    tutti__recorder *recorder;
-    bool in_step;
-    uint64_t step, begin_ns;
-    size_t next;         /* bucket to launch */
-    tutti_status status; /* the step's first failure, and its words */
-    char message[2048];
-};
 
 void tutti__abort_peers(tutti_group *group, tutti_status status, const char *message)
 {
@@ -73,49 +40,65 @@ const char *tutti__names_end(tutti__names *names)
     return names->text;
 }
 
-/* ---- Making one ------------------------------------------------------------------------------------------------------ */
+/* ---- What it is asked for -------------------------------------------------------------------------------------------- */
 
-static tutti_status check_parameters(const tutti_reducer_parameter *parameters, size_t n)
+static tutti_status check_parameter(const tutti_reducer_parameter *p, size_t i)
 {
-    for (size_t i = 0; i < n; i++) {
-        const tutti_reducer_parameter *p = &parameters[i];
-
-        if (!p->name)
-            return tutti__fail(TUTTI_ERR_ARG, "tutti_reducer_new: parameter %zu has no name", i);
-        if (p->dtype != TUTTI_F32 && p->dtype != TUTTI_F64 && p->dtype != TUTTI_F16 &&
-            p->dtype != TUTTI_BF16)
-            return tutti__fail(
-                TUTTI_ERR_ARG,
-                "tutti_reducer_new: parameter %zu, \"%s\", is %s; gradients are averaged in "
-                "F32, F64, F16 or BF16",
-                i, p->name, tutti_dtype_name(p->dtype));
-        if (p->count > PTRDIFF_MAX / 2 / tutti_dtype_size(p->dtype))
-            return tutti__fail(
-                TUTTI_ERR_ARG,
-                "tutti_reducer_new: parameter %zu, \"%s\", has %zu elements, more than memory "
-                "can hold",
-                i, p->name, p->count);
-    }
+    if (!p->name)
+        return tutti__fail(TUTTI_ERR_ARG, "tutti_reducer_new: parameter %zu has no name", i);
+    if (p->dtype != TUTTI_F32 && p->dtype != TUTTI_F64 && p->dtype != TUTTI_F16 &&
+        p->dtype != TUTTI_BF16)
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "tutti_reducer_new: parameter %zu, \"%s\", is %s; gradients are averaged "
+            "in F32, F64, F16 or BF16",
+            i, p->name, tutti_dtype_name(p->dtype));
+    if (p->count > PTRDIFF_MAX / 2 / tutti_dtype_size(p->dtype))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tutti_reducer_new: parameter %zu, \"%s\", has %zu elements, more than "
+                           "memory can hold",
+                           i, p->name, p->count);
+    if (p->rows > 0 && p->count % p->rows != 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tutti_reducer_new: parameter %zu, \"%s\", has %zu elements, which are "
+                           "not %zu rows",
+                           i, p->name, p->count, p->rows);
+    if (p->sparse && (p->rows == 0 || p->dtype != TUTTI_F32))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tutti_reducer_new: parameter %zu, \"%s\", is sparse and %s with %zu "
+                           "rows; a sparse gradient is F32 and has rows",
+                           i, p->name, tutti_dtype_name(p->dtype), p->rows);
     return TUTTI_OK;
 }
 
-tutti_status tutti__bucket_sizes(const char *call, double *first_mb, double *mb)
+tutti_status tutti__bucket_sizes(const char *call, const tutti_reducer_opts *opts,
+                                 tutti__bucket_limits *limits)
 {
-    if (*first_mb == 0)
-        *first_mb = 1;
-    if (*mb == 0)
-        *mb = 25;
-    if (*first_mb > 0 && *first_mb < 1e6 && *mb > 0 && *mb < 1e6)
-        return TUTTI_OK;
-    return tutti__fail(
-        TUTTI_ERR_ARG,
-        "%s: first_bucket_mb %g and bucket_mb %g; expected more than 0 and less than a million "
-        "MiB, or 0 for the defaults, 1 and 25",
-        call, *first_mb, *mb);
+    const double sizes[] = {opts->first_bucket_mb == 0 ? 1 : opts->first_bucket_mb,
+                            opts->bucket_mb == 0 ? 25 : opts->bucket_mb};
+    const char *names[] = {"first_bucket_mb", "bucket_mb"};
+    bool listed = opts->bucket_mb_list && opts->n_bucket_mb_list > 0;
+
+    limits->n = listed ? opts->n_bucket_mb_list : 2;
+    if (limits->n > TUTTI__MAX_BUCKET_LIMITS)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s: bucket_mb_list has %zu sizes, expected at most %d (the last "
+                           "repeats)",
+                           call, limits->n, TUTTI__MAX_BUCKET_LIMITS);
+    for (size_t i = 0; i < limits->n; i++) {
+        limits->mb[i] = listed ? opts->bucket_mb_list[i] : sizes[i];
+        if (!(limits->mb[i] > 0 && limits->mb[i] < 1e6))
+            return tutti__fail(TUTTI_ERR_ARG,
+                               "%s: %s %g; expected more than 0 and less than a million MiB, or 0 "
+                               "for the defaults, first_bucket_mb 1 and bucket_mb 25",
+                               call, listed ? "bucket_mb_list:" : names[i], limits->mb[i]);
+    }
+    limits->shortens_last = !listed;
+    return TUTTI_OK;
 }
 
 /* opts->order, or the last parameter first. */
-static tutti_status set_order(tutti_reducer *r, const size_t *order)
+static tutti_status check_order(tutti_reducer *r, const size_t *order)
 {
     for (size_t i = 0; i < r->n; i++)
         r->order[i] = order ? order[i] : r->n - 1 - i;
@@ -138,123 +121,270 @@ static tutti_status set_order(tutti_reducer *r, const size_t *order)
     return TUTTI_OK;
 }
 
+/* Local ones go to the end. */
+static tutti_status set_order(tutti_reducer *r, const size_t *order)
+{
+    size_t *locals, n_locals = 0;
+
+    TUTTI_TRY(check_order(r, order));
+    locals = tutti__alloc((r->n + 1) * sizeof *locals);
+    if (!locals)
+        return TUTTI_ERR_MEMORY;
+    r->n_reduced = 0;
+    for (size_t place = 0; place < r->n; place++)
+        if (r->gradients[r->order[place]].local)
+            locals[n_locals++] = r->order[place];
+        else
+            r->order[r->n_reduced++] = r->order[place];
+    memcpy(r->order + r->n_reduced, locals, n_locals * sizeof *locals);
+    free(locals);
+    return TUTTI_OK;
+}
+
 static tutti_status copy_parameters(tutti_reducer *r, const tutti_reducer_parameter *parameters)
 {
     for (size_t i = 0; i < r->n; i++) {
-        size_t bytes = strlen(parameters[i].name) + 1;
-        gradient *g = &r->gradients[i];
+        const tutti_reducer_parameter *p = &parameters[i];
+        tutti__gradient *g = &r->gradients[i];
 
-        g->count = parameters[i].count;
-        g->dtype = parameters[i].dtype;
-        g->name = tutti__alloc(bytes);
-        if (!g->name)
+        TUTTI_TRY(check_parameter(p, i));
+        g->count = p->count;
+        g->rows = p->rows;
+        g->dtype = p->dtype;
+        g->sparse = p->sparse && !p->local;
+        g->local = p->local;
+        g->name = tutti__alloc(strlen(p->name) + 1);
+        g->touched = g->sparse ? tutti__alloc(g->rows) : NULL;
+        if (!g->name || (g->sparse && !g->touched))
             return TUTTI_ERR_MEMORY;
-        memcpy(g->name, parameters[i].name, bytes);
+        memcpy(g->name, p->name, strlen(p->name) + 1);
     }
     return TUTTI_OK;
 }
 
-static tutti_status agree(const tutti_reducer *r, double first_mb, double mb)
+/* ---- Agreement ------------------------------------------------------------------------------------------------------- */
+
+static tutti_status agree_on_parameters(const tutti_reducer *r, tutti__item *items)
 {
-    tutti__item *items = tutti__alloc((r->n + 2) * sizeof *items);
+    size_t n = 0;
+
+    for (size_t i = 0; i < r->n; i++) {
+        const tutti__gradient *g = &r->gradients[i];
+
+        if (!g->local)
+            snprintf(items[n++].text, sizeof items->text, "\"%.160s\" [%zu] %s%s", g->name,
+                     g->count, tutti_dtype_name(g->dtype), g->sparse ? " sparse" : "");
+    }
+    return tutti__agree(r->group, "models", "parameter", items, n);
+}
+
+static tutti_status agree_on_order(const tutti_reducer *r, tutti__item *items)
+{
+    for (size_t i = 0; i < r->n_reduced; i++)
+        snprintf(items[i].text, sizeof items->text, "\"%.160s\"", r->gradients[r->order[i]].name);
+    return tutti__agree(r->group, "orders of gradients", "place", items, r->n_reduced);
+}
+
+static tutti_status agree_on_options(const tutti_reducer *r, const tutti__bucket_limits *limits,
+                                     tutti__item *items)
+{
+    const bool flags[] = {r->find_unused, r->static_graph};
+    const char *names[] = {"find_unused", "static_graph"};
+
+    for (size_t i = 0; i < limits->n; i++)
+        snprintf(items[i].text, sizeof items->text, "%g MiB", limits->mb[i]);
+    TUTTI_TRY(tutti__agree(r->group, "bucket sizes", "size", items, limits->n));
+    memset(items, 0, limits->n * sizeof *items);
+    for (size_t i = 0; i < TUTTI__COUNT_OF(flags); i++)
+        snprintf(items[i].text, sizeof items->text, "%s %s", names[i], flags[i] ? "true" : "false");
+    return tutti__agree(r->group, "options", "option", items, TUTTI__COUNT_OF(flags));
+}
+
+static tutti_status agree(const tutti_reducer *r, const tutti__bucket_limits *limits)
+{
+    size_t bytes = (r->n + TUTTI__MAX_BUCKET_LIMITS) * sizeof(tutti__item);
+    tutti__item *items = tutti__alloc(bytes);
     tutti_status status;
 
     if (!items)
         return TUTTI_ERR_MEMORY;
-    for (size_t i = 0; i < r->n; i++) {
-        const gradient *g = &r->gradients[i];
-
-        snprintf(items[i].text, sizeof items[i].text, "\"%.160s\" [%zu] %s", g->name, g->count,
-                 tutti_dtype_name(g->dtype));
-    }
-    status = tutti__agree(r->group, "models", "parameter", items, r->n);
-    memset(items, 0, (r->n + 2) * sizeof *items);
-    for (size_t i = 0; i < r->n; i++)
-        snprintf(items[i].text, sizeof items[i].text, "\"%.160s\"", r->gradients[r->order[i]].name);
+    status = agree_on_parameters(r, items);
+    memset(items, 0, bytes);
     if (status == TUTTI_OK)
-        status = tutti__agree(r->group, "orders of gradients", "place", items, r->n);
-    memset(items, 0, (r->n + 2) * sizeof *items);
-    snprintf(items[0].text, sizeof items[0].text, "%g MiB", first_mb);
-    snprintf(items[1].text, sizeof items[1].text, "%g MiB", mb);
+        status = agree_on_order(r, items);
+    memset(items, 0, bytes);
     if (status == TUTTI_OK)
-        status = tutti__agree(r->group, "bucket sizes", "size", items, 2);
+        status = agree_on_options(r, limits, items);
     free(items);
     return status;
 }
 
-/* Cuts the order into buckets, whose places become adjacent. */
-static tutti_status assign_buckets(tutti_reducer *r, double first_mb, double mb)
+/* ---- Buckets --------------------------------------------------------------------------------------------------------- */
+
+/* Cuts the end off the last bucket, if that is longer than the first limit: as much as the limit holds, at least one
+ * gradient. */
+static void shorten_last(tutti_reducer *r, const tutti_bucket_item *items, size_t limit,
+                         size_t *bucket_of)
 {
-    const size_t limits[] = {(size_t)(first_mb * MIB), (size_t)(mb * MIB)};
-    size_t *scratch = tutti__alloc((3 * r->n + 1) * sizeof *scratch);
-    tutti_dtype *dtypes = tutti__alloc((r->n + 1) * sizeof *dtypes);
-    size_t *bytes = scratch, *bucket_of = scratch ? scratch + r->n : NULL,
-           *old_order = scratch ? scratch + 2 * r->n : NULL, place = 0;
+    size_t last = r->n_buckets - 1, bytes = 0, first = r->n_reduced, tail = 0;
 
-    if (!scratch || !dtypes) {
-        free(scratch);
-        free(dtypes);
-        return TUTTI_ERR_MEMORY;
+    for (size_t i = r->n_reduced; i-- > 0;)
+        if (bucket_of[i] == last) {
+            first = i;
+            bytes += items[i].bytes;
+        }
+    for (size_t i = r->n_reduced - 1; bytes > limit && i > first; i--) {
+        if (bucket_of[i] != last)
+            continue;
+        tail += items[i].bytes;
+        if (tail > limit && r->n_buckets > last + 1)
+            return;
+        bucket_of[i] = last + 1;
+        r->n_buckets = last + 2;
     }
-    for (size_t i = 0; i < r->n; i++) {
-        const gradient *g = &r->gradients[r->order[i]];
+}
 
-        old_order[i] = r->order[i];
-        dtypes[i] = g->dtype;
-        bytes[i] = g->count * tutti_dtype_size(g->dtype);
-    }
-    r->n_buckets = tutti_bucket_assignment(bytes, dtypes, r->n, limits, 2, false, bucket_of);
-    r->buckets = tutti__alloc((r->n_buckets + 1) * sizeof *r->buckets);
-    for (size_t b = 0; r->buckets && b < r->n_buckets; b++) {
-        tutti_bucket_info *info = &r->buckets[b].info;
+/* Brings each bucket's gradients together in the order. */
+static void group_by_bucket(tutti_reducer *r, const tutti_bucket_item *items,
+                            const size_t *bucket_of, const size_t *old_order)
+{
+    size_t place = 0;
 
-        info->first = place;
-        for (size_t i = 0; i < r->n; i++)
+    for (size_t b = 0; b < r->n_buckets; b++) {
+        tutti__bucket *bucket = &r->buckets[b];
+
+        bucket->reducer = r;
+        bucket->info.first = place;
+        for (size_t i = 0; i < r->n_reduced; i++)
             if (bucket_of[i] == b) {
-                r->order[place++] = old_order[i];
+                r->order[place] = old_order[i];
                 r->gradients[old_order[i]].bucket = b;
-                info->bytes += bytes[i];
+                bucket->info.bytes += items[i].bytes;
+                bucket->sparse |= items[i].sparse;
+                place++;
             }
-        info->n = place - info->first;
+        bucket->info.n = place - bucket->info.first;
     }
-    free(scratch);
-    free(dtypes);
-    return r->buckets ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
+static tutti_status assign_buckets(tutti_reducer *r, const tutti__bucket_limits *limits)
+{
+    size_t *bucket_of = tutti__alloc((2 * r->n + 1) * sizeof *bucket_of),
+           *old_order = bucket_of ? bucket_of + r->n : NULL, bytes[TUTTI__MAX_BUCKET_LIMITS];
+    tutti_bucket_item *items = tutti__alloc((r->n + 1) * sizeof *items);
+    tutti_status status = TUTTI_ERR_MEMORY;
+
+    for (size_t i = 0; i < limits->n; i++)
+        bytes[i] = (size_t)(limits->mb[i] * MIB);
+    if (bucket_of && items) {
+        for (size_t i = 0; i < r->n_reduced; i++) {
+            const tutti__gradient *g = &r->gradients[r->order[i]];
+
+            old_order[i] = r->order[i];
+            items[i] =
+                (tutti_bucket_item){g->count * tutti_dtype_size(g->dtype), g->dtype, g->sparse};
+        }
+        r->n_buckets =
+            tutti_bucket_assignment(items, r->n_reduced, bytes, limits->n, false, bucket_of);
+        if (limits->shortens_last && r->n_buckets > 0)
+            shorten_last(r, items, bytes[0], bucket_of);
+        r->buckets = tutti__alloc((r->n_buckets + 1) * sizeof *r->buckets);
+        if (r->buckets) {
+            group_by_bucket(r, items, bucket_of, old_order);
+            status = TUTTI_OK;
+        }
+    }
+    free(bucket_of);
+    free(items);
+    return status;
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------------------------------- */
+
+/* Gives the gradient at `place` the next piece of the block. */
+static void place_gradient(tutti_reducer *r, size_t place)
+{
+    tutti__gradient *g = &r->gradients[r->order[place]];
+    size_t bytes = g->count * tutti_dtype_size(g->dtype);
+
+    g->place = place;
+    g->offset = r->bytes;
+    r->bytes += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+static void make_views(tutti_reducer *r)
+{
+    tutti__bucket *last = NULL;
+
+    for (size_t b = 0; b < r->n_buckets; b++) {
+        tutti__bucket *bucket = &r->buckets[b];
+        tutti_dtype dtype = r->gradients[r->order[bucket->info.first]].dtype;
+
+        for (size_t k = 0; k < bucket->info.n; k++) {
+            const tutti__gradient *g = &r->gradients[r->order[bucket->info.first + k]];
+
+            r->views[g->place] = (tutti_bucket_gradient){.parameter = r->order[g->place],
+                                                         .name = g->name,
+                                                         .offset = (g->offset - bucket->offset) /
+                                                                   tutti_dtype_size(dtype),
+                                                         .count = g->count,
+                                                         .rows = g->rows};
+        }
+        bucket->view = (tutti_bucket){
+            .index = b,
+            .buf = {r->block + bucket->offset, bucket->span / tutti_dtype_size(dtype), dtype},
+            .n = bucket->info.n,
+            .gradients = r->views + bucket->info.first};
+        last = bucket->sparse ? last : bucket;
+    }
+    if (last)
+        last->view.is_last = true;
 }
 
 static tutti_status lay_out(tutti_reducer *r)
 {
+    int64_t local_bytes;
+
     for (size_t b = 0; b < r->n_buckets; b++) {
-        bucket *cut = &r->buckets[b];
+        tutti__bucket *bucket = &r->buckets[b];
 
-        cut->offset = r->bytes;
-        for (size_t place = 0; place < cut->info.n; place++) {
-            gradient *g = &r->gradients[r->order[cut->info.first + place]];
-            size_t bytes = g->count * tutti_dtype_size(g->dtype);
-
-            g->offset = r->bytes;
-            r->bytes += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-        }
-        cut->span = r->bytes - cut->offset;
+        bucket->offset = r->bytes;
+        for (size_t k = 0; k < bucket->info.n; k++)
+            place_gradient(r, bucket->info.first + k);
+        bucket->span = r->bytes - bucket->offset;
     }
-    return tutti_group_alloc(r->group, r->bytes ? r->bytes : ALIGNMENT, (void **)&r->block);
+    local_bytes = (int64_t)r->bytes;
+    for (size_t place = r->n_reduced; place < r->n; place++)
+        place_gradient(r, place);
+    local_bytes = (int64_t)r->bytes - local_bytes;
+    r->bytes -= (size_t)local_bytes;
+    TUTTI_TRY(tutti_all_reduce(r->group, (tutti_buf){&local_bytes, 1, TUTTI_I64}, TUTTI_MAX, NULL));
+    r->bytes += (size_t)local_bytes; /* shared memory is as large on every rank */
+    TUTTI_TRY(tutti_group_alloc(r->group, r->bytes ? r->bytes : ALIGNMENT, (void **)&r->block));
+    make_views(r);
+    return TUTTI_OK;
 }
 
 static tutti_status build(tutti_reducer *r, const tutti_reducer_parameter *parameters,
                           const tutti_reducer_opts *opts)
 {
-    double first_mb = opts ? opts->first_bucket_mb : 0, mb = opts ? opts->bucket_mb : 0;
+    tutti__bucket_limits limits;
 
-    TUTTI_TRY(check_parameters(parameters, r->n));
-    TUTTI_TRY(tutti__bucket_sizes("tutti_reducer_new", &first_mb, &mb));
+    TUTTI_TRY(tutti__bucket_sizes("tutti_reducer_new", opts, &limits));
+    r->find_unused = opts->find_unused;
+    r->static_graph = opts->static_graph;
     r->gradients = tutti__alloc((r->n + 1) * sizeof *r->gradients);
     r->order = tutti__alloc((r->n + 1) * sizeof *r->order);
-    if (!r->gradients || !r->order)
+    r->views = tutti__alloc((r->n + 1) * sizeof *r->views);
+    r->users = tutti__may_skip(r) ? tutti__alloc((r->n + 1) * sizeof *r->users) : NULL;
+    r->first_skips = r->static_graph ? tutti__alloc(r->n + 1) : NULL;
+    if (!r->gradients || !r->order || !r->views || (tutti__may_skip(r) && !r->users) ||
+        (r->static_graph && !r->first_skips))
         return TUTTI_ERR_MEMORY;
     TUTTI_TRY(copy_parameters(r, parameters));
-    TUTTI_TRY(set_order(r, opts ? opts->order : NULL));
-    TUTTI_TRY(agree(r, first_mb, mb));
-    TUTTI_TRY(assign_buckets(r, first_mb, mb));
+    TUTTI_TRY(set_order(r, opts->order));
+    TUTTI_TRY(agree(r, &limits));
+    TUTTI_TRY(assign_buckets(r, &limits));
     return lay_out(r);
 }
 
@@ -262,6 +392,7 @@ tutti_status tutti_reducer_new(tutti_reducer **reducer_p, tutti_group *group,
                                const tutti_reducer_parameter *parameters, size_t n_parameters,
                                const tutti_reducer_opts *opts)
 {
+    static const tutti_reducer_opts defaults;
     tutti_reducer *r = tutti__alloc(sizeof *r);
     tutti_status status;
 
@@ -270,7 +401,7 @@ tutti_status tutti_reducer_new(tutti_reducer **reducer_p, tutti_group *group,
         return TUTTI_ERR_MEMORY;
     r->group = group;
     r->n = n_parameters;
-    status = build(r, parameters, opts);
+    status = build(r, parameters, opts ? opts : &defaults);
     if (tutti_status_scope(status) ==
         TUTTI_SCOPE_PROCESS) /* this rank's alone: the others wait for it */
         tutti__abort_peers(group, status, tutti_last_error());
@@ -296,160 +427,23 @@ void tutti_reducer_free(tutti_reducer *r)
         if (r->buckets[b].work)
             (void)!tutti_work_wait(
                 r->buckets[b].work); /* nobody may write into the block any more */
+    if (r->asking)
+        (void)!tutti_work_wait(r->asking);
+    if (r->hook.free)
+        r->hook.free(r->hook.self);
     if (r->block)
         tutti_group_release(r->group, r->block);
-    for (size_t i = 0; r->gradients && i < r->n; i++)
+    for (size_t i = 0; r->gradients && i < r->n; i++) {
         free(r->gradients[i].name);
+        free(r->gradients[i].touched);
+    }
     free(r->gradients);
     free(r->order);
     free(r->buckets);
+    free(r->views);
+    free(r->users);
+    free(r->first_skips);
     free(r);
-}
-
-/* ---- A step ---------------------------------------------------------------------------------------------------------- */
-
-/* Keeps the step's first failure: finish reports it. The thread's message is its words. */
-static tutti_status keep(tutti_reducer *r, tutti_status status)
-{
-    if (r->status == TUTTI_OK) {
-        r->status = status;
-        snprintf(r->message, sizeof r->message, "%s", tutti_last_error());
-    }
-    return status;
-}
-
-/* Says which bucket a peer's failure hit. */
-static tutti_status name_bucket(const tutti_reducer *r, size_t i, tutti_status status)
-{
-    const tutti_bucket_info *info = &r->buckets[i].info;
-
-    if (tutti_status_scope(status) != TUTTI_SCOPE_GROUP)
-        return status;
-    return tutti__fail(status, "bucket %zu of %zu (\"%.100s\" to \"%.100s\"), step %llu: %s", i,
-                       r->n_buckets, r->gradients[r->order[info->first]].name,
-                       r->gradients[r->order[info->first + info->n - 1]].name,
-                       (unsigned long long)r->step, tutti_last_error());
-}
-
-void *tutti_reducer_grad(tutti_reducer *r, size_t i)
-{
-    return i < r->n ? r->block + r->gradients[i].offset : NULL;
-}
-
-tutti_status tutti_reducer_begin(tutti_reducer *r)
-{
-    if (r->in_step)
-        return tutti__fail(
-            TUTTI_ERR_STATE,
-            "tutti_reducer_begin: step %llu is still open; call tutti_reducer_finish first",
-            (unsigned long long)r->step);
-    r->in_step = true;
-    r->step++;
-    r->begin_ns = tutti__now_ns();
-    r->next = 0;
-    r->status = TUTTI_OK;
-    for (size_t b = 0; b < r->n_buckets; b++) {
-        r->buckets[b].pending = r->buckets[b].info.n;
-        r->buckets[b].info.ready_ms = r->buckets[b].info.done_ms = 0;
-    }
-    return TUTTI_OK;
-}
-
-/* Starts every bucket whose turn it is. */
-static tutti_status launch(tutti_reducer *r)
-{
-    for (; r->next < r->n_buckets && r->buckets[r->next].pending == 0; r->next++) {
-        bucket *b = &r->buckets[r->next];
-        tutti_dtype dtype = r->gradients[r->order[b->info.first]].dtype;
-        tutti_buf buf = {r->block + b->offset, b->span / tutti_dtype_size(dtype), dtype};
-        tutti_status status;
-
-        b->ready_ns = tutti__now_ns();
-        status = tutti_all_reduce(r->group, buf, TUTTI_AVG, &b->work);
-        if (status != TUTTI_OK)
-            return name_bucket(r, r->next, status);
-    }
-    return TUTTI_OK;
-}
-
-tutti_status tutti_reducer_ready(tutti_reducer *r, size_t i)
-{
-    gradient *g = &r->gradients[i < r->n ? i : 0];
-    tutti_status status;
-
-    if (!r->in_step)
-        return tutti__fail(
-            TUTTI_ERR_STATE,
-            "tutti_reducer_ready(%zu) outside a step; call tutti_reducer_begin first", i);
-    if (i >= r->n)
-        return keep(r, tutti__fail(TUTTI_ERR_ARG,
-                                   "tutti_reducer_ready: there is no gradient %zu, only %zu in all",
-                                   i, r->n));
-    if (g->ready_step == r->step)
-        return keep(
-            r, tutti__fail(TUTTI_ERR_STATE,
-                           "gradient %zu, \"%s\", got ready twice in step %llu on rank %d; call "
-                           "tutti_reducer_ready once, when it is final",
-                           i, g->name, (unsigned long long)r->step, tutti_group_rank(r->group)));
-    g->ready_step = r->step;
-    r->buckets[g->bucket].pending--;
-    if (r->status != TUTTI_OK)
-        return TUTTI_OK; /* the step has failed and finish will say so: nothing more is sent */
-    status = launch(r);
-    return status == TUTTI_OK ? status : keep(r, status);
-}
-
-static tutti_status fail_missing(const tutti_reducer *r)
-{
-    tutti__names names = {0};
-
-    for (size_t place = 0; place < r->n; place++)
-        if (r->gradients[r->order[place]].ready_step != r->step)
-            tutti__names_add(&names, r->gradients[r->order[place]].name);
-    return tutti__fail(TUTTI_ERR_STATE,
-                       "gradients that never got ready in step %llu on rank %d: %s; call "
-                       "tutti_reducer_ready for each in every step (a gradient may be zero)",
-                       (unsigned long long)r->step, tutti_group_rank(r->group),
-                       tutti__names_end(&names));
-}
-
-static void wait_bucket(tutti_reducer *r, size_t i)
-{
-    bucket *b = &r->buckets[i];
-    uint64_t begin_ns, end_ns;
-    tutti_status status;
-
-    tutti__work_times(b->work, &begin_ns, &end_ns);
-    status = tutti_work_wait(b->work);
-    b->work = NULL;
-    if (status != TUTTI_OK) {
-        keep(r, name_bucket(r, i, status));
-        return;
-    }
-    b->info.ready_ms = (double)(b->ready_ns - r->begin_ns) * 1e-6;
-    b->info.done_ms = (double)(end_ns - r->begin_ns) * 1e-6;
-    tutti__record(r->recorder, "comm", "all_reduce", (int64_t)i, 1, begin_ns, end_ns);
-}
-
-tutti_status tutti_reducer_finish(tutti_reducer *r)
-{
-    if (!r->in_step)
-        return tutti__fail(TUTTI_ERR_STATE,
-                           "tutti_reducer_finish outside a step; call tutti_reducer_begin first");
-    r->in_step = false;
-    if (r->status == TUTTI_OK && r->next < r->n_buckets)
-        keep(r, fail_missing(r));
-    if (r->status != TUTTI_OK)
-        tutti__abort_peers(r->group, r->status, r->message);
-    for (size_t b = 0; b < r->n_buckets; b++)
-        if (r->buckets[b].work)
-            wait_bucket(r, b);
-    return r->status == TUTTI_OK ? TUTTI_OK : tutti__fail_again(r->status, r->message);
-}
-
-void tutti__reducer_fail(tutti_reducer *r, tutti_status status)
-{
-    keep(r, status);
 }
 
 /* ---- Looking in ------------------------------------------------------------------------------------------------------ */
@@ -462,6 +456,44 @@ size_t tutti_reducer_n_buckets(const tutti_reducer *r)
 tutti_bucket_info tutti_reducer_bucket(const tutti_reducer *r, size_t i)
 {
     return i < r->n_buckets ? r->buckets[i].info : (tutti_bucket_info){0};
+}
+
+tutti_traffic tutti_reducer_traffic(const tutti_reducer *r)
+{
+    return r->traffic;
+}
+
+int tutti_reducer_users(const tutti_reducer *r, size_t i)
+{
+    if (i >= r->n || r->gradients[i].local)
+        return 0;
+    return r->users ? (int)r->users[r->gradients[i].place] : tutti_group_size(r->group);
+}
+
+void *tutti_reducer_grad(tutti_reducer *r, size_t i)
+{
+    return i < r->n ? r->block + r->gradients[i].offset : NULL;
+}
+
+tutti_status tutti_reducer_set_hook(tutti_reducer *r, const tutti_comm_hook *hook)
+{
+    tutti_status status = TUTTI_OK;
+
+    if (r->hook.run)
+        status =
+            tutti__fail(TUTTI_ERR_STATE,
+                        "a communication hook, \"%s\", is set already; \"%s\" cannot be another: "
+                        "set one, which may wrap another",
+                        r->hook.name, hook->name);
+    else if (r->in_step)
+        status = tutti__fail(TUTTI_ERR_STATE,
+                             "tutti_reducer_set_hook in step %llu; set it between steps",
+                             (unsigned long long)r->step);
+    if (status == TUTTI_OK)
+        r->hook = *hook;
+    else if (hook->free)
+        hook->free(hook->self);
+    return status;
 }
 
 void tutti__reducer_set_recorder(tutti_reducer *r, tutti__recorder *recorder)

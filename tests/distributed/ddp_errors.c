@@ -131,13 +131,6 @@ static tutti_status leave_b_out(tutti_ddp *ddp, net *m, tutti_ctx *cx, bool is_c
     return one_step(m, cx, !is_culprit, true, 0);
 }
 
-/* In the first. */
-static tutti_status leave_c_out_at_once(tutti_ddp *ddp, net *m, tutti_ctx *cx, bool is_culprit)
-{
-    (void)ddp;
-    return one_step(m, cx, true, !is_culprit, 0);
-}
-
 /* The tape reads c, but nothing of it reaches the loss: the same error, not the gradient of the step before. */
 static tutti_status ignore_a_branch(tutti_ddp *ddp, net *m, tutti_ctx *cx, bool is_culprit)
 {
@@ -180,6 +173,23 @@ static tutti_status give_a_bad_label(tutti_ddp *ddp, net *m, tutti_ctx *cx, bool
     return one_step(m, cx, true, true, is_culprit ? 99 : 0);
 }
 
+/* Frozen after construction on the last rank, or freed: an error on all, with names. */
+static tutti_status freeze_c(tutti_ddp *ddp, net *m, tutti_ctx *cx, bool is_culprit)
+{
+    (void)ddp;
+    TUTTI_TRY(one_step(m, cx, true, true, 0));
+    tutti_parameter_set_requires_grad(m->c.weight, !is_culprit);
+    return one_step(m, cx, true, true, 0);
+}
+
+static tutti_status free_a(tutti_ddp *ddp, net *m, tutti_ctx *cx, bool is_culprit)
+{
+    (void)ddp;
+    TUTTI_TRY(one_step(m, cx, true, true, 0));
+    tutti_parameter_set_requires_grad(m->a.bias, is_culprit);
+    return one_step(m, cx, true, true, 0);
+}
+
 /* The last rank fails; all return, with its words, at once. */
 static int all_ranks_hear_of_a_failure(tutti_group *group, void *arg)
 {
@@ -190,13 +200,15 @@ static int all_ranks_hear_of_a_failure(tutti_group *group, void *arg)
     } rows[] = {
         {leave_b_out, TUTTI_ERR_STATE,
          "the loss of step 2 on rank %d does not use \"b.weight\", \"b.bias\""},
-        {leave_c_out_at_once, TUTTI_ERR_STATE,
-         "the loss of step 1 on rank %d does not use \"c.weight\", \"c.bias\""},
         {ignore_a_branch, TUTTI_ERR_STATE,
          "the loss of step 2 on rank %d does not use \"c.weight\""},
         {drop_what_the_pause_gave, TUTTI_ERR_STATE,
          "the loss of step 3 on rank %d does not use \"b.weight\""},
         {give_a_bad_label, TUTTI_ERR_ARG, "label of row 1 is 99"},
+        {freeze_c, TUTTI_ERR_STATE,
+         "\"c.weight\" required a gradient when DDP was made, and no longer does on rank %d"},
+        {free_a, TUTTI_ERR_STATE,
+         "\"a.bias\" was frozen when DDP was made, and requires a gradient now on rank %d"},
     };
     int row = *(const int *)arg, last = tutti_group_size(group) - 1;
     bool is_culprit = tutti_group_rank(group) == last;
@@ -209,6 +221,8 @@ static int all_ranks_hear_of_a_failure(tutti_group *group, void *arg)
 
     CHECK_0(new_ctx(&cx));
     net_init(&m, cx, "b", "c", 4);
+    if (rows[row].train == free_a)
+        tutti_parameter_set_requires_grad(m.a.bias, false);
     status = tutti_ddp_new(&ddp, &m.base, group, NULL);
     if (status == TUTTI_OK)
         status = rows[row].train(ddp, &m, cx, is_culprit);
@@ -222,22 +236,34 @@ static int all_ranks_hear_of_a_failure(tutti_group *group, void *arg)
     return 0;
 }
 
-/* The same on all ranks: each says its own, or what it has heard. */
-static int what_all_forget_is_named_by_all(tutti_group *group, void *arg)
+/* In the first step ranks ask each other: all say the same, of every parameter and rank, and the group lives on. */
+static int the_first_step_names_every_parameter_and_rank(tutti_group *group, void *arg)
 {
+    int size = tutti_group_size(group), last = size - 1, rank = tutti_group_rank(group);
+    const char *few = size == 1 ? "does not use \"c.weight\", \"c.bias\" on rank 0; every rank"
+                                : "does not use \"b.weight\", \"b.bias\" on rank 1, and "
+                                  "\"c.weight\", \"c.bias\" on all ranks; every rank";
     tutti_ddp *ddp;
-    tutti_status status;
     tutti_ctx *cx;
     net m;
+    char text[256];
 
     (void)arg;
     CHECK_0(new_ctx(&cx));
     net_init(&m, cx, "b", "c", 4);
-    status = tutti_ddp_new(&ddp, &m.base, group, NULL);
-    if (status == TUTTI_OK)
-        status = one_step(&m, cx, true, false, 0);
-    CHECK(status == TUTTI_ERR_STATE || status == TUTTI_ERR_ABORTED);
-    CHECK_TEXT(tutti_last_error(), "does not use \"c.weight\", \"c.bias\"");
+    CHECK_OK(tutti_ddp_new(&ddp, &m.base, group, NULL));
+    for (int again = 0; again < 2; again++) {
+        CHECK(one_step(&m, cx, rank < last || size == 1, rank > 0 && rank < last, 0) ==
+              TUTTI_ERR_STATE);
+        CHECK_TEXT(tutti_last_error(), "the loss of step");
+        if (size > 2)
+            snprintf(text, sizeof text,
+                     "does not use \"b.weight\", \"b.bias\" on rank %d, and \"c.weight\", "
+                     "\"c.bias\" on ranks 0, %d; every rank",
+                     last, last);
+        CHECK_TEXT(tutti_last_error(), size > 2 ? text : few);
+    }
+    CHECK_OK(one_step(&m, cx, true, true, 0));
     tutti_ddp_free(ddp);
     tutti_module_destroy(&m.base);
     tutti_ctx_free(cx);
@@ -294,6 +320,10 @@ static int bad_arguments_are_refused(tutti_group *group, void *arg)
     CHECK_TEXT(tutti_last_error(), "\"a\" is a child");
     CHECK(tutti_ddp_new(&ddp, &m.base, group, &(tutti_ddp_opts){.bucket_mb = -3}) == TUTTI_ERR_ARG);
     CHECK_TEXT(tutti_last_error(), "bucket_mb -3");
+    CHECK(tutti_ddp_new(&ddp, &m.base, group,
+                        &(tutti_ddp_opts){.bucket_mb_list = (double[]){1, 0},
+                                          .n_bucket_mb_list = 2}) == TUTTI_ERR_ARG);
+    CHECK_TEXT(tutti_last_error(), "bucket_mb_list: 0");
     CHECK_OK(tutti_ddp_new(&ddp, &m.base, group, NULL));
     CHECK(tutti_ddp_new(&second, &m.base, group, NULL) == TUTTI_ERR_STATE);
     tutti_ddp_free(ddp);
@@ -307,7 +337,7 @@ static int bad_arguments_are_refused(tutti_group *group, void *arg)
 static void run_failures(void **state)
 {
     for (int n = 1; n <= 4; n++)
-        for (int row = 0; row < 5; row++)
+        for (int row = 0; row < 6; row++)
             run((tutti_rank_body *)*state, &row, n);
 }
 
@@ -316,7 +346,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(run_with_a_rank_that_differs, models_that_differ_are_refused_alike),
         TEST(run_failures, all_ranks_hear_of_a_failure),
-        TEST(run_all, what_all_forget_is_named_by_all),
+        TEST(run_all, the_first_step_names_every_parameter_and_rank),
         TEST(run_all, use_in_a_paused_backward_counts),
         TEST(run_all, bad_arguments_are_refused),
     };

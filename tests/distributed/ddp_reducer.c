@@ -9,7 +9,7 @@ static const char *const names[N] = {"a", "b", "c", "d", "e", "f", "g"};
 static void describe(tutti_reducer_parameter *p)
 {
     for (size_t i = 0; i < N; i++)
-        p[i] = (tutti_reducer_parameter){names[i], counts[i], TUTTI_F32};
+        p[i] = (tutti_reducer_parameter){.name = names[i], .count = counts[i], .dtype = TUTTI_F32};
 }
 
 /* A value in [-1, 1) with full mantissa, so that another order of adding would show. */
@@ -125,10 +125,10 @@ static int buckets_are_one_block_in_order_with_zero_gaps(tutti_group *group, voi
 
 static int each_dtype_has_its_buckets(tutti_group *group, void *arg)
 {
-    const tutti_reducer_parameter p[] = {{"f32", 33, TUTTI_F32},
-                                         {"f64", 5, TUTTI_F64},
-                                         {"bf16", 7, TUTTI_BF16},
-                                         {"f32.b", 2, TUTTI_F32}};
+    const tutti_reducer_parameter p[] = {{.name = "f32", .count = 33, .dtype = TUTTI_F32},
+                                         {.name = "f64", .count = 5, .dtype = TUTTI_F64},
+                                         {.name = "bf16", .count = 7, .dtype = TUTTI_BF16},
+                                         {.name = "f32.b", .count = 2, .dtype = TUTTI_F32}};
     int rank = tutti_group_rank(group), size = tutti_group_size(group);
     tutti_reducer *reducer;
 
@@ -177,7 +177,8 @@ static int no_gradients_are_fine(tutti_group *group, void *arg)
 /* All ranks' gradients of bucket 0 are ready, bucket 1's are not: a barrier behind it proves that it was reduced. */
 static int a_full_bucket_does_not_wait_for_the_next(tutti_group *group, void *arg)
 {
-    const tutti_reducer_parameter p[] = {{"first", 1000, TUTTI_F32}, {"last", 1000, TUTTI_F32}};
+    const tutti_reducer_parameter p[] = {{.name = "first", .count = 1000, .dtype = TUTTI_F32},
+                                         {.name = "last", .count = 1000, .dtype = TUTTI_F32}};
     tutti_reducer_opts opts = {.first_bucket_mb = 1e-4, .bucket_mb = 1e-4};
     int rank = tutti_group_rank(group), size = tutti_group_size(group);
     tutti_reducer *reducer;
@@ -293,10 +294,10 @@ static int bad_arguments_are_named(tutti_group *group, void *arg)
     p[2].dtype = TUTTI_I64;
     CHECK(tutti_reducer_new(&reducer, group, p, N, NULL) == TUTTI_ERR_ARG);
     CHECK_TEXT(tutti_last_error(), "\"c\", is I64");
-    p[2] = (tutti_reducer_parameter){NULL, 1, TUTTI_F32};
+    p[2] = (tutti_reducer_parameter){.count = 1, .dtype = TUTTI_F32};
     CHECK(tutti_reducer_new(&reducer, group, p, N, NULL) == TUTTI_ERR_ARG);
     CHECK_TEXT(tutti_last_error(), "parameter 2 has no name");
-    p[2] = (tutti_reducer_parameter){"huge", SIZE_MAX / 2, TUTTI_F32};
+    p[2] = (tutti_reducer_parameter){.name = "huge", .count = SIZE_MAX / 2, .dtype = TUTTI_F32};
     CHECK(tutti_reducer_new(&reducer, group, p, N, NULL) == TUTTI_ERR_ARG);
     CHECK_TEXT(tutti_last_error(), "huge");
     describe(p);

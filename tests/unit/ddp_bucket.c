@@ -14,16 +14,19 @@
 #define LIST(...)                                                                                  \
     (const size_t[]){__VA_ARGS__}, sizeof((const size_t[]){__VA_ARGS__}) / sizeof(size_t)
 
+static size_t sparse = SIZE_MAX; /* the element that is sparse */
+
 /* Buckets as text: "[0,2][1,3]". */
 static const char *assign(const size_t *bytes, size_t n, const tutti_dtype *dtypes,
                           const size_t *limits, size_t n_limits, bool by_first_index)
 {
     static char text[256];
-    static const tutti_dtype all_f32[MAX];
-    size_t bucket_of[MAX], at = 0;
-    size_t n_buckets = tutti_bucket_assignment(bytes, dtypes ? dtypes : all_f32, n, limits,
-                                               n_limits, by_first_index, bucket_of);
+    tutti_bucket_item items[MAX];
+    size_t bucket_of[MAX], at = 0, n_buckets;
 
+    for (size_t i = 0; i < n; i++)
+        items[i] = (tutti_bucket_item){bytes[i], dtypes ? dtypes[i] : TUTTI_F32, i == sparse};
+    n_buckets = tutti_bucket_assignment(items, n, limits, n_limits, by_first_index, bucket_of);
     text[0] = 0;
     for (size_t b = 0; b < n_buckets; b++) {
         const char *separator = "[";
@@ -86,12 +89,21 @@ static void an_order_is_the_callers_permutation(void **state)
     assert_string_equal(assign(LIST(40, 40, 40, 40), NULL, LIST(40, 80), false), "[0][1,2][3]");
 }
 
+static void a_sparse_gradient_is_a_bucket_of_its_own(void **state)
+{
+    (void)state;
+    sparse = 1;
+    assert_string_equal(assign(LIST(40, 40, 40, 40), NULL, LIST(80), true), "[0,2][1][3]");
+    assert_string_equal(assign(LIST(40, 40, 40, 40), NULL, LIST(80), false), "[1][0,2][3]");
+    sparse = SIZE_MAX;
+}
+
 static void edges(void **state)
 {
     static const tutti_dtype unknown[] = {(tutti_dtype)99, TUTTI_F32};
 
     (void)state;
-    assert_int_equal(tutti_bucket_assignment(NULL, NULL, 0, NULL, 0, false, NULL), 0);
+    assert_int_equal(tutti_bucket_assignment(NULL, 0, NULL, 0, false, NULL), 0);
     assert_string_equal(assign(LIST(1, 2, 3), NULL, NULL, 0, true), "[0,1,2]");
     assert_string_equal(assign(LIST(1, 2, 3), NULL, LIST(0), true), "[0][1][2]");
     assert_string_equal(assign(LIST(0, 0, 0), NULL, LIST(10), true), "[0,1,2]");
@@ -106,6 +118,7 @@ int main(void)
         cmocka_unit_test(each_dtype_has_its_own_buckets_and_its_own_place_in_the_limits),
         cmocka_unit_test(numbering_is_by_first_element_or_by_closing),
         cmocka_unit_test(an_order_is_the_callers_permutation),
+        cmocka_unit_test(a_sparse_gradient_is_a_bucket_of_its_own),
         cmocka_unit_test(edges),
     };
 

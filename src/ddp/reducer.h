@@ -1,0 +1,68 @@
+/* reducer.h -- the inside of the reducer.   SPDX-License-Identifier: MIT
+ *
+ *     reducer.c   making one: what it reduces, in which order, cut into which buckets, where in memory
+ *     step.c      a step: gradients get ready, buckets leave, means come back
+ *     rows.c      a bucket of which only some rows travel
+ *     hooks.c     ready-made communication hooks; powersgd.c: one more */
+#ifndef TUTTI_DDP_REDUCER_H
+#define TUTTI_DDP_REDUCER_H
+
+#include "comm/group.h"
+#include "ddp/ddp.h"
+
+typedef struct tutti__gradient {
+    char *name;
+    size_t count, rows, offset, bucket, place; /* offset: bytes in the block; place: in the order */
+    tutti_dtype dtype;
+    bool sparse, local;
+    bool skipped;        /* in the last step: nothing of it came from this rank */
+    uint64_t ready_step; /* the last step in which it got ready */
+    unsigned char
+        *touched; /* sparse: which rows are not zero, a byte a row; after a step, on any rank */
+} tutti__gradient;
+
+typedef struct tutti__bucket {
+    tutti_reducer *reducer; /* for the function that the group runs */
+    size_t offset, span;    /* bytes in the block, padding included */
+    size_t pending;         /* gradients still to come */
+    bool sparse;
+    tutti_work *work; /* while in flight */
+    uint64_t ready_ns;
+    tutti_bucket view; /* for hooks */
+    tutti_bucket_info info;
+} tutti__bucket;
+
+struct tutti_reducer {
+    tutti_group *group;
+    size_t n, n_reduced; /* parameters; those that are not local, which come first in the order */
+    size_t n_buckets, bytes;
+    tutti__gradient *gradients; /* by parameter */
+    size_t *order;              /* parameter at each place; a bucket's places are adjacent */
+    tutti__bucket *buckets;
+    tutti_bucket_gradient *views; /* by place: what hooks see */
+    unsigned char *block;
+    bool find_unused, static_graph;
+    tutti_comm_hook hook; /* run NULL: all_reduce */
+    tutti__recorder *recorder;
+    tutti_traffic traffic;
+
+    bool in_step;
+    uint64_t step, begin_ns;
+    size_t next;         /* bucket to launch */
+    int32_t *users;      /* by place: ranks that brought it; NULL: all do, always */
+    bool *first_skips;   /* static_graph: by place, what the first step skipped */
+    tutti_work *asking;  /* the reduction of users, while in flight */
+    tutti_status status; /* the step's first failure, and its words */
+    char message[2048];
+};
+
+/* The mean over ranks of a sparse gradient, of which this rank's touched rows are not zero; touched becomes what any rank
+ * touched. On the communication thread. */
+tutti_status tutti__reduce_rows(tutti_group *group, tutti__gradient *g, float *values);
+
+static inline bool tutti__may_skip(const tutti_reducer *r)
+{
+    return r->find_unused || r->static_graph;
+}
+
+#endif

@@ -1,0 +1,218 @@
+/* replicate.c -- the same model on every rank: compared, then copied from rank 0.   SPDX-License-Identifier: MIT
+ *
+ * What is ignored is each rank's own: it is neither compared nor copied, and ranks may differ in it. What is frozen is
+ * compared and copied, and then left alone. */
+#include "ddp/ddp.h"
+#include "tensor/tensor.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Who takes part --------------------------------------------------------------------------------------------------- */
+
+static bool is_ignored(const tutti_ddp_opts *opts, const tutti_tensor *t)
+{
+    for (size_t k = 0; k < opts->n_ignored; k++)
+        if (strcmp(opts->ignored[k], t->name) == 0)
+            return true;
+    return false;
+}
+
+/* A name that is nobody's is a slip of the pen, which would cost weeks. */
+static tutti_status check_ignored(const tutti_ddp *ddp, const tutti_ddp_opts *opts)
+{
+    size_t n = tutti_module_n_state(ddp->module);
+    const char **names;
+    tutti_status status = TUTTI_OK;
+
+    if (opts->n_ignored == 0)
+        return TUTTI_OK;
+    names = tutti__alloc((n + 1) * sizeof *names);
+    if (!names)
+        return TUTTI_ERR_MEMORY;
+    for (size_t i = 0; i < n; i++)
+        names[i] = tutti_tensor_name(tutti_module_state(ddp->module, i));
+    for (size_t k = 0; k < opts->n_ignored && status == TUTTI_OK; k++)
+        if (!tutti_module_find(ddp->module, opts->ignored[k])) {
+            const char *nearest = tutti__nearest(opts->ignored[k], names, n);
+
+            status = tutti__fail(TUTTI_ERR_ARG,
+                                 "tutti_ddp_new: the module has no parameter or buffer \"%s\" to "
+                                 "ignore%s%s%s",
+                                 opts->ignored[k], nearest ? "; did you mean \"" : "",
+                                 nearest ? nearest : "", nearest ? "\"?" : "");
+        }
+    free(names);
+    return status;
+}
+
+static tutti_status take_roles(tutti_ddp *ddp, const tutti_ddp_opts *opts)
+{
+    size_t n_buffers = tutti_module_n_buffers(ddp->module), n_averaged = 0;
+
+    ddp->parameters = tutti__alloc(ddp->n * sizeof *ddp->parameters);
+    ddp->roles = tutti__alloc(ddp->n * sizeof *ddp->roles);
+    ddp->uses = tutti__alloc(ddp->n * sizeof *ddp->uses);
+    ddp->buffers = tutti__alloc((n_buffers + 1) * sizeof *ddp->buffers);
+    if (!ddp->parameters || !ddp->roles || !ddp->uses || !ddp->buffers)
+        return TUTTI_ERR_MEMORY;
+    TUTTI_TRY(check_ignored(ddp, opts));
+    for (size_t i = 0; i < ddp->n; i++) {
+        tutti_tensor *t = tutti_module_parameter(ddp->module, i);
+
+        ddp->parameters[i] = t;
+        ddp->roles[i] = is_ignored(opts, t)            ? TUTTI__IGNORED
+                        : !t->parameter->requires_grad ? TUTTI__FROZEN
+                                                       : TUTTI__AVERAGED;
+        n_averaged += ddp->roles[i] == TUTTI__AVERAGED;
+    }
+    for (size_t i = 0; i < n_buffers; i++) {
+        tutti_tensor *t = tutti_module_buffer(ddp->module, i);
+
+        if (!is_ignored(opts, t))
+            ddp->buffers[ddp->n_buffers++] = t;
+    }
+    if (n_averaged == 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tutti_ddp_new: none of the module's %zu parameters requires a gradient "
+                           "or is to be averaged, so there is nothing for DDP to do",
+                           ddp->n);
+    return TUTTI_OK;
+}
+
+/* ---- Agreement -------------------------------------------------------------------------------------------------------- */
+
+static void describe(tutti__item *item, const tutti_tensor *t, const char *more)
+{
+    snprintf(item->text, sizeof item->text, "\"%s\" %s %s%s", t->name, tutti__shape_text(t->shape),
+             tutti_dtype_name(t->dtype), more);
+}
+
+static tutti_status agree_on_tensors(const tutti_ddp *ddp)
+{
+    size_t n = 0;
+    tutti__item *items = tutti__alloc((ddp->n + ddp->n_buffers + 1) * sizeof *items);
+    tutti_status status;
+
+    if (!items)
+        return TUTTI_ERR_MEMORY;
+    for (size_t i = 0; i < ddp->n; i++)
+        if (ddp->roles[i] != TUTTI__IGNORED)
+            describe(&items[n++], ddp->parameters[i],
+                     ddp->roles[i] == TUTTI__FROZEN ? " frozen" : "");
+    status = tutti__agree(ddp->group, "models", "parameter", items, n);
+    memset(items, 0, (ddp->n + ddp->n_buffers) * sizeof *items);
+    for (size_t i = 0; i < ddp->n_buffers; i++)
+        describe(&items[i], ddp->buffers[i], "");
+    if (status == TUTTI_OK)
+        status = tutti__agree(ddp->group, "models", "buffer", items, ddp->n_buffers);
+    free(items);
+    return status;
+}
+
+static tutti_status agree_on_options(const tutti_ddp *ddp)
+{
+    const tutti_ddp_opts *o = &ddp->opts;
+    const struct {
+        const char *name;
+        bool value;
+    } flags[] = {{"keep_buffers", o->keep_buffers},
+                 {"buffer_hook", o->buffer_hook != NULL},
+                 {"find_unused", o->find_unused},
+                 {"static_graph", o->static_graph}};
+    size_t n = TUTTI__COUNT_OF(flags);
+    tutti__item *items = tutti__alloc((n + ddp->limits.n) * sizeof *items);
+    tutti_status status;
+
+    if (!items)
+        return TUTTI_ERR_MEMORY;
+    for (size_t i = 0; i < n; i++)
+        snprintf(items[i].text, sizeof items[i].text, "%s %s", flags[i].name,
+                 flags[i].value ? "true" : "false");
+    for (size_t i = 0; i < ddp->limits.n; i++) {
+        const char *name = !ddp->limits.shortens_last ? "bucket_mb_list"
+                           : i == 0                   ? "first_bucket_mb"
+                                                      : "bucket_mb";
+
+        snprintf(items[n++].text, sizeof items->text, "%s %g", name, ddp->limits.mb[i]);
+    }
+    status = tutti__agree(ddp->group, "options of tutti_ddp_new", "option", items, n);
+    free(items);
+    return status;
+}
+
+/* ---- Copying ---------------------------------------------------------------------------------------------------------- */
+
+/* One broadcast a parameter, all under way at once: what is ignored may lie anywhere between. */
+static tutti_status copy_parameters(tutti_ddp *ddp)
+{
+    tutti_work **works = tutti__alloc(ddp->n * sizeof(tutti_work *));
+    tutti_status status = works ? TUTTI_OK : TUTTI_ERR_MEMORY;
+
+    for (size_t i = 0; i < ddp->n && status == TUTTI_OK; i++) {
+        tutti_tensor *t = ddp->parameters[i];
+
+        if (ddp->roles[i] != TUTTI__IGNORED)
+            status = tutti_broadcast(
+                ddp->group, (tutti_buf){t->data, (size_t)tutti_shape_count(t->shape), t->dtype}, 0,
+                &works[i]);
+        t->kernel_cache_step = 0; /* of the old values */
+    }
+    for (size_t i = 0; works && i < ddp->n; i++) {
+        tutti_status done = works[i] ? tutti_work_wait(works[i]) : TUTTI_OK;
+
+        status = status == TUTTI_OK ? done : status;
+    }
+    free(works);
+    return status;
+}
+
+static tutti_status copy_from_rank_0(tutti_ddp *ddp)
+{
+    tutti_flat flat;
+
+    TUTTI_TRY(tutti_module_flat(ddp->module, &flat));
+    if (tutti_group_size(ddp->group) == 1)
+        return TUTTI_OK;
+    TUTTI_TRY(copy_parameters(ddp));
+    for (size_t i = 0; i < ddp->n_buffers; i++)
+        ddp->packed_bytes += tutti__tensor_bytes(ddp->buffers[i]);
+    if (ddp->packed_bytes == 0)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_group_alloc(ddp->group, ddp->packed_bytes, (void **)&ddp->packed));
+    return tutti_ddp_broadcast_buffers(ddp);
+}
+
+tutti_status tutti__ddp_replicate(tutti_ddp *ddp, const tutti_ddp_opts *opts)
+{
+    TUTTI_TRY(take_roles(ddp, opts));
+    TUTTI_TRY(agree_on_tensors(ddp));
+    TUTTI_TRY(agree_on_options(ddp));
+    return copy_from_rank_0(ddp);
+}
+
+/* Packs rank 0's buffers into one message. */
+tutti_status tutti_ddp_broadcast_buffers(tutti_ddp *ddp)
+{
+    bool is_source = tutti_group_rank(ddp->group) == 0;
+    unsigned char *at = ddp->packed;
+
+    if (!ddp->packed)
+        return TUTTI_OK;
+    for (size_t i = 0; is_source && i < ddp->n_buffers; i++) {
+        const tutti_tensor *t = ddp->buffers[i];
+
+        memcpy(at, t->data, tutti__tensor_bytes(t));
+        at += tutti__tensor_bytes(t);
+    }
+    TUTTI_TRY(tutti_broadcast(ddp->group, (tutti_buf){ddp->packed, ddp->packed_bytes, TUTTI_U8}, 0,
+                              NULL));
+    for (size_t i = 0; !is_source && i < ddp->n_buffers; i++) {
+        tutti_tensor *t = ddp->buffers[i];
+
+        memcpy(t->data, at, tutti__tensor_bytes(t));
+        at += tutti__tensor_bytes(t);
+    }
+    return TUTTI_OK;
+}

@@ -1,0 +1,297 @@
+/* step.c -- a step of the reducer: gradients get ready, buckets leave, means come back.   SPDX-License-Identifier: MIT
+ *
+ * Bucket k is launched when all its gradients are there and bucket k-1 is launched, so every rank issues the same
+ * collectives in the same order, whatever the order in which its own gradients come. A plain bucket is one all_reduce; a
+ * hook or a sparse gradient is a function that the group runs in the bucket's place of the order. */
+#include "ddp/reducer.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Keeps the step's first failure: finish reports it. The thread's message is its words. */
+static tutti_status keep(tutti_reducer *r, tutti_status status)
+{
+    if (r->status == TUTTI_OK) {
+        r->status = status;
+        snprintf(r->message, sizeof r->message, "%s", tutti_last_error());
+    }
+    return status;
+}
+
+/* Says which bucket a peer's failure hit. */
+static tutti_status name_bucket(const tutti_reducer *r, size_t i, tutti_status status)
+{
+    const tutti_bucket_info *info = &r->buckets[i].info;
+
+    if (tutti_status_scope(status) != TUTTI_SCOPE_GROUP)
+        return status;
+    return tutti__fail(status, "bucket %zu of %zu (\"%.100s\" to \"%.100s\"), step %llu: %s", i,
+                       r->n_buckets, r->gradients[r->order[info->first]].name,
+                       r->gradients[r->order[info->first + info->n - 1]].name,
+                       (unsigned long long)r->step, tutti_last_error());
+}
+
+tutti_status tutti_reducer_begin(tutti_reducer *r)
+{
+    if (r->in_step)
+        return tutti__fail(
+            TUTTI_ERR_STATE,
+            "tutti_reducer_begin: step %llu is still open; call tutti_reducer_finish first",
+            (unsigned long long)r->step);
+    r->in_step = true;
+    r->step++;
+    r->begin_ns = tutti__now_ns();
+    r->next = 0;
+    r->status = TUTTI_OK;
+    for (size_t b = 0; b < r->n_buckets; b++) {
+        r->buckets[b].pending = r->buckets[b].info.n;
+        r->buckets[b].info.ready_ms = r->buckets[b].info.done_ms = 0;
+    }
+    return TUTTI_OK;
+}
+
+/* On the communication thread. Peers wait for a rank whose hook fails. */
+static tutti_status run_bucket(void *arg)
+{
+    tutti__bucket *b = arg;
+    tutti_reducer *r = b->reducer;
+    uint64_t bytes = r->group->bytes;
+    tutti_status status;
+
+    if (b->sparse)
+        status =
+            tutti__reduce_rows(r->group, &r->gradients[r->order[b->info.first]], b->view.buf.p);
+    else
+        status = r->hook.run(r->hook.self, r->group, &b->view);
+    b->info.wire_bytes = r->group->bytes - bytes;
+    if (status != TUTTI_OK && tutti_status_scope(status) != TUTTI_SCOPE_GROUP) {
+        tutti__fail(status, "communication hook \"%s\" on rank %d: %s",
+                    b->sparse ? "sparse" : r->hook.name, tutti_group_rank(r->group),
+                    tutti_last_error());
+        tutti__abort_peers(r->group, status, tutti_last_error());
+    }
+    return status;
+}
+
+/* Who brought what: asked behind the last bucket, once all is known here. With a static graph only in the first step. */
+static tutti_status ask_for_users(tutti_reducer *r)
+{
+    if (!tutti__may_skip(r) || (r->static_graph && r->step > 1))
+        return TUTTI_OK;
+    for (size_t place = 0; place < r->n_reduced; place++) {
+        bool skipped = r->gradients[r->order[place]].skipped;
+
+        r->users[place] = !skipped;
+        if (r->static_graph)
+            r->first_skips[place] = skipped;
+    }
+    return tutti_all_reduce(r->group, (tutti_buf){r->users, r->n_reduced, TUTTI_I32}, TUTTI_SUM,
+                            &r->asking);
+}
+
+/* Starts every bucket whose turn it is. */
+static tutti_status launch(tutti_reducer *r)
+{
+    if (r->next == r->n_buckets)
+        return TUTTI_OK;
+    for (; r->next < r->n_buckets && r->buckets[r->next].pending == 0; r->next++) {
+        tutti__bucket *b = &r->buckets[r->next];
+        tutti_status status;
+
+        b->ready_ns = tutti__now_ns();
+        b->info.wire_bytes = b->span;
+        if (b->sparse || r->hook.run)
+            status = tutti__submit_call(r->group, run_bucket, b, &b->work);
+        else
+            status = tutti_all_reduce(r->group, b->view.buf, TUTTI_AVG, &b->work);
+        if (status != TUTTI_OK)
+            return name_bucket(r, r->next, status);
+    }
+    return r->next == r->n_buckets ? ask_for_users(r) : TUTTI_OK;
+}
+
+/* Refuses gradient i: `call` is not allowed now. */
+static tutti_status check_arrival(tutti_reducer *r, size_t i, const char *call)
+{
+    const tutti__gradient *g = &r->gradients[i < r->n ? i : 0];
+
+    if (!r->in_step)
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "%s(%zu) outside a step; call tutti_reducer_begin first", call, i);
+    if (i >= r->n)
+        return keep(r, tutti__fail(TUTTI_ERR_ARG, "%s: there is no gradient %zu, only %zu in all",
+                                   call, i, r->n));
+    if (g->local)
+        return keep(r, tutti__fail(TUTTI_ERR_ARG,
+                                   "%s: gradient %zu, \"%s\", is local: it is not averaged", call,
+                                   i, g->name));
+    if (g->ready_step == r->step)
+        return keep(
+            r, tutti__fail(TUTTI_ERR_STATE,
+                           "gradient %zu, \"%s\", got ready twice in step %llu on rank %d; call "
+                           "tutti_reducer_ready once, when it is final",
+                           i, g->name, (unsigned long long)r->step, tutti_group_rank(r->group)));
+    return TUTTI_OK;
+}
+
+static tutti_status fail_changed(const tutti_reducer *r, const tutti__gradient *g, bool skipped)
+{
+    return tutti__fail(TUTTI_ERR_STATE,
+                       "the graph has changed: \"%s\" has %s gradient in step %llu on rank %d, and "
+                       "had %s in step 1; static_graph promises the same in every step, use "
+                       "find_unused instead",
+                       g->name, skipped ? "no" : "a", (unsigned long long)r->step,
+                       tutti_group_rank(r->group), skipped ? "one" : "none");
+}
+
+/* Gradient i is there, or will not come. */
+static tutti_status arrive(tutti_reducer *r, size_t i, bool skipped)
+{
+    tutti__gradient *g = &r->gradients[i];
+    tutti_status status;
+
+    g->ready_step = r->step;
+    g->skipped = skipped;
+    r->buckets[g->bucket].pending--;
+    if (r->static_graph && r->step > 1 && skipped != r->first_skips[g->place])
+        return keep(r, fail_changed(r, g, skipped));
+    if (r->status != TUTTI_OK)
+        return TUTTI_OK; /* the step has failed and finish will say so: nothing more is sent */
+    status = launch(r);
+    return status == TUTTI_OK ? status : keep(r, status);
+}
+
+tutti_status tutti_reducer_ready(tutti_reducer *r, size_t i)
+{
+    TUTTI_TRY(check_arrival(r, i, "tutti_reducer_ready"));
+    if (r->gradients[i].sparse)
+        memset(r->gradients[i].touched, 1, r->gradients[i].rows); /* for all that it says */
+    return arrive(r, i, false);
+}
+
+unsigned char *tutti__reducer_touched(tutti_reducer *r, size_t i)
+{
+    return i < r->n ? r->gradients[i].touched : NULL;
+}
+
+tutti_status tutti__reducer_ready_touched(tutti_reducer *r, size_t i)
+{
+    TUTTI_TRY(check_arrival(r, i, "tutti_reducer_ready_rows"));
+    return arrive(r, i, false);
+}
+
+tutti_status tutti_reducer_ready_rows(tutti_reducer *r, size_t i, const int64_t *rows,
+                                      size_t n_rows)
+{
+    tutti__gradient *g = &r->gradients[i < r->n ? i : 0];
+
+    TUTTI_TRY(check_arrival(r, i, "tutti_reducer_ready_rows"));
+    if (!g->sparse)
+        return keep(r, tutti__fail(TUTTI_ERR_ARG,
+                                   "tutti_reducer_ready_rows: gradient %zu, \"%s\", is not sparse; "
+                                   "call tutti_reducer_ready",
+                                   i, g->name));
+    memset(g->touched, 0, g->rows);
+    for (size_t k = 0; k < n_rows; k++) {
+        if (rows[k] < 0 || rows[k] >= (int64_t)g->rows)
+            return keep(r, tutti__fail(TUTTI_ERR_ARG,
+                                       "tutti_reducer_ready_rows: \"%s\" has %zu rows, and no row "
+                                       "%lld",
+                                       g->name, g->rows, (long long)rows[k]));
+        g->touched[rows[k]] = 1;
+    }
+    return arrive(r, i, false);
+}
+
+tutti_status tutti_reducer_skip(tutti_reducer *r, size_t i)
+{
+    tutti__gradient *g = &r->gradients[i < r->n ? i : 0];
+
+    TUTTI_TRY(check_arrival(r, i, "tutti_reducer_skip"));
+    if (!tutti__may_skip(r))
+        return keep(
+            r, tutti__fail(TUTTI_ERR_STATE,
+                           "gradient %zu, \"%s\", is skipped in step %llu on rank %d, which "
+                           "needs find_unused or static_graph",
+                           i, g->name, (unsigned long long)r->step, tutti_group_rank(r->group)));
+    memset(r->block + g->offset, 0, g->count * tutti_dtype_size(g->dtype));
+    if (g->sparse)
+        memset(g->touched, 0, g->rows);
+    return arrive(r, i, true);
+}
+
+static tutti_status fail_missing(const tutti_reducer *r)
+{
+    tutti__names names = {0};
+
+    for (size_t place = 0; place < r->n_reduced; place++)
+        if (r->gradients[r->order[place]].ready_step != r->step)
+            tutti__names_add(&names, r->gradients[r->order[place]].name);
+    return tutti__fail(
+        TUTTI_ERR_STATE,
+        "gradients that never got ready in step %llu on rank %d: %s; call "
+        "tutti_reducer_ready for each in every step (a gradient may be zero), or set "
+        "find_unused",
+        (unsigned long long)r->step, tutti_group_rank(r->group), tutti__names_end(&names));
+}
+
+static void wait_bucket(tutti_reducer *r, size_t i)
+{
+    tutti__bucket *b = &r->buckets[i];
+    uint64_t begin_ns, end_ns;
+    tutti_status status;
+
+    tutti__work_times(b->work, &begin_ns, &end_ns);
+    status = tutti_work_wait(b->work);
+    b->work = NULL;
+    if (status != TUTTI_OK) {
+        keep(r, name_bucket(r, i, status));
+        return;
+    }
+    b->info.ready_ms = (double)(b->ready_ns - r->begin_ns) * 1e-6;
+    b->info.done_ms = (double)(end_ns - r->begin_ns) * 1e-6;
+    r->traffic.wire_bytes += b->info.wire_bytes;
+    r->traffic.gradient_bytes += b->span;
+    tutti__record(r->recorder, "comm",
+                  b->sparse     ? "sparse"
+                  : r->hook.run ? r->hook.name
+                                : "all_reduce",
+                  (int64_t)i, 1, begin_ns, end_ns);
+}
+
+static void wait_users(tutti_reducer *r)
+{
+    tutti_status status;
+
+    if (!r->asking)
+        return;
+    status = tutti_work_wait(r->asking);
+    r->asking = NULL;
+    if (status != TUTTI_OK)
+        keep(r, status);
+}
+
+tutti_status tutti_reducer_finish(tutti_reducer *r)
+{
+    if (!r->in_step)
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "tutti_reducer_finish outside a step; call tutti_reducer_begin first");
+    for (size_t place = 0; tutti__may_skip(r) && place < r->n_reduced; place++)
+        if (r->gradients[r->order[place]].ready_step != r->step)
+            tutti_reducer_skip(r, r->order[place]);
+    r->in_step = false;
+    if (r->status == TUTTI_OK && r->next < r->n_buckets)
+        keep(r, fail_missing(r));
+    if (r->status != TUTTI_OK)
+        tutti__abort_peers(r->group, r->status, r->message);
+    for (size_t b = 0; b < r->n_buckets; b++)
+        if (r->buckets[b].work)
+            wait_bucket(r, b);
+    wait_users(r);
+    return r->status == TUTTI_OK ? TUTTI_OK : tutti__fail_again(r->status, r->message);
+}
+
+void tutti__reducer_fail(tutti_reducer *r, tutti_status status)
+{
+    keep(r, status);
+}
