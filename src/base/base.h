@@ -129,7 +129,9 @@ const char *tutti__nearest(const char *text, const char *const *candidates, size
 
 uint64_t tutti__now_ns(void); /* monotonic */
 double tutti__now_ms(void);   /* monotonic */
-int tutti__cores(void);       /* that this process may use: affinity and cgroup quota, at least 1 */
+/* The same clock as of the kernel's last tick, some milliseconds ago, for a quarter of the price. */
+uint64_t tutti__now_coarse_ns(void);
+int tutti__cores(void); /* that this process may use: affinity and cgroup quota, at least 1 */
 void *tutti__alloc(
     size_t bytes); /* 64-byte aligned, zeroed; free with free(). NULL: message made */
 /* The same, not zeroed and without a message. Large memory asks for huge pages: fewer misses of the address cache. */
@@ -141,22 +143,28 @@ tutti_status tutti__write_all(int fd, const char *path, const void *p, size_t by
 /* Writes the whole text to path through path.tmp and rename: readers see the old or the new one. */
 tutti_status tutti__write_file(const char *path, const void *p, size_t bytes);
 
-/* ---- Events: a ring behind the trace --------------------------------------------------------------- */
+/* ---- Events: one ring behind the trace and the flight recorder -------------------------------------- */
 
-/* One finished span. Names are static text; arg is shown with them (a step, a bucket; -1: none). */
+/* One span. Names are static text; what `arg` counts (a step, a bucket; -1: nothing) and `detail` says is the
+ * category's affair. */
 typedef struct tutti__event {
     const char *name, *category;
-    uint64_t begin_ns, end_ns;
+    uint64_t begin_ns, end_ns; /* end 0: it has not ended yet */
     int64_t arg;
+    uint64_t detail[2];
     int thread; /* 0 main, 1 communication, 2.. loader workers */
 } tutti__event;
 
-/* A recorder is one rank's; any of its threads may record. Off (NULL) costs a branch. */
+/* A recorder is one rank's; any of its threads may record, without a lock. NULL is off and costs a branch. */
 typedef struct tutti__recorder tutti__recorder;
 tutti__recorder *tutti__recorder_new(size_t capacity);
 void tutti__recorder_free(tutti__recorder *recorder);
+/* A span that has ended. */
 void tutti__record(tutti__recorder *recorder, const char *category, const char *name, int64_t arg,
                    int thread, uint64_t begin_ns, uint64_t end_ns);
+/* One that has not; its ticket closes it, as long as it is among the newest. */
+uint64_t tutti__record_open(tutti__recorder *recorder, const tutti__event *event);
+void tutti__record_close(tutti__recorder *recorder, uint64_t ticket, uint64_t end_ns);
 /* Copies the newest events, oldest first; returns how many. */
 size_t tutti__recorder_read(tutti__recorder *recorder, tutti__event *events, size_t n);
 

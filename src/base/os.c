@@ -23,6 +23,14 @@ uint64_t tutti__now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+uint64_t tutti__now_coarse_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 double tutti__now_ms(void)
 {
     return (double)tutti__now_ns() * 1e-6;

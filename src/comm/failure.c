@@ -50,6 +50,7 @@ tutti_status tutti__group_error(tutti_group *group, const tutti__fingerprint *pr
 
     if (print)
         tutti__print_text(print, text, sizeof text);
+    tutti__flight_report(group); /* the program may end as soon as it knows */
     return tutti__fail((tutti_status)group->cause.status, "rank %d of group \"%s\"%s%s: %s",
                        group->rank, group->name, print ? ", in " : "", text, group->cause.text);
 }

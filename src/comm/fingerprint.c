@@ -51,6 +51,7 @@ tutti_status tutti__check_print(tutti_group *group, const tutti__fingerprint *ou
     int low = rank < group->rank ? rank : group->rank,
         high = rank < group->rank ? group->rank : rank;
 
+    atomic_store_explicit(&group->peers[rank].seen, theirs->sequence + 1, memory_order_relaxed);
     if (tutti__print_equal(ours, theirs))
         return TUTTI_OK;
     if (ours->group != theirs->group)

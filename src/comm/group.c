@@ -67,6 +67,9 @@ static tutti_status init_from_environment(tutti_group **group_p, const tutti__me
     member.size = env.world_size;
     member.local_rank = env.local_rank;
     member.local_size = env.local_world_size;
+    member.world_rank = env.rank;
+    member.attempt = env.attempt;
+    member.launched = env.hosted && !*env.store_file;
     snprintf(member.base, sizeof member.base, "attempt-%d", env.attempt);
     if (member.size == 1)
         return tutti__join(group_p, &member, NULL);
@@ -96,6 +99,7 @@ tutti_status tutti__group_init(tutti_group **group_p, const tutti_group_opts *gi
     const tutti_group_opts opts = given ? *given : (tutti_group_opts){0};
     const char *name = opts.name ? opts.name : "world";
     tutti__member member = {.rank = opts.rank,
+                            .world_rank = opts.rank,
                             .size = opts.world_size,
                             .local_rank = opts.local_rank,
                             .local_size = opts.local_world_size,
@@ -142,12 +146,16 @@ void tutti_group_free(tutti_group *group)
     if (!group)
         return;
     tutti__queue_free(group);
+    if (atomic_load(&group->failed))
+        tutti__flight_report(group);
     if (group->transport)
         group->transport->close(group);
     tutti_store_free(group->store);
+    tutti__recorder_free(group->recorder);
     free(group->peers);
     free(group->global_ranks);
     pthread_mutex_destroy(&group->failure_lock);
+    pthread_mutex_destroy(&group->report_lock);
     pthread_mutex_destroy(&group->plain_lock);
     free(group);
 }
@@ -216,6 +224,9 @@ tutti_status tutti_group_split(tutti_group *group, const int *ranks, int n_ranks
                             .timeout_ms = group->timeout_ms,
                             .transport = group->tcp ? TUTTI_TRANSPORT_TCP : TUTTI_TRANSPORT_AUTO,
                             .tuning = group->tuning,
+                            .world_rank = group->peers[group->rank].world_rank,
+                            .attempt = group->attempt,
+                            .launched = group->launched,
                             .parent = group};
     char text[320];
     int n;
@@ -342,11 +353,6 @@ const char *tutti_group_transport_name(const tutti_group *group)
 tutti_device tutti_group_device(const tutti_group *group)
 {
     return group->device;
-}
-
-void tutti__group_set_recorder(tutti_group *group, tutti__recorder *recorder)
-{
-    atomic_store(&group->recorder, recorder);
 }
 
 void tutti_group_abort(tutti_group *group, const char *format, ...)

@@ -8,7 +8,8 @@
  *     transport/     how an operation runs: local.c (memory that all ranks see), tcp.c (messages, by
  *                    wire.c and shares.c), single.c
  *     setup.c        ranks find each other; mesh.c: connections between all of them; watcher.c: a peer's death
- *     failure.c      the first cause, agreed by all ranks */
+ *     failure.c      the first cause, agreed by all ranks
+ *     flight.c       the last collectives, and telling them when the group dies */
 #ifndef TUTTI_COMM_GROUP_H
 #define TUTTI_COMM_GROUP_H
 
@@ -120,6 +121,8 @@ typedef struct tutti__transport {
     void (*wake)(tutti_group *group);
     /* Adopts a failure that another rank announced. */
     void (*look)(tutti_group *group);
+    /* Brings peers[].seen up to date, which only grows otherwise by comparing fingerprints; NULL: that is all. */
+    void (*see)(tutti_group *group);
     void (*release)(tutti_group *group, void *p); /* of an alloc */
     void (*close)(tutti_group *group);            /* leaves; frees group->transport_state */
 } tutti__transport;
@@ -127,7 +130,10 @@ typedef struct tutti__transport {
 typedef struct tutti__peer {
     char host[64];
     int64_t pid;
-    _Atomic bool left; /* said goodbye */
+    int32_t world_rank; /* its rank in the job; this group may be a part of it */
+    _Atomic bool left;  /* said goodbye */
+    _Atomic uint64_t
+        seen; /* 1 + the sequence of the last call that it has announced here; 0: none */
 } tutti__peer;
 
 /* Sizes that tests make small. Zero means default. */
@@ -158,7 +164,10 @@ struct tutti_group {
     tutti__secret secret;
     tutti__peer *peers;
     tutti_device device;
-    tutti__recorder *_Atomic recorder;
+    tutti__recorder *recorder; /* of its last collectives; NULL: off */
+    int flights;               /* how many it keeps */
+    int attempt;               /* of an elastic launcher */
+    bool launched;             /* `store` is the launcher's, which asks for the last collectives */
 
     const tutti__transport *transport;
     void *transport_state;
@@ -166,7 +175,8 @@ struct tutti_group {
     tutti__plain *plain;      /* allocs of transports that share no memory */
     pthread_mutex_t plain_lock;
 
-    pthread_mutex_t failure_lock;
+    pthread_mutex_t failure_lock, report_lock; /* the second while the last collectives are told */
+    _Atomic bool reported;                     /* they are */
     tutti__cause cause;
     _Atomic bool failed;
 
@@ -178,8 +188,6 @@ struct tutti_group {
 
 tutti_status tutti__group_init(tutti_group **group_p, const tutti_group_opts *opts,
                                const tutti__tuning *tuning);
-/* Spans of all collectives: category "comm", the operation's name, its sequence number, thread 1. NULL: off. */
-void tutti__group_set_recorder(tutti_group *group, tutti__recorder *recorder);
 
 /* ---- Failure ---------------------------------------------------------------------------------------- */
 
@@ -203,6 +211,35 @@ tutti_status tutti__check_print(tutti_group *group, const tutti__fingerprint *ou
 tutti_status tutti__check_sent(tutti_group *group, const tutti__fingerprint *print, int from,
                                int to, size_t sent, size_t expected);
 
+/* ---- Flight recorder -------------------------------------------------------------------------------- */
+
+/* Reads TUTTI_FLIGHT and makes the ring. */
+tutti_status tutti__flight_open(tutti_group *group);
+static inline uint64_t tutti__flight_begin(tutti_group *group, const tutti__fingerprint *print,
+                                           uint64_t begin_ns)
+{
+    const tutti__event event = {
+        .name = tutti__op_name((tutti__op_kind)print->op),
+        .category = "comm",
+        .begin_ns = begin_ns,
+        .arg = (int64_t)print->sequence,
+        .detail = {print->count, (uint64_t)print->root << 32 | (uint64_t)print->redop << 16 |
+                                     (uint64_t)print->dtype << 8 | print->op},
+        .thread = 1};
+
+    return tutti__record_open(group->recorder, &event);
+}
+static inline void tutti__flight_end(tutti_group *group, uint64_t ticket, uint64_t begin_ns)
+{
+    /* To a few milliseconds: the exact time would be a tenth of a small collective. */
+    uint64_t end_ns = ticket ? tutti__now_coarse_ns() : 0;
+
+    tutti__record_close(group->recorder, ticket, end_ns > begin_ns ? end_ns : begin_ns);
+}
+/* The group is dead: tells the launcher, once, what this rank did last, or the folder TUTTI_FLIGHT_DIR, or the log. By the
+ * first call that returns the failure; where none does, by the watcher or by tutti_group_free. */
+void tutti__flight_report(tutti_group *group);
+
 /* ---- Work ------------------------------------------------------------------------------------------- */
 
 tutti_status tutti__queue_new(tutti_group *group);
@@ -212,6 +249,8 @@ tutti_status tutti__submit(tutti_group *group, const tutti__op *op, tutti_work *
  * before what was called after it. Every rank submits it at the same place and calls the same within. */
 tutti_status tutti__submit_call(tutti_group *group, tutti_status (*call)(void *arg), void *arg,
                                 tutti_work **work_p);
+/* Fills in up to n of the queued operations, with the numbers that they will have; returns how many there are. */
+size_t tutti__queue_list(tutti_group *group, tutti__fingerprint *prints, size_t n);
 /* Finishes what is queued (at once where the group is dead) and ends the thread. */
 void tutti__queue_free(tutti_group *group);
 /* Waits until the work is done and says when it ran, by tutti__now_ns. The handle stays: tutti_work_wait frees it. */

@@ -28,6 +28,8 @@ typedef struct card {
     uint64_t host_id, nonce;
     int64_t pid;
     uint32_t tcp, sockets; /* sockets: for data, a pair; rank 0's count for all */
+    int32_t world_rank;
+    uint32_t zero;
     tutti__address local_at, tcp_at;
     char no_sharing[80]; /* why this rank cannot share memory with others of its host; "": it can */
 } card;
@@ -141,6 +143,7 @@ static tutti_status publish(tutti_group *group, card *mine)
     mine->pid = (int64_t)getpid();
     mine->tcp = group->tcp;
     mine->sockets = (uint32_t)sockets;
+    mine->world_rank = group->peers[group->rank].world_rank;
     snprintf(mine->version, sizeof mine->version, "%s", TUTTI_VERSION);
     gethostname(mine->host, sizeof mine->host - 1);
     randombytes_buf(&mine->nonce, sizeof mine->nonce);
@@ -223,6 +226,7 @@ static void note_peers(tutti_group *group, const card *cards)
         memcpy(group->peers[r].host, cards[r].host, sizeof group->peers[r].host);
         group->peers[r].host[sizeof group->peers[r].host - 1] = '\0';
         group->peers[r].pid = cards[r].pid;
+        group->peers[r].world_rank = cards[r].world_rank;
         if (told || cards[r].host_id != cards[group->rank].host_id)
             continue;
         group->local_rank += r < group->rank;
@@ -340,14 +344,18 @@ static tutti_group *group_new(const tutti__member *member)
     group->tcp = member->transport == TUTTI_TRANSPORT_TCP;
     group->tuning = member->tuning;
     group->parent = member->parent;
+    group->attempt = member->attempt;
+    group->launched = member->launched;
     memcpy(group->name, member->name, sizeof group->name);
     pthread_mutex_init(&group->failure_lock, NULL);
+    pthread_mutex_init(&group->report_lock, NULL);
     pthread_mutex_init(&group->plain_lock, NULL);
     group->peers = tutti__alloc((size_t)group->size * sizeof *group->peers);
     if (!group->peers || tutti__queue_new(group) != TUTTI_OK) {
         tutti_group_free(group);
         return NULL;
     }
+    group->peers[group->rank].world_rank = member->world_rank;
     return group;
 }
 
@@ -373,9 +381,10 @@ tutti_status tutti__join(tutti_group **group_p, const tutti__member *member, tut
     *group_p = NULL;
     if (!group)
         return TUTTI_ERR_MEMORY;
-    if (group->size > 1) {
+    status = tutti__flight_open(group);
+    if (status == TUTTI_OK && group->size > 1) {
         status = join_others(group, member, store);
-    } else {
+    } else if (status == TUTTI_OK) {
         group->local_size = 1;
         group->transport = &tutti__single_transport;
         gethostname(group->peers[0].host, sizeof group->peers[0].host - 1);

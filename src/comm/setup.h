@@ -11,6 +11,8 @@ typedef struct tutti__member {
     tutti_transport transport;
     tutti__tuning tuning;
     tutti_group *parent; /* of a split */
+    int world_rank, attempt;
+    bool launched; /* the launcher hosts the store */
 } tutti__member;
 
 /* Meets the others through the store (NULL in a group of one), of which it keeps a clone. */

@@ -9,6 +9,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+enum { TELL_MS = 20 };
+
 struct tutti__watcher {
     tutti_group *group;
     bool (*seen)(tutti_group *group, int rank, int fd);
@@ -16,6 +18,15 @@ struct tutti__watcher {
     pthread_t thread;
     struct pollfd fds[]; /* one a rank, then `stop` */
 };
+
+/* The group is dead, and no call of this rank may ever say so: it computes, or hangs. One that is on its way comes first,
+ * since it knows more. */
+static void tell(tutti__watcher *w)
+{
+    if (atomic_load(&w->group->failed) && !atomic_load(&w->group->reported) &&
+        poll(&w->fds[w->n], 1, TELL_MS) == 0)
+        tutti__flight_report(w->group);
+}
 
 static void *watcher_main(void *arg)
 {
@@ -35,6 +46,7 @@ static void *watcher_main(void *arg)
         for (int r = 0; r < w->n; r++)
             if (w->fds[r].fd >= 0 && w->fds[r].revents && !w->seen(w->group, r, w->fds[r].fd))
                 w->fds[r].fd = -1;
+        tell(w);
     }
 }
 

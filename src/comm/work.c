@@ -42,22 +42,19 @@ static _Thread_local const tutti_group *inside;
 /* The turn is the caller's. Operations are numbered as they run, in the same order on every rank. */
 static tutti_status run(tutti_group *group, tutti__op *op)
 {
-    tutti__recorder *recorder = atomic_load(&group->recorder);
-    uint64_t begin = tutti__now_ns();
+    uint64_t begin = tutti__now_ns(), ticket;
     tutti_status status;
 
     op->deadline = (double)begin * 1e-6 + op->timeout_ms;
     op->print.sequence = atomic_fetch_add(&group->sequence, 1);
+    ticket = tutti__flight_begin(group, &op->print, begin);
     if (tutti__group_failed(group))
         return tutti__group_error(group, &op->print);
     group->bytes += tutti__op_given(group, op) * tutti_dtype_size((tutti_dtype)op->print.dtype);
     status = group->transport->run(group, op);
     if (status != TUTTI_OK) /* of this call only, its message made, or of the group */
         return tutti__group_failed(group) ? tutti__group_error(group, &op->print) : status;
-    if (!recorder)
-        return TUTTI_OK;
-    tutti__record(recorder, "comm", tutti__op_name((tutti__op_kind)op->print.op),
-                  (int64_t)op->print.sequence, 1, begin, tutti__now_ns());
+    tutti__flight_end(group, ticket, begin);
     return TUTTI_OK;
 }
 
@@ -211,8 +208,10 @@ tutti_status tutti__submit(tutti_group *group, const tutti__op *op, tutti_work *
     todo.op.print.group = group->id;
     todo.op.print.sequence = atomic_load(&group->sequence); /* for the message; counted by run */
     todo.op.timeout_ms = atomic_load(&group->call_timeout_ms);
-    if (tutti__group_failed(group))
+    if (tutti__group_failed(group)) {
+        (void)tutti__flight_begin(group, &todo.op.print, tutti__now_ns()); /* it has come so far */
         return tutti__group_error(group, &todo.op.print);
+    }
     if (work_p)
         return enqueue(group, &todo, work_p);
     if (inside == group)
@@ -233,6 +232,27 @@ tutti_status tutti__submit_call(tutti_group *group, tutti_status (*call)(void *a
     if (tutti__group_failed(group))
         return tutti__group_error(group, NULL);
     return enqueue(group, &(task){.call = call, .arg = arg}, work_p);
+}
+
+size_t tutti__queue_list(tutti_group *group, tutti__fingerprint *prints, size_t n)
+{
+    tutti__queue *q = group->queue;
+    uint64_t sequence;
+    size_t count = 0;
+
+    pthread_mutex_lock(&q->lock);
+    sequence = atomic_load(&group->sequence);
+    for (const tutti_work *work = q->first; work; work = work->next) {
+        if (work->task.call)
+            continue;
+        if (count < n) {
+            prints[count] = work->task.op.print;
+            prints[count].sequence = sequence + count;
+        }
+        count++;
+    }
+    pthread_mutex_unlock(&q->lock);
+    return count;
 }
 
 void tutti__queue_free(tutti_group *group)

@@ -5,6 +5,8 @@
  * all output is out. */
 #include "launch/agent.h"
 
+#include "launch/flight.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -71,6 +73,15 @@ static void signal_workers(agent *a, int sig)
         tutti__worker_signal(&a->workers[i], sig);
 }
 
+static bool wants_color(int fd)
+{
+    const char *wish = tutti__env_text(TUTTI__ENV_COLOR), *terminal = getenv("TERM");
+
+    if (strcmp(wish, "always") == 0 || strcmp(wish, "never") == 0)
+        return *wish == 'a';
+    return isatty(fd) && !getenv("NO_COLOR") && terminal && strcmp(terminal, "dumb") != 0;
+}
+
 /* ---- The first failure ------------------------------------------------------------------------------ */
 
 /* Exit code 3 says that a peer was lost: the effect of another failure, if there is one. */
@@ -121,6 +132,80 @@ static bool reader_has_gone(const tutti__worker *worker)
            poll(&output, 1, 0) == 1 && (output.revents & POLLERR);
 }
 
+/* The other failures, those that ended alike on one line. */
+static void tell_others(agent *a, const tutti__worker *first)
+{
+    int n = a->job->opts.n;
+
+    for (int i = 0; i < n; i++) {
+        const tutti__worker *w = &a->workers[i];
+        char how[160], ranks[256];
+        int others = 0, used = snprintf(ranks, sizeof ranks, "%d", i);
+        bool told = false;
+
+        if (w == first || !tutti__worker_failed(w))
+            continue;
+        for (int k = 0; k < n; k++) {
+            const tutti__worker *other = &a->workers[k];
+
+            if (k == i || other == first || !tutti__worker_failed(other) ||
+                other->status != w->status)
+                continue;
+            told = told || k < i;
+            others++;
+            if (used < (int)sizeof ranks)
+                used += snprintf(ranks + used, sizeof ranks - (size_t)used, ", %d", k);
+        }
+        tutti__worker_describe(w, how, sizeof how);
+        if (!told)
+            SAY(a, "then rank%s %s%s: %s", others ? "s" : "", ranks,
+                used < (int)sizeof ranks ? "" : ", ...", how);
+    }
+}
+
+/* What became of a rank that has not told itself what it was doing. */
+static void tell_how(const tutti__worker *w, char *how, size_t bytes)
+{
+    char path[64], state = '?';
+    FILE *file;
+
+    if (!w->running) {
+        tutti__worker_describe(w, how, bytes);
+        how[strcspn(how, "(")] = '\0'; /* the description of a signal's name */
+        how[strlen(how) - (how[strlen(how) - 1] == ' ')] = '\0';
+        return;
+    }
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)w->pid);
+    file = fopen(path, "re");
+    if (file && fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+        state = '?';
+    if (file)
+        fclose(file);
+    snprintf(how, bytes, "%s", state == 'T' ? "stopped (SIGSTOP)" : "runs, silent");
+}
+
+/* What all ranks were doing when a group of theirs died, if one did. */
+static void print_flights(agent *a)
+{
+    int n = a->job->opts.n;
+    char(*how)[80] = calloc((unsigned)n, sizeof *how);
+    const char **list = calloc((unsigned)n, sizeof *list);
+    char *table = NULL;
+
+    for (int i = 0; i < n && how && list; i++) {
+        tell_how(&a->workers[i], how[i], sizeof how[i]);
+        list[i] = how[i];
+    }
+    if (how && list && a->job->store)
+        table = tutti__flight_collect(a->job->store, 0, list, n, a->job->opts.title,
+                                      wants_color(STDERR_FILENO));
+    if (table)
+        tutti__console_add(&a->console, STDERR_FILENO, table, strlen(table));
+    free(table);
+    free(how);
+    free(list);
+}
+
 /* Once, when it is known who was first. */
 static void report(agent *a)
 {
@@ -149,16 +234,12 @@ static void report(agent *a)
     }
     if (first->err.path && first->err.tail_bytes == 0)
         SAY(a, "the standard error of rank %d is in %s", first->rank, first->err.path);
-    for (int i = 0; i < a->job->opts.n; i++) {
-        if (&a->workers[i] == first || !tutti__worker_failed(&a->workers[i]))
-            continue;
-        tutti__worker_describe(&a->workers[i], how, sizeof how);
-        SAY(a, "then rank %d: %s", i, how);
-    }
+    tell_others(a, first);
     if (a->n_running == 1)
         SAY(a, "%s", "stopping the other worker");
     else if (a->n_running > 1)
         SAY(a, "stopping the other %d workers", a->n_running);
+    print_flights(a);
 }
 
 /* ---- Events ----------------------------------------------------------------------------------------- */
@@ -368,15 +449,6 @@ static void loop(agent *a)
 }
 
 /* ---- Start and end ---------------------------------------------------------------------------------- */
-
-static bool wants_color(int fd)
-{
-    const char *wish = tutti__env_text(TUTTI__ENV_COLOR), *terminal = getenv("TERM");
-
-    if (strcmp(wish, "always") == 0 || strcmp(wish, "never") == 0)
-        return *wish == 'a';
-    return isatty(fd) && !getenv("NO_COLOR") && terminal && strcmp(terminal, "dumb") != 0;
-}
 
 static void name_streams(tutti__worker *worker, int n)
 {

@@ -29,7 +29,7 @@ out_has '^\[1\] late$'
 # Code 3, a peer lost, is an effect: the rank that failed otherwise is named, though it ended later.
 run 9 "$TUTTI" run -n 3 sh -c '[ $RANK = 2 ] || exit 3; sleep 0.1; exit 9'
 err_has 'rank 2 failed first: exit code 9'
-err_has 'then rank [01]: exit code 3'
+err_has 'then ranks 0, 1: exit code 3'
 
 # Only the last lines are repeated, whole.
 run 1 "$TUTTI" run -n 2 sh -c 'seq -f "line %.0f" 5000 >&2; exit 1'

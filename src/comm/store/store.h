@@ -58,7 +58,8 @@ typedef struct tutti__request {
     const char *key;
     const void *value, *expected;
     size_t value_bytes, expected_bytes;
-    int64_t number; /* amount, or timeout in milliseconds */
+    int64_t number;  /* amount, or timeout in milliseconds */
+    int patience_ms; /* with a server that does not answer; 0: default */
 } tutti__request;
 
 /* number: the sum, or whether the key existed. bytes: capacity of value on entry, length on return (value is only

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_IDLE = 4, GRACE_MS = 10000, HANG_UP_MS = 3000, GREETING_MS = 5000 };
+enum { MAX_IDLE = 4, GRACE_MS = 10000, HANG_UP_MS = 3000, GREETING_MS = 5000, PATIENCE_MS = 60000 };
 
 /* The hosting process's own server, for as long as a handle of its process needs it. */
 typedef struct host {
@@ -154,7 +154,9 @@ static tutti_status tcp_ask(tutti_store *store, const tutti__request *request, t
     tutti__reply_frame in = {0};
     bool waits = request->op == TUTTI__GET || request->op == TUTTI__WAIT;
     /* The server keeps the deadline of a wait; ours is for a server that hangs. */
-    double deadline = tutti__now_ms() + GRACE_MS + (waits ? (double)request->number : 50000);
+    double deadline = tutti__now_ms() + (request->patience_ms ? request->patience_ms
+                                         : waits              ? GRACE_MS + (double)request->number
+                                                              : PATIENCE_MS);
     int fd, error;
 
     TUTTI_TRY(take(t, deadline, &fd));

@@ -38,6 +38,7 @@ static const tutti__transport INPROC = {.name = "shared memory",
                                         .run = tutti__local_run,
                                         .announce = tutti__local_announce,
                                         .look = tutti__local_look,
+                                        .see = tutti__local_see,
                                         .release = tutti__local_release,
                                         .close = tutti__local_close};
 

@@ -80,6 +80,14 @@ void tutti__local_look(tutti_group *group)
         tutti__group_adopt(group, &local->control->slots[first - 1].cause);
 }
 
+void tutti__local_see(tutti_group *group)
+{
+    const tutti__local *local = group->transport_state;
+
+    for (int r = 0; r < group->size; r++)
+        atomic_store(&group->peers[r].seen, atomic_load(&local->control->slots[r].called));
+}
+
 /* ---- Meetings ----------------------------------------------------------------------------------------- */
 
 static void relax(void)
@@ -377,6 +385,8 @@ bool tutti__local_call(tutti_group *group, const tutti__op *op, const void *p, s
     const tutti__segment *s = NULL;
 
     *ours = (tutti__call){.print = op->print};
+    atomic_store_explicit(&local->control->slots[group->rank].called, op->print.sequence + 1,
+                          memory_order_relaxed);
     if (group->tuning.stage_all || bytes == 0)
         return false;
     if (!local->memory->one_process)

@@ -29,7 +29,8 @@ typedef struct tutti__slot {
     /* Written by its rank, waited for by others. */
     _Alignas(64) _Atomic uint64_t arrived; /* meetings so far */
     _Atomic uint32_t bell, waiters, left;
-    _Atomic uint32_t cpu; /* 1 + where it last waited for long; 0: it has not */
+    _Atomic uint64_t called; /* 1 + the sequence of its last call */
+    _Atomic uint32_t cpu;    /* 1 + where it last waited for long; 0: it has not */
     /* Calls alternate, so that a rank may start the next while others still read the last. */
     _Alignas(64) tutti__call calls[2];
     _Alignas(64) tutti__cause cause;
@@ -86,6 +87,7 @@ size_t tutti__chunk_bytes(const tutti_group *group);
 tutti_status tutti__local_run(tutti_group *group, tutti__op *op);
 void tutti__local_announce(tutti_group *group, tutti__cause *cause);
 void tutti__local_look(tutti_group *group);
+void tutti__local_see(tutti_group *group);
 void tutti__local_release(tutti_group *group, void *p);
 void tutti__local_close(tutti_group *group);
 
