@@ -17,15 +17,17 @@ typedef struct task {
     void *arg;
 } task;
 
+enum { PENDING, AWAITED, DONE }; /* AWAITED: not done, and somebody sleeps until it is */
+
 struct tutti_work {
     tutti_work *next;
     tutti_group *group;
     task task;
     tutti_status status;
     uint64_t begin_ns, end_ns;
-    _Atomic uint32_t done;
-    char message[1400];
-    size_t counts[]; /* of an uneven operation: op.src_counts, op.dst_counts */
+    _Atomic uint32_t state; /* PENDING ... */
+    char *message;          /* of a failure; NULL: none, or no memory for it */
+    size_t counts[];        /* of an uneven operation: op.src_counts, op.dst_counts */
 };
 
 typedef struct tutti__queue {
@@ -76,10 +78,10 @@ static void run_work(tutti_work *work)
     work->status = work->task.call ? run_call(work) : run(work->group, &work->task.op);
     work->end_ns = tutti__now_ns();
     if (work->status != TUTTI_OK)
-        snprintf(work->message, sizeof work->message, "%s", tutti_last_error());
+        work->message = strdup(tutti_last_error());
     /* The waiter may free it as soon as it is done: the wake-up only names the address. */
-    atomic_store(&work->done, 1);
-    tutti__futex_wake(&work->done);
+    if (atomic_exchange(&work->state, DONE) == AWAITED)
+        tutti__futex_wake(&work->state);
 }
 
 static void *comm_main(void *arg)
@@ -278,12 +280,23 @@ static bool wait_done(tutti_work *work, int ms)
 {
     double deadline = tutti__now_ms() + ms, left = -1;
 
-    while (!atomic_load(&work->done)) {
+    for (;;) {
+        uint32_t state = atomic_load(&work->state);
+
+        if (state == DONE)
+            return true;
         if (ms >= 0 && (left = deadline - tutti__now_ms()) <= 0)
             return false;
-        tutti__futex_wait(&work->done, 0, left);
+        if (state == AWAITED || atomic_compare_exchange_strong(&work->state, &state, AWAITED))
+            tutti__futex_wait(&work->state, AWAITED, left);
     }
-    return true;
+}
+
+static tutti_status status_of(const tutti_work *work)
+{
+    return work->status == TUTTI_OK
+               ? TUTTI_OK
+               : tutti__fail_again(work->status, work->message ? work->message : "");
 }
 
 static tutti_status check_work(const tutti_work *work)
@@ -300,9 +313,8 @@ tutti_status tutti_work_wait(tutti_work *work)
 
     TUTTI_TRY(check_work(work));
     wait_done(work, -1);
-    status = work->status;
-    if (status != TUTTI_OK)
-        tutti__fail_again(status, work->message);
+    status = status_of(work);
+    free(work->message);
     free(work);
     return status;
 }
@@ -317,8 +329,7 @@ tutti_status tutti_work_wait_for(tutti_work *work, int ms)
         return tutti__fail(TUTTI_ERR_ARG, "work_wait_for: %d ms, expected 0 or more", ms);
     if (wait_done(work, ms)) {
         /* Its own TIMEOUT keeps the handle too, or nobody could tell one from the other. */
-        return work->status == TUTTI_ERR_TIMEOUT ? tutti__fail_again(work->status, work->message)
-                                                 : tutti_work_wait(work);
+        return work->status == TUTTI_ERR_TIMEOUT ? status_of(work) : tutti_work_wait(work);
     }
     return tutti__fail(TUTTI_ERR_TIMEOUT,
                        "rank %d of group \"%s\": %s is not done after %.3g s; it goes on, wait for "
@@ -331,7 +342,7 @@ tutti_status tutti_work_wait_for(tutti_work *work, int ms)
 
 bool tutti_work_done(const tutti_work *work)
 {
-    return atomic_load(&work->done);
+    return atomic_load(&work->state) == DONE;
 }
 
 void tutti__work_times(tutti_work *work, uint64_t *begin_ns_p, uint64_t *end_ns_p)
