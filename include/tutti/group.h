@@ -90,6 +90,9 @@ typedef struct tutti_group_opts {
     const char *name;                 /* in messages and store keys; default "world" */
     int timeout_ms;                   /* of one collective and of set-up; default 600,000 */
     tutti_transport transport;
+    /* A rank that is silent for so long (stopped, frozen, cut off) is dead for all. The most patient rank's counts.
+     * Default TUTTI_HEARTBEAT_S, 5 s; -1 (of any rank): never, for debuggers. */
+    int heartbeat_ms;
 } tutti_group_opts;
 
 /* Joins the group that the environment describes (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,

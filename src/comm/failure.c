@@ -2,10 +2,32 @@
  *
  * Whoever finds a failure first announces it; from then on every call on every rank returns that cause, with its own
  * operation in front. */
-#include "comm/group.h"
+#include "comm/post.h"
 
 #include <stdio.h>
 #include <string.h>
+
+/* The group that lives and dies for this one. */
+static tutti_group *outermost(tutti_group *group)
+{
+    while (group->outer)
+        group = group->outer;
+    return group;
+}
+
+int tutti__outer_rank(const tutti_group *group, int rank)
+{
+    for (; group->outer && rank >= 0; group = group->outer)
+        rank = group->outer_ranks[rank];
+    return rank;
+}
+
+bool tutti__has_left(const tutti_group *group, int rank)
+{
+    for (; group->outer; group = group->outer)
+        rank = group->outer_ranks[rank];
+    return atomic_load(&group->peers[rank].left);
+}
 
 void tutti__group_adopt(tutti_group *group, const tutti__cause *cause)
 {
@@ -16,30 +38,38 @@ void tutti__group_adopt(tutti_group *group, const tutti__cause *cause)
         tutti_log(TUTTI_LOG_INFO, "comm", "group \"%s\" is dead: %s", group->name, cause->text);
     }
     pthread_mutex_unlock(&group->failure_lock);
-    if (group->transport->wake)
-        group->transport->wake(group);
+    if (atomic_load(&group->opened) && group->transport->wake)
+        group->transport->wake(group, -1);
 }
 
 tutti_status tutti__group_fail(tutti_group *group, tutti_status status, int culprit,
                                const char *format, ...)
 {
-    tutti__cause cause = {.status = status, .culprit = culprit};
+    tutti__cause cause = {.status = status, .culprit = tutti__outer_rank(group, culprit)};
     va_list args;
 
     va_start(args, format);
     vsnprintf(cause.text, sizeof cause.text, format, args);
     va_end(args);
+    group = outermost(group);
     if (!tutti__group_failed(group)) {
-        if (group->transport->announce)
+        if (atomic_load(&group->opened) && group->transport->announce)
             group->transport->announce(group, &cause);
+        tutti__post_tell(group, &cause);
         tutti__group_adopt(group, &cause);
     }
-    return (tutti_status)group->cause.status; /* written once, before `failed` */
+    return tutti__group_status(group);
+}
+
+tutti_status tutti__group_status(tutti_group *group)
+{
+    return (tutti_status)outermost(group)->cause.status; /* written once, before `failed` */
 }
 
 bool tutti__group_failed(tutti_group *group)
 {
-    if (!atomic_load(&group->failed) && group->transport->look)
+    group = outermost(group);
+    if (!atomic_load(&group->failed) && atomic_load(&group->opened) && group->transport->look)
         group->transport->look(group);
     return atomic_load(&group->failed);
 }
@@ -48,6 +78,7 @@ tutti_status tutti__group_error(tutti_group *group, const tutti__fingerprint *pr
 {
     char text[96] = "";
 
+    group = outermost(group);
     if (print)
         tutti__print_text(print, text, sizeof text);
     tutti__flight_report(group); /* the program may end as soon as it knows */
@@ -57,6 +88,8 @@ tutti_status tutti__group_error(tutti_group *group, const tutti__fingerprint *pr
 
 void tutti__peer_text(const tutti_group *group, int rank, char *text, size_t capacity)
 {
+    for (; group->outer; group = group->outer)
+        rank = group->outer_ranks[rank];
     if (group->peers)
         snprintf(text, capacity, "rank %d (%s, process %lld)", rank, group->peers[rank].host,
                  (long long)group->peers[rank].pid);
@@ -69,7 +102,7 @@ tutti_status tutti__fail_lost(tutti_group *group, int rank)
     char peer[128];
 
     tutti__peer_text(group, rank, peer, sizeof peer);
-    if (atomic_load(&group->peers[rank].left))
+    if (tutti__has_left(group, rank))
         return tutti__group_fail(group, TUTTI_ERR_PEER, rank,
                                  "%s has left the group (tutti_group_free) without this call",
                                  peer);

@@ -56,14 +56,15 @@ tutti_status tutti__check_print(tutti_group *group, const tutti__fingerprint *ou
         return TUTTI_OK;
     if (ours->group != theirs->group)
         return tutti__group_fail(group, TUTTI_ERR_MISMATCH, rank,
-                                 "rank %d sent a message of another group", rank);
+                                 "rank %d sent a message of another group",
+                                 tutti__outer_rank(group, rank));
     tutti__print_text(ours, our_text, sizeof our_text);
     tutti__print_text(theirs, their_text, sizeof their_text);
     return tutti__group_fail(group, TUTTI_ERR_MISMATCH, rank,
                              "rank %d called %s, but rank %d called %s; all ranks must make the "
                              "same calls in the same order",
-                             low, low == rank ? their_text : our_text, high,
-                             high == rank ? their_text : our_text);
+                             tutti__outer_rank(group, low), low == rank ? their_text : our_text,
+                             tutti__outer_rank(group, high), high == rank ? their_text : our_text);
 }
 
 tutti_status tutti__check_sent(tutti_group *group, const tutti__fingerprint *print, int from,

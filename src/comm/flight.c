@@ -105,7 +105,7 @@ static json_t *seen_array(tutti_group *group)
 {
     json_t *seen = json_array();
 
-    if (group->transport->see)
+    if (atomic_load(&group->opened) && group->transport->see)
         group->transport->see(group);
     for (int r = 0; r < group->size; r++)
         json_array_append_new(seen,

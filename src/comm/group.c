@@ -2,6 +2,7 @@
 #include "comm/group.h"
 
 #include "comm/environment.h"
+#include "comm/post.h"
 #include "comm/setup.h"
 #include "comm/store/store.h"
 
@@ -9,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { MIN_HEARTBEAT_MS = 50 };
 
 /* ---- Joining ------------------------------------------------------------------------------------------ */
 
@@ -93,6 +96,26 @@ static tutti_status init_from_environment(tutti_group **group_p, const tutti__me
     return status;
 }
 
+/* Milliseconds; 0: off. */
+static tutti_status read_heartbeat(int given_ms, int *ms_p)
+{
+    const char *text = tutti__env_text(TUTTI__ENV_HEARTBEAT_S);
+    double seconds;
+
+    if (!tutti__parse_double(text, &seconds) ||
+        !(seconds == 0 || (seconds * 1e3 >= MIN_HEARTBEAT_MS && seconds <= 1e6)))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "TUTTI_HEARTBEAT_S is \"%.40s\", expected seconds from %g to 1e6, or 0 "
+                           "for no heartbeat",
+                           text, MIN_HEARTBEAT_MS / 1e3);
+    if (given_ms > 0 && given_ms < MIN_HEARTBEAT_MS)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "heartbeat_ms is %d, expected at least %d, or -1 for no heartbeat",
+                           given_ms, MIN_HEARTBEAT_MS);
+    *ms_p = given_ms < 0 ? 0 : given_ms > 0 ? given_ms : (int)(seconds * 1e3 + 0.5);
+    return TUTTI_OK;
+}
+
 tutti_status tutti__group_init(tutti_group **group_p, const tutti_group_opts *given,
                                const tutti__tuning *tuning)
 {
@@ -120,6 +143,7 @@ tutti_status tutti__group_init(tutti_group **group_p, const tutti_group_opts *gi
         return tutti__fail(TUTTI_ERR_ARG, "group \"%s\": timeout_ms is %d, expected more than 0",
                            name, opts.timeout_ms);
     TUTTI_TRY(tutti__env_int(TUTTI__ENV_TIMEOUT_S, 1, 2000000, &seconds));
+    TUTTI_TRY(read_heartbeat(opts.heartbeat_ms, &member.heartbeat_ms));
     if (opts.timeout_ms == 0)
         member.timeout_ms = (int)seconds * 1000;
     if (strcmp(transport, "tcp") == 0)
@@ -148,6 +172,7 @@ void tutti_group_free(tutti_group *group)
     tutti__queue_free(group);
     if (atomic_load(&group->failed))
         tutti__flight_report(group);
+    tutti__post_close(group);
     if (group->transport)
         group->transport->close(group);
     tutti_store_free(group->store);
@@ -222,6 +247,7 @@ tutti_status tutti_group_split(tutti_group *group, const int *ranks, int n_ranks
 {
     tutti__member member = {.size = n_ranks,
                             .timeout_ms = group->timeout_ms,
+                            .heartbeat_ms = group->heartbeat_ms,
                             .transport = group->tcp ? TUTTI_TRANSPORT_TCP : TUTTI_TRANSPORT_AUTO,
                             .tuning = group->tuning,
                             .world_rank = group->peers[group->rank].world_rank,

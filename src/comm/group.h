@@ -7,7 +7,8 @@
  *     fingerprint.c  what a call says about itself on the wire, and how two that differ are told
  *     transport/     how an operation runs: local.c (memory that all ranks see), tcp.c (messages, by
  *                    wire.c and shares.c), single.c
- *     setup.c        ranks find each other; mesh.c: connections between all of them; watcher.c: a peer's death
+ *     setup.c        ranks find each other; mesh.c: connections between all of them
+ *     post.c         frames between all ranks, whatever the transport; heartbeat.c: who is silent
  *     failure.c      the first cause, agreed by all ranks
  *     flight.c       the last collectives, and telling them when the group dies */
 #ifndef TUTTI_COMM_GROUP_H
@@ -115,10 +116,10 @@ typedef struct tutti__transport {
     const char *name;
     /* Runs one operation to its end; GROUP errors through tutti__group_fail. */
     tutti_status (*run)(tutti_group *group, tutti__op *op);
-    /* Tells the others of a failure. If another was there first, it replaces *cause. */
+    /* Agrees with the others on the first failure: if another was there first, it replaces *cause. NULL: no such way. */
     void (*announce)(tutti_group *group, tutti__cause *cause);
-    /* Makes an operation that runs notice a failure that is now known here. */
-    void (*wake)(tutti_group *group);
+    /* Makes an operation that runs notice that `rank` has left; -1: that the group is dead. */
+    void (*wake)(tutti_group *group, int rank);
     /* Adopts a failure that another rank announced. */
     void (*look)(tutti_group *group);
     /* Brings peers[].seen up to date, which only grows otherwise by comparing fingerprints; NULL: that is all. */
@@ -152,6 +153,7 @@ typedef struct tutti__plain {
 
 struct tutti_group {
     int rank, size, local_rank, local_size, timeout_ms;
+    int heartbeat_ms;            /* asked for; 0: off */
     _Atomic int call_timeout_ms; /* of the collectives issued from now on */
     int *
         global_ranks; /* of a split: each rank's in the group that all splits began with; else NULL */
@@ -159,8 +161,11 @@ struct tutti_group {
     char name[64], prefix[160]; /* of its keys in the store */
     uint64_t id;
     tutti__tuning tuning;
-    tutti_group *parent; /* while a split sets this group up: its death ends that; else NULL */
-    tutti_store *store;  /* kept for split; NULL in a group of one */
+    /* NULL, or the group inside which this one works and dies: its post, its causes, its ranks in all messages. */
+    tutti_group *outer;
+    const int *outer_ranks; /* of each rank here */
+    tutti_group *parent;    /* while a split sets this group up: its death ends that; else NULL */
+    tutti_store *store;     /* kept for split; NULL in a group of one */
     tutti__secret secret;
     tutti__peer *peers;
     tutti_device device;
@@ -169,8 +174,10 @@ struct tutti_group {
     int attempt;               /* of an elastic launcher */
     bool launched;             /* `store` is the launcher's, which asks for the last collectives */
 
+    struct tutti__post *post; /* NULL: of one rank, or inside another */
     const tutti__transport *transport;
     void *transport_state;
+    _Atomic bool opened;      /* the transport is up: other threads may call it */
     struct tutti__wire *wire; /* data connections to peers; NULL: none */
     tutti__plain *plain;      /* allocs of transports that share no memory */
     pthread_mutex_t plain_lock;
@@ -198,6 +205,12 @@ tutti_status tutti__group_fail(tutti_group *group, tutti_status status, int culp
 void tutti__group_adopt(tutti_group *group, const tutti__cause *cause);
 /* Is it dead, as far as this rank or, by shared memory, any rank knows? */
 bool tutti__group_failed(tutti_group *group);
+/* Of a dead group: that of its cause. */
+tutti_status tutti__group_status(tutti_group *group);
+/* What the rank is called in messages. */
+int tutti__outer_rank(const tutti_group *group, int rank);
+/* It has said goodbye. */
+bool tutti__has_left(const tutti_group *group, int rank);
 /* Makes the message of a call on a dead group; `print` NULL: not of an operation. */
 tutti_status tutti__group_error(tutti_group *group, const tutti__fingerprint *print);
 /* "rank 3 (hostb, process 4711)" */
@@ -269,23 +282,22 @@ void tutti__plain_free_all(tutti_group *group);
 tutti_status tutti__inproc_open(tutti_group *group, double deadline);
 /* False if this process cannot share memory with others of its host, and why: "memfd_create: Operation not permitted". */
 bool tutti__shared_memory_works(const tutti_group *group, char *why, size_t capacity);
-/* Processes of one host; sockets[r] to each peer (its own: -1), which it takes over. */
-tutti_status tutti__shared_memory_open(tutti_group *group, int *sockets, double deadline);
-/* sockets[r] for control, and sockets[c * size + r] for data, c = 1 .. channels, to each peer, which it takes over. */
-tutti_status tutti__tcp_open(tutti_group *group, int *sockets, int channels);
+/* Processes of one host; the post hands descriptors over. */
+tutti_status tutti__shared_memory_open(tutti_group *group, double deadline);
+/* sockets[c * size + r] for data, c = 0 .. channels - 1, to each peer, which it takes over. */
+tutti_status tutti__tcp_open(tutti_group *group, const int *sockets, int channels);
 
-/* ---- Mesh and watcher ------------------------------------------------------------------------------- */
+/* ---- Mesh ------------------------------------------------------------------------------------------- */
 
-/* Connects every pair of ranks `channels` times: the higher rank calls, the lower accepts at its listener. fds[channel *
- * size + rank]; -1 for itself. Closes all on failure. */
-tutti_status tutti__mesh_connect(tutti_group *group, int listener, const tutti__address *addresses,
-                                 int channels, int *fds, double deadline);
+/* Whom to connect with, and how: addresses and fds at [channel * size + rank]. */
+typedef struct tutti__mesh {
+    int channels, listeners[2]; /* -1: none */
+    tutti__address *addresses;  /* length 0: no such connection is wanted */
+    int *fds;                   /* -1: none; its own */
+} tutti__mesh;
 
-/* Calls `seen` for a socket that has news (POLLIN if `reads`, or its end), from a thread of its own, until it returns
- * false for it. */
-typedef struct tutti__watcher tutti__watcher;
-tutti_status tutti__watcher_new(tutti__watcher **watcher_p, tutti_group *group, const int *fds,
-                                bool reads, bool (*seen)(tutti_group *group, int rank, int fd));
-void tutti__watcher_free(tutti__watcher *watcher);
+/* Connects every pair of ranks that wants it: the higher rank calls, the lower accepts at its listeners. Closes all on
+ * failure. */
+tutti_status tutti__mesh_connect(tutti_group *group, const tutti__mesh *mesh, double deadline);
 
 #endif

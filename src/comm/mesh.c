@@ -89,35 +89,36 @@ static int hear(visitor *v, const tutti__secret *secret)
 }
 
 /* True if the visitor was one of those expected. */
-static bool seat(tutti_group *group, const visitor *v, int channels, int *fds)
+static bool seat(tutti_group *group, const visitor *v, const tutti__mesh *mesh)
 {
-    int *place;
+    int at;
 
     if (v->card.group != group->id || v->card.rank <= (uint32_t)group->rank ||
-        v->card.rank >= (uint32_t)group->size || v->card.channel >= (uint32_t)channels)
+        v->card.rank >= (uint32_t)group->size || v->card.channel >= (uint32_t)mesh->channels)
         return false;
-    place = &fds[(int)v->card.channel * group->size + (int)v->card.rank];
-    if (*place >= 0)
+    at = (int)v->card.channel * group->size + (int)v->card.rank;
+    if (mesh->fds[at] >= 0 || mesh->addresses[at].length == 0)
         return false;
-    *place = v->fd;
+    mesh->fds[at] = v->fd;
     return true;
 }
 
-static bool absent(const tutti_group *group, int rank, int channels, const int *fds)
+/* The place of a connection that is still missing with this rank, or -1. */
+static int absent(const tutti_group *group, int rank, const tutti__mesh *mesh)
 {
-    for (int c = 0; c < channels; c++)
-        if (fds[c * group->size + rank] < 0)
-            return true;
-    return false;
+    for (int at = rank; at < mesh->channels * group->size; at += group->size)
+        if (mesh->fds[at] < 0 && mesh->addresses[at].length > 0)
+            return at;
+    return -1;
 }
 
-static tutti_status fail_absent(tutti_group *group, int channels, const int *fds)
+static tutti_status fail_absent(tutti_group *group, const tutti__mesh *mesh)
 {
     char names[512] = "", peer[128];
     size_t n = 0;
 
     for (int r = group->rank + 1; r < group->size; r++) {
-        if (!absent(group, r, channels, fds) || n >= sizeof names)
+        if (absent(group, r, mesh) < 0 || n >= sizeof names)
             continue;
         tutti__peer_text(group, r, peer, sizeof peer);
         n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", peer);
@@ -128,19 +129,18 @@ static tutti_status fail_absent(tutti_group *group, int channels, const int *fds
 }
 
 /* A rank that has published its address listens there until it has called all ranks below it, unless it died. */
-static tutti_status probe_absent(tutti_group *group, const tutti__address *addresses, int channels,
-                                 const int *fds)
+static tutti_status probe_absent(tutti_group *group, const tutti__mesh *mesh)
 {
     char peer[128];
 
     if (group->parent && tutti__group_failed(group->parent))
         return tutti__group_error(group->parent, NULL);
     for (int r = group->rank + 1; r < group->size; r++) {
-        int fd, error;
+        int fd, error, at = absent(group, r, mesh);
 
-        if (!absent(group, r, channels, fds))
+        if (at < 0)
             continue;
-        fd = tutti__connect_once(&addresses[r], tutti__now_ms() + PROBE_MS);
+        fd = tutti__connect_once(&mesh->addresses[at], tutti__now_ms() + PROBE_MS);
         error = errno;
         if (fd >= 0)
             close(fd);
@@ -173,12 +173,21 @@ static int accept_visitors(int listener, visitor *visitors, int n)
     return n;
 }
 
-static tutti_status accept_all(tutti_group *group, int listener, const tutti__address *addresses,
-                               int channels, int *fds, double deadline)
+static int count_absent(const tutti_group *group, const tutti__mesh *mesh)
 {
-    int missing = channels * (group->size - 1 - group->rank), n = 0;
+    int n = 0;
+
+    for (int c = 0; c < mesh->channels; c++)
+        for (int r = group->rank + 1; r < group->size; r++)
+            n += mesh->addresses[c * group->size + r].length > 0;
+    return n;
+}
+
+static tutti_status accept_all(tutti_group *group, const tutti__mesh *mesh, double deadline)
+{
+    int missing = count_absent(group, mesh), n = 0;
     visitor *visitors = missing ? malloc(MAX_VISITORS * sizeof *visitors) : NULL;
-    struct pollfd *polls = missing ? malloc((MAX_VISITORS + 1) * sizeof *polls) : NULL;
+    struct pollfd *polls = missing ? malloc((MAX_VISITORS + 2) * sizeof *polls) : NULL;
     tutti_status status = missing && !(visitors && polls)
                               ? tutti__fail(TUTTI_ERR_MEMORY, "no memory for visitors")
                               : TUTTI_OK;
@@ -187,23 +196,27 @@ static tutti_status accept_all(tutti_group *group, int listener, const tutti__ad
         int kept = 0, wait;
 
         for (int i = 0; i < n; i++)
-            polls[i + 1] = (struct pollfd){visitors[i].fd, POLLIN, 0};
-        polls[0] = (struct pollfd){listener, POLLIN, 0};
+            polls[i + 2] = (struct pollfd){visitors[i].fd, POLLIN, 0};
+        for (int i = 0; i < 2; i++)
+            polls[i] = (struct pollfd){mesh->listeners[i], POLLIN, 0};
         wait = tutti__poll_ms(deadline);
-        if (poll(polls, (nfds_t)n + 1, wait < PROBE_MS ? wait : PROBE_MS) == 0)
-            status = tutti__now_ms() < deadline ? probe_absent(group, addresses, channels, fds)
-                                                : fail_absent(group, channels, fds);
+        if (poll(polls, (nfds_t)n + 2, wait < PROBE_MS ? wait : PROBE_MS) == 0)
+            status =
+                tutti__now_ms() < deadline ? probe_absent(group, mesh) : fail_absent(group, mesh);
         for (int i = 0; i < n; i++) {
-            int state = polls[i + 1].revents ? hear(&visitors[i], &group->secret) : 0;
+            int state = polls[i + 2].revents ? hear(&visitors[i], &group->secret) : 0;
 
-            if (state > 0 && seat(group, &visitors[i], channels, fds))
+            if (state > 0 && seat(group, &visitors[i], mesh))
                 missing--;
             else if (state != 0)
                 close(visitors[i].fd);
             else
                 visitors[kept++] = visitors[i];
         }
-        n = accept_visitors(listener, visitors, kept);
+        n = kept;
+        for (int i = 0; i < 2; i++)
+            if (mesh->listeners[i] >= 0)
+                n = accept_visitors(mesh->listeners[i], visitors, n);
     }
     while (n > 0)
         close(visitors[--n].fd);
@@ -212,21 +225,21 @@ static tutti_status accept_all(tutti_group *group, int listener, const tutti__ad
     return status;
 }
 
-tutti_status tutti__mesh_connect(tutti_group *group, int listener, const tutti__address *addresses,
-                                 int channels, int *fds, double deadline)
+tutti_status tutti__mesh_connect(tutti_group *group, const tutti__mesh *mesh, double deadline)
 {
     tutti_status status = TUTTI_OK;
+    int at;
 
-    for (int i = 0; i < channels * group->size; i++)
-        fds[i] = -1;
-    for (int r = 0; r < group->rank && status == TUTTI_OK; r++)
-        for (int c = 0; c < channels && status == TUTTI_OK; c++)
-            status = call_rank(group, &addresses[r], r, (uint32_t)c, &fds[c * group->size + r],
-                               deadline);
+    for (int i = 0; i < mesh->channels * group->size; i++)
+        mesh->fds[i] = -1;
+    for (int r = 0; r < group->rank; r++)
+        while (status == TUTTI_OK && (at = absent(group, r, mesh)) >= 0)
+            status = call_rank(group, &mesh->addresses[at], r, (uint32_t)(at / group->size),
+                               &mesh->fds[at], deadline);
     if (status == TUTTI_OK)
-        status = accept_all(group, listener, addresses, channels, fds, deadline);
-    for (int i = 0; i < channels * group->size && status != TUTTI_OK; i++)
-        if (fds[i] >= 0)
-            close(fds[i]);
+        status = accept_all(group, mesh, deadline);
+    for (int i = 0; i < mesh->channels * group->size && status != TUTTI_OK; i++)
+        if (mesh->fds[i] >= 0)
+            close(mesh->fds[i]);
     return status;
 }

@@ -9,6 +9,7 @@
  * cards of the one before. */
 #include "comm/setup.h"
 
+#include "comm/post.h"
 #include "comm/store/store.h"
 
 #include <errno.h>
@@ -20,16 +21,15 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { PROTOCOL = 2, LOOK_MS = 100, MAX_SOCKETS = 16 };
+enum { PROTOCOL = 3, LOOK_MS = 100, MAX_SOCKETS = 16 };
 
 typedef struct card {
     uint32_t protocol, bytes;
     char version[16], host[64];
     uint64_t host_id, nonce;
     int64_t pid;
-    uint32_t tcp, sockets; /* sockets: for data, a pair; rank 0's count for all */
-    int32_t world_rank;
-    uint32_t zero;
+    uint32_t tcp, sockets;            /* sockets: for data, a pair; rank 0's count for all */
+    int32_t world_rank, heartbeat_ms; /* 0: off */
     tutti__address local_at, tcp_at;
     char no_sharing[80]; /* why this rank cannot share memory with others of its host; "": it can */
 } card;
@@ -106,15 +106,15 @@ static tutti_status listen_all(const tutti_group *group, card *mine, listeners *
     bool threads = group->store->in_process;
 
     at->local = at->tcp = -1;
-    if (!threads && !group->tcp &&
-        tutti__shared_memory_works(group, mine->no_sharing, sizeof mine->no_sharing)) {
+    if (!group->tcp &&
+        (threads || tutti__shared_memory_works(group, mine->no_sharing, sizeof mine->no_sharing))) {
         /* Binding without a name makes the kernel choose an abstract one. */
         mine->local_at.at.ss_family = AF_UNIX;
         mine->local_at.length = sizeof(sa_family_t);
         if (tutti__listen(&mine->local_at, &at->local) != TUTTI_OK)
             snprintf(mine->no_sharing, sizeof mine->no_sharing, "%.79s", tutti_last_error());
     }
-    if (!threads || group->tcp) {
+    if (!threads || group->tcp || at->local < 0) {
         TUTTI_TRY(tcp_address(group, &mine->tcp_at));
         TUTTI_TRY(tutti__listen(&mine->tcp_at, &at->tcp));
     }
@@ -131,7 +131,7 @@ static void close_listeners(const listeners *at)
 
 /* ---- Cards ------------------------------------------------------------------------------------------------ */
 
-static tutti_status publish(tutti_group *group, card *mine)
+static tutti_status publish(tutti_group *group, card *mine, int heartbeat_ms)
 {
     char key[256];
     long sockets;
@@ -144,6 +144,7 @@ static tutti_status publish(tutti_group *group, card *mine)
     mine->tcp = group->tcp;
     mine->sockets = (uint32_t)sockets;
     mine->world_rank = group->peers[group->rank].world_rank;
+    mine->heartbeat_ms = heartbeat_ms;
     snprintf(mine->version, sizeof mine->version, "%s", TUTTI_VERSION);
     gethostname(mine->host, sizeof mine->host - 1);
     randombytes_buf(&mine->nonce, sizeof mine->nonce);
@@ -236,35 +237,6 @@ static void note_peers(tutti_group *group, const card *cards)
 
 /* ---- Choosing ----------------------------------------------------------------------------------------------- */
 
-static tutti_status connect_and_open(tutti_group *group, const card *cards, const listeners *at,
-                                     bool shared, double deadline)
-{
-    int size = group->size, sockets = (int)cards[0].sockets, channels = shared ? 1 : 1 + sockets;
-    size_t n = (unsigned)size;
-    tutti__address *addresses = calloc(n, sizeof *addresses);
-    int *fds = calloc((size_t)channels * n, sizeof *fds);
-    tutti_status status = TUTTI_OK;
-
-    if (!addresses || !fds) {
-        free(addresses);
-        free(fds);
-        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the addresses of %d ranks", size);
-    }
-    for (int r = 0; r < size; r++)
-        addresses[r] = shared ? cards[r].local_at : cards[r].tcp_at;
-    for (int r = 0; r < size; r++) /* one link, and each host numbers its own */
-        tutti__address_set_scope(&addresses[r], tutti__address_scope(&cards[group->rank].tcp_at));
-    status = tutti__mesh_connect(group, shared ? at->local : at->tcp, addresses, channels, fds,
-                                 deadline);
-    free(addresses);
-    if (status != TUTTI_OK) {
-        free(fds);
-        return status;
-    }
-    return shared ? tutti__shared_memory_open(group, fds, deadline)
-                  : tutti__tcp_open(group, fds, sockets);
-}
-
 /* True if a rank cannot share memory with those of its host; rank 0 says so. */
 static bool sharing_refused(const tutti_group *group, const card *cards)
 {
@@ -284,22 +256,84 @@ static bool sharing_refused(const tutti_group *group, const card *cards)
     return true;
 }
 
-static tutti_status choose_and_open(tutti_group *group, const card *cards, const listeners *at,
-                                    double deadline)
+/* What all ranks do, since all read the same cards. */
+typedef struct plan {
+    bool tcp;    /* everywhere */
+    bool shared; /* memory: all are on one host */
+    int heartbeat_ms;
+    int channels; /* the post, then data */
+} plan;
+
+/* The most patient rank's heartbeat counts; who has none, as under a debugger, is given time by all. */
+static plan make_plan(const tutti_group *group, const card *cards)
 {
-    bool one_host = true, tcp = false;
+    plan p = {.shared = true, .heartbeat_ms = cards[0].heartbeat_ms};
 
     for (int r = 0; r < group->size; r++) {
-        one_host = one_host && cards[r].host_id == cards[0].host_id;
-        tcp = tcp || cards[r].tcp;
+        int theirs = cards[r].heartbeat_ms;
+
+        p.tcp = p.tcp || cards[r].tcp;
+        p.shared = p.shared && (group->store->in_process || cards[r].host_id == cards[0].host_id);
+        p.heartbeat_ms = theirs == 0 || p.heartbeat_ms == 0 ? 0
+                         : theirs > p.heartbeat_ms          ? theirs
+                                                            : p.heartbeat_ms;
     }
-    tcp = tcp || sharing_refused(group, cards);
-    if (group->store->in_process && !tcp)
-        return tutti__inproc_open(group, deadline);
-    if (tcp && at->tcp < 0)
-        return tutti__fail(TUTTI_ERR_MISMATCH,
-                           "group \"%s\": some ranks ask for TCP and some do not", group->name);
-    return connect_and_open(group, cards, at, one_host && !tcp, deadline);
+    p.tcp = p.tcp || sharing_refused(group, cards);
+    p.shared = p.shared && !p.tcp;
+    p.channels = p.shared ? 1 : 1 + (int)cards[0].sockets;
+    return p;
+}
+
+/* The post, channel 0, goes by unix sockets inside a host; data by TCP. */
+static tutti_status connect_all(tutti_group *group, const card *cards, const plan *p,
+                                tutti__mesh *mesh, double deadline)
+{
+    int n = group->size;
+    tutti_status status;
+
+    for (int r = 0; r < n; r++) {
+        bool here = group->store->in_process || cards[r].host_id == cards[group->rank].host_id;
+
+        for (int c = 0; c < p->channels; c++) {
+            tutti__address *address = &mesh->addresses[c * n + r];
+
+            *address = c == 0 && here && !p->tcp ? cards[r].local_at : cards[r].tcp_at;
+            /* One link, and each host numbers its own. */
+            tutti__address_set_scope(address, tutti__address_scope(&cards[group->rank].tcp_at));
+            if (r == group->rank)
+                address->length = 0;
+        }
+    }
+    TUTTI_TRY(tutti__mesh_connect(group, mesh, deadline));
+    status = tutti__post_open(group, mesh->fds, p->heartbeat_ms);
+    for (int i = n; i < mesh->channels * n && status != TUTTI_OK; i++)
+        if (mesh->fds[i] >= 0)
+            close(mesh->fds[i]);
+    return status;
+}
+
+static tutti_status connect_and_open(tutti_group *group, const card *cards, const listeners *at,
+                                     const plan *p, double deadline)
+{
+    size_t n = (size_t)(group->size * p->channels);
+    tutti__mesh mesh = {.channels = p->channels,
+                        .listeners = {at->local, at->tcp},
+                        .addresses = calloc(n, sizeof *mesh.addresses),
+                        .fds = calloc(n, sizeof *mesh.fds)};
+    tutti_status status =
+        mesh.addresses && mesh.fds
+            ? connect_all(group, cards, p, &mesh, deadline)
+            : tutti__fail(TUTTI_ERR_MEMORY, "no memory for the addresses of %d ranks", group->size);
+
+    if (status == TUTTI_OK && !p->shared)
+        status = tutti__tcp_open(group, mesh.fds + group->size, p->channels - 1);
+    else if (status == TUTTI_OK)
+        status = (group->store->in_process ? tutti__inproc_open
+                                           : tutti__shared_memory_open)(group, deadline);
+    atomic_store(&group->opened, status == TUTTI_OK);
+    free(mesh.addresses);
+    free(mesh.fds);
+    return status;
 }
 
 static tutti_status meet(tutti_group *group, double deadline)
@@ -315,12 +349,19 @@ static tutti_status meet(tutti_group *group, double deadline)
     if (status == TUTTI_OK)
         status = listen_all(group, &mine, &at);
     if (status == TUTTI_OK)
-        status = publish(group, &mine);
+        status = publish(group, &mine, group->heartbeat_ms);
     if (status == TUTTI_OK)
         status = read_cards(group, cards, deadline);
     if (status == TUTTI_OK) {
+        const plan p = make_plan(group, cards);
+
         note_peers(group, cards);
-        status = choose_and_open(group, cards, &at, deadline);
+        if (p.tcp && at.tcp < 0)
+            status =
+                tutti__fail(TUTTI_ERR_MISMATCH,
+                            "group \"%s\": some ranks ask for TCP and some do not", group->name);
+        else
+            status = connect_and_open(group, cards, &at, &p, deadline);
     }
     close_listeners(&at);
     free(cards);
@@ -341,6 +382,7 @@ static tutti_group *group_new(const tutti__member *member)
     group->local_size = member->local_size;
     group->timeout_ms = member->timeout_ms;
     atomic_init(&group->call_timeout_ms, member->timeout_ms);
+    group->heartbeat_ms = member->heartbeat_ms;
     group->tcp = member->transport == TUTTI_TRANSPORT_TCP;
     group->tuning = member->tuning;
     group->parent = member->parent;
@@ -395,8 +437,14 @@ tutti_status tutti__join(tutti_group **group_p, const tutti__member *member, tut
     if (status == TUTTI_OK)
         status = tutti_device_parse(&group->device, "auto", group->local_rank);
     if (status != TUTTI_OK) {
+        char why[1024];
+
+        /* Peers that wait for this rank are told; the message is kept. */
+        snprintf(why, sizeof why, "%s", tutti_last_error());
+        if (group->post)
+            (void)tutti__group_fail(group, status, group->rank, "%s", why);
         tutti_group_free(group);
-        return status;
+        return tutti__fail_again(status, why);
     }
     tutti_log(TUTTI_LOG_DEBUG, "comm", "rank %d of %d in group \"%s\", %s", group->rank,
               group->size, group->name, group->transport->name);

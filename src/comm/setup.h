@@ -8,6 +8,7 @@
 typedef struct tutti__member {
     char name[64], base[32]; /* base: of the keys in the store; "" for none */
     int rank, size, local_rank, local_size, timeout_ms;
+    int heartbeat_ms; /* 0: off */
     tutti_transport transport;
     tutti__tuning tuning;
     tutti_group *parent; /* of a split */

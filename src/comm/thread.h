@@ -1,6 +1,9 @@
-/* thread.h -- starting threads; sleeping on a 32-bit word, between threads or processes.   SPDX-License-Identifier: MIT */
+/* thread.h -- starting threads; waiting; sleeping on a 32-bit word, between threads or processes.
+ * SPDX-License-Identifier: MIT */
 #ifndef TUTTI_COMM_THREAD_H
 #define TUTTI_COMM_THREAD_H
+
+#include "base/base.h"
 
 #include <linux/futex.h>
 #include <pthread.h>
@@ -22,6 +25,26 @@ static inline int tutti__thread_start(pthread_t *thread, void *(*body)(void *), 
     error = pthread_create(thread, NULL, body, arg);
     pthread_sigmask(SIG_SETMASK, &kept, NULL);
     return error;
+}
+
+/* A condition whose waits end by tutti__now_ms(). */
+static inline void tutti__cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t attributes;
+
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+/* False once the deadline is over. May return true for no reason. */
+static inline bool tutti__cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, double deadline)
+{
+    struct timespec until = {(time_t)(deadline / 1e3),
+                             (long)((deadline - 1e3 * (double)(time_t)(deadline / 1e3)) * 1e6)};
+
+    return pthread_cond_timedwait(cond, lock, &until) == 0;
 }
 
 /* Sleeps while *word == value, at most `ms` (< 0: no limit). May return early for no reason. */

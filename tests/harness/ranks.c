@@ -33,6 +33,7 @@ static int run_body(rank_run *run)
                                    .rank = run->rank,
                                    .world_size = run->size,
                                    .timeout_ms = run->timeout_ms,
+                                   .heartbeat_ms = run->opts->heartbeat_ms,
                                    .transport = run->opts->transport};
     tutti_group *group;
     int result;

@@ -21,6 +21,7 @@ typedef struct tutti_ranks_opts {
     bool processes;
     tutti_transport transport;
     int timeout_ms; /* of the group; default 30,000 */
+    int heartbeat_ms;
     tutti__tuning tuning;
     void (*before)(int rank); /* called in each rank before it makes the group */
     int *results;             /* of each rank: its body's return, or -signal; NULL: not asked for */

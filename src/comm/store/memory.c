@@ -1,8 +1,7 @@
 /* memory.c -- a store for ranks that are threads: a dictionary, a lock, a bell.   SPDX-License-Identifier: MIT */
 #include "comm/store/store.h"
+#include "comm/thread.h"
 
-#include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,11 +21,10 @@ typedef struct memory_store {
 /* Until the key is there, or its time is over. */
 static void wait_for(shared *s, const char *key, int64_t ms)
 {
-    uint64_t end = tutti__now_ns() + (uint64_t)ms * 1000000u;
-    struct timespec until = {(time_t)(end / 1000000000u), (long)(end % 1000000000u)};
+    double deadline = tutti__now_ms() + (double)ms;
 
     while (!tutti__dictionary_find(&s->dictionary, key))
-        if (pthread_cond_timedwait(&s->changed, &s->lock, &until) == ETIMEDOUT)
+        if (!tutti__cond_wait(&s->changed, &s->lock, deadline))
             return;
 }
 
@@ -85,7 +83,6 @@ tutti_status tutti_store_memory_new(tutti_store **store_p)
 {
     memory_store *m = tutti__alloc(sizeof *m);
     shared *s = m ? tutti__alloc(sizeof *s) : NULL;
-    pthread_condattr_t attributes;
 
     *store_p = NULL;
     if (!s) {
@@ -93,10 +90,7 @@ tutti_status tutti_store_memory_new(tutti_store **store_p)
         return TUTTI_ERR_MEMORY;
     }
     pthread_mutex_init(&s->lock, NULL);
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&s->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    tutti__cond_init(&s->changed);
     s->users = 1;
     m->shared = s;
     m->store =

@@ -37,6 +37,7 @@ static const tutti__memory_ops INPROC_MEMORY = {true, make, take, drop_control};
 static const tutti__transport INPROC = {.name = "shared memory",
                                         .run = tutti__local_run,
                                         .announce = tutti__local_announce,
+                                        .wake = tutti__local_wake,
                                         .look = tutti__local_look,
                                         .see = tutti__local_see,
                                         .release = tutti__local_release,
@@ -64,5 +65,5 @@ tutti_status tutti__inproc_open(tutti_group *group, double deadline)
     } else {
         TUTTI_TRY(tutti_store_get(group->store, key, &control, &bytes, tutti__poll_ms(deadline)));
     }
-    return tutti__local_open(group, &INPROC, &INPROC_MEMORY, control, NULL);
+    return tutti__local_open(group, &INPROC, &INPROC_MEMORY, control);
 }

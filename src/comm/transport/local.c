@@ -71,6 +71,16 @@ void tutti__local_announce(tutti_group *group, tutti__cause *cause)
         ring(&slots[r]);
 }
 
+void tutti__local_wake(tutti_group *group, int rank)
+{
+    tutti__local *local = group->transport_state;
+
+    /* Only this rank's own sleeper has to look again, but all who miss `rank` sleep on its bell. */
+    for (int r = 0; r < group->size; r++)
+        if ((rank < 0 || r == rank) && atomic_load(&local->control->slots[r].waiters) > 0)
+            ring(&local->control->slots[r]);
+}
+
 void tutti__local_look(tutti_group *group)
 {
     tutti__local *local = group->transport_state;
@@ -169,15 +179,14 @@ static tutti_status sleep_until(tutti_group *group, const tutti__op *op, int ran
                      1); /* before looking, as arriving is before looking at waiters */
     for (;;) {
         uint32_t bell = atomic_load(&slot->bell);
-        bool left = atomic_load(&slot->left);
+        bool left = tutti__has_left(group, rank);
         double ms = op->deadline - tutti__now_ms();
 
         if (atomic_load(&slot->arrived) >= meeting)
             break;
         if (tutti__group_failed(group)) {
-            status = (tutti_status)group->cause.status;
+            status = tutti__group_status(group);
         } else if (left) {
-            atomic_store(&group->peers[rank].left, true);
             status = tutti__fail_lost(group, rank);
         } else if (ms <= 0) {
             status = fail_late(group, op, meeting);
@@ -423,19 +432,8 @@ tutti_status tutti__local_run(tutti_group *group, tutti__op *op)
 
 /* ---- Coming and going ------------------------------------------------------------------------------------ */
 
-static bool peer_hung_up(tutti_group *group, int rank, int fd)
-{
-    tutti__local *local = group->transport_state;
-
-    (void)fd;
-    if (!atomic_load(&local->control->slots[rank].left))
-        (void)tutti__fail_lost(group, rank);
-    return false;
-}
-
 tutti_status tutti__local_open(tutti_group *group, const tutti__transport *transport,
-                               const tutti__memory_ops *memory, tutti__control *control,
-                               int *sockets)
+                               const tutti__memory_ops *memory, tutti__control *control)
 {
     tutti__local *local = tutti__alloc(sizeof *local);
 
@@ -446,35 +444,25 @@ tutti_status tutti__local_open(tutti_group *group, const tutti__transport *trans
     local->control = control;
     local->staging = (char *)control + tutti__control_bytes(group->size, 0);
     local->memory = memory;
-    local->sockets = sockets;
     local->spin = group->tuning.spin              ? group->tuning.spin
                   : group->size <= tutti__cores() ? SPIN
                                                   : 0;
     pthread_mutex_init(&local->segments_lock, NULL);
     group->transport_state = local;
     group->transport = transport;
-    return sockets ? tutti__watcher_new(&local->watcher, group, sockets, false, peer_hung_up)
-                   : TUTTI_OK;
+    return TUTTI_OK;
 }
 
 void tutti__local_close(tutti_group *group)
 {
     tutti__local *local = group->transport_state;
-    tutti__slot *slot = &local->control->slots[group->rank];
 
-    tutti__watcher_free(local->watcher);
-    atomic_store(&slot->left, 1); /* before the sockets close: an end after this is no death */
-    ring(slot);
     while (local->segments) {
         tutti__segment *s = local->segments;
 
         local->segments = s->next;
         drop_segment(group, s);
     }
-    for (int r = 0; local->sockets && r < group->size; r++)
-        if (local->sockets[r] >= 0)
-            close(local->sockets[r]);
-    free(local->sockets);
     local->memory->drop_control(group, local->control);
     pthread_mutex_destroy(&local->segments_lock);
     free(local);

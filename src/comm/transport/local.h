@@ -28,7 +28,7 @@ enum { TUTTI__STAGED, TUTTI__DIRECT };
 typedef struct tutti__slot {
     /* Written by its rank, waited for by others. */
     _Alignas(64) _Atomic uint64_t arrived; /* meetings so far */
-    _Atomic uint32_t bell, waiters, left;
+    _Atomic uint32_t bell, waiters;
     _Atomic uint64_t called; /* 1 + the sequence of its last call */
     _Atomic uint32_t cpu;    /* 1 + where it last waited for long; 0: it has not */
     /* Calls alternate, so that a rank may start the next while others still read the last. */
@@ -64,8 +64,6 @@ typedef struct tutti__local {
     uint32_t n_segments;
     /* One process or several: how memory is handed out. */
     const struct tutti__memory_ops *memory;
-    int *sockets; /* to peers; NULL in one process */
-    tutti__watcher *watcher;
 } tutti__local;
 
 typedef struct tutti__memory_ops {
@@ -77,15 +75,15 @@ typedef struct tutti__memory_ops {
 } tutti__memory_ops;
 
 size_t tutti__control_bytes(int size, size_t chunk_bytes);
-/* Takes over control (filled by rank 0, chunk_bytes set) and sockets. */
+/* Takes over control (filled by rank 0, chunk_bytes set). */
 tutti_status tutti__local_open(tutti_group *group, const tutti__transport *transport,
-                               const tutti__memory_ops *memory, tutti__control *control,
-                               int *sockets);
+                               const tutti__memory_ops *memory, tutti__control *control);
 size_t tutti__chunk_bytes(const tutti_group *group);
 
 /* For the transports' tables. */
 tutti_status tutti__local_run(tutti_group *group, tutti__op *op);
 void tutti__local_announce(tutti_group *group, tutti__cause *cause);
+void tutti__local_wake(tutti_group *group, int rank);
 void tutti__local_look(tutti_group *group);
 void tutti__local_see(tutti_group *group);
 void tutti__local_release(tutti_group *group, void *p);

@@ -1,87 +1,19 @@
-/* tcp.c -- ranks that share no memory: messages over two connections a pair, or more.   SPDX-License-Identifier: MIT
+/* tcp.c -- ranks that share no memory: messages over one connection a pair, or more.   SPDX-License-Identifier: MIT
  *
- * Data: rows of messages to and from each peer (wire.c), as fast as the sockets take and give them; all_reduce is shares to
- * their owners and results back (shares.c).
- * Control: a watcher thread reads goodbyes and causes of failure, and takes an end without a goodbye for a death. */
+ * Rows of messages to and from each peer (wire.c), as fast as the sockets take and give them; all_reduce is shares to
+ * their owners and results back (shares.c). Goodbyes and failures go by the post. */
 #include "comm/transport/wire.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { CHUNK_BYTES = 1 << 20 };
 
-/* What travels on a control connection: a cause of failure, or with status OK a goodbye. */
-typedef tutti__cause control_frame;
-
-typedef struct tcp_state {
-    int *sockets; /* control */
-    tutti__watcher *watcher;
-    pthread_mutex_t send_lock; /* of the control connections */
-    control_frame *frames;     /* a rank: what has been read of its next frame */
-    size_t *frame_got;
-    tutti__pass *passes;
-    tutti__piece *parts; /* a rank, of what is reduced */
-    const void **src;
-} tcp_state;
-
-/* ---- Control ------------------------------------------------------------------------------------------------ */
-
-static void tell_all(tutti_group *group, const control_frame *frame)
+static void tcp_wake(tutti_group *group, int rank)
 {
-    tcp_state *t = group->transport_state;
-
-    pthread_mutex_lock(&t->send_lock);
-    for (int r = 0; r < group->size; r++)
-        /* A frame or two is all that ever goes this way: it fits the socket's buffer, or the peer is gone. */
-        if (t->sockets[r] >= 0 &&
-            send(t->sockets[r], frame, sizeof *frame, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-            continue;
-    pthread_mutex_unlock(&t->send_lock);
-}
-
-static void tcp_announce(tutti_group *group, tutti__cause *cause)
-{
-    tell_all(group, cause);
-}
-
-static void tcp_wake(tutti_group *group)
-{
+    (void)rank;
     tutti__wire_wake(group);
-}
-
-static bool hear(tutti_group *group, int rank, int fd)
-{
-    tcp_state *t = group->transport_state;
-    control_frame *frame = &t->frames[rank];
-
-    for (;;) {
-        ssize_t n =
-            recv(fd, (char *)frame + t->frame_got[rank], sizeof *frame - t->frame_got[rank], 0);
-
-        if (n < 0 && (errno == EAGAIN || errno == EINTR))
-            return true;
-        if (n <= 0)
-            break;
-        t->frame_got[rank] += (size_t)n;
-        if (t->frame_got[rank] < sizeof *frame)
-            continue;
-        t->frame_got[rank] = 0;
-        frame->text[sizeof frame->text - 1] = '\0';
-        if (frame->status != TUTTI_OK) {
-            /* Passed on before this rank acts on it: its own end must not reach anyone before the cause does. */
-            if (!atomic_load(&group->failed))
-                tell_all(group, frame);
-            tutti__group_adopt(group, frame);
-            continue;
-        }
-        atomic_store(&group->peers[rank].left, true);
-        tutti__wire_wake(group);
-    }
-    if (!atomic_load(&group->peers[rank].left))
-        (void)tutti__fail_lost(group, rank);
-    return false;
 }
 
 /* ---- Operations --------------------------------------------------------------------------------------------------- */
@@ -241,71 +173,31 @@ static tutti_status run(tutti_group *group, tutti__op *op)
 
 /* ---- Coming and going ----------------------------------------------------------------------------------------------- */
 
-static void tcp_free(tutti_group *group)
-{
-    tcp_state *t = group->transport_state;
-
-    tutti__watcher_free(t->watcher);
-    for (int r = 0; r < group->size; r++)
-        if (t->sockets[r] >= 0)
-            close(t->sockets[r]);
-    tutti__wire_free(group);
-    pthread_mutex_destroy(&t->send_lock);
-    free(t->sockets);
-    free(t->frames);
-    free(t->frame_got);
-    free(t);
-    group->transport_state = NULL;
-}
-
 static void tcp_close(tutti_group *group)
 {
-    const control_frame goodbye = {.status = TUTTI_OK};
-
-    /* From a dead group nobody just leaves: a peer may hear this before it hears of the failure from who found it. */
-    tell_all(group, tutti__group_failed(group) ? &group->cause : &goodbye);
-    tcp_free(group);
+    tutti__wire_free(group);
     tutti__plain_free_all(group);
 }
 
 static const tutti__transport TCP = {.name = "tcp",
                                      .run = run,
-                                     .announce = tcp_announce,
                                      .wake = tcp_wake,
                                      .release = tutti__plain_release,
                                      .close = tcp_close};
 
-static void close_all(int *sockets, int n)
+tutti_status tutti__tcp_open(tutti_group *group, const int *sockets, int channels)
 {
-    for (int i = 0; sockets && i < n; i++)
-        if (sockets[i] >= 0)
-            close(sockets[i]);
-    free(sockets);
-}
+    size_t n = (size_t)group->size * (size_t)channels;
+    int *own = malloc(n * sizeof *own);
 
-tutti_status tutti__tcp_open(tutti_group *group, int *sockets, int channels)
-{
-    size_t n = (size_t)group->size;
-    tcp_state *t = tutti__alloc(sizeof *t);
-    int *data = malloc(n * (size_t)channels * sizeof *data);
-
-    if (!t || !data) {
-        free(t);
-        free(data);
-        close_all(sockets, group->size * (1 + channels));
+    if (!own) {
+        for (size_t i = 0; i < n; i++)
+            if (sockets[i] >= 0)
+                close(sockets[i]);
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the connections of %d ranks",
                            group->size);
     }
-    memcpy(data, sockets + n, n * (size_t)channels * sizeof *data);
-    group->transport_state = t;
+    memcpy(own, sockets, n * sizeof *own);
     group->transport = &TCP;
-    pthread_mutex_init(&t->send_lock, NULL);
-    t->sockets = sockets;
-    t->frames = calloc(n, sizeof *t->frames);
-    t->frame_got = calloc(n, sizeof *t->frame_got);
-    TUTTI_TRY(tutti__wire_new(group, data, channels));
-    if (!t->frames || !t->frame_got)
-        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the connections of %d ranks",
-                           group->size);
-    return tutti__watcher_new(&t->watcher, group, sockets, true, hear);
+    return tutti__wire_new(group, own, channels);
 }

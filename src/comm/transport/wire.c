@@ -188,7 +188,7 @@ static tutti_status lost(tutti_group *group, int rank)
     const tutti__wire *wire = group->wire;
     double deadline = tutti__now_ms() + VERDICT_MS;
 
-    while (!tutti__group_failed(group) && !atomic_load(&group->peers[rank].left) &&
+    while (!tutti__group_failed(group) && !tutti__has_left(group, rank) &&
            tutti__now_ms() < deadline) {
         uint64_t rings;
 
@@ -323,7 +323,7 @@ static tutti_status run(tutti_group *group, tutti__flow *flow)
         if (!open)
             return TUTTI_OK;
         if (tutti__group_failed(group))
-            return (tutti_status)group->cause.status;
+            return tutti__group_status(group);
         if (tutti__now_ms() >= flow->op->deadline)
             return late(group, flow);
         if (moved) {

@@ -1,0 +1,270 @@
+/* comm: a stopped rank is named by all the others within the heartbeat, and says itself why it is dead when it goes on; who
+ * was away itself accuses nobody.
+ * SPDX-License-Identifier: MIT
+ * timeout: 120 */
+#include "harness/ranks.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+enum { SIZE = 3, VICTIM = 1, HEARTBEAT_MS = 500, COUNT = 1 << 14 };
+
+/* Seen by all processes. */
+typedef struct board {
+    _Atomic uint64_t stopped_ns, latest_ns;
+    _Atomic int pids[SIZE], ready, told;
+    _Atomic bool continued;
+    bool idle;
+} board;
+
+static board *board_new(void)
+{
+    board *b = mmap(NULL, sizeof *b, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    assert_true(b != MAP_FAILED);
+    return b;
+}
+
+static void note_time(board *b)
+{
+    uint64_t now = tutti__now_ns(), old = atomic_load(&b->latest_ns);
+
+    while (old < now && !atomic_compare_exchange_weak(&b->latest_ns, &old, now))
+        ;
+}
+
+static bool wait_for(const _Atomic int *value, int least)
+{
+    double deadline = tutti__now_ms() + 20000;
+
+    while (atomic_load(value) < least && tutti__now_ms() < deadline)
+        usleep(500);
+    return atomic_load(value) >= least;
+}
+
+/* ---- One stops ------------------------------------------------------------------------------------------ */
+
+/* What everybody is told: who, how, and who found it. */
+static int check_message(void)
+{
+    const char *text = tutti_last_error();
+
+    CHECK(strstr(text, "rank 1 (") && strstr(text, "process ") && strstr(text, "SIGSTOP"));
+    CHECK(strstr(text, "has not been heard for 0.") && strstr(text, "(heartbeat 0.5 s)"));
+    CHECK(strstr(text, "declared") && strstr(text, "group \"world\""));
+    return 0;
+}
+
+static int one_stops(tutti_group *group, void *arg)
+{
+    board *b = arg;
+    float *p = calloc(COUNT, sizeof *p);
+    tutti_status status = TUTTI_OK;
+    int rank = tutti_group_rank(group);
+
+    CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
+    atomic_store(&b->pids[rank], (int)getpid());
+    atomic_fetch_add(&b->ready, 1);
+    /* A rank that only computes meanwhile learns it too. */
+    if (b->idle && rank != VICTIM)
+        while (!tutti__group_failed(group))
+            usleep(200);
+    while (status == TUTTI_OK)
+        status = tutti_all_reduce(group, (tutti_buf){p, COUNT, TUTTI_F32}, TUTTI_SUM, NULL);
+    if (rank != VICTIM) {
+        note_time(b);
+        atomic_fetch_add(&b->told, 1);
+    } else {
+        CHECK(atomic_load(&b->continued));
+    }
+    CHECK(status == TUTTI_ERR_PEER);
+    CHECK(strstr(tutti_last_error(), "all_reduce #") != NULL);
+    free(p);
+    return check_message();
+}
+
+/* Stops the victim, lets it go on when the others know. */
+static pid_t start_stopper(board *b)
+{
+    pid_t pid = fork();
+
+    if (pid != 0)
+        return pid;
+    if (!wait_for(&b->ready, SIZE))
+        _exit(1);
+    usleep(20000);
+    kill(atomic_load(&b->pids[VICTIM]), SIGSTOP);
+    atomic_store(&b->stopped_ns, tutti__now_ns());
+    if (!wait_for(&b->told, SIZE - 1))
+        _exit(2);
+    atomic_store(&b->continued, true);
+    kill(atomic_load(&b->pids[VICTIM]), SIGCONT);
+    _exit(0);
+}
+
+static void run_stop(tutti_transport transport, bool idle)
+{
+    const tutti_ranks_opts opts = {
+        .processes = true, .transport = transport, .heartbeat_ms = HEARTBEAT_MS};
+    board *b = board_new();
+    int status;
+    pid_t stopper;
+    double ms;
+
+    b->idle = idle;
+    stopper = start_stopper(b);
+    assert_int_equal(tutti_run_ranks(SIZE, one_stops, b, &opts), 0);
+    assert_int_equal(waitpid(stopper, &status, 0), stopper);
+    assert_int_equal(status, 0);
+    ms = (double)(atomic_load(&b->latest_ns) - atomic_load(&b->stopped_ns)) * 1e-6;
+    print_message("heartbeat %d ms: all know %.0f ms after the stop\n", HEARTBEAT_MS, ms);
+    assert_true(ms < 4 * HEARTBEAT_MS); /* one is the aim; a loaded machine may be late */
+    munmap(b, sizeof *b);
+}
+
+static void a_stopped_rank_is_named(void **state)
+{
+    (void)state;
+    run_stop(TUTTI_TRANSPORT_AUTO, false);
+    run_stop(TUTTI_TRANSPORT_AUTO, true);
+    run_stop(TUTTI_TRANSPORT_TCP, false);
+    run_stop(TUTTI_TRANSPORT_TCP, true);
+}
+
+/* ---- All stop --------------------------------------------------------------------------------------------- */
+
+static int all_stop(tutti_group *group, void *arg)
+{
+    board *b = arg;
+    float *p = calloc(COUNT, sizeof *p), stop = 0;
+    int rank = tutti_group_rank(group);
+
+    CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
+    atomic_store(&b->pids[rank], (int)getpid());
+    atomic_fetch_add(&b->ready, 1);
+    while (stop == 0) {
+        CHECK(tutti_all_reduce(group, (tutti_buf){p, COUNT, TUTTI_F32}, TUTTI_SUM, NULL) ==
+              TUTTI_OK);
+        stop = rank == 0 && atomic_load(&b->told) ? 1 : 0;
+        CHECK(tutti_broadcast(group, (tutti_buf){&stop, 1, TUTTI_F32}, 0, NULL) == TUTTI_OK);
+    }
+    free(p);
+    return 0;
+}
+
+static pid_t start_suspender(board *b)
+{
+    pid_t pid = fork();
+
+    if (pid != 0)
+        return pid;
+    if (!wait_for(&b->ready, SIZE))
+        _exit(1);
+    for (int round = 0; round < 2; round++) {
+        for (int r = 0; r < SIZE; r++)
+            kill(atomic_load(&b->pids[r]), SIGSTOP);
+        usleep(2 * HEARTBEAT_MS * 1000);
+        for (int r = 0; r < SIZE; r++)
+            kill(atomic_load(&b->pids[(r + round) % SIZE]), SIGCONT);
+        usleep(HEARTBEAT_MS * 1000); /* time to accuse somebody */
+    }
+    atomic_store(&b->told, 1);
+    _exit(0);
+}
+
+static void a_job_that_was_stopped_as_a_whole_goes_on(void **state)
+{
+    (void)state;
+    for (int tcp = 0; tcp < 2; tcp++) {
+        const tutti_ranks_opts opts = {.processes = true,
+                                       .transport =
+                                           tcp ? TUTTI_TRANSPORT_TCP : TUTTI_TRANSPORT_AUTO,
+                                       .heartbeat_ms = HEARTBEAT_MS};
+        board *b = board_new();
+        pid_t suspender = start_suspender(b);
+        int status;
+
+        assert_int_equal(tutti_run_ranks(SIZE, all_stop, b, &opts), 0);
+        assert_int_equal(waitpid(suspender, &status, 0), suspender);
+        assert_int_equal(status, 0);
+        munmap(b, sizeof *b);
+    }
+}
+
+/* ---- Off ------------------------------------------------------------------------------------------------------ */
+
+/* One rank without a heartbeat, as under a debugger, is enough: nobody is accused. */
+static int group_without(tutti_group *group, void *arg)
+{
+    board *b = arg;
+    int rank = tutti_group_rank(group), told = 0;
+    const tutti_group_opts opts = {.store = group->store,
+                                   .rank = rank,
+                                   .world_size = SIZE,
+                                   .name = "debugged",
+                                   .timeout_ms = 20000,
+                                   .heartbeat_ms = rank == VICTIM ? -1 : HEARTBEAT_MS};
+    tutti_group *debugged;
+
+    CHECK(tutti_group_init(&debugged, &opts) == TUTTI_OK);
+    atomic_store(&b->pids[rank], (int)getpid());
+    atomic_fetch_add(&b->ready, 1);
+    if (rank == 0) {
+        CHECK(wait_for(&b->ready, SIZE));
+        kill(atomic_load(&b->pids[VICTIM]), SIGSTOP);
+        usleep(2 * HEARTBEAT_MS * 1000);
+        told = tutti__group_failed(debugged);
+        kill(atomic_load(&b->pids[VICTIM]), SIGCONT);
+    }
+    CHECK(tutti_barrier(debugged, NULL) == TUTTI_OK);
+    CHECK(!told);
+    tutti_group_free(debugged);
+    return 0;
+}
+
+static void without_a_heartbeat_nobody_is_accused(void **state)
+{
+    const tutti_ranks_opts opts = {.processes = true, .heartbeat_ms = -1};
+    board *b = board_new();
+
+    (void)state;
+    assert_int_equal(tutti_run_ranks(SIZE, group_without, b, &opts), 0);
+    munmap(b, sizeof *b);
+}
+
+static void a_heartbeat_that_means_nothing_is_refused(void **state)
+{
+    tutti_group *group;
+
+    (void)state;
+    assert_int_equal(tutti_group_init(&group, &(tutti_group_opts){.heartbeat_ms = 3}),
+                     TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_last_error(), "heartbeat_ms is 3, expected at least"));
+    setenv("TUTTI_HEARTBEAT_S", "soon", 1);
+    assert_int_equal(tutti_group_init(&group, NULL), TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_last_error(), "TUTTI_HEARTBEAT_S is \"soon\""));
+    setenv("TUTTI_HEARTBEAT_S", "2.5", 1);
+    assert_int_equal(tutti_group_init(&group, NULL), TUTTI_OK);
+    assert_int_equal(group->heartbeat_ms, 2500);
+    tutti_group_free(group);
+    unsetenv("TUTTI_HEARTBEAT_S");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_stopped_rank_is_named),
+        cmocka_unit_test(a_job_that_was_stopped_as_a_whole_goes_on),
+        cmocka_unit_test(without_a_heartbeat_nobody_is_accused),
+        cmocka_unit_test(a_heartbeat_that_means_nothing_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
