@@ -179,6 +179,7 @@ void tutti_group_free(tutti_group *group)
     tutti__recorder_free(group->recorder);
     free(group->peers);
     free(group->global_ranks);
+    free(group->outer_ranks);
     pthread_mutex_destroy(&group->failure_lock);
     pthread_mutex_destroy(&group->report_lock);
     pthread_mutex_destroy(&group->plain_lock);

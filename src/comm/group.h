@@ -142,6 +142,9 @@ typedef struct tutti__tuning {
     size_t chunk_bytes; /* a staging buffer's; rank 0's counts for all */
     bool stage_all;     /* behave as if no memory could be read by peers */
     int spin;           /* rounds before sleeping; -1: none */
+    int host;           /* not 0: as if ranks with another number were on another host */
+    /* The port that others are to call, given the one at which this rank listens; NULL: that one. */
+    int (*advertise)(int rank, int port);
 } tutti__tuning;
 
 /* Memory of tutti_group_alloc that only this rank sees. */
@@ -163,9 +166,9 @@ struct tutti_group {
     tutti__tuning tuning;
     /* NULL, or the group inside which this one works and dies: its post, its causes, its ranks in all messages. */
     tutti_group *outer;
-    const int *outer_ranks; /* of each rank here */
-    tutti_group *parent;    /* while a split sets this group up: its death ends that; else NULL */
-    tutti_store *store;     /* kept for split; NULL in a group of one */
+    int *outer_ranks;    /* of each rank here */
+    tutti_group *parent; /* while a split sets this group up: its death ends that; else NULL */
+    tutti_store *store;  /* kept for split; NULL in a group of one */
     tutti__secret secret;
     tutti__peer *peers;
     tutti_device device;

@@ -11,6 +11,7 @@
 
 #include "comm/post.h"
 #include "comm/store/store.h"
+#include "comm/transport/hierarchy.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -68,7 +69,7 @@ void tutti__process_text(char *text, size_t capacity)
 }
 
 /* Equal for processes that can reach each other's abstract sockets: same boot, network namespace and user. */
-static uint64_t host_id(void)
+static uint64_t id_of_machine(void)
 {
     char boot[64], text[256], net[64];
     ssize_t n = readlink("/proc/self/ns/net", net, sizeof net - 1);
@@ -84,6 +85,15 @@ static uint64_t host_id(void)
     net[n] = '\0';
     length = snprintf(text, sizeof text, "%s %s %ld", boot, net, (long)geteuid());
     return tutti__hash64(text, (size_t)length);
+}
+
+/* Threads of a process are on one host, and where a test says so ranks are on several. */
+static uint64_t host_id(const tutti_group *group)
+{
+    const uint64_t id[2] = {group->store->in_process ? 0 : id_of_machine(),
+                            (uint64_t)group->tuning.host};
+
+    return tutti__hash64(id, sizeof id);
 }
 
 /* ---- Listening ------------------------------------------------------------------------------------------ */
@@ -114,9 +124,13 @@ static tutti_status listen_all(const tutti_group *group, card *mine, listeners *
         if (tutti__listen(&mine->local_at, &at->local) != TUTTI_OK)
             snprintf(mine->no_sharing, sizeof mine->no_sharing, "%.79s", tutti_last_error());
     }
-    if (!threads || group->tcp || at->local < 0) {
+    if (!threads || group->tcp || group->tuning.host || at->local < 0) {
         TUTTI_TRY(tcp_address(group, &mine->tcp_at));
         TUTTI_TRY(tutti__listen(&mine->tcp_at, &at->tcp));
+        if (group->tuning.advertise)
+            tutti__address_set_port(
+                &mine->tcp_at,
+                group->tuning.advertise(group->rank, tutti__address_port(&mine->tcp_at)));
     }
     return TUTTI_OK;
 }
@@ -139,7 +153,7 @@ static tutti_status publish(tutti_group *group, card *mine, int heartbeat_ms)
     TUTTI_TRY(tutti__env_int(TUTTI__ENV_SOCKETS_PER_PAIR, 1, MAX_SOCKETS, &sockets));
     mine->protocol = PROTOCOL;
     mine->bytes = sizeof *mine;
-    mine->host_id = host_id();
+    mine->host_id = host_id(group);
     mine->pid = (int64_t)getpid();
     mine->tcp = group->tcp;
     mine->sockets = (uint32_t)sockets;
@@ -235,6 +249,8 @@ static void note_peers(tutti_group *group, const card *cards)
     }
 }
 
+static tutti_group *group_new(const tutti__member *member);
+
 /* ---- Choosing ----------------------------------------------------------------------------------------------- */
 
 /* True if a rank cannot share memory with those of its host; rank 0 says so. */
@@ -260,6 +276,7 @@ static bool sharing_refused(const tutti_group *group, const card *cards)
 typedef struct plan {
     bool tcp;    /* everywhere */
     bool shared; /* memory: all are on one host */
+    bool hosts;  /* several, one of them with more than one rank: memory inside, TCP between them */
     int heartbeat_ms;
     int channels; /* the post, then data */
 } plan;
@@ -267,19 +284,23 @@ typedef struct plan {
 /* The most patient rank's heartbeat counts; who has none, as under a debugger, is given time by all. */
 static plan make_plan(const tutti_group *group, const card *cards)
 {
-    plan p = {.shared = true, .heartbeat_ms = cards[0].heartbeat_ms};
+    plan p = {.heartbeat_ms = cards[0].heartbeat_ms};
+    int n_hosts = 0;
 
     for (int r = 0; r < group->size; r++) {
-        int theirs = cards[r].heartbeat_ms;
+        int theirs = cards[r].heartbeat_ms, first = 0;
 
+        while (cards[first].host_id != cards[r].host_id)
+            first++;
+        n_hosts += first == r;
         p.tcp = p.tcp || cards[r].tcp;
-        p.shared = p.shared && (group->store->in_process || cards[r].host_id == cards[0].host_id);
         p.heartbeat_ms = theirs == 0 || p.heartbeat_ms == 0 ? 0
                          : theirs > p.heartbeat_ms          ? theirs
                                                             : p.heartbeat_ms;
     }
     p.tcp = p.tcp || sharing_refused(group, cards);
-    p.shared = p.shared && !p.tcp;
+    p.shared = n_hosts == 1 && !p.tcp;
+    p.hosts = n_hosts > 1 && n_hosts < group->size && !p.tcp;
     p.channels = p.shared ? 1 : 1 + (int)cards[0].sockets;
     return p;
 }
@@ -292,7 +313,7 @@ static tutti_status connect_all(tutti_group *group, const card *cards, const pla
     tutti_status status;
 
     for (int r = 0; r < n; r++) {
-        bool here = group->store->in_process || cards[r].host_id == cards[group->rank].host_id;
+        bool here = cards[r].host_id == cards[group->rank].host_id;
 
         for (int c = 0; c < p->channels; c++) {
             tutti__address *address = &mesh->addresses[c * n + r];
@@ -312,6 +333,65 @@ static tutti_status connect_all(tutti_group *group, const card *cards, const pla
     return status;
 }
 
+static tutti_status open_memory(tutti_group *group, double deadline)
+{
+    return (group->store->in_process ? tutti__inproc_open : tutti__shared_memory_open)(group,
+                                                                                       deadline);
+}
+
+/* Takes over `ranks`: this host's, in order, of which this rank is number `member->rank`. */
+static tutti_status open_host(tutti_group *group, const tutti__member *member, int *ranks,
+                              tutti_group **local_p, double deadline)
+{
+    tutti_group *local = group_new(member);
+    tutti_status status;
+
+    *local_p = local;
+    if (!local) {
+        free(ranks);
+        return TUTTI_ERR_MEMORY;
+    }
+    local->outer = group;
+    local->outer_ranks = ranks;
+    local->id = group->id;
+    snprintf(local->prefix, sizeof local->prefix, "%.140s/host-%d", group->prefix, ranks[0]);
+    status = tutti_store_clone(&local->store, group->store);
+    return status == TUTTI_OK ? open_memory(local, deadline) : status;
+}
+
+/* The group's wire is open: now the memory of this host's ranks, and then both as one. */
+static tutti_status open_hosts(tutti_group *group, const card *cards, double deadline)
+{
+    tutti__member member = {
+        .name = "host", .timeout_ms = group->timeout_ms, .tuning = group->tuning};
+    uint64_t *ids = calloc((size_t)group->size, sizeof *ids);
+    int *ranks = calloc((size_t)group->size, sizeof *ranks);
+    tutti_group *local = NULL;
+    tutti_status status;
+
+    if (!ids || !ranks) {
+        free(ids);
+        free(ranks);
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d ranks", group->size);
+    }
+    for (int r = 0; r < group->size; r++) {
+        ids[r] = cards[r].host_id;
+        if (ids[r] != cards[group->rank].host_id)
+            continue;
+        member.rank += r < group->rank;
+        ranks[member.size++] = r;
+    }
+    member.local_rank = member.rank;
+    member.local_size = member.size;
+    status = open_host(group, &member, ranks, &local, deadline);
+    if (status == TUTTI_OK)
+        status = tutti__hierarchy_open(group, local, ids);
+    else
+        tutti_group_free(local);
+    free(ids);
+    return status;
+}
+
 static tutti_status connect_and_open(tutti_group *group, const card *cards, const listeners *at,
                                      const plan *p, double deadline)
 {
@@ -328,8 +408,9 @@ static tutti_status connect_and_open(tutti_group *group, const card *cards, cons
     if (status == TUTTI_OK && !p->shared)
         status = tutti__tcp_open(group, mesh.fds + group->size, p->channels - 1);
     else if (status == TUTTI_OK)
-        status = (group->store->in_process ? tutti__inproc_open
-                                           : tutti__shared_memory_open)(group, deadline);
+        status = open_memory(group, deadline);
+    if (status == TUTTI_OK && p->hosts)
+        status = open_hosts(group, cards, deadline);
     atomic_store(&group->opened, status == TUTTI_OK);
     free(mesh.addresses);
     free(mesh.fds);

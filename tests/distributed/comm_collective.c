@@ -82,24 +82,23 @@ static void put_all(tutti_dtype dtype, void *p, size_t first, size_t count, int 
      : op == TUTTI_BXOR ? ((a) ^ (x))                                                              \
                         : FOLD(a, x))
 
-/* The plain loop. Integers are summed in 128 bits, which hold every sum and product here, and then cut. */
+/* The plain loop over rows. Integers are summed in 128 bits, which hold every sum and product here, and then cut. */
 #define ORACLE(T, ACC, LOAD, STORE, COMBINE)                                                       \
     for (size_t i = 0; i < count; i++) {                                                           \
         ACC a = 0;                                                                                 \
-        for (int r = 0; r < size; r++) {                                                           \
-            T raw[1];                                                                              \
-            ACC x;                                                                                 \
-            put_one(dtype, raw, i, r);                                                             \
-            x = (ACC)LOAD(raw[0]);                                                                 \
+        for (int r = 0; r < n_rows; r++) {                                                         \
+            ACC x = (ACC)LOAD(((const T *)rows[r])[i]);                                            \
+                                                                                                   \
             a = r == 0 ? x : (ACC)COMBINE(a, x);                                                   \
         }                                                                                          \
         if (op == TUTTI_AVG)                                                                       \
-            a = a / (ACC)size;                                                                     \
+            a = a / (ACC)divisor;                                                                  \
         ((T *)out)[i] = (T)STORE(a);                                                               \
     }
 #define SAME(x) (x)
 
-static void *oracle(tutti_dtype dtype, tutti_redop op, int size, size_t count)
+static void *fold(tutti_dtype dtype, tutti_redop op, void *const *rows, int n_rows, int divisor,
+                  size_t count)
 {
     void *out = malloc(count * 8 + 8);
 
@@ -132,20 +131,65 @@ static void *oracle(tutti_dtype dtype, tutti_redop op, int size, size_t count)
     return out;
 }
 
+/* What all ranks contribute, reduced in rank order. */
+static void *oracle(tutti_dtype dtype, tutti_redop op, int size, size_t count)
+{
+    void *rows[16] = {0}, *out;
+
+    for (int r = 0; r < size; r++)
+        put_all(dtype, rows[r] = malloc(count * 8 + 8), 0, count, r);
+    out = fold(dtype, op, rows, size, size, count);
+    for (int r = 0; r < size; r++)
+        free(rows[r]);
+    return out;
+}
+
+/* The same in two levels: over the ranks of each host, then over the hosts in the order of their first ranks. 16-bit
+ * averages are divided on the hosts. */
+static void *oracle_of_hosts(tutti_dtype dtype, tutti_redop op, int size, const int *hosts,
+                             size_t count)
+{
+    bool early = op == TUTTI_AVG && tutti_dtype_size(dtype) == 2;
+    tutti_redop inner = op == TUTTI_AVG && !early ? TUTTI_SUM : op, outer = early ? TUTTI_SUM : op;
+    void *sums[16] = {0}, *rows[16] = {0}, *out;
+    int n_hosts = 0;
+
+    for (int first = 0; first < size; first++) {
+        int n = 0, seen = 0;
+
+        for (int r = 0; r < first; r++)
+            seen += hosts[r] == hosts[first];
+        for (int r = 0; r < size && !seen; r++)
+            if (hosts[r] == hosts[first])
+                put_all(dtype, rows[n++] = malloc(count * 8 + 8), 0, count, r);
+        if (seen)
+            continue;
+        sums[n_hosts++] = fold(dtype, inner, rows, n, size, count);
+        while (n > 0)
+            free(rows[--n]);
+    }
+    out = fold(dtype, outer, sums, n_hosts, size, count);
+    while (n_hosts > 0)
+        free(sums[--n_hosts]);
+    return out;
+}
+
 /* ---- Bodies ---------------------------------------------------------------------------------------------- */
 
 typedef struct grid {
-    bool shared;    /* buffers from tutti_group_alloc */
-    bool all_types; /* or only F32 and SUM */
+    bool shared;      /* buffers from tutti_group_alloc */
+    bool all_types;   /* or only F32 and SUM */
+    const int *hosts; /* of each rank; NULL: one for all */
     size_t counts[12];
     size_t n_counts;
 } grid;
 
 static int check_all_reduce(tutti_group *group, void *p, tutti_dtype dtype, tutti_redop op,
-                            size_t count)
+                            size_t count, const int *hosts)
 {
-    void *want = oracle(dtype, op, tutti_group_size(group), count);
-    int differs;
+    int differs, size = tutti_group_size(group);
+    void *want =
+        hosts ? oracle_of_hosts(dtype, op, size, hosts, count) : oracle(dtype, op, size, count);
 
     put_all(dtype, p, 0, count, tutti_group_rank(group));
     CHECK(tutti_all_reduce(group, (tutti_buf){p, count, dtype}, op, NULL) == TUTTI_OK);
@@ -248,6 +292,7 @@ static int run_grid(tutti_group *group, void *arg)
            n_ops = g->all_types ? TUTTI__COUNT_OF(REDOPS) : 1;
     void *p = NULL;
 
+    CHECK(!g->hosts || strcmp(tutti_group_transport_name(group), "shared memory + tcp") == 0);
     if (g->shared)
         CHECK(tutti_group_alloc(group, bytes, &p) == TUTTI_OK);
     else
@@ -261,7 +306,7 @@ static int run_grid(tutti_group *group, void *arg)
                     continue;
                 if (is_bitwise(REDOPS[o]) && is_float(DTYPES[t]))
                     continue;
-                CHECK(check_all_reduce(group, p, DTYPES[t], REDOPS[o], count) == 0);
+                CHECK(check_all_reduce(group, p, DTYPES[t], REDOPS[o], count, g->hosts) == 0);
                 CHECK(check_reduce(group, p, DTYPES[t], REDOPS[o], count, (int)((c + o) % size)) ==
                       0);
                 CHECK(check_reduce_scatter(group, p, DTYPES[t], REDOPS[o], count, (c + o) % 2) ==
@@ -297,8 +342,7 @@ static void run_sizes(bool processes, tutti_transport transport, bool stage_all)
 
     for (size_t s = 0; s < TUTTI__COUNT_OF(SIZES); s++)
         for (int shared = 0; shared < 2; shared++) {
-            /* Over TCP all types at one size: there the waiting is what takes long. */
-            grid g = grid_for(SIZES[s], shared, transport != TUTTI_TRANSPORT_TCP || s == 2);
+            grid g = grid_for(SIZES[s], shared, s == 2 || (!processes && s == 1));
             const tutti_ranks_opts opts = {
                 .processes = processes,
                 .transport = transport,
@@ -338,6 +382,40 @@ static void threads_over_tcp(void **state)
     run_sizes(false, TUTTI_TRANSPORT_TCP, false);
 }
 
+/* Hosts of equal size, in turn, of unequal size, three of them. */
+static void run_hosts(bool processes, bool stage_all)
+{
+    static const struct {
+        int size, hosts[7];
+    } LAYOUTS[] = {
+        {4, {0, 0, 1, 1}}, {4, {0, 1, 0, 1}}, {4, {0, 0, 0, 1}}, {7, {2, 0, 0, 1, 1, 2, 1}}};
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(LAYOUTS); i++)
+        for (int shared = 0; shared < 2; shared++) {
+            grid g = grid_for(LAYOUTS[i].size, shared, i == 0 || (!processes && i == 3));
+            const tutti_ranks_opts opts = {
+                .processes = processes,
+                .hosts = LAYOUTS[i].hosts,
+                .tuning = {.chunk_bytes = CHUNK, .stage_all = stage_all}};
+
+            g.hosts = LAYOUTS[i].hosts;
+            assert_int_equal(tutti_run_ranks(LAYOUTS[i].size, run_grid, &g, &opts), 0);
+        }
+}
+
+static void processes_on_several_hosts(void **state)
+{
+    (void)state;
+    run_hosts(true, false);
+}
+
+static void threads_on_several_hosts(void **state)
+{
+    (void)state;
+    run_hosts(false, false);
+    run_hosts(false, true);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -346,6 +424,8 @@ int main(void)
         cmocka_unit_test(processes_over_shared_memory),
         cmocka_unit_test(processes_over_tcp),
         cmocka_unit_test(threads_over_tcp),
+        cmocka_unit_test(processes_on_several_hosts),
+        cmocka_unit_test(threads_on_several_hosts),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

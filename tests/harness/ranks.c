@@ -35,13 +35,14 @@ static int run_body(rank_run *run)
                                    .timeout_ms = run->timeout_ms,
                                    .heartbeat_ms = run->opts->heartbeat_ms,
                                    .transport = run->opts->transport};
+    tutti__tuning tuning = run->opts->tuning;
     tutti_group *group;
     int result;
 
     tutti__log_set_rank(run->rank);
-    if (run->opts->before)
-        run->opts->before(run->rank);
-    if (tutti__group_init(&group, &opts, &run->opts->tuning) != TUTTI_OK) {
+    if (run->opts->hosts)
+        tuning.host = 1 + run->opts->hosts[run->rank];
+    if (tutti__group_init(&group, &opts, &tuning) != TUTTI_OK) {
         fprintf(stderr, "rank %d: %s\n", run->rank, tutti_last_error());
         return 99;
     }
@@ -86,6 +87,11 @@ static void run_threads(rank_run *runs, int n)
 
 /* ---- Processes ---------------------------------------------------------------------------------------- */
 
+static const char *store_host(const tutti_ranks_opts *opts)
+{
+    return opts->store_host ? opts->store_host : "127.0.0.1";
+}
+
 static _Noreturn void child_main(rank_run *run, int port_pipe, pid_t parent)
 {
     int port = 0, result = 98;
@@ -96,7 +102,10 @@ static _Noreturn void child_main(rank_run *run, int port_pipe, pid_t parent)
     if (read(port_pipe, &port, sizeof port) != sizeof port)
         _exit(96);
     close(port_pipe);
-    if (tutti_store_tcp_connect(&run->store, "127.0.0.1", port, run->timeout_ms) == TUTTI_OK) {
+    if (run->opts->before)
+        run->opts->before(run->rank);
+    if (tutti_store_tcp_connect(&run->store, store_host(run->opts), port, run->timeout_ms) ==
+        TUTTI_OK) {
         result = run_body(run);
         tutti_store_free(run->store);
     } else {
@@ -141,7 +150,7 @@ static void run_processes(rank_run *runs, int n)
             abort();
     }
     close(port_pipe[0]);
-    if (tutti_store_tcp_serve(&store, "127.0.0.1", 0) == TUTTI_OK) {
+    if (tutti_store_tcp_serve(&store, store_host(runs[0].opts), 0) == TUTTI_OK) {
         port = tutti_store_port(store);
         for (int r = 0; r < n; r++)
             if (write(port_pipe[1], &port, sizeof port) != sizeof port)

@@ -23,7 +23,9 @@ typedef struct tutti_ranks_opts {
     int timeout_ms; /* of the group; default 30,000 */
     int heartbeat_ms;
     tutti__tuning tuning;
-    void (*before)(int rank); /* called in each rank before it makes the group */
+    const int *hosts;         /* of each rank, as if these were several; NULL: this one */
+    const char *store_host;   /* address at which processes meet; default 127.0.0.1 */
+    void (*before)(int rank); /* called first in each rank that is a process */
     int *results;             /* of each rank: its body's return, or -signal; NULL: not asked for */
 } tutti_ranks_opts;
 int tutti_run_ranks(int n, tutti_rank_body *body, void *arg, const tutti_ranks_opts *opts);

@@ -1,0 +1,44 @@
+#!/bin/bash
+# tcp.sh: all_reduce of F32 over TCP loopback, Tutti beside the bound of the wire and Open MPI over TCP, in one run.
+#
+#   bench/tcp.sh           microseconds, medians of rounds A B C A B C ...
+#   PEERS=../shared/bench ROUNDS=5 SOCKETS=2 bench/tcp.sh
+#
+# PEERS holds limit_tcp_exchange.c (the bytes of a 25 MiB all_reduce of two ranks, both ways at once, no arithmetic) and
+# mpi_all_reduce.c. Where it or mpicc is missing, that column is "-".
+set -euo pipefail
+cd "$(dirname "$0")/.."
+PEERS=${PEERS:-../shared/bench} ROUNDS=${ROUNDS:-5} SOCKETS=${SOCKETS:-2} TUTTI=${TUTTI:-build/tutti}
+sizes="4 4096 65536 1048576 4194304 26214400"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+ours() { # lines of bytes and microseconds
+    TUTTI_TRANSPORT=tcp TUTTI_SOCKETS_PER_PAIR=$SOCKETS "$TUTTI" bench all_reduce -n 2 --sizes "${sizes// /,}" --memory plain |
+        awk '/^ *[0-9]/ {print $1, $6}'
+}
+limit() { [ ! -x "$work/limit" ] || timeout 60 "$work/limit" | sed -n 's/.*: \([0-9.]*\) ms.*/26214400 \1e3/p'; }
+mpi() {
+    [ ! -x "$work/mpi" ] || timeout 60 mpirun --allow-run-as-root --oversubscribe --mca btl tcp,self -np 2 "$work/mpi" \
+        2>/dev/null | awk '{print $1, $3}'
+}
+median() { # FILE BYTES
+    awk -v b="$2" '$1 == b {print $2}' "$work/$1.times" | sort -g |
+        awk '{v[NR] = $1 + 0} END {print NR ? v[int((NR + 1) / 2)] : "-"}'
+}
+ratio() { awk -v a="$1" -v b="$2" 'BEGIN {if (a == "-" || b == "-" || b == 0) print "-"; else printf "%.2f\n", a / b}'; }
+
+cc -O2 -w -o "$work/limit" "$PEERS/limit_tcp_exchange.c" -lpthread 2>/dev/null || true
+mpicc -O2 -w -o "$work/mpi" "$PEERS/mpi_all_reduce.c" 2>/dev/null || true
+touch "$work"/{ours,limit,mpi}.times
+for _ in $(seq "$ROUNDS"); do
+    ours >>"$work/ours.times"
+    limit >>"$work/limit.times"
+    mpi >>"$work/mpi.times"
+done
+echo "all_reduce over TCP loopback, 2 ranks, F32, us: medians of $ROUNDS rounds, $SOCKETS sockets a pair"
+printf '%10s %10s %10s %10s | %12s %12s\n' bytes ours bound "Open MPI" bound/ours MPI/ours
+for b in $sizes; do
+    o=$(median ours "$b") l=$(median limit "$b") m=$(median mpi "$b")
+    printf '%10s %10s %10s %10s | %12s %12s\n' "$b" "$o" "$l" "$m" "$(ratio "$l" "$o")" "$(ratio "$m" "$o")"
+done
