@@ -4,7 +4,7 @@
 #define TUTTI_DDP_H
 
 #include <tutti/group.h>
-#include <tutti/nn.h>
+#include <tutti/optim.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -188,6 +188,27 @@ TUTTI_API tutti_peers tutti_group_peers(tutti_group *group);
  * small collectives (2C + 1 floats forward, 2C backward a layer) wait for the buckets that are under way in the same
  * group, and all ranks must run the same graph. NULL converts back. Borrows the group. */
 TUTTI_API void tutti_convert_sync_batch_norm(tutti_module *module, tutti_group *group);
+
+/* ---- ZeRO-1: the optimizer's state in shares ------------------------------------------------------------
+ *     tutti_ddp_new(&ddp, ...); tutti_zero_new(&zero, ddp); tutti_sgd_new(&optim, ...);
+ * and the same loop as ever. Backward reduces each bucket to the ranks' shares, tutti_optim_step updates this rank's and
+ * brings the parameters together again, bucket by bucket. Each rank holds 1 / size of the state; the bits of the
+ * parameters are those of training without ZeRO (with clip_grad_norm, whose norm is summed in another order: to
+ * rounding). What changes:
+ *   - after backward, tutti_tensor_grad is the mean only in this rank's shares; clip_grad_norm and the scaler know that;
+ *   - tutti_optim_step and tutti_clip_grad_norm are collective;
+ *   - an averaged backward without zero_grad since the last one is an error (pause and resume accumulate as ever);
+ *   - there is no room for another communication hook. */
+typedef struct tutti_zero tutti_zero;
+
+/* Before the first backward, for every optimizer of ddp's module. Borrows ddp: free the optimizers, then ZeRO, then DDP.
+ * The module must live as long. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_zero_new(tutti_zero **zero_p, tutti_ddp *ddp);
+TUTTI_API void tutti_zero_free(tutti_zero *zero);
+/* Gathers all of the optimizer's state on rank `root`, where tutti_optim_state_read gives it until the next step. The
+ * other ranks need room for one bucket meanwhile. Collective. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_zero_consolidate(tutti_zero *zero, tutti_optim *optim,
+                                                              int root);
 
 #ifdef __cplusplus
 }

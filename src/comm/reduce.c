@@ -1,209 +1,160 @@
-/* reduce.c -- adding up what several ranks contributed.   SPDX-License-Identifier: MIT
+/* reduce.c -- combining what several ranks contributed.   SPDX-License-Identifier: MIT
  *
- * Block by block: the block's sum grows in a small scratch of the accumulator's type, one source after the other in rank
- * order, and is then stored to every destination. The scratch stays in the first-level cache, each source is read once
- * and each destination written once, and a destination may be one of the sources. The sum of two, which is half of what
- * two ranks of one host do, goes without the scratch: there the stores are what costs. */
+ * Tile by tile: the sum of a tile grows in a few registers' worth of the accumulator's type, one source after the other in
+ * rank order, and is then stored to every destination; so each source is read once, each destination is written once, and
+ * a destination may be one of the sources. A tile is some cache lines, not one, because stores that alternate between
+ * destinations that are not in the cache are slow; and the next tile is fetched meanwhile, because no processor's
+ * prefetchers follow that many streams across that many pages. */
 #include "base/half.h"
 #include "comm/group.h"
 
 #include <string.h>
 
-/* Each iteration of the next loop may write what it reads, and nothing that another one reads. */
-#if defined(__clang__)
-#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
-#else
-#define INDEPENDENT _Pragma("GCC ivdep")
-#endif
+enum { LINE = 64, TILE_BYTES = 8 * LINE };
 
-enum { BLOCK = 1024 }; /* elements */
+typedef struct job {
+    tutti_redop op;
+    size_t n_dst, n_src, divisor; /* of AVG */
+    void *const *dst;
+    const void *const *src;
+} job;
 
-#define SAME(x) (x)
+static inline void fetch(const void *tile, bool write)
+{
+    for (int line = 0; line < TILE_BYTES; line += LINE)
+        if (write)
+            __builtin_prefetch((const char *)tile + line, 1);
+        else
+            __builtin_prefetch((const char *)tile + line, 0);
+}
+
+/* Where there are as many destinations as sources, they are the same memory. */
+static inline void fetch_all(const job *j, size_t offset)
+{
+    for (size_t d = 0; d < j->n_dst; d++)
+        fetch((const char *)j->dst[d] + offset, true);
+    for (size_t s = 0; j->n_dst < j->n_src && s < j->n_src; s++)
+        fetch((const char *)j->src[s] + offset, false);
+}
+
+/* Keeps the compiler from exchanging a loop over ranks with the loop over elements inside it. */
+#define IN_ORDER() __asm__ volatile("" ::: "memory")
 
 /* NaN wins, as in PyTorch. */
 #define ADD(a, x)   ((a) + (x))
 #define MUL(a, x)   ((a) * (x))
 #define LEAST(a, x) ((x) < (a) || (x) != (x) ? (x) : (a))
 #define MOST(a, x)  ((x) > (a) || (x) != (x) ? (x) : (a))
+#define AND(a, x)   ((a) & (x))
+#define OR(a, x)    ((a) | (x))
+#define XOR(a, x)   ((a) ^ (x))
 
-/* Integers wrap: sums and products are those of the unsigned type of the same width, at least 32 bits. */
-#define FOLD(name, T, ACC, LOAD, COMBINE)                                                          \
-    TUTTI__CLONES static void name(ACC *restrict acc, const T *restrict x, size_t n)               \
-    {                                                                                              \
-        for (size_t i = 0; i < n; i++) {                                                           \
-            const ACC value = (ACC)LOAD(x[i]);                                                     \
-                                                                                                   \
-            acc[i] = COMBINE(acc[i], value);                                                       \
-        }                                                                                          \
-    }
-
-#define TYPE(name, T, ACC, WIDE, LOAD, STORE, DIVIDE)                                              \
-    TUTTI__CLONES static void name##_load(ACC *restrict acc, const T *restrict x, size_t n)        \
-    {                                                                                              \
-        for (size_t i = 0; i < n; i++)                                                             \
-            acc[i] = (ACC)LOAD(x[i]);                                                              \
-    }                                                                                              \
-    TUTTI__CLONES static void name##_store(T *restrict y, const ACC *restrict acc, size_t n)       \
-    {                                                                                              \
-        for (size_t i = 0; i < n; i++)                                                             \
-            y[i] = (T)STORE(acc[i]);                                                               \
-    }                                                                                              \
-    TUTTI__CLONES static void name##_divide(ACC *acc, size_t ranks, size_t n)                      \
-    {                                                                                              \
-        for (size_t i = 0; i < n; i++)                                                             \
-            acc[i] = DIVIDE(acc[i], (ACC)ranks);                                                   \
-    }                                                                                              \
-    FOLD(name##_add, T, WIDE, LOAD, ADD)                                                           \
-    FOLD(name##_mul, T, WIDE, LOAD, MUL)                                                           \
-    FOLD(name##_min, T, ACC, LOAD, LEAST)                                                          \
-    FOLD(name##_max, T, ACC, LOAD, MOST)                                                           \
-    TUTTI__CLONES static void name##_add2(T *y, T *z, const T *a, const T *b, size_t n)            \
-    {                                                                                              \
-        INDEPENDENT for (size_t i = 0; i < n; i++)                                                 \
-        {                                                                                          \
-            const ACC sum = (ACC)((WIDE)LOAD(a[i]) + (WIDE)LOAD(b[i]));                            \
-                                                                                                   \
-            y[i] = z[i] = (T)STORE(sum);                                                           \
-        }                                                                                          \
-    }                                                                                              \
-    TUTTI__CLONES static void name##_avg2(T *y, T *z, const T *a, const T *b, size_t n)            \
-    {                                                                                              \
-        INDEPENDENT for (size_t i = 0; i < n; i++)                                                 \
-        {                                                                                          \
-            const ACC sum = (ACC)((WIDE)LOAD(a[i]) + (WIDE)LOAD(b[i]));                            \
-                                                                                                   \
-            y[i] = z[i] = (T)STORE(DIVIDE(sum, (ACC)2));                                           \
-        }                                                                                          \
-    }                                                                                              \
-    static void name##_reduce(tutti_redop op, void *const *dst, size_t n_dst,                      \
-                              const void *const *src, size_t n_src, size_t count, size_t divisor)  \
-    {                                                                                              \
-        union {                                                                                    \
-            ACC as[BLOCK];                                                                         \
-            WIDE wide[BLOCK];                                                                      \
-        } acc;                                                                                     \
-                                                                                                   \
-        if (n_src == 2 && n_dst <= 2 && (op == TUTTI_SUM || (op == TUTTI_AVG && divisor == 2))) {  \
-            (op == TUTTI_SUM ? name##_add2 : name##_avg2)(dst[0], dst[n_dst - 1], src[0], src[1],  \
-                                                          count);                                  \
-            return;                                                                                \
-        }                                                                                          \
-        for (size_t at = 0; at < count; at += BLOCK) {                                             \
-            size_t n = count - at < BLOCK ? count - at : BLOCK;                                    \
-                                                                                                   \
-            name##_load(acc.as, (const T *)src[0] + at, n);                                        \
-            for (size_t s = 1; s < n_src; s++) {                                                   \
-                const T *x = (const T *)src[s] + at;                                               \
-                                                                                                   \
-                if (op == TUTTI_PRODUCT)                                                           \
-                    name##_mul(acc.wide, x, n);                                                    \
-                else if (op == TUTTI_MIN)                                                          \
-                    name##_min(acc.as, x, n);                                                      \
-                else if (op == TUTTI_MAX)                                                          \
-                    name##_max(acc.as, x, n);                                                      \
-                else                                                                               \
-                    name##_add(acc.wide, x, n);                                                    \
-            }                                                                                      \
-            if (op == TUTTI_AVG)                                                                   \
-                name##_divide(acc.as, divisor, n);                                                 \
-            name##_store((T *)dst[0] + at, acc.as, n);                                             \
-            for (size_t d = 1; d < n_dst; d++)                                                     \
-                memcpy((T *)dst[d] + at, (T *)dst[0] + at, n * sizeof(T));                         \
-        }                                                                                          \
-    }
-
+#define SAME(x)       (x)
 #define OVER(a, b)    ((a) / (b))
 #define NOT_INT(a, b) ((void)(b), (a)) /* refused before it comes here */
 
-TYPE(f32, float, float, float, SAME, SAME, OVER)
-TYPE(f64, double, double, double, SAME, SAME, OVER)
-TYPE(f16, uint16_t, float, float, tutti__f32_of_f16, tutti__f16_of_f32, OVER)
-TYPE(bf16, uint16_t, float, float, tutti__f32_of_bf16, tutti__bf16_of_f32, OVER)
-TYPE(i8, int8_t, int32_t, uint32_t, SAME, SAME, NOT_INT)
-TYPE(u8, uint8_t, uint32_t, uint32_t, SAME, SAME, NOT_INT)
-TYPE(i32, int32_t, int32_t, uint32_t, SAME, SAME, NOT_INT)
-TYPE(i64, int64_t, int64_t, uint64_t, SAME, SAME, NOT_INT)
+/* Of one source, with the accumulator. */
+#define EACH(COMBINE, T, ACC, WIDE, LOAD)                                                          \
+    for (size_t i = 0; i < n; i++) {                                                               \
+        const WIDE a = (WIDE)acc[i], b = (WIDE)LOAD(x[i]);                                         \
+                                                                                                   \
+        acc[i] = (ACC)COMBINE(a, b);                                                               \
+    }                                                                                              \
+    break;
 
-/* Bit by bit the width of a type does not matter: bytes stand for all of them. */
-#define BITS(name, COMBINE)                                                                        \
-    TUTTI__CLONES static void name(uint8_t *restrict acc, const uint8_t *restrict x, size_t n)     \
+#define ARITHMETIC(T, ACC, WIDE, LOAD)                                                             \
+    case TUTTI_PRODUCT:                                                                            \
+        EACH(MUL, T, ACC, WIDE, LOAD)                                                              \
+    case TUTTI_MIN:                                                                                \
+        EACH(LEAST, T, ACC, ACC, LOAD)                                                             \
+    case TUTTI_MAX:                                                                                \
+        EACH(MOST, T, ACC, ACC, LOAD)                                                              \
+    default:                                                                                       \
+        EACH(ADD, T, ACC, WIDE, LOAD)
+#define BITWISE(T, ACC, WIDE, LOAD)                                                                \
+    case TUTTI_BAND:                                                                               \
+        EACH(AND, T, ACC, WIDE, LOAD)                                                              \
+    case TUTTI_BOR:                                                                                \
+        EACH(OR, T, ACC, WIDE, LOAD)                                                               \
+    default:                                                                                       \
+        EACH(XOR, T, ACC, WIDE, LOAD)
+
+/* WIDE: where sums and products are made, so that those of integers wrap. */
+#define TYPE(name, T, ACC, WIDE, LOAD, STORE, DIVIDE, CASES)                                       \
+    static inline                                                                                  \
+        __attribute__((always_inline)) void name##_tile(const job *j, size_t at, size_t n)         \
     {                                                                                              \
+        const T *x = (const T *)j->src[0] + at;                                                    \
+        T *restrict y = (T *)j->dst[0] + at;                                                       \
+        ACC acc[TILE_BYTES / sizeof(T)];                                                           \
+                                                                                                   \
         for (size_t i = 0; i < n; i++)                                                             \
-            acc[i] = acc[i] COMBINE x[i];                                                          \
+            acc[i] = (ACC)LOAD(x[i]);                                                              \
+        for (size_t s = 1; s < j->n_src; s++) {                                                    \
+            IN_ORDER();                                                                            \
+            x = (const T *)j->src[s] + at;                                                         \
+            switch (j->op) {                                                                       \
+                CASES(T, ACC, WIDE, LOAD)                                                          \
+            }                                                                                      \
+        }                                                                                          \
+        if (j->op == TUTTI_AVG)                                                                    \
+            for (size_t i = 0; i < n; i++)                                                         \
+                acc[i] = (ACC)DIVIDE(acc[i], (ACC)j->divisor);                                     \
+        for (size_t i = 0; i < n; i++)                                                             \
+            y[i] = (T)STORE(acc[i]);                                                               \
+        for (size_t d = 1; d < j->n_dst; d++) {                                                    \
+            T *restrict z = (T *)j->dst[d] + at;                                                   \
+                                                                                                   \
+            IN_ORDER();                                                                            \
+            for (size_t i = 0; i < n; i++)                                                         \
+                z[i] = y[i];                                                                       \
+        }                                                                                          \
+    }                                                                                              \
+    TUTTI__CLONES static void name(const job *j, size_t count)                                     \
+    {                                                                                              \
+        const size_t tile = TILE_BYTES / sizeof(T);                                                \
+        size_t at = 0;                                                                             \
+                                                                                                   \
+        for (; count - at >= tile; at += tile) {                                                   \
+            if (count - at >= 2 * tile)                                                            \
+                fetch_all(j, (at + tile) * sizeof(T));                                             \
+            name##_tile(j, at, tile);                                                              \
+        }                                                                                          \
+        if (at < count)                                                                            \
+            name##_tile(j, at, count - at);                                                        \
     }
 
-BITS(bits_and, &)
-BITS(bits_or, |)
-BITS(bits_xor, ^)
+TYPE(f32, float, float, float, SAME, SAME, OVER, ARITHMETIC)
+TYPE(f64, double, double, double, SAME, SAME, OVER, ARITHMETIC)
+TYPE(f16, uint16_t, float, float, tutti__f32_of_f16, tutti__f16_of_f32, OVER, ARITHMETIC)
+TYPE(bf16, uint16_t, float, float, tutti__f32_of_bf16, tutti__bf16_of_f32, OVER, ARITHMETIC)
+TYPE(i8, int8_t, int8_t, uint8_t, SAME, SAME, NOT_INT, ARITHMETIC)
+TYPE(u8, uint8_t, uint8_t, uint8_t, SAME, SAME, NOT_INT, ARITHMETIC)
+TYPE(i32, int32_t, int32_t, uint32_t, SAME, SAME, NOT_INT, ARITHMETIC)
+TYPE(i64, int64_t, int64_t, uint64_t, SAME, SAME, NOT_INT, ARITHMETIC)
+/* Bit by bit the width of a type does not matter: bytes stand for all of them. */
+TYPE(bits, uint8_t, uint8_t, uint8_t, SAME, SAME, NOT_INT, BITWISE)
 
-static void bits_reduce(tutti_redop op, void *const *dst, size_t n_dst, const void *const *src,
-                        size_t n_src, size_t bytes)
+static void (*const REDUCE[])(const job *j, size_t count) = {
+    [TUTTI_F32] = f32, [TUTTI_F64] = f64, [TUTTI_F16] = f16, [TUTTI_BF16] = bf16,
+    [TUTTI_I8] = i8,   [TUTTI_U8] = u8,   [TUTTI_I32] = i32, [TUTTI_I64] = i64};
+
+static void run(const job *j, tutti_dtype dtype, size_t count)
 {
-    uint8_t acc[4 * BLOCK];
-
-    for (size_t at = 0; at < bytes; at += sizeof acc) {
-        size_t n = bytes - at < sizeof acc ? bytes - at : sizeof acc;
-
-        memcpy(acc, (const uint8_t *)src[0] + at, n);
-        for (size_t s = 1; s < n_src; s++) {
-            const uint8_t *x = (const uint8_t *)src[s] + at;
-
-            if (op == TUTTI_BAND)
-                bits_and(acc, x, n);
-            else if (op == TUTTI_BOR)
-                bits_or(acc, x, n);
-            else
-                bits_xor(acc, x, n);
-        }
-        for (size_t d = 0; d < n_dst; d++)
-            memcpy((uint8_t *)dst[d] + at, acc, n);
-    }
-}
-
-/* `divisor`: of AVG. */
-static void reduce_by(tutti_dtype dtype, tutti_redop op, void *const *dst, size_t n_dst,
-                      const void *const *src, size_t n_src, size_t count, size_t divisor)
-{
-    if (op == TUTTI_BAND || op == TUTTI_BOR || op == TUTTI_BXOR) {
-        bits_reduce(op, dst, n_dst, src, n_src, count * tutti_dtype_size(dtype));
-        return;
-    }
-    switch (dtype) {
-    case TUTTI_F32:
-        f32_reduce(op, dst, n_dst, src, n_src, count, divisor);
-        break;
-    case TUTTI_F64:
-        f64_reduce(op, dst, n_dst, src, n_src, count, divisor);
-        break;
-    case TUTTI_F16:
-        f16_reduce(op, dst, n_dst, src, n_src, count, divisor);
-        break;
-    case TUTTI_BF16:
-        bf16_reduce(op, dst, n_dst, src, n_src, count, divisor);
-        break;
-    case TUTTI_I8:
-        i8_reduce(op, dst, n_dst, src, n_src, count, divisor);
-        break;
-    case TUTTI_U8:
-        u8_reduce(op, dst, n_dst, src, n_src, count, divisor);
-        break;
-    case TUTTI_I32:
-        i32_reduce(op, dst, n_dst, src, n_src, count, divisor);
-        break;
-    case TUTTI_I64:
-        i64_reduce(op, dst, n_dst, src, n_src, count, divisor);
-        break;
-    }
+    if (j->op == TUTTI_BAND || j->op == TUTTI_BOR || j->op == TUTTI_BXOR)
+        bits(j, count * tutti_dtype_size(dtype));
+    else
+        REDUCE[dtype](j, count);
 }
 
 void tutti__reduce(tutti_dtype dtype, tutti_redop op, void *const *dst, size_t n_dst,
                    const void *const *src, size_t n_src, size_t count)
 {
-    reduce_by(dtype, op, dst, n_dst, src, n_src, count, n_src);
+    run(&(job){op, n_dst, n_src, n_src, dst, src}, dtype, count);
 }
 
 void tutti__average(tutti_dtype dtype, size_t divisor, void *dst, const void *const *src,
                     size_t n_src, size_t count)
 {
-    reduce_by(dtype, TUTTI_AVG, &dst, 1, src, n_src, count, divisor);
+    run(&(job){TUTTI_AVG, 1, n_src, divisor, &dst, src}, dtype, count);
 }

@@ -242,6 +242,8 @@ size_t tutti__queue_list(tutti_group *group, tutti__fingerprint *prints, size_t 
     uint64_t sequence;
     size_t count = 0;
 
+    if (!q) /* freed: the group's last word is a report */
+        return 0;
     pthread_mutex_lock(&q->lock);
     sequence = atomic_load(&group->sequence);
     for (const tutti_work *work = q->first; work; work = work->next) {

@@ -22,6 +22,7 @@ typedef struct tutti__run {
     tutti_model *model;
     tutti_module *module;
     tutti_ddp *ddp;
+    tutti_zero *zero; /* NULL: each rank has the optimizer's state whole */
     tutti_optim *optim;
     tutti_schedule schedule;
     tutti__run_folder folder; /* rank 0's */

@@ -203,7 +203,8 @@ static tutti_status open_together(tutti__run *run)
         run->group, (tutti_buf){run->config->run_dir, TUTTI__CONFIG_TEXT, TUTTI_U8}, 0, NULL));
     if (c->sync_bn)
         tutti_convert_sync_batch_norm(run->module, run->group);
-    return tutti_ddp_new(&run->ddp, run->module, run->group, &opts);
+    TUTTI_TRY(tutti_ddp_new(&run->ddp, run->module, run->group, &opts));
+    return c->zero ? tutti_zero_new(&run->zero, run->ddp) : TUTTI_OK;
 }
 
 tutti_status tutti__run_open(tutti__run *run)
@@ -243,6 +244,7 @@ void tutti__run_close(tutti__run *run)
     tutti_dataset_free(run->train_data);
     tutti_dataset_free(run->test_data);
     tutti_optim_free(run->optim);
+    tutti_zero_free(run->zero);
     tutti_ddp_free(run->ddp);
     tutti_model_free(run->model);
     tutti_ctx_free(run->cx);

@@ -81,6 +81,9 @@ static void say_end(tutti__run *run, const tutti__summary *s)
 {
     char accuracy[48] = "";
 
+    if (run->zero)
+        tutti__progress_say(&run->progress, "optimizer state %.2f MiB on each of %d ranks",
+                            (double)tutti_optim_state_bytes(run->optim) / 1048576, run->size);
     if (isfinite(s->val_accuracy))
         snprintf(accuracy, sizeof accuracy, "test accuracy %.2f %%  ", 100 * s->val_accuracy);
     tutti__progress_say(&run->progress, "%s%s%.0f images/s  %.1f s  %s",

@@ -24,6 +24,14 @@ train buckets -n 2 $mlp --batch-size 16 --bucket-mb 0.01 --first-bucket-mb 0.001
 same two again
 same two buckets
 
+# Shares of the optimizer's state: equal to the bit, and a half each.
+train shares -n 2 $mlp --batch-size 16 --zero 1
+same two shares
+train adam -n 2 $mlp --batch-size 16 --optimizer adamw
+train adam_shares -n 2 $mlp --batch-size 16 --optimizer adamw --zero 1 --bucket-mb 0.01
+same adam adam_shares
+grep -q "optimizer state 0.07 MiB on each of 2 ranks" adam_shares.out || fail "two numbers a parameter are 0.15 MiB, a half 0.07"
+
 # More ranks than cores.
 three="--max-steps 8 --batch-size 8 --epochs 1 --threads 1"
 train three -n 3 $three

@@ -1,0 +1,330 @@
+/* zero.c -- ZeRO-1: each rank keeps its share of the optimizer's state, and updates its share of the parameters.
+ * SPDX-License-Identifier: MIT
+ *
+ *     bucket          |  share of rank 0  |  share of rank 1  |  share of rank 2  |t|
+ *     backward        reduce_scatter while backward goes on: my share of the gradient is the mean
+ *     optimizer       updates my share, whose state is all that I have
+ *     then            all_gather of the parameters, while the next bucket's share is updated
+ *
+ * The tail t, less than an element a rank, and what is in no bucket (sparse gradients, ignored parameters) every rank
+ * keeps whole. Sums are in rank order, as all_reduce's are, and an update looks at one element only: the bits are those of
+ * training without shares. docs/design/zero.md */
+#include "ddp/ddp.h"
+#include "optim/optim.h"
+#include "tensor/tensor.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct bucket {
+    float *p; /* its gradients */
+    size_t count;
+} bucket;
+
+/* What the hook knows and leaves; the reducer's, as long as that lives. The communication thread writes while backward
+ * runs; afterwards the main thread reads. */
+typedef struct buckets {
+    tutti_zero *zero; /* NULL: gone, buckets are averaged as ever */
+    bucket *p;
+    size_t n;
+    uint64_t round; /* of zero_grad, in which gradients were last shared out */
+} buckets;
+
+struct tutti_zero {
+    tutti_group *group;
+    struct tutti_root *root;
+    buckets *buckets; /* NULL: DDP is gone */
+    tutti__sharding sharding;
+    tutti__range *ranges;
+    size_t *bucket_of;  /* of each range; SIZE_MAX: every rank has it whole */
+    tutti_work **works; /* a bucket: its all_gather, while under way */
+    size_t n_buckets;   /* that ranges and works are of */
+};
+
+static size_t share_of(const tutti_zero *zero, const bucket *b)
+{
+    return b->count / (size_t)zero->sharding.peers.size;
+}
+
+/* ---- Backward: the hook, on the communication thread ------------------------------------------------------------------ */
+
+static tutti_status note(buckets *all, const tutti_bucket *b)
+{
+    bucket *p;
+
+    if (b->index >= all->n) {
+        p = realloc(all->p, (b->index + 1) * sizeof *p);
+        if (!p)
+            return tutti__fail(TUTTI_ERR_MEMORY, "zero: no memory for %zu buckets", b->index + 1);
+        memset(p + all->n, 0, (b->index + 1 - all->n) * sizeof *p);
+        all->p = p;
+        all->n = b->index + 1;
+    }
+    all->p[b->index] = (bucket){b->buf.p, b->buf.count};
+    return TUTTI_OK;
+}
+
+static tutti_status check(const buckets *all, const tutti_bucket *b)
+{
+    if (b->buf.dtype != TUTTI_F32)
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED, "zero: \"%s\" is %s; only F32 is shared out",
+                           b->gradients[0].name, tutti_dtype_name(b->buf.dtype));
+    if (b->index == 0 && all->round == all->zero->root->round)
+        return tutti__fail(
+            TUTTI_ERR_STATE,
+            "zero: the gradients are shared out already, and another backward cannot "
+            "add to them; call zero_grad after each step, and accumulate between "
+            "tutti_ddp_pause and tutti_ddp_resume");
+    return TUTTI_OK;
+}
+
+static tutti_status reduce(void *self, tutti_group *group, const tutti_bucket *b)
+{
+    buckets *all = self;
+    tutti_buf whole = b->buf, mine = b->buf;
+    size_t share;
+
+    if (!all->zero)
+        return tutti_all_reduce(group, b->buf, TUTTI_AVG, NULL);
+    TUTTI_TRY(check(all, b));
+    TUTTI_TRY(note(all, b));
+    if (b->is_last)
+        all->round = all->zero->root->round;
+    share = share_of(all->zero, &all->p[b->index]);
+    whole.count = share * (size_t)tutti_group_size(group);
+    mine.count = share;
+    mine.p = (float *)whole.p + share * (size_t)tutti_group_rank(group);
+    TUTTI_TRY(tutti_reduce_scatter(group, whole, mine, TUTTI_AVG, NULL));
+    if (whole.count == b->buf.count)
+        return TUTTI_OK;
+    whole.p = (float *)whole.p + whole.count;
+    whole.count = b->buf.count - whole.count;
+    return tutti_all_reduce(group, whole, TUTTI_AVG, NULL);
+}
+
+static void forget(void *self)
+{
+    buckets *all = self;
+
+    if (all->zero)
+        all->zero->buckets = NULL;
+    free(all->p);
+    free(all);
+}
+
+/* ---- Ranges ------------------------------------------------------------------------------------------------------------- */
+
+static void add_range(tutti_zero *zero, size_t begin, size_t end, size_t of)
+{
+    if (begin >= end)
+        return;
+    zero->bucket_of[zero->sharding.n] = of;
+    zero->ranges[zero->sharding.n++] = (tutti__range){begin, end, of == SIZE_MAX};
+}
+
+static tutti_status make_room(tutti_zero *zero)
+{
+    const size_t n = zero->buckets->n;
+
+    free(zero->ranges);
+    free(zero->bucket_of);
+    free(zero->works);
+    zero->ranges = tutti__alloc((3 * n + 1) * sizeof *zero->ranges);
+    zero->bucket_of = tutti__alloc((3 * n + 1) * sizeof *zero->bucket_of);
+    zero->works = tutti__alloc((n + 1) * sizeof(tutti_work *));
+    zero->n_buckets = zero->works ? n : 0;
+    zero->sharding.n = 0;
+    zero->sharding.ranges = zero->ranges;
+    return zero->ranges && zero->bucket_of && zero->works ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
+static tutti_status prepare(void *self)
+{
+    tutti_zero *zero = self;
+    const struct tutti_root *root = zero->root;
+    size_t at = 0;
+
+    if (!zero->buckets)
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "zero: its DDP is gone; free ZeRO and the optimizer before it");
+    if (zero->buckets->n == 0)
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "zero: no backward has averaged gradients yet, so there are no shares; "
+                           "run one after tutti_ddp_resume");
+    if (zero->sharding.layouts == root->layouts)
+        return TUTTI_OK;
+    TUTTI_TRY(make_room(zero));
+    for (size_t i = 0; i < zero->buckets->n; i++) {
+        const bucket *b = &zero->buckets->p[i];
+        const size_t share = share_of(zero, b), rank = (size_t)zero->sharding.peers.rank;
+        size_t begin;
+
+        if (!b->p) /* a sparse one, which comes to no hook */
+            continue;
+        begin = (size_t)(b->p - root->flat_gradients);
+        add_range(zero, at, begin, SIZE_MAX);
+        add_range(zero, begin + rank * share, begin + (rank + 1) * share, i);
+        at = begin + share * (size_t)zero->sharding.peers.size; /* the tail begins the next gap */
+    }
+    add_range(zero, at, root->n_flat, SIZE_MAX);
+    zero->sharding.layouts = root->layouts;
+    return TUTTI_OK;
+}
+
+/* ---- A step: parameters come together again -------------------------------------------------------------------------- */
+
+static tutti_status updated(void *self, size_t i)
+{
+    tutti_zero *zero = self;
+    const bucket *b;
+    float *p;
+    size_t share;
+
+    if (zero->bucket_of[i] == SIZE_MAX)
+        return TUTTI_OK;
+    b = &zero->buckets->p[zero->bucket_of[i]];
+    share = share_of(zero, b);
+    p = zero->root->flat_parameters + (b->p - zero->root->flat_gradients);
+    return tutti_all_gather(
+        zero->group,
+        (tutti_buf){zero->root->flat_parameters + zero->ranges[i].begin, share, TUTTI_F32},
+        (tutti_buf){p, share * (size_t)zero->sharding.peers.size, TUTTI_F32},
+        &zero->works[zero->bucket_of[i]]);
+}
+
+static tutti_status finish(void *self)
+{
+    tutti_zero *zero = self;
+    tutti_status status = TUTTI_OK;
+
+    for (size_t b = 0; b < zero->n_buckets; b++) {
+        tutti_work *work = zero->works[b];
+
+        zero->works[b] = NULL;
+        if (work && status == TUTTI_OK)
+            status = tutti_work_wait(work);
+        else if (work)
+            (void)!tutti_work_wait(work); /* the first failure is the one to tell */
+    }
+    return status;
+}
+
+/* ---- State, whole on one rank ---------------------------------------------------------------------------------------- */
+
+/* One kind of state of every rank, into `whole` on `root`; a bucket at a time. */
+static tutti_status gather(tutti_zero *zero, const float *state, int root, float *whole)
+{
+    const size_t size = (size_t)zero->sharding.peers.size;
+    size_t largest = 0;
+    float *all;
+    tutti_status status = TUTTI_OK;
+
+    for (size_t i = 0; i < zero->n_buckets; i++)
+        if (share_of(zero, &zero->buckets->p[i]) > largest)
+            largest = share_of(zero, &zero->buckets->p[i]);
+    all = tutti__alloc((largest * size + 1) * sizeof *all);
+    if (!all)
+        return TUTTI_ERR_MEMORY;
+    for (size_t i = 0; i < zero->sharding.n && status == TUTTI_OK; i++) {
+        const tutti__range *range = &zero->ranges[i];
+        const size_t n = range->end - range->begin;
+
+        if (range->whole) {
+            if (tutti_group_rank(zero->group) == root)
+                memcpy(whole + range->begin, state, n * sizeof *state);
+        } else {
+            const bucket *b = &zero->buckets->p[zero->bucket_of[i]];
+
+            status = tutti_all_gather(zero->group, (tutti_buf){(float *)state, n, TUTTI_F32},
+                                      (tutti_buf){all, n * size, TUTTI_F32}, NULL);
+            if (status == TUTTI_OK && tutti_group_rank(zero->group) == root)
+                memcpy(whole + (b->p - zero->root->flat_gradients), all, n * size * sizeof *all);
+        }
+        state += n;
+    }
+    free(all);
+    return status;
+}
+
+tutti_status tutti_zero_consolidate(tutti_zero *zero, tutti_optim *optim, int root)
+{
+    if (optim->module->root != zero->root)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tutti_zero_consolidate: the optimizer is of another module");
+    if (root < 0 || root >= tutti_group_size(zero->group))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tutti_zero_consolidate: root is %d, expected a rank from 0 to %d", root,
+                           tutti_group_size(zero->group) - 1);
+    if (optim->sharding != &zero->sharding) /* before the first step: state is whole */
+        return TUTTI_OK;
+    TUTTI_TRY(prepare(zero));
+    tutti__optim_free_whole(optim);
+    for (size_t k = 0; tutti_optim_state_name(optim, k); k++) {
+        if (tutti_group_rank(zero->group) == root) {
+            optim->whole[k] = tutti__alloc(zero->root->n_flat * sizeof(float));
+            if (!optim->whole[k])
+                tutti__abort_peers(zero->group, TUTTI_ERR_MEMORY, tutti_last_error());
+            if (!optim->whole[k])
+                return TUTTI_ERR_MEMORY;
+        }
+        TUTTI_TRY(gather(zero, optim->state[k], root, optim->whole[k]));
+    }
+    return TUTTI_OK;
+}
+
+/* ---- Making one -------------------------------------------------------------------------------------------------------- */
+
+tutti_status tutti_zero_new(tutti_zero **zero_p, tutti_ddp *ddp)
+{
+    tutti_zero *zero = tutti__alloc(sizeof *zero);
+    tutti_comm_hook hook = {.name = "reduce_scatter", .run = reduce, .free = forget};
+    tutti_status status;
+
+    *zero_p = NULL;
+    hook.self = tutti__alloc(sizeof(buckets));
+    if (!zero || !hook.self) {
+        free(zero);
+        free(hook.self);
+        return TUTTI_ERR_MEMORY;
+    }
+    zero->group = ddp->group;
+    zero->root = ddp->module->root;
+    zero->buckets = hook.self;
+    zero->buckets->zero = zero;
+    zero->sharding = (tutti__sharding){.self = zero,
+                                       .peers = tutti_group_peers(ddp->group),
+                                       .prepare = prepare,
+                                       .updated = updated,
+                                       .finish = finish};
+    status = zero->root->sharding
+                 ? tutti__fail(TUTTI_ERR_STATE,
+                               "tutti_zero_new: the module's state is shared out already")
+                 : TUTTI_OK;
+    if (status != TUTTI_OK)
+        forget(hook.self);
+    else
+        status = tutti_ddp_set_hook(ddp, &hook); /* takes self over, also where it fails */
+    if (status != TUTTI_OK) {
+        free(zero);
+        return status;
+    }
+    zero->root->sharding = &zero->sharding;
+    *zero_p = zero;
+    return TUTTI_OK;
+}
+
+void tutti_zero_free(tutti_zero *zero)
+{
+    if (!zero)
+        return;
+    if (zero->works)
+        (void)!finish(zero);
+    if (zero->root->sharding == &zero->sharding)
+        zero->root->sharding = NULL;
+    if (zero->buckets)
+        zero->buckets->zero = NULL;
+    free(zero->ranges);
+    free(zero->bucket_of);
+    free(zero->works);
+    free(zero);
+}

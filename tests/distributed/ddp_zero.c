@@ -1,0 +1,342 @@
+/* ddp: ZeRO-1 trains as if state were whole, and holds a share of it.   SPDX-License-Identifier: MIT
+ * timeout: 120 */
+#include "distributed/ddp_bodies.h"
+#include "tensor/tensor.h"
+#include <tutti/tutti.h>
+
+#include <math.h>
+
+enum { SIDE = 6, PIXELS = SIDE * SIDE, CLASSES = 5, BATCH = 4, STEPS = 4 };
+
+typedef enum rule { SGD, MOMENTUM, ADAM, ADAMW, N_RULES } rule;
+
+typedef struct trainer {
+    tutti_ctx *cx;
+    tutti_model *model;
+    tutti_module *module;
+    tutti_ddp *ddp;
+    tutti_zero *zero; /* NULL: without */
+    tutti_optim *optim;
+} trainer;
+
+static tutti_status optim_new(tutti_optim **optim_p, tutti_module *m, rule r)
+{
+    const tutti_sgd_opts sgd = {
+        .lr = 0.1f, .momentum = r == MOMENTUM ? 0.9f : 0, .weight_decay = 0.01f};
+    const tutti_adam_opts adam = {.lr = 0.01f, .weight_decay = 0.1f};
+
+    return r == ADAM    ? tutti_adam_new(optim_p, m, &adam)
+           : r == ADAMW ? tutti_adamw_new(optim_p, m, &adam)
+                        : tutti_sgd_new(optim_p, m, &sgd);
+}
+
+/* Buckets of a few KiB, so that there are several. */
+static int trainer_new(trainer *t, tutti_group *group, rule r, bool zero)
+{
+    tutti_ctx_opts cx_opts = {.threads = 1, .kernels = TUTTI_KERNELS_REFERENCE};
+    tutti_model_opts shape = {1, SIDE, SIDE, CLASSES};
+
+    *t = (trainer){0};
+    CHECK_OK(tutti_ctx_new(&t->cx, (tutti_device){TUTTI_CPU, 0}, &cx_opts));
+    CHECK_OK(tutti_model_new(&t->model, t->cx, "mlp", &shape));
+    t->module = tutti_model_module(t->model);
+    CHECK_OK(tutti_ddp_new(&t->ddp, t->module, group,
+                           &(tutti_ddp_opts){.first_bucket_mb = 1e-3, .bucket_mb = 1e-2}));
+    if (zero)
+        CHECK_OK(tutti_zero_new(&t->zero, t->ddp));
+    CHECK_OK(optim_new(&t->optim, t->module, r));
+    return 0;
+}
+
+static void trainer_free(trainer *t)
+{
+    tutti_optim_free(t->optim);
+    tutti_zero_free(t->zero);
+    tutti_ddp_free(t->ddp);
+    tutti_model_free(t->model);
+    tutti_ctx_free(t->cx);
+}
+
+static tutti_status backward(trainer *t, int salt)
+{
+    static _Thread_local float x[BATCH * PIXELS];
+    static _Thread_local int64_t y[BATCH];
+    tutti_tensor *logits;
+    tutti_status status;
+
+    for (int i = 0; i < BATCH * PIXELS; i++)
+        x[i] = sinf((float)(i * 13 + salt * 101));
+    for (int i = 0; i < BATCH; i++)
+        y[i] = (i + salt) % CLASSES;
+    tutti_step_begin(t->cx, NULL);
+    logits = tutti_model_forward(
+        t->model,
+        tutti_input(t->cx, (tutti_array){x, TUTTI_SHAPE(BATCH, 1, SIDE, SIDE), TUTTI_F32}));
+    status = tutti_backward(tutti_cross_entropy(
+        logits, tutti_input(t->cx, (tutti_array){y, TUTTI_SHAPE(BATCH), TUTTI_I64})));
+    tutti_step_end(t->cx);
+    return status;
+}
+
+static int salt_of(tutti_group *group, int step)
+{
+    return step * 16 + tutti_group_rank(group);
+}
+
+static int train(trainer *t, tutti_group *group, int first, int steps)
+{
+    for (int step = first; step < first + steps; step++) {
+        tutti_optim_zero_grad(t->optim);
+        CHECK_OK(backward(t, salt_of(group, step)));
+        CHECK_OK(tutti_optim_step(t->optim));
+    }
+    return 0;
+}
+
+static int check_same(const tutti_module *a, const tutti_module *b)
+{
+    char digests[2][33];
+
+    tutti_module_digest(a, digests[0]);
+    tutti_module_digest(b, digests[1]);
+    CHECK_TEXT(digests[1], digests[0]);
+    return 0;
+}
+
+/* Reads both whole states, parameter by parameter. */
+static int check_same_state(tutti_optim *a, const tutti_module *ma, tutti_optim *b,
+                            const tutti_module *mb)
+{
+    for (size_t i = 0; i < tutti_module_n_parameters(ma); i++) {
+        const tutti_tensor *p = tutti_module_parameter(ma, i), *q = tutti_module_parameter(mb, i);
+        size_t bytes = tutti__tensor_bytes(p);
+        float *x = malloc(bytes), *y = malloc(bytes);
+
+        CHECK(tutti_optim_updates(a, p) == tutti_optim_updates(b, q));
+        for (size_t k = 0; tutti_optim_state_name(a, k); k++) {
+            CHECK_OK(tutti_optim_state_read(a, k, p, x));
+            CHECK_OK(tutti_optim_state_read(b, k, q, y));
+            CHECK(memcmp(x, y, bytes) == 0);
+        }
+        free(x);
+        free(y);
+    }
+    return 0;
+}
+
+/* Case 49: parameters and consolidated state are those of DDP with a plain optimizer, to the bit. */
+static int shares_train_with_the_bits_of_the_whole(tutti_group *group, void *arg)
+{
+    const int root = tutti_group_size(group) - 1;
+    float x[PIXELS * 256];
+
+    (void)arg;
+    for (rule r = SGD; r < N_RULES; r++) {
+        trainer plain, zero;
+
+        CHECK_0(trainer_new(&plain, group, r, false));
+        CHECK_0(trainer_new(&zero, group, r, true));
+        CHECK_OK(tutti_zero_consolidate(zero.zero, zero.optim, 0)); /* before the first step */
+        for (int step = 0; step < STEPS; step++) {
+            CHECK_0(train(&plain, group, step, 1));
+            CHECK_0(train(&zero, group, step, 1));
+            CHECK_0(check_same(plain.module, zero.module));
+        }
+        CHECK(tutti_reducer_n_buckets(tutti_ddp_reducer(zero.ddp)) >= 3);
+        CHECK_OK(tutti_zero_consolidate(zero.zero, zero.optim, root));
+        if (tutti_group_rank(group) == root) {
+            CHECK_0(check_same_state(plain.optim, plain.module, zero.optim, zero.module));
+        } else if (r != SGD) {
+            CHECK(tutti_optim_state_read(zero.optim, 0, tutti_module_parameter(zero.module, 0),
+                                         x) == TUTTI_ERR_STATE);
+        }
+        CHECK_0(train(&plain, group, STEPS, 1)); /* and on */
+        CHECK_0(train(&zero, group, STEPS, 1));
+        CHECK_0(check_same(plain.module, zero.module));
+        trainer_free(&plain);
+        trainer_free(&zero);
+    }
+    return 0;
+}
+
+static int each_rank_holds_its_share_of_state(tutti_group *group, void *arg)
+{
+    const size_t size = (size_t)tutti_group_size(group);
+    size_t whole, share, tails;
+    trainer plain, zero;
+
+    (void)arg;
+    CHECK_0(trainer_new(&plain, group, ADAM, false));
+    CHECK_0(trainer_new(&zero, group, ADAM, true));
+    CHECK_0(train(&plain, group, 0, 1));
+    CHECK_0(train(&zero, group, 0, 1));
+    whole = tutti_optim_state_bytes(plain.optim);
+    share = tutti_optim_state_bytes(zero.optim);
+    tails = tutti_reducer_n_buckets(tutti_ddp_reducer(zero.ddp)) * (size - 1) * 2 * sizeof(float);
+    CHECK(whole >= 2 * sizeof(float) * (size_t)tutti_module_count(plain.module));
+    CHECK(share >= whole / size && share <= whole / size + tails);
+    trainer_free(&plain);
+    trainer_free(&zero);
+    return 0;
+}
+
+/* Paused and clipped: the norm is of all shares, on every rank the same. */
+static int accumulation_and_clipping_work_on_shares(tutti_group *group, void *arg)
+{
+    trainer plain, zero, *both[] = {&plain, &zero};
+    double largest = 0;
+    tutti_flat flat[2];
+
+    (void)arg;
+    CHECK_0(trainer_new(&plain, group, MOMENTUM, false));
+    CHECK_0(trainer_new(&zero, group, MOMENTUM, true));
+    for (int step = 0; step < STEPS; step++) {
+        float norms[2];
+
+        for (int i = 0; i < 2; i++) {
+            trainer *t = both[i];
+
+            tutti_optim_zero_grad(t->optim);
+            tutti_ddp_pause(t->ddp);
+            CHECK_OK(backward(t, salt_of(group, 100 + step)));
+            tutti_ddp_resume(t->ddp);
+            CHECK_OK(backward(t, salt_of(group, step)));
+            CHECK_OK(tutti_clip_grad_norm(t->module, 0.05f, &norms[i]));
+            CHECK_OK(tutti_optim_step(t->optim));
+        }
+        CHECK(fabsf(norms[0] - norms[1]) <= 1e-6f * norms[0] && norms[0] > 0.05f);
+    }
+    CHECK_OK(tutti_module_flat(plain.module, &flat[0]));
+    CHECK_OK(tutti_module_flat(zero.module, &flat[1]));
+    for (size_t i = 0; i < flat[0].n; i++)
+        largest =
+            fmax(largest, fabs((double)flat[0].parameters[i] - (double)flat[1].parameters[i]));
+    CHECK(largest <= 1e-6);
+    trainer_free(&plain);
+    trainer_free(&zero);
+    return 0;
+}
+
+/* Case 54 with shares: the infinity lies in one rank's share only. */
+static int the_scaler_skips_on_all_ranks(tutti_group *group, void *arg)
+{
+    char before[33], after[33];
+    tutti_scaler *scaler;
+    trainer t;
+    bool stepped;
+
+    (void)arg;
+    CHECK_0(trainer_new(&t, group, MOMENTUM, true));
+    CHECK_OK(tutti_scaler_new(&scaler, &(tutti_scaler_opts){.peers = tutti_group_peers(group)}));
+    for (int step = 0; step < 3; step++) {
+        tutti_optim_zero_grad(t.optim);
+        tutti_ddp_pause(t.ddp);
+        CHECK_OK(backward(&t, salt_of(group, step)));
+        if (step == 1 && tutti_group_rank(group) == 0)
+            tutti_module_parameter(t.module, 0)->parameter->grad[3] = INFINITY;
+        tutti_ddp_resume(t.ddp);
+        CHECK_OK(backward(&t, salt_of(group, 50 + step)));
+        tutti_module_digest(t.module, before);
+        CHECK_OK(tutti_scaler_step(scaler, t.optim, &stepped));
+        CHECK_OK(tutti_scaler_update(scaler));
+        tutti_module_digest(t.module, after);
+        CHECK(stepped == (step != 1));
+        CHECK((strcmp(before, after) == 0) == (step == 1));
+    }
+    tutti_scaler_free(scaler);
+    trainer_free(&t);
+    return 0;
+}
+
+/* State that is read whole on one rank and written on all goes on with the same bits. */
+static int consolidated_state_can_be_loaded_again(tutti_group *group, void *arg)
+{
+    trainer t, other;
+
+    (void)arg;
+    CHECK_0(trainer_new(&t, group, ADAM, true));
+    CHECK_0(train(&t, group, 0, 3));
+    CHECK_OK(tutti_zero_consolidate(t.zero, t.optim, 0));
+    CHECK_0(trainer_new(&other, group, ADAM, true));
+    for (size_t i = 0; i < tutti_module_n_parameters(t.module); i++) {
+        tutti_tensor *p = tutti_module_parameter(t.module, i),
+                     *q = tutti_module_parameter(other.module, i);
+        size_t n = (size_t)tutti_shape_count(p->shape);
+        float *x = calloc(n, sizeof *x);
+
+        CHECK_OK(tutti_tensor_read(p, x));
+        CHECK_OK(tutti_tensor_write(q, x));
+        for (size_t k = 0; tutti_optim_state_name(t.optim, k); k++) {
+            if (tutti_group_rank(group) == 0)
+                CHECK_OK(tutti_optim_state_read(t.optim, k, p, x));
+            CHECK_OK(tutti_broadcast(group, (tutti_buf){x, n, TUTTI_F32}, 0, NULL));
+            CHECK_OK(tutti_optim_state_write(other.optim, k, q, x));
+        }
+        CHECK_OK(tutti_optim_set_updates(other.optim, q, tutti_optim_updates(t.optim, p)));
+        free(x);
+    }
+    CHECK_0(train(&t, group, 3, 2));
+    CHECK_0(train(&other, group, 3, 2));
+    CHECK_0(check_same(t.module, other.module));
+    trainer_free(&t);
+    trainer_free(&other);
+    return 0;
+}
+
+static int misuse_is_told(tutti_group *group, void *arg)
+{
+    tutti_zero *second;
+    trainer t;
+
+    (void)arg;
+    CHECK_0(trainer_new(&t, group, SGD, true));
+    CHECK(tutti_zero_new(&second, t.ddp) == TUTTI_ERR_STATE);
+    CHECK(second == NULL);
+    CHECK(tutti_optim_step(t.optim) == TUTTI_ERR_STATE); /* nothing was averaged */
+    CHECK_TEXT(tutti_last_error(), "no backward has averaged gradients");
+    CHECK(tutti_zero_consolidate(t.zero, t.optim, 99) == TUTTI_ERR_ARG);
+    CHECK_OK(backward(&t, 1));
+    CHECK_OK(tutti_optim_step(t.optim));
+    CHECK(backward(&t, 2) != TUTTI_OK); /* without zero_grad */
+    CHECK_TEXT(tutti_last_error(), "shared out already");
+    trainer_free(&t);
+    return 0;
+}
+
+/* Without its shares DDP averages whole gradients again. */
+static int ddp_goes_on_after_zero(tutti_group *group, void *arg)
+{
+    trainer plain, t;
+
+    (void)arg;
+    CHECK_0(trainer_new(&plain, group, SGD, false));
+    CHECK_0(trainer_new(&t, group, SGD, true));
+    CHECK_0(train(&plain, group, 0, 2));
+    CHECK_0(train(&t, group, 0, 2));
+    tutti_optim_free(t.optim);
+    tutti_zero_free(t.zero);
+    t.zero = NULL;
+    CHECK_OK(optim_new(&t.optim, t.module, SGD));
+    CHECK_0(train(&plain, group, 2, 2));
+    CHECK_0(train(&t, group, 2, 2));
+    CHECK_0(check_same(plain.module, t.module));
+    trainer_free(&plain);
+    trainer_free(&t);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(run_all, shares_train_with_the_bits_of_the_whole),
+        TEST(run_all, each_rank_holds_its_share_of_state),
+        TEST(run_all, accumulation_and_clipping_work_on_shares),
+        TEST(run_all, the_scaler_skips_on_all_ranks),
+        TEST(run_all, consolidated_state_can_be_loaded_again),
+        TEST(run_two, misuse_is_told),
+        TEST(run_all, ddp_goes_on_after_zero),
+        TEST(run_over_tcp, shares_train_with_the_bits_of_the_whole),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
