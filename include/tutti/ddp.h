@@ -130,6 +130,29 @@ typedef struct tutti_comm_hook {
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_set_hook(tutti_reducer *reducer,
                                                               const tutti_comm_hook *hook);
 
+/* Ready-made ones. inner: a hook to wrap, which they take over, also where they fail; NULL: all_reduce.
+ * bf16, fp16: F32 buckets travel in 16 bits (in place: no memory, no copy); the mean is summed in F32 and rounded
+ * once. Buckets of other dtypes go as they are. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_hook_bf16(tutti_comm_hook *hook_p,
+                                                            const tutti_comm_hook *inner);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_hook_fp16(tutti_comm_hook *hook_p,
+                                                            const tutti_comm_hook *inner);
+
+/* PowerSGD (Vogels et al., NeurIPS 2019) with PyTorch's rules: a gradient [n, m] travels as [n, rank] and [m, rank] if
+ * (n + m) * rank * min_compression_rate < n * m; vectors, and the others, as they are. What a rank's gradient lost
+ * is added to its next one (one more gradient's memory). Zero means default. */
+typedef struct tutti_powersgd_opts {
+    int rank;               /* of the approximation; default 1 */
+    int64_t start_step;     /* plain steps before; default 1000; 1 needs both of the next two */
+    bool no_error_feedback; /* what was lost stays lost */
+    bool no_warm_start;     /* start each step from random matrices, not from the last step's */
+    double min_compression_rate;      /* default 2 */
+    double orthogonalization_epsilon; /* added to norms; default 0 */
+    uint64_t seed;                    /* of the random matrices; the same on all ranks */
+} tutti_powersgd_opts;
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_hook_powersgd(tutti_comm_hook *hook_p,
+                                                                const tutti_powersgd_opts *opts);
+
 /* ---- DDP over a module ------------------------------------------------------------------------------- */
 
 typedef struct tutti_ddp tutti_ddp;

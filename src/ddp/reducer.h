@@ -60,6 +60,10 @@ struct tutti_reducer {
  * touched. On the communication thread. */
 tutti_status tutti__reduce_rows(tutti_group *group, tutti__gradient *g, float *values);
 
+/* n floats at p as n numbers of a 16-bit dtype at p, and back. */
+void tutti__narrow(void *p, size_t n, tutti_dtype dtype);
+void tutti__widen(void *p, size_t n, tutti_dtype dtype);
+
 static inline bool tutti__may_skip(const tutti_reducer *r)
 {
     return r->find_unused || r->static_graph;

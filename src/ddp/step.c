@@ -8,10 +8,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Keeps the step's first failure: finish reports it. The thread's message is its words. */
+/* Keeps the step's first failure: finish reports it. The thread's message is its words. This rank's own cause, found on
+ * the communication thread, replaces what the group said about it meanwhile. */
 static tutti_status keep(tutti_reducer *r, tutti_status status)
 {
-    if (r->status == TUTTI_OK) {
+    if (r->status == TUTTI_OK || (tutti_status_scope(r->status) == TUTTI_SCOPE_GROUP &&
+                                  tutti_status_scope(status) != TUTTI_SCOPE_GROUP)) {
         r->status = status;
         snprintf(r->message, sizeof r->message, "%s", tutti_last_error());
     }

@@ -1,0 +1,127 @@
+/* hooks.c -- gradients that travel in 16 bits.   SPDX-License-Identifier: MIT
+ *
+ *     bucket    | f32 f32 f32 f32 f32 f32 f32 f32 |
+ *     narrowed  | 16 16 16 16 16 16 16 16 | rest  |     in place: block by block, forwards; widened backwards
+ *
+ * The bucket lies in memory that peers read, so what is narrowed is reduced where it is. */
+#include "base/half.h"
+#include "ddp/reducer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    BLOCK = 1024
+}; /* elements that leave memory at once: narrow and wide may overlap around them */
+
+TUTTI__CLONES static void narrow_bf16(uint16_t *restrict y, const float *restrict x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = tutti__bf16_of_f32(x[i]);
+}
+
+TUTTI__CLONES static void widen_bf16(float *restrict y, const uint16_t *restrict x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = tutti__f32_of_bf16(x[i]);
+}
+
+TUTTI__CLONES static void narrow_fp16(uint16_t *restrict y, const float *restrict x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = tutti__f16_of_f32(x[i]);
+}
+
+TUTTI__CLONES static void widen_fp16(float *restrict y, const uint16_t *restrict x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = tutti__f32_of_f16(x[i]);
+}
+
+void tutti__narrow(void *p, size_t n, tutti_dtype dtype)
+{
+    uint16_t block[BLOCK];
+
+    for (size_t at = 0; at < n; at += BLOCK) {
+        size_t k = n - at < BLOCK ? n - at : BLOCK;
+
+        (dtype == TUTTI_BF16 ? narrow_bf16 : narrow_fp16)(block, (const float *)p + at, k);
+        memcpy((char *)p + at * sizeof *block, block, k * sizeof *block);
+    }
+}
+
+void tutti__widen(void *p, size_t n, tutti_dtype dtype)
+{
+    uint16_t block[BLOCK];
+
+    for (size_t at = (n + BLOCK - 1) / BLOCK * BLOCK; at > 0;) {
+        size_t k;
+
+        at -= BLOCK;
+        k = n - at < BLOCK ? n - at : BLOCK;
+        memcpy(block, (const char *)p + at * sizeof *block, k * sizeof *block);
+        (dtype == TUTTI_BF16 ? widen_bf16 : widen_fp16)((float *)p + at, block, k);
+    }
+}
+
+typedef struct compressor {
+    tutti_dtype dtype;
+    tutti_comm_hook inner; /* run NULL: all_reduce */
+} compressor;
+
+static tutti_status compress(void *self, tutti_group *group, const tutti_bucket *bucket)
+{
+    const compressor *c = self;
+    tutti_bucket narrow = *bucket;
+    bool narrows = bucket->buf.dtype == TUTTI_F32;
+    tutti_status status;
+
+    if (narrows) {
+        tutti__narrow(bucket->buf.p, bucket->buf.count, c->dtype);
+        narrow.buf.dtype = c->dtype;
+    }
+    if (c->inner.run)
+        status = c->inner.run(c->inner.self, group, &narrow);
+    else
+        status = tutti_all_reduce(group, narrow.buf, TUTTI_AVG, NULL);
+    if (narrows)
+        tutti__widen(bucket->buf.p, bucket->buf.count, c->dtype);
+    return status;
+}
+
+static void compressor_free(void *self)
+{
+    compressor *c = self;
+
+    if (c->inner.free)
+        c->inner.free(c->inner.self);
+    free(c);
+}
+
+static tutti_status new_compressor(tutti_comm_hook *hook_p, const char *name, tutti_dtype dtype,
+                                   const tutti_comm_hook *inner)
+{
+    compressor *c = tutti__alloc(sizeof *c);
+
+    *hook_p = (tutti_comm_hook){0};
+    if (!c) {
+        if (inner && inner->free)
+            inner->free(inner->self);
+        return TUTTI_ERR_MEMORY;
+    }
+    c->dtype = dtype;
+    if (inner)
+        c->inner = *inner;
+    *hook_p = (tutti_comm_hook){name, compress, compressor_free, c};
+    return TUTTI_OK;
+}
+
+tutti_status tutti_comm_hook_bf16(tutti_comm_hook *hook_p, const tutti_comm_hook *inner)
+{
+    return new_compressor(hook_p, "bf16", TUTTI_BF16, inner);
+}
+
+tutti_status tutti_comm_hook_fp16(tutti_comm_hook *hook_p, const tutti_comm_hook *inner)
+{
+    return new_compressor(hook_p, "fp16", TUTTI_F16, inner);
+}

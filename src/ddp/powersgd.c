@@ -1,0 +1,390 @@
+/* powersgd.c -- gradients that travel as the product of two thin matrices.   SPDX-License-Identifier: MIT
+ *
+ *     M [n, m] of each rank, with what it lost last time     Q [m, r]: last step's, or random
+ *     P = M Q          mean over ranks, orthogonalised       one power iteration towards the mean's largest
+ *     Q = M^T P        mean over ranks                       singular vectors
+ *     the mean is taken to be P Q^T;  lost: M - P Q^T
+ *
+ * P and Q are kept transposed, a vector after the other. Vectors of the bucket travel with P, as they are. After two
+ * collectives every rank has the same bits. */
+#include "ddp/reducer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LANES = 16 };
+
+typedef struct matrix {
+    size_t offset, n, m, r;   /* offset: in the bucket */
+    size_t p_at, q_at, error; /* in the state's memory */
+} matrix;
+
+/* A bucket's, made in its first compressed step. */
+typedef struct state {
+    size_t n_matrices, n_plain, n_head, n_q;
+    matrix *matrices;
+    float *head; /* what is not compressed, one after the other, then all P */
+    float *q;
+    float *error; /* NULL: no feedback */
+    float *wide;  /* of 16-bit buckets */
+    bool warm;
+} state;
+
+typedef struct powersgd {
+    tutti_powersgd_opts opts;
+    int64_t step;
+    state *states; /* by bucket */
+    size_t n_states;
+} powersgd;
+
+/* ---- Arithmetic ------------------------------------------------------------------------------------------------------ */
+
+/* In lanes, in a fixed order, so that it is fast and has the same bits everywhere. */
+TUTTI__CLONES static float dot(const float *restrict a, const float *restrict b, size_t n)
+{
+    float lanes[LANES] = {0}, sum = 0;
+    size_t i = 0;
+
+    for (; i + LANES <= n; i += LANES)
+        for (size_t k = 0; k < LANES; k++)
+            lanes[k] += a[i + k] * b[i + k];
+    for (; i < n; i++)
+        sum += a[i] * b[i];
+    for (size_t k = 0; k < LANES; k++)
+        sum += lanes[k];
+    return sum;
+}
+
+TUTTI__CLONES static void add_times(float *restrict y, const float *restrict x, float a, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] += a * x[i];
+}
+
+/* Gram-Schmidt over r vectors of n numbers; a vector that vanishes becomes zero. */
+static void orthogonalize(float *v, size_t r, size_t n, double epsilon)
+{
+    for (size_t k = 0; k < r; k++) {
+        float *x = v + k * n;
+        double norm = sqrt((double)dot(x, x, n)) + epsilon;
+        float scale = norm > 0 ? (float)(1 / norm) : 0;
+
+        for (size_t i = 0; i < n; i++)
+            x[i] = isfinite(scale) ? x[i] * scale : 0;
+        for (size_t j = k + 1; j < r; j++)
+            add_times(v + j * n, x, -dot(x, v + j * n, n), n);
+    }
+}
+
+/* Normal numbers, a function of (seed; step, bucket, place): the same on every rank. */
+static void fill_normal(float *x, size_t n, const powersgd *p, size_t bucket)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t out[4];
+        float u, angle;
+
+        tutti__philox(p->opts.seed,
+                      (tutti__philox_counter){
+                          {(uint32_t)p->step, (uint32_t)bucket, (uint32_t)i, (uint32_t)(i >> 32)}},
+                      out);
+        u = 1 - tutti__unit_float(out[0]); /* (0, 1] */
+        angle = 6.2831853f * tutti__unit_float(out[1]);
+        x[i] = sqrtf(-2 * logf(u)) * cosf(angle);
+    }
+}
+
+/* ---- A bucket's state ------------------------------------------------------------------------------------------------ */
+
+static bool is_worth_it(const powersgd *p, size_t n, size_t m, size_t r)
+{
+    return (double)(n + m) * (double)r * p->opts.min_compression_rate < (double)n * (double)m;
+}
+
+static bool describe(const powersgd *p, const tutti_bucket_gradient *g, matrix *x)
+{
+    size_t r = (size_t)p->opts.rank;
+
+    if (g->rows == 0 || g->count == 0)
+        return false;
+    *x = (matrix){.offset = g->offset, .n = g->rows, .m = g->count / g->rows};
+    x->r = r < x->n ? r : x->n;
+    x->r = x->r < x->m ? x->r : x->m;
+    return is_worth_it(p, x->n, x->m, x->r);
+}
+
+static tutti_status state_open(const powersgd *p, const tutti_bucket *bucket, state *s)
+{
+    size_t n_p = 0, n_error = 0;
+
+    s->matrices = tutti__alloc((bucket->n + 1) * sizeof *s->matrices);
+    if (!s->matrices)
+        return TUTTI_ERR_MEMORY;
+    for (size_t k = 0; k < bucket->n; k++) {
+        matrix *x = &s->matrices[s->n_matrices];
+
+        if (!describe(p, &bucket->gradients[k], x)) {
+            s->n_plain += bucket->gradients[k].count;
+            continue;
+        }
+        x->p_at = n_p;
+        x->q_at = s->n_q;
+        x->error = n_error;
+        n_p += x->n * x->r;
+        s->n_q += x->m * x->r;
+        n_error += x->n * x->m;
+        s->n_matrices++;
+    }
+    for (size_t k = 0; k < s->n_matrices; k++)
+        s->matrices[k].p_at += s->n_plain;
+    s->n_head = s->n_plain + n_p;
+    s->head = tutti__alloc((s->n_head + 1) * sizeof(float));
+    s->q = tutti__alloc((s->n_q + 1) * sizeof(float));
+    if (!p->opts.no_error_feedback)
+        s->error = tutti__alloc((n_error + 1) * sizeof(float));
+    if (bucket->buf.dtype != TUTTI_F32)
+        s->wide = tutti__alloc((bucket->buf.count + 1) * sizeof(float));
+    return s->head && s->q && (s->error || p->opts.no_error_feedback) &&
+                   (s->wide || bucket->buf.dtype == TUTTI_F32)
+               ? TUTTI_OK
+               : TUTTI_ERR_MEMORY;
+}
+
+static void state_free(const state *s)
+{
+    free(s->matrices);
+    free(s->head);
+    free(s->q);
+    free(s->error);
+    free(s->wide);
+}
+
+static tutti_status state_of(powersgd *p, const tutti_bucket *bucket, state **s_p)
+{
+    if (bucket->index >= p->n_states) {
+        size_t n = bucket->index + 1;
+        state *states = realloc(p->states, n * sizeof *states);
+
+        if (!states)
+            return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %zu buckets of PowerSGD", n);
+        memset(states + p->n_states, 0, (n - p->n_states) * sizeof *states);
+        p->states = states;
+        p->n_states = n;
+    }
+    *s_p = &p->states[bucket->index];
+    return (*s_p)->matrices ? TUTTI_OK : state_open(p, bucket, *s_p);
+}
+
+/* ---- A step ---------------------------------------------------------------------------------------------------------- */
+
+/* x travels in the bucket's dtype. */
+static tutti_status mean(tutti_group *group, float *x, size_t n, tutti_dtype dtype)
+{
+    tutti_status status;
+
+    if (n == 0)
+        return TUTTI_OK;
+    if (dtype != TUTTI_F32)
+        tutti__narrow(x, n, dtype);
+    status = tutti_all_reduce(group, (tutti_buf){x, n, dtype}, TUTTI_AVG, NULL);
+    if (dtype != TUTTI_F32)
+        tutti__widen(x, n, dtype);
+    return status;
+}
+
+/* What is not a matrix, between bucket and head. */
+static void move_plain(const state *s, const tutti_bucket *bucket, float *values, bool out)
+{
+    float *at = s->head;
+
+    for (size_t k = 0, next = 0; k < bucket->n; k++) {
+        const tutti_bucket_gradient *g = &bucket->gradients[k];
+
+        if (next < s->n_matrices && s->matrices[next].offset == g->offset && g->count > 0) {
+            next++;
+            continue;
+        }
+        memcpy(out ? values + g->offset : at, out ? at : values + g->offset,
+               g->count * sizeof(float));
+        at += g->count;
+    }
+}
+
+static void add_what_was_lost(const state *s, float *values)
+{
+    for (size_t k = 0; k < s->n_matrices && s->error; k++) {
+        const matrix *x = &s->matrices[k];
+
+        add_times(values + x->offset, s->error + x->error, 1, x->n * x->m);
+        memcpy(s->error + x->error, values + x->offset, x->n * x->m * sizeof(float));
+    }
+}
+
+static void start_q(const powersgd *p, state *s, size_t bucket)
+{
+    if (!s->warm || p->opts.no_warm_start)
+        fill_normal(s->q, s->n_q, p, bucket);
+    s->warm = true;
+    for (size_t k = 0; k < s->n_matrices; k++)
+        orthogonalize(s->q + s->matrices[k].q_at, s->matrices[k].r, s->matrices[k].m,
+                      p->opts.orthogonalization_epsilon);
+}
+
+/* P = M Q */
+static void multiply(const state *s, const float *values)
+{
+    for (size_t k = 0; k < s->n_matrices; k++) {
+        const matrix *x = &s->matrices[k];
+
+        for (size_t i = 0; i < x->n; i++)
+            for (size_t j = 0; j < x->r; j++)
+                s->head[x->p_at + j * x->n + i] =
+                    dot(values + x->offset + i * x->m, s->q + x->q_at + j * x->m, x->m);
+    }
+}
+
+/* Q = M^T P */
+static void multiply_back(const powersgd *p, const state *s, const float *values)
+{
+    memset(s->q, 0, s->n_q * sizeof(float));
+    for (size_t k = 0; k < s->n_matrices; k++) {
+        const matrix *x = &s->matrices[k];
+
+        orthogonalize(s->head + x->p_at, x->r, x->n, p->opts.orthogonalization_epsilon);
+        for (size_t i = 0; i < x->n; i++)
+            for (size_t j = 0; j < x->r; j++)
+                add_times(s->q + x->q_at + j * x->m, values + x->offset + i * x->m,
+                          s->head[x->p_at + j * x->n + i], x->m);
+    }
+}
+
+/* M = P Q^T, and what this rank has lost by it */
+static void expand(const state *s, float *values)
+{
+    for (size_t k = 0; k < s->n_matrices; k++) {
+        const matrix *x = &s->matrices[k];
+
+        memset(values + x->offset, 0, x->n * x->m * sizeof(float));
+        for (size_t i = 0; i < x->n; i++)
+            for (size_t j = 0; j < x->r; j++)
+                add_times(values + x->offset + i * x->m, s->q + x->q_at + j * x->m,
+                          s->head[x->p_at + j * x->n + i], x->m);
+        if (s->error)
+            add_times(s->error + x->error, values + x->offset, -1, x->n * x->m);
+    }
+}
+
+static bool is_finite(const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(x[i]))
+            return false;
+    return true;
+}
+
+/* An infinity (of a loss scaled too high) reaches every rank's P. It stays in this step, which the scaler then leaves
+ * out, and not in what is kept for the next. */
+static void give_up(state *s, float *values)
+{
+    for (size_t k = 0; k < s->n_matrices; k++) {
+        const matrix *x = &s->matrices[k];
+
+        for (size_t i = 0; i < x->n * x->m; i++)
+            values[x->offset + i] = NAN;
+        if (s->error)
+            memset(s->error + x->error, 0, x->n * x->m * sizeof(float));
+    }
+    s->warm = false;
+}
+
+static tutti_status compress(powersgd *p, tutti_group *group, const tutti_bucket *bucket)
+{
+    tutti_dtype dtype = bucket->buf.dtype;
+    float *values;
+    state *s = NULL;
+
+    TUTTI_TRY(state_of(p, bucket, &s));
+    values = s->wide ? s->wide : bucket->buf.p;
+    if (s->wide) {
+        memcpy(s->wide, bucket->buf.p, bucket->buf.count * tutti_dtype_size(dtype));
+        tutti__widen(s->wide, bucket->buf.count, dtype);
+    }
+    add_what_was_lost(s, values);
+    start_q(p, s, bucket->index);
+    multiply(s, values);
+    move_plain(s, bucket, values, false);
+    TUTTI_TRY(mean(group, s->head, s->n_head, dtype));
+    move_plain(s, bucket, values, true);
+    if (is_finite(s->head + s->n_plain, s->n_head - s->n_plain)) {
+        multiply_back(p, s, values);
+        TUTTI_TRY(mean(group, s->q, s->n_q, dtype));
+        expand(s, values);
+    } else {
+        give_up(s, values);
+    }
+    if (s->wide) {
+        tutti__narrow(s->wide, bucket->buf.count, dtype);
+        memcpy(bucket->buf.p, s->wide, bucket->buf.count * tutti_dtype_size(dtype));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status run(void *self, tutti_group *group, const tutti_bucket *bucket)
+{
+    powersgd *p = self;
+    int64_t step = p->step;
+
+    if (step < p->opts.start_step || bucket->buf.dtype == TUTTI_F64)
+        TUTTI_TRY(tutti_all_reduce(group, bucket->buf, TUTTI_AVG, NULL));
+    else
+        TUTTI_TRY(compress(p, group, bucket));
+    p->step = step + bucket->is_last;
+    return TUTTI_OK;
+}
+
+static void powersgd_free(void *self)
+{
+    powersgd *p = self;
+
+    for (size_t k = 0; k < p->n_states; k++)
+        state_free(&p->states[k]);
+    free(p->states);
+    free(p);
+}
+
+static tutti_status check(const tutti_powersgd_opts *o)
+{
+    if (o->rank < 1 || o->start_step < 1)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "powersgd: rank %d and start_step %lld, expected at least 1 (0: the "
+                           "defaults, 1 and 1000)",
+                           o->rank, (long long)o->start_step);
+    if (o->start_step == 1 && !(o->no_error_feedback && o->no_warm_start))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "powersgd: start_step 1 with error feedback or warm start, expected at "
+                           "least 2: the first gradients are not like those that follow");
+    if (!(o->min_compression_rate > 0) || !(o->orthogonalization_epsilon >= 0))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "powersgd: min_compression_rate %g and orthogonalization_epsilon %g, "
+                           "expected more than 0 and at least 0",
+                           o->min_compression_rate, o->orthogonalization_epsilon);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_comm_hook_powersgd(tutti_comm_hook *hook_p, const tutti_powersgd_opts *given)
+{
+    tutti_powersgd_opts opts = given ? *given : (tutti_powersgd_opts){0};
+    powersgd *p;
+
+    *hook_p = (tutti_comm_hook){0};
+    opts.rank = opts.rank ? opts.rank : 1;
+    opts.start_step = opts.start_step ? opts.start_step : 1000;
+    opts.min_compression_rate = opts.min_compression_rate == 0 ? 2 : opts.min_compression_rate;
+    TUTTI_TRY(check(&opts));
+    p = tutti__alloc(sizeof *p);
+    if (!p)
+        return TUTTI_ERR_MEMORY;
+    p->opts = opts;
+    *hook_p = (tutti_comm_hook){"powersgd", run, powersgd_free, p};
+    return TUTTI_OK;
+}
