@@ -164,10 +164,12 @@ tutti_status tutti__run_folder_summary(const tutti__run_folder *folder, const tu
         "{\n  \"status\": \"%s\",\n  \"world_size\": %d,\n  \"steps\": %llu,\n  \"epochs\": %lld,\n"
         "  \"train_loss\": %s,\n  \"val_accuracy\": %s,\n  \"images_per_s\": %s,\n  \"seconds\": "
         "%s,\n"
+        "  \"gradient_bytes\": %llu,\n  \"wire_bytes\": %llu,\n"
         "  \"parameters\": %lld,\n  \"parameter_digest\": %s%s%s\n}\n",
         s->status, s->world_size, (unsigned long long)s->steps, (long long)s->epochs,
         number(s->train_loss, a), number(s->val_accuracy, b), number(s->images_per_s, c),
-        number(s->seconds, d), (long long)s->parameters, s->digest[0] ? "\"" : "",
+        number(s->seconds, d), (unsigned long long)s->gradient_bytes,
+        (unsigned long long)s->wire_bytes, (long long)s->parameters, s->digest[0] ? "\"" : "",
         s->digest[0] ? s->digest : "null", s->digest[0] ? "\"" : "");
 
     TUTTI_TRY(file_path(folder, "summary.json", path));

@@ -27,6 +27,8 @@ typedef struct tutti__summary {
     uint64_t steps;
     int64_t epochs;
     double train_loss, val_accuracy, images_per_s, seconds; /* NaN: not known, null in the file */
+    uint64_t gradient_bytes,
+        wire_bytes; /* of a rank: to be averaged, and given to collectives for it */
     int64_t parameters;
     char digest[33]; /* "": not known */
 } tutti__summary;

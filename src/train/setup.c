@@ -126,6 +126,34 @@ static tutti_status open_optimizer(tutti__run *run)
                                            .nesterov = c->nesterov});
 }
 
+static tutti_status set_comm_hook(tutti__run *run)
+{
+    const tutti__train_config *c = run->config;
+    uint64_t warmup = run->schedule.warmup_steps;
+    tutti_powersgd_opts powersgd = {
+        .rank = (int)c->powersgd_rank, .start_step = c->powersgd_start, .seed = (uint64_t)c->seed};
+    tutti_comm_hook hook;
+
+    if (strcmp(c->comm_hook, "none") == 0)
+        return TUTTI_OK;
+    if (powersgd.start_step == 0) /* gradients change fastest in the warm-up */
+        powersgd.start_step = warmup < 2 ? 2 : warmup > 1000 ? 1000 : (int64_t)warmup;
+    if (strcmp(c->comm_hook, "powersgd") == 0)
+        TUTTI_TRY(tutti_comm_hook_powersgd(&hook, &powersgd));
+    else if (strcmp(c->comm_hook, "fp16") == 0)
+        TUTTI_TRY(tutti_comm_hook_fp16(&hook, NULL));
+    else
+        TUTTI_TRY(tutti_comm_hook_bf16(&hook, NULL));
+    return tutti_ddp_set_hook(run->ddp, &hook);
+}
+
+/* On top of DDP, alone again. */
+static tutti_status open_training(tutti__run *run)
+{
+    TUTTI_TRY(set_comm_hook(run));
+    return open_optimizer(run);
+}
+
 static void plan_steps(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
@@ -197,7 +225,10 @@ static tutti_status open_alone(tutti__run *run)
 static tutti_status open_together(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
-    tutti_ddp_opts opts = {.bucket_mb = c->bucket_mb, .first_bucket_mb = c->first_bucket_mb};
+    tutti_ddp_opts opts = {.bucket_mb = c->bucket_mb,
+                           .first_bucket_mb = c->first_bucket_mb,
+                           .find_unused = c->find_unused,
+                           .static_graph = c->static_graph};
 
     TUTTI_TRY(tutti_broadcast(
         run->group, (tutti_buf){run->config->run_dir, TUTTI__CONFIG_TEXT, TUTTI_U8}, 0, NULL));
@@ -230,7 +261,7 @@ tutti_status tutti__run_open(tutti__run *run)
     /* A mismatch is the same sentence on all ranks. */
     if (status != TUTTI_OK && (status != TUTTI_ERR_MISMATCH || run->rank == 0))
         tutti__say_error(run->rank, status == TUTTI_ERR_MISMATCH ? 1 : run->size);
-    return status == TUTTI_OK ? tutti__fail_together(run->group, open_optimizer(run)) : status;
+    return status == TUTTI_OK ? tutti__fail_together(run->group, open_training(run)) : status;
 }
 
 void tutti__run_close(tutti__run *run)

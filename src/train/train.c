@@ -77,10 +77,23 @@ static void say_beginning(tutti__run *run)
                         run->folder.replaced ? " (the files of its earlier run are replaced)" : "");
 }
 
+/* What the hook saved on the way. */
+static void say_traffic(tutti__run *run, const tutti__summary *s)
+{
+    if (strcmp(run->config->comm_hook, "none") == 0 || s->gradient_bytes == 0)
+        return;
+    tutti__progress_say(&run->progress,
+                        "comm_hook %s: %.2f MiB on the wire a rank instead of %.2f (%.1f %%)",
+                        run->config->comm_hook, (double)s->wire_bytes / 1048576,
+                        (double)s->gradient_bytes / 1048576,
+                        100 * (double)s->wire_bytes / (double)s->gradient_bytes);
+}
+
 static void say_end(tutti__run *run, const tutti__summary *s)
 {
     char accuracy[48] = "";
 
+    say_traffic(run, s);
     if (run->zero)
         tutti__progress_say(&run->progress, "optimizer state %.2f MiB on each of %d ranks",
                             (double)tutti_optim_state_bytes(run->optim) / 1048576, run->size);
@@ -101,6 +114,12 @@ static void make_summary(const tutti__run *run, const char *status, tutti__summa
                           .val_accuracy = run->val_accuracy,
                           .images_per_s = run->images / run->train_seconds,
                           .seconds = tutti__run_seconds(run)};
+    if (run->ddp && tutti_ddp_reducer(run->ddp)) {
+        tutti_traffic traffic = tutti_reducer_traffic(tutti_ddp_reducer(run->ddp));
+
+        s->gradient_bytes = traffic.gradient_bytes;
+        s->wire_bytes = traffic.wire_bytes;
+    }
     if (run->module && tutti_module_status(run->module) == TUTTI_OK) {
         s->parameters = tutti_module_count(run->module);
         tutti_module_digest(run->module, s->digest);

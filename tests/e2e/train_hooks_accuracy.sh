@@ -1,0 +1,12 @@
+# Compressed gradients train MiniResNet on the digits to the accuracy of plain ones, within half a point.
+# SPDX-License-Identifier: MIT    tier: long    timeout: 400
+. "$SOURCE_DIR/tests/harness/train.sh"
+export TUTTI_KERNELS=${TUTTI_KERNELS:-auto}
+
+for hook in none bf16 powersgd; do
+    train $hook -n 2 --comm-hook $hook --powersgd-rank 4
+    echo "$hook: accuracy $(field $hook/summary.json val_accuracy), $(field $hook/summary.json wire_bytes) of" \
+        "$(field $hook/summary.json gradient_bytes) bytes on the wire, $(field $hook/summary.json seconds) s"
+    awk -v a="$(field none/summary.json val_accuracy)" -v b="$(field $hook/summary.json val_accuracy)" \
+        'BEGIN { d = a - b; exit !(d <= 0.005 && d >= -0.005) }' || fail "$hook: accuracies differ by more than half a point"
+done
