@@ -338,6 +338,10 @@ static tutti_status check_together(const tutti__train_config *c)
                            "data_dir: data=%s needs no files; leave data_dir out, or say which "
                            "data lie there (cifar10, mnist or folder)",
                            c->data);
+    if (c->zero && strcmp(c->comm_hook, "none") != 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "comm_hook: zero=1 shares gradients out in its own way; use "
+                           "comm_hook=none or zero=0");
     if (!tutti__config_profile(c, &first, &last))
         return tutti__fail(TUTTI_ERR_ARG, "profile: \"%s\" is not A:B; expected steps, as in 1:5",
                            c->profile);
