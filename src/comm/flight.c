@@ -229,3 +229,12 @@ void tutti__flight_report(tutti_group *group)
     atomic_store(&group->reported, true);
     pthread_mutex_unlock(&group->report_lock);
 }
+
+void tutti__flight_close(tutti_group *group)
+{
+    if (atomic_load(&group->failed))
+        tutti__flight_report(group);
+    pthread_mutex_lock(&group->report_lock);
+    atomic_store(&group->reported, true);
+    pthread_mutex_unlock(&group->report_lock);
+}

@@ -169,9 +169,8 @@ void tutti_group_free(tutti_group *group)
 {
     if (!group)
         return;
+    tutti__flight_close(group);
     tutti__queue_free(group);
-    if (atomic_load(&group->failed))
-        tutti__flight_report(group);
     tutti__post_close(group);
     if (group->transport)
         group->transport->close(group);

@@ -218,6 +218,9 @@ bool tutti__has_left(const tutti_group *group, int rank);
 tutti_status tutti__group_error(tutti_group *group, const tutti__fingerprint *print);
 /* "rank 3 (hostb, process 4711)" */
 void tutti__peer_text(const tutti_group *group, int rank, char *text, size_t capacity);
+/* While the group is being made: leaves in the store why that failed, unless another rank was first, whose reason then is
+ * *first (NULL: not asked for). */
+void tutti__note_cause(tutti_group *group, tutti_status status, tutti__cause *first);
 tutti_status tutti__fail_lost(tutti_group *group, int rank);
 tutti_status tutti__fail_late(tutti_group *group, const tutti__op *op, const bool *missing);
 /* Compares with ours; MISMATCH naming both calls. */
@@ -255,6 +258,8 @@ static inline void tutti__flight_end(tutti_group *group, uint64_t ticket, uint64
 /* The group is dead: tells the launcher, once, what this rank did last, or the folder TUTTI_FLIGHT_DIR, or the log. By the
  * first call that returns the failure; where none does, by the watcher or by tutti_group_free. */
 void tutti__flight_report(tutti_group *group);
+/* The last chance; from now on the group's other threads report no more. */
+void tutti__flight_close(tutti_group *group);
 
 /* ---- Work ------------------------------------------------------------------------------------------- */
 

@@ -25,7 +25,15 @@ typedef struct visitor {
     size_t got;
 } visitor;
 
-enum { MAX_VISITORS = 1024, PROBE_MS = 250 };
+enum { MAX_VISITORS = 1024, PROBE_MS = 50 };
+
+static tutti_status fail_call(const char *peer, const char *reason)
+{
+    return tutti__fail(TUTTI_ERR_PEER,
+                       "%s was lost while the group was being made (%s): its process ended or its "
+                       "host went away; see its own last lines for the reason",
+                       peer, reason);
+}
 
 static tutti_status call_rank(tutti_group *group, const tutti__address *address, int rank,
                               uint32_t channel, int *fd_p, double deadline)
@@ -40,14 +48,14 @@ static tutti_status call_rank(tutti_group *group, const tutti__address *address,
         error = errno;
         if (error != EAGAIN ||
             tutti__now_ms() >= deadline) /* EAGAIN: its queue of callers is full */
-            return tutti__fail(TUTTI_ERR_PEER, "group \"%s\": rank %d cannot connect to %s: %s",
-                               group->name, group->rank, peer, strerror(error));
+            return fail_call(peer, strerror(error));
         poll(NULL, 0, 1);
     }
     status = tutti__greet(fd, &group->secret, 'G', peer, deadline);
     if (status == TUTTI_OK && (error = tutti__send_all(fd, &mine, sizeof mine, deadline)) != 0)
-        status = tutti__fail(TUTTI_ERR_PEER, "group \"%s\": %s closed the connection: %s",
-                             group->name, peer, strerror(error));
+        status = fail_call(peer, strerror(error));
+    else if (status == TUTTI_ERR_PEER)
+        status = fail_call(peer, "it closed the connection");
     if (status != TUTTI_OK)
         close(fd);
     else
@@ -123,9 +131,8 @@ static tutti_status fail_absent(tutti_group *group, const tutti__mesh *mesh)
         tutti__peer_text(group, r, peer, sizeof peer);
         n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", peer);
     }
-    return tutti__fail(TUTTI_ERR_PEER,
-                       "group \"%s\": rank %d waited %.3g s for a connection from %s", group->name,
-                       group->rank, group->timeout_ms / 1e3, names);
+    return tutti__fail(TUTTI_ERR_PEER, "waited %.3g s for a connection from %s",
+                       group->timeout_ms / 1e3, names);
 }
 
 /* A rank that has published its address listens there until it has called all ranks below it, unless it died. */
@@ -146,11 +153,7 @@ static tutti_status probe_absent(tutti_group *group, const tutti__mesh *mesh)
             close(fd);
         tutti__peer_text(group, r, peer, sizeof peer);
         if (fd < 0 && error == ECONNREFUSED)
-            return tutti__fail(
-                TUTTI_ERR_PEER,
-                "group \"%s\": %s was lost while the group was being made: its process ended; see "
-                "its own last lines for the reason",
-                group->name, peer);
+            return fail_call(peer, strerror(error));
     }
     return TUTTI_OK;
 }
@@ -238,6 +241,8 @@ tutti_status tutti__mesh_connect(tutti_group *group, const tutti__mesh *mesh, do
                                &mesh->fds[at], deadline);
     if (status == TUTTI_OK)
         status = accept_all(group, mesh, deadline);
+    if (status != TUTTI_OK)
+        tutti__note_cause(group, status, NULL); /* before the others miss this rank */
     for (int i = 0; i < mesh->channels * group->size && status != TUTTI_OK; i++)
         if (mesh->fds[i] >= 0)
             close(mesh->fds[i]);

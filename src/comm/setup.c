@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { PROTOCOL = 3, LOOK_MS = 100, MAX_SOCKETS = 16 };
+enum { PROTOCOL = 3, LOOK_MS = 50, MAX_SOCKETS = 16, NOTE_MS = 300 };
 
 typedef struct card {
     uint32_t protocol, bytes;
@@ -181,11 +182,10 @@ static tutti_status fail_absent(tutti_group *group, int first)
             n += (size_t)snprintf(names + n, sizeof names - n, "%s%d", n ? ", " : "", r);
     }
     return tutti__fail(TUTTI_ERR_PEER,
-                       "group \"%s\": rank %d waited %.3g s, but %d of %d ranks never came: rank%s "
+                       "waited %.3g s, but %d of %d ranks never came: rank%s "
                        "%s; were they started, with the "
                        "same world size and the same MASTER_ADDR and MASTER_PORT?",
-                       group->name, group->rank, group->timeout_ms / 1e3, absent, group->size,
-                       absent == 1 ? "" : "s", names);
+                       group->timeout_ms / 1e3, absent, group->size, absent == 1 ? "" : "s", names);
 }
 
 /* In a split, a rank that dies before it publishes is seen by the parent group. */
@@ -223,11 +223,11 @@ static tutti_status read_cards(tutti_group *group, card *cards, double deadline)
             return status;
         if (status == TUTTI_ERR_ARG || bytes != sizeof cards[r] || cards[r].protocol != PROTOCOL ||
             cards[r].sockets < 1 || cards[r].sockets > MAX_SOCKETS)
-            return tutti__fail(
-                TUTTI_ERR_MISMATCH,
-                "group \"%s\": rank %d runs another version of Tutti than rank %d, which runs %s; "
-                "all ranks need the same build",
-                group->name, r, group->rank, TUTTI_VERSION);
+            return tutti__fail(TUTTI_ERR_MISMATCH,
+                               "rank %d runs another version of Tutti than rank %d, which runs %s; "
+                               "all ranks need the "
+                               "same build",
+                               r, group->rank, TUTTI_VERSION);
     }
     return TUTTI_OK;
 }
@@ -438,15 +438,78 @@ static tutti_status meet(tutti_group *group, double deadline)
 
         note_peers(group, cards);
         if (p.tcp && at.tcp < 0)
-            status =
-                tutti__fail(TUTTI_ERR_MISMATCH,
-                            "group \"%s\": some ranks ask for TCP and some do not", group->name);
+            status = tutti__fail(TUTTI_ERR_MISMATCH, "some ranks ask for TCP and some do not");
         else
             status = connect_and_open(group, cards, &at, &p, deadline);
     }
     close_listeners(&at);
     free(cards);
     return status == TUTTI_OK ? tutti_barrier(group, NULL) : status;
+}
+
+/* ---- Failing ------------------------------------------------------------------------------------------------ */
+
+void tutti__note_cause(tutti_group *group, tutti_status status, tutti__cause *first)
+{
+    tutti__cause own = {.status = status, .culprit = group->rank}, known;
+    tutti__reply reply = {.value = &known, .bytes = sizeof known};
+    char key[256], who[128], message[2048];
+
+    snprintf(message, sizeof message, "%s", tutti_last_error());
+    if (atomic_load(&group->failed)) {
+        own = group->cause;
+    } else if (tutti_status_scope(status) == TUTTI_SCOPE_GROUP) {
+        snprintf(own.text, sizeof own.text, "%.1000s", message);
+    } else { /* the others only see that this rank is gone */
+        tutti__peer_text(group, group->rank, who, sizeof who);
+        snprintf(own.text, sizeof own.text, "%s: %.800s", who, message);
+    }
+    snprintf(key, sizeof key, "%s/cause", group->prefix);
+    if (first)
+        *first = own;
+    if (group->store &&
+        group->store->ops->ask(group->store,
+                               &(tutti__request){.op = TUTTI__COMPARE_SET,
+                                                 .key = key,
+                                                 .value = &own,
+                                                 .value_bytes = sizeof own,
+                                                 .patience_ms = NOTE_MS},
+                               &reply) == TUTTI_OK &&
+        reply.bytes == sizeof known && first) {
+        known.text[sizeof known.text - 1] = '\0';
+        *first = known;
+    }
+    (void)tutti__fail_again(status, message);
+}
+
+/* A group could not be made. In a split the parent group knows who died, or will in a moment; else the first rank that
+ * failed has said why. Who is merely missing because it failed too is then not taken for the culprit. */
+static tutti_status fail_setup(tutti_group *group, tutti_status status)
+{
+    double deadline = tutti__now_ms() + NOTE_MS;
+    tutti__cause first = {.status = status};
+    char message[2048];
+
+    snprintf(message, sizeof message, "%s", tutti_last_error());
+    while (group->parent && tutti_status_scope(status) == TUTTI_SCOPE_GROUP &&
+           !tutti__group_failed(group->parent) && tutti__now_ms() < deadline)
+        poll(NULL, 0, 1);
+    if (group->parent && tutti__group_failed(group->parent)) {
+        first = group->parent->cause;
+        tutti__flight_report(group->parent);
+    } else if (status != TUTTI_ERR_IO) { /* the store is gone */
+        tutti__note_cause(group, status, &first);
+    }
+    if (!*first.text || (first.culprit == group->rank && !group->parent))
+        snprintf(first.text, sizeof first.text, "%.1000s", message);
+    if (group->post) /* peers that wait for this rank are told */
+        (void)tutti__group_fail(group, (tutti_status)first.status, first.culprit, "%s", first.text);
+    return tutti__fail((tutti_status)first.status,
+                       "rank %d of %d on %s, while group \"%s\" was being made%s%s%s: %s",
+                       group->rank, group->size, group->peers[group->rank].host, group->name,
+                       group->parent ? " by a split of group \"" : "",
+                       group->parent ? group->parent->name : "", group->parent ? "\"" : "",
+                       first.text);
 }
 
 /* ---- Joining -------------------------------------------------------------------------------------------------- */
@@ -479,6 +542,8 @@ static tutti_group *group_new(const tutti__member *member)
         return NULL;
     }
     group->peers[group->rank].world_rank = member->world_rank;
+    group->peers[group->rank].pid = (int64_t)getpid();
+    gethostname(group->peers[group->rank].host, sizeof group->peers[0].host - 1);
     return group;
 }
 
@@ -510,20 +575,17 @@ tutti_status tutti__join(tutti_group **group_p, const tutti__member *member, tut
     } else if (status == TUTTI_OK) {
         group->local_size = 1;
         group->transport = &tutti__single_transport;
-        gethostname(group->peers[0].host, sizeof group->peers[0].host - 1);
-        group->peers[0].pid = (int64_t)getpid();
         if (store)
             status = tutti_store_clone(&group->store, store);
     }
     if (status == TUTTI_OK)
         status = tutti_device_parse(&group->device, "auto", group->local_rank);
     if (status != TUTTI_OK) {
-        char why[1024];
+        char why[2048];
 
-        /* Peers that wait for this rank are told; the message is kept. */
+        if (group->size > 1)
+            status = fail_setup(group, status);
         snprintf(why, sizeof why, "%s", tutti_last_error());
-        if (group->post)
-            (void)tutti__group_fail(group, status, group->rank, "%s", why);
         tutti_group_free(group);
         return tutti__fail_again(status, why);
     }

@@ -116,11 +116,15 @@ tutti_status tutti__shared_memory_open(tutti_group *group, double deadline)
     else
         error = take_control(group, deadline, &control);
     if (error) {
-        if (tutti__group_failed(group))
-            return tutti__group_error(group, NULL);
-        return tutti__fail_errno(error, "group \"%s\": rank %d cannot %s shared memory (%zu bytes)",
-                                 group->name, group->rank,
-                                 group->rank == 0 ? "make" : "receive rank 0's", bytes);
+        tutti_status status =
+            tutti__group_failed(group)
+                ? tutti__group_error(group, NULL)
+                : tutti__fail_errno(error, "rank %d cannot %s shared memory (%zu bytes)",
+                                    group->rank, group->rank == 0 ? "make" : "receive rank 0's",
+                                    bytes);
+
+        tutti__note_cause(group, status, NULL); /* before the others miss this rank */
+        return status;
     }
     return tutti__local_open(group, &SHARED, &SHARED_MEMORY, control);
 }
