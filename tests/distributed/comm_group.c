@@ -13,12 +13,9 @@
 
 enum { N_WORK = 1000 };
 
-/* Runs the body as threads, as processes over shared memory, and as processes over TCP. */
 static void run_everywhere(int n, tutti_rank_body *body, void *arg)
 {
-    assert_int_equal(tutti_run_ranks_as_threads(n, body, arg), 0);
-    assert_int_equal(tutti_run_ranks_as_processes(n, body, arg, TUTTI_TRANSPORT_AUTO), 0);
-    assert_int_equal(tutti_run_ranks_as_processes(n, body, arg, TUTTI_TRANSPORT_TCP), 0);
+    assert_int_equal(tutti_run_ranks_everywhere(n, body, arg), 0);
 }
 
 /* ---- 1000 in flight ---------------------------------------------------------------------------------- */

@@ -228,7 +228,7 @@ static int run_grid(tutti_group *group, void *arg)
     return result;
 }
 
-static void run_sizes(bool processes, tutti_transport transport, bool stage_all)
+static void run_sizes(bool processes, tutti_transport transport, bool stage_all, const int *hosts)
 {
     static const int SIZES[] = {1, 2, 3, 4, 7};
     static const tutti_dtype DTYPES[] = {TUTTI_U8, TUTTI_F32, TUTTI_I64};
@@ -239,6 +239,7 @@ static void run_sizes(bool processes, tutti_transport transport, bool stage_all)
             const tutti_ranks_opts opts = {
                 .processes = processes,
                 .transport = transport,
+                .hosts = hosts,
                 .tuning = {.chunk_bytes = CHUNK, .stage_all = stage_all}};
 
             assert_int_equal(tutti_run_ranks(SIZES[i], run_grid, &g, &opts), 0);
@@ -248,31 +249,37 @@ static void run_sizes(bool processes, tutti_transport transport, bool stage_all)
 static void threads_direct(void **state)
 {
     (void)state;
-    run_sizes(false, TUTTI_TRANSPORT_AUTO, false);
+    run_sizes(false, TUTTI_TRANSPORT_AUTO, false, NULL);
 }
 
 static void threads_staged(void **state)
 {
     (void)state;
-    run_sizes(false, TUTTI_TRANSPORT_AUTO, true);
+    run_sizes(false, TUTTI_TRANSPORT_AUTO, true, NULL);
 }
 
 static void processes_over_shared_memory(void **state)
 {
     (void)state;
-    run_sizes(true, TUTTI_TRANSPORT_AUTO, false);
+    run_sizes(true, TUTTI_TRANSPORT_AUTO, false, NULL);
 }
 
 static void processes_over_tcp(void **state)
 {
     (void)state;
-    run_sizes(true, TUTTI_TRANSPORT_TCP, false);
+    run_sizes(true, TUTTI_TRANSPORT_TCP, false, NULL);
 }
 
 static void threads_over_tcp(void **state)
 {
     (void)state;
-    run_sizes(false, TUTTI_TRANSPORT_TCP, false);
+    run_sizes(false, TUTTI_TRANSPORT_TCP, false, NULL);
+}
+
+static void processes_on_two_hosts(void **state)
+{
+    (void)state;
+    run_sizes(true, TUTTI_TRANSPORT_AUTO, false, tutti_two_hosts);
 }
 
 /* ---- Some of them from memory that peers can read ---------------------------------------------------------- */
@@ -436,6 +443,7 @@ int main(void)
         cmocka_unit_test(processes_over_shared_memory),
         cmocka_unit_test(processes_over_tcp),
         cmocka_unit_test(threads_over_tcp),
+        cmocka_unit_test(processes_on_two_hosts),
         cmocka_unit_test(each_rank_its_own_kind_of_memory),
         cmocka_unit_test(unequal_expectations_are_named_on_all_ranks),
         cmocka_unit_test(misuse_is_refused_with_its_reason),

@@ -83,11 +83,12 @@ static int one_dies(tutti_group *group, void *arg)
     return 0;
 }
 
-static void run_death(int way, tutti_transport transport)
+static void run_death(int way, tutti_transport transport, const int *hosts)
 {
     board *b = board_new(way);
     int results[SIZE];
-    const tutti_ranks_opts opts = {.processes = true, .transport = transport, .results = results};
+    const tutti_ranks_opts opts = {
+        .processes = true, .transport = transport, .hosts = hosts, .results = results};
     double ms;
 
     tutti_run_ranks(SIZE, one_dies, b, &opts);
@@ -103,8 +104,9 @@ static void a_killed_rank_is_named(void **state)
 {
     (void)state;
     for (int way = IN_A_COLLECTIVE; way <= ASYNCHRONOUS; way++) {
-        run_death(way, TUTTI_TRANSPORT_AUTO);
-        run_death(way, TUTTI_TRANSPORT_TCP);
+        run_death(way, TUTTI_TRANSPORT_AUTO, NULL);
+        run_death(way, TUTTI_TRANSPORT_TCP, NULL);
+        run_death(way, TUTTI_TRANSPORT_AUTO, tutti_two_hosts);
     }
 }
 
@@ -124,11 +126,12 @@ static int one_leaves(tutti_group *group, void *arg)
 
 static void run_all_ways(tutti_rank_body *body, void *arg, int timeout_ms)
 {
-    for (int tcp = 0; tcp < 2; tcp++)
+    for (int way = 0; way < 3; way++) /* one host, TCP, two hosts */
         for (int processes = 0; processes < 2; processes++) {
             const tutti_ranks_opts opts = {.processes = processes,
-                                           .transport =
-                                               tcp ? TUTTI_TRANSPORT_TCP : TUTTI_TRANSPORT_AUTO,
+                                           .transport = way == 1 ? TUTTI_TRANSPORT_TCP
+                                                                 : TUTTI_TRANSPORT_AUTO,
+                                           .hosts = way == 2 ? tutti_two_hosts : NULL,
                                            .timeout_ms = timeout_ms};
 
             assert_int_equal(tutti_run_ranks(SIZE, body, arg, &opts), 0);

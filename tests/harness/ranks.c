@@ -207,3 +207,14 @@ int tutti_run_ranks_as_processes(int n, tutti_rank_body *body, void *arg, tutti_
     return tutti_run_ranks(n, body, arg,
                            &(tutti_ranks_opts){.processes = true, .transport = transport});
 }
+
+const int tutti_two_hosts[16] = {0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1};
+
+int tutti_run_ranks_everywhere(int n, tutti_rank_body *body, void *arg)
+{
+    return tutti_run_ranks_as_threads(n, body, arg) +
+           tutti_run_ranks_as_processes(n, body, arg, TUTTI_TRANSPORT_AUTO) +
+           tutti_run_ranks_as_processes(n, body, arg, TUTTI_TRANSPORT_TCP) +
+           tutti_run_ranks(n, body, arg,
+                           &(tutti_ranks_opts){.processes = true, .hosts = tutti_two_hosts});
+}

@@ -16,6 +16,9 @@ int tutti_run_ranks_as_threads(int n, tutti_rank_body *body, void *arg);
 int tutti_run_ranks_as_processes(int n, tutti_rank_body *body, void *arg,
                                  tutti_transport transport);
 
+/* Threads; processes over shared memory, over TCP, and on two hosts in turn. How many ranks failed, of all. */
+int tutti_run_ranks_everywhere(int n, tutti_rank_body *body, void *arg);
+
 /* The same with everything said. Zero means default. */
 typedef struct tutti_ranks_opts {
     bool processes;
@@ -28,6 +31,8 @@ typedef struct tutti_ranks_opts {
     void (*before)(int rank); /* called first in each rank that is a process */
     int *results;             /* of each rank: its body's return, or -signal; NULL: not asked for */
 } tutti_ranks_opts;
+/* For opts.hosts: two, in turn. */
+extern const int tutti_two_hosts[16];
 int tutti_run_ranks(int n, tutti_rank_body *body, void *arg, const tutti_ranks_opts *opts);
 
 /* For bodies: prints and returns 1 from the function if the condition does not hold. */
