@@ -231,11 +231,11 @@ static int run_grid(tutti_group *group, void *arg)
 static void run_sizes(bool processes, tutti_transport transport, bool stage_all, const int *hosts)
 {
     static const int SIZES[] = {1, 2, 3, 4, 7};
-    static const tutti_dtype DTYPES[] = {TUTTI_U8, TUTTI_F32, TUTTI_I64};
+    static const tutti_dtype DTYPES[] = {TUTTI_U8, TUTTI_F32, TUTTI_I64, TUTTI_BF16};
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(SIZES); i++)
         for (int shared = 0; shared < 2; shared++) {
-            grid g = {.shared = shared, .dtype = DTYPES[(i + (size_t)shared) % 3]};
+            grid g = {.shared = shared, .dtype = DTYPES[(i + (size_t)shared) % 4]};
             const tutti_ranks_opts opts = {
                 .processes = processes,
                 .transport = transport,
@@ -379,6 +379,64 @@ static void unequal_expectations_are_named_on_all_ranks(void **state)
     }
 }
 
+/* Rank 1 calls something else than the others, who all hear what. */
+typedef struct pair {
+    const char *ours, *theirs; /* how the two are named */
+} pair;
+
+static const pair PAIRS[] = {
+    {"reduce #1 (F32 x 8, sum, root 0)", "all_reduce #1 (F32 x 8, sum)"},
+    {"gather #1 (F32 x 4, root 0)", "gather #1 (F32 x 4, root 1)"},
+    {"all_gather #1 (F32 x 4)", "all_gather_v #1 (F32)"},
+    {"all_to_all_v #1 (F32)", "all_to_all #1 (F32 x 4)"},
+    {"scatter #1 (F32 x 4, root 0)", "barrier #1"},
+};
+
+static tutti_status call_one(tutti_group *group, int way, bool other)
+{
+    int rank = tutti_group_rank(group), root = other ? 1 : 0;
+    size_t counts[3] = {4, 4, 4};
+    float a[12] = {0}, b[12];
+    tutti_buf none = {0}, part = {a, 4, TUTTI_F32}, whole = {a, 12, TUTTI_F32},
+              into = {b, 12, TUTTI_F32}, piece = {b, 4, TUTTI_F32}, eight = {a, 8, TUTTI_F32};
+
+    if (way == 0)
+        return other ? tutti_all_reduce(group, eight, TUTTI_SUM, NULL)
+                     : tutti_reduce(group, eight, TUTTI_SUM, 0, NULL);
+    if (way == 1)
+        return tutti_gather(group, part, rank == root ? into : none, root, NULL);
+    if (way == 2)
+        return other ? tutti_all_gather_v(group, part, into, counts, NULL)
+                     : tutti_all_gather(group, part, into, NULL);
+    if (way == 3)
+        return other ? tutti_all_to_all(group, whole, into, NULL)
+                     : tutti_all_to_all_v(group, whole, counts, into, counts, NULL);
+    return other ? tutti_barrier(group, NULL)
+                 : tutti_scatter(group, rank == 0 ? whole : none, piece, 0, NULL);
+}
+
+static int kinds_differ(tutti_group *group, void *arg)
+{
+    int way = *(const int *)arg;
+
+    CHECK(call_one(group, way, tutti_group_rank(group) == 1) == TUTTI_ERR_MISMATCH);
+    CHECK(says(PAIRS[way].ours) && says(PAIRS[way].theirs) && says("rank 1 called "));
+    return 0;
+}
+
+static void different_calls_name_both_on_all_ranks(void **state)
+{
+    (void)state;
+    for (int way = 0; way < (int)TUTTI__COUNT_OF(PAIRS); way++)
+        for (int i = 0; i < 4; i++) {
+            const tutti_ranks_opts opts = {.processes = i & 1,
+                                           .transport =
+                                               i & 2 ? TUTTI_TRANSPORT_TCP : TUTTI_TRANSPORT_AUTO};
+
+            assert_int_equal(tutti_run_ranks(3, kinds_differ, &way, &opts), 0);
+        }
+}
+
 /* ---- Misuse ------------------------------------------------------------------------------------------------ */
 
 static int misuse(tutti_group *group, void *arg)
@@ -446,6 +504,7 @@ int main(void)
         cmocka_unit_test(processes_on_two_hosts),
         cmocka_unit_test(each_rank_its_own_kind_of_memory),
         cmocka_unit_test(unequal_expectations_are_named_on_all_ranks),
+        cmocka_unit_test(different_calls_name_both_on_all_ranks),
         cmocka_unit_test(misuse_is_refused_with_its_reason),
     };
 

@@ -232,7 +232,7 @@ static tutti_status check_heard(tutti_group *group, tutti__flow *flow, const lan
     tutti__fingerprint heard = l->heard;
     int from = flow->ranks[l->i];
 
-    if (!tutti__op_traits_of(op)->uneven)
+    if (!tutti__op_traits_of(op)->uneven || heard.op != op->print.op)
         return tutti__check_print(group, &op->print, from, &heard);
     heard.count = 0;
     TUTTI_TRY(tutti__check_print(group, &op->print, from, &heard));
