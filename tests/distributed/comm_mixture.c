@@ -250,7 +250,7 @@ static int mixture(tutti_group *group, void *arg)
     return result;
 }
 
-static void run_sizes(bool processes, tutti_transport transport, bool stage_all)
+static void run_sizes(bool processes, tutti_transport transport, bool stage_all, const int *hosts)
 {
     static const int SIZES[] = {1, 2, 3, 5};
     int n = 600;
@@ -258,7 +258,8 @@ static void run_sizes(bool processes, tutti_transport transport, bool stage_all)
     for (size_t i = 0; i < TUTTI__COUNT_OF(SIZES); i++) {
         const tutti_ranks_opts opts = {.processes = processes,
                                        .transport = transport,
-                                       .tuning = {.chunk_bytes = CHUNK, .stage_all = stage_all}};
+                                       .tuning = {.chunk_bytes = CHUNK, .stage_all = stage_all},
+                                       .hosts = hosts};
 
         assert_int_equal(tutti_run_ranks(SIZES[i], mixture, &n, &opts), 0);
     }
@@ -267,25 +268,31 @@ static void run_sizes(bool processes, tutti_transport transport, bool stage_all)
 static void threads_direct(void **state)
 {
     (void)state;
-    run_sizes(false, TUTTI_TRANSPORT_AUTO, false);
+    run_sizes(false, TUTTI_TRANSPORT_AUTO, false, NULL);
 }
 
 static void threads_staged(void **state)
 {
     (void)state;
-    run_sizes(false, TUTTI_TRANSPORT_AUTO, true);
+    run_sizes(false, TUTTI_TRANSPORT_AUTO, true, NULL);
 }
 
 static void processes_over_shared_memory(void **state)
 {
     (void)state;
-    run_sizes(true, TUTTI_TRANSPORT_AUTO, false);
+    run_sizes(true, TUTTI_TRANSPORT_AUTO, false, NULL);
 }
 
 static void processes_over_tcp(void **state)
 {
     (void)state;
-    run_sizes(true, TUTTI_TRANSPORT_TCP, false);
+    run_sizes(true, TUTTI_TRANSPORT_TCP, false, NULL);
+}
+
+static void processes_on_two_hosts(void **state)
+{
+    (void)state;
+    run_sizes(true, TUTTI_TRANSPORT_AUTO, false, tutti_two_hosts);
 }
 
 int main(void)
@@ -295,6 +302,7 @@ int main(void)
         cmocka_unit_test(threads_staged),
         cmocka_unit_test(processes_over_shared_memory),
         cmocka_unit_test(processes_over_tcp),
+        cmocka_unit_test(processes_on_two_hosts),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
