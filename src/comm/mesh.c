@@ -12,20 +12,25 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef struct card {
-    uint64_t group;
-    uint32_t rank, channel;
-} card;
-
 typedef struct visitor {
     int fd;
-    bool proven;
+    double deadline; /* to prove itself */
     tutti__doorman doorman;
-    card card;
-    size_t got;
 } visitor;
 
-enum { MAX_VISITORS = 1024, PROBE_MS = 50 };
+enum { MAX_VISITORS = 1024, PROBE_MS = 50, PROVE_MS = 10000 };
+
+/* What this rank, or `rank`, says that it is. */
+static tutti__claim claim_of(const tutti_group *group, int rank, uint32_t channel)
+{
+    return (tutti__claim){.kind = 'G',
+                          .attempt = group->secret.attempt,
+                          .job = group->secret.job,
+                          .process = group->secret.process,
+                          .group = group->id,
+                          .rank = (uint32_t)rank + 1,
+                          .channel = channel};
+}
 
 static tutti_status fail_call(const char *peer, const char *reason)
 {
@@ -38,7 +43,8 @@ static tutti_status fail_call(const char *peer, const char *reason)
 static tutti_status call_rank(tutti_group *group, const tutti__address *address, int rank,
                               uint32_t channel, int *fd_p, double deadline)
 {
-    const card mine = {group->id, (uint32_t)group->rank, channel};
+    const tutti__claim mine = claim_of(group, group->rank, channel),
+                       theirs = claim_of(group, rank, channel);
     char peer[128];
     int fd, error = 0;
     tutti_status status;
@@ -51,10 +57,8 @@ static tutti_status call_rank(tutti_group *group, const tutti__address *address,
             return fail_call(peer, strerror(error));
         poll(NULL, 0, 1);
     }
-    status = tutti__greet(fd, &group->secret, 'G', peer, deadline);
-    if (status == TUTTI_OK && (error = tutti__send_all(fd, &mine, sizeof mine, deadline)) != 0)
-        status = fail_call(peer, strerror(error));
-    else if (status == TUTTI_ERR_PEER)
+    status = tutti__greet(fd, &group->secret, &mine, &theirs, peer, deadline);
+    if (status == TUTTI_ERR_PEER)
         status = fail_call(peer, "it closed the connection");
     if (status != TUTTI_OK)
         close(fd);
@@ -76,39 +80,42 @@ static bool same_user(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.uid == geteuid();
 }
 
-/* 1: its card is read; 0: not yet; -1: turn it away. */
-static int hear(visitor *v, const tutti__secret *secret)
+/* Takes the visitor's place, if it is one of those expected. */
+static char seat(tutti_group *group, const visitor *v, const tutti__mesh *mesh)
 {
-    if (!v->proven) {
-        int state = tutti__doorman_step(&v->doorman, v->fd, secret, 'G');
+    const tutti__claim *claim = &v->doorman.claim;
+    int rank = (int)claim->rank - 1, at;
 
-        if (state <= 0)
-            return state;
-        v->proven = true;
-    }
-    while (v->got < sizeof v->card) {
-        ssize_t n = recv(v->fd, (char *)&v->card + v->got, sizeof v->card - v->got, 0);
-
-        if (n <= 0)
-            return n < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : -1;
-        v->got += (size_t)n;
-    }
-    return 1;
+    if (claim->attempt < group->secret.attempt)
+        return TUTTI__STALE;
+    if (claim->group != group->id || rank <= group->rank || rank >= group->size ||
+        claim->channel >= (uint32_t)mesh->channels)
+        return TUTTI__UNKNOWN;
+    at = (int)claim->channel * group->size + rank;
+    if (mesh->addresses[at].length == 0)
+        return TUTTI__UNKNOWN;
+    if (mesh->fds[at] >= 0)
+        return TUTTI__TAKEN;
+    mesh->fds[at] = v->fd;
+    return TUTTI__WELCOME;
 }
 
-/* True if the visitor was one of those expected. */
-static bool seat(tutti_group *group, const visitor *v, const tutti__mesh *mesh)
+/* 1: it has its seat; 0: not yet; -1: turn it away. */
+static int hear(tutti_group *group, visitor *v, const tutti__mesh *mesh, bool readable)
 {
-    int at;
+    const tutti__claim mine = claim_of(group, group->rank, 0);
+    int state = readable ? tutti__doorman_step(&v->doorman, v->fd, &group->secret, &mine) : 0;
+    char verdict;
 
-    if (v->card.group != group->id || v->card.rank <= (uint32_t)group->rank ||
-        v->card.rank >= (uint32_t)group->size || v->card.channel >= (uint32_t)mesh->channels)
-        return false;
-    at = (int)v->card.channel * group->size + (int)v->card.rank;
-    if (mesh->fds[at] >= 0 || mesh->addresses[at].length == 0)
-        return false;
-    mesh->fds[at] = v->fd;
-    return true;
+    if (state == 0 && tutti__now_ms() >= v->deadline) {
+        v->doorman.why = "it has not proven itself in 10 s";
+        return -1;
+    }
+    if (state <= 0)
+        return state;
+    verdict = seat(group, v, mesh);
+    /* One that is gone by now will be missed by the transport. */
+    return tutti__doorman_decide(&v->doorman, v->fd, verdict) || verdict == TUTTI__WELCOME ? 1 : -1;
 }
 
 /* The place of a connection that is still missing with this rank, or -1. */
@@ -169,7 +176,7 @@ static int accept_visitors(int listener, visitor *visitors, int n)
             memmove(visitors, visitors + 1, (size_t)--n * sizeof *visitors);
         }
         if (same_user(fd))
-            visitors[n++] = (visitor){.fd = fd};
+            visitors[n++] = (visitor){.fd = fd, .deadline = tutti__now_ms() + PROVE_MS};
         else
             close(fd);
     }
@@ -194,6 +201,10 @@ static tutti_status accept_all(tutti_group *group, const tutti__mesh *mesh, doub
     tutti_status status = missing && !(visitors && polls)
                               ? tutti__fail(TUTTI_ERR_MEMORY, "no memory for visitors")
                               : TUTTI_OK;
+    tutti__refusals refusals = {0};
+    char door[128];
+
+    snprintf(door, sizeof door, "rank %d of group \"%s\"", group->rank, group->name);
 
     while (status == TUTTI_OK && missing > 0) {
         int kept = 0, wait;
@@ -207,14 +218,16 @@ static tutti_status accept_all(tutti_group *group, const tutti__mesh *mesh, doub
             status =
                 tutti__now_ms() < deadline ? probe_absent(group, mesh) : fail_absent(group, mesh);
         for (int i = 0; i < n; i++) {
-            int state = polls[i + 2].revents ? hear(&visitors[i], &group->secret) : 0;
+            int state = hear(group, &visitors[i], mesh, polls[i + 2].revents != 0);
 
-            if (state > 0 && seat(group, &visitors[i], mesh))
+            if (state > 0) {
                 missing--;
-            else if (state != 0)
+            } else if (state < 0) {
+                tutti__log_refusal(&refusals, visitors[i].fd, &visitors[i].doorman, door, NULL);
                 close(visitors[i].fd);
-            else
+            } else {
                 visitors[kept++] = visitors[i];
+            }
         }
         n = kept;
         for (int i = 0; i < 2; i++)

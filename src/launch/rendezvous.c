@@ -110,7 +110,13 @@ tutti_status tutti__job_open(tutti__job *job)
     job->omp_threads = threads && *threads ? threads : job->omp_text;
     TUTTI_TRY(choose_port(job));
     TUTTI_TRY(make_secret(job));
-    setenv("TUTTI_SECRET", job->secret, 1); /* the store that we host asks for it */
+    /* What the store that we host asks for; we are no rank, even if a worker of another job started us. */
+    setenv("TUTTI_SECRET", job->secret, 1);
+    setenv("TORCHELASTIC_RUN_ID", job->id, 1);
+    setenv("TORCHELASTIC_RESTART_COUNT", "0", 1);
+    unsetenv("RANK");
+    unsetenv("WORLD_SIZE");
+    unsetenv("LOCAL_RANK");
     TUTTI_TRY(tutti_store_tcp_serve(&job->store, "127.0.0.1", 0));
     snprintf(job->store_address, sizeof job->store_address, "127.0.0.1:%d",
              tutti_store_port(job->store));

@@ -527,6 +527,14 @@ static int knock(int port)
     return fd;
 }
 
+static tutti_status greet(int fd)
+{
+    const tutti__secret none = {0};
+    const tutti__claim claim = tutti__store_claim(&none);
+
+    return tutti__greet(fd, &none, &claim, NULL, "the store", tutti__now_ms() + 5000);
+}
+
 static void assert_turned_away(int fd)
 {
     char byte[256];
@@ -549,9 +557,7 @@ static void all_ranks_may_come_at_once(void **state)
         ranks[i] = knock(port);
     set(host, "key", "value"); /* the server has gone round once with all of them there */
     for (size_t i = 0; i < TUTTI__COUNT_OF(ranks); i++) {
-        assert_int_equal(
-            tutti__greet(ranks[i], &(tutti__secret){0}, 'S', "the store", tutti__now_ms() + 5000),
-            TUTTI_OK);
+        assert_int_equal(greet(ranks[i]), TUTTI_OK);
         close(ranks[i]);
     }
     tutti_store_free(host);
@@ -583,7 +589,7 @@ static void rubbish_disturbs_nobody(void **state)
     assert_true(send(fd, "GET / HTTP/1.0\r\n\r\n", 18, MSG_NOSIGNAL) == 18);
     assert_turned_away(fd);
     fd = knock(port);
-    assert_true(send(fd, "TUTTI/2\n", 8, MSG_NOSIGNAL) == 8);
+    assert_true(send(fd, "TUTTI/3\n", 8, MSG_NOSIGNAL) == 8);
     close(fd);
     set(host, "key", "value");
     assert_value(host, "key", "value");
@@ -591,15 +597,13 @@ static void rubbish_disturbs_nobody(void **state)
         close(silent[i]);
     /* Known, then rubbish: a frame with lengths beyond the limits. */
     fd = knock(port);
-    assert_int_equal(
-        tutti__greet(fd, &(tutti__secret){0}, 'S', "the store", tutti__now_ms() + 5000), TUTTI_OK);
+    assert_int_equal(greet(fd), TUTTI_OK);
     memset(rubbish, 0xff, sizeof rubbish);
     assert_true(send(fd, rubbish, sizeof rubbish, MSG_NOSIGNAL) > 0);
     assert_turned_away(fd);
     /* Known, one byte at a time, then an operation that does not exist. */
     fd = knock(port);
-    assert_int_equal(
-        tutti__greet(fd, &(tutti__secret){0}, 'S', "the store", tutti__now_ms() + 5000), TUTTI_OK);
+    assert_int_equal(greet(fd), TUTTI_OK);
     {
         tutti__request_frame frame = {.op = 99, .key_bytes = 1};
 
@@ -610,8 +614,7 @@ static void rubbish_disturbs_nobody(void **state)
     assert_turned_away(fd);
     /* A waiter that goes away while parked. */
     fd = knock(port);
-    assert_int_equal(
-        tutti__greet(fd, &(tutti__secret){0}, 'S', "the store", tutti__now_ms() + 5000), TUTTI_OK);
+    assert_int_equal(greet(fd), TUTTI_OK);
     {
         tutti__request_frame frame = {.op = TUTTI__GET, .key_bytes = 1, .number = 60000};
 

@@ -9,7 +9,10 @@
 #include "comm/thread.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +40,10 @@ struct tutti__server {
     int listener, epoll, stop;
     pthread_t thread;
     tutti__secret secret;
+    tutti__claim claim;
+    char where[96]; /* in log lines */
+    _Atomic uint32_t least_attempt;
+    tutti__refusals refusals;
     tutti__dictionary dictionary;
     connection *connections;
     int strangers, max_strangers;
@@ -223,18 +230,51 @@ static int read_request(connection *c)
     return 1;
 }
 
+/* A host that goes without a word must not keep a rank's place for ever. */
+static void notice_vanishing(int fd)
+{
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &(int){1}, sizeof(int));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &(int){5}, sizeof(int));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &(int){2}, sizeof(int));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &(int){3}, sizeof(int));
+}
+
+/* On who has proven to be of the job. */
+static char verdict_on(const tutti__server *s, const tutti__claim *claim)
+{
+    if (claim->attempt < atomic_load(&s->least_attempt))
+        return TUTTI__STALE;
+    if (claim->rank == 0 || claim->process == s->claim.process)
+        return TUTTI__WELCOME;
+    for (const connection *c = s->connections; c; c = c->next)
+        if (c->known && !c->closing && c->doorman.claim.rank == claim->rank &&
+            c->doorman.claim.process != s->claim.process && /* a launcher is no rank */
+            c->doorman.claim.attempt == claim->attempt &&
+            c->doorman.claim.process != claim->process)
+            return TUTTI__TAKEN;
+    return TUTTI__WELCOME;
+}
+
 /* False: drop it. */
 static bool advance(tutti__server *s, connection *c, uint32_t events)
 {
     int state;
 
     if (!c->known) {
-        state = tutti__doorman_step(&c->doorman, c->fd, &s->secret, 'S');
-        if (state <= 0)
-            return state == 0;
+        state = tutti__doorman_step(&c->doorman, c->fd, &s->secret, &s->claim);
+        if (state == 0)
+            return true;
+        if (state < 0 ||
+            !tutti__doorman_decide(&c->doorman, c->fd, verdict_on(s, &c->doorman.claim))) {
+            tutti__log_refusal(&s->refusals, c->fd, &c->doorman, s->where, NULL);
+            return false;
+        }
         c->known = true;
         s->strangers--;
+        notice_vanishing(c->fd);
     }
+    if (c->doorman.claim.attempt < atomic_load(&s->least_attempt))
+        return false;
     if (c->waiting)
         return !(events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR));
     if (c->out)
@@ -256,8 +296,11 @@ static void drop_oldest_stranger(tutti__server *s)
     for (connection *c = s->connections; c; c = c->next)
         if (!c->known)
             oldest = c; /* newest first in the list */
-    if (oldest)
-        drop(s, oldest);
+    if (!oldest)
+        return;
+    tutti__log_refusal(&s->refusals, oldest->fd, &oldest->doorman, s->where,
+                       "more clients wait to prove themselves than there is room for");
+    drop(s, oldest);
 }
 
 static void accept_all(tutti__server *s)
@@ -298,7 +341,12 @@ static int keep_deadlines(tutti__server *s)
         next = c->next;
         if (c->waiting && c->deadline <= now)
             reply(s, c, TUTTI_ERR_TIMEOUT, 0, NULL, 0);
-        if (c->closing || (!c->known && c->deadline <= now)) {
+        if (!c->known && !c->closing && c->deadline <= now) {
+            c->closing = true;
+            tutti__log_refusal(&s->refusals, c->fd, &c->doorman, s->where,
+                               "it has not proven itself in 10 s");
+        }
+        if (c->closing) {
             drop(s, c);
             continue;
         }
@@ -347,6 +395,12 @@ void tutti__server_free(tutti__server *s)
     free(s);
 }
 
+void tutti__server_fence(tutti__server *s, uint32_t attempt)
+{
+    atomic_store(&s->least_attempt,
+                 attempt); /* what is known already is hung up on at its next request */
+}
+
 /* All ranks of a job may come at the same moment. Half of the descriptors is left for those who are known, and for what
  * else this process does. */
 static int stranger_limit(void)
@@ -363,6 +417,7 @@ tutti_status tutti__server_new(tutti__server **server_p, tutti__address *address
 {
     tutti__server *s = tutti__alloc(sizeof *s);
     tutti_status status;
+    char text[80];
     int error;
 
     *server_p = NULL;
@@ -374,6 +429,10 @@ tutti_status tutti__server_new(tutti__server **server_p, tutti__address *address
         return status;
     }
     s->secret = *secret;
+    s->claim = tutti__store_claim(secret);
+    atomic_init(&s->least_attempt, secret->attempt);
+    tutti__address_text(address, text, sizeof text);
+    snprintf(s->where, sizeof s->where, "the store at %s", text);
     s->max_strangers = stranger_limit();
     s->epoll = epoll_create1(EPOLL_CLOEXEC);
     s->stop = eventfd(0, EFD_CLOEXEC);

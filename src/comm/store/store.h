@@ -96,6 +96,10 @@ typedef struct tutti__server tutti__server;
 tutti_status tutti__server_new(tutti__server **server_p, tutti__address *address,
                                const tutti__secret *secret);
 void tutti__server_free(tutti__server *server);
+/* From now on attempts of the job before this one are over: their ranks are hung up on and turned away. */
+void tutti__server_fence(tutti__server *server, uint32_t attempt);
+/* The same for a store that this process hosts. */
+void tutti__store_fence(tutti_store *store, int attempt);
 
 /* What travels, in the byte order of x86-64 and arm64. A request is followed by key, value and expected; a reply by the
  * value. */

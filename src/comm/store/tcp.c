@@ -37,6 +37,7 @@ static tutti_status try_once(tcp_store *t, double deadline, int *fd_p)
     tutti_status status;
     int error, fd = tutti__connect_once(&t->server, deadline);
     double patience = tutti__now_ms() + GREETING_MS;
+    const tutti__claim claim = tutti__store_claim(&t->secret);
 
     if (fd < 0) {
         error = errno;
@@ -50,7 +51,7 @@ static tutti_status try_once(tcp_store *t, double deadline, int *fd_p)
     }
     if (deadline > patience)
         deadline = patience;
-    status = tutti__greet(fd, &t->secret, 'S', t->store.where, deadline);
+    status = tutti__greet(fd, &t->secret, &claim, NULL, t->store.where, deadline);
     /* Who accepts and says nothing is a stranger, like one who hangs up. */
     if (status == TUTTI_ERR_TIMEOUT)
         status = TUTTI_ERR_PEER;
@@ -235,6 +236,14 @@ static tutti_status tcp_clone(tutti_store *store, tutti_store **clone_p)
     if (t->host)
         atomic_fetch_add(&t->host->users, 1);
     return TUTTI_OK;
+}
+
+void tutti__store_fence(tutti_store *store, int attempt)
+{
+    const tcp_store *t = (tcp_store *)store;
+
+    if (store->ops == &TCP_OPS && t->host)
+        tutti__server_fence(t->host->server, (uint32_t)attempt);
 }
 
 static tutti_status check_port(int port, int least)
