@@ -233,6 +233,38 @@ TUTTI_API void tutti_zero_free(tutti_zero *zero);
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_zero_consolidate(tutti_zero *zero, tutti_optim *optim,
                                                               int root);
 
+/* ---- Join: ranks with different numbers of batches --------------------------------------------------------
+ *     tutti_join_begin(&join, &ddp, 1, &opts);
+ *     while (this rank has a batch) { step, zero_grad, backward, optimizer as ever }
+ *     tutti_join_end(join);      answers for the others' collectives until all have joined
+ *     tutti_join_free(join);
+ * A rank that has run out of inputs brings zeros to every mean. At the end all ranks have the model of the last joiner (the
+ * largest rank of several), and the state of the optimizers that were given. In between, collectives other than DDP's and
+ * ZeRO's (a loss that is reduced for the log, a scaler with peers) find no partner on ranks that have joined. */
+typedef struct tutti_join tutti_join;
+
+/* Zero means default. */
+typedef struct tutti_join_opts {
+    bool divide_by_present; /* means are over the ranks that are left; default: over all ranks */
+    /* When one rank has run out, the next training step fails on all ranks (STATE, and tutti_join_exhausted), and so does
+     * that rank's tutti_join_end; the group lives. Needed with batch norm over all ranks. */
+    bool throw_on_early_termination;
+    tutti_optim *const
+        *optims; /* to be left with the last joiner's state; with ZeRO: to be stepped for shares */
+    size_t n_optims;
+} tutti_join_opts;
+
+/* Collective. ARG: no DDP, DDPs of different groups, batch norm over all ranks without throw_on_early_termination, ZeRO
+ * without its optimizers, a buffer_hook. Borrows the DDPs and optimizers. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_join_begin(tutti_join **join_p, tutti_ddp *const *ddps,
+                                                        size_t n, const tutti_join_opts *opts);
+/* This rank has no more inputs: waits for the others, and does its part in what they do. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_join_end(tutti_join *join);
+/* Ended because some rank ran out, by throw_on_early_termination. */
+TUTTI_API bool tutti_join_exhausted(const tutti_join *join);
+/* Without tutti_join_end, on the way out after an error, the group is aborted, so that nobody waits. NULL is fine. */
+TUTTI_API void tutti_join_free(tutti_join *join);
+
 #ifdef __cplusplus
 }
 #endif

@@ -52,9 +52,9 @@ static tutti_status agree_on_order(const tutti_ddp *ddp, tutti_tensor *const *or
         if (number[i] >= 0)
             averaged[n++] = (int64_t)i;
     }
-    if (tutti_group_rank(ddp->group) == 0)
+    if (tutti_group_rank(ddp->group) == ddp->source)
         write_order(ddp, number, order, n_order, numbers);
-    status = tutti_broadcast(ddp->group, (tutti_buf){numbers, n, TUTTI_I64}, 0, NULL);
+    status = tutti_broadcast(ddp->group, (tutti_buf){numbers, n, TUTTI_I64}, ddp->source, NULL);
     for (size_t k = 0; k < n && status == TUTTI_OK; k++)
         places[k] = (size_t)averaged[numbers[k]];
     rest = n;
@@ -146,7 +146,10 @@ static tutti_status on_step_begin(void *self)
 {
     tutti_ddp *ddp = self;
 
-    if (ddp->opts.keep_buffers || ddp->paused || ddp->n_buffers == 0)
+    ddp->all_know = false;
+    if (ddp->join)
+        TUTTI_TRY(tutti__join_announce(ddp, TUTTI__JOIN_STEP, NULL, 0));
+    if (!tutti__ddp_sends_buffers(ddp))
         return TUTTI_OK;
     if (ddp->opts.buffer_hook)
         return ddp->opts.buffer_hook(ddp->opts.buffer_hook_arg, ddp->group, ddp->buffers,
@@ -156,6 +159,8 @@ static tutti_status on_step_begin(void *self)
 
 static tutti_status open_step(tutti_ddp *ddp, tutti_tensor *const *order, size_t n_order)
 {
+    if (ddp->join)
+        TUTTI_TRY(tutti__join_announce(ddp, TUTTI__JOIN_BACKWARD, NULL, 0));
     if (!tutti__ddp_may_skip(ddp) && ddp->reducer)
         TUTTI_TRY(tutti__ddp_check_uses(ddp));
     if (!tutti__ddp_may_skip(ddp) && !ddp->reducer) {
@@ -167,6 +172,7 @@ static tutti_status open_step(tutti_ddp *ddp, tutti_tensor *const *order, size_t
     if (!ddp->reducer)
         TUTTI_TRY(lay_out(ddp, order, n_order));
     tutti__reducer_set_recorder(ddp->reducer, tutti_module_ctx(ddp->module)->recorder);
+    tutti__reducer_set_join(ddp->reducer, ddp->shadowing, ddp->partial, ddp->present);
     return tutti_reducer_begin(ddp->reducer);
 }
 
@@ -184,7 +190,9 @@ static tutti_status on_begin(void *self, tutti_tensor *const *order, size_t n_or
     for (size_t i = 0; i < ddp->n; i++) { /* no more will come for these */
         if (ddp->roles[i] != TUTTI__AVERAGED || ddp->uses[i] == TUTTI__USED)
             continue;
-        if (has_gradient(ddp->parameters[i]))
+        if (ddp->shadowing)
+            tutti__reducer_bring_zeros(ddp->reducer, i);
+        else if (has_gradient(ddp->parameters[i]))
             tutti_reducer_ready(ddp->reducer, i);
         else
             tutti_reducer_skip(ddp->reducer, i);
@@ -228,6 +236,18 @@ static tutti_status on_end(void *self, tutti_status status)
     TUTTI_TRY(tutti_reducer_finish(ddp->reducer));
     take_others_gradients(ddp);
     return TUTTI_OK;
+}
+
+tutti_status tutti__ddp_shadow_backward(tutti_ddp *ddp)
+{
+    tutti_status status;
+
+    tutti_module_zero_grad(ddp->module);
+    ddp->shadowing = true;
+    ddp->paused = false;
+    status = on_end(ddp, on_begin(ddp, NULL, 0));
+    ddp->shadowing = false;
+    return status;
 }
 
 /* ---- The public face -------------------------------------------------------------------------------------------------------- */

@@ -87,6 +87,11 @@ struct tutti_ddp {
     bool paused, in_step, listening;
     bool all_know; /* this backward's failure is the same on all ranks, and has been told */
     bool moved;    /* the module's gradients lie in the reducer's block */
+    int source;    /* whose buffers and order count: rank 0's, in a join the lowest active rank's */
+    tutti_join *join; /* NULL: none */
+    int present;      /* in a join that divides by it: ranks that are active; else 0 */
+    bool partial;     /* some ranks have joined */
+    bool shadowing;   /* this backward is others': nothing of it is from here */
 };
 
 /* Collective: checks that all ranks have the same model and options, and copies rank 0's state. */
@@ -106,5 +111,32 @@ tutti_status tutti__ddp_check_roles(const tutti_ddp *ddp);
  * the same). */
 tutti_status tutti__ddp_check_uses(const tutti_ddp *ddp);
 tutti_status tutti__ddp_check_uses_together(const tutti_ddp *ddp);
+
+/* ---- Join (join.c) ---------------------------------------------------------------------------------------------------- */
+
+typedef enum tutti__join_kind {
+    TUTTI__JOINED, /* has no more inputs */
+    TUTTI__JOIN_STEP,
+    TUTTI__JOIN_BACKWARD,
+    TUTTI__JOIN_CLIP,
+    TUTTI__JOIN_UPDATE
+} tutti__join_kind;
+
+/* In a join (ddp->join): what this rank does next, before its collectives. STATE, known to all, where a rank has run out
+ * and nobody may go on. optim of an update. */
+tutti_status tutti__join_announce(tutti_ddp *ddp, tutti__join_kind kind, const void *optim,
+                                  double value);
+/* The collectives of a backward, with zeros. */
+tutti_status tutti__ddp_shadow_backward(tutti_ddp *ddp);
+/* Whether a training step begins with a broadcast of buffers. */
+bool tutti__ddp_sends_buffers(const tutti_ddp *ddp);
+/* Copies ddp->source's parameters and buffers to all. Collective. */
+tutti_status tutti__ddp_copy(tutti_ddp *ddp);
+
+/* For the next step: nothing is from here (gradients that are brought must be zero), nor from some other rank; means are
+ * over `divisor` ranks (0: all). */
+void tutti__reducer_set_join(tutti_reducer *reducer, bool shadow, bool partial, int divisor);
+/* Gradient i is zeros, and this rank does not use it. */
+void tutti__reducer_bring_zeros(tutti_reducer *reducer, size_t i);
 
 #endif

@@ -47,6 +47,10 @@ struct tutti_reducer {
     tutti_traffic traffic;
 
     bool in_step;
+    bool shadow,
+        partial; /* this step is other ranks'; some ranks have joined: tutti__reducer_set_join */
+    bool graph_known; /* static_graph: users and first_skips say it */
+    size_t divisor;   /* of the mean; 0: all ranks */
     uint64_t step, begin_ns;
     size_t next;         /* bucket to launch */
     int32_t *users;      /* by place: ranks that brought it; NULL: all do, always */

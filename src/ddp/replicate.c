@@ -155,8 +155,8 @@ static tutti_status copy_parameters(tutti_ddp *ddp)
 
         if (ddp->roles[i] != TUTTI__IGNORED)
             status = tutti_broadcast(
-                ddp->group, (tutti_buf){t->data, (size_t)tutti_shape_count(t->shape), t->dtype}, 0,
-                &works[i]);
+                ddp->group, (tutti_buf){t->data, (size_t)tutti_shape_count(t->shape), t->dtype},
+                ddp->source, &works[i]);
         t->kernel_cache_step = 0; /* of the old values */
     }
     for (size_t i = 0; works && i < ddp->n; i++) {
@@ -192,10 +192,21 @@ tutti_status tutti__ddp_replicate(tutti_ddp *ddp, const tutti_ddp_opts *opts)
     return copy_from_rank_0(ddp);
 }
 
+tutti_status tutti__ddp_copy(tutti_ddp *ddp)
+{
+    TUTTI_TRY(copy_parameters(ddp));
+    return tutti_ddp_broadcast_buffers(ddp);
+}
+
+bool tutti__ddp_sends_buffers(const tutti_ddp *ddp)
+{
+    return !ddp->opts.keep_buffers && !ddp->paused && ddp->n_buffers > 0;
+}
+
 /* Packs rank 0's buffers into one message. */
 tutti_status tutti_ddp_broadcast_buffers(tutti_ddp *ddp)
 {
-    bool is_source = tutti_group_rank(ddp->group) == 0;
+    bool is_source = tutti_group_rank(ddp->group) == ddp->source;
     unsigned char *at = ddp->packed;
 
     if (!ddp->packed)
@@ -206,8 +217,8 @@ tutti_status tutti_ddp_broadcast_buffers(tutti_ddp *ddp)
         memcpy(at, t->data, tutti__tensor_bytes(t));
         at += tutti__tensor_bytes(t);
     }
-    TUTTI_TRY(tutti_broadcast(ddp->group, (tutti_buf){ddp->packed, ddp->packed_bytes, TUTTI_U8}, 0,
-                              NULL));
+    TUTTI_TRY(tutti_broadcast(ddp->group, (tutti_buf){ddp->packed, ddp->packed_bytes, TUTTI_U8},
+                              ddp->source, NULL));
     for (size_t i = 0; !is_source && i < ddp->n_buffers; i++) {
         tutti_tensor *t = ddp->buffers[i];
 

@@ -75,10 +75,11 @@ static tutti_status run_bucket(void *arg)
     return status;
 }
 
-/* Who brought what: asked behind the last bucket, once all is known here. With a static graph only in the first step. */
+/* Who brought what: asked behind the last bucket, once all is known here. With a static graph only until a step in which
+ * all ranks took part: usually the first. */
 static tutti_status ask_for_users(tutti_reducer *r)
 {
-    if (!tutti__may_skip(r) || (r->static_graph && r->step > 1))
+    if (!tutti__may_skip(r) || r->graph_known)
         return TUTTI_OK;
     for (size_t place = 0; place < r->n_reduced; place++) {
         bool skipped = r->gradients[r->order[place]].skipped;
@@ -105,7 +106,8 @@ static tutti_status launch(tutti_reducer *r)
         if (b->sparse || r->hook.run)
             status = tutti__submit_call(r->group, run_bucket, b, &b->work);
         else
-            status = tutti_all_reduce(r->group, b->view.buf, TUTTI_AVG, &b->work);
+            status = tutti_all_reduce(r->group, b->view.buf, r->divisor ? TUTTI_SUM : TUTTI_AVG,
+                                      &b->work);
         if (status != TUTTI_OK)
             return name_bucket(r, r->next, status);
     }
@@ -155,7 +157,7 @@ static tutti_status arrive(tutti_reducer *r, size_t i, bool skipped)
     g->ready_step = r->step;
     g->skipped = skipped;
     r->buckets[g->bucket].pending--;
-    if (r->static_graph && r->step > 1 && skipped != r->first_skips[g->place])
+    if (r->graph_known && !r->shadow && skipped != r->first_skips[g->place])
         return keep(r, fail_changed(r, g, skipped));
     if (r->status != TUTTI_OK)
         return TUTTI_OK; /* the step has failed and finish will say so: nothing more is sent */
@@ -205,6 +207,29 @@ tutti_status tutti_reducer_ready_rows(tutti_reducer *r, size_t i, const int64_t 
     return arrive(r, i, false);
 }
 
+void tutti__reducer_set_join(tutti_reducer *r, bool shadow, bool partial, int divisor)
+{
+    r->shadow = shadow;
+    r->partial = partial;
+    r->divisor = (size_t)divisor;
+}
+
+/* Nothing of gradient i is from here. */
+static tutti_status bring_zeros(tutti_reducer *r, size_t i)
+{
+    tutti__gradient *g = &r->gradients[i];
+
+    memset(r->block + g->offset, 0, g->count * tutti_dtype_size(g->dtype));
+    if (g->sparse)
+        memset(g->touched, 0, g->rows);
+    return arrive(r, i, true);
+}
+
+void tutti__reducer_bring_zeros(tutti_reducer *r, size_t i)
+{
+    bring_zeros(r, i);
+}
+
 tutti_status tutti_reducer_skip(tutti_reducer *r, size_t i)
 {
     tutti__gradient *g = &r->gradients[i < r->n ? i : 0];
@@ -216,10 +241,7 @@ tutti_status tutti_reducer_skip(tutti_reducer *r, size_t i)
                            "gradient %zu, \"%s\", is skipped in step %llu on rank %d, which "
                            "needs find_unused or static_graph",
                            i, g->name, (unsigned long long)r->step, tutti_group_rank(r->group)));
-    memset(r->block + g->offset, 0, g->count * tutti_dtype_size(g->dtype));
-    if (g->sparse)
-        memset(g->touched, 0, g->rows);
-    return arrive(r, i, true);
+    return bring_zeros(r, i);
 }
 
 static tutti_status fail_missing(const tutti_reducer *r)
@@ -237,6 +259,19 @@ static tutti_status fail_missing(const tutti_reducer *r)
         (unsigned long long)r->step, tutti_group_rank(r->group), tutti__names_end(&names));
 }
 
+/* From the sum, or a mean over all ranks, to the mean over `divisor` of them. */
+static void divide(const tutti_reducer *r, const tutti__bucket *b)
+{
+    const tutti_buf buf = b->view.buf;
+    const void *src = buf.p;
+    const float factor = (float)((double)tutti_group_size(r->group) / (double)r->divisor);
+
+    if (!b->sparse && !r->hook.run)
+        tutti__average(buf.dtype, r->divisor, buf.p, &src, 1, buf.count);
+    for (size_t i = 0; (b->sparse || r->hook.run) && buf.dtype == TUTTI_F32 && i < buf.count; i++)
+        ((float *)buf.p)[i] *= factor;
+}
+
 static void wait_bucket(tutti_reducer *r, size_t i)
 {
     tutti__bucket *b = &r->buckets[i];
@@ -250,6 +285,8 @@ static void wait_bucket(tutti_reducer *r, size_t i)
         keep(r, name_bucket(r, i, status));
         return;
     }
+    if (r->divisor)
+        divide(r, b);
     b->info.ready_ms = (double)(b->ready_ns - r->begin_ns) * 1e-6;
     b->info.done_ms = (double)(end_ns - r->begin_ns) * 1e-6;
     r->traffic.wire_bytes += b->info.wire_bytes;
@@ -290,6 +327,7 @@ tutti_status tutti_reducer_finish(tutti_reducer *r)
         if (r->buckets[b].work)
             wait_bucket(r, b);
     wait_users(r);
+    r->graph_known |= r->static_graph && !r->partial;
     return r->status == TUTTI_OK ? TUTTI_OK : tutti__fail_again(r->status, r->message);
 }
 

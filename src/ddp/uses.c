@@ -65,7 +65,7 @@ tutti_status tutti__ddp_check_roles(const tutti_ddp *ddp)
 
 static bool is_missing(const tutti_ddp *ddp, size_t i)
 {
-    return ddp->roles[i] == TUTTI__AVERAGED && ddp->uses[i] == TUTTI__UNUSED;
+    return ddp->roles[i] == TUTTI__AVERAGED && ddp->uses[i] == TUTTI__UNUSED && !ddp->shadowing;
 }
 
 tutti_status tutti__ddp_check_uses(const tutti_ddp *ddp)

@@ -31,6 +31,7 @@ typedef struct buckets {
 } buckets;
 
 struct tutti_zero {
+    tutti_ddp *ddp;
     tutti_group *group;
     struct tutti_root *root;
     buckets *buckets; /* NULL: DDP is gone */
@@ -171,6 +172,15 @@ static tutti_status prepare(void *self)
     return TUTTI_OK;
 }
 
+static tutti_status begin(void *self, const void *optim, double value)
+{
+    tutti_ddp *ddp = ((tutti_zero *)self)->ddp;
+
+    if (!ddp->join)
+        return TUTTI_OK;
+    return tutti__join_announce(ddp, optim ? TUTTI__JOIN_UPDATE : TUTTI__JOIN_CLIP, optim, value);
+}
+
 /* ---- A step: parameters come together again -------------------------------------------------------------------------- */
 
 static tutti_status updated(void *self, size_t i)
@@ -287,6 +297,7 @@ tutti_status tutti_zero_new(tutti_zero **zero_p, tutti_ddp *ddp)
         free(hook.self);
         return TUTTI_ERR_MEMORY;
     }
+    zero->ddp = ddp;
     zero->group = ddp->group;
     zero->root = ddp->module->root;
     zero->buckets = hook.self;
@@ -294,6 +305,7 @@ tutti_status tutti_zero_new(tutti_zero **zero_p, tutti_ddp *ddp)
     zero->sharding = (tutti__sharding){.self = zero,
                                        .peers = tutti_group_peers(ddp->group),
                                        .prepare = prepare,
+                                       .begin = begin,
                                        .updated = updated,
                                        .finish = finish};
     status = zero->root->sharding

@@ -37,6 +37,8 @@ typedef struct tutti__sharding {
     uint64_t layouts; /* the layout that they are of */
     /* Makes the ranges good for the layout at hand. STATE if there is no averaged gradient. */
     tutti_status (*prepare)(void *self);
+    /* What comes is for all ranks: an update by this optimizer with this rate, or (NULL) clipping to this norm. */
+    tutti_status (*begin)(void *self, const void *optim, double value);
     /* Range i of the parameters has its new values; `finish`: when it returns, all ranges of all ranks have theirs. */
     tutti_status (*updated)(void *self, size_t i);
     tutti_status (*finish)(void *self);

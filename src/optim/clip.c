@@ -85,15 +85,16 @@ static double norm_of_ranges(const tutti_module *m, const tutti__sharding *shard
     return sqrt(sum);
 }
 
-static tutti_status norm_of_shares(const tutti_module *m, const tutti__sharding *sharding,
-                                   double *norm_p)
+static tutti_status norm_of_shares(const tutti_module *m, float max_norm, double *norm_p)
 {
+    const tutti__sharding *sharding = m->root->sharding;
     const tutti_peers *peers = &sharding->peers;
     float mine, *all;
     double sum = 0;
     tutti_status status;
 
     TUTTI_TRY(sharding->prepare(sharding->self));
+    TUTTI_TRY(sharding->begin(sharding->self, NULL, (double)max_norm));
     mine = (float)norm_of_ranges(m, sharding);
     all = tutti__alloc((size_t)peers->size * sizeof *all);
     if (!all)
@@ -116,8 +117,7 @@ tutti_status tutti_clip_grad_norm(tutti_module *m, float max_norm, float *norm_p
     if (!(max_norm >= 0))
         return tutti__fail(TUTTI_ERR_ARG, "clip_grad_norm: max_norm is %g, expected a number >= 0",
                            (double)max_norm);
-    TUTTI_TRY(m->root->sharding ? norm_of_shares(m, m->root->sharding, &norm)
-                                : norm_of_all(m, &norm));
+    TUTTI_TRY(m->root->sharding ? norm_of_shares(m, max_norm, &norm) : norm_of_all(m, &norm));
     if (norm_p)
         *norm_p = (float)norm;
     factor = (double)max_norm / (norm + 1e-6);

@@ -262,6 +262,8 @@ tutti_status tutti_optim_step(tutti_optim *optim)
     TUTTI_TRY(tutti_module_status(optim->module));
     TUTTI_TRY(tutti__optim_check(optim->rule->name, "lr", (double)optim->lr, 0, INFINITY));
     TUTTI_TRY(tutti__optim_prepare(optim, sharding));
+    if (sharding)
+        TUTTI_TRY(sharding->begin(sharding->self, optim, (double)optim->lr));
     tutti__optim_free_whole(optim);
     n_ranges = ranges_of(optim, &all, &ranges);
     n_runs = plan_runs(optim);

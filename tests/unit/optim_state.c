@@ -67,6 +67,14 @@ static tutti_status prepare(void *self)
     return TUTTI_OK;
 }
 
+static tutti_status begin(void *self, const void *optim, double value)
+{
+    (void)self;
+    assert_non_null(optim);
+    assert_true(value > 0); /* the rate */
+    return TUTTI_OK;
+}
+
 static tutti_status updated(void *self, size_t i)
 {
     world *w = self;
@@ -90,6 +98,7 @@ static void share_out(world *w, tutti__range a, tutti__range b)
                                     .ranges = w->ranges,
                                     .n = 2,
                                     .prepare = prepare,
+                                    .begin = begin,
                                     .updated = updated,
                                     .finish = finish};
     w->root.root->sharding = &w->sharding;
