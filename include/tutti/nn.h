@@ -42,7 +42,8 @@ TUTTI_API tutti_ctx *tutti_module_ctx(const tutti_module *m);
 typedef enum tutti_init {
     TUTTI_INIT_ZEROS,
     TUTTI_INIT_ONES,
-    TUTTI_INIT_UNIFORM /* in (-bound, bound) */
+    TUTTI_INIT_UNIFORM, /* in (-bound, bound) */
+    TUTTI_INIT_NORMAL   /* of mean 0 and standard deviation `bound` */
 } tutti_init;
 
 /* A parameter or buffer of one's own; the tensor is the module's. NULL if it cannot be made: the module's first error
@@ -101,6 +102,16 @@ typedef struct tutti_linear {
 TUTTI_API void tutti_linear_init(tutti_linear *m, tutti_module *parent, const char *name,
                                  int64_t in, int64_t out);
 TUTTI_API tutti_tensor *tutti_linear_forward(tutti_linear *m, tutti_tensor *x);
+
+typedef struct tutti_embedding {
+    tutti_module base;
+    tutti_tensor *weight; /* [n, width]; N(0, 1) */
+} tutti_embedding;
+/* sparse: DDP sends only the rows that a step used, on any rank, in a bucket of their own. The gradient in memory is
+ * dense all the same, zero elsewhere, and optimizers see it so. */
+TUTTI_API void tutti_embedding_init(tutti_embedding *m, tutti_module *parent, const char *name,
+                                    int64_t n, int64_t width, bool sparse);
+TUTTI_API tutti_tensor *tutti_embedding_forward(tutti_embedding *m, tutti_tensor *indices);
 
 typedef struct tutti_conv2d {
     tutti_module base;

@@ -172,6 +172,10 @@ TUTTI_API tutti_tensor *tutti_functional_conv2d(tutti_tensor *x, tutti_tensor *w
 TUTTI_API tutti_tensor *tutti_functional_linear(tutti_tensor *x, tutti_tensor *weight,
                                                 tutti_tensor *bias);
 
+/* Row indices[..] of weight [V,D] for each index (I64, any shape) -> [..,D]. An index outside 0..V-1 poisons the result,
+ * named with its place. */
+TUTTI_API tutti_tensor *tutti_functional_embedding(tutti_tensor *weight, tutti_tensor *indices);
+
 typedef struct tutti_batch_norm2d_args {
     tutti_tensor *weight, *bias;              /* [C] parameters */
     tutti_tensor *running_mean, *running_var; /* [C] buffers: read in eval, updated in training */

@@ -87,6 +87,7 @@ static tutti_status new_reducer(tutti_ddp *ddp, const size_t *order)
                                       .count = (size_t)tutti_shape_count(t->shape),
                                       .dtype = t->dtype,
                                       .rows = t->shape.n >= 2 ? (size_t)t->shape.d[0] : 0,
+                                      .sparse = t->parameter->touched != NULL,
                                       .local = ddp->roles[i] != TUTTI__AVERAGED};
     }
     status = tutti_reducer_new(&ddp->reducer, ddp->group, parameters, ddp->n, &opts);
@@ -135,7 +136,7 @@ static tutti_status lay_out(tutti_ddp *ddp, tutti_tensor *const *order, size_t n
     if (status == TUTTI_OK)
         status = new_reducer(ddp, places);
     if (status == TUTTI_OK)
-        status = move_module(ddp, places);
+        status = move_module(ddp, tutti__reducer_order(ddp->reducer));
     free(places);
     return status;
 }
@@ -176,6 +177,20 @@ static tutti_status open_step(tutti_ddp *ddp, tutti_tensor *const *order, size_t
     return tutti_reducer_begin(ddp->reducer);
 }
 
+/* What goes wrong, finish reports. */
+static void ready(tutti_ddp *ddp, size_t i)
+{
+    const tutti__parameter *p = ddp->parameters[i]->parameter;
+
+    if (!p->touched || p->all_touched) {
+        tutti_reducer_ready(ddp->reducer, i);
+    } else {
+        memcpy(tutti__reducer_touched(ddp->reducer, i), p->touched,
+               (size_t)ddp->parameters[i]->shape.d[0]);
+        tutti__reducer_ready_touched(ddp->reducer, i);
+    }
+}
+
 static tutti_status on_begin(void *self, tutti_tensor *const *order, size_t n_order)
 {
     tutti_ddp *ddp = self;
@@ -193,7 +208,7 @@ static tutti_status on_begin(void *self, tutti_tensor *const *order, size_t n_or
         if (ddp->shadowing)
             tutti__reducer_bring_zeros(ddp->reducer, i);
         else if (has_gradient(ddp->parameters[i]))
-            tutti_reducer_ready(ddp->reducer, i);
+            ready(ddp, i);
         else
             tutti_reducer_skip(ddp->reducer, i);
     }
@@ -206,7 +221,7 @@ static void on_ready(void *self, tutti_tensor *parameter)
     size_t i;
 
     if (ddp->in_step && tutti__ddp_find(ddp, parameter, &i))
-        tutti_reducer_ready(ddp->reducer, i); /* finish reports what goes wrong */
+        ready(ddp, i);
 }
 
 /* What others used has a gradient here too; what nobody used has none, and optimizers leave it alone. */
@@ -215,8 +230,14 @@ static void take_others_gradients(tutti_ddp *ddp)
     for (size_t i = 0; i < ddp->n; i++) {
         tutti__parameter *p = ddp->parameters[i]->parameter;
 
-        if (ddp->roles[i] == TUTTI__AVERAGED && tutti_reducer_users(ddp->reducer, i) > 0)
-            p->grad_round = *p->round;
+        if (ddp->roles[i] != TUTTI__AVERAGED || tutti_reducer_users(ddp->reducer, i) == 0)
+            continue;
+        p->grad_round = *p->round;
+        if (p->touched) {
+            memcpy(p->touched, tutti__reducer_touched(ddp->reducer, i),
+                   (size_t)ddp->parameters[i]->shape.d[0]);
+            p->all_touched = false;
+        }
     }
 }
 

@@ -44,6 +44,8 @@ tutti_status tutti__bucket_sizes(const char *call, const tutti_reducer_opts *opt
                                  tutti__bucket_limits *limits);
 /* From now on each bucket's all_reduce leaves a span in `recorder` (NULL: none). */
 void tutti__reducer_set_recorder(tutti_reducer *reducer, tutti__recorder *recorder);
+/* Parameters as their gradients lie: the order given, each bucket's together, local ones last. */
+const size_t *tutti__reducer_order(const tutti_reducer *reducer);
 /* Of a sparse gradient: a byte a row, 1 where it may be other than zero; after a step, where it may on any rank. NULL of
  * a dense one. What is written there holds for the next tutti__reducer_ready_touched. */
 unsigned char *tutti__reducer_touched(tutti_reducer *reducer, size_t i);

@@ -496,6 +496,11 @@ tutti_status tutti_reducer_set_hook(tutti_reducer *r, const tutti_comm_hook *hoo
     return status;
 }
 
+const size_t *tutti__reducer_order(const tutti_reducer *r)
+{
+    return r->order;
+}
+
 void tutti__reducer_set_recorder(tutti_reducer *r, tutti__recorder *recorder)
 {
     r->recorder = recorder;

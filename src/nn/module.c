@@ -87,6 +87,7 @@ static void state_free(const struct tutti_root *root, tutti__state *state)
 {
     root->module->cx->device_ops->free(root->module->cx->device, state->memory);
     free(state->tensor);
+    free(state->parameter.touched);
     free(state);
 }
 
@@ -185,6 +186,23 @@ static void draw_uniform(float *values, int64_t n, float bound, uint64_t seed, s
     }
 }
 
+/* Box and Muller's: two words a number. */
+static void draw_normal(float *values, int64_t n, float deviation, uint64_t seed, size_t index)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t words[4];
+        double radius, angle;
+
+        tutti__philox(seed,
+                      (tutti__philox_counter){
+                          {(uint32_t)i, (uint32_t)index, INIT_STREAM, (uint32_t)(i >> 32) + 1}},
+                      words);
+        radius = sqrt(-2 * log(1 - (double)tutti__unit_float(words[0])));
+        angle = 2 * M_PI * (double)tutti__unit_float(words[1]);
+        values[i] = (float)((double)deviation * radius * cos(angle));
+    }
+}
+
 static void fill_ones(void *values, int64_t n, tutti_dtype dtype)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -209,6 +227,8 @@ static tutti_status fill(tutti_ctx *cx, tutti__state *state, tutti_init init, fl
         return TUTTI_ERR_MEMORY;
     if (init == TUTTI_INIT_ONES)
         fill_ones(values, n, t->dtype);
+    else if (init == TUTTI_INIT_NORMAL)
+        draw_normal(values, n, bound, cx->seed, state->parameter.index);
     else
         draw_uniform(values, n, bound, cx->seed, state->parameter.index);
     status = cx->device_ops->copy_in(cx->device, t->data, values, tutti__tensor_bytes(t));
@@ -331,7 +351,8 @@ tutti_tensor *tutti_parameter_new(tutti_module *m, const char *name, tutti_shape
             "%s: made after the parameters were laid out; make all before the first backward, "
             "optimizer or DDP",
             state->parameter.name);
-    else if (init == TUTTI_INIT_UNIFORM && !(bound > 0 && isfinite(bound)))
+    else if ((init == TUTTI_INIT_UNIFORM || init == TUTTI_INIT_NORMAL) &&
+             !(bound > 0 && isfinite(bound)))
         tutti__module_fail(m, TUTTI_ERR_ARG,
                            "%s: the bound of its initial values is %g, expected > 0",
                            state->parameter.name, (double)bound);

@@ -118,6 +118,10 @@ struct tutti__kernels {
     tutti_status (*mse_forward)(tutti_tensor *loss, tutti_tensor *x, tutti_tensor *target);
     tutti_status (*mse_backward)(tutti_tensor *dx, tutti_tensor *dloss, tutti_tensor *x,
                                  tutti_tensor *target);
+
+    /* y [..,D] = rows of w [V,D], which indices (checked) name; dy is row-major */
+    tutti_status (*embedding_forward)(tutti_tensor *y, tutti_tensor *w, tutti_tensor *indices);
+    tutti_status (*embedding_backward)(tutti_tensor *dw, tutti_tensor *dy, tutti_tensor *indices);
 };
 
 extern const tutti__kernels tutti__kernels_reference;

@@ -214,6 +214,7 @@ tutti_tensor *tutti__parameter_grad(tutti_tensor *parameter)
     grad->data = p->grad;
     grad->accumulate = p->grad_round == *p->round;
     grad->shared = true;
+    p->all_touched = true; /* who touches less says so: embedding */
     p->grad_round = *p->round;
     return grad;
 }

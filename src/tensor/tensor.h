@@ -33,6 +33,9 @@ typedef struct tutti__parameter {
     const uint64_t *round; /* the root's zero_grad count (starts at 1) */
     uint32_t uses;         /* reads by the current tape that backward has not yet taken back */
     uint64_t uses_step;    /* the step that `uses` belongs to: older counts are void */
+    unsigned char
+        *touched;     /* sparse: a byte a row, 1 where grad may be other than zero; else NULL */
+    bool all_touched; /* an operation wrote into every row, whatever touched says */
     tutti_status (*prepare)(
         void *owner); /* lays flat gradient memory out; called by backward if grad is NULL */
     void *owner;

@@ -98,6 +98,7 @@ BUILD(log_softmax, tutti_log_softmax(in[0]))
 BUILD(cross_entropy,
       tutti_cross_entropy_with(in[0], in[1], &(tutti_cross_entropy_opts){.label_smoothing = r->f}))
 BUILD(mse_loss, tutti_mse_loss(in[0], in[1]))
+BUILD(embedding, tutti_functional_embedding(in[0], in[1]))
 
 /* A residual block as in MiniResNet and what follows it: kernels' own layouts meet each other and the row-major world.
  * in: x, w1, bn1 weight and bias, w2, bn2 weight and bias, fc weight */
@@ -197,6 +198,10 @@ static const row rows[] = {
     {"mse_loss", mse_loss, .in = {X(4, 3), X(4, 3)}},
     {"mse_loss of a scalar", mse_loss, .in = {SCALAR, SCALAR}},
 
+    {"embedding", embedding, .in = {W(7, 3), Y(12)}},
+    {"embedding of a matrix of indices", embedding, .in = {W(4, 4), {LABELS, S(2, 3), false}}},
+    {"embedding of one number", embedding, .in = {W(1, 1), Y(1)}},
+
     {"block of 5 channels", block, .in = {FAR(2, 5, 4, 4), W(5, 5, 3, 3), P(5), {SIGNED, S(5), true},
      W(5, 5, 3, 3), P(5), {SIGNED, S(5), true}, W(3, 5)}, .gradient = -1, .agree = 1e-4},
     {"block of 16 channels", block, .in = {FAR(2, 16, 6, 6), W(16, 16, 3, 3), P(16), {SIGNED, S(16), true},
@@ -231,6 +236,9 @@ static const row rows[] = {
     {"logits I64", cross_entropy, .in = {Y(3), Y(3)}, .error = "logits is I64, expected F32"},
     {"rows differ", cross_entropy, .in = {X(3, 2), Y(4)}, .error = "logits is [3,2] but labels is [4]"},
     {"smoothing above 1", cross_entropy, .in = {X(3, 2), Y(3)}, .f = 1.1f, .error = "label_smoothing is 1.1"},
+    {"index outside", embedding, .in = {X(2, 4), Y(6)}, .error = "embedding: index 2 of indices [6] is 2, but weight has 2 rows"},
+    {"indices F32", embedding, .in = {X(3, 5), X(3)}, .error = "embedding: indices is F32, expected I64"},
+    {"a vector of weights", embedding, .in = {X(3), Y(3)}, .error = "embedding: weight is [3], expected [V,D]"},
     {"targets differ", mse_loss, .in = {X(3, 1), X(3)}, .error = "x is [3,1] but target is [3]"},
 
     /* MiniResNet, batch 32 */

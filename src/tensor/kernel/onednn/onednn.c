@@ -3,6 +3,7 @@
  * What oneDNN gains nothing for (losses, softmax, dropout: small, or bound to element numbers) stays with the reference
  * kernels, which see row-major sources. */
 #include "tensor/kernel/onednn/state.h"
+#include "tensor/kernel/reference/reference.h"
 
 #define TEXT_(x) #x
 #define TEXT(x)  TEXT_(x)
@@ -121,6 +122,8 @@ tutti_status tutti__kernels_onednn(const tutti__kernels **kernels_p)
         .cross_entropy_backward = cross_entropy_backward,
         .mse_forward = mse_forward,
         .mse_backward = mse_backward,
+        .embedding_forward = tutti__reference_embedding_forward,
+        .embedding_backward = tutti__reference_embedding_backward,
     };
 
     *kernels_p = &kernels;

@@ -42,4 +42,6 @@ const tutti__kernels tutti__kernels_reference = {
     .cross_entropy_backward = tutti__reference_cross_entropy_backward,
     .mse_forward = tutti__reference_mse_forward,
     .mse_backward = tutti__reference_mse_backward,
+    .embedding_forward = tutti__reference_embedding_forward,
+    .embedding_backward = tutti__reference_embedding_backward,
 };

@@ -112,4 +112,9 @@ tutti_status tutti__reference_mse_forward(tutti_tensor *loss, tutti_tensor *x,
 tutti_status tutti__reference_mse_backward(tutti_tensor *dx, tutti_tensor *dloss, tutti_tensor *x,
                                            tutti_tensor *target);
 
+tutti_status tutti__reference_embedding_forward(tutti_tensor *y, tutti_tensor *w,
+                                                tutti_tensor *indices);
+tutti_status tutti__reference_embedding_backward(tutti_tensor *dw, tutti_tensor *dy,
+                                                 tutti_tensor *indices);
+
 #endif

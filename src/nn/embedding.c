@@ -1,0 +1,29 @@
+/* embedding.c -- a table of vectors, nn.Embedding.   SPDX-License-Identifier: MIT */
+#include "nn/nn.h"
+
+void tutti_embedding_init(tutti_embedding *m, tutti_module *parent, const char *name, int64_t n,
+                          int64_t width, bool sparse)
+{
+    *m = (tutti_embedding){0};
+    tutti_module_init_child(&m->base, parent, name);
+    if (n < 1 || width < 1) {
+        tutti__module_fail(&m->base, TUTTI_ERR_ARG,
+                           "%s: embedding of %lld vectors of %lld numbers, expected at least 1",
+                           tutti__module_path(&m->base), (long long)n, (long long)width);
+        return;
+    }
+    m->weight =
+        tutti_parameter_new(&m->base, "weight", TUTTI_SHAPE(n, width), TUTTI_INIT_NORMAL, 1);
+    if (!m->weight || !sparse)
+        return;
+    m->weight->parameter->touched = tutti__alloc((size_t)n);
+    if (!m->weight->parameter->touched)
+        tutti__module_fail(&m->base, TUTTI_ERR_MEMORY, "%s", tutti_last_error());
+}
+
+tutti_tensor *tutti_embedding_forward(tutti_embedding *m, tutti_tensor *indices)
+{
+    tutti_tensor *bad = tutti__module_poison(&m->base, indices);
+
+    return bad ? bad : tutti_functional_embedding(m->weight, indices);
+}

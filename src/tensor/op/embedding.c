@@ -1,0 +1,79 @@
+/* embedding.c -- rows of a table by their numbers.   SPDX-License-Identifier: MIT
+ *   weight [V,D]   indices [..] I64   ->   y [..,D]
+ * Indices are checked here, once for every kernel family. The gradient of a weight is dense in memory; of a sparse
+ * parameter its `touched` says which rows are not zero. */
+#include "tensor/op.h"
+
+#include <string.h>
+
+static tutti_status check_indices(const tutti_tensor *indices, int64_t n_rows)
+{
+    const int64_t *index = indices->data;
+
+    for (int64_t i = 0; i < tutti_shape_count(indices->shape); i++)
+        if (index[i] < 0 || index[i] >= n_rows)
+            return tutti__fail(
+                TUTTI_ERR_ARG,
+                "index %lld of indices %s is %lld, but weight has %lld rows: expected "
+                "0 to %lld",
+                (long long)i, tutti__shape_text(indices->shape), (long long)index[i],
+                (long long)n_rows, (long long)n_rows - 1);
+    return TUTTI_OK;
+}
+
+static tutti_status embedding_shape(const tutti__node *n, tutti_shape *y, tutti_dtype *dtype)
+{
+    const tutti_tensor *weight = n->src[0], *indices = n->src[1];
+
+    (void)dtype;
+    TUTTI_TRY(tutti__check_source(n, 0, "weight", "[V,D]", TUTTI_F32));
+    TUTTI_TRY(tutti__check_source(n, 1, "indices", NULL, TUTTI_I64));
+    if (indices->shape.n == TUTTI_MAX_DIMS)
+        return tutti__fail(TUTTI_ERR_ARG, "indices is %s, expected at most %d dimensions",
+                           tutti__shape_text(indices->shape), TUTTI_MAX_DIMS - 1);
+    *y = indices->shape;
+    y->d[y->n++] = weight->shape.d[1];
+    return check_indices(indices, weight->shape.d[0]);
+}
+
+static tutti_status embedding_forward(tutti__node *n)
+{
+    return n->dst->cx->kernels->embedding_forward(n->dst, n->src[0], n->src[1]);
+}
+
+/* Which rows of a sparse parameter's gradient this node has written; `fresh`: the first since zero_grad. */
+static void touch(tutti__parameter *p, const tutti_tensor *weight, const tutti_tensor *indices,
+                  bool fresh)
+{
+    const int64_t *index = indices->data;
+
+    if (fresh)
+        memset(p->touched, 0, (size_t)weight->shape.d[0]);
+    for (int64_t i = 0; i < tutti_shape_count(indices->shape); i++)
+        p->touched[index[i]] = 1;
+}
+
+static tutti_status embedding_backward(tutti__node *n)
+{
+    tutti__parameter *p = n->src[0]->parameter;
+    bool fresh = p && p->grad_round != *p->round, all = p && !fresh && p->all_touched;
+    tutti_tensor *dy = tutti__tensor_view(n->dst->grad, n->dst->shape), *dw;
+
+    if (!dy)
+        return TUTTI_ERR_MEMORY;
+    TUTTI_TRY(tutti__weight_grad_of(n, 0, &dw));
+    TUTTI_TRY(n->dst->cx->kernels->embedding_backward(dw, dy, n->src[1]));
+    if (p && p->touched && dw->data == p->grad) {
+        touch(p, n->src[0], n->src[1], fresh);
+        p->all_touched = all;
+    }
+    return TUTTI_OK;
+}
+
+tutti_tensor *tutti_functional_embedding(tutti_tensor *weight, tutti_tensor *indices)
+{
+    static const tutti__op op = {"embedding", embedding_shape, embedding_forward,
+                                 embedding_backward};
+
+    return tutti__op_run(&op, (tutti_tensor *[]){weight, indices}, 2, NULL, 0);
+}
