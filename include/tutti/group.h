@@ -81,6 +81,14 @@ typedef enum tutti_transport {
     TUTTI_TRANSPORT_TCP   /* TCP everywhere, also inside a host */
 } tutti_transport;
 
+/* What carries the collectives. */
+typedef enum tutti_backend {
+    TUTTI_BACKEND_AUTO,   /* TUTTI_BACKEND if set; else native where ranks can find each other, else MPI */
+    TUTTI_BACKEND_NATIVE, /* Tutti's own */
+    TUTTI_BACKEND_MPI,    /* the site's MPI, for ranks that mpirun or srun started; docs/mpi.md */
+    TUTTI_BACKEND_NCCL    /* not in this version */
+} tutti_backend;
+
 /* Zero means default. */
 typedef struct tutti_group_opts {
     tutti_store
@@ -93,6 +101,7 @@ typedef struct tutti_group_opts {
     /* A rank that is silent for so long (stopped, frozen, cut off) is dead for all. The most patient rank's counts.
      * Default TUTTI_HEARTBEAT_S, 5 s; -1 (of any rank): never, for debuggers. */
     int heartbeat_ms;
+    tutti_backend backend; /* not MPI with a store given: its ranks and their numbers are MPI's */
 } tutti_group_opts;
 
 /* Joins the group that the environment describes (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,
@@ -132,7 +141,7 @@ TUTTI_API uint64_t tutti_group_sequence(const tutti_group *group);
  * that takes longer kills the group. 0: the timeout_ms that the group was made with. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_set_timeout(tutti_group *group, int timeout_ms);
 TUTTI_API const char *tutti_group_name(const tutti_group *group);
-/* "shared memory", "tcp", "shared memory + tcp", "single". */
+/* "shared memory", "tcp", "shared memory + tcp", "mpi", "single". */
 TUTTI_API const char *tutti_group_transport_name(const tutti_group *group);
 /* The device of this rank: its local rank's GPU where there is one, else the CPU. */
 TUTTI_API tutti_device tutti_group_device(const tutti_group *group);

@@ -32,6 +32,8 @@ static const char HELP[] =
     "  --memory KIND            group: from tutti_group_alloc, which peers read in place "
     "(default); "
     "plain\n"
+    "  --backend KIND           auto, native, or mpi: the site's MPI, under mpirun or srun "
+    "(default auto)\n"
     "  --in-flight K            time K asynchronous calls at once, each on memory of its own, and "
     "show one's\n"
     "                           part (default: a synchronous call at a time)\n"
@@ -54,6 +56,7 @@ typedef enum flag_id {
     OP,
     ROOT,
     MEMORY,
+    BACKEND,
     IN_FLIGHT,
     ITERATIONS,
     WARMUP,
@@ -62,8 +65,8 @@ typedef enum flag_id {
 } flag_id;
 
 static const char *const flag_names[N_FLAGS] = {
-    "--nproc-per-node", "--sizes",     "--dtype",      "--op",     "--root",
-    "--memory",         "--in-flight", "--iterations", "--warmup", "--json"};
+    "--nproc-per-node", "--sizes",     "--dtype",      "--op",     "--root", "--memory",
+    "--backend",        "--in-flight", "--iterations", "--warmup", "--json"};
 
 static const tutti__op_kind kinds[] = {
     TUTTI__OP_ALL_REDUCE, TUTTI__OP_REDUCE,       TUTTI__OP_REDUCE_SCATTER, TUTTI__OP_BROADCAST,
@@ -80,6 +83,7 @@ static const char *const redop_names[] = {"sum", "avg",  "product", "min",
 static const tutti_redop redops[] = {TUTTI_SUM, TUTTI_AVG,  TUTTI_PRODUCT, TUTTI_MIN,
                                      TUTTI_MAX, TUTTI_BAND, TUTTI_BOR,     TUTTI_BXOR};
 static const char *const memory_names[] = {"group", "plain"};
+static const char *const backend_names[] = {"auto", "native", "mpi"};
 
 typedef struct line {
     const char *kind, *of[N_FLAGS]; /* texts; NULL: not given */
@@ -298,7 +302,7 @@ static tutti_status check_redop(const tutti__bench *b, bool real)
 
 static tutti_status read_line(line *l, tutti__bench *b, int64_t *n_p)
 {
-    size_t dtype = 0, redop = 0, memory = 0;
+    size_t dtype = 0, redop = 0, memory = 0, backend = 0;
     const tutti__op_traits *traits;
     const char *sizes = l->of[SIZES] ? l->of[SIZES] : "4,4K,64K,1M,25M";
     int64_t root = 0;
@@ -311,6 +315,7 @@ static tutti_status read_line(line *l, tutti__bench *b, int64_t *n_p)
     TUTTI_TRY(read_choice(l, DTYPE, dtype_names, TUTTI__COUNT_OF(dtype_names), &dtype));
     TUTTI_TRY(read_choice(l, OP, redop_names, TUTTI__COUNT_OF(redop_names), &redop));
     TUTTI_TRY(read_choice(l, MEMORY, memory_names, TUTTI__COUNT_OF(memory_names), &memory));
+    TUTTI_TRY(read_choice(l, BACKEND, backend_names, TUTTI__COUNT_OF(backend_names), &backend));
     TUTTI_TRY(read_number(l, ROOT, 0, *n_p > 0 ? *n_p - 1 : INT32_MAX, &root));
     TUTTI_TRY(read_number(l, IN_FLIGHT, 1, 100000, &b->in_flight));
     TUTTI_TRY(read_number(l, ITERATIONS, 1, 100000000, &b->iterations));
@@ -321,6 +326,12 @@ static tutti_status read_line(line *l, tutti__bench *b, int64_t *n_p)
     b->redop_name = traits->reduces ? redop_names[redop] : "none";
     b->root = (int)root;
     b->group_memory = memory == 0;
+    tutti__backend_parse(backend_names[backend], &b->backend);
+    if (b->backend == TUTTI_BACKEND_MPI && *n_p > 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "--backend mpi needs mpirun, which -n does not start: mpirun -n %lld "
+                           "tutti bench %s --backend mpi",
+                           (long long)*n_p, traits->name);
     b->json = l->of[JSON];
     if (b->json && !*b->json)
         return tutti__fail(TUTTI_ERR_ARG, "--json is empty, expected a file");

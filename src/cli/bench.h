@@ -11,11 +11,12 @@ typedef struct tutti__bench {
     tutti_dtype dtype;
     tutti_redop redop;
     const char *dtype_name, *redop_name; /* as in the table; redop "none" where there is none */
-    bool group_memory;                   /* buffers from tutti_group_alloc */
-    int root;                            /* of what has one */
-    int64_t in_flight;                   /* asynchronous calls at once; 0: synchronous ones */
-    int64_t iterations, warmup;          /* iterations 0: by the size */
-    int64_t sizes[TUTTI__BENCH_SIZES];   /* bytes */
+    tutti_backend backend;
+    bool group_memory;                 /* buffers from tutti_group_alloc */
+    int root;                          /* of what has one */
+    int64_t in_flight;                 /* asynchronous calls at once; 0: synchronous ones */
+    int64_t iterations, warmup;        /* iterations 0: by the size */
+    int64_t sizes[TUTTI__BENCH_SIZES]; /* bytes */
     size_t n_sizes;
     const char *json; /* file, or NULL */
 } tutti__bench;

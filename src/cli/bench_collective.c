@@ -460,7 +460,8 @@ tutti_status tutti__bench_collective(const tutti__bench *bench, int64_t *wrong_p
     stand s = {.bench = bench,
                .traits = tutti__op_traits_of(&(tutti__op){.print.op = (uint8_t)bench->kind}),
                .element = tutti_dtype_size(bench->dtype)};
-    tutti_status status = tutti_group_init(&s.group, NULL);
+    tutti_status status =
+        tutti_group_init(&s.group, &(tutti_group_opts){.backend = bench->backend});
 
     *wrong_p = 0;
     if (status != TUTTI_OK)

@@ -83,6 +83,14 @@ static int train(tutti__train_config *config, int64_t n, int argc, char **argv)
         fprintf(stderr, "tutti train: no memory\n");
         return 4;
     }
+    if (n > 0 && strcmp(config->backend, "mpi") == 0) {
+        fprintf(stderr,
+                "tutti train: backend mpi needs mpirun, which -n does not start: mpirun -n %lld "
+                "tutti train --backend mpi ...\n",
+                (long long)n);
+        free(whole);
+        return 2;
+    }
     whole[0] = name;
     memcpy(whole + 1, argv, (size_t)argc * sizeof *whole);
     if (n > 0)

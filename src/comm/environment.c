@@ -265,18 +265,44 @@ static bool interactive_shell(const launcher *from)
            (strcmp(job, "bash") == 0 || strcmp(job, "interactive") == 0);
 }
 
-tutti_status tutti__env_group_read(tutti__env_group *group)
+static const launcher *find_mpi_launcher(void)
 {
-    const launcher *from = get("RANK") || get("WORLD_SIZE") || get("LOCAL_RANK") ? &TORCHRUN : NULL;
+    for (size_t i = 0; i < TUTTI__COUNT_OF(LAUNCHERS); i++)
+        if (get(LAUNCHERS[i].mark) && !interactive_shell(&LAUNCHERS[i]))
+            return &LAUNCHERS[i];
+    return NULL;
+}
+
+static const launcher *find_launcher(void)
+{
+    return get("RANK") || get("WORLD_SIZE") || get("LOCAL_RANK") ? &TORCHRUN : find_mpi_launcher();
+}
+
+bool tutti__env_by_mpi_launcher(void)
+{
+    return find_mpi_launcher() || get("PMIX_RANK") || get("PMI_FD");
+}
+
+tutti_status tutti__env_group_read_ranks(tutti__env_group *group)
+{
+    const launcher *from = find_launcher();
 
     *group = (tutti__env_group){.world_size = 1, .local_world_size = 1, .source = "none"};
-    for (size_t i = 0; i < TUTTI__COUNT_OF(LAUNCHERS) && !from; i++)
-        if (get(LAUNCHERS[i].mark) && !interactive_shell(&LAUNCHERS[i]))
-            from = &LAUNCHERS[i];
     if (!from)
         return TUTTI_OK;
     TUTTI_TRY(read_numbers(from, group));
     if (get("TORCHELASTIC_RESTART_COUNT"))
         TUTTI_TRY(number(from, "TORCHELASTIC_RESTART_COUNT", 0, 1 << 30, &group->attempt));
-    return group->world_size > 1 ? read_master(from, group) : TUTTI_OK;
+    return TUTTI_OK;
+}
+
+tutti_status tutti__env_group_read_master(tutti__env_group *group)
+{
+    return group->world_size > 1 ? read_master(find_launcher(), group) : TUTTI_OK;
+}
+
+tutti_status tutti__env_group_read(tutti__env_group *group)
+{
+    TUTTI_TRY(tutti__env_group_read_ranks(group));
+    return tutti__env_group_read_master(group);
 }

@@ -18,6 +18,11 @@ typedef struct tutti__env_group {
 
 /* Errors: ARG for a half-set environment, naming what is missing and the command that sets it. */
 tutti_status tutti__env_group_read(tutti__env_group *group);
+/* Its two parts: who is who; and where ranks meet, which MPI does not need. */
+tutti_status tutti__env_group_read_ranks(tutti__env_group *group);
+tutti_status tutti__env_group_read_master(tutti__env_group *group);
+/* True if mpirun, srun or another launcher of MPI programs has started this process. */
+bool tutti__env_by_mpi_launcher(void);
 
 /* The first host of a Slurm host list: "gpu[07-09,12],x" -> "gpu07". ARG if it is malformed or too long. */
 tutti_status tutti__first_host(const char *list, char *host, size_t capacity);

@@ -44,27 +44,33 @@ bool tutti__print_equal(const tutti__fingerprint *a, const tutti__fingerprint *b
     return memcmp(a, b, sizeof *a) == 0;
 }
 
+tutti_status tutti__fail_different(tutti_group *group, int low, const tutti__fingerprint *low_print,
+                                   int high, const tutti__fingerprint *high_print)
+{
+    char low_text[96], high_text[96];
+    int culprit = low == group->rank ? high : low;
+
+    if (low_print->group != high_print->group)
+        return tutti__group_fail(group, TUTTI_ERR_MISMATCH, culprit,
+                                 "rank %d sent a message of another group",
+                                 tutti__outer_rank(group, culprit));
+    tutti__print_text(low_print, low_text, sizeof low_text);
+    tutti__print_text(high_print, high_text, sizeof high_text);
+    return tutti__group_fail(group, TUTTI_ERR_MISMATCH, culprit,
+                             "rank %d called %s, but rank %d called %s; all ranks must make the "
+                             "same calls in the same order",
+                             tutti__outer_rank(group, low), low_text,
+                             tutti__outer_rank(group, high), high_text);
+}
+
 tutti_status tutti__check_print(tutti_group *group, const tutti__fingerprint *ours, int rank,
                                 const tutti__fingerprint *theirs)
 {
-    char our_text[96], their_text[96];
-    int low = rank < group->rank ? rank : group->rank,
-        high = rank < group->rank ? group->rank : rank;
-
     atomic_store_explicit(&group->peers[rank].seen, theirs->sequence + 1, memory_order_relaxed);
     if (tutti__print_equal(ours, theirs))
         return TUTTI_OK;
-    if (ours->group != theirs->group)
-        return tutti__group_fail(group, TUTTI_ERR_MISMATCH, rank,
-                                 "rank %d sent a message of another group",
-                                 tutti__outer_rank(group, rank));
-    tutti__print_text(ours, our_text, sizeof our_text);
-    tutti__print_text(theirs, their_text, sizeof their_text);
-    return tutti__group_fail(group, TUTTI_ERR_MISMATCH, rank,
-                             "rank %d called %s, but rank %d called %s; all ranks must make the "
-                             "same calls in the same order",
-                             tutti__outer_rank(group, low), low == rank ? their_text : our_text,
-                             tutti__outer_rank(group, high), high == rank ? their_text : our_text);
+    return rank < group->rank ? tutti__fail_different(group, rank, theirs, group->rank, ours)
+                              : tutti__fail_different(group, group->rank, ours, rank, theirs);
 }
 
 tutti_status tutti__check_sent(tutti_group *group, const tutti__fingerprint *print, int from,

@@ -1,6 +1,7 @@
 /* group.c -- joining, leaving, splitting, aborting.   SPDX-License-Identifier: MIT */
 #include "comm/group.h"
 
+#include "comm/backend/backend.h"
 #include "comm/environment.h"
 #include "comm/post.h"
 #include "comm/setup.h"
@@ -57,7 +58,71 @@ static bool is_gone(tutti_store *store)
     return status == TUTTI_ERR_IO;
 }
 
-static tutti_status init_from_environment(tutti_group **group_p, const tutti__member *asked)
+/* MPI knows who is who; the environment must not say otherwise. */
+static tutti_status check_mpi_ranks(const tutti__env_group *env, int rank, int size)
+{
+    if (env->world_size > 1 && size == 1)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "backend mpi: %s started rank %d of %d, but %s believes that this "
+                           "process is alone: it is not the MPI of that launcher; use its mpirun, "
+                           "or set TUTTI_MPI to openmpi, mpich or a module's path; with srun, "
+                           "--mpi=pmix or --mpi=pmi2 (srun --mpi=list)",
+                           env->source, env->rank, env->world_size, tutti__mpi_version());
+    if (strcmp(env->source, "none") != 0 && (env->rank != rank || env->world_size != size))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "backend mpi: %s says rank %d of %d, but %s says rank %d of %d; unset "
+                           "RANK and WORLD_SIZE, or make them MPI's",
+                           env->source, env->rank, env->world_size, tutti__mpi_version(), rank,
+                           size);
+    return TUTTI_OK;
+}
+
+static tutti_status init_over_mpi(tutti_group **group_p, const tutti__member *asked,
+                                  const tutti__env_group *env)
+{
+    tutti__member member = *asked;
+
+    if (env->world_size > 1 && !tutti__env_by_mpi_launcher())
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "backend mpi: rank %d of %d was not started by mpirun or srun, so MPI "
+                           "knows nothing of the others: start it with `mpirun -n %d PROGRAM`",
+                           env->rank, env->world_size, env->world_size);
+    TUTTI_TRY(tutti__mpi_start(member.timeout_ms, &member.rank, &member.size));
+    TUTTI_TRY(check_mpi_ranks(env, member.rank, member.size));
+    member.mpi = true;
+    member.world_rank = member.rank;
+    member.attempt = env->attempt;
+    if (env->world_size > 1) {
+        member.local_rank = env->local_rank;
+        member.local_size = env->local_world_size;
+    }
+    return tutti__join(group_p, &member, NULL);
+}
+
+/* Native, unless there is nowhere for ranks to meet, as under mpirun on several hosts: there MPI, if it can be had. */
+static tutti_status choose_backend(tutti_backend *backend, tutti__env_group *env, int timeout_ms)
+{
+    char message[1024];
+    int rank, size;
+
+    if (*backend == TUTTI_BACKEND_MPI)
+        return TUTTI_OK;
+    if (tutti__env_group_read_master(env) == TUTTI_OK) {
+        *backend = TUTTI_BACKEND_NATIVE;
+        return TUTTI_OK;
+    }
+    snprintf(message, sizeof message, "%s", tutti_last_error());
+    if (*backend == TUTTI_BACKEND_NATIVE || !tutti__env_by_mpi_launcher())
+        return TUTTI_ERR_ARG;
+    if (tutti__mpi_start(timeout_ms, &rank, &size) != TUTTI_OK)
+        return tutti__fail(TUTTI_ERR_ARG, "%s; or let MPI carry the group, but: %s", message,
+                           tutti_last_error());
+    *backend = TUTTI_BACKEND_MPI;
+    return TUTTI_OK;
+}
+
+static tutti_status init_from_environment(tutti_group **group_p, const tutti__member *asked,
+                                          tutti_backend backend)
 {
     tutti__env_group env;
     tutti__member member = *asked;
@@ -65,7 +130,10 @@ static tutti_status init_from_environment(tutti_group **group_p, const tutti__me
     bool again = false;
     tutti_status status;
 
-    TUTTI_TRY(tutti__env_group_read(&env));
+    TUTTI_TRY(tutti__env_group_read_ranks(&env));
+    TUTTI_TRY(choose_backend(&backend, &env, member.timeout_ms));
+    if (backend == TUTTI_BACKEND_MPI)
+        return init_over_mpi(group_p, &member, &env);
     member.rank = env.rank;
     member.size = env.world_size;
     member.local_rank = env.local_rank;
@@ -116,6 +184,34 @@ static tutti_status read_heartbeat(int given_ms, int *ms_p)
     return TUTTI_OK;
 }
 
+bool tutti__backend_parse(const char *text, tutti_backend *backend_p)
+{
+    static const char *const names[] = {"auto", "native", "mpi", "nccl"};
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(names); i++)
+        if (strcmp(text, names[i]) == 0) {
+            *backend_p = (tutti_backend)i;
+            return true;
+        }
+    return false;
+}
+
+/* What is asked for, or else what TUTTI_BACKEND says. */
+static tutti_status read_backend(tutti_backend *backend)
+{
+    const char *text = tutti__env_text(TUTTI__ENV_BACKEND);
+
+    if (*backend == TUTTI_BACKEND_AUTO && !tutti__backend_parse(text, backend))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "TUTTI_BACKEND is \"%.40s\", expected auto, native or mpi", text);
+    if (*backend == TUTTI_BACKEND_NCCL)
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "backend nccl is not in this version: use auto, native or mpi");
+    if ((unsigned)*backend > TUTTI_BACKEND_NCCL)
+        return tutti__fail(TUTTI_ERR_ARG, "backend %d is unknown", (int)*backend);
+    return TUTTI_OK;
+}
+
 tutti_status tutti__group_init(tutti_group **group_p, const tutti_group_opts *given,
                                const tutti__tuning *tuning)
 {
@@ -130,6 +226,7 @@ tutti_status tutti__group_init(tutti_group **group_p, const tutti_group_opts *gi
                             .transport = opts.transport,
                             .tuning = tuning ? *tuning : (tutti__tuning){0}};
     const char *transport = tutti__env_text(TUTTI__ENV_TRANSPORT);
+    tutti_backend backend = opts.backend;
     long seconds;
 
     *group_p = NULL;
@@ -151,8 +248,14 @@ tutti_status tutti__group_init(tutti_group **group_p, const tutti_group_opts *gi
     else if (strcmp(transport, "auto") != 0)
         return tutti__fail(TUTTI_ERR_ARG, "TUTTI_TRANSPORT is \"%.40s\", expected auto or tcp",
                            transport);
+    TUTTI_TRY(read_backend(&backend));
     if (!opts.store)
-        return init_from_environment(group_p, &member);
+        return init_from_environment(group_p, &member, backend);
+    if (opts.backend == TUTTI_BACKEND_MPI)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "group \"%s\": backend mpi takes its ranks from MPI, not from a store; "
+                           "leave opts.store NULL",
+                           name);
     if (member.size < 1 || member.rank < 0 || member.rank >= member.size)
         return tutti__fail(TUTTI_ERR_ARG,
                            "group \"%s\": rank %d of %d, expected a rank from 0 to world_size - 1",
@@ -249,11 +352,13 @@ tutti_status tutti_group_split(tutti_group *group, const int *ranks, int n_ranks
                             .timeout_ms = group->timeout_ms,
                             .heartbeat_ms = group->heartbeat_ms,
                             .transport = group->tcp ? TUTTI_TRANSPORT_TCP : TUTTI_TRANSPORT_AUTO,
+                            .mpi = group->mpi,
                             .tuning = group->tuning,
                             .world_rank = group->peers[group->rank].world_rank,
                             .attempt = group->attempt,
                             .launched = group->launched,
-                            .parent = group};
+                            .parent = group,
+                            .ranks = ranks};
     char text[320];
     int n;
 

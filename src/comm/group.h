@@ -9,6 +9,7 @@
  *                    wire.c and shares.c), single.c
  *     setup.c        ranks find each other; mesh.c: connections between all of them
  *     post.c         frames between all ranks, whatever the transport; heartbeat.c: who is silent
+ *     backend/       MPI as the engine
  *     failure.c      the first cause, agreed by all ranks
  *     flight.c       the last collectives, and telling them when the group dies */
 #ifndef TUTTI_COMM_GROUP_H
@@ -161,6 +162,7 @@ struct tutti_group {
     int *
         global_ranks; /* of a split: each rank's in the group that all splits began with; else NULL */
     bool tcp;         /* asked for everywhere */
+    bool mpi;         /* carries this group, and its splits */
     char name[64], prefix[160]; /* of its keys in the store */
     uint64_t id;
     tutti__tuning tuning;
@@ -198,6 +200,8 @@ struct tutti_group {
 
 tutti_status tutti__group_init(tutti_group **group_p, const tutti_group_opts *opts,
                                const tutti__tuning *tuning);
+/* "auto", "native", "mpi", "nccl"; false for anything else. */
+bool tutti__backend_parse(const char *text, tutti_backend *backend_p);
 
 /* ---- Failure ---------------------------------------------------------------------------------------- */
 
@@ -223,7 +227,10 @@ void tutti__peer_text(const tutti_group *group, int rank, char *text, size_t cap
 void tutti__note_cause(tutti_group *group, tutti_status status, tutti__cause *first);
 tutti_status tutti__fail_lost(tutti_group *group, int rank);
 tutti_status tutti__fail_late(tutti_group *group, const tutti__op *op, const bool *missing);
-/* Compares with ours; MISMATCH naming both calls. */
+/* MISMATCH naming both calls. */
+tutti_status tutti__fail_different(tutti_group *group, int low, const tutti__fingerprint *low_print,
+                                   int high, const tutti__fingerprint *high_print);
+/* The same unless theirs equals ours. */
 tutti_status tutti__check_print(tutti_group *group, const tutti__fingerprint *ours, int rank,
                                 const tutti__fingerprint *theirs);
 /* Uneven: `from` gives `sent` elements to `to`; MISMATCH if that expects another number. */

@@ -9,6 +9,7 @@
  * cards of the one before. */
 #include "comm/setup.h"
 
+#include "comm/backend/backend.h"
 #include "comm/post.h"
 #include "comm/store/store.h"
 #include "comm/transport/hierarchy.h"
@@ -88,10 +89,15 @@ static uint64_t id_of_machine(void)
     return tutti__hash64(text, (size_t)length);
 }
 
+static bool in_process(const tutti_group *group)
+{
+    return group->store && group->store->in_process;
+}
+
 /* Threads of a process are on one host, and where a test says so ranks are on several. */
 static uint64_t host_id(const tutti_group *group)
 {
-    const uint64_t id[2] = {group->store->in_process ? 0 : id_of_machine(),
+    const uint64_t id[2] = {in_process(group) ? 0 : id_of_machine(),
                             (uint64_t)group->tuning.host};
 
     return tutti__hash64(id, sizeof id);
@@ -103,6 +109,8 @@ static tutti_status tcp_address(const tutti_group *group, tutti__address *addres
 {
     const char *interfaces = tutti__env_text(TUTTI__ENV_SOCKET_IFNAME);
 
+    if (group->mpi)
+        return tutti__interface_address(address, *interfaces ? interfaces : "^lo", 0);
     if (*interfaces)
         return tutti__interface_address(address, interfaces, group->store->address.at.ss_family);
     if (group->store->address.length == 0)
@@ -114,11 +122,12 @@ static tutti_status tcp_address(const tutti_group *group, tutti__address *addres
 
 static tutti_status listen_all(const tutti_group *group, card *mine, listeners *at)
 {
-    bool threads = group->store->in_process;
+    bool threads = in_process(group);
 
     at->local = at->tcp = -1;
     if (!group->tcp &&
-        (threads || tutti__shared_memory_works(group, mine->no_sharing, sizeof mine->no_sharing))) {
+        (threads || group->mpi ||
+         tutti__shared_memory_works(group, mine->no_sharing, sizeof mine->no_sharing))) {
         /* Binding without a name makes the kernel choose an abstract one. */
         mine->local_at.at.ss_family = AF_UNIX;
         mine->local_at.length = sizeof(sa_family_t);
@@ -146,9 +155,8 @@ static void close_listeners(const listeners *at)
 
 /* ---- Cards ------------------------------------------------------------------------------------------------ */
 
-static tutti_status publish(tutti_group *group, card *mine, int heartbeat_ms)
+static tutti_status fill_in(const tutti_group *group, card *mine)
 {
-    char key[256];
     long sockets;
 
     TUTTI_TRY(tutti__env_int(TUTTI__ENV_SOCKETS_PER_PAIR, 1, MAX_SOCKETS, &sockets));
@@ -159,10 +167,17 @@ static tutti_status publish(tutti_group *group, card *mine, int heartbeat_ms)
     mine->tcp = group->tcp;
     mine->sockets = (uint32_t)sockets;
     mine->world_rank = group->peers[group->rank].world_rank;
-    mine->heartbeat_ms = heartbeat_ms;
+    mine->heartbeat_ms = group->heartbeat_ms;
     snprintf(mine->version, sizeof mine->version, "%s", TUTTI_VERSION);
     gethostname(mine->host, sizeof mine->host - 1);
     randombytes_buf(&mine->nonce, sizeof mine->nonce);
+    return TUTTI_OK;
+}
+
+static tutti_status publish(tutti_group *group, const card *mine)
+{
+    char key[256];
+
     snprintf(key, sizeof key, "%s/rank/%d", group->prefix, group->rank);
     return tutti_store_set(group->store, key, mine, sizeof *mine);
 }
@@ -221,14 +236,42 @@ static tutti_status read_cards(tutti_group *group, card *cards, double deadline)
             return fail_absent(group, r);
         if (status != TUTTI_OK && status != TUTTI_ERR_ARG)
             return status;
-        if (status == TUTTI_ERR_ARG || bytes != sizeof cards[r] || cards[r].protocol != PROTOCOL ||
+        if (status == TUTTI_ERR_ARG || bytes != sizeof cards[r])
+            cards[r].protocol = 0;
+    }
+    return TUTTI_OK;
+}
+
+/* MPI brings them together. Sockets beside it trust each other by a secret that only its ranks have heard. */
+static tutti_status exchange_cards(tutti_group *group, const card *mine, card *cards,
+                                   double deadline)
+{
+    size_t bytes = sizeof group->secret.key;
+    uint8_t *keys = tutti__alloc(((size_t)group->size + 1) * bytes);
+    tutti_status status = keys ? TUTTI_OK : TUTTI_ERR_MEMORY;
+
+    if (status == TUTTI_OK) {
+        randombytes_buf(keys, bytes);
+        status = tutti__mpi_exchange(group, keys, keys + bytes, bytes, deadline);
+    }
+    if (status == TUTTI_OK && !group->secret.set) {
+        memcpy(group->secret.key, keys + bytes, bytes); /* rank 0's */
+        group->secret.set = true;
+    }
+    free(keys);
+    return status == TUTTI_OK ? tutti__mpi_exchange(group, mine, cards, sizeof *mine, deadline)
+                              : status;
+}
+
+static tutti_status check_cards(const tutti_group *group, const card *cards)
+{
+    for (int r = 0; r < group->size; r++)
+        if (cards[r].protocol != PROTOCOL || cards[r].bytes != sizeof cards[r] ||
             cards[r].sockets < 1 || cards[r].sockets > MAX_SOCKETS)
             return tutti__fail(TUTTI_ERR_MISMATCH,
                                "rank %d runs another version of Tutti than rank %d, which runs %s; "
-                               "all ranks need the "
-                               "same build",
+                               "all ranks need the same build",
                                r, group->rank, TUTTI_VERSION);
-    }
     return TUTTI_OK;
 }
 
@@ -236,7 +279,8 @@ static void note_peers(tutti_group *group, const card *cards)
 {
     bool told = group->local_size > 0;
 
-    group->id = tutti__hash64(cards, (size_t)group->size * sizeof *cards);
+    group->id = tutti__hash64(cards, (size_t)group->size * sizeof *cards) ^
+                tutti__hash64(group->name, strlen(group->name));
     for (int r = 0; r < group->size; r++) {
         memcpy(group->peers[r].host, cards[r].host, sizeof group->peers[r].host);
         group->peers[r].host[sizeof group->peers[r].host - 1] = '\0';
@@ -301,7 +345,7 @@ static plan make_plan(const tutti_group *group, const card *cards)
     p.tcp = p.tcp || sharing_refused(group, cards);
     p.shared = n_hosts == 1 && !p.tcp;
     p.hosts = n_hosts > 1 && n_hosts < group->size && !p.tcp;
-    p.channels = p.shared ? 1 : 1 + (int)cards[0].sockets;
+    p.channels = p.shared || group->mpi ? 1 : 1 + (int)cards[0].sockets;
     return p;
 }
 
@@ -335,7 +379,7 @@ static tutti_status connect_all(tutti_group *group, const card *cards, const pla
 
 static tutti_status open_memory(tutti_group *group, double deadline)
 {
-    return (group->store->in_process ? tutti__inproc_open : tutti__shared_memory_open)(group,
+    return (in_process(group) ? tutti__inproc_open : tutti__shared_memory_open)(group,
                                                                                        deadline);
 }
 
@@ -392,6 +436,17 @@ static tutti_status open_hosts(tutti_group *group, const card *cards, double dea
     return status;
 }
 
+static tutti_status open_transport(tutti_group *group, const card *cards, const plan *p,
+                                   const int *sockets, double deadline)
+{
+    if (group->mpi) /* it came first */
+        return TUTTI_OK;
+    if (p->shared)
+        return open_memory(group, deadline);
+    TUTTI_TRY(tutti__tcp_open(group, sockets, p->channels - 1));
+    return p->hosts ? open_hosts(group, cards, deadline) : TUTTI_OK;
+}
+
 static tutti_status connect_and_open(tutti_group *group, const card *cards, const listeners *at,
                                      const plan *p, double deadline)
 {
@@ -405,16 +460,23 @@ static tutti_status connect_and_open(tutti_group *group, const card *cards, cons
             ? connect_all(group, cards, p, &mesh, deadline)
             : tutti__fail(TUTTI_ERR_MEMORY, "no memory for the addresses of %d ranks", group->size);
 
-    if (status == TUTTI_OK && !p->shared)
-        status = tutti__tcp_open(group, mesh.fds + group->size, p->channels - 1);
-    else if (status == TUTTI_OK)
-        status = open_memory(group, deadline);
-    if (status == TUTTI_OK && p->hosts)
-        status = open_hosts(group, cards, deadline);
+    if (status == TUTTI_OK)
+        status = open_transport(group, cards, p, mesh.fds + group->size, deadline);
     atomic_store(&group->opened, status == TUTTI_OK);
     free(mesh.addresses);
     free(mesh.fds);
     return status;
+}
+
+static tutti_status all_cards(tutti_group *group, const card *mine, card *cards, double deadline)
+{
+    if (group->mpi) {
+        TUTTI_TRY(exchange_cards(group, mine, cards, deadline));
+    } else {
+        TUTTI_TRY(publish(group, mine));
+        TUTTI_TRY(read_cards(group, cards, deadline));
+    }
+    return check_cards(group, cards);
 }
 
 static tutti_status meet(tutti_group *group, double deadline)
@@ -430,9 +492,9 @@ static tutti_status meet(tutti_group *group, double deadline)
     if (status == TUTTI_OK)
         status = listen_all(group, &mine, &at);
     if (status == TUTTI_OK)
-        status = publish(group, &mine, group->heartbeat_ms);
+        status = fill_in(group, &mine);
     if (status == TUTTI_OK)
-        status = read_cards(group, cards, deadline);
+        status = all_cards(group, &mine, cards, deadline);
     if (status == TUTTI_OK) {
         const plan p = make_plan(group, cards);
 
@@ -528,6 +590,7 @@ static tutti_group *group_new(const tutti__member *member)
     atomic_init(&group->call_timeout_ms, member->timeout_ms);
     group->heartbeat_ms = member->heartbeat_ms;
     group->tcp = member->transport == TUTTI_TRANSPORT_TCP;
+    group->mpi = member->mpi;
     group->tuning = member->tuning;
     group->parent = member->parent;
     group->attempt = member->attempt;
@@ -549,16 +612,21 @@ static tutti_group *group_new(const tutti__member *member)
 
 static tutti_status join_others(tutti_group *group, const tutti__member *member, tutti_store *store)
 {
+    double deadline = tutti__now_ms() + group->timeout_ms;
     char key[256];
     int64_t times;
 
+    if (group->mpi) {
+        TUTTI_TRY(tutti__mpi_open(group, member, deadline));
+        return meet(group, deadline);
+    }
     TUTTI_TRY(tutti_store_clone(&group->store, store));
     snprintf(key, sizeof key, "%s/%s/%d/joined/%d", member->base, member->name, member->size,
              member->rank);
     TUTTI_TRY(tutti_store_add(group->store, key, 1, &times));
     snprintf(group->prefix, sizeof group->prefix, "%s/%s/%d/%lld", member->base, member->name,
              member->size, (long long)times);
-    return meet(group, tutti__now_ms() + group->timeout_ms);
+    return meet(group, deadline);
 }
 
 tutti_status tutti__join(tutti_group **group_p, const tutti__member *member, tutti_store *store)

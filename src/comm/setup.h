@@ -11,7 +11,9 @@ typedef struct tutti__member {
     int heartbeat_ms; /* 0: off */
     tutti_transport transport;
     tutti__tuning tuning;
+    bool mpi;            /* MPI carries it */
     tutti_group *parent; /* of a split */
+    const int *ranks;    /* of a split: the members' in the parent */
     int world_rank, attempt;
     bool launched; /* the launcher hosts the store */
 } tutti__member;

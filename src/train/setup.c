@@ -2,6 +2,7 @@
  *
  * What a rank does alone (files, data, memory) comes first and is agreed upon, so that a missing folder is one message and
  * not a hung group; what ranks do together (DDP) comes after. */
+#include "comm/group.h"
 #include "data/loader.h"
 #include "tensor/tensor.h"
 #include "train/agree.h"
@@ -247,6 +248,7 @@ tutti_status tutti__run_open(tutti__run *run)
     run->start_ns = tutti__now_ns();
     run->folder.metrics = -1;
     run->val_accuracy = run->shown_loss = NAN;
+    tutti__backend_parse(c->backend, &opts.backend); /* one of its names: config.def says so */
     status = tutti_group_init(&run->group, &opts);
     if (status != TUTTI_OK) {
         tutti__say_error(0, 1);

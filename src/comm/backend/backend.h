@@ -1,0 +1,21 @@
+/* backend.h -- engines other than our own that may carry a group's collectives.   SPDX-License-Identifier: MIT
+ *
+ * Each is a folder of its own name, or no_<name>.c where the build has none. */
+#ifndef TUTTI_COMM_BACKEND_H
+#define TUTTI_COMM_BACKEND_H
+
+#include "comm/setup.h"
+
+/* Loads the site's MPI and initialises it, once a process, in at most timeout_ms. Which rank this is of how many, is MPI's to
+ * say. Errors: UNSUPPORTED with the remedy where no module fits; TIMEOUT; INTERNAL with MPI's own words. */
+tutti_status tutti__mpi_start(int timeout_ms, int *rank_p, int *size_p);
+/* "Open MPI v4.1.4"; "MPI" before the start. */
+const char *tutti__mpi_version(void);
+
+/* Gives the group its transport: all of MPI_COMM_WORLD, or, in a split, these members of the parent group. */
+tutti_status tutti__mpi_open(tutti_group *group, const tutti__member *member, double deadline);
+/* all[r] = what rank r gives, `bytes` each. For the set-up, when peers have no names yet. */
+tutti_status tutti__mpi_exchange(tutti_group *group, const void *mine, void *all, size_t bytes,
+                                 double deadline);
+
+#endif

@@ -1,0 +1,71 @@
+/* roll_call.c -- who has come to an operation, and who has not.   SPDX-License-Identifier: MIT
+ *
+ * A collective of MPI does not tell. So who has waited too long asks all the others, by small messages of their own; those
+ * that wait in the same operation answer. After that the group is dead, and nobody minds messages that are left over. */
+#include "comm/backend/mpi/engine.h"
+
+#include <poll.h>
+#include <stdlib.h>
+
+enum { TAG = 1, ANSWER_MS = 300 };
+
+typedef enum letter_kind { WHO_IS_IN, I_AM_IN } letter_kind;
+
+typedef struct letter_text {
+    int32_t kind, zero;
+    uint64_t sequence;
+} letter_text;
+
+/* MPI may read it until the end. */
+struct tutti__mpi_letter {
+    tutti__mpi_letter *next;
+    tutti__mpi_request request;
+    letter_text text;
+};
+
+/* What cannot be sent is not: there is nobody else to tell. */
+static void send_letter(tutti__mpi_state *s, int rank, letter_kind kind, uint64_t sequence)
+{
+    tutti__mpi_letter *letter = malloc(sizeof *letter);
+
+    if (!letter)
+        return;
+    letter->text = (letter_text){.kind = kind, .sequence = sequence};
+    letter->next = s->letters;
+    s->letters = letter;
+    (void)s->mpi->send(s->comm, &letter->text, sizeof letter->text, rank, TAG, &letter->request);
+}
+
+void tutti__mpi_answer(tutti_group *group, const tutti__op *op)
+{
+    tutti__mpi_state *s = group->transport_state;
+    letter_text text;
+    int rank;
+
+    while (s->mpi->take(s->comm, &text, sizeof text, TAG, &rank) == 0 && rank >= 0) {
+        if (text.kind == I_AM_IN)
+            atomic_store(&group->peers[rank].seen, text.sequence + 1);
+        else if (text.sequence == op->print.sequence)
+            send_letter(s, rank, I_AM_IN, text.sequence);
+    }
+}
+
+void tutti__mpi_call_roll(tutti_group *group, const tutti__op *op, bool *missing)
+{
+    tutti__mpi_state *s = group->transport_state;
+    double deadline = tutti__now_ms() + ANSWER_MS;
+    uint64_t sequence = op->print.sequence;
+    int n;
+
+    for (int r = 0; r < group->size; r++)
+        if (r != group->rank)
+            send_letter(s, r, WHO_IS_IN, sequence);
+    do {
+        tutti__mpi_answer(group, op);
+        for (int r = n = 0; r < group->size; r++) {
+            missing[r] = r != group->rank && atomic_load(&group->peers[r].seen) != sequence + 1;
+            n += missing[r];
+        }
+        poll(NULL, 0, 1);
+    } while (n > 0 && !tutti__group_failed(group) && tutti__now_ms() < deadline);
+}

@@ -1,0 +1,37 @@
+/* no_mpi.c -- stands where the build found no MPI.   SPDX-License-Identifier: MIT */
+#include "comm/backend/backend.h"
+
+tutti_status tutti__mpi_start(int timeout_ms, int *rank_p, int *size_p)
+{
+    (void)timeout_ms;
+    *rank_p = *size_p = 0;
+    return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                       "backend mpi: Tutti was built where no MPI was found; install one "
+                       "(libopenmpi-dev openmpi-bin, or libmpich-dev mpich) and build again, or "
+                       "use backend native");
+}
+
+const char *tutti__mpi_version(void)
+{
+    return "MPI";
+}
+
+tutti_status tutti__mpi_open(tutti_group *group, const tutti__member *member, double deadline)
+{
+    int rank, size;
+
+    (void)group;
+    (void)deadline;
+    return tutti__mpi_start(member->timeout_ms, &rank, &size);
+}
+
+tutti_status tutti__mpi_exchange(tutti_group *group, const void *mine, void *all, size_t bytes,
+                                 double deadline)
+{
+    (void)group;
+    (void)mine;
+    (void)all;
+    (void)bytes;
+    (void)deadline;
+    return tutti__fail(TUTTI_ERR_INTERNAL, "backend mpi is not in this build");
+}

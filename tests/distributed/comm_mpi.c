@@ -1,0 +1,615 @@
+/* comm: MPI as the engine, under each mpirun that is here: every collective is right; groups come and go; failures are told.
+ * SPDX-License-Identifier: MIT
+ * timeout: 180
+ *
+ * The program is its own rank: with the name of a case it is one, without it starts itself under mpirun. */
+#include "base/half.h"
+#include "harness/ranks.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+enum { CHUNK = 1024 }; /* bytes */
+
+/* ---- Values: small numbers of both signs, whose sums need no rounding but for thirds -------------------------- */
+
+static double value(tutti_dtype dtype, int rank, size_t i)
+{
+    int n = (int)((i * 5 + (size_t)rank * 3) % 7) - 3;
+
+    return dtype == TUTTI_U8 ? n + 3 : n;
+}
+
+static void put(tutti_dtype dtype, void *p, size_t i, double x)
+{
+    switch (dtype) {
+    case TUTTI_F32:
+        ((float *)p)[i] = (float)x;
+        break;
+    case TUTTI_F64:
+        ((double *)p)[i] = x;
+        break;
+    case TUTTI_F16:
+        ((uint16_t *)p)[i] = tutti__f16_of_f32((float)x);
+        break;
+    case TUTTI_BF16:
+        ((uint16_t *)p)[i] = tutti__bf16_of_f32((float)x);
+        break;
+    case TUTTI_I8:
+        ((int8_t *)p)[i] = (int8_t)x;
+        break;
+    case TUTTI_U8:
+        ((uint8_t *)p)[i] = (uint8_t)x;
+        break;
+    case TUTTI_I32:
+        ((int32_t *)p)[i] = (int32_t)x;
+        break;
+    case TUTTI_I64:
+        ((int64_t *)p)[i] = (int64_t)x;
+        break;
+    }
+}
+
+static double get(tutti_dtype dtype, const void *p, size_t i)
+{
+    switch (dtype) {
+    case TUTTI_F32:
+        return (double)((const float *)p)[i];
+    case TUTTI_F64:
+        return ((const double *)p)[i];
+    case TUTTI_F16:
+        return (double)tutti__f32_of_f16(((const uint16_t *)p)[i]);
+    case TUTTI_BF16:
+        return (double)tutti__f32_of_bf16(((const uint16_t *)p)[i]);
+    case TUTTI_I8:
+        return ((const int8_t *)p)[i];
+    case TUTTI_U8:
+        return ((const uint8_t *)p)[i];
+    case TUTTI_I32:
+        return ((const int32_t *)p)[i];
+    case TUTTI_I64:
+        return (double)((const int64_t *)p)[i];
+    }
+    return NAN;
+}
+
+static double fold(tutti_redop op, double a, double x)
+{
+    switch (op) {
+    case TUTTI_PRODUCT:
+        return a * x;
+    case TUTTI_MIN:
+        return x < a ? x : a;
+    case TUTTI_MAX:
+        return x > a ? x : a;
+    case TUTTI_BAND:
+        return (double)((int64_t)a & (int64_t)x);
+    case TUTTI_BOR:
+        return (double)((int64_t)a | (int64_t)x);
+    case TUTTI_BXOR:
+        return (double)((int64_t)a ^ (int64_t)x);
+    default:
+        return a + x;
+    }
+}
+
+static double reduced(tutti_dtype dtype, tutti_redop op, int size, size_t i)
+{
+    char stored[8] = {0};
+    double a = value(dtype, 0, i);
+
+    for (int r = 1; r < size; r++)
+        a = fold(op, a, value(dtype, r, i));
+    put(dtype, stored, 0, op == TUTTI_AVG ? a / size : a);
+    return get(dtype, stored, 0);
+}
+
+static bool is_float(tutti_dtype dtype)
+{
+    return dtype == TUTTI_F32 || dtype == TUTTI_F64 || dtype == TUTTI_F16 || dtype == TUTTI_BF16;
+}
+
+static bool is_bitwise(tutti_redop op)
+{
+    return op == TUTTI_BAND || op == TUTTI_BOR || op == TUTTI_BXOR;
+}
+
+/* ---- Collectives ------------------------------------------------------------------------------------------------ */
+
+typedef struct stand {
+    tutti_group *group;
+    int rank, size;
+    tutti_dtype dtype;
+    size_t n;         /* elements of a piece */
+    char *part, *all; /* of a piece; of one of each rank */
+    bool same;        /* the part lies in its place in all */
+} stand;
+
+static tutti_buf part(const stand *s)
+{
+    return (tutti_buf){s->same ? s->all + (size_t)s->rank * s->n * tutti_dtype_size(s->dtype)
+                               : s->part,
+                       s->n, s->dtype};
+}
+
+static tutti_buf all(const stand *s)
+{
+    return (tutti_buf){s->all, s->n * (size_t)s->size, s->dtype};
+}
+
+static void fill(tutti_buf buf, int rank, size_t first)
+{
+    for (size_t i = 0; i < buf.count; i++)
+        put(buf.dtype, buf.p, i, value(buf.dtype, rank, first + i));
+}
+
+static bool holds(tutti_buf buf, int rank, size_t first)
+{
+    for (size_t i = 0; i < buf.count; i++)
+        if (get(buf.dtype, buf.p, i) != value(buf.dtype, rank, first + i))
+            return false;
+    return true;
+}
+
+static tutti_buf piece(const stand *s, int r)
+{
+    return (tutti_buf){s->all + (size_t)r * s->n * tutti_dtype_size(s->dtype), s->n, s->dtype};
+}
+
+static int reductions(const stand *s, tutti_redop op)
+{
+    int root = s->size - 1;
+    size_t first = (size_t)s->rank * s->n;
+
+    fill(part(s), s->rank, 0);
+    CHECK(tutti_all_reduce(s->group, part(s), op, NULL) == TUTTI_OK);
+    for (size_t i = 0; i < s->n; i++)
+        CHECK(get(s->dtype, part(s).p, i) == reduced(s->dtype, op, s->size, i));
+    fill(part(s), s->rank, 0);
+    CHECK(tutti_reduce(s->group, part(s), op, root, NULL) == TUTTI_OK);
+    for (size_t i = 0; i < s->n && s->rank == root; i++)
+        CHECK(get(s->dtype, part(s).p, i) == reduced(s->dtype, op, s->size, i));
+    fill(all(s), s->rank, 0);
+    CHECK(tutti_reduce_scatter(s->group, all(s), part(s), op, NULL) == TUTTI_OK);
+    for (size_t i = 0; i < s->n; i++)
+        CHECK(get(s->dtype, part(s).p, i) == reduced(s->dtype, op, s->size, first + i));
+    return 0;
+}
+
+static int moves(const stand *s)
+{
+    const tutti_buf none = {NULL, 0, s->dtype};
+    int root = s->size / 2;
+
+    fill(part(s), s->rank, 0);
+    CHECK(tutti_broadcast(s->group, part(s), root, NULL) == TUTTI_OK);
+    CHECK(holds(part(s), root, 0));
+    memset(s->all, 0, all(s).count * tutti_dtype_size(s->dtype));
+    fill(part(s), s->rank, 0);
+    CHECK(tutti_all_gather(s->group, part(s), all(s), NULL) == TUTTI_OK);
+    for (int r = 0; r < s->size; r++)
+        CHECK(holds(piece(s, r), r, 0));
+    memset(s->all, 0, all(s).count * tutti_dtype_size(s->dtype));
+    fill(part(s), s->rank, 0);
+    CHECK(tutti_gather(s->group, part(s), s->rank == root ? all(s) : none, root, NULL) == TUTTI_OK);
+    for (int r = 0; r < s->size && s->rank == root; r++)
+        CHECK(holds(piece(s, r), r, 0));
+    fill(all(s), root, 0);
+    CHECK(tutti_scatter(s->group, s->rank == root ? all(s) : none, part(s), root, NULL) ==
+          TUTTI_OK);
+    CHECK(holds(part(s), root, (size_t)s->rank * s->n));
+    return 0;
+}
+
+static int exchanges(const stand *s)
+{
+    size_t element = tutti_dtype_size(s->dtype), src_counts[16], dst_counts[16], at = 0, in = 0;
+    char *other = calloc(all(s).count + 64, element);
+    tutti_buf src = {other, all(s).count, s->dtype};
+
+    CHECK(other);
+    fill(src, s->rank, 0);
+    CHECK(tutti_all_to_all(s->group, src, all(s), NULL) == TUTTI_OK);
+    for (int r = 0; r < s->size; r++)
+        CHECK(holds(piece(s, r), r, (size_t)s->rank * s->n));
+    /* Rank a gives rank b a few elements less than n, a + b of them modulo 3. */
+    src.count = 0;
+    for (int r = 0; r < s->size; r++) {
+        size_t less = (size_t)(s->rank + r) % 3 % (s->n + 1);
+
+        src_counts[r] = dst_counts[r] = s->n - less;
+        src.count += src_counts[r];
+    }
+    CHECK(tutti_all_to_all_v(s->group, src, src_counts, (tutti_buf){s->all, src.count, s->dtype},
+                             dst_counts, NULL) == TUTTI_OK);
+    for (int r = 0; r < s->size; r++) {
+        tutti_buf got = {s->all + at * element, dst_counts[r], s->dtype};
+        size_t first = 0;
+
+        for (int b = 0; b < s->rank; b++)
+            first += s->n - (size_t)(r + b) % 3 % (s->n + 1);
+        CHECK(holds(got, r, first));
+        at += got.count;
+    }
+    for (int r = 0; r < s->size; r++)
+        in += dst_counts[r] = (size_t)r % (s->n + 1);
+    src.count = dst_counts[s->rank];
+    CHECK(tutti_all_gather_v(s->group, src, (tutti_buf){s->all, in, s->dtype}, dst_counts, NULL) ==
+          TUTTI_OK);
+    at = 0;
+    for (int r = 0; r < s->size; r++) {
+        CHECK(holds((tutti_buf){s->all + at * element, dst_counts[r], s->dtype}, r, 0));
+        at += dst_counts[r];
+    }
+    free(other);
+    return 0;
+}
+
+static int collectives(tutti_group *group)
+{
+    stand s = {.group = group, .rank = tutti_group_rank(group), .size = tutti_group_size(group)};
+    size_t n = (size_t)s.size;
+    const size_t counts[] = {0, 1, n - 1, n, 7, CHUNK - 1, CHUNK, CHUNK + 1, 5 * CHUNK + 3};
+
+    CHECK(tutti_group_alloc(group, 8 * counts[8], (void **)&s.part) == TUTTI_OK);
+    s.all = malloc(8 * n * counts[8]);
+    CHECK(s.all);
+    for (size_t k = 0; k < TUTTI__COUNT_OF(counts); k++)
+        for (int dtype = TUTTI_F32; tutti_dtype_size((tutti_dtype)dtype) > 0; dtype++) {
+            s.n = counts[k];
+            s.dtype = (tutti_dtype)dtype;
+            s.same = (k + (size_t)dtype) % 2 == 0;
+            for (int op = TUTTI_SUM; op <= TUTTI_BXOR; op++) {
+                bool given = is_float(s.dtype) ? !is_bitwise((tutti_redop)op) : op != TUTTI_AVG;
+
+                if (given)
+                    CHECK(reductions(&s, (tutti_redop)op) == 0);
+            }
+            CHECK(moves(&s) == 0);
+            CHECK(exchanges(&s) == 0);
+            CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
+        }
+    tutti_group_release(group, s.part);
+    free(s.all);
+    return 0;
+}
+
+/* A NaN of any rank is everybody's, in every reduction. */
+static int nan_wins(tutti_group *group)
+{
+    for (int op = TUTTI_SUM; op <= TUTTI_MAX; op++) {
+        double x[2] = {1, tutti_group_rank(group) == 1 ? NAN : -1};
+        uint16_t half[2] = {tutti__bf16_of_f32(1), tutti__bf16_of_f32((float)x[1])};
+
+        CHECK(tutti_all_reduce(group, (tutti_buf){x, 2, TUTTI_F64}, (tutti_redop)op, NULL) ==
+              TUTTI_OK);
+        CHECK(!isnan(x[0]) && isnan(x[1]));
+        CHECK(tutti_all_reduce(group, (tutti_buf){half, 2, TUTTI_BF16}, (tutti_redop)op, NULL) ==
+              TUTTI_OK);
+        CHECK(isnan(tutti__f32_of_bf16(half[1])));
+    }
+    return 0;
+}
+
+/* ---- Groups ------------------------------------------------------------------------------------------------------- */
+
+enum { IN_FLIGHT = 300 };
+
+static int many_in_flight(tutti_group *a, tutti_group *b)
+{
+    static float x[2][IN_FLIGHT][33];
+    tutti_work *work[2][IN_FLIGHT];
+    int size = tutti_group_size(a);
+
+    for (int i = 0; i < IN_FLIGHT; i++)
+        for (int g = 0; g < 2; g++) {
+            for (int k = 0; k < 33; k++)
+                x[g][i][k] = (float)(i + k + g);
+            CHECK(tutti_all_reduce(g ? b : a, (tutti_buf){x[g][i], 33, TUTTI_F32}, TUTTI_SUM,
+                                   &work[g][i]) == TUTTI_OK);
+        }
+    for (int i = 0; i < IN_FLIGHT; i++)
+        for (int g = 1; g >= 0; g--) {
+            CHECK(tutti_work_wait(work[g][i]) == TUTTI_OK);
+            for (int k = 0; k < 33; k++)
+                CHECK(x[g][i][k] == (float)(size * (i + k + g)));
+        }
+    return 0;
+}
+
+static int group_of(tutti_group **group, const char *name, int timeout_ms)
+{
+    const tutti_group_opts opts = {
+        .name = name, .timeout_ms = timeout_ms, .backend = TUTTI_BACKEND_MPI};
+
+    CHECK(tutti__group_init(group, &opts, &(tutti__tuning){.chunk_bytes = CHUNK}) == TUTTI_OK);
+    CHECK(strcmp(tutti_group_transport_name(*group), "mpi") == 0);
+    return 0;
+}
+
+static int groups(tutti_group *group)
+{
+    int size = tutti_group_size(group), rank = tutti_group_rank(group), backwards[16];
+
+    for (int r = 0; r < size; r++)
+        backwards[r] = size - 1 - r;
+    for (int i = 0; i < 10; i++) {
+        tutti_group *again, *turned, *pair = NULL;
+        int64_t x = rank;
+
+        CHECK(group_of(&again, "again", 0) == 0);
+        CHECK(tutti_group_split(again, backwards, size, "turned", &turned) == TUTTI_OK);
+        CHECK(tutti_group_rank(turned) == size - 1 - rank);
+        CHECK(many_in_flight(again, turned) == 0);
+        CHECK(tutti_group_split(turned, (int[]){0, size - 1}, 2, "pair", &pair) == TUTTI_OK);
+        CHECK((pair != NULL) == (rank == 0 || rank == size - 1));
+        if (pair) {
+            CHECK(tutti_broadcast(pair, (tutti_buf){&x, 1, TUTTI_I64}, 0, NULL) == TUTTI_OK);
+            CHECK(x == size - 1);
+        }
+        if (i % 2)
+            tutti_group_free(again);
+        tutti_group_free(pair);
+        tutti_group_free(turned);
+        if (i % 2 == 0)
+            tutti_group_free(again);
+    }
+    return many_in_flight(group, group);
+}
+
+/* ---- Failures: the group dies, all learn why, and another can be made ----------------------------------------------- */
+
+static int goes_on(void)
+{
+    tutti_group *group;
+    int size;
+
+    CHECK(group_of(&group, "afterwards", 0) == 0);
+    size = tutti_group_size(group);
+    CHECK(many_in_flight(group, group) == 0 && size > 1);
+    tutti_group_free(group);
+    return 0;
+}
+
+static bool says(tutti_status status, tutti_status expected, const char *text)
+{
+    if (status == expected && strstr(tutti_last_error(), text))
+        return true;
+    fprintf(stderr, "%s \"%s\" instead of \"%s\"\n", tutti_status_name(status), tutti_last_error(),
+            text);
+    return false;
+}
+
+static int mismatch(tutti_group *group)
+{
+    float x[8] = {0};
+    bool odd = tutti_group_rank(group) == 1;
+
+    CHECK(says(tutti_all_reduce(group, (tutti_buf){x, odd ? 5 : 8, TUTTI_F32}, TUTTI_SUM, NULL),
+               TUTTI_ERR_MISMATCH, "#1 (F32 x 8, sum), but rank 1 called all_reduce #1 (F32 x 5"));
+    CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_MISMATCH);
+    tutti_group_free(group);
+    return goes_on();
+}
+
+static int wrong_counts(tutti_group *group)
+{
+    int rank = tutti_group_rank(group), size = tutti_group_size(group);
+    size_t give[16], take[16];
+    float src[64] = {0}, dst[64];
+
+    for (int r = 0; r < size; r++)
+        give[r] = take[r] = 2;
+    if (rank == 2)
+        take[1] = 3;
+    CHECK(says(tutti_all_to_all_v(group, (tutti_buf){src, 2 * (size_t)size, TUTTI_F32}, give,
+                                  (tutti_buf){dst, 2 * (size_t)size + (rank == 2), TUTTI_F32}, take,
+                                  NULL),
+               TUTTI_ERR_MISMATCH, "rank 1 sends rank 2 2 elements, but rank 2 expects 3"));
+    tutti_group_free(group);
+    return goes_on();
+}
+
+static int aborted(tutti_group *group)
+{
+    double begin = tutti__now_ms();
+
+    if (tutti_group_rank(group) == 1)
+        tutti_group_abort(group, "the disk %s", "burns");
+    CHECK(says(tutti_barrier(group, NULL), TUTTI_ERR_ABORTED, "said: the disk burns"));
+    CHECK(tutti__now_ms() - begin < 5000);
+    tutti_group_free(group);
+    return goes_on();
+}
+
+static int has_left(tutti_group *group)
+{
+    double begin = tutti__now_ms();
+
+    if (tutti_group_rank(group) == 1) {
+        tutti_group_free(group);
+        return goes_on();
+    }
+    CHECK(says(tutti_barrier(group, NULL), TUTTI_ERR_PEER, "has left the group"));
+    CHECK(tutti__now_ms() - begin < 5000);
+    tutti_group_free(group);
+    return goes_on();
+}
+
+static int late(tutti_group *group)
+{
+    float x[CHUNK] = {0};
+    double begin = tutti__now_ms();
+
+    CHECK(tutti_group_set_timeout(group, 300) == TUTTI_OK);
+    if (tutti_group_rank(group) == 1)
+        usleep(1500000); /* hangs, as it were */
+    CHECK(says(tutti_all_reduce(group, (tutti_buf){x, CHUNK, TUTTI_F32}, TUTTI_SUM, NULL),
+               TUTTI_ERR_TIMEOUT, "0.3 s in vain for rank 1 ("));
+    CHECK(tutti__now_ms() - begin < 5000);
+    tutti_group_free(group);
+    return goes_on();
+}
+
+static int killed(tutti_group *group)
+{
+    CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
+    if (tutti_group_rank(group) == 1)
+        raise(SIGKILL);
+    (void)!tutti_barrier(group, NULL);
+    pause(); /* until mpirun ends it */
+    return 0;
+}
+
+/* It leaves its group behind: exit must not wait for the others. */
+static int gone(tutti_group *group)
+{
+    if (tutti_group_rank(group) == 1)
+        exit(7);
+    CHECK(tutti_barrier(group, NULL) != TUTTI_OK);
+    tutti_group_free(group);
+    exit(3); /* as a program does that has lost a peer */
+}
+
+typedef struct test_case {
+    const char *name;
+    int (*body)(tutti_group *group);
+    int code; /* of mpirun; -1: any but 0 */
+    bool frees;
+} test_case;
+
+static const test_case CASES[] = {
+    {"collectives", collectives, 0, false},
+    {"nan", nan_wins, 0, false},
+    {"groups", groups, 0, false},
+    {"mismatch", mismatch, 0, true},
+    {"counts", wrong_counts, 0, true},
+    {"abort", aborted, 0, true},
+    {"left", has_left, 0, true},
+    {"late", late, 0, true},
+    {"killed", killed, -1, false},
+    {"gone", gone, -1, false},
+};
+
+static int be_rank(const char *name)
+{
+    tutti_group *group;
+    int result;
+
+    if (strcmp(name, "probe") == 0) { /* is there a module for this mpirun? */
+        tutti_status status =
+            tutti_group_init(&group, &(tutti_group_opts){.backend = TUTTI_BACKEND_MPI});
+
+        if (status == TUTTI_OK)
+            tutti_group_free(group);
+        else
+            fprintf(stderr, "%s\n", tutti_last_error());
+        return status == TUTTI_ERR_UNSUPPORTED ? 77 : status != TUTTI_OK;
+    }
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(CASES); i++)
+        if (strcmp(CASES[i].name, name) == 0) {
+            CHECK(group_of(&group, "world", 0) == 0);
+            result = CASES[i].body(group);
+            if (!CASES[i].frees)
+                tutti_group_free(group);
+            return result;
+        }
+    return 99;
+}
+
+/* ---- mpirun ------------------------------------------------------------------------------------------------------- */
+
+/* Its exit code, or 128 + the signal that ended it; its output goes to a file. */
+static int mpirun(const char *program, int n, const char *name, const char *output)
+{
+    char ranks[8], *argv[] = {(char *)(uintptr_t)program, (char[]){"-n"},          ranks,
+                              (char[]){"/proc/self/exe"}, (char *)(uintptr_t)name, NULL};
+    char self[1024] = "";
+    posix_spawn_file_actions_t files;
+    pid_t pid;
+    int status = 0;
+
+    if (readlink("/proc/self/exe", self, sizeof self - 1) < 0)
+        return 98;
+    argv[3] = self;
+    snprintf(ranks, sizeof ranks, "%d", n);
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_addopen(&files, 1, output, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    posix_spawn_file_actions_adddup2(&files, 1, 2);
+    if (posix_spawnp(&pid, program, &files, NULL, argv, environ) != 0)
+        return 97;
+    posix_spawn_file_actions_destroy(&files);
+    waitpid(pid, &status, 0);
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static int run_case(const char *program, const test_case *c, int n)
+{
+    char output[] = "/tmp/comm_mpi-XXXXXX", command[64];
+    int fd = mkstemp(output), code, failed;
+    double begin = tutti__now_ms(), ms;
+
+    close(fd);
+    code = mpirun(program, n, c->name, output);
+    ms = tutti__now_ms() - begin;
+    failed = (c->code < 0 ? code == 0 : code != c->code) || ms > 40000;
+    printf("%s -n %d %s: exit code %d after %.2f s%s\n", program, n, c->name, code, ms / 1e3,
+           failed ? "  FAILED" : "");
+    fflush(stdout);
+    snprintf(command, sizeof command, "cat %s", output);
+    if (failed && system(command) != 0)
+        failed++;
+    unlink(output);
+    return failed;
+}
+
+/* It can be called, and Tutti has a module for its MPI. */
+static bool is_here(const char *program)
+{
+    char command[64];
+    int code;
+
+    snprintf(command, sizeof command, "command -v %s >/dev/null", program);
+    if (system(command) != 0)
+        return false;
+    code = mpirun(program, 2, "probe", "/dev/null");
+    if (code == 77)
+        printf("%s: no module for it in this build\n", program);
+    return code != 77;
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const programs[] = {"mpirun.openmpi", "mpirun.mpich"};
+    int failed = 0, ran = 0;
+
+    if (argc > 1)
+        return be_rank(argv[1]);
+    /* More ranks than cores, as root, without tying them to cores. */
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
+    setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
+    for (size_t p = 0; p < TUTTI__COUNT_OF(programs); p++) {
+        if (!is_here(programs[p]))
+            continue;
+        ran++;
+        for (size_t i = 0; i < TUTTI__COUNT_OF(CASES); i++)
+            failed += run_case(programs[p], &CASES[i], 3);
+        failed += run_case(programs[p], &CASES[0], 2) + run_case(programs[p], &CASES[0], 4);
+    }
+    if (ran == 0) {
+        printf("skipped: no mpirun.openmpi or mpirun.mpich, or no module for it in this build\n");
+        return 77;
+    }
+    return failed > 0;
+}
