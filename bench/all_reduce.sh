@@ -14,7 +14,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 ours() { # MEMORY: lines of bytes and microseconds
-    "$TUTTI" bench all_reduce -n "$RANKS" --sizes "${sizes// /,}" --memory "$1" | awk '!/^#/ {print $1, $5}'
+    "$TUTTI" bench all_reduce -n "$RANKS" --sizes "${sizes// /,}" --memory "$1" | awk '!/^#/ {print $1, $(NF - 4)}'
 }
 limit() { [ ! -x "$work/limit" ] || timeout 60 "$work/limit" "$RANKS" | awk '{print $1, $3}'; }
 mpi() {
