@@ -469,12 +469,13 @@ tutti_status tutti__post_open(tutti_group *group, const int *sockets, int heartb
         post->links[r] =
             (tutti__link){.fd = sockets[r], .over = sockets[r] < 0, .deaf = sockets[r] < 0};
     tutti__heartbeat_start(post, heartbeat_ms);
+    group->post = post; /* before its thread, which may have something to tell at once */
     error = start(post);
     if (error) {
+        group->post = NULL;
         post_free(post);
         return tutti__fail_errno(error, "cannot start the post of group \"%s\"", group->name);
     }
-    group->post = post;
     return TUTTI_OK;
 }
 

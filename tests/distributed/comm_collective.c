@@ -384,38 +384,41 @@ static void threads_over_tcp(void **state)
     run_sizes(false, TUTTI_TRANSPORT_TCP, false);
 }
 
-/* Hosts of equal size, in turn, of unequal size, three of them. */
-static void run_hosts(bool processes, bool stage_all)
-{
-    static const struct {
-        int size, hosts[7];
-    } LAYOUTS[] = {
-        {4, {0, 0, 1, 1}}, {4, {0, 1, 0, 1}}, {4, {0, 0, 0, 1}}, {7, {2, 0, 0, 1, 1, 2, 1}}};
+typedef struct layout {
+    int size, hosts[7];
+} layout;
 
-    for (size_t i = 0; i < TUTTI__COUNT_OF(LAYOUTS); i++)
+static void run_hosts(const layout *layouts, size_t n, bool processes, bool stage_all)
+{
+    for (size_t i = 0; i < n; i++)
         for (int shared = 0; shared < 2; shared++) {
-            grid g = grid_for(LAYOUTS[i].size, shared, i == 0 || (!processes && i == 3));
+            grid g = grid_for(layouts[i].size, shared, i == 0);
             const tutti_ranks_opts opts = {
                 .processes = processes,
-                .hosts = LAYOUTS[i].hosts,
+                .hosts = layouts[i].hosts,
                 .tuning = {.chunk_bytes = CHUNK, .stage_all = stage_all}};
 
-            g.hosts = LAYOUTS[i].hosts;
-            assert_int_equal(tutti_run_ranks(LAYOUTS[i].size, run_grid, &g, &opts), 0);
+            g.hosts = layouts[i].hosts;
+            assert_int_equal(tutti_run_ranks(layouts[i].size, run_grid, &g, &opts), 0);
         }
 }
 
 static void processes_on_several_hosts(void **state)
 {
+    static const layout LAYOUTS[] = {
+        {4, {0, 0, 1, 1}}, {4, {0, 1, 0, 1}}, {4, {0, 0, 0, 1}}, {7, {2, 0, 0, 1, 1, 2, 1}}};
+
     (void)state;
-    run_hosts(true, false);
+    run_hosts(LAYOUTS, TUTTI__COUNT_OF(LAYOUTS), true, false);
 }
 
 static void threads_on_several_hosts(void **state)
 {
+    static const layout LAYOUTS[] = {{3, {0, 1, 0}}, {5, {0, 0, 1, 2, 1}}};
+
     (void)state;
-    run_hosts(false, false);
-    run_hosts(false, true);
+    run_hosts(LAYOUTS, 1, false, false);
+    run_hosts(LAYOUTS, TUTTI__COUNT_OF(LAYOUTS), false, true);
 }
 
 int main(void)

@@ -3,6 +3,7 @@
  * timeout: 120 */
 #include "harness/ranks.h"
 
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -19,6 +20,7 @@ enum { SIZE = 4, VICTIM = 2, COUNT = 1 << 16 };
 typedef struct board {
     _Atomic uint64_t killed_ns; /* when the victim went */
     _Atomic uint64_t latest_ns; /* when the last survivor knew */
+    _Atomic int ready;          /* ranks that have made the group */
     int way;
 } board;
 
@@ -247,9 +249,14 @@ static int one_aborts(tutti_group *group, void *arg)
 {
     float *p = calloc(COUNT, sizeof *p);
     tutti_work *work[5];
-    int pending = *(const int *)arg;
+    board *b = arg;
+    bool pending = b->way == ASYNCHRONOUS;
 
+    atomic_fetch_add(&b->ready, 1);
     if (tutti_group_rank(group) == VICTIM) {
+        while (atomic_load(&b->ready) % SIZE !=
+               0) /* or the others hear of it while they make the group */
+            sched_yield();
         tutti_group_abort(group, "loss is NaN in step %d", 7);
     } else if (pending) {
         for (int i = 0; i < 5; i++)
@@ -275,8 +282,12 @@ static int one_aborts(tutti_group *group, void *arg)
 static void an_abort_reaches_everybody(void **state)
 {
     (void)state;
-    for (int pending = 0; pending < 2; pending++)
-        run_all_ways(one_aborts, &pending, 0);
+    for (int way = IDLE; way <= ASYNCHRONOUS; way++) {
+        board *b = board_new(way);
+
+        run_all_ways(one_aborts, b, 0);
+        munmap(b, sizeof *b);
+    }
 }
 
 /* ---- Afterwards -------------------------------------------------------------------------------------------------- */

@@ -392,15 +392,17 @@ bool tutti__local_call(tutti_group *group, const tutti__op *op, const void *p, s
     tutti__local *local = group->transport_state;
     tutti__call *ours = &local->control->slots[group->rank].calls[op->print.sequence & 1];
     const tutti__segment *s = NULL;
+    /* Inside another group a rank may learn of a failure, and free its memory, while others still read it. */
+    bool anywhere = local->memory->one_process && !group->outer;
 
     *ours = (tutti__call){.print = op->print};
     atomic_store_explicit(&local->control->slots[group->rank].called, op->print.sequence + 1,
                           memory_order_relaxed);
     if (group->tuning.stage_all || bytes == 0)
         return false;
-    if (!local->memory->one_process)
+    if (!anywhere)
         s = segment_of(local, p, bytes, group->rank);
-    if (local->memory->one_process) {
+    if (anywhere) {
         ours->segment = UINT32_MAX;
         ours->at = (uint64_t)(uintptr_t)p;
     } else if (s) {
