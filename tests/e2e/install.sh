@@ -64,12 +64,24 @@ int main()
     TUTTI_MUST(tutti_group_init(&group, nullptr));
     tutti_buf buffer = {&one, 1, TUTTI_F32};
     TUTTI_MUST(tutti_all_reduce(group, buffer, TUTTI_SUM, nullptr));
-    printf("sum %g\n", double(one));
+    tutti_reducer *reducer;
+    tutti_reducer_parameter parameter = {"w", 10, TUTTI_F32, 0, false, false};
+    tutti_comm_hook hook;
+    TUTTI_MUST(tutti_reducer_new(&reducer, group, &parameter, 1, nullptr));
+    TUTTI_MUST(tutti_comm_hook_bf16(&hook, nullptr));
+    TUTTI_MUST(tutti_reducer_set_hook(reducer, &hook));
+    TUTTI_MUST(tutti_reducer_begin(reducer));
+    float *grad = static_cast<float *>(tutti_reducer_grad(reducer, 0));
+    grad[9] = float(tutti_group_rank(group));
+    tutti_reducer_ready(reducer, 0);
+    TUTTI_MUST(tutti_reducer_finish(reducer));
+    printf("sum %g mean %g\n", double(one), double(grad[9]));
+    tutti_reducer_free(reducer);
     tutti_group_free(group);
 }
 END
     compile "$cxx" -Wall -Wextra -o program program.cc "${flags[@]}"
-    runs 'sum 2' program
+    runs 'sum 2 mean 0.5' program
 else
     skipped=" (no C++ compiler: that part is skipped)"
 fi
