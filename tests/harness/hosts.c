@@ -94,10 +94,11 @@ static int make_host(int i)
     if (hosts[i] < 0)
         return 1;
     return run(hub, "ip link add port%d type veth peer name eth0 netns %d", i, (int)pid) ||
-           run(hub, "ip link set port%d master bridge up", i) ||
+           run(hub, "ip link set port%d master eth0 up", i) ||
            run(hosts[i], "ip link set lo up && ip addr add 10.77.0.%d/24 dev eth0", i + 1) ||
            run(hosts[i], "ip -6 addr add fd77::%d/64 dev eth0 nodad", i + 1) ||
-           run(hosts[i], "ip link set eth0 addrgenmode eui64 && ip link set eth0 up");
+           run(hosts[i], "ip -6 addr add fe80::%d/64 dev eth0 nodad", i + 1) ||
+           run(hosts[i], "ip link set eth0 addrgenmode none && ip link set eth0 up");
 }
 
 const char *tutti_hosts_make(int n)
@@ -111,9 +112,10 @@ const char *tutti_hosts_make(int n)
         return reason;
     }
     hub = open_namespace(getpid());
-    if (run(hub, "ip link set lo up && ip link add bridge type bridge && ip link set bridge up") ||
-        run(hub, "ip addr add " TUTTI_HUB_V4 "/24 dev bridge") ||
-        run(hub, "ip -6 addr add " TUTTI_HUB_V6 "/64 dev bridge nodad"))
+    if (run(hub, "ip link set lo up && ip link add eth0 type bridge && ip link set eth0 up") ||
+        run(hub, "ip addr add " TUTTI_HUB_V4 "/24 dev eth0") ||
+        run(hub, "ip -6 addr add " TUTTI_HUB_V6 "/64 dev eth0 nodad") ||
+        run(hub, "ip -6 addr add fe80::fe/64 dev eth0 nodad"))
         return reason;
     for (int i = 0; i < n && i < MAX_HOSTS; i++)
         if (make_host(i))
