@@ -1,0 +1,49 @@
+# mpi_bench.sh -- every collective over each MPI is right, of 2, 3 and 4 ranks; where ranks cannot meet, MPI is chosen.
+# timeout: 180
+# SPDX-License-Identifier: MIT
+. "$SOURCE_DIR/tests/harness/expect.sh"
+unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT TUTTI_MPI TUTTI_BACKEND
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+    OMPI_MCA_hwloc_base_binding_policy=none
+ran=""
+
+for mpi in openmpi mpich; do
+    command -v "mpirun.$mpi" >/dev/null && [ -n "$(find "$BUILD_DIR" -name "libtutti_mpi_$mpi.so")" ] || {
+        echo "no mpirun.$mpi, or no module for it: left out"
+        continue
+    }
+    ran="$ran $mpi"
+    n=2
+    for op in all_reduce reduce reduce_scatter broadcast scatter gather all_gather all_gather_v all_to_all all_to_all_v; do
+        run 0 "mpirun.$mpi" -n $n "$TUTTI" bench $op --backend mpi --sizes 8,12K,600K --iterations 4 --dtype \
+            "$(echo f32 f64 bf16 i8 | cut -d' ' -f$n)"
+        out_has "^# $op, $n ranks \(mpi\)"
+        equal "rows of $op" "$(grep -vc '^#' "$work/out")" 3
+        equal "wrong of $op" "$(awk '!/^#/ { n += $NF } END { print n + 0 }' "$work/out")" 0
+        n=$((n % 3 + 2))
+    done
+    run 0 "mpirun.$mpi" -n 3 "$TUTTI" bench barrier --backend mpi --iterations 4
+    run 0 "mpirun.$mpi" -n 2 "$TUTTI" bench all_reduce --backend mpi --in-flight 8 --memory plain --sizes 64K --iterations 4
+    equal "wrong in flight" "$(awk '!/^#/ { n += $NF } END { print n + 0 }' "$work/out")" 0
+
+    # No flag: native on one host; MPI where mpirun's variables tell of several, and nobody says where to meet.
+    run 0 "mpirun.$mpi" -n 2 "$TUTTI" bench all_reduce --sizes 8 --iterations 2
+    out_has '2 ranks \(shared memory\)'
+    # One rank a host, as it were: --backend native must be refused there, with both remedies named by auto if MPI fails.
+    hosts=(env OMPI_COMM_WORLD_LOCAL_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0 MPI_LOCALNRANKS=1 MPI_LOCALRANKID=0)
+    run 0 "mpirun.$mpi" -n 2 "${hosts[@]}" "$TUTTI" bench all_reduce --sizes 8 --iterations 2
+    out_has '2 ranks \(mpi\)'
+    timeout 20 "mpirun.$mpi" -n 2 "${hosts[@]}" "$TUTTI" bench all_reduce --backend native >"$work/out" 2>"$work/err" &&
+        fail "native without an address"
+    err_has 'MASTER_ADDR and MASTER_PORT are not set'
+    timeout 20 "mpirun.$mpi" -n 2 "${hosts[@]}" TUTTI_MPI=nosuch "$TUTTI" bench all_reduce >"$work/out" 2>"$work/err" &&
+        fail "neither an address nor MPI"
+    err_has 'MASTER_ADDR and MASTER_PORT are not set.*or let MPI carry the group, but: TUTTI_MPI is "nosuch"'
+done
+run 2 "$TUTTI" bench all_reduce -n 2 --backend mpi
+err_has 'mpirun -n 2 tutti bench all_reduce --backend mpi'
+[ -n "$ran" ] || {
+    echo "skipped: no mpirun.openmpi or mpirun.mpich, or no module for it in this build"
+    exit 77
+}
+finish

@@ -1,0 +1,106 @@
+# mpi_train.sh -- under each mpirun: tutti train with no flag, and over MPI, with the weights of two workers of tutti run; what
+# is wrong with an MPI is said.   timeout: 180
+# SPDX-License-Identifier: MIT
+. "$SOURCE_DIR/tests/harness/train.sh"
+unset OMPI_COMM_WORLD_SIZE PMI_RANK TUTTI_MPI TUTTI_BACKEND
+# As root, more ranks than cores, not tied to cores.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+    OMPI_MCA_hwloc_base_binding_policy=none
+ran=""
+
+# under MPI N DIR ARGUMENTS...: a run into DIR that must end well
+under() {
+    local mpi=$1 n=$2 dir=$3
+    shift 3
+    timeout 60 "mpirun.$mpi" -n "$n" "$TUTTI" train --run-dir "$dir" "$@" >"$dir.out" 2>&1 || {
+        cat "$dir.out"
+        fail "exit code $? from: mpirun.$mpi -n $n tutti train $*"
+    }
+}
+says() { grep -qF -e "$2" "$1.out" || { cat "$1.out"; fail "$1 does not say \"$2\""; }; }
+# Unlike `refused`, of any exit code but 0: each mpirun has its own ways with those of ranks.
+fails() {
+    local text=$1
+    shift
+    timeout 60 "$@" >fails.out 2>&1 && fail "exit code 0 from: $*"
+    grep -qF -e "$text" fails.out || { cat fails.out; fail "does not say \"$text\": $*"; }
+}
+
+small=(--model mlp --epochs 1 --lr 0.05 --max-steps 12)
+train native -n 2 "${small[@]}"
+for mpi in openmpi mpich; do
+    command -v "mpirun.$mpi" >mpirun.path && ls "$BUILD_DIR"/lib*/tutti/libtutti_mpi_$mpi.so >module.path 2>&1 ||
+        ls "$BUILD_DIR"/lib/*/tutti/libtutti_mpi_$mpi.so >module.path 2>&1 || {
+        echo "no mpirun.$mpi, or no module for it: left out"
+        continue
+    }
+    ran="$ran $mpi"
+    module=$(cat module.path)
+
+    # No flag: our own transports.
+    under "$mpi" 2 "plain-$mpi" "${small[@]}"
+    says "plain-$mpi" '2 ranks (shared memory)'
+    same native "plain-$mpi"
+
+    # Over MPI: two ranks have but one order to add in.
+    under "$mpi" 2 "mpi-$mpi" "${small[@]}" --backend mpi
+    says "mpi-$mpi" '2 ranks (mpi)'
+    same native "mpi-$mpi"
+    losses native >a && losses "mpi-$mpi" >b && close a b 0
+
+    # Three ranks: each run of a layout gives the same bits.
+    TUTTI_BACKEND=mpi under "$mpi" 3 "three-$mpi" "${small[@]}" --bucket-mb 0.01
+    TUTTI_BACKEND=mpi under "$mpi" 3 "again-$mpi" "${small[@]}" --bucket-mb 0.01
+    says "three-$mpi" '3 ranks (mpi)'
+    same "three-$mpi" "again-$mpi"
+
+    # Which module: by path; not that of another MPI; not a file that is none.
+    TUTTI_MPI=$module under "$mpi" 2 "path-$mpi" "${small[@]}" --backend mpi
+    same native "path-$mpi"
+    TUTTI_MPI=nosuch fails 'there is no libtutti_mpi_nosuch.so' "mpirun.$mpi" -n 2 "$TUTTI" train --backend mpi
+    TUTTI_MPI=/no/such/module.so fails 'the module cannot be loaded: /no/such/module.so' \
+        "mpirun.$mpi" -n 2 "$TUTTI" train --backend mpi
+    fails 'MPI knows nothing of the others' "$TUTTI" run -n 2 "$TUTTI" train --backend mpi
+    fails 'nccl is not in this version' "mpirun.$mpi" -n 2 env TUTTI_BACKEND=nccl "$TUTTI" train
+
+    # A binary without modules beside it.
+    mkdir -p "alone-$mpi" && cp "$TUTTI" "alone-$mpi/tutti"
+    fails 'there is no module libtutti_mpi_*.so' "mpirun.$mpi" -n 2 "alone-$mpi/tutti" train --backend mpi
+
+    # A rank that is killed in the middle ends the job, and nothing stays.
+    begin=$(date +%s%N)
+    timeout 60 "mpirun.$mpi" -n 2 "$TUTTI" train --run-dir "killed-$mpi" "${small[@]}" --epochs 100000 --max-steps 0 \
+        --backend mpi >"killed-$mpi.out" 2>&1 &
+    job=$!
+    until grep -qs '"step"' "killed-$mpi/metrics.jsonl"; do
+        kill -0 $job 2>kill.out || { cat "killed-$mpi.out"; fail "the job has ended by itself"; }
+        sleep 0.02
+    done
+    victim=$(pgrep -f -- "--run-dir killed-$mpi " | while read -r pid; do
+        [ "$(readlink "/proc/$pid/exe")" = "$(readlink -f "$TUTTI")" ] && echo "$pid"
+    done | tail -1)
+    begin=$(date +%s%N)
+    kill -KILL "$victim"
+    wait $job && fail "exit code 0 after a rank was killed"
+    awk "BEGIN { exit !(($(date +%s%N) - $begin) / 1e9 < 20) }" || fail "the job took too long to end"
+    echo "$mpi: a rank killed, the job over after $((($(date +%s%N) - begin) / 1000000)) ms"
+    for _ in $(seq 500); do
+        pgrep -f -- "--run-dir killed-$mpi " >left.out || break
+        sleep 0.01
+    done
+    pgrep -f -- "--run-dir killed-$mpi " >left.out && fail "processes are left: $(cat left.out)"
+done
+
+case $ran in
+"")
+    echo "skipped: no mpirun.openmpi or mpirun.mpich, or no module for it in this build"
+    exit 77
+    ;;
+" openmpi mpich")
+    TUTTI_MPI=mpich fails 'believes that this process is alone' mpirun.openmpi -n 2 "$TUTTI" train --backend mpi
+    TUTTI_MPI=openmpi fails 'believes that this process is alone' mpirun.mpich -n 2 "$TUTTI" train --backend mpi
+    refused 2 'there are modules for mpich, openmpi' "$TUTTI" train --backend mpi
+    ;;
+esac
+refused 2 'mpirun -n 2 tutti train --backend mpi' "$TUTTI" train -n 2 --backend mpi
+echo "trained over MPI:$ran"
