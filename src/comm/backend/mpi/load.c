@@ -142,7 +142,8 @@ static tutti_status choose_module(char *path, size_t capacity)
         return TUTTI_OK;
     return tutti__fail(TUTTI_ERR_ARG,
                        "backend mpi: there are modules for %s, and nothing in the environment says "
-                       "which MPI this job runs under: start it with mpirun, or set TUTTI_MPI",
+                       "which MPI this job runs under: start it with mpirun, or srun --mpi=pmix or "
+                       "--mpi=pmi2, or set TUTTI_MPI",
                        names);
 }
 

@@ -1,0 +1,55 @@
+# mpi_srun.sh -- under srun of a Slurm of our own: tutti train with no flag, and over each MPI through PMIx or PMI-2.
+# timeout: 120
+# SPDX-License-Identifier: MIT
+. "$SOURCE_DIR/tests/harness/train.sh"
+. "$SOURCE_DIR/tests/harness/slurm.sh"
+unset OMPI_COMM_WORLD_SIZE PMI_RANK TUTTI_MPI TUTTI_BACKEND
+trap 'slurm_stop; rm -rf "$work"' EXIT
+slurm_start
+
+# under DIR SRUN_FLAGS... -- ARGUMENTS...
+under() {
+    local dir=$1 flags=()
+    shift
+    while [ "$1" != -- ]; do
+        flags+=("$1")
+        shift
+    done
+    shift
+    timeout 60 srun "${flags[@]}" "$TUTTI" train --run-dir "$dir" "$@" >"$dir.out" 2>&1 || {
+        cat "$dir.out"
+        fail "exit code $? from: srun ${flags[*]} tutti train $*"
+    }
+}
+says() { grep -qF -e "$2" "$1.out" || { cat "$1.out"; fail "$1 does not say \"$2\""; }; }
+
+small=(--model mlp --epochs 1 --lr 0.05 --max-steps 12)
+train native -n 2 "${small[@]}"
+under plain -n 2 -- "${small[@]}"
+says plain '2 ranks (shared memory)'
+same native plain
+
+ran=""
+for pair in pmix:openmpi pmi2:mpich; do
+    type=${pair%:*} mpi=${pair#*:}
+    srun --mpi=list >types 2>&1 || true
+    grep -qw "$type" types && [ -n "$(find "$BUILD_DIR" -name "libtutti_mpi_$mpi.so")" ] || {
+        echo "no srun --mpi=$type, or no module for $mpi: left out"
+        continue
+    }
+    ran="$ran $type"
+    under "$type" -n 2 "--mpi=$type" -- "${small[@]}" --backend mpi
+    says "$type" '2 ranks (mpi)'
+    same native "$type"
+
+    # An MPI that this srun does not serve.
+    code=0
+    TUTTI_MPI=mpich timeout 60 srun -n 2 --mpi=none "$TUTTI" train --backend mpi >none.out 2>&1 || code=$?
+    [ "$mpi" != mpich ] || { [ $code = 2 ] && says none 'believes that this process is alone'; } || fail "exit code $code"
+done
+
+# A rank that fails ends the step with its code.
+code=0
+timeout 60 srun -n 2 --kill-on-bad-exit=1 "$TUTTI" train --run-dir bad --data cifar10 --data-dir /no/such >bad.out 2>&1 || code=$?
+[ $code != 0 ] && [ $code != 124 ] || { cat bad.out; fail "exit code $code from a run without data"; }
+echo "trained under srun, and over MPI by:$ran"
