@@ -226,6 +226,34 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_to_all_v(tutti_group *group, tu
 /* Nobody leaves before everybody has come. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_barrier(tutti_group *group, tutti_work **work_p);
 
+/* ---- Between two ranks --------------------------------------------------------------------------
+ * Outside the order of the collectives: any thread may call these, before, after and beside collectives in flight. The
+ * letters from one rank with one tag (0 and up) are received in the order in which they were sent. A send is done when
+ * its buffer may be used again, not when the letter is received; a rank that then leaves the group, or just ends, loses
+ * nothing of it. Unasked-for letters wait at the receiver if they are small (up to 16 KiB each, 256 KiB from each rank),
+ * all others at the sender, and nothing waits behind them. To itself a rank can send too.
+ * Errors: ARG; MISMATCH when the two name different dtypes or counts (both are named); PEER, TIMEOUT (that of
+ * tutti_group_set_timeout, from the call on), ABORTED. All of scope GROUP kill the group, like a collective's. */
+
+enum { TUTTI_ANY_RANK = -1 };
+
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_send(tutti_group *group, tutti_buf buf, int to,
+                                                  int tag, tutti_work **work_p);
+/* `from` may be TUTTI_ANY_RANK: whoever's comes first. tutti_work_source tells whose it was. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_recv(tutti_group *group, tutti_buf buf, int from,
+                                                  int tag, tutti_work **work_p);
+/* Waits until the work of a receive is done. The rank that sent; -1 if it failed. The handle stays. */
+TUTTI_API int tutti_work_source(tutti_work *work);
+
+/* A barrier that says who is missing: rank 0 waits timeout_ms (0: the group's limit) for all others, then names the first
+ * rank that has not come, or with wait_all each, on all ranks (TIMEOUT). Slower than tutti_barrier, and like sends outside
+ * the order of the collectives: for finding out who is stuck. The group is dead after a failure, as after any TIMEOUT:
+ * ranks that come late get the same message. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_monitored_barrier(tutti_group *group, int timeout_ms,
+                                                               bool wait_all);
+
+/* ---- Work --------------------------------------------------------------------------------------- */
+
 /* Waits and frees the handle. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_work_wait(tutti_work *work);
 /* Waits at most `ms` milliseconds (0: only looks). TIMEOUT: the handle stays, the work goes on and the group lives, unless

@@ -8,7 +8,7 @@ static bool known_dtype(tutti_dtype dtype)
     return tutti_dtype_size(dtype) > 0;
 }
 
-static tutti_status check_buf(const char *call, const char *name, tutti_buf buf)
+tutti_status tutti__check_buf(const char *call, const char *name, tutti_buf buf)
 {
     if (!known_dtype(buf.dtype))
         return tutti__fail(TUTTI_ERR_ARG, "%s: %s has the unknown dtype %d", call, name,
@@ -79,7 +79,7 @@ static tutti_status check_counts(const char *call, const tutti_group *group, con
 {
     size_t sum = 0;
 
-    TUTTI_TRY(check_buf(call, name, buf));
+    TUTTI_TRY(tutti__check_buf(call, name, buf));
     if (!counts)
         return tutti__fail(TUTTI_ERR_ARG, "%s: the counts of %s are NULL, expected %d", call, name,
                            group->size);
@@ -104,8 +104,8 @@ static tutti_status check_pair(const char *call, const tutti_group *group, tutti
     size_t bytes = part.count * tutti_dtype_size(part.dtype), n = (size_t)group->size;
     const char *p = part.p, *w = whole.p;
 
-    TUTTI_TRY(check_buf(call, part_name, part));
-    TUTTI_TRY(check_buf(call, whole_name, whole));
+    TUTTI_TRY(tutti__check_buf(call, part_name, part));
+    TUTTI_TRY(tutti__check_buf(call, whole_name, whole));
     if (part.dtype != whole.dtype)
         return tutti__fail(TUTTI_ERR_ARG, "%s: %s is %s but %s is %s", call, part_name,
                            tutti_dtype_name(part.dtype), whole_name, tutti_dtype_name(whole.dtype));
@@ -137,7 +137,7 @@ tutti_status tutti_all_reduce(tutti_group *group, tutti_buf buf, tutti_redop red
 {
     tutti__op op = make_op(TUTTI__OP_ALL_REDUCE, buf, buf.p, buf.p, work_p);
 
-    TUTTI_TRY(check_buf("all_reduce", "buf", buf));
+    TUTTI_TRY(tutti__check_buf("all_reduce", "buf", buf));
     TUTTI_TRY(check_redop("all_reduce", redop, buf.dtype));
     op.print.redop = (uint8_t)redop;
     return tutti__submit(group, &op, work_p);
@@ -147,7 +147,7 @@ tutti_status tutti_broadcast(tutti_group *group, tutti_buf buf, int root, tutti_
 {
     tutti__op op = make_op(TUTTI__OP_BROADCAST, buf, buf.p, buf.p, work_p);
 
-    TUTTI_TRY(check_buf("broadcast", "buf", buf));
+    TUTTI_TRY(tutti__check_buf("broadcast", "buf", buf));
     TUTTI_TRY(check_root("broadcast", group, root));
     op.print.root = (uint32_t)root;
     return tutti__submit(group, &op, work_p);
@@ -158,7 +158,7 @@ tutti_status tutti_reduce(tutti_group *group, tutti_buf buf, tutti_redop redop, 
 {
     tutti__op op = make_op(TUTTI__OP_REDUCE, buf, buf.p, buf.p, work_p);
 
-    TUTTI_TRY(check_buf("reduce", "buf", buf));
+    TUTTI_TRY(tutti__check_buf("reduce", "buf", buf));
     TUTTI_TRY(check_redop("reduce", redop, buf.dtype));
     TUTTI_TRY(check_root("reduce", group, root));
     op.print.redop = (uint8_t)redop;
@@ -175,7 +175,7 @@ tutti_status tutti_scatter(tutti_group *group, tutti_buf src, tutti_buf dst, int
     if (group->rank == root) {
         TUTTI_TRY(check_pair("scatter", group, dst, "dst", src, "src"));
     } else {
-        TUTTI_TRY(check_buf("scatter", "dst", dst));
+        TUTTI_TRY(tutti__check_buf("scatter", "dst", dst));
         TUTTI_TRY(check_unused("scatter", "src", src, root));
     }
     op.print.root = (uint32_t)root;
@@ -191,7 +191,7 @@ tutti_status tutti_gather(tutti_group *group, tutti_buf src, tutti_buf dst, int 
     if (group->rank == root) {
         TUTTI_TRY(check_pair("gather", group, src, "src", dst, "dst"));
     } else {
-        TUTTI_TRY(check_buf("gather", "src", src));
+        TUTTI_TRY(tutti__check_buf("gather", "src", src));
         TUTTI_TRY(check_unused("gather", "dst", dst, root));
     }
     op.print.root = (uint32_t)root;
@@ -212,7 +212,7 @@ tutti_status tutti_all_gather_v(tutti_group *group, tutti_buf src, tutti_buf dst
     tutti__op op = make_op(TUTTI__OP_ALL_GATHER_V, src, src.p, dst.p, work_p);
     size_t at;
 
-    TUTTI_TRY(check_buf("all_gather_v", "src", src));
+    TUTTI_TRY(tutti__check_buf("all_gather_v", "src", src));
     TUTTI_TRY(check_counts("all_gather_v", group, "dst", dst, counts));
     if (src.count != counts[group->rank])
         return tutti__fail(TUTTI_ERR_ARG,
@@ -232,8 +232,8 @@ tutti_status tutti_all_to_all(tutti_group *group, tutti_buf src, tutti_buf dst, 
     tutti__op op = make_op(TUTTI__OP_ALL_TO_ALL, src, src.p, dst.p, work_p);
     size_t n = (size_t)group->size;
 
-    TUTTI_TRY(check_buf("all_to_all", "src", src));
-    TUTTI_TRY(check_buf("all_to_all", "dst", dst));
+    TUTTI_TRY(tutti__check_buf("all_to_all", "src", src));
+    TUTTI_TRY(tutti__check_buf("all_to_all", "dst", dst));
     if (src.count != dst.count || src.count % n != 0)
         return tutti__fail(TUTTI_ERR_ARG,
                            "all_to_all: src has %zu elements and dst %zu, expected the same "

@@ -31,13 +31,18 @@ bool tutti__has_left(const tutti_group *group, int rank)
 
 void tutti__group_adopt(tutti_group *group, const tutti__cause *cause)
 {
+    bool first;
+
     pthread_mutex_lock(&group->failure_lock);
-    if (group->cause.status == TUTTI_OK) {
+    first = group->cause.status == TUTTI_OK;
+    if (first) {
         group->cause = *cause;
         atomic_store(&group->failed, true);
         tutti_log(TUTTI_LOG_INFO, "comm", "group \"%s\" is dead: %s", group->name, cause->text);
     }
     pthread_mutex_unlock(&group->failure_lock);
+    if (first)
+        tutti__letters_fail(group);
     if (atomic_load(&group->opened) && group->transport->wake)
         group->transport->wake(group, -1);
 }
@@ -74,16 +79,25 @@ bool tutti__group_failed(tutti_group *group)
     return atomic_load(&group->failed);
 }
 
-tutti_status tutti__group_error(tutti_group *group, const tutti__fingerprint *print)
+void tutti__error_text(tutti_group *group, const tutti__fingerprint *print, char *text,
+                       size_t capacity)
 {
-    char text[96] = "";
+    char call[96] = "";
 
     group = outermost(group);
     if (print)
-        tutti__print_text(print, text, sizeof text);
-    tutti__flight_report(group); /* the program may end as soon as it knows */
-    return tutti__fail((tutti_status)group->cause.status, "rank %d of group \"%s\"%s%s: %s",
-                       group->rank, group->name, print ? ", in " : "", text, group->cause.text);
+        tutti__print_text(print, call, sizeof call);
+    snprintf(text, capacity, "rank %d of group \"%s\"%s%s: %s", group->rank, group->name,
+             print ? ", in " : "", call, group->cause.text);
+}
+
+tutti_status tutti__group_error(tutti_group *group, const tutti__fingerprint *print)
+{
+    char text[1400];
+
+    tutti__flight_report(outermost(group)); /* the program may end as soon as it knows */
+    tutti__error_text(group, print, text, sizeof text);
+    return tutti__fail(tutti__group_status(group), "%s", text);
 }
 
 void tutti__peer_text(const tutti_group *group, int rank, char *text, size_t capacity)

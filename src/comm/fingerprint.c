@@ -12,12 +12,17 @@ static void print_details(const tutti__fingerprint *print, char *text, size_t ca
     const tutti__op_traits *traits = tutti__op_traits_of(&(tutti__op){.print = *print});
     const char *dtype = tutti_dtype_name((tutti_dtype)print->dtype),
                *redop = print->redop < TUTTI__COUNT_OF(REDOPS) ? REDOPS[print->redop] : "?";
-    char count[32] = "", root[32] = "";
+    char count[32] = "", root[48] = "";
 
     if (!traits->uneven)
         snprintf(count, sizeof count, " x %llu", (unsigned long long)print->count);
     if (traits->from_root || traits->to_root)
         snprintf(root, sizeof root, ", root %u", print->root);
+    if (print->op == TUTTI__OP_RECV && print->root == (uint32_t)TUTTI_ANY_RANK)
+        snprintf(root, sizeof root, ", from any rank, tag %d", (int)print->tag);
+    else if (print->op == TUTTI__OP_SEND || print->op == TUTTI__OP_RECV)
+        snprintf(root, sizeof root, ", %s rank %u, tag %d",
+                 print->op == TUTTI__OP_SEND ? "to" : "from", print->root, (int)print->tag);
     snprintf(text, capacity, " (%s%s%s%s%s)", dtype, count, traits->reduces ? ", " : "",
              traits->reduces ? redop : "", root);
 }

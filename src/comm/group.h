@@ -36,6 +36,8 @@ typedef enum tutti__op_kind {
     TUTTI__OP_ALL_TO_ALL_V,
     TUTTI__OP_BARRIER,
     TUTTI__OP_ALLOC,
+    TUTTI__OP_SEND, /* by the post, not by a transport */
+    TUTTI__OP_RECV,
     TUTTI__N_OPS
 } tutti__op_kind;
 
@@ -58,7 +60,8 @@ typedef struct tutti__fingerprint {
     uint64_t count; /* elements of one piece; bytes of an alloc */
     uint8_t op, dtype, redop;
     uint8_t zero[5];
-    uint32_t root, zero2;
+    uint32_t root; /* of a send or receive: the other rank */
+    int32_t tag;   /* of those */
 } tutti__fingerprint;
 
 typedef struct tutti__op {
@@ -214,6 +217,9 @@ void tutti__group_adopt(tutti_group *group, const tutti__cause *cause);
 bool tutti__group_failed(tutti_group *group);
 /* Of a dead group: that of its cause. */
 tutti_status tutti__group_status(tutti_group *group);
+/* What tutti__group_error says. */
+void tutti__error_text(tutti_group *group, const tutti__fingerprint *print, char *text,
+                       size_t capacity);
 /* What the rank is called in messages. */
 int tutti__outer_rank(const tutti_group *group, int rank);
 /* It has said goodbye. */
@@ -271,6 +277,8 @@ void tutti__flight_close(tutti_group *group);
 /* ---- Work ------------------------------------------------------------------------------------------- */
 
 tutti_status tutti__queue_new(tutti_group *group);
+/* ARG for a buffer that cannot be. */
+tutti_status tutti__check_buf(const char *call, const char *name, tutti_buf buf);
 /* Runs or queues the operation; see tutti_work. */
 tutti_status tutti__submit(tutti_group *group, const tutti__op *op, tutti_work **work_p);
 /* Runs `call` on the communication thread, in the order of the calls; collectives that it calls on this group run at once,
@@ -279,6 +287,9 @@ tutti_status tutti__submit_call(tutti_group *group, tutti_status (*call)(void *a
                                 tutti_work **work_p);
 /* Fills in up to n of the queued operations, with the numbers that they will have; returns how many there are. */
 size_t tutti__queue_list(tutti_group *group, tutti__fingerprint *prints, size_t n);
+/* A work that others finish, where its deadline is over tutti__letter_expire. `from`: who sent, of a receive. */
+tutti_work *tutti__work_open(tutti_group *group, const tutti__fingerprint *print, double deadline);
+void tutti__work_finish(tutti_work *work, tutti_status status, const char *message, int from);
 /* Finishes what is queued (at once where the group is dead) and ends the thread. */
 void tutti__queue_free(tutti_group *group);
 /* Waits until the work is done and says when it ran, by tutti__now_ns. The handle stays: tutti_work_wait frees it. */

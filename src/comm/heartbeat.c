@@ -41,7 +41,7 @@ static void beat(tutti__post *post, double now)
     const tutti__frame head = {.kind = TUTTI__FRAME_BEAT};
 
     for (int r = 0; r < post->group->size; r++)
-        if (!post->links[r].first) /* what is under way will be heard as well */
+        if (!tutti__link_busy(&post->links[r])) /* what is under way will be heard as well */
             tutti__post_say(post, r, &head, NULL, -1);
     post->next_beat = now + post->beat_ms;
 }

@@ -21,6 +21,8 @@ static const tutti__op_traits TRAITS[] = {
                                 .uneven = true},
     [TUTTI__OP_BARRIER] = {.name = "barrier"},
     [TUTTI__OP_ALLOC] = {.name = "alloc"},
+    [TUTTI__OP_SEND] = {.name = "send"},
+    [TUTTI__OP_RECV] = {.name = "recv"},
 };
 
 const tutti__op_traits *tutti__op_traits_of(const tutti__op *op)

@@ -13,6 +13,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -21,15 +22,61 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { N_EVENTS = 64, FRAMES_A_TURN = 64, TELL_MS = 20, LINGER_MS = 1000, LINGER_DEAD_MS = 100 };
+enum {
+    N_EVENTS = 64,
+    BYTES_A_TURN = 1 << 20,
+    FRAME_COST = 4096,
+    YIELDS = 64,
+    TELL_MS = 20,
+    LINGER_MS = 1000,
+    LINGER_DEAD_MS = 100
+};
 
 /* ---- Writing ------------------------------------------------------------------------------------------ */
+
+void tutti__post_enter(tutti__post *post)
+{
+    atomic_fetch_add(&post->callers, 1);
+    pthread_mutex_lock(&post->lock);
+    atomic_fetch_sub(&post->callers, 1);
+}
+
+void tutti__post_leave(tutti__post *post)
+{
+    pthread_mutex_unlock(&post->lock);
+}
+
+static void append(tutti__parcels *queue, tutti__parcel *parcel)
+{
+    parcel->next = NULL;
+    if (queue->first)
+        queue->last->next = parcel;
+    else
+        queue->first = parcel;
+    queue->last = parcel;
+}
+
+static tutti__parcel *take_first(tutti__parcels *queue)
+{
+    tutti__parcel *parcel = queue->first;
+
+    if (parcel)
+        queue->first = parcel->next;
+    return parcel;
+}
 
 static void drop_parcel(tutti__parcel *parcel)
 {
     if (parcel->fd >= 0)
         close(parcel->fd);
+    if (!parcel->letter && parcel->from != parcel->body)
+        free((char *)(uintptr_t)parcel->from);
     free(parcel);
+}
+
+bool tutti__link_busy(const tutti__link *link)
+{
+    return link->current || link->out.first || link->streams.first;
 }
 
 static void want_out(tutti__post *post, int rank, bool wants)
@@ -55,7 +102,7 @@ static int send_parcel(int socket, tutti__parcel *parcel)
     while (parcel->done < whole) {
         size_t head = sizeof parcel->head, at = parcel->done < head ? 0 : parcel->done - head;
         struct iovec io[2] = {{(char *)&parcel->head + parcel->done, head - parcel->done},
-                              {parcel->body + at, parcel->head.bytes - at}};
+                              {(char *)(uintptr_t)parcel->from + at, parcel->head.bytes - at}};
         struct msghdr message = {.msg_iov = parcel->done < head ? io : io + 1,
                                  .msg_iovlen = parcel->done < head ? 2 : 1};
         ssize_t n;
@@ -76,49 +123,115 @@ static int send_parcel(int socket, tutti__parcel *parcel)
     return 0;
 }
 
+/* Sends what can be sent now, but no more than a fair share of it. */
 static void push(tutti__post *post, int rank)
 {
     tutti__link *link = &post->links[rank];
 
-    while (link->first) {
-        tutti__parcel *parcel = link->first;
-        int error = link->deaf ? EPIPE : send_parcel(link->fd, parcel);
+    for (size_t sent = 0; sent < BYTES_A_TURN;) {
+        tutti__parcel *parcel = link->current;
+        int error;
 
+        parcel = parcel ? parcel : take_first(&link->out);
+        parcel = parcel ? parcel : take_first(&link->streams);
+        link->current = parcel;
+        if (!parcel)
+            break;
+        error = link->deaf ? EPIPE : send_parcel(link->fd, parcel);
         if (error == EAGAIN)
             break;
         /* That the peer is gone is found out by reading: what it said before comes first. */
         link->deaf = link->deaf || error;
-        link->first = parcel->next;
-        drop_parcel(parcel);
+        link->current = NULL;
+        sent += parcel->head.bytes + sizeof parcel->head;
+        if (!link->deaf && parcel->letter && tutti__letter_sent(post, parcel))
+            append(&link->streams, parcel);
+        else
+            drop_parcel(parcel);
     }
-    want_out(post, rank, link->first != NULL);
-    if (!link->first)
+    want_out(post, rank, tutti__link_busy(link));
+    if (!tutti__link_busy(link))
         pthread_cond_broadcast(&post->changed);
+}
+
+/* With room for a copy of so many bytes. NULL: no memory. */
+static tutti__parcel *parcel_new(int rank, const tutti__frame *head, size_t copy)
+{
+    tutti__parcel *parcel = malloc(sizeof *parcel + copy);
+
+    if (!parcel) {
+        tutti_log(TUTTI_LOG_ERROR, "comm", "no memory for a message to rank %d", rank);
+        return NULL;
+    }
+    *parcel = (tutti__parcel){.head = *head, .fd = -1, .from = parcel->body};
+    return parcel;
 }
 
 void tutti__post_say(tutti__post *post, int rank, const tutti__frame *head, const void *body,
                      int fd)
 {
     tutti__link *link = &post->links[rank];
-    tutti__parcel *parcel;
+    tutti__parcel *parcel = link->deaf ? NULL : parcel_new(rank, head, head->bytes);
 
-    if (link->deaf)
-        return;
-    parcel = malloc(sizeof *parcel + head->bytes);
     if (!parcel) {
-        tutti_log(TUTTI_LOG_ERROR, "comm", "no memory for a message to rank %d", rank);
+        if (fd >= 0)
+            close(fd);
         return;
     }
-    *parcel = (tutti__parcel){.head = *head, .fd = fd};
-    if (head->bytes > 0)
+    parcel->fd = fd;
+    if (body)
         memcpy(parcel->body, body, head->bytes);
-    if (link->first)
-        link->last->next = parcel;
-    else
-        link->first = parcel;
-    link->last = parcel;
-    if (link->first == parcel)
+    append(&link->out, parcel);
+    if (!link->wants_out)
         push(post, rank);
+}
+
+void tutti__post_send(tutti__post *post, int rank, const tutti__frame *head, tutti__letter *letter,
+                      const char *from)
+{
+    tutti__link *link = &post->links[rank];
+    tutti__parcel *parcel = link->deaf ? NULL : parcel_new(rank, head, 0);
+
+    if (!parcel)
+        return; /* it ends with the group, or at its time limit */
+    parcel->letter = letter;
+    parcel->from = from;
+    append(head->kind == TUTTI__FRAME_PIECE ? &link->streams : &link->out, parcel);
+    if (!link->wants_out)
+        push(post, rank);
+}
+
+/* Forgets the letters: their memory is no longer ours. What has been begun is sent to its end, from a copy. */
+static void forget(tutti__link *link)
+{
+    tutti__parcels kept = {NULL, NULL};
+    tutti__parcel *parcel = link->current;
+
+    if (parcel && parcel->letter) {
+        char *copy = malloc(parcel->head.bytes + 1);
+
+        if (copy)
+            memcpy(copy, parcel->from, parcel->head.bytes);
+        else
+            link->deaf = true;
+        parcel->letter = NULL;
+        parcel->from = copy ? copy : parcel->body;
+    }
+    while ((parcel = take_first(&link->out)) != NULL) {
+        if (parcel->letter)
+            drop_parcel(parcel);
+        else
+            append(&kept, parcel);
+    }
+    link->out = kept;
+    while ((parcel = take_first(&link->streams)) != NULL)
+        drop_parcel(parcel);
+}
+
+void tutti__post_forget(tutti__post *post)
+{
+    for (int r = 0; r < post->group->size; r++)
+        forget(&post->links[r]);
 }
 
 void tutti__post_tell(tutti_group *group, const tutti__cause *cause)
@@ -131,10 +244,10 @@ void tutti__post_tell(tutti_group *group, const tutti__cause *cause)
 
     if (!post)
         return;
-    pthread_mutex_lock(&post->lock);
+    tutti__post_enter(post);
     for (int r = 0; r < group->size; r++)
         tutti__post_say(post, r, &head, cause->text, -1);
-    pthread_mutex_unlock(&post->lock);
+    tutti__post_leave(post);
 }
 
 /* ---- Descriptors ---------------------------------------------------------------------------------------- */
@@ -155,9 +268,9 @@ int tutti__post_send_fd(tutti_group *group, int rank, int fd)
 
     if (own < 0)
         return errno;
-    pthread_mutex_lock(&post->lock);
+    tutti__post_enter(post);
     tutti__post_say(post, rank, &head, NULL, own);
-    pthread_mutex_unlock(&post->lock);
+    tutti__post_leave(post);
     return 0;
 }
 
@@ -167,7 +280,7 @@ int tutti__post_take_fd(tutti_group *group, int rank, int *fd_p, double deadline
     tutti__link *link = &post->links[rank];
     int error = 0;
 
-    pthread_mutex_lock(&post->lock);
+    tutti__post_enter(post);
     while (link->n_fds == 0 && error == 0) {
         if (link->over || atomic_load(&post->group->failed))
             error = ECONNRESET;
@@ -178,7 +291,7 @@ int tutti__post_take_fd(tutti_group *group, int rank, int *fd_p, double deadline
         *fd_p = link->fds[0];
         memmove(link->fds, link->fds + 1, (size_t)--link->n_fds * sizeof link->fds[0]);
     }
-    pthread_mutex_unlock(&post->lock);
+    tutti__post_leave(post);
     return error;
 }
 
@@ -193,7 +306,8 @@ static void judge_cause(tutti__post *post, const tutti__link *link)
     *verdict = (tutti__verdict){.set = true, .lost = -1, .theirs = true};
     verdict->cause.status = link->head.status;
     verdict->cause.culprit = link->head.culprit;
-    memcpy(verdict->cause.text, link->body, link->head.bytes);
+    if (link->text)
+        memcpy(verdict->cause.text, link->text, link->head.bytes);
 }
 
 /* A whole frame has come. */
@@ -202,10 +316,13 @@ static void hear(tutti__post *post, int rank)
     tutti__link *link = &post->links[rank];
     tutti_group *group = post->group;
 
-    if (link->head.kind == TUTTI__FRAME_CAUSE) {
+    if (link->head.kind >= TUTTI__FRAME_WHOLE) {
+        tutti__letter_end(post, rank);
+    } else if (link->head.kind == TUTTI__FRAME_CAUSE) {
         judge_cause(post, link);
     } else if (link->head.kind == TUTTI__FRAME_GOODBYE) {
         atomic_store(&group->peers[rank].left, true);
+        tutti__letters_left(post, rank);
         if (atomic_load(&group->opened) && group->transport->wake)
             group->transport->wake(group, rank);
     } else if (link->head.kind == TUTTI__FRAME_FD) {
@@ -216,9 +333,23 @@ static void hear(tutti__post *post, int rank)
 /* What the frame that begins may be. */
 static bool sound(const tutti__frame *head)
 {
+    if (head->kind >= TUTTI__FRAME_WHOLE)
+        return tutti__letter_sound(head);
     if (head->kind == TUTTI__FRAME_CAUSE)
         return head->bytes < sizeof((tutti__cause *)0)->text && head->status != TUTTI_OK;
-    return head->kind <= TUTTI__FRAME_FD && head->bytes == 0;
+    return head->bytes == 0;
+}
+
+/* Where the body of the frame that begins goes. */
+static void begin(tutti__post *post, int rank)
+{
+    tutti__link *link = &post->links[rank];
+
+    link->into = NULL;
+    if (link->head.kind >= TUTTI__FRAME_WHOLE)
+        link->into = tutti__letter_begin(post, rank);
+    else if (link->head.bytes > 0)
+        link->into = link->text = malloc(link->head.bytes);
 }
 
 /* Takes in the descriptor that came with bytes of a frame. */
@@ -237,20 +368,24 @@ static void keep_fd(tutti__link *link, struct msghdr *message)
 }
 
 /* Reads on in the frame. Bytes read, 0 at the end of the stream, or -errno. */
-static ssize_t read_some(tutti__link *link)
+static ssize_t read_some(tutti__post *post, tutti__link *link)
 {
     union {
         struct cmsghdr align;
         char bytes[CMSG_SPACE(sizeof(int))];
     } control;
-    size_t head = sizeof link->head;
-    struct iovec io = {(char *)&link->head + link->got, head - link->got};
+    size_t head = sizeof link->head, at = link->got < head ? 0 : link->got - head,
+           rest = link->got < head ? head - link->got : link->head.bytes - at;
+    struct iovec io = {link->into + at, rest};
     struct msghdr message = {
         .msg_iov = &io, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
     ssize_t n;
 
-    if (link->got >= head)
-        io = (struct iovec){link->body + (link->got - head), link->head.bytes - (link->got - head)};
+    if (link->got < head)
+        io.iov_base = (char *)&link->head + link->got;
+    else if (!link->into)
+        io = (struct iovec){post->nowhere,
+                            rest < sizeof post->nowhere ? rest : sizeof post->nowhere};
     n = recvmsg(link->fd, &message, MSG_CMSG_CLOEXEC);
     if (n < 0)
         return -errno;
@@ -264,7 +399,8 @@ static void hang_up(tutti__post *post, int rank)
 
     epoll_ctl(post->epoll, EPOLL_CTL_DEL, link->fd, NULL);
     link->over = link->deaf = true;
-    push(post, rank); /* drops what is queued */
+    while (tutti__link_busy(link))
+        push(post, rank); /* drops it */
     if (!atomic_load(&post->group->peers[rank].left) && !post->verdict.set) {
         post->verdict.set = true;
         post->verdict.lost = rank;
@@ -275,9 +411,10 @@ static void hang_up(tutti__post *post, int rank)
 static void read_link(tutti__post *post, int rank)
 {
     tutti__link *link = &post->links[rank];
+    size_t head = sizeof link->head, read = 0;
 
-    for (int frames = 0; frames < FRAMES_A_TURN && !link->over;) {
-        ssize_t n = read_some(link);
+    while (read < BYTES_A_TURN && !link->over) {
+        ssize_t n = read_some(post, link);
 
         if (n == -EAGAIN)
             return;
@@ -285,31 +422,28 @@ static void read_link(tutti__post *post, int rank)
             continue;
         if (n > 0)
             link->got += (size_t)n;
-        if (n <= 0 || (link->got == sizeof link->head && !sound(&link->head))) {
+        if (n <= 0 || (link->got == head && !sound(&link->head))) {
             hang_up(post, rank);
             return;
         }
+        read += (size_t)n + FRAME_COST;
         link->known = true;
         link->heard = tutti__now_ms();
-        if (link->got == sizeof link->head && link->head.bytes > 0) {
-            link->body = malloc(link->head.bytes);
-            if (!link->body)
-                hang_up(post, rank);
-        }
-        if (link->got < sizeof link->head + link->head.bytes || link->over)
+        if (link->got == head)
+            begin(post, rank);
+        if (link->got < head || link->got < head + link->head.bytes)
             continue;
         hear(post, rank);
-        free(link->body);
-        link->body = NULL;
+        free(link->text);
+        link->text = link->into = NULL;
         link->got = 0;
-        frames++;
     }
 }
 
 /* ---- The thread ------------------------------------------------------------------------------------------- */
 
 /* Acts upon what was found out; not under the lock. */
-static void settle(tutti__post *post)
+void tutti__post_settle(tutti__post *post)
 {
     tutti_group *group = post->group;
     tutti__verdict verdict;
@@ -392,12 +526,15 @@ static void *post_main(void *arg)
                       post->group->name, strerror(errno));
             return NULL;
         }
+        /* A lock is not fair to those who sleep for it. */
+        for (int i = 0; i < YIELDS && atomic_load(&post->callers) > 0; i++)
+            sched_yield();
         pthread_mutex_lock(&post->lock);
         serve(post, events, n);
         tutti__heartbeat_turn(post, n < N_EVENTS);
         stopping = post->stopping;
         pthread_mutex_unlock(&post->lock);
-        settle(post);
+        tutti__post_settle(post);
         report(post, &died);
     }
     return NULL;
@@ -411,13 +548,15 @@ static void post_free(tutti__post *post)
         tutti__link *link = &post->links[r];
 
         link->over = link->deaf = true;
-        push(post, r);
+        while (tutti__link_busy(link))
+            push(post, r);
         if (link->fd >= 0)
             close(link->fd);
         while (link->n_fds > 0)
             close(link->fds[--link->n_fds]);
-        free(link->body);
+        free(link->text);
     }
+    tutti__letters_free(post);
     if (post->epoll >= 0)
         close(post->epoll);
     if (post->bell >= 0)
@@ -431,6 +570,7 @@ static void post_free(tutti__post *post)
 static int start(tutti__post *post)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)post->group->size};
+    int error;
 
     post->epoll = epoll_create1(EPOLL_CLOEXEC);
     post->bell = eventfd(0, EFD_CLOEXEC);
@@ -446,7 +586,9 @@ static int start(tutti__post *post)
         (void)setsockopt(post->links[r].fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &(int){128 << 10},
                          sizeof(int));
     }
-    return tutti__thread_start(&post->thread, post_main, post);
+    error = tutti__thread_start(&post->thread, post_main, post);
+    post->has_thread = error == 0;
+    return error;
 }
 
 tutti_status tutti__post_open(tutti_group *group, const int *sockets, int heartbeat_ms)
@@ -466,11 +608,13 @@ tutti_status tutti__post_open(tutti_group *group, const int *sockets, int heartb
     pthread_mutex_init(&post->lock, NULL);
     tutti__cond_init(&post->changed);
     for (size_t r = 0; r < n; r++)
-        post->links[r] =
-            (tutti__link){.fd = sockets[r], .over = sockets[r] < 0, .deaf = sockets[r] < 0};
+        post->links[r] = (tutti__link){.fd = sockets[r],
+                                       .over = sockets[r] < 0,
+                                       .deaf = sockets[r] < 0,
+                                       .credit = TUTTI__CREDIT_BYTES};
     tutti__heartbeat_start(post, heartbeat_ms);
     group->post = post; /* before its thread, which may have something to tell at once */
-    error = start(post);
+    error = n > 1 ? start(post) : 0;
     if (error) {
         group->post = NULL;
         post_free(post);
@@ -485,7 +629,7 @@ static bool on_its_way(const tutti__link *link)
     int bytes = 0, family = 0;
     socklen_t size = sizeof family;
 
-    if (link->first)
+    if (tutti__link_busy(link))
         return true;
     if (link->deaf || getsockopt(link->fd, SOL_SOCKET, SO_DOMAIN, &family, &size) != 0 ||
         family == AF_UNIX)
@@ -500,10 +644,10 @@ static void linger(tutti__post *post, double deadline)
     for (int ms = 0; busy && tutti__now_ms() < deadline; ms = 1) {
         poll(NULL, 0, ms);
         busy = false;
-        pthread_mutex_lock(&post->lock);
+        tutti__post_enter(post);
         for (int r = 0; r < post->group->size && !busy; r++)
             busy = on_its_way(&post->links[r]);
-        pthread_mutex_unlock(&post->lock);
+        tutti__post_leave(post);
     }
 }
 
@@ -511,22 +655,24 @@ void tutti__post_close(tutti_group *group)
 {
     const tutti__frame goodbye = {.kind = TUTTI__FRAME_GOODBYE};
     tutti__post *post = group->post;
-    bool failed = tutti__group_failed(group);
+    bool failed;
 
     if (!post)
         return;
+    tutti__letters_flush(post);
+    failed = tutti__group_failed(group);
     /* From a dead group nobody just leaves: a peer may hear this before it hears of the failure from who found it. */
     if (failed)
         tutti__post_tell(group, &group->cause);
-    pthread_mutex_lock(&post->lock);
+    tutti__post_enter(post);
     for (int r = 0; r < group->size && !failed; r++)
         tutti__post_say(post, r, &goodbye, NULL, -1);
-    pthread_mutex_unlock(&post->lock);
+    tutti__post_leave(post);
     linger(post, tutti__now_ms() + (failed ? LINGER_DEAD_MS : LINGER_MS));
-    pthread_mutex_lock(&post->lock);
+    tutti__post_enter(post);
     post->stopping = true;
-    pthread_mutex_unlock(&post->lock);
-    if (write(post->bell, &(uint64_t){1}, sizeof(uint64_t)) > 0)
+    tutti__post_leave(post);
+    if (post->has_thread && write(post->bell, &(uint64_t){1}, sizeof(uint64_t)) > 0)
         pthread_join(post->thread, NULL);
     post_free(post);
     group->post = NULL;

@@ -1,8 +1,8 @@
 /* post.h -- one framed connection between each pair of ranks, read by one thread a group.   SPDX-License-Identifier: MIT
  *
- * It belongs to the group, whatever the transport: beats, goodbyes, causes of failure, descriptors of shared memory. Its
- * end without a goodbye is a peer's death; its silence, a peer that is stopped or cut off. A group inside another (see
- * tutti_group.outer) has none: it uses the other's. */
+ * It belongs to the group, whatever the transport: beats, goodbyes, causes of failure, descriptors of shared memory, and
+ * what tutti_send sends. Its end without a goodbye is a peer's death; its silence, a peer that is stopped or cut off. A
+ * group inside another (see tutti_group.outer) has none: it uses the other's. In a group of one it has no thread. */
 #ifndef TUTTI_COMM_POST_H
 #define TUTTI_COMM_POST_H
 
@@ -10,7 +10,7 @@
 
 /* Takes over sockets[r] to each peer (its own: -1) and starts the thread. Silent for heartbeat_ms: dead; 0: however long. */
 tutti_status tutti__post_open(tutti_group *group, const int *sockets, int heartbeat_ms);
-/* Says goodbye, or why the group is dead, waits until that is on its way, and ends the thread. */
+/* Waits for what is being sent and received, says goodbye, or why the group is dead, and ends the thread. */
 void tutti__post_close(tutti_group *group);
 /* Tells all peers why the group is dead. */
 void tutti__post_tell(tutti_group *group, const tutti__cause *cause);
@@ -18,29 +18,75 @@ void tutti__post_tell(tutti_group *group, const tutti__cause *cause);
 int tutti__post_send_fd(tutti_group *group, int rank, int fd);
 int tutti__post_take_fd(tutti_group *group, int rank, int *fd_p, double deadline);
 
-/* ---- Inside: post.c (frames), heartbeat.c (who is silent) -------------------------------------------- */
+/* ---- Sending and receiving: letter.c -------------------------------------------------------------------- */
+
+typedef struct tutti__letter
+    tutti__letter; /* one send or receive of this rank that is not finished */
+
+/* A send if print.op says so, else a receive, of print.count elements at p, with the rank in print.root (TUTTI_ANY_RANK for
+ * receives, as uint32_t) and print.tag; numbered here. */
+tutti_status tutti__letter_post(tutti_group *group, tutti__fingerprint *print, void *p,
+                                int timeout_ms, tutti_work **work_p);
+/* The group is dead: all letters end with its cause. */
+void tutti__letters_fail(tutti_group *group);
+/* Its time is over: so is the group's, unless it has just been done. */
+void tutti__letter_expire(tutti_group *group, tutti_work *work);
+
+/* ---- Inside: post.c (frames), heartbeat.c (who is silent), letter.c ----------------------------------- */
 
 typedef enum tutti__frame_kind {
     TUTTI__FRAME_BEAT,
     TUTTI__FRAME_GOODBYE,
     TUTTI__FRAME_CAUSE, /* body: the text */
-    TUTTI__FRAME_FD
+    TUTTI__FRAME_FD,
+    /* Of letters. */
+    TUTTI__FRAME_WHOLE,  /* body: all of a small one */
+    TUTTI__FRAME_OFFER,  /* of one that waits until the receiver asks for it */
+    TUTTI__FRAME_TAKE,   /* the receiver asks */
+    TUTTI__FRAME_PIECE,  /* body: the next piece */
+    TUTTI__FRAME_CREDIT, /* the receiver has room for `count` bytes more of small ones */
+    TUTTI__N_FRAMES
 } tutti__frame_kind;
 
 typedef struct tutti__frame {
-    uint32_t kind;
+    uint32_t kind, bytes;    /* of the body that follows */
     int32_t status, culprit; /* of a cause */
-    uint32_t bytes;          /* of the body that follows */
+    int32_t tag;
+    uint32_t dtype;
+    uint64_t count;
+    uint64_t id, receive; /* the letter's number at its sender, at its receiver */
 } tutti__frame;
 
 /* What is on its way to a peer. */
 typedef struct tutti__parcel {
     struct tutti__parcel *next;
     tutti__frame head;
-    size_t done; /* bytes of head and body that are sent */
-    int fd;      /* -1: none */
-    char body[];
+    size_t done;           /* bytes of head and body that are sent */
+    int fd;                /* -1: none */
+    tutti__letter *letter; /* whose memory the body is; else NULL */
+    const char *from;      /* the body */
+    char body[];           /* a copy of it, unless a letter's */
 } tutti__parcel;
+
+typedef struct tutti__parcels {
+    tutti__parcel *first, *last;
+} tutti__parcels;
+
+typedef struct tutti__letters {
+    tutti__letter *first, *last;
+} tutti__letters;
+
+/* A letter that has come before its receive: whole, or coming in, or only offered. */
+typedef struct tutti__arrival {
+    struct tutti__arrival *next;
+    tutti__frame head;
+    uint64_t order;         /* among all arrivals */
+    bool whole;             /* body is there */
+    bool claimed;           /* by a receive, as soon as it is whole */
+    tutti__letter *receive; /* which; NULL: it has failed meanwhile */
+    tutti__letter *own;     /* offered by this very rank; else NULL */
+    char body[];
+} tutti__arrival;
 
 enum { TUTTI__MAX_FDS = 8 };
 
@@ -52,10 +98,18 @@ typedef struct tutti__link {
     bool wants_out;
     double heard; /* when last */
     tutti__frame head;
-    size_t got; /* bytes of head and body that are read */
-    char *body;
+    size_t got;                     /* bytes of head and body that are read */
+    char *into;                     /* where the body goes; NULL: nowhere */
+    char *text;                     /* memory for a cause */
     int fds[TUTTI__MAX_FDS], n_fds; /* that came and are not taken yet */
-    tutti__parcel *first, *last;
+    tutti__parcel *current;         /* begun: must be finished before anything else */
+    tutti__parcels out, streams;    /* streams: pieces, in turn, when nothing else waits */
+    /* Letters. */
+    tutti__letters offered;   /* sends that wait to be taken */
+    tutti__letters receiving; /* receives whose body is coming */
+    tutti__letter *coming;    /* the one that the frame being read is for */
+    tutti__arrival *first_arrival, *last_arrival, *arriving; /* arriving: is being read */
+    size_t credit, owed; /* for small letters; that are received, and not yet told */
 } tutti__link;
 
 /* What the reader has found out; acted upon after the lock is left. */
@@ -72,17 +126,48 @@ typedef struct tutti__post {
     pthread_cond_t changed;
     pthread_t thread;
     int epoll, bell;
-    bool stopping;
+    _Atomic int callers; /* who want the lock; the thread lets them in */
+    bool stopping, has_thread;
     tutti__verdict verdict;
+    tutti__letter *open;        /* all that are not finished */
+    tutti__letters receives;    /* that wait for their letter, in order */
+    _Atomic uint64_t n_letters; /* so far: numbers for them */
+    uint64_t n_arrivals;
+    char nowhere[16 << 10]; /* where bodies go that nobody wants any more */
     /* Heartbeat; limit_ms 0: off. */
     double limit_ms, beat_ms, next_beat, judge_at, lap;
     int heartbeat_ms;
     tutti__link links[];
 } tutti__post;
 
-/* With the lock held. */
+/* CREDIT: of small letters that a peer may send unasked. */
+enum { TUTTI__PIECE_BYTES = 256 << 10, TUTTI__CREDIT_BYTES = 256 << 10 };
+
+void tutti__post_enter(tutti__post *post);
+void tutti__post_leave(tutti__post *post);
+/* Acts upon what was found out. Not with the lock held, as all below are. */
+void tutti__post_settle(tutti__post *post);
 void tutti__post_say(tutti__post *post, int rank, const tutti__frame *head, const void *body,
                      int fd);
+/* The letter's memory from `from` on is the body: of a small one all, else piece by piece. */
+void tutti__post_send(tutti__post *post, int rank, const tutti__frame *head, tutti__letter *letter,
+                      const char *from);
+/* Lets go of the memory of all letters. */
+void tutti__post_forget(tutti__post *post);
+bool tutti__link_busy(const tutti__link *link);
+
+/* What a letter's frame may be; where its body goes, NULL: nowhere; it is there. */
+bool tutti__letter_sound(const tutti__frame *head);
+char *tutti__letter_begin(tutti__post *post, int rank);
+void tutti__letter_end(tutti__post *post, int rank);
+/* A parcel of it is sent. True if the parcel is now the next piece. */
+bool tutti__letter_sent(tutti__post *post, tutti__parcel *parcel);
+/* No letter will come from this rank any more, nor be taken by it. */
+void tutti__letters_left(tutti__post *post, int rank);
+/* Waits until none is open, or the group is dead. */
+void tutti__letters_flush(tutti__post *post);
+void tutti__letters_free(tutti__post *post);
+
 void tutti__heartbeat_start(tutti__post *post, int heartbeat_ms);
 int tutti__heartbeat_wait(const tutti__post *post);
 /* Beats, forgives, judges. `all_read`: nothing that peers have said is left unread. */

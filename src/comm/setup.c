@@ -643,7 +643,8 @@ tutti_status tutti__join(tutti_group **group_p, const tutti__member *member, tut
     } else if (status == TUTTI_OK) {
         group->local_size = 1;
         group->transport = &tutti__single_transport;
-        if (store)
+        status = tutti__post_open(group, &(int){-1}, 0);
+        if (status == TUTTI_OK && store)
             status = tutti_store_clone(&group->store, store);
     }
     if (status == TUTTI_OK)

@@ -3,8 +3,8 @@
  * The thread starts with the first asynchronous call. A synchronous call runs in the caller when nothing is queued or
  * running, which saves two thread switches; otherwise it queues like the others, so the order is always that of the
  * calls. A function may be queued too: the collectives that it calls run at once, in its place in the order. */
+#include "comm/post.h"
 #include "comm/thread.h"
-#include "comm/group.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -26,6 +26,8 @@ struct tutti_work {
     tutti_status status;
     uint64_t begin_ns, end_ns;
     _Atomic uint32_t state; /* PENDING ... */
+    double expires;         /* of a send or receive: when; else 0 */
+    int from;               /* of a receive that is done: who sent */
     char *message;          /* of a failure; NULL: none, or no memory for it */
     size_t counts[];        /* of an uneven operation: op.src_counts, op.dst_counts */
 };
@@ -72,6 +74,13 @@ static tutti_status run_call(const tutti_work *work)
     return status;
 }
 
+/* The waiter may free it as soon as it is done: the wake-up only names the address. */
+static void set_done(tutti_work *work)
+{
+    if (atomic_exchange(&work->state, DONE) == AWAITED)
+        tutti__futex_wake(&work->state);
+}
+
 static void run_work(tutti_work *work)
 {
     work->begin_ns = tutti__now_ns();
@@ -79,9 +88,7 @@ static void run_work(tutti_work *work)
     work->end_ns = tutti__now_ns();
     if (work->status != TUTTI_OK)
         work->message = strdup(tutti_last_error());
-    /* The waiter may free it as soon as it is done: the wake-up only names the address. */
-    if (atomic_exchange(&work->state, DONE) == AWAITED)
-        tutti__futex_wake(&work->state);
+    set_done(work);
 }
 
 static void *comm_main(void *arg)
@@ -140,6 +147,27 @@ static tutti_work *work_new(tutti_group *group, const task *todo)
     if (op->dst_counts)
         work->task.op.dst_counts = memcpy(work->counts + n, op->dst_counts, bytes);
     return work;
+}
+
+tutti_work *tutti__work_open(tutti_group *group, const tutti__fingerprint *print, double deadline)
+{
+    tutti_work *work = work_new(group, &(task){.op = {.print = *print}});
+
+    if (work) {
+        work->begin_ns = tutti__now_ns();
+        work->expires = deadline;
+        work->from = -1;
+    }
+    return work;
+}
+
+void tutti__work_finish(tutti_work *work, tutti_status status, const char *message, int from)
+{
+    work->end_ns = tutti__now_ns();
+    work->status = status;
+    work->message = status == TUTTI_OK ? NULL : strdup(message);
+    work->from = status == TUTTI_OK ? from : -1;
+    set_done(work);
 }
 
 static tutti_status enqueue(tutti_group *group, const task *todo, tutti_work **work_p)
@@ -277,21 +305,34 @@ void tutti__queue_free(tutti_group *group)
     group->queue = NULL;
 }
 
-/* Until it is done or `ms` have passed (-1: however long it takes). */
-static bool wait_done(tutti_work *work, int ms)
+/* Until it is done or the deadline is over (0: however long it takes). */
+static bool wait_until(tutti_work *work, double deadline)
 {
-    double deadline = tutti__now_ms() + ms, left = -1;
+    double left = -1;
 
     for (;;) {
         uint32_t state = atomic_load(&work->state);
 
         if (state == DONE)
             return true;
-        if (ms >= 0 && (left = deadline - tutti__now_ms()) <= 0)
+        if (deadline > 0 && (left = deadline - tutti__now_ms()) <= 0)
             return false;
         if (state == AWAITED || atomic_compare_exchange_strong(&work->state, &state, AWAITED))
             tutti__futex_wait(&work->state, AWAITED, left);
     }
+}
+
+/* Until it is done or `ms` have passed (-1: however long it takes). */
+static bool wait_done(tutti_work *work, int ms)
+{
+    double deadline = ms >= 0 ? tutti__now_ms() + ms : 0;
+
+    if (work->expires == 0 || (ms >= 0 && deadline < work->expires))
+        return wait_until(work, deadline);
+    /* Nobody but who waits for it looks at the time of a send or receive. */
+    if (!wait_until(work, work->expires))
+        tutti__letter_expire(work->group, work);
+    return wait_until(work, 0);
 }
 
 static tutti_status status_of(const tutti_work *work)
@@ -340,6 +381,12 @@ tutti_status tutti_work_wait_for(tutti_work *work, int ms)
                        work->task.call ? "what was queued"
                                        : tutti__op_name((tutti__op_kind)work->task.op.print.op),
                        ms / 1e3);
+}
+
+int tutti_work_source(tutti_work *work)
+{
+    wait_done(work, -1);
+    return work->from;
 }
 
 bool tutti_work_done(const tutti_work *work)

@@ -109,10 +109,10 @@ static pid_t start_stopper(board *b)
     _exit(0);
 }
 
-static void run_stop(tutti_transport transport, bool idle)
+static void run_stop(tutti_transport transport, const int *hosts, bool idle)
 {
     const tutti_ranks_opts opts = {
-        .processes = true, .transport = transport, .heartbeat_ms = HEARTBEAT_MS};
+        .processes = true, .transport = transport, .hosts = hosts, .heartbeat_ms = HEARTBEAT_MS};
     board *b = board_new();
     int status;
     pid_t stopper;
@@ -132,10 +132,11 @@ static void run_stop(tutti_transport transport, bool idle)
 static void a_stopped_rank_is_named(void **state)
 {
     (void)state;
-    run_stop(TUTTI_TRANSPORT_AUTO, false);
-    run_stop(TUTTI_TRANSPORT_AUTO, true);
-    run_stop(TUTTI_TRANSPORT_TCP, false);
-    run_stop(TUTTI_TRANSPORT_TCP, true);
+    run_stop(TUTTI_TRANSPORT_AUTO, NULL, false);
+    run_stop(TUTTI_TRANSPORT_AUTO, NULL, true);
+    run_stop(TUTTI_TRANSPORT_TCP, NULL, false);
+    run_stop(TUTTI_TRANSPORT_TCP, NULL, true);
+    run_stop(TUTTI_TRANSPORT_AUTO, tutti_two_hosts, false);
 }
 
 /* ---- All stop --------------------------------------------------------------------------------------------- */

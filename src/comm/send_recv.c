@@ -1,0 +1,180 @@
+/* send_recv.c -- the public calls between two ranks, and the barrier made of them.   SPDX-License-Identifier: MIT */
+#include "comm/post.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- Send, receive ----------------------------------------------------------------------------------------- */
+
+static tutti_status check_tag(const char *call, int tag)
+{
+    if (tag < 0)
+        return tutti__fail(TUTTI_ERR_ARG, "%s: tag is %d, expected 0 or more", call, tag);
+    return TUTTI_OK;
+}
+
+/* timeout_ms 0: the group's. */
+static tutti_status post(tutti_group *group, tutti__op_kind kind, tutti_buf buf, int rank, int tag,
+                         int timeout_ms, tutti_work **work_p)
+{
+    tutti__fingerprint print = {.op = (uint8_t)kind,
+                                .count = buf.count,
+                                .dtype = (uint8_t)buf.dtype,
+                                .root = (uint32_t)rank,
+                                .tag = tag};
+
+    return tutti__letter_post(group, &print, buf.p,
+                              timeout_ms ? timeout_ms : atomic_load(&group->call_timeout_ms),
+                              work_p);
+}
+
+tutti_status tutti_send(tutti_group *group, tutti_buf buf, int to, int tag, tutti_work **work_p)
+{
+    if (work_p)
+        *work_p = NULL;
+    TUTTI_TRY(tutti__check_buf("send", "buf", buf));
+    TUTTI_TRY(check_tag("send", tag));
+    if (to < 0 || to >= group->size)
+        return tutti__fail(TUTTI_ERR_ARG, "send: to is %d, expected a rank from 0 to %d", to,
+                           group->size - 1);
+    return post(group, TUTTI__OP_SEND, buf, to, tag, 0, work_p);
+}
+
+tutti_status tutti_recv(tutti_group *group, tutti_buf buf, int from, int tag, tutti_work **work_p)
+{
+    if (work_p)
+        *work_p = NULL;
+    TUTTI_TRY(tutti__check_buf("recv", "buf", buf));
+    TUTTI_TRY(check_tag("recv", tag));
+    if (from != TUTTI_ANY_RANK && (from < 0 || from >= group->size))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "recv: from is %d, expected a rank from 0 to %d, or TUTTI_ANY_RANK",
+                           from, group->size - 1);
+    return post(group, TUTTI__OP_RECV, buf, from, tag, 0, work_p);
+}
+
+/* ---- Monitored barrier ------------------------------------------------------------------------------------- */
+
+/* Tags that no caller can name. */
+enum { ARRIVED = -2, PRESENT = -3, RELEASED = -4 };
+
+/* Letters of one byte, with all the time there is: who waits for them looks at the clock. */
+static tutti_status post_byte(tutti_group *group, tutti__op_kind kind, int rank, int tag,
+                              tutti_work **work_p)
+{
+    static char nothing[1];
+
+    return post(group, kind, (tutti_buf){nothing, 0, TUTTI_U8}, rank, tag, INT_MAX, work_p);
+}
+
+static tutti_status tell_all(tutti_group *group, int tag)
+{
+    for (int r = 1; r < group->size; r++)
+        TUTTI_TRY(post_byte(group, TUTTI__OP_SEND, r, tag, NULL));
+    return TUTTI_OK;
+}
+
+/* Kills the group. */
+static tutti_status fail_missing(tutti_group *group, tutti_work *const *works, int timeout_ms,
+                                 bool wait_all)
+{
+    char names[700] = "", peer[128];
+    size_t n = 0;
+    int missing = 0, first = -1;
+
+    for (int r = 1; r < group->size; r++) {
+        if (!works[r] || (missing > 0 && !wait_all))
+            continue;
+        tutti__peer_text(group, r, peer, sizeof peer);
+        if (n < sizeof names)
+            n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", peer);
+        first = first < 0 ? r : first;
+        missing++;
+    }
+    (void)tutti__group_fail(
+        group, TUTTI_ERR_TIMEOUT, first,
+        "%s failed to come to the monitored barrier within %.3g s of rank 0%s", names,
+        timeout_ms / 1e3,
+        missing == 1 && !wait_all ? " (the first; wait_all names each that is missing)" : "");
+    return tutti__group_error(group, NULL);
+}
+
+/* Rank 0: waits for all, tells all. Those that have come have no more work. */
+static tutti_status oversee(tutti_group *group, tutti_work **works, int timeout_ms, bool wait_all)
+{
+    double deadline = tutti__now_ms() + timeout_ms;
+    bool late = false;
+
+    TUTTI_TRY(tell_all(group, PRESENT));
+    for (int r = 1; r < group->size; r++)
+        TUTTI_TRY(post_byte(group, TUTTI__OP_RECV, r, ARRIVED, &works[r]));
+    for (int r = 1; r < group->size; r++) {
+        tutti_status status = tutti_work_wait_for(works[r], tutti__poll_ms(deadline));
+
+        late = late || status == TUTTI_ERR_TIMEOUT;
+        if (status == TUTTI_ERR_TIMEOUT && !tutti_work_done(works[r]))
+            continue;
+        if (status != TUTTI_ERR_TIMEOUT)
+            works[r] = NULL;
+        if (status != TUTTI_OK)
+            return status;
+    }
+    return late ? fail_missing(group, works, timeout_ms, wait_all) : tell_all(group, RELEASED);
+}
+
+/* Waits for a word of rank 0. */
+static tutti_status wait_for_word(tutti_group *group, int tag, int ms)
+{
+    tutti_work *work;
+    tutti_status status;
+    char peer[128];
+
+    TUTTI_TRY(post_byte(group, TUTTI__OP_RECV, 0, tag, &work));
+    status = tutti_work_wait_for(work, ms);
+    if (status != TUTTI_ERR_TIMEOUT)
+        return status;
+    if (!tutti_work_done(work)) {
+        tutti__peer_text(group, 0, peer, sizeof peer);
+        (void)tutti__group_fail(group, TUTTI_ERR_TIMEOUT, 0,
+                                "%s failed to come to the monitored barrier within %.3g s of rank "
+                                "%d",
+                                peer, ms / 1e3, group->rank);
+    }
+    return tutti_work_wait(work);
+}
+
+tutti_status tutti_monitored_barrier(tutti_group *group, int timeout_ms, bool wait_all)
+{
+    tutti_work **works;
+    tutti_status status;
+
+    if (timeout_ms < 0)
+        return tutti__fail(TUTTI_ERR_ARG, "monitored_barrier: timeout_ms is %d, expected 0 or more",
+                           timeout_ms);
+    timeout_ms = timeout_ms ? timeout_ms : atomic_load(&group->call_timeout_ms);
+    if (group->size == 1)
+        return TUTTI_OK;
+    if (group->rank > 0) {
+        TUTTI_TRY(post_byte(group, TUTTI__OP_SEND, 0, ARRIVED, NULL));
+        TUTTI_TRY(wait_for_word(group, PRESENT, timeout_ms));
+        /* Rank 0 waits its time for the others, and says who did not come. */
+        return wait_for_word(group, RELEASED, timeout_ms < INT_MAX / 2 ? 2 * timeout_ms : INT_MAX);
+    }
+    works = calloc((size_t)group->size, sizeof(tutti_work *));
+    if (!works)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d ranks", group->size);
+    status = oversee(group, works, timeout_ms, wait_all);
+    if (status != TUTTI_OK) {
+        char why[1400];
+
+        snprintf(why, sizeof why, "%s", tutti_last_error());
+        (void)tutti__group_fail(group, status, 0, "rank 0: %s", why); /* if it lives: of memory */
+        for (int r = 1; r < group->size; r++)
+            if (works[r])
+                (void)!tutti_work_wait(works[r]);
+        (void)tutti__fail_again(status, why);
+    }
+    free(works);
+    return status;
+}
