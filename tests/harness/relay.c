@@ -80,7 +80,10 @@ static void read_way(const tutti_relay *relay, way *w)
         free(p);
         return;
     }
-    *p = (parcel){.n = (size_t)n, .due = tutti__now_ms() + relay->delay_ms};
+    p->next = NULL;
+    p->n = (size_t)n;
+    p->done = 0;
+    p->due = tutti__now_ms() + relay->delay_ms;
     if (relay->bytes_per_s > 0) {
         double starts = p->due > w->free_at ? p->due : w->free_at;
 
@@ -142,9 +145,8 @@ static void turn(tutti_relay *relay)
     polls[n++] = (struct pollfd){relay->listener, POLLIN, 0};
     polls[n++] = (struct pollfd){relay->bell, POLLIN, 0};
     ppoll(polls, (nfds_t)n,
-          &(struct timespec){0, next > now ? (long)((next - now) * 1e6 < 999e6 ? (next - now) * 1e6
-                                                                               : 999e6)
-                                           : 0},
+          &(struct timespec){
+              0, next > now ? (long)((next - now) * 1e6 < 999e6 ? (next - now) * 1e6 : 999e6) : 0},
           NULL);
     if (atomic_load(&relay->cut))
         return;
