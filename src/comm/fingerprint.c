@@ -52,7 +52,7 @@ bool tutti__print_equal(const tutti__fingerprint *a, const tutti__fingerprint *b
 tutti_status tutti__fail_different(tutti_group *group, int low, const tutti__fingerprint *low_print,
                                    int high, const tutti__fingerprint *high_print)
 {
-    char low_text[96], high_text[96];
+    char low_text[96], high_text[96], low_peer[128], high_peer[128];
     int culprit = low == group->rank ? high : low;
 
     if (low_print->group != high_print->group)
@@ -61,11 +61,13 @@ tutti_status tutti__fail_different(tutti_group *group, int low, const tutti__fin
                                  tutti__outer_rank(group, culprit));
     tutti__print_text(low_print, low_text, sizeof low_text);
     tutti__print_text(high_print, high_text, sizeof high_text);
+    tutti__peer_text(group, low, low_peer, sizeof low_peer);
+    tutti__peer_text(group, high, high_peer, sizeof high_peer);
     return tutti__group_fail(group, TUTTI_ERR_MISMATCH, culprit,
                              "rank %d called %s, but rank %d called %s; all ranks must make the "
-                             "same calls in the same order",
+                             "same calls in the same order: %s, %s",
                              tutti__outer_rank(group, low), low_text,
-                             tutti__outer_rank(group, high), high_text);
+                             tutti__outer_rank(group, high), high_text, low_peer, high_peer);
 }
 
 tutti_status tutti__check_print(tutti_group *group, const tutti__fingerprint *ours, int rank,

@@ -284,7 +284,9 @@ int tutti__doorman_step(tutti__doorman *d, int fd, const tutti__secret *secret,
                 0) /* it only looked whether somebody listens, as ranks do that miss another */
             return turn_away(d, NULL);
         if (n <= 0) /* after our answer: it did not like that */
-            return turn_away(d, hello ? "it hung up" : "it hung up, having another secret or job");
+            return turn_away(
+                d, hello ? "it hung up"
+                         : "it hung up at our proof: it has another secret or job, or ended");
         d->got += (size_t)n;
         if (memcmp(d->hello, MAGIC, d->got < sizeof MAGIC ? d->got : sizeof MAGIC) != 0)
             return turn_away(d, "it speaks another protocol");

@@ -197,10 +197,10 @@ static void check_claims(int port)
     assert_int_equal(greet_as(port, &right, &claim, text), TUTTI_OK);
     assert_int_equal(greet_as(port, &none, &claim, text), TUTTI_ERR_IO);
     assert_non_null(strstr(text, "expects a secret while this rank has none"));
-    assert_logged("it hung up, having another secret or job");
+    assert_logged("it hung up at our proof: it has another secret or job, or ended");
     assert_int_equal(greet_as(port, &other, &claim, text), TUTTI_ERR_IO);
     assert_non_null(strstr(text, "has another secret: it belongs to another job"));
-    assert_logged("it hung up, having another secret or job");
+    assert_logged("it hung up at our proof: it has another secret or job, or ended");
     elsewhere.job = 4711;
     assert_int_equal(greet_as(port, &right, &elsewhere, text), TUTTI_ERR_IO);
     assert_non_null(strstr(text, "serves another job of the same secret"));
