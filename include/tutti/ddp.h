@@ -30,6 +30,13 @@ typedef struct tutti_reducer_parameter {
         local; /* each rank's own: memory behind the buckets, never ready; ranks may differ in it */
 } tutti_reducer_parameter;
 
+/* What is done about NaN and infinities in a gradient of this rank, seen before it is averaged. */
+typedef enum tutti_nonfinite {
+    TUTTI_NONFINITE_WARN, /* a log line with parameter, rank and step, the 1st, 2nd, 4th, 8th ... time */
+    TUTTI_NONFINITE_ERROR, /* the step fails on all ranks, with these names */
+    TUTTI_NONFINITE_IGNORE /* nobody looks */
+} tutti_nonfinite;
+
 /* Zero means default. */
 typedef struct tutti_reducer_opts {
     double bucket_mb;       /* MiB; default 25 */
@@ -41,6 +48,7 @@ typedef struct tutti_reducer_opts {
     bool find_unused;    /* a step may leave gradients out: tutti_reducer_skip */
     bool
         static_graph; /* the same, but each step leaves out what the first did: asked once, then checked */
+    tutti_nonfinite nonfinite;
 } tutti_reducer_opts;
 
 /* Collective: parameters, dtypes, names, order and options are compared, and a difference is MISMATCH with the same
@@ -71,13 +79,16 @@ TUTTI_API int tutti_reducer_users(const tutti_reducer *reducer, size_t i);
 typedef struct tutti_bucket_info {
     size_t first,
         n; /* places in the order, once it brings each bucket's gradients together (several dtypes) */
-    size_t bytes;      /* of gradients, gaps not counted */
-    size_t wire_bytes; /* that this rank gave to collectives for it, in the last step */
-    double ready_ms;   /* of the last step, since begin: all gradients there and launched */
-    double done_ms;    /* reduced */
+    size_t bytes;             /* of gradients, gaps not counted */
+    size_t wire_bytes;        /* that this rank gave to collectives for it, in the last step */
+    double ready_ms;          /* of the last step, since begin: all gradients there and launched */
+    double begin_ms, done_ms; /* its reduction, on the communication thread */
 } tutti_bucket_info;
 TUTTI_API size_t tutti_reducer_n_buckets(const tutti_reducer *reducer);
 TUTTI_API tutti_bucket_info tutti_reducer_bucket(const tutti_reducer *reducer, size_t i);
+/* The parameter at a place of the order (SIZE_MAX past the end), and a parameter's name. */
+TUTTI_API size_t tutti_reducer_at(const tutti_reducer *reducer, size_t place);
+TUTTI_API const char *tutti_reducer_name(const tutti_reducer *reducer, size_t i);
 
 /* Of all steps: what this rank gave to collectives, and what it would have given uncompressed. */
 typedef struct tutti_traffic {
@@ -174,6 +185,8 @@ typedef struct tutti_ddp_opts {
         ignored; /* full names of parameters and buffers that are each rank's own: neither copied from
                                    rank 0 nor averaged nor compared */
     size_t n_ignored;
+    int check_replicas; /* tutti_ddp_check_replicas every so many steps; 0: TUTTI_CHECK_REPLICAS, or never */
+    tutti_nonfinite nonfinite;
 } tutti_ddp_opts;
 
 /* Checks that all ranks have the same parameters (number, names, shapes, dtypes, order, which are frozen; one message
@@ -199,6 +212,36 @@ TUTTI_API void tutti_ddp_resume(tutti_ddp *ddp);
 /* A communication hook, before the first backward; as tutti_reducer_set_hook. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ddp_set_hook(tutti_ddp *ddp,
                                                           const tutti_comm_hook *hook);
+/* Compares a digest of all parameters (and of buffers, unless each rank keeps its own). MISMATCH, with the same sentence on
+ * all ranks, names the ranks that differ from the majority, or of two ranks both digests, and the first parameter that
+ * differs. Collective; opts.check_replicas does it at the start of every so-many-th averaged step. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_ddp_check_replicas(tutti_ddp *ddp);
+
+/* What DDP is and has done. Times of one step: forward from the beginning of the step to its backward; backward's
+ * computation; comm the sum of buckets' reductions; exposed what backward waited for them at its end; overlap what of
+ * comm ran beside backward. */
+typedef struct tutti_ddp_times {
+    double forward_ms, backward_ms, comm_ms, exposed_ms, overlap_ms;
+} tutti_ddp_times;
+
+typedef struct tutti_ddp_stats {
+    int rank, world_size;
+    const char *transport; /* tutti_group_transport_name */
+    const char *hook;      /* "all_reduce" without one */
+    double first_bucket_mb, bucket_mb;
+    bool find_unused, static_graph, broadcast_buffers;
+    size_t n_parameters, parameter_bytes; /* that are averaged */
+    size_t n_buffers, buffer_bytes;       /* that are broadcast */
+    size_t n_buckets;                     /* 0 before the first backward; tutti_reducer_bucket */
+    uint64_t steps;                       /* averaged backwards */
+    tutti_ddp_times last, mean;           /* of them */
+    tutti_traffic traffic;
+    uint64_t nonfinite_steps; /* in which this rank had NaN or infinities */
+    const char
+        *nonfinite_parameter; /* in the last of them, the first one in backward; NULL: none */
+} tutti_ddp_stats;
+TUTTI_API tutti_ddp_stats tutti_ddp_get_stats(const tutti_ddp *ddp);
+
 /* The reducer beneath; NULL before the first backward. */
 TUTTI_API tutti_reducer *tutti_ddp_reducer(tutti_ddp *ddp);
 

@@ -7,6 +7,7 @@
 #include "ddp/ddp.h"
 #include "tensor/tensor.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,7 +74,8 @@ static tutti_status new_reducer(tutti_ddp *ddp, const size_t *order)
                                .bucket_mb_list = ddp->opts.bucket_mb_list,
                                .n_bucket_mb_list = ddp->opts.n_bucket_mb_list,
                                .find_unused = ddp->opts.find_unused,
-                               .static_graph = ddp->opts.static_graph};
+                               .static_graph = ddp->opts.static_graph,
+                               .nonfinite = ddp->opts.nonfinite};
     tutti_reducer_parameter *parameters = tutti__alloc(ddp->n * sizeof *parameters);
     tutti_status status;
 
@@ -137,11 +139,37 @@ static tutti_status lay_out(tutti_ddp *ddp, tutti_tensor *const *order, size_t n
         status = new_reducer(ddp, places);
     if (status == TUTTI_OK)
         status = move_module(ddp, tutti__reducer_order(ddp->reducer));
+    if (status == TUTTI_OK && tutti_group_rank(ddp->group) == 0) /* the same on all */
+        tutti__ddp_log_buckets(ddp);
     free(places);
     return status;
 }
 
 /* ---- Listening to backward ------------------------------------------------------------------------------------------------ */
+
+/* Brings buffers together, each in its own way. */
+static tutti_status share_buffers(tutti_ddp *ddp)
+{
+    if (!tutti__ddp_sends_buffers(ddp))
+        return TUTTI_OK;
+    if (ddp->opts.buffer_hook)
+        return ddp->opts.buffer_hook(ddp->opts.buffer_hook_arg, ddp->group, ddp->buffers,
+                                     ddp->n_buffers);
+    return tutti_ddp_broadcast_buffers(ddp);
+}
+
+/* Not in a join: who has joined is behind until its end. */
+static tutti_status check_replicas(tutti_ddp *ddp)
+{
+    tutti_status status;
+
+    if (ddp->paused || ddp->join || ddp->opts.check_replicas == 0 ||
+        ddp->begun++ % (uint64_t)ddp->opts.check_replicas != 0)
+        return TUTTI_OK;
+    status = tutti_ddp_check_replicas(ddp);
+    ddp->all_know = status == TUTTI_ERR_MISMATCH;
+    return status;
+}
 
 static tutti_status on_step_begin(void *self)
 {
@@ -150,12 +178,10 @@ static tutti_status on_step_begin(void *self)
     ddp->all_know = false;
     if (ddp->join)
         TUTTI_TRY(tutti__join_announce(ddp, TUTTI__JOIN_STEP, NULL, 0));
-    if (!tutti__ddp_sends_buffers(ddp))
-        return TUTTI_OK;
-    if (ddp->opts.buffer_hook)
-        return ddp->opts.buffer_hook(ddp->opts.buffer_hook_arg, ddp->group, ddp->buffers,
-                                     ddp->n_buffers);
-    return tutti_ddp_broadcast_buffers(ddp);
+    TUTTI_TRY(share_buffers(ddp));
+    TUTTI_TRY(check_replicas(ddp));
+    ddp->clock.step_ns = tutti__now_ns();
+    return TUTTI_OK;
 }
 
 static tutti_status open_step(tutti_ddp *ddp, tutti_tensor *const *order, size_t n_order)
@@ -196,6 +222,7 @@ static tutti_status on_begin(void *self, tutti_tensor *const *order, size_t n_or
     tutti_ddp *ddp = self;
 
     ddp->all_know = false;
+    ddp->clock.backward_ns = tutti__now_ns();
     TUTTI_TRY(tutti__ddp_check_roles(ddp));
     tutti__ddp_note_uses(ddp, order, n_order);
     if (ddp->paused)
@@ -244,6 +271,7 @@ static void take_others_gradients(tutti_ddp *ddp)
 static tutti_status on_end(void *self, tutti_status status)
 {
     tutti_ddp *ddp = self;
+    uint64_t backward_end_ns;
 
     if (!ddp->in_step) {
         if (status != TUTTI_OK && !ddp->all_know)
@@ -254,7 +282,9 @@ static tutti_status on_end(void *self, tutti_status status)
     memset(ddp->uses, 0, ddp->n * sizeof *ddp->uses);
     if (status != TUTTI_OK)
         tutti__reducer_fail(ddp->reducer, status);
+    backward_end_ns = tutti__now_ns();
     TUTTI_TRY(tutti_reducer_finish(ddp->reducer));
+    tutti__ddp_clock_end(ddp, backward_end_ns, tutti__now_ns());
     take_others_gradients(ddp);
     return TUTTI_OK;
 }
@@ -300,7 +330,15 @@ static tutti_status listen(tutti_ddp *ddp)
 /* The caller's lists may go: bucket sizes are needed in the first backward. */
 static tutti_status take_options(tutti_ddp *ddp, const tutti_ddp_opts *opts)
 {
+    long every;
+
     ddp->opts = opts ? *opts : (tutti_ddp_opts){0};
+    TUTTI_TRY(tutti__env_int(TUTTI__ENV_CHECK_REPLICAS, 0, INT_MAX, &every));
+    if (ddp->opts.check_replicas < 0)
+        return tutti__fail(TUTTI_ERR_ARG, "tutti_ddp_new: check_replicas is %d, expected 0 or more",
+                           ddp->opts.check_replicas);
+    if (ddp->opts.check_replicas == 0)
+        ddp->opts.check_replicas = (int)every;
     TUTTI_TRY(
         tutti__bucket_sizes("tutti_ddp_new",
                             &(tutti_reducer_opts){.bucket_mb = ddp->opts.bucket_mb,

@@ -71,6 +71,12 @@ typedef enum tutti__use {
     TUTTI__USED         /* in this one */
 } tutti__use;
 
+typedef struct tutti__ddp_clock {
+    uint64_t step_ns, backward_ns; /* of this step: when forward and backward began */
+    uint64_t steps;                /* averaged */
+    tutti_ddp_times last, sum;
+} tutti__ddp_clock;
+
 struct tutti_ddp {
     tutti_module *module;
     tutti_group *group;
@@ -92,8 +98,10 @@ struct tutti_ddp {
     int source;    /* whose buffers and order count: rank 0's, in a join the lowest active rank's */
     tutti_join *join; /* NULL: none */
     int present;      /* in a join that divides by it: ranks that are active; else 0 */
-    bool partial;     /* some ranks have joined */
-    bool shadowing;   /* this backward is others': nothing of it is from here */
+    uint64_t begun;   /* steps that were not paused, for check_replicas */
+    tutti__ddp_clock clock;
+    bool partial;   /* some ranks have joined */
+    bool shadowing; /* this backward is others': nothing of it is from here */
 };
 
 /* Collective: checks that all ranks have the same model and options, and copies rank 0's state. */
@@ -113,6 +121,12 @@ tutti_status tutti__ddp_check_roles(const tutti_ddp *ddp);
  * the same). */
 tutti_status tutti__ddp_check_uses(const tutti_ddp *ddp);
 tutti_status tutti__ddp_check_uses_together(const tutti_ddp *ddp);
+
+/* Compares all replicas; buffers too if wanted. Collective (replicas.c). */
+tutti_status tutti__ddp_compare(const tutti_ddp *ddp, bool buffers);
+/* An averaged backward is done: takes its times (stats.c). */
+void tutti__ddp_clock_end(tutti_ddp *ddp, uint64_t backward_end_ns, uint64_t end_ns);
+void tutti__ddp_log_buckets(const tutti_ddp *ddp);
 
 /* ---- Join (join.c) ---------------------------------------------------------------------------------------------------- */
 

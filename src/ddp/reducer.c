@@ -373,6 +373,7 @@ static tutti_status build(tutti_reducer *r, const tutti_reducer_parameter *param
     TUTTI_TRY(tutti__bucket_sizes("tutti_reducer_new", opts, &limits));
     r->find_unused = opts->find_unused;
     r->static_graph = opts->static_graph;
+    r->nonfinite = opts->nonfinite;
     r->gradients = tutti__alloc((r->n + 1) * sizeof *r->gradients);
     r->order = tutti__alloc((r->n + 1) * sizeof *r->order);
     r->views = tutti__alloc((r->n + 1) * sizeof *r->views);

@@ -2,6 +2,7 @@
  *
  *     reducer.c   making one: what it reduces, in which order, cut into which buckets, where in memory
  *     step.c      a step: gradients get ready, buckets leave, means come back
+ *     finite.c    NaN and infinities, by rank and parameter
  *     rows.c      a bucket of which only some rows travel
  *     hooks.c     ready-made communication hooks; powersgd.c: one more */
 #ifndef TUTTI_DDP_REDUCER_H
@@ -52,7 +53,10 @@ struct tutti_reducer {
     bool graph_known; /* static_graph: users and first_skips say it */
     size_t divisor;   /* of the mean; 0: all ranks */
     uint64_t step, begin_ns;
-    size_t next;         /* bucket to launch */
+    size_t next; /* bucket to launch */
+    tutti_nonfinite nonfinite;
+    uint64_t nonfinite_step, nonfinite_steps; /* the last one with NaN or infinities; how many */
+    const char *nonfinite_parameter;          /* in the last one, the first */
     int32_t *users;      /* by place: ranks that brought it; NULL: all do, always */
     bool *first_skips;   /* static_graph: by place, what the first step skipped */
     tutti_work *asking;  /* the reduction of users, while in flight */
@@ -72,5 +76,9 @@ static inline bool tutti__may_skip(const tutti_reducer *r)
 {
     return r->find_unused || r->static_graph;
 }
+
+/* Looks at gradient i before it leaves; a failure where the options say so (finite.c). */
+tutti_status tutti__check_finite(tutti_reducer *r, size_t i);
+bool tutti__has_nonfinite(const void *p, size_t n, tutti_dtype dtype);
 
 #endif

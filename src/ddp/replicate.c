@@ -122,7 +122,7 @@ static tutti_status agree_on_options(const tutti_ddp *ddp)
                  {"find_unused", o->find_unused},
                  {"static_graph", o->static_graph}};
     size_t n = TUTTI__COUNT_OF(flags);
-    tutti__item *items = tutti__alloc((n + ddp->limits.n) * sizeof *items);
+    tutti__item *items = tutti__alloc((n + ddp->limits.n + 1) * sizeof *items);
     tutti_status status;
 
     if (!items)
@@ -137,6 +137,7 @@ static tutti_status agree_on_options(const tutti_ddp *ddp)
 
         snprintf(items[n++].text, sizeof items->text, "%s %g", name, ddp->limits.mb[i]);
     }
+    snprintf(items[n++].text, sizeof items->text, "check_replicas %d", o->check_replicas);
     status = tutti__agree(ddp->group, "options of tutti_ddp_new", "option", items, n);
     free(items);
     return status;

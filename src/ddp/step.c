@@ -47,7 +47,7 @@ tutti_status tutti_reducer_begin(tutti_reducer *r)
     r->status = TUTTI_OK;
     for (size_t b = 0; b < r->n_buckets; b++) {
         r->buckets[b].pending = r->buckets[b].info.n;
-        r->buckets[b].info.ready_ms = r->buckets[b].info.done_ms = 0;
+        r->buckets[b].info.ready_ms = r->buckets[b].info.begin_ms = r->buckets[b].info.done_ms = 0;
     }
     return TUTTI_OK;
 }
@@ -152,13 +152,17 @@ static tutti_status fail_changed(const tutti_reducer *r, const tutti__gradient *
 static tutti_status arrive(tutti_reducer *r, size_t i, bool skipped)
 {
     tutti__gradient *g = &r->gradients[i];
-    tutti_status status;
+    tutti_status status = TUTTI_OK;
 
     g->ready_step = r->step;
     g->skipped = skipped;
     r->buckets[g->bucket].pending--;
     if (r->graph_known && !r->shadow && skipped != r->first_skips[g->place])
         return keep(r, fail_changed(r, g, skipped));
+    if (!skipped)
+        status = tutti__check_finite(r, i);
+    if (status != TUTTI_OK)
+        return keep(r, status);
     if (r->status != TUTTI_OK)
         return TUTTI_OK; /* the step has failed and finish will say so: nothing more is sent */
     status = launch(r);
@@ -288,6 +292,7 @@ static void wait_bucket(tutti_reducer *r, size_t i)
     if (r->divisor)
         divide(r, b);
     b->info.ready_ms = (double)(b->ready_ns - r->begin_ns) * 1e-6;
+    b->info.begin_ms = (double)(begin_ns - r->begin_ns) * 1e-6;
     b->info.done_ms = (double)(end_ns - r->begin_ns) * 1e-6;
     r->traffic.wire_bytes += b->info.wire_bytes;
     r->traffic.gradient_bytes += b->span;

@@ -161,8 +161,13 @@ static tutti_status profile_step(tutti__run *run, uint64_t begin_ns)
     snprintf(folder, sizeof folder, "%s/trace", run->config->run_dir);
     snprintf(path, sizeof path, "%s/rank-%d.json", folder, run->rank);
     TUTTI_TRY(tutti__make_dirs(folder));
-    return tutti__trace_write(path, run->recorder, run->recorder_capacity, run->rank,
-                              run->profile_begin_ns, run->profile_end_ns);
+    return tutti__trace_write(&(tutti__trace){.path = path,
+                                              .recorder = run->recorder,
+                                              .capacity = run->recorder_capacity,
+                                              .rank = run->rank,
+                                              .begin_ns = run->profile_begin_ns,
+                                              .end_ns = run->profile_end_ns,
+                                              .ddp = run->ddp});
 }
 
 static tutti_status end_step(tutti__run *run, double norm, bool logged, uint64_t begin_ns)

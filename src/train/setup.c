@@ -229,7 +229,8 @@ static tutti_status open_together(tutti__run *run)
     tutti_ddp_opts opts = {.bucket_mb = c->bucket_mb,
                            .first_bucket_mb = c->first_bucket_mb,
                            .find_unused = c->find_unused,
-                           .static_graph = c->static_graph};
+                           .static_graph = c->static_graph,
+                           .nonfinite = TUTTI_NONFINITE_ERROR};
 
     TUTTI_TRY(tutti_broadcast(
         run->group, (tutti_buf){run->config->run_dir, TUTTI__CONFIG_TEXT, TUTTI_U8}, 0, NULL));

@@ -30,27 +30,72 @@ static const char *unit_of(const tutti__event *e)
     return strcmp(e->category, "data") == 0 ? "batch" : "step";
 }
 
-static void print_trace(FILE *out, const tutti__event *events, size_t n, int rank,
-                        uint64_t begin_ns, uint64_t end_ns)
+static void print_times(FILE *out, const char *name, const tutti_ddp_times *t)
+{
+    fprintf(out,
+            ",\n  \"%s\":{\"forward_ms\":%.3f,\"backward_ms\":%.3f,\"comm_ms\":%.3f,"
+            "\"exposed_ms\":%.3f,\"overlap_ms\":%.3f}",
+            name, t->forward_ms, t->backward_ms, t->comm_ms, t->exposed_ms, t->overlap_ms);
+}
+
+/* Names are those of tutti's own models: nothing to escape. */
+static void print_buckets(FILE *out, const tutti_reducer *r)
+{
+    fprintf(out, ",\n  \"buckets\":[");
+    for (size_t b = 0; b < tutti_reducer_n_buckets(r); b++) {
+        const tutti_bucket_info info = tutti_reducer_bucket(r, b);
+
+        fprintf(out, "%s\n    {\"bytes\":%zu,\"parameters\":[", b ? "," : "", info.bytes);
+        for (size_t k = 0; k < info.n; k++)
+            fprintf(out, "%s\"%s\"", k ? "," : "",
+                    tutti_reducer_name(r, tutti_reducer_at(r, info.first + k)));
+        fprintf(out, "]}");
+    }
+    fprintf(out, "]");
+}
+
+static void print_ddp(FILE *out, tutti_ddp *ddp)
+{
+    const tutti_ddp_stats s = tutti_ddp_get_stats(ddp);
+
+    fprintf(out,
+            "\"otherData\":{\"rank\":%d,\"world_size\":%d,\"transport\":\"%s\",\"hook\":\"%s\","
+            "\"first_bucket_mb\":%g,\"bucket_mb\":%g,\"find_unused\":%s,\"static_graph\":%s,"
+            "\"broadcast_buffers\":%s,\"parameters\":%zu,\"parameter_bytes\":%zu,\"buffers\":%zu,"
+            "\"steps\":%llu,\"wire_bytes\":%llu",
+            s.rank, s.world_size, s.transport, s.hook, s.first_bucket_mb, s.bucket_mb,
+            s.find_unused ? "true" : "false", s.static_graph ? "true" : "false",
+            s.broadcast_buffers ? "true" : "false", s.n_parameters, s.parameter_bytes, s.n_buffers,
+            (unsigned long long)s.steps, (unsigned long long)s.traffic.wire_bytes);
+    print_times(out, "last", &s.last);
+    print_times(out, "mean", &s.mean);
+    if (tutti_ddp_reducer(ddp))
+        print_buckets(out, tutti_ddp_reducer(ddp));
+    fprintf(out, "},\n");
+}
+
+static void print_trace(FILE *out, const tutti__event *events, size_t n, const tutti__trace *t)
 {
     int last_loader = 0;
 
-    fprintf(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
-    name_thread(out, rank, TUTTI__THREAD_MAIN, "main");
-    name_thread(out, rank, TUTTI__THREAD_COMM, "communication");
+    fprintf(out, "{\"displayTimeUnit\":\"ms\",");
+    print_ddp(out, t->ddp);
+    fprintf(out, "\"traceEvents\":[\n");
+    name_thread(out, t->rank, TUTTI__THREAD_MAIN, "main");
+    name_thread(out, t->rank, TUTTI__THREAD_COMM, "communication");
     for (size_t i = 0; i < n; i++)
         last_loader = events[i].thread > last_loader ? events[i].thread : last_loader;
     for (int thread = TUTTI__THREAD_LOADER; thread <= last_loader; thread++)
-        name_thread(out, rank, thread, "loader");
+        name_thread(out, t->rank, thread, "loader");
     for (size_t i = 0; i < n; i++) {
         const tutti__event *e = &events[i];
 
-        if (e->begin_ns < begin_ns || e->begin_ns > end_ns)
+        if (e->begin_ns < t->begin_ns || e->begin_ns > t->end_ns)
             continue;
         fprintf(out,
                 "{\"ph\":\"X\",\"name\":\"%s\",\"cat\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,"
                 "\"dur\":%.3f",
-                e->name, e->category, rank, e->thread, (double)e->begin_ns * 1e-3,
+                e->name, e->category, t->rank, e->thread, (double)e->begin_ns * 1e-3,
                 (double)(e->end_ns - e->begin_ns) * 1e-3);
         if (e->arg >= 0)
             fprintf(out, ",\"args\":{\"%s\":%lld}", unit_of(e), (long long)e->arg);
@@ -59,13 +104,12 @@ static void print_trace(FILE *out, const tutti__event *events, size_t n, int ran
     fprintf(
         out,
         "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"args\":{\"name\":\"rank %d\"}}\n]}\n",
-        rank, rank);
+        t->rank, t->rank);
 }
 
-tutti_status tutti__trace_write(const char *path, tutti__recorder *recorder, size_t capacity,
-                                int rank, uint64_t begin_ns, uint64_t end_ns)
+tutti_status tutti__trace_write(const tutti__trace *t)
 {
-    tutti__event *events = tutti__alloc(capacity * sizeof *events);
+    tutti__event *events = tutti__alloc(t->capacity * sizeof *events);
     char *text = NULL;
     size_t bytes = 0, n;
     FILE *out = events ? open_memstream(&text, &bytes) : NULL;
@@ -73,13 +117,13 @@ tutti_status tutti__trace_write(const char *path, tutti__recorder *recorder, siz
 
     if (!out) {
         free(events);
-        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the trace of %zu events", capacity);
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the trace of %zu events", t->capacity);
     }
-    n = tutti__recorder_read(recorder, events, capacity);
+    n = tutti__recorder_read(t->recorder, events, t->capacity);
     qsort(events, n, sizeof *events, by_time);
-    print_trace(out, events, n, rank, begin_ns, end_ns);
+    print_trace(out, events, n, t);
     fclose(out);
-    status = text ? tutti__write_file(path, text, bytes)
+    status = text ? tutti__write_file(t->path, text, bytes)
                   : tutti__fail(TUTTI_ERR_MEMORY, "no memory for the trace");
     free(text);
     free(events);

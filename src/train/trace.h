@@ -3,13 +3,22 @@
 #define TUTTI_TRAIN_TRACE_H
 
 #include "base/base.h"
+#include <tutti/ddp.h>
 
 /* Threads of a rank, as tutti__event numbers them. */
 enum { TUTTI__THREAD_MAIN, TUTTI__THREAD_COMM, TUTTI__THREAD_LOADER };
 
-/* Writes the recorder's spans that begin in [begin_ns, end_ns] to path, one event a line, in order of time. Times are the
- * monotonic clock's, so that ranks of one host lie on one axis when their files are opened together. */
-tutti_status tutti__trace_write(const char *path, tutti__recorder *recorder, size_t capacity,
-                                int rank, uint64_t begin_ns, uint64_t end_ns);
+typedef struct tutti__trace {
+    const char *path;
+    tutti__recorder *recorder;
+    size_t capacity; /* events to look at */
+    int rank;
+    uint64_t begin_ns, end_ns; /* spans that begin in between */
+    tutti_ddp *ddp;            /* its figures and buckets go along, as otherData */
+} tutti__trace;
+
+/* One event a line, in order of time. Times are the monotonic clock's, so that ranks of one host lie on one axis when their
+ * files are opened together. */
+tutti_status tutti__trace_write(const tutti__trace *trace);
 
 #endif

@@ -129,19 +129,8 @@ static void make_summary(const tutti__run *run, const char *status, tutti__summa
 /* The law of data parallelism: after any step all replicas are the same, to the bit. */
 static tutti_status check_replicas(tutti__run *run)
 {
-    char mine[33] = "", first[33];
-
     TUTTI_TRY(tutti_ddp_broadcast_buffers(run->ddp));
-    tutti_module_digest(run->module, mine);
-    memcpy(first, mine, sizeof first);
-    TUTTI_TRY(tutti_broadcast(run->group, (tutti_buf){first, sizeof first, TUTTI_U8}, 0, NULL));
-    if (memcmp(first, mine, sizeof first) != 0)
-        return tutti__fail(
-            TUTTI_ERR_MISMATCH,
-            "the parameters of rank %d are not those of rank 0 after step %llu (digest %s, "
-            "expected %s): a defect of this program or of the machine's memory",
-            run->rank, (unsigned long long)run->step, mine, first);
-    return TUTTI_OK;
+    return tutti_ddp_check_replicas(run->ddp);
 }
 
 static tutti_status write_results(tutti__run *run)

@@ -2,11 +2,17 @@
 # SPDX-License-Identifier: MIT
 . "$SOURCE_DIR/tests/harness/train.sh"
 
-train run -n 2 --max-steps 3 --profile 1:3 --eval-every 0 --batch-size 16
+TUTTI_LOG=ddp:info TUTTI_CHECK_REPLICAS=1 train run -n 2 --max-steps 3 --profile 1:3 --eval-every 0 --batch-size 16
+grep -q "info ddp: 47 gradients in 3 buckets, averaged over 2 ranks by all_reduce" run.out || fail "no table of buckets"
+grep -q "info ddp: bucket 0: .* gradients: fc.* layers.5" run.out || fail "the table does not say what travels first"
 for rank in 0 1; do
     file=run/trace/rank-$rank.json
     [ -s "$file" ] || fail "no $file"
     grep -q '"name":"forward"' "$file" && grep -q '"name":"optimizer"' "$file" || fail "spans are missing in $file"
+    for part in '"world_size":2,' '"hook":"all_reduce"' '"mean":{"forward_ms":' '"parameters":["fc.weight","fc.bias","layers.5' \
+        '"name":"exposed communication"'; do
+        grep -qF "$part" "$file" || fail "no $part in $file"
+    done
     for step in 1 2 3; do
         # Times are in microseconds with three decimals; awk's doubles hold them.
         awk -v step=$step '

@@ -1,0 +1,170 @@
+/* replicas.c -- are all replicas the same, to the bit? If not: whose is not, and where.   SPDX-License-Identifier: MIT
+ *
+ * Each rank brings one hash of the hashes of its tensors. Only when those differ do ranks exchange the hashes of each
+ * tensor, so that all can say the same sentence: with three ranks or more the majority is right, and who is not in it
+ * is named, with its first tensor that differs. Two ranks, or no majority, are shown side by side. */
+#include "ddp/ddp.h"
+#include "tensor/tensor.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What every rank knows once they differ. */
+typedef struct verdict {
+    const tutti_ddp *ddp;
+    const uint64_t *totals; /* of each rank */
+    const uint64_t *hashes; /* n of each rank */
+    tutti_tensor *const *tensors;
+    size_t n;
+    int size;
+} verdict;
+
+/* How many ranks have rank r's total. */
+static int votes(const verdict *v, int r)
+{
+    int n = 0;
+
+    for (int i = 0; i < v->size; i++)
+        n += v->totals[i] == v->totals[r];
+    return n;
+}
+
+/* A rank of the strict majority; -1: there is none, or only two ranks, of which either may be wrong. */
+static int majority(const verdict *v)
+{
+    for (int r = 0; v->size > 2 && r < v->size; r++)
+        if (2 * votes(v, r) > v->size)
+            return r;
+    return -1;
+}
+
+/* The first tensor in which two ranks differ. */
+static const char *first_difference(const verdict *v, int a, int b)
+{
+    for (size_t i = 0; i < v->n; i++)
+        if (v->hashes[(size_t)a * v->n + i] != v->hashes[(size_t)b * v->n + i])
+            return v->tensors[i]->name;
+    return "?";
+}
+
+static tutti_status fail_apart(const verdict *v, int right)
+{
+    char ranks[256] = "";
+    size_t used = 0;
+    int n = 0, first = -1;
+
+    for (int r = 0; r < v->size; r++) {
+        if (v->totals[r] == v->totals[right])
+            continue;
+        first = first < 0 ? r : first;
+        if (n++ < 8)
+            used +=
+                (size_t)snprintf(ranks + used, sizeof ranks - used, "%s%d (digest %016" PRIx64 ")",
+                                 n > 1 ? ", " : "", r, v->totals[r]);
+    }
+    if (n > 8)
+        snprintf(ranks + used, sizeof ranks - used, " and %d more", n - 8);
+    return tutti__fail(
+        TUTTI_ERR_MISMATCH,
+        "replicas differ at step %llu: rank%s %s, where the other %d have %016" PRIx64
+        "; \"%s\" is the first that differs on rank %d. Its memory is at fault, or something "
+        "other than the optimizer has written there on some ranks only",
+        (unsigned long long)tutti_ctx_step(tutti_module_ctx(v->ddp->module)), n > 1 ? "s" : "",
+        ranks, v->size - n, v->totals[right], first_difference(v, first, right), first);
+}
+
+static tutti_status fail_undecided(const verdict *v)
+{
+    char ranks[512] = "";
+    size_t used = 0;
+    int other = 1;
+
+    while (v->totals[other] == v->totals[0])
+        other++;
+    for (int r = 0; r < v->size && r < 8; r++)
+        used += (size_t)snprintf(ranks + used, sizeof ranks - used, "%s%016" PRIx64 " on rank %d",
+                                 r ? ", " : "", v->totals[r], r);
+    if (v->size > 8)
+        snprintf(ranks + used, sizeof ranks - used, " and so on");
+    return tutti__fail(
+        TUTTI_ERR_MISMATCH,
+        "replicas differ at step %llu: the digest is %s; \"%s\" is the first that differs on ranks "
+        "0 and %d. A rank's memory is at fault, or something other than the optimizer has written "
+        "there on some ranks only",
+        (unsigned long long)tutti_ctx_step(tutti_module_ctx(v->ddp->module)), ranks,
+        first_difference(v, 0, other), other);
+}
+
+static tutti_status explain(verdict *v, const uint64_t *mine)
+{
+    uint64_t *hashes = tutti__alloc((size_t)v->size * v->n * sizeof *hashes);
+    tutti_status status;
+    int right;
+
+    if (!hashes)
+        return TUTTI_ERR_MEMORY;
+    status = tutti_all_gather(
+        v->ddp->group, (tutti_buf){(void *)mine, v->n * sizeof *mine, TUTTI_U8},
+        (tutti_buf){hashes, (size_t)v->size * v->n * sizeof *mine, TUTTI_U8}, NULL);
+    v->hashes = hashes;
+    right = majority(v);
+    if (status == TUTTI_OK)
+        status = right >= 0 ? fail_apart(v, right) : fail_undecided(v);
+    free(hashes);
+    return status;
+}
+
+/* Parameters that are not ignored, then buffers. */
+static size_t list(const tutti_ddp *ddp, bool buffers, tutti_tensor **tensors)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < ddp->n; i++)
+        if (ddp->roles[i] != TUTTI__IGNORED)
+            tensors[n++] = ddp->parameters[i];
+    for (size_t i = 0; buffers && i < ddp->n_buffers; i++)
+        tensors[n++] = ddp->buffers[i];
+    return n;
+}
+
+static tutti_status compare(verdict *v, uint64_t *mine, uint64_t *totals)
+{
+    bool differ = false;
+
+    for (size_t i = 0; i < v->n; i++)
+        mine[i] = tutti__hash64(v->tensors[i]->data, tutti__tensor_bytes(v->tensors[i]));
+    totals[v->size] = tutti__hash64(mine, v->n * sizeof *mine);
+    TUTTI_TRY(
+        tutti_all_gather(v->ddp->group, (tutti_buf){&totals[v->size], sizeof *totals, TUTTI_U8},
+                         (tutti_buf){totals, (size_t)v->size * sizeof *totals, TUTTI_U8}, NULL));
+    v->totals = totals;
+    for (int r = 1; r < v->size; r++)
+        differ |= totals[r] != totals[0];
+    return differ ? explain(v, mine) : TUTTI_OK;
+}
+
+tutti_status tutti__ddp_compare(const tutti_ddp *ddp, bool buffers)
+{
+    verdict v = {.ddp = ddp, .size = tutti_group_size(ddp->group)};
+    tutti_tensor **tensors = tutti__alloc((ddp->n + ddp->n_buffers) * sizeof(tutti_tensor *));
+    uint64_t *mine = tutti__alloc((ddp->n + ddp->n_buffers) * sizeof *mine);
+    uint64_t *totals = tutti__alloc(((size_t)v.size + 1) * sizeof *totals);
+    tutti_status status = TUTTI_ERR_MEMORY;
+
+    if (tensors && mine && totals) {
+        v.tensors = tensors;
+        v.n = list(ddp, buffers, tensors);
+        status = compare(&v, mine, totals);
+    }
+    free(tensors);
+    free(mine);
+    free(totals);
+    return status;
+}
+
+tutti_status tutti_ddp_check_replicas(tutti_ddp *ddp)
+{
+    return tutti__ddp_compare(ddp, !ddp->opts.keep_buffers && !ddp->opts.buffer_hook);
+}
