@@ -283,6 +283,13 @@ static void processes_over_shared_memory(void **state)
     run_sizes(true, TUTTI_TRANSPORT_AUTO, false, NULL);
 }
 
+/* As where the kernel does not let them read each other's memory. */
+static void processes_staged(void **state)
+{
+    (void)state;
+    run_sizes(true, TUTTI_TRANSPORT_AUTO, true, NULL);
+}
+
 static void processes_over_tcp(void **state)
 {
     (void)state;
@@ -301,6 +308,7 @@ int main(void)
         cmocka_unit_test(threads_direct),
         cmocka_unit_test(threads_staged),
         cmocka_unit_test(processes_over_shared_memory),
+        cmocka_unit_test(processes_staged),
         cmocka_unit_test(processes_over_tcp),
         cmocka_unit_test(processes_on_two_hosts),
     };

@@ -270,7 +270,7 @@ tutti_status tutti__find_contributions(tutti_group *group, const tutti__op *op, 
     for (int r = first; r < last; r++) {
         const tutti__call *call = &local->control->slots[r].calls[op->print.sequence & 1];
 
-        at[r] = NULL;
+        at[r] = call->reach == TUTTI__FOREIGN ? (char *)(uintptr_t)call->at : NULL;
         if (call->reach != TUTTI__DIRECT)
             continue;
         at[r] = find_in_segments(local, call, r);
@@ -418,18 +418,23 @@ bool tutti__local_call(tutti_group *group, const tutti__op *op, const void *p, s
 tutti_status tutti__local_run(tutti_group *group, tutti__op *op)
 {
     tutti__local *local = group->transport_state;
-    size_t element = tutti_dtype_size((tutti_dtype)op->print.dtype);
+    size_t bytes = tutti__op_given(group, op) * tutti_dtype_size((tutti_dtype)op->print.dtype);
+    bool direct;
 
+    tutti__foreign_agree(group);
     if (op->print.op == TUTTI__OP_ALLOC) {
         tutti__local_call(group, op, NULL, 0);
         return alloc_segment(group, op,
                              &local->control->slots[group->rank].calls[op->print.sequence & 1]);
     }
-    tutti__local_call(group, op, op->src, tutti__op_given(group, op) * element);
+    direct = tutti__local_call(group, op, op->src, bytes);
     if (tutti__op_is_empty(op))
         return tutti__local_meet_for(group, op);
-    return (tutti__op_traits_of(op)->reduces ? tutti__local_reduce
-                                             : tutti__local_move)(group, op, tutti__local_meet_for);
+    if (tutti__op_traits_of(op)->reduces)
+        return tutti__local_reduce(group, op, tutti__local_meet_for);
+    if (!direct)
+        tutti__foreign_offer(group, op, bytes);
+    return tutti__local_move(group, op, tutti__local_meet_for);
 }
 
 /* ---- Coming and going ------------------------------------------------------------------------------------ */
@@ -452,6 +457,7 @@ tutti_status tutti__local_open(tutti_group *group, const tutti__transport *trans
     pthread_mutex_init(&local->segments_lock, NULL);
     group->transport_state = local;
     group->transport = transport;
+    tutti__foreign_open(group);
     return TUTTI_OK;
 }
 

@@ -15,15 +15,16 @@ enum { TUTTI__N_STAGES = 3 };
 /* What a rank says when it starts an operation. */
 typedef struct tutti__call {
     tutti__fingerprint print;
-    uint32_t reach; /* how peers get at the contribution: TUTTI__STAGED or TUTTI__DIRECT */
+    uint32_t reach; /* how peers get at the contribution: TUTTI__STAGED ... */
     uint32_t
         segment; /* DIRECT: number of the segment, UINT32_MAX: `at` is an address in this process */
-    uint64_t at; /* offset in this rank's part of the segment, or the address */
+    uint64_t
+        at; /* offset in this rank's part of the segment, or the address; FOREIGN: in its process */
     int32_t error; /* alloc: why rank 0 could not, else 0 */
     uint32_t zero;
 } tutti__call;
 
-enum { TUTTI__STAGED, TUTTI__DIRECT };
+enum { TUTTI__STAGED, TUTTI__DIRECT, TUTTI__FOREIGN };
 
 typedef struct tutti__slot {
     /* Written by its rank, waited for by others. */
@@ -34,6 +35,10 @@ typedef struct tutti__slot {
     /* Calls alternate, so that a rank may start the next while others still read the last. */
     _Alignas(64) tutti__call calls[2];
     _Alignas(64) tutti__cause cause;
+    /* Written before the first meeting: how to try whether its memory can be read (foreign.c). */
+    int64_t pid;
+    uint64_t token, token_at;
+    _Atomic uint32_t reads_all; /* it has tried, and can */
 } tutti__slot;
 
 typedef struct tutti__control {
@@ -53,11 +58,22 @@ typedef struct tutti__segment {
     void *mapping;
 } tutti__segment;
 
+/* How far ranks know whether they can read each other's memory. */
+typedef enum tutti__foreign {
+    TUTTI__FOREIGN_NEW,
+    TUTTI__FOREIGN_PUBLISHED,
+    TUTTI__FOREIGN_TRIED,
+    TUTTI__FOREIGN_ALWAYS,
+    TUTTI__FOREIGN_NEVER
+} tutti__foreign;
+
 typedef struct tutti__local {
     tutti__control *control;
     char *staging;
     uint64_t meetings, tick; /* tick: staged chunks so far; chunk t lies in buffer t mod 3 */
     int spin;
+    tutti__foreign foreign;
+    uint64_t token;
     double moved_ms; /* when it last gave way to a peer on its core */
     pthread_mutex_t segments_lock;
     tutti__segment *segments;
@@ -110,6 +126,13 @@ static inline char *tutti__stage(const tutti__local *local, int rank, size_t k)
 
     return local->staging + ((size_t)rank * TUTTI__N_STAGES + buffer) * local->control->chunk_bytes;
 }
+
+/* Memory of other processes. Agreed on during the first operations; offered where it is agreed and pays. */
+void tutti__foreign_open(tutti_group *group);
+void tutti__foreign_agree(tutti_group *group);
+void tutti__foreign_offer(tutti_group *group, const tutti__op *op, size_t bytes);
+tutti_status tutti__foreign_read(tutti_group *group, int rank, void *to, const void *at,
+                                 size_t bytes);
 
 /* The first meeting is meet_for, after which all calls are known and equal. */
 typedef tutti_status tutti__meet_for(tutti_group *group, const tutti__op *op);

@@ -1,7 +1,7 @@
 /* pieces.c -- moving data unchanged through memory that all ranks see: broadcast, gather, all_to_all and their kin.
  * SPDX-License-Identifier: MIT
  *
- * Who takes a piece reads it where it lies, if it can; otherwise it goes in chunks through the giver's staging buffers:
+ * Who takes a piece reads it where it lies, if it can, of large ones through the kernel (foreign.c); otherwise it goes in chunks through the giver's staging buffers:
  * in each round, between two meetings, chunk k is copied out while chunk k+1 is copied in. A giver whose pieces differ
  * from rank to rank divides its buffer among them. Chunks are numbered as in exchange.c, through all operations. */
 #include "comm/transport/local.h"
@@ -66,7 +66,12 @@ static void copy_in(const move *m, size_t k)
     }
 }
 
-static void copy_out(const move *m, size_t k)
+static uint32_t reach_of(const move *m, int rank)
+{
+    return m->local->control->slots[rank].calls[m->op->print.sequence & 1].reach;
+}
+
+static tutti_status copy_out(const move *m, size_t k)
 {
     int rank = m->group->rank, size = m->group->size;
 
@@ -81,9 +86,12 @@ static void copy_out(const move *m, size_t k)
         from = r == rank  ? (const char *)m->op->src + begin
                : m->at[r] ? m->at[r] + begin
                           : stage_for(m, r, rank, k);
-        if (from != (char *)m->op->dst + to)
+        if (r != rank && reach_of(m, r) == TUTTI__FOREIGN)
+            TUTTI_TRY(tutti__foreign_read(m->group, r, (char *)m->op->dst + to, from, bytes));
+        else if (from != (char *)m->op->dst + to)
             memcpy((char *)m->op->dst + to, from, bytes);
     }
+    return TUTTI_OK;
 }
 
 /* Elements of the largest piece that `from` gives. */
@@ -152,7 +160,7 @@ static tutti_status run_rounds(move *m, tutti__meet_for *meet_for)
     for (size_t k = 0; k < m->n_chunks; k++) {
         if (k + 1 < m->n_chunks)
             copy_in(m, k + 1);
-        copy_out(m, k);
+        TUTTI_TRY(copy_out(m, k));
         /* Peers may read this rank's own memory until the last meeting. */
         if (k + 1 < m->n_chunks || any_direct)
             TUTTI_TRY(tutti__meet(m->group, m->op));
@@ -185,7 +193,7 @@ tutti_status tutti__local_move(tutti_group *group, tutti__op *op, tutti__meet_fo
     m.lot = local->control->chunk_bytes / lots / 64 * 64 / m.element;
     if (traits->uneven)
         publish_counts(&m);
-    if (local->control->slots[group->rank].calls[op->print.sequence & 1].reach == TUTTI__DIRECT)
+    if (reach_of(&m, group->rank) != TUTTI__STAGED)
         m.at[group->rank] = (char *)(uintptr_t)op->src; /* nothing to copy in */
     status = run_rounds(&m, meet_for);
     if (m.at != few)
