@@ -14,7 +14,8 @@ static const char HELP[] =
     "usage: tutti bench COLLECTIVE [-n N] [--FLAG VALUE]...\n"
     "\n"
     "  all_reduce  reduce  reduce_scatter  broadcast  scatter  gather  all_gather  all_gather_v\n"
-    "  all_to_all  all_to_all_v  barrier            (_v: of unequal pieces)\n"
+    "  all_to_all  all_to_all_v  send_recv (to the next rank, from the one before)  barrier\n"
+    "  (_v: of unequal pieces)\n"
     "\n"
     "  tutti bench all_reduce -n 2\n"
     "  tutti bench broadcast -n 4 --sizes 4,64K,25M --json broadcast.json\n"
@@ -71,7 +72,7 @@ static const char *const flag_names[N_FLAGS] = {
 static const tutti__op_kind kinds[] = {
     TUTTI__OP_ALL_REDUCE, TUTTI__OP_REDUCE,       TUTTI__OP_REDUCE_SCATTER, TUTTI__OP_BROADCAST,
     TUTTI__OP_SCATTER,    TUTTI__OP_GATHER,       TUTTI__OP_ALL_GATHER,     TUTTI__OP_ALL_GATHER_V,
-    TUTTI__OP_ALL_TO_ALL, TUTTI__OP_ALL_TO_ALL_V, TUTTI__OP_BARRIER};
+    TUTTI__OP_ALL_TO_ALL, TUTTI__OP_ALL_TO_ALL_V, TUTTI__OP_SEND,           TUTTI__OP_BARRIER};
 static const char *const later_names[] = {"step", "loader"};
 
 enum { FLOATS = 4 }; /* of the types below, the first */
@@ -257,7 +258,7 @@ static tutti_status read_kind(const char *text, tutti__bench *b)
                            "what to measure? all_reduce, all_gather, broadcast, ...; see tutti "
                            "bench --help");
     for (size_t i = 0; i < TUTTI__COUNT_OF(kinds); i++) {
-        names[i] = tutti__op_name(kinds[i]);
+        names[i] = tutti__bench_name(kinds[i]);
         if (same_name(names[i], text, strlen(text))) {
             b->kind = kinds[i];
             return TUTTI_OK;

@@ -21,6 +21,8 @@ typedef struct tutti__bench {
     const char *json; /* file, or NULL */
 } tutti__bench;
 
+/* What the user calls it. */
+const char *tutti__bench_name(tutti__op_kind kind);
 /* Joins the group that the environment describes, measures, prints the table on rank 0. *wrong_p: elements that were. */
 tutti_status tutti__bench_collective(const tutti__bench *bench, int64_t *wrong_p);
 

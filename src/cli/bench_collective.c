@@ -102,6 +102,11 @@ static void put_reduced(const stand *s, size_t k, char *at)
     put(s, all, real, at);
 }
 
+const char *tutti__bench_name(tutti__op_kind kind)
+{
+    return kind == TUTTI__OP_SEND ? "send_recv" : tutti__op_name(kind);
+}
+
 /* ---- Pieces -------------------------------------------------------------------------------------------- */
 
 static char *element_at(const stand *s, char *buffer, tutti__piece piece, size_t k)
@@ -109,17 +114,37 @@ static char *element_at(const stand *s, char *buffer, tutti__piece piece, size_t
     return buffer + (piece.at + k) * s->element;
 }
 
+/* The next rank; -1: the one before. */
+static int neighbour(const stand *s, int step)
+{
+    return (s->rank + s->size + step) % s->size;
+}
+
+static tutti__piece piece_out(const stand *s, int to)
+{
+    if (s->bench->kind == TUTTI__OP_SEND)
+        return (tutti__piece){0, to == neighbour(s, 1) ? s->share : 0};
+    return tutti__piece_out(&s->op, s->rank, to);
+}
+
+static tutti__piece piece_in(const stand *s, int from)
+{
+    if (s->bench->kind == TUTTI__OP_SEND)
+        return (tutti__piece){0, from == neighbour(s, -1) ? s->share : 0};
+    return tutti__piece_in(s->group, &s->op, from);
+}
+
 /* First clears where results go: what is given may lie in the same memory. */
 static void fill(const stand *s)
 {
     for (int from = 0; from < s->size; from++) {
-        tutti__piece in = tutti__piece_in(s->group, &s->op, from);
+        tutti__piece in = piece_in(s, from);
 
         for (size_t k = s->first; k < in.count; k += s->stride)
             put_small(s, 0, element_at(s, s->dst, in, k));
     }
     for (int to = 0; to < s->size; to++) {
-        tutti__piece out = tutti__piece_out(&s->op, s->rank, to);
+        tutti__piece out = piece_out(s, to);
 
         for (size_t k = s->first; k < out.count; k += s->stride)
             put_small(s, value_at(s, s->rank, to, k), element_at(s, s->src, out, k));
@@ -132,7 +157,7 @@ static int64_t count_wrong(const stand *s)
     char expected[8];
 
     for (int from = 0; from < s->size; from++) {
-        tutti__piece in = tutti__piece_in(s->group, &s->op, from);
+        tutti__piece in = piece_in(s, from);
 
         for (size_t k = s->first; k < in.count; k += s->stride) {
             if (s->traits->reduces)
@@ -190,6 +215,19 @@ static void set_pieces(stand *s, size_t whole)
 
 /* ---- Measuring ------------------------------------------------------------------------------------------ */
 
+/* As nccl-tests' sendrecv: all at once, each to the next and from the one before. */
+static tutti_status send_recv(const stand *s, tutti_work **work_p)
+{
+    tutti_buf src = {s->src, s->share, s->bench->dtype}, dst = {s->dst, s->share, s->bench->dtype};
+    tutti_work *receive;
+
+    TUTTI_TRY(tutti_recv(s->group, dst, neighbour(s, -1), 0, &receive));
+    if (work_p)
+        *work_p = receive;
+    TUTTI_TRY(tutti_send(s->group, src, neighbour(s, 1), 0, NULL));
+    return work_p ? TUTTI_OK : tutti_work_wait(receive);
+}
+
 static tutti_status call(const stand *s, tutti_work **work_p)
 {
     const tutti__bench *b = s->bench;
@@ -218,6 +256,8 @@ static tutti_status call(const stand *s, tutti_work **work_p)
         return tutti_all_to_all(s->group, src, dst, work_p);
     case TUTTI__OP_ALL_TO_ALL_V:
         return tutti_all_to_all_v(s->group, src, s->src_counts, dst, s->dst_counts, work_p);
+    case TUTTI__OP_SEND:
+        return send_recv(s, work_p);
     case TUTTI__OP_BARRIER:
         return tutti_barrier(s->group, work_p);
     default:
@@ -300,7 +340,7 @@ static void report(stand *s, int64_t iterations, int64_t wrong)
         "%s  {\"op\": \"%s\", \"bytes\": %zu, \"dtype\": \"%s\", \"redop\": \"%s\", "
         "\"root\": %d, \"ranks\": %d, \"iterations\": %lld, \"median_us\": %.3f, \"p95_us\": %.3f, "
         "\"algbw_gbps\": %.6f, \"busbw_gbps\": %.6f, \"wrong\": %lld}",
-        ftell(s->json) > 0 ? ",\n" : "[\n", tutti__op_name(b->kind), bytes, b->dtype_name,
+        ftell(s->json) > 0 ? ",\n" : "[\n", tutti__bench_name(b->kind), bytes, b->dtype_name,
         b->redop_name, root, s->size, (long long)iterations, median, p95, algbw,
         algbw * bus_factor(s), (long long)wrong);
 }
@@ -395,14 +435,16 @@ static tutti_status take_memory(stand *s)
     s->room = (s->room + 63) / 64 * 64;
     TUTTI_TRY(take(s, s->room * (size_t)s->flights, &s->memory));
     /* What is given to each rank is another thing than what comes from them. */
-    return s->traits->scatters ? take(s, s->room * (size_t)s->flights, &s->apart) : TUTTI_OK;
+    return s->traits->scatters || s->bench->kind == TUTTI__OP_SEND
+               ? take(s, s->room * (size_t)s->flights, &s->apart)
+               : TUTTI_OK;
 }
 
 static void print_head(const stand *s)
 {
     const tutti__bench *b = s->bench;
 
-    printf("# %s, %d rank%s (%s), %s memory, ", tutti__op_name(b->kind), s->size,
+    printf("# %s, %d rank%s (%s), %s memory, ", tutti__bench_name(b->kind), s->size,
            s->size == 1 ? "" : "s", tutti_group_transport_name(s->group),
            b->group_memory ? "group" : "plain");
     if (b->in_flight)

@@ -42,6 +42,9 @@ measure all_gather_v 3 2/3 --memory plain
 measure all_to_all 2 1/2 --in-flight 4
 measure all_to_all_v 3 2/3 --dtype f64
 TUTTI_TRANSPORT=tcp measure all_to_all_v 3 2/3
+measure send_recv 2 1 --in-flight 3
+TUTTI_TRANSPORT=tcp measure send_recv 3 1 --memory plain
+measure send_recv 1 1
 TUTTI_TRANSPORT=tcp measure reduce 2 1 --op band --dtype u8 --in-flight 3
 run 0 "$TUTTI" bench barrier -n 2 --iterations 3 --json "$work/rows.json"
 out_has '^ +0 +0 +f32 +none +-1 .* 0$'
