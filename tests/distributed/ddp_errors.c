@@ -324,6 +324,14 @@ static int bad_arguments_are_refused(tutti_group *group, void *arg)
                         &(tutti_ddp_opts){.bucket_mb_list = (double[]){1, 0},
                                           .n_bucket_mb_list = 2}) == TUTTI_ERR_ARG);
     CHECK_TEXT(tutti_last_error(), "bucket_mb_list: 0");
+    for (size_t i = 0; i < tutti_module_n_parameters(&m.base); i++)
+        tutti_parameter_set_requires_grad(tutti_module_parameter(&m.base, i), false);
+    if (tutti_group_size(group) == 1) { /* peers would hear of it */
+        CHECK(tutti_ddp_new(&ddp, &m.base, group, NULL) == TUTTI_ERR_ARG);
+        CHECK_TEXT(tutti_last_error(), "none of the module's 6 parameters requires a gradient");
+    }
+    for (size_t i = 0; i < tutti_module_n_parameters(&m.base); i++)
+        tutti_parameter_set_requires_grad(tutti_module_parameter(&m.base, i), true);
     CHECK_OK(tutti_ddp_new(&ddp, &m.base, group, NULL));
     CHECK(tutti_ddp_new(&second, &m.base, group, NULL) == TUTTI_ERR_STATE);
     tutti_ddp_free(ddp);

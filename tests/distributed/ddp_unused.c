@@ -477,6 +477,44 @@ static int a_step_may_skip_gradients(tutti_group *group, void *arg)
     return 0;
 }
 
+/* Each step leaves out what the first did: asked once, then checked on the spot. */
+static int a_static_reducer_asks_once(tutti_group *group, void *arg)
+{
+    const tutti_reducer_parameter p[] = {{.name = "all", .count = 5, .dtype = TUTTI_F32},
+                                         {.name = "first", .count = 3, .dtype = TUTTI_F32}};
+    int rank = tutti_group_rank(group), size = tutti_group_size(group);
+    tutti_reducer *r, *strict;
+
+    (void)arg;
+    CHECK_OK(tutti_reducer_new(&strict, group, p, 2, NULL));
+    CHECK_OK(tutti_reducer_new(&r, group, p, 2, &(tutti_reducer_opts){.static_graph = true}));
+    for (int step = 0; step < 3; step++) {
+        float *first = tutti_reducer_grad(r, 1);
+
+        CHECK_OK(tutti_reducer_begin(r));
+        first[2] = 6;
+        CHECK_OK(tutti_reducer_ready(r, 0));
+        CHECK_OK(rank == 0 ? tutti_reducer_ready(r, 1) : tutti_reducer_skip(r, 1));
+        CHECK_OK(tutti_reducer_finish(r));
+        CHECK(first[2] == 6.0f / (float)size && tutti_reducer_users(r, 1) == 1);
+    }
+    CHECK_OK(tutti_barrier(group, NULL));
+    if (rank == 0) { /* the others hear of it, wherever they are */
+        CHECK_OK(tutti_reducer_begin(r));
+        CHECK(tutti_reducer_skip(r, 1) == TUTTI_ERR_STATE);
+        CHECK_TEXT(tutti_last_error(),
+                   "\"first\" has no gradient in step 4 on rank 0, and had one in step 1");
+        CHECK(tutti_reducer_finish(r) == TUTTI_ERR_STATE);
+    }
+    tutti_reducer_free(r);
+    if (tutti_reducer_begin(strict) == TUTTI_OK) {
+        CHECK(tutti_reducer_skip(strict, 0) == TUTTI_ERR_STATE);
+        CHECK_TEXT(tutti_last_error(), "\"all\", is skipped in step 1");
+    }
+    tutti_reducer_free(strict);
+    return 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -489,6 +527,7 @@ int main(void)
         TEST(run_all, a_shared_parameter_comes_once),
         TEST(run_all, a_buffer_hook_replaces_the_broadcast),
         TEST(run_all, a_step_may_skip_gradients),
+        TEST(run_all, a_static_reducer_asks_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

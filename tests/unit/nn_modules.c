@@ -466,6 +466,47 @@ static void a_frozen_parameter_gets_no_gradient(void **state)
     tutti_module_destroy(&root);
 }
 
+/* Vectors of N(0, 1), as in PyTorch; looked up in any shape; a number too large names its place. */
+static void an_embedding_is_a_table_of_normal_vectors(void **state)
+{
+    static const int64_t numbers[] = {4, 0, 4, 99, 1, 100};
+    tutti_ctx *cx = *state;
+    tutti_embedding table, bad;
+    tutti_module m;
+    tutti_tensor *y;
+    float values[100][32], seen[6][32];
+    double mean = 0, variance = 0;
+
+    tutti_module_init(&m, cx);
+    tutti_embedding_init(&table, &m, "words", 100, 32, true);
+    assert_int_equal(tutti_module_status(&m), TUTTI_OK);
+    assert_string_equal(tutti_tensor_name(table.weight), "words.weight");
+    assert_int_equal(tutti_tensor_read(table.weight, values), TUTTI_OK);
+    for (int i = 0; i < 3200; i++)
+        mean += (double)values[i / 32][i % 32] / 3200;
+    for (int i = 0; i < 3200; i++)
+        variance += pow((double)values[i / 32][i % 32] - mean, 2) / 3200;
+    assert_true(fabs(mean) < 0.08 && fabs(variance - 1) < 0.12);
+    tutti_step_begin(cx, NULL);
+    y = tutti_embedding_forward(
+        &table, tutti_input(cx, (tutti_array){numbers, TUTTI_SHAPE(5, 1), TUTTI_I64}));
+    assert_int_equal(tutti_tensor_shape(y).n, 3);
+    assert_int_equal(tutti_tensor_read(y, seen), TUTTI_OK);
+    for (int i = 0; i < 5; i++)
+        assert_memory_equal(seen[i], values[numbers[i]], sizeof seen[i]);
+    y = tutti_embedding_forward(&table,
+                                tutti_input(cx, (tutti_array){numbers, TUTTI_SHAPE(6), TUTTI_I64}));
+    assert_int_equal(tutti_tensor_status(y), TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_last_error(),
+                           "embedding \"words.weight\": index 5 of indices [6] is 100, but weight "
+                           "has 100 rows"));
+    tutti_step_end(cx);
+    tutti_embedding_init(&bad, &m, "none", 0, 3, false);
+    assert_int_equal(tutti_module_status(&m), TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_last_error(), "none: embedding of 0 vectors of 3 numbers"));
+    tutti_module_destroy(&m);
+}
+
 static void models_give_logits_for_every_class(void **state)
 {
     static const char *const names[] = {"linear", "mlp", "mini_resnet"};
@@ -506,6 +547,7 @@ int main(void)
         cmocka_unit_test(digest_follows_names_not_creation),
         cmocka_unit_test(batches_are_counted_in_training_only),
         cmocka_unit_test(a_frozen_parameter_gets_no_gradient),
+        cmocka_unit_test(an_embedding_is_a_table_of_normal_vectors),
         cmocka_unit_test(models_give_logits_for_every_class),
     };
 
