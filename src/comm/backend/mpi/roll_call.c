@@ -30,7 +30,7 @@ static void send_letter(tutti__mpi_state *s, int rank, letter_kind kind, uint64_
 
     if (!letter)
         return;
-    letter->text = (letter_text){.kind = kind, .sequence = sequence};
+    letter->text = (letter_text){.kind = (int32_t)kind, .sequence = sequence};
     letter->next = s->letters;
     s->letters = letter;
     (void)s->mpi->send(s->comm, &letter->text, sizeof letter->text, rank, TAG, &letter->request);
