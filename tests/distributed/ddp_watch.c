@@ -19,7 +19,8 @@ typedef struct net {
 static int net_new(net *m, tutti_group *group, const tutti_ddp_opts *opts)
 {
     *m = (net){0};
-    CHECK_OK(tutti_ctx_new(&m->cx, (tutti_device){TUTTI_CPU, 0}, &(tutti_ctx_opts){.threads = 1}));
+    CHECK_OK(tutti_ctx_new(&m->cx, (tutti_device){TUTTI_CPU, 0},
+                           &(tutti_ctx_opts){.threads = 1, .kernels = TUTTI_KERNELS_REFERENCE}));
     tutti_module_init(&m->base, m->cx);
     tutti_conv2d_init(&m->conv, &m->base, "conv",
                       &(tutti_conv2d_layer_opts){.in = 1, .out = 2, .kernel = 1, .bias = true});
