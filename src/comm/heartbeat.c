@@ -2,14 +2,17 @@
  *
  * Every rank beats to every other five times in the heartbeat, and any frame counts as a beat. A rank is judged a little
  * before a whole heartbeat of silence, so that all know within one. Who was itself away (stopped, suspended, starved of
- * its processor) knows nothing of the others: it forgives them and starts anew. A rank that has never been heard is still
- * setting up, which has its own time limit. */
+ * its processor) knows nothing of the others: it forgives them and starts anew; and one of this host that is seen to wait
+ * for a processor is given more time. A rank that has never been heard is still setting up, which has its own time limit. */
 #include "comm/post.h"
 
+#include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/ioctl.h>
+#include <unistd.h>
 
-enum { BEATS = 5 };
+enum { BEATS = 5, PATIENCE = 4 };
 
 void tutti__heartbeat_start(tutti__post *post, int heartbeat_ms)
 {
@@ -38,7 +41,7 @@ static bool watched(const tutti__post *post, int rank)
 
 static void beat(tutti__post *post, double now)
 {
-    const tutti__frame head = {.kind = TUTTI__FRAME_BEAT};
+    const tutti__frame head = {.kind = TUTTI__FRAME_BEAT, .id = post->tid};
 
     for (int r = 0; r < post->group->size; r++)
         if (!tutti__link_busy(&post->links[r])) /* what is under way will be heard as well */
@@ -64,6 +67,30 @@ static bool has_unread(const tutti__link *link)
     return ioctl(link->fd, FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
+/* Its post has work and no processor, on this host: it is late, not stopped. Where /proc shows another's threads under its
+ * numbers, this errs, but not for long. */
+static bool is_starved(const tutti__post *post, int rank, double now)
+{
+    const tutti__link *link = &post->links[rank];
+    const tutti__peer *peer = &post->group->peers[rank],
+                      *self = &post->group->peers[post->group->rank];
+    char path[80], stat[128] = "";
+    const char *end;
+    ssize_t n;
+    int fd;
+
+    if (strcmp(peer->host, self->host) != 0 || now - link->heard >= PATIENCE * post->limit_ms)
+        return false;
+    snprintf(path, sizeof path, "/proc/%lld/task/%llu/stat", (long long)peer->pid,
+             (unsigned long long)link->thread);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    n = fd >= 0 ? read(fd, stat, sizeof stat - 1) : 0;
+    if (fd >= 0)
+        close(fd);
+    end = n > 0 ? strrchr(stat, ')') : NULL; /* "4711 (name) R ..." */
+    return end && end[1] == ' ' && end[2] == 'R';
+}
+
 /* All that have missed beats, as the first to be judged has. */
 static void accuse(tutti__post *post, int first, double now)
 {
@@ -75,7 +102,7 @@ static void accuse(tutti__post *post, int first, double now)
 
     for (int r = 0; r < group->size; r++) {
         if (!watched(post, r) || now - post->links[r].heard < post->limit_ms - post->beat_ms ||
-            has_unread(&post->links[r]))
+            has_unread(&post->links[r]) || is_starved(post, r, now))
             continue;
         tutti__peer_text(group, r, peer, sizeof peer);
         if (n < sizeof names)
@@ -105,17 +132,18 @@ static void judge(tutti__post *post, double now)
 
         if (!watched(post, r))
             continue;
-        if (now - link->heard >= post->limit_ms) {
-            if (!has_unread(link)) {
-                if (!post->verdict.set)
-                    accuse(post, r, now);
-                return;
-            }
+        if (has_unread(link))
             link->heard = now;
+        if (now - link->heard >= post->limit_ms && !is_starved(post, r, now)) {
+            if (!post->verdict.set)
+                accuse(post, r, now);
+            return;
         }
         oldest = link->heard < oldest ? link->heard : oldest;
     }
     post->judge_at = oldest + post->limit_ms;
+    if (post->judge_at < now + post->beat_ms / 4)
+        post->judge_at = now + post->beat_ms / 4;
 }
 
 void tutti__heartbeat_turn(tutti__post *post, bool all_read)

@@ -325,6 +325,8 @@ static void hear(tutti__post *post, int rank)
         tutti__letters_left(post, rank);
         if (atomic_load(&group->opened) && group->transport->wake)
             group->transport->wake(group, rank);
+    } else if (link->head.kind == TUTTI__FRAME_BEAT) {
+        link->thread = link->head.id;
     } else if (link->head.kind == TUTTI__FRAME_FD) {
         pthread_cond_broadcast(&post->changed);
     }
@@ -512,6 +514,7 @@ static void *post_main(void *arg)
     double died = 0;
 
     tutti__log_set_rank(post->group->rank);
+    post->tid = (uint64_t)syscall(SYS_gettid);
     while (!stopping) {
         int wait, n;
 

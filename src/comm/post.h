@@ -96,7 +96,8 @@ typedef struct tutti__link {
     bool over;  /* the peer has hung up */
     bool deaf;  /* nothing more can be sent */
     bool wants_out;
-    double heard; /* when last */
+    double heard;    /* when last */
+    uint64_t thread; /* of its post, there; 0: not known */
     tutti__frame head;
     size_t got;                     /* bytes of head and body that are read */
     char *into;                     /* where the body goes; NULL: nowhere */
@@ -136,6 +137,7 @@ typedef struct tutti__post {
     char nowhere[16 << 10]; /* where bodies go that nobody wants any more */
     /* Heartbeat; limit_ms 0: off. */
     double limit_ms, beat_ms, next_beat, judge_at, lap;
+    uint64_t tid; /* of the thread */
     int heartbeat_ms;
     tutti__link links[];
 } tutti__post;

@@ -97,8 +97,7 @@ static bool in_process(const tutti_group *group)
 /* Threads of a process are on one host, and where a test says so ranks are on several. */
 static uint64_t host_id(const tutti_group *group)
 {
-    const uint64_t id[2] = {in_process(group) ? 0 : id_of_machine(),
-                            (uint64_t)group->tuning.host};
+    const uint64_t id[2] = {in_process(group) ? 0 : id_of_machine(), (uint64_t)group->tuning.host};
 
     return tutti__hash64(id, sizeof id);
 }
@@ -379,8 +378,7 @@ static tutti_status connect_all(tutti_group *group, const card *cards, const pla
 
 static tutti_status open_memory(tutti_group *group, double deadline)
 {
-    return (in_process(group) ? tutti__inproc_open : tutti__shared_memory_open)(group,
-                                                                                       deadline);
+    return (in_process(group) ? tutti__inproc_open : tutti__shared_memory_open)(group, deadline);
 }
 
 /* Takes over `ranks`: this host's, in order, of which this rank is number `member->rank`. */
