@@ -47,6 +47,7 @@ typedef struct tutti__mpi {
     int table;           /* TUTTI__MPI_TABLE */
     const char *version; /* TUTTI_VERSION */
     const char *name;    /* "Open MPI": what it was compiled against */
+    size_t chunk_bytes;  /* of the parts of a large all_reduce that it is quickest with */
 
     int (*start)(const tutti__mpi_host *host, tutti__mpi_world *world); /* waits for all */
     int (*finish)(void);                                                /* waits for all */
@@ -84,6 +85,7 @@ typedef struct tutti__mpi_letter tutti__mpi_letter;
 typedef struct tutti__mpi_state {
     const tutti__mpi *mpi;
     tutti__mpi_comm comm;
+    int cores;          /* that this process may use */
     bool usable;        /* comm is there */
     bool abandoned;     /* requests may be under way in it that nobody waits for */
     int64_t verdict[2]; /* what ranks agree on before they move anything */

@@ -15,9 +15,8 @@
 #include <time.h>
 
 enum {
-    WINDOW = 4,              /* collectives of one operation in flight */
-    CHUNK_BYTES = 128 << 10, /* of each; Open MPI's own go at half the speed in megabytes */
-    TESTS = 16,              /* between two looks at the clock */
+    WINDOW = 4, /* collectives of one operation in flight */
+    TESTS = 16, /* between two looks at the clock */
     NAP_NS = 20000,
     GRACE_MS = 250, /* for the last that a rank sent before it left */
     DRAIN_MS = 500
@@ -122,7 +121,6 @@ static tutti_status look_around(tutti_group *group, const patience *p, double wa
 static tutti_status await(tutti_group *group, tutti__mpi_request *request, const patience *p)
 {
     tutti__mpi_state *s = group->transport_state;
-    bool crowded = group->local_size > tutti__cores();
     double begin = tutti__now_ms(), waited = 0, left = 0;
 
     for (;;) {
@@ -137,7 +135,7 @@ static tutti_status await(tutti_group *group, tutti__mpi_request *request, const
         }
         waited = tutti__now_ms() - begin;
         TUTTI_TRY(look_around(group, p, waited, &left));
-        relax(waited, crowded, p->moving ? NAP_AFTER_MOVING_MS : NAP_AFTER_MS);
+        relax(waited, group->local_size > s->cores, p->moving ? NAP_AFTER_MOVING_MS : NAP_AFTER_MS);
     }
 }
 
@@ -227,7 +225,8 @@ static tutti_status meet(tutti_group *group, const tutti__op *op)
 
 static size_t chunk_elements(const tutti_group *group, size_t element)
 {
-    size_t bytes = group->tuning.chunk_bytes ? group->tuning.chunk_bytes : CHUNK_BYTES;
+    const tutti__mpi_state *s = group->transport_state;
+    size_t bytes = group->tuning.chunk_bytes ? group->tuning.chunk_bytes : s->mpi->chunk_bytes;
 
     return bytes > element ? bytes / element : 1;
 }
@@ -487,6 +486,7 @@ static tutti__mpi_state *state_new(const tutti_group *group)
     if (!s)
         return NULL;
     s->mpi = tutti__mpi_loaded();
+    s->cores = tutti__cores();
     s->prints = calloc(n, sizeof *s->prints);
     s->counts = calloc(2 * n, sizeof *s->counts);
     s->pieces = calloc(4 * n, sizeof *s->pieces);
