@@ -8,7 +8,7 @@
 # mpi_all_reduce.c. Where it or mpicc is missing, that column is "-".
 set -euo pipefail
 cd "$(dirname "$0")/.."
-PEERS=${PEERS:-../shared/bench} ROUNDS=${ROUNDS:-5} SOCKETS=${SOCKETS:-2} TUTTI=${TUTTI:-build/tutti}
+PEERS=${PEERS:-../shared/bench} ROUNDS=${ROUNDS:-5} SOCKETS=${SOCKETS:-1} TUTTI=${TUTTI:-build/tutti}
 sizes="4 4096 65536 1048576 4194304 26214400"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

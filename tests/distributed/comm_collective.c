@@ -227,11 +227,12 @@ static int check_reduce(tutti_group *group, void *p, tutti_dtype dtype, tutti_re
 }
 
 static int check_reduce_scatter(tutti_group *group, char *p, tutti_dtype dtype, tutti_redop op,
-                                size_t count, bool in_place)
+                                size_t count, bool in_place, const int *hosts)
 {
     size_t size = (size_t)tutti_group_size(group), rank = (size_t)tutti_group_rank(group),
            element = tutti_dtype_size(dtype);
-    char *want = oracle(dtype, op, (int)size, count * size);
+    char *want = hosts ? oracle_of_hosts(dtype, op, (int)size, hosts, count * size)
+                       : oracle(dtype, op, (int)size, count * size);
     char *dst = in_place ? p + rank * count * element : malloc(count * element + 1);
     int differs;
 
@@ -309,8 +310,8 @@ static int run_grid(tutti_group *group, void *arg)
                 CHECK(check_all_reduce(group, p, DTYPES[t], REDOPS[o], count, g->hosts) == 0);
                 CHECK(check_reduce(group, p, DTYPES[t], REDOPS[o], count, (int)((c + o) % size)) ==
                       0);
-                CHECK(check_reduce_scatter(group, p, DTYPES[t], REDOPS[o], count, (c + o) % 2) ==
-                      0);
+                CHECK(check_reduce_scatter(group, p, DTYPES[t], REDOPS[o], count, (c + o) % 2,
+                                           g->hosts) == 0);
             }
             CHECK(check_all_gather(group, p, DTYPES[t], count, c % 2) == 0);
             CHECK(check_broadcast(group, p, DTYPES[t], count) == 0);

@@ -141,6 +141,17 @@ static void the_interface_may_be_named(void **state)
     unsetenv("TUTTI_SOCKET_IFNAME");
 }
 
+/* The largest messages are cut over all of them. */
+static void pairs_may_have_several_sockets(void **state)
+{
+    (void)state;
+    needs_hosts();
+    setenv("TUTTI_SOCKETS_PER_PAIR", "3", 1);
+    run_exact(2, 2, TUTTI_HUB_V4);
+    run_exact(3, 1, TUTTI_HUB_V4);
+    unsetenv("TUTTI_SOCKETS_PER_PAIR");
+}
+
 /* ---- Failures ------------------------------------------------------------------------------------------- */
 
 static void note_time(void)
@@ -254,6 +265,7 @@ int main(void)
         cmocka_unit_test(collectives_are_exact_over_ipv6),
         cmocka_unit_test(collectives_are_exact_over_link_local_addresses),
         cmocka_unit_test(the_interface_may_be_named),
+        cmocka_unit_test(pairs_may_have_several_sockets),
         cmocka_unit_test(a_rank_killed_on_another_host_is_named_at_once),
         cmocka_unit_test(a_cut_host_is_named_within_the_heartbeat), /* the last: it stays cut */
     };

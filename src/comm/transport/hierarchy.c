@@ -6,6 +6,8 @@
  *     all_reduce   it sums its shard over its host's ranks, piece by piece, while earlier pieces are summed between the
  *                  hosts (shares.c), and writes each result into the memory of all ranks of its host
  *     broadcast    on root's host it sends its shard of root's memory; elsewhere it writes what comes into everyone's
+ *     all_gather   a rank's piece goes once to each other host, to one rank there, which writes it into everyone's memory
+ *     reduce_scatter   the reverse: on each host one rank sums what its host has for a rank of another, and sends that
  *
  * Only the ends of a call, or of a block where some memory cannot be read by peers, are meetings. A host with more ranks
  * than another has some that move no shard. What only moves pieces between pairs of ranks goes straight, by TCP.
@@ -27,11 +29,14 @@ typedef struct hierarchy {
     int n_hosts, n_shards; /* n_shards: the least number of ranks on a host */
     int *hosts, *places;   /* of each rank: its host, and which of that host's ranks it is */
     int *cross;            /* of each host: the rank at this one's place, if that moves a shard */
-    char *stage;           /* this host's ranks' parts, for memory that peers cannot read */
+    /* Ranks of other hosts that this one exchanges pieces with: those it gives its own, those whose it takes for its host. */
+    int *links, n_links;
+    bool *gives, *takes, *moved;
+    char *stage; /* this host's ranks' parts, for memory that peers cannot read */
     size_t stage_stride, block_bytes;
-    char **at;   /* of each local rank: its buffer, NULL if that is staged */
-    char **here; /* its block */
-    const void **src;
+    char **at;        /* of each local rank: its buffer, NULL if that is staged */
+    char **here;      /* its block */
+    const void **src; /* room for as many as there are ranks */
 } hierarchy;
 
 /* One call. */
@@ -42,6 +47,7 @@ typedef struct job {
     tutti_dtype dtype;
     size_t element, count, block; /* block: elements */
     int me;                       /* this rank's place */
+    bool gives;                   /* what its buffer held counts */
     bool staged, any_staged;      /* this rank's buffer; any of this host's */
     size_t shard;                 /* where this rank's begins in the block */
 } job;
@@ -79,15 +85,17 @@ static void next_stage(const job *j)
     j->op->deadline += lag < LAG_MS ? lag : LAG_MS;
 }
 
+/* Says where this rank's buffer lies, or that it goes through the stage. */
+static void declare(job *j, const void *p, size_t bytes)
+{
+    j->staged = !tutti__local_call(j->h->local, j->op, p, bytes) && bytes > 0;
+}
+
 /* Meets this host's ranks, who then know each other's buffers. */
-static tutti_status begin(job *j, const void *p, size_t bytes)
+static tutti_status begin(job *j, size_t bytes)
 {
     hierarchy *h = j->h;
-    size_t first = bytes < h->block_bytes ? bytes : h->block_bytes;
 
-    j->staged = !tutti__local_call(h->local, j->op, p, bytes) && bytes > 0;
-    if (j->staged)
-        memcpy(stage_of(h, j->me), p, first);
     TUTTI_TRY(tutti__local_meet_for(h->local, j->op));
     next_stage(j);
     if (bytes == 0)
@@ -98,13 +106,24 @@ static tutti_status begin(job *j, const void *p, size_t bytes)
     return TUTTI_OK;
 }
 
+/* Declares dst, with its first block on the stage if it must, and begins. */
+static tutti_status begin_in_place(job *j)
+{
+    size_t bytes = j->count * j->element, block = j->block * j->element;
+
+    declare(j, j->op->dst, bytes);
+    if (j->staged && j->gives)
+        memcpy(stage_of(j->h, j->me), j->op->dst, bytes < block ? bytes : block);
+    return begin(j, bytes);
+}
+
 /* From one block to the next: everyone has done with the last. */
 static tutti_status enter_block(job *j, size_t first, size_t n)
 {
     hierarchy *h = j->h;
 
     if (first > 0 && j->any_staged) {
-        if (j->staged)
+        if (j->staged && j->gives)
             memcpy(stage_of(h, j->me), (char *)j->op->dst + first * j->element, n * j->element);
         TUTTI_TRY(tutti__meet(h->local, j->op));
     }
@@ -131,24 +150,32 @@ static bool is_half(tutti_dtype dtype)
     return tutti_dtype_size(dtype) == 2;
 }
 
-/* This host's sum of a piece of the shard, into this rank's memory. */
-static void sum_here(void *self, size_t begin, size_t n)
+/* The sum over this host's ranks of what h->src points at. */
+static void sum_over_host(const job *j, void *dst, size_t n)
 {
-    const job *j = self;
-    hierarchy *h = j->h;
+    const hierarchy *h = j->h;
     tutti_redop op = (tutti_redop)j->op->print.redop;
-    size_t at = (j->shard + begin) * j->element;
-    void *dst = h->here[j->me] + at;
 
-    if (h->local->size == 1 && !(op == TUTTI_AVG && is_half(j->dtype)))
-        return;
-    for (int r = 0; r < h->local->size; r++)
-        h->src[r] = h->here[r] + at;
     if (op == TUTTI_AVG && is_half(j->dtype))
         tutti__average(j->dtype, (size_t)j->group->size, dst, h->src, (size_t)h->local->size, n);
     else
         tutti__reduce(j->dtype, op == TUTTI_AVG ? TUTTI_SUM : op, &dst, 1, h->src,
                       (size_t)h->local->size, n);
+}
+
+/* This host's sum of a piece of the shard, into this rank's memory. */
+static void sum_here(void *self, size_t begin, size_t n)
+{
+    const job *j = self;
+    hierarchy *h = j->h;
+    bool divides = j->op->print.redop == TUTTI_AVG && is_half(j->dtype);
+    size_t at = (j->shard + begin) * j->element;
+
+    if (h->local->size == 1 && !divides)
+        return;
+    for (int r = 0; r < h->local->size; r++)
+        h->src[r] = h->here[r] + at;
+    sum_over_host(j, h->here[j->me] + at, n);
 }
 
 /* A piece of the shard is complete: into the memory of the other ranks of this host. */
@@ -170,7 +197,7 @@ static tutti_status all_reduce(job *j)
     tutti_redop op = (tutti_redop)j->op->print.redop;
     int shards = shards_of(j);
 
-    TUTTI_TRY(begin(j, j->op->dst, j->count * j->element));
+    TUTTI_TRY(begin_in_place(j));
     for (size_t first = 0, n; first < j->count; first += n) {
         n = j->count - first < j->block ? j->count - first : j->block;
         TUTTI_TRY(enter_block(j, first, n));
@@ -263,7 +290,7 @@ static tutti_status cast_shard(job *j, size_t n, int shards, bool heads)
     j->shard = part(j, n, shards, j->me, &c.count);
     c.p = h->here[here ? h->places[root] : j->me] + j->shard * j->element;
     c.flow.n_steps = (c.count + c.chunk - 1) / c.chunk;
-    c.flow.bytes = c.count * j->element;
+    c.flow.bytes = tutti__op_bytes(&j->op->print);
     TUTTI_TRY(tutti__wire_run(j->group, &c.flow));
     return TUTTI_OK;
 }
@@ -274,7 +301,7 @@ static tutti_status broadcast(job *j)
     int root = (int)j->op->print.root, shards = shards_of(j);
     bool here = h->hosts[root] == h->hosts[j->group->rank];
 
-    TUTTI_TRY(begin(j, j->op->dst, j->count * j->element));
+    TUTTI_TRY(begin_in_place(j));
     for (size_t first = 0, n; first < j->count; first += n) {
         n = j->count - first < j->block ? j->count - first : j->block;
         TUTTI_TRY(enter_block(j, first, n));
@@ -283,6 +310,208 @@ static tutti_status broadcast(job *j)
         if (j->me < shards)
             TUTTI_TRY(cast_shard(j, n, shards, first == 0));
         TUTTI_TRY(leave_block(j, first, n));
+    }
+    return TUTTI_OK;
+}
+
+/* ---- all_gather and reduce_scatter -------------------------------------------------------------------------------- */
+
+/* A lot: elements [first, first + n) of every rank's piece. */
+typedef struct lot {
+    tutti__flow flow;
+    job *j;
+    size_t most, first, n;
+    char *sums;  /* reduce_scatter: for each rank, what goes to it or has come from it */
+    bool *moved; /* of each link: handed out, or summed */
+} lot;
+
+/* Piece q as the rank at that place has it. */
+static char *piece_of(const lot *l, int place, int q)
+{
+    const job *j = l->j;
+    char *at = j->h->at[place];
+
+    return at ? at + ((size_t)q * j->count + l->first) * j->element
+              : stage_of(j->h, place) + (size_t)q * l->most * j->element;
+}
+
+static char *sum_of(const lot *l, int rank)
+{
+    return l->sums + (size_t)rank * l->most * l->j->element;
+}
+
+static bool gather_out(tutti__flow *flow, int i, size_t step, struct iovec *io)
+{
+    const lot *l = (const lot *)flow;
+    const job *j = l->j;
+
+    (void)step;
+    *io = (struct iovec){(char *)(uintptr_t)j->op->src + l->first * j->element,
+                         j->h->gives[i] ? l->n * j->element : 0};
+    return true;
+}
+
+static bool gather_in(tutti__flow *flow, int i, size_t step, struct iovec *io)
+{
+    const lot *l = (const lot *)flow;
+    const hierarchy *h = l->j->h;
+
+    (void)step;
+    *io =
+        (struct iovec){piece_of(l, l->j->me, h->links[i]), h->takes[i] ? l->n * l->j->element : 0};
+    return true;
+}
+
+/* A piece into the memory of all ranks of this host that lack it. */
+static void spread(const lot *l, int q, const char *piece)
+{
+    const job *j = l->j;
+
+    for (int i = 0; i < j->h->local->size; i++) {
+        char *to = piece_of(l, (j->me + i) % j->h->local->size, q);
+
+        if (to != piece)
+            memcpy(to, piece, l->n * j->element);
+    }
+}
+
+static void gather_came(tutti__flow *flow)
+{
+    lot *l = (lot *)flow;
+    const hierarchy *h = l->j->h;
+
+    for (int i = 0; i < h->n_links; i++)
+        if (h->takes[i] && !l->moved[i] && tutti__wire_came(l->j->group, flow, i) == 1) {
+            spread(l, h->links[i], piece_of(l, l->j->me, h->links[i]));
+            l->moved[i] = true;
+        }
+}
+
+/* What this host has for rank q, summed. */
+static void sum_piece(const lot *l, int q)
+{
+    hierarchy *h = l->j->h;
+
+    for (int r = 0; r < h->local->size; r++)
+        h->src[r] = piece_of(l, r, q);
+    sum_over_host(l->j, sum_of(l, q), l->n);
+}
+
+static bool scatter_out(tutti__flow *flow, int i, size_t step, struct iovec *io)
+{
+    const lot *l = (const lot *)flow;
+    const hierarchy *h = l->j->h;
+    int q = h->links[i];
+
+    (void)step;
+    *io = (struct iovec){sum_of(l, q), h->takes[i] ? l->n * l->j->element : 0};
+    if (h->takes[i] && !l->moved[i]) {
+        sum_piece(l, q);
+        l->moved[i] = true;
+    }
+    return true;
+}
+
+/* Sums that come lie behind those that go. */
+static bool scatter_in(tutti__flow *flow, int i, size_t step, struct iovec *io)
+{
+    const lot *l = (const lot *)flow;
+    const hierarchy *h = l->j->h;
+
+    (void)step;
+    *io = (struct iovec){sum_of(l, l->j->group->size + h->hosts[h->links[i]]),
+                         h->gives[i] ? l->n * l->j->element : 0};
+    return true;
+}
+
+static void finish_scatter(const lot *l)
+{
+    const job *j = l->j;
+    hierarchy *h = j->h;
+    tutti_redop op = (tutti_redop)j->op->print.redop;
+    int rank = j->group->rank;
+    void *dst = (char *)j->op->dst + l->first * j->element;
+
+    sum_piece(l, rank);
+    for (int i = 0; i < h->n_hosts; i++)
+        h->src[i] = i == h->hosts[rank] ? sum_of(l, rank) : sum_of(l, j->group->size + i);
+    if (op == TUTTI_AVG && !is_half(j->dtype))
+        tutti__average(j->dtype, (size_t)j->group->size, dst, h->src, (size_t)h->n_hosts, l->n);
+    else
+        tutti__reduce(j->dtype, op == TUTTI_AVG ? TUTTI_SUM : op, &dst, 1, h->src,
+                      (size_t)h->n_hosts, l->n);
+}
+
+/* Between the stage and this rank's own memory: every piece of the lot. */
+static void copy_lot(const lot *l, char *own, bool in)
+{
+    const job *j = l->j;
+
+    for (int q = 0; q < j->group->size; q++) {
+        char *mine = own + ((size_t)q * j->count + l->first) * j->element,
+             *staged = stage_of(j->h, j->me) + (size_t)q * l->most * j->element;
+
+        memcpy(in ? staged : mine, in ? mine : staged, l->n * j->element);
+    }
+}
+
+static tutti_status run_lot(lot *l, bool scatters)
+{
+    job *j = l->j;
+    hierarchy *h = j->h;
+    bool last = l->first + l->n == j->count;
+
+    if (l->first > 0 && j->any_staged) {
+        if (scatters && j->staged)
+            copy_lot(l, (char *)(uintptr_t)j->op->src, true);
+        TUTTI_TRY(tutti__meet(h->local, j->op));
+    }
+    memset(l->moved, 0, (size_t)h->n_links * sizeof *l->moved);
+    l->flow.heads = l->first == 0;
+    if (!scatters)
+        spread(l, j->group->rank, (const char *)j->op->src + l->first * j->element);
+    TUTTI_TRY(tutti__wire_run(j->group, &l->flow));
+    if (scatters)
+        finish_scatter(l);
+    if (l->first == 0)
+        next_stage(j);
+    if (j->any_staged || last)
+        TUTTI_TRY(tutti__meet(h->local, j->op));
+    if (!scatters && j->staged)
+        copy_lot(l, j->op->dst, false);
+    return TUTTI_OK;
+}
+
+static tutti_status gather_or_scatter(job *j, bool scatters)
+{
+    hierarchy *h = j->h;
+    size_t size = (size_t)j->group->size, bytes = size * j->count * j->element;
+    char *whole = scatters ? (char *)(uintptr_t)j->op->src : j->op->dst;
+    lot l = {.flow = {.op = j->op,
+                      .n_steps = 1,
+                      .ranks = h->links,
+                      .n_ranks = h->n_links,
+                      .out = scatters ? scatter_out : gather_out,
+                      .in = scatters ? scatter_in : gather_in,
+                      .came = scatters ? NULL : gather_came},
+             .j = j,
+             .most = j->block / size < j->count ? j->block / size : j->count,
+             .moved = h->moved};
+
+    l.n = l.most;
+    l.flow.bytes = bytes;
+    if (scatters) {
+        l.sums = tutti__wire_scratch(j->group, (size + (size_t)h->n_hosts) * l.most * j->element);
+        if (!l.sums)
+            return tutti__group_status(j->group);
+    }
+    declare(j, whole, bytes);
+    if (scatters && j->staged)
+        copy_lot(&l, whole, true);
+    TUTTI_TRY(begin(j, bytes));
+    for (; l.first < j->count; l.first += l.n) {
+        l.n = j->count - l.first < l.most ? j->count - l.first : l.most;
+        TUTTI_TRY(run_lot(&l, scatters));
     }
     return TUTTI_OK;
 }
@@ -300,7 +529,8 @@ static tutti_status meet_hosts(job *j)
 /* Nobody leaves before everybody has come. */
 static tutti_status meet_all(job *j)
 {
-    TUTTI_TRY(begin(j, NULL, 0));
+    declare(j, NULL, 0);
+    TUTTI_TRY(begin(j, 0));
     TUTTI_TRY(meet_hosts(j));
     next_stage(j);
     return tutti__meet(j->h->local, j->op);
@@ -331,7 +561,9 @@ static tutti_status hierarchy_run(tutti_group *group, tutti__op *op)
              .dtype = (tutti_dtype)op->print.dtype,
              .element = tutti_dtype_size((tutti_dtype)op->print.dtype),
              .count = (size_t)op->print.count,
-             .me = h->places[group->rank]};
+             .me = h->places[group->rank],
+             .gives =
+                 op->print.op != TUTTI__OP_BROADCAST || op->print.root == (uint32_t)group->rank};
 
     j.block = h->block_bytes / j.element;
     if (op->print.op == TUTTI__OP_ALLOC)
@@ -342,8 +574,11 @@ static tutti_status hierarchy_run(tutti_group *group, tutti__op *op)
         return all_reduce(&j);
     if (op->print.op == TUTTI__OP_BROADCAST)
         return broadcast(&j);
-    TUTTI_TRY(
-        begin(&j, NULL, 0)); /* a rank of this host that calls something else may wait only there */
+    if ((op->print.op == TUTTI__OP_ALL_GATHER || op->print.op == TUTTI__OP_REDUCE_SCATTER) &&
+        j.block >= (size_t)group->size)
+        return gather_or_scatter(&j, op->print.op == TUTTI__OP_REDUCE_SCATTER);
+    declare(&j, NULL, 0);
+    TUTTI_TRY(begin(&j, 0)); /* a rank of this host that calls something else may wait only there */
     return tutti__tcp_run(group, op);
 }
 
@@ -390,6 +625,10 @@ static void hierarchy_close(tutti_group *group)
     free(h->hosts);
     free(h->places);
     free(h->cross);
+    free(h->links);
+    free(h->gives);
+    free(h->takes);
+    free(h->moved);
     free(h->at);
     free(h->here);
     free(h->src);
@@ -426,6 +665,32 @@ static void number_hosts(hierarchy *h, const uint64_t *host_ids, int size)
     }
 }
 
+static int ranks_of(const hierarchy *h, int host, int size)
+{
+    int n = 0;
+
+    for (int r = 0; r < size; r++)
+        n += h->hosts[r] == host;
+    return n;
+}
+
+/* A rank gives its piece to one rank of each other host, in turn where numbers differ. */
+static void find_links(hierarchy *h, const tutti_group *group)
+{
+    int me = h->places[group->rank], here = h->local->size;
+
+    for (int r = 0; r < group->size; r++) {
+        bool gives = me % ranks_of(h, h->hosts[r], group->size) == h->places[r],
+             takes = h->places[r] % here == me;
+
+        if (h->hosts[r] == h->hosts[group->rank] || (!gives && !takes))
+            continue;
+        h->links[h->n_links] = r;
+        h->gives[h->n_links] = gives;
+        h->takes[h->n_links++] = takes;
+    }
+}
+
 /* Memory through which that of others goes, in this host's group. */
 static tutti_status make_stage(tutti_group *group, hierarchy *h)
 {
@@ -458,12 +723,18 @@ tutti_status tutti__hierarchy_open(tutti_group *group, tutti_group *local, const
     h->cross = calloc(n, sizeof *h->cross);
     h->at = calloc((size_t)local->size, sizeof *h->at);
     h->here = calloc((size_t)local->size, sizeof *h->here);
-    h->src = calloc((size_t)local->size, sizeof *h->src);
+    h->src = calloc(n, sizeof *h->src);
+    h->links = calloc(n, sizeof *h->links);
+    h->gives = calloc(n, sizeof *h->gives);
+    h->takes = calloc(n, sizeof *h->takes);
+    h->moved = calloc(n, sizeof *h->moved);
     group->transport_state = h;
     group->transport = &HIERARCHY;
-    if (!h->hosts || !h->places || !h->cross || !h->at || !h->here || !h->src)
+    if (!h->hosts || !h->places || !h->cross || !h->at || !h->here || !h->src || !h->links ||
+        !h->gives || !h->takes || !h->moved)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d ranks", group->size);
     number_hosts(h, host_ids, group->size);
+    find_links(h, group);
     for (int r = 0; r < group->size; r++)
         if (h->places[r] == h->places[group->rank])
             h->cross[h->hosts[r]] = r;

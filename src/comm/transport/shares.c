@@ -214,7 +214,7 @@ tutti_status tutti__wire_all_reduce(tutti_group *group, const tutti__op *op, boo
     bool small = bytes * (n - 1) <= SMALL_BYTES;
     all_reduce a = {.flow = {.op = op,
                              .heads = heads,
-                             .bytes = bytes,
+                             .bytes = tutti__op_bytes(&op->print),
                              .ranks = s->ranks,
                              .n_ranks = s->n,
                              .out = out,
