@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: MIT
 . "$SOURCE_DIR/tests/harness/train.sh"
 . "$SOURCE_DIR/tests/harness/slurm.sh"
+export ASAN_OPTIONS=detect_leaks=0 # MPIs have theirs
 unset OMPI_COMM_WORLD_SIZE PMI_RANK TUTTI_MPI TUTTI_BACKEND
 trap 'slurm_stop; rm -rf "$work"' EXIT
 slurm_start

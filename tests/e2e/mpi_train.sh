@@ -4,7 +4,7 @@
 . "$SOURCE_DIR/tests/harness/train.sh"
 unset OMPI_COMM_WORLD_SIZE PMI_RANK TUTTI_MPI TUTTI_BACKEND
 # As root, more ranks than cores, not tied to cores.
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+export ASAN_OPTIONS=detect_leaks=0 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
     OMPI_MCA_hwloc_base_binding_policy=none
 ran=""
 
