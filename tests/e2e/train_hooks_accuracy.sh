@@ -4,7 +4,7 @@
 export TUTTI_KERNELS=${TUTTI_KERNELS:-auto}
 
 for hook in none bf16 powersgd; do
-    train $hook -n 2 --comm-hook $hook --powersgd-rank 4
+    train $hook -n 2 --comm-hook $hook
     echo "$hook: accuracy $(field $hook/summary.json val_accuracy), $(field $hook/summary.json wire_bytes) of" \
         "$(field $hook/summary.json gradient_bytes) bytes on the wire, $(field $hook/summary.json seconds) s"
     awk -v a="$(field none/summary.json val_accuracy)" -v b="$(field $hook/summary.json val_accuracy)" \
