@@ -385,6 +385,34 @@ static int a_model_with_batch_norm_obeys_the_law_of_shared_work(tutti_group *gro
     return 0;
 }
 
+/* The last rank has no image at all: its gradient is zeros, and its replica is the same nevertheless. */
+static int a_rank_without_images_trains_along(tutti_group *group, void *arg)
+{
+    const int size = tutti_group_size(group);
+    const bool empty = size > 1 && tutti_group_rank(group) == size - 1;
+    char digest[33], all[8][33];
+    trainer t;
+
+    (void)arg;
+    CHECK_0(trainer_new(&t, group));
+    for (int step = 0; step < 2; step++)
+        CHECK_0(train_step(&t, step, 2 * tutti_group_rank(group), empty ? 0 : 2));
+    for (size_t i = 0; i < tutti_module_n_parameters(t.module); i++) {
+        const tutti_tensor *p = tutti_module_parameter(t.module, i);
+
+        for (int64_t k = 0; k < tutti_shape_count(p->shape); k++)
+            CHECK(isfinite(((float *)p->data)[k]));
+    }
+    CHECK(tutti_ddp_get_stats(t.ddp).nonfinite_steps == 0);
+    tutti_module_digest(t.module, digest);
+    CHECK_OK(tutti_all_gather(group, (tutti_buf){digest, 33, TUTTI_U8},
+                              (tutti_buf){all, 33 * (size_t)size, TUTTI_U8}, NULL));
+    for (int r = 0; r < size; r++)
+        CHECK_TEXT(all[r], digest);
+    trainer_free(&t);
+    return 0;
+}
+
 /* oneDNN shares caches between the threads of a process, behind ThreadSanitizer's back. */
 static void run_processes(void **state)
 {
@@ -401,6 +429,7 @@ int main(void)
         TEST(run_all, gradients_pass_a_finite_difference_across_ranks),
         TEST(run_all, evaluation_sends_nothing),
         TEST(run_all, one_value_a_channel_is_enough_if_ranks_have_more_together),
+        TEST(run_processes, a_rank_without_images_trains_along),
         TEST(run_processes, a_model_with_batch_norm_obeys_the_law_of_shared_work),
         TEST(run_over_tcp, ranks_normalise_as_one_whatever_their_shares),
     };
