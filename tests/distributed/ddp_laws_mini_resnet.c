@@ -1,6 +1,6 @@
 /* ddp: the laws of data parallelism on MiniResNet, with batch norm and the fast kernels, and what DDP costs in memory.
  * SPDX-License-Identifier: MIT
- * timeout: 120 */
+ * timeout: 240 */
 #include "distributed/ddp_bodies.h"
 #include "tensor/tensor.h"
 #include <tutti/tutti.h>
@@ -222,6 +222,10 @@ static void ddp_needs_hardly_more_memory(void **state)
     double plain, ddp;
 
     (void)state;
+#ifdef TUTTI__SANITIZED
+    print_message("skipped: a sanitizer's own memory would be weighed too\n");
+    skip();
+#endif
     for (int with = 0; with < 2; with++) {
         rows[with] = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         assert_true(rows[with] != MAP_FAILED);
@@ -243,22 +247,21 @@ static void ddp_needs_hardly_more_memory(void **state)
         munmap(rows[with], 4096);
 }
 
-/* A step is dear: processes at one size only. */
-static void run_as_threads_and_two_processes(void **state)
+/* Processes only: oneDNN's caches, which threads would share, are locked in ways that ThreadSanitizer cannot see. */
+static void run_as_processes(void **state)
 {
-    tutti_rank_body *body = (tutti_rank_body *)*state;
-
     for (int n = 1; n <= 4; n++)
-        assert_int_equal(tutti_run_ranks_as_threads(n, body, NULL), 0);
-    assert_int_equal(tutti_run_ranks_as_processes(2, body, NULL, TUTTI_TRANSPORT_AUTO), 0);
+        assert_int_equal(
+            tutti_run_ranks_as_processes(n, (tutti_rank_body *)*state, NULL, TUTTI_TRANSPORT_AUTO),
+            0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(run_as_threads_and_two_processes, ranks_are_batches_accumulated_by_one),
-        TEST(run_as_threads_and_two_processes, buckets_timing_and_options_change_no_bit),
-        TEST(run_two, the_last_bucket_is_short),
+        TEST(run_as_processes, ranks_are_batches_accumulated_by_one),
+        TEST(run_as_processes, buckets_timing_and_options_change_no_bit),
+        TEST(run_as_processes, the_last_bucket_is_short),
         cmocka_unit_test(ddp_needs_hardly_more_memory),
     };
 
