@@ -1,0 +1,169 @@
+/* comm: after a death the survivors make a new group, alone and with a restarted rank, again and again in the same process,
+ * and neither descriptors nor memory grow.   SPDX-License-Identifier: MIT */
+#include "harness/ranks.h"
+
+#include <dirent.h>
+#include <malloc.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+enum { ROUNDS = 50, SETTLED = 10, SIZE = 3, VICTIM = 2, COUNT = 5000 };
+
+static int count_fds(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    int n = 0;
+
+    while (folder && readdir(folder))
+        n++;
+    if (folder)
+        closedir(folder);
+    return n;
+}
+
+static int count_maps(void)
+{
+    FILE *file = fopen("/proc/self/maps", "re");
+    int n = 0;
+
+    for (int c; file && (c = fgetc(file)) != EOF;)
+        n += c == '\n';
+    if (file)
+        fclose(file);
+    return n;
+}
+
+static tutti_group_opts round_opts(tutti_store *store, int rank, int size, int round)
+{
+    return (tutti_group_opts){.store = store,
+                              .rank = rank,
+                              .world_size = size,
+                              .timeout_ms = 20000,
+                              .name = size == SIZE ? "all" : "rest",
+                              .transport = round % 2 ? TUTTI_TRANSPORT_TCP : TUTTI_TRANSPORT_AUTO};
+}
+
+/* Until it fails; the group goes with it. */
+static int with_the_victim(tutti_store *store, int rank, int round)
+{
+    const tutti_group_opts opts = round_opts(store, rank, SIZE, round);
+    tutti_status status = TUTTI_OK;
+    tutti_group *group;
+    tutti_work *work;
+    float *p;
+
+    CHECK(tutti_group_init(&group, &opts) == TUTTI_OK);
+    CHECK(tutti_group_alloc(group, COUNT * sizeof *p, (void **)&p) == TUTTI_OK);
+    for (int i = 0; status == TUTTI_OK; i++) {
+        const tutti_buf buf = {p, COUNT, TUTTI_F32};
+
+        if (rank == VICTIM && i == 5)
+            raise(SIGKILL);
+        status = tutti_all_reduce(group, buf, TUTTI_MAX, i % 2 ? &work : NULL);
+        if (status == TUTTI_OK && i % 2)
+            status = tutti_work_wait(work);
+    }
+    CHECK(status == TUTTI_ERR_PEER && strstr(tutti_last_error(), "rank 2 ("));
+    tutti_group_free(group);
+    return 0;
+}
+
+static int without_it(tutti_store *store, int rank, int round)
+{
+    const tutti_group_opts opts = round_opts(store, rank, SIZE - 1, round);
+    tutti_group *group;
+    float x = 1;
+
+    CHECK(tutti_group_init(&group, &opts) == TUTTI_OK);
+    CHECK(tutti_all_reduce(group, (tutti_buf){&x, 1, TUTTI_F32}, TUTTI_SUM, NULL) == TUTTI_OK);
+    CHECK(x == SIZE - 1);
+    tutti_group_free(group);
+    return 0;
+}
+
+static int survive(int rank, int port)
+{
+    int fds = 0, maps = 0;
+    size_t bytes = 0, now;
+    tutti_store *store;
+
+    CHECK(tutti_store_tcp_connect(&store, "127.0.0.1", port, 5000) == TUTTI_OK);
+    for (int round = 0; round < ROUNDS; round++) {
+        if (round == SETTLED) {
+            fds = count_fds();
+            maps = count_maps();
+            bytes = mallinfo2().uordblks;
+        }
+        CHECK(with_the_victim(store, rank, round) == 0);
+        CHECK(without_it(store, rank, round) == 0);
+    }
+    now = mallinfo2().uordblks;
+    printf("rank %d, rounds %d to %d: descriptors %d -> %d, mappings %d -> %d, heap %zu -> %zu\n",
+           rank, SETTLED, ROUNDS, fds, count_fds(), maps, count_maps(), bytes, now);
+    CHECK(count_fds() == fds);
+    CHECK(count_maps() <= maps + 4);
+    CHECK(now <= bytes + 16384);
+    tutti_store_free(store);
+    return 0;
+}
+
+/* Starts the victim anew each time that it has died. */
+static int restart_it(int port)
+{
+    for (int round = 0; round < ROUNDS; round++) {
+        int status;
+        pid_t pid = fork();
+
+        if (pid == 0) {
+            tutti_store *store;
+
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            if (tutti_store_tcp_connect(&store, "127.0.0.1", port, 5000) == TUTTI_OK)
+                (void)with_the_victim(store, VICTIM, round);
+            _exit(1);
+        }
+        CHECK(waitpid(pid, &status, 0) == pid && WIFSIGNALED(status));
+    }
+    return 0;
+}
+
+static void again_and_again(void **state)
+{
+    tutti_store *store;
+    int status, port;
+    pid_t pids[3];
+
+    (void)state;
+    assert_int_equal(tutti_store_tcp_serve(&store, "127.0.0.1", 0), TUTTI_OK);
+    port = tutti_store_port(store);
+    fflush(NULL);
+    for (int i = 0; i < 3; i++) {
+        pids[i] = fork();
+        if (pids[i] == 0) {
+            int result;
+
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            result = i < 2 ? survive(i, port) : restart_it(port);
+            exit(result); /* sanitizers look for leaks */
+        }
+    }
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+        assert_int_equal(status, 0);
+    }
+    tutti_store_free(store);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(again_and_again)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
