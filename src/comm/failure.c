@@ -126,14 +126,23 @@ tutti_status tutti__fail_lost(tutti_group *group, int rank)
                              peer);
 }
 
+static bool has_begun(const tutti_group *group, const tutti__op *op, int rank)
+{
+    return atomic_load(&group->peers[rank].seen) > op->print.sequence;
+}
+
 tutti_status tutti__fail_late(tutti_group *group, const tutti__op *op, const bool *missing)
 {
     char names[512] = "", print[96], peer[128];
     size_t n = 0;
+    bool unseen =
+        false; /* one that has not even begun the call holds up those that wait for it in turn */
     int first = -1;
 
+    for (int r = 0; r < group->size; r++)
+        unseen = unseen || (missing[r] && !has_begun(group, op, r));
     for (int r = 0; r < group->size; r++) {
-        if (!missing[r])
+        if (!missing[r] || (unseen && has_begun(group, op, r)))
             continue;
         first = first < 0 ? r : first;
         tutti__peer_text(group, r, peer, sizeof peer);

@@ -156,6 +156,12 @@ static void check_all(void)
     expect("hang", "^    0-1, 3 +waits .* 1\\.0[0-9] s$", true);
     unsetenv("TUTTI_TIMEOUT_S");
 
+    setenv("TUTTI_HEARTBEAT_S", "1", 1);
+    launch(4, "stop", 3);
+    expect("stop", "died: rank 2 .* has not been heard for", true);
+    expect("stop", "^  > 2 +stopped \\(SIGSTOP\\) +all_reduce #11 \\(by its peers\\) +-", true);
+    unsetenv("TUTTI_HEARTBEAT_S");
+
     launch(4, "count", 3);
     expect("count", "^  > [0-9]+ +in another call .* all_reduce #12 ", true);
     expect("count", " all_reduce #12 \\(F32 x 999, sum\\) +0", true);
