@@ -108,8 +108,10 @@ static int survive(int rank, int port)
     printf("rank %d, rounds %d to %d: descriptors %d -> %d, mappings %d -> %d, heap %zu -> %zu\n",
            rank, SETTLED, ROUNDS, fds, count_fds(), maps, count_maps(), bytes, now);
     CHECK(count_fds() == fds);
+#ifndef TUTTI__SANITIZED /* whose allocator maps as it likes */
     CHECK(count_maps() <= maps + 4);
     CHECK(now <= bytes + 16384);
+#endif
     tutti_store_free(store);
     return 0;
 }

@@ -66,7 +66,9 @@ static void drop(tutti__server *s, connection *c)
     if (c->next)
         c->next->previous = c->previous;
     s->strangers -= !c->known;
-    close(c->fd); /* also leaves the epoll set */
+    /* A forked child of this process may hold the descriptor too: closing alone would leave it in the set. */
+    epoll_ctl(s->epoll, EPOLL_CTL_DEL, c->fd, NULL);
+    close(c->fd);
     if (s->full)
         accept_more(s, true);
     free(c->body);
