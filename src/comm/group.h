@@ -5,7 +5,7 @@
  *     operation.c    the table of operations: what each is called, who gives, who takes, which piece lies where
  *     work.c         the queue of operations and its thread
  *     fingerprint.c  what a call says about itself on the wire, and how two that differ are told
- *     transport/     how an operation runs: local.c (memory that all ranks see), tcp.c (messages, by
+ *     transport/     how an operation runs: local.c meeting.c (memory that all ranks see), tcp.c (messages, by
  *                    wire.c and shares.c), single.c
  *     setup.c        ranks find each other; mesh.c: connections between all of them
  *     post.c         frames between all ranks, whatever the transport; heartbeat.c: who is silent
@@ -145,7 +145,7 @@ typedef struct tutti__peer {
 typedef struct tutti__tuning {
     size_t chunk_bytes; /* a staging buffer's; rank 0's counts for all */
     bool stage_all;     /* behave as if no memory could be read by peers */
-    int spin;           /* rounds before sleeping; -1: none */
+    int spin;           /* times the core is given away before sleeping; -1: none */
     int host;           /* not 0: as if ranks with another number were on another host */
     /* The port that others are to call, given the one at which this rank listens; NULL: that one. */
     int (*advertise)(int rank, int port);

@@ -51,11 +51,13 @@ static const char *contribution(const move *m, int rank, size_t k, int to)
     return stage(m, rank, k) + (scatter ? (size_t)to * m->chunk : 0) * m->element;
 }
 
-/* The part of n elements that a rank reduces, cut at cache lines. */
+/* The part of n elements that a rank reduces, cut at pages: prefetchers do not stop at the end of a share, but they do at
+ * the end of a page, and would pull at lines that a neighbour is just writing. (Chunks that tests make small: at lines.) */
 static size_t share(const move *m, size_t n, int rank, size_t *length_p)
 {
-    size_t line = 64 / m->element, size = (size_t)m->group->size;
-    size_t part = ((n + size - 1) / size + line - 1) / line * line;
+    size_t page = m->local->control->chunk_bytes / 64, grain = (page > 64 ? page : 64) / m->element;
+    size_t size = (size_t)m->group->size,
+           part = ((n + size - 1) / size + grain - 1) / grain * grain;
     size_t begin = (size_t)rank * part < n ? (size_t)rank * part : n;
 
     *length_p = n - begin < part ? n - begin : part;
@@ -147,13 +149,32 @@ static void copy_out(const move *m, size_t k)
     }
 }
 
-static tutti_status run_rounds(move *m, tutti__meet_for *meet_for)
+/* So little that everybody says it along with the call, and each reduces all of it. */
+static tutti_status run_small(const move *m)
+{
+    const tutti__op_traits *traits = tutti__op_traits_of(m->op);
+    int rank = m->group->rank, size = m->group->size;
+    size_t piece = m->count * m->element, lots = traits->scatters ? (size_t)size : 1;
+
+    memcpy(tutti__call_of(m->local, rank)->small, m->op->src, piece * lots);
+    TUTTI_TRY(tutti__local_meet_for(m->group, m->op));
+    if (traits->to_root && m->op->print.root != (uint32_t)rank)
+        return TUTTI_OK;
+    for (int r = 0; r < size; r++)
+        m->src[r] =
+            tutti__call_of(m->local, r)->small + (traits->scatters ? (size_t)rank * piece : 0);
+    m->dst[0] = m->op->dst;
+    tutti__reduce(m->dtype, m->redop, m->dst, 1, m->src, (size_t)size, m->count);
+    return TUTTI_OK;
+}
+
+static tutti_status run_rounds(move *m)
 {
     bool all_direct = true, any_direct = false, out;
 
     copy_in(m, 0); /* its own reach is known; whether the others' is, shows the first meeting */
-    TUTTI_TRY(meet_for(m->group, m->op));
-    TUTTI_TRY(tutti__find_contributions(m->group, m->op, 0, m->group->size, m->at));
+    TUTTI_TRY(tutti__local_meet_for(m->group, m->op));
+    TUTTI_TRY(tutti__find_contributions(m->group, 0, m->group->size, m->at));
     for (int r = 0; r < m->group->size; r++) {
         all_direct = all_direct && m->at[r];
         any_direct = any_direct || m->at[r];
@@ -179,7 +200,7 @@ static tutti_status run_rounds(move *m, tutti__meet_for *meet_for)
     return TUTTI_OK;
 }
 
-tutti_status tutti__local_reduce(tutti_group *group, tutti__op *op, tutti__meet_for *meet_for)
+tutti_status tutti__local_reduce(tutti_group *group, tutti__op *op)
 {
     tutti__local *local = group->transport_state;
     const tutti__fingerprint *print = &op->print;
@@ -192,6 +213,7 @@ tutti_status tutti__local_reduce(tutti_group *group, tutti__op *op, tutti__meet_
               .element = tutti_dtype_size((tutti_dtype)print->dtype),
               .count = (size_t)print->count};
     void *few[3 * FEW] = {0}, **pointers = size <= FEW ? few : calloc(3 * size, sizeof *few);
+    bool small = tutti__op_given(group, op) * m.element <= TUTTI__SMALL;
     tutti_status status;
 
     if (!pointers)
@@ -202,9 +224,9 @@ tutti_status tutti__local_reduce(tutti_group *group, tutti__op *op, tutti__meet_
     m.dst = pointers + 2 * size;
     m.chunk = chunk_bytes / m.element / (print->op == TUTTI__OP_REDUCE_SCATTER ? size : 1);
     m.n_chunks = (m.count + m.chunk - 1) / m.chunk;
-    if (local->control->slots[group->rank].calls[print->sequence & 1].reach == TUTTI__DIRECT)
+    if (tutti__call_of(local, group->rank)->segment != TUTTI__STAGED)
         m.at[group->rank] = (char *)(uintptr_t)op->src; /* nothing to copy in */
-    status = run_rounds(&m, meet_for);
+    status = small ? run_small(&m) : run_rounds(&m);
     if (pointers != few)
         free(pointers);
     return status;

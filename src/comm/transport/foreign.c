@@ -89,12 +89,12 @@ void tutti__foreign_agree(tutti_group *group)
 void tutti__foreign_offer(tutti_group *group, const tutti__op *op, size_t bytes)
 {
     const tutti__local *local = group->transport_state;
-    tutti__call *ours = &local->control->slots[group->rank].calls[op->print.sequence & 1];
+    tutti__call *ours = tutti__call_of(local, group->rank);
 
     if (local->foreign != TUTTI__FOREIGN_ALWAYS || bytes == 0 ||
         bytes < local->control->chunk_bytes / OF_CHUNK)
         return;
-    ours->reach = TUTTI__FOREIGN;
+    ours->segment = TUTTI__FOREIGN;
     ours->at = (uint64_t)(uintptr_t)op->src;
 }
 

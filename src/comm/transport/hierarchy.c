@@ -100,7 +100,7 @@ static tutti_status begin(job *j, size_t bytes)
     next_stage(j);
     if (bytes == 0)
         return TUTTI_OK;
-    TUTTI_TRY(tutti__find_contributions(h->local, j->op, 0, h->local->size, h->at));
+    TUTTI_TRY(tutti__find_contributions(h->local, 0, h->local->size, h->at));
     for (int r = 0; r < h->local->size; r++)
         j->any_staged = j->any_staged || !h->at[r];
     return TUTTI_OK;

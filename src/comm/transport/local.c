@@ -1,21 +1,13 @@
-/* local.c -- meeting in shared memory.   SPDX-License-Identifier: MIT
- *
- * A meeting is a counter a rank: raise your own, wait until nobody's is lower. Waiting spins briefly where each rank has
- * a core, then sleeps on the bell of the rank that is missing; who arrives rings only if somebody sleeps. Who dies rings
- * all bells. Two ranks that the scheduler has put on one core while others idle would wait there for each other's time
- * slices; then one moves. The one idea: nothing in shared memory is ever locked, so a rank that is killed holds nothing up. */
+/* local.c -- operations of ranks that share memory: what each calls, and the memory that all see.   SPDX-License-Identifier: MIT */
 #include "comm/transport/local.h"
 
-#include "comm/thread.h"
-
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { CHUNK_BYTES = 256 << 10, SPIN = 2000, RELAXED = 64, MOVE_MS = 10 };
+enum { CHUNK_BYTES = 256 << 10 };
 
 static size_t round_up(size_t n, size_t to)
 {
@@ -47,12 +39,6 @@ uint64_t *tutti__counts_of(tutti_group *group, uint64_t sequence, int rank)
            ((size_t)(sequence & 1) * n + (size_t)rank) * 2 * n;
 }
 
-static void ring(tutti__slot *slot)
-{
-    atomic_fetch_add(&slot->bell, 1);
-    tutti__futex_wake(&slot->bell);
-}
-
 void tutti__local_announce(tutti_group *group, tutti__cause *cause)
 {
     tutti__local *local = group->transport_state;
@@ -67,18 +53,7 @@ void tutti__local_announce(tutti_group *group, tutti__cause *cause)
                                    (uint32_t)group->rank + 1);
     pthread_mutex_unlock(&group->failure_lock);
     *cause = slots[first ? first - 1 : (uint32_t)group->rank].cause;
-    for (int r = 0; r < group->size; r++)
-        ring(&slots[r]);
-}
-
-void tutti__local_wake(tutti_group *group, int rank)
-{
-    tutti__local *local = group->transport_state;
-
-    /* Only this rank's own sleeper has to look again, but all who miss `rank` sleep on its bell. */
-    for (int r = 0; r < group->size; r++)
-        if ((rank < 0 || r == rank) && atomic_load(&local->control->slots[r].waiters) > 0)
-            ring(&local->control->slots[r]);
+    tutti__ring(local->control);
 }
 
 void tutti__local_look(tutti_group *group)
@@ -96,135 +71,6 @@ void tutti__local_see(tutti_group *group)
 
     for (int r = 0; r < group->size; r++)
         atomic_store(&group->peers[r].seen, atomic_load(&local->control->slots[r].called));
-}
-
-/* ---- Meetings ----------------------------------------------------------------------------------------- */
-
-static void relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
-/* A processor that this thread may use and where no rank waits; -1: none. */
-static int vacant(const tutti_group *group, const cpu_set_t *allowed)
-{
-    const tutti__local *local = group->transport_state;
-    cpu_set_t free_ones = *allowed;
-
-    for (int r = 0; r < group->size; r++) {
-        uint32_t cpu = atomic_load(&local->control->slots[r].cpu);
-
-        if (cpu > 0 && cpu <= CPU_SETSIZE)
-            CPU_CLR(cpu - 1, &free_ones);
-    }
-    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, &free_ones))
-            return (int)cpu;
-    return -1;
-}
-
-/* Before yielding: if `rank`, which is missing, shares this core, the higher of the two moves to another. It is not bound
- * there: its affinity is what it was, a moment later. */
-static void part_from(tutti_group *group, int rank)
-{
-    tutti__local *local = group->transport_state;
-    tutti__slot *slots = local->control->slots;
-    uint32_t here = (uint32_t)sched_getcpu() + 1;
-    cpu_set_t allowed, one;
-    double now;
-    int cpu;
-
-    atomic_store(&slots[group->rank].cpu, here);
-    if (group->rank < rank || here == 0 || atomic_load(&slots[rank].cpu) != here)
-        return;
-    now = tutti__now_ms();
-    if (now - local->moved_ms < MOVE_MS || sched_getaffinity(0, sizeof allowed, &allowed) != 0)
-        return;
-    local->moved_ms = now;
-    cpu = vacant(group, &allowed);
-    if (cpu < 0)
-        return;
-    CPU_ZERO(&one);
-    CPU_SET((size_t)cpu, &one);
-    if (sched_setaffinity(0, sizeof one, &one) == 0)
-        (void)sched_setaffinity(0, sizeof allowed, &allowed);
-}
-
-static tutti_status fail_late(tutti_group *group, const tutti__op *op, uint64_t meeting)
-{
-    const tutti__local *local = group->transport_state;
-    bool *missing = calloc((size_t)group->size, sizeof *missing);
-    tutti_status status;
-
-    if (!missing)
-        return tutti__group_fail(group, TUTTI_ERR_TIMEOUT, -1, "timed out");
-    for (int r = 0; r < group->size; r++)
-        missing[r] = atomic_load(&local->control->slots[r].arrived) < meeting;
-    status = tutti__fail_late(group, op, missing);
-    free(missing);
-    return status;
-}
-
-static tutti_status sleep_until(tutti_group *group, const tutti__op *op, int rank, uint64_t meeting)
-{
-    tutti__local *local = group->transport_state;
-    tutti__slot *slot = &local->control->slots[rank];
-    tutti_status status = TUTTI_OK;
-
-    atomic_fetch_add(&slot->waiters,
-                     1); /* before looking, as arriving is before looking at waiters */
-    for (;;) {
-        uint32_t bell = atomic_load(&slot->bell);
-        bool left = tutti__has_left(group, rank);
-        double ms = op->deadline - tutti__now_ms();
-
-        if (atomic_load(&slot->arrived) >= meeting)
-            break;
-        if (tutti__group_failed(group)) {
-            status = tutti__group_status(group);
-        } else if (left) {
-            status = tutti__fail_lost(group, rank);
-        } else if (ms <= 0) {
-            status = fail_late(group, op, meeting);
-        }
-        if (status != TUTTI_OK)
-            break;
-        tutti__futex_wait(&slot->bell, bell, ms);
-    }
-    atomic_fetch_sub(&slot->waiters, 1);
-    return status;
-}
-
-tutti_status tutti__meet(tutti_group *group, const tutti__op *op)
-{
-    tutti__local *local = group->transport_state;
-    tutti__slot *slots = local->control->slots;
-    uint64_t meeting = ++local->meetings;
-
-    atomic_store(&slots[group->rank].arrived, meeting);
-    if (atomic_load(&slots[group->rank].waiters) > 0)
-        ring(&slots[group->rank]);
-    for (int i = 1; i < group->size; i++) {
-        int r = (group->rank + i) % group->size;
-        bool here = atomic_load_explicit(&slots[r].arrived, memory_order_acquire) >= meeting;
-
-        for (int spin = 0; !here && spin < local->spin; spin++) {
-            if (spin % RELAXED == RELAXED - 1) {
-                part_from(group, r);
-                sched_yield(); /* the rank that is missing may wait for this very core */
-            } else {
-                relax();
-            }
-            here = atomic_load_explicit(&slots[r].arrived, memory_order_acquire) >= meeting;
-        }
-        if (!here)
-            TUTTI_TRY(sleep_until(group, op, r, meeting));
-    }
-    return TUTTI_OK;
 }
 
 /* ---- Segments ------------------------------------------------------------------------------------------ */
@@ -252,7 +98,7 @@ static const tutti__segment *segment_of(tutti__local *local, const void *p, size
 
 static char *find_in_segments(const tutti__local *local, const tutti__call *call, int rank)
 {
-    if (call->segment == UINT32_MAX)
+    if (call->segment == TUTTI__HERE || call->segment == TUTTI__FOREIGN)
         return (char *)(uintptr_t)call->at;
     for (const tutti__segment *s = local->segments; s; s = s->next)
         if (s->number == call->segment)
@@ -260,18 +106,17 @@ static char *find_in_segments(const tutti__local *local, const tutti__call *call
     return NULL;
 }
 
-tutti_status tutti__find_contributions(tutti_group *group, const tutti__op *op, int first, int last,
-                                       char **at)
+tutti_status tutti__find_contributions(tutti_group *group, int first, int last, char **at)
 {
     tutti__local *local = group->transport_state;
     int lost = -1;
 
     pthread_mutex_lock(&local->segments_lock);
     for (int r = first; r < last; r++) {
-        const tutti__call *call = &local->control->slots[r].calls[op->print.sequence & 1];
+        const tutti__call *call = tutti__call_of(local, r);
 
-        at[r] = call->reach == TUTTI__FOREIGN ? (char *)(uintptr_t)call->at : NULL;
-        if (call->reach != TUTTI__DIRECT)
+        at[r] = NULL;
+        if (call->segment == TUTTI__STAGED)
             continue;
         at[r] = find_in_segments(local, call, r);
         lost = at[r] ? lost : r;
@@ -317,24 +162,12 @@ void tutti__local_release(tutti_group *group, void *p)
                   group->name);
 }
 
-tutti_status tutti__local_meet_for(tutti_group *group, const tutti__op *op)
-{
-    const tutti__local *local = group->transport_state;
-    const tutti__slot *slots = local->control->slots;
-
-    TUTTI_TRY(tutti__meet(group, op));
-    for (int r = 0; r < group->size; r++)
-        TUTTI_TRY(tutti__check_print(group, &op->print, r,
-                                     &slots[r].calls[op->print.sequence & 1].print));
-    return TUTTI_OK;
-}
-
 /* Rank 0 makes the mapping before it comes to the meeting, so that afterwards the others only take it. */
 static tutti_status share_segment(tutti_group *group, const tutti__op *op, tutti__call *ours,
                                   tutti__segment *s)
 {
     tutti__local *local = group->transport_state;
-    const tutti__call *zeroth = &local->control->slots[0].calls[op->print.sequence & 1];
+    const tutti__call *zeroth = tutti__call_of(local, 0);
     int error;
 
     if (group->rank == 0) {
@@ -390,28 +223,30 @@ static tutti_status alloc_segment(tutti_group *group, const tutti__op *op, tutti
 bool tutti__local_call(tutti_group *group, const tutti__op *op, const void *p, size_t bytes)
 {
     tutti__local *local = group->transport_state;
-    tutti__call *ours = &local->control->slots[group->rank].calls[op->print.sequence & 1];
-    const tutti__segment *s = NULL;
+    tutti__call *ours;
+    const tutti__segment *s;
     /* Inside another group a rank may learn of a failure, and free its memory, while others still read it. */
     bool anywhere = local->memory->one_process && !group->outer;
 
-    *ours = (tutti__call){.print = op->print};
+    local->calls++;
     atomic_store_explicit(&local->control->slots[group->rank].called, op->print.sequence + 1,
                           memory_order_relaxed);
+    ours = tutti__call_of(local, group->rank);
+    ours->print = op->print;
+    ours->segment = TUTTI__STAGED;
+    ours->error = 0;
     if (group->tuning.stage_all || bytes == 0)
         return false;
-    if (!anywhere)
-        s = segment_of(local, p, bytes, group->rank);
     if (anywhere) {
-        ours->segment = UINT32_MAX;
+        ours->segment = TUTTI__HERE;
         ours->at = (uint64_t)(uintptr_t)p;
-    } else if (s) {
-        ours->segment = s->number;
-        ours->at = (uint64_t)((const char *)p - s->base) - (size_t)group->rank * s->stride;
-    } else {
-        return false;
+        return true;
     }
-    ours->reach = TUTTI__DIRECT;
+    s = segment_of(local, p, bytes, group->rank);
+    if (!s)
+        return false;
+    ours->segment = s->number;
+    ours->at = (uint64_t)((const char *)p - s->base) - (size_t)group->rank * s->stride;
     return true;
 }
 
@@ -424,17 +259,16 @@ tutti_status tutti__local_run(tutti_group *group, tutti__op *op)
     tutti__foreign_agree(group);
     if (op->print.op == TUTTI__OP_ALLOC) {
         tutti__local_call(group, op, NULL, 0);
-        return alloc_segment(group, op,
-                             &local->control->slots[group->rank].calls[op->print.sequence & 1]);
+        return alloc_segment(group, op, tutti__call_of(local, group->rank));
     }
     direct = tutti__local_call(group, op, op->src, bytes);
     if (tutti__op_is_empty(op))
         return tutti__local_meet_for(group, op);
     if (tutti__op_traits_of(op)->reduces)
-        return tutti__local_reduce(group, op, tutti__local_meet_for);
+        return tutti__local_reduce(group, op);
     if (!direct)
         tutti__foreign_offer(group, op, bytes);
-    return tutti__local_move(group, op, tutti__local_meet_for);
+    return tutti__local_move(group, op);
 }
 
 /* ---- Coming and going ------------------------------------------------------------------------------------ */
@@ -451,11 +285,9 @@ tutti_status tutti__local_open(tutti_group *group, const tutti__transport *trans
     local->control = control;
     local->staging = (char *)control + tutti__control_bytes(group->size, 0);
     local->memory = memory;
-    local->spin = group->tuning.spin              ? group->tuning.spin
-                  : group->size <= tutti__cores() ? SPIN
-                                                  : 0;
     pthread_mutex_init(&local->segments_lock, NULL);
     group->transport_state = local;
+    tutti__meeting_open(group);
     group->transport = transport;
     tutti__foreign_open(group);
     return TUTTI_OK;

@@ -1,7 +1,7 @@
 /* local.h -- ranks that see one control block: threads of a process, or processes with a shared mapping.
  * SPDX-License-Identifier: MIT
  *
- *     control block   header: first failure | a slot a rank: where it is, what it calls, where its buffer lies
+ *     control block   header: first failure, bell | a slot a rank: where it is, what it calls, where its buffer lies
  *     counts          for each rank, of its uneven operation: elements for each rank, and expected from each
  *     staging         for each rank three buffers, through which memory goes that peers cannot read
  *     segments        from tutti_group_alloc: a part a rank, read and written by all */
@@ -10,31 +10,36 @@
 
 #include "comm/group.h"
 
-enum { TUTTI__N_STAGES = 3 };
+enum { TUTTI__N_STAGES = 3, TUTTI__SMALL = 16 + 32 * 64 };
 
-/* What a rank says when it starts an operation. */
+/* What a rank says when it starts an operation. Its first cache line alone tells that the rank has come, to what, and
+ * where its memory lies, or up to 16 bytes of what is in it. */
 typedef struct tutti__call {
+    _Alignas(64) _Atomic uint64_t arrived; /* calls so far, once all is said */
     tutti__fingerprint print;
-    uint32_t reach; /* how peers get at the contribution: TUTTI__STAGED ... */
-    uint32_t
-        segment; /* DIRECT: number of the segment, UINT32_MAX: `at` is an address in this process */
-    uint64_t
-        at; /* offset in this rank's part of the segment, or the address; FOREIGN: in its process */
-    int32_t error; /* alloc: why rank 0 could not, else 0 */
-    uint32_t zero;
+    union {
+        struct {
+            uint32_t
+                segment; /* where the contribution lies: TUTTI__STAGED ..., or a segment's number */
+            int32_t error; /* alloc: why rank 0 could not, else 0 */
+            uint64_t at; /* offset in this rank's part of the segment; HERE, FOREIGN: an address */
+        };
+        char small[TUTTI__SMALL]; /* of a small reduction: the contribution itself */
+    };
 } tutti__call;
 
-enum { TUTTI__STAGED, TUTTI__DIRECT, TUTTI__FOREIGN };
+#define TUTTI__STAGED  UINT32_MAX       /* it goes through staging buffers */
+#define TUTTI__HERE    (UINT32_MAX - 1) /* in this process */
+#define TUTTI__FOREIGN (UINT32_MAX - 2) /* in its rank's process (foreign.c) */
 
 typedef struct tutti__slot {
-    /* Written by its rank, waited for by others. */
-    _Alignas(64) _Atomic uint64_t arrived; /* meetings so far */
-    _Atomic uint32_t bell, waiters;
-    _Atomic uint64_t called; /* 1 + the sequence of its last call */
-    _Atomic uint32_t cpu;    /* 1 + where it last waited for long; 0: it has not */
-    /* Calls alternate, so that a rank may start the next while others still read the last. */
-    _Alignas(64) tutti__call calls[2];
-    _Alignas(64) tutti__cause cause;
+    /* Alternate, so that a rank may start the next while others still read the last. */
+    tutti__call calls[2];
+    /* Meetings so far, but for those that begin an operation. */
+    _Alignas(64) _Atomic uint64_t arrived;
+    _Alignas(64) _Atomic uint64_t called; /* 1 + the sequence of its last call */
+    _Atomic uint32_t cpu;                 /* 1 + where it last waited for long; 0: it has not */
+    tutti__cause cause;
     /* Written before the first meeting: how to try whether its memory can be read (foreign.c). */
     int64_t pid;
     uint64_t token, token_at;
@@ -46,6 +51,8 @@ typedef struct tutti__control {
     uint64_t chunk_bytes;
     _Alignas(64) _Atomic uint32_t first_failed; /* 1 + the rank whose cause counts; 0: none */
     _Atomic uint32_t users;                     /* in one process: who still uses this memory */
+    _Alignas(64) _Atomic uint32_t bell;         /* on which ranks sleep until all have come */
+    _Atomic uint32_t sleepers;
     _Alignas(64) tutti__slot slots[];
 } tutti__control;
 
@@ -70,8 +77,8 @@ typedef enum tutti__foreign {
 typedef struct tutti__local {
     tutti__control *control;
     char *staging;
-    uint64_t meetings, tick; /* tick: staged chunks so far; chunk t lies in buffer t mod 3 */
-    int spin;
+    uint64_t calls, meetings, tick; /* tick: staged chunks so far; chunk t lies in buffer t mod 3 */
+    int looks, yields;              /* at a meeting: before giving the core away, before sleeping */
     tutti__foreign foreign;
     uint64_t token;
     double moved_ms; /* when it last gave way to a peer on its core */
@@ -105,17 +112,24 @@ void tutti__local_see(tutti_group *group);
 void tutti__local_release(tutti_group *group, void *p);
 void tutti__local_close(tutti_group *group);
 
-/* ---- Between local.c (meeting), exchange.c (reducing) and pieces.c (moving) --------------------------- */
+/* ---- Between meeting.c, local.c (operations), exchange.c (reducing) and pieces.c (moving) --------------------------- */
 
 /* Says what this rank calls, and where its `bytes` at p lie. True if peers can read them there. */
 bool tutti__local_call(tutti_group *group, const tutti__op *op, const void *p, size_t bytes);
 /* All ranks have come, and to the same call. */
 tutti_status tutti__local_meet_for(tutti_group *group, const tutti__op *op);
+void tutti__meeting_open(tutti_group *group);
+/* Wakes all who sleep at a meeting, to look again. */
+void tutti__ring(tutti__control *control);
+/* What `rank` says of the running operation. */
+static inline tutti__call *tutti__call_of(const tutti__local *local, int rank)
+{
+    return &local->control->slots[rank].calls[local->calls & 1];
+}
 /* All ranks have come. */
 tutti_status tutti__meet(tutti_group *group, const tutti__op *op);
 /* After the first meeting: where each contribution of ranks [first, last) lies, NULL if it is staged. */
-tutti_status tutti__find_contributions(tutti_group *group, const tutti__op *op, int first, int last,
-                                       char **at);
+tutti_status tutti__find_contributions(tutti_group *group, int first, int last, char **at);
 /* What `rank` gives to each in the uneven operation of this sequence number, then what it expects from each; read after
  * the first meeting. */
 uint64_t *tutti__counts_of(tutti_group *group, uint64_t sequence, int rank);
@@ -134,9 +148,7 @@ void tutti__foreign_offer(tutti_group *group, const tutti__op *op, size_t bytes)
 tutti_status tutti__foreign_read(tutti_group *group, int rank, void *to, const void *at,
                                  size_t bytes);
 
-/* The first meeting is meet_for, after which all calls are known and equal. */
-typedef tutti_status tutti__meet_for(tutti_group *group, const tutti__op *op);
-tutti_status tutti__local_reduce(tutti_group *group, tutti__op *op, tutti__meet_for *meet_for);
-tutti_status tutti__local_move(tutti_group *group, tutti__op *op, tutti__meet_for *meet_for);
+tutti_status tutti__local_reduce(tutti_group *group, tutti__op *op);
+tutti_status tutti__local_move(tutti_group *group, tutti__op *op);
 
 #endif

@@ -66,11 +66,6 @@ static void copy_in(const move *m, size_t k)
     }
 }
 
-static uint32_t reach_of(const move *m, int rank)
-{
-    return m->local->control->slots[rank].calls[m->op->print.sequence & 1].reach;
-}
-
 static tutti_status copy_out(const move *m, size_t k)
 {
     int rank = m->group->rank, size = m->group->size;
@@ -86,7 +81,7 @@ static tutti_status copy_out(const move *m, size_t k)
         from = r == rank  ? (const char *)m->op->src + begin
                : m->at[r] ? m->at[r] + begin
                           : stage_for(m, r, rank, k);
-        if (r != rank && reach_of(m, r) == TUTTI__FOREIGN)
+        if (r != rank && tutti__call_of(m->local, r)->segment == TUTTI__FOREIGN)
             TUTTI_TRY(tutti__foreign_read(m->group, r, (char *)m->op->dst + to, from, bytes));
         else if (from != (char *)m->op->dst + to)
             memcpy((char *)m->op->dst + to, from, bytes);
@@ -137,7 +132,7 @@ static tutti_status plan(move *m, bool *any_direct_p)
 
     if (m->traits->uneven)
         TUTTI_TRY(check_counts(m));
-    TUTTI_TRY(tutti__find_contributions(m->group, m->op, m->first, m->last, m->at));
+    TUTTI_TRY(tutti__find_contributions(m->group, m->first, m->last, m->at));
     m->direct = true;
     for (int from = m->first; from < m->last; from++) {
         size_t count = most_of(m, from);
@@ -150,12 +145,12 @@ static tutti_status plan(move *m, bool *any_direct_p)
     return TUTTI_OK;
 }
 
-static tutti_status run_rounds(move *m, tutti__meet_for *meet_for)
+static tutti_status run_rounds(move *m)
 {
     bool any_direct = false;
 
     copy_in(m, 0); /* its own reach is known; whether the others' is, shows the first meeting */
-    TUTTI_TRY(meet_for(m->group, m->op));
+    TUTTI_TRY(tutti__local_meet_for(m->group, m->op));
     TUTTI_TRY(plan(m, &any_direct));
     for (size_t k = 0; k < m->n_chunks; k++) {
         if (k + 1 < m->n_chunks)
@@ -169,7 +164,7 @@ static tutti_status run_rounds(move *m, tutti__meet_for *meet_for)
     return TUTTI_OK;
 }
 
-tutti_status tutti__local_move(tutti_group *group, tutti__op *op, tutti__meet_for *meet_for)
+tutti_status tutti__local_move(tutti_group *group, tutti__op *op)
 {
     tutti__local *local = group->transport_state;
     const tutti__op_traits *traits = tutti__op_traits_of(op);
@@ -193,9 +188,9 @@ tutti_status tutti__local_move(tutti_group *group, tutti__op *op, tutti__meet_fo
     m.lot = local->control->chunk_bytes / lots / 64 * 64 / m.element;
     if (traits->uneven)
         publish_counts(&m);
-    if (reach_of(&m, group->rank) != TUTTI__STAGED)
+    if (tutti__call_of(local, group->rank)->segment != TUTTI__STAGED)
         m.at[group->rank] = (char *)(uintptr_t)op->src; /* nothing to copy in */
-    status = run_rounds(&m, meet_for);
+    status = run_rounds(&m);
     if (m.at != few)
         free(m.at);
     return status;
