@@ -229,7 +229,7 @@ static void a_rank_killed_on_another_host_is_named_at_once(void **state)
     }
 }
 
-/* Host 1 is cut off: those on host 0 name its ranks, and those on host 1 the ranks of host 0. */
+/* Host 1 is cut off: those on host 0 name a rank of it, and those on host 1 one of host 0. */
 static int cable_is_pulled(tutti_group *group, void *arg)
 {
     bool off = layout[tutti_group_rank(group)] == 1;
@@ -237,8 +237,9 @@ static int cable_is_pulled(tutti_group *group, void *arg)
     (void)arg;
     CHECK(work_until(group, 0, pull_cable) == TUTTI_ERR_PEER);
     CHECK(strstr(tutti_last_error(), "not been heard for"));
-    CHECK(strstr(tutti_last_error(), off ? "rank 0 (" : "rank 2 ("));
-    CHECK(strstr(tutti_last_error(), off ? "rank 1 (" : "rank 3 ("));
+    /* Who beat a little earlier may be judged alone. */
+    CHECK(strstr(tutti_last_error(), off ? ": rank 0 (" : ": rank 2 (") ||
+          strstr(tutti_last_error(), off ? ": rank 1 (" : ": rank 3 ("));
     return 0;
 }
 
