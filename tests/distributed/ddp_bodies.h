@@ -5,6 +5,7 @@
 
 #include "base/base.h"
 #include "harness/ranks.h"
+#include <tutti/nn.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,6 +25,27 @@
 #body, run, NULL, NULL, (void *)body                                                       \
     }
 
+/* Of a body: parameters and buffers are the same bits on all ranks. */
+static inline int check_equal_on_all_ranks(tutti_group *group, const tutti_module *module)
+{
+    char digest[33], all[8][33];
+
+    tutti_module_digest(module, digest);
+    CHECK_OK(tutti_all_gather(group, (tutti_buf){digest, 33, TUTTI_U8},
+                              (tutti_buf){all, 33 * (size_t)tutti_group_size(group), TUTTI_U8},
+                              NULL));
+    for (int r = 0; r < tutti_group_size(group); r++)
+        CHECK_TEXT(all[r], digest);
+    return 0;
+}
+
+/* Keeps this rank busy: the others wait for it. */
+static inline void be_slow(unsigned ms)
+{
+    for (uint64_t end = tutti__now_ns() + ms * 1000000ull; tutti__now_ns() < end;)
+        ;
+}
+
 static inline void run(tutti_rank_body *body, void *arg, int n)
 {
     assert_int_equal(tutti_run_ranks_as_threads(n, body, arg), 0);
@@ -34,6 +56,15 @@ static inline void run_all(void **state)
 {
     for (int n = 1; n <= 4; n++)
         run((tutti_rank_body *)*state, NULL, n);
+}
+
+/* Processes only: oneDNN's caches, which threads would share, are locked in ways that ThreadSanitizer cannot see. */
+static inline void run_all_as_processes(void **state)
+{
+    for (int n = 1; n <= 4; n++)
+        assert_int_equal(
+            tutti_run_ranks_as_processes(n, (tutti_rank_body *)*state, NULL, TUTTI_TRANSPORT_AUTO),
+            0);
 }
 
 static inline void run_one(void **state)

@@ -95,19 +95,6 @@ static int train(trainer *t, tutti_group *group, int first, int steps, float cli
     return 0;
 }
 
-static int check_equal_on_all_ranks(tutti_group *group, const tutti_module *module)
-{
-    char digest[33], all[8][33];
-
-    tutti_module_digest(module, digest);
-    CHECK_OK(tutti_all_gather(group, (tutti_buf){digest, 33, TUTTI_U8},
-                              (tutti_buf){all, 33 * (size_t)tutti_group_size(group), TUTTI_U8},
-                              NULL));
-    for (int r = 0; r < tutti_group_size(group); r++)
-        CHECK_TEXT(all[r], digest);
-    return 0;
-}
-
 /* ---- Case 38 -------------------------------------------------------------------------------------------------------------- */
 
 /* The gradient is 50 everywhere; rank 0 has three batches, the others five. */

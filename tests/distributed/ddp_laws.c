@@ -97,19 +97,6 @@ static int step_on(trainer *t, int step, int first, int n, float *loss_p)
     return 0;
 }
 
-static int check_equal_on_all_ranks(tutti_group *group, const tutti_module *module)
-{
-    char digest[33], all[8][33];
-
-    tutti_module_digest(module, digest);
-    CHECK_OK(tutti_all_gather(group, (tutti_buf){digest, 33, TUTTI_U8},
-                              (tutti_buf){all, 33 * (size_t)tutti_group_size(group), TUTTI_U8},
-                              NULL));
-    for (int r = 0; r < tutti_group_size(group); r++)
-        CHECK_TEXT(all[r], digest);
-    return 0;
-}
-
 static double largest_difference(const tutti_module *a, const tutti_module *b)
 {
     double largest = 0;
@@ -152,13 +139,6 @@ static int ranks_share_the_work_of_one(tutti_group *group, void *arg)
     return 0;
 }
 
-/* Keeps this rank busy for a while: the others wait for it. */
-static void be_slow(void)
-{
-    for (uint64_t end = tutti__now_ns() + 2000000; tutti__now_ns() < end;)
-        ;
-}
-
 /* Nor does it matter which rank is slow. */
 static int bucket_size_changes_no_bit(tutti_group *group, void *arg)
 {
@@ -177,7 +157,7 @@ static int bucket_size_changes_no_bit(tutti_group *group, void *arg)
         CHECK(tutti_ddp_reducer(t.ddp) == NULL);
         for (int step = 0; step < STEPS; step++) {
             if ((int)s % tutti_group_size(group) == tutti_group_rank(group))
-                be_slow();
+                be_slow(2);
             CHECK_0(step_on(&t, step, share * tutti_group_rank(group), share, &loss));
         }
         CHECK(tutti_reducer_n_buckets(tutti_ddp_reducer(t.ddp)) >= (s == 0 ? 1u : 2u));

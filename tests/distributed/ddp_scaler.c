@@ -51,19 +51,6 @@ static int backward(net *m, float x)
     return 0;
 }
 
-static int check_equal_on_all_ranks(tutti_group *group, const tutti_module *module)
-{
-    char digest[33], all[8][33];
-
-    tutti_module_digest(module, digest);
-    CHECK_OK(tutti_all_gather(group, (tutti_buf){digest, 33, TUTTI_U8},
-                              (tutti_buf){all, 33 * (size_t)tutti_group_size(group), TUTTI_U8},
-                              NULL));
-    for (int r = 0; r < tutti_group_size(group); r++)
-        CHECK_TEXT(all[r], digest);
-    return 0;
-}
-
 /* Case 54, with accumulation: an infinity in the paused backward of one rank. */
 static int an_infinity_on_one_rank_leaves_the_same_step_out_on_all(tutti_group *group, void *arg)
 {

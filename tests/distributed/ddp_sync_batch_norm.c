@@ -413,15 +413,6 @@ static int a_rank_without_images_trains_along(tutti_group *group, void *arg)
     return 0;
 }
 
-/* oneDNN shares caches between the threads of a process, behind ThreadSanitizer's back. */
-static void run_processes(void **state)
-{
-    for (int n = 1; n <= 4; n++)
-        assert_int_equal(
-            tutti_run_ranks_as_processes(n, (tutti_rank_body *)*state, NULL, TUTTI_TRANSPORT_AUTO),
-            0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -429,8 +420,8 @@ int main(void)
         TEST(run_all, gradients_pass_a_finite_difference_across_ranks),
         TEST(run_all, evaluation_sends_nothing),
         TEST(run_all, one_value_a_channel_is_enough_if_ranks_have_more_together),
-        TEST(run_processes, a_rank_without_images_trains_along),
-        TEST(run_processes, a_model_with_batch_norm_obeys_the_law_of_shared_work),
+        TEST(run_all_as_processes, a_rank_without_images_trains_along),
+        TEST(run_all_as_processes, a_model_with_batch_norm_obeys_the_law_of_shared_work),
         TEST(run_over_tcp, ranks_normalise_as_one_whatever_their_shares),
     };
 

@@ -138,19 +138,6 @@ static int check_step(trainer *t, trainer *alone, tutti_group *group, int step,
     return 0;
 }
 
-static int check_same_on_all(tutti_group *group, const tutti_module *module)
-{
-    char digest[33], all[8][33];
-
-    tutti_module_digest(module, digest);
-    CHECK_OK(tutti_all_gather(group, (tutti_buf){digest, 33, TUTTI_U8},
-                              (tutti_buf){all, 33 * (size_t)tutti_group_size(group), TUTTI_U8},
-                              NULL));
-    for (int r = 0; r < tutti_group_size(group); r++)
-        CHECK_TEXT(all[r], digest);
-    return 0;
-}
-
 /* Control flow differs by rank and step: who did not use a parameter gets the mean of those who did; what nobody used has
  * no gradient, and neither value nor momentum of it moves. */
 static int find_unused_gives_the_mean_or_nothing(tutti_group *group, void *arg)
@@ -173,7 +160,7 @@ static int find_unused_gives_the_mean_or_nothing(tutti_group *group, void *arg)
         CHECK(tutti_reducer_users(tutti_ddp_reducer(t.ddp), t.m.a.weight->parameter->index) ==
               size);
         CHECK((memcmp(before, t.m.left.weight->data, sizeof before) == 0) == (left == 0));
-        CHECK_0(check_same_on_all(group, &t.m.base));
+        CHECK_0(check_equal_on_all_ranks(group, &t.m.base));
     }
     CHECK(memcmp(never, t.m.never.weight->data, sizeof never) == 0); /* not even decayed */
     /* without zero_grad: what nobody used keeps the gradient that it had */
@@ -300,7 +287,7 @@ static int frozen_parameters_are_left_out(tutti_group *group, void *arg)
         tutti_optim_zero_grad(t.optim);
         CHECK_OK(backward(&t, LEFT | RIGHT, rank, step));
         CHECK_OK(tutti_optim_step(t.optim));
-        CHECK_0(check_same_on_all(group, &t.m.base));
+        CHECK_0(check_equal_on_all_ranks(group, &t.m.base));
     }
     for (size_t b = 0; b < tutti_reducer_n_buckets(tutti_ddp_reducer(ddp)); b++) {
         bytes += tutti_reducer_bucket(tutti_ddp_reducer(ddp), b).bytes;
