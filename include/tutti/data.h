@@ -54,8 +54,8 @@ typedef struct tutti_sampler_opts {
     bool shuffle;
     uint64_t seed; /* the permutation of an epoch is torch.randperm(count) from seed + epoch */
     bool drop_last;
-    bool
-        no_padding; /* evaluation: each sample exactly once over all ranks, shares differ by at most one */
+    /* For evaluation: each sample exactly once over all ranks, shares differ by at most one. */
+    bool no_padding;
 } tutti_sampler_opts;
 
 /* Number of samples of one rank. */
@@ -77,9 +77,9 @@ typedef struct tutti_loader_opts {
     bool drop_last;  /* leaves out the last, smaller batch; and the sampler's remainder */
     bool no_padding; /* evaluation, see the sampler; also allows ranks without samples */
     uint64_t seed;
-    bool
-        augment; /* random crop with 4 pixels (1 for images under 16) of zero padding; flip for colour images.
-                           Philox(seed; epoch, sample index): independent of rank, workers and order */
+    /* Random crop with 4 pixels (1 for images under 16) of zero padding; flip for colour images. Philox(seed; epoch,
+     * sample index): independent of rank, workers and order. */
+    bool augment;
     int channels; /* 3 with a grey data set: the grey value thrice. 0: the data set's own */
 } tutti_loader_opts;
 

@@ -23,11 +23,9 @@ typedef struct tutti_reducer_parameter {
     size_t count;     /* elements */
     tutti_dtype dtype;
     size_t rows; /* of the matrix [rows, count / rows] that it is, for PowerSGD; 0: a vector */
-    bool
-        sparse; /* F32, rows > 0: a step touches few rows (tutti_reducer_ready_rows), and only those travel, in a
-                    bucket of their own */
-    bool
-        local; /* each rank's own: memory behind the buckets, never ready; ranks may differ in it */
+    /* F32, rows > 0: a step touches few rows (tutti_reducer_ready_rows), and only those travel, in a bucket of their own. */
+    bool sparse;
+    bool local; /* each rank's own: memory behind the buckets, never ready; ranks may differ */
 } tutti_reducer_parameter;
 
 /* What is done about NaN and infinities in a gradient of this rank, seen before it is averaged. */
@@ -41,13 +39,12 @@ typedef enum tutti_nonfinite {
 typedef struct tutti_reducer_opts {
     double bucket_mb;       /* MiB; default 25 */
     double first_bucket_mb; /* MiB; default 1; also of what is reduced when backward is over */
-    const double *
-        bucket_mb_list; /* MiB of one bucket after the other, the last repeats; instead of the two */
+    /* MiB of one bucket after the other, the last repeats; instead of the two. */
+    const double *bucket_mb_list;
     size_t n_bucket_mb_list;
     const size_t *order; /* in which gradients get ready; NULL: last parameter first */
     bool find_unused;    /* a step may leave gradients out: tutti_reducer_skip */
-    bool
-        static_graph; /* the same, but each step leaves out what the first did: asked once, then checked */
+    bool static_graph;   /* each step leaves out what the first did: asked once, then checked */
     tutti_nonfinite nonfinite;
 } tutti_reducer_opts;
 
@@ -77,8 +74,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_finish(tutti_reducer *reduc
 TUTTI_API int tutti_reducer_users(const tutti_reducer *reducer, size_t i);
 
 typedef struct tutti_bucket_info {
-    size_t first,
-        n; /* places in the order, once it brings each bucket's gradients together (several dtypes) */
+    /* Places in the order, once it brings each bucket's gradients together (several dtypes). */
+    size_t first, n;
     size_t bytes;             /* of gradients, gaps not counted */
     size_t wire_bytes;        /* that this rank gave to collectives for it, in the last step */
     double ready_ms;          /* of the last step, since begin: all gradients there and launched */
@@ -117,15 +114,14 @@ TUTTI_API size_t tutti_bucket_assignment(const tutti_bucket_item *items, size_t 
 typedef struct tutti_bucket_gradient {
     size_t parameter; /* its number, as given to the reducer; DDP: in the module */
     const char *name;
-    size_t offset, count,
-        rows; /* elements from the bucket's start; rows as in tutti_reducer_parameter */
+    size_t offset, count; /* elements, from the bucket's start */
+    size_t rows;          /* as in tutti_reducer_parameter */
 } tutti_bucket_gradient;
 
 typedef struct tutti_bucket {
     size_t index;
-    bool is_last; /* that the hook sees in this step */
-    tutti_buf
-        buf; /* this rank's gradients, gaps (zeros) included; to become the mean over all ranks */
+    bool is_last;  /* that the hook sees in this step */
+    tutti_buf buf; /* this rank's gradients, gaps (zeros) included; to become the mean */
     size_t n;
     const tutti_bucket_gradient *gradients; /* in the order in which they lie */
 } tutti_bucket;
@@ -173,19 +169,17 @@ typedef struct tutti_ddp_opts {
     double bucket_mb, first_bucket_mb; /* MiB; default 25 and 1, whatever else is set */
     const double *bucket_mb_list;      /* as in tutti_reducer_opts */
     size_t n_bucket_mb_list;
-    bool find_unused; /* the loss need not use every parameter on every rank */
-    bool
-        static_graph; /* nor does here, but uses the same in every step: the first finds out, the others are checked */
+    bool find_unused;  /* the loss need not use every parameter on every rank */
+    bool static_graph; /* nor here, but in every step it uses those of the first */
     bool keep_buffers; /* do not broadcast rank 0's buffers at the start of each training step */
     /* Instead of that broadcast: makes the buffers of all ranks agree in its own way, an average say. */
     tutti_status (*buffer_hook)(void *arg, tutti_group *group, tutti_tensor *const *buffers,
                                 size_t n);
     void *buffer_hook_arg;
-    const char *const *
-        ignored; /* full names of parameters and buffers that are each rank's own: neither copied from
-                                   rank 0 nor averaged nor compared */
+    /* Full names of parameters and buffers that are each rank's own: neither copied from rank 0 nor averaged nor compared. */
+    const char *const *ignored;
     size_t n_ignored;
-    int check_replicas; /* tutti_ddp_check_replicas every so many steps; 0: TUTTI_CHECK_REPLICAS, or never */
+    int check_replicas; /* every so many steps; 0: TUTTI_CHECK_REPLICAS, or never */
     tutti_nonfinite nonfinite;
 } tutti_ddp_opts;
 
@@ -236,9 +230,8 @@ typedef struct tutti_ddp_stats {
     uint64_t steps;                       /* averaged backwards */
     tutti_ddp_times last, mean;           /* of them */
     tutti_traffic traffic;
-    uint64_t nonfinite_steps; /* in which this rank had NaN or infinities */
-    const char
-        *nonfinite_parameter; /* in the last of them, the first one in backward; NULL: none */
+    uint64_t nonfinite_steps;        /* in which this rank had NaN or infinities */
+    const char *nonfinite_parameter; /* in the last of them, the first in backward; NULL: none */
 } tutti_ddp_stats;
 TUTTI_API tutti_ddp_stats tutti_ddp_get_stats(const tutti_ddp *ddp);
 
@@ -292,8 +285,8 @@ typedef struct tutti_join_opts {
     /* When one rank has run out, the next training step fails on all ranks (STATE, and tutti_join_exhausted), and so does
      * that rank's tutti_join_end; the group lives. Needed with batch norm over all ranks. */
     bool throw_on_early_termination;
-    tutti_optim *const
-        *optims; /* to be left with the last joiner's state; with ZeRO: to be stepped for shares */
+    /* To be left with the last joiner's state; with ZeRO, to be stepped for shares. */
+    tutti_optim *const *optims;
     size_t n_optims;
 } tutti_join_opts;
 

@@ -83,7 +83,7 @@ typedef enum tutti_transport {
 
 /* What carries the collectives. */
 typedef enum tutti_backend {
-    TUTTI_BACKEND_AUTO,   /* TUTTI_BACKEND if set; else native where ranks can find each other, else MPI */
+    TUTTI_BACKEND_AUTO,   /* TUTTI_BACKEND; else native where ranks can meet, else MPI */
     TUTTI_BACKEND_NATIVE, /* Tutti's own */
     TUTTI_BACKEND_MPI,    /* the site's MPI, for ranks that mpirun or srun started; docs/mpi.md */
     TUTTI_BACKEND_NCCL    /* not in this version */
@@ -91,9 +91,8 @@ typedef enum tutti_backend {
 
 /* Zero means default. */
 typedef struct tutti_group_opts {
-    tutti_store
-        *store; /* NULL: from the environment. Given: rank and world_size are taken from here */
-    int rank, world_size;
+    tutti_store *store;               /* NULL: from the environment */
+    int rank, world_size;             /* where a store is given; else from the environment too */
     int local_rank, local_world_size; /* 0, 0: found by comparing hosts */
     const char *name;                 /* in messages and store keys; default "world" */
     int timeout_ms;                   /* of one collective and of set-up; default 600,000 */

@@ -52,8 +52,8 @@ typedef enum tutti_kernels {
 /* Zero means default. */
 typedef struct tutti_ctx_opts {
     uint64_t seed; /* of initialisation and dropout */
-    uint64_t
-        shard; /* which share of the batch this context computes (the rank): enters dropout's counter */
+    /* Which share of the batch this context computes (the rank): enters dropout's counter. */
+    uint64_t shard;
     int threads;           /* of kernels; default: cores / LOCAL_WORLD_SIZE, at least 1 */
     tutti_kernels kernels; /* UNSUPPORTED if this build lacks them */
 } tutti_ctx_opts;
@@ -136,8 +136,7 @@ TUTTI_API tutti_tensor *tutti_log_softmax(tutti_tensor *x); /* over the last dim
  * counted in the mean. Other labels outside 0..C-1 poison the result, named with their row. */
 TUTTI_API tutti_tensor *tutti_cross_entropy(tutti_tensor *logits, tutti_tensor *labels);
 typedef struct tutti_cross_entropy_opts {
-    float
-        label_smoothing; /* in [0, 1]: this share of the target is spread evenly over all classes */
+    float label_smoothing; /* in [0, 1]: this share of the target is spread over all classes */
     bool has_ignore_index;
     int64_t ignore_index; /* instead of -100, if has_ignore_index */
 } tutti_cross_entropy_opts;

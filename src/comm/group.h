@@ -48,10 +48,9 @@ typedef struct tutti__op_traits {
     bool reduces;   /* what is taken is the reduction of what is given */
     bool from_root; /* root alone gives */
     bool to_root;   /* root alone takes */
-    bool
-        scatters; /* src holds a piece for each rank, in rank order; else src is one piece for all that take */
-    bool gathers; /* dst holds a piece of each rank, in rank order */
-    bool uneven;  /* pieces differ in size: counts say how, and print.count is 0 */
+    bool scatters;  /* src holds a piece for each rank, in rank order; else one piece for all */
+    bool gathers;   /* dst holds a piece of each rank, in rank order */
+    bool uneven;    /* pieces differ in size: counts say how, and print.count is 0 */
 } tutti__op_traits;
 
 /* What ranks must agree on; every message begins with it. */
@@ -135,10 +134,9 @@ typedef struct tutti__transport {
 typedef struct tutti__peer {
     char host[64];
     int64_t pid;
-    int32_t world_rank; /* its rank in the job; this group may be a part of it */
-    _Atomic bool left;  /* said goodbye */
-    _Atomic uint64_t
-        seen; /* 1 + the sequence of the last call that it has announced here; 0: none */
+    int32_t world_rank;    /* its rank in the job; this group may be a part of it */
+    _Atomic bool left;     /* said goodbye */
+    _Atomic uint64_t seen; /* 1 + the sequence of the last call that it announced; 0: none */
 } tutti__peer;
 
 /* Sizes that tests make small. Zero means default. */
@@ -162,10 +160,10 @@ struct tutti_group {
     int rank, size, local_rank, local_size, timeout_ms;
     int heartbeat_ms;            /* asked for; 0: off */
     _Atomic int call_timeout_ms; /* of the collectives issued from now on */
-    int *
-        global_ranks; /* of a split: each rank's in the group that all splits began with; else NULL */
-    bool tcp;         /* asked for everywhere */
-    bool mpi;         /* carries this group, and its splits */
+    /* Of a split: each rank's in the group that all splits began with; else NULL. */
+    int *global_ranks;
+    bool tcp;                   /* asked for everywhere */
+    bool mpi;                   /* carries this group, and its splits */
     char name[64], prefix[160]; /* of its keys in the store */
     uint64_t id;
     tutti__tuning tuning;

@@ -46,10 +46,9 @@ typedef struct tutti__sharding {
 
 struct tutti_root {
     tutti_module *module;
-    tutti__state_list state; /* parameters and buffers as they were made */
-    tutti__state_list
-        parameters;      /* the same parameters alone: parameters.p[i]->parameter.index == i */
-    tutti_status status; /* the first error of an initialiser */
+    tutti__state_list state;      /* parameters and buffers as they were made */
+    tutti__state_list parameters; /* those alone: parameters.p[i]->parameter.index == i */
+    tutti_status status;          /* the first error of an initialiser */
     char text[1024];
     uint64_t round; /* zero_grad count, from 1 */
 
@@ -60,8 +59,8 @@ struct tutti_root {
     size_t *placement; /* parameters by rising offset */
     uint64_t layouts;  /* how often it was laid out: state with the same offsets must follow */
     tutti__sharding *sharding; /* NULL: all of it is this rank's */
-    void **
-        retired; /* what parameters lay in before, kept until the next zero_grad: the open step may have views */
+    /* What parameters lay in before, kept until the next zero_grad: the open step may have views. */
+    void **retired;
     size_t n_retired;
 };
 

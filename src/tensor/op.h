@@ -31,8 +31,8 @@ struct tutti__node {
     tutti_tensor *dst;
     void *attributes; /* the operation's options, in the arena */
     void *saved[2];   /* what forward keeps for backward, in the arena */
-    tutti_tensor
-        *src_grad[TUTTI__MAX_SRC]; /* set by tutti__grad_of in backward; the tape adds them up */
+    /* Set by tutti__grad_of in backward; the tape adds them up. */
+    tutti_tensor *src_grad[TUTTI__MAX_SRC];
     tutti__node *previous, *next;
 };
 

@@ -27,9 +27,8 @@ typedef struct tutti__parameter {
     char name[128]; /* full, as in state_dict */
     size_t index;   /* in its root, creation order */
     bool requires_grad;
-    float *grad; /* row-major, in flat gradient memory; NULL until laid out */
-    uint64_t
-        grad_round; /* == *round: grad holds contributions; otherwise the next one overwrites */
+    float *grad;           /* row-major, in flat gradient memory; NULL until laid out */
+    uint64_t grad_round;   /* == *round: grad holds contributions; else the next one overwrites */
     const uint64_t *round; /* the root's zero_grad count (starts at 1) */
     uint32_t uses;         /* reads by the current tape that backward has not yet taken back */
     uint64_t uses_step;    /* the step that `uses` belongs to: older counts are void */
@@ -79,9 +78,8 @@ struct tutti_ctx {
     bool in_step, eval, recording; /* recording: the tape is on */
     bool backward_done;            /* in this step */
     uint64_t step;                 /* training steps begun; 1 in the first */
-    uint64_t
-        round; /* counts steps begun and backwards done: stamps what holds until the optimizer */
-    uint64_t serial;        /* 1 + steps ended: stamps step tensors */
+    uint64_t round;  /* steps begun and backwards done: stamps what holds until the optimizer */
+    uint64_t serial; /* 1 + steps ended: stamps step tensors */
     uint32_t dropout_calls; /* in this step */
     tutti__node *first_node, *last_node;
     size_t n_nodes, n_parameters; /* on the tape; parameters counted once */

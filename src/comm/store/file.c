@@ -35,8 +35,8 @@ typedef struct file_store {
     tutti_store store; /* first: a tutti_store * is a file_store * */
     char *path;
     int fd;
-    pthread_mutex_t
-        lock; /* of all below; the kernel's locks are the descriptor's, so threads need one of their own */
+    /* Of all below; the kernel's locks are the descriptor's, so threads need one of their own. */
+    pthread_mutex_t lock;
     tutti__dictionary dictionary;
     off_t end; /* what lies before it is in the dictionary */
 } file_store;

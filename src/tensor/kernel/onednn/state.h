@@ -67,8 +67,7 @@ typedef struct tutti__onednn_primitive {
     dnnl_primitive_t primitive;
     int n_args; /* without the scratchpad, which is the last of args */
     dnnl_exec_arg_t args[TUTTI__ONEDNN_MAX_ARGS + 1];
-    const tutti__layout
-        *layouts[TUTTI__ONEDNN_MAX_ARGS]; /* of the arguments; a workspace has none */
+    const tutti__layout *layouts[TUTTI__ONEDNN_MAX_ARGS]; /* a workspace has none */
     size_t bytes[TUTTI__ONEDNN_MAX_ARGS], scratch_bytes;
 } tutti__onednn_primitive;
 
