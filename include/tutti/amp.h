@@ -57,6 +57,7 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_scaler_step(tutti_scaler *scaler, t
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_scaler_update(tutti_scaler *scaler);
 
 TUTTI_API float tutti_scaler_get_scale(const tutti_scaler *scaler); /* 1 if disabled */
+/* On every rank the same, with peers. ARG as tutti_scaler_new. */
 TUTTI_API tutti_scaler_state tutti_scaler_state_get(const tutti_scaler *scaler);
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_scaler_state_set(tutti_scaler *scaler,
                                                               const tutti_scaler_state *state);

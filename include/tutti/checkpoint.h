@@ -1,5 +1,7 @@
 /* checkpoint.h -- weights in and out, as safetensors with PyTorch's names.
- * SPDX-License-Identifier: MIT */
+ * SPDX-License-Identifier: MIT
+ *
+ * Threads: the module's context's thread. */
 #ifndef TUTTI_CHECKPOINT_H
 #define TUTTI_CHECKPOINT_H
 

@@ -1,5 +1,7 @@
 /* data.h -- data sets, the distributed sampler, and the loader.
- * SPDX-License-Identifier: MIT */
+ * SPDX-License-Identifier: MIT
+ *
+ * Threads: one thread calls a loader; a data set is read by any number. */
 #ifndef TUTTI_DATA_H
 #define TUTTI_DATA_H
 

@@ -1,5 +1,8 @@
 /* ddp.h -- distributed data parallelism: gradients averaged in buckets while backward still runs.
- * SPDX-License-Identifier: MIT */
+ * SPDX-License-Identifier: MIT
+ *
+ * Threads: the module's context's thread calls; reductions and hooks run on the group's. Collective calls return the
+ * group's errors too (group.h). */
 #ifndef TUTTI_DDP_H
 #define TUTTI_DDP_H
 
@@ -55,6 +58,7 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_new(tutti_reducer **reducer
                                                          const tutti_reducer_parameter *parameters,
                                                          size_t n_parameters,
                                                          const tutti_reducer_opts *opts);
+/* In the middle of a step it aborts the group, so that nobody waits. NULL is fine. */
 TUTTI_API void tutti_reducer_free(tutti_reducer *reducer);
 /* Where gradient i lies, in its bucket, for the life of the reducer. All buckets are one block of memory in bucket
  * order, each gradient starting 64-byte aligned; local ones come last. */
@@ -82,6 +86,7 @@ typedef struct tutti_bucket_info {
     double begin_ms, done_ms; /* its reduction, on the communication thread */
 } tutti_bucket_info;
 TUTTI_API size_t tutti_reducer_n_buckets(const tutti_reducer *reducer);
+/* Past the end: zeros. */
 TUTTI_API tutti_bucket_info tutti_reducer_bucket(const tutti_reducer *reducer, size_t i);
 /* The parameter at a place of the order (SIZE_MAX past the end), and a parameter's name. */
 TUTTI_API size_t tutti_reducer_at(const tutti_reducer *reducer, size_t place);
@@ -196,6 +201,7 @@ typedef struct tutti_ddp_opts {
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ddp_new(tutti_ddp **ddp_p, tutti_module *module,
                                                      tutti_group *group,
                                                      const tutti_ddp_opts *opts);
+/* The module gets gradient memory of its own again, gradients kept. NULL is fine. */
 TUTTI_API void tutti_ddp_free(tutti_ddp *ddp);
 /* Copies rank 0's buffers to all ranks. Training steps do it by themselves in tutti_step_begin (unless keep_buffers, or
  * paused); evaluation steps send nothing, so that some ranks may evaluate alone: call this before evaluating. Collective. */

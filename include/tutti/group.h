@@ -52,9 +52,12 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_tcp_serve(tutti_store **store
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_tcp_connect(tutti_store **store_p,
                                                                const char *host, int port,
                                                                int timeout_ms);
+/* Where a TCP store listens; 0 of the others. */
 TUTTI_API int tutti_store_port(const tutti_store *store);
+/* Frees one handle; the store goes with its last. NULL is fine. */
 TUTTI_API void tutti_store_free(tutti_store *store);
 
+/* All of these: ARG for keys and values that are too large; IO when the store cannot be reached any more. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_set(tutti_store *store, const char *key,
                                                        const void *value, size_t bytes);
 /* Waits for the key, then copies its value. *bytes: capacity on entry, length on return. ARG if too small. */
@@ -70,6 +73,7 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_add(tutti_store *store, const
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_compare_set(
     tutti_store *store, const char *key, const void *expected, size_t expected_bytes,
     const void *desired, size_t desired_bytes, void *value, size_t *bytes);
+/* *existed_p (may be NULL): whether the key was there. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_delete(tutti_store *store, const char *key,
                                                           bool *existed_p);
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_num_keys(tutti_store *store, int64_t *n_p);
@@ -124,6 +128,7 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_split_parts(tutti_group *grou
                                                                const char *name,
                                                                tutti_group **sub_p);
 
+/* What the group is. Any thread may ask, also of a dead group; texts live as long as the group. */
 TUTTI_API int tutti_group_rank(const tutti_group *group);
 TUTTI_API int tutti_group_size(const tutti_group *group);
 TUTTI_API int tutti_group_local_rank(const tutti_group *group);
@@ -170,7 +175,7 @@ typedef struct tutti_buf {
 
 typedef enum tutti_redop {
     TUTTI_SUM,
-    TUTTI_AVG, /* the sum in rank order, divided once by the size; not for integers */
+    TUTTI_AVG, /* the sum, divided once by the size; not for integers */
     TUTTI_PRODUCT,
     TUTTI_MIN,
     TUTTI_MAX,
@@ -181,7 +186,8 @@ typedef enum tutti_redop {
 
 /* For all of these. work_p NULL: waits before returning. Otherwise *work_p is freed by tutti_work_wait.
  * Errors: ARG (nothing was sent); MISMATCH when ranks call differently (both calls are named on all ranks);
- * PEER, TIMEOUT, ABORTED. Sums are in rank order: the bits do not depend on timing.
+ * PEER, TIMEOUT, ABORTED. Sums are in rank order (on several hosts those of each host's ranks, then of the hosts; with MPI
+ * in its own): the bits do not depend on timing.
  * A buffer that a rank does not use, being not the root, is {0}. A piece may already lie at its place in the larger
  * buffer; otherwise src and dst do not overlap. */
 
@@ -253,7 +259,7 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_monitored_barrier(tutti_group *grou
 
 /* ---- Work --------------------------------------------------------------------------------------- */
 
-/* Waits and frees the handle. */
+/* Waits and frees the handle, whatever the outcome, which it returns: OK, or the call's error. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_work_wait(tutti_work *work);
 /* Waits at most `ms` milliseconds (0: only looks). TIMEOUT: the handle stays, the work goes on and the group lives, unless
  * it was the collective's own time limit that has passed, which the next wait says again. Otherwise as tutti_work_wait. */

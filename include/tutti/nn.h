@@ -35,6 +35,7 @@ TUTTI_API void tutti_module_init(tutti_module *m, tutti_ctx *cx);
 TUTTI_API void tutti_module_init_child(tutti_module *m, tutti_module *parent, const char *name);
 /* Frees the root's parameters and buffers, and those of all below it. */
 TUTTI_API void tutti_module_destroy(tutti_module *root);
+/* OK, or the first error of an initialiser anywhere in m's tree. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_module_status(const tutti_module *m);
 TUTTI_API tutti_ctx *tutti_module_ctx(const tutti_module *m);
 
@@ -101,6 +102,7 @@ typedef struct tutti_linear {
 } tutti_linear;
 TUTTI_API void tutti_linear_init(tutti_linear *m, tutti_module *parent, const char *name,
                                  int64_t in, int64_t out);
+/* x [.., in] -> [.., out] */
 TUTTI_API tutti_tensor *tutti_linear_forward(tutti_linear *m, tutti_tensor *x);
 
 typedef struct tutti_embedding {
@@ -111,6 +113,7 @@ typedef struct tutti_embedding {
  * dense all the same, zero elsewhere, and optimizers see it so. */
 TUTTI_API void tutti_embedding_init(tutti_embedding *m, tutti_module *parent, const char *name,
                                     int64_t n, int64_t width, bool sparse);
+/* indices, I64 of any shape [..] -> [.., width] */
 TUTTI_API tutti_tensor *tutti_embedding_forward(tutti_embedding *m, tutti_tensor *indices);
 
 typedef struct tutti_conv2d {
@@ -126,6 +129,7 @@ typedef struct tutti_conv2d_layer_opts {
 } tutti_conv2d_layer_opts;
 TUTTI_API void tutti_conv2d_init(tutti_conv2d *m, tutti_module *parent, const char *name,
                                  const tutti_conv2d_layer_opts *opts);
+/* x [N,in,H,W] -> [N,out,H',W'], H' = (H + 2 padding - kernel) / stride + 1 */
 TUTTI_API tutti_tensor *tutti_conv2d_forward(tutti_conv2d *m, tutti_tensor *x);
 
 typedef struct tutti_batch_norm2d {
@@ -136,6 +140,7 @@ typedef struct tutti_batch_norm2d {
 } tutti_batch_norm2d;
 TUTTI_API void tutti_batch_norm2d_init(tutti_batch_norm2d *m, tutti_module *parent,
                                        const char *name, int64_t channels);
+/* x [N,channels,H,W] -> the same shape */
 TUTTI_API tutti_tensor *tutti_batch_norm2d_forward(tutti_batch_norm2d *m, tutti_tensor *x);
 /* relu(batch_norm(x) + residual) in one pass; residual NULL: none. */
 TUTTI_API tutti_tensor *tutti_batch_norm2d_relu_forward(tutti_batch_norm2d *m, tutti_tensor *x,

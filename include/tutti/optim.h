@@ -37,6 +37,7 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_adamw_new(tutti_optim **optim_p, tu
                                                        const tutti_adam_opts *opts);
 TUTTI_API void tutti_optim_free(tutti_optim *optim);
 
+/* As tutti_module_zero_grad. */
 TUTTI_API void tutti_optim_zero_grad(tutti_optim *optim);
 /* Updates every parameter that has a gradient since zero_grad; others keep value and state, as in PyTorch. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_optim_step(tutti_optim *optim);

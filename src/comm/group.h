@@ -5,11 +5,13 @@
  *     operation.c    the table of operations: what each is called, who gives, who takes, which piece lies where
  *     work.c         the queue of operations and its thread
  *     fingerprint.c  what a call says about itself on the wire, and how two that differ are told
- *     transport/     how an operation runs: local.c meeting.c (memory that all ranks see), tcp.c (messages, by
- *                    wire.c and shares.c), single.c
+ *     transport/     how an operation runs: local.c (memory that all ranks see), tcp.c (messages), hierarchy.c (both),
+ *                    single.c, and what they are made of
+ *     backend/       MPI as the engine
+ *     group.c        joining, leaving, splitting, aborting
  *     setup.c        ranks find each other; mesh.c: connections between all of them
  *     post.c         frames between all ranks, whatever the transport; heartbeat.c: who is silent
- *     backend/       MPI as the engine
+ *     letter.c       sends and receives by the post; send_recv.c: the public calls
  *     failure.c      the first cause, agreed by all ranks
  *     flight.c       the last collectives, and telling them when the group dies */
 #ifndef TUTTI_COMM_GROUP_H
