@@ -299,6 +299,33 @@ static int nan_wins(tutti_group *group)
     return 0;
 }
 
+/* By the post, beside collectives in flight: small, and so large that the receiver asks for it. */
+static int letters(tutti_group *group)
+{
+    enum { N = 1 << 18 };
+    static int32_t sent[N], received[N], summed[33];
+    const int size = tutti_group_size(group), rank = tutti_group_rank(group);
+    const int next = (rank + 1) % size, previous = (rank + size - 1) % size;
+    tutti_work *work, *reduced;
+
+    for (size_t n = 1; n <= N; n *= N) {
+        for (size_t k = 0; k < n; k++)
+            sent[k] = (int32_t)k + rank;
+        CHECK(tutti_all_reduce(group, (tutti_buf){summed, 33, TUTTI_I32}, TUTTI_SUM, &reduced) ==
+              TUTTI_OK);
+        CHECK(tutti_recv(group, (tutti_buf){received, n, TUTTI_I32}, TUTTI_ANY_RANK, 7, &work) ==
+              TUTTI_OK);
+        CHECK(tutti_send(group, (tutti_buf){sent, n, TUTTI_I32}, next, 7, NULL) == TUTTI_OK);
+        CHECK(tutti_work_source(work) == previous);
+        CHECK(tutti_work_wait(work) == TUTTI_OK);
+        for (size_t k = 0; k < n; k++)
+            CHECK(received[k] == (int32_t)k + previous);
+        CHECK(tutti_work_wait(reduced) == TUTTI_OK);
+        CHECK(tutti_monitored_barrier(group, 0, true) == TUTTI_OK);
+    }
+    return 0;
+}
+
 /* ---- Groups ------------------------------------------------------------------------------------------------------- */
 
 enum { IN_FLIGHT = 300 };
@@ -490,6 +517,7 @@ static const test_case CASES[] = {
     {"collectives", collectives, 0, false},
     {"nan", nan_wins, 0, false},
     {"groups", groups, 0, false},
+    {"letters", letters, 0, false},
     {"mismatch", mismatch, 0, true},
     {"counts", wrong_counts, 0, true},
     {"abort", aborted, 0, true},
