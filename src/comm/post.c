@@ -514,7 +514,11 @@ static void *post_main(void *arg)
     double died = 0;
 
     tutti__log_set_rank(post->group->rank);
+    pthread_mutex_lock(&post->lock);
     post->tid = (uint64_t)syscall(SYS_gettid);
+    tutti__heartbeat_turn(post, false);
+    pthread_cond_broadcast(&post->changed);
+    pthread_mutex_unlock(&post->lock);
     while (!stopping) {
         int wait, n;
 
@@ -591,6 +595,11 @@ static int start(tutti__post *post)
     }
     error = tutti__thread_start(&post->thread, post_main, post);
     post->has_thread = error == 0;
+    /* Its first beat is on its way before the group is used: only who has been heard can be missed. */
+    pthread_mutex_lock(&post->lock);
+    while (post->has_thread && post->tid == 0)
+        pthread_cond_wait(&post->changed, &post->lock);
+    pthread_mutex_unlock(&post->lock);
     return error;
 }
 

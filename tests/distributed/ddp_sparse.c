@@ -75,9 +75,11 @@ static int sparse_equals_dense(tutti_group *group, void *arg)
         if (step < 4 && size > 1)
             CHECK(tutti_reducer_bucket(a, 0).wire_bytes <= 8 + most * (8 + WIDTH * sizeof(float)));
     }
-    CHECK_OK(tutti_reducer_begin(a));
-    CHECK(tutti_reducer_ready_rows(a, 0, (int64_t[]){3, ROWS}, 2) == TUTTI_ERR_ARG);
-    CHECK_TEXT(tutti_last_error(), "\"table\" has 50 rows, and no row 50");
+    if (size == 1) { /* a step given up strikes those who are still in the last */
+        CHECK_OK(tutti_reducer_begin(a));
+        CHECK(tutti_reducer_ready_rows(a, 0, (int64_t[]){3, ROWS}, 2) == TUTTI_ERR_ARG);
+        CHECK_TEXT(tutti_last_error(), "\"table\" has 50 rows, and no row 50");
+    }
     tutti_reducer_free(a);
     tutti_reducer_free(b);
     return 0;

@@ -4,6 +4,8 @@
  * timeout: 120 */
 #include "harness/ranks.h"
 
+#include <dlfcn.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -139,6 +141,77 @@ static void a_stopped_rank_is_named(void **state)
     run_stop(TUTTI_TRANSPORT_AUTO, tutti_two_hosts, false);
 }
 
+static _Atomic int start_late_ms; /* new threads wait so long for their first processor */
+
+typedef struct late_start {
+    void *(*body)(void *);
+    void *arg;
+} late_start;
+
+static void *start_late(void *arg)
+{
+    late_start own = *(late_start *)arg;
+
+    free(arg);
+    usleep((unsigned)atomic_load(&start_late_ms) * 1000);
+    return own.body(own.arg);
+}
+
+/* In front of libc's, or the sanitizer's. */
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *),
+                   void *arg)
+{
+    typedef int create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    void *symbol = dlsym(RTLD_NEXT, "pthread_create");
+    late_start *late = atomic_load(&start_late_ms) ? malloc(sizeof *late) : NULL;
+    create *next;
+
+    memcpy(&next, &symbol, sizeof next);
+    if (!late)
+        return next(thread, attributes, body, arg);
+    *late = (late_start){body, arg};
+    return next(thread, attributes, start_late, late);
+}
+
+/* As soon as it has the group, while its threads still wait for a processor. */
+static int one_stops_at_once(tutti_group *group, void *arg)
+{
+    const tutti_group_opts opts = {.store = group->store,
+                                   .rank = tutti_group_rank(group),
+                                   .world_size = SIZE,
+                                   .name = "brief",
+                                   .timeout_ms = 8000,
+                                   .heartbeat_ms = HEARTBEAT_MS,
+                                   .transport = *(const tutti_transport *)arg};
+    tutti_group *brief;
+
+    atomic_store(&start_late_ms, opts.rank == VICTIM ? HEARTBEAT_MS / 2 : 0);
+    CHECK(tutti_group_init(&brief, &opts) == TUTTI_OK);
+    if (opts.rank == VICTIM)
+        raise(SIGSTOP);
+    CHECK(tutti_barrier(brief, NULL) == TUTTI_ERR_PEER);
+    CHECK(strstr(tutti_last_error(), "has not been heard for") != NULL);
+    if (opts.rank == 0)
+        kill((pid_t)group->peers[VICTIM].pid, SIGKILL);
+    tutti_group_free(brief);
+    return 0;
+}
+
+static void who_stops_at_once_is_named_too(void **state)
+{
+    (void)state;
+    for (int tcp = 0; tcp < 2; tcp++) {
+        tutti_transport transport = tcp ? TUTTI_TRANSPORT_TCP : TUTTI_TRANSPORT_AUTO;
+        int results[SIZE];
+        const tutti_ranks_opts opts = {
+            .processes = true, .transport = transport, .heartbeat_ms = -1, .results = results};
+
+        tutti_run_ranks(SIZE, one_stops_at_once, &transport, &opts);
+        for (int r = 0; r < SIZE; r++)
+            assert_int_equal(results[r], r == VICTIM ? -SIGKILL : 0);
+    }
+}
+
 /* ---- All stop --------------------------------------------------------------------------------------------- */
 
 static int all_stop(tutti_group *group, void *arg)
@@ -262,6 +335,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stopped_rank_is_named),
+        cmocka_unit_test(who_stops_at_once_is_named_too),
         cmocka_unit_test(a_job_that_was_stopped_as_a_whole_goes_on),
         cmocka_unit_test(without_a_heartbeat_nobody_is_accused),
         cmocka_unit_test(a_heartbeat_that_means_nothing_is_refused),
