@@ -6,14 +6,21 @@
  *
  *     chunk k-1 is copied out     chunk k is reduced     chunk k+1 is copied in
  *
- * in three different buffers. Chunks are numbered through all operations of the group: the last chunk of one operation
+ * in three different buffers. Where it is no more work that each rank reduces everything for itself, it does, and nothing
+ * is copied out: one meeting fewer. Chunks are numbered through all operations of the group: the last chunk of one operation
  * may still be read while the first of the next is copied in. */
 #include "comm/transport/local.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { FEW = 16 }; /* ranks without an allocation */
+enum {
+    FEW = 16,               /* ranks without an allocation */
+    WHOLE_BYTES = 64 << 10, /* of all ranks: so little that each reduces all */
+    OF_STAGE =
+        2, /* where each reduces all, the part of a staging buffer that is used: it stays in the cache */
+    AHEAD = 2048, /* bytes that a copy fetches ahead */
+};
 
 typedef struct move {
     tutti_group *group;
@@ -24,10 +31,29 @@ typedef struct move {
     size_t element, count,
         chunk; /* bytes of one; elements a rank contributes (reduce_scatter: to each) */
     size_t n_chunks;
-    char **at; /* of each rank's contribution; NULL: staged */
+    bool whole; /* each rank stages all that it gives, and who takes the result reduces all of it */
+    char **at;  /* of each rank's contribution; NULL: staged */
     const void **src;
     void **dst;
 } move;
+
+/* By loads and stores: memcpy stores this much past the cache from which a peer is about to read it. Prefetchers stop at the
+ * end of a page; what this fetches goes on. */
+TUTTI__CLONES static void copy(void *restrict to, const void *restrict from, size_t bytes)
+{
+    typedef uint64_t lines __attribute__((vector_size(256), aligned(1), may_alias));
+    const char *x = from;
+    char *y = to;
+    size_t at = 0;
+
+    for (; bytes - at >= sizeof(lines); at += sizeof(lines)) {
+        for (size_t line = 0; line < sizeof(lines); line += 64)
+            __builtin_prefetch((const void *)((uintptr_t)(x + at) + AHEAD + line));
+        *(lines *)(void *)(y + at) = *(const lines *)(const void *)(x + at);
+        __asm__ volatile("" ::: "memory"); /* or the compiler makes it a memcpy */
+    }
+    memcpy(y + at, x + at, bytes - at);
+}
 
 static char *stage(const move *m, int rank, size_t k)
 {
@@ -51,6 +77,11 @@ static const char *contribution(const move *m, int rank, size_t k, int to)
     return stage(m, rank, k) + (scatter ? (size_t)to * m->chunk : 0) * m->element;
 }
 
+static bool takes(const move *m)
+{
+    return !tutti__op_traits_of(m->op)->to_root || m->op->print.root == (uint32_t)m->group->rank;
+}
+
 /* The part of n elements that a rank reduces, cut at pages: prefetchers do not stop at the end of a share, but they do at
  * the end of a page, and would pull at lines that a neighbour is just writing. (Chunks that tests make small: at lines.) */
 static size_t share(const move *m, size_t n, int rank, size_t *length_p)
@@ -72,19 +103,23 @@ static void copy_in(const move *m, size_t k)
 
     if (m->at[rank])
         return;
+    if (m->whole) {
+        copy(stage(m, rank, k), src + k * m->chunk * m->element, n);
+        return;
+    }
     if (m->op->print.op !=
         TUTTI__OP_REDUCE_SCATTER) { /* its own share it reduces from where it lies */
         size_t length, begin = share(m, chunk_count(m, k), rank, &length) * m->element;
         size_t end = begin + length * m->element;
 
         src += k * m->chunk * m->element;
-        memcpy(stage(m, rank, k), src, begin);
-        memcpy(stage(m, rank, k) + end, src + end, n - end);
+        copy(stage(m, rank, k), src, begin);
+        copy(stage(m, rank, k) + end, src + end, n - end);
         return;
     }
     for (int to = 0; to < m->group->size; to++)
-        memcpy(stage(m, rank, k) + (size_t)to * m->chunk * m->element,
-               src + ((size_t)to * m->count + k * m->chunk) * m->element, n);
+        copy(stage(m, rank, k) + (size_t)to * m->chunk * m->element,
+             src + ((size_t)to * m->count + k * m->chunk) * m->element, n);
 }
 
 /* Where the reduction of this rank's share goes: all_reduce to everybody, reduce to root; at once, or by its staging. */
@@ -95,6 +130,10 @@ static size_t find_destinations(const move *m, size_t k, size_t begin, bool all_
     char *own = (char *)m->op->dst + (k * m->chunk + begin) * m->element,
          *staged = stage(m, rank, k) + begin * m->element;
 
+    if (m->whole) {
+        m->dst[0] = own;
+        return 1;
+    }
     if (to_root && all_direct) {
         m->dst[0] = m->at[root] + begin * m->element;
         return 1;
@@ -126,6 +165,10 @@ static void work(const move *m, size_t k, bool all_direct)
         return;
     }
     begin = share(m, n, rank, &length);
+    if (m->whole) {
+        begin = 0;
+        length = takes(m) ? n : 0;
+    }
     for (int r = 0; r < size; r++)
         m->src[r] = r == rank ? (const char *)m->op->src + (k * m->chunk + begin) * m->element
                               : contribution(m, r, k, 0) + begin * m->element;
@@ -139,13 +182,13 @@ static void copy_out(const move *m, size_t k)
     size_t n = chunk_count(m, k), begin, length;
     char *dst = (char *)m->op->dst + k * m->chunk * m->element;
 
-    if (m->op->print.op == TUTTI__OP_REDUCE && m->op->print.root != (uint32_t)m->group->rank)
+    if (!takes(m))
         return;
     for (int r = 0; r < m->group->size; r++) {
         begin = share(m, n, r, &length);
         if (r != m->group->rank)
-            memcpy(dst + begin * m->element, stage(m, r, k) + begin * m->element,
-                   length * m->element);
+            copy(dst + begin * m->element, stage(m, r, k) + begin * m->element,
+                 length * m->element);
     }
 }
 
@@ -158,7 +201,7 @@ static tutti_status run_small(const move *m)
 
     memcpy(tutti__call_of(m->local, rank)->small, m->op->src, piece * lots);
     TUTTI_TRY(tutti__local_meet_for(m->group, m->op));
-    if (traits->to_root && m->op->print.root != (uint32_t)rank)
+    if (!takes(m))
         return TUTTI_OK;
     for (int r = 0; r < size; r++)
         m->src[r] =
@@ -179,17 +222,18 @@ static tutti_status run_rounds(move *m)
         all_direct = all_direct && m->at[r];
         any_direct = any_direct || m->at[r];
     }
+    m->whole = m->whole && !any_direct;
     if (all_direct) {
         m->chunk = m->count;
         m->n_chunks = 1;
     }
-    out = m->op->print.op != TUTTI__OP_REDUCE_SCATTER && !all_direct;
+    out = m->op->print.op != TUTTI__OP_REDUCE_SCATTER && !all_direct && !m->whole;
     for (size_t k = 0; k < m->n_chunks; k++) {
         if (out && k > 0)
             copy_out(m, k - 1);
+        work(m, k, all_direct);
         if (k + 1 < m->n_chunks)
             copy_in(m, k + 1);
-        work(m, k, all_direct);
         /* Peers may read this rank's own memory until the last meeting. */
         if (k + 1 < m->n_chunks || out || any_direct)
             TUTTI_TRY(tutti__meet(m->group, m->op));
@@ -223,6 +267,12 @@ tutti_status tutti__local_reduce(tutti_group *group, tutti__op *op)
     m.src = (const void **)pointers + size;
     m.dst = pointers + 2 * size;
     m.chunk = chunk_bytes / m.element / (print->op == TUTTI__OP_REDUCE_SCATTER ? size : 1);
+    /* Between two ranks it moves as many bytes; of few bytes a meeting costs more. */
+    if (print->op != TUTTI__OP_REDUCE_SCATTER &&
+        (size == 2 || size * m.count * m.element <= WHOLE_BYTES)) {
+        m.whole = true;
+        m.chunk /= OF_STAGE;
+    }
     m.n_chunks = (m.count + m.chunk - 1) / m.chunk;
     if (tutti__call_of(local, group->rank)->segment != TUTTI__STAGED)
         m.at[group->rank] = (char *)(uintptr_t)op->src; /* nothing to copy in */
