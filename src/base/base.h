@@ -115,6 +115,9 @@ typedef struct tutti__env_row {
 } tutti__env_row;
 extern const tutti__env_row tutti__env_table[TUTTI__N_ENV];
 
+/* Refuses a TUTTI_COLOR that is none, and warns of variables that begin with TUTTI_ but are none of ours. For the command,
+ * once a job: libraries do not complain about their program's environment. */
+tutti_status tutti__env_check(void);
 const char *tutti__env_text(tutti__env_id id); /* the default where unset or empty */
 /* ARG, naming the variable and its text, if it is set but not an integer in [low, high]. */
 tutti_status tutti__env_int(tutti__env_id id, long low, long high, long *value_p);

@@ -2,8 +2,10 @@
 #include "base/base.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 const tutti__env_row tutti__env_table[TUTTI__N_ENV] = {
 #define ENV(name, type, value, help) {"TUTTI_" #name, type, value, help},
@@ -27,6 +29,40 @@ tutti_status tutti__env_int(tutti__env_id id, long low, long high, long *value_p
         return tutti__fail(TUTTI_ERR_ARG, "%s is \"%s\", expected an integer from %ld to %ld",
                            tutti__env_table[id].name, text, low, high);
     *value_p = (long)value;
+    return TUTTI_OK;
+}
+
+static bool known(const char *name)
+{
+    for (int i = 0; i < TUTTI__N_ENV; i++)
+        if (strcmp(name, tutti__env_table[i].name) == 0)
+            return true;
+    return false;
+}
+
+tutti_status tutti__env_check(void)
+{
+    const char *names[TUTTI__N_ENV], *color = tutti__env_text(TUTTI__ENV_COLOR);
+
+    if (strcmp(color, "auto") != 0 && strcmp(color, "always") != 0 && strcmp(color, "never") != 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "TUTTI_COLOR is \"%.40s\", expected auto, always or never", color);
+    for (int i = 0; i < TUTTI__N_ENV; i++)
+        names[i] = tutti__env_table[i].name;
+    for (char **entry = environ; *entry; entry++) {
+        char name[64];
+        size_t bytes = strcspn(*entry, "=");
+        const char *nearest;
+
+        snprintf(name, sizeof name, "%.*s", (int)(bytes < 63 ? bytes : 63), *entry);
+        if (strncmp(name, "TUTTI_", 6) != 0 || known(name))
+            continue;
+        nearest = tutti__nearest(name, names, TUTTI__N_ENV);
+        tutti_log(TUTTI_LOG_WARN, "env",
+                  "%s is no variable of Tutti's and is not read%s%s%s (tutti run --env lists them)",
+                  name, nearest ? "; did you mean " : "", nearest ? nearest : "",
+                  nearest ? "?" : "");
+    }
     return TUTTI_OK;
 }
 

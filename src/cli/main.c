@@ -2,8 +2,12 @@
 #include "base/base.h"
 #include "cli/cli.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct command {
     const char *name, *help;
@@ -53,6 +57,30 @@ static int refuse(const char *name)
     return 2;
 }
 
+/* A command whose output is lost has failed, unless its reader had seen enough or nobody wanted any. */
+static int close_output(int code)
+{
+    struct pollfd output = {STDOUT_FILENO, POLLOUT, 0};
+
+    if ((fflush(stdout) == 0 && !ferror(stdout)) || code != 0 ||
+        fcntl(STDOUT_FILENO, F_GETFD) < 0 ||
+        (poll(&output, 1, 0) == 1 && (output.revents & POLLERR)))
+        return code;
+    fprintf(stderr,
+            "tutti: cannot write all of the output to standard output: is its disk full?\n");
+    return tutti_status_exit_code(TUTTI_ERR_DISK);
+}
+
+/* The workers of a job share its environment: the one that starts them has looked at it. */
+static int run(const command *c, int argc, char **argv)
+{
+    if (!getenv("RANK") && tutti__env_check() != TUTTI_OK) {
+        fprintf(stderr, "tutti %s: %s\n", c->name, tutti_last_error());
+        return tutti_status_exit_code(TUTTI_ERR_ARG);
+    }
+    return c->run(argc, argv);
+}
+
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
@@ -68,14 +96,14 @@ int main(int argc, char **argv)
     }
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
         print_help(stdout);
-        return 0;
+        return close_output(0);
     }
     if (strcmp(name, "--version") == 0) {
         printf("tutti %s\n", TUTTI_VERSION);
-        return 0;
+        return close_output(0);
     }
     for (size_t i = 0; i < TUTTI__COUNT_OF(commands); i++)
         if (commands[i].run && strcmp(commands[i].name, name) == 0)
-            return commands[i].run(argc - 1, argv + 1);
+            return close_output(run(&commands[i], argc - 1, argv + 1));
     return refuse(name);
 }

@@ -132,6 +132,11 @@ static bool reader_has_gone(const tutti__worker *worker)
            poll(&output, 1, 0) == 1 && (output.revents & POLLERR);
 }
 
+static bool ended_alike(const tutti__worker *a, const tutti__worker *b, const tutti__worker *first)
+{
+    return a != first && tutti__worker_failed(a) && a->status == b->status;
+}
+
 /* The other failures, those that ended alike on one line. */
 static void tell_others(agent *a, const tutti__worker *first)
 {
@@ -139,26 +144,29 @@ static void tell_others(agent *a, const tutti__worker *first)
 
     for (int i = 0; i < n; i++) {
         const tutti__worker *w = &a->workers[i];
-        char how[160], ranks[256];
-        int others = 0, used = snprintf(ranks, sizeof ranks, "%d", i);
+        char how[160], ranks[256] = "";
+        int alike = 0, used = 0;
         bool told = false;
 
         if (w == first || !tutti__worker_failed(w))
             continue;
         for (int k = 0; k < n; k++) {
-            const tutti__worker *other = &a->workers[k];
+            int last = k;
 
-            if (k == i || other == first || !tutti__worker_failed(other) ||
-                other->status != w->status)
+            if (!ended_alike(&a->workers[k], w, first))
                 continue;
             told = told || k < i;
-            others++;
+            while (last + 1 < n && ended_alike(&a->workers[last + 1], w, first))
+                last++;
+            alike += last - k + 1;
             if (used < (int)sizeof ranks)
-                used += snprintf(ranks + used, sizeof ranks - (size_t)used, ", %d", k);
+                used += snprintf(ranks + used, sizeof ranks - (size_t)used,
+                                 last > k ? "%s%d-%d" : "%s%d", used ? ", " : "", k, last);
+            k = last;
         }
         tutti__worker_describe(w, how, sizeof how);
         if (!told)
-            SAY(a, "then rank%s %s%s: %s", others ? "s" : "", ranks,
+            SAY(a, "then rank%s %s%s: %s", alike > 1 ? "s" : "", ranks,
                 used < (int)sizeof ranks ? "" : ", ...", how);
     }
 }

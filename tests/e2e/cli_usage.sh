@@ -29,4 +29,15 @@ for command in $("$TUTTI" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
     expect "help $command" 0 'usage: ' "$TUTTI" help "$command"
     expect "$command with a misspelt flag" 2 "tutti $command: " "$TUTTI" "$command" --hlep
 done
+
+# Rubbish in the environment, and output that is lost.
+expect "a wrong TUTTI_COLOR" 2 'TUTTI_COLOR is "blue", expected auto, always or never' env TUTTI_COLOR=blue "$TUTTI" run true
+expect "an unknown variable" 0 'TUTTI_TIMEOUT is no variable of Tutti.s and is not read; did you mean TUTTI_TIMEOUT_S\?' \
+    env TUTTI_TIMEOUT=5 "$TUTTI" run true
+expect "its value is not shown, nor the job stopped" 0 '^ok$' env TUTTI_FOO=5 "$TUTTI" run echo ok
+if [ -c /dev/full ]; then
+    expect "help on a full disk" 4 'cannot write all of the output' sh -c '"$TUTTI" --help >/dev/full'
+    expect "a benchmark on a full disk" 4 'cannot write' sh -c '"$TUTTI" bench barrier >/dev/full'
+    expect "workers on a full disk" 4 'cannot write' sh -c '"$TUTTI" bench barrier -n 2 >/dev/full'
+fi
 exit $((failures > 0))

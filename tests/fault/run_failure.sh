@@ -29,7 +29,12 @@ out_has '^\[1\] late$'
 # Code 3, a peer lost, is an effect: the rank that failed otherwise is named, though it ended later.
 run 9 "$TUTTI" run -n 3 sh -c '[ $RANK = 2 ] || exit 3; sleep 0.1; exit 9'
 err_has 'rank 2 failed first: exit code 9'
-err_has 'then ranks 0, 1: exit code 3'
+err_has 'then ranks 0-1: exit code 3'
+
+# Ranks that ended alike are a line, and neighbours a range.
+run 9 "$TUTTI" run -n 7 sh -c 'case $RANK in 2) exit 9 ;; 5) sleep 0.1; exit 4 ;; *) sleep 0.1; exit 3 ;; esac'
+err_has 'then ranks 0-1, 3-4, 6: exit code 3'
+err_has 'then rank 5: exit code 4'
 
 # Only the last lines are repeated, whole.
 run 1 "$TUTTI" run -n 2 sh -c 'seq -f "line %.0f" 5000 >&2; exit 1'
