@@ -96,7 +96,7 @@ typedef enum tutti_backend {
 /* Zero means default. */
 typedef struct tutti_group_opts {
     tutti_store *store;               /* NULL: from the environment */
-    int rank, world_size;             /* where a store is given; else from the environment too */
+    int rank, world_size;             /* with a store only (ARG); else from the environment too */
     int local_rank, local_world_size; /* 0, 0: found by comparing hosts */
     const char *name;                 /* in messages and store keys; default "world" */
     int timeout_ms;                   /* of one collective and of set-up; default 600,000 */
@@ -113,7 +113,8 @@ typedef struct tutti_group_opts {
  * PEER (who never came). */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_init(tutti_group **group_p,
                                                         const tutti_group_opts *opts);
-/* Leaves the group. Unfinished work is waited for if the group is healthy. NULL is fine. */
+/* Leaves the group. Unfinished work is waited for if the group is healthy. NULL is fine. In a forked child it does
+ * nothing: the group is the parent's. */
 TUTTI_API void tutti_group_free(tutti_group *group);
 
 /* A new group of some of these ranks, in the order given. Collective over `group`: every rank calls it with the

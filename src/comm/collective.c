@@ -8,6 +8,14 @@ static bool known_dtype(tutti_dtype dtype)
     return tutti_dtype_size(dtype) > 0;
 }
 
+tutti_status tutti__check_group(const char *call, const tutti_group *group)
+{
+    if (!group)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s: no group given: the call that should have made it failed", call);
+    return TUTTI_OK;
+}
+
 tutti_status tutti__check_buf(const char *call, const char *name, tutti_buf buf)
 {
     if (!known_dtype(buf.dtype))
@@ -137,6 +145,7 @@ tutti_status tutti_all_reduce(tutti_group *group, tutti_buf buf, tutti_redop red
 {
     tutti__op op = make_op(TUTTI__OP_ALL_REDUCE, buf, buf.p, buf.p, work_p);
 
+    TUTTI_TRY(tutti__check_group("all_reduce", group));
     TUTTI_TRY(tutti__check_buf("all_reduce", "buf", buf));
     TUTTI_TRY(check_redop("all_reduce", redop, buf.dtype));
     op.print.redop = (uint8_t)redop;
@@ -147,6 +156,7 @@ tutti_status tutti_broadcast(tutti_group *group, tutti_buf buf, int root, tutti_
 {
     tutti__op op = make_op(TUTTI__OP_BROADCAST, buf, buf.p, buf.p, work_p);
 
+    TUTTI_TRY(tutti__check_group("broadcast", group));
     TUTTI_TRY(tutti__check_buf("broadcast", "buf", buf));
     TUTTI_TRY(check_root("broadcast", group, root));
     op.print.root = (uint32_t)root;
@@ -158,6 +168,7 @@ tutti_status tutti_reduce(tutti_group *group, tutti_buf buf, tutti_redop redop, 
 {
     tutti__op op = make_op(TUTTI__OP_REDUCE, buf, buf.p, buf.p, work_p);
 
+    TUTTI_TRY(tutti__check_group("reduce", group));
     TUTTI_TRY(tutti__check_buf("reduce", "buf", buf));
     TUTTI_TRY(check_redop("reduce", redop, buf.dtype));
     TUTTI_TRY(check_root("reduce", group, root));
@@ -171,6 +182,7 @@ tutti_status tutti_scatter(tutti_group *group, tutti_buf src, tutti_buf dst, int
 {
     tutti__op op = make_op(TUTTI__OP_SCATTER, dst, src.p, dst.p, work_p);
 
+    TUTTI_TRY(tutti__check_group("scatter", group));
     TUTTI_TRY(check_root("scatter", group, root));
     if (group->rank == root) {
         TUTTI_TRY(check_pair("scatter", group, dst, "dst", src, "src"));
@@ -187,6 +199,7 @@ tutti_status tutti_gather(tutti_group *group, tutti_buf src, tutti_buf dst, int 
 {
     tutti__op op = make_op(TUTTI__OP_GATHER, src, src.p, dst.p, work_p);
 
+    TUTTI_TRY(tutti__check_group("gather", group));
     TUTTI_TRY(check_root("gather", group, root));
     if (group->rank == root) {
         TUTTI_TRY(check_pair("gather", group, src, "src", dst, "dst"));
@@ -202,6 +215,7 @@ tutti_status tutti_all_gather(tutti_group *group, tutti_buf src, tutti_buf dst, 
 {
     tutti__op op = make_op(TUTTI__OP_ALL_GATHER, src, src.p, dst.p, work_p);
 
+    TUTTI_TRY(tutti__check_group("all_gather", group));
     TUTTI_TRY(check_pair("all_gather", group, src, "src", dst, "dst"));
     return tutti__submit(group, &op, work_p);
 }
@@ -212,6 +226,7 @@ tutti_status tutti_all_gather_v(tutti_group *group, tutti_buf src, tutti_buf dst
     tutti__op op = make_op(TUTTI__OP_ALL_GATHER_V, src, src.p, dst.p, work_p);
     size_t at;
 
+    TUTTI_TRY(tutti__check_group("all_gather_v", group));
     TUTTI_TRY(tutti__check_buf("all_gather_v", "src", src));
     TUTTI_TRY(check_counts("all_gather_v", group, "dst", dst, counts));
     if (src.count != counts[group->rank])
@@ -230,8 +245,10 @@ tutti_status tutti_all_gather_v(tutti_group *group, tutti_buf src, tutti_buf dst
 tutti_status tutti_all_to_all(tutti_group *group, tutti_buf src, tutti_buf dst, tutti_work **work_p)
 {
     tutti__op op = make_op(TUTTI__OP_ALL_TO_ALL, src, src.p, dst.p, work_p);
-    size_t n = (size_t)group->size;
+    size_t n;
 
+    TUTTI_TRY(tutti__check_group("all_to_all", group));
+    n = (size_t)group->size;
     TUTTI_TRY(tutti__check_buf("all_to_all", "src", src));
     TUTTI_TRY(tutti__check_buf("all_to_all", "dst", dst));
     if (src.count != dst.count || src.count % n != 0)
@@ -249,6 +266,7 @@ tutti_status tutti_all_to_all_v(tutti_group *group, tutti_buf src, const size_t 
 {
     tutti__op op = make_op(TUTTI__OP_ALL_TO_ALL_V, src, src.p, dst.p, work_p);
 
+    TUTTI_TRY(tutti__check_group("all_to_all_v", group));
     TUTTI_TRY(check_counts("all_to_all_v", group, "src", src, src_counts));
     TUTTI_TRY(check_counts("all_to_all_v", group, "dst", dst, dst_counts));
     TUTTI_TRY(check_apart("all_to_all_v", src, dst));
@@ -263,6 +281,7 @@ tutti_status tutti_reduce_scatter(tutti_group *group, tutti_buf src, tutti_buf d
 {
     tutti__op op = make_op(TUTTI__OP_REDUCE_SCATTER, dst, src.p, dst.p, work_p);
 
+    TUTTI_TRY(tutti__check_group("reduce_scatter", group));
     TUTTI_TRY(check_pair("reduce_scatter", group, dst, "dst", src, "src"));
     TUTTI_TRY(check_redop("reduce_scatter", redop, src.dtype));
     op.print.redop = (uint8_t)redop;
@@ -273,6 +292,7 @@ tutti_status tutti_barrier(tutti_group *group, tutti_work **work_p)
 {
     tutti__op op = make_op(TUTTI__OP_BARRIER, (tutti_buf){0}, NULL, NULL, work_p);
 
+    TUTTI_TRY(tutti__check_group("barrier", group));
     return tutti__submit(group, &op, work_p);
 }
 
@@ -281,6 +301,7 @@ tutti_status tutti_group_alloc(tutti_group *group, size_t bytes, void **p)
     tutti__op op = make_op(TUTTI__OP_ALLOC, (tutti_buf){NULL, bytes, TUTTI_U8}, NULL, p, NULL);
 
     *p = NULL;
+    TUTTI_TRY(tutti__check_group("alloc", group));
     if (bytes > SIZE_MAX / 4 / (size_t)group->size)
         return tutti__fail(TUTTI_ERR_ARG,
                            "alloc: %zu bytes for each of %d ranks is more than memory holds", bytes,

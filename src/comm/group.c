@@ -176,7 +176,7 @@ static tutti_status read_heartbeat(int given_ms, int *ms_p)
                            "TUTTI_HEARTBEAT_S is \"%.40s\", expected seconds from %g to 1e6, or 0 "
                            "for no heartbeat",
                            text, MIN_HEARTBEAT_MS / 1e3);
-    if (given_ms > 0 && given_ms < MIN_HEARTBEAT_MS)
+    if (given_ms < -1 || (given_ms > 0 && given_ms < MIN_HEARTBEAT_MS))
         return tutti__fail(TUTTI_ERR_ARG,
                            "heartbeat_ms is %d, expected at least %d, or -1 for no heartbeat",
                            given_ms, MIN_HEARTBEAT_MS);
@@ -249,6 +249,14 @@ tutti_status tutti__group_init(tutti_group **group_p, const tutti_group_opts *gi
         return tutti__fail(TUTTI_ERR_ARG, "TUTTI_TRANSPORT is \"%.40s\", expected auto or tcp",
                            transport);
     TUTTI_TRY(read_backend(&backend));
+    if ((unsigned)opts.transport > TUTTI_TRANSPORT_TCP)
+        return tutti__fail(TUTTI_ERR_ARG, "group \"%s\": transport %d is unknown", name,
+                           (int)opts.transport);
+    if (!opts.store && (opts.rank != 0 || opts.world_size != 0))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "group \"%s\": opts give rank %d of %d but no store in which ranks can "
+                           "meet; give one, or neither: then the environment's count",
+                           name, opts.rank, opts.world_size);
     if (!opts.store)
         return init_from_environment(group_p, &member, backend);
     if (opts.backend == TUTTI_BACKEND_MPI)
@@ -270,7 +278,7 @@ tutti_status tutti_group_init(tutti_group **group_p, const tutti_group_opts *opt
 
 void tutti_group_free(tutti_group *group)
 {
-    if (!group)
+    if (!group || group->process != getpid()) /* a forked child's copy: all of it is the parent's */
         return;
     tutti__flight_close(group);
     tutti__queue_free(group);
@@ -293,7 +301,10 @@ void tutti_group_free(tutti_group *group)
 static tutti_status check_list(const tutti_group *group, const int *ranks, int n, int *place_p)
 {
     *place_p = -1;
-    if (n < 1 || n > group->size || !ranks)
+    if (!ranks)
+        return tutti__fail(TUTTI_ERR_ARG, "split of group \"%s\": the list of ranks is NULL",
+                           group->name);
+    if (n < 1 || n > group->size)
         return tutti__fail(TUTTI_ERR_ARG, "split of group \"%s\": %d ranks, expected 1 to %d",
                            group->name, n, group->size);
     for (int i = 0; i < n; i++) {
@@ -345,8 +356,8 @@ static tutti_status note_global_ranks(tutti_group *sub, const tutti_group *group
     return TUTTI_OK;
 }
 
-tutti_status tutti_group_split(tutti_group *group, const int *ranks, int n_ranks, const char *name,
-                               tutti_group **sub_p)
+static tutti_status split(tutti_group *group, const int *ranks, int n_ranks, const char *name,
+                          tutti_group **sub_p)
 {
     tutti__member member = {.size = n_ranks,
                             .timeout_ms = group->timeout_ms,
@@ -362,7 +373,6 @@ tutti_status tutti_group_split(tutti_group *group, const int *ranks, int n_ranks
     char text[320];
     int n;
 
-    *sub_p = NULL;
     TUTTI_TRY(check_list(group, ranks, n_ranks, &member.rank));
     name = name ? name : "sub";
     if (!*name || strlen(name) >= sizeof member.name)
@@ -384,6 +394,14 @@ tutti_status tutti_group_split(tutti_group *group, const int *ranks, int n_ranks
     return TUTTI_ERR_MEMORY;
 }
 
+tutti_status tutti_group_split(tutti_group *group, const int *ranks, int n_ranks, const char *name,
+                               tutti_group **sub_p)
+{
+    *sub_p = NULL;
+    TUTTI_TRY(tutti__check_group("split", group));
+    return split(group, ranks, n_ranks, name, sub_p);
+}
+
 tutti_status tutti_group_split_parts(tutti_group *group, int part_size, const char *name,
                                      tutti_group **sub_p)
 {
@@ -392,6 +410,7 @@ tutti_status tutti_group_split_parts(tutti_group *group, int part_size, const ch
     tutti_status status = TUTTI_OK;
 
     *sub_p = NULL;
+    TUTTI_TRY(tutti__check_group("split_parts", group));
     if (part_size < 1 || group->size % part_size != 0)
         return tutti__fail(TUTTI_ERR_ARG,
                            "split of group \"%s\" into parts of %d ranks: its size is %d, expected "
@@ -462,6 +481,7 @@ uint64_t tutti_group_sequence(const tutti_group *group)
 
 tutti_status tutti_group_set_timeout(tutti_group *group, int timeout_ms)
 {
+    TUTTI_TRY(tutti__check_group("set_timeout", group));
     if (timeout_ms < 0)
         return tutti__fail(TUTTI_ERR_ARG,
                            "group \"%s\": a time limit of %d ms, expected more than 0, or 0 for "

@@ -160,6 +160,7 @@ typedef struct tutti__plain {
 
 struct tutti_group {
     int rank, size, local_rank, local_size, timeout_ms;
+    int process;                 /* that made it */
     int heartbeat_ms;            /* asked for; 0: off */
     _Atomic int call_timeout_ms; /* of the collectives issued from now on */
     /* Of a split: each rank's in the group that all splits began with; else NULL. */
@@ -278,6 +279,8 @@ void tutti__flight_close(tutti_group *group);
 
 tutti_status tutti__queue_new(tutti_group *group);
 /* ARG for a buffer that cannot be. */
+/* A NULL group is refused, as the store refuses a NULL store. */
+tutti_status tutti__check_group(const char *call, const tutti_group *group);
 tutti_status tutti__check_buf(const char *call, const char *name, tutti_buf buf);
 /* Runs or queues the operation; see tutti_work. */
 tutti_status tutti__submit(tutti_group *group, const tutti__op *op, tutti_work **work_p);

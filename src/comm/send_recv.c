@@ -33,6 +33,7 @@ tutti_status tutti_send(tutti_group *group, tutti_buf buf, int to, int tag, tutt
 {
     if (work_p)
         *work_p = NULL;
+    TUTTI_TRY(tutti__check_group("send", group));
     TUTTI_TRY(tutti__check_buf("send", "buf", buf));
     TUTTI_TRY(check_tag("send", tag));
     if (to < 0 || to >= group->size)
@@ -45,6 +46,7 @@ tutti_status tutti_recv(tutti_group *group, tutti_buf buf, int from, int tag, tu
 {
     if (work_p)
         *work_p = NULL;
+    TUTTI_TRY(tutti__check_group("recv", group));
     TUTTI_TRY(tutti__check_buf("recv", "buf", buf));
     TUTTI_TRY(check_tag("recv", tag));
     if (from != TUTTI_ANY_RANK && (from < 0 || from >= group->size))
@@ -149,6 +151,7 @@ tutti_status tutti_monitored_barrier(tutti_group *group, int timeout_ms, bool wa
     tutti_work **works;
     tutti_status status;
 
+    TUTTI_TRY(tutti__check_group("monitored_barrier", group));
     if (timeout_ms < 0)
         return tutti__fail(TUTTI_ERR_ARG, "monitored_barrier: timeout_ms is %d, expected 0 or more",
                            timeout_ms);

@@ -580,6 +580,7 @@ static tutti_group *group_new(const tutti__member *member)
 
     if (!group)
         return NULL;
+    group->process = getpid();
     group->rank = member->rank;
     group->size = member->size;
     group->local_rank = member->local_size ? member->local_rank : 0;

@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -411,6 +412,95 @@ static void barrier_holds_everybody(void **state)
         0);
 }
 
+/* ---- What is no group, and whose it is ------------------------------------------------------------------ */
+
+static void no_group_is_refused(void **state)
+{
+    float x[2] = {0};
+    size_t counts[1] = {1};
+    tutti_buf buf = {x, 1, TUTTI_F32};
+    tutti_group *sub = (tutti_group *)x;
+    tutti_work *work = (tutti_work *)x;
+    void *p = x;
+    int rank = 0;
+
+    (void)state;
+    assert_int_equal(tutti_all_reduce(NULL, buf, TUTTI_SUM, &work), TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_last_error(), "all_reduce: no group given"));
+    assert_null(work);
+    assert_int_equal(tutti_reduce(NULL, buf, TUTTI_SUM, 0, NULL), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_reduce_scatter(NULL, buf, buf, TUTTI_SUM, NULL), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_broadcast(NULL, buf, 0, NULL), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_scatter(NULL, buf, buf, 0, NULL), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_gather(NULL, buf, buf, 0, NULL), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_all_gather(NULL, buf, buf, NULL), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_all_gather_v(NULL, buf, buf, counts, NULL), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_all_to_all(NULL, buf, buf, NULL), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_all_to_all_v(NULL, buf, counts, buf, counts, NULL), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_barrier(NULL, NULL), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_monitored_barrier(NULL, 0, false), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_send(NULL, buf, 0, 0, NULL), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_recv(NULL, buf, 0, 0, NULL), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_group_alloc(NULL, 64, &p), TUTTI_ERR_ARG);
+    assert_null(p);
+    assert_int_equal(tutti_group_split(NULL, &rank, 1, NULL, &sub), TUTTI_ERR_ARG);
+    assert_null(sub);
+    assert_int_equal(tutti_group_split_parts(NULL, 1, NULL, &sub), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_group_set_timeout(NULL, 1000), TUTTI_ERR_ARG);
+}
+
+static void options_that_mean_nothing_are_refused(void **state)
+{
+    tutti_group_opts opts = {.world_size = 1};
+    tutti_group *group, *sub;
+
+    (void)state;
+    /* Ranks were counted, but they would have been groups of one each. */
+    assert_int_equal(tutti_group_init(&group, &(tutti_group_opts){.rank = 1, .world_size = 2}),
+                     TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_last_error(), "rank 1 of 2 but no store"));
+    assert_int_equal(tutti_store_memory_new(&opts.store), TUTTI_OK);
+    opts.transport = (tutti_transport)7;
+    assert_int_equal(tutti_group_init(&group, &opts), TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_last_error(), "transport 7 is unknown"));
+    opts.transport = TUTTI_TRANSPORT_AUTO;
+    opts.heartbeat_ms = -9;
+    assert_int_equal(tutti_group_init(&group, &opts), TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_last_error(), "heartbeat_ms is -9"));
+    opts.heartbeat_ms = 0;
+    assert_int_equal(tutti_group_init(&group, &opts), TUTTI_OK);
+    assert_int_equal(tutti_group_split(group, NULL, 1, NULL, &sub), TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_last_error(), "the list of ranks is NULL"));
+    tutti_group_free(group);
+    tutti_store_free(opts.store);
+}
+
+/* A helper process that a rank forks, and that frees what it finds on its way out, is not that rank leaving. */
+static int fork_and_free(tutti_group *group, void *arg)
+{
+    float one = 1;
+    int how = -1;
+    pid_t child = fork();
+
+    (void)arg;
+    CHECK(child >= 0);
+    if (child == 0) {
+        tutti_group_free(group);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &how, 0) == child && how == 0);
+    CHECK(tutti_all_reduce(group, (tutti_buf){&one, 1, TUTTI_F32}, TUTTI_SUM, NULL) == TUTTI_OK);
+    CHECK(one == (float)tutti_group_size(group));
+    return 0;
+}
+
+static void a_forked_child_frees_nothing_of_its_parent(void **state)
+{
+    (void)state;
+    assert_int_equal(tutti_run_ranks_as_processes(2, fork_and_free, NULL, TUTTI_TRANSPORT_AUTO), 0);
+    assert_int_equal(tutti_run_ranks_as_processes(2, fork_and_free, NULL, TUTTI_TRANSPORT_TCP), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -423,6 +513,9 @@ int main(void)
         cmocka_unit_test(collectives_are_recorded),
         cmocka_unit_test(groups_are_made_again_in_one_process),
         cmocka_unit_test(barrier_holds_everybody),
+        cmocka_unit_test(no_group_is_refused),
+        cmocka_unit_test(options_that_mean_nothing_are_refused),
+        cmocka_unit_test(a_forked_child_frees_nothing_of_its_parent),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

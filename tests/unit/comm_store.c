@@ -93,6 +93,8 @@ static void check_values(tutti_store *store)
     assert_int_equal(bytes, TUTTI__VALUE_LIMIT);
     assert_memory_equal(back, big, bytes);
     assert_int_equal(tutti_store_set(store, "big", big, sizeof big), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_store_set(store, "none", NULL, 1), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_store_get(store, "key0", small, NULL, 0), TUTTI_ERR_ARG);
     bytes = sizeof small;
     assert_int_equal(tutti_store_get(store, "key0", small, &bytes, 0), TUTTI_ERR_ARG);
     assert_int_equal(bytes, 6);

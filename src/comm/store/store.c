@@ -15,6 +15,11 @@ static tutti_status ask(tutti_store *store, const tutti__request *request, tutti
         return tutti__fail(TUTTI_ERR_ARG,
                            "store key \"%.40s\" has %zu characters, expected 1 to %d",
                            request->key ? request->key : "", key_bytes, TUTTI__KEY_LIMIT);
+    if ((!request->value && request->value_bytes > 0) ||
+        (!request->expected && request->expected_bytes > 0))
+        return tutti__fail(TUTTI_ERR_ARG, "store key \"%s\": a value is NULL with %zu bytes",
+                           request->key,
+                           request->value ? request->expected_bytes : request->value_bytes);
     if (request->value_bytes > TUTTI__VALUE_LIMIT || request->expected_bytes > TUTTI__VALUE_LIMIT)
         return tutti__fail(TUTTI_ERR_ARG, "store key \"%s\": a value of %zu bytes, the limit is %d",
                            request->key,
@@ -64,8 +69,10 @@ tutti_status tutti_store_set(tutti_store *store, const char *key, const void *va
 tutti_status tutti_store_get(tutti_store *store, const char *key, void *value, size_t *bytes,
                              int timeout_ms)
 {
-    tutti__reply reply = {.value = value, .bytes = *bytes};
+    tutti__reply reply = {.value = value, .bytes = bytes ? *bytes : 0};
 
+    if (!bytes)
+        return tutti__fail(TUTTI_ERR_ARG, "store_get: bytes is NULL, expected the buffer's size");
     TUTTI_TRY(
         ask(store, &(tutti__request){.op = TUTTI__GET, .key = key, .number = timeout_ms}, &reply));
     return deliver(store, key, &reply, bytes);
