@@ -5,6 +5,8 @@
  * memory onto them, so that from then on gradients are computed where they are reduced and the optimizer's pass over
  * parameters and gradients is still one straight line. */
 #include "ddp/ddp.h"
+
+#include "comm/group.h"
 #include "tensor/tensor.h"
 
 #include <limits.h>
@@ -318,7 +320,7 @@ static tutti_status check_module(const tutti_module *module)
     return TUTTI_OK;
 }
 
-static tutti_status listen(tutti_ddp *ddp)
+static tutti_status start_listening(tutti_ddp *ddp)
 {
     tutti_backward_listener listener = {ddp, on_step_begin, on_begin, on_ready, on_end};
 
@@ -337,6 +339,12 @@ static tutti_status take_options(tutti_ddp *ddp, const tutti_ddp_opts *opts)
     if (ddp->opts.check_replicas < 0)
         return tutti__fail(TUTTI_ERR_ARG, "tutti_ddp_new: check_replicas is %d, expected 0 or more",
                            ddp->opts.check_replicas);
+    if ((unsigned)ddp->opts.nonfinite > TUTTI_NONFINITE_IGNORE)
+        return tutti__fail(TUTTI_ERR_ARG, "tutti_ddp_new: nonfinite %d is unknown",
+                           (int)ddp->opts.nonfinite);
+    if (ddp->opts.n_ignored > 0 && !opts->ignored)
+        return tutti__fail(TUTTI_ERR_ARG, "tutti_ddp_new: ignored is NULL with n_ignored %zu",
+                           ddp->opts.n_ignored);
     if (ddp->opts.check_replicas == 0)
         ddp->opts.check_replicas = (int)every;
     TUTTI_TRY(
@@ -358,6 +366,7 @@ tutti_status tutti_ddp_new(tutti_ddp **ddp_p, tutti_module *module, tutti_group 
     tutti_status status;
 
     *ddp_p = NULL;
+    TUTTI_TRY(tutti__check_group("tutti_ddp_new", group));
     TUTTI_TRY(check_module(module));
     ddp = tutti__alloc(sizeof *ddp);
     if (!ddp)
@@ -367,7 +376,7 @@ tutti_status tutti_ddp_new(tutti_ddp **ddp_p, tutti_module *module, tutti_group 
     ddp->n = tutti_module_n_parameters(module);
     status = take_options(ddp, opts);
     if (status == TUTTI_OK)
-        status = listen(ddp);
+        status = start_listening(ddp);
     if (status == TUTTI_OK) { /* from here on peers wait */
         status = tutti_module_status(module);
         if (status == TUTTI_OK)
@@ -417,6 +426,7 @@ tutti_status tutti_ddp_set_hook(tutti_ddp *ddp, const tutti_comm_hook *hook)
 {
     tutti_status status = TUTTI_OK;
 
+    TUTTI_TRY(tutti__check_hook("tutti_ddp_set_hook", hook));
     if (ddp->hook.run)
         status =
             tutti__fail(TUTTI_ERR_STATE,

@@ -40,6 +40,8 @@ typedef struct tutti__bucket_limits {
     bool shortens_last; /* the last bucket is at most mb[0], where its gradients allow */
 } tutti__bucket_limits;
 /* Puts the defaults in for 0; ARG, naming the call, for sizes that make no sense. */
+/* ARG, and the hook's self freed, if there is nothing to call. */
+tutti_status tutti__check_hook(const char *call, const tutti_comm_hook *hook);
 tutti_status tutti__bucket_sizes(const char *call, const tutti_reducer_opts *opts,
                                  tutti__bucket_limits *limits);
 /* From now on each bucket's all_reduce leaves a span in `recorder` (NULL: none). */

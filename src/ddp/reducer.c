@@ -79,6 +79,9 @@ tutti_status tutti__bucket_sizes(const char *call, const tutti_reducer_opts *opt
     const char *names[] = {"first_bucket_mb", "bucket_mb"};
     bool listed = opts->bucket_mb_list && opts->n_bucket_mb_list > 0;
 
+    if (!opts->bucket_mb_list && opts->n_bucket_mb_list > 0)
+        return tutti__fail(TUTTI_ERR_ARG, "%s: bucket_mb_list is NULL with n_bucket_mb_list %zu",
+                           call, opts->n_bucket_mb_list);
     limits->n = listed ? opts->n_bucket_mb_list : 2;
     if (limits->n > TUTTI__MAX_BUCKET_LIMITS)
         return tutti__fail(TUTTI_ERR_ARG,
@@ -394,10 +397,12 @@ tutti_status tutti_reducer_new(tutti_reducer **reducer_p, tutti_group *group,
                                const tutti_reducer_opts *opts)
 {
     static const tutti_reducer_opts defaults;
-    tutti_reducer *r = tutti__alloc(sizeof *r);
+    tutti_reducer *r;
     tutti_status status;
 
     *reducer_p = NULL;
+    TUTTI_TRY(tutti__check_group("tutti_reducer_new", group));
+    r = tutti__alloc(sizeof *r);
     if (!r)
         return TUTTI_ERR_MEMORY;
     r->group = group;
@@ -476,10 +481,20 @@ void *tutti_reducer_grad(tutti_reducer *r, size_t i)
     return i < r->n ? r->block + r->gradients[i].offset : NULL;
 }
 
+tutti_status tutti__check_hook(const char *call, const tutti_comm_hook *hook)
+{
+    if (hook && hook->name && hook->run)
+        return TUTTI_OK;
+    if (hook && hook->free)
+        hook->free(hook->self);
+    return tutti__fail(TUTTI_ERR_ARG, "%s: a hook needs a name and a function (run)", call);
+}
+
 tutti_status tutti_reducer_set_hook(tutti_reducer *r, const tutti_comm_hook *hook)
 {
     tutti_status status = TUTTI_OK;
 
+    TUTTI_TRY(tutti__check_hook("tutti_reducer_set_hook", hook));
     if (r->hook.run)
         status =
             tutti__fail(TUTTI_ERR_STATE,

@@ -63,13 +63,16 @@ static tutti_status run_bucket(void *arg)
     if (b->sparse)
         status =
             tutti__reduce_rows(r->group, &r->gradients[r->order[b->info.first]], b->view.buf.p);
-    else
+    else {
+        (void)tutti__fail_again(TUTTI_OK, ""); /* a message that the hook finds is not its own */
         status = r->hook.run(r->hook.self, r->group, &b->view);
+    }
     b->info.wire_bytes = r->group->bytes - bytes;
     if (status != TUTTI_OK && tutti_status_scope(status) != TUTTI_SCOPE_GROUP) {
+        /* A hook of the user's own has no way to make a message. */
         tutti__fail(status, "communication hook \"%s\" on rank %d: %s",
                     b->sparse ? "sparse" : r->hook.name, tutti_group_rank(r->group),
-                    tutti_last_error());
+                    *tutti_last_error() ? tutti_last_error() : tutti_status_text(status));
         tutti__abort_peers(r->group, status, tutti_last_error());
     }
     return status;

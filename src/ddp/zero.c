@@ -284,6 +284,22 @@ tutti_status tutti_zero_consolidate(tutti_zero *zero, tutti_optim *optim, int ro
 
 /* ---- Making one -------------------------------------------------------------------------------------------------------- */
 
+static tutti_status check_ddp(const tutti_ddp *ddp)
+{
+    if (ddp->module->root->sharding)
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "tutti_zero_new: the module's state is shared out already");
+    if (ddp->hook.run)
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "tutti_zero_new: communication hook \"%s\" is set, and ZeRO reduces "
+                           "gradients in its own way; use one of the two",
+                           ddp->hook.name);
+    if (ddp->reducer)
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "tutti_zero_new: after the first backward; call it before");
+    return TUTTI_OK;
+}
+
 tutti_status tutti_zero_new(tutti_zero **zero_p, tutti_ddp *ddp)
 {
     tutti_zero *zero = tutti__alloc(sizeof *zero);
@@ -308,10 +324,7 @@ tutti_status tutti_zero_new(tutti_zero **zero_p, tutti_ddp *ddp)
                                        .begin = begin,
                                        .updated = updated,
                                        .finish = finish};
-    status = zero->root->sharding
-                 ? tutti__fail(TUTTI_ERR_STATE,
-                               "tutti_zero_new: the module's state is shared out already")
-                 : TUTTI_OK;
+    status = check_ddp(ddp);
     if (status != TUTTI_OK)
         forget(hook.self);
     else

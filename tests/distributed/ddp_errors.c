@@ -349,6 +349,34 @@ static void run_failures(void **state)
             run((tutti_rank_body *)*state, &row, n);
 }
 
+static int options_that_point_nowhere_are_refused(tutti_group *group, void *arg)
+{
+    static const tutti_ddp_opts bad[] = {
+        {.n_ignored = 1}, {.n_bucket_mb_list = 2}, {.nonfinite = (tutti_nonfinite)9}};
+    static const char *const says[] = {"ignored is NULL", "bucket_mb_list is NULL",
+                                       "nonfinite 9 is unknown"};
+    tutti_ctx *cx;
+    tutti_ddp *ddp;
+    tutti_reducer *reducer;
+    net m;
+
+    (void)arg;
+    CHECK_0(new_ctx(&cx));
+    net_init(&m, cx, "b", NULL, 0);
+    for (int i = 0; i < 3; i++) {
+        CHECK(tutti_ddp_new(&ddp, &m.base, group, &bad[i]) == TUTTI_ERR_ARG && ddp == NULL);
+        CHECK_TEXT(tutti_last_error(), says[i]);
+    }
+    CHECK(tutti_ddp_new(&ddp, &m.base, NULL, NULL) == TUTTI_ERR_ARG && ddp == NULL);
+    CHECK_TEXT(tutti_last_error(), "no group given");
+    CHECK(tutti_reducer_new(&reducer, NULL, NULL, 0, NULL) == TUTTI_ERR_ARG && reducer == NULL);
+    CHECK_OK(tutti_ddp_new(&ddp, &m.base, group, NULL)); /* nothing was sent */
+    tutti_ddp_free(ddp);
+    tutti_module_destroy(&m.base);
+    tutti_ctx_free(cx);
+    return 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -357,6 +385,7 @@ int main(void)
         TEST(run_all, the_first_step_names_every_parameter_and_rank),
         TEST(run_all, use_in_a_paused_backward_counts),
         TEST(run_all, bad_arguments_are_refused),
+        TEST(run_all, options_that_point_nowhere_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -443,6 +443,55 @@ static int an_overflow_on_the_way_is_found_by_all(tutti_group *group, void *arg)
     return 0;
 }
 
+static tutti_status says_nothing(void *self, tutti_group *group, const tutti_bucket *bucket)
+{
+    if (tutti_group_rank(group) == 0)
+        return TUTTI_ERR_FORMAT;
+    return tutti_all_reduce(group, bucket->buf, TUTTI_AVG, self);
+}
+
+/* A user's function has a status to return, and no way to make a message. */
+static int a_failing_hook_need_not_speak(tutti_group *group, void *arg)
+{
+    int rank = tutti_group_rank(group);
+    tutti_reducer *r;
+    char before[1];
+    size_t bytes = sizeof before;
+
+    (void)arg;
+    CHECK(tutti_store_get(NULL, "key", before, &bytes, 0) == TUTTI_ERR_ARG); /* not its reason */
+    CHECK_0(new_reducer(&r, group, &(tutti_comm_hook){"mute", says_nothing, NULL, NULL}));
+    CHECK(run_step(r, rank, 0) == (rank == 0 ? TUTTI_ERR_FORMAT : TUTTI_ERR_ABORTED));
+    CHECK_TEXT(tutti_last_error(), "hook \"mute\" on rank 0: malformed data");
+    tutti_reducer_free(r);
+    return 0;
+}
+
+static void count(void *self)
+{
+    ++*(int *)self;
+}
+
+/* What makes no sense together is refused by the call that the program made, and what the hook brought is freed. */
+static int hooks_that_cannot_be_are_refused(tutti_group *group, void *arg)
+{
+    tutti_zero *zero;
+    trainer t;
+    int freed = 0;
+
+    (void)arg;
+    CHECK_0(trainer_new(&t, group, NULL, 1));
+    CHECK(tutti_ddp_set_hook(t.ddp, NULL) == TUTTI_ERR_ARG);
+    CHECK(tutti_ddp_set_hook(t.ddp, &(tutti_comm_hook){"none", NULL, count, &freed}) ==
+          TUTTI_ERR_ARG);
+    CHECK(freed == 1);
+    CHECK_OK(tutti_ddp_set_hook(t.ddp, &(tutti_comm_hook){"mute", says_nothing, NULL, NULL}));
+    CHECK(tutti_zero_new(&zero, t.ddp) == TUTTI_ERR_STATE && zero == NULL);
+    CHECK_TEXT(tutti_last_error(), "tutti_zero_new: communication hook \"mute\" is set");
+    trainer_free(&t);
+    return 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -455,6 +504,8 @@ int main(void)
         TEST(run_all, powersgd_keeps_ranks_equal),
         TEST(run_all, accumulation_scaling_and_a_hook_go_together),
         TEST(run_all, an_overflow_on_the_way_is_found_by_all),
+        TEST(run_all, a_failing_hook_need_not_speak),
+        TEST(run_all, hooks_that_cannot_be_are_refused),
         TEST(run_over_tcp, powersgd_of_full_rank_is_exact),
     };
 
