@@ -620,6 +620,11 @@ int main(int argc, char **argv)
     static const char *const programs[] = {"mpirun.openmpi", "mpirun.mpich"};
     int failed = 0, ran = 0;
 
+#ifdef __SANITIZE_THREAD__
+    printf(
+        "skipped: the MPIs are not built for ThreadSanitizer, which takes their ways for races\n");
+    return 77;
+#endif
     if (argc > 1)
         return be_rank(argv[1]);
     /* More ranks than cores, as root, without tying them to cores. */

@@ -38,10 +38,10 @@ equal() { # WHAT GOT EXPECTED
 faster_than() { # SECONDS: the last run
     awk "BEGIN { exit !($seconds < $1) }" || fail "took $seconds s, expected less than $1 s"
 }
-wait_until() { # WHAT COMMAND...: polled for at most 5 seconds
-    local what=$1
+wait_until() { # WHAT COMMAND...: polled for at most 20 seconds
+    local what=$1 end=$((SECONDS + 20))
     shift
-    for _ in $(seq 500); do
+    while ((SECONDS < end)); do
         "$@" >/dev/null 2>&1 && return 0
         sleep 0.01
     done
