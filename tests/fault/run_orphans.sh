@@ -10,6 +10,10 @@ start() { # FLAGS...: two such workers in the background as $launcher
     launcher=$!
     wait_until "workers have started" sleepers 6
 }
+both_ready() { # as it says itself, not as the one before it said: a signal too early strikes the shell that starts it
+    wait_until "ready" grep -q '\[0\] ready' "$work/out"
+    wait_until "ready" grep -q '\[1\] ready' "$work/out"
+}
 ends_with() { # CODE
     wait "$launcher"
     equal "exit code" $? "$1"
@@ -54,16 +58,16 @@ kill -KILL "$(pgrep -P $launcher)" $launcher
 ends_with 137 2>/dev/null
 
 # The program's own choice of an exit code after a signal.
+: >"$work/out"
 "$TUTTI" run -n 2 sh -c 'trap "exit 85" TERM; echo ready; while :; do sleep 0.05; done' >"$work/out" 2>/dev/null &
 launcher=$!
-wait_until "ready" grep -q '\[0\] ready' "$work/out"
-wait_until "ready" grep -q '\[1\] ready' "$work/out"
+both_ready
 kill -TERM $launcher
 ends_with 85
+: >"$work/out"
 "$TUTTI" run -n 2 sh -c 'trap "echo saved; exit 0" TERM; echo ready; while :; do sleep 0.05; done' >"$work/out" 2>/dev/null &
 launcher=$!
-wait_until "ready" grep -q '\[0\] ready' "$work/out"
-wait_until "ready" grep -q '\[1\] ready' "$work/out"
+both_ready
 kill -TERM $launcher
 ends_with 0
 equal "saved" "$(grep -c saved "$work/out")" 2
@@ -90,9 +94,10 @@ kill -TERM $launcher
 ends_with 143
 
 # nohup is respected.
+: >"$work/out"
 (trap '' HUP; exec "$TUTTI" run -n 2 sh -c 'echo ready; sleep 0.5; echo done' >"$work/out" 2>&1) &
 launcher=$!
-wait_until "ready" grep -q ready "$work/out"
+both_ready
 kill -HUP $launcher
 ends_with 0
 equal "done" "$(grep -c done "$work/out")" 2
