@@ -139,23 +139,32 @@ static int restart_it(int port)
 static void again_and_again(void **state)
 {
     tutti_store *store;
-    int status, port;
+    int status, port, ends[2];
     pid_t pids[3];
 
     (void)state;
-    assert_int_equal(tutti_store_tcp_serve(&store, "127.0.0.1", 0), TUTTI_OK);
-    port = tutti_store_port(store);
     fflush(NULL);
-    for (int i = 0; i < 3; i++) {
+    assert_int_equal(pipe(ends), 0);
+    for (int i = 0; i < 3; i++) { /* before the store has its thread */
         pids[i] = fork();
         if (pids[i] == 0) {
             int result;
 
             prctl(PR_SET_PDEATHSIG, SIGKILL);
+            close(ends[1]);
+            if (read(ends[0], &port, sizeof port) != sizeof port)
+                _exit(96);
+            close(ends[0]);
             result = i < 2 ? survive(i, port) : restart_it(port);
             exit(result); /* sanitizers look for leaks */
         }
     }
+    close(ends[0]);
+    assert_int_equal(tutti_store_tcp_serve(&store, "127.0.0.1", 0), TUTTI_OK);
+    port = tutti_store_port(store);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(write(ends[1], &port, sizeof port), sizeof port);
+    close(ends[1]);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
         assert_int_equal(status, 0);
