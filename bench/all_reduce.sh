@@ -23,7 +23,8 @@ mpi() {
 }
 gloo() {
     [ ! -f "$PEERS/pytorch_all_reduce.py" ] || ! "$PYTHON" -c 'import torch' 2>/dev/null ||
-        timeout 90 "$TUTTI" run -n "$ranks" "$PYTHON" "$PEERS/pytorch_all_reduce.py" 2>/dev/null | awk '/ us / {print $(NF - 8), $(NF - 6)}'
+        { timeout 90 "$TUTTI" run -n "$ranks" "$PYTHON" "$PEERS/pytorch_all_reduce.py" 2>/dev/null || true; } |
+            awk '/ us / {print $(NF - 8), $(NF - 6)}'
 }
 median() { # FILE BYTES
     awk -v b="$2" '$1 == b {print $2}' "$work/$1.times" | sort -g |

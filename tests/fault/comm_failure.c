@@ -220,15 +220,15 @@ static int one_hangs(tutti_group *group, void *arg)
         return 0;
     }
     CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_TIMEOUT);
-    CHECK(strstr(tutti_last_error(), "barrier #1 waited 1 s in vain for rank 2 (") != NULL);
-    CHECK((double)(tutti__now_ns() - begin) * 1e-9 < 5);
+    CHECK(strstr(tutti_last_error(), "barrier #1 waited 2 s in vain for rank 2 (") != NULL);
+    CHECK((double)(tutti__now_ns() - begin) * 1e-9 < 10);
     return 0;
 }
 
 static void a_rank_that_does_not_come_is_named(void **state)
 {
     (void)state;
-    run_all_ways(one_hangs, NULL, 1000);
+    run_all_ways(one_hangs, NULL, 2000);
 }
 
 static void a_rank_that_never_joins_is_named(void **state)
