@@ -305,7 +305,8 @@ static int survivors_go_on(tutti_group *group, void *arg)
     tutti_group *rest;
     float x = 1;
 
-    if (rank == VICTIM)
+    /* Who is through this knows that all have left tutti_group_init; the others may hear of the death in it. */
+    if (tutti_barrier(group, NULL) == TUTTI_OK && rank == VICTIM)
         die(arg);
     CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_PEER);
     CHECK(tutti_group_init(&rest, &opts) == TUTTI_OK);
