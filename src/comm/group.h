@@ -91,6 +91,10 @@ tutti__piece tutti__piece_in(const tutti_group *group, const tutti__op *op, int 
 size_t tutti__op_given(const tutti_group *group, const tutti__op *op);
 /* True if no rank has anything to move: a barrier, for one. */
 bool tutti__op_is_empty(const tutti__op *op);
+/* The i-th of n parts of `count` elements, cut at multiples of `grain`: equal ones, but that the last are short or empty. */
+tutti__piece tutti__part(size_t count, size_t n, size_t i, size_t grain);
+/* Bytes of a chunk, whole cache lines: what tests ask for, else `standard`. */
+size_t tutti__tuned_bytes(const tutti_group *group, size_t standard);
 /* "all_reduce #12 (F32 x 1000, sum)" */
 void tutti__print_text(const tutti__fingerprint *print, char *text, size_t capacity);
 bool tutti__print_equal(const tutti__fingerprint *a, const tutti__fingerprint *b);

@@ -97,6 +97,21 @@ bool tutti__op_is_empty(const tutti__op *op)
     return op->print.count == 0 && !tutti__op_traits_of(op)->uneven;
 }
 
+tutti__piece tutti__part(size_t count, size_t n, size_t i, size_t grain)
+{
+    size_t part = ((count + n - 1) / n + grain - 1) / grain * grain;
+    size_t at = i * part < count ? i * part : count;
+
+    return (tutti__piece){at, count - at < part ? count - at : part};
+}
+
+size_t tutti__tuned_bytes(const tutti_group *group, size_t standard)
+{
+    size_t bytes = group->tuning.chunk_bytes ? group->tuning.chunk_bytes : standard;
+
+    return (bytes + 63) / 64 * 64;
+}
+
 size_t tutti__op_bytes(const tutti__fingerprint *print)
 {
     return (size_t)print->count * tutti_dtype_size((tutti_dtype)print->dtype);

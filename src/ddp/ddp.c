@@ -424,24 +424,13 @@ void tutti_ddp_resume(tutti_ddp *ddp)
 
 tutti_status tutti_ddp_set_hook(tutti_ddp *ddp, const tutti_comm_hook *hook)
 {
-    tutti_status status = TUTTI_OK;
+    tutti_status status = tutti__check_hook("tutti_ddp_set_hook", &ddp->hook, hook);
 
-    TUTTI_TRY(tutti__check_hook("tutti_ddp_set_hook", hook));
-    if (ddp->hook.run)
-        status =
-            tutti__fail(TUTTI_ERR_STATE,
-                        "a communication hook, \"%s\", is set already; \"%s\" cannot be another: "
-                        "set one, which may wrap another",
-                        ddp->hook.name, hook->name);
-    else if (ddp->reducer)
+    if (status == TUTTI_OK && ddp->reducer)
         status = tutti__fail(TUTTI_ERR_STATE,
                              "tutti_ddp_set_hook(\"%s\") after the first backward; set it before",
                              hook->name);
-    if (status == TUTTI_OK)
-        ddp->hook = *hook;
-    else if (hook->free)
-        hook->free(hook->self);
-    return status;
+    return tutti__settle_hook(&ddp->hook, hook, status);
 }
 
 tutti_reducer *tutti_ddp_reducer(tutti_ddp *ddp)

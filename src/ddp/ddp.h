@@ -40,10 +40,14 @@ typedef struct tutti__bucket_limits {
     bool shortens_last; /* the last bucket is at most mb[0], where its gradients allow */
 } tutti__bucket_limits;
 /* Puts the defaults in for 0; ARG, naming the call, for sizes that make no sense. */
-/* ARG, and the hook's self freed, if there is nothing to call. */
-tutti_status tutti__check_hook(const char *call, const tutti_comm_hook *hook);
 tutti_status tutti__bucket_sizes(const char *call, const tutti_reducer_opts *opts,
                                  tutti__bucket_limits *limits);
+/* For what sets hooks. First: may it stand at `place`, where another might be? ARG, STATE. Then, by that and what else the
+ * caller has against it: it stands there, or its self is freed. Returns `status`. */
+tutti_status tutti__check_hook(const char *call, const tutti_comm_hook *place,
+                               const tutti_comm_hook *hook);
+tutti_status tutti__settle_hook(tutti_comm_hook *place, const tutti_comm_hook *hook,
+                                tutti_status status);
 /* From now on each bucket's all_reduce leaves a span in `recorder` (NULL: none). */
 void tutti__reducer_set_recorder(tutti_reducer *reducer, tutti__recorder *recorder);
 /* Parameters as their gradients lie: the order given, each bucket's together, local ones last. */

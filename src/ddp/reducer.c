@@ -481,35 +481,38 @@ void *tutti_reducer_grad(tutti_reducer *r, size_t i)
     return i < r->n ? r->block + r->gradients[i].offset : NULL;
 }
 
-tutti_status tutti__check_hook(const char *call, const tutti_comm_hook *hook)
+tutti_status tutti__check_hook(const char *call, const tutti_comm_hook *place,
+                               const tutti_comm_hook *hook)
 {
-    if (hook && hook->name && hook->run)
-        return TUTTI_OK;
-    if (hook && hook->free)
+    if (!hook || !hook->name || !hook->run)
+        return tutti__fail(TUTTI_ERR_ARG, "%s: a hook needs a name and a function (run)", call);
+    if (place->run)
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "a communication hook, \"%s\", is set already; \"%s\" cannot be "
+                           "another: set one, which may wrap another",
+                           place->name, hook->name);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__settle_hook(tutti_comm_hook *place, const tutti_comm_hook *hook,
+                                tutti_status status)
+{
+    if (status == TUTTI_OK)
+        *place = *hook;
+    else if (hook && hook->free)
         hook->free(hook->self);
-    return tutti__fail(TUTTI_ERR_ARG, "%s: a hook needs a name and a function (run)", call);
+    return status;
 }
 
 tutti_status tutti_reducer_set_hook(tutti_reducer *r, const tutti_comm_hook *hook)
 {
-    tutti_status status = TUTTI_OK;
+    tutti_status status = tutti__check_hook("tutti_reducer_set_hook", &r->hook, hook);
 
-    TUTTI_TRY(tutti__check_hook("tutti_reducer_set_hook", hook));
-    if (r->hook.run)
-        status =
-            tutti__fail(TUTTI_ERR_STATE,
-                        "a communication hook, \"%s\", is set already; \"%s\" cannot be another: "
-                        "set one, which may wrap another",
-                        r->hook.name, hook->name);
-    else if (r->in_step)
+    if (status == TUTTI_OK && r->in_step)
         status = tutti__fail(TUTTI_ERR_STATE,
                              "tutti_reducer_set_hook in step %llu; set it between steps",
                              (unsigned long long)r->step);
-    if (status == TUTTI_OK)
-        r->hook = *hook;
-    else if (hook->free)
-        hook->free(hook->self);
-    return status;
+    return tutti__settle_hook(&r->hook, hook, status);
 }
 
 const size_t *tutti__reducer_order(const tutti_reducer *r)

@@ -87,12 +87,10 @@ static bool takes(const move *m)
 static size_t share(const move *m, size_t n, int rank, size_t *length_p)
 {
     size_t page = m->local->control->chunk_bytes / 64, grain = (page > 64 ? page : 64) / m->element;
-    size_t size = (size_t)m->group->size,
-           part = ((n + size - 1) / size + grain - 1) / grain * grain;
-    size_t begin = (size_t)rank * part < n ? (size_t)rank * part : n;
+    tutti__piece part = tutti__part(n, (size_t)m->group->size, (size_t)rank, grain);
 
-    *length_p = n - begin < part ? n - begin : part;
-    return begin;
+    *length_p = part.count;
+    return part.at;
 }
 
 static void copy_in(const move *m, size_t k)

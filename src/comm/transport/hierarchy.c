@@ -59,15 +59,13 @@ static char *stage_of(const hierarchy *h, int place)
     return h->stage + (size_t)place * h->stage_stride;
 }
 
-/* The i-th of n parts of `count` elements, cut at cache lines. */
-static size_t part(const job *j, size_t count, int n, int i, size_t *length_p)
+/* The part of n elements of a block that this rank moves, of `shards`; j->shard: where it begins. */
+static size_t take_shard(job *j, size_t n, int shards)
 {
-    size_t line = 64 / j->element, size = (size_t)n;
-    size_t length = ((count + size - 1) / size + line - 1) / line * line;
-    size_t begin = (size_t)i * length < count ? (size_t)i * length : count;
+    tutti__piece part = tutti__part(n, (size_t)shards, (size_t)j->me, 64 / j->element);
 
-    *length_p = count - begin < length ? count - begin : length;
-    return begin;
+    j->shard = part.at;
+    return part.count;
 }
 
 /* How many ranks a host share the work: little is better left to one. */
@@ -211,7 +209,7 @@ static tutti_status all_reduce(job *j)
                                     .finish = hand_out,
                                     .self = j};
 
-            j->shard = part(j, n, shards, j->me, &shares.count);
+            shares.count = take_shard(j, n, shards);
             shares.p = h->here[j->me] + j->shard * j->element;
             TUTTI_TRY(tutti__wire_all_reduce(j->group, j->op, first == 0, &shares));
         }
@@ -287,7 +285,7 @@ static tutti_status cast_shard(job *j, size_t n, int shards, bool heads)
               .root_host = h->hosts[root],
               .chunk = CHUNK_BYTES / j->element};
 
-    j->shard = part(j, n, shards, j->me, &c.count);
+    c.count = take_shard(j, n, shards);
     c.p = h->here[here ? h->places[root] : j->me] + j->shard * j->element;
     c.flow.n_steps = (c.count + c.chunk - 1) / c.chunk;
     c.flow.bytes = tutti__op_bytes(&j->op->print);
@@ -694,13 +692,13 @@ static void find_links(hierarchy *h, const tutti_group *group)
 /* Memory through which that of others goes, in this host's group. */
 static tutti_status make_stage(tutti_group *group, hierarchy *h)
 {
-    size_t page = 4096, bytes = group->tuning.chunk_bytes ? group->tuning.chunk_bytes : BLOCK_BYTES;
+    size_t page = 4096;
     void *own;
     tutti__op op = {.print = {.op = TUTTI__OP_ALLOC, .group = group->id, .dtype = TUTTI_U8},
                     .dst = &own,
                     .deadline = tutti__now_ms() + group->timeout_ms};
 
-    h->block_bytes = (bytes + 63) / 64 * 64;
+    h->block_bytes = tutti__tuned_bytes(group, BLOCK_BYTES);
     h->stage_stride = (h->block_bytes + page - 1) / page * page;
     op.print.count = h->stage_stride;
     TUTTI_TRY(tutti__local_run(h->local, &op));

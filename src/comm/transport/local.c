@@ -16,10 +16,10 @@ static size_t round_up(size_t n, size_t to)
 
 size_t tutti__chunk_bytes(const tutti_group *group)
 {
-    size_t bytes = group->tuning.chunk_bytes ? group->tuning.chunk_bytes : CHUNK_BYTES;
+    size_t bytes = tutti__tuned_bytes(group, CHUNK_BYTES);
     size_t least = 64 * (size_t)group->size; /* an element for each rank, of any type */
 
-    return round_up(bytes > least ? bytes : least, 64);
+    return bytes > least ? bytes : least;
 }
 
 size_t tutti__control_bytes(int size, size_t chunk_bytes)

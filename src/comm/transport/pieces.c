@@ -1,8 +1,9 @@
 /* pieces.c -- moving data unchanged through memory that all ranks see: broadcast, gather, all_to_all and their kin.
  * SPDX-License-Identifier: MIT
  *
- * Who takes a piece reads it where it lies, if it can, of large ones through the kernel (foreign.c); otherwise it goes in chunks through the giver's staging buffers:
- * in each round, between two meetings, chunk k is copied out while chunk k+1 is copied in. A giver whose pieces differ
+ * Who takes a piece reads it where it lies, if it can, large ones through the kernel (foreign.c); otherwise it goes in
+ * chunks through the giver's staging buffers: in each round, between two meetings, chunk k is copied out while chunk k+1 is
+ * copied in. A giver whose pieces differ
  * from rank to rank divides its buffer among them. Chunks are numbered as in exchange.c, through all operations. */
 #include "comm/transport/local.h"
 

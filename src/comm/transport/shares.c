@@ -61,12 +61,9 @@ static struct iovec share(const all_reduce *a, size_t k, int i)
 {
     size_t begin = k * a->chunk,
            n = a->shares->count - begin < a->chunk ? a->shares->count - begin : a->chunk;
-    size_t size = (size_t)a->shares->n, line = 64 / a->element;
-    size_t part = ((n + size - 1) / size + line - 1) / line * line;
-    size_t first = (size_t)i * part < n ? (size_t)i * part : n;
+    tutti__piece part = tutti__part(n, (size_t)a->shares->n, (size_t)i, 64 / a->element);
 
-    return (struct iovec){a->shares->p + (begin + first) * a->element,
-                          (n - first < part ? n - first : part) * a->element};
+    return (struct iovec){a->shares->p + (begin + part.at) * a->element, part.count * a->element};
 }
 
 static char *slot(const all_reduce *a, size_t k, int i)
@@ -199,18 +196,11 @@ static tutti_status run_small(all_reduce *a)
 
 /* ------------------------------------------------------------------------------------------------------------------- */
 
-static size_t chunk_bytes(const tutti_group *group)
-{
-    size_t bytes = group->tuning.chunk_bytes ? group->tuning.chunk_bytes : CHUNK_BYTES;
-
-    return (bytes + 63) / 64 * 64;
-}
-
 tutti_status tutti__wire_all_reduce(tutti_group *group, const tutti__op *op, bool heads,
                                     const tutti__shares *s)
 {
     size_t element = tutti_dtype_size((tutti_dtype)op->print.dtype), n = (size_t)s->n,
-           bytes = s->count * element;
+           bytes = s->count * element, chunk_bytes = tutti__tuned_bytes(group, CHUNK_BYTES);
     bool small = bytes * (n - 1) <= SMALL_BYTES;
     all_reduce a = {.flow = {.op = op,
                              .heads = heads,
@@ -224,17 +214,17 @@ tutti_status tutti__wire_all_reduce(tutti_group *group, const tutti__op *op, boo
                     .shares = s,
                     .dtype = (tutti_dtype)op->print.dtype,
                     .element = element,
-                    .chunk = chunk_bytes(group) / element * n};
+                    .chunk = chunk_bytes / element * n};
     tutti_status status;
 
     a.n_chunks = (s->count + a.chunk - 1) / a.chunk;
     a.depth = a.n_chunks < DEPTH ? a.n_chunks : DEPTH;
     a.flow.n_steps = 2 * a.n_chunks;
-    a.slot_bytes = small ? (bytes + 63) / 64 * 64 : chunk_bytes(group);
+    a.slot_bytes = small ? (bytes + 63) / 64 * 64 : chunk_bytes;
     a.scratch =
         tutti__wire_scratch(group, (small ? 1 : a.depth) * n * a.slot_bytes + n * sizeof *a.src);
     if (!a.scratch)
-        return (tutti_status)group->cause.status;
+        return tutti__group_status(group);
     a.src = (const void **)(void *)(a.scratch + (small ? 1 : a.depth) * n * a.slot_bytes);
     status = small ? run_small(&a) : tutti__wire_run(group, &a.flow);
     return status;

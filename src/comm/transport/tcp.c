@@ -41,9 +41,7 @@ static tutti_status all_reduce(tutti_group *group, const tutti__op *op)
 /* Elements of a chunk; of the last, what is left. */
 static size_t chunk_elements(const tutti_group *group, size_t element)
 {
-    size_t bytes = group->tuning.chunk_bytes ? group->tuning.chunk_bytes : CHUNK_BYTES;
-
-    return (bytes + 63) / 64 * 64 / element;
+    return tutti__tuned_bytes(group, CHUNK_BYTES) / element;
 }
 
 /* Sends each rank its part of src (parts[r]), and reduces what comes from all, at most `room` elements each, into dst. */
@@ -56,7 +54,7 @@ static tutti_status reduce_parts(tutti_group *group, const tutti__op *op, size_t
     char *scratch = tutti__wire_scratch(group, room * element * (size_t)group->size);
 
     if (!scratch)
-        return (tutti_status)group->cause.status;
+        return tutti__group_status(group);
     for (int r = 0; r < group->size; r++) {
         const char *own = (const char *)op->src + t->parts[r].at * element;
         char *theirs = scratch + (size_t)r * room * element;
@@ -97,17 +95,16 @@ static tutti_status reduce(tutti_group *group, const tutti__op *op)
     char *dst = group->rank == root ? op->dst : NULL;
 
     for (size_t k = 0; k < count; k += chunk) {
-        size_t n = count - k < chunk ? count - k : chunk, part = (n + size - 1) / size;
+        size_t n = count - k < chunk ? count - k : chunk, most = tutti__part(n, size, 0, 1).count;
         const tutti__piece *mine = &t->parts[group->rank];
         const char *result;
 
         for (size_t r = 0; r < size; r++) {
-            size_t begin = r * part < n ? r * part : n;
-
-            t->parts[r] = (tutti__piece){k + begin, n - begin < part ? n - begin : part};
+            t->parts[r] = tutti__part(n, size, r, 1);
+            t->parts[r].at += k;
         }
-        TUTTI_TRY(reduce_parts(group, op, part, dst ? dst + mine->at * element : NULL, k == 0));
-        result = tutti__wire_scratch(group, 0) + (size_t)group->rank * part * element;
+        TUTTI_TRY(reduce_parts(group, op, most, dst ? dst + mine->at * element : NULL, k == 0));
+        result = tutti__wire_scratch(group, 0) + (size_t)group->rank * most * element;
         for (int r = 0; r < group->size; r++)
             set_lane(group, r, result, r == root ? mine->count * element : 0,
                      dst ? dst + t->parts[r].at * element : NULL,
