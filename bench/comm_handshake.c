@@ -1,6 +1,6 @@
 /* What it costs to prove to belong to the job: connections to a store with the handshake, beside connections and a byte
  * each way without it, in turn, over loopback.   SPDX-License-Identifier: MIT */
-#include "comm/store/store.h"
+#include "comm/bootstrap/store/store.h"
 
 #include <poll.h>
 #include <pthread.h>

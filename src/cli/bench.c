@@ -309,7 +309,7 @@ static tutti_status read_line(line *l, tutti__bench *b, int64_t *n_p)
     int64_t root = 0;
 
     TUTTI_TRY(read_kind(l->kind, b));
-    traits = tutti__op_traits_of(&(tutti__op){.print.op = (uint8_t)b->kind});
+    traits = tutti__op_traits_of(&(tutti__op){.signature.op = (uint8_t)b->kind});
     TUTTI_TRY(check_uses(l, b, traits));
     TUTTI_TRY(read_number(l, N, 1, 4096, n_p));
     TUTTI_TRY(read_sizes(b->kind == TUTTI__OP_BARRIER ? "1" : sizes, b));

@@ -205,7 +205,7 @@ static void set_pieces(stand *s, size_t whole)
         s->dst_counts[r] = piece_count(s, r, s->rank);
         s->whole += many ? s->dst_counts[r] : 0;
     }
-    s->op = (tutti__op){.print = {.op = (uint8_t)s->bench->kind,
+    s->op = (tutti__op){.signature = {.op = (uint8_t)s->bench->kind,
                                   .count = s->traits->uneven ? 0 : s->share,
                                   .dtype = (uint8_t)s->bench->dtype,
                                   .root = (uint32_t)s->bench->root},
@@ -500,7 +500,7 @@ static tutti_status check_root(const stand *s)
 tutti_status tutti__bench_collective(const tutti__bench *bench, int64_t *wrong_p)
 {
     stand s = {.bench = bench,
-               .traits = tutti__op_traits_of(&(tutti__op){.print.op = (uint8_t)bench->kind}),
+               .traits = tutti__op_traits_of(&(tutti__op){.signature.op = (uint8_t)bench->kind}),
                .element = tutti_dtype_size(bench->dtype)};
     tutti_status status =
         tutti_group_init(&s.group, &(tutti_group_opts){.backend = bench->backend});

@@ -134,9 +134,9 @@ static tutti__op make_op(tutti__op_kind kind, tutti_buf buf, const void *src, vo
 
     if (work_p)
         *work_p = NULL; /* also where the call is refused */
-    op.print.op = (uint8_t)kind;
-    op.print.count = buf.count;
-    op.print.dtype = (uint8_t)buf.dtype;
+    op.signature.op = (uint8_t)kind;
+    op.signature.count = buf.count;
+    op.signature.dtype = (uint8_t)buf.dtype;
     return op;
 }
 
@@ -148,7 +148,7 @@ tutti_status tutti_all_reduce(tutti_group *group, tutti_buf buf, tutti_redop red
     TUTTI_TRY(tutti__check_group("all_reduce", group));
     TUTTI_TRY(tutti__check_buf("all_reduce", "buf", buf));
     TUTTI_TRY(check_redop("all_reduce", redop, buf.dtype));
-    op.print.redop = (uint8_t)redop;
+    op.signature.redop = (uint8_t)redop;
     return tutti__submit(group, &op, work_p);
 }
 
@@ -159,7 +159,7 @@ tutti_status tutti_broadcast(tutti_group *group, tutti_buf buf, int root, tutti_
     TUTTI_TRY(tutti__check_group("broadcast", group));
     TUTTI_TRY(tutti__check_buf("broadcast", "buf", buf));
     TUTTI_TRY(check_root("broadcast", group, root));
-    op.print.root = (uint32_t)root;
+    op.signature.root = (uint32_t)root;
     return tutti__submit(group, &op, work_p);
 }
 
@@ -172,8 +172,8 @@ tutti_status tutti_reduce(tutti_group *group, tutti_buf buf, tutti_redop redop, 
     TUTTI_TRY(tutti__check_buf("reduce", "buf", buf));
     TUTTI_TRY(check_redop("reduce", redop, buf.dtype));
     TUTTI_TRY(check_root("reduce", group, root));
-    op.print.redop = (uint8_t)redop;
-    op.print.root = (uint32_t)root;
+    op.signature.redop = (uint8_t)redop;
+    op.signature.root = (uint32_t)root;
     return tutti__submit(group, &op, work_p);
 }
 
@@ -190,7 +190,7 @@ tutti_status tutti_scatter(tutti_group *group, tutti_buf src, tutti_buf dst, int
         TUTTI_TRY(tutti__check_buf("scatter", "dst", dst));
         TUTTI_TRY(check_unused("scatter", "src", src, root));
     }
-    op.print.root = (uint32_t)root;
+    op.signature.root = (uint32_t)root;
     return tutti__submit(group, &op, work_p);
 }
 
@@ -207,7 +207,7 @@ tutti_status tutti_gather(tutti_group *group, tutti_buf src, tutti_buf dst, int 
         TUTTI_TRY(tutti__check_buf("gather", "src", src));
         TUTTI_TRY(check_unused("gather", "dst", dst, root));
     }
-    op.print.root = (uint32_t)root;
+    op.signature.root = (uint32_t)root;
     return tutti__submit(group, &op, work_p);
 }
 
@@ -234,7 +234,7 @@ tutti_status tutti_all_gather_v(tutti_group *group, tutti_buf src, tutti_buf dst
                            "all_gather_v: src has %zu elements, but counts[%d], of this rank, is "
                            "%zu",
                            src.count, group->rank, counts[group->rank]);
-    op.print.count = 0;
+    op.signature.count = 0;
     op.dst_counts = counts;
     at = tutti__piece_in(group, &op, group->rank).at * tutti_dtype_size(dst.dtype);
     if (src.p != (char *)dst.p + at || src.dtype != dst.dtype)
@@ -257,7 +257,7 @@ tutti_status tutti_all_to_all(tutti_group *group, tutti_buf src, tutti_buf dst, 
                            "multiple of %d ranks; for pieces that differ use tutti_all_to_all_v",
                            src.count, dst.count, group->size);
     TUTTI_TRY(check_apart("all_to_all", src, dst));
-    op.print.count = src.count / n;
+    op.signature.count = src.count / n;
     return tutti__submit(group, &op, work_p);
 }
 
@@ -270,7 +270,7 @@ tutti_status tutti_all_to_all_v(tutti_group *group, tutti_buf src, const size_t 
     TUTTI_TRY(check_counts("all_to_all_v", group, "src", src, src_counts));
     TUTTI_TRY(check_counts("all_to_all_v", group, "dst", dst, dst_counts));
     TUTTI_TRY(check_apart("all_to_all_v", src, dst));
-    op.print.count = 0;
+    op.signature.count = 0;
     op.src_counts = src_counts;
     op.dst_counts = dst_counts;
     return tutti__submit(group, &op, work_p);
@@ -284,7 +284,7 @@ tutti_status tutti_reduce_scatter(tutti_group *group, tutti_buf src, tutti_buf d
     TUTTI_TRY(tutti__check_group("reduce_scatter", group));
     TUTTI_TRY(check_pair("reduce_scatter", group, dst, "dst", src, "src"));
     TUTTI_TRY(check_redop("reduce_scatter", redop, src.dtype));
-    op.print.redop = (uint8_t)redop;
+    op.signature.redop = (uint8_t)redop;
     return tutti__submit(group, &op, work_p);
 }
 

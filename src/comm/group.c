@@ -2,10 +2,10 @@
 #include "comm/group.h"
 
 #include "comm/backend/backend.h"
-#include "comm/environment.h"
-#include "comm/post.h"
-#include "comm/setup.h"
-#include "comm/store/store.h"
+#include "comm/bootstrap/environment.h"
+#include "comm/control/channel.h"
+#include "comm/join.h"
+#include "comm/bootstrap/store/store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -282,7 +282,7 @@ void tutti_group_free(tutti_group *group)
         return;
     tutti__flight_close(group);
     tutti__queue_free(group);
-    tutti__post_close(group);
+    tutti__control_close(group);
     if (group->transport)
         group->transport->close(group);
     tutti_store_free(group->store);

@@ -18,7 +18,7 @@
 #define TUTTI_COMM_GROUP_H
 
 #include "base/base.h"
-#include "comm/net.h"
+#include "comm/bootstrap/socket.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <tutti/group.h>
@@ -56,17 +56,17 @@ typedef struct tutti__op_traits {
 } tutti__op_traits;
 
 /* What ranks must agree on; every message begins with it. */
-typedef struct tutti__fingerprint {
+typedef struct tutti__signature {
     uint64_t group, sequence;
     uint64_t count; /* elements of one piece; bytes of an alloc */
     uint8_t op, dtype, redop;
     uint8_t zero[5];
     uint32_t root; /* of a send or receive: the other rank */
     int32_t tag;   /* of those */
-} tutti__fingerprint;
+} tutti__signature;
 
 typedef struct tutti__op {
-    tutti__fingerprint print;
+    tutti__signature signature;
     const void *src; /* this rank's contribution; where it is reduced in place, src == dst */
     void *dst;
     /* Uneven: elements of the piece for each rank (NULL unless it scatters), and of each. Borrowed, or the work's. */
@@ -96,10 +96,10 @@ tutti__piece tutti__part(size_t count, size_t n, size_t i, size_t grain);
 /* Bytes of a chunk, whole cache lines: what tests ask for, else `standard`. */
 size_t tutti__tuned_bytes(const tutti_group *group, size_t standard);
 /* "all_reduce #12 (F32 x 1000, sum)" */
-void tutti__print_text(const tutti__fingerprint *print, char *text, size_t capacity);
-bool tutti__print_equal(const tutti__fingerprint *a, const tutti__fingerprint *b);
+void tutti__signature_text(const tutti__signature *signature, char *text, size_t capacity);
+bool tutti__signature_equal(const tutti__signature *a, const tutti__signature *b);
 /* Bytes of one piece. */
-size_t tutti__op_bytes(const tutti__fingerprint *print);
+size_t tutti__op_bytes(const tutti__signature *signature);
 
 /* ---- Reduction -------------------------------------------------------------------------------------- */
 
@@ -187,7 +187,7 @@ struct tutti_group {
     int attempt;               /* of an elastic launcher */
     bool launched;             /* `store` is the launcher's, which asks for the last collectives */
 
-    struct tutti__post *post; /* NULL: of one rank, or inside another */
+    struct tutti__control *control; /* NULL: of one rank, or inside another */
     const tutti__transport *transport;
     void *transport_state;
     _Atomic bool opened;      /* the transport is up: other threads may call it */
@@ -223,14 +223,14 @@ bool tutti__group_failed(tutti_group *group);
 /* Of a dead group: that of its cause. */
 tutti_status tutti__group_status(tutti_group *group);
 /* What tutti__group_error says. */
-void tutti__error_text(tutti_group *group, const tutti__fingerprint *print, char *text,
+void tutti__error_text(tutti_group *group, const tutti__signature *signature, char *text,
                        size_t capacity);
 /* What the rank is called in messages. */
 int tutti__outer_rank(const tutti_group *group, int rank);
 /* It has said goodbye. */
 bool tutti__has_left(const tutti_group *group, int rank);
 /* Makes the message of a call on a dead group; `print` NULL: not of an operation. */
-tutti_status tutti__group_error(tutti_group *group, const tutti__fingerprint *print);
+tutti_status tutti__group_error(tutti_group *group, const tutti__signature *signature);
 /* "rank 3 (hostb, process 4711)" */
 void tutti__peer_text(const tutti_group *group, int rank, char *text, size_t capacity);
 /* While the group is being made: leaves in the store why that failed, unless another rank was first, whose reason then is
@@ -239,30 +239,31 @@ void tutti__note_cause(tutti_group *group, tutti_status status, tutti__cause *fi
 tutti_status tutti__fail_lost(tutti_group *group, int rank);
 tutti_status tutti__fail_late(tutti_group *group, const tutti__op *op, const bool *missing);
 /* MISMATCH naming both calls. */
-tutti_status tutti__fail_different(tutti_group *group, int low, const tutti__fingerprint *low_print,
-                                   int high, const tutti__fingerprint *high_print);
+tutti_status tutti__fail_different(tutti_group *group, int low, const tutti__signature *low_print,
+                                   int high, const tutti__signature *high_print);
 /* The same unless theirs equals ours. */
-tutti_status tutti__check_print(tutti_group *group, const tutti__fingerprint *ours, int rank,
-                                const tutti__fingerprint *theirs);
+tutti_status tutti__check_signature(tutti_group *group, const tutti__signature *ours, int rank,
+                                    const tutti__signature *theirs);
 /* Uneven: `from` gives `sent` elements to `to`; MISMATCH if that expects another number. */
-tutti_status tutti__check_sent(tutti_group *group, const tutti__fingerprint *print, int from,
+tutti_status tutti__check_sent(tutti_group *group, const tutti__signature *signature, int from,
                                int to, size_t sent, size_t expected);
 
 /* ---- Flight recorder -------------------------------------------------------------------------------- */
 
 /* Reads TUTTI_FLIGHT and makes the ring. */
 tutti_status tutti__flight_open(tutti_group *group);
-static inline uint64_t tutti__flight_begin(tutti_group *group, const tutti__fingerprint *print,
+static inline uint64_t tutti__flight_begin(tutti_group *group, const tutti__signature *signature,
                                            uint64_t begin_ns)
 {
-    const tutti__event event = {
-        .name = tutti__op_name((tutti__op_kind)print->op),
-        .category = "comm",
-        .begin_ns = begin_ns,
-        .arg = (int64_t)print->sequence,
-        .detail = {print->count, (uint64_t)print->root << 32 | (uint64_t)print->redop << 16 |
-                                     (uint64_t)print->dtype << 8 | print->op},
-        .thread = 1};
+    const tutti__event event = {.name = tutti__op_name((tutti__op_kind)signature->op),
+                                .category = "comm",
+                                .begin_ns = begin_ns,
+                                .arg = (int64_t)signature->sequence,
+                                .detail = {signature->count, (uint64_t)signature->root << 32 |
+                                                                 (uint64_t)signature->redop << 16 |
+                                                                 (uint64_t)signature->dtype << 8 |
+                                                                 signature->op},
+                                .thread = 1};
 
     return tutti__record_open(group->recorder, &event);
 }
@@ -293,9 +294,10 @@ tutti_status tutti__submit(tutti_group *group, const tutti__op *op, tutti_work *
 tutti_status tutti__submit_call(tutti_group *group, tutti_status (*call)(void *arg), void *arg,
                                 tutti_work **work_p);
 /* Fills in up to n of the queued operations, with the numbers that they will have; returns how many there are. */
-size_t tutti__queue_list(tutti_group *group, tutti__fingerprint *prints, size_t n);
-/* A work that others finish, where its deadline is over tutti__letter_expire. `from`: who sent, of a receive. */
-tutti_work *tutti__work_open(tutti_group *group, const tutti__fingerprint *print, double deadline);
+size_t tutti__queue_list(tutti_group *group, tutti__signature *signatures, size_t n);
+/* A work that others finish, where its deadline is over tutti__p2p_expire. `from`: who sent, of a receive. */
+tutti_work *tutti__work_open(tutti_group *group, const tutti__signature *signature,
+                             double deadline);
 void tutti__work_finish(tutti_work *work, tutti_status status, const char *message, int from);
 /* Finishes what is queued (at once where the group is dead) and ends the thread. */
 void tutti__queue_free(tutti_group *group);
@@ -312,11 +314,11 @@ void tutti__plain_release(tutti_group *group, void *p);
 void tutti__plain_free_all(tutti_group *group);
 
 /* Ranks that are threads. The store hands pointers over. */
-tutti_status tutti__inproc_open(tutti_group *group, double deadline);
+tutti_status tutti__shm_open_threads(tutti_group *group, double deadline);
 /* False if this process cannot share memory with others of its host, and why: "memfd_create: Operation not permitted". */
-bool tutti__shared_memory_works(const tutti_group *group, char *why, size_t capacity);
+bool tutti__shm_probe(const tutti_group *group, char *why, size_t capacity);
 /* Processes of one host; the post hands descriptors over. */
-tutti_status tutti__shared_memory_open(tutti_group *group, double deadline);
+tutti_status tutti__shm_open_processes(tutti_group *group, double deadline);
 /* sockets[c * size + r] for data, c = 0 .. channels - 1, to each peer, which it takes over. */
 tutti_status tutti__tcp_open(tutti_group *group, const int *sockets, int channels);
 

@@ -1,5 +1,5 @@
 /* send_recv.c -- the public calls between two ranks, and the barrier made of them.   SPDX-License-Identifier: MIT */
-#include "comm/post.h"
+#include "comm/control/channel.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -15,18 +15,17 @@ static tutti_status check_tag(const char *call, int tag)
 }
 
 /* timeout_ms 0: the group's. */
-static tutti_status post(tutti_group *group, tutti__op_kind kind, tutti_buf buf, int rank, int tag,
-                         int timeout_ms, tutti_work **work_p)
+static tutti_status control(tutti_group *group, tutti__op_kind kind, tutti_buf buf, int rank,
+                            int tag, int timeout_ms, tutti_work **work_p)
 {
-    tutti__fingerprint print = {.op = (uint8_t)kind,
-                                .count = buf.count,
-                                .dtype = (uint8_t)buf.dtype,
-                                .root = (uint32_t)rank,
-                                .tag = tag};
+    tutti__signature signature = {.op = (uint8_t)kind,
+                                  .count = buf.count,
+                                  .dtype = (uint8_t)buf.dtype,
+                                  .root = (uint32_t)rank,
+                                  .tag = tag};
 
-    return tutti__letter_post(group, &print, buf.p,
-                              timeout_ms ? timeout_ms : atomic_load(&group->call_timeout_ms),
-                              work_p);
+    return tutti__p2p_post(group, &signature, buf.p,
+                           timeout_ms ? timeout_ms : atomic_load(&group->call_timeout_ms), work_p);
 }
 
 tutti_status tutti_send(tutti_group *group, tutti_buf buf, int to, int tag, tutti_work **work_p)
@@ -39,7 +38,7 @@ tutti_status tutti_send(tutti_group *group, tutti_buf buf, int to, int tag, tutt
     if (to < 0 || to >= group->size)
         return tutti__fail(TUTTI_ERR_ARG, "send: to is %d, expected a rank from 0 to %d", to,
                            group->size - 1);
-    return post(group, TUTTI__OP_SEND, buf, to, tag, 0, work_p);
+    return control(group, TUTTI__OP_SEND, buf, to, tag, 0, work_p);
 }
 
 tutti_status tutti_recv(tutti_group *group, tutti_buf buf, int from, int tag, tutti_work **work_p)
@@ -53,7 +52,7 @@ tutti_status tutti_recv(tutti_group *group, tutti_buf buf, int from, int tag, tu
         return tutti__fail(TUTTI_ERR_ARG,
                            "recv: from is %d, expected a rank from 0 to %d, or TUTTI_ANY_RANK",
                            from, group->size - 1);
-    return post(group, TUTTI__OP_RECV, buf, from, tag, 0, work_p);
+    return control(group, TUTTI__OP_RECV, buf, from, tag, 0, work_p);
 }
 
 /* ---- Monitored barrier ------------------------------------------------------------------------------------- */
@@ -62,18 +61,18 @@ tutti_status tutti_recv(tutti_group *group, tutti_buf buf, int from, int tag, tu
 enum { ARRIVED = -2, PRESENT = -3, RELEASED = -4 };
 
 /* Letters of one byte, with all the time there is: who waits for them looks at the clock. */
-static tutti_status post_byte(tutti_group *group, tutti__op_kind kind, int rank, int tag,
-                              tutti_work **work_p)
+static tutti_status post_empty(tutti_group *group, tutti__op_kind kind, int rank, int tag,
+                               tutti_work **work_p)
 {
     static char nothing[1];
 
-    return post(group, kind, (tutti_buf){nothing, 0, TUTTI_U8}, rank, tag, INT_MAX, work_p);
+    return control(group, kind, (tutti_buf){nothing, 0, TUTTI_U8}, rank, tag, INT_MAX, work_p);
 }
 
 static tutti_status tell_all(tutti_group *group, int tag)
 {
     for (int r = 1; r < group->size; r++)
-        TUTTI_TRY(post_byte(group, TUTTI__OP_SEND, r, tag, NULL));
+        TUTTI_TRY(post_empty(group, TUTTI__OP_SEND, r, tag, NULL));
     return TUTTI_OK;
 }
 
@@ -110,7 +109,7 @@ static tutti_status oversee(tutti_group *group, tutti_work **works, int timeout_
 
     TUTTI_TRY(tell_all(group, PRESENT));
     for (int r = 1; r < group->size; r++)
-        TUTTI_TRY(post_byte(group, TUTTI__OP_RECV, r, ARRIVED, &works[r]));
+        TUTTI_TRY(post_empty(group, TUTTI__OP_RECV, r, ARRIVED, &works[r]));
     for (int r = 1; r < group->size; r++) {
         tutti_status status = tutti_work_wait_for(works[r], tutti__poll_ms(deadline));
 
@@ -132,7 +131,7 @@ static tutti_status wait_for_word(tutti_group *group, int tag, int ms)
     tutti_status status;
     char peer[128];
 
-    TUTTI_TRY(post_byte(group, TUTTI__OP_RECV, 0, tag, &work));
+    TUTTI_TRY(post_empty(group, TUTTI__OP_RECV, 0, tag, &work));
     status = tutti_work_wait_for(work, ms);
     if (status != TUTTI_ERR_TIMEOUT)
         return status;
@@ -159,7 +158,7 @@ tutti_status tutti_monitored_barrier(tutti_group *group, int timeout_ms, bool wa
     if (group->size == 1)
         return TUTTI_OK;
     if (group->rank > 0) {
-        TUTTI_TRY(post_byte(group, TUTTI__OP_SEND, 0, ARRIVED, NULL));
+        TUTTI_TRY(post_empty(group, TUTTI__OP_SEND, 0, ARRIVED, NULL));
         TUTTI_TRY(wait_for_word(group, PRESENT, timeout_ms));
         /* Rank 0 waits its time for the others, and says who did not come. */
         return wait_for_word(group, RELEASED, timeout_ms < INT_MAX / 2 ? 2 * timeout_ms : INT_MAX);

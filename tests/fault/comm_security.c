@@ -3,8 +3,8 @@
  * timeout: 90
  *
  * 12 s of it are the 10 s that a stranger has to prove itself. */
-#include "comm/net.h"
-#include "comm/store/store.h"
+#include "comm/bootstrap/socket.h"
+#include "comm/bootstrap/store/store.h"
 #include "harness/ranks.h"
 
 #include <arpa/inet.h>

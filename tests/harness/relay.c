@@ -1,7 +1,7 @@
 /* relay.c -- a thread that forwards connections, late.   SPDX-License-Identifier: MIT */
 #include "relay.h"
 
-#include "comm/net.h"
+#include "comm/bootstrap/socket.h"
 
 #include <errno.h>
 #include <fcntl.h>

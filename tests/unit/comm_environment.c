@@ -1,6 +1,6 @@
 /* comm: the group that a launcher's variables describe, and the sentence for each way they can be incomplete.
  * SPDX-License-Identifier: MIT */
-#include "comm/environment.h"
+#include "comm/bootstrap/environment.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

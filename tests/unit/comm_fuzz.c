@@ -1,6 +1,6 @@
 /* comm: bytes from strangers and from members that have gone mad: the handshake and the store's frames, mutated at random
  * from a fixed seed; the server lives on and answers rightly.   SPDX-License-Identifier: MIT */
-#include "comm/store/store.h"
+#include "comm/bootstrap/store/store.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* comm: which interface TUTTI_SOCKET_IFNAME means, and addresses as text.   SPDX-License-Identifier: MIT */
-#include "comm/net.h"
+#include "comm/bootstrap/socket.h"
 
 #include <net/if.h>
 #include <netinet/in.h>

@@ -1,6 +1,6 @@
 /* comm: the store, in memory, in a file and over TCP: what it answers, and what strangers at its door cannot do.
  * SPDX-License-Identifier: MIT */
-#include "comm/store/store.h"
+#include "comm/bootstrap/store/store.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -4,7 +4,7 @@
 #ifndef TUTTI_COMM_BACKEND_H
 #define TUTTI_COMM_BACKEND_H
 
-#include "comm/setup.h"
+#include "comm/join.h"
 
 /* Loads the site's MPI and initialises it, once a process, in at most timeout_ms. Which rank this is of how many, is MPI's to
  * say. Errors: UNSUPPORTED with the remedy where no module fits; TIMEOUT; INTERNAL with MPI's own words. */

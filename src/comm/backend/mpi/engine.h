@@ -80,7 +80,7 @@ void tutti__mpi_note_closed(bool failed);
 
 /* ---- transport.c, roll_call.c: a group ------------------------------------------------------------------ */
 
-typedef struct tutti__mpi_letter tutti__mpi_letter;
+typedef struct tutti__mpi_note tutti__mpi_note;
 
 typedef struct tutti__mpi_state {
     const tutti__mpi *mpi;
@@ -89,11 +89,11 @@ typedef struct tutti__mpi_state {
     bool usable;        /* comm is there */
     bool abandoned;     /* requests may be under way in it that nobody waits for */
     int64_t verdict[2]; /* what ranks agree on before they move anything */
-    tutti__fingerprint mine, *prints;
+    tutti__signature mine, *signatures;
     int64_t *counts; /* two a rank */
     int *pieces;     /* of an uneven operation: counts and places in src, in dst */
     char *scratch;   /* for reduce_scatter; NULL before the first that needs it */
-    tutti__mpi_letter *letters;
+    tutti__mpi_note *requests;
     struct tutti__mpi_state *next; /* of those that are left behind */
 } tutti__mpi_state;
 

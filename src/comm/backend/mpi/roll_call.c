@@ -9,44 +9,44 @@
 
 enum { TAG = 1, ANSWER_MS = 300 };
 
-typedef enum letter_kind { WHO_IS_IN, I_AM_IN } letter_kind;
+typedef enum note_kind { WHO_IS_IN, I_AM_IN } note_kind;
 
-typedef struct letter_text {
+typedef struct note_text {
     int32_t kind, zero;
     uint64_t sequence;
-} letter_text;
+} note_text;
 
 /* MPI may read it until the end. */
-struct tutti__mpi_letter {
-    tutti__mpi_letter *next;
+struct tutti__mpi_note {
+    tutti__mpi_note *next;
     tutti__mpi_request request;
-    letter_text text;
+    note_text text;
 };
 
 /* What cannot be sent is not: there is nobody else to tell. */
-static void send_letter(tutti__mpi_state *s, int rank, letter_kind kind, uint64_t sequence)
+static void send_request(tutti__mpi_state *s, int rank, note_kind kind, uint64_t sequence)
 {
-    tutti__mpi_letter *letter = malloc(sizeof *letter);
+    tutti__mpi_note *request = malloc(sizeof *request);
 
-    if (!letter)
+    if (!request)
         return;
-    letter->text = (letter_text){.kind = (int32_t)kind, .sequence = sequence};
-    letter->next = s->letters;
-    s->letters = letter;
-    (void)s->mpi->send(s->comm, &letter->text, sizeof letter->text, rank, TAG, &letter->request);
+    request->text = (note_text){.kind = (int32_t)kind, .sequence = sequence};
+    request->next = s->requests;
+    s->requests = request;
+    (void)s->mpi->send(s->comm, &request->text, sizeof request->text, rank, TAG, &request->request);
 }
 
 void tutti__mpi_answer(tutti_group *group, const tutti__op *op)
 {
     tutti__mpi_state *s = group->transport_state;
-    letter_text text;
+    note_text text;
     int rank;
 
     while (s->mpi->take(s->comm, &text, sizeof text, TAG, &rank) == 0 && rank >= 0) {
         if (text.kind == I_AM_IN)
             atomic_store(&group->peers[rank].seen, text.sequence + 1);
-        else if (text.sequence == op->print.sequence)
-            send_letter(s, rank, I_AM_IN, text.sequence);
+        else if (text.sequence == op->signature.sequence)
+            send_request(s, rank, I_AM_IN, text.sequence);
     }
 }
 
@@ -54,12 +54,12 @@ void tutti__mpi_call_roll(tutti_group *group, const tutti__op *op, bool *missing
 {
     tutti__mpi_state *s = group->transport_state;
     double deadline = tutti__now_ms() + ANSWER_MS;
-    uint64_t sequence = op->print.sequence;
+    uint64_t sequence = op->signature.sequence;
     int n;
 
     for (int r = 0; r < group->size; r++)
         if (r != group->rank)
-            send_letter(s, r, WHO_IS_IN, sequence);
+            send_request(s, r, WHO_IS_IN, sequence);
     do {
         tutti__mpi_answer(group, op);
         for (int r = n = 0; r < group->size; r++) {

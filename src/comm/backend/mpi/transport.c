@@ -60,7 +60,7 @@ static tutti_status fail_late(tutti_group *group, const tutti__op *op)
     tutti__mpi_call_roll(group, op, missing);
     for (int r = 0; r < group->size; r++)
         n += missing[r];
-    tutti__print_text(&op->print, text, sizeof text);
+    tutti__signature_text(&op->signature, text, sizeof text);
     status = n > 0 ? tutti__fail_late(group, op, missing)
                    : tutti__group_fail(group, TUTTI_ERR_TIMEOUT, -1,
                                        "%s has not ended in %.3g s, although all ranks are in it: "
@@ -199,7 +199,7 @@ static tutti_status reduce_verdict(tutti_group *group, const tutti__op *op, size
 static tutti_status meet(tutti_group *group, const tutti__op *op)
 {
     tutti__mpi_state *s = group->transport_state;
-    int64_t hash = (int64_t)tutti__hash64(&op->print, sizeof op->print);
+    int64_t hash = (int64_t)tutti__hash64(&op->signature, sizeof op->signature);
     const patience moving = {.op = op, .deadline = op->deadline, .moving = true};
     tutti__mpi_call c;
     int r;
@@ -209,16 +209,17 @@ static tutti_status meet(tutti_group *group, const tutti__op *op)
     TUTTI_TRY(reduce_verdict(group, op, 2, TUTTI_MIN));
     if (s->verdict[0] == ~s->verdict[1]) { /* the least is the greatest */
         for (r = 0; r < group->size; r++)
-            atomic_store_explicit(&group->peers[r].seen, op->print.sequence + 1,
+            atomic_store_explicit(&group->peers[r].seen, op->signature.sequence + 1,
                                   memory_order_relaxed);
         return TUTTI_OK;
     }
-    s->mine = op->print;
-    c = bytes_call(s, TUTTI__OP_ALL_GATHER, &s->mine, s->prints, sizeof s->mine);
+    s->mine = op->signature;
+    c = bytes_call(s, TUTTI__OP_ALL_GATHER, &s->mine, s->signatures, sizeof s->mine);
     TUTTI_TRY(call(group, &c, &moving));
-    for (r = 1; r < group->size - 1 && tutti__print_equal(&s->prints[r], &s->prints[0]);)
+    for (r = 1;
+         r < group->size - 1 && tutti__signature_equal(&s->signatures[r], &s->signatures[0]);)
         r++;
-    return tutti__fail_different(group, 0, &s->prints[0], r, &s->prints[r]);
+    return tutti__fail_different(group, 0, &s->signatures[0], r, &s->signatures[r]);
 }
 
 /* ---- Reducing and broadcasting: chunk by chunk ---------------------------------------------------------------- */
@@ -235,36 +236,36 @@ static size_t chunk_elements(const tutti_group *group, size_t element)
 static tutti__mpi_call part_of(const tutti_group *group, const tutti__op *op, size_t at, size_t n)
 {
     const tutti__mpi_state *s = group->transport_state;
-    size_t offset = at * tutti_dtype_size((tutti_dtype)op->print.dtype);
+    size_t offset = at * tutti_dtype_size((tutti_dtype)op->signature.dtype);
 
-    return (tutti__mpi_call){.kind = (tutti__op_kind)op->print.op,
+    return (tutti__mpi_call){.kind = (tutti__op_kind)op->signature.op,
                              .comm = s->comm,
                              .src = (const char *)op->src + offset,
                              .dst = (char *)op->dst + offset,
                              .count = n,
-                             .dtype = (tutti_dtype)op->print.dtype,
-                             .redop = (tutti_redop)op->print.redop,
-                             .root = (int)op->print.root};
+                             .dtype = (tutti_dtype)op->signature.dtype,
+                             .redop = (tutti_redop)op->signature.redop,
+                             .root = (int)op->signature.root};
 }
 
 static void divide(const tutti_group *group, const tutti__op *op, void *p, size_t n)
 {
     const void *src = p;
 
-    if (op->print.redop == TUTTI_AVG)
-        tutti__average((tutti_dtype)op->print.dtype, (size_t)group->size, p, &src, 1, n);
+    if (op->signature.redop == TUTTI_AVG)
+        tutti__average((tutti_dtype)op->signature.dtype, (size_t)group->size, p, &src, 1, n);
 }
 
 /* Several chunks in flight: one is copied while another is reduced. */
 static tutti_status by_chunks(tutti_group *group, const tutti__op *op)
 {
     tutti__mpi_state *s = group->transport_state;
-    size_t element = tutti_dtype_size((tutti_dtype)op->print.dtype),
-           count = (size_t)op->print.count, chunk = chunk_elements(group, element);
+    size_t element = tutti_dtype_size((tutti_dtype)op->signature.dtype),
+           count = (size_t)op->signature.count, chunk = chunk_elements(group, element);
     size_t n_chunks = (count + chunk - 1) / chunk, begun = 0, done = 0;
     const patience moving = {.op = op, .deadline = op->deadline, .moving = true};
-    bool divides = op->print.op == TUTTI__OP_ALL_REDUCE ||
-                   (op->print.op == TUTTI__OP_REDUCE && (int)op->print.root == group->rank);
+    bool divides = op->signature.op == TUTTI__OP_ALL_REDUCE ||
+                   (op->signature.op == TUTTI__OP_REDUCE && (int)op->signature.root == group->rank);
     tutti__mpi_request requests[WINDOW];
     tutti_status status = TUTTI_OK;
 
@@ -299,8 +300,8 @@ static tutti_status by_chunks(tutti_group *group, const tutti__op *op)
 static tutti_status reduce_scatter(tutti_group *group, const tutti__op *op)
 {
     tutti__mpi_state *s = group->transport_state;
-    size_t element = tutti_dtype_size((tutti_dtype)op->print.dtype),
-           count = (size_t)op->print.count, size = (size_t)group->size;
+    size_t element = tutti_dtype_size((tutti_dtype)op->signature.dtype),
+           count = (size_t)op->signature.count, size = (size_t)group->size;
     size_t chunk = chunk_elements(group, element);
     const patience moving = {.op = op, .deadline = op->deadline, .moving = true};
     const char *src = op->src;
@@ -364,13 +365,13 @@ static tutti_status agree_on_counts(tutti_group *group, const tutti__op *op)
         return tutti__group_fail(group, TUTTI_ERR_UNSUPPORTED, to,
                                  "%s over MPI moves at most %d elements a rank, but rank %d has "
                                  "more: call it for parts of them",
-                                 tutti__op_name((tutti__op_kind)op->print.op), INT_MAX, to);
+                                 tutti__op_name((tutti__op_kind)op->signature.op), INT_MAX, to);
     s->verdict[0] = s->counts[group->size + from];
     s->verdict[1] = (int64_t)op->dst_counts[from];
     c = bytes_call(s, TUTTI__OP_BROADCAST, s->verdict, s->verdict, sizeof s->verdict);
     c.root = to;
     TUTTI_TRY(call(group, &c, &moving));
-    return tutti__check_sent(group, &op->print, from, to, (size_t)s->verdict[0],
+    return tutti__check_sent(group, &op->signature, from, to, (size_t)s->verdict[0],
                              (size_t)s->verdict[1]);
 }
 
@@ -400,7 +401,7 @@ static tutti_status move_uneven(tutti_group *group, const tutti__op *op)
 static tutti_status move_even(tutti_group *group, const tutti__op *op)
 {
     const patience moving = {.op = op, .deadline = op->deadline, .moving = true};
-    tutti__mpi_call c = part_of(group, op, 0, (size_t)op->print.count);
+    tutti__mpi_call c = part_of(group, op, 0, (size_t)op->signature.count);
 
     return call(group, &c, &moving);
 }
@@ -420,11 +421,11 @@ static tutti_status alloc(tutti_group *group, const tutti__op *op)
 static tutti_status run(tutti_group *group, tutti__op *op)
 {
     TUTTI_TRY(meet(group, op));
-    if (op->print.op == TUTTI__OP_ALLOC)
+    if (op->signature.op == TUTTI__OP_ALLOC)
         return alloc(group, op);
     if (tutti__op_is_empty(op))
         return TUTTI_OK;
-    switch (op->print.op) {
+    switch (op->signature.op) {
     case TUTTI__OP_ALL_REDUCE:
     case TUTTI__OP_REDUCE:
     case TUTTI__OP_BROADCAST:
@@ -440,7 +441,7 @@ static tutti_status run(tutti_group *group, tutti__op *op)
 
 static void free_state(tutti__mpi_state *s)
 {
-    free(s->prints);
+    free(s->signatures);
     free(s->counts);
     free(s->pieces);
     free(s->scratch);
@@ -487,10 +488,10 @@ static tutti__mpi_state *state_new(const tutti_group *group)
         return NULL;
     s->mpi = tutti__mpi_loaded();
     s->cores = tutti__cores();
-    s->prints = calloc(n, sizeof *s->prints);
+    s->signatures = calloc(n, sizeof *s->signatures);
     s->counts = calloc(2 * n, sizeof *s->counts);
     s->pieces = calloc(4 * n, sizeof *s->pieces);
-    if (s->prints && s->counts && s->pieces)
+    if (s->signatures && s->counts && s->pieces)
         return s;
     free_state(s);
     (void)tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d ranks", group->size);

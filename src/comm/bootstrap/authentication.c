@@ -1,0 +1,331 @@
+/* secret.c -- the job's secret, and proving to know it and who one is.   SPDX-License-Identifier: MIT
+ *
+ *     connecting                                         accepting
+ *       hello  = magic, has-secret, claim, nonce  ->
+ *                                                 <-     answer = magic, has-secret, claim, nonce,
+ *                                                                 HMAC("accept", hello, answer)
+ *       proof  = HMAC("connect", hello, answer)   ->
+ *                                                 <-     verdict: welcome, or why not
+ *
+ * A claim is job, attempt, process, group, rank and channel: nobody can repeat another's, or pass one off as another. The
+ * two HMACs differ in their first word, so neither can be played back as the other. */
+#include "comm/bootstrap/environment.h"
+#include "comm/bootstrap/socket.h"
+#include "comm/join.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char MAGIC[8] = {'T', 'U', 'T', 'T', 'I', '/', '3', '\n'};
+
+enum {
+    FLAG_AT = sizeof MAGIC,
+    CLAIM_AT = 16,
+    NONCE_AT = CLAIM_AT + sizeof(tutti__claim),
+    MAC_BYTES = crypto_auth_hmacsha256_BYTES,
+    LEAST_SECRET = 16
+};
+_Static_assert(NONCE_AT + 32 == TUTTI__HEAD_BYTES, "a head is magic, flag, claim and nonce");
+
+static tutti_status secret_from(tutti__secret *secret, const char *text, size_t n,
+                                const char *where)
+{
+    while (n > 0 && strchr("\r\n \t", text[n - 1]))
+        n--;
+    if (n < LEAST_SECRET)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s holds a secret of %zu characters, expected at least %d, e.g. from "
+                           "`openssl rand -hex 32`",
+                           where, n, LEAST_SECRET);
+    crypto_hash_sha256(secret->key, (const unsigned char *)text, n);
+    secret->set = true;
+    return TUTTI_OK;
+}
+
+static tutti_status secret_from_file(tutti__secret *secret, const char *path)
+{
+    char text[4096];
+    struct stat info;
+    ssize_t n;
+    tutti_status status;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        return tutti__fail_errno(errno, "cannot read %s (TUTTI_SECRET_FILE)", path);
+    if (fstat(fd, &info) != 0 || (info.st_mode & 077) != 0) {
+        close(fd);
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "%s (TUTTI_SECRET_FILE) can be read by others (mode %04o), expected 0600: chmod 600 %s",
+            path, (unsigned)(info.st_mode & 07777), path);
+    }
+    n = read(fd, text, sizeof text);
+    close(fd);
+    if (n < 0)
+        return tutti__fail_errno(errno, "cannot read %s (TUTTI_SECRET_FILE)", path);
+    status = secret_from(secret, text, (size_t)n, path);
+    sodium_memzero(text, sizeof text);
+    return status;
+}
+
+/* What this process is in the job. A half-set environment is an error elsewhere, where it matters. */
+static void read_place(tutti__secret *secret)
+{
+    const char *job = getenv("TORCHELASTIC_RUN_ID");
+    tutti__env_group env;
+    char text[192];
+
+    tutti__process_text(text, sizeof text);
+    secret->process = tutti__hash64(text, strlen(text));
+    secret->job = job && *job ? tutti__hash64(job, strlen(job)) : 0;
+    if (tutti__env_group_read(&env) == TUTTI_OK && env.world_size > 1) {
+        secret->rank = (uint32_t)env.rank + 1;
+        secret->attempt = (uint32_t)env.attempt;
+    }
+}
+
+tutti_status tutti__secret_read(tutti__secret *secret)
+{
+    const char *text = tutti__env_text(TUTTI__ENV_SECRET);
+    const char *path = tutti__env_text(TUTTI__ENV_SECRET_FILE);
+
+    *secret = (tutti__secret){0};
+    if (sodium_init() < 0)
+        return tutti__fail(TUTTI_ERR_INTERNAL, "libsodium found no source of random numbers");
+    read_place(secret);
+    if (*text)
+        return secret_from(secret, text, strlen(text), "TUTTI_SECRET");
+    return *path ? secret_from_file(secret, path) : TUTTI_OK;
+}
+
+tutti__claim tutti__store_claim(const tutti__secret *secret)
+{
+    return (tutti__claim){.kind = 'S',
+                          .attempt = secret->attempt,
+                          .job = secret->job,
+                          .process = secret->process,
+                          .rank = secret->rank};
+}
+
+/* ---- Messages ----------------------------------------------------------------------------------------- */
+
+static void make_head(uint8_t head[TUTTI__HEAD_BYTES], const tutti__secret *secret,
+                      const tutti__claim *claim)
+{
+    memset(head, 0, TUTTI__HEAD_BYTES);
+    memcpy(head, MAGIC, sizeof MAGIC);
+    head[FLAG_AT] = secret->set;
+    memcpy(head + CLAIM_AT, claim, sizeof *claim);
+    randombytes_buf(head + NONCE_AT, TUTTI__HEAD_BYTES - NONCE_AT);
+}
+
+static tutti__claim claim_in(const uint8_t head[TUTTI__HEAD_BYTES])
+{
+    tutti__claim claim;
+
+    memcpy(&claim, head + CLAIM_AT, sizeof claim);
+    return claim;
+}
+
+static void make_mac(uint8_t mac[MAC_BYTES], const tutti__secret *secret, const char *word,
+                     const uint8_t *hello, const uint8_t *answer)
+{
+    crypto_auth_hmacsha256_state state;
+
+    crypto_auth_hmacsha256_init(&state, secret->key, sizeof secret->key);
+    crypto_auth_hmacsha256_update(&state, (const unsigned char *)word, strlen(word));
+    crypto_auth_hmacsha256_update(&state, hello, TUTTI__HEAD_BYTES);
+    crypto_auth_hmacsha256_update(&state, answer, TUTTI__HEAD_BYTES);
+    crypto_auth_hmacsha256_final(&state, mac);
+}
+
+static bool other_job(const tutti__claim *a, const tutti__claim *b)
+{
+    return a->job && b->job && a->job != b->job;
+}
+
+/* ---- Connecting --------------------------------------------------------------------------------------- */
+
+static tutti_status check_answer(const uint8_t *hello, const uint8_t *answer,
+                                 const tutti__secret *secret, const tutti__claim *mine,
+                                 const tutti__claim *theirs, const char *who)
+{
+    const tutti__claim there = claim_in(answer);
+    uint8_t mac[MAC_BYTES];
+
+    if (memcmp(answer, MAGIC, sizeof MAGIC) != 0)
+        return tutti__fail(TUTTI_ERR_IO, "%s speaks another protocol (or another version of Tutti)",
+                           who);
+    if (answer[FLAG_AT] != hello[FLAG_AT])
+        return tutti__fail(TUTTI_ERR_IO,
+                           "%s %s a secret while this rank has %s: start all ranks with the same "
+                           "TUTTI_SECRET_FILE",
+                           who, answer[FLAG_AT] ? "expects" : "has not",
+                           secret->set ? "one" : "none");
+    make_mac(mac, secret, "accept", hello, answer);
+    if (sodium_memcmp(mac, answer + TUTTI__HEAD_BYTES, MAC_BYTES) != 0)
+        return tutti__fail(TUTTI_ERR_IO, "%s has another secret: it belongs to another job", who);
+    if (other_job(&there, mine))
+        return tutti__fail(TUTTI_ERR_IO,
+                           "%s serves another job of the same secret (TORCHELASTIC_RUN_ID differs)",
+                           who);
+    if (there.kind != mine->kind ||
+        (theirs && (there.group != theirs->group || there.rank != theirs->rank)))
+        return tutti__fail(TUTTI_ERR_IO, "%s is of this job, but not whom this rank called", who);
+    return TUTTI_OK;
+}
+
+static tutti_status check_verdict(char verdict, const tutti__claim *mine, const char *who)
+{
+    switch (verdict) {
+    case TUTTI__WELCOME:
+        return TUTTI_OK;
+    case TUTTI__STALE:
+        return tutti__fail(TUTTI_ERR_IO,
+                           "%s refuses attempt %u of this job: a newer one has begun, and this "
+                           "process is left over",
+                           who, mine->attempt);
+    case TUTTI__TAKEN:
+        return tutti__fail(
+            TUTTI_ERR_IO,
+            "%s refuses a second rank %u: another process is there as that rank; was "
+            "one started twice?",
+            who, mine->rank - 1);
+    default:
+        return tutti__fail(TUTTI_ERR_IO, "%s does not expect this rank in this group", who);
+    }
+}
+
+tutti_status tutti__greet(int fd, const tutti__secret *secret, const tutti__claim *mine,
+                          const tutti__claim *theirs, const char *who, double deadline)
+{
+    uint8_t hello[TUTTI__HEAD_BYTES], answer[TUTTI__ANSWER_BYTES], mac[MAC_BYTES];
+    char verdict;
+    int error;
+
+    make_head(hello, secret, mine);
+    error = tutti__send_all(fd, hello, sizeof hello, deadline);
+    if (!error)
+        error = tutti__receive_all(fd, answer, sizeof answer, deadline);
+    if (error)
+        return tutti__fail(
+            error == ETIMEDOUT ? TUTTI_ERR_TIMEOUT : TUTTI_ERR_PEER,
+            "%s does not answer as Tutti would: %s; is something else there, or did it just end?",
+            who, error == ECONNRESET ? "connection closed" : strerror(error));
+    TUTTI_TRY(check_answer(hello, answer, secret, mine, theirs, who));
+    make_mac(mac, secret, "connect", hello, answer);
+    error = tutti__send_all(fd, mac, sizeof mac, deadline);
+    if (!error) /* a door closed by now, for want of room, is worth another try; later it would not be */
+        error = tutti__receive_all(fd, &verdict, sizeof verdict, deadline);
+    if (error)
+        return tutti__fail(TUTTI_ERR_PEER, "%s closed the connection: %s", who, strerror(error));
+    return check_verdict(verdict, mine, who);
+}
+
+/* ---- Accepting ---------------------------------------------------------------------------------------- */
+
+static int turn_away(tutti__acceptor *d, const char *why)
+{
+    d->why = why;
+    return -1;
+}
+
+/* The hello is whole. */
+static int answer_hello(tutti__acceptor *d, int fd, const tutti__secret *secret,
+                        const tutti__claim *mine)
+{
+    const tutti__claim theirs = claim_in(d->hello);
+
+    if (theirs.kind != mine->kind)
+        return turn_away(d, "it wants something else than is here");
+    make_head(d->answer, secret, mine);
+    make_mac(d->answer + TUTTI__HEAD_BYTES, secret, "accept", d->hello, d->answer);
+    /* The first bytes on this socket: they fit its buffer or the client is none. */
+    if (send(fd, d->answer, sizeof d->answer, MSG_NOSIGNAL) != (ssize_t)sizeof d->answer)
+        return turn_away(d, "it hung up");
+    return 0;
+}
+
+static int check_proof(tutti__acceptor *d, const tutti__secret *secret, const tutti__claim *mine)
+{
+    uint8_t mac[MAC_BYTES];
+
+    if (d->hello[FLAG_AT] != (uint8_t)secret->set)
+        return turn_away(d,
+                         secret->set ? "it has no secret" : "it has a secret, this job has none");
+    make_mac(mac, secret, "connect", d->hello, d->answer);
+    if (sodium_memcmp(mac, d->proof, MAC_BYTES) != 0)
+        return turn_away(d, "it does not know the job's secret");
+    d->claim = claim_in(d->hello);
+    if (other_job(&d->claim, mine))
+        return turn_away(d, "it is of another job");
+    return 1;
+}
+
+int tutti__acceptor_step(tutti__acceptor *d, int fd, const tutti__secret *secret,
+                         const tutti__claim *mine)
+{
+    for (;;) {
+        bool hello = d->got < sizeof d->hello;
+        size_t part = hello ? d->got : d->got - sizeof d->hello;
+        size_t whole = hello ? sizeof d->hello : sizeof d->proof;
+        ssize_t n = recv(fd, (hello ? d->hello : d->proof) + part, whole - part, 0);
+
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            return 0;
+        if (n <= 0 &&
+            d->got ==
+                0) /* it only looked whether somebody listens, as ranks do that miss another */
+            return turn_away(d, NULL);
+        if (n <= 0) /* after our answer: it did not like that */
+            return turn_away(
+                d, hello ? "it hung up"
+                         : "it hung up at our proof: it has another secret or job, or ended");
+        d->got += (size_t)n;
+        if (memcmp(d->hello, MAGIC, d->got < sizeof MAGIC ? d->got : sizeof MAGIC) != 0)
+            return turn_away(d, "it speaks another protocol");
+        if (d->got == sizeof d->hello && answer_hello(d, fd, secret, mine) != 0)
+            return -1;
+        if (d->got == sizeof d->hello + sizeof d->proof)
+            return check_proof(d, secret, mine);
+    }
+}
+
+bool tutti__acceptor_decide(tutti__acceptor *d, int fd, char verdict)
+{
+    bool sent = send(fd, &verdict, 1, MSG_NOSIGNAL) == 1;
+
+    if (verdict != TUTTI__WELCOME)
+        d->why = verdict == TUTTI__STALE   ? "it is of an attempt of the job that is over"
+                 : verdict == TUTTI__TAKEN ? "another process is here as its rank already"
+                                           : "no such rank is expected here";
+    return sent && verdict == TUTTI__WELCOME;
+}
+
+void tutti__log_refusal(tutti__refusals *refusals, int fd, const tutti__acceptor *acceptor,
+                        const char *door, const char *why)
+{
+    tutti__address from = {.length = sizeof from.at};
+    double now = tutti__now_ms();
+    char text[80] = "somebody", more[64] = "";
+
+    why = why ? why : acceptor->why;
+    if (!why)
+        return;
+    if (now < refusals->next_ms) {
+        refusals->hidden++;
+        return;
+    }
+    if (getpeername(fd, (struct sockaddr *)&from.at, &from.length) == 0)
+        tutti__address_text(&from, text, sizeof text);
+    if (refusals->hidden)
+        snprintf(more, sizeof more, " (and %u others since the last such line)", refusals->hidden);
+    tutti_log(TUTTI_LOG_WARN, "comm", "%s turns away %s: %s%s", door, text, why, more);
+    *refusals = (tutti__refusals){.next_ms = now + 1000};
+}

@@ -1,0 +1,308 @@
+/* environment.c -- the group that the launcher's variables describe.   SPDX-License-Identifier: MIT
+ *
+ * One table a launcher says which variables hold the four numbers; the rest is where the ranks meet. A variable that
+ * marks a launcher decides for it, and then all of its variables must be there: a group half told is an error, never a
+ * guess, since a guess trains a wrong model in silence. */
+#include "comm/bootstrap/environment.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define REMEDY "start the ranks with `tutti run -n N PROGRAM`, which sets all of them"
+
+typedef struct launcher {
+    const char *source, *mark; /* present if `mark` is set */
+    const char *rank, *world_size, *local_rank, *local_world_size;
+} launcher;
+
+/* Open MPI before Slurm: mpirun inside a Slurm job starts its daemons by srun, whose variables the ranks inherit. */
+static const launcher LAUNCHERS[] = {
+    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"Slurm", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
+     NULL},
+    {"PMI", "PMI_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+};
+
+static const launcher TORCHRUN = {"RANK",       "WORLD_SIZE", "RANK",
+                                  "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+
+static const char *get(const char *name)
+{
+    const char *text = getenv(name);
+
+    return text && *text ? text : NULL;
+}
+
+/* A variable of this launcher that is set, to tell why others are asked for. */
+static const char *one_that_is_set(const launcher *from)
+{
+    const char *names[] = {from->mark, from->rank, from->world_size, from->local_rank};
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(names); i++)
+        if (get(names[i]))
+            return names[i];
+    return from->local_world_size;
+}
+
+static tutti_status number(const launcher *from, const char *name, int low, int high, int *value_p)
+{
+    const char *text = get(name);
+    int64_t value;
+
+    if (!text)
+        return tutti__fail(
+            TUTTI_ERR_ARG, "%s is not set, although %s is: a rank needs %s, %s, %s and %s; " REMEDY,
+            name, one_that_is_set(from), from->rank, from->world_size, from->local_rank,
+            from->local_world_size ? from->local_world_size : "the list of tasks");
+    if (!tutti__parse_int64(text, &value) || value < low || value > high)
+        return tutti__fail(TUTTI_ERR_ARG, "%s is \"%.40s\", expected an integer from %d to %d",
+                           name, text, low, high);
+    *value_p = (int)value;
+    return TUTTI_OK;
+}
+
+tutti_status tutti__first_host(const char *list, char *host, size_t capacity)
+{
+    size_t n = 0;
+
+    for (const char *p = list; *p && *p != ',' && n < capacity;) {
+        bool bracket = *p == '[';
+        size_t digits = bracket ? strspn(p + 1, "0123456789") : 1;
+        const char *end = bracket ? strchr(p, ']') : p;
+
+        if (!end || digits == 0)
+            return tutti__fail(TUTTI_ERR_ARG,
+                               "host list \"%.60s\" is malformed: expected e.g. node[01-04,7]",
+                               list);
+        if (n + digits < capacity)
+            memcpy(host + n, bracket ? p + 1 : p, digits);
+        n += digits;
+        p = end + 1;
+    }
+    if (n == 0 || n >= capacity)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "host list \"%.60s\" has no first host, or too long a one", list);
+    host[n] = '\0';
+    return TUTTI_OK;
+}
+
+tutti_status tutti__tasks_on_node(const char *list, int node, int *tasks_p)
+{
+    const char *next = list;
+    int left = node;
+
+    while (*next) {
+        char *end;
+        long tasks = strtol(next, &end, 10), times = 1;
+
+        if (end == next || tasks < 1)
+            break;
+        if (strncmp(end, "(x", 2) == 0) {
+            times = strtol(end + 2, &end, 10);
+            if (*end++ != ')')
+                break;
+        }
+        if (times < 1 || (*end && *end != ','))
+            break;
+        if (left < times) {
+            *tasks_p = (int)tasks;
+            return TUTTI_OK;
+        }
+        left -= (int)times;
+        next = *end ? end + 1 : end;
+    }
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "SLURM_STEP_TASKS_PER_NODE is \"%.60s\", which says nothing of node %d: "
+                       "expected e.g. 2(x3),1",
+                       list, node);
+}
+
+static tutti_status local_size(const launcher *from, tutti__env_group *group)
+{
+    const char *tasks = get("SLURM_STEP_TASKS_PER_NODE");
+    int node = 0;
+
+    if (from == &TORCHRUN && !get(from->local_world_size)) {
+        group->local_world_size = 0; /* hand-made launchers seldom set it, and the hosts tell */
+        return TUTTI_OK;
+    }
+    if (from->local_world_size)
+        return number(from, from->local_world_size, 1, group->world_size, &group->local_world_size);
+    if (!tasks)
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "SLURM_STEP_TASKS_PER_NODE is not set, although %s is: start the ranks with srun, or "
+            "with `tutti run -n N PROGRAM`",
+            from->mark);
+    if (get("SLURM_NODEID"))
+        TUTTI_TRY(number(from, "SLURM_NODEID", 0, 1 << 20, &node));
+    return tutti__tasks_on_node(tasks, node, &group->local_world_size);
+}
+
+static tutti_status read_numbers(const launcher *from, tutti__env_group *group)
+{
+    group->source = from->source;
+    TUTTI_TRY(number(from, from->rank, 0, 1 << 24, &group->rank));
+    TUTTI_TRY(number(from, from->world_size, 1, 1 << 24, &group->world_size));
+    if (group->rank >= group->world_size)
+        return tutti__fail(TUTTI_ERR_ARG, "%s is %d, but %s is %d: ranks go from 0 to %d",
+                           from->rank, group->rank, from->world_size, group->world_size,
+                           group->world_size - 1);
+    TUTTI_TRY(number(from, from->local_rank, 0, group->world_size - 1, &group->local_rank));
+    TUTTI_TRY(local_size(from, group));
+    if (group->local_world_size > 0 && group->local_rank >= group->local_world_size)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s is %d, but only %d ranks are on this host: it goes from 0 to %d",
+                           from->local_rank, group->local_rank, group->local_world_size,
+                           group->local_world_size - 1);
+    return TUTTI_OK;
+}
+
+/* "10.0.0.1:29500", "[::1]:29500", "file:/shared/job-7" */
+static tutti_status read_store(tutti__env_group *group, const char *text)
+{
+    const char *file = strncmp(text, "file:", 5) == 0 ? text + 5 : NULL;
+    const char *colon = strrchr(text, ':');
+    size_t n = colon ? (size_t)(colon - text) : 0;
+    int64_t port;
+
+    if (file && *file && strlen(file) < sizeof group->store_file) {
+        memcpy(group->store_file, file, strlen(file) + 1);
+        group->hosted = true;
+        return TUTTI_OK;
+    }
+    if (n > 1 && text[0] == '[' && text[n - 1] == ']') {
+        text++;
+        n -= 2;
+    }
+    if (file || n == 0 || n >= sizeof group->master_addr || !tutti__parse_int64(colon + 1, &port) ||
+        port < 1 || port > 65535)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "TUTTI_STORE is \"%.60s\", expected HOST:PORT or file:PATH", text);
+    memcpy(group->master_addr, text, n);
+    group->master_addr[n] = '\0';
+    group->master_port = (int)port;
+    group->hosted = true;
+    return TUTTI_OK;
+}
+
+/* A port below those that the kernel hands out, the same on all ranks of a job and unlikely to be another job's. */
+static int derived_port(const char *job, const char *step)
+{
+    char text[256];
+    int n = snprintf(text, sizeof text, "%s/%s", job, step);
+
+    return 10000 + (int)(tutti__hash64(text, n < 255 ? (size_t)n : 255) % 20000);
+}
+
+/* Where launchers that name no master let the ranks meet. */
+static tutti_status derive_master(tutti__env_group *group)
+{
+    const char *nodes = get("SLURM_STEP_NODELIST"), *job = get("SLURM_JOB_ID");
+    char parent[32];
+
+    if (strcmp(group->source, "Slurm") == 0) {
+        if (!nodes || !job)
+            return tutti__fail(TUTTI_ERR_ARG,
+                               "%s is not set in this Slurm step: start the ranks with srun, or "
+                               "set MASTER_ADDR and MASTER_PORT",
+                               nodes ? "SLURM_JOB_ID" : "SLURM_STEP_NODELIST");
+        TUTTI_TRY(tutti__first_host(nodes, group->master_addr, sizeof group->master_addr));
+        group->master_port = derived_port(job, get("SLURM_STEP_ID") ? get("SLURM_STEP_ID") : "");
+        return TUTTI_OK;
+    }
+    if (group->local_world_size != group->world_size)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s started %d ranks on several hosts, but MASTER_ADDR and MASTER_PORT "
+                           "are not set: give all "
+                           "ranks the address of rank 0's host and a free port (mpirun -x "
+                           "MASTER_ADDR=... -x MASTER_PORT=...)",
+                           group->source, group->world_size);
+    /* One host: mpirun is the parent of all, or has given the job a name. */
+    snprintf(parent, sizeof parent, "%ld", (long)getppid());
+    snprintf(group->master_addr, sizeof group->master_addr, "127.0.0.1");
+    group->master_port =
+        derived_port(group->source, get("PMIX_NAMESPACE") ? get("PMIX_NAMESPACE") : parent);
+    return TUTTI_OK;
+}
+
+static tutti_status read_master(const launcher *from, tutti__env_group *group)
+{
+    const char *store = tutti__env_text(TUTTI__ENV_STORE), *address = get("MASTER_ADDR"),
+               *port = get("MASTER_PORT");
+
+    if (*store)
+        return read_store(group, store);
+    if (from != &TORCHRUN && !address && !port)
+        return derive_master(group);
+    if (!address || !port)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s is not set, although %s is %d: it says where rank 0 %s; " REMEDY,
+                           address ? "MASTER_PORT" : "MASTER_ADDR", from->world_size,
+                           group->world_size, address ? "listens" : "runs");
+    if (strlen(address) >= sizeof group->master_addr)
+        return tutti__fail(TUTTI_ERR_ARG, "MASTER_ADDR is \"%.60s...\", longer than any host name",
+                           address);
+    snprintf(group->master_addr, sizeof group->master_addr, "%s", address);
+    TUTTI_TRY(number(from, "MASTER_PORT", 1, 65535, &group->master_port));
+    /* torchrun's agent serves its own store at MASTER_PORT, so ours, in rank 0, needs another. Not the next one: that may
+     * be among those that the kernel hands out, and was often taken. */
+    if (get("TORCHELASTIC_USE_AGENT_STORE") &&
+        strcmp(get("TORCHELASTIC_USE_AGENT_STORE"), "True") == 0)
+        group->master_port = derived_port("torchrun", port);
+    return TUTTI_OK;
+}
+
+/* Shells in a job have Slurm's variables too, but are no ranks. */
+static bool interactive_shell(const launcher *from)
+{
+    const char *job = get("SLURM_JOB_NAME");
+
+    return strcmp(from->source, "Slurm") == 0 && job &&
+           (strcmp(job, "bash") == 0 || strcmp(job, "interactive") == 0);
+}
+
+static const launcher *find_mpi_launcher(void)
+{
+    for (size_t i = 0; i < TUTTI__COUNT_OF(LAUNCHERS); i++)
+        if (get(LAUNCHERS[i].mark) && !interactive_shell(&LAUNCHERS[i]))
+            return &LAUNCHERS[i];
+    return NULL;
+}
+
+static const launcher *find_launcher(void)
+{
+    return get("RANK") || get("WORLD_SIZE") || get("LOCAL_RANK") ? &TORCHRUN : find_mpi_launcher();
+}
+
+bool tutti__env_by_mpi_launcher(void)
+{
+    return find_mpi_launcher() || get("PMIX_RANK") || get("PMI_FD");
+}
+
+tutti_status tutti__env_group_read_ranks(tutti__env_group *group)
+{
+    const launcher *from = find_launcher();
+
+    *group = (tutti__env_group){.world_size = 1, .local_world_size = 1, .source = "none"};
+    if (!from)
+        return TUTTI_OK;
+    TUTTI_TRY(read_numbers(from, group));
+    if (get("TORCHELASTIC_RESTART_COUNT"))
+        TUTTI_TRY(number(from, "TORCHELASTIC_RESTART_COUNT", 0, 1 << 30, &group->attempt));
+    return TUTTI_OK;
+}
+
+tutti_status tutti__env_group_read_master(tutti__env_group *group)
+{
+    return group->world_size > 1 ? read_master(find_launcher(), group) : TUTTI_OK;
+}
+
+tutti_status tutti__env_group_read(tutti__env_group *group)
+{
+    TUTTI_TRY(tutti__env_group_read_ranks(group));
+    return tutti__env_group_read_master(group);
+}

@@ -1,0 +1,265 @@
+/* mesh.c -- a connection between every pair of ranks.   SPDX-License-Identifier: MIT
+ *
+ * Every rank listens before anyone learns its address; then each calls the ranks below it, and accepts those above. Since
+ * a rank accepts only after its own calls are answered, rank 0 first, nobody waits in a circle. Who is no member, or of
+ * another user, is turned away. */
+#include "comm/group.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct candidate {
+    int fd;
+    double deadline; /* to prove itself */
+    tutti__acceptor acceptor;
+} candidate;
+
+enum { MAX_CANDIDATES = 1024, PROBE_MS = 50, PROVE_MS = 10000 };
+
+/* What this rank, or `rank`, says that it is. */
+static tutti__claim claim_of(const tutti_group *group, int rank, uint32_t channel)
+{
+    return (tutti__claim){.kind = 'G',
+                          .attempt = group->secret.attempt,
+                          .job = group->secret.job,
+                          .process = group->secret.process,
+                          .group = group->id,
+                          .rank = (uint32_t)rank + 1,
+                          .channel = channel};
+}
+
+static tutti_status fail_call(const char *peer, const char *reason)
+{
+    return tutti__fail(TUTTI_ERR_PEER,
+                       "%s was lost while the group was being made (%s): its process ended or its "
+                       "host went away; see its own last lines for the reason",
+                       peer, reason);
+}
+
+static tutti_status call_rank(tutti_group *group, const tutti__address *address, int rank,
+                              uint32_t channel, int *fd_p, double deadline)
+{
+    const tutti__claim mine = claim_of(group, group->rank, channel),
+                       theirs = claim_of(group, rank, channel);
+    char peer[128];
+    int fd, error = 0;
+    tutti_status status;
+
+    tutti__peer_text(group, rank, peer, sizeof peer);
+    while ((fd = tutti__connect_once(address, deadline)) < 0) {
+        error = errno;
+        if (error != EAGAIN ||
+            tutti__now_ms() >= deadline) /* EAGAIN: its queue of callers is full */
+            return fail_call(peer, strerror(error));
+        poll(NULL, 0, 1);
+    }
+    status = tutti__greet(fd, &group->secret, &mine, &theirs, peer, deadline);
+    if (status == TUTTI_ERR_PEER)
+        status = fail_call(peer, "it closed the connection");
+    if (status != TUTTI_OK)
+        close(fd);
+    else
+        *fd_p = fd;
+    return status;
+}
+
+/* Same user, if the kernel can tell. */
+static bool same_user(int fd)
+{
+    struct ucred who;
+    socklen_t size = sizeof who;
+    int family = 0;
+    socklen_t family_size = sizeof family;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &family_size) != 0 || family != AF_UNIX)
+        return true;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.uid == geteuid();
+}
+
+/* Takes the visitor's place, if it is one of those expected. */
+static char seat(tutti_group *group, const candidate *v, const tutti__mesh *mesh)
+{
+    const tutti__claim *claim = &v->acceptor.claim;
+    int rank = (int)claim->rank - 1, at;
+
+    if (claim->attempt < group->secret.attempt)
+        return TUTTI__STALE;
+    if (claim->group != group->id || rank <= group->rank || rank >= group->size ||
+        claim->channel >= (uint32_t)mesh->channels)
+        return TUTTI__UNKNOWN;
+    at = (int)claim->channel * group->size + rank;
+    if (mesh->addresses[at].length == 0)
+        return TUTTI__UNKNOWN;
+    if (mesh->fds[at] >= 0)
+        return TUTTI__TAKEN;
+    mesh->fds[at] = v->fd;
+    return TUTTI__WELCOME;
+}
+
+/* 1: it has its seat; 0: not yet; -1: turn it away. */
+static int hear(tutti_group *group, candidate *v, const tutti__mesh *mesh, bool readable)
+{
+    const tutti__claim mine = claim_of(group, group->rank, 0);
+    int state = readable ? tutti__acceptor_step(&v->acceptor, v->fd, &group->secret, &mine) : 0;
+    char verdict;
+
+    if (state == 0 && tutti__now_ms() >= v->deadline) {
+        v->acceptor.why = "it has not proven itself in 10 s";
+        return -1;
+    }
+    if (state <= 0)
+        return state;
+    verdict = seat(group, v, mesh);
+    /* One that is gone by now will be missed by the transport. */
+    return tutti__acceptor_decide(&v->acceptor, v->fd, verdict) || verdict == TUTTI__WELCOME ? 1
+                                                                                             : -1;
+}
+
+/* The place of a connection that is still missing with this rank, or -1. */
+static int absent(const tutti_group *group, int rank, const tutti__mesh *mesh)
+{
+    for (int at = rank; at < mesh->channels * group->size; at += group->size)
+        if (mesh->fds[at] < 0 && mesh->addresses[at].length > 0)
+            return at;
+    return -1;
+}
+
+static tutti_status fail_absent(tutti_group *group, const tutti__mesh *mesh)
+{
+    char names[512] = "", peer[128];
+    size_t n = 0;
+
+    for (int r = group->rank + 1; r < group->size; r++) {
+        if (absent(group, r, mesh) < 0 || n >= sizeof names)
+            continue;
+        tutti__peer_text(group, r, peer, sizeof peer);
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", peer);
+    }
+    return tutti__fail(TUTTI_ERR_PEER, "waited %.3g s for a connection from %s",
+                       group->timeout_ms / 1e3, names);
+}
+
+/* A rank that has published its address listens there until it has called all ranks below it, unless it died. */
+static tutti_status probe_absent(tutti_group *group, const tutti__mesh *mesh)
+{
+    char peer[128];
+
+    if (group->parent && tutti__group_failed(group->parent))
+        return tutti__group_error(group->parent, NULL);
+    for (int r = group->rank + 1; r < group->size; r++) {
+        int fd, error, at = absent(group, r, mesh);
+
+        if (at < 0)
+            continue;
+        fd = tutti__connect_once(&mesh->addresses[at], tutti__now_ms() + PROBE_MS);
+        error = errno;
+        if (fd >= 0)
+            close(fd);
+        tutti__peer_text(group, r, peer, sizeof peer);
+        if (fd < 0 && error == ECONNREFUSED)
+            return fail_call(peer, strerror(error));
+    }
+    return TUTTI_OK;
+}
+
+/* Takes in whoever waits at the listener; where there are too many, the first goes. */
+static int accept_candidates(int listener, candidate *candidates, int n)
+{
+    int fd;
+
+    while ((fd = tutti__accept(listener)) >= 0) {
+        if (n == MAX_CANDIDATES) {
+            close(candidates[0].fd);
+            memmove(candidates, candidates + 1, (size_t)--n * sizeof *candidates);
+        }
+        if (same_user(fd))
+            candidates[n++] = (candidate){.fd = fd, .deadline = tutti__now_ms() + PROVE_MS};
+        else
+            close(fd);
+    }
+    return n;
+}
+
+static int count_absent(const tutti_group *group, const tutti__mesh *mesh)
+{
+    int n = 0;
+
+    for (int c = 0; c < mesh->channels; c++)
+        for (int r = group->rank + 1; r < group->size; r++)
+            n += mesh->addresses[c * group->size + r].length > 0;
+    return n;
+}
+
+static tutti_status accept_all(tutti_group *group, const tutti__mesh *mesh, double deadline)
+{
+    int missing = count_absent(group, mesh), n = 0;
+    candidate *candidates = missing ? malloc(MAX_CANDIDATES * sizeof *candidates) : NULL;
+    struct pollfd *polls = missing ? malloc((MAX_CANDIDATES + 2) * sizeof *polls) : NULL;
+    tutti_status status = missing && !(candidates && polls)
+                              ? tutti__fail(TUTTI_ERR_MEMORY, "no memory for visitors")
+                              : TUTTI_OK;
+    tutti__refusals refusals = {0};
+    char door[128];
+
+    snprintf(door, sizeof door, "rank %d of group \"%s\"", group->rank, group->name);
+
+    while (status == TUTTI_OK && missing > 0) {
+        int kept = 0, wait;
+
+        for (int i = 0; i < n; i++)
+            polls[i + 2] = (struct pollfd){candidates[i].fd, POLLIN, 0};
+        for (int i = 0; i < 2; i++)
+            polls[i] = (struct pollfd){mesh->listeners[i], POLLIN, 0};
+        wait = tutti__poll_ms(deadline);
+        if (poll(polls, (nfds_t)n + 2, wait < PROBE_MS ? wait : PROBE_MS) == 0)
+            status =
+                tutti__now_ms() < deadline ? probe_absent(group, mesh) : fail_absent(group, mesh);
+        for (int i = 0; i < n; i++) {
+            int state = hear(group, &candidates[i], mesh, polls[i + 2].revents != 0);
+
+            if (state > 0) {
+                missing--;
+            } else if (state < 0) {
+                tutti__log_refusal(&refusals, candidates[i].fd, &candidates[i].acceptor, door,
+                                   NULL);
+                close(candidates[i].fd);
+            } else {
+                candidates[kept++] = candidates[i];
+            }
+        }
+        n = kept;
+        for (int i = 0; i < 2; i++)
+            if (mesh->listeners[i] >= 0)
+                n = accept_candidates(mesh->listeners[i], candidates, n);
+    }
+    while (n > 0)
+        close(candidates[--n].fd);
+    free(candidates);
+    free(polls);
+    return status;
+}
+
+tutti_status tutti__mesh_connect(tutti_group *group, const tutti__mesh *mesh, double deadline)
+{
+    tutti_status status = TUTTI_OK;
+    int at;
+
+    for (int i = 0; i < mesh->channels * group->size; i++)
+        mesh->fds[i] = -1;
+    for (int r = 0; r < group->rank; r++)
+        while (status == TUTTI_OK && (at = absent(group, r, mesh)) >= 0)
+            status = call_rank(group, &mesh->addresses[at], r, (uint32_t)(at / group->size),
+                               &mesh->fds[at], deadline);
+    if (status == TUTTI_OK)
+        status = accept_all(group, mesh, deadline);
+    if (status != TUTTI_OK)
+        tutti__note_cause(group, status, NULL); /* before the others miss this rank */
+    for (int i = 0; i < mesh->channels * group->size && status != TUTTI_OK; i++)
+        if (mesh->fds[i] >= 0)
+            close(mesh->fds[i]);
+    return status;
+}

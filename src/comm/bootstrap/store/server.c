@@ -1,0 +1,459 @@
+/* server.c -- serves a dictionary over TCP from one thread.   SPDX-License-Identifier: MIT
+ *
+ * Each connection is a small machine: it proves to belong to the job, then sends requests one after another. A get of a
+ * key that is not there parks its connection; the set that brings the key answers it, or its deadline does. A connection
+ * that sends rubbish is closed, a silent one costs one slot until its time to prove itself is over, and neither is
+ * noticed by the others. */
+#include "comm/bootstrap/store/store.h"
+
+#include "comm/core/thread.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { PROVE_MS = 10000, EVENTS = 64 };
+
+typedef struct connection {
+    struct connection *next, *previous;
+    int fd;
+    bool known, waiting, closing;
+    double deadline; /* of a stranger to prove itself, or of a waiting get */
+    tutti__acceptor acceptor;
+    tutti__request_frame frame;
+    size_t got; /* bytes of frame, then of body */
+    char *body; /* key NUL value expected */
+    char *out;  /* unsent reply */
+    size_t out_bytes, out_sent;
+} connection;
+
+struct tutti__server {
+    int listener, epoll, stop;
+    pthread_t thread;
+    tutti__secret secret;
+    tutti__claim claim;
+    char where[96]; /* in log lines */
+    _Atomic uint32_t least_attempt;
+    tutti__refusals refusals;
+    tutti__dictionary dictionary;
+    connection *connections;
+    int strangers, max_strangers;
+    bool full; /* no descriptor left: newcomers wait in the kernel */
+};
+
+static void accept_more(tutti__server *s, bool more)
+{
+    s->full = !more;
+    epoll_ctl(s->epoll, EPOLL_CTL_MOD, s->listener,
+              &(struct epoll_event){.events = more ? EPOLLIN : 0, .data.ptr = &s->listener});
+}
+
+static void drop(tutti__server *s, connection *c)
+{
+    if (c->previous)
+        c->previous->next = c->next;
+    else
+        s->connections = c->next;
+    if (c->next)
+        c->next->previous = c->previous;
+    s->strangers -= !c->known;
+    /* A forked child of this process may hold the descriptor too: closing alone would leave it in the set. */
+    epoll_ctl(s->epoll, EPOLL_CTL_DEL, c->fd, NULL);
+    close(c->fd);
+    if (s->full)
+        accept_more(s, true);
+    free(c->body);
+    free(c->out);
+    free(c);
+}
+
+static void listen_for(tutti__server *s, connection *c, uint32_t events)
+{
+    epoll_ctl(s->epoll, EPOLL_CTL_MOD, c->fd,
+              &(struct epoll_event){.events = events, .data.ptr = c});
+}
+
+/* False: the peer is gone. */
+static bool flush(tutti__server *s, connection *c)
+{
+    while (c->out_sent < c->out_bytes) {
+        ssize_t n = send(c->fd, c->out + c->out_sent, c->out_bytes - c->out_sent, MSG_NOSIGNAL);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno != EAGAIN)
+            return false;
+        if (n < 0) {
+            listen_for(s, c, EPOLLOUT);
+            return true;
+        }
+        c->out_sent += (size_t)n;
+    }
+    free(c->out);
+    c->out = NULL;
+    c->out_bytes = c->out_sent = 0;
+    listen_for(s, c, EPOLLIN);
+    return true;
+}
+
+/* Marks the connection instead of dropping it, since callers walk the list. */
+static void reply(tutti__server *s, connection *c, tutti_status status, int64_t number,
+                  const void *value, size_t bytes)
+{
+    const tutti__reply_frame frame = {status, (uint32_t)bytes, number};
+
+    c->waiting = false;
+    c->out = malloc(sizeof frame + bytes);
+    if (c->out) {
+        memcpy(c->out, &frame, sizeof frame);
+        if (bytes)
+            memcpy(c->out + sizeof frame, value, bytes);
+        c->out_bytes = sizeof frame + bytes;
+    }
+    c->closing = !c->out || !flush(s, c);
+    free(c->body); /* last: the value may lie in it */
+    c->body = NULL;
+    c->got = 0;
+}
+
+static void reply_value(tutti__server *s, connection *c, const tutti__entry *entry)
+{
+    bool wanted = c->frame.op == TUTTI__GET;
+
+    reply(s, c, TUTTI_OK, 0, wanted ? entry->value : NULL, wanted ? entry->bytes : 0);
+}
+
+static void answer_waiting(tutti__server *s, const char *key)
+{
+    const tutti__entry *entry = tutti__dictionary_find(&s->dictionary, key);
+
+    for (connection *c = s->connections; entry && c; c = c->next)
+        if (c->waiting && strcmp(c->body, key) == 0)
+            reply_value(s, c, entry);
+}
+
+static void serve(tutti__server *s, connection *c)
+{
+    const tutti__request_frame *f = &c->frame;
+    const char *key = c->body, *value = c->body + f->key_bytes + 1,
+               *expected = value + f->value_bytes;
+    const tutti__entry *entry;
+    const void *now = NULL;
+    size_t bytes = 0;
+    int64_t number = 0;
+    tutti_status status = TUTTI_OK;
+
+    switch (f->op) {
+    case TUTTI__GET:
+    case TUTTI__WAIT:
+        entry = tutti__dictionary_find(&s->dictionary, key);
+        if (entry) {
+            reply_value(s, c, entry);
+        } else {
+            c->waiting = true;
+            c->deadline = tutti__now_ms() + (double)f->number;
+            listen_for(s, c, EPOLLRDHUP);
+        }
+        return;
+    case TUTTI__SET:
+        status = tutti__dictionary_set(&s->dictionary, key, value, f->value_bytes);
+        break;
+    case TUTTI__ADD:
+        status = tutti__dictionary_add(&s->dictionary, key, f->number, &number);
+        break;
+    case TUTTI__COMPARE_SET:
+        status = tutti__dictionary_compare_set(&s->dictionary, key, expected, f->expected_bytes,
+                                               value, f->value_bytes, &now, &bytes);
+        break;
+    case TUTTI__DELETE:
+        number = tutti__dictionary_delete(&s->dictionary, key);
+        break;
+    case TUTTI__COUNT:
+        reply(s, c, TUTTI_OK, (int64_t)s->dictionary.count, NULL, 0);
+        return;
+    default:
+        c->closing = true;
+        return;
+    }
+    answer_waiting(s, key);
+    reply(s, c, status, number, now, status == TUTTI_OK ? bytes : 0);
+}
+
+/* Reads up to `whole` bytes in all into p. 1: complete, 0: not yet, -1: gone. */
+static int fill(connection *c, void *p, size_t whole)
+{
+    while (c->got < whole) {
+        ssize_t n = recv(c->fd, (char *)p + c->got, whole - c->got, 0);
+
+        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+            return -1;
+        if (n < 0)
+            return 0;
+        c->got += (size_t)n;
+    }
+    return 1;
+}
+
+/* 1: a whole request lies in frame and body; 0: not yet; -1: gone or rubbish. */
+static int read_request(connection *c)
+{
+    const tutti__request_frame *f = &c->frame;
+    size_t body;
+    int state;
+
+    if (!c->body) {
+        state = fill(c, &c->frame, sizeof c->frame);
+        if (state <= 0)
+            return state;
+        if (f->key_bytes == 0 || f->value_bytes > TUTTI__VALUE_LIMIT ||
+            f->expected_bytes > TUTTI__VALUE_LIMIT)
+            return -1;
+        body = (size_t)f->key_bytes + f->value_bytes + f->expected_bytes;
+        c->body = malloc(body + 1);
+        if (!c->body)
+            return -1;
+        c->got = 0;
+    }
+    body = (size_t)f->key_bytes + f->value_bytes + f->expected_bytes;
+    state = fill(c, c->body, body);
+    if (state <= 0)
+        return state;
+    memmove(c->body + f->key_bytes + 1, c->body + f->key_bytes, body - f->key_bytes);
+    c->body[f->key_bytes] = '\0';
+    return 1;
+}
+
+/* A host that goes without a word must not keep a rank's place for ever. */
+static void notice_vanishing(int fd)
+{
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &(int){1}, sizeof(int));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &(int){5}, sizeof(int));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &(int){2}, sizeof(int));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &(int){3}, sizeof(int));
+}
+
+/* On who has proven to be of the job. */
+static char verdict_on(const tutti__server *s, const tutti__claim *claim)
+{
+    if (claim->attempt < atomic_load(&s->least_attempt))
+        return TUTTI__STALE;
+    if (claim->rank == 0 || claim->process == s->claim.process)
+        return TUTTI__WELCOME;
+    for (const connection *c = s->connections; c; c = c->next)
+        if (c->known && !c->closing && c->acceptor.claim.rank == claim->rank &&
+            c->acceptor.claim.process != s->claim.process && /* a launcher is no rank */
+            c->acceptor.claim.attempt == claim->attempt &&
+            c->acceptor.claim.process != claim->process)
+            return TUTTI__TAKEN;
+    return TUTTI__WELCOME;
+}
+
+/* False: drop it. */
+static bool advance(tutti__server *s, connection *c, uint32_t events)
+{
+    int state;
+
+    if (!c->known) {
+        state = tutti__acceptor_step(&c->acceptor, c->fd, &s->secret, &s->claim);
+        if (state == 0)
+            return true;
+        if (state < 0 ||
+            !tutti__acceptor_decide(&c->acceptor, c->fd, verdict_on(s, &c->acceptor.claim))) {
+            tutti__log_refusal(&s->refusals, c->fd, &c->acceptor, s->where, NULL);
+            return false;
+        }
+        c->known = true;
+        s->strangers--;
+        notice_vanishing(c->fd);
+    }
+    if (c->acceptor.claim.attempt < atomic_load(&s->least_attempt))
+        return false;
+    if (c->waiting)
+        return !(events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR));
+    if (c->out)
+        return flush(s, c);
+    while ((state = read_request(c)) > 0) {
+        serve(s, c);
+        if (c->closing)
+            return false;
+        if (c->waiting || c->out)
+            return true;
+    }
+    return state == 0;
+}
+
+static void drop_oldest_stranger(tutti__server *s)
+{
+    connection *oldest = NULL;
+
+    for (connection *c = s->connections; c; c = c->next)
+        if (!c->known)
+            oldest = c; /* newest first in the list */
+    if (!oldest)
+        return;
+    tutti__log_refusal(&s->refusals, oldest->fd, &oldest->acceptor, s->where,
+                       "more clients wait to prove themselves than there is room for");
+    drop(s, oldest);
+}
+
+static void accept_all(tutti__server *s)
+{
+    int fd;
+
+    while ((fd = tutti__accept(s->listener)) >= 0) {
+        connection *c = calloc(1, sizeof *c);
+
+        if (!c || epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd,
+                            &(struct epoll_event){.events = EPOLLIN, .data.ptr = c})) {
+            free(c);
+            close(fd);
+            return;
+        }
+        c->fd = fd;
+        c->deadline = tutti__now_ms() + PROVE_MS;
+        c->next = s->connections;
+        if (c->next)
+            c->next->previous = c;
+        s->connections = c;
+        if (++s->strangers > s->max_strangers)
+            drop_oldest_stranger(s);
+    }
+    if (errno == EMFILE || errno == ENFILE) {
+        accept_more(s, false); /* until a connection ends, or epoll would call again and again */
+        drop_oldest_stranger(s);
+    }
+}
+
+/* Answers and drops what is overdue; milliseconds to the next deadline, -1: none. */
+static int keep_deadlines(tutti__server *s)
+{
+    double now = tutti__now_ms(), first = -1;
+    connection *next;
+
+    for (connection *c = s->connections; c; c = next) {
+        next = c->next;
+        if (c->waiting && c->deadline <= now)
+            reply(s, c, TUTTI_ERR_TIMEOUT, 0, NULL, 0);
+        if (!c->known && !c->closing && c->deadline <= now) {
+            c->closing = true;
+            tutti__log_refusal(&s->refusals, c->fd, &c->acceptor, s->where,
+                               "it has not proven itself in 10 s");
+        }
+        if (c->closing) {
+            drop(s, c);
+            continue;
+        }
+        if ((c->waiting || !c->known) && (first < 0 || c->deadline < first))
+            first = c->deadline;
+    }
+    return first < 0 ? -1 : tutti__poll_ms(first);
+}
+
+static void *server_main(void *arg)
+{
+    tutti__server *s = arg;
+    struct epoll_event events[EVENTS];
+
+    for (;;) {
+        int n = epoll_wait(s->epoll, events, EVENTS, keep_deadlines(s));
+        bool accepts = false;
+
+        for (int i = 0; i < n; i++) {
+            connection *c = events[i].data.ptr;
+
+            if (events[i].data.ptr == &s->stop)
+                return NULL;
+            if (events[i].data.ptr == &s->listener)
+                accepts = true; /* last: it may drop connections that have an event here */
+            else if (!c->closing && !advance(s, c, events[i].events))
+                c->closing = true;
+        }
+        if (accepts)
+            accept_all(s);
+    }
+}
+
+void tutti__server_free(tutti__server *s)
+{
+    if (!s)
+        return;
+    if (write(s->stop, &(uint64_t){1}, sizeof(uint64_t)) > 0)
+        pthread_join(s->thread, NULL);
+    while (s->connections)
+        drop(s, s->connections);
+    close(s->listener);
+    close(s->epoll);
+    close(s->stop);
+    tutti__dictionary_destroy(&s->dictionary);
+    free(s);
+}
+
+void tutti__server_fence(tutti__server *s, uint32_t attempt)
+{
+    atomic_store(&s->least_attempt,
+                 attempt); /* what is known already is hung up on at its next request */
+}
+
+/* All ranks of a job may come at the same moment. Half of the descriptors is left for those who are known, and for what
+ * else this process does. */
+static int stranger_limit(void)
+{
+    struct rlimit limit = {0};
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur / 2 > 65536)
+        return 65536;
+    return limit.rlim_cur < 32 ? 16 : (int)(limit.rlim_cur / 2);
+}
+
+tutti_status tutti__server_new(tutti__server **server_p, tutti__address *address,
+                               const tutti__secret *secret)
+{
+    tutti__server *s = tutti__alloc(sizeof *s);
+    tutti_status status;
+    char text[80];
+    int error;
+
+    *server_p = NULL;
+    if (!s)
+        return TUTTI_ERR_MEMORY;
+    status = tutti__listen(address, &s->listener);
+    if (status != TUTTI_OK) {
+        free(s);
+        return status;
+    }
+    s->secret = *secret;
+    s->claim = tutti__store_claim(secret);
+    atomic_init(&s->least_attempt, secret->attempt);
+    tutti__address_text(address, text, sizeof text);
+    snprintf(s->where, sizeof s->where, "the store at %s", text);
+    s->max_strangers = stranger_limit();
+    s->epoll = epoll_create1(EPOLL_CLOEXEC);
+    s->stop = eventfd(0, EFD_CLOEXEC);
+    error = s->epoll < 0 || s->stop < 0 ||
+            epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->listener,
+                      &(struct epoll_event){.events = EPOLLIN, .data.ptr = &s->listener}) ||
+            epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->stop,
+                      &(struct epoll_event){.events = EPOLLIN, .data.ptr = &s->stop});
+    if (error)
+        error = errno;
+    else
+        error = tutti__thread_start(&s->thread, server_main, s);
+    if (error) {
+        close(s->listener);
+        close(s->epoll);
+        close(s->stop);
+        free(s);
+        return tutti__fail_errno(error, "cannot start the store's server");
+    }
+    *server_p = s;
+    return TUTTI_OK;
+}

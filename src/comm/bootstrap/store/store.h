@@ -1,0 +1,119 @@
+/* store.h -- the inside of stores: one table of operations, four owners of a dictionary.   SPDX-License-Identifier: MIT
+ *
+ *     store.c       checks arguments, makes the messages
+ *     memory.c      a dictionary behind a lock, in this process
+ *     file.c        a dictionary that follows a file, which others follow too
+ *     tcp.c         asks a server through a few connections of its own
+ *     server.c      a dictionary behind one thread that serves connections */
+#ifndef TUTTI_COMM_STORE_STORE_H
+#define TUTTI_COMM_STORE_STORE_H
+
+#include "comm/bootstrap/socket.h"
+#include <tutti/group.h>
+
+enum { TUTTI__KEY_LIMIT = 255, TUTTI__VALUE_LIMIT = 1 << 20 };
+
+/* ---- Dictionary: keys to values, nothing else ------------------------------------------------------ */
+
+typedef struct tutti__entry {
+    struct tutti__entry *next;
+    uint64_t hash;
+    void *value;
+    size_t bytes;
+    char key[];
+} tutti__entry;
+
+typedef struct tutti__dictionary {
+    tutti__entry **buckets;
+    size_t n_buckets, count;
+} tutti__dictionary;
+
+tutti__entry *tutti__dictionary_find(const tutti__dictionary *dictionary, const char *key);
+tutti_status tutti__dictionary_set(tutti__dictionary *dictionary, const char *key,
+                                   const void *value, size_t bytes);
+bool tutti__dictionary_delete(tutti__dictionary *dictionary, const char *key);
+/* FORMAT (without message) if the value is no number or the sum overflows. */
+tutti_status tutti__dictionary_add(tutti__dictionary *dictionary, const char *key, int64_t amount,
+                                   int64_t *sum_p);
+/* *value_p, *bytes_p: the value afterwards, borrowed; for an absent key that did not match, `expected`. */
+tutti_status tutti__dictionary_compare_set(tutti__dictionary *dictionary, const char *key,
+                                           const void *expected, size_t expected_bytes,
+                                           const void *desired, size_t desired_bytes,
+                                           const void **value_p, size_t *bytes_p);
+void tutti__dictionary_destroy(tutti__dictionary *dictionary);
+
+/* ---- Store ------------------------------------------------------------------------------------------- */
+
+/* What a call to any store is; arguments are already checked. */
+typedef struct tutti__request {
+    enum {
+        TUTTI__SET = 1,
+        TUTTI__GET,
+        TUTTI__WAIT,
+        TUTTI__ADD,
+        TUTTI__COMPARE_SET,
+        TUTTI__DELETE,
+        TUTTI__COUNT /* of keys; its own key is not looked at */
+    } op;
+    const char *key;
+    const void *value, *expected;
+    size_t value_bytes, expected_bytes;
+    int64_t number;  /* amount, or timeout in milliseconds */
+    int patience_ms; /* with a server that does not answer; 0: default */
+} tutti__request;
+
+/* number: the sum, or whether the key existed. bytes: capacity of value on entry, length on return (value is only
+ * written if it fits). */
+typedef struct tutti__reply {
+    int64_t number;
+    void *value;
+    size_t bytes;
+} tutti__reply;
+
+/* Does what is asked, at once: a key that is not there is TIMEOUT, without message. */
+tutti_status tutti__dictionary_ask(tutti__dictionary *dictionary, const tutti__request *request,
+                                   tutti__reply *reply);
+
+/* ask returns TIMEOUT and FORMAT without message (store.c makes it), other errors with. */
+typedef struct tutti__store_ops {
+    tutti_status (*ask)(tutti_store *store, const tutti__request *request, tutti__reply *reply);
+    tutti_status (*clone)(tutti_store *store, tutti_store **clone_p);
+    void (*free)(tutti_store *store);
+} tutti__store_ops;
+
+struct tutti_store {
+    const tutti__store_ops *ops;
+    bool in_process;        /* pointers stored here mean the same to all its users */
+    int port;               /* 0: none */
+    tutti__address address; /* this end, as others may reach it; length 0: none */
+    char where[96];         /* in messages: "the store at 127.0.0.1:4711" */
+};
+
+/* ---- Server ------------------------------------------------------------------------------------------ */
+
+typedef struct tutti__server tutti__server;
+/* Listens on *address (which becomes the bound one) and serves from a thread of its own until freed. */
+tutti_status tutti__server_new(tutti__server **server_p, tutti__address *address,
+                               const tutti__secret *secret);
+void tutti__server_free(tutti__server *server);
+/* From now on attempts of the job before this one are over: their ranks are hung up on and turned away. */
+void tutti__server_fence(tutti__server *server, uint32_t attempt);
+/* The same for a store that this process hosts. */
+void tutti__store_fence(tutti_store *store, int attempt);
+
+/* What travels, in the byte order of x86-64 and arm64. A request is followed by key, value and expected; a reply by the
+ * value. */
+typedef struct tutti__request_frame {
+    uint8_t op, key_bytes;
+    uint16_t zero;
+    uint32_t value_bytes, expected_bytes, zero2;
+    int64_t number;
+} tutti__request_frame;
+
+typedef struct tutti__reply_frame {
+    int32_t status;
+    uint32_t bytes;
+    int64_t number;
+} tutti__reply_frame;
+
+#endif

@@ -1,0 +1,304 @@
+/* tcp.c -- a store that lives in another process.   SPDX-License-Identifier: MIT
+ *
+ * A handle keeps the connections that no call is using. A call takes one, or makes one, and gives it back: a get that
+ * waits for minutes holds one connection, and other threads go on over others. */
+#include "comm/bootstrap/store/store.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_IDLE = 4, GRACE_MS = 10000, HANG_UP_MS = 3000, GREETING_MS = 5000, PATIENCE_MS = 60000 };
+
+/* The hosting process's own server, for as long as a handle of its process needs it. */
+typedef struct host {
+    _Atomic int users;
+    tutti__server *server;
+} host;
+
+typedef struct tcp_store {
+    tutti_store store; /* first: a tutti_store * is a tcp_store * */
+    tutti__address server;
+    tutti__secret secret;
+    host *host; /* NULL: another process serves */
+    pthread_mutex_t lock;
+    int idle[MAX_IDLE];
+    int n_idle;
+} tcp_store;
+
+/* One attempt; TIMEOUT and PEER are worth another. */
+static tutti_status try_once(tcp_store *t, double deadline, int *fd_p)
+{
+    tutti_status status;
+    int error, fd = tutti__connect_once(&t->server, deadline);
+    double patience = tutti__now_ms() + GREETING_MS;
+    const tutti__claim claim = tutti__store_claim(&t->secret);
+
+    if (fd < 0) {
+        error = errno;
+        return tutti__fail(error == EACCES || error == EMFILE || error == ENFILE
+                               ? TUTTI_ERR_IO
+                               : TUTTI_ERR_TIMEOUT,
+                           "%s does not answer: %s; is rank 0 (or tutti run) started, and are "
+                           "MASTER_ADDR and MASTER_PORT those "
+                           "of rank 0's host?",
+                           t->store.where, strerror(error));
+    }
+    if (deadline > patience)
+        deadline = patience;
+    status = tutti__greet(fd, &t->secret, &claim, NULL, t->store.where, deadline);
+    /* Who accepts and says nothing is a stranger, like one who hangs up. */
+    if (status == TUTTI_ERR_TIMEOUT)
+        status = TUTTI_ERR_PEER;
+    if (status == TUTTI_OK)
+        *fd_p = fd;
+    else
+        close(fd);
+    return status;
+}
+
+/* Waits until deadline for a server that has not started yet, but only for a moment for one that hangs up: the server of
+ * the group before, which was just ending, or something else that never was one. */
+static tutti_status connect_to(tcp_store *t, double deadline, int *fd_p)
+{
+    double hang_up = 0;
+    int pause_ms = 2;
+    tutti_status status;
+
+    while ((status = try_once(t, deadline, fd_p)) == TUTTI_ERR_TIMEOUT ||
+           status == TUTTI_ERR_PEER) {
+        double now = tutti__now_ms();
+
+        if (status == TUTTI_ERR_TIMEOUT)
+            hang_up = 0;
+        else if (hang_up <= 0)
+            hang_up = now + HANG_UP_MS;
+        if (now + pause_ms >= deadline || (hang_up > 0 && now >= hang_up))
+            return status == TUTTI_ERR_PEER ? TUTTI_ERR_IO : status;
+        poll(NULL, 0, pause_ms);
+        pause_ms = pause_ms < 100 ? 2 * pause_ms : 100;
+    }
+    return status;
+}
+
+static tutti_status take(tcp_store *t, double deadline, int *fd_p)
+{
+    *fd_p = -1;
+    pthread_mutex_lock(&t->lock);
+    if (t->n_idle > 0)
+        *fd_p = t->idle[--t->n_idle];
+    pthread_mutex_unlock(&t->lock);
+    return *fd_p >= 0 ? TUTTI_OK : connect_to(t, deadline, fd_p);
+}
+
+static void give_back(tcp_store *t, int fd)
+{
+    pthread_mutex_lock(&t->lock);
+    if (t->n_idle < MAX_IDLE) {
+        t->idle[t->n_idle++] = fd;
+        fd = -1;
+    }
+    pthread_mutex_unlock(&t->lock);
+    if (fd >= 0)
+        close(fd);
+}
+
+/* One round trip; 0 or an errno. */
+static int exchange(int fd, const tutti__request *q, tutti__reply *reply, tutti__reply_frame *in,
+                    double deadline)
+{
+    size_t key = strlen(q->key),
+           n = sizeof(tutti__request_frame) + key + q->value_bytes + q->expected_bytes;
+    const tutti__request_frame frame = {.op = (uint8_t)q->op,
+                                        .key_bytes = (uint8_t)key,
+                                        .value_bytes = (uint32_t)q->value_bytes,
+                                        .expected_bytes = (uint32_t)q->expected_bytes,
+                                        .number = q->number};
+    char *out = malloc(n), *next = out, *spill;
+    size_t capacity = reply->bytes;
+    int error;
+
+    if (!out)
+        return ENOMEM;
+    memcpy(next, &frame, sizeof frame);
+    next += sizeof frame;
+    memcpy(next, q->key, key);
+    if (q->value_bytes)
+        memcpy(next + key, q->value, q->value_bytes);
+    if (q->expected_bytes)
+        memcpy(next + key + q->value_bytes, q->expected, q->expected_bytes);
+    error = tutti__send_all(fd, out, n, deadline);
+    free(out);
+    if (!error)
+        error = tutti__receive_all(fd, in, sizeof *in, deadline);
+    reply->bytes = error ? 0 : in->bytes;
+    if (error || in->bytes == 0)
+        return error;
+    if (in->bytes > TUTTI__VALUE_LIMIT)
+        return EPROTO;
+    if (reply->value && in->bytes <= capacity)
+        return tutti__receive_all(fd, reply->value, in->bytes, deadline);
+    spill = malloc(in->bytes); /* it does not fit: read past it */
+    error = spill ? tutti__receive_all(fd, spill, in->bytes, deadline) : ENOMEM;
+    free(spill);
+    return error;
+}
+
+static tutti_status tcp_ask(tutti_store *store, const tutti__request *request, tutti__reply *reply)
+{
+    tcp_store *t = (tcp_store *)store;
+    tutti__reply_frame in = {0};
+    bool waits = request->op == TUTTI__GET || request->op == TUTTI__WAIT;
+    /* The server keeps the deadline of a wait; ours is for a server that hangs. */
+    double deadline = tutti__now_ms() + (request->patience_ms ? request->patience_ms
+                                         : waits              ? GRACE_MS + (double)request->number
+                                                              : PATIENCE_MS);
+    int fd, error;
+
+    TUTTI_TRY(take(t, deadline, &fd));
+    error = exchange(fd, request, reply, &in, deadline);
+    if (error) {
+        close(fd);
+        return tutti__fail(TUTTI_ERR_IO,
+                           "%s is gone (%s) while key \"%s\" was asked for: the process that hosts "
+                           "it ended or hangs",
+                           store->where,
+                           error == ECONNRESET || error == EPIPE ? "connection closed"
+                                                                 : strerror(error),
+                           request->key);
+    }
+    give_back(t, fd);
+    reply->number = in.number;
+    if (in.status == TUTTI_ERR_MEMORY)
+        return tutti__fail(TUTTI_ERR_MEMORY, "%s has no memory left for key \"%s\"", store->where,
+                           request->key);
+    return (tutti_status)in.status;
+}
+
+static void tcp_free(tutti_store *store)
+{
+    tcp_store *t = (tcp_store *)store;
+
+    while (t->n_idle > 0)
+        close(t->idle[--t->n_idle]);
+    if (t->host && atomic_fetch_sub(&t->host->users, 1) == 1) {
+        tutti__server_free(t->host->server);
+        free(t->host);
+    }
+    pthread_mutex_destroy(&t->lock);
+    free(t);
+}
+
+static tutti_status tcp_clone(tutti_store *store, tutti_store **clone_p);
+static const tutti__store_ops TCP_OPS = {tcp_ask, tcp_clone, tcp_free};
+
+/* A handle on the server at `address`, connected, or NULL in *store_p. */
+static tutti_status handle_new(tutti_store **store_p, const tutti__address *address,
+                               const tutti__secret *secret, const char *where, host *owner,
+                               double deadline)
+{
+    tcp_store *t = tutti__alloc(sizeof *t);
+    tutti_status status;
+    int fd;
+
+    *store_p = NULL;
+    if (!t)
+        return TUTTI_ERR_MEMORY;
+    pthread_mutex_init(&t->lock, NULL);
+    t->server = *address;
+    t->secret = *secret;
+    t->store = (tutti_store){.ops = &TCP_OPS, .port = tutti__address_port(address)};
+    snprintf(t->store.where, sizeof t->store.where, "%s", where);
+    status = connect_to(t, deadline, &fd);
+    if (status != TUTTI_OK) {
+        tcp_free(&t->store);
+        return status;
+    }
+    t->host = owner;
+    t->store.address.length = sizeof t->store.address.at;
+    getsockname(fd, (struct sockaddr *)&t->store.address.at, &t->store.address.length);
+    give_back(t, fd);
+    *store_p = &t->store;
+    return TUTTI_OK;
+}
+
+static tutti_status tcp_clone(tutti_store *store, tutti_store **clone_p)
+{
+    const tcp_store *t = (tcp_store *)store;
+
+    TUTTI_TRY(handle_new(clone_p, &t->server, &t->secret, store->where, t->host,
+                         tutti__now_ms() + GRACE_MS));
+    if (t->host)
+        atomic_fetch_add(&t->host->users, 1);
+    return TUTTI_OK;
+}
+
+void tutti__store_fence(tutti_store *store, int attempt)
+{
+    const tcp_store *t = (tcp_store *)store;
+
+    if (store->ops == &TCP_OPS && t->host)
+        tutti__server_fence(t->host->server, (uint32_t)attempt);
+}
+
+static tutti_status check_port(int port, int least)
+{
+    if (port < least || port > 65535)
+        return tutti__fail(TUTTI_ERR_ARG, "store port %d, expected %d to 65535", port, least);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_store_tcp_serve(tutti_store **store_p, const char *host_name, int port)
+{
+    tutti__address address;
+    tutti__secret secret;
+    char text[80], where[96];
+    tutti_status status;
+    host *h;
+
+    *store_p = NULL;
+    TUTTI_TRY(check_port(port, 0));
+    TUTTI_TRY(tutti__secret_read(&secret));
+    TUTTI_TRY(tutti__resolve(&address, host_name, port));
+    h = tutti__alloc(sizeof *h);
+    if (!h)
+        return TUTTI_ERR_MEMORY;
+    status = tutti__server_new(&h->server, &address, &secret);
+    if (status == TUTTI_OK) {
+        tutti__address_text(&address, text, sizeof text);
+        if (!secret.set && !tutti__address_is_loopback(&address))
+            tutti_log(TUTTI_LOG_WARN, "comm",
+                      "the store listens on %s without a secret: whoever reaches that address can "
+                      "join this job; start with "
+                      "tutti run, or give all ranks the same TUTTI_SECRET_FILE",
+                      text);
+        snprintf(where, sizeof where, "the store at %s", text);
+        h->users = 1;
+        status = handle_new(store_p, &address, &secret, where, h, tutti__now_ms() + GRACE_MS);
+        if (status == TUTTI_OK)
+            return TUTTI_OK;
+        tutti__server_free(h->server);
+    }
+    free(h);
+    return status;
+}
+
+tutti_status tutti_store_tcp_connect(tutti_store **store_p, const char *host_name, int port,
+                                     int timeout_ms)
+{
+    tutti__address address;
+    tutti__secret secret;
+    char where[96];
+
+    *store_p = NULL;
+    TUTTI_TRY(check_port(port, 1));
+    TUTTI_TRY(tutti__secret_read(&secret));
+    TUTTI_TRY(tutti__resolve(&address, host_name, port));
+    snprintf(where, sizeof where, "the store at %.64s:%d", host_name, port);
+    return handle_new(store_p, &address, &secret, where, NULL, tutti__now_ms() + timeout_ms);
+}

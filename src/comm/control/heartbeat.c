@@ -1,0 +1,163 @@
+/* heartbeat.c -- a peer that is silent for too long is dead.   SPDX-License-Identifier: MIT
+ *
+ * Every rank beats to every other five times in the heartbeat, and any frame counts as a beat. A rank is judged a little
+ * before a whole heartbeat of silence, so that all know within one. Who was itself away (stopped, suspended, starved of
+ * its processor) knows nothing of the others: it forgives them and starts anew; and one of this host that is seen to wait
+ * for a processor is given more time. A rank that has never been heard is still setting up, which has its own time limit. */
+#include "comm/control/channel.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum { BEATS = 5, PATIENCE = 4 };
+
+void tutti__heartbeat_start(tutti__control *control, int heartbeat_ms)
+{
+    control->heartbeat_ms = heartbeat_ms;
+    control->limit_ms = heartbeat_ms * (15.0 / 16);
+    control->beat_ms = heartbeat_ms / (double)BEATS;
+    control->lap = control->next_beat = tutti__now_ms();
+    control->judge_at = control->lap + control->limit_ms;
+}
+
+int tutti__heartbeat_wait(const tutti__control *control)
+{
+    double until = control->next_beat < control->judge_at ? control->next_beat : control->judge_at;
+
+    if (control->limit_ms == 0 || atomic_load(&control->group->failed))
+        return -1;
+    return tutti__poll_ms(until);
+}
+
+static bool watched(const tutti__control *control, int rank)
+{
+    const tutti__link *link = &control->links[rank];
+
+    return !link->over && link->known && !atomic_load(&control->group->peers[rank].left);
+}
+
+static void beat(tutti__control *control, double now)
+{
+    const tutti__frame head = {.kind = TUTTI__FRAME_BEAT, .id = control->tid};
+
+    for (int r = 0; r < control->group->size; r++)
+        if (!tutti__link_busy(&control->links[r])) /* what is under way will be heard as well */
+            tutti__control_send(control, r, &head, NULL, -1);
+    control->next_beat = now + control->beat_ms;
+}
+
+static void forgive(tutti__control *control, double now)
+{
+    for (int r = 0; r < control->group->size; r++)
+        control->links[r].heard = now;
+    control->judge_at = now + control->limit_ms;
+    tutti_log(TUTTI_LOG_INFO, "comm",
+              "group \"%s\": this process was away for %.3g s, so it forgives its peers' silence",
+              control->group->name, (now - control->lap) / 1e3);
+}
+
+/* Something lies there that this rank has not come to read. */
+static bool has_unread(const tutti__link *link)
+{
+    int bytes = 0;
+
+    return ioctl(link->fd, FIONREAD, &bytes) == 0 && bytes > 0;
+}
+
+/* Its post has work and no processor, on this host: it is late, not stopped. Where /proc shows another's threads under its
+ * numbers, this errs, but not for long. */
+static bool is_starved(const tutti__control *control, int rank, double now)
+{
+    const tutti__link *link = &control->links[rank];
+    const tutti__peer *peer = &control->group->peers[rank],
+                      *self = &control->group->peers[control->group->rank];
+    char path[80], stat[128] = "";
+    const char *end;
+    ssize_t n;
+    int fd;
+
+    if (strcmp(peer->host, self->host) != 0 || now - link->heard >= PATIENCE * control->limit_ms)
+        return false;
+    snprintf(path, sizeof path, "/proc/%lld/task/%llu/stat", (long long)peer->pid,
+             (unsigned long long)link->thread);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    n = fd >= 0 ? read(fd, stat, sizeof stat - 1) : 0;
+    if (fd >= 0)
+        close(fd);
+    end = n > 0 ? strrchr(stat, ')') : NULL; /* "4711 (name) R ..." */
+    return end && end[1] == ' ' && end[2] == 'R';
+}
+
+/* All that have missed beats, as the first to be judged has. */
+static void accuse(tutti__control *control, int first, double now)
+{
+    tutti_group *group = control->group;
+    tutti__cause *cause = &control->verdict.cause;
+    char names[512] = "", peer[128];
+    size_t n = 0;
+    int silent = 0;
+
+    for (int r = 0; r < group->size; r++) {
+        if (!watched(control, r) ||
+            now - control->links[r].heard < control->limit_ms - control->beat_ms ||
+            has_unread(&control->links[r]) || is_starved(control, r, now))
+            continue;
+        tutti__peer_text(group, r, peer, sizeof peer);
+        if (n < sizeof names)
+            n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", peer);
+        silent++;
+    }
+    tutti__peer_text(group, group->rank, peer, sizeof peer);
+    control->verdict = (tutti__verdict){.set = true, .lost = -1};
+    cause->status = TUTTI_ERR_PEER;
+    cause->culprit = first;
+    snprintf(
+        cause->text, sizeof cause->text,
+        "%s %s not been heard for %.3g s (heartbeat %.3g s): stopped (SIGSTOP, a debugger), "
+        "%s frozen, or the link to %s cut; so %s declared. TUTTI_HEARTBEAT_S sets the limit, 0 "
+        "lifts it",
+        names, silent == 1 ? "has" : "have", (now - control->links[first].heard) / 1e3,
+        control->heartbeat_ms / 1e3, silent == 1 ? "its machine" : "their machines",
+        silent == 1 ? "it" : "them", peer);
+}
+
+static void judge(tutti__control *control, double now)
+{
+    double oldest = now;
+
+    for (int r = 0; r < control->group->size; r++) {
+        tutti__link *link = &control->links[r];
+
+        if (!watched(control, r))
+            continue;
+        if (has_unread(link))
+            link->heard = now;
+        if (now - link->heard >= control->limit_ms && !is_starved(control, r, now)) {
+            if (!control->verdict.set)
+                accuse(control, r, now);
+            return;
+        }
+        oldest = link->heard < oldest ? link->heard : oldest;
+    }
+    control->judge_at = oldest + control->limit_ms;
+    if (control->judge_at < now + control->beat_ms / 4)
+        control->judge_at = now + control->beat_ms / 4;
+}
+
+void tutti__heartbeat_turn(tutti__control *control, bool all_read)
+{
+    double now = tutti__now_ms();
+
+    if (control->limit_ms == 0 || atomic_load(&control->group->failed))
+        return;
+    if (now - control->lap > control->beat_ms + control->limit_ms / 4)
+        forgive(control, now);
+    control->lap = now;
+    if (now >= control->next_beat)
+        beat(control, now);
+    if (now >= control->judge_at && all_read)
+        judge(control, now);
+}

@@ -1,0 +1,118 @@
+/* operation.c -- the table of operations: what each is called, who gives, who takes, which piece lies where.
+ * SPDX-License-Identifier: MIT
+ *
+ * Transports ask these questions instead of knowing the operations: what only moves data is one algorithm a transport,
+ * whatever its name. */
+#include "comm/group.h"
+
+static const tutti__op_traits TRAITS[] = {
+    [TUTTI__OP_ALL_REDUCE] = {.name = "all_reduce", .reduces = true},
+    [TUTTI__OP_REDUCE] = {.name = "reduce", .reduces = true, .to_root = true},
+    [TUTTI__OP_REDUCE_SCATTER] = {.name = "reduce_scatter", .reduces = true, .scatters = true},
+    [TUTTI__OP_BROADCAST] = {.name = "broadcast", .from_root = true},
+    [TUTTI__OP_SCATTER] = {.name = "scatter", .from_root = true, .scatters = true},
+    [TUTTI__OP_GATHER] = {.name = "gather", .to_root = true, .gathers = true},
+    [TUTTI__OP_ALL_GATHER] = {.name = "all_gather", .gathers = true},
+    [TUTTI__OP_ALL_GATHER_V] = {.name = "all_gather_v", .gathers = true, .uneven = true},
+    [TUTTI__OP_ALL_TO_ALL] = {.name = "all_to_all", .scatters = true, .gathers = true},
+    [TUTTI__OP_ALL_TO_ALL_V] = {.name = "all_to_all_v",
+                                .scatters = true,
+                                .gathers = true,
+                                .uneven = true},
+    [TUTTI__OP_BARRIER] = {.name = "barrier"},
+    [TUTTI__OP_ALLOC] = {.name = "alloc"},
+    [TUTTI__OP_SEND] = {.name = "send"},
+    [TUTTI__OP_RECV] = {.name = "recv"},
+};
+
+const tutti__op_traits *tutti__op_traits_of(const tutti__op *op)
+{
+    return &TRAITS[op->signature.op];
+}
+
+const char *tutti__op_name(tutti__op_kind kind)
+{
+    return (unsigned)kind < TUTTI__N_OPS ? TRAITS[kind].name : "?";
+}
+
+static size_t sum(const size_t *counts, int n)
+{
+    size_t all = 0;
+
+    for (int i = 0; i < n; i++)
+        all += counts[i];
+    return all;
+}
+
+static bool gives(const tutti__op *op, int rank)
+{
+    return !tutti__op_traits_of(op)->from_root || op->signature.root == (uint32_t)rank;
+}
+
+static bool takes(const tutti__op *op, int rank)
+{
+    return !tutti__op_traits_of(op)->to_root || op->signature.root == (uint32_t)rank;
+}
+
+tutti__piece tutti__piece_out(const tutti__op *op, int from, int to)
+{
+    const tutti__op_traits *traits = tutti__op_traits_of(op);
+    size_t count = (size_t)op->signature.count;
+
+    if (!gives(op, from) || !takes(op, to))
+        return (tutti__piece){0, 0};
+    if (traits->uneven && traits->scatters)
+        return (tutti__piece){sum(op->src_counts, to), op->src_counts[to]};
+    if (traits->uneven)
+        return (tutti__piece){0, op->dst_counts[from]};
+    return (tutti__piece){traits->scatters ? (size_t)to * count : 0, count};
+}
+
+tutti__piece tutti__piece_in(const tutti_group *group, const tutti__op *op, int from)
+{
+    const tutti__op_traits *traits = tutti__op_traits_of(op);
+    size_t count = (size_t)op->signature.count;
+
+    if (!gives(op, from) || !takes(op, group->rank))
+        return (tutti__piece){0, 0};
+    if (traits->uneven)
+        return (tutti__piece){sum(op->dst_counts, from), op->dst_counts[from]};
+    return (tutti__piece){traits->gathers ? (size_t)from * count : 0, count};
+}
+
+size_t tutti__op_given(const tutti_group *group, const tutti__op *op)
+{
+    const tutti__op_traits *traits = tutti__op_traits_of(op);
+    size_t count = (size_t)op->signature.count;
+
+    if (!gives(op, group->rank))
+        return 0;
+    if (traits->uneven)
+        return traits->scatters ? sum(op->src_counts, group->size) : op->dst_counts[group->rank];
+    return traits->scatters ? count * (size_t)group->size : count;
+}
+
+bool tutti__op_is_empty(const tutti__op *op)
+{
+    return op->signature.count == 0 && !tutti__op_traits_of(op)->uneven;
+}
+
+tutti__piece tutti__part(size_t count, size_t n, size_t i, size_t grain)
+{
+    size_t part = ((count + n - 1) / n + grain - 1) / grain * grain;
+    size_t at = i * part < count ? i * part : count;
+
+    return (tutti__piece){at, count - at < part ? count - at : part};
+}
+
+size_t tutti__tuned_bytes(const tutti_group *group, size_t standard)
+{
+    size_t bytes = group->tuning.chunk_bytes ? group->tuning.chunk_bytes : standard;
+
+    return (bytes + 63) / 64 * 64;
+}
+
+size_t tutti__op_bytes(const tutti__signature *signature)
+{
+    return (size_t)signature->count * tutti_dtype_size((tutti_dtype)signature->dtype);
+}

@@ -1,0 +1,241 @@
+/* flight.c -- the last collectives of a rank, told when its group dies.   SPDX-License-Identifier: MIT
+ *
+ * The ring is written by work.c as operations begin and end. The first call of each rank that fails makes the report, so
+ * that it holds that call; a rank that makes none is told by its watcher. Under tutti run reports go to the launcher's
+ * store, and it merges them into one table. */
+#include "comm/engine/flight.h"
+
+#include "comm/group.h"
+#include "comm/bootstrap/store/store.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MOST_FLIGHTS = 1 << 20, STORE_MS = 500 };
+
+tutti_status tutti__flight_open(tutti_group *group)
+{
+    long n;
+
+    TUTTI_TRY(tutti__env_int(TUTTI__ENV_FLIGHT, 0, MOST_FLIGHTS, &n));
+    group->flights = (int)n;
+    if (n == 0)
+        return TUTTI_OK;
+    group->recorder = tutti__recorder_new((size_t)n);
+    return group->recorder ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
+static tutti__signature print_of(const tutti__event *e)
+{
+    return (tutti__signature){.sequence = (uint64_t)e->arg,
+                              .count = e->detail[0],
+                              .op = (uint8_t)e->detail[1],
+                              .dtype = (uint8_t)(e->detail[1] >> 8),
+                              .redop = (uint8_t)(e->detail[1] >> 16),
+                              .root = (uint32_t)(e->detail[1] >> 32)};
+}
+
+/* ---- The report --------------------------------------------------------------------------------------- */
+
+static json_t *call_object(const tutti__signature *signature, const char *state)
+{
+    char text[128];
+
+    tutti__signature_text(signature, text, sizeof text);
+    return json_pack(
+        "{s:I, s:s, s:s, s:I, s:I, s:s, s:s}", "sequence", (json_int_t)signature->sequence, "op",
+        tutti__op_name((tutti__op_kind)signature->op), "dtype",
+        tutti_dtype_name((tutti_dtype)signature->dtype), "count", (json_int_t)signature->count,
+        "bytes", (json_int_t)tutti__op_bytes(signature), "text", text, "state", state);
+}
+
+/* Monotonic nanoseconds to seconds since 1970. */
+static double calendar_s(uint64_t ns)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9 -
+           ((double)tutti__now_ns() - (double)ns) * 1e-9;
+}
+
+static void add_time(json_t *call, const char *name, uint64_t ns)
+{
+    json_object_set_new(call, name, json_real(calendar_s(ns)));
+}
+
+static json_t *calls_array(tutti_group *group)
+{
+    size_t n = group->flights < TUTTI__FLIGHT_CALLS ? (size_t)group->flights : TUTTI__FLIGHT_CALLS;
+    tutti__event *events = calloc(n + 1, sizeof *events);
+    tutti__signature *queued = calloc(n + 1, sizeof *queued);
+    json_t *calls = json_array();
+    size_t n_events =
+        group->recorder && events ? tutti__recorder_read(group->recorder, events, n) : 0;
+    size_t n_queued = queued ? tutti__queue_list(group, queued, n) : 0;
+
+    for (size_t i = 0; i < n_events; i++) {
+        const tutti__signature signature = print_of(&events[i]);
+        json_t *call = call_object(&signature, events[i].end_ns ? "done" : "running");
+
+        add_time(call, "began", events[i].begin_ns);
+        if (events[i].end_ns)
+            add_time(call, "ended", events[i].end_ns);
+        json_array_append_new(calls, call);
+    }
+    for (size_t i = 0; i < n_queued && i < n; i++)
+        json_array_append_new(calls, call_object(&queued[i], "queued"));
+    free(events);
+    free(queued);
+    return calls;
+}
+
+static json_t *members_array(const tutti_group *group)
+{
+    json_t *members = json_array();
+
+    for (int r = 0; r < group->size; r++)
+        json_array_append_new(members, json_integer(group->peers[r].world_rank));
+    return members;
+}
+
+static json_t *seen_array(tutti_group *group)
+{
+    json_t *seen = json_array();
+
+    if (atomic_load(&group->opened) && group->transport->see)
+        group->transport->see(group);
+    for (int r = 0; r < group->size; r++)
+        json_array_append_new(seen,
+                              json_integer((json_int_t)atomic_load(&group->peers[r].seen) - 1));
+    return seen;
+}
+
+/* NULL: no memory. */
+static char *report_text(tutti_group *group)
+{
+    const tutti__peer *self = &group->peers[group->rank];
+    char id[24], *text;
+    json_t *report;
+
+    snprintf(id, sizeof id, "%016llx", (unsigned long long)group->id);
+    report =
+        json_pack("{s:i, s:s, s:s, s:i, s:i, s:i, s:s, s:I, s:f, s:s, s:i, s:s, s:o, s:o, s:o}",
+                  "version", TUTTI__FLIGHT_VERSION, "group", group->name, "id", id, "size",
+                  group->size, "rank", group->rank, "world_rank", (int)self->world_rank, "host",
+                  self->host, "pid", (json_int_t)self->pid, "time", calendar_s(tutti__now_ns()),
+                  "status", tutti_status_name((tutti_status)group->cause.status), "culprit",
+                  (int)group->cause.culprit, "cause", group->cause.text, "calls",
+                  calls_array(group), "members", members_array(group), "seen", seen_array(group));
+    text = report ? json_dumps(report, JSON_REAL_PRECISION(16)) : NULL;
+    json_decref(report);
+    return text;
+}
+
+/* ---- Where it goes ------------------------------------------------------------------------------------ */
+
+/* In half a second or not at all: the launcher's host may be what was lost. */
+static tutti_status tell_launcher(tutti_group *group, const char *text)
+{
+    char key[64];
+    tutti__reply reply = {0};
+
+    snprintf(key, sizeof key, TUTTI__FLIGHT_COUNT, group->attempt);
+    TUTTI_TRY(group->store->ops->ask(
+        group->store,
+        &(tutti__request){.op = TUTTI__ADD, .key = key, .number = 1, .patience_ms = STORE_MS},
+        &reply));
+    if (reply.number > TUTTI__FLIGHT_REPORTS)
+        return TUTTI_OK;
+    snprintf(key, sizeof key, TUTTI__FLIGHT_REPORT, group->attempt, (long long)reply.number);
+    return group->store->ops->ask(group->store,
+                                  &(tutti__request){.op = TUTTI__SET,
+                                                    .key = key,
+                                                    .value = text,
+                                                    .value_bytes = strlen(text),
+                                                    .patience_ms = STORE_MS},
+                                  &reply);
+}
+
+static tutti_status write_report(const tutti_group *group, const char *folder, const char *text)
+{
+    char name[sizeof group->name], path[4096];
+
+    snprintf(name, sizeof name, "%s", group->name);
+    for (char *c = name; *c; c++)
+        *c = *c == '/' ? '_' : *c;
+    if (snprintf(path, sizeof path, "%s/flight-%s-rank-%d.json", folder, name,
+                 (int)group->peers[group->rank].world_rank) >= (int)sizeof path)
+        return tutti__fail(TUTTI_ERR_ARG, "TUTTI_FLIGHT_DIR %.60s...: the path is too long",
+                           folder);
+    TUTTI_TRY(tutti__make_dirs(folder));
+    return tutti__write_file(path, text, strlen(text));
+}
+
+static void log_last_calls(tutti_group *group)
+{
+    tutti__event events[8];
+    size_t n = group->recorder
+                   ? tutti__recorder_read(group->recorder, events, TUTTI__COUNT_OF(events))
+                   : 0;
+    char done[128] = "nothing", running[128] = "none";
+
+    for (size_t i = 0; i < n; i++) {
+        const tutti__signature signature = print_of(&events[i]);
+
+        if (events[i].end_ns)
+            tutti__signature_text(&signature, done, sizeof done);
+        else
+            tutti__signature_text(&signature, running, sizeof running);
+    }
+    tutti_log(TUTTI_LOG_INFO, "comm",
+              "group \"%s\" is dead; this rank had finished %s; call in progress: %s", group->name,
+              done, running);
+}
+
+static void report(tutti_group *group)
+{
+    const char *folder = tutti__env_text(TUTTI__ENV_FLIGHT_DIR);
+    char message[2048], *text;
+    tutti_status status = TUTTI_OK;
+
+    log_last_calls(group);
+    if (!group->launched && !*folder)
+        return;
+    snprintf(message, sizeof message, "%s", tutti_last_error());
+    text = report_text(group);
+    if (!text)
+        status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for the report");
+    if (text && group->launched)
+        status = tell_launcher(group, text);
+    if (text && *folder && status == TUTTI_OK)
+        status = write_report(group, folder, text);
+    if (status != TUTTI_OK)
+        tutti_log(TUTTI_LOG_WARN, "comm", "the last collectives of this rank are not told: %s",
+                  tutti_last_error());
+    (void)tutti__fail_again(status, message); /* what the caller was about to say */
+    free(text);
+}
+
+void tutti__flight_report(tutti_group *group)
+{
+    if (group->flights == 0 || group->size == 1 || atomic_load(&group->reported))
+        return;
+    pthread_mutex_lock(&group->report_lock); /* and who comes second waits until it is told */
+    if (!atomic_load(&group->reported))
+        report(group);
+    atomic_store(&group->reported, true);
+    pthread_mutex_unlock(&group->report_lock);
+}
+
+void tutti__flight_close(tutti_group *group)
+{
+    if (atomic_load(&group->failed))
+        tutti__flight_report(group);
+    pthread_mutex_lock(&group->report_lock);
+    atomic_store(&group->reported, true);
+    pthread_mutex_unlock(&group->report_lock);
+}

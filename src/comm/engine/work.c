@@ -1,0 +1,404 @@
+/* work.c -- operations in order: queued for the communication thread, or run by the caller.   SPDX-License-Identifier: MIT
+ *
+ * The thread starts with the first asynchronous call. A synchronous call runs in the caller when nothing is queued or
+ * running, which saves two thread switches; otherwise it queues like the others, so the order is always that of the
+ * calls. A function may be queued too: the collectives that it calls run at once, in its place in the order. */
+#include "comm/control/channel.h"
+#include "comm/core/thread.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct task {
+    tutti__op op;
+    tutti_status (*call)(void *arg); /* instead of op, unless NULL */
+    void *arg;
+} task;
+
+enum { PENDING, AWAITED, DONE }; /* AWAITED: not done, and somebody sleeps until it is */
+
+struct tutti_work {
+    tutti_work *next;
+    tutti_group *group;
+    task task;
+    tutti_status status;
+    uint64_t begin_ns, end_ns;
+    _Atomic uint32_t state; /* PENDING ... */
+    double expires;         /* of a send or receive: when; else 0 */
+    int from;               /* of a receive that is done: who sent */
+    char *message;          /* of a failure; NULL: none, or no memory for it */
+    size_t counts[];        /* of an uneven operation: op.src_counts, op.dst_counts */
+};
+
+typedef struct tutti__queue {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    tutti_work *first, *last;
+    bool running, stopping, has_thread;
+    pthread_t thread;
+} tutti__queue;
+
+/* Whose queued function this thread runs. */
+static _Thread_local const tutti_group *inside;
+
+/* The turn is the caller's. Operations are numbered as they run, in the same order on every rank. */
+static tutti_status run(tutti_group *group, tutti__op *op)
+{
+    uint64_t begin = tutti__now_ns(), ticket;
+    tutti_status status;
+
+    op->deadline = (double)begin * 1e-6 + op->timeout_ms;
+    op->signature.sequence = atomic_fetch_add(&group->sequence, 1);
+    ticket = tutti__flight_begin(group, &op->signature, begin);
+    if (tutti__group_failed(group))
+        return tutti__group_error(group, &op->signature);
+    group->bytes += tutti__op_given(group, op) * tutti_dtype_size((tutti_dtype)op->signature.dtype);
+    status = group->transport->run(group, op);
+    if (status != TUTTI_OK) /* of this call only, its message made, or of the group */
+        return tutti__group_failed(group) ? tutti__group_error(group, &op->signature) : status;
+    tutti__flight_end(group, ticket, begin);
+    return TUTTI_OK;
+}
+
+static tutti_status run_call(const tutti_work *work)
+{
+    tutti_status status;
+
+    if (tutti__group_failed(work->group))
+        return tutti__group_error(work->group, NULL);
+    inside = work->group;
+    status = work->task.call(work->task.arg);
+    inside = NULL;
+    return status;
+}
+
+/* The waiter may free it as soon as it is done: the wake-up only names the address. */
+static void set_done(tutti_work *work)
+{
+    if (atomic_exchange(&work->state, DONE) == AWAITED)
+        tutti__futex_wake(&work->state);
+}
+
+static void run_work(tutti_work *work)
+{
+    work->begin_ns = tutti__now_ns();
+    work->status = work->task.call ? run_call(work) : run(work->group, &work->task.op);
+    work->end_ns = tutti__now_ns();
+    if (work->status != TUTTI_OK)
+        work->message = strdup(tutti_last_error());
+    set_done(work);
+}
+
+static void *comm_main(void *arg)
+{
+    tutti_group *group = arg;
+    tutti__queue *q = group->queue;
+
+    tutti__log_set_rank(group->rank);
+    pthread_mutex_lock(&q->lock);
+    for (;;) {
+        tutti_work *work = q->first;
+
+        if (work && !q->running) {
+            q->first = work->next;
+            q->running = true;
+            pthread_mutex_unlock(&q->lock);
+            run_work(work);
+            pthread_mutex_lock(&q->lock);
+            q->running = false;
+            pthread_cond_broadcast(&q->changed);
+        } else if (q->stopping && !work) {
+            break;
+        } else {
+            pthread_cond_wait(&q->changed, &q->lock);
+        }
+    }
+    pthread_mutex_unlock(&q->lock);
+    return NULL;
+}
+
+tutti_status tutti__queue_new(tutti_group *group)
+{
+    tutti__queue *q = tutti__alloc(sizeof *q);
+
+    if (!q)
+        return TUTTI_ERR_MEMORY;
+    pthread_mutex_init(&q->lock, NULL);
+    pthread_cond_init(&q->changed, NULL);
+    group->queue = q;
+    return TUTTI_OK;
+}
+
+/* The caller's counts are borrowed only until the call returns. */
+static tutti_work *work_new(tutti_group *group, const task *todo)
+{
+    const tutti__op *op = &todo->op;
+    size_t n = (size_t)group->size, bytes = n * sizeof *op->src_counts;
+    tutti_work *work = tutti__alloc(sizeof *work + (op->dst_counts ? 2 * bytes : 0));
+
+    if (!work)
+        return NULL;
+    work->task = *todo;
+    work->group = group;
+    if (op->src_counts)
+        work->task.op.src_counts = memcpy(work->counts, op->src_counts, bytes);
+    if (op->dst_counts)
+        work->task.op.dst_counts = memcpy(work->counts + n, op->dst_counts, bytes);
+    return work;
+}
+
+tutti_work *tutti__work_open(tutti_group *group, const tutti__signature *signature, double deadline)
+{
+    tutti_work *work = work_new(group, &(task){.op = {.signature = *signature}});
+
+    if (work) {
+        work->begin_ns = tutti__now_ns();
+        work->expires = deadline;
+        work->from = -1;
+    }
+    return work;
+}
+
+void tutti__work_finish(tutti_work *work, tutti_status status, const char *message, int from)
+{
+    work->end_ns = tutti__now_ns();
+    work->status = status;
+    work->message = status == TUTTI_OK ? NULL : strdup(message);
+    work->from = status == TUTTI_OK ? from : -1;
+    set_done(work);
+}
+
+static tutti_status enqueue(tutti_group *group, const task *todo, tutti_work **work_p)
+{
+    tutti__queue *q = group->queue;
+    tutti_work *work = work_new(group, todo);
+    int error = 0;
+
+    if (!work)
+        return TUTTI_ERR_MEMORY;
+    if (inside == group) { /* a handle all the same */
+        run_work(work);
+        *work_p = work;
+        return TUTTI_OK;
+    }
+    pthread_mutex_lock(&q->lock);
+    if (!q->has_thread) {
+        error = tutti__thread_start(&q->thread, comm_main, group);
+        q->has_thread = error == 0;
+    }
+    if (!error) {
+        if (q->first)
+            q->last->next = work;
+        else
+            q->first = work;
+        q->last = work;
+        pthread_cond_broadcast(&q->changed);
+    }
+    pthread_mutex_unlock(&q->lock);
+    if (error) {
+        free(work);
+        return tutti__fail_errno(error, "cannot start the communication thread of group \"%s\"",
+                                 group->name);
+    }
+    *work_p = work;
+    return TUTTI_OK;
+}
+
+/* True if the caller may run it now. */
+static bool take_turn(tutti__queue *q)
+{
+    bool free_now;
+
+    pthread_mutex_lock(&q->lock);
+    free_now = !q->first && !q->running;
+    if (free_now)
+        q->running = true;
+    pthread_mutex_unlock(&q->lock);
+    return free_now;
+}
+
+static void end_turn(tutti__queue *q)
+{
+    pthread_mutex_lock(&q->lock);
+    q->running = false;
+    pthread_cond_broadcast(&q->changed);
+    pthread_mutex_unlock(&q->lock);
+}
+
+tutti_status tutti__submit(tutti_group *group, const tutti__op *op, tutti_work **work_p)
+{
+    task todo = {.op = *op};
+    tutti_work *work;
+    tutti_status status;
+
+    if (work_p)
+        *work_p = NULL;
+    todo.op.signature.group = group->id;
+    todo.op.signature.sequence =
+        atomic_load(&group->sequence); /* for the message; counted by run */
+    todo.op.timeout_ms = atomic_load(&group->call_timeout_ms);
+    if (tutti__group_failed(group)) {
+        (void)tutti__flight_begin(group, &todo.op.signature,
+                                  tutti__now_ns()); /* it has come so far */
+        return tutti__group_error(group, &todo.op.signature);
+    }
+    if (work_p)
+        return enqueue(group, &todo, work_p);
+    if (inside == group)
+        return run(group, &todo.op);
+    if (take_turn(group->queue)) {
+        status = run(group, &todo.op);
+        end_turn(group->queue);
+        return status;
+    }
+    TUTTI_TRY(enqueue(group, &todo, &work));
+    return tutti_work_wait(work);
+}
+
+tutti_status tutti__submit_call(tutti_group *group, tutti_status (*call)(void *arg), void *arg,
+                                tutti_work **work_p)
+{
+    *work_p = NULL;
+    if (tutti__group_failed(group))
+        return tutti__group_error(group, NULL);
+    return enqueue(group, &(task){.call = call, .arg = arg}, work_p);
+}
+
+size_t tutti__queue_list(tutti_group *group, tutti__signature *signatures, size_t n)
+{
+    tutti__queue *q = group->queue;
+    uint64_t sequence;
+    size_t count = 0;
+
+    if (!q) /* freed: the group's last word is a report */
+        return 0;
+    pthread_mutex_lock(&q->lock);
+    sequence = atomic_load(&group->sequence);
+    for (const tutti_work *work = q->first; work; work = work->next) {
+        if (work->task.call)
+            continue;
+        if (count < n) {
+            signatures[count] = work->task.op.signature;
+            signatures[count].sequence = sequence + count;
+        }
+        count++;
+    }
+    pthread_mutex_unlock(&q->lock);
+    return count;
+}
+
+void tutti__queue_free(tutti_group *group)
+{
+    tutti__queue *q = group->queue;
+
+    if (!q)
+        return;
+    pthread_mutex_lock(&q->lock);
+    q->stopping = true;
+    pthread_cond_broadcast(&q->changed);
+    pthread_mutex_unlock(&q->lock);
+    if (q->has_thread)
+        pthread_join(q->thread, NULL);
+    pthread_cond_destroy(&q->changed);
+    pthread_mutex_destroy(&q->lock);
+    free(q);
+    group->queue = NULL;
+}
+
+/* Until it is done or the deadline is over (0: however long it takes). */
+static bool wait_until(tutti_work *work, double deadline)
+{
+    double left = -1;
+
+    for (;;) {
+        uint32_t state = atomic_load(&work->state);
+
+        if (state == DONE)
+            return true;
+        if (deadline > 0 && (left = deadline - tutti__now_ms()) <= 0)
+            return false;
+        if (state == AWAITED || atomic_compare_exchange_strong(&work->state, &state, AWAITED))
+            tutti__futex_wait(&work->state, AWAITED, left);
+    }
+}
+
+/* Until it is done or `ms` have passed (-1: however long it takes). */
+static bool wait_done(tutti_work *work, int ms)
+{
+    double deadline = ms >= 0 ? tutti__now_ms() + ms : 0;
+
+    if (work->expires == 0 || (ms >= 0 && deadline < work->expires))
+        return wait_until(work, deadline);
+    /* Nobody but who waits for it looks at the time of a send or receive. */
+    if (!wait_until(work, work->expires))
+        tutti__p2p_expire(work->group, work);
+    return wait_until(work, 0);
+}
+
+static tutti_status status_of(const tutti_work *work)
+{
+    return work->status == TUTTI_OK
+               ? TUTTI_OK
+               : tutti__fail_again(work->status, work->message ? work->message : "");
+}
+
+static tutti_status check_work(const tutti_work *work)
+{
+    if (!work)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "no work to wait for: the call that should have started it failed");
+    return TUTTI_OK;
+}
+
+tutti_status tutti_work_wait(tutti_work *work)
+{
+    tutti_status status;
+
+    TUTTI_TRY(check_work(work));
+    wait_done(work, -1);
+    status = status_of(work);
+    free(work->message);
+    free(work);
+    return status;
+}
+
+tutti_status tutti_work_wait_for(tutti_work *work, int ms)
+{
+    const tutti_group *group;
+
+    TUTTI_TRY(check_work(work));
+    group = work->group;
+    if (ms < 0)
+        return tutti__fail(TUTTI_ERR_ARG, "work_wait_for: %d ms, expected 0 or more", ms);
+    if (wait_done(work, ms)) {
+        /* Its own TIMEOUT keeps the handle too, or nobody could tell one from the other. */
+        return work->status == TUTTI_ERR_TIMEOUT ? status_of(work) : tutti_work_wait(work);
+    }
+    return tutti__fail(TUTTI_ERR_TIMEOUT,
+                       "rank %d of group \"%s\": %s is not done after %.3g s; it goes on, wait for "
+                       "it again",
+                       group->rank, group->name,
+                       work->task.call ? "what was queued"
+                                       : tutti__op_name((tutti__op_kind)work->task.op.signature.op),
+                       ms / 1e3);
+}
+
+int tutti_work_source(tutti_work *work)
+{
+    wait_done(work, -1);
+    return work->from;
+}
+
+bool tutti_work_done(const tutti_work *work)
+{
+    return atomic_load(&work->state) == DONE;
+}
+
+void tutti__work_times(tutti_work *work, uint64_t *begin_ns_p, uint64_t *end_ns_p)
+{
+    wait_done(work, -1);
+    *begin_ns_p = work->begin_ns;
+    *end_ns_p = work->end_ns;
+}

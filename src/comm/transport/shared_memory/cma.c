@@ -1,0 +1,116 @@
+/* foreign.c -- reading memory of a peer's process through the kernel, where it allows that.   SPDX-License-Identifier: MIT
+ *
+ * Large pieces that do not lie in group memory are copied once this way, instead of in and out of staging. Whether ranks
+ * may (the same user, one PID namespace, no ptrace restriction, no seccomp filter) is tried before it is relied on: each
+ * rank publishes where a number of its own lies, and reads everybody's from there. Only if all can, all do. */
+#include "comm/transport/shared_memory/shm.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+/* Below 32 KiB of the usual chunk, staging is quicker than a system call and its pages. */
+enum { OF_CHUNK = 8, VERDICT_MS = 500 };
+
+/* 0 or an errno. */
+static int read_process(int64_t pid, void *to, uint64_t at, size_t bytes)
+{
+    for (size_t done = 0; done < bytes;) {
+        struct iovec ours = {(char *)to + done, bytes - done},
+                     theirs = {(char *)(uintptr_t)at + done, bytes - done};
+        ssize_t n = process_vm_readv((pid_t)pid, &ours, 1, &theirs, 1, 0);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n < 0 ? errno : EFAULT;
+        done += (size_t)n;
+    }
+    return 0;
+}
+
+void tutti__cma_open(tutti_group *group)
+{
+    tutti__shm *local = group->transport_state;
+    tutti__shm_slot *slot = &local->control->slots[group->rank];
+    const uint64_t unique[] = {tutti__now_ns(), (uint64_t)getpid(), (uint64_t)(uintptr_t)local};
+
+    if (local->memory->one_process || group->tuning.stage_all)
+        local->cma = TUTTI__CMA_NEVER;
+    local->token = tutti__hash64(unique, sizeof unique);
+    slot->pid = (int64_t)getpid();
+    slot->token = local->token;
+    slot->token_at = (uint64_t)(uintptr_t)&local->token;
+}
+
+static bool reads_all(tutti_group *group)
+{
+    const tutti__shm *local = group->transport_state;
+    const tutti__shm_slot *slots = local->control->slots;
+    uint64_t token = 0;
+
+    for (int r = 0; r < group->size; r++)
+        if (r != group->rank &&
+            (read_process(slots[r].pid, &token, slots[r].token_at, sizeof token) != 0 ||
+             token != slots[r].token))
+            return false;
+    return true;
+}
+
+/* All ranks come here at the same operations: after the first, everybody has published; in the second each tries; from
+ * the third on they know of all. */
+void tutti__cma_agree(tutti_group *group)
+{
+    tutti__shm *local = group->transport_state;
+    tutti__shm_slot *slots = local->control->slots;
+    bool all = true;
+
+    switch (local->cma) {
+    case TUTTI__CMA_NEW:
+        local->cma = TUTTI__CMA_PUBLISHED;
+        break;
+    case TUTTI__CMA_PUBLISHED:
+        atomic_store(&slots[group->rank].reads_all, reads_all(group));
+        local->cma = TUTTI__CMA_TRIED;
+        break;
+    case TUTTI__CMA_TRIED:
+        for (int r = 0; r < group->size; r++)
+            all = all && atomic_load(&slots[r].reads_all);
+        local->cma = all ? TUTTI__CMA_ALWAYS : TUTTI__CMA_NEVER;
+        tutti_log(TUTTI_LOG_DEBUG, "comm", "ranks %s read each other's memory through the kernel",
+                  all ? "can" : "cannot");
+        break;
+    default:
+        break;
+    }
+}
+
+void tutti__cma_offer(tutti_group *group, const tutti__op *op, size_t bytes)
+{
+    const tutti__shm *local = group->transport_state;
+    tutti__shm_call *ours = tutti__shm_call_of(local, group->rank);
+
+    if (local->cma != TUTTI__CMA_ALWAYS || bytes == 0 ||
+        bytes < local->control->chunk_bytes / OF_CHUNK)
+        return;
+    ours->segment = TUTTI__CMA;
+    ours->at = (uint64_t)(uintptr_t)op->src;
+}
+
+tutti_status tutti__cma_read(tutti_group *group, int rank, void *to, const void *at, size_t bytes)
+{
+    const tutti__shm *local = group->transport_state;
+    int error = read_process(local->control->slots[rank].pid, to, (uint64_t)(uintptr_t)at, bytes);
+
+    if (error == 0)
+        return TUTTI_OK;
+    /* Its process is gone, or it knows of a failure and has freed its memory: this rank hears of that a moment later. */
+    for (int ms = 0; ms < VERDICT_MS && !tutti__group_failed(group); ms++)
+        usleep(1000);
+    if (tutti__group_failed(group) || error == ESRCH)
+        return tutti__fail_lost(group, rank); /* or what came first */
+    return tutti__group_fail(group, TUTTI_ERR_INTERNAL, rank,
+                             "rank %d cannot read %zu bytes of rank %d's memory: %s", group->rank,
+                             bytes, rank, strerror(error));
+}

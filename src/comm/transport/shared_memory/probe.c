@@ -1,0 +1,90 @@
+/* probe.c -- can this process share memory with others of its host?   SPDX-License-Identifier: MIT
+ *
+ * Tried before the ranks choose a transport, so that all of them learn of a refusal from the cards and choose another: a
+ * container's seccomp profile may forbid memfd_create, unix sockets or descriptors in messages, and limits may be too low. */
+#include "comm/group.h"
+#include "comm/transport/shared_memory/shm.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Sends a descriptor to itself. 0 or an errno. */
+static int pass_fd(int fd)
+{
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control = {.align = {.cmsg_level = SOL_SOCKET,
+                           .cmsg_type = SCM_RIGHTS,
+                           .cmsg_len = CMSG_LEN(sizeof(int))}};
+    char byte = 'F';
+    struct iovec io = {&byte, 1};
+    struct msghdr message = {
+        .msg_iov = &io, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    int pair[2], error = 0, got;
+
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+        return errno;
+    memcpy(CMSG_DATA(&control.align), &fd, sizeof fd);
+    if (sendmsg(pair[0], &message, MSG_NOSIGNAL) != 1 ||
+        recvmsg(pair[1], &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT) != 1)
+        error = errno;
+    else if (!CMSG_FIRSTHDR(&message))
+        error = EPERM; /* dropped on its way by a security module, or for want of a descriptor */
+    close(pair[0]);
+    close(pair[1]);
+    if (error)
+        return error;
+    memcpy(&got, CMSG_DATA(&control.align), sizeof got);
+    close(got);
+    return 0;
+}
+
+/* Growing a file past this limit would end the process with SIGXFSZ. */
+static bool file_may_have(size_t bytes)
+{
+    struct rlimit limit;
+
+    return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+           bytes <= limit.rlim_cur;
+}
+
+static int try_on(int fd, size_t bytes, const char **step)
+{
+    void *p;
+    int error;
+
+    *step = "growing shared memory (ulimit -f)";
+    if (!file_may_have(bytes))
+        return EFBIG;
+    if (ftruncate(fd, (off_t)bytes) != 0)
+        return errno;
+    *step = "mmap of shared memory";
+    p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED)
+        return errno;
+    munmap(p, bytes);
+    *step = "passing a descriptor over a unix socket";
+    error = pass_fd(fd);
+    return error;
+}
+
+bool tutti__shm_probe(const tutti_group *group, char *why, size_t capacity)
+{
+    size_t bytes = tutti__shm_block_bytes(group->size, tutti__shm_chunk_bytes(group));
+    const char *step = "memfd_create";
+    int fd = memfd_create("tutti", MFD_CLOEXEC), error = fd < 0 ? errno : 0;
+
+    if (!error) {
+        error = try_on(fd, bytes, &step);
+        close(fd);
+    }
+    if (error)
+        snprintf(why, capacity, "%s: %s", step, strerror(error));
+    return error == 0;
+}
