@@ -51,9 +51,9 @@ static tutti_status check_redop(const char *call, tutti_redop op, tutti_dtype dt
 
 static tutti_status check_root(const char *call, const tutti_group *group, int root)
 {
-    if (root < 0 || root >= group->size)
+    if (root < 0 || root >= group->comm.size)
         return tutti__fail(TUTTI_ERR_ARG, "%s: root is %d, expected a rank from 0 to %d", call,
-                           root, group->size - 1);
+                           root, group->comm.size - 1);
     return TUTTI_OK;
 }
 
@@ -90,8 +90,8 @@ static tutti_status check_counts(const char *call, const tutti_group *group, con
     TUTTI_TRY(tutti__check_buf(call, name, buf));
     if (!counts)
         return tutti__fail(TUTTI_ERR_ARG, "%s: the counts of %s are NULL, expected %d", call, name,
-                           group->size);
-    for (int r = 0; r < group->size; r++) {
+                           group->comm.size);
+    for (int r = 0; r < group->comm.size; r++) {
         if (counts[r] > buf.count - sum)
             return tutti__fail(TUTTI_ERR_ARG,
                                "%s: %s has %zu elements, but its counts up to rank %d need %zu "
@@ -109,7 +109,7 @@ static tutti_status check_counts(const char *call, const tutti_group *group, con
 static tutti_status check_pair(const char *call, const tutti_group *group, tutti_buf part,
                                const char *part_name, tutti_buf whole, const char *whole_name)
 {
-    size_t bytes = part.count * tutti_dtype_size(part.dtype), n = (size_t)group->size;
+    size_t bytes = part.count * tutti_dtype_size(part.dtype), n = (size_t)group->comm.size;
     const char *p = part.p, *w = whole.p;
 
     TUTTI_TRY(tutti__check_buf(call, part_name, part));
@@ -120,8 +120,9 @@ static tutti_status check_pair(const char *call, const tutti_group *group, tutti
     if (whole.count / n != part.count || whole.count % n != 0)
         return tutti__fail(
             TUTTI_ERR_ARG, "%s: %s has %zu elements, expected %zu (%d ranks x %zu of %s)", call,
-            whole_name, whole.count, n * part.count, group->size, part.count, part_name);
-    if (bytes > 0 && p != w + (size_t)group->rank * bytes && p + bytes > w && p < w + n * bytes)
+            whole_name, whole.count, n * part.count, group->comm.size, part.count, part_name);
+    if (bytes > 0 && p != w + (size_t)group->comm.rank * bytes && p + bytes > w &&
+        p < w + n * bytes)
         return tutti__fail(TUTTI_ERR_ARG, "%s: %s overlaps %s outside this rank's own place in it",
                            call, part_name, whole_name);
     return TUTTI_OK;
@@ -184,7 +185,7 @@ tutti_status tutti_scatter(tutti_group *group, tutti_buf src, tutti_buf dst, int
 
     TUTTI_TRY(tutti__check_group("scatter", group));
     TUTTI_TRY(check_root("scatter", group, root));
-    if (group->rank == root) {
+    if (group->comm.rank == root) {
         TUTTI_TRY(check_pair("scatter", group, dst, "dst", src, "src"));
     } else {
         TUTTI_TRY(tutti__check_buf("scatter", "dst", dst));
@@ -201,7 +202,7 @@ tutti_status tutti_gather(tutti_group *group, tutti_buf src, tutti_buf dst, int 
 
     TUTTI_TRY(tutti__check_group("gather", group));
     TUTTI_TRY(check_root("gather", group, root));
-    if (group->rank == root) {
+    if (group->comm.rank == root) {
         TUTTI_TRY(check_pair("gather", group, src, "src", dst, "dst"));
     } else {
         TUTTI_TRY(tutti__check_buf("gather", "src", src));
@@ -229,14 +230,14 @@ tutti_status tutti_all_gather_v(tutti_group *group, tutti_buf src, tutti_buf dst
     TUTTI_TRY(tutti__check_group("all_gather_v", group));
     TUTTI_TRY(tutti__check_buf("all_gather_v", "src", src));
     TUTTI_TRY(check_counts("all_gather_v", group, "dst", dst, counts));
-    if (src.count != counts[group->rank])
+    if (src.count != counts[group->comm.rank])
         return tutti__fail(TUTTI_ERR_ARG,
                            "all_gather_v: src has %zu elements, but counts[%d], of this rank, is "
                            "%zu",
-                           src.count, group->rank, counts[group->rank]);
+                           src.count, group->comm.rank, counts[group->comm.rank]);
     op.signature.count = 0;
     op.dst_counts = counts;
-    at = tutti__piece_in(group, &op, group->rank).at * tutti_dtype_size(dst.dtype);
+    at = tutti__piece_in(group->comm.rank, &op, group->comm.rank).at * tutti_dtype_size(dst.dtype);
     if (src.p != (char *)dst.p + at || src.dtype != dst.dtype)
         TUTTI_TRY(check_apart("all_gather_v", src, dst));
     return tutti__submit(group, &op, work_p);
@@ -248,14 +249,14 @@ tutti_status tutti_all_to_all(tutti_group *group, tutti_buf src, tutti_buf dst, 
     size_t n;
 
     TUTTI_TRY(tutti__check_group("all_to_all", group));
-    n = (size_t)group->size;
+    n = (size_t)group->comm.size;
     TUTTI_TRY(tutti__check_buf("all_to_all", "src", src));
     TUTTI_TRY(tutti__check_buf("all_to_all", "dst", dst));
     if (src.count != dst.count || src.count % n != 0)
         return tutti__fail(TUTTI_ERR_ARG,
                            "all_to_all: src has %zu elements and dst %zu, expected the same "
                            "multiple of %d ranks; for pieces that differ use tutti_all_to_all_v",
-                           src.count, dst.count, group->size);
+                           src.count, dst.count, group->comm.size);
     TUTTI_TRY(check_apart("all_to_all", src, dst));
     op.signature.count = src.count / n;
     return tutti__submit(group, &op, work_p);
@@ -302,10 +303,10 @@ tutti_status tutti_group_alloc(tutti_group *group, size_t bytes, void **p)
 
     *p = NULL;
     TUTTI_TRY(tutti__check_group("alloc", group));
-    if (bytes > SIZE_MAX / 4 / (size_t)group->size)
+    if (bytes > SIZE_MAX / 4 / (size_t)group->comm.size)
         return tutti__fail(TUTTI_ERR_ARG,
                            "alloc: %zu bytes for each of %d ranks is more than memory holds", bytes,
-                           group->size);
+                           group->comm.size);
     return tutti__submit(group, &op, NULL);
 }
 

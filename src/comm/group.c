@@ -287,12 +287,10 @@ void tutti_group_free(tutti_group *group)
         group->transport->close(group);
     tutti_store_free(group->store);
     tutti__recorder_free(group->recorder);
-    free(group->peers);
     free(group->global_ranks);
-    free(group->outer_ranks);
-    pthread_mutex_destroy(&group->failure_lock);
     pthread_mutex_destroy(&group->report_lock);
     pthread_mutex_destroy(&group->plain_lock);
+    tutti__comm_destroy(&group->comm);
     free(group);
 }
 
@@ -303,19 +301,19 @@ static tutti_status check_list(const tutti_group *group, const int *ranks, int n
     *place_p = -1;
     if (!ranks)
         return tutti__fail(TUTTI_ERR_ARG, "split of group \"%s\": the list of ranks is NULL",
-                           group->name);
-    if (n < 1 || n > group->size)
+                           group->comm.name);
+    if (n < 1 || n > group->comm.size)
         return tutti__fail(TUTTI_ERR_ARG, "split of group \"%s\": %d ranks, expected 1 to %d",
-                           group->name, n, group->size);
+                           group->comm.name, n, group->comm.size);
     for (int i = 0; i < n; i++) {
-        if (ranks[i] < 0 || ranks[i] >= group->size)
+        if (ranks[i] < 0 || ranks[i] >= group->comm.size)
             return tutti__fail(TUTTI_ERR_ARG, "split of group \"%s\": rank %d, expected 0 to %d",
-                               group->name, ranks[i], group->size - 1);
+                               group->comm.name, ranks[i], group->comm.size - 1);
         for (int j = 0; j < i; j++)
             if (ranks[j] == ranks[i])
                 return tutti__fail(TUTTI_ERR_ARG, "split of group \"%s\": rank %d is listed twice",
-                                   group->name, ranks[i]);
-        if (ranks[i] == group->rank)
+                                   group->comm.name, ranks[i]);
+        if (ranks[i] == group->comm.rank)
             *place_p = i;
     }
     return TUTTI_OK;
@@ -326,20 +324,20 @@ static tutti_status agree(tutti_group *group, const int *ranks, int n, const cha
 {
     int64_t mine = (int64_t)(tutti__hash64(ranks, (size_t)n * sizeof *ranks) ^
                              tutti__hash64(name, strlen(name)));
-    int64_t *all = malloc((size_t)group->size * sizeof *all);
+    int64_t *all = malloc((size_t)group->comm.size * sizeof *all);
     tutti_status status;
 
     if (!all)
-        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d ranks", group->size);
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d ranks", group->comm.size);
     status = tutti_all_gather(group, (tutti_buf){&mine, 1, TUTTI_I64},
-                              (tutti_buf){all, (size_t)group->size, TUTTI_I64}, NULL);
-    for (int r = 0; r < group->size && status == TUTTI_OK; r++)
+                              (tutti_buf){all, (size_t)group->comm.size, TUTTI_I64}, NULL);
+    for (int r = 0; r < group->comm.size && status == TUTTI_OK; r++)
         if (all[r] != all[0]) {
-            (void)tutti__group_fail(group, TUTTI_ERR_MISMATCH, r,
-                                    "rank %d called tutti_group_split with another list of ranks, "
-                                    "or another name, than rank 0",
-                                    r);
-            status = tutti__group_error(group, NULL);
+            (void)tutti__comm_fail(&group->comm, TUTTI_ERR_MISMATCH, r,
+                                   "rank %d called tutti_group_split with another list of ranks, "
+                                   "or another name, than rank 0",
+                                   r);
+            status = tutti__comm_error(&group->comm, NULL);
         }
     free(all);
     return status;
@@ -348,10 +346,10 @@ static tutti_status agree(tutti_group *group, const int *ranks, int n, const cha
 /* The sub-group's ranks as the first group of the family counts them. */
 static tutti_status note_global_ranks(tutti_group *sub, const tutti_group *group, const int *ranks)
 {
-    sub->global_ranks = tutti__alloc((size_t)sub->size * sizeof *sub->global_ranks);
+    sub->global_ranks = tutti__alloc((size_t)sub->comm.size * sizeof *sub->global_ranks);
     if (!sub->global_ranks)
         return TUTTI_ERR_MEMORY;
-    for (int r = 0; r < sub->size; r++)
+    for (int r = 0; r < sub->comm.size; r++)
         sub->global_ranks[r] = tutti_group_global_rank(group, ranks[r]);
     return TUTTI_OK;
 }
@@ -360,12 +358,12 @@ static tutti_status split(tutti_group *group, const int *ranks, int n_ranks, con
                           tutti_group **sub_p)
 {
     tutti__member member = {.size = n_ranks,
-                            .timeout_ms = group->timeout_ms,
+                            .timeout_ms = group->comm.timeout_ms,
                             .heartbeat_ms = group->heartbeat_ms,
                             .transport = group->tcp ? TUTTI_TRANSPORT_TCP : TUTTI_TRANSPORT_AUTO,
                             .mpi = group->mpi,
-                            .tuning = group->tuning,
-                            .world_rank = group->peers[group->rank].world_rank,
+                            .tuning = group->comm.tuning,
+                            .world_rank = group->comm.peers[group->comm.rank].world_rank,
                             .attempt = group->attempt,
                             .launched = group->launched,
                             .parent = group,
@@ -411,15 +409,15 @@ tutti_status tutti_group_split_parts(tutti_group *group, int part_size, const ch
 
     *sub_p = NULL;
     TUTTI_TRY(tutti__check_group("split_parts", group));
-    if (part_size < 1 || group->size % part_size != 0)
+    if (part_size < 1 || group->comm.size % part_size != 0)
         return tutti__fail(TUTTI_ERR_ARG,
                            "split of group \"%s\" into parts of %d ranks: its size is %d, expected "
                            "a multiple of the parts'",
-                           group->name, part_size, group->size);
+                           group->comm.name, part_size, group->comm.size);
     ranks = tutti__alloc((size_t)part_size * sizeof *ranks);
     if (!ranks)
         return TUTTI_ERR_MEMORY;
-    parts = group->size / part_size;
+    parts = group->comm.size / part_size;
     for (int part = 0; part < parts && status == TUTTI_OK; part++) {
         tutti_group *sub = NULL;
 
@@ -441,34 +439,34 @@ tutti_status tutti_group_split_parts(tutti_group *group, int part_size, const ch
 
 int tutti_group_rank(const tutti_group *group)
 {
-    return group->rank;
+    return group->comm.rank;
 }
 
 int tutti_group_size(const tutti_group *group)
 {
-    return group->size;
+    return group->comm.size;
 }
 
 int tutti_group_local_rank(const tutti_group *group)
 {
-    return group->local_rank;
+    return group->comm.local_rank;
 }
 
 int tutti_group_local_size(const tutti_group *group)
 {
-    return group->local_size;
+    return group->comm.local_size;
 }
 
 int tutti_group_global_rank(const tutti_group *group, int rank)
 {
-    if (rank < 0 || rank >= group->size)
+    if (rank < 0 || rank >= group->comm.size)
         return -1;
     return group->global_ranks ? group->global_ranks[rank] : rank;
 }
 
 int tutti_group_rank_of(const tutti_group *group, int global_rank)
 {
-    for (int r = 0; r < group->size; r++)
+    for (int r = 0; r < group->comm.size; r++)
         if (tutti_group_global_rank(group, r) == global_rank)
             return r;
     return -1;
@@ -486,14 +484,14 @@ tutti_status tutti_group_set_timeout(tutti_group *group, int timeout_ms)
         return tutti__fail(TUTTI_ERR_ARG,
                            "group \"%s\": a time limit of %d ms, expected more than 0, or 0 for "
                            "the group's own, %d",
-                           group->name, timeout_ms, group->timeout_ms);
-    atomic_store(&group->call_timeout_ms, timeout_ms ? timeout_ms : group->timeout_ms);
+                           group->comm.name, timeout_ms, group->comm.timeout_ms);
+    atomic_store(&group->call_timeout_ms, timeout_ms ? timeout_ms : group->comm.timeout_ms);
     return TUTTI_OK;
 }
 
 const char *tutti_group_name(const tutti_group *group)
 {
-    return group->name;
+    return group->comm.name;
 }
 
 const char *tutti_group_transport_name(const tutti_group *group)
@@ -514,15 +512,16 @@ void tutti_group_abort(tutti_group *group, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    tutti__peer_text(group, group->rank, who, sizeof who);
-    (void)tutti__group_fail(group, TUTTI_ERR_ABORTED, group->rank, "%s said: %s", who, text);
+    tutti__comm_peer_text(&group->comm, group->comm.rank, who, sizeof who);
+    (void)tutti__comm_fail(&group->comm, TUTTI_ERR_ABORTED, group->comm.rank, "%s said: %s", who,
+                           text);
 }
 
 void tutti_log0(const tutti_group *group, const char *format, ...)
 {
     va_list args;
 
-    if (group->rank != 0)
+    if (group->comm.rank != 0)
         return;
     va_start(args, format);
     vprintf(format, args);

@@ -17,107 +17,9 @@
 #ifndef TUTTI_COMM_GROUP_H
 #define TUTTI_COMM_GROUP_H
 
-#include "base/base.h"
 #include "comm/bootstrap/socket.h"
-#include <pthread.h>
-#include <stdatomic.h>
-#include <tutti/group.h>
-
-/* ---- An operation: one collective call -------------------------------------------------------------- */
-
-typedef enum tutti__op_kind {
-    TUTTI__OP_ALL_REDUCE,
-    TUTTI__OP_REDUCE,
-    TUTTI__OP_REDUCE_SCATTER,
-    TUTTI__OP_BROADCAST,
-    TUTTI__OP_SCATTER,
-    TUTTI__OP_GATHER,
-    TUTTI__OP_ALL_GATHER,
-    TUTTI__OP_ALL_GATHER_V,
-    TUTTI__OP_ALL_TO_ALL,
-    TUTTI__OP_ALL_TO_ALL_V,
-    TUTTI__OP_BARRIER,
-    TUTTI__OP_ALLOC,
-    TUTTI__OP_SEND, /* by the post, not by a transport */
-    TUTTI__OP_RECV,
-    TUTTI__N_OPS
-} tutti__op_kind;
-
-/* What holds for every operation of a kind. What is not rooted is given or taken by all; what does not reduce moves pieces
- * unchanged. */
-typedef struct tutti__op_traits {
-    const char *name;
-    bool reduces;   /* what is taken is the reduction of what is given */
-    bool from_root; /* root alone gives */
-    bool to_root;   /* root alone takes */
-    bool scatters;  /* src holds a piece for each rank, in rank order; else one piece for all */
-    bool gathers;   /* dst holds a piece of each rank, in rank order */
-    bool uneven;    /* pieces differ in size: counts say how, and print.count is 0 */
-} tutti__op_traits;
-
-/* What ranks must agree on; every message begins with it. */
-typedef struct tutti__signature {
-    uint64_t group, sequence;
-    uint64_t count; /* elements of one piece; bytes of an alloc */
-    uint8_t op, dtype, redop;
-    uint8_t zero[5];
-    uint32_t root; /* of a send or receive: the other rank */
-    int32_t tag;   /* of those */
-} tutti__signature;
-
-typedef struct tutti__op {
-    tutti__signature signature;
-    const void *src; /* this rank's contribution; where it is reduced in place, src == dst */
-    void *dst;
-    /* Uneven: elements of the piece for each rank (NULL unless it scatters), and of each. Borrowed, or the work's. */
-    const size_t *src_counts, *dst_counts;
-    int timeout_ms;
-    double deadline; /* set when it starts */
-} tutti__op;
-
-/* Elements, from the beginning of src or dst. */
-typedef struct tutti__piece {
-    size_t at, count;
-} tutti__piece;
-
-const tutti__op_traits *tutti__op_traits_of(const tutti__op *op);
-const char *tutti__op_name(tutti__op_kind kind);
-/* What `from` gives to `to`, as it lies in from's src; uneven: of this rank's own only. Nothing where one does not give
- * or the other does not take. */
-tutti__piece tutti__piece_out(const tutti__op *op, int from, int to);
-/* The same, as it lies in this rank's dst, whose counts those are. */
-tutti__piece tutti__piece_in(const tutti_group *group, const tutti__op *op, int from);
-/* Elements that this rank gives: all of its src. */
-size_t tutti__op_given(const tutti_group *group, const tutti__op *op);
-/* True if no rank has anything to move: a barrier, for one. */
-bool tutti__op_is_empty(const tutti__op *op);
-/* The i-th of n parts of `count` elements, cut at multiples of `grain`: equal ones, but that the last are short or empty. */
-tutti__piece tutti__part(size_t count, size_t n, size_t i, size_t grain);
-/* Bytes of a chunk, whole cache lines: what tests ask for, else `standard`. */
-size_t tutti__tuned_bytes(const tutti_group *group, size_t standard);
-/* "all_reduce #12 (F32 x 1000, sum)" */
-void tutti__signature_text(const tutti__signature *signature, char *text, size_t capacity);
-bool tutti__signature_equal(const tutti__signature *a, const tutti__signature *b);
-/* Bytes of one piece. */
-size_t tutti__op_bytes(const tutti__signature *signature);
-
-/* ---- Reduction -------------------------------------------------------------------------------------- */
-
-/* dst[i] = src[0][i] op src[1][i] op ... in this order, divided by `size` for AVG, for count elements, then copied to
- * the other destinations. 16-bit types accumulate in f32. A destination may be one of the sources. */
-void tutti__reduce(tutti_dtype dtype, tutti_redop op, void *const *dst, size_t n_dst,
-                   const void *const *src, size_t n_src, size_t count);
-
-/* The same for one destination: the sum divided by `divisor`, whatever n_src. */
-void tutti__average(tutti_dtype dtype, size_t divisor, void *dst, const void *const *src,
-                    size_t n_src, size_t count);
-
-/* Why a group is dead. */
-typedef struct tutti__cause {
-    int32_t status;  /* OK: it lives */
-    int32_t culprit; /* rank, -1: none in particular */
-    char text[1024];
-} tutti__cause;
+#include "comm/core/failure.h"
+#include "comm/core/reduce.h"
 
 /* ---- Group ------------------------------------------------------------------------------------------ */
 
@@ -137,24 +39,6 @@ typedef struct tutti__transport {
     void (*close)(tutti_group *group);            /* leaves; frees group->transport_state */
 } tutti__transport;
 
-typedef struct tutti__peer {
-    char host[64];
-    int64_t pid;
-    int32_t world_rank;    /* its rank in the job; this group may be a part of it */
-    _Atomic bool left;     /* said goodbye */
-    _Atomic uint64_t seen; /* 1 + the sequence of the last call that it announced; 0: none */
-} tutti__peer;
-
-/* Sizes that tests make small. Zero means default. */
-typedef struct tutti__tuning {
-    size_t chunk_bytes; /* a staging buffer's; rank 0's counts for all */
-    bool stage_all;     /* behave as if no memory could be read by peers */
-    int spin;           /* times the core is given away before sleeping; -1: none */
-    int host;           /* not 0: as if ranks with another number were on another host */
-    /* The port that others are to call, given the one at which this rank listens; NULL: that one. */
-    int (*advertise)(int rank, int port);
-} tutti__tuning;
-
 /* Memory of tutti_group_alloc that only this rank sees. */
 typedef struct tutti__plain {
     struct tutti__plain *next;
@@ -163,24 +47,17 @@ typedef struct tutti__plain {
 } tutti__plain;
 
 struct tutti_group {
-    int rank, size, local_rank, local_size, timeout_ms;
+    tutti__comm comm;
     int process;                 /* that made it */
     int heartbeat_ms;            /* asked for; 0: off */
     _Atomic int call_timeout_ms; /* of the collectives issued from now on */
     /* Of a split: each rank's in the group that all splits began with; else NULL. */
     int *global_ranks;
-    bool tcp;                   /* asked for everywhere */
-    bool mpi;                   /* carries this group, and its splits */
-    char name[64], prefix[160]; /* of its keys in the store */
-    uint64_t id;
-    tutti__tuning tuning;
-    /* NULL, or the group inside which this one works and dies: its post, its causes, its ranks in all messages. */
-    tutti_group *outer;
-    int *outer_ranks;    /* of each rank here */
-    tutti_group *parent; /* while a split sets this group up: its death ends that; else NULL */
-    tutti_store *store;  /* kept for split; NULL in a group of one */
+    bool tcp;           /* asked for everywhere */
+    bool mpi;           /* carries this group, and its splits */
+    char prefix[160];   /* of its keys in the store */
+    tutti_store *store; /* kept for split; NULL in a group of one */
     tutti__secret secret;
-    tutti__peer *peers;
     tutti_device device;
     tutti__recorder *recorder; /* of its last collectives; NULL: off */
     int flights;               /* how many it keeps */
@@ -195,10 +72,8 @@ struct tutti_group {
     tutti__plain *plain;      /* allocs of transports that share no memory */
     pthread_mutex_t plain_lock;
 
-    pthread_mutex_t failure_lock, report_lock; /* the second while the last collectives are told */
-    _Atomic bool reported;                     /* they are */
-    tutti__cause cause;
-    _Atomic bool failed;
+    pthread_mutex_t report_lock; /* while the last collectives are told */
+    _Atomic bool reported;       /* they are */
 
     _Atomic uint64_t sequence; /* of the next operation to run */
     uint64_t bytes;            /* that this rank contributed; of whoever has the turn */
@@ -211,42 +86,9 @@ tutti_status tutti__group_init(tutti_group **group_p, const tutti_group_opts *op
 /* "auto", "native", "mpi", "nccl"; false for anything else. */
 bool tutti__backend_parse(const char *text, tutti_backend *backend_p);
 
-/* ---- Failure ---------------------------------------------------------------------------------------- */
-
-/* Kills the group, on all ranks, unless it is dead already. Returns the status of the first cause, no message made. */
-tutti_status tutti__group_fail(tutti_group *group, tutti_status status, int culprit,
-                               const char *format, ...) TUTTI_PRINTF(4, 5);
-/* Kills it here only: the others know. */
-void tutti__group_adopt(tutti_group *group, const tutti__cause *cause);
-/* Is it dead, as far as this rank or, by shared memory, any rank knows? */
-bool tutti__group_failed(tutti_group *group);
-/* Of a dead group: that of its cause. */
-tutti_status tutti__group_status(tutti_group *group);
-/* What tutti__group_error says. */
-void tutti__error_text(tutti_group *group, const tutti__signature *signature, char *text,
-                       size_t capacity);
-/* What the rank is called in messages. */
-int tutti__outer_rank(const tutti_group *group, int rank);
-/* It has said goodbye. */
-bool tutti__has_left(const tutti_group *group, int rank);
-/* Makes the message of a call on a dead group; `print` NULL: not of an operation. */
-tutti_status tutti__group_error(tutti_group *group, const tutti__signature *signature);
-/* "rank 3 (hostb, process 4711)" */
-void tutti__peer_text(const tutti_group *group, int rank, char *text, size_t capacity);
 /* While the group is being made: leaves in the store why that failed, unless another rank was first, whose reason then is
  * *first (NULL: not asked for). */
 void tutti__note_cause(tutti_group *group, tutti_status status, tutti__cause *first);
-tutti_status tutti__fail_lost(tutti_group *group, int rank);
-tutti_status tutti__fail_late(tutti_group *group, const tutti__op *op, const bool *missing);
-/* MISMATCH naming both calls. */
-tutti_status tutti__fail_different(tutti_group *group, int low, const tutti__signature *low_print,
-                                   int high, const tutti__signature *high_print);
-/* The same unless theirs equals ours. */
-tutti_status tutti__check_signature(tutti_group *group, const tutti__signature *ours, int rank,
-                                    const tutti__signature *theirs);
-/* Uneven: `from` gives `sent` elements to `to`; MISMATCH if that expects another number. */
-tutti_status tutti__check_sent(tutti_group *group, const tutti__signature *signature, int from,
-                               int to, size_t sent, size_t expected);
 
 /* ---- Flight recorder -------------------------------------------------------------------------------- */
 

@@ -97,7 +97,8 @@ static bool in_process(const tutti_group *group)
 /* Threads of a process are on one host, and where a test says so ranks are on several. */
 static uint64_t host_id(const tutti_group *group)
 {
-    const uint64_t id[2] = {in_process(group) ? 0 : id_of_machine(), (uint64_t)group->tuning.host};
+    const uint64_t id[2] = {in_process(group) ? 0 : id_of_machine(),
+                            (uint64_t)group->comm.tuning.host};
 
     return tutti__hash64(id, sizeof id);
 }
@@ -132,13 +133,13 @@ static tutti_status listen_all(const tutti_group *group, card *mine, listeners *
         if (tutti__listen(&mine->local_at, &at->local) != TUTTI_OK)
             snprintf(mine->no_sharing, sizeof mine->no_sharing, "%.79s", tutti_last_error());
     }
-    if (!threads || group->tcp || group->tuning.host || at->local < 0) {
+    if (!threads || group->tcp || group->comm.tuning.host || at->local < 0) {
         TUTTI_TRY(tcp_address(group, &mine->tcp_at));
         TUTTI_TRY(tutti__listen(&mine->tcp_at, &at->tcp));
-        if (group->tuning.advertise)
+        if (group->comm.tuning.advertise)
             tutti__address_set_port(
                 &mine->tcp_at,
-                group->tuning.advertise(group->rank, tutti__address_port(&mine->tcp_at)));
+                group->comm.tuning.advertise(group->comm.rank, tutti__address_port(&mine->tcp_at)));
     }
     return TUTTI_OK;
 }
@@ -164,7 +165,7 @@ static tutti_status fill_in(const tutti_group *group, card *mine)
     mine->pid = (int64_t)getpid();
     mine->tcp = group->tcp;
     mine->sockets = (uint32_t)sockets;
-    mine->world_rank = group->peers[group->rank].world_rank;
+    mine->world_rank = group->comm.peers[group->comm.rank].world_rank;
     mine->heartbeat_ms = group->heartbeat_ms;
     snprintf(mine->version, sizeof mine->version, "%s", TUTTI_VERSION);
     gethostname(mine->host, sizeof mine->host - 1);
@@ -176,7 +177,7 @@ static tutti_status publish(tutti_group *group, const card *mine)
 {
     char key[256];
 
-    snprintf(key, sizeof key, "%s/rank/%d", group->prefix, group->rank);
+    snprintf(key, sizeof key, "%s/rank/%d", group->prefix, group->comm.rank);
     return tutti_store_set(group->store, key, mine, sizeof *mine);
 }
 
@@ -186,7 +187,7 @@ static tutti_status fail_absent(tutti_group *group, int first)
     size_t n = 0;
     int absent = 0;
 
-    for (int r = first; r < group->size; r++) {
+    for (int r = first; r < group->comm.size; r++) {
         snprintf(key, sizeof key, "%s/rank/%d", group->prefix, r);
         if (tutti_store_wait(group->store, key, 0) != TUTTI_ERR_TIMEOUT)
             continue;
@@ -198,7 +199,8 @@ static tutti_status fail_absent(tutti_group *group, int first)
                        "waited %.3g s, but %d of %d ranks never came: rank%s "
                        "%s; were they started, with the "
                        "same world size and the same MASTER_ADDR and MASTER_PORT?",
-                       group->timeout_ms / 1e3, absent, group->size, absent == 1 ? "" : "s", names);
+                       group->comm.timeout_ms / 1e3, absent, group->comm.size,
+                       absent == 1 ? "" : "s", names);
 }
 
 /* In a split, a rank that dies before it publishes is seen by the parent group. */
@@ -212,10 +214,10 @@ static tutti_status read_card(tutti_group *group, const char *key, card *theirs,
         int wait = tutti__poll_ms(deadline);
 
         *bytes = capacity;
-        if (group->parent && tutti__group_failed(group->parent))
-            return tutti__group_error(group->parent, NULL);
+        if (group->comm.parent && tutti__comm_failed(group->comm.parent))
+            return tutti__comm_error(group->comm.parent, NULL);
         status = tutti_store_get(group->store, key, theirs, bytes,
-                                 group->parent && wait > LOOK_MS ? LOOK_MS : wait);
+                                 group->comm.parent && wait > LOOK_MS ? LOOK_MS : wait);
     } while (status == TUTTI_ERR_TIMEOUT && tutti__now_ms() < deadline);
     return status;
 }
@@ -224,7 +226,7 @@ static tutti_status read_cards(tutti_group *group, card *cards, double deadline)
 {
     char key[256];
 
-    for (int r = 0; r < group->size; r++) {
+    for (int r = 0; r < group->comm.size; r++) {
         size_t bytes = sizeof cards[r];
         tutti_status status;
 
@@ -245,7 +247,7 @@ static tutti_status exchange_cards(tutti_group *group, const card *mine, card *c
                                    double deadline)
 {
     size_t bytes = sizeof group->secret.key;
-    uint8_t *keys = tutti__alloc(((size_t)group->size + 1) * bytes);
+    uint8_t *keys = tutti__alloc(((size_t)group->comm.size + 1) * bytes);
     tutti_status status = keys ? TUTTI_OK : TUTTI_ERR_MEMORY;
 
     if (status == TUTTI_OK) {
@@ -263,31 +265,31 @@ static tutti_status exchange_cards(tutti_group *group, const card *mine, card *c
 
 static tutti_status check_cards(const tutti_group *group, const card *cards)
 {
-    for (int r = 0; r < group->size; r++)
+    for (int r = 0; r < group->comm.size; r++)
         if (cards[r].protocol != PROTOCOL || cards[r].bytes != sizeof cards[r] ||
             cards[r].sockets < 1 || cards[r].sockets > MAX_SOCKETS)
             return tutti__fail(TUTTI_ERR_MISMATCH,
                                "rank %d runs another version of Tutti than rank %d, which runs %s; "
                                "all ranks need the same build",
-                               r, group->rank, TUTTI_VERSION);
+                               r, group->comm.rank, TUTTI_VERSION);
     return TUTTI_OK;
 }
 
 static void note_peers(tutti_group *group, const card *cards)
 {
-    bool told = group->local_size > 0;
+    bool told = group->comm.local_size > 0;
 
-    group->id = tutti__hash64(cards, (size_t)group->size * sizeof *cards) ^
-                tutti__hash64(group->name, strlen(group->name));
-    for (int r = 0; r < group->size; r++) {
-        memcpy(group->peers[r].host, cards[r].host, sizeof group->peers[r].host);
-        group->peers[r].host[sizeof group->peers[r].host - 1] = '\0';
-        group->peers[r].pid = cards[r].pid;
-        group->peers[r].world_rank = cards[r].world_rank;
-        if (told || cards[r].host_id != cards[group->rank].host_id)
+    group->comm.id = tutti__hash64(cards, (size_t)group->comm.size * sizeof *cards) ^
+                     tutti__hash64(group->comm.name, strlen(group->comm.name));
+    for (int r = 0; r < group->comm.size; r++) {
+        memcpy(group->comm.peers[r].host, cards[r].host, sizeof group->comm.peers[r].host);
+        group->comm.peers[r].host[sizeof group->comm.peers[r].host - 1] = '\0';
+        group->comm.peers[r].pid = cards[r].pid;
+        group->comm.peers[r].world_rank = cards[r].world_rank;
+        if (told || cards[r].host_id != cards[group->comm.rank].host_id)
             continue;
-        group->local_rank += r < group->rank;
-        group->local_size++;
+        group->comm.local_rank += r < group->comm.rank;
+        group->comm.local_size++;
     }
 }
 
@@ -300,16 +302,16 @@ static bool sharing_refused(const tutti_group *group, const card *cards)
 {
     int rank = 0;
 
-    while (rank < group->size && !*cards[rank].no_sharing)
+    while (rank < group->comm.size && !*cards[rank].no_sharing)
         rank++;
-    if (rank == group->size)
+    if (rank == group->comm.size)
         return false;
-    if (group->rank == 0)
+    if (group->comm.rank == 0)
         tutti_log(TUTTI_LOG_WARN, "comm",
                   "group \"%s\" uses TCP, also inside hosts, which is slower: rank %d on %s cannot "
                   "share memory: %.*s; allow it (the container's seccomp profile, ulimits), or set "
                   "TUTTI_TRANSPORT=tcp to choose TCP without this line",
-                  group->name, rank, cards[rank].host, (int)sizeof cards[rank].no_sharing,
+                  group->comm.name, rank, cards[rank].host, (int)sizeof cards[rank].no_sharing,
                   cards[rank].no_sharing);
     return true;
 }
@@ -329,7 +331,7 @@ static plan make_plan(const tutti_group *group, const card *cards)
     plan p = {.heartbeat_ms = cards[0].heartbeat_ms};
     int n_hosts = 0;
 
-    for (int r = 0; r < group->size; r++) {
+    for (int r = 0; r < group->comm.size; r++) {
         int theirs = cards[r].heartbeat_ms, first = 0;
 
         while (cards[first].host_id != cards[r].host_id)
@@ -342,7 +344,7 @@ static plan make_plan(const tutti_group *group, const card *cards)
     }
     p.tcp = p.tcp || sharing_refused(group, cards);
     p.shared = n_hosts == 1 && !p.tcp;
-    p.hosts = n_hosts > 1 && n_hosts < group->size && !p.tcp;
+    p.hosts = n_hosts > 1 && n_hosts < group->comm.size && !p.tcp;
     p.channels = p.shared || group->mpi ? 1 : 1 + (int)cards[0].sockets;
     return p;
 }
@@ -351,19 +353,20 @@ static plan make_plan(const tutti_group *group, const card *cards)
 static tutti_status connect_all(tutti_group *group, const card *cards, const plan *p,
                                 tutti__mesh *mesh, double deadline)
 {
-    int n = group->size;
+    int n = group->comm.size;
     tutti_status status;
 
     for (int r = 0; r < n; r++) {
-        bool here = cards[r].host_id == cards[group->rank].host_id;
+        bool here = cards[r].host_id == cards[group->comm.rank].host_id;
 
         for (int c = 0; c < p->channels; c++) {
             tutti__address *address = &mesh->addresses[c * n + r];
 
             *address = c == 0 && here && !p->tcp ? cards[r].local_at : cards[r].tcp_at;
             /* One link, and each host numbers its own. */
-            tutti__address_set_scope(address, tutti__address_scope(&cards[group->rank].tcp_at));
-            if (r == group->rank)
+            tutti__address_set_scope(address,
+                                     tutti__address_scope(&cards[group->comm.rank].tcp_at));
+            if (r == group->comm.rank)
                 address->length = 0;
         }
     }
@@ -393,9 +396,9 @@ static tutti_status open_host(tutti_group *group, const tutti__member *member, i
         free(ranks);
         return TUTTI_ERR_MEMORY;
     }
-    local->outer = group;
-    local->outer_ranks = ranks;
-    local->id = group->id;
+    local->comm.outer = &group->comm;
+    local->comm.outer_ranks = ranks;
+    local->comm.id = group->comm.id;
     snprintf(local->prefix, sizeof local->prefix, "%.140s/host-%d", group->prefix, ranks[0]);
     status = tutti_store_clone(&local->store, group->store);
     return status == TUTTI_OK ? open_memory(local, deadline) : status;
@@ -405,22 +408,22 @@ static tutti_status open_host(tutti_group *group, const tutti__member *member, i
 static tutti_status open_hosts(tutti_group *group, const card *cards, double deadline)
 {
     tutti__member member = {
-        .name = "host", .timeout_ms = group->timeout_ms, .tuning = group->tuning};
-    uint64_t *ids = calloc((size_t)group->size, sizeof *ids);
-    int *ranks = calloc((size_t)group->size, sizeof *ranks);
+        .name = "host", .timeout_ms = group->comm.timeout_ms, .tuning = group->comm.tuning};
+    uint64_t *ids = calloc((size_t)group->comm.size, sizeof *ids);
+    int *ranks = calloc((size_t)group->comm.size, sizeof *ranks);
     tutti_group *local = NULL;
     tutti_status status;
 
     if (!ids || !ranks) {
         free(ids);
         free(ranks);
-        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d ranks", group->size);
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d ranks", group->comm.size);
     }
-    for (int r = 0; r < group->size; r++) {
+    for (int r = 0; r < group->comm.size; r++) {
         ids[r] = cards[r].host_id;
-        if (ids[r] != cards[group->rank].host_id)
+        if (ids[r] != cards[group->comm.rank].host_id)
             continue;
-        member.rank += r < group->rank;
+        member.rank += r < group->comm.rank;
         ranks[member.size++] = r;
     }
     member.local_rank = member.rank;
@@ -445,10 +448,43 @@ static tutti_status open_transport(tutti_group *group, const card *cards, const 
     return p->hosts ? open_hosts(group, cards, deadline) : TUTTI_OK;
 }
 
+static void announce(void *self, tutti__cause *cause)
+{
+    tutti_group *group = self;
+
+    if (group->transport->announce)
+        group->transport->announce(group, cause);
+}
+
+static void look(void *self)
+{
+    tutti_group *group = self;
+
+    if (group->transport->look)
+        group->transport->look(group);
+}
+
+static void wake(void *self, bool first)
+{
+    tutti_group *group = self;
+
+    (void)first;
+    if (group->transport->wake)
+        group->transport->wake(group, -1);
+}
+
+static void note_left(void *self, int rank)
+{
+    tutti_group *group = self;
+
+    if (group->transport->wake)
+        group->transport->wake(group, rank);
+}
+
 static tutti_status connect_and_open(tutti_group *group, const card *cards, const listeners *at,
                                      const plan *p, double deadline)
 {
-    size_t n = (size_t)(group->size * p->channels);
+    size_t n = (size_t)(group->comm.size * p->channels);
     tutti__mesh mesh = {.channels = p->channels,
                         .listeners = {at->local, at->tcp},
                         .addresses = calloc(n, sizeof *mesh.addresses),
@@ -456,11 +492,18 @@ static tutti_status connect_and_open(tutti_group *group, const card *cards, cons
     tutti_status status =
         mesh.addresses && mesh.fds
             ? connect_all(group, cards, p, &mesh, deadline)
-            : tutti__fail(TUTTI_ERR_MEMORY, "no memory for the addresses of %d ranks", group->size);
+            : tutti__fail(TUTTI_ERR_MEMORY, "no memory for the addresses of %d ranks",
+                          group->comm.size);
 
     if (status == TUTTI_OK)
-        status = open_transport(group, cards, p, mesh.fds + group->size, deadline);
+        status = open_transport(group, cards, p, mesh.fds + group->comm.size, deadline);
     atomic_store(&group->opened, status == TUTTI_OK);
+    if (status == TUTTI_OK)
+        tutti__comm_observe(&group->comm, &(tutti__observer){.self = group,
+                                                             .announce = announce,
+                                                             .look = look,
+                                                             .failed = wake,
+                                                             .left = note_left});
     free(mesh.addresses);
     free(mesh.fds);
     return status;
@@ -479,11 +522,12 @@ static tutti_status all_cards(tutti_group *group, const card *mine, card *cards,
 
 static tutti_status meet(tutti_group *group, double deadline)
 {
-    card *cards = calloc((size_t)group->size, sizeof *cards);
+    card *cards = calloc((size_t)group->comm.size, sizeof *cards);
     card mine = {0};
     listeners at = {-1, -1};
     tutti_status status =
-        cards ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d ranks", group->size);
+        cards ? TUTTI_OK
+              : tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d ranks", group->comm.size);
 
     if (status == TUTTI_OK)
         status = tutti__secret_read(&group->secret);
@@ -511,17 +555,17 @@ static tutti_status meet(tutti_group *group, double deadline)
 
 void tutti__note_cause(tutti_group *group, tutti_status status, tutti__cause *first)
 {
-    tutti__cause own = {.status = status, .culprit = group->rank}, known;
+    tutti__cause own = {.status = status, .culprit = group->comm.rank}, known;
     tutti__reply reply = {.value = &known, .bytes = sizeof known};
     char key[256], who[128], message[2048];
 
     snprintf(message, sizeof message, "%s", tutti_last_error());
-    if (atomic_load(&group->failed)) {
-        own = group->cause;
+    if (atomic_load(&group->comm.failed)) {
+        own = group->comm.cause;
     } else if (tutti_status_scope(status) == TUTTI_SCOPE_GROUP) {
         snprintf(own.text, sizeof own.text, "%.1000s", message);
     } else { /* the others only see that this rank is gone */
-        tutti__peer_text(group, group->rank, who, sizeof who);
+        tutti__comm_peer_text(&group->comm, group->comm.rank, who, sizeof who);
         snprintf(own.text, sizeof own.text, "%s: %.800s", who, message);
     }
     snprintf(key, sizeof key, "%s/cause", group->prefix);
@@ -551,25 +595,26 @@ static tutti_status fail_setup(tutti_group *group, tutti_status status)
     char message[2048];
 
     snprintf(message, sizeof message, "%s", tutti_last_error());
-    while (group->parent && tutti_status_scope(status) == TUTTI_SCOPE_GROUP &&
-           !tutti__group_failed(group->parent) && tutti__now_ms() < deadline)
+    while (group->comm.parent && tutti_status_scope(status) == TUTTI_SCOPE_GROUP &&
+           !tutti__comm_failed(group->comm.parent) && tutti__now_ms() < deadline)
         poll(NULL, 0, 1);
-    if (group->parent && tutti__group_failed(group->parent)) {
-        first = group->parent->cause;
-        tutti__flight_report(group->parent);
+    if (group->comm.parent && tutti__comm_failed(group->comm.parent)) {
+        first = group->comm.parent->cause;
+        tutti__comm_report(group->comm.parent);
     } else if (status != TUTTI_ERR_IO) { /* the store is gone */
         tutti__note_cause(group, status, &first);
     }
-    if (!*first.text || (first.culprit == group->rank && !group->parent))
+    if (!*first.text || (first.culprit == group->comm.rank && !group->comm.parent))
         snprintf(first.text, sizeof first.text, "%.1000s", message);
     if (group->control) /* peers that wait for this rank are told */
-        (void)tutti__group_fail(group, (tutti_status)first.status, first.culprit, "%s", first.text);
+        (void)tutti__comm_fail(&group->comm, (tutti_status)first.status, first.culprit, "%s",
+                               first.text);
     return tutti__fail((tutti_status)first.status,
                        "rank %d of %d on %s, while group \"%s\" was being made%s%s%s: %s",
-                       group->rank, group->size, group->peers[group->rank].host, group->name,
-                       group->parent ? " by a split of group \"" : "",
-                       group->parent ? group->parent->name : "", group->parent ? "\"" : "",
-                       first.text);
+                       group->comm.rank, group->comm.size, group->comm.peers[group->comm.rank].host,
+                       group->comm.name, group->comm.parent ? " by a split of group \"" : "",
+                       group->comm.parent ? group->comm.parent->name : "",
+                       group->comm.parent ? "\"" : "", first.text);
 }
 
 /* ---- Joining -------------------------------------------------------------------------------------------------- */
@@ -581,37 +626,33 @@ static tutti_group *group_new(const tutti__member *member)
     if (!group)
         return NULL;
     group->process = getpid();
-    group->rank = member->rank;
-    group->size = member->size;
-    group->local_rank = member->local_size ? member->local_rank : 0;
-    group->local_size = member->local_size;
-    group->timeout_ms = member->timeout_ms;
+    group->comm.rank = member->rank;
+    group->comm.size = member->size;
+    group->comm.local_rank = member->local_size ? member->local_rank : 0;
+    group->comm.local_size = member->local_size;
+    group->comm.timeout_ms = member->timeout_ms;
     atomic_init(&group->call_timeout_ms, member->timeout_ms);
     group->heartbeat_ms = member->heartbeat_ms;
     group->tcp = member->transport == TUTTI_TRANSPORT_TCP;
     group->mpi = member->mpi;
-    group->tuning = member->tuning;
-    group->parent = member->parent;
+    group->comm.tuning = member->tuning;
+    group->comm.parent = member->parent ? &member->parent->comm : NULL;
     group->attempt = member->attempt;
     group->launched = member->launched;
-    memcpy(group->name, member->name, sizeof group->name);
-    pthread_mutex_init(&group->failure_lock, NULL);
+    memcpy(group->comm.name, member->name, sizeof group->comm.name);
     pthread_mutex_init(&group->report_lock, NULL);
     pthread_mutex_init(&group->plain_lock, NULL);
-    group->peers = tutti__alloc((size_t)group->size * sizeof *group->peers);
-    if (!group->peers || tutti__queue_new(group) != TUTTI_OK) {
+    if (tutti__comm_init(&group->comm) != TUTTI_OK || tutti__queue_new(group) != TUTTI_OK) {
         tutti_group_free(group);
         return NULL;
     }
-    group->peers[group->rank].world_rank = member->world_rank;
-    group->peers[group->rank].pid = (int64_t)getpid();
-    gethostname(group->peers[group->rank].host, sizeof group->peers[0].host - 1);
+    group->comm.peers[group->comm.rank].world_rank = member->world_rank;
     return group;
 }
 
 static tutti_status join_others(tutti_group *group, const tutti__member *member, tutti_store *store)
 {
-    double deadline = tutti__now_ms() + group->timeout_ms;
+    double deadline = tutti__now_ms() + group->comm.timeout_ms;
     char key[256];
     int64_t times;
 
@@ -637,29 +678,29 @@ tutti_status tutti__join(tutti_group **group_p, const tutti__member *member, tut
     if (!group)
         return TUTTI_ERR_MEMORY;
     status = tutti__flight_open(group);
-    if (status == TUTTI_OK && group->size > 1) {
+    if (status == TUTTI_OK && group->comm.size > 1) {
         status = join_others(group, member, store);
     } else if (status == TUTTI_OK) {
-        group->local_size = 1;
+        group->comm.local_size = 1;
         group->transport = &tutti__single_transport;
         status = tutti__control_open(group, &(int){-1}, 0);
         if (status == TUTTI_OK && store)
             status = tutti_store_clone(&group->store, store);
     }
     if (status == TUTTI_OK)
-        status = tutti_device_parse(&group->device, "auto", group->local_rank);
+        status = tutti_device_parse(&group->device, "auto", group->comm.local_rank);
     if (status != TUTTI_OK) {
         char why[2048];
 
-        if (group->size > 1)
+        if (group->comm.size > 1)
             status = fail_setup(group, status);
         snprintf(why, sizeof why, "%s", tutti_last_error());
         tutti_group_free(group);
         return tutti__fail_again(status, why);
     }
-    tutti_log(TUTTI_LOG_DEBUG, "comm", "rank %d of %d in group \"%s\", %s", group->rank,
-              group->size, group->name, group->transport->name);
-    group->parent = NULL;
+    tutti_log(TUTTI_LOG_DEBUG, "comm", "rank %d of %d in group \"%s\", %s", group->comm.rank,
+              group->comm.size, group->comm.name, group->transport->name);
+    group->comm.parent = NULL;
     *group_p = group;
     return TUTTI_OK;
 }

@@ -35,9 +35,9 @@ tutti_status tutti_send(tutti_group *group, tutti_buf buf, int to, int tag, tutt
     TUTTI_TRY(tutti__check_group("send", group));
     TUTTI_TRY(tutti__check_buf("send", "buf", buf));
     TUTTI_TRY(check_tag("send", tag));
-    if (to < 0 || to >= group->size)
+    if (to < 0 || to >= group->comm.size)
         return tutti__fail(TUTTI_ERR_ARG, "send: to is %d, expected a rank from 0 to %d", to,
-                           group->size - 1);
+                           group->comm.size - 1);
     return control(group, TUTTI__OP_SEND, buf, to, tag, 0, work_p);
 }
 
@@ -48,10 +48,10 @@ tutti_status tutti_recv(tutti_group *group, tutti_buf buf, int from, int tag, tu
     TUTTI_TRY(tutti__check_group("recv", group));
     TUTTI_TRY(tutti__check_buf("recv", "buf", buf));
     TUTTI_TRY(check_tag("recv", tag));
-    if (from != TUTTI_ANY_RANK && (from < 0 || from >= group->size))
+    if (from != TUTTI_ANY_RANK && (from < 0 || from >= group->comm.size))
         return tutti__fail(TUTTI_ERR_ARG,
                            "recv: from is %d, expected a rank from 0 to %d, or TUTTI_ANY_RANK",
-                           from, group->size - 1);
+                           from, group->comm.size - 1);
     return control(group, TUTTI__OP_RECV, buf, from, tag, 0, work_p);
 }
 
@@ -71,7 +71,7 @@ static tutti_status post_empty(tutti_group *group, tutti__op_kind kind, int rank
 
 static tutti_status tell_all(tutti_group *group, int tag)
 {
-    for (int r = 1; r < group->size; r++)
+    for (int r = 1; r < group->comm.size; r++)
         TUTTI_TRY(post_empty(group, TUTTI__OP_SEND, r, tag, NULL));
     return TUTTI_OK;
 }
@@ -84,21 +84,21 @@ static tutti_status fail_missing(tutti_group *group, tutti_work *const *works, i
     size_t n = 0;
     int missing = 0, first = -1;
 
-    for (int r = 1; r < group->size; r++) {
+    for (int r = 1; r < group->comm.size; r++) {
         if (!works[r] || (missing > 0 && !wait_all))
             continue;
-        tutti__peer_text(group, r, peer, sizeof peer);
+        tutti__comm_peer_text(&group->comm, r, peer, sizeof peer);
         if (n < sizeof names)
             n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", peer);
         first = first < 0 ? r : first;
         missing++;
     }
-    (void)tutti__group_fail(
-        group, TUTTI_ERR_TIMEOUT, first,
+    (void)tutti__comm_fail(
+        &group->comm, TUTTI_ERR_TIMEOUT, first,
         "%s failed to come to the monitored barrier within %.3g s of rank 0%s", names,
         timeout_ms / 1e3,
         missing == 1 && !wait_all ? " (the first; wait_all names each that is missing)" : "");
-    return tutti__group_error(group, NULL);
+    return tutti__comm_error(&group->comm, NULL);
 }
 
 /* Rank 0: waits for all, tells all. Those that have come have no more work. */
@@ -108,9 +108,9 @@ static tutti_status oversee(tutti_group *group, tutti_work **works, int timeout_
     bool late = false;
 
     TUTTI_TRY(tell_all(group, PRESENT));
-    for (int r = 1; r < group->size; r++)
+    for (int r = 1; r < group->comm.size; r++)
         TUTTI_TRY(post_empty(group, TUTTI__OP_RECV, r, ARRIVED, &works[r]));
-    for (int r = 1; r < group->size; r++) {
+    for (int r = 1; r < group->comm.size; r++) {
         tutti_status status = tutti_work_wait_for(works[r], tutti__poll_ms(deadline));
 
         late = late || status == TUTTI_ERR_TIMEOUT;
@@ -136,11 +136,11 @@ static tutti_status wait_for_word(tutti_group *group, int tag, int ms)
     if (status != TUTTI_ERR_TIMEOUT)
         return status;
     if (!tutti_work_done(work)) {
-        tutti__peer_text(group, 0, peer, sizeof peer);
-        (void)tutti__group_fail(group, TUTTI_ERR_TIMEOUT, 0,
-                                "%s failed to come to the monitored barrier within %.3g s of rank "
-                                "%d",
-                                peer, ms / 1e3, group->rank);
+        tutti__comm_peer_text(&group->comm, 0, peer, sizeof peer);
+        (void)tutti__comm_fail(&group->comm, TUTTI_ERR_TIMEOUT, 0,
+                               "%s failed to come to the monitored barrier within %.3g s of rank "
+                               "%d",
+                               peer, ms / 1e3, group->comm.rank);
     }
     return tutti_work_wait(work);
 }
@@ -155,24 +155,25 @@ tutti_status tutti_monitored_barrier(tutti_group *group, int timeout_ms, bool wa
         return tutti__fail(TUTTI_ERR_ARG, "monitored_barrier: timeout_ms is %d, expected 0 or more",
                            timeout_ms);
     timeout_ms = timeout_ms ? timeout_ms : atomic_load(&group->call_timeout_ms);
-    if (group->size == 1)
+    if (group->comm.size == 1)
         return TUTTI_OK;
-    if (group->rank > 0) {
+    if (group->comm.rank > 0) {
         TUTTI_TRY(post_empty(group, TUTTI__OP_SEND, 0, ARRIVED, NULL));
         TUTTI_TRY(wait_for_word(group, PRESENT, timeout_ms));
         /* Rank 0 waits its time for the others, and says who did not come. */
         return wait_for_word(group, RELEASED, timeout_ms < INT_MAX / 2 ? 2 * timeout_ms : INT_MAX);
     }
-    works = calloc((size_t)group->size, sizeof(tutti_work *));
+    works = calloc((size_t)group->comm.size, sizeof(tutti_work *));
     if (!works)
-        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d ranks", group->size);
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d ranks", group->comm.size);
     status = oversee(group, works, timeout_ms, wait_all);
     if (status != TUTTI_OK) {
         char why[1400];
 
         snprintf(why, sizeof why, "%s", tutti_last_error());
-        (void)tutti__group_fail(group, status, 0, "rank 0: %s", why); /* if it lives: of memory */
-        for (int r = 1; r < group->size; r++)
+        (void)tutti__comm_fail(&group->comm, status, 0, "rank 0: %s",
+                               why); /* if it lives: of memory */
+        for (int r = 1; r < group->comm.size; r++)
             if (works[r])
                 (void)!tutti_work_wait(works[r]);
         (void)tutti__fail_again(status, why);

@@ -167,7 +167,7 @@ static int short_limit(tutti_group *group, void *arg)
     CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
     if (rank == 2) {
         /* Stays away until the others have given up, which it hears of. */
-        while (!tutti__group_failed(group))
+        while (!tutti__comm_failed(&group->comm))
             usleep(1000);
         CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_TIMEOUT && says("rank 2 ("));
         return 0;

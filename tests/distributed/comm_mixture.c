@@ -116,7 +116,7 @@ static size_t taken(const stand *s, const call *c)
     size_t n = 0;
 
     for (int from = 0; from < s->size; from++) {
-        tutti__piece in = tutti__piece_in(s->group, &c->op, from);
+        tutti__piece in = tutti__piece_in(s->group->comm.rank, &c->op, from);
 
         n = in.at + in.count > n ? in.at + in.count : n;
     }
@@ -125,7 +125,7 @@ static size_t taken(const stand *s, const call *c)
 
 static tutti_status issue(stand *s, call *c, tutti_work **work_p)
 {
-    tutti_buf src = {c->src, tutti__op_given(s->group, &c->op), TUTTI_I32},
+    tutti_buf src = {c->src, tutti__op_given(s->group->comm.rank, s->group->comm.size, &c->op), TUTTI_I32},
               dst = {c->dst, taken(s, c), TUTTI_I32}, own = {c->dst, c->count, TUTTI_I32};
     bool is_root = s->rank == c->root;
 
@@ -181,7 +181,7 @@ static bool right(const stand *s, const call *c)
     bool reduces = tutti__op_traits_of(&c->op)->reduces;
 
     for (int from = 0; from < (reduces ? 1 : s->size); from++) {
-        tutti__piece in = tutti__piece_in(s->group, &c->op, from);
+        tutti__piece in = tutti__piece_in(s->group->comm.rank, &c->op, from);
 
         for (size_t k = 0; k < in.count; k++)
             if (c->dst[in.at + k] != expected(s, c, from, k))

@@ -76,7 +76,7 @@ static int some_miss(tutti_group *world, void *arg)
     CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
     begin = tutti__now_ms();
     if (a->missing >> rank & 1u) { /* late: it is told too */
-        while (!tutti__group_failed(group))
+        while (!tutti__comm_failed(&group->comm))
             usleep(500);
     }
     status = tutti_monitored_barrier(group, LIMIT_MS, a->wait_all);

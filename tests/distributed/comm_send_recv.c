@@ -221,7 +221,7 @@ static int sent_and_gone(tutti_group *group, void *arg)
         return 0; /* frees the group */
     }
     if (way != 2)
-        while (!atomic_load(&group->peers[1].left) && !tutti__group_failed(group))
+        while (!atomic_load(&group->comm.peers[1].left) && !tutti__comm_failed(&group->comm))
             usleep(200);
     CHECK(tutti_recv(group, ints(in, 1), 1, 0, NULL) == TUTTI_OK && in[0] == 5);
     if (way == 2) {
@@ -360,7 +360,7 @@ static int never_sent(tutti_group *group, void *arg)
         CHECK(strstr(tutti_last_error(), "waited 0.3 s in vain for rank 1 (") != NULL);
         CHECK(strstr(tutti_last_error(), "tag 3") && strstr(tutti_last_error(), "tutti_send"));
     } else {
-        while (!tutti__group_failed(group))
+        while (!tutti__comm_failed(&group->comm))
             usleep(500);
     }
     CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_TIMEOUT);

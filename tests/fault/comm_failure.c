@@ -71,7 +71,7 @@ static int one_dies(tutti_group *group, void *arg)
         if (step == 20 && tutti_group_rank(group) == VICTIM)
             die(b);
         if (step == 20 && b->way == IDLE)
-            while (!tutti__group_failed(group))
+            while (!tutti__comm_failed(&group->comm))
                 usleep(200);
         status = reduce(group, p, b->way == ASYNCHRONOUS);
     }
@@ -214,7 +214,7 @@ static int one_hangs(tutti_group *group, void *arg)
 
     (void)arg;
     if (tutti_group_rank(group) == VICTIM) {
-        while (!tutti__group_failed(group))
+        while (!tutti__comm_failed(&group->comm))
             usleep(1000);
         CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_TIMEOUT);
         return 0;

@@ -115,7 +115,7 @@ static tutti_status keep_making(tutti_group *group, fault what)
             status = tutti_group_split(group, all, size, "part", &made);
         } else {
             status = tutti_group_init(&made, &(tutti_group_opts){.store = group->store,
-                                                                 .rank = group->rank,
+                                                                 .rank = group->comm.rank,
                                                                  .world_size = size,
                                                                  .name = "inner",
                                                                  .timeout_ms = 1000,
@@ -156,7 +156,7 @@ static tutti_status misbehave(tutti_group *group, board *b, float *p)
         status = tutti_barrier(group, NULL);
         return status == TUTTI_OK ? reduce(group, p, COUNT, TUTTI_F32) : status;
     case HANGS:
-        while (!tutti__group_failed(group))
+        while (!tutti__comm_failed(&group->comm))
             usleep(1000);
         return reduce(group, p, COUNT, TUTTI_F32);
     case ABORTS:

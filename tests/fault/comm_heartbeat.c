@@ -76,7 +76,7 @@ static int one_stops(tutti_group *group, void *arg)
     atomic_fetch_add(&b->ready, 1);
     /* A rank that only computes meanwhile learns it too. */
     if (b->idle && rank != VICTIM)
-        while (!tutti__group_failed(group))
+        while (!tutti__comm_failed(&group->comm))
             usleep(200);
     while (status == TUTTI_OK)
         status = tutti_all_reduce(group, (tutti_buf){p, COUNT, TUTTI_F32}, TUTTI_SUM, NULL);
@@ -192,7 +192,7 @@ static int one_stops_at_once(tutti_group *group, void *arg)
     CHECK(tutti_barrier(brief, NULL) == TUTTI_ERR_PEER);
     CHECK(strstr(tutti_last_error(), "has not been heard for") != NULL);
     if (opts.rank == 0)
-        kill((pid_t)group->peers[VICTIM].pid, SIGKILL);
+        kill((pid_t)group->comm.peers[VICTIM].pid, SIGKILL);
     tutti_group_free(brief);
     return 0;
 }
@@ -294,7 +294,7 @@ static int group_without(tutti_group *group, void *arg)
         CHECK(wait_for(&b->ready, SIZE));
         kill(atomic_load(&b->pids[VICTIM]), SIGSTOP);
         usleep(2 * HEARTBEAT_MS * 1000);
-        told = tutti__group_failed(debugged);
+        told = tutti__comm_failed(&debugged->comm);
         kill(atomic_load(&b->pids[VICTIM]), SIGCONT);
     }
     CHECK(tutti_barrier(debugged, NULL) == TUTTI_OK);

@@ -52,7 +52,7 @@ static char *stage_for(const move *m, int from, int to, size_t k)
 
 static void copy_in(const move *m, size_t k)
 {
-    int rank = m->group->rank, size = m->group->size;
+    int rank = m->group->comm.rank, size = m->group->comm.size;
     size_t begin, bytes;
 
     if (m->at[rank])
@@ -69,11 +69,12 @@ static void copy_in(const move *m, size_t k)
 
 static tutti_status copy_out(const move *m, size_t k)
 {
-    int rank = m->group->rank, size = m->group->size;
+    int rank = m->group->comm.rank, size = m->group->comm.size;
 
     for (int i = 0; i < size; i++) {
         int r = (rank + i) % size; /* not all read the same rank first */
-        size_t begin, to, bytes = chunk_of(m, tutti__piece_in(m->group, m->op, r), k, &to);
+        size_t begin, to,
+            bytes = chunk_of(m, tutti__piece_in(m->group->comm.rank, m->op, r), k, &to);
         const char *from;
 
         if (bytes == 0)
@@ -96,31 +97,32 @@ static size_t most_of(const move *m, int from)
     const uint64_t *counts = tutti__shm_counts_of(m->group, m->op->signature.sequence, from);
     size_t most = (size_t)m->op->signature.count;
 
-    for (int to = 0; m->traits->uneven && to < m->group->size; to++)
+    for (int to = 0; m->traits->uneven && to < m->group->comm.size; to++)
         most = counts[to] > most ? (size_t)counts[to] : most;
     return most;
 }
 
 static void publish_counts(const move *m)
 {
-    uint64_t *counts = tutti__shm_counts_of(m->group, m->op->signature.sequence, m->group->rank);
+    uint64_t *counts =
+        tutti__shm_counts_of(m->group, m->op->signature.sequence, m->group->comm.rank);
 
-    for (int r = 0; r < m->group->size; r++) {
-        counts[r] = tutti__piece_out(m->op, m->group->rank, r).count;
-        counts[m->group->size + r] = tutti__piece_in(m->group, m->op, r).count;
+    for (int r = 0; r < m->group->comm.size; r++) {
+        counts[r] = tutti__piece_out(m->op, m->group->comm.rank, r).count;
+        counts[m->group->comm.size + r] = tutti__piece_in(m->group->comm.rank, m->op, r).count;
     }
 }
 
 /* Every rank looks at all pairs, so that all hear of the same mismatch. */
 static tutti_status check_counts(const move *m)
 {
-    int size = m->group->size;
+    int size = m->group->comm.size;
     uint64_t sequence = m->op->signature.sequence;
 
     for (int from = 0; from < size; from++)
         for (int to = 0; to < size; to++)
-            TUTTI_TRY(tutti__check_sent(
-                m->group, &m->op->signature, from, to,
+            TUTTI_TRY(tutti__comm_check_sent(
+                &m->group->comm, &m->op->signature, from, to,
                 (size_t)tutti__shm_counts_of(m->group, sequence, from)[to],
                 (size_t)tutti__shm_counts_of(m->group, sequence, to)[size + from]));
     return TUTTI_OK;
@@ -176,21 +178,22 @@ tutti_status tutti__shm_move(tutti_group *group, tutti__op *op)
               .traits = traits,
               .element = tutti_dtype_size((tutti_dtype)op->signature.dtype),
               .first = traits->from_root ? root : 0,
-              .last = traits->from_root ? root + 1 : group->size};
-    size_t lots = traits->scatters ? (size_t)group->size : 1;
+              .last = traits->from_root ? root + 1 : group->comm.size};
+    size_t lots = traits->scatters ? (size_t)group->comm.size : 1;
     char *few[16] = {0};
     tutti_status status;
 
-    m.at =
-        group->size <= (int)TUTTI__COUNT_OF(few) ? few : calloc((size_t)group->size, sizeof *m.at);
+    m.at = group->comm.size <= (int)TUTTI__COUNT_OF(few)
+               ? few
+               : calloc((size_t)group->comm.size, sizeof *m.at);
     if (!m.at)
-        return tutti__group_fail(group, TUTTI_ERR_MEMORY, group->rank, "rank %d has no memory",
-                                 group->rank);
+        return tutti__comm_fail(&group->comm, TUTTI_ERR_MEMORY, group->comm.rank,
+                                "rank %d has no memory", group->comm.rank);
     m.lot = local->control->chunk_bytes / lots / 64 * 64 / m.element;
     if (traits->uneven)
         publish_counts(&m);
-    if (tutti__shm_call_of(local, group->rank)->segment != TUTTI__SHM_STAGED)
-        m.at[group->rank] = (char *)(uintptr_t)op->src; /* nothing to copy in */
+    if (tutti__shm_call_of(local, group->comm.rank)->segment != TUTTI__SHM_STAGED)
+        m.at[group->comm.rank] = (char *)(uintptr_t)op->src; /* nothing to copy in */
     status = run_rounds(&m);
     if (m.at != few)
         free(m.at);

@@ -80,7 +80,7 @@ static const char *contribution(const move *m, int rank, size_t k, int to)
 static bool takes(const move *m)
 {
     return !tutti__op_traits_of(m->op)->to_root ||
-           m->op->signature.root == (uint32_t)m->group->rank;
+           m->op->signature.root == (uint32_t)m->group->comm.rank;
 }
 
 /* The part of n elements that a rank reduces, cut at pages: prefetchers do not stop at the end of a share, but they do at
@@ -88,7 +88,7 @@ static bool takes(const move *m)
 static size_t share(const move *m, size_t n, int rank, size_t *length_p)
 {
     size_t page = m->local->control->chunk_bytes / 64, grain = (page > 64 ? page : 64) / m->element;
-    tutti__piece part = tutti__part(n, (size_t)m->group->size, (size_t)rank, grain);
+    tutti__piece part = tutti__part(n, (size_t)m->group->comm.size, (size_t)rank, grain);
 
     *length_p = part.count;
     return part.at;
@@ -96,7 +96,7 @@ static size_t share(const move *m, size_t n, int rank, size_t *length_p)
 
 static void copy_in(const move *m, size_t k)
 {
-    int rank = m->group->rank;
+    int rank = m->group->comm.rank;
     size_t n = chunk_count(m, k) * m->element;
     const char *src = m->op->src;
 
@@ -116,7 +116,7 @@ static void copy_in(const move *m, size_t k)
         copy(stage(m, rank, k) + end, src + end, n - end);
         return;
     }
-    for (int to = 0; to < m->group->size; to++)
+    for (int to = 0; to < m->group->comm.size; to++)
         copy(stage(m, rank, k) + (size_t)to * m->chunk * m->element,
              src + ((size_t)to * m->count + k * m->chunk) * m->element, n);
 }
@@ -124,7 +124,7 @@ static void copy_in(const move *m, size_t k)
 /* Where the reduction of this rank's share goes: all_reduce to everybody, reduce to root; at once, or by its staging. */
 static size_t find_destinations(const move *m, size_t k, size_t begin, bool all_direct)
 {
-    int rank = m->group->rank, size = m->group->size, root = (int)m->op->signature.root;
+    int rank = m->group->comm.rank, size = m->group->comm.size, root = (int)m->op->signature.root;
     bool to_root = m->op->signature.op == TUTTI__OP_REDUCE;
     char *own = (char *)m->op->dst + (k * m->chunk + begin) * m->element,
          *staged = stage(m, rank, k) + begin * m->element;
@@ -153,7 +153,7 @@ static size_t find_destinations(const move *m, size_t k, size_t begin, bool all_
 /* Chunk k, once all contributions to it are there. */
 static void work(const move *m, size_t k, bool all_direct)
 {
-    int rank = m->group->rank, size = m->group->size;
+    int rank = m->group->comm.rank, size = m->group->comm.size;
     size_t n = chunk_count(m, k), begin, length, n_dst;
 
     if (m->op->signature.op == TUTTI__OP_REDUCE_SCATTER) {
@@ -183,9 +183,9 @@ static void copy_out(const move *m, size_t k)
 
     if (!takes(m))
         return;
-    for (int r = 0; r < m->group->size; r++) {
+    for (int r = 0; r < m->group->comm.size; r++) {
         begin = share(m, n, r, &length);
-        if (r != m->group->rank)
+        if (r != m->group->comm.rank)
             copy(dst + begin * m->element, stage(m, r, k) + begin * m->element,
                  length * m->element);
     }
@@ -195,7 +195,7 @@ static void copy_out(const move *m, size_t k)
 static tutti_status run_small(const move *m)
 {
     const tutti__op_traits *traits = tutti__op_traits_of(m->op);
-    int rank = m->group->rank, size = m->group->size;
+    int rank = m->group->comm.rank, size = m->group->comm.size;
     size_t piece = m->count * m->element, lots = traits->scatters ? (size_t)size : 1;
 
     memcpy(tutti__shm_call_of(m->local, rank)->small, m->op->src, piece * lots);
@@ -216,8 +216,8 @@ static tutti_status run_rounds(move *m)
 
     copy_in(m, 0); /* its own reach is known; whether the others' is, shows the first meeting */
     TUTTI_TRY(tutti__shm_enter(m->group, m->op));
-    TUTTI_TRY(tutti__shm_find_contributions(m->group, 0, m->group->size, m->at));
-    for (int r = 0; r < m->group->size; r++) {
+    TUTTI_TRY(tutti__shm_find_contributions(m->group, 0, m->group->comm.size, m->at));
+    for (int r = 0; r < m->group->comm.size; r++) {
         all_direct = all_direct && m->at[r];
         any_direct = any_direct || m->at[r];
     }
@@ -247,7 +247,7 @@ tutti_status tutti__shm_reduce(tutti_group *group, tutti__op *op)
 {
     tutti__shm *local = group->transport_state;
     const tutti__signature *signature = &op->signature;
-    size_t size = (size_t)group->size, chunk_bytes = local->control->chunk_bytes;
+    size_t size = (size_t)group->comm.size, chunk_bytes = local->control->chunk_bytes;
     move m = {.group = group,
               .local = local,
               .op = op,
@@ -256,12 +256,13 @@ tutti_status tutti__shm_reduce(tutti_group *group, tutti__op *op)
               .element = tutti_dtype_size((tutti_dtype)signature->dtype),
               .count = (size_t)signature->count};
     void *few[3 * FEW] = {0}, **pointers = size <= FEW ? few : calloc(3 * size, sizeof *few);
-    bool small = tutti__op_given(group, op) * m.element <= TUTTI__SHM_SMALL;
+    bool small =
+        tutti__op_given(group->comm.rank, group->comm.size, op) * m.element <= TUTTI__SHM_SMALL;
     tutti_status status;
 
     if (!pointers)
-        return tutti__group_fail(group, TUTTI_ERR_MEMORY, group->rank, "rank %d has no memory",
-                                 group->rank);
+        return tutti__comm_fail(&group->comm, TUTTI_ERR_MEMORY, group->comm.rank,
+                                "rank %d has no memory", group->comm.rank);
     m.at = (char **)pointers;
     m.src = (const void **)pointers + size;
     m.dst = pointers + 2 * size;
@@ -273,8 +274,8 @@ tutti_status tutti__shm_reduce(tutti_group *group, tutti__op *op)
         m.chunk /= OF_STAGE;
     }
     m.n_chunks = (m.count + m.chunk - 1) / m.chunk;
-    if (tutti__shm_call_of(local, group->rank)->segment != TUTTI__SHM_STAGED)
-        m.at[group->rank] = (char *)(uintptr_t)op->src; /* nothing to copy in */
+    if (tutti__shm_call_of(local, group->comm.rank)->segment != TUTTI__SHM_STAGED)
+        m.at[group->comm.rank] = (char *)(uintptr_t)op->src; /* nothing to copy in */
     status = small ? run_small(&m) : run_rounds(&m);
     if (pointers != few)
         free(pointers);

@@ -200,11 +200,12 @@ tutti_status tutti__tcp_all_reduce(tutti_group *group, const tutti__op *op, bool
                                    const tutti__direct *s)
 {
     size_t element = tutti_dtype_size((tutti_dtype)op->signature.dtype), n = (size_t)s->n,
-           bytes = s->count * element, chunk_bytes = tutti__tuned_bytes(group, CHUNK_BYTES);
+           bytes = s->count * element,
+           chunk_bytes = tutti__comm_chunk_bytes(&group->comm, CHUNK_BYTES);
     bool small = bytes * (n - 1) <= SMALL_BYTES;
     all_reduce a = {.schedule = {.op = op,
                                  .heads = heads,
-                                 .bytes = tutti__op_bytes(&op->signature),
+                                 .bytes = tutti__signature_bytes(&op->signature),
                                  .ranks = s->ranks,
                                  .n_ranks = s->n,
                                  .out = out,
@@ -224,7 +225,7 @@ tutti_status tutti__tcp_all_reduce(tutti_group *group, const tutti__op *op, bool
     a.scratch =
         tutti__wire_scratch(group, (small ? 1 : a.depth) * n * a.slot_bytes + n * sizeof *a.src);
     if (!a.scratch)
-        return tutti__group_status(group);
+        return tutti__comm_status(&group->comm);
     a.src = (const void **)(void *)(a.scratch + (small ? 1 : a.depth) * n * a.slot_bytes);
     status = small ? run_small(&a) : tutti__wire_run(group, &a.schedule);
     return status;

@@ -27,7 +27,7 @@ static tutti__claim claim_of(const tutti_group *group, int rank, uint32_t channe
                           .attempt = group->secret.attempt,
                           .job = group->secret.job,
                           .process = group->secret.process,
-                          .group = group->id,
+                          .group = group->comm.id,
                           .rank = (uint32_t)rank + 1,
                           .channel = channel};
 }
@@ -43,13 +43,13 @@ static tutti_status fail_call(const char *peer, const char *reason)
 static tutti_status call_rank(tutti_group *group, const tutti__address *address, int rank,
                               uint32_t channel, int *fd_p, double deadline)
 {
-    const tutti__claim mine = claim_of(group, group->rank, channel),
+    const tutti__claim mine = claim_of(group, group->comm.rank, channel),
                        theirs = claim_of(group, rank, channel);
     char peer[128];
     int fd, error = 0;
     tutti_status status;
 
-    tutti__peer_text(group, rank, peer, sizeof peer);
+    tutti__comm_peer_text(&group->comm, rank, peer, sizeof peer);
     while ((fd = tutti__connect_once(address, deadline)) < 0) {
         error = errno;
         if (error != EAGAIN ||
@@ -88,10 +88,10 @@ static char seat(tutti_group *group, const candidate *v, const tutti__mesh *mesh
 
     if (claim->attempt < group->secret.attempt)
         return TUTTI__STALE;
-    if (claim->group != group->id || rank <= group->rank || rank >= group->size ||
+    if (claim->group != group->comm.id || rank <= group->comm.rank || rank >= group->comm.size ||
         claim->channel >= (uint32_t)mesh->channels)
         return TUTTI__UNKNOWN;
-    at = (int)claim->channel * group->size + rank;
+    at = (int)claim->channel * group->comm.size + rank;
     if (mesh->addresses[at].length == 0)
         return TUTTI__UNKNOWN;
     if (mesh->fds[at] >= 0)
@@ -103,7 +103,7 @@ static char seat(tutti_group *group, const candidate *v, const tutti__mesh *mesh
 /* 1: it has its seat; 0: not yet; -1: turn it away. */
 static int hear(tutti_group *group, candidate *v, const tutti__mesh *mesh, bool readable)
 {
-    const tutti__claim mine = claim_of(group, group->rank, 0);
+    const tutti__claim mine = claim_of(group, group->comm.rank, 0);
     int state = readable ? tutti__acceptor_step(&v->acceptor, v->fd, &group->secret, &mine) : 0;
     char verdict;
 
@@ -122,7 +122,7 @@ static int hear(tutti_group *group, candidate *v, const tutti__mesh *mesh, bool 
 /* The place of a connection that is still missing with this rank, or -1. */
 static int absent(const tutti_group *group, int rank, const tutti__mesh *mesh)
 {
-    for (int at = rank; at < mesh->channels * group->size; at += group->size)
+    for (int at = rank; at < mesh->channels * group->comm.size; at += group->comm.size)
         if (mesh->fds[at] < 0 && mesh->addresses[at].length > 0)
             return at;
     return -1;
@@ -133,14 +133,14 @@ static tutti_status fail_absent(tutti_group *group, const tutti__mesh *mesh)
     char names[512] = "", peer[128];
     size_t n = 0;
 
-    for (int r = group->rank + 1; r < group->size; r++) {
+    for (int r = group->comm.rank + 1; r < group->comm.size; r++) {
         if (absent(group, r, mesh) < 0 || n >= sizeof names)
             continue;
-        tutti__peer_text(group, r, peer, sizeof peer);
+        tutti__comm_peer_text(&group->comm, r, peer, sizeof peer);
         n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", peer);
     }
     return tutti__fail(TUTTI_ERR_PEER, "waited %.3g s for a connection from %s",
-                       group->timeout_ms / 1e3, names);
+                       group->comm.timeout_ms / 1e3, names);
 }
 
 /* A rank that has published its address listens there until it has called all ranks below it, unless it died. */
@@ -148,9 +148,9 @@ static tutti_status probe_absent(tutti_group *group, const tutti__mesh *mesh)
 {
     char peer[128];
 
-    if (group->parent && tutti__group_failed(group->parent))
-        return tutti__group_error(group->parent, NULL);
-    for (int r = group->rank + 1; r < group->size; r++) {
+    if (group->comm.parent && tutti__comm_failed(group->comm.parent))
+        return tutti__comm_error(group->comm.parent, NULL);
+    for (int r = group->comm.rank + 1; r < group->comm.size; r++) {
         int fd, error, at = absent(group, r, mesh);
 
         if (at < 0)
@@ -159,7 +159,7 @@ static tutti_status probe_absent(tutti_group *group, const tutti__mesh *mesh)
         error = errno;
         if (fd >= 0)
             close(fd);
-        tutti__peer_text(group, r, peer, sizeof peer);
+        tutti__comm_peer_text(&group->comm, r, peer, sizeof peer);
         if (fd < 0 && error == ECONNREFUSED)
             return fail_call(peer, strerror(error));
     }
@@ -189,8 +189,8 @@ static int count_absent(const tutti_group *group, const tutti__mesh *mesh)
     int n = 0;
 
     for (int c = 0; c < mesh->channels; c++)
-        for (int r = group->rank + 1; r < group->size; r++)
-            n += mesh->addresses[c * group->size + r].length > 0;
+        for (int r = group->comm.rank + 1; r < group->comm.size; r++)
+            n += mesh->addresses[c * group->comm.size + r].length > 0;
     return n;
 }
 
@@ -205,7 +205,7 @@ static tutti_status accept_all(tutti_group *group, const tutti__mesh *mesh, doub
     tutti__refusals refusals = {0};
     char door[128];
 
-    snprintf(door, sizeof door, "rank %d of group \"%s\"", group->rank, group->name);
+    snprintf(door, sizeof door, "rank %d of group \"%s\"", group->comm.rank, group->comm.name);
 
     while (status == TUTTI_OK && missing > 0) {
         int kept = 0, wait;
@@ -248,17 +248,17 @@ tutti_status tutti__mesh_connect(tutti_group *group, const tutti__mesh *mesh, do
     tutti_status status = TUTTI_OK;
     int at;
 
-    for (int i = 0; i < mesh->channels * group->size; i++)
+    for (int i = 0; i < mesh->channels * group->comm.size; i++)
         mesh->fds[i] = -1;
-    for (int r = 0; r < group->rank; r++)
+    for (int r = 0; r < group->comm.rank; r++)
         while (status == TUTTI_OK && (at = absent(group, r, mesh)) >= 0)
-            status = call_rank(group, &mesh->addresses[at], r, (uint32_t)(at / group->size),
+            status = call_rank(group, &mesh->addresses[at], r, (uint32_t)(at / group->comm.size),
                                &mesh->fds[at], deadline);
     if (status == TUTTI_OK)
         status = accept_all(group, mesh, deadline);
     if (status != TUTTI_OK)
         tutti__note_cause(group, status, NULL); /* before the others miss this rank */
-    for (int i = 0; i < mesh->channels * group->size && status != TUTTI_OK; i++)
+    for (int i = 0; i < mesh->channels * group->comm.size && status != TUTTI_OK; i++)
         if (mesh->fds[i] >= 0)
             close(mesh->fds[i]);
     return status;

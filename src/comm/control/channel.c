@@ -232,7 +232,7 @@ static void forget(tutti__link *link)
 
 void tutti__control_forget_data(tutti__control *control)
 {
-    for (int r = 0; r < control->group->size; r++)
+    for (int r = 0; r < control->group->comm.size; r++)
         forget(&control->links[r]);
 }
 
@@ -247,7 +247,7 @@ void tutti__control_tell(tutti_group *group, const tutti__cause *cause)
     if (!control)
         return;
     tutti__control_lock(control);
-    for (int r = 0; r < group->size; r++)
+    for (int r = 0; r < group->comm.size; r++)
         tutti__control_send(control, r, &head, cause->text, -1);
     tutti__control_unlock(control);
 }
@@ -257,9 +257,8 @@ void tutti__control_tell(tutti_group *group, const tutti__cause *cause)
 /* The post that serves this group, and what `rank` is called there. */
 static tutti__control *control_of(tutti_group *group, int *rank)
 {
-    for (; group->outer; group = group->outer)
-        *rank = group->outer_ranks[*rank];
-    return group->control;
+    *rank = tutti__comm_outer_rank(&group->comm, *rank);
+    return ((tutti_group *)(void *)tutti__comm_outermost(&group->comm))->control;
 }
 
 int tutti__control_send_fd(tutti_group *group, int rank, int fd)
@@ -284,7 +283,7 @@ int tutti__control_take_fd(tutti_group *group, int rank, int *fd_p, double deadl
 
     tutti__control_lock(control);
     while (link->n_fds == 0 && error == 0) {
-        if (link->over || atomic_load(&control->group->failed))
+        if (link->over || atomic_load(&control->group->comm.failed))
             error = ECONNRESET;
         else if (!tutti__cond_wait(&control->changed, &control->lock, deadline) && link->n_fds == 0)
             error = ETIMEDOUT;
@@ -323,10 +322,7 @@ static void hear(tutti__control *control, int rank)
     } else if (link->head.kind == TUTTI__FRAME_CAUSE) {
         judge_cause(control, link);
     } else if (link->head.kind == TUTTI__FRAME_GOODBYE) {
-        atomic_store(&group->peers[rank].left, true);
-        tutti__p2p_rank_left(control, rank);
-        if (atomic_load(&group->opened) && group->transport->wake)
-            group->transport->wake(group, rank);
+        tutti__comm_note_left(&group->comm, rank);
     } else if (link->head.kind == TUTTI__FRAME_BEAT) {
         link->thread = link->head.id;
     } else if (link->head.kind == TUTTI__FRAME_FD) {
@@ -407,7 +403,7 @@ static void hang_up(tutti__control *control, int rank)
     link->over = link->deaf = true;
     while (tutti__link_busy(link))
         push(control, rank); /* drops it */
-    if (!atomic_load(&control->group->peers[rank].left) && !control->verdict.set) {
+    if (!atomic_load(&control->group->comm.peers[rank].left) && !control->verdict.set) {
         control->verdict.set = true;
         control->verdict.lost = rank;
     }
@@ -463,14 +459,14 @@ void tutti__control_settle(tutti__control *control)
     if (!verdict.set)
         return;
     if (verdict.lost >= 0) {
-        (void)tutti__fail_lost(group, verdict.lost);
+        (void)tutti__comm_fail_lost(&group->comm, verdict.lost);
     } else if (!verdict.theirs) {
-        (void)tutti__group_fail(group, (tutti_status)verdict.cause.status, verdict.cause.culprit,
-                                "%s", verdict.cause.text);
-    } else if (!tutti__group_failed(group)) {
+        (void)tutti__comm_fail(&group->comm, (tutti_status)verdict.cause.status,
+                               verdict.cause.culprit, "%s", verdict.cause.text);
+    } else if (!tutti__comm_failed(&group->comm)) {
         /* Passed on before this rank acts on it: its own end must not reach anyone before the cause does. */
         tutti__control_tell(group, &verdict.cause);
-        tutti__group_adopt(group, &verdict.cause);
+        tutti__comm_adopt(&group->comm, &verdict.cause);
     }
     pthread_mutex_lock(&control->lock); /* for those who wait for the group's failure */
     pthread_cond_broadcast(&control->changed);
@@ -482,7 +478,7 @@ static void serve(tutti__control *control, const struct epoll_event *events, int
     for (int i = 0; i < n; i++) {
         int rank = (int)events[i].data.u32;
 
-        if (rank == control->group->size || control->links[rank].over)
+        if (rank == control->group->comm.size || control->links[rank].over)
             continue; /* the bell is only for waking up */
         if (events[i].events & EPOLLOUT)
             push(control, rank);
@@ -493,7 +489,7 @@ static void serve(tutti__control *control, const struct epoll_event *events, int
 
 static bool untold(const tutti_group *group)
 {
-    return atomic_load(&group->failed) && group->flights > 0 && !atomic_load(&group->reported);
+    return atomic_load(&group->comm.failed) && group->flights > 0 && !atomic_load(&group->reported);
 }
 
 /* The group is dead, and no call of this rank may ever say so: it computes, or hangs. One that is on its way comes first,
@@ -517,7 +513,7 @@ static void *control_main(void *arg)
     bool stopping = false;
     double died = 0;
 
-    tutti__log_set_rank(control->group->rank);
+    tutti__log_set_rank(control->group->comm.rank);
     pthread_mutex_lock(&control->lock);
     control->tid = (uint64_t)syscall(SYS_gettid);
     tutti__heartbeat_turn(control, false);
@@ -534,7 +530,7 @@ static void *control_main(void *arg)
         n = epoll_wait(control->epoll, events, N_EVENTS, wait);
         if (n < 0 && errno != EINTR) {
             tutti_log(TUTTI_LOG_ERROR, "comm", "group \"%s\" is no longer watched: %s",
-                      control->group->name, strerror(errno));
+                      control->group->comm.name, strerror(errno));
             return NULL;
         }
         /* A lock is not fair to those who sleep for it. */
@@ -555,7 +551,7 @@ static void *control_main(void *arg)
 
 static void control_free(tutti__control *control)
 {
-    for (int r = 0; r < control->group->size; r++) {
+    for (int r = 0; r < control->group->comm.size; r++) {
         tutti__link *link = &control->links[r];
 
         link->over = link->deaf = true;
@@ -580,7 +576,7 @@ static void control_free(tutti__control *control)
 /* 0 or an errno. */
 static int start(tutti__control *control)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)control->group->size};
+    struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)control->group->comm.size};
     int error;
 
     control->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -588,7 +584,7 @@ static int start(tutti__control *control)
     if (control->epoll < 0 || control->wait_word < 0 ||
         epoll_ctl(control->epoll, EPOLL_CTL_ADD, control->wait_word, &event) != 0)
         return errno;
-    for (int r = 0; r < control->group->size; r++) {
+    for (int r = 0; r < control->group->comm.size; r++) {
         event.data.u32 = (uint32_t)r;
         if (control->links[r].fd >= 0 &&
             epoll_ctl(control->epoll, EPOLL_CTL_ADD, control->links[r].fd, &event) != 0)
@@ -607,9 +603,27 @@ static int start(tutti__control *control)
     return error;
 }
 
+static void announce(void *self, tutti__cause *cause)
+{
+    tutti__control_tell(self, cause);
+}
+
+static void fail_requests(void *self, bool first)
+{
+    if (first)
+        tutti__p2p_fail_all(self);
+}
+
+static void forget_rank(void *self, int rank)
+{
+    const tutti_group *group = self;
+
+    tutti__p2p_rank_left(group->control, rank);
+}
+
 tutti_status tutti__control_open(tutti_group *group, const int *sockets, int heartbeat_ms)
 {
-    size_t n = (size_t)group->size;
+    size_t n = (size_t)group->comm.size;
     tutti__control *control = tutti__alloc(sizeof *control + n * sizeof control->links[0]);
     int error;
 
@@ -630,11 +644,15 @@ tutti_status tutti__control_open(tutti_group *group, const int *sockets, int hea
                                           .credit = TUTTI__CREDIT_BYTES};
     tutti__heartbeat_start(control, heartbeat_ms);
     group->control = control; /* before its thread, which may have something to tell at once */
+    tutti__comm_observe(&group->comm, &(tutti__observer){.self = group, .announce = announce});
+    tutti__comm_observe(
+        &group->comm,
+        &(tutti__observer){.self = group, .failed = fail_requests, .left = forget_rank});
     error = n > 1 ? start(control) : 0;
     if (error) {
         group->control = NULL;
         control_free(control);
-        return tutti__fail_errno(error, "cannot start the post of group \"%s\"", group->name);
+        return tutti__fail_errno(error, "cannot start the post of group \"%s\"", group->comm.name);
     }
     return TUTTI_OK;
 }
@@ -661,7 +679,7 @@ static void linger(tutti__control *control, double deadline)
         poll(NULL, 0, ms);
         busy = false;
         tutti__control_lock(control);
-        for (int r = 0; r < control->group->size && !busy; r++)
+        for (int r = 0; r < control->group->comm.size && !busy; r++)
             busy = on_its_way(&control->links[r]);
         tutti__control_unlock(control);
     }
@@ -676,12 +694,12 @@ void tutti__control_close(tutti_group *group)
     if (!control)
         return;
     tutti__p2p_flush(control);
-    failed = tutti__group_failed(group);
+    failed = tutti__comm_failed(&group->comm);
     /* From a dead group nobody just leaves: a peer may hear this before it hears of the failure from who found it. */
     if (failed)
-        tutti__control_tell(group, &group->cause);
+        tutti__control_tell(group, &group->comm.cause);
     tutti__control_lock(control);
-    for (int r = 0; r < group->size && !failed; r++)
+    for (int r = 0; r < group->comm.size && !failed; r++)
         tutti__control_send(control, r, &goodbye, NULL, -1);
     tutti__control_unlock(control);
     linger(control, tutti__now_ms() + (failed ? LINGER_DEAD_MS : LINGER_MS));

@@ -27,7 +27,7 @@ int tutti__heartbeat_wait(const tutti__control *control)
 {
     double until = control->next_beat < control->judge_at ? control->next_beat : control->judge_at;
 
-    if (control->limit_ms == 0 || atomic_load(&control->group->failed))
+    if (control->limit_ms == 0 || atomic_load(&control->group->comm.failed))
         return -1;
     return tutti__poll_ms(until);
 }
@@ -36,14 +36,14 @@ static bool watched(const tutti__control *control, int rank)
 {
     const tutti__link *link = &control->links[rank];
 
-    return !link->over && link->known && !atomic_load(&control->group->peers[rank].left);
+    return !link->over && link->known && !atomic_load(&control->group->comm.peers[rank].left);
 }
 
 static void beat(tutti__control *control, double now)
 {
     const tutti__frame head = {.kind = TUTTI__FRAME_BEAT, .id = control->tid};
 
-    for (int r = 0; r < control->group->size; r++)
+    for (int r = 0; r < control->group->comm.size; r++)
         if (!tutti__link_busy(&control->links[r])) /* what is under way will be heard as well */
             tutti__control_send(control, r, &head, NULL, -1);
     control->next_beat = now + control->beat_ms;
@@ -51,12 +51,12 @@ static void beat(tutti__control *control, double now)
 
 static void forgive(tutti__control *control, double now)
 {
-    for (int r = 0; r < control->group->size; r++)
+    for (int r = 0; r < control->group->comm.size; r++)
         control->links[r].heard = now;
     control->judge_at = now + control->limit_ms;
     tutti_log(TUTTI_LOG_INFO, "comm",
               "group \"%s\": this process was away for %.3g s, so it forgives its peers' silence",
-              control->group->name, (now - control->lap) / 1e3);
+              control->group->comm.name, (now - control->lap) / 1e3);
 }
 
 /* Something lies there that this rank has not come to read. */
@@ -72,8 +72,8 @@ static bool has_unread(const tutti__link *link)
 static bool is_starved(const tutti__control *control, int rank, double now)
 {
     const tutti__link *link = &control->links[rank];
-    const tutti__peer *peer = &control->group->peers[rank],
-                      *self = &control->group->peers[control->group->rank];
+    const tutti__peer *peer = &control->group->comm.peers[rank],
+                      *self = &control->group->comm.peers[control->group->comm.rank];
     char path[80], stat[128] = "";
     const char *end;
     ssize_t n;
@@ -100,17 +100,17 @@ static void accuse(tutti__control *control, int first, double now)
     size_t n = 0;
     int silent = 0;
 
-    for (int r = 0; r < group->size; r++) {
+    for (int r = 0; r < group->comm.size; r++) {
         if (!watched(control, r) ||
             now - control->links[r].heard < control->limit_ms - control->beat_ms ||
             has_unread(&control->links[r]) || is_starved(control, r, now))
             continue;
-        tutti__peer_text(group, r, peer, sizeof peer);
+        tutti__comm_peer_text(&group->comm, r, peer, sizeof peer);
         if (n < sizeof names)
             n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", peer);
         silent++;
     }
-    tutti__peer_text(group, group->rank, peer, sizeof peer);
+    tutti__comm_peer_text(&group->comm, group->comm.rank, peer, sizeof peer);
     control->verdict = (tutti__verdict){.set = true, .lost = -1};
     cause->status = TUTTI_ERR_PEER;
     cause->culprit = first;
@@ -128,7 +128,7 @@ static void judge(tutti__control *control, double now)
 {
     double oldest = now;
 
-    for (int r = 0; r < control->group->size; r++) {
+    for (int r = 0; r < control->group->comm.size; r++) {
         tutti__link *link = &control->links[r];
 
         if (!watched(control, r))
@@ -151,7 +151,7 @@ void tutti__heartbeat_turn(tutti__control *control, bool all_read)
 {
     double now = tutti__now_ms();
 
-    if (control->limit_ms == 0 || atomic_load(&control->group->failed))
+    if (control->limit_ms == 0 || atomic_load(&control->group->comm.failed))
         return;
     if (now - control->lap > control->beat_ms + control->limit_ms / 4)
         forgive(control, now);

@@ -2,136 +2,111 @@
  *
  * Whoever finds a failure first announces it; from then on every call on every rank returns that cause, with its own
  * operation in front. */
-#include "comm/control/channel.h"
+#include "comm/core/failure.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* The group that lives and dies for this one. */
-static tutti_group *outermost(tutti_group *group)
-{
-    while (group->outer)
-        group = group->outer;
-    return group;
-}
-
-int tutti__outer_rank(const tutti_group *group, int rank)
-{
-    for (; group->outer && rank >= 0; group = group->outer)
-        rank = group->outer_ranks[rank];
-    return rank;
-}
-
-bool tutti__has_left(const tutti_group *group, int rank)
-{
-    for (; group->outer; group = group->outer)
-        rank = group->outer_ranks[rank];
-    return atomic_load(&group->peers[rank].left);
-}
-
-void tutti__group_adopt(tutti_group *group, const tutti__cause *cause)
+void tutti__comm_adopt(tutti__comm *comm, const tutti__cause *cause)
 {
     bool first;
 
-    pthread_mutex_lock(&group->failure_lock);
-    first = group->cause.status == TUTTI_OK;
+    pthread_mutex_lock(&comm->failure_lock);
+    first = comm->cause.status == TUTTI_OK;
     if (first) {
-        group->cause = *cause;
-        atomic_store(&group->failed, true);
-        tutti_log(TUTTI_LOG_INFO, "comm", "group \"%s\" is dead: %s", group->name, cause->text);
+        comm->cause = *cause;
+        atomic_store(&comm->failed, true);
+        tutti_log(TUTTI_LOG_INFO, "comm", "group \"%s\" is dead: %s", comm->name, cause->text);
     }
-    pthread_mutex_unlock(&group->failure_lock);
-    if (first)
-        tutti__p2p_fail_all(group);
-    if (atomic_load(&group->opened) && group->transport->wake)
-        group->transport->wake(group, -1);
+    pthread_mutex_unlock(&comm->failure_lock);
+    for (int i = 0, n = atomic_load(&comm->n_observers); i < n; i++)
+        if (comm->observers[i].failed)
+            comm->observers[i].failed(comm->observers[i].self, first);
 }
 
-tutti_status tutti__group_fail(tutti_group *group, tutti_status status, int culprit,
-                               const char *format, ...)
+tutti_status tutti__comm_fail(tutti__comm *comm, tutti_status status, int culprit,
+                              const char *format, ...)
 {
-    tutti__cause cause = {.status = status, .culprit = tutti__outer_rank(group, culprit)};
+    tutti__cause cause = {.status = status, .culprit = tutti__comm_outer_rank(comm, culprit)};
     va_list args;
 
     va_start(args, format);
     vsnprintf(cause.text, sizeof cause.text, format, args);
     va_end(args);
-    group = outermost(group);
-    if (!tutti__group_failed(group)) {
-        if (atomic_load(&group->opened) && group->transport->announce)
-            group->transport->announce(group, &cause);
-        tutti__control_tell(group, &cause);
-        tutti__group_adopt(group, &cause);
+    comm = tutti__comm_outermost(comm);
+    if (!tutti__comm_failed(comm)) {
+        for (int i = atomic_load(&comm->n_observers) - 1; i >= 0; i--)
+            if (comm->observers[i].announce)
+                comm->observers[i].announce(comm->observers[i].self, &cause);
+        tutti__comm_adopt(comm, &cause);
     }
-    return tutti__group_status(group);
+    return tutti__comm_status(comm);
 }
 
-tutti_status tutti__group_status(tutti_group *group)
+tutti_status tutti__comm_status(tutti__comm *comm)
 {
-    return (tutti_status)outermost(group)->cause.status; /* written once, before `failed` */
+    return (tutti_status)tutti__comm_outermost(comm)
+        ->cause.status; /* written once, before `failed` */
 }
 
-bool tutti__group_failed(tutti_group *group)
+bool tutti__comm_failed(tutti__comm *comm)
 {
-    group = outermost(group);
-    if (!atomic_load(&group->failed) && atomic_load(&group->opened) && group->transport->look)
-        group->transport->look(group);
-    return atomic_load(&group->failed);
+    comm = tutti__comm_outermost(comm);
+    for (int i = 0, n = atomic_load(&comm->n_observers); i < n && !atomic_load(&comm->failed); i++)
+        if (comm->observers[i].look)
+            comm->observers[i].look(comm->observers[i].self);
+    return atomic_load(&comm->failed);
 }
 
-void tutti__error_text(tutti_group *group, const tutti__signature *signature, char *text,
-                       size_t capacity)
+void tutti__comm_error_text(tutti__comm *comm, const tutti__signature *signature, char *text,
+                            size_t capacity)
 {
     char call[96] = "";
 
-    group = outermost(group);
+    comm = tutti__comm_outermost(comm);
     if (signature)
         tutti__signature_text(signature, call, sizeof call);
-    snprintf(text, capacity, "rank %d of group \"%s\"%s%s: %s", group->rank, group->name,
-             signature ? ", in " : "", call, group->cause.text);
+    snprintf(text, capacity, "rank %d of group \"%s\"%s%s: %s", comm->rank, comm->name,
+             signature ? ", in " : "", call, comm->cause.text);
 }
 
-tutti_status tutti__group_error(tutti_group *group, const tutti__signature *signature)
+void tutti__comm_report(tutti__comm *comm)
+{
+    comm = tutti__comm_outermost(comm);
+    for (int i = 0, n = atomic_load(&comm->n_observers); i < n; i++)
+        if (comm->observers[i].report)
+            comm->observers[i].report(comm->observers[i].self);
+}
+
+tutti_status tutti__comm_error(tutti__comm *comm, const tutti__signature *signature)
 {
     char text[1400];
 
-    tutti__flight_report(outermost(group)); /* the program may end as soon as it knows */
-    tutti__error_text(group, signature, text, sizeof text);
-    return tutti__fail(tutti__group_status(group), "%s", text);
+    tutti__comm_report(comm); /* the program may end as soon as it knows */
+    tutti__comm_error_text(comm, signature, text, sizeof text);
+    return tutti__fail(tutti__comm_status(comm), "%s", text);
 }
 
-void tutti__peer_text(const tutti_group *group, int rank, char *text, size_t capacity)
-{
-    for (; group->outer; group = group->outer)
-        rank = group->outer_ranks[rank];
-    if (group->peers)
-        snprintf(text, capacity, "rank %d (%s, process %lld)", rank, group->peers[rank].host,
-                 (long long)group->peers[rank].pid);
-    else
-        snprintf(text, capacity, "rank %d", rank);
-}
-
-tutti_status tutti__fail_lost(tutti_group *group, int rank)
+tutti_status tutti__comm_fail_lost(tutti__comm *comm, int rank)
 {
     char peer[128];
 
-    tutti__peer_text(group, rank, peer, sizeof peer);
-    if (tutti__has_left(group, rank))
-        return tutti__group_fail(group, TUTTI_ERR_PEER, rank,
-                                 "%s has left the group (tutti_group_free) without this call",
-                                 peer);
-    return tutti__group_fail(group, TUTTI_ERR_PEER, rank,
-                             "%s was lost: its process ended or its host went away; see its own "
-                             "last lines for the reason",
-                             peer);
+    tutti__comm_peer_text(comm, rank, peer, sizeof peer);
+    if (tutti__comm_has_left(comm, rank))
+        return tutti__comm_fail(comm, TUTTI_ERR_PEER, rank,
+                                "%s has left the group (tutti_group_free) without this call", peer);
+    return tutti__comm_fail(comm, TUTTI_ERR_PEER, rank,
+                            "%s was lost: its process ended or its host went away; see its own "
+                            "last lines for the reason",
+                            peer);
 }
 
-static bool has_begun(const tutti_group *group, const tutti__op *op, int rank)
+static bool has_begun(const tutti__comm *comm, const tutti__op *op, int rank)
 {
-    return atomic_load(&group->peers[rank].seen) > op->signature.sequence;
+    return atomic_load(&comm->peers[rank].seen) > op->signature.sequence;
 }
 
-tutti_status tutti__fail_late(tutti_group *group, const tutti__op *op, const bool *missing)
+tutti_status tutti__comm_fail_late(tutti__comm *comm, const tutti__op *op, const bool *missing)
 {
     char names[512] = "", signature[96], peer[128];
     size_t n = 0;
@@ -139,20 +114,67 @@ tutti_status tutti__fail_late(tutti_group *group, const tutti__op *op, const boo
         false; /* one that has not even begun the call holds up those that wait for it in turn */
     int first = -1;
 
-    for (int r = 0; r < group->size; r++)
-        unseen = unseen || (missing[r] && !has_begun(group, op, r));
-    for (int r = 0; r < group->size; r++) {
-        if (!missing[r] || (unseen && has_begun(group, op, r)))
+    for (int r = 0; r < comm->size; r++)
+        unseen = unseen || (missing[r] && !has_begun(comm, op, r));
+    for (int r = 0; r < comm->size; r++) {
+        if (!missing[r] || (unseen && has_begun(comm, op, r)))
             continue;
         first = first < 0 ? r : first;
-        tutti__peer_text(group, r, peer, sizeof peer);
+        tutti__comm_peer_text(comm, r, peer, sizeof peer);
         if (n < sizeof names)
             n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", peer);
     }
     tutti__signature_text(&op->signature, signature, sizeof signature);
-    return tutti__group_fail(
-        group, TUTTI_ERR_TIMEOUT, first,
+    return tutti__comm_fail(
+        comm, TUTTI_ERR_TIMEOUT, first,
         "%s waited %.3g s in vain for %s: it hangs, is much slower, or made fewer calls "
         "(TUTTI_TIMEOUT_S or tutti_group_set_timeout sets the limit)",
         signature, op->timeout_ms / 1e3, names);
+}
+
+tutti_status tutti__comm_fail_different(tutti__comm *comm, int low,
+                                        const tutti__signature *low_call, int high,
+                                        const tutti__signature *high_call)
+{
+    char low_text[96], high_text[96], low_peer[128], high_peer[128];
+    int culprit = low == comm->rank ? high : low;
+
+    if (low_call->group != high_call->group)
+        return tutti__comm_fail(comm, TUTTI_ERR_MISMATCH, culprit,
+                                "rank %d sent a message of another group",
+                                tutti__comm_outer_rank(comm, culprit));
+    tutti__signature_text(low_call, low_text, sizeof low_text);
+    tutti__signature_text(high_call, high_text, sizeof high_text);
+    tutti__comm_peer_text(comm, low, low_peer, sizeof low_peer);
+    tutti__comm_peer_text(comm, high, high_peer, sizeof high_peer);
+    return tutti__comm_fail(comm, TUTTI_ERR_MISMATCH, culprit,
+                            "rank %d called %s, but rank %d called %s; all ranks must make the "
+                            "same calls in the same order: %s, %s",
+                            tutti__comm_outer_rank(comm, low), low_text,
+                            tutti__comm_outer_rank(comm, high), high_text, low_peer, high_peer);
+}
+
+tutti_status tutti__comm_check_signature(tutti__comm *comm, const tutti__signature *ours, int rank,
+                                         const tutti__signature *theirs)
+{
+    atomic_store_explicit(&comm->peers[rank].seen, theirs->sequence + 1, memory_order_relaxed);
+    if (tutti__signature_equal(ours, theirs))
+        return TUTTI_OK;
+    return rank < comm->rank ? tutti__comm_fail_different(comm, rank, theirs, comm->rank, ours)
+                             : tutti__comm_fail_different(comm, comm->rank, ours, rank, theirs);
+}
+
+tutti_status tutti__comm_check_sent(tutti__comm *comm, const tutti__signature *signature, int from,
+                                    int to, size_t sent, size_t expected)
+{
+    char text[96];
+
+    if (sent == expected)
+        return TUTTI_OK;
+    tutti__signature_text(signature, text, sizeof text);
+    return tutti__comm_fail(comm, TUTTI_ERR_MISMATCH, from,
+                            "in %s, rank %d sends rank %d %zu elements, but rank %d expects %zu; "
+                            "the counts that two ranks give for what goes from one to the other "
+                            "must be equal",
+                            text, from, to, sent, to, expected);
 }

@@ -3,7 +3,7 @@
  *
  * Transports ask these questions instead of knowing the operations: what only moves data is one algorithm a transport,
  * whatever its name. */
-#include "comm/group.h"
+#include "comm/core/operation.h"
 
 static const tutti__op_traits TRAITS[] = {
     [TUTTI__OP_ALL_REDUCE] = {.name = "all_reduce", .reduces = true},
@@ -68,28 +68,28 @@ tutti__piece tutti__piece_out(const tutti__op *op, int from, int to)
     return (tutti__piece){traits->scatters ? (size_t)to * count : 0, count};
 }
 
-tutti__piece tutti__piece_in(const tutti_group *group, const tutti__op *op, int from)
+tutti__piece tutti__piece_in(int rank, const tutti__op *op, int from)
 {
     const tutti__op_traits *traits = tutti__op_traits_of(op);
     size_t count = (size_t)op->signature.count;
 
-    if (!gives(op, from) || !takes(op, group->rank))
+    if (!gives(op, from) || !takes(op, rank))
         return (tutti__piece){0, 0};
     if (traits->uneven)
         return (tutti__piece){sum(op->dst_counts, from), op->dst_counts[from]};
     return (tutti__piece){traits->gathers ? (size_t)from * count : 0, count};
 }
 
-size_t tutti__op_given(const tutti_group *group, const tutti__op *op)
+size_t tutti__op_given(int rank, int size, const tutti__op *op)
 {
     const tutti__op_traits *traits = tutti__op_traits_of(op);
     size_t count = (size_t)op->signature.count;
 
-    if (!gives(op, group->rank))
+    if (!gives(op, rank))
         return 0;
     if (traits->uneven)
-        return traits->scatters ? sum(op->src_counts, group->size) : op->dst_counts[group->rank];
-    return traits->scatters ? count * (size_t)group->size : count;
+        return traits->scatters ? sum(op->src_counts, size) : op->dst_counts[rank];
+    return traits->scatters ? count * (size_t)size : count;
 }
 
 bool tutti__op_is_empty(const tutti__op *op)
@@ -103,16 +103,4 @@ tutti__piece tutti__part(size_t count, size_t n, size_t i, size_t grain)
     size_t at = i * part < count ? i * part : count;
 
     return (tutti__piece){at, count - at < part ? count - at : part};
-}
-
-size_t tutti__tuned_bytes(const tutti_group *group, size_t standard)
-{
-    size_t bytes = group->tuning.chunk_bytes ? group->tuning.chunk_bytes : standard;
-
-    return (bytes + 63) / 64 * 64;
-}
-
-size_t tutti__op_bytes(const tutti__signature *signature)
-{
-    return (size_t)signature->count * tutti_dtype_size((tutti_dtype)signature->dtype);
 }

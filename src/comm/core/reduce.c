@@ -5,8 +5,9 @@
  * a destination may be one of the sources. A tile is some cache lines, not one, because stores that alternate between
  * destinations that are not in the cache are slow; and the next tile is fetched meanwhile, because no processor's
  * prefetchers follow that many streams across that many pages. */
+#include "base/base.h"
 #include "base/half.h"
-#include "comm/group.h"
+#include "comm/core/reduce.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* fingerprint.c -- what a call says about itself, in numbers and in words.   SPDX-License-Identifier: MIT */
-#include "comm/group.h"
+#include "comm/core/operation.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -50,48 +50,7 @@ bool tutti__signature_equal(const tutti__signature *a, const tutti__signature *b
     return memcmp(a, b, sizeof *a) == 0;
 }
 
-tutti_status tutti__fail_different(tutti_group *group, int low, const tutti__signature *low_print,
-                                   int high, const tutti__signature *high_print)
+size_t tutti__signature_bytes(const tutti__signature *signature)
 {
-    char low_text[96], high_text[96], low_peer[128], high_peer[128];
-    int culprit = low == group->rank ? high : low;
-
-    if (low_print->group != high_print->group)
-        return tutti__group_fail(group, TUTTI_ERR_MISMATCH, culprit,
-                                 "rank %d sent a message of another group",
-                                 tutti__outer_rank(group, culprit));
-    tutti__signature_text(low_print, low_text, sizeof low_text);
-    tutti__signature_text(high_print, high_text, sizeof high_text);
-    tutti__peer_text(group, low, low_peer, sizeof low_peer);
-    tutti__peer_text(group, high, high_peer, sizeof high_peer);
-    return tutti__group_fail(group, TUTTI_ERR_MISMATCH, culprit,
-                             "rank %d called %s, but rank %d called %s; all ranks must make the "
-                             "same calls in the same order: %s, %s",
-                             tutti__outer_rank(group, low), low_text,
-                             tutti__outer_rank(group, high), high_text, low_peer, high_peer);
-}
-
-tutti_status tutti__check_signature(tutti_group *group, const tutti__signature *ours, int rank,
-                                    const tutti__signature *theirs)
-{
-    atomic_store_explicit(&group->peers[rank].seen, theirs->sequence + 1, memory_order_relaxed);
-    if (tutti__signature_equal(ours, theirs))
-        return TUTTI_OK;
-    return rank < group->rank ? tutti__fail_different(group, rank, theirs, group->rank, ours)
-                              : tutti__fail_different(group, group->rank, ours, rank, theirs);
-}
-
-tutti_status tutti__check_sent(tutti_group *group, const tutti__signature *signature, int from,
-                               int to, size_t sent, size_t expected)
-{
-    char text[96];
-
-    if (sent == expected)
-        return TUTTI_OK;
-    tutti__signature_text(signature, text, sizeof text);
-    return tutti__group_fail(group, TUTTI_ERR_MISMATCH, from,
-                             "in %s, rank %d sends rank %d %zu elements, but rank %d expects %zu; "
-                             "the counts that two ranks give for what goes from one to the other "
-                             "must be equal",
-                             text, from, to, sent, to, expected);
+    return (size_t)signature->count * tutti_dtype_size((tutti_dtype)signature->dtype);
 }

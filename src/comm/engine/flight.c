@@ -16,12 +16,18 @@
 
 enum { MOST_FLIGHTS = 1 << 20, STORE_MS = 500 };
 
+static void report_failure(void *self)
+{
+    tutti__flight_report(self);
+}
+
 tutti_status tutti__flight_open(tutti_group *group)
 {
     long n;
 
     TUTTI_TRY(tutti__env_int(TUTTI__ENV_FLIGHT, 0, MOST_FLIGHTS, &n));
     group->flights = (int)n;
+    tutti__comm_observe(&group->comm, &(tutti__observer){.self = group, .report = report_failure});
     if (n == 0)
         return TUTTI_OK;
     group->recorder = tutti__recorder_new((size_t)n);
@@ -49,7 +55,7 @@ static json_t *call_object(const tutti__signature *signature, const char *state)
         "{s:I, s:s, s:s, s:I, s:I, s:s, s:s}", "sequence", (json_int_t)signature->sequence, "op",
         tutti__op_name((tutti__op_kind)signature->op), "dtype",
         tutti_dtype_name((tutti_dtype)signature->dtype), "count", (json_int_t)signature->count,
-        "bytes", (json_int_t)tutti__op_bytes(signature), "text", text, "state", state);
+        "bytes", (json_int_t)tutti__signature_bytes(signature), "text", text, "state", state);
 }
 
 /* Monotonic nanoseconds to seconds since 1970. */
@@ -97,8 +103,8 @@ static json_t *members_array(const tutti_group *group)
 {
     json_t *members = json_array();
 
-    for (int r = 0; r < group->size; r++)
-        json_array_append_new(members, json_integer(group->peers[r].world_rank));
+    for (int r = 0; r < group->comm.size; r++)
+        json_array_append_new(members, json_integer(group->comm.peers[r].world_rank));
     return members;
 }
 
@@ -108,28 +114,28 @@ static json_t *seen_array(tutti_group *group)
 
     if (atomic_load(&group->opened) && group->transport->see)
         group->transport->see(group);
-    for (int r = 0; r < group->size; r++)
-        json_array_append_new(seen,
-                              json_integer((json_int_t)atomic_load(&group->peers[r].seen) - 1));
+    for (int r = 0; r < group->comm.size; r++)
+        json_array_append_new(
+            seen, json_integer((json_int_t)atomic_load(&group->comm.peers[r].seen) - 1));
     return seen;
 }
 
 /* NULL: no memory. */
 static char *report_text(tutti_group *group)
 {
-    const tutti__peer *self = &group->peers[group->rank];
+    const tutti__peer *self = &group->comm.peers[group->comm.rank];
     char id[24], *text;
     json_t *report;
 
-    snprintf(id, sizeof id, "%016llx", (unsigned long long)group->id);
-    report =
-        json_pack("{s:i, s:s, s:s, s:i, s:i, s:i, s:s, s:I, s:f, s:s, s:i, s:s, s:o, s:o, s:o}",
-                  "version", TUTTI__FLIGHT_VERSION, "group", group->name, "id", id, "size",
-                  group->size, "rank", group->rank, "world_rank", (int)self->world_rank, "host",
-                  self->host, "pid", (json_int_t)self->pid, "time", calendar_s(tutti__now_ns()),
-                  "status", tutti_status_name((tutti_status)group->cause.status), "culprit",
-                  (int)group->cause.culprit, "cause", group->cause.text, "calls",
-                  calls_array(group), "members", members_array(group), "seen", seen_array(group));
+    snprintf(id, sizeof id, "%016llx", (unsigned long long)group->comm.id);
+    report = json_pack(
+        "{s:i, s:s, s:s, s:i, s:i, s:i, s:s, s:I, s:f, s:s, s:i, s:s, s:o, s:o, s:o}", "version",
+        TUTTI__FLIGHT_VERSION, "group", group->comm.name, "id", id, "size", group->comm.size,
+        "rank", group->comm.rank, "world_rank", (int)self->world_rank, "host", self->host, "pid",
+        (json_int_t)self->pid, "time", calendar_s(tutti__now_ns()), "status",
+        tutti_status_name((tutti_status)group->comm.cause.status), "culprit",
+        (int)group->comm.cause.culprit, "cause", group->comm.cause.text, "calls",
+        calls_array(group), "members", members_array(group), "seen", seen_array(group));
     text = report ? json_dumps(report, JSON_REAL_PRECISION(16)) : NULL;
     json_decref(report);
     return text;
@@ -162,13 +168,13 @@ static tutti_status tell_launcher(tutti_group *group, const char *text)
 
 static tutti_status write_report(const tutti_group *group, const char *folder, const char *text)
 {
-    char name[sizeof group->name], path[4096];
+    char name[sizeof group->comm.name], path[4096];
 
-    snprintf(name, sizeof name, "%s", group->name);
+    snprintf(name, sizeof name, "%s", group->comm.name);
     for (char *c = name; *c; c++)
         *c = *c == '/' ? '_' : *c;
     if (snprintf(path, sizeof path, "%s/flight-%s-rank-%d.json", folder, name,
-                 (int)group->peers[group->rank].world_rank) >= (int)sizeof path)
+                 (int)group->comm.peers[group->comm.rank].world_rank) >= (int)sizeof path)
         return tutti__fail(TUTTI_ERR_ARG, "TUTTI_FLIGHT_DIR %.60s...: the path is too long",
                            folder);
     TUTTI_TRY(tutti__make_dirs(folder));
@@ -192,8 +198,8 @@ static void log_last_calls(tutti_group *group)
             tutti__signature_text(&signature, running, sizeof running);
     }
     tutti_log(TUTTI_LOG_INFO, "comm",
-              "group \"%s\" is dead; this rank had finished %s; call in progress: %s", group->name,
-              done, running);
+              "group \"%s\" is dead; this rank had finished %s; call in progress: %s",
+              group->comm.name, done, running);
 }
 
 static void report(tutti_group *group)
@@ -222,7 +228,7 @@ static void report(tutti_group *group)
 
 void tutti__flight_report(tutti_group *group)
 {
-    if (group->flights == 0 || group->size == 1 || atomic_load(&group->reported))
+    if (group->flights == 0 || group->comm.size == 1 || atomic_load(&group->reported))
         return;
     pthread_mutex_lock(&group->report_lock); /* and who comes second waits until it is told */
     if (!atomic_load(&group->reported))
@@ -233,7 +239,7 @@ void tutti__flight_report(tutti_group *group)
 
 void tutti__flight_close(tutti_group *group)
 {
-    if (atomic_load(&group->failed))
+    if (atomic_load(&group->comm.failed))
         tutti__flight_report(group);
     pthread_mutex_lock(&group->report_lock);
     atomic_store(&group->reported, true);

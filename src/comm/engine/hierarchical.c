@@ -98,8 +98,8 @@ static tutti_status begin(job *j, size_t bytes)
     next_stage(j);
     if (bytes == 0)
         return TUTTI_OK;
-    TUTTI_TRY(tutti__shm_find_contributions(h->local, 0, h->local->size, h->at));
-    for (int r = 0; r < h->local->size; r++)
+    TUTTI_TRY(tutti__shm_find_contributions(h->local, 0, h->local->comm.size, h->at));
+    for (int r = 0; r < h->local->comm.size; r++)
         j->any_staged = j->any_staged || !h->at[r];
     return TUTTI_OK;
 }
@@ -125,7 +125,7 @@ static tutti_status enter_block(job *j, size_t first, size_t n)
             memcpy(stage_of(h, j->me), (char *)j->op->dst + first * j->element, n * j->element);
         TUTTI_TRY(tutti__shm_barrier(h->local, j->op));
     }
-    for (int r = 0; r < h->local->size; r++)
+    for (int r = 0; r < h->local->comm.size; r++)
         h->here[r] = h->at[r] ? h->at[r] + first * j->element : stage_of(h, r);
     return TUTTI_OK;
 }
@@ -155,10 +155,11 @@ static void sum_over_host(const job *j, void *dst, size_t n)
     tutti_redop op = (tutti_redop)j->op->signature.redop;
 
     if (op == TUTTI_AVG && is_half(j->dtype))
-        tutti__average(j->dtype, (size_t)j->group->size, dst, h->src, (size_t)h->local->size, n);
+        tutti__average(j->dtype, (size_t)j->group->comm.size, dst, h->src,
+                       (size_t)h->local->comm.size, n);
     else
         tutti__reduce(j->dtype, op == TUTTI_AVG ? TUTTI_SUM : op, &dst, 1, h->src,
-                      (size_t)h->local->size, n);
+                      (size_t)h->local->comm.size, n);
 }
 
 /* This host's sum of a piece of the shard, into this rank's memory. */
@@ -169,9 +170,9 @@ static void sum_here(void *self, size_t begin, size_t n)
     bool divides = j->op->signature.redop == TUTTI_AVG && is_half(j->dtype);
     size_t at = (j->shard + begin) * j->element;
 
-    if (h->local->size == 1 && !divides)
+    if (h->local->comm.size == 1 && !divides)
         return;
-    for (int r = 0; r < h->local->size; r++)
+    for (int r = 0; r < h->local->comm.size; r++)
         h->src[r] = h->here[r] + at;
     sum_over_host(j, h->here[j->me] + at, n);
 }
@@ -182,8 +183,8 @@ static void hand_out(void *self, size_t begin, size_t n)
     const job *j = self;
     size_t at = (j->shard + begin) * j->element;
 
-    for (int i = 1; i < j->h->local->size; i++) {
-        int r = (j->me + i) % j->h->local->size;
+    for (int i = 1; i < j->h->local->comm.size; i++) {
+        int r = (j->me + i) % j->h->local->comm.size;
 
         memcpy(j->h->here[r] + at, j->h->here[j->me] + at, n * j->element);
     }
@@ -202,9 +203,9 @@ static tutti_status all_reduce(job *j)
         if (j->me < shards) {
             tutti__direct shares = {.ranks = h->cross,
                                     .n = h->n_hosts,
-                                    .me = h->hosts[j->group->rank],
+                                    .me = h->hosts[j->group->comm.rank],
                                     .redop = op == TUTTI_AVG && is_half(j->dtype) ? TUTTI_SUM : op,
-                                    .divisor = (size_t)j->group->size,
+                                    .divisor = (size_t)j->group->comm.size,
                                     .prepare = sum_here,
                                     .finish = hand_out,
                                     .self = j};
@@ -242,7 +243,7 @@ static bool cast_out(tutti__schedule *schedule, int i, size_t step, struct iovec
 
     (void)i;
     *io = cast_chunk(c, step);
-    if (c->j->h->hosts[c->j->group->rank] != c->root_host)
+    if (c->j->h->hosts[c->j->group->comm.rank] != c->root_host)
         io->iov_len = 0;
     return true;
 }
@@ -262,7 +263,7 @@ static void cast_came(tutti__schedule *schedule)
     cast *c = (cast *)schedule;
     size_t came = tutti__wire_came(c->j->group, schedule, c->root_host);
 
-    if (c->j->h->hosts[c->j->group->rank] == c->root_host)
+    if (c->j->h->hosts[c->j->group->comm.rank] == c->root_host)
         return;
     for (; c->n_handed < came; c->n_handed++)
         hand_out(c->j, c->n_handed * c->chunk, cast_chunk(c, c->n_handed).iov_len / c->j->element);
@@ -273,7 +274,7 @@ static tutti_status cast_shard(job *j, size_t n, int shards, bool heads)
 {
     hierarchy *h = j->h;
     int root = (int)j->op->signature.root;
-    bool here = h->hosts[root] == h->hosts[j->group->rank];
+    bool here = h->hosts[root] == h->hosts[j->group->comm.rank];
     cast c = {.schedule = {.op = j->op,
                            .heads = heads,
                            .ranks = h->cross,
@@ -288,7 +289,7 @@ static tutti_status cast_shard(job *j, size_t n, int shards, bool heads)
     c.count = take_shard(j, n, shards);
     c.p = h->here[here ? h->places[root] : j->me] + j->shard * j->element;
     c.schedule.n_steps = (c.count + c.chunk - 1) / c.chunk;
-    c.schedule.bytes = tutti__op_bytes(&j->op->signature);
+    c.schedule.bytes = tutti__signature_bytes(&j->op->signature);
     TUTTI_TRY(tutti__wire_run(j->group, &c.schedule));
     return TUTTI_OK;
 }
@@ -297,13 +298,13 @@ static tutti_status broadcast(job *j)
 {
     hierarchy *h = j->h;
     int root = (int)j->op->signature.root, shards = shards_of(j);
-    bool here = h->hosts[root] == h->hosts[j->group->rank];
+    bool here = h->hosts[root] == h->hosts[j->group->comm.rank];
 
     TUTTI_TRY(begin_in_place(j));
     for (size_t first = 0, n; first < j->count; first += n) {
         n = j->count - first < j->block ? j->count - first : j->block;
         TUTTI_TRY(enter_block(j, first, n));
-        if (here && j->group->rank != root)
+        if (here && j->group->comm.rank != root)
             memcpy(h->here[j->me], h->here[h->places[root]], n * j->element);
         if (j->me < shards)
             TUTTI_TRY(cast_shard(j, n, shards, first == 0));
@@ -365,8 +366,8 @@ static void spread(const lot *l, int q, const char *piece)
 {
     const job *j = l->j;
 
-    for (int i = 0; i < j->h->local->size; i++) {
-        char *to = piece_of(l, (j->me + i) % j->h->local->size, q);
+    for (int i = 0; i < j->h->local->comm.size; i++) {
+        char *to = piece_of(l, (j->me + i) % j->h->local->comm.size, q);
 
         if (to != piece)
             memcpy(to, piece, l->n * j->element);
@@ -390,7 +391,7 @@ static void sum_piece(const lot *l, int q)
 {
     hierarchy *h = l->j->h;
 
-    for (int r = 0; r < h->local->size; r++)
+    for (int r = 0; r < h->local->comm.size; r++)
         h->src[r] = piece_of(l, r, q);
     sum_over_host(l->j, sum_of(l, q), l->n);
 }
@@ -417,7 +418,7 @@ static bool scatter_in(tutti__schedule *schedule, int i, size_t step, struct iov
     const hierarchy *h = l->j->h;
 
     (void)step;
-    *io = (struct iovec){sum_of(l, l->j->group->size + h->hosts[h->links[i]]),
+    *io = (struct iovec){sum_of(l, l->j->group->comm.size + h->hosts[h->links[i]]),
                          h->gives[i] ? l->n * l->j->element : 0};
     return true;
 }
@@ -427,14 +428,15 @@ static void finish_scatter(const lot *l)
     const job *j = l->j;
     hierarchy *h = j->h;
     tutti_redop op = (tutti_redop)j->op->signature.redop;
-    int rank = j->group->rank;
+    int rank = j->group->comm.rank;
     void *dst = (char *)j->op->dst + l->first * j->element;
 
     sum_piece(l, rank);
     for (int i = 0; i < h->n_hosts; i++)
-        h->src[i] = i == h->hosts[rank] ? sum_of(l, rank) : sum_of(l, j->group->size + i);
+        h->src[i] = i == h->hosts[rank] ? sum_of(l, rank) : sum_of(l, j->group->comm.size + i);
     if (op == TUTTI_AVG && !is_half(j->dtype))
-        tutti__average(j->dtype, (size_t)j->group->size, dst, h->src, (size_t)h->n_hosts, l->n);
+        tutti__average(j->dtype, (size_t)j->group->comm.size, dst, h->src, (size_t)h->n_hosts,
+                       l->n);
     else
         tutti__reduce(j->dtype, op == TUTTI_AVG ? TUTTI_SUM : op, &dst, 1, h->src,
                       (size_t)h->n_hosts, l->n);
@@ -445,7 +447,7 @@ static void copy_lot(const lot *l, char *own, bool in)
 {
     const job *j = l->j;
 
-    for (int q = 0; q < j->group->size; q++) {
+    for (int q = 0; q < j->group->comm.size; q++) {
         char *mine = own + ((size_t)q * j->count + l->first) * j->element,
              *staged = stage_of(j->h, j->me) + (size_t)q * l->most * j->element;
 
@@ -467,7 +469,7 @@ static tutti_status run_lot(lot *l, bool scatters)
     memset(l->moved, 0, (size_t)h->n_links * sizeof *l->moved);
     l->schedule.heads = l->first == 0;
     if (!scatters)
-        spread(l, j->group->rank, (const char *)j->op->src + l->first * j->element);
+        spread(l, j->group->comm.rank, (const char *)j->op->src + l->first * j->element);
     TUTTI_TRY(tutti__wire_run(j->group, &l->schedule));
     if (scatters)
         finish_scatter(l);
@@ -483,7 +485,7 @@ static tutti_status run_lot(lot *l, bool scatters)
 static tutti_status gather_or_scatter(job *j, bool scatters)
 {
     hierarchy *h = j->h;
-    size_t size = (size_t)j->group->size, bytes = size * j->count * j->element;
+    size_t size = (size_t)j->group->comm.size, bytes = size * j->count * j->element;
     char *whole = scatters ? (char *)(uintptr_t)j->op->src : j->op->dst;
     lot l = {.schedule = {.op = j->op,
                           .n_steps = 1,
@@ -501,7 +503,7 @@ static tutti_status gather_or_scatter(job *j, bool scatters)
     if (scatters) {
         l.sums = tutti__wire_scratch(j->group, (size + (size_t)h->n_hosts) * l.most * j->element);
         if (!l.sums)
-            return tutti__group_status(j->group);
+            return tutti__comm_status(&j->group->comm);
     }
     declare(j, whole, bytes);
     if (scatters && j->staged)
@@ -541,9 +543,9 @@ static tutti_status alloc(job *j, tutti__op *op)
     tutti_status status = tutti__shm_run(j->h->local, op);
 
     if (status != TUTTI_OK) { /* the others have theirs: they must not go on without this host */
-        if (!tutti__group_failed(group))
-            (void)tutti__group_fail(group, status, group->rank, "rank %d: %s", group->rank,
-                                    tutti_last_error());
+        if (!tutti__comm_failed(&group->comm))
+            (void)tutti__comm_fail(&group->comm, status, group->comm.rank, "rank %d: %s",
+                                   group->comm.rank, tutti_last_error());
         return status;
     }
     TUTTI_TRY(meet_hosts(j));
@@ -560,9 +562,9 @@ static tutti_status hierarchy_run(tutti_group *group, tutti__op *op)
              .dtype = (tutti_dtype)op->signature.dtype,
              .element = tutti_dtype_size((tutti_dtype)op->signature.dtype),
              .count = (size_t)op->signature.count,
-             .me = h->places[group->rank],
+             .me = h->places[group->comm.rank],
              .gives = op->signature.op != TUTTI__OP_BROADCAST ||
-                      op->signature.root == (uint32_t)group->rank};
+                      op->signature.root == (uint32_t)group->comm.rank};
 
     j.block = h->block_bytes / j.element;
     if (op->signature.op == TUTTI__OP_ALLOC)
@@ -575,7 +577,7 @@ static tutti_status hierarchy_run(tutti_group *group, tutti__op *op)
         return broadcast(&j);
     if ((op->signature.op == TUTTI__OP_ALL_GATHER ||
          op->signature.op == TUTTI__OP_REDUCE_SCATTER) &&
-        j.block >= (size_t)group->size)
+        j.block >= (size_t)group->comm.size)
         return gather_or_scatter(&j, op->signature.op == TUTTI__OP_REDUCE_SCATTER);
     declare(&j, NULL, 0);
     TUTTI_TRY(begin(&j, 0)); /* a rank of this host that calls something else may wait only there */
@@ -591,7 +593,7 @@ static void hierarchy_wake(tutti_group *group, int rank)
     tutti__wire_wake(group);
     if (rank < 0)
         tutti__shm_wake(h->local, -1);
-    else if (h->hosts[rank] == h->hosts[group->rank])
+    else if (h->hosts[rank] == h->hosts[group->comm.rank])
         tutti__shm_wake(h->local, h->places[rank]);
 }
 
@@ -600,9 +602,9 @@ static void hierarchy_see(tutti_group *group)
     const hierarchy *h = group->transport_state;
 
     tutti__shm_see(h->local);
-    for (int r = 0; r < h->local->size; r++) {
-        uint64_t seen = atomic_load(&h->local->peers[r].seen);
-        _Atomic uint64_t *known = &group->peers[h->local->outer_ranks[r]].seen;
+    for (int r = 0; r < h->local->comm.size; r++) {
+        uint64_t seen = atomic_load(&h->local->comm.peers[r].seen);
+        _Atomic uint64_t *known = &group->comm.peers[h->local->comm.outer_ranks[r]].seen;
 
         if (atomic_load(known) < seen)
             atomic_store(known, seen);
@@ -677,13 +679,13 @@ static int ranks_of(const hierarchy *h, int host, int size)
 /* A rank gives its piece to one rank of each other host, in turn where numbers differ. */
 static void find_links(hierarchy *h, const tutti_group *group)
 {
-    int me = h->places[group->rank], here = h->local->size;
+    int me = h->places[group->comm.rank], here = h->local->comm.size;
 
-    for (int r = 0; r < group->size; r++) {
-        bool gives = me % ranks_of(h, h->hosts[r], group->size) == h->places[r],
+    for (int r = 0; r < group->comm.size; r++) {
+        bool gives = me % ranks_of(h, h->hosts[r], group->comm.size) == h->places[r],
              takes = h->places[r] % here == me;
 
-        if (h->hosts[r] == h->hosts[group->rank] || (!gives && !takes))
+        if (h->hosts[r] == h->hosts[group->comm.rank] || (!gives && !takes))
             continue;
         h->links[h->n_links] = r;
         h->gives[h->n_links] = gives;
@@ -696,21 +698,22 @@ static tutti_status make_stage(tutti_group *group, hierarchy *h)
 {
     size_t page = 4096;
     void *own;
-    tutti__op op = {.signature = {.op = TUTTI__OP_ALLOC, .group = group->id, .dtype = TUTTI_U8},
-                    .dst = &own,
-                    .deadline = tutti__now_ms() + group->timeout_ms};
+    tutti__op op = {
+        .signature = {.op = TUTTI__OP_ALLOC, .group = group->comm.id, .dtype = TUTTI_U8},
+        .dst = &own,
+        .deadline = tutti__now_ms() + group->comm.timeout_ms};
 
-    h->block_bytes = tutti__tuned_bytes(group, BLOCK_BYTES);
+    h->block_bytes = tutti__comm_chunk_bytes(&group->comm, BLOCK_BYTES);
     h->stage_stride = (h->block_bytes + page - 1) / page * page;
     op.signature.count = h->stage_stride;
     TUTTI_TRY(tutti__shm_run(h->local, &op));
-    h->stage = (char *)own - (size_t)h->local->rank * h->stage_stride;
+    h->stage = (char *)own - (size_t)h->local->comm.rank * h->stage_stride;
     return TUTTI_OK;
 }
 
 tutti_status tutti__hierarchy_open(tutti_group *group, tutti_group *local, const uint64_t *host_ids)
 {
-    size_t n = (size_t)group->size;
+    size_t n = (size_t)group->comm.size;
     hierarchy *h = tutti__alloc(sizeof *h);
 
     if (!h) {
@@ -721,8 +724,8 @@ tutti_status tutti__hierarchy_open(tutti_group *group, tutti_group *local, const
     h->hosts = calloc(n, sizeof *h->hosts);
     h->places = calloc(n, sizeof *h->places);
     h->cross = calloc(n, sizeof *h->cross);
-    h->at = calloc((size_t)local->size, sizeof *h->at);
-    h->here = calloc((size_t)local->size, sizeof *h->here);
+    h->at = calloc((size_t)local->comm.size, sizeof *h->at);
+    h->here = calloc((size_t)local->comm.size, sizeof *h->here);
     h->src = calloc(n, sizeof *h->src);
     h->links = calloc(n, sizeof *h->links);
     h->gives = calloc(n, sizeof *h->gives);
@@ -732,11 +735,11 @@ tutti_status tutti__hierarchy_open(tutti_group *group, tutti_group *local, const
     group->transport = &HIERARCHY;
     if (!h->hosts || !h->places || !h->cross || !h->at || !h->here || !h->src || !h->links ||
         !h->gives || !h->takes || !h->moved)
-        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d ranks", group->size);
-    number_hosts(h, host_ids, group->size);
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d ranks", group->comm.size);
+    number_hosts(h, host_ids, group->comm.size);
     find_links(h, group);
-    for (int r = 0; r < group->size; r++)
-        if (h->places[r] == h->places[group->rank])
+    for (int r = 0; r < group->comm.size; r++)
+        if (h->places[r] == h->places[group->comm.rank])
             h->cross[h->hosts[r]] = r;
     return make_stage(group, h);
 }

@@ -55,7 +55,7 @@ void tutti__plain_release(tutti_group *group, void *p)
     else
         tutti_log(TUTTI_LOG_WARN, "comm",
                   "tutti_group_release: %p is not from tutti_group_alloc of group \"%s\"", p,
-                  group->name);
+                  group->comm.name);
 }
 
 void tutti__plain_free_all(tutti_group *group)
@@ -69,13 +69,14 @@ void tutti__plain_free_all(tutti_group *group)
 static tutti_status single_run(tutti_group *group, tutti__op *op)
 {
     size_t element = tutti_dtype_size((tutti_dtype)op->signature.dtype),
-           bytes = tutti__op_given(group, op) * element;
+           bytes = tutti__op_given(group->comm.rank, group->comm.size, op) * element;
 
     if (op->signature.op == TUTTI__OP_ALLOC)
         return tutti__plain_alloc(group, op);
     if (tutti__op_traits_of(op)->uneven)
-        TUTTI_TRY(tutti__check_sent(group, &op->signature, 0, 0, tutti__piece_out(op, 0, 0).count,
-                                    tutti__piece_in(group, op, 0).count));
+        TUTTI_TRY(tutti__comm_check_sent(&group->comm, &op->signature, 0, 0,
+                                         tutti__piece_out(op, 0, 0).count,
+                                         tutti__piece_in(group->comm.rank, op, 0).count));
     if (bytes > 0 && op->dst != op->src)
         memmove(op->dst, op->src, bytes);
     return TUTTI_OK;

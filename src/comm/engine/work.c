@@ -52,12 +52,14 @@ static tutti_status run(tutti_group *group, tutti__op *op)
     op->deadline = (double)begin * 1e-6 + op->timeout_ms;
     op->signature.sequence = atomic_fetch_add(&group->sequence, 1);
     ticket = tutti__flight_begin(group, &op->signature, begin);
-    if (tutti__group_failed(group))
-        return tutti__group_error(group, &op->signature);
-    group->bytes += tutti__op_given(group, op) * tutti_dtype_size((tutti_dtype)op->signature.dtype);
+    if (tutti__comm_failed(&group->comm))
+        return tutti__comm_error(&group->comm, &op->signature);
+    group->bytes += tutti__op_given(group->comm.rank, group->comm.size, op) *
+                    tutti_dtype_size((tutti_dtype)op->signature.dtype);
     status = group->transport->run(group, op);
     if (status != TUTTI_OK) /* of this call only, its message made, or of the group */
-        return tutti__group_failed(group) ? tutti__group_error(group, &op->signature) : status;
+        return tutti__comm_failed(&group->comm) ? tutti__comm_error(&group->comm, &op->signature)
+                                                : status;
     tutti__flight_end(group, ticket, begin);
     return TUTTI_OK;
 }
@@ -66,8 +68,8 @@ static tutti_status run_call(const tutti_work *work)
 {
     tutti_status status;
 
-    if (tutti__group_failed(work->group))
-        return tutti__group_error(work->group, NULL);
+    if (tutti__comm_failed(&work->group->comm))
+        return tutti__comm_error(&work->group->comm, NULL);
     inside = work->group;
     status = work->task.call(work->task.arg);
     inside = NULL;
@@ -96,7 +98,7 @@ static void *comm_main(void *arg)
     tutti_group *group = arg;
     tutti__queue *q = group->queue;
 
-    tutti__log_set_rank(group->rank);
+    tutti__log_set_rank(group->comm.rank);
     pthread_mutex_lock(&q->lock);
     for (;;) {
         tutti_work *work = q->first;
@@ -135,7 +137,7 @@ tutti_status tutti__queue_new(tutti_group *group)
 static tutti_work *work_new(tutti_group *group, const task *todo)
 {
     const tutti__op *op = &todo->op;
-    size_t n = (size_t)group->size, bytes = n * sizeof *op->src_counts;
+    size_t n = (size_t)group->comm.size, bytes = n * sizeof *op->src_counts;
     tutti_work *work = tutti__alloc(sizeof *work + (op->dst_counts ? 2 * bytes : 0));
 
     if (!work)
@@ -200,7 +202,7 @@ static tutti_status enqueue(tutti_group *group, const task *todo, tutti_work **w
     if (error) {
         free(work);
         return tutti__fail_errno(error, "cannot start the communication thread of group \"%s\"",
-                                 group->name);
+                                 group->comm.name);
     }
     *work_p = work;
     return TUTTI_OK;
@@ -235,14 +237,14 @@ tutti_status tutti__submit(tutti_group *group, const tutti__op *op, tutti_work *
 
     if (work_p)
         *work_p = NULL;
-    todo.op.signature.group = group->id;
+    todo.op.signature.group = group->comm.id;
     todo.op.signature.sequence =
         atomic_load(&group->sequence); /* for the message; counted by run */
     todo.op.timeout_ms = atomic_load(&group->call_timeout_ms);
-    if (tutti__group_failed(group)) {
+    if (tutti__comm_failed(&group->comm)) {
         (void)tutti__flight_begin(group, &todo.op.signature,
                                   tutti__now_ns()); /* it has come so far */
-        return tutti__group_error(group, &todo.op.signature);
+        return tutti__comm_error(&group->comm, &todo.op.signature);
     }
     if (work_p)
         return enqueue(group, &todo, work_p);
@@ -261,8 +263,8 @@ tutti_status tutti__submit_call(tutti_group *group, tutti_status (*call)(void *a
                                 tutti_work **work_p)
 {
     *work_p = NULL;
-    if (tutti__group_failed(group))
-        return tutti__group_error(group, NULL);
+    if (tutti__comm_failed(&group->comm))
+        return tutti__comm_error(&group->comm, NULL);
     return enqueue(group, &(task){.call = call, .arg = arg}, work_p);
 }
 
@@ -379,7 +381,7 @@ tutti_status tutti_work_wait_for(tutti_work *work, int ms)
     return tutti__fail(TUTTI_ERR_TIMEOUT,
                        "rank %d of group \"%s\": %s is not done after %.3g s; it goes on, wait for "
                        "it again",
-                       group->rank, group->name,
+                       group->comm.rank, group->comm.name,
                        work->task.call ? "what was queued"
                                        : tutti__op_name((tutti__op_kind)work->task.op.signature.op),
                        ms / 1e3);

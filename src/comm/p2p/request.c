@@ -110,7 +110,7 @@ static bool agree(tutti__control *control, const tutti__p2p_request *receive,
                                    .sequence = head->id,
                                    .count = head->count,
                                    .dtype = (uint8_t)head->dtype,
-                                   .root = (uint32_t)control->group->rank,
+                                   .root = (uint32_t)control->group->comm.rank,
                                    .tag = head->tag};
     char sent[96], received[96];
 
@@ -125,7 +125,7 @@ static bool agree(tutti__control *control, const tutti__p2p_request *receive,
     control->verdict.cause.culprit = receive->peer;
     snprintf(control->verdict.cause.text, sizeof control->verdict.cause.text,
              "rank %d called %s, but rank %d called %s; both must name the same dtype and count",
-             receive->peer, sent, control->group->rank, received);
+             receive->peer, sent, control->group->comm.rank, received);
     return false;
 }
 
@@ -136,7 +136,7 @@ static void owe(tutti__control *control, int rank, size_t bytes)
     tutti__frame head = {.kind = TUTTI__FRAME_CREDIT};
 
     link->owed += bytes + COST;
-    if (rank == control->group->rank) {
+    if (rank == control->group->comm.rank) {
         link->credit += link->owed;
         link->owed = 0;
     } else if (link->owed >= TUTTI__CREDIT_BYTES / 4) {
@@ -166,9 +166,10 @@ static tutti__unexpected *arrive(tutti__control *control, int rank, const tutti_
         if (!control->verdict.set) {
             control->verdict = (tutti__verdict){.set = true, .lost = -1};
             control->verdict.cause.status = TUTTI_ERR_MEMORY;
-            control->verdict.cause.culprit = control->group->rank;
+            control->verdict.cause.culprit = control->group->comm.rank;
             snprintf(control->verdict.cause.text, sizeof control->verdict.cause.text,
-                     "rank %d has no memory for what rank %d sends", control->group->rank, rank);
+                     "rank %d has no memory for what rank %d sends", control->group->comm.rank,
+                     rank);
         }
         return NULL;
     }
@@ -367,7 +368,7 @@ static bool goes_eager(tutti__link *link, const tutti__p2p_request *send)
 
 static void send_to_self(tutti__control *control, tutti__p2p_request *send)
 {
-    int self = control->group->rank;
+    int self = control->group->comm.rank;
     tutti__frame head = frame_of(send, TUTTI__FRAME_RTS);
     tutti__p2p_request *receive = take_receive(control, self, send->signature.tag);
     tutti__unexpected *unexpected;
@@ -401,7 +402,7 @@ static void send_request(tutti__control *control, tutti__p2p_request *send)
     tutti__link *link = &control->links[send->peer];
     tutti__frame head;
 
-    if (send->peer == control->group->rank) {
+    if (send->peer == control->group->comm.rank) {
         send_to_self(control, send);
     } else if (goes_eager(link, send)) {
         head = frame_of(send, TUTTI__FRAME_EAGER);
@@ -419,7 +420,7 @@ static tutti__unexpected *find_arrival(tutti__control *control, const tutti__p2p
 {
     tutti__unexpected *best = NULL;
 
-    for (int r = 0; r < control->group->size; r++) {
+    for (int r = 0; r < control->group->comm.size; r++) {
         tutti__unexpected *before = NULL, *a = control->links[r].first_unexpected;
 
         for (; a && !suits(receive, r, a->head.tag); a = a->next)
@@ -465,7 +466,7 @@ static bool receive_arrived(tutti__control *control, tutti__p2p_request *receive
     int rank = -1;
 
     unexpected = find_arrival(control, receive, &rank, &before);
-    if (!unexpected || (!unexpected->whole && atomic_load(&control->group->failed)))
+    if (!unexpected || (!unexpected->whole && atomic_load(&control->group->comm.failed)))
         return false;
     link = &control->links[rank];
     receive->peer = rank;
@@ -489,11 +490,12 @@ static bool is_orphan(const tutti__control *control, const tutti__p2p_request *r
     const tutti_group *group = control->group;
 
     if (request->peer != TUTTI_ANY_RANK)
-        return request->peer != group->rank && atomic_load(&group->peers[request->peer].left);
-    for (int r = 0; r < group->size; r++)
-        if (r != group->rank && !atomic_load(&group->peers[r].left))
+        return request->peer != group->comm.rank &&
+               atomic_load(&group->comm.peers[request->peer].left);
+    for (int r = 0; r < group->comm.size; r++)
+        if (r != group->comm.rank && !atomic_load(&group->comm.peers[r].left))
             return false;
-    return group->size > 1;
+    return group->comm.size > 1;
 }
 
 void tutti__p2p_rank_left(tutti__control *control, int rank)
@@ -515,7 +517,7 @@ static tutti__p2p_request *request_new(tutti_group *group, const tutti__signatur
         return NULL;
     request->signature = *signature;
     request->p = p;
-    request->bytes = tutti__op_bytes(signature);
+    request->bytes = tutti__signature_bytes(signature);
     request->peer = (int)signature->root;
     request->timeout_ms = timeout_ms;
     request->deadline = now + timeout_ms;
@@ -529,7 +531,7 @@ static tutti__p2p_request *request_new(tutti_group *group, const tutti__signatur
 /* With the lock. The work is done, or will be. */
 static void post_request(tutti__control *control, tutti__p2p_request *request)
 {
-    bool failed = atomic_load(&control->group->failed),
+    bool failed = atomic_load(&control->group->comm.failed),
          sends = request->signature.op == TUTTI__OP_SEND;
     char text[1400];
 
@@ -541,12 +543,13 @@ static void post_request(tutti__control *control, tutti__p2p_request *request)
     if (!sends && receive_arrived(control, request))
         return;
     if (failed) {
-        tutti__error_text(control->group, &request->signature, text, sizeof text);
-        finish(control, request, tutti__group_status(control->group), text);
+        tutti__comm_error_text(&control->group->comm, &request->signature, text, sizeof text);
+        finish(control, request, tutti__comm_status(&control->group->comm), text);
     } else if (is_orphan(control, request)) {
         if (!control->verdict.set) {
             control->verdict.set = true;
-            control->verdict.lost = request->peer < 0 ? (control->group->rank == 0) : request->peer;
+            control->verdict.lost =
+                request->peer < 0 ? (control->group->comm.rank == 0) : request->peer;
         }
     } else if (sends) {
         send_request(control, request);
@@ -563,8 +566,8 @@ tutti_status tutti__p2p_post(tutti_group *group, tutti__signature *signature, vo
     tutti_work *work;
     tutti_status status;
 
-    (void)tutti__group_failed(group); /* looks whether it has */
-    signature->group = group->id;
+    (void)tutti__comm_failed(&group->comm); /* looks whether it has */
+    signature->group = group->comm.id;
     signature->sequence = atomic_fetch_add(&control->n_requests, 1);
     request = request_new(group, signature, p, timeout_ms);
     if (!request)
@@ -596,7 +599,7 @@ void tutti__p2p_fail_all(tutti_group *group)
     tutti__control_lock(control);
     tutti__control_forget_data(control);
     control->posted = (tutti__p2p_list){NULL, NULL};
-    for (int r = 0; r < group->size; r++) {
+    for (int r = 0; r < group->comm.size; r++) {
         tutti__link *link = &control->links[r];
 
         link->rts_sent = link->receiving = (tutti__p2p_list){NULL, NULL};
@@ -608,8 +611,8 @@ void tutti__p2p_fail_all(tutti_group *group)
             a->own = NULL;
     }
     while (control->open) {
-        tutti__error_text(group, &control->open->signature, text, sizeof text);
-        finish(control, control->open, tutti__group_status(group), text);
+        tutti__comm_error_text(&group->comm, &control->open->signature, text, sizeof text);
+        finish(control, control->open, tutti__comm_status(&group->comm), text);
     }
     tutti__control_unlock(control);
 }
@@ -620,12 +623,12 @@ static void fail_late(tutti_group *group, const tutti__p2p_request *request)
 
     tutti__signature_text(&request->signature, signature, sizeof signature);
     if (request->peer != TUTTI_ANY_RANK)
-        tutti__peer_text(group, request->peer, peer, sizeof peer);
-    (void)tutti__group_fail(
-        group, TUTTI_ERR_TIMEOUT, request->peer,
+        tutti__comm_peer_text(&group->comm, request->peer, peer, sizeof peer);
+    (void)tutti__comm_fail(
+        &group->comm, TUTTI_ERR_TIMEOUT, request->peer,
         "%s of rank %d waited %.3g s in vain for %s to call %s: it hangs, is much slower, or "
         "names another tag or rank (TUTTI_TIMEOUT_S, tutti_group_set_timeout set the limit)",
-        signature, group->rank, request->timeout_ms / 1e3, peer,
+        signature, group->comm.rank, request->timeout_ms / 1e3, peer,
         request->signature.op == TUTTI__OP_SEND ? "tutti_recv" : "tutti_send");
 }
 
@@ -651,12 +654,12 @@ void tutti__p2p_flush(tutti__control *control)
     tutti__p2p_request late;
 
     /* What this rank still owes itself can never come. */
-    if (control->group->size == 1 && control->open)
-        (void)tutti__group_fail(control->group, TUTTI_ERR_STATE, 0,
-                                "the group was left before both tutti_send and tutti_recv were "
-                                "called");
+    if (control->group->comm.size == 1 && control->open)
+        (void)tutti__comm_fail(&control->group->comm, TUTTI_ERR_STATE, 0,
+                               "the group was left before both tutti_send and tutti_recv were "
+                               "called");
     tutti__control_lock(control);
-    while (control->open && !atomic_load(&control->group->failed)) {
+    while (control->open && !atomic_load(&control->group->comm.failed)) {
         const tutti__p2p_request *first = control->open;
 
         for (const tutti__p2p_request *l = first; l; l = l->next_open)
@@ -675,7 +678,7 @@ void tutti__p2p_flush(tutti__control *control)
 
 void tutti__p2p_free(tutti__control *control)
 {
-    for (int r = 0; r < control->group->size; r++) {
+    for (int r = 0; r < control->group->comm.size; r++) {
         tutti__link *link = &control->links[r];
 
         if (link->arriving && link->arriving->claimed)

@@ -44,7 +44,7 @@ void tutti__mpi_answer(tutti_group *group, const tutti__op *op)
 
     while (s->mpi->take(s->comm, &text, sizeof text, TAG, &rank) == 0 && rank >= 0) {
         if (text.kind == I_AM_IN)
-            atomic_store(&group->peers[rank].seen, text.sequence + 1);
+            atomic_store(&group->comm.peers[rank].seen, text.sequence + 1);
         else if (text.sequence == op->signature.sequence)
             send_request(s, rank, I_AM_IN, text.sequence);
     }
@@ -57,15 +57,16 @@ void tutti__mpi_call_roll(tutti_group *group, const tutti__op *op, bool *missing
     uint64_t sequence = op->signature.sequence;
     int n;
 
-    for (int r = 0; r < group->size; r++)
-        if (r != group->rank)
+    for (int r = 0; r < group->comm.size; r++)
+        if (r != group->comm.rank)
             send_request(s, r, WHO_IS_IN, sequence);
     do {
         tutti__mpi_answer(group, op);
-        for (int r = n = 0; r < group->size; r++) {
-            missing[r] = r != group->rank && atomic_load(&group->peers[r].seen) != sequence + 1;
+        for (int r = n = 0; r < group->comm.size; r++) {
+            missing[r] =
+                r != group->comm.rank && atomic_load(&group->comm.peers[r].seen) != sequence + 1;
             n += missing[r];
         }
         poll(NULL, 0, 1);
-    } while (n > 0 && !tutti__group_failed(group) && tutti__now_ms() < deadline);
+    } while (n > 0 && !tutti__comm_failed(&group->comm) && tutti__now_ms() < deadline);
 }

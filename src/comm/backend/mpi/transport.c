@@ -35,8 +35,8 @@ static tutti_status fail_mpi(tutti_group *group, const char *what, int error)
     s->mpi->error_text(error, text, sizeof text);
     if (!atomic_load(&group->opened)) /* in the set-up */
         return tutti__fail(TUTTI_ERR_PEER, "%s reports, in %s: %s", s->mpi->name, what, text);
-    return tutti__group_fail(group, TUTTI_ERR_PEER, -1, "rank %d: %s reports, in %s: %s",
-                             group->rank, s->mpi->name, what, text);
+    return tutti__comm_fail(&group->comm, TUTTI_ERR_PEER, -1, "rank %d: %s reports, in %s: %s",
+                            group->comm.rank, s->mpi->name, what, text);
 }
 
 /* Of the set-up, in which ranks have no names yet. */
@@ -45,28 +45,29 @@ static tutti_status fail_setup_late(const tutti_group *group)
     return tutti__fail(TUTTI_ERR_PEER,
                        "waited %.3g s in vain for the other %d rank%s: one has died, hangs, or "
                        "makes its groups in another order",
-                       group->timeout_ms / 1e3, group->size - 1, group->size == 2 ? "" : "s");
+                       group->comm.timeout_ms / 1e3, group->comm.size - 1,
+                       group->comm.size == 2 ? "" : "s");
 }
 
 static tutti_status fail_late(tutti_group *group, const tutti__op *op)
 {
-    bool *missing = calloc((size_t)group->size, sizeof *missing);
+    bool *missing = calloc((size_t)group->comm.size, sizeof *missing);
     tutti_status status;
     char text[96];
     int n = 0;
 
     if (!missing)
-        return tutti__group_fail(group, TUTTI_ERR_TIMEOUT, -1, "timed out");
+        return tutti__comm_fail(&group->comm, TUTTI_ERR_TIMEOUT, -1, "timed out");
     tutti__mpi_call_roll(group, op, missing);
-    for (int r = 0; r < group->size; r++)
+    for (int r = 0; r < group->comm.size; r++)
         n += missing[r];
     tutti__signature_text(&op->signature, text, sizeof text);
-    status = n > 0 ? tutti__fail_late(group, op, missing)
-                   : tutti__group_fail(group, TUTTI_ERR_TIMEOUT, -1,
-                                       "%s has not ended in %.3g s, although all ranks are in it: "
-                                       "the network is slow or has failed (TUTTI_TIMEOUT_S or "
-                                       "tutti_group_set_timeout sets the limit)",
-                                       text, op->timeout_ms / 1e3);
+    status = n > 0 ? tutti__comm_fail_late(&group->comm, op, missing)
+                   : tutti__comm_fail(&group->comm, TUTTI_ERR_TIMEOUT, -1,
+                                      "%s has not ended in %.3g s, although all ranks are in it: "
+                                      "the network is slow or has failed (TUTTI_TIMEOUT_S or "
+                                      "tutti_group_set_timeout sets the limit)",
+                                      text, op->timeout_ms / 1e3);
     free(missing);
     return status;
 }
@@ -74,12 +75,12 @@ static tutti_status fail_late(tutti_group *group, const tutti__op *op)
 /* Who has left will not come any more. *since: when that was noticed. */
 static tutti_status check_left(tutti_group *group, double now, double *since)
 {
-    for (int r = 0; r < group->size; r++) {
-        if (!tutti__has_left(group, r))
+    for (int r = 0; r < group->comm.size; r++) {
+        if (!tutti__comm_has_left(&group->comm, r))
             continue;
         *since = *since > 0 ? *since : now;
         if (now - *since > GRACE_MS)
-            return tutti__fail_lost(group, r);
+            return tutti__comm_fail_lost(&group->comm, r);
     }
     return TUTTI_OK;
 }
@@ -103,10 +104,10 @@ static tutti_status look_around(tutti_group *group, const patience *p, double wa
 {
     double now = tutti__now_ms();
 
-    if (!p->op && group->parent && tutti__group_failed(group->parent))
-        return tutti__group_error(group->parent, NULL);
-    if (p->op && tutti__group_failed(group))
-        return tutti__group_status(group);
+    if (!p->op && group->comm.parent && tutti__comm_failed(group->comm.parent))
+        return tutti__comm_error(group->comm.parent, NULL);
+    if (p->op && tutti__comm_failed(&group->comm))
+        return tutti__comm_status(&group->comm);
     if (p->op && waited > NAP_AFTER_MS) {
         tutti__mpi_answer(group, p->op);
         if (!p->moving)
@@ -135,7 +136,8 @@ static tutti_status await(tutti_group *group, tutti__mpi_request *request, const
         }
         waited = tutti__now_ms() - begin;
         TUTTI_TRY(look_around(group, p, waited, &left));
-        relax(waited, group->local_size > s->cores, p->moving ? NAP_AFTER_MOVING_MS : NAP_AFTER_MS);
+        relax(waited, group->comm.local_size > s->cores,
+              p->moving ? NAP_AFTER_MOVING_MS : NAP_AFTER_MS);
     }
 }
 
@@ -208,8 +210,8 @@ static tutti_status meet(tutti_group *group, const tutti__op *op)
     s->verdict[1] = ~hash;
     TUTTI_TRY(reduce_verdict(group, op, 2, TUTTI_MIN));
     if (s->verdict[0] == ~s->verdict[1]) { /* the least is the greatest */
-        for (r = 0; r < group->size; r++)
-            atomic_store_explicit(&group->peers[r].seen, op->signature.sequence + 1,
+        for (r = 0; r < group->comm.size; r++)
+            atomic_store_explicit(&group->comm.peers[r].seen, op->signature.sequence + 1,
                                   memory_order_relaxed);
         return TUTTI_OK;
     }
@@ -217,9 +219,9 @@ static tutti_status meet(tutti_group *group, const tutti__op *op)
     c = bytes_call(s, TUTTI__OP_ALL_GATHER, &s->mine, s->signatures, sizeof s->mine);
     TUTTI_TRY(call(group, &c, &moving));
     for (r = 1;
-         r < group->size - 1 && tutti__signature_equal(&s->signatures[r], &s->signatures[0]);)
+         r < group->comm.size - 1 && tutti__signature_equal(&s->signatures[r], &s->signatures[0]);)
         r++;
-    return tutti__fail_different(group, 0, &s->signatures[0], r, &s->signatures[r]);
+    return tutti__comm_fail_different(&group->comm, 0, &s->signatures[0], r, &s->signatures[r]);
 }
 
 /* ---- Reducing and broadcasting: chunk by chunk ---------------------------------------------------------------- */
@@ -227,7 +229,8 @@ static tutti_status meet(tutti_group *group, const tutti__op *op)
 static size_t chunk_elements(const tutti_group *group, size_t element)
 {
     const tutti__mpi_state *s = group->transport_state;
-    size_t bytes = group->tuning.chunk_bytes ? group->tuning.chunk_bytes : s->mpi->chunk_bytes;
+    size_t bytes =
+        group->comm.tuning.chunk_bytes ? group->comm.tuning.chunk_bytes : s->mpi->chunk_bytes;
 
     return bytes > element ? bytes / element : 1;
 }
@@ -253,7 +256,7 @@ static void divide(const tutti_group *group, const tutti__op *op, void *p, size_
     const void *src = p;
 
     if (op->signature.redop == TUTTI_AVG)
-        tutti__average((tutti_dtype)op->signature.dtype, (size_t)group->size, p, &src, 1, n);
+        tutti__average((tutti_dtype)op->signature.dtype, (size_t)group->comm.size, p, &src, 1, n);
 }
 
 /* Several chunks in flight: one is copied while another is reduced. */
@@ -264,8 +267,9 @@ static tutti_status by_chunks(tutti_group *group, const tutti__op *op)
            count = (size_t)op->signature.count, chunk = chunk_elements(group, element);
     size_t n_chunks = (count + chunk - 1) / chunk, begun = 0, done = 0;
     const patience moving = {.op = op, .deadline = op->deadline, .moving = true};
-    bool divides = op->signature.op == TUTTI__OP_ALL_REDUCE ||
-                   (op->signature.op == TUTTI__OP_REDUCE && (int)op->signature.root == group->rank);
+    bool divides =
+        op->signature.op == TUTTI__OP_ALL_REDUCE ||
+        (op->signature.op == TUTTI__OP_REDUCE && (int)op->signature.root == group->comm.rank);
     tutti__mpi_request requests[WINDOW];
     tutti_status status = TUTTI_OK;
 
@@ -301,7 +305,7 @@ static tutti_status reduce_scatter(tutti_group *group, const tutti__op *op)
 {
     tutti__mpi_state *s = group->transport_state;
     size_t element = tutti_dtype_size((tutti_dtype)op->signature.dtype),
-           count = (size_t)op->signature.count, size = (size_t)group->size;
+           count = (size_t)op->signature.count, size = (size_t)group->comm.size;
     size_t chunk = chunk_elements(group, element);
     const patience moving = {.op = op, .deadline = op->deadline, .moving = true};
     const char *src = op->src;
@@ -309,8 +313,8 @@ static tutti_status reduce_scatter(tutti_group *group, const tutti__op *op)
     if (!s->scratch) /* chunk * element is at most this, or one element */
         s->scratch = tutti__alloc_unset(size * chunk_elements(group, 1) + size * sizeof(int64_t));
     if (!s->scratch)
-        return tutti__group_fail(group, TUTTI_ERR_MEMORY, group->rank,
-                                 "rank %d has no memory for a chunk of each rank", group->rank);
+        return tutti__comm_fail(&group->comm, TUTTI_ERR_MEMORY, group->comm.rank,
+                                "rank %d has no memory for a chunk of each rank", group->comm.rank);
     for (size_t at = 0; at < count; at += chunk) {
         size_t n = count - at < chunk ? count - at : chunk;
         tutti__mpi_call c = part_of(group, op, at, n);
@@ -330,16 +334,16 @@ static tutti_status reduce_scatter(tutti_group *group, const tutti__op *op)
 static int64_t judge_counts(const tutti_group *group, const tutti__op *op)
 {
     const tutti__mpi_state *s = group->transport_state;
-    size_t out = tutti__op_given(group, op), in = 0;
+    size_t out = tutti__op_given(group->comm.rank, group->comm.size, op), in = 0;
     int64_t verdict = 0;
 
-    for (int from = 0; from < group->size; from++) {
+    for (int from = 0; from < group->comm.size; from++) {
         in += op->dst_counts[from];
-        if (s->counts[group->size + from] != (int64_t)op->dst_counts[from])
-            verdict = 1 + (int64_t)from * group->size + group->rank;
+        if (s->counts[group->comm.size + from] != (int64_t)op->dst_counts[from])
+            verdict = 1 + (int64_t)from * group->comm.size + group->comm.rank;
     }
     if (verdict == 0 && (in > INT_MAX || out > INT_MAX))
-        verdict = 1 + (int64_t)group->size * group->size + group->rank;
+        verdict = 1 + (int64_t)group->comm.size * group->comm.size + group->comm.rank;
     return verdict;
 }
 
@@ -348,31 +352,31 @@ static tutti_status agree_on_counts(tutti_group *group, const tutti__op *op)
 {
     tutti__mpi_state *s = group->transport_state;
     const patience moving = {.op = op, .deadline = op->deadline, .moving = true};
-    tutti__mpi_call c =
-        bytes_call(s, TUTTI__OP_ALL_TO_ALL, s->counts, s->counts + group->size, sizeof *s->counts);
+    tutti__mpi_call c = bytes_call(s, TUTTI__OP_ALL_TO_ALL, s->counts, s->counts + group->comm.size,
+                                   sizeof *s->counts);
     int from, to;
 
-    for (int r = 0; r < group->size; r++)
-        s->counts[r] = (int64_t)tutti__piece_out(op, group->rank, r).count;
+    for (int r = 0; r < group->comm.size; r++)
+        s->counts[r] = (int64_t)tutti__piece_out(op, group->comm.rank, r).count;
     TUTTI_TRY(call(group, &c, &moving));
     s->verdict[0] = judge_counts(group, op);
     TUTTI_TRY(reduce_verdict(group, op, 1, TUTTI_MAX));
     if (s->verdict[0] == 0)
         return TUTTI_OK;
-    from = (int)((s->verdict[0] - 1) / group->size);
-    to = (int)((s->verdict[0] - 1) % group->size);
-    if (from == group->size)
-        return tutti__group_fail(group, TUTTI_ERR_UNSUPPORTED, to,
-                                 "%s over MPI moves at most %d elements a rank, but rank %d has "
-                                 "more: call it for parts of them",
-                                 tutti__op_name((tutti__op_kind)op->signature.op), INT_MAX, to);
-    s->verdict[0] = s->counts[group->size + from];
+    from = (int)((s->verdict[0] - 1) / group->comm.size);
+    to = (int)((s->verdict[0] - 1) % group->comm.size);
+    if (from == group->comm.size)
+        return tutti__comm_fail(&group->comm, TUTTI_ERR_UNSUPPORTED, to,
+                                "%s over MPI moves at most %d elements a rank, but rank %d has "
+                                "more: call it for parts of them",
+                                tutti__op_name((tutti__op_kind)op->signature.op), INT_MAX, to);
+    s->verdict[0] = s->counts[group->comm.size + from];
     s->verdict[1] = (int64_t)op->dst_counts[from];
     c = bytes_call(s, TUTTI__OP_BROADCAST, s->verdict, s->verdict, sizeof s->verdict);
     c.root = to;
     TUTTI_TRY(call(group, &c, &moving));
-    return tutti__check_sent(group, &op->signature, from, to, (size_t)s->verdict[0],
-                             (size_t)s->verdict[1]);
+    return tutti__comm_check_sent(&group->comm, &op->signature, from, to, (size_t)s->verdict[0],
+                                  (size_t)s->verdict[1]);
 }
 
 static tutti_status move_uneven(tutti_group *group, const tutti__op *op)
@@ -380,11 +384,12 @@ static tutti_status move_uneven(tutti_group *group, const tutti__op *op)
     tutti__mpi_state *s = group->transport_state;
     const patience moving = {.op = op, .deadline = op->deadline, .moving = true};
     tutti__mpi_call c = part_of(group, op, 0, 0);
-    int n = group->size;
+    int n = group->comm.size;
 
     TUTTI_TRY(agree_on_counts(group, op));
     for (int r = 0; r < n; r++) {
-        tutti__piece out = tutti__piece_out(op, group->rank, r), in = tutti__piece_in(group, op, r);
+        tutti__piece out = tutti__piece_out(op, group->comm.rank, r),
+                     in = tutti__piece_in(group->comm.rank, op, r);
 
         s->pieces[r] = (int)out.count;
         s->pieces[n + r] = (int)out.at;
@@ -413,8 +418,8 @@ static tutti_status alloc(tutti_group *group, const tutti__op *op)
     tutti_status status = tutti__plain_alloc(group, op);
 
     if (status != TUTTI_OK) /* the others have theirs: they must not go on without this rank */
-        (void)tutti__group_fail(group, status, group->rank, "rank %d: %s", group->rank,
-                                tutti_last_error());
+        (void)tutti__comm_fail(&group->comm, status, group->comm.rank, "rank %d: %s",
+                               group->comm.rank, tutti_last_error());
     return status;
 }
 
@@ -463,7 +468,7 @@ static void leave_behind(tutti__mpi_state *s)
 static void mpi_close(tutti_group *group)
 {
     tutti__mpi_state *s = group->transport_state;
-    bool dead = !s->usable || s->abandoned || tutti__group_failed(group);
+    bool dead = !s->usable || s->abandoned || tutti__comm_failed(&group->comm);
 
     tutti__mpi_note_closed(dead);
     if (!s->abandoned)
@@ -481,7 +486,7 @@ static const tutti__transport MPI = {
 
 static tutti__mpi_state *state_new(const tutti_group *group)
 {
-    size_t n = (size_t)group->size;
+    size_t n = (size_t)group->comm.size;
     tutti__mpi_state *s = tutti__alloc(sizeof *s);
 
     if (!s)
@@ -494,7 +499,7 @@ static tutti__mpi_state *state_new(const tutti_group *group)
     if (s->signatures && s->counts && s->pieces)
         return s;
     free_state(s);
-    (void)tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d ranks", group->size);
+    (void)tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d ranks", group->comm.size);
     return NULL;
 }
 
@@ -507,7 +512,7 @@ static tutti_status make_comm(tutti_group *group, const tutti__member *member, d
     if (member->parent) {
         const tutti__mpi_state *parent = member->parent->transport_state;
 
-        error = s->mpi->sub(parent->comm, member->ranks, group->size,
+        error = s->mpi->sub(parent->comm, member->ranks, group->comm.size,
                             member->parent->n_splits & INT16_MAX, &s->comm);
     } else {
         error = s->mpi->dup(tutti__mpi_world_comm(), &s->comm, &request);
@@ -538,7 +543,7 @@ tutti_status tutti__mpi_exchange(tutti_group *group, const void *mine, void *all
                                  double deadline)
 {
     tutti__mpi_state *s = group->transport_state;
-    size_t n = (size_t)group->size;
+    size_t n = (size_t)group->comm.size;
     tutti__mpi_call c;
 
     s->scratch = tutti__alloc((n + 1) * bytes);

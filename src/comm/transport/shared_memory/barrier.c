@@ -43,7 +43,7 @@ static int find_missing(const tutti_group *group, int rank, point at)
 {
     const tutti__shm *local = group->transport_state;
 
-    while (rank < group->size && is_here(local, rank, at))
+    while (rank < group->comm.size && is_here(local, rank, at))
         rank++;
     return rank;
 }
@@ -68,14 +68,14 @@ void tutti__shm_wake(tutti_group *group, int rank)
 
 static tutti_status fail_late(tutti_group *group, const tutti__op *op, point at)
 {
-    bool *missing = calloc((size_t)group->size, sizeof *missing);
+    bool *missing = calloc((size_t)group->comm.size, sizeof *missing);
     tutti_status status;
 
     if (!missing)
-        return tutti__group_fail(group, TUTTI_ERR_TIMEOUT, -1, "timed out");
-    for (int r = 0; r < group->size; r++)
+        return tutti__comm_fail(&group->comm, TUTTI_ERR_TIMEOUT, -1, "timed out");
+    for (int r = 0; r < group->comm.size; r++)
         missing[r] = !is_here(group->transport_state, r, at);
-    status = tutti__fail_late(group, op, missing);
+    status = tutti__comm_fail_late(&group->comm, op, missing);
     free(missing);
     return status;
 }
@@ -83,11 +83,11 @@ static tutti_status fail_late(tutti_group *group, const tutti__op *op, point at)
 /* OK if there is reason to wait on for `missing`. */
 static tutti_status check_hope(tutti_group *group, const tutti__op *op, int missing, point at)
 {
-    if (tutti__group_failed(group))
-        return tutti__group_status(group);
-    for (int r = missing; r < group->size; r++)
-        if (tutti__has_left(group, r) && !is_here(group->transport_state, r, at))
-            return tutti__fail_lost(group, r);
+    if (tutti__comm_failed(&group->comm))
+        return tutti__comm_status(&group->comm);
+    for (int r = missing; r < group->comm.size; r++)
+        if (tutti__comm_has_left(&group->comm, r) && !is_here(group->transport_state, r, at))
+            return tutti__comm_fail_lost(&group->comm, r);
     return tutti__now_ms() < op->deadline ? TUTTI_OK : fail_late(group, op, at);
 }
 
@@ -103,7 +103,7 @@ static tutti_status sleep_until(tutti_group *group, const tutti__op *op, int mis
         uint32_t wait_word = atomic_load(&control->wait_word);
 
         missing = find_missing(group, missing, at);
-        if (missing == group->size)
+        if (missing == group->comm.size)
             break;
         status = check_hope(group, op, missing, at);
         if (status == TUTTI_OK)
@@ -130,7 +130,7 @@ static int vacant(const tutti_group *group, const cpu_set_t *allowed)
     const tutti__shm *local = group->transport_state;
     cpu_set_t free_ones = *allowed;
 
-    for (int r = 0; r < group->size; r++) {
+    for (int r = 0; r < group->comm.size; r++) {
         uint32_t cpu = atomic_load(&local->control->slots[r].cpu);
 
         if (cpu > 0 && cpu <= CPU_SETSIZE)
@@ -153,8 +153,8 @@ static void part_from(tutti_group *group, int rank)
     double now;
     int cpu;
 
-    atomic_store(&slots[group->rank].cpu, here);
-    if (group->rank < rank || here == 0 || atomic_load(&slots[rank].cpu) != here)
+    atomic_store(&slots[group->comm.rank].cpu, here);
+    if (group->comm.rank < rank || here == 0 || atomic_load(&slots[rank].cpu) != here)
         return;
     now = tutti__now_ms();
     if (now - local->moved_ms < MOVE_MS || sched_getaffinity(0, sizeof allowed, &allowed) != 0)
@@ -174,20 +174,20 @@ static tutti_status meet_at(tutti_group *group, const tutti__op *op, point at)
     const tutti__shm *local = group->transport_state;
     int missing;
 
-    atomic_store_explicit(counter_of(local, group->rank, at), at.number, memory_order_release);
+    atomic_store_explicit(counter_of(local, group->comm.rank, at), at.number, memory_order_release);
     missing = find_missing(group, 0, at);
-    for (int yields = 0; missing < group->size && yields < local->yields; yields++) {
-        for (int look = 0; missing < group->size && look < local->looks; look++) {
+    for (int yields = 0; missing < group->comm.size && yields < local->yields; yields++) {
+        for (int look = 0; missing < group->comm.size && look < local->looks; look++) {
             relax();
             missing = find_missing(group, missing, at);
         }
-        if (missing == group->size)
+        if (missing == group->comm.size)
             break;
         part_from(group, missing);
         sched_yield();
         missing = find_missing(group, missing, at);
     }
-    if (missing < group->size)
+    if (missing < group->comm.size)
         TUTTI_TRY(sleep_until(group, op, missing, at));
     atomic_thread_fence(memory_order_seq_cst); /* between its own counter and the sleepers */
     tutti__shm_wake_all(local->control);
@@ -197,10 +197,10 @@ static tutti_status meet_at(tutti_group *group, const tutti__op *op, point at)
 void tutti__shm_barrier_open(tutti_group *group)
 {
     tutti__shm *local = group->transport_state;
-    int spin = group->tuning.spin;
+    int spin = group->comm.tuning.spin;
 
     local->yields = spin < 0 ? 0 : spin > 0 ? spin : YIELDS;
-    local->looks = group->size <= tutti__cores() ? LOOKS : 0;
+    local->looks = group->comm.size <= tutti__cores() ? LOOKS : 0;
 }
 
 tutti_status tutti__shm_barrier(tutti_group *group, const tutti__op *op)
@@ -218,8 +218,8 @@ tutti_status tutti__shm_enter(tutti_group *group, const tutti__op *op)
 
     TUTTI_TRY(
         meet_at(group, op, (point){offset + offsetof(tutti__shm_call, arrived), local->calls}));
-    for (int r = 0; r < group->size; r++)
-        TUTTI_TRY(tutti__check_signature(group, &op->signature, r,
-                                         &tutti__shm_call_of(local, r)->signature));
+    for (int r = 0; r < group->comm.size; r++)
+        TUTTI_TRY(tutti__comm_check_signature(&group->comm, &op->signature, r,
+                                              &tutti__shm_call_of(local, r)->signature));
     return TUTTI_OK;
 }

@@ -33,10 +33,10 @@ static int read_process(int64_t pid, void *to, uint64_t at, size_t bytes)
 void tutti__cma_open(tutti_group *group)
 {
     tutti__shm *local = group->transport_state;
-    tutti__shm_slot *slot = &local->control->slots[group->rank];
+    tutti__shm_slot *slot = &local->control->slots[group->comm.rank];
     const uint64_t unique[] = {tutti__now_ns(), (uint64_t)getpid(), (uint64_t)(uintptr_t)local};
 
-    if (local->memory->one_process || group->tuning.stage_all)
+    if (local->memory->one_process || group->comm.tuning.stage_all)
         local->cma = TUTTI__CMA_NEVER;
     local->token = tutti__hash64(unique, sizeof unique);
     slot->pid = (int64_t)getpid();
@@ -50,8 +50,8 @@ static bool reads_all(tutti_group *group)
     const tutti__shm_slot *slots = local->control->slots;
     uint64_t token = 0;
 
-    for (int r = 0; r < group->size; r++)
-        if (r != group->rank &&
+    for (int r = 0; r < group->comm.size; r++)
+        if (r != group->comm.rank &&
             (read_process(slots[r].pid, &token, slots[r].token_at, sizeof token) != 0 ||
              token != slots[r].token))
             return false;
@@ -71,11 +71,11 @@ void tutti__cma_agree(tutti_group *group)
         local->cma = TUTTI__CMA_PUBLISHED;
         break;
     case TUTTI__CMA_PUBLISHED:
-        atomic_store(&slots[group->rank].reads_all, reads_all(group));
+        atomic_store(&slots[group->comm.rank].reads_all, reads_all(group));
         local->cma = TUTTI__CMA_TRIED;
         break;
     case TUTTI__CMA_TRIED:
-        for (int r = 0; r < group->size; r++)
+        for (int r = 0; r < group->comm.size; r++)
             all = all && atomic_load(&slots[r].reads_all);
         local->cma = all ? TUTTI__CMA_ALWAYS : TUTTI__CMA_NEVER;
         tutti_log(TUTTI_LOG_DEBUG, "comm", "ranks %s read each other's memory through the kernel",
@@ -89,7 +89,7 @@ void tutti__cma_agree(tutti_group *group)
 void tutti__cma_offer(tutti_group *group, const tutti__op *op, size_t bytes)
 {
     const tutti__shm *local = group->transport_state;
-    tutti__shm_call *ours = tutti__shm_call_of(local, group->rank);
+    tutti__shm_call *ours = tutti__shm_call_of(local, group->comm.rank);
 
     if (local->cma != TUTTI__CMA_ALWAYS || bytes == 0 ||
         bytes < local->control->chunk_bytes / OF_CHUNK)
@@ -106,11 +106,11 @@ tutti_status tutti__cma_read(tutti_group *group, int rank, void *to, const void 
     if (error == 0)
         return TUTTI_OK;
     /* Its process is gone, or it knows of a failure and has freed its memory: this rank hears of that a moment later. */
-    for (int ms = 0; ms < VERDICT_MS && !tutti__group_failed(group); ms++)
+    for (int ms = 0; ms < VERDICT_MS && !tutti__comm_failed(&group->comm); ms++)
         usleep(1000);
-    if (tutti__group_failed(group) || error == ESRCH)
-        return tutti__fail_lost(group, rank); /* or what came first */
-    return tutti__group_fail(group, TUTTI_ERR_INTERNAL, rank,
-                             "rank %d cannot read %zu bytes of rank %d's memory: %s", group->rank,
-                             bytes, rank, strerror(error));
+    if (tutti__comm_failed(&group->comm) || error == ESRCH)
+        return tutti__comm_fail_lost(&group->comm, rank); /* or what came first */
+    return tutti__comm_fail(&group->comm, TUTTI_ERR_INTERNAL, rank,
+                            "rank %d cannot read %zu bytes of rank %d's memory: %s",
+                            group->comm.rank, bytes, rank, strerror(error));
 }

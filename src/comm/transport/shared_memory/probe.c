@@ -76,7 +76,7 @@ static int try_on(int fd, size_t bytes, const char **step)
 
 bool tutti__shm_probe(const tutti_group *group, char *why, size_t capacity)
 {
-    size_t bytes = tutti__shm_block_bytes(group->size, tutti__shm_chunk_bytes(group));
+    size_t bytes = tutti__shm_block_bytes(group->comm.size, tutti__shm_chunk_bytes(group));
     const char *step = "memfd_create";
     int fd = memfd_create("tutti", MFD_CLOEXEC), error = fd < 0 ? errno : 0;
 

@@ -41,7 +41,7 @@ static int make_with(tutti_group *group, size_t bytes, const tutti__shm_block *h
     error = ftruncate(fd, (off_t)bytes) != 0 ? errno : map(fd, bytes, mapping_p);
     if (!error && head)
         memcpy(*mapping_p, head, sizeof *head);
-    for (int r = 1; r < group->size && !error; r++)
+    for (int r = 1; r < group->comm.size && !error; r++)
         error = tutti__control_send_fd(group, r, fd);
     if (error && *mapping_p) {
         munmap(*mapping_p, bytes);
@@ -59,7 +59,7 @@ static int make(tutti_group *group, size_t bytes, void **mapping_p, uint64_t *ha
 
 static int take(tutti_group *group, size_t bytes, uint64_t handle, void **mapping_p)
 {
-    int fd, error = tutti__control_take_fd(group, 0, &fd, tutti__now_ms() + group->timeout_ms);
+    int fd, error = tutti__control_take_fd(group, 0, &fd, tutti__now_ms() + group->comm.timeout_ms);
 
     (void)handle;
     if (error)
@@ -108,22 +108,22 @@ static int take_control(tutti_group *group, double deadline, tutti__shm_block **
 tutti_status tutti__shm_open_processes(tutti_group *group, double deadline)
 {
     size_t chunk = tutti__shm_chunk_bytes(group),
-           bytes = tutti__shm_block_bytes(group->size, chunk);
+           bytes = tutti__shm_block_bytes(group->comm.size, chunk);
     const tutti__shm_block head = {.bytes = bytes, .chunk_bytes = chunk};
     tutti__shm_block *control = NULL;
     int error;
 
-    if (group->rank == 0)
+    if (group->comm.rank == 0)
         error = make_with(group, bytes, &head, (void **)&control);
     else
         error = take_control(group, deadline, &control);
     if (error) {
         tutti_status status =
-            tutti__group_failed(group)
-                ? tutti__group_error(group, NULL)
+            tutti__comm_failed(&group->comm)
+                ? tutti__comm_error(&group->comm, NULL)
                 : tutti__fail_errno(error, "rank %d cannot %s shared memory (%zu bytes)",
-                                    group->rank, group->rank == 0 ? "make" : "receive rank 0's",
-                                    bytes);
+                                    group->comm.rank,
+                                    group->comm.rank == 0 ? "make" : "receive rank 0's", bytes);
 
         tutti__note_cause(group, status, NULL); /* before the others miss this rank */
         return status;

@@ -16,8 +16,8 @@ static size_t round_up(size_t n, size_t to)
 
 size_t tutti__shm_chunk_bytes(const tutti_group *group)
 {
-    size_t bytes = tutti__tuned_bytes(group, CHUNK_BYTES);
-    size_t least = 64 * (size_t)group->size; /* an element for each rank, of any type */
+    size_t bytes = tutti__comm_chunk_bytes(&group->comm, CHUNK_BYTES);
+    size_t least = 64 * (size_t)group->comm.size; /* an element for each rank, of any type */
 
     return bytes > least ? bytes : least;
 }
@@ -33,7 +33,7 @@ size_t tutti__shm_block_bytes(int size, size_t chunk_bytes)
 uint64_t *tutti__shm_counts_of(tutti_group *group, uint64_t sequence, int rank)
 {
     const tutti__shm *local = group->transport_state;
-    size_t n = (size_t)group->size;
+    size_t n = (size_t)group->comm.size;
 
     return (uint64_t *)(void *)&local->control->slots[n] +
            ((size_t)(sequence & 1) * n + (size_t)rank) * 2 * n;
@@ -46,13 +46,13 @@ void tutti__shm_announce(tutti_group *group, tutti__cause *cause)
     uint32_t first = 0;
 
     /* Two threads of a rank may come here; the first to fill the slot counts. */
-    pthread_mutex_lock(&group->failure_lock);
-    if (slots[group->rank].cause.status == TUTTI_OK)
-        slots[group->rank].cause = *cause;
+    pthread_mutex_lock(&group->comm.failure_lock);
+    if (slots[group->comm.rank].cause.status == TUTTI_OK)
+        slots[group->comm.rank].cause = *cause;
     atomic_compare_exchange_strong(&local->control->first_failed, &first,
-                                   (uint32_t)group->rank + 1);
-    pthread_mutex_unlock(&group->failure_lock);
-    *cause = slots[first ? first - 1 : (uint32_t)group->rank].cause;
+                                   (uint32_t)group->comm.rank + 1);
+    pthread_mutex_unlock(&group->comm.failure_lock);
+    *cause = slots[first ? first - 1 : (uint32_t)group->comm.rank].cause;
     tutti__shm_wake_all(local->control);
 }
 
@@ -61,16 +61,16 @@ void tutti__shm_look(tutti_group *group)
     tutti__shm *local = group->transport_state;
     uint32_t first = atomic_load(&local->control->first_failed);
 
-    if (first != 0 && first <= (uint32_t)group->size)
-        tutti__group_adopt(group, &local->control->slots[first - 1].cause);
+    if (first != 0 && first <= (uint32_t)group->comm.size)
+        tutti__comm_adopt(&group->comm, &local->control->slots[first - 1].cause);
 }
 
 void tutti__shm_see(tutti_group *group)
 {
     const tutti__shm *local = group->transport_state;
 
-    for (int r = 0; r < group->size; r++)
-        atomic_store(&group->peers[r].seen, atomic_load(&local->control->slots[r].called));
+    for (int r = 0; r < group->comm.size; r++)
+        atomic_store(&group->comm.peers[r].seen, atomic_load(&local->control->slots[r].called));
 }
 
 /* ---- Segments ------------------------------------------------------------------------------------------ */
@@ -124,10 +124,10 @@ tutti_status tutti__shm_find_contributions(tutti_group *group, int first, int la
     }
     pthread_mutex_unlock(&local->segments_lock);
     if (lost >= 0)
-        return tutti__group_fail(
-            group, TUTTI_ERR_MISMATCH, lost,
+        return tutti__comm_fail(
+            &group->comm, TUTTI_ERR_MISMATCH, lost,
             "rank %d uses memory of tutti_group_alloc that rank %d has released", lost,
-            group->rank);
+            group->comm.rank);
     return TUTTI_OK;
 }
 
@@ -148,7 +148,7 @@ void tutti__shm_release(tutti_group *group, void *p)
 
     pthread_mutex_lock(&local->segments_lock);
     for (place = &local->segments; *place && !found;)
-        if ((*place)->base + (size_t)group->rank * (*place)->stride == (char *)p) {
+        if ((*place)->base + (size_t)group->comm.rank * (*place)->stride == (char *)p) {
             found = *place;
             *place = found->next;
         } else {
@@ -160,7 +160,7 @@ void tutti__shm_release(tutti_group *group, void *p)
     else
         tutti_log(TUTTI_LOG_WARN, "comm",
                   "tutti_group_release: %p is not from tutti_group_alloc of group \"%s\"", p,
-                  group->name);
+                  group->comm.name);
 }
 
 /* Rank 0 makes the mapping before it comes to the meeting, so that afterwards the others only take it. */
@@ -171,33 +171,34 @@ static tutti_status share_segment(tutti_group *group, const tutti__op *op, tutti
     const tutti__shm_call *zeroth = tutti__shm_call_of(local, 0);
     int error;
 
-    if (group->rank == 0) {
+    if (group->comm.rank == 0) {
         ours->error = local->memory->make(group, s->bytes, &s->mapping, &ours->at);
         if (!ours->error)
-            atomic_store(&((segment_head *)s->mapping)->users, (uint32_t)group->size);
+            atomic_store(&((segment_head *)s->mapping)->users, (uint32_t)group->comm.size);
     }
     TUTTI_TRY(tutti__shm_enter(group, op));
     if (zeroth->error)
         return tutti__fail_errno(zeroth->error, "rank 0 cannot share %zu bytes with %d ranks",
-                                 s->bytes, group->size);
-    error = group->rank == 0 ? 0 : local->memory->take(group, s->bytes, zeroth->at, &s->mapping);
+                                 s->bytes, group->comm.size);
+    error =
+        group->comm.rank == 0 ? 0 : local->memory->take(group, s->bytes, zeroth->at, &s->mapping);
     if (error)
-        return tutti__group_fail(group, TUTTI_ERR_MEMORY, group->rank,
-                                 "rank %d cannot map %zu shared bytes: %s", group->rank, s->bytes,
-                                 strerror(error));
+        return tutti__comm_fail(&group->comm, TUTTI_ERR_MEMORY, group->comm.rank,
+                                "rank %d cannot map %zu shared bytes: %s", group->comm.rank,
+                                s->bytes, strerror(error));
     return tutti__shm_barrier(group, op);
 }
 
 static tutti_status alloc_segment(tutti_group *group, const tutti__op *op, tutti__shm_call *ours)
 {
     tutti__shm *local = group->transport_state;
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), n = (size_t)group->size;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), n = (size_t)group->comm.size;
     tutti__shm_segment *s = tutti__alloc(sizeof *s);
     tutti_status status;
 
     if (!s)
-        return tutti__group_fail(group, TUTTI_ERR_MEMORY, group->rank, "rank %d has no memory",
-                                 group->rank);
+        return tutti__comm_fail(&group->comm, TUTTI_ERR_MEMORY, group->comm.rank,
+                                "rank %d has no memory", group->comm.rank);
     s->stride = round_up(op->signature.count ? op->signature.count : 1, page);
     s->bytes = page + n * s->stride;
     s->number = local->n_segments++;
@@ -215,7 +216,7 @@ static tutti_status alloc_segment(tutti_group *group, const tutti__op *op, tutti
     s->next = local->segments;
     local->segments = s;
     pthread_mutex_unlock(&local->segments_lock);
-    *(void **)op->dst = s->base + (size_t)group->rank * s->stride;
+    *(void **)op->dst = s->base + (size_t)group->comm.rank * s->stride;
     return TUTTI_OK;
 }
 
@@ -227,40 +228,41 @@ bool tutti__shm_declare(tutti_group *group, const tutti__op *op, const void *p, 
     tutti__shm_call *ours;
     const tutti__shm_segment *s;
     /* Inside another group a rank may learn of a failure, and free its memory, while others still read it. */
-    bool anywhere = local->memory->one_process && !group->outer;
+    bool anywhere = local->memory->one_process && !group->comm.outer;
 
     local->calls++;
-    atomic_store_explicit(&local->control->slots[group->rank].called, op->signature.sequence + 1,
-                          memory_order_relaxed);
-    ours = tutti__shm_call_of(local, group->rank);
+    atomic_store_explicit(&local->control->slots[group->comm.rank].called,
+                          op->signature.sequence + 1, memory_order_relaxed);
+    ours = tutti__shm_call_of(local, group->comm.rank);
     ours->signature = op->signature;
     ours->segment = TUTTI__SHM_STAGED;
     ours->error = 0;
-    if (group->tuning.stage_all || bytes == 0)
+    if (group->comm.tuning.stage_all || bytes == 0)
         return false;
     if (anywhere) {
         ours->segment = TUTTI__SHM_HERE;
         ours->at = (uint64_t)(uintptr_t)p;
         return true;
     }
-    s = segment_of(local, p, bytes, group->rank);
+    s = segment_of(local, p, bytes, group->comm.rank);
     if (!s)
         return false;
     ours->segment = s->number;
-    ours->at = (uint64_t)((const char *)p - s->base) - (size_t)group->rank * s->stride;
+    ours->at = (uint64_t)((const char *)p - s->base) - (size_t)group->comm.rank * s->stride;
     return true;
 }
 
 tutti_status tutti__shm_run(tutti_group *group, tutti__op *op)
 {
     tutti__shm *local = group->transport_state;
-    size_t bytes = tutti__op_given(group, op) * tutti_dtype_size((tutti_dtype)op->signature.dtype);
+    size_t bytes = tutti__op_given(group->comm.rank, group->comm.size, op) *
+                   tutti_dtype_size((tutti_dtype)op->signature.dtype);
     bool direct;
 
     tutti__cma_agree(group);
     if (op->signature.op == TUTTI__OP_ALLOC) {
         tutti__shm_declare(group, op, NULL, 0);
-        return alloc_segment(group, op, tutti__shm_call_of(local, group->rank));
+        return alloc_segment(group, op, tutti__shm_call_of(local, group->comm.rank));
     }
     direct = tutti__shm_declare(group, op, op->src, bytes);
     if (tutti__op_is_empty(op))
@@ -284,7 +286,7 @@ tutti_status tutti__shm_open(tutti_group *group, const tutti__transport *transpo
         return TUTTI_ERR_MEMORY;
     }
     local->control = control;
-    local->staging = (char *)control + tutti__shm_block_bytes(group->size, 0);
+    local->staging = (char *)control + tutti__shm_block_bytes(group->comm.size, 0);
     local->memory = memory;
     pthread_mutex_init(&local->segments_lock, NULL);
     group->transport_state = local;

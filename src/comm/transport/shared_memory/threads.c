@@ -50,18 +50,18 @@ tutti_status tutti__shm_open_threads(tutti_group *group, double deadline)
     size_t bytes = sizeof control;
 
     snprintf(key, sizeof key, "%s/control", group->prefix);
-    if (group->rank == 0) {
+    if (group->comm.rank == 0) {
         size_t chunk = tutti__shm_chunk_bytes(group),
-               whole = tutti__shm_block_bytes(group->size, chunk);
+               whole = tutti__shm_block_bytes(group->comm.size, chunk);
         uint64_t handle;
         int error = make(group, whole, (void **)&control, &handle);
 
         if (error)
             return tutti__fail_errno(error, "cannot map %zu bytes for %d ranks", whole,
-                                     group->size);
+                                     group->comm.size);
         control->bytes = whole;
         control->chunk_bytes = chunk;
-        atomic_store(&control->users, (uint32_t)group->size);
+        atomic_store(&control->users, (uint32_t)group->comm.size);
         TUTTI_TRY(tutti_store_set(group->store, key, &control, sizeof control));
     } else {
         TUTTI_TRY(tutti_store_get(group->store, key, &control, &bytes, tutti__poll_ms(deadline)));

@@ -189,7 +189,7 @@ static tutti_status lost(tutti_group *group, int rank)
     const tutti__wire *wire = group->wire;
     double deadline = tutti__now_ms() + VERDICT_MS;
 
-    while (!tutti__group_failed(group) && !tutti__has_left(group, rank) &&
+    while (!tutti__comm_failed(&group->comm) && !tutti__comm_has_left(&group->comm, rank) &&
            tutti__now_ms() < deadline) {
         uint64_t rings;
 
@@ -197,21 +197,21 @@ static tutti_status lost(tutti_group *group, int rank)
         if (read(wire->wake, &rings, sizeof rings) < 0 && errno != EAGAIN)
             break;
     }
-    return tutti__fail_lost(group, rank);
+    return tutti__comm_fail_lost(&group->comm, rank);
 }
 
 static tutti_status late(tutti_group *group, const tutti__schedule *schedule)
 {
     const tutti__wire *wire = group->wire;
-    bool *missing = calloc((size_t)group->size, sizeof *missing);
+    bool *missing = calloc((size_t)group->comm.size, sizeof *missing);
     tutti_status status;
 
     if (!missing)
-        return tutti__group_fail(group, TUTTI_ERR_TIMEOUT, -1, "timed out");
+        return tutti__comm_fail(&group->comm, TUTTI_ERR_TIMEOUT, -1, "timed out");
     for (int i = 0; i < wire->n_channels; i++)
         if (!channel_done(schedule, &wire->channels_[i]))
             missing[schedule->ranks[wire->channels_[i].i]] = true;
-    status = tutti__fail_late(group, schedule->op, missing);
+    status = tutti__comm_fail_late(&group->comm, schedule->op, missing);
     free(missing);
     return status;
 }
@@ -234,11 +234,11 @@ static tutti_status check_heard(tutti_group *group, tutti__schedule *schedule, c
     int from = schedule->ranks[l->i];
 
     if (!tutti__op_traits_of(op)->uneven || heard.op != op->signature.op)
-        return tutti__check_signature(group, &op->signature, from, &heard);
+        return tutti__comm_check_signature(&group->comm, &op->signature, from, &heard);
     heard.count = 0;
-    TUTTI_TRY(tutti__check_signature(group, &op->signature, from, &heard));
-    return tutti__check_sent(group, &op->signature, from, group->rank, (size_t)l->heard.count,
-                             count_of(schedule, l->i, schedule->in));
+    TUTTI_TRY(tutti__comm_check_signature(&group->comm, &op->signature, from, &heard));
+    return tutti__comm_check_sent(&group->comm, &op->signature, from, group->comm.rank,
+                                  (size_t)l->heard.count, count_of(schedule, l->i, schedule->in));
 }
 
 static tutti_status move(tutti_group *group, tutti__schedule *schedule, channel *l, bool *moved)
@@ -279,8 +279,8 @@ static tutti_status sleep_until_ready(tutti_group *group, tutti__schedule *sched
     wire->polls[n] = (struct pollfd){wire->wake, POLLIN, 0};
     poll(wire->polls, n + 1, tutti__poll_ms(schedule->op->deadline));
     if (wire->polls[n].revents && read(wire->wake, &rings, sizeof rings) < 0 && errno != EAGAIN)
-        return tutti__group_fail(group, TUTTI_ERR_INTERNAL, group->rank, "eventfd: %s",
-                                 strerror(errno));
+        return tutti__comm_fail(&group->comm, TUTTI_ERR_INTERNAL, group->comm.rank, "eventfd: %s",
+                                strerror(errno));
     return TUTTI_OK;
 }
 
@@ -294,9 +294,9 @@ static void start(tutti_group *group, tutti__schedule *schedule)
         for (int i = 0; i < schedule->n_ranks; i++) {
             channel *l = &wire->channels_[wire->n_channels];
 
-            if (schedule->ranks[i] == group->rank)
+            if (schedule->ranks[i] == group->comm.rank)
                 continue;
-            *l = (channel){.fd = wire->sockets[c * group->size + schedule->ranks[i]],
+            *l = (channel){.fd = wire->sockets[c * group->comm.size + schedule->ranks[i]],
                            .i = i,
                            .channel = c,
                            .said = schedule->op->signature};
@@ -324,8 +324,8 @@ static tutti_status run(tutti_group *group, tutti__schedule *schedule)
             open = !channel_done(schedule, &wire->channels_[i]);
         if (!open)
             return TUTTI_OK;
-        if (tutti__group_failed(group))
-            return tutti__group_status(group);
+        if (tutti__comm_failed(&group->comm))
+            return tutti__comm_status(&group->comm);
         if (tutti__now_ms() >= schedule->op->deadline)
             return late(group, schedule);
         if (moved) {
@@ -388,9 +388,9 @@ tutti_status tutti__wire_exchange(tutti_group *group, const tutti__op *op, bool 
     exchange x = {.schedule = {.op = op,
                                .heads = heads,
                                .n_steps = 1,
-                               .bytes = tutti__op_bytes(&op->signature),
+                               .bytes = tutti__signature_bytes(&op->signature),
                                .ranks = group->wire->everyone,
-                               .n_ranks = group->size,
+                               .n_ranks = group->comm.size,
                                .out = exchange_out,
                                .in = exchange_in},
                   .passes = group->wire->room.passes};
@@ -426,8 +426,8 @@ char *tutti__wire_scratch(tutti_group *group, size_t bytes)
     wire->scratch = malloc(bytes);
     wire->scratch_bytes = wire->scratch ? bytes : 0;
     if (!wire->scratch)
-        (void)tutti__group_fail(group, TUTTI_ERR_MEMORY, group->rank,
-                                "rank %d has no memory for %zu bytes", group->rank, bytes);
+        (void)tutti__comm_fail(&group->comm, TUTTI_ERR_MEMORY, group->comm.rank,
+                               "rank %d has no memory for %zu bytes", group->comm.rank, bytes);
     return wire->scratch;
 }
 
@@ -437,7 +437,7 @@ void tutti__wire_free(tutti_group *group)
 
     if (!wire)
         return;
-    for (int i = 0; wire->sockets && i < wire->channels * group->size; i++)
+    for (int i = 0; wire->sockets && i < wire->channels * group->comm.size; i++)
         if (wire->sockets[i] >= 0)
             close(wire->sockets[i]);
     if (wire->wake >= 0)
@@ -456,7 +456,7 @@ void tutti__wire_free(tutti_group *group)
 
 tutti_status tutti__wire_new(tutti_group *group, int *sockets, int channels)
 {
-    size_t n = (size_t)group->size * (size_t)channels;
+    size_t n = (size_t)group->comm.size * (size_t)channels;
     tutti__wire *wire = tutti__alloc(sizeof *wire);
 
     if (!wire) {
@@ -469,20 +469,20 @@ tutti_status tutti__wire_new(tutti_group *group, int *sockets, int channels)
     group->wire = wire;
     wire->sockets = sockets;
     wire->channels = channels;
-    wire->spin = group->tuning.spin >= 0 && group->local_size <= tutti__cores();
+    wire->spin = group->comm.tuning.spin >= 0 && group->comm.local_size <= tutti__cores();
     wire->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     wire->channels_ = calloc(n, sizeof *wire->channels_);
     wire->polls = calloc(n + 1, sizeof *wire->polls);
-    wire->everyone = calloc((size_t)group->size, sizeof *wire->everyone);
-    wire->room.passes = calloc((size_t)group->size, sizeof *wire->room.passes);
-    wire->room.parts = calloc((size_t)group->size, sizeof *wire->room.parts);
-    wire->room.src = calloc((size_t)group->size, sizeof *wire->room.src);
+    wire->everyone = calloc((size_t)group->comm.size, sizeof *wire->everyone);
+    wire->room.passes = calloc((size_t)group->comm.size, sizeof *wire->room.passes);
+    wire->room.parts = calloc((size_t)group->comm.size, sizeof *wire->room.parts);
+    wire->room.src = calloc((size_t)group->comm.size, sizeof *wire->room.src);
     if (!wire->room.passes || !wire->room.parts || !wire->room.src || wire->wake < 0 ||
         !wire->channels_ || !wire->polls || !wire->everyone)
         return tutti__fail(TUTTI_ERR_MEMORY,
                            "no memory, or no descriptor, for the connections of %d ranks",
-                           group->size);
-    for (int r = 0; r < group->size; r++)
+                           group->comm.size);
+    for (int r = 0; r < group->comm.size; r++)
         wire->everyone[r] = r;
     return TUTTI_OK;
 }

@@ -1,0 +1,47 @@
+/* operation.h -- one collective call, and the table of what holds for every call of a kind.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_COMM_CORE_OPERATION_H
+#define TUTTI_COMM_CORE_OPERATION_H
+
+#include "comm/core/signature.h"
+
+/* What is not rooted is given or taken by all; what does not reduce moves pieces unchanged. */
+typedef struct tutti__op_traits {
+    const char *name;
+    bool reduces;   /* what is taken is the reduction of what is given */
+    bool from_root; /* root alone gives */
+    bool to_root;   /* root alone takes */
+    bool scatters;  /* src holds a piece for each rank, in rank order; else one piece for all */
+    bool gathers;   /* dst holds a piece of each rank, in rank order */
+    bool uneven;    /* pieces differ in size: counts say how, and signature.count is 0 */
+} tutti__op_traits;
+
+typedef struct tutti__op {
+    tutti__signature signature;
+    const void *src; /* this rank's contribution; where it is reduced in place, src == dst */
+    void *dst;
+    /* Uneven: elements of the piece for each rank (NULL unless it scatters), and of each. Borrowed, or the work's. */
+    const size_t *src_counts, *dst_counts;
+    int timeout_ms;
+    double deadline; /* set when it starts */
+} tutti__op;
+
+/* Elements, from the beginning of src or dst. */
+typedef struct tutti__piece {
+    size_t at, count;
+} tutti__piece;
+
+const tutti__op_traits *tutti__op_traits_of(const tutti__op *op);
+const char *tutti__op_name(tutti__op_kind kind);
+/* What `from` gives to `to`, as it lies in from's src; uneven: of this rank's own only. Nothing where one does not give
+ * or the other does not take. */
+tutti__piece tutti__piece_out(const tutti__op *op, int from, int to);
+/* The same, as it lies in the dst of `rank`, this rank, whose counts those are. */
+tutti__piece tutti__piece_in(int rank, const tutti__op *op, int from);
+/* Elements that `rank`, this rank of `size`, gives: all of its src. */
+size_t tutti__op_given(int rank, int size, const tutti__op *op);
+/* True if no rank has anything to move: a barrier, for one. */
+bool tutti__op_is_empty(const tutti__op *op);
+/* The i-th of n parts of `count` elements, cut at multiples of `grain`: equal ones, but that the last are short or empty. */
+tutti__piece tutti__part(size_t count, size_t n, size_t i, size_t grain);
+
+#endif

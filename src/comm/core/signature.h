@@ -1,0 +1,46 @@
+/* signature.h -- what a call says of itself, so that ranks can compare their calls.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_COMM_CORE_SIGNATURE_H
+#define TUTTI_COMM_CORE_SIGNATURE_H
+
+#include "base/base.h"
+#include <tutti/group.h>
+
+typedef enum tutti__op_kind {
+    TUTTI__OP_ALL_REDUCE,
+    TUTTI__OP_REDUCE,
+    TUTTI__OP_REDUCE_SCATTER,
+    TUTTI__OP_BROADCAST,
+    TUTTI__OP_SCATTER,
+    TUTTI__OP_GATHER,
+    TUTTI__OP_ALL_GATHER,
+    TUTTI__OP_ALL_GATHER_V,
+    TUTTI__OP_ALL_TO_ALL,
+    TUTTI__OP_ALL_TO_ALL_V,
+    TUTTI__OP_BARRIER,
+    TUTTI__OP_ALLOC,
+    TUTTI__OP_SEND, /* point to point: p2p/, not an algorithm */
+    TUTTI__OP_RECV,
+    TUTTI__N_OPS
+} tutti__op_kind;
+
+/* What ranks must agree on; every message begins with it. 40 bytes: with it a rank's call fits one cache line of shared
+ * memory. */
+typedef struct tutti__signature {
+    uint64_t group, sequence;
+    uint64_t count; /* elements of one piece; bytes of an alloc */
+    uint8_t op, dtype, redop, zero;
+    /* Of a reducer's call: 1 + which of the group's reducers, 1 + which bucket (0: none in particular); `tag` is then the
+     * step, its low 31 bits. 0: of the program. */
+    uint16_t reducer, bucket;
+    uint32_t root; /* of a send or receive: the other rank */
+    int32_t tag;
+} tutti__signature;
+_Static_assert(sizeof(tutti__signature) == 40, "no hole: signatures are compared byte by byte");
+
+/* "all_reduce #12 (F32 x 1000, sum)" */
+void tutti__signature_text(const tutti__signature *signature, char *text, size_t capacity);
+bool tutti__signature_equal(const tutti__signature *a, const tutti__signature *b);
+/* Bytes of one piece. */
+size_t tutti__signature_bytes(const tutti__signature *signature);
+
+#endif
