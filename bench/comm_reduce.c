@@ -5,7 +5,8 @@
  * A row a type, a column a number of sources, each of KIB kibibytes (default 32: all in the second-level cache), summed and
  * stored into all of them, as an all_reduce in place does. The figure is GB/s of what is read and written: two bytes
  * moved a byte of each source. It is the best of several rounds. */
-#include "comm/group.h"
+#include "base/base.h"
+#include "comm/core/reduce.h"
 
 #include <stdio.h>
 #include <stdlib.h>

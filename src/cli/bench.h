@@ -2,7 +2,8 @@
 #ifndef TUTTI_CLI_BENCH_H
 #define TUTTI_CLI_BENCH_H
 
-#include "comm/group.h"
+#include "comm/comm.h"
+#include "comm/core/operation.h"
 
 enum { TUTTI__BENCH_SIZES = 64 };
 

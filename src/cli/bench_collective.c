@@ -131,7 +131,7 @@ static tutti__piece piece_in(const stand *s, int from)
 {
     if (s->bench->kind == TUTTI__OP_SEND)
         return (tutti__piece){0, from == neighbour(s, -1) ? s->share : 0};
-    return tutti__piece_in(s->group->comm.rank, &s->op, from);
+    return tutti__piece_in(tutti_group_rank(s->group), &s->op, from);
 }
 
 /* First clears where results go: what is given may lie in the same memory. */
@@ -181,7 +181,7 @@ static void turn_to(stand *s, int flight)
     s->src = s->apart ? s->apart + (size_t)flight * s->room : s->dst;
     if (!s->traits->gathers || s->apart)
         return;
-    own = tutti__piece_in(s->group->comm.rank, &s->op, s->rank);
+    own = tutti__piece_in(tutti_group_rank(s->group), &s->op, s->rank);
     s->src = element_at(s, s->dst, own, 0);
 }
 
@@ -206,9 +206,9 @@ static void set_pieces(stand *s, size_t whole)
         s->whole += many ? s->dst_counts[r] : 0;
     }
     s->op = (tutti__op){.signature = {.op = (uint8_t)s->bench->kind,
-                                  .count = s->traits->uneven ? 0 : s->share,
-                                  .dtype = (uint8_t)s->bench->dtype,
-                                  .root = (uint32_t)s->bench->root},
+                                      .count = s->traits->uneven ? 0 : s->share,
+                                      .dtype = (uint8_t)s->bench->dtype,
+                                      .root = (uint32_t)s->bench->root},
                         .src_counts = s->src_counts,
                         .dst_counts = s->dst_counts};
 }
@@ -233,7 +233,7 @@ static tutti_status call(const stand *s, tutti_work **work_p)
     const tutti__bench *b = s->bench;
     bool gives = !s->traits->from_root || s->rank == b->root,
          takes = !s->traits->to_root || s->rank == b->root;
-    size_t given = tutti__op_given(s->group->comm.rank, s->group->comm.size, &s->op);
+    size_t given = tutti__op_given(tutti_group_rank(s->group), tutti_group_size(s->group), &s->op);
     tutti_buf none = {0}, src = {s->src, given, b->dtype},
               dst = {s->dst, s->traits->gathers ? s->whole : s->share, b->dtype};
 

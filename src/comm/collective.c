@@ -150,7 +150,7 @@ tutti_status tutti_all_reduce(tutti_group *group, tutti_buf buf, tutti_redop red
     TUTTI_TRY(tutti__check_buf("all_reduce", "buf", buf));
     TUTTI_TRY(check_redop("all_reduce", redop, buf.dtype));
     op.signature.redop = (uint8_t)redop;
-    return tutti__submit(group, &op, work_p);
+    return tutti__submit(group->queue, &op, work_p);
 }
 
 tutti_status tutti_broadcast(tutti_group *group, tutti_buf buf, int root, tutti_work **work_p)
@@ -161,7 +161,7 @@ tutti_status tutti_broadcast(tutti_group *group, tutti_buf buf, int root, tutti_
     TUTTI_TRY(tutti__check_buf("broadcast", "buf", buf));
     TUTTI_TRY(check_root("broadcast", group, root));
     op.signature.root = (uint32_t)root;
-    return tutti__submit(group, &op, work_p);
+    return tutti__submit(group->queue, &op, work_p);
 }
 
 tutti_status tutti_reduce(tutti_group *group, tutti_buf buf, tutti_redop redop, int root,
@@ -175,7 +175,7 @@ tutti_status tutti_reduce(tutti_group *group, tutti_buf buf, tutti_redop redop, 
     TUTTI_TRY(check_root("reduce", group, root));
     op.signature.redop = (uint8_t)redop;
     op.signature.root = (uint32_t)root;
-    return tutti__submit(group, &op, work_p);
+    return tutti__submit(group->queue, &op, work_p);
 }
 
 tutti_status tutti_scatter(tutti_group *group, tutti_buf src, tutti_buf dst, int root,
@@ -192,7 +192,7 @@ tutti_status tutti_scatter(tutti_group *group, tutti_buf src, tutti_buf dst, int
         TUTTI_TRY(check_unused("scatter", "src", src, root));
     }
     op.signature.root = (uint32_t)root;
-    return tutti__submit(group, &op, work_p);
+    return tutti__submit(group->queue, &op, work_p);
 }
 
 tutti_status tutti_gather(tutti_group *group, tutti_buf src, tutti_buf dst, int root,
@@ -209,7 +209,7 @@ tutti_status tutti_gather(tutti_group *group, tutti_buf src, tutti_buf dst, int 
         TUTTI_TRY(check_unused("gather", "dst", dst, root));
     }
     op.signature.root = (uint32_t)root;
-    return tutti__submit(group, &op, work_p);
+    return tutti__submit(group->queue, &op, work_p);
 }
 
 tutti_status tutti_all_gather(tutti_group *group, tutti_buf src, tutti_buf dst, tutti_work **work_p)
@@ -218,7 +218,7 @@ tutti_status tutti_all_gather(tutti_group *group, tutti_buf src, tutti_buf dst, 
 
     TUTTI_TRY(tutti__check_group("all_gather", group));
     TUTTI_TRY(check_pair("all_gather", group, src, "src", dst, "dst"));
-    return tutti__submit(group, &op, work_p);
+    return tutti__submit(group->queue, &op, work_p);
 }
 
 tutti_status tutti_all_gather_v(tutti_group *group, tutti_buf src, tutti_buf dst,
@@ -240,7 +240,7 @@ tutti_status tutti_all_gather_v(tutti_group *group, tutti_buf src, tutti_buf dst
     at = tutti__piece_in(group->comm.rank, &op, group->comm.rank).at * tutti_dtype_size(dst.dtype);
     if (src.p != (char *)dst.p + at || src.dtype != dst.dtype)
         TUTTI_TRY(check_apart("all_gather_v", src, dst));
-    return tutti__submit(group, &op, work_p);
+    return tutti__submit(group->queue, &op, work_p);
 }
 
 tutti_status tutti_all_to_all(tutti_group *group, tutti_buf src, tutti_buf dst, tutti_work **work_p)
@@ -259,7 +259,7 @@ tutti_status tutti_all_to_all(tutti_group *group, tutti_buf src, tutti_buf dst, 
                            src.count, dst.count, group->comm.size);
     TUTTI_TRY(check_apart("all_to_all", src, dst));
     op.signature.count = src.count / n;
-    return tutti__submit(group, &op, work_p);
+    return tutti__submit(group->queue, &op, work_p);
 }
 
 tutti_status tutti_all_to_all_v(tutti_group *group, tutti_buf src, const size_t *src_counts,
@@ -274,7 +274,7 @@ tutti_status tutti_all_to_all_v(tutti_group *group, tutti_buf src, const size_t 
     op.signature.count = 0;
     op.src_counts = src_counts;
     op.dst_counts = dst_counts;
-    return tutti__submit(group, &op, work_p);
+    return tutti__submit(group->queue, &op, work_p);
 }
 
 tutti_status tutti_reduce_scatter(tutti_group *group, tutti_buf src, tutti_buf dst,
@@ -286,7 +286,7 @@ tutti_status tutti_reduce_scatter(tutti_group *group, tutti_buf src, tutti_buf d
     TUTTI_TRY(check_pair("reduce_scatter", group, dst, "dst", src, "src"));
     TUTTI_TRY(check_redop("reduce_scatter", redop, src.dtype));
     op.signature.redop = (uint8_t)redop;
-    return tutti__submit(group, &op, work_p);
+    return tutti__submit(group->queue, &op, work_p);
 }
 
 tutti_status tutti_barrier(tutti_group *group, tutti_work **work_p)
@@ -294,7 +294,7 @@ tutti_status tutti_barrier(tutti_group *group, tutti_work **work_p)
     tutti__op op = make_op(TUTTI__OP_BARRIER, (tutti_buf){0}, NULL, NULL, work_p);
 
     TUTTI_TRY(tutti__check_group("barrier", group));
-    return tutti__submit(group, &op, work_p);
+    return tutti__submit(group->queue, &op, work_p);
 }
 
 tutti_status tutti_group_alloc(tutti_group *group, size_t bytes, void **p)
@@ -307,11 +307,11 @@ tutti_status tutti_group_alloc(tutti_group *group, size_t bytes, void **p)
         return tutti__fail(TUTTI_ERR_ARG,
                            "alloc: %zu bytes for each of %d ranks is more than memory holds", bytes,
                            group->comm.size);
-    return tutti__submit(group, &op, NULL);
+    return tutti__submit(group->queue, &op, NULL);
 }
 
 void tutti_group_release(tutti_group *group, void *p)
 {
     if (p)
-        group->transport->release(group, p);
+        group->engine->ops->release(group->engine, p);
 }

@@ -1,441 +1,11 @@
-/* group.c -- joining, leaving, splitting, aborting.   SPDX-License-Identifier: MIT */
+/* group.c -- asking a group, leaving it, aborting it.   SPDX-License-Identifier: MIT */
 #include "comm/group.h"
 
-#include "comm/backend/backend.h"
-#include "comm/bootstrap/environment.h"
 #include "comm/control/channel.h"
-#include "comm/join.h"
-#include "comm/bootstrap/store/store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-enum { MIN_HEARTBEAT_MS = 50 };
-
-/* ---- Joining ------------------------------------------------------------------------------------------ */
-
-/* Rank 0's store, or a second handle on it if an earlier group of this process hosts it. */
-static tutti_status host_store(tutti_store **store_p, const tutti__env_group *env)
-{
-    char self[128], other[128], message[1024];
-    size_t bytes = sizeof other;
-    tutti_status status = tutti_store_tcp_serve(store_p, env->master_addr, env->master_port);
-
-    tutti__process_text(self, sizeof self);
-    if (status == TUTTI_OK && env->local_world_size < env->world_size &&
-        (*store_p)->address.length > 0 && tutti__address_is_loopback(&(*store_p)->address))
-        tutti_log(TUTTI_LOG_WARN, "comm",
-                  "MASTER_ADDR %s is a loopback address on rank 0's host, which ranks on other "
-                  "hosts cannot reach; if there are any, "
-                  "give the address of a network interface",
-                  env->master_addr);
-    if (status == TUTTI_OK)
-        return tutti_store_set(*store_p, "server/process", self, strlen(self));
-    if (status != TUTTI_ERR_IO)
-        return status;
-    snprintf(message, sizeof message, "%s", tutti_last_error());
-    if (tutti_store_tcp_connect(store_p, env->master_addr, env->master_port, 2000) == TUTTI_OK) {
-        if (tutti_store_get(*store_p, "server/process", other, &bytes, 0) == TUTTI_OK &&
-            bytes == strlen(self) && memcmp(self, other, bytes) == 0)
-            return TUTTI_OK;
-        tutti_store_free(*store_p);
-        *store_p = NULL;
-    }
-    return tutti__fail_again(status, message);
-}
-
-/* Keeps the message of the failure that made the caller ask. */
-static bool is_gone(tutti_store *store)
-{
-    char message[1024];
-    tutti_status status;
-
-    snprintf(message, sizeof message, "%s", tutti_last_error());
-    status = tutti_store_wait(store, "server/process", 0);
-    (void)tutti__fail_again(status, message);
-    return status == TUTTI_ERR_IO;
-}
-
-/* MPI knows who is who; the environment must not say otherwise. */
-static tutti_status check_mpi_ranks(const tutti__env_group *env, int rank, int size)
-{
-    if (env->world_size > 1 && size == 1)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "backend mpi: %s started rank %d of %d, but %s believes that this "
-                           "process is alone: it is not the MPI of that launcher; use its mpirun, "
-                           "or set TUTTI_MPI to openmpi, mpich or a module's path; with srun, "
-                           "--mpi=pmix or --mpi=pmi2 (srun --mpi=list)",
-                           env->source, env->rank, env->world_size, tutti__mpi_version());
-    if (strcmp(env->source, "none") != 0 && (env->rank != rank || env->world_size != size))
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "backend mpi: %s says rank %d of %d, but %s says rank %d of %d; unset "
-                           "RANK and WORLD_SIZE, or make them MPI's",
-                           env->source, env->rank, env->world_size, tutti__mpi_version(), rank,
-                           size);
-    return TUTTI_OK;
-}
-
-static tutti_status init_over_mpi(tutti_group **group_p, const tutti__member *asked,
-                                  const tutti__env_group *env)
-{
-    tutti__member member = *asked;
-
-    if (env->world_size > 1 && !tutti__env_by_mpi_launcher())
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "backend mpi: rank %d of %d was not started by mpirun or srun, so MPI "
-                           "knows nothing of the others: start it with `mpirun -n %d PROGRAM`",
-                           env->rank, env->world_size, env->world_size);
-    TUTTI_TRY(tutti__mpi_start(member.timeout_ms, &member.rank, &member.size));
-    TUTTI_TRY(check_mpi_ranks(env, member.rank, member.size));
-    member.mpi = true;
-    member.world_rank = member.rank;
-    member.attempt = env->attempt;
-    if (env->world_size > 1) {
-        member.local_rank = env->local_rank;
-        member.local_size = env->local_world_size;
-    }
-    return tutti__join(group_p, &member, NULL);
-}
-
-/* Native, unless there is nowhere for ranks to meet, as under mpirun on several hosts: there MPI, if it can be had. */
-static tutti_status choose_backend(tutti_backend *backend, tutti__env_group *env, int timeout_ms)
-{
-    char message[1024];
-    int rank, size;
-
-    if (*backend == TUTTI_BACKEND_MPI)
-        return TUTTI_OK;
-    if (tutti__env_group_read_master(env) == TUTTI_OK) {
-        *backend = TUTTI_BACKEND_NATIVE;
-        return TUTTI_OK;
-    }
-    snprintf(message, sizeof message, "%s", tutti_last_error());
-    if (*backend == TUTTI_BACKEND_NATIVE || !tutti__env_by_mpi_launcher())
-        return TUTTI_ERR_ARG;
-    if (tutti__mpi_start(timeout_ms, &rank, &size) != TUTTI_OK)
-        return tutti__fail(TUTTI_ERR_ARG, "%s; or let MPI carry the group, but: %s", message,
-                           tutti_last_error());
-    *backend = TUTTI_BACKEND_MPI;
-    return TUTTI_OK;
-}
-
-static tutti_status init_from_environment(tutti_group **group_p, const tutti__member *asked,
-                                          tutti_backend backend)
-{
-    tutti__env_group env;
-    tutti__member member = *asked;
-    double deadline = tutti__now_ms() + member.timeout_ms;
-    bool again = false;
-    tutti_status status;
-
-    TUTTI_TRY(tutti__env_group_read_ranks(&env));
-    TUTTI_TRY(choose_backend(&backend, &env, member.timeout_ms));
-    if (backend == TUTTI_BACKEND_MPI)
-        return init_over_mpi(group_p, &member, &env);
-    member.rank = env.rank;
-    member.size = env.world_size;
-    member.local_rank = env.local_rank;
-    member.local_size = env.local_world_size;
-    member.world_rank = env.rank;
-    member.attempt = env.attempt;
-    member.launched = env.hosted && !*env.store_file;
-    snprintf(member.base, sizeof member.base, "attempt-%d", env.attempt);
-    if (member.size == 1)
-        return tutti__join(group_p, &member, NULL);
-    do {
-        tutti_store *store = NULL;
-        double left = deadline - tutti__now_ms();
-
-        if (*env.store_file)
-            status = tutti_store_file_open(&store, env.store_file);
-        else if (env.rank == 0 && !env.hosted)
-            status = host_store(&store, &env);
-        else
-            status = tutti_store_tcp_connect(&store, env.master_addr, env.master_port,
-                                             left > 0 ? (int)left : 0);
-        if (status == TUTTI_OK)
-            status = tutti__join(group_p, &member, store);
-        /* The store was that of the last group, which rank 0 was just leaving? Then the next one will come. */
-        again = status == TUTTI_ERR_IO && store && env.rank != 0 && !env.hosted && is_gone(store);
-        tutti_store_free(store);
-    } while (again && tutti__now_ms() < deadline);
-    return status;
-}
-
-/* Milliseconds; 0: off. */
-static tutti_status read_heartbeat(int given_ms, int *ms_p)
-{
-    const char *text = tutti__env_text(TUTTI__ENV_HEARTBEAT_S);
-    double seconds;
-
-    if (!tutti__parse_double(text, &seconds) ||
-        !(seconds == 0 || (seconds * 1e3 >= MIN_HEARTBEAT_MS && seconds <= 1e6)))
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "TUTTI_HEARTBEAT_S is \"%.40s\", expected seconds from %g to 1e6, or 0 "
-                           "for no heartbeat",
-                           text, MIN_HEARTBEAT_MS / 1e3);
-    if (given_ms < -1 || (given_ms > 0 && given_ms < MIN_HEARTBEAT_MS))
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "heartbeat_ms is %d, expected at least %d, or -1 for no heartbeat",
-                           given_ms, MIN_HEARTBEAT_MS);
-    *ms_p = given_ms < 0 ? 0 : given_ms > 0 ? given_ms : (int)(seconds * 1e3 + 0.5);
-    return TUTTI_OK;
-}
-
-bool tutti__backend_parse(const char *text, tutti_backend *backend_p)
-{
-    static const char *const names[] = {"auto", "native", "mpi", "nccl"};
-
-    for (size_t i = 0; i < TUTTI__COUNT_OF(names); i++)
-        if (strcmp(text, names[i]) == 0) {
-            *backend_p = (tutti_backend)i;
-            return true;
-        }
-    return false;
-}
-
-/* What is asked for, or else what TUTTI_BACKEND says. */
-static tutti_status read_backend(tutti_backend *backend)
-{
-    const char *text = tutti__env_text(TUTTI__ENV_BACKEND);
-
-    if (*backend == TUTTI_BACKEND_AUTO && !tutti__backend_parse(text, backend))
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "TUTTI_BACKEND is \"%.40s\", expected auto, native or mpi", text);
-    if (*backend == TUTTI_BACKEND_NCCL)
-        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                           "backend nccl is not in this version: use auto, native or mpi");
-    if ((unsigned)*backend > TUTTI_BACKEND_NCCL)
-        return tutti__fail(TUTTI_ERR_ARG, "backend %d is unknown", (int)*backend);
-    return TUTTI_OK;
-}
-
-tutti_status tutti__group_init(tutti_group **group_p, const tutti_group_opts *given,
-                               const tutti__tuning *tuning)
-{
-    const tutti_group_opts opts = given ? *given : (tutti_group_opts){0};
-    const char *name = opts.name ? opts.name : "world";
-    tutti__member member = {.rank = opts.rank,
-                            .world_rank = opts.rank,
-                            .size = opts.world_size,
-                            .local_rank = opts.local_rank,
-                            .local_size = opts.local_world_size,
-                            .timeout_ms = opts.timeout_ms,
-                            .transport = opts.transport,
-                            .tuning = tuning ? *tuning : (tutti__tuning){0}};
-    const char *transport = tutti__env_text(TUTTI__ENV_TRANSPORT);
-    tutti_backend backend = opts.backend;
-    long seconds;
-
-    *group_p = NULL;
-    TUTTI_TRY(tutti__log_check());
-    if (!*name || strlen(name) >= sizeof member.name)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "group name \"%.40s\" has %zu characters, expected 1 to %zu", name,
-                           strlen(name), sizeof member.name - 1);
-    snprintf(member.name, sizeof member.name, "%s", name);
-    if (opts.timeout_ms < 0)
-        return tutti__fail(TUTTI_ERR_ARG, "group \"%s\": timeout_ms is %d, expected more than 0",
-                           name, opts.timeout_ms);
-    TUTTI_TRY(tutti__env_int(TUTTI__ENV_TIMEOUT_S, 1, 2000000, &seconds));
-    TUTTI_TRY(read_heartbeat(opts.heartbeat_ms, &member.heartbeat_ms));
-    if (opts.timeout_ms == 0)
-        member.timeout_ms = (int)seconds * 1000;
-    if (strcmp(transport, "tcp") == 0)
-        member.transport = TUTTI_TRANSPORT_TCP;
-    else if (strcmp(transport, "auto") != 0)
-        return tutti__fail(TUTTI_ERR_ARG, "TUTTI_TRANSPORT is \"%.40s\", expected auto or tcp",
-                           transport);
-    TUTTI_TRY(read_backend(&backend));
-    if ((unsigned)opts.transport > TUTTI_TRANSPORT_TCP)
-        return tutti__fail(TUTTI_ERR_ARG, "group \"%s\": transport %d is unknown", name,
-                           (int)opts.transport);
-    if (!opts.store && (opts.rank != 0 || opts.world_size != 0))
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "group \"%s\": opts give rank %d of %d but no store in which ranks can "
-                           "meet; give one, or neither: then the environment's count",
-                           name, opts.rank, opts.world_size);
-    if (!opts.store)
-        return init_from_environment(group_p, &member, backend);
-    if (opts.backend == TUTTI_BACKEND_MPI)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "group \"%s\": backend mpi takes its ranks from MPI, not from a store; "
-                           "leave opts.store NULL",
-                           name);
-    if (member.size < 1 || member.rank < 0 || member.rank >= member.size)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "group \"%s\": rank %d of %d, expected a rank from 0 to world_size - 1",
-                           name, member.rank, member.size);
-    return tutti__join(group_p, &member, opts.store);
-}
-
-tutti_status tutti_group_init(tutti_group **group_p, const tutti_group_opts *opts)
-{
-    return tutti__group_init(group_p, opts, NULL);
-}
-
-void tutti_group_free(tutti_group *group)
-{
-    if (!group || group->process != getpid()) /* a forked child's copy: all of it is the parent's */
-        return;
-    tutti__flight_close(group);
-    tutti__queue_free(group);
-    tutti__control_close(group);
-    if (group->transport)
-        group->transport->close(group);
-    tutti_store_free(group->store);
-    tutti__recorder_free(group->recorder);
-    free(group->global_ranks);
-    pthread_mutex_destroy(&group->report_lock);
-    pthread_mutex_destroy(&group->plain_lock);
-    tutti__comm_destroy(&group->comm);
-    free(group);
-}
-
-/* ---- Splitting ---------------------------------------------------------------------------------------- */
-
-static tutti_status check_list(const tutti_group *group, const int *ranks, int n, int *place_p)
-{
-    *place_p = -1;
-    if (!ranks)
-        return tutti__fail(TUTTI_ERR_ARG, "split of group \"%s\": the list of ranks is NULL",
-                           group->comm.name);
-    if (n < 1 || n > group->comm.size)
-        return tutti__fail(TUTTI_ERR_ARG, "split of group \"%s\": %d ranks, expected 1 to %d",
-                           group->comm.name, n, group->comm.size);
-    for (int i = 0; i < n; i++) {
-        if (ranks[i] < 0 || ranks[i] >= group->comm.size)
-            return tutti__fail(TUTTI_ERR_ARG, "split of group \"%s\": rank %d, expected 0 to %d",
-                               group->comm.name, ranks[i], group->comm.size - 1);
-        for (int j = 0; j < i; j++)
-            if (ranks[j] == ranks[i])
-                return tutti__fail(TUTTI_ERR_ARG, "split of group \"%s\": rank %d is listed twice",
-                                   group->comm.name, ranks[i]);
-        if (ranks[i] == group->comm.rank)
-            *place_p = i;
-    }
-    return TUTTI_OK;
-}
-
-/* Every rank gave the same list and name. */
-static tutti_status agree(tutti_group *group, const int *ranks, int n, const char *name)
-{
-    int64_t mine = (int64_t)(tutti__hash64(ranks, (size_t)n * sizeof *ranks) ^
-                             tutti__hash64(name, strlen(name)));
-    int64_t *all = malloc((size_t)group->comm.size * sizeof *all);
-    tutti_status status;
-
-    if (!all)
-        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d ranks", group->comm.size);
-    status = tutti_all_gather(group, (tutti_buf){&mine, 1, TUTTI_I64},
-                              (tutti_buf){all, (size_t)group->comm.size, TUTTI_I64}, NULL);
-    for (int r = 0; r < group->comm.size && status == TUTTI_OK; r++)
-        if (all[r] != all[0]) {
-            (void)tutti__comm_fail(&group->comm, TUTTI_ERR_MISMATCH, r,
-                                   "rank %d called tutti_group_split with another list of ranks, "
-                                   "or another name, than rank 0",
-                                   r);
-            status = tutti__comm_error(&group->comm, NULL);
-        }
-    free(all);
-    return status;
-}
-
-/* The sub-group's ranks as the first group of the family counts them. */
-static tutti_status note_global_ranks(tutti_group *sub, const tutti_group *group, const int *ranks)
-{
-    sub->global_ranks = tutti__alloc((size_t)sub->comm.size * sizeof *sub->global_ranks);
-    if (!sub->global_ranks)
-        return TUTTI_ERR_MEMORY;
-    for (int r = 0; r < sub->comm.size; r++)
-        sub->global_ranks[r] = tutti_group_global_rank(group, ranks[r]);
-    return TUTTI_OK;
-}
-
-static tutti_status split(tutti_group *group, const int *ranks, int n_ranks, const char *name,
-                          tutti_group **sub_p)
-{
-    tutti__member member = {.size = n_ranks,
-                            .timeout_ms = group->comm.timeout_ms,
-                            .heartbeat_ms = group->heartbeat_ms,
-                            .transport = group->tcp ? TUTTI_TRANSPORT_TCP : TUTTI_TRANSPORT_AUTO,
-                            .mpi = group->mpi,
-                            .tuning = group->comm.tuning,
-                            .world_rank = group->comm.peers[group->comm.rank].world_rank,
-                            .attempt = group->attempt,
-                            .launched = group->launched,
-                            .parent = group,
-                            .ranks = ranks};
-    char text[320];
-    int n;
-
-    TUTTI_TRY(check_list(group, ranks, n_ranks, &member.rank));
-    name = name ? name : "sub";
-    if (!*name || strlen(name) >= sizeof member.name)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "group name \"%.40s\" has %zu characters, expected 1 to %zu", name,
-                           strlen(name), sizeof member.name - 1);
-    snprintf(member.name, sizeof member.name, "%s", name);
-    TUTTI_TRY(agree(group, ranks, n_ranks, name));
-    n = snprintf(text, sizeof text, "%s/split-%d", group->prefix, group->n_splits++);
-    if (member.rank < 0)
-        return TUTTI_OK;
-    snprintf(member.base, sizeof member.base, "sub-%016llx",
-             (unsigned long long)tutti__hash64(text, (size_t)n));
-    TUTTI_TRY(tutti__join(sub_p, &member, group->store));
-    if (note_global_ranks(*sub_p, group, ranks) == TUTTI_OK)
-        return TUTTI_OK;
-    tutti_group_free(*sub_p);
-    *sub_p = NULL;
-    return TUTTI_ERR_MEMORY;
-}
-
-tutti_status tutti_group_split(tutti_group *group, const int *ranks, int n_ranks, const char *name,
-                               tutti_group **sub_p)
-{
-    *sub_p = NULL;
-    TUTTI_TRY(tutti__check_group("split", group));
-    return split(group, ranks, n_ranks, name, sub_p);
-}
-
-tutti_status tutti_group_split_parts(tutti_group *group, int part_size, const char *name,
-                                     tutti_group **sub_p)
-{
-    int *ranks, parts;
-    char part_name[128];
-    tutti_status status = TUTTI_OK;
-
-    *sub_p = NULL;
-    TUTTI_TRY(tutti__check_group("split_parts", group));
-    if (part_size < 1 || group->comm.size % part_size != 0)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "split of group \"%s\" into parts of %d ranks: its size is %d, expected "
-                           "a multiple of the parts'",
-                           group->comm.name, part_size, group->comm.size);
-    ranks = tutti__alloc((size_t)part_size * sizeof *ranks);
-    if (!ranks)
-        return TUTTI_ERR_MEMORY;
-    parts = group->comm.size / part_size;
-    for (int part = 0; part < parts && status == TUTTI_OK; part++) {
-        tutti_group *sub = NULL;
-
-        for (int i = 0; i < part_size; i++)
-            ranks[i] = part * part_size + i;
-        snprintf(part_name, sizeof part_name, "%.100s-%d", name ? name : "part", part);
-        status = tutti_group_split(group, ranks, part_size, part_name, &sub);
-        *sub_p = sub ? sub : *sub_p;
-    }
-    free(ranks);
-    if (status != TUTTI_OK) {
-        tutti_group_free(*sub_p);
-        *sub_p = NULL;
-    }
-    return status;
-}
-
-/* ---- Asking ------------------------------------------------------------------------------------------- */
 
 int tutti_group_rank(const tutti_group *group)
 {
@@ -474,7 +44,7 @@ int tutti_group_rank_of(const tutti_group *group, int global_rank)
 
 uint64_t tutti_group_sequence(const tutti_group *group)
 {
-    return atomic_load(&group->sequence);
+    return tutti__queue_sequence(group->queue);
 }
 
 tutti_status tutti_group_set_timeout(tutti_group *group, int timeout_ms)
@@ -485,7 +55,7 @@ tutti_status tutti_group_set_timeout(tutti_group *group, int timeout_ms)
                            "group \"%s\": a time limit of %d ms, expected more than 0, or 0 for "
                            "the group's own, %d",
                            group->comm.name, timeout_ms, group->comm.timeout_ms);
-    atomic_store(&group->call_timeout_ms, timeout_ms ? timeout_ms : group->comm.timeout_ms);
+    tutti__queue_set_timeout(group->queue, timeout_ms ? timeout_ms : group->comm.timeout_ms);
     return TUTTI_OK;
 }
 
@@ -496,12 +66,23 @@ const char *tutti_group_name(const tutti_group *group)
 
 const char *tutti_group_transport_name(const tutti_group *group)
 {
-    return group->transport->name;
+    return group->engine->ops->name;
 }
 
 tutti_device tutti_group_device(const tutti_group *group)
 {
     return group->device;
+}
+
+tutti_status tutti__group_submit(tutti_group *group, tutti_status (*call)(void *arg), void *arg,
+                                 tutti_work **work_p)
+{
+    return tutti__submit_call(group->queue, call, arg, work_p);
+}
+
+uint64_t tutti__group_bytes(const tutti_group *group)
+{
+    return tutti__queue_bytes(group->queue);
 }
 
 void tutti_group_abort(tutti_group *group, const char *format, ...)
@@ -528,4 +109,20 @@ void tutti_log0(const tutti_group *group, const char *format, ...)
     va_end(args);
     putchar('\n');
     fflush(stdout);
+}
+
+void tutti_group_free(tutti_group *group)
+{
+    if (!group || group->process != getpid()) /* a forked child's copy: all of it is the parent's */
+        return;
+    tutti__flight_close(&group->flight);
+    tutti__queue_free(group->queue);
+    tutti__control_close(group);
+    if (group->engine)
+        group->engine->ops->close(group->engine);
+    tutti_store_free(group->boot.store);
+    tutti__flight_destroy(&group->flight);
+    free(group->global_ranks);
+    tutti__comm_destroy(&group->comm);
+    free(group);
 }

@@ -1,10 +1,9 @@
-/* setup.h -- how ranks find each other.   SPDX-License-Identifier: MIT */
-#ifndef TUTTI_COMM_SETUP_H
-#define TUTTI_COMM_SETUP_H
+/* join.h -- who wants to join which group.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_COMM_JOIN_H
+#define TUTTI_COMM_JOIN_H
 
 #include "comm/group.h"
 
-/* Who wants to join what. */
 typedef struct tutti__member {
     char name[64], base[32]; /* base: of the keys in the store; "" for none */
     int rank, size, local_rank, local_size, timeout_ms;
@@ -20,8 +19,5 @@ typedef struct tutti__member {
 
 /* Meets the others through the store (NULL in a group of one), of which it keeps a clone. */
 tutti_status tutti__join(tutti_group **group_p, const tutti__member *member, tutti_store *store);
-
-/* Text that no other process has, now or later. */
-void tutti__process_text(char *text, size_t capacity);
 
 #endif

@@ -25,7 +25,7 @@ static tutti_status control(tutti_group *group, tutti__op_kind kind, tutti_buf b
                                   .tag = tag};
 
     return tutti__p2p_post(group, &signature, buf.p,
-                           timeout_ms ? timeout_ms : atomic_load(&group->call_timeout_ms), work_p);
+                           timeout_ms ? timeout_ms : tutti__queue_timeout(group->queue), work_p);
 }
 
 tutti_status tutti_send(tutti_group *group, tutti_buf buf, int to, int tag, tutti_work **work_p)
@@ -154,7 +154,7 @@ tutti_status tutti_monitored_barrier(tutti_group *group, int timeout_ms, bool wa
     if (timeout_ms < 0)
         return tutti__fail(TUTTI_ERR_ARG, "monitored_barrier: timeout_ms is %d, expected 0 or more",
                            timeout_ms);
-    timeout_ms = timeout_ms ? timeout_ms : atomic_load(&group->call_timeout_ms);
+    timeout_ms = timeout_ms ? timeout_ms : tutti__queue_timeout(group->queue);
     if (group->comm.size == 1)
         return TUTTI_OK;
     if (group->comm.rank > 0) {

@@ -6,7 +6,7 @@
  * parameters and gradients is still one straight line. */
 #include "ddp/ddp.h"
 
-#include "comm/group.h"
+#include "comm/comm.h"
 #include "tensor/tensor.h"
 
 #include <limits.h>

@@ -8,7 +8,8 @@
 #ifndef TUTTI_DDP_REDUCER_H
 #define TUTTI_DDP_REDUCER_H
 
-#include "comm/group.h"
+#include "comm/comm.h"
+#include "comm/core/reduce.h"
 #include "ddp/ddp.h"
 
 typedef struct tutti__gradient {

@@ -57,7 +57,7 @@ static tutti_status run_bucket(void *arg)
 {
     tutti__bucket *b = arg;
     tutti_reducer *r = b->reducer;
-    uint64_t bytes = r->group->bytes;
+    uint64_t bytes = tutti__group_bytes(r->group);
     tutti_status status;
 
     if (b->sparse)
@@ -67,7 +67,7 @@ static tutti_status run_bucket(void *arg)
         (void)tutti__fail_again(TUTTI_OK, ""); /* a message that the hook finds is not its own */
         status = r->hook.run(r->hook.self, r->group, &b->view);
     }
-    b->info.wire_bytes = r->group->bytes - bytes;
+    b->info.wire_bytes = tutti__group_bytes(r->group) - bytes;
     if (status != TUTTI_OK && tutti_status_scope(status) != TUTTI_SCOPE_GROUP) {
         /* A hook of the user's own has no way to make a message. */
         tutti__fail(status, "communication hook \"%s\" on rank %d: %s",
@@ -107,7 +107,7 @@ static tutti_status launch(tutti_reducer *r)
         b->ready_ns = tutti__now_ns();
         b->info.wire_bytes = b->span;
         if (b->sparse || r->hook.run)
-            status = tutti__submit_call(r->group, run_bucket, b, &b->work);
+            status = tutti__group_submit(r->group, run_bucket, b, &b->work);
         else
             status = tutti_all_reduce(r->group, b->view.buf, r->divisor ? TUTTI_SUM : TUTTI_AVG,
                                       &b->work);

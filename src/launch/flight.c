@@ -6,7 +6,7 @@
 #include "launch/flight.h"
 
 #include "base/base.h"
-#include "comm/engine/flight.h"
+#include "comm/engine/flight_report.h"
 
 #include <jansson.h>
 #include <stdio.h>

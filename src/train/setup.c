@@ -2,7 +2,7 @@
  *
  * What a rank does alone (files, data, memory) comes first and is agreed upon, so that a missing folder is one message and
  * not a hung group; what ranks do together (DDP) comes after. */
-#include "comm/group.h"
+#include "comm/comm.h"
 #include "data/loader.h"
 #include "tensor/tensor.h"
 #include "train/agree.h"

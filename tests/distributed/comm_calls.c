@@ -134,10 +134,10 @@ static int patience(tutti_group *group, void *arg)
         CHECK(tutti_work_wait_for(work, 30) == TUTTI_ERR_TIMEOUT);
         CHECK(says("rank 0 of group \"world\": all_reduce is not done after 0.03 s; it goes on"));
         CHECK(tutti__now_ms() - begin >= 30 && !tutti_work_done(work));
-        CHECK(tutti_store_set(group->store, "gave up", "", 0) == TUTTI_OK);
+        CHECK(tutti_store_set(group->boot.store, "gave up", "", 0) == TUTTI_OK);
         CHECK(tutti_work_wait_for(work, 20000) == TUTTI_OK);
     } else {
-        CHECK(tutti_store_wait(group->store, "gave up", 20000) == TUTTI_OK);
+        CHECK(tutti_store_wait(group->boot.store, "gave up", 20000) == TUTTI_OK);
         CHECK(tutti_all_reduce(group, (tutti_buf){&x, 1, TUTTI_F32}, TUTTI_SUM, NULL) == TUTTI_OK);
     }
     CHECK(x == (float)tutti_group_size(group));

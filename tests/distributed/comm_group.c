@@ -130,7 +130,7 @@ static int functions_run_in_their_place(tutti_group *group, void *arg)
     for (int i = 0; i < N; i++) {
         errands[i] = (errand){group, i, 1, false};
         values[i] = 1;
-        CHECK(tutti__submit_call(group, two_rounds, &errands[i], &works[i]) == TUTTI_OK);
+        CHECK(tutti__group_submit(group, two_rounds, &errands[i], &works[i]) == TUTTI_OK);
         CHECK(tutti_all_reduce(group, (tutti_buf){&values[i], 1, TUTTI_I32}, TUTTI_SUM,
                                &others[i]) == TUTTI_OK);
         if (i % 7 == tutti_group_rank(group))
@@ -142,7 +142,7 @@ static int functions_run_in_their_place(tutti_group *group, void *arg)
         CHECK(errands[i].sum == size * size && values[i] == size);
     }
     errands[0].fails = true;
-    CHECK(tutti__submit_call(group, two_rounds, &errands[0], &works[0]) == TUTTI_OK);
+    CHECK(tutti__group_submit(group, two_rounds, &errands[0], &works[0]) == TUTTI_OK);
     CHECK(tutti_work_wait(works[0]) == TUTTI_ERR_ARG);
     CHECK(strstr(tutti_last_error(), "errand 0") != NULL);
     CHECK(tutti_barrier(group, NULL) == TUTTI_OK); /* the group lives */
@@ -325,7 +325,7 @@ static int spans(tutti_group *group, void *arg)
     tutti__work_times(work, &begin, &end);
     CHECK(tutti_work_wait(work) == TUTTI_OK);
     CHECK(begin > 0 && end >= begin && end <= tutti__now_ns());
-    CHECK(tutti__recorder_read(group->recorder, events, 2) == 2);
+    CHECK(tutti__recorder_read(group->flight.recorder, events, 2) == 2);
     CHECK(strcmp(events[0].name, "barrier") == 0 && strcmp(events[1].name, "all_reduce") == 0);
     CHECK(events[1].arg == events[0].arg + 1 && events[1].thread == 1 &&
           events[1].begin_ns >= events[0].end_ns && events[1].end_ns >= events[1].begin_ns);
@@ -351,7 +351,7 @@ static int open_descriptors(void)
 static int group_again_and_again(tutti_group *group, void *arg)
 {
     int size = tutti_group_size(group), rank = tutti_group_rank(group);
-    tutti_store *store = group->store;
+    tutti_store *store = group->boot.store;
     int open = 0;
 
     for (int i = 0; i < 5; i++) {

@@ -98,7 +98,7 @@ static int from_environment(tutti_group *outer, void *arg)
     unsetenv("TUTTI_TRANSPORT");
     /* The outer store is the launcher's now; it has no secret. */
     unsetenv("TUTTI_SECRET");
-    snprintf(address, sizeof address, "127.0.0.1:%d", tutti_store_port(outer->store));
+    snprintf(address, sizeof address, "127.0.0.1:%d", tutti_store_port(outer->boot.store));
     setenv("TUTTI_STORE", address, 1);
     CHECK(init_again_and_again() == 0);
     setenv("TORCHELASTIC_RESTART_COUNT", "1", 1);

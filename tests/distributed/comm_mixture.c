@@ -99,9 +99,9 @@ static void choose(stand *s, call *c, int number, int place)
         c->dst_counts[r] = c->count * (size_t)((r * 2 + (one ? 1 : s->rank)) % 3) / 2;
     }
     c->op = (tutti__op){.signature = {.op = (uint8_t)c->kind,
-                                  .count = c->count,
-                                  .dtype = TUTTI_I32,
-                                  .root = (uint32_t)c->root},
+                                      .count = c->count,
+                                      .dtype = TUTTI_I32,
+                                      .root = (uint32_t)c->root},
                         .src_counts = c->src_counts,
                         .dst_counts = c->dst_counts};
     if (tutti__op_traits_of(&c->op)->uneven)
@@ -125,7 +125,8 @@ static size_t taken(const stand *s, const call *c)
 
 static tutti_status issue(stand *s, call *c, tutti_work **work_p)
 {
-    tutti_buf src = {c->src, tutti__op_given(s->group->comm.rank, s->group->comm.size, &c->op), TUTTI_I32},
+    tutti_buf src = {c->src, tutti__op_given(s->group->comm.rank, s->group->comm.size, &c->op),
+                     TUTTI_I32},
               dst = {c->dst, taken(s, c), TUTTI_I32}, own = {c->dst, c->count, TUTTI_I32};
     bool is_root = s->rank == c->root;
 

@@ -298,7 +298,7 @@ static void an_abort_reaches_everybody(void **state)
 static int survivors_go_on(tutti_group *group, void *arg)
 {
     int rank = tutti_group_rank(group);
-    tutti_group_opts opts = {.store = group->store,
+    tutti_group_opts opts = {.store = group->boot.store,
                              .rank = rank - (rank > VICTIM),
                              .world_size = SIZE - 1,
                              .timeout_ms = 20000};

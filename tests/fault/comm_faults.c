@@ -114,12 +114,12 @@ static tutti_status keep_making(tutti_group *group, fault what)
         } else if (what == IN_SPLIT) {
             status = tutti_group_split(group, all, size, "part", &made);
         } else {
-            status = tutti_group_init(&made, &(tutti_group_opts){.store = group->store,
+            status = tutti_group_init(&made, &(tutti_group_opts){.store = group->boot.store,
                                                                  .rank = group->comm.rank,
                                                                  .world_size = size,
                                                                  .name = "inner",
                                                                  .timeout_ms = 1000,
-                                                                 .transport = group->tcp});
+                                                                 .transport = group->boot.tcp});
         }
         tutti_group_free(made);
     }

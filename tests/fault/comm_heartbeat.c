@@ -176,7 +176,7 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
 /* As soon as it has the group, while its threads still wait for a processor. */
 static int one_stops_at_once(tutti_group *group, void *arg)
 {
-    const tutti_group_opts opts = {.store = group->store,
+    const tutti_group_opts opts = {.store = group->boot.store,
                                    .rank = tutti_group_rank(group),
                                    .world_size = SIZE,
                                    .name = "brief",
@@ -279,7 +279,7 @@ static int group_without(tutti_group *group, void *arg)
 {
     board *b = arg;
     int rank = tutti_group_rank(group), told = 0;
-    const tutti_group_opts opts = {.store = group->store,
+    const tutti_group_opts opts = {.store = group->boot.store,
                                    .rank = rank,
                                    .world_size = SIZE,
                                    .name = "debugged",
@@ -326,7 +326,7 @@ static void a_heartbeat_that_means_nothing_is_refused(void **state)
     assert_non_null(strstr(tutti_last_error(), "TUTTI_HEARTBEAT_S is \"soon\""));
     setenv("TUTTI_HEARTBEAT_S", "2.5", 1);
     assert_int_equal(tutti_group_init(&group, NULL), TUTTI_OK);
-    assert_int_equal(group->heartbeat_ms, 2500);
+    assert_int_equal(group->boot.heartbeat_ms, 2500);
     tutti_group_free(group);
     unsetenv("TUTTI_HEARTBEAT_S");
 }

@@ -5,14 +5,13 @@
  * chunks through the giver's staging buffers: in each round, between two meetings, chunk k is copied out while chunk k+1 is
  * copied in. A giver whose pieces differ
  * from rank to rank divides its buffer among them. Chunks are numbered as in exchange.c, through all operations. */
-#include "comm/transport/shared_memory/shm.h"
+#include "comm/algorithm/shm.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct move {
-    tutti_group *group;
-    tutti__shm *local;
+    tutti__shm *shm;
     const tutti__op *op;
     const tutti__op_traits *traits;
     size_t element, lot, n_chunks; /* lot: elements of one piece that a chunk holds */
@@ -24,7 +23,7 @@ typedef struct move {
 /* What `from` gives to `to`, in elements. */
 static tutti__piece piece_of(const move *m, int from, int to)
 {
-    const uint64_t *counts = tutti__shm_counts_of(m->group, m->op->signature.sequence, from);
+    const uint64_t *counts = tutti__shm_counts_of(m->shm, m->op->signature.sequence, from);
     tutti__piece piece = {0, 0};
 
     if (!m->traits->uneven)
@@ -46,13 +45,13 @@ static size_t chunk_of(const move *m, tutti__piece piece, size_t k, size_t *begi
 
 static char *stage_for(const move *m, int from, int to, size_t k)
 {
-    return tutti__shm_stage(m->local, from, k) +
+    return tutti__shm_stage(m->shm, from, k) +
            (m->traits->scatters ? (size_t)to * m->lot * m->element : 0);
 }
 
 static void copy_in(const move *m, size_t k)
 {
-    int rank = m->group->comm.rank, size = m->group->comm.size;
+    int rank = m->shm->comm->rank, size = m->shm->comm->size;
     size_t begin, bytes;
 
     if (m->at[rank])
@@ -69,12 +68,12 @@ static void copy_in(const move *m, size_t k)
 
 static tutti_status copy_out(const move *m, size_t k)
 {
-    int rank = m->group->comm.rank, size = m->group->comm.size;
+    int rank = m->shm->comm->rank, size = m->shm->comm->size;
 
     for (int i = 0; i < size; i++) {
         int r = (rank + i) % size; /* not all read the same rank first */
         size_t begin, to,
-            bytes = chunk_of(m, tutti__piece_in(m->group->comm.rank, m->op, r), k, &to);
+            bytes = chunk_of(m, tutti__piece_in(m->shm->comm->rank, m->op, r), k, &to);
         const char *from;
 
         if (bytes == 0)
@@ -83,8 +82,8 @@ static tutti_status copy_out(const move *m, size_t k)
         from = r == rank  ? (const char *)m->op->src + begin
                : m->at[r] ? m->at[r] + begin
                           : stage_for(m, r, rank, k);
-        if (r != rank && tutti__shm_call_of(m->local, r)->segment == TUTTI__CMA)
-            TUTTI_TRY(tutti__cma_read(m->group, r, (char *)m->op->dst + to, from, bytes));
+        if (r != rank && tutti__shm_call_of(m->shm, r)->segment == TUTTI__CMA)
+            TUTTI_TRY(tutti__cma_read(m->shm, r, (char *)m->op->dst + to, from, bytes));
         else if (from != (char *)m->op->dst + to)
             memcpy((char *)m->op->dst + to, from, bytes);
     }
@@ -94,37 +93,36 @@ static tutti_status copy_out(const move *m, size_t k)
 /* Elements of the largest piece that `from` gives. */
 static size_t most_of(const move *m, int from)
 {
-    const uint64_t *counts = tutti__shm_counts_of(m->group, m->op->signature.sequence, from);
+    const uint64_t *counts = tutti__shm_counts_of(m->shm, m->op->signature.sequence, from);
     size_t most = (size_t)m->op->signature.count;
 
-    for (int to = 0; m->traits->uneven && to < m->group->comm.size; to++)
+    for (int to = 0; m->traits->uneven && to < m->shm->comm->size; to++)
         most = counts[to] > most ? (size_t)counts[to] : most;
     return most;
 }
 
 static void publish_counts(const move *m)
 {
-    uint64_t *counts =
-        tutti__shm_counts_of(m->group, m->op->signature.sequence, m->group->comm.rank);
+    uint64_t *counts = tutti__shm_counts_of(m->shm, m->op->signature.sequence, m->shm->comm->rank);
 
-    for (int r = 0; r < m->group->comm.size; r++) {
-        counts[r] = tutti__piece_out(m->op, m->group->comm.rank, r).count;
-        counts[m->group->comm.size + r] = tutti__piece_in(m->group->comm.rank, m->op, r).count;
+    for (int r = 0; r < m->shm->comm->size; r++) {
+        counts[r] = tutti__piece_out(m->op, m->shm->comm->rank, r).count;
+        counts[m->shm->comm->size + r] = tutti__piece_in(m->shm->comm->rank, m->op, r).count;
     }
 }
 
 /* Every rank looks at all pairs, so that all hear of the same mismatch. */
 static tutti_status check_counts(const move *m)
 {
-    int size = m->group->comm.size;
+    int size = m->shm->comm->size;
     uint64_t sequence = m->op->signature.sequence;
 
     for (int from = 0; from < size; from++)
         for (int to = 0; to < size; to++)
             TUTTI_TRY(tutti__comm_check_sent(
-                &m->group->comm, &m->op->signature, from, to,
-                (size_t)tutti__shm_counts_of(m->group, sequence, from)[to],
-                (size_t)tutti__shm_counts_of(m->group, sequence, to)[size + from]));
+                m->shm->comm, &m->op->signature, from, to,
+                (size_t)tutti__shm_counts_of(m->shm, sequence, from)[to],
+                (size_t)tutti__shm_counts_of(m->shm, sequence, to)[size + from]));
     return TUTTI_OK;
 }
 
@@ -135,7 +133,7 @@ static tutti_status plan(move *m, bool *any_direct_p)
 
     if (m->traits->uneven)
         TUTTI_TRY(check_counts(m));
-    TUTTI_TRY(tutti__shm_find_contributions(m->group, m->first, m->last, m->at));
+    TUTTI_TRY(tutti__shm_find_contributions(m->shm, m->first, m->last, m->at));
     m->direct = true;
     for (int from = m->first; from < m->last; from++) {
         size_t count = most_of(m, from);
@@ -153,7 +151,7 @@ static tutti_status run_rounds(move *m)
     bool any_direct = false;
 
     copy_in(m, 0); /* its own reach is known; whether the others' is, shows the first meeting */
-    TUTTI_TRY(tutti__shm_enter(m->group, m->op));
+    TUTTI_TRY(tutti__shm_enter(m->shm, m->op));
     TUTTI_TRY(plan(m, &any_direct));
     for (size_t k = 0; k < m->n_chunks; k++) {
         if (k + 1 < m->n_chunks)
@@ -161,39 +159,38 @@ static tutti_status run_rounds(move *m)
         TUTTI_TRY(copy_out(m, k));
         /* Peers may read this rank's own memory until the last meeting. */
         if (k + 1 < m->n_chunks || any_direct)
-            TUTTI_TRY(tutti__shm_barrier(m->group, m->op));
+            TUTTI_TRY(tutti__shm_barrier(m->shm, m->op));
     }
-    m->local->tick += m->direct ? 0 : m->n_chunks;
+    m->shm->tick += m->direct ? 0 : m->n_chunks;
     return TUTTI_OK;
 }
 
-tutti_status tutti__shm_move(tutti_group *group, tutti__op *op)
+tutti_status tutti__shm_move(tutti__shm *shm, tutti__op *op)
 {
-    tutti__shm *local = group->transport_state;
     const tutti__op_traits *traits = tutti__op_traits_of(op);
     int root = (int)op->signature.root;
-    move m = {.group = group,
-              .local = local,
+    move m = {.shm = shm,
+
               .op = op,
               .traits = traits,
               .element = tutti_dtype_size((tutti_dtype)op->signature.dtype),
               .first = traits->from_root ? root : 0,
-              .last = traits->from_root ? root + 1 : group->comm.size};
-    size_t lots = traits->scatters ? (size_t)group->comm.size : 1;
+              .last = traits->from_root ? root + 1 : shm->comm->size};
+    size_t lots = traits->scatters ? (size_t)shm->comm->size : 1;
     char *few[16] = {0};
     tutti_status status;
 
-    m.at = group->comm.size <= (int)TUTTI__COUNT_OF(few)
+    m.at = shm->comm->size <= (int)TUTTI__COUNT_OF(few)
                ? few
-               : calloc((size_t)group->comm.size, sizeof *m.at);
+               : calloc((size_t)shm->comm->size, sizeof *m.at);
     if (!m.at)
-        return tutti__comm_fail(&group->comm, TUTTI_ERR_MEMORY, group->comm.rank,
-                                "rank %d has no memory", group->comm.rank);
-    m.lot = local->control->chunk_bytes / lots / 64 * 64 / m.element;
+        return tutti__comm_fail(shm->comm, TUTTI_ERR_MEMORY, shm->comm->rank,
+                                "rank %d has no memory", shm->comm->rank);
+    m.lot = shm->block->chunk_bytes / lots / 64 * 64 / m.element;
     if (traits->uneven)
         publish_counts(&m);
-    if (tutti__shm_call_of(local, group->comm.rank)->segment != TUTTI__SHM_STAGED)
-        m.at[group->comm.rank] = (char *)(uintptr_t)op->src; /* nothing to copy in */
+    if (tutti__shm_call_of(shm, shm->comm->rank)->segment != TUTTI__SHM_STAGED)
+        m.at[shm->comm->rank] = (char *)(uintptr_t)op->src; /* nothing to copy in */
     status = run_rounds(&m);
     if (m.at != few)
         free(m.at);

@@ -9,7 +9,8 @@
  * in three different buffers. Where it is no more work that each rank reduces everything for itself, it does, and nothing
  * is copied out: one meeting fewer. Chunks are numbered through all operations of the group: the last chunk of one operation
  * may still be read while the first of the next is copied in. */
-#include "comm/transport/shared_memory/shm.h"
+#include "comm/algorithm/shm.h"
+#include "comm/core/reduce.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +24,7 @@ enum {
 };
 
 typedef struct move {
-    tutti_group *group;
-    tutti__shm *local;
+    tutti__shm *shm;
     const tutti__op *op;
     tutti_dtype dtype;
     tutti_redop redop;
@@ -57,7 +57,7 @@ TUTTI__CLONES static void copy(void *restrict to, const void *restrict from, siz
 
 static char *stage(const move *m, int rank, size_t k)
 {
-    return tutti__shm_stage(m->local, rank, k);
+    return tutti__shm_stage(m->shm, rank, k);
 }
 
 static size_t chunk_count(const move *m, size_t k)
@@ -80,15 +80,15 @@ static const char *contribution(const move *m, int rank, size_t k, int to)
 static bool takes(const move *m)
 {
     return !tutti__op_traits_of(m->op)->to_root ||
-           m->op->signature.root == (uint32_t)m->group->comm.rank;
+           m->op->signature.root == (uint32_t)m->shm->comm->rank;
 }
 
 /* The part of n elements that a rank reduces, cut at pages: prefetchers do not stop at the end of a share, but they do at
  * the end of a page, and would pull at lines that a neighbour is just writing. (Chunks that tests make small: at lines.) */
 static size_t share(const move *m, size_t n, int rank, size_t *length_p)
 {
-    size_t page = m->local->control->chunk_bytes / 64, grain = (page > 64 ? page : 64) / m->element;
-    tutti__piece part = tutti__part(n, (size_t)m->group->comm.size, (size_t)rank, grain);
+    size_t page = m->shm->block->chunk_bytes / 64, grain = (page > 64 ? page : 64) / m->element;
+    tutti__piece part = tutti__part(n, (size_t)m->shm->comm->size, (size_t)rank, grain);
 
     *length_p = part.count;
     return part.at;
@@ -96,7 +96,7 @@ static size_t share(const move *m, size_t n, int rank, size_t *length_p)
 
 static void copy_in(const move *m, size_t k)
 {
-    int rank = m->group->comm.rank;
+    int rank = m->shm->comm->rank;
     size_t n = chunk_count(m, k) * m->element;
     const char *src = m->op->src;
 
@@ -116,7 +116,7 @@ static void copy_in(const move *m, size_t k)
         copy(stage(m, rank, k) + end, src + end, n - end);
         return;
     }
-    for (int to = 0; to < m->group->comm.size; to++)
+    for (int to = 0; to < m->shm->comm->size; to++)
         copy(stage(m, rank, k) + (size_t)to * m->chunk * m->element,
              src + ((size_t)to * m->count + k * m->chunk) * m->element, n);
 }
@@ -124,7 +124,7 @@ static void copy_in(const move *m, size_t k)
 /* Where the reduction of this rank's share goes: all_reduce to everybody, reduce to root; at once, or by its staging. */
 static size_t find_destinations(const move *m, size_t k, size_t begin, bool all_direct)
 {
-    int rank = m->group->comm.rank, size = m->group->comm.size, root = (int)m->op->signature.root;
+    int rank = m->shm->comm->rank, size = m->shm->comm->size, root = (int)m->op->signature.root;
     bool to_root = m->op->signature.op == TUTTI__OP_REDUCE;
     char *own = (char *)m->op->dst + (k * m->chunk + begin) * m->element,
          *staged = stage(m, rank, k) + begin * m->element;
@@ -153,7 +153,7 @@ static size_t find_destinations(const move *m, size_t k, size_t begin, bool all_
 /* Chunk k, once all contributions to it are there. */
 static void work(const move *m, size_t k, bool all_direct)
 {
-    int rank = m->group->comm.rank, size = m->group->comm.size;
+    int rank = m->shm->comm->rank, size = m->shm->comm->size;
     size_t n = chunk_count(m, k), begin, length, n_dst;
 
     if (m->op->signature.op == TUTTI__OP_REDUCE_SCATTER) {
@@ -183,9 +183,9 @@ static void copy_out(const move *m, size_t k)
 
     if (!takes(m))
         return;
-    for (int r = 0; r < m->group->comm.size; r++) {
+    for (int r = 0; r < m->shm->comm->size; r++) {
         begin = share(m, n, r, &length);
-        if (r != m->group->comm.rank)
+        if (r != m->shm->comm->rank)
             copy(dst + begin * m->element, stage(m, r, k) + begin * m->element,
                  length * m->element);
     }
@@ -195,16 +195,16 @@ static void copy_out(const move *m, size_t k)
 static tutti_status run_small(const move *m)
 {
     const tutti__op_traits *traits = tutti__op_traits_of(m->op);
-    int rank = m->group->comm.rank, size = m->group->comm.size;
+    int rank = m->shm->comm->rank, size = m->shm->comm->size;
     size_t piece = m->count * m->element, lots = traits->scatters ? (size_t)size : 1;
 
-    memcpy(tutti__shm_call_of(m->local, rank)->small, m->op->src, piece * lots);
-    TUTTI_TRY(tutti__shm_enter(m->group, m->op));
+    memcpy(tutti__shm_call_of(m->shm, rank)->small, m->op->src, piece * lots);
+    TUTTI_TRY(tutti__shm_enter(m->shm, m->op));
     if (!takes(m))
         return TUTTI_OK;
     for (int r = 0; r < size; r++)
         m->src[r] =
-            tutti__shm_call_of(m->local, r)->small + (traits->scatters ? (size_t)rank * piece : 0);
+            tutti__shm_call_of(m->shm, r)->small + (traits->scatters ? (size_t)rank * piece : 0);
     m->dst[0] = m->op->dst;
     tutti__reduce(m->dtype, m->redop, m->dst, 1, m->src, (size_t)size, m->count);
     return TUTTI_OK;
@@ -215,9 +215,9 @@ static tutti_status run_rounds(move *m)
     bool all_direct = true, any_direct = false, out;
 
     copy_in(m, 0); /* its own reach is known; whether the others' is, shows the first meeting */
-    TUTTI_TRY(tutti__shm_enter(m->group, m->op));
-    TUTTI_TRY(tutti__shm_find_contributions(m->group, 0, m->group->comm.size, m->at));
-    for (int r = 0; r < m->group->comm.size; r++) {
+    TUTTI_TRY(tutti__shm_enter(m->shm, m->op));
+    TUTTI_TRY(tutti__shm_find_contributions(m->shm, 0, m->shm->comm->size, m->at));
+    for (int r = 0; r < m->shm->comm->size; r++) {
         all_direct = all_direct && m->at[r];
         any_direct = any_direct || m->at[r];
     }
@@ -235,21 +235,20 @@ static tutti_status run_rounds(move *m)
             copy_in(m, k + 1);
         /* Peers may read this rank's own memory until the last meeting. */
         if (k + 1 < m->n_chunks || out || any_direct)
-            TUTTI_TRY(tutti__shm_barrier(m->group, m->op));
+            TUTTI_TRY(tutti__shm_barrier(m->shm, m->op));
     }
     if (out)
         copy_out(m, m->n_chunks - 1);
-    m->local->tick += all_direct ? 0 : m->n_chunks;
+    m->shm->tick += all_direct ? 0 : m->n_chunks;
     return TUTTI_OK;
 }
 
-tutti_status tutti__shm_reduce(tutti_group *group, tutti__op *op)
+tutti_status tutti__shm_reduce(tutti__shm *shm, tutti__op *op)
 {
-    tutti__shm *local = group->transport_state;
     const tutti__signature *signature = &op->signature;
-    size_t size = (size_t)group->comm.size, chunk_bytes = local->control->chunk_bytes;
-    move m = {.group = group,
-              .local = local,
+    size_t size = (size_t)shm->comm->size, chunk_bytes = shm->block->chunk_bytes;
+    move m = {.shm = shm,
+
               .op = op,
               .dtype = (tutti_dtype)signature->dtype,
               .redop = (tutti_redop)signature->redop,
@@ -257,12 +256,12 @@ tutti_status tutti__shm_reduce(tutti_group *group, tutti__op *op)
               .count = (size_t)signature->count};
     void *few[3 * FEW] = {0}, **pointers = size <= FEW ? few : calloc(3 * size, sizeof *few);
     bool small =
-        tutti__op_given(group->comm.rank, group->comm.size, op) * m.element <= TUTTI__SHM_SMALL;
+        tutti__op_given(shm->comm->rank, shm->comm->size, op) * m.element <= TUTTI__SHM_SMALL;
     tutti_status status;
 
     if (!pointers)
-        return tutti__comm_fail(&group->comm, TUTTI_ERR_MEMORY, group->comm.rank,
-                                "rank %d has no memory", group->comm.rank);
+        return tutti__comm_fail(shm->comm, TUTTI_ERR_MEMORY, shm->comm->rank,
+                                "rank %d has no memory", shm->comm->rank);
     m.at = (char **)pointers;
     m.src = (const void **)pointers + size;
     m.dst = pointers + 2 * size;
@@ -274,8 +273,8 @@ tutti_status tutti__shm_reduce(tutti_group *group, tutti__op *op)
         m.chunk /= OF_STAGE;
     }
     m.n_chunks = (m.count + m.chunk - 1) / m.chunk;
-    if (tutti__shm_call_of(local, group->comm.rank)->segment != TUTTI__SHM_STAGED)
-        m.at[group->comm.rank] = (char *)(uintptr_t)op->src; /* nothing to copy in */
+    if (tutti__shm_call_of(shm, shm->comm->rank)->segment != TUTTI__SHM_STAGED)
+        m.at[shm->comm->rank] = (char *)(uintptr_t)op->src; /* nothing to copy in */
     status = small ? run_small(&m) : run_rounds(&m);
     if (pointers != few)
         free(pointers);

@@ -8,7 +8,7 @@
  *
  * Where little is to be sent, everybody sends all of it to everybody, and each rank reduces all: one step instead of two,
  * the same sums in the same order. */
-#include "comm/transport/tcp/wire.h"
+#include "comm/algorithm/tcp.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ enum { CHUNK_BYTES = 128 << 10, DEPTH = 2, SMALL_BYTES = 32 << 10 };
 
 typedef struct all_reduce {
     tutti__schedule schedule;
-    tutti_group *group;
+    tutti__wire *wire;
     const tutti__direct *shares;
     tutti_dtype dtype;
     size_t element, chunk, n_chunks; /* chunk: elements */
@@ -134,7 +134,7 @@ static void reduce(all_reduce *a, size_t k)
 static bool all_have_come(const all_reduce *a, size_t step)
 {
     for (int i = 0; i < a->shares->n; i++)
-        if (i != a->shares->me && tutti__wire_came(a->group, &a->schedule, i) <= step)
+        if (i != a->shares->me && tutti__wire_came(a->wire, &a->schedule, i) <= step)
             return false;
     return true;
 }
@@ -185,7 +185,7 @@ static tutti_status run_small(all_reduce *a)
     a->schedule.came = NULL;
     if (s->prepare)
         s->prepare(s->self, 0, s->count);
-    TUTTI_TRY(tutti__wire_run(a->group, &a->schedule));
+    TUTTI_TRY(tutti__wire_run(a->wire, &a->schedule));
     for (int i = 0; i < s->n; i++)
         a->src[i] = i == s->me ? s->p : slot(a, 0, i);
     combine(a, s->p, s->count);
@@ -196,12 +196,12 @@ static tutti_status run_small(all_reduce *a)
 
 /* ------------------------------------------------------------------------------------------------------------------- */
 
-tutti_status tutti__tcp_all_reduce(tutti_group *group, const tutti__op *op, bool heads,
+tutti_status tutti__tcp_all_reduce(tutti__wire *wire, const tutti__op *op, bool heads,
                                    const tutti__direct *s)
 {
     size_t element = tutti_dtype_size((tutti_dtype)op->signature.dtype), n = (size_t)s->n,
            bytes = s->count * element,
-           chunk_bytes = tutti__comm_chunk_bytes(&group->comm, CHUNK_BYTES);
+           chunk_bytes = tutti__comm_chunk_bytes(wire->comm, CHUNK_BYTES);
     bool small = bytes * (n - 1) <= SMALL_BYTES;
     all_reduce a = {.schedule = {.op = op,
                                  .heads = heads,
@@ -211,7 +211,7 @@ tutti_status tutti__tcp_all_reduce(tutti_group *group, const tutti__op *op, bool
                                  .out = out,
                                  .in = in,
                                  .came = came},
-                    .group = group,
+                    .wire = wire,
                     .shares = s,
                     .dtype = (tutti_dtype)op->signature.dtype,
                     .element = element,
@@ -223,10 +223,10 @@ tutti_status tutti__tcp_all_reduce(tutti_group *group, const tutti__op *op, bool
     a.schedule.n_steps = 2 * a.n_chunks;
     a.slot_bytes = small ? (bytes + 63) / 64 * 64 : chunk_bytes;
     a.scratch =
-        tutti__wire_scratch(group, (small ? 1 : a.depth) * n * a.slot_bytes + n * sizeof *a.src);
+        tutti__wire_scratch(wire, (small ? 1 : a.depth) * n * a.slot_bytes + n * sizeof *a.src);
     if (!a.scratch)
-        return tutti__comm_status(&group->comm);
+        return tutti__comm_status(wire->comm);
     a.src = (const void **)(void *)(a.scratch + (small ? 1 : a.depth) * n * a.slot_bytes);
-    status = small ? run_small(&a) : tutti__wire_run(group, &a.schedule);
+    status = small ? run_small(&a) : tutti__wire_run(wire, &a.schedule);
     return status;
 }

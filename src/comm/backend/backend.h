@@ -4,7 +4,7 @@
 #ifndef TUTTI_COMM_BACKEND_H
 #define TUTTI_COMM_BACKEND_H
 
-#include "comm/join.h"
+#include "comm/engine/engine.h"
 
 /* Loads the site's MPI and initialises it, once a process, in at most timeout_ms. Which rank this is of how many, is MPI's to
  * say. Errors: UNSUPPORTED with the remedy where no module fits; TIMEOUT; INTERNAL with MPI's own words. */
@@ -12,10 +12,12 @@ tutti_status tutti__mpi_start(int timeout_ms, int *rank_p, int *size_p);
 /* "Open MPI v4.1.4"; "MPI" before the start. */
 const char *tutti__mpi_version(void);
 
-/* Gives the group its transport: all of MPI_COMM_WORLD, or, in a split, these members of the parent group. */
-tutti_status tutti__mpi_open(tutti_group *group, const tutti__member *member, double deadline);
+/* An engine for all of MPI_COMM_WORLD, or, in a split, for these members of the parent's communicator (`parent`: its
+ * engine). `tag`, from 0 to 32,767, is the same on all members and other than that of a split at the same time. */
+tutti_status tutti__mpi_open(tutti__engine **engine_p, tutti__comm *comm, tutti__engine *parent,
+                             const int *ranks, int tag, double deadline);
 /* all[r] = what rank r gives, `bytes` each. For the set-up, when peers have no names yet. */
-tutti_status tutti__mpi_exchange(tutti_group *group, const void *mine, void *all, size_t bytes,
+tutti_status tutti__mpi_exchange(tutti__engine *engine, const void *mine, void *all, size_t bytes,
                                  double deadline);
 
 #endif

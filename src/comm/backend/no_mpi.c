@@ -16,19 +16,23 @@ const char *tutti__mpi_version(void)
     return "MPI";
 }
 
-tutti_status tutti__mpi_open(tutti_group *group, const tutti__member *member, double deadline)
+tutti_status tutti__mpi_open(tutti__engine **engine_p, tutti__comm *comm, tutti__engine *parent,
+                             const int *ranks, int tag, double deadline)
 {
     int rank, size;
 
-    (void)group;
+    (void)parent;
+    (void)ranks;
+    (void)tag;
     (void)deadline;
-    return tutti__mpi_start(member->timeout_ms, &rank, &size);
+    *engine_p = NULL;
+    return tutti__mpi_start(comm->timeout_ms, &rank, &size);
 }
 
-tutti_status tutti__mpi_exchange(tutti_group *group, const void *mine, void *all, size_t bytes,
+tutti_status tutti__mpi_exchange(tutti__engine *engine, const void *mine, void *all, size_t bytes,
                                  double deadline)
 {
-    (void)group;
+    (void)engine;
     (void)mine;
     (void)all;
     (void)bytes;

@@ -1,4 +1,4 @@
-/* secret.c -- the job's secret, and proving to know it and who one is.   SPDX-License-Identifier: MIT
+/* authentication.c -- the job's secret, and proving to know it and who one is.   SPDX-License-Identifier: MIT
  *
  *     connecting                                         accepting
  *       hello  = magic, has-secret, claim, nonce  ->
@@ -9,9 +9,10 @@
  *
  * A claim is job, attempt, process, group, rank and channel: nobody can repeat another's, or pass one off as another. The
  * two HMACs differ in their first word, so neither can be played back as the other. */
+#include "comm/bootstrap/authentication.h"
+
 #include "comm/bootstrap/environment.h"
-#include "comm/bootstrap/socket.h"
-#include "comm/join.h"
+#include "comm/bootstrap/process.h"
 
 #include <errno.h>
 #include <fcntl.h>

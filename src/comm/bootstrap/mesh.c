@@ -3,7 +3,7 @@
  * Every rank listens before anyone learns its address; then each calls the ranks below it, and accepts those above. Since
  * a rank accepts only after its own calls are answered, rank 0 first, nobody waits in a circle. Who is no member, or of
  * another user, is turned away. */
-#include "comm/group.h"
+#include "comm/bootstrap/mesh.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -21,13 +21,13 @@ typedef struct candidate {
 enum { MAX_CANDIDATES = 1024, PROBE_MS = 50, PROVE_MS = 10000 };
 
 /* What this rank, or `rank`, says that it is. */
-static tutti__claim claim_of(const tutti_group *group, int rank, uint32_t channel)
+static tutti__claim claim_of(const tutti__bootstrap *boot, int rank, uint32_t channel)
 {
     return (tutti__claim){.kind = 'G',
-                          .attempt = group->secret.attempt,
-                          .job = group->secret.job,
-                          .process = group->secret.process,
-                          .group = group->comm.id,
+                          .attempt = boot->secret.attempt,
+                          .job = boot->secret.job,
+                          .process = boot->secret.process,
+                          .group = boot->comm->id,
                           .rank = (uint32_t)rank + 1,
                           .channel = channel};
 }
@@ -40,16 +40,16 @@ static tutti_status fail_call(const char *peer, const char *reason)
                        peer, reason);
 }
 
-static tutti_status call_rank(tutti_group *group, const tutti__address *address, int rank,
+static tutti_status call_rank(const tutti__bootstrap *boot, const tutti__address *address, int rank,
                               uint32_t channel, int *fd_p, double deadline)
 {
-    const tutti__claim mine = claim_of(group, group->comm.rank, channel),
-                       theirs = claim_of(group, rank, channel);
+    const tutti__claim mine = claim_of(boot, boot->comm->rank, channel),
+                       theirs = claim_of(boot, rank, channel);
     char peer[128];
     int fd, error = 0;
     tutti_status status;
 
-    tutti__comm_peer_text(&group->comm, rank, peer, sizeof peer);
+    tutti__comm_peer_text(boot->comm, rank, peer, sizeof peer);
     while ((fd = tutti__connect_once(address, deadline)) < 0) {
         error = errno;
         if (error != EAGAIN ||
@@ -57,7 +57,7 @@ static tutti_status call_rank(tutti_group *group, const tutti__address *address,
             return fail_call(peer, strerror(error));
         poll(NULL, 0, 1);
     }
-    status = tutti__greet(fd, &group->secret, &mine, &theirs, peer, deadline);
+    status = tutti__greet(fd, &boot->secret, &mine, &theirs, peer, deadline);
     if (status == TUTTI_ERR_PEER)
         status = fail_call(peer, "it closed the connection");
     if (status != TUTTI_OK)
@@ -81,17 +81,17 @@ static bool same_user(int fd)
 }
 
 /* Takes the visitor's place, if it is one of those expected. */
-static char seat(tutti_group *group, const candidate *v, const tutti__mesh *mesh)
+static char seat(const tutti__bootstrap *boot, const candidate *v, const tutti__mesh *mesh)
 {
     const tutti__claim *claim = &v->acceptor.claim;
     int rank = (int)claim->rank - 1, at;
 
-    if (claim->attempt < group->secret.attempt)
+    if (claim->attempt < boot->secret.attempt)
         return TUTTI__STALE;
-    if (claim->group != group->comm.id || rank <= group->comm.rank || rank >= group->comm.size ||
-        claim->channel >= (uint32_t)mesh->channels)
+    if (claim->group != boot->comm->id || rank <= boot->comm->rank || rank >= boot->comm->size ||
+        claim->channel >= (uint32_t)mesh->n_connections)
         return TUTTI__UNKNOWN;
-    at = (int)claim->channel * group->comm.size + rank;
+    at = (int)claim->channel * boot->comm->size + rank;
     if (mesh->addresses[at].length == 0)
         return TUTTI__UNKNOWN;
     if (mesh->fds[at] >= 0)
@@ -101,10 +101,10 @@ static char seat(tutti_group *group, const candidate *v, const tutti__mesh *mesh
 }
 
 /* 1: it has its seat; 0: not yet; -1: turn it away. */
-static int hear(tutti_group *group, candidate *v, const tutti__mesh *mesh, bool readable)
+static int hear(const tutti__bootstrap *boot, candidate *v, const tutti__mesh *mesh, bool readable)
 {
-    const tutti__claim mine = claim_of(group, group->comm.rank, 0);
-    int state = readable ? tutti__acceptor_step(&v->acceptor, v->fd, &group->secret, &mine) : 0;
+    const tutti__claim mine = claim_of(boot, boot->comm->rank, 0);
+    int state = readable ? tutti__acceptor_step(&v->acceptor, v->fd, &boot->secret, &mine) : 0;
     char verdict;
 
     if (state == 0 && tutti__now_ms() >= v->deadline) {
@@ -113,45 +113,45 @@ static int hear(tutti_group *group, candidate *v, const tutti__mesh *mesh, bool 
     }
     if (state <= 0)
         return state;
-    verdict = seat(group, v, mesh);
+    verdict = seat(boot, v, mesh);
     /* One that is gone by now will be missed by the transport. */
     return tutti__acceptor_decide(&v->acceptor, v->fd, verdict) || verdict == TUTTI__WELCOME ? 1
                                                                                              : -1;
 }
 
 /* The place of a connection that is still missing with this rank, or -1. */
-static int absent(const tutti_group *group, int rank, const tutti__mesh *mesh)
+static int absent(const tutti__bootstrap *boot, int rank, const tutti__mesh *mesh)
 {
-    for (int at = rank; at < mesh->channels * group->comm.size; at += group->comm.size)
+    for (int at = rank; at < mesh->n_connections * boot->comm->size; at += boot->comm->size)
         if (mesh->fds[at] < 0 && mesh->addresses[at].length > 0)
             return at;
     return -1;
 }
 
-static tutti_status fail_absent(tutti_group *group, const tutti__mesh *mesh)
+static tutti_status fail_absent(const tutti__bootstrap *boot, const tutti__mesh *mesh)
 {
     char names[512] = "", peer[128];
     size_t n = 0;
 
-    for (int r = group->comm.rank + 1; r < group->comm.size; r++) {
-        if (absent(group, r, mesh) < 0 || n >= sizeof names)
+    for (int r = boot->comm->rank + 1; r < boot->comm->size; r++) {
+        if (absent(boot, r, mesh) < 0 || n >= sizeof names)
             continue;
-        tutti__comm_peer_text(&group->comm, r, peer, sizeof peer);
+        tutti__comm_peer_text(boot->comm, r, peer, sizeof peer);
         n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", peer);
     }
     return tutti__fail(TUTTI_ERR_PEER, "waited %.3g s for a connection from %s",
-                       group->comm.timeout_ms / 1e3, names);
+                       boot->comm->timeout_ms / 1e3, names);
 }
 
 /* A rank that has published its address listens there until it has called all ranks below it, unless it died. */
-static tutti_status probe_absent(tutti_group *group, const tutti__mesh *mesh)
+static tutti_status probe_absent(const tutti__bootstrap *boot, const tutti__mesh *mesh)
 {
     char peer[128];
 
-    if (group->comm.parent && tutti__comm_failed(group->comm.parent))
-        return tutti__comm_error(group->comm.parent, NULL);
-    for (int r = group->comm.rank + 1; r < group->comm.size; r++) {
-        int fd, error, at = absent(group, r, mesh);
+    if (boot->comm->parent && tutti__comm_failed(boot->comm->parent))
+        return tutti__comm_error(boot->comm->parent, NULL);
+    for (int r = boot->comm->rank + 1; r < boot->comm->size; r++) {
+        int fd, error, at = absent(boot, r, mesh);
 
         if (at < 0)
             continue;
@@ -159,7 +159,7 @@ static tutti_status probe_absent(tutti_group *group, const tutti__mesh *mesh)
         error = errno;
         if (fd >= 0)
             close(fd);
-        tutti__comm_peer_text(&group->comm, r, peer, sizeof peer);
+        tutti__comm_peer_text(boot->comm, r, peer, sizeof peer);
         if (fd < 0 && error == ECONNREFUSED)
             return fail_call(peer, strerror(error));
     }
@@ -184,19 +184,20 @@ static int accept_candidates(int listener, candidate *candidates, int n)
     return n;
 }
 
-static int count_absent(const tutti_group *group, const tutti__mesh *mesh)
+static int count_absent(const tutti__bootstrap *boot, const tutti__mesh *mesh)
 {
     int n = 0;
 
-    for (int c = 0; c < mesh->channels; c++)
-        for (int r = group->comm.rank + 1; r < group->comm.size; r++)
-            n += mesh->addresses[c * group->comm.size + r].length > 0;
+    for (int c = 0; c < mesh->n_connections; c++)
+        for (int r = boot->comm->rank + 1; r < boot->comm->size; r++)
+            n += mesh->addresses[c * boot->comm->size + r].length > 0;
     return n;
 }
 
-static tutti_status accept_all(tutti_group *group, const tutti__mesh *mesh, double deadline)
+static tutti_status accept_all(const tutti__bootstrap *boot, const tutti__mesh *mesh,
+                               double deadline)
 {
-    int missing = count_absent(group, mesh), n = 0;
+    int missing = count_absent(boot, mesh), n = 0;
     candidate *candidates = missing ? malloc(MAX_CANDIDATES * sizeof *candidates) : NULL;
     struct pollfd *polls = missing ? malloc((MAX_CANDIDATES + 2) * sizeof *polls) : NULL;
     tutti_status status = missing && !(candidates && polls)
@@ -205,7 +206,7 @@ static tutti_status accept_all(tutti_group *group, const tutti__mesh *mesh, doub
     tutti__refusals refusals = {0};
     char door[128];
 
-    snprintf(door, sizeof door, "rank %d of group \"%s\"", group->comm.rank, group->comm.name);
+    snprintf(door, sizeof door, "rank %d of group \"%s\"", boot->comm->rank, boot->comm->name);
 
     while (status == TUTTI_OK && missing > 0) {
         int kept = 0, wait;
@@ -217,9 +218,9 @@ static tutti_status accept_all(tutti_group *group, const tutti__mesh *mesh, doub
         wait = tutti__poll_ms(deadline);
         if (poll(polls, (nfds_t)n + 2, wait < PROBE_MS ? wait : PROBE_MS) == 0)
             status =
-                tutti__now_ms() < deadline ? probe_absent(group, mesh) : fail_absent(group, mesh);
+                tutti__now_ms() < deadline ? probe_absent(boot, mesh) : fail_absent(boot, mesh);
         for (int i = 0; i < n; i++) {
-            int state = hear(group, &candidates[i], mesh, polls[i + 2].revents != 0);
+            int state = hear(boot, &candidates[i], mesh, polls[i + 2].revents != 0);
 
             if (state > 0) {
                 missing--;
@@ -243,22 +244,23 @@ static tutti_status accept_all(tutti_group *group, const tutti__mesh *mesh, doub
     return status;
 }
 
-tutti_status tutti__mesh_connect(tutti_group *group, const tutti__mesh *mesh, double deadline)
+tutti_status tutti__mesh_connect(const tutti__bootstrap *boot, const tutti__mesh *mesh,
+                                 double deadline)
 {
     tutti_status status = TUTTI_OK;
     int at;
 
-    for (int i = 0; i < mesh->channels * group->comm.size; i++)
+    for (int i = 0; i < mesh->n_connections * boot->comm->size; i++)
         mesh->fds[i] = -1;
-    for (int r = 0; r < group->comm.rank; r++)
-        while (status == TUTTI_OK && (at = absent(group, r, mesh)) >= 0)
-            status = call_rank(group, &mesh->addresses[at], r, (uint32_t)(at / group->comm.size),
+    for (int r = 0; r < boot->comm->rank; r++)
+        while (status == TUTTI_OK && (at = absent(boot, r, mesh)) >= 0)
+            status = call_rank(boot, &mesh->addresses[at], r, (uint32_t)(at / boot->comm->size),
                                &mesh->fds[at], deadline);
     if (status == TUTTI_OK)
-        status = accept_all(group, mesh, deadline);
+        status = accept_all(boot, mesh, deadline);
     if (status != TUTTI_OK)
-        tutti__note_cause(group, status, NULL); /* before the others miss this rank */
-    for (int i = 0; i < mesh->channels * group->comm.size && status != TUTTI_OK; i++)
+        tutti__bootstrap_note_cause(boot, status, NULL); /* before the others miss this rank */
+    for (int i = 0; i < mesh->n_connections * boot->comm->size && status != TUTTI_OK; i++)
         if (mesh->fds[i] >= 0)
             close(mesh->fds[i]);
     return status;

@@ -254,17 +254,9 @@ void tutti__control_tell(tutti_group *group, const tutti__cause *cause)
 
 /* ---- Descriptors ---------------------------------------------------------------------------------------- */
 
-/* The post that serves this group, and what `rank` is called there. */
-static tutti__control *control_of(tutti_group *group, int *rank)
-{
-    *rank = tutti__comm_outer_rank(&group->comm, *rank);
-    return ((tutti_group *)(void *)tutti__comm_outermost(&group->comm))->control;
-}
-
-int tutti__control_send_fd(tutti_group *group, int rank, int fd)
+int tutti__control_send_fd(tutti__control *control, int rank, int fd)
 {
     const tutti__frame head = {.kind = TUTTI__FRAME_FD};
-    tutti__control *control = control_of(group, &rank);
     int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 
     if (own < 0)
@@ -275,9 +267,8 @@ int tutti__control_send_fd(tutti_group *group, int rank, int fd)
     return 0;
 }
 
-int tutti__control_take_fd(tutti_group *group, int rank, int *fd_p, double deadline)
+int tutti__control_take_fd(tutti__control *control, int rank, int *fd_p, double deadline)
 {
-    tutti__control *control = control_of(group, &rank);
     tutti__link *link = &control->links[rank];
     int error = 0;
 
@@ -489,7 +480,8 @@ static void serve(tutti__control *control, const struct epoll_event *events, int
 
 static bool untold(const tutti_group *group)
 {
-    return atomic_load(&group->comm.failed) && group->flights > 0 && !atomic_load(&group->reported);
+    return atomic_load(&group->comm.failed) && group->flight.n > 0 &&
+           !atomic_load(&group->flight.reported);
 }
 
 /* The group is dead, and no call of this rank may ever say so: it computes, or hangs. One that is on its way comes first,
@@ -503,7 +495,7 @@ static void report(tutti__control *control, double *since)
     if (*since == 0)
         *since = now;
     if (now - *since >= TELL_MS)
-        tutti__flight_report(control->group);
+        tutti__flight_report(&control->group->flight);
 }
 
 static void *control_main(void *arg)

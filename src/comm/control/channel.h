@@ -15,8 +15,8 @@ void tutti__control_close(tutti_group *group);
 /* Tells all peers why the group is dead. */
 void tutti__control_tell(tutti_group *group, const tutti__cause *cause);
 /* Descriptors to a peer of this host; 0 or an errno. Sending duplicates it; one that is taken is the caller's. */
-int tutti__control_send_fd(tutti_group *group, int rank, int fd);
-int tutti__control_take_fd(tutti_group *group, int rank, int *fd_p, double deadline);
+int tutti__control_send_fd(struct tutti__control *control, int rank, int fd);
+int tutti__control_take_fd(struct tutti__control *control, int rank, int *fd_p, double deadline);
 
 /* ---- Sending and receiving: letter.c -------------------------------------------------------------------- */
 

@@ -1,26 +1,55 @@
-/* flight.h -- what the flight recorder tells, and where the launcher finds it.   SPDX-License-Identifier: MIT
- *
- * A rank whose group has died stores one report, JSON, under the next number:
- *
- *     { "version": 1, "group": "world", "id": "9f..", "size": 4,
- *       "rank": 0, "world_rank": 0, "host": "h", "pid": 4711,
- *       "time": seconds since 1970, "status": "ERR_PEER", "culprit": 2 (-1: none), "cause": "rank 2 (...) was lost: ...",
- *       "calls": [{ "sequence": 41, "op": "all_reduce", "dtype": "F32", "count": 1000, "bytes": 4000,
- *                   "text": "all_reduce #41 (F32 x 1000, sum)", "state": "done", "began": s, "ended": s },
- *                 { ... "state": "running", "began": s }, { ... "state": "queued" }],       oldest first
- *       "members": [0, 1, 2, 3],      a rank: its rank in the job
- *       "seen": [42, 42, 41, 42] }    a rank: the last call of it that is known here, -1: none */
-#ifndef TUTTI_COMM_FLIGHT_H
-#define TUTTI_COMM_FLIGHT_H
+/* flight.h -- the flight recorder: the last collectives of a rank.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_COMM_ENGINE_FLIGHT_H
+#define TUTTI_COMM_ENGINE_FLIGHT_H
 
-/* printf formats, of the attempt and the report's number from 1; how many there are is a counter. */
-#define TUTTI__FLIGHT_COUNT  "flight/%d/count"
-#define TUTTI__FLIGHT_REPORT "flight/%d/report/%lld"
+#include "comm/engine/engine.h"
 
-enum {
-    TUTTI__FLIGHT_VERSION = 1,
-    TUTTI__FLIGHT_CALLS = 128,   /* told at most, of those that are remembered */
-    TUTTI__FLIGHT_REPORTS = 4096 /* kept at most by a store */
-};
+typedef struct tutti__flight {
+    tutti__comm *comm;
+    tutti_store *store;        /* where the launcher reads reports; NULL: none */
+    bool launched;             /* `store` is the launcher's, which asks for the last collectives */
+    int attempt;               /* of an elastic launcher */
+    tutti__engine *engine;     /* NULL until it is open */
+    tutti__recorder *recorder; /* NULL: off */
+    int n;                     /* how many it keeps */
+    /* Fills in up to n of the queued operations, with the numbers that they will have; returns how many there are. */
+    size_t (*queued)(void *queue, tutti__signature *signatures, size_t n);
+    void *queue; /* NULL: none */
+    pthread_mutex_t report_lock;
+    _Atomic bool reported;
+} tutti__flight;
+
+/* Reads TUTTI_FLIGHT and makes the ring. What is above `recorder` is set, or will be, by the caller. */
+tutti_status tutti__flight_open(tutti__flight *flight);
+/* The group is dead: tells the launcher, once, what this rank did last, or the folder TUTTI_FLIGHT_DIR, or the log. By the
+ * first call that returns the failure; where none does, by the control channel's thread or by tutti_group_free. */
+void tutti__flight_report(tutti__flight *flight);
+/* The last chance; from now on the group's other threads report no more. */
+void tutti__flight_close(tutti__flight *flight);
+void tutti__flight_destroy(tutti__flight *flight);
+
+static inline uint64_t tutti__flight_begin(tutti__flight *flight, const tutti__signature *signature,
+                                           uint64_t begin_ns)
+{
+    const tutti__event event = {.name = tutti__op_name((tutti__op_kind)signature->op),
+                                .category = "comm",
+                                .begin_ns = begin_ns,
+                                .arg = (int64_t)signature->sequence,
+                                .detail = {signature->count, (uint64_t)signature->root << 32 |
+                                                                 (uint64_t)signature->redop << 16 |
+                                                                 (uint64_t)signature->dtype << 8 |
+                                                                 signature->op},
+                                .thread = 1};
+
+    return tutti__record_open(flight->recorder, &event);
+}
+
+static inline void tutti__flight_end(tutti__flight *flight, uint64_t ticket, uint64_t begin_ns)
+{
+    /* To a few milliseconds: the exact time would be a tenth of a small collective. */
+    uint64_t end_ns = ticket ? tutti__now_coarse_ns() : 0;
+
+    tutti__record_close(flight->recorder, ticket, end_ns > begin_ns ? end_ns : begin_ns);
+}
 
 #endif

@@ -14,10 +14,10 @@
  *
  * Sums are those of the hosts, in the order of their first ranks, of the sums of their ranks, in rank order. 16-bit types
  * are rounded once a host and once in all; their averages are divided inside the host, so that they cannot overflow. */
-#include "comm/engine/hierarchical.h"
-
+#include "comm/algorithm/tcp.h"
+#include "comm/core/reduce.h"
+#include "comm/engine/engine.h"
 #include "comm/transport/shared_memory/shm.h"
-#include "comm/transport/tcp/wire.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,10 @@
 enum { BLOCK_BYTES = 4 << 20, CHUNK_BYTES = 256 << 10, SMALL_BYTES = 8 << 10, LAG_MS = 500 };
 
 typedef struct hierarchy {
-    tutti_group *local;
+    tutti__engine base;
+    tutti__wire *wire;
+    tutti__comm *host;     /* this host's ranks */
+    tutti__shm *shm;       /* their memory */
     int n_hosts, n_shards; /* n_shards: the least number of ranks on a host */
     int *hosts, *places;   /* of each rank: its host, and which of that host's ranks it is */
     int *cross;            /* of each host: the rank at this one's place, if that moves a shard */
@@ -41,7 +44,7 @@ typedef struct hierarchy {
 
 /* One call. */
 typedef struct job {
-    tutti_group *group;
+    tutti__comm *comm;
     hierarchy *h;
     tutti__op *op;
     tutti_dtype dtype;
@@ -86,7 +89,7 @@ static void next_stage(const job *j)
 /* Says where this rank's buffer lies, or that it goes through the stage. */
 static void declare(job *j, const void *p, size_t bytes)
 {
-    j->staged = !tutti__shm_declare(j->h->local, j->op, p, bytes) && bytes > 0;
+    j->staged = !tutti__shm_declare(j->h->shm, j->op, p, bytes) && bytes > 0;
 }
 
 /* Meets this host's ranks, who then know each other's buffers. */
@@ -94,12 +97,12 @@ static tutti_status begin(job *j, size_t bytes)
 {
     hierarchy *h = j->h;
 
-    TUTTI_TRY(tutti__shm_enter(h->local, j->op));
+    TUTTI_TRY(tutti__shm_enter(h->shm, j->op));
     next_stage(j);
     if (bytes == 0)
         return TUTTI_OK;
-    TUTTI_TRY(tutti__shm_find_contributions(h->local, 0, h->local->comm.size, h->at));
-    for (int r = 0; r < h->local->comm.size; r++)
+    TUTTI_TRY(tutti__shm_find_contributions(h->shm, 0, h->host->size, h->at));
+    for (int r = 0; r < h->host->size; r++)
         j->any_staged = j->any_staged || !h->at[r];
     return TUTTI_OK;
 }
@@ -123,9 +126,9 @@ static tutti_status enter_block(job *j, size_t first, size_t n)
     if (first > 0 && j->any_staged) {
         if (j->staged && j->gives)
             memcpy(stage_of(h, j->me), (char *)j->op->dst + first * j->element, n * j->element);
-        TUTTI_TRY(tutti__shm_barrier(h->local, j->op));
+        TUTTI_TRY(tutti__shm_barrier(h->shm, j->op));
     }
-    for (int r = 0; r < h->local->comm.size; r++)
+    for (int r = 0; r < h->host->size; r++)
         h->here[r] = h->at[r] ? h->at[r] + first * j->element : stage_of(h, r);
     return TUTTI_OK;
 }
@@ -135,7 +138,7 @@ static tutti_status leave_block(job *j, size_t first, size_t n)
     if (first == 0)
         next_stage(j);
     if (j->any_staged || first + n == j->count)
-        TUTTI_TRY(tutti__shm_barrier(j->h->local, j->op));
+        TUTTI_TRY(tutti__shm_barrier(j->h->shm, j->op));
     if (j->staged)
         memcpy((char *)j->op->dst + first * j->element, stage_of(j->h, j->me), n * j->element);
     return TUTTI_OK;
@@ -155,11 +158,10 @@ static void sum_over_host(const job *j, void *dst, size_t n)
     tutti_redop op = (tutti_redop)j->op->signature.redop;
 
     if (op == TUTTI_AVG && is_half(j->dtype))
-        tutti__average(j->dtype, (size_t)j->group->comm.size, dst, h->src,
-                       (size_t)h->local->comm.size, n);
+        tutti__average(j->dtype, (size_t)j->comm->size, dst, h->src, (size_t)h->host->size, n);
     else
         tutti__reduce(j->dtype, op == TUTTI_AVG ? TUTTI_SUM : op, &dst, 1, h->src,
-                      (size_t)h->local->comm.size, n);
+                      (size_t)h->host->size, n);
 }
 
 /* This host's sum of a piece of the shard, into this rank's memory. */
@@ -170,9 +172,9 @@ static void sum_here(void *self, size_t begin, size_t n)
     bool divides = j->op->signature.redop == TUTTI_AVG && is_half(j->dtype);
     size_t at = (j->shard + begin) * j->element;
 
-    if (h->local->comm.size == 1 && !divides)
+    if (h->host->size == 1 && !divides)
         return;
-    for (int r = 0; r < h->local->comm.size; r++)
+    for (int r = 0; r < h->host->size; r++)
         h->src[r] = h->here[r] + at;
     sum_over_host(j, h->here[j->me] + at, n);
 }
@@ -183,8 +185,8 @@ static void hand_out(void *self, size_t begin, size_t n)
     const job *j = self;
     size_t at = (j->shard + begin) * j->element;
 
-    for (int i = 1; i < j->h->local->comm.size; i++) {
-        int r = (j->me + i) % j->h->local->comm.size;
+    for (int i = 1; i < j->h->host->size; i++) {
+        int r = (j->me + i) % j->h->host->size;
 
         memcpy(j->h->here[r] + at, j->h->here[j->me] + at, n * j->element);
     }
@@ -203,16 +205,16 @@ static tutti_status all_reduce(job *j)
         if (j->me < shards) {
             tutti__direct shares = {.ranks = h->cross,
                                     .n = h->n_hosts,
-                                    .me = h->hosts[j->group->comm.rank],
+                                    .me = h->hosts[j->comm->rank],
                                     .redop = op == TUTTI_AVG && is_half(j->dtype) ? TUTTI_SUM : op,
-                                    .divisor = (size_t)j->group->comm.size,
+                                    .divisor = (size_t)j->comm->size,
                                     .prepare = sum_here,
                                     .finish = hand_out,
                                     .self = j};
 
             shares.count = take_shard(j, n, shards);
             shares.p = h->here[j->me] + j->shard * j->element;
-            TUTTI_TRY(tutti__tcp_all_reduce(j->group, j->op, first == 0, &shares));
+            TUTTI_TRY(tutti__tcp_all_reduce(j->h->wire, j->op, first == 0, &shares));
         }
         TUTTI_TRY(leave_block(j, first, n));
     }
@@ -243,7 +245,7 @@ static bool cast_out(tutti__schedule *schedule, int i, size_t step, struct iovec
 
     (void)i;
     *io = cast_chunk(c, step);
-    if (c->j->h->hosts[c->j->group->comm.rank] != c->root_host)
+    if (c->j->h->hosts[c->j->comm->rank] != c->root_host)
         io->iov_len = 0;
     return true;
 }
@@ -261,9 +263,9 @@ static bool cast_in(tutti__schedule *schedule, int i, size_t step, struct iovec 
 static void cast_came(tutti__schedule *schedule)
 {
     cast *c = (cast *)schedule;
-    size_t came = tutti__wire_came(c->j->group, schedule, c->root_host);
+    size_t came = tutti__wire_came(c->j->h->wire, schedule, c->root_host);
 
-    if (c->j->h->hosts[c->j->group->comm.rank] == c->root_host)
+    if (c->j->h->hosts[c->j->comm->rank] == c->root_host)
         return;
     for (; c->n_handed < came; c->n_handed++)
         hand_out(c->j, c->n_handed * c->chunk, cast_chunk(c, c->n_handed).iov_len / c->j->element);
@@ -274,7 +276,7 @@ static tutti_status cast_shard(job *j, size_t n, int shards, bool heads)
 {
     hierarchy *h = j->h;
     int root = (int)j->op->signature.root;
-    bool here = h->hosts[root] == h->hosts[j->group->comm.rank];
+    bool here = h->hosts[root] == h->hosts[j->comm->rank];
     cast c = {.schedule = {.op = j->op,
                            .heads = heads,
                            .ranks = h->cross,
@@ -290,7 +292,7 @@ static tutti_status cast_shard(job *j, size_t n, int shards, bool heads)
     c.p = h->here[here ? h->places[root] : j->me] + j->shard * j->element;
     c.schedule.n_steps = (c.count + c.chunk - 1) / c.chunk;
     c.schedule.bytes = tutti__signature_bytes(&j->op->signature);
-    TUTTI_TRY(tutti__wire_run(j->group, &c.schedule));
+    TUTTI_TRY(tutti__wire_run(j->h->wire, &c.schedule));
     return TUTTI_OK;
 }
 
@@ -298,13 +300,13 @@ static tutti_status broadcast(job *j)
 {
     hierarchy *h = j->h;
     int root = (int)j->op->signature.root, shards = shards_of(j);
-    bool here = h->hosts[root] == h->hosts[j->group->comm.rank];
+    bool here = h->hosts[root] == h->hosts[j->comm->rank];
 
     TUTTI_TRY(begin_in_place(j));
     for (size_t first = 0, n; first < j->count; first += n) {
         n = j->count - first < j->block ? j->count - first : j->block;
         TUTTI_TRY(enter_block(j, first, n));
-        if (here && j->group->comm.rank != root)
+        if (here && j->comm->rank != root)
             memcpy(h->here[j->me], h->here[h->places[root]], n * j->element);
         if (j->me < shards)
             TUTTI_TRY(cast_shard(j, n, shards, first == 0));
@@ -366,8 +368,8 @@ static void spread(const lot *l, int q, const char *piece)
 {
     const job *j = l->j;
 
-    for (int i = 0; i < j->h->local->comm.size; i++) {
-        char *to = piece_of(l, (j->me + i) % j->h->local->comm.size, q);
+    for (int i = 0; i < j->h->host->size; i++) {
+        char *to = piece_of(l, (j->me + i) % j->h->host->size, q);
 
         if (to != piece)
             memcpy(to, piece, l->n * j->element);
@@ -380,7 +382,7 @@ static void gather_came(tutti__schedule *schedule)
     const hierarchy *h = l->j->h;
 
     for (int i = 0; i < h->n_links; i++)
-        if (h->takes[i] && !l->moved[i] && tutti__wire_came(l->j->group, schedule, i) == 1) {
+        if (h->takes[i] && !l->moved[i] && tutti__wire_came(l->j->h->wire, schedule, i) == 1) {
             spread(l, h->links[i], piece_of(l, l->j->me, h->links[i]));
             l->moved[i] = true;
         }
@@ -391,7 +393,7 @@ static void sum_piece(const lot *l, int q)
 {
     hierarchy *h = l->j->h;
 
-    for (int r = 0; r < h->local->comm.size; r++)
+    for (int r = 0; r < h->host->size; r++)
         h->src[r] = piece_of(l, r, q);
     sum_over_host(l->j, sum_of(l, q), l->n);
 }
@@ -418,7 +420,7 @@ static bool scatter_in(tutti__schedule *schedule, int i, size_t step, struct iov
     const hierarchy *h = l->j->h;
 
     (void)step;
-    *io = (struct iovec){sum_of(l, l->j->group->comm.size + h->hosts[h->links[i]]),
+    *io = (struct iovec){sum_of(l, l->j->comm->size + h->hosts[h->links[i]]),
                          h->gives[i] ? l->n * l->j->element : 0};
     return true;
 }
@@ -428,15 +430,14 @@ static void finish_scatter(const lot *l)
     const job *j = l->j;
     hierarchy *h = j->h;
     tutti_redop op = (tutti_redop)j->op->signature.redop;
-    int rank = j->group->comm.rank;
+    int rank = j->comm->rank;
     void *dst = (char *)j->op->dst + l->first * j->element;
 
     sum_piece(l, rank);
     for (int i = 0; i < h->n_hosts; i++)
-        h->src[i] = i == h->hosts[rank] ? sum_of(l, rank) : sum_of(l, j->group->comm.size + i);
+        h->src[i] = i == h->hosts[rank] ? sum_of(l, rank) : sum_of(l, j->comm->size + i);
     if (op == TUTTI_AVG && !is_half(j->dtype))
-        tutti__average(j->dtype, (size_t)j->group->comm.size, dst, h->src, (size_t)h->n_hosts,
-                       l->n);
+        tutti__average(j->dtype, (size_t)j->comm->size, dst, h->src, (size_t)h->n_hosts, l->n);
     else
         tutti__reduce(j->dtype, op == TUTTI_AVG ? TUTTI_SUM : op, &dst, 1, h->src,
                       (size_t)h->n_hosts, l->n);
@@ -447,7 +448,7 @@ static void copy_lot(const lot *l, char *own, bool in)
 {
     const job *j = l->j;
 
-    for (int q = 0; q < j->group->comm.size; q++) {
+    for (int q = 0; q < j->comm->size; q++) {
         char *mine = own + ((size_t)q * j->count + l->first) * j->element,
              *staged = stage_of(j->h, j->me) + (size_t)q * l->most * j->element;
 
@@ -464,19 +465,19 @@ static tutti_status run_lot(lot *l, bool scatters)
     if (l->first > 0 && j->any_staged) {
         if (scatters && j->staged)
             copy_lot(l, (char *)(uintptr_t)j->op->src, true);
-        TUTTI_TRY(tutti__shm_barrier(h->local, j->op));
+        TUTTI_TRY(tutti__shm_barrier(h->shm, j->op));
     }
     memset(l->moved, 0, (size_t)h->n_links * sizeof *l->moved);
     l->schedule.heads = l->first == 0;
     if (!scatters)
-        spread(l, j->group->comm.rank, (const char *)j->op->src + l->first * j->element);
-    TUTTI_TRY(tutti__wire_run(j->group, &l->schedule));
+        spread(l, j->comm->rank, (const char *)j->op->src + l->first * j->element);
+    TUTTI_TRY(tutti__wire_run(j->h->wire, &l->schedule));
     if (scatters)
         finish_scatter(l);
     if (l->first == 0)
         next_stage(j);
     if (j->any_staged || last)
-        TUTTI_TRY(tutti__shm_barrier(h->local, j->op));
+        TUTTI_TRY(tutti__shm_barrier(h->shm, j->op));
     if (!scatters && j->staged)
         copy_lot(l, j->op->dst, false);
     return TUTTI_OK;
@@ -485,7 +486,7 @@ static tutti_status run_lot(lot *l, bool scatters)
 static tutti_status gather_or_scatter(job *j, bool scatters)
 {
     hierarchy *h = j->h;
-    size_t size = (size_t)j->group->comm.size, bytes = size * j->count * j->element;
+    size_t size = (size_t)j->comm->size, bytes = size * j->count * j->element;
     char *whole = scatters ? (char *)(uintptr_t)j->op->src : j->op->dst;
     lot l = {.schedule = {.op = j->op,
                           .n_steps = 1,
@@ -501,9 +502,9 @@ static tutti_status gather_or_scatter(job *j, bool scatters)
     l.n = l.most;
     l.schedule.bytes = bytes;
     if (scatters) {
-        l.sums = tutti__wire_scratch(j->group, (size + (size_t)h->n_hosts) * l.most * j->element);
+        l.sums = tutti__wire_scratch(j->h->wire, (size + (size_t)h->n_hosts) * l.most * j->element);
         if (!l.sums)
-            return tutti__comm_status(&j->group->comm);
+            return tutti__comm_status(j->comm);
     }
     declare(j, whole, bytes);
     if (scatters && j->staged)
@@ -524,7 +525,7 @@ static tutti_status meet_hosts(job *j)
     tutti__schedule schedule = {
         .op = j->op, .heads = true, .ranks = j->h->cross, .n_ranks = j->h->n_hosts};
 
-    return j->me == 0 ? tutti__wire_run(j->group, &schedule) : TUTTI_OK;
+    return j->me == 0 ? tutti__wire_run(j->h->wire, &schedule) : TUTTI_OK;
 }
 
 /* Nobody leaves before everybody has come. */
@@ -534,37 +535,37 @@ static tutti_status meet_all(job *j)
     TUTTI_TRY(begin(j, 0));
     TUTTI_TRY(meet_hosts(j));
     next_stage(j);
-    return tutti__shm_barrier(j->h->local, j->op);
+    return tutti__shm_barrier(j->h->shm, j->op);
 }
 
 static tutti_status alloc(job *j, tutti__op *op)
 {
-    tutti_group *group = j->group;
-    tutti_status status = tutti__shm_run(j->h->local, op);
+    tutti__comm *comm = j->comm;
+    tutti_status status = tutti__shm_alloc(j->h->shm, op);
 
     if (status != TUTTI_OK) { /* the others have theirs: they must not go on without this host */
-        if (!tutti__comm_failed(&group->comm))
-            (void)tutti__comm_fail(&group->comm, status, group->comm.rank, "rank %d: %s",
-                                   group->comm.rank, tutti_last_error());
+        if (!tutti__comm_failed(comm))
+            (void)tutti__comm_fail(comm, status, comm->rank, "rank %d: %s", comm->rank,
+                                   tutti_last_error());
         return status;
     }
     TUTTI_TRY(meet_hosts(j));
     next_stage(j);
-    return tutti__shm_barrier(j->h->local, j->op);
+    return tutti__shm_barrier(j->h->shm, j->op);
 }
 
-static tutti_status hierarchy_run(tutti_group *group, tutti__op *op)
+static tutti_status run(tutti__engine *engine, tutti__op *op)
 {
-    hierarchy *h = group->transport_state;
-    job j = {.group = group,
+    hierarchy *h = (hierarchy *)engine;
+    job j = {.comm = engine->comm,
              .h = h,
              .op = op,
              .dtype = (tutti_dtype)op->signature.dtype,
              .element = tutti_dtype_size((tutti_dtype)op->signature.dtype),
              .count = (size_t)op->signature.count,
-             .me = h->places[group->comm.rank],
+             .me = h->places[engine->comm->rank],
              .gives = op->signature.op != TUTTI__OP_BROADCAST ||
-                      op->signature.root == (uint32_t)group->comm.rank};
+                      op->signature.root == (uint32_t)engine->comm->rank};
 
     j.block = h->block_bytes / j.element;
     if (op->signature.op == TUTTI__OP_ALLOC)
@@ -577,53 +578,56 @@ static tutti_status hierarchy_run(tutti_group *group, tutti__op *op)
         return broadcast(&j);
     if ((op->signature.op == TUTTI__OP_ALL_GATHER ||
          op->signature.op == TUTTI__OP_REDUCE_SCATTER) &&
-        j.block >= (size_t)group->comm.size)
+        j.block >= (size_t)engine->comm->size)
         return gather_or_scatter(&j, op->signature.op == TUTTI__OP_REDUCE_SCATTER);
     declare(&j, NULL, 0);
     TUTTI_TRY(begin(&j, 0)); /* a rank of this host that calls something else may wait only there */
-    return tutti__tcp_run(group, op);
+    return tutti__tcp_run(h->wire, op);
 }
 
-/* ---- Coming and going ----------------------------------------------------------------------------------------------- */
+/* ---- Init, teardown ----------------------------------------------------------------------------------------------- */
 
-static void hierarchy_wake(tutti_group *group, int rank)
+static void wake(tutti__engine *engine, int rank)
 {
-    const hierarchy *h = group->transport_state;
+    const hierarchy *h = (const hierarchy *)engine;
 
-    tutti__wire_wake(group);
-    if (rank < 0)
-        tutti__shm_wake(h->local, -1);
-    else if (h->hosts[rank] == h->hosts[group->comm.rank])
-        tutti__shm_wake(h->local, h->places[rank]);
+    tutti__wire_wake(h->wire);
+    if (rank < 0 || h->hosts[rank] == h->hosts[engine->comm->rank])
+        tutti__shm_wake_all(h->shm);
 }
 
-static void hierarchy_see(tutti_group *group)
+static void see(tutti__engine *engine)
 {
-    const hierarchy *h = group->transport_state;
+    const hierarchy *h = (const hierarchy *)engine;
 
-    tutti__shm_see(h->local);
-    for (int r = 0; r < h->local->comm.size; r++) {
-        uint64_t seen = atomic_load(&h->local->comm.peers[r].seen);
-        _Atomic uint64_t *known = &group->comm.peers[h->local->comm.outer_ranks[r]].seen;
+    tutti__shm_see(h->shm);
+    for (int r = 0; r < h->host->size; r++) {
+        uint64_t seen = atomic_load(&h->host->peers[r].seen);
+        _Atomic uint64_t *known = &engine->comm->peers[h->host->outer_ranks[r]].seen;
 
         if (atomic_load(known) < seen)
             atomic_store(known, seen);
     }
 }
 
-static void hierarchy_release(tutti_group *group, void *p)
+static void release(tutti__engine *engine, void *p)
 {
-    const hierarchy *h = group->transport_state;
-
-    tutti__shm_release(h->local, p);
+    tutti__shm_release(((hierarchy *)engine)->shm, p);
 }
 
-static void hierarchy_close(tutti_group *group)
+static void free_host(tutti__comm *host, tutti__shm *shm)
 {
-    hierarchy *h = group->transport_state;
+    tutti__shm_close(shm);
+    tutti__comm_destroy(host);
+    free(host);
+}
 
-    tutti_group_free(h->local);
-    tutti__wire_free(group);
+static void close_engine(tutti__engine *engine)
+{
+    hierarchy *h = (hierarchy *)engine;
+
+    free_host(h->host, h->shm);
+    tutti__wire_free(h->wire);
     free(h->hosts);
     free(h->places);
     free(h->cross);
@@ -635,15 +639,14 @@ static void hierarchy_close(tutti_group *group)
     free(h->here);
     free(h->src);
     free(h);
-    group->transport_state = NULL;
 }
 
-static const tutti__transport HIERARCHY = {.name = "shared memory + tcp",
-                                           .run = hierarchy_run,
-                                           .wake = hierarchy_wake,
-                                           .see = hierarchy_see,
-                                           .release = hierarchy_release,
-                                           .close = hierarchy_close};
+static const tutti__engine_ops HIERARCHICAL = {.name = "shared memory + tcp",
+                                               .run = run,
+                                               .wake = wake,
+                                               .see = see,
+                                               .release = release,
+                                               .close = close_engine};
 
 /* Numbers the hosts in the order of their first ranks, and the ranks on each. */
 static void number_hosts(hierarchy *h, const uint64_t *host_ids, int size)
@@ -677,15 +680,15 @@ static int ranks_of(const hierarchy *h, int host, int size)
 }
 
 /* A rank gives its piece to one rank of each other host, in turn where numbers differ. */
-static void find_links(hierarchy *h, const tutti_group *group)
+static void find_links(hierarchy *h, const tutti__comm *comm)
 {
-    int me = h->places[group->comm.rank], here = h->local->comm.size;
+    int me = h->places[comm->rank], here = h->host->size;
 
-    for (int r = 0; r < group->comm.size; r++) {
-        bool gives = me % ranks_of(h, h->hosts[r], group->comm.size) == h->places[r],
+    for (int r = 0; r < comm->size; r++) {
+        bool gives = me % ranks_of(h, h->hosts[r], comm->size) == h->places[r],
              takes = h->places[r] % here == me;
 
-        if (h->hosts[r] == h->hosts[group->comm.rank] || (!gives && !takes))
+        if (h->hosts[r] == h->hosts[comm->rank] || (!gives && !takes))
             continue;
         h->links[h->n_links] = r;
         h->gives[h->n_links] = gives;
@@ -694,52 +697,56 @@ static void find_links(hierarchy *h, const tutti_group *group)
 }
 
 /* Memory through which that of others goes, in this host's group. */
-static tutti_status make_stage(tutti_group *group, hierarchy *h)
+static tutti_status make_stage(const tutti__comm *comm, hierarchy *h)
 {
     size_t page = 4096;
     void *own;
-    tutti__op op = {
-        .signature = {.op = TUTTI__OP_ALLOC, .group = group->comm.id, .dtype = TUTTI_U8},
-        .dst = &own,
-        .deadline = tutti__now_ms() + group->comm.timeout_ms};
+    tutti__op op = {.signature = {.op = TUTTI__OP_ALLOC, .group = comm->id, .dtype = TUTTI_U8},
+                    .dst = &own,
+                    .deadline = tutti__now_ms() + comm->timeout_ms};
 
-    h->block_bytes = tutti__comm_chunk_bytes(&group->comm, BLOCK_BYTES);
+    h->block_bytes = tutti__comm_chunk_bytes(comm, BLOCK_BYTES);
     h->stage_stride = (h->block_bytes + page - 1) / page * page;
     op.signature.count = h->stage_stride;
-    TUTTI_TRY(tutti__shm_run(h->local, &op));
-    h->stage = (char *)own - (size_t)h->local->comm.rank * h->stage_stride;
+    TUTTI_TRY(tutti__shm_alloc(h->shm, &op));
+    h->stage = (char *)own - (size_t)h->host->rank * h->stage_stride;
     return TUTTI_OK;
 }
 
-tutti_status tutti__hierarchy_open(tutti_group *group, tutti_group *local, const uint64_t *host_ids)
+tutti_status tutti__engine_hierarchical(tutti__engine **engine_p, tutti__comm *comm,
+                                        tutti__wire *wire, tutti__comm *host, tutti__shm *shm,
+                                        const uint64_t *host_ids)
 {
-    size_t n = (size_t)group->comm.size;
+    size_t n = (size_t)comm->size, n_here = (size_t)host->size;
     hierarchy *h = tutti__alloc(sizeof *h);
 
+    *engine_p = h ? &h->base : NULL;
     if (!h) {
-        tutti_group_free(local);
+        tutti__wire_free(wire);
+        free_host(host, shm);
         return TUTTI_ERR_MEMORY;
     }
-    h->local = local;
+    h->base = (tutti__engine){&HIERARCHICAL, comm};
+    h->wire = wire;
+    h->host = host;
+    h->shm = shm;
     h->hosts = calloc(n, sizeof *h->hosts);
     h->places = calloc(n, sizeof *h->places);
     h->cross = calloc(n, sizeof *h->cross);
-    h->at = calloc((size_t)local->comm.size, sizeof *h->at);
-    h->here = calloc((size_t)local->comm.size, sizeof *h->here);
+    h->at = calloc(n_here, sizeof *h->at);
+    h->here = calloc(n_here, sizeof *h->here);
     h->src = calloc(n, sizeof *h->src);
     h->links = calloc(n, sizeof *h->links);
     h->gives = calloc(n, sizeof *h->gives);
     h->takes = calloc(n, sizeof *h->takes);
     h->moved = calloc(n, sizeof *h->moved);
-    group->transport_state = h;
-    group->transport = &HIERARCHY;
     if (!h->hosts || !h->places || !h->cross || !h->at || !h->here || !h->src || !h->links ||
         !h->gives || !h->takes || !h->moved)
-        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d ranks", group->comm.size);
-    number_hosts(h, host_ids, group->comm.size);
-    find_links(h, group);
-    for (int r = 0; r < group->comm.size; r++)
-        if (h->places[r] == h->places[group->comm.rank])
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d ranks", comm->size);
+    number_hosts(h, host_ids, comm->size);
+    find_links(h, comm);
+    for (int r = 0; r < comm->size; r++)
+        if (h->places[r] == h->places[comm->rank])
             h->cross[h->hosts[r]] = r;
-    return make_stage(group, h);
+    return make_stage(comm, h);
 }

@@ -507,6 +507,11 @@ void tutti__p2p_rank_left(tutti__control *control, int rank)
         }
 }
 
+static void expire(void *self, tutti_work *work)
+{
+    tutti__p2p_expire(self, work);
+}
+
 static tutti__p2p_request *request_new(tutti_group *group, const tutti__signature *signature,
                                        void *p, int timeout_ms)
 {
@@ -521,7 +526,7 @@ static tutti__p2p_request *request_new(tutti_group *group, const tutti__signatur
     request->peer = (int)signature->root;
     request->timeout_ms = timeout_ms;
     request->deadline = now + timeout_ms;
-    request->work = tutti__work_open(group, signature, request->deadline);
+    request->work = tutti__work_open(group->queue, signature, request->deadline, expire, group);
     if (request->work)
         return request;
     free(request);
@@ -583,7 +588,7 @@ tutti_status tutti__p2p_post(tutti_group *group, tutti__signature *signature, vo
     }
     status = tutti_work_wait(work);
     if (status != TUTTI_OK)
-        tutti__flight_report(group); /* the program may end as soon as it knows */
+        tutti__flight_report(&group->flight); /* the program may end as soon as it knows */
     return status;
 }
 

@@ -6,7 +6,9 @@
 #ifndef TUTTI_COMM_MPI_ENGINE_H
 #define TUTTI_COMM_MPI_ENGINE_H
 
-#include "comm/group.h"
+#include "comm/core/reduce.h"
+#include "comm/engine/engine.h"
+#include "comm/transport/plain_memory.h"
 
 typedef uintptr_t tutti__mpi_comm, tutti__mpi_request;
 
@@ -83,6 +85,8 @@ void tutti__mpi_note_closed(bool failed);
 typedef struct tutti__mpi_note tutti__mpi_note;
 
 typedef struct tutti__mpi_state {
+    tutti__engine base;
+    tutti__plain_memory memory; /* of tutti_group_alloc */
     const tutti__mpi *mpi;
     tutti__mpi_comm comm;
     int cores;          /* that this process may use */
@@ -98,8 +102,8 @@ typedef struct tutti__mpi_state {
 } tutti__mpi_state;
 
 /* Takes in what others ask, and answers if this rank is in the same operation. */
-void tutti__mpi_answer(tutti_group *group, const tutti__op *op);
+void tutti__mpi_answer(tutti__mpi_state *s, const tutti__op *op);
 /* missing[r] unless rank r says, in a fraction of a second, that it is in this operation. */
-void tutti__mpi_call_roll(tutti_group *group, const tutti__op *op, bool *missing);
+void tutti__mpi_call_roll(tutti__mpi_state *s, const tutti__op *op, bool *missing);
 
 #endif

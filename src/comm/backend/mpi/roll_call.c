@@ -36,37 +36,35 @@ static void send_request(tutti__mpi_state *s, int rank, note_kind kind, uint64_t
     (void)s->mpi->send(s->comm, &request->text, sizeof request->text, rank, TAG, &request->request);
 }
 
-void tutti__mpi_answer(tutti_group *group, const tutti__op *op)
+void tutti__mpi_answer(tutti__mpi_state *s, const tutti__op *op)
 {
-    tutti__mpi_state *s = group->transport_state;
     note_text text;
     int rank;
 
     while (s->mpi->take(s->comm, &text, sizeof text, TAG, &rank) == 0 && rank >= 0) {
         if (text.kind == I_AM_IN)
-            atomic_store(&group->comm.peers[rank].seen, text.sequence + 1);
+            atomic_store(&s->base.comm->peers[rank].seen, text.sequence + 1);
         else if (text.sequence == op->signature.sequence)
             send_request(s, rank, I_AM_IN, text.sequence);
     }
 }
 
-void tutti__mpi_call_roll(tutti_group *group, const tutti__op *op, bool *missing)
+void tutti__mpi_call_roll(tutti__mpi_state *s, const tutti__op *op, bool *missing)
 {
-    tutti__mpi_state *s = group->transport_state;
     double deadline = tutti__now_ms() + ANSWER_MS;
     uint64_t sequence = op->signature.sequence;
     int n;
 
-    for (int r = 0; r < group->comm.size; r++)
-        if (r != group->comm.rank)
+    for (int r = 0; r < s->base.comm->size; r++)
+        if (r != s->base.comm->rank)
             send_request(s, r, WHO_IS_IN, sequence);
     do {
-        tutti__mpi_answer(group, op);
-        for (int r = n = 0; r < group->comm.size; r++) {
-            missing[r] =
-                r != group->comm.rank && atomic_load(&group->comm.peers[r].seen) != sequence + 1;
+        tutti__mpi_answer(s, op);
+        for (int r = n = 0; r < s->base.comm->size; r++) {
+            missing[r] = r != s->base.comm->rank &&
+                         atomic_load(&s->base.comm->peers[r].seen) != sequence + 1;
             n += missing[r];
         }
         poll(NULL, 0, 1);
-    } while (n > 0 && !tutti__comm_failed(&group->comm) && tutti__now_ms() < deadline);
+    } while (n > 0 && !tutti__comm_failed(s->base.comm) && tutti__now_ms() < deadline);
 }

@@ -27,43 +27,42 @@ static const double SPIN_MS = 0.05, NAP_AFTER_MS = 0.5, NAP_AFTER_MOVING_MS = 10
 
 /* ---- Waiting ------------------------------------------------------------------------------------------------ */
 
-static tutti_status fail_mpi(tutti_group *group, const char *what, int error)
+static tutti_status fail_mpi(tutti__mpi_state *s, const char *what, int error)
 {
-    const tutti__mpi_state *s = group->transport_state;
     char text[256];
 
     s->mpi->error_text(error, text, sizeof text);
-    if (!atomic_load(&group->opened)) /* in the set-up */
+    if (!s->base.comm->id) /* in the set-up */
         return tutti__fail(TUTTI_ERR_PEER, "%s reports, in %s: %s", s->mpi->name, what, text);
-    return tutti__comm_fail(&group->comm, TUTTI_ERR_PEER, -1, "rank %d: %s reports, in %s: %s",
-                            group->comm.rank, s->mpi->name, what, text);
+    return tutti__comm_fail(s->base.comm, TUTTI_ERR_PEER, -1, "rank %d: %s reports, in %s: %s",
+                            s->base.comm->rank, s->mpi->name, what, text);
 }
 
 /* Of the set-up, in which ranks have no names yet. */
-static tutti_status fail_setup_late(const tutti_group *group)
+static tutti_status fail_setup_late(const tutti__mpi_state *s)
 {
     return tutti__fail(TUTTI_ERR_PEER,
                        "waited %.3g s in vain for the other %d rank%s: one has died, hangs, or "
                        "makes its groups in another order",
-                       group->comm.timeout_ms / 1e3, group->comm.size - 1,
-                       group->comm.size == 2 ? "" : "s");
+                       s->base.comm->timeout_ms / 1e3, s->base.comm->size - 1,
+                       s->base.comm->size == 2 ? "" : "s");
 }
 
-static tutti_status fail_late(tutti_group *group, const tutti__op *op)
+static tutti_status fail_late(tutti__mpi_state *s, const tutti__op *op)
 {
-    bool *missing = calloc((size_t)group->comm.size, sizeof *missing);
+    bool *missing = calloc((size_t)s->base.comm->size, sizeof *missing);
     tutti_status status;
     char text[96];
     int n = 0;
 
     if (!missing)
-        return tutti__comm_fail(&group->comm, TUTTI_ERR_TIMEOUT, -1, "timed out");
-    tutti__mpi_call_roll(group, op, missing);
-    for (int r = 0; r < group->comm.size; r++)
+        return tutti__comm_fail(s->base.comm, TUTTI_ERR_TIMEOUT, -1, "timed out");
+    tutti__mpi_call_roll(s, op, missing);
+    for (int r = 0; r < s->base.comm->size; r++)
         n += missing[r];
     tutti__signature_text(&op->signature, text, sizeof text);
-    status = n > 0 ? tutti__comm_fail_late(&group->comm, op, missing)
-                   : tutti__comm_fail(&group->comm, TUTTI_ERR_TIMEOUT, -1,
+    status = n > 0 ? tutti__comm_fail_late(s->base.comm, op, missing)
+                   : tutti__comm_fail(s->base.comm, TUTTI_ERR_TIMEOUT, -1,
                                       "%s has not ended in %.3g s, although all ranks are in it: "
                                       "the network is slow or has failed (TUTTI_TIMEOUT_S or "
                                       "tutti_group_set_timeout sets the limit)",
@@ -73,14 +72,14 @@ static tutti_status fail_late(tutti_group *group, const tutti__op *op)
 }
 
 /* Who has left will not come any more. *since: when that was noticed. */
-static tutti_status check_left(tutti_group *group, double now, double *since)
+static tutti_status check_left(tutti__mpi_state *s, double now, double *since)
 {
-    for (int r = 0; r < group->comm.size; r++) {
-        if (!tutti__comm_has_left(&group->comm, r))
+    for (int r = 0; r < s->base.comm->size; r++) {
+        if (!tutti__comm_has_left(s->base.comm, r))
             continue;
         *since = *since > 0 ? *since : now;
         if (now - *since > GRACE_MS)
-            return tutti__comm_fail_lost(&group->comm, r);
+            return tutti__comm_fail_lost(s->base.comm, r);
     }
     return TUTTI_OK;
 }
@@ -100,28 +99,27 @@ typedef struct patience {
 } patience;
 
 /* Between tests: TUTTI_OK to go on. */
-static tutti_status look_around(tutti_group *group, const patience *p, double waited, double *left)
+static tutti_status look_around(tutti__mpi_state *s, const patience *p, double waited, double *left)
 {
     double now = tutti__now_ms();
 
-    if (!p->op && group->comm.parent && tutti__comm_failed(group->comm.parent))
-        return tutti__comm_error(group->comm.parent, NULL);
-    if (p->op && tutti__comm_failed(&group->comm))
-        return tutti__comm_status(&group->comm);
+    if (!p->op && s->base.comm->parent && tutti__comm_failed(s->base.comm->parent))
+        return tutti__comm_error(s->base.comm->parent, NULL);
+    if (p->op && tutti__comm_failed(s->base.comm))
+        return tutti__comm_status(s->base.comm);
     if (p->op && waited > NAP_AFTER_MS) {
-        tutti__mpi_answer(group, p->op);
+        tutti__mpi_answer(s, p->op);
         if (!p->moving)
-            TUTTI_TRY(check_left(group, now, left));
+            TUTTI_TRY(check_left(s, now, left));
     }
     if (now < p->deadline)
         return TUTTI_OK;
-    return p->op ? fail_late(group, p->op) : fail_setup_late(group);
+    return p->op ? fail_late(s, p->op) : fail_setup_late(s);
 }
 
 /* Until the request is done, the group has failed, or the time is up. */
-static tutti_status await(tutti_group *group, tutti__mpi_request *request, const patience *p)
+static tutti_status await(tutti__mpi_state *s, tutti__mpi_request *request, const patience *p)
 {
-    tutti__mpi_state *s = group->transport_state;
     double begin = tutti__now_ms(), waited = 0, left = 0;
 
     for (;;) {
@@ -130,13 +128,13 @@ static tutti_status await(tutti_group *group, tutti__mpi_request *request, const
             int error = s->mpi->test(request, &done);
 
             if (error)
-                return fail_mpi(group, p->op ? "a collective" : "the set-up", error);
+                return fail_mpi(s, p->op ? "a collective" : "the set-up", error);
             if (done)
                 return TUTTI_OK;
         }
         waited = tutti__now_ms() - begin;
-        TUTTI_TRY(look_around(group, p, waited, &left));
-        relax(waited, group->comm.local_size > s->cores,
+        TUTTI_TRY(look_around(s, p, waited, &left));
+        relax(waited, s->base.comm->local_size > s->cores,
               p->moving ? NAP_AFTER_MOVING_MS : NAP_AFTER_MS);
     }
 }
@@ -156,16 +154,15 @@ static void drain(tutti__mpi_state *s, tutti__mpi_request *request)
 }
 
 /* Begins one collective and waits for it. */
-static tutti_status call(tutti_group *group, const tutti__mpi_call *c, const patience *p)
+static tutti_status call(tutti__mpi_state *s, const tutti__mpi_call *c, const patience *p)
 {
-    tutti__mpi_state *s = group->transport_state;
     tutti__mpi_request request;
     int error = s->mpi->begin(c, &request);
     tutti_status status;
 
     if (error)
-        return fail_mpi(group, tutti__op_name(c->kind), error);
-    status = await(group, &request, p);
+        return fail_mpi(s, tutti__op_name(c->kind), error);
+    status = await(s, &request, p);
     if (status != TUTTI_OK && p->moving)
         drain(s, &request);
     else if (status != TUTTI_OK) /* it is in memory of ours, which can wait */
@@ -182,10 +179,9 @@ static tutti__mpi_call bytes_call(const tutti__mpi_state *s, tutti__op_kind kind
         .kind = kind, .comm = s->comm, .src = src, .dst = dst, .count = bytes, .dtype = TUTTI_U8};
 }
 
-static tutti_status reduce_verdict(tutti_group *group, const tutti__op *op, size_t n,
+static tutti_status reduce_verdict(tutti__mpi_state *s, const tutti__op *op, size_t n,
                                    tutti_redop redop)
 {
-    tutti__mpi_state *s = group->transport_state;
     tutti__mpi_call c = {.kind = TUTTI__OP_ALL_REDUCE,
                          .comm = s->comm,
                          .src = s->verdict,
@@ -194,13 +190,12 @@ static tutti_status reduce_verdict(tutti_group *group, const tutti__op *op, size
                          .dtype = TUTTI_I64,
                          .redop = redop};
 
-    return call(group, &c, &(patience){.op = op, .deadline = op->deadline});
+    return call(s, &c, &(patience){.op = op, .deadline = op->deadline});
 }
 
 /* All ranks call the same, or all learn the same two calls that differ. Nobody leaves before everybody has come. */
-static tutti_status meet(tutti_group *group, const tutti__op *op)
+static tutti_status meet(tutti__mpi_state *s, const tutti__op *op)
 {
-    tutti__mpi_state *s = group->transport_state;
     int64_t hash = (int64_t)tutti__hash64(&op->signature, sizeof op->signature);
     const patience moving = {.op = op, .deadline = op->deadline, .moving = true};
     tutti__mpi_call c;
@@ -208,37 +203,35 @@ static tutti_status meet(tutti_group *group, const tutti__op *op)
 
     s->verdict[0] = hash;
     s->verdict[1] = ~hash;
-    TUTTI_TRY(reduce_verdict(group, op, 2, TUTTI_MIN));
+    TUTTI_TRY(reduce_verdict(s, op, 2, TUTTI_MIN));
     if (s->verdict[0] == ~s->verdict[1]) { /* the least is the greatest */
-        for (r = 0; r < group->comm.size; r++)
-            atomic_store_explicit(&group->comm.peers[r].seen, op->signature.sequence + 1,
+        for (r = 0; r < s->base.comm->size; r++)
+            atomic_store_explicit(&s->base.comm->peers[r].seen, op->signature.sequence + 1,
                                   memory_order_relaxed);
         return TUTTI_OK;
     }
     s->mine = op->signature;
     c = bytes_call(s, TUTTI__OP_ALL_GATHER, &s->mine, s->signatures, sizeof s->mine);
-    TUTTI_TRY(call(group, &c, &moving));
-    for (r = 1;
-         r < group->comm.size - 1 && tutti__signature_equal(&s->signatures[r], &s->signatures[0]);)
+    TUTTI_TRY(call(s, &c, &moving));
+    for (r = 1; r < s->base.comm->size - 1 &&
+                tutti__signature_equal(&s->signatures[r], &s->signatures[0]);)
         r++;
-    return tutti__comm_fail_different(&group->comm, 0, &s->signatures[0], r, &s->signatures[r]);
+    return tutti__comm_fail_different(s->base.comm, 0, &s->signatures[0], r, &s->signatures[r]);
 }
 
 /* ---- Reducing and broadcasting: chunk by chunk ---------------------------------------------------------------- */
 
-static size_t chunk_elements(const tutti_group *group, size_t element)
+static size_t chunk_elements(const tutti__mpi_state *s, size_t element)
 {
-    const tutti__mpi_state *s = group->transport_state;
     size_t bytes =
-        group->comm.tuning.chunk_bytes ? group->comm.tuning.chunk_bytes : s->mpi->chunk_bytes;
+        s->base.comm->tuning.chunk_bytes ? s->base.comm->tuning.chunk_bytes : s->mpi->chunk_bytes;
 
     return bytes > element ? bytes / element : 1;
 }
 
 /* Elements [at, at + n) of all that is called. */
-static tutti__mpi_call part_of(const tutti_group *group, const tutti__op *op, size_t at, size_t n)
+static tutti__mpi_call part_of(const tutti__mpi_state *s, const tutti__op *op, size_t at, size_t n)
 {
-    const tutti__mpi_state *s = group->transport_state;
     size_t offset = at * tutti_dtype_size((tutti_dtype)op->signature.dtype);
 
     return (tutti__mpi_call){.kind = (tutti__op_kind)op->signature.op,
@@ -251,25 +244,24 @@ static tutti__mpi_call part_of(const tutti_group *group, const tutti__op *op, si
                              .root = (int)op->signature.root};
 }
 
-static void divide(const tutti_group *group, const tutti__op *op, void *p, size_t n)
+static void divide(const tutti__mpi_state *s, const tutti__op *op, void *p, size_t n)
 {
     const void *src = p;
 
     if (op->signature.redop == TUTTI_AVG)
-        tutti__average((tutti_dtype)op->signature.dtype, (size_t)group->comm.size, p, &src, 1, n);
+        tutti__average((tutti_dtype)op->signature.dtype, (size_t)s->base.comm->size, p, &src, 1, n);
 }
 
 /* Several chunks in flight: one is copied while another is reduced. */
-static tutti_status by_chunks(tutti_group *group, const tutti__op *op)
+static tutti_status by_chunks(tutti__mpi_state *s, const tutti__op *op)
 {
-    tutti__mpi_state *s = group->transport_state;
     size_t element = tutti_dtype_size((tutti_dtype)op->signature.dtype),
-           count = (size_t)op->signature.count, chunk = chunk_elements(group, element);
+           count = (size_t)op->signature.count, chunk = chunk_elements(s, element);
     size_t n_chunks = (count + chunk - 1) / chunk, begun = 0, done = 0;
     const patience moving = {.op = op, .deadline = op->deadline, .moving = true};
     bool divides =
         op->signature.op == TUTTI__OP_ALL_REDUCE ||
-        (op->signature.op == TUTTI__OP_REDUCE && (int)op->signature.root == group->comm.rank);
+        (op->signature.op == TUTTI__OP_REDUCE && (int)op->signature.root == s->base.comm->rank);
     tutti__mpi_request requests[WINDOW];
     tutti_status status = TUTTI_OK;
 
@@ -278,21 +270,20 @@ static tutti_status by_chunks(tutti_group *group, const tutti__op *op)
 
         while (begun < n_chunks && begun - done < WINDOW && status == TUTTI_OK) {
             size_t next = begun * chunk;
-            tutti__mpi_call c =
-                part_of(group, op, next, count - next < chunk ? count - next : chunk);
+            tutti__mpi_call c = part_of(s, op, next, count - next < chunk ? count - next : chunk);
             int error = s->mpi->begin(&c, &requests[begun % WINDOW]);
 
             if (error)
-                status = fail_mpi(group, tutti__op_name(c.kind), error);
+                status = fail_mpi(s, tutti__op_name(c.kind), error);
             else
                 begun++;
         }
         if (status == TUTTI_OK)
-            status = await(group, &requests[done % WINDOW], &moving);
+            status = await(s, &requests[done % WINDOW], &moving);
         if (status != TUTTI_OK)
             break;
         if (divides)
-            divide(group, op, (char *)op->dst + at * element, n);
+            divide(s, op, (char *)op->dst + at * element, n);
         done++;
     }
     for (; done < begun; done++)
@@ -301,29 +292,29 @@ static tutti_status by_chunks(tutti_group *group, const tutti__op *op)
 }
 
 /* The pieces of a chunk are brought together in scratch: that is where MPI wants them, and dst may lie in src. */
-static tutti_status reduce_scatter(tutti_group *group, const tutti__op *op)
+static tutti_status reduce_scatter(tutti__mpi_state *s, const tutti__op *op)
 {
-    tutti__mpi_state *s = group->transport_state;
     size_t element = tutti_dtype_size((tutti_dtype)op->signature.dtype),
-           count = (size_t)op->signature.count, size = (size_t)group->comm.size;
-    size_t chunk = chunk_elements(group, element);
+           count = (size_t)op->signature.count, size = (size_t)s->base.comm->size;
+    size_t chunk = chunk_elements(s, element);
     const patience moving = {.op = op, .deadline = op->deadline, .moving = true};
     const char *src = op->src;
 
     if (!s->scratch) /* chunk * element is at most this, or one element */
-        s->scratch = tutti__alloc_unset(size * chunk_elements(group, 1) + size * sizeof(int64_t));
+        s->scratch = tutti__alloc_unset(size * chunk_elements(s, 1) + size * sizeof(int64_t));
     if (!s->scratch)
-        return tutti__comm_fail(&group->comm, TUTTI_ERR_MEMORY, group->comm.rank,
-                                "rank %d has no memory for a chunk of each rank", group->comm.rank);
+        return tutti__comm_fail(s->base.comm, TUTTI_ERR_MEMORY, s->base.comm->rank,
+                                "rank %d has no memory for a chunk of each rank",
+                                s->base.comm->rank);
     for (size_t at = 0; at < count; at += chunk) {
         size_t n = count - at < chunk ? count - at : chunk;
-        tutti__mpi_call c = part_of(group, op, at, n);
+        tutti__mpi_call c = part_of(s, op, at, n);
 
         for (size_t r = 0; r < size; r++)
             memcpy(s->scratch + r * n * element, src + (r * count + at) * element, n * element);
         c.src = s->scratch;
-        TUTTI_TRY(call(group, &c, &moving));
-        divide(group, op, c.dst, n);
+        TUTTI_TRY(call(s, &c, &moving));
+        divide(s, op, c.dst, n);
     }
     return TUTTI_OK;
 }
@@ -331,65 +322,62 @@ static tutti_status reduce_scatter(tutti_group *group, const tutti__op *op)
 /* ---- Moving pieces --------------------------------------------------------------------------------------------- */
 
 /* What goes wrong in an uneven operation, as numbers of which the greatest is everybody's verdict. */
-static int64_t judge_counts(const tutti_group *group, const tutti__op *op)
+static int64_t judge_counts(const tutti__mpi_state *s, const tutti__op *op)
 {
-    const tutti__mpi_state *s = group->transport_state;
-    size_t out = tutti__op_given(group->comm.rank, group->comm.size, op), in = 0;
+    size_t out = tutti__op_given(s->base.comm->rank, s->base.comm->size, op), in = 0;
     int64_t verdict = 0;
 
-    for (int from = 0; from < group->comm.size; from++) {
+    for (int from = 0; from < s->base.comm->size; from++) {
         in += op->dst_counts[from];
-        if (s->counts[group->comm.size + from] != (int64_t)op->dst_counts[from])
-            verdict = 1 + (int64_t)from * group->comm.size + group->comm.rank;
+        if (s->counts[s->base.comm->size + from] != (int64_t)op->dst_counts[from])
+            verdict = 1 + (int64_t)from * s->base.comm->size + s->base.comm->rank;
     }
     if (verdict == 0 && (in > INT_MAX || out > INT_MAX))
-        verdict = 1 + (int64_t)group->comm.size * group->comm.size + group->comm.rank;
+        verdict = 1 + (int64_t)s->base.comm->size * s->base.comm->size + s->base.comm->rank;
     return verdict;
 }
 
 /* Ranks give the same counts for what goes from one to the other, or all learn which two do not. */
-static tutti_status agree_on_counts(tutti_group *group, const tutti__op *op)
+static tutti_status agree_on_counts(tutti__mpi_state *s, const tutti__op *op)
 {
-    tutti__mpi_state *s = group->transport_state;
     const patience moving = {.op = op, .deadline = op->deadline, .moving = true};
-    tutti__mpi_call c = bytes_call(s, TUTTI__OP_ALL_TO_ALL, s->counts, s->counts + group->comm.size,
-                                   sizeof *s->counts);
+    tutti__mpi_call c = bytes_call(s, TUTTI__OP_ALL_TO_ALL, s->counts,
+                                   s->counts + s->base.comm->size, sizeof *s->counts);
     int from, to;
 
-    for (int r = 0; r < group->comm.size; r++)
-        s->counts[r] = (int64_t)tutti__piece_out(op, group->comm.rank, r).count;
-    TUTTI_TRY(call(group, &c, &moving));
-    s->verdict[0] = judge_counts(group, op);
-    TUTTI_TRY(reduce_verdict(group, op, 1, TUTTI_MAX));
+    for (int r = 0; r < s->base.comm->size; r++)
+        s->counts[r] = (int64_t)tutti__piece_out(op, s->base.comm->rank, r).count;
+    TUTTI_TRY(call(s, &c, &moving));
+    s->verdict[0] = judge_counts(s, op);
+    TUTTI_TRY(reduce_verdict(s, op, 1, TUTTI_MAX));
     if (s->verdict[0] == 0)
         return TUTTI_OK;
-    from = (int)((s->verdict[0] - 1) / group->comm.size);
-    to = (int)((s->verdict[0] - 1) % group->comm.size);
-    if (from == group->comm.size)
-        return tutti__comm_fail(&group->comm, TUTTI_ERR_UNSUPPORTED, to,
+    from = (int)((s->verdict[0] - 1) / s->base.comm->size);
+    to = (int)((s->verdict[0] - 1) % s->base.comm->size);
+    if (from == s->base.comm->size)
+        return tutti__comm_fail(s->base.comm, TUTTI_ERR_UNSUPPORTED, to,
                                 "%s over MPI moves at most %d elements a rank, but rank %d has "
                                 "more: call it for parts of them",
                                 tutti__op_name((tutti__op_kind)op->signature.op), INT_MAX, to);
-    s->verdict[0] = s->counts[group->comm.size + from];
+    s->verdict[0] = s->counts[s->base.comm->size + from];
     s->verdict[1] = (int64_t)op->dst_counts[from];
     c = bytes_call(s, TUTTI__OP_BROADCAST, s->verdict, s->verdict, sizeof s->verdict);
     c.root = to;
-    TUTTI_TRY(call(group, &c, &moving));
-    return tutti__comm_check_sent(&group->comm, &op->signature, from, to, (size_t)s->verdict[0],
+    TUTTI_TRY(call(s, &c, &moving));
+    return tutti__comm_check_sent(s->base.comm, &op->signature, from, to, (size_t)s->verdict[0],
                                   (size_t)s->verdict[1]);
 }
 
-static tutti_status move_uneven(tutti_group *group, const tutti__op *op)
+static tutti_status move_uneven(tutti__mpi_state *s, const tutti__op *op)
 {
-    tutti__mpi_state *s = group->transport_state;
     const patience moving = {.op = op, .deadline = op->deadline, .moving = true};
-    tutti__mpi_call c = part_of(group, op, 0, 0);
-    int n = group->comm.size;
+    tutti__mpi_call c = part_of(s, op, 0, 0);
+    int n = s->base.comm->size;
 
-    TUTTI_TRY(agree_on_counts(group, op));
+    TUTTI_TRY(agree_on_counts(s, op));
     for (int r = 0; r < n; r++) {
-        tutti__piece out = tutti__piece_out(op, group->comm.rank, r),
-                     in = tutti__piece_in(group->comm.rank, op, r);
+        tutti__piece out = tutti__piece_out(op, s->base.comm->rank, r),
+                     in = tutti__piece_in(s->base.comm->rank, op, r);
 
         s->pieces[r] = (int)out.count;
         s->pieces[n + r] = (int)out.at;
@@ -400,49 +388,51 @@ static tutti_status move_uneven(tutti_group *group, const tutti__op *op)
     c.src_at = s->pieces + n;
     c.dst_counts = s->pieces + 2 * n;
     c.dst_at = s->pieces + 3 * n;
-    return call(group, &c, &moving);
+    return call(s, &c, &moving);
 }
 
-static tutti_status move_even(tutti_group *group, const tutti__op *op)
+static tutti_status move_even(tutti__mpi_state *s, const tutti__op *op)
 {
     const patience moving = {.op = op, .deadline = op->deadline, .moving = true};
-    tutti__mpi_call c = part_of(group, op, 0, (size_t)op->signature.count);
+    tutti__mpi_call c = part_of(s, op, 0, (size_t)op->signature.count);
 
-    return call(group, &c, &moving);
+    return call(s, &c, &moving);
 }
 
 /* ---- Operations --------------------------------------------------------------------------------------------------- */
 
-static tutti_status alloc(tutti_group *group, const tutti__op *op)
+static tutti_status alloc(tutti__mpi_state *s, const tutti__op *op)
 {
-    tutti_status status = tutti__plain_alloc(group, op);
+    tutti_status status = tutti__plain_alloc(&s->memory, op);
 
     if (status != TUTTI_OK) /* the others have theirs: they must not go on without this rank */
-        (void)tutti__comm_fail(&group->comm, status, group->comm.rank, "rank %d: %s",
-                               group->comm.rank, tutti_last_error());
+        (void)tutti__comm_fail(s->base.comm, status, s->base.comm->rank, "rank %d: %s",
+                               s->base.comm->rank, tutti_last_error());
     return status;
 }
 
-static tutti_status run(tutti_group *group, tutti__op *op)
+static tutti_status run(tutti__engine *engine, tutti__op *op)
 {
-    TUTTI_TRY(meet(group, op));
+    tutti__mpi_state *s = (tutti__mpi_state *)engine;
+
+    TUTTI_TRY(meet(s, op));
     if (op->signature.op == TUTTI__OP_ALLOC)
-        return alloc(group, op);
+        return alloc(s, op);
     if (tutti__op_is_empty(op))
         return TUTTI_OK;
     switch (op->signature.op) {
     case TUTTI__OP_ALL_REDUCE:
     case TUTTI__OP_REDUCE:
     case TUTTI__OP_BROADCAST:
-        return by_chunks(group, op);
+        return by_chunks(s, op);
     case TUTTI__OP_REDUCE_SCATTER:
-        return reduce_scatter(group, op);
+        return reduce_scatter(s, op);
     default:
-        return tutti__op_traits_of(op)->uneven ? move_uneven(group, op) : move_even(group, op);
+        return tutti__op_traits_of(op)->uneven ? move_uneven(s, op) : move_even(s, op);
     }
 }
 
-/* ---- Coming and going ----------------------------------------------------------------------------------------------- */
+/* ---- Init, teardown ----------------------------------------------------------------------------------------------- */
 
 static void free_state(tutti__mpi_state *s)
 {
@@ -465,14 +455,14 @@ static void leave_behind(tutti__mpi_state *s)
     pthread_mutex_unlock(&lock);
 }
 
-static void mpi_close(tutti_group *group)
+static void close_engine(tutti__engine *engine)
 {
-    tutti__mpi_state *s = group->transport_state;
-    bool dead = !s->usable || s->abandoned || tutti__comm_failed(&group->comm);
+    tutti__mpi_state *s = (tutti__mpi_state *)engine;
+    bool dead = !s->usable || s->abandoned || tutti__comm_failed(s->base.comm);
 
     tutti__mpi_note_closed(dead);
     if (!s->abandoned)
-        tutti__plain_free_all(group);
+        tutti__plain_destroy(&s->memory);
     if (dead) {
         leave_behind(s);
         return;
@@ -481,69 +471,73 @@ static void mpi_close(tutti_group *group)
     free_state(s);
 }
 
-static const tutti__transport MPI = {
-    .name = "mpi", .run = run, .release = tutti__plain_release, .close = mpi_close};
-
-static tutti__mpi_state *state_new(const tutti_group *group)
+static void release(tutti__engine *engine, void *p)
 {
-    size_t n = (size_t)group->comm.size;
+    tutti__plain_release(&((tutti__mpi_state *)engine)->memory, engine->comm, p);
+}
+
+static const tutti__engine_ops MPI = {
+    .name = "mpi", .run = run, .release = release, .close = close_engine};
+
+static tutti__mpi_state *state_new(tutti__comm *comm)
+{
+    size_t n = (size_t)comm->size;
     tutti__mpi_state *s = tutti__alloc(sizeof *s);
 
     if (!s)
         return NULL;
+    s->base = (tutti__engine){&MPI, comm};
     s->mpi = tutti__mpi_loaded();
     s->cores = tutti__cores();
     s->signatures = calloc(n, sizeof *s->signatures);
     s->counts = calloc(2 * n, sizeof *s->counts);
     s->pieces = calloc(4 * n, sizeof *s->pieces);
+    tutti__plain_init(&s->memory);
     if (s->signatures && s->counts && s->pieces)
         return s;
     free_state(s);
-    (void)tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d ranks", group->comm.size);
+    (void)tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d ranks", comm->size);
     return NULL;
 }
 
-static tutti_status make_comm(tutti_group *group, const tutti__member *member, double deadline)
+static tutti_status make_comm(tutti__mpi_state *s, const tutti__mpi_state *parent, const int *ranks,
+                              int tag, double deadline)
 {
-    tutti__mpi_state *s = group->transport_state;
     tutti__mpi_request request;
     int error;
 
-    if (member->parent) {
-        const tutti__mpi_state *parent = member->parent->transport_state;
-
-        error = s->mpi->sub(parent->comm, member->ranks, group->comm.size,
-                            member->parent->n_splits & INT16_MAX, &s->comm);
+    if (parent) {
+        error = s->mpi->sub(parent->comm, ranks, s->base.comm->size, tag, &s->comm);
     } else {
         error = s->mpi->dup(tutti__mpi_world_comm(), &s->comm, &request);
         if (!error)
-            TUTTI_TRY(await(group, &request, &(patience){.deadline = deadline}));
+            TUTTI_TRY(await(s, &request, &(patience){.deadline = deadline}));
     }
     if (!error)
         error = s->mpi->return_errors(s->comm);
     if (error)
-        return fail_mpi(group, "making a communicator", error);
+        return fail_mpi(s, "making a communicator", error);
     s->usable = true;
     return TUTTI_OK;
 }
 
-tutti_status tutti__mpi_open(tutti_group *group, const tutti__member *member, double deadline)
+tutti_status tutti__mpi_open(tutti__engine **engine_p, tutti__comm *comm, tutti__engine *parent,
+                             const int *ranks, int tag, double deadline)
 {
-    tutti__mpi_state *s = state_new(group);
+    tutti__mpi_state *s = state_new(comm);
 
+    *engine_p = s ? &s->base : NULL;
     if (!s)
         return TUTTI_ERR_MEMORY;
-    group->transport_state = s;
-    group->transport = &MPI;
     tutti__mpi_note_open();
-    return make_comm(group, member, deadline);
+    return make_comm(s, (tutti__mpi_state *)parent, ranks, tag, deadline);
 }
 
-tutti_status tutti__mpi_exchange(tutti_group *group, const void *mine, void *all, size_t bytes,
+tutti_status tutti__mpi_exchange(tutti__engine *engine, const void *mine, void *all, size_t bytes,
                                  double deadline)
 {
-    tutti__mpi_state *s = group->transport_state;
-    size_t n = (size_t)group->comm.size;
+    tutti__mpi_state *s = (tutti__mpi_state *)engine;
+    size_t n = (size_t)engine->comm->size;
     tutti__mpi_call c;
 
     s->scratch = tutti__alloc((n + 1) * bytes);
@@ -551,7 +545,7 @@ tutti_status tutti__mpi_exchange(tutti_group *group, const void *mine, void *all
         return TUTTI_ERR_MEMORY;
     memcpy(s->scratch + n * bytes, mine, bytes);
     c = bytes_call(s, TUTTI__OP_ALL_GATHER, s->scratch + n * bytes, s->scratch, bytes);
-    TUTTI_TRY(call(group, &c, &(patience){.deadline = deadline}));
+    TUTTI_TRY(call(s, &c, &(patience){.deadline = deadline}));
     memcpy(all, s->scratch, n * bytes);
     free(s->scratch);
     s->scratch = NULL;

@@ -8,7 +8,7 @@
 #ifndef TUTTI_COMM_STORE_STORE_H
 #define TUTTI_COMM_STORE_STORE_H
 
-#include "comm/bootstrap/socket.h"
+#include "comm/bootstrap/authentication.h"
 #include <tutti/group.h>
 
 enum { TUTTI__KEY_LIMIT = 255, TUTTI__VALUE_LIMIT = 1 << 20 };

@@ -28,88 +28,79 @@ typedef struct point {
     uint64_t number;
 } point;
 
-static _Atomic uint64_t *counter_of(const tutti__shm *local, int rank, point at)
+static _Atomic uint64_t *counter_of(const tutti__shm *shm, int rank, point at)
 {
-    return (_Atomic uint64_t *)(void *)((char *)&local->control->slots[rank] + at.offset);
+    return (_Atomic uint64_t *)(void *)((char *)&shm->block->slots[rank] + at.offset);
 }
 
-static bool is_here(const tutti__shm *local, int rank, point at)
+static bool is_here(const tutti__shm *shm, int rank, point at)
 {
-    return atomic_load_explicit(counter_of(local, rank, at), memory_order_acquire) >= at.number;
+    return atomic_load_explicit(counter_of(shm, rank, at), memory_order_acquire) >= at.number;
 }
 
 /* The first rank from `rank` on that is not here, or the group's size. */
-static int find_missing(const tutti_group *group, int rank, point at)
+static int find_missing(const tutti__shm *shm, int rank, point at)
 {
-    const tutti__shm *local = group->transport_state;
-
-    while (rank < group->comm.size && is_here(local, rank, at))
+    while (rank < shm->comm->size && is_here(shm, rank, at))
         rank++;
     return rank;
 }
 
 /* ---- The bell ----------------------------------------------------------------------------------------- */
 
-void tutti__shm_wake_all(tutti__shm_block *control)
+void tutti__shm_wake_all(tutti__shm *shm)
 {
-    if (atomic_load(&control->sleepers) == 0)
+    tutti__shm_block *block = shm->block;
+
+    if (atomic_load(&block->sleepers) == 0)
         return;
-    atomic_fetch_add(&control->wait_word, 1);
-    tutti__futex_wake(&control->wait_word);
+    atomic_fetch_add(&block->wait_word, 1);
+    tutti__futex_wake(&block->wait_word);
 }
 
-void tutti__shm_wake(tutti_group *group, int rank)
+static tutti_status fail_late(tutti__shm *shm, const tutti__op *op, point at)
 {
-    const tutti__shm *local = group->transport_state;
-
-    (void)rank;
-    tutti__shm_wake_all(local->control);
-}
-
-static tutti_status fail_late(tutti_group *group, const tutti__op *op, point at)
-{
-    bool *missing = calloc((size_t)group->comm.size, sizeof *missing);
+    bool *missing = calloc((size_t)shm->comm->size, sizeof *missing);
     tutti_status status;
 
     if (!missing)
-        return tutti__comm_fail(&group->comm, TUTTI_ERR_TIMEOUT, -1, "timed out");
-    for (int r = 0; r < group->comm.size; r++)
-        missing[r] = !is_here(group->transport_state, r, at);
-    status = tutti__comm_fail_late(&group->comm, op, missing);
+        return tutti__comm_fail(shm->comm, TUTTI_ERR_TIMEOUT, -1, "timed out");
+    for (int r = 0; r < shm->comm->size; r++)
+        missing[r] = !is_here(shm, r, at);
+    status = tutti__comm_fail_late(shm->comm, op, missing);
     free(missing);
     return status;
 }
 
 /* OK if there is reason to wait on for `missing`. */
-static tutti_status check_hope(tutti_group *group, const tutti__op *op, int missing, point at)
+static tutti_status check_hope(tutti__shm *shm, const tutti__op *op, int missing, point at)
 {
-    if (tutti__comm_failed(&group->comm))
-        return tutti__comm_status(&group->comm);
-    for (int r = missing; r < group->comm.size; r++)
-        if (tutti__comm_has_left(&group->comm, r) && !is_here(group->transport_state, r, at))
-            return tutti__comm_fail_lost(&group->comm, r);
-    return tutti__now_ms() < op->deadline ? TUTTI_OK : fail_late(group, op, at);
+    if (tutti__comm_failed(shm->comm))
+        return tutti__comm_status(shm->comm);
+    for (int r = missing; r < shm->comm->size; r++)
+        if (tutti__comm_has_left(shm->comm, r) && !is_here(shm, r, at))
+            return tutti__comm_fail_lost(shm->comm, r);
+    return tutti__now_ms() < op->deadline ? TUTTI_OK : fail_late(shm, op, at);
 }
 
-static tutti_status sleep_until(tutti_group *group, const tutti__op *op, int missing, point at)
+static tutti_status sleep_until(tutti__shm *shm, const tutti__op *op, int missing, point at)
 {
-    const tutti__shm *local = group->transport_state;
-    tutti__shm_block *control = local->control;
+    tutti__shm_block *block = shm->block;
     tutti_status status = TUTTI_OK;
 
-    atomic_fetch_add(&control->sleepers, 1);
+    atomic_fetch_add(&block->sleepers, 1);
     atomic_thread_fence(memory_order_seq_cst);
     while (status == TUTTI_OK) {
-        uint32_t wait_word = atomic_load(&control->wait_word);
+        uint32_t wait_word = atomic_load(&block->wait_word);
 
-        missing = find_missing(group, missing, at);
-        if (missing == group->comm.size)
+        missing = find_missing(shm, missing, at);
+        if (missing == shm->comm->size)
             break;
-        status = check_hope(group, op, missing, at);
+        status = check_hope(shm, op, missing, at);
         if (status == TUTTI_OK)
-            tutti__futex_wait(&control->wait_word, wait_word, op->deadline - tutti__now_ms());
+            tutti__futex_wait(&block->wait_word, wait_word, op->deadline - tutti__now_ms());
     }
-    atomic_fetch_sub(&control->sleepers, 1);
+    atomic_fetch_sub(&block->sleepers, 1);
     return status;
 }
 
@@ -125,13 +116,12 @@ static void relax(void)
 }
 
 /* A processor that this thread may use and where no rank waits; -1: none. */
-static int vacant(const tutti_group *group, const cpu_set_t *allowed)
+static int vacant(const tutti__shm *shm, const cpu_set_t *allowed)
 {
-    const tutti__shm *local = group->transport_state;
     cpu_set_t free_ones = *allowed;
 
-    for (int r = 0; r < group->comm.size; r++) {
-        uint32_t cpu = atomic_load(&local->control->slots[r].cpu);
+    for (int r = 0; r < shm->comm->size; r++) {
+        uint32_t cpu = atomic_load(&shm->block->slots[r].cpu);
 
         if (cpu > 0 && cpu <= CPU_SETSIZE)
             CPU_CLR(cpu - 1, &free_ones);
@@ -144,23 +134,22 @@ static int vacant(const tutti_group *group, const cpu_set_t *allowed)
 
 /* Before yielding: if `rank`, which is missing, shares this core, the higher of the two moves to another. It is not bound
  * there: its affinity is what it was, a moment later. */
-static void part_from(tutti_group *group, int rank)
+static void part_from(tutti__shm *shm, int rank)
 {
-    tutti__shm *local = group->transport_state;
-    tutti__shm_slot *slots = local->control->slots;
+    tutti__shm_slot *slots = shm->block->slots;
     uint32_t here = (uint32_t)sched_getcpu() + 1;
     cpu_set_t allowed, one;
     double now;
     int cpu;
 
-    atomic_store(&slots[group->comm.rank].cpu, here);
-    if (group->comm.rank < rank || here == 0 || atomic_load(&slots[rank].cpu) != here)
+    atomic_store(&slots[shm->comm->rank].cpu, here);
+    if (shm->comm->rank < rank || here == 0 || atomic_load(&slots[rank].cpu) != here)
         return;
     now = tutti__now_ms();
-    if (now - local->moved_ms < MOVE_MS || sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+    if (now - shm->moved_ms < MOVE_MS || sched_getaffinity(0, sizeof allowed, &allowed) != 0)
         return;
-    local->moved_ms = now;
-    cpu = vacant(group, &allowed);
+    shm->moved_ms = now;
+    cpu = vacant(shm, &allowed);
     if (cpu < 0)
         return;
     CPU_ZERO(&one);
@@ -169,57 +158,51 @@ static void part_from(tutti_group *group, int rank)
         (void)sched_setaffinity(0, sizeof allowed, &allowed);
 }
 
-static tutti_status meet_at(tutti_group *group, const tutti__op *op, point at)
+static tutti_status meet_at(tutti__shm *shm, const tutti__op *op, point at)
 {
-    const tutti__shm *local = group->transport_state;
     int missing;
 
-    atomic_store_explicit(counter_of(local, group->comm.rank, at), at.number, memory_order_release);
-    missing = find_missing(group, 0, at);
-    for (int yields = 0; missing < group->comm.size && yields < local->yields; yields++) {
-        for (int look = 0; missing < group->comm.size && look < local->looks; look++) {
+    atomic_store_explicit(counter_of(shm, shm->comm->rank, at), at.number, memory_order_release);
+    missing = find_missing(shm, 0, at);
+    for (int yields = 0; missing < shm->comm->size && yields < shm->yields; yields++) {
+        for (int look = 0; missing < shm->comm->size && look < shm->looks; look++) {
             relax();
-            missing = find_missing(group, missing, at);
+            missing = find_missing(shm, missing, at);
         }
-        if (missing == group->comm.size)
+        if (missing == shm->comm->size)
             break;
-        part_from(group, missing);
+        part_from(shm, missing);
         sched_yield();
-        missing = find_missing(group, missing, at);
+        missing = find_missing(shm, missing, at);
     }
-    if (missing < group->comm.size)
-        TUTTI_TRY(sleep_until(group, op, missing, at));
+    if (missing < shm->comm->size)
+        TUTTI_TRY(sleep_until(shm, op, missing, at));
     atomic_thread_fence(memory_order_seq_cst); /* between its own counter and the sleepers */
-    tutti__shm_wake_all(local->control);
+    tutti__shm_wake_all(shm);
     return TUTTI_OK;
 }
 
-void tutti__shm_barrier_open(tutti_group *group)
+void tutti__shm_barrier_open(tutti__shm *shm)
 {
-    tutti__shm *local = group->transport_state;
-    int spin = group->comm.tuning.spin;
+    int spin = shm->comm->tuning.spin;
 
-    local->yields = spin < 0 ? 0 : spin > 0 ? spin : YIELDS;
-    local->looks = group->comm.size <= tutti__cores() ? LOOKS : 0;
+    shm->yields = spin < 0 ? 0 : spin > 0 ? spin : YIELDS;
+    shm->looks = shm->comm->size <= tutti__cores() ? LOOKS : 0;
 }
 
-tutti_status tutti__shm_barrier(tutti_group *group, const tutti__op *op)
+tutti_status tutti__shm_barrier(tutti__shm *shm, const tutti__op *op)
 {
-    tutti__shm *local = group->transport_state;
-
-    return meet_at(group, op, (point){offsetof(tutti__shm_slot, arrived), ++local->meetings});
+    return meet_at(shm, op, (point){offsetof(tutti__shm_slot, arrived), ++shm->barriers});
 }
 
-tutti_status tutti__shm_enter(tutti_group *group, const tutti__op *op)
+tutti_status tutti__shm_enter(tutti__shm *shm, const tutti__op *op)
 {
-    const tutti__shm *local = group->transport_state;
     const size_t offset =
-        offsetof(tutti__shm_slot, calls) + (local->calls & 1) * sizeof(tutti__shm_call);
+        offsetof(tutti__shm_slot, calls) + (shm->calls & 1) * sizeof(tutti__shm_call);
 
-    TUTTI_TRY(
-        meet_at(group, op, (point){offset + offsetof(tutti__shm_call, arrived), local->calls}));
-    for (int r = 0; r < group->comm.size; r++)
-        TUTTI_TRY(tutti__comm_check_signature(&group->comm, &op->signature, r,
-                                              &tutti__shm_call_of(local, r)->signature));
+    TUTTI_TRY(meet_at(shm, op, (point){offset + offsetof(tutti__shm_call, arrived), shm->calls}));
+    for (int r = 0; r < shm->comm->size; r++)
+        TUTTI_TRY(tutti__comm_check_signature(shm->comm, &op->signature, r,
+                                              &tutti__shm_call_of(shm, r)->signature));
     return TUTTI_OK;
 }

@@ -30,28 +30,26 @@ static int read_process(int64_t pid, void *to, uint64_t at, size_t bytes)
     return 0;
 }
 
-void tutti__cma_open(tutti_group *group)
+void tutti__cma_open(tutti__shm *shm)
 {
-    tutti__shm *local = group->transport_state;
-    tutti__shm_slot *slot = &local->control->slots[group->comm.rank];
-    const uint64_t unique[] = {tutti__now_ns(), (uint64_t)getpid(), (uint64_t)(uintptr_t)local};
+    tutti__shm_slot *slot = &shm->block->slots[shm->comm->rank];
+    const uint64_t unique[] = {tutti__now_ns(), (uint64_t)getpid(), (uint64_t)(uintptr_t)shm};
 
-    if (local->memory->one_process || group->comm.tuning.stage_all)
-        local->cma = TUTTI__CMA_NEVER;
-    local->token = tutti__hash64(unique, sizeof unique);
+    if (shm->memory->one_process || shm->comm->tuning.stage_all)
+        shm->cma = TUTTI__CMA_NEVER;
+    shm->token = tutti__hash64(unique, sizeof unique);
     slot->pid = (int64_t)getpid();
-    slot->token = local->token;
-    slot->token_at = (uint64_t)(uintptr_t)&local->token;
+    slot->token = shm->token;
+    slot->token_at = (uint64_t)(uintptr_t)&shm->token;
 }
 
-static bool reads_all(tutti_group *group)
+static bool reads_all(tutti__shm *shm)
 {
-    const tutti__shm *local = group->transport_state;
-    const tutti__shm_slot *slots = local->control->slots;
+    const tutti__shm_slot *slots = shm->block->slots;
     uint64_t token = 0;
 
-    for (int r = 0; r < group->comm.size; r++)
-        if (r != group->comm.rank &&
+    for (int r = 0; r < shm->comm->size; r++)
+        if (r != shm->comm->rank &&
             (read_process(slots[r].pid, &token, slots[r].token_at, sizeof token) != 0 ||
              token != slots[r].token))
             return false;
@@ -60,24 +58,23 @@ static bool reads_all(tutti_group *group)
 
 /* All ranks come here at the same operations: after the first, everybody has published; in the second each tries; from
  * the third on they know of all. */
-void tutti__cma_agree(tutti_group *group)
+void tutti__cma_agree(tutti__shm *shm)
 {
-    tutti__shm *local = group->transport_state;
-    tutti__shm_slot *slots = local->control->slots;
+    tutti__shm_slot *slots = shm->block->slots;
     bool all = true;
 
-    switch (local->cma) {
+    switch (shm->cma) {
     case TUTTI__CMA_NEW:
-        local->cma = TUTTI__CMA_PUBLISHED;
+        shm->cma = TUTTI__CMA_PUBLISHED;
         break;
     case TUTTI__CMA_PUBLISHED:
-        atomic_store(&slots[group->comm.rank].reads_all, reads_all(group));
-        local->cma = TUTTI__CMA_TRIED;
+        atomic_store(&slots[shm->comm->rank].reads_all, reads_all(shm));
+        shm->cma = TUTTI__CMA_TRIED;
         break;
     case TUTTI__CMA_TRIED:
-        for (int r = 0; r < group->comm.size; r++)
+        for (int r = 0; r < shm->comm->size; r++)
             all = all && atomic_load(&slots[r].reads_all);
-        local->cma = all ? TUTTI__CMA_ALWAYS : TUTTI__CMA_NEVER;
+        shm->cma = all ? TUTTI__CMA_ALWAYS : TUTTI__CMA_NEVER;
         tutti_log(TUTTI_LOG_DEBUG, "comm", "ranks %s read each other's memory through the kernel",
                   all ? "can" : "cannot");
         break;
@@ -86,31 +83,28 @@ void tutti__cma_agree(tutti_group *group)
     }
 }
 
-void tutti__cma_offer(tutti_group *group, const tutti__op *op, size_t bytes)
+void tutti__cma_offer(tutti__shm *shm, const tutti__op *op, size_t bytes)
 {
-    const tutti__shm *local = group->transport_state;
-    tutti__shm_call *ours = tutti__shm_call_of(local, group->comm.rank);
+    tutti__shm_call *ours = tutti__shm_call_of(shm, shm->comm->rank);
 
-    if (local->cma != TUTTI__CMA_ALWAYS || bytes == 0 ||
-        bytes < local->control->chunk_bytes / OF_CHUNK)
+    if (shm->cma != TUTTI__CMA_ALWAYS || bytes == 0 || bytes < shm->block->chunk_bytes / OF_CHUNK)
         return;
     ours->segment = TUTTI__CMA;
     ours->at = (uint64_t)(uintptr_t)op->src;
 }
 
-tutti_status tutti__cma_read(tutti_group *group, int rank, void *to, const void *at, size_t bytes)
+tutti_status tutti__cma_read(tutti__shm *shm, int rank, void *to, const void *at, size_t bytes)
 {
-    const tutti__shm *local = group->transport_state;
-    int error = read_process(local->control->slots[rank].pid, to, (uint64_t)(uintptr_t)at, bytes);
+    int error = read_process(shm->block->slots[rank].pid, to, (uint64_t)(uintptr_t)at, bytes);
 
     if (error == 0)
         return TUTTI_OK;
     /* Its process is gone, or it knows of a failure and has freed its memory: this rank hears of that a moment later. */
-    for (int ms = 0; ms < VERDICT_MS && !tutti__comm_failed(&group->comm); ms++)
+    for (int ms = 0; ms < VERDICT_MS && !tutti__comm_failed(shm->comm); ms++)
         usleep(1000);
-    if (tutti__comm_failed(&group->comm) || error == ESRCH)
-        return tutti__comm_fail_lost(&group->comm, rank); /* or what came first */
-    return tutti__comm_fail(&group->comm, TUTTI_ERR_INTERNAL, rank,
+    if (tutti__comm_failed(shm->comm) || error == ESRCH)
+        return tutti__comm_fail_lost(shm->comm, rank); /* or what came first */
+    return tutti__comm_fail(shm->comm, TUTTI_ERR_INTERNAL, rank,
                             "rank %d cannot read %zu bytes of rank %d's memory: %s",
-                            group->comm.rank, bytes, rank, strerror(error));
+                            shm->comm->rank, bytes, rank, strerror(error));
 }

@@ -1,8 +1,7 @@
 /* probe.c -- can this process share memory with others of its host?   SPDX-License-Identifier: MIT
  *
- * Tried before the ranks choose a transport, so that all of them learn of a refusal from the cards and choose another: a
+ * Tried before the ranks choose a transport, so that all of them learn of a refusal from the peer information and choose another: a
  * container's seccomp profile may forbid memfd_create, unix sockets or descriptors in messages, and limits may be too low. */
-#include "comm/group.h"
 #include "comm/transport/shared_memory/shm.h"
 
 #include <errno.h>
@@ -74,9 +73,9 @@ static int try_on(int fd, size_t bytes, const char **step)
     return error;
 }
 
-bool tutti__shm_probe(const tutti_group *group, char *why, size_t capacity)
+bool tutti__shm_probe(const tutti__comm *comm, char *why, size_t capacity)
 {
-    size_t bytes = tutti__shm_block_bytes(group->comm.size, tutti__shm_chunk_bytes(group));
+    size_t bytes = tutti__shm_block_bytes(comm->size, tutti__shm_chunk_bytes(comm));
     const char *step = "memfd_create";
     int fd = memfd_create("tutti", MFD_CLOEXEC), error = fd < 0 ? errno : 0;
 

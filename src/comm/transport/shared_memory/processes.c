@@ -1,10 +1,9 @@
-/* shared_memory.c -- processes of one host that map the same anonymous files.   SPDX-License-Identifier: MIT
+/* processes.c -- processes of one host that map the same anonymous files.   SPDX-License-Identifier: MIT
  *
  * A mapping is a memfd: it has no name, so it appears in no folder, needs no room in /dev/shm and is gone with its last
- * user however that one ends. Rank 0 makes it and posts the descriptor to the others. */
-#include "comm/transport/shared_memory/shm.h"
-
+ * user however that one ends. Rank 0 makes it and sends the others the descriptor by the control channel. */
 #include "comm/control/channel.h"
+#include "comm/transport/shared_memory/shm.h"
 
 #include <errno.h>
 #include <string.h>
@@ -28,8 +27,8 @@ static bool fits_memory(size_t bytes)
 }
 
 /* For rank 0: makes, maps and sends. The mapping begins with `head`, there before anyone sees it. */
-static int make_with(tutti_group *group, size_t bytes, const tutti__shm_block *head,
-                     void **mapping_p)
+static int make_for(const tutti__comm *comm, struct tutti__control *control, size_t bytes,
+                    const tutti__shm_block *head, void **mapping_p)
 {
     int fd, error;
 
@@ -41,8 +40,8 @@ static int make_with(tutti_group *group, size_t bytes, const tutti__shm_block *h
     error = ftruncate(fd, (off_t)bytes) != 0 ? errno : map(fd, bytes, mapping_p);
     if (!error && head)
         memcpy(*mapping_p, head, sizeof *head);
-    for (int r = 1; r < group->comm.size && !error; r++)
-        error = tutti__control_send_fd(group, r, fd);
+    for (int r = 1; r < comm->size && !error; r++)
+        error = tutti__control_send_fd(control, tutti__comm_outer_rank(comm, r), fd);
     if (error && *mapping_p) {
         munmap(*mapping_p, bytes);
         *mapping_p = NULL;
@@ -51,15 +50,16 @@ static int make_with(tutti_group *group, size_t bytes, const tutti__shm_block *h
     return error;
 }
 
-static int make(tutti_group *group, size_t bytes, void **mapping_p, uint64_t *handle_p)
+static int make(tutti__shm *shm, size_t bytes, void **mapping_p, uint64_t *handle_p)
 {
     (void)handle_p;
-    return make_with(group, bytes, NULL, mapping_p);
+    return make_for(shm->comm, shm->control, bytes, NULL, mapping_p);
 }
 
-static int take(tutti_group *group, size_t bytes, uint64_t handle, void **mapping_p)
+static int take(tutti__shm *shm, size_t bytes, uint64_t handle, void **mapping_p)
 {
-    int fd, error = tutti__control_take_fd(group, 0, &fd, tutti__now_ms() + group->comm.timeout_ms);
+    int fd, error = tutti__control_take_fd(shm->control, tutti__comm_outer_rank(shm->comm, 0), &fd,
+                                           tutti__now_ms() + shm->comm->timeout_ms);
 
     (void)handle;
     if (error)
@@ -69,29 +69,20 @@ static int take(tutti_group *group, size_t bytes, uint64_t handle, void **mappin
     return error;
 }
 
-static void drop_control(tutti_group *group, tutti__shm_block *control)
+static void drop_block(tutti__shm_block *block)
 {
-    (void)group;
-    munmap(control, control->bytes);
+    munmap(block, block->bytes);
 }
 
-static const tutti__shm_memory_ops SHARED_MEMORY = {false, make, take, drop_control};
-
-static const tutti__transport SHARED = {.name = "shared memory",
-                                        .run = tutti__shm_run,
-                                        .announce = tutti__shm_announce,
-                                        .wake = tutti__shm_wake,
-                                        .look = tutti__shm_look,
-                                        .see = tutti__shm_see,
-                                        .release = tutti__shm_release,
-                                        .close = tutti__shm_close};
+static const tutti__shm_memory OF_PROCESSES = {false, make, take, drop_block};
 
 /* The first page tells the size of the whole; everyone but rank 0 maps twice. */
-static int take_control(tutti_group *group, double deadline, tutti__shm_block **control_p)
+static int take_block(const tutti__comm *comm, struct tutti__control *control, double deadline,
+                      tutti__shm_block **block_p)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes;
     void *mapping = NULL;
-    int fd, error = tutti__control_take_fd(group, 0, &fd, deadline);
+    int fd, error = tutti__control_take_fd(control, tutti__comm_outer_rank(comm, 0), &fd, deadline);
 
     if (error)
         return error;
@@ -99,34 +90,32 @@ static int take_control(tutti_group *group, double deadline, tutti__shm_block **
     if (!error) {
         bytes = ((const tutti__shm_block *)mapping)->bytes;
         munmap(mapping, page);
-        error = map(fd, bytes, (void **)control_p);
+        error = map(fd, bytes, (void **)block_p);
     }
     close(fd);
     return error;
 }
 
-tutti_status tutti__shm_open_processes(tutti_group *group, double deadline)
+tutti_status tutti__shm_open_processes(tutti__shm **shm_p, tutti__comm *comm,
+                                       struct tutti__control *control, double deadline)
 {
-    size_t chunk = tutti__shm_chunk_bytes(group),
-           bytes = tutti__shm_block_bytes(group->comm.size, chunk);
+    size_t chunk = tutti__shm_chunk_bytes(comm), bytes = tutti__shm_block_bytes(comm->size, chunk);
     const tutti__shm_block head = {.bytes = bytes, .chunk_bytes = chunk};
-    tutti__shm_block *control = NULL;
+    tutti__shm_block *block = NULL;
     int error;
 
-    if (group->comm.rank == 0)
-        error = make_with(group, bytes, &head, (void **)&control);
+    *shm_p = NULL;
+    if (comm->rank == 0)
+        error = make_for(comm, control, bytes, &head, (void **)&block);
     else
-        error = take_control(group, deadline, &control);
-    if (error) {
-        tutti_status status =
-            tutti__comm_failed(&group->comm)
-                ? tutti__comm_error(&group->comm, NULL)
-                : tutti__fail_errno(error, "rank %d cannot %s shared memory (%zu bytes)",
-                                    group->comm.rank,
-                                    group->comm.rank == 0 ? "make" : "receive rank 0's", bytes);
-
-        tutti__note_cause(group, status, NULL); /* before the others miss this rank */
-        return status;
-    }
-    return tutti__shm_open(group, &SHARED, &SHARED_MEMORY, control);
+        error = take_block(comm, control, deadline, &block);
+    if (error)
+        return tutti__comm_failed(comm)
+                   ? tutti__comm_error(comm, NULL)
+                   : tutti__fail_errno(error, "rank %d cannot %s shared memory (%zu bytes)",
+                                       comm->rank, comm->rank == 0 ? "make" : "receive rank 0's",
+                                       bytes);
+    TUTTI_TRY(tutti__shm_new(shm_p, comm, &OF_PROCESSES, block));
+    (*shm_p)->control = control;
+    return TUTTI_OK;
 }

@@ -1,14 +1,17 @@
-/* local.h -- ranks that see one control block: threads of a process, or processes with a shared mapping.
+/* shm.h -- ranks that see one block of memory: threads of a process, or processes with a shared mapping.
  * SPDX-License-Identifier: MIT
  *
- *     control block   header: first failure, bell | a slot a rank: where it is, what it calls, where its buffer lies
- *     counts          for each rank, of its uneven operation: elements for each rank, and expected from each
- *     staging         for each rank three buffers, through which memory goes that peers cannot read
- *     segments        from tutti_group_alloc: a part a rank, read and written by all */
-#ifndef TUTTI_COMM_TRANSPORT_LOCAL_H
-#define TUTTI_COMM_TRANSPORT_LOCAL_H
+ *     block      header: first failure, wait word | a slot a rank: where it is, what it calls, where its buffer lies
+ *     counts     for each rank, of its uneven operation: elements for each rank, and expected from each
+ *     staging    for each rank three buffers, through which memory goes that peers cannot read
+ *     segments   from tutti_group_alloc: a part a rank, read and written by all
+ *
+ * shm.c makes the block and says calls in it; barrier.c waits in it; segment.c allocates; cma.c reads other processes;
+ * threads.c and processes.c hand memory out. The algorithms (algorithm/shm_*.c) are made of these. */
+#ifndef TUTTI_COMM_TRANSPORT_SHM_H
+#define TUTTI_COMM_TRANSPORT_SHM_H
 
-#include "comm/group.h"
+#include "comm/core/failure.h"
 
 enum { TUTTI__SHM_STAGES = 3, TUTTI__SHM_SMALL = 16 + 32 * 64 };
 
@@ -22,7 +25,7 @@ typedef struct tutti__shm_call {
             uint32_t
                 segment; /* where the contribution lies: TUTTI__SHM_STAGED ..., or a segment's number */
             int32_t error; /* alloc: why rank 0 could not, else 0 */
-            uint64_t at; /* offset in this rank's part of the segment; HERE, FOREIGN: an address */
+            uint64_t at;   /* offset in this rank's part of the segment; HERE, CMA: an address */
         };
         char small[TUTTI__SHM_SMALL]; /* of a small reduction: the contribution itself */
     };
@@ -30,17 +33,17 @@ typedef struct tutti__shm_call {
 
 #define TUTTI__SHM_STAGED UINT32_MAX       /* it goes through staging buffers */
 #define TUTTI__SHM_HERE   (UINT32_MAX - 1) /* in this process */
-#define TUTTI__CMA        (UINT32_MAX - 2) /* in its rank's process (foreign.c) */
+#define TUTTI__CMA        (UINT32_MAX - 2) /* in its rank's process (cma.c) */
 
 typedef struct tutti__shm_slot {
     /* Alternate, so that a rank may start the next while others still read the last. */
     tutti__shm_call calls[2];
-    /* Meetings so far, but for those that begin an operation. */
+    /* Barriers so far, but for those that begin an operation. */
     _Alignas(64) _Atomic uint64_t arrived;
     _Alignas(64) _Atomic uint64_t called; /* 1 + the sequence of its last call */
     _Atomic uint32_t cpu;                 /* 1 + where it last waited for long; 0: it has not */
     tutti__cause cause;
-    /* Written before the first meeting: how to try whether its memory can be read (foreign.c). */
+    /* Written before the first barrier: how to try whether its memory can be read (cma.c). */
     int64_t pid;
     uint64_t token, token_at;
     _Atomic uint32_t reads_all; /* it has tried, and can */
@@ -74,81 +77,102 @@ typedef enum tutti__cma {
     TUTTI__CMA_NEVER
 } tutti__cma;
 
-typedef struct tutti__shm {
-    tutti__shm_block *control;
+typedef struct tutti__shm tutti__shm;
+
+/* How memory is handed out: among threads, or among processes. */
+typedef struct tutti__shm_memory {
+    bool one_process;
+    /* Rank 0 makes a mapping of `bytes` and hands it to the others; 0 or an errno. *handle goes through the call. */
+    int (*make)(tutti__shm *shm, size_t bytes, void **mapping_p, uint64_t *handle_p);
+    int (*take)(tutti__shm *shm, size_t bytes, uint64_t handle, void **mapping_p);
+    void (*drop_block)(tutti__shm_block *block);
+} tutti__shm_memory;
+
+struct tutti__shm {
+    tutti__comm *comm;
+    tutti__shm_block *block;
     char *staging;
-    uint64_t calls, meetings, tick; /* tick: staged chunks so far; chunk t lies in buffer t mod 3 */
-    int looks, yields;              /* at a meeting: before giving the core away, before sleeping */
+    uint64_t calls, barriers, tick; /* tick: staged chunks so far; chunk t lies in buffer t mod 3 */
+    int looks, yields;              /* at a barrier: before giving the core away, before sleeping */
     tutti__cma cma;
     uint64_t token;
     double moved_ms; /* when it last gave way to a peer on its core */
     pthread_mutex_t segments_lock;
     tutti__shm_segment *segments;
     uint32_t n_segments;
-    /* One process or several: how memory is handed out. */
-    const struct tutti__shm_memory_ops *memory;
-} tutti__shm;
+    const tutti__shm_memory *memory;
+    struct tutti__control *control; /* descriptors come by it; NULL among threads */
+};
 
-typedef struct tutti__shm_memory_ops {
-    bool one_process;
-    /* Rank 0 makes a mapping of `bytes` and hands it to the others; 0 or an errno. *handle goes through the call. */
-    int (*make)(tutti_group *group, size_t bytes, void **mapping_p, uint64_t *handle_p);
-    int (*take)(tutti_group *group, size_t bytes, uint64_t handle, void **mapping_p);
-    void (*drop_control)(tutti_group *group, tutti__shm_block *control);
-} tutti__shm_memory_ops;
+/* ---- Init, teardown ------------------------------------------------------------------------------------ */
 
+/* Ranks that are threads; the store hands the pointer over, under `prefix`. */
+tutti_status tutti__shm_open_threads(tutti__shm **shm_p, tutti__comm *comm, tutti_store *store,
+                                     const char *prefix, double deadline);
+/* Processes of one host; `control`, of the outermost communicator, hands descriptors over. */
+tutti_status tutti__shm_open_processes(tutti__shm **shm_p, tutti__comm *comm,
+                                       struct tutti__control *control, double deadline);
+/* NULL is fine. */
+void tutti__shm_close(tutti__shm *shm);
+/* False if this process cannot share memory with others of its host, and why: "memfd_create: Operation not permitted". */
+bool tutti__shm_probe(const tutti__comm *comm, char *why, size_t capacity);
+
+/* Between shm.c, threads.c and processes.c. `block`, filled by rank 0 up to chunk_bytes, belongs to the new shm. */
+tutti_status tutti__shm_new(tutti__shm **shm_p, tutti__comm *comm, const tutti__shm_memory *memory,
+                            tutti__shm_block *block);
 size_t tutti__shm_block_bytes(int size, size_t chunk_bytes);
-/* Takes over control (filled by rank 0, chunk_bytes set). */
-tutti_status tutti__shm_open(tutti_group *group, const tutti__transport *transport,
-                             const tutti__shm_memory_ops *memory, tutti__shm_block *control);
-size_t tutti__shm_chunk_bytes(const tutti_group *group);
+size_t tutti__shm_chunk_bytes(const tutti__comm *comm);
 
-/* For the transports' tables. */
-tutti_status tutti__shm_run(tutti_group *group, tutti__op *op);
-void tutti__shm_announce(tutti_group *group, tutti__cause *cause);
-void tutti__shm_wake(tutti_group *group, int rank);
-void tutti__shm_look(tutti_group *group);
-void tutti__shm_see(tutti_group *group);
-void tutti__shm_release(tutti_group *group, void *p);
-void tutti__shm_close(tutti_group *group);
+/* ---- Failure ------------------------------------------------------------------------------------------- */
 
-/* ---- Between meeting.c, local.c (operations), exchange.c (reducing) and pieces.c (moving) --------------------------- */
+void tutti__shm_announce(tutti__shm *shm, tutti__cause *cause);
+void tutti__shm_look(tutti__shm *shm);
+/* Brings peers[].seen up to date. */
+void tutti__shm_see(tutti__shm *shm);
+/* Wakes all who sleep at a barrier, to look again. */
+void tutti__shm_wake_all(tutti__shm *shm);
+
+/* ---- Calls and barriers -------------------------------------------------------------------------------- */
 
 /* Says what this rank calls, and where its `bytes` at p lie. True if peers can read them there. */
-bool tutti__shm_declare(tutti_group *group, const tutti__op *op, const void *p, size_t bytes);
-/* All ranks have come, and to the same call. */
-tutti_status tutti__shm_enter(tutti_group *group, const tutti__op *op);
-void tutti__shm_barrier_open(tutti_group *group);
-/* Wakes all who sleep at a meeting, to look again. */
-void tutti__shm_wake_all(tutti__shm_block *control);
+bool tutti__shm_declare(tutti__shm *shm, const tutti__op *op, const void *p, size_t bytes);
+/* The barrier that begins an operation: all ranks have come, and to the same call. */
+tutti_status tutti__shm_enter(tutti__shm *shm, const tutti__op *op);
+/* One within it: all ranks have come so far. */
+tutti_status tutti__shm_barrier(tutti__shm *shm, const tutti__op *op);
+void tutti__shm_barrier_open(tutti__shm *shm);
 /* What `rank` says of the running operation. */
-static inline tutti__shm_call *tutti__shm_call_of(const tutti__shm *local, int rank)
+static inline tutti__shm_call *tutti__shm_call_of(const tutti__shm *shm, int rank)
 {
-    return &local->control->slots[rank].calls[local->calls & 1];
+    return &shm->block->slots[rank].calls[shm->calls & 1];
 }
-/* All ranks have come. */
-tutti_status tutti__shm_barrier(tutti_group *group, const tutti__op *op);
-/* After the first meeting: where each contribution of ranks [first, last) lies, NULL if it is staged. */
-tutti_status tutti__shm_find_contributions(tutti_group *group, int first, int last, char **at);
 /* What `rank` gives to each in the uneven operation of this sequence number, then what it expects from each; read after
- * the first meeting. */
-uint64_t *tutti__shm_counts_of(tutti_group *group, uint64_t sequence, int rank);
-/* The buffer through which chunk k of the running operation goes from `rank`. */
-static inline char *tutti__shm_stage(const tutti__shm *local, int rank, size_t k)
-{
-    size_t buffer = (size_t)((local->tick + k) % TUTTI__SHM_STAGES);
+ * the operation was entered. */
+uint64_t *tutti__shm_counts_of(tutti__shm *shm, uint64_t sequence, int rank);
 
-    return local->staging +
-           ((size_t)rank * TUTTI__SHM_STAGES + buffer) * local->control->chunk_bytes;
+/* ---- Memory -------------------------------------------------------------------------------------------- */
+
+/* The buffer through which chunk k of the running operation goes from `rank`. */
+static inline char *tutti__shm_stage(const tutti__shm *shm, int rank, size_t k)
+{
+    size_t buffer = (size_t)((shm->tick + k) % TUTTI__SHM_STAGES);
+
+    return shm->staging + ((size_t)rank * TUTTI__SHM_STAGES + buffer) * shm->block->chunk_bytes;
 }
+
+/* Once the operation is entered: where each contribution of ranks [first, last) lies, NULL if it is staged. */
+tutti_status tutti__shm_find_contributions(tutti__shm *shm, int first, int last, char **at);
+/* The segment in whose part of this rank these bytes lie, or NULL. */
+const tutti__shm_segment *tutti__shm_segment_of(tutti__shm *shm, const void *p, size_t bytes);
+/* The operation `alloc`; its inverse, of this rank alone; all that are left. */
+tutti_status tutti__shm_alloc(tutti__shm *shm, const tutti__op *op);
+void tutti__shm_release(tutti__shm *shm, void *p);
+void tutti__shm_release_all(tutti__shm *shm);
 
 /* Memory of other processes. Agreed on during the first operations; offered where it is agreed and pays. */
-void tutti__cma_open(tutti_group *group);
-void tutti__cma_agree(tutti_group *group);
-void tutti__cma_offer(tutti_group *group, const tutti__op *op, size_t bytes);
-tutti_status tutti__cma_read(tutti_group *group, int rank, void *to, const void *at, size_t bytes);
-
-tutti_status tutti__shm_reduce(tutti_group *group, tutti__op *op);
-tutti_status tutti__shm_move(tutti_group *group, tutti__op *op);
+void tutti__cma_open(tutti__shm *shm);
+void tutti__cma_agree(tutti__shm *shm);
+void tutti__cma_offer(tutti__shm *shm, const tutti__op *op, size_t bytes);
+tutti_status tutti__cma_read(tutti__shm *shm, int rank, void *to, const void *at, size_t bytes);
 
 #endif

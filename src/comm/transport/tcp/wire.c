@@ -5,12 +5,15 @@
  * trying again for a moment where little is on its way and a wake-up would take longer than the rest. */
 #include "comm/transport/tcp/wire.h"
 
+#include "comm/bootstrap/socket.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 enum {
@@ -29,40 +32,27 @@ typedef struct direction {
     size_t done; /* bytes of the next */
 } direction;
 
-typedef struct channel {
+typedef struct tutti__channel {
     int fd, i, channel; /* to ranks[i] of the flow */
     direction out, in;
     bool checked;                 /* the heard fingerprint is ours */
     tutti__signature said, heard; /* of an uneven operation they count what this lane carries */
 } channel;
 
-struct tutti__wire {
-    int *sockets, channels;
-    int wake; /* rung when a peer has failed or left */
-    bool spin;
-    channel *channels_; /* of the flow that runs: channel by channel */
-    int n_channels, used_channels;
-    struct pollfd *polls;
-    int *everyone;
-    tutti__room room;
-    char *scratch;
-    size_t scratch_bytes;
-};
-
 /* ---- A lane --------------------------------------------------------------------------------------------------- */
 
 /* The part of a message that one of the channels carries. */
-static struct iovec part_of(struct iovec whole, int channel, int channels)
+static struct iovec part_of(struct iovec whole, int socket, int sockets)
 {
-    size_t part = (whole.iov_len / (size_t)channels + PAGE) / PAGE * PAGE,
-           begin = (size_t)channel * part;
+    size_t part = (whole.iov_len / (size_t)sockets + PAGE) / PAGE * PAGE,
+           begin = (size_t)socket * part;
 
-    if (channels == 1)
+    if (sockets == 1)
         return whole;
     begin = begin < whole.iov_len ? begin : whole.iov_len;
     return (struct iovec){
         (char *)whole.iov_base + begin,
-        whole.iov_len - begin < part || channel == channels - 1 ? whole.iov_len - begin : part};
+        whole.iov_len - begin < part || socket == sockets - 1 ? whole.iov_len - begin : part};
 }
 
 typedef bool message_of(tutti__schedule *schedule, int i, size_t step, struct iovec *io);
@@ -79,7 +69,7 @@ static int gather(const tutti__wire *wire, tutti__schedule *schedule, const chan
     for (; n < AT_ONCE && step < schedule->n_steps; step++, skip = 0) {
         if (!message(schedule, l->i, step, &io[n]))
             break;
-        io[n] = part_of(io[n], l->channel, wire->used_channels);
+        io[n] = part_of(io[n], l->channel, wire->used_sockets);
         io[n].iov_base = (char *)io[n].iov_base + skip;
         io[n].iov_len -= skip;
         if (io[n].iov_len > 0)
@@ -103,7 +93,7 @@ static void advance(const tutti__wire *wire, tutti__schedule *schedule, const ch
         bytes -= n;
     }
     while (bytes > 0 && message(schedule, l->i, w->step, &io)) {
-        size_t left = part_of(io, l->channel, wire->used_channels).iov_len - w->done;
+        size_t left = part_of(io, l->channel, wire->used_sockets).iov_len - w->done;
 
         if (bytes < left) {
             w->done += bytes;
@@ -184,12 +174,11 @@ static bool channel_done(const tutti__schedule *schedule, const channel *l)
 /* ---- A flow --------------------------------------------------------------------------------------------------- */
 
 /* A connection is gone. Whether the peer died or left, this rank hears a moment later. */
-static tutti_status lost(tutti_group *group, int rank)
+static tutti_status lost(tutti__wire *wire, int rank)
 {
-    const tutti__wire *wire = group->wire;
     double deadline = tutti__now_ms() + VERDICT_MS;
 
-    while (!tutti__comm_failed(&group->comm) && !tutti__comm_has_left(&group->comm, rank) &&
+    while (!tutti__comm_failed(wire->comm) && !tutti__comm_has_left(wire->comm, rank) &&
            tutti__now_ms() < deadline) {
         uint64_t rings;
 
@@ -197,21 +186,20 @@ static tutti_status lost(tutti_group *group, int rank)
         if (read(wire->wake, &rings, sizeof rings) < 0 && errno != EAGAIN)
             break;
     }
-    return tutti__comm_fail_lost(&group->comm, rank);
+    return tutti__comm_fail_lost(wire->comm, rank);
 }
 
-static tutti_status late(tutti_group *group, const tutti__schedule *schedule)
+static tutti_status late(tutti__wire *wire, const tutti__schedule *schedule)
 {
-    const tutti__wire *wire = group->wire;
-    bool *missing = calloc((size_t)group->comm.size, sizeof *missing);
+    bool *missing = calloc((size_t)wire->comm->size, sizeof *missing);
     tutti_status status;
 
     if (!missing)
-        return tutti__comm_fail(&group->comm, TUTTI_ERR_TIMEOUT, -1, "timed out");
+        return tutti__comm_fail(wire->comm, TUTTI_ERR_TIMEOUT, -1, "timed out");
     for (int i = 0; i < wire->n_channels; i++)
-        if (!channel_done(schedule, &wire->channels_[i]))
-            missing[schedule->ranks[wire->channels_[i].i]] = true;
-    status = tutti__comm_fail_late(&group->comm, schedule->op, missing);
+        if (!channel_done(schedule, &wire->channels[i]))
+            missing[schedule->ranks[wire->channels[i].i]] = true;
+    status = tutti__comm_fail_late(wire->comm, schedule->op, missing);
     free(missing);
     return status;
 }
@@ -227,31 +215,31 @@ static size_t count_of(tutti__schedule *schedule, int i, message_of *message)
 }
 
 /* The peer's call is ours, and what it sends is what this rank expects. */
-static tutti_status check_heard(tutti_group *group, tutti__schedule *schedule, const channel *l)
+static tutti_status check_heard(tutti__wire *wire, tutti__schedule *schedule, const channel *l)
 {
     const tutti__op *op = schedule->op;
     tutti__signature heard = l->heard;
     int from = schedule->ranks[l->i];
 
     if (!tutti__op_traits_of(op)->uneven || heard.op != op->signature.op)
-        return tutti__comm_check_signature(&group->comm, &op->signature, from, &heard);
+        return tutti__comm_check_signature(wire->comm, &op->signature, from, &heard);
     heard.count = 0;
-    TUTTI_TRY(tutti__comm_check_signature(&group->comm, &op->signature, from, &heard));
-    return tutti__comm_check_sent(&group->comm, &op->signature, from, group->comm.rank,
+    TUTTI_TRY(tutti__comm_check_signature(wire->comm, &op->signature, from, &heard));
+    return tutti__comm_check_sent(wire->comm, &op->signature, from, wire->comm->rank,
                                   (size_t)l->heard.count, count_of(schedule, l->i, schedule->in));
 }
 
-static tutti_status move(tutti_group *group, tutti__schedule *schedule, channel *l, bool *moved)
+static tutti_status move(tutti__wire *wire, tutti__schedule *schedule, channel *l, bool *moved)
 {
-    int error = push(group->wire, schedule, l, moved);
+    int error = push(wire, schedule, l, moved);
 
     if (error == 0 || error == EAGAIN)
-        error = pull(group->wire, schedule, l, moved);
+        error = pull(wire, schedule, l, moved);
     if (schedule->heads && !l->checked && l->in.head == sizeof l->heard) {
-        TUTTI_TRY(check_heard(group, schedule, l));
+        TUTTI_TRY(check_heard(wire, schedule, l));
         l->checked = true;
     }
-    return error == 0 || error == EAGAIN ? TUTTI_OK : lost(group, schedule->ranks[l->i]);
+    return error == 0 || error == EAGAIN ? TUTTI_OK : lost(wire, schedule->ranks[l->i]);
 }
 
 static bool awaits(const tutti__wire *wire, tutti__schedule *schedule, channel *l, direction *w,
@@ -262,14 +250,13 @@ static bool awaits(const tutti__wire *wire, tutti__schedule *schedule, channel *
     return gather(wire, schedule, l, w, NULL, message, io) > 0;
 }
 
-static tutti_status sleep_until_ready(tutti_group *group, tutti__schedule *schedule)
+static tutti_status sleep_until_ready(tutti__wire *wire, tutti__schedule *schedule)
 {
-    const tutti__wire *wire = group->wire;
     nfds_t n = 0;
     uint64_t rings;
 
     for (int i = 0; i < wire->n_channels; i++) {
-        channel *l = &wire->channels_[i];
+        channel *l = &wire->channels[i];
         short events = (short)((awaits(wire, schedule, l, &l->out, schedule->out) ? POLLOUT : 0) |
                                (awaits(wire, schedule, l, &l->in, schedule->in) ? POLLIN : 0));
 
@@ -279,24 +266,23 @@ static tutti_status sleep_until_ready(tutti_group *group, tutti__schedule *sched
     wire->polls[n] = (struct pollfd){wire->wake, POLLIN, 0};
     poll(wire->polls, n + 1, tutti__poll_ms(schedule->op->deadline));
     if (wire->polls[n].revents && read(wire->wake, &rings, sizeof rings) < 0 && errno != EAGAIN)
-        return tutti__comm_fail(&group->comm, TUTTI_ERR_INTERNAL, group->comm.rank, "eventfd: %s",
+        return tutti__comm_fail(wire->comm, TUTTI_ERR_INTERNAL, wire->comm->rank, "eventfd: %s",
                                 strerror(errno));
     return TUTTI_OK;
 }
 
-static void start(tutti_group *group, tutti__schedule *schedule)
+static void start(tutti__wire *wire, tutti__schedule *schedule)
 {
-    tutti__wire *wire = group->wire;
 
     wire->n_channels = 0;
-    wire->used_channels = schedule->bytes >= MANY_BYTES ? wire->channels : 1;
-    for (int c = 0; c < wire->used_channels; c++)
+    wire->used_sockets = schedule->bytes >= MANY_BYTES ? wire->n_sockets : 1;
+    for (int c = 0; c < wire->used_sockets; c++)
         for (int i = 0; i < schedule->n_ranks; i++) {
-            channel *l = &wire->channels_[wire->n_channels];
+            channel *l = &wire->channels[wire->n_channels];
 
-            if (schedule->ranks[i] == group->comm.rank)
+            if (schedule->ranks[i] == wire->comm->rank)
                 continue;
-            *l = (channel){.fd = wire->sockets[c * group->comm.size + schedule->ranks[i]],
+            *l = (channel){.fd = wire->sockets[c * wire->comm->size + schedule->ranks[i]],
                            .i = i,
                            .channel = c,
                            .said = schedule->op->signature};
@@ -306,9 +292,8 @@ static void start(tutti_group *group, tutti__schedule *schedule)
         }
 }
 
-static tutti_status run(tutti_group *group, tutti__schedule *schedule)
+static tutti_status run(tutti__wire *wire, tutti__schedule *schedule)
 {
-    tutti__wire *wire = group->wire;
     uint64_t patience = wire->spin && schedule->bytes <= SPIN_BYTES ? (uint64_t)SPIN_US * 1000 : 0,
              idle_since = 0;
 
@@ -316,18 +301,18 @@ static tutti_status run(tutti_group *group, tutti__schedule *schedule)
         bool moved = false, open = false;
 
         for (int i = 0; i < wire->n_channels; i++)
-            if (!channel_done(schedule, &wire->channels_[i]))
-                TUTTI_TRY(move(group, schedule, &wire->channels_[i], &moved));
+            if (!channel_done(schedule, &wire->channels[i]))
+                TUTTI_TRY(move(wire, schedule, &wire->channels[i], &moved));
         if (moved && schedule->came)
             schedule->came(schedule);
         for (int i = 0; i < wire->n_channels && !open; i++)
-            open = !channel_done(schedule, &wire->channels_[i]);
+            open = !channel_done(schedule, &wire->channels[i]);
         if (!open)
             return TUTTI_OK;
-        if (tutti__comm_failed(&group->comm))
-            return tutti__comm_status(&group->comm);
+        if (tutti__comm_failed(wire->comm))
+            return tutti__comm_status(wire->comm);
         if (tutti__now_ms() >= schedule->op->deadline)
-            return late(group, schedule);
+            return late(wire, schedule);
         if (moved) {
             idle_since = 0;
             continue;
@@ -341,24 +326,23 @@ static tutti_status run(tutti_group *group, tutti__schedule *schedule)
                 continue;
             }
         }
-        TUTTI_TRY(sleep_until_ready(group, schedule));
+        TUTTI_TRY(sleep_until_ready(wire, schedule));
     }
 }
 
-tutti_status tutti__wire_run(tutti_group *group, tutti__schedule *schedule)
+tutti_status tutti__wire_run(tutti__wire *wire, tutti__schedule *schedule)
 {
-    start(group, schedule);
-    return run(group, schedule);
+    start(wire, schedule);
+    return run(wire, schedule);
 }
 
-size_t tutti__wire_came(const tutti_group *group, const tutti__schedule *schedule, int i)
+size_t tutti__wire_came(const tutti__wire *wire, const tutti__schedule *schedule, int i)
 {
-    const tutti__wire *wire = group->wire;
     size_t least = schedule->n_steps;
 
     for (int j = 0; j < wire->n_channels; j++)
-        if (wire->channels_[j].i == i && wire->channels_[j].in.step < least)
-            least = wire->channels_[j].in.step;
+        if (wire->channels[j].i == i && wire->channels[j].in.step < least)
+            least = wire->channels[j].in.step;
     return least;
 }
 
@@ -383,42 +367,31 @@ static bool exchange_in(tutti__schedule *schedule, int i, size_t step, struct io
     return true;
 }
 
-tutti_status tutti__wire_exchange(tutti_group *group, const tutti__op *op, bool heads)
+tutti_status tutti__wire_exchange(tutti__wire *wire, const tutti__op *op, bool heads)
 {
     exchange x = {.schedule = {.op = op,
                                .heads = heads,
                                .n_steps = 1,
                                .bytes = tutti__signature_bytes(&op->signature),
-                               .ranks = group->wire->everyone,
-                               .n_ranks = group->comm.size,
+                               .ranks = wire->everyone,
+                               .n_ranks = wire->comm->size,
                                .out = exchange_out,
                                .in = exchange_in},
-                  .passes = group->wire->room.passes};
+                  .passes = wire->room.passes};
 
-    return tutti__wire_run(group, &x.schedule);
+    return tutti__wire_run(wire, &x.schedule);
 }
 
-/* ---- Coming and going ------------------------------------------------------------------------------------------------ */
+/* ---- Init, teardown ------------------------------------------------------------------------------------------------ */
 
-void tutti__wire_wake(const tutti_group *group)
+void tutti__wire_wake(const tutti__wire *wire)
 {
-    if (write(group->wire->wake, &(uint64_t){1}, sizeof(uint64_t)) < 0)
+    if (write(wire->wake, &(uint64_t){1}, sizeof(uint64_t)) < 0)
         return; /* full: it is readable, which is all that is wanted */
 }
 
-const tutti__room *tutti__wire_room(const tutti_group *group)
+char *tutti__wire_scratch(tutti__wire *wire, size_t bytes)
 {
-    return &group->wire->room;
-}
-
-const int *tutti__wire_everyone(const tutti_group *group)
-{
-    return group->wire->everyone;
-}
-
-char *tutti__wire_scratch(tutti_group *group, size_t bytes)
-{
-    tutti__wire *wire = group->wire;
 
     if (wire->scratch_bytes >= bytes)
         return wire->scratch;
@@ -426,24 +399,22 @@ char *tutti__wire_scratch(tutti_group *group, size_t bytes)
     wire->scratch = malloc(bytes);
     wire->scratch_bytes = wire->scratch ? bytes : 0;
     if (!wire->scratch)
-        (void)tutti__comm_fail(&group->comm, TUTTI_ERR_MEMORY, group->comm.rank,
-                               "rank %d has no memory for %zu bytes", group->comm.rank, bytes);
+        (void)tutti__comm_fail(wire->comm, TUTTI_ERR_MEMORY, wire->comm->rank,
+                               "rank %d has no memory for %zu bytes", wire->comm->rank, bytes);
     return wire->scratch;
 }
 
-void tutti__wire_free(tutti_group *group)
+void tutti__wire_free(tutti__wire *wire)
 {
-    tutti__wire *wire = group->wire;
-
     if (!wire)
         return;
-    for (int i = 0; wire->sockets && i < wire->channels * group->comm.size; i++)
+    for (int i = 0; wire->sockets && i < wire->n_sockets * wire->comm->size; i++)
         if (wire->sockets[i] >= 0)
             close(wire->sockets[i]);
     if (wire->wake >= 0)
         close(wire->wake);
     free(wire->sockets);
-    free(wire->channels_);
+    free(wire->channels);
     free(wire->polls);
     free(wire->everyone);
     free(wire->room.passes);
@@ -451,38 +422,50 @@ void tutti__wire_free(tutti_group *group)
     free(wire->room.src);
     free(wire->scratch);
     free(wire);
-    group->wire = NULL;
 }
 
-tutti_status tutti__wire_new(tutti_group *group, int *sockets, int channels)
+static tutti_status fail_open(const tutti__comm *comm, const int *sockets, size_t n)
 {
-    size_t n = (size_t)group->comm.size * (size_t)channels;
+    for (size_t i = 0; i < n; i++)
+        if (sockets[i] >= 0)
+            close(sockets[i]);
+    return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the connections of %d ranks", comm->size);
+}
+
+tutti_status tutti__wire_open(tutti__wire **wire_p, tutti__comm *comm, const int *sockets,
+                              int n_sockets)
+{
+    size_t size = (size_t)comm->size, n = size * (size_t)n_sockets;
     tutti__wire *wire = tutti__alloc(sizeof *wire);
 
-    if (!wire) {
-        for (size_t i = 0; i < n; i++)
-            if (sockets[i] >= 0)
-                close(sockets[i]);
-        free(sockets);
-        return TUTTI_ERR_MEMORY;
+    *wire_p = wire;
+    if (wire)
+        wire->sockets = malloc(n * sizeof *sockets);
+    if (!wire || !wire->sockets) {
+        free(wire);
+        *wire_p = NULL;
+        return fail_open(comm, sockets, n);
     }
-    group->wire = wire;
-    wire->sockets = sockets;
-    wire->channels = channels;
-    wire->spin = group->comm.tuning.spin >= 0 && group->comm.local_size <= tutti__cores();
+    memcpy(wire->sockets, sockets, n * sizeof *sockets);
+    wire->comm = comm;
+    wire->n_sockets = n_sockets;
+    wire->spin = comm->tuning.spin >= 0 && comm->local_size <= tutti__cores();
     wire->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    wire->channels_ = calloc(n, sizeof *wire->channels_);
+    wire->channels = calloc(n, sizeof *wire->channels);
     wire->polls = calloc(n + 1, sizeof *wire->polls);
-    wire->everyone = calloc((size_t)group->comm.size, sizeof *wire->everyone);
-    wire->room.passes = calloc((size_t)group->comm.size, sizeof *wire->room.passes);
-    wire->room.parts = calloc((size_t)group->comm.size, sizeof *wire->room.parts);
-    wire->room.src = calloc((size_t)group->comm.size, sizeof *wire->room.src);
+    wire->everyone = calloc(size, sizeof *wire->everyone);
+    wire->room.passes = calloc(size, sizeof *wire->room.passes);
+    wire->room.parts = calloc(size, sizeof *wire->room.parts);
+    wire->room.src = calloc(size, sizeof *wire->room.src);
     if (!wire->room.passes || !wire->room.parts || !wire->room.src || wire->wake < 0 ||
-        !wire->channels_ || !wire->polls || !wire->everyone)
+        !wire->channels || !wire->polls || !wire->everyone) {
+        tutti__wire_free(wire);
+        *wire_p = NULL;
         return tutti__fail(TUTTI_ERR_MEMORY,
                            "no memory, or no descriptor, for the connections of %d ranks",
-                           group->comm.size);
-    for (int r = 0; r < group->comm.size; r++)
+                           comm->size);
+    }
+    for (int r = 0; r < comm->size; r++)
         wire->everyone[r] = r;
     return TUTTI_OK;
 }

@@ -7,11 +7,11 @@
 #ifndef TUTTI_COMM_TRANSPORT_WIRE_H
 #define TUTTI_COMM_TRANSPORT_WIRE_H
 
-#include "comm/group.h"
+#include "comm/core/failure.h"
+#include "comm/core/reduce.h"
 
 #include <sys/uio.h>
 
-typedef struct tutti__wire tutti__wire;
 typedef struct tutti__schedule tutti__schedule;
 struct tutti__schedule {
     const tutti__op *op;
@@ -27,20 +27,6 @@ struct tutti__schedule {
     void (*came)(tutti__schedule *schedule);
 };
 
-/* Takes over sockets[channel * size + rank] of the group's pairs (its own: -1). Sets group->wire. */
-tutti_status tutti__wire_new(tutti_group *group, int *sockets, int channels);
-void tutti__wire_free(tutti_group *group);
-/* Makes a flow that runs look whether the group still lives. */
-void tutti__wire_wake(const tutti_group *group);
-/* Runs the flow to its end. */
-tutti_status tutti__wire_run(tutti_group *group, tutti__schedule *schedule);
-/* Messages in the row from ranks[i] that have come whole. */
-size_t tutti__wire_came(const tutti_group *group, const tutti__schedule *schedule, int i);
-/* Numbers 0..size-1, for flows of all ranks. */
-const int *tutti__wire_everyone(const tutti_group *group);
-/* Memory for whoever runs, kept for the next; NULL with the group dead. */
-char *tutti__wire_scratch(tutti_group *group, size_t bytes);
-
 /* One message to and one from each rank of the group. */
 typedef struct tutti__pass {
     struct iovec out, in;
@@ -52,28 +38,37 @@ typedef struct tutti__room {
     tutti__piece *parts;
     const void **src;
 } tutti__room;
-const tutti__room *tutti__wire_room(const tutti_group *group);
+struct pollfd;
+/* Connections to all peers, and room for what runs. */
+typedef struct tutti__wire {
+    tutti__comm *comm;
+    int *sockets, n_sockets; /* n_sockets: a pair */
+    int wake;                /* an eventfd, written when a peer has failed or left */
+    bool spin;
+    struct tutti__channel *channels; /* of the schedule that runs: socket by socket */
+    int n_channels, used_sockets;
+    struct pollfd *polls;
+    int *everyone; /* numbers 0..size-1, for schedules of all ranks */
+    tutti__room room;
+    char *scratch;
+    size_t scratch_bytes;
+} tutti__wire;
+
+/* Takes over sockets[i * size + rank], i = 0 .. n_sockets - 1, to each peer (its own: -1), also when it fails. */
+tutti_status tutti__wire_open(tutti__wire **wire_p, tutti__comm *comm, const int *sockets,
+                              int n_sockets);
+/* NULL is fine. */
+void tutti__wire_free(tutti__wire *wire);
+/* Makes a flow that runs look whether the group still lives. */
+void tutti__wire_wake(const tutti__wire *wire);
+/* Runs the flow to its end. */
+tutti_status tutti__wire_run(tutti__wire *wire, tutti__schedule *schedule);
+/* Messages in the row from ranks[i] that have come whole. */
+size_t tutti__wire_came(const tutti__wire *wire, const tutti__schedule *schedule, int i);
+/* Memory for whoever runs, kept for the next; NULL with the group dead. */
+char *tutti__wire_scratch(tutti__wire *wire, size_t bytes);
+
 /* Sends and receives room->passes; of an operation's first exchange, each begins with the fingerprint. */
-tutti_status tutti__wire_exchange(tutti_group *group, const tutti__op *op, bool heads);
-
-/* all_reduce of `count` elements at p among some ranks, in their order. */
-typedef struct tutti__direct {
-    const int *ranks;
-    int n, me; /* this rank is ranks[me] */
-    char *p;
-    size_t count;
-    tutti_redop redop;
-    size_t divisor; /* of AVG */
-    /* Called once for each piece, in order, if set: before elements [begin, begin + n) are read, and when they hold the
-     * result. */
-    void (*prepare)(void *self, size_t begin, size_t n);
-    void (*finish)(void *self, size_t begin, size_t n);
-    void *self;
-} tutti__direct;
-tutti_status tutti__tcp_all_reduce(tutti_group *group, const tutti__op *op, bool heads,
-                                   const tutti__direct *shares);
-
-/* Runs an operation over all ranks, any but an alloc. */
-tutti_status tutti__tcp_run(tutti_group *group, const tutti__op *op);
+tutti_status tutti__wire_exchange(tutti__wire *wire, const tutti__op *op, bool heads);
 
 #endif

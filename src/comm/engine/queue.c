@@ -1,9 +1,10 @@
-/* work.c -- operations in order: queued for the communication thread, or run by the caller.   SPDX-License-Identifier: MIT
+/* queue.c -- operations in order: queued for the communication thread, or run by the caller.   SPDX-License-Identifier: MIT
  *
  * The thread starts with the first asynchronous call. A synchronous call runs in the caller when nothing is queued or
  * running, which saves two thread switches; otherwise it queues like the others, so the order is always that of the
  * calls. A function may be queued too: the collectives that it calls run at once, in its place in the order. */
-#include "comm/control/channel.h"
+#include "comm/engine/queue.h"
+
 #include "comm/core/thread.h"
 
 #include <errno.h>
@@ -21,58 +22,71 @@ enum { PENDING, AWAITED, DONE }; /* AWAITED: not done, and somebody sleeps until
 
 struct tutti_work {
     tutti_work *next;
-    tutti_group *group;
+    tutti__queue *queue;
     task task;
     tutti_status status;
     uint64_t begin_ns, end_ns;
     _Atomic uint32_t state; /* PENDING ... */
-    double expires;         /* of a send or receive: when; else 0 */
-    int from;               /* of a receive that is done: who sent */
-    char *message;          /* of a failure; NULL: none, or no memory for it */
-    size_t counts[];        /* of an uneven operation: op.src_counts, op.dst_counts */
+    double expires;         /* of one that others finish: when; else 0 */
+    void (*expire)(void *self, tutti_work *work);
+    void *self;
+    int from;        /* of a receive that is done: who sent */
+    char *message;   /* of a failure; NULL: none, or no memory for it */
+    size_t counts[]; /* of an uneven operation: op.src_counts, op.dst_counts */
 };
 
-typedef struct tutti__queue {
+struct tutti__queue {
+    tutti__comm *comm;
+    tutti__engine *engine;
+    tutti__flight *flight;
+    _Atomic int timeout_ms;
+    _Atomic uint64_t sequence; /* of the next operation to run */
+    _Atomic uint64_t bytes;    /* that this rank contributed */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     tutti_work *first, *last;
     bool running, stopping, has_thread;
     pthread_t thread;
-} tutti__queue;
+};
 
 /* Whose queued function this thread runs. */
-static _Thread_local const tutti_group *inside;
+static _Thread_local const tutti__queue *inside;
 
 /* The turn is the caller's. Operations are numbered as they run, in the same order on every rank. */
-static tutti_status run(tutti_group *group, tutti__op *op)
+static tutti_status run(tutti__queue *q, tutti__op *op)
 {
     uint64_t begin = tutti__now_ns(), ticket;
     tutti_status status;
 
     op->deadline = (double)begin * 1e-6 + op->timeout_ms;
-    op->signature.sequence = atomic_fetch_add(&group->sequence, 1);
-    ticket = tutti__flight_begin(group, &op->signature, begin);
-    if (tutti__comm_failed(&group->comm))
-        return tutti__comm_error(&group->comm, &op->signature);
-    group->bytes += tutti__op_given(group->comm.rank, group->comm.size, op) *
-                    tutti_dtype_size((tutti_dtype)op->signature.dtype);
-    status = group->transport->run(group, op);
+    op->signature.sequence = atomic_fetch_add(&q->sequence, 1);
+    ticket = tutti__flight_begin(q->flight, &op->signature, begin);
+    if (tutti__comm_failed(q->comm))
+        return tutti__comm_error(q->comm, &op->signature);
+    /* Whoever has the turn counts. */
+    atomic_store_explicit(&q->bytes,
+                          atomic_load_explicit(&q->bytes, memory_order_relaxed) +
+                              tutti__op_given(q->comm->rank, q->comm->size, op) *
+                                  tutti_dtype_size((tutti_dtype)op->signature.dtype),
+                          memory_order_relaxed);
+    status = q->engine->ops->run(q->engine, op);
     if (status != TUTTI_OK) /* of this call only, its message made, or of the group */
-        return tutti__comm_failed(&group->comm) ? tutti__comm_error(&group->comm, &op->signature)
-                                                : status;
-    tutti__flight_end(group, ticket, begin);
+        return tutti__comm_failed(q->comm) ? tutti__comm_error(q->comm, &op->signature) : status;
+    tutti__flight_end(q->flight, ticket, begin);
     return TUTTI_OK;
 }
 
 static tutti_status run_call(const tutti_work *work)
 {
+    const tutti__queue *outer =
+        inside; /* a queued function may queue another, which runs at once */
     tutti_status status;
 
-    if (tutti__comm_failed(&work->group->comm))
-        return tutti__comm_error(&work->group->comm, NULL);
-    inside = work->group;
+    if (tutti__comm_failed(work->queue->comm))
+        return tutti__comm_error(work->queue->comm, NULL);
+    inside = work->queue;
     status = work->task.call(work->task.arg);
-    inside = NULL;
+    inside = outer;
     return status;
 }
 
@@ -86,7 +100,7 @@ static void set_done(tutti_work *work)
 static void run_work(tutti_work *work)
 {
     work->begin_ns = tutti__now_ns();
-    work->status = work->task.call ? run_call(work) : run(work->group, &work->task.op);
+    work->status = work->task.call ? run_call(work) : run(work->queue, &work->task.op);
     work->end_ns = tutti__now_ns();
     if (work->status != TUTTI_OK)
         work->message = strdup(tutti_last_error());
@@ -95,10 +109,9 @@ static void run_work(tutti_work *work)
 
 static void *comm_main(void *arg)
 {
-    tutti_group *group = arg;
-    tutti__queue *q = group->queue;
+    tutti__queue *q = arg;
 
-    tutti__log_set_rank(group->comm.rank);
+    tutti__log_set_rank(q->comm->rank);
     pthread_mutex_lock(&q->lock);
     for (;;) {
         tutti_work *work = q->first;
@@ -110,7 +123,6 @@ static void *comm_main(void *arg)
             run_work(work);
             pthread_mutex_lock(&q->lock);
             q->running = false;
-            pthread_cond_broadcast(&q->changed);
         } else if (q->stopping && !work) {
             break;
         } else {
@@ -121,29 +133,80 @@ static void *comm_main(void *arg)
     return NULL;
 }
 
-tutti_status tutti__queue_new(tutti_group *group)
+static size_t list_queued(void *self, tutti__signature *signatures, size_t n)
+{
+    tutti__queue *q = self;
+    uint64_t sequence;
+    size_t count = 0;
+
+    pthread_mutex_lock(&q->lock);
+    sequence = atomic_load(&q->sequence);
+    for (const tutti_work *work = q->first; work; work = work->next) {
+        if (work->task.call)
+            continue;
+        if (count < n) {
+            signatures[count] = work->task.op.signature;
+            signatures[count].sequence = sequence + count;
+        }
+        count++;
+    }
+    pthread_mutex_unlock(&q->lock);
+    return count;
+}
+
+tutti_status tutti__queue_new(tutti__queue **queue_p, tutti__comm *comm, tutti__flight *flight)
 {
     tutti__queue *q = tutti__alloc(sizeof *q);
 
+    *queue_p = q;
     if (!q)
         return TUTTI_ERR_MEMORY;
+    q->comm = comm;
+    q->flight = flight;
+    atomic_init(&q->timeout_ms, comm->timeout_ms);
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->changed, NULL);
-    group->queue = q;
+    flight->queued = list_queued;
+    flight->queue = q;
     return TUTTI_OK;
 }
 
+void tutti__queue_set_engine(tutti__queue *queue, tutti__engine *engine)
+{
+    queue->engine = engine;
+}
+
+void tutti__queue_set_timeout(tutti__queue *queue, int timeout_ms)
+{
+    atomic_store(&queue->timeout_ms, timeout_ms);
+}
+
+int tutti__queue_timeout(const tutti__queue *queue)
+{
+    return atomic_load(&queue->timeout_ms);
+}
+
+uint64_t tutti__queue_sequence(const tutti__queue *queue)
+{
+    return atomic_load(&queue->sequence);
+}
+
+uint64_t tutti__queue_bytes(const tutti__queue *queue)
+{
+    return atomic_load(&queue->bytes);
+}
+
 /* The caller's counts are borrowed only until the call returns. */
-static tutti_work *work_new(tutti_group *group, const task *todo)
+static tutti_work *work_new(tutti__queue *q, const task *todo)
 {
     const tutti__op *op = &todo->op;
-    size_t n = (size_t)group->comm.size, bytes = n * sizeof *op->src_counts;
+    size_t n = (size_t)q->comm->size, bytes = n * sizeof *op->src_counts;
     tutti_work *work = tutti__alloc(sizeof *work + (op->dst_counts ? 2 * bytes : 0));
 
     if (!work)
         return NULL;
     work->task = *todo;
-    work->group = group;
+    work->queue = q;
     if (op->src_counts)
         work->task.op.src_counts = memcpy(work->counts, op->src_counts, bytes);
     if (op->dst_counts)
@@ -151,13 +214,16 @@ static tutti_work *work_new(tutti_group *group, const task *todo)
     return work;
 }
 
-tutti_work *tutti__work_open(tutti_group *group, const tutti__signature *signature, double deadline)
+tutti_work *tutti__work_open(tutti__queue *q, const tutti__signature *signature, double deadline,
+                             void (*expire)(void *self, tutti_work *work), void *self)
 {
-    tutti_work *work = work_new(group, &(task){.op = {.signature = *signature}});
+    tutti_work *work = work_new(q, &(task){.op = {.signature = *signature}});
 
     if (work) {
         work->begin_ns = tutti__now_ns();
         work->expires = deadline;
+        work->expire = expire;
+        work->self = self;
         work->from = -1;
     }
     return work;
@@ -172,22 +238,21 @@ void tutti__work_finish(tutti_work *work, tutti_status status, const char *messa
     set_done(work);
 }
 
-static tutti_status enqueue(tutti_group *group, const task *todo, tutti_work **work_p)
+static tutti_status enqueue(tutti__queue *q, const task *todo, tutti_work **work_p)
 {
-    tutti__queue *q = group->queue;
-    tutti_work *work = work_new(group, todo);
+    tutti_work *work = work_new(q, todo);
     int error = 0;
 
     if (!work)
         return TUTTI_ERR_MEMORY;
-    if (inside == group) { /* a handle all the same */
+    if (inside == q) { /* a handle all the same */
         run_work(work);
         *work_p = work;
         return TUTTI_OK;
     }
     pthread_mutex_lock(&q->lock);
     if (!q->has_thread) {
-        error = tutti__thread_start(&q->thread, comm_main, group);
+        error = tutti__thread_start(&q->thread, comm_main, q);
         q->has_thread = error == 0;
     }
     if (!error) {
@@ -202,7 +267,7 @@ static tutti_status enqueue(tutti_group *group, const task *todo, tutti_work **w
     if (error) {
         free(work);
         return tutti__fail_errno(error, "cannot start the communication thread of group \"%s\"",
-                                 group->comm.name);
+                                 q->comm->name);
     }
     *work_p = work;
     return TUTTI_OK;
@@ -225,11 +290,12 @@ static void end_turn(tutti__queue *q)
 {
     pthread_mutex_lock(&q->lock);
     q->running = false;
-    pthread_cond_broadcast(&q->changed);
+    if (q->first || q->stopping) /* else there is nothing for the thread to do */
+        pthread_cond_broadcast(&q->changed);
     pthread_mutex_unlock(&q->lock);
 }
 
-tutti_status tutti__submit(tutti_group *group, const tutti__op *op, tutti_work **work_p)
+tutti_status tutti__submit(tutti__queue *q, const tutti__op *op, tutti_work **work_p)
 {
     task todo = {.op = *op};
     tutti_work *work;
@@ -237,63 +303,38 @@ tutti_status tutti__submit(tutti_group *group, const tutti__op *op, tutti_work *
 
     if (work_p)
         *work_p = NULL;
-    todo.op.signature.group = group->comm.id;
-    todo.op.signature.sequence =
-        atomic_load(&group->sequence); /* for the message; counted by run */
-    todo.op.timeout_ms = atomic_load(&group->call_timeout_ms);
-    if (tutti__comm_failed(&group->comm)) {
-        (void)tutti__flight_begin(group, &todo.op.signature,
+    todo.op.signature.group = q->comm->id;
+    todo.op.signature.sequence = atomic_load(&q->sequence); /* for the message; counted by run */
+    todo.op.timeout_ms = atomic_load(&q->timeout_ms);
+    if (tutti__comm_failed(q->comm)) {
+        (void)tutti__flight_begin(q->flight, &todo.op.signature,
                                   tutti__now_ns()); /* it has come so far */
-        return tutti__comm_error(&group->comm, &todo.op.signature);
+        return tutti__comm_error(q->comm, &todo.op.signature);
     }
     if (work_p)
-        return enqueue(group, &todo, work_p);
-    if (inside == group)
-        return run(group, &todo.op);
-    if (take_turn(group->queue)) {
-        status = run(group, &todo.op);
-        end_turn(group->queue);
+        return enqueue(q, &todo, work_p);
+    if (inside == q)
+        return run(q, &todo.op);
+    if (take_turn(q)) {
+        status = run(q, &todo.op);
+        end_turn(q);
         return status;
     }
-    TUTTI_TRY(enqueue(group, &todo, &work));
+    TUTTI_TRY(enqueue(q, &todo, &work));
     return tutti_work_wait(work);
 }
 
-tutti_status tutti__submit_call(tutti_group *group, tutti_status (*call)(void *arg), void *arg,
+tutti_status tutti__submit_call(tutti__queue *q, tutti_status (*call)(void *arg), void *arg,
                                 tutti_work **work_p)
 {
     *work_p = NULL;
-    if (tutti__comm_failed(&group->comm))
-        return tutti__comm_error(&group->comm, NULL);
-    return enqueue(group, &(task){.call = call, .arg = arg}, work_p);
+    if (tutti__comm_failed(q->comm))
+        return tutti__comm_error(q->comm, NULL);
+    return enqueue(q, &(task){.call = call, .arg = arg}, work_p);
 }
 
-size_t tutti__queue_list(tutti_group *group, tutti__signature *signatures, size_t n)
+void tutti__queue_free(tutti__queue *q)
 {
-    tutti__queue *q = group->queue;
-    uint64_t sequence;
-    size_t count = 0;
-
-    if (!q) /* freed: the group's last word is a report */
-        return 0;
-    pthread_mutex_lock(&q->lock);
-    sequence = atomic_load(&group->sequence);
-    for (const tutti_work *work = q->first; work; work = work->next) {
-        if (work->task.call)
-            continue;
-        if (count < n) {
-            signatures[count] = work->task.op.signature;
-            signatures[count].sequence = sequence + count;
-        }
-        count++;
-    }
-    pthread_mutex_unlock(&q->lock);
-    return count;
-}
-
-void tutti__queue_free(tutti_group *group)
-{
-    tutti__queue *q = group->queue;
 
     if (!q)
         return;
@@ -305,8 +346,8 @@ void tutti__queue_free(tutti_group *group)
         pthread_join(q->thread, NULL);
     pthread_cond_destroy(&q->changed);
     pthread_mutex_destroy(&q->lock);
+    q->flight->queue = NULL;
     free(q);
-    group->queue = NULL;
 }
 
 /* Until it is done or the deadline is over (0: however long it takes). */
@@ -335,7 +376,7 @@ static bool wait_done(tutti_work *work, int ms)
         return wait_until(work, deadline);
     /* Nobody but who waits for it looks at the time of a send or receive. */
     if (!wait_until(work, work->expires))
-        tutti__p2p_expire(work->group, work);
+        work->expire(work->self, work);
     return wait_until(work, 0);
 }
 
@@ -368,10 +409,10 @@ tutti_status tutti_work_wait(tutti_work *work)
 
 tutti_status tutti_work_wait_for(tutti_work *work, int ms)
 {
-    const tutti_group *group;
+    const tutti__comm *comm;
 
     TUTTI_TRY(check_work(work));
-    group = work->group;
+    comm = work->queue->comm;
     if (ms < 0)
         return tutti__fail(TUTTI_ERR_ARG, "work_wait_for: %d ms, expected 0 or more", ms);
     if (wait_done(work, ms)) {
@@ -381,7 +422,7 @@ tutti_status tutti_work_wait_for(tutti_work *work, int ms)
     return tutti__fail(TUTTI_ERR_TIMEOUT,
                        "rank %d of group \"%s\": %s is not done after %.3g s; it goes on, wait for "
                        "it again",
-                       group->comm.rank, group->comm.name,
+                       comm->rank, comm->name,
                        work->task.call ? "what was queued"
                                        : tutti__op_name((tutti__op_kind)work->task.op.signature.op),
                        ms / 1e3);

@@ -1,0 +1,70 @@
+/* authentication.h -- the proof that both ends of a connection belong to one job.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_COMM_BOOTSTRAP_AUTHENTICATION_H
+#define TUTTI_COMM_BOOTSTRAP_AUTHENTICATION_H
+
+#include "comm/bootstrap/socket.h"
+
+/* ---- Proving to be of the job ----------------------------------------------------------------------
+ * Whoever connects and whoever accepts prove to each other that they know the job's secret, and who they are in it:
+ * HMAC-SHA-256 over both sides' claims and nonces, before anything else is read. Without a secret the same messages are
+ * exchanged and prove nothing. */
+
+/* The secret, and what this process is in the job. */
+typedef struct tutti__secret {
+    bool set;
+    uint8_t key[32];
+    uint64_t job;           /* hash of its name; 0: not told, matches any */
+    uint64_t process;       /* tells two processes apart that claim one rank */
+    uint32_t attempt, rank; /* rank: 1 + this process's rank; 0: none (the launcher, a tool) */
+} tutti__secret;
+
+/* From TUTTI_SECRET, or the 0600 file that TUTTI_SECRET_FILE names; not set if there is neither. The rest from what the
+ * launcher says. */
+tutti_status tutti__secret_read(tutti__secret *secret);
+
+/* What a connection is for. */
+typedef struct tutti__claim {
+    uint32_t kind;    /* 'S' store, 'G' group */
+    uint32_t attempt; /* of the job */
+    uint64_t job, process;
+    uint64_t group;         /* 'G': its id */
+    uint32_t rank, channel; /* 1 + rank, in the job or the group; 0: none */
+} tutti__claim;
+
+enum {
+    TUTTI__HEAD_BYTES = 88,
+    TUTTI__ANSWER_BYTES = TUTTI__HEAD_BYTES + 32,
+    TUTTI__PROOF_BYTES = 32
+};
+
+/* A store's claim, of this process. */
+tutti__claim tutti__store_claim(const tutti__secret *secret);
+
+/* The connecting side, as far as it goes. `theirs`, unless NULL, is what the other side must claim to be. `who` (a peer or
+ * a store) is for the message. PEER: it hung up; IO: it is no member of this job, or does not want us. */
+tutti_status tutti__greet(int fd, const tutti__secret *secret, const tutti__claim *mine,
+                          const tutti__claim *theirs, const char *who, double deadline);
+
+/* The accepting side, one step a readable socket, so that a silent client stops nobody. */
+typedef struct tutti__acceptor {
+    uint8_t hello[TUTTI__HEAD_BYTES], answer[TUTTI__ANSWER_BYTES], proof[TUTTI__PROOF_BYTES];
+    size_t got;
+    tutti__claim claim; /* of the client, once it is proven */
+    const char *why;    /* it is turned away */
+} tutti__acceptor;
+/* 1: proven, the caller decides; 0: call again when readable; -1: turn it away. */
+int tutti__acceptor_step(tutti__acceptor *acceptor, int fd, const tutti__secret *secret,
+                         const tutti__claim *mine);
+/* Tells a proven client the decision; false: it is gone, or was not welcome. */
+enum { TUTTI__WELCOME = 'W', TUTTI__STALE = 'A', TUTTI__TAKEN = 'R', TUTTI__UNKNOWN = 'G' };
+bool tutti__acceptor_decide(tutti__acceptor *acceptor, int fd, char verdict);
+
+/* A log line for each client that is turned away, one a second at most, in which the others are counted. */
+typedef struct tutti__refusals {
+    double next_ms;
+    unsigned hidden;
+} tutti__refusals;
+void tutti__log_refusal(tutti__refusals *refusals, int fd, const tutti__acceptor *acceptor,
+                        const char *door, const char *why);
+
+#endif

@@ -1,0 +1,12 @@
+/* process.h -- which process this is, and on which machine.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_COMM_BOOTSTRAP_PROCESS_H
+#define TUTTI_COMM_BOOTSTRAP_PROCESS_H
+
+#include "base/base.h"
+
+/* Text that no other process has, now or later. */
+void tutti__process_text(char *text, size_t capacity);
+/* Equal for processes that can reach each other's abstract sockets: same boot, network namespace and user. */
+uint64_t tutti__machine_id(void);
+
+#endif

@@ -1,0 +1,22 @@
+/* comm.h -- what other layers ask of a group beyond its public header.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_COMM_COMM_H
+#define TUTTI_COMM_COMM_H
+
+#include "base/base.h"
+#include <tutti/group.h>
+
+/* ARG for a NULL group, naming the call. */
+tutti_status tutti__check_group(const char *call, const tutti_group *group);
+/* "auto", "native", "mpi", "nccl"; false for anything else. */
+bool tutti__backend_parse(const char *text, tutti_backend *backend_p);
+
+/* Runs `call` on the communication thread, in the order of the calls; collectives that it calls on this group run at once,
+ * before what was called after it. Every rank submits it at the same place and calls the same within. */
+tutti_status tutti__group_submit(tutti_group *group, tutti_status (*call)(void *arg), void *arg,
+                                 tutti_work **work_p);
+/* Waits until the work is done and says when it ran, by tutti__now_ns. The handle stays: tutti_work_wait frees it. */
+void tutti__work_times(tutti_work *work, uint64_t *begin_ns_p, uint64_t *end_ns_p);
+/* Bytes that this rank has contributed to collectives of the group, so far; for who has the turn. */
+uint64_t tutti__group_bytes(const tutti_group *group);
+
+#endif

@@ -1,0 +1,40 @@
+/* queue.h -- operations in the order of the calls, and the handles of those that are not waited for at once.
+ * SPDX-License-Identifier: MIT */
+#ifndef TUTTI_COMM_ENGINE_QUEUE_H
+#define TUTTI_COMM_ENGINE_QUEUE_H
+
+#include "comm/engine/flight.h"
+
+typedef struct tutti__queue tutti__queue;
+
+/* `flight` outlives the queue. */
+tutti_status tutti__queue_new(tutti__queue **queue_p, tutti__comm *comm, tutti__flight *flight);
+/* Before the first operation. */
+void tutti__queue_set_engine(tutti__queue *queue, tutti__engine *engine);
+/* Finishes what is queued (at once where the group is dead) and ends the thread. NULL is fine. */
+void tutti__queue_free(tutti__queue *queue);
+
+/* Runs or queues the operation; see tutti_work. timeout_ms: of the operation, from when it starts. */
+tutti_status tutti__submit(tutti__queue *queue, const tutti__op *op, tutti_work **work_p);
+/* Runs `call` on the communication thread, in the order of the calls; collectives that it calls on this group run at once,
+ * before what was called after it. Every rank submits it at the same place and calls the same within. */
+tutti_status tutti__submit_call(tutti__queue *queue, tutti_status (*call)(void *arg), void *arg,
+                                tutti_work **work_p);
+/* How long operations submitted from now on may take; of those that run, the number of the next, and the bytes that this
+ * rank has contributed. */
+void tutti__queue_set_timeout(tutti__queue *queue, int timeout_ms);
+int tutti__queue_timeout(const tutti__queue *queue);
+uint64_t tutti__queue_sequence(const tutti__queue *queue);
+uint64_t tutti__queue_bytes(const tutti__queue *queue);
+
+/* A work that others finish. Where its deadline is over whoever waits for it calls expire(self, work), which sees to it that
+ * it ends. `from`: who sent, of a receive. */
+tutti_work *tutti__work_open(tutti__queue *queue, const tutti__signature *signature,
+                             double deadline, void (*expire)(void *self, tutti_work *work),
+                             void *self);
+void tutti__work_finish(tutti_work *work, tutti_status status, const char *message, int from);
+
+/* Waits until the work is done and says when it ran, by tutti__now_ns. The handle stays: tutti_work_wait frees it. */
+void tutti__work_times(tutti_work *work, uint64_t *begin_ns_p, uint64_t *end_ns_p);
+
+#endif

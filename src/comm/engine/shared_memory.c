@@ -1,0 +1,90 @@
+/* shared_memory.c -- collectives of ranks on one host: which algorithm for which operation.   SPDX-License-Identifier: MIT */
+#include "comm/algorithm/shm.h"
+#include "comm/engine/engine.h"
+
+#include <stdlib.h>
+
+typedef struct shm_engine {
+    tutti__engine base;
+    tutti__shm *shm;
+} shm_engine;
+
+static tutti__shm *shm_of(tutti__engine *engine)
+{
+    return ((shm_engine *)engine)->shm;
+}
+
+static tutti_status run(tutti__engine *engine, tutti__op *op)
+{
+    tutti__shm *shm = shm_of(engine);
+    size_t bytes = tutti__op_given(engine->comm->rank, engine->comm->size, op) *
+                   tutti_dtype_size((tutti_dtype)op->signature.dtype);
+    bool direct;
+
+    tutti__cma_agree(shm);
+    if (op->signature.op == TUTTI__OP_ALLOC)
+        return tutti__shm_alloc(shm, op);
+    direct = tutti__shm_declare(shm, op, op->src, bytes);
+    if (tutti__op_is_empty(op))
+        return tutti__shm_enter(shm, op);
+    if (tutti__op_traits_of(op)->reduces)
+        return tutti__shm_reduce(shm, op);
+    if (!direct)
+        tutti__cma_offer(shm, op, bytes);
+    return tutti__shm_move(shm, op);
+}
+
+static void announce(tutti__engine *engine, tutti__cause *cause)
+{
+    tutti__shm_announce(shm_of(engine), cause);
+}
+
+static void wake(tutti__engine *engine, int rank)
+{
+    (void)rank;
+    tutti__shm_wake_all(shm_of(engine));
+}
+
+static void look(tutti__engine *engine)
+{
+    tutti__shm_look(shm_of(engine));
+}
+
+static void see(tutti__engine *engine)
+{
+    tutti__shm_see(shm_of(engine));
+}
+
+static void release(tutti__engine *engine, void *p)
+{
+    tutti__shm_release(shm_of(engine), p);
+}
+
+static void close_engine(tutti__engine *engine)
+{
+    tutti__shm_close(shm_of(engine));
+    free(engine);
+}
+
+static const tutti__engine_ops SHARED_MEMORY = {.name = "shared memory",
+                                                .run = run,
+                                                .announce = announce,
+                                                .wake = wake,
+                                                .look = look,
+                                                .see = see,
+                                                .release = release,
+                                                .close = close_engine};
+
+tutti_status tutti__engine_shared_memory(tutti__engine **engine_p, tutti__comm *comm,
+                                         tutti__shm *shm)
+{
+    shm_engine *engine = tutti__alloc(sizeof *engine);
+
+    *engine_p = engine ? &engine->base : NULL;
+    if (!engine) {
+        tutti__shm_close(shm);
+        return TUTTI_ERR_MEMORY;
+    }
+    *engine = (shm_engine){{&SHARED_MEMORY, comm}, shm};
+    return TUTTI_OK;
+}

@@ -1,0 +1,129 @@
+/* shm.c -- the block of memory that all ranks see: what each calls, and what died.   SPDX-License-Identifier: MIT */
+#include "comm/transport/shared_memory/shm.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNK_BYTES = 256 << 10 };
+
+static size_t round_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+size_t tutti__shm_chunk_bytes(const tutti__comm *comm)
+{
+    size_t bytes = tutti__comm_chunk_bytes(comm, CHUNK_BYTES);
+    size_t least = 64 * (size_t)comm->size; /* an element for each rank, of any type */
+
+    return bytes > least ? bytes : least;
+}
+
+size_t tutti__shm_block_bytes(int size, size_t chunk_bytes)
+{
+    size_t n = (size_t)size, counts = 2 * n * 2 * n * sizeof(uint64_t);
+
+    return round_up(sizeof(tutti__shm_block) + n * sizeof(tutti__shm_slot) + counts, 4096) +
+           n * TUTTI__SHM_STAGES * chunk_bytes;
+}
+
+uint64_t *tutti__shm_counts_of(tutti__shm *shm, uint64_t sequence, int rank)
+{
+    size_t n = (size_t)shm->comm->size;
+
+    return (uint64_t *)(void *)&shm->block->slots[n] +
+           ((size_t)(sequence & 1) * n + (size_t)rank) * 2 * n;
+}
+
+void tutti__shm_announce(tutti__shm *shm, tutti__cause *cause)
+{
+    tutti__shm_slot *slots = shm->block->slots;
+    uint32_t first = 0;
+
+    /* Two threads of a rank may come here; the first to fill the slot counts. */
+    pthread_mutex_lock(&shm->comm->failure_lock);
+    if (slots[shm->comm->rank].cause.status == TUTTI_OK)
+        slots[shm->comm->rank].cause = *cause;
+    atomic_compare_exchange_strong(&shm->block->first_failed, &first,
+                                   (uint32_t)shm->comm->rank + 1);
+    pthread_mutex_unlock(&shm->comm->failure_lock);
+    *cause = slots[first ? first - 1 : (uint32_t)shm->comm->rank].cause;
+    tutti__shm_wake_all(shm);
+}
+
+void tutti__shm_look(tutti__shm *shm)
+{
+    uint32_t first = atomic_load(&shm->block->first_failed);
+
+    if (first != 0 && first <= (uint32_t)shm->comm->size)
+        tutti__comm_adopt(shm->comm, &shm->block->slots[first - 1].cause);
+}
+
+void tutti__shm_see(tutti__shm *shm)
+{
+    for (int r = 0; r < shm->comm->size; r++)
+        atomic_store(&shm->comm->peers[r].seen, atomic_load(&shm->block->slots[r].called));
+}
+
+/* ---- Calls --------------------------------------------------------------------------------------------- */
+
+bool tutti__shm_declare(tutti__shm *shm, const tutti__op *op, const void *p, size_t bytes)
+{
+    tutti__shm_call *ours;
+    const tutti__shm_segment *s;
+    /* Inside another group a rank may learn of a failure, and free its memory, while others still read it. */
+    bool anywhere = shm->memory->one_process && !shm->comm->outer;
+
+    shm->calls++;
+    atomic_store_explicit(&shm->block->slots[shm->comm->rank].called, op->signature.sequence + 1,
+                          memory_order_relaxed);
+    ours = tutti__shm_call_of(shm, shm->comm->rank);
+    ours->signature = op->signature;
+    ours->segment = TUTTI__SHM_STAGED;
+    ours->error = 0;
+    if (shm->comm->tuning.stage_all || bytes == 0)
+        return false;
+    if (anywhere) {
+        ours->segment = TUTTI__SHM_HERE;
+        ours->at = (uint64_t)(uintptr_t)p;
+        return true;
+    }
+    s = tutti__shm_segment_of(shm, p, bytes);
+    if (!s)
+        return false;
+    ours->segment = s->number;
+    ours->at = (uint64_t)((const char *)p - s->base) - (size_t)shm->comm->rank * s->stride;
+    return true;
+}
+
+/* ---- Init, teardown ------------------------------------------------------------------------------------ */
+
+tutti_status tutti__shm_new(tutti__shm **shm_p, tutti__comm *comm, const tutti__shm_memory *memory,
+                            tutti__shm_block *block)
+{
+    tutti__shm *shm = tutti__alloc(sizeof *shm);
+
+    *shm_p = shm;
+    if (!shm) {
+        memory->drop_block(block);
+        return TUTTI_ERR_MEMORY;
+    }
+    shm->comm = comm;
+    shm->block = block;
+    shm->staging = (char *)block + tutti__shm_block_bytes(comm->size, 0);
+    shm->memory = memory;
+    pthread_mutex_init(&shm->segments_lock, NULL);
+    tutti__shm_barrier_open(shm);
+    tutti__cma_open(shm);
+    return TUTTI_OK;
+}
+
+void tutti__shm_close(tutti__shm *shm)
+{
+    if (!shm)
+        return;
+    tutti__shm_release_all(shm);
+    shm->memory->drop_block(shm->block);
+    pthread_mutex_destroy(&shm->segments_lock);
+    free(shm);
+}
