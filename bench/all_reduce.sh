@@ -7,36 +7,27 @@
 # The tables are Markdown, for RECORDS.md. PEERS holds limit_shared_memory_all_reduce.c, mpi_all_reduce.c and
 # pytorch_all_reduce.py. Where it, AVX-512, mpicc or PyTorch (PYTHON) is missing, that column is "-"; so is what a peer does
 # not measure. The peers do not write between calls; nor does Tutti, but for the four elements that each call checks.
-set -euo pipefail
-cd "$(dirname "$0")/.."
-PEERS=${PEERS:-../shared/bench} ROUNDS=${ROUNDS:-5} RANKS=${RANKS:-2 4} TUTTI=${TUTTI:-build/tutti} PYTHON=${PYTHON:-python3}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$(dirname "$0")/lib.sh"
+ROUNDS=${ROUNDS:-5} RANKS=${RANKS:-2 4} PYTHON=${PYTHON:-python3}
 
-ours() { # MEMORY: lines of bytes and microseconds
-    "$TUTTI" bench all_reduce -n "$ranks" --sizes "${sizes// /,}" --memory "$1" | awk '!/^#/ {print $1, $(NF - 4)}'
-}
 limit() { [ ! -x "$work/limit" ] || timeout 60 "$work/limit" "$ranks" | awk '{print $1, $3}'; }
 mpi() {
-    [ ! -x "$work/mpi" ] || timeout 60 mpirun --allow-run-as-root --oversubscribe -np "$ranks" "$work/mpi" 2>/dev/null |
-        awk '{print $1, $3}'
+    [ ! -x "$work/mpi" ] || timeout 60 mpirun -np "$ranks" "$work/mpi" 2>/dev/null | awk '{print $1, $3}'
 }
 gloo() {
     [ ! -f "$PEERS/pytorch_all_reduce.py" ] || ! "$PYTHON" -c 'import torch' 2>/dev/null ||
         { timeout 90 "$TUTTI" run -n "$ranks" "$PYTHON" "$PEERS/pytorch_all_reduce.py" 2>/dev/null || true; } |
             awk '/ us / {print $(NF - 8), $(NF - 6)}'
 }
-median() { # FILE BYTES
-    awk -v b="$2" '$1 == b {print $2}' "$work/$1.times" | sort -g |
-        awk '{v[NR] = $1} END {print NR ? v[int((NR + 1) / 2)] : "-"}'
-}
-ratio() { awk -v a="$1" -v b="$2" 'BEGIN {if (a == "-" || b == "-" || b == 0) print "-"; else printf "%.2f\n", a / b}'; }
 
 measure() { # NAME...: each in turn, ROUNDS times
     for name in "$@"; do : >"$work/$name.times"; done
     for _ in $(seq "$ROUNDS"); do
         for name in "$@"; do
-            case $name in group | plain) ours "$name" ;; *) "$name" ;; esac >>"$work/$name.times"
+            case $name in
+            group | plain) ours all_reduce "$ranks" "$sizes" --memory "$name" ;;
+            *) "$name" ;;
+            esac >>"$work/$name.times"
         done
     done
 }
@@ -45,7 +36,8 @@ table() {
     printf '| bytes | tutti_group_alloc | plain memory | bound | Open MPI | Gloo | bound / ours | Open MPI / ours | Open MPI / plain | Gloo / ours |\n'
     printf '|---|---|---|---|---|---|---|---|---|---|\n'
     for b in $sizes; do
-        g=$(median group "$b") p=$(median plain "$b") l=$(median limit "$b") m=$(median mpi "$b") o=$(median gloo "$b")
+        g=$(median_of group "$b") p=$(median_of plain "$b") l=$(median_of limit "$b") m=$(median_of mpi "$b")
+        o=$(median_of gloo "$b")
         printf '| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n' "$b" "$g" "$p" "$l" "$m" "$o" "$(ratio "$l" "$g")" \
             "$(ratio "$m" "$g")" "$(ratio "$m" "$p")" "$(ratio "$o" "$g")"
     done

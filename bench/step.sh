@@ -5,18 +5,11 @@
 #   PYTHON=python3 PEERS=../shared/bench ROUNDS=3 BATCH=32 RANKS=2 bench/step.sh
 #
 # PYTHON must be able to import torch; PEERS holds pytorch_train.py and ranks.sh. Where one is missing, only ours is measured.
-set -euo pipefail
-cd "$(dirname "$0")/.."
-PYTHON=${PYTHON:-python3} PEERS=${PEERS:-../shared/bench} ROUNDS=${ROUNDS:-3} BATCH=${BATCH:-32} RANKS=${RANKS:-2}
+. "$(dirname "$0")/lib.sh"
+PYTHON=${PYTHON:-python3} ROUNDS=${ROUNDS:-3} BATCH=${BATCH:-32} RANKS=${RANKS:-2}
 STEPS=${STEPS:-14}
-TUTTI=${TUTTI:-build/tutti}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 
-median() { sort -g | awk '{v[NR] = $1} END {print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2}'; }
-ratio() { awk -v a="$1" -v b="$2" 'BEGIN {printf "%.2f", a / b}'; }
-
-ours() { # images/s: the median of steps 3 and later
+train() { # images/s: the median of steps 3 and later
     "$TUTTI" train -n "$RANKS" --data synthetic --model mini_resnet --batch_size "$BATCH" --max_steps "$STEPS" \
         --log_every 1 --eval_every 0 --augment off --lr 0.1 --momentum 0.9 --weight_decay 5e-4 --threads 1 \
         --run_dir "$work/run" >"$work/out" 2>&1 || { cat "$work/out" >&2; exit 1; }
@@ -28,7 +21,7 @@ since() { # BEGIN PATTERN: passes standard input on, and prints the seconds from
         printf '%s\n' "$line"
     done
 }
-ours_first() { # seconds from the command's start until it says that step 1 is done
+train_first() { # seconds from the command's start until it says that step 1 is done
     "$TUTTI" train -n "$RANKS" --data synthetic --model mini_resnet --batch_size "$BATCH" --max_steps 1 \
         --log_every 1 --eval_every 0 --augment off --threads 1 --run_dir "$work/first" 2>&1 |
         since "$(date +%s.%N)" "step 1/1" 3>>"$work/ours-first" >/dev/null
@@ -44,11 +37,11 @@ peer=yes
 [ -e "$PEERS/pytorch_train.py" ] && "$PYTHON" -c 'import torch' 2>/dev/null || peer=
 [ -n "$peer" ] || echo "step.sh: no PyTorch peer ($PYTHON with torch, $PEERS/pytorch_train.py): ours only"
 
-ours_first # warms the page cache
+train_first # warms the page cache
 : >"$work/ours-first"
 for _ in $(seq "$ROUNDS"); do
-    ours >>"$work/ours"
-    ours_first
+    train >>"$work/ours"
+    train_first
     [ -z "$peer" ] || { theirs 0; theirs 1; }
 done
 images=$(median <"$work/ours")

@@ -6,39 +6,28 @@
 #
 # PEERS holds limit_tcp_exchange.c (the bytes of a 25 MiB all_reduce of two ranks, both ways at once, no arithmetic) and
 # mpi_all_reduce.c. Where it or mpicc is missing, that column is "-".
-set -euo pipefail
-cd "$(dirname "$0")/.."
-PEERS=${PEERS:-../shared/bench} ROUNDS=${ROUNDS:-5} SOCKETS=${SOCKETS:-1} TUTTI=${TUTTI:-build/tutti}
+. "$(dirname "$0")/lib.sh"
+ROUNDS=${ROUNDS:-5}
+export TUTTI_SOCKETS_PER_PAIR=${SOCKETS:-1}
 sizes="4 4096 65536 1048576 4194304 26214400"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 
-ours() { # lines of bytes and microseconds
-    TUTTI_TRANSPORT=tcp TUTTI_SOCKETS_PER_PAIR=$SOCKETS "$TUTTI" bench all_reduce -n 2 --sizes "${sizes// /,}" --memory plain |
-        awk '/^ *[0-9]/ {print $1, $6}'
-}
 limit() { [ ! -x "$work/limit" ] || timeout 60 "$work/limit" | sed -n 's/.*: \([0-9.]*\) ms.*/26214400 \1e3/p'; }
 mpi() {
-    [ ! -x "$work/mpi" ] || timeout 60 mpirun --allow-run-as-root --oversubscribe --mca btl tcp,self -np 2 "$work/mpi" \
-        2>/dev/null | awk '{print $1, $3}'
+    [ ! -x "$work/mpi" ] || timeout 60 mpirun --mca btl tcp,self -np 2 "$work/mpi" 2>/dev/null |
+        awk '{print $1, $3}'
 }
-median() { # FILE BYTES
-    awk -v b="$2" '$1 == b {print $2}' "$work/$1.times" | sort -g |
-        awk '{v[NR] = $1 + 0} END {print NR ? v[int((NR + 1) / 2)] : "-"}'
-}
-ratio() { awk -v a="$1" -v b="$2" 'BEGIN {if (a == "-" || b == "-" || b == 0) print "-"; else printf "%.2f\n", a / b}'; }
 
 cc -O2 -w -o "$work/limit" "$PEERS/limit_tcp_exchange.c" -lpthread 2>/dev/null || true
 mpicc -O2 -w -o "$work/mpi" "$PEERS/mpi_all_reduce.c" 2>/dev/null || true
 touch "$work"/{ours,limit,mpi}.times
 for _ in $(seq "$ROUNDS"); do
-    ours >>"$work/ours.times"
+    TUTTI_TRANSPORT=tcp ours all_reduce 2 "$sizes" --memory plain >>"$work/ours.times"
     limit >>"$work/limit.times"
     mpi >>"$work/mpi.times"
 done
-echo "all_reduce over TCP loopback, 2 ranks, F32, us: medians of $ROUNDS rounds, $SOCKETS sockets a pair"
+echo "all_reduce over TCP loopback, 2 ranks, F32, us: medians of $ROUNDS rounds, $TUTTI_SOCKETS_PER_PAIR sockets a pair"
 printf '%10s %10s %10s %10s | %12s %12s\n' bytes ours bound "Open MPI" bound/ours MPI/ours
 for b in $sizes; do
-    o=$(median ours "$b") l=$(median limit "$b") m=$(median mpi "$b")
+    o=$(median_of ours "$b") l=$(median_of limit "$b") m=$(median_of mpi "$b")
     printf '%10s %10s %10s %10s | %12s %12s\n' "$b" "$o" "$l" "$m" "$(ratio "$l" "$o")" "$(ratio "$m" "$o")"
 done

@@ -9,13 +9,14 @@
 #include <strings.h>
 
 static const char HELP[] =
-    "Measures a collective between ranks, and checks its results while it does.\n"
+    "Measures a collective, or messages, between ranks, and checks the results while it does.\n"
     "\n"
-    "usage: tutti bench COLLECTIVE [-n N] [--FLAG VALUE]...\n"
+    "usage: tutti bench BENCHMARK [-n N] [--FLAG VALUE]...\n"
     "\n"
     "  all_reduce  reduce  reduce_scatter  broadcast  scatter  gather  all_gather  all_gather_v\n"
-    "  all_to_all  all_to_all_v  send_recv (to the next rank, from the one before)  barrier\n"
-    "  (_v: of unequal pieces)\n"
+    "  all_to_all  all_to_all_v  barrier     (_v: of unequal pieces)\n"
+    "  send_recv   each rank to the next and from the one before, at once\n"
+    "  ping_pong   to and fro between rank r and rank r + n/2; time is half of a round trip\n"
     "\n"
     "  tutti bench all_reduce -n 2\n"
     "  tutti bench broadcast -n 4 --sizes 4,64K,25M --json broadcast.json\n"
@@ -47,8 +48,8 @@ static const char HELP[] =
     "The columns are those of nccl-tests: count is that of one rank's piece; time is the median "
     "over iterations\n"
     "of the mean over ranks; algbw is size / time; busbw is algbw times 2(n-1)/n for all_reduce, "
-    "1 for broadcast\n"
-    "and reduce, (n-1)/n for the others. Exit code 1 if any element was wrong.\n";
+    "1 for broadcast,\n"
+    "reduce and messages, (n-1)/n for the others. Exit code 1 if any element was wrong.\n";
 
 typedef enum flag_id {
     N,
@@ -69,10 +70,26 @@ static const char *const flag_names[N_FLAGS] = {
     "--nproc-per-node", "--sizes",     "--dtype",      "--op",     "--root", "--memory",
     "--backend",        "--in-flight", "--iterations", "--warmup", "--json"};
 
-static const tutti__op_kind kinds[] = {
-    TUTTI__OP_ALL_REDUCE, TUTTI__OP_REDUCE,       TUTTI__OP_REDUCE_SCATTER, TUTTI__OP_BROADCAST,
-    TUTTI__OP_SCATTER,    TUTTI__OP_GATHER,       TUTTI__OP_ALL_GATHER,     TUTTI__OP_ALL_GATHER_V,
-    TUTTI__OP_ALL_TO_ALL, TUTTI__OP_ALL_TO_ALL_V, TUTTI__OP_SEND,           TUTTI__OP_BARRIER};
+typedef struct benchmark {
+    const char *name;
+    tutti__op_kind kind;
+    tutti_status (*run)(const tutti__bench *bench, int64_t *wrong_p);
+} benchmark;
+
+static const benchmark benchmarks[] = {
+    {"all_reduce", TUTTI__OP_ALL_REDUCE, tutti__bench_collective},
+    {"reduce", TUTTI__OP_REDUCE, tutti__bench_collective},
+    {"reduce_scatter", TUTTI__OP_REDUCE_SCATTER, tutti__bench_collective},
+    {"broadcast", TUTTI__OP_BROADCAST, tutti__bench_collective},
+    {"scatter", TUTTI__OP_SCATTER, tutti__bench_collective},
+    {"gather", TUTTI__OP_GATHER, tutti__bench_collective},
+    {"all_gather", TUTTI__OP_ALL_GATHER, tutti__bench_collective},
+    {"all_gather_v", TUTTI__OP_ALL_GATHER_V, tutti__bench_collective},
+    {"all_to_all", TUTTI__OP_ALL_TO_ALL, tutti__bench_collective},
+    {"all_to_all_v", TUTTI__OP_ALL_TO_ALL_V, tutti__bench_collective},
+    {"send_recv", TUTTI__OP_SEND, tutti__bench_collective},
+    {"ping_pong", TUTTI__OP_SEND, tutti__bench_ping_pong},
+    {"barrier", TUTTI__OP_BARRIER, tutti__bench_collective}};
 static const char *const later_names[] = {"step", "loader"};
 
 enum { FLOATS = 4 }; /* of the types below, the first */
@@ -251,16 +268,18 @@ static tutti_status read_sizes(const char *text, tutti__bench *b)
 
 static tutti_status read_kind(const char *text, tutti__bench *b)
 {
-    const char *names[TUTTI__COUNT_OF(kinds)];
+    const char *names[TUTTI__COUNT_OF(benchmarks)];
 
     if (!text)
         return tutti__fail(TUTTI_ERR_ARG,
                            "what to measure? all_reduce, all_gather, broadcast, ...; see tutti "
                            "bench --help");
-    for (size_t i = 0; i < TUTTI__COUNT_OF(kinds); i++) {
-        names[i] = tutti__bench_name(kinds[i]);
+    for (size_t i = 0; i < TUTTI__COUNT_OF(benchmarks); i++) {
+        names[i] = benchmarks[i].name;
         if (same_name(names[i], text, strlen(text))) {
-            b->kind = kinds[i];
+            b->name = names[i];
+            b->kind = benchmarks[i].kind;
+            b->run = benchmarks[i].run;
             return TUTTI_OK;
         }
     }
@@ -278,11 +297,16 @@ static tutti_status check_uses(const line *l, const tutti__bench *b, const tutti
     if (l->of[OP] && !traits->reduces)
         return tutti__fail(TUTTI_ERR_ARG,
                            "--op is for all_reduce, reduce and reduce_scatter; %s reduces nothing",
-                           traits->name);
+                           b->name);
     if (l->of[ROOT] && !traits->from_root && !traits->to_root)
         return tutti__fail(TUTTI_ERR_ARG,
                            "--root is for broadcast, reduce, scatter and gather; %s has none",
-                           traits->name);
+                           b->name);
+    if (l->of[IN_FLIGHT] && b->run == tutti__bench_ping_pong)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "--in-flight is for calls at once; in %s one waits for another; see "
+                           "send_recv",
+                           b->name);
     if (b->kind == TUTTI__OP_BARRIER && (l->of[SIZES] || l->of[DTYPE] || l->of[MEMORY]))
         return tutti__fail(TUTTI_ERR_ARG,
                            "--sizes, --dtype and --memory say what is moved; barrier moves "
@@ -332,7 +356,7 @@ static tutti_status read_line(line *l, tutti__bench *b, int64_t *n_p)
         return tutti__fail(TUTTI_ERR_ARG,
                            "--backend mpi needs mpirun, which -n does not start: mpirun -n %lld "
                            "tutti bench %s --backend mpi",
-                           (long long)*n_p, traits->name);
+                           (long long)*n_p, b->name);
     b->json = l->of[JSON];
     if (b->json && !*b->json)
         return tutti__fail(TUTTI_ERR_ARG, "--json is empty, expected a file");
@@ -366,7 +390,7 @@ static bool speaks(void)
 static int measure(const tutti__bench *b)
 {
     int64_t wrong;
-    tutti_status status = tutti__bench_collective(b, &wrong);
+    tutti_status status = b->run(b, &wrong);
 
     if (status != TUTTI_OK) {
         fprintf(stderr, "tutti bench: %s\n", tutti_last_error());

@@ -5,9 +5,13 @@
 #include "comm/comm.h"
 #include "comm/core/operation.h"
 
+#include <stdio.h>
+
 enum { TUTTI__BENCH_SIZES = 64 };
 
 typedef struct tutti__bench {
+    const char *name; /* what the user calls it */
+    tutti_status (*run)(const struct tutti__bench *bench, int64_t *wrong_p); /* one of the below */
     tutti__op_kind kind;
     tutti_dtype dtype;
     tutti_redop redop;
@@ -22,9 +26,48 @@ typedef struct tutti__bench {
     const char *json; /* file, or NULL */
 } tutti__bench;
 
-/* What the user calls it. */
-const char *tutti__bench_name(tutti__op_kind kind);
-/* Joins the group that the environment describes, measures, prints the table on rank 0. *wrong_p: elements that were. */
+/* Both join the group that the environment describes, measure, and print the table on rank 0.
+ * *wrong_p: elements that were. */
 tutti_status tutti__bench_collective(const tutti__bench *bench, int64_t *wrong_p);
+tutti_status tutti__bench_ping_pong(const tutti__bench *bench, int64_t *wrong_p);
+
+/* ---- What they have in common (bench_table.c) ---------------------------------------------------------- */
+
+typedef struct tutti__bench_table {
+    const tutti__bench *bench;
+    tutti_group *group;
+    FILE *json; /* on rank 0, or NULL */
+    char *json_text;
+    size_t json_bytes;
+} tutti__bench_table;
+
+typedef struct tutti__bench_row {
+    size_t bytes, count;
+    int root;          /* or -1 */
+    int timers;        /* ranks that time an iteration; the times of others are 0 */
+    double bus_factor; /* busbw / algbw */
+    int64_t iterations;
+    double *times; /* microseconds of each iteration */
+    int64_t wrong;
+} tutti__bench_row;
+
+/* Iterations, and room for their times, which the caller frees. `bytes` that one of them moves: many where they are
+ * quick. */
+tutti_status tutti__bench_row_init(tutti__bench_row *row, const tutti__bench *bench, size_t bytes);
+
+/* All ranks call these; rank 0 prints. Opening empties the JSON file at once: a path that cannot be written is known
+ * before the measuring. */
+tutti_status tutti__bench_table_open(tutti__bench_table *table, const tutti__bench *bench,
+                                     tutti_group *group);
+/* Of each iteration the mean over the ranks that timed it, as in nccl-tests; what was wrong anywhere. Leaves the sums
+ * in *row, and the times sorted. */
+tutti_status tutti__bench_table_add(tutti__bench_table *table, tutti__bench_row *row);
+/* Writes the JSON file if `status` is OK; returns `status`, or its own failure. Also for one that is all zero. */
+tutti_status tutti__bench_table_close(tutti__bench_table *table, tutti_status status);
+
+/* A buffer as --memory says. Every rank calls it with the same size. */
+tutti_status tutti__bench_alloc(const tutti__bench *bench, tutti_group *group, size_t bytes,
+                                char **memory_p);
+void tutti__bench_free(const tutti__bench *bench, tutti_group *group, char *memory);
 
 #endif

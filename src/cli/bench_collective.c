@@ -7,7 +7,6 @@
 #include "base/half.h"
 #include "cli/bench.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,10 +28,7 @@ typedef struct stand {
     tutti_work **works;
     uint64_t round;
     size_t first, stride; /* the elements of a piece that a round writes and checks */
-    double *times;        /* microseconds of each iteration */
-    FILE *json;           /* on rank 0, or NULL */
-    char *json_text;
-    size_t json_bytes;
+    tutti__bench_table table;
 } stand;
 
 /* ---- Values -------------------------------------------------------------------------------------------- */
@@ -100,11 +96,6 @@ static void put_reduced(const stand *s, size_t k, char *at)
     if (s->bench->redop == TUTTI_AVG)
         real = s->bench->dtype == TUTTI_F64 ? real / n : (double)((float)real / (float)n);
     put(s, all, real, at);
-}
-
-const char *tutti__bench_name(tutti__op_kind kind)
-{
-    return kind == TUTTI__OP_SEND ? "send_recv" : tutti__op_name(kind);
 }
 
 /* ---- Pieces -------------------------------------------------------------------------------------------- */
@@ -301,13 +292,6 @@ static tutti_status one_round(stand *s, double *us_p, int64_t *wrong_p)
     return tutti_barrier(s->group, NULL);
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* What nccl-tests takes for it: the share of the size that the busiest link carries. */
 static double bus_factor(const stand *s)
 {
@@ -316,41 +300,6 @@ static double bus_factor(const stand *s)
     if (s->bench->kind == TUTTI__OP_ALL_REDUCE)
         return 2 * (n - 1) / n;
     return s->traits->scatters || s->traits->gathers ? (n - 1) / n : 1;
-}
-
-static void report(stand *s, int64_t iterations, int64_t wrong)
-{
-    const tutti__bench *b = s->bench;
-    size_t bytes = s->whole * s->element;
-    int root = s->traits->from_root || s->traits->to_root ? b->root : -1;
-    double median, p95, algbw;
-
-    qsort(s->times, (size_t)iterations, sizeof *s->times, compare);
-    median = s->times[iterations / 2];
-    p95 = s->times[(iterations * 95 + 99) / 100 - 1];
-    algbw = (double)bytes / (median * 1e3);
-    printf("%12zu %12zu %6s %8s %5d %10.2f %10.2f %9.3f %9.3f %7lld\n", bytes, s->share,
-           b->dtype_name, b->redop_name, root, median, p95, algbw, algbw * bus_factor(s),
-           (long long)wrong);
-    fflush(stdout);
-    if (!s->json)
-        return;
-    fprintf(
-        s->json,
-        "%s  {\"op\": \"%s\", \"bytes\": %zu, \"dtype\": \"%s\", \"redop\": \"%s\", "
-        "\"root\": %d, \"ranks\": %d, \"iterations\": %lld, \"median_us\": %.3f, \"p95_us\": %.3f, "
-        "\"algbw_gbps\": %.6f, \"busbw_gbps\": %.6f, \"wrong\": %lld}",
-        ftell(s->json) > 0 ? ",\n" : "[\n", tutti__bench_name(b->kind), bytes, b->dtype_name,
-        b->redop_name, root, s->size, (long long)iterations, median, p95, algbw,
-        algbw * bus_factor(s), (long long)wrong);
-}
-
-/* Many where they are quick: about a second at the speed of memory. */
-static int64_t iterations_for(const tutti__bench *b, size_t bytes)
-{
-    double k = 1e9 / ((double)bytes + 5e5);
-
-    return b->iterations > 0 ? b->iterations : k < 10 ? 10 : k > 1000 ? 1000 : (int64_t)k;
 }
 
 /* Elements of the larger buffer. */
@@ -367,55 +316,34 @@ static size_t count_for(const stand *s, int64_t bytes)
 
 static tutti_status measure(stand *s, int64_t bytes, int64_t *wrong_p)
 {
-    int64_t iterations, wrong = 0;
+    const tutti__bench *b = s->bench;
+    tutti__bench_row row = {0};
     double us;
+    tutti_status status;
 
     set_pieces(s, count_for(s, bytes));
-    iterations = iterations_for(s->bench, s->whole * s->element * (size_t)s->flights);
-    s->times = calloc((size_t)iterations, sizeof *s->times);
-    if (!s->times)
-        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %lld times", (long long)iterations);
+    row = (tutti__bench_row){.bytes = s->whole * s->element,
+                             .count = s->share,
+                             .root = s->traits->from_root || s->traits->to_root ? b->root : -1,
+                             .timers = s->size,
+                             .bus_factor = bus_factor(s)};
+    TUTTI_TRY(tutti__bench_row_init(&row, b, row.bytes * (size_t)s->flights));
     s->stride = 1;
-    TUTTI_TRY(one_round(s, &us, &wrong));
+    status = one_round(s, &us, &row.wrong);
     memset(s->memory, 0, s->room * (size_t)s->flights);
     s->stride = s->share / SAMPLE + 1;
-    for (int64_t i = 1; i < s->bench->warmup; i++)
-        TUTTI_TRY(one_round(s, &us, &wrong));
-    for (int64_t i = 0; i < iterations; i++)
-        TUTTI_TRY(one_round(s, &s->times[i], &wrong));
-    /* What an iteration took is the mean over ranks, as in nccl-tests. */
-    TUTTI_TRY(tutti_all_reduce(s->group, (tutti_buf){s->times, (size_t)iterations, TUTTI_F64},
-                               TUTTI_AVG, NULL));
-    TUTTI_TRY(tutti_all_reduce(s->group, (tutti_buf){&wrong, 1, TUTTI_I64}, TUTTI_SUM, NULL));
-    *wrong_p += wrong;
-    if (s->rank == 0)
-        report(s, iterations, wrong);
-    free(s->times);
-    s->times = NULL;
-    return TUTTI_OK;
+    for (int64_t i = 1; i < b->warmup && status == TUTTI_OK; i++)
+        status = one_round(s, &us, &row.wrong);
+    for (int64_t i = 0; i < row.iterations && status == TUTTI_OK; i++)
+        status = one_round(s, &row.times[i], &row.wrong);
+    if (status == TUTTI_OK)
+        status = tutti__bench_table_add(&s->table, &row);
+    *wrong_p += row.wrong;
+    free(row.times);
+    return status;
 }
 
 /* ---- The whole ------------------------------------------------------------------------------------------ */
-
-static tutti_status take(stand *s, size_t bytes, char **memory_p)
-{
-    void *p = NULL;
-
-    if (s->bench->group_memory)
-        TUTTI_TRY(tutti_group_alloc(s->group, bytes, &p));
-    else
-        p = tutti__alloc(bytes);
-    *memory_p = p;
-    return p ? TUTTI_OK : TUTTI_ERR_MEMORY;
-}
-
-static void drop(stand *s, char *memory)
-{
-    if (s->bench->group_memory)
-        tutti_group_release(s->group, memory);
-    else
-        free(memory);
-}
 
 static tutti_status take_memory(stand *s)
 {
@@ -433,60 +361,20 @@ static tutti_status take_memory(stand *s)
         s->room = bytes > s->room ? bytes : s->room;
     }
     s->room = (s->room + 63) / 64 * 64;
-    TUTTI_TRY(take(s, s->room * (size_t)s->flights, &s->memory));
+    TUTTI_TRY(tutti__bench_alloc(s->bench, s->group, s->room * (size_t)s->flights, &s->memory));
     /* What is given to each rank is another thing than what comes from them. */
     return s->traits->scatters || s->bench->kind == TUTTI__OP_SEND
-               ? take(s, s->room * (size_t)s->flights, &s->apart)
+               ? tutti__bench_alloc(s->bench, s->group, s->room * (size_t)s->flights, &s->apart)
                : TUTTI_OK;
-}
-
-static void print_head(const stand *s)
-{
-    const tutti__bench *b = s->bench;
-
-    printf("# %s, %d rank%s (%s), %s memory, ", tutti__bench_name(b->kind), s->size,
-           s->size == 1 ? "" : "s", tutti_group_transport_name(s->group),
-           b->group_memory ? "group" : "plain");
-    if (b->in_flight)
-        printf("%d in flight, ", s->flights);
-    printf("Tutti %s\n", TUTTI_VERSION);
-    printf("#%11s %12s %6s %8s %5s %10s %10s %9s %9s %7s\n", "size", "count", "type", "redop",
-           "root", "time", "p95", "algbw", "busbw", "#wrong");
-    printf("#%11s %12s %6s %8s %5s %10s %10s %9s %9s\n", "(B)", "(elements)", "", "", "", "(us)",
-           "(us)", "(GB/s)", "(GB/s)");
-    fflush(stdout);
-}
-
-/* At once, empty: a path that cannot be written is known before the measuring. */
-static tutti_status open_json(stand *s)
-{
-    if (s->rank != 0 || !s->bench->json)
-        return TUTTI_OK;
-    s->json = open_memstream(&s->json_text, &s->json_bytes);
-    if (!s->json)
-        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", s->bench->json);
-    return tutti__write_file(s->bench->json, "[]\n", 3);
-}
-
-static tutti_status write_json(stand *s)
-{
-    if (!s->json)
-        return TUTTI_OK;
-    fputs("\n]\n", s->json);
-    if (fflush(s->json) != 0)
-        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", s->bench->json);
-    return tutti__write_file(s->bench->json, s->json_text, s->json_bytes);
 }
 
 static tutti_status run(stand *s, int64_t *wrong_p)
 {
-    TUTTI_TRY(open_json(s));
-    TUTTI_TRY(take_memory(s));
-    if (s->rank == 0)
-        print_head(s);
-    for (size_t i = 0; i < s->bench->n_sizes; i++)
-        TUTTI_TRY(measure(s, s->bench->sizes[i], wrong_p));
-    return write_json(s);
+    tutti_status status = take_memory(s);
+
+    for (size_t i = 0; i < s->bench->n_sizes && status == TUTTI_OK; i++)
+        status = measure(s, s->bench->sizes[i], wrong_p);
+    return status;
 }
 
 static tutti_status check_root(const stand *s)
@@ -512,13 +400,12 @@ tutti_status tutti__bench_collective(const tutti__bench *bench, int64_t *wrong_p
     s.rank = tutti_group_rank(s.group);
     status = check_root(&s);
     if (status == TUTTI_OK)
+        status = tutti__bench_table_open(&s.table, bench, s.group);
+    if (status == TUTTI_OK)
         status = run(&s, wrong_p);
-    free(s.times);
-    if (s.json)
-        fclose(s.json);
-    free(s.json_text);
-    drop(&s, s.apart);
-    drop(&s, s.memory);
+    status = tutti__bench_table_close(&s.table, status);
+    tutti__bench_free(bench, s.group, s.apart);
+    tutti__bench_free(bench, s.group, s.memory);
     free(s.src_counts);
     free(s.dst_counts);
     free(s.works);

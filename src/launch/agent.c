@@ -226,8 +226,7 @@ static void report(agent *a)
     if (reader_has_gone(first))
         return;
     tutti__worker_describe(first, how, sizeof how);
-    while (tutti__log_pipe_read(&a->workers[first->rank].err, &a->console))
-        continue; /* what it said last */
+    tutti__log_pipe_drain(&a->workers[first->rank].err, &a->console); /* what it said last */
     SAY(a, "rank %d failed%s: %s (process %d, after %.3f s)", first->rank,
         a->job->opts.n > 1 ? " first" : "", how, (int)first->pid,
         (double)(first->ended_ns - first->started_ns) * 1e-9);

@@ -81,8 +81,10 @@ typedef struct tutti__log_pipe {
     size_t tail_bytes;
 } tutti__log_pipe;
 
-/* Reads once; false: nothing is there now, or the stream has ended (fd is -1 then). */
-bool tutti__log_pipe_read(tutti__log_pipe *pipe, tutti__console *console);
+/* Reads once, and returns how many bytes; 0: nothing is there now, or the stream has ended (fd is -1 then). */
+size_t tutti__log_pipe_read(tutti__log_pipe *pipe, tutti__console *console);
+/* Reads what lies in the pipe now, and not what is written meanwhile: at most the pipe's capacity. */
+void tutti__log_pipe_drain(tutti__log_pipe *pipe, tutti__console *console);
 void tutti__log_pipe_close(tutti__log_pipe *pipe, tutti__console *console);
 
 /* ---- Workers ----------------------------------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -244,29 +245,42 @@ void tutti__log_pipe_close(tutti__log_pipe *pipe, tutti__console *console)
     pipe->fd = pipe->file = -1;
 }
 
-bool tutti__log_pipe_read(tutti__log_pipe *pipe, tutti__console *console)
+size_t tutti__log_pipe_read(tutti__log_pipe *pipe, tutti__console *console)
 {
     void *p = pipe->line;
     ssize_t n;
 
     if (pipe->fd < 0)
-        return false;
+        return 0;
     if (!reserve(&p, &pipe->capacity, pipe->used + READ_BYTES, 1)) {
         show_unfinished(pipe, console); /* in pieces, then */
         if (!p)
-            return false;
+            return 0;
     }
     pipe->line = p;
     n = read(pipe->fd, pipe->line + pipe->used, pipe->capacity - pipe->used);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return false;
+        return 0;
     if (n <= 0) {
         tutti__log_pipe_close(pipe, console);
-        return false;
+        return 0;
     }
     write_file(pipe, console, pipe->line + pipe->used, (size_t)n);
     keep_tail(pipe, pipe->line + pipe->used, (size_t)n);
     pipe->used += (size_t)n;
     show_lines(pipe, console);
-    return true;
+    return (size_t)n;
+}
+
+/* Whoever has ended has nothing to say beyond this; others, who hold its stream open, may write for ever, and as fast as
+ * we read. */
+void tutti__log_pipe_drain(tutti__log_pipe *pipe, tutti__console *console)
+{
+    size_t n = 1;
+    int left;
+
+    if (pipe->fd < 0 || ioctl(pipe->fd, FIONREAD, &left) != 0)
+        return;
+    for (; left > 0 && n > 0; left -= (int)n)
+        n = tutti__log_pipe_read(pipe, console);
 }

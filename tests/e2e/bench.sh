@@ -45,6 +45,9 @@ TUTTI_TRANSPORT=tcp measure all_to_all_v 3 2/3
 measure send_recv 2 1 --in-flight 3
 TUTTI_TRANSPORT=tcp measure send_recv 3 1 --memory plain
 measure send_recv 1 1
+measure ping_pong 2 1
+measure ping_pong 5 1 --memory plain --dtype i8 # two pairs, and one who watches
+TUTTI_TRANSPORT=tcp measure ping_pong 2 1 --sizes 8,48,300K --warmup 1
 TUTTI_TRANSPORT=tcp measure reduce 2 1 --op band --dtype u8 --in-flight 3
 run 0 "$TUTTI" bench barrier -n 2 --iterations 3 --json "$work/rows.json"
 out_has '^ +0 +0 +f32 +none +-1 .* 0$'
@@ -103,6 +106,14 @@ run 2 "$TUTTI" bench all_to_al
 err_has 'did you mean "all_to_all"'
 run 2 "$TUTTI" bench all_reduce --inflight 4
 err_has 'did you mean "--in-flight"'
+run 2 "$TUTTI" bench sendrecv # as nccl-tests says
+err_has 'did you mean "send_recv"'
+run 2 "$TUTTI" bench ping_pong # alone
+err_has 'ping_pong is between two ranks, but there is one; try -n 2'
+run 2 "$TUTTI" bench ping_pong -n 2 --in-flight 2
+err_has 'in ping_pong one waits for another; see send_recv'
+run 2 "$TUTTI" bench ping_pong -n 2 --op sum
+err_has 'ping_pong reduces nothing'
 run 2 "$TUTTI" bench all_reduce broadcast
 err_has 'measures one thing'
 run 2 "$TUTTI" run -n 3 "$TUTTI" bench all_reduce --dtype f8

@@ -26,6 +26,9 @@ for mpi in openmpi mpich; do
     run 0 "mpirun.$mpi" -n 2 "$TUTTI" bench all_reduce --backend mpi --in-flight 8 --memory plain --sizes 64K --iterations 4
     equal "wrong in flight" "$(awk '!/^#/ { n += $NF } END { print n + 0 }' "$work/out")" 0
 
+    run 0 "mpirun.$mpi" -n 3 "$TUTTI" bench ping_pong --backend mpi --sizes 8,600K --iterations 4
+    equal "wrong of ping_pong" "$(awk '!/^#/ { n += $NF } END { print n + 0 }' "$work/out")" 0
+
     # No flag: native on one host; MPI where mpirun's variables tell of several, and nobody says where to meet.
     run 0 "mpirun.$mpi" -n 2 "$TUTTI" bench all_reduce --sizes 8 --iterations 2
     out_has '2 ranks \(shared memory\)'

@@ -62,10 +62,25 @@ out_has '^\[1\] saved$'
 run 5 "$TUTTI" run -n 2 sh -c '[ $RANK = 0 ] && { sleep 0.2; exit 5; }; kill -STOP $$'
 faster_than 2
 
+# A child of the failed rank that writes faster than is read, through a pipe as large as can be had, keeps nobody from
+# being stopped. It ends by itself in 6 s, so that a launcher that waits for it is late, not lost.
+flood='fcntl(STDERR, 1031, 1 << 20); my ($end, $text) = (time + 6, "flood\n" x 16384); 1 while time < $end && syswrite(STDERR, $text)'
+run 3 "$TUTTI" run -n 2 sh -c \
+    '[ $RANK = 0 ] || exec sleep "$1"; perl -e "$2" flood "$1" & exit 3' sh $marker "$flood"
+faster_than 4
+err_has '^tutti run: rank 0 failed first: exit code 3'
+err_has '^    \| flood$'
+err_has '^tutti run: stopping the other worker$'
+nobody_left
+equal "floods" "$(pgrep -fc "^perl.* flood $marker")" 0
+
 # What the failed rank said last is shown, not lost with it.
 for _ in 1 2 3 4 5; do
     run 1 "$TUTTI" run -n 4 sh -c 'echo last words of $RANK; exit 1'
     equal "last words" "$(sort "$work/out" | tr '\n' ' ')" \
         "[0] last words of 0 [1] last words of 1 [2] last words of 2 [3] last words of 3 "
 done
+run 1 "$TUTTI" run -n 2 sh -c '[ $RANK = 0 ] || exec sleep '"$marker"'; seq 9000 >&2; exit 1' # most of a pipe
+equal "what was said last" "$(grep -c '^\[0\] [0-9]*$' "$work/err")" 9000
+nobody_left
 finish

@@ -1,0 +1,61 @@
+# lib.sh: what the scripts of bench/ share; sourced by them. Goes to the repository's root and makes $work, a folder that goes away.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+PEERS=${PEERS:-../shared/bench} TUTTI=${TUTTI:-build/tutti}
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+work=$(mktemp -d)
+hosts_made=""
+trap 'hosts_close; rm -rf "$work"' EXIT
+
+# ---- Figures
+
+median() { # of the numbers on standard input; "-" of none
+    sort -g | awk '{v[NR] = $1 + 0} END {if (!NR) print "-"; else print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2}'
+}
+median_of() { # NAME BYTES: of the lines of bytes and microseconds in $work/NAME.times
+    awk -v b="$2" '$1 == b {print $2}' "$work/$1.times" | median
+}
+ratio() { awk -v a="$1" -v b="$2" 'BEGIN {if (a == "-" || b == "-" || b == 0) print "-"; else printf "%.2f\n", a / b}'; }
+
+# ---- tutti bench: lines of bytes and microseconds, those of its JSON, which has more digits than the table
+
+rows() { sed -n 's/.*"bytes": \([0-9]*\),.*"median_us": \([0-9.]*\),.*/\1 \2/p' "$1"; }
+ours() { # OP RANKS SIZES FLAGS...: on this host. SIZES are separated by spaces.
+    "$TUTTI" bench "$1" -n "$2" --sizes "${3// /,}" "${@:4}" --json "$work/rows.json" >/dev/null && rows "$work/rows.json"
+}
+ours_mpi() { # openmpi|mpich OP RANKS SIZES FLAGS...: through backend mpi
+    timeout 120 "mpirun.$1" -n "$3" "$TUTTI" bench "$2" --backend mpi --sizes "${4// /,}" "${@:5}" --json "$work/rows.json" \
+        >/dev/null && rows "$work/rows.json"
+}
+
+# ---- Two hosts: network namespaces joined by a veth pair (root)
+
+host() { echo "tutti-bench-$$-$1"; }
+hosts_open() {
+    local i
+    hosts_made=yes
+    for i in 1 2; do
+        ip netns add "$(host $i)" && ip -n "$(host $i)" link set lo up || return 1
+    done
+    ip -n "$(host 1)" link add eth0 type veth peer name eth0 netns "$(host 2)" || return 1
+    for i in 1 2; do
+        ip -n "$(host $i)" addr add "10.79.0.$i/24" dev eth0 && ip -n "$(host $i)" link set eth0 up || return 1
+    done
+    (umask 077 && head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n' >"$work/secret")
+}
+hosts_close() {
+    [ -z "$hosts_made" ] || ip netns del "$(host 1)" 2>/dev/null || true
+    [ -z "$hosts_made" ] || ip netns del "$(host 2)" 2>/dev/null || true
+}
+ours_hosts() { # OP TRANSPORT SIZES FLAGS...: two ranks on each
+    local rank pids="" failed=0
+    for rank in 0 1 2 3; do
+        RANK=$rank WORLD_SIZE=4 LOCAL_RANK=$((rank % 2)) LOCAL_WORLD_SIZE=2 MASTER_ADDR=10.79.0.1 MASTER_PORT=29500 \
+            TUTTI_SECRET_FILE=$work/secret TUTTI_TRANSPORT=$2 \
+            ip netns exec "$(host $((rank / 2 + 1)))" "$TUTTI" bench "$1" --sizes "${3// /,}" "${@:4}" \
+            --json "$work/rows.json" >/dev/null &
+        pids="$pids $!"
+    done
+    for rank in $pids; do wait "$rank" || failed=1; done
+    [ $failed = 0 ] && rows "$work/rows.json"
+}

@@ -1,0 +1,141 @@
+/* bench_table.c -- the rows of `tutti bench`, in a table and in a JSON file, and the memory that is measured.
+ * SPDX-License-Identifier: MIT */
+#include "cli/bench.h"
+
+#include <stdlib.h>
+
+/* ---- Table and JSON ------------------------------------------------------------------------------------- */
+
+static void print_head(const tutti__bench *b, const tutti_group *group)
+{
+    int ranks = tutti_group_size(group);
+
+    printf("# %s, %d rank%s (%s), %s memory, ", b->name, ranks, ranks == 1 ? "" : "s",
+           tutti_group_transport_name(group), b->group_memory ? "group" : "plain");
+    if (b->in_flight)
+        printf("%lld in flight, ", (long long)b->in_flight);
+    printf("Tutti %s\n", TUTTI_VERSION);
+    printf("#%11s %12s %6s %8s %5s %10s %10s %9s %9s %7s\n", "size", "count", "type", "redop",
+           "root", "time", "p95", "algbw", "busbw", "#wrong");
+    printf("#%11s %12s %6s %8s %5s %10s %10s %9s %9s\n", "(B)", "(elements)", "", "", "", "(us)",
+           "(us)", "(GB/s)", "(GB/s)");
+    fflush(stdout);
+}
+
+tutti_status tutti__bench_table_open(tutti__bench_table *table, const tutti__bench *bench,
+                                     tutti_group *group)
+{
+    *table = (tutti__bench_table){.bench = bench, .group = group};
+    if (tutti_group_rank(group) != 0)
+        return TUTTI_OK;
+    if (bench->json) {
+        table->json = open_memstream(&table->json_text, &table->json_bytes);
+        if (!table->json)
+            return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", bench->json);
+        TUTTI_TRY(tutti__write_file(bench->json, "[]\n", 3));
+    }
+    print_head(bench, group);
+    return TUTTI_OK;
+}
+
+static tutti_status write_json(tutti__bench_table *table)
+{
+    fputs("\n]\n", table->json);
+    if (fflush(table->json) != 0)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", table->bench->json);
+    return tutti__write_file(table->bench->json, table->json_text, table->json_bytes);
+}
+
+tutti_status tutti__bench_table_close(tutti__bench_table *table, tutti_status status)
+{
+    if (table->json && status == TUTTI_OK)
+        status = write_json(table);
+    if (table->json)
+        fclose(table->json);
+    free(table->json_text);
+    return status;
+}
+
+/* ---- Rows ----------------------------------------------------------------------------------------------- */
+
+tutti_status tutti__bench_row_init(tutti__bench_row *row, const tutti__bench *bench, size_t bytes)
+{
+    double k = 1e9 / ((double)bytes + 5e5); /* about a second at the speed of memory */
+
+    row->iterations = bench->iterations > 0 ? bench->iterations
+                      : k < 10              ? 10
+                      : k > 1000            ? 1000
+                                            : (int64_t)k;
+    row->times = calloc((size_t)row->iterations, sizeof *row->times);
+    return row->times ? TUTTI_OK
+                      : tutti__fail(TUTTI_ERR_MEMORY, "no memory for %lld times",
+                                    (long long)row->iterations);
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static void print_row(const tutti__bench_table *table, const tutti__bench_row *row)
+{
+    const tutti__bench *b = table->bench;
+    double median = row->times[row->iterations / 2],
+           p95 = row->times[(row->iterations * 95 + 99) / 100 - 1],
+           algbw = (double)row->bytes / (median * 1e3), busbw = algbw * row->bus_factor;
+
+    printf("%12zu %12zu %6s %8s %5d %10.2f %10.2f %9.3f %9.3f %7lld\n", row->bytes, row->count,
+           b->dtype_name, b->redop_name, row->root, median, p95, algbw, busbw,
+           (long long)row->wrong);
+    fflush(stdout);
+    if (!table->json)
+        return;
+    fprintf(
+        table->json,
+        "%s  {\"op\": \"%s\", \"bytes\": %zu, \"dtype\": \"%s\", \"redop\": \"%s\", "
+        "\"root\": %d, \"ranks\": %d, \"iterations\": %lld, \"median_us\": %.3f, \"p95_us\": %.3f, "
+        "\"algbw_gbps\": %.6f, \"busbw_gbps\": %.6f, \"wrong\": %lld}",
+        ftell(table->json) > 0 ? ",\n" : "[\n", b->name, row->bytes, b->dtype_name, b->redop_name,
+        row->root, tutti_group_size(table->group), (long long)row->iterations, median, p95, algbw,
+        busbw, (long long)row->wrong);
+}
+
+tutti_status tutti__bench_table_add(tutti__bench_table *table, tutti__bench_row *row)
+{
+    tutti_buf times = {row->times, (size_t)row->iterations, TUTTI_F64},
+              wrong = {&row->wrong, 1, TUTTI_I64};
+
+    TUTTI_TRY(tutti_all_reduce(table->group, times, TUTTI_SUM, NULL));
+    TUTTI_TRY(tutti_all_reduce(table->group, wrong, TUTTI_SUM, NULL));
+    for (int64_t i = 0; i < row->iterations; i++)
+        row->times[i] /= row->timers;
+    qsort(row->times, (size_t)row->iterations, sizeof *row->times, compare);
+    if (tutti_group_rank(table->group) == 0)
+        print_row(table, row);
+    return TUTTI_OK;
+}
+
+/* ---- Memory --------------------------------------------------------------------------------------------- */
+
+tutti_status tutti__bench_alloc(const tutti__bench *bench, tutti_group *group, size_t bytes,
+                                char **memory_p)
+{
+    void *p = NULL;
+
+    if (bench->group_memory)
+        TUTTI_TRY(tutti_group_alloc(group, bytes, &p));
+    else
+        p = tutti__alloc(bytes);
+    *memory_p = p;
+    return p ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
+void tutti__bench_free(const tutti__bench *bench, tutti_group *group, char *memory)
+{
+    if (bench->group_memory)
+        tutti_group_release(group, memory);
+    else
+        free(memory);
+}
