@@ -93,7 +93,7 @@ static tutti_status init_over_mpi(tutti_group **group_p, const tutti__member *as
     return tutti__join(group_p, &member, NULL);
 }
 
-/* Native, unless there is nowhere for ranks to meet, as under mpirun on several hosts: there MPI, if it can be had. */
+/* Native, unless nothing says where a store could be, as under mpirun on several hosts: there MPI, if it can be had. */
 static tutti_status choose_backend(tutti_backend *backend, tutti__env_group *env, int timeout_ms)
 {
     char message[1024];

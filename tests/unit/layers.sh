@@ -1,18 +1,30 @@
 #!/bin/bash
-# tools/check-layers passes on the source, and fails, naming file and layer, on an include that crosses a layer.
+# tools/check-layers passes on the source, and fails, naming the file, on an include that crosses a layer or a room of
+# communication, on one that is private, and on files that include each other in a circle.
 set -eu
 cd "$SOURCE_DIR"
 tools/check-layers
 
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
-mkdir "$copy/tools" "$copy/src" "$copy/src/base" "$copy/src/tensor" "$copy/src/comm" "$copy/src/ddp"
-cp tools/check-layers "$copy/tools"
-echo '#include "comm/group.h"' >"$copy/src/ddp/allowed.c"
-"$copy/tools/check-layers"
-echo '#include "tensor/op.h"' >"$copy/src/base/upward.c"
-! "$copy/tools/check-layers" >"$copy/out" || { echo "an upward include passed"; exit 1; }
-grep -q 'src/base/upward.c:1.*base may not include tensor/' "$copy/out"
-rm "$copy/src/base/upward.c"
-echo '#include "comm/group.h"' >"$copy/src/tensor/sideways.c"
-! "$copy/tools/check-layers" >"$copy/out" || { echo "tensor saw comm"; exit 1; }
+mkdir -p "$copy/src/base" "$copy/src/tensor" "$copy/src/ddp" "$copy/src/comm/core" "$copy/src/comm/control" "$copy/src/comm/transport"
+
+refused() { # FILE HEADER WORDS: that include is refused with these words; the file goes again
+    echo "#include \"$2\"" >"$copy/src/$1"
+    ! tools/check-layers "$copy" >"$copy/out" || { echo "$1 may include $2"; exit 1; }
+    grep -q "$3" "$copy/out" || { echo "not told: $3"; cat "$copy/out"; exit 1; }
+    rm "$copy/src/$1"
+}
+echo '#include "comm/comm.h"' >"$copy/src/ddp/allowed.c"
+echo '#include "comm/core/below.h"' >"$copy/src/comm/transport/allowed.c"
+tools/check-layers "$copy"
+refused base/upward.c tensor/op.h 'src/base/upward.c:1.*base may not include tensor/'
+refused tensor/sideways.c comm/comm.h 'src/tensor/sideways.c:1.*tensor may not include comm/'
+refused ddp/inside.c comm/group.h 'src/ddp/inside.c:1.*private'
+refused ddp/inside.c comm/transport/wire.h 'src/ddp/inside.c:1.*private'
+refused comm/control/upward.h comm/transport/wire.h 'src/comm/control/upward.h:1.*control may not include comm/transport/'
+refused comm/core/upward.c comm/group.h 'src/comm/core/upward.c:1.*of src/comm itself'
+
+echo '#include "comm/core/b.h"' >"$copy/src/comm/core/a.h"
+echo '#include "comm/core/a.h"' >"$copy/src/comm/core/b.c"
+refused comm/core/b.h comm/core/b.h 'circle'

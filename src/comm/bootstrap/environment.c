@@ -1,6 +1,6 @@
 /* environment.c -- the group that the launcher's variables describe.   SPDX-License-Identifier: MIT
  *
- * One table a launcher says which variables hold the four numbers; the rest is where the ranks meet. A variable that
+ * One table a launcher says which variables hold the four numbers; the rest is where the store is. A variable that
  * marks a launcher decides for it, and then all of its variables must be there: a group half told is an error, never a
  * guess, since a guess trains a wrong model in silence. */
 #include "comm/bootstrap/environment.h"
@@ -198,7 +198,7 @@ static int derived_port(const char *job, const char *step)
     return 10000 + (int)(tutti__hash64(text, n < 255 ? (size_t)n : 255) % 20000);
 }
 
-/* Where launchers that name no master let the ranks meet. */
+/* Where launchers that name no master have the store. */
 static tutti_status derive_master(tutti__env_group *group)
 {
     const char *nodes = get("SLURM_STEP_NODELIST"), *job = get("SLURM_JOB_ID");

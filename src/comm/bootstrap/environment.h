@@ -18,7 +18,7 @@ typedef struct tutti__env_group {
 
 /* Errors: ARG for a half-set environment, naming what is missing and the command that sets it. */
 tutti_status tutti__env_group_read(tutti__env_group *group);
-/* Its two parts: who is who; and where ranks meet, which MPI does not need. */
+/* Its two parts: who is who; and where the store is, which MPI does not need. */
 tutti_status tutti__env_group_read_ranks(tutti__env_group *group);
 tutti_status tutti__env_group_read_master(tutti__env_group *group);
 /* True if mpirun, srun or another launcher of MPI programs has started this process. */

@@ -80,7 +80,7 @@ static bool same_user(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.uid == geteuid();
 }
 
-/* Takes the visitor's place, if it is one of those expected. */
+/* Gives the candidate its place, if it is one of those expected. */
 static char seat(const tutti__bootstrap *boot, const candidate *v, const tutti__mesh *mesh)
 {
     const tutti__claim *claim = &v->acceptor.claim;
@@ -201,7 +201,7 @@ static tutti_status accept_all(const tutti__bootstrap *boot, const tutti__mesh *
     candidate *candidates = missing ? malloc(MAX_CANDIDATES * sizeof *candidates) : NULL;
     struct pollfd *polls = missing ? malloc((MAX_CANDIDATES + 2) * sizeof *polls) : NULL;
     tutti_status status = missing && !(candidates && polls)
-                              ? tutti__fail(TUTTI_ERR_MEMORY, "no memory for visitors")
+                              ? tutti__fail(TUTTI_ERR_MEMORY, "no memory for connections that are being accepted")
                               : TUTTI_OK;
     tutti__refusals refusals = {0};
     char door[128];

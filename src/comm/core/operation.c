@@ -1,39 +1,5 @@
-/* operation.c -- the table of operations: what each is called, who gives, who takes, which piece lies where.
- * SPDX-License-Identifier: MIT
- *
- * Transports ask these questions instead of knowing the operations: what only moves data is one algorithm a transport,
- * whatever its name. */
+/* operation.c -- which piece of an operation lies where.   SPDX-License-Identifier: MIT */
 #include "comm/core/operation.h"
-
-static const tutti__op_traits TRAITS[] = {
-    [TUTTI__OP_ALL_REDUCE] = {.name = "all_reduce", .reduces = true},
-    [TUTTI__OP_REDUCE] = {.name = "reduce", .reduces = true, .to_root = true},
-    [TUTTI__OP_REDUCE_SCATTER] = {.name = "reduce_scatter", .reduces = true, .scatters = true},
-    [TUTTI__OP_BROADCAST] = {.name = "broadcast", .from_root = true},
-    [TUTTI__OP_SCATTER] = {.name = "scatter", .from_root = true, .scatters = true},
-    [TUTTI__OP_GATHER] = {.name = "gather", .to_root = true, .gathers = true},
-    [TUTTI__OP_ALL_GATHER] = {.name = "all_gather", .gathers = true},
-    [TUTTI__OP_ALL_GATHER_V] = {.name = "all_gather_v", .gathers = true, .uneven = true},
-    [TUTTI__OP_ALL_TO_ALL] = {.name = "all_to_all", .scatters = true, .gathers = true},
-    [TUTTI__OP_ALL_TO_ALL_V] = {.name = "all_to_all_v",
-                                .scatters = true,
-                                .gathers = true,
-                                .uneven = true},
-    [TUTTI__OP_BARRIER] = {.name = "barrier"},
-    [TUTTI__OP_ALLOC] = {.name = "alloc"},
-    [TUTTI__OP_SEND] = {.name = "send"},
-    [TUTTI__OP_RECV] = {.name = "recv"},
-};
-
-const tutti__op_traits *tutti__op_traits_of(const tutti__op *op)
-{
-    return &TRAITS[op->signature.op];
-}
-
-const char *tutti__op_name(tutti__op_kind kind)
-{
-    return (unsigned)kind < TUTTI__N_OPS ? TRAITS[kind].name : "?";
-}
 
 static size_t sum(const size_t *counts, int n)
 {

@@ -1,19 +1,8 @@
-/* operation.h -- one collective call, and the table of what holds for every call of a kind.   SPDX-License-Identifier: MIT */
+/* operation.h -- one collective call, and which piece of its buffers goes where.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_COMM_CORE_OPERATION_H
 #define TUTTI_COMM_CORE_OPERATION_H
 
 #include "comm/core/signature.h"
-
-/* What is not rooted is given or taken by all; what does not reduce moves pieces unchanged. */
-typedef struct tutti__op_traits {
-    const char *name;
-    bool reduces;   /* what is taken is the reduction of what is given */
-    bool from_root; /* root alone gives */
-    bool to_root;   /* root alone takes */
-    bool scatters;  /* src holds a piece for each rank, in rank order; else one piece for all */
-    bool gathers;   /* dst holds a piece of each rank, in rank order */
-    bool uneven;    /* pieces differ in size: counts say how, and signature.count is 0 */
-} tutti__op_traits;
 
 typedef struct tutti__op {
     tutti__signature signature;
@@ -30,8 +19,10 @@ typedef struct tutti__piece {
     size_t at, count;
 } tutti__piece;
 
-const tutti__op_traits *tutti__op_traits_of(const tutti__op *op);
-const char *tutti__op_name(tutti__op_kind kind);
+static inline const tutti__op_traits *tutti__op_traits_of(const tutti__op *op)
+{
+    return tutti__op_kind_traits((tutti__op_kind)op->signature.op);
+}
 /* What `from` gives to `to`, as it lies in from's src; uneven: of this rank's own only. Nothing where one does not give
  * or the other does not take. */
 tutti__piece tutti__piece_out(const tutti__op *op, int from, int to);

@@ -1,5 +1,5 @@
-/* fingerprint.c -- what a call says about itself, in numbers and in words.   SPDX-License-Identifier: MIT */
-#include "comm/core/operation.h"
+/* signature.c -- what a call says about itself, in numbers and in words.   SPDX-License-Identifier: MIT */
+#include "comm/core/signature.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@ static const char *const REDOPS[] = {"sum", "avg", "product", "min", "max", "ban
 /* " (F32 x 1000, sum, root 2)" */
 static void print_details(const tutti__signature *signature, char *text, size_t capacity)
 {
-    const tutti__op_traits *traits = tutti__op_traits_of(&(tutti__op){.signature = *signature});
+    const tutti__op_traits *traits = tutti__op_kind_traits((tutti__op_kind)signature->op);
     const char *dtype = tutti_dtype_name((tutti_dtype)signature->dtype),
                *redop = signature->redop < TUTTI__COUNT_OF(REDOPS) ? REDOPS[signature->redop] : "?";
     char count[32] = "", root[48] = "";

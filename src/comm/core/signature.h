@@ -2,26 +2,8 @@
 #ifndef TUTTI_COMM_CORE_SIGNATURE_H
 #define TUTTI_COMM_CORE_SIGNATURE_H
 
-#include "base/base.h"
+#include "comm/core/op_kind.h"
 #include <tutti/group.h>
-
-typedef enum tutti__op_kind {
-    TUTTI__OP_ALL_REDUCE,
-    TUTTI__OP_REDUCE,
-    TUTTI__OP_REDUCE_SCATTER,
-    TUTTI__OP_BROADCAST,
-    TUTTI__OP_SCATTER,
-    TUTTI__OP_GATHER,
-    TUTTI__OP_ALL_GATHER,
-    TUTTI__OP_ALL_GATHER_V,
-    TUTTI__OP_ALL_TO_ALL,
-    TUTTI__OP_ALL_TO_ALL_V,
-    TUTTI__OP_BARRIER,
-    TUTTI__OP_ALLOC,
-    TUTTI__OP_SEND, /* point to point: p2p/, not an algorithm */
-    TUTTI__OP_RECV,
-    TUTTI__N_OPS
-} tutti__op_kind;
 
 /* What ranks must agree on; every message begins with it. 40 bytes: with it a rank's call fits one cache line of shared
  * memory. */

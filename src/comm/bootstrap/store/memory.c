@@ -1,4 +1,4 @@
-/* memory.c -- a store for ranks that are threads: a dictionary, a lock, a bell.   SPDX-License-Identifier: MIT */
+/* memory.c -- a store for ranks that are threads: a dictionary, a lock, a condition.   SPDX-License-Identifier: MIT */
 #include "comm/bootstrap/store/store.h"
 #include "comm/core/thread.h"
 

@@ -27,7 +27,7 @@ typedef struct connection {
     struct connection *next, *previous;
     int fd;
     bool known, waiting, closing;
-    double deadline; /* of a stranger to prove itself, or of a waiting get */
+    double deadline; /* for an unauthenticated client to prove itself, or of a waiting get */
     tutti__acceptor acceptor;
     tutti__request_frame frame;
     size_t got; /* bytes of frame, then of body */
@@ -46,7 +46,7 @@ struct tutti__server {
     tutti__refusals refusals;
     tutti__dictionary dictionary;
     connection *connections;
-    int strangers, max_strangers;
+    int unauthenticated, max_unauthenticated;
     bool full; /* no descriptor left: newcomers wait in the kernel */
 };
 
@@ -65,7 +65,7 @@ static void drop(tutti__server *s, connection *c)
         s->connections = c->next;
     if (c->next)
         c->next->previous = c->previous;
-    s->strangers -= !c->known;
+    s->unauthenticated -= !c->known;
     /* A forked child of this process may hold the descriptor too: closing alone would leave it in the set. */
     epoll_ctl(s->epoll, EPOLL_CTL_DEL, c->fd, NULL);
     close(c->fd);
@@ -272,7 +272,7 @@ static bool advance(tutti__server *s, connection *c, uint32_t events)
             return false;
         }
         c->known = true;
-        s->strangers--;
+        s->unauthenticated--;
         notice_vanishing(c->fd);
     }
     if (c->acceptor.claim.attempt < atomic_load(&s->least_attempt))
@@ -291,7 +291,7 @@ static bool advance(tutti__server *s, connection *c, uint32_t events)
     return state == 0;
 }
 
-static void drop_oldest_stranger(tutti__server *s)
+static void drop_oldest_unauthenticated(tutti__server *s)
 {
     connection *oldest = NULL;
 
@@ -324,12 +324,12 @@ static void accept_all(tutti__server *s)
         if (c->next)
             c->next->previous = c;
         s->connections = c;
-        if (++s->strangers > s->max_strangers)
-            drop_oldest_stranger(s);
+        if (++s->unauthenticated > s->max_unauthenticated)
+            drop_oldest_unauthenticated(s);
     }
     if (errno == EMFILE || errno == ENFILE) {
         accept_more(s, false); /* until a connection ends, or epoll would call again and again */
-        drop_oldest_stranger(s);
+        drop_oldest_unauthenticated(s);
     }
 }
 
@@ -405,7 +405,7 @@ void tutti__server_fence(tutti__server *s, uint32_t attempt)
 
 /* All ranks of a job may come at the same moment. Half of the descriptors is left for those who are known, and for what
  * else this process does. */
-static int stranger_limit(void)
+static int unauthenticated_limit(void)
 {
     struct rlimit limit = {0};
 
@@ -435,7 +435,7 @@ tutti_status tutti__server_new(tutti__server **server_p, tutti__address *address
     atomic_init(&s->least_attempt, secret->attempt);
     tutti__address_text(address, text, sizeof text);
     snprintf(s->where, sizeof s->where, "the store at %s", text);
-    s->max_strangers = stranger_limit();
+    s->max_unauthenticated = unauthenticated_limit();
     s->epoll = epoll_create1(EPOLL_CLOEXEC);
     s->stop = eventfd(0, EFD_CLOEXEC);
     error = s->epoll < 0 || s->stop < 0 ||

@@ -52,7 +52,7 @@ static tutti_status try_once(tcp_store *t, double deadline, int *fd_p)
     if (deadline > patience)
         deadline = patience;
     status = tutti__greet(fd, &t->secret, &claim, NULL, t->store.where, deadline);
-    /* Who accepts and says nothing is a stranger, like one who hangs up. */
+    /* Who accepts and says nothing is no store of ours, like one who hangs up. */
     if (status == TUTTI_ERR_TIMEOUT)
         status = TUTTI_ERR_PEER;
     if (status == TUTTI_OK)
