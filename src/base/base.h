@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <tutti/status.h>
 
 #define TUTTI__COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
@@ -145,6 +146,10 @@ tutti_status tutti__make_dirs(const char *path);
 tutti_status tutti__write_all(int fd, const char *path, const void *p, size_t bytes);
 /* Writes the whole text to path through path.tmp and rename: readers see the old or the new one. */
 tutti_status tutti__write_file(const char *path, const void *p, size_t bytes);
+
+/* The text as a string of JSON, quotes included. Bytes that are not UTF-8 (a name cut in the middle of a character, say)
+ * become U+FFFD, so that readers take the rest. */
+void tutti__json_string(FILE *out, const char *text);
 
 /* ---- Events: one ring behind the trace and the flight recorder -------------------------------------- */
 

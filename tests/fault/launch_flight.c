@@ -38,7 +38,7 @@ static tutti_status misbehave(tutti_group *group, const char *task, float *p)
     if (strcmp(task, "count") == 0)
         return reduce(group, p, COUNT - 1);
     if (strcmp(task, "abort") == 0)
-        tutti_group_abort(group, "the loss is NaN");
+        tutti_group_abort(group, "the \"loss\" is NaN\n\t\\ \xe2\x82"); /* cut in a character */
     return reduce(group, p, COUNT);
 }
 
@@ -169,7 +169,7 @@ static void check_all(void)
     expect("count", "all_reduce #12 \\(F32 x 1000, sum\\)", true);
     expect("count", "did not come", false);
     launch(4, "abort", 3);
-    expect("abort", "died: rank 2 .* said: the loss is NaN", true);
+    expect("abort", "died: rank 2 .* said: the \"loss\" is NaN", true);
 
     launch(4, "sub-kill", 128 + SIGKILL);
     expect("sub-kill", "^test: its ranks 0-1 are the job's ranks 0, 2$", true);

@@ -146,6 +146,31 @@ static void hash128_does_not_depend_on_the_cuts(void **state)
     assert_int_equal(strlen(a), 32);
 }
 
+static void json_strings_are_escaped_and_utf8(void **state)
+{
+    static const char *const cases[][2] = {
+        {"", "\"\""},
+        {"say \"hi\" \\ /", "\"say \\\"hi\\\" \\\\ /\""},
+        {"\n\t\x01\x7f", "\"\\u000a\\u0009\\u0001\x7f\""},
+        {"\u00e9 \u20ac \U0001f3b5", "\"\u00e9 \u20ac \U0001f3b5\""},
+        {"\xe2\x82", "\"\\ufffd\\ufffd\""}, /* the end is missing */
+        {"\xc0\xaf\xe0\x80\xaf", "\"\\ufffd\\ufffd\\ufffd\\ufffd\\ufffd\""}, /* too long */
+        {"\xed\xa0\x80", "\"\\ufffd\\ufffd\\ufffd\""},                       /* half of a pair */
+        {"\xf4\x90\x80\x80", "\"\\ufffd\\ufffd\\ufffd\\ufffd\""},            /* past the last */
+        {"a\x80z\xff", "\"a\\ufffdz\\ufffd\""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI__COUNT_OF(cases); i++) {
+        char text[128] = "";
+        FILE *out = fmemopen(text, sizeof text, "w");
+
+        tutti__json_string(out, cases[i][0]);
+        assert_int_equal(fclose(out), 0);
+        assert_string_equal(text, cases[i][1]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -158,6 +183,7 @@ int main(void)
         cmocka_unit_test(numbers_are_whole_or_refused),
         cmocka_unit_test(recorder_keeps_the_newest),
         cmocka_unit_test(hash128_does_not_depend_on_the_cuts),
+        cmocka_unit_test(json_strings_are_escaped_and_utf8),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

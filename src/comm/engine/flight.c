@@ -8,7 +8,7 @@
 #include "comm/bootstrap/store/store.h"
 #include "comm/engine/flight_report.h"
 
-#include <jansson.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,99 +47,117 @@ static tutti__signature print_of(const tutti__event *e)
 
 /* ---- The report --------------------------------------------------------------------------------------- */
 
-static json_t *call_object(const tutti__signature *signature, const char *state)
+/* Calendar time of a monotonic one, in seconds since 1970; digits, so that no locale puts a comma in. */
+static void print_time(FILE *out, const char *name, uint64_t ns)
+{
+    struct timespec t;
+    uint64_t since_1970_ns;
+
+    clock_gettime(CLOCK_REALTIME, &t);
+    since_1970_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec - (tutti__now_ns() - ns);
+    fprintf(out, ", \"%s\": %" PRIu64 ".%09u", name, since_1970_ns / 1000000000u,
+            (unsigned)(since_1970_ns % 1000000000u));
+}
+
+static void print_string(FILE *out, const char *name, const char *text)
+{
+    fprintf(out, ", \"%s\": ", name);
+    tutti__json_string(out, text);
+}
+
+/* Left open, for times. */
+static void print_call(FILE *out, const tutti__signature *signature, const char *state)
 {
     char text[128];
 
     tutti__signature_text(signature, text, sizeof text);
-    return json_pack(
-        "{s:I, s:s, s:s, s:I, s:I, s:s, s:s}", "sequence", (json_int_t)signature->sequence, "op",
-        tutti__op_name((tutti__op_kind)signature->op), "dtype",
-        tutti_dtype_name((tutti_dtype)signature->dtype), "count", (json_int_t)signature->count,
-        "bytes", (json_int_t)tutti__signature_bytes(signature), "text", text, "state", state);
+    fprintf(out, "{\"sequence\": %" PRIu64 ", \"count\": %" PRIu64 ", \"bytes\": %zu",
+            signature->sequence, signature->count, (size_t)tutti__signature_bytes(signature));
+    print_string(out, "op", tutti__op_name((tutti__op_kind)signature->op));
+    print_string(out, "dtype", tutti_dtype_name((tutti_dtype)signature->dtype));
+    print_string(out, "text", text);
+    print_string(out, "state", state);
 }
 
-/* Monotonic nanoseconds to seconds since 1970. */
-static double calendar_s(uint64_t ns)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9 -
-           ((double)tutti__now_ns() - (double)ns) * 1e-9;
-}
-
-static void add_time(json_t *call, const char *name, uint64_t ns)
-{
-    json_object_set_new(call, name, json_real(calendar_s(ns)));
-}
-
-static json_t *calls_array(tutti__flight *flight)
+static void print_calls(FILE *out, tutti__flight *flight)
 {
     size_t n = flight->n < TUTTI__FLIGHT_CALLS ? (size_t)flight->n : TUTTI__FLIGHT_CALLS;
     tutti__event *events = calloc(n + 1, sizeof *events);
     tutti__signature *queued = calloc(n + 1, sizeof *queued);
-    json_t *calls = json_array();
     size_t n_events =
         flight->recorder && events ? tutti__recorder_read(flight->recorder, events, n) : 0;
     size_t n_queued = queued && flight->queue ? flight->queued(flight->queue, queued, n) : 0;
+    const char *separator = "";
 
-    for (size_t i = 0; i < n_events; i++) {
+    fprintf(out, ", \"calls\": [");
+    for (size_t i = 0; i < n_events; i++, separator = ", ") {
         const tutti__signature signature = print_of(&events[i]);
-        json_t *call = call_object(&signature, events[i].end_ns ? "done" : "running");
 
-        add_time(call, "began", events[i].begin_ns);
+        fputs(separator, out);
+        print_call(out, &signature, events[i].end_ns ? "done" : "running");
+        print_time(out, "began", events[i].begin_ns);
         if (events[i].end_ns)
-            add_time(call, "ended", events[i].end_ns);
-        json_array_append_new(calls, call);
+            print_time(out, "ended", events[i].end_ns);
+        putc('}', out);
     }
-    for (size_t i = 0; i < n_queued && i < n; i++)
-        json_array_append_new(calls, call_object(&queued[i], "queued"));
+    for (size_t i = 0; i < n_queued && i < n; i++, separator = ", ") {
+        fputs(separator, out);
+        print_call(out, &queued[i], "queued");
+        putc('}', out);
+    }
+    putc(']', out);
     free(events);
     free(queued);
-    return calls;
 }
 
-static json_t *members_array(const tutti__flight *flight)
+static void print_ranks(FILE *out, tutti__flight *flight)
 {
-    json_t *members = json_array();
-
-    for (int r = 0; r < flight->comm->size; r++)
-        json_array_append_new(members, json_integer(flight->comm->peers[r].world_rank));
-    return members;
-}
-
-static json_t *seen_array(tutti__flight *flight)
-{
-    json_t *seen = json_array();
-
     if (flight->engine && flight->engine->ops->see)
         flight->engine->ops->see(flight->engine);
+    fprintf(out, ", \"members\": [");
     for (int r = 0; r < flight->comm->size; r++)
-        json_array_append_new(
-            seen, json_integer((json_int_t)atomic_load(&flight->comm->peers[r].seen) - 1));
-    return seen;
+        fprintf(out, "%s%d", r ? ", " : "", (int)flight->comm->peers[r].world_rank);
+    fprintf(out, "], \"seen\": [");
+    for (int r = 0; r < flight->comm->size; r++)
+        fprintf(out, "%s%" PRId64, r ? ", " : "",
+                (int64_t)atomic_load(&flight->comm->peers[r].seen) - 1);
+    putc(']', out);
+}
+
+static void print_report(FILE *out, tutti__flight *flight)
+{
+    const tutti__peer *self = &flight->comm->peers[flight->comm->rank];
+
+    fprintf(out,
+            "{\"version\": %d, \"id\": \"%016" PRIx64
+            "\", \"size\": %d, \"rank\": %d, \"world_rank\": %d, \"pid\": %lld, \"culprit\": %d",
+            TUTTI__FLIGHT_VERSION, (uint64_t)flight->comm->id, flight->comm->size,
+            flight->comm->rank, (int)self->world_rank, (long long)self->pid,
+            (int)flight->comm->cause.culprit);
+    print_string(out, "group", flight->comm->name);
+    print_string(out, "host", self->host);
+    print_string(out, "status", tutti_status_name((tutti_status)flight->comm->cause.status));
+    print_string(out, "cause", flight->comm->cause.text);
+    print_time(out, "time", tutti__now_ns());
+    print_calls(out, flight);
+    print_ranks(out, flight);
+    putc('}', out);
 }
 
 /* NULL: no memory. */
 static char *report_text(tutti__flight *flight)
 {
-    const tutti__peer *self = &flight->comm->peers[flight->comm->rank];
-    char id[24], *text;
-    json_t *report;
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
 
-    snprintf(id, sizeof id, "%016llx", (unsigned long long)flight->comm->id);
-    report = json_pack(
-        "{s:i, s:s, s:s, s:i, s:i, s:i, s:s, s:I, s:f, s:s, s:i, s:s, s:o, s:o, s:o}", "version",
-        TUTTI__FLIGHT_VERSION, "group", flight->comm->name, "id", id, "size", flight->comm->size,
-        "rank", flight->comm->rank, "world_rank", (int)self->world_rank, "host", self->host, "pid",
-        (json_int_t)self->pid, "time", calendar_s(tutti__now_ns()), "status",
-        tutti_status_name((tutti_status)flight->comm->cause.status), "culprit",
-        (int)flight->comm->cause.culprit, "cause", flight->comm->cause.text, "calls",
-        calls_array(flight), "members", members_array(flight), "seen", seen_array(flight));
-    text = report ? json_dumps(report, JSON_REAL_PRECISION(16)) : NULL;
-    json_decref(report);
-    return text;
+    if (!out)
+        return NULL;
+    print_report(out, flight);
+    if (fclose(out) == 0)
+        return text;
+    free(text);
+    return NULL;
 }
 
 /* ---- Where it goes ------------------------------------------------------------------------------------ */
