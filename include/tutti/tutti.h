@@ -6,6 +6,7 @@
 #include <tutti/status.h>
 #include <tutti/device.h>
 #include <tutti/group.h>
+#include <tutti/reducer.h>
 #include <tutti/tensor.h>
 #include <tutti/autograd.h>
 #include <tutti/nn.h>

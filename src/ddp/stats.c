@@ -5,7 +5,7 @@
  *     comm                     |===|   |=========|    buckets on the communication thread
  *     exposed                               |====|    backward is over, and waits
  *     overlap                  |===|   |====|         what of comm ran beside backward */
-#include "ddp/reducer.h"
+#include "ddp/ddp.h"
 #include "tensor/tensor.h"
 
 #include <stdio.h>
@@ -36,21 +36,21 @@ void tutti__ddp_clock_end(tutti_ddp *ddp, uint64_t backward_end_ns, uint64_t end
 {
     const tutti_reducer *r = ddp->reducer;
     tutti__ddp_clock *c = &ddp->clock;
-    const double backward_end_ms = ms(r->begin_ns, backward_end_ns);
+    const double backward_end_ms = ms(tutti__reducer_begin_ns(r), backward_end_ns);
 
     c->last = (tutti_ddp_times){.forward_ms = ms(c->step_ns, c->backward_ns),
                                 .backward_ms = ms(c->backward_ns, backward_end_ns),
                                 .exposed_ms = ms(backward_end_ns, end_ns)};
-    for (size_t b = 0; b < r->n_buckets; b++) {
-        const tutti_bucket_info *info = &r->buckets[b].info;
-        const double end = info->done_ms < backward_end_ms ? info->done_ms : backward_end_ms;
+    for (size_t b = 0; b < tutti_reducer_n_buckets(r); b++) {
+        const tutti_bucket_info info = tutti_reducer_bucket(r, b);
+        const double end = info.done_ms < backward_end_ms ? info.done_ms : backward_end_ms;
 
-        c->last.comm_ms += info->done_ms - info->begin_ms;
-        c->last.overlap_ms += end > info->begin_ms ? end - info->begin_ms : 0;
+        c->last.comm_ms += info.done_ms - info.begin_ms;
+        c->last.overlap_ms += end > info.begin_ms ? end - info.begin_ms : 0;
     }
     add(&c->sum, &c->last);
     c->steps++;
-    tutti__record(r->recorder, "step", "exposed communication",
+    tutti__record(tutti_module_ctx(ddp->module)->recorder, "step", "exposed communication",
                   (int64_t)tutti_ctx_step(tutti_module_ctx(ddp->module)), 0, backward_end_ns,
                   end_ns);
 }
@@ -80,39 +80,32 @@ tutti_ddp_stats tutti_ddp_get_stats(const tutti_ddp *ddp)
     }
     if (!r)
         return s;
-    s.n_buckets = r->n_buckets;
-    s.traffic = r->traffic;
-    s.nonfinite_steps = r->nonfinite_steps;
-    s.nonfinite_parameter = r->nonfinite_parameter;
+    s.n_buckets = tutti_reducer_n_buckets(r);
+    s.traffic = tutti_reducer_traffic(r);
+    s.nonfinite_parameter = tutti__reducer_nonfinite(r, &s.nonfinite_steps);
     return s;
-}
-
-size_t tutti_reducer_at(const tutti_reducer *r, size_t place)
-{
-    return place < r->n_reduced ? r->order[place] : SIZE_MAX;
-}
-
-const char *tutti_reducer_name(const tutti_reducer *r, size_t i)
-{
-    return i < r->n ? r->gradients[i].name : NULL;
 }
 
 void tutti__ddp_log_buckets(const tutti_ddp *ddp)
 {
     const tutti_reducer *r = ddp->reducer;
+    const size_t n_buckets = tutti_reducer_n_buckets(r);
+    size_t n_gradients = 0;
 
+    for (size_t b = 0; b < n_buckets; b++)
+        n_gradients += tutti_reducer_bucket(r, b).n;
     tutti_log(TUTTI_LOG_INFO, "ddp", "%zu gradients in %zu buckets, averaged over %d ranks by %s",
-              r->n_reduced, r->n_buckets, tutti_group_size(ddp->group),
+              n_gradients, n_buckets, tutti_group_size(ddp->group),
               ddp->hook.run ? ddp->hook.name : "all_reduce");
-    for (size_t b = 0; b < r->n_buckets; b++) {
-        const tutti_bucket_info *info = &r->buckets[b].info;
+    for (size_t b = 0; b < n_buckets; b++) {
+        const tutti_bucket_info info = tutti_reducer_bucket(r, b);
         char names[1024];
         size_t used = 0;
 
-        for (size_t k = 0; k < info->n && used < sizeof names; k++)
+        for (size_t k = 0; k < info.n && used < sizeof names; k++)
             used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", k ? " " : "",
-                                     r->gradients[r->order[info->first + k]].name);
+                                     tutti_reducer_name(r, tutti_reducer_at(r, info.first + k)));
         tutti_log(TUTTI_LOG_INFO, "ddp", "bucket %zu: %zu bytes, %zu gradients: %s%s", b,
-                  info->bytes, info->n, names, used >= sizeof names ? " ..." : "");
+                  info.bytes, info.n, names, used >= sizeof names ? " ..." : "");
     }
 }

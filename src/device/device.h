@@ -26,9 +26,4 @@ tutti_status tutti__device_ops_of(tutti_device_kind kind, const tutti__device_op
 extern const tutti__device_ops tutti__cpu_ops;
 tutti_status tutti__cuda_ops(const tutti__device_ops **ops_p);
 
-/* Binds this process to its share of the cores it may use (its own cores, caches shared if possible), so that ranks of
- * one host do not wander over each other. False, and nothing changed, with one rank, with more ranks than cores, without
- * hwloc, or where the machine does not tell or allow it. */
-bool tutti__cpu_pin(int local_rank, int local_size);
-
 #endif

@@ -6,6 +6,7 @@
 #include "data/loader.h"
 #include "tensor/tensor.h"
 #include "train/agree.h"
+#include "train/pin.h"
 #include "train/run.h"
 #include "train/trace.h"
 

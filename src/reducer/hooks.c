@@ -5,7 +5,7 @@
  *
  * The bucket lies in memory that peers read, so what is narrowed is reduced where it is. */
 #include "base/half.h"
-#include "ddp/reducer.h"
+#include "reducer/internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * Ranks compare one hash. Only when it differs do they look closer, and then together, so that all of them can say the
  * same sentence: rank 0 and the first rank that differs from it broadcast a hash of each item, everybody finds the first
  * difference, and the two broadcast that one item's words. What crosses the network is bounded by 8 bytes an item. */
-#include "ddp/ddp.h"
+#include "reducer/reducer.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,7 @@
  *
  * Nothing is copied in or out: a bucket is a range of the block, padding included. The last bucket is the one that
  * nothing hides, since backward ends with it: it is kept short, and what would have waited in it leaves earlier. */
-#include "ddp/reducer.h"
+#include "reducer/internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -459,6 +459,16 @@ size_t tutti_reducer_n_buckets(const tutti_reducer *r)
     return r->n_buckets;
 }
 
+size_t tutti_reducer_at(const tutti_reducer *r, size_t place)
+{
+    return place < r->n_reduced ? r->order[place] : SIZE_MAX;
+}
+
+const char *tutti_reducer_name(const tutti_reducer *r, size_t i)
+{
+    return i < r->n ? r->gradients[i].name : NULL;
+}
+
 tutti_bucket_info tutti_reducer_bucket(const tutti_reducer *r, size_t i)
 {
     return i < r->n_buckets ? r->buckets[i].info : (tutti_bucket_info){0};
@@ -523,4 +533,15 @@ const size_t *tutti__reducer_order(const tutti_reducer *r)
 void tutti__reducer_set_recorder(tutti_reducer *r, tutti__recorder *recorder)
 {
     r->recorder = recorder;
+}
+
+uint64_t tutti__reducer_begin_ns(const tutti_reducer *r)
+{
+    return r->begin_ns;
+}
+
+const char *tutti__reducer_nonfinite(const tutti_reducer *r, uint64_t *steps_p)
+{
+    *steps_p = r->nonfinite_steps;
+    return r->nonfinite_parameter;
 }

@@ -3,7 +3,7 @@
  * Bucket k is launched when all its gradients are there and bucket k-1 is launched, so every rank issues the same
  * collectives in the same order, whatever the order in which its own gradients come. A plain bucket is one all_reduce; a
  * hook or a sparse gradient is a function that the group runs in the bucket's place of the order. */
-#include "ddp/reducer.h"
+#include "reducer/internal.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* ddp: the reducer, by itself, over 1 to 4 ranks as threads and as processes.   SPDX-License-Identifier: MIT */
-#include "distributed/ddp_bodies.h"
-#include <tutti/ddp.h>
+/* reducer: its steps, by themselves, over 1 to 4 ranks as threads and as processes.   SPDX-License-Identifier: MIT */
+#include "distributed/bodies.h"
+#include <tutti/reducer.h>
 
 static const size_t counts[] = {1, 100, 17, 0, 1000, 16, 3};
 enum { N = TUTTI__COUNT_OF(counts), STEPS = 3, TOTAL = 1137 };

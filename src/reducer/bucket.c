@@ -2,7 +2,7 @@
  *
  * PyTorch's compute_bucket_assignment_by_size, so that who has tuned bucket sizes there finds the same buckets here. Each dtype fills one open bucket at a time and has its own place in the list of limits; the gradient that
  * reaches the limit still goes in, and closes it. */
-#include <tutti/ddp.h>
+#include <tutti/reducer.h>
 
 #define N_KINDS 9 /* the dtypes, and one more for what is none of them */
 #define NONE    SIZE_MAX

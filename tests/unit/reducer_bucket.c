@@ -1,6 +1,6 @@
-/* ddp: buckets are PyTorch's, by the known answers of its own tests.   SPDX-License-Identifier: MIT */
+/* reducer: buckets are PyTorch's, by the known answers of its own tests.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
-#include <tutti/ddp.h>
+#include <tutti/reducer.h>
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,16 +1,16 @@
-/* reducer.h -- the inside of the reducer.   SPDX-License-Identifier: MIT
+/* internal.h -- the inside of the reducer.   SPDX-License-Identifier: MIT
  *
  *     reducer.c   making one: what it reduces, in which order, cut into which buckets, where in memory
  *     step.c      a step: gradients get ready, buckets leave, means come back
  *     finite.c    NaN and infinities, by rank and parameter
  *     rows.c      a bucket of which only some rows travel
  *     hooks.c     ready-made communication hooks; powersgd.c: one more */
-#ifndef TUTTI_DDP_REDUCER_H
-#define TUTTI_DDP_REDUCER_H
+#ifndef TUTTI_REDUCER_INTERNAL_H
+#define TUTTI_REDUCER_INTERNAL_H
 
 #include "comm/comm.h"
 #include "comm/core/reduce.h"
-#include "ddp/ddp.h"
+#include "reducer/reducer.h"
 
 typedef struct tutti__gradient {
     char *name;

@@ -1,5 +1,5 @@
 /* hwloc.c -- gives each local rank cores of its own, near each other.   SPDX-License-Identifier: MIT */
-#include "device/device.h"
+#include "train/pin.h"
 
 #include <hwloc.h>
 #include <stdlib.h>

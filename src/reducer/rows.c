@@ -4,7 +4,7 @@
  *     rank 1: row 7            each list padded to the longest                         in rank order, and divides
  *
  * The sum has the bits that the dense one would have: what a rank did not touch is zero. */
-#include "ddp/reducer.h"
+#include "reducer/internal.h"
 
 #include <stdlib.h>
 #include <string.h>

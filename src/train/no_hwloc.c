@@ -1,5 +1,5 @@
 /* no_hwloc.c -- without hwloc, ranks are left to the kernel's scheduler.   SPDX-License-Identifier: MIT */
-#include "device/device.h"
+#include "train/pin.h"
 
 bool tutti__cpu_pin(int local_rank, int local_size)
 {

@@ -7,7 +7,7 @@
  *
  * P and Q are kept transposed, a vector after the other. Vectors of the bucket travel with P, as they are. After two
  * collectives every rank has the same bits. */
-#include "ddp/reducer.h"
+#include "reducer/internal.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  *
  * A number is neither if not all bits of its exponent are set; the loops below look at nothing else, and run at the speed of
  * memory. They see each gradient as it gets ready, which is soon after it was written. */
-#include "ddp/reducer.h"
+#include "reducer/internal.h"
 
 #define FIND(name, T, MASK)                                                                        \
     TUTTI__CLONES static bool name(const T *x, size_t n)                                           \
