@@ -1,6 +1,6 @@
 /* bring_your_own_gradients.c -- for a program that computes its gradients itself.   SPDX-License-Identifier: MIT
  *
- *     tutti run -n 2 build/examples/example_bring_your_own_gradients
+ *     cc bring_your_own_gradients.c $(pkg-config --cflags --libs tutti_comm) && tutti run -n 2 ./a.out
  *
  * Fits sin(x) with one hidden layer, forward and backward by hand: no tensors, no tape. The reducer owns the gradients'
  * memory; backward fills it from the last layer to the first and says what is final, and the last layer is averaged over
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <tutti/tutti.h>
+#include <tutti/reducer.h>
 
 enum { W1, B1, W2, B2, N_PARAMETERS, HIDDEN = 64, SAMPLES = 768, STEPS = 1000 };
 
