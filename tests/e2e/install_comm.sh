@@ -82,6 +82,11 @@ done
 needs with_tutti | grep -qx libtutti || fail "tutti::tutti is not libtutti.so"
 ! needs with_tutti_static | grep -q libtutti || fail "tutti::tutti_static loads a library of Tutti"
 
+# Both in one program would be two copies of one state.
+sed -i 's/^foreach.*/foreach(target once)/; s/with_[^ )]*/both/; s/tutti::\${target}/tutti::tutti tutti::tutti_comm/' project/CMakeLists.txt
+! cmake -S project -B project/build >both.out 2>&1 || fail "CMake links both libraries"
+grep -q 'tutti_library' both.out || { cat both.out; fail "CMake does not say which two libraries"; }
+
 if [ -n "$cxx" ]; then
     compile "$cxx" -Wall -Wextra -pedantic -o in_cxx "$examples/all_reduce.cc" "${shared[@]}"
     small in_cxx '|libstdc\+\+|libc\+\+|libc\+\+abi|libgcc_s'

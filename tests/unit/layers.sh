@@ -7,7 +7,7 @@ tools/check-layers
 
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
-mkdir -p "$copy/src/base" "$copy/src/tensor" "$copy/src/ddp" "$copy/src/comm/core" "$copy/src/comm/control" "$copy/src/comm/transport"
+mkdir -p "$copy/src/base" "$copy/src/tensor" "$copy/src/ddp" "$copy/src/reducer" "$copy/src/comm/core" "$copy/src/comm/control" "$copy/src/comm/transport"
 
 refused() { # FILE HEADER WORDS: that include is refused with these words; the file goes again
     echo "#include \"$2\"" >"$copy/src/$1"
@@ -16,10 +16,14 @@ refused() { # FILE HEADER WORDS: that include is refused with these words; the f
     rm "$copy/src/$1"
 }
 echo '#include "comm/comm.h"' >"$copy/src/ddp/allowed.c"
+echo '#include "comm/comm.h"' >"$copy/src/reducer/allowed.c"
 echo '#include "comm/core/below.h"' >"$copy/src/comm/transport/allowed.c"
 tools/check-layers "$copy"
 refused base/upward.c tensor/op.h 'src/base/upward.c:1.*base may not include tensor/'
 refused tensor/sideways.c comm/comm.h 'src/tensor/sideways.c:1.*tensor may not include comm/'
+refused tensor/sideways.c reducer/reducer.h 'src/tensor/sideways.c:1.*tensor may not include reducer/'
+refused reducer/sideways.c tensor/tensor.h 'src/reducer/sideways.c:1.*reducer may not include tensor/'
+refused comm/upward.c reducer/reducer.h 'src/comm/upward.c:1.*comm may not include reducer/'
 refused ddp/inside.c comm/group.h 'src/ddp/inside.c:1.*private'
 refused ddp/inside.c comm/transport/wire.h 'src/ddp/inside.c:1.*private'
 refused comm/control/upward.h comm/transport/wire.h 'src/comm/control/upward.h:1.*control may not include comm/transport/'
