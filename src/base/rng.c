@@ -32,22 +32,24 @@ void tutti__philox(uint64_t key, tutti__philox_counter counter, uint32_t out[4])
 
 #define LANES 16
 
-/* LANES blocks at once, a lane each, so that the compiler's vectors do the rounds. */
+/* LANES blocks at once, a lane each. Words lie in 64 bits, so that a round's products are one vector instruction each. */
 TUTTI__CLONES static void philox_lanes(uint64_t key, tutti__philox_counter counter, int place,
                                        uint32_t out[4 * LANES])
 {
-    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32), c[4][LANES];
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+    uint64_t c[4][LANES];
 
     for (uint32_t i = 0; i < 4; i++)
         for (uint32_t lane = 0; lane < LANES; lane++)
-            c[i][lane] = counter.v[i] + ((int)i == place ? lane : 0);
+            c[i][lane] = (uint32_t)(counter.v[i] + ((int)i == place ? lane : 0));
     for (int round = 0; round < 10; round++) {
         for (int lane = 0; lane < LANES; lane++) {
-            uint64_t p0 = (uint64_t)PHILOX_M0 * c[0][lane], p1 = (uint64_t)PHILOX_M1 * c[2][lane];
+            uint64_t p0 = (uint64_t)(uint32_t)c[0][lane] * PHILOX_M0;
+            uint64_t p1 = (uint64_t)(uint32_t)c[2][lane] * PHILOX_M1;
 
-            c[0][lane] = (uint32_t)(p1 >> 32) ^ c[1][lane] ^ k0;
+            c[0][lane] = (p1 >> 32) ^ c[1][lane] ^ k0;
             c[1][lane] = (uint32_t)p1;
-            c[2][lane] = (uint32_t)(p0 >> 32) ^ c[3][lane] ^ k1;
+            c[2][lane] = (p0 >> 32) ^ c[3][lane] ^ k1;
             c[3][lane] = (uint32_t)p0;
         }
         k0 += PHILOX_W0;
@@ -55,7 +57,7 @@ TUTTI__CLONES static void philox_lanes(uint64_t key, tutti__philox_counter count
     }
     for (int lane = 0; lane < LANES; lane++)
         for (int i = 0; i < 4; i++)
-            out[4 * lane + i] = c[i][lane];
+            out[4 * lane + i] = (uint32_t)c[i][lane];
 }
 
 void tutti__philox_fill(uint64_t key, tutti__philox_counter counter, int place, uint32_t *out,

@@ -21,6 +21,19 @@ typedef struct tutti__state_list {
     size_t n, capacity;
 } tutti__state_list;
 
+/* State by its full name, at tutti__hash64 of it modulo the capacity, a power of two, or the next free place. */
+typedef struct tutti__name_table {
+    tutti__state **p;
+    size_t capacity;
+} tutti__name_table;
+
+/* Of the walk over one kind below a module: n of them, the last of which is `last`, lie before place k of the root's list. */
+typedef struct tutti__cursor {
+    const tutti_module *module;
+    size_t n, k;
+    tutti_tensor *last;
+} tutti__cursor;
+
 /* ---- Shares of flat memory (ZeRO) ----------------------------------------------------------------------
  * Where they are set, a gradient is the mean over all ranks in these ranges only, and optimizers update them only. They
  * cover this rank's share of what ranks divide, and what every rank keeps whole. */
@@ -48,6 +61,8 @@ struct tutti_root {
     tutti_module *module;
     tutti__state_list state;      /* parameters and buffers as they were made */
     tutti__state_list parameters; /* those alone: parameters.p[i]->parameter.index == i */
+    tutti__name_table names;      /* of state */
+    tutti__cursor cursors[3];     /* over parameters, buffers, both */
     tutti_status status;          /* the first error of an initialiser */
     char text[1024];
     uint64_t round; /* zero_grad count, from 1 */
