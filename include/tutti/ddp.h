@@ -197,11 +197,13 @@ typedef struct tutti_ddp_opts {
  * find_unused or static_graph, one that no rank uses has no gradient after backward, and optimizers leave it alone; one
  * that some ranks use gets the mean over all, to which the others bring zeros.
  * A parameter that is frozen now takes no part; freezing or thawing later is an error in the next step.
+ * The context draws dropout as the shard of this rank, unless its shard was chosen (tutti_ctx_opts, tutti_ctx_set_shard).
  * Collective. Borrows module and group until tutti_ddp_free. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ddp_new(tutti_ddp **ddp_p, tutti_module *module,
                                                      tutti_group *group,
                                                      const tutti_ddp_opts *opts);
-/* The module gets gradient memory of its own again, gradients kept. NULL is fine. */
+/* The module gets gradient memory of its own again, gradients kept (if there is no memory: dropped, with a warning in the
+ * log, and the next backward tries again). NULL is fine. */
 TUTTI_API void tutti_ddp_free(tutti_ddp *ddp);
 /* Copies rank 0's buffers to all ranks. Training steps do it by themselves in tutti_step_begin (unless keep_buffers, or
  * paused); evaluation steps send nothing, so that some ranks may evaluate alone: call this before evaluating. Collective. */
@@ -262,7 +264,8 @@ TUTTI_API void tutti_convert_sync_batch_norm(tutti_module *module, tutti_group *
  * rounding). What changes:
  *   - after backward, tutti_tensor_grad is the mean only in this rank's shares; clip_grad_norm and the scaler know that;
  *   - tutti_optim_step and tutti_clip_grad_norm are collective;
- *   - an averaged backward without zero_grad since the last one is an error (pause and resume accumulate as ever);
+ *   - an averaged backward that adds to a gradient without zero_grad, of the root or of a child, since the last one is an
+ *     error (pause and resume accumulate as ever);
  *   - there is no room for another communication hook. */
 typedef struct tutti_zero tutti_zero;
 

@@ -19,6 +19,18 @@ typedef struct tutti__item {
 tutti_status tutti__agree(tutti_group *group, const char *what, const char *item,
                           const tutti__item *items, size_t n);
 
+/* A number that all ranks share, and that nothing else of the group has: how many collectives rank 0 had issued. Collective. */
+tutti_status tutti__agree_number(tutti_group *group, uint64_t *number_p);
+
+struct tutti__optim_entry; /* nn.h */
+/* The hyper-parameters of optimizers, from `first` to `end` of a root's list, in words (optims.c). The caller frees. */
+tutti_status tutti__optim_items(const struct tutti__optim_entry *first,
+                                const struct tutti__optim_entry *end, tutti__item **items_p,
+                                size_t *n_p);
+/* Collective. MISMATCH, the same on every rank, names hyper-parameter, ranks and values. */
+tutti_status tutti__agree_on_items(tutti_group *group, const tutti__item *items, size_t n);
+tutti_status tutti__agree_on_optim(tutti_group *group, const tutti_optim *optim);
+
 /* ---- Reducer -------------------------------------------------------------------------------------------------------- */
 
 /* This rank has failed with `message`: tells the others, who wait for what will never come. Nothing if they know already
@@ -101,10 +113,14 @@ struct tutti_ddp {
     bool paused, in_step, listening;
     bool all_know; /* this backward's failure is the same on all ranks, and has been told */
     bool moved;    /* the module's gradients lie in the reducer's block */
-    int source;    /* whose buffers and order count: rank 0's, in a join the lowest active rank's */
-    tutti_join *join; /* NULL: none */
-    int present;      /* in a join that divides by it: ranks that are active; else 0 */
-    uint64_t begun;   /* steps that were not paused, for check_replicas */
+    uint64_t
+        buffers_round; /* the context's, when buffers were made the same everywhere; 0: a step has computed since */
+    int source; /* whose buffers and order count: rank 0's, in a join the lowest active rank's */
+    tutti_join *join;        /* NULL: none */
+    int present;             /* in a join that divides by it: ranks that are active; else 0 */
+    uint64_t number;         /* that this DDP has on all ranks */
+    uint64_t training_steps; /* begun, paused ones too, since it was made or a join ended */
+    uint64_t begun;          /* steps that were not paused, for check_replicas */
     tutti__ddp_clock clock;
     bool partial;   /* some ranks have joined */
     bool shadowing; /* this backward is others': nothing of it is from here */
@@ -128,8 +144,6 @@ tutti_status tutti__ddp_check_roles(const tutti_ddp *ddp);
 tutti_status tutti__ddp_check_uses(const tutti_ddp *ddp);
 tutti_status tutti__ddp_check_uses_together(const tutti_ddp *ddp);
 
-/* Compares all replicas; buffers too if wanted. Collective (replicas.c). */
-tutti_status tutti__ddp_compare(const tutti_ddp *ddp, bool buffers);
 /* An averaged backward is done: takes its times (stats.c). */
 void tutti__ddp_clock_end(tutti_ddp *ddp, uint64_t backward_end_ns, uint64_t end_ns);
 void tutti__ddp_log_buckets(const tutti_ddp *ddp);
@@ -158,6 +172,9 @@ tutti_status tutti__ddp_copy(tutti_ddp *ddp);
 /* For the next step: nothing is from here (gradients that are brought must be zero), nor from some other rank; means are
  * over `divisor` ranks (0: all). */
 void tutti__reducer_set_join(tutti_reducer *reducer, bool shadow, bool partial, int divisor);
+/* Which step the next one is, as all ranks count: calls of backward that do not correspond differ in it. 0: the reducer's own
+ * count will do. */
+void tutti__reducer_set_common_step(tutti_reducer *reducer, uint64_t step);
 /* Gradient i is zeros, and this rank does not use it. */
 void tutti__reducer_bring_zeros(tutti_reducer *reducer, size_t i);
 

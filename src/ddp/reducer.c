@@ -391,6 +391,7 @@ static tutti_status build(tutti_reducer *r, const tutti_reducer_parameter *param
     TUTTI_TRY(copy_parameters(r, parameters));
     TUTTI_TRY(set_order(r, opts->order));
     TUTTI_TRY(agree(r, &limits));
+    TUTTI_TRY(tutti__agree_number(r->group, &r->number));
     TUTTI_TRY(assign_buckets(r, &limits));
     return lay_out(r);
 }

@@ -100,6 +100,8 @@ void tutti_module_destroy(tutti_module *m)
 
     if (!root || root->module != m)
         return;
+    for (tutti__optim_entry *entry = root->optims; entry; entry = entry->next)
+        entry->link = NULL;
     tutti__flat_destroy(root);
     for (size_t i = 0; i < root->state.n; i++)
         state_free(root, root->state.p[i]);
@@ -538,6 +540,8 @@ void tutti_module_zero_grad(tutti_module *m)
         return;
     }
     for (size_t i = 0; i < root->parameters.n; i++)
-        if (tutti__module_below(root->parameters.p[i]->owner, m))
+        if (tutti__module_below(root->parameters.p[i]->owner, m)) {
             root->parameters.p[i]->parameter.grad_round = 0;
+            root->parameters.p[i]->parameter.zeroed++;
+        }
 }

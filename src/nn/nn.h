@@ -57,6 +57,11 @@ typedef struct tutti__sharding {
     tutti_status (*finish)(void *self);
 } tutti__sharding;
 
+/* A place in the root's list of optimizers; an optimizer begins with it. */
+typedef struct tutti__optim_entry {
+    struct tutti__optim_entry *next, **link; /* link: what points here; NULL: the root is gone */
+} tutti__optim_entry;
+
 struct tutti_root {
     tutti_module *module;
     tutti__state_list state;      /* parameters and buffers as they were made */
@@ -73,7 +78,8 @@ struct tutti_root {
     size_t *offsets;   /* of parameter i, in elements */
     size_t *placement; /* parameters by rising offset */
     uint64_t layouts;  /* how often it was laid out: state with the same offsets must follow */
-    tutti__sharding *sharding; /* NULL: all of it is this rank's */
+    tutti__sharding *sharding;  /* NULL: all of it is this rank's */
+    tutti__optim_entry *optims; /* over it or modules below, the latest first */
     /* What parameters lay in before, kept until the next zero_grad: the open step may have views. */
     void **retired;
     size_t n_retired;
@@ -96,6 +102,8 @@ static inline tutti_tensor *tutti__module_poison(const tutti_module *m, const tu
 
 /* Lays the root out in creation order, unless somebody did. */
 tutti_status tutti__flat_prepare(void *root);
+/* What tutti_module_flat_layout was lent goes away: afterwards nothing of the module lies there, whatever fails. */
+void tutti__flat_return_gradients(struct tutti_root *root);
 void tutti__flat_free_retired(struct tutti_root *root);
 void tutti__flat_destroy(struct tutti_root *root);
 
