@@ -214,9 +214,11 @@ TUTTI_API void tutti_ddp_resume(tutti_ddp *ddp);
 /* A communication hook, before the first backward; as tutti_reducer_set_hook. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ddp_set_hook(tutti_ddp *ddp,
                                                           const tutti_comm_hook *hook);
-/* Compares a digest of all parameters (and of buffers, unless each rank keeps its own). MISMATCH, with the same sentence on
- * all ranks, names the ranks that differ from the majority, or of two ranks both digests, and the first parameter that
- * differs. Collective; opts.check_replicas does it at the start of every so-many-th averaged step. */
+/* Compares a digest of all parameters, of the hyper-parameters of all optimizers over the module, and, directly after their
+ * broadcast, of buffers (between broadcasts they are each rank's own). MISMATCH, with the same sentence on all ranks, names
+ * a hyper-parameter with two ranks' values; else the ranks that differ from the majority, or of two ranks both digests,
+ * and the first parameter that differs. Collective; opts.check_replicas does it at the start of every so-many-th averaged
+ * step. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ddp_check_replicas(tutti_ddp *ddp);
 
 /* What DDP is and has done. Times of one step: forward from the beginning of the step to its backward; backward's
@@ -263,7 +265,8 @@ TUTTI_API void tutti_convert_sync_batch_norm(tutti_module *module, tutti_group *
  * parameters are those of training without ZeRO (with clip_grad_norm, whose norm is summed in another order: to
  * rounding). What changes:
  *   - after backward, tutti_tensor_grad is the mean only in this rank's shares; clip_grad_norm and the scaler know that;
- *   - tutti_optim_step and tutti_clip_grad_norm are collective;
+ *   - tutti_optim_step and tutti_clip_grad_norm are collective; hyper-parameters that differ between ranks are MISMATCH in
+ *     tutti_optim_step, before any update, with names and values;
  *   - an averaged backward that adds to a gradient without zero_grad, of the root or of a child, since the last one is an
  *     error (pause and resume accumulate as ever);
  *   - there is no room for another communication hook. */
