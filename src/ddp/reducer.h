@@ -77,7 +77,7 @@ void tutti__widen(void *p, size_t n, tutti_dtype dtype);
 
 /* Whose bucket, in which step: what ranks must have in common, beside operation, dtype and count, when they reduce it.
  *
- *     bits 63..48  the reducer: its number, agreed on when it was made
+ *     bits 63..48  the reducer: by its number, agreed on when it was made; never 0
  *          47..16  the step: with DDP the training steps begun, paused ones too; else the reducer's averaged steps
  *          15..0   the bucket
  *

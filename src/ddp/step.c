@@ -37,7 +37,7 @@ uint64_t tutti__bucket_tag(const tutti_reducer *r, size_t bucket)
 {
     const uint64_t step = r->common_step ? r->common_step : r->step;
 
-    return r->number << 48 | (step & 0xffffffffu) << 16 | (bucket & 0xffffu);
+    return (1 + r->number % 0xffffu) << 48 | (step & 0xffffffffu) << 16 | (bucket & 0xffffu);
 }
 
 void tutti__reducer_set_common_step(tutti_reducer *r, uint64_t step)
