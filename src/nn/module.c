@@ -221,7 +221,6 @@ TUTTI__CLONES static void draw_uniform(float *values, int64_t first, int n, floa
         values[i] = (float)((int32_t)(words[i] >> 8) * 2 + 1 - (1 << 24)) * unit;
 }
 
-/* Box and Muller's: two words a number, of the four that a counter gives. */
 static void draw_normal(float *values, int64_t first, int n, float deviation, uint64_t seed,
                         size_t index)
 {
@@ -231,12 +230,7 @@ static void draw_normal(float *values, int64_t first, int n, float deviation, ui
                        (tutti__philox_counter){{(uint32_t)first, (uint32_t)index, INIT_STREAM,
                                                 (uint32_t)(first >> 32) + 1}},
                        0, words, 4 * (size_t)n);
-    for (int i = 0; i < n; i++) {
-        double radius = sqrt(-2 * log(1 - (double)tutti__unit_float(words[4 * i])));
-        double angle = 2 * M_PI * (double)tutti__unit_float(words[4 * i + 1]);
-
-        values[i] = (float)((double)deviation * radius * cos(angle));
-    }
+    tutti__normal_fill(words, (double)deviation, values, (size_t)n);
 }
 
 /* By the block: what is drawn is in the cache when it is copied, and large parameters need no second memory. */
