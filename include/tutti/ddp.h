@@ -45,11 +45,13 @@ typedef struct tutti_ddp_opts {
  * find_unused or static_graph, one that no rank uses has no gradient after backward, and optimizers leave it alone; one
  * that some ranks use gets the mean over all, to which the others bring zeros.
  * A parameter that is frozen now takes no part; freezing or thawing later is an error in the next step.
+ * The context draws dropout as the shard of this rank, unless its shard was chosen (tutti_ctx_opts, tutti_ctx_set_shard).
  * Collective. Borrows module and group until tutti_ddp_free. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ddp_new(tutti_ddp **ddp_p, tutti_module *module,
                                                      tutti_group *group,
                                                      const tutti_ddp_opts *opts);
-/* The module gets gradient memory of its own again, gradients kept. NULL is fine. */
+/* The module gets gradient memory of its own again, gradients kept (if there is no memory: dropped, with a warning in the
+ * log, and the next backward tries again). NULL is fine. */
 TUTTI_API void tutti_ddp_free(tutti_ddp *ddp);
 /* Copies rank 0's buffers to all ranks. Training steps do it by themselves in tutti_step_begin (unless keep_buffers, or
  * paused); evaluation steps send nothing, so that some ranks may evaluate alone: call this before evaluating. Collective. */
@@ -60,9 +62,11 @@ TUTTI_API void tutti_ddp_resume(tutti_ddp *ddp);
 /* A communication hook, before the first backward; as tutti_reducer_set_hook. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ddp_set_hook(tutti_ddp *ddp,
                                                           const tutti_comm_hook *hook);
-/* Compares a digest of all parameters (and of buffers, unless each rank keeps its own). MISMATCH, with the same sentence on
- * all ranks, names the ranks that differ from the majority, or of two ranks both digests, and the first parameter that
- * differs. Collective; opts.check_replicas does it at the start of every so-many-th averaged step. */
+/* Compares a digest of all parameters, of the hyper-parameters of all optimizers over the module, and, directly after their
+ * broadcast, of buffers (between broadcasts they are each rank's own). MISMATCH, with the same sentence on all ranks, names
+ * a hyper-parameter with two ranks' values; else the ranks that differ from the majority, or of two ranks both digests,
+ * and the first parameter that differs. Collective; opts.check_replicas does it at the start of every so-many-th averaged
+ * step. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ddp_check_replicas(tutti_ddp *ddp);
 
 /* What DDP is and has done. Times of one step: forward from the beginning of the step to its backward; backward's
@@ -109,8 +113,10 @@ TUTTI_API void tutti_convert_sync_batch_norm(tutti_module *module, tutti_group *
  * parameters are those of training without ZeRO (with clip_grad_norm, whose norm is summed in another order: to
  * rounding). What changes:
  *   - after backward, tutti_tensor_grad is the mean only in this rank's shares; clip_grad_norm and the scaler know that;
- *   - tutti_optim_step and tutti_clip_grad_norm are collective;
- *   - an averaged backward without zero_grad since the last one is an error (pause and resume accumulate as ever);
+ *   - tutti_optim_step and tutti_clip_grad_norm are collective; hyper-parameters that differ between ranks are MISMATCH in
+ *     tutti_optim_step, before any update, with names and values;
+ *   - an averaged backward that adds to a gradient without zero_grad, of the root or of a child, since the last one is an
+ *     error (pause and resume accumulate as ever);
  *   - there is no room for another communication hook. */
 typedef struct tutti_zero tutti_zero;
 

@@ -52,7 +52,8 @@ typedef enum tutti_kernels {
 /* Zero means default. */
 typedef struct tutti_ctx_opts {
     uint64_t seed; /* of initialisation and dropout */
-    /* Which share of the batch this context computes (the rank): enters dropout's counter. */
+    /* Which share of the batch this context computes: enters dropout's counter, so that shards draw different masks.
+     * 0: not chosen, which is the rank with DDP, and 0 without; tutti_ctx_set_shard can say 0. */
     uint64_t shard;
     int threads;           /* of kernels; default: cores / LOCAL_WORLD_SIZE, at least 1 */
     tutti_kernels kernels; /* UNSUPPORTED if this build lacks them */
@@ -77,6 +78,9 @@ TUTTI_API void tutti_step_begin(tutti_ctx *cx, const tutti_step_opts *opts);
 TUTTI_API void tutti_step_end(tutti_ctx *cx);
 TUTTI_API uint64_t tutti_ctx_step(const tutti_ctx *cx);
 TUTTI_API void tutti_ctx_set_step(tutti_ctx *cx, uint64_t step);
+TUTTI_API uint64_t tutti_ctx_shard(const tutti_ctx *cx);
+/* Chooses the shard, from the next operation on: DDP leaves it alone. */
+TUTTI_API void tutti_ctx_set_shard(tutti_ctx *cx, uint64_t shard);
 
 /* Bytes a context holds: the arena's size, and how often any memory was allocated since the context was made
  * (constant after warm-up: a step allocates nothing). */

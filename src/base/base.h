@@ -79,6 +79,8 @@ void tutti__philox(uint64_t key, tutti__philox_counter counter, uint32_t out[4])
 /* n words of consecutive blocks, word `place` of the counter advancing by one a block; several blocks at once. */
 void tutti__philox_fill(uint64_t key, tutti__philox_counter counter, int place, uint32_t *out,
                         size_t n);
+/* n numbers of mean 0 (Box and Muller) from 4 n words, of which each takes the first two of its four. */
+void tutti__normal_fill(const uint32_t *words, double deviation, float *values, size_t n);
 /* [0, 1) with 24 bits */
 static inline float tutti__unit_float(uint32_t word)
 {

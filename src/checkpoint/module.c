@@ -110,11 +110,8 @@ static void compare(const tutti_module *m, const tutti__safetensors *file, name_
     }
     for (size_t i = 0; i < tutti__safetensors_count(file); i++) {
         const char *name = tutti__safetensors_at(file, i)->name;
-        bool found = false;
 
-        for (size_t k = 0; k < tutti_module_n_state(m) && !found; k++)
-            found = strcmp(tutti_tensor_name(tutti_module_state(m, k)), name) == 0;
-        if (!found)
+        if (!tutti_module_find(m, name))
             list_add(unexpected, "%.100s", name);
     }
 }

@@ -7,9 +7,11 @@
 #include "ddp/ddp.h"
 
 #include "comm/comm.h"
+#include "nn/nn.h"
 #include "tensor/tensor.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -178,18 +180,37 @@ static tutti_status on_step_begin(void *self)
     tutti_ddp *ddp = self;
 
     ddp->all_know = false;
+    ddp->training_steps++;
     if (ddp->join)
         TUTTI_TRY(tutti__join_announce(ddp, TUTTI__JOIN_STEP, NULL, 0));
     TUTTI_TRY(share_buffers(ddp));
     TUTTI_TRY(check_replicas(ddp));
+    ddp->buffers_round = 0; /* from here on they are this rank's own */
     ddp->clock.step_ns = tutti__now_ns();
     return TUTTI_OK;
+}
+
+/* Before buckets are there: do all ranks run the same backward? Afterwards each bucket's tag tells. */
+static tutti_status agree_on_backward(tutti_ddp *ddp)
+{
+    tutti__item item = {{0}};
+    tutti_status status;
+
+    snprintf(item.text, sizeof item.text,
+             "of the model of \"%.100s\" (DDP %llu) in training step %llu",
+             ddp->parameters[0]->name, (unsigned long long)ddp->number,
+             (unsigned long long)(ddp->join ? 0 : ddp->training_steps));
+    status = tutti__agree(ddp->group, "first backwards", "backward", &item, 1);
+    ddp->all_know = status == TUTTI_ERR_MISMATCH;
+    return status;
 }
 
 static tutti_status open_step(tutti_ddp *ddp, tutti_tensor *const *order, size_t n_order)
 {
     if (ddp->join)
         TUTTI_TRY(tutti__join_announce(ddp, TUTTI__JOIN_BACKWARD, NULL, 0));
+    if (!ddp->reducer)
+        TUTTI_TRY(agree_on_backward(ddp));
     if (!tutti__ddp_may_skip(ddp) && ddp->reducer)
         TUTTI_TRY(tutti__ddp_check_uses(ddp));
     if (!tutti__ddp_may_skip(ddp) && !ddp->reducer) {
@@ -202,6 +223,7 @@ static tutti_status open_step(tutti_ddp *ddp, tutti_tensor *const *order, size_t
         TUTTI_TRY(lay_out(ddp, order, n_order));
     tutti__reducer_set_recorder(ddp->reducer, tutti_module_ctx(ddp->module)->recorder);
     tutti__reducer_set_join(ddp->reducer, ddp->shadowing, ddp->partial, ddp->present);
+    tutti__reducer_set_common_step(ddp->reducer, ddp->join ? 0 : ddp->training_steps);
     return tutti_reducer_begin(ddp->reducer);
 }
 
@@ -388,6 +410,8 @@ tutti_status tutti_ddp_new(tutti_ddp **ddp_p, tutti_module *module, tutti_group 
         tutti_ddp_free(ddp);
         return status;
     }
+    if (!module->cx->shard_chosen)
+        module->cx->shard = (uint64_t)tutti_group_rank(group);
     *ddp_p = ddp;
     return TUTTI_OK;
 }
@@ -399,7 +423,7 @@ void tutti_ddp_free(tutti_ddp *ddp)
     if (ddp->listening)
         (void)!tutti_ctx_set_backward_listener(tutti_module_ctx(ddp->module), NULL);
     if (ddp->moved) /* the block goes: the module gets memory of its own again, and keeps its gradients */
-        (void)!tutti_module_flat_layout(ddp->module, NULL, NULL);
+        tutti__flat_return_gradients(ddp->module->root);
     tutti_reducer_free(ddp->reducer);
     if (ddp->packed)
         tutti_group_release(ddp->group, ddp->packed);

@@ -6,6 +6,17 @@
 #include "reducer/reducer.h"
 #include <tutti/ddp.h>
 
+/* ---- Hyper-parameters (optims.c) -------------------------------------------------------------------------------------- */
+
+struct tutti__optim_entry; /* nn.h */
+/* The hyper-parameters of optimizers, from `first` to `end` of a root's list, in words. The caller frees. */
+tutti_status tutti__optim_items(const struct tutti__optim_entry *first,
+                                const struct tutti__optim_entry *end, tutti__item **items_p,
+                                size_t *n_p);
+/* Collective. MISMATCH, the same on every rank, names hyper-parameter, ranks and values. */
+tutti_status tutti__agree_on_items(tutti_group *group, const tutti__item *items, size_t n);
+tutti_status tutti__agree_on_optim(tutti_group *group, const tutti_optim *optim);
+
 /* ---- DDP over a module ------------------------------------------------------------------------------------------------
  *     replicate.c   the same model everywhere: compared, copied from rank 0; buffers
  *     uses.c        which parameters a loss uses, and what is said about those that it does not
@@ -48,10 +59,14 @@ struct tutti_ddp {
     bool paused, in_step, listening;
     bool all_know; /* this backward's failure is the same on all ranks, and has been told */
     bool moved;    /* the module's gradients lie in the reducer's block */
-    int source;    /* whose buffers and order count: rank 0's, in a join the lowest active rank's */
-    tutti_join *join; /* NULL: none */
-    int present;      /* in a join that divides by it: ranks that are active; else 0 */
-    uint64_t begun;   /* steps that were not paused, for check_replicas */
+    uint64_t
+        buffers_round; /* the context's, when buffers were made the same everywhere; 0: a step has computed since */
+    int source; /* whose buffers and order count: rank 0's, in a join the lowest active rank's */
+    tutti_join *join;        /* NULL: none */
+    int present;             /* in a join that divides by it: ranks that are active; else 0 */
+    uint64_t number;         /* that this DDP has on all ranks */
+    uint64_t training_steps; /* begun, paused ones too, since it was made or a join ended */
+    uint64_t begun;          /* steps that were not paused, for check_replicas */
     tutti__ddp_clock clock;
     bool partial;   /* some ranks have joined */
     bool shadowing; /* this backward is others': nothing of it is from here */
@@ -75,8 +90,6 @@ tutti_status tutti__ddp_check_roles(const tutti_ddp *ddp);
 tutti_status tutti__ddp_check_uses(const tutti_ddp *ddp);
 tutti_status tutti__ddp_check_uses_together(const tutti_ddp *ddp);
 
-/* Compares all replicas; buffers too if wanted. Collective (replicas.c). */
-tutti_status tutti__ddp_compare(const tutti_ddp *ddp, bool buffers);
 /* An averaged backward is done: takes its times (stats.c). */
 void tutti__ddp_clock_end(tutti_ddp *ddp, uint64_t backward_end_ns, uint64_t end_ns);
 void tutti__ddp_log_buckets(const tutti_ddp *ddp);

@@ -342,6 +342,7 @@ void tutti_join_free(tutti_join *join)
             join->ddps[i]->join = NULL;
             join->ddps[i]->source = 0;
             join->ddps[i]->present = 0;
+            join->ddps[i]->training_steps = 0; /* joined ranks began fewer */
             join->ddps[i]->partial = false;
         }
     free(join->ddps);

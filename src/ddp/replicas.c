@@ -2,8 +2,10 @@
  *
  * Each rank brings one hash of the hashes of its tensors. Only when those differ do ranks exchange the hashes of each
  * tensor, so that all can say the same sentence: with three ranks or more the majority is right, and who is not in it
- * is named, with its first tensor that differs. Two ranks, or no majority, are shown side by side. */
+ * is named, with its first tensor that differs. Two ranks, or no majority, are shown side by side. Hyper-parameters of optimizers count like a tensor,
+ * and are named first, for they make the others differ. */
 #include "ddp/ddp.h"
+#include "nn/nn.h"
 #include "tensor/tensor.h"
 
 #include <inttypes.h>
@@ -129,42 +131,56 @@ static size_t list(const tutti_ddp *ddp, bool buffers, tutti_tensor **tensors)
     return n;
 }
 
-static tutti_status compare(verdict *v, uint64_t *mine, uint64_t *totals)
+/* mine: room for a hash of each tensor and one more. */
+static tutti_status compare(verdict *v, uint64_t *mine, uint64_t *totals, const tutti__item *items,
+                            size_t n_items)
 {
     bool differ = false;
 
     for (size_t i = 0; i < v->n; i++)
         mine[i] = tutti__hash64(v->tensors[i]->data, tutti__tensor_bytes(v->tensors[i]));
-    totals[v->size] = tutti__hash64(mine, v->n * sizeof *mine);
+    mine[v->n] = tutti__hash64(items, n_items * sizeof *items);
+    totals[v->size] = tutti__hash64(mine, (v->n + 1) * sizeof *mine);
     TUTTI_TRY(
         tutti_all_gather(v->ddp->group, (tutti_buf){&totals[v->size], sizeof *totals, TUTTI_U8},
                          (tutti_buf){totals, (size_t)v->size * sizeof *totals, TUTTI_U8}, NULL));
     v->totals = totals;
     for (int r = 1; r < v->size; r++)
         differ |= totals[r] != totals[0];
-    return differ ? explain(v, mine) : TUTTI_OK;
+    if (!differ)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__agree_on_items(v->ddp->group, items, n_items));
+    return explain(v, mine);
 }
 
-tutti_status tutti__ddp_compare(const tutti_ddp *ddp, bool buffers)
+/* Buffers are the same only until a step computes with them. */
+static bool buffers_are_shared(const tutti_ddp *ddp)
 {
-    verdict v = {.ddp = ddp, .size = tutti_group_size(ddp->group)};
-    tutti_tensor **tensors = tutti__alloc((ddp->n + ddp->n_buffers) * sizeof(tutti_tensor *));
-    uint64_t *mine = tutti__alloc((ddp->n + ddp->n_buffers) * sizeof *mine);
-    uint64_t *totals = tutti__alloc(((size_t)v.size + 1) * sizeof *totals);
-    tutti_status status = TUTTI_ERR_MEMORY;
-
-    if (tensors && mine && totals) {
-        v.tensors = tensors;
-        v.n = list(ddp, buffers, tensors);
-        status = compare(&v, mine, totals);
-    }
-    free(tensors);
-    free(mine);
-    free(totals);
-    return status;
+    return !ddp->opts.keep_buffers && !ddp->opts.buffer_hook &&
+           ddp->buffers_round == tutti_module_ctx(ddp->module)->round;
 }
 
 tutti_status tutti_ddp_check_replicas(tutti_ddp *ddp)
 {
-    return tutti__ddp_compare(ddp, !ddp->opts.keep_buffers && !ddp->opts.buffer_hook);
+    const size_t n = ddp->n + ddp->n_buffers;
+    verdict v = {.ddp = ddp, .size = tutti_group_size(ddp->group)};
+    tutti_tensor **tensors = tutti__alloc(n * sizeof(tutti_tensor *));
+    uint64_t *mine = tutti__alloc((n + 1) * sizeof *mine);
+    uint64_t *totals = tutti__alloc(((size_t)v.size + 1) * sizeof *totals);
+    tutti__item *items = NULL;
+    size_t n_items;
+    tutti_status status = tutti__optim_items(ddp->module->root->optims, NULL, &items, &n_items);
+
+    if (!tensors || !mine || !totals)
+        status = TUTTI_ERR_MEMORY;
+    if (status == TUTTI_OK) {
+        v.tensors = tensors;
+        v.n = list(ddp, buffers_are_shared(ddp), tensors);
+        status = compare(&v, mine, totals, items, n_items);
+    }
+    free(tensors);
+    free(mine);
+    free(totals);
+    free(items);
+    return status;
 }

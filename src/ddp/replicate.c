@@ -190,6 +190,7 @@ tutti_status tutti__ddp_replicate(tutti_ddp *ddp, const tutti_ddp_opts *opts)
     TUTTI_TRY(take_roles(ddp, opts));
     TUTTI_TRY(agree_on_tensors(ddp));
     TUTTI_TRY(agree_on_options(ddp));
+    TUTTI_TRY(tutti__agree_number(ddp->group, &ddp->number));
     return copy_from_rank_0(ddp);
 }
 
@@ -226,5 +227,6 @@ tutti_status tutti_ddp_broadcast_buffers(tutti_ddp *ddp)
         memcpy(t->data, at, tutti__tensor_bytes(t));
         at += tutti__tensor_bytes(t);
     }
+    ddp->buffers_round = tutti_module_ctx(ddp->module)->round;
     return TUTTI_OK;
 }

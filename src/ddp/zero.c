@@ -27,7 +27,8 @@ typedef struct buckets {
     tutti_zero *zero; /* NULL: gone, buckets are averaged as ever */
     bucket *p;
     size_t n;
-    uint64_t round; /* of zero_grad, in which gradients were last shared out */
+    uint64_t *
+        shared; /* a parameter: its count of zero_grads when its gradient was last shared out; 0: never */
 } buckets;
 
 struct tutti_zero {
@@ -65,17 +66,33 @@ static tutti_status note(buckets *all, const tutti_bucket *b)
     return TUTTI_OK;
 }
 
+/* How often its gradient was dropped: by zero_grad of the root, of a module below. Never 0. */
+static uint64_t zero_grads(const tutti__parameter *parameter)
+{
+    return *parameter->round + parameter->zeroed;
+}
+
+/* The gradients are there: did a backward add to one of which this rank has only its share? If not, they are now. */
 static tutti_status check(const buckets *all, const tutti_bucket *b)
 {
     if (b->buf.dtype != TUTTI_F32)
         return tutti__fail(TUTTI_ERR_UNSUPPORTED, "zero: \"%s\" is %s; only F32 is shared out",
                            b->gradients[0].name, tutti_dtype_name(b->buf.dtype));
-    if (b->index == 0 && all->round == all->zero->root->round)
-        return tutti__fail(
-            TUTTI_ERR_STATE,
-            "zero: the gradients are shared out already, and another backward cannot "
-            "add to them; call zero_grad after each step, and accumulate between "
-            "tutti_ddp_pause and tutti_ddp_resume");
+    for (size_t k = 0; k < b->n; k++) {
+        const size_t i = b->gradients[k].parameter;
+        const tutti__parameter *p = &all->zero->root->parameters.p[i]->parameter;
+
+        if (!tutti__has_gradient(p))
+            continue;
+        if (all->shared[i] == zero_grads(p))
+            return tutti__fail(
+                TUTTI_ERR_STATE,
+                "zero: the gradient of \"%s\" is shared out already, and another backward cannot "
+                "add to it; call zero_grad after each step, and accumulate between "
+                "tutti_ddp_pause and tutti_ddp_resume",
+                b->gradients[k].name);
+        all->shared[i] = zero_grads(p);
+    }
     return TUTTI_OK;
 }
 
@@ -89,8 +106,6 @@ static tutti_status reduce(void *self, tutti_group *group, const tutti_bucket *b
         return tutti_all_reduce(group, b->buf, TUTTI_AVG, NULL);
     TUTTI_TRY(check(all, b));
     TUTTI_TRY(note(all, b));
-    if (b->is_last)
-        all->round = all->zero->root->round;
     share = share_of(all->zero, &all->p[b->index]);
     whole.count = share * (size_t)tutti_group_size(group);
     mine.count = share;
@@ -110,6 +125,7 @@ static void forget(void *self)
     if (all->zero)
         all->zero->buckets = NULL;
     free(all->p);
+    free(all->shared);
     free(all);
 }
 
@@ -176,9 +192,10 @@ static tutti_status begin(void *self, const void *optim, double value)
 {
     tutti_ddp *ddp = ((tutti_zero *)self)->ddp;
 
-    if (!ddp->join)
-        return TUTTI_OK;
-    return tutti__join_announce(ddp, optim ? TUTTI__JOIN_UPDATE : TUTTI__JOIN_CLIP, optim, value);
+    if (ddp->join)
+        TUTTI_TRY(
+            tutti__join_announce(ddp, optim ? TUTTI__JOIN_UPDATE : TUTTI__JOIN_CLIP, optim, value));
+    return optim ? tutti__agree_on_optim(ddp->group, optim) : TUTTI_OK;
 }
 
 /* ---- A step: parameters come together again -------------------------------------------------------------------------- */
@@ -318,13 +335,14 @@ tutti_status tutti_zero_new(tutti_zero **zero_p, tutti_ddp *ddp)
     zero->root = ddp->module->root;
     zero->buckets = hook.self;
     zero->buckets->zero = zero;
+    zero->buckets->shared = tutti__alloc((ddp->n + 1) * sizeof(uint64_t));
     zero->sharding = (tutti__sharding){.self = zero,
                                        .peers = tutti_group_peers(ddp->group),
                                        .prepare = prepare,
                                        .begin = begin,
                                        .updated = updated,
                                        .finish = finish};
-    status = check_ddp(ddp);
+    status = zero->buckets->shared ? check_ddp(ddp) : TUTTI_ERR_MEMORY;
     if (status != TUTTI_OK)
         forget(hook.self);
     else

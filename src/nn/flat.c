@@ -188,7 +188,22 @@ tutti_status tutti__flat_prepare(void *owner)
     struct tutti_root *root = owner;
 
     TUTTI_TRY(tutti_module_status(root->module));
-    return root->flat_parameters ? TUTTI_OK : layout(root, NULL, NULL);
+    return root->flat_gradients ? TUTTI_OK : layout(root, NULL, NULL);
+}
+
+/* Without memory for gradients of the module's own those at hand are dropped; the next one that is wanted tries again. */
+void tutti__flat_return_gradients(struct tutti_root *root)
+{
+    if (!root->gradients_borrowed || layout(root, NULL, NULL) == TUTTI_OK)
+        return;
+    tutti_log(TUTTI_LOG_WARN, "nn", "the gradients are lost with the memory that they lay in: %s",
+              tutti_last_error());
+    root->gradients_borrowed = false;
+    root->flat_gradients = NULL;
+    for (size_t i = 0; i < root->parameters.n; i++) {
+        root->parameters.p[i]->parameter.grad = NULL;
+        root->parameters.p[i]->parameter.grad_round = 0;
+    }
 }
 
 tutti_status tutti_module_flat_layout(tutti_module *m, tutti_tensor *const *order, float *gradients)

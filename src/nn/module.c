@@ -1,7 +1,8 @@
 /* module.c -- the tree of modules, and the parameters and buffers that hang in it.   SPDX-License-Identifier: MIT
  *
- * Everything below a module is found by filtering the root's list by owner: a model has tens of parameters, and the
- * list is then in PyTorch's order at every level of the tree. */
+ * Everything below a module is found by filtering the root's list by owner, so that it is in PyTorch's order at every
+ * level of the tree. Walks over the i-th, i = 0, 1, 2 ..., go on where the last one stopped, and a table of hashes finds
+ * names: a model may have tens of thousands of parameters. */
 #include "nn/nn.h"
 
 #include <math.h>
@@ -66,6 +67,8 @@ void tutti_module_init_child(tutti_module *m, tutti_module *parent, const char *
         return;
     m->cx = parent->cx;
     m->root = parent->root;
+    if (m->root) /* this struct may have been another module before */
+        memset(m->root->cursors, 0, sizeof m->root->cursors);
     m->parent = parent;
     m->peers = parent->peers;
     if (!good_name(name)) {
@@ -97,11 +100,14 @@ void tutti_module_destroy(tutti_module *m)
 
     if (!root || root->module != m)
         return;
+    for (tutti__optim_entry *entry = root->optims; entry; entry = entry->next)
+        entry->link = NULL;
     tutti__flat_destroy(root);
     for (size_t i = 0; i < root->state.n; i++)
         state_free(root, root->state.p[i]);
     free(root->state.p);
     free(root->parameters.p);
+    free(root->names.p);
     free(root);
     *m = (tutti_module){0};
 }
@@ -169,71 +175,92 @@ static bool list_reserve(tutti__state_list *list)
     return true;
 }
 
-/* Odd multiples of 2^-24 * bound: symmetrical, and neither end is ever drawn. */
-static void draw_uniform(float *values, int64_t n, float bound, uint64_t seed, size_t index)
+/* ---- Names: open addressing, at most half full ------------------------------------------------------------ */
+
+/* Where a name stands in the table, or would. */
+static tutti__state **name_slot(const tutti__name_table *table, const char *name)
+{
+    size_t i = (size_t)tutti__hash64(name, strlen(name)) & (table->capacity - 1);
+
+    while (table->p[i] && strcmp(table->p[i]->parameter.name, name) != 0)
+        i = (i + 1) & (table->capacity - 1);
+    return &table->p[i];
+}
+
+static bool names_reserve(struct tutti_root *root)
+{
+    tutti__name_table larger = {.capacity = root->names.capacity ? 2 * root->names.capacity : 32};
+
+    if (2 * (root->state.n + 1) <= root->names.capacity)
+        return true;
+    larger.p = tutti__alloc(larger.capacity * sizeof(tutti__state *));
+    if (!larger.p)
+        return false;
+    for (size_t i = 0; i < root->state.n; i++)
+        *name_slot(&larger, root->state.p[i]->parameter.name) = root->state.p[i];
+    free(root->names.p);
+    root->names = larger;
+    return true;
+}
+
+/* ---- Initial values --------------------------------------------------------------------------------------- */
+
+enum { BLOCK = 1024 }; /* elements drawn at once */
+
+/* Elements first.. of a parameter: odd multiples of 2^-24 * bound, symmetrical, and neither end is ever drawn. */
+TUTTI__CLONES static void draw_uniform(float *values, int64_t first, int n, float bound,
+                                       uint64_t seed, size_t index)
 {
     const float unit = bound * 0x1p-24f;
-    uint32_t words[1024];
+    uint32_t words[BLOCK];
 
-    for (int64_t i = 0; i < n; i += 1024) {
-        int64_t count = n - i < 1024 ? n - i : 1024;
-
-        tutti__philox_fill(
-            seed, (tutti__philox_counter){{(uint32_t)(i / 4), (uint32_t)index, INIT_STREAM, 0}}, 0,
-            words, (size_t)count);
-        for (int64_t k = 0; k < count; k++)
-            values[i + k] = (float)((int32_t)(words[k] >> 8) * 2 + 1 - (1 << 24)) * unit;
-    }
+    tutti__philox_fill(
+        seed, (tutti__philox_counter){{(uint32_t)(first / 4), (uint32_t)index, INIT_STREAM, 0}}, 0,
+        words, (size_t)n);
+    for (int i = 0; i < n; i++)
+        values[i] = (float)((int32_t)(words[i] >> 8) * 2 + 1 - (1 << 24)) * unit;
 }
 
-/* Box and Muller's: two words a number. */
-static void draw_normal(float *values, int64_t n, float deviation, uint64_t seed, size_t index)
+static void draw_normal(float *values, int64_t first, int n, float deviation, uint64_t seed,
+                        size_t index)
 {
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t words[4];
-        double radius, angle;
+    uint32_t words[4 * BLOCK];
 
-        tutti__philox(seed,
-                      (tutti__philox_counter){
-                          {(uint32_t)i, (uint32_t)index, INIT_STREAM, (uint32_t)(i >> 32) + 1}},
-                      words);
-        radius = sqrt(-2 * log(1 - (double)tutti__unit_float(words[0])));
-        angle = 2 * M_PI * (double)tutti__unit_float(words[1]);
-        values[i] = (float)((double)deviation * radius * cos(angle));
-    }
+    tutti__philox_fill(seed,
+                       (tutti__philox_counter){{(uint32_t)first, (uint32_t)index, INIT_STREAM,
+                                                (uint32_t)(first >> 32) + 1}},
+                       0, words, 4 * (size_t)n);
+    tutti__normal_fill(words, (double)deviation, values, (size_t)n);
 }
 
-static void fill_ones(void *values, int64_t n, tutti_dtype dtype)
-{
-    for (int64_t i = 0; i < n; i++) {
-        if (dtype == TUTTI_F32)
-            ((float *)values)[i] = 1;
-        else
-            ((int64_t *)values)[i] = 1;
-    }
-}
-
+/* By the block: what is drawn is in the cache when it is copied, and large parameters need no second memory. */
 static tutti_status fill(tutti_ctx *cx, tutti__state *state, tutti_init init, float bound)
 {
     tutti_tensor *t = state->tensor;
-    int64_t n = tutti_shape_count(t->shape);
-    void *values;
-    tutti_status status;
+    const int64_t n = tutti_shape_count(t->shape);
+    const size_t size = tutti_dtype_size(t->dtype), index = state->parameter.index;
+    union {
+        float f32[BLOCK];
+        int64_t i64[BLOCK];
+    } values;
 
-    if (init == TUTTI_INIT_ZEROS) /* as memory comes */
-        return TUTTI_OK;
-    values = tutti__alloc(tutti__tensor_bytes(t));
-    if (!values)
-        return TUTTI_ERR_MEMORY;
-    if (init == TUTTI_INIT_ONES)
-        fill_ones(values, n, t->dtype);
-    else if (init == TUTTI_INIT_NORMAL)
-        draw_normal(values, n, bound, cx->seed, state->parameter.index);
-    else
-        draw_uniform(values, n, bound, cx->seed, state->parameter.index);
-    status = cx->device_ops->copy_in(cx->device, t->data, values, tutti__tensor_bytes(t));
-    free(values);
-    return status;
+    for (int64_t i = 0; i < n && init != TUTTI_INIT_ZEROS;
+         i += BLOCK) { /* zeros: as memory comes */
+        const int count = (int)(n - i < BLOCK ? n - i : BLOCK);
+
+        for (int k = 0; init == TUTTI_INIT_ONES && k < count; k++)
+            if (t->dtype == TUTTI_F32)
+                values.f32[k] = 1;
+            else
+                values.i64[k] = 1;
+        if (init == TUTTI_INIT_NORMAL)
+            draw_normal(values.f32, i, count, bound, cx->seed, index);
+        if (init == TUTTI_INIT_UNIFORM)
+            draw_uniform(values.f32, i, count, bound, cx->seed, index);
+        TUTTI_TRY(cx->device_ops->copy_in(cx->device, (char *)t->data + (size_t)i * size, &values,
+                                          (size_t)count * size));
+    }
+    return TUTTI_OK;
 }
 
 static tutti_status check_shape(const char *name, tutti_shape shape)
@@ -270,12 +297,11 @@ static tutti_status name_state(tutti__state *state, const tutti_module *m, const
             "%s: the full name of '%s' has more than %zu characters; shorten the names",
             tutti__module_path(m), name, bytes - 1);
     strcpy(text + n, name);
-    for (size_t i = 0; i < m->root->state.n; i++)
-        if (strcmp(m->root->state.p[i]->parameter.name, text) == 0)
-            return tutti__fail(TUTTI_ERR_ARG,
-                               "%s: the name is taken; each parameter and buffer of a module needs "
-                               "its own",
-                               text);
+    if (*name_slot(&m->root->names, text))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s: the name is taken; each parameter and buffer of a module needs "
+                           "its own",
+                           text);
     return TUTTI_OK;
 }
 
@@ -304,7 +330,8 @@ static tutti__state *state_new(tutti_module *m, const char *name, tutti_shape sh
     if (tutti_module_status(m) != TUTTI_OK)
         return NULL;
     state = tutti__alloc(sizeof *state);
-    if (state && list_reserve(&m->root->state) && list_reserve(&m->root->parameters))
+    if (state && list_reserve(&m->root->state) && list_reserve(&m->root->parameters) &&
+        names_reserve(m->root))
         status = state_fill_in(state, m, name, shape, dtype);
     if (status == TUTTI_OK)
         return state;
@@ -327,6 +354,7 @@ static tutti_tensor *state_add(tutti_module *m, tutti__state *state, tutti_init 
     if (state->tensor->parameter)
         root->parameters.p[root->parameters.n++] = state;
     root->state.p[root->state.n++] = state;
+    *name_slot(&root->names, state->parameter.name) = state;
     return state->tensor;
 }
 
@@ -409,19 +437,38 @@ static tutti_tensor *next_below(const tutti_module *m, kind what, size_t *k)
 
 static tutti_tensor *nth(const tutti_module *m, kind what, size_t i)
 {
-    tutti_tensor *t;
-    size_t k = 0;
+    struct tutti_root *root = m->root;
+    tutti__cursor *cursor;
 
-    do
-        t = next_below(m, what, &k);
-    while (t && i-- > 0);
-    return t;
+    if (root && root->module == m && what != BUFFERS) { /* a list that exists */
+        const tutti__state_list *list = what == STATE ? &root->state : &root->parameters;
+
+        return i < list->n ? list->p[i]->tensor : NULL;
+    }
+    if (!root)
+        return NULL;
+    cursor = &root->cursors[what];
+    if (cursor->module != m || cursor->n > i + 1)
+        *cursor = (tutti__cursor){.module = m};
+    while (cursor->n <= i) {
+        tutti_tensor *t = next_below(m, what, &cursor->k);
+
+        if (!t)
+            return NULL;
+        cursor->last = t;
+        cursor->n++;
+    }
+    return cursor->last;
 }
 
 static size_t count(const tutti_module *m, kind what)
 {
     size_t n = 0;
 
+    if (m->root && m->root->module == m)
+        return what == STATE        ? m->root->state.n
+               : what == PARAMETERS ? m->root->parameters.n
+                                    : m->root->state.n - m->root->parameters.n;
     for (size_t k = 0; next_below(m, what, &k);)
         n++;
     return n;
@@ -459,12 +506,10 @@ tutti_tensor *tutti_module_state(const tutti_module *m, size_t i)
 
 tutti_tensor *tutti_module_find(const tutti_module *m, const char *name)
 {
-    tutti_tensor *t;
+    const tutti__state *state =
+        m->root && m->root->names.p ? *name_slot(&m->root->names, name) : NULL;
 
-    for (size_t k = 0; (t = next_below(m, STATE, &k));)
-        if (strcmp(t->name, name) == 0)
-            return t;
-    return NULL;
+    return state && tutti__module_below(state->owner, m) ? state->tensor : NULL;
 }
 
 int64_t tutti_module_count(const tutti_module *m)
@@ -489,6 +534,8 @@ void tutti_module_zero_grad(tutti_module *m)
         return;
     }
     for (size_t i = 0; i < root->parameters.n; i++)
-        if (tutti__module_below(root->parameters.p[i]->owner, m))
+        if (tutti__module_below(root->parameters.p[i]->owner, m)) {
             root->parameters.p[i]->parameter.grad_round = 0;
+            root->parameters.p[i]->parameter.zeroed++;
+        }
 }

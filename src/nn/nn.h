@@ -21,6 +21,19 @@ typedef struct tutti__state_list {
     size_t n, capacity;
 } tutti__state_list;
 
+/* State by its full name, at tutti__hash64 of it modulo the capacity, a power of two, or the next free place. */
+typedef struct tutti__name_table {
+    tutti__state **p;
+    size_t capacity;
+} tutti__name_table;
+
+/* Of the walk over one kind below a module: n of them, the last of which is `last`, lie before place k of the root's list. */
+typedef struct tutti__cursor {
+    const tutti_module *module;
+    size_t n, k;
+    tutti_tensor *last;
+} tutti__cursor;
+
 /* ---- Shares of flat memory (ZeRO) ----------------------------------------------------------------------
  * Where they are set, a gradient is the mean over all ranks in these ranges only, and optimizers update them only. They
  * cover this rank's share of what ranks divide, and what every rank keeps whole. */
@@ -44,10 +57,17 @@ typedef struct tutti__sharding {
     tutti_status (*finish)(void *self);
 } tutti__sharding;
 
+/* A place in the root's list of optimizers; an optimizer begins with it. */
+typedef struct tutti__optim_entry {
+    struct tutti__optim_entry *next, **link; /* link: what points here; NULL: the root is gone */
+} tutti__optim_entry;
+
 struct tutti_root {
     tutti_module *module;
     tutti__state_list state;      /* parameters and buffers as they were made */
     tutti__state_list parameters; /* those alone: parameters.p[i]->parameter.index == i */
+    tutti__name_table names;      /* of state */
+    tutti__cursor cursors[3];     /* over parameters, buffers, both */
     tutti_status status;          /* the first error of an initialiser */
     char text[1024];
     uint64_t round; /* zero_grad count, from 1 */
@@ -58,7 +78,8 @@ struct tutti_root {
     size_t *offsets;   /* of parameter i, in elements */
     size_t *placement; /* parameters by rising offset */
     uint64_t layouts;  /* how often it was laid out: state with the same offsets must follow */
-    tutti__sharding *sharding; /* NULL: all of it is this rank's */
+    tutti__sharding *sharding;  /* NULL: all of it is this rank's */
+    tutti__optim_entry *optims; /* over it or modules below, the latest first */
     /* What parameters lay in before, kept until the next zero_grad: the open step may have views. */
     void **retired;
     size_t n_retired;
@@ -81,6 +102,8 @@ static inline tutti_tensor *tutti__module_poison(const tutti_module *m, const tu
 
 /* Lays the root out in creation order, unless somebody did. */
 tutti_status tutti__flat_prepare(void *root);
+/* What tutti_module_flat_layout was lent goes away: afterwards nothing of the module lies there, whatever fails. */
+void tutti__flat_return_gradients(struct tutti_root *root);
 void tutti__flat_free_retired(struct tutti_root *root);
 void tutti__flat_destroy(struct tutti_root *root);
 

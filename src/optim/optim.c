@@ -45,9 +45,49 @@ tutti_status tutti__optim_new(tutti_optim **optim_p, tutti_module *m, const tutt
     optim = tutti__alloc(sizeof *optim);
     if (!optim)
         return TUTTI_ERR_MEMORY;
-    *optim = (tutti_optim){.rule = rule, .module = m, .cx = m->cx, .lr = lr, .options = *options};
+    *optim = (tutti_optim){.entry = {m->root->optims, &m->root->optims},
+                           .rule = rule,
+                           .module = m,
+                           .cx = m->cx,
+                           .lr = lr,
+                           .options = *options};
+    if (optim->entry.next)
+        optim->entry.next->link = &optim->entry.next;
+    m->root->optims = &optim->entry;
     *optim_p = optim;
     return TUTTI_OK;
+}
+
+static void leave_list(const tutti__optim_entry *entry)
+{
+    if (!entry->link)
+        return;
+    *entry->link = entry->next;
+    if (entry->next)
+        entry->next->link = entry->link;
+}
+
+bool tutti__optim_describe(const tutti_optim *optim, size_t i, char *text, size_t bytes)
+{
+    const tutti__optim_options *o = &optim->options;
+    const struct {
+        const char *name;
+        double value;
+    } all[] = {{"lr", tutti__optim_decimal(optim->lr)},
+               {"momentum", o->momentum},
+               {"dampening", o->dampening},
+               {"weight_decay", o->weight_decay},
+               {"beta1", o->beta1},
+               {"beta2", o->beta2},
+               {"eps", o->eps},
+               {"nesterov", o->nesterov}};
+    const bool whole = optim->module == optim->module->root->module;
+
+    if (i >= TUTTI__COUNT_OF(all))
+        return false;
+    snprintf(text, bytes, "%s %.9g of %s%s%s", all[i].name, all[i].value, optim->rule->name,
+             whole ? "" : " over ", whole ? "" : tutti__module_path(optim->module));
+    return true;
 }
 
 static void free_state(const tutti_optim *optim, float *const state[TUTTI__OPTIM_STATES])
@@ -63,6 +103,7 @@ void tutti_optim_free(tutti_optim *optim)
 {
     if (!optim)
         return;
+    leave_list(&optim->entry);
     tutti__optim_free_whole(optim);
     free_state(optim, optim->state);
     free(optim->steps);

@@ -89,3 +89,9 @@ tutti_status tutti__agree(tutti_group *group, const char *what, const char *item
     free(all);
     return status;
 }
+
+tutti_status tutti__agree_number(tutti_group *group, uint64_t *number_p)
+{
+    *number_p = tutti_group_sequence(group);
+    return broadcast_bytes(group, number_p, sizeof *number_p, 0);
+}

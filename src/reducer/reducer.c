@@ -253,20 +253,23 @@ static void group_by_bucket(tutti_reducer *r, const tutti_bucket_item *items,
 {
     size_t place = 0;
 
-    for (size_t b = 0; b < r->n_buckets; b++) {
-        tutti__bucket *bucket = &r->buckets[b];
+    for (size_t i = 0; i < r->n_reduced; i++) {
+        tutti__bucket *bucket = &r->buckets[bucket_of[i]];
 
-        bucket->reducer = r;
-        bucket->info.first = place;
-        for (size_t i = 0; i < r->n_reduced; i++)
-            if (bucket_of[i] == b) {
-                r->order[place] = old_order[i];
-                r->gradients[old_order[i]].bucket = b;
-                bucket->info.bytes += items[i].bytes;
-                bucket->sparse |= items[i].sparse;
-                place++;
-            }
-        bucket->info.n = place - bucket->info.first;
+        bucket->info.n++;
+        bucket->info.bytes += items[i].bytes;
+        bucket->sparse |= items[i].sparse;
+    }
+    for (size_t b = 0; b < r->n_buckets; b++) {
+        r->buckets[b].reducer = r;
+        r->buckets[b].info.first = place;
+        place += r->buckets[b].info.n;
+    }
+    for (size_t i = 0; i < r->n_reduced; i++) { /* pending: how many of a bucket have their place */
+        tutti__bucket *bucket = &r->buckets[bucket_of[i]];
+
+        r->order[bucket->info.first + bucket->pending++] = old_order[i];
+        r->gradients[old_order[i]].bucket = bucket_of[i];
     }
 }
 
@@ -388,6 +391,7 @@ static tutti_status build(tutti_reducer *r, const tutti_reducer_parameter *param
     TUTTI_TRY(copy_parameters(r, parameters));
     TUTTI_TRY(set_order(r, opts->order));
     TUTTI_TRY(agree(r, &limits));
+    TUTTI_TRY(tutti__agree_number(r->group, &r->number));
     TUTTI_TRY(assign_buckets(r, &limits));
     return lay_out(r);
 }

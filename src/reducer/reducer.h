@@ -20,6 +20,9 @@ typedef struct tutti__item {
 tutti_status tutti__agree(tutti_group *group, const char *what, const char *item,
                           const tutti__item *items, size_t n);
 
+/* A number that all ranks share, and that nothing else of the group has: how many collectives rank 0 had issued. Collective. */
+tutti_status tutti__agree_number(tutti_group *group, uint64_t *number_p);
+
 /* ---- Reducer -------------------------------------------------------------------------------------------------------- */
 
 /* This rank has failed with `message`: tells the others, who wait for what will never come. Nothing if they know already
@@ -63,6 +66,9 @@ unsigned char *tutti__reducer_touched(tutti_reducer *reducer, size_t i);
 tutti_status tutti__reducer_ready_touched(tutti_reducer *reducer, size_t i);
 /* The step has failed for another reason, with the thread's message: nothing more is sent, finish reports it. */
 void tutti__reducer_fail(tutti_reducer *reducer, tutti_status status);
+/* Which step the next one is, as all ranks count: calls of backward that do not correspond differ in it. 0: the reducer's own
+ * count will do. */
+void tutti__reducer_set_common_step(tutti_reducer *reducer, uint64_t step);
 /* For the next step: nothing is from here (gradients that are brought must be zero), nor from some other rank; means are
  * over `divisor` ranks (0: all). */
 void tutti__reducer_set_join(tutti_reducer *reducer, bool shadow, bool partial, int divisor);

@@ -33,6 +33,18 @@ static tutti_status name_bucket(const tutti_reducer *r, size_t i, tutti_status s
                        (unsigned long long)r->step, tutti_last_error());
 }
 
+uint64_t tutti__bucket_tag(const tutti_reducer *r, size_t bucket)
+{
+    const uint64_t step = r->common_step ? r->common_step : r->step;
+
+    return (1 + r->number % 0xffffu) << 48 | (step & 0xffffffffu) << 16 | (bucket & 0xffffu);
+}
+
+void tutti__reducer_set_common_step(tutti_reducer *r, uint64_t step)
+{
+    r->common_step = step;
+}
+
 tutti_status tutti_reducer_begin(tutti_reducer *r)
 {
     if (r->in_step)

@@ -78,6 +78,7 @@ static tutti_status open_ctx(tutti_ctx *cx, tutti_device device, const tutti_ctx
     cx->device = device;
     cx->seed = opts->seed;
     cx->shard = opts->shard;
+    cx->shard_chosen = opts->shard != 0;
     cx->serial = 1;
     cx->out_of_memory = (tutti_tensor){.cx = cx,
                                        .name = "",
@@ -144,6 +145,17 @@ uint64_t tutti_ctx_step(const tutti_ctx *cx)
 void tutti_ctx_set_step(tutti_ctx *cx, uint64_t step)
 {
     cx->step = step;
+}
+
+uint64_t tutti_ctx_shard(const tutti_ctx *cx)
+{
+    return cx->shard;
+}
+
+void tutti_ctx_set_shard(tutti_ctx *cx, uint64_t shard)
+{
+    cx->shard = shard;
+    cx->shard_chosen = true;
 }
 
 tutti_ctx_memory tutti_ctx_memory_stats(const tutti_ctx *cx)

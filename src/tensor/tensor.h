@@ -30,6 +30,7 @@ typedef struct tutti__parameter {
     float *grad;           /* row-major, in flat gradient memory; NULL until laid out */
     uint64_t grad_round;   /* == *round: grad holds contributions; else the next one overwrites */
     const uint64_t *round; /* the root's zero_grad count (starts at 1) */
+    uint64_t zeroed;       /* how often zero_grad of a module below the root dropped grad */
     uint32_t uses;         /* reads by the current tape that backward has not yet taken back */
     uint64_t uses_step;    /* the step that `uses` belongs to: older counts are void */
     unsigned char
@@ -73,6 +74,7 @@ struct tutti_ctx {
     const tutti__kernels *kernels;
     void *kernel_state; /* kernels' own: engine, cached primitives, interned layouts */
     uint64_t seed, shard;
+    bool shard_chosen; /* by the caller */
     int threads;
     tutti__arena arena;
     bool in_step, eval, recording; /* recording: the tape is on */

@@ -99,8 +99,7 @@ static tutti_status open_model(tutti__run *run)
                                    .height = info.height,
                                    .width = info.width,
                                    .classes = info.classes};
-    tutti_ctx_opts ctx_opts = {
-        .seed = (uint64_t)c->seed, .shard = (uint64_t)run->rank, .threads = threads_of(run)};
+    tutti_ctx_opts ctx_opts = {.seed = (uint64_t)c->seed, .threads = threads_of(run)};
     tutti_device device;
 
     TUTTI_TRY(tutti_device_parse(&device, c->device, tutti_group_local_rank(run->group)));

@@ -142,6 +142,52 @@ static int buffers_count_where_they_are_shared(tutti_group *group, void *arg)
     return 0;
 }
 
+/* Between broadcasts running statistics are each rank's own. */
+static int buffers_may_differ_between_broadcasts(tutti_group *group, void *arg)
+{
+    const int rank = tutti_group_rank(group), last = tutti_group_size(group) - 1;
+    net m;
+
+    (void)arg;
+    CHECK_0(net_new(&m, group, NULL));
+    CHECK_OK(tutti_ddp_check_replicas(m.ddp));
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(step(&m, 10 * i + rank));
+        CHECK_OK(tutti_ddp_check_replicas(m.ddp));
+    }
+    CHECK_OK(tutti_ddp_broadcast_buffers(m.ddp));
+    if (rank == last)
+        ((uint32_t *)m.norm.running_var->data)[0] ^= 1;
+    CHECK(tutti_ddp_check_replicas(m.ddp) == (last > 0 ? TUTTI_ERR_MISMATCH : TUTTI_OK));
+    if (last > 0)
+        CHECK_TEXT(tutti_last_error(), "\"norm.running_var\" is the first that differs");
+    net_free(&m);
+    return 0;
+}
+
+/* The cause, not what follows from it. */
+static int hyper_parameters_that_differ_are_named(tutti_group *group, void *arg)
+{
+    const int other = *(const int *)arg;
+    char expected[128];
+    net m;
+
+    CHECK_0(net_new(&m, group, NULL));
+    CHECK_OK(step(&m, 1));
+    if (tutti_group_rank(group) == other)
+        tutti_optim_set_lr(m.optim, 0.2f);
+    CHECK_OK(step(&m, 2));
+    CHECK(tutti_ddp_check_replicas(m.ddp) == TUTTI_ERR_MISMATCH);
+    snprintf(expected, sizeof expected,
+             "optimizers differ between ranks: hyper-parameter 0 is lr 0.1 of sgd on rank 0 but lr "
+             "0.2 of sgd on rank %d",
+             other);
+    CHECK_TEXT(tutti_last_error(), expected);
+    CHECK_0(check_told_alike(group));
+    net_free(&m);
+    return 0;
+}
+
 static int replicas_that_train_stay_equal(tutti_group *group, void *arg)
 {
     net m;
@@ -306,6 +352,8 @@ int main(void)
         TEST(run_two, without_a_majority_all_digests_are_shown),
         TEST(run_three_and_four, without_a_majority_all_digests_are_shown),
         TEST(run_all, buffers_count_where_they_are_shared),
+        TEST(run_all, buffers_may_differ_between_broadcasts),
+        TEST(run_with_a_rank_that_differs, hyper_parameters_that_differ_are_named),
         TEST(run_all, replicas_that_train_stay_equal),
         TEST(run_two, options_that_make_no_sense_are_refused),
         TEST(run_all, origin_is_known_before_the_mean_hides_it),

@@ -303,6 +303,70 @@ static int misuse_is_told(tutti_group *group, void *arg)
     return 0;
 }
 
+/* An optimizer for each child, each with a zero_grad of its own (generator and discriminator, body and head). */
+static int train_children(trainer *t, tutti_optim *const optims[2], tutti_group *group, int step)
+{
+    for (int i = 0; i < 2; i++)
+        tutti_optim_zero_grad(optims[i]);
+    CHECK_OK(backward(t, salt_of(group, step)));
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(tutti_optim_step(optims[i]));
+    return 0;
+}
+
+static int optimizers_of_children_train_as_without_shares(tutti_group *group, void *arg)
+{
+    trainer t[2];
+    tutti_optim *optims[2][2];
+
+    (void)arg;
+    for (int zero = 0; zero < 2; zero++) {
+        CHECK_0(trainer_new(&t[zero], group, SGD, zero));
+        CHECK_OK(optim_new(&optims[zero][0], t[zero].module->first_child, ADAM));
+        CHECK_OK(optim_new(&optims[zero][1], t[zero].module->last_child, MOMENTUM));
+        for (int step = 0; step < STEPS; step++)
+            CHECK_0(train_children(&t[zero], optims[zero], group, step));
+    }
+    CHECK_0(check_same(t[0].module, t[1].module));
+    tutti_optim_zero_grad(optims[1][0]); /* but not the other child's */
+    CHECK(backward(&t[1], 7) != TUTTI_OK);
+    CHECK_TEXT(tutti_last_error(), "the gradient of \"fc2.");
+    CHECK_TEXT(tutti_last_error(), "shared out already");
+    for (int zero = 0; zero < 2; zero++) {
+        for (int i = 0; i < 2; i++)
+            tutti_optim_free(optims[zero][i]);
+        trainer_free(&t[zero]);
+    }
+    return 0;
+}
+
+/* Each rank updates its share only, so that replicas stay equal and nobody would ever know. */
+static int a_rank_with_other_hyper_parameters_is_named(tutti_group *group, void *arg)
+{
+    const int other = *(const int *)arg;
+    char before[33], after[33], expected[128];
+    trainer t;
+
+    CHECK_0(trainer_new(&t, group, MOMENTUM, true));
+    CHECK_0(train(&t, group, 0, 1));
+    if (tutti_group_rank(group) == other)
+        tutti_optim_set_lr(t.optim, 0.3f);
+    tutti_optim_zero_grad(t.optim);
+    CHECK_OK(backward(&t, salt_of(group, 1)));
+    tutti_module_digest(t.module, before);
+    CHECK(tutti_optim_step(t.optim) == TUTTI_ERR_MISMATCH);
+    snprintf(expected, sizeof expected, "is lr 0.1 of sgd on rank 0 but lr 0.3 of sgd on rank %d",
+             other);
+    CHECK_TEXT(tutti_last_error(), expected);
+    tutti_module_digest(t.module, after);
+    CHECK_TEXT(after, before);
+    tutti_optim_set_lr(t.optim, 0.1f); /* and the group lives */
+    CHECK_OK(tutti_optim_step(t.optim));
+    CHECK_0(train(&t, group, 2, 1));
+    trainer_free(&t);
+    return 0;
+}
+
 /* Without its shares DDP averages whole gradients again. */
 static int ddp_goes_on_after_zero(tutti_group *group, void *arg)
 {
@@ -334,6 +398,8 @@ int main(void)
         TEST(run_all, the_scaler_skips_on_all_ranks),
         TEST(run_all, consolidated_state_can_be_loaded_again),
         TEST(run_two, misuse_is_told),
+        TEST(run_all, optimizers_of_children_train_as_without_shares),
+        TEST(run_with_a_rank_that_differs, a_rank_with_other_hyper_parameters_is_named),
         TEST(run_all, ddp_goes_on_after_zero),
         TEST(run_over_tcp, shares_train_with_the_bits_of_the_whole),
     };

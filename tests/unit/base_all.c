@@ -1,6 +1,7 @@
 /* base: the parts that other layers trust without asking.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -36,6 +37,29 @@ static void philox_in_bulk_is_philox_block_by_block(void **state)
             tutti__philox(0x123456789abcdefu, counter, block);
             assert_memory_equal(bulk + i, block, (i + 4 < 1001 ? 4 : 1001 - i) * sizeof *bulk);
         }
+    }
+}
+
+/* Also at the ends: u = 0 in both draws, the smallest logarithm's argument, angles around a quarter turn. */
+static void normal_numbers_are_box_and_muller_s(void **state)
+{
+    enum { N = 4096 };
+    static uint32_t words[4 * N];
+    static float values[N];
+
+    (void)state;
+    tutti__philox_fill(3, (tutti__philox_counter){{0, 1, 2, 3}}, 0, words, 4 * N);
+    for (uint32_t i = 0; i < 1024; i++) {
+        words[4 * i] = i < 512 ? i << 8 : ~0u - (i << 8);
+        words[4 * i + 1] = ((i % 5) << 30) + ((i - 512) << 8);
+    }
+    tutti__normal_fill(words, 0.5, values, N);
+    for (int i = 0; i < N; i++) {
+        double radius = sqrt(-2 * log(1 - (double)tutti__unit_float(words[4 * i])));
+        double angle = 2 * M_PI * (double)tutti__unit_float(words[4 * i + 1]);
+        float expected = (float)(0.5 * radius * cos(angle));
+
+        assert_true(fabsf(values[i] - expected) <= 1e-7f * fabsf(expected));
     }
 }
 
@@ -176,6 +200,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(philox_matches_the_known_answers_of_random123),
         cmocka_unit_test(philox_in_bulk_is_philox_block_by_block),
+        cmocka_unit_test(normal_numbers_are_box_and_muller_s),
         cmocka_unit_test(mt19937_matches_the_reference_output),
         cmocka_unit_test(arena_stops_allocating_after_one_round),
         cmocka_unit_test(nearest_names_the_likely_flag_and_nothing_far),

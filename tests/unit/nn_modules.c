@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <cmocka.h>
 
 static tutti_ctx *context(uint64_t seed)
@@ -104,6 +105,41 @@ static void an_unknown_model_is_answered_with_the_known_ones(void **state)
                      TUTTI_ERR_ARG);
     says("classes is 0");
     assert_int_equal(tutti_model_new(&model, NULL, "mlp", &pictures), TUTTI_ERR_STATE);
+}
+
+/* Making, walking and finding cost the same for each of many parameters as for one: with a search through all of them for
+ * each, this takes half a minute. */
+static void many_parameters_take_no_longer_each(void **state)
+{
+    enum { N = 40000 };
+    clock_t begin = clock();
+    tutti_module root, child;
+    char name[16], digest[33];
+
+    tutti_module_init(&root, *state);
+    tutti_module_init_child(&child, &root, "child");
+    for (int i = 0; i < N; i++) {
+        snprintf(name, sizeof name, "p%d", i);
+        assert_non_null(tutti_parameter_new(&child, name, TUTTI_SHAPE(1), TUTTI_INIT_ZEROS, 0));
+        snprintf(name, sizeof name, "b%d", i);
+        assert_non_null(
+            tutti_buffer_new(&child, name, TUTTI_SHAPE(1), TUTTI_F32, TUTTI_INIT_ZEROS));
+    }
+    for (size_t i = 0; i < N; i++) {
+        const tutti_tensor *p = tutti_module_parameter(&child, i);
+
+        snprintf(name, sizeof name, "child.p%zu", i);
+        assert_string_equal(tutti_tensor_name(p), name);
+        assert_ptr_equal(tutti_module_parameter(&root, i), p);
+        assert_ptr_equal(tutti_module_find(&root, name), p);
+        assert_ptr_equal(tutti_module_state(&root, 2 * i), p);
+        assert_ptr_equal(tutti_module_buffer(&root, i), tutti_module_state(&root, 2 * i + 1));
+    }
+    assert_null(tutti_module_parameter(&root, N));
+    assert_null(tutti_module_find(&root, "child.p40000"));
+    tutti_module_digest(&root, digest);
+    assert_true((double)(clock() - begin) / CLOCKS_PER_SEC < 5);
+    tutti_module_destroy(&root);
 }
 
 /* ---- Initial values --------------------------------------------------------------------------------------- */
@@ -532,6 +568,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mini_resnet_is_the_network_of_the_benchmark),
         cmocka_unit_test(lists_of_a_child_hold_what_is_below_it),
+        cmocka_unit_test(many_parameters_take_no_longer_each),
         cmocka_unit_test(an_unknown_model_is_answered_with_the_known_ones),
         cmocka_unit_test(initial_values_depend_on_seed_and_number_only),
         cmocka_unit_test(uniform_fills_the_open_interval_evenly),

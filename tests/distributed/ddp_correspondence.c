@@ -1,0 +1,166 @@
+/* ddp: backward calls that do not correspond between ranks.   SPDX-License-Identifier: MIT */
+#include "ddp/ddp.h"
+#include "reducer/internal.h"
+#include "distributed/ddp_bodies.h"
+#include "tensor/tensor.h"
+#include <tutti/tutti.h>
+
+/* Two of one shape: nothing in their collectives tells them apart. */
+typedef struct net {
+    tutti_ctx *cx;
+    tutti_module base;
+    tutti_linear fc;
+    tutti_ddp *ddp;
+} net;
+
+static int net_new(net *m, tutti_group *group)
+{
+    *m = (net){0};
+    CHECK_OK(tutti_ctx_new(&m->cx, (tutti_device){TUTTI_CPU, 0},
+                           &(tutti_ctx_opts){.threads = 1, .kernels = TUTTI_KERNELS_REFERENCE}));
+    tutti_module_init(&m->base, m->cx);
+    tutti_linear_init(&m->fc, &m->base, "fc", 4, 1);
+    CHECK_OK(tutti_ddp_new(&m->ddp, &m->base, group, NULL));
+    return 0;
+}
+
+static void net_free(net *m)
+{
+    tutti_ddp_free(m->ddp);
+    tutti_module_destroy(&m->base);
+    tutti_ctx_free(m->cx);
+}
+
+static tutti_status backward(net *m)
+{
+    static const float x[4] = {1, 2, 3, 4}, target = 3;
+    tutti_tensor *y;
+    tutti_status status;
+
+    tutti_step_begin(m->cx, NULL);
+    tutti_module_zero_grad(&m->base);
+    y = tutti_linear_forward(&m->fc,
+                             tutti_input(m->cx, (tutti_array){x, TUTTI_SHAPE(1, 4), TUTTI_F32}));
+    status = tutti_backward(tutti_mse_loss(
+        y, tutti_input(m->cx, (tutti_array){&target, TUTTI_SHAPE(1, 1), TUTTI_F32})));
+    tutti_step_end(m->cx);
+    return status;
+}
+
+/* ---- Before there are buckets -------------------------------------------------------------------------------------------- */
+
+static int first_backwards_of_swapped_models_are_refused(tutti_group *group, void *arg)
+{
+    const bool swaps = tutti_group_rank(group) == *(const int *)arg;
+    net m[2];
+
+    for (int i = 0; i < 2; i++)
+        CHECK_0(net_new(&m[i], group));
+    CHECK(backward(&m[swaps]) == TUTTI_ERR_MISMATCH);
+    CHECK_TEXT(tutti_last_error(), "first backwards differ between ranks");
+    CHECK_TEXT(tutti_last_error(), "of the model of \"fc.weight\"");
+    for (int i = 0; i < 2; i++) /* the group lives */
+        net_free(&m[i]);
+    CHECK_OK(tutti_barrier(group, NULL));
+    return 0;
+}
+
+static int a_first_backward_that_one_rank_paused_is_refused(tutti_group *group, void *arg)
+{
+    const int other = *(const int *)arg;
+    char expected[64];
+    net m;
+
+    CHECK_0(net_new(&m, group));
+    if (tutti_group_rank(group) == other) {
+        tutti_ddp_pause(m.ddp);
+        CHECK_OK(backward(&m));
+        tutti_ddp_resume(m.ddp);
+    }
+    CHECK(backward(&m) == TUTTI_ERR_MISMATCH);
+    CHECK_TEXT(tutti_last_error(), "in training step 1 on rank 0");
+    snprintf(expected, sizeof expected, "in training step 2 on rank %d", other);
+    CHECK_TEXT(tutti_last_error(), expected);
+    net_free(&m);
+    return 0;
+}
+
+/* ---- Tags of buckets ------------------------------------------------------------------------------------------------------- */
+
+static int check_alike(tutti_group *group, uint64_t tag, bool alike)
+{
+    uint64_t all[8];
+    int n = 0;
+
+    CHECK_OK(tutti_all_gather(
+        group, (tutti_buf){&tag, sizeof tag, TUTTI_U8},
+        (tutti_buf){all, sizeof tag * (size_t)tutti_group_size(group), TUTTI_U8}, NULL));
+    for (int r = 0; r < tutti_group_size(group); r++)
+        n += all[r] == all[0];
+    CHECK((n == tutti_group_size(group)) == alike);
+    return 0;
+}
+
+/* Equal where backward calls correspond, else not. */
+static int tags_tell_reducer_step_and_bucket(tutti_group *group, void *arg)
+{
+    const bool alone = tutti_group_size(group) == 1, differs = tutti_group_rank(group) > 0;
+    const tutti_reducer *r[2];
+    uint64_t before;
+    net m[2];
+
+    (void)arg;
+    for (int i = 0; i < 2; i++) {
+        CHECK_0(net_new(&m[i], group));
+        CHECK_OK(backward(&m[i]));
+        r[i] = tutti_ddp_reducer(m[i].ddp);
+        CHECK_0(check_alike(group, tutti__bucket_tag(r[i], 0), true));
+    }
+    CHECK(tutti__bucket_tag(r[0], 0) != tutti__bucket_tag(r[1], 0));
+    CHECK(tutti__bucket_tag(r[0], 0) != tutti__bucket_tag(r[0], 1));
+    CHECK_0(check_alike(group, tutti__bucket_tag(r[differs], 0), alone));
+    before = tutti__bucket_tag(r[0], 0);
+    CHECK_OK(backward(&m[0]));
+    CHECK(tutti__bucket_tag(r[0], 0) != before);
+    CHECK_0(check_alike(group, tutti__bucket_tag(r[0], 0), true));
+    for (int i = 0; i < 2; i++)
+        net_free(&m[i]);
+    return 0;
+}
+
+/* What a tag takes the step from: paused on one rank, and without a backward there. */
+static int steps_are_counted_whatever_becomes_of_them(tutti_group *group, void *arg)
+{
+    const bool alone = tutti_group_size(group) == 1, differs = tutti_group_rank(group) > 0;
+    net m;
+
+    (void)arg;
+    CHECK_0(net_new(&m, group));
+    CHECK_OK(backward(&m));
+    CHECK_0(check_alike(group, m.ddp->training_steps, true));
+    if (differs) {
+        tutti_ddp_pause(m.ddp);
+        CHECK_OK(backward(&m));
+        tutti_ddp_resume(m.ddp);
+    }
+    CHECK_0(check_alike(group, m.ddp->training_steps, alone));
+    if (!differs) { /* again as many */
+        tutti_step_begin(m.cx, NULL);
+        tutti_step_end(m.cx);
+    }
+    CHECK_0(check_alike(group, m.ddp->training_steps, true));
+    net_free(&m);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(run_with_a_rank_that_differs, first_backwards_of_swapped_models_are_refused),
+        TEST(run_with_a_rank_that_differs, a_first_backward_that_one_rank_paused_is_refused),
+        TEST(run_all, tags_tell_reducer_step_and_bucket),
+        TEST(run_all, steps_are_counted_whatever_becomes_of_them),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
