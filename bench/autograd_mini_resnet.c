@@ -143,7 +143,7 @@ static tutti_tensor *convolution(model *m, tutti_tensor *x, int64_t out, int ker
         x,
         parameter_next(m, TUTTI_SHAPE(out, tutti_tensor_shape(x).d[1], kernel, kernel), -.05f,
                        .05f),
-        NULL, (tutti_conv2d_opts){stride, kernel / 2});
+        NULL, (tutti_conv2d_opts){.stride = stride, .padding = kernel / 2});
 }
 
 static tutti_tensor *batch_norm(model *m, tutti_tensor *x, bool relu, tutti_tensor *residual)

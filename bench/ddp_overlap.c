@@ -88,8 +88,9 @@ int main(int argc, char **argv)
 
     TUTTI_MUST(tutti_group_init(&t.group, NULL));
     TUTTI_MUST(tutti_ctx_new(&t.cx, tutti_group_device(t.group), NULL));
-    TUTTI_MUST(
-        tutti_model_new(&t.model, t.cx, "mini_resnet", &(tutti_model_opts){3, side, side, 10}));
+    TUTTI_MUST(tutti_model_new(
+        &t.model, t.cx, "mini_resnet",
+        &(tutti_model_opts){.channels = 3, .height = side, .width = side, .classes = 10}));
     TUTTI_MUST(tutti_ddp_new(&t.ddp, tutti_model_module(t.model), t.group, &opts));
     TUTTI_MUST(tutti_sgd_new(&t.optim, tutti_model_module(t.model),
                              &(tutti_sgd_opts){.lr = 1e-3f, .momentum = 0.9f}));

@@ -29,12 +29,14 @@ typedef struct tutti_scaler_opts {
     int growth_interval;  /* 2000 updates without an infinity */
     bool disabled;        /* every call passes through: loss as it is, plain steps */
     tutti_peers peers;    /* tutti_group_peers(group); {0}: alone */
+    uint64_t reserved[4]; /* zero */
 } tutti_scaler_opts;
 
 /* What a checkpoint keeps (state_dict). */
 typedef struct tutti_scaler_state {
     float scale, growth_factor, backoff_factor;
     int growth_interval, growth_tracker;
+    uint64_t reserved[4]; /* zero */
 } tutti_scaler_state;
 
 /* opts NULL: defaults. ARG naming an option that makes no sense. */

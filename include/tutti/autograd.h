@@ -35,6 +35,7 @@ typedef struct tutti_backward_listener {
      * begin, the scan). Its result is tutti_backward's, unless status was already a failure. Not called for STATE:
      * outside a training step, or the second backward in one. */
     tutti_status (*end)(void *self, tutti_status status);
+    uint64_t reserved[4]; /* zero */
 } tutti_backward_listener;
 
 /* NULL removes it. STATE if there is one already. */
@@ -45,8 +46,9 @@ tutti_ctx_set_backward_listener(tutti_ctx *cx, const tutti_backward_listener *li
  * perturbed by eps element by element (at most max_elements of each, spread evenly), and the largest
  * |analytic - numeric| / max(1, |analytic|, |numeric|) is returned. Runs its own steps. */
 typedef struct tutti_gradient_check_opts {
-    double eps;       /* default 1e-3 */
-    int max_elements; /* of each input; default 64 */
+    double eps;           /* default 1e-3 */
+    int max_elements;     /* of each input; default 64 */
+    uint64_t reserved[4]; /* zero */
 } tutti_gradient_check_opts;
 TUTTI_API TUTTI_NODISCARD tutti_status
 tutti_gradient_check(tutti_ctx *cx, tutti_tensor *(*build)(tutti_tensor *const *inputs, void *arg),

@@ -24,6 +24,7 @@ typedef struct tutti_dataset_info {
     int channels, height, width, classes;
     float mean[4], std[4];          /* a channel */
     const char *const *class_names; /* NULL: numbers */
+    uint64_t reserved[4];           /* zero */
 } tutti_dataset_info;
 
 /* Opens "NAME:PATH/SPLIT" or "NAME:SPLIT":
@@ -58,6 +59,7 @@ typedef struct tutti_sampler_opts {
     bool drop_last;
     /* For evaluation: each sample exactly once over all ranks, shares differ by at most one. */
     bool no_padding;
+    uint64_t reserved[4]; /* zero */
 } tutti_sampler_opts;
 
 /* Number of samples of one rank. */
@@ -82,14 +84,16 @@ typedef struct tutti_loader_opts {
     /* Random crop with 4 pixels (1 for images under 16) of zero padding; flip for colour images. Philox(seed; epoch,
      * sample index): independent of rank, workers and order. */
     bool augment;
-    int channels; /* 3 with a grey data set: the grey value thrice. 0: the data set's own */
+    int channels;         /* 3 with a grey data set: the grey value thrice. 0: the data set's own */
+    uint64_t reserved[4]; /* zero */
 } tutti_loader_opts;
 
 typedef struct tutti_batch {
-    tutti_array x; /* F32 [n,C,H,W], normalised; or [n,K] from memory */
-    tutti_array y; /* I64 [n]; or F32 [n,T] from memory */
-    size_t n;      /* samples in it */
-    size_t index;  /* of the batch in the epoch */
+    tutti_array x;        /* F32 [n,C,H,W], normalised; or [n,K] from memory */
+    tutti_array y;        /* I64 [n]; or F32 [n,T] from memory */
+    size_t n;             /* samples in it */
+    size_t index;         /* of the batch in the epoch */
+    uint64_t reserved[4]; /* zero */
 } tutti_batch;
 
 /* Borrows the data set. group gives rank and size (NULL: a group of one), and is not kept. Errors: ARG; more ranks than

@@ -19,7 +19,7 @@ typedef struct tutti_ddp tutti_ddp;
 
 /* Zero means default. */
 typedef struct tutti_ddp_opts {
-    double bucket_mb, first_bucket_mb; /* MiB; default 25 and 1, whatever else is set */
+    double bucket_mb, first_bucket_mb; /* as in tutti_reducer_opts, whatever else is set */
     const double *bucket_mb_list;      /* as in tutti_reducer_opts */
     size_t n_bucket_mb_list;
     bool find_unused;  /* the loss need not use every parameter on every rank */
@@ -32,8 +32,9 @@ typedef struct tutti_ddp_opts {
     /* Full names of parameters and buffers that are each rank's own: neither copied from rank 0 nor averaged nor compared. */
     const char *const *ignored;
     size_t n_ignored;
-    int check_replicas; /* every so many steps; 0: TUTTI_CHECK_REPLICAS, or never */
+    int check_replicas; /* every so many steps; 0: TUTTI_CHECK_REPLICAS, or never; -1: never */
     tutti_nonfinite nonfinite;
+    uint64_t reserved[4]; /* zero */
 } tutti_ddp_opts;
 
 /* Checks that all ranks have the same parameters (number, names, shapes, dtypes, order, which are frozen; one message
@@ -90,6 +91,7 @@ typedef struct tutti_ddp_stats {
     tutti_traffic traffic;
     uint64_t nonfinite_steps;        /* in which this rank had NaN or infinities */
     const char *nonfinite_parameter; /* in the last of them, the first in backward; NULL: none */
+    uint64_t reserved[4];            /* zero */
 } tutti_ddp_stats;
 TUTTI_API tutti_ddp_stats tutti_ddp_get_stats(const tutti_ddp *ddp);
 
@@ -148,6 +150,7 @@ typedef struct tutti_join_opts {
     /* To be left with the last joiner's state; with ZeRO, to be stepped for shares. */
     tutti_optim *const *optims;
     size_t n_optims;
+    uint64_t reserved[4]; /* zero */
 } tutti_join_opts;
 
 /* Collective. ARG: no DDP, DDPs of different groups, batch norm over all ranks without throw_on_early_termination, ZeRO

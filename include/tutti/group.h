@@ -105,6 +105,7 @@ typedef struct tutti_group_opts {
      * Default TUTTI_HEARTBEAT_S, 5 s; -1 (of any rank): never, for debuggers. */
     int heartbeat_ms;
     tutti_backend backend; /* not MPI with a store given: its ranks and their numbers are MPI's */
+    uint64_t reserved[4];  /* zero */
 } tutti_group_opts;
 
 /* Joins the group that the environment describes (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,
@@ -129,7 +130,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_split_parts(tutti_group *grou
                                                                const char *name,
                                                                tutti_group **sub_p);
 
-/* What the group is. Any thread may ask, also of a dead group; texts live as long as the group. */
+/* What the group is. Any thread may ask, also of a dead group; texts live as long as the group. Of NULL: rank -1 of 0, the
+ * CPU, empty texts. */
 TUTTI_API int tutti_group_rank(const tutti_group *group);
 TUTTI_API int tutti_group_size(const tutti_group *group);
 TUTTI_API int tutti_group_local_rank(const tutti_group *group);
@@ -155,7 +157,8 @@ TUTTI_API tutti_device tutti_group_device(const tutti_group *group);
  * this message and this rank's name. The group is dead afterwards. */
 TUTTI_API void tutti_group_abort(tutti_group *group, const char *format, ...) TUTTI_PRINTF(2, 3);
 
-/* Prints one line on standard output, from rank 0 only. */
+/* Prints one line on standard output, from rank 0 only; NULL is alone, and so rank 0. It is the program's own line, not a
+ * log's: no TUTTI_LOG, no callback. */
 TUTTI_API void tutti_log0(const tutti_group *group, const char *format, ...) TUTTI_PRINTF(2, 3);
 
 /* Memory that peers can read directly, zeroed and 64-byte aligned (page-aligned, in fact). Collective: every rank
@@ -265,7 +268,7 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_work_wait(tutti_work *work);
 /* Waits at most `ms` milliseconds (0: only looks). TIMEOUT: the handle stays, the work goes on and the group lives, unless
  * it was the collective's own time limit that has passed, which the next wait says again. Otherwise as tutti_work_wait. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_work_wait_for(tutti_work *work, int ms);
-/* True once tutti_work_wait would not block. */
+/* True once tutti_work_wait would not block; so of NULL. */
 TUTTI_API bool tutti_work_done(const tutti_work *work);
 
 #ifdef __cplusplus

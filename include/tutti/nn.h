@@ -28,6 +28,7 @@ typedef struct tutti_module {
     struct tutti_root *root; /* parameters, buffers, flat memory, the first error */
     char name[48];           /* within the parent */
     tutti_peers peers;       /* whose batches batch norm looks at, beside this rank's */
+    uint64_t reserved[4];
 } tutti_module;
 
 /* A root module, or (with parent) a named child of another, as nn.Module or nn.Sequential would be. */
@@ -126,6 +127,7 @@ typedef struct tutti_conv2d_layer_opts {
     int64_t in, out;
     int kernel, stride, padding; /* stride 0 means 1 */
     bool bias;
+    uint64_t reserved[4]; /* zero */
 } tutti_conv2d_layer_opts;
 TUTTI_API void tutti_conv2d_init(tutti_conv2d *m, tutti_module *parent, const char *name,
                                  const tutti_conv2d_layer_opts *opts);
@@ -137,6 +139,7 @@ typedef struct tutti_batch_norm2d {
     tutti_tensor *weight, *bias;              /* ones, zeros */
     tutti_tensor *running_mean, *running_var; /* buffers: zeros, ones */
     tutti_tensor *num_batches_tracked;        /* buffer, I64 scalar */
+    float momentum, eps; /* the program's to set, at any time; 0: as in tutti_batch_norm2d_args */
 } tutti_batch_norm2d;
 TUTTI_API void tutti_batch_norm2d_init(tutti_batch_norm2d *m, tutti_module *parent,
                                        const char *name, int64_t channels);
@@ -155,6 +158,7 @@ typedef struct tutti_model tutti_model;
 typedef struct tutti_model_opts {
     int64_t channels, height, width; /* of the input */
     int64_t classes;
+    uint64_t reserved[4]; /* zero */
 } tutti_model_opts;
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_model_new(tutti_model **model_p, tutti_ctx *cx,
                                                        const char *name,

@@ -15,19 +15,22 @@ extern "C" {
 typedef struct tutti_optim tutti_optim;
 
 typedef struct tutti_sgd_opts {
-    float lr; /* required, >= 0 */
-    float momentum, dampening, weight_decay;
-    bool nesterov; /* needs momentum > 0 and dampening 0 */
+    float lr;                                /* 0: 1e-3; TUTTI_ZERO: no change */
+    float momentum, dampening, weight_decay; /* 0 */
+    bool nesterov;                           /* needs momentum > 0 and dampening 0 */
+    uint64_t reserved[4];                    /* zero */
 } tutti_sgd_opts;
 
 typedef struct tutti_adam_opts {
-    float lr;           /* 0: 1e-3 */
-    float beta1, beta2; /* 0: 0.9, 0.999 */
-    float eps;          /* 0: 1e-8 */
-    float weight_decay; /* Adam: added to the gradient. AdamW: decoupled, lr * weight_decay * p */
+    float lr;           /* 0: 1e-3; TUTTI_ZERO: no change */
+    float beta1, beta2; /* 0: 0.9, 0.999; TUTTI_ZERO: no memory of earlier gradients */
+    float
+        eps; /* 0: 1e-8; TUTTI_ZERO: none (an element without a gradient so far keeps its value) */
+    float weight_decay;   /* Adam: added to the gradient. AdamW: decoupled, lr * weight_decay * p */
+    uint64_t reserved[4]; /* zero */
 } tutti_adam_opts;
 
-/* Borrows the module until tutti_optim_free; state is allocated at the first step. Errors: ARG naming the option;
+/* opts NULL: defaults. Borrows the module until tutti_optim_free; state is allocated at the first step. Errors: ARG naming the option;
  * the module's own first error. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_sgd_new(tutti_optim **optim_p, tutti_module *m,
                                                      const tutti_sgd_opts *opts);
@@ -41,6 +44,7 @@ TUTTI_API void tutti_optim_free(tutti_optim *optim);
 TUTTI_API void tutti_optim_zero_grad(tutti_optim *optim);
 /* Updates every parameter that has a gradient since zero_grad; others keep value and state, as in PyTorch. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_optim_step(tutti_optim *optim);
+/* From the next step on; 0 is zero. A rate that is negative or not a number fails the next step (ARG). */
 TUTTI_API void tutti_optim_set_lr(tutti_optim *optim, float lr);
 TUTTI_API float tutti_optim_lr(const tutti_optim *optim);
 
@@ -76,12 +80,15 @@ typedef enum tutti_schedule_kind {
     TUTTI_SCHEDULE_COSINE /* from lr to final_lr over total_steps - warmup_steps; total_steps 0: constant */
 } tutti_schedule_kind;
 
+/* Not options but a description: each field is what it says, zero included. */
 typedef struct tutti_schedule {
     tutti_schedule_kind kind;
     float lr, final_lr, gamma;
     uint64_t total_steps, warmup_steps, period;
+    uint64_t reserved[4]; /* zero */
 } tutti_schedule;
-/* The rate of step 0, 1, ...: linear from lr/warmup_steps up to lr in the warm-up, then the schedule's own. */
+/* The rate of step 0, 1, ...: linear from lr/warmup_steps up to lr in the warm-up, then the schedule's own. NaN, with
+ * tutti_last_error(), where reserved is not zero. */
 TUTTI_API float tutti_schedule_lr(const tutti_schedule *schedule, uint64_t step);
 
 #ifdef __cplusplus

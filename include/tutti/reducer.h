@@ -26,6 +26,7 @@ typedef struct tutti_reducer_parameter {
     /* F32, rows > 0: a step touches few rows (tutti_reducer_ready_rows), and only those travel, in a bucket of their own. */
     bool sparse;
     bool local; /* each rank's own: memory behind the buckets, never ready; ranks may differ */
+    uint64_t reserved[4]; /* zero */
 } tutti_reducer_parameter;
 
 /* What is done about NaN and infinities in a gradient of this rank, seen before it is averaged. */
@@ -37,15 +38,17 @@ typedef enum tutti_nonfinite {
 
 /* Zero means default. */
 typedef struct tutti_reducer_opts {
-    double bucket_mb;       /* MiB; default 25 */
-    double first_bucket_mb; /* MiB; default 1; also of what is reduced when backward is over */
-    /* MiB of one bucket after the other, the last repeats; instead of the two. */
+    /* MiB; default 25 and 1. TUTTI_ZERO: a bucket for each gradient. The first's is also that of what is reduced when
+     * backward is over. */
+    double bucket_mb, first_bucket_mb;
+    /* MiB of one bucket after the other, the last repeats; instead of the two. 0 is zero. */
     const double *bucket_mb_list;
     size_t n_bucket_mb_list;
     const size_t *order; /* in which gradients get ready; NULL: last parameter first */
     bool find_unused;    /* a step may leave gradients out: tutti_reducer_skip */
     bool static_graph;   /* each step leaves out what the first did: asked once, then checked */
     tutti_nonfinite nonfinite;
+    uint64_t reserved[4]; /* zero */
 } tutti_reducer_opts;
 
 /* Collective: parameters, dtypes, names, order and options are compared, and a difference is MISMATCH with the same
@@ -81,6 +84,7 @@ typedef struct tutti_bucket_info {
     size_t wire_bytes;        /* that this rank gave to collectives for it, in the last step */
     double ready_ms;          /* of the last step, since begin: all gradients there and launched */
     double begin_ms, done_ms; /* its reduction, on the communication thread */
+    uint64_t reserved[4];     /* zero */
 } tutti_bucket_info;
 TUTTI_API size_t tutti_reducer_n_buckets(const tutti_reducer *reducer);
 /* Past the end: zeros. */
@@ -118,6 +122,7 @@ typedef struct tutti_bucket_gradient {
     const char *name;
     size_t offset, count; /* elements, from the bucket's start */
     size_t rows;          /* as in tutti_reducer_parameter */
+    uint64_t reserved[4]; /* zero */
 } tutti_bucket_gradient;
 
 typedef struct tutti_bucket {
@@ -126,6 +131,7 @@ typedef struct tutti_bucket {
     tutti_buf buf; /* this rank's gradients, gaps (zeros) included; to become the mean */
     size_t n;
     const tutti_bucket_gradient *gradients; /* in the order in which they lie */
+    uint64_t reserved[4];                   /* zero */
 } tutti_bucket;
 
 typedef struct tutti_comm_hook {
@@ -133,6 +139,7 @@ typedef struct tutti_comm_hook {
     tutti_status (*run)(void *self, tutti_group *group, const tutti_bucket *bucket);
     void (*free)(void *self); /* when the reducer goes; NULL: nothing to do */
     void *self;
+    uint64_t reserved[4]; /* zero */
 } tutti_comm_hook;
 
 /* Once, between steps, on every rank; takes self over, also where it fails. STATE the second time. */
@@ -151,13 +158,15 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_hook_fp16(tutti_comm_hook *hoo
  * (n + m) * rank * min_compression_rate < n * m; vectors, and the others, as they are. What a rank's gradient lost
  * is added to its next one (one more gradient's memory). Zero means default. */
 typedef struct tutti_powersgd_opts {
-    int rank;               /* of the approximation; default 1 */
-    int64_t start_step;     /* plain steps before; default 1000; 1 needs both of the next two */
+    int rank; /* of the approximation; default 1 */
+    int64_t
+        start_step; /* plain steps before; default 1000; -1: none. -1 and 1 need both of the next two */
     bool no_error_feedback; /* what was lost stays lost */
     bool no_warm_start;     /* start each step from random matrices, not from the last step's */
-    double min_compression_rate;      /* default 2 */
+    double min_compression_rate;      /* default 2; TUTTI_ZERO: every matrix is compressed */
     double orthogonalization_epsilon; /* added to norms; default 0 */
     uint64_t seed;                    /* of the random matrices; the same on all ranks */
+    uint64_t reserved[4];             /* zero */
 } tutti_powersgd_opts;
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_hook_powersgd(tutti_comm_hook *hook_p,
                                                                 const tutti_powersgd_opts *opts);

@@ -7,6 +7,8 @@
  *   GROUP    a peer is gone or the ranks disagree: the group is dead, free it and make a new one.
  *   PROCESS  memory, disk or device is exhausted: save what can be saved and exit.
  * The message is made once, where the error is first decided; callers only forward the status.
+ * NULL in place of an object crashes no call: what returns a status refuses it (ARG), what asks answers 0, -1, NULL or "",
+ * what makes a tensor makes none, and what frees, sets or begins does nothing.
  * Threads: tutti_last_error() belongs to the calling thread. */
 #ifndef TUTTI_STATUS_H
 #define TUTTI_STATUS_H
@@ -32,6 +34,14 @@ extern "C" {
 #define TUTTI_VERSION_MINOR 1
 #define TUTTI_VERSION_PATCH 0
 #define TUTTI_VERSION       "0.1.0"
+
+/* Options structs begin as zeros ({0}, or a literal that names what it sets): a field that is 0 has its default, which
+ * stands beside it. Where a default is another number and zero means something too, TUTTI_ZERO says zero in float and
+ * double fields, and -1 in integers that say so. Arguments and setters take zero as zero.
+ * The `reserved` fields at the end are for later versions, and zero: a library that finds something there refuses the
+ * call (ARG), instead of leaving out what a newer program asks for. The rule and its reasons: docs/design/api.md. */
+#define TUTTI_ZERO                                                                                 \
+    1.17549435082228750797e-38f /* FLT_MIN: what nobody means, and lost in every sum */
 
 /* X(name, value, text) */
 #define TUTTI_STATUS_TABLE(X)                                                                      \
@@ -86,6 +96,16 @@ typedef enum tutti_log_level {
  * a level (default warn), or a list of AREA:LEVEL, as in TUTTI_LOG=warn,comm:debug. */
 TUTTI_API void tutti_log(tutti_log_level level, const char *area, const char *format, ...)
     TUTTI_PRINTF(3, 4);
+
+/* Gets the lines that TUTTI_LOG lets through, in place of standard error: text without prefix and end of line, valid
+ * during the call; rank -1 on a thread that works for no group yet. Called on the thread that logs: any of the
+ * program's or the library's, several at once. What it logs itself goes to standard error. It returns soon, for ranks
+ * may wait meanwhile, and calls nothing else of the library. */
+typedef void (*tutti_log_callback)(void *user, tutti_log_level level, const char *area, int rank,
+                                   const char *text);
+/* For the whole process; NULL: standard error again. Any thread, but not inside a callback. When it returns, the
+ * callback before runs no more, so that what `user` pointed to may go. `user` is borrowed. */
+TUTTI_API void tutti_log_set_callback(tutti_log_callback callback, void *user);
 
 /* Forwards a failure to the caller; the message is already made. */
 #define TUTTI_TRY(expression)                                                                      \

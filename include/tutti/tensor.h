@@ -28,8 +28,17 @@ typedef struct tutti_shape {
     int64_t d[TUTTI_MAX_DIMS];
 } tutti_shape;
 
+/* TUTTI_SHAPE(32, 3, 8, 8), a value; at most TUTTI_MAX_DIMS. */
+#ifdef __cplusplus
+extern "C++" template <typename... D>
+inline tutti_shape TUTTI_SHAPE(D... d)
+{
+    return tutti_shape{int(sizeof...(d)), {int64_t(d)...}};
+}
+#else
 #define TUTTI_SHAPE(...)                                                                           \
     ((tutti_shape){(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}})
+#endif
 
 TUTTI_API int64_t tutti_shape_count(tutti_shape shape);
 TUTTI_API bool tutti_shape_equal(tutti_shape a, tutti_shape b);
@@ -57,6 +66,7 @@ typedef struct tutti_ctx_opts {
     uint64_t shard;
     int threads;           /* of kernels; default: cores / LOCAL_WORLD_SIZE, at least 1 */
     tutti_kernels kernels; /* UNSUPPORTED if this build lacks them */
+    uint64_t reserved[4];  /* zero */
 } tutti_ctx_opts;
 
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ctx_new(tutti_ctx **cx_p, tutti_device device,
@@ -68,8 +78,9 @@ TUTTI_API int tutti_ctx_threads(const tutti_ctx *cx);
 
 /* Zero means a training step. */
 typedef struct tutti_step_opts {
-    bool eval;    /* no tape; batch norm uses running statistics, dropout passes through */
-    bool no_grad; /* no tape, otherwise as in training */
+    bool eval;            /* no tape; batch norm uses running statistics, dropout passes through */
+    bool no_grad;         /* no tape, otherwise as in training */
+    uint64_t reserved[4]; /* zero */
 } tutti_step_opts;
 
 /* Opens a step; opts may be NULL. Training steps are counted, and the count is the step part of dropout's counter. */
@@ -87,6 +98,7 @@ TUTTI_API void tutti_ctx_set_shard(tutti_ctx *cx, uint64_t shard);
 typedef struct tutti_ctx_memory {
     size_t arena_bytes, arena_used_bytes;
     uint64_t allocations;
+    uint64_t reserved[4]; /* zero */
 } tutti_ctx_memory;
 TUTTI_API tutti_ctx_memory tutti_ctx_memory_stats(const tutti_ctx *cx);
 
@@ -119,6 +131,7 @@ TUTTI_API float tutti_item(tutti_tensor *t);
 
 typedef struct tutti_pool_opts {
     int kernel, stride, padding; /* square windows; stride 0: the kernel's size */
+    uint64_t reserved[4];        /* zero */
 } tutti_pool_opts;
 
 TUTTI_API tutti_tensor *tutti_relu(tutti_tensor *x);                 /* max(x, 0) */
@@ -143,6 +156,7 @@ typedef struct tutti_cross_entropy_opts {
     float label_smoothing; /* in [0, 1]: this share of the target is spread over all classes */
     bool has_ignore_index;
     int64_t ignore_index; /* instead of -100, if has_ignore_index */
+    uint64_t reserved[4]; /* zero */
 } tutti_cross_entropy_opts;
 TUTTI_API tutti_tensor *tutti_cross_entropy_with(tutti_tensor *logits, tutti_tensor *labels,
                                                  const tutti_cross_entropy_opts *opts);
@@ -160,12 +174,14 @@ typedef struct tutti_peers {
     tutti_status (*all_gather)(void *self, const float *values, size_t n, float *all);
     /* values = their sum over all ranks, in rank order */
     tutti_status (*sum)(void *self, float *values, size_t n);
+    uint64_t reserved[4]; /* zero */
 } tutti_peers;
 
 /* ---- Operations with weights (modules of nn.h call these) ---------------------------------------- */
 
 typedef struct tutti_conv2d_opts {
-    int stride, padding; /* both ways; stride 0 means 1. Groups 1, dilation 1 */
+    int stride, padding;  /* both ways; stride 0 means 1. Groups 1, dilation 1 */
+    uint64_t reserved[4]; /* zero */
 } tutti_conv2d_opts;
 
 /* x [N,C,H,W], weight [M,C,kh,kw], bias [M] or NULL -> [N,M,H',W'] */
@@ -182,11 +198,13 @@ TUTTI_API tutti_tensor *tutti_functional_embedding(tutti_tensor *weight, tutti_t
 typedef struct tutti_batch_norm2d_args {
     tutti_tensor *weight, *bias;              /* [C] parameters */
     tutti_tensor *running_mean, *running_var; /* [C] buffers: read in eval, updated in training */
-    float momentum, eps;                      /* 0: PyTorch's 0.1 and 1e-5 */
-    bool relu;                                /* max(., 0) of the result, in the same pass */
-    tutti_tensor *residual;                   /* added before the relu; NULL: none */
+    /* 0: PyTorch's 0.1 and 1e-5. TUTTI_ZERO: running statistics stay as they are; nothing is added to the variance */
+    float momentum, eps;
+    bool relu;                /* max(., 0) of the result, in the same pass */
+    tutti_tensor *residual;   /* added before the relu; NULL: none */
     const tutti_peers *peers; /* training: normalise over their batches too; NULL: this batch alone.
                                  Borrowed until backward is done */
+    uint64_t reserved[4];     /* zero */
 } tutti_batch_norm2d_args;
 
 /* Over N, H, W of x [N,C,H,W]; biased variance to normalise, unbiased into running_var, as in PyTorch. With peers

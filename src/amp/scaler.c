@@ -51,12 +51,14 @@ tutti_status tutti_scaler_new(tutti_scaler **scaler_p, const tutti_scaler_opts *
 {
     const tutti_scaler_opts none = {0}, *o = opts ? opts : &none;
     const tutti_scaler_state state = {
-        .scale = o->init_scale == 0 ? 65536 : o->init_scale,
-        .growth_factor = o->growth_factor == 0 ? 2 : o->growth_factor,
-        .backoff_factor = o->backoff_factor == 0 ? 0.5f : o->backoff_factor,
+        .scale = (float)tutti__or((double)o->init_scale, 65536),
+        .growth_factor = (float)tutti__or((double)o->growth_factor, 2),
+        .backoff_factor = (float)tutti__or((double)o->backoff_factor, 0.5),
         .growth_interval = o->growth_interval == 0 ? 2000 : o->growth_interval};
 
     *scaler_p = NULL;
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_scaler_opts, o));
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_peers, &o->peers));
     TUTTI_TRY(check(&state));
     *scaler_p = tutti__alloc(sizeof **scaler_p);
     if (!*scaler_p)
@@ -76,6 +78,8 @@ void tutti_scaler_free(tutti_scaler *scaler)
 
 tutti_tensor *tutti_scaler_scale(tutti_scaler *scaler, tutti_tensor *loss)
 {
+    if (TUTTI__NOT_NULL(scaler) != TUTTI_OK)
+        return NULL;
     return scaler->disabled ? loss : tutti_scale(loss, scaler->state.scale);
 }
 
@@ -146,10 +150,14 @@ static tutti_status agree(const tutti_scaler *scaler, bool *found_p)
 
 tutti_status tutti_scaler_unscale(tutti_scaler *scaler, tutti_optim *optim)
 {
-    const struct tutti_root *root = optim->module->root;
-    const float factor = (float)(1 / (double)scaler->state.scale);
+    const struct tutti_root *root;
+    float factor;
     progress *p;
 
+    TUTTI_TRY(TUTTI__NOT_NULL(scaler));
+    TUTTI_TRY(TUTTI__NOT_NULL(optim));
+    root = optim->module->root;
+    factor = (float)(1 / (double)scaler->state.scale);
     if (scaler->disabled)
         return TUTTI_OK;
     TUTTI_TRY(tutti_module_status(optim->module));
@@ -181,6 +189,8 @@ tutti_status tutti_scaler_step(tutti_scaler *scaler, tutti_optim *optim, bool *s
     bool stepped = true;
     progress *p;
 
+    TUTTI_TRY(TUTTI__NOT_NULL(scaler));
+    TUTTI_TRY(TUTTI__NOT_NULL(optim));
     if (!scaler->disabled) {
         p = progress_of(scaler, optim);
         if (!p)
@@ -201,10 +211,13 @@ tutti_status tutti_scaler_step(tutti_scaler *scaler, tutti_optim *optim, bool *s
 
 tutti_status tutti_scaler_update(tutti_scaler *scaler)
 {
-    tutti_scaler_state *s = &scaler->state;
+    tutti_scaler_state *s;
     bool looked = false, found_inf = false;
-    float grown = s->scale * s->growth_factor;
+    float grown;
 
+    TUTTI_TRY(TUTTI__NOT_NULL(scaler));
+    s = &scaler->state;
+    grown = s->scale * s->growth_factor;
     if (scaler->disabled)
         return TUTTI_OK;
     for (size_t i = 0; i < scaler->n; i++) {
@@ -231,16 +244,19 @@ tutti_status tutti_scaler_update(tutti_scaler *scaler)
 
 float tutti_scaler_get_scale(const tutti_scaler *scaler)
 {
-    return scaler->disabled ? 1 : scaler->state.scale;
+    return !scaler || scaler->disabled ? 1 : scaler->state.scale;
 }
 
 tutti_scaler_state tutti_scaler_state_get(const tutti_scaler *scaler)
 {
-    return scaler->state;
+    return scaler ? scaler->state : (tutti_scaler_state){0};
 }
 
 tutti_status tutti_scaler_state_set(tutti_scaler *scaler, const tutti_scaler_state *state)
 {
+    TUTTI_TRY(TUTTI__NOT_NULL(scaler));
+    TUTTI_TRY(TUTTI__NOT_NULL(state));
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_scaler_state, state));
     TUTTI_TRY(check(state));
     scaler->state = *state;
     return TUTTI_OK;

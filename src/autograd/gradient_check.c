@@ -130,10 +130,10 @@ tutti_status tutti_gradient_check(
     const tutti_array *inputs, int n_inputs, const tutti_gradient_check_opts *opts, double *error_p)
 {
     const tutti_gradient_check_opts chosen = {
-        .eps = opts && opts->eps > 0 ? opts->eps : 1e-3,
+        .eps = opts && tutti__or(opts->eps, 0) > 0 ? opts->eps : 1e-3,
         .max_elements = opts && opts->max_elements > 0 ? opts->max_elements : 64,
     };
-    tutti_backward_listener listener = cx->listener;
+    tutti_backward_listener listener;
     check c = {.cx = cx,
                .build = build_loss,
                .arg = arg,
@@ -141,7 +141,10 @@ tutti_status tutti_gradient_check(
                .step = tutti_ctx_step(cx)};
     tutti_status status;
 
+    TUTTI_TRY(TUTTI__NOT_NULL(cx));
+    listener = cx->listener;
     *error_p = 0;
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_gradient_check_opts, opts));
     if (n_inputs < 1 || n_inputs > MAX_INPUTS)
         return tutti__fail(TUTTI_ERR_ARG, "tutti_gradient_check: %d inputs, expected 1 to %d",
                            n_inputs, MAX_INPUTS);

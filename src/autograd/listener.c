@@ -4,8 +4,11 @@
 tutti_status tutti_ctx_set_backward_listener(tutti_ctx *cx, const tutti_backward_listener *listener)
 {
     static const tutti_backward_listener none;
-    const tutti_backward_listener *l = &cx->listener;
+    const tutti_backward_listener *l;
 
+    TUTTI_TRY(TUTTI__NOT_NULL(cx));
+    l = &cx->listener;
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_backward_listener, listener));
     if (listener && (l->self || l->step_begin || l->begin || l->ready || l->end))
         return tutti__fail(TUTTI_ERR_STATE,
                            "tutti_ctx_set_backward_listener: the context has a listener already "

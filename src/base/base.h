@@ -48,6 +48,25 @@ tutti_status tutti__fail_errno(int error_number, const char *format, ...) TUTTI_
 /* Puts back a message that was saved (another thread's, or an earlier one's). */
 tutti_status tutti__fail_again(tutti_status status, const char *message);
 
+/* For public functions: ARG, "tutti_optim_step: optim is NULL". */
+#define TUTTI__NOT_NULL(p)                                                                         \
+    ((p) ? TUTTI_OK : tutti__fail(TUTTI_ERR_ARG, "%s: %s is NULL", __func__, #p))
+
+/* ---- Options: docs/design/api.md has the rule ------------------------------------------------------ */
+
+/* What an option says: 0 the default, TUTTI_ZERO zero, everything else itself. */
+static inline double tutti__or(double value, double by_default)
+{
+    if (value == (double)TUTTI_ZERO)
+        return 0;
+    return value == 0 ? by_default : value;
+}
+/* ARG, naming the struct, where its reserved fields are not zero: what they say is for a later version. */
+#define TUTTI__CHECK_RESERVED(type, p) tutti__check_reserved(#type, (p), offsetof(type, reserved))
+tutti_status tutti__check_reserved(const char *type, const void *p, size_t offset); /* p NULL: OK */
+
+/* ---- Log ---------------------------------------------------------------------------------------------- */
+
 /* Refuses a TUTTI_LOG with a rule that is neither LEVEL nor AREA:LEVEL. */
 tutti_status tutti__log_check(void);
 /* The rank that log lines of this thread carry; -1: none. Threads that work for a group set it. */

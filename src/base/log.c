@@ -1,12 +1,22 @@
-/* log.c -- one line a message, to standard error, filtered by TUTTI_LOG.   SPDX-License-Identifier: MIT */
+/* log.c -- one line a message, to standard error or the program's callback, filtered by TUTTI_LOG.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 static const char *const LEVELS[] = {"error", "warn", "info", "debug", "trace"};
 static _Thread_local int log_rank = -1;
+
+/* Where lines go, for the whole process as standard error is. Held for reading while a callback runs, so that a callback
+ * that was replaced is not running any more; many lines do not keep a new one waiting. */
+static struct sink {
+    pthread_rwlock_t lock;
+    tutti_log_callback callback; /* NULL: standard error */
+    void *user;
+} sink = {PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP, NULL, NULL};
+static _Thread_local bool in_callback;
 
 void tutti__log_set_rank(int rank)
 {
@@ -70,21 +80,58 @@ tutti_status tutti__log_check(void)
     return TUTTI_OK;
 }
 
+void tutti_log_set_callback(tutti_log_callback callback, void *user)
+{
+    if (in_callback) {
+        tutti_log(TUTTI_LOG_ERROR, "log",
+                  "tutti_log_set_callback from inside the callback changes nothing; call it "
+                  "outside");
+        return;
+    }
+    pthread_rwlock_wrlock(&sink.lock);
+    sink.callback = callback;
+    sink.user = user;
+    pthread_rwlock_unlock(&sink.lock);
+}
+
+/* Gives the line to the callback; false: there is none, or this line is its own. */
+static bool call_back(tutti_log_level level, const char *area, const char *text)
+{
+    bool called;
+
+    if (in_callback)
+        return false;
+    pthread_rwlock_rdlock(&sink.lock);
+    called = sink.callback != NULL;
+    if (called) {
+        in_callback = true;
+        sink.callback(sink.user, level, area, log_rank, text);
+        in_callback = false;
+    }
+    pthread_rwlock_unlock(&sink.lock);
+    return called;
+}
+
 void tutti_log(tutti_log_level level, const char *area, const char *format, ...)
 {
-    char line[2304];
+    char text[2048], line[2304];
     int n;
     va_list args;
 
+    if (!area)
+        area = "";
     if (level > limit_for(tutti__env_text(TUTTI__ENV_LOG), area))
         return;
-    if (log_rank >= 0)
-        n = snprintf(line, sizeof line, "tutti[%d] %s %s: ", log_rank, LEVELS[level], area);
-    else
-        n = snprintf(line, sizeof line, "tutti %s %s: ", LEVELS[level], area);
     va_start(args, format);
-    n += vsnprintf(line + n, sizeof line - (size_t)n - 1, format, args);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    if (call_back(level, area, text))
+        return;
+    if (log_rank >= 0)
+        n = snprintf(line, sizeof line - 1, "tutti[%d] %s %s: %s", log_rank, LEVELS[level], area,
+                     text);
+    else
+        n = snprintf(line, sizeof line - 1, "tutti %s %s: %s", LEVELS[level], area, text);
     if (n > (int)sizeof line - 2)
         n = (int)sizeof line - 2;
     line[n++] = '\n';

@@ -104,3 +104,19 @@ tutti_status tutti__fail_again(tutti_status status, const char *message)
 {
     return tutti__fail(status, "%s", message);
 }
+
+tutti_status tutti__check_reserved(const char *type, const void *p, size_t offset)
+{
+    uint64_t reserved[4];
+
+    if (!p)
+        return TUTTI_OK;
+    memcpy(reserved, (const char *)p + offset, sizeof reserved);
+    if ((reserved[0] | reserved[1] | reserved[2] | reserved[3]) == 0)
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "%s: a reserved field is set by a program built against a newer Tutti than "
+                       "this library, which is " TUTTI_VERSION ", or the struct was never zeroed; "
+                       "update the library, or begin with {0}",
+                       type);
+}

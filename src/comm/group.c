@@ -9,34 +9,34 @@
 
 int tutti_group_rank(const tutti_group *group)
 {
-    return group->comm.rank;
+    return group ? group->comm.rank : -1;
 }
 
 int tutti_group_size(const tutti_group *group)
 {
-    return group->comm.size;
+    return group ? group->comm.size : 0;
 }
 
 int tutti_group_local_rank(const tutti_group *group)
 {
-    return group->comm.local_rank;
+    return group ? group->comm.local_rank : -1;
 }
 
 int tutti_group_local_size(const tutti_group *group)
 {
-    return group->comm.local_size;
+    return group ? group->comm.local_size : 0;
 }
 
 int tutti_group_global_rank(const tutti_group *group, int rank)
 {
-    if (rank < 0 || rank >= group->comm.size)
+    if (!group || rank < 0 || rank >= group->comm.size)
         return -1;
     return group->global_ranks ? group->global_ranks[rank] : rank;
 }
 
 int tutti_group_rank_of(const tutti_group *group, int global_rank)
 {
-    for (int r = 0; r < group->comm.size; r++)
+    for (int r = 0; r < tutti_group_size(group); r++)
         if (tutti_group_global_rank(group, r) == global_rank)
             return r;
     return -1;
@@ -44,7 +44,7 @@ int tutti_group_rank_of(const tutti_group *group, int global_rank)
 
 uint64_t tutti_group_sequence(const tutti_group *group)
 {
-    return tutti__queue_sequence(group->queue);
+    return group ? tutti__queue_sequence(group->queue) : 0;
 }
 
 tutti_status tutti_group_set_timeout(tutti_group *group, int timeout_ms)
@@ -61,17 +61,17 @@ tutti_status tutti_group_set_timeout(tutti_group *group, int timeout_ms)
 
 const char *tutti_group_name(const tutti_group *group)
 {
-    return group->comm.name;
+    return group ? group->comm.name : "";
 }
 
 const char *tutti_group_transport_name(const tutti_group *group)
 {
-    return group->engine->ops->name;
+    return group ? group->engine->ops->name : "";
 }
 
 tutti_device tutti_group_device(const tutti_group *group)
 {
-    return group->device;
+    return group ? group->device : (tutti_device){TUTTI_CPU, 0};
 }
 
 tutti_status tutti__group_submit(tutti_group *group, tutti_status (*call)(void *arg), void *arg,
@@ -90,6 +90,8 @@ void tutti_group_abort(tutti_group *group, const char *format, ...)
     char text[800], who[128];
     va_list args;
 
+    if (!group)
+        return;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
@@ -102,7 +104,7 @@ void tutti_log0(const tutti_group *group, const char *format, ...)
 {
     va_list args;
 
-    if (group->comm.rank != 0)
+    if (group && group->comm.rank != 0)
         return;
     va_start(args, format);
     vprintf(format, args);

@@ -224,6 +224,7 @@ tutti_status tutti__group_init(tutti_group **group_p, const tutti_group_opts *gi
     long seconds;
 
     *group_p = NULL;
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_group_opts, given));
     TUTTI_TRY(tutti__log_check());
     if (!*name || strlen(name) >= sizeof member.name)
         return tutti__fail(TUTTI_ERR_ARG,

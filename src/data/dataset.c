@@ -123,15 +123,17 @@ void tutti_dataset_free(tutti_dataset *dataset)
 
 tutti_dataset_info tutti_dataset_describe(const tutti_dataset *dataset)
 {
-    return dataset->info;
+    return dataset ? dataset->info : (tutti_dataset_info){.name = "", .split = ""};
 }
 
 tutti_status tutti_dataset_read(const tutti_dataset *dataset, size_t index, uint8_t *image,
                                 int64_t *label_p)
 {
-    const tutti_dataset_info *info = &dataset->info;
+    const tutti_dataset_info *info;
     tutti_status status;
 
+    TUTTI_TRY(TUTTI__NOT_NULL(dataset));
+    info = &dataset->info;
     if (index >= info->count)
         return tutti__fail(TUTTI_ERR_ARG, "data set %s, %s: there is no sample %zu, it has %zu",
                            info->name, info->split, index, info->count);

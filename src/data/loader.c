@@ -181,6 +181,7 @@ static tutti_status check_opts(const tutti_dataset *dataset, const tutti_loader_
 {
     const tutti_dataset_info *info = &dataset->info;
 
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_loader_opts, opts));
     if (opts->batch < 1)
         return tutti__fail(TUTTI_ERR_ARG, "loader: the batch size is %d, expected at least 1",
                            opts->batch);
@@ -336,7 +337,7 @@ void tutti_loader_free(tutti_loader *loader)
 
 size_t tutti_loader_batches(const tutti_loader *loader)
 {
-    return loader->n_batches;
+    return loader ? loader->n_batches : 0;
 }
 
 /* Ends what the workers are doing and gives them another epoch's samples. */
@@ -364,10 +365,13 @@ static void begin_epoch(tutti_loader *loader, uint64_t epoch)
 
 void tutti_loader_set_epoch(tutti_loader *loader, uint64_t epoch)
 {
-    bool alike = !loader->opts.shuffle && !loader->opts.augment;
-    bool at_its_start = loader->begun && loader->position == 0 && loader->status == TUTTI_OK &&
-                        (alike || epoch == loader->epoch);
+    bool alike, at_its_start;
 
+    if (!loader)
+        return;
+    alike = !loader->opts.shuffle && !loader->opts.augment;
+    at_its_start = loader->begun && loader->position == 0 && loader->status == TUTTI_OK &&
+                   (alike || epoch == loader->epoch);
     if (!at_its_start) /* else its first batches are made already, or being made */
         begin_epoch(loader, epoch);
 }
@@ -401,11 +405,15 @@ static slot *wait_for_batch(tutti_loader *loader)
 
 bool tutti_loader_next(tutti_loader *loader, tutti_batch *batch_p)
 {
-    const tutti_dataset *dataset = loader->dataset;
-    size_t index = loader->position;
+    const tutti_dataset *dataset;
+    size_t index;
     int64_t n;
     slot *s;
 
+    if (TUTTI__NOT_NULL(loader) != TUTTI_OK)
+        return false;
+    dataset = loader->dataset;
+    index = loader->position;
     if (!loader->begun && loader->status == TUTTI_OK)
         begin_epoch(loader, 0);
     if (loader->status != TUTTI_OK) {
@@ -442,6 +450,7 @@ bool tutti_loader_next(tutti_loader *loader, tutti_batch *batch_p)
 
 tutti_status tutti_loader_status(const tutti_loader *loader)
 {
+    TUTTI_TRY(TUTTI__NOT_NULL(loader));
     if (loader->status == TUTTI_OK)
         return TUTTI_OK;
     return tutti__fail_again(loader->status, loader->message ? loader->message : "");

@@ -10,10 +10,14 @@
 
 size_t tutti_sampler_length(const tutti_sampler_opts *opts)
 {
-    size_t n = opts->count, w = (size_t)opts->world_size, r = (size_t)opts->rank;
+    size_t n, w, r;
 
-    if (opts->world_size < 1 || opts->rank < 0 || opts->rank >= opts->world_size)
+    if (!opts || opts->world_size < 1 || opts->rank < 0 || opts->rank >= opts->world_size ||
+        TUTTI__CHECK_RESERVED(tutti_sampler_opts, opts) != TUTTI_OK)
         return 0;
+    n = opts->count;
+    w = (size_t)opts->world_size;
+    r = (size_t)opts->rank;
     if (opts->no_padding)
         return n / w + (r < n % w);
     return opts->drop_last ? n / w : n / w + (n % w > 0);
@@ -49,9 +53,11 @@ static size_t *permutation(size_t n, uint64_t seed)
 
 tutti_status tutti_sampler_indices(const tutti_sampler_opts *opts, uint64_t epoch, size_t *indices)
 {
-    size_t n = opts->count, length = tutti_sampler_length(opts);
+    size_t n, length = tutti_sampler_length(opts);
     size_t *order = NULL;
 
+    TUTTI_TRY(TUTTI__NOT_NULL(opts));
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_sampler_opts, opts));
     if (opts->world_size < 1 || opts->rank < 0 || opts->rank >= opts->world_size)
         return tutti__fail(
             TUTTI_ERR_ARG,
@@ -59,6 +65,7 @@ tutti_status tutti_sampler_indices(const tutti_sampler_opts *opts, uint64_t epoc
             opts->world_size);
     if (length == 0)
         return TUTTI_OK;
+    n = opts->count;
     if (opts->shuffle) {
         order = permutation(n, opts->seed + epoch);
         if (!order)

@@ -344,7 +344,11 @@ static tutti_status check_module(const tutti_module *module)
 
 static tutti_status start_listening(tutti_ddp *ddp)
 {
-    tutti_backward_listener listener = {ddp, on_step_begin, on_begin, on_ready, on_end};
+    tutti_backward_listener listener = {.self = ddp,
+                                        .step_begin = on_step_begin,
+                                        .begin = on_begin,
+                                        .ready = on_ready,
+                                        .end = on_end};
 
     TUTTI_TRY(tutti_ctx_set_backward_listener(tutti_module_ctx(ddp->module), &listener));
     ddp->listening = true;
@@ -357,9 +361,12 @@ static tutti_status take_options(tutti_ddp *ddp, const tutti_ddp_opts *opts)
     long every;
 
     ddp->opts = opts ? *opts : (tutti_ddp_opts){0};
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_ddp_opts, opts));
     TUTTI_TRY(tutti__env_int(TUTTI__ENV_CHECK_REPLICAS, 0, INT_MAX, &every));
-    if (ddp->opts.check_replicas < 0)
-        return tutti__fail(TUTTI_ERR_ARG, "tutti_ddp_new: check_replicas is %d, expected 0 or more",
+    if (ddp->opts.check_replicas < -1)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tutti_ddp_new: check_replicas is %d, expected a number of steps, 0 "
+                           "(TUTTI_CHECK_REPLICAS) or -1 (never)",
                            ddp->opts.check_replicas);
     if ((unsigned)ddp->opts.nonfinite > TUTTI_NONFINITE_IGNORE)
         return tutti__fail(TUTTI_ERR_ARG, "tutti_ddp_new: nonfinite %d is unknown",
@@ -367,8 +374,8 @@ static tutti_status take_options(tutti_ddp *ddp, const tutti_ddp_opts *opts)
     if (ddp->opts.n_ignored > 0 && !opts->ignored)
         return tutti__fail(TUTTI_ERR_ARG, "tutti_ddp_new: ignored is NULL with n_ignored %zu",
                            ddp->opts.n_ignored);
-    if (ddp->opts.check_replicas == 0)
-        ddp->opts.check_replicas = (int)every;
+    if (ddp->opts.check_replicas <= 0)
+        ddp->opts.check_replicas = ddp->opts.check_replicas == 0 ? (int)every : 0;
     TUTTI_TRY(
         tutti__bucket_sizes("tutti_ddp_new",
                             &(tutti_reducer_opts){.bucket_mb = ddp->opts.bucket_mb,
@@ -438,26 +445,30 @@ void tutti_ddp_free(tutti_ddp *ddp)
 
 void tutti_ddp_pause(tutti_ddp *ddp)
 {
-    ddp->paused = true;
+    if (ddp)
+        ddp->paused = true;
 }
 
 void tutti_ddp_resume(tutti_ddp *ddp)
 {
-    ddp->paused = false;
+    if (ddp)
+        ddp->paused = false;
 }
 
 tutti_status tutti_ddp_set_hook(tutti_ddp *ddp, const tutti_comm_hook *hook)
 {
-    tutti_status status = tutti__check_hook("tutti_ddp_set_hook", &ddp->hook, hook);
+    tutti_status status = TUTTI__NOT_NULL(ddp);
 
+    if (status == TUTTI_OK)
+        status = tutti__check_hook("tutti_ddp_set_hook", &ddp->hook, hook);
     if (status == TUTTI_OK && ddp->reducer)
         status = tutti__fail(TUTTI_ERR_STATE,
                              "tutti_ddp_set_hook(\"%s\") after the first backward; set it before",
                              hook->name);
-    return tutti__settle_hook(&ddp->hook, hook, status);
+    return tutti__settle_hook(ddp ? &ddp->hook : NULL, hook, status);
 }
 
 tutti_reducer *tutti_ddp_reducer(tutti_ddp *ddp)
 {
-    return ddp->reducer;
+    return ddp ? ddp->reducer : NULL;
 }

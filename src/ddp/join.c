@@ -218,6 +218,7 @@ tutti_status tutti_join_end(tutti_join *join)
 {
     tutti_status status;
 
+    TUTTI_TRY(TUTTI__NOT_NULL(join));
     if (join->over)
         return tutti__fail(TUTTI_ERR_STATE, "tutti_join_end: this join is over already");
     status = end(join);
@@ -240,6 +241,7 @@ static bool normalises_together(const tutti_module *m)
 
 static tutti_status check(const tutti_join *join)
 {
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_join_opts, &join->opts));
     for (size_t i = 0; i < join->n; i++) {
         const tutti_ddp *ddp = join->ddps[i];
 
@@ -301,7 +303,7 @@ tutti_status tutti_join_begin(tutti_join **join_p, tutti_ddp *const *ddps, size_
     tutti_status status;
 
     *join_p = NULL;
-    if (n == 0)
+    if (n == 0 || !ddps || !ddps[0])
         return tutti__fail(TUTTI_ERR_ARG, "tutti_join_begin: no DDP, expected at least one");
     join = tutti__alloc(sizeof *join);
     if (!join)
@@ -323,7 +325,7 @@ tutti_status tutti_join_begin(tutti_join **join_p, tutti_ddp *const *ddps, size_
 
 bool tutti_join_exhausted(const tutti_join *join)
 {
-    return join->exhausted;
+    return join && join->exhausted;
 }
 
 void tutti_join_free(tutti_join *join)

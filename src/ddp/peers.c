@@ -16,14 +16,18 @@ static tutti_status sum(void *self, float *values, size_t n)
 
 tutti_peers tutti_group_peers(tutti_group *group)
 {
-    return (tutti_peers){group, tutti_group_rank(group), tutti_group_size(group), all_gather, sum};
+    if (!group)
+        return (tutti_peers){0};
+    return (tutti_peers){.self = group,
+                         .rank = tutti_group_rank(group),
+                         .size = tutti_group_size(group),
+                         .all_gather = all_gather,
+                         .sum = sum};
 }
 
 void tutti_convert_sync_batch_norm(tutti_module *module, tutti_group *group)
 {
-    tutti_peers peers;
+    tutti_peers peers = tutti_group_peers(group);
 
-    if (group)
-        peers = tutti_group_peers(group);
     tutti_module_set_peers(module, group ? &peers : NULL);
 }

@@ -160,7 +160,7 @@ static bool buffers_are_shared(const tutti_ddp *ddp)
            ddp->buffers_round == tutti_module_ctx(ddp->module)->round;
 }
 
-tutti_status tutti_ddp_check_replicas(tutti_ddp *ddp)
+static tutti_status check_replicas(tutti_ddp *ddp)
 {
     const size_t n = ddp->n + ddp->n_buffers;
     verdict v = {.ddp = ddp, .size = tutti_group_size(ddp->group)};
@@ -183,4 +183,10 @@ tutti_status tutti_ddp_check_replicas(tutti_ddp *ddp)
     free(totals);
     free(items);
     return status;
+}
+
+tutti_status tutti_ddp_check_replicas(tutti_ddp *ddp)
+{
+    TUTTI_TRY(TUTTI__NOT_NULL(ddp));
+    return check_replicas(ddp);
 }

@@ -208,11 +208,14 @@ bool tutti__ddp_sends_buffers(const tutti_ddp *ddp)
 /* Packs rank 0's buffers into one message. */
 tutti_status tutti_ddp_broadcast_buffers(tutti_ddp *ddp)
 {
-    bool is_source = tutti_group_rank(ddp->group) == ddp->source;
-    unsigned char *at = ddp->packed;
+    bool is_source;
+    unsigned char *at;
 
+    TUTTI_TRY(TUTTI__NOT_NULL(ddp));
     if (!ddp->packed)
         return TUTTI_OK;
+    is_source = tutti_group_rank(ddp->group) == ddp->source;
+    at = ddp->packed;
     for (size_t i = 0; is_source && i < ddp->n_buffers; i++) {
         const tutti_tensor *t = ddp->buffers[i];
 

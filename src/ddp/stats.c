@@ -57,22 +57,26 @@ void tutti__ddp_clock_end(tutti_ddp *ddp, uint64_t backward_end_ns, uint64_t end
 
 tutti_ddp_stats tutti_ddp_get_stats(const tutti_ddp *ddp)
 {
-    const tutti_reducer *r = ddp->reducer;
-    tutti_ddp_stats s = {.rank = tutti_group_rank(ddp->group),
-                         .world_size = tutti_group_size(ddp->group),
-                         .transport = tutti_group_transport_name(ddp->group),
-                         .hook = ddp->hook.run ? ddp->hook.name : "all_reduce",
-                         .bucket_mb = ddp->limits.mb[ddp->limits.n - 1],
-                         .first_bucket_mb = ddp->limits.mb[0],
-                         .find_unused = ddp->opts.find_unused,
-                         .static_graph = ddp->opts.static_graph,
-                         .broadcast_buffers = !ddp->opts.keep_buffers,
-                         .n_buffers = ddp->n_buffers,
-                         .buffer_bytes = ddp->packed_bytes,
-                         .steps = ddp->clock.steps,
-                         .last = ddp->clock.last,
-                         .mean = divided(&ddp->clock.sum, ddp->clock.steps)};
+    const tutti_reducer *r;
+    tutti_ddp_stats s = {.transport = "", .hook = ""};
 
+    if (!ddp)
+        return s;
+    r = ddp->reducer;
+    s = (tutti_ddp_stats){.rank = tutti_group_rank(ddp->group),
+                          .world_size = tutti_group_size(ddp->group),
+                          .transport = tutti_group_transport_name(ddp->group),
+                          .hook = ddp->hook.run ? ddp->hook.name : "all_reduce",
+                          .bucket_mb = ddp->limits.mb[ddp->limits.n - 1],
+                          .first_bucket_mb = ddp->limits.mb[0],
+                          .find_unused = ddp->opts.find_unused,
+                          .static_graph = ddp->opts.static_graph,
+                          .broadcast_buffers = !ddp->opts.keep_buffers,
+                          .n_buffers = ddp->n_buffers,
+                          .buffer_bytes = ddp->packed_bytes,
+                          .steps = ddp->clock.steps,
+                          .last = ddp->clock.last,
+                          .mean = divided(&ddp->clock.sum, ddp->clock.steps)};
     for (size_t i = 0; i < ddp->n; i++) {
         s.n_parameters += ddp->roles[i] == TUTTI__AVERAGED;
         if (ddp->roles[i] == TUTTI__AVERAGED)

@@ -275,6 +275,8 @@ static tutti_status gather(tutti_zero *zero, const float *state, int root, float
 
 tutti_status tutti_zero_consolidate(tutti_zero *zero, tutti_optim *optim, int root)
 {
+    TUTTI_TRY(TUTTI__NOT_NULL(zero));
+    TUTTI_TRY(TUTTI__NOT_NULL(optim));
     if (optim->module->root != zero->root)
         return tutti__fail(TUTTI_ERR_ARG,
                            "tutti_zero_consolidate: the optimizer is of another module");
@@ -319,11 +321,13 @@ static tutti_status check_ddp(const tutti_ddp *ddp)
 
 tutti_status tutti_zero_new(tutti_zero **zero_p, tutti_ddp *ddp)
 {
-    tutti_zero *zero = tutti__alloc(sizeof *zero);
+    tutti_zero *zero;
     tutti_comm_hook hook = {.name = "reduce_scatter", .run = reduce, .free = forget};
     tutti_status status;
 
     *zero_p = NULL;
+    TUTTI_TRY(TUTTI__NOT_NULL(ddp));
+    zero = tutti__alloc(sizeof *zero);
     hook.self = tutti__alloc(sizeof(buckets));
     if (!zero || !hook.self) {
         free(zero);

@@ -45,6 +45,7 @@ tutti_status tutti_device_parse(tutti_device *device_p, const char *text, int lo
     const tutti__device_ops *ops;
     int64_t index = local_rank;
 
+    TUTTI_TRY(TUTTI__NOT_NULL(text));
     if (strcmp(text, "cpu") == 0) {
         *device_p = (tutti_device){TUTTI_CPU, 0};
         return TUTTI_OK;

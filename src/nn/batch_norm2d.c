@@ -29,18 +29,22 @@ static tutti_status count_batch(tutti_tensor *counter)
 static tutti_tensor *forward(tutti_batch_norm2d *m, tutti_tensor *x, bool relu,
                              tutti_tensor *residual)
 {
-    tutti_tensor *y = tutti__module_poison(&m->base, x);
+    tutti_tensor *y;
     tutti_status status = TUTTI_OK;
 
-    if (y)
+    if (tutti__module_refuses(m ? &m->base : NULL, x, &y))
         return y;
     y = tutti_functional_batch_norm2d(x, &(tutti_batch_norm2d_args){.weight = m->weight,
                                                                     .bias = m->bias,
                                                                     .running_mean = m->running_mean,
                                                                     .running_var = m->running_var,
+                                                                    .momentum = m->momentum,
+                                                                    .eps = m->eps,
                                                                     .relu = relu,
                                                                     .residual = residual,
                                                                     .peers = &m->base.peers});
+    if (!y)
+        return NULL;
     if (y->poison == TUTTI_OK && !m->base.cx->eval)
         status = count_batch(m->num_batches_tracked);
     return status == TUTTI_OK ? y : tutti__poisoned(m->base.cx, status);

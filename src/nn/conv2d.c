@@ -4,13 +4,20 @@
 #include <math.h>
 
 void tutti_conv2d_init(tutti_conv2d *m, tutti_module *parent, const char *name,
-                       const tutti_conv2d_layer_opts *opts)
+                       const tutti_conv2d_layer_opts *given)
 {
+    static const tutti_conv2d_layer_opts none;
+    const tutti_conv2d_layer_opts *opts = given ? given : &none; /* without channels: refused */
     int64_t k = opts->kernel;
     float bound;
 
     *m = (tutti_conv2d){.opts = {.stride = opts->stride, .padding = opts->padding}};
     tutti_module_init_child(&m->base, parent, name);
+    if (TUTTI__CHECK_RESERVED(tutti_conv2d_layer_opts, opts) != TUTTI_OK) {
+        tutti__module_fail(&m->base, TUTTI_ERR_ARG, "%s: %s", tutti__module_path(&m->base),
+                           tutti_last_error());
+        return;
+    }
     if (opts->in < 1 || opts->out < 1 || k < 1 || k > 1024 || opts->stride < 0 ||
         opts->padding < 0) {
         tutti__module_fail(
@@ -32,7 +39,9 @@ void tutti_conv2d_init(tutti_conv2d *m, tutti_module *parent, const char *name,
 
 tutti_tensor *tutti_conv2d_forward(tutti_conv2d *m, tutti_tensor *x)
 {
-    tutti_tensor *bad = tutti__module_poison(&m->base, x);
+    tutti_tensor *bad;
 
-    return bad ? bad : tutti_functional_conv2d(x, m->weight, m->bias, m->opts);
+    if (tutti__module_refuses(m ? &m->base : NULL, x, &bad))
+        return bad;
+    return tutti_functional_conv2d(x, m->weight, m->bias, m->opts);
 }

@@ -30,7 +30,7 @@ void tutti_module_digest(const tutti_module *m, char digest[33])
     size_t n = tutti_module_n_state(m);
     tutti_tensor **sorted = tutti__alloc((n + 1) * sizeof(tutti_tensor *));
     tutti__hash128_state *hash = tutti__hash128_new();
-    bool good = sorted && hash;
+    bool good = m && sorted && hash;
 
     for (size_t i = 0; i < n && good; i++)
         sorted[i] = tutti_module_state(m, i);
@@ -40,7 +40,7 @@ void tutti_module_digest(const tutti_module *m, char digest[33])
         good = add(hash, sorted[i]) == TUTTI_OK;
     if (hash)
         tutti__hash128_end(hash, digest);
-    if (!good) /* no memory, or the device failed: never mistaken for a digest */
+    if (!good) /* no module or memory, or the device failed: never mistaken for a digest */
         strcpy(digest, "");
     free(sorted);
 }

@@ -23,7 +23,9 @@ void tutti_embedding_init(tutti_embedding *m, tutti_module *parent, const char *
 
 tutti_tensor *tutti_embedding_forward(tutti_embedding *m, tutti_tensor *indices)
 {
-    tutti_tensor *bad = tutti__module_poison(&m->base, indices);
+    tutti_tensor *bad;
 
-    return bad ? bad : tutti_functional_embedding(m->weight, indices);
+    if (tutti__module_refuses(m ? &m->base : NULL, indices, &bad))
+        return bad;
+    return tutti_functional_embedding(m->weight, indices);
 }

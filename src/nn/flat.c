@@ -21,7 +21,7 @@ size_t tutti_module_flat_size(const tutti_module *root)
 {
     size_t n = 0;
 
-    if (root->root)
+    if (root && root->root)
         for (size_t i = 0; i < root->root->parameters.n; i++)
             n += padded(root->root->parameters.p[i]->tensor);
     return n;

@@ -23,7 +23,9 @@ void tutti_linear_init(tutti_linear *m, tutti_module *parent, const char *name, 
 
 tutti_tensor *tutti_linear_forward(tutti_linear *m, tutti_tensor *x)
 {
-    tutti_tensor *bad = tutti__module_poison(&m->base, x);
+    tutti_tensor *bad;
 
-    return bad ? bad : tutti_functional_linear(x, m->weight, m->bias);
+    if (tutti__module_refuses(m ? &m->base : NULL, x, &bad))
+        return bad;
+    return tutti_functional_linear(x, m->weight, m->bias);
 }

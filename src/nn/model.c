@@ -42,6 +42,9 @@ static tutti_status check_opts(const char *name, const tutti_model_opts *opts)
                 {"width", opts->width},
                 {"classes", opts->classes}};
 
+    if (!opts)
+        return tutti__fail(TUTTI_ERR_ARG, "model %s: no options, expected the input's size", name);
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_model_opts, opts));
     for (size_t i = 0; i < TUTTI__COUNT_OF(rows); i++)
         if (rows[i].value < 1 || rows[i].value > 1 << 20)
             return tutti__fail(TUTTI_ERR_ARG, "model %s: %s is %lld, expected 1 to %d", name,
@@ -81,10 +84,10 @@ void tutti_model_free(tutti_model *model)
 
 tutti_module *tutti_model_module(tutti_model *model)
 {
-    return &model->base;
+    return model ? &model->base : NULL;
 }
 
 tutti_tensor *tutti_model_forward(tutti_model *model, tutti_tensor *x)
 {
-    return model->kind->forward(model, x);
+    return TUTTI__NOT_NULL(model) == TUTTI_OK ? model->kind->forward(model, x) : NULL;
 }

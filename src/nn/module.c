@@ -114,6 +114,12 @@ void tutti_module_destroy(tutti_module *m)
 
 void tutti_module_set_peers(tutti_module *m, const tutti_peers *peers)
 {
+    if (!m)
+        return;
+    if (TUTTI__CHECK_RESERVED(tutti_peers, peers) != TUTTI_OK) {
+        tutti__module_fail(m, TUTTI_ERR_ARG, "%s", tutti_last_error());
+        return;
+    }
     m->peers = peers ? *peers : (tutti_peers){0};
     for (tutti_module *child = m->first_child; child; child = child->next)
         tutti_module_set_peers(child, peers);
@@ -121,7 +127,7 @@ void tutti_module_set_peers(tutti_module *m, const tutti_peers *peers)
 
 tutti_ctx *tutti_module_ctx(const tutti_module *m)
 {
-    return m->cx;
+    return m ? m->cx : NULL;
 }
 
 bool tutti__module_below(const tutti_module *owner, const tutti_module *m)
@@ -362,7 +368,7 @@ tutti_tensor *tutti_parameter_new(tutti_module *m, const char *name, tutti_shape
                                   tutti_init init, float bound)
 {
     tutti__state *state = state_new(m, name, shape, TUTTI_F32);
-    struct tutti_root *root = m->root;
+    struct tutti_root *root = state ? m->root : NULL;
 
     if (!state)
         return NULL;
@@ -426,7 +432,7 @@ static bool is_of(const tutti__state *state, kind what)
 /* The first one below m from place *k of the root's list on, and the place after it; NULL: no more. */
 static tutti_tensor *next_below(const tutti_module *m, kind what, size_t *k)
 {
-    while (m->root && *k < m->root->state.n) {
+    while (m && m->root && *k < m->root->state.n) {
         const tutti__state *state = m->root->state.p[(*k)++];
 
         if (is_of(state, what) && tutti__module_below(state->owner, m))
@@ -437,7 +443,7 @@ static tutti_tensor *next_below(const tutti_module *m, kind what, size_t *k)
 
 static tutti_tensor *nth(const tutti_module *m, kind what, size_t i)
 {
-    struct tutti_root *root = m->root;
+    struct tutti_root *root = m ? m->root : NULL;
     tutti__cursor *cursor;
 
     if (root && root->module == m && what != BUFFERS) { /* a list that exists */
@@ -465,7 +471,7 @@ static size_t count(const tutti_module *m, kind what)
 {
     size_t n = 0;
 
-    if (m->root && m->root->module == m)
+    if (m && m->root && m->root->module == m)
         return what == STATE        ? m->root->state.n
                : what == PARAMETERS ? m->root->parameters.n
                                     : m->root->state.n - m->root->parameters.n;
@@ -507,7 +513,7 @@ tutti_tensor *tutti_module_state(const tutti_module *m, size_t i)
 tutti_tensor *tutti_module_find(const tutti_module *m, const char *name)
 {
     const tutti__state *state =
-        m->root && m->root->names.p ? *name_slot(&m->root->names, name) : NULL;
+        m && name && m->root && m->root->names.p ? *name_slot(&m->root->names, name) : NULL;
 
     return state && tutti__module_below(state->owner, m) ? state->tensor : NULL;
 }
@@ -524,7 +530,7 @@ int64_t tutti_module_count(const tutti_module *m)
 
 void tutti_module_zero_grad(tutti_module *m)
 {
-    struct tutti_root *root = m->root;
+    struct tutti_root *root = m ? m->root : NULL;
 
     if (!root)
         return;

@@ -92,12 +92,16 @@ void tutti__module_fail(tutti_module *m, tutti_status status, const char *format
 bool tutti__module_below(const tutti_module *owner, const tutti_module *m);
 /* "layers.0.c1", "the module" for a root, in one of 4 buffers of the thread. */
 const char *tutti__module_path(const tutti_module *m);
-/* For forward functions: a poisoned result if the module is unusable, else NULL. */
-static inline tutti_tensor *tutti__module_poison(const tutti_module *m, const tutti_tensor *x)
+/* Whether m cannot compute: then *y_p is poisoned with its first error, in its context or x's; NULL without either. */
+static inline bool tutti__module_refuses(const tutti_module *m, const tutti_tensor *x,
+                                         tutti_tensor **y_p)
 {
     tutti_status status = tutti_module_status(m);
+    tutti_ctx *cx = m && m->cx ? m->cx : x ? x->cx : NULL;
 
-    return status == TUTTI_OK ? NULL : tutti__poisoned(m->cx ? m->cx : x->cx, status);
+    if (status != TUTTI_OK)
+        *y_p = cx ? tutti__poisoned(cx, status) : NULL;
+    return status != TUTTI_OK;
 }
 
 /* Lays the root out in creation order, unless somebody did. */

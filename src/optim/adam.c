@@ -44,7 +44,9 @@ static void update(const tutti_optim *optim, const tutti__run *run, bool decoupl
         .fresh2 = (float)(1 - o->beta2),
         .rate = (float)(lr / (1 - pow(o->beta1, step))),
         .root = (float)sqrt(1 - pow(o->beta2, step)),
-        .eps = (float)o->eps,
+        /* TUTTI_ZERO is lost in every sum but that with 0: so 0 / 0, of an element without a gradient so far and of
+         * the gaps between parameters, is 0. */
+        .eps = o->eps == 0 ? TUTTI_ZERO : (float)o->eps,
     };
 
     pass(run->p, run->g, run->state[0], run->state[1], run->n, &f);
@@ -67,17 +69,18 @@ static tutti_status adam_new(tutti_optim **optim_p, tutti_module *m, const tutti
                              const tutti__optim_rule *rule)
 {
     const tutti_adam_opts zero = {0}, *given = opts ? opts : &zero;
-    const tutti__optim_options options = {
-        .beta1 = given->beta1 == 0 ? 0.9 : tutti__optim_decimal(given->beta1),
-        .beta2 = given->beta2 == 0 ? 0.999 : tutti__optim_decimal(given->beta2),
-        .eps = given->eps == 0 ? 1e-8 : tutti__optim_decimal(given->eps),
-        .weight_decay = tutti__optim_decimal(given->weight_decay)};
+    const tutti__optim_options options = {.beta1 = tutti__optim_option(given->beta1, 0.9),
+                                          .beta2 = tutti__optim_option(given->beta2, 0.999),
+                                          .eps = tutti__optim_option(given->eps, 1e-8),
+                                          .weight_decay =
+                                              tutti__optim_option(given->weight_decay, 0)};
 
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_adam_opts, opts));
     TUTTI_TRY(tutti__optim_check(rule->name, "beta1", options.beta1, 0, 1));
     TUTTI_TRY(tutti__optim_check(rule->name, "beta2", options.beta2, 0, 1));
     TUTTI_TRY(tutti__optim_check(rule->name, "eps", options.eps, 0, INFINITY));
     TUTTI_TRY(tutti__optim_check(rule->name, "weight_decay", options.weight_decay, 0, INFINITY));
-    return tutti__optim_new(optim_p, m, rule, given->lr == 0 ? 1e-3f : given->lr, &options);
+    return tutti__optim_new(optim_p, m, rule, (float)tutti__or((double)given->lr, 1e-3), &options);
 }
 
 tutti_status tutti_adam_new(tutti_optim **optim_p, tutti_module *m, const tutti_adam_opts *opts)

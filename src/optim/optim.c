@@ -32,6 +32,12 @@ double tutti__optim_decimal(float value)
     return (double)value; /* not a number */
 }
 
+double tutti__optim_option(float value, double by_default)
+{
+    return value == 0 || value == TUTTI_ZERO ? tutti__or((double)value, by_default)
+                                             : tutti__optim_decimal(value);
+}
+
 tutti_status tutti__optim_new(tutti_optim **optim_p, tutti_module *m, const tutti__optim_rule *rule,
                               float lr, const tutti__optim_options *options)
 {
@@ -114,17 +120,18 @@ void tutti_optim_free(tutti_optim *optim)
 
 void tutti_optim_zero_grad(tutti_optim *optim)
 {
-    tutti_module_zero_grad(optim->module);
+    tutti_module_zero_grad(optim ? optim->module : NULL);
 }
 
 void tutti_optim_set_lr(tutti_optim *optim, float lr)
 {
-    optim->lr = lr;
+    if (optim)
+        optim->lr = (float)tutti__or((double)lr, 0);
 }
 
 float tutti_optim_lr(const tutti_optim *optim)
 {
-    return optim->lr;
+    return optim ? optim->lr : 0;
 }
 
 /* ---- State ------------------------------------------------------------------------------------------------ */
@@ -294,13 +301,14 @@ static void update(const tutti_optim *optim, const tutti__stretch *stretch,
 
 tutti_status tutti_optim_step(tutti_optim *optim)
 {
-    const struct tutti_root *root = optim->module->root;
-    const tutti__sharding *sharding = root->sharding;
+    const tutti__sharding *sharding;
     const tutti__range *ranges;
     tutti__range all;
     size_t n_ranges, n_runs, at = 0;
 
+    TUTTI_TRY(TUTTI__NOT_NULL(optim));
     TUTTI_TRY(tutti_module_status(optim->module));
+    sharding = optim->module->root->sharding;
     TUTTI_TRY(tutti__optim_check(optim->rule->name, "lr", (double)optim->lr, 0, INFINITY));
     TUTTI_TRY(tutti__optim_prepare(optim, sharding));
     if (sharding)

@@ -72,6 +72,8 @@ tutti_status tutti__optim_check(const char *rule, const char *option, double val
                                 double high);
 /* The shortest decimal that is this float: 0.999f is 0.999, though as a double it is 0.99900001287. */
 double tutti__optim_decimal(float value);
+/* The same of an option, with its default: tutti__or. */
+double tutti__optim_option(float value, double by_default);
 /* Hyper-parameter i in words, "lr 0.1 of sgd"; false past the last. */
 bool tutti__optim_describe(const tutti_optim *optim, size_t i, char *text, size_t bytes);
 /* Makes state exist and lie as the parameters do: this rank's share of it, or with sharding NULL all. */

@@ -11,9 +11,16 @@
 
 float tutti_schedule_lr(const tutti_schedule *schedule, uint64_t step)
 {
-    const double lr = (double)schedule->lr, final = (double)schedule->final_lr;
-    uint64_t warmup = schedule->warmup_steps, total = schedule->total_steps;
+    double lr, final;
+    uint64_t warmup, total;
 
+    if (TUTTI__NOT_NULL(schedule) != TUTTI_OK ||
+        TUTTI__CHECK_RESERVED(tutti_schedule, schedule) != TUTTI_OK)
+        return NAN;
+    lr = (double)schedule->lr;
+    final = (double)schedule->final_lr;
+    warmup = schedule->warmup_steps;
+    total = schedule->total_steps;
     if (step < warmup)
         return (float)(lr * ((double)step + 1) / (double)warmup);
     step -= warmup;

@@ -63,14 +63,14 @@ static const tutti__optim_rule sgd_momentum = {"sgd", {"momentum_buffer"}, updat
 
 tutti_status tutti_sgd_new(tutti_optim **optim_p, tutti_module *m, const tutti_sgd_opts *opts)
 {
-    tutti__optim_options options;
+    const tutti_sgd_opts zero = {0}, *given = opts ? opts : &zero;
+    const tutti__optim_options options = {.momentum = tutti__optim_option(given->momentum, 0),
+                                          .dampening = tutti__optim_option(given->dampening, 0),
+                                          .weight_decay =
+                                              tutti__optim_option(given->weight_decay, 0),
+                                          .nesterov = given->nesterov};
 
-    if (!opts)
-        return tutti__fail(TUTTI_ERR_ARG, "sgd: no options, expected at least lr");
-    options = (tutti__optim_options){.momentum = tutti__optim_decimal(opts->momentum),
-                                     .dampening = tutti__optim_decimal(opts->dampening),
-                                     .weight_decay = tutti__optim_decimal(opts->weight_decay),
-                                     .nesterov = opts->nesterov};
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_sgd_opts, opts));
     TUTTI_TRY(tutti__optim_check("sgd", "momentum", options.momentum, 0, INFINITY));
     TUTTI_TRY(tutti__optim_check("sgd", "dampening", options.dampening, -INFINITY, INFINITY));
     TUTTI_TRY(tutti__optim_check("sgd", "weight_decay", options.weight_decay, 0, INFINITY));
@@ -79,6 +79,6 @@ tutti_status tutti_sgd_new(tutti_optim **optim_p, tutti_module *m, const tutti_s
                            "sgd: nesterov with momentum %g and dampening %g, expected momentum > 0 "
                            "and dampening 0",
                            options.momentum, options.dampening);
-    return tutti__optim_new(optim_p, m, options.momentum > 0 ? &sgd_momentum : &sgd, opts->lr,
-                            &options);
+    return tutti__optim_new(optim_p, m, options.momentum > 0 ? &sgd_momentum : &sgd,
+                            (float)tutti__or((double)given->lr, 1e-3), &options);
 }

@@ -6,14 +6,22 @@
 
 const char *tutti_optim_state_name(const tutti_optim *optim, size_t k)
 {
-    return k < TUTTI__OPTIM_STATES ? optim->rule->state_names[k] : NULL;
+    return optim && k < TUTTI__OPTIM_STATES ? optim->rule->state_names[k] : NULL;
+}
+
+static tutti_status check_parameter(const tutti_optim *optim, const tutti_tensor *parameter)
+{
+    if (!optim)
+        return tutti__fail(TUTTI_ERR_ARG, "the optimizer is NULL");
+    if (!parameter || !parameter->parameter || parameter->parameter->owner != optim->module->root)
+        return tutti__fail(TUTTI_ERR_ARG, "%s: %s is no parameter of its module", optim->rule->name,
+                           parameter && parameter->name[0] ? parameter->name : "the tensor");
+    return TUTTI_OK;
 }
 
 static tutti_status check(const tutti_optim *optim, size_t k, const tutti_tensor *parameter)
 {
-    if (!parameter || !parameter->parameter || parameter->parameter->owner != optim->module->root)
-        return tutti__fail(TUTTI_ERR_ARG, "%s: %s is no parameter of its module", optim->rule->name,
-                           parameter && parameter->name[0] ? parameter->name : "the tensor");
+    TUTTI_TRY(check_parameter(optim, parameter));
     if (!tutti_optim_state_name(optim, k))
         return tutti__fail(TUTTI_ERR_ARG, "%s: has no state %zu", optim->rule->name, k);
     return TUTTI_OK;
@@ -21,15 +29,15 @@ static tutti_status check(const tutti_optim *optim, size_t k, const tutti_tensor
 
 uint64_t tutti_optim_updates(const tutti_optim *optim, const tutti_tensor *parameter)
 {
-    return optim->steps ? optim->steps[parameter->parameter->index] : 0;
+    if (!optim || !optim->steps || !parameter || !parameter->parameter)
+        return 0;
+    return optim->steps[parameter->parameter->index];
 }
 
 tutti_status tutti_optim_set_updates(tutti_optim *optim, const tutti_tensor *parameter,
                                      uint64_t updates)
 {
-    if (!parameter || !parameter->parameter || parameter->parameter->owner != optim->module->root)
-        return tutti__fail(TUTTI_ERR_ARG, "%s: the tensor is no parameter of its module",
-                           optim->rule->name);
+    TUTTI_TRY(check_parameter(optim, parameter));
     if (!optim->steps)
         optim->steps = tutti__alloc(optim->module->root->parameters.n * sizeof *optim->steps);
     if (!optim->steps)
@@ -97,7 +105,7 @@ size_t tutti_optim_state_bytes(const tutti_optim *optim)
 {
     size_t bytes = 0;
 
-    for (int k = 0; k < TUTTI__OPTIM_STATES; k++)
+    for (int k = 0; optim && k < TUTTI__OPTIM_STATES; k++)
         bytes += optim->state[k] ? optim->n_state * sizeof(float) : 0;
     return bytes;
 }

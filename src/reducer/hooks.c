@@ -101,18 +101,19 @@ static void compressor_free(void *self)
 static tutti_status new_compressor(tutti_comm_hook *hook_p, const char *name, tutti_dtype dtype,
                                    const tutti_comm_hook *inner)
 {
-    compressor *c = tutti__alloc(sizeof *c);
+    tutti_status status = TUTTI__CHECK_RESERVED(tutti_comm_hook, inner);
+    compressor *c = status == TUTTI_OK ? tutti__alloc(sizeof *c) : NULL;
 
     *hook_p = (tutti_comm_hook){0};
     if (!c) {
         if (inner && inner->free)
             inner->free(inner->self);
-        return TUTTI_ERR_MEMORY;
+        return status == TUTTI_OK ? TUTTI_ERR_MEMORY : status;
     }
     c->dtype = dtype;
     if (inner)
         c->inner = *inner;
-    *hook_p = (tutti_comm_hook){name, compress, compressor_free, c};
+    *hook_p = (tutti_comm_hook){.name = name, .run = compress, .free = compressor_free, .self = c};
     return TUTTI_OK;
 }
 

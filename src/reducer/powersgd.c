@@ -354,19 +354,20 @@ static void powersgd_free(void *self)
 
 static tutti_status check(const tutti_powersgd_opts *o)
 {
-    if (o->rank < 1 || o->start_step < 1)
+    if (o->rank < 1 || o->start_step < -1)
         return tutti__fail(TUTTI_ERR_ARG,
                            "powersgd: rank %d and start_step %lld, expected at least 1 (0: the "
-                           "defaults, 1 and 1000)",
+                           "defaults, 1 and 1000; start_step -1: from the first step on)",
                            o->rank, (long long)o->start_step);
-    if (o->start_step == 1 && !(o->no_error_feedback && o->no_warm_start))
+    if (o->start_step <= 1 && !(o->no_error_feedback && o->no_warm_start))
         return tutti__fail(TUTTI_ERR_ARG,
-                           "powersgd: start_step 1 with error feedback or warm start, expected at "
-                           "least 2: the first gradients are not like those that follow");
-    if (!(o->min_compression_rate > 0) || !(o->orthogonalization_epsilon >= 0))
+                           "powersgd: start_step %lld with error feedback or warm start, expected "
+                           "at least 2: the first gradients are not like those that follow",
+                           (long long)o->start_step);
+    if (!(o->min_compression_rate >= 0) || !(o->orthogonalization_epsilon >= 0))
         return tutti__fail(TUTTI_ERR_ARG,
                            "powersgd: min_compression_rate %g and orthogonalization_epsilon %g, "
-                           "expected more than 0 and at least 0",
+                           "expected at least 0",
                            o->min_compression_rate, o->orthogonalization_epsilon);
     return TUTTI_OK;
 }
@@ -377,14 +378,16 @@ tutti_status tutti_comm_hook_powersgd(tutti_comm_hook *hook_p, const tutti_power
     powersgd *p;
 
     *hook_p = (tutti_comm_hook){0};
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_powersgd_opts, given));
     opts.rank = opts.rank ? opts.rank : 1;
     opts.start_step = opts.start_step ? opts.start_step : 1000;
-    opts.min_compression_rate = opts.min_compression_rate == 0 ? 2 : opts.min_compression_rate;
+    opts.min_compression_rate = tutti__or(opts.min_compression_rate, 2);
+    opts.orthogonalization_epsilon = tutti__or(opts.orthogonalization_epsilon, 0);
     TUTTI_TRY(check(&opts));
     p = tutti__alloc(sizeof *p);
     if (!p)
         return TUTTI_ERR_MEMORY;
     p->opts = opts;
-    *hook_p = (tutti_comm_hook){"powersgd", run, powersgd_free, p};
+    *hook_p = (tutti_comm_hook){.name = "powersgd", .run = run, .free = powersgd_free, .self = p};
     return TUTTI_OK;
 }

@@ -44,6 +44,7 @@ const char *tutti__names_end(tutti__names *names)
 
 static tutti_status check_parameter(const tutti_reducer_parameter *p, size_t i)
 {
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_reducer_parameter, p));
     if (!p->name)
         return tutti__fail(TUTTI_ERR_ARG, "tutti_reducer_new: parameter %zu has no name", i);
     if (p->dtype != TUTTI_F32 && p->dtype != TUTTI_F64 && p->dtype != TUTTI_F16 &&
@@ -74,8 +75,7 @@ static tutti_status check_parameter(const tutti_reducer_parameter *p, size_t i)
 tutti_status tutti__bucket_sizes(const char *call, const tutti_reducer_opts *opts,
                                  tutti__bucket_limits *limits)
 {
-    const double sizes[] = {opts->first_bucket_mb == 0 ? 1 : opts->first_bucket_mb,
-                            opts->bucket_mb == 0 ? 25 : opts->bucket_mb};
+    const double sizes[] = {tutti__or(opts->first_bucket_mb, 1), tutti__or(opts->bucket_mb, 25)};
     const char *names[] = {"first_bucket_mb", "bucket_mb"};
     bool listed = opts->bucket_mb_list && opts->n_bucket_mb_list > 0;
 
@@ -90,10 +90,10 @@ tutti_status tutti__bucket_sizes(const char *call, const tutti_reducer_opts *opt
                            call, limits->n, TUTTI__MAX_BUCKET_LIMITS);
     for (size_t i = 0; i < limits->n; i++) {
         limits->mb[i] = listed ? opts->bucket_mb_list[i] : sizes[i];
-        if (!(limits->mb[i] > 0 && limits->mb[i] < 1e6))
+        if (!(limits->mb[i] >= 0 && limits->mb[i] < 1e6))
             return tutti__fail(TUTTI_ERR_ARG,
-                               "%s: %s %g; expected more than 0 and less than a million MiB, or 0 "
-                               "for the defaults, first_bucket_mb 1 and bucket_mb 25",
+                               "%s: %s %g; expected 0 (the default) to less than a million MiB, or "
+                               "TUTTI_ZERO for a bucket of each gradient",
                                call, listed ? "bucket_mb_list:" : names[i], limits->mb[i]);
     }
     limits->shortens_last = !listed;
@@ -376,6 +376,7 @@ static tutti_status build(tutti_reducer *r, const tutti_reducer_parameter *param
 {
     tutti__bucket_limits limits;
 
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_reducer_opts, opts));
     TUTTI_TRY(tutti__bucket_sizes("tutti_reducer_new", opts, &limits));
     r->find_unused = opts->find_unused;
     r->static_graph = opts->static_graph;
@@ -460,39 +461,39 @@ void tutti_reducer_free(tutti_reducer *r)
 
 size_t tutti_reducer_n_buckets(const tutti_reducer *r)
 {
-    return r->n_buckets;
+    return r ? r->n_buckets : 0;
 }
 
 size_t tutti_reducer_at(const tutti_reducer *r, size_t place)
 {
-    return place < r->n_reduced ? r->order[place] : SIZE_MAX;
+    return r && place < r->n_reduced ? r->order[place] : SIZE_MAX;
 }
 
 const char *tutti_reducer_name(const tutti_reducer *r, size_t i)
 {
-    return i < r->n ? r->gradients[i].name : NULL;
+    return r && i < r->n ? r->gradients[i].name : NULL;
 }
 
 tutti_bucket_info tutti_reducer_bucket(const tutti_reducer *r, size_t i)
 {
-    return i < r->n_buckets ? r->buckets[i].info : (tutti_bucket_info){0};
+    return r && i < r->n_buckets ? r->buckets[i].info : (tutti_bucket_info){0};
 }
 
 tutti_traffic tutti_reducer_traffic(const tutti_reducer *r)
 {
-    return r->traffic;
+    return r ? r->traffic : (tutti_traffic){0};
 }
 
 int tutti_reducer_users(const tutti_reducer *r, size_t i)
 {
-    if (i >= r->n || r->gradients[i].local)
+    if (!r || i >= r->n || r->gradients[i].local)
         return 0;
     return r->users ? (int)r->users[r->gradients[i].place] : tutti_group_size(r->group);
 }
 
 void *tutti_reducer_grad(tutti_reducer *r, size_t i)
 {
-    return i < r->n ? r->block + r->gradients[i].offset : NULL;
+    return r && i < r->n ? r->block + r->gradients[i].offset : NULL;
 }
 
 tutti_status tutti__check_hook(const char *call, const tutti_comm_hook *place,
@@ -500,6 +501,7 @@ tutti_status tutti__check_hook(const char *call, const tutti_comm_hook *place,
 {
     if (!hook || !hook->name || !hook->run)
         return tutti__fail(TUTTI_ERR_ARG, "%s: a hook needs a name and a function (run)", call);
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_comm_hook, hook));
     if (place->run)
         return tutti__fail(TUTTI_ERR_STATE,
                            "a communication hook, \"%s\", is set already; \"%s\" cannot be "
@@ -520,13 +522,15 @@ tutti_status tutti__settle_hook(tutti_comm_hook *place, const tutti_comm_hook *h
 
 tutti_status tutti_reducer_set_hook(tutti_reducer *r, const tutti_comm_hook *hook)
 {
-    tutti_status status = tutti__check_hook("tutti_reducer_set_hook", &r->hook, hook);
+    tutti_status status = TUTTI__NOT_NULL(r);
 
+    if (status == TUTTI_OK)
+        status = tutti__check_hook("tutti_reducer_set_hook", &r->hook, hook);
     if (status == TUTTI_OK && r->in_step)
         status = tutti__fail(TUTTI_ERR_STATE,
                              "tutti_reducer_set_hook in step %llu; set it between steps",
                              (unsigned long long)r->step);
-    return tutti__settle_hook(&r->hook, hook, status);
+    return tutti__settle_hook(r ? &r->hook : NULL, hook, status);
 }
 
 const size_t *tutti__reducer_order(const tutti_reducer *r)

@@ -47,6 +47,7 @@ void tutti__reducer_set_common_step(tutti_reducer *r, uint64_t step)
 
 tutti_status tutti_reducer_begin(tutti_reducer *r)
 {
+    TUTTI_TRY(TUTTI__NOT_NULL(r));
     if (r->in_step)
         return tutti__fail(
             TUTTI_ERR_STATE,
@@ -186,6 +187,7 @@ static tutti_status arrive(tutti_reducer *r, size_t i, bool skipped)
 
 tutti_status tutti_reducer_ready(tutti_reducer *r, size_t i)
 {
+    TUTTI_TRY(TUTTI__NOT_NULL(r));
     TUTTI_TRY(check_arrival(r, i, "tutti_reducer_ready"));
     if (r->gradients[i].sparse)
         memset(r->gradients[i].touched, 1, r->gradients[i].rows); /* for all that it says */
@@ -206,9 +208,11 @@ tutti_status tutti__reducer_ready_touched(tutti_reducer *r, size_t i)
 tutti_status tutti_reducer_ready_rows(tutti_reducer *r, size_t i, const int64_t *rows,
                                       size_t n_rows)
 {
-    tutti__gradient *g = &r->gradients[i < r->n ? i : 0];
+    tutti__gradient *g;
 
+    TUTTI_TRY(TUTTI__NOT_NULL(r));
     TUTTI_TRY(check_arrival(r, i, "tutti_reducer_ready_rows"));
+    g = &r->gradients[i];
     if (!g->sparse)
         return keep(r, tutti__fail(TUTTI_ERR_ARG,
                                    "tutti_reducer_ready_rows: gradient %zu, \"%s\", is not sparse; "
@@ -251,9 +255,11 @@ void tutti__reducer_bring_zeros(tutti_reducer *r, size_t i)
 
 tutti_status tutti_reducer_skip(tutti_reducer *r, size_t i)
 {
-    tutti__gradient *g = &r->gradients[i < r->n ? i : 0];
+    tutti__gradient *g;
 
+    TUTTI_TRY(TUTTI__NOT_NULL(r));
     TUTTI_TRY(check_arrival(r, i, "tutti_reducer_skip"));
+    g = &r->gradients[i];
     if (!tutti__may_skip(r))
         return keep(
             r, tutti__fail(TUTTI_ERR_STATE,
@@ -332,6 +338,7 @@ static void wait_users(tutti_reducer *r)
 
 tutti_status tutti_reducer_finish(tutti_reducer *r)
 {
+    TUTTI_TRY(TUTTI__NOT_NULL(r));
     if (!r->in_step)
         return tutti__fail(TUTTI_ERR_STATE,
                            "tutti_reducer_finish outside a step; call tutti_reducer_begin first");

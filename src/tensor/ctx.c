@@ -75,6 +75,7 @@ static tutti_status choose_threads(int asked, int *threads_p)
 
 static tutti_status open_ctx(tutti_ctx *cx, tutti_device device, const tutti_ctx_opts *opts)
 {
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_ctx_opts, opts));
     cx->device = device;
     cx->seed = opts->seed;
     cx->shard = opts->shard;
@@ -124,44 +125,50 @@ void tutti_ctx_free(tutti_ctx *cx)
 
 tutti_device tutti_ctx_device(const tutti_ctx *cx)
 {
-    return cx->device;
+    return cx ? cx->device : (tutti_device){TUTTI_CPU, 0};
 }
 
 const char *tutti_ctx_kernels_name(const tutti_ctx *cx)
 {
-    return cx->kernels->name;
+    return cx ? cx->kernels->name : "";
 }
 
 int tutti_ctx_threads(const tutti_ctx *cx)
 {
-    return cx->threads;
+    return cx ? cx->threads : 0;
 }
 
 uint64_t tutti_ctx_step(const tutti_ctx *cx)
 {
-    return cx->step;
+    return cx ? cx->step : 0;
 }
 
 void tutti_ctx_set_step(tutti_ctx *cx, uint64_t step)
 {
-    cx->step = step;
+    if (cx)
+        cx->step = step;
 }
 
 uint64_t tutti_ctx_shard(const tutti_ctx *cx)
 {
-    return cx->shard;
+    return cx ? cx->shard : 0;
 }
 
 void tutti_ctx_set_shard(tutti_ctx *cx, uint64_t shard)
 {
+    if (!cx)
+        return;
     cx->shard = shard;
     cx->shard_chosen = true;
 }
 
 tutti_ctx_memory tutti_ctx_memory_stats(const tutti_ctx *cx)
 {
-    return (tutti_ctx_memory){cx->arena.capacity, cx->arena.used,
-                              cx->arena.allocations + cx->kernel_allocations};
+    if (!cx)
+        return (tutti_ctx_memory){0};
+    return (tutti_ctx_memory){.arena_bytes = cx->arena.capacity,
+                              .arena_used_bytes = cx->arena.used,
+                              .allocations = cx->arena.allocations + cx->kernel_allocations};
 }
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
@@ -177,6 +184,10 @@ static void poison_step(tutti_ctx *cx, tutti_status status)
 
 void tutti_step_begin(tutti_ctx *cx, const tutti_step_opts *opts)
 {
+    tutti_status status;
+
+    if (!cx)
+        return;
     if (cx->in_step) {
         poison_step(
             cx, tutti__fail(
@@ -194,20 +205,17 @@ void tutti_step_begin(tutti_ctx *cx, const tutti_step_opts *opts)
     cx->n_nodes = cx->n_parameters = 0;
     cx->spare = NULL;
     cx->step_status = TUTTI_OK;
-    if (!cx->recording)
-        return;
-    cx->step++;
-    if (cx->listener.step_begin) {
-        tutti_status status = cx->listener.step_begin(cx->listener.self);
-
-        if (status != TUTTI_OK)
-            poison_step(cx, status);
-    }
+    cx->step += cx->recording;
+    status = TUTTI__CHECK_RESERVED(tutti_step_opts, opts);
+    if (status == TUTTI_OK && cx->recording && cx->listener.step_begin)
+        status = cx->listener.step_begin(cx->listener.self);
+    if (status != TUTTI_OK)
+        poison_step(cx, status);
 }
 
 void tutti_step_end(tutti_ctx *cx)
 {
-    if (!cx->in_step)
+    if (!cx || !cx->in_step)
         return;
     if (cx->kernels->step_end)
         cx->kernels->step_end(cx);

@@ -170,9 +170,12 @@ static tutti_status check_input(const tutti_ctx *cx, const tutti_array *array)
 
 tutti_tensor *tutti_input(tutti_ctx *cx, tutti_array array)
 {
-    tutti_status status = check_input(cx, &array);
+    tutti_status status = TUTTI__NOT_NULL(cx);
     tutti_tensor *t;
 
+    if (!cx)
+        return NULL;
+    status = check_input(cx, &array);
     if (status != TUTTI_OK)
         return tutti__poisoned(cx, status);
     t = tutti__tensor_new(cx, array.shape, array.dtype);
@@ -186,7 +189,7 @@ tutti_tensor *tutti_input_with_grad(tutti_ctx *cx, tutti_array array)
 {
     tutti_tensor *t = tutti_input(cx, array);
 
-    if (t->poison != TUTTI_OK)
+    if (!t || t->poison != TUTTI_OK)
         return t;
     if (t->dtype != TUTTI_F32)
         return tutti__poisoned(

@@ -113,7 +113,8 @@ static tutti_status open_model(tutti__run *run)
 static tutti_status open_optimizer(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
-    float lr = (float)c->lr, decay = (float)c->weight_decay;
+    /* A key that is 0 means it. */
+    float lr = c->lr == 0 ? TUTTI_ZERO : (float)c->lr, decay = (float)c->weight_decay;
     tutti_adam_opts adam = {.lr = lr, .weight_decay = decay};
 
     if (strcmp(c->optimizer, "adam") == 0)

@@ -321,9 +321,9 @@ static int bad_arguments_are_refused(tutti_group *group, void *arg)
     CHECK(tutti_ddp_new(&ddp, &m.base, group, &(tutti_ddp_opts){.bucket_mb = -3}) == TUTTI_ERR_ARG);
     CHECK_TEXT(tutti_last_error(), "bucket_mb -3");
     CHECK(tutti_ddp_new(&ddp, &m.base, group,
-                        &(tutti_ddp_opts){.bucket_mb_list = (double[]){1, 0},
+                        &(tutti_ddp_opts){.bucket_mb_list = (double[]){1, -1},
                                           .n_bucket_mb_list = 2}) == TUTTI_ERR_ARG);
-    CHECK_TEXT(tutti_last_error(), "bucket_mb_list: 0");
+    CHECK_TEXT(tutti_last_error(), "bucket_mb_list: -1");
     for (size_t i = 0; i < tutti_module_n_parameters(&m.base); i++)
         tutti_parameter_set_requires_grad(tutti_module_parameter(&m.base, i), false);
     if (tutti_group_size(group) == 1) { /* peers would hear of it */

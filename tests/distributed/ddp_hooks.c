@@ -115,7 +115,7 @@ static void own_free(void *self)
 static int a_hook_that_averages_changes_nothing(tutti_group *group, void *arg)
 {
     own o = {0};
-    const tutti_comm_hook hook = {"own", own_run, own_free, &o};
+    const tutti_comm_hook hook = {.name = "own", .run = own_run, .free = own_free, .self = &o};
     int rank = tutti_group_rank(group);
     tutti_reducer *plain, *hooked;
 
@@ -144,7 +144,7 @@ static int a_hook_that_fails_is_named_on_all_ranks(tutti_group *group, void *arg
 {
     int rank = tutti_group_rank(group), last = tutti_group_size(group) - 1;
     own o = {0};
-    const tutti_comm_hook hook = {"own", own_run, own_free, &o};
+    const tutti_comm_hook hook = {.name = "own", .run = own_run, .free = own_free, .self = &o};
     tutti_reducer *r;
     tutti_status status;
     char text[128];
@@ -217,6 +217,32 @@ static int powersgd_refuses_what_makes_no_sense(tutti_group *group, void *arg)
         &hook,
         &(tutti_powersgd_opts){.start_step = 1, .no_warm_start = true, .no_error_feedback = true}));
     hook.free(hook.self);
+    return 0;
+}
+
+/* Zero plain steps before, and a rate of zero: the first step is compressed, though it makes the matrix larger. */
+static int powersgd_can_begin_at_once_with_everything(tutti_group *group, void *arg)
+{
+    const tutti_powersgd_opts opts = {.rank = 1000,
+                                      .start_step = -1,
+                                      .no_error_feedback = true,
+                                      .no_warm_start = true,
+                                      .min_compression_rate = TUTTI_ZERO};
+    tutti_comm_hook hook;
+    tutti_traffic traffic;
+    tutti_reducer *r;
+
+    (void)arg;
+    CHECK(tutti_comm_hook_powersgd(&hook, &(tutti_powersgd_opts){.start_step = -1}) ==
+          TUTTI_ERR_ARG);
+    CHECK_TEXT(tutti_last_error(), "start_step -1 with error feedback or warm start");
+    CHECK_OK(tutti_comm_hook_powersgd(&hook, &opts));
+    CHECK_0(new_reducer(&r, group, &hook));
+    CHECK_OK(run_step(r, tutti_group_rank(group), 0));
+    traffic = tutti_reducer_traffic(r);
+    CHECK(traffic.wire_bytes > traffic.gradient_bytes);
+    CHECK(error_of(r, tutti_group_size(group), 0, 1) < 1e-4);
+    tutti_reducer_free(r);
     return 0;
 }
 
@@ -338,7 +364,9 @@ static int trainer_new(trainer *t, tutti_group *group, const tutti_comm_hook *ho
 
     *t = (trainer){0};
     CHECK_OK(tutti_ctx_new(&t->cx, (tutti_device){TUTTI_CPU, 0}, &cx_opts));
-    CHECK_OK(tutti_model_new(&t->model, t->cx, "mlp", &(tutti_model_opts){1, 6, 6, 5}));
+    CHECK_OK(
+        tutti_model_new(&t->model, t->cx, "mlp",
+                        &(tutti_model_opts){.channels = 1, .height = 6, .width = 6, .classes = 5}));
     CHECK_OK(tutti_ddp_new(&t->ddp, tutti_model_module(t->model), group, NULL));
     if (hook)
         CHECK_OK(tutti_ddp_set_hook(t->ddp, hook));
@@ -460,7 +488,7 @@ static int a_failing_hook_need_not_speak(tutti_group *group, void *arg)
 
     (void)arg;
     CHECK(tutti_store_get(NULL, "key", before, &bytes, 0) == TUTTI_ERR_ARG); /* not its reason */
-    CHECK_0(new_reducer(&r, group, &(tutti_comm_hook){"mute", says_nothing, NULL, NULL}));
+    CHECK_0(new_reducer(&r, group, &(tutti_comm_hook){.name = "mute", .run = says_nothing}));
     CHECK(run_step(r, rank, 0) == (rank == 0 ? TUTTI_ERR_FORMAT : TUTTI_ERR_ABORTED));
     CHECK_TEXT(tutti_last_error(), "hook \"mute\" on rank 0: malformed data");
     tutti_reducer_free(r);
@@ -482,10 +510,11 @@ static int hooks_that_cannot_be_are_refused(tutti_group *group, void *arg)
     (void)arg;
     CHECK_0(trainer_new(&t, group, NULL, 1));
     CHECK(tutti_ddp_set_hook(t.ddp, NULL) == TUTTI_ERR_ARG);
-    CHECK(tutti_ddp_set_hook(t.ddp, &(tutti_comm_hook){"none", NULL, count, &freed}) ==
+    CHECK(tutti_ddp_set_hook(t.ddp,
+                             &(tutti_comm_hook){.name = "none", .free = count, .self = &freed}) ==
           TUTTI_ERR_ARG);
     CHECK(freed == 1);
-    CHECK_OK(tutti_ddp_set_hook(t.ddp, &(tutti_comm_hook){"mute", says_nothing, NULL, NULL}));
+    CHECK_OK(tutti_ddp_set_hook(t.ddp, &(tutti_comm_hook){.name = "mute", .run = says_nothing}));
     CHECK(tutti_zero_new(&zero, t.ddp) == TUTTI_ERR_STATE && zero == NULL);
     CHECK_TEXT(tutti_last_error(), "tutti_zero_new: communication hook \"mute\" is set");
     trainer_free(&t);
@@ -500,6 +529,7 @@ int main(void)
         TEST(run_all, compressed_gradients_are_near),
         TEST(run_one, powersgd_refuses_what_makes_no_sense),
         TEST(run_all, powersgd_of_full_rank_is_exact),
+        TEST(run_all, powersgd_can_begin_at_once_with_everything),
         TEST(run_all, powersgd_loses_nothing_in_the_end),
         TEST(run_all, powersgd_keeps_ranks_equal),
         TEST(run_all, accumulation_scaling_and_a_hook_go_together),

@@ -25,7 +25,7 @@ static int trainer_new(trainer *t, tutti_group *group, const tutti_ddp_opts *opt
     tutti_ctx_opts cx_opts = {.seed = group ? (uint64_t)tutti_group_rank(group) : 0,
                               .threads = 1,
                               .kernels = TUTTI_KERNELS_REFERENCE};
-    tutti_model_opts shape = {1, SIDE, SIDE, CLASSES};
+    tutti_model_opts shape = {.channels = 1, .height = SIDE, .width = SIDE, .classes = CLASSES};
 
     *t = (trainer){0};
     CHECK_OK(tutti_ctx_new(&t->cx, (tutti_device){TUTTI_CPU, 0}, &cx_opts));
@@ -293,7 +293,7 @@ static int ddp_of_one_changes_no_bit(tutti_group *group, void *arg)
     for (uint32_t k = 0; k < IMAGES * 3 * 8 * 8; k++)
         x[k] = value(k);
     for (int with = 0; with < 2; with++) {
-        tutti_model_opts shape = {3, 8, 8, 10};
+        tutti_model_opts shape = {.channels = 3, .height = 8, .width = 8, .classes = 10};
         tutti_ctx *cx;
         tutti_model *model;
         tutti_ddp *ddp = NULL;
@@ -391,7 +391,7 @@ static int communication_starts_before_backward_ends(tutti_group *group, void *a
 {
     enum { N_EVENTS = 64, IMAGES = 2, N_X = IMAGES * 3 * 8 * 8 };
     tutti_ctx_opts cx_opts = {.threads = 1, .kernels = TUTTI_KERNELS_REFERENCE};
-    tutti_model_opts shape = {3, 8, 8, 10};
+    tutti_model_opts shape = {.channels = 3, .height = 8, .width = 8, .classes = 10};
     const int64_t y[IMAGES] = {0, 1};
     float *x = calloc(N_X, sizeof *x);
     tutti__recorder *recorder = tutti__recorder_new(N_EVENTS);

@@ -24,8 +24,9 @@ static int trainer_new(trainer *t, tutti_group *group, const tutti_ddp_opts *opt
 
     *t = (trainer){0};
     CHECK_OK(tutti_ctx_new(&t->cx, (tutti_device){TUTTI_CPU, 0}, &cx_opts));
-    CHECK_OK(
-        tutti_model_new(&t->model, t->cx, "mini_resnet", &(tutti_model_opts){3, side, side, 10}));
+    CHECK_OK(tutti_model_new(
+        &t->model, t->cx, "mini_resnet",
+        &(tutti_model_opts){.channels = 3, .height = side, .width = side, .classes = 10}));
     t->module = tutti_model_module(t->model);
     if (group)
         CHECK_OK(tutti_ddp_new(&t->ddp, t->module, group, opts));

@@ -304,7 +304,7 @@ typedef struct trainer {
 
 static int trainer_new(trainer *t, tutti_group *group)
 {
-    tutti_model_opts shape = {3, 8, 8, 10};
+    tutti_model_opts shape = {.channels = 3, .height = 8, .width = 8, .classes = 10};
 
     *t = (trainer){0};
     CHECK_OK(tutti_ctx_new(&t->cx, (tutti_device){TUTTI_CPU, 0}, &(tutti_ctx_opts){.threads = 1}));

@@ -213,7 +213,7 @@ static int options_that_make_no_sense_are_refused(tutti_group *group, void *arg)
     (void)arg;
     CHECK_0(net_new(&m, group, NULL));
     tutti_ddp_free(m.ddp);
-    CHECK(tutti_ddp_new(&m.ddp, &m.base, group, &(tutti_ddp_opts){.check_replicas = -1}) ==
+    CHECK(tutti_ddp_new(&m.ddp, &m.base, group, &(tutti_ddp_opts){.check_replicas = -2}) ==
           TUTTI_ERR_ARG);
     CHECK(tutti_ddp_new(&m.ddp, &m.base, group,
                         &(tutti_ddp_opts){.check_replicas = 1 + tutti_group_rank(group)}) ==
@@ -339,6 +339,29 @@ static int figures_say_what_ddp_is_and_how_long_it_took(tutti_group *group, void
     return 0;
 }
 
+/* TUTTI_CHECK_REPLICAS is 1 here; -1 is never. */
+static int never_is_stronger_than_the_environment(tutti_group *group, void *arg)
+{
+    (void)arg;
+    for (int every = 0; every >= -1; every--) {
+        tutti_status expected = every == 0 ? TUTTI_ERR_MISMATCH : TUTTI_OK;
+        net m;
+
+        CHECK_0(net_new(&m, group, &(tutti_ddp_opts){.check_replicas = every}));
+        ((float *)m.fc.bias->data)[0] = (float)tutti_group_rank(group);
+        CHECK(step(&m, 1) == expected);
+        net_free(&m);
+    }
+    return 0;
+}
+
+static void run_two_that_check_each_step(void **state)
+{
+    setenv("TUTTI_CHECK_REPLICAS", "1", 1);
+    run((tutti_rank_body *)*state, NULL, 2);
+    unsetenv("TUTTI_CHECK_REPLICAS");
+}
+
 static void run_three_and_four(void **state)
 {
     for (int n = 3; n <= 4; n++)
@@ -355,6 +378,7 @@ int main(void)
         TEST(run_all, buffers_may_differ_between_broadcasts),
         TEST(run_with_a_rank_that_differs, hyper_parameters_that_differ_are_named),
         TEST(run_all, replicas_that_train_stay_equal),
+        TEST(run_two_that_check_each_step, never_is_stronger_than_the_environment),
         TEST(run_two, options_that_make_no_sense_are_refused),
         TEST(run_all, origin_is_known_before_the_mean_hides_it),
         TEST(run_all, as_an_error_it_ends_the_step_on_all_ranks),

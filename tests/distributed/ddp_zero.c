@@ -34,7 +34,7 @@ static tutti_status optim_new(tutti_optim **optim_p, tutti_module *m, rule r)
 static int trainer_new(trainer *t, tutti_group *group, rule r, bool zero)
 {
     tutti_ctx_opts cx_opts = {.threads = 1, .kernels = TUTTI_KERNELS_REFERENCE};
-    tutti_model_opts shape = {1, SIDE, SIDE, CLASSES};
+    tutti_model_opts shape = {.channels = 1, .height = SIDE, .width = SIDE, .classes = CLASSES};
 
     *t = (trainer){0};
     CHECK_OK(tutti_ctx_new(&t->cx, (tutti_device){TUTTI_CPU, 0}, &cx_opts));

@@ -63,7 +63,8 @@ static int run_step(tutti_reducer *reducer, tutti_group *group, int step)
 /* The mean in rank order, bit for bit, whatever the buckets and whichever order each rank's gradients come in. */
 static int mean_is_exact_for_all_bucket_sizes(tutti_group *group, void *arg)
 {
-    static const double sizes[][2] = {{0, 0}, {1e-6, 1e-6}, {1e-4, 1e-3}, {3e-3, 1e-4}};
+    static const double sizes[][2] = {
+        {0, 0}, {1e-6, 1e-6}, {1e-4, 1e-3}, {3e-3, 1e-4}, {TUTTI_ZERO, TUTTI_ZERO}};
     tutti_reducer_parameter p[N];
 
     (void)arg;
@@ -75,6 +76,8 @@ static int mean_is_exact_for_all_bucket_sizes(tutti_group *group, void *arg)
         CHECK_OK(tutti_reducer_new(&reducer, group, p, N, &opts));
         for (int step = 0; step < STEPS; step++)
             CHECK_0(run_step(reducer, group, step));
+        if (sizes[s][1] == (double)TUTTI_ZERO) /* each gradient by itself */
+            CHECK(tutti_reducer_n_buckets(reducer) == N);
         tutti_reducer_free(reducer);
     }
     return 0;

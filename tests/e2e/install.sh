@@ -35,7 +35,7 @@ example="$SOURCE_DIR/examples/bring_your_own_gradients.c"
 
 compile "$c" -Wall -Wextra -o shared "$example" "${flags[@]}"
 ldd shared >shared.ldd # not piped: grep -q would leave ldd a broken pipe
-grep -q "libtutti.so.0 => $libraries/" shared.ldd || { cat shared.ldd; fail "shared: not the installed library"; }
+grep -q "libtutti.so.0.1 => $libraries/" shared.ldd || { cat shared.ldd; fail "shared: not the installed library"; }
 runs 'loss' shared
 
 # Static: with no libtutti.so to prefer.
@@ -65,7 +65,9 @@ int main()
     tutti_buf buffer = {&one, 1, TUTTI_F32};
     TUTTI_MUST(tutti_all_reduce(group, buffer, TUTTI_SUM, nullptr));
     tutti_reducer *reducer;
-    tutti_reducer_parameter parameter = {"w", 10, TUTTI_F32, 0, false, false};
+    tutti_reducer_parameter parameter = {};
+    parameter.name = "w";
+    parameter.count = 10;
     tutti_comm_hook hook;
     TUTTI_MUST(tutti_reducer_new(&reducer, group, &parameter, 1, nullptr));
     TUTTI_MUST(tutti_comm_hook_bf16(&hook, nullptr));

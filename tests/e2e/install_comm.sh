@@ -44,9 +44,9 @@ runs() {
     grep -q -e "$1" "$2.out" || { cat "$2.out"; fail "$2 does not say \"$1\""; }
 }
 
-cp "$libraries/libtutti_comm.so.0" library
+cp "$libraries/libtutti_comm.so.0.1" library
 small library
-readelf -d library | grep -q 'SONAME.*\[libtutti_comm\.so\.0\]' || fail "libtutti_comm.so.0 has another soname"
+readelf -d library | grep -q 'SONAME.*\[libtutti_comm\.so\.0\.1\]' || fail "libtutti_comm.so.0.1 has another soname"
 
 example=$examples/bring_your_own_gradients.c
 mkdir static-only # no libtutti_comm.so to prefer

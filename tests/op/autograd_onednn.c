@@ -87,7 +87,8 @@ static tutti_tensor *convolution(net *m, tutti_tensor *x, int64_t out, int kerne
     tutti_tensor *w = parameter(m, TUTTI_SHAPE(out, in, kernel, kernel), bound, 0);
     tutti_tensor *b = m->g->bias ? parameter(m, TUTTI_SHAPE(out), 0.5f, 0) : NULL;
 
-    return tutti_functional_conv2d(x, w, b, (tutti_conv2d_opts){stride, kernel / 2});
+    return tutti_functional_conv2d(x, w, b,
+                                   (tutti_conv2d_opts){.stride = stride, .padding = kernel / 2});
 }
 
 static tutti_tensor *batch_norm(net *m, int i, tutti_tensor *x, bool relu, tutti_tensor *residual)
@@ -110,7 +111,7 @@ static tutti_tensor *batch_norm(net *m, int i, tutti_tensor *x, bool relu, tutti
 static tutti_tensor *forward(net *m, tutti_tensor *x, tutti_tensor *labels)
 {
     const geometry *g = m->g;
-    const tutti_pool_opts window = {3, 2, 1};
+    const tutti_pool_opts window = {.kernel = 3, .stride = 2, .padding = 1};
     tutti_tensor *trunk, *y;
 
     m->used = 0;

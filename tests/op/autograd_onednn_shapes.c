@@ -80,11 +80,13 @@ static shapes shapes_next(void)
 static tutti_tensor *run_operation(const shapes *s, tutti_tensor *x, tutti_tensor *w,
                                    tutti_tensor *b)
 {
-    const tutti_pool_opts window = {s->kernel, s->stride, s->padding};
+    const tutti_pool_opts window = {
+        .kernel = s->kernel, .stride = s->stride, .padding = s->padding};
 
     switch (s->operation) {
     case CONVOLUTION:
-        return tutti_functional_conv2d(x, w, b, (tutti_conv2d_opts){s->stride, s->padding});
+        return tutti_functional_conv2d(
+            x, w, b, (tutti_conv2d_opts){.stride = s->stride, .padding = s->padding});
     case MAX_POOL:
         return tutti_max_pool2d(x, window);
     case AVG_POOL:

@@ -67,7 +67,7 @@ typedef struct bench {
         (void)r, (void)b;                                                                          \
         return call;                                                                               \
     }
-#define POOL ((tutti_pool_opts){r->kernel, r->stride, r->padding})
+#define POOL ((tutti_pool_opts){.kernel = r->kernel, .stride = r->stride, .padding = r->padding})
 
 static tutti_tensor *normalise(bench *b, int which, tutti_tensor *const *in, bool relu,
                                tutti_tensor *residual)
@@ -82,7 +82,8 @@ static tutti_tensor *normalise(bench *b, int which, tutti_tensor *const *in, boo
 }
 
 BUILD(conv2d,
-      tutti_functional_conv2d(in[0], in[1], in[2], (tutti_conv2d_opts){r->stride, r->padding}))
+      tutti_functional_conv2d(in[0], in[1], in[2],
+                              (tutti_conv2d_opts){.stride = r->stride, .padding = r->padding}))
 BUILD(linear, tutti_functional_linear(in[0], in[1], in[2]))
 BUILD(batch_norm, normalise(b, 0, in, r->relu, in[3]))
 BUILD(relu, tutti_relu(in[0]))
@@ -104,7 +105,7 @@ BUILD(embedding, tutti_functional_embedding(in[0], in[1]))
  * in: x, w1, bn1 weight and bias, w2, bn2 weight and bias, fc weight */
 static tutti_tensor *block(const row *r, tutti_tensor *const *in, bench *b)
 {
-    tutti_conv2d_opts opts = {1, 1};
+    tutti_conv2d_opts opts = {.stride = 1, .padding = 1};
     tutti_tensor *h = tutti_functional_conv2d(in[0], in[1], NULL, opts);
 
     (void)r;

@@ -217,7 +217,11 @@ static void optimizers_skip_each_by_itself(void **state)
 static void state_travels_and_nonsense_is_refused(void **state)
 {
     tutti_scaler *scaler;
-    tutti_scaler_state s = {4, 3, 0.25f, 7, 6};
+    tutti_scaler_state s = {.scale = 4,
+                            .growth_factor = 3,
+                            .backoff_factor = 0.25f,
+                            .growth_interval = 7,
+                            .growth_tracker = 6};
     world w;
 
     (void)state;

@@ -194,6 +194,34 @@ static void batch_norm_normalises_biased_and_runs_unbiased(void **state)
     test_buffer_free(var);
 }
 
+static void batch_norm_takes_zero_momentum_and_eps(void **state)
+{
+    static const float x[4] = {1, 2, 3, 6}, one[1] = {1}, zero[1] = {0}, unset[1] = {1};
+    tutti_ctx *cx = begin(state, NULL);
+    tutti_tensor *mean = test_buffer_new(cx, TUTTI_SHAPE(1), 0),
+                 *var = test_buffer_new(cx, TUTTI_SHAPE(1), 1);
+    test_parameter weight, bias;
+    float expected[4];
+    tutti_batch_norm2d_args args = {
+        .running_mean = mean, .running_var = var, .momentum = TUTTI_ZERO, .eps = TUTTI_ZERO};
+
+    args.weight = test_parameter_init(&weight, cx, "weight", TUTTI_SHAPE(1), one);
+    args.bias = test_parameter_init(&bias, cx, "bias", TUTTI_SHAPE(1), zero);
+    for (int i = 0; i < 4; i++)
+        expected[i] = (x[i] - 3) * 1e-3f / sqrtf(3.5e-6f);
+    /* Of values this small, 1e-5 would be most of the variance. */
+    assert_values(tutti_functional_batch_norm2d(
+                      tutti_scale(tutti_input(cx, f32(x, TUTTI_SHAPE(2, 1, 1, 2))), 1e-3f), &args),
+                  expected, 4);
+    assert_values(mean, zero, 1);
+    assert_values(var, unset, 1);
+    tutti_step_end(cx);
+    test_parameter_free(&weight);
+    test_parameter_free(&bias);
+    test_buffer_free(mean);
+    test_buffer_free(var);
+}
+
 static void softmax_survives_extreme_numbers(void **state)
 {
     static const float x[6] = {1000, 1000, -1000, -1e30f, 0, -1e30f};
@@ -238,7 +266,8 @@ static void cross_entropy_leaves_ignored_rows_out_of_the_mean(void **state)
 static void cross_entropy_smooths_and_ignores_as_told(void **state)
 {
     static const int64_t labels[3] = {2, 1, 0};
-    const tutti_cross_entropy_opts opts = {0.3f, true, 1};
+    const tutti_cross_entropy_opts opts = {
+        .label_smoothing = 0.3f, .has_ignore_index = true, .ignore_index = 1};
     tutti_ctx *cx = begin(state, NULL);
     float logits[9], expected, grads[9];
     double smooth = -(2 * log(0.25) + log(0.5)) / 3 - log(1 / 3.0);
@@ -319,6 +348,7 @@ int main(void)
         TEST(avg_pool_counts_the_padding),
         TEST(relu_has_no_gradient_at_zero),
         TEST(batch_norm_normalises_biased_and_runs_unbiased),
+        TEST(batch_norm_takes_zero_momentum_and_eps),
         TEST(softmax_survives_extreme_numbers),
         TEST(cross_entropy_leaves_ignored_rows_out_of_the_mean),
         TEST(cross_entropy_smooths_and_ignores_as_told),

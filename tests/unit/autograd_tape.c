@@ -69,7 +69,11 @@ static tutti_status on_end(void *self, tutti_status status)
 
 static void listen(net *n)
 {
-    const tutti_backward_listener listener = {n, on_step_begin, on_begin, on_ready, on_end};
+    const tutti_backward_listener listener = {.self = n,
+                                              .step_begin = on_step_begin,
+                                              .begin = on_begin,
+                                              .ready = on_ready,
+                                              .end = on_end};
 
     assert_int_equal(tutti_ctx_set_backward_listener(n->cx, &listener), TUTTI_OK);
 }

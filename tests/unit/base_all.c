@@ -2,12 +2,16 @@
 #include "base/base.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 static void philox_matches_the_known_answers_of_random123(void **state)
@@ -195,6 +199,129 @@ static void json_strings_are_escaped_and_utf8(void **state)
     }
 }
 
+/* ---- Log lines to a callback --------------------------------------------------------------------------------- */
+
+typedef struct heard {
+    int n, rank;
+    tutti_log_level level;
+    char area[16], text[2100];
+} heard;
+
+static void hear(void *user, tutti_log_level level, const char *area, int rank, const char *text)
+{
+    heard *h = user;
+
+    h->n++;
+    h->level = level;
+    h->rank = rank;
+    snprintf(h->area, sizeof h->area, "%s", area);
+    snprintf(h->text, sizeof h->text, "%s", text);
+    if (h->n == 1) {
+        tutti_log(TUTTI_LOG_WARN, "inner", "its own line");
+        tutti_log_set_callback(NULL, NULL); /* refused here */
+    }
+}
+
+/* Standard error into a file from here on; returns what it was. */
+static int divert(FILE *to)
+{
+    int was = dup(STDERR_FILENO);
+
+    dup2(fileno(to), STDERR_FILENO);
+    return was;
+}
+
+static void restore(int was)
+{
+    dup2(was, STDERR_FILENO);
+    close(was);
+}
+
+static void lines_go_to_the_callback_and_back(void **state)
+{
+    FILE *file = tmpfile();
+    char written[4096] = "";
+    heard h = {0};
+    int was;
+
+    (void)state;
+    assert_non_null(file);
+    unsetenv("TUTTI_LOG");
+    was = divert(file);
+    tutti_log_set_callback(hear, &h);
+    tutti__log_set_rank(3);
+    tutti_log(TUTTI_LOG_WARN, "comm", "%d of %s", 7, "nine");
+    tutti__log_set_rank(-1);
+    tutti_log(TUTTI_LOG_INFO, "comm", "below the level");
+    assert_int_equal(h.n, 1);
+    assert_int_equal(h.level, TUTTI_LOG_WARN);
+    assert_int_equal(h.rank, 3);
+    assert_string_equal(h.area, "comm");
+    assert_string_equal(h.text, "7 of nine");
+    tutti_log(TUTTI_LOG_ERROR, "ddp", "%3000s", "cut");
+    assert_int_equal(h.n, 2);
+    assert_int_equal(h.rank, -1);
+    assert_int_equal(strlen(h.text), 2047);
+    tutti_log_set_callback(NULL, NULL);
+    tutti_log(TUTTI_LOG_WARN, "comm", "here again");
+    restore(was);
+    assert_int_equal(h.n, 2);
+    rewind(file);
+    assert_true(fread(written, 1, sizeof written - 1, file) > 0);
+    fclose(file);
+    assert_string_equal(written,
+                        "tutti[3] warn inner: its own line\n"
+                        "tutti[3] error log: tutti_log_set_callback from inside the callback "
+                        "changes nothing; call it outside\n"
+                        "tutti warn comm: here again\n");
+}
+
+static void tally(void *user, tutti_log_level level, const char *area, int rank, const char *text)
+{
+    (void)level;
+    (void)area;
+    (void)rank;
+    (void)text;
+    atomic_fetch_add((atomic_int *)user, 1);
+}
+
+static atomic_bool stop;
+
+static void *chatter(void *arg)
+{
+    (void)arg;
+    while (!atomic_load(&stop))
+        tutti_log(TUTTI_LOG_WARN, "comm", "again");
+    return NULL;
+}
+
+/* What a callback used may go once another is set, whatever other threads log (sanitizers watch). */
+static void a_callback_that_was_replaced_runs_no_more(void **state)
+{
+    FILE *file = fopen("/dev/null", "w");
+    int was = divert(file);
+    pthread_t threads[3];
+
+    (void)state;
+    atomic_store(&stop, false);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, chatter, NULL), 0);
+    for (int i = 0; i < 100; i++) {
+        atomic_int *n = calloc(1, sizeof *n);
+
+        tutti_log_set_callback(tally, n);
+        while (atomic_load(n) == 0)
+            sched_yield();
+        tutti_log_set_callback(NULL, NULL);
+        free(n);
+    }
+    atomic_store(&stop, true);
+    for (int i = 0; i < 3; i++)
+        pthread_join(threads[i], NULL);
+    restore(was);
+    fclose(file);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -209,6 +336,8 @@ int main(void)
         cmocka_unit_test(recorder_keeps_the_newest),
         cmocka_unit_test(hash128_does_not_depend_on_the_cuts),
         cmocka_unit_test(json_strings_are_escaped_and_utf8),
+        cmocka_unit_test(lines_go_to_the_callback_and_back),
+        cmocka_unit_test(a_callback_that_was_replaced_runs_no_more),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

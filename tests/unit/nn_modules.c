@@ -101,8 +101,10 @@ static void an_unknown_model_is_answered_with_the_known_ones(void **state)
     says("did you mean 'mini_resnet'?");
     says("mini_resnet, mlp, linear");
     assert_int_equal(tutti_model_new(&model, *state, NULL, &pictures), TUTTI_ERR_ARG);
-    assert_int_equal(tutti_model_new(&model, *state, "mlp", &(tutti_model_opts){3, 8, 8, 0}),
-                     TUTTI_ERR_ARG);
+    assert_int_equal(
+        tutti_model_new(&model, *state, "mlp",
+                        &(tutti_model_opts){.channels = 3, .height = 8, .width = 8, .classes = 0}),
+        TUTTI_ERR_ARG);
     says("classes is 0");
     assert_int_equal(tutti_model_new(&model, NULL, "mlp", &pictures), TUTTI_ERR_STATE);
 }

@@ -214,7 +214,6 @@ static void wrong_options_are_named(void **state)
                 "beta1 is 1, expected a number >= 0 and < 1");
     refuse_adam(&m.root, (tutti_adam_opts){.beta2 = -0.5f}, "beta2 is -0.5");
     refuse_adam(&m.root, (tutti_adam_opts){.eps = -1}, "eps is -1");
-    assert_int_equal(tutti_sgd_new(&optim, &m.root, NULL), TUTTI_ERR_ARG);
     tutti_module_init(&empty, *state);
     assert_int_equal(tutti_sgd_new(&optim, &empty, &with_momentum), TUTTI_ERR_ARG);
     says("no parameters");
@@ -319,6 +318,103 @@ static void schedules_end_where_they_should(void **state)
     assert_true(tutti_schedule_lr(&s, 0) == 0.5f && tutti_schedule_lr(&s, 9) == 1);
 }
 
+/* ---- Zero ------------------------------------------------------------------------------------------------------ */
+
+/* One step with these options from the same start, and gradients of which one is zero; the weight of `a` afterwards. */
+typedef tutti_status make_optim(tutti_optim **optim_p, tutti_module *m, const void *opts);
+
+static tutti_status make_sgd(tutti_optim **optim_p, tutti_module *m, const void *opts)
+{
+    return tutti_sgd_new(optim_p, m, opts);
+}
+
+static tutti_status make_adam(tutti_optim **optim_p, tutti_module *m, const void *opts)
+{
+    return tutti_adam_new(optim_p, m, opts);
+}
+
+static tutti_status make_adamw(tutti_optim **optim_p, tutti_module *m, const void *opts)
+{
+    return tutti_adamw_new(optim_p, m, opts);
+}
+
+static void step_with(tutti_ctx *cx, make_optim *make, const void *opts, int n_steps,
+                      float weight[35])
+{
+    tutti_optim *optim;
+    tutti_flat flat;
+    pair m;
+
+    open_pair(&m, cx);
+    assert_int_equal(make(&optim, &m.root, opts), TUTTI_OK);
+    for (int i = 0; i < n_steps; i++) {
+        give_gradients(&m.root, i);
+        m.a.weight->parameter->grad[34] = 0;
+        assert_int_equal(tutti_optim_step(optim), TUTTI_OK);
+    }
+    memcpy(weight, m.a.weight->data, 35 * sizeof(float));
+    assert_int_equal(tutti_module_flat(&m.root, &flat), TUTTI_OK);
+    for (size_t i = flat.offsets[0] + 35; i < flat.offsets[1]; i++)
+        assert_true(flat.parameters[i] == 0); /* gaps stay zeros */
+    tutti_optim_free(optim);
+    tutti_module_destroy(&m.root);
+}
+
+static void a_rate_of_zero_changes_nothing(void **state)
+{
+    const tutti_sgd_opts sgd = {.lr = TUTTI_ZERO, .momentum = 0.9f, .weight_decay = 1};
+    const tutti_adam_opts adam = {.lr = TUTTI_ZERO, .weight_decay = 1};
+    float before[35], after[35];
+
+    step_with(*state, make_sgd, NULL, 0, before);
+    step_with(*state, make_sgd, &sgd, 3, after);
+    assert_memory_equal(before, after, sizeof after);
+    step_with(*state, make_adam, &adam, 3, after);
+    assert_memory_equal(before, after, sizeof after);
+    step_with(*state, make_adamw, &adam, 3, after);
+    assert_memory_equal(before, after, sizeof after);
+}
+
+static void no_rate_is_a_thousandth_everywhere(void **state)
+{
+    float expected[35], said[35];
+    tutti_optim *optim;
+    pair m;
+
+    open_pair(&m, *state);
+    assert_int_equal(tutti_sgd_new(&optim, &m.root, NULL), TUTTI_OK);
+    assert_true(tutti_optim_lr(optim) == 1e-3f);
+    tutti_optim_set_lr(optim, 0); /* a setter's zero is zero */
+    assert_true(tutti_optim_lr(optim) == 0);
+    tutti_optim_set_lr(optim, TUTTI_ZERO);
+    assert_true(tutti_optim_lr(optim) == 0 && !signbit(tutti_optim_lr(optim)));
+    tutti_optim_free(optim);
+    tutti_module_destroy(&m.root);
+    step_with(*state, make_sgd, &(tutti_sgd_opts){.lr = 1e-3f}, 2, said);
+    step_with(*state, make_sgd, &(tutti_sgd_opts){0}, 2, expected);
+    assert_memory_equal(expected, said, sizeof said);
+    step_with(*state, make_adam, &(tutti_adam_opts){.lr = 1e-3f}, 2, said);
+    step_with(*state, make_adam, NULL, 2, expected);
+    assert_memory_equal(expected, said, sizeof said);
+}
+
+/* Without memory and without eps Adam's first step is lr * sign(g); an element that never had a gradient stays. */
+static void adam_without_betas_and_eps_is_the_sign(void **state)
+{
+    const tutti_adam_opts opts = {
+        .lr = 0.5f, .beta1 = TUTTI_ZERO, .beta2 = TUTTI_ZERO, .eps = TUTTI_ZERO};
+    float before[35], after[35];
+
+    step_with(*state, make_adam, &opts, 0, before);
+    step_with(*state, make_adam, &opts, 1, after);
+    for (int i = 1; i < 34; i++)
+        assert_true(fabsf(after[i] - (before[i] - copysignf(0.5f, sinf((float)(i * 7))))) < 1e-6f);
+    assert_true(after[34] == before[34]);
+    step_with(*state, make_adam, &(tutti_adam_opts){.lr = 0.5f}, 2, before);
+    step_with(*state, make_adam, &opts, 2, after); /* another rule from the second step on */
+    assert_memory_not_equal(before, after, sizeof after);
+}
+
 static void decimals_are_read_as_written(void **state)
 {
     (void)state;
@@ -342,6 +438,9 @@ int main(void)
         cmocka_unit_test(clipping_measures_what_has_a_gradient),
         cmocka_unit_test(the_norm_has_the_same_bits_in_every_layout),
         cmocka_unit_test(schedules_end_where_they_should),
+        cmocka_unit_test(a_rate_of_zero_changes_nothing),
+        cmocka_unit_test(no_rate_is_a_thousandth_everywhere),
+        cmocka_unit_test(adam_without_betas_and_eps_is_the_sign),
         cmocka_unit_test(decimals_are_read_as_written),
     };
 

@@ -430,13 +430,15 @@ tutti_status tutti_work_wait_for(tutti_work *work, int ms)
 
 int tutti_work_source(tutti_work *work)
 {
+    if (!work)
+        return -1;
     wait_done(work, -1);
     return work->from;
 }
 
 bool tutti_work_done(const tutti_work *work)
 {
-    return atomic_load(&work->state) == DONE;
+    return !work || atomic_load(&work->state) == DONE;
 }
 
 void tutti__work_times(tutti_work *work, uint64_t *begin_ns_p, uint64_t *end_ns_p)

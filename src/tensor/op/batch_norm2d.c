@@ -76,20 +76,27 @@ static tutti_status batch_norm2d_backward(tutti__node *n)
                                                     n->src[0], n->src[1], &a->kernel, n->saved[0]);
 }
 
-tutti_tensor *tutti_functional_batch_norm2d(tutti_tensor *x, const tutti_batch_norm2d_args *args)
+tutti_tensor *tutti_functional_batch_norm2d(tutti_tensor *x, const tutti_batch_norm2d_args *given)
 {
     static const tutti__op op = {"batch_norm2d", batch_norm2d_shape, batch_norm2d_forward,
                                  batch_norm2d_backward};
+    static const tutti_batch_norm2d_args none;
+    const tutti_batch_norm2d_args *args = given ? given : &none; /* without weights: refused */
     const bool training = x && !x->cx->eval;
     const bool several = training && args->peers && args->peers->size > 1;
-    const attributes a = {.kernel = {.momentum = args->momentum != 0 ? args->momentum : 0.1f,
-                                     .eps = args->eps != 0 ? args->eps : 1e-5f,
+    const attributes a = {.kernel = {.momentum = (float)tutti__or((double)args->momentum, 0.1),
+                                     .eps = (float)tutti__or((double)args->eps, 1e-5),
                                      .training = training,
                                      .relu = args->relu,
                                      .peers = several ? args->peers : NULL},
                           .running_mean = args->running_mean,
                           .running_var = args->running_var};
+    tutti_status status = TUTTI__CHECK_RESERVED(tutti_batch_norm2d_args, args);
 
+    if (status == TUTTI_OK)
+        status = TUTTI__CHECK_RESERVED(tutti_peers, args->peers);
+    if (x && status != TUTTI_OK)
+        return tutti__poisoned(x->cx, status);
     return tutti__op_run(&op, (tutti_tensor *[]){x, args->weight, args->bias, args->residual}, 4,
                          &a, sizeof a);
 }

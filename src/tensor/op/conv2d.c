@@ -57,6 +57,9 @@ tutti_tensor *tutti_functional_conv2d(tutti_tensor *x, tutti_tensor *weight, tut
 {
     static const tutti__op op = {"conv2d", conv2d_shape, conv2d_forward, conv2d_backward};
     const tutti__conv2d a = {opts.stride ? opts.stride : 1, opts.padding};
+    tutti_status status = TUTTI__CHECK_RESERVED(tutti_conv2d_opts, &opts);
 
+    if (x && status != TUTTI_OK)
+        return tutti__poisoned(x->cx, status);
     return tutti__op_run(&op, (tutti_tensor *[]){x, weight, bias}, 3, &a, sizeof a);
 }

@@ -61,10 +61,13 @@ tutti_tensor *tutti_cross_entropy_with(tutti_tensor *logits, tutti_tensor *label
 {
     static const tutti__op op = {"cross_entropy", cross_entropy_shape, cross_entropy_forward,
                                  cross_entropy_backward};
-    const tutti__cross_entropy a = {opts ? opts->label_smoothing : 0, opts && opts->has_ignore_index
-                                                                          ? opts->ignore_index
-                                                                          : IGNORED_BY_DEFAULT};
+    const tutti__cross_entropy a = {opts ? (float)tutti__or((double)opts->label_smoothing, 0) : 0,
+                                    opts && opts->has_ignore_index ? opts->ignore_index
+                                                                   : IGNORED_BY_DEFAULT};
+    tutti_status status = TUTTI__CHECK_RESERVED(tutti_cross_entropy_opts, opts);
 
+    if (logits && status != TUTTI_OK)
+        return tutti__poisoned(logits->cx, status);
     return tutti__op_run(&op, (tutti_tensor *[]){logits, labels}, 2, &a, sizeof a);
 }
 

@@ -28,7 +28,10 @@ static tutti_status pool_shape(const tutti__node *n, tutti_shape *y, tutti_dtype
 static tutti_tensor *run_pool(const tutti__op *op, tutti_tensor *x, tutti_pool_opts opts)
 {
     const tutti__pool a = {opts.kernel, opts.stride ? opts.stride : opts.kernel, opts.padding};
+    tutti_status status = TUTTI__CHECK_RESERVED(tutti_pool_opts, &opts);
 
+    if (x && status != TUTTI_OK)
+        return tutti__poisoned(x->cx, status);
     return tutti__op_run(op, &x, 1, &a, sizeof a);
 }
 

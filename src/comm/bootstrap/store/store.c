@@ -143,7 +143,7 @@ tutti_status tutti_store_clone(tutti_store **store_p, tutti_store *store)
 
 int tutti_store_port(const tutti_store *store)
 {
-    return store->port;
+    return store ? store->port : 0;
 }
 
 void tutti_store_free(tutti_store *store)

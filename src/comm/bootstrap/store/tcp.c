@@ -262,6 +262,7 @@ tutti_status tutti_store_tcp_serve(tutti_store **store_p, const char *host_name,
     host *h;
 
     *store_p = NULL;
+    TUTTI_TRY(TUTTI__NOT_NULL(host_name));
     TUTTI_TRY(check_port(port, 0));
     TUTTI_TRY(tutti__secret_read(&secret));
     TUTTI_TRY(tutti__resolve(&address, host_name, port));
@@ -296,6 +297,7 @@ tutti_status tutti_store_tcp_connect(tutti_store **store_p, const char *host_nam
     char where[96];
 
     *store_p = NULL;
+    TUTTI_TRY(TUTTI__NOT_NULL(host_name));
     TUTTI_TRY(check_port(port, 1));
     TUTTI_TRY(tutti__secret_read(&secret));
     TUTTI_TRY(tutti__resolve(&address, host_name, port));

@@ -1,0 +1,320 @@
+/* Options structs, over the whole library: each ends with reserved words, and a call that finds something there is refused, as
+ * one that a newer program makes. The public headers are read, so that a new struct cannot be forgotten.
+ * SPDX-License-Identifier: MIT */
+#include "base/base.h"
+#include <tutti/tutti.h>
+
+#include <float.h>
+#include <glob.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+typedef struct world {
+    tutti_ctx *cx;
+    tutti_group *group;
+    tutti_dataset *data;
+    tutti_module root;
+    tutti_linear fc;
+    tutti_batch_norm2d norm;
+    tutti_ddp *ddp;
+} world;
+static world w;
+
+static int set_up(void **state)
+{
+    tutti_store *store;
+
+    (void)state;
+    TUTTI_TRY(tutti_store_memory_new(&store));
+    TUTTI_TRY(tutti_group_init(&w.group, &(tutti_group_opts){.store = store, .world_size = 1}));
+    tutti_store_free(store);
+    TUTTI_TRY(tutti_ctx_new(&w.cx, (tutti_device){TUTTI_CPU, 0}, NULL));
+    TUTTI_TRY(tutti_dataset_open(&w.data, "digits:train"));
+    tutti_module_init(&w.root, w.cx);
+    tutti_linear_init(&w.fc, &w.root, "fc", 3, 2);
+    tutti_batch_norm2d_init(&w.norm, &w.root, "norm", 2);
+    return tutti_ddp_new(&w.ddp, &w.root, w.group, NULL);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    tutti_ddp_free(w.ddp);
+    tutti_module_destroy(&w.root);
+    tutti_dataset_free(w.data);
+    tutti_ctx_free(w.cx);
+    tutti_group_free(w.group);
+    return 0;
+}
+
+/* ---- Each struct, with its last reserved word set --------------------------------------------------------------- */
+
+/* ROW(type, call that must be ARG, given `o`) */
+#define ROW(type, call)                                                                            \
+    static tutti_status with_##type(const tutti_##type *o)                                         \
+    {                                                                                              \
+        return call;                                                                               \
+    }
+static tutti_optim *optim;
+static tutti_model *model;
+static tutti_scaler *scaler;
+static tutti_loader *loader;
+static tutti_reducer *reducer;
+static tutti_comm_hook hook;
+static tutti_join *join;
+static tutti_group *group;
+static tutti_ddp *ddp;
+static tutti_ctx *cx;
+static double error;
+static size_t indices[1];
+static const float x[4] = {1, 2, 3, 4};
+static const int64_t labels[1] = {0};
+
+/* A step with one tensor, an image or logits, and what became of it. */
+static tutti_status with_input(tutti_tensor *(*operation)(tutti_tensor *t, const void *o),
+                               tutti_shape shape, const void *o)
+{
+    tutti_status status;
+
+    tutti_step_begin(w.cx, NULL);
+    status =
+        tutti_tensor_status(operation(tutti_input(w.cx, (tutti_array){x, shape, TUTTI_F32}), o));
+    tutti_step_end(w.cx);
+    return status;
+}
+
+static tutti_tensor *pool(tutti_tensor *t, const void *o)
+{
+    return tutti_max_pool2d(t, *(const tutti_pool_opts *)o);
+}
+
+static tutti_tensor *convolve(tutti_tensor *t, const void *o)
+{
+    return tutti_functional_conv2d(t, t, NULL, *(const tutti_conv2d_opts *)o);
+}
+
+static tutti_tensor *entropy(tutti_tensor *t, const void *o)
+{
+    tutti_array y = {labels, TUTTI_SHAPE(1), TUTTI_I64};
+
+    return tutti_cross_entropy_with(t, tutti_input(w.cx, y), o);
+}
+
+static tutti_tensor *normalise(tutti_tensor *t, const void *o)
+{
+    return tutti_functional_batch_norm2d(t, o);
+}
+
+static tutti_status begin_step(const tutti_step_opts *o)
+{
+    tutti_status status;
+
+    tutti_step_begin(w.cx, o);
+    status = tutti_tensor_status(tutti_input(w.cx, (tutti_array){x, TUTTI_SHAPE(4), TUTTI_F32}));
+    tutti_step_end(w.cx);
+    return status;
+}
+
+/* A root module whose first error it is. */
+static tutti_status init_conv2d(const tutti_conv2d_layer_opts *o)
+{
+    tutti_module root;
+    tutti_conv2d conv;
+    tutti_conv2d_layer_opts opts = *o;
+    tutti_status status;
+
+    opts.in = opts.out = opts.kernel = 1;
+    tutti_module_init(&root, w.cx);
+    tutti_conv2d_init(&conv, &root, "conv", &opts);
+    status = tutti_module_status(&root);
+    tutti_module_destroy(&root);
+    return status;
+}
+
+static tutti_status set_peers(const tutti_peers *o)
+{
+    tutti_module root;
+    tutti_status status;
+
+    tutti_module_init(&root, w.cx);
+    tutti_module_set_peers(&root, o);
+    status = tutti_module_status(&root);
+    tutti_module_destroy(&root);
+    return status;
+}
+
+static tutti_status set_hook(const tutti_comm_hook *o)
+{
+    return tutti_comm_hook_bf16(&hook, o); /* as the one within */
+}
+
+static tutti_status set_state(const tutti_scaler_state *o)
+{
+    tutti_status status = tutti_scaler_new(&scaler, NULL);
+
+    if (status == TUTTI_OK)
+        status = tutti_scaler_state_set(scaler, o);
+    tutti_scaler_free(scaler);
+    return status;
+}
+
+static tutti_status rate(const tutti_schedule *o)
+{
+    return isnan(tutti_schedule_lr(o, 0)) ? TUTTI_ERR_ARG : TUTTI_OK;
+}
+
+static tutti_status sample(const tutti_sampler_opts *o)
+{
+    return tutti_sampler_length(o) == 0 ? tutti_sampler_indices(o, 0, indices) : TUTTI_OK;
+}
+
+ROW(sgd_opts, tutti_sgd_new(&optim, &w.root, o))
+ROW(adam_opts, tutti_adamw_new(&optim, &w.root, o))
+ROW(schedule, rate(o))
+ROW(conv2d_layer_opts, init_conv2d(o))
+ROW(model_opts, tutti_model_new(&model, w.cx, "mlp", o))
+ROW(scaler_opts, tutti_scaler_new(&scaler, o))
+ROW(scaler_state, set_state(o))
+ROW(sampler_opts, sample(o))
+ROW(loader_opts, tutti_loader_new(&loader, w.data, NULL, o))
+ROW(ctx_opts, tutti_ctx_new(&cx, (tutti_device){TUTTI_CPU, 0}, o))
+ROW(step_opts, begin_step(o))
+ROW(pool_opts, with_input(pool, TUTTI_SHAPE(1, 1, 2, 2), o))
+ROW(conv2d_opts, with_input(convolve, TUTTI_SHAPE(1, 1, 2, 2), o))
+ROW(cross_entropy_opts, with_input(entropy, TUTTI_SHAPE(1, 4), o))
+ROW(batch_norm2d_args, with_input(normalise, TUTTI_SHAPE(1, 1, 2, 2), o))
+ROW(peers, set_peers(o))
+ROW(backward_listener, tutti_ctx_set_backward_listener(w.cx, o))
+ROW(gradient_check_opts, tutti_gradient_check(w.cx, NULL, NULL, NULL, 0, o, &error))
+ROW(reducer_parameter, tutti_reducer_new(&reducer, w.group, o, 1, NULL))
+ROW(reducer_opts, tutti_reducer_new(&reducer, w.group, NULL, 0, o))
+ROW(comm_hook, set_hook(o))
+ROW(powersgd_opts, tutti_comm_hook_powersgd(&hook, o))
+ROW(ddp_opts, tutti_ddp_new(&ddp, &w.root, w.group, o))
+ROW(join_opts, tutti_join_begin(&join, &w.ddp, 1, o))
+ROW(group_opts, tutti_group_init(&group, o))
+#undef ROW
+
+#define ROWS(ROW)                                                                                  \
+    ROW(sgd_opts)                                                                                  \
+    ROW(adam_opts)                                                                                 \
+    ROW(schedule)                                                                                  \
+    ROW(conv2d_layer_opts)                                                                         \
+    ROW(model_opts)                                                                                \
+    ROW(scaler_opts)                                                                               \
+    ROW(scaler_state)                                                                              \
+    ROW(sampler_opts)                                                                              \
+    ROW(loader_opts)                                                                               \
+    ROW(ctx_opts)                                                                                  \
+    ROW(step_opts)                                                                                 \
+    ROW(pool_opts)                                                                                 \
+    ROW(conv2d_opts)                                                                               \
+    ROW(cross_entropy_opts)                                                                        \
+    ROW(batch_norm2d_args)                                                                         \
+    ROW(peers)                                                                                     \
+    ROW(backward_listener)                                                                         \
+    ROW(gradient_check_opts)                                                                       \
+    ROW(reducer_parameter)                                                                         \
+    ROW(reducer_opts)                                                                              \
+    ROW(comm_hook)                                                                                 \
+    ROW(powersgd_opts)                                                                             \
+    ROW(ddp_opts)                                                                                  \
+    ROW(join_opts)                                                                                 \
+    ROW(group_opts)
+
+#define CHECK_ROW(type)                                                                            \
+    static void type##_of_a_newer_program_are_refused(void **state)                                \
+    {                                                                                              \
+        const tutti_##type o = {.reserved = {0, 0, 0, 1}};                                         \
+                                                                                                   \
+        (void)state;                                                                               \
+        assert_int_equal(with_##type(&o), TUTTI_ERR_ARG);                                          \
+        if (!strstr(tutti_last_error(), "tutti_" #type ": ") ||                                    \
+            !strstr(tutti_last_error(), "newer Tutti"))                                            \
+            fail_msg("\"%s\"", tutti_last_error());                                                \
+    }
+ROWS(CHECK_ROW)
+
+/* ---- The headers ----------------------------------------------------------------------------------------------- */
+
+/* Filled in by the library alone: a caller's are not looked at. */
+#define RESULTS "bucket bucket_gradient bucket_info ddp_stats dataset_info batch ctx_memory module "
+
+static bool is_listed(const char *type)
+{
+    char word[64];
+
+#define NAME(type) #type " "
+    snprintf(word, sizeof word, " %.60s ", type);
+    return strstr(" " ROWS(NAME) RESULTS, word) != NULL;
+#undef NAME
+}
+
+/* A struct whose name says options ends with reserved words; one that does has a row above. */
+static void check_header(const char *path)
+{
+    char line[256], before[256] = "", type[64];
+    FILE *file = fopen(path, "r");
+
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file)) {
+        bool reserved = strstr(before, "uint64_t reserved[4];") != NULL;
+
+        if (sscanf(line, "} tutti_%63[a-z0-9_];", type) == 1) {
+            const char *suffix = strrchr(type, '_');
+
+            if (!reserved && suffix &&
+                (strcmp(suffix, "_opts") == 0 || strcmp(suffix, "_args") == 0))
+                fail_msg("%s: tutti_%s has no reserved words at its end", path, type);
+            if (reserved && !is_listed(type))
+                fail_msg("%s: tutti_%s has no row in this test", path, type);
+        }
+        memcpy(before, line, sizeof before);
+    }
+    fclose(file);
+}
+
+static void no_options_struct_is_forgotten(void **state)
+{
+    const char *source = getenv("SOURCE_DIR");
+    char pattern[4096];
+    glob_t files;
+
+    (void)state;
+    snprintf(pattern, sizeof pattern, "%s/include/tutti/*.h", source ? source : ".");
+    assert_int_equal(glob(pattern, 0, NULL, &files), 0);
+    for (size_t i = 0; i < files.gl_pathc; i++)
+        check_header(files.gl_pathv[i]);
+    assert_true(files.gl_pathc >= 12);
+    globfree(&files);
+}
+
+/* ---- Zero ------------------------------------------------------------------------------------------------------ */
+
+static void zero_can_be_said(void **state)
+{
+    const float zero = TUTTI_ZERO;
+    const double wide = TUTTI_ZERO;
+
+    (void)state;
+    assert_true(zero == FLT_MIN && zero + 1e-30f == 1e-30f); /* harmless where nobody decodes it */
+    assert_true(tutti__or(0, 3) == 3);
+    assert_true(tutti__or(2, 3) == 2 && tutti__or(-2, 3) == -2);
+    assert_true(isnan(tutti__or(NAN, 3)));
+    assert_true(tutti__or(wide, 3) == 0 && tutti__or(-0.0, 3) == 3);
+    assert_true(tutti__or((double)zero, 3) == 0);
+}
+
+int main(void)
+{
+#define TEST(type) cmocka_unit_test(type##_of_a_newer_program_are_refused),
+    const struct CMUnitTest tests[] = {ROWS(TEST) cmocka_unit_test(no_options_struct_is_forgotten),
+                                       cmocka_unit_test(zero_can_be_said)};
+
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
