@@ -11,7 +11,7 @@
 #include "comm/bootstrap/mesh.h"
 #include "comm/control/channel.h"
 #include "comm/transport/shared_memory/shm.h"
-#include "comm/transport/tcp/wire.h"
+#include "comm/transport/tcp/tcp.h"
 
 #include <poll.h>
 #include <sodium.h>
@@ -106,7 +106,7 @@ static tutti__comm *host_new(tutti__comm *comm, const uint64_t *host_ids)
 }
 
 /* Memory inside hosts, sockets between them. */
-static tutti_status open_hosts(tutti_group *group, tutti__wire *wire, const tutti__peer_info *infos,
+static tutti_status open_hosts(tutti_group *group, tutti__tcp *tcp, const tutti__peer_info *infos,
                                double deadline)
 {
     uint64_t *ids = tutti__alloc((size_t)group->comm.size * sizeof *ids);
@@ -124,9 +124,9 @@ static tutti_status open_hosts(tutti_group *group, tutti__wire *wire, const tutt
         status = open_memory(group, host, prefix, &shm, deadline);
     }
     if (status == TUTTI_OK) {
-        status = tutti__engine_hierarchical(&group->engine, &group->comm, wire, host, shm, ids);
+        status = tutti__engine_hierarchical(&group->engine, &group->comm, tcp, host, shm, ids);
     } else {
-        tutti__wire_free(wire);
+        tutti__tcp_free(tcp);
         if (host)
             tutti__comm_destroy(host);
         free(host);
@@ -138,15 +138,15 @@ static tutti_status open_hosts(tutti_group *group, tutti__wire *wire, const tutt
 static tutti_status open_engine(tutti_group *group, const tutti__peer_info *infos,
                                 const tutti__plan *p, const int *sockets, double deadline)
 {
-    tutti__wire *wire;
+    tutti__tcp *tcp;
 
     if (group->boot.mpi) /* it came first */
         return TUTTI_OK;
     if (p->shared)
         return open_shared_memory(group, deadline);
-    TUTTI_TRY(tutti__wire_open(&wire, &group->comm, sockets, p->n_connections - 1));
-    return p->hosts ? open_hosts(group, wire, infos, deadline)
-                    : tutti__engine_tcp(&group->engine, &group->comm, wire);
+    TUTTI_TRY(tutti__tcp_open(&tcp, &group->comm, sockets, p->n_connections - 1));
+    return p->hosts ? open_hosts(group, tcp, infos, deadline)
+                    : tutti__engine_tcp(&group->engine, &group->comm, tcp);
 }
 
 static tutti_status connect_and_open(tutti_group *group, const tutti__peer_info *infos,

@@ -1,28 +1,32 @@
-/* tcp.c -- which algorithm over sockets for which operation.   SPDX-License-Identifier: MIT */
+/* tcp.c -- which algorithm over TCP for which operation.   SPDX-License-Identifier: MIT */
 #include "comm/algorithm/tcp.h"
 
-static tutti_status all_reduce(tutti__wire *wire, const tutti__op *op)
-{
-    const tutti__direct shares = {.ranks = wire->everyone,
-                                  .n = wire->comm->size,
-                                  .me = wire->comm->rank,
-                                  .p = op->dst,
-                                  .count = (size_t)op->signature.count,
-                                  .redop = (tutti_redop)op->signature.redop,
-                                  .divisor = (size_t)wire->comm->size};
-
-    return tutti__tcp_all_reduce(wire, op, true, &shares);
-}
-
-tutti_status tutti__tcp_run(tutti__wire *wire, const tutti__op *op)
+tutti_status tutti__tcp_run(tutti__tcp *tcp, const tutti__op *op)
 {
     const tutti__op_traits *traits = tutti__op_traits_of(op);
 
     if (tutti__op_is_empty(op))
-        return tutti__tcp_barrier(wire, op);
+        return tutti__tcp_barrier(tcp, op);
     if (!traits->reduces)
-        return tutti__tcp_move(wire, op);
+        return tutti__tcp_move(tcp, op);
     return (traits->scatters  ? tutti__tcp_reduce_scatter
             : traits->to_root ? tutti__tcp_reduce
-                              : all_reduce)(wire, op);
+                              : tutti__tcp_all_reduce)(tcp, op);
+}
+
+tutti_status tutti__tcp_start_all(tutti__tcp *tcp, const tutti__op *op, bool first,
+                                  size_t n_messages)
+{
+    return tutti__tcp_start(tcp, &(tutti__schedule){.op = op,
+                                                    .first = first,
+                                                    .bytes = tutti__signature_bytes(&op->signature),
+                                                    .ranks = tcp->everyone,
+                                                    .n_ranks = tcp->comm->size,
+                                                    .n_messages = n_messages});
+}
+
+tutti_status tutti__tcp_barrier(tutti__tcp *tcp, const tutti__op *op)
+{
+    TUTTI_TRY(tutti__tcp_start_all(tcp, op, true, 0));
+    return tutti__tcp_finish(tcp);
 }

@@ -1,88 +1,64 @@
-/* tcp_reduce.c -- reduce and reduce_scatter over sockets: shares to their owners, which reduce them.
+/* tcp_reduce.c -- reduce over TCP: shards to their owners, which reduce them and send the results to root, chunk by chunk.
  * SPDX-License-Identifier: MIT */
 #include "comm/algorithm/tcp.h"
 
 enum { CHUNK_BYTES = 1 << 20 };
 
-static void set_pass(tutti__wire *wire, int rank, const void *out, size_t out_bytes, void *in,
-                     size_t in_bytes)
+/* The part of a chunk that a rank owns, and where. */
+typedef struct shards {
+    size_t begin, n, size, element;
+} shards;
+
+static size_t shard_at(const shards *s, int rank)
 {
-    wire->room.passes[rank] = (tutti__pass){{(char *)(uintptr_t)out, out_bytes}, {in, in_bytes}};
+    return (s->begin + tutti__part(s->n, s->size, (size_t)rank, 1).at) * s->element;
 }
 
-/* Elements of a chunk; of the last, what is left. */
-static size_t chunk_elements(const tutti__wire *wire, size_t element)
+static size_t shard_bytes(const shards *s, int rank)
 {
-    return tutti__comm_chunk_bytes(wire->comm, CHUNK_BYTES) / element;
+    return tutti__part(s->n, s->size, (size_t)rank, 1).count * s->element;
 }
 
-/* Sends each rank its part of src (parts[r]), and reduces what comes from all, at most `room` elements each, into dst. */
-static tutti_status reduce_parts(tutti__wire *wire, const tutti__op *op, size_t room, void *dst,
-                                 bool heads)
+/* dst: NULL but on root; the others reduce into their slot, since only root's buffer may change. */
+static tutti_status reduce_chunk(tutti__tcp *tcp, const tutti__op *op, const shards *s, char *slots,
+                                 char *dst)
 {
-    const tutti__room *t = &wire->room;
-    size_t element = tutti_dtype_size((tutti_dtype)op->signature.dtype),
-           mine = t->parts[wire->comm->rank].count;
-    char *scratch = tutti__wire_scratch(wire, room * element * (size_t)wire->comm->size);
+    int me = tcp->comm->rank;
+    size_t slot_bytes = shard_bytes(s, 0), bytes = shard_bytes(s, me);
+    const char *src = op->src;
+    void *result = dst ? dst + shard_at(s, me) : slots + (size_t)me * slot_bytes;
 
-    if (!scratch)
-        return tutti__comm_status(wire->comm);
-    for (int r = 0; r < wire->comm->size; r++) {
-        const char *own = (const char *)op->src + t->parts[r].at * element;
-        char *theirs = scratch + (size_t)r * room * element;
+    TUTTI_TRY(tutti__tcp_start_all(tcp, op, s->begin == 0, 2));
+    for (int r = 0; r < tcp->comm->size; r++) {
+        char *slot = slots + (size_t)r * slot_bytes;
 
-        set_pass(wire, r, own, t->parts[r].count * element, theirs, mine * element);
-        t->src[r] = r == wire->comm->rank ? own : theirs;
+        tutti__tcp_send(tcp, r, src + shard_at(s, r), shard_bytes(s, r));
+        tutti__tcp_recv(tcp, r, slot, bytes);
+        tcp->src[r] = r == me ? src + shard_at(s, r) : slot;
     }
-    TUTTI_TRY(tutti__wire_exchange(wire, op, heads));
-    dst = dst ? dst : scratch + (size_t)wire->comm->rank * room * element;
-    tutti__reduce((tutti_dtype)op->signature.dtype, (tutti_redop)op->signature.redop, &dst, 1,
-                  t->src, (size_t)wire->comm->size, mine);
-    return TUTTI_OK;
+    TUTTI_TRY(tutti__tcp_finish(tcp));
+    tutti__reduce((tutti_dtype)op->signature.dtype, (tutti_redop)op->signature.redop, &result, 1,
+                  tcp->src, s->size, bytes / s->element);
+    tutti__tcp_send(tcp, (int)op->signature.root, result, bytes);
+    for (int r = 0; dst && r < tcp->comm->size; r++)
+        tutti__tcp_recv(tcp, r, dst + shard_at(s, r), shard_bytes(s, r));
+    return tutti__tcp_finish(tcp);
 }
 
-tutti_status tutti__tcp_reduce_scatter(tutti__wire *wire, const tutti__op *op)
+tutti_status tutti__tcp_reduce(tutti__tcp *tcp, const tutti__op *op)
 {
-    const tutti__room *t = &wire->room;
     size_t element = tutti_dtype_size((tutti_dtype)op->signature.dtype),
-           count = (size_t)op->signature.count, chunk = chunk_elements(wire, element);
+           size = (size_t)tcp->comm->size, count = (size_t)op->signature.count,
+           chunk = tutti__comm_chunk_bytes(tcp->comm, CHUNK_BYTES) / element * size;
+    char *dst = tcp->comm->rank == (int)op->signature.root ? op->dst : NULL,
+         *slots = tutti__tcp_scratch(
+             tcp, tutti__part(count < chunk ? count : chunk, size, 0, 1).count * element * size);
 
-    for (size_t k = 0; k < count; k += chunk) {
-        size_t n = count - k < chunk ? count - k : chunk;
-
-        for (int r = 0; r < wire->comm->size; r++)
-            t->parts[r] = (tutti__piece){(size_t)r * count + k, n};
-        TUTTI_TRY(reduce_parts(wire, op, n, (char *)op->dst + k * element, k == 0));
-    }
-    return TUTTI_OK;
-}
-
-/* To root alone: the others reduce their shares in scratch, their own buffers stay as they are. */
-tutti_status tutti__tcp_reduce(tutti__wire *wire, const tutti__op *op)
-{
-    const tutti__room *t = &wire->room;
-    size_t element = tutti_dtype_size((tutti_dtype)op->signature.dtype),
-           size = (size_t)wire->comm->size, count = (size_t)op->signature.count,
-           chunk = chunk_elements(wire, element) * size;
-    int root = (int)op->signature.root;
-    char *dst = wire->comm->rank == root ? op->dst : NULL;
-
-    for (size_t k = 0; k < count; k += chunk) {
-        size_t n = count - k < chunk ? count - k : chunk, most = tutti__part(n, size, 0, 1).count;
-        const tutti__piece *mine = &t->parts[wire->comm->rank];
-        const char *result;
-
-        for (size_t r = 0; r < size; r++) {
-            t->parts[r] = tutti__part(n, size, r, 1);
-            t->parts[r].at += k;
-        }
-        TUTTI_TRY(reduce_parts(wire, op, most, dst ? dst + mine->at * element : NULL, k == 0));
-        result = tutti__wire_scratch(wire, 0) + (size_t)wire->comm->rank * most * element;
-        for (int r = 0; r < wire->comm->size; r++)
-            set_pass(wire, r, result, r == root ? mine->count * element : 0,
-                     dst ? dst + t->parts[r].at * element : NULL,
-                     dst ? t->parts[r].count * element : 0);
-        TUTTI_TRY(tutti__wire_exchange(wire, op, false));
+    if (!slots)
+        return tutti__comm_status(tcp->comm);
+    for (shards s = {0, 0, size, element}; s.begin < count; s.begin += s.n) {
+        s.n = count - s.begin < chunk ? count - s.begin : chunk;
+        TUTTI_TRY(reduce_chunk(tcp, op, &s, slots, dst));
     }
     return TUTTI_OK;
 }

@@ -39,16 +39,15 @@ struct tutti__engine {
 void tutti__engine_observe(tutti__engine *engine);
 
 struct tutti__shm;
-struct tutti__wire;
+struct tutti__tcp;
 /* Each takes over what it is given, also when it fails. */
 tutti_status tutti__engine_single(tutti__engine **engine_p, tutti__comm *comm);
 tutti_status tutti__engine_shared_memory(tutti__engine **engine_p, tutti__comm *comm,
                                          struct tutti__shm *shm);
-tutti_status tutti__engine_tcp(tutti__engine **engine_p, tutti__comm *comm,
-                               struct tutti__wire *wire);
+tutti_status tutti__engine_tcp(tutti__engine **engine_p, tutti__comm *comm, struct tutti__tcp *tcp);
 /* `host`: this host's ranks, inside comm, with `shm` their memory; host_ids[r]: equal for ranks of one host. */
 tutti_status tutti__engine_hierarchical(tutti__engine **engine_p, tutti__comm *comm,
-                                        struct tutti__wire *wire, tutti__comm *host,
+                                        struct tutti__tcp *tcp, tutti__comm *host,
                                         struct tutti__shm *shm, const uint64_t *host_ids);
 
 #endif

@@ -8,7 +8,7 @@
 
 typedef struct tcp_engine {
     tutti__engine base;
-    tutti__wire *wire;
+    tutti__tcp *tcp;
     tutti__plain_memory memory;
 } tcp_engine;
 
@@ -18,8 +18,8 @@ static tutti_status run(tutti__engine *engine, tutti__op *op)
     tutti_status status;
 
     if (op->signature.op != TUTTI__OP_ALLOC)
-        return tutti__tcp_run(e->wire, op);
-    TUTTI_TRY(tutti__tcp_barrier(e->wire, op));
+        return tutti__tcp_run(e->tcp, op);
+    TUTTI_TRY(tutti__tcp_barrier(e->tcp, op));
     status = tutti__plain_alloc(&e->memory, op);
     if (status != TUTTI_OK) /* the others have theirs: they must not go on without this rank */
         (void)tutti__comm_fail(engine->comm, status, engine->comm->rank, "rank %d: %s",
@@ -30,7 +30,7 @@ static tutti_status run(tutti__engine *engine, tutti__op *op)
 static void wake(tutti__engine *engine, int rank)
 {
     (void)rank;
-    tutti__wire_wake(((tcp_engine *)engine)->wire);
+    tutti__tcp_wake(((tcp_engine *)engine)->tcp);
 }
 
 static void release(tutti__engine *engine, void *p)
@@ -42,7 +42,7 @@ static void close_engine(tutti__engine *engine)
 {
     tcp_engine *e = (tcp_engine *)engine;
 
-    tutti__wire_free(e->wire);
+    tutti__tcp_free(e->tcp);
     tutti__plain_destroy(&e->memory);
     free(e);
 }
@@ -50,17 +50,17 @@ static void close_engine(tutti__engine *engine)
 static const tutti__engine_ops TCP = {
     .name = "tcp", .run = run, .wake = wake, .release = release, .close = close_engine};
 
-tutti_status tutti__engine_tcp(tutti__engine **engine_p, tutti__comm *comm, tutti__wire *wire)
+tutti_status tutti__engine_tcp(tutti__engine **engine_p, tutti__comm *comm, tutti__tcp *tcp)
 {
     tcp_engine *engine = tutti__alloc(sizeof *engine);
 
     *engine_p = engine ? &engine->base : NULL;
     if (!engine) {
-        tutti__wire_free(wire);
+        tutti__tcp_free(tcp);
         return TUTTI_ERR_MEMORY;
     }
     engine->base = (tutti__engine){&TCP, comm};
-    engine->wire = wire;
+    engine->tcp = tcp;
     tutti__plain_init(&engine->memory);
     return TUTTI_OK;
 }

@@ -1,0 +1,38 @@
+/* channel.h -- one connection, and the rows of messages of which it carries its part.   SPDX-License-Identifier: MIT
+ *
+ * Private to transport/tcp. */
+#ifndef TUTTI_COMM_TRANSPORT_CHANNEL_H
+#define TUTTI_COMM_TRANSPORT_CHANNEL_H
+
+#include "comm/transport/tcp/tcp.h"
+
+/* The messages of a schedule in both directions between this rank and a peer. */
+typedef struct tutti__tcp_row {
+    struct iovec *out, *in;
+    size_t n_out, n_in, capacity;
+} tutti__tcp_row;
+
+/* How far a channel has come in one direction. */
+typedef struct tutti__direction {
+    size_t head; /* bytes of the signature done */
+    size_t step; /* messages done */
+    size_t done; /* bytes of the next */
+} tutti__direction;
+
+typedef struct tutti__channel {
+    int fd, rank;
+    int part, n_parts; /* which part of each message it carries */
+    bool first;        /* the signature comes before the messages */
+    tutti__direction out, in;
+    bool checked;                 /* the heard signature is ours */
+    tutti__signature said, heard; /* of an uneven operation each counts what goes to its receiver */
+} tutti__channel;
+
+/* Move what may move now. 0 or an errno; EAGAIN: the socket takes, or has, no more now. *moved becomes true if the channel
+ * has come any further. */
+int tutti__channel_push(tutti__channel *channel, const tutti__tcp_row *row, bool *moved);
+int tutti__channel_pull(tutti__channel *channel, const tutti__tcp_row *row, bool *moved);
+/* What it could move if the socket were ready: POLLOUT, POLLIN, both, or 0: all that is in the row has moved. */
+short tutti__channel_events(const tutti__channel *channel, const tutti__tcp_row *row);
+
+#endif

@@ -1,0 +1,95 @@
+/* tcp.c -- taking over connections, and giving them back.   SPDX-License-Identifier: MIT */
+#include "comm/transport/tcp/tcp.h"
+
+#include "comm/transport/tcp/channel.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+void tutti__tcp_wake(const tutti__tcp *tcp)
+{
+    if (write(tcp->wake, &(uint64_t){1}, sizeof(uint64_t)) < 0)
+        return; /* full: it is readable, which is all that is wanted */
+}
+
+char *tutti__tcp_scratch(tutti__tcp *tcp, size_t bytes)
+{
+    if (tcp->scratch_bytes >= bytes)
+        return tcp->scratch;
+    free(tcp->scratch);
+    tcp->scratch = malloc(bytes);
+    tcp->scratch_bytes = tcp->scratch ? bytes : 0;
+    if (!tcp->scratch)
+        (void)tutti__comm_fail(tcp->comm, TUTTI_ERR_MEMORY, tcp->comm->rank,
+                               "rank %d has no memory for %zu bytes", tcp->comm->rank, bytes);
+    return tcp->scratch;
+}
+
+void tutti__tcp_free(tutti__tcp *tcp)
+{
+    if (!tcp)
+        return;
+    for (int i = 0; tcp->sockets && i < tcp->n_sockets * tcp->comm->size; i++)
+        if (tcp->sockets[i] >= 0)
+            close(tcp->sockets[i]);
+    if (tcp->wake >= 0)
+        close(tcp->wake);
+    for (int r = 0; tcp->rows && r < tcp->comm->size; r++)
+        free(tcp->rows[r].out);
+    free(tcp->sockets);
+    free(tcp->everyone);
+    free(tcp->src);
+    free(tcp->scratch);
+    free(tcp->rows);
+    free(tcp->channels);
+    free(tcp->polls);
+    free(tcp);
+}
+
+static tutti_status fail_open(const tutti__comm *comm, const int *sockets, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (sockets[i] >= 0)
+            close(sockets[i]);
+    return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the connections of %d ranks", comm->size);
+}
+
+tutti_status tutti__tcp_open(tutti__tcp **tcp_p, tutti__comm *comm, const int *sockets,
+                             int n_sockets)
+{
+    size_t size = (size_t)comm->size, n = size * (size_t)n_sockets;
+    tutti__tcp *tcp = tutti__alloc(sizeof *tcp);
+
+    *tcp_p = tcp;
+    if (tcp)
+        tcp->sockets = malloc(n * sizeof *sockets);
+    if (!tcp || !tcp->sockets) {
+        free(tcp);
+        *tcp_p = NULL;
+        return fail_open(comm, sockets, n);
+    }
+    memcpy(tcp->sockets, sockets, n * sizeof *sockets);
+    tcp->comm = comm;
+    tcp->n_sockets = n_sockets;
+    tcp->spin = comm->tuning.spin >= 0 && comm->local_size <= tutti__cores();
+    tcp->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    tcp->everyone = calloc(size, sizeof *tcp->everyone);
+    tcp->src = calloc(size, sizeof *tcp->src);
+    tcp->rows = calloc(size, sizeof *tcp->rows);
+    tcp->channels = calloc(n, sizeof *tcp->channels);
+    tcp->polls = calloc(n + 1, sizeof *tcp->polls);
+    if (tcp->wake < 0 || !tcp->everyone || !tcp->src || !tcp->rows || !tcp->channels ||
+        !tcp->polls) {
+        tutti__tcp_free(tcp);
+        *tcp_p = NULL;
+        return tutti__fail(TUTTI_ERR_MEMORY,
+                           "no memory, or no descriptor, for the connections of %d ranks",
+                           comm->size);
+    }
+    for (int r = 0; r < comm->size; r++)
+        tcp->everyone[r] = r;
+    return TUTTI_OK;
+}
