@@ -1,4 +1,4 @@
-/* tcp.c -- taking over connections, and giving them back.   SPDX-License-Identifier: MIT */
+/* connections.c -- taking over connections, and giving them back.   SPDX-License-Identifier: MIT */
 #include "comm/transport/tcp/tcp.h"
 
 #include "comm/transport/tcp/channel.h"
