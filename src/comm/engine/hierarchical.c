@@ -31,7 +31,7 @@ static tutti_status alloc(tutti__hierarchy_op *o)
     return tutti__shm_barrier(o->h->shm, o->op);
 }
 
-static tutti_status direct(tutti__hierarchy_op *o)
+static tutti_status by_tcp_alone(tutti__hierarchy_op *o)
 {
     TUTTI_TRY(tutti__hierarchy_enter(o)); /* who calls something else may wait only there */
     return tutti__tcp_run(o->h->tcp, o->op);
@@ -56,12 +56,12 @@ static tutti_status run(tutti__engine *engine, tutti__op *op)
     if (op->signature.op == TUTTI__OP_BROADCAST)
         return tutti__hierarchical_broadcast(&o);
     if (h->block_bytes / o.element < (size_t)engine->comm->size)
-        return direct(&o);
+        return by_tcp_alone(&o);
     if (op->signature.op == TUTTI__OP_ALL_GATHER)
         return tutti__hierarchical_all_gather(&o);
     if (op->signature.op == TUTTI__OP_REDUCE_SCATTER)
         return tutti__hierarchical_reduce_scatter(&o);
-    return direct(&o);
+    return by_tcp_alone(&o);
 }
 
 /* ---- Init, teardown ----------------------------------------------------------------------------------------------- */
