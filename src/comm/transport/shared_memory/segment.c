@@ -110,9 +110,7 @@ static tutti_status take_mapping(tutti__shm *shm, uint64_t handle, tutti__shm_se
     if (!error && shm->memory->one_process)
         atomic_fetch_add(&((segment_head *)s->mapping)->users, 1);
     tutti__shm_access_end(shm);
-    return error ? tutti__fail_errno(error, "rank %d cannot map %zu shared bytes", shm->comm->rank,
-                                     s->bytes)
-                 : TUTTI_OK;
+    return error ? tutti__fail_errno(error, "cannot map %zu shared bytes", s->bytes) : TUTTI_OK;
 }
 
 /* Rank 0 makes the mapping before it comes to the barrier, so that afterwards the others only take it. Errors of this rank
@@ -130,8 +128,8 @@ static tutti_status share_mapping(tutti__shm *shm, const tutti__op *op, tutti__s
     }
     TUTTI_TRY(tutti__shm_enter(shm, op));
     if (zeroth->error)
-        return tutti__fail_errno(zeroth->error, "rank 0 cannot share %zu bytes with %d ranks",
-                                 s->bytes, shm->comm->size);
+        return tutti__fail_errno(zeroth->error, "cannot share %zu bytes with %d ranks", s->bytes,
+                                 shm->comm->size);
     if (shm->comm->rank != 0)
         status = take_mapping(shm, zeroth->at, s);
     if (!tutti__comm_failed(shm->comm))
@@ -160,7 +158,7 @@ tutti_status tutti__shm_alloc(tutti__shm *shm, const tutti__op *op)
     tutti__shm_declare(shm, op, NULL, 0);
     status = share_mapping(shm, op, &made);
     if (status == TUTTI_OK && !(s = malloc(sizeof *s)))
-        status = tutti__fail(TUTTI_ERR_MEMORY, "rank %d has no memory", shm->comm->rank);
+        status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for a segment's place");
     if (status != TUTTI_OK) {
         tutti__shm_leave(shm); /* nobody takes the mapping any more */
         if (made.mapping)
