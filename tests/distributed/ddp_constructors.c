@@ -4,6 +4,9 @@
 #include "distributed/ddp_bodies.h"
 #include <tutti/tutti.h>
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 enum { SIZE = 3, BAD = 2, SOON_MS = 2000 };
 
 typedef struct model {
@@ -162,6 +165,45 @@ static int allocs(tutti_group *group, void *arg)
     return 0;
 }
 
+/* A process whose limit lets it map less than the others. */
+static int narrow(tutti_group *group, void *arg)
+{
+    struct rlimit limit;
+    rlim_t kept;
+    double begin;
+    size_t pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    tutti_status status;
+    void *p;
+
+    (void)arg;
+    CHECK(f && fscanf(f, "%zu", &pages) == 1);
+    fclose(f);
+    CHECK(getrlimit(RLIMIT_AS, &limit) == 0);
+    kept = limit.rlim_cur;
+    limit.rlim_cur = pages * (rlim_t)sysconf(_SC_PAGESIZE) + (64 << 20);
+    if (tutti_group_rank(group) == BAD)
+        CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+    begin = tutti__now_ms();
+    status = tutti_group_alloc(group, (size_t)256 << 20, &p);
+    limit.rlim_cur = kept;
+    CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+    if (check_end(group, status, TUTTI_ERR_MEMORY, "cannot map", begin) != 0)
+        return 1;
+    CHECK(p == NULL);
+    CHECK_OK(tutti_group_alloc(group, 4096, &p));
+    return 0;
+}
+
+static void no_memory_on_one(void **state)
+{
+    (void)state;
+#ifdef __SANITIZE_ADDRESS__
+    skip(); /* which needs room for itself */
+#endif
+    assert_int_equal(tutti_run_ranks_as_processes(SIZE, narrow, NULL, TUTTI_TRANSPORT_AUTO), 0);
+}
+
 static void one_bad_reducer(void **state)
 {
     (void)state;
@@ -197,7 +239,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_bad_reducer), cmocka_unit_test(one_bad_ddp),
         cmocka_unit_test(one_bad_zero),    cmocka_unit_test(one_bad_join),
-        cmocka_unit_test(one_bad_alloc),
+        cmocka_unit_test(one_bad_alloc),   cmocka_unit_test(no_memory_on_one),
     };
 
     return cmocka_run_group_tests_name("ddp_constructors", tests, NULL, NULL);
