@@ -47,7 +47,8 @@ typedef struct tutti_ddp_opts {
  * that some ranks use gets the mean over all, to which the others bring zeros.
  * A parameter that is frozen now takes no part; freezing or thawing later is an error in the next step.
  * The context draws dropout as the shard of this rank, unless its shard was chosen (tutti_ctx_opts, tutti_ctx_set_shard).
- * Collective. Borrows module and group until tutti_ddp_free. */
+ * Collective: what is wrong on one rank (a NULL module, an option) is said by all, "rank 2: ...", and the group lives.
+ * Borrows module and group until tutti_ddp_free. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ddp_new(tutti_ddp **ddp_p, tutti_module *module,
                                                      tutti_group *group,
                                                      const tutti_ddp_opts *opts);
@@ -122,8 +123,8 @@ TUTTI_API void tutti_convert_sync_batch_norm(tutti_module *module, tutti_group *
  *   - there is no room for another communication hook. */
 typedef struct tutti_zero tutti_zero;
 
-/* Before the first backward, for every optimizer of ddp's module. Borrows ddp: free the optimizers, then ZeRO, then DDP.
- * The module must live as long. */
+/* Before the first backward, for every optimizer of ddp's module. Collective, and ends on all ranks as tutti_ddp_new does.
+ * Borrows ddp: free the optimizers, then ZeRO, then DDP. The module must live as long. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_zero_new(tutti_zero **zero_p, tutti_ddp *ddp);
 TUTTI_API void tutti_zero_free(tutti_zero *zero);
 /* Gathers all of the optimizer's state on rank `root`, where tutti_optim_state_read gives it until the next step. The
@@ -154,7 +155,8 @@ typedef struct tutti_join_opts {
 } tutti_join_opts;
 
 /* Collective. ARG: no DDP, DDPs of different groups, batch norm over all ranks without throw_on_early_termination, ZeRO
- * without its optimizers, a buffer_hook. Borrows the DDPs and optimizers. */
+ * without its optimizers, a buffer_hook; it ends on all ranks as tutti_ddp_new does, but with no DDP, which names no group.
+ * Borrows the DDPs and optimizers. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_join_begin(tutti_join **join_p, tutti_ddp *const *ddps,
                                                         size_t n, const tutti_join_opts *opts);
 /* This rank has no more inputs: waits for the others, and does its part in what they do. */

@@ -163,14 +163,14 @@ TUTTI_API void tutti_log0(const tutti_group *group, const char *format, ...) TUT
 
 /* Memory that peers can read directly, zeroed and 64-byte aligned (page-aligned, in fact). Collective: every rank
  * calls it with the same size in the same order. Collectives on it copy nothing. Released in the same order, or all at
- * once by tutti_group_free. */
+ * once by tutti_group_free. ARG, MEMORY: of one rank, named, on all of them; the group lives. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_alloc(tutti_group *group, size_t bytes,
                                                          void **p);
 TUTTI_API void tutti_group_release(tutti_group *group, void *p);
 
 /* ---- Collectives ------------------------------------------------------------------------------- */
 
-/* Borrowed until the work is done. */
+/* Borrowed until the call returns or, with a handle, the work is done: from then on, whatever the status, nobody accesses it. */
 typedef struct tutti_buf {
     void *p;
     size_t count; /* elements; 0 is fine */

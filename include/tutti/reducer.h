@@ -52,7 +52,7 @@ typedef struct tutti_reducer_opts {
 } tutti_reducer_opts;
 
 /* Collective: parameters, dtypes, names, order and options are compared, and a difference is MISMATCH with the same
- * message on every rank. */
+ * message on every rank. So is what is wrong on one of them (ARG, MEMORY: "rank 2: ..."). The group lives. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_new(tutti_reducer **reducer_p,
                                                          tutti_group *group,
                                                          const tutti_reducer_parameter *parameters,

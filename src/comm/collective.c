@@ -300,14 +300,23 @@ tutti_status tutti_barrier(tutti_group *group, tutti_work **work_p)
 tutti_status tutti_group_alloc(tutti_group *group, size_t bytes, void **p)
 {
     tutti__op op = make_op(TUTTI__OP_ALLOC, (tutti_buf){NULL, bytes, TUTTI_U8}, NULL, p, NULL);
+    tutti_status status = TUTTI_OK;
 
     *p = NULL;
     TUTTI_TRY(tutti__check_group("alloc", group));
     if (bytes > SIZE_MAX / 4 / (size_t)group->comm.size)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "alloc: %zu bytes for each of %d ranks is more than memory holds", bytes,
-                           group->comm.size);
-    return tutti__submit(group->queue, &op, NULL);
+        status = tutti__fail(TUTTI_ERR_ARG,
+                             "alloc: %zu bytes for each of %d ranks is more than memory holds",
+                             bytes, group->comm.size);
+    TUTTI_TRY(tutti__group_agree(group, status));
+    status = tutti__submit(group->queue, &op, NULL);
+    if (tutti_status_scope(status) != TUTTI_SCOPE_GROUP)
+        status = tutti__group_agree(group, status);
+    if (status != TUTTI_OK) {
+        tutti_group_release(group, *p);
+        *p = NULL;
+    }
+    return status;
 }
 
 void tutti_group_release(tutti_group *group, void *p)

@@ -16,6 +16,12 @@ tutti_status tutti__group_submit(tutti_group *group, tutti_status (*call)(void *
                                  tutti_work **work_p);
 /* Waits until the work is done and says when it ran, by tutti__now_ns. The handle stays: tutti_work_wait frees it. */
 void tutti__work_times(tutti_work *work, uint64_t *begin_ns_p, uint64_t *end_ns_p);
+/* How a collective constructor comes to one end on all ranks: each brings its status, with the thread's message. OK if all
+ * are; else that of the first rank which failed, "rank 2: ...", on every rank, and the group lives. Collective, also for
+ * who has failed; one small all_reduce where nobody has. */
+tutti_status tutti__group_agree(tutti_group *group, tutti_status local);
+/* Its second half, for who learns of it by other means: all ranks know that `from` is the first that has failed. */
+tutti_status tutti__group_share_failure(tutti_group *group, tutti_status local, int from);
 /* Bytes that this rank has contributed to collectives of the group, so far; for who has the turn. */
 uint64_t tutti__group_bytes(const tutti_group *group);
 

@@ -329,6 +329,8 @@ tutti_status tutti__ddp_shadow_backward(tutti_ddp *ddp)
 
 static tutti_status check_module(const tutti_module *module)
 {
+    if (!module)
+        return tutti__fail(TUTTI_ERR_ARG, "tutti_ddp_new: the module is NULL");
     if (module->parent)
         return tutti__fail(
             TUTTI_ERR_ARG,
@@ -388,6 +390,16 @@ static tutti_status take_options(tutti_ddp *ddp, const tutti_ddp_opts *opts)
     return TUTTI_OK;
 }
 
+/* What this rank does before the others wait for it. */
+static tutti_status prepare(tutti_ddp *ddp, const tutti_ddp_opts *opts)
+{
+    TUTTI_TRY(check_module(ddp->module));
+    ddp->n = tutti_module_n_parameters(ddp->module);
+    TUTTI_TRY(take_options(ddp, opts));
+    TUTTI_TRY(start_listening(ddp));
+    return tutti_module_status(ddp->module);
+}
+
 tutti_status tutti_ddp_new(tutti_ddp **ddp_p, tutti_module *module, tutti_group *group,
                            const tutti_ddp_opts *opts)
 {
@@ -396,23 +408,12 @@ tutti_status tutti_ddp_new(tutti_ddp **ddp_p, tutti_module *module, tutti_group 
 
     *ddp_p = NULL;
     TUTTI_TRY(tutti__check_group("tutti_ddp_new", group));
-    TUTTI_TRY(check_module(module));
     ddp = tutti__alloc(sizeof *ddp);
     if (!ddp)
-        return TUTTI_ERR_MEMORY;
+        return tutti__agree_after(group, TUTTI_ERR_MEMORY, "models", "parameter", NULL, 0);
     ddp->module = module;
     ddp->group = group;
-    ddp->n = tutti_module_n_parameters(module);
-    status = take_options(ddp, opts);
-    if (status == TUTTI_OK)
-        status = start_listening(ddp);
-    if (status == TUTTI_OK) { /* from here on peers wait */
-        status = tutti_module_status(module);
-        if (status == TUTTI_OK)
-            status = tutti__ddp_replicate(ddp, opts ? opts : &(tutti_ddp_opts){0});
-        if (status != TUTTI_OK)
-            tutti__abort_peers(group, status, tutti_last_error());
-    }
+    status = tutti__ddp_replicate(ddp, opts ? opts : &(tutti_ddp_opts){0}, prepare(ddp, opts));
     if (status != TUTTI_OK) {
         tutti_ddp_free(ddp);
         return status;

@@ -72,8 +72,9 @@ struct tutti_ddp {
     bool shadowing; /* this backward is others': nothing of it is from here */
 };
 
-/* Collective: checks that all ranks have the same model and options, and copies rank 0's state. */
-tutti_status tutti__ddp_replicate(tutti_ddp *ddp, const tutti_ddp_opts *opts);
+/* Collective: checks that all ranks have the same model and options, and copies rank 0's state. `local`: see
+ * tutti__agree_after. */
+tutti_status tutti__ddp_replicate(tutti_ddp *ddp, const tutti_ddp_opts *opts, tutti_status local);
 /* Whether the step ahead may leave parameters out. */
 static inline bool tutti__ddp_may_skip(const tutti_ddp *ddp)
 {

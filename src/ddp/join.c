@@ -269,7 +269,7 @@ static tutti_status check(const tutti_join *join)
     return TUTTI_OK;
 }
 
-static tutti_status agree(const tutti_join *join)
+static tutti_status agree(const tutti_join *join, tutti_status local)
 {
     tutti__item items[4] = {{{0}}, {{0}}, {{0}}, {{0}}};
 
@@ -279,7 +279,8 @@ static tutti_status agree(const tutti_join *join)
              join->opts.divide_by_present ? "true" : "false");
     snprintf(items[3].text, sizeof items[3].text, "throw_on_early_termination %s",
              join->opts.throw_on_early_termination ? "true" : "false");
-    return tutti__agree(join->group, "options of tutti_join_begin", "option", items, 4);
+    return tutti__agree_after(join->group, local, "options of tutti_join_begin", "option", items,
+                              4);
 }
 
 static tutti_status build(tutti_join *join, tutti_ddp *const *ddps)
@@ -292,8 +293,7 @@ static tutti_status build(tutti_join *join, tutti_ddp *const *ddps)
     memcpy(join->ddps, ddps, join->n * sizeof(tutti_ddp *));
     if (join->opts.n_optims > 0)
         memcpy(join->optims, join->opts.optims, join->opts.n_optims * sizeof(tutti_optim *));
-    TUTTI_TRY(check(join));
-    return agree(join);
+    return check(join);
 }
 
 tutti_status tutti_join_begin(tutti_join **join_p, tutti_ddp *const *ddps, size_t n,
@@ -307,11 +307,12 @@ tutti_status tutti_join_begin(tutti_join **join_p, tutti_ddp *const *ddps, size_
         return tutti__fail(TUTTI_ERR_ARG, "tutti_join_begin: no DDP, expected at least one");
     join = tutti__alloc(sizeof *join);
     if (!join)
-        return TUTTI_ERR_MEMORY;
+        return tutti__agree_after(ddps[0]->group, TUTTI_ERR_MEMORY, "options of tutti_join_begin",
+                                  "option", NULL, 0);
     *join = (tutti_join){.group = ddps[0]->group, .n = n, .last = -1};
     if (opts)
         join->opts = *opts;
-    status = build(join, ddps);
+    status = agree(join, build(join, ddps));
     for (size_t i = 0; i < n && status == TUTTI_OK; i++)
         ddps[i]->join = join;
     if (status == TUTTI_OK) {

@@ -89,29 +89,28 @@ static void describe(tutti__item *item, const tutti_tensor *t, const char *more)
              tutti_dtype_name(t->dtype), more);
 }
 
-static tutti_status agree_on_tensors(const tutti_ddp *ddp)
+/* items: zeroed room for all. */
+static tutti_status agree_on_tensors(const tutti_ddp *ddp, tutti_status local, tutti__item *items)
 {
     size_t n = 0;
-    tutti__item *items = tutti__alloc((ddp->n + ddp->n_buffers + 1) * sizeof *items);
     tutti_status status;
 
-    if (!items)
-        return TUTTI_ERR_MEMORY;
-    for (size_t i = 0; i < ddp->n; i++)
+    for (size_t i = 0; i < ddp->n && local == TUTTI_OK; i++)
         if (ddp->roles[i] != TUTTI__IGNORED)
             describe(&items[n++], ddp->parameters[i],
                      ddp->roles[i] == TUTTI__FROZEN ? " frozen" : "");
-    status = tutti__agree(ddp->group, "models", "parameter", items, n);
-    memset(items, 0, (ddp->n + ddp->n_buffers) * sizeof *items);
+    status = tutti__agree_after(ddp->group, local, "models", "parameter", items, n);
+    if (status != TUTTI_OK)
+        return status;
+    memset(items, 0, n * sizeof *items);
     for (size_t i = 0; i < ddp->n_buffers; i++)
         describe(&items[i], ddp->buffers[i], "");
-    if (status == TUTTI_OK)
-        status = tutti__agree(ddp->group, "models", "buffer", items, ddp->n_buffers);
-    free(items);
+    status = tutti__agree(ddp->group, "models", "buffer", items, ddp->n_buffers);
+    memset(items, 0, ddp->n_buffers * sizeof *items);
     return status;
 }
 
-static tutti_status agree_on_options(const tutti_ddp *ddp)
+static tutti_status agree_on_options(const tutti_ddp *ddp, tutti__item *items)
 {
     const tutti_ddp_opts *o = &ddp->opts;
     const struct {
@@ -122,11 +121,7 @@ static tutti_status agree_on_options(const tutti_ddp *ddp)
                  {"find_unused", o->find_unused},
                  {"static_graph", o->static_graph}};
     size_t n = TUTTI__COUNT_OF(flags);
-    tutti__item *items = tutti__alloc((n + ddp->limits.n + 1) * sizeof *items);
-    tutti_status status;
 
-    if (!items)
-        return TUTTI_ERR_MEMORY;
     for (size_t i = 0; i < n; i++)
         snprintf(items[i].text, sizeof items[i].text, "%s %s", flags[i].name,
                  flags[i].value ? "true" : "false");
@@ -138,18 +133,15 @@ static tutti_status agree_on_options(const tutti_ddp *ddp)
         snprintf(items[n++].text, sizeof items->text, "%s %g", name, ddp->limits.mb[i]);
     }
     snprintf(items[n++].text, sizeof items->text, "check_replicas %d", o->check_replicas);
-    status = tutti__agree(ddp->group, "options of tutti_ddp_new", "option", items, n);
-    free(items);
-    return status;
+    return tutti__agree(ddp->group, "options of tutti_ddp_new", "option", items, n);
 }
 
 /* ---- Copying ---------------------------------------------------------------------------------------------------------- */
 
-/* One broadcast a parameter, all under way at once: what is ignored may lie anywhere between. */
-static tutti_status copy_parameters(tutti_ddp *ddp)
+/* One broadcast a parameter, all under way at once: what is ignored may lie anywhere between. works: zeroed room for all. */
+static tutti_status copy_parameters(tutti_ddp *ddp, tutti_work **works)
 {
-    tutti_work **works = tutti__alloc(ddp->n * sizeof(tutti_work *));
-    tutti_status status = works ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    tutti_status status = TUTTI_OK;
 
     for (size_t i = 0; i < ddp->n && status == TUTTI_OK; i++) {
         tutti_tensor *t = ddp->parameters[i];
@@ -160,23 +152,19 @@ static tutti_status copy_parameters(tutti_ddp *ddp)
                 ddp->source, &works[i]);
         t->kernel_cache_step = 0; /* of the old values */
     }
-    for (size_t i = 0; works && i < ddp->n; i++) {
+    for (size_t i = 0; i < ddp->n; i++) {
         tutti_status done = works[i] ? tutti_work_wait(works[i]) : TUTTI_OK;
 
         status = status == TUTTI_OK ? done : status;
     }
-    free(works);
     return status;
 }
 
-static tutti_status copy_from_rank_0(tutti_ddp *ddp)
+static tutti_status copy_from_rank_0(tutti_ddp *ddp, tutti_work **works)
 {
-    tutti_flat flat;
-
-    TUTTI_TRY(tutti_module_flat(ddp->module, &flat));
     if (tutti_group_size(ddp->group) == 1)
         return TUTTI_OK;
-    TUTTI_TRY(copy_parameters(ddp));
+    TUTTI_TRY(copy_parameters(ddp, works));
     for (size_t i = 0; i < ddp->n_buffers; i++)
         ddp->packed_bytes += tutti__tensor_bytes(ddp->buffers[i]);
     if (ddp->packed_bytes == 0)
@@ -185,19 +173,46 @@ static tutti_status copy_from_rank_0(tutti_ddp *ddp)
     return tutti_ddp_broadcast_buffers(ddp);
 }
 
-tutti_status tutti__ddp_replicate(tutti_ddp *ddp, const tutti_ddp_opts *opts)
+/* What this rank does for itself: who takes part, flat memory, and room for what follows. */
+static tutti_status take(tutti_ddp *ddp, const tutti_ddp_opts *opts, tutti__item **items_p,
+                         tutti_work ***works_p)
 {
+    tutti_flat flat;
+
     TUTTI_TRY(take_roles(ddp, opts));
-    TUTTI_TRY(agree_on_tensors(ddp));
-    TUTTI_TRY(agree_on_options(ddp));
-    TUTTI_TRY(tutti__agree_number(ddp->group, &ddp->number));
-    return copy_from_rank_0(ddp);
+    TUTTI_TRY(tutti_module_flat(ddp->module, &flat));
+    *items_p = tutti__alloc((ddp->n + ddp->n_buffers + ddp->limits.n + 8) * sizeof **items_p);
+    *works_p = tutti__alloc(ddp->n * sizeof(tutti_work *));
+    return *items_p && *works_p ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
+tutti_status tutti__ddp_replicate(tutti_ddp *ddp, const tutti_ddp_opts *opts, tutti_status local)
+{
+    tutti__item *items = NULL;
+    tutti_work **works = NULL;
+    tutti_status status;
+
+    if (local == TUTTI_OK)
+        local = take(ddp, opts, &items, &works);
+    status = agree_on_tensors(ddp, local, items);
+    if (status == TUTTI_OK)
+        status = agree_on_options(ddp, items);
+    if (status == TUTTI_OK)
+        status = tutti__agree_number(ddp->group, &ddp->number);
+    if (status == TUTTI_OK)
+        status = copy_from_rank_0(ddp, works);
+    free(items);
+    free(works);
+    return status;
 }
 
 tutti_status tutti__ddp_copy(tutti_ddp *ddp)
 {
-    TUTTI_TRY(copy_parameters(ddp));
-    return tutti_ddp_broadcast_buffers(ddp);
+    tutti_work **works = tutti__alloc(ddp->n * sizeof(tutti_work *));
+    tutti_status status = works ? copy_parameters(ddp, works) : TUTTI_ERR_MEMORY;
+
+    free(works);
+    return status == TUTTI_OK ? tutti_ddp_broadcast_buffers(ddp) : status;
 }
 
 bool tutti__ddp_sends_buffers(const tutti_ddp *ddp)

@@ -10,6 +10,8 @@
  * keeps whole. Sums are in rank order, as all_reduce's are, and an update looks at one element only: the bits are those of
  * training without shares. docs/design/zero.md */
 #include "ddp/ddp.h"
+
+#include "comm/comm.h"
 #include "optim/optim.h"
 #include "tensor/tensor.h"
 
@@ -332,7 +334,7 @@ tutti_status tutti_zero_new(tutti_zero **zero_p, tutti_ddp *ddp)
     if (!zero || !hook.self) {
         free(zero);
         free(hook.self);
-        return TUTTI_ERR_MEMORY;
+        return tutti__group_agree(ddp->group, TUTTI_ERR_MEMORY);
     }
     zero->ddp = ddp;
     zero->group = ddp->group;
@@ -346,7 +348,8 @@ tutti_status tutti_zero_new(tutti_zero **zero_p, tutti_ddp *ddp)
                                        .begin = begin,
                                        .updated = updated,
                                        .finish = finish};
-    status = zero->buckets->shared ? check_ddp(ddp) : TUTTI_ERR_MEMORY;
+    status =
+        tutti__group_agree(ddp->group, zero->buckets->shared ? check_ddp(ddp) : TUTTI_ERR_MEMORY);
     if (status != TUTTI_OK)
         forget(hook.self);
     else

@@ -3,12 +3,14 @@
  * Ranks compare one hash. Only when it differs do they look closer, and then together, so that all of them can say the
  * same sentence: rank 0 and the first rank that differs from it broadcast a hash of each item, everybody finds the first
  * difference, and the two broadcast that one item's words. What crosses the network is bounded by 8 bytes an item. */
+#include "comm/comm.h"
 #include "reducer/reducer.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct digest {
+    int64_t status;
     uint64_t n, hash;
 } digest;
 
@@ -68,23 +70,29 @@ static tutti_status explain(tutti_group *group, const char *what, const char *it
         n_0 > n_other ? 0 : other);
 }
 
-tutti_status tutti__agree(tutti_group *group, const char *what, const char *item,
-                          const tutti__item *items, size_t n)
+tutti_status tutti__agree_after(tutti_group *group, tutti_status local, const char *what,
+                                const char *item, const tutti__item *items, size_t n)
 {
-    int size = tutti_group_size(group), other = 1;
-    digest mine = {n, tutti__hash64(items, n * sizeof *items)}, *all;
+    int size = tutti_group_size(group), failed = 0, other = 1;
+    digest mine = {local, n, tutti__hash64(items, n * sizeof *items)}, *all;
     tutti_status status;
 
     if (size == 1)
-        return TUTTI_OK;
-    all = tutti__alloc((size_t)size * sizeof *all);
-    if (!all)
-        return TUTTI_ERR_MEMORY;
+        return local;
+    all = malloc((size_t)size * sizeof *all);
+    if (!all) {
+        tutti_group_abort(group, "no memory for what %d ranks describe", size);
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for what %d ranks describe", size);
+    }
     status = tutti_all_gather(group, (tutti_buf){&mine, sizeof mine, TUTTI_U8},
                               (tutti_buf){all, (size_t)size * sizeof *all, TUTTI_U8}, NULL);
+    while (status == TUTTI_OK && failed < size && all[failed].status == TUTTI_OK)
+        failed++;
     while (other < size && memcmp(&all[other], &all[0], sizeof *all) == 0)
         other++;
-    if (status == TUTTI_OK && other < size)
+    if (status == TUTTI_OK && failed < size)
+        status = tutti__group_share_failure(group, local, failed);
+    else if (status == TUTTI_OK && other < size)
         status = explain(group, what, item, items, all, other);
     free(all);
     return status;
@@ -94,4 +102,10 @@ tutti_status tutti__agree_number(tutti_group *group, uint64_t *number_p)
 {
     *number_p = tutti_group_sequence(group);
     return broadcast_bytes(group, number_p, sizeof *number_p, 0);
+}
+
+tutti_status tutti__agree(tutti_group *group, const char *what, const char *item,
+                          const tutti__item *items, size_t n)
+{
+    return tutti__agree_after(group, TUTTI_OK, what, item, items, n);
 }

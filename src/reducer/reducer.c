@@ -167,18 +167,19 @@ static tutti_status copy_parameters(tutti_reducer *r, const tutti_reducer_parame
 
 /* ---- Agreement ------------------------------------------------------------------------------------------------------- */
 
-static tutti_status agree_on_parameters(const tutti_reducer *r, tutti__item *items)
+static tutti_status agree_on_parameters(const tutti_reducer *r, tutti_status local,
+                                        tutti__item *items)
 {
     size_t n = 0;
 
-    for (size_t i = 0; i < r->n; i++) {
+    for (size_t i = 0; i < r->n && local == TUTTI_OK; i++) {
         const tutti__gradient *g = &r->gradients[i];
 
         if (!g->local)
             snprintf(items[n++].text, sizeof items->text, "\"%.160s\" [%zu] %s%s", g->name,
                      g->count, tutti_dtype_name(g->dtype), g->sparse ? " sparse" : "");
     }
-    return tutti__agree(r->group, "models", "parameter", items, n);
+    return tutti__agree_after(r->group, local, "models", "parameter", items, n);
 }
 
 static tutti_status agree_on_order(const tutti_reducer *r, tutti__item *items)
@@ -203,21 +204,25 @@ static tutti_status agree_on_options(const tutti_reducer *r, const tutti__bucket
     return tutti__agree(r->group, "options", "option", items, TUTTI__COUNT_OF(flags));
 }
 
-static tutti_status agree(const tutti_reducer *r, const tutti__bucket_limits *limits)
+/* `local`: so far. */
+static tutti_status agree(const tutti_reducer *r, tutti_status local,
+                          const tutti__bucket_limits *limits)
 {
     size_t bytes = (r->n + TUTTI__MAX_BUCKET_LIMITS) * sizeof(tutti__item);
-    tutti__item *items = tutti__alloc(bytes);
+    tutti__item *items = local == TUTTI_OK ? tutti__alloc(bytes) : NULL;
     tutti_status status;
 
-    if (!items)
-        return TUTTI_ERR_MEMORY;
-    status = agree_on_parameters(r, items);
-    memset(items, 0, bytes);
-    if (status == TUTTI_OK)
+    if (local == TUTTI_OK && !items)
+        local = TUTTI_ERR_MEMORY;
+    status = agree_on_parameters(r, local, items);
+    if (status == TUTTI_OK) {
+        memset(items, 0, bytes);
         status = agree_on_order(r, items);
-    memset(items, 0, bytes);
-    if (status == TUTTI_OK)
+    }
+    if (status == TUTTI_OK) {
+        memset(items, 0, bytes);
         status = agree_on_options(r, limits, items);
+    }
     free(items);
     return status;
 }
@@ -347,11 +352,13 @@ static void make_views(tutti_reducer *r)
         last->view.is_last = true;
 }
 
-static tutti_status lay_out(tutti_reducer *r)
+/* `local`: of the buckets' assignment. */
+static tutti_status lay_out(tutti_reducer *r, tutti_status local)
 {
-    int64_t local_bytes;
+    int size = tutti_group_size(r->group);
+    int64_t local_bytes, most[2] = {0, local == TUTTI_OK ? 0 : size - tutti_group_rank(r->group)};
 
-    for (size_t b = 0; b < r->n_buckets; b++) {
+    for (size_t b = 0; b < r->n_buckets && local == TUTTI_OK; b++) {
         tutti__bucket *bucket = &r->buckets[b];
 
         bucket->offset = r->bytes;
@@ -360,24 +367,26 @@ static tutti_status lay_out(tutti_reducer *r)
         bucket->span = r->bytes - bucket->offset;
     }
     local_bytes = (int64_t)r->bytes;
-    for (size_t place = r->n_reduced; place < r->n; place++)
+    for (size_t place = r->n_reduced; place < r->n && local == TUTTI_OK; place++)
         place_gradient(r, place);
     local_bytes = (int64_t)r->bytes - local_bytes;
     r->bytes -= (size_t)local_bytes;
-    TUTTI_TRY(tutti_all_reduce(r->group, (tutti_buf){&local_bytes, 1, TUTTI_I64}, TUTTI_MAX, NULL));
-    r->bytes += (size_t)local_bytes; /* shared memory is as large on every rank */
+    most[0] = local_bytes;
+    TUTTI_TRY(tutti_all_reduce(r->group, (tutti_buf){most, 2, TUTTI_I64}, TUTTI_MAX, NULL));
+    if (most[1] > 0)
+        return tutti__group_share_failure(r->group, local, size - (int)most[1]);
+    r->bytes += (size_t)most[0]; /* shared memory is as large on every rank */
     TUTTI_TRY(tutti_group_alloc(r->group, r->bytes ? r->bytes : ALIGNMENT, (void **)&r->block));
     make_views(r);
     return TUTTI_OK;
 }
 
-static tutti_status build(tutti_reducer *r, const tutti_reducer_parameter *parameters,
-                          const tutti_reducer_opts *opts)
+/* What this rank does for itself. */
+static tutti_status take(tutti_reducer *r, const tutti_reducer_parameter *parameters,
+                         const tutti_reducer_opts *opts, tutti__bucket_limits *limits)
 {
-    tutti__bucket_limits limits;
-
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_reducer_opts, opts));
-    TUTTI_TRY(tutti__bucket_sizes("tutti_reducer_new", opts, &limits));
+    TUTTI_TRY(tutti__bucket_sizes("tutti_reducer_new", opts, limits));
     r->find_unused = opts->find_unused;
     r->static_graph = opts->static_graph;
     r->nonfinite = opts->nonfinite;
@@ -390,11 +399,7 @@ static tutti_status build(tutti_reducer *r, const tutti_reducer_parameter *param
         (r->static_graph && !r->first_skips))
         return TUTTI_ERR_MEMORY;
     TUTTI_TRY(copy_parameters(r, parameters));
-    TUTTI_TRY(set_order(r, opts->order));
-    TUTTI_TRY(agree(r, &limits));
-    TUTTI_TRY(tutti__agree_number(r->group, &r->number));
-    TUTTI_TRY(assign_buckets(r, &limits));
-    return lay_out(r);
+    return set_order(r, opts->order);
 }
 
 tutti_status tutti_reducer_new(tutti_reducer **reducer_p, tutti_group *group,
@@ -402,6 +407,7 @@ tutti_status tutti_reducer_new(tutti_reducer **reducer_p, tutti_group *group,
                                const tutti_reducer_opts *opts)
 {
     static const tutti_reducer_opts defaults;
+    tutti__bucket_limits limits;
     tutti_reducer *r;
     tutti_status status;
 
@@ -409,13 +415,14 @@ tutti_status tutti_reducer_new(tutti_reducer **reducer_p, tutti_group *group,
     TUTTI_TRY(tutti__check_group("tutti_reducer_new", group));
     r = tutti__alloc(sizeof *r);
     if (!r)
-        return TUTTI_ERR_MEMORY;
+        return tutti__agree_after(group, TUTTI_ERR_MEMORY, "models", "parameter", NULL, 0);
     r->group = group;
     r->n = n_parameters;
-    status = build(r, parameters, opts ? opts : &defaults);
-    if (tutti_status_scope(status) ==
-        TUTTI_SCOPE_PROCESS) /* this rank's alone: the others wait for it */
-        tutti__abort_peers(group, status, tutti_last_error());
+    status = agree(r, take(r, parameters, opts ? opts : &defaults, &limits), &limits);
+    if (status == TUTTI_OK)
+        status = tutti__agree_number(group, &r->number);
+    if (status == TUTTI_OK)
+        status = lay_out(r, assign_buckets(r, &limits));
     if (status != TUTTI_OK) {
         tutti_reducer_free(r);
         return status;

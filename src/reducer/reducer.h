@@ -19,6 +19,10 @@ typedef struct tutti__item {
  * all_gather when they agree. */
 tutti_status tutti__agree(tutti_group *group, const char *what, const char *item,
                           const tutti__item *items, size_t n);
+/* The same where a constructor begins. `local`: what has become of this rank so far; where that is an error, items are
+ * NULL, and all ranks return that of the first such rank, as from tutti__group_agree. */
+tutti_status tutti__agree_after(tutti_group *group, tutti_status local, const char *what,
+                                const char *item, const tutti__item *items, size_t n);
 
 /* A number that all ranks share, and that nothing else of the group has: how many collectives rank 0 had issued. Collective. */
 tutti_status tutti__agree_number(tutti_group *group, uint64_t *number_p);

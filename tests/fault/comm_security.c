@@ -519,12 +519,15 @@ static void a_rank_turns_strangers_away(void **state)
     enum { STRANGERS = 40 };
     static const char http[] = "GET / HTTP/1.1\r\n\r\n";
     const tutti__claim wrong_group = {.kind = 'G', .group = 4711, .rank = 2};
+    tutti__secret secret = {0};
+    tutti__claim no_rank = {.kind = 'G', .group = 4711, .rank = 0x80000000u};
     uint8_t noise[STRANGERS][TUTTI__HEAD_BYTES];
     int strangers[STRANGERS], status, port, n = 0, door = 0;
     double deadline = tutti__now_ms() + 10000;
     listening doors[8];
     pid_t ranks[2], server;
     const char *log;
+    char text[512];
 
     (void)state;
     setenv("TUTTI_SECRET", SECRET, 1);
@@ -549,6 +552,13 @@ static void a_rank_turns_strangers_away(void **state)
                 assert_true(send(strangers[i], http, sizeof http, MSG_NOSIGNAL) > 0);
             else if (i % 4 < 3) /* the fourth kind is silent */
                 assert_true(send(strangers[i], noise[i], sizeof noise[i], MSG_NOSIGNAL) > 0);
+        }
+        if (r == 0) { /* one that knows the secret and claims to be no rank that can be */
+            assert_int_equal(tutti__secret_read(&secret), TUTTI_OK);
+            no_rank.job = secret.job;
+            no_rank.attempt = secret.attempt;
+            assert_int_not_equal(greet_as(door, &secret, &no_rank, text), TUTTI_OK);
+            assert_null(strstr(text, "closed"));
         }
     }
     for (int r = 0; r < 2; r++) {

@@ -1,10 +1,10 @@
-/* pieces.c -- moving data unchanged through memory that all ranks see: broadcast, gather, all_to_all and their kin.
+/* shm_move.c -- moving data unchanged through shared memory: broadcast, gather, all_to_all and their kin.
  * SPDX-License-Identifier: MIT
  *
- * Who takes a piece reads it where it lies, if it can, large ones through the kernel (foreign.c); otherwise it goes in
- * chunks through the giver's staging buffers: in each round, between two meetings, chunk k is copied out while chunk k+1 is
- * copied in. A giver whose pieces differ
- * from rank to rank divides its buffer among them. Chunks are numbered as in exchange.c, through all operations. */
+ * Who takes a piece reads it where it lies, if it can, large ones through the kernel (cma.c); otherwise it goes in chunks
+ * through the giver's staging buffers: in each round, between two barriers, chunk k is copied out while chunk k+1 is copied
+ * in. A giver whose pieces differ from rank to rank divides its buffer among them. Chunks are numbered as in
+ * shm_reduce_staged.c, through all operations. */
 #include "comm/algorithm/shm.h"
 
 #include <stdlib.h>
@@ -126,7 +126,7 @@ static tutti_status check_counts(const move *m)
     return TUTTI_OK;
 }
 
-/* After the first meeting: in how many rounds, and is anything read where it lies? */
+/* Once it is entered: in how many rounds, and is anything read where it lies? */
 static tutti_status plan(move *m, bool *any_direct_p)
 {
     size_t most = 0;
@@ -150,14 +150,17 @@ static tutti_status run_rounds(move *m)
 {
     bool any_direct = false;
 
-    copy_in(m, 0); /* its own reach is known; whether the others' is, shows the first meeting */
+    copy_in(m, 0); /* its own reach is known; whether the others' is, shows the barrier */
     TUTTI_TRY(tutti__shm_enter(m->shm, m->op));
     TUTTI_TRY(plan(m, &any_direct));
     for (size_t k = 0; k < m->n_chunks; k++) {
         if (k + 1 < m->n_chunks)
             copy_in(m, k + 1);
+        TUTTI_TRY(any_direct ? tutti__shm_access_begin(m->shm) : TUTTI_OK);
         TUTTI_TRY(copy_out(m, k));
-        /* Peers may read this rank's own memory until the last meeting. */
+        if (any_direct)
+            tutti__shm_access_end(m->shm);
+        /* Peers may read this rank's own memory until the last barrier. */
         if (k + 1 < m->n_chunks || any_direct)
             TUTTI_TRY(tutti__shm_barrier(m->shm, m->op));
     }
@@ -170,7 +173,6 @@ tutti_status tutti__shm_move(tutti__shm *shm, tutti__op *op)
     const tutti__op_traits *traits = tutti__op_traits_of(op);
     int root = (int)op->signature.root;
     move m = {.shm = shm,
-
               .op = op,
               .traits = traits,
               .element = tutti_dtype_size((tutti_dtype)op->signature.dtype),

@@ -84,14 +84,15 @@ static bool same_user(int fd)
 static char seat(const tutti__bootstrap *boot, const candidate *v, const tutti__mesh *mesh)
 {
     const tutti__claim *claim = &v->acceptor.claim;
-    int rank = (int)claim->rank - 1, at;
+    uint32_t rank = claim->rank - 1, size = (uint32_t)boot->comm->size; /* of 0: nobody's */
+    size_t at;
 
     if (claim->attempt < boot->secret.attempt)
         return TUTTI__STALE;
-    if (claim->group != boot->comm->id || rank <= boot->comm->rank || rank >= boot->comm->size ||
+    if (claim->group != boot->comm->id || rank <= (uint32_t)boot->comm->rank || rank >= size ||
         claim->channel >= (uint32_t)mesh->n_connections)
         return TUTTI__UNKNOWN;
-    at = (int)claim->channel * boot->comm->size + rank;
+    at = (size_t)claim->channel * size + rank;
     if (mesh->addresses[at].length == 0)
         return TUTTI__UNKNOWN;
     if (mesh->fds[at] >= 0)
@@ -200,9 +201,10 @@ static tutti_status accept_all(const tutti__bootstrap *boot, const tutti__mesh *
     int missing = count_absent(boot, mesh), n = 0;
     candidate *candidates = missing ? malloc(MAX_CANDIDATES * sizeof *candidates) : NULL;
     struct pollfd *polls = missing ? malloc((MAX_CANDIDATES + 2) * sizeof *polls) : NULL;
-    tutti_status status = missing && !(candidates && polls)
-                              ? tutti__fail(TUTTI_ERR_MEMORY, "no memory for connections that are being accepted")
-                              : TUTTI_OK;
+    tutti_status status =
+        missing && !(candidates && polls)
+            ? tutti__fail(TUTTI_ERR_MEMORY, "no memory for connections that are being accepted")
+            : TUTTI_OK;
     tutti__refusals refusals = {0};
     char door[128];
 

@@ -86,7 +86,7 @@ static inline void fetch_all(const job *j, size_t offset)
         __attribute__((always_inline)) void name##_tile(const job *j, size_t at, size_t n)         \
     {                                                                                              \
         const T *x = (const T *)j->src[0] + at;                                                    \
-        T *restrict y = (T *)j->dst[0] + at;                                                       \
+        T *y = (T *)j->dst[0] + at; /* perhaps a source: not restrict */                           \
         ACC acc[TILE_BYTES / sizeof(T)];                                                           \
                                                                                                    \
         for (size_t i = 0; i < n; i++)                                                             \
@@ -104,7 +104,7 @@ static inline void fetch_all(const job *j, size_t offset)
         for (size_t i = 0; i < n; i++)                                                             \
             y[i] = (T)STORE(acc[i]);                                                               \
         for (size_t d = 1; d < j->n_dst; d++) {                                                    \
-            T *restrict z = (T *)j->dst[d] + at;                                                   \
+            T *z = (T *)j->dst[d] + at;                                                            \
                                                                                                    \
             IN_ORDER();                                                                            \
             for (size_t i = 0; i < n; i++)                                                         \

@@ -14,10 +14,9 @@ static tutti__shm *shm_of(tutti__engine *engine)
     return ((shm_engine *)engine)->shm;
 }
 
-static tutti_status run(tutti__engine *engine, tutti__op *op)
+static tutti_status run_op(tutti__shm *shm, tutti__op *op)
 {
-    tutti__shm *shm = shm_of(engine);
-    size_t bytes = tutti__op_given(engine->comm->rank, engine->comm->size, op) *
+    size_t bytes = tutti__op_given(shm->comm->rank, shm->comm->size, op) *
                    tutti_dtype_size((tutti_dtype)op->signature.dtype);
     bool direct;
 
@@ -32,6 +31,16 @@ static tutti_status run(tutti__engine *engine, tutti__op *op)
     if (!direct)
         tutti__cma_offer(shm, op, bytes);
     return tutti__shm_move(shm, op);
+}
+
+static tutti_status run(tutti__engine *engine, tutti__op *op)
+{
+    tutti__shm *shm = shm_of(engine);
+    tutti_status status = run_op(shm, op);
+
+    if (status != TUTTI_OK)
+        tutti__shm_leave(shm);
+    return status;
 }
 
 static void announce(tutti__engine *engine, tutti__cause *cause)

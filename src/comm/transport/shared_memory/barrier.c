@@ -1,16 +1,16 @@
-/* meeting.c -- ranks meet in shared memory.   SPDX-License-Identifier: MIT
+/* barrier.c -- barriers in shared memory.   SPDX-License-Identifier: MIT
  *
- * A meeting is a counter a rank: raise your own, wait until nobody's is lower. Waiting looks again and again, giving the
- * core away in between, since the rank that is missing may need this very one; then it sleeps, on one bell for all. Who
- * sees that all have come rings it if somebody sleeps; so each meeting costs a rank at most one sleep and one of them one
- * wake-up, however many there are. Whoever dies rings too. Two ranks that the scheduler has put on one core while others
- * idle would wait there for each other's time slices; then one moves.
+ * A barrier is a counter a rank: raise your own, wait until nobody's is lower. Waiting looks again and again, giving the
+ * core away in between, since the rank that is missing may need this very one; then it sleeps, all on one wait word. Who
+ * sees that all have come changes it and wakes them, if somebody sleeps; so each barrier costs a rank at most one sleep and
+ * one of them one wake-up, however many there are. Whoever finds the communicator dead wakes them too. Two ranks that the
+ * scheduler has put on one core while others idle would wait there for each other's time slices; then one moves.
  *
  * Nothing in shared memory is ever locked, so a rank that is killed holds nothing up.
  *
  * Why no sleeper is forgotten: who goes to sleep counts itself, then looks once more; who has seen all come looks for
  * sleepers after a fence. Of these two, one is first in the order of fences and is seen by the other: either the sleeper
- * sees that all have come, or it is counted and gets rung for. If all go to sleep, the last to be counted sees that all
+ * sees that all have come, or it is counted and gets woken. If all go to sleep, the last to be counted sees that all
  * have come. */
 #include "comm/transport/shared_memory/shm.h"
 
@@ -46,7 +46,7 @@ static int find_missing(const tutti__shm *shm, int rank, point at)
     return rank;
 }
 
-/* ---- The bell ----------------------------------------------------------------------------------------- */
+/* ---- The wait word ------------------------------------------------------------------------------------- */
 
 void tutti__shm_wake_all(tutti__shm *shm)
 {
@@ -158,7 +158,7 @@ static void part_from(tutti__shm *shm, int rank)
         (void)sched_setaffinity(0, sizeof allowed, &allowed);
 }
 
-static tutti_status meet_at(tutti__shm *shm, const tutti__op *op, point at)
+static tutti_status wait_for_all(tutti__shm *shm, const tutti__op *op, point at)
 {
     int missing;
 
@@ -192,7 +192,9 @@ void tutti__shm_barrier_open(tutti__shm *shm)
 
 tutti_status tutti__shm_barrier(tutti__shm *shm, const tutti__op *op)
 {
-    return meet_at(shm, op, (point){offsetof(tutti__shm_slot, arrived), ++shm->barriers});
+    TUTTI_TRY(wait_for_all(shm, op, (point){offsetof(tutti__shm_slot, arrived), ++shm->barriers}));
+    /* A rank that had come may be gone again: what was read of its memory since need not be what it gave. */
+    return tutti__shm_check_abandoned(shm);
 }
 
 tutti_status tutti__shm_enter(tutti__shm *shm, const tutti__op *op)
@@ -200,7 +202,8 @@ tutti_status tutti__shm_enter(tutti__shm *shm, const tutti__op *op)
     const size_t offset =
         offsetof(tutti__shm_slot, calls) + (shm->calls & 1) * sizeof(tutti__shm_call);
 
-    TUTTI_TRY(meet_at(shm, op, (point){offset + offsetof(tutti__shm_call, arrived), shm->calls}));
+    TUTTI_TRY(
+        wait_for_all(shm, op, (point){offset + offsetof(tutti__shm_call, arrived), shm->calls}));
     for (int r = 0; r < shm->comm->size; r++)
         TUTTI_TRY(tutti__comm_check_signature(shm->comm, &op->signature, r,
                                               &tutti__shm_call_of(shm, r)->signature));

@@ -1,4 +1,4 @@
-/* foreign.c -- reading memory of a peer's process through the kernel, where it allows that.   SPDX-License-Identifier: MIT
+/* cma.c -- reading memory of a peer's process through the kernel, where it allows that.   SPDX-License-Identifier: MIT
  *
  * Large pieces that do not lie in group memory are copied once this way, instead of in and out of staging. Whether ranks
  * may (the same user, one PID namespace, no ptrace restriction, no seccomp filter) is tried before it is relied on: each
@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 /* Below 32 KiB of the usual chunk, staging is quicker than a system call and its pages. */
-enum { OF_CHUNK = 8, VERDICT_MS = 500 };
+enum { OF_CHUNK = 8 };
 
 /* 0 or an errno. */
 static int read_process(int64_t pid, void *to, uint64_t at, size_t bytes)
@@ -99,10 +99,8 @@ tutti_status tutti__cma_read(tutti__shm *shm, int rank, void *to, const void *at
 
     if (error == 0)
         return TUTTI_OK;
-    /* Its process is gone, or it knows of a failure and has freed its memory: this rank hears of that a moment later. */
-    for (int ms = 0; ms < VERDICT_MS && !tutti__comm_failed(shm->comm); ms++)
-        usleep(1000);
-    if (tutti__comm_failed(shm->comm) || error == ESRCH)
+    /* Its process is gone, or it has left the call and freed its memory. */
+    if (tutti__shm_await_cause(shm) || error == ESRCH)
         return tutti__comm_fail_lost(shm->comm, rank); /* or what came first */
     return tutti__comm_fail(shm->comm, TUTTI_ERR_INTERNAL, rank,
                             "rank %d cannot read %zu bytes of rank %d's memory: %s",

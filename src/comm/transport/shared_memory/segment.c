@@ -12,8 +12,6 @@ static size_t round_up(size_t n, size_t to)
     return (n + to - 1) / to * to;
 }
 
-/* ---- Segments ------------------------------------------------------------------------------------------ */
-
 /* The mapping's first page says how many still use it, for ranks that share the mapping itself. */
 typedef struct segment_head {
     _Atomic uint32_t users;
@@ -67,12 +65,17 @@ tutti_status tutti__shm_find_contributions(tutti__shm *shm, int first, int last,
     return TUTTI_OK;
 }
 
-static void drop_segment(tutti__shm *shm, tutti__shm_segment *segment)
+static void drop_mapping(const tutti__shm *shm, const tutti__shm_segment *segment)
 {
     segment_head *head = segment->mapping;
 
     if (!shm->memory->one_process || atomic_fetch_sub(&head->users, 1) == 1)
         munmap(segment->mapping, segment->bytes);
+}
+
+static void drop_segment(const tutti__shm *shm, tutti__shm_segment *segment)
+{
+    drop_mapping(shm, segment);
     free(segment);
 }
 
@@ -97,59 +100,76 @@ void tutti__shm_release(tutti__shm *shm, void *p)
                   shm->comm->name);
 }
 
-/* Rank 0 makes the mapping before it comes to the barrier, so that afterwards the others only take it. */
-static tutti_status share_segment(tutti__shm *shm, const tutti__op *op, tutti__shm_call *ours,
-                                  tutti__shm_segment *s)
+/* Ranks that share the mapping itself count themselves in while rank 0 cannot have dropped it: that is an access. */
+static tutti_status take_mapping(tutti__shm *shm, uint64_t handle, tutti__shm_segment *s)
+{
+    int error;
+
+    TUTTI_TRY(tutti__shm_access_begin(shm));
+    error = shm->memory->take(shm, s->bytes, handle, &s->mapping);
+    if (!error && shm->memory->one_process)
+        atomic_fetch_add(&((segment_head *)s->mapping)->users, 1);
+    tutti__shm_access_end(shm);
+    return error ? tutti__fail_errno(error, "cannot map %zu shared bytes", s->bytes) : TUTTI_OK;
+}
+
+/* Rank 0 makes the mapping before it comes to the barrier, so that afterwards the others only take it. Errors of this rank
+ * alone (scope CALL) come after the last barrier: the others have theirs. */
+static tutti_status share_mapping(tutti__shm *shm, const tutti__op *op, tutti__shm_segment *s)
 {
     const tutti__shm_call *zeroth = tutti__shm_call_of(shm, 0);
-    int error;
+    tutti__shm_call *ours = tutti__shm_call_of(shm, shm->comm->rank);
+    tutti_status status = TUTTI_OK;
 
     if (shm->comm->rank == 0) {
         ours->error = shm->memory->make(shm, s->bytes, &s->mapping, &ours->at);
         if (!ours->error)
-            atomic_store(&((segment_head *)s->mapping)->users, (uint32_t)shm->comm->size);
+            atomic_store(&((segment_head *)s->mapping)->users, 1);
     }
     TUTTI_TRY(tutti__shm_enter(shm, op));
     if (zeroth->error)
-        return tutti__fail_errno(zeroth->error, "rank 0 cannot share %zu bytes with %d ranks",
-                                 s->bytes, shm->comm->size);
-    error = shm->comm->rank == 0 ? 0 : shm->memory->take(shm, s->bytes, zeroth->at, &s->mapping);
-    if (error)
-        return tutti__comm_fail(shm->comm, TUTTI_ERR_MEMORY, shm->comm->rank,
-                                "rank %d cannot map %zu shared bytes: %s", shm->comm->rank,
-                                s->bytes, strerror(error));
-    return tutti__shm_barrier(shm, op);
+        return tutti__fail_errno(zeroth->error, "cannot share %zu bytes with %d ranks", s->bytes,
+                                 shm->comm->size);
+    if (shm->comm->rank != 0)
+        status = take_mapping(shm, zeroth->at, s);
+    if (!tutti__comm_failed(shm->comm))
+        TUTTI_TRY(tutti__shm_barrier(shm, op));
+    return status;
+}
+
+static void add_segment(tutti__shm *shm, tutti__shm_segment *s)
+{
+    pthread_mutex_lock(&shm->segments_lock);
+    s->next = shm->segments;
+    shm->segments = s;
+    pthread_mutex_unlock(&shm->segments_lock);
 }
 
 tutti_status tutti__shm_alloc(tutti__shm *shm, const tutti__op *op)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), n = (size_t)shm->comm->size;
-    tutti__shm_segment *s = tutti__alloc(sizeof *s);
+    tutti__shm_segment made = {.number = shm->n_segments++,
+                               .stride =
+                                   round_up(op->signature.count ? op->signature.count : 1, page)},
+                       *s = NULL;
     tutti_status status;
 
+    made.bytes = page + n * made.stride;
     tutti__shm_declare(shm, op, NULL, 0);
-
-    if (!s)
-        return tutti__comm_fail(shm->comm, TUTTI_ERR_MEMORY, shm->comm->rank,
-                                "rank %d has no memory", shm->comm->rank);
-    s->stride = round_up(op->signature.count ? op->signature.count : 1, page);
-    s->bytes = page + n * s->stride;
-    s->number = shm->n_segments++;
-    status = share_segment(shm, op, tutti__shm_call_of(shm, shm->comm->rank), s);
+    status = share_mapping(shm, op, &made);
+    if (status == TUTTI_OK && !(s = malloc(sizeof *s)))
+        status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for a segment's place");
     if (status != TUTTI_OK) {
-        if (s->mapping)
-            drop_segment(shm, s);
-        else
-            free(s);
+        tutti__shm_leave(shm); /* nobody takes the mapping any more */
+        if (made.mapping)
+            drop_mapping(shm, &made);
         return status;
     }
-    s->base = (char *)s->mapping + page;
-    madvise(s->base, n * s->stride, MADV_HUGEPAGE);
-    pthread_mutex_lock(&shm->segments_lock);
-    s->next = shm->segments;
-    shm->segments = s;
-    pthread_mutex_unlock(&shm->segments_lock);
-    *(void **)op->dst = s->base + (size_t)shm->comm->rank * s->stride;
+    made.base = (char *)made.mapping + page;
+    madvise(made.base, n * made.stride, MADV_HUGEPAGE);
+    *s = made;
+    add_segment(shm, s);
+    *(void **)op->dst = made.base + (size_t)shm->comm->rank * made.stride;
     return TUTTI_OK;
 }
 

@@ -81,9 +81,12 @@ bool tutti__shm_declare(tutti__shm *shm, const tutti__op *op, const void *p, siz
     ours->signature = op->signature;
     ours->segment = TUTTI__SHM_STAGED;
     ours->error = 0;
+    shm->exposed = NULL;
     if (shm->comm->tuning.stage_all || bytes == 0)
         return false;
     if (anywhere) {
+        shm->exposed = p;
+        shm->exposed_bytes = bytes;
         ours->segment = TUTTI__SHM_HERE;
         ours->at = (uint64_t)(uintptr_t)p;
         return true;
@@ -91,6 +94,8 @@ bool tutti__shm_declare(tutti__shm *shm, const tutti__op *op, const void *p, siz
     s = tutti__shm_segment_of(shm, p, bytes);
     if (!s)
         return false;
+    shm->exposed = p;
+    shm->exposed_bytes = bytes;
     ours->segment = s->number;
     ours->at = (uint64_t)((const char *)p - s->base) - (size_t)shm->comm->rank * s->stride;
     return true;

@@ -6,8 +6,9 @@
  *     staging    for each rank three buffers, through which memory goes that peers cannot read
  *     segments   from tutti_group_alloc: a part a rank, read and written by all
  *
- * shm.c makes the block and says calls in it; barrier.c waits in it; segment.c allocates; cma.c reads other processes;
- * threads.c and processes.c hand memory out. The algorithms (algorithm/shm_*.c) are made of these. */
+ * shm.c makes the block and says calls in it; barrier.c waits in it; access.c keeps peers off the buffers of a call that has
+ * failed; segment.c allocates; cma.c reads other processes; threads.c and processes.c hand memory out. The algorithms
+ * (algorithm/shm_*.c) are made of these. */
 #ifndef TUTTI_COMM_TRANSPORT_SHM_H
 #define TUTTI_COMM_TRANSPORT_SHM_H
 
@@ -41,6 +42,7 @@ typedef struct tutti__shm_slot {
     /* Barriers so far, but for those that begin an operation. */
     _Alignas(64) _Atomic uint64_t arrived;
     _Alignas(64) _Atomic uint64_t called; /* 1 + the sequence of its last call */
+    _Atomic uint32_t accessing;           /* it reads or writes peers' buffers (access.c) */
     _Atomic uint32_t cpu;                 /* 1 + where it last waited for long; 0: it has not */
     tutti__cause cause;
     /* Written before the first barrier: how to try whether its memory can be read (cma.c). */
@@ -53,8 +55,9 @@ typedef struct tutti__shm_block {
     uint64_t bytes;
     uint64_t chunk_bytes;
     _Alignas(64) _Atomic uint32_t first_failed; /* 1 + the rank whose cause counts; 0: none */
-    _Atomic uint32_t users;                     /* in one process: who still uses this memory */
-    _Alignas(64) _Atomic uint32_t wait_word;    /* on which ranks sleep until all have come */
+    _Atomic uint32_t abandoned; /* 1 + a rank that left a call with an error; 0: none */
+    _Atomic uint32_t users;     /* in one process: who still uses this memory */
+    _Alignas(64) _Atomic uint32_t wait_word; /* on which ranks sleep until all have come */
     _Atomic uint32_t sleepers;
     _Alignas(64) tutti__shm_slot slots[];
 } tutti__shm_block;
@@ -93,7 +96,9 @@ struct tutti__shm {
     tutti__shm_block *block;
     char *staging;
     uint64_t calls, barriers, tick; /* tick: staged chunks so far; chunk t lies in buffer t mod 3 */
-    int looks, yields;              /* at a barrier: before giving the core away, before sleeping */
+    const void *exposed; /* what peers may access in the running operation; NULL: nothing */
+    size_t exposed_bytes;
+    int looks, yields; /* at a barrier: before giving the core away, before sleeping */
     tutti__cma cma;
     uint64_t token;
     double moved_ms; /* when it last gave way to a peer on its core */
@@ -141,6 +146,19 @@ tutti_status tutti__shm_enter(tutti__shm *shm, const tutti__op *op);
 /* One within it: all ranks have come so far. */
 tutti_status tutti__shm_barrier(tutti__shm *shm, const tutti__op *op);
 void tutti__shm_barrier_open(tutti__shm *shm);
+
+/* An operation that has been entered reads and writes peers' buffers only between these two, and meets no barrier there.
+ * access_begin fails where a rank has left a call with an error, whose buffer is its program's again. */
+tutti_status tutti__shm_access_begin(tutti__shm *shm);
+void tutti__shm_access_end(tutti__shm *shm);
+/* The operation of this rank ends with an error, wherever it was: from now on no peer accesses its buffer. Without effect
+ * while the communicator lives, and a second time. */
+void tutti__shm_leave(tutti__shm *shm);
+/* The error of a call that another rank has left with one; OK if none has. */
+tutti_status tutti__shm_check_abandoned(tutti__shm *shm);
+/* Something has failed, of which this rank will hear in a moment, unless it was not that: true once it has. */
+bool tutti__shm_await_cause(tutti__shm *shm);
+
 /* What `rank` says of the running operation. */
 static inline tutti__shm_call *tutti__shm_call_of(const tutti__shm *shm, int rank)
 {
@@ -169,7 +187,8 @@ tutti_status tutti__shm_alloc(tutti__shm *shm, const tutti__op *op);
 void tutti__shm_release(tutti__shm *shm, void *p);
 void tutti__shm_release_all(tutti__shm *shm);
 
-/* Memory of other processes. Agreed on during the first operations; offered where it is agreed and pays. */
+/* Memory of other processes. Agreed on during the first operations; offered where it is agreed and pays. What was read
+ * counts once a barrier has been passed: the peer may have left the call, and freed it, meanwhile. */
 void tutti__cma_open(tutti__shm *shm);
 void tutti__cma_agree(tutti__shm *shm);
 void tutti__cma_offer(tutti__shm *shm, const tutti__op *op, size_t bytes);

@@ -1,0 +1,99 @@
+/* access.c -- when a call has returned, with whatever status, nobody accesses its buffer any more.
+ * SPDX-License-Identifier: MIT
+ *
+ * A call that succeeds ends with a barrier after the last access. One that fails must not wait for a barrier; instead a rank
+ * says in its slot when it accesses peers' buffers, and a rank that leaves with an error says so in the block. Each writes
+ * its own word first and then reads the other's, so at least one of the two knows of the other: either the peer sees that
+ * the call is abandoned and keeps its hands off, or the leaving rank sees the access. Then,
+ *
+ *     among threads     it waits: a thread cannot be stopped alone, so that this takes no longer than a copy
+ *     among processes   it does not, since a peer may have been stopped or killed just then: it puts private memory with the
+ *                       same contents in the place of its buffer, and what still comes lands in the old pages
+ *
+ * A process reads private memory of another only through the kernel (cma.c), which nobody needs to fear but the reader: it
+ * passes a barrier afterwards, and that fails if a call has been abandoned. */
+#include "comm/transport/shared_memory/shm.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { HEAR_MS = 500 };
+
+bool tutti__shm_await_cause(tutti__shm *shm)
+{
+    for (int ms = 0; ms < HEAR_MS && !tutti__comm_failed(shm->comm); ms++)
+        usleep(1000);
+    return tutti__comm_failed(shm->comm);
+}
+
+tutti_status tutti__shm_check_abandoned(tutti__shm *shm)
+{
+    uint32_t abandoned = atomic_load(&shm->block->abandoned);
+
+    if (!abandoned)
+        return TUTTI_OK;
+    (void)tutti__shm_await_cause(shm);
+    return tutti__comm_fail_lost(shm->comm, (int)abandoned - 1); /* or what came first */
+}
+
+tutti_status tutti__shm_access_begin(tutti__shm *shm)
+{
+    tutti_status status;
+
+    atomic_store(&shm->block->slots[shm->comm->rank].accessing, 1);
+    status = tutti__shm_check_abandoned(shm);
+    if (status != TUTTI_OK)
+        tutti__shm_access_end(shm);
+    return status;
+}
+
+void tutti__shm_access_end(tutti__shm *shm)
+{
+    atomic_store_explicit(&shm->block->slots[shm->comm->rank].accessing, 0, memory_order_release);
+}
+
+/* Whole pages, since a part of a segment is: what else lies in the first and the last of them keeps its values too. */
+static void make_private(tutti__shm *shm)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    char *begin = (char *)((uintptr_t)shm->exposed / page * page);
+    size_t bytes = (size_t)((const char *)shm->exposed - begin) + shm->exposed_bytes;
+    void *copy = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (copy != MAP_FAILED) {
+        memcpy(copy, begin, (bytes + page - 1) / page * page);
+        if (mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, begin) != MAP_FAILED)
+            return;
+        munmap(copy, bytes);
+    }
+    tutti_log(TUTTI_LOG_WARN, "comm",
+              "no memory for a private copy of %zu bytes of group \"%s\": a peer that was stopped "
+              "may still write to them when it goes on",
+              bytes, shm->comm->name);
+}
+
+void tutti__shm_leave(tutti__shm *shm)
+{
+    tutti__shm_slot *slots = shm->block->slots;
+    uint32_t nobody = 0;
+
+    tutti__shm_access_end(shm);
+    if (!tutti__comm_failed(shm->comm))
+        return;
+    atomic_compare_exchange_strong(&shm->block->abandoned, &nobody, (uint32_t)shm->comm->rank + 1);
+    atomic_thread_fence(memory_order_seq_cst); /* before the program writes to its buffer */
+    for (int r = 0; r < shm->comm->size; r++) {
+        if (r == shm->comm->rank)
+            continue;
+        while (shm->memory->one_process && atomic_load(&slots[r].accessing))
+            sched_yield();
+        if (shm->exposed && atomic_load(&slots[r].accessing)) {
+            make_private(shm);
+            shm->exposed = NULL;
+        }
+    }
+    shm->exposed = NULL;
+}
