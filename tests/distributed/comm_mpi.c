@@ -8,10 +8,12 @@
 
 #include <fcntl.h>
 #include <math.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -299,8 +301,8 @@ static int nan_wins(tutti_group *group)
     return 0;
 }
 
-/* By the post, beside collectives in flight: small, and so large that the receiver asks for it. */
-static int letters(tutti_group *group)
+/* By the control channel, beside collectives in flight: small, and so large that the receiver asks for it. */
+static int messages(tutti_group *group)
 {
     enum { N = 1 << 18 };
     static int32_t sent[N], received[N], summed[33];
@@ -486,6 +488,111 @@ static int late(tutti_group *group)
     return goes_on();
 }
 
+/* ---- A rank that is stopped in the middle of an operation: the others' memory is theirs again when their call fails ---- */
+
+enum { LARGE = 32 << 20, POISON = 0x5a }; /* floats; a byte */
+
+typedef struct interruption {
+    bool gathers;    /* or reduces */
+    bool from_group; /* memory of tutti_group_alloc */
+    bool unmaps;     /* after the failure; or poisons */
+} interruption;
+
+static tutti_status begin_large(tutti_group *group, bool gathers, float *p, tutti_work **work)
+{
+    size_t n = LARGE / (size_t)tutti_group_size(group);
+
+    if (gathers)
+        return tutti_all_gather(
+            group, (tutti_buf){p + n * (size_t)tutti_group_rank(group), n, TUTTI_F32},
+            (tutti_buf){p, n * (size_t)tutti_group_size(group), TUTTI_F32}, work);
+    return tutti_all_reduce(group, (tutti_buf){p, LARGE, TUTTI_F32}, TUTTI_SUM, work);
+}
+
+static bool is_stopped(int pid)
+{
+    char path[64], state = '?';
+    FILE *f;
+
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    f = fopen(path, "r");
+    if (f) {
+        if (fscanf(f, "%*d (%*[^)]) %c", &state) != 1)
+            state = '?';
+        fclose(f);
+    }
+    return state == 'T';
+}
+
+/* Rank 1 stops itself once it sees the first data of others, until rank 0 continues it. */
+static int be_interrupted(tutti_group *group, const interruption *how, float *p)
+{
+    volatile float *first = p;
+    double begin = tutti__now_ms();
+    int32_t pids[16], pid = getpid();
+    tutti_work *work;
+
+    CHECK(tutti_all_gather(group, (tutti_buf){&pid, 1, TUTTI_I32},
+                           (tutti_buf){pids, (size_t)tutti_group_size(group), TUTTI_I32},
+                           NULL) == TUTTI_OK);
+    CHECK(tutti_group_set_timeout(group, 1000) == TUTTI_OK);
+    CHECK(begin_large(group, how->gathers, p, &work) == TUTTI_OK);
+    if (tutti_group_rank(group) == 1) {
+        while (*first == 1 && tutti__now_ms() - begin < 20000)
+            ;
+        CHECK(*first != 1);
+        kill(pid, SIGSTOP);
+    }
+    CHECK(tutti_work_wait(work) != TUTTI_OK);
+    if (how->unmaps)
+        CHECK(mmap(p, LARGE * sizeof *p, PROT_NONE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == (void *)p);
+    else
+        memset(p, POISON, LARGE * sizeof *p);
+    if (tutti_group_rank(group) == 0) {
+        while (!is_stopped(pids[1]) && tutti__now_ms() - begin < 30000)
+            sched_yield();
+        CHECK(kill(pids[1], SIGCONT) == 0);
+    }
+    return 0;
+}
+
+static int interrupt(const interruption *how)
+{
+    tutti_group *group;
+    void *p = NULL;
+
+    CHECK(tutti_group_init(&group, &(tutti_group_opts){.name = "interrupted",
+                                                       .backend = TUTTI_BACKEND_MPI}) == TUTTI_OK);
+    if (how->from_group)
+        CHECK(tutti_group_alloc(group, LARGE * sizeof(float), &p) == TUTTI_OK);
+    else
+        p = mmap(NULL, LARGE * sizeof(float), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                 -1, 0);
+    CHECK(p && p != MAP_FAILED);
+    for (size_t i = 0; i < LARGE; i++)
+        ((float *)p)[i] = tutti_group_rank(group) == 0 ? 2 : 1;
+    CHECK(be_interrupted(group, how, p) == 0);
+    CHECK(goes_on() == 0);
+    for (size_t i = 0; i < LARGE * sizeof(float) && !how->unmaps; i++)
+        CHECK(((char *)p)[i] == POISON);
+    if (!how->from_group)
+        munmap(p, LARGE * sizeof(float));
+    tutti_group_free(group);
+    return 0;
+}
+
+static int interrupted(tutti_group *group)
+{
+    static const interruption ways[] = {
+        {false, false, false}, {false, true, false}, {true, false, false}, {true, false, true}};
+
+    tutti_group_free(group);
+    for (size_t i = 0; i < TUTTI__COUNT_OF(ways); i++)
+        CHECK(interrupt(&ways[i]) == 0);
+    return goes_on();
+}
+
 static int killed(tutti_group *group)
 {
     CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
@@ -517,12 +624,13 @@ static const test_case CASES[] = {
     {"collectives", collectives, 0, false},
     {"nan", nan_wins, 0, false},
     {"groups", groups, 0, false},
-    {"letters", letters, 0, false},
+    {"messages", messages, 0, false},
     {"mismatch", mismatch, 0, true},
     {"counts", wrong_counts, 0, true},
     {"abort", aborted, 0, true},
     {"left", has_left, 0, true},
     {"late", late, 0, true},
+    {"interrupted", interrupted, 0, true},
     {"killed", killed, -1, false},
     {"gone", gone, -1, false},
 };

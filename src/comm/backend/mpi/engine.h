@@ -1,78 +1,54 @@
-/* engine.h -- the table through which Tutti calls an MPI that it was not linked with.   SPDX-License-Identifier: MIT
+/* engine.h -- a group whose collectives are MPI's.   SPDX-License-Identifier: MIT
  *
- * MPI fixes a language, not a binary interface: handles are pointers in one and integers in another. So what touches
- * mpi.h, src/comm/module/mpi.c, is compiled once for each MPI into a module, libtutti_mpi_<name>.so, that exports one
- * table. The table speaks of Tutti's types and of handles as words. A module calls nothing of Tutti but what it is given. */
-#ifndef TUTTI_COMM_MPI_ENGINE_H
-#define TUTTI_COMM_MPI_ENGINE_H
+ *     load.c        finds the module of the site's MPI, starts and ends MPI
+ *     module.c      that module, built once for each MPI: all that touches mpi.h
+ *     engine.c      init, running an operation, teardown
+ *     wait.c        waiting for a request, with an eye on failures and the time
+ *     agree.c       do all ranks call the same?
+ *     collective.c  the data, chunk by chunk through staging memory
+ *     missing.c     after a time limit: which ranks are not in the operation
+ *
+ * A collective of MPI that has begun cannot be cancelled: if the operation fails, its request is abandoned, and any later
+ * progress of MPI in this process, in whatever group, may complete it. So requests name nothing but memory of this engine,
+ * and an engine whose group has failed is never freed. */
+#ifndef TUTTI_COMM_BACKEND_MPI_ENGINE_H
+#define TUTTI_COMM_BACKEND_MPI_ENGINE_H
 
-#include "comm/core/reduce.h"
+#include "comm/backend/mpi/module.h"
 #include "comm/engine/engine.h"
 #include "comm/transport/plain_memory.h"
 
-typedef uintptr_t tutti__mpi_comm, tutti__mpi_request;
+enum { TUTTI__MPI_WINDOW = 4 }; /* requests of one operation in flight */
 
-/* What a module needs of Tutti. */
-typedef struct tutti__mpi_host {
-    void (*reduce)(tutti_dtype dtype, tutti_redop op, void *const *dst, size_t n_dst,
-                   const void *const *src, size_t n_src, size_t count);
-} tutti__mpi_host;
+typedef struct tutti__mpi_query tutti__mpi_query;
 
-/* What MPI says of itself. */
-typedef struct tutti__mpi_world {
+typedef struct tutti__mpi_engine {
+    tutti__engine base;
+    tutti__plain_memory memory; /* of tutti_group_alloc */
+    const tutti__mpi *mpi;
     tutti__mpi_comm comm;
-    int rank, size;
-    bool ours;     /* we initialised it */
-    bool multiple; /* any thread may call it at any time */
-    char version[96];
-    char error[512]; /* why it would not start */
-} tutti__mpi_world;
+    bool usable; /* comm is there, and nothing was abandoned in it during init */
+    int cores;   /* that this process may use */
 
-/* A collective on a communicator: names and meanings as in tutti__op. All that is pointed to is borrowed until it is done.
- * Reductions, and uneven operations on either side, have at most INT_MAX elements in all. */
-typedef struct tutti__mpi_call {
-    tutti__op_kind kind;
-    tutti__mpi_comm comm;
-    const void *src; /* in place where MPI can: equal to dst, or to this rank's place in it */
-    void *dst;
-    size_t count;
-    tutti_dtype dtype;
-    tutti_redop redop; /* AVG: the sum */
-    int root;
-    const int *src_counts, *src_at, *dst_counts, *dst_at; /* uneven: elements, a rank */
-} tutti__mpi_call;
+    const tutti__op *op; /* that runs; NULL: init */
+    double deadline;     /* of it, or of init */
+    bool moving;         /* all ranks are in it */
 
-enum { TUTTI__MPI_TABLE = 1 }; /* goes up when the table changes */
+    /* All that requests name. */
+    int64_t verdict[2]; /* what ranks agree on before they move anything */
+    tutti__signature mine, *signatures;
+    int64_t *counts; /* two a rank, of an uneven operation */
+    char *staging;   /* a slot for each request in flight */
+    int *
+        slot_counts; /* of an uneven operation, in each slot: counts and places of what goes out, of what comes in */
+    tutti__mpi_query *queries;
 
-/* Functions return 0 or MPI's error code. None waits for other ranks, unless it is said. */
-typedef struct tutti__mpi {
-    int table;           /* TUTTI__MPI_TABLE */
-    const char *version; /* TUTTI_VERSION */
-    const char *name;    /* "Open MPI": what it was compiled against */
-    size_t chunk_bytes;  /* of the parts of a large all_reduce that it is quickest with */
+    size_t slot_bytes;
+    tutti__piece *pieces; /* of the operation: what goes to each rank, what comes from each */
+    struct tutti__mpi_engine *next; /* of those that are never freed */
+} tutti__mpi_engine;
 
-    int (*start)(const tutti__mpi_host *host, tutti__mpi_world *world); /* waits for all */
-    int (*finish)(void);                                                /* waits for all */
-    void (*error_text)(int error, char *text, size_t capacity);
-
-    int (*dup)(tutti__mpi_comm comm, tutti__mpi_comm *dup_p, tutti__mpi_request *request_p);
-    /* Waits for those ranks of comm. */
-    int (*sub)(tutti__mpi_comm comm, const int *ranks, int n, int tag, tutti__mpi_comm *sub_p);
-    int (*return_errors)(tutti__mpi_comm comm); /* from now on, instead of ending the process */
-    int (*free)(tutti__mpi_comm *comm_p);
-
-    int (*begin)(const tutti__mpi_call *call, tutti__mpi_request *request_p);
-    int (*send)(tutti__mpi_comm comm, const void *p, int bytes, int rank, int tag,
-                tutti__mpi_request *request_p);
-    int (*test)(tutti__mpi_request *request_p, bool *done_p);
-    /* Takes a message of this tag if one has come; *rank_p is -1 if none has. */
-    int (*take)(tutti__mpi_comm comm, void *p, int bytes, int tag, int *rank_p);
-} tutti__mpi;
-
-/* The table's name in the module. */
-#define TUTTI__MPI_SYMBOL "tutti_mpi_table"
-
-/* ---- load.c: one MPI a process ------------------------------------------------------------------------- */
+/* ---- load.c: one MPI a process */
 
 const tutti__mpi *tutti__mpi_loaded(void); /* NULL before tutti__mpi_start has succeeded */
 tutti__mpi_comm tutti__mpi_world_comm(void);
@@ -80,30 +56,38 @@ tutti__mpi_comm tutti__mpi_world_comm(void);
 void tutti__mpi_note_open(void);
 void tutti__mpi_note_closed(bool failed);
 
-/* ---- transport.c, roll_call.c: a group ------------------------------------------------------------------ */
+/* ---- wait.c */
 
-typedef struct tutti__mpi_note tutti__mpi_note;
+/* Until the request is done. Otherwise, because the group has failed, the time is up or MPI reports an error, it is
+ * abandoned. */
+tutti_status tutti__mpi_wait(tutti__mpi_engine *e, tutti__mpi_request *request);
+/* Begins one collective and waits for it. */
+tutti_status tutti__mpi_run_call(tutti__mpi_engine *e, const tutti__mpi_call *call);
+/* What MPI reports: in init a plain error, later the cause of the group's failure. */
+tutti_status tutti__mpi_fail(tutti__mpi_engine *e, const char *what, int error);
 
-typedef struct tutti__mpi_state {
-    tutti__engine base;
-    tutti__plain_memory memory; /* of tutti_group_alloc */
-    const tutti__mpi *mpi;
-    tutti__mpi_comm comm;
-    int cores;          /* that this process may use */
-    bool usable;        /* comm is there */
-    bool abandoned;     /* requests may be under way in it that nobody waits for */
-    int64_t verdict[2]; /* what ranks agree on before they move anything */
-    tutti__signature mine, *signatures;
-    int64_t *counts; /* two a rank */
-    int *pieces;     /* of an uneven operation: counts and places in src, in dst */
-    char *scratch;   /* for reduce_scatter; NULL before the first that needs it */
-    tutti__mpi_note *requests;
-    struct tutti__mpi_state *next; /* of those that are left behind */
-} tutti__mpi_state;
+/* ---- agree.c */
 
-/* Takes in what others ask, and answers if this rank is in the same operation. */
-void tutti__mpi_answer(tutti__mpi_state *s, const tutti__op *op);
+/* A collective of bytes, which the engine's memory holds. */
+tutti__mpi_call tutti__mpi_bytes_call(const tutti__mpi_engine *e, tutti__op_kind kind,
+                                      const void *src, void *dst, size_t bytes);
+/* All ranks call the same, or all learn the same two calls that differ. No rank returns before all have entered. */
+tutti_status tutti__mpi_agree(tutti__mpi_engine *e);
+/* Of an uneven operation: ranks give the same counts for what goes from one to the other, or all learn which two do not.
+ * *largest_p: elements of the largest piece between any two. */
+tutti_status tutti__mpi_agree_on_counts(tutti__mpi_engine *e, size_t *largest_p);
+
+/* ---- collective.c */
+
+/* Bytes of a slot. */
+size_t tutti__mpi_slot_bytes(const tutti__mpi_engine *e);
+tutti_status tutti__mpi_move(tutti__mpi_engine *e);
+
+/* ---- missing.c */
+
+/* Takes in what other ranks ask, and replies if this rank is in the same operation. */
+void tutti__mpi_reply(tutti__mpi_engine *e);
 /* missing[r] unless rank r says, in a fraction of a second, that it is in this operation. */
-void tutti__mpi_call_roll(tutti__mpi_state *s, const tutti__op *op, bool *missing);
+void tutti__mpi_find_missing(tutti__mpi_engine *e, bool *missing);
 
 #endif

@@ -1,11 +1,10 @@
-/* mpi.c -- Tutti's table over one MPI; compiled against each that is found, into libtutti_mpi_<name>.so.
+/* module.c -- Tutti's table over one MPI; compiled against each that is found, into libtutti_mpi_<name>.so.
  * SPDX-License-Identifier: MIT
  *
- * See comm/backend/mpi/engine.h. What moves goes as bytes; what is reduced, with MPI's own types and operations. It has none
+ * See module.h. What moves goes as bytes; what is reduced, with MPI's own types and operations. It has none
  * for 16-bit floats, and leaves open what becomes of a NaN in MIN and MAX: those are ours, pair by pair, where MPI calls. */
-#include "comm/backend/mpi/engine.h"
+#include "comm/backend/mpi/module.h"
 
-#include <limits.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
@@ -153,7 +152,7 @@ static size_t bytes_of(tutti_dtype dtype)
     return MPI_Type_size(type_of(dtype), &bytes) == MPI_SUCCESS ? (size_t)bytes : 0;
 }
 
-/* ---- Coming and going ------------------------------------------------------------------------------------- */
+/* ---- Init, teardown -------------------------------------------------------------------------------------- */
 
 static void error_text(int error, char *text, size_t capacity)
 {
@@ -280,74 +279,32 @@ static int free_comm(tutti__mpi_comm *comm_p)
 
 /* ---- Collectives and messages ------------------------------------------------------------------------------- */
 
-/* A type of so many bytes, where they are too many to count in an int. */
-static int make_large_type(size_t bytes, MPI_Datatype *type_p)
+/* Pieces of one size. */
+static int begin_even(const tutti__mpi_call *c, MPI_Request *request)
 {
-    enum { BLOCK = 1 << 30 };
-    MPI_Datatype block = MPI_DATATYPE_NULL, blocks = MPI_DATATYPE_NULL;
-    MPI_Datatype parts[2];
-    int counts[2] = {1, (int)(bytes % BLOCK)};
-    MPI_Aint places[2] = {0, (MPI_Aint)(bytes - bytes % BLOCK)};
-    int error = MPI_Type_contiguous(BLOCK, MPI_BYTE, &block);
-
-    if (!error)
-        error = MPI_Type_contiguous((int)(bytes / BLOCK), block, &blocks);
-    parts[0] = blocks;
-    parts[1] = MPI_BYTE;
-    if (!error)
-        error = MPI_Type_create_struct(2, counts, places, parts, type_p);
-    if (!error)
-        error = MPI_Type_commit(type_p);
-    if (blocks != MPI_DATATYPE_NULL)
-        MPI_Type_free(&blocks);
-    if (block != MPI_DATATYPE_NULL)
-        MPI_Type_free(&block);
-    return error;
-}
-
-/* Pieces of one size, n elements of `type` each. */
-static int begin_even(const tutti__mpi_call *c, int n, MPI_Datatype type, bool in_place,
-                      MPI_Request *request)
-{
-    MPI_Comm comm = comm_of(c->comm);
-    const void *src = in_place ? MPI_IN_PLACE : c->src;
-
-    switch (c->kind) {
-    case TUTTI__OP_BROADCAST:
-        return MPI_Ibcast(c->dst, n, type, c->root, comm, request);
-    case TUTTI__OP_GATHER:
-        return MPI_Igather(src, n, type, c->dst, n, type, c->root, comm, request);
-    case TUTTI__OP_ALL_GATHER:
-        return MPI_Iallgather(src, n, type, c->dst, n, type, comm, request);
-    case TUTTI__OP_SCATTER:
-        return MPI_Iscatter(c->src, n, type, in_place ? MPI_IN_PLACE : c->dst, n, type, c->root,
-                            comm, request);
-    default:
-        return MPI_Ialltoall(c->src, n, type, c->dst, n, type, comm, request);
-    }
-}
-
-static int begin_move(const tutti__mpi_call *c, MPI_Request *request)
-{
-    size_t bytes = c->count * bytes_of(c->dtype);
-    bool large = bytes > INT_MAX;
-    MPI_Datatype type = MPI_BYTE;
-    int rank = 0, error = large ? make_large_type(bytes, &type) : MPI_SUCCESS;
     const char *src = c->src, *dst = c->dst;
-    bool in_place = false;
+    MPI_Comm comm = comm_of(c->comm);
+    int n = (int)(c->count * bytes_of(c->dtype)), rank, error = MPI_Comm_rank(comm, &rank);
+    bool in_dst = src == dst + (size_t)rank * (size_t)n,
+         in_src = dst == src + (size_t)rank * (size_t)n;
 
-    if (!error)
-        error = MPI_Comm_rank(comm_of(c->comm), &rank);
     if (error)
         return error;
-    if (c->kind == TUTTI__OP_ALL_GATHER || (c->kind == TUTTI__OP_GATHER && rank == c->root))
-        in_place = src == dst + (size_t)rank * bytes;
-    else if (c->kind == TUTTI__OP_SCATTER && rank == c->root)
-        in_place = dst == src + (size_t)rank * bytes;
-    error = begin_even(c, large ? 1 : (int)bytes, type, in_place, request);
-    if (large)
-        MPI_Type_free(&type);
-    return error;
+    switch (c->kind) {
+    case TUTTI__OP_BROADCAST:
+        return MPI_Ibcast(c->dst, n, MPI_BYTE, c->root, comm, request);
+    case TUTTI__OP_GATHER:
+        return MPI_Igather(in_dst && rank == c->root ? MPI_IN_PLACE : c->src, n, MPI_BYTE, c->dst,
+                           n, MPI_BYTE, c->root, comm, request);
+    case TUTTI__OP_ALL_GATHER:
+        return MPI_Iallgather(in_dst ? MPI_IN_PLACE : c->src, n, MPI_BYTE, c->dst, n, MPI_BYTE,
+                              comm, request);
+    case TUTTI__OP_SCATTER:
+        return MPI_Iscatter(c->src, n, MPI_BYTE, in_src && rank == c->root ? MPI_IN_PLACE : c->dst,
+                            n, MPI_BYTE, c->root, comm, request);
+    default:
+        return MPI_Ialltoall(c->src, n, MPI_BYTE, c->dst, n, MPI_BYTE, comm, request);
+    }
 }
 
 static int begin_uneven(const tutti__mpi_call *c, MPI_Request *request)
@@ -403,7 +360,7 @@ static int begin(const tutti__mpi_call *c, tutti__mpi_request *request_p)
         error = begin_uneven(c, &request);
         break;
     default:
-        error = begin_move(c, &request);
+        error = begin_even(c, &request);
         break;
     }
     *request_p = word_of_request(request);
