@@ -1,6 +1,6 @@
 /* state.h -- the inside of the control channel.   SPDX-License-Identifier: MIT
  *
- *     channel.c     open, the thread, close
+ *     init.c        open, the thread, close
  *     send.c        frames that go: at once, or queued where the socket is full
  *     receive.c     frames that come
  *     handle.c      descriptors and numbers for peers

@@ -1,6 +1,6 @@
 /* state.h -- the inside of point to point.   SPDX-License-Identifier: MIT
  *
- *     p2p.c           init, teardown, the group's failure, a peer's goodbye
+ *     init.c          init, teardown, the group's failure, a peer's goodbye
  *     request.c       requests: start, wait, done
  *     matching.c      posted and unexpected queue
  *     protocol.c      EAGER, RTS, CTS, DATA, CREDIT: what is said, and what follows from it

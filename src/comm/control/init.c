@@ -1,4 +1,4 @@
-/* channel.c -- opening and closing the control channel, and its thread.   SPDX-License-Identifier: MIT */
+/* init.c -- opening and closing the control channel, and its thread.   SPDX-License-Identifier: MIT */
 #include "comm/control/state.h"
 
 #include "comm/core/failure.h"

@@ -1,4 +1,4 @@
-/* p2p.c -- point to point: init and teardown, and what the end of the group or of a peer does to it.
+/* init.c -- point to point: init and teardown, and what the end of the group or of a peer does to it.
  * SPDX-License-Identifier: MIT */
 #include "comm/p2p/state.h"
 
