@@ -12,7 +12,10 @@ tutti_status tutti__check_group(const char *call, const tutti_group *group)
 {
     if (!group)
         return tutti__fail(TUTTI_ERR_ARG,
-                           "%s: no group given: the call that should have made it failed", call);
+                           "%s: no group given: this rank is not in it (tutti_group_split gives "
+                           "NULL to ranks outside the list), or the call that should have made it "
+                           "failed",
+                           call);
     return TUTTI_OK;
 }
 

@@ -119,9 +119,13 @@ void tutti_group_free(tutti_group *group)
         return;
     tutti__flight_close(&group->flight);
     tutti__queue_free(group->queue);
-    tutti__control_close(group);
+    if (group->p2p)
+        tutti__p2p_flush(group->p2p);
+    tutti__control_close(group->control);
+    group->control = NULL;
     if (group->engine)
         group->engine->ops->close(group->engine);
+    tutti__p2p_free(group->p2p);
     tutti_store_free(group->boot.store);
     tutti__flight_destroy(&group->flight);
     free(group->global_ranks);

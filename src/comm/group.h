@@ -10,6 +10,7 @@
 #include "comm/bootstrap/bootstrap.h"
 #include "comm/comm.h"
 #include "comm/engine/queue.h"
+#include "comm/p2p/p2p.h"
 
 /* ---- Group ------------------------------------------------------------------------------------------ */
 
@@ -21,7 +22,8 @@ struct tutti_group {
     tutti__bootstrap boot;
     tutti_device device;
     tutti__flight flight;
-    struct tutti__control *control; /* NULL: of one rank */
+    tutti__control *control;
+    tutti__p2p *p2p;
     tutti__engine *engine;
     tutti__queue *queue;
     int n_splits;

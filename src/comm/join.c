@@ -24,6 +24,34 @@ enum { PARENT_MS = 300 };
 
 /* ---- Connections ------------------------------------------------------------------------------------------- */
 
+static tutti_status open_control(tutti_group *group, const int *sockets, int heartbeat_ms)
+{
+    tutti__frame_handler handler;
+
+    TUTTI_TRY(tutti__p2p_new(&group->p2p, &group->comm));
+    handler = tutti__p2p_handler(group->p2p);
+    TUTTI_TRY(tutti__control_open(&group->control, &group->comm, sockets, heartbeat_ms, &handler));
+    tutti__p2p_attach(group->p2p, group->control);
+    return TUTTI_OK;
+}
+
+/* Ranks of one host send each other messages by memory that they share. */
+static tutti_status share_messages(tutti_group *group, const tutti__peer_info *infos,
+                                   const tutti__plan *p, double deadline)
+{
+    int n = 0, *ranks = p->tcp ? NULL : tutti__alloc((size_t)group->comm.size * sizeof *ranks);
+    tutti_status status = p->tcp || ranks ? TUTTI_OK : TUTTI_ERR_MEMORY;
+
+    for (int r = 0; r < group->comm.size && ranks; r++)
+        if (infos[r].host_id == infos[group->comm.rank].host_id)
+            ranks[n++] = r;
+    if (n > 1)
+        status = tutti__p2p_share(group->p2p, ranks, n, tutti__bootstrap_in_process(&group->boot),
+                                  deadline);
+    free(ranks);
+    return status;
+}
+
 /* The control channel goes by unix sockets inside a host; data by TCP. */
 static tutti_status connect_all(tutti_group *group, const tutti__peer_info *infos,
                                 const tutti__plan *p, tutti__mesh *mesh, double deadline)
@@ -45,7 +73,7 @@ static tutti_status connect_all(tutti_group *group, const tutti__peer_info *info
         }
     }
     TUTTI_TRY(tutti__mesh_connect(&group->boot, mesh, deadline));
-    status = tutti__control_open(group, mesh->fds, p->heartbeat_ms);
+    status = open_control(group, mesh->fds, p->heartbeat_ms);
     for (int i = n; i < mesh->n_connections * n && status != TUTTI_OK; i++)
         if (mesh->fds[i] >= 0)
             close(mesh->fds[i]);
@@ -66,6 +94,9 @@ static tutti_status open_memory(const tutti_group *group, tutti__comm *comm, con
     status = tutti__shm_open_processes(shm_p, comm, group->control, deadline);
     if (status != TUTTI_OK)
         tutti__bootstrap_note_cause(boot, status, NULL); /* before the others miss this rank */
+    else
+        tutti__p2p_set_memory(group->p2p,
+                              &(tutti__p2p_memory){*shm_p, tutti__shm_find, tutti__shm_copy});
     return status;
 }
 
@@ -164,6 +195,8 @@ static tutti_status connect_and_open(tutti_group *group, const tutti__peer_info 
             : tutti__fail(TUTTI_ERR_MEMORY, "no memory for the addresses of %d ranks",
                           group->comm.size);
 
+    if (status == TUTTI_OK)
+        status = share_messages(group, infos, p, deadline);
     if (status == TUTTI_OK)
         status = open_engine(group, infos, p, mesh.fds + group->comm.size, deadline);
     if (status == TUTTI_OK) {
@@ -341,7 +374,7 @@ static tutti_status join_alone(tutti_group *group, tutti_store *store)
     group->comm.local_size = 1;
     TUTTI_TRY(tutti__engine_single(&group->engine, &group->comm));
     tutti__queue_set_engine(group->queue, group->engine);
-    TUTTI_TRY(tutti__control_open(group, &(int){-1}, 0));
+    TUTTI_TRY(open_control(group, &(int){-1}, 0));
     return store ? keep_store(group, store) : TUTTI_OK;
 }
 

@@ -1,5 +1,5 @@
 /* send_recv.c -- the public calls between two ranks, and the barrier made of them.   SPDX-License-Identifier: MIT */
-#include "comm/control/channel.h"
+#include "comm/group.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -15,8 +15,8 @@ static tutti_status check_tag(const char *call, int tag)
 }
 
 /* timeout_ms 0: the group's. */
-static tutti_status control(tutti_group *group, tutti__op_kind kind, tutti_buf buf, int rank,
-                            int tag, int timeout_ms, tutti_work **work_p)
+static tutti_status submit(tutti_group *group, tutti__op_kind kind, tutti_buf buf, int rank,
+                           int tag, int timeout_ms, tutti_work **work_p)
 {
     tutti__signature signature = {.op = (uint8_t)kind,
                                   .count = buf.count,
@@ -24,8 +24,19 @@ static tutti_status control(tutti_group *group, tutti__op_kind kind, tutti_buf b
                                   .root = (uint32_t)rank,
                                   .tag = tag};
 
-    return tutti__p2p_post(group, &signature, buf.p,
-                           timeout_ms ? timeout_ms : tutti__queue_timeout(group->queue), work_p);
+    tutti__p2p_request request;
+
+    timeout_ms = timeout_ms ? timeout_ms : tutti__queue_timeout(group->queue);
+    if (work_p)
+        return tutti__submit_p2p(group->queue, group->p2p, &signature, buf.p, timeout_ms, work_p);
+    tutti__p2p_start(group->p2p, &request, &signature, buf.p, timeout_ms, true);
+    tutti__p2p_wait(&request, 0);
+    if (request.status == TUTTI_OK)
+        return TUTTI_OK;
+    tutti__comm_report(&group->comm); /* the program may end as soon as it knows */
+    (void)tutti__fail_again(request.status, request.message ? request.message : "");
+    free(request.message);
+    return request.status;
 }
 
 tutti_status tutti_send(tutti_group *group, tutti_buf buf, int to, int tag, tutti_work **work_p)
@@ -38,7 +49,7 @@ tutti_status tutti_send(tutti_group *group, tutti_buf buf, int to, int tag, tutt
     if (to < 0 || to >= group->comm.size)
         return tutti__fail(TUTTI_ERR_ARG, "send: to is %d, expected a rank from 0 to %d", to,
                            group->comm.size - 1);
-    return control(group, TUTTI__OP_SEND, buf, to, tag, 0, work_p);
+    return submit(group, TUTTI__OP_SEND, buf, to, tag, 0, work_p);
 }
 
 tutti_status tutti_recv(tutti_group *group, tutti_buf buf, int from, int tag, tutti_work **work_p)
@@ -52,7 +63,7 @@ tutti_status tutti_recv(tutti_group *group, tutti_buf buf, int from, int tag, tu
         return tutti__fail(TUTTI_ERR_ARG,
                            "recv: from is %d, expected a rank from 0 to %d, or TUTTI_ANY_RANK",
                            from, group->comm.size - 1);
-    return control(group, TUTTI__OP_RECV, buf, from, tag, 0, work_p);
+    return submit(group, TUTTI__OP_RECV, buf, from, tag, 0, work_p);
 }
 
 /* ---- Monitored barrier ------------------------------------------------------------------------------------- */
@@ -60,13 +71,13 @@ tutti_status tutti_recv(tutti_group *group, tutti_buf buf, int from, int tag, tu
 /* Tags that no caller can name. */
 enum { ARRIVED = -2, PRESENT = -3, RELEASED = -4 };
 
-/* Letters of one byte, with all the time there is: who waits for them looks at the clock. */
+/* Messages of nothing, with all the time there is: who waits for them looks at the clock. */
 static tutti_status post_empty(tutti_group *group, tutti__op_kind kind, int rank, int tag,
                                tutti_work **work_p)
 {
     static char nothing[1];
 
-    return control(group, kind, (tutti_buf){nothing, 0, TUTTI_U8}, rank, tag, INT_MAX, work_p);
+    return submit(group, kind, (tutti_buf){nothing, 0, TUTTI_U8}, rank, tag, INT_MAX, work_p);
 }
 
 static tutti_status tell_all(tutti_group *group, int tag)

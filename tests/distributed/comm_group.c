@@ -427,6 +427,7 @@ static void no_group_is_refused(void **state)
     (void)state;
     assert_int_equal(tutti_all_reduce(NULL, buf, TUTTI_SUM, &work), TUTTI_ERR_ARG);
     assert_non_null(strstr(tutti_last_error(), "all_reduce: no group given"));
+    assert_non_null(strstr(tutti_last_error(), "this rank is not in it (tutti_group_split"));
     assert_null(work);
     assert_int_equal(tutti_reduce(NULL, buf, TUTTI_SUM, 0, NULL), TUTTI_ERR_ARG);
     assert_int_equal(tutti_reduce_scatter(NULL, buf, buf, TUTTI_SUM, NULL), TUTTI_ERR_ARG);

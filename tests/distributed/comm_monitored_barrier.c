@@ -87,6 +87,9 @@ static int some_miss(tutti_group *world, void *arg)
         CHECK(strstr(tutti_last_error(), a->says[i]) != NULL);
     CHECK(!a->never || !strstr(tutti_last_error(), a->never));
     CHECK(strstr(tutti_last_error(), "failed to come to the monitored barrier within 0.3 s"));
+    /* Nothing of what it is made of. */
+    CHECK(!strstr(tutti_last_error(), "send #") && !strstr(tutti_last_error(), "recv #"));
+    CHECK(!strstr(tutti_last_error(), "tag -"));
     CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_TIMEOUT); /* as after any */
     tutti_group_free(sub);
     return 0;

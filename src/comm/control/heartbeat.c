@@ -4,7 +4,9 @@
  * before a whole heartbeat of silence, so that all know within one. Who was itself away (stopped, suspended, starved of
  * its processor) knows nothing of the others: it forgives them and starts anew; and one of this host that is seen to wait
  * for a processor is given more time. A rank that has never been heard is still setting up, which has its own time limit. */
-#include "comm/control/channel.h"
+#include "comm/control/state.h"
+
+#include "comm/bootstrap/socket.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -27,7 +29,7 @@ int tutti__heartbeat_wait(const tutti__control *control)
 {
     double until = control->next_beat < control->judge_at ? control->next_beat : control->judge_at;
 
-    if (control->limit_ms == 0 || atomic_load(&control->group->comm.failed))
+    if (control->limit_ms == 0 || atomic_load(&control->comm->failed))
         return -1;
     return tutti__poll_ms(until);
 }
@@ -36,27 +38,29 @@ static bool watched(const tutti__control *control, int rank)
 {
     const tutti__link *link = &control->links[rank];
 
-    return !link->over && link->known && !atomic_load(&control->group->comm.peers[rank].left);
+    return !link->over && link->known && !atomic_load(&control->comm->peers[rank].left);
 }
 
 static void beat(tutti__control *control, double now)
 {
     const tutti__frame head = {.kind = TUTTI__FRAME_BEAT, .id = control->tid};
 
-    for (int r = 0; r < control->group->comm.size; r++)
+    pthread_mutex_lock(&control->lock);
+    for (int r = 0; r < control->comm->size; r++)
         if (!tutti__link_busy(&control->links[r])) /* what is under way will be heard as well */
-            tutti__control_send(control, r, &head, NULL, -1);
+            tutti__link_send(control, r, &head, NULL, -1);
+    pthread_mutex_unlock(&control->lock);
     control->next_beat = now + control->beat_ms;
 }
 
 static void forgive(tutti__control *control, double now)
 {
-    for (int r = 0; r < control->group->comm.size; r++)
+    for (int r = 0; r < control->comm->size; r++)
         control->links[r].heard = now;
     control->judge_at = now + control->limit_ms;
     tutti_log(TUTTI_LOG_INFO, "comm",
               "group \"%s\": this process was away for %.3g s, so it forgives its peers' silence",
-              control->group->comm.name, (now - control->lap) / 1e3);
+              control->comm->name, (now - control->lap) / 1e3);
 }
 
 /* Something lies there that this rank has not come to read. */
@@ -67,13 +71,13 @@ static bool has_unread(const tutti__link *link)
     return ioctl(link->fd, FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
-/* Its post has work and no processor, on this host: it is late, not stopped. Where /proc shows another's threads under its
+/* Its control thread has work and no processor, on this host: it is late, not stopped. Where /proc shows another's threads under its
  * numbers, this errs, but not for long. */
 static bool is_starved(const tutti__control *control, int rank, double now)
 {
     const tutti__link *link = &control->links[rank];
-    const tutti__peer *peer = &control->group->comm.peers[rank],
-                      *self = &control->group->comm.peers[control->group->comm.rank];
+    const tutti__peer *peer = &control->comm->peers[rank],
+                      *self = &control->comm->peers[control->comm->rank];
     char path[80], stat[128] = "";
     const char *end;
     ssize_t n;
@@ -94,23 +98,23 @@ static bool is_starved(const tutti__control *control, int rank, double now)
 /* All that have missed beats, as the first to be judged has. */
 static void accuse(tutti__control *control, int first, double now)
 {
-    tutti_group *group = control->group;
+    tutti__comm *comm = control->comm;
     tutti__cause *cause = &control->verdict.cause;
     char names[512] = "", peer[128];
     size_t n = 0;
     int silent = 0;
 
-    for (int r = 0; r < group->comm.size; r++) {
+    for (int r = 0; r < comm->size; r++) {
         if (!watched(control, r) ||
             now - control->links[r].heard < control->limit_ms - control->beat_ms ||
             has_unread(&control->links[r]) || is_starved(control, r, now))
             continue;
-        tutti__comm_peer_text(&group->comm, r, peer, sizeof peer);
+        tutti__comm_peer_text(comm, r, peer, sizeof peer);
         if (n < sizeof names)
             n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", peer);
         silent++;
     }
-    tutti__comm_peer_text(&group->comm, group->comm.rank, peer, sizeof peer);
+    tutti__comm_peer_text(comm, comm->rank, peer, sizeof peer);
     control->verdict = (tutti__verdict){.set = true, .lost = -1};
     cause->status = TUTTI_ERR_PEER;
     cause->culprit = first;
@@ -128,7 +132,7 @@ static void judge(tutti__control *control, double now)
 {
     double oldest = now;
 
-    for (int r = 0; r < control->group->comm.size; r++) {
+    for (int r = 0; r < control->comm->size; r++) {
         tutti__link *link = &control->links[r];
 
         if (!watched(control, r))
@@ -151,7 +155,7 @@ void tutti__heartbeat_turn(tutti__control *control, bool all_read)
 {
     double now = tutti__now_ms();
 
-    if (control->limit_ms == 0 || atomic_load(&control->group->comm.failed))
+    if (control->limit_ms == 0 || atomic_load(&control->comm->failed))
         return;
     if (now - control->lap > control->beat_ms + control->limit_ms / 4)
         forgive(control, now);

@@ -28,10 +28,19 @@ static void print_details(const tutti__signature *signature, char *text, size_t 
              traits->reduces ? redop : "", root);
 }
 
+/* Of messages under a tag that no program can give. */
+static bool is_inside_barrier(const tutti__signature *signature)
+{
+    return (signature->op == TUTTI__OP_SEND || signature->op == TUTTI__OP_RECV) &&
+           signature->tag < 0;
+}
+
 void tutti__signature_text(const tutti__signature *signature, char *text, size_t capacity)
 {
-    int n = snprintf(text, capacity, "%s #%llu", tutti__op_name((tutti__op_kind)signature->op),
-                     (unsigned long long)signature->sequence);
+    int n = is_inside_barrier(signature) ? snprintf(text, capacity, "monitored_barrier")
+                                         : snprintf(text, capacity, "%s #%llu",
+                                                    tutti__op_name((tutti__op_kind)signature->op),
+                                                    (unsigned long long)signature->sequence);
     size_t used = n < 0 || (size_t)n >= capacity ? capacity : (size_t)n;
     char *rest = text + used;
     unsigned long long count = signature->count;
@@ -39,7 +48,8 @@ void tutti__signature_text(const tutti__signature *signature, char *text, size_t
     capacity -= used;
     if (signature->op == TUTTI__OP_ALLOC)
         snprintf(rest, capacity, " (%llu bytes)", count);
-    else if (signature->op == TUTTI__OP_BARRIER || signature->op >= TUTTI__N_OPS)
+    else if (signature->op == TUTTI__OP_BARRIER || signature->op >= TUTTI__N_OPS ||
+             is_inside_barrier(signature))
         return;
     else
         print_details(signature, rest, capacity);

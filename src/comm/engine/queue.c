@@ -27,11 +27,9 @@ struct tutti_work {
     tutti_status status;
     uint64_t begin_ns, end_ns;
     _Atomic uint32_t state; /* PENDING ... */
-    double expires;         /* of one that others finish: when; else 0 */
-    void (*expire)(void *self, tutti_work *work);
-    void *self;
-    int from;        /* of a receive that is done: who sent */
-    char *message;   /* of a failure; NULL: none, or no memory for it */
+    char *message;          /* of a failure; NULL: none, or no memory for it */
+    bool is_p2p;            /* then `request` is it, and what is above is not used */
+    tutti__p2p_request request;
     size_t counts[]; /* of an uneven operation: op.src_counts, op.dst_counts */
 };
 
@@ -214,28 +212,17 @@ static tutti_work *work_new(tutti__queue *q, const task *todo)
     return work;
 }
 
-tutti_work *tutti__work_open(tutti__queue *q, const tutti__signature *signature, double deadline,
-                             void (*expire)(void *self, tutti_work *work), void *self)
+tutti_status tutti__submit_p2p(tutti__queue *q, tutti__p2p *p2p, const tutti__signature *signature,
+                               void *p, int timeout_ms, tutti_work **work_p)
 {
     tutti_work *work = work_new(q, &(task){.op = {.signature = *signature}});
 
-    if (work) {
-        work->begin_ns = tutti__now_ns();
-        work->expires = deadline;
-        work->expire = expire;
-        work->self = self;
-        work->from = -1;
-    }
-    return work;
-}
-
-void tutti__work_finish(tutti_work *work, tutti_status status, const char *message, int from)
-{
-    work->end_ns = tutti__now_ns();
-    work->status = status;
-    work->message = status == TUTTI_OK ? NULL : strdup(message);
-    work->from = status == TUTTI_OK ? from : -1;
-    set_done(work);
+    *work_p = work;
+    if (!work)
+        return TUTTI_ERR_MEMORY;
+    work->is_p2p = true;
+    tutti__p2p_start(p2p, &work->request, signature, p, timeout_ms, false);
+    return TUTTI_OK;
 }
 
 static tutti_status enqueue(tutti__queue *q, const task *todo, tutti_work **work_p)
@@ -372,19 +359,15 @@ static bool wait_done(tutti_work *work, int ms)
 {
     double deadline = ms >= 0 ? tutti__now_ms() + ms : 0;
 
-    if (work->expires == 0 || (ms >= 0 && deadline < work->expires))
-        return wait_until(work, deadline);
-    /* Nobody but who waits for it looks at the time of a send or receive. */
-    if (!wait_until(work, work->expires))
-        work->expire(work->self, work);
-    return wait_until(work, 0);
+    return work->is_p2p ? tutti__p2p_wait(&work->request, deadline) : wait_until(work, deadline);
 }
 
 static tutti_status status_of(const tutti_work *work)
 {
-    return work->status == TUTTI_OK
-               ? TUTTI_OK
-               : tutti__fail_again(work->status, work->message ? work->message : "");
+    tutti_status status = work->is_p2p ? work->request.status : work->status;
+    const char *message = work->is_p2p ? work->request.message : work->message;
+
+    return status == TUTTI_OK ? TUTTI_OK : tutti__fail_again(status, message ? message : "");
 }
 
 static tutti_status check_work(const tutti_work *work)
@@ -402,6 +385,7 @@ tutti_status tutti_work_wait(tutti_work *work)
     TUTTI_TRY(check_work(work));
     wait_done(work, -1);
     status = status_of(work);
+    free(work->request.message);
     free(work->message);
     free(work);
     return status;
@@ -412,13 +396,15 @@ tutti_status tutti_work_wait_for(tutti_work *work, int ms)
     const tutti__comm *comm;
 
     TUTTI_TRY(check_work(work));
-    comm = work->queue->comm;
     if (ms < 0)
         return tutti__fail(TUTTI_ERR_ARG, "work_wait_for: %d ms, expected 0 or more", ms);
     if (wait_done(work, ms)) {
+        tutti_status status = status_of(work);
+
         /* Its own TIMEOUT keeps the handle too, or nobody could tell one from the other. */
-        return work->status == TUTTI_ERR_TIMEOUT ? status_of(work) : tutti_work_wait(work);
+        return status == TUTTI_ERR_TIMEOUT ? status : tutti_work_wait(work);
     }
+    comm = work->queue->comm;
     return tutti__fail(TUTTI_ERR_TIMEOUT,
                        "rank %d of group \"%s\": %s is not done after %.3g s; it goes on, wait for "
                        "it again",
@@ -433,12 +419,17 @@ int tutti_work_source(tutti_work *work)
     if (!work)
         return -1;
     wait_done(work, -1);
-    return work->from;
+    return work->is_p2p && work->request.status == TUTTI_OK &&
+                   work->request.signature.op == TUTTI__OP_RECV
+               ? work->request.peer
+               : -1;
 }
 
 bool tutti_work_done(const tutti_work *work)
 {
-    return !work || atomic_load(&work->state) == DONE;
+    if (!work)
+        return true;
+    return work->is_p2p ? tutti__p2p_test(&work->request) : atomic_load(&work->state) == DONE;
 }
 
 void tutti__work_times(tutti_work *work, uint64_t *begin_ns_p, uint64_t *end_ns_p)

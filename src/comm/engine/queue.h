@@ -4,6 +4,7 @@
 #define TUTTI_COMM_ENGINE_QUEUE_H
 
 #include "comm/engine/flight.h"
+#include "comm/p2p/p2p.h"
 
 typedef struct tutti__queue tutti__queue;
 
@@ -27,14 +28,12 @@ int tutti__queue_timeout(const tutti__queue *queue);
 uint64_t tutti__queue_sequence(const tutti__queue *queue);
 uint64_t tutti__queue_bytes(const tutti__queue *queue);
 
-/* A work that others finish. Where its deadline is over whoever waits for it calls expire(self, work), which sees to it that
- * it ends. `from`: who sent, of a receive. */
-tutti_work *tutti__work_open(tutti__queue *queue, const tutti__signature *signature,
-                             double deadline, void (*expire)(void *self, tutti_work *work),
-                             void *self);
-void tutti__work_finish(tutti_work *work, tutti_status status, const char *message, int from);
+/* The handle of a send or receive, which starts at once: see tutti__p2p_start. */
+tutti_status tutti__submit_p2p(tutti__queue *queue, tutti__p2p *p2p,
+                               const tutti__signature *signature, void *p, int timeout_ms,
+                               tutti_work **work_p);
 
-/* Waits until the work is done and says when it ran, by tutti__now_ns. The handle stays: tutti_work_wait frees it. */
+/* Of a collective: waits until the work is done and says when it ran, by tutti__now_ns. The handle stays: tutti_work_wait frees it. */
 void tutti__work_times(tutti_work *work, uint64_t *begin_ns_p, uint64_t *end_ns_p);
 
 #endif

@@ -41,7 +41,7 @@ static int make_for(const tutti__comm *comm, struct tutti__control *control, siz
     if (!error && head)
         memcpy(*mapping_p, head, sizeof *head);
     for (int r = 1; r < comm->size && !error; r++)
-        error = tutti__control_send_fd(control, tutti__comm_outer_rank(comm, r), fd);
+        error = tutti__control_send_handle(control, tutti__comm_outer_rank(comm, r), fd, 0);
     if (error && *mapping_p) {
         munmap(*mapping_p, bytes);
         *mapping_p = NULL;
@@ -58,10 +58,10 @@ static int make(tutti__shm *shm, size_t bytes, void **mapping_p, uint64_t *handl
 
 static int take(tutti__shm *shm, size_t bytes, uint64_t handle, void **mapping_p)
 {
-    int fd, error = tutti__control_take_fd(shm->control, tutti__comm_outer_rank(shm->comm, 0), &fd,
-                                           tutti__now_ms() + shm->comm->timeout_ms);
+    int fd,
+        error = tutti__control_take_handle(shm->control, tutti__comm_outer_rank(shm->comm, 0), &fd,
+                                           &handle, tutti__now_ms() + shm->comm->timeout_ms);
 
-    (void)handle;
     if (error)
         return error;
     error = map(fd, bytes, mapping_p);
@@ -82,7 +82,9 @@ static int take_block(const tutti__comm *comm, struct tutti__control *control, d
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes;
     void *mapping = NULL;
-    int fd, error = tutti__control_take_fd(control, tutti__comm_outer_rank(comm, 0), &fd, deadline);
+    uint64_t number;
+    int fd, error = tutti__control_take_handle(control, tutti__comm_outer_rank(comm, 0), &fd,
+                                               &number, deadline);
 
     if (error)
         return error;

@@ -32,6 +32,36 @@ const tutti__shm_segment *tutti__shm_segment_of(tutti__shm *shm, const void *p, 
     return s;
 }
 
+bool tutti__shm_find(void *self, const void *p, size_t bytes, uint64_t *segment, uint64_t *offset)
+{
+    tutti__shm *shm = self;
+    const tutti__shm_segment *s = tutti__shm_segment_of(shm, p, bytes);
+
+    if (!s)
+        return false;
+    *segment = s->number;
+    *offset = (uint64_t)((const char *)p - s->base) - (size_t)shm->comm->rank * s->stride;
+    return true;
+}
+
+bool tutti__shm_copy(void *self, int outer_rank, uint64_t segment, uint64_t offset, void *to,
+                     size_t bytes)
+{
+    tutti__shm *shm = self;
+    const tutti__shm_segment *s;
+    int rank = 0;
+
+    while (tutti__comm_outer_rank(shm->comm, rank) != outer_rank)
+        rank++;
+    pthread_mutex_lock(&shm->segments_lock); /* or it might be released meanwhile */
+    for (s = shm->segments; s && s->number != segment; s = s->next)
+        ;
+    if (s)
+        memcpy(to, s->base + (size_t)rank * s->stride + offset, bytes);
+    pthread_mutex_unlock(&shm->segments_lock);
+    return s != NULL;
+}
+
 static char *find_in_segments(const tutti__shm *shm, const tutti__shm_call *call, int rank)
 {
     if (call->segment == TUTTI__SHM_HERE || call->segment == TUTTI__CMA)

@@ -187,6 +187,11 @@ tutti_status tutti__shm_alloc(tutti__shm *shm, const tutti__op *op);
 void tutti__shm_release(tutti__shm *shm, void *p);
 void tutti__shm_release_all(tutti__shm *shm);
 
+/* For tutti__p2p_memory, `self` being the shm: where a message lies in a segment, and copying it from there. */
+bool tutti__shm_find(void *self, const void *p, size_t bytes, uint64_t *segment, uint64_t *offset);
+bool tutti__shm_copy(void *self, int outer_rank, uint64_t segment, uint64_t offset, void *to,
+                     size_t bytes);
+
 /* Memory of other processes. Agreed on during the first operations; offered where it is agreed and pays. What was read
  * counts once a barrier has been passed: the peer may have left the call, and freed it, meanwhile. */
 void tutti__cma_open(tutti__shm *shm);

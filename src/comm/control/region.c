@@ -1,0 +1,118 @@
+/* region.c -- memory that ranks of one host share.   SPDX-License-Identifier: MIT */
+#include "comm/control/region.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* At its beginning, in a page of its own. */
+typedef struct region_head {
+    size_t mapped;
+    _Atomic uint32_t users; /* that are threads of one process */
+} region_head;
+
+/* A memfd may be made larger than the machine's memory; who then writes to it is killed. */
+static bool fits_memory(size_t bytes)
+{
+    return bytes / (size_t)sysconf(_SC_PAGESIZE) < (size_t)sysconf(_SC_PHYS_PAGES);
+}
+
+static void set(tutti__region *region, bool one_process, void *mapping, size_t mapped)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    *region = (tutti__region){.p = (char *)mapping + page,
+                              .bytes = mapped - page,
+                              .one_process = one_process,
+                              .mapping = mapping,
+                              .mapped = mapped};
+}
+
+/* 0 or an errno. fd -1: of this process alone. */
+static int map(int fd, size_t bytes, tutti__region *region)
+{
+    int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+
+    if (p == MAP_FAILED)
+        return errno;
+    set(region, fd < 0, p, bytes);
+    return 0;
+}
+
+/* *fd_p: -1 for one process. */
+static int make(size_t bytes, bool one_process, int *fd_p, tutti__region *region)
+{
+    int error;
+
+    *fd_p = -1;
+    if (!fits_memory(bytes))
+        return ENOMEM;
+    if (one_process)
+        return map(-1, bytes, region);
+    *fd_p = memfd_create("tutti", MFD_CLOEXEC);
+    if (*fd_p < 0)
+        return errno;
+    error = ftruncate(*fd_p, (off_t)bytes) != 0 ? errno : map(*fd_p, bytes, region);
+    if (error)
+        close(*fd_p);
+    return error;
+}
+
+int tutti__region_make(tutti__control *control, const int *ranks, int n, bool one_process,
+                       size_t bytes, tutti__region *region)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), mapped = (bytes + 2 * page - 1) / page * page;
+    int fd, error, sent = 0;
+
+    *region = (tutti__region){0};
+    error = make(mapped, one_process, &fd, region);
+    if (error) { /* a handle of nothing */
+        for (int i = 1; i < n; i++)
+            (void)tutti__control_send_handle(control, ranks[i], -1, 0);
+        return error;
+    }
+    ((region_head *)region->mapping)->mapped = mapped;
+    atomic_store(&((region_head *)region->mapping)->users, (uint32_t)n);
+    for (int i = 1; i < n; i++) {
+        sent = tutti__control_send_handle(control, ranks[i], fd,
+                                          one_process ? (uint64_t)(uintptr_t)region->mapping : 0);
+        error = error ? error : sent;
+    }
+    if (fd >= 0)
+        close(fd);
+    return error;
+}
+
+int tutti__region_take(tutti__control *control, int maker, bool one_process, double deadline,
+                       tutti__region *region)
+{
+    struct stat status;
+    uint64_t number;
+    int fd, error = tutti__control_take_handle(control, maker, &fd, &number, deadline);
+
+    if (error)
+        return error;
+    if (fd < 0 && number == 0)
+        return ENOMEM;
+    if (one_process) {
+        region_head *head = (region_head *)(uintptr_t)number;
+
+        set(region, true, head, head->mapped);
+        return 0;
+    }
+    error = fstat(fd, &status) != 0 ? errno : map(fd, (size_t)status.st_size, region);
+    close(fd);
+    return error;
+}
+
+void tutti__region_drop(tutti__region *region)
+{
+    region_head *head = region->mapping;
+
+    if (head && (!region->one_process || atomic_fetch_sub(&head->users, 1) == 1))
+        munmap(region->mapping, region->mapped);
+    *region = (tutti__region){0};
+}

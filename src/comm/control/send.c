@@ -1,0 +1,240 @@
+/* send.c -- frames that go to peers: at once, or queued where the socket is full.   SPDX-License-Identifier: MIT
+ *
+ * Whoever has something to say says it at once, from any thread, straight from its own memory; only what a full socket does
+ * not take is copied and waits for the thread. Streams are pulled from the handler by the thread, one frame at a time, when
+ * nothing else waits, so that a gigabyte on its way holds up no heartbeat and no cause. */
+#include "comm/control/state.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum { BYTES_A_TURN = 1 << 20 };
+
+static void append(tutti__outgoing_list *queue, tutti__outgoing *frame)
+{
+    frame->next = NULL;
+    if (queue->first)
+        queue->last->next = frame;
+    else
+        queue->first = frame;
+    queue->last = frame;
+}
+
+static tutti__outgoing *take_first(tutti__outgoing_list *queue)
+{
+    tutti__outgoing *frame = queue->first;
+
+    if (frame)
+        queue->first = frame->next;
+    return frame;
+}
+
+static void drop(tutti__link *link, tutti__outgoing *frame)
+{
+    if (frame == &link->stream)
+        return;
+    if (frame->fd >= 0)
+        close(frame->fd);
+    free(frame);
+}
+
+bool tutti__link_busy(const tutti__link *link)
+{
+    return link->current || link->out.first || link->streaming;
+}
+
+static void want_out(tutti__control *control, int rank, bool wants)
+{
+    tutti__link *link = &control->links[rank];
+    struct epoll_event event = {.events = EPOLLIN | (wants ? EPOLLOUT : 0u),
+                                .data.u32 = (uint32_t)rank};
+
+    if (link->wants_out != wants && !link->over)
+        epoll_ctl(control->epoll, EPOLL_CTL_MOD, link->fd, &event);
+    link->wants_out = wants;
+}
+
+/* 0: all of it is sent; or an errno. */
+static int send_frame(int socket, tutti__outgoing *frame)
+{
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } ancillary = {0};
+    size_t whole = sizeof frame->head + frame->head.bytes;
+
+    while (frame->done < whole) {
+        size_t head = sizeof frame->head, at = frame->done < head ? 0 : frame->done - head;
+        struct iovec io[2] = {{(char *)&frame->head + frame->done, head - frame->done},
+                              {(char *)(uintptr_t)frame->from + at, frame->head.bytes - at}};
+        struct msghdr message = {.msg_iov = frame->done < head ? io : io + 1,
+                                 .msg_iovlen = frame->done < head ? 2 : 1};
+        ssize_t n;
+
+        if (frame->fd >= 0 && frame->done == 0) {
+            message.msg_control = &ancillary;
+            message.msg_controllen = sizeof ancillary;
+            ancillary.align = (struct cmsghdr){.cmsg_level = SOL_SOCKET,
+                                               .cmsg_type = SCM_RIGHTS,
+                                               .cmsg_len = CMSG_LEN(sizeof(int))};
+            memcpy(CMSG_DATA(&ancillary.align), &frame->fd, sizeof frame->fd);
+        }
+        n = sendmsg(socket, &message, MSG_NOSIGNAL);
+        if (n < 0 && errno != EINTR)
+            return errno;
+        frame->done += n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+/* The next frame of the stream, or NULL. */
+static tutti__outgoing *next_streamed(tutti__control *control, int rank)
+{
+    tutti__link *link = &control->links[rank];
+    tutti__outgoing *frame = &link->stream;
+
+    *frame = (tutti__outgoing){.fd = -1};
+    frame->from = control->handler.next(control->handler.self, rank, &frame->head);
+    link->streaming = frame->from != NULL;
+    return frame->from ? frame : NULL;
+}
+
+void tutti__link_push(tutti__control *control, int rank)
+{
+    tutti__link *link = &control->links[rank];
+
+    for (size_t sent = 0; sent < BYTES_A_TURN && !link->deaf;) {
+        int error;
+
+        if (!link->current)
+            link->current = take_first(&link->out);
+        if (!link->current && link->streaming)
+            link->current = next_streamed(control, rank);
+        if (!link->current)
+            break;
+        error = send_frame(link->fd, link->current);
+        if (error == EAGAIN)
+            break;
+        /* That the peer is gone is found out by reading: what it said before comes first. */
+        link->deaf = error;
+        sent += link->current->head.bytes + sizeof link->current->head;
+        drop(link, link->current);
+        link->current = NULL;
+    }
+    if (link->deaf)
+        tutti__link_clear(control, rank);
+    want_out(control, rank, tutti__link_busy(link));
+    if (!tutti__link_busy(link))
+        pthread_cond_broadcast(&control->changed);
+}
+
+void tutti__link_clear(tutti__control *control, int rank)
+{
+    tutti__link *link = &control->links[rank];
+    tutti__outgoing *frame;
+
+    if (link->current)
+        drop(link, link->current);
+    link->current = NULL;
+    link->streaming = false;
+    while ((frame = take_first(&link->out)) != NULL)
+        drop(link, frame);
+}
+
+/* Puts a copy of the frame, of which some may be sent, in the queue, or `current` if it is begun. */
+static void keep(tutti__control *control, int rank, const tutti__outgoing *frame)
+{
+    tutti__link *link = &control->links[rank];
+    tutti__outgoing *copy = malloc(sizeof *copy + frame->head.bytes);
+
+    if (!copy) {
+        tutti_log(TUTTI_LOG_ERROR, "comm", "no memory for a message to rank %d", rank);
+        link->deaf = link->deaf || frame->done > 0; /* the stream is broken */
+        if (frame->fd >= 0)
+            close(frame->fd);
+        return;
+    }
+    *copy = *frame;
+    copy->from = copy->body;
+    if (frame->head.bytes > 0)
+        memcpy(copy->body, frame->from, frame->head.bytes);
+    if (frame->done > 0)
+        link->current = copy;
+    else
+        append(&link->out, copy);
+}
+
+void tutti__link_send(tutti__control *control, int rank, const tutti__frame *head, const void *body,
+                      int fd)
+{
+    tutti__link *link = &control->links[rank];
+    tutti__outgoing frame = {.head = *head, .fd = fd, .from = body};
+    int error = link->deaf ? EPIPE : EAGAIN;
+
+    if (!link->deaf && !link->current && !link->out.first) {
+        error = send_frame(link->fd, &frame);
+        link->deaf = error != 0 && error != EAGAIN;
+    }
+    if (error == EAGAIN) {
+        keep(control, rank, &frame);
+        want_out(control, rank, tutti__link_busy(link));
+    } else if (fd >= 0) {
+        close(fd);
+    }
+}
+
+void tutti__control_send(tutti__control *control, int rank, const tutti__frame *head,
+                         const void *body)
+{
+    pthread_mutex_lock(&control->lock);
+    tutti__link_send(control, rank, head, body, -1);
+    pthread_mutex_unlock(&control->lock);
+}
+
+void tutti__control_tell(tutti__control *control, const tutti__cause *cause)
+{
+    const tutti__frame head = {.kind = TUTTI__FRAME_CAUSE,
+                               .status = cause->status,
+                               .culprit = cause->culprit,
+                               .bytes = (uint32_t)strlen(cause->text)};
+
+    for (int r = 0; r < control->comm->size; r++)
+        tutti__control_send(control, r, &head, cause->text);
+}
+
+void tutti__control_stream(tutti__control *control, int rank)
+{
+    tutti__link *link = &control->links[rank];
+
+    pthread_mutex_lock(&control->lock);
+    link->streaming = !link->deaf;
+    want_out(control, rank, tutti__link_busy(link));
+    pthread_mutex_unlock(&control->lock);
+}
+
+/* What has been begun is sent to its end, from a copy. */
+static void forget(tutti__control *control, int rank)
+{
+    tutti__link *link = &control->links[rank];
+
+    link->into = NULL;
+    link->streaming = false;
+    if (link->current != &link->stream)
+        return;
+    link->current = NULL;
+    if (link->stream.done > 0)
+        keep(control, rank, &link->stream);
+}
+
+void tutti__control_forget(tutti__control *control)
+{
+    pthread_mutex_lock(&control->lock);
+    for (int r = 0; r < control->comm->size; r++)
+        forget(control, r);
+    pthread_mutex_unlock(&control->lock);
+}
