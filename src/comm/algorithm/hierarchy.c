@@ -92,15 +92,17 @@ tutti_status tutti__hierarchy_begin(tutti__hierarchy_op *o)
 tutti_status tutti__hierarchy_enter_block(tutti__hierarchy_op *o)
 {
     choose_block(o);
-    if (o->first == 0 || !o->any_staged)
-        return TUTTI_OK;
-    if (o->staged && o->in)
-        copy_staged(o, true);
-    return tutti__shm_barrier(o->h->shm, o->op);
+    if (o->first > 0 && o->any_staged) {
+        if (o->staged && o->in)
+            copy_staged(o, true);
+        TUTTI_TRY(tutti__shm_barrier(o->h->shm, o->op));
+    }
+    return tutti__shm_access_begin(o->h->shm);
 }
 
 tutti_status tutti__hierarchy_leave_block(tutti__hierarchy_op *o)
 {
+    tutti__shm_access_end(o->h->shm);
     if (o->first == 0)
         tutti__hierarchy_next_stage(o);
     if (o->any_staged || o->first + o->n == o->count)

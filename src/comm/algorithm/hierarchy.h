@@ -65,7 +65,7 @@ tutti_status tutti__hierarchical_reduce_scatter(tutti__hierarchy_op *o);
 tutti_status tutti__hierarchy_enter(tutti__hierarchy_op *o);
 /* It begins, and this host's ranks know each other's buffers; o->buffer, n_pieces, in and out are set. */
 tutti_status tutti__hierarchy_begin(tutti__hierarchy_op *o);
-/* To be called while o->first < o->count. */
+/* To be called while o->first < o->count. Between the two this host's ranks access each other's buffers. */
 tutti_status tutti__hierarchy_enter_block(tutti__hierarchy_op *o);
 tutti_status tutti__hierarchy_leave_block(tutti__hierarchy_op *o);
 /* The first ranks of all hosts, their leaders, compare their calls. */

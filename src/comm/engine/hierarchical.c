@@ -37,15 +37,14 @@ static tutti_status by_tcp_alone(tutti__hierarchy_op *o)
     return tutti__tcp_run(o->h->tcp, o->op);
 }
 
-static tutti_status run(tutti__engine *engine, tutti__op *op)
+static tutti_status run_op(tutti__hierarchy *h, tutti__op *op)
 {
-    tutti__hierarchy *h = &((hierarchical_engine *)engine)->h;
     tutti__hierarchy_op o = {.h = h,
                              .op = op,
                              .dtype = (tutti_dtype)op->signature.dtype,
                              .element = tutti_dtype_size((tutti_dtype)op->signature.dtype),
                              .count = (size_t)op->signature.count,
-                             .local_rank = h->local_rank_of[engine->comm->rank]};
+                             .local_rank = h->local_rank_of[h->comm->rank]};
 
     if (op->signature.op == TUTTI__OP_ALLOC)
         return alloc(&o);
@@ -55,13 +54,23 @@ static tutti_status run(tutti__engine *engine, tutti__op *op)
         return tutti__hierarchical_all_reduce(&o);
     if (op->signature.op == TUTTI__OP_BROADCAST)
         return tutti__hierarchical_broadcast(&o);
-    if (h->block_bytes / o.element < (size_t)engine->comm->size)
+    if (h->block_bytes / o.element < (size_t)h->comm->size)
         return by_tcp_alone(&o);
     if (op->signature.op == TUTTI__OP_ALL_GATHER)
         return tutti__hierarchical_all_gather(&o);
     if (op->signature.op == TUTTI__OP_REDUCE_SCATTER)
         return tutti__hierarchical_reduce_scatter(&o);
     return by_tcp_alone(&o);
+}
+
+static tutti_status run(tutti__engine *engine, tutti__op *op)
+{
+    tutti__hierarchy *h = &((hierarchical_engine *)engine)->h;
+    tutti_status status = run_op(h, op);
+
+    if (status != TUTTI_OK)
+        tutti__shm_leave(h->shm);
+    return status;
 }
 
 /* ---- Init, teardown ----------------------------------------------------------------------------------------------- */
