@@ -88,10 +88,10 @@ static int ddps(tutti_group *group, void *arg)
                   "tutti_ddp_new: the module is NULL", begin) != 0)
         return 1;
     CHECK(m.ddp == NULL);
-    if (check_end(
-            group,
-            tutti_ddp_new(&m.ddp, &m.base, group, &(tutti_ddp_opts){.check_replicas = -(int)bad}),
-            TUTTI_ERR_ARG, "check_replicas is -1", begin) != 0)
+    if (check_end(group,
+                  tutti_ddp_new(&m.ddp, &m.base, group,
+                                &(tutti_ddp_opts){.nonfinite = bad ? (tutti_nonfinite)99 : 0}),
+                  TUTTI_ERR_ARG, "nonfinite 99 is unknown", begin) != 0)
         return 1;
     if (check_end(group,
                   tutti_ddp_new(&m.ddp, &m.base, group,

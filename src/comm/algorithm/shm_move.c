@@ -151,12 +151,14 @@ static tutti_status run_rounds(move *m)
     bool any_direct = false;
 
     copy_in(m, 0); /* its own reach is known; whether the others' is, shows the barrier */
-    TUTTI_TRY(tutti__shm_enter(m->shm, m->op));
+    TUTTI_TRY(tutti__shm_enter_access(m->shm, m->op));
     TUTTI_TRY(plan(m, &any_direct));
+    if (!m->direct || m->n_chunks == 0)
+        tutti__shm_access_end(m->shm);
     for (size_t k = 0; k < m->n_chunks; k++) {
         if (k + 1 < m->n_chunks)
             copy_in(m, k + 1);
-        TUTTI_TRY(any_direct ? tutti__shm_access_begin(m->shm) : TUTTI_OK);
+        TUTTI_TRY(any_direct && !m->direct ? tutti__shm_access_begin(m->shm) : TUTTI_OK);
         TUTTI_TRY(copy_out(m, k));
         if (any_direct)
             tutti__shm_access_end(m->shm);

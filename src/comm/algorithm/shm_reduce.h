@@ -27,7 +27,7 @@ typedef struct tutti__shm_reduction {
 
 /* So little that everybody says it along with the call. Enters the operation. */
 tutti_status tutti__shm_reduce_small(const tutti__shm_reduction *r);
-/* Entered; all contributions can be read where they lie. */
+/* Entered for access; all contributions can be read where they lie. */
 tutti_status tutti__shm_reduce_direct(const tutti__shm_reduction *r);
 /* Before the operation is entered: puts the first chunk of this rank's contribution where peers find it, if they need it. */
 void tutti__shm_reduce_stage(tutti__shm_reduction *r);

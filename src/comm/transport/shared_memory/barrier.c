@@ -158,7 +158,8 @@ static void part_from(tutti__shm *shm, int rank)
         (void)sched_setaffinity(0, sizeof allowed, &allowed);
 }
 
-static tutti_status wait_for_all(tutti__shm *shm, const tutti__op *op, point at)
+/* accesses: this rank then begins an access, which the fence at the end comes after (access.c). */
+static tutti_status wait_for_all(tutti__shm *shm, const tutti__op *op, point at, bool accesses)
 {
     int missing;
 
@@ -177,6 +178,9 @@ static tutti_status wait_for_all(tutti__shm *shm, const tutti__op *op, point at)
     }
     if (missing < shm->comm->size)
         TUTTI_TRY(sleep_until(shm, op, missing, at));
+    if (accesses)
+        atomic_store_explicit(&shm->block->slots[shm->comm->rank].accessing, 1,
+                              memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst); /* between its own counter and the sleepers */
     tutti__shm_wake_all(shm);
     return TUTTI_OK;
@@ -192,20 +196,32 @@ void tutti__shm_barrier_open(tutti__shm *shm)
 
 tutti_status tutti__shm_barrier(tutti__shm *shm, const tutti__op *op)
 {
-    TUTTI_TRY(wait_for_all(shm, op, (point){offsetof(tutti__shm_slot, arrived), ++shm->barriers}));
+    TUTTI_TRY(
+        wait_for_all(shm, op, (point){offsetof(tutti__shm_slot, arrived), ++shm->barriers}, false));
     /* A rank that had come may be gone again: what was read of its memory since need not be what it gave. */
     return tutti__shm_check_abandoned(shm);
 }
 
-tutti_status tutti__shm_enter(tutti__shm *shm, const tutti__op *op)
+static tutti_status enter(tutti__shm *shm, const tutti__op *op, bool accesses)
 {
     const size_t offset =
         offsetof(tutti__shm_slot, calls) + (shm->calls & 1) * sizeof(tutti__shm_call);
 
-    TUTTI_TRY(
-        wait_for_all(shm, op, (point){offset + offsetof(tutti__shm_call, arrived), shm->calls}));
+    TUTTI_TRY(wait_for_all(
+        shm, op, (point){offset + offsetof(tutti__shm_call, arrived), shm->calls}, accesses));
     for (int r = 0; r < shm->comm->size; r++)
         TUTTI_TRY(tutti__comm_check_signature(shm->comm, &op->signature, r,
                                               &tutti__shm_call_of(shm, r)->signature));
     return TUTTI_OK;
+}
+
+tutti_status tutti__shm_enter(tutti__shm *shm, const tutti__op *op)
+{
+    return enter(shm, op, false);
+}
+
+tutti_status tutti__shm_enter_access(tutti__shm *shm, const tutti__op *op)
+{
+    TUTTI_TRY(enter(shm, op, true));
+    return tutti__shm_check_abandoned(shm);
 }

@@ -151,6 +151,8 @@ void tutti__shm_barrier_open(tutti__shm *shm);
  * access_begin fails where a rank has left a call with an error, whose buffer is its program's again. */
 tutti_status tutti__shm_access_begin(tutti__shm *shm);
 void tutti__shm_access_end(tutti__shm *shm);
+/* tutti__shm_enter and access_begin in one, for the price of the first. Where it fails tutti__shm_leave ends the access. */
+tutti_status tutti__shm_enter_access(tutti__shm *shm, const tutti__op *op);
 /* The operation of this rank ends with an error, wherever it was: from now on no peer accesses its buffer. Without effect
  * while the communicator lives, and a second time. */
 void tutti__shm_leave(tutti__shm *shm);
