@@ -235,11 +235,12 @@ static void set_looks(tutti__p2p *p2p, int looks)
 bool tutti__p2p_wait(tutti__p2p_request *request, double until)
 {
     tutti__p2p *p2p = request->p2p;
-    int turn = 0, looks = atomic_load_explicit(&p2p->looks, memory_order_relaxed);
+    int turn = 0, looks;
     bool over = false, expired = false;
 
     if (tutti__p2p_test(request) && !request->polls)
         return true; /* and there may be no group any more */
+    looks = atomic_load_explicit(&p2p->looks, memory_order_relaxed);
     for (;;) {
         bool moved = look(p2p, request, false, &over);
         double left;
