@@ -15,7 +15,7 @@ static tutti_status check_tag(const char *call, int tag)
 }
 
 /* timeout_ms 0: the group's. */
-static tutti_status control(tutti_group *group, tutti__op_kind kind, tutti_buf buf, int rank,
+static tutti_status control(tutti_group *group, tutti__op_kind kind, tutti_const_buf buf, int rank,
                             int tag, int timeout_ms, tutti_work **work_p)
 {
     tutti__signature signature = {.op = (uint8_t)kind,
@@ -24,11 +24,12 @@ static tutti_status control(tutti_group *group, tutti__op_kind kind, tutti_buf b
                                   .root = (uint32_t)rank,
                                   .tag = tag};
 
-    return tutti__p2p_post(group, &signature, buf.p,
+    return tutti__p2p_post(group, &signature, (void *)(uintptr_t)buf.p,
                            timeout_ms ? timeout_ms : tutti__queue_timeout(group->queue), work_p);
 }
 
-tutti_status tutti_send(tutti_group *group, tutti_buf buf, int to, int tag, tutti_work **work_p)
+tutti_status tutti_send(tutti_group *group, tutti_const_buf buf, int to, int tag,
+                        tutti_work **work_p)
 {
     if (work_p)
         *work_p = NULL;
@@ -46,13 +47,13 @@ tutti_status tutti_recv(tutti_group *group, tutti_buf buf, int from, int tag, tu
     if (work_p)
         *work_p = NULL;
     TUTTI_TRY(tutti__check_group("recv", group));
-    TUTTI_TRY(tutti__check_buf("recv", "buf", buf));
+    TUTTI_TRY(tutti__check_buf("recv", "buf", tutti_buf_const(buf)));
     TUTTI_TRY(check_tag("recv", tag));
     if (from != TUTTI_ANY_RANK && (from < 0 || from >= group->comm.size))
         return tutti__fail(TUTTI_ERR_ARG,
                            "recv: from is %d, expected a rank from 0 to %d, or TUTTI_ANY_RANK",
                            from, group->comm.size - 1);
-    return control(group, TUTTI__OP_RECV, buf, from, tag, 0, work_p);
+    return control(group, TUTTI__OP_RECV, tutti_buf_const(buf), from, tag, 0, work_p);
 }
 
 /* ---- Monitored barrier ------------------------------------------------------------------------------------- */
@@ -66,7 +67,8 @@ static tutti_status post_empty(tutti_group *group, tutti__op_kind kind, int rank
 {
     static char nothing[1];
 
-    return control(group, kind, (tutti_buf){nothing, 0, TUTTI_U8}, rank, tag, INT_MAX, work_p);
+    return control(group, kind, (tutti_const_buf){nothing, 0, TUTTI_U8}, rank, tag, INT_MAX,
+                   work_p);
 }
 
 static tutti_status tell_all(tutti_group *group, int tag)

@@ -80,7 +80,7 @@ tutti_status tutti__agree(tutti_group *group, const char *what, const char *item
     all = tutti__alloc((size_t)size * sizeof *all);
     if (!all)
         return TUTTI_ERR_MEMORY;
-    status = tutti_all_gather(group, (tutti_buf){&mine, sizeof mine, TUTTI_U8},
+    status = tutti_all_gather(group, (tutti_const_buf){&mine, sizeof mine, TUTTI_U8},
                               (tutti_buf){all, (size_t)size * sizeof *all, TUTTI_U8}, NULL);
     while (other < size && memcmp(&all[other], &all[0], sizeof *all) == 0)
         other++;

@@ -52,7 +52,7 @@ static tutti_status fail_late(tutti__mpi_state *s, const tutti__op *op)
 {
     bool *missing = calloc((size_t)s->base.comm->size, sizeof *missing);
     tutti_status status;
-    char text[96];
+    char text[TUTTI__SIGNATURE_TEXT];
     int n = 0;
 
     if (!missing)
