@@ -119,7 +119,9 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_init(tutti_group **group_p,
 TUTTI_API void tutti_group_free(tutti_group *group);
 
 /* A new group of some of these ranks, in the order given. Collective over `group`: every rank calls it with the
- * same list; *sub_p is NULL on ranks that are not in it. Its traffic is its own. */
+ * same list and name; *sub_p is NULL on ranks that are not in it, and so not to be called with. Its traffic is its own.
+ * For this and the next two: name NULL is "sub". What one rank is refused for (ARG) all ranks return, and the group lives;
+ * MISMATCH where ranks give different lists, names or sizes. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_split(tutti_group *group, const int *ranks,
                                                          int n_ranks, const char *name,
                                                          tutti_group **sub_p);
@@ -129,6 +131,16 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_split(tutti_group *group, con
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_split_parts(tutti_group *group, int part_size,
                                                                const char *name,
                                                                tutti_group **sub_p);
+/* Splits by colour: ranks that give the same one form a group, named NAME-COLOUR, in the order of their keys, where those are
+ * equal of their ranks. A negative colour: this rank is in no group, *sub_p is NULL. Collective over `group`; the name is the
+ * same on all ranks. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_split_by(tutti_group *group, int colour, int key,
+                                                            const char *name, tutti_group **sub_p);
+
+/* OK, or why the group is dead, as its next call would say: a peer that was lost or failed, an abort, a time limit. Issues
+ * nothing and never blocks; any thread may ask, beside calls in flight. A peer's death shows here in milliseconds.
+ * Errors: ARG for NULL; PEER, TIMEOUT, MISMATCH, ABORTED. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_status(tutti_group *group);
 
 /* What the group is. Any thread may ask, also of a dead group; texts live as long as the group. Of NULL: rank -1 of 0, the
  * CPU, empty texts. */
@@ -177,6 +189,24 @@ typedef struct tutti_buf {
     tutti_dtype dtype;
 } tutti_buf;
 
+/* The same of what is only read: nobody writes there. */
+typedef struct tutti_const_buf {
+    const void *p;
+    size_t count;
+    tutti_dtype dtype;
+} tutti_const_buf;
+
+/* What lies in a buffer, as a source. */
+static inline __attribute__((unused)) tutti_const_buf tutti_buf_const(tutti_buf buf)
+{
+    tutti_const_buf source;
+
+    source.p = buf.p;
+    source.count = buf.count;
+    source.dtype = buf.dtype;
+    return source;
+}
+
 typedef enum tutti_redop {
     TUTTI_SUM,
     TUTTI_AVG, /* the sum, divided once by the size; not for integers */
@@ -201,39 +231,66 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_reduce(tutti_group *group, tutt
 /* Reduces over all ranks, in place at root; the others' buffers stay as they are. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_reduce(tutti_group *group, tutti_buf buf,
                                                     tutti_redop op, int root, tutti_work **work_p);
+/* The same of what lies in src, into dst, which has as many elements of the same dtype and is apart from src, or is src's
+ * own memory: then they are those above. Some ranks may call these and others those. Of reduce_from, dst is root's alone, {0}
+ * elsewhere. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_reduce_from(tutti_group *group,
+                                                             tutti_const_buf src, tutti_buf dst,
+                                                             tutti_redop op, tutti_work **work_p);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_reduce_from(tutti_group *group, tutti_const_buf src,
+                                                         tutti_buf dst, tutti_redop op, int root,
+                                                         tutti_work **work_p);
 /* dst = this rank's share (src.count / size elements) of the reduction of all src. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_reduce_scatter(tutti_group *group, tutti_buf src,
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_reduce_scatter(tutti_group *group, tutti_const_buf src,
                                                             tutti_buf dst, tutti_redop op,
                                                             tutti_work **work_p);
 /* Copies root's buffer to everyone. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_broadcast(tutti_group *group, tutti_buf buf, int root,
                                                        tutti_work **work_p);
 /* dst = this rank's piece (dst.count elements) of root's src (size × dst.count); src is {0} elsewhere. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_scatter(tutti_group *group, tutti_buf src,
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_scatter(tutti_group *group, tutti_const_buf src,
                                                      tutti_buf dst, int root, tutti_work **work_p);
 /* Root's dst (size × src.count) = every rank's src, in rank order; dst is {0} elsewhere. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_gather(tutti_group *group, tutti_buf src,
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_gather(tutti_group *group, tutti_const_buf src,
                                                     tutti_buf dst, int root, tutti_work **work_p);
 /* dst (size × src.count) = every rank's src, in rank order. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_gather(tutti_group *group, tutti_buf src,
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_gather(tutti_group *group, tutti_const_buf src,
                                                         tutti_buf dst, tutti_work **work_p);
 /* The same of srcs that differ in size: counts[r] elements are rank r's (src.count = counts[own rank], dst.count = their
  * sum). `counts` is copied, as are all counts below; MISMATCH names who sends another number than somebody expects. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_gather_v(tutti_group *group, tutti_buf src,
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_gather_v(tutti_group *group, tutti_const_buf src,
                                                           tutti_buf dst, const size_t *counts,
                                                           tutti_work **work_p);
 /* Piece r of src goes to rank r; piece r of dst comes from rank r. All pieces are src.count / size = dst.count / size
  * elements. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_to_all(tutti_group *group, tutti_buf src,
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_to_all(tutti_group *group, tutti_const_buf src,
                                                         tutti_buf dst, tutti_work **work_p);
 /* The same of pieces that differ in size, one behind the other: src_counts[r] elements go to rank r, dst_counts[r] come
  * from it (src.count, dst.count = their sums). */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_to_all_v(tutti_group *group, tutti_buf src,
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_to_all_v(tutti_group *group, tutti_const_buf src,
                                                           const size_t *src_counts, tutti_buf dst,
                                                           const size_t *dst_counts,
                                                           tutti_work **work_p);
 /* Nobody leaves before everybody has come. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_barrier(tutti_group *group, tutti_work **work_p);
+
+/* ---- Coalesced calls -----------------------------------------------------------------------------
+ * Many small reductions as one: what n calls would do, bit for bit, for about the price of one call for all of their bytes.
+ * All ranks coalesce the same calls, in the same order: MISMATCH names both sides by the number of calls, the elements of
+ * those that travel together, and a digest of kind, count, dtype and reduction of all. tutti_group_sequence counts them as
+ * they travel, and each time they do may take the group's time limit. */
+
+/* tutti_all_reduce of each of n buffers, whose dtypes may differ and which do not overlap. The list is borrowed until the
+ * call returns, the buffers until the work is done. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_reduce_list(tutti_group *group,
+                                                             const tutti_buf *bufs, size_t n,
+                                                             tutti_redop op, tutti_work **work_p);
+/* Collectives that this thread calls on the group from begin to end (all those above, and tutti_barrier) are only noted, with
+ * work_p NULL, and return OK or ARG; end issues them as one, whose work is done when all are. They may run in any order, so
+ * none uses what another gives; all_reduces of up to 16 KiB travel together. Nothing else uses the group in between,
+ * be it a send, a split or a backward: STATE. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_coalesce_begin(tutti_group *group);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_coalesce_end(tutti_group *group, tutti_work **work_p);
 
 /* ---- Between two ranks --------------------------------------------------------------------------
  * Outside the order of the collectives: any thread may call these, before, after and beside collectives in flight. The
@@ -246,7 +303,7 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_barrier(tutti_group *group, tutti_w
 
 enum { TUTTI_ANY_RANK = -1 };
 
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_send(tutti_group *group, tutti_buf buf, int to,
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_send(tutti_group *group, tutti_const_buf buf, int to,
                                                   int tag, tutti_work **work_p);
 /* `from` may be TUTTI_ANY_RANK: whoever's comes first. tutti_work_source tells whose it was. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_recv(tutti_group *group, tutti_buf buf, int from,

@@ -180,7 +180,7 @@ typedef struct tutti__event {
     const char *name, *category;
     uint64_t begin_ns, end_ns; /* end 0: it has not ended yet */
     int64_t arg;
-    uint64_t detail[2];
+    uint64_t detail[3];
     int thread; /* 0 main, 1 communication, 2.. loader workers */
 } tutti__event;
 

@@ -215,7 +215,7 @@ static tutti_status send_recv(const stand *s, tutti_work **work_p)
     TUTTI_TRY(tutti_recv(s->group, dst, neighbour(s, -1), 0, &receive));
     if (work_p)
         *work_p = receive;
-    TUTTI_TRY(tutti_send(s->group, src, neighbour(s, 1), 0, NULL));
+    TUTTI_TRY(tutti_send(s->group, tutti_buf_const(src), neighbour(s, 1), 0, NULL));
     return work_p ? TUTTI_OK : tutti_work_wait(receive);
 }
 
@@ -232,21 +232,22 @@ static tutti_status call(const stand *s, tutti_work **work_p)
     case TUTTI__OP_REDUCE:
         return tutti_reduce(s->group, src, b->redop, b->root, work_p);
     case TUTTI__OP_REDUCE_SCATTER:
-        return tutti_reduce_scatter(s->group, src, dst, b->redop, work_p);
+        return tutti_reduce_scatter(s->group, tutti_buf_const(src), dst, b->redop, work_p);
     case TUTTI__OP_BROADCAST:
         return tutti_broadcast(s->group, dst, b->root, work_p);
     case TUTTI__OP_SCATTER:
-        return tutti_scatter(s->group, gives ? src : none, dst, b->root, work_p);
+        return tutti_scatter(s->group, tutti_buf_const(gives ? src : none), dst, b->root, work_p);
     case TUTTI__OP_GATHER:
-        return tutti_gather(s->group, src, takes ? dst : none, b->root, work_p);
+        return tutti_gather(s->group, tutti_buf_const(src), takes ? dst : none, b->root, work_p);
     case TUTTI__OP_ALL_GATHER:
-        return tutti_all_gather(s->group, src, dst, work_p);
+        return tutti_all_gather(s->group, tutti_buf_const(src), dst, work_p);
     case TUTTI__OP_ALL_GATHER_V:
-        return tutti_all_gather_v(s->group, src, dst, s->dst_counts, work_p);
+        return tutti_all_gather_v(s->group, tutti_buf_const(src), dst, s->dst_counts, work_p);
     case TUTTI__OP_ALL_TO_ALL:
-        return tutti_all_to_all(s->group, src, dst, work_p);
+        return tutti_all_to_all(s->group, tutti_buf_const(src), dst, work_p);
     case TUTTI__OP_ALL_TO_ALL_V:
-        return tutti_all_to_all_v(s->group, src, s->src_counts, dst, s->dst_counts, work_p);
+        return tutti_all_to_all_v(s->group, tutti_buf_const(src), s->src_counts, dst, s->dst_counts,
+                                  work_p);
     case TUTTI__OP_SEND:
         return send_recv(s, work_p);
     case TUTTI__OP_BARRIER:

@@ -59,9 +59,10 @@ static tutti_status trip(const stand *s)
     tutti_buf src = {s->src, s->count, s->bench->dtype}, dst = {s->dst, s->count, s->bench->dtype};
 
     if (s->rank < s->peer)
-        TUTTI_TRY(tutti_send(s->group, src, s->peer, 0, NULL));
+        TUTTI_TRY(tutti_send(s->group, tutti_buf_const(src), s->peer, 0, NULL));
     TUTTI_TRY(tutti_recv(s->group, dst, s->peer, 0, NULL));
-    return s->rank < s->peer ? TUTTI_OK : tutti_send(s->group, src, s->peer, 0, NULL);
+    return s->rank < s->peer ? TUTTI_OK
+                             : tutti_send(s->group, tutti_buf_const(src), s->peer, 0, NULL);
 }
 
 static tutti_status one_round(stand *s, double *us_p, int64_t *wrong_p)

@@ -8,7 +8,7 @@ static bool known_dtype(tutti_dtype dtype)
     return tutti_dtype_size(dtype) > 0;
 }
 
-tutti_status tutti__check_group(const char *call, const tutti_group *group)
+static tutti_status check_group(const char *call, const tutti_group *group)
 {
     if (!group)
         return tutti__fail(TUTTI_ERR_ARG,
@@ -19,7 +19,18 @@ tutti_status tutti__check_group(const char *call, const tutti_group *group)
     return TUTTI_OK;
 }
 
-tutti_status tutti__check_buf(const char *call, const char *name, tutti_buf buf)
+tutti_status tutti__check_group(const char *call, const tutti_group *group)
+{
+    TUTTI_TRY(check_group(call, group));
+    if (tutti__coalescing(group))
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "%s between tutti_coalesce_begin and tutti_coalesce_end of group "
+                           "\"%s\", where only collectives may be",
+                           call, group->comm.name);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__check_buf(const char *call, const char *name, tutti_const_buf buf)
 {
     if (!known_dtype(buf.dtype))
         return tutti__fail(TUTTI_ERR_ARG, "%s: %s has the unknown dtype %d", call, name,
@@ -61,7 +72,7 @@ static tutti_status check_root(const char *call, const tutti_group *group, int r
 }
 
 /* What only root has, another rank must not give: it would wait for a result that never comes. */
-static tutti_status check_unused(const char *call, const char *name, tutti_buf buf, int root)
+static tutti_status check_unused(const char *call, const char *name, tutti_const_buf buf, int root)
 {
     if (buf.p || buf.count > 0)
         return tutti__fail(TUTTI_ERR_ARG,
@@ -70,7 +81,7 @@ static tutti_status check_unused(const char *call, const char *name, tutti_buf b
     return TUTTI_OK;
 }
 
-static tutti_status check_apart(const char *call, tutti_buf src, tutti_buf dst)
+static tutti_status check_apart(const char *call, tutti_const_buf src, tutti_buf dst)
 {
     size_t element = tutti_dtype_size(src.dtype);
     const char *s = src.p, *d = dst.p;
@@ -86,7 +97,7 @@ static tutti_status check_apart(const char *call, tutti_buf src, tutti_buf dst)
 
 /* The counts add up to the buffer. */
 static tutti_status check_counts(const char *call, const tutti_group *group, const char *name,
-                                 tutti_buf buf, const size_t *counts)
+                                 tutti_const_buf buf, const size_t *counts)
 {
     size_t sum = 0;
 
@@ -109,8 +120,8 @@ static tutti_status check_counts(const char *call, const tutti_group *group, con
 }
 
 /* The larger side is `size` times the smaller, of one dtype, and the buffers overlap at most in this rank's place. */
-static tutti_status check_pair(const char *call, const tutti_group *group, tutti_buf part,
-                               const char *part_name, tutti_buf whole, const char *whole_name)
+static tutti_status check_pair(const char *call, const tutti_group *group, tutti_const_buf part,
+                               const char *part_name, tutti_const_buf whole, const char *whole_name)
 {
     size_t bytes = part.count * tutti_dtype_size(part.dtype), n = (size_t)group->comm.size;
     const char *p = part.p, *w = whole.p;
@@ -131,7 +142,8 @@ static tutti_status check_pair(const char *call, const tutti_group *group, tutti
     return TUTTI_OK;
 }
 
-static tutti__op make_op(tutti__op_kind kind, tutti_buf buf, const void *src, void *dst,
+/* `buf`: a piece. */
+static tutti__op make_op(tutti__op_kind kind, tutti_const_buf buf, const void *src, void *dst,
                          tutti_work **work_p)
 {
     tutti__op op = {.src = src, .dst = dst};
@@ -144,95 +156,139 @@ static tutti__op make_op(tutti__op_kind kind, tutti_buf buf, const void *src, vo
     return op;
 }
 
+/* src reduced into dst: the same memory, or apart. */
+static tutti_status check_from(const char *call, tutti_const_buf src, tutti_buf dst)
+{
+    TUTTI_TRY(tutti__check_buf(call, "src", src));
+    TUTTI_TRY(tutti__check_buf(call, "dst", tutti_buf_const(dst)));
+    if (src.count != dst.count)
+        return tutti__fail(TUTTI_ERR_ARG, "%s: src has %zu elements but dst %zu", call, src.count,
+                           dst.count);
+    return src.p == dst.p && src.dtype == dst.dtype ? TUTTI_OK : check_apart(call, src, dst);
+}
+
 tutti_status tutti_all_reduce(tutti_group *group, tutti_buf buf, tutti_redop redop,
                               tutti_work **work_p)
 {
-    tutti__op op = make_op(TUTTI__OP_ALL_REDUCE, buf, buf.p, buf.p, work_p);
+    tutti__op op = make_op(TUTTI__OP_ALL_REDUCE, tutti_buf_const(buf), buf.p, buf.p, work_p);
 
-    TUTTI_TRY(tutti__check_group("all_reduce", group));
-    TUTTI_TRY(tutti__check_buf("all_reduce", "buf", buf));
+    TUTTI_TRY(check_group("all_reduce", group));
+    TUTTI_TRY(tutti__check_buf("all_reduce", "buf", tutti_buf_const(buf)));
     TUTTI_TRY(check_redop("all_reduce", redop, buf.dtype));
     op.signature.redop = (uint8_t)redop;
-    return tutti__submit(group->queue, &op, work_p);
+    return tutti__coalesce(group, &op, work_p);
+}
+
+tutti_status tutti_all_reduce_from(tutti_group *group, tutti_const_buf src, tutti_buf dst,
+                                   tutti_redop redop, tutti_work **work_p)
+{
+    tutti__op op = make_op(TUTTI__OP_ALL_REDUCE, src, src.p, dst.p, work_p);
+
+    TUTTI_TRY(check_group("all_reduce_from", group));
+    TUTTI_TRY(check_from("all_reduce_from", src, dst));
+    TUTTI_TRY(check_redop("all_reduce_from", redop, src.dtype));
+    op.signature.redop = (uint8_t)redop;
+    return tutti__coalesce(group, &op, work_p);
 }
 
 tutti_status tutti_broadcast(tutti_group *group, tutti_buf buf, int root, tutti_work **work_p)
 {
-    tutti__op op = make_op(TUTTI__OP_BROADCAST, buf, buf.p, buf.p, work_p);
+    tutti__op op = make_op(TUTTI__OP_BROADCAST, tutti_buf_const(buf), buf.p, buf.p, work_p);
 
-    TUTTI_TRY(tutti__check_group("broadcast", group));
-    TUTTI_TRY(tutti__check_buf("broadcast", "buf", buf));
+    TUTTI_TRY(check_group("broadcast", group));
+    TUTTI_TRY(tutti__check_buf("broadcast", "buf", tutti_buf_const(buf)));
     TUTTI_TRY(check_root("broadcast", group, root));
     op.signature.root = (uint32_t)root;
-    return tutti__submit(group->queue, &op, work_p);
+    return tutti__coalesce(group, &op, work_p);
 }
 
 tutti_status tutti_reduce(tutti_group *group, tutti_buf buf, tutti_redop redop, int root,
                           tutti_work **work_p)
 {
-    tutti__op op = make_op(TUTTI__OP_REDUCE, buf, buf.p, buf.p, work_p);
+    tutti__op op = make_op(TUTTI__OP_REDUCE, tutti_buf_const(buf), buf.p, buf.p, work_p);
 
-    TUTTI_TRY(tutti__check_group("reduce", group));
-    TUTTI_TRY(tutti__check_buf("reduce", "buf", buf));
+    TUTTI_TRY(check_group("reduce", group));
+    TUTTI_TRY(tutti__check_buf("reduce", "buf", tutti_buf_const(buf)));
     TUTTI_TRY(check_redop("reduce", redop, buf.dtype));
     TUTTI_TRY(check_root("reduce", group, root));
     op.signature.redop = (uint8_t)redop;
     op.signature.root = (uint32_t)root;
-    return tutti__submit(group->queue, &op, work_p);
+    return tutti__coalesce(group, &op, work_p);
 }
 
-tutti_status tutti_scatter(tutti_group *group, tutti_buf src, tutti_buf dst, int root,
+tutti_status tutti_reduce_from(tutti_group *group, tutti_const_buf src, tutti_buf dst,
+                               tutti_redop redop, int root, tutti_work **work_p)
+{
+    tutti__op op = make_op(TUTTI__OP_REDUCE, src, src.p, dst.p, work_p);
+
+    TUTTI_TRY(check_group("reduce_from", group));
+    TUTTI_TRY(check_root("reduce_from", group, root));
+    if (group->comm.rank == root) {
+        TUTTI_TRY(check_from("reduce_from", src, dst));
+    } else {
+        TUTTI_TRY(tutti__check_buf("reduce_from", "src", src));
+        TUTTI_TRY(check_unused("reduce_from", "dst", tutti_buf_const(dst), root));
+        op.dst = (void *)(uintptr_t)src.p; /* nobody writes there */
+    }
+    TUTTI_TRY(check_redop("reduce_from", redop, src.dtype));
+    op.signature.redop = (uint8_t)redop;
+    op.signature.root = (uint32_t)root;
+    return tutti__coalesce(group, &op, work_p);
+}
+
+tutti_status tutti_scatter(tutti_group *group, tutti_const_buf src, tutti_buf dst, int root,
                            tutti_work **work_p)
 {
-    tutti__op op = make_op(TUTTI__OP_SCATTER, dst, src.p, dst.p, work_p);
+    tutti__op op = make_op(TUTTI__OP_SCATTER, tutti_buf_const(dst), src.p, dst.p, work_p);
 
-    TUTTI_TRY(tutti__check_group("scatter", group));
+    TUTTI_TRY(check_group("scatter", group));
     TUTTI_TRY(check_root("scatter", group, root));
     if (group->comm.rank == root) {
-        TUTTI_TRY(check_pair("scatter", group, dst, "dst", src, "src"));
+        TUTTI_TRY(check_pair("scatter", group, tutti_buf_const(dst), "dst", src, "src"));
     } else {
-        TUTTI_TRY(tutti__check_buf("scatter", "dst", dst));
+        TUTTI_TRY(tutti__check_buf("scatter", "dst", tutti_buf_const(dst)));
         TUTTI_TRY(check_unused("scatter", "src", src, root));
     }
     op.signature.root = (uint32_t)root;
-    return tutti__submit(group->queue, &op, work_p);
+    return tutti__coalesce(group, &op, work_p);
 }
 
-tutti_status tutti_gather(tutti_group *group, tutti_buf src, tutti_buf dst, int root,
+tutti_status tutti_gather(tutti_group *group, tutti_const_buf src, tutti_buf dst, int root,
                           tutti_work **work_p)
 {
     tutti__op op = make_op(TUTTI__OP_GATHER, src, src.p, dst.p, work_p);
 
-    TUTTI_TRY(tutti__check_group("gather", group));
+    TUTTI_TRY(check_group("gather", group));
     TUTTI_TRY(check_root("gather", group, root));
     if (group->comm.rank == root) {
-        TUTTI_TRY(check_pair("gather", group, src, "src", dst, "dst"));
+        TUTTI_TRY(check_pair("gather", group, src, "src", tutti_buf_const(dst), "dst"));
     } else {
         TUTTI_TRY(tutti__check_buf("gather", "src", src));
-        TUTTI_TRY(check_unused("gather", "dst", dst, root));
+        TUTTI_TRY(check_unused("gather", "dst", tutti_buf_const(dst), root));
     }
     op.signature.root = (uint32_t)root;
-    return tutti__submit(group->queue, &op, work_p);
+    return tutti__coalesce(group, &op, work_p);
 }
 
-tutti_status tutti_all_gather(tutti_group *group, tutti_buf src, tutti_buf dst, tutti_work **work_p)
+tutti_status tutti_all_gather(tutti_group *group, tutti_const_buf src, tutti_buf dst,
+                              tutti_work **work_p)
 {
     tutti__op op = make_op(TUTTI__OP_ALL_GATHER, src, src.p, dst.p, work_p);
 
-    TUTTI_TRY(tutti__check_group("all_gather", group));
-    TUTTI_TRY(check_pair("all_gather", group, src, "src", dst, "dst"));
-    return tutti__submit(group->queue, &op, work_p);
+    TUTTI_TRY(check_group("all_gather", group));
+    TUTTI_TRY(check_pair("all_gather", group, src, "src", tutti_buf_const(dst), "dst"));
+    return tutti__coalesce(group, &op, work_p);
 }
 
-tutti_status tutti_all_gather_v(tutti_group *group, tutti_buf src, tutti_buf dst,
+tutti_status tutti_all_gather_v(tutti_group *group, tutti_const_buf src, tutti_buf dst,
                                 const size_t *counts, tutti_work **work_p)
 {
     tutti__op op = make_op(TUTTI__OP_ALL_GATHER_V, src, src.p, dst.p, work_p);
     size_t at;
 
-    TUTTI_TRY(tutti__check_group("all_gather_v", group));
+    TUTTI_TRY(check_group("all_gather_v", group));
     TUTTI_TRY(tutti__check_buf("all_gather_v", "src", src));
-    TUTTI_TRY(check_counts("all_gather_v", group, "dst", dst, counts));
+    TUTTI_TRY(check_counts("all_gather_v", group, "dst", tutti_buf_const(dst), counts));
     if (src.count != counts[group->comm.rank])
         return tutti__fail(TUTTI_ERR_ARG,
                            "all_gather_v: src has %zu elements, but counts[%d], of this rank, is "
@@ -243,18 +299,19 @@ tutti_status tutti_all_gather_v(tutti_group *group, tutti_buf src, tutti_buf dst
     at = tutti__piece_in(group->comm.rank, &op, group->comm.rank).at * tutti_dtype_size(dst.dtype);
     if (src.p != (char *)dst.p + at || src.dtype != dst.dtype)
         TUTTI_TRY(check_apart("all_gather_v", src, dst));
-    return tutti__submit(group->queue, &op, work_p);
+    return tutti__coalesce(group, &op, work_p);
 }
 
-tutti_status tutti_all_to_all(tutti_group *group, tutti_buf src, tutti_buf dst, tutti_work **work_p)
+tutti_status tutti_all_to_all(tutti_group *group, tutti_const_buf src, tutti_buf dst,
+                              tutti_work **work_p)
 {
     tutti__op op = make_op(TUTTI__OP_ALL_TO_ALL, src, src.p, dst.p, work_p);
     size_t n;
 
-    TUTTI_TRY(tutti__check_group("all_to_all", group));
+    TUTTI_TRY(check_group("all_to_all", group));
     n = (size_t)group->comm.size;
     TUTTI_TRY(tutti__check_buf("all_to_all", "src", src));
-    TUTTI_TRY(tutti__check_buf("all_to_all", "dst", dst));
+    TUTTI_TRY(tutti__check_buf("all_to_all", "dst", tutti_buf_const(dst)));
     if (src.count != dst.count || src.count % n != 0)
         return tutti__fail(TUTTI_ERR_ARG,
                            "all_to_all: src has %zu elements and dst %zu, expected the same "
@@ -262,47 +319,48 @@ tutti_status tutti_all_to_all(tutti_group *group, tutti_buf src, tutti_buf dst, 
                            src.count, dst.count, group->comm.size);
     TUTTI_TRY(check_apart("all_to_all", src, dst));
     op.signature.count = src.count / n;
-    return tutti__submit(group->queue, &op, work_p);
+    return tutti__coalesce(group, &op, work_p);
 }
 
-tutti_status tutti_all_to_all_v(tutti_group *group, tutti_buf src, const size_t *src_counts,
+tutti_status tutti_all_to_all_v(tutti_group *group, tutti_const_buf src, const size_t *src_counts,
                                 tutti_buf dst, const size_t *dst_counts, tutti_work **work_p)
 {
     tutti__op op = make_op(TUTTI__OP_ALL_TO_ALL_V, src, src.p, dst.p, work_p);
 
-    TUTTI_TRY(tutti__check_group("all_to_all_v", group));
+    TUTTI_TRY(check_group("all_to_all_v", group));
     TUTTI_TRY(check_counts("all_to_all_v", group, "src", src, src_counts));
-    TUTTI_TRY(check_counts("all_to_all_v", group, "dst", dst, dst_counts));
+    TUTTI_TRY(check_counts("all_to_all_v", group, "dst", tutti_buf_const(dst), dst_counts));
     TUTTI_TRY(check_apart("all_to_all_v", src, dst));
     op.signature.count = 0;
     op.src_counts = src_counts;
     op.dst_counts = dst_counts;
-    return tutti__submit(group->queue, &op, work_p);
+    return tutti__coalesce(group, &op, work_p);
 }
 
-tutti_status tutti_reduce_scatter(tutti_group *group, tutti_buf src, tutti_buf dst,
+tutti_status tutti_reduce_scatter(tutti_group *group, tutti_const_buf src, tutti_buf dst,
                                   tutti_redop redop, tutti_work **work_p)
 {
-    tutti__op op = make_op(TUTTI__OP_REDUCE_SCATTER, dst, src.p, dst.p, work_p);
+    tutti__op op = make_op(TUTTI__OP_REDUCE_SCATTER, tutti_buf_const(dst), src.p, dst.p, work_p);
 
-    TUTTI_TRY(tutti__check_group("reduce_scatter", group));
-    TUTTI_TRY(check_pair("reduce_scatter", group, dst, "dst", src, "src"));
+    TUTTI_TRY(check_group("reduce_scatter", group));
+    TUTTI_TRY(check_pair("reduce_scatter", group, tutti_buf_const(dst), "dst", src, "src"));
     TUTTI_TRY(check_redop("reduce_scatter", redop, src.dtype));
     op.signature.redop = (uint8_t)redop;
-    return tutti__submit(group->queue, &op, work_p);
+    return tutti__coalesce(group, &op, work_p);
 }
 
 tutti_status tutti_barrier(tutti_group *group, tutti_work **work_p)
 {
-    tutti__op op = make_op(TUTTI__OP_BARRIER, (tutti_buf){0}, NULL, NULL, work_p);
+    tutti__op op = make_op(TUTTI__OP_BARRIER, (tutti_const_buf){0}, NULL, NULL, work_p);
 
-    TUTTI_TRY(tutti__check_group("barrier", group));
-    return tutti__submit(group->queue, &op, work_p);
+    TUTTI_TRY(check_group("barrier", group));
+    return tutti__coalesce(group, &op, work_p);
 }
 
 tutti_status tutti_group_alloc(tutti_group *group, size_t bytes, void **p)
 {
-    tutti__op op = make_op(TUTTI__OP_ALLOC, (tutti_buf){NULL, bytes, TUTTI_U8}, NULL, p, NULL);
+    tutti__op op =
+        make_op(TUTTI__OP_ALLOC, (tutti_const_buf){NULL, bytes, TUTTI_U8}, NULL, p, NULL);
     tutti_status status = TUTTI_OK;
 
     *p = NULL;

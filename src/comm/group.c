@@ -42,6 +42,19 @@ int tutti_group_rank_of(const tutti_group *group, int global_rank)
     return -1;
 }
 
+tutti_status tutti_group_status(tutti_group *group)
+{
+    char text[1400];
+
+    if (!group)
+        return tutti__fail(TUTTI_ERR_ARG, "group_status: no group given");
+    if (!tutti__comm_failed(&group->comm))
+        return TUTTI_OK;
+    /* What is told on failure (the flight recorder) may take its time: that is for a call that fails. */
+    tutti__comm_error_text(&group->comm, NULL, text, sizeof text);
+    return tutti__fail(tutti__comm_status(&group->comm), "%s", text);
+}
+
 uint64_t tutti_group_sequence(const tutti_group *group)
 {
     return group ? tutti__queue_sequence(group->queue) : 0;
@@ -77,7 +90,12 @@ tutti_device tutti_group_device(const tutti_group *group)
 tutti_status tutti__group_submit(tutti_group *group, tutti_status (*call)(void *arg), void *arg,
                                  tutti_work **work_p)
 {
-    return tutti__submit_call(group->queue, call, arg, work_p);
+    return tutti__submit_call(group->queue, call, NULL, arg, work_p);
+}
+
+void tutti__group_mark(const tutti_group *group, unsigned reducer, size_t bucket, uint64_t step)
+{
+    tutti__queue_mark(group->queue, reducer, bucket, step);
 }
 
 uint64_t tutti__group_bytes(const tutti_group *group)
@@ -117,6 +135,7 @@ void tutti_group_free(tutti_group *group)
 {
     if (!group || group->process != getpid()) /* a forked child's copy: all of it is the parent's */
         return;
+    tutti__coalesce_forget(group);
     tutti__flight_close(&group->flight);
     tutti__queue_free(group->queue);
     if (group->p2p)

@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: MIT
  *
  *     collective.c   public collectives: arguments -> an operation;  send_recv.c: the same between two ranks
+ *     coalesce.c     many of them as one
  *     group.c        asking a group, leaving, aborting;  init.c: joining by the environment;  split.c
  *     join.c         set-up, from the first address to the first barrier */
 #ifndef TUTTI_COMM_GROUP_H
@@ -27,6 +28,7 @@ struct tutti_group {
     tutti__engine *engine;
     tutti__queue *queue;
     int n_splits;
+    void *scratch; /* in which coalesced calls travel together; NULL before the first */
 };
 
 tutti_status tutti__group_init(tutti_group **group_p, const tutti_group_opts *opts,
@@ -34,6 +36,11 @@ tutti_status tutti__group_init(tutti_group **group_p, const tutti_group_opts *op
 /* ---- Calls ------------------------------------------------------------------------------------------ */
 
 /* ARG for a buffer that cannot be. */
-tutti_status tutti__check_buf(const char *call, const char *name, tutti_buf buf);
+tutti_status tutti__check_buf(const char *call, const char *name, tutti_const_buf buf);
+/* Submits a checked operation, or notes it between tutti_coalesce_begin and tutti_coalesce_end. */
+tutti_status tutti__coalesce(tutti_group *group, const tutti__op *op, tutti_work **work_p);
+/* This thread is between the two; and gives up what it has noted. */
+bool tutti__coalescing(const tutti_group *group);
+void tutti__coalesce_forget(const tutti_group *group);
 
 #endif

@@ -15,7 +15,7 @@ static tutti_status check_tag(const char *call, int tag)
 }
 
 /* timeout_ms 0: the group's. */
-static tutti_status submit(tutti_group *group, tutti__op_kind kind, tutti_buf buf, int rank,
+static tutti_status submit(tutti_group *group, tutti__op_kind kind, tutti_const_buf buf, int rank,
                            int tag, int timeout_ms, tutti_work **work_p)
 {
     tutti__signature signature = {.op = (uint8_t)kind,
@@ -25,11 +25,12 @@ static tutti_status submit(tutti_group *group, tutti__op_kind kind, tutti_buf bu
                                   .tag = tag};
 
     tutti__p2p_request request;
+    void *p = (void *)(uintptr_t)buf.p;
 
     timeout_ms = timeout_ms ? timeout_ms : tutti__queue_timeout(group->queue);
     if (work_p)
-        return tutti__submit_p2p(group->queue, group->p2p, &signature, buf.p, timeout_ms, work_p);
-    tutti__p2p_start(group->p2p, &request, &signature, buf.p, timeout_ms, true);
+        return tutti__submit_p2p(group->queue, group->p2p, &signature, p, timeout_ms, work_p);
+    tutti__p2p_start(group->p2p, &request, &signature, p, timeout_ms, true);
     tutti__p2p_wait(&request, 0);
     if (request.status == TUTTI_OK)
         return TUTTI_OK;
@@ -39,7 +40,8 @@ static tutti_status submit(tutti_group *group, tutti__op_kind kind, tutti_buf bu
     return request.status;
 }
 
-tutti_status tutti_send(tutti_group *group, tutti_buf buf, int to, int tag, tutti_work **work_p)
+tutti_status tutti_send(tutti_group *group, tutti_const_buf buf, int to, int tag,
+                        tutti_work **work_p)
 {
     if (work_p)
         *work_p = NULL;
@@ -57,13 +59,13 @@ tutti_status tutti_recv(tutti_group *group, tutti_buf buf, int from, int tag, tu
     if (work_p)
         *work_p = NULL;
     TUTTI_TRY(tutti__check_group("recv", group));
-    TUTTI_TRY(tutti__check_buf("recv", "buf", buf));
+    TUTTI_TRY(tutti__check_buf("recv", "buf", tutti_buf_const(buf)));
     TUTTI_TRY(check_tag("recv", tag));
     if (from != TUTTI_ANY_RANK && (from < 0 || from >= group->comm.size))
         return tutti__fail(TUTTI_ERR_ARG,
                            "recv: from is %d, expected a rank from 0 to %d, or TUTTI_ANY_RANK",
                            from, group->comm.size - 1);
-    return submit(group, TUTTI__OP_RECV, buf, from, tag, 0, work_p);
+    return submit(group, TUTTI__OP_RECV, tutti_buf_const(buf), from, tag, 0, work_p);
 }
 
 /* ---- Monitored barrier ------------------------------------------------------------------------------------- */
@@ -77,7 +79,7 @@ static tutti_status post_empty(tutti_group *group, tutti__op_kind kind, int rank
 {
     static char nothing[1];
 
-    return submit(group, kind, (tutti_buf){nothing, 0, TUTTI_U8}, rank, tag, INT_MAX, work_p);
+    return submit(group, kind, (tutti_const_buf){nothing, 0, TUTTI_U8}, rank, tag, INT_MAX, work_p);
 }
 
 static tutti_status tell_all(tutti_group *group, int tag)

@@ -28,28 +28,43 @@ static tutti_status check_list(const tutti_group *group, const int *ranks, int n
     return TUTTI_OK;
 }
 
-/* Every rank gave the same list and name. */
-static tutti_status agree(tutti_group *group, const int *ranks, int n, const char *name)
+/* What a rank wants of a split, or why it cannot have it. */
+typedef struct wish {
+    int32_t status, colour, key; /* colour: below 0 for no group; of a list: 0 in it */
+    uint32_t zero;
+    uint64_t digest; /* of all that must be the same on every rank */
+    char why[232];
+} wish;
+
+/* Every rank hears of a rank's mistake, and of all that it needs to know who is in its group. The caller frees *all_p. */
+static tutti_status agree(tutti_group *group, wish *mine, tutti_status status, wish **all_p)
 {
-    int64_t mine = (int64_t)(tutti__hash64(ranks, (size_t)n * sizeof *ranks) ^
-                             tutti__hash64(name, strlen(name)));
-    int64_t *all = malloc((size_t)group->comm.size * sizeof *all);
-    tutti_status status;
+    size_t n = (size_t)group->comm.size;
+    wish *all = *all_p = tutti__alloc(n * sizeof *all);
+    int bad = 0;
 
     if (!all)
-        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d ranks", group->comm.size);
-    status = tutti_all_gather(group, (tutti_buf){&mine, 1, TUTTI_I64},
-                              (tutti_buf){all, (size_t)group->comm.size, TUTTI_I64}, NULL);
-    for (int r = 0; r < group->comm.size && status == TUTTI_OK; r++)
-        if (all[r] != all[0]) {
+        return TUTTI_ERR_MEMORY;
+    mine->status = status;
+    if (status != TUTTI_OK)
+        snprintf(mine->why, sizeof mine->why, "%s", tutti_last_error());
+    TUTTI_TRY(tutti_all_gather(group, (tutti_const_buf){mine, sizeof *mine, TUTTI_U8},
+                               (tutti_buf){all, n * sizeof *all, TUTTI_U8}, NULL));
+    if (status != TUTTI_OK)
+        return tutti__fail_again(status, mine->why);
+    while (bad < group->comm.size && all[bad].status == TUTTI_OK)
+        bad++;
+    if (bad < group->comm.size)
+        return tutti__fail((tutti_status)all[bad].status, "rank %d: %s", bad, all[bad].why);
+    for (int r = 1; r < group->comm.size; r++)
+        if (all[r].digest != all[0].digest) {
             (void)tutti__comm_fail(&group->comm, TUTTI_ERR_MISMATCH, r,
                                    "rank %d called tutti_group_split with another list of ranks, "
-                                   "or another name, than rank 0",
+                                   "another size, or another name, than rank 0",
                                    r);
-            status = tutti__comm_error(&group->comm, NULL);
+            return tutti__comm_error(&group->comm, NULL);
         }
-    free(all);
-    return status;
+    return TUTTI_OK;
 }
 
 /* The sub-group's ranks as the first group of the family counts them. */
@@ -63,10 +78,12 @@ static tutti_status note_global_ranks(tutti_group *sub, const tutti_group *group
     return TUTTI_OK;
 }
 
-static tutti_status split(tutti_group *group, const int *ranks, int n_ranks, const char *name,
-                          tutti_group **sub_p)
+/* All ranks have agreed; this one is ranks[place], or in none of the groups that are made (place -1). */
+static tutti_status make(tutti_group *group, const int *ranks, int n_ranks, int place,
+                         const char *name, tutti_group **sub_p)
 {
-    tutti__member member = {.size = n_ranks,
+    tutti__member member = {.rank = place,
+                            .size = n_ranks,
                             .timeout_ms = group->comm.timeout_ms,
                             .heartbeat_ms = group->boot.heartbeat_ms,
                             .transport =
@@ -79,19 +96,11 @@ static tutti_status split(tutti_group *group, const int *ranks, int n_ranks, con
                             .parent = group,
                             .ranks = ranks};
     char text[320];
-    int n;
+    int n = snprintf(text, sizeof text, "%s/split-%d", group->boot.prefix, group->n_splits++);
 
-    TUTTI_TRY(check_list(group, ranks, n_ranks, &member.rank));
-    name = name ? name : "sub";
-    if (!*name || strlen(name) >= sizeof member.name)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "group name \"%.40s\" has %zu characters, expected 1 to %zu", name,
-                           strlen(name), sizeof member.name - 1);
-    snprintf(member.name, sizeof member.name, "%s", name);
-    TUTTI_TRY(agree(group, ranks, n_ranks, name));
-    n = snprintf(text, sizeof text, "%s/split-%d", group->boot.prefix, group->n_splits++);
-    if (member.rank < 0)
+    if (place < 0)
         return TUTTI_OK;
+    snprintf(member.name, sizeof member.name, "%s", name);
     snprintf(member.base, sizeof member.base, "sub-%016llx",
              (unsigned long long)tutti__hash64(text, (size_t)n));
     TUTTI_TRY(tutti__join(sub_p, &member, group->boot.store));
@@ -102,45 +111,120 @@ static tutti_status split(tutti_group *group, const int *ranks, int n_ranks, con
     return TUTTI_ERR_MEMORY;
 }
 
+static tutti_status check_name(const char *name, size_t suffix)
+{
+    const size_t most = sizeof((tutti__member *)NULL)->name - 1;
+
+    if (!*name || strlen(name) + suffix > most)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "group name \"%.40s\" has %zu characters, expected 1 to %zu", name,
+                           strlen(name), most - suffix);
+    return TUTTI_OK;
+}
+
+static uint64_t hash_name(const char *name)
+{
+    return tutti__hash64(name, strlen(name));
+}
+
 tutti_status tutti_group_split(tutti_group *group, const int *ranks, int n_ranks, const char *name,
                                tutti_group **sub_p)
 {
+    wish mine = {0}, *all;
+    int place;
+    tutti_status status;
+
     *sub_p = NULL;
     TUTTI_TRY(tutti__check_group("split", group));
-    return split(group, ranks, n_ranks, name, sub_p);
+    name = name ? name : "sub";
+    status = check_list(group, ranks, n_ranks, &place);
+    if (status == TUTTI_OK)
+        status = check_name(name, 0);
+    if (status == TUTTI_OK)
+        mine.digest = tutti__hash64(ranks, (size_t)n_ranks * sizeof *ranks) ^ hash_name(name);
+    status = agree(group, &mine, status, &all);
+    free(all);
+    return status == TUTTI_OK ? make(group, ranks, n_ranks, place, name, sub_p) : status;
+}
+
+/* ---- By colour ----------------------------------------------------------------------------------------------- */
+
+static int by_key(const void *a, const void *b)
+{
+    const wish *x = *(const wish *const *)a, *y = *(const wish *const *)b;
+
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    return x < y ? -1 : x > y; /* in the order of their ranks */
+}
+
+/* The ranks of this one's colour, in order; returns how many. `others`: room for as many as there are ranks. */
+static int find_members(const wish *all, int size, int rank, const wish **others, int *ranks,
+                        int *place_p)
+{
+    int n = 0;
+
+    for (int r = 0; r < size; r++)
+        if (all[r].colour == all[rank].colour)
+            others[n++] = &all[r];
+    qsort(others, (size_t)n, sizeof *others, by_key);
+    for (int i = 0; i < n; i++) {
+        ranks[i] = (int)(others[i] - all);
+        *place_p = ranks[i] == rank ? i : *place_p;
+    }
+    return n;
+}
+
+/* `status`: of the arguments. */
+static tutti_status split_by(tutti_group *group, tutti_status status, wish mine, const char *name,
+                             tutti_group **sub_p)
+{
+    size_t size = (size_t)group->comm.size;
+    const wish **others = calloc(size, sizeof *others);
+    int *ranks = calloc(size, sizeof *ranks), place = -1, n;
+    char full[128];
+    wish *all = NULL;
+
+    if (status == TUTTI_OK)
+        status = check_name(name, sizeof "-2147483647" - 1);
+    if (status == TUTTI_OK && (!others || !ranks))
+        status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for %zu ranks", size);
+    mine.digest ^= hash_name(name);
+    status = agree(group, &mine, status, &all);
+    if (status == TUTTI_OK) {
+        n = find_members(all, group->comm.size, group->comm.rank, others, ranks, &place);
+        snprintf(full, sizeof full, "%.100s-%d", name, (int)mine.colour);
+        status = make(group, ranks, n, mine.colour < 0 ? -1 : place, full, sub_p);
+    }
+    free(all);
+    free(others);
+    free(ranks);
+    return status;
+}
+
+tutti_status tutti_group_split_by(tutti_group *group, int colour, int key, const char *name,
+                                  tutti_group **sub_p)
+{
+    *sub_p = NULL;
+    TUTTI_TRY(tutti__check_group("split_by", group));
+    return split_by(group, TUTTI_OK, (wish){.colour = colour, .key = key}, name ? name : "sub",
+                    sub_p);
 }
 
 tutti_status tutti_group_split_parts(tutti_group *group, int part_size, const char *name,
                                      tutti_group **sub_p)
 {
-    int *ranks, parts;
-    char part_name[128];
+    wish mine = {.digest = (uint64_t)part_size};
     tutti_status status = TUTTI_OK;
 
     *sub_p = NULL;
     TUTTI_TRY(tutti__check_group("split_parts", group));
     if (part_size < 1 || group->comm.size % part_size != 0)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "split of group \"%s\" into parts of %d ranks: its size is %d, expected "
-                           "a multiple of the parts'",
-                           group->comm.name, part_size, group->comm.size);
-    ranks = tutti__alloc((size_t)part_size * sizeof *ranks);
-    if (!ranks)
-        return TUTTI_ERR_MEMORY;
-    parts = group->comm.size / part_size;
-    for (int part = 0; part < parts && status == TUTTI_OK; part++) {
-        tutti_group *sub = NULL;
-
-        for (int i = 0; i < part_size; i++)
-            ranks[i] = part * part_size + i;
-        snprintf(part_name, sizeof part_name, "%.100s-%d", name ? name : "part", part);
-        status = tutti_group_split(group, ranks, part_size, part_name, &sub);
-        *sub_p = sub ? sub : *sub_p;
-    }
-    free(ranks);
-    if (status != TUTTI_OK) {
-        tutti_group_free(*sub_p);
-        *sub_p = NULL;
-    }
-    return status;
+        status = tutti__fail(TUTTI_ERR_ARG,
+                             "split of group \"%s\" into parts of %d ranks: its size is %d, "
+                             "expected a multiple of the parts'",
+                             group->comm.name, part_size, group->comm.size);
+    else
+        mine.colour = group->comm.rank / part_size;
+    return split_by(group, status, mine, name ? name : "part", sub_p);
 }

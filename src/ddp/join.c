@@ -69,7 +69,7 @@ static tutti_status exchange(tutti_join *join, const call *mine)
 {
     const size_t size = (size_t)tutti_group_size(join->group);
 
-    TUTTI_TRY(tutti_all_gather(join->group, (tutti_buf){(void *)mine, sizeof *mine, TUTTI_U8},
+    TUTTI_TRY(tutti_all_gather(join->group, (tutti_const_buf){mine, sizeof *mine, TUTTI_U8},
                                (tutti_buf){join->calls, size * sizeof *mine, TUTTI_U8}, NULL));
     note_active(join);
     for (size_t r = 0; r < size && join->n_active > 0; r++) {

@@ -5,7 +5,7 @@ static tutti_status all_gather(void *self, const float *values, size_t n, float 
 {
     tutti_group *group = self;
 
-    return tutti_all_gather(group, (tutti_buf){(float *)values, n, TUTTI_F32},
+    return tutti_all_gather(group, (tutti_const_buf){values, n, TUTTI_F32},
                             (tutti_buf){all, n * (size_t)tutti_group_size(group), TUTTI_F32}, NULL);
 }
 

@@ -152,7 +152,7 @@ tutti_status tutti__ddp_check_uses_together(const tutti_ddp *ddp)
     for (size_t i = 0, k = 0; i < ddp->n; i++)
         if (ddp->roles[i] == TUTTI__AVERAGED)
             missing[size * n + k++] = is_missing(ddp, i);
-    status = tutti_all_gather(ddp->group, (tutti_buf){missing + size * n, n, TUTTI_U8},
+    status = tutti_all_gather(ddp->group, (tutti_const_buf){missing + size * n, n, TUTTI_U8},
                               (tutti_buf){missing, size * n, TUTTI_U8}, NULL);
     if (status == TUTTI_OK)
         status = fail_together(ddp, missing, n);

@@ -112,7 +112,7 @@ static tutti_status reduce(void *self, tutti_group *group, const tutti_bucket *b
     whole.count = share * (size_t)tutti_group_size(group);
     mine.count = share;
     mine.p = (float *)whole.p + share * (size_t)tutti_group_rank(group);
-    TUTTI_TRY(tutti_reduce_scatter(group, whole, mine, TUTTI_AVG, NULL));
+    TUTTI_TRY(tutti_reduce_scatter(group, tutti_buf_const(whole), mine, TUTTI_AVG, NULL));
     if (whole.count == b->buf.count)
         return TUTTI_OK;
     whole.p = (float *)whole.p + whole.count;
@@ -216,7 +216,7 @@ static tutti_status updated(void *self, size_t i)
     p = zero->root->flat_parameters + (b->p - zero->root->flat_gradients);
     return tutti_all_gather(
         zero->group,
-        (tutti_buf){zero->root->flat_parameters + zero->ranges[i].begin, share, TUTTI_F32},
+        (tutti_const_buf){zero->root->flat_parameters + zero->ranges[i].begin, share, TUTTI_F32},
         (tutti_buf){p, share * (size_t)zero->sharding.peers.size, TUTTI_F32},
         &zero->works[zero->bucket_of[i]]);
 }
@@ -264,7 +264,7 @@ static tutti_status gather(tutti_zero *zero, const float *state, int root, float
         } else {
             const bucket *b = &zero->buckets->p[zero->bucket_of[i]];
 
-            status = tutti_all_gather(zero->group, (tutti_buf){(float *)state, n, TUTTI_F32},
+            status = tutti_all_gather(zero->group, (tutti_const_buf){state, n, TUTTI_F32},
                                       (tutti_buf){all, n * size, TUTTI_F32}, NULL);
             if (status == TUTTI_OK && tutti_group_rank(zero->group) == root)
                 memcpy(whole + (b->p - zero->root->flat_gradients), all, n * size * sizeof *all);

@@ -84,7 +84,7 @@ tutti_status tutti__agree_after(tutti_group *group, tutti_status local, const ch
         tutti_group_abort(group, "no memory for what %d ranks describe", size);
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for what %d ranks describe", size);
     }
-    status = tutti_all_gather(group, (tutti_buf){&mine, sizeof mine, TUTTI_U8},
+    status = tutti_all_gather(group, (tutti_const_buf){&mine, sizeof mine, TUTTI_U8},
                               (tutti_buf){all, (size_t)size * sizeof *all, TUTTI_U8}, NULL);
     while (status == TUTTI_OK && failed < size && all[failed].status == TUTTI_OK)
         failed++;

@@ -75,16 +75,6 @@ tutti_status tutti__reduce_rows(tutti_group *group, tutti__gradient *g, float *v
 void tutti__narrow(void *p, size_t n, tutti_dtype dtype);
 void tutti__widen(void *p, size_t n, tutti_dtype dtype);
 
-/* Whose bucket, in which step: what ranks must have in common, beside operation, dtype and count, when they reduce it.
- *
- *     bits 63..48  the reducer: by its number, agreed on when it was made; never 0
- *          47..16  the step: with DDP the training steps begun, paused ones too; else the reducer's averaged steps
- *          15..0   the bucket
- *
- * Numbers are cut to their bits. Two models that are swapped on one rank differ in the first part, a backward that one rank
- * pauses or leaves out in the second (step.c). */
-uint64_t tutti__bucket_tag(const tutti_reducer *reducer, size_t bucket);
-
 static inline bool tutti__may_skip(const tutti_reducer *r)
 {
     return r->find_unused || r->static_graph;

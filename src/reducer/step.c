@@ -33,11 +33,18 @@ static tutti_status name_bucket(const tutti_reducer *r, size_t i, tutti_status s
                        (unsigned long long)r->step, tutti_last_error());
 }
 
-uint64_t tutti__bucket_tag(const tutti_reducer *r, size_t bucket)
+/* What this thread calls on the group from now on is for a bucket (1 + which; 0: none in particular), and ranks compare whose
+ * and in which step: two models that are swapped on one rank differ in the reducer, a backward that one rank pauses or leaves
+ * out in the step. With DDP that is the training steps begun, paused ones too; else the reducer's averaged steps. */
+static void mark(const tutti_reducer *r, size_t bucket)
 {
-    const uint64_t step = r->common_step ? r->common_step : r->step;
+    tutti__group_mark(r->group, 1 + (unsigned)(r->number % 0xffffu), bucket,
+                      r->common_step ? r->common_step : r->step);
+}
 
-    return (1 + r->number % 0xffffu) << 48 | (step & 0xffffffffu) << 16 | (bucket & 0xffffu);
+static void unmark(const tutti_reducer *r)
+{
+    tutti__group_mark(r->group, 0, 0, 0);
 }
 
 void tutti__reducer_set_common_step(tutti_reducer *r, uint64_t step)
@@ -73,6 +80,7 @@ static tutti_status run_bucket(void *arg)
     uint64_t bytes = tutti__group_bytes(r->group);
     tutti_status status;
 
+    mark(r, 1 + (size_t)(b - r->buckets));
     if (b->sparse)
         status =
             tutti__reduce_rows(r->group, &r->gradients[r->order[b->info.first]], b->view.buf.p);
@@ -80,6 +88,7 @@ static tutti_status run_bucket(void *arg)
         (void)tutti__fail_again(TUTTI_OK, ""); /* a message that the hook finds is not its own */
         status = r->hook.run(r->hook.self, r->group, &b->view);
     }
+    unmark(r);
     b->info.wire_bytes = tutti__group_bytes(r->group) - bytes;
     if (status != TUTTI_OK && tutti_status_scope(status) != TUTTI_SCOPE_GROUP) {
         /* A hook of the user's own has no way to make a message. */
@@ -95,6 +104,8 @@ static tutti_status run_bucket(void *arg)
  * all ranks took part: usually the first. */
 static tutti_status ask_for_users(tutti_reducer *r)
 {
+    tutti_status status;
+
     if (!tutti__may_skip(r) || r->graph_known)
         return TUTTI_OK;
     for (size_t place = 0; place < r->n_reduced; place++) {
@@ -104,8 +115,11 @@ static tutti_status ask_for_users(tutti_reducer *r)
         if (r->static_graph)
             r->first_skips[place] = skipped;
     }
-    return tutti_all_reduce(r->group, (tutti_buf){r->users, r->n_reduced, TUTTI_I32}, TUTTI_SUM,
-                            &r->asking);
+    mark(r, 0);
+    status = tutti_all_reduce(r->group, (tutti_buf){r->users, r->n_reduced, TUTTI_I32}, TUTTI_SUM,
+                              &r->asking);
+    unmark(r);
+    return status;
 }
 
 /* Starts every bucket whose turn it is. */
@@ -119,11 +133,14 @@ static tutti_status launch(tutti_reducer *r)
 
         b->ready_ns = tutti__now_ns();
         b->info.wire_bytes = b->span;
-        if (b->sparse || r->hook.run)
+        if (b->sparse || r->hook.run) {
             status = tutti__group_submit(r->group, run_bucket, b, &b->work);
-        else
+        } else {
+            mark(r, 1 + r->next);
             status = tutti_all_reduce(r->group, b->view.buf, r->divisor ? TUTTI_SUM : TUTTI_AVG,
                                       &b->work);
+            unmark(r);
+        }
         if (status != TUTTI_OK)
             return name_bucket(r, r->next, status);
     }

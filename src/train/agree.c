@@ -66,7 +66,7 @@ tutti_status tutti__fail_together(tutti_group *group, tutti_status status)
     all[rank].status = status;
     if (status != TUTTI_OK)
         all[rank].hash = (int64_t)tutti__hash64(tutti_last_error(), strlen(tutti_last_error()));
-    status = tutti_all_gather(group, (tutti_buf){&all[rank], 2, TUTTI_I64},
+    status = tutti_all_gather(group, (tutti_const_buf){&all[rank], 2, TUTTI_I64},
                               (tutti_buf){all, (size_t)size * 2, TUTTI_I64}, NULL);
     if (status != TUTTI_OK)
         tutti__say_error(rank, size);

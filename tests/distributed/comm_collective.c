@@ -237,7 +237,7 @@ static int check_reduce_scatter(tutti_group *group, char *p, tutti_dtype dtype, 
     int differs;
 
     put_all(dtype, p, 0, count * size, (int)rank);
-    CHECK(tutti_reduce_scatter(group, (tutti_buf){p, count * size, dtype},
+    CHECK(tutti_reduce_scatter(group, (tutti_const_buf){p, count * size, dtype},
                                (tutti_buf){dst, count, dtype}, op, NULL) == TUTTI_OK);
     differs = memcmp(dst, want + rank * count * element, count * element);
     free(want);
@@ -257,7 +257,7 @@ static int check_all_gather(tutti_group *group, char *p, tutti_dtype dtype, size
 
     memset(dst, 0x5a, size * bytes);
     put_all(dtype, src, 3, count, (int)rank);
-    CHECK(tutti_all_gather(group, (tutti_buf){src, count, dtype},
+    CHECK(tutti_all_gather(group, (tutti_const_buf){src, count, dtype},
                            (tutti_buf){dst, count * size, dtype}, NULL) == TUTTI_OK);
     for (size_t r = 0; r < size; r++) {
         put_all(dtype, want, 3, count, (int)r);

@@ -291,9 +291,9 @@ static int bad_arguments(tutti_group *group, void *arg)
     CHECK(tutti_all_reduce(group, (tutti_buf){x, 1, TUTTI_F32}, (tutti_redop)9, NULL) ==
           TUTTI_ERR_ARG);
     CHECK(tutti_all_reduce(group, (tutti_buf){x, 1, TUTTI_I32}, TUTTI_AVG, NULL) == TUTTI_ERR_ARG);
-    CHECK(tutti_all_gather(group, (tutti_buf){x, 1, TUTTI_F32},
+    CHECK(tutti_all_gather(group, (tutti_const_buf){x, 1, TUTTI_F32},
                            (tutti_buf){x + 1, (size_t)size + 1, TUTTI_F32}, NULL) == TUTTI_ERR_ARG);
-    CHECK(tutti_all_gather(group, (tutti_buf){x, 1, TUTTI_I32},
+    CHECK(tutti_all_gather(group, (tutti_const_buf){x, 1, TUTTI_I32},
                            (tutti_buf){x, (size_t)size, TUTTI_F32}, NULL) == TUTTI_ERR_ARG);
     CHECK(tutti_work_wait(NULL) == TUTTI_ERR_ARG);
     /* Nothing was sent and the order is whole. */
@@ -430,17 +430,20 @@ static void no_group_is_refused(void **state)
     assert_non_null(strstr(tutti_last_error(), "this rank is not in it (tutti_group_split"));
     assert_null(work);
     assert_int_equal(tutti_reduce(NULL, buf, TUTTI_SUM, 0, NULL), TUTTI_ERR_ARG);
-    assert_int_equal(tutti_reduce_scatter(NULL, buf, buf, TUTTI_SUM, NULL), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_reduce_scatter(NULL, tutti_buf_const(buf), buf, TUTTI_SUM, NULL),
+                     TUTTI_ERR_ARG);
     assert_int_equal(tutti_broadcast(NULL, buf, 0, NULL), TUTTI_ERR_ARG);
-    assert_int_equal(tutti_scatter(NULL, buf, buf, 0, NULL), TUTTI_ERR_ARG);
-    assert_int_equal(tutti_gather(NULL, buf, buf, 0, NULL), TUTTI_ERR_ARG);
-    assert_int_equal(tutti_all_gather(NULL, buf, buf, NULL), TUTTI_ERR_ARG);
-    assert_int_equal(tutti_all_gather_v(NULL, buf, buf, counts, NULL), TUTTI_ERR_ARG);
-    assert_int_equal(tutti_all_to_all(NULL, buf, buf, NULL), TUTTI_ERR_ARG);
-    assert_int_equal(tutti_all_to_all_v(NULL, buf, counts, buf, counts, NULL), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_scatter(NULL, tutti_buf_const(buf), buf, 0, NULL), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_gather(NULL, tutti_buf_const(buf), buf, 0, NULL), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_all_gather(NULL, tutti_buf_const(buf), buf, NULL), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_all_gather_v(NULL, tutti_buf_const(buf), buf, counts, NULL),
+                     TUTTI_ERR_ARG);
+    assert_int_equal(tutti_all_to_all(NULL, tutti_buf_const(buf), buf, NULL), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_all_to_all_v(NULL, tutti_buf_const(buf), counts, buf, counts, NULL),
+                     TUTTI_ERR_ARG);
     assert_int_equal(tutti_barrier(NULL, NULL), TUTTI_ERR_ARG);
     assert_int_equal(tutti_monitored_barrier(NULL, 0, false), TUTTI_ERR_ARG);
-    assert_int_equal(tutti_send(NULL, buf, 0, 0, NULL), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_send(NULL, tutti_buf_const(buf), 0, 0, NULL), TUTTI_ERR_ARG);
     assert_int_equal(tutti_recv(NULL, buf, 0, 0, NULL), TUTTI_ERR_ARG);
     assert_int_equal(tutti_group_alloc(NULL, 64, &p), TUTTI_ERR_ARG);
     assert_null(p);

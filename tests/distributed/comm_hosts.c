@@ -65,12 +65,12 @@ static int one_of_each(tutti_group *group, float *p, size_t count)
     }
     for (size_t i = 0; i < count; i++)
         p[i] = (float)(i + rank);
-    CHECK(tutti_all_gather(group, (tutti_buf){p, count, TUTTI_F32},
+    CHECK(tutti_all_gather(group, (tutti_const_buf){p, count, TUTTI_F32},
                            (tutti_buf){all, size * count, TUTTI_F32}, NULL) == TUTTI_OK);
     for (size_t r = 0; r < size; r++)
         for (size_t i = 0; i < count; i++)
             CHECK(all[r * count + i] == (float)(i + r));
-    CHECK(tutti_reduce_scatter(group, (tutti_buf){all, size * count, TUTTI_F32},
+    CHECK(tutti_reduce_scatter(group, (tutti_const_buf){all, size * count, TUTTI_F32},
                                (tutti_buf){p, count, TUTTI_F32}, TUTTI_SUM, NULL) == TUTTI_OK);
     for (size_t i = 0; i < count; i++)
         CHECK(p[i] == (float)((i + rank) * size));

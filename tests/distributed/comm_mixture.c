@@ -136,21 +136,24 @@ static tutti_status issue(stand *s, call *c, tutti_work **work_p)
     case TUTTI__OP_REDUCE:
         return tutti_reduce(s->group, own, c->redop, c->root, work_p);
     case TUTTI__OP_REDUCE_SCATTER:
-        return tutti_reduce_scatter(s->group, src, dst, c->redop, work_p);
+        return tutti_reduce_scatter(s->group, tutti_buf_const(src), dst, c->redop, work_p);
     case TUTTI__OP_BROADCAST:
         return tutti_broadcast(s->group, own, c->root, work_p);
     case TUTTI__OP_SCATTER:
-        return tutti_scatter(s->group, is_root ? src : (tutti_buf){0}, dst, c->root, work_p);
+        return tutti_scatter(s->group, tutti_buf_const(is_root ? src : (tutti_buf){0}), dst,
+                             c->root, work_p);
     case TUTTI__OP_GATHER:
-        return tutti_gather(s->group, src, is_root ? dst : (tutti_buf){0}, c->root, work_p);
+        return tutti_gather(s->group, tutti_buf_const(src), is_root ? dst : (tutti_buf){0}, c->root,
+                            work_p);
     case TUTTI__OP_ALL_GATHER:
-        return tutti_all_gather(s->group, src, dst, work_p);
+        return tutti_all_gather(s->group, tutti_buf_const(src), dst, work_p);
     case TUTTI__OP_ALL_GATHER_V:
-        return tutti_all_gather_v(s->group, src, dst, c->dst_counts, work_p);
+        return tutti_all_gather_v(s->group, tutti_buf_const(src), dst, c->dst_counts, work_p);
     case TUTTI__OP_ALL_TO_ALL:
-        return tutti_all_to_all(s->group, src, dst, work_p);
+        return tutti_all_to_all(s->group, tutti_buf_const(src), dst, work_p);
     case TUTTI__OP_ALL_TO_ALL_V:
-        return tutti_all_to_all_v(s->group, src, c->src_counts, dst, c->dst_counts, work_p);
+        return tutti_all_to_all_v(s->group, tutti_buf_const(src), c->src_counts, dst, c->dst_counts,
+                                  work_p);
     default:
         return tutti_barrier(s->group, work_p);
     }

@@ -31,8 +31,8 @@ static int all_come(tutti_group *group, void *arg)
         CHECK(!come || atomic_load(come) >= i * size);
         CHECK(tutti_monitored_barrier(group, 20000, i % 2) == TUTTI_OK);
         CHECK(tutti_work_wait(reduction) == TUTTI_OK);
-        CHECK(tutti_send(group, (tutti_buf){&y, 1, TUTTI_I32}, (rank + size - 1) % size, 0, NULL) ==
-              TUTTI_OK);
+        CHECK(tutti_send(group, (tutti_const_buf){&y, 1, TUTTI_I32}, (rank + size - 1) % size, 0,
+                         NULL) == TUTTI_OK);
         CHECK(tutti_work_wait(receive) == TUTTI_OK && z == (rank + 1) % size);
     }
     return 0;

@@ -179,8 +179,20 @@ static int reductions(const stand *s, tutti_redop op)
     CHECK(tutti_reduce(s->group, part(s), op, root, NULL) == TUTTI_OK);
     for (size_t i = 0; i < s->n && s->rank == root; i++)
         CHECK(get(s->dtype, part(s).p, i) == reduced(s->dtype, op, s->size, i));
+    fill(piece(s, 0), s->rank, 0); /* from memory that stays as it is */
+    CHECK(tutti_all_reduce_from(s->group, tutti_buf_const(piece(s, 0)), part(s), op, NULL) ==
+          TUTTI_OK);
+    for (size_t i = 0; i < s->n; i++)
+        CHECK(get(s->dtype, part(s).p, i) == reduced(s->dtype, op, s->size, i));
+    fill(part(s), s->rank, 0);
+    CHECK(tutti_reduce_from(s->group, tutti_buf_const(piece(s, 0)),
+                            s->rank == root ? part(s) : (tutti_buf){0}, op, root,
+                            NULL) == TUTTI_OK);
+    for (size_t i = 0; i < s->n && s->rank == root; i++)
+        CHECK(get(s->dtype, part(s).p, i) == reduced(s->dtype, op, s->size, i));
+    CHECK(holds(piece(s, 0), s->rank, 0));
     fill(all(s), s->rank, 0);
-    CHECK(tutti_reduce_scatter(s->group, all(s), part(s), op, NULL) == TUTTI_OK);
+    CHECK(tutti_reduce_scatter(s->group, tutti_buf_const(all(s)), part(s), op, NULL) == TUTTI_OK);
     for (size_t i = 0; i < s->n; i++)
         CHECK(get(s->dtype, part(s).p, i) == reduced(s->dtype, op, s->size, first + i));
     return 0;
@@ -196,17 +208,18 @@ static int moves(const stand *s)
     CHECK(holds(part(s), root, 0));
     memset(s->all, 0, all(s).count * tutti_dtype_size(s->dtype));
     fill(part(s), s->rank, 0);
-    CHECK(tutti_all_gather(s->group, part(s), all(s), NULL) == TUTTI_OK);
+    CHECK(tutti_all_gather(s->group, tutti_buf_const(part(s)), all(s), NULL) == TUTTI_OK);
     for (int r = 0; r < s->size; r++)
         CHECK(holds(piece(s, r), r, 0));
     memset(s->all, 0, all(s).count * tutti_dtype_size(s->dtype));
     fill(part(s), s->rank, 0);
-    CHECK(tutti_gather(s->group, part(s), s->rank == root ? all(s) : none, root, NULL) == TUTTI_OK);
+    CHECK(tutti_gather(s->group, tutti_buf_const(part(s)), s->rank == root ? all(s) : none, root,
+                       NULL) == TUTTI_OK);
     for (int r = 0; r < s->size && s->rank == root; r++)
         CHECK(holds(piece(s, r), r, 0));
     fill(all(s), root, 0);
-    CHECK(tutti_scatter(s->group, s->rank == root ? all(s) : none, part(s), root, NULL) ==
-          TUTTI_OK);
+    CHECK(tutti_scatter(s->group, tutti_buf_const(s->rank == root ? all(s) : none), part(s), root,
+                        NULL) == TUTTI_OK);
     CHECK(holds(part(s), root, (size_t)s->rank * s->n));
     return 0;
 }
@@ -219,7 +232,7 @@ static int exchanges(const stand *s)
 
     CHECK(other);
     fill(src, s->rank, 0);
-    CHECK(tutti_all_to_all(s->group, src, all(s), NULL) == TUTTI_OK);
+    CHECK(tutti_all_to_all(s->group, tutti_buf_const(src), all(s), NULL) == TUTTI_OK);
     for (int r = 0; r < s->size; r++)
         CHECK(holds(piece(s, r), r, (size_t)s->rank * s->n));
     /* Rank a gives rank b a few elements less than n, a + b of them modulo 3. */
@@ -230,8 +243,9 @@ static int exchanges(const stand *s)
         src_counts[r] = dst_counts[r] = s->n - less;
         src.count += src_counts[r];
     }
-    CHECK(tutti_all_to_all_v(s->group, src, src_counts, (tutti_buf){s->all, src.count, s->dtype},
-                             dst_counts, NULL) == TUTTI_OK);
+    CHECK(tutti_all_to_all_v(s->group, tutti_buf_const(src), src_counts,
+                             (tutti_buf){s->all, src.count, s->dtype}, dst_counts,
+                             NULL) == TUTTI_OK);
     for (int r = 0; r < s->size; r++) {
         tutti_buf got = {s->all + at * element, dst_counts[r], s->dtype};
         size_t first = 0;
@@ -244,8 +258,8 @@ static int exchanges(const stand *s)
     for (int r = 0; r < s->size; r++)
         in += dst_counts[r] = (size_t)r % (s->n + 1);
     src.count = dst_counts[s->rank];
-    CHECK(tutti_all_gather_v(s->group, src, (tutti_buf){s->all, in, s->dtype}, dst_counts, NULL) ==
-          TUTTI_OK);
+    CHECK(tutti_all_gather_v(s->group, tutti_buf_const(src), (tutti_buf){s->all, in, s->dtype},
+                             dst_counts, NULL) == TUTTI_OK);
     at = 0;
     for (int r = 0; r < s->size; r++) {
         CHECK(holds((tutti_buf){s->all + at * element, dst_counts[r], s->dtype}, r, 0));
@@ -317,7 +331,7 @@ static int messages(tutti_group *group)
               TUTTI_OK);
         CHECK(tutti_recv(group, (tutti_buf){received, n, TUTTI_I32}, TUTTI_ANY_RANK, 7, &work) ==
               TUTTI_OK);
-        CHECK(tutti_send(group, (tutti_buf){sent, n, TUTTI_I32}, next, 7, NULL) == TUTTI_OK);
+        CHECK(tutti_send(group, (tutti_const_buf){sent, n, TUTTI_I32}, next, 7, NULL) == TUTTI_OK);
         CHECK(tutti_work_source(work) == previous);
         CHECK(tutti_work_wait(work) == TUTTI_OK);
         for (size_t k = 0; k < n; k++)
@@ -439,7 +453,7 @@ static int wrong_counts(tutti_group *group)
         give[r] = take[r] = 2;
     if (rank == 2)
         take[1] = 3;
-    CHECK(says(tutti_all_to_all_v(group, (tutti_buf){src, 2 * (size_t)size, TUTTI_F32}, give,
+    CHECK(says(tutti_all_to_all_v(group, (tutti_const_buf){src, 2 * (size_t)size, TUTTI_F32}, give,
                                   (tutti_buf){dst, 2 * (size_t)size + (rank == 2), TUTTI_F32}, take,
                                   NULL),
                TUTTI_ERR_MISMATCH, "rank 1 sends rank 2 2 elements, but rank 2 expects 3"));
@@ -504,7 +518,7 @@ static tutti_status begin_large(tutti_group *group, bool gathers, float *p, tutt
 
     if (gathers)
         return tutti_all_gather(
-            group, (tutti_buf){p + n * (size_t)tutti_group_rank(group), n, TUTTI_F32},
+            group, (tutti_const_buf){p + n * (size_t)tutti_group_rank(group), n, TUTTI_F32},
             (tutti_buf){p, n * (size_t)tutti_group_size(group), TUTTI_F32}, work);
     return tutti_all_reduce(group, (tutti_buf){p, LARGE, TUTTI_F32}, TUTTI_SUM, work);
 }
@@ -532,7 +546,7 @@ static int be_interrupted(tutti_group *group, const interruption *how, float *p)
     int32_t pids[16], pid = getpid();
     tutti_work *work;
 
-    CHECK(tutti_all_gather(group, (tutti_buf){&pid, 1, TUTTI_I32},
+    CHECK(tutti_all_gather(group, (tutti_const_buf){&pid, 1, TUTTI_I32},
                            (tutti_buf){pids, (size_t)tutti_group_size(group), TUTTI_I32},
                            NULL) == TUTTI_OK);
     CHECK(tutti_group_set_timeout(group, 1000) == TUTTI_OK);

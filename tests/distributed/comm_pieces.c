@@ -76,7 +76,7 @@ static int check_gather(stand *s, size_t count, int root, bool in_place)
 
     clear(s);
     put(src, bytes, s->rank, -1, s->round);
-    CHECK(tutti_gather(s->group, buf(s, src, count),
+    CHECK(tutti_gather(s->group, tutti_buf_const(buf(s, src, count)),
                        is_root ? buf(s, s->dst, count * (size_t)s->size) : (tutti_buf){0}, root,
                        NULL) == TUTTI_OK);
     for (int r = 0; is_root && r < s->size; r++)
@@ -94,9 +94,10 @@ static int check_scatter(stand *s, size_t count, int root, bool in_place)
     clear(s);
     for (int r = 0; r < s->size; r++)
         put(s->src + (size_t)r * bytes, bytes, is_root ? root : 99, r, s->round);
-    CHECK(tutti_scatter(s->group,
-                        is_root ? buf(s, s->src, count * (size_t)s->size) : (tutti_buf){0},
-                        buf(s, dst, count), root, NULL) == TUTTI_OK);
+    CHECK(tutti_scatter(
+              s->group,
+              tutti_buf_const(is_root ? buf(s, s->src, count * (size_t)s->size) : (tutti_buf){0}),
+              buf(s, dst, count), root, NULL) == TUTTI_OK);
     CHECK(holds(dst, bytes, root, s->rank, s->round));
     CHECK(untouched(s, dst == s->dst ? bytes : 0));
     return 0;
@@ -109,8 +110,8 @@ static int check_all_to_all(stand *s, size_t count)
     clear(s);
     for (int r = 0; r < s->size; r++)
         put(s->src + (size_t)r * bytes, bytes, s->rank, r, s->round);
-    CHECK(tutti_all_to_all(s->group, buf(s, s->src, n * count), buf(s, s->dst, n * count), NULL) ==
-          TUTTI_OK);
+    CHECK(tutti_all_to_all(s->group, tutti_buf_const(buf(s, s->src, n * count)),
+                           buf(s, s->dst, n * count), NULL) == TUTTI_OK);
     for (int r = 0; r < s->size; r++)
         CHECK(holds(s->dst + (size_t)r * bytes, bytes, r, s->rank, s->round));
     CHECK(untouched(s, n * bytes));
@@ -138,8 +139,8 @@ static int check_all_to_all_v(stand *s, size_t most)
         n_out += out[r];
         n_in += in[r];
     }
-    CHECK(tutti_all_to_all_v(s->group, buf(s, s->src, n_out), out, buf(s, s->dst, n_in), in,
-                             &work) == TUTTI_OK);
+    CHECK(tutti_all_to_all_v(s->group, tutti_buf_const(buf(s, s->src, n_out)), out,
+                             buf(s, s->dst, n_in), in, &work) == TUTTI_OK);
     memset(out, 0xee, sizeof out); /* the counts were copied */
     memset(in, 0xee, sizeof in);
     CHECK(tutti_work_wait(work) == TUTTI_OK);
@@ -167,8 +168,8 @@ static int check_all_gather_v(stand *s, size_t most, bool in_place)
     if (in_place)
         src = s->dst + own * s->element;
     put(src, counts[s->rank] * s->element, s->rank, -1, s->round);
-    CHECK(tutti_all_gather_v(s->group, buf(s, src, counts[s->rank]), buf(s, s->dst, all), counts,
-                             NULL) == TUTTI_OK);
+    CHECK(tutti_all_gather_v(s->group, tutti_buf_const(buf(s, src, counts[s->rank])),
+                             buf(s, s->dst, all), counts, NULL) == TUTTI_OK);
     for (int r = 0; r < s->size; r++) {
         CHECK(holds(s->dst + at, counts[r] * s->element, r, -1, s->round));
         at += counts[r] * s->element;
@@ -353,8 +354,8 @@ static int counts_differ(tutti_group *group, void *arg)
     (void)arg;
     out[1] += rank == 2;
     return all_hear(group,
-                    tutti_all_to_all_v(group, (tutti_buf){src, 15 + (rank == 2), TUTTI_F32}, out,
-                                       (tutti_buf){dst, 15, TUTTI_F32}, in, NULL),
+                    tutti_all_to_all_v(group, (tutti_const_buf){src, 15 + (rank == 2), TUTTI_F32},
+                                       out, (tutti_buf){dst, 15, TUTTI_F32}, in, NULL),
                     "in all_to_all_v #1 (F32), rank 2 sends rank 1 6 elements, but rank 1 "
                     "expects 5");
 }
@@ -368,7 +369,7 @@ static int gathered_counts_differ(tutti_group *group, void *arg)
     (void)arg;
     counts[2] = rank == 2 ? 3 : 4; /* rank 2 has less than the others think */
     return all_hear(group,
-                    tutti_all_gather_v(group, (tutti_buf){src, counts[rank], TUTTI_F32},
+                    tutti_all_gather_v(group, (tutti_const_buf){src, counts[rank], TUTTI_F32},
                                        (tutti_buf){dst, 8 + counts[2], TUTTI_F32}, counts, NULL),
                     " 3 elements, but rank ");
 }
@@ -411,15 +412,16 @@ static tutti_status call_one(tutti_group *group, int way, bool other)
         return other ? tutti_all_reduce(group, eight, TUTTI_SUM, NULL)
                      : tutti_reduce(group, eight, TUTTI_SUM, 0, NULL);
     if (way == 1)
-        return tutti_gather(group, part, rank == root ? into : none, root, NULL);
+        return tutti_gather(group, tutti_buf_const(part), rank == root ? into : none, root, NULL);
     if (way == 2)
-        return other ? tutti_all_gather_v(group, part, into, counts, NULL)
-                     : tutti_all_gather(group, part, into, NULL);
+        return other ? tutti_all_gather_v(group, tutti_buf_const(part), into, counts, NULL)
+                     : tutti_all_gather(group, tutti_buf_const(part), into, NULL);
     if (way == 3)
-        return other ? tutti_all_to_all(group, whole, into, NULL)
-                     : tutti_all_to_all_v(group, whole, counts, into, counts, NULL);
+        return other
+                   ? tutti_all_to_all(group, tutti_buf_const(whole), into, NULL)
+                   : tutti_all_to_all_v(group, tutti_buf_const(whole), counts, into, counts, NULL);
     return other ? tutti_barrier(group, NULL)
-                 : tutti_scatter(group, rank == 0 ? whole : none, piece, 0, NULL);
+                 : tutti_scatter(group, tutti_buf_const(rank == 0 ? whole : none), piece, 0, NULL);
 }
 
 static int kinds_differ(tutti_group *group, void *arg)
@@ -455,37 +457,43 @@ static int misuse(tutti_group *group, void *arg)
     tutti_work *work = (tutti_work *)x;
 
     (void)arg;
-    CHECK(tutti_gather(group, two, four, -1, &work) == TUTTI_ERR_ARG && work == NULL);
+    CHECK(tutti_gather(group, tutti_buf_const(two), four, -1, &work) == TUTTI_ERR_ARG &&
+          work == NULL);
     CHECK(says("gather: root is -1, expected a rank from 0 to 1"));
-    CHECK(tutti_scatter(group, four, two, 2, NULL) == TUTTI_ERR_ARG);
+    CHECK(tutti_scatter(group, tutti_buf_const(four), two, 2, NULL) == TUTTI_ERR_ARG);
     CHECK(says("scatter: root is 2"));
     CHECK(tutti_reduce(group, two, TUTTI_SUM, 2, NULL) == TUTTI_ERR_ARG);
     CHECK(says("reduce: root is 2"));
     /* The larger buffer at root, and only there. */
-    CHECK(tutti_gather(group, two, rank == 0 ? none : four, 0, NULL) == TUTTI_ERR_ARG);
+    CHECK(tutti_gather(group, tutti_buf_const(two), rank == 0 ? none : four, 0, NULL) ==
+          TUTTI_ERR_ARG);
     CHECK(says(rank == 0 ? "gather: dst has 0 elements, expected 4"
                          : "gather: dst is given, but only root, rank 0, uses it"));
-    CHECK(tutti_scatter(group, rank == 0 ? none : four, two, 0, NULL) == TUTTI_ERR_ARG);
+    CHECK(tutti_scatter(group, tutti_buf_const(rank == 0 ? none : four), two, 0, NULL) ==
+          TUTTI_ERR_ARG);
     CHECK(says(rank == 0 ? "scatter: src has 0 elements, expected 4"
                          : "scatter: src is given, but only root, rank 0, uses it"));
-    CHECK(tutti_all_to_all(group, (tutti_buf){x, 3, TUTTI_F32}, (tutti_buf){y, 3, TUTTI_F32},
+    CHECK(tutti_all_to_all(group, (tutti_const_buf){x, 3, TUTTI_F32}, (tutti_buf){y, 3, TUTTI_F32},
                            NULL) == TUTTI_ERR_ARG);
     CHECK(says("all_to_all: src has 3 elements and dst 3"));
-    CHECK(tutti_all_to_all(group, four, (tutti_buf){x + 3, 4, TUTTI_F32}, NULL) == TUTTI_ERR_ARG);
+    CHECK(tutti_all_to_all(group, tutti_buf_const(four), (tutti_buf){x + 3, 4, TUTTI_F32}, NULL) ==
+          TUTTI_ERR_ARG);
     CHECK(says("all_to_all: src overlaps dst"));
-    CHECK(tutti_all_to_all(group, four, (tutti_buf){y, 4, TUTTI_I32}, NULL) == TUTTI_ERR_ARG);
+    CHECK(tutti_all_to_all(group, tutti_buf_const(four), (tutti_buf){y, 4, TUTTI_I32}, NULL) ==
+          TUTTI_ERR_ARG);
     CHECK(says("all_to_all: src is F32 but dst is I32"));
-    CHECK(tutti_all_to_all_v(group, four, counts, (tutti_buf){y, 3, TUTTI_F32}, counts, NULL) ==
-          TUTTI_ERR_ARG);
+    CHECK(tutti_all_to_all_v(group, tutti_buf_const(four), counts, (tutti_buf){y, 3, TUTTI_F32},
+                             counts, NULL) == TUTTI_ERR_ARG);
     CHECK(says("all_to_all_v: src has 4 elements, but its counts add up to 3"));
-    CHECK(tutti_all_to_all_v(group, four, NULL, four, counts, NULL) == TUTTI_ERR_ARG);
-    CHECK(says("the counts of src are NULL"));
-    CHECK(tutti_all_gather_v(group, four, (tutti_buf){y, 3, TUTTI_F32}, counts, NULL) ==
+    CHECK(tutti_all_to_all_v(group, tutti_buf_const(four), NULL, four, counts, NULL) ==
           TUTTI_ERR_ARG);
+    CHECK(says("the counts of src are NULL"));
+    CHECK(tutti_all_gather_v(group, tutti_buf_const(four), (tutti_buf){y, 3, TUTTI_F32}, counts,
+                             NULL) == TUTTI_ERR_ARG);
     CHECK(says("all_gather_v: src has 4 elements, but counts["));
     counts[1] = SIZE_MAX;
-    CHECK(tutti_all_gather_v(group, four, (tutti_buf){y, 3, TUTTI_F32}, counts, NULL) ==
-          TUTTI_ERR_ARG);
+    CHECK(tutti_all_gather_v(group, tutti_buf_const(four), (tutti_buf){y, 3, TUTTI_F32}, counts,
+                             NULL) == TUTTI_ERR_ARG);
     CHECK(says("all_gather_v: dst has 3 elements, but its counts up to rank 1 need"));
     for (tutti_redop op = TUTTI_BAND; op <= TUTTI_BXOR; op++) {
         CHECK(tutti_all_reduce(group, two, op, NULL) == TUTTI_ERR_ARG);

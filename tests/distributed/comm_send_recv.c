@@ -40,7 +40,8 @@ static int all_pairs(tutti_group *group, void *arg)
         for (int tag = 0; tag < N_TAGS; tag++, k++) {
             for (size_t i = 0; i < count; i++)
                 out[k * count + i] = value(rank, to, tag, i);
-            CHECK(tutti_send(group, ints(out + k * count, count), to, tag, &sends[k]) == TUTTI_OK);
+            CHECK(tutti_send(group, tutti_buf_const(ints(out + k * count, count)), to, tag,
+                             &sends[k]) == TUTTI_OK);
         }
     CHECK(tutti_all_reduce(group, (tutti_buf){&x, 1, TUTTI_F32}, TUTTI_SUM, &reduction) ==
           TUTTI_OK);
@@ -100,7 +101,8 @@ static int many_small(tutti_group *group, void *arg)
     (void)arg;
     for (int i = 0; i < N; i++) {
         values[i] = value(rank, next, 0, (size_t)i);
-        CHECK(tutti_send(group, ints(&values[i], 1), next, i % 2, &works[i]) == TUTTI_OK);
+        CHECK(tutti_send(group, tutti_buf_const(ints(&values[i], 1)), next, i % 2, &works[i]) ==
+              TUTTI_OK);
     }
     CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
     for (int tag = 1; tag >= 0; tag--)
@@ -133,7 +135,7 @@ static int from_anyone(tutti_group *group, void *arg)
     for (int i = 0; i < EACH && rank != 0; i++) {
         int32_t x[2] = {rank, i};
 
-        CHECK(tutti_send(group, ints(x, 2), 0, 4, NULL) == TUTTI_OK);
+        CHECK(tutti_send(group, tutti_buf_const(ints(x, 2)), 0, 4, NULL) == TUTTI_OK);
     }
     for (int i = 0; i < EACH * (size - 1) && rank == 0; i++) {
         int32_t x[2];
@@ -170,12 +172,12 @@ static int large_beside_others(tutti_group *group, void *arg)
     (void)arg;
     for (int i = 0; i < COUNT; i++)
         out[i] = value(rank, other, 9, (size_t)i);
-    CHECK(tutti_send(group, ints(out, COUNT), other, 9, &send) == TUTTI_OK);
+    CHECK(tutti_send(group, tutti_buf_const(ints(out, COUNT)), other, 9, &send) == TUTTI_OK);
     /* Nobody takes it yet, and nothing waits behind it. */
     for (int i = 0; i < ROUNDS; i++) {
         if (i == ROUNDS / 2)
             CHECK(tutti_recv(group, ints(in, COUNT), other, 9, &receive) == TUTTI_OK);
-        CHECK(tutti_send(group, ints(&i, 1), other, 1, NULL) == TUTTI_OK);
+        CHECK(tutti_send(group, tutti_buf_const(ints(&i, 1)), other, 1, NULL) == TUTTI_OK);
         CHECK(tutti_recv(group, ints(&small, 1), other, 1, NULL) == TUTTI_OK && small == i);
         x = 1;
         CHECK(tutti_all_reduce(group, (tutti_buf){&x, 1, TUTTI_F32}, TUTTI_SUM, NULL) == TUTTI_OK);
@@ -212,11 +214,12 @@ static int sent_and_gone(tutti_group *group, void *arg)
     if (rank == 1) {
         for (int i = 0; i < COUNT; i++)
             out[i] = i;
-        CHECK(tutti_send(group, ints(&x, 1), 0, 0, &unwaited[0]) == TUTTI_OK);
+        CHECK(tutti_send(group, tutti_buf_const(ints(&x, 1)), 0, 0, &unwaited[0]) == TUTTI_OK);
         if (way == 1)
             _exit(0);
         if (way == 2)
-            CHECK(tutti_send(group, ints(out, COUNT), 0, 1, &unwaited[1]) == TUTTI_OK);
+            CHECK(tutti_send(group, tutti_buf_const(ints(out, COUNT)), 0, 1, &unwaited[1]) ==
+                  TUTTI_OK);
         free(in);
         return 0; /* frees the group */
     }
@@ -264,7 +267,8 @@ static int pending_letters(tutti_group *group, void *arg)
     tutti_work *works[4];
     tutti_status expected = way == 0 ? TUTTI_ERR_PEER : TUTTI_ERR_ABORTED;
 
-    CHECK(tutti_send(group, ints(p, COUNT), (rank + 1) % 3, 1, &works[0]) == TUTTI_OK);
+    CHECK(tutti_send(group, tutti_buf_const(ints(p, COUNT)), (rank + 1) % 3, 1, &works[0]) ==
+          TUTTI_OK);
     CHECK(tutti_recv(group, ints(q, COUNT), (rank + 2) % 3, 1, &works[1]) == TUTTI_OK);
     CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
     if (rank == 1 && way == 0)
@@ -275,7 +279,7 @@ static int pending_letters(tutti_group *group, void *arg)
         /* Its failure may be known by now. */
         if (tutti_recv(group, ints(&x, 1), 1, 2, &works[2]) != TUTTI_OK)
             works[2] = NULL;
-        if (tutti_send(group, ints(p, COUNT), 1, 3, &works[3]) != TUTTI_OK)
+        if (tutti_send(group, tutti_buf_const(ints(p, COUNT)), 1, 3, &works[3]) != TUTTI_OK)
             works[3] = NULL;
         CHECK(works[2] && tutti_work_source(works[2]) == -1);
         CHECK(tutti_work_wait(works[2]) == expected);
@@ -289,7 +293,7 @@ static int pending_letters(tutti_group *group, void *arg)
 
         CHECK(status == TUTTI_OK || status == expected);
     }
-    CHECK(tutti_send(group, ints(&x, 1), rank, 1, NULL) == expected);
+    CHECK(tutti_send(group, tutti_buf_const(ints(&x, 1)), rank, 1, NULL) == expected);
     free(p);
     free(q);
     return 0;
@@ -324,12 +328,12 @@ static int they_differ(tutti_group *group, void *arg)
     char sent[64];
 
     if (rank == 0 && way < 2)
-        status = tutti_send(group, ints(p, count), 1, 6, NULL);
+        status = tutti_send(group, tutti_buf_const(ints(p, count)), 1, 6, NULL);
     else if (rank == 1)
         status = tutti_recv(group, way < 2 ? (tutti_buf){p, count, TUTTI_F32} : ints(p, count + 1),
                             0, 6, NULL);
     else if (rank == 0)
-        status = tutti_send(group, ints(p, count), 1, 6, NULL);
+        status = tutti_send(group, tutti_buf_const(ints(p, count)), 1, 6, NULL);
     CHECK(status == TUTTI_OK || status == TUTTI_ERR_MISMATCH);
     CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_MISMATCH);
     snprintf(sent, sizeof sent, "rank 0 called send #0 (I32 x %zu, to rank 1, tag 6)", count);
@@ -381,15 +385,16 @@ static int alone(tutti_group *group, void *arg)
     (void)arg;
     for (int i = 0; i < 9000; i++)
         big[i] = i;
-    CHECK(tutti_send(group, ints(&x, 1), 0, 0, NULL) == TUTTI_OK); /* small: kept */
-    CHECK(tutti_send(group, ints(big, 9000), 0, 0, &work) == TUTTI_OK);
+    CHECK(tutti_send(group, tutti_buf_const(ints(&x, 1)), 0, 0, NULL) ==
+          TUTTI_OK); /* small: kept */
+    CHECK(tutti_send(group, tutti_buf_const(ints(big, 9000)), 0, 0, &work) == TUTTI_OK);
     CHECK(!tutti_work_done(work));
     CHECK(tutti_recv(group, ints(&y, 1), TUTTI_ANY_RANK, 0, NULL) == TUTTI_OK && y == 3);
     CHECK(tutti_recv(group, ints(got, 9000), 0, 0, NULL) == TUTTI_OK);
     CHECK(tutti_work_wait(work) == TUTTI_OK && memcmp(big, got, sizeof big) == 0);
     CHECK(tutti_monitored_barrier(group, 0, true) == TUTTI_OK);
-    CHECK(tutti_send(group, ints(&x, 1), 1, 0, NULL) == TUTTI_ERR_ARG);
-    CHECK(tutti_send(group, ints(&x, 1), 0, -1, NULL) == TUTTI_ERR_ARG);
+    CHECK(tutti_send(group, tutti_buf_const(ints(&x, 1)), 1, 0, NULL) == TUTTI_ERR_ARG);
+    CHECK(tutti_send(group, tutti_buf_const(ints(&x, 1)), 0, -1, NULL) == TUTTI_ERR_ARG);
     CHECK(tutti_recv(group, ints(&x, 1), -2, 0, NULL) == TUTTI_ERR_ARG);
     CHECK(tutti_recv(group, ints(NULL, 1), 0, 0, NULL) == TUTTI_ERR_ARG);
     return 0;

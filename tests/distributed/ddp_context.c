@@ -66,7 +66,7 @@ static int masks_like_mine(net *m, tutti_group *group)
     if (tutti_tensor_read(tutti_dropout(ones(m), 0.5f), mine) != TUTTI_OK)
         return 0;
     tutti_step_end(m->cx);
-    if (tutti_all_gather(group, (tutti_buf){mine, WIDTH, TUTTI_F32},
+    if (tutti_all_gather(group, (tutti_const_buf){mine, WIDTH, TUTTI_F32},
                          (tutti_buf){all, WIDTH * (size_t)tutti_group_size(group), TUTTI_F32},
                          NULL) != TUTTI_OK)
         return 0;

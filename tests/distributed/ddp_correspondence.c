@@ -1,6 +1,5 @@
 /* ddp: backward calls that do not correspond between ranks.   SPDX-License-Identifier: MIT */
 #include "ddp/ddp.h"
-#include "reducer/internal.h"
 #include "distributed/ddp_bodies.h"
 #include "tensor/tensor.h"
 #include <tutti/tutti.h>
@@ -85,7 +84,97 @@ static int a_first_backward_that_one_rank_paused_is_refused(tutti_group *group, 
     return 0;
 }
 
-/* ---- Tags of buckets ------------------------------------------------------------------------------------------------------- */
+/* ---- With buckets: whose, and in which step ------------------------------------------------------------------------------ */
+
+typedef enum mistake { SWAPS, PAUSES, LEAVES_OUT, N_MISTAKES } mistake;
+
+typedef struct blunder {
+    int other; /* the rank that makes it */
+    mistake mistake;
+    bool narrow; /* buckets travel through a hook */
+} blunder;
+
+static void blunder_once(const blunder *b, net *m)
+{
+    if (b->mistake == PAUSES) {
+        tutti_ddp_pause(m->ddp);
+        (void)!backward(m);
+        tutti_ddp_resume(m->ddp);
+    } else if (b->mistake == LEAVES_OUT) {
+        tutti_step_begin(m->cx, NULL);
+        tutti_step_end(m->cx);
+    }
+}
+
+/* Counts and dtypes are those of the others: only the reducer's name and step tell. */
+static int a_later_blunder(tutti_group *group, void *arg)
+{
+    const blunder *b = arg;
+    const bool other = tutti_group_rank(group) == b->other;
+    tutti_comm_hook hook;
+    char expected[64];
+    net m[2];
+
+    for (int i = 0; i < 2; i++) {
+        CHECK_0(net_new(&m[i], group));
+        if (b->narrow)
+            CHECK(tutti_comm_hook_bf16(&hook, NULL) == TUTTI_OK &&
+                  tutti_ddp_set_hook(m[i].ddp, &hook) == TUTTI_OK);
+        for (int step = 0; step < 2; step++)
+            CHECK_OK(backward(&m[i]));
+    }
+    if (other)
+        blunder_once(b, &m[0]);
+    CHECK(backward(&m[other && b->mistake == SWAPS]) == TUTTI_ERR_MISMATCH);
+    snprintf(expected, sizeof expected, "but rank %d called all_reduce #", b->other);
+    CHECK_TEXT(tutti_last_error(), expected);
+    CHECK_TEXT(tutti_last_error(), "; reducer ");
+    CHECK_TEXT(tutti_last_error(), ", step 3, bucket 0)");
+    CHECK((strstr(tutti_last_error(), ", step 4, bucket 0)") != NULL) == (b->mistake != SWAPS));
+    for (int i = 0; i < 2; i++)
+        net_free(&m[i]);
+    return 0;
+}
+
+static void later_backwards_that_differ_are_refused(void **state)
+{
+    (void)state;
+    for (mistake kind = SWAPS; kind < N_MISTAKES; kind++)
+        for (int narrow = 0; narrow < 2; narrow++) {
+            blunder b = {1, kind, narrow};
+
+            run(a_later_blunder, &b, 2);
+            b.other = 2;
+            assert_int_equal(
+                tutti_run_ranks_as_processes(3, a_later_blunder, &b,
+                                             narrow ? TUTTI_TRANSPORT_TCP : TUTTI_TRANSPORT_AUTO),
+                0);
+        }
+}
+
+/* Reducers without DDP, too: of the program's own gradients. */
+static int a_reducer_is_taken_for_another(tutti_group *group, void *arg)
+{
+    const bool other = tutti_group_rank(group) == *(const int *)arg;
+    const tutti_reducer_parameter parameter = {.name = "w", .count = 5, .dtype = TUTTI_F32};
+    tutti_reducer *r[2];
+
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(tutti_reducer_new(&r[i], group, &parameter, 1, NULL));
+        CHECK_OK(tutti_reducer_begin(r[i]));
+        CHECK_OK(tutti_reducer_ready(r[i], 0));
+        CHECK_OK(tutti_reducer_finish(r[i]));
+    }
+    CHECK_OK(tutti_reducer_begin(r[other]));
+    (void)!tutti_reducer_ready(r[other], 0);
+    CHECK(tutti_reducer_finish(r[other]) == TUTTI_ERR_MISMATCH);
+    CHECK_TEXT(tutti_last_error(), ", step 2, bucket 0)");
+    for (int i = 0; i < 2; i++)
+        tutti_reducer_free(r[i]);
+    return 0;
+}
+
+/* ---- Steps ------------------------------------------------------------------------------------------------------------------ */
 
 static int check_alike(tutti_group *group, uint64_t tag, bool alike)
 {
@@ -93,7 +182,7 @@ static int check_alike(tutti_group *group, uint64_t tag, bool alike)
     int n = 0;
 
     CHECK_OK(tutti_all_gather(
-        group, (tutti_buf){&tag, sizeof tag, TUTTI_U8},
+        group, (tutti_const_buf){&tag, sizeof tag, TUTTI_U8},
         (tutti_buf){all, sizeof tag * (size_t)tutti_group_size(group), TUTTI_U8}, NULL));
     for (int r = 0; r < tutti_group_size(group); r++)
         n += all[r] == all[0];
@@ -101,34 +190,7 @@ static int check_alike(tutti_group *group, uint64_t tag, bool alike)
     return 0;
 }
 
-/* Equal where backward calls correspond, else not. */
-static int tags_tell_reducer_step_and_bucket(tutti_group *group, void *arg)
-{
-    const bool alone = tutti_group_size(group) == 1, differs = tutti_group_rank(group) > 0;
-    const tutti_reducer *r[2];
-    uint64_t before;
-    net m[2];
-
-    (void)arg;
-    for (int i = 0; i < 2; i++) {
-        CHECK_0(net_new(&m[i], group));
-        CHECK_OK(backward(&m[i]));
-        r[i] = tutti_ddp_reducer(m[i].ddp);
-        CHECK_0(check_alike(group, tutti__bucket_tag(r[i], 0), true));
-    }
-    CHECK(tutti__bucket_tag(r[0], 0) != tutti__bucket_tag(r[1], 0));
-    CHECK(tutti__bucket_tag(r[0], 0) != tutti__bucket_tag(r[0], 1));
-    CHECK_0(check_alike(group, tutti__bucket_tag(r[differs], 0), alone));
-    before = tutti__bucket_tag(r[0], 0);
-    CHECK_OK(backward(&m[0]));
-    CHECK(tutti__bucket_tag(r[0], 0) != before);
-    CHECK_0(check_alike(group, tutti__bucket_tag(r[0], 0), true));
-    for (int i = 0; i < 2; i++)
-        net_free(&m[i]);
-    return 0;
-}
-
-/* What a tag takes the step from: paused on one rank, and without a backward there. */
+/* Where the step comes from: paused on one rank, and without a backward there. */
 static int steps_are_counted_whatever_becomes_of_them(tutti_group *group, void *arg)
 {
     const bool alone = tutti_group_size(group) == 1, differs = tutti_group_rank(group) > 0;
@@ -158,7 +220,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(run_with_a_rank_that_differs, first_backwards_of_swapped_models_are_refused),
         TEST(run_with_a_rank_that_differs, a_first_backward_that_one_rank_paused_is_refused),
-        TEST(run_all, tags_tell_reducer_step_and_bucket),
+        cmocka_unit_test(later_backwards_that_differ_are_refused),
+        TEST(run_with_a_rank_that_differs, a_reducer_is_taken_for_another),
         TEST(run_all, steps_are_counted_whatever_becomes_of_them),
     };
 

@@ -134,7 +134,7 @@ static int check_same_bits(tutti_group *group, const tutti_tensor *t)
     float all[8 * C];
     size_t bytes = sizeof(float) * C;
 
-    CHECK_OK(tutti_all_gather(group, (tutti_buf){t->data, C, TUTTI_F32},
+    CHECK_OK(tutti_all_gather(group, (tutti_const_buf){t->data, C, TUTTI_F32},
                               (tutti_buf){all, C * (size_t)tutti_group_size(group), TUTTI_F32},
                               NULL));
     for (int r = 1; r < tutti_group_size(group); r++)
@@ -374,7 +374,7 @@ static int a_model_with_batch_norm_obeys_the_law_of_shared_work(tutti_group *gro
     }
     CHECK(d < 5e-4);
     tutti_module_digest(t.module, digest);
-    CHECK_OK(tutti_all_gather(group, (tutti_buf){digest, 33, TUTTI_U8},
+    CHECK_OK(tutti_all_gather(group, (tutti_const_buf){digest, 33, TUTTI_U8},
                               (tutti_buf){all, 33 * (size_t)size, TUTTI_U8}, NULL));
     for (int r = 0; r < size; r++)
         CHECK_TEXT(all[r], digest);
@@ -405,7 +405,7 @@ static int a_rank_without_images_trains_along(tutti_group *group, void *arg)
     }
     CHECK(tutti_ddp_get_stats(t.ddp).nonfinite_steps == 0);
     tutti_module_digest(t.module, digest);
-    CHECK_OK(tutti_all_gather(group, (tutti_buf){digest, 33, TUTTI_U8},
+    CHECK_OK(tutti_all_gather(group, (tutti_const_buf){digest, 33, TUTTI_U8},
                               (tutti_buf){all, 33 * (size_t)size, TUTTI_U8}, NULL));
     for (int r = 0; r < size; r++)
         CHECK_TEXT(all[r], digest);

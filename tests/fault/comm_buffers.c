@@ -57,7 +57,7 @@ static int send_on(tutti_group *group)
         CHECK(p);
         for (size_t k = 0; k < COUNT; k++)
             p[k] = i;
-        status = tutti_send(group, buffer(p), 1, 0, NULL);
+        status = tutti_send(group, tutti_buf_const(buffer(p)), 1, 0, NULL);
         unmap(p);
         if (status != TUTTI_OK)
             break;

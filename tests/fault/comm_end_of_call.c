@@ -61,9 +61,9 @@ static tutti_status start(tutti_group *group, int op, float *p, float *more, tut
     case TUTTI__OP_REDUCE:
         return tutti_reduce(group, buf, TUTTI_SUM, 0, work_p);
     case TUTTI__OP_REDUCE_SCATTER:
-        return tutti_reduce_scatter(group, whole, piece, TUTTI_SUM, work_p);
+        return tutti_reduce_scatter(group, tutti_buf_const(whole), piece, TUTTI_SUM, work_p);
     case TUTTI__OP_ALL_GATHER:
-        return tutti_all_gather(group, piece, whole, work_p);
+        return tutti_all_gather(group, tutti_buf_const(piece), whole, work_p);
     default:
         return tutti_broadcast(group, buf, 0, work_p);
     }
@@ -206,8 +206,8 @@ static int one_is_stopped(tutti_group *group, void *arg)
     float *p;
     int result = 0;
 
-    CHECK(tutti_all_gather(group, (tutti_buf){&pid, 1, TUTTI_I64}, (tutti_buf){pids, 2, TUTTI_I64},
-                           NULL) == TUTTI_OK);
+    CHECK(tutti_all_gather(group, (tutti_const_buf){&pid, 1, TUTTI_I64},
+                           (tutti_buf){pids, 2, TUTTI_I64}, NULL) == TUTTI_OK);
     CHECK(tutti_group_alloc(group, MANY * sizeof *p, &memory) == TUTTI_OK);
     p = memory;
     for (size_t i = 0; i < MANY; i++)

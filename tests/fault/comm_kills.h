@@ -61,9 +61,9 @@ static tutti_status plain_calls(tutti_group *group, float *p, uint32_t dice)
     case 1:
         return tutti_broadcast(group, all, (int)(dice / 5) % n, NULL);
     case 2:
-        return tutti_all_gather(group, part, whole, NULL);
+        return tutti_all_gather(group, tutti_buf_const(part), whole, NULL);
     case 3:
-        return tutti_reduce_scatter(group, whole, part, TUTTI_MIN, NULL);
+        return tutti_reduce_scatter(group, tutti_buf_const(whole), part, TUTTI_MIN, NULL);
     default:
         return tutti_barrier(group, NULL);
     }

@@ -243,9 +243,9 @@ static void a_group_of_one_works(void **state)
                      TUTTI_OK);
     assert_int_equal(tutti_work_wait(work), TUTTI_OK);
     assert_true(x == 3);
-    assert_int_equal(
-        tutti_all_gather(group, (tutti_buf){&x, 1, TUTTI_F32}, (tutti_buf){y, 1, TUTTI_F32}, NULL),
-        TUTTI_OK);
+    assert_int_equal(tutti_all_gather(group, (tutti_const_buf){&x, 1, TUTTI_F32},
+                                      (tutti_buf){y, 1, TUTTI_F32}, NULL),
+                     TUTTI_OK);
     assert_true(y[0] == 3);
     assert_int_equal(tutti_group_alloc(group, 100, &p), TUTTI_OK);
     memset(p, 1, 100);

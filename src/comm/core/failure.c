@@ -61,7 +61,7 @@ bool tutti__comm_failed(tutti__comm *comm)
 void tutti__comm_error_text(tutti__comm *comm, const tutti__signature *signature, char *text,
                             size_t capacity)
 {
-    char call[96] = "";
+    char call[TUTTI__SIGNATURE_TEXT] = "";
 
     comm = tutti__comm_outermost(comm);
     if (signature)
@@ -108,7 +108,7 @@ static bool has_begun(const tutti__comm *comm, const tutti__op *op, int rank)
 
 tutti_status tutti__comm_fail_late(tutti__comm *comm, const tutti__op *op, const bool *missing)
 {
-    char names[512] = "", signature[96], peer[128];
+    char names[512] = "", signature[TUTTI__SIGNATURE_TEXT], peer[128];
     size_t n = 0;
     bool unseen =
         false; /* one that has not even begun the call holds up those that wait for it in turn */
@@ -136,7 +136,8 @@ tutti_status tutti__comm_fail_different(tutti__comm *comm, int low,
                                         const tutti__signature *low_call, int high,
                                         const tutti__signature *high_call)
 {
-    char low_text[96], high_text[96], low_peer[128], high_peer[128];
+    char low_text[TUTTI__SIGNATURE_TEXT], high_text[TUTTI__SIGNATURE_TEXT], low_peer[128],
+        high_peer[128];
     int culprit = low == comm->rank ? high : low;
 
     if (low_call->group != high_call->group)
@@ -167,7 +168,7 @@ tutti_status tutti__comm_check_signature(tutti__comm *comm, const tutti__signatu
 tutti_status tutti__comm_check_sent(tutti__comm *comm, const tutti__signature *signature, int from,
                                     int to, size_t sent, size_t expected)
 {
-    char text[96];
+    char text[TUTTI__SIGNATURE_TEXT];
 
     if (sent == expected)
         return TUTTI_OK;

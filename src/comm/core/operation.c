@@ -1,6 +1,8 @@
 /* operation.c -- which piece of an operation lies where.   SPDX-License-Identifier: MIT */
 #include "comm/core/operation.h"
 
+#include <string.h>
+
 static size_t sum(const size_t *counts, int n)
 {
     size_t all = 0;
@@ -56,6 +58,13 @@ size_t tutti__op_given(int rank, int size, const tutti__op *op)
     if (traits->uneven)
         return traits->scatters ? sum(op->src_counts, size) : op->dst_counts[rank];
     return traits->scatters ? count * (size_t)size : count;
+}
+
+void tutti__op_in_place(tutti__op *op)
+{
+    if (op->src != op->dst && op->signature.count > 0)
+        memcpy(op->dst, op->src, tutti__signature_bytes(&op->signature));
+    op->src = op->dst;
 }
 
 bool tutti__op_is_empty(const tutti__op *op)

@@ -6,7 +6,8 @@
 
 typedef struct tutti__op {
     tutti__signature signature;
-    const void *src; /* this rank's contribution; where it is reduced in place, src == dst */
+    /* This rank's contribution, which nobody writes; in place: src == dst. Of a reduce: also where dst is of no use. */
+    const void *src;
     void *dst;
     /* Uneven: elements of the piece for each rank (NULL unless it scatters), and of each. Borrowed, or the work's. */
     const size_t *src_counts, *dst_counts;
@@ -30,6 +31,8 @@ tutti__piece tutti__piece_out(const tutti__op *op, int from, int to);
 tutti__piece tutti__piece_in(int rank, const tutti__op *op, int from);
 /* Elements that `rank`, this rank of `size`, gives: all of its src. */
 size_t tutti__op_given(int rank, int size, const tutti__op *op);
+/* A reduction that is not in place, for who can only do that: src is copied to dst, and read there. */
+void tutti__op_in_place(tutti__op *op);
 /* True if no rank has anything to move: a barrier, for one. */
 bool tutti__op_is_empty(const tutti__op *op);
 /* The i-th of n parts of `count` elements, cut at multiples of `grain`: equal ones, but that the last are short or empty. */

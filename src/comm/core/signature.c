@@ -6,8 +6,26 @@
 
 static const char *const REDOPS[] = {"sum", "avg", "product", "min", "max", "band", "bor", "bxor"};
 
+/* "; 100 calls in one, digest 5f3a0c11", "; reducer 2, step 7, bucket 3", or nothing. */
+static void print_origin(const tutti__signature *s, char *text, size_t capacity)
+{
+    char calls[32] = "", bucket[24] = "";
+
+    *text = 0;
+    if (s->op == TUTTI__OP_ALL_REDUCE || s->op == TUTTI__OP_ALLOC)
+        snprintf(calls, sizeof calls, "%u calls in one", s->root);
+    if (s->bucket)
+        snprintf(bucket, sizeof bucket, ", bucket %u", s->bucket - 1u);
+    if (s->coalesced)
+        snprintf(text, capacity, "; %s, digest %08x", *calls ? calls : "of calls in one",
+                 (unsigned)s->tag);
+    else if (s->reducer)
+        snprintf(text, capacity, "; reducer %u, step %d%s", s->reducer, (int)s->tag, bucket);
+}
+
 /* " (F32 x 1000, sum, root 2)" */
-static void print_details(const tutti__signature *signature, char *text, size_t capacity)
+static void print_details(const tutti__signature *signature, const char *origin, char *text,
+                          size_t capacity)
 {
     const tutti__op_traits *traits = tutti__op_kind_traits((tutti__op_kind)signature->op);
     const char *dtype = tutti_dtype_name((tutti_dtype)signature->dtype),
@@ -24,8 +42,8 @@ static void print_details(const tutti__signature *signature, char *text, size_t 
         snprintf(root, sizeof root, ", %s rank %u, tag %d",
                  signature->op == TUTTI__OP_SEND ? "to" : "from", signature->root,
                  (int)signature->tag);
-    snprintf(text, capacity, " (%s%s%s%s%s)", dtype, count, traits->reduces ? ", " : "",
-             traits->reduces ? redop : "", root);
+    snprintf(text, capacity, " (%s%s%s%s%s%s)", dtype, count, traits->reduces ? ", " : "",
+             traits->reduces ? redop : "", root, origin);
 }
 
 /* Of messages under a tag that no program can give. */
@@ -42,17 +60,18 @@ void tutti__signature_text(const tutti__signature *signature, char *text, size_t
                                                     tutti__op_name((tutti__op_kind)signature->op),
                                                     (unsigned long long)signature->sequence);
     size_t used = n < 0 || (size_t)n >= capacity ? capacity : (size_t)n;
-    char *rest = text + used;
+    char *rest = text + used, origin[64];
     unsigned long long count = signature->count;
 
     capacity -= used;
+    print_origin(signature, origin, sizeof origin);
     if (signature->op == TUTTI__OP_ALLOC)
-        snprintf(rest, capacity, " (%llu bytes)", count);
+        snprintf(rest, capacity, " (%llu bytes%s)", count, origin);
     else if (signature->op == TUTTI__OP_BARRIER || signature->op >= TUTTI__N_OPS ||
              is_inside_barrier(signature))
         return;
     else
-        print_details(signature, rest, capacity);
+        print_details(signature, origin, rest, capacity);
 }
 
 bool tutti__signature_equal(const tutti__signature *a, const tutti__signature *b)

@@ -10,16 +10,19 @@
 typedef struct tutti__signature {
     uint64_t group, sequence;
     uint64_t count; /* elements of one piece; bytes of an alloc */
-    uint8_t op, dtype, redop, zero;
-    /* Of a reducer's call: 1 + which of the group's reducers, 1 + which bucket (0: none in particular); `tag` is then the
-     * step, its low 31 bits. 0: of the program. */
+    uint8_t op, dtype, redop;
+    uint8_t coalesced; /* 1: of calls in one; `tag` is then a digest of all of them */
+    /* Of a reducer's call: whose, and 1 + which bucket (0: none in particular); `tag` is then the step, its low 31 bits. 0: of
+     * the program. */
     uint16_t reducer, bucket;
-    uint32_t root; /* of a send or receive: the other rank */
+    uint32_t
+        root; /* of a send or receive: the other rank; of a coalesced all_reduce: how many calls there are */
     int32_t tag;
 } tutti__signature;
 _Static_assert(sizeof(tutti__signature) == 40, "no hole: signatures are compared byte by byte");
 
-/* "all_reduce #12 (F32 x 1000, sum)" */
+/* "all_reduce #12 (F32 x 1000, sum; reducer 2, step 7, bucket 3)" */
+enum { TUTTI__SIGNATURE_TEXT = 160 };
 void tutti__signature_text(const tutti__signature *signature, char *text, size_t capacity);
 bool tutti__signature_equal(const tutti__signature *a, const tutti__signature *b);
 /* Bytes of one piece. */

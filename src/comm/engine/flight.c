@@ -42,7 +42,11 @@ static tutti__signature print_of(const tutti__event *e)
                               .op = (uint8_t)e->detail[1],
                               .dtype = (uint8_t)(e->detail[1] >> 8),
                               .redop = (uint8_t)(e->detail[1] >> 16),
-                              .root = (uint32_t)(e->detail[1] >> 32)};
+                              .coalesced = (uint8_t)(e->detail[1] >> 24),
+                              .root = (uint32_t)(e->detail[1] >> 32),
+                              .reducer = (uint16_t)(e->detail[2] >> 48),
+                              .bucket = (uint16_t)(e->detail[2] >> 32),
+                              .tag = (int32_t)(uint32_t)e->detail[2]};
 }
 
 /* ---- The report --------------------------------------------------------------------------------------- */
@@ -68,7 +72,7 @@ static void print_string(FILE *out, const char *name, const char *text)
 /* Left open, for times. */
 static void print_call(FILE *out, const tutti__signature *signature, const char *state)
 {
-    char text[128];
+    char text[TUTTI__SIGNATURE_TEXT];
 
     tutti__signature_text(signature, text, sizeof text);
     fprintf(out, "{\"sequence\": %" PRIu64 ", \"count\": %" PRIu64 ", \"bytes\": %zu",
@@ -206,7 +210,7 @@ static void log_last_calls(tutti__flight *flight)
     size_t n = flight->recorder
                    ? tutti__recorder_read(flight->recorder, events, TUTTI__COUNT_OF(events))
                    : 0;
-    char done[128] = "nothing", running[128] = "none";
+    char done[TUTTI__SIGNATURE_TEXT] = "nothing", running[TUTTI__SIGNATURE_TEXT] = "none";
 
     for (size_t i = 0; i < n; i++) {
         const tutti__signature signature = print_of(&events[i]);

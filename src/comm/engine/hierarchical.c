@@ -50,8 +50,10 @@ static tutti_status run_op(tutti__hierarchy *h, tutti__op *op)
         return alloc(&o);
     if (tutti__op_is_empty(op))
         return tutti__hierarchical_barrier(&o);
-    if (op->signature.op == TUTTI__OP_ALL_REDUCE)
+    if (op->signature.op == TUTTI__OP_ALL_REDUCE) {
+        tutti__op_in_place(op);
         return tutti__hierarchical_all_reduce(&o);
+    }
     if (op->signature.op == TUTTI__OP_BROADCAST)
         return tutti__hierarchical_broadcast(&o);
     if (h->block_bytes / o.element < (size_t)h->comm->size)

@@ -15,6 +15,7 @@
 typedef struct task {
     tutti__op op;
     tutti_status (*call)(void *arg); /* instead of op, unless NULL */
+    void (*drop)(void *arg);         /* called last, also where call was not; or NULL */
     void *arg;
 } task;
 
@@ -47,8 +48,26 @@ struct tutti__queue {
     pthread_t thread;
 };
 
-/* Whose queued function this thread runs. */
-static _Thread_local const tutti__queue *inside;
+/* Whose queued function this thread runs, and for which reducer it calls. */
+static _Thread_local struct {
+    const tutti__queue *inside, *marked;
+    tutti__signature mark; /* reducer, bucket and tag count */
+} here;
+
+void tutti__queue_mark(const tutti__queue *queue, unsigned reducer, size_t bucket, uint64_t step)
+{
+    here.marked = reducer ? queue : NULL;
+    here.mark.reducer = (uint16_t)reducer;
+    here.mark.bucket = (uint16_t)bucket;
+    here.mark.tag = (int32_t)(step & INT32_MAX);
+}
+
+static void add_mark(tutti__signature *signature)
+{
+    signature->reducer = here.mark.reducer;
+    signature->bucket = here.mark.bucket;
+    signature->tag ^= here.mark.tag; /* 0, or a digest */
+}
 
 /* The turn is the caller's. Operations are numbered as they run, in the same order on every rank. */
 static tutti_status run(tutti__queue *q, tutti__op *op)
@@ -74,18 +93,32 @@ static tutti_status run(tutti__queue *q, tutti__op *op)
     return TUTTI_OK;
 }
 
-static tutti_status run_call(const tutti_work *work)
+static void drop_arg(const task *todo)
+{
+    if (todo->drop)
+        todo->drop(todo->arg);
+}
+
+static tutti_status run_call(tutti__queue *q, const task *todo)
 {
     const tutti__queue *outer =
-        inside; /* a queued function may queue another, which runs at once */
+        here.inside; /* a queued function may queue another, which runs at once */
     tutti_status status;
 
-    if (tutti__comm_failed(work->queue->comm))
-        return tutti__comm_error(work->queue->comm, NULL);
-    inside = work->queue;
-    status = work->task.call(work->task.arg);
-    inside = outer;
+    if (tutti__comm_failed(q->comm)) {
+        status = tutti__comm_error(q->comm, NULL);
+    } else {
+        here.inside = q;
+        status = todo->call(todo->arg);
+        here.inside = outer;
+    }
+    drop_arg(todo);
     return status;
+}
+
+static tutti_status run_task(tutti__queue *q, task *todo)
+{
+    return todo->call ? run_call(q, todo) : run(q, &todo->op);
 }
 
 /* The waiter may free it as soon as it is done: the wake-up only names the address. */
@@ -98,7 +131,7 @@ static void set_done(tutti_work *work)
 static void run_work(tutti_work *work)
 {
     work->begin_ns = tutti__now_ns();
-    work->status = work->task.call ? run_call(work) : run(work->queue, &work->task.op);
+    work->status = run_task(work->queue, &work->task);
     work->end_ns = tutti__now_ns();
     if (work->status != TUTTI_OK)
         work->message = strdup(tutti_last_error());
@@ -230,9 +263,11 @@ static tutti_status enqueue(tutti__queue *q, const task *todo, tutti_work **work
     tutti_work *work = work_new(q, todo);
     int error = 0;
 
-    if (!work)
+    if (!work) {
+        drop_arg(todo);
         return TUTTI_ERR_MEMORY;
-    if (inside == q) { /* a handle all the same */
+    }
+    if (here.inside == q) { /* a handle all the same */
         run_work(work);
         *work_p = work;
         return TUTTI_OK;
@@ -253,6 +288,7 @@ static tutti_status enqueue(tutti__queue *q, const task *todo, tutti_work **work
     pthread_mutex_unlock(&q->lock);
     if (error) {
         free(work);
+        drop_arg(todo);
         return tutti__fail_errno(error, "cannot start the communication thread of group \"%s\"",
                                  q->comm->name);
     }
@@ -282,42 +318,54 @@ static void end_turn(tutti__queue *q)
     pthread_mutex_unlock(&q->lock);
 }
 
+/* Now if it may, else in its turn. */
+static tutti_status submit(tutti__queue *q, task *todo, tutti_work **work_p)
+{
+    tutti_work *work;
+    tutti_status status;
+
+    if (work_p)
+        return enqueue(q, todo, work_p);
+    if (here.inside == q)
+        return run_task(q, todo);
+    if (take_turn(q)) {
+        status = run_task(q, todo);
+        end_turn(q);
+        return status;
+    }
+    TUTTI_TRY(enqueue(q, todo, &work));
+    return tutti_work_wait(work);
+}
+
 tutti_status tutti__submit(tutti__queue *q, const tutti__op *op, tutti_work **work_p)
 {
     task todo = {.op = *op};
-    tutti_work *work;
-    tutti_status status;
 
     if (work_p)
         *work_p = NULL;
     todo.op.signature.group = q->comm->id;
     todo.op.signature.sequence = atomic_load(&q->sequence); /* for the message; counted by run */
+    if (here.marked == q)
+        add_mark(&todo.op.signature);
     todo.op.timeout_ms = atomic_load(&q->timeout_ms);
     if (tutti__comm_failed(q->comm)) {
         (void)tutti__flight_begin(q->flight, &todo.op.signature,
                                   tutti__now_ns()); /* it has come so far */
         return tutti__comm_error(q->comm, &todo.op.signature);
     }
-    if (work_p)
-        return enqueue(q, &todo, work_p);
-    if (inside == q)
-        return run(q, &todo.op);
-    if (take_turn(q)) {
-        status = run(q, &todo.op);
-        end_turn(q);
-        return status;
-    }
-    TUTTI_TRY(enqueue(q, &todo, &work));
-    return tutti_work_wait(work);
+    return submit(q, &todo, work_p);
 }
 
-tutti_status tutti__submit_call(tutti__queue *q, tutti_status (*call)(void *arg), void *arg,
-                                tutti_work **work_p)
+tutti_status tutti__submit_call(tutti__queue *q, tutti_status (*call)(void *arg),
+                                void (*drop)(void *arg), void *arg, tutti_work **work_p)
 {
-    *work_p = NULL;
+    task todo = {.call = call, .drop = drop, .arg = arg};
+
+    if (work_p)
+        *work_p = NULL;
     if (tutti__comm_failed(q->comm))
-        return tutti__comm_error(q->comm, NULL);
-    return enqueue(q, &(task){.call = call, .arg = arg}, work_p);
+        return run_task(q, &todo); /* which says so */
+    return submit(q, &todo, work_p);
 }
 
 void tutti__queue_free(tutti__queue *q)

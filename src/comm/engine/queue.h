@@ -17,10 +17,14 @@ void tutti__queue_free(tutti__queue *queue);
 
 /* Runs or queues the operation; see tutti_work. timeout_ms: of the operation, from when it starts. */
 tutti_status tutti__submit(tutti__queue *queue, const tutti__op *op, tutti_work **work_p);
-/* Runs `call` on the communication thread, in the order of the calls; collectives that it calls on this group run at once,
- * before what was called after it. Every rank submits it at the same place and calls the same within. */
-tutti_status tutti__submit_call(tutti__queue *queue, tutti_status (*call)(void *arg), void *arg,
-                                tutti_work **work_p);
+/* Runs `call` in the order of the calls; collectives that it calls on this group run at once, before what was called after
+ * it. Every rank submits it at the same place and calls the same within. On a dead group it is not called; `drop` (may be
+ * NULL) is, in any case and last. */
+tutti_status tutti__submit_call(tutti__queue *queue, tutti_status (*call)(void *arg),
+                                void (*drop)(void *arg), void *arg, tutti_work **work_p);
+/* Operations that this thread submits from now on are a reducer's, and say so (signature.h: reducer, bucket, tag); reducer 0:
+ * they are not. */
+void tutti__queue_mark(const tutti__queue *queue, unsigned reducer, size_t bucket, uint64_t step);
 /* How long operations submitted from now on may take; of those that run, the number of the next, and the bytes that this
  * rank has contributed. */
 void tutti__queue_set_timeout(tutti__queue *queue, int timeout_ms);

@@ -14,6 +14,20 @@ static tutti__shm *shm_of(tutti__engine *engine)
     return ((shm_engine *)engine)->shm;
 }
 
+/* Says where what it gives lies: there the result goes too, if peers can write it, so that must be in place. */
+static bool declare(tutti__shm *shm, tutti__op *op, size_t bytes)
+{
+    const tutti__op_traits *traits = tutti__op_traits_of(op);
+    bool direct;
+
+    if (op->src == op->dst || !traits->reduces || traits->scatters)
+        return tutti__shm_declare(shm, op, op->src, bytes);
+    direct = tutti__shm_declare(shm, op, op->dst, bytes);
+    if (direct)
+        tutti__op_in_place(op);
+    return direct;
+}
+
 static tutti_status run_op(tutti__shm *shm, tutti__op *op)
 {
     size_t bytes = tutti__op_given(shm->comm->rank, shm->comm->size, op) *
@@ -23,7 +37,7 @@ static tutti_status run_op(tutti__shm *shm, tutti__op *op)
     tutti__cma_agree(shm);
     if (op->signature.op == TUTTI__OP_ALLOC)
         return tutti__shm_alloc(shm, op);
-    direct = tutti__shm_declare(shm, op, op->src, bytes);
+    direct = declare(shm, op, bytes);
     if (tutti__op_is_empty(op))
         return tutti__shm_enter(shm, op);
     if (tutti__op_traits_of(op)->reduces)

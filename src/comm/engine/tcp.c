@@ -17,6 +17,8 @@ static tutti_status run(tutti__engine *engine, tutti__op *op)
     tcp_engine *e = (tcp_engine *)engine;
     tutti_status status;
 
+    if (op->signature.op == TUTTI__OP_ALL_REDUCE)
+        tutti__op_in_place(op);
     if (op->signature.op != TUTTI__OP_ALLOC)
         return tutti__tcp_run(e->tcp, op);
     TUTTI_TRY(tutti__tcp_barrier(e->tcp, op));

@@ -31,7 +31,7 @@ bool tutti__p2p_agree(tutti__p2p *p2p, const tutti__p2p_request *receive, const 
                                    .root = (uint32_t)p2p->comm->rank,
                                    .tag = head->tag};
     tutti__cause *cause = &p2p->verdict.cause;
-    char sent[96], received[96];
+    char sent[TUTTI__SIGNATURE_TEXT], received[TUTTI__SIGNATURE_TEXT];
 
     if (head->count == receive->signature.count && head->dtype == receive->signature.dtype)
         return true;

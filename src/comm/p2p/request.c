@@ -159,7 +159,7 @@ void tutti__p2p_start(tutti__p2p *p2p, tutti__p2p_request *request,
 
 static void fail_late(tutti__p2p *p2p, const tutti__p2p_request *request)
 {
-    char signature[96], peer[128] = "any rank";
+    char signature[TUTTI__SIGNATURE_TEXT], peer[128] = "any rank";
 
     tutti__signature_text(&request->signature, signature, sizeof signature);
     if (request->peer != TUTTI_ANY_RANK)

@@ -43,7 +43,7 @@ static tutti_status fail_late(tutti__mpi_engine *e)
     tutti__comm *comm = e->base.comm;
     bool *missing = calloc((size_t)comm->size, sizeof *missing);
     tutti_status status;
-    char text[96];
+    char text[TUTTI__SIGNATURE_TEXT];
     int n = 0;
 
     if (!missing)
