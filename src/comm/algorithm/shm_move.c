@@ -6,6 +6,7 @@
  * in. A giver whose pieces differ from rank to rank divides its buffer among them. Chunks are numbered as in
  * shm_reduce_staged.c, through all operations. */
 #include "comm/algorithm/shm.h"
+#include "comm/transport/shared_memory/cma.h"
 
 #include <stdlib.h>
 #include <string.h>

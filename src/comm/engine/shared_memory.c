@@ -1,6 +1,7 @@
 /* shared_memory.c -- collectives of ranks on one host: which algorithm for which operation.   SPDX-License-Identifier: MIT */
 #include "comm/algorithm/shm.h"
 #include "comm/engine/engine.h"
+#include "comm/transport/shared_memory/cma.h"
 
 #include <stdlib.h>
 
@@ -109,5 +110,6 @@ tutti_status tutti__engine_shared_memory(tutti__engine **engine_p, tutti__comm *
         return TUTTI_ERR_MEMORY;
     }
     *engine = (shm_engine){{&SHARED_MEMORY, comm}, shm};
+    tutti__cma_open(shm);
     return TUTTI_OK;
 }

@@ -3,7 +3,7 @@
  * Large pieces that do not lie in group memory are copied once this way, instead of in and out of staging. Whether ranks
  * may (the same user, one PID namespace, no ptrace restriction, no seccomp filter) is tried before it is relied on: each
  * rank publishes where a number of its own lies, and reads everybody's from there. Only if all can, all do. */
-#include "comm/transport/shared_memory/shm.h"
+#include "comm/transport/shared_memory/cma.h"
 
 #include <errno.h>
 #include <string.h>

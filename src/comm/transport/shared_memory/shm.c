@@ -119,7 +119,6 @@ tutti_status tutti__shm_new(tutti__shm **shm_p, tutti__comm *comm, const tutti__
     shm->memory = memory;
     pthread_mutex_init(&shm->segments_lock, NULL);
     tutti__shm_barrier_open(shm);
-    tutti__cma_open(shm);
     return TUTTI_OK;
 }
 

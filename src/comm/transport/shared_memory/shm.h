@@ -194,11 +194,4 @@ bool tutti__shm_find(void *self, const void *p, size_t bytes, uint64_t *segment,
 bool tutti__shm_copy(void *self, int outer_rank, uint64_t segment, uint64_t offset, void *to,
                      size_t bytes);
 
-/* Memory of other processes. Agreed on during the first operations; offered where it is agreed and pays. What was read
- * counts once a barrier has been passed: the peer may have left the call, and freed it, meanwhile. */
-void tutti__cma_open(tutti__shm *shm);
-void tutti__cma_agree(tutti__shm *shm);
-void tutti__cma_offer(tutti__shm *shm, const tutti__op *op, size_t bytes);
-tutti_status tutti__cma_read(tutti__shm *shm, int rank, void *to, const void *at, size_t bytes);
-
 #endif

@@ -1,0 +1,16 @@
+/* cma.h -- memory of other processes, read through the kernel (cross-memory attach).   SPDX-License-Identifier: MIT
+ *
+ * Agreed on during the first operations; offered where it is agreed and pays. What was read counts once a barrier has been
+ * passed: the peer may have left the call, and freed it, meanwhile. */
+#ifndef TUTTI_COMM_TRANSPORT_CMA_H
+#define TUTTI_COMM_TRANSPORT_CMA_H
+
+#include "comm/transport/shared_memory/shm.h"
+
+/* Before the first operation. */
+void tutti__cma_open(tutti__shm *shm);
+void tutti__cma_agree(tutti__shm *shm);
+void tutti__cma_offer(tutti__shm *shm, const tutti__op *op, size_t bytes);
+tutti_status tutti__cma_read(tutti__shm *shm, int rank, void *to, const void *at, size_t bytes);
+
+#endif
