@@ -108,6 +108,27 @@ static bool travels_along(const noted *call, const tutti__signature *with)
            s->dtype == with->dtype && s->redop == with->redop;
 }
 
+/* The first time, as one of these calls. */
+static tutti_status need_scratch(tutti_group *group, const tutti__signature *call)
+{
+    tutti__op alloc = {.signature = *call, .dst = &group->scratch};
+    tutti_status status;
+
+    if (group->scratch)
+        return TUTTI_OK;
+    alloc.signature.op = TUTTI__OP_ALLOC;
+    alloc.signature.count = SCRATCH_BYTES;
+    alloc.signature.dtype = TUTTI_U8;
+    status = tutti__submit(group->queue, &alloc, NULL);
+    if (tutti_status_scope(status) != TUTTI_SCOPE_GROUP)
+        status = tutti__group_agree(group, status);
+    if (status != TUTTI_OK) {
+        tutti_group_release(group, group->scratch);
+        group->scratch = NULL;
+    }
+    return status;
+}
+
 /* Those of the calls from `first` on that travel along with it: copied in, reduced as one, copied out. */
 static tutti_status run_together(batch *b, size_t first)
 {
@@ -115,14 +136,7 @@ static tutti_status run_together(batch *b, size_t first)
     tutti__op together = b->calls[first].op;
     size_t bytes = 0, end = first, at = 0;
 
-    if (!group->scratch) { /* says of which calls it is */
-        tutti__op alloc = {.signature = together.signature, .dst = &group->scratch};
-
-        alloc.signature.op = TUTTI__OP_ALLOC;
-        alloc.signature.count = SCRATCH_BYTES;
-        alloc.signature.dtype = TUTTI_U8;
-        TUTTI_TRY(tutti__submit(group->queue, &alloc, NULL));
-    }
+    TUTTI_TRY(need_scratch(group, &together.signature));
     together.src = together.dst = group->scratch;
     together.signature.count = 0;
     for (; end < b->n && bytes + SMALL_BYTES <= SCRATCH_BYTES; end++) {

@@ -28,12 +28,11 @@ static tutti_status check_list(const tutti_group *group, const int *ranks, int n
     return TUTTI_OK;
 }
 
-/* What a rank wants of a split, or why it cannot have it. */
+/* What a rank wants of a split, or that it cannot have it. */
 typedef struct wish {
-    int32_t status, colour, key; /* colour: below 0 for no group; of a list: 0 in it */
+    int32_t status, colour, key; /* colour: below 0 for no group; of a list: 0 */
     uint32_t zero;
     uint64_t digest; /* of all that must be the same on every rank */
-    char why[232];
 } wish;
 
 /* Every rank hears of a rank's mistake, and of all that it needs to know who is in its group. The caller frees *all_p. */
@@ -41,21 +40,19 @@ static tutti_status agree(tutti_group *group, wish *mine, tutti_status status, w
 {
     size_t n = (size_t)group->comm.size;
     wish *all = *all_p = tutti__alloc(n * sizeof *all);
-    int bad = 0;
+    int failed = 0;
 
-    if (!all)
+    if (!all) {
+        tutti_group_abort(group, "no memory for the wishes of %zu ranks", n);
         return TUTTI_ERR_MEMORY;
+    }
     mine->status = status;
-    if (status != TUTTI_OK)
-        snprintf(mine->why, sizeof mine->why, "%s", tutti_last_error());
     TUTTI_TRY(tutti_all_gather(group, (tutti_const_buf){mine, sizeof *mine, TUTTI_U8},
                                (tutti_buf){all, n * sizeof *all, TUTTI_U8}, NULL));
-    if (status != TUTTI_OK)
-        return tutti__fail_again(status, mine->why);
-    while (bad < group->comm.size && all[bad].status == TUTTI_OK)
-        bad++;
-    if (bad < group->comm.size)
-        return tutti__fail((tutti_status)all[bad].status, "rank %d: %s", bad, all[bad].why);
+    while (failed < group->comm.size && all[failed].status == TUTTI_OK)
+        failed++;
+    if (failed < group->comm.size)
+        return tutti__group_share_failure(group, status, failed);
     for (int r = 1; r < group->comm.size; r++)
         if (all[r].digest != all[0].digest) {
             (void)tutti__comm_fail(&group->comm, TUTTI_ERR_MISMATCH, r,
