@@ -174,8 +174,9 @@ TUTTI_API void tutti_group_abort(tutti_group *group, const char *format, ...) TU
 TUTTI_API void tutti_log0(const tutti_group *group, const char *format, ...) TUTTI_PRINTF(2, 3);
 
 /* Memory that peers can read directly, zeroed and 64-byte aligned (page-aligned, in fact). Collective: every rank
- * calls it with the same size in the same order. Collectives on it copy nothing. Released in the same order, or all at
- * once by tutti_group_free. ARG, MEMORY: of one rank, named, on all of them; the group lives. */
+ * calls it with the same size in the same order. Collectives on it copy nothing (backend mpi: all_reduce, reduce and
+ * broadcast in place). Released in the same order, or all at once by tutti_group_free. ARG, MEMORY: of one rank, named,
+ * on all of them; the group lives. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_alloc(tutti_group *group, size_t bytes,
                                                          void **p);
 TUTTI_API void tutti_group_release(tutti_group *group, void *p);

@@ -1,10 +1,12 @@
 /* collective.c -- what a collective moves, chunk by chunk.   SPDX-License-Identifier: MIT
  *
- * Every piece is cut into chunks; one request of MPI carries the same chunk of all pieces. A request names a slot of the
- * engine's staging memory, never a buffer of the caller's: what goes out is copied in before it begins, what came in is
- * copied out after it is done. Some slots are in flight at a time, so that copying and moving overlap, and all slots fit the
- * cache. After a failure the requests under way are abandoned together with their slots. */
+ * Every piece is cut into chunks; one request of MPI carries the same chunk of all pieces. A request never names a buffer of
+ * the caller's. Broadcasts and reductions in memory of tutti_group_alloc name the engine's view of it. All else goes through
+ * slots of staging memory: what goes out is copied in before the request begins, what came in is copied out after it is done.
+ * Some slots are in flight at a time, so that copying and moving overlap, and all slots fit the cache. After a failure the
+ * requests under way are abandoned together with their slots, or the program takes back what the engine has a view of. */
 #include "comm/backend/mpi/engine.h"
+#include "comm/transport/take_back.h"
 
 #include <string.h>
 
@@ -54,7 +56,8 @@ typedef struct move {
     size_t chunk;
     int n_out, n_in; /* pieces of this rank */
     tutti__piece *out, *in;
-    int kept; /* the piece that already lies where it is to come in; -1: none */
+    int kept;   /* the piece that already lies where it is to come in; -1: none */
+    char *view; /* the engine's, of all data; NULL: they go through the slots */
 } move;
 
 /* Where a request's data lie: a place for each piece, `n` elements apart. */
@@ -63,6 +66,11 @@ typedef struct slot {
     size_t at, n;
     int *counts;
 } slot;
+
+static bool divides(const tutti__op *op)
+{
+    return tutti__op_traits_of(op)->reduces && op->signature.redop == TUTTI_AVG;
+}
 
 static move move_of(tutti__mpi_engine *e, size_t count)
 {
@@ -92,6 +100,10 @@ static move move_of(tutti__mpi_engine *e, size_t count)
         (const char *)op->src + m.out[mine_out].at * element ==
             (const char *)op->dst + m.in[mine_in].at * element)
         m.kept = mine_in;
+    if (!shares && op->src == op->dst)
+        m.view = tutti__mpi_view_of(e, op->dst, count * element);
+    if (m.view && !divides(op))
+        m.kept = 0;
     return m;
 }
 
@@ -105,6 +117,8 @@ static slot slot_of(const move *m, size_t i)
     size_t mine = rank * n * m->element;
     slot s = {memory, memory, at, n, m->e->slot_counts + index * 4 * size};
 
+    if (m->view)
+        s.out = s.in = m->view + at * m->element;
     if (m->traits->scatters && (m->traits->gathers || m->traits->reduces))
         s.in += m->e->slot_bytes / 2;
     else if (m->traits->scatters)
@@ -133,8 +147,6 @@ static void copy_in(const move *m, const slot *s)
 
 static void copy_out(const move *m, const slot *s)
 {
-    bool divides = m->traits->reduces && m->op->signature.redop == TUTTI_AVG;
-
     for (int r = 0; r < m->n_in; r++) {
         const void *src = s->in + (size_t)r * s->n * m->element;
         size_t n = count_in(s, m->in[r]);
@@ -143,7 +155,7 @@ static void copy_out(const move *m, const slot *s)
         if (n == 0 || r == m->kept)
             continue;
         dst += (m->in[r].at + s->at) * m->element;
-        if (divides)
+        if (divides(m->op))
             tutti__average((tutti_dtype)m->op->signature.dtype, (size_t)m->e->base.comm->size, dst,
                            &src, 1, n);
         else
@@ -181,30 +193,41 @@ static tutti_status begin(const move *m, size_t i, tutti__mpi_request *request)
                             .root = (int)signature->root};
     int error;
 
-    copy_in(m, &s);
+    if (!m->view)
+        copy_in(m, &s);
     if (m->traits->uneven)
         set_counts(m, &s, &call);
     error = m->e->mpi->begin(&call, request);
     return error ? tutti__mpi_fail(m->e, m->traits->name, error) : TUTTI_OK;
 }
 
+static tutti_status move_chunks(const move *m)
+{
+    size_t n = (m->count + m->chunk - 1) / m->chunk, begun = 0;
+    tutti__mpi_request requests[TUTTI__MPI_WINDOW];
+
+    for (size_t done = 0; done < n; done++) {
+        slot s = slot_of(m, done);
+
+        for (; begun < n && begun - done < TUTTI__MPI_WINDOW; begun++)
+            TUTTI_TRY(begin(m, begun, &requests[begun % TUTTI__MPI_WINDOW]));
+        TUTTI_TRY(tutti__mpi_wait(m->e, &requests[done % TUTTI__MPI_WINDOW]));
+        copy_out(m, &s);
+    }
+    return TUTTI_OK;
+}
+
 tutti_status tutti__mpi_move(tutti__mpi_engine *e)
 {
-    size_t count = (size_t)e->op->signature.count, n, begun = 0;
-    tutti__mpi_request requests[TUTTI__MPI_WINDOW];
+    size_t count = (size_t)e->op->signature.count;
+    tutti_status status;
     move m;
 
     if (tutti__op_traits_of(e->op)->uneven)
         TUTTI_TRY(tutti__mpi_agree_on_counts(e, &count));
     m = move_of(e, count);
-    n = (count + m.chunk - 1) / m.chunk;
-    for (size_t done = 0; done < n; done++) {
-        slot s = slot_of(&m, done);
-
-        for (; begun < n && begun - done < TUTTI__MPI_WINDOW; begun++)
-            TUTTI_TRY(begin(&m, begun, &requests[begun % TUTTI__MPI_WINDOW]));
-        TUTTI_TRY(tutti__mpi_wait(e, &requests[done % TUTTI__MPI_WINDOW]));
-        copy_out(&m, &s);
-    }
-    return TUTTI_OK;
+    status = move_chunks(&m);
+    if (status != TUTTI_OK && m.view)
+        tutti__take_back(e->base.comm, e->op->dst, count * m.element);
+    return status;
 }

@@ -10,7 +10,7 @@
 static tutti_status alloc(tutti__mpi_engine *e)
 {
     tutti__comm *comm = e->base.comm;
-    tutti_status status = tutti__plain_alloc(&e->memory, e->op);
+    tutti_status status = tutti__mpi_alloc(e);
 
     if (status != TUTTI_OK) /* the others have theirs: they must not go on without this rank */
         (void)tutti__comm_fail(comm, status, comm->rank, "rank %d: %s", comm->rank,
@@ -33,7 +33,7 @@ static tutti_status run(tutti__engine *engine, tutti__op *op)
 
 static void release(tutti__engine *engine, void *p)
 {
-    tutti__plain_release(&((tutti__mpi_engine *)engine)->memory, engine->comm, p);
+    tutti__mpi_release((tutti__mpi_engine *)engine, p);
 }
 
 /* ---- Teardown ----------------------------------------------------------------------------------------------- */
@@ -66,7 +66,7 @@ static void close_engine(tutti__engine *engine)
     bool failed = !e->usable || tutti__comm_failed(engine->comm);
 
     tutti__mpi_note_closed(failed);
-    tutti__plain_destroy(&e->memory);
+    tutti__mpi_release_all(e);
     if (failed) {
         keep_for_ever(e);
         return;
@@ -97,6 +97,7 @@ static tutti__mpi_engine *engine_new(tutti__comm *comm)
     e->slot_counts = calloc(TUTTI__MPI_WINDOW * 4 * n, sizeof *e->slot_counts);
     e->staging = tutti__alloc_unset(TUTTI__MPI_WINDOW * e->slot_bytes);
     tutti__plain_init(&e->memory);
+    pthread_mutex_init(&e->views_lock, NULL);
     if (e->signatures && e->counts && e->pieces && e->slot_counts && e->staging)
         return e;
     free_engine(e);

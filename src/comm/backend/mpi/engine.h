@@ -5,7 +5,8 @@
  *     engine.c      init, running an operation, teardown
  *     wait.c        waiting for a request, with an eye on failures and the time
  *     agree.c       do all ranks call the same?
- *     collective.c  the data, chunk by chunk through staging memory
+ *     collective.c  the data, chunk by chunk
+ *     memory.c      memory of tutti_group_alloc
  *     missing.c     after a time limit: which ranks are not in the operation
  *
  * A collective of MPI that has begun cannot be cancelled: if the operation fails, its request is abandoned, and any later
@@ -21,10 +22,13 @@
 enum { TUTTI__MPI_WINDOW = 4 }; /* requests of one operation in flight */
 
 typedef struct tutti__mpi_query tutti__mpi_query;
+typedef struct tutti__mpi_view tutti__mpi_view;
 
 typedef struct tutti__mpi_engine {
     tutti__engine base;
     tutti__plain_memory memory; /* of tutti_group_alloc */
+    pthread_mutex_t views_lock;
+    tutti__mpi_view *views; /* of that memory: the engine's own */
     const tutti__mpi *mpi;
     tutti__mpi_comm comm;
     bool usable; /* comm is there, and nothing was abandoned in it during init */
@@ -82,6 +86,14 @@ tutti_status tutti__mpi_agree_on_counts(tutti__mpi_engine *e, size_t *largest_p)
 /* Bytes of a slot. */
 size_t tutti__mpi_slot_bytes(const tutti__mpi_engine *e);
 tutti_status tutti__mpi_move(tutti__mpi_engine *e);
+
+/* ---- memory.c */
+
+tutti_status tutti__mpi_alloc(tutti__mpi_engine *e);
+void tutti__mpi_release(tutti__mpi_engine *e, void *p);
+void tutti__mpi_release_all(tutti__mpi_engine *e);
+/* Where the engine sees these bytes of the program; NULL: nowhere. */
+char *tutti__mpi_view_of(tutti__mpi_engine *e, const void *p, size_t bytes);
 
 /* ---- missing.c */
 

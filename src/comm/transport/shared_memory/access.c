@@ -13,11 +13,10 @@
  * A process reads private memory of another only through the kernel (cma.c), which nobody needs to fear but the reader: it
  * passes a barrier afterwards, and that fails if a call has been abandoned. */
 #include "comm/transport/shared_memory/shm.h"
+#include "comm/transport/take_back.h"
 
 #include <errno.h>
 #include <sched.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 enum { HEAR_MS = 500 };
@@ -55,26 +54,6 @@ void tutti__shm_access_end(tutti__shm *shm)
     atomic_store_explicit(&shm->block->slots[shm->comm->rank].accessing, 0, memory_order_release);
 }
 
-/* Whole pages, since a part of a segment is: what else lies in the first and the last of them keeps its values too. */
-static void make_private(tutti__shm *shm)
-{
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    char *begin = (char *)((uintptr_t)shm->exposed / page * page);
-    size_t bytes = (size_t)((const char *)shm->exposed - begin) + shm->exposed_bytes;
-    void *copy = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    if (copy != MAP_FAILED) {
-        memcpy(copy, begin, (bytes + page - 1) / page * page);
-        if (mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, begin) != MAP_FAILED)
-            return;
-        munmap(copy, bytes);
-    }
-    tutti_log(TUTTI_LOG_WARN, "comm",
-              "no memory for a private copy of %zu bytes of group \"%s\": a peer that was stopped "
-              "may still write to them when it goes on",
-              bytes, shm->comm->name);
-}
-
 void tutti__shm_leave(tutti__shm *shm)
 {
     tutti__shm_slot *slots = shm->block->slots;
@@ -91,7 +70,7 @@ void tutti__shm_leave(tutti__shm *shm)
         while (shm->memory->one_process && atomic_load(&slots[r].accessing))
             sched_yield();
         if (shm->exposed && atomic_load(&slots[r].accessing)) {
-            make_private(shm);
+            tutti__take_back(shm->comm, shm->exposed, shm->exposed_bytes);
             shm->exposed = NULL;
         }
     }
