@@ -363,9 +363,12 @@ tutti_status tutti_group_alloc(tutti_group *group, size_t bytes, void **p)
         make_op(TUTTI__OP_ALLOC, (tutti_const_buf){NULL, bytes, TUTTI_U8}, NULL, p, NULL);
     tutti_status status = TUTTI_OK;
 
-    *p = NULL;
+    if (p)
+        *p = NULL;
     TUTTI_TRY(tutti__check_group("alloc", group));
-    if (bytes > SIZE_MAX / 4 / (size_t)group->comm.size)
+    if (!p)
+        status = tutti__fail(TUTTI_ERR_ARG, "alloc: the place for the memory's address is NULL");
+    else if (bytes > SIZE_MAX / 4 / (size_t)group->comm.size)
         status = tutti__fail(TUTTI_ERR_ARG,
                              "alloc: %zu bytes for each of %d ranks is more than memory holds",
                              bytes, group->comm.size);

@@ -398,6 +398,9 @@ static tutti_status take(tutti_reducer *r, const tutti_reducer_parameter *parame
     if (!r->gradients || !r->order || !r->views || (tutti__may_skip(r) && !r->users) ||
         (r->static_graph && !r->first_skips))
         return TUTTI_ERR_MEMORY;
+    if (!parameters && r->n > 0)
+        return tutti__fail(TUTTI_ERR_ARG, "tutti_reducer_new: parameters is NULL, expected %zu",
+                           r->n);
     TUTTI_TRY(copy_parameters(r, parameters));
     return set_order(r, opts->order);
 }

@@ -60,6 +60,9 @@ static int reducers(tutti_group *group, void *arg)
         return 1;
     CHECK(r == NULL);
     p.name = "w";
+    if (check_end(group, tutti_reducer_new(&r, group, bad ? NULL : &p, 1, NULL), TUTTI_ERR_ARG,
+                  "parameters is NULL", begin) != 0)
+        return 1;
     if (check_end(
             group,
             tutti_reducer_new(&r, group, &p, 1, &(tutti_reducer_opts){.bucket_mb = bad ? -1 : 0}),

@@ -86,8 +86,9 @@ tutti__comm *tutti__comm_outermost(tutti__comm *comm);
 int tutti__comm_outer_rank(const tutti__comm *comm, int rank);
 /* "rank 3 (hostb, process 4711)" */
 void tutti__comm_peer_text(const tutti__comm *comm, int rank, char *text, size_t capacity);
-/* The rank has said goodbye; and it has just been heard to. */
+/* Whether the rank has said goodbye. */
 bool tutti__comm_has_left(const tutti__comm *comm, int rank);
+/* Its goodbye has just been heard. */
 void tutti__comm_note_left(tutti__comm *comm, int rank);
 /* Bytes of a chunk, whole cache lines: what tests ask for, else `standard`. */
 size_t tutti__comm_chunk_bytes(const tutti__comm *comm, size_t standard);

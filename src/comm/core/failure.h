@@ -19,7 +19,7 @@ tutti_status tutti__comm_error(tutti__comm *comm, const tutti__signature *signat
 /* What that says. */
 void tutti__comm_error_text(tutti__comm *comm, const tutti__signature *signature, char *text,
                             size_t capacity);
-/* An observer's report, if the program may not hear of the failure by itself. */
+/* Lets the observers report the failure (the flight recorder does), where no call of the program will return it. */
 void tutti__comm_report(tutti__comm *comm);
 
 /* The causes that several parts find. All kill the communicator. */

@@ -47,6 +47,14 @@ static inline bool tutti__cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock,
     return pthread_cond_timedwait(cond, lock, &until) == 0;
 }
 
+/* Milliseconds until the deadline, at least 0: a wait of less would be one without a limit. */
+static inline double tutti__ms_left(double deadline)
+{
+    double left = deadline - tutti__now_ms();
+
+    return left > 0 ? left : 0;
+}
+
 /* Sleeps while *word == value, at most `ms` (< 0: no limit). May return early for no reason. */
 static inline void tutti__futex_wait(_Atomic uint32_t *word, uint32_t value, double ms)
 {

@@ -17,18 +17,15 @@ typedef struct hierarchical_engine {
 
 static tutti_status alloc(tutti__hierarchy_op *o)
 {
-    tutti__comm *comm = o->h->comm;
     tutti_status status = tutti__shm_alloc(o->h->shm, o->op);
 
-    if (status != TUTTI_OK) { /* the others have theirs: they must not go on without this host */
-        if (!tutti__comm_failed(comm))
-            (void)tutti__comm_fail(comm, status, comm->rank, "rank %d: %s", comm->rank,
-                                   tutti_last_error());
+    if (tutti__comm_failed(o->h->comm))
         return status;
-    }
-    TUTTI_TRY(tutti__hierarchy_compare_leaders(o));
+    TUTTI_TRY(tutti__hierarchy_compare_leaders(
+        o)); /* also of a host that has no room: ranks agree afterwards */
     tutti__hierarchy_next_stage(o);
-    return tutti__shm_barrier(o->h->shm, o->op);
+    TUTTI_TRY(tutti__shm_barrier(o->h->shm, o->op));
+    return status;
 }
 
 static tutti_status by_tcp_alone(tutti__hierarchy_op *o)

@@ -15,18 +15,13 @@ typedef struct tcp_engine {
 static tutti_status run(tutti__engine *engine, tutti__op *op)
 {
     tcp_engine *e = (tcp_engine *)engine;
-    tutti_status status;
 
     if (op->signature.op == TUTTI__OP_ALL_REDUCE)
         tutti__op_in_place(op);
     if (op->signature.op != TUTTI__OP_ALLOC)
         return tutti__tcp_run(e->tcp, op);
     TUTTI_TRY(tutti__tcp_barrier(e->tcp, op));
-    status = tutti__plain_alloc(&e->memory, op);
-    if (status != TUTTI_OK) /* the others have theirs: they must not go on without this rank */
-        (void)tutti__comm_fail(engine->comm, status, engine->comm->rank, "rank %d: %s",
-                               engine->comm->rank, tutti_last_error());
-    return status;
+    return tutti__plain_alloc(&e->memory, op); /* whether all have theirs, ranks agree afterwards */
 }
 
 static void wake(tutti__engine *engine, int rank)

@@ -200,7 +200,7 @@ static void take_places(tutti__p2p *p2p, const int *ranks, size_t n, size_t self
         peer->out = (tutti__ring_writer){ring_of(p2p, n, n_lines, self, i), n_lines, 0, 0};
         peer->in = (tutti__ring_reader){ring_of(p2p, n, n_lines, i, self), n_lines, 0, 0};
         peer->part_bytes = n_lines * TUTTI__RING_LINE / 4;
-        peer->eager_bytes = TUTTI__EAGER_RING_BYTES;
+        peer->eager_bytes = n_lines == RING_LINES ? TUTTI__EAGER_BYTES : TUTTI__EAGER_BYTES / 4;
         p2p->local_ranks[p2p->n_local++] = ranks[i];
     }
     set_patience(p2p, (int)n);

@@ -29,7 +29,6 @@ enum {
 /* COST: of an eager message, beside its bytes. CREDIT: of eager messages that a peer may send unasked. */
 enum {
     TUTTI__EAGER_BYTES = 16 << 10,
-    TUTTI__EAGER_RING_BYTES = 4 << 10, /* more is quicker copied once, by rendezvous */
     TUTTI__EAGER_COST = 64,
     TUTTI__DATA_BYTES = 256 << 10,
     TUTTI__CREDIT_BYTES = 256 << 10

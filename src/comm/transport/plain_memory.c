@@ -24,6 +24,8 @@ tutti_status tutti__plain_alloc(tutti__plain_memory *memory, const tutti__op *op
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     if (!plain || p == MAP_FAILED) {
+        if (p != MAP_FAILED)
+            munmap(p, bytes);
         free(plain);
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %zu bytes", bytes);
     }

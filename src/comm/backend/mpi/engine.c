@@ -7,17 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tutti_status alloc(tutti__mpi_engine *e)
-{
-    tutti__comm *comm = e->base.comm;
-    tutti_status status = tutti__mpi_alloc(e);
-
-    if (status != TUTTI_OK) /* the others have theirs: they must not go on without this rank */
-        (void)tutti__comm_fail(comm, status, comm->rank, "rank %d: %s", comm->rank,
-                               tutti_last_error());
-    return status;
-}
-
 static tutti_status run(tutti__engine *engine, tutti__op *op)
 {
     tutti__mpi_engine *e = (tutti__mpi_engine *)engine;
@@ -27,7 +16,7 @@ static tutti_status run(tutti__engine *engine, tutti__op *op)
     e->moving = false;
     TUTTI_TRY(tutti__mpi_agree(e));
     if (op->signature.op == TUTTI__OP_ALLOC)
-        return alloc(e);
+        return tutti__mpi_alloc(e); /* whether all have theirs, ranks agree afterwards */
     return tutti__op_is_empty(op) ? TUTTI_OK : tutti__mpi_move(e);
 }
 

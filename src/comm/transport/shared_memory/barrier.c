@@ -98,7 +98,7 @@ static tutti_status sleep_until(tutti__shm *shm, const tutti__op *op, int missin
             break;
         status = check_hope(shm, op, missing, at);
         if (status == TUTTI_OK)
-            tutti__futex_wait(&block->wait_word, wait_word, op->deadline - tutti__now_ms());
+            tutti__futex_wait(&block->wait_word, wait_word, tutti__ms_left(op->deadline));
     }
     atomic_fetch_sub(&block->sleepers, 1);
     return status;
