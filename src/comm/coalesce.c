@@ -20,6 +20,7 @@ typedef struct noted {
 typedef struct batch {
     struct batch *next;
     tutti_group *group;
+    uint64_t id; /* the group's: another may lie there later */
     noted *calls;
     size_t n, capacity;
 } batch;
@@ -31,7 +32,7 @@ static batch **find(const tutti_group *group)
 {
     batch **place = &begun;
 
-    while (*place && (*place)->group != group)
+    while (*place && ((*place)->group != group || (*place)->id != group->comm.id))
         place = &(*place)->next;
     return place;
 }
@@ -43,6 +44,7 @@ static batch *batch_new(tutti_group *group, size_t capacity)
     if (!b)
         return NULL;
     b->group = group;
+    b->id = group->comm.id;
     b->capacity = capacity;
     b->calls = capacity ? tutti__alloc(capacity * sizeof *b->calls) : NULL;
     if (!capacity || b->calls)
@@ -108,17 +110,16 @@ static bool travels_along(const noted *call, const tutti__signature *with)
            s->dtype == with->dtype && s->redop == with->redop;
 }
 
-/* The first time, as one of these calls. */
-static tutti_status need_scratch(tutti_group *group, const tutti__signature *call)
+/* The first time; calls that differ are found by the call that follows. */
+static tutti_status need_scratch(tutti_group *group)
 {
-    tutti__op alloc = {.signature = *call, .dst = &group->scratch};
+    tutti__op alloc = {
+        .signature = {.op = TUTTI__OP_ALLOC, .count = SCRATCH_BYTES, .dtype = TUTTI_U8},
+        .dst = &group->scratch};
     tutti_status status;
 
     if (group->scratch)
         return TUTTI_OK;
-    alloc.signature.op = TUTTI__OP_ALLOC;
-    alloc.signature.count = SCRATCH_BYTES;
-    alloc.signature.dtype = TUTTI_U8;
     status = tutti__submit(group->queue, &alloc, NULL);
     if (tutti_status_scope(status) != TUTTI_SCOPE_GROUP)
         status = tutti__group_agree(group, status);
@@ -136,7 +137,7 @@ static tutti_status run_together(batch *b, size_t first)
     tutti__op together = b->calls[first].op;
     size_t bytes = 0, end = first, at = 0;
 
-    TUTTI_TRY(need_scratch(group, &together.signature));
+    TUTTI_TRY(need_scratch(group));
     together.src = together.dst = group->scratch;
     together.signature.count = 0;
     for (; end < b->n && bytes + SMALL_BYTES <= SCRATCH_BYTES; end++) {

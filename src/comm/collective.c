@@ -16,6 +16,11 @@ static tutti_status check_group(const char *call, const tutti_group *group)
                            "NULL to ranks outside the list), or the call that should have made it "
                            "failed",
                            call);
+    if (tutti__group_is_parents(group))
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "%s in a forked child: group \"%s\" is the parent's; make a group after "
+                           "the fork, or fork before",
+                           call, group->comm.name);
     return TUTTI_OK;
 }
 

@@ -7,6 +7,32 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+/* getpid would be a system call in each call of the group. */
+static _Atomic int forks;
+
+static void count_fork(void)
+{
+    atomic_fetch_add(&forks, 1);
+}
+
+static void watch_forks(void)
+{
+    (void)pthread_atfork(NULL, NULL, count_fork);
+}
+
+int tutti__forks(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, watch_forks);
+    return atomic_load_explicit(&forks, memory_order_relaxed);
+}
+
+bool tutti__group_is_parents(const tutti_group *group)
+{
+    return group->forks != atomic_load_explicit(&forks, memory_order_relaxed);
+}
+
 int tutti_group_rank(const tutti_group *group)
 {
     return group ? group->comm.rank : -1;
@@ -108,7 +134,7 @@ void tutti_group_abort(tutti_group *group, const char *format, ...)
     char text[800], who[128];
     va_list args;
 
-    if (!group)
+    if (!group || tutti__group_is_parents(group))
         return;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
@@ -133,7 +159,7 @@ void tutti_log0(const tutti_group *group, const char *format, ...)
 
 void tutti_group_free(tutti_group *group)
 {
-    if (!group || group->process != getpid()) /* a forked child's copy: all of it is the parent's */
+    if (!group || tutti__group_is_parents(group))
         return;
     tutti__coalesce_forget(group);
     tutti__flight_close(&group->flight);

@@ -17,7 +17,7 @@
 
 struct tutti_group {
     tutti__comm comm;
-    int process; /* that made it */
+    int forks; /* that this process had seen when it made the group */
     /* Of a split: each rank's in the group that all splits began with; else NULL. */
     int *global_ranks;
     tutti__bootstrap boot;
@@ -35,6 +35,10 @@ tutti_status tutti__group_init(tutti_group **group_p, const tutti_group_opts *op
                                const tutti__tuning *tuning);
 /* ---- Calls ------------------------------------------------------------------------------------------ */
 
+/* How often this process has come out of a fork as the child. */
+int tutti__forks(void);
+/* In a forked child: the group is a copy, and all of it is the parent's. */
+bool tutti__group_is_parents(const tutti_group *group);
 /* ARG for a buffer that cannot be. */
 tutti_status tutti__check_buf(const char *call, const char *name, tutti_const_buf buf);
 /* Submits a checked operation, or notes it between tutti_coalesce_begin and tutti_coalesce_end. */

@@ -307,13 +307,15 @@ static tutti_status fail_setup(tutti_group *group, tutti_status status)
 
 /* ---- Joining ----------------------------------------------------------------------------------------------- */
 
-static tutti_group *group_new(const tutti__member *member)
+static tutti_status group_new(tutti_group **group_p, const tutti__member *member)
 {
     tutti_group *group = tutti__alloc(sizeof *group);
+    tutti_status status;
     tutti__comm *comm;
 
+    *group_p = group;
     if (!group)
-        return NULL;
+        return TUTTI_ERR_MEMORY;
     comm = &group->comm;
     comm->rank = member->rank;
     comm->size = member->size;
@@ -323,7 +325,7 @@ static tutti_group *group_new(const tutti__member *member)
     comm->tuning = member->tuning;
     comm->parent = member->parent ? &member->parent->comm : NULL;
     memcpy(comm->name, member->name, sizeof comm->name);
-    group->process = getpid();
+    group->forks = tutti__forks();
     group->boot = (tutti__bootstrap){.comm = comm,
                                      .heartbeat_ms = member->heartbeat_ms,
                                      .tcp = member->transport == TUTTI_TRANSPORT_TCP,
@@ -331,13 +333,14 @@ static tutti_group *group_new(const tutti__member *member)
     group->flight.comm = comm;
     group->flight.attempt = member->attempt;
     group->flight.launched = member->launched;
-    if (tutti__comm_init(comm) != TUTTI_OK || tutti__flight_open(&group->flight) != TUTTI_OK ||
-        tutti__queue_new(&group->queue, comm, &group->flight) != TUTTI_OK) {
-        tutti_group_free(group);
-        return NULL;
-    }
-    comm->peers[comm->rank].world_rank = member->world_rank;
-    return group;
+    status = tutti__comm_init(comm);
+    if (status == TUTTI_OK)
+        status = tutti__flight_open(&group->flight);
+    if (status == TUTTI_OK)
+        status = tutti__queue_new(&group->queue, comm, &group->flight);
+    if (status == TUTTI_OK)
+        comm->peers[comm->rank].world_rank = member->world_rank;
+    return status;
 }
 
 static tutti_status keep_store(tutti_group *group, tutti_store *store)
@@ -372,24 +375,38 @@ static tutti_status join_others(tutti_group *group, const tutti__member *member,
 static tutti_status join_alone(tutti_group *group, tutti_store *store)
 {
     group->comm.local_size = 1;
+    group->comm.id = tutti__now_ns();
     TUTTI_TRY(tutti__engine_single(&group->engine, &group->comm));
     tutti__queue_set_engine(group->queue, group->engine);
     TUTTI_TRY(open_control(group, &(int){-1}, 0));
     return store ? keep_store(group, store) : TUTTI_OK;
 }
 
+/* That there is no GPU is no error of the caller's. */
+static tutti_status find_device(tutti_group *group)
+{
+    char before[2048];
+
+    snprintf(before, sizeof before, "%s", tutti_last_error());
+    TUTTI_TRY(tutti_device_parse(&group->device, "auto", group->comm.local_rank));
+    return tutti__fail_again(TUTTI_OK, before);
+}
+
 tutti_status tutti__join(tutti_group **group_p, const tutti__member *member, tutti_store *store)
 {
-    tutti_group *group = group_new(member);
-    tutti_status status;
+    tutti_group *group;
+    tutti_status status = group_new(&group, member);
     char why[2048];
 
     *group_p = NULL;
-    if (!group)
-        return TUTTI_ERR_MEMORY;
+    if (status != TUTTI_OK) {
+        snprintf(why, sizeof why, "%s", tutti_last_error());
+        tutti_group_free(group);
+        return tutti__fail_again(status, why);
+    }
     status = member->size > 1 ? join_others(group, member, store) : join_alone(group, store);
     if (status == TUTTI_OK)
-        status = tutti_device_parse(&group->device, "auto", group->comm.local_rank);
+        status = find_device(group);
     if (status != TUTTI_OK) {
         if (group->comm.size > 1)
             status = fail_setup(group, status);

@@ -168,9 +168,9 @@ static tutti_status probe_absent(const tutti__bootstrap *boot, const tutti__mesh
 }
 
 /* Takes in whoever waits at the listener; where there are too many, the first goes. */
-static int accept_candidates(int listener, candidate *candidates, int n)
+static tutti_status accept_candidates(int listener, candidate *candidates, int *n_p)
 {
-    int fd;
+    int fd, n = *n_p;
 
     while ((fd = tutti__accept(listener)) >= 0) {
         if (n == MAX_CANDIDATES) {
@@ -182,7 +182,13 @@ static int accept_candidates(int listener, candidate *candidates, int n)
         else
             close(fd);
     }
-    return n;
+    *n_p = n;
+    if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM)
+        return TUTTI_OK; /* nobody waits, or who waited is gone */
+    return tutti__fail(TUTTI_ERR_MEMORY,
+                       "cannot accept the connections of other ranks: %s; raise the limit of open "
+                       "files (ulimit -n), of which a rank needs some, and one or more a peer",
+                       strerror(errno));
 }
 
 static int count_absent(const tutti__bootstrap *boot, const tutti__mesh *mesh)
@@ -211,16 +217,18 @@ static tutti_status accept_all(const tutti__bootstrap *boot, const tutti__mesh *
     snprintf(door, sizeof door, "rank %d of group \"%s\"", boot->comm->rank, boot->comm->name);
 
     while (status == TUTTI_OK && missing > 0) {
-        int kept = 0, wait;
+        int kept = 0, wait, ready;
 
         for (int i = 0; i < n; i++)
             polls[i + 2] = (struct pollfd){candidates[i].fd, POLLIN, 0};
         for (int i = 0; i < 2; i++)
             polls[i] = (struct pollfd){mesh->listeners[i], POLLIN, 0};
         wait = tutti__poll_ms(deadline);
-        if (poll(polls, (nfds_t)n + 2, wait < PROBE_MS ? wait : PROBE_MS) == 0)
-            status =
-                tutti__now_ms() < deadline ? probe_absent(boot, mesh) : fail_absent(boot, mesh);
+        ready = poll(polls, (nfds_t)n + 2, wait < PROBE_MS ? wait : PROBE_MS);
+        if (tutti__now_ms() >= deadline)
+            status = fail_absent(boot, mesh);
+        else if (ready == 0)
+            status = probe_absent(boot, mesh);
         for (int i = 0; i < n; i++) {
             int state = hear(boot, &candidates[i], mesh, polls[i + 2].revents != 0);
 
@@ -235,9 +243,9 @@ static tutti_status accept_all(const tutti__bootstrap *boot, const tutti__mesh *
             }
         }
         n = kept;
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; i < 2 && status == TUTTI_OK; i++)
             if (mesh->listeners[i] >= 0)
-                n = accept_candidates(mesh->listeners[i], candidates, n);
+                status = accept_candidates(mesh->listeners[i], candidates, &n);
     }
     while (n > 0)
         close(candidates[--n].fd);

@@ -33,6 +33,8 @@ void tutti__comm_observe(tutti__comm *comm, const tutti__observer *observer)
 
     comm->observers[n] = *observer;
     atomic_store(&comm->n_observers, n + 1);
+    if (observer->look)
+        atomic_store(&comm->looker, n + 1);
 }
 
 tutti__comm *tutti__comm_outermost(tutti__comm *comm)

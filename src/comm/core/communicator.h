@@ -72,6 +72,8 @@ struct tutti__comm {
     _Atomic bool failed;
     tutti__observer observers[TUTTI__MAX_OBSERVERS];
     _Atomic int n_observers;
+    _Atomic int
+        looker; /* 1 + the observer that looks, of which there is one at most; 0: none. Each call asks it */
 };
 
 /* `comm` is zeroed but for rank, size and what the caller knows; its peers are made here. MEMORY. */

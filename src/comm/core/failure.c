@@ -51,10 +51,12 @@ tutti_status tutti__comm_status(tutti__comm *comm)
 
 bool tutti__comm_failed(tutti__comm *comm)
 {
+    int looker;
+
     comm = tutti__comm_outermost(comm);
-    for (int i = 0, n = atomic_load(&comm->n_observers); i < n && !atomic_load(&comm->failed); i++)
-        if (comm->observers[i].look)
-            comm->observers[i].look(comm->observers[i].self);
+    looker = atomic_load_explicit(&comm->looker, memory_order_acquire);
+    if (looker > 0 && !atomic_load(&comm->failed))
+        comm->observers[looker - 1].look(comm->observers[looker - 1].self);
     return atomic_load(&comm->failed);
 }
 
