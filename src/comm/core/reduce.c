@@ -86,7 +86,7 @@ static inline void fetch_all(const job *j, size_t offset)
         __attribute__((always_inline)) void name##_tile(const job *j, size_t at, size_t n)         \
     {                                                                                              \
         const T *x = (const T *)j->src[0] + at;                                                    \
-        T *y = (T *)j->dst[0] + at; /* perhaps a source: not restrict */                           \
+        T *y = (T *)j->dst[0] + at; /* perhaps a source */                                         \
         ACC acc[TILE_BYTES / sizeof(T)];                                                           \
                                                                                                    \
         for (size_t i = 0; i < n; i++)                                                             \
@@ -101,10 +101,14 @@ static inline void fetch_all(const job *j, size_t offset)
         if (j->op == TUTTI_AVG)                                                                    \
             for (size_t i = 0; i < n; i++)                                                         \
                 acc[i] = (ACC)DIVIDE(acc[i], (ACC)j->divisor);                                     \
-        for (size_t i = 0; i < n; i++)                                                             \
-            y[i] = (T)STORE(acc[i]);                                                               \
+        {                                                                                          \
+            T *restrict sum = y;                                                                   \
+                                                                                                   \
+            for (size_t i = 0; i < n; i++)                                                         \
+                sum[i] = (T)STORE(acc[i]);                                                         \
+        }                                                                                          \
         for (size_t d = 1; d < j->n_dst; d++) {                                                    \
-            T *z = (T *)j->dst[d] + at;                                                            \
+            T *restrict z = (T *)j->dst[d] + at; /* of another rank */                             \
                                                                                                    \
             IN_ORDER();                                                                            \
             for (size_t i = 0; i < n; i++)                                                         \

@@ -42,8 +42,10 @@ typedef struct tutti__shm_slot {
     /* Barriers so far, but for those that begin an operation. */
     _Alignas(64) _Atomic uint64_t arrived;
     _Alignas(64) _Atomic uint64_t called; /* 1 + the sequence of its last call */
-    _Atomic uint32_t accessing;           /* it reads or writes peers' buffers (access.c) */
     _Atomic uint32_t cpu;                 /* 1 + where it last waited for long; 0: it has not */
+    /* It reads or writes peers' buffers (access.c). Not in the line beside one that peers poll: processors fetch lines in
+     * pairs, and the fence after this store would wait until it is fetched back. */
+    _Alignas(128) _Atomic uint32_t accessing;
     tutti__cause cause;
     /* Written before the first barrier: how to try whether its memory can be read (cma.c). */
     int64_t pid;
@@ -59,7 +61,7 @@ typedef struct tutti__shm_block {
     _Atomic uint32_t users;     /* in one process: who still uses this memory */
     _Alignas(64) _Atomic uint32_t wait_word; /* on which ranks sleep until all have come */
     _Atomic uint32_t sleepers;
-    _Alignas(64) tutti__shm_slot slots[];
+    _Alignas(128) tutti__shm_slot slots[];
 } tutti__shm_block;
 
 typedef struct tutti__shm_segment {
