@@ -1,10 +1,12 @@
 /* process.c -- which process this is, and on which machine.   SPDX-License-Identifier: MIT */
 #include "comm/bootstrap/process.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 static void read_line(const char *path, char *text, size_t capacity)
@@ -52,4 +54,20 @@ uint64_t tutti__machine_id(void)
     net[n] = '\0';
     length = snprintf(text, sizeof text, "%s %s %ld", boot, net, (long)geteuid());
     return tutti__hash64(text, (size_t)length);
+}
+
+int tutti__process_read(int64_t pid, void *to, uint64_t at, size_t bytes)
+{
+    for (size_t done = 0; done < bytes;) {
+        struct iovec ours = {(char *)to + done, bytes - done},
+                     theirs = {(char *)(uintptr_t)at + done, bytes - done};
+        ssize_t n = process_vm_readv((pid_t)pid, &ours, 1, &theirs, 1, 0);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n < 0 ? errno : EFAULT;
+        done += (size_t)n;
+    }
+    return 0;
 }

@@ -9,6 +9,7 @@
  *
  * so whichever side ends first, the other knows whether the memory was touched. A thread copies by loads and stores, a
  * process through the kernel, which is tried before it is relied on; where it is refused, the receiver asks for DATA. */
+#include "comm/bootstrap/process.h"
 #include "comm/p2p/state.h"
 
 #include <errno.h>
@@ -116,23 +117,6 @@ bool tutti__p2p_revoke(tutti__p2p *p2p, tutti__p2p_request *send)
 
 /* ---- The receiver ------------------------------------------------------------------------------------------ */
 
-/* 0 or an errno. */
-static int read_process(int64_t pid, void *to, uint64_t at, size_t bytes)
-{
-    for (size_t done = 0; done < bytes;) {
-        struct iovec ours = {(char *)to + done, bytes - done},
-                     theirs = {(char *)(uintptr_t)at + done, bytes - done};
-        ssize_t n = process_vm_readv((pid_t)pid, &ours, 1, &theirs, 1, 0);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return n < 0 ? errno : EFAULT;
-        done += (size_t)n;
-    }
-    return 0;
-}
-
 static bool can_read(tutti__p2p *p2p, int rank)
 {
     tutti__p2p_peer *peer = &p2p->peers[rank];
@@ -142,7 +126,7 @@ static bool can_read(tutti__p2p *p2p, int rank)
     if (p2p->one_process)
         return true;
     if (peer->readable == TUTTI__READABLE_UNKNOWN) {
-        bool can = read_process(theirs->pid, &token, theirs->token_at, sizeof token) == 0 &&
+        bool can = tutti__process_read(theirs->pid, &token, theirs->token_at, sizeof token) == 0 &&
                    token == theirs->token;
 
         peer->readable = can ? TUTTI__READABLE_YES : TUTTI__READABLE_NO;
@@ -196,8 +180,8 @@ static int copy(const tutti__p2p *p2p, const tutti__p2p_request *receive, size_t
     if (offer->segment > 0 && memory->copy(memory->self, receive->peer, offer->segment - 1,
                                            offer->offset + receive->moved, to, bytes))
         return 0;
-    return read_process(p2p->peers[receive->peer].doorbell->pid, to, offer->at + receive->moved,
-                        bytes);
+    return tutti__process_read(p2p->peers[receive->peer].doorbell->pid, to,
+                               offer->at + receive->moved, bytes);
 }
 
 bool tutti__p2p_copy_on(tutti__p2p *p2p)

@@ -5,6 +5,8 @@
  * rank publishes where a number of its own lies, and reads everybody's from there. Only if all can, all do. */
 #include "comm/transport/shared_memory/cma.h"
 
+#include "comm/bootstrap/process.h"
+
 #include <errno.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -12,23 +14,6 @@
 
 /* Below 32 KiB of the usual chunk, staging is quicker than a system call and its pages. */
 enum { OF_CHUNK = 8 };
-
-/* 0 or an errno. */
-static int read_process(int64_t pid, void *to, uint64_t at, size_t bytes)
-{
-    for (size_t done = 0; done < bytes;) {
-        struct iovec ours = {(char *)to + done, bytes - done},
-                     theirs = {(char *)(uintptr_t)at + done, bytes - done};
-        ssize_t n = process_vm_readv((pid_t)pid, &ours, 1, &theirs, 1, 0);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return n < 0 ? errno : EFAULT;
-        done += (size_t)n;
-    }
-    return 0;
-}
 
 void tutti__cma_open(tutti__shm *shm)
 {
@@ -50,7 +35,7 @@ static bool reads_all(tutti__shm *shm)
 
     for (int r = 0; r < shm->comm->size; r++)
         if (r != shm->comm->rank &&
-            (read_process(slots[r].pid, &token, slots[r].token_at, sizeof token) != 0 ||
+            (tutti__process_read(slots[r].pid, &token, slots[r].token_at, sizeof token) != 0 ||
              token != slots[r].token))
             return false;
     return true;
@@ -95,7 +80,8 @@ void tutti__cma_offer(tutti__shm *shm, const tutti__op *op, size_t bytes)
 
 tutti_status tutti__cma_read(tutti__shm *shm, int rank, void *to, const void *at, size_t bytes)
 {
-    int error = read_process(shm->block->slots[rank].pid, to, (uint64_t)(uintptr_t)at, bytes);
+    int error =
+        tutti__process_read(shm->block->slots[rank].pid, to, (uint64_t)(uintptr_t)at, bytes);
 
     if (error == 0)
         return TUTTI_OK;
