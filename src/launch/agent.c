@@ -5,8 +5,6 @@
  * all output is out. */
 #include "launch/agent.h"
 
-#include "launch/flight.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -26,7 +24,6 @@ enum {
     KILL_EVERY_MS = 20,   /* until nobody is left */
     GIVE_UP_MS = 10000,   /* on processes that even SIGKILL does not end */
     REPEAT_MS = 250,      /* the same signal sooner is the same wish: timeout(1) sends it twice */
-    QUOTED_LINES = 10,    /* of the first failure's standard error */
     QUEUE_BYTES = 1 << 20 /* of output; above, workers wait */
 };
 
@@ -73,183 +70,19 @@ static void signal_workers(agent *a, int sig)
         tutti__worker_signal(&a->workers[i], sig);
 }
 
-static bool wants_color(int fd)
-{
-    const char *wish = tutti__env_text(TUTTI__ENV_COLOR), *terminal = getenv("TERM");
-
-    if (strcmp(wish, "always") == 0 || strcmp(wish, "never") == 0)
-        return *wish == 'a';
-    return isatty(fd) && !getenv("NO_COLOR") && terminal && strcmp(terminal, "dumb") != 0;
-}
-
-/* ---- The first failure ------------------------------------------------------------------------------ */
-
-/* Exit code 3 says that a peer was lost: the effect of another failure, if there is one. */
-static const tutti__worker *first_failed(const agent *a)
-{
-    const tutti__worker *first = NULL;
-
-    for (int i = 0; i < a->job->opts.n; i++) {
-        const tutti__worker *w = &a->workers[i];
-        bool effect = tutti__worker_failed(w) && tutti__worker_exit_code(w) == 3;
-        bool first_is_effect = first && tutti__worker_exit_code(first) == 3;
-
-        if (!tutti__worker_failed(w) || (first && effect && !first_is_effect))
-            continue;
-        if (!first || (first_is_effect && !effect) || w->ended_ns < first->ended_ns)
-            first = w;
-    }
-    return first;
-}
-
-static void quote_last_lines(agent *a, tutti__log_pipe *pipe)
-{
-    const char *text = pipe->tail, *end = pipe->tail + pipe->tail_bytes, *line = end;
-
-    for (int n = 0; line > text; line--)
-        if (line[-1] == '\n' && line < end && ++n == QUOTED_LINES)
-            break;
-    if (line == text && pipe->tail_bytes == sizeof pipe->tail) { /* begins in the middle */
-        const char *newline = memchr(line, '\n', (size_t)(end - line));
-
-        line = newline && newline + 1 < end ? newline + 1 : line;
-    }
-    while (line < end) {
-        const char *newline = memchr(line, '\n', (size_t)(end - line));
-        const char *stop = newline ? newline : end;
-
-        tutti__console_print(&a->console, "    | %.*s\n", (int)(stop - line), line);
-        line = stop + 1;
-    }
-}
-
-/* Ended by a closed pipe, like any program whose reader has seen enough: nobody wants to hear of it. */
-static bool reader_has_gone(const tutti__worker *worker)
-{
-    struct pollfd output = {STDOUT_FILENO, POLLOUT, 0};
-
-    return WIFSIGNALED(worker->status) && WTERMSIG(worker->status) == SIGPIPE &&
-           poll(&output, 1, 0) == 1 && (output.revents & POLLERR);
-}
-
-static bool ended_alike(const tutti__worker *a, const tutti__worker *b, const tutti__worker *first)
-{
-    return a != first && tutti__worker_failed(a) && a->status == b->status;
-}
-
-/* The other failures, those that ended alike on one line. */
-static void tell_others(agent *a, const tutti__worker *first)
-{
-    int n = a->job->opts.n;
-
-    for (int i = 0; i < n; i++) {
-        const tutti__worker *w = &a->workers[i];
-        char how[160], ranks[256] = "";
-        int alike = 0, used = 0;
-        bool told = false;
-
-        if (w == first || !tutti__worker_failed(w))
-            continue;
-        for (int k = 0; k < n; k++) {
-            int last = k;
-
-            if (!ended_alike(&a->workers[k], w, first))
-                continue;
-            told = told || k < i;
-            while (last + 1 < n && ended_alike(&a->workers[last + 1], w, first))
-                last++;
-            alike += last - k + 1;
-            if (used < (int)sizeof ranks)
-                used += snprintf(ranks + used, sizeof ranks - (size_t)used,
-                                 last > k ? "%s%d-%d" : "%s%d", used ? ", " : "", k, last);
-            k = last;
-        }
-        tutti__worker_describe(w, how, sizeof how);
-        if (!told)
-            SAY(a, "then rank%s %s%s: %s", alike > 1 ? "s" : "", ranks,
-                used < (int)sizeof ranks ? "" : ", ...", how);
-    }
-}
-
-/* What became of a rank that has not told itself what it was doing. */
-static void tell_how(const tutti__worker *w, char *how, size_t bytes)
-{
-    char path[64], state = '?';
-    FILE *file;
-
-    if (!w->running) {
-        tutti__worker_describe(w, how, bytes);
-        how[strcspn(how, "(")] = '\0'; /* the description of a signal's name */
-        how[strlen(how) - (how[strlen(how) - 1] == ' ')] = '\0';
-        return;
-    }
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)w->pid);
-    file = fopen(path, "re");
-    if (file && fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
-        state = '?';
-    if (file)
-        fclose(file);
-    snprintf(how, bytes, "%s", state == 'T' ? "stopped (SIGSTOP)" : "runs, silent");
-}
-
-/* What all ranks were doing when a group of theirs died, if one did. */
-static void print_flights(agent *a)
-{
-    int n = a->job->opts.n;
-    char(*how)[80] = calloc((unsigned)n, sizeof *how);
-    const char **list = calloc((unsigned)n, sizeof *list);
-    char *table = NULL;
-
-    for (int i = 0; i < n && how && list; i++) {
-        tell_how(&a->workers[i], how[i], sizeof how[i]);
-        list[i] = how[i];
-    }
-    if (how && list && a->job->store)
-        table = tutti__flight_collect(a->job->store, 0, list, n, a->job->opts.title,
-                                      wants_color(STDERR_FILENO));
-    if (table)
-        tutti__console_add(&a->console, STDERR_FILENO, table, strlen(table));
-    free(table);
-    free(how);
-    free(list);
-}
+/* ---- Events ----------------------------------------------------------------------------------------- */
 
 /* Once, when it is known who was first. */
 static void report(agent *a)
 {
-    const tutti__worker *first = first_failed(a);
-    char how[160];
+    const tutti__report r = {a->job, a->workers, &a->console, a->oom_kills};
+    const tutti__worker *first = tutti__first_failed(a->workers, a->job->opts.n);
 
     if (!first || a->blamed)
         return;
     a->blamed = first;
-    if (reader_has_gone(first))
-        return;
-    tutti__worker_describe(first, how, sizeof how);
-    tutti__log_pipe_drain(&a->workers[first->rank].err, &a->console); /* what it said last */
-    SAY(a, "rank %d failed%s: %s (process %d, after %.3f s)", first->rank,
-        a->job->opts.n > 1 ? " first" : "", how, (int)first->pid,
-        (double)(first->ended_ns - first->started_ns) * 1e-9);
-    if (first->status == SIGKILL && tutti__oom_kills() > a->oom_kills)
-        SAY(a, "%s",
-            "the kernel's out-of-memory killer has struck on this machine meanwhile: most likely "
-            "it ended "
-            "this rank; use fewer workers, a smaller batch, or more memory");
-    if (first->err.tail_bytes > 0) {
-        SAY(a, "the last lines of rank %d on standard error:", first->rank);
-        quote_last_lines(a, &a->workers[first->rank].err);
-    }
-    if (first->err.path && first->err.tail_bytes == 0)
-        SAY(a, "the standard error of rank %d is in %s", first->rank, first->err.path);
-    tell_others(a, first);
-    if (a->n_running == 1)
-        SAY(a, "%s", "stopping the other worker");
-    else if (a->n_running > 1)
-        SAY(a, "stopping the other %d workers", a->n_running);
-    print_flights(a);
+    tutti__report_failure(&r, first);
 }
-
-/* ---- Events ----------------------------------------------------------------------------------------- */
 
 static void stop(agent *a, int sig)
 {
@@ -357,7 +190,7 @@ static void advance(agent *a)
                     a->job->opts.title, strerror(a->console.error));
         on_signal(a, SIGPIPE);
     }
-    if (a->phase == RUNNING && first_failed(a))
+    if (a->phase == RUNNING && tutti__first_failed(a->workers, a->job->opts.n))
         enter(a, FAILING, GRACE_MS);
     if (a->n_running == 0 && a->phase == FAILING)
         report(a);
@@ -457,21 +290,6 @@ static void loop(agent *a)
 
 /* ---- Start and end ---------------------------------------------------------------------------------- */
 
-static void name_streams(tutti__worker *worker, int n)
-{
-    static const int colors[] = {36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94, 91};
-    tutti__log_pipe *pipes[] = {&worker->out, &worker->err};
-
-    for (int i = 0; i < 2; i++) {
-        *pipes[i] = (tutti__log_pipe){.fd = -1, .file = -1, .console_fd = -1};
-        if (n > 1 && wants_color(i + 1))
-            snprintf(pipes[i]->prefix, sizeof pipes[i]->prefix, "\033[%dm[%d]\033[0m ",
-                     colors[(size_t)worker->rank % TUTTI__COUNT_OF(colors)], worker->rank);
-        else if (n > 1)
-            snprintf(pipes[i]->prefix, sizeof pipes[i]->prefix, "[%d] ", worker->rank);
-    }
-}
-
 static tutti_status prepare(agent *a)
 {
     int n = a->job->opts.n;
@@ -488,8 +306,9 @@ static tutti_status prepare(agent *a)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d workers", n);
     }
     for (int i = 0; i < n; i++) {
-        a->workers[i].rank = i;
-        name_streams(&a->workers[i], n);
+        a->workers[i].rank = a->workers[i].local_rank = i;
+        a->workers[i].out = a->workers[i].err =
+            (tutti__log_pipe){.fd = -1, .file = -1, .console_fd = -1};
     }
     a->signals = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     if (a->signals < 0)

@@ -19,14 +19,25 @@
 
 /* ---- Job: opts with the defaults filled in, and what the workers are told ------------------------- */
 
+/* One start of all workers. */
+typedef struct tutti__round {
+    int number;              /* of the starts before it */
+    int restarts;            /* after failures so far */
+    int group_rank, n_nodes; /* this node's number, of how many */
+    int first_rank;          /* of this node's */
+    int world_size;
+    char master_addr[256], store[280]; /* store: host:port */
+    int master_port;
+} tutti__round;
+
 typedef struct tutti__job {
     tutti__launch_opts opts;
-    char id[128], program[PATH_MAX];
-    int signals[NSIG]; /* that are passed on, 0-terminated */
-    int master_port;
-    const char *omp_threads; /* of the environment, or omp_text */
-    char omp_text[16], store_address[64], secret[65];
-    tutti_store *store;
+    char id[128], program[PATH_MAX], host[64]; /* host: this node's name */
+    int signals[NSIG];                         /* that are passed on, 0-terminated */
+    const char *omp_threads;                   /* of the environment, or omp_text */
+    char omp_text[16], secret[65];
+    tutti_store *store; /* that we host; NULL: another node does */
+    tutti__round round;
     struct rlimit descriptors; /* the workers' limit */
 } tutti__job;
 
@@ -90,7 +101,7 @@ void tutti__log_pipe_close(tutti__log_pipe *pipe, tutti__console *console);
 /* ---- Workers ----------------------------------------------------------------------------------------- */
 
 typedef struct tutti__worker {
-    int rank;
+    int rank, local_rank;
     pid_t pid; /* also its session's and process group's; 0: not started */
     bool running;
     int status; /* of waitpid, once it has ended */
@@ -109,6 +120,22 @@ int tutti__worker_exit_code(const tutti__worker *worker); /* 128 + n for a signa
 void tutti__worker_describe(const tutti__worker *worker, char *text, size_t bytes);
 /* The variables that workers get, as rows of a Markdown table. */
 void tutti__worker_print_env(FILE *file);
+
+/* ---- What is said of a failure ------------------------------------------------------------------------ */
+
+typedef struct tutti__report {
+    tutti__job *job;
+    tutti__worker *workers; /* [job->opts.n] */
+    tutti__console *console;
+    long oom_kills; /* when the workers were started */
+} tutti__report;
+
+/* Of the workers that have failed the one with the cause; NULL: none has. */
+const tutti__worker *tutti__first_failed(const tutti__worker *workers, int n);
+/* Once, when it is known who was first. */
+void tutti__report_failure(const tutti__report *report, const tutti__worker *first);
+/* Are colours wanted on descriptor 1 or 2? */
+bool tutti__wants_color(int fd);
 
 /* ---- Processes --------------------------------------------------------------------------------------- */
 

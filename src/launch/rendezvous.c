@@ -75,10 +75,10 @@ static tutti_status choose_port(tutti__job *job)
 {
     int port = job->opts.master_port;
 
-    job->master_port = port;
+    job->round.master_port = port;
     if (port == 0) {
-        job->master_port = free_port();
-        if (job->master_port < 0)
+        job->round.master_port = free_port();
+        if (job->round.master_port < 0)
             return tutti__fail_errno(errno, "no free port for MASTER_PORT");
     } else if (is_loopback(job->opts.master_addr) && probe_port(port, true) < 0) {
         return tutti__fail_errno(
@@ -113,12 +113,15 @@ tutti_status tutti__job_open(tutti__job *job)
     /* What the store that we host asks for; we are no rank, even if a worker of another job started us. */
     setenv("TUTTI_SECRET", job->secret, 1);
     setenv("TORCHELASTIC_RUN_ID", job->id, 1);
-    setenv("TORCHELASTIC_RESTART_COUNT", "0", 1);
+    setenv("TUTTI_ATTEMPT", "0", 1);
     unsetenv("RANK");
     unsetenv("WORLD_SIZE");
     unsetenv("LOCAL_RANK");
     TUTTI_TRY(tutti_store_tcp_serve(&job->store, "127.0.0.1", 0));
-    snprintf(job->store_address, sizeof job->store_address, "127.0.0.1:%d",
+    job->round.n_nodes = 1;
+    job->round.world_size = job->opts.n;
+    snprintf(job->round.master_addr, sizeof job->round.master_addr, "%s", job->opts.master_addr);
+    snprintf(job->round.store, sizeof job->round.store, "127.0.0.1:%d",
              tutti_store_port(job->store));
     return TUTTI_OK;
 }

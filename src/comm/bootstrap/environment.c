@@ -291,6 +291,8 @@ tutti_status tutti__env_group_read_ranks(tutti__env_group *group)
     if (!from)
         return TUTTI_OK;
     TUTTI_TRY(read_numbers(from, group));
+    if (get("TUTTI_ATTEMPT"))
+        return number(from, "TUTTI_ATTEMPT", 0, 1 << 30, &group->attempt);
     if (get("TORCHELASTIC_RESTART_COUNT"))
         TUTTI_TRY(number(from, "TORCHELASTIC_RESTART_COUNT", 0, 1 << 30, &group->attempt));
     return TUTTI_OK;
