@@ -71,6 +71,19 @@ static bool let_threads_sleep(const tutti__train_config *config)
            !getenv("GOMP_SPINCOUNT") && setenv("OMP_WAIT_POLICY", "passive", 1) == 0;
 }
 
+/* Under its own name, by which the kernel calls processes, where that is to be found. */
+static void start_again(char *const *argv)
+{
+    char path[4096];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+
+    if (n > 0) {
+        path[n] = '\0';
+        execv(path, argv);
+    }
+    execv("/proc/self/exe", argv); /* it was replaced meanwhile */
+}
+
 /* Trains in this process, or (n > 0) as n workers that run `tutti train ARGUMENTS`. */
 static int train(tutti__train_config *config, int64_t n, int argc, char **argv)
 {
@@ -98,7 +111,7 @@ static int train(tutti__train_config *config, int64_t n, int argc, char **argv)
             .title = "tutti train", .argv = whole, .n = (int)n, .rank0_direct = true});
     else {
         if (again) /* libgomp has read its environment already */
-            execv("/proc/self/exe", whole);
+            start_again(whole);
         code = tutti__train(config);
     }
     free(whole);
