@@ -21,15 +21,21 @@ static bool wants_colour(bool terminal)
 }
 
 /* Open MPI gives its ranks terminals of its own, and carries what they write to whatever it was started on. */
-static bool is_terminal(FILE *out)
+static bool is_carried(void)
 {
-    return isatty(fileno(out)) && !getenv("OMPI_COMM_WORLD_RANK");
+    return getenv("OMPI_COMM_WORLD_RANK") != NULL;
 }
 
-/* Output that nobody reads any more asks the run to stop, as it would end any program. */
+static bool is_terminal(FILE *out)
+{
+    return isatty(fileno(out)) && !is_carried();
+}
+
+/* Output that nobody reads any more asks the run to stop, as it would end any program. Where a terminal's other side was
+ * mpirun, its end is EIO; a user's own terminal may close and the run go on. */
 static void flush(tutti__progress *p)
 {
-    if (fflush(p->out) == EOF && errno == EPIPE)
+    if (fflush(p->out) == EOF && (errno == EPIPE || (errno == EIO && is_carried())))
         tutti__signals_reader_gone();
 }
 

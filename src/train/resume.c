@@ -218,16 +218,38 @@ static tutti_status read_checkpoint(tutti__run *run, const char *dir, const char
     return TUTTI_OK;
 }
 
-/* The latest whole one of a folder of checkpoints; those that are not are named. */
-static tutti_status read_latest(tutti__run *run, const char *dir)
+/* Parameters and buffers, into `to` or (back) out of it. */
+static tutti_status copy_module(const tutti_module *m, char *to, bool back)
+{
+    for (size_t i = 0; i < tutti_module_n_state(m); i++) {
+        tutti_tensor *t = tutti_module_state(m, i);
+
+        TUTTI_TRY(back ? tutti_tensor_write(t, to) : tutti_tensor_read(t, to));
+        to += (size_t)tutti_shape_count(tutti_tensor_shape(t)) *
+              tutti_dtype_size(tutti_tensor_dtype(t));
+    }
+    return TUTTI_OK;
+}
+
+static size_t module_bytes(const tutti_module *m)
+{
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < tutti_module_n_state(m); i++) {
+        const tutti_tensor *t = tutti_module_state(m, i);
+
+        bytes += (size_t)tutti_shape_count(tutti_tensor_shape(t)) *
+                 tutti_dtype_size(tutti_tensor_dtype(t));
+    }
+    return bytes;
+}
+
+static tutti_status read_first_whole(tutti__run *run, const char *dir, const uint64_t *steps,
+                                     size_t n)
 {
     char folder[TUTTI__CHECKPOINT_PATH];
-    uint64_t *steps;
-    size_t n;
-    tutti_status status;
+    tutti_status status = TUTTI_OK;
 
-    TUTTI_TRY(tutti__checkpoint_list(dir, &steps, &n));
-    status = TUTTI_OK;
     for (size_t i = 0; i < n && !run->resume.found; i++) {
         status = tutti__checkpoint_path(dir, steps[i], folder);
         if (status == TUTTI_OK)
@@ -239,6 +261,27 @@ static tutti_status read_latest(tutti__run *run, const char *dir)
                     tutti_last_error());
         status = TUTTI_OK;
     }
+    return status;
+}
+
+/* The latest whole one of a folder of checkpoints; those that are not are named, and leave nothing in the module. */
+static tutti_status read_latest(tutti__run *run, const char *dir)
+{
+    uint64_t *steps;
+    size_t n;
+    char *before;
+    tutti_status status;
+
+    TUTTI_TRY(tutti__checkpoint_list(dir, &steps, &n));
+    if (n == 0)
+        return TUTTI_OK;
+    before = tutti__alloc(module_bytes(run->module));
+    status = before ? copy_module(run->module, before, false) : TUTTI_ERR_MEMORY;
+    if (status == TUTTI_OK)
+        status = read_first_whole(run, dir, steps, n);
+    if (status == TUTTI_OK && !run->resume.found)
+        status = copy_module(run->module, before, true);
+    free(before);
     free(steps);
     return status;
 }
