@@ -145,7 +145,8 @@ static void finish_round(agent *a)
 {
     int port = 0;
 
-    if (a->workers.phase == TUTTI__IDLE || !tutti__workers_over(&a->workers))
+    if (a->workers.phase == TUTTI__IDLE ||
+        !(a->abandoned ? a->workers.childless : tutti__workers_over(&a->workers)))
         return;
     tell_failure(a);
     for (int i = 0; i < 2 * a->job->opts.n; i++)
@@ -279,8 +280,18 @@ static void look_for_rendezvous(agent *a)
 
 /* ---- Loop --------------------------------------------------------------------------------------------- */
 
+/* After a signal, output that nobody takes does not keep us. */
+static uint64_t output_deadline(const agent *a)
+{
+    double seconds = a->job->opts.shutdown_timeout_s;
+
+    return a->stop_ns + (uint64_t)((seconds > 0.3 ? seconds : 0.3) * 1e9);
+}
+
 static void check_console(agent *a)
 {
+    if (a->stop_signal && a->workers.childless && tutti__now_ns() >= output_deadline(a))
+        a->abandoned = true;
     if (!a->console.error || a->stop_signal)
         return;
     a->code = a->console.error == EPIPE ? 128 + SIGPIPE : 4;
@@ -290,20 +301,10 @@ static void check_console(agent *a)
     stop(a, SIGPIPE);
 }
 
-/* After a signal, output that nobody takes does not keep us. */
-static uint64_t output_deadline(const agent *a)
-{
-    double seconds = a->job->opts.shutdown_timeout_s;
-
-    return a->stop_ns + (uint64_t)((seconds > 0.3 ? seconds : 0.3) * 1e9);
-}
-
 static bool is_done(agent *a)
 {
     if (a->workers.phase != TUTTI__IDLE || !(a->ended || a->stop_signal))
         return false;
-    if (a->stop_signal && tutti__now_ns() >= output_deadline(a))
-        a->abandoned = true;
     return (a->abandoned || tutti__console_empty(&a->console)) &&
            (a->control < 0 || tutti__membership_done(&a->membership));
 }
@@ -313,7 +314,7 @@ static int poll_timeout(const agent *a)
     uint64_t now = tutti__now_ns(), next = tutti__workers_deadline(&a->workers);
     double ms = tutti__membership_deadline(&a->membership) - tutti__now_ms();
 
-    if (a->stop_signal && a->workers.phase == TUTTI__IDLE && output_deadline(a) < next)
+    if (a->stop_signal && a->workers.childless && output_deadline(a) < next)
         next = output_deadline(a);
     if (next != UINT64_MAX && (next <= now ? 0 : (double)((next - now + MS - 1) / MS)) < ms)
         ms = next <= now ? 0 : (double)((next - now + MS - 1) / MS);
