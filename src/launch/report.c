@@ -132,20 +132,25 @@ static void tell_how(const tutti__worker *w, char *how, size_t bytes)
     snprintf(how, bytes, "%s", state == 'T' ? "stopped (SIGSTOP)" : "runs, silent");
 }
 
-/* What all ranks were doing when a group of theirs died, if one did. */
-static void print_flights(const tutti__report *r)
+void tutti__report_flights(const tutti__report *r)
 {
-    int n = r->job->opts.n;
+    const tutti__round *round = &r->job->round;
+    int n = round->world_size;
     char(*how)[80] = calloc((unsigned)n, sizeof *how);
     const char **list = calloc((unsigned)n, sizeof *list);
     char *table = NULL;
 
     for (int i = 0; i < n && how && list; i++) {
-        tell_how(&r->workers[i], how[i], sizeof how[i]);
+        int local = i - round->first_rank;
+
+        if (local >= 0 && local < r->job->opts.n)
+            tell_how(&r->workers[local], how[i], sizeof how[i]);
+        else
+            snprintf(how[i], sizeof how[i], "on another node");
         list[i] = how[i];
     }
     if (how && list && r->job->store)
-        table = tutti__flight_collect(r->job->store, 0, list, n, r->job->opts.title,
+        table = tutti__flight_collect(r->job->store, round->number, list, n, r->job->opts.title,
                                       tutti__wants_color(STDERR_FILENO));
     if (table)
         tutti__console_add(r->console, STDERR_FILENO, table, strlen(table));
@@ -184,5 +189,6 @@ void tutti__report_failure(const tutti__report *r, const tutti__worker *first)
         SAY(r, "%s", "stopping the other worker");
     else if (running > 1)
         SAY(r, "stopping the other %d workers", running);
-    print_flights(r);
+    if (r->job->round.n_nodes == 1) /* else the others have yet to tell */
+        tutti__report_flights(r);
 }
