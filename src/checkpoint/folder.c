@@ -139,7 +139,7 @@ void tutti__checkpoint_abandon(const char *dir, uint64_t step)
     snprintf(message, sizeof message, "%s", tutti_last_error());
     if (step_path(dir, step, ".tmp", temporary) != TUTTI_OK || remove_folder(temporary) != TUTTI_OK)
         tutti_log(TUTTI_LOG_INFO, "checkpoint", "%s", tutti_last_error());
-    tutti__fail_again(TUTTI_ERR_IO, message); /* the caller's reason is the one to tell */
+    tutti__fail_again(TUTTI_ERR_IO, message); /* the failure before is the one to tell */
 }
 
 /* `latest` is for people and for --init: where there are no symbolic links, it is not there. */

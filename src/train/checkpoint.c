@@ -165,9 +165,10 @@ static tutti_status save(tutti__run *run, int64_t epoch, size_t batch, bool fini
         return status;
     if (status == TUTTI_OK)
         status = tutti__checkpoint_commit(dir, run->step);
-    if (status == TUTTI_OK)
-        return tutti__checkpoint_keep(dir, (size_t)run->config->keep_checkpoints);
-    tutti__checkpoint_abandon(dir, run->step);
+    if (status != TUTTI_OK)
+        tutti__checkpoint_abandon(dir, run->step);
+    else if (tutti__checkpoint_keep(dir, (size_t)run->config->keep_checkpoints) != TUTTI_OK)
+        tutti_log(TUTTI_LOG_WARN, "train", "an older checkpoint stays: %s", tutti_last_error());
     return status;
 }
 

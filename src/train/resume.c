@@ -103,7 +103,8 @@ static tutti_status read_state(json_t **state_p, const char *folder)
     if (json_integer_value(json_object_get(*state_p, "format")) != 1)
         return tutti__fail(TUTTI_ERR_FORMAT, "%s is of a format that this version does not read",
                            path);
-    if (!integers(*state_p, keys) || !json_is_object(json_object_get(*state_p, "config")) ||
+    if (!integers(*state_p, keys) || json_integer_value(json_object_get(*state_p, "epoch")) < 1 ||
+        !json_is_object(json_object_get(*state_p, "config")) ||
         !json_is_object(json_object_get(*state_p, "sums")) ||
         !json_is_string(json_object_get(*state_p, "model_digest")))
         return tutti__fail(TUTTI_ERR_FORMAT, "%s is damaged: something is missing", path);

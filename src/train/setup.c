@@ -270,19 +270,21 @@ static tutti_status begin_folder(tutti__run *run)
     return tutti__run_folder_begin(&run->folder, run->config);
 }
 
+/* Rank 0's failure to read reaches the others as the end of the group, for they wait for what it read. */
 static tutti_status resume(tutti__run *run)
 {
     tutti_status status = tutti__resume_apply(run);
+    bool own = tutti_status_scope(status) != TUTTI_SCOPE_GROUP;
+    char message[2048];
 
     if (status == TUTTI_OK)
         return TUTTI_OK;
-    tutti__say_error(run->rank, run->size);
-    if (tutti_status_scope(status) != TUTTI_SCOPE_GROUP) {
-        char message[2048];
-
-        snprintf(message, sizeof message, "%s", tutti_last_error());
+    snprintf(message, sizeof message, "%s", tutti_last_error());
+    tutti__error_file_write(own, message);
+    if (own)
         tutti_group_abort(run->group, "%s", message);
-    }
+    tutti__fail_again(status, message);
+    tutti__say_error(run->rank, run->size);
     return status;
 }
 

@@ -61,6 +61,14 @@ same killed whole
 refused 1 'holds no checkpoint' "$TUTTI" train $mlp --resume "$work/pipe"
 refused 1 'cannot read nowhere' "$TUTTI" train $mlp --resume nowhere
 
+# One that cannot be written (a file may not grow beyond 40 KiB here) ends the run, and leaves nothing of itself.
+got=0
+(ulimit -f 40; exec timeout 60 "$TUTTI" train -n 2 --run-dir full $mlp) >full.out 2>&1 || got=$?
+[ $got = 1 ] || { cat full.out; fail "exit code $got where a checkpoint cannot be written"; }
+grep -q 'cannot write full/checkpoints/step-00000023.tmp/model.safetensors.tmp: File too large' full.out || { cat full.out; fail "the reason"; }
+[ -z "$(ls full/checkpoints)" ] || fail "left: $(ls full/checkpoints)"
+grep -q '"reason": ".*File too large"' full/summary.json || { cat full/summary.json; fail "the reason in summary.json"; }
+
 # From an earlier checkpoint, into the same folder: what came later goes. From a run folder: its latest.
 train back $mlp --checkpoint-every 20 --keep-checkpoints 0
 train back $mlp --checkpoint-every 20 --keep-checkpoints 0 --resume back/checkpoints/step-00000040
