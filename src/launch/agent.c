@@ -3,7 +3,7 @@
  * One loop over signals, the front's control pipe and the workers' streams. A job goes through its phases in one
  * direction only; each has a deadline after which the next begins, and the loop ends when no descendant is left and
  * all output is out. */
-#include "launch/agent.h"
+#include "launch/files.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -378,6 +378,7 @@ static void release(agent *a)
         tutti__log_pipe_close(&a->workers[i].out, &a->console);
         tutti__log_pipe_close(&a->workers[i].err, &a->console);
     }
+    tutti__files_close(a->job);
     tutti_store_free(a->job->store);
     tutti__console_free(&a->console);
     free(a->workers);
