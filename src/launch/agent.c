@@ -1,121 +1,98 @@
-/* agent.c -- starts the workers, watches them, and decides how the job ends.   SPDX-License-Identifier: MIT
+/* agent.c -- a node's share of a job: joins the rendezvous, runs the workers of each round, and ends with the job.
+ * SPDX-License-Identifier: MIT
  *
- * One loop over signals, the front's control pipe and the workers' streams. A job goes through its phases in one
- * direction only; each has a deadline after which the next begins, and the loop ends when no descendant is left and
- * all output is out. */
+ * One loop over signals, the front's control pipe, the rendezvous and the workers' streams. What happens to the workers of
+ * a round is workers.c; what the nodes agree upon is coordinator.c, also where there is one node only. */
 #include "launch/files.h"
+#include "launch/membership.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define MS 1000000u /* nanoseconds */
 
 enum {
-    GRACE_MS = 300,    /* after the first failure, for the others to see it and end by themselves */
-    LEFTOVER_MS = 300, /* for what workers have left behind, between SIGTERM and SIGKILL */
-    KILL_EVERY_MS = 20,   /* until nobody is left */
-    GIVE_UP_MS = 10000,   /* on processes that even SIGKILL does not end */
-    REPEAT_MS = 250,      /* the same signal sooner is the same wish: timeout(1) sends it twice */
-    QUEUE_BYTES = 1 << 20 /* of output; above, workers wait */
+    REPEAT_MS = 250,       /* the same signal sooner is the same wish: timeout(1) sends it twice */
+    QUEUE_BYTES = 1 << 20, /* of output; above, workers wait */
+    N_OWN = 5              /* descriptors that are polled besides the streams */
 };
-
-typedef enum phase {
-    RUNNING,
-    FAILING,  /* a worker has failed, the others have GRACE_MS */
-    STOPPING, /* workers were told to end, they have the shutdown timeout */
-    SWEEPING, /* no worker runs, descendants of theirs do; they were told to end */
-    KILLING
-} phase;
 
 typedef struct agent {
     tutti__job *job;
     int control, signals; /* descriptors */
+    const sigset_t *mask;
+    struct sigaction sigpipe;
     tutti__console console;
-    tutti__worker *workers;
+    tutti__membership membership;
+    tutti__workers workers;
     struct pollfd *polled;
-    int n_running;
-    phase phase;
-    uint64_t deadline_ns, started_ns, killing_ns;
-    bool childless;              /* no descendant is left */
-    bool abandoned;              /* output that waits is given up */
-    int stop_signal;             /* that came first; 0: none */
-    uint64_t stop_ns;            /* when */
-    const tutti__worker *blamed; /* the first failure */
-    long oom_kills;
-    int code; /* of our own failure; 0: none */
+    bool told_failure; /* of this round, to the coordinator */
+    bool ended;        /* the job, with end_code */
+    int end_code;
+    bool abandoned;   /* output that waits is given up */
+    int stop_signal;  /* that came first; 0: none */
+    uint64_t stop_ns; /* when */
+    int code;         /* of our own failure; 0: none */
 } agent;
 
 #define SAY(a, format, ...)                                                                        \
     tutti__console_print(&(a)->console, "%s: " format "\n", (a)->job->opts.title, __VA_ARGS__)
 
-static void enter(agent *a, phase next, double ms)
+static void leave(agent *a, bool final, int code, const char *why)
 {
-    a->phase = next;
-    a->deadline_ns = tutti__now_ns() + (uint64_t)(ms * MS);
-    if (next == KILLING && !a->killing_ns)
-        a->killing_ns = tutti__now_ns();
+    tutti__membership_send(&a->membership,
+                           json_pack("{s:s, s:b, s:i, s:i, s:o}", "type", "leave", "final", final,
+                                     "signal", a->stop_signal, "code", code, "why",
+                                     tutti__message_string(why)));
 }
 
-static void signal_workers(agent *a, int sig)
+/* A failure of this agent, which is the job's. */
+static void fail(agent *a, tutti_status status)
 {
-    for (int i = 0; i < a->job->opts.n; i++)
-        tutti__worker_signal(&a->workers[i], sig);
+    SAY(a, "%s", tutti_last_error());
+    a->code = tutti_status_exit_code(status);
+    a->ended = true;
+    leave(a, true, a->code, tutti_last_error());
+    tutti__workers_kill(&a->workers);
 }
 
-/* ---- Events ----------------------------------------------------------------------------------------- */
-
-/* Once, when it is known who was first. */
-static void report(agent *a)
-{
-    const tutti__report r = {a->job, a->workers, &a->console, a->oom_kills};
-    const tutti__worker *first = tutti__first_failed(a->workers, a->job->opts.n);
-
-    if (!first || a->blamed)
-        return;
-    a->blamed = first;
-    tutti__report_failure(&r, first);
-}
+/* ---- Signals ------------------------------------------------------------------------------------------ */
 
 static void stop(agent *a, int sig)
 {
-    report(a);
-    signal_workers(a, sig);
-    signal_workers(a, SIGCONT); /* a stopped one cannot hear */
-    enter(a, STOPPING,
-          a->job->opts.shutdown_timeout_s < 0 ? 0 : a->job->opts.shutdown_timeout_s * 1e3);
+    char why[64];
+
+    a->stop_signal = sig;
+    a->stop_ns = tutti__now_ns();
+    if (a->workers.phase < TUTTI__STOPPING && sig != SIGPIPE && a->workers.n_running > 0)
+        SAY(a, "SIG%s: stopping %d worker%s%s", sigabbrev_np(sig), a->workers.n_running,
+            a->workers.n_running == 1 ? "" : "s", sig == SIGINT ? " (once more: kill)" : "");
+    snprintf(why, sizeof why, "SIG%s", sigabbrev_np(sig));
+    leave(a, a->job->opts.nodes.max <= 1 || sig == SIGINT || sig == SIGPIPE, 128 + sig, why);
+    if (a->workers.phase < TUTTI__STOPPING)
+        tutti__workers_stop(&a->workers, sig == SIGPIPE ? SIGTERM : sig);
+    else
+        tutti__workers_signal(&a->workers, sig);
 }
 
 static void on_signal(agent *a, int sig)
 {
-    uint64_t now = tutti__now_ns();
-
     if (sig == SIGTSTP || sig == SIGCONT) {
-        signal_workers(a, sig == SIGTSTP ? SIGSTOP : SIGCONT);
+        tutti__workers_signal(&a->workers, sig == SIGTSTP ? SIGSTOP : SIGCONT);
     } else if (!a->stop_signal) {
-        a->stop_signal = sig;
-        a->stop_ns = now;
-        if (a->phase < STOPPING && sig != SIGPIPE)
-            SAY(a, "SIG%s: stopping %d worker%s%s", sigabbrev_np(sig), a->n_running,
-                a->n_running == 1 ? "" : "s", sig == SIGINT ? " (once more: kill)" : "");
-        if (a->phase < STOPPING)
-            stop(a, sig == SIGPIPE ? SIGTERM : sig);
-        else
-            signal_workers(a, sig);
-    } else if (now - a->stop_ns < REPEAT_MS * (uint64_t)MS) {
+        stop(a, sig);
+    } else if (tutti__now_ns() - a->stop_ns < REPEAT_MS * (uint64_t)MS) {
         return;
     } else if (sig == SIGINT) {
-        a->abandoned = a->childless;
-        enter(a, KILLING, 0);
+        a->abandoned = a->workers.childless;
+        tutti__workers_kill(&a->workers);
     } else {
-        signal_workers(a, sig);
+        tutti__workers_signal(&a->workers, sig);
     }
 }
 
@@ -139,255 +116,331 @@ static void read_control(agent *a)
         return;
     close(a->control); /* the front was killed: nobody waits for us */
     a->control = -1;
-    a->abandoned = true;
+    a->abandoned = a->ended = true;
     a->code = 128 + SIGKILL;
-    enter(a, KILLING, 0);
+    leave(a, true, a->code, "its launcher was killed");
+    tutti__workers_kill(&a->workers);
 }
 
-static void reap(agent *a)
+/* ---- The round ---------------------------------------------------------------------------------------- */
+
+static void tell_failure(agent *a)
 {
-    int status;
-    pid_t pid;
+    const tutti__worker *w = a->workers.blamed;
+    char how[160], why[512];
 
-    while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
-        for (int i = 0; i < a->job->opts.n; i++)
-            if (a->workers[i].pid == pid && a->workers[i].running) {
-                a->workers[i].running = false;
-                a->workers[i].status = status;
-                a->workers[i].ended_ns = tutti__now_ns();
-                a->n_running--;
-            }
-    a->childless = pid < 0 && errno == ECHILD;
-}
-
-/* ---- Phases ----------------------------------------------------------------------------------------- */
-
-static void sweep(agent *a)
-{
-    tutti__signal_descendants(SIGTERM, NULL, 0);
-    tutti__signal_descendants(SIGCONT, NULL, 0);
-    enter(a, SWEEPING, LEFTOVER_MS);
-}
-
-static void kill_all(agent *a)
-{
-    signal_workers(a, SIGKILL);
-    tutti__signal_descendants(SIGKILL, NULL, 0);
-    enter(a, KILLING, KILL_EVERY_MS);
-    if (tutti__now_ns() - a->killing_ns < GIVE_UP_MS * (uint64_t)MS)
+    if (!w || a->told_failure)
         return;
-    SAY(a, "%d processes do not end, not even by SIGKILL; they are left behind",
-        tutti__signal_descendants(0, NULL, 0));
-    a->childless = a->abandoned = true;
+    a->told_failure = true;
+    tutti__worker_describe(w, how, sizeof how);
+    snprintf(why, sizeof why, "rank %d on %s failed first: %s (process %d, after %.3f s)", w->rank,
+             a->job->host, how, (int)w->pid, (double)(w->ended_ns - w->started_ns) * 1e-9);
+    tutti__membership_send(&a->membership,
+                           json_pack("{s:s, s:i, s:i, s:o}", "type", "failed", "round",
+                                     a->job->round.number, "code", tutti__worker_exit_code(w),
+                                     "why", tutti__message_string(why)));
 }
 
-static void advance(agent *a)
+/* No process of the round is left here. */
+static void finish_round(agent *a)
 {
-    if (a->console.error && !a->stop_signal) {
-        a->code = a->console.error == EPIPE ? 128 + SIGPIPE : 4;
-        if (a->console.error != EPIPE) /* a reader that has gone knows it */
-            dprintf(STDERR_FILENO, "%s: cannot write to standard output or error: %s; stopping\n",
-                    a->job->opts.title, strerror(a->console.error));
-        on_signal(a, SIGPIPE);
-    }
-    if (a->phase == RUNNING && tutti__first_failed(a->workers, a->job->opts.n))
-        enter(a, FAILING, GRACE_MS);
-    if (a->n_running == 0 && a->phase == FAILING)
-        report(a);
-    if (a->n_running == 0 && a->phase < SWEEPING && !a->childless)
-        sweep(a);
-    if (a->phase == RUNNING || tutti__now_ns() < a->deadline_ns)
+    int port = 0;
+
+    if (a->workers.phase == TUTTI__IDLE || !tutti__workers_over(&a->workers))
         return;
-    if (a->childless) {
-        a->abandoned = a->stop_signal != 0; /* only output is left, and nobody takes it */
-    } else if (a->phase == FAILING) {
-        stop(a, SIGTERM);
-    } else {
-        if (a->phase == STOPPING && a->job->opts.shutdown_timeout_s > 0)
-            SAY(a, "%d still there %g s after being told to end: killing", a->n_running,
-                a->job->opts.shutdown_timeout_s);
-        kill_all(a);
+    tell_failure(a);
+    for (int i = 0; i < 2 * a->job->opts.n; i++)
+        tutti__log_pipe_close(tutti__workers_stream(&a->workers, i), &a->console);
+    a->workers.phase = TUTTI__IDLE;
+    if (tutti__job_choose_port(a->job, &port) != TUTTI_OK)
+        port = a->job->round.master_port;
+    tutti__membership_send(&a->membership, json_pack("{s:s, s:i, s:i}", "type", "over", "round",
+                                                     a->job->round.number, "port", port));
+}
+
+static void begin_round(agent *a, const json_t *m)
+{
+    tutti__round *round = &a->job->round;
+    tutti_status status;
+
+    *round = (tutti__round){.number = (int)tutti__message_number(m, "round", 0),
+                            .restarts = (int)tutti__message_number(m, "restarts", 0),
+                            .group_rank = (int)tutti__message_number(m, "group_rank", 0),
+                            .n_nodes = (int)tutti__message_number(m, "nodes", 1),
+                            .first_rank = (int)tutti__message_number(m, "first_rank", 0),
+                            .world_size = (int)tutti__message_number(m, "world_size", 1),
+                            .master_port = (int)tutti__message_number(m, "master_port", 0)};
+    snprintf(round->master_addr, sizeof round->master_addr, "%s",
+             tutti__message_text(m, "master_addr"));
+    snprintf(round->store, sizeof round->store, "%s", tutti__message_text(m, "store"));
+    if (!a->job->opts.id)
+        snprintf(a->job->id, sizeof a->job->id, "%s", tutti__message_text(m, "id"));
+    a->job->opts.max_restarts = (int)tutti__message_number(m, "max_restarts", 0);
+    a->membership.rounds = round->number + 1;
+    a->membership.restarts = round->restarts;
+    a->told_failure = false;
+    if (a->stop_signal || a->ended)
+        return; /* the coordinator has yet to hear of it */
+    if (round->number > 0)
+        SAY(a, "starting the workers again: %d node%s, %d ranks, restart %d of %d", round->n_nodes,
+            round->n_nodes == 1 ? "" : "s", round->world_size, round->restarts,
+            a->job->opts.max_restarts);
+    status = tutti__workers_start(&a->workers, a->mask, &a->sigpipe);
+    if (status != TUTTI_OK)
+        fail(a, status);
+}
+
+/* ---- The rendezvous ----------------------------------------------------------------------------------- */
+
+static void on_end(agent *a, const json_t *m)
+{
+    const char *why = tutti__message_text(m, "why");
+
+    a->ended = true;
+    a->end_code = (int)tutti__message_number(m, "code", 1);
+    if (*why && !a->stop_signal && !a->told_failure)
+        SAY(a, "%s", why);
+    tutti__workers_stop(&a->workers, SIGTERM);
+    if (!a->membership.coordinator)
+        tutti__channel_close(&a->membership.channel); /* that we know it now */
+}
+
+static void on_message(agent *a, const json_t *m)
+{
+    const char *why = tutti__message_text(m, "why");
+
+    if (tutti__message_is(m, "round")) {
+        begin_round(a, m);
+    } else if (tutti__message_is(m, "wait")) {
+        SAY(a, "%s", why);
+    } else if (tutti__message_is(m, "stop") &&
+               tutti__message_number(m, "round", -1) == a->job->round.number) {
+        if (*why && !a->told_failure && !a->stop_signal)
+            SAY(a, "%s; stopping the workers", why);
+        tutti__workers_stop(&a->workers, SIGTERM);
+    } else if (tutti__message_is(m, "refuse")) {
+        SAY(a, "this node is refused: %s", why);
+        a->code = 2;
+        a->ended = true;
+    } else if (tutti__message_is(m, "end")) {
+        on_end(a, m);
     }
 }
 
-/* ---- Loop ------------------------------------------------------------------------------------------- */
+/* The connection has gone without a word. */
+static void on_lost(agent *a)
+{
+    tutti__membership *m = &a->membership;
+
+    if (a->ended || a->stop_signal)
+        return;
+    if (a->workers.phase != TUTTI__IDLE) {
+        SAY(a, "the rendezvous host %s:%d was lost: %s; stopping the workers",
+            a->job->opts.nodes.host, a->job->opts.nodes.port, m->trouble);
+        tutti__workers_stop(&a->workers, SIGTERM);
+    }
+    if (m->rounds == 0)
+        return; /* nothing has begun */
+    if (m->restarts < a->job->opts.max_restarts) {
+        m->restarts++;
+        return;
+    }
+    tutti__fail(TUTTI_ERR_PEER,
+                "the rendezvous host %s:%d was lost: %s; no restart is left to wait for it "
+                "(--max-restarts %d)",
+                a->job->opts.nodes.host, a->job->opts.nodes.port, m->trouble,
+                a->job->opts.max_restarts);
+    fail(a, TUTTI_ERR_PEER);
+}
+
+static void serve_rendezvous(agent *a)
+{
+    bool connected = a->membership.connected;
+    json_t *message;
+
+    tutti__membership_serve(&a->membership);
+    while ((message = tutti__membership_take(&a->membership)) != NULL) {
+        on_message(a, message);
+        json_decref(message);
+    }
+    if (connected && !a->membership.connected)
+        on_lost(a);
+}
+
+static void look_for_rendezvous(agent *a)
+{
+    tutti_status status;
+
+    if (a->membership.connected || a->ended || a->stop_signal || a->workers.phase != TUTTI__IDLE)
+        return;
+    status = tutti__membership_try(&a->membership);
+    if (status != TUTTI_OK)
+        fail(a, status);
+}
+
+/* ---- Loop --------------------------------------------------------------------------------------------- */
+
+static void check_console(agent *a)
+{
+    if (!a->console.error || a->stop_signal)
+        return;
+    a->code = a->console.error == EPIPE ? 128 + SIGPIPE : 4;
+    if (a->console.error != EPIPE) /* a reader that has gone knows it */
+        dprintf(STDERR_FILENO, "%s: cannot write to standard output or error: %s; stopping\n",
+                a->job->opts.title, strerror(a->console.error));
+    stop(a, SIGPIPE);
+}
+
+/* After a signal, output that nobody takes does not keep us. */
+static uint64_t output_deadline(const agent *a)
+{
+    double seconds = a->job->opts.shutdown_timeout_s;
+
+    return a->stop_ns + (uint64_t)((seconds > 0.3 ? seconds : 0.3) * 1e9);
+}
+
+static bool is_done(agent *a)
+{
+    if (a->workers.phase != TUTTI__IDLE || !(a->ended || a->stop_signal))
+        return false;
+    if (a->stop_signal && tutti__now_ns() >= output_deadline(a))
+        a->abandoned = true;
+    return (a->abandoned || tutti__console_empty(&a->console)) &&
+           (a->control < 0 || tutti__membership_done(&a->membership));
+}
 
 static int poll_timeout(const agent *a)
 {
-    uint64_t now = tutti__now_ns(), ms = (a->deadline_ns - now + MS - 1) / MS;
+    uint64_t now = tutti__now_ns(), next = tutti__workers_deadline(&a->workers);
+    double ms = tutti__membership_deadline(&a->membership) - tutti__now_ms();
 
-    if (a->phase == RUNNING || (a->childless && !a->stop_signal))
-        return -1;
-    return a->deadline_ns <= now ? 0 : ms > INT_MAX ? INT_MAX : (int)ms;
+    if (a->stop_signal && a->workers.phase == TUTTI__IDLE && output_deadline(a) < next)
+        next = output_deadline(a);
+    if (next != UINT64_MAX && (next <= now ? 0 : (double)((next - now + MS - 1) / MS)) < ms)
+        ms = next <= now ? 0 : (double)((next - now + MS - 1) / MS);
+    return ms <= 0 ? 0 : ms > 1e9 ? -1 : (int)ms + 1;
 }
 
-static tutti__log_pipe *stream(const agent *a, int i)
+/* Fills a->polled: our own descriptors, then every open stream in order. Returns how many streams. */
+static int fill_polled(agent *a, bool reads)
 {
-    return i % 2 ? &a->workers[i / 2].err : &a->workers[i / 2].out;
-}
-
-/* Fills a->polled: signals, control, console, then every open stream in order. Returns how many streams. */
-static int fill_polled(const agent *a, bool reads)
-{
-    int n = 0;
+    short events;
+    int n = 0, channel = tutti__membership_fd(&a->membership, &events);
 
     a->polled[0] = (struct pollfd){a->signals, POLLIN, 0};
     a->polled[1] = (struct pollfd){a->control, POLLIN, 0};
     a->polled[2] = (struct pollfd){tutti__console_fd(&a->console), POLLOUT, 0};
+    a->polled[3] = (struct pollfd){channel, events, 0};
+    a->polled[4] = (struct pollfd){tutti__membership_coordinator_fd(&a->membership), POLLIN, 0};
     for (int i = 0; reads && i < 2 * a->job->opts.n; i++)
-        if (stream(a, i)->fd >= 0)
-            a->polled[3 + n++] = (struct pollfd){stream(a, i)->fd, POLLIN, 0};
+        if (tutti__workers_stream(&a->workers, i)->fd >= 0)
+            a->polled[N_OWN + n++] =
+                (struct pollfd){tutti__workers_stream(&a->workers, i)->fd, POLLIN, 0};
     return n;
 }
 
-/* Waits, and serves what has come. After the last descendant has gone, streams are read until they are dry: nobody
- * writes to them any more, whoever holds them open. */
+/* After the last descendant has gone, streams are read until they are dry: nobody writes to them any more, whoever
+ * holds them open. */
+static void serve_streams(agent *a, int n)
+{
+    const struct pollfd *p = a->polled;
+
+    for (int i = 0, next = N_OWN; i < 2 * a->job->opts.n && next < N_OWN + n; i++) {
+        tutti__log_pipe *pipe = tutti__workers_stream(&a->workers, i);
+
+        if (pipe->fd != p[next].fd)
+            continue; /* it was not polled */
+        if (p[next++].revents)
+            tutti__log_pipe_read(pipe, &a->console);
+        else if (a->workers.childless)
+            tutti__log_pipe_close(pipe, &a->console);
+    }
+}
+
+/* Waits, and serves what has come. */
 static void serve(agent *a)
 {
     bool reads = a->console.end - a->console.begin < QUEUE_BYTES;
     int n = fill_polled(a, reads);
-    const struct pollfd *p = a->polled;
 
-    if (poll(a->polled, 3 + (nfds_t)n, a->childless && n > 0 ? 0 : poll_timeout(a)) < 0)
+    if (poll(a->polled, N_OWN + (nfds_t)n, a->workers.childless && n > 0 ? 0 : poll_timeout(a)) < 0)
         return;
-    if (p[0].revents)
+    if (a->polled[0].revents)
         read_signals(a);
-    if (p[1].revents)
+    if (a->polled[1].revents)
         read_control(a);
-    if (p[2].revents)
+    if (a->polled[2].revents)
         tutti__console_write(&a->console);
-    for (int i = 0, next = 3; i < 2 * a->job->opts.n && next < 3 + n; i++) {
-        if (stream(a, i)->fd != p[next].fd)
-            continue; /* it was not polled */
-        if (p[next++].revents)
-            tutti__log_pipe_read(stream(a, i), &a->console);
-        else if (a->childless)
-            tutti__log_pipe_close(stream(a, i), &a->console);
-    }
-}
-
-static bool is_done(const agent *a)
-{
-    if (!a->childless)
-        return false;
-    if (a->abandoned)
-        return true;
-    for (int i = 0; i < a->job->opts.n; i++)
-        if (a->workers[i].out.fd >= 0 || a->workers[i].err.fd >= 0)
-            return false;
-    return tutti__console_empty(&a->console);
+    serve_streams(a, n);
 }
 
 static void loop(agent *a)
 {
-    do {
-        reap(a);
-        advance(a);
-        if (!is_done(a))
-            serve(a);
-    } while (!is_done(a));
+    for (;;) {
+        tutti__workers_advance(&a->workers);
+        tell_failure(a);
+        check_console(a);
+        finish_round(a);
+        look_for_rendezvous(a);
+        serve_rendezvous(a);
+        if (is_done(a))
+            return;
+        serve(a);
+    }
 }
 
-/* ---- Start and end ---------------------------------------------------------------------------------- */
+/* ---- Beginning and end -------------------------------------------------------------------------------- */
+
+/* The nodes' group died: what each rank was doing is known when the last has ended. */
+static void on_round_over(void *context)
+{
+    agent *a = context;
+    const tutti__report r = {a->job, a->workers.list, &a->console, a->workers.oom_kills};
+
+    if (a->job->round.n_nodes > 1)
+        tutti__report_flights(&r);
+}
 
 static tutti_status prepare(agent *a)
 {
-    int n = a->job->opts.n;
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
     sigset_t signals;
 
+    sigaction(SIGPIPE, &ignore, &a->sigpipe);
     sigemptyset(&signals);
     sigaddset(&signals, SIGCHLD);
     for (int i = 0; a->job->signals[i]; i++)
         sigaddset(&signals, a->job->signals[i]);
-    a->workers = calloc((size_t)n, sizeof *a->workers);
-    a->polled = calloc(3 + 2 * (size_t)n, sizeof *a->polled);
-    if (!a->workers || !a->polled) {
-        a->job->opts.n = 0;
-        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d workers", n);
-    }
-    for (int i = 0; i < n; i++) {
-        a->workers[i].rank = a->workers[i].local_rank = i;
-        a->workers[i].out = a->workers[i].err =
-            (tutti__log_pipe){.fd = -1, .file = -1, .console_fd = -1};
-    }
+    TUTTI_TRY(tutti__workers_new(&a->workers, a->job, &a->console));
+    a->polled = calloc(N_OWN + 2 * (size_t)a->job->opts.n, sizeof *a->polled);
+    if (!a->polled)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d workers", a->job->opts.n);
     a->signals = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     if (a->signals < 0)
         return tutti__fail_errno(errno, "no descriptor for signals");
-    return tutti__job_open(a->job);
-}
-
-/* Two pipes a worker may be more than the usual 1,024 descriptors. Workers get the limit back. */
-static void allow_descriptors(agent *a)
-{
-    struct rlimit limit;
-    rlim_t wanted = 64 + 4 * (rlim_t)a->job->opts.n;
-
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
-        return;
-    a->job->descriptors = limit;
-    if (limit.rlim_cur >= wanted)
-        return;
-    limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-static tutti_status start(agent *a, const sigset_t *mask)
-{
-    struct sigaction ignore = {.sa_handler = SIG_IGN}, sigpipe;
-    int n = a->job->opts.n;
-
-    sigaction(SIGPIPE, &ignore, &sigpipe);
-    a->childless = true;
-    allow_descriptors(a);
-    TUTTI_TRY(prepare(a));
-    for (int i = 0; i < n; i++) {
-        TUTTI_TRY(tutti__worker_start(&a->workers[i], a->job, mask, &sigpipe));
-        a->n_running++;
-        a->childless = false;
-    }
+    TUTTI_TRY(tutti__membership_open(&a->membership, a->job, &a->console));
+    a->membership.round_over = on_round_over;
+    a->membership.context = a;
     return TUTTI_OK;
-}
-
-/* Stopped by a signal: the code that a worker chose, if one did. */
-static int stopped_code(const agent *a)
-{
-    bool clean = true;
-
-    for (int i = 0; i < a->job->opts.n; i++) {
-        const tutti__worker *w = &a->workers[i];
-
-        if (tutti__worker_failed(w) && WIFEXITED(w->status) && WEXITSTATUS(w->status) != 3)
-            return WEXITSTATUS(w->status);
-        clean = clean && !tutti__worker_failed(w);
-    }
-    return clean ? 0 : 128 + a->stop_signal;
 }
 
 static int exit_code(const agent *a)
 {
+    int chosen = tutti__workers_chosen_code(&a->workers);
+
     if (a->code)
         return a->code;
-    if (a->blamed)
-        return tutti__worker_exit_code(a->blamed);
-    return a->stop_signal ? stopped_code(a) : 0;
-}
-
-static void release(agent *a)
-{
-    for (int i = 0; i < a->job->opts.n; i++) {
-        tutti__log_pipe_close(&a->workers[i].out, &a->console);
-        tutti__log_pipe_close(&a->workers[i].err, &a->console);
-    }
-    tutti__files_close(a->job);
-    tutti_store_free(a->job->store);
-    tutti__console_free(&a->console);
-    free(a->workers);
-    free(a->polled);
+    if (!a->stop_signal)
+        return a->end_code;
+    if (a->workers.blamed)
+        return tutti__worker_exit_code(a->workers.blamed);
+    return chosen >= 0 && a->membership.rounds > 0 ? chosen : 128 + a->stop_signal;
 }
 
 int tutti__agent(tutti__job *job, int control, const sigset_t *mask)
 {
-    agent a = {.job = job, .control = control, .signals = -1, .oom_kills = tutti__oom_kills()};
+    agent a = {
+        .job = job, .control = control, .signals = -1, .mask = mask, .membership.channel.fd = -1};
     tutti_status status;
     int code;
 
@@ -395,14 +448,19 @@ int tutti__agent(tutti__job *job, int control, const sigset_t *mask)
     prctl(PR_SET_NAME, "run-agent"); /* nor does `pkill tutti` */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     tutti__console_open(&a.console);
-    status = start(&a, mask);
-    if (status != TUTTI_OK) {
-        SAY(&a, "%s", tutti_last_error());
-        a.code = tutti_status_exit_code(status);
-        enter(&a, KILLING, 0);
+    status = prepare(&a);
+    if (status == TUTTI_OK) {
+        loop(&a);
+        code = exit_code(&a);
+    } else {
+        code = tutti_status_exit_code(status);
+        dprintf(STDERR_FILENO, "%s: %s\n", job->opts.title, tutti_last_error());
     }
-    loop(&a);
-    code = exit_code(&a);
-    release(&a);
+    tutti__workers_free(&a.workers);
+    tutti__membership_close(&a.membership);
+    tutti_store_free(job->store);
+    tutti__files_close(job);
+    tutti__console_free(&a.console);
+    free(a.polled);
     return code;
 }

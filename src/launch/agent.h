@@ -36,7 +36,8 @@ typedef struct tutti__job {
     int signals[NSIG];                         /* that are passed on, 0-terminated */
     const char *omp_threads;                   /* of the environment, or omp_text */
     char omp_text[16], secret[65];
-    tutti_store *store; /* that we host; NULL: another node does */
+    tutti_store *store;      /* that we host; NULL: another node does */
+    char store_address[280]; /* host:port of ours */
     tutti__round round;
     struct rlimit descriptors;     /* the workers' limit */
     char private_folder[PATH_MAX]; /* of files.c; "": none */
@@ -45,8 +46,11 @@ typedef struct tutti__job {
 
 /* Fills in the defaults and finds the program. Returns 0 or the exit code; the message is tutti_last_error(). */
 int tutti__job_init(tutti__job *job, const tutti__launch_opts *opts);
-/* rendezvous.c: chooses the port, makes the secret, hosts the store. */
-tutti_status tutti__job_open(tutti__job *job);
+/* rendezvous.c: a port for MASTER_PORT, --master-port or one that is free; a random secret; the store, in which
+ * store_address is filled in. */
+tutti_status tutti__job_choose_port(const tutti__job *job, int *port_p);
+tutti_status tutti__job_make_secret(tutti__job *job);
+tutti_status tutti__job_host_store(tutti__job *job, const char *bind_to, const char *address);
 
 /* ---- Console: whole lines on their way to our standard output and error ----------------------------
  * One queue for both, so that lines stay in order and never mix. Writing never blocks: a terminal that nobody reads
@@ -126,6 +130,8 @@ typedef struct tutti__worker {
     int rank, local_rank;
     pid_t pid; /* also its session's and process group's; 0: not started */
     bool running;
+    uint64_t stopped_ns; /* since when it is stopped (SIGSTOP, a debugger); 0: it is not */
+    bool told_stopped;
     int status; /* of waitpid, once it has ended */
     uint64_t started_ns, ended_ns;
     tutti__log_pipe out, err;
@@ -145,6 +151,51 @@ void tutti__worker_describe(const tutti__worker *worker, char *text, size_t byte
 /* The variables that workers get, as rows of a Markdown table. */
 void tutti__worker_print_env(FILE *file);
 
+/* ---- The workers of this node, from their start to the last trace of them ------------------------------ */
+
+typedef enum tutti__phase {
+    TUTTI__IDLE, /* none is left */
+    TUTTI__RUNNING,
+    TUTTI__FAILING,  /* a worker has failed, the others have a moment to see it */
+    TUTTI__STOPPING, /* workers were told to end, they have the shutdown timeout */
+    TUTTI__SWEEPING, /* no worker runs, descendants of theirs do; they were told to end */
+    TUTTI__KILLING
+} tutti__phase;
+
+typedef struct tutti__workers {
+    tutti__job *job;
+    tutti__console *console;
+    tutti__worker *list; /* [job->opts.n] */
+    int n_running;
+    tutti__phase phase; /* goes one way only, in a round */
+    uint64_t deadline_ns, killing_ns;
+    bool childless;              /* no descendant is left */
+    bool abandoned;              /* what is left does not end, not even by SIGKILL */
+    bool suspended;              /* by us, with Ctrl-Z */
+    const tutti__worker *blamed; /* the first failure; NULL: none yet */
+    long oom_kills;              /* when they were started */
+} tutti__workers;
+
+tutti_status tutti__workers_new(tutti__workers *workers, tutti__job *job, tutti__console *console);
+/* Starts all, in the round of the job. `mask` and `sigpipe` are what they inherit. */
+tutti_status tutti__workers_start(tutti__workers *workers, const sigset_t *mask,
+                                  const struct sigaction *sigpipe);
+void tutti__workers_signal(tutti__workers *workers, int sig);
+/* Tells them to end; what has failed before is reported first. */
+void tutti__workers_stop(tutti__workers *workers, int sig);
+void tutti__workers_kill(tutti__workers *workers);
+/* Sees who has ended or was stopped, and goes on to the next phase when it is time. */
+void tutti__workers_advance(tutti__workers *workers);
+/* When the next phase begins (tutti__now_ns); UINT64_MAX: when something happens. */
+uint64_t tutti__workers_deadline(const tutti__workers *workers);
+/* Stream i of 2 n. */
+tutti__log_pipe *tutti__workers_stream(const tutti__workers *workers, int i);
+/* No process and no open stream is left. */
+bool tutti__workers_over(const tutti__workers *workers);
+/* 0 if all ended with 0; else a code that one chose (3 excepted), or -1. */
+int tutti__workers_chosen_code(const tutti__workers *workers);
+void tutti__workers_free(tutti__workers *workers);
+
 /* ---- What is said of a failure ------------------------------------------------------------------------ */
 
 typedef struct tutti__report {
@@ -156,6 +207,8 @@ typedef struct tutti__report {
 
 /* Of the workers that have failed the one with the cause; NULL: none has. */
 const tutti__worker *tutti__first_failed(const tutti__worker *workers, int n);
+/* What all ranks were doing when a group of theirs died, if one did; only where the store is. */
+void tutti__report_flights(const tutti__report *report);
 /* Once, when it is known who was first. */
 void tutti__report_failure(const tutti__report *report, const tutti__worker *first);
 /* "0-3, 5", of n ranks in order, "..." where there is no room for more. */

@@ -213,20 +213,25 @@ static void tell_how(const tutti__worker *w, char *how, size_t bytes)
     snprintf(how, bytes, "%s", tutti__worker_is_stopped(w) ? "stopped (SIGSTOP)" : "runs, silent");
 }
 
-/* What all ranks were doing when a group of theirs died, if one did. */
-static void print_flights(const tutti__report *r)
+void tutti__report_flights(const tutti__report *r)
 {
-    int n = r->job->opts.n;
+    const tutti__round *round = &r->job->round;
+    int n = round->world_size;
     char(*how)[80] = calloc((unsigned)n, sizeof *how);
     const char **list = calloc((unsigned)n, sizeof *list);
     char *table = NULL;
 
     for (int i = 0; i < n && how && list; i++) {
-        tell_how(&r->workers[i], how[i], sizeof how[i]);
+        int local = i - round->first_rank;
+
+        if (local >= 0 && local < r->job->opts.n)
+            tell_how(&r->workers[local], how[i], sizeof how[i]);
+        else
+            snprintf(how[i], sizeof how[i], "on another node");
         list[i] = how[i];
     }
     if (how && list && r->job->store)
-        table = tutti__flight_collect(r->job->store, 0, list, n, r->job->opts.title,
+        table = tutti__flight_collect(r->job->store, round->number, list, n, r->job->opts.title,
                                       tutti__wants_color(STDERR_FILENO));
     if (table)
         tutti__console_add(r->console, STDERR_FILENO, table, strlen(table));
@@ -262,12 +267,22 @@ static void tell_cause(const tutti__report *r, const failure *cause)
             "this rank; use fewer workers, a smaller batch, or more memory");
 }
 
+/* Rank 0, whose output does not pass through us, has said the same: nothing in it would be new. */
+static bool is_said(const tutti__report *r, const tutti__words *words)
+{
+    const tutti__worker *zero = &r->workers[0];
+    tutti__words said;
+
+    return zero->rank == 0 && r->job->opts.rank0_direct && tutti__error_file_read(zero, &said) &&
+           strcmp(said.text, words->text) == 0;
+}
+
 /* All that it has said of it. */
 static void tell_words(const tutti__report *r, const failure *cause)
 {
     tutti__log_pipe *err = &r->workers[cause->worker->local_rank].err;
 
-    if (cause->has_words)
+    if (cause->has_words && !is_said(r, &cause->words))
         quote_words(r, cause->words.text);
     if (err->tail_bytes > 0 && !says_no_more(err, cause)) {
         SAY(r, "the last lines of rank %d on standard error:", cause->worker->rank);
@@ -314,6 +329,7 @@ void tutti__report_failure(const tutti__report *r, const tutti__worker *first)
         SAY(r, "%s", "stopping the other worker");
     else if (running > 1)
         SAY(r, "stopping the other %d workers", running);
-    print_flights(r);
+    if (r->job->round.n_nodes == 1) /* else the others have yet to tell */
+        tutti__report_flights(r);
     pass_on(r, &cause);
 }
