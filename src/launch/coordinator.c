@@ -526,7 +526,7 @@ static void on_message(tutti__coordinator *c, node *n, const json_t *m)
         return;
     if (tutti__message_is(m, "join"))
         on_join(c, n, m);
-    else if (!n->joined)
+    else if (!n->joined && !(n->local && tutti__message_is(m, "leave")))
         return;
     else if (tutti__message_is(m, "failed") && current)
         note_failure(c, (int)tutti__message_number(m, "code", 1), tutti__message_text(m, "why"));
