@@ -23,6 +23,8 @@ tutti_status tutti__env_group_read_ranks(tutti__env_group *group);
 tutti_status tutti__env_group_read_master(tutti__env_group *group);
 /* True if mpirun, srun or another launcher of MPI programs has started this process. */
 bool tutti__env_by_mpi_launcher(void);
+/* "Open MPI", "Slurm" or "PMI", if its variables are here and whole enough to be read; NULL: none of them. */
+const char *tutti__env_mpi_launcher(void);
 
 /* The first host of a Slurm host list: "gpu[07-09,12],x" -> "gpu07". ARG if it is malformed or too long. */
 tutti_status tutti__first_host(const char *list, char *host, size_t capacity);
