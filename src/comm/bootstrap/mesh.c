@@ -67,19 +67,6 @@ static tutti_status call_rank(const tutti__bootstrap *boot, const tutti__address
     return status;
 }
 
-/* Same user, if the kernel can tell. */
-static bool same_user(int fd)
-{
-    struct ucred who;
-    socklen_t size = sizeof who;
-    int family = 0;
-    socklen_t family_size = sizeof family;
-
-    if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &family_size) != 0 || family != AF_UNIX)
-        return true;
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.uid == geteuid();
-}
-
 /* Gives the candidate its place, if it is one of those expected. */
 static char seat(const tutti__bootstrap *boot, const candidate *v, const tutti__mesh *mesh)
 {
@@ -97,6 +84,8 @@ static char seat(const tutti__bootstrap *boot, const candidate *v, const tutti__
         return TUTTI__UNKNOWN;
     if (mesh->fds[at] >= 0)
         return TUTTI__TAKEN;
+    if (!boot->secret.set && tutti__of_another_user(v->fd))
+        return TUTTI__OTHER_USER;
     mesh->fds[at] = v->fd;
     return TUTTI__WELCOME;
 }
@@ -177,10 +166,7 @@ static tutti_status accept_candidates(int listener, candidate *candidates, int *
             close(candidates[0].fd);
             memmove(candidates, candidates + 1, (size_t)--n * sizeof *candidates);
         }
-        if (same_user(fd))
-            candidates[n++] = (candidate){.fd = fd, .deadline = tutti__now_ms() + PROVE_MS};
-        else
-            close(fd);
+        candidates[n++] = (candidate){.fd = fd, .deadline = tutti__now_ms() + PROVE_MS};
     }
     *n_p = n;
     if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM)

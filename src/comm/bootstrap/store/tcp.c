@@ -274,10 +274,10 @@ tutti_status tutti_store_tcp_serve(tutti_store **store_p, const char *host_name,
         tutti__address_text(&address, text, sizeof text);
         if (!secret.set && !tutti__address_is_loopback(&address))
             tutti_log(TUTTI_LOG_WARN, "comm",
-                      "the store listens on %s without a secret: whoever reaches that address can "
-                      "join this job; start with "
-                      "tutti run, or give all ranks the same TUTTI_SECRET_FILE",
-                      text);
+                      "the store listens on %s without a secret (%s): whoever reaches that address "
+                      "can join this job; start with tutti run, or give all ranks the same "
+                      "TUTTI_SECRET_FILE",
+                      text, secret.where);
         snprintf(where, sizeof where, "the store at %s", text);
         h->users = 1;
         status = handle_new(store_p, &address, &secret, where, h, tutti__now_ms() + GRACE_MS);
