@@ -103,6 +103,7 @@ static void read_place(tutti__secret *secret)
     secret->process = tutti__hash64(text, strlen(text));
     job_text(&env, text, sizeof text);
     secret->job = *text ? tutti__hash64(text, strlen(text)) : 0;
+    secret->speaks = !whole || env.local_rank == 0 || env.rank == 1;
     if (whole && env.world_size > 1) {
         secret->rank = (uint32_t)env.rank + 1;
         secret->attempt = (uint32_t)env.attempt;
@@ -265,38 +266,60 @@ static tutti_status check_verdict(char verdict, const tutti__claim *mine, const 
     }
 }
 
-tutti_status tutti__greet(int fd, const tutti__secret *secret, const tutti__claim *mine,
-                          const tutti__claim *theirs, const char *who, double deadline)
+static tutti_status fail_silent(const char *who, int error)
 {
-    uint8_t hello[TUTTI__HEAD_BYTES], answer[TUTTI__ANSWER_BYTES], mac[MAC_BYTES];
-    tutti_status status;
-    char verdict;
+    return tutti__fail(error == ETIMEDOUT ? TUTTI_ERR_TIMEOUT : TUTTI_ERR_PEER,
+                       "%s does not answer as Tutti would: %s; is something else there, is it "
+                       "stopped or at its limit of open files (see its own lines), or did it just "
+                       "end?",
+                       who, error == ECONNRESET ? "connection closed" : strerror(error));
+}
+
+tutti_status tutti__greet_begin(tutti__greeting *greeting, int fd, const tutti__secret *secret,
+                                const tutti__claim *mine, const char *who, double deadline)
+{
     int error;
 
-    make_head(hello, secret, mine);
-    error = tutti__send_all(fd, hello, sizeof hello, deadline);
-    if (!error)
-        error = tutti__receive_all(fd, answer, sizeof answer, deadline);
+    make_head(greeting->hello, secret, mine);
+    error = tutti__send_all(fd, greeting->hello, sizeof greeting->hello, deadline);
+    return error ? fail_silent(who, error) : TUTTI_OK;
+}
+
+tutti_status tutti__greet_end(const tutti__greeting *greeting, int fd, const tutti__secret *secret,
+                              const tutti__claim *mine, const tutti__claim *theirs, const char *who,
+                              double deadline)
+{
+    uint8_t answer[TUTTI__ANSWER_BYTES], mac[MAC_BYTES];
+    tutti_status status;
+    char verdict;
+    int error = tutti__receive_all(fd, answer, sizeof answer, deadline);
+
     if (error)
-        return tutti__fail(
-            error == ETIMEDOUT ? TUTTI_ERR_TIMEOUT : TUTTI_ERR_PEER,
-            "%s does not answer as Tutti would: %s; is something else there, or did it just end?",
-            who, error == ECONNRESET ? "connection closed" : strerror(error));
-    status = check_answer(hello, answer, secret, mine, theirs, who);
+        return fail_silent(who, error);
+    status = check_answer(greeting->hello, answer, secret, mine, theirs, who);
     if (status == TUTTI_OK && !secret->set && tutti__of_another_user(fd))
         status = fail_other_user(who);
     if (status != TUTTI_OK) { /* so that it knows this from a rank that ended */
         memset(mac, 0, sizeof mac);
-        (void)send(fd, mac, sizeof mac, MSG_NOSIGNAL);
+        (void)!send(fd, mac, sizeof mac, MSG_NOSIGNAL);
         return status;
     }
-    make_mac(mac, secret, "connect", hello, answer);
+    make_mac(mac, secret, "connect", greeting->hello, answer);
     error = tutti__send_all(fd, mac, sizeof mac, deadline);
     if (!error) /* a door closed by now, for want of room, is worth another try; later it would not be */
         error = tutti__receive_all(fd, &verdict, sizeof verdict, deadline);
     if (error)
         return tutti__fail(TUTTI_ERR_PEER, "%s closed the connection: %s", who, strerror(error));
     return check_verdict(verdict, mine, who);
+}
+
+tutti_status tutti__greet(int fd, const tutti__secret *secret, const tutti__claim *mine,
+                          const tutti__claim *theirs, const char *who, double deadline)
+{
+    tutti__greeting greeting;
+
+    TUTTI_TRY(tutti__greet_begin(&greeting, fd, secret, mine, who, deadline));
+    return tutti__greet_end(&greeting, fd, secret, mine, theirs, who, deadline);
 }
 
 /* ---- Accepting ---------------------------------------------------------------------------------------- */

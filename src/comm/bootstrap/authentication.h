@@ -19,6 +19,7 @@ typedef struct tutti__secret {
     uint64_t job;           /* hash of its name; 0: not told, matches any */
     uint64_t process;       /* tells two processes apart that claim one rank */
     uint32_t attempt, rank; /* rank: 1 + this process's rank; 0: none (the launcher, a tool) */
+    bool speaks;            /* of all that wait for rank 0, one a host, or the next rank, says so */
 } tutti__secret;
 
 /* From TUTTI_SECRET, or the 0600 file that TUTTI_SECRET_FILE names, else the user's (user_secret.h); not set if there is none
@@ -49,6 +50,16 @@ tutti__claim tutti__store_claim(const tutti__secret *secret);
  * a store) is for the message. PEER: it hung up; IO: it is no member of this job, or does not want us. */
 tutti_status tutti__greet(int fd, const tutti__secret *secret, const tutti__claim *mine,
                           const tutti__claim *theirs, const char *who, double deadline);
+/* Its first half. Whoever accepts may be busy with others: where the caller wants to look around while it waits, it does so
+ * between the two. */
+typedef struct tutti__greeting {
+    uint8_t hello[TUTTI__HEAD_BYTES];
+} tutti__greeting;
+tutti_status tutti__greet_begin(tutti__greeting *greeting, int fd, const tutti__secret *secret,
+                                const tutti__claim *mine, const char *who, double deadline);
+tutti_status tutti__greet_end(const tutti__greeting *greeting, int fd, const tutti__secret *secret,
+                              const tutti__claim *mine, const tutti__claim *theirs, const char *who,
+                              double deadline);
 
 /* The accepting side, one step a readable socket, so that a silent client stops nobody. */
 typedef struct tutti__acceptor {
