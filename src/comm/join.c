@@ -254,7 +254,9 @@ static tutti_status find_others(tutti_group *group, double deadline)
     if (!boot->tcp && !boot->mpi && !tutti__bootstrap_in_process(boot))
         (void)tutti__shm_probe(&group->comm, mine.no_sharing, sizeof mine.no_sharing);
     if (status == TUTTI_OK)
-        status = tutti__secret_read(&boot->secret);
+        status = boot->store && tutti_store_port(boot->store) > 0
+                     ? tutti__secret_read(&boot->secret)
+                     : tutti__secret_read_given(&boot->secret);
     if (status == TUTTI_OK)
         status = tutti__listeners_open(boot, &mine, &at);
     if (status == TUTTI_OK)
@@ -298,11 +300,15 @@ static tutti_status fail_setup(tutti_group *group, tutti_status status)
         snprintf(first.text, sizeof first.text, "%.1000s", message);
     if (group->control) /* peers that wait for this rank are told */
         (void)tutti__comm_fail(comm, (tutti_status)first.status, first.culprit, "%s", first.text);
-    return tutti__fail((tutti_status)first.status,
-                       "rank %d of %d on %s, while group \"%s\" was being made%s%s%s: %s",
-                       comm->rank, comm->size, comm->peers[comm->rank].host, comm->name,
-                       parent ? " by a split of group \"" : "", parent ? parent->name : "",
-                       parent ? "\"" : "", first.text);
+    status = tutti__fail((tutti_status)first.status,
+                         "rank %d of %d on %s, while group \"%s\" was being made%s%s%s: %s",
+                         comm->rank, comm->size, comm->peers[comm->rank].host, comm->name,
+                         parent ? " by a split of group \"" : "", parent ? parent->name : "",
+                         parent ? "\"" : "", first.text);
+    tutti__error_file_write(first.culprit == comm->rank &&
+                                tutti_status_scope(status) != TUTTI_SCOPE_GROUP,
+                            tutti_last_error());
+    return status;
 }
 
 /* ---- Joining ----------------------------------------------------------------------------------------------- */
