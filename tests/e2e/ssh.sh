@@ -27,6 +27,7 @@ esac
 while [ "$1" != true ]; do sleep 0.05; done
 END
 chmod +x stand-in
+tutti=$TUTTI
 export TUTTI=$work/stand-in
 told() { cat told.* 2>/dev/null | grep -qF -e "$1" || { fail "nobody told \"$1\":" && cat told.*; }; }
 gone() { ! pgrep -f "^/bin/bash [^ ]*stand-in" >/dev/null; }
@@ -78,4 +79,12 @@ wait_until "all ended" gone
 TUTTI=$work/none run 127 "$job" a,b wait
 run 2 "$job" a
 err_has "HOST.*PROGRAM"
+
+# And tutti itself.
+export TUTTI=$tutti
+run 0 "$job" -n 2 a,b "$TUTTI" train --model mlp --epochs 1 --max-steps 12 --run-dir "$work/run"
+out_has "4 ranks \(shared memory \+ tcp\)"
+grep -q '"world_size": 4' "$work/run/summary.json" || fail "no summary of 4 ranks"
+! grep -q "without a secret" "$work/err" || fail "the secret has not arrived"
+run 127 "$job" -n 2 a,b ./no-such-program
 finish
