@@ -2,15 +2,23 @@
 #include "cli/doctor.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <tutti/group.h>
 #include <unistd.h>
 
-enum { TIMEOUT_MS = 4000, SMALL = 1024, LARGE = 262144, SMALL_CALLS = 200, LARGE_CALLS = 10 };
+enum {
+    LEAST_FILES = 20,
+    TIMEOUT_MS = 2500,
+    SMALL = 1024,
+    LARGE = 262144,
+    SMALL_CALLS = 200,
+    LARGE_CALLS = 10
+};
 
 typedef struct result {
     char transport[64];
@@ -64,42 +72,63 @@ static tutti_status be_rank(tutti_store *store, int rank, tutti_transport transp
     return status;
 }
 
-/* Rank 1, a child that is told by the pipe where the store is; its exit code is 0 if all was well. */
-static int be_rank_1(int pipe_fd, tutti_transport transport)
+/* Rank 1, a child that is told by the socket where the store is; where it fails it tells why. */
+static int be_rank_1(int to_rank_0, tutti_transport transport)
 {
     tutti_store *store = NULL;
     tutti_status status;
     result r = {0};
     int port;
 
-    if (read(pipe_fd, &port, sizeof port) != (ssize_t)sizeof port)
+    if (read(to_rank_0, &port, sizeof port) != (ssize_t)sizeof port)
         return 1;
     status = tutti_store_tcp_connect(&store, "127.0.0.1", port, TIMEOUT_MS);
     if (status == TUTTI_OK)
         status = be_rank(store, 1, transport, &r);
     tutti_store_free(store);
+    if (status != TUTTI_OK)
+        (void)send(to_rank_0, tutti_last_error(), strlen(tutti_last_error()), MSG_NOSIGNAL);
     return status == TUTTI_OK && r.right ? 0 : 1;
 }
 
 /* Forked before this process has threads, as the store's host does. */
-static tutti_status start_rank_1(tutti_transport transport, pid_t *child_p, int *pipe_p)
+static tutti_status start_rank_1(tutti_transport transport, pid_t *child_p, int *socket_p)
 {
     int ends[2];
 
-    if (pipe2(ends, O_CLOEXEC) != 0)
-        return tutti__fail_errno(errno, "no pipe (ulimit -n)");
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+        return tutti__fail_errno(errno, "no socket (ulimit -n)");
     *child_p = fork();
     if (*child_p == 0) {
         close(ends[1]);
         _exit(be_rank_1(ends[0], transport));
     }
     close(ends[0]);
-    *pipe_p = ends[1];
+    *socket_p = ends[1];
     if (*child_p < 0) {
         close(ends[1]);
         return tutti__fail_errno(errno, "no second process (ulimit -u)");
     }
     return TUTTI_OK;
+}
+
+/* Waits for its end. What it says of its failure is the nearer to the cause: we have only missed it. */
+static tutti_status end_rank_1(pid_t child, int socket_fd, tutti_status status)
+{
+    char text[512] = "";
+    int ended = 0;
+    ssize_t n;
+
+    shutdown(socket_fd, SHUT_WR);
+    n = read(socket_fd, text, sizeof text - 1);
+    text[n > 0 ? n : 0] = '\0';
+    close(socket_fd);
+    waitpid(child, &ended, 0);
+    if (*text)
+        return tutti__fail(TUTTI_ERR_PEER, "the second rank: %s", text);
+    if (status == TUTTI_OK && !(WIFEXITED(ended) && WEXITSTATUS(ended) == 0))
+        return tutti__fail(TUTTI_ERR_PEER, "the second rank failed");
+    return status;
 }
 
 /* A job of its own: with a secret, and without what the user's job, if this is one, is told. */
@@ -131,24 +160,34 @@ static void set_environment(void)
 static tutti_status meet(tutti_transport transport, result *r)
 {
     tutti_store *store = NULL;
-    int ended = 0, pipe_fd = -1, port;
+    int socket_fd = -1, port;
     tutti_status status;
     pid_t child = -1;
 
     set_environment();
-    TUTTI_TRY(start_rank_1(transport, &child, &pipe_fd));
+    TUTTI_TRY(start_rank_1(transport, &child, &socket_fd));
     status = tutti_store_tcp_serve(&store, "127.0.0.1", 0);
     port = tutti_store_port(store);
-    if (status == TUTTI_OK && write(pipe_fd, &port, sizeof port) != (ssize_t)sizeof port)
+    if (status == TUTTI_OK &&
+        send(socket_fd, &port, sizeof port, MSG_NOSIGNAL) != (ssize_t)sizeof port)
         status = tutti__fail_errno(errno, "the second rank has ended early");
-    close(pipe_fd);
     if (status == TUTTI_OK)
         status = be_rank(store, 0, transport, r);
+    status = end_rank_1(child, socket_fd, status);
     tutti_store_free(store);
-    waitpid(child, &ended, 0);
-    if (status == TUTTI_OK && !(WIFEXITED(ended) && WEXITSTATUS(ended) == 0))
-        status = tutti__fail(TUTTI_ERR_PEER, "the second rank failed");
     return status;
+}
+
+/* Two ranks that lack descriptors say so late, and not clearly. */
+static bool can_try(tutti__doctor *d, const char *subject)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= LEAST_FILES)
+        return true;
+    tutti__find(d, TUTTI__NOTE, subject, "not tried: only %llu open files are allowed (ulimit -n)",
+                (unsigned long long)limit.rlim_cur);
+    return false;
 }
 
 static void report(tutti__doctor *d, const char *subject, const result *r)
@@ -166,6 +205,8 @@ void tutti__check_shared_memory_ranks(tutti__doctor *d)
 {
     result r = {0};
 
+    if (!can_try(d, "over shared memory"))
+        return;
     if (meet(TUTTI_TRANSPORT_AUTO, &r) != TUTTI_OK) {
         tutti__find(d, TUTTI__PROBLEM, "over shared memory", "%s", tutti_last_error());
         tutti__remedy(d, "mend what is marked above; TUTTI_LOG=debug tutti run -n 2 tutti bench "
@@ -184,6 +225,8 @@ void tutti__check_tcp_ranks(tutti__doctor *d)
 {
     result r = {0};
 
+    if (!can_try(d, "over TCP (loopback)"))
+        return;
     if (meet(TUTTI_TRANSPORT_TCP, &r) != TUTTI_OK) {
         tutti__find(d, TUTTI__PROBLEM, "over TCP (loopback)", "%s", tutti_last_error());
         tutti__remedy(d, "mend what is marked above; TUTTI_TRANSPORT=tcp TUTTI_LOG=debug tutti run "

@@ -74,7 +74,7 @@ static const char *limit_text(rlim_t limit, char text[32])
  * pipes a worker and the connection to its store. */
 void tutti__check_files(tutti__doctor *d)
 {
-    rlim_t rank = 16 + 2 * (rlim_t)d->ranks, launcher = 64 + 4 * (rlim_t)d->ranks;
+    rlim_t rank = 16 + 2 * (rlim_t)d->ranks, launcher = 24 + 4 * (rlim_t)d->ranks;
     char soft[32], hard[32];
     struct rlimit limit;
 
