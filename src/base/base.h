@@ -48,6 +48,11 @@ tutti_status tutti__fail_errno(int error_number, const char *format, ...) TUTTI_
 /* Puts back a message that was saved (another thread's, or an earlier one's). */
 tutti_status tutti__fail_again(tutti_status status, const char *message);
 
+/* Tells the launcher why this process fails, in torchrun's format, in the file TORCHELASTIC_ERROR_FILE; nothing where that
+ * is not set. For whoever knows that a failure is about to be the process's. `own`: it is not what a peer's failure did to
+ * this process. The last words count, but a peer's failure never replaces one of its own. The thread's message stays. */
+void tutti__error_file_write(bool own, const char *message);
+
 /* For public functions: ARG, "tutti_optim_step: optim is NULL". */
 #define TUTTI__NOT_NULL(p)                                                                         \
     ((p) ? TUTTI_OK : tutti__fail(TUTTI_ERR_ARG, "%s: %s is NULL", __func__, #p))

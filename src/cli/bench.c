@@ -394,13 +394,19 @@ static int measure(const tutti__bench *b)
 
     if (status != TUTTI_OK) {
         fprintf(stderr, "tutti bench: %s\n", tutti_last_error());
+        tutti__error_file_write(tutti_status_scope(status) != TUTTI_SCOPE_GROUP,
+                                tutti_last_error());
         return tutti_status_exit_code(status);
     }
-    if (wrong && speaks())
-        fprintf(stderr,
-                "tutti bench: %lld elements were wrong: a defect of Tutti, or of this machine\n",
+    if (wrong == 0)
+        return 0;
+    tutti__fail(TUTTI_ERR_INTERNAL,
+                "%lld elements were wrong: a defect of Tutti, or of this machine",
                 (long long)wrong);
-    return wrong ? 1 : 0;
+    tutti__error_file_write(true, tutti_last_error());
+    if (speaks())
+        fprintf(stderr, "tutti bench: %s\n", tutti_last_error());
+    return 1;
 }
 
 int tutti__cli_bench(int argc, char **argv)
@@ -417,6 +423,7 @@ int tutti__cli_bench(int argc, char **argv)
     if (read_texts(&l, argc, argv) != TUTTI_OK || read_line(&l, &b, &n) != TUTTI_OK) {
         if (speaks())
             fprintf(stderr, "tutti bench: %s\n", tutti_last_error());
+        tutti__error_file_write(true, tutti_last_error());
         return 2;
     }
     return n > 0 ? launch(&l, n) : measure(&b);

@@ -112,6 +112,7 @@ static int usage_error(void)
     /* All ranks of a host have the same arguments; one of them says what is wrong. */
     if (!local_rank || strcmp(local_rank, "0") == 0)
         fprintf(stderr, "tutti train: %s\n", tutti_last_error());
+    tutti__error_file_write(true, tutti_last_error());
     return 2;
 }
 

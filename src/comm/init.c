@@ -268,5 +268,10 @@ tutti_status tutti__group_init(tutti_group **group_p, const tutti_group_opts *gi
 
 tutti_status tutti_group_init(tutti_group **group_p, const tutti_group_opts *opts)
 {
-    return tutti__group_init(group_p, opts, NULL);
+    tutti_status status = tutti__group_init(group_p, opts, NULL);
+
+    if (status != TUTTI_OK) /* seldom anything is left to do for the program but to end */
+        tutti__error_file_write(tutti_status_scope(status) != TUTTI_SCOPE_GROUP,
+                                tutti_last_error());
+    return status;
 }

@@ -298,11 +298,15 @@ static tutti_status fail_setup(tutti_group *group, tutti_status status)
         snprintf(first.text, sizeof first.text, "%.1000s", message);
     if (group->control) /* peers that wait for this rank are told */
         (void)tutti__comm_fail(comm, (tutti_status)first.status, first.culprit, "%s", first.text);
-    return tutti__fail((tutti_status)first.status,
-                       "rank %d of %d on %s, while group \"%s\" was being made%s%s%s: %s",
-                       comm->rank, comm->size, comm->peers[comm->rank].host, comm->name,
-                       parent ? " by a split of group \"" : "", parent ? parent->name : "",
-                       parent ? "\"" : "", first.text);
+    status = tutti__fail((tutti_status)first.status,
+                         "rank %d of %d on %s, while group \"%s\" was being made%s%s%s: %s",
+                         comm->rank, comm->size, comm->peers[comm->rank].host, comm->name,
+                         parent ? " by a split of group \"" : "", parent ? parent->name : "",
+                         parent ? "\"" : "", first.text);
+    tutti__error_file_write(first.culprit == comm->rank &&
+                                tutti_status_scope(status) != TUTTI_SCOPE_GROUP,
+                            tutti_last_error());
+    return status;
 }
 
 /* ---- Joining ----------------------------------------------------------------------------------------------- */

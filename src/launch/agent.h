@@ -19,21 +19,36 @@
 
 /* ---- Job: opts with the defaults filled in, and what the workers are told ------------------------- */
 
+/* One start of all workers. */
+typedef struct tutti__round {
+    int number;              /* of the starts before it */
+    int restarts;            /* after failures so far */
+    int group_rank, n_nodes; /* this node's number, of how many */
+    int first_rank;          /* of this node's */
+    int world_size;
+    char master_addr[256], store[280]; /* store: host:port */
+    int master_port;
+} tutti__round;
+
 typedef struct tutti__job {
     tutti__launch_opts opts;
-    char id[128], program[PATH_MAX];
-    int signals[NSIG]; /* that are passed on, 0-terminated */
-    int master_port;
-    const char *omp_threads; /* of the environment, or omp_text */
-    char omp_text[16], store_address[64], secret[65];
-    tutti_store *store;
+    char id[128], program[PATH_MAX], host[64]; /* host: this node's name */
+    int signals[NSIG];                         /* that are passed on, 0-terminated */
+    const char *omp_threads;                   /* of the environment, or omp_text */
+    char omp_text[16], secret[65];
+    tutti_store *store;      /* that we host; NULL: another node does */
+    char store_address[280]; /* host:port of ours */
+    tutti__round round;
     struct rlimit descriptors; /* the workers' limit */
 } tutti__job;
 
 /* Fills in the defaults and finds the program. Returns 0 or the exit code; the message is tutti_last_error(). */
 int tutti__job_init(tutti__job *job, const tutti__launch_opts *opts);
-/* rendezvous.c: chooses the port, makes the secret, hosts the store. */
-tutti_status tutti__job_open(tutti__job *job);
+/* rendezvous.c: a port for MASTER_PORT, --master-port or one that is free; a random secret; the store, in which
+ * store_address is filled in. */
+tutti_status tutti__job_choose_port(const tutti__job *job, int *port_p);
+tutti_status tutti__job_make_secret(tutti__job *job);
+tutti_status tutti__job_host_store(tutti__job *job, const char *bind_to, const char *address);
 
 /* ---- Console: whole lines on their way to our standard output and error ----------------------------
  * One queue for both, so that lines stay in order and never mix. Writing never blocks: a terminal that nobody reads
@@ -90,9 +105,11 @@ void tutti__log_pipe_close(tutti__log_pipe *pipe, tutti__console *console);
 /* ---- Workers ----------------------------------------------------------------------------------------- */
 
 typedef struct tutti__worker {
-    int rank;
+    int rank, local_rank;
     pid_t pid; /* also its session's and process group's; 0: not started */
     bool running;
+    uint64_t stopped_ns; /* since when it is stopped (SIGSTOP, a debugger); 0: it is not */
+    bool told_stopped;
     int status; /* of waitpid, once it has ended */
     uint64_t started_ns, ended_ns;
     tutti__log_pipe out, err;
@@ -109,6 +126,69 @@ int tutti__worker_exit_code(const tutti__worker *worker); /* 128 + n for a signa
 void tutti__worker_describe(const tutti__worker *worker, char *text, size_t bytes);
 /* The variables that workers get, as rows of a Markdown table. */
 void tutti__worker_print_env(FILE *file);
+
+/* ---- The workers of this node, from their start to the last trace of them ------------------------------ */
+
+typedef enum tutti__phase {
+    TUTTI__IDLE, /* none is left */
+    TUTTI__RUNNING,
+    TUTTI__FAILING,  /* a worker has failed, the others have a moment to see it */
+    TUTTI__STOPPING, /* workers were told to end, they have the shutdown timeout */
+    TUTTI__SWEEPING, /* no worker runs, descendants of theirs do; they were told to end */
+    TUTTI__KILLING
+} tutti__phase;
+
+typedef struct tutti__workers {
+    tutti__job *job;
+    tutti__console *console;
+    tutti__worker *list; /* [job->opts.n] */
+    int n_running;
+    tutti__phase phase; /* goes one way only, in a round */
+    uint64_t deadline_ns, killing_ns;
+    bool childless;              /* no descendant is left */
+    bool abandoned;              /* what is left does not end, not even by SIGKILL */
+    bool suspended;              /* by us, with Ctrl-Z */
+    const tutti__worker *blamed; /* the first failure; NULL: none yet */
+    long oom_kills;              /* when they were started */
+} tutti__workers;
+
+tutti_status tutti__workers_new(tutti__workers *workers, tutti__job *job, tutti__console *console);
+/* Starts all, in the round of the job. `mask` and `sigpipe` are what they inherit. */
+tutti_status tutti__workers_start(tutti__workers *workers, const sigset_t *mask,
+                                  const struct sigaction *sigpipe);
+void tutti__workers_signal(tutti__workers *workers, int sig);
+/* Tells them to end; what has failed before is reported first. */
+void tutti__workers_stop(tutti__workers *workers, int sig);
+void tutti__workers_kill(tutti__workers *workers);
+/* Sees who has ended or was stopped, and goes on to the next phase when it is time. */
+void tutti__workers_advance(tutti__workers *workers);
+/* When the next phase begins (tutti__now_ns); UINT64_MAX: when something happens. */
+uint64_t tutti__workers_deadline(const tutti__workers *workers);
+/* Stream i of 2 n. */
+tutti__log_pipe *tutti__workers_stream(const tutti__workers *workers, int i);
+/* No process and no open stream is left. */
+bool tutti__workers_over(const tutti__workers *workers);
+/* 0 if all ended with 0; else a code that one chose (3 excepted), or -1. */
+int tutti__workers_chosen_code(const tutti__workers *workers);
+void tutti__workers_free(tutti__workers *workers);
+
+/* ---- What is said of a failure ------------------------------------------------------------------------ */
+
+typedef struct tutti__report {
+    tutti__job *job;
+    tutti__worker *workers; /* [job->opts.n] */
+    tutti__console *console;
+    long oom_kills; /* when the workers were started */
+} tutti__report;
+
+/* Of the workers that have failed the one with the cause; NULL: none has. */
+const tutti__worker *tutti__first_failed(const tutti__worker *workers, int n);
+/* What all ranks were doing when a group of theirs died, if one did; only where the store is. */
+void tutti__report_flights(const tutti__report *report);
+/* Once, when it is known who was first. */
+void tutti__report_failure(const tutti__report *report, const tutti__worker *first);
+/* Are colours wanted on descriptor 1 or 2? */
+bool tutti__wants_color(int fd);
 
 /* ---- Processes --------------------------------------------------------------------------------------- */
 

@@ -1,206 +1,13 @@
-/* flags.c -- reads the command line of `tutti run` by the table of flags.def.   SPDX-License-Identifier: MIT
- *
- * In two steps: first every flag's text, from the command line or else from PET_<NAME>; then the meaning of each. */
-#include "launch/flags.h"
+/* flags.c -- what the flags of `tutti run` mean, for the workers of this node.   SPDX-License-Identifier: MIT */
+#include "launch/flag_text.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum flag_id {
-#define FLAG(id, name, letter, metavar, help) FLAG_##id,
-#define ONLY(id, name, accepted, help, why)   FLAG_##id,
-#define REFUSED(id, name, why)                FLAG_##id,
-#include "launch/flags.def"
-#undef FLAG
-#undef ONLY
-#undef REFUSED
-    N_FLAGS
-} flag_id;
-
-typedef struct flag {
-    const char *name;
-    char letter;
-    const char *metavar, *help;
-    const char *accepted, *why; /* NULL: any value; else only these ("": none), and the reason */
-} flag;
-
-static const flag flags[N_FLAGS] = {
-#define FLAG(id, name, letter, metavar, help) {name, letter, metavar, help, NULL, NULL},
-#define ONLY(id, name, accepted, help, why)   {name, 0, "VALUE", help, accepted, why},
-#define REFUSED(id, name, why)                {name, 0, "VALUE", "", "", why},
-#include "launch/flags.def"
-#undef FLAG
-#undef ONLY
-#undef REFUSED
-};
-
-/* A flag's text as it was given, and how to name it in messages. */
-typedef struct given {
-    const char *text; /* NULL: not given */
-    char source[64];  /* "--tee", "PET_TEE" */
-} given;
-
-typedef struct texts {
-    given of[N_FLAGS];
-} texts;
-
-#define BAD(g, expected, ...)                                                                      \
-    tutti__fail(TUTTI_ERR_ARG, "%s is \"%s\", expected " expected, (g)->source, (g)->text,         \
-                __VA_ARGS__)
-
-/* ---- Texts ------------------------------------------------------------------------------------------ */
-
-static bool takes_value(int id)
-{
-    return *flags[id].metavar != '\0';
-}
-
-static bool is_name(const char *name, const char *text, size_t bytes)
-{
-    if (strlen(name) != bytes)
-        return false;
-    for (size_t i = 0; i < bytes; i++)
-        if ((text[i] == '_' ? '-' : text[i]) != name[i])
-            return false;
-    return true;
-}
-
-static tutti_status unknown_flag(const char *text, size_t bytes)
-{
-    const char *names[N_FLAGS], *nearest;
-    char name[64];
-
-    for (int i = 0; i < N_FLAGS; i++)
-        names[i] = flags[i].name;
-    snprintf(name, sizeof name, "%.*s", (int)bytes, text);
-    nearest = tutti__nearest(name, names, N_FLAGS);
-    if (nearest)
-        return tutti__fail(TUTTI_ERR_ARG, "there is no flag --%s; did you mean --%s?", name,
-                           nearest);
-    return tutti__fail(
-        TUTTI_ERR_ARG,
-        "there is no flag --%s; see tutti run --help (flags of the program come after it)", name);
-}
-
-/* Is the text one of the words between '|'? */
-static bool is_listed(const char *list, const char *text)
-{
-    for (const char *p = list; *p; p += *p == '|') {
-        size_t bytes = strcspn(p, "|");
-
-        if (strlen(text) == bytes && strncmp(p, text, bytes) == 0)
-            return true;
-        p += bytes;
-    }
-    return false;
-}
-
-static tutti_status set_text(texts *t, int id, const char *source, const char *text)
-{
-    const flag *f = &flags[id];
-
-    snprintf(t->of[id].source, sizeof t->of[id].source, "%s", source);
-    t->of[id].text = text;
-    if (!f->accepted || is_listed(f->accepted, text))
-        return TUTTI_OK;
-    if (!*f->accepted)
-        return tutti__fail(TUTTI_ERR_ARG, "%s is not in this version: %s", source, f->why);
-    return tutti__fail(TUTTI_ERR_ARG, "%s %s is not in this version, only %s: %s", source, text,
-                       f->accepted, f->why);
-}
-
-/* --name, --name VALUE, --name=VALUE. *next_p counts the arguments used. */
-static tutti_status read_long(texts *t, char **argv, int *next_p)
-{
-    const char *name = argv[*next_p] + 2, *equals = strchr(name, '=');
-    size_t bytes = equals ? (size_t)(equals - name) : strlen(name);
-    char source[64];
-    int id;
-
-    for (id = 0; id < N_FLAGS && !is_name(flags[id].name, name, bytes); id++)
-        continue;
-    if (is_name("nproc", name, bytes))
-        id = FLAG_NPROC_PER_NODE;
-    if (id == N_FLAGS)
-        return unknown_flag(name, bytes);
-    snprintf(source, sizeof source, "--%s", flags[id].name);
-    if (!takes_value(id) && equals)
-        return tutti__fail(TUTTI_ERR_ARG, "%s takes no value, \"%s\" was given", source,
-                           equals + 1);
-    if (takes_value(id) && !equals && !argv[*next_p + 1])
-        return tutti__fail(TUTTI_ERR_ARG, "%s needs a value (%s)", source, flags[id].metavar);
-    *next_p += 1;
-    if (!takes_value(id))
-        return set_text(t, id, source, "1");
-    return set_text(t, id, source, equals ? equals + 1 : argv[(*next_p)++]);
-}
-
-/* -n VALUE, -nVALUE. */
-static tutti_status read_short(texts *t, char **argv, int *next_p)
-{
-    const char *arg = argv[*next_p];
-    char source[3] = {'-', arg[1], '\0'};
-    int id;
-
-    for (id = 0; id < N_FLAGS && flags[id].letter != arg[1]; id++)
-        continue;
-    if (id == N_FLAGS || (!takes_value(id) && arg[2]))
-        return tutti__fail(TUTTI_ERR_ARG, "there is no flag %s; see tutti run --help", arg);
-    if (takes_value(id) && !arg[2] && !argv[*next_p + 1])
-        return tutti__fail(TUTTI_ERR_ARG, "%s needs a value (%s)", source, flags[id].metavar);
-    *next_p += 1;
-    if (!takes_value(id))
-        return set_text(t, id, source, "1");
-    return set_text(t, id, source, arg[2] ? arg + 2 : argv[(*next_p)++]);
-}
-
-static tutti_status read_environment(texts *t)
-{
-    for (int i = 0; i < N_FLAGS; i++) {
-        char name[64] = "PET_";
-        const char *text;
-        size_t n = 4;
-
-        for (const char *p = flags[i].name; *p; p++)
-            name[n++] = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
-        name[n] = '\0';
-        text = getenv(name);
-        if (t->of[i].text || !text || !*text || i == FLAG_HELP || i == FLAG_ENV)
-            continue;
-        if (!takes_value(i)) {
-            if (strcmp(text, "0") == 0)
-                continue;
-            if (strcmp(text, "1") != 0)
-                return tutti__fail(TUTTI_ERR_ARG, "%s is \"%s\", expected 0 or 1", name, text);
-        }
-        TUTTI_TRY(set_text(t, i, name, text));
-    }
-    return TUTTI_OK;
-}
-
-/* *next_p: where the program stands. */
-static tutti_status read_texts(texts *t, int argc, char **argv, int *next_p)
-{
-    int next = 1;
-
-    while (next < argc && argv[next][0] == '-' && argv[next][1]) {
-        if (strcmp(argv[next], "--") == 0) {
-            next++;
-            break;
-        }
-        if (argv[next][1] == '-')
-            TUTTI_TRY(read_long(t, argv, &next));
-        else
-            TUTTI_TRY(read_short(t, argv, &next));
-    }
-    *next_p = next;
-    if (t->of[FLAG_HELP].text || t->of[FLAG_ENV].text)
-        return TUTTI_OK;
-    return read_environment(t);
-}
-
-/* ---- Meanings --------------------------------------------------------------------------------------- */
+typedef tutti__flag_text given;
+typedef tutti__flag_texts texts;
+#define BAD TUTTI__BAD_FLAG
 
 static tutti_status read_n(const given *g, int *n_p)
 {
@@ -221,7 +28,19 @@ static tutti_status read_n(const given *g, int *n_p)
     return TUTTI_OK;
 }
 
-static tutti_status read_port(const given *g, int *port_p)
+tutti_status tutti__flag_read_count(const given *g, int low, int high, int *n_p)
+{
+    int64_t n;
+
+    if (!g->text)
+        return TUTTI_OK;
+    if (!tutti__parse_int64(g->text, &n) || n < low || n > high)
+        return BAD(g, "a number from %d to %d", low, high);
+    *n_p = (int)n;
+    return TUTTI_OK;
+}
+
+tutti_status tutti__flag_read_port(const given *g, int *port_p)
 {
     int64_t port;
 
@@ -341,7 +160,7 @@ static tutti_status read_signals(const given *g, tutti__run_line *line)
 
 static tutti_status read_shutdown_timeout(const texts *t, double *seconds_p)
 {
-    given g = t->of[FLAG_SHUTDOWN_TIMEOUT];
+    given g = t->of[TUTTI__FLAG_SHUTDOWN_TIMEOUT];
     const char *text = getenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
 
     if (!g.text && text && *text)
@@ -359,7 +178,7 @@ static char *text(const char *constant)
 static tutti_status read_program(const texts *t, tutti__run_line *line, int argc, char **argv)
 {
     const char *chosen = getenv("PYTHON_EXEC");
-    bool module = t->of[FLAG_MODULE].text, no_python = t->of[FLAG_NO_PYTHON].text;
+    bool module = t->of[TUTTI__FLAG_MODULE].text, no_python = t->of[TUTTI__FLAG_NO_PYTHON].text;
     size_t n = 0, bytes;
 
     if (argc == 0 || !*argv[0])
@@ -385,7 +204,7 @@ static tutti_status read_program(const texts *t, tutti__run_line *line, int argc
 
 static tutti_status check_files(const texts *t, const tutti__launch_opts *opts)
 {
-    const given *redirects = &t->of[FLAG_REDIRECTS], *id = &t->of[FLAG_RDZV_ID];
+    const given *redirects = &t->of[TUTTI__FLAG_REDIRECTS], *id = &t->of[TUTTI__FLAG_RDZV_ID];
 
     if (redirects->text && strcmp(redirects->text, "0") != 0 && !opts->log_dir)
         return tutti__fail(TUTTI_ERR_ARG, "%s needs --log-dir: where are the files to be?",
@@ -403,23 +222,24 @@ tutti_status tutti__run_line_read(tutti__run_line *line, int argc, char **argv)
     double unused;
     int next;
 
-    TUTTI_TRY(read_texts(&t, argc, argv, &next));
-    line->help = t.of[FLAG_HELP].text;
-    line->env = t.of[FLAG_ENV].text;
+    TUTTI_TRY(tutti__flag_texts_read(&t, argc, argv, &next));
+    line->help = t.of[TUTTI__FLAG_HELP].text;
+    line->env = t.of[TUTTI__FLAG_ENV].text;
     if (line->help || line->env)
         return TUTTI_OK;
-    opts->master_addr = t.of[FLAG_MASTER_ADDR].text;
-    opts->id = t.of[FLAG_RDZV_ID].text;
-    opts->role = t.of[FLAG_ROLE].text;
-    opts->log_dir = t.of[FLAG_LOG_DIR].text;
-    TUTTI_TRY(read_n(&t.of[FLAG_NPROC_PER_NODE], &opts->n));
-    TUTTI_TRY(read_port(&t.of[FLAG_MASTER_PORT], &opts->master_port));
+    opts->id = t.of[TUTTI__FLAG_RDZV_ID].text;
+    opts->role = t.of[TUTTI__FLAG_ROLE].text;
+    opts->log_dir = t.of[TUTTI__FLAG_LOG_DIR].text;
+    TUTTI_TRY(read_n(&t.of[TUTTI__FLAG_NPROC_PER_NODE], &opts->n));
+    TUTTI_TRY(tutti__flags_read_nodes(&t, line));
+    TUTTI_TRY(
+        tutti__flag_read_count(&t.of[TUTTI__FLAG_MAX_RESTARTS], 0, 1000000, &opts->max_restarts));
     TUTTI_TRY(read_shutdown_timeout(&t, &opts->shutdown_timeout_s));
-    TUTTI_TRY(read_seconds(&t.of[FLAG_MONITOR_INTERVAL], &unused));
-    TUTTI_TRY(read_streams(&t.of[FLAG_REDIRECTS], opts->n, &line->redirect));
-    TUTTI_TRY(read_streams(&t.of[FLAG_TEE], opts->n, &line->tee));
-    TUTTI_TRY(read_ranks(&t.of[FLAG_LOCAL_RANKS_FILTER], opts->n, &line->shown));
-    TUTTI_TRY(read_signals(&t.of[FLAG_SIGNALS_TO_HANDLE], line));
+    TUTTI_TRY(read_seconds(&t.of[TUTTI__FLAG_MONITOR_INTERVAL], &unused));
+    TUTTI_TRY(read_streams(&t.of[TUTTI__FLAG_REDIRECTS], opts->n, &line->redirect));
+    TUTTI_TRY(read_streams(&t.of[TUTTI__FLAG_TEE], opts->n, &line->tee));
+    TUTTI_TRY(read_ranks(&t.of[TUTTI__FLAG_LOCAL_RANKS_FILTER], opts->n, &line->shown));
+    TUTTI_TRY(read_signals(&t.of[TUTTI__FLAG_SIGNALS_TO_HANDLE], line));
     TUTTI_TRY(check_files(&t, opts));
     opts->redirect = line->redirect;
     opts->tee = line->tee;
@@ -434,62 +254,4 @@ void tutti__run_line_free(tutti__run_line *line)
     free(line->tee);
     free(line->shown);
     *line = (tutti__run_line){0};
-}
-
-/* ---- Help ------------------------------------------------------------------------------------------- */
-
-/* In lines of at most 100 columns, indented by `column` after the first. */
-static void print_wrapped(FILE *file, const char *text, int column)
-{
-    int left = 100 - column;
-
-    while (*text) {
-        int n = (int)strlen(text);
-
-        if (n > left)
-            for (n = left; n > 0 && text[n] != ' '; n--)
-                continue;
-        if (n == 0)
-            n = (int)strlen(text);
-        fprintf(file, "%.*s\n", n, text);
-        text += n;
-        text += strspn(text, " ");
-        if (*text)
-            fprintf(file, "%*s", column, "");
-    }
-}
-
-void tutti__run_print_help(FILE *file)
-{
-    fputs("usage: tutti run [FLAGS] PROGRAM [ARGUMENTS]\n\n"
-          "Starts PROGRAM as N workers on this machine, each with the environment that torchrun "
-          "gives (RANK,\n"
-          "WORLD_SIZE, MASTER_ADDR, ...), shows their output, each line with its rank, and ends "
-          "with the exit code\n"
-          "of the worker that failed first (128 + n for a signal), or 0. The first failure stops "
-          "the others; no\n"
-          "process is left behind, theirs included. Rank 0 reads standard input. A PROGRAM ending "
-          "in .py is run by\n"
-          "python3. Each flag NAME can also be set in the environment as PET_NAME.\n\n",
-          file);
-    for (int i = 0; i < N_FLAGS; i++) {
-        char left[64], letter[4] = "";
-
-        if (flags[i].accepted)
-            continue;
-        if (flags[i].letter)
-            snprintf(letter, sizeof letter, "-%c,", flags[i].letter);
-        snprintf(left, sizeof left, "%3s --%s %s", letter, flags[i].name, flags[i].metavar);
-        fprintf(file, "  %-31s ", left);
-        print_wrapped(file, flags[i].help, 34);
-    }
-    fputs("\nOf torchrun's flags these are accepted with one value only in this version:\n", file);
-    for (int i = 0; i < N_FLAGS; i++)
-        if (flags[i].accepted && *flags[i].accepted)
-            fprintf(file, "      --%-26s %s (%s)\n", flags[i].name, flags[i].accepted,
-                    flags[i].help);
-    fputs("\nand these are refused:\n", file);
-    for (int i = 0; i < N_FLAGS; i++)
-        if (flags[i].accepted && !*flags[i].accepted)
-            fprintf(file, "      --%-26s %s\n", flags[i].name, flags[i].why);
 }

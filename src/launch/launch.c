@@ -65,6 +65,15 @@ static void choose_signals(tutti__job *job)
     job->signals[n] = 0;
 }
 
+static void choose_threads(tutti__job *job)
+{
+    const char *threads = getenv("OMP_NUM_THREADS");
+    int cores = tutti__cores() / job->opts.n;
+
+    snprintf(job->omp_text, sizeof job->omp_text, "%d", cores > 0 ? cores : 1);
+    job->omp_threads = threads && *threads ? threads : job->omp_text;
+}
+
 int tutti__job_init(tutti__job *job, const tutti__launch_opts *opts)
 {
     time_t now = time(NULL);
@@ -84,6 +93,10 @@ int tutti__job_init(tutti__job *job, const tutti__launch_opts *opts)
         job->opts.master_addr = "127.0.0.1";
     if (opts->shutdown_timeout_s == 0)
         job->opts.shutdown_timeout_s = 30;
+    if (opts->nodes.max < 1)
+        job->opts.nodes.min = job->opts.nodes.max = 1;
+    gethostname(job->host, sizeof job->host - 1);
+    choose_threads(job);
     if (opts->id)
         snprintf(job->id, sizeof job->id, "%s", opts->id);
     else if (localtime_r(&now, &calendar) &&

@@ -16,6 +16,25 @@ typedef enum tutti__streams {
     TUTTI__STREAM_BOTH = 3
 } tutti__streams;
 
+/* The nodes of a job, an agent each, and where the agents meet. Zero means default. */
+typedef struct tutti__nodes {
+    int min, max;       /* how many; default 1 */
+    bool has_node_rank; /* this node's number was given (static rendezvous needs it) */
+    int node_rank;
+    bool
+        native; /* nodes may come and go, their numbers follow; else static: as many as there are */
+    const char
+        *host; /* where the agents meet: the endpoint, or master_addr; NULL: one node needs none */
+    int port;
+    int hosts; /* does this node host the rendezvous? 1 yes, -1 no, 0: if it has that address */
+    const char *
+        local_addr; /* of this node, as the others reach it; default: from which it reaches the endpoint */
+    double join_timeout_s; /* for `min` nodes to come; default 600 */
+    double last_call_s;    /* for more, once there are `min`; default 30; negative: none */
+    double keep_alive_s;   /* a word from each node this often; default 5 */
+    int keep_alive_misses; /* so many may be missed; default 3 */
+} tutti__nodes;
+
 /* Zero means default. Everything is borrowed until tutti__launch returns. */
 typedef struct tutti__launch_opts {
     const char *title;   /* what messages begin with; default "tutti run" */
@@ -27,10 +46,12 @@ typedef struct tutti__launch_opts {
      * prefix. */
     bool rank0_direct;
 
-    const char *id;            /* of the job; default: the time and our process */
-    const char *role;          /* ROLE_NAME; default "default" */
-    const char *master_addr;   /* default 127.0.0.1 */
-    int master_port;           /* default: one that is free */
+    const char *id;          /* of the job; default: the time and our process */
+    const char *role;        /* ROLE_NAME; default "default" */
+    const char *master_addr; /* default 127.0.0.1 */
+    int master_port;         /* default: one that is free */
+    int max_restarts;        /* of all workers, after a failure */
+    tutti__nodes nodes;
     double shutdown_timeout_s; /* from SIGTERM to SIGKILL; 0: default, 30 s; negative: at once */
 
     /* Signals that are passed on to the workers, 0-terminated; NULL: TERM INT HUP QUIT, but not HUP or TERM where our

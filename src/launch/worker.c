@@ -40,8 +40,9 @@ static void free_environment(char **environment)
 }
 
 /* Ours first (owned), then those of this process that we do not set (borrowed). NULL: no memory. */
-static char **make_environment(const tutti__job *job, int rank)
+static char **make_environment(const tutti__job *job, const tutti__worker *worker)
 {
+    const tutti__round *round = &job->round;
     size_t n = 0, next = 0;
     char **environment;
 
@@ -73,14 +74,14 @@ void tutti__worker_print_env(FILE *file)
 
 /* ---- Streams --------------------------------------------------------------------------------------- */
 
-/* Opens LOG_DIR/ID/attempt_0/RANK/NAME.log to be appended to; a job of the same id may have written there. */
-static tutti_status open_log(const tutti__job *job, int rank, const char *name,
+/* Opens LOG_DIR/ID/attempt_K/LOCAL_RANK/NAME.log to be appended to; a job of the same id may have written there. */
+static tutti_status open_log(const tutti__job *job, int local_rank, const char *name,
                              tutti__log_pipe *pipe)
 {
     char folder[PATH_MAX];
 
-    if (snprintf(folder, sizeof folder, "%s/%s/attempt_0/%d", job->opts.log_dir, job->id, rank) >=
-        (int)sizeof folder)
+    if (snprintf(folder, sizeof folder, "%s/%s/attempt_%d/%d", job->opts.log_dir, job->id,
+                 job->round.number, local_rank) >= (int)sizeof folder)
         return tutti__fail(TUTTI_ERR_ARG, "log folder %.60s...: the path is too long",
                            job->opts.log_dir);
     TUTTI_TRY(tutti__make_dirs(folder));
@@ -94,17 +95,30 @@ static tutti_status open_log(const tutti__job *job, int rank, const char *name,
     return TUTTI_OK;
 }
 
+static void name_stream(const tutti__worker *worker, int n, int fd, tutti__log_pipe *pipe)
+{
+    static const int colors[] = {36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94, 91};
+
+    *pipe = (tutti__log_pipe){.fd = -1, .file = -1, .console_fd = -1};
+    if (n > 1 && tutti__wants_color(fd))
+        snprintf(pipe->prefix, sizeof pipe->prefix, "\033[%dm[%d]\033[0m ",
+                 colors[(size_t)worker->rank % TUTTI__COUNT_OF(colors)], worker->rank);
+    else if (n > 1)
+        snprintf(pipe->prefix, sizeof pipe->prefix, "[%d] ", worker->rank);
+}
+
 /* Prepares one stream. *end_p: what the worker gets; -1: ours, inherited. */
 static tutti_status open_stream(tutti__worker *worker, const tutti__job *job, tutti__streams which,
                                 tutti__log_pipe *pipe, int *end_p)
 {
     const tutti__launch_opts *opts = &job->opts;
-    int rank = worker->rank, ends[2];
+    int rank = worker->local_rank, ends[2];
     bool redirect = opts->redirect && (opts->redirect[rank] & which);
     bool tee = opts->tee && (opts->tee[rank] & which);
     bool shown = !opts->shown || opts->shown[rank];
 
     *end_p = -1;
+    name_stream(worker, job->round.world_size, (int)which, pipe);
     if (opts->log_dir && (redirect || tee))
         TUTTI_TRY(open_log(job, rank, which == TUTTI__STREAM_OUT ? "stdout" : "stderr", pipe));
     if (redirect && !tee) { /* the worker writes the file itself */
@@ -112,11 +126,12 @@ static tutti_status open_stream(tutti__worker *worker, const tutti__job *job, tu
         pipe->file = -1;
         return TUTTI_OK;
     }
-    if (shown && pipe->file < 0 && (opts->n == 1 || (rank == 0 && opts->rank0_direct)))
+    if (shown && pipe->file < 0 &&
+        (job->round.world_size == 1 || (worker->rank == 0 && opts->rank0_direct)))
         return TUTTI_OK;
     if (pipe2(ends, O_CLOEXEC) != 0)
         return tutti__fail(TUTTI_ERR_MEMORY,
-                           "no pipe for the output of rank %d (see ulimit -n): %s", rank,
+                           "no pipe for the output of rank %d (see ulimit -n): %s", worker->rank,
                            strerror(errno));
     pipe->fd = ends[0];
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
@@ -166,7 +181,7 @@ static _Noreturn void become_worker(const tutti__job *job, char **environment, c
 static tutti_status fork_worker(tutti__worker *worker, const tutti__job *job, const int *ends,
                                 const sigset_t *mask, const struct sigaction *sigpipe)
 {
-    char **environment = make_environment(job, worker->rank);
+    char **environment = make_environment(job, worker);
     pid_t agent = getpid(), pid;
 
     if (!environment)
@@ -182,7 +197,7 @@ static tutti_status fork_worker(tutti__worker *worker, const tutti__job *job, co
     free_environment(environment);
     if (pid < 0)
         return tutti__fail(TUTTI_ERR_MEMORY, "cannot start rank %d of %d: %s (see ulimit -u)",
-                           worker->rank, job->opts.n, strerror(errno));
+                           worker->rank, job->round.world_size, strerror(errno));
     worker->pid = pid;
     worker->running = true;
     return TUTTI_OK;

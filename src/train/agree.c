@@ -44,10 +44,13 @@ static tutti_status share_failure(tutti_group *group, const verdict *all, int fi
     char message[MESSAGE];
 
     snprintf(message, sizeof message, "%s", tutti_last_error());
-    if (all[rank].status != TUTTI_OK)
+    if (all[rank].status != TUTTI_OK) {
+        tutti__error_file_write(true, message);
         say_once(all, rank, size);
+    }
     TUTTI_TRY(tutti_broadcast(group, (tutti_buf){message, sizeof message, TUTTI_U8}, first, NULL));
     message[sizeof message - 1] = '\0';
+    tutti__error_file_write(false, message);
     return tutti__fail_again((tutti_status)all[first].status, message);
 }
 
@@ -57,6 +60,7 @@ tutti_status tutti__fail_together(tutti_group *group, tutti_status status)
     verdict *all;
 
     if (tutti_status_scope(status) == TUTTI_SCOPE_GROUP && status != TUTTI_ERR_MISMATCH) {
+        tutti__error_file_write(false, tutti_last_error());
         tutti__say_error(rank, size);
         return status;
     }
@@ -68,8 +72,10 @@ tutti_status tutti__fail_together(tutti_group *group, tutti_status status)
         all[rank].hash = (int64_t)tutti__hash64(tutti_last_error(), strlen(tutti_last_error()));
     status = tutti_all_gather(group, (tutti_const_buf){&all[rank], 2, TUTTI_I64},
                               (tutti_buf){all, (size_t)size * 2, TUTTI_I64}, NULL);
-    if (status != TUTTI_OK)
+    if (status != TUTTI_OK) {
+        tutti__error_file_write(false, tutti_last_error());
         tutti__say_error(rank, size);
+    }
     for (int i = size - 1; i >= 0 && status == TUTTI_OK; i--)
         if (all[i].status != TUTTI_OK)
             first = i;

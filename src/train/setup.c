@@ -262,6 +262,9 @@ tutti_status tutti__run_open(tutti__run *run)
     TUTTI_TRY(tutti__fail_together(run->group, tutti__same_config(run->group, c)));
     TUTTI_TRY(tutti__fail_together(run->group, open_alone(run)));
     status = open_together(run);
+    if (status != TUTTI_OK)
+        tutti__error_file_write(tutti_status_scope(status) != TUTTI_SCOPE_GROUP,
+                                tutti_last_error());
     /* A mismatch is the same sentence on all ranks. */
     if (status != TUTTI_OK && (status != TUTTI_ERR_MISMATCH || run->rank == 0))
         tutti__say_error(run->rank, status == TUTTI_ERR_MISMATCH ? 1 : run->size);

@@ -155,6 +155,7 @@ static void say_failure(tutti__run *run, tutti_status status)
     tutti__progress_clear(&run->progress);
     if (tutti_status_scope(status) != TUTTI_SCOPE_GROUP)
         tutti_group_abort(run->group, "%s", message);
+    tutti__error_file_write(tutti_status_scope(status) != TUTTI_SCOPE_GROUP, message);
     tutti__fail_again(status, message);
     tutti__say_error(run->rank, run->size);
 }

@@ -10,8 +10,9 @@ refuses() { # PATTERN FLAGS...
 }
 refuses 'no program was given'
 refuses 'no program was given' -n 2 --
-refuses 'did you mean --nproc-per-node\?' --nproc-per-nod 2 true
-refuses 'did you mean --redirects\?' --redirect 3 true
+refuses 'did you mean --nproc-per-node\?' --nproc-per-nude 2 true
+refuses 'did you mean --redirects\?' --redirect-s 3 true
+refuses '--no is the beginning of several flags: --node-rank, --no-python' --no true
 refuses 'there is no flag --xyzzyxyzzyxyzzy' --xyzzyxyzzyxyzzy true
 refuses 'there is no flag -q' -q true
 refuses '--nproc-per-node is "0", expected a number' --nproc-per-node 0 true
@@ -24,12 +25,11 @@ refuses '-n is "99999999999"' -n 99999999999 true
 refuses '--nproc-per-node needs a value' --nproc-per-node
 refuses '--standalone takes no value' --standalone=yes true
 refuses '--master-port is "65536"' --master-port 65536 true
-refuses '--nnodes 2 is not in this version, only 1\|1:1' --nnodes 2 true
-refuses '--nnodes 1:4 is not' --nnodes=1:4 true
-refuses '--node-rank 1 is not' --node_rank 1 true
-refuses '--rdzv-backend c10d is not in this version' --rdzv-backend c10d true
-refuses '--rdzv-endpoint is not in this version' --rdzv-endpoint localhost:0 true
-refuses '--max-restarts 3 is not' --max-restarts 3 true
+refuses '--nnodes is "2:20:30", expected N or MIN:MAX' --nnodes 2:20:30 true
+refuses 'where do the nodes meet\? Give --rdzv-endpoint HOST:PORT, or --master-addr' --nnodes 2 --node-rank 0 true
+refuses 'which of them is this\? Give --node-rank K' --nnodes 2 --rdzv-endpoint h:5 true
+refuses 'the port is missing' --nnodes 2 --node-rank 1 --rdzv-endpoint h true
+refuses '--rdzv-backend etcd is not in this version' --rdzv-backend etcd true
 refuses '-t is "4"' -t 4 true
 refuses '--tee is "0:1,"' --tee 0:1, true
 refuses '--tee is "5:1", expected local ranks from 0 to 1' -n 2 --tee 5:1 true
@@ -41,7 +41,7 @@ refuses '--shutdown-timeout is "-1"' --shutdown-timeout -1 true
 refuses '--shutdown-timeout is "soon"' --shutdown-timeout soon true
 refuses '--rdzv-id is "a/b"' --rdzv-id a/b true
 refuses 'exclude each other' -m --no-python true
-PET_NNODES=2 refuses 'PET_NNODES 2 is not' true
+PET_NNODES=2 PET_NODE_RANK=0 refuses 'PET_NNODES is "2", but where' true
 PET_NPROC_PER_NODE=x refuses 'PET_NPROC_PER_NODE is "x"' true
 PET_STANDALONE=perhaps refuses 'PET_STANDALONE is "perhaps", expected 0 or 1' true
 TORCH_ELASTIC_SHUTDOWN_TIMEOUT=-2 refuses 'TORCH_ELASTIC_SHUTDOWN_TIMEOUT is "-2"' true
@@ -50,6 +50,12 @@ TORCH_ELASTIC_SHUTDOWN_TIMEOUT=-2 refuses 'TORCH_ELASTIC_SHUTDOWN_TIMEOUT is "-2
 run 0 "$TUTTI" run --standalone --nnodes 1 --nproc-per-node 2 --max-restarts=0 --monitor-interval 5 true
 run 0 "$TUTTI" run --nnodes=1:1 --node_rank=0 --rdzv_backend=static --start-method spawn --no_python true
 PET_NNODES=1 PET_NODE_RANK=0 PET_RDZV_BACKEND='' run 0 "$TUTTI" run true
+run 0 "$TUTTI" run --nnodes=1 --nproc_per_node=2 --rdzv_id=101 --rdzv_endpoint="localhost:0" \
+    sh -c 'echo $MASTER_ADDR $TORCHELASTIC_RUN_ID $TORCHELASTIC_MAX_RESTARTS'
+out_has '^\[1\] localhost 101 0$'
+run 0 "$TUTTI" run --nproc 2 --max-r 3 --rdzv-backend c10d --rdzv-endpoint somewhere:29400 sh -c 'echo $TORCHELASTIC_MAX_RESTARTS'
+out_has '^\[1\] 3$'
+run 0 "$TUTTI" run --stand --rdzv-endpoint localhost:1 -n 2 true
 
 # --help and docs/run.md know every flag.
 run 0 "$TUTTI" run --help

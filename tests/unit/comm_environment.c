@@ -116,7 +116,8 @@ static void launchers_are_read(void **state)
     assert_int_equal(read_ok(SLURM).master_port, port);
     assert_int_not_equal(read_ok(SLURM " SLURM_STEP_ID=1").master_port, port);
     assert_int_equal(read_ok(SLURM " MASTER_ADDR=h MASTER_PORT=99").master_port, 99);
-    assert_int_equal(read_ok(SLURM " SLURM_JOB_NAME=bash").world_size, 1);
+    assert_int_equal(read_ok(SLURM " SLURM_JOB_NAME=interactive").world_size,
+                     7); /* srun in salloc */
     assert_int_equal(
         read_ok("SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_LOCALID=0 SLURM_JOB_ID=1").world_size,
         1);                      /* a batch shell */
@@ -190,39 +191,6 @@ static void half_a_group_is_an_error_that_says_what_is_missing(void **state)
     unsetenv("TUTTI_MPI");
 }
 
-static void host_lists(void **state)
-{
-    static const struct {
-        const char *list, *first;
-    } CASES[] = {{"gpu[07-09,12],x", "gpu07"},
-                 {"n0", "n0"},
-                 {"a,b[1-2]", "a"},
-                 {"x[3]", "x3"},
-                 {"r[1-2]-n[01-16]", "r1-n01"},
-                 {"h[5]-ib,k", "h5-ib"},
-                 {"node-12[0-3]", "node-120"}};
-    char host[64], small[4];
-    int tasks;
-
-    (void)state;
-    for (size_t i = 0; i < TUTTI__COUNT_OF(CASES); i++) {
-        assert_int_equal(tutti__first_host(CASES[i].list, host, sizeof host), TUTTI_OK);
-        assert_string_equal(host, CASES[i].first);
-    }
-    assert_int_equal(tutti__first_host("", host, sizeof host), TUTTI_ERR_ARG);
-    assert_int_equal(tutti__first_host("n[", host, sizeof host), TUTTI_ERR_ARG);
-    assert_int_equal(tutti__first_host("n[x]", host, sizeof host), TUTTI_ERR_ARG);
-    assert_int_equal(tutti__first_host("n[1-2", host, sizeof host), TUTTI_ERR_ARG);
-    assert_int_equal(tutti__first_host("long", small, sizeof small), TUTTI_ERR_ARG);
-    assert_int_equal(tutti__tasks_on_node("2(x3),1", 2, &tasks), TUTTI_OK);
-    assert_int_equal(tasks, 2);
-    assert_int_equal(tutti__tasks_on_node("2(x3),1", 3, &tasks), TUTTI_OK);
-    assert_int_equal(tasks, 1);
-    assert_int_equal(tutti__tasks_on_node("2(x3),1", 4, &tasks), TUTTI_ERR_ARG);
-    assert_int_equal(tutti__tasks_on_node("2(x3", 0, &tasks), TUTTI_ERR_ARG);
-    assert_int_equal(tutti__tasks_on_node("", 0, &tasks), TUTTI_ERR_ARG);
-}
-
 static void a_group_of_one_works(void **state)
 {
     tutti_group *group;
@@ -262,7 +230,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(launchers_are_read),
         cmocka_unit_test(half_a_group_is_an_error_that_says_what_is_missing),
-        cmocka_unit_test(host_lists),
         cmocka_unit_test(a_group_of_one_works),
     };
 

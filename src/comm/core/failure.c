@@ -19,6 +19,8 @@ void tutti__comm_adopt(tutti__comm *comm, const tutti__cause *cause)
         tutti_log(TUTTI_LOG_INFO, "comm", "group \"%s\" is dead: %s", comm->name, cause->text);
     }
     pthread_mutex_unlock(&comm->failure_lock);
+    if (first) /* the program may say more, or say nothing and end */
+        tutti__error_file_write(cause->culprit == comm->rank, cause->text);
     for (int i = 0, n = atomic_load(&comm->n_observers); i < n; i++)
         if (comm->observers[i].failed)
             comm->observers[i].failed(comm->observers[i].self, first);

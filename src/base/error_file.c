@@ -1,0 +1,64 @@
+/* error_file.c -- the file in which a launcher looks for a failed rank's words.   SPDX-License-Identifier: MIT
+ *
+ * torchrun's format, as its own Python processes write it, at the path that the launcher gives each rank in
+ * TORCHELASTIC_ERROR_FILE:
+ *
+ *     {"message": {"message": "...", "extraInfo": {"py_callstack": "...", "timestamp": "1700000000"}}}
+ *
+ * torchrun blames the rank whose timestamp is the least, whole seconds, and takes the time at which it looked, up to 30 s
+ * after it began to stop the others, for ranks without a file. So that it blames the right one, a rank dates what is its
+ * own failure back to the second before (a survivor may end in this same second), and what a peer has done to it beyond the
+ * time at which torchrun looks (a peer that was killed has no file). */
+#include "base/base.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { OWN_S = -1, PEERS_S = 60 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static char written[2048]; /* the message of this process that the file holds */
+static bool written_is_own;
+
+static char *make_text(const char *message, long long timestamp, size_t *bytes_p)
+{
+    char *text = NULL;
+    FILE *out = open_memstream(&text, bytes_p);
+
+    if (!out)
+        return NULL;
+    fputs("{\"message\": {\"message\": ", out);
+    tutti__json_string(out, message);
+    fputs(", \"extraInfo\": {\"py_callstack\": ", out); /* torchrun shows this one */
+    tutti__json_string(out, message);
+    fprintf(out, ", \"timestamp\": \"%lld\"}}}\n", timestamp);
+    if (fclose(out) == 0)
+        return text;
+    free(text);
+    return NULL;
+}
+
+void tutti__error_file_write(bool own, const char *message)
+{
+    const char *path = getenv("TORCHELASTIC_ERROR_FILE");
+    char kept[sizeof written], *text = NULL;
+    size_t bytes = 0;
+
+    if (!path || !*path)
+        return;
+    snprintf(kept, sizeof kept, "%s", tutti_last_error());
+    pthread_mutex_lock(&lock);
+    if (strcmp(message, written) != 0 && (own || !written_is_own))
+        text = make_text(message, (long long)time(NULL) + (own ? OWN_S : PEERS_S), &bytes);
+    if (text && tutti__write_file(path, text, bytes) == TUTTI_OK) {
+        snprintf(written, sizeof written, "%s", message);
+        written_is_own = own;
+    } else if (text) {
+        tutti_log(TUTTI_LOG_INFO, "base", "%s (TORCHELASTIC_ERROR_FILE)", tutti_last_error());
+    }
+    pthread_mutex_unlock(&lock);
+    free(text);
+    (void)tutti__fail_again(TUTTI_OK, kept);
+}
