@@ -1,6 +1,7 @@
 /* train.c -- `tutti train`: reads the flags, and trains, or has N workers do it.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 #include "cli/cli.h"
+#include "comm/comm.h"
 #include "launch/launch.h"
 #include "train/train.h"
 
@@ -120,12 +121,20 @@ static int train(tutti__train_config *config, int64_t n, int argc, char **argv)
     return code;
 }
 
+/* Under a launcher, -n would make every rank a job of its own. */
+static tutti_status check_launcher(int64_t n)
+{
+    const tutti__launcher outer = tutti__launcher_find();
+    char flag[32];
+
+    snprintf(flag, sizeof flag, "-n %lld", (long long)n);
+    return n > 0 ? tutti__launcher_refuse(&outer, "tutti train", flag) : TUTTI_OK;
+}
+
 static int usage_error(void)
 {
-    const char *local_rank = getenv("LOCAL_RANK");
-
     /* All ranks of a host have the same arguments; one of them says what is wrong. */
-    if (!local_rank || strcmp(local_rank, "0") == 0)
+    if (tutti__launcher_find().first_on_host)
         fprintf(stderr, "tutti train: %s\n", tutti_last_error());
     tutti__error_file_write(true, tutti_last_error());
     return 2;
@@ -142,7 +151,7 @@ int tutti__cli_train(int argc, char **argv)
             print_help();
             return 0;
         }
-    if (take_n(&argc, argv, &n) != TUTTI_OK)
+    if (take_n(&argc, argv, &n) != TUTTI_OK || check_launcher(n) != TUTTI_OK)
         return usage_error();
     config = tutti__alloc(sizeof *config);
     if (!config)

@@ -10,6 +10,24 @@ tutti_status tutti__check_group(const char *call, const tutti_group *group);
 /* "auto", "native", "mpi", "nccl"; false for anything else. */
 bool tutti__backend_parse(const char *text, tutti_backend *backend_p);
 
+/* The launcher that has started this process, if that started others beside it for one job: see tutti__launcher_find. */
+typedef struct tutti__launcher {
+    const char *
+        name; /* "tutti run", "torchrun", "mpirun", "srun", or the variables of another; NULL: none */
+    int n_ranks;        /* in the whole job */
+    bool first_on_host; /* of several that have the same to say, the one that says it */
+    bool
+        may_start_agents; /* srun, which starts a process a node, each to start that node's ranks */
+} tutti__launcher;
+
+/* Reads the launchers' variables. A job of one process is none, nor are variables that only tell where to meet (RANK without
+ * LOCAL_RANK: a pod's, whose own launcher is yet to come). */
+tutti__launcher tutti__launcher_find(void);
+/* For commands that start ranks themselves: ARG, with the command that was meant, under a launcher that has done so already.
+ * `title`: "tutti train"; `again`: what makes it start them, "-n 2" ("": always). */
+tutti_status tutti__launcher_refuse(const tutti__launcher *launcher, const char *title,
+                                    const char *again);
+
 /* Runs `call` on the communication thread, in the order of the calls; collectives that it calls on this group run at once,
  * before what was called after it. Every rank submits it at the same place and calls the same within. */
 tutti_status tutti__group_submit(tutti_group *group, tutti_status (*call)(void *arg), void *arg,
@@ -27,5 +45,17 @@ tutti_status tutti__group_agree(tutti_group *group, tutti_status local);
 tutti_status tutti__group_share_failure(tutti_group *group, tutti_status local, int from);
 /* Bytes that this rank has contributed to collectives of the group, so far; for who has the turn. */
 uint64_t tutti__group_bytes(const tutti_group *group);
+
+/* ---- What this machine allows, for `tutti doctor` ------------------------------------------------------ */
+
+/* False if ranks of this host, `ranks` of them, would have to talk over TCP, and why: "memfd_create: Operation not permitted". */
+bool tutti__can_share_memory(int ranks, char *why, size_t capacity);
+/* The address that TUTTI_SOCKET_IFNAME chooses, as text; "" where it is unset. ARG, naming those there are, if it fits no
+ * interface. */
+tutti_status tutti__chosen_address(char *text, size_t capacity);
+/* Tries each module for backend mpi. calls(user, kind, problem): "openmpi", and NULL or why it cannot be loaded. Loaded ones
+ * stay: for a process that does nothing else. Returns how many there are. */
+size_t tutti__try_mpi_modules(void (*calls)(void *user, const char *kind, const char *problem),
+                              void *user);
 
 #endif

@@ -3,6 +3,7 @@
  *
  * One loop over signals, the front's control pipe, the rendezvous and the workers' streams. What happens to the workers of
  * a round is workers.c; what the nodes agree upon is coordinator.c, also where there is one node only. */
+#include "launch/files.h"
 #include "launch/membership.h"
 
 #include <errno.h>
@@ -31,6 +32,7 @@ typedef struct agent {
     tutti__workers workers;
     struct pollfd *polled;
     bool told_failure; /* of this round, to the coordinator */
+    bool told_why;     /* why this round ends, to the user */
     bool ended;        /* the job, with end_code */
     int end_code;
     bool abandoned;   /* output that waits is given up */
@@ -117,8 +119,7 @@ static void read_control(agent *a)
     a->control = -1;
     a->abandoned = a->ended = true;
     a->code = 128 + SIGKILL;
-    leave(a, true, a->code, "its launcher was killed");
-    tutti__workers_kill(&a->workers);
+    tutti__workers_kill(&a->workers); /* to the other nodes this one is lost */
 }
 
 /* ---- The round ---------------------------------------------------------------------------------------- */
@@ -152,10 +153,27 @@ static void finish_round(agent *a)
     for (int i = 0; i < 2 * a->job->opts.n; i++)
         tutti__log_pipe_close(tutti__workers_stream(&a->workers, i), &a->console);
     a->workers.phase = TUTTI__IDLE;
+    if (a->control < 0)
+        return; /* we are lost to the others, like our front */
     if (tutti__job_choose_port(a->job, &port) != TUTTI_OK)
         port = a->job->round.master_port;
     tutti__membership_send(&a->membership, json_pack("{s:s, s:i, s:i}", "type", "over", "round",
                                                      a->job->round.number, "port", port));
+}
+
+static void tell_round(agent *a)
+{
+    const tutti__round *round = &a->job->round;
+    char nodes[48] = "", restarts[48] = "";
+
+    if (a->job->opts.nodes.max > 1)
+        snprintf(nodes, sizeof nodes, " on %d node%s", round->n_nodes,
+                 round->n_nodes == 1 ? "" : "s");
+    if (a->job->opts.max_restarts > 0)
+        snprintf(restarts, sizeof restarts, ", restart %d of %d", round->restarts,
+                 a->job->opts.max_restarts);
+    SAY(a, "starting the workers again: %d rank%s%s%s", round->world_size,
+        round->world_size == 1 ? "" : "s", nodes, restarts);
 }
 
 static void begin_round(agent *a, const json_t *m)
@@ -176,15 +194,13 @@ static void begin_round(agent *a, const json_t *m)
     if (!a->job->opts.id)
         snprintf(a->job->id, sizeof a->job->id, "%s", tutti__message_text(m, "id"));
     a->job->opts.max_restarts = (int)tutti__message_number(m, "max_restarts", 0);
-    a->membership.rounds = round->number + 1;
-    a->membership.restarts = round->restarts;
-    a->told_failure = false;
+    a->told_failure = a->told_why = false;
     if (a->stop_signal || a->ended)
         return; /* the coordinator has yet to hear of it */
-    if (round->number > 0)
-        SAY(a, "starting the workers again: %d node%s, %d ranks, restart %d of %d", round->n_nodes,
-            round->n_nodes == 1 ? "" : "s", round->world_size, round->restarts,
-            a->job->opts.max_restarts);
+    if (a->membership.rounds > 0)
+        tell_round(a);
+    a->membership.rounds = round->number + 1;
+    a->membership.restarts = round->restarts;
     status = tutti__workers_start(&a->workers, a->mask, &a->sigpipe);
     if (status != TUTTI_OK)
         fail(a, status);
@@ -198,8 +214,10 @@ static void on_end(agent *a, const json_t *m)
 
     a->ended = true;
     a->end_code = (int)tutti__message_number(m, "code", 1);
-    if (*why && !a->stop_signal && !a->told_failure)
+    if (*why && !a->stop_signal && !a->told_failure && !a->told_why)
         SAY(a, "%s", why);
+    if (a->end_code != 0 && a->job->round.restarts > 0 && !a->stop_signal)
+        SAY(a, "no restart is left (--max-restarts %d)", a->job->opts.max_restarts);
     tutti__workers_stop(&a->workers, SIGTERM);
     if (!a->membership.coordinator)
         tutti__channel_close(&a->membership.channel); /* that we know it now */
@@ -215,8 +233,10 @@ static void on_message(agent *a, const json_t *m)
         SAY(a, "%s", why);
     } else if (tutti__message_is(m, "stop") &&
                tutti__message_number(m, "round", -1) == a->job->round.number) {
-        if (*why && !a->told_failure && !a->stop_signal)
+        if (*why && !a->told_failure && !a->stop_signal) {
             SAY(a, "%s; stopping the workers", why);
+            a->told_why = true;
+        }
         tutti__workers_stop(&a->workers, SIGTERM);
     } else if (tutti__message_is(m, "refuse")) {
         SAY(a, "this node is refused: %s", why);
@@ -459,6 +479,7 @@ int tutti__agent(tutti__job *job, int control, const sigset_t *mask)
     tutti__workers_free(&a.workers);
     tutti__membership_close(&a.membership);
     tutti_store_free(job->store);
+    tutti__files_close(job);
     tutti__console_free(&a.console);
     free(a.polled);
     return code;
