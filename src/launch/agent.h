@@ -63,10 +63,10 @@ typedef struct tutti__console_part {
 
 /* A line of Tutti's that other ranks may say too. */
 typedef struct tutti__repeat {
-    uint64_t hash, at_ns; /* at_ns 0: none */
+    uint64_t hash, at_ns; /* when it came last; 0: none */
     int rank;             /* whose line was shown */
-    int *ranks;           /* [n], the others */
-    size_t n;
+    int *ranks;           /* [n], the others that are yet to be told */
+    size_t n, capacity;
     char line[80]; /* its beginning */
 } tutti__repeat;
 

@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum { LONGEST = 8192, QUOTED = 72 };
-#define KEEP_NS 1000000000u /* how long others are waited for */
+#define KEEP_NS 1000000000u /* how long the next one is waited for */
 
 static bool is_ours(const char *line, size_t bytes)
 {
@@ -50,11 +50,17 @@ static void tell(tutti__console *console, tutti__repeat *r)
 {
     char ranks[256];
 
-    if (r->n > 0) {
-        qsort(r->ranks, r->n, sizeof *r->ranks, by_value);
-        tutti__list_ranks(r->ranks, r->n, ranks, sizeof ranks);
-        tutti__console_print(console, "[%s] as rank %d: %s\n", ranks, r->rank, r->line);
-    }
+    if (r->n == 0)
+        return;
+    qsort(r->ranks, r->n, sizeof *r->ranks, by_value);
+    tutti__list_ranks(r->ranks, r->n, ranks, sizeof ranks);
+    tutti__console_print(console, "[%s] as rank %d: %s\n", ranks, r->rank, r->line);
+    r->n = 0;
+}
+
+static void forget(tutti__console *console, tutti__repeat *r)
+{
+    tell(console, r);
     free(r->ranks);
     *r = (tutti__repeat){0};
 }
@@ -67,14 +73,17 @@ void tutti__console_tell_repeats(tutti__console *console)
 
 static bool add_rank(tutti__repeat *r, int rank)
 {
-    if ((r->n & (r->n + 1)) == 0) { /* 2^k - 1: full */
-        int *more = realloc(r->ranks, 2 * (r->n + 1) * sizeof *more);
+    if (r->n == r->capacity) {
+        size_t larger = r->capacity ? 2 * r->capacity : 16;
+        int *more = realloc(r->ranks, larger * sizeof *more);
 
         if (!more)
             return false;
         r->ranks = more;
+        r->capacity = larger;
     }
     r->ranks[r->n++] = rank;
+    r->at_ns = tutti__now_ns();
     return true;
 }
 
@@ -95,7 +104,7 @@ static void remember(tutti__console *console, uint64_t hash, int rank, const cha
     for (size_t i = 1; i < TUTTI__COUNT_OF(console->repeats); i++)
         if (console->repeats[i].at_ns < oldest->at_ns)
             oldest = &console->repeats[i];
-    tell(console, oldest);
+    forget(console, oldest);
     *oldest = (tutti__repeat){.hash = hash, .rank = rank, .at_ns = tutti__now_ns()};
     bytes -= line[bytes - 1] == '\n';
     snprintf(oldest->line, sizeof oldest->line, "%.*s%s", bytes > QUOTED ? QUOTED : (int)bytes,
@@ -114,7 +123,7 @@ bool tutti__console_repeats(tutti__console *console, int rank, const char *line,
         tutti__repeat *r = &console->repeats[i];
 
         if (r->at_ns && now - r->at_ns > KEEP_NS)
-            tell(console, r);
+            forget(console, r);
         else if (r->at_ns && r->hash == hash && !is_known(r, rank))
             return add_rank(r, rank);
     }

@@ -43,6 +43,8 @@ static failure look(const tutti__worker *w)
     f.effect = !w->running && tutti__worker_exit_code(w) == 3;
     if (f.has_words) {
         f.effect = f.effect || f.words.effect;
+        if (f.words.at_ns < w->started_ns) /* files' times are those of the kernel's last tick */
+            f.words.at_ns = w->started_ns;
         f.at_ns = f.words.at_ns < f.at_ns ? f.words.at_ns : f.at_ns;
     }
     return f;
