@@ -1,6 +1,7 @@
 /* bench.c -- `tutti bench`: reads the flags, and measures, or has N workers do it.   SPDX-License-Identifier: MIT */
 #include "cli/bench.h"
 #include "cli/cli.h"
+#include "comm/comm.h"
 #include "launch/launch.h"
 
 #include <stdio.h>
@@ -382,9 +383,18 @@ static int launch(const line *l, int64_t n)
 /* All ranks of a host have the same to say; one of them does. */
 static bool speaks(void)
 {
-    const char *local_rank = getenv("LOCAL_RANK");
+    return tutti__launcher_find().first_on_host;
+}
 
-    return !local_rank || strcmp(local_rank, "0") == 0;
+/* Under a launcher, -n would make every rank a job of its own. */
+static tutti_status check_launcher(const line *l, int64_t n)
+{
+    const tutti__launcher outer = tutti__launcher_find();
+    char title[64], flag[32];
+
+    snprintf(title, sizeof title, "tutti bench %s", l->kind);
+    snprintf(flag, sizeof flag, "-n %lld", (long long)n);
+    return n > 0 ? tutti__launcher_refuse(&outer, title, flag) : TUTTI_OK;
 }
 
 static int measure(const tutti__bench *b)
@@ -420,7 +430,8 @@ int tutti__cli_bench(int argc, char **argv)
             fputs(HELP, stdout);
             return 0;
         }
-    if (read_texts(&l, argc, argv) != TUTTI_OK || read_line(&l, &b, &n) != TUTTI_OK) {
+    if (read_texts(&l, argc, argv) != TUTTI_OK || read_line(&l, &b, &n) != TUTTI_OK ||
+        check_launcher(&l, n) != TUTTI_OK) {
         if (speaks())
             fprintf(stderr, "tutti bench: %s\n", tutti_last_error());
         tutti__error_file_write(true, tutti_last_error());

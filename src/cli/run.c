@@ -1,5 +1,6 @@
 /* run.c -- `tutti run`: launches a program as N workers.   SPDX-License-Identifier: MIT */
 #include "cli/cli.h"
+#include "comm/comm.h"
 #include "launch/flags.h"
 #include "launch/agent.h"
 
@@ -16,10 +17,22 @@ static void print_env(void)
     tutti__worker_print_env(stdout);
 }
 
+/* Under another launcher, one process of several; srun starts a `tutti run` a node on purpose. */
+static int refuse_second(const tutti__launcher *outer)
+{
+    if (outer->may_start_agents || tutti__launcher_refuse(outer, "tutti run", "") == TUTTI_OK)
+        return 0;
+    if (outer->first_on_host)
+        fprintf(stderr, "tutti run: %s\n", tutti_last_error());
+    tutti__error_file_write(true, tutti_last_error());
+    return 2;
+}
+
 int tutti__cli_run(int argc, char **argv)
 {
     tutti__run_line line = {0};
     tutti_status status = tutti__run_line_read(&line, argc, argv);
+    const tutti__launcher outer = tutti__launcher_find();
     int code = 0;
 
     if (status != TUTTI_OK) {
@@ -30,7 +43,9 @@ int tutti__cli_run(int argc, char **argv)
     } else if (line.env) {
         print_env();
     } else {
-        code = tutti__launch(&line.opts);
+        code = refuse_second(&outer);
+        if (code == 0)
+            code = tutti__launch(&line.opts);
     }
     tutti__run_line_free(&line);
     return code;

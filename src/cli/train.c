@@ -1,6 +1,7 @@
 /* train.c -- `tutti train`: reads the flags, and trains, or has N workers do it.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 #include "cli/cli.h"
+#include "comm/comm.h"
 #include "launch/launch.h"
 #include "train/train.h"
 
@@ -15,7 +16,9 @@ static void print_help(void)
            "usage: tutti train [-n N] [--config FILE.json] [--KEY VALUE]...\n\n"
            "  tutti train                       alone, with the defaults\n"
            "  tutti train -n 2 --epochs 3       two workers on this machine\n"
-           "  tutti run -n 2 tutti train        the same; also under torchrun, srun, mpirun\n\n"
+           "  tutti run -n 2 tutti train        the same; also under torchrun, srun, mpirun\n"
+           "  tutti train --run-dir R --resume auto\n"
+           "                                    goes on where R's last checkpoint was taken\n\n"
            "  -n, --nproc-per-node N\n"
            "                       workers on this machine (default 1: this process)\n"
            "  --config FILE.json   keys and values as a JSON object; flags override it. The "
@@ -71,6 +74,19 @@ static bool let_threads_sleep(const tutti__train_config *config)
            !getenv("GOMP_SPINCOUNT") && setenv("OMP_WAIT_POLICY", "passive", 1) == 0;
 }
 
+/* Under its own name, by which the kernel calls processes, where that is to be found. */
+static void start_again(char *const *argv)
+{
+    char path[4096];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+
+    if (n > 0) {
+        path[n] = '\0';
+        execv(path, argv);
+    }
+    execv("/proc/self/exe", argv); /* it was replaced meanwhile */
+}
+
 /* Trains in this process, or (n > 0) as n workers that run `tutti train ARGUMENTS`. */
 static int train(tutti__train_config *config, int64_t n, int argc, char **argv)
 {
@@ -98,19 +114,27 @@ static int train(tutti__train_config *config, int64_t n, int argc, char **argv)
             .title = "tutti train", .argv = whole, .n = (int)n, .rank0_direct = true});
     else {
         if (again) /* libgomp has read its environment already */
-            execv("/proc/self/exe", whole);
+            start_again(whole);
         code = tutti__train(config);
     }
     free(whole);
     return code;
 }
 
+/* Under a launcher, -n would make every rank a job of its own. */
+static tutti_status check_launcher(int64_t n)
+{
+    const tutti__launcher outer = tutti__launcher_find();
+    char flag[32];
+
+    snprintf(flag, sizeof flag, "-n %lld", (long long)n);
+    return n > 0 ? tutti__launcher_refuse(&outer, "tutti train", flag) : TUTTI_OK;
+}
+
 static int usage_error(void)
 {
-    const char *local_rank = getenv("LOCAL_RANK");
-
     /* All ranks of a host have the same arguments; one of them says what is wrong. */
-    if (!local_rank || strcmp(local_rank, "0") == 0)
+    if (tutti__launcher_find().first_on_host)
         fprintf(stderr, "tutti train: %s\n", tutti_last_error());
     tutti__error_file_write(true, tutti_last_error());
     return 2;
@@ -127,7 +151,7 @@ int tutti__cli_train(int argc, char **argv)
             print_help();
             return 0;
         }
-    if (take_n(&argc, argv, &n) != TUTTI_OK)
+    if (take_n(&argc, argv, &n) != TUTTI_OK || check_launcher(n) != TUTTI_OK)
         return usage_error();
     config = tutti__alloc(sizeof *config);
     if (!config)

@@ -10,6 +10,24 @@ tutti_status tutti__check_group(const char *call, const tutti_group *group);
 /* "auto", "native", "mpi", "nccl"; false for anything else. */
 bool tutti__backend_parse(const char *text, tutti_backend *backend_p);
 
+/* The launcher that has started this process, if that started others beside it for one job: see tutti__launcher_find. */
+typedef struct tutti__launcher {
+    const char *
+        name; /* "tutti run", "torchrun", "mpirun", "srun", or the variables of another; NULL: none */
+    int n_ranks;        /* in the whole job */
+    bool first_on_host; /* of several that have the same to say, the one that says it */
+    bool
+        may_start_agents; /* srun, which starts a process a node, each to start that node's ranks */
+} tutti__launcher;
+
+/* Reads the launchers' variables. A job of one process is none, nor are variables that only tell where to meet (RANK without
+ * LOCAL_RANK: a pod's, whose own launcher is yet to come). */
+tutti__launcher tutti__launcher_find(void);
+/* For commands that start ranks themselves: ARG, with the command that was meant, under a launcher that has done so already.
+ * `title`: "tutti train"; `again`: what makes it start them, "-n 2" ("": always). */
+tutti_status tutti__launcher_refuse(const tutti__launcher *launcher, const char *title,
+                                    const char *again);
+
 /* Runs `call` on the communication thread, in the order of the calls; collectives that it calls on this group run at once,
  * before what was called after it. Every rank submits it at the same place and calls the same within. */
 tutti_status tutti__group_submit(tutti_group *group, tutti_status (*call)(void *arg), void *arg,

@@ -3,6 +3,7 @@
  *
  * One loop over signals, the front's control pipe, the rendezvous and the workers' streams. What happens to the workers of
  * a round is workers.c; what the nodes agree upon is coordinator.c, also where there is one node only. */
+#include "launch/files.h"
 #include "launch/membership.h"
 
 #include <errno.h>
@@ -478,6 +479,7 @@ int tutti__agent(tutti__job *job, int control, const sigset_t *mask)
     tutti__workers_free(&a.workers);
     tutti__membership_close(&a.membership);
     tutti_store_free(job->store);
+    tutti__files_close(job);
     tutti__console_free(&a.console);
     free(a.polled);
     return code;

@@ -39,7 +39,9 @@ typedef struct tutti__job {
     tutti_store *store;      /* that we host; NULL: another node does */
     char store_address[280]; /* host:port of ours */
     tutti__round round;
-    struct rlimit descriptors; /* the workers' limit */
+    struct rlimit descriptors;     /* the workers' limit */
+    char private_folder[PATH_MAX]; /* of files.c; "": none */
+    bool keeps_folder;             /* when the job ends: the user's output is in it */
 } tutti__job;
 
 /* Fills in the defaults and finds the program. Returns 0 or the exit code; the message is tutti_last_error(). */
@@ -59,6 +61,15 @@ typedef struct tutti__console_part {
     size_t bytes;
 } tutti__console_part;
 
+/* A line of Tutti's that other ranks may say too. */
+typedef struct tutti__repeat {
+    uint64_t hash, at_ns; /* when it came last; 0: none */
+    int rank;             /* whose line was shown */
+    int *ranks;           /* [n], the others that are yet to be told */
+    size_t n, capacity;
+    char line[80]; /* its beginning */
+} tutti__repeat;
+
 typedef struct tutti__console {
     char *bytes;
     size_t begin, end, capacity;
@@ -67,6 +78,8 @@ typedef struct tutti__console {
     int own
         [3]; /* [1], [2]: non-blocking doubles of descriptors 1 and 2; 0: none, the descriptor itself is used */
     int error; /* errno of the write that failed, of memory that ran out: what is queued later is dropped */
+    int streams; /* that have said something, and are open */
+    tutti__repeat repeats[8];
 } tutti__console;
 
 void tutti__console_open(tutti__console *console);
@@ -77,6 +90,10 @@ static inline bool tutti__console_empty(const tutti__console *console)
 {
     return console->begin == console->end;
 }
+/* repeats.c: true if another rank's line, shown a moment ago, says this too, so that it need not be shown. Whose lines
+ * were left out is told by the second, at the latest when the last stream has ended. */
+bool tutti__console_repeats(tutti__console *console, int rank, const char *line, size_t bytes);
+void tutti__console_tell_repeats(tutti__console *console);
 /* The descriptor to poll for writing, or -1. */
 int tutti__console_fd(const tutti__console *console);
 void tutti__console_write(tutti__console *console);
@@ -89,8 +106,12 @@ typedef struct tutti__log_pipe {
     int file;       /* gets the bytes as they are; -1: none */
     char *path;     /* the file's, owned; NULL: none */
     int console_fd; /* 1, 2; -1: not shown */
-    char prefix[48];
-    char *line; /* what has come of the line that is not whole yet */
+    int rank;       /* of the worker */
+    char prefix[256];
+    const char *const *filters; /* lines with one of these words go to `filtered`; NULL: none */
+    int filtered;               /* 0: none */
+    bool heard;                 /* something has come */
+    char *line;                 /* what has come of the line that is not whole yet */
     size_t used, capacity, scanned;
     char tail[2048]; /* the last bytes, for the report */
     size_t tail_bytes;
@@ -105,6 +126,7 @@ void tutti__log_pipe_close(tutti__log_pipe *pipe, tutti__console *console);
 /* ---- Workers ----------------------------------------------------------------------------------------- */
 
 typedef struct tutti__worker {
+    const tutti__job *job;
     int rank, local_rank;
     pid_t pid; /* also its session's and process group's; 0: not started */
     bool running;
@@ -118,6 +140,8 @@ typedef struct tutti__worker {
 /* Starts the worker with its streams. `mask` and `sigpipe` are what it inherits. */
 tutti_status tutti__worker_start(tutti__worker *worker, const tutti__job *job, const sigset_t *mask,
                                  const struct sigaction *sigpipe);
+/* By SIGSTOP or a debugger, as /proc tells. */
+bool tutti__worker_is_stopped(const tutti__worker *worker);
 /* To its whole process group. */
 void tutti__worker_signal(const tutti__worker *worker, int sig);
 bool tutti__worker_failed(const tutti__worker *worker);   /* ended, and not with exit code 0 */
@@ -187,6 +211,8 @@ const tutti__worker *tutti__first_failed(const tutti__worker *workers, int n);
 void tutti__report_flights(const tutti__report *report);
 /* Once, when it is known who was first. */
 void tutti__report_failure(const tutti__report *report, const tutti__worker *first);
+/* "0-3, 5", of n ranks in order, "..." where there is no room for more. */
+void tutti__list_ranks(const int *ranks, size_t n, char *text, size_t bytes);
 /* Are colours wanted on descriptor 1 or 2? */
 bool tutti__wants_color(int fd);
 
@@ -197,7 +223,7 @@ bool tutti__wants_color(int fd);
 int tutti__signal_descendants(int sig, const pid_t *spared, size_t n_spared);
 /* Up to `capacity` children of this process; returns how many. */
 size_t tutti__list_children(pid_t *children, size_t capacity);
-/* How many processes the out-of-memory killer has ended since boot; -1: unknown. */
+/* How many processes of our cgroup, or else of this machine, the out-of-memory killer has ended; -1: unknown. */
 long tutti__oom_kills(void);
 
 /* Runs the job; returns the exit code. Signals come as bytes from `control`; its end means that the front is gone.

@@ -1,7 +1,9 @@
 /* flags.c -- what the flags of `tutti run` mean, for the workers of this node.   SPDX-License-Identifier: MIT */
 #include "launch/flag_text.h"
+#include "train/pin.h"
 
 #include <ctype.h>
+#include <glob.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,21 +11,53 @@ typedef tutti__flag_text given;
 typedef tutti__flag_texts texts;
 #define BAD TUTTI__BAD_FLAG
 
+/* Those of CUDA_VISIBLE_DEVICES, which ends at its first -1; without it, those of this machine. */
+static int count_gpus(void)
+{
+    const char *p = getenv("CUDA_VISIBLE_DEVICES");
+    glob_t found;
+    int n = 0;
+
+    if (p) {
+        for (; *p && strncmp(p, "-1", 2) != 0; p += *p == ',') {
+            n++;
+            p += strcspn(p, ",");
+        }
+    } else if (glob("/dev/nvidia[0-9]*", 0, NULL, &found) == 0) {
+        n = (int)found.gl_pathc;
+        globfree(&found);
+    }
+    return n;
+}
+
 static tutti_status read_n(const given *g, int *n_p)
 {
     int64_t n;
+    int gpus;
 
     *n_p = 1;
     if (!g->text)
         return TUTTI_OK;
-    if (strcmp(g->text, "auto") == 0 || strcmp(g->text, "cpu") == 0) {
-        *n_p = tutti__cores();
+    gpus = count_gpus();
+    if (strcmp(g->text, "cpu") == 0 || strcmp(g->text, "auto") == 0) {
+        *n_p = *g->text == 'a' && gpus > 0 ? gpus : tutti__cores();
         return TUTTI_OK;
     }
-    if (strcmp(g->text, "gpu") == 0 || strcmp(g->text, "xpu") == 0)
-        return BAD(g, "a number, auto or cpu: there is no support for %ss yet", "GPU");
+    if (strcmp(g->text, "gpu") == 0 && gpus > 0) {
+        *n_p = gpus;
+        return TUTTI_OK;
+    }
+    if (strcmp(g->text, "gpu") == 0)
+        return tutti__fail(TUTTI_ERR_ARG, "%s is \"gpu\", but %s; `cpu` starts a worker a core",
+                           g->source,
+                           getenv("CUDA_VISIBLE_DEVICES")
+                               ? "CUDA_VISIBLE_DEVICES names no device"
+                               : "this machine has none that can be seen (/dev/nvidia0)");
+    if (strcmp(g->text, "xpu") == 0)
+        return BAD(g, "a number, auto, cpu or gpu: devices of this kind are not known to %s",
+                   "Tutti");
     if (!tutti__parse_int64(g->text, &n) || n < 1 || n > 65536)
-        return BAD(g, "a number of workers from 1 to %d, auto or cpu", 65536);
+        return BAD(g, "a number of workers from 1 to %d, auto, cpu or gpu", 65536);
     *n_p = (int)n;
     return TUTTI_OK;
 }
@@ -158,6 +192,65 @@ static tutti_status read_signals(const given *g, tutti__run_line *line)
     return TUTTI_OK;
 }
 
+/* "apple,orange"; a double comma stands for one. */
+static tutti_status read_filters(const given *g, int i, tutti__run_line *line)
+{
+    const char **words;
+    char *text, *to;
+    size_t n = 0;
+
+    if (!g->text || !*g->text)
+        return TUTTI_OK;
+    line->filter_text[i] = text = to = malloc(strlen(g->text) + 2);
+    line->filters[i] = words = calloc(strlen(g->text) + 2, sizeof *words);
+    if (!text || !words)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", g->source);
+    for (const char *p = g->text, *word = to;; p++) {
+        if (*p && (*p != ',' || p[1] == ',')) {
+            *to++ = *p;
+            p += *p == ',';
+            continue;
+        }
+        *to++ = '\0';
+        if (*word)
+            words[n++] = word;
+        word = to;
+        if (!*p)
+            break;
+    }
+    line->opts.filters[i] = n > 0 ? words : NULL;
+    return TUTTI_OK;
+}
+
+static void read_prefix(const texts *t, tutti__launch_opts *opts)
+{
+    const char *usual = getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
+
+    opts->prefix = t->of[TUTTI__FLAG_LOG_LINE_PREFIX_TEMPLATE].text;
+    if (!opts->prefix && usual && *usual)
+        opts->prefix = usual;
+    if (t->of[TUTTI__FLAG_NO_PREFIX].text)
+        opts->prefix = "";
+}
+
+static tutti_status read_binding(const given *g, tutti__run_line *line)
+{
+    static const char *const names[] = {"node", "socket", "exclusive", "core-complex"};
+    size_t mode = 0;
+
+    if (!g->text)
+        return TUTTI_OK;
+    while (mode < TUTTI__COUNT_OF(names) && strcmp(g->text, names[mode]) != 0)
+        mode++;
+    if (mode == TUTTI__COUNT_OF(names))
+        return BAD(g, "node, socket, exclusive or %s", "core-complex");
+    line->binding = calloc((size_t)line->opts.n, sizeof *line->binding);
+    if (!line->binding)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d ranks", line->opts.n);
+    line->opts.binding = line->binding;
+    return tutti__numa_binding((tutti__numa_mode)mode, line->opts.n, line->binding);
+}
+
 static tutti_status read_shutdown_timeout(const texts *t, double *seconds_p)
 {
     given g = t->of[TUTTI__FLAG_SHUTDOWN_TIMEOUT];
@@ -179,22 +272,23 @@ static tutti_status read_program(const texts *t, tutti__run_line *line, int argc
 {
     const char *chosen = getenv("PYTHON_EXEC");
     bool module = t->of[TUTTI__FLAG_MODULE].text, no_python = t->of[TUTTI__FLAG_NO_PYTHON].text;
+    bool path = t->of[TUTTI__FLAG_RUN_PATH].text; /* wins over both, as with torchrun */
     size_t n = 0, bytes;
 
     if (argc == 0 || !*argv[0])
         return tutti__fail(TUTTI_ERR_ARG,
                            "no program was given; usage: tutti run [FLAGS] PROGRAM [ARGUMENTS]");
-    if (module && no_python)
+    if (module && no_python && !path)
         return tutti__fail(TUTTI_ERR_ARG, "--module and --no-python exclude each other");
     line->argv = calloc((size_t)argc + 4, sizeof *line->argv);
     if (!line->argv)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the command line");
     bytes = strlen(argv[0]);
-    if (module || (!no_python && bytes > 3 && strcmp(argv[0] + bytes - 3, ".py") == 0)) {
+    if (path || module || (!no_python && bytes > 3 && strcmp(argv[0] + bytes - 3, ".py") == 0)) {
         line->argv[n++] = chosen && *chosen ? text(chosen) : text("python3");
         line->argv[n++] = text("-u");
     }
-    if (module)
+    if (module && !path)
         line->argv[n++] = text("-m");
     memcpy(line->argv + n, argv, (size_t)argc * sizeof *argv);
     line->opts.argv = line->argv;
@@ -202,16 +296,13 @@ static tutti_status read_program(const texts *t, tutti__run_line *line, int argc
     return TUTTI_OK;
 }
 
-static tutti_status check_files(const texts *t, const tutti__launch_opts *opts)
+static tutti_status check_id(const given *id)
 {
-    const given *redirects = &t->of[TUTTI__FLAG_REDIRECTS], *id = &t->of[TUTTI__FLAG_RDZV_ID];
-
-    if (redirects->text && strcmp(redirects->text, "0") != 0 && !opts->log_dir)
-        return tutti__fail(TUTTI_ERR_ARG, "%s needs --log-dir: where are the files to be?",
-                           redirects->source);
     if (id->text && (strchr(id->text, '/') || strlen(id->text) > 100 || !*id->text ||
-                     strcmp(id->text, ".") == 0 || strcmp(id->text, "..") == 0))
-        return BAD(id, "a name of at most %d characters without '/'", 100);
+                     strcmp(id->text, ".") == 0 || strcmp(id->text, "..") == 0 ||
+                     strcmp(id->text, "latest") == 0))
+        return BAD(id, "a name of at most %d characters without '/', and not the link `latest`",
+                   100);
     return TUTTI_OK;
 }
 
@@ -240,7 +331,12 @@ tutti_status tutti__run_line_read(tutti__run_line *line, int argc, char **argv)
     TUTTI_TRY(read_streams(&t.of[TUTTI__FLAG_TEE], opts->n, &line->tee));
     TUTTI_TRY(read_ranks(&t.of[TUTTI__FLAG_LOCAL_RANKS_FILTER], opts->n, &line->shown));
     TUTTI_TRY(read_signals(&t.of[TUTTI__FLAG_SIGNALS_TO_HANDLE], line));
-    TUTTI_TRY(check_files(&t, opts));
+    TUTTI_TRY(read_filters(&t.of[TUTTI__FLAG_DUPLICATE_STDOUT_FILTERS], 0, line));
+    TUTTI_TRY(read_filters(&t.of[TUTTI__FLAG_DUPLICATE_STDERR_FILTERS], 1, line));
+    TUTTI_TRY(read_binding(&t.of[TUTTI__FLAG_NUMA_BINDING], line));
+    TUTTI_TRY(check_id(&t.of[TUTTI__FLAG_RDZV_ID]));
+    read_prefix(&t, opts);
+    opts->virtual_local_rank = t.of[TUTTI__FLAG_VIRTUAL_LOCAL_RANK].text;
     opts->redirect = line->redirect;
     opts->tee = line->tee;
     opts->shown = line->shown;
@@ -253,5 +349,10 @@ void tutti__run_line_free(tutti__run_line *line)
     free(line->redirect);
     free(line->tee);
     free(line->shown);
+    free(line->binding);
+    for (int i = 0; i < 2; i++) {
+        free(line->filter_text[i]);
+        free(line->filters[i]);
+    }
     *line = (tutti__run_line){0};
 }

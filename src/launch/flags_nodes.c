@@ -2,6 +2,7 @@
  *
  * One node needs no rendezvous: what says where nodes meet is read and checked, and at most names MASTER_ADDR and
  * MASTER_PORT of its workers. */
+#include "comm/bootstrap/slurm.h"
 #include "launch/flag_text.h"
 
 #include <ctype.h>
@@ -192,6 +193,42 @@ static tutti_status read_master(const tutti__flag_texts *t, tutti__run_line *lin
     return tutti__flag_read_port(&t->of[TUTTI__FLAG_MASTER_PORT], &opts->master_port);
 }
 
+/* `srun tutti run`, a task a node, is one job: the step says how many nodes, which of them this is, and where the first one
+ * is, unless flags or MASTER_ADDR and MASTER_PORT do. */
+static tutti_status read_slurm(const tutti__flag_texts *t, tutti__run_line *line, bool *found_p)
+{
+    const given *addr = &t->of[TUTTI__FLAG_MASTER_ADDR];
+    given master = or_environment(addr, "MASTER_ADDR");
+    given port = or_environment(&t->of[TUTTI__FLAG_MASTER_PORT], "MASTER_PORT");
+    tutti__nodes *nodes = &line->opts.nodes;
+    tutti__slurm_step step;
+
+    *found_p = false;
+    if (!tutti__slurm_is_task() || t->of[TUTTI__FLAG_NNODES].text ||
+        t->of[TUTTI__FLAG_RDZV_ENDPOINT].text || t->of[TUTTI__FLAG_NODE_RANK].text)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__slurm_step_read(&step));
+    if (step.n_tasks <= 1)
+        return TUTTI_OK;
+    *found_p = true;
+    nodes->min = nodes->max = step.n_tasks;
+    nodes->has_node_rank = true;
+    nodes->node_rank = step.rank;
+    nodes->port = step.port;
+    if (master.text)
+        TUTTI_TRY(read_address(&master, line->host, sizeof line->host));
+    else
+        snprintf(line->host, sizeof line->host, "%s", step.first_host);
+    TUTTI_TRY(tutti__flag_read_port(&port, &nodes->port));
+    nodes->host = line->host;
+    nodes->local_addr = t->of[TUTTI__FLAG_LOCAL_ADDR].text;
+    if (!line->opts.id) {
+        snprintf(line->id, sizeof line->id, "%s", step.name);
+        line->opts.id = line->id;
+    }
+    return TUTTI_OK;
+}
+
 /* ---- --rdzv-conf ------------------------------------------------------------------------------------ */
 
 typedef enum kind { SECONDS, SECONDS_OR_NONE, COUNT, TRUTH, UNREAD } kind;
@@ -304,8 +341,13 @@ tutti_status tutti__flags_read_nodes(const tutti__flag_texts *texts, tutti__run_
 {
     const given *nnodes = &texts->of[TUTTI__FLAG_NNODES];
     tutti__nodes *nodes = &line->opts.nodes;
+    bool slurm;
 
     TUTTI_TRY(read_nnodes(nnodes, nodes));
+    TUTTI_TRY(read_conf(&texts->of[TUTTI__FLAG_RDZV_CONF], nodes));
+    TUTTI_TRY(read_slurm(texts, line, &slurm));
+    if (slurm)
+        return TUTTI_OK;
     if (texts->of[TUTTI__FLAG_STANDALONE].text) {
         tutti__flag_texts alone = *texts;
 
@@ -316,7 +358,6 @@ tutti_status tutti__flags_read_nodes(const tutti__flag_texts *texts, tutti__run_
         return read_master(&alone, line);
     }
     TUTTI_TRY(read_backend(texts, nodes));
-    TUTTI_TRY(read_conf(&texts->of[TUTTI__FLAG_RDZV_CONF], nodes));
     TUTTI_TRY(read_node_rank(&texts->of[TUTTI__FLAG_NODE_RANK], nnodes, nodes));
     nodes->local_addr = texts->of[TUTTI__FLAG_LOCAL_ADDR].text;
     if (nodes->max == 1)

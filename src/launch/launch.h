@@ -6,6 +6,7 @@
 #ifndef TUTTI_LAUNCH_H
 #define TUTTI_LAUNCH_H
 
+#include <sched.h>
 #include <stdbool.h>
 
 /* Which of a worker's standard streams: a set of bits, as in --tee and --redirects. */
@@ -62,6 +63,14 @@ typedef struct tutti__launch_opts {
     const tutti__streams *redirect; /* [n], streams that go to a file only; NULL: none */
     const tutti__streams *tee;      /* [n], streams that go to a file too; NULL: none */
     const bool *shown;              /* [n], ranks whose output is shown; NULL: all */
+
+    /* What lines begin with, ${role_name} ${local_rank} ${rank} ${hostname} filled in; "": nothing. NULL: the rank, where
+     * there are several. */
+    const char *prefix;
+    /* Words, NULL-terminated: lines of standard output, standard error with one of them are copied to a file. */
+    const char *const *filters[2];
+    bool virtual_local_rank;  /* LOCAL_RANK 0 for all, and one device each */
+    const cpu_set_t *binding; /* [n], the CPUs of each worker; NULL: all */
 } tutti__launch_opts;
 
 /* Returns the exit code: 0 if every worker ended with 0; the first failed worker's, or 128 + its signal; 128 + the

@@ -1,5 +1,5 @@
 /* report.c -- what is said of a failure: who was first, how, and what the others did.   SPDX-License-Identifier: MIT */
-#include "launch/agent.h"
+#include "launch/files.h"
 #include "launch/flight.h"
 
 #include <poll.h>
@@ -19,27 +19,80 @@ bool tutti__wants_color(int fd)
 
     if (strcmp(wish, "always") == 0 || strcmp(wish, "never") == 0)
         return *wish == 'a';
+    if (getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK"))
+        return false; /* mpirun gives its processes a terminal, wherever their output goes */
     return isatty(fd) && !getenv("NO_COLOR") && terminal && strcmp(terminal, "dumb") != 0;
 }
 
 /* ---- The first failure ------------------------------------------------------------------------------ */
 
-/* Exit code 3 says that a peer was lost: the effect of another failure, if there is one. */
+/* When a worker failed, and whether it says so itself that another's failure came first: by exit code 3, or by its error
+ * file, whose time also counts before that of its end. */
+typedef struct failure {
+    const tutti__worker *worker;
+    uint64_t at_ns;
+    bool effect, has_words;
+    tutti__words words;
+} failure;
+
+static failure look(const tutti__worker *w)
+{
+    failure f = {.worker = w, .at_ns = w->running ? UINT64_MAX : w->ended_ns};
+
+    f.has_words = tutti__error_file_read(w, &f.words);
+    f.effect = !w->running && tutti__worker_exit_code(w) == 3;
+    if (f.has_words) {
+        f.effect = f.effect || f.words.effect;
+        if (f.words.at_ns < w->started_ns) /* files' times are those of the kernel's last tick */
+            f.words.at_ns = w->started_ns;
+        f.at_ns = f.words.at_ns < f.at_ns ? f.words.at_ns : f.at_ns;
+    }
+    return f;
+}
+
+static bool is_before(const failure *a, const failure *b)
+{
+    return a->effect != b->effect ? b->effect : a->at_ns < b->at_ns;
+}
+
 const tutti__worker *tutti__first_failed(const tutti__worker *workers, int n)
 {
-    const tutti__worker *first = NULL;
+    failure first = {.worker = NULL};
 
     for (int i = 0; i < n; i++) {
-        const tutti__worker *w = &workers[i];
-        bool effect = tutti__worker_failed(w) && tutti__worker_exit_code(w) == 3;
-        bool first_is_effect = first && tutti__worker_exit_code(first) == 3;
+        failure f;
 
-        if (!tutti__worker_failed(w) || (first && effect && !first_is_effect))
+        if (!tutti__worker_failed(&workers[i]))
             continue;
-        if (!first || (first_is_effect && !effect) || w->ended_ns < first->ended_ns)
-            first = w;
+        f = look(&workers[i]);
+        if (!first.worker || is_before(&f, &first))
+            first = f;
     }
-    return first;
+    return first.worker;
+}
+
+/* A rank that runs may be the cause all the same: it has said why it fails and has yet to end, or it is stopped and the
+ * others took it for dead. */
+static failure find_cause(const tutti__report *r, const tutti__worker *first)
+{
+    failure cause = look(first);
+
+    for (int i = 0; i < r->job->opts.n; i++) {
+        failure f = {.worker = &r->workers[i]};
+
+        if (!f.worker->running)
+            continue;
+        f = look(f.worker);
+        if ((f.has_words && is_before(&f, &cause)) ||
+            (cause.effect && tutti__worker_is_stopped(f.worker)))
+            cause = f;
+    }
+    return cause;
+}
+
+static void quote_line(const tutti__report *r, const char *line, size_t bytes)
+{
+    tutti__console_print(r->console, "    | %.*s\n", (int)bytes, line);
 }
 
 static void quote_last_lines(const tutti__report *r, tutti__log_pipe *pipe)
@@ -58,9 +111,36 @@ static void quote_last_lines(const tutti__report *r, tutti__log_pipe *pipe)
         const char *newline = memchr(line, '\n', (size_t)(end - line));
         const char *stop = newline ? newline : end;
 
-        tutti__console_print(r->console, "    | %.*s\n", (int)(stop - line), line);
+        quote_line(r, line, (size_t)(stop - line));
         line = stop + 1;
     }
+}
+
+/* What it said in its error file. */
+static void quote_words(const tutti__report *r, const char *words)
+{
+    size_t bytes = strcspn(words, "\n");
+
+    if (!words[bytes]) {
+        SAY(r, "its own words: %s", words);
+        return;
+    }
+    SAY(r, "%s", "its own words:");
+    for (int n = 0; *words && n < QUOTED_LINES; n++) {
+        quote_line(r, words, bytes);
+        words += bytes + (words[bytes] == '\n');
+        bytes = strcspn(words, "\n");
+    }
+}
+
+/* Is its standard error one line, which its error file has repeated? */
+static bool says_no_more(const tutti__log_pipe *pipe, const failure *f)
+{
+    const char *newline = memchr(pipe->tail, '\n', pipe->tail_bytes);
+    size_t bytes = newline ? (size_t)(newline - pipe->tail) + 1 : pipe->tail_bytes;
+
+    return f->has_words && bytes == pipe->tail_bytes &&
+           memmem(pipe->tail, bytes, f->words.text, strlen(f->words.text));
 }
 
 /* Ended by a closed pipe, like any program whose reader has seen enough: nobody wants to hear of it. */
@@ -77,59 +157,62 @@ static bool ended_alike(const tutti__worker *a, const tutti__worker *b, const tu
     return a != first && tutti__worker_failed(a) && a->status == b->status;
 }
 
-/* The other failures, those that ended alike on one line. */
+void tutti__list_ranks(const int *ranks, size_t n, char *text, size_t bytes)
+{
+    size_t used = 0;
+
+    *text = '\0';
+    for (size_t i = 0, last; i < n; i = last + 1) {
+        for (last = i; last + 1 < n && ranks[last + 1] == ranks[last] + 1;)
+            last++;
+        if (used + 32 > bytes) {
+            snprintf(text + used, bytes - used, ", ...");
+            return;
+        }
+        used += (size_t)snprintf(text + used, bytes - used, last > i ? "%s%d-%d" : "%s%d",
+                                 i ? ", " : "", ranks[i], ranks[last]);
+    }
+}
+
+/* The other failures, those that ended alike on one line; and who is stopped. */
 static void tell_others(const tutti__report *r, const tutti__worker *first)
 {
-    int n = r->job->opts.n;
+    int n = r->job->opts.n, *ranks = calloc((size_t)n, sizeof *ranks);
+    char how[160], text[256];
 
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n && ranks; i++) {
         const tutti__worker *w = &r->workers[i];
-        char how[160], ranks[256] = "";
-        int alike = 0, used = 0;
+        size_t alike = 0;
         bool told = false;
 
+        if (w != first && tutti__worker_is_stopped(w))
+            SAY(r, "rank %d (process %d) is stopped (SIGSTOP, a debugger)", w->rank, (int)w->pid);
         if (w == first || !tutti__worker_failed(w))
             continue;
         for (int k = 0; k < n; k++) {
-            int last = k;
-
             if (!ended_alike(&r->workers[k], w, first))
                 continue;
             told = told || k < i;
-            while (last + 1 < n && ended_alike(&r->workers[last + 1], w, first))
-                last++;
-            alike += last - k + 1;
-            if (used < (int)sizeof ranks)
-                used += snprintf(ranks + used, sizeof ranks - (size_t)used,
-                                 last > k ? "%s%d-%d" : "%s%d", used ? ", " : "", k, last);
-            k = last;
+            ranks[alike++] = r->workers[k].rank;
         }
+        tutti__list_ranks(ranks, alike, text, sizeof text);
         tutti__worker_describe(w, how, sizeof how);
         if (!told)
-            SAY(r, "then rank%s %s%s: %s", alike > 1 ? "s" : "", ranks,
-                used < (int)sizeof ranks ? "" : ", ...", how);
+            SAY(r, "then rank%s %s: %s", alike > 1 ? "s" : "", text, how);
     }
+    free(ranks);
 }
 
 /* What became of a rank that has not told itself what it was doing. */
 static void tell_how(const tutti__worker *w, char *how, size_t bytes)
 {
-    char path[64], state = '?';
-    FILE *file;
-
     if (!w->running) {
         tutti__worker_describe(w, how, bytes);
         how[strcspn(how, "(")] = '\0'; /* the description of a signal's name */
         how[strlen(how) - (how[strlen(how) - 1] == ' ')] = '\0';
         return;
     }
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)w->pid);
-    file = fopen(path, "re");
-    if (file && fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
-        state = '?';
-    if (file)
-        fclose(file);
-    snprintf(how, bytes, "%s", state == 'T' ? "stopped (SIGSTOP)" : "runs, silent");
+    snprintf(how, bytes, "%s", tutti__worker_is_stopped(w) ? "stopped (SIGSTOP)" : "runs, silent");
 }
 
 void tutti__report_flights(const tutti__report *r)
@@ -159,36 +242,96 @@ void tutti__report_flights(const tutti__report *r)
     free(list);
 }
 
-void tutti__report_failure(const tutti__report *r, const tutti__worker *first)
+/* Which rank, and how. */
+static void tell_cause(const tutti__report *r, const failure *cause)
 {
-    int running = 0;
+    const tutti__worker *w = cause->worker;
+    const char *first = r->job->opts.n > 1 ? " first" : "";
     char how[160];
 
-    if (reader_has_gone(first))
-        return;
-    tutti__worker_describe(first, how, sizeof how);
-    tutti__log_pipe_drain(&r->workers[first->local_rank].err, r->console); /* what it said last */
-    SAY(r, "rank %d failed%s: %s (process %d, after %.3f s)", first->rank,
-        r->job->opts.n > 1 ? " first" : "", how, (int)first->pid,
-        (double)(first->ended_ns - first->started_ns) * 1e-9);
-    if (first->status == SIGKILL && tutti__oom_kills() > r->oom_kills)
+    if (w->running && tutti__worker_is_stopped(w)) {
+        SAY(r,
+            "rank %d (process %d) is stopped (SIGSTOP, a debugger): the others took it for lost; "
+            "`kill -CONT %d` lets such a rank go on",
+            w->rank, (int)w->pid, (int)w->pid);
+    } else if (w->running) {
+        SAY(r, "rank %d failed%s: it says so, and is still ending (process %d, after %.3f s)",
+            w->rank, first, (int)w->pid, (double)(cause->at_ns - w->started_ns) * 1e-9);
+    } else {
+        tutti__worker_describe(w, how, sizeof how);
+        SAY(r, "rank %d failed%s: %s (process %d, after %.3f s)", w->rank, first, how, (int)w->pid,
+            (double)(w->ended_ns - w->started_ns) * 1e-9);
+    }
+    if (!w->running && w->status == SIGKILL && tutti__oom_kills() > r->oom_kills)
         SAY(r, "%s",
             "the kernel's out-of-memory killer has struck on this machine meanwhile: most likely "
             "it ended "
             "this rank; use fewer workers, a smaller batch, or more memory");
-    if (first->err.tail_bytes > 0) {
-        SAY(r, "the last lines of rank %d on standard error:", first->rank);
-        quote_last_lines(r, &r->workers[first->local_rank].err);
+}
+
+/* Rank 0, whose output does not pass through us, has said the same: nothing in it would be new. */
+static bool is_said(const tutti__report *r, const tutti__words *words)
+{
+    const tutti__worker *zero = &r->workers[0];
+    tutti__words said;
+
+    return zero->rank == 0 && r->job->opts.rank0_direct && tutti__error_file_read(zero, &said) &&
+           strcmp(said.text, words->text) == 0;
+}
+
+/* All that it has said of it. */
+static void tell_words(const tutti__report *r, const failure *cause)
+{
+    tutti__log_pipe *err = &r->workers[cause->worker->local_rank].err;
+
+    if (cause->has_words && !is_said(r, &cause->words))
+        quote_words(r, cause->words.text);
+    if (err->tail_bytes > 0 && !says_no_more(err, cause)) {
+        SAY(r, "the last lines of rank %d on standard error:", cause->worker->rank);
+        quote_last_lines(r, err);
     }
-    if (first->err.path && first->err.tail_bytes == 0)
-        SAY(r, "the standard error of rank %d is in %s", first->rank, first->err.path);
-    tell_others(r, first);
+    if (err->path && err->tail_bytes == 0)
+        SAY(r, "the standard error of rank %d is in %s", cause->worker->rank, err->path);
+}
+
+/* To the launcher above us, if there is one and it is not to hear of a later attempt. */
+static void pass_on(const tutti__report *r, const failure *cause)
+{
+    char how[160], text[400];
+
+    if (r->job->round.restarts < r->job->opts.max_restarts)
+        return;
+    if (cause->worker->running)
+        snprintf(how, sizeof how, "stopped (SIGSTOP)");
+    else
+        tutti__worker_describe(cause->worker, how, sizeof how);
+    snprintf(text, sizeof text, "%s: rank %d failed first: %s (process %d)", r->job->opts.title,
+             cause->worker->rank, how, (int)cause->worker->pid);
+    tutti__error_file_pass_on(cause->worker, text);
+}
+
+void tutti__report_failure(const tutti__report *r, const tutti__worker *first)
+{
+    failure cause;
+    int running = 0;
+
+    if (reader_has_gone(first))
+        return;
+    cause = find_cause(r, first);
+    tutti__console_tell_repeats(r->console);
+    tutti__log_pipe_drain(&r->workers[cause.worker->local_rank].err, r->console); /* its last */
+    tell_cause(r, &cause);
+    tell_words(r, &cause);
+    tell_others(r, cause.worker);
     for (int i = 0; i < r->job->opts.n; i++)
-        running += r->workers[i].running;
-    if (running == 1)
+        running += r->workers[i].running && &r->workers[i] != cause.worker;
+    if (running == 0 && cause.worker->running)
+        SAY(r, "%s", "stopping it");
+    else if (running == 1)
         SAY(r, "%s", "stopping the other worker");
     else if (running > 1)
         SAY(r, "stopping the other %d workers", running);
     if (r->job->round.n_nodes == 1) /* else the others have yet to tell */
         tutti__report_flights(r);
+    pass_on(r, &cause);
 }

@@ -30,6 +30,22 @@ under plain -n 2 -- "${small[@]}"
 says plain '2 ranks (shared memory)'
 same native plain
 
+# The usual prologue of an sbatch script, and what must not be half believed.
+export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(slurm_free_port) WORLD_SIZE=2
+under prologue -n 2 -- "${small[@]}"
+same native prologue
+unset MASTER_PORT
+under address -n 2 -- "${small[@]}"
+same native address
+WORLD_SIZE=4 refused 2 'WORLD_SIZE is 4, but Slurm started this rank with SLURM_STEP_NUM_TASKS 2' \
+    srun -n 2 "$TUTTI" train "${small[@]}"
+unset MASTER_ADDR WORLD_SIZE
+# srun in the shell of salloc, whose name it inherits.
+SLURM_JOB_NAME=interactive under salloc -n 2 -- "${small[@]}"
+same native salloc
+refused 2 'srun has started 2 processes already' srun -n 2 "$TUTTI" train -n 2
+[ "$(grep -c 'srun has started' refused.out)" = 1 ] || { cat refused.out; fail "said more than once"; }
+
 ran=""
 for pair in pmix:openmpi pmi2:mpich; do
     type=${pair%:*} mpi=${pair#*:}

@@ -197,10 +197,10 @@ static void check_claims(int port)
     assert_int_equal(greet_as(port, &right, &claim, text), TUTTI_OK);
     assert_int_equal(greet_as(port, &none, &claim, text), TUTTI_ERR_IO);
     assert_non_null(strstr(text, "expects a secret while this rank has none"));
-    assert_logged("it hung up at our proof: it has another secret or job, or ended");
+    assert_logged("it has no secret");
     assert_int_equal(greet_as(port, &other, &claim, text), TUTTI_ERR_IO);
     assert_non_null(strstr(text, "has another secret: it belongs to another job"));
-    assert_logged("it hung up at our proof: it has another secret or job, or ended");
+    assert_logged("it does not take our proof: it has another secret or job");
     elsewhere.job = 4711;
     assert_int_equal(greet_as(port, &right, &elsewhere, text), TUTTI_ERR_IO);
     assert_non_null(strstr(text, "serves another job of the same secret"));
@@ -234,6 +234,22 @@ static void check_false_proofs(int port)
     assert_int_equal(send(fd, answer + TUTTI__HEAD_BYTES, TUTTI__PROOF_BYTES, MSG_NOSIGNAL),
                      TUTTI__PROOF_BYTES);
     assert_turned_away("the server's proof, played back", fd, "it does not know the job's secret");
+}
+
+/* A rank that is told to end between question and answer is no stranger, and nobody says so. */
+static void check_ended(int port)
+{
+    tutti__secret right = right_secret();
+    tutti__claim claim = tutti__store_claim(&right);
+    uint8_t hello[TUTTI__HEAD_BYTES] = "TUTTI/3\n\1", answer[TUTTI__ANSWER_BYTES];
+    int fd = knock(port);
+
+    claim.attempt = 1;
+    memcpy(hello + 16, &claim, sizeof claim);
+    assert_int_equal(send(fd, hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
+    assert_int_equal(recv(fd, answer, sizeof answer, MSG_WAITALL), sizeof answer);
+    close(fd);
+    assert_logged("it ended before it had proven itself");
 }
 
 static void check_rubbish(int port)
@@ -400,6 +416,7 @@ static void the_store_turns_strangers_away(void **state)
     tutti__store_fence(store, 1); /* the job's next attempt begins */
     check_claims(port);
     patience_end(&p);
+    check_ended(port);
     check_taken_rank(port);
     for (const char *at = end_log(); (at = strstr(at, "turns away")) != NULL; at++)
         lines++;

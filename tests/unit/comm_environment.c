@@ -1,12 +1,16 @@
 /* comm: the group that a launcher's variables describe, and the sentence for each way they can be incomplete.
  * SPDX-License-Identifier: MIT */
 #include "comm/bootstrap/environment.h"
+#include "comm/comm.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <tutti/group.h>
 #include <cmocka.h>
 
@@ -29,6 +33,9 @@ static const char *const ALL[] = {"RANK",
                                   "SLURM_JOB_ID",
                                   "SLURM_STEP_ID",
                                   "SLURM_JOB_NAME",
+                                  "SLURM_PTY_PORT",
+                                  "TORCHELASTIC_RUN_ID",
+                                  "TUTTI_SECRET",
                                   "OMPI_COMM_WORLD_RANK",
                                   "OMPI_COMM_WORLD_SIZE",
                                   "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -116,8 +123,7 @@ static void launchers_are_read(void **state)
     assert_int_equal(read_ok(SLURM).master_port, port);
     assert_int_not_equal(read_ok(SLURM " SLURM_STEP_ID=1").master_port, port);
     assert_int_equal(read_ok(SLURM " MASTER_ADDR=h MASTER_PORT=99").master_port, 99);
-    assert_int_equal(read_ok(SLURM " SLURM_JOB_NAME=interactive").world_size,
-                     7); /* srun in salloc */
+    assert_int_equal(read_ok(SLURM " SLURM_JOB_NAME=interactive").world_size, 7); /* in salloc */
     assert_int_equal(
         read_ok("SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_LOCALID=0 SLURM_JOB_ID=1").world_size,
         1);                      /* a batch shell */
@@ -128,11 +134,90 @@ static void launchers_are_read(void **state)
     g = read_ok("PMI_RANK=0 PMI_SIZE=3 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=3");
     assert_string_equal(g.source, "PMI");
     assert_int_equal(g.world_size, 3);
+    g = read_ok(
+        "PMI_RANK=4 PMI_SIZE=6 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=2 MASTER_ADDR=h MASTER_PORT=9 "
+        "SLURM_PROCID=2 SLURM_STEP_NUM_TASKS=3 SLURM_LOCALID=0"); /* hydra's daemons by srun */
+    assert_string_equal(g.source, "PMI");
+    assert_int_equal(g.rank, 4);
     g = read_ok("RANK=1 LOCAL_RANK=1 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=99"); /* by hand */
     assert_int_equal(g.local_world_size, 0);
     g = read_ok(
         "RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 LOCAL_WORLD_SIZE=1"); /* a group of one needs no master */
     assert_int_equal(g.world_size, 1);
+}
+
+/* The usual prologue of an sbatch script exports part of torchrun's variables; the rest is the step's. */
+static void launchers_are_read_beside_what_is_exported(void **state)
+{
+    tutti__env_group g = read_ok(SLURM " WORLD_SIZE=7 MASTER_ADDR=10.0.0.7 MASTER_PORT=29500");
+    int port;
+
+    (void)state;
+    assert_string_equal(g.source, "Slurm");
+    assert_int_equal(g.rank, 5);
+    assert_int_equal(g.world_size, 7);
+    assert_int_equal(g.local_rank, 1);
+    assert_int_equal(g.local_world_size, 2);
+    assert_string_equal(g.master_addr, "10.0.0.7");
+    assert_int_equal(g.master_port, 29500);
+    g = read_ok(SLURM " WORLD_SIZE=7 RANK=5");
+    assert_int_equal(g.local_rank, 1);
+    port = g.master_port;
+    g = read_ok(SLURM " WORLD_SIZE=7 MASTER_ADDR=10.0.0.7");
+    assert_string_equal(g.master_addr, "10.0.0.7");
+    assert_int_equal(g.master_port, port); /* of job and step */
+    g = read_ok(SLURM " MASTER_PORT=29500");
+    assert_string_equal(g.master_addr, "gpu07");
+    assert_int_equal(g.master_port, 29500);
+    g = read_ok(OMPI " WORLD_SIZE=2 MASTER_PORT=29500");
+    assert_string_equal(g.source, "Open MPI");
+    assert_string_equal(g.master_addr, "127.0.0.1");
+    assert_int_equal(g.master_port, 29500);
+    g = read_ok("PMI_RANK=1 PMI_SIZE=3 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=3 WORLD_SIZE=3 "
+                "MASTER_ADDR=h MASTER_PORT=9");
+    assert_int_equal(g.rank, 1);
+    g = read_ok(SLURM " " TORCH); /* srun torchrun */
+    assert_string_equal(g.source, "RANK");
+    assert_int_equal(g.world_size, 4);
+}
+
+static void a_launcher_inside_a_launcher_is_known(void **state)
+{
+    static const struct {
+        const char *environment, *name;
+        int n_ranks;
+        bool first, agents;
+    } CASES[] = {
+        {"", NULL, 1, true, false},
+        {TORCH, "the launcher that set RANK and LOCAL_RANK", 4, false, false},
+        {TORCH " TORCHELASTIC_RUN_ID=x", "torchrun", 4, false, false},
+        {TORCH " TORCHELASTIC_RUN_ID=x TUTTI_SECRET=0123456789abcdef", "tutti run", 4, false,
+         false},
+        {"RANK=0 LOCAL_RANK=0 WORLD_SIZE=1", NULL, 1, true, false},
+        {"RANK=1 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=9", NULL, 1, true, false}, /* PyTorchJob */
+        {OMPI, "mpirun", 2, false, false},
+        {"OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0", NULL, 1,
+         true, false},
+        {"PMI_RANK=0 PMI_SIZE=3 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=3", "mpirun", 3, true, false},
+        {SLURM, "srun", 7, false, true},
+        {SLURM " " TORCH, "the launcher that set RANK and LOCAL_RANK", 4, false, false},
+        {"SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_LOCALID=0 SLURM_JOB_ID=1", NULL, 1, true, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI__COUNT_OF(CASES); i++) {
+        tutti__launcher found;
+
+        environment(CASES[i].environment);
+        found = tutti__launcher_find();
+        if (found.n_ranks != CASES[i].n_ranks || found.first_on_host != CASES[i].first ||
+            found.may_start_agents != CASES[i].agents ||
+            strcmp(found.name ? found.name : "", CASES[i].name ? CASES[i].name : "") != 0)
+            fail_msg("\"%s\" is read as %s, %d ranks", CASES[i].environment, found.name,
+                     found.n_ranks);
+        assert_int_equal(tutti__launcher_refuse(&found, "tutti train", "-n 2"),
+                         found.name ? TUTTI_ERR_ARG : TUTTI_OK);
+    }
 }
 
 static void half_a_group_is_an_error_that_says_what_is_missing(void **state)
@@ -162,10 +247,19 @@ static void half_a_group_is_an_error_that_says_what_is_missing(void **state)
         {TORCH " TUTTI_STORE=nowhere",
          "TUTTI_STORE is \"nowhere\", expected HOST:PORT or file:PATH"},
         {TORCH " TUTTI_STORE=file:", "TUTTI_STORE is \"file:\", expected HOST:PORT or file:PATH"},
+        {"WORLD_SIZE=2 SLURM_JOB_ID=1", "start the ranks with srun, which tells each who it is"},
+        {SLURM " WORLD_SIZE=8",
+         "WORLD_SIZE is 8, but Slurm started this rank with SLURM_STEP_NUM_TASKS 7"},
+        {SLURM " WORLD_SIZE=7 RANK=0",
+         "RANK is 0, but Slurm started this rank with SLURM_PROCID 5"},
+        {OMPI " WORLD_SIZE=4", "WORLD_SIZE is 4, but Open MPI started this rank with "},
         {"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE is not set"},
         {"OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=0 "
          "OMPI_COMM_WORLD_LOCAL_SIZE=2",
          "several hosts, but MASTER_ADDR and MASTER_PORT are not set"},
+        {"OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=0 "
+         "OMPI_COMM_WORLD_LOCAL_SIZE=2 MASTER_ADDR=h",
+         "several hosts, but MASTER_PORT is not set"},
         {"SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=0",
          "SLURM_STEP_TASKS_PER_NODE is not set"},
         {"SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=0 SLURM_STEP_TASKS_PER_NODE=x",
@@ -229,6 +323,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(launchers_are_read),
+        cmocka_unit_test(launchers_are_read_beside_what_is_exported),
+        cmocka_unit_test(a_launcher_inside_a_launcher_is_known),
         cmocka_unit_test(half_a_group_is_an_error_that_says_what_is_missing),
         cmocka_unit_test(a_group_of_one_works),
     };

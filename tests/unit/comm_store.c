@@ -693,5 +693,7 @@ int main(void)
         cmocka_unit_test(the_secret_decides),
     };
 
+    unsetenv("XDG_CONFIG_HOME"); /* nor HOME: the user's own secret is another test's */
+    unsetenv("HOME");
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

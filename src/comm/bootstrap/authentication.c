@@ -13,6 +13,7 @@
 
 #include "comm/bootstrap/environment.h"
 #include "comm/bootstrap/process.h"
+#include "comm/bootstrap/user_secret.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -75,23 +76,41 @@ static tutti_status secret_from_file(tutti__secret *secret, const char *path)
     return status;
 }
 
+/* What tells this job from others of the user, the same on all its hosts; "": nothing. Open MPI inside a Slurm job and
+ * ranks that a script starts step by step share the job's number, but not the step's. */
+static void job_text(const tutti__env_group *env, char *text, size_t capacity)
+{
+    const char *id = getenv("TORCHELASTIC_RUN_ID"), *step = getenv("SLURM_STEP_ID");
+
+    if (!id || !*id)
+        id = getenv("PMIX_NAMESPACE");
+    snprintf(text, capacity, "%s", id ? id : "");
+    if (*text || !getenv("SLURM_JOB_ID"))
+        return;
+    snprintf(text, capacity, "%s", getenv("SLURM_JOB_ID"));
+    if (strcmp(env->source, "Slurm") == 0 && step)
+        snprintf(text, capacity, "%s.%s", getenv("SLURM_JOB_ID"), step);
+}
+
 /* What this process is in the job. A half-set environment is an error elsewhere, where it matters. */
 static void read_place(tutti__secret *secret)
 {
-    const char *job = getenv("TORCHELASTIC_RUN_ID");
     tutti__env_group env;
     char text[192];
+    bool whole = tutti__env_group_read_ranks(&env) == TUTTI_OK;
 
     tutti__process_text(text, sizeof text);
     secret->process = tutti__hash64(text, strlen(text));
-    secret->job = job && *job ? tutti__hash64(job, strlen(job)) : 0;
-    if (tutti__env_group_read(&env) == TUTTI_OK && env.world_size > 1) {
+    job_text(&env, text, sizeof text);
+    secret->job = *text ? tutti__hash64(text, strlen(text)) : 0;
+    secret->speaks = !whole || env.local_rank == 0 || env.rank == 1;
+    if (whole && env.world_size > 1) {
         secret->rank = (uint32_t)env.rank + 1;
         secret->attempt = (uint32_t)env.attempt;
     }
 }
 
-tutti_status tutti__secret_read(tutti__secret *secret)
+tutti_status tutti__secret_read_given(tutti__secret *secret)
 {
     const char *text = tutti__env_text(TUTTI__ENV_SECRET);
     const char *path = tutti__env_text(TUTTI__ENV_SECRET_FILE);
@@ -103,6 +122,24 @@ tutti_status tutti__secret_read(tutti__secret *secret)
     if (*text)
         return secret_from(secret, text, strlen(text), "TUTTI_SECRET");
     return *path ? secret_from_file(secret, path) : TUTTI_OK;
+}
+
+tutti_status tutti__secret_read(tutti__secret *secret)
+{
+    tutti__user_secret users;
+    tutti_status status;
+
+    TUTTI_TRY(tutti__secret_read_given(secret));
+    if (secret->set)
+        return TUTTI_OK;
+    status = tutti__user_secret_read(&users);
+    snprintf(secret->where, sizeof secret->where, "%.255s",
+             *users.why_none ? users.why_none : users.path);
+    secret->users = *users.text != '\0';
+    if (status == TUTTI_OK && secret->users)
+        status = secret_from(secret, users.text, strlen(users.text), users.path);
+    sodium_memzero(&users, sizeof users);
+    return status;
 }
 
 tutti__claim tutti__store_claim(const tutti__secret *secret)
@@ -153,6 +190,17 @@ static bool other_job(const tutti__claim *a, const tutti__claim *b)
 
 /* ---- Connecting --------------------------------------------------------------------------------------- */
 
+/* One side has a secret and the other has none. */
+static tutti_status fail_one_sided(const tutti__secret *secret, const char *who)
+{
+    return tutti__fail(TUTTI_ERR_IO, "%s %s a secret while this rank has %s%s%s%s: %s", who,
+                       secret->set ? "has not" : "expects", secret->set ? "one" : "none",
+                       *secret->where ? " (" : "", secret->where, *secret->where ? ")" : "",
+                       secret->users ? "it is another user's, or could not read its own; start all "
+                                       "ranks as one user, or with the same TUTTI_SECRET_FILE"
+                                     : "start all ranks with the same TUTTI_SECRET_FILE");
+}
+
 static tutti_status check_answer(const uint8_t *hello, const uint8_t *answer,
                                  const tutti__secret *secret, const tutti__claim *mine,
                                  const tutti__claim *theirs, const char *who)
@@ -164,22 +212,35 @@ static tutti_status check_answer(const uint8_t *hello, const uint8_t *answer,
         return tutti__fail(TUTTI_ERR_IO, "%s speaks another protocol (or another version of Tutti)",
                            who);
     if (answer[FLAG_AT] != hello[FLAG_AT])
-        return tutti__fail(TUTTI_ERR_IO,
-                           "%s %s a secret while this rank has %s: start all ranks with the same "
-                           "TUTTI_SECRET_FILE",
-                           who, answer[FLAG_AT] ? "expects" : "has not",
-                           secret->set ? "one" : "none");
+        return fail_one_sided(secret, who);
     make_mac(mac, secret, "accept", hello, answer);
     if (sodium_memcmp(mac, answer + TUTTI__HEAD_BYTES, MAC_BYTES) != 0)
-        return tutti__fail(TUTTI_ERR_IO, "%s has another secret: it belongs to another job", who);
+        return secret->users
+                   ? tutti__fail(TUTTI_ERR_IO,
+                                 "%s has another secret: it belongs to another job or user, or its "
+                                 "host has another %s than this one (compare the two with "
+                                 "sha256sum); copy that file, or give all ranks the same "
+                                 "TUTTI_SECRET_FILE",
+                                 who, secret->where)
+                   : tutti__fail(TUTTI_ERR_IO, "%s has another secret: it belongs to another job",
+                                 who);
     if (other_job(&there, mine))
         return tutti__fail(TUTTI_ERR_IO,
-                           "%s serves another job of the same secret (TORCHELASTIC_RUN_ID differs)",
+                           "%s serves another job of the same secret (TORCHELASTIC_RUN_ID, or the "
+                           "job that mpirun or srun named, differs)",
                            who);
     if (there.kind != mine->kind ||
         (theirs && (there.group != theirs->group || there.rank != theirs->rank)))
         return tutti__fail(TUTTI_ERR_IO, "%s is of this job, but not whom this rank called", who);
     return TUTTI_OK;
+}
+
+static tutti_status fail_other_user(const char *who)
+{
+    return tutti__fail(TUTTI_ERR_IO,
+                       "%s is of another user, and without a secret only processes of one user may "
+                       "meet: start all ranks as one user, or with the same TUTTI_SECRET_FILE",
+                       who);
 }
 
 static tutti_status check_verdict(char verdict, const tutti__claim *mine, const char *who)
@@ -198,35 +259,67 @@ static tutti_status check_verdict(char verdict, const tutti__claim *mine, const 
             "%s refuses a second rank %u: another process is there as that rank; was "
             "one started twice?",
             who, mine->rank - 1);
+    case TUTTI__OTHER_USER:
+        return fail_other_user(who);
     default:
         return tutti__fail(TUTTI_ERR_IO, "%s does not expect this rank in this group", who);
     }
 }
 
-tutti_status tutti__greet(int fd, const tutti__secret *secret, const tutti__claim *mine,
-                          const tutti__claim *theirs, const char *who, double deadline)
+static tutti_status fail_silent(const char *who, int error)
 {
-    uint8_t hello[TUTTI__HEAD_BYTES], answer[TUTTI__ANSWER_BYTES], mac[MAC_BYTES];
-    char verdict;
+    return tutti__fail(error == ETIMEDOUT ? TUTTI_ERR_TIMEOUT : TUTTI_ERR_PEER,
+                       "%s does not answer as Tutti would: %s; is something else there, is it "
+                       "stopped or at its limit of open files (see its own lines), or did it just "
+                       "end?",
+                       who, error == ECONNRESET ? "connection closed" : strerror(error));
+}
+
+tutti_status tutti__greet_begin(tutti__greeting *greeting, int fd, const tutti__secret *secret,
+                                const tutti__claim *mine, const char *who, double deadline)
+{
     int error;
 
-    make_head(hello, secret, mine);
-    error = tutti__send_all(fd, hello, sizeof hello, deadline);
-    if (!error)
-        error = tutti__receive_all(fd, answer, sizeof answer, deadline);
+    make_head(greeting->hello, secret, mine);
+    error = tutti__send_all(fd, greeting->hello, sizeof greeting->hello, deadline);
+    return error ? fail_silent(who, error) : TUTTI_OK;
+}
+
+tutti_status tutti__greet_end(const tutti__greeting *greeting, int fd, const tutti__secret *secret,
+                              const tutti__claim *mine, const tutti__claim *theirs, const char *who,
+                              double deadline)
+{
+    uint8_t answer[TUTTI__ANSWER_BYTES], mac[MAC_BYTES];
+    tutti_status status;
+    char verdict;
+    int error = tutti__receive_all(fd, answer, sizeof answer, deadline);
+
     if (error)
-        return tutti__fail(
-            error == ETIMEDOUT ? TUTTI_ERR_TIMEOUT : TUTTI_ERR_PEER,
-            "%s does not answer as Tutti would: %s; is something else there, or did it just end?",
-            who, error == ECONNRESET ? "connection closed" : strerror(error));
-    TUTTI_TRY(check_answer(hello, answer, secret, mine, theirs, who));
-    make_mac(mac, secret, "connect", hello, answer);
+        return fail_silent(who, error);
+    status = check_answer(greeting->hello, answer, secret, mine, theirs, who);
+    if (status == TUTTI_OK && !secret->set && tutti__of_another_user(fd))
+        status = fail_other_user(who);
+    if (status != TUTTI_OK) { /* so that it knows this from a rank that ended */
+        memset(mac, 0, sizeof mac);
+        (void)!send(fd, mac, sizeof mac, MSG_NOSIGNAL);
+        return status;
+    }
+    make_mac(mac, secret, "connect", greeting->hello, answer);
     error = tutti__send_all(fd, mac, sizeof mac, deadline);
     if (!error) /* a door closed by now, for want of room, is worth another try; later it would not be */
         error = tutti__receive_all(fd, &verdict, sizeof verdict, deadline);
     if (error)
         return tutti__fail(TUTTI_ERR_PEER, "%s closed the connection: %s", who, strerror(error));
     return check_verdict(verdict, mine, who);
+}
+
+tutti_status tutti__greet(int fd, const tutti__secret *secret, const tutti__claim *mine,
+                          const tutti__claim *theirs, const char *who, double deadline)
+{
+    tutti__greeting greeting;
+
+    TUTTI_TRY(tutti__greet_begin(&greeting, fd, secret, mine, who, deadline));
+    return tutti__greet_end(&greeting, fd, secret, mine, theirs, who, deadline);
 }
 
 /* ---- Accepting ---------------------------------------------------------------------------------------- */
@@ -260,9 +353,12 @@ static int check_proof(tutti__acceptor *d, const tutti__secret *secret, const tu
     if (d->hello[FLAG_AT] != (uint8_t)secret->set)
         return turn_away(d,
                          secret->set ? "it has no secret" : "it has a secret, this job has none");
+    if (sodium_is_zero(d->proof, sizeof d->proof))
+        return turn_away(d, "it does not take our proof: it has another secret or job");
     make_mac(mac, secret, "connect", d->hello, d->answer);
     if (sodium_memcmp(mac, d->proof, MAC_BYTES) != 0)
-        return turn_away(d, "it does not know the job's secret");
+        return turn_away(d, secret->users ? "it does not know this user's secret"
+                                          : "it does not know the job's secret");
     d->claim = claim_in(d->hello);
     if (other_job(&d->claim, mine))
         return turn_away(d, "it is of another job");
@@ -284,10 +380,8 @@ int tutti__acceptor_step(tutti__acceptor *d, int fd, const tutti__secret *secret
             d->got ==
                 0) /* it only looked whether somebody listens, as ranks do that miss another */
             return turn_away(d, NULL);
-        if (n <= 0) /* after our answer: it did not like that */
-            return turn_away(
-                d, hello ? "it hung up"
-                         : "it hung up at our proof: it has another secret or job, or ended");
+        if (n <= 0)
+            return turn_away(d, hello ? "it hung up" : "it ended before it had proven itself");
         d->got += (size_t)n;
         if (memcmp(d->hello, MAGIC, d->got < sizeof MAGIC ? d->got : sizeof MAGIC) != 0)
             return turn_away(d, "it speaks another protocol");
@@ -305,7 +399,9 @@ bool tutti__acceptor_decide(tutti__acceptor *d, int fd, char verdict)
     if (verdict != TUTTI__WELCOME)
         d->why = verdict == TUTTI__STALE   ? "it is of an attempt of the job that is over"
                  : verdict == TUTTI__TAKEN ? "another process is here as its rank already"
-                                           : "no such rank is expected here";
+                 : verdict == TUTTI__OTHER_USER
+                     ? "it is of another user, and there is no secret that it could know"
+                     : "no such rank is expected here";
     return sent && verdict == TUTTI__WELCOME;
 }
 

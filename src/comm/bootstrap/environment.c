@@ -13,16 +13,20 @@
 #include <unistd.h>
 
 #define REMEDY "start the ranks with `tutti run -n N PROGRAM`, which sets all of them"
+#define REMEDY_IN_A_JOB                                                                            \
+    "start the ranks with srun, which tells each who it is, or with `tutti run -n N PROGRAM`"
 
 typedef struct launcher {
     const char *source, *mark; /* present if `mark` is set */
     const char *rank, *world_size, *local_rank, *local_world_size;
 } launcher;
 
-/* Open MPI before Slurm: mpirun inside a Slurm job starts its daemons by srun, whose variables the ranks inherit. */
+/* Open MPI and hydra (which alone sets MPI_LOCALRANKID) before Slurm: mpirun inside a Slurm job starts its daemons by srun,
+ * whose variables the ranks inherit. Other PMI after it: srun is one. */
 static const launcher LAUNCHERS[] = {
     {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
      "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"PMI", "MPI_LOCALRANKID", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
     {"Slurm", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
      NULL},
     {"PMI", "PMI_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
@@ -49,6 +53,11 @@ static const char *one_that_is_set(const launcher *from)
     return from->local_world_size;
 }
 
+static const char *remedy(void)
+{
+    return get("SLURM_JOB_ID") ? REMEDY_IN_A_JOB : REMEDY;
+}
+
 static tutti_status number(const launcher *from, const char *name, int low, int high, int *value_p)
 {
     const char *text = get(name);
@@ -56,9 +65,9 @@ static tutti_status number(const launcher *from, const char *name, int low, int 
 
     if (!text)
         return tutti__fail(
-            TUTTI_ERR_ARG, "%s is not set, although %s is: a rank needs %s, %s, %s and %s; " REMEDY,
+            TUTTI_ERR_ARG, "%s is not set, although %s is: a rank needs %s, %s, %s and %s; %s",
             name, one_that_is_set(from), from->rank, from->world_size, from->local_rank,
-            from->local_world_size ? from->local_world_size : "the list of tasks");
+            from->local_world_size ? from->local_world_size : "the list of tasks", remedy());
     if (!tutti__parse_int64(text, &value) || value < low || value > high)
         return tutti__fail(TUTTI_ERR_ARG, "%s is \"%.40s\", expected an integer from %d to %d",
                            name, text, low, high);
@@ -107,6 +116,32 @@ static tutti_status read_numbers(const launcher *from, tutti__env_group *group)
     return TUTTI_OK;
 }
 
+/* What the user has exported for all ranks beside the launcher's own variables, as the usual prologue of an sbatch script
+ * does with WORLD_SIZE, must say the same. */
+static tutti_status check_exported(const launcher *from, const tutti__env_group *group)
+{
+    const struct {
+        const char *name, *theirs;
+        int value;
+    } numbers[] = {{"WORLD_SIZE", from->world_size, group->world_size},
+                   {"RANK", from->rank, group->rank},
+                   {"LOCAL_RANK", from->local_rank, group->local_rank}};
+    int value;
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(numbers); i++) {
+        if (!get(numbers[i].name))
+            continue;
+        TUTTI_TRY(number(from, numbers[i].name, 0, 1 << 24, &value));
+        if (value != numbers[i].value)
+            return tutti__fail(TUTTI_ERR_ARG,
+                               "%s is %d, but %s started this rank with %s %d: unset %s, or start "
+                               "the ranks that it means",
+                               numbers[i].name, value, from->source, numbers[i].theirs,
+                               numbers[i].value, numbers[i].name);
+    }
+    return TUTTI_OK;
+}
+
 /* "10.0.0.1:29500", "[::1]:29500", "file:/shared/job-7" */
 static tutti_status read_store(tutti__env_group *group, const char *text)
 {
@@ -135,35 +170,47 @@ static tutti_status read_store(tutti__env_group *group, const char *text)
     return TUTTI_OK;
 }
 
-/* Where launchers that name no master have the store. */
-static tutti_status derive_master(tutti__env_group *group)
+/* Where launchers that name no master have the store; what of it the user has chosen stays. */
+static tutti_status derive_slurm(tutti__env_group *group)
 {
     const char *nodes = get("SLURM_STEP_NODELIST"), *job = get("SLURM_JOB_ID");
-    char parent[32];
 
-    if (strcmp(group->source, "Slurm") == 0) {
-        if (!nodes || !job)
-            return tutti__fail(TUTTI_ERR_ARG,
-                               "%s is not set in this Slurm step: start the ranks with srun, or "
-                               "set MASTER_ADDR and MASTER_PORT",
-                               nodes ? "SLURM_JOB_ID" : "SLURM_STEP_NODELIST");
+    if (!nodes || !job)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s is not set in this Slurm step: start the ranks with srun, or "
+                           "set MASTER_ADDR and MASTER_PORT",
+                           nodes ? "SLURM_JOB_ID" : "SLURM_STEP_NODELIST");
+    if (!*group->master_addr)
         TUTTI_TRY(tutti__host_list_get(nodes, 0, group->master_addr, sizeof group->master_addr));
+    if (group->master_port == 0)
         group->master_port =
             tutti__derived_port(job, get("SLURM_STEP_ID") ? get("SLURM_STEP_ID") : "");
-        return TUTTI_OK;
-    }
-    if (group->local_world_size != group->world_size)
+    return TUTTI_OK;
+}
+
+static tutti_status derive_master(tutti__env_group *group)
+{
+    bool one_host = group->local_world_size == group->world_size;
+    const char *job = get("PMIX_NAMESPACE");
+    char parent[32];
+
+    if (strcmp(group->source, "Slurm") == 0)
+        return derive_slurm(group);
+    if (!one_host && (!*group->master_addr || !job))
         return tutti__fail(TUTTI_ERR_ARG,
-                           "%s started %d ranks on several hosts, but MASTER_ADDR and MASTER_PORT "
-                           "are not set: give all "
+                           "%s started %d ranks on several hosts, but %s not set: give all "
                            "ranks the address of rank 0's host and a free port (mpirun -x "
                            "MASTER_ADDR=... -x MASTER_PORT=...)",
-                           group->source, group->world_size);
+                           group->source, group->world_size,
+                           *group->master_addr      ? "MASTER_PORT is"
+                           : group->master_port > 0 ? "MASTER_ADDR is"
+                                                    : "MASTER_ADDR and MASTER_PORT are");
     /* One host: mpirun is the parent of all, or has given the job a name. */
     snprintf(parent, sizeof parent, "%ld", (long)getppid());
-    snprintf(group->master_addr, sizeof group->master_addr, "127.0.0.1");
-    group->master_port =
-        tutti__derived_port(group->source, get("PMIX_NAMESPACE") ? get("PMIX_NAMESPACE") : parent);
+    if (!*group->master_addr)
+        snprintf(group->master_addr, sizeof group->master_addr, "127.0.0.1");
+    if (group->master_port == 0)
+        group->master_port = tutti__derived_port(group->source, job ? job : parent);
     return TUTTI_OK;
 }
 
@@ -174,18 +221,20 @@ static tutti_status read_master(const launcher *from, tutti__env_group *group)
 
     if (*store)
         return read_store(group, store);
-    if (from != &TORCHRUN && !address && !port)
-        return derive_master(group);
-    if (!address || !port)
+    if (from == &TORCHRUN && (!address || !port))
         return tutti__fail(TUTTI_ERR_ARG,
-                           "%s is not set, although %s is %d: it says where rank 0 %s; " REMEDY,
+                           "%s is not set, although %s is %d: it says where rank 0 %s; %s",
                            address ? "MASTER_PORT" : "MASTER_ADDR", from->world_size,
-                           group->world_size, address ? "listens" : "runs");
-    if (strlen(address) >= sizeof group->master_addr)
+                           group->world_size, address ? "listens" : "runs", remedy());
+    if (address && strlen(address) >= sizeof group->master_addr)
         return tutti__fail(TUTTI_ERR_ARG, "MASTER_ADDR is \"%.60s...\", longer than any host name",
                            address);
-    snprintf(group->master_addr, sizeof group->master_addr, "%s", address);
-    TUTTI_TRY(number(from, "MASTER_PORT", 1, 65535, &group->master_port));
+    if (address)
+        snprintf(group->master_addr, sizeof group->master_addr, "%s", address);
+    if (port)
+        TUTTI_TRY(number(from, "MASTER_PORT", 1, 65535, &group->master_port));
+    if (!address || !port)
+        return derive_master(group);
     /* torchrun's agent serves its own store at MASTER_PORT, so ours, in rank 0, needs another. Not the next one: that may
      * be among those that the kernel hands out, and was often taken. */
     if (get("TORCHELASTIC_USE_AGENT_STORE") &&
@@ -203,9 +252,22 @@ static const launcher *find_mpi_launcher(void)
     return NULL;
 }
 
+/* Whose variables say who this rank is. RANK and LOCAL_RANK are the innermost launcher's; one of them alone, or WORLD_SIZE, may
+ * have been exported to tasks of srun or mpirun, whose own numbers are then whole. */
 static const launcher *find_launcher(void)
 {
-    return get("RANK") || get("WORLD_SIZE") || get("LOCAL_RANK") ? &TORCHRUN : find_mpi_launcher();
+    const launcher *mpi = find_mpi_launcher();
+
+    if (get("RANK") && get("LOCAL_RANK"))
+        return &TORCHRUN;
+    return !mpi && (get("RANK") || get("WORLD_SIZE") || get("LOCAL_RANK")) ? &TORCHRUN : mpi;
+}
+
+const char *tutti__env_mpi_launcher(void)
+{
+    const launcher *from = find_mpi_launcher();
+
+    return from ? from->source : NULL;
 }
 
 bool tutti__env_by_mpi_launcher(void)
@@ -221,6 +283,8 @@ tutti_status tutti__env_group_read_ranks(tutti__env_group *group)
     if (!from)
         return TUTTI_OK;
     TUTTI_TRY(read_numbers(from, group));
+    if (from != &TORCHRUN)
+        TUTTI_TRY(check_exported(from, group));
     if (get("TUTTI_ATTEMPT"))
         return number(from, "TUTTI_ATTEMPT", 0, 1 << 30, &group->attempt);
     if (get("TORCHELASTIC_RESTART_COUNT"))

@@ -23,5 +23,7 @@ tutti_status tutti__env_group_read_ranks(tutti__env_group *group);
 tutti_status tutti__env_group_read_master(tutti__env_group *group);
 /* True if mpirun, srun or another launcher of MPI programs has started this process. */
 bool tutti__env_by_mpi_launcher(void);
+/* "Open MPI", "Slurm" or "PMI", if its variables are here and whole enough to be read; NULL: none of them. */
+const char *tutti__env_mpi_launcher(void);
 
 #endif

@@ -5,6 +5,8 @@
  * another user, is turned away. */
 #include "comm/bootstrap/mesh.h"
 
+#include "comm/bootstrap/waiting.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -40,11 +42,48 @@ static tutti_status fail_call(const char *peer, const char *reason)
                        peer, reason);
 }
 
+/* ---- Calling ----------------------------------------------------------------------------------------------- */
+
+/* "it has come to the store, but not to this rank": once, by the first that waits. */
+static void say_silent(const tutti__bootstrap *boot, int rank, const tutti__waiting *waiting)
+{
+    const tutti__peer *theirs = &boot->comm->peers[rank];
+    char peer[128];
+
+    tutti__comm_peer_text(boot->comm, rank, peer, sizeof peer);
+    tutti_log(
+        TUTTI_LOG_WARN, "comm",
+        "group \"%s\": rank %d of %d has waited %.0f s for %s%s: it has said where it is, but "
+        "does not connect; stopped, or much slower? This rank waits for %.4g s "
+        "(TUTTI_TIMEOUT_S)",
+        boot->comm->name, boot->comm->rank, boot->comm->size, tutti__waiting_seconds(waiting), peer,
+        tutti__waiting_state(theirs->host, theirs->pid), boot->comm->timeout_ms / 1e3);
+}
+
+/* Returns when the called rank has said something, or the time is over. All above it wait; the next one says so. */
+static void await_answer(const tutti__bootstrap *boot, int fd, int rank, double deadline)
+{
+    tutti__waiting waiting = tutti__waiting_begin();
+    double next;
+    int n = 0;
+
+    while (n <= 0 && tutti__now_ms() < deadline) {
+        next = tutti__waiting_next(&waiting);
+        n = poll(&(struct pollfd){fd, POLLIN, 0}, 1,
+                 tutti__poll_ms(next < deadline ? next : deadline));
+        if (n < 0 && errno != EINTR)
+            return;
+        if (tutti__waiting_due(&waiting) && n == 0 && rank + 1 == boot->comm->rank)
+            say_silent(boot, rank, &waiting);
+    }
+}
+
 static tutti_status call_rank(const tutti__bootstrap *boot, const tutti__address *address, int rank,
                               uint32_t channel, int *fd_p, double deadline)
 {
     const tutti__claim mine = claim_of(boot, boot->comm->rank, channel),
                        theirs = claim_of(boot, rank, channel);
+    tutti__greeting greeting;
     char peer[128];
     int fd, error = 0;
     tutti_status status;
@@ -57,9 +96,17 @@ static tutti_status call_rank(const tutti__bootstrap *boot, const tutti__address
             return fail_call(peer, strerror(error));
         poll(NULL, 0, 1);
     }
-    status = tutti__greet(fd, &boot->secret, &mine, &theirs, peer, deadline);
+    status = tutti__greet_begin(&greeting, fd, &boot->secret, &mine, peer, deadline);
+    if (status == TUTTI_OK) {
+        await_answer(boot, fd, rank, deadline);
+        status = tutti__greet_end(&greeting, fd, &boot->secret, &mine, &theirs, peer, deadline);
+    }
     if (status == TUTTI_ERR_PEER)
         status = fail_call(peer, "it closed the connection");
+    if (status == TUTTI_ERR_TIMEOUT)
+        status = tutti__fail(
+            status, "waited %.3g s for an answer of %s%s", boot->comm->timeout_ms / 1e3, peer,
+            tutti__waiting_state(boot->comm->peers[rank].host, boot->comm->peers[rank].pid));
     if (status != TUTTI_OK)
         close(fd);
     else
@@ -67,18 +114,7 @@ static tutti_status call_rank(const tutti__bootstrap *boot, const tutti__address
     return status;
 }
 
-/* Same user, if the kernel can tell. */
-static bool same_user(int fd)
-{
-    struct ucred who;
-    socklen_t size = sizeof who;
-    int family = 0;
-    socklen_t family_size = sizeof family;
-
-    if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &family_size) != 0 || family != AF_UNIX)
-        return true;
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.uid == geteuid();
-}
+/* ---- Accepting ---------------------------------------------------------------------------------------------- */
 
 /* Gives the candidate its place, if it is one of those expected. */
 static char seat(const tutti__bootstrap *boot, const candidate *v, const tutti__mesh *mesh)
@@ -97,6 +133,8 @@ static char seat(const tutti__bootstrap *boot, const candidate *v, const tutti__
         return TUTTI__UNKNOWN;
     if (mesh->fds[at] >= 0)
         return TUTTI__TAKEN;
+    if (!boot->secret.set && tutti__of_another_user(v->fd))
+        return TUTTI__OTHER_USER;
     mesh->fds[at] = v->fd;
     return TUTTI__WELCOME;
 }
@@ -138,7 +176,9 @@ static tutti_status fail_absent(const tutti__bootstrap *boot, const tutti__mesh 
         if (absent(boot, r, mesh) < 0 || n >= sizeof names)
             continue;
         tutti__comm_peer_text(boot->comm, r, peer, sizeof peer);
-        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", peer);
+        n += (size_t)snprintf(
+            names + n, sizeof names - n, "%s%s%s", n ? ", " : "", peer,
+            tutti__waiting_state(boot->comm->peers[r].host, boot->comm->peers[r].pid));
     }
     return tutti__fail(TUTTI_ERR_PEER, "waited %.3g s for a connection from %s",
                        boot->comm->timeout_ms / 1e3, names);
@@ -167,6 +207,16 @@ static tutti_status probe_absent(const tutti__bootstrap *boot, const tutti__mesh
     return TUTTI_OK;
 }
 
+static void say_absent(const tutti__bootstrap *boot, const tutti__mesh *mesh,
+                       const tutti__waiting *waiting)
+{
+    for (int r = boot->comm->rank + 1; r < boot->comm->size; r++)
+        if (absent(boot, r, mesh) >= 0) {
+            say_silent(boot, r, waiting); /* others may be waiting for this one */
+            return;
+        }
+}
+
 /* Takes in whoever waits at the listener; where there are too many, the first goes. */
 static tutti_status accept_candidates(int listener, candidate *candidates, int *n_p)
 {
@@ -177,10 +227,7 @@ static tutti_status accept_candidates(int listener, candidate *candidates, int *
             close(candidates[0].fd);
             memmove(candidates, candidates + 1, (size_t)--n * sizeof *candidates);
         }
-        if (same_user(fd))
-            candidates[n++] = (candidate){.fd = fd, .deadline = tutti__now_ms() + PROVE_MS};
-        else
-            close(fd);
+        candidates[n++] = (candidate){.fd = fd, .deadline = tutti__now_ms() + PROVE_MS};
     }
     *n_p = n;
     if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM)
@@ -211,6 +258,7 @@ static tutti_status accept_all(const tutti__bootstrap *boot, const tutti__mesh *
         missing && !(candidates && polls)
             ? tutti__fail(TUTTI_ERR_MEMORY, "no memory for connections that are being accepted")
             : TUTTI_OK;
+    tutti__waiting waiting = tutti__waiting_begin();
     tutti__refusals refusals = {0};
     char door[128];
 
@@ -229,6 +277,8 @@ static tutti_status accept_all(const tutti__bootstrap *boot, const tutti__mesh *
             status = fail_absent(boot, mesh);
         else if (ready == 0)
             status = probe_absent(boot, mesh);
+        if (status == TUTTI_OK && boot->comm->rank == 0 && tutti__waiting_due(&waiting))
+            say_absent(boot, mesh, &waiting);
         for (int i = 0; i < n; i++) {
             int state = hear(boot, &candidates[i], mesh, polls[i + 2].revents != 0);
 

@@ -5,6 +5,8 @@
 #include "comm/bootstrap/peer_info.h"
 
 #include "comm/bootstrap/process.h"
+#include "comm/bootstrap/store/store.h"
+#include "comm/bootstrap/waiting.h"
 
 #include <sodium.h>
 #include <stdio.h>
@@ -51,20 +53,33 @@ static tutti_status publish(const tutti__bootstrap *boot, const tutti__peer_info
     return tutti_store_set(boot->store, key, mine, sizeof *mine);
 }
 
-static tutti_status fail_absent(const tutti__bootstrap *boot, int first)
+/* Lists the ranks that have published nothing; *first: the first that has. Returns how many it lists. */
+static int list_absent(const tutti__bootstrap *boot, char *names, size_t capacity, int *first)
 {
-    char key[256], names[256] = "";
+    char key[256];
     size_t n = 0;
     int absent = 0;
 
-    for (int r = first; r < boot->comm->size; r++) {
+    *names = '\0';
+    *first = boot->comm->rank;
+    for (int r = 0; r < boot->comm->size; r++) {
         snprintf(key, sizeof key, "%s/rank/%d", boot->prefix, r);
-        if (tutti_store_wait(boot->store, key, 0) != TUTTI_ERR_TIMEOUT)
+        if (r == boot->comm->rank || tutti_store_wait(boot->store, key, 0) != TUTTI_ERR_TIMEOUT) {
+            *first = r < *first ? r : *first;
             continue;
+        }
         absent++;
-        if (n + 16 < sizeof names)
-            n += (size_t)snprintf(names + n, sizeof names - n, "%s%d", n ? ", " : "", r);
+        if (n + 16 < capacity)
+            n += (size_t)snprintf(names + n, capacity - n, "%s%d", n ? ", " : "", r);
     }
+    return absent;
+}
+
+static tutti_status fail_absent(const tutti__bootstrap *boot)
+{
+    char names[256];
+    int first, absent = list_absent(boot, names, sizeof names, &first);
+
     return tutti__fail(TUTTI_ERR_PEER,
                        "waited %.3g s, but %d of %d ranks never came: rank%s "
                        "%s; were they started, with the "
@@ -73,42 +88,68 @@ static tutti_status fail_absent(const tutti__bootstrap *boot, int first)
                        absent == 1 ? "" : "s", names);
 }
 
-/* In a split, a rank that dies before it publishes is seen by the parent group. */
-static tutti_status read_one(const tutti__bootstrap *boot, const char *key,
-                             tutti__peer_info *theirs, size_t *bytes, double deadline)
+/* The first rank that is there speaks for all. Keeps the thread's message. */
+static void say_absent(const tutti__bootstrap *boot, const tutti__waiting *waiting)
 {
-    size_t capacity = *bytes;
+    char names[256], message[1024];
+    int first, absent;
+
+    snprintf(message, sizeof message, "%s", tutti_last_error());
+    absent = list_absent(boot, names, sizeof names, &first);
+    (void)tutti__fail_again(TUTTI_OK, message);
+    if (absent == 0 || first != boot->comm->rank)
+        return;
+    tutti_log(TUTTI_LOG_WARN, "comm",
+              "group \"%s\" has waited %.0f s for rank%s %s of %d: %s not come to %s; not started, "
+              "stopped, or with another world size or MASTER_ADDR? It waits for %.4g s "
+              "(TUTTI_TIMEOUT_S)",
+              boot->comm->name, tutti__waiting_seconds(waiting), absent == 1 ? "" : "s", names,
+              boot->comm->size, absent == 1 ? "it has" : "they have", boot->store->where,
+              boot->comm->timeout_ms / 1e3);
+}
+
+/* How long the store may take over one answer. In a split, a rank that dies before it publishes is seen by the parent group;
+ * else the wait is only broken off to say who is missing. */
+static int wait_ms(const tutti__bootstrap *boot, const tutti__waiting *waiting, double deadline)
+{
+    double next = tutti__waiting_next(waiting);
+    int wait = tutti__poll_ms(next < deadline ? next : deadline);
+
+    return boot->comm->parent && wait > LOOK_MS ? LOOK_MS : wait;
+}
+
+static tutti_status read_one(const tutti__bootstrap *boot, int rank, tutti__peer_info *theirs,
+                             tutti__waiting *waiting, double deadline)
+{
+    size_t bytes;
+    char key[256];
     tutti_status status;
 
+    snprintf(key, sizeof key, "%s/rank/%d", boot->prefix, rank);
     do {
-        int wait = tutti__poll_ms(deadline);
-
-        *bytes = capacity;
+        bytes = sizeof *theirs;
         if (boot->comm->parent && tutti__comm_failed(boot->comm->parent))
             return tutti__comm_error(boot->comm->parent, NULL);
-        status = tutti_store_get(boot->store, key, theirs, bytes,
-                                 boot->comm->parent && wait > LOOK_MS ? LOOK_MS : wait);
+        status =
+            tutti_store_get(boot->store, key, theirs, &bytes, wait_ms(boot, waiting, deadline));
+        if (status == TUTTI_ERR_TIMEOUT && tutti__waiting_due(waiting))
+            say_absent(boot, waiting);
     } while (status == TUTTI_ERR_TIMEOUT && tutti__now_ms() < deadline);
+    if (status == TUTTI_ERR_TIMEOUT)
+        return fail_absent(boot);
+    if (status == TUTTI_ERR_ARG || (status == TUTTI_OK && bytes != sizeof *theirs)) {
+        theirs->protocol = 0; /* another version's */
+        return TUTTI_OK;
+    }
     return status;
 }
 
 static tutti_status read_all(const tutti__bootstrap *boot, tutti__peer_info *infos, double deadline)
 {
-    char key[256];
+    tutti__waiting waiting = tutti__waiting_begin();
 
-    for (int r = 0; r < boot->comm->size; r++) {
-        size_t bytes = sizeof infos[r];
-        tutti_status status;
-
-        snprintf(key, sizeof key, "%s/rank/%d", boot->prefix, r);
-        status = read_one(boot, key, &infos[r], &bytes, deadline);
-        if (status == TUTTI_ERR_TIMEOUT && tutti__now_ms() >= deadline)
-            return fail_absent(boot, r);
-        if (status != TUTTI_OK && status != TUTTI_ERR_ARG)
-            return status;
-        if (status == TUTTI_ERR_ARG || bytes != sizeof infos[r])
-            infos[r].protocol = 0;
-    }
+    for (int r = 0; r < boot->comm->size; r++)
+        TUTTI_TRY(read_one(boot, r, &infos[r], &waiting, deadline));
     return TUTTI_OK;
 }
 

@@ -242,8 +242,10 @@ static void notice_vanishing(int fd)
 }
 
 /* On who has proven to be of the job. */
-static char verdict_on(const tutti__server *s, const tutti__claim *claim)
+static char verdict_on(const tutti__server *s, int fd, const tutti__claim *claim)
 {
+    if (!s->secret.set && tutti__of_another_user(fd))
+        return TUTTI__OTHER_USER;
     if (claim->attempt < atomic_load(&s->least_attempt))
         return TUTTI__STALE;
     if (claim->rank == 0 || claim->process == s->claim.process)
@@ -266,8 +268,8 @@ static bool advance(tutti__server *s, connection *c, uint32_t events)
         state = tutti__acceptor_step(&c->acceptor, c->fd, &s->secret, &s->claim);
         if (state == 0)
             return true;
-        if (state < 0 ||
-            !tutti__acceptor_decide(&c->acceptor, c->fd, verdict_on(s, &c->acceptor.claim))) {
+        if (state < 0 || !tutti__acceptor_decide(&c->acceptor, c->fd,
+                                                 verdict_on(s, c->fd, &c->acceptor.claim))) {
             tutti__log_refusal(&s->refusals, c->fd, &c->acceptor, s->where, NULL);
             return false;
         }

@@ -3,6 +3,7 @@
  * A handle keeps the connections that no call is using. A call takes one, or makes one, and gives it back: a get that
  * waits for minutes holds one connection, and other threads go on over others. */
 #include "comm/bootstrap/store/store.h"
+#include "comm/bootstrap/waiting.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -66,6 +67,7 @@ static tutti_status try_once(tcp_store *t, double deadline, int *fd_p)
  * the group before, which was just ending, or something else that never was one. */
 static tutti_status connect_to(tcp_store *t, double deadline, int *fd_p)
 {
+    tutti__waiting waiting = tutti__waiting_begin();
     double hang_up = 0;
     int pause_ms = 2;
     tutti_status status;
@@ -74,12 +76,18 @@ static tutti_status connect_to(tcp_store *t, double deadline, int *fd_p)
            status == TUTTI_ERR_PEER) {
         double now = tutti__now_ms();
 
+        if (status == TUTTI_ERR_TIMEOUT && tutti__waiting_due(&waiting) && t->secret.speaks)
+            tutti_log(TUTTI_LOG_WARN, "comm", "has waited %.0f s: %s",
+                      tutti__waiting_seconds(&waiting), tutti_last_error());
         if (status == TUTTI_ERR_TIMEOUT)
             hang_up = 0;
         else if (hang_up <= 0)
             hang_up = now + HANG_UP_MS;
-        if (now + pause_ms >= deadline || (hang_up > 0 && now >= hang_up))
-            return status == TUTTI_ERR_PEER ? TUTTI_ERR_IO : status;
+        if (status == TUTTI_ERR_PEER && (now + pause_ms >= deadline || now >= hang_up))
+            return TUTTI_ERR_IO;
+        if (now + pause_ms >= deadline)
+            return tutti__fail(status, "waited %.3g s: %s", tutti__waiting_seconds(&waiting),
+                               tutti_last_error());
         poll(NULL, 0, pause_ms);
         pause_ms = pause_ms < 100 ? 2 * pause_ms : 100;
     }
@@ -274,10 +282,10 @@ tutti_status tutti_store_tcp_serve(tutti_store **store_p, const char *host_name,
         tutti__address_text(&address, text, sizeof text);
         if (!secret.set && !tutti__address_is_loopback(&address))
             tutti_log(TUTTI_LOG_WARN, "comm",
-                      "the store listens on %s without a secret: whoever reaches that address can "
-                      "join this job; start with "
-                      "tutti run, or give all ranks the same TUTTI_SECRET_FILE",
-                      text);
+                      "the store listens on %s without a secret (%s): whoever reaches that address "
+                      "can join this job; start with tutti run, or give all ranks the same "
+                      "TUTTI_SECRET_FILE",
+                      text, secret.where);
         snprintf(where, sizeof where, "the store at %s", text);
         h->users = 1;
         status = handle_new(store_p, &address, &secret, where, h, tutti__now_ms() + GRACE_MS);

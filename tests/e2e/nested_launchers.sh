@@ -1,0 +1,41 @@
+# nested_launchers.sh -- a launcher inside a launcher would make as many jobs as ranks: refused, with what was meant.
+# SPDX-License-Identifier: MIT
+. "$SOURCE_DIR/tests/harness/expect.sh"
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ASAN_OPTIONS=detect_leaks=0
+torchrun=${TUTTI_TEST_TORCHRUN:-$(command -v torchrun)}
+unset RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE TUTTI_TEST_TORCHRUN
+
+# refused_under NAME LAUNCHER...: what starts ranks itself is refused below it, once, before anything is done
+refused_under() {
+    local name=$1
+    shift
+    for command in "train -n 2 --run-dir $work/run" "bench all_reduce -n 2" "run -n 2 true"; do
+        # Each launcher says that its ranks failed in its own way and with a code of its own.
+        timeout -k 2 20 "$@" bash -c '"$@" 2>&1; echo "code $?"' sh "$TUTTI" $command >"$work/out" 2>&1
+        equal "codes under $name: $command" "$(grep -c 'code 2$' "$work/out")" 2
+        out_has "$name has started 2 processes already, and with .tutti ${command%% *}"
+        out_has "or leave $name away: tutti ${command%% *}"
+        equal "messages under $name: $command" "$(grep -c 'has started 2 processes' "$work/out")" 1
+    done
+    [ -e "$work/run" ] && fail "a refused training made its run folder"
+}
+refused_under "tutti run" "$TUTTI" run -n 2
+command -v mpirun >/dev/null && mpirun --version 2>&1 | grep -q "Open MPI" &&
+    refused_under mpirun mpirun --oversubscribe -n 2
+command -v mpiexec.hydra >/dev/null && refused_under mpirun mpiexec.hydra -n 2
+[ -n "$torchrun" ] && refused_under torchrun "$torchrun" --standalone --nproc-per-node 2 --no-python
+
+# The numbers that srun sets; a real one is in mpi_srun.sh. `tutti run` a node is what it is for.
+step="SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=0 SLURM_STEP_TASKS_PER_NODE=2 SLURM_JOB_ID=1"
+run 2 env $step "$TUTTI" train -n 2
+err_has '^tutti train: srun has started 2 processes already'
+run 2 env $step SLURM_PROCID=1 SLURM_LOCALID=1 "$TUTTI" train -n 2
+equal "words of rank 1" "$(cat "$work/err")" ""
+
+# One process is no job of several; a pod's RANK says where it is, not that it has been launched.
+run 0 env RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 "$TUTTI" run -n 2 true
+run 0 env RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=9 PET_NNODES=1 "$TUTTI" run -n 2 true
+run 0 env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0 "$TUTTI" run -n 2 true
+run 0 "$TUTTI" run -n 1 "$TUTTI" bench all_reduce -n 2 --sizes 4 --iterations 1
+out_has 'all_reduce'
+finish
