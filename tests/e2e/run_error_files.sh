@@ -1,6 +1,6 @@
 # run_error_files.sh -- TORCHELASTIC_ERROR_FILE: one for each worker, its words in the report, and on to the launcher's own.
 # SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/expect.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 export TUTTI_LOG=error
 mkdir "$work/tmp"
 export TMPDIR=$work/tmp

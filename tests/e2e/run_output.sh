@@ -1,5 +1,5 @@
 # run_output.sh -- workers' output: whole lines, in order, nothing lost; files.   SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/expect.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 export TUTTI_LOG=error # no word of more workers than cores
 
 # Lines carry their rank; a last line without its end is shown and ended.

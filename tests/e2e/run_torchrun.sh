@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT    timeout: 300    tier: long
 #
 # TORCHRUN: another torchrun than the one in PATH.
-. "$SOURCE_DIR/tests/harness/expect.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 torchrun=${TORCHRUN:-$(command -v torchrun)}
 [ -n "$torchrun" ] && "$torchrun" --help >"$work/help" 2>/dev/null || { echo "skipped: no torchrun (pip install torch; or TORCHRUN=PATH)"; exit 77; }
 export TUTTI_LOG=error TUTTI

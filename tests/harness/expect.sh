@@ -1,7 +1,7 @@
 # expect.sh -- for test scripts: counted expectations, a work folder that goes away, processes by marker.
 # SPDX-License-Identifier: MIT
 #
-# . "$SOURCE_DIR/tests/harness/expect.sh"; ... ; finish
+# . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"; ... ; finish
 set -u
 failures=0
 work=$(mktemp -d)
