@@ -1,6 +1,6 @@
 # Asked to stop: the step is finished, a checkpoint written, the code says which signal; resuming loses nothing.   timeout: 120
 # SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/train.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 mlp="--model mlp --threads 1 --epochs 300 --lr 0.001 --log-every 1 --eval-every 50"
 [ -p pipe ] || mkfifo pipe
 
