@@ -123,7 +123,7 @@ equal "exit code" $? 137
 sleepers 1 || fail "a stranger's child was ended"
 pkill -KILL -f "^sleep $marker"
 
-# Jobs in jobs.
-run 4 "$TUTTI" run -n 2 "$TUTTI" run -n 2 sh -c "[ \$PPID = 1 ] || exit 4"
+# Jobs in jobs, which is refused unless it is plainly meant.
+run 4 "$TUTTI" run -n 2 env -u RANK -u LOCAL_RANK "$TUTTI" run -n 2 sh -c "[ \$PPID = 1 ] || exit 4"
 nobody_left
 finish
