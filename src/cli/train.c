@@ -16,7 +16,9 @@ static void print_help(void)
            "usage: tutti train [-n N] [--config FILE.json] [--KEY VALUE]...\n\n"
            "  tutti train                       alone, with the defaults\n"
            "  tutti train -n 2 --epochs 3       two workers on this machine\n"
-           "  tutti run -n 2 tutti train        the same; also under torchrun, srun, mpirun\n\n"
+           "  tutti run -n 2 tutti train        the same; also under torchrun, srun, mpirun\n"
+           "  tutti train --run-dir R --resume auto\n"
+           "                                    goes on where R's last checkpoint was taken\n\n"
            "  -n, --nproc-per-node N\n"
            "                       workers on this machine (default 1: this process)\n"
            "  --config FILE.json   keys and values as a JSON object; flags override it. The "
@@ -72,6 +74,19 @@ static bool let_threads_sleep(const tutti__train_config *config)
            !getenv("GOMP_SPINCOUNT") && setenv("OMP_WAIT_POLICY", "passive", 1) == 0;
 }
 
+/* Under its own name, by which the kernel calls processes, where that is to be found. */
+static void start_again(char *const *argv)
+{
+    char path[4096];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+
+    if (n > 0) {
+        path[n] = '\0';
+        execv(path, argv);
+    }
+    execv("/proc/self/exe", argv); /* it was replaced meanwhile */
+}
+
 /* Trains in this process, or (n > 0) as n workers that run `tutti train ARGUMENTS`. */
 static int train(tutti__train_config *config, int64_t n, int argc, char **argv)
 {
@@ -99,7 +114,7 @@ static int train(tutti__train_config *config, int64_t n, int argc, char **argv)
             .title = "tutti train", .argv = whole, .n = (int)n, .rank0_direct = true});
     else {
         if (again) /* libgomp has read its environment already */
-            execv("/proc/self/exe", whole);
+            start_again(whole);
         code = tutti__train(config);
     }
     free(whole);

@@ -46,4 +46,16 @@ tutti_status tutti__group_share_failure(tutti_group *group, tutti_status local, 
 /* Bytes that this rank has contributed to collectives of the group, so far; for who has the turn. */
 uint64_t tutti__group_bytes(const tutti_group *group);
 
+/* ---- What this machine allows, for `tutti doctor` ------------------------------------------------------ */
+
+/* False if ranks of this host, `ranks` of them, would have to talk over TCP, and why: "memfd_create: Operation not permitted". */
+bool tutti__can_share_memory(int ranks, char *why, size_t capacity);
+/* The address that TUTTI_SOCKET_IFNAME chooses, as text; "" where it is unset. ARG, naming those there are, if it fits no
+ * interface. */
+tutti_status tutti__chosen_address(char *text, size_t capacity);
+/* Tries each module for backend mpi. calls(user, kind, problem): "openmpi", and NULL or why it cannot be loaded. Loaded ones
+ * stay: for a process that does nothing else. Returns how many there are. */
+size_t tutti__try_mpi_modules(void (*calls)(void *user, const char *kind, const char *problem),
+                              void *user);
+
 #endif

@@ -7,6 +7,7 @@
  *     |           `- the next batch the caller gets
  *     `- batches the caller has finished with
  *
+ * An epoch may begin in its middle (a run that goes on): then all three start at that batch.
  * A worker takes a number while there is a free slot, makes the batch without the lock, and marks the slot full. The
  * caller waits for its slot, so that delivery is in order whoever was faster. At the end of an epoch the next begins at
  * once: its first batches are made while the caller evaluates, saves, or sums up. */
@@ -340,8 +341,8 @@ size_t tutti_loader_batches(const tutti_loader *loader)
     return loader ? loader->n_batches : 0;
 }
 
-/* Ends what the workers are doing and gives them another epoch's samples. */
-static void begin_epoch(tutti_loader *loader, uint64_t epoch)
+/* Ends what the workers are doing and gives them another epoch's samples, from batch `first` on. */
+static void begin_epoch(tutti_loader *loader, uint64_t epoch, size_t first)
 {
     pthread_mutex_lock(&loader->mutex);
     loader->begun = false;
@@ -350,7 +351,7 @@ static void begin_epoch(tutti_loader *loader, uint64_t epoch)
         pthread_cond_wait(&loader->ready, &loader->mutex);
     atomic_store(&loader->cancel, false);
     loader->epoch = epoch;
-    loader->released = loader->position = loader->taken = 0;
+    loader->released = loader->position = loader->taken = first;
     for (size_t i = 0; i < loader->n_slots; i++)
         loader->slots[i].full = false;
     free(loader->message);
@@ -363,17 +364,22 @@ static void begin_epoch(tutti_loader *loader, uint64_t epoch)
     pthread_mutex_unlock(&loader->mutex);
 }
 
+void tutti__loader_seek(tutti_loader *loader, uint64_t epoch, size_t batch)
+{
+    bool alike = !loader->opts.shuffle && !loader->opts.augment, is_there;
+
+    if (batch > loader->n_batches)
+        batch = loader->n_batches;
+    is_there = loader->begun && loader->position == batch && loader->status == TUTTI_OK &&
+               (alike || epoch == loader->epoch);
+    if (!is_there) /* else its batches are made already, or being made */
+        begin_epoch(loader, epoch, batch);
+}
+
 void tutti_loader_set_epoch(tutti_loader *loader, uint64_t epoch)
 {
-    bool alike, at_its_start;
-
-    if (!loader)
-        return;
-    alike = !loader->opts.shuffle && !loader->opts.augment;
-    at_its_start = loader->begun && loader->position == 0 && loader->status == TUTTI_OK &&
-                   (alike || epoch == loader->epoch);
-    if (!at_its_start) /* else its first batches are made already, or being made */
-        begin_epoch(loader, epoch);
+    if (loader)
+        tutti__loader_seek(loader, epoch, 0);
 }
 
 void tutti__loader_set_recorder(tutti_loader *loader, tutti__recorder *recorder)
@@ -415,13 +421,13 @@ bool tutti_loader_next(tutti_loader *loader, tutti_batch *batch_p)
     dataset = loader->dataset;
     index = loader->position;
     if (!loader->begun && loader->status == TUTTI_OK)
-        begin_epoch(loader, 0);
+        begin_epoch(loader, 0, 0);
     if (loader->status != TUTTI_OK) {
         tutti__fail_again(loader->status, loader->message ? loader->message : "");
         return false;
     }
     if (index == loader->n_batches) {
-        begin_epoch(loader, loader->epoch + 1);
+        begin_epoch(loader, loader->epoch + 1, 0);
         return false;
     }
     s = wait_for_batch(loader);

@@ -1,288 +1,99 @@
-/* agent.c -- starts the workers, watches them, and decides how the job ends.   SPDX-License-Identifier: MIT
+/* agent.c -- a node's share of a job: joins the rendezvous, runs the workers of each round, and ends with the job.
+ * SPDX-License-Identifier: MIT
  *
- * One loop over signals, the front's control pipe and the workers' streams. A job goes through its phases in one
- * direction only; each has a deadline after which the next begins, and the loop ends when no descendant is left and
- * all output is out. */
-#include "launch/agent.h"
-
-#include "launch/flight.h"
+ * One loop over signals, the front's control pipe, the rendezvous and the workers' streams. What happens to the workers of
+ * a round is workers.c; what the nodes agree upon is coordinator.c, also where there is one node only. */
+#include "launch/files.h"
+#include "launch/membership.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define MS 1000000u /* nanoseconds */
 
 enum {
-    GRACE_MS = 300,    /* after the first failure, for the others to see it and end by themselves */
-    LEFTOVER_MS = 300, /* for what workers have left behind, between SIGTERM and SIGKILL */
-    KILL_EVERY_MS = 20,   /* until nobody is left */
-    GIVE_UP_MS = 10000,   /* on processes that even SIGKILL does not end */
-    REPEAT_MS = 250,      /* the same signal sooner is the same wish: timeout(1) sends it twice */
-    QUOTED_LINES = 10,    /* of the first failure's standard error */
-    QUEUE_BYTES = 1 << 20 /* of output; above, workers wait */
+    REPEAT_MS = 250,       /* the same signal sooner is the same wish: timeout(1) sends it twice */
+    QUEUE_BYTES = 1 << 20, /* of output; above, workers wait */
+    N_OWN = 5              /* descriptors that are polled besides the streams */
 };
-
-typedef enum phase {
-    RUNNING,
-    FAILING,  /* a worker has failed, the others have GRACE_MS */
-    STOPPING, /* workers were told to end, they have the shutdown timeout */
-    SWEEPING, /* no worker runs, descendants of theirs do; they were told to end */
-    KILLING
-} phase;
 
 typedef struct agent {
     tutti__job *job;
     int control, signals; /* descriptors */
+    const sigset_t *mask;
+    struct sigaction sigpipe;
     tutti__console console;
-    tutti__worker *workers;
+    tutti__membership membership;
+    tutti__workers workers;
     struct pollfd *polled;
-    int n_running;
-    phase phase;
-    uint64_t deadline_ns, started_ns, killing_ns;
-    bool childless;              /* no descendant is left */
-    bool abandoned;              /* output that waits is given up */
-    int stop_signal;             /* that came first; 0: none */
-    uint64_t stop_ns;            /* when */
-    const tutti__worker *blamed; /* the first failure */
-    long oom_kills;
-    int code; /* of our own failure; 0: none */
+    bool told_failure; /* of this round, to the coordinator */
+    bool told_why;     /* why this round ends, to the user */
+    bool ended;        /* the job, with end_code */
+    int end_code;
+    bool abandoned;   /* output that waits is given up */
+    int stop_signal;  /* that came first; 0: none */
+    uint64_t stop_ns; /* when */
+    int code;         /* of our own failure; 0: none */
 } agent;
 
 #define SAY(a, format, ...)                                                                        \
     tutti__console_print(&(a)->console, "%s: " format "\n", (a)->job->opts.title, __VA_ARGS__)
 
-static void enter(agent *a, phase next, double ms)
+static void leave(agent *a, bool final, int code, const char *why)
 {
-    a->phase = next;
-    a->deadline_ns = tutti__now_ns() + (uint64_t)(ms * MS);
-    if (next == KILLING && !a->killing_ns)
-        a->killing_ns = tutti__now_ns();
+    tutti__membership_send(&a->membership,
+                           json_pack("{s:s, s:b, s:i, s:i, s:o}", "type", "leave", "final", final,
+                                     "signal", a->stop_signal, "code", code, "why",
+                                     tutti__message_string(why)));
 }
 
-static void signal_workers(agent *a, int sig)
+/* A failure of this agent, which is the job's. */
+static void fail(agent *a, tutti_status status)
 {
-    for (int i = 0; i < a->job->opts.n; i++)
-        tutti__worker_signal(&a->workers[i], sig);
+    SAY(a, "%s", tutti_last_error());
+    a->code = tutti_status_exit_code(status);
+    a->ended = true;
+    leave(a, true, a->code, tutti_last_error());
+    tutti__workers_kill(&a->workers);
 }
 
-static bool wants_color(int fd)
-{
-    const char *wish = tutti__env_text(TUTTI__ENV_COLOR), *terminal = getenv("TERM");
-
-    if (strcmp(wish, "always") == 0 || strcmp(wish, "never") == 0)
-        return *wish == 'a';
-    return isatty(fd) && !getenv("NO_COLOR") && terminal && strcmp(terminal, "dumb") != 0;
-}
-
-/* ---- The first failure ------------------------------------------------------------------------------ */
-
-/* Exit code 3 says that a peer was lost: the effect of another failure, if there is one. */
-static const tutti__worker *first_failed(const agent *a)
-{
-    const tutti__worker *first = NULL;
-
-    for (int i = 0; i < a->job->opts.n; i++) {
-        const tutti__worker *w = &a->workers[i];
-        bool effect = tutti__worker_failed(w) && tutti__worker_exit_code(w) == 3;
-        bool first_is_effect = first && tutti__worker_exit_code(first) == 3;
-
-        if (!tutti__worker_failed(w) || (first && effect && !first_is_effect))
-            continue;
-        if (!first || (first_is_effect && !effect) || w->ended_ns < first->ended_ns)
-            first = w;
-    }
-    return first;
-}
-
-static void quote_last_lines(agent *a, tutti__log_pipe *pipe)
-{
-    const char *text = pipe->tail, *end = pipe->tail + pipe->tail_bytes, *line = end;
-
-    for (int n = 0; line > text; line--)
-        if (line[-1] == '\n' && line < end && ++n == QUOTED_LINES)
-            break;
-    if (line == text && pipe->tail_bytes == sizeof pipe->tail) { /* begins in the middle */
-        const char *newline = memchr(line, '\n', (size_t)(end - line));
-
-        line = newline && newline + 1 < end ? newline + 1 : line;
-    }
-    while (line < end) {
-        const char *newline = memchr(line, '\n', (size_t)(end - line));
-        const char *stop = newline ? newline : end;
-
-        tutti__console_print(&a->console, "    | %.*s\n", (int)(stop - line), line);
-        line = stop + 1;
-    }
-}
-
-/* Ended by a closed pipe, like any program whose reader has seen enough: nobody wants to hear of it. */
-static bool reader_has_gone(const tutti__worker *worker)
-{
-    struct pollfd output = {STDOUT_FILENO, POLLOUT, 0};
-
-    return WIFSIGNALED(worker->status) && WTERMSIG(worker->status) == SIGPIPE &&
-           poll(&output, 1, 0) == 1 && (output.revents & POLLERR);
-}
-
-static bool ended_alike(const tutti__worker *a, const tutti__worker *b, const tutti__worker *first)
-{
-    return a != first && tutti__worker_failed(a) && a->status == b->status;
-}
-
-/* The other failures, those that ended alike on one line. */
-static void tell_others(agent *a, const tutti__worker *first)
-{
-    int n = a->job->opts.n;
-
-    for (int i = 0; i < n; i++) {
-        const tutti__worker *w = &a->workers[i];
-        char how[160], ranks[256] = "";
-        int alike = 0, used = 0;
-        bool told = false;
-
-        if (w == first || !tutti__worker_failed(w))
-            continue;
-        for (int k = 0; k < n; k++) {
-            int last = k;
-
-            if (!ended_alike(&a->workers[k], w, first))
-                continue;
-            told = told || k < i;
-            while (last + 1 < n && ended_alike(&a->workers[last + 1], w, first))
-                last++;
-            alike += last - k + 1;
-            if (used < (int)sizeof ranks)
-                used += snprintf(ranks + used, sizeof ranks - (size_t)used,
-                                 last > k ? "%s%d-%d" : "%s%d", used ? ", " : "", k, last);
-            k = last;
-        }
-        tutti__worker_describe(w, how, sizeof how);
-        if (!told)
-            SAY(a, "then rank%s %s%s: %s", alike > 1 ? "s" : "", ranks,
-                used < (int)sizeof ranks ? "" : ", ...", how);
-    }
-}
-
-/* What became of a rank that has not told itself what it was doing. */
-static void tell_how(const tutti__worker *w, char *how, size_t bytes)
-{
-    char path[64], state = '?';
-    FILE *file;
-
-    if (!w->running) {
-        tutti__worker_describe(w, how, bytes);
-        how[strcspn(how, "(")] = '\0'; /* the description of a signal's name */
-        how[strlen(how) - (how[strlen(how) - 1] == ' ')] = '\0';
-        return;
-    }
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)w->pid);
-    file = fopen(path, "re");
-    if (file && fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
-        state = '?';
-    if (file)
-        fclose(file);
-    snprintf(how, bytes, "%s", state == 'T' ? "stopped (SIGSTOP)" : "runs, silent");
-}
-
-/* What all ranks were doing when a group of theirs died, if one did. */
-static void print_flights(agent *a)
-{
-    int n = a->job->opts.n;
-    char(*how)[80] = calloc((unsigned)n, sizeof *how);
-    const char **list = calloc((unsigned)n, sizeof *list);
-    char *table = NULL;
-
-    for (int i = 0; i < n && how && list; i++) {
-        tell_how(&a->workers[i], how[i], sizeof how[i]);
-        list[i] = how[i];
-    }
-    if (how && list && a->job->store)
-        table = tutti__flight_collect(a->job->store, 0, list, n, a->job->opts.title,
-                                      wants_color(STDERR_FILENO));
-    if (table)
-        tutti__console_add(&a->console, STDERR_FILENO, table, strlen(table));
-    free(table);
-    free(how);
-    free(list);
-}
-
-/* Once, when it is known who was first. */
-static void report(agent *a)
-{
-    const tutti__worker *first = first_failed(a);
-    char how[160];
-
-    if (!first || a->blamed)
-        return;
-    a->blamed = first;
-    if (reader_has_gone(first))
-        return;
-    tutti__worker_describe(first, how, sizeof how);
-    tutti__log_pipe_drain(&a->workers[first->rank].err, &a->console); /* what it said last */
-    SAY(a, "rank %d failed%s: %s (process %d, after %.3f s)", first->rank,
-        a->job->opts.n > 1 ? " first" : "", how, (int)first->pid,
-        (double)(first->ended_ns - first->started_ns) * 1e-9);
-    if (first->status == SIGKILL && tutti__oom_kills() > a->oom_kills)
-        SAY(a, "%s",
-            "the kernel's out-of-memory killer has struck on this machine meanwhile: most likely "
-            "it ended "
-            "this rank; use fewer workers, a smaller batch, or more memory");
-    if (first->err.tail_bytes > 0) {
-        SAY(a, "the last lines of rank %d on standard error:", first->rank);
-        quote_last_lines(a, &a->workers[first->rank].err);
-    }
-    if (first->err.path && first->err.tail_bytes == 0)
-        SAY(a, "the standard error of rank %d is in %s", first->rank, first->err.path);
-    tell_others(a, first);
-    if (a->n_running == 1)
-        SAY(a, "%s", "stopping the other worker");
-    else if (a->n_running > 1)
-        SAY(a, "stopping the other %d workers", a->n_running);
-    print_flights(a);
-}
-
-/* ---- Events ----------------------------------------------------------------------------------------- */
+/* ---- Signals ------------------------------------------------------------------------------------------ */
 
 static void stop(agent *a, int sig)
 {
-    report(a);
-    signal_workers(a, sig);
-    signal_workers(a, SIGCONT); /* a stopped one cannot hear */
-    enter(a, STOPPING,
-          a->job->opts.shutdown_timeout_s < 0 ? 0 : a->job->opts.shutdown_timeout_s * 1e3);
+    char why[64];
+
+    a->stop_signal = sig;
+    a->stop_ns = tutti__now_ns();
+    if (a->workers.phase < TUTTI__STOPPING && sig != SIGPIPE && a->workers.n_running > 0)
+        SAY(a, "SIG%s: stopping %d worker%s%s", sigabbrev_np(sig), a->workers.n_running,
+            a->workers.n_running == 1 ? "" : "s", sig == SIGINT ? " (once more: kill)" : "");
+    snprintf(why, sizeof why, "SIG%s", sigabbrev_np(sig));
+    leave(a, a->job->opts.nodes.max <= 1 || sig == SIGINT || sig == SIGPIPE, 128 + sig, why);
+    if (a->workers.phase < TUTTI__STOPPING)
+        tutti__workers_stop(&a->workers, sig == SIGPIPE ? SIGTERM : sig);
+    else
+        tutti__workers_signal(&a->workers, sig);
 }
 
 static void on_signal(agent *a, int sig)
 {
-    uint64_t now = tutti__now_ns();
-
     if (sig == SIGTSTP || sig == SIGCONT) {
-        signal_workers(a, sig == SIGTSTP ? SIGSTOP : SIGCONT);
+        tutti__workers_signal(&a->workers, sig == SIGTSTP ? SIGSTOP : SIGCONT);
     } else if (!a->stop_signal) {
-        a->stop_signal = sig;
-        a->stop_ns = now;
-        if (a->phase < STOPPING && sig != SIGPIPE)
-            SAY(a, "SIG%s: stopping %d worker%s%s", sigabbrev_np(sig), a->n_running,
-                a->n_running == 1 ? "" : "s", sig == SIGINT ? " (once more: kill)" : "");
-        if (a->phase < STOPPING)
-            stop(a, sig == SIGPIPE ? SIGTERM : sig);
-        else
-            signal_workers(a, sig);
-    } else if (now - a->stop_ns < REPEAT_MS * (uint64_t)MS) {
+        stop(a, sig);
+    } else if (tutti__now_ns() - a->stop_ns < REPEAT_MS * (uint64_t)MS) {
         return;
     } else if (sig == SIGINT) {
-        a->abandoned = a->childless;
-        enter(a, KILLING, 0);
+        a->abandoned = a->workers.childless;
+        tutti__workers_kill(&a->workers);
     } else {
-        signal_workers(a, sig);
+        tutti__workers_signal(&a->workers, sig);
     }
 }
 
@@ -306,268 +117,348 @@ static void read_control(agent *a)
         return;
     close(a->control); /* the front was killed: nobody waits for us */
     a->control = -1;
-    a->abandoned = true;
+    a->abandoned = a->ended = true;
     a->code = 128 + SIGKILL;
-    enter(a, KILLING, 0);
+    tutti__workers_kill(&a->workers); /* to the other nodes this one is lost */
 }
 
-static void reap(agent *a)
+/* ---- The round ---------------------------------------------------------------------------------------- */
+
+static void tell_failure(agent *a)
 {
-    int status;
-    pid_t pid;
+    const tutti__worker *w = a->workers.blamed;
+    char why[512];
 
-    while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
-        for (int i = 0; i < a->job->opts.n; i++)
-            if (a->workers[i].pid == pid && a->workers[i].running) {
-                a->workers[i].running = false;
-                a->workers[i].status = status;
-                a->workers[i].ended_ns = tutti__now_ns();
-                a->n_running--;
-            }
-    a->childless = pid < 0 && errno == ECHILD;
-}
-
-/* ---- Phases ----------------------------------------------------------------------------------------- */
-
-static void sweep(agent *a)
-{
-    tutti__signal_descendants(SIGTERM, NULL, 0);
-    tutti__signal_descendants(SIGCONT, NULL, 0);
-    enter(a, SWEEPING, LEFTOVER_MS);
-}
-
-static void kill_all(agent *a)
-{
-    signal_workers(a, SIGKILL);
-    tutti__signal_descendants(SIGKILL, NULL, 0);
-    enter(a, KILLING, KILL_EVERY_MS);
-    if (tutti__now_ns() - a->killing_ns < GIVE_UP_MS * (uint64_t)MS)
+    if (!w || a->told_failure)
         return;
-    SAY(a, "%d processes do not end, not even by SIGKILL; they are left behind",
-        tutti__signal_descendants(0, NULL, 0));
-    a->childless = a->abandoned = true;
+    a->told_failure = true;
+    tutti__describe_failure(w, why, sizeof why);
+    tutti__membership_send(&a->membership,
+                           json_pack("{s:s, s:i, s:i, s:o}", "type", "failed", "round",
+                                     a->job->round.number, "code", tutti__worker_exit_code(w),
+                                     "why", tutti__message_string(why)));
 }
 
-static void advance(agent *a)
+/* No process of the round is left here. */
+static void finish_round(agent *a)
 {
-    if (a->console.error && !a->stop_signal) {
-        a->code = a->console.error == EPIPE ? 128 + SIGPIPE : 4;
-        if (a->console.error != EPIPE) /* a reader that has gone knows it */
-            dprintf(STDERR_FILENO, "%s: cannot write to standard output or error: %s; stopping\n",
-                    a->job->opts.title, strerror(a->console.error));
-        on_signal(a, SIGPIPE);
-    }
-    if (a->phase == RUNNING && first_failed(a))
-        enter(a, FAILING, GRACE_MS);
-    if (a->n_running == 0 && a->phase == FAILING)
-        report(a);
-    if (a->n_running == 0 && a->phase < SWEEPING && !a->childless)
-        sweep(a);
-    if (a->phase == RUNNING || tutti__now_ns() < a->deadline_ns)
+    int port = 0;
+
+    if (a->workers.phase == TUTTI__IDLE ||
+        !(a->abandoned ? a->workers.childless : tutti__workers_over(&a->workers)))
         return;
-    if (a->childless) {
-        a->abandoned = a->stop_signal != 0; /* only output is left, and nobody takes it */
-    } else if (a->phase == FAILING) {
-        stop(a, SIGTERM);
-    } else {
-        if (a->phase == STOPPING && a->job->opts.shutdown_timeout_s > 0)
-            SAY(a, "%d still there %g s after being told to end: killing", a->n_running,
-                a->job->opts.shutdown_timeout_s);
-        kill_all(a);
+    tell_failure(a);
+    for (int i = 0; i < 2 * a->job->opts.n; i++)
+        tutti__log_pipe_close(tutti__workers_stream(&a->workers, i), &a->console);
+    a->workers.phase = TUTTI__IDLE;
+    if (a->control < 0)
+        return; /* we are lost to the others, like our front */
+    if (tutti__job_choose_port(a->job, &port) != TUTTI_OK)
+        port = a->job->round.master_port;
+    tutti__membership_send(&a->membership, json_pack("{s:s, s:i, s:i}", "type", "over", "round",
+                                                     a->job->round.number, "port", port));
+}
+
+static void tell_round(agent *a)
+{
+    const tutti__round *round = &a->job->round;
+    char nodes[48] = "", restarts[48] = "";
+
+    if (a->job->opts.nodes.max > 1)
+        snprintf(nodes, sizeof nodes, " on %d node%s", round->n_nodes,
+                 round->n_nodes == 1 ? "" : "s");
+    if (a->job->opts.max_restarts > 0)
+        snprintf(restarts, sizeof restarts, ", restart %d of %d", round->restarts,
+                 a->job->opts.max_restarts);
+    SAY(a, "starting the workers again: %d rank%s%s%s", round->world_size,
+        round->world_size == 1 ? "" : "s", nodes, restarts);
+}
+
+static void begin_round(agent *a, const json_t *m)
+{
+    tutti__round *round = &a->job->round;
+    tutti_status status;
+
+    *round = (tutti__round){.number = (int)tutti__message_number(m, "round", 0),
+                            .restarts = (int)tutti__message_number(m, "restarts", 0),
+                            .group_rank = (int)tutti__message_number(m, "group_rank", 0),
+                            .n_nodes = (int)tutti__message_number(m, "nodes", 1),
+                            .first_rank = (int)tutti__message_number(m, "first_rank", 0),
+                            .world_size = (int)tutti__message_number(m, "world_size", 1),
+                            .master_port = (int)tutti__message_number(m, "master_port", 0)};
+    snprintf(round->master_addr, sizeof round->master_addr, "%s",
+             tutti__message_text(m, "master_addr"));
+    snprintf(round->store, sizeof round->store, "%s", tutti__message_text(m, "store"));
+    if (!a->job->opts.id)
+        snprintf(a->job->id, sizeof a->job->id, "%s", tutti__message_text(m, "id"));
+    a->job->opts.max_restarts = (int)tutti__message_number(m, "max_restarts", 0);
+    a->told_failure = a->told_why = false;
+    if (a->stop_signal || a->ended)
+        return; /* the coordinator has yet to hear of it */
+    if (a->membership.rounds > 0)
+        tell_round(a);
+    a->membership.rounds = round->number + 1;
+    a->membership.restarts = round->restarts;
+    status = tutti__workers_start(&a->workers, a->mask, &a->sigpipe);
+    if (status != TUTTI_OK)
+        fail(a, status);
+}
+
+/* ---- The rendezvous ----------------------------------------------------------------------------------- */
+
+static void on_end(agent *a, const json_t *m)
+{
+    const char *why = tutti__message_text(m, "why");
+
+    a->ended = true;
+    a->end_code = (int)tutti__message_number(m, "code", 1);
+    if (*why && !a->stop_signal && !a->told_failure && !a->told_why)
+        SAY(a, "%s", why);
+    if (a->end_code != 0 && a->job->round.restarts > 0 && !a->stop_signal)
+        SAY(a, "no restart is left (--max-restarts %d)", a->job->opts.max_restarts);
+    tutti__workers_stop(&a->workers, SIGTERM);
+    if (!a->membership.coordinator)
+        tutti__channel_close(&a->membership.channel); /* that we know it now */
+}
+
+static void on_message(agent *a, const json_t *m)
+{
+    const char *why = tutti__message_text(m, "why");
+
+    if (tutti__message_is(m, "round")) {
+        begin_round(a, m);
+    } else if (tutti__message_is(m, "wait")) {
+        SAY(a, "%s", why);
+    } else if (tutti__message_is(m, "stop") &&
+               tutti__message_number(m, "round", -1) == a->job->round.number) {
+        if (*why && !a->told_failure && !a->stop_signal) {
+            SAY(a, "%s; stopping the workers", why);
+            a->told_why = true;
+        }
+        tutti__workers_stop(&a->workers, SIGTERM);
+    } else if (tutti__message_is(m, "refuse")) {
+        SAY(a, "this node is refused: %s", why);
+        a->code = 2;
+        a->ended = true;
+    } else if (tutti__message_is(m, "end")) {
+        on_end(a, m);
     }
 }
 
-/* ---- Loop ------------------------------------------------------------------------------------------- */
+/* The connection has gone without a word. */
+static void on_lost(agent *a)
+{
+    tutti__membership *m = &a->membership;
+
+    if (a->ended || a->stop_signal)
+        return;
+    if (a->workers.phase != TUTTI__IDLE) {
+        SAY(a, "the rendezvous host %s:%d was lost: %s; stopping the workers",
+            a->job->opts.nodes.host, a->job->opts.nodes.port, m->trouble);
+        tutti__workers_stop(&a->workers, SIGTERM);
+    }
+    if (m->rounds == 0)
+        return; /* nothing has begun */
+    if (m->restarts < a->job->opts.max_restarts) {
+        m->restarts++;
+        return;
+    }
+    tutti__fail(TUTTI_ERR_PEER,
+                "the rendezvous host %s:%d was lost: %s; no restart is left to wait for it "
+                "(--max-restarts %d)",
+                a->job->opts.nodes.host, a->job->opts.nodes.port, m->trouble,
+                a->job->opts.max_restarts);
+    fail(a, TUTTI_ERR_PEER);
+}
+
+static void serve_rendezvous(agent *a)
+{
+    bool connected = a->membership.connected;
+    json_t *message;
+
+    tutti__membership_serve(&a->membership);
+    while ((message = tutti__membership_take(&a->membership)) != NULL) {
+        on_message(a, message);
+        json_decref(message);
+    }
+    if (connected && !a->membership.connected)
+        on_lost(a);
+}
+
+static void look_for_rendezvous(agent *a)
+{
+    tutti_status status;
+
+    if (a->membership.connected || a->ended || a->stop_signal || a->workers.phase != TUTTI__IDLE)
+        return;
+    status = tutti__membership_try(&a->membership);
+    if (status != TUTTI_OK)
+        fail(a, status);
+}
+
+/* ---- Loop --------------------------------------------------------------------------------------------- */
+
+/* After a signal, output that nobody takes does not keep us. */
+static uint64_t output_deadline(const agent *a)
+{
+    double seconds = a->job->opts.shutdown_timeout_s;
+
+    return a->stop_ns + (uint64_t)((seconds > 0.3 ? seconds : 0.3) * 1e9);
+}
+
+static void check_console(agent *a)
+{
+    if (a->stop_signal && a->workers.childless && tutti__now_ns() >= output_deadline(a))
+        a->abandoned = true;
+    if (!a->console.error || a->stop_signal)
+        return;
+    a->code = a->console.error == EPIPE ? 128 + SIGPIPE : 4;
+    if (a->console.error != EPIPE) /* a reader that has gone knows it */
+        dprintf(STDERR_FILENO, "%s: cannot write to standard output or error: %s; stopping\n",
+                a->job->opts.title, strerror(a->console.error));
+    stop(a, SIGPIPE);
+}
+
+static bool is_done(agent *a)
+{
+    if (a->workers.phase != TUTTI__IDLE || !(a->ended || a->stop_signal))
+        return false;
+    return (a->abandoned || tutti__console_empty(&a->console)) &&
+           (a->control < 0 || tutti__membership_done(&a->membership));
+}
 
 static int poll_timeout(const agent *a)
 {
-    uint64_t now = tutti__now_ns(), ms = (a->deadline_ns - now + MS - 1) / MS;
+    uint64_t now = tutti__now_ns(), next = tutti__workers_deadline(&a->workers);
+    double ms = tutti__membership_deadline(&a->membership) - tutti__now_ms();
 
-    if (a->phase == RUNNING || (a->childless && !a->stop_signal))
-        return -1;
-    return a->deadline_ns <= now ? 0 : ms > INT_MAX ? INT_MAX : (int)ms;
+    if (a->stop_signal && a->workers.childless && output_deadline(a) < next)
+        next = output_deadline(a);
+    if (next != UINT64_MAX && (next <= now ? 0 : (double)((next - now + MS - 1) / MS)) < ms)
+        ms = next <= now ? 0 : (double)((next - now + MS - 1) / MS);
+    return ms <= 0 ? 0 : ms > 1e9 ? -1 : (int)ms + 1;
 }
 
-static tutti__log_pipe *stream(const agent *a, int i)
+/* Fills a->polled: our own descriptors, then every open stream in order. Returns how many streams. */
+static int fill_polled(agent *a, bool reads)
 {
-    return i % 2 ? &a->workers[i / 2].err : &a->workers[i / 2].out;
-}
-
-/* Fills a->polled: signals, control, console, then every open stream in order. Returns how many streams. */
-static int fill_polled(const agent *a, bool reads)
-{
-    int n = 0;
+    short events;
+    int n = 0, channel = tutti__membership_fd(&a->membership, &events);
 
     a->polled[0] = (struct pollfd){a->signals, POLLIN, 0};
     a->polled[1] = (struct pollfd){a->control, POLLIN, 0};
     a->polled[2] = (struct pollfd){tutti__console_fd(&a->console), POLLOUT, 0};
+    a->polled[3] = (struct pollfd){channel, events, 0};
+    a->polled[4] = (struct pollfd){tutti__membership_coordinator_fd(&a->membership), POLLIN, 0};
     for (int i = 0; reads && i < 2 * a->job->opts.n; i++)
-        if (stream(a, i)->fd >= 0)
-            a->polled[3 + n++] = (struct pollfd){stream(a, i)->fd, POLLIN, 0};
+        if (tutti__workers_stream(&a->workers, i)->fd >= 0)
+            a->polled[N_OWN + n++] =
+                (struct pollfd){tutti__workers_stream(&a->workers, i)->fd, POLLIN, 0};
     return n;
 }
 
-/* Waits, and serves what has come. After the last descendant has gone, streams are read until they are dry: nobody
- * writes to them any more, whoever holds them open. */
+/* After the last descendant has gone, streams are read until they are dry: nobody writes to them any more, whoever
+ * holds them open. */
+static void serve_streams(agent *a, int n)
+{
+    const struct pollfd *p = a->polled;
+
+    for (int i = 0, next = N_OWN; i < 2 * a->job->opts.n && next < N_OWN + n; i++) {
+        tutti__log_pipe *pipe = tutti__workers_stream(&a->workers, i);
+
+        if (pipe->fd != p[next].fd)
+            continue; /* it was not polled */
+        if (p[next++].revents)
+            tutti__log_pipe_read(pipe, &a->console);
+        else if (a->workers.childless)
+            tutti__log_pipe_close(pipe, &a->console);
+    }
+}
+
+/* Waits, and serves what has come. */
 static void serve(agent *a)
 {
     bool reads = a->console.end - a->console.begin < QUEUE_BYTES;
     int n = fill_polled(a, reads);
-    const struct pollfd *p = a->polled;
 
-    if (poll(a->polled, 3 + (nfds_t)n, a->childless && n > 0 ? 0 : poll_timeout(a)) < 0)
+    if (poll(a->polled, N_OWN + (nfds_t)n, a->workers.childless && n > 0 ? 0 : poll_timeout(a)) < 0)
         return;
-    if (p[0].revents)
+    if (a->polled[0].revents)
         read_signals(a);
-    if (p[1].revents)
+    if (a->polled[1].revents)
         read_control(a);
-    if (p[2].revents)
+    if (a->polled[2].revents)
         tutti__console_write(&a->console);
-    for (int i = 0, next = 3; i < 2 * a->job->opts.n && next < 3 + n; i++) {
-        if (stream(a, i)->fd != p[next].fd)
-            continue; /* it was not polled */
-        if (p[next++].revents)
-            tutti__log_pipe_read(stream(a, i), &a->console);
-        else if (a->childless)
-            tutti__log_pipe_close(stream(a, i), &a->console);
-    }
-}
-
-static bool is_done(const agent *a)
-{
-    if (!a->childless)
-        return false;
-    if (a->abandoned)
-        return true;
-    for (int i = 0; i < a->job->opts.n; i++)
-        if (a->workers[i].out.fd >= 0 || a->workers[i].err.fd >= 0)
-            return false;
-    return tutti__console_empty(&a->console);
+    serve_streams(a, n);
 }
 
 static void loop(agent *a)
 {
-    do {
-        reap(a);
-        advance(a);
-        if (!is_done(a))
-            serve(a);
-    } while (!is_done(a));
+    for (;;) {
+        tutti__workers_advance(&a->workers);
+        tell_failure(a);
+        check_console(a);
+        finish_round(a);
+        look_for_rendezvous(a);
+        serve_rendezvous(a);
+        if (is_done(a))
+            return;
+        serve(a);
+    }
 }
 
-/* ---- Start and end ---------------------------------------------------------------------------------- */
+/* ---- Beginning and end -------------------------------------------------------------------------------- */
 
-static void name_streams(tutti__worker *worker, int n)
+/* The nodes' group died: what each rank was doing is known when the last has ended. */
+static void on_round_over(void *context)
 {
-    static const int colors[] = {36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94, 91};
-    tutti__log_pipe *pipes[] = {&worker->out, &worker->err};
+    agent *a = context;
+    const tutti__report r = {a->job, a->workers.list, &a->console, a->workers.oom_kills};
 
-    for (int i = 0; i < 2; i++) {
-        *pipes[i] = (tutti__log_pipe){.fd = -1, .file = -1, .console_fd = -1};
-        if (n > 1 && wants_color(i + 1))
-            snprintf(pipes[i]->prefix, sizeof pipes[i]->prefix, "\033[%dm[%d]\033[0m ",
-                     colors[(size_t)worker->rank % TUTTI__COUNT_OF(colors)], worker->rank);
-        else if (n > 1)
-            snprintf(pipes[i]->prefix, sizeof pipes[i]->prefix, "[%d] ", worker->rank);
-    }
+    if (a->job->round.n_nodes > 1)
+        tutti__report_flights(&r);
 }
 
 static tutti_status prepare(agent *a)
 {
-    int n = a->job->opts.n;
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
     sigset_t signals;
 
+    sigaction(SIGPIPE, &ignore, &a->sigpipe);
     sigemptyset(&signals);
     sigaddset(&signals, SIGCHLD);
     for (int i = 0; a->job->signals[i]; i++)
         sigaddset(&signals, a->job->signals[i]);
-    a->workers = calloc((size_t)n, sizeof *a->workers);
-    a->polled = calloc(3 + 2 * (size_t)n, sizeof *a->polled);
-    if (!a->workers || !a->polled) {
-        a->job->opts.n = 0;
-        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d workers", n);
-    }
-    for (int i = 0; i < n; i++) {
-        a->workers[i].rank = i;
-        name_streams(&a->workers[i], n);
-    }
+    TUTTI_TRY(tutti__workers_new(&a->workers, a->job, &a->console));
+    a->polled = calloc(N_OWN + 2 * (size_t)a->job->opts.n, sizeof *a->polled);
+    if (!a->polled)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d workers", a->job->opts.n);
     a->signals = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     if (a->signals < 0)
         return tutti__fail_errno(errno, "no descriptor for signals");
-    return tutti__job_open(a->job);
-}
-
-/* Two pipes a worker may be more than the usual 1,024 descriptors. Workers get the limit back. */
-static void allow_descriptors(agent *a)
-{
-    struct rlimit limit;
-    rlim_t wanted = 64 + 4 * (rlim_t)a->job->opts.n;
-
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
-        return;
-    a->job->descriptors = limit;
-    if (limit.rlim_cur >= wanted)
-        return;
-    limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-static tutti_status start(agent *a, const sigset_t *mask)
-{
-    struct sigaction ignore = {.sa_handler = SIG_IGN}, sigpipe;
-    int n = a->job->opts.n;
-
-    sigaction(SIGPIPE, &ignore, &sigpipe);
-    a->childless = true;
-    allow_descriptors(a);
-    TUTTI_TRY(prepare(a));
-    for (int i = 0; i < n; i++) {
-        TUTTI_TRY(tutti__worker_start(&a->workers[i], a->job, mask, &sigpipe));
-        a->n_running++;
-        a->childless = false;
-    }
+    TUTTI_TRY(tutti__membership_open(&a->membership, a->job, &a->console));
+    a->membership.round_over = on_round_over;
+    a->membership.context = a;
     return TUTTI_OK;
-}
-
-/* Stopped by a signal: the code that a worker chose, if one did. */
-static int stopped_code(const agent *a)
-{
-    bool clean = true;
-
-    for (int i = 0; i < a->job->opts.n; i++) {
-        const tutti__worker *w = &a->workers[i];
-
-        if (tutti__worker_failed(w) && WIFEXITED(w->status) && WEXITSTATUS(w->status) != 3)
-            return WEXITSTATUS(w->status);
-        clean = clean && !tutti__worker_failed(w);
-    }
-    return clean ? 0 : 128 + a->stop_signal;
 }
 
 static int exit_code(const agent *a)
 {
+    int chosen = tutti__workers_chosen_code(&a->workers);
+
     if (a->code)
         return a->code;
-    if (a->blamed)
-        return tutti__worker_exit_code(a->blamed);
-    return a->stop_signal ? stopped_code(a) : 0;
-}
-
-static void release(agent *a)
-{
-    for (int i = 0; i < a->job->opts.n; i++) {
-        tutti__log_pipe_close(&a->workers[i].out, &a->console);
-        tutti__log_pipe_close(&a->workers[i].err, &a->console);
-    }
-    tutti_store_free(a->job->store);
-    tutti__console_free(&a->console);
-    free(a->workers);
-    free(a->polled);
+    if (!a->stop_signal)
+        return a->end_code;
+    if (a->workers.blamed)
+        return tutti__worker_exit_code(a->workers.blamed);
+    return chosen >= 0 && a->membership.rounds > 0 ? chosen : 128 + a->stop_signal;
 }
 
 int tutti__agent(tutti__job *job, int control, const sigset_t *mask)
 {
-    agent a = {.job = job, .control = control, .signals = -1, .oom_kills = tutti__oom_kills()};
+    agent a = {
+        .job = job, .control = control, .signals = -1, .mask = mask, .membership.channel.fd = -1};
     tutti_status status;
     int code;
 
@@ -575,14 +466,19 @@ int tutti__agent(tutti__job *job, int control, const sigset_t *mask)
     prctl(PR_SET_NAME, "run-agent"); /* nor does `pkill tutti` */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     tutti__console_open(&a.console);
-    status = start(&a, mask);
-    if (status != TUTTI_OK) {
-        SAY(&a, "%s", tutti_last_error());
-        a.code = tutti_status_exit_code(status);
-        enter(&a, KILLING, 0);
+    status = prepare(&a);
+    if (status == TUTTI_OK) {
+        loop(&a);
+        code = exit_code(&a);
+    } else {
+        code = tutti_status_exit_code(status);
+        dprintf(STDERR_FILENO, "%s: %s\n", job->opts.title, tutti_last_error());
     }
-    loop(&a);
-    code = exit_code(&a);
-    release(&a);
+    tutti__workers_free(&a.workers);
+    tutti__membership_close(&a.membership);
+    tutti_store_free(job->store);
+    tutti__files_close(job);
+    tutti__console_free(&a.console);
+    free(a.polled);
     return code;
 }

@@ -1,227 +1,80 @@
-/* flags.c -- reads the command line of `tutti run` by the table of flags.def.   SPDX-License-Identifier: MIT
- *
- * In two steps: first every flag's text, from the command line or else from PET_<NAME>; then the meaning of each. */
-#include "launch/flags.h"
+/* flags.c -- what the flags of `tutti run` mean, for the workers of this node.   SPDX-License-Identifier: MIT */
+#include "launch/flag_text.h"
+#include "train/pin.h"
 
 #include <ctype.h>
+#include <glob.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum flag_id {
-#define FLAG(id, name, letter, metavar, help) FLAG_##id,
-#define ONLY(id, name, accepted, help, why)   FLAG_##id,
-#define REFUSED(id, name, why)                FLAG_##id,
-#include "launch/flags.def"
-#undef FLAG
-#undef ONLY
-#undef REFUSED
-    N_FLAGS
-} flag_id;
+typedef tutti__flag_text given;
+typedef tutti__flag_texts texts;
+#define BAD TUTTI__BAD_FLAG
 
-typedef struct flag {
-    const char *name;
-    char letter;
-    const char *metavar, *help;
-    const char *accepted, *why; /* NULL: any value; else only these ("": none), and the reason */
-} flag;
-
-static const flag flags[N_FLAGS] = {
-#define FLAG(id, name, letter, metavar, help) {name, letter, metavar, help, NULL, NULL},
-#define ONLY(id, name, accepted, help, why)   {name, 0, "VALUE", help, accepted, why},
-#define REFUSED(id, name, why)                {name, 0, "VALUE", "", "", why},
-#include "launch/flags.def"
-#undef FLAG
-#undef ONLY
-#undef REFUSED
-};
-
-/* A flag's text as it was given, and how to name it in messages. */
-typedef struct given {
-    const char *text; /* NULL: not given */
-    char source[64];  /* "--tee", "PET_TEE" */
-} given;
-
-typedef struct texts {
-    given of[N_FLAGS];
-} texts;
-
-#define BAD(g, expected, ...)                                                                      \
-    tutti__fail(TUTTI_ERR_ARG, "%s is \"%s\", expected " expected, (g)->source, (g)->text,         \
-                __VA_ARGS__)
-
-/* ---- Texts ------------------------------------------------------------------------------------------ */
-
-static bool takes_value(int id)
+/* Those of CUDA_VISIBLE_DEVICES, which ends at its first -1; without it, those of this machine. */
+static int count_gpus(void)
 {
-    return *flags[id].metavar != '\0';
-}
+    const char *p = getenv("CUDA_VISIBLE_DEVICES");
+    glob_t found;
+    int n = 0;
 
-static bool is_name(const char *name, const char *text, size_t bytes)
-{
-    if (strlen(name) != bytes)
-        return false;
-    for (size_t i = 0; i < bytes; i++)
-        if ((text[i] == '_' ? '-' : text[i]) != name[i])
-            return false;
-    return true;
-}
-
-static tutti_status unknown_flag(const char *text, size_t bytes)
-{
-    const char *names[N_FLAGS], *nearest;
-    char name[64];
-
-    for (int i = 0; i < N_FLAGS; i++)
-        names[i] = flags[i].name;
-    snprintf(name, sizeof name, "%.*s", (int)bytes, text);
-    nearest = tutti__nearest(name, names, N_FLAGS);
-    if (nearest)
-        return tutti__fail(TUTTI_ERR_ARG, "there is no flag --%s; did you mean --%s?", name,
-                           nearest);
-    return tutti__fail(
-        TUTTI_ERR_ARG,
-        "there is no flag --%s; see tutti run --help (flags of the program come after it)", name);
-}
-
-/* Is the text one of the words between '|'? */
-static bool is_listed(const char *list, const char *text)
-{
-    for (const char *p = list; *p; p += *p == '|') {
-        size_t bytes = strcspn(p, "|");
-
-        if (strlen(text) == bytes && strncmp(p, text, bytes) == 0)
-            return true;
-        p += bytes;
-    }
-    return false;
-}
-
-static tutti_status set_text(texts *t, int id, const char *source, const char *text)
-{
-    const flag *f = &flags[id];
-
-    snprintf(t->of[id].source, sizeof t->of[id].source, "%s", source);
-    t->of[id].text = text;
-    if (!f->accepted || is_listed(f->accepted, text))
-        return TUTTI_OK;
-    if (!*f->accepted)
-        return tutti__fail(TUTTI_ERR_ARG, "%s is not in this version: %s", source, f->why);
-    return tutti__fail(TUTTI_ERR_ARG, "%s %s is not in this version, only %s: %s", source, text,
-                       f->accepted, f->why);
-}
-
-/* --name, --name VALUE, --name=VALUE. *next_p counts the arguments used. */
-static tutti_status read_long(texts *t, char **argv, int *next_p)
-{
-    const char *name = argv[*next_p] + 2, *equals = strchr(name, '=');
-    size_t bytes = equals ? (size_t)(equals - name) : strlen(name);
-    char source[64];
-    int id;
-
-    for (id = 0; id < N_FLAGS && !is_name(flags[id].name, name, bytes); id++)
-        continue;
-    if (is_name("nproc", name, bytes))
-        id = FLAG_NPROC_PER_NODE;
-    if (id == N_FLAGS)
-        return unknown_flag(name, bytes);
-    snprintf(source, sizeof source, "--%s", flags[id].name);
-    if (!takes_value(id) && equals)
-        return tutti__fail(TUTTI_ERR_ARG, "%s takes no value, \"%s\" was given", source,
-                           equals + 1);
-    if (takes_value(id) && !equals && !argv[*next_p + 1])
-        return tutti__fail(TUTTI_ERR_ARG, "%s needs a value (%s)", source, flags[id].metavar);
-    *next_p += 1;
-    if (!takes_value(id))
-        return set_text(t, id, source, "1");
-    return set_text(t, id, source, equals ? equals + 1 : argv[(*next_p)++]);
-}
-
-/* -n VALUE, -nVALUE. */
-static tutti_status read_short(texts *t, char **argv, int *next_p)
-{
-    const char *arg = argv[*next_p];
-    char source[3] = {'-', arg[1], '\0'};
-    int id;
-
-    for (id = 0; id < N_FLAGS && flags[id].letter != arg[1]; id++)
-        continue;
-    if (id == N_FLAGS || (!takes_value(id) && arg[2]))
-        return tutti__fail(TUTTI_ERR_ARG, "there is no flag %s; see tutti run --help", arg);
-    if (takes_value(id) && !arg[2] && !argv[*next_p + 1])
-        return tutti__fail(TUTTI_ERR_ARG, "%s needs a value (%s)", source, flags[id].metavar);
-    *next_p += 1;
-    if (!takes_value(id))
-        return set_text(t, id, source, "1");
-    return set_text(t, id, source, arg[2] ? arg + 2 : argv[(*next_p)++]);
-}
-
-static tutti_status read_environment(texts *t)
-{
-    for (int i = 0; i < N_FLAGS; i++) {
-        char name[64] = "PET_";
-        const char *text;
-        size_t n = 4;
-
-        for (const char *p = flags[i].name; *p; p++)
-            name[n++] = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
-        name[n] = '\0';
-        text = getenv(name);
-        if (t->of[i].text || !text || !*text || i == FLAG_HELP || i == FLAG_ENV)
-            continue;
-        if (!takes_value(i)) {
-            if (strcmp(text, "0") == 0)
-                continue;
-            if (strcmp(text, "1") != 0)
-                return tutti__fail(TUTTI_ERR_ARG, "%s is \"%s\", expected 0 or 1", name, text);
+    if (p) {
+        for (; *p && strncmp(p, "-1", 2) != 0; p += *p == ',') {
+            n++;
+            p += strcspn(p, ",");
         }
-        TUTTI_TRY(set_text(t, i, name, text));
+    } else if (glob("/dev/nvidia[0-9]*", 0, NULL, &found) == 0) {
+        n = (int)found.gl_pathc;
+        globfree(&found);
     }
-    return TUTTI_OK;
+    return n;
 }
-
-/* *next_p: where the program stands. */
-static tutti_status read_texts(texts *t, int argc, char **argv, int *next_p)
-{
-    int next = 1;
-
-    while (next < argc && argv[next][0] == '-' && argv[next][1]) {
-        if (strcmp(argv[next], "--") == 0) {
-            next++;
-            break;
-        }
-        if (argv[next][1] == '-')
-            TUTTI_TRY(read_long(t, argv, &next));
-        else
-            TUTTI_TRY(read_short(t, argv, &next));
-    }
-    *next_p = next;
-    if (t->of[FLAG_HELP].text || t->of[FLAG_ENV].text)
-        return TUTTI_OK;
-    return read_environment(t);
-}
-
-/* ---- Meanings --------------------------------------------------------------------------------------- */
 
 static tutti_status read_n(const given *g, int *n_p)
 {
     int64_t n;
+    int gpus;
 
     *n_p = 1;
     if (!g->text)
         return TUTTI_OK;
-    if (strcmp(g->text, "auto") == 0 || strcmp(g->text, "cpu") == 0) {
-        *n_p = tutti__cores();
+    gpus = count_gpus();
+    if (strcmp(g->text, "cpu") == 0 || strcmp(g->text, "auto") == 0) {
+        *n_p = *g->text == 'a' && gpus > 0 ? gpus : tutti__cores();
         return TUTTI_OK;
     }
-    if (strcmp(g->text, "gpu") == 0 || strcmp(g->text, "xpu") == 0)
-        return BAD(g, "a number, auto or cpu: there is no support for %ss yet", "GPU");
+    if (strcmp(g->text, "gpu") == 0 && gpus > 0) {
+        *n_p = gpus;
+        return TUTTI_OK;
+    }
+    if (strcmp(g->text, "gpu") == 0)
+        return tutti__fail(TUTTI_ERR_ARG, "%s is \"gpu\", but %s; `cpu` starts a worker a core",
+                           g->source,
+                           getenv("CUDA_VISIBLE_DEVICES")
+                               ? "CUDA_VISIBLE_DEVICES names no device"
+                               : "this machine has none that can be seen (/dev/nvidia0)");
+    if (strcmp(g->text, "xpu") == 0)
+        return BAD(g, "a number, auto, cpu or gpu: devices of this kind are not known to %s",
+                   "Tutti");
     if (!tutti__parse_int64(g->text, &n) || n < 1 || n > 65536)
-        return BAD(g, "a number of workers from 1 to %d, auto or cpu", 65536);
+        return BAD(g, "a number of workers from 1 to %d, auto, cpu or gpu", 65536);
     *n_p = (int)n;
     return TUTTI_OK;
 }
 
-static tutti_status read_port(const given *g, int *port_p)
+tutti_status tutti__flag_read_count(const given *g, int low, int high, int *n_p)
+{
+    int64_t n;
+
+    if (!g->text)
+        return TUTTI_OK;
+    if (!tutti__parse_int64(g->text, &n) || n < low || n > high)
+        return BAD(g, "a number from %d to %d", low, high);
+    *n_p = (int)n;
+    return TUTTI_OK;
+}
+
+tutti_status tutti__flag_read_port(const given *g, int *port_p)
 {
     int64_t port;
 
@@ -339,9 +192,68 @@ static tutti_status read_signals(const given *g, tutti__run_line *line)
     return TUTTI_OK;
 }
 
+/* "apple,orange"; a double comma stands for one. */
+static tutti_status read_filters(const given *g, int i, tutti__run_line *line)
+{
+    const char **words;
+    char *text, *to;
+    size_t n = 0;
+
+    if (!g->text || !*g->text)
+        return TUTTI_OK;
+    line->filter_text[i] = text = to = malloc(strlen(g->text) + 2);
+    line->filters[i] = words = calloc(strlen(g->text) + 2, sizeof *words);
+    if (!text || !words)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", g->source);
+    for (const char *p = g->text, *word = to;; p++) {
+        if (*p && (*p != ',' || p[1] == ',')) {
+            *to++ = *p;
+            p += *p == ',';
+            continue;
+        }
+        *to++ = '\0';
+        if (*word)
+            words[n++] = word;
+        word = to;
+        if (!*p)
+            break;
+    }
+    line->opts.filters[i] = n > 0 ? words : NULL;
+    return TUTTI_OK;
+}
+
+static void read_prefix(const texts *t, tutti__launch_opts *opts)
+{
+    const char *usual = getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
+
+    opts->prefix = t->of[TUTTI__FLAG_LOG_LINE_PREFIX_TEMPLATE].text;
+    if (!opts->prefix && usual && *usual)
+        opts->prefix = usual;
+    if (t->of[TUTTI__FLAG_NO_PREFIX].text)
+        opts->prefix = "";
+}
+
+static tutti_status read_binding(const given *g, tutti__run_line *line)
+{
+    static const char *const names[] = {"node", "socket", "exclusive", "core-complex"};
+    size_t mode = 0;
+
+    if (!g->text)
+        return TUTTI_OK;
+    while (mode < TUTTI__COUNT_OF(names) && strcmp(g->text, names[mode]) != 0)
+        mode++;
+    if (mode == TUTTI__COUNT_OF(names))
+        return BAD(g, "node, socket, exclusive or %s", "core-complex");
+    line->binding = calloc((size_t)line->opts.n, sizeof *line->binding);
+    if (!line->binding)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d ranks", line->opts.n);
+    line->opts.binding = line->binding;
+    return tutti__numa_binding((tutti__numa_mode)mode, line->opts.n, line->binding);
+}
+
 static tutti_status read_shutdown_timeout(const texts *t, double *seconds_p)
 {
-    given g = t->of[FLAG_SHUTDOWN_TIMEOUT];
+    given g = t->of[TUTTI__FLAG_SHUTDOWN_TIMEOUT];
     const char *text = getenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
 
     if (!g.text && text && *text)
@@ -359,23 +271,24 @@ static char *text(const char *constant)
 static tutti_status read_program(const texts *t, tutti__run_line *line, int argc, char **argv)
 {
     const char *chosen = getenv("PYTHON_EXEC");
-    bool module = t->of[FLAG_MODULE].text, no_python = t->of[FLAG_NO_PYTHON].text;
+    bool module = t->of[TUTTI__FLAG_MODULE].text, no_python = t->of[TUTTI__FLAG_NO_PYTHON].text;
+    bool path = t->of[TUTTI__FLAG_RUN_PATH].text; /* wins over both, as with torchrun */
     size_t n = 0, bytes;
 
     if (argc == 0 || !*argv[0])
         return tutti__fail(TUTTI_ERR_ARG,
                            "no program was given; usage: tutti run [FLAGS] PROGRAM [ARGUMENTS]");
-    if (module && no_python)
+    if (module && no_python && !path)
         return tutti__fail(TUTTI_ERR_ARG, "--module and --no-python exclude each other");
     line->argv = calloc((size_t)argc + 4, sizeof *line->argv);
     if (!line->argv)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the command line");
     bytes = strlen(argv[0]);
-    if (module || (!no_python && bytes > 3 && strcmp(argv[0] + bytes - 3, ".py") == 0)) {
+    if (path || module || (!no_python && bytes > 3 && strcmp(argv[0] + bytes - 3, ".py") == 0)) {
         line->argv[n++] = chosen && *chosen ? text(chosen) : text("python3");
         line->argv[n++] = text("-u");
     }
-    if (module)
+    if (module && !path)
         line->argv[n++] = text("-m");
     memcpy(line->argv + n, argv, (size_t)argc * sizeof *argv);
     line->opts.argv = line->argv;
@@ -383,16 +296,13 @@ static tutti_status read_program(const texts *t, tutti__run_line *line, int argc
     return TUTTI_OK;
 }
 
-static tutti_status check_files(const texts *t, const tutti__launch_opts *opts)
+static tutti_status check_id(const given *id)
 {
-    const given *redirects = &t->of[FLAG_REDIRECTS], *id = &t->of[FLAG_RDZV_ID];
-
-    if (redirects->text && strcmp(redirects->text, "0") != 0 && !opts->log_dir)
-        return tutti__fail(TUTTI_ERR_ARG, "%s needs --log-dir: where are the files to be?",
-                           redirects->source);
     if (id->text && (strchr(id->text, '/') || strlen(id->text) > 100 || !*id->text ||
-                     strcmp(id->text, ".") == 0 || strcmp(id->text, "..") == 0))
-        return BAD(id, "a name of at most %d characters without '/'", 100);
+                     strcmp(id->text, ".") == 0 || strcmp(id->text, "..") == 0 ||
+                     strcmp(id->text, "latest") == 0))
+        return BAD(id, "a name of at most %d characters without '/', and not the link `latest`",
+                   100);
     return TUTTI_OK;
 }
 
@@ -403,24 +313,30 @@ tutti_status tutti__run_line_read(tutti__run_line *line, int argc, char **argv)
     double unused;
     int next;
 
-    TUTTI_TRY(read_texts(&t, argc, argv, &next));
-    line->help = t.of[FLAG_HELP].text;
-    line->env = t.of[FLAG_ENV].text;
+    TUTTI_TRY(tutti__flag_texts_read(&t, argc, argv, &next));
+    line->help = t.of[TUTTI__FLAG_HELP].text;
+    line->env = t.of[TUTTI__FLAG_ENV].text;
     if (line->help || line->env)
         return TUTTI_OK;
-    opts->master_addr = t.of[FLAG_MASTER_ADDR].text;
-    opts->id = t.of[FLAG_RDZV_ID].text;
-    opts->role = t.of[FLAG_ROLE].text;
-    opts->log_dir = t.of[FLAG_LOG_DIR].text;
-    TUTTI_TRY(read_n(&t.of[FLAG_NPROC_PER_NODE], &opts->n));
-    TUTTI_TRY(read_port(&t.of[FLAG_MASTER_PORT], &opts->master_port));
+    opts->id = t.of[TUTTI__FLAG_RDZV_ID].text;
+    opts->role = t.of[TUTTI__FLAG_ROLE].text;
+    opts->log_dir = t.of[TUTTI__FLAG_LOG_DIR].text;
+    TUTTI_TRY(read_n(&t.of[TUTTI__FLAG_NPROC_PER_NODE], &opts->n));
+    TUTTI_TRY(tutti__flags_read_nodes(&t, line));
+    TUTTI_TRY(
+        tutti__flag_read_count(&t.of[TUTTI__FLAG_MAX_RESTARTS], 0, 1000000, &opts->max_restarts));
     TUTTI_TRY(read_shutdown_timeout(&t, &opts->shutdown_timeout_s));
-    TUTTI_TRY(read_seconds(&t.of[FLAG_MONITOR_INTERVAL], &unused));
-    TUTTI_TRY(read_streams(&t.of[FLAG_REDIRECTS], opts->n, &line->redirect));
-    TUTTI_TRY(read_streams(&t.of[FLAG_TEE], opts->n, &line->tee));
-    TUTTI_TRY(read_ranks(&t.of[FLAG_LOCAL_RANKS_FILTER], opts->n, &line->shown));
-    TUTTI_TRY(read_signals(&t.of[FLAG_SIGNALS_TO_HANDLE], line));
-    TUTTI_TRY(check_files(&t, opts));
+    TUTTI_TRY(read_seconds(&t.of[TUTTI__FLAG_MONITOR_INTERVAL], &unused));
+    TUTTI_TRY(read_streams(&t.of[TUTTI__FLAG_REDIRECTS], opts->n, &line->redirect));
+    TUTTI_TRY(read_streams(&t.of[TUTTI__FLAG_TEE], opts->n, &line->tee));
+    TUTTI_TRY(read_ranks(&t.of[TUTTI__FLAG_LOCAL_RANKS_FILTER], opts->n, &line->shown));
+    TUTTI_TRY(read_signals(&t.of[TUTTI__FLAG_SIGNALS_TO_HANDLE], line));
+    TUTTI_TRY(read_filters(&t.of[TUTTI__FLAG_DUPLICATE_STDOUT_FILTERS], 0, line));
+    TUTTI_TRY(read_filters(&t.of[TUTTI__FLAG_DUPLICATE_STDERR_FILTERS], 1, line));
+    TUTTI_TRY(read_binding(&t.of[TUTTI__FLAG_NUMA_BINDING], line));
+    TUTTI_TRY(check_id(&t.of[TUTTI__FLAG_RDZV_ID]));
+    read_prefix(&t, opts);
+    opts->virtual_local_rank = t.of[TUTTI__FLAG_VIRTUAL_LOCAL_RANK].text;
     opts->redirect = line->redirect;
     opts->tee = line->tee;
     opts->shown = line->shown;
@@ -433,63 +349,10 @@ void tutti__run_line_free(tutti__run_line *line)
     free(line->redirect);
     free(line->tee);
     free(line->shown);
+    free(line->binding);
+    for (int i = 0; i < 2; i++) {
+        free(line->filter_text[i]);
+        free(line->filters[i]);
+    }
     *line = (tutti__run_line){0};
-}
-
-/* ---- Help ------------------------------------------------------------------------------------------- */
-
-/* In lines of at most 100 columns, indented by `column` after the first. */
-static void print_wrapped(FILE *file, const char *text, int column)
-{
-    int left = 100 - column;
-
-    while (*text) {
-        int n = (int)strlen(text);
-
-        if (n > left)
-            for (n = left; n > 0 && text[n] != ' '; n--)
-                continue;
-        if (n == 0)
-            n = (int)strlen(text);
-        fprintf(file, "%.*s\n", n, text);
-        text += n;
-        text += strspn(text, " ");
-        if (*text)
-            fprintf(file, "%*s", column, "");
-    }
-}
-
-void tutti__run_print_help(FILE *file)
-{
-    fputs("usage: tutti run [FLAGS] PROGRAM [ARGUMENTS]\n\n"
-          "Starts PROGRAM as N workers on this machine, each with the environment that torchrun "
-          "gives (RANK,\n"
-          "WORLD_SIZE, MASTER_ADDR, ...), shows their output, each line with its rank, and ends "
-          "with the exit code\n"
-          "of the worker that failed first (128 + n for a signal), or 0. The first failure stops "
-          "the others; no\n"
-          "process is left behind, theirs included. Rank 0 reads standard input. A PROGRAM ending "
-          "in .py is run by\n"
-          "python3. Each flag NAME can also be set in the environment as PET_NAME.\n\n",
-          file);
-    for (int i = 0; i < N_FLAGS; i++) {
-        char left[64], letter[4] = "";
-
-        if (flags[i].accepted)
-            continue;
-        if (flags[i].letter)
-            snprintf(letter, sizeof letter, "-%c,", flags[i].letter);
-        snprintf(left, sizeof left, "%3s --%s %s", letter, flags[i].name, flags[i].metavar);
-        fprintf(file, "  %-31s ", left);
-        print_wrapped(file, flags[i].help, 34);
-    }
-    fputs("\nOf torchrun's flags these are accepted with one value only in this version:\n", file);
-    for (int i = 0; i < N_FLAGS; i++)
-        if (flags[i].accepted && *flags[i].accepted)
-            fprintf(file, "      --%-26s %s (%s)\n", flags[i].name, flags[i].accepted,
-                    flags[i].help);
-    fputs("\nand these are refused:\n", file);
-    for (int i = 0; i < N_FLAGS; i++)
-        if (flags[i].accepted && !*flags[i].accepted)
-            fprintf(file, "      --%-26s %s\n", flags[i].name, flags[i].why);
 }

@@ -16,6 +16,11 @@ typedef struct tutti__run_line {
     tutti__streams *redirect, *tee;
     bool *shown;
     int signals[NSIG];
+    char *filter_text[2];
+    const char **filters[2];
+    cpu_set_t *binding;
+    char id[64]; /* of a Slurm step */
+    char host[256], master_addr[256]; /* without the brackets of IPv6 */
 } tutti__run_line;
 
 /* argv[0] is "run". ARG for a bad command line. Free in either case. */

@@ -2,7 +2,7 @@
  *
  * It only passes signals on and waits, so that it cannot fail; all work is the agent's, its child in a session of its
  * own. If the agent is killed, the front inherits what it left behind (it is a subreaper) and ends it. */
-#include "launch/agent.h"
+#include "launch/files.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -65,6 +65,15 @@ static void choose_signals(tutti__job *job)
     job->signals[n] = 0;
 }
 
+static void choose_threads(tutti__job *job)
+{
+    const char *threads = getenv("OMP_NUM_THREADS");
+    int cores = tutti__cores() / job->opts.n;
+
+    snprintf(job->omp_text, sizeof job->omp_text, "%d", cores > 0 ? cores : 1);
+    job->omp_threads = threads && *threads ? threads : job->omp_text;
+}
+
 int tutti__job_init(tutti__job *job, const tutti__launch_opts *opts)
 {
     time_t now = time(NULL);
@@ -84,6 +93,10 @@ int tutti__job_init(tutti__job *job, const tutti__launch_opts *opts)
         job->opts.master_addr = "127.0.0.1";
     if (opts->shutdown_timeout_s == 0)
         job->opts.shutdown_timeout_s = 30;
+    if (opts->nodes.max < 1)
+        job->opts.nodes.min = job->opts.nodes.max = 1;
+    gethostname(job->host, sizeof job->host - 1);
+    choose_threads(job);
     if (opts->id)
         snprintf(job->id, sizeof job->id, "%s", opts->id);
     else if (localtime_r(&now, &calendar) &&
@@ -181,6 +194,18 @@ static void keep_standard_streams_open(void)
         close(fd);
 }
 
+/* They take turns, which spoils measurements more often than it is meant. */
+static void warn_of_many(const tutti__job *job)
+{
+    int cores = tutti__cores();
+
+    if (job->opts.n > cores)
+        tutti_log(TUTTI_LOG_WARN, "launch",
+                  "%d workers share %d core%s: they take turns, and each waits for those that "
+                  "have none; -n %d gives every worker a core",
+                  job->opts.n, cores, cores == 1 ? "" : "s", cores);
+}
+
 static void block_signals(front *f, const tutti__job *job, sigset_t *before)
 {
     struct sigaction stop, standard = {.sa_handler = SIG_DFL};
@@ -201,6 +226,7 @@ int tutti__launch(const tutti__launch_opts *opts)
     tutti__job job;
     struct sigaction ignore = {.sa_handler = SIG_IGN}, sigpipe;
     sigset_t before;
+    tutti_status opened;
     int control[2], subreaper = 0, status, code = tutti__job_init(&job, opts);
 
     if (code != 0) {
@@ -208,6 +234,7 @@ int tutti__launch(const tutti__launch_opts *opts)
         return code;
     }
     keep_standard_streams_open();
+    warn_of_many(&job);
     fflush(NULL); /* or the agent would write it again */
     if (pipe2(control, O_CLOEXEC) != 0) {
         fprintf(stderr, "%s: no pipe to the agent: %s\n", f.title, strerror(errno));
@@ -218,7 +245,8 @@ int tutti__launch(const tutti__launch_opts *opts)
     prctl(PR_GET_CHILD_SUBREAPER, &subreaper);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     f.control = control[1];
-    f.agent = fork();
+    opened = tutti__files_open(&job);
+    f.agent = opened == TUTTI_OK ? fork() : -1;
     if (f.agent == 0) {
         close(control[1]);
         _exit(tutti__agent(&job, control[0], &before));
@@ -226,7 +254,10 @@ int tutti__launch(const tutti__launch_opts *opts)
     close(control[0]);
     sigaction(SIGPIPE, &ignore,
               &sigpipe); /* the agent may be gone when a signal is to be passed on */
-    if (f.agent < 0) {
+    if (opened != TUTTI_OK) {
+        fprintf(stderr, "%s: %s\n", f.title, tutti_last_error());
+        code = tutti_status_exit_code(opened);
+    } else if (f.agent < 0) {
         fprintf(stderr, "%s: cannot start the agent: %s (see ulimit -u)\n", f.title,
                 strerror(errno));
         code = 4;
@@ -235,6 +266,7 @@ int tutti__launch(const tutti__launch_opts *opts)
         code = finish(&f, status);
     }
     close(f.control);
+    tutti__files_close(&job);
     prctl(PR_SET_CHILD_SUBREAPER, (unsigned long)subreaper);
     sigaction(SIGPIPE, &sigpipe, NULL);
     sigprocmask(SIG_SETMASK, &before, NULL);

@@ -6,6 +6,7 @@
 #ifndef TUTTI_LAUNCH_H
 #define TUTTI_LAUNCH_H
 
+#include <sched.h>
 #include <stdbool.h>
 
 /* Which of a worker's standard streams: a set of bits, as in --tee and --redirects. */
@@ -15,6 +16,25 @@ typedef enum tutti__streams {
     TUTTI__STREAM_ERR = 2,
     TUTTI__STREAM_BOTH = 3
 } tutti__streams;
+
+/* The nodes of a job, an agent each, and where the agents meet. Zero means default. */
+typedef struct tutti__nodes {
+    int min, max;       /* how many; default 1 */
+    bool has_node_rank; /* this node's number was given (static rendezvous needs it) */
+    int node_rank;
+    bool
+        native; /* nodes may come and go, their numbers follow; else static: as many as there are */
+    const char
+        *host; /* where the agents meet: the endpoint, or master_addr; NULL: one node needs none */
+    int port;
+    int hosts; /* does this node host the rendezvous? 1 yes, -1 no, 0: if it has that address */
+    const char *
+        local_addr; /* of this node, as the others reach it; default: from which it reaches the endpoint */
+    double join_timeout_s; /* for `min` nodes to come; default 600 */
+    double last_call_s;    /* for more, once there are `min`; default 30; negative: none */
+    double keep_alive_s;   /* a word from each node this often; default 5 */
+    int keep_alive_misses; /* so many may be missed; default 3 */
+} tutti__nodes;
 
 /* Zero means default. Everything is borrowed until tutti__launch returns. */
 typedef struct tutti__launch_opts {
@@ -27,10 +47,12 @@ typedef struct tutti__launch_opts {
      * prefix. */
     bool rank0_direct;
 
-    const char *id;            /* of the job; default: the time and our process */
-    const char *role;          /* ROLE_NAME; default "default" */
-    const char *master_addr;   /* default 127.0.0.1 */
-    int master_port;           /* default: one that is free */
+    const char *id;          /* of the job; default: the time and our process */
+    const char *role;        /* ROLE_NAME; default "default" */
+    const char *master_addr; /* default 127.0.0.1 */
+    int master_port;         /* default: one that is free */
+    int max_restarts;        /* of all workers, after a failure */
+    tutti__nodes nodes;
     double shutdown_timeout_s; /* from SIGTERM to SIGKILL; 0: default, 30 s; negative: at once */
 
     /* Signals that are passed on to the workers, 0-terminated; NULL: TERM INT HUP QUIT, but not HUP or TERM where our
@@ -41,6 +63,14 @@ typedef struct tutti__launch_opts {
     const tutti__streams *redirect; /* [n], streams that go to a file only; NULL: none */
     const tutti__streams *tee;      /* [n], streams that go to a file too; NULL: none */
     const bool *shown;              /* [n], ranks whose output is shown; NULL: all */
+
+    /* What lines begin with, ${role_name} ${local_rank} ${rank} ${hostname} filled in; "": nothing. NULL: the rank, where
+     * there are several. */
+    const char *prefix;
+    /* Words, NULL-terminated: lines of standard output, standard error with one of them are copied to a file. */
+    const char *const *filters[2];
+    bool virtual_local_rank;  /* LOCAL_RANK 0 for all, and one device each */
+    const cpu_set_t *binding; /* [n], the CPUs of each worker; NULL: all */
 } tutti__launch_opts;
 
 /* Returns the exit code: 0 if every worker ended with 0; the first failed worker's, or 128 + its signal; 128 + the

@@ -12,6 +12,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 enum {
@@ -147,6 +148,8 @@ void tutti__console_free(tutti__console *console)
     for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
         if (console->own[fd])
             close(console->own[fd]);
+    for (size_t i = 0; i < TUTTI__COUNT_OF(console->repeats); i++)
+        free(console->repeats[i].ranks);
     free(console->bytes);
     free(console->parts);
     *console = (tutti__console){0};
@@ -159,8 +162,31 @@ static void show(const tutti__log_pipe *pipe, tutti__console *console, const cha
 {
     if (pipe->console_fd < 0)
         return;
+    if (pipe->console_fd == STDERR_FILENO && *pipe->prefix &&
+        tutti__console_repeats(console, pipe->rank, text, bytes))
+        return;
     tutti__console_add(console, pipe->console_fd, pipe->prefix, strlen(pipe->prefix));
     tutti__console_add(console, pipe->console_fd, text, bytes);
+}
+
+static bool has_one(const char *const *words, const char *text, size_t bytes)
+{
+    for (; *words; words++)
+        if (memmem(text, bytes, *words, strlen(*words)))
+            return true;
+    return false;
+}
+
+/* Lines are appended at once, prefix included, so that those of several workers do not mix. */
+static void copy_filtered(const tutti__log_pipe *pipe, const char *text, size_t bytes)
+{
+    struct iovec parts[] = {{(void *)(uintptr_t)pipe->prefix, strlen(pipe->prefix)},
+                            {(void *)(uintptr_t)text, bytes},
+                            {(void *)(uintptr_t) "\n", text[bytes - 1] != '\n'}};
+
+    if (pipe->filtered > 0 && has_one(pipe->filters, text, bytes) &&
+        writev(pipe->filtered, parts, TUTTI__COUNT_OF(parts)) < 0)
+        return; /* a copy only: the line itself goes its way */
 }
 
 static void show_unfinished(tutti__log_pipe *pipe, tutti__console *console)
@@ -168,6 +194,7 @@ static void show_unfinished(tutti__log_pipe *pipe, tutti__console *console)
     if (pipe->used == 0)
         return;
     show(pipe, console, pipe->line, pipe->used);
+    copy_filtered(pipe, pipe->line, pipe->used);
     if (pipe->console_fd >= 0)
         tutti__console_add(console, pipe->console_fd, "\n", 1);
     pipe->used = pipe->scanned = 0;
@@ -186,6 +213,7 @@ static void show_lines(tutti__log_pipe *pipe, tutti__console *console)
             break;
         if (c == '\n' || (c == '\r' && pipe->line[i + 1] != '\n')) {
             show(pipe, console, pipe->line + begin, i + 1 - begin);
+            copy_filtered(pipe, pipe->line + begin, i + 1 - begin);
             begin = i + 1;
         }
     }
@@ -238,6 +266,12 @@ void tutti__log_pipe_close(tutti__log_pipe *pipe, tutti__console *console)
         close(pipe->fd);
     if (pipe->file >= 0)
         close(pipe->file);
+    if (pipe->filtered > 0)
+        close(pipe->filtered);
+    pipe->filtered = 0;
+    if (pipe->heard && --console->streams == 0)
+        tutti__console_tell_repeats(console);
+    pipe->heard = false;
     free(pipe->line);
     free(pipe->path);
     pipe->line = pipe->path = NULL;
@@ -265,6 +299,8 @@ size_t tutti__log_pipe_read(tutti__log_pipe *pipe, tutti__console *console)
         tutti__log_pipe_close(pipe, console);
         return 0;
     }
+    console->streams += !pipe->heard;
+    pipe->heard = true;
     write_file(pipe, console, pipe->line + pipe->used, (size_t)n);
     keep_tail(pipe, pipe->line + pipe->used, (size_t)n);
     pipe->used += (size_t)n;

@@ -11,7 +11,8 @@
 
 typedef struct process {
     pid_t pid, parent;
-    bool zombie, ours;
+    char state;
+    bool ours;
 } process;
 
 /* False: it has gone, or cannot be read. */
@@ -32,8 +33,17 @@ static bool read_process(const char *name, process *p)
     rest = strrchr(text, ')'); /* the name before it may hold anything */
     if (!rest || sscanf(rest, ") %c %d", &state, &parent) != 2)
         return false;
-    *p = (process){(pid_t)atoi(name), (pid_t)parent, state == 'Z' || state == 'X', false};
+    *p = (process){(pid_t)atoi(name), (pid_t)parent, state, false};
     return true;
+}
+
+bool tutti__worker_is_stopped(const tutti__worker *worker)
+{
+    char name[16];
+    process p;
+
+    snprintf(name, sizeof name, "%d", (int)worker->pid);
+    return worker->running && read_process(name, &p) && (p.state == 'T' || p.state == 't');
 }
 
 /* All processes; the caller frees. NULL: no /proc, or no memory. */
@@ -109,7 +119,7 @@ int tutti__signal_descendants(int sig, const pid_t *spared, size_t n_spared)
         return -1;
     mark_descendants(list, n, spared, n_spared);
     for (size_t i = 0; i < n; i++) {
-        if (!list[i].ours || list[i].zombie)
+        if (!list[i].ours || list[i].state == 'Z' || list[i].state == 'X')
             continue;
         kill(list[i].pid, sig);
         found++;
@@ -134,12 +144,29 @@ size_t tutti__list_children(pid_t *children, size_t capacity)
     return n_children;
 }
 
+/* Our cgroup's count, which is of our processes and those below; NULL: there is none (cgroup v1, the root). */
+static FILE *open_memory_events(void)
+{
+    char line[PATH_MAX], path[PATH_MAX + 64] = "";
+    FILE *file = fopen("/proc/self/cgroup", "re");
+
+    while (file && fgets(line, sizeof line, file))
+        if (strncmp(line, "0::/", 4) == 0)
+            snprintf(path, sizeof path, "/sys/fs/cgroup%.*s/memory.events",
+                     (int)strcspn(line + 3, "\n"), line + 3);
+    if (file)
+        fclose(file);
+    return *path ? fopen(path, "re") : NULL;
+}
+
 long tutti__oom_kills(void)
 {
     char line[128];
     long kills = -1;
-    FILE *file = fopen("/proc/vmstat", "re");
+    FILE *file = open_memory_events();
 
+    if (!file)
+        file = fopen("/proc/vmstat", "re");
     while (file && kills < 0 && fgets(line, sizeof line, file))
         if (sscanf(line, "oom_kill %ld", &kills) != 1)
             kills = -1;

@@ -1,5 +1,6 @@
-/* rendezvous.c -- where the workers of a job meet: a port, a secret, a store.   SPDX-License-Identifier: MIT */
+/* rendezvous.c -- what the workers of a job meet by: a port, a secret, a store.   SPDX-License-Identifier: MIT */
 #include "launch/agent.h"
+#include "launch/port_owner.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -71,26 +72,29 @@ static bool is_loopback(const char *host)
            strcmp(host, "::1") == 0;
 }
 
-static tutti_status choose_port(tutti__job *job)
+tutti_status tutti__job_choose_port(const tutti__job *job, int *port_p)
 {
-    int port = job->opts.master_port;
+    int port = job->opts.nodes.max > 1 ? 0 : job->opts.master_port;
+    char owner[160] = "";
 
-    job->master_port = port;
+    *port_p = port;
     if (port == 0) {
-        job->master_port = free_port();
-        if (job->master_port < 0)
+        *port_p = free_port();
+        if (*port_p < 0)
             return tutti__fail_errno(errno, "no free port for MASTER_PORT");
     } else if (is_loopback(job->opts.master_addr) && probe_port(port, true) < 0) {
-        return tutti__fail_errno(
-            errno,
-            "port %d (--master-port) cannot be used; `ss -ltnp sport = :%d` shows its owner; "
-            "without the flag a free port is chosen",
-            port, port);
+        int error = errno;
+
+        tutti__port_owner(port, owner, sizeof owner);
+        return tutti__fail_errno(error,
+                                 "port %d (--master-port) cannot be used%s%s; without the flag a "
+                                 "free port is chosen",
+                                 port, *owner ? ": it is taken by " : "", owner);
     }
     return TUTTI_OK;
 }
 
-static tutti_status make_secret(tutti__job *job)
+tutti_status tutti__job_make_secret(tutti__job *job)
 {
     unsigned char bytes[32];
 
@@ -101,24 +105,19 @@ static tutti_status make_secret(tutti__job *job)
     return TUTTI_OK;
 }
 
-tutti_status tutti__job_open(tutti__job *job)
+tutti_status tutti__job_host_store(tutti__job *job, const char *bind_to, const char *address)
 {
-    const char *threads = getenv("OMP_NUM_THREADS");
-    int cores = tutti__cores() / job->opts.n;
+    bool v6 = strchr(address, ':') && address[0] != '[';
 
-    snprintf(job->omp_text, sizeof job->omp_text, "%d", cores > 0 ? cores : 1);
-    job->omp_threads = threads && *threads ? threads : job->omp_text;
-    TUTTI_TRY(choose_port(job));
-    TUTTI_TRY(make_secret(job));
     /* What the store that we host asks for; we are no rank, even if a worker of another job started us. */
     setenv("TUTTI_SECRET", job->secret, 1);
     setenv("TORCHELASTIC_RUN_ID", job->id, 1);
-    setenv("TORCHELASTIC_RESTART_COUNT", "0", 1);
+    setenv("TUTTI_ATTEMPT", "0", 1);
     unsetenv("RANK");
     unsetenv("WORLD_SIZE");
     unsetenv("LOCAL_RANK");
-    TUTTI_TRY(tutti_store_tcp_serve(&job->store, "127.0.0.1", 0));
-    snprintf(job->store_address, sizeof job->store_address, "127.0.0.1:%d",
+    TUTTI_TRY(tutti_store_tcp_serve(&job->store, bind_to, 0));
+    snprintf(job->store_address, sizeof job->store_address, v6 ? "[%s]:%d" : "%s:%d", address,
              tutti_store_port(job->store));
     return TUTTI_OK;
 }

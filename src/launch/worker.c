@@ -1,5 +1,5 @@
 /* worker.c -- starts one worker: environment, streams, a session of its own.   SPDX-License-Identifier: MIT */
-#include "launch/agent.h"
+#include "launch/files.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -30,38 +30,84 @@ static bool is_ours(const char *entry)
     return false;
 }
 
-static void free_environment(char **environment)
+typedef struct environment {
+    char **list;  /* NULL-terminated; what is ours comes first, the rest is this process's */
+    size_t n_own; /* to be freed */
+} environment;
+
+static void free_environment(environment *e)
 {
-    if (!environment)
-        return;
-    for (size_t i = 0; i < TUTTI__COUNT_OF(variable_names); i++)
-        free(environment[i]);
-    free(environment);
+    for (size_t i = 0; i < e->n_own; i++)
+        free(e->list[i]);
+    free(e->list);
 }
 
-/* Ours first (owned), then those of this process that we do not set (borrowed). NULL: no memory. */
-static char **make_environment(const tutti__job *job, int rank)
+static bool add(environment *e, const char *format, ...) TUTTI_PRINTF(2, 3);
+static bool add(environment *e, const char *format, ...)
 {
-    size_t n = 0, next = 0;
-    char **environment;
+    va_list args;
+    int n;
+
+    va_start(args, format);
+    n = vasprintf(&e->list[e->n_own], format, args);
+    va_end(args);
+    if (n < 0)
+        e->list[e->n_own] = NULL;
+    else
+        e->n_own++;
+    return n >= 0;
+}
+
+/* "SIGTERM,SIGINT", as torchrun writes it. */
+static void list_signals(const int *signals, char *text, size_t bytes)
+{
+    size_t n = 0;
+
+    *text = '\0';
+    for (int i = 0; signals[i] && n < bytes; i++)
+        n += (size_t)snprintf(text + n, bytes - n, "%sSIG%s", n ? "," : "",
+                              sigabbrev_np(signals[i]));
+}
+
+/* The worker's share of the devices that this process may use: the one of its place in the list, if there is a list. */
+static bool add_device(environment *e, const tutti__worker *worker)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+
+    if (!visible)
+        return add(e, "CUDA_VISIBLE_DEVICES=%d", worker->local_rank);
+    for (int i = 0; i < worker->local_rank; i++)
+        visible = strchr(visible, ',') ? strchr(visible, ',') + 1 : "";
+    return add(e, "CUDA_VISIBLE_DEVICES=%.*s", (int)strcspn(visible, ","), visible);
+}
+
+/* False: no memory. */
+static bool make_environment(environment *e, const tutti__worker *worker, const char *error_file)
+{
+    const tutti__job *job = worker->job;
+    const tutti__round *round = &job->round;
+    const char *nccl = getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING");
+    bool one_device = job->opts.virtual_local_rank, added = true;
+    char signals[512];
+    size_t n = 0;
 
     while (environ[n])
         n++;
-    environment = calloc(n + TUTTI__COUNT_OF(variable_names) + 1, sizeof *environment);
-    if (!environment)
-        return NULL;
-#define VARIABLE(name, format, value, help)                                                        \
-    if (asprintf(&environment[next++], "%s=" format, #name, value) < 0) {                          \
-        environment[next - 1] = NULL;                                                              \
-        free_environment(environment);                                                             \
-        return NULL;                                                                               \
-    }
+    *e = (environment){calloc(n + TUTTI__COUNT_OF(variable_names) + 2, sizeof *e->list), 0};
+    if (!e->list)
+        return false;
+    nccl = nccl && *nccl ? nccl : "1";
+    list_signals(job->signals, signals, sizeof signals);
+#define VARIABLE(name, format, value, help) added = added && add(e, "%s=" format, #name, value);
 #include "launch/worker_env.def"
 #undef VARIABLE
-    for (size_t i = 0; i < n; i++)
-        if (!is_ours(environ[i]))
-            environment[next++] = environ[i];
-    return environment;
+    added = added && (!one_device || add_device(e, worker));
+    n = e->n_own;
+    for (size_t i = 0; environ[i]; i++)
+        if (!is_ours(environ[i]) &&
+            !(one_device && strncmp(environ[i], "CUDA_VISIBLE_DEVICES=", 21) == 0))
+            e->list[n++] = environ[i];
+    return added;
 }
 
 void tutti__worker_print_env(FILE *file)
@@ -73,17 +119,12 @@ void tutti__worker_print_env(FILE *file)
 
 /* ---- Streams --------------------------------------------------------------------------------------- */
 
-/* Opens LOG_DIR/ID/attempt_0/RANK/NAME.log to be appended to; a job of the same id may have written there. */
-static tutti_status open_log(const tutti__job *job, int rank, const char *name,
-                             tutti__log_pipe *pipe)
+/* Opens NAME.log in the worker's folder to be appended to; a job of the same id may have written there. */
+static tutti_status open_log(const tutti__worker *worker, const char *name, tutti__log_pipe *pipe)
 {
     char folder[PATH_MAX];
 
-    if (snprintf(folder, sizeof folder, "%s/%s/attempt_0/%d", job->opts.log_dir, job->id, rank) >=
-        (int)sizeof folder)
-        return tutti__fail(TUTTI_ERR_ARG, "log folder %.60s...: the path is too long",
-                           job->opts.log_dir);
-    TUTTI_TRY(tutti__make_dirs(folder));
+    TUTTI_TRY(tutti__files_folder(worker, folder, sizeof folder));
     if (asprintf(&pipe->path, "%s/%s.log", folder, name) < 0) {
         pipe->path = NULL;
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for a path");
@@ -94,29 +135,118 @@ static tutti_status open_log(const tutti__job *job, int rank, const char *name,
     return TUTTI_OK;
 }
 
-/* Prepares one stream. *end_p: what the worker gets; -1: ours, inherited. */
-static tutti_status open_stream(tutti__worker *worker, const tutti__job *job, tutti__streams which,
-                                tutti__log_pipe *pipe, int *end_p)
+/* ROOT/ID/attempt_K/filtered_NAME.log, of all workers. */
+static tutti_status open_filtered(const tutti__worker *worker, const char *name,
+                                  tutti__log_pipe *pipe)
 {
-    const tutti__launch_opts *opts = &job->opts;
-    int rank = worker->rank, ends[2];
+    char folder[PATH_MAX], path[PATH_MAX];
+    int fd = -1;
+
+    TUTTI_TRY(tutti__files_folder(worker, folder, sizeof folder));
+    *strrchr(folder, '/') = '\0';
+    if (snprintf(path, sizeof path, "%s/filtered_%s.log", folder, name) < (int)sizeof path)
+        fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return tutti__fail_errno(errno, "cannot write %s", path);
+    pipe->filtered = fd; /* above 2: the launcher keeps 0, 1 and 2 open */
+    return TUTTI_OK;
+}
+
+/* The prefix by its template, as Python's string.Template: ${name}, $name, $$; what it does not know stays. */
+static void fill_template(const tutti__worker *worker, const char *p, char *text, size_t bytes)
+{
+    char rank[16], local_rank[16];
+    const struct {
+        const char *name, *value;
+    } known[] = {{"role_name", worker->job->opts.role},
+                 {"local_rank", local_rank},
+                 {"rank", rank},
+                 {"hostname", worker->job->host}};
+    size_t n = 0;
+
+    snprintf(rank, sizeof rank, "%d", worker->rank);
+    snprintf(local_rank, sizeof local_rank, "%d", worker->local_rank);
+    *text = '\0';
+    while (*p && n + 1 < bytes) {
+        bool braces = p[0] == '$' && p[1] == '{';
+        const char *name = p + 1 + braces, *value = NULL;
+        size_t length = strspn(name, "abcdefghijklmnopqrstuvwxyz_");
+
+        for (size_t i = 0; *p == '$' && i < TUTTI__COUNT_OF(known); i++)
+            if (strlen(known[i].name) == length && strncmp(known[i].name, name, length) == 0 &&
+                (!braces || name[length] == '}'))
+                value = known[i].value;
+        if (value)
+            n += (size_t)snprintf(text + n, bytes - n, "%s", value);
+        else
+            text[n++] = *p;
+        if (value)
+            p += length + (braces ? 3 : 1);
+        else
+            p += p[0] == '$' && p[1] == '$' ? 2 : 1;
+        text[n < bytes ? n : bytes - 1] = '\0';
+    }
+}
+
+static void name_stream(const tutti__worker *worker, int fd, tutti__log_pipe *pipe)
+{
+    static const int colors[] = {36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94, 91};
+    const tutti__round *round = &worker->job->round;
+    char host[80] = "";
+
+    *pipe = (tutti__log_pipe){.fd = -1, .file = -1, .console_fd = -1, .rank = worker->rank};
+    pipe->filters = worker->job->opts.filters[fd - 1];
+    if (worker->job->opts.prefix) {
+        fill_template(worker, worker->job->opts.prefix, pipe->prefix, sizeof pipe->prefix);
+        return;
+    }
+    if (round->n_nodes > 1)
+        snprintf(host, sizeof host, "%.64s ", worker->job->host);
+    if (round->world_size > 1 && tutti__wants_color(fd))
+        snprintf(pipe->prefix, sizeof pipe->prefix, "\033[%dm[%s%d]\033[0m ",
+                 colors[(size_t)worker->rank % TUTTI__COUNT_OF(colors)], host, worker->rank);
+    else if (round->world_size > 1)
+        snprintf(pipe->prefix, sizeof pipe->prefix, "[%s%d] ", host, worker->rank);
+}
+
+/* Nobody has to read the stream: the worker may write to ours itself. */
+static bool is_direct(const tutti__worker *worker, const tutti__log_pipe *pipe)
+{
+    const tutti__job *job = worker->job;
+
+    if (pipe->file >= 0 || pipe->filters)
+        return false;
+    return (job->round.world_size == 1 && !*pipe->prefix) ||
+           (worker->rank == 0 && job->opts.rank0_direct);
+}
+
+/* Prepares one stream. *end_p: what the worker gets; -1: ours, inherited. */
+static tutti_status open_stream(tutti__worker *worker, tutti__streams which, tutti__log_pipe *pipe,
+                                int *end_p)
+{
+    const tutti__launch_opts *opts = &worker->job->opts;
+    const char *name = which == TUTTI__STREAM_OUT ? "stdout" : "stderr";
+    int rank = worker->local_rank, ends[2];
     bool redirect = opts->redirect && (opts->redirect[rank] & which);
     bool tee = opts->tee && (opts->tee[rank] & which);
-    bool shown = !opts->shown || opts->shown[rank];
+    bool shown = (!opts->shown || opts->shown[rank]) && (!redirect || tee);
 
     *end_p = -1;
-    if (opts->log_dir && (redirect || tee))
-        TUTTI_TRY(open_log(job, rank, which == TUTTI__STREAM_OUT ? "stdout" : "stderr", pipe));
-    if (redirect && !tee) { /* the worker writes the file itself */
+    name_stream(worker, (int)which, pipe);
+    if (redirect || (tee && opts->log_dir))
+        TUTTI_TRY(open_log(worker, name, pipe));
+    if (redirect && !tee && !pipe->filters) { /* the worker writes the file itself */
         *end_p = pipe->file;
         pipe->file = -1;
         return TUTTI_OK;
     }
-    if (shown && pipe->file < 0 && (opts->n == 1 || (rank == 0 && opts->rank0_direct)))
+    if (pipe->filters)
+        TUTTI_TRY(open_filtered(worker, name, pipe));
+    if (shown && is_direct(worker, pipe))
         return TUTTI_OK;
     if (pipe2(ends, O_CLOEXEC) != 0)
         return tutti__fail(TUTTI_ERR_MEMORY,
-                           "no pipe for the output of rank %d (see ulimit -n): %s", rank,
+                           "no pipe for the output of rank %d (see ulimit -n): %s", worker->rank,
                            strerror(errno));
     pipe->fd = ends[0];
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
@@ -128,9 +258,12 @@ static tutti_status open_stream(tutti__worker *worker, const tutti__job *job, tu
 /* ---- Start ----------------------------------------------------------------------------------------- */
 
 /* Between fork and exec: only what is safe beside other threads. */
-static _Noreturn void become_worker(const tutti__job *job, char **environment, const int *ends,
-                                    bool reads_input, pid_t agent)
+static _Noreturn void become_worker(const tutti__worker *worker, char **variables, const int *ends,
+                                    pid_t agent)
 {
+    const tutti__job *job = worker->job;
+    const cpu_set_t *binding = job->opts.binding ? &job->opts.binding[worker->local_rank] : NULL;
+    bool reads_input = worker->rank == 0;
     int null, n = 0;
 
     for (int i = 0; job->signals[i]; i++) /* what we pass on is heard */
@@ -140,6 +273,8 @@ static _Noreturn void become_worker(const tutti__job *job, char **environment, c
     if (getppid() != agent)
         _exit(128 + SIGKILL);
     setrlimit(RLIMIT_NOFILE, &job->descriptors);
+    if (binding)
+        sched_setaffinity(0, sizeof *binding, binding);
     if (!reads_input && (null = open("/dev/null", O_RDONLY)) >= 0)
         dup2(null, STDIN_FILENO); /* `null` is above 2: the launcher keeps 0, 1 and 2 open */
     if (!reads_input && null > 2)
@@ -148,7 +283,7 @@ static _Noreturn void become_worker(const tutti__job *job, char **environment, c
         dup2(ends[0], STDOUT_FILENO);
     if (ends[1] >= 0)
         dup2(ends[1], STDERR_FILENO);
-    execve(job->program, job->opts.argv, environment);
+    execve(job->program, job->opts.argv, variables);
     while (job->opts.argv[n])
         n++;
     if (errno == ENOEXEC) { /* a script without #!: the shell runs it */
@@ -157,32 +292,36 @@ static _Noreturn void become_worker(const tutti__job *job, char **environment, c
         shell[0] = name;
         shell[1] = (char *)(uintptr_t)job->program;
         memcpy(shell + 2, job->opts.argv + 1, (size_t)n * sizeof *shell); /* and its NULL */
-        execve(name, shell, environment);
+        execve(name, shell, variables);
     }
     dprintf(STDERR_FILENO, "cannot run %s: %s\n", job->program, strerror(errno));
     _exit(errno == ENOENT ? 127 : 126);
 }
 
-static tutti_status fork_worker(tutti__worker *worker, const tutti__job *job, const int *ends,
-                                const sigset_t *mask, const struct sigaction *sigpipe)
+static tutti_status fork_worker(tutti__worker *worker, const int *ends, const sigset_t *mask,
+                                const struct sigaction *sigpipe)
 {
-    char **environment = make_environment(job, worker->rank);
+    char error_file[PATH_MAX];
     pid_t agent = getpid(), pid;
+    environment e;
 
-    if (!environment)
+    TUTTI_TRY(tutti__error_file_prepare(worker, error_file, sizeof error_file));
+    if (!make_environment(&e, worker, error_file)) {
+        free_environment(&e);
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the environment of rank %d",
                            worker->rank);
+    }
     worker->started_ns = tutti__now_ns();
     pid = fork();
     if (pid == 0) {
         sigaction(SIGPIPE, sigpipe, NULL);
         sigprocmask(SIG_SETMASK, mask, NULL);
-        become_worker(job, environment, ends, worker->rank == 0, agent);
+        become_worker(worker, e.list, ends, agent);
     }
-    free_environment(environment);
+    free_environment(&e);
     if (pid < 0)
         return tutti__fail(TUTTI_ERR_MEMORY, "cannot start rank %d of %d: %s (see ulimit -u)",
-                           worker->rank, job->opts.n, strerror(errno));
+                           worker->rank, worker->job->round.world_size, strerror(errno));
     worker->pid = pid;
     worker->running = true;
     return TUTTI_OK;
@@ -192,12 +331,14 @@ tutti_status tutti__worker_start(tutti__worker *worker, const tutti__job *job, c
                                  const struct sigaction *sigpipe)
 {
     int ends[2] = {-1, -1};
-    tutti_status status = open_stream(worker, job, TUTTI__STREAM_OUT, &worker->out, &ends[0]);
+    tutti_status status;
 
+    worker->job = job;
+    status = open_stream(worker, TUTTI__STREAM_OUT, &worker->out, &ends[0]);
     if (status == TUTTI_OK)
-        status = open_stream(worker, job, TUTTI__STREAM_ERR, &worker->err, &ends[1]);
+        status = open_stream(worker, TUTTI__STREAM_ERR, &worker->err, &ends[1]);
     if (status == TUTTI_OK)
-        status = fork_worker(worker, job, ends, mask, sigpipe);
+        status = fork_worker(worker, ends, mask, sigpipe);
     for (int i = 0; i < 2; i++)
         if (ends[i] >= 0)
             close(ends[i]);

@@ -36,6 +36,8 @@ typedef struct powersgd {
     int64_t step;
     state *states; /* by bucket */
     size_t n_states;
+    uint64_t
+        *restored; /* of an earlier process, for buckets that have no state yet; NULL: nothing */
 } powersgd;
 
 /* ---- Arithmetic ------------------------------------------------------------------------------------------------------ */
@@ -150,6 +152,119 @@ static tutti_status state_open(const powersgd *p, const tutti_bucket *bucket, st
                : TUTTI_ERR_MEMORY;
 }
 
+static size_t errors_of(const state *s)
+{
+    size_t n = 0;
+
+    for (size_t k = 0; k < s->n_matrices && s->error; k++)
+        n += s->matrices[k].n * s->matrices[k].m;
+    return n;
+}
+
+/* ---- From one process to the next ----------------------------------------------------------------------------------------
+ *     step, n, then for each bucket: numbers in q, numbers in error, warm | each bucket's q and error
+ * in words of 8 bytes. A bucket's state is made in its first compressed step, so what was restored waits until then. */
+enum { HEAD_WORDS = 2, BUCKET_WORDS = 3 };
+
+static size_t words(uint64_t n_floats)
+{
+    return ((size_t)n_floats + 1) / 2;
+}
+
+static const powersgd *powersgd_of(const tutti_comm_hook *hook);
+
+size_t tutti__powersgd_bytes(const tutti_comm_hook *hook)
+{
+    const powersgd *p = powersgd_of(hook);
+    size_t n = HEAD_WORDS;
+
+    for (size_t k = 0; p && k < p->n_states; k++)
+        n += BUCKET_WORDS + words(p->states[k].n_q) + words(errors_of(&p->states[k]));
+    return p ? n * sizeof(uint64_t) : 0;
+}
+
+void tutti__powersgd_save(const tutti_comm_hook *hook, void *to)
+{
+    const powersgd *p = powersgd_of(hook);
+    uint64_t *head = to, *at;
+
+    memset(to, 0, tutti__powersgd_bytes(hook));
+    head[0] = (uint64_t)p->step;
+    head[1] = p->n_states;
+    at = head + HEAD_WORDS + BUCKET_WORDS * p->n_states;
+    for (size_t k = 0; k < p->n_states; k++) {
+        const state *s = &p->states[k];
+        uint64_t *mine = head + HEAD_WORDS + BUCKET_WORDS * k;
+
+        mine[0] = s->n_q;
+        mine[1] = errors_of(s);
+        mine[2] = s->warm;
+        if (s->q)
+            memcpy(at, s->q, s->n_q * sizeof(float));
+        at += words(mine[0]);
+        if (s->error)
+            memcpy(at, s->error, mine[1] * sizeof(float));
+        at += words(mine[1]);
+    }
+}
+
+tutti_status tutti__powersgd_restore(const tutti_comm_hook *hook, const void *from, size_t bytes)
+{
+    powersgd *p = (powersgd *)powersgd_of(hook);
+    const size_t n = bytes / sizeof(uint64_t);
+    const uint64_t *head = from;
+    size_t total = HEAD_WORDS;
+
+    if (n < total || bytes % sizeof(uint64_t) || head[1] > (n - HEAD_WORDS) / BUCKET_WORDS)
+        return tutti__fail(TUTTI_ERR_FORMAT, "the state of PowerSGD is damaged: %zu bytes", bytes);
+    for (size_t k = 0; k < head[1]; k++) {
+        const uint64_t *b = head + HEAD_WORDS + BUCKET_WORDS * k;
+
+        if (b[0] > bytes || b[1] > bytes)
+            return tutti__fail(TUTTI_ERR_FORMAT, "the state of PowerSGD is damaged: bucket %zu", k);
+        total += BUCKET_WORDS + words(b[0]) + words(b[1]);
+    }
+    if (total != n)
+        return tutti__fail(TUTTI_ERR_FORMAT,
+                           "the state of PowerSGD is damaged: %zu bytes, expected %zu", bytes,
+                           total * sizeof(uint64_t));
+    free(p->restored);
+    p->restored = tutti__alloc(bytes);
+    if (!p->restored)
+        return TUTTI_ERR_MEMORY;
+    memcpy(p->restored, from, bytes);
+    p->step = (int64_t)head[0];
+    return TUTTI_OK;
+}
+
+static tutti_status take_restored(const powersgd *p, size_t bucket, state *s)
+{
+    const uint64_t *head = p->restored, *b, *at;
+
+    if (!head || bucket >= head[1])
+        return TUTTI_OK;
+    at = head + HEAD_WORDS + BUCKET_WORDS * head[1];
+    for (size_t k = 0; k < bucket; k++) {
+        b = head + HEAD_WORDS + BUCKET_WORDS * k;
+        at += words(b[0]) + words(b[1]);
+    }
+    b = head + HEAD_WORDS + BUCKET_WORDS * bucket;
+    if (b[0] == 0 && b[1] == 0)
+        return TUTTI_OK;
+    if (b[0] != s->n_q || b[1] != errors_of(s))
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "powersgd: bucket %zu has %zu and %zu numbers of state, and what was "
+                           "restored %llu and %llu: resume with the same buckets (bucket_mb, "
+                           "first_bucket_mb)",
+                           bucket, s->n_q, errors_of(s), (unsigned long long)b[0],
+                           (unsigned long long)b[1]);
+    memcpy(s->q, at, s->n_q * sizeof(float));
+    if (s->error)
+        memcpy(s->error, at + words(b[0]), (size_t)b[1] * sizeof(float));
+    s->warm = b[2] != 0;
+    return TUTTI_OK;
+}
+
 static void state_free(const state *s)
 {
     free(s->matrices);
@@ -172,7 +287,10 @@ static tutti_status state_of(powersgd *p, const tutti_bucket *bucket, state **s_
         p->n_states = n;
     }
     *s_p = &p->states[bucket->index];
-    return (*s_p)->matrices ? TUTTI_OK : state_open(p, bucket, *s_p);
+    if ((*s_p)->matrices)
+        return TUTTI_OK;
+    TUTTI_TRY(state_open(p, bucket, *s_p));
+    return take_restored(p, bucket->index, *s_p);
 }
 
 /* ---- A step ---------------------------------------------------------------------------------------------------------- */
@@ -349,7 +467,13 @@ static void powersgd_free(void *self)
     for (size_t k = 0; k < p->n_states; k++)
         state_free(&p->states[k]);
     free(p->states);
+    free(p->restored);
     free(p);
+}
+
+static const powersgd *powersgd_of(const tutti_comm_hook *hook)
+{
+    return hook->run == run ? hook->self : NULL;
 }
 
 static tutti_status check(const tutti_powersgd_opts *o)

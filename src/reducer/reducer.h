@@ -79,4 +79,12 @@ void tutti__reducer_set_join(tutti_reducer *reducer, bool shadow, bool partial, 
 /* Gradient i is zeros, and this rank does not use it. */
 void tutti__reducer_bring_zeros(tutti_reducer *reducer, size_t i);
 
+/* ---- What PowerSGD keeps on this rank from step to step, for checkpoints (powersgd.c) ----------------------------------- */
+
+/* Bytes of it, between steps; 0 of any other hook. */
+size_t tutti__powersgd_bytes(const tutti_comm_hook *hook);
+void tutti__powersgd_save(const tutti_comm_hook *hook, void *to);
+/* Before the first step. FORMAT for bytes that cannot be. */
+tutti_status tutti__powersgd_restore(const tutti_comm_hook *hook, const void *from, size_t bytes);
+
 #endif

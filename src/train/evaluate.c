@@ -48,20 +48,45 @@ static tutti_status evaluate_batch(tutti__run *run, const tutti_batch *batch, fl
     return TUTTI_OK;
 }
 
+/* How many batches the rank with the most has: rank 0, where shares differ. */
+static size_t rounds_of(const tutti__run *run)
+{
+    size_t size = (size_t)run->size, batch = (size_t)run->config->batch_size;
+    size_t share = (tutti_dataset_describe(run->test_data).count + size - 1) / size;
+
+    return (share + batch - 1) / batch;
+}
+
+/* Ranks do as many rounds, with a batch or, at the end, without, because each round asks whether to stop. */
 static tutti_status evaluate_share(tutti__run *run, double *loss_sum, int64_t *correct)
 {
     float *logits = NULL;
     size_t capacity = 0;
     tutti_batch batch;
     tutti_status status = TUTTI_OK;
+    bool more = true;
 
-    while (status == TUTTI_OK && tutti_loader_next(run->test_loader, &batch)) {
-        tutti_step_begin(run->cx, &(tutti_step_opts){.eval = true});
-        status = evaluate_batch(run, &batch, &logits, &capacity, loss_sum, correct);
-        tutti_step_end(run->cx);
+    for (size_t i = rounds_of(run); i > 0 && status == TUTTI_OK && !run->stopping; i--) {
+        status = tutti__run_ask_to_stop(run);
+        more = more && tutti_loader_next(run->test_loader, &batch);
+        if (status == TUTTI_OK && more) {
+            tutti_step_begin(run->cx, &(tutti_step_opts){.eval = true});
+            status = evaluate_batch(run, &batch, &logits, &capacity, loss_sum, correct);
+            tutti_step_end(run->cx);
+        } else if (status == TUTTI_OK)
+            status = tutti_loader_status(run->test_loader);
+        if (status == TUTTI_OK)
+            status = tutti__run_hear_of_stop(run);
     }
     free(logits);
-    return status == TUTTI_OK ? tutti_loader_status(run->test_loader) : status;
+    return status;
+}
+
+/* Sums over all ranks in place. */
+static tutti_status add_up(tutti__run *run, double *loss, int64_t *correct)
+{
+    TUTTI_TRY(tutti_all_reduce(run->group, (tutti_buf){loss, 1, TUTTI_F64}, TUTTI_SUM, NULL));
+    return tutti_all_reduce(run->group, (tutti_buf){correct, 1, TUTTI_I64}, TUTTI_SUM, NULL);
 }
 
 tutti_status tutti__run_evaluate(tutti__run *run)
@@ -73,8 +98,9 @@ tutti_status tutti__run_evaluate(tutti__run *run)
     TUTTI_TRY(tutti_ddp_broadcast_buffers(run->ddp));
     tutti_loader_set_epoch(run->test_loader, 0);
     TUTTI_TRY(evaluate_share(run, &loss, &correct));
-    TUTTI_TRY(tutti_all_reduce(run->group, (tutti_buf){&loss, 1, TUTTI_F64}, TUTTI_SUM, NULL));
-    TUTTI_TRY(tutti_all_reduce(run->group, (tutti_buf){&correct, 1, TUTTI_I64}, TUTTI_SUM, NULL));
+    if (run->stopping)
+        return TUTTI_OK;
+    TUTTI_TRY(add_up(run, &loss, &correct));
     tutti__record(run->recorder, "step", "evaluate", (int64_t)run->step, 0, begin_ns,
                   tutti__now_ns());
     loss /= count;

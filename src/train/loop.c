@@ -5,7 +5,9 @@
  * An optimizer step may take several batches (grad_accumulation): all but the last only accumulate. Ranks decide together
  * when to stop: each brings "a signal came to me" at the start of a step, and everybody knows the answer at its end,
  * because the reduction of that one number ran beside the computation. */
+#include "data/loader.h"
 #include "train/run.h"
+#include "train/signals.h"
 #include "train/trace.h"
 
 #include <math.h>
@@ -198,6 +200,7 @@ static tutti_status accumulate(tutti__run *run, tutti_batch *batch, uint64_t t)
         size_t n = batch->n;
 
         mark(run, "data", t);
+        run->batch = batch->index + 1;
         last = k == run->config->grad_accumulation || batch->index + 1 == batches;
         total += n;
         TUTTI_TRY(train_batch(run, batch, last));
@@ -209,6 +212,23 @@ static tutti_status accumulate(tutti__run *run, tutti_batch *batch, uint64_t t)
     return TUTTI_OK;
 }
 
+tutti_status tutti__run_ask_to_stop(tutti__run *run)
+{
+    run->signalled = tutti__signals_seen();
+    return tutti_all_reduce(run->group, (tutti_buf){&run->signalled, 1, TUTTI_I64}, TUTTI_MAX,
+                            &run->signal_work);
+}
+
+tutti_status tutti__run_hear_of_stop(tutti__run *run)
+{
+    tutti_work *work = run->signal_work;
+
+    run->signal_work = NULL;
+    TUTTI_TRY(tutti_work_wait(work));
+    run->stopping = run->signalled != 0;
+    return TUTTI_OK;
+}
+
 /* False in *more_p: the epoch has no batch left. */
 static tutti_status train_step(tutti__run *run, bool *more_p)
 {
@@ -216,49 +236,87 @@ static tutti_status train_step(tutti__run *run, bool *more_p)
     bool logged = (run->step + 1) % (uint64_t)run->config->log_every == 0 ||
                   run->step + 1 == run->total_steps;
     tutti_batch batch;
-    tutti_work *work;
     double norm = 0;
 
     *more_p = tutti_loader_next(run->train_loader, &batch);
     if (!*more_p)
         return tutti_loader_status(run->train_loader);
-    run->signalled = tutti__run_signalled();
-    TUTTI_TRY(tutti_all_reduce(run->group, (tutti_buf){&run->signalled, 1, TUTTI_I64}, TUTTI_MAX,
-                               &run->signal_work));
+    TUTTI_TRY(tutti__run_ask_to_stop(run));
     TUTTI_TRY(accumulate(run, &batch, begin_ns));
-    work = run->signal_work;
-    run->signal_work = NULL;
-    TUTTI_TRY(tutti_work_wait(work));
-    run->stopping = run->signalled != 0;
+    TUTTI_TRY(tutti__run_hear_of_stop(run));
     TUTTI_TRY(update(run, logged || run->stopping, &norm));
     return end_step(run, norm, logged || run->stopping, begin_ns);
 }
 
+/* ---- Epochs ---- */
+
+/* A checkpoint in the middle of an epoch; at its end the evaluation comes first. */
+static bool is_due(const tutti__run *run)
+{
+    const uint64_t every = (uint64_t)run->config->checkpoint_every;
+
+    return every > 0 && run->step % every == 0 && !run->stopping && run->step < run->total_steps &&
+           run->batch < tutti_loader_batches(run->train_loader);
+}
+
+static tutti_status checkpoint(tutti__run *run, int64_t epoch, size_t batch, bool finished)
+{
+    TUTTI_TRY(reduce_losses(run)); /* no rank keeps samples of its own over a checkpoint */
+    return tutti__run_checkpoint(run, epoch, batch, finished);
+}
+
+/* From batch run->batch on. */
 static tutti_status train_epoch(tutti__run *run)
 {
     bool more = true;
 
-    tutti_loader_set_epoch(run->train_loader, (uint64_t)run->epoch - 1);
-    run->epoch_loss = (tutti__mean){0, 0};
-    while (more && !run->stopping && run->step < run->total_steps)
+    tutti__loader_seek(run->train_loader, (uint64_t)run->epoch - 1, run->batch);
+    if (run->batch == 0)
+        run->epoch_loss = (tutti__mean){0, 0};
+    while (more && !run->stopping && run->step < run->total_steps) {
         TUTTI_TRY(train_step(run, &more));
+        if (more && is_due(run))
+            TUTTI_TRY(checkpoint(run, run->epoch, run->batch, false));
+    }
     if (run->step == (uint64_t)run->epoch * run->steps_per_epoch)
         run->epochs_done = run->epoch;
     return reduce_losses(run);
+}
+
+/* The checkpoint after an epoch, or the last steps, and their evaluation. */
+static tutti_status save_epoch(tutti__run *run, bool end)
+{
+    const uint64_t every = (uint64_t)run->config->checkpoint_every;
+    const bool whole = run->batch == tutti_loader_batches(run->train_loader);
+
+    if (!end && every > 0 && run->step % every != 0)
+        return TUTTI_OK;
+    return checkpoint(run, whole ? run->epoch + 1 : run->epoch, whole ? 0 : run->batch, end);
+}
+
+/* Stopped by a signal: what has been done is kept, so that no step is lost. */
+static tutti_status save_stopped(tutti__run *run)
+{
+    if (run->saved_step == run->step)
+        return TUTTI_OK;
+    return checkpoint(run, run->epoch, run->batch, false);
 }
 
 tutti_status tutti__run_epochs(tutti__run *run)
 {
     int64_t every = run->config->eval_every;
 
-    for (run->epoch = 1;; run->epoch++) {
+    for (;; run->epoch++, run->batch = 0) {
         bool end;
 
         TUTTI_TRY(train_epoch(run));
         end = run->step >= run->total_steps;
         if (run->test_data && !run->stopping && (end || run->epoch % every == 0))
             TUTTI_TRY(tutti__run_evaluate(run));
-        if (end || run->stopping)
+        if (run->stopping)
+            return save_stopped(run);
+        TUTTI_TRY(save_epoch(run, end));
+        if (end)
             return TUTTI_OK;
     }
 }

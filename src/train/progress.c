@@ -1,6 +1,9 @@
 /* progress.c -- the bar and the lines of rank 0.   SPDX-License-Identifier: MIT */
 #include "train/progress.h"
 
+#include "train/signals.h"
+
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -17,6 +20,25 @@ static bool wants_colour(bool terminal)
     return terminal && strcmp(rule, "never") != 0 && !(no && *no);
 }
 
+/* Open MPI gives its ranks terminals of its own, and carries what they write to whatever it was started on. */
+static bool is_carried(void)
+{
+    return getenv("OMPI_COMM_WORLD_RANK") != NULL;
+}
+
+static bool is_terminal(FILE *out)
+{
+    return isatty(fileno(out)) && !is_carried();
+}
+
+/* Output that nobody reads any more asks the run to stop, as it would end any program. Where a terminal's other side was
+ * mpirun, its end is EIO; a user's own terminal may close and the run go on. */
+static void flush(tutti__progress *p)
+{
+    if (fflush(p->out) == EOF && (errno == EPIPE || (errno == EIO && is_carried())))
+        tutti__signals_reader_gone();
+}
+
 void tutti__progress_init(tutti__progress *p, FILE *out)
 {
     const char *term = getenv("TERM");
@@ -24,16 +46,16 @@ void tutti__progress_init(tutti__progress *p, FILE *out)
     *p = (tutti__progress){.out = out};
     if (!out)
         return;
-    p->bar = isatty(fileno(out)) && !(term && strcmp(term, "dumb") == 0);
+    p->bar = is_terminal(out) && !(term && strcmp(term, "dumb") == 0);
     p->colour = wants_colour(p->bar);
-    setvbuf(out, NULL, _IOLBF, 0);
+    setvbuf(out, NULL, _IOFBF, 0); /* flush() sees each failure */
 }
 
 void tutti__progress_clear(tutti__progress *p)
 {
     if (p->out && p->drawn) {
         fputs("\r\033[K", p->out);
-        fflush(p->out);
+        flush(p);
     }
     p->drawn = false;
 }
@@ -49,7 +71,7 @@ void tutti__progress_say(tutti__progress *p, const char *format, ...)
     vfprintf(p->out, format, args);
     va_end(args);
     fputc('\n', p->out);
-    fflush(p->out);
+    flush(p);
 }
 
 static int screen_width(FILE *out)
@@ -94,7 +116,7 @@ static void draw_bar(tutti__progress *p, const tutti__progress_state *s)
         tail[width > (int)strlen(head) ? width - (int)strlen(head) : 0] = '\0';
     fprintf(p->out, "\r%s%s%s%s%s\033[K", p->colour ? "\033[36m" : "", head, bar,
             p->colour ? "\033[0m" : "", tail);
-    fflush(p->out);
+    flush(p);
     p->drawn = true;
 }
 

@@ -3,7 +3,9 @@
 #define TUTTI_TRAIN_RUN_H
 
 #include "train/config.h"
+#include "train/job.h"
 #include "train/progress.h"
+#include "train/resume.h"
 #include "train/run_folder.h"
 #include <tutti/tutti.h>
 
@@ -24,16 +26,23 @@ typedef struct tutti__run {
     tutti_ddp *ddp;
     tutti_zero *zero; /* NULL: each rank has the optimizer's state whole */
     tutti_optim *optim;
+    tutti_comm_hook hook; /* run NULL: none; DDP has taken it over */
     tutti_schedule schedule;
     tutti__run_folder folder; /* rank 0's */
+    char token[33];           /* of its lock */
+    tutti__train_job job;
+    tutti__resume resume;
     tutti__progress progress;
 
     uint64_t steps_per_epoch, total_steps; /* optimizer steps */
     uint64_t step;                         /* done */
     int64_t epoch;                         /* running, from 1 */
     int64_t epochs_done;
+    size_t batch;            /* of this epoch, done: a multiple of grad_accumulation, or all */
+    uint64_t saved_step;     /* of the last checkpoint; 0: none */
     bool stopping;           /* all ranks agreed to stop before the end */
-    int64_t signalled;       /* of any rank, once signal_work is done */
+    bool told;               /* a failure has been said, on all ranks alike */
+    int64_t signalled;       /* which signal, of any rank, once signal_work is done; 0: none */
     tutti_work *signal_work; /* NULL: none under way */
 
     tutti__mean local_loss;            /* since the last reduction, this rank */
@@ -42,7 +51,9 @@ typedef struct tutti__run {
     double train_seconds, log_seconds; /* in training steps: in all, since the last log line */
     double images, log_images;         /* of all ranks */
     uint64_t start_ns;
-    double val_accuracy; /* of the last evaluation; NaN before */
+    double seconds_before;        /* that the run had taken where it was resumed */
+    tutti_traffic traffic_before; /* its bytes until there */
+    double val_accuracy;          /* of the last evaluation; NaN before */
 
     tutti__recorder *recorder; /* NULL: no trace */
     size_t recorder_capacity;
@@ -53,13 +64,18 @@ typedef struct tutti__run {
 /* setup.c: everything that a run needs, up to its first step; what fails has been said. tutti__run_close frees it. */
 tutti_status tutti__run_open(tutti__run *run);
 void tutti__run_close(tutti__run *run);
-/* loop.c: all epochs. Sets run->stopping if a signal ended it early. */
+/* loop.c: all epochs, and checkpoints. Sets run->stopping if a signal ended it early. */
 tutti_status tutti__run_epochs(tutti__run *run);
-/* evaluate.c: exact loss and accuracy over the test set; a metrics line and a console line. Collective. */
+/* evaluate.c: exact loss and accuracy over the test set; a metrics line and a console line. Sets run->stopping, and gives
+ * no result, if a signal comes meanwhile. Collective. */
 tutti_status tutti__run_evaluate(tutti__run *run);
-/* Seconds since the run began. */
+/* Seconds since the run began, before it was resumed too; so the bytes of gradients. */
 double tutti__run_seconds(const tutti__run *run);
-/* True once SIGINT or SIGTERM has come to this process. */
-bool tutti__run_signalled(void);
+tutti_traffic tutti__run_traffic(const tutti__run *run);
+
+/* "A signal came to this process": told to all ranks while they do something else, and known to all when it ends. run->stopping
+ * says it. */
+tutti_status tutti__run_ask_to_stop(tutti__run *run);
+tutti_status tutti__run_hear_of_stop(tutti__run *run);
 
 #endif

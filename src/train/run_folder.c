@@ -1,8 +1,11 @@
 /* run_folder.c -- config.json, metrics.jsonl, summary.json, weights.   SPDX-License-Identifier: MIT */
 #include "train/run_folder.h"
 
+#include "checkpoint/folder.h"
+
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,23 +22,36 @@ static tutti_status file_path(const tutti__run_folder *folder, const char *name,
     return TUTTI_OK;
 }
 
-/* runs/<data>-<model>-<time>, with -2, -3, ... for further runs of the same second. */
-static tutti_status make_default(tutti__run_folder *folder, const tutti__train_config *config)
+/* runs/<data>-<model>-<the job's id, or the time>, with -2, -3, ... for further runs of the same id or second: for a start
+ * that is not the job's first the last that is there, else the first that is not. */
+static tutti_status make_default(tutti__run_folder *folder, const tutti__train_config *config,
+                                 const tutti__train_job *job)
 {
-    char stamp[32];
+    const bool restarted = job->restarted && job->id[0];
+    char name[TUTTI__JOB_TEXT], last[TUTTI__CONFIG_TEXT] = "";
     time_t now = time(NULL);
     struct tm tm;
 
     TUTTI_TRY(tutti__make_dirs("runs"));
     localtime_r(&now, &tm);
-    strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", &tm);
+    strftime(name, sizeof name, "%Y%m%d-%H%M%S", &tm);
+    if (job->id[0])
+        snprintf(name, sizeof name, "%s", job->id);
     for (int i = 1; i < 1000; i++) {
         char suffix[8] = "";
 
         if (i > 1)
             snprintf(suffix, sizeof suffix, "-%d", i);
         snprintf(folder->path, sizeof folder->path, "runs/%s-%s-%s%s", config->data, config->model,
-                 stamp, suffix);
+                 name, suffix);
+        if (restarted && access(folder->path, F_OK) == 0) {
+            strcpy(last, folder->path);
+            continue;
+        }
+        if (last[0]) {
+            strcpy(folder->path, last);
+            return TUTTI_OK;
+        }
         if (mkdir(folder->path, 0777) == 0)
             return TUTTI_OK;
         if (errno != EEXIST)
@@ -76,28 +92,143 @@ static tutti_status write_config(const tutti__run_folder *folder, const tutti__t
 }
 
 tutti_status tutti__run_folder_open(tutti__run_folder *folder, tutti__train_config *config,
-                                    uint64_t bytes)
+                                    const tutti__train_job *job, uint64_t bytes)
 {
     char path[4096];
 
     folder->metrics = -1;
-    folder->replaced = false;
     if (config->run_dir[0]) {
         strcpy(folder->path, config->run_dir);
         TUTTI_TRY(tutti__make_dirs(folder->path));
     } else {
-        TUTTI_TRY(make_default(folder, config));
+        TUTTI_TRY(make_default(folder, config, job));
         strcpy(config->run_dir, folder->path);
     }
-    TUTTI_TRY(check_space(folder, bytes));
-    TUTTI_TRY(file_path(folder, "summary.json", path));
-    folder->replaced = unlink(path) == 0; /* an earlier run's must not stand for this one */
-    TUTTI_TRY(write_config(folder, config));
+    TUTTI_TRY(tutti__run_lock_take(&folder->lock, folder->path, job));
     TUTTI_TRY(file_path(folder, "metrics.jsonl", path));
-    folder->metrics = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
-    if (folder->metrics < 0)
-        return tutti__fail_errno(errno, "cannot write %s", path);
+    folder->replaced = access(path, F_OK) == 0;
+    return check_space(folder, bytes);
+}
+
+tutti_status tutti__run_folder_checkpoints(const tutti__run_folder *folder, char path[4096])
+{
+    return file_path(folder, "checkpoints", path);
+}
+
+bool tutti__run_folder_is_complete(const tutti__run_folder *folder)
+{
+    char path[4096];
+    json_t *summary;
+    const char *status;
+    bool complete;
+
+    if (file_path(folder, "summary.json", path) != TUTTI_OK)
+        return false;
+    summary = json_load_file(path, 0, NULL);
+    status = json_string_value(json_object_get(summary, "status"));
+    complete = status && strcmp(status, "completed") == 0;
+    json_decref(summary);
+    return complete;
+}
+
+static tutti_status remove_file(const tutti__run_folder *folder, const char *name)
+{
+    char path[4096];
+
+    TUTTI_TRY(file_path(folder, name, path));
+    if (unlink(path) != 0 && errno != ENOENT)
+        return tutti__fail_errno(errno, "cannot remove %s", path);
     return TUTTI_OK;
+}
+
+/* What a run that was killed while it wrote has left. A link or a device there is somebody's intention. */
+static tutti_status remove_leftovers(const tutti__run_folder *folder)
+{
+    static const char *const names[] = {"config.json.tmp", "summary.json.tmp",
+                                        "model.safetensors.tmp"};
+    char path[4096];
+    struct stat st;
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(names); i++) {
+        TUTTI_TRY(file_path(folder, names[i], path));
+        if (lstat(path, &st) == 0 && S_ISREG(st.st_mode))
+            TUTTI_TRY(remove_file(folder, names[i]));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status open_metrics(tutti__run_folder *folder, int flags)
+{
+    char path[4096];
+
+    TUTTI_TRY(file_path(folder, "metrics.jsonl", path));
+    folder->metrics = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | flags, 0666);
+    return folder->metrics < 0 ? tutti__fail_errno(errno, "cannot write %s", path) : TUTTI_OK;
+}
+
+tutti_status tutti__run_folder_begin(tutti__run_folder *folder, const tutti__train_config *config)
+{
+    char checkpoints[4096];
+
+    TUTTI_TRY(tutti__run_folder_checkpoints(folder, checkpoints));
+    TUTTI_TRY(tutti__checkpoint_remove_all(checkpoints));
+    TUTTI_TRY(remove_leftovers(folder));
+    TUTTI_TRY(remove_file(folder, "summary.json"));
+    TUTTI_TRY(remove_file(folder, "model.safetensors"));
+    TUTTI_TRY(write_config(folder, config));
+    return open_metrics(folder, O_TRUNC);
+}
+
+/* Whether a line of metrics.jsonl is whole, and of what has happened at the end of `step` in `epoch`. */
+static bool is_kept(const char *line, size_t n, uint64_t step, int64_t epoch)
+{
+    json_t *object = n > 0 && line[n - 1] == '\n' ? json_loadb(line, n, 0, NULL) : NULL;
+    const json_t *number = json_object_get(object, "step"), *eval = json_object_get(object, "eval");
+    bool kept = json_is_object(object);
+
+    if (json_is_integer(number))
+        kept = json_integer_value(number) <= (json_int_t)step;
+    else if (eval)
+        kept = json_integer_value(json_object_get(eval, "epoch")) < (json_int_t)epoch;
+    json_decref(object);
+    return kept;
+}
+
+/* Cuts metrics.jsonl where what was lost with the interrupted run begins. */
+static tutti_status cut_metrics(const tutti__run_folder *folder, uint64_t step, int64_t epoch)
+{
+    char path[4096], *line = NULL;
+    size_t room = 0;
+    off_t kept = 0;
+    ssize_t n;
+    FILE *file;
+
+    TUTTI_TRY(file_path(folder, "metrics.jsonl", path));
+    file = fopen(path, "re");
+    if (!file)
+        return errno == ENOENT ? TUTTI_OK : tutti__fail_errno(errno, "cannot read %s", path);
+    while ((n = getline(&line, &room, file)) > 0 && is_kept(line, (size_t)n, step, epoch))
+        kept += n;
+    free(line);
+    fclose(file);
+    if (truncate(path, kept) != 0)
+        return tutti__fail_errno(errno, "cannot cut %s", path);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__run_folder_continue(tutti__run_folder *folder,
+                                        const tutti__train_config *config, uint64_t step,
+                                        int64_t epoch)
+{
+    char checkpoints[4096];
+
+    TUTTI_TRY(tutti__run_folder_checkpoints(folder, checkpoints));
+    TUTTI_TRY(tutti__checkpoint_keep_until(checkpoints, step));
+    TUTTI_TRY(remove_leftovers(folder));
+    TUTTI_TRY(remove_file(folder, "summary.json"));
+    TUTTI_TRY(cut_metrics(folder, step, epoch));
+    TUTTI_TRY(write_config(folder, config));
+    return open_metrics(folder, 0);
 }
 
 void tutti__run_folder_close(tutti__run_folder *folder)
@@ -105,6 +236,7 @@ void tutti__run_folder_close(tutti__run_folder *folder)
     if (folder->metrics >= 0)
         close(folder->metrics);
     folder->metrics = -1;
+    tutti__run_lock_release(&folder->lock);
 }
 
 static tutti_status write_line(tutti__run_folder *folder, const char *line, size_t n)
@@ -158,22 +290,38 @@ static const char *number(double value, char text[32])
 
 tutti_status tutti__run_folder_summary(const tutti__run_folder *folder, const tutti__summary *s)
 {
-    char path[4096], text[1024], a[32], b[32], c[32], d[32];
-    int n = snprintf(
-        text, sizeof text,
+    char path[4096], a[32], b[32], c[32], d[32], *text = NULL;
+    size_t n = 0;
+    FILE *out;
+    tutti_status status;
+
+    TUTTI_TRY(file_path(folder, "summary.json", path));
+    out = open_memstream(&text, &n);
+    if (!out)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", path);
+    fprintf(
+        out,
         "{\n  \"status\": \"%s\",\n  \"world_size\": %d,\n  \"steps\": %llu,\n  \"epochs\": %lld,\n"
         "  \"train_loss\": %s,\n  \"val_accuracy\": %s,\n  \"images_per_s\": %s,\n  \"seconds\": "
         "%s,\n"
         "  \"gradient_bytes\": %llu,\n  \"wire_bytes\": %llu,\n"
-        "  \"parameters\": %lld,\n  \"parameter_digest\": %s%s%s\n}\n",
+        "  \"parameters\": %lld,\n  \"parameter_digest\": %s%s%s,\n  \"reason\": ",
         s->status, s->world_size, (unsigned long long)s->steps, (long long)s->epochs,
         number(s->train_loss, a), number(s->val_accuracy, b), number(s->images_per_s, c),
         number(s->seconds, d), (unsigned long long)s->gradient_bytes,
         (unsigned long long)s->wire_bytes, (long long)s->parameters, s->digest[0] ? "\"" : "",
         s->digest[0] ? s->digest : "null", s->digest[0] ? "\"" : "");
-
-    TUTTI_TRY(file_path(folder, "summary.json", path));
-    return tutti__write_file(path, text, (size_t)n);
+    if (s->reason)
+        tutti__json_string(out, s->reason);
+    else
+        fputs("null", out);
+    fputs("\n}\n", out);
+    if (fclose(out) != 0)
+        status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", path);
+    else
+        status = tutti__write_file(path, text, n);
+    free(text);
+    return status;
 }
 
 tutti_status tutti__run_folder_weights(const tutti__run_folder *folder, const tutti_module *m)

@@ -1,16 +1,20 @@
 /* run_folder.h -- the files of one run; rank 0 writes them.   SPDX-License-Identifier: MIT
  *
  *   config.json  metrics.jsonl  summary.json  model.safetensors  trace/rank-%d.json
+ *   checkpoints/step-%08d/  checkpoints/latest  .lock
  *
- * Files of the same names from an earlier run are replaced. */
+ * Opened first, which changes nothing that an earlier run has left there; then begun, when it is sure that the run will
+ * start: anew, in place of an earlier run, or where a checkpoint was taken. */
 #ifndef TUTTI_TRAIN_RUN_FOLDER_H
 #define TUTTI_TRAIN_RUN_FOLDER_H
 
 #include "train/config.h"
+#include "train/run_lock.h"
 #include <tutti/nn.h>
 
 typedef struct tutti__run_folder {
     char path[TUTTI__CONFIG_TEXT];
+    tutti__run_lock lock;
     int metrics;   /* file descriptor; -1: closed */
     bool replaced; /* it held a run */
 } tutti__run_folder;
@@ -30,13 +34,24 @@ typedef struct tutti__summary {
     uint64_t gradient_bytes,
         wire_bytes; /* of a rank: to be averaged, and given to collectives for it */
     int64_t parameters;
-    char digest[33]; /* "": not known */
+    char digest[33];    /* "": not known */
+    const char *reason; /* of a failure; NULL: none */
 } tutti__summary;
 
-/* Makes the folder (config->run_dir, or a new one under runs/), checks that `bytes` more will fit, writes config.json with
- * the folder's name filled in, and opens an empty metrics.jsonl. */
+/* Makes the folder (config->run_dir, or one under runs/, which is filled in), takes its lock, and checks that `bytes` more
+ * will fit. A later start of the same job gets the same folder. */
 tutti_status tutti__run_folder_open(tutti__run_folder *folder, tutti__train_config *config,
-                                    uint64_t bytes);
+                                    const tutti__train_job *job, uint64_t bytes);
+/* Writes config.json and opens metrics.jsonl. From the beginning: what an earlier run has left is removed. */
+tutti_status tutti__run_folder_begin(tutti__run_folder *folder, const tutti__train_config *config);
+/* After `step`, in `epoch`: lines and checkpoints of later steps are removed, and evaluations from that epoch on. */
+tutti_status tutti__run_folder_continue(tutti__run_folder *folder,
+                                        const tutti__train_config *config, uint64_t step,
+                                        int64_t epoch);
+/* RUN_DIR/checkpoints */
+tutti_status tutti__run_folder_checkpoints(const tutti__run_folder *folder, char path[4096]);
+/* Whether summary.json says that the run was completed. */
+bool tutti__run_folder_is_complete(const tutti__run_folder *folder);
 /* One line, one write. */
 tutti_status tutti__run_folder_metrics(tutti__run_folder *folder, const tutti__metrics *m);
 tutti_status tutti__run_folder_eval(tutti__run_folder *folder, int64_t epoch, double loss,

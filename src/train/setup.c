@@ -107,7 +107,7 @@ static tutti_status open_model(tutti__run *run)
     TUTTI_TRY(tutti_ctx_new(&run->cx, device, &ctx_opts));
     TUTTI_TRY(tutti_model_new(&run->model, run->cx, c->model, &model_opts));
     run->module = tutti_model_module(run->model);
-    return c->init[0] ? tutti_module_load(run->module, c->init) : TUTTI_OK;
+    return tutti_module_status(run->module);
 }
 
 static tutti_status open_optimizer(tutti__run *run)
@@ -134,19 +134,18 @@ static tutti_status set_comm_hook(tutti__run *run)
     uint64_t warmup = run->schedule.warmup_steps;
     tutti_powersgd_opts powersgd = {
         .rank = (int)c->powersgd_rank, .start_step = c->powersgd_start, .seed = (uint64_t)c->seed};
-    tutti_comm_hook hook;
 
     if (strcmp(c->comm_hook, "none") == 0)
         return TUTTI_OK;
     if (powersgd.start_step == 0) /* gradients change fastest in the warm-up */
         powersgd.start_step = warmup < 2 ? 2 : warmup > 1000 ? 1000 : (int64_t)warmup;
     if (strcmp(c->comm_hook, "powersgd") == 0)
-        TUTTI_TRY(tutti_comm_hook_powersgd(&hook, &powersgd));
+        TUTTI_TRY(tutti_comm_hook_powersgd(&run->hook, &powersgd));
     else if (strcmp(c->comm_hook, "fp16") == 0)
-        TUTTI_TRY(tutti_comm_hook_fp16(&hook, NULL));
+        TUTTI_TRY(tutti_comm_hook_fp16(&run->hook, NULL));
     else
-        TUTTI_TRY(tutti_comm_hook_bf16(&hook, NULL));
-    return tutti_ddp_set_hook(run->ddp, &hook);
+        TUTTI_TRY(tutti_comm_hook_bf16(&run->hook, NULL));
+    return tutti_ddp_set_hook(run->ddp, &run->hook);
 }
 
 /* On top of DDP, alone again. */
@@ -197,19 +196,36 @@ static tutti_status open_trace(tutti__run *run)
     return TUTTI_OK;
 }
 
-/* Bytes that the run's files will take, with room to spare. */
+/* Bytes that the run's files will take, with room to spare: the weights at the end, and checkpoints, of which there is one more
+ * than are kept while it is written. */
 static uint64_t files_bytes(const tutti__run *run)
 {
-    uint64_t bytes = 256 * 1024;
+    const tutti__train_config *c = run->config;
+    const uint64_t states = strcmp(c->optimizer, "sgd") != 0 ? 2 : c->momentum > 0 ? 1 : 0;
+    const uint64_t kept = c->keep_checkpoints < 2 ? 1 : (uint64_t)c->keep_checkpoints;
+    uint64_t bytes = 256 * 1024, model = 0;
 
     for (size_t i = 0; i < tutti_module_n_state(run->module); i++) {
         const tutti_tensor *t = tutti_module_state(run->module, i);
 
-        bytes += (uint64_t)tutti_shape_count(tutti_tensor_shape(t)) *
+        model += (uint64_t)tutti_shape_count(tutti_tensor_shape(t)) *
                      tutti_dtype_size(tutti_tensor_dtype(t)) +
                  200;
     }
+    bytes += model + (kept + 1) * (1 + states) * model;
     return bytes;
+}
+
+/* Rank 0's: its folder, and the weights that all begin with, of a checkpoint or a file; DDP copies them to the others. */
+static tutti_status open_files(tutti__run *run)
+{
+    TUTTI_TRY(tutti__resume_find_folder(run));
+    TUTTI_TRY(tutti__run_folder_open(&run->folder, run->config, &run->job, files_bytes(run)));
+    strcpy(run->token, run->folder.lock.token);
+    TUTTI_TRY(tutti__resume_choose(run));
+    if (!run->resume.found && run->config->init[0])
+        return tutti_module_load(run->module, run->config->init);
+    return TUTTI_OK;
 }
 
 /* All that needs no other rank. */
@@ -219,9 +235,7 @@ static tutti_status open_alone(tutti__run *run)
     TUTTI_TRY(open_model(run));
     plan_steps(run);
     TUTTI_TRY(open_trace(run));
-    if (run->rank == 0)
-        TUTTI_TRY(tutti__run_folder_open(&run->folder, run->config, files_bytes(run)));
-    return TUTTI_OK;
+    return run->rank == 0 ? open_files(run) : TUTTI_OK;
 }
 
 static tutti_status open_together(tutti__run *run)
@@ -235,21 +249,52 @@ static tutti_status open_together(tutti__run *run)
 
     TUTTI_TRY(tutti_broadcast(
         run->group, (tutti_buf){run->config->run_dir, TUTTI__CONFIG_TEXT, TUTTI_U8}, 0, NULL));
+    TUTTI_TRY(
+        tutti_broadcast(run->group, (tutti_buf){run->token, sizeof run->token, TUTTI_U8}, 0, NULL));
+    TUTTI_TRY(tutti__resume_share(run));
+    if (run->resume.complete)
+        return TUTTI_OK;
     if (c->sync_bn)
         tutti_convert_sync_batch_norm(run->module, run->group);
     TUTTI_TRY(tutti_ddp_new(&run->ddp, run->module, run->group, &opts));
     return c->zero ? tutti_zero_new(&run->zero, run->ddp) : TUTTI_OK;
 }
 
-tutti_status tutti__run_open(tutti__run *run)
+/* What the run begins with is in memory everywhere: from here on its folder is this run's. */
+static tutti_status begin_folder(tutti__run *run)
+{
+    if (run->rank != 0)
+        return TUTTI_OK;
+    if (run->resume.found && run->resume.here)
+        return tutti__run_folder_continue(&run->folder, run->config, run->step, run->epoch);
+    return tutti__run_folder_begin(&run->folder, run->config);
+}
+
+/* Rank 0's failure to read reaches the others as the end of the group, for they wait for what it read. */
+static tutti_status resume(tutti__run *run)
+{
+    tutti_status status = tutti__resume_apply(run);
+    bool own = tutti_status_scope(status) != TUTTI_SCOPE_GROUP;
+    char message[2048];
+
+    if (status == TUTTI_OK)
+        return TUTTI_OK;
+    snprintf(message, sizeof message, "%s", tutti_last_error());
+    tutti__error_file_write(own, message);
+    if (own)
+        tutti_group_abort(run->group, "%s", message);
+    tutti__fail_again(status, message);
+    tutti__say_error(run->rank, run->size);
+    return status;
+}
+
+static tutti_status open_group(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
-    tutti_group_opts opts = {.timeout_ms = (int)(c->timeout_s * 1000)};
+    double timeout_ms = ceil(c->timeout_s * 1000); /* a limit too small for a millisecond is none */
+    tutti_group_opts opts = {.timeout_ms = (int)timeout_ms};
     tutti_status status;
 
-    run->start_ns = tutti__now_ns();
-    run->folder.metrics = -1;
-    run->val_accuracy = run->shown_loss = NAN;
     tutti__backend_parse(c->backend, &opts.backend); /* one of its names: config.def says so */
     status = tutti_group_init(&run->group, &opts);
     if (status != TUTTI_OK) {
@@ -258,8 +303,21 @@ tutti_status tutti__run_open(tutti__run *run)
     }
     run->rank = tutti_group_rank(run->group);
     run->size = tutti_group_size(run->group);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__run_open(tutti__run *run)
+{
+    tutti_status status;
+
+    run->start_ns = tutti__now_ns();
+    run->folder.metrics = run->folder.lock.fd = -1;
+    run->epoch = 1;
+    run->val_accuracy = run->shown_loss = NAN;
+    tutti__train_job_read(&run->job);
+    TUTTI_TRY(open_group(run));
     tutti__progress_init(&run->progress, run->rank == 0 ? stdout : NULL);
-    TUTTI_TRY(tutti__fail_together(run->group, tutti__same_config(run->group, c)));
+    TUTTI_TRY(tutti__fail_together(run->group, tutti__same_config(run->group, run->config)));
     TUTTI_TRY(tutti__fail_together(run->group, open_alone(run)));
     status = open_together(run);
     if (status != TUTTI_OK)
@@ -268,12 +326,17 @@ tutti_status tutti__run_open(tutti__run *run)
     /* A mismatch is the same sentence on all ranks. */
     if (status != TUTTI_OK && (status != TUTTI_ERR_MISMATCH || run->rank == 0))
         tutti__say_error(run->rank, status == TUTTI_ERR_MISMATCH ? 1 : run->size);
-    return status == TUTTI_OK ? tutti__fail_together(run->group, open_training(run)) : status;
+    if (status != TUTTI_OK || run->resume.complete)
+        return status;
+    TUTTI_TRY(tutti__fail_together(run->group, open_training(run)));
+    TUTTI_TRY(resume(run));
+    return tutti__fail_together(run->group, begin_folder(run));
 }
 
 void tutti__run_close(tutti__run *run)
 {
     tutti__run_folder_close(&run->folder);
+    tutti__resume_free(&run->resume);
     /* Its number lies in run: it must have landed. Only a dead group has left it under way. */
     if (run->signal_work && tutti_work_wait(run->signal_work) != TUTTI_OK)
         run->stopping = true;

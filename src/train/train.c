@@ -2,42 +2,28 @@
 #include "train/train.h"
 #include "train/agree.h"
 #include "train/run.h"
+#include "train/signals.h"
 
 #include <math.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
-/* A process has one disposition of signals, so this cannot live in the run. */
-static volatile sig_atomic_t signals_seen;
-
-bool tutti__run_signalled(void)
-{
-    return signals_seen > 0;
-}
-
-/* The first asks for a clean end; whoever insists (the launcher may pass on what the terminal sent too) gets it. */
-static void on_signal(int number)
-{
-    signals_seen++;
-    if (signals_seen > 3) {
-        signal(number, SIG_DFL);
-        raise(number);
-    }
-}
-
-/* From the first step on: before it there is nothing to save, and a signal ends the process as usual. */
-static void watch_signals(void)
-{
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
+enum { INHERIT_MS = 150 }; /* for rank 0 to end, if it does */
 
 double tutti__run_seconds(const tutti__run *run)
 {
-    return (double)(tutti__now_ns() - run->start_ns) * 1e-9;
+    return run->seconds_before + (double)(tutti__now_ns() - run->start_ns) * 1e-9;
+}
+
+tutti_traffic tutti__run_traffic(const tutti__run *run)
+{
+    tutti_reducer *reducer = run->ddp ? tutti_ddp_reducer(run->ddp) : NULL;
+    tutti_traffic traffic = reducer ? tutti_reducer_traffic(reducer) : (tutti_traffic){0};
+
+    traffic.gradient_bytes += run->traffic_before.gradient_bytes;
+    traffic.wire_bytes += run->traffic_before.wire_bytes;
+    return traffic;
 }
 
 /* 2777674 as "2,777,674" */
@@ -53,6 +39,16 @@ static const char *grouped(int64_t n, char text[32])
     }
     text[k] = '\0';
     return text;
+}
+
+static void say_resumed(tutti__run *run)
+{
+    if (run->resume.found)
+        tutti__progress_say(&run->progress, "resumed from %s: %llu of %llu steps are done",
+                            run->resume.path, (unsigned long long)run->step,
+                            (unsigned long long)run->total_steps);
+    else if (strcmp(run->config->resume, "auto") == 0)
+        tutti__progress_say(&run->progress, "resume: no checkpoint there, from the beginning");
 }
 
 static void say_beginning(tutti__run *run)
@@ -74,7 +70,10 @@ static void say_beginning(tutti__run *run)
                         (long long)c->batch_size, tutti_ctx_kernels_name(run->cx),
                         tutti_ctx_threads(run->cx), tutti_ctx_threads(run->cx) == 1 ? "" : "s");
     tutti__progress_say(&run->progress, "run folder %s%s", run->folder.path,
-                        run->folder.replaced ? " (the files of its earlier run are replaced)" : "");
+                        run->folder.replaced && !(run->resume.found && run->resume.here)
+                            ? " (the files of its earlier run are replaced)"
+                            : "");
+    say_resumed(run);
 }
 
 /* What the hook saved on the way. */
@@ -106,6 +105,8 @@ static void say_end(tutti__run *run, const tutti__summary *s)
 
 static void make_summary(const tutti__run *run, const char *status, tutti__summary *s)
 {
+    tutti_traffic traffic = tutti__run_traffic(run);
+
     *s = (tutti__summary){.status = status,
                           .world_size = run->size,
                           .steps = run->step,
@@ -113,13 +114,9 @@ static void make_summary(const tutti__run *run, const char *status, tutti__summa
                           .train_loss = run->epoch_loss.sum / run->epoch_loss.n,
                           .val_accuracy = run->val_accuracy,
                           .images_per_s = run->images / run->train_seconds,
-                          .seconds = tutti__run_seconds(run)};
-    if (run->ddp && tutti_ddp_reducer(run->ddp)) {
-        tutti_traffic traffic = tutti_reducer_traffic(tutti_ddp_reducer(run->ddp));
-
-        s->gradient_bytes = traffic.gradient_bytes;
-        s->wire_bytes = traffic.wire_bytes;
-    }
+                          .seconds = tutti__run_seconds(run),
+                          .gradient_bytes = traffic.gradient_bytes,
+                          .wire_bytes = traffic.wire_bytes};
     if (run->module && tutti_module_status(run->module) == TUTTI_OK) {
         s->parameters = tutti_module_count(run->module);
         tutti_module_digest(run->module, s->digest);
@@ -160,36 +157,66 @@ static void say_failure(tutti__run *run, tutti_status status)
     tutti__say_error(run->rank, run->size);
 }
 
-/* What can still be saved of a failed run: what it was. The failure itself has been said; if this fails too, that adds
- * nothing. */
-static void write_failure(tutti__run *run)
+/* What can still be saved of a failed run: what it was, and why it ended. Rank 0 does it, or where that has been killed the
+ * first of the others that gets its lock; whoever comes later finds it done. The failure itself has been said; if this
+ * fails too, that adds nothing. */
+static void write_failure(tutti__run *run, const char *reason)
 {
     tutti__summary summary;
+    char path[TUTTI__CONFIG_TEXT + 16];
 
-    if (run->rank != 0 || run->folder.metrics < 0)
-        return;
+    if (run->rank == 0 && run->folder.metrics < 0)
+        return; /* the folder is not yet this run's */
+    if (run->rank != 0) {
+        snprintf(path, sizeof path, "%s/summary.json", run->config->run_dir);
+        if (!tutti__run_lock_inherit(&run->folder.lock, run->config->run_dir, run->token,
+                                     INHERIT_MS) ||
+            access(path, F_OK) == 0)
+            return;
+        snprintf(run->folder.path, sizeof run->folder.path, "%s", run->config->run_dir);
+    }
     make_summary(run, "failed", &summary);
+    summary.reason = reason;
+    if (run->rank != 0)
+        summary.digest[0] = '\0'; /* a step may be half done */
     if (tutti__run_folder_summary(&run->folder, &summary) != TUTTI_OK)
         tutti_log(TUTTI_LOG_INFO, "train", "%s", tutti_last_error());
+}
+
+static tutti_status run_to_the_end(tutti__run *run)
+{
+    tutti_status status = TUTTI_OK;
+
+    say_beginning(run);
+    tutti__signals_watch();
+    if (!run->resume.finished)
+        status = tutti__run_epochs(run);
+    tutti__progress_clear(&run->progress);
+    if (status != TUTTI_OK && !run->told)
+        say_failure(run, status);
+    if (status == TUTTI_OK)
+        status = tutti__fail_together(run->group, check_replicas(run));
+    if (status == TUTTI_OK)
+        status = tutti__fail_together(run->group, write_results(run));
+    return status;
 }
 
 static tutti_status train(tutti__run *run)
 {
     tutti_status status;
+    char reason[2048];
 
     TUTTI_TRY(tutti__run_open(run));
-    say_beginning(run);
-    watch_signals();
-    status = tutti__run_epochs(run);
-    tutti__progress_clear(&run->progress);
-    if (status != TUTTI_OK)
-        say_failure(run, status);
-    else
-        status = tutti__fail_together(run->group, check_replicas(run));
-    if (status == TUTTI_OK)
-        status = tutti__fail_together(run->group, write_results(run));
-    if (status != TUTTI_OK)
-        write_failure(run);
+    if (run->resume.complete) {
+        tutti__progress_say(&run->progress, "%s is complete: all %llu steps are done",
+                            run->config->run_dir, (unsigned long long)run->total_steps);
+        return TUTTI_OK;
+    }
+    status = run_to_the_end(run);
+    if (status != TUTTI_OK) {
+        snprintf(reason, sizeof reason, "%s", tutti_last_error());
+        write_failure(run, reason);
+    }
     return status;
 }
 
@@ -202,5 +229,9 @@ int tutti__train(tutti__train_config *config)
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write, not a death */
     status = train(&run);
     tutti__run_close(&run);
-    return tutti_status_exit_code(status);
+    if (status != TUTTI_OK || !run.stopping)
+        return tutti_status_exit_code(status);
+    if (run.signalled == SIGPIPE)
+        tutti__signals_end_by_pipe();
+    return 128 + (int)run.signalled;
 }

@@ -1,8 +1,8 @@
 # mpi_srun.sh -- under srun of a Slurm of our own: tutti train with no flag, and over each MPI through PMIx or PMI-2.
 # timeout: 120
 # SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/train.sh"
-. "$SOURCE_DIR/tests/harness/slurm.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/slurm.sh"
 export ASAN_OPTIONS=detect_leaks=0 # MPIs have theirs
 unset OMPI_COMM_WORLD_SIZE PMI_RANK TUTTI_MPI TUTTI_BACKEND
 trap 'slurm_stop; rm -rf "$work"' EXIT

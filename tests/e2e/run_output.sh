@@ -1,5 +1,6 @@
 # run_output.sh -- workers' output: whole lines, in order, nothing lost; files.   SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/expect.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
+export TUTTI_LOG=error # no word of more workers than cores
 
 # Lines carry their rank; a last line without its end is shown and ended.
 run 0 "$TUTTI" run -n 2 sh -c 'echo out $RANK; echo err $RANK >&2; printf part'
@@ -17,12 +18,14 @@ equal "error output" "$(cat "$work/err")" c
 run 0 "$TUTTI" run true
 equal "output of true" "$(cat "$work/out" "$work/err")" ""
 
-# 100,000 lines from each of two ranks: all, each rank's in order, none mixed.
-run 0 "$TUTTI" run -n 2 seq 100000
+# 500,000 lines from each of two ranks: all, each rank's in order, none mixed; in files too.
+run 0 "$TUTTI" run -n 2 --log-dir "$work/many" --rdzv-id j --tee 0:1 seq 500000
 for rank in 0 1; do
-    sed -n "s/^\[$rank\] //p" "$work/out" | cmp - <(seq 100000) || fail "rank $rank's lines differ"
+    sed -n "s/^\[$rank\] //p" "$work/out" | cmp - <(seq 500000) || fail "rank $rank's lines differ"
 done
-equal "lines" "$(wc -l <"$work/out")" 200000
+equal "lines" "$(wc -l <"$work/out")" 1000000
+cmp "$work/many/j/attempt_0/0/stdout.log" <(seq 500000) || fail "the file of rank 0 differs"
+rm -r "$work/many"
 
 # Through a slow reader too.
 timeout 20 "$TUTTI" run -n 2 seq 100000 | { sleep 0.5; cat; } >"$work/out"
@@ -45,6 +48,21 @@ equal "binary bytes" "$(LC_ALL=C sort "$work/out" | tr -d '\n' | od -An -tx1 | t
 TUTTI_COLOR=always run 0 "$TUTTI" run -n 2 echo hi
 out_has "$(printf '^\033\\[[0-9]+m\\[1\\]\033\\[0m hi$')"
 
+if script -qec true /dev/null >/dev/null 2>&1; then
+    for mpi in "" OMPI_COMM_WORLD_SIZE=1; do
+        script -qec "env -u NO_COLOR -u TUTTI_COLOR TERM=xterm $mpi '$TUTTI' run -n 2 echo hi" /dev/null >"$work/out"
+        colored=$(grep -c "$(printf '\033\\[')" "$work/out")
+        equal "coloured lines on a terminal ($mpi)" "$colored" "$([ -n "$mpi" ] && echo 0 || echo 2)"
+    done
+fi
+
+# With several nodes, the host too.
+port=$("$TUTTI" run sh -c 'echo $MASTER_PORT')
+timeout 20 "$TUTTI" run --nnodes 2 --node-rank 1 --master-addr 127.0.0.1 --master-port "$port" sh -c 'echo hi' >"$work/second" &
+run 0 "$TUTTI" run --nnodes 2 --node-rank 0 --master-addr 127.0.0.1 --master-port "$port" sh -c 'echo hi'
+wait $!
+equal "lines of two nodes" "$(cat "$work/out" "$work/second" | tr '\n' ' ')" "[$(hostname) 0] hi [$(hostname) 1] hi "
+
 # Files.
 run 0 "$TUTTI" run -n 3 --log-dir "$work/logs" --rdzv-id j --redirects 1:3 --tee 0:1,2:2 \
     sh -c 'echo out $RANK; echo err $RANK >&2'
@@ -66,6 +84,54 @@ equal "filtered" "$(sort "$work/out" "$work/err" | tr '\n' ' ')" "[0] 0 [0] 0 [2
 touch "$work/file"
 run 1 "$TUTTI" run -n 2 --log-dir "$work/file/x" -t 3 true
 err_has "cannot make folder .*/file/x"
+
+# The run's folder is named, the newest linked; something else of that name is left alone.
+equal "the newest run" "$(readlink "$work/logs/latest")" one
+equal "its log" "$(cat "$work/logs/latest/attempt_0/0/stdout.log")" text
+run 0 "$TUTTI" run -n 2 --log-dir "$work/logs" -t 1 echo hi
+equal "a run's name" "$(readlink "$work/logs/latest" | sed -E 's/^[0-9]{8}-[0-9]{6}-[0-9]+$/named/')" named
+mkdir -p "$work/other/latest"
+run 0 "$TUTTI" run --log-dir "$work/other" --rdzv-id j true
+equal "a folder of that name" "$(ls -A "$work/other" | tr '\n' ' ')" "j latest "
+
+# Without --log-dir: nothing is left, but what was redirected.
+mkdir "$work/tmp"
+TMPDIR=$work/tmp run 0 "$TUTTI" run -n 2 -t 3 echo hi
+equal "left behind" "$(ls -A "$work/tmp")" ""
+TMPDIR=$work/tmp run 0 "$TUTTI" run -n 2 -r 0:1 sh -c 'echo $RANK'
+equal "shown" "$(cat "$work/out")" "[1] 1"
+kept=$(sed -n 's/^tutti run: the files of this job are in \([^ ]*\) (--log-dir names another place)$/\1/p' "$work/err")
+equal "the file of --redirects" "$(cat "$kept/latest/attempt_0/0/stdout.log")" 0
+equal "its folder" "$(stat -c %a "$kept") $(dirname "$kept")" "700 $work/tmp"
+
+# What lines begin with.
+run 0 "$TUTTI" run -n 2 --no-prefix sh -c 'echo "{\"rank\": $RANK}"'
+equal "without a prefix" "$(sort "$work/out" | tr '\n' ' ')" '{"rank": 0} {"rank": 1} '
+run 0 "$TUTTI" run -n 2 --log-line-prefix-template '' echo hi
+equal "an empty template" "$(tr '\n' ' ' <"$work/out")" "hi hi "
+PET_NO_PREFIX=1 run 0 "$TUTTI" run -n 2 sh -c 'echo $RANK >&2'
+equal "without a prefix" "$(sort "$work/err" | tr '\n' ' ')" "0 1 "
+run 0 "$TUTTI" run -n 1 --role r --log-line-prefix-template '${role_name}/${local_rank}/${hostname}/$rank/$$ ${unknown} ${rank: 100%' echo hi
+equal "a template" "$(cat "$work/out")" "r/0/$(hostname)/0/\$ \${unknown} \${rank: 100%hi"
+TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='<$rank>' run 0 "$TUTTI" run -n 2 echo hi
+equal "a template of the environment" "$(sort "$work/out" | tr '\n' ' ')" "<0>hi <1>hi "
+run 0 "$TUTTI" run -n 2 --log-line-prefix-template "$(printf '%0300d' 0)" echo hi
+equal "a long template" "$(grep -cE '^0+hi$' "$work/out")" 2
+
+# Lines with one of the words, copied.
+fruits='echo an apple; echo a pear; echo "1,2"; echo orange >&2; printf "last apple"'
+run 0 "$TUTTI" run -n 2 --log-dir "$work/logs" --rdzv-id f --duplicate-stdout-filters 'apple,1,,2' \
+    --duplicate_stderr_filters=orange,apple sh -c "$fruits"
+equal "shown all the same" "$(wc -l <"$work/out")" 8
+equal "copied" "$(sort "$work/logs/f/attempt_0/filtered_stdout.log" | tr '\n' ' ')" \
+    "[0] 1,2 [0] an apple [0] last apple [1] 1,2 [1] an apple [1] last apple "
+equal "copied of standard error" "$(sort "$work/logs/f/attempt_0/filtered_stderr.log" | tr '\n' ' ')" "[0] orange [1] orange "
+run 0 "$TUTTI" run -n 1 --log-dir "$work/logs" --rdzv-id g -r 1 --duplicate-stdout-filters pear sh -c "$fruits"
+equal "redirected" "$(cat "$work/out")" ""
+equal "redirected and copied" "$(cat "$work/logs/g/attempt_0/filtered_stdout.log" "$work/logs/g/attempt_0/0/stdout.log" | tr '\n' ' ')" \
+    "a pear an apple a pear 1,2 last apple"
+TMPDIR=$work/tmp run 0 "$TUTTI" run -n 1 --duplicate-stdout-filters pear sh -c "$fruits"
+err_has 'the files of this job are in '
 
 # A full disk under our output is an error, one under a log file a warning.
 if [ -w /dev/full ]; then

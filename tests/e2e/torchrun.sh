@@ -1,6 +1,6 @@
 # torchrun.sh -- Tutti's programs under the real torchrun: they train as under `tutti run`, and when a rank fails torchrun's
 # report names it, with its words, not a survivor's.   SPDX-License-Identifier: MIT   timeout: 120
-. "$SOURCE_DIR/tests/harness/train.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 torchrun=${TUTTI_TEST_TORCHRUN:-$(command -v torchrun || true)}
 unset TUTTI_TEST_TORCHRUN
 [ -n "$torchrun" ] || {

@@ -1,16 +1,16 @@
 # The run folder: what is in it, after a run, an interrupted one, a full disk.   timeout: 120
 # SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/train.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 mlp="--model mlp --augment off --threads 1"
 
 # What is there, and that it is what the manual says.
 train run $mlp --epochs 1 --log-every 20
-[ "$(ls run | tr '\n' ' ')" = "config.json metrics.jsonl model.safetensors summary.json " ] || fail "files: $(ls run)"
+[ "$(ls run | tr '\n' ' ')" = "checkpoints config.json metrics.jsonl model.safetensors summary.json " ] || fail "files: $(ls run)"
 for key in status world_size steps epochs train_loss val_accuracy images_per_s seconds parameters parameter_digest \
-    gradient_bytes wire_bytes; do
+    gradient_bytes wire_bytes reason; do
     grep -q "\"$key\": " run/summary.json || fail "summary.json has no $key"
 done
-[ "$(grep -c '": ' run/summary.json)" = 12 ] || fail "summary.json has other keys"
+[ "$(grep -c '": ' run/summary.json)" = 13 ] || fail "summary.json has other keys"
 for key in step epoch loss lr grad_norm images_per_s time_s; do
     head -1 run/metrics.jsonl | grep -q "\"$key\": " || fail "metrics.jsonl has no $key"
 done

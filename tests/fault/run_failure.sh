@@ -1,6 +1,6 @@
 # run_failure.sh -- the first failure stops the others, is named, and its exit code is passed on.
 # SPDX-License-Identifier: MIT    run: serial
-. "$SOURCE_DIR/tests/harness/expect.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 
 run 7 "$TUTTI" run -n 3 sh -c "[ \$RANK = 1 ] || exec sleep $marker; echo the cause >&2; exit 7"
 faster_than 1
@@ -61,6 +61,31 @@ out_has '^\[1\] saved$'
 # Stopped workers are ended too.
 run 5 "$TUTTI" run -n 2 sh -c '[ $RANK = 0 ] && { sleep 0.2; exit 5; }; kill -STOP $$'
 faster_than 2
+
+# Who is stopped is the cause where the others took it for lost, and is mentioned where they did not.
+stopped='if [ $RANK = 1 ]; then echo $$ >"$PIDS"; kill -STOP $$; sleep 9; fi
+    until [ -s "$PIDS" ] && grep -q "^State:.T" "/proc/$(cat "$PIDS")/status"; do sleep 0.01; done; exit $CODE'
+CODE=3 PIDS=$work/stopped run 3 "$TUTTI" run -n 3 sh -c "$stopped"
+faster_than 2
+err_has '^tutti run: rank 1 \(process [0-9]+\) is stopped \(SIGSTOP, a debugger\): the others took it for lost; `kill -CONT [0-9]+`'
+err_has '^tutti run: then ranks 0, 2: exit code 3$'
+rm "$work/stopped"
+CODE=4 PIDS=$work/stopped run 4 "$TUTTI" run -n 2 sh -c "$stopped"
+err_has '^tutti run: rank 0 failed first: exit code 4'
+err_has '^tutti run: rank 1 \(process [0-9]+\) is stopped'
+
+# What all ranks say alike of themselves in Tutti's own words is said once; files have it all, others' lines are theirs.
+same='echo "tutti train: rank $RANK: lost rank 70, [$RANK]" >&2; echo "other: rank 5" >&2; exit 3'
+run 3 "$TUTTI" run -n 40 --log-dir "$work/logs" --rdzv-id same -t 2 sh -c "$same"
+equal "said in full" "$(grep -c '^\[[0-9]*\] tutti train: ' "$work/err")" 1
+who=$(sed -n 's/^\[\([0-9]*\)\] tutti train: rank \1: lost rank 70, \[\1\]$/\1/p' "$work/err")
+err_has "as rank $who: tutti train: rank $who: lost rank 70, \[$who\]$"
+equal "ranks that said it" "$(sed -n 's/^\[\([-0-9, ]*\)\] as rank.*/\1/p; s/^\[\([0-9]*\)\] tutti.*/\1/p' "$work/err" | tr ',' '\n' |
+    awk -F- '{ n += NF > 1 ? $2 - $1 + 1 : 1 } END { print n }')" 40
+equal "in files" "$(cat "$work"/logs/same/attempt_0/*/stderr.log | grep -c '^tutti train: rank [0-9]*: lost rank 70')" 40
+equal "others' lines" "$(grep -c '^\[[0-9]*\] other: rank 5$' "$work/err")" 40
+run 3 "$TUTTI" run -n 4 --no-prefix sh -c "$same"
+equal "without a prefix each is shown" "$(grep -c '^tutti train: rank' "$work/err")" 4
 
 # A child of the failed rank that writes faster than is read, through a pipe as large as can be had, keeps nobody from
 # being stopped. It ends by itself in 6 s, so that a launcher that waits for it is late, not lost.

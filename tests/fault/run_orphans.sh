@@ -1,6 +1,6 @@
 # run_orphans.sh -- whatever happens, no process is left: signals, killed launchers, daemons.
 # SPDX-License-Identifier: MIT    run: serial
-. "$SOURCE_DIR/tests/harness/expect.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 set -m # as in a terminal: background jobs hear SIGINT
 
 # Each worker: itself, a child, a grandchild in a session of its own, and one whose parent has gone.
@@ -123,7 +123,7 @@ equal "exit code" $? 137
 sleepers 1 || fail "a stranger's child was ended"
 pkill -KILL -f "^sleep $marker"
 
-# Jobs in jobs, which is refused unless it is plainly meant.
+# Jobs in jobs.
 run 4 "$TUTTI" run -n 2 env -u RANK -u LOCAL_RANK "$TUTTI" run -n 2 sh -c "[ \$PPID = 1 ] || exit 4"
 nobody_left
 finish

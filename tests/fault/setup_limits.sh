@@ -1,6 +1,6 @@
 # setup_limits.sh -- ranks that may open too few files to make a group: whoever has too few says so and ends with 4, and
 # nobody takes a peer for something else. A world size that cannot be is refused at once.   SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/expect.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT
 export TUTTI_TIMEOUT_S=5
 

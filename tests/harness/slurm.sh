@@ -1,6 +1,8 @@
-# slurm.sh -- a Slurm of one node for the script that sources it; needs $work and TUTTI.   SPDX-License-Identifier: MIT
+# slurm.sh -- a Slurm of its own for the script that sources it.   SPDX-License-Identifier: MIT
 #
 # slurm_start: starts it, and srun works; or says why not and skips (exit 77). It ends with slurm_stop; call that on EXIT.
+# Needs $work and TUTTI. After hosts_enter and hosts_up (hosts.sh) each host is a node; else there is one, on loopback.
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/hosts.sh"
 slurm_pids=""
 
 slurm_stop() {
@@ -8,50 +10,80 @@ slurm_stop() {
     wait $slurm_pids 2>/dev/null
     slurm_pids=""
 }
-slurm_skip() {
-    echo "skipped: $1"
-    exit 77
-}
 slurm_free_port() { "$TUTTI" run -n 1 sh -c 'echo $MASTER_PORT'; }
-slurm_start() {
-    local dir=$work/slurm host
-    host=$(uname -n)
-    host=${host%%.*}
+# Call it before hosts_enter.
+slurm_needed() {
     PATH=$PATH:/usr/sbin:/sbin
     for program in slurmctld slurmd srun sinfo; do
-        command -v $program >/dev/null || slurm_skip "no $program (slurmctld, slurmd and slurm-client of Debian)"
+        command -v $program >/dev/null || skip_test "no $program (slurmctld, slurmd and slurm-client of Debian)"
     done
-    mkdir -p "$dir/state" "$dir/spool"
-    cat >"$dir/slurm.conf" <<END
+}
+# DIR: what all such clusters have
+slurm_configuration() {
+    cat <<END
 ClusterName=test
-SlurmctldHost=$host(127.0.0.1)
-SlurmctldPort=$(slurm_free_port)
-SlurmdPort=$(slurm_free_port)
 AuthType=auth/none
 CredType=cred/none
 SlurmUser=$(id -un)
 SlurmdUser=$(id -un)
-StateSaveLocation=$dir/state
-SlurmdSpoolDir=$dir/spool
-SlurmctldPidFile=$dir/slurmctld.pid
-SlurmdPidFile=$dir/slurmd.pid
-ProctrackType=proctrack/pgid
+StateSaveLocation=$1/state
+SlurmdSpoolDir=$1/spool-%n
+SlurmctldPidFile=$1/slurmctld.pid
+SlurmdPidFile=$1/slurmd-%n.pid
+ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
+SwitchType=switch/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
+SlurmdParameters=config_overrides
+SchedulerParameters=batch_sched_delay=0,sched_interval=1
 MpiDefault=none
 ReturnToService=2
+JobRequeue=1
+KillWait=${SLURM_KILL_WAIT:-5}
+END
+}
+slurm_start() {
+    local dir=$work/slurm host i n=${#host_pids[@]}
+    slurm_needed
+    mkdir -p "$dir/state"
+    slurm_configuration "$dir" >"$dir/slurm.conf"
+    export SLURM_CONF=$dir/slurm.conf
+    if [ "$n" -gt 0 ]; then
+        cat >>"$SLURM_CONF" <<END
+SlurmctldHost=hub(10.88.0.254)
+SlurmctldPort=6817
+SlurmdPort=6818
+NodeName=$(IFS=, && echo "${host_names[*]}") CPUs=4 State=UNKNOWN
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+END
+    else
+        host=$(uname -n)
+        host=${host%%.*}
+        cat >>"$SLURM_CONF" <<END
+SlurmctldHost=$host(127.0.0.1)
+SlurmctldPort=$(slurm_free_port)
+SlurmdPort=$(slurm_free_port)
 NodeName=$host NodeAddr=127.0.0.1 CPUs=$(nproc) State=UNKNOWN
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:8
 END
-    export SLURM_CONF=$dir/slurm.conf
+    fi
     slurmctld -D -c >"$dir/slurmctld.out" 2>&1 &
     slurm_pids=$!
-    slurmd -D -c >"$dir/slurmd.out" 2>&1 &
-    slurm_pids="$slurm_pids $!"
-    for _ in $(seq 100); do
-        sinfo -h -t idle -o %D 2>/dev/null | grep -x 1 >/dev/null && return
+    if [ "$n" = 0 ]; then
+        slurmd -D -c >"$dir/slurmd.out" 2>&1 &
+        slurm_pids="$slurm_pids $!"
+        n=1
+    else
+        for i in "${!host_pids[@]}"; do
+            on_host "$i" slurmd -D -c >"$dir/slurmd-$i.out" 2>&1 &
+            slurm_pids="$slurm_pids $!"
+        done
+    fi
+    for _ in $(seq 150); do
+        [ "$(sinfo -h -t idle -o %D 2>/dev/null)" = "$n" ] && return
+        kill -0 $slurm_pids 2>/dev/null || break
         sleep 0.1
     done
-    slurm_skip "a Slurm of one node does not come up: $(tail -qn1 "$dir"/*.out | tr '\n' ' ')"
+    skip_test "a Slurm of $n nodes does not come up: $(tail -qn1 "$dir"/*.out | tr '\n' ' ')"
 }

@@ -181,34 +181,6 @@ static void launchers_are_read_beside_what_is_exported(void **state)
     assert_int_equal(g.world_size, 4);
 }
 
-/* What a child with a terminal of its own reads. */
-static int world_size_at_a_terminal(const char *text)
-{
-    int status, master = posix_openpt(O_RDWR | O_NOCTTY);
-    pid_t pid;
-
-    assert_true(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
-    pid = fork();
-    if (pid == 0) {
-        setsid();
-        if (open(ptsname(master), O_RDWR) < 0)
-            _exit(100);
-        _exit(read_ok(text).world_size);
-    }
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    close(master);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
-
-static void a_shell_in_a_job_is_no_rank(void **state)
-{
-    (void)state;
-    assert_int_equal(world_size_at_a_terminal(SLURM " SLURM_JOB_NAME=bash"), 1);
-    assert_int_equal(world_size_at_a_terminal(SLURM " SLURM_PTY_PORT=4711"), 1);
-    assert_int_equal(world_size_at_a_terminal(SLURM), 7);
-}
-
 static void a_launcher_inside_a_launcher_is_known(void **state)
 {
     static const struct {
@@ -313,39 +285,6 @@ static void half_a_group_is_an_error_that_says_what_is_missing(void **state)
     unsetenv("TUTTI_MPI");
 }
 
-static void host_lists(void **state)
-{
-    static const struct {
-        const char *list, *first;
-    } CASES[] = {{"gpu[07-09,12],x", "gpu07"},
-                 {"n0", "n0"},
-                 {"a,b[1-2]", "a"},
-                 {"x[3]", "x3"},
-                 {"r[1-2]-n[01-16]", "r1-n01"},
-                 {"h[5]-ib,k", "h5-ib"},
-                 {"node-12[0-3]", "node-120"}};
-    char host[64], small[4];
-    int tasks;
-
-    (void)state;
-    for (size_t i = 0; i < TUTTI__COUNT_OF(CASES); i++) {
-        assert_int_equal(tutti__first_host(CASES[i].list, host, sizeof host), TUTTI_OK);
-        assert_string_equal(host, CASES[i].first);
-    }
-    assert_int_equal(tutti__first_host("", host, sizeof host), TUTTI_ERR_ARG);
-    assert_int_equal(tutti__first_host("n[", host, sizeof host), TUTTI_ERR_ARG);
-    assert_int_equal(tutti__first_host("n[x]", host, sizeof host), TUTTI_ERR_ARG);
-    assert_int_equal(tutti__first_host("n[1-2", host, sizeof host), TUTTI_ERR_ARG);
-    assert_int_equal(tutti__first_host("long", small, sizeof small), TUTTI_ERR_ARG);
-    assert_int_equal(tutti__tasks_on_node("2(x3),1", 2, &tasks), TUTTI_OK);
-    assert_int_equal(tasks, 2);
-    assert_int_equal(tutti__tasks_on_node("2(x3),1", 3, &tasks), TUTTI_OK);
-    assert_int_equal(tasks, 1);
-    assert_int_equal(tutti__tasks_on_node("2(x3),1", 4, &tasks), TUTTI_ERR_ARG);
-    assert_int_equal(tutti__tasks_on_node("2(x3", 0, &tasks), TUTTI_ERR_ARG);
-    assert_int_equal(tutti__tasks_on_node("", 0, &tasks), TUTTI_ERR_ARG);
-}
-
 static void a_group_of_one_works(void **state)
 {
     tutti_group *group;
@@ -385,10 +324,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(launchers_are_read),
         cmocka_unit_test(launchers_are_read_beside_what_is_exported),
-        cmocka_unit_test(a_shell_in_a_job_is_no_rank),
         cmocka_unit_test(a_launcher_inside_a_launcher_is_known),
         cmocka_unit_test(half_a_group_is_an_error_that_says_what_is_missing),
-        cmocka_unit_test(host_lists),
         cmocka_unit_test(a_group_of_one_works),
     };
 

@@ -213,6 +213,38 @@ static void an_epoch_can_be_left_in_the_middle(void **state)
     tutti_dataset_free(dataset);
 }
 
+/* From any batch on, an epoch goes on as if those before had been delivered; so does the next one. */
+static void an_epoch_can_begin_in_the_middle(void **state)
+{
+    tutti_sampler_opts sampler = {.count = COUNT, .world_size = 1, .shuffle = true};
+    tutti_dataset *dataset = counting_new();
+    size_t indices[COUNT];
+    tutti_batch batch;
+
+    (void)state;
+    assert_int_equal(tutti_sampler_indices(&sampler, 4, indices), TUTTI_OK);
+    for (int workers = 0; workers <= 4; workers += 2) {
+        tutti_loader *loader = loader_new(
+            dataset, NULL, (tutti_loader_opts){.batch = 8, .workers = workers, .shuffle = true});
+
+        for (size_t first = 0; first <= 7; first++) {
+            size_t b = first;
+
+            tutti__loader_seek(loader, 4, first);
+            for (; tutti_loader_next(loader, &batch); b++) {
+                assert_int_equal(batch.index, b);
+                for (size_t i = 0; i < batch.n; i++)
+                    assert_int_equal(((const int64_t *)batch.y.p)[i], indices[b * 8 + i]);
+            }
+            assert_int_equal(tutti_loader_status(loader), TUTTI_OK);
+            assert_int_equal(b, 7);
+            check_epoch(loader, dataset, sampler, 5, 8);
+        }
+        tutti_loader_free(loader);
+    }
+    tutti_dataset_free(dataset);
+}
+
 static void a_loader_can_be_freed_at_any_time(void **state)
 {
     tutti_dataset *dataset = counting_new();
@@ -562,6 +594,7 @@ int main(void)
         cmocka_unit_test(batches_are_the_samplers_for_any_workers_ranks_and_sizes),
         cmocka_unit_test(batches_are_bit_for_bit_torchs),
         cmocka_unit_test(an_epoch_can_be_left_in_the_middle),
+        cmocka_unit_test(an_epoch_can_begin_in_the_middle),
         cmocka_unit_test(a_loader_can_be_freed_at_any_time),
         cmocka_unit_test(drop_last_and_no_padding_decide_about_the_rest),
         cmocka_unit_test(a_failure_comes_in_its_place_with_file_and_index),

@@ -131,8 +131,6 @@ static void what_is_not_in_this_version_is_refused_and_its_off_value_is_not(void
     REFUSED("amp: bf16 is not in this version", "amp=off", "--amp", "bf16");
     REFUSED("backend: nccl is not in this version", "auto, native or mpi", "--backend", "nccl");
     REFUSED("device: cuda is not", "auto or cpu", "--device", "cuda");
-    REFUSED("resume: runs/x is not", "resume=no", "--resume", "runs/x");
-    REFUSED("checkpoint_every: 5 is not", "", "--checkpoint-every", "5");
     REFUSED("wandb: offline is not", "wandb=off", "--wandb", "offline");
     REFUSED("tensorboard: true is not", "", "--tensorboard");
     REFUSED("init: w.pt", ".safetensors", "--init", "w.pt");

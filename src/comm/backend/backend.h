@@ -12,6 +12,13 @@ tutti_status tutti__mpi_start(int timeout_ms, int *rank_p, int *size_p);
 /* "Open MPI v4.1.4"; "MPI" before the start. */
 const char *tutti__mpi_version(void);
 
+/* The modules for backend mpi that lie where they are looked for: their kinds ("openmpi") and paths. Returns how many, at
+ * most n. */
+typedef struct tutti__mpi_file {
+    char kind[16], path[1100];
+} tutti__mpi_file;
+size_t tutti__mpi_files(tutti__mpi_file *files, size_t n);
+
 /* An engine for all of MPI_COMM_WORLD, or, in a split, for these members of the parent's communicator (`parent`: its
  * engine). `tag`, from 0 to 32,767, is the same on all members and other than that of a split at the same time. */
 tutti_status tutti__mpi_open(tutti__engine **engine_p, tutti__comm *comm, tutti__engine *parent,

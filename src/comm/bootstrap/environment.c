@@ -5,7 +5,8 @@
  * guess, since a guess trains a wrong model in silence. */
 #include "comm/bootstrap/environment.h"
 
-#include <fcntl.h>
+#include "comm/bootstrap/slurm.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,62 +73,6 @@ static tutti_status number(const launcher *from, const char *name, int low, int 
                            name, text, low, high);
     *value_p = (int)value;
     return TUTTI_OK;
-}
-
-tutti_status tutti__first_host(const char *list, char *host, size_t capacity)
-{
-    size_t n = 0;
-
-    for (const char *p = list; *p && *p != ',' && n < capacity;) {
-        bool bracket = *p == '[';
-        size_t digits = bracket ? strspn(p + 1, "0123456789") : 1;
-        const char *end = bracket ? strchr(p, ']') : p;
-
-        if (!end || digits == 0)
-            return tutti__fail(TUTTI_ERR_ARG,
-                               "host list \"%.60s\" is malformed: expected e.g. node[01-04,7]",
-                               list);
-        if (n + digits < capacity)
-            memcpy(host + n, bracket ? p + 1 : p, digits);
-        n += digits;
-        p = end + 1;
-    }
-    if (n == 0 || n >= capacity)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "host list \"%.60s\" has no first host, or too long a one", list);
-    host[n] = '\0';
-    return TUTTI_OK;
-}
-
-tutti_status tutti__tasks_on_node(const char *list, int node, int *tasks_p)
-{
-    const char *next = list;
-    int left = node;
-
-    while (*next) {
-        char *end;
-        long tasks = strtol(next, &end, 10), times = 1;
-
-        if (end == next || tasks < 1)
-            break;
-        if (strncmp(end, "(x", 2) == 0) {
-            times = strtol(end + 2, &end, 10);
-            if (*end++ != ')')
-                break;
-        }
-        if (times < 1 || (*end && *end != ','))
-            break;
-        if (left < times) {
-            *tasks_p = (int)tasks;
-            return TUTTI_OK;
-        }
-        left -= (int)times;
-        next = *end ? end + 1 : end;
-    }
-    return tutti__fail(TUTTI_ERR_ARG,
-                       "SLURM_STEP_TASKS_PER_NODE is \"%.60s\", which says nothing of node %d: "
-                       "expected e.g. 2(x3),1",
-                       list, node);
 }
 
 static tutti_status local_size(const launcher *from, tutti__env_group *group)
@@ -225,15 +170,6 @@ static tutti_status read_store(tutti__env_group *group, const char *text)
     return TUTTI_OK;
 }
 
-/* A port below those that the kernel hands out, the same on all ranks of a job and unlikely to be another job's. */
-static int derived_port(const char *job, const char *step)
-{
-    char text[256];
-    int n = snprintf(text, sizeof text, "%s/%s", job, step);
-
-    return 10000 + (int)(tutti__hash64(text, n < 255 ? (size_t)n : 255) % 20000);
-}
-
 /* Where launchers that name no master have the store; what of it the user has chosen stays. */
 static tutti_status derive_slurm(tutti__env_group *group)
 {
@@ -245,9 +181,10 @@ static tutti_status derive_slurm(tutti__env_group *group)
                            "set MASTER_ADDR and MASTER_PORT",
                            nodes ? "SLURM_JOB_ID" : "SLURM_STEP_NODELIST");
     if (!*group->master_addr)
-        TUTTI_TRY(tutti__first_host(nodes, group->master_addr, sizeof group->master_addr));
+        TUTTI_TRY(tutti__host_list_get(nodes, 0, group->master_addr, sizeof group->master_addr));
     if (group->master_port == 0)
-        group->master_port = derived_port(job, get("SLURM_STEP_ID") ? get("SLURM_STEP_ID") : "");
+        group->master_port =
+            tutti__derived_port(job, get("SLURM_STEP_ID") ? get("SLURM_STEP_ID") : "");
     return TUTTI_OK;
 }
 
@@ -273,7 +210,7 @@ static tutti_status derive_master(tutti__env_group *group)
     if (!*group->master_addr)
         snprintf(group->master_addr, sizeof group->master_addr, "127.0.0.1");
     if (group->master_port == 0)
-        group->master_port = derived_port(group->source, job ? job : parent);
+        group->master_port = tutti__derived_port(group->source, job ? job : parent);
     return TUTTI_OK;
 }
 
@@ -302,31 +239,15 @@ static tutti_status read_master(const launcher *from, tutti__env_group *group)
      * be among those that the kernel hands out, and was often taken. */
     if (get("TORCHELASTIC_USE_AGENT_STORE") &&
         strcmp(get("TORCHELASTIC_USE_AGENT_STORE"), "True") == 0)
-        group->master_port = derived_port("torchrun", port);
+        group->master_port = tutti__derived_port("torchrun", port);
     return TUTTI_OK;
-}
-
-/* A shell in a job (srun --pty, salloc) has a step's variables too, but what is started there is no rank. The job's name alone
- * does not tell: srun inside salloc inherits it. Tasks without a pseudoterminal have no terminal at all. */
-static bool interactive_shell(const launcher *from)
-{
-    const char *job = get("SLURM_JOB_NAME");
-    int terminal;
-
-    if (strcmp(from->source, "Slurm") != 0 ||
-        !(get("SLURM_PTY_PORT") ||
-          (job && (strcmp(job, "bash") == 0 || strcmp(job, "interactive") == 0))))
-        return false;
-    terminal = open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
-    if (terminal >= 0)
-        close(terminal);
-    return terminal >= 0;
 }
 
 static const launcher *find_mpi_launcher(void)
 {
     for (size_t i = 0; i < TUTTI__COUNT_OF(LAUNCHERS); i++)
-        if (get(LAUNCHERS[i].mark) && !interactive_shell(&LAUNCHERS[i]))
+        if (get(LAUNCHERS[i].mark) &&
+            (strcmp(LAUNCHERS[i].source, "Slurm") != 0 || tutti__slurm_is_task()))
             return &LAUNCHERS[i];
     return NULL;
 }
@@ -364,6 +285,8 @@ tutti_status tutti__env_group_read_ranks(tutti__env_group *group)
     TUTTI_TRY(read_numbers(from, group));
     if (from != &TORCHRUN)
         TUTTI_TRY(check_exported(from, group));
+    if (get("TUTTI_ATTEMPT"))
+        return number(from, "TUTTI_ATTEMPT", 0, 1 << 30, &group->attempt);
     if (get("TORCHELASTIC_RESTART_COUNT"))
         TUTTI_TRY(number(from, "TORCHELASTIC_RESTART_COUNT", 0, 1 << 30, &group->attempt));
     return TUTTI_OK;

@@ -29,9 +29,4 @@ bool tutti__env_by_mpi_launcher(void);
 /* "Open MPI", "Slurm" or "PMI", if its variables are here and whole enough to be read; NULL: none of them. */
 const char *tutti__env_mpi_launcher(void);
 
-/* The first host of a Slurm host list: "gpu[07-09,12],x" -> "gpu07". ARG if it is malformed or too long. */
-tutti_status tutti__first_host(const char *list, char *host, size_t capacity);
-/* Tasks on node `node` of "2(x3),1": ARG if it is malformed or has fewer nodes. */
-tutti_status tutti__tasks_on_node(const char *list, int node, int *tasks_p);
-
 #endif

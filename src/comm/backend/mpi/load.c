@@ -67,20 +67,36 @@ static bool find_module(const folders *f, const char *name, char *path, size_t c
     return false;
 }
 
+static size_t find_modules(const folders *f, tutti__mpi_file *files, size_t n)
+{
+    static const char *const kinds[] = {"mpich", "openmpi"};
+    size_t found = 0;
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(kinds) && found < n; i++)
+        if (find_module(f, kinds[i], files[found].path, sizeof files[found].path))
+            snprintf(files[found++].kind, sizeof files[0].kind, "%s", kinds[i]);
+    return found;
+}
+
+size_t tutti__mpi_files(tutti__mpi_file *files, size_t n)
+{
+    folders f;
+
+    find_folders(&f);
+    return find_modules(&f, files, n);
+}
+
 /* How many kinds of module there are; `names` lists them, "mpich, openmpi". */
 static int list_modules(const folders *f, char *names, size_t capacity)
 {
-    static const char *const kinds[] = {"mpich", "openmpi"};
-    char path[FOLDER_TEXT + 64];
-    size_t used = 0;
-    int n = 0;
+    tutti__mpi_file files[4];
+    size_t n = find_modules(f, files, TUTTI__COUNT_OF(files)), used = 0;
 
     names[0] = '\0';
-    for (size_t i = 0; i < TUTTI__COUNT_OF(kinds); i++)
-        if (find_module(f, kinds[i], path, sizeof path) && used < capacity)
-            used +=
-                (size_t)snprintf(names + used, capacity - used, "%s%s", n++ ? ", " : "", kinds[i]);
-    return n;
+    for (size_t i = 0; i < n && used < capacity; i++)
+        used +=
+            (size_t)snprintf(names + used, capacity - used, "%s%s", i ? ", " : "", files[i].kind);
+    return (int)n;
 }
 
 static bool is_set(const char *name)

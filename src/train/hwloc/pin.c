@@ -1,4 +1,4 @@
-/* hwloc.c -- gives each local rank cores of its own, near each other.   SPDX-License-Identifier: MIT */
+/* pin.c -- gives each local rank cores of its own, near each other.   SPDX-License-Identifier: MIT */
 #include "train/pin.h"
 
 #include <hwloc.h>

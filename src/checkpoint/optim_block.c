@@ -1,0 +1,217 @@
+/* optim_block.c -- between an optimizer, one block of memory, and a safetensors file.   SPDX-License-Identifier: MIT */
+#include "checkpoint/optim_block.h"
+
+#include "checkpoint/safetensors.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAME_BYTES = 320 };
+
+static size_t count_of(const tutti_tensor *t)
+{
+    return (size_t)tutti_shape_count(tutti_tensor_shape(t));
+}
+
+static tutti_status allocate(tutti__optim_block *block, const tutti_module *m)
+{
+    block->n_parameters = tutti_module_n_parameters(m);
+    block->n = (size_t)tutti_module_count(m);
+    block->values = tutti__alloc((block->n_states * block->n + 1) * sizeof *block->values);
+    block->updates = tutti__alloc((block->n_parameters + 1) * sizeof *block->updates);
+    return block->values && block->updates ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
+tutti_status tutti__optim_block_new(tutti__optim_block *block, const tutti_optim *optim,
+                                    const tutti_module *m)
+{
+    const char *name;
+
+    *block = (tutti__optim_block){0};
+    while (block->n_states < TUTTI__OPTIM_BLOCK_STATES &&
+           (name = tutti_optim_state_name(optim, block->n_states)))
+        snprintf(block->names[block->n_states++], sizeof block->names[0], "%s", name);
+    return allocate(block, m);
+}
+
+void tutti__optim_block_free(tutti__optim_block *block)
+{
+    free(block->values);
+    free(block->updates);
+    *block = (tutti__optim_block){0};
+}
+
+tutti_status tutti__optim_block_take(tutti__optim_block *block, tutti_optim *optim,
+                                     const tutti_module *m)
+{
+    float *at = block->values;
+
+    for (size_t k = 0; k < block->n_states; k++)
+        for (size_t i = 0; i < block->n_parameters; i++) {
+            tutti_tensor *t = tutti_module_parameter(m, i);
+
+            TUTTI_TRY(tutti_optim_state_read(optim, k, t, at));
+            at += count_of(t);
+        }
+    for (size_t i = 0; i < block->n_parameters; i++)
+        block->updates[i] = tutti_optim_updates(optim, tutti_module_parameter(m, i));
+    return TUTTI_OK;
+}
+
+tutti_status tutti__optim_block_put(const tutti__optim_block *block, tutti_optim *optim,
+                                    const tutti_module *m)
+{
+    const float *at = block->values;
+
+    for (size_t i = 0; i < block->n_parameters; i++)
+        TUTTI_TRY(tutti_optim_set_updates(optim, tutti_module_parameter(m, i), block->updates[i]));
+    for (size_t k = 0; k < block->n_states; k++)
+        for (size_t i = 0; i < block->n_parameters; i++) {
+            tutti_tensor *t = tutti_module_parameter(m, i);
+
+            TUTTI_TRY(tutti_optim_state_write(optim, k, t, at));
+            at += count_of(t);
+        }
+    return TUTTI_OK;
+}
+
+/* ---- File --------------------------------------------------------------------------------------------------- */
+
+static void digest(const tutti__optim_block *block, char text[40])
+{
+    uint64_t parts[2] = {
+        tutti__hash64(block->values, block->n_states * block->n * sizeof *block->values),
+        tutti__hash64(block->updates, block->n_parameters * sizeof *block->updates)};
+
+    snprintf(text, 40, "%016llx", (unsigned long long)tutti__hash64(parts, sizeof parts));
+}
+
+/* Names of tensors, one after the other, in room that the caller frees. */
+static void describe(const tutti__optim_block *block, const tutti_module *m,
+                     tutti__safetensors_source *sources, char *names)
+{
+    float *at = block->values;
+    size_t s = 0;
+
+    for (size_t k = 0; k < block->n_states; k++)
+        for (size_t i = 0; i < block->n_parameters; i++, s++) {
+            const tutti_tensor *t = tutti_module_parameter(m, i);
+
+            snprintf(names + s * NAME_BYTES, NAME_BYTES, "%s.%s", block->names[k],
+                     tutti_tensor_name(t));
+            sources[s].array = (tutti_array){at, tutti_tensor_shape(t), TUTTI_F32};
+            at += count_of(t);
+        }
+    for (size_t i = 0; i < block->n_parameters; i++, s++) {
+        snprintf(names + s * NAME_BYTES, NAME_BYTES, "step.%s",
+                 tutti_tensor_name(tutti_module_parameter(m, i)));
+        sources[s].array = (tutti_array){&block->updates[i], {.n = 0}, TUTTI_I64};
+    }
+    for (size_t i = 0; i < s; i++)
+        sources[i].name = names + i * NAME_BYTES;
+}
+
+static void list_states(const tutti__optim_block *block, char text[160])
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (size_t k = 0; k < block->n_states; k++)
+        used += (size_t)snprintf(text + used, 160 - used, "%s%s", k ? " " : "", block->names[k]);
+}
+
+tutti_status tutti__optim_block_write(const tutti__optim_block *block, const tutti_module *m,
+                                      const char *path)
+{
+    const size_t n = (block->n_states + 1) * block->n_parameters;
+    tutti__safetensors_source *sources = tutti__alloc((n + 1) * sizeof *sources);
+    char *names = tutti__alloc((n + 1) * NAME_BYTES), hash[40], states[160];
+    const tutti__safetensors_pair pairs[] = {
+        {"format", "pt"}, {"states", states}, {"digest", hash}};
+    tutti_status status = TUTTI_ERR_MEMORY;
+
+    if (sources && names) {
+        describe(block, m, sources, names);
+        list_states(block, states);
+        digest(block, hash);
+        status = tutti__safetensors_write(path, sources, n, pairs, TUTTI__COUNT_OF(pairs));
+    }
+    free(sources);
+    free(names);
+    return status;
+}
+
+static tutti_status read_names(tutti__optim_block *block, const tutti__safetensors *file,
+                               const char *path)
+{
+    const char *states = tutti__safetensors_metadata(file, "states");
+
+    if (!states)
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s: it does not say which states it holds", path);
+    while (*states) {
+        size_t n = strcspn(states, " ");
+
+        if (n == 0 || n >= sizeof block->names[0] || block->n_states == TUTTI__OPTIM_BLOCK_STATES)
+            return tutti__fail(TUTTI_ERR_FORMAT, "%s: its list of states is broken", path);
+        memcpy(block->names[block->n_states++], states, n);
+        states += n + (states[n] == ' ');
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status read_tensors(const tutti__optim_block *block, const tutti_module *m,
+                                 const tutti__safetensors *file, const char *path)
+{
+    const size_t n = (block->n_states + 1) * block->n_parameters;
+    tutti__safetensors_source *sources = tutti__alloc((n + 1) * sizeof *sources);
+    char *names = tutti__alloc((n + 1) * NAME_BYTES);
+    tutti_status status = sources && names ? TUTTI_OK : TUTTI_ERR_MEMORY;
+
+    if (status == TUTTI_OK)
+        describe(block, m, sources, names);
+    if (status == TUTTI_OK && tutti__safetensors_count(file) != n)
+        status = tutti__fail(TUTTI_ERR_FORMAT, "%s: it holds %zu tensors, expected %zu", path,
+                             tutti__safetensors_count(file), n);
+    for (size_t i = 0; i < n && status == TUTTI_OK; i++) {
+        const tutti__safetensors_entry *e = tutti__safetensors_find(file, sources[i].name);
+
+        if (!e || !e->readable || e->dtype != sources[i].array.dtype ||
+            !tutti_shape_equal(e->shape, sources[i].array.shape))
+            status = tutti__fail(TUTTI_ERR_FORMAT, "%s: %s is %s", path, sources[i].name,
+                                 e ? "of another shape or dtype" : "missing");
+        else
+            status = tutti__safetensors_read(file, e, (void *)sources[i].array.p);
+    }
+    free(sources);
+    free(names);
+    return status;
+}
+
+tutti_status tutti__optim_block_read(tutti__optim_block *block, const tutti_module *m,
+                                     const char *path)
+{
+    tutti__safetensors *file;
+    const char *expected;
+    char found[40];
+    tutti_status status;
+
+    *block = (tutti__optim_block){0};
+    TUTTI_TRY(tutti__safetensors_open(&file, path));
+    status = read_names(block, file, path);
+    if (status == TUTTI_OK)
+        status = allocate(block, m);
+    if (status == TUTTI_OK)
+        status = read_tensors(block, m, file, path);
+    if (status == TUTTI_OK) {
+        digest(block, found);
+        expected = tutti__safetensors_metadata(file, "digest");
+        if (!expected || strcmp(expected, found) != 0)
+            status = tutti__fail(TUTTI_ERR_FORMAT,
+                                 "%s: its contents have digest %s, and it says %s: damaged", path,
+                                 found, expected ? expected : "nothing");
+    }
+    tutti__safetensors_close(file);
+    if (status != TUTTI_OK)
+        tutti__optim_block_free(block);
+    return status;
+}

@@ -1,0 +1,148 @@
+/* error_files.c -- what workers say of their failure, in torchrun's format.   SPDX-License-Identifier: MIT
+ *
+ *     {"message": "...", "timestamp": 1700000000}
+ *     {"message": {"message": "...", "extraInfo": {"timestamp": "1700000000"}}}
+ *
+ * The content is a worker's: anything may stand there. */
+#include "launch/files.h"
+
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { READ_BYTES = 1 << 20, LATE_S = 2, AHEAD_S = 30 };
+
+/* Up to READ_BYTES of the file, which must be an ordinary one; the caller frees. */
+static char *read_text(const char *path, size_t *bytes_p, struct stat *info)
+{
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+    char *text = NULL;
+    size_t n = 0;
+    ssize_t got = 1;
+
+    if (fd < 0)
+        return NULL;
+    if (fstat(fd, info) == 0 && S_ISREG(info->st_mode) && info->st_size > 0)
+        text = malloc(READ_BYTES);
+    while (text && n < READ_BYTES && (got = read(fd, text + n, READ_BYTES - n)) > 0)
+        n += (size_t)got;
+    close(fd);
+    *bytes_p = n;
+    return text;
+}
+
+/* Copies as much as fits; control characters, C1 included, become \xNN, and all that is not ASCII where the text may not
+ * be UTF-8. Newlines stay. */
+static void copy_printable(char *to, size_t capacity, const char *text, size_t bytes, bool ascii)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < bytes && n + 8 < capacity; i++) {
+        unsigned char c = (unsigned char)text[i];
+        unsigned char next = i + 1 < bytes ? (unsigned char)text[i + 1] : 0;
+        bool c1 = c == 0xc2 && next >= 0x80 && next < 0xa0; /* U+0080 to U+009F in UTF-8 */
+
+        if ((c < 0x20 && c != '\n') || c == 0x7f || c1 || (ascii && c >= 0x80)) {
+            n += (size_t)snprintf(to + n, capacity - n, "\\x%02x", c1 ? next : c);
+            i += c1;
+        } else {
+            to[n++] = (char)c;
+        }
+    }
+    while (n > 0 && to[n - 1] == '\n')
+        n--;
+    to[n] = '\0';
+}
+
+static double number(const json_t *value)
+{
+    return json_is_string(value) ? strtod(json_string_value(value), NULL)
+                                 : json_number_value(value);
+}
+
+/* *stamp_p: seconds since 1970, or 0. */
+static void find_words(const json_t *root, const char **text_p, double *stamp_p)
+{
+    const json_t *message = json_object_get(root, "message");
+
+    *text_p = json_string_value(message);
+    *stamp_p = number(json_object_get(root, "timestamp"));
+    if (!json_is_object(message))
+        return;
+    *text_p = json_string_value(json_object_get(message, "message"));
+    *stamp_p = number(json_object_get(json_object_get(message, "extraInfo"), "timestamp"));
+}
+
+/* The file's own time is finer than its timestamp of whole seconds, which counts where it says something else: that it
+ * was written late, or that it is not meant to be the first. */
+static void set_time(tutti__words *words, const struct stat *info, double stamp)
+{
+    double written = (double)info->st_mtim.tv_sec + (double)info->st_mtim.tv_nsec * 1e-9, now, age;
+    struct timespec clock;
+
+    clock_gettime(CLOCK_REALTIME, &clock);
+    now = (double)clock.tv_sec + (double)clock.tv_nsec * 1e-9;
+    words->effect = stamp > written + AHEAD_S;
+    age = now - (stamp > 0 && stamp + LATE_S < written ? stamp : written);
+    words->at_ns = tutti__now_ns();
+    if (age > 0 && age * 1e9 < (double)words->at_ns)
+        words->at_ns -= (uint64_t)(age * 1e9);
+}
+
+bool tutti__error_file_read(const tutti__worker *worker, tutti__words *words)
+{
+    char path[PATH_MAX], *text;
+    const char *said = NULL;
+    struct stat info;
+    double stamp = 0;
+    size_t bytes = 0;
+    json_t *root;
+
+    if (!tutti__error_file_path(worker, path, sizeof path) ||
+        !(text = read_text(path, &bytes, &info)))
+        return false;
+    root = json_loadb(text, bytes, 0, NULL);
+    if (root)
+        find_words(root, &said, &stamp);
+    if (said)
+        copy_printable(words->text, sizeof words->text, said, strlen(said), false);
+    else /* not torchrun's format; the words are its own all the same */
+        copy_printable(words->text, sizeof words->text, text, bytes, true);
+    set_time(words, &info, stamp);
+    json_decref(root);
+    free(text);
+    return *words->text != '\0';
+}
+
+void tutti__error_file_pass_on(const tutti__worker *worker, const char *how)
+{
+    const char *ours = getenv("TORCHELASTIC_ERROR_FILE");
+    char path[PATH_MAX], *text = NULL, *out = NULL;
+    struct stat info;
+    size_t bytes = 0;
+    json_t *root, *message;
+
+    if (!ours || !*ours)
+        return;
+    if (tutti__error_file_path(worker, path, sizeof path))
+        text = read_text(path, &bytes, &info);
+    root = text ? json_loadb(text, bytes, 0, NULL) : NULL;
+    message = json_object_get(root, "message");
+    if (json_is_object(message)) { /* torchrun adds it too */
+        json_object_set_new(message, "errorCode", json_integer(tutti__worker_exit_code(worker)));
+        out = json_dumps(root, 0);
+    }
+    if (out)
+        (void)tutti__write_file(ours, out, strlen(out));
+    else if (json_is_string(message))
+        (void)tutti__write_file(ours, text, bytes);
+    else
+        tutti__error_file_write(true, how);
+    json_decref(root);
+    free(text);
+    free(out);
+}

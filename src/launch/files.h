@@ -1,0 +1,33 @@
+/* files.h -- the files of a job: workers' logs, and what they say of their failure.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_LAUNCH_FILES_H
+#define TUTTI_LAUNCH_FILES_H
+
+#include "launch/agent.h"
+
+/* Makes the job's private folder where --log-dir names none. Call close in the front and in the agent. */
+tutti_status tutti__files_open(tutti__job *job);
+void tutti__files_close(const tutti__job *job);
+/* --log-dir or the private folder; NULL: neither. */
+const char *tutti__files_root(const tutti__job *job);
+/* Makes the worker's folder in this round. */
+tutti_status tutti__files_folder(const tutti__worker *worker, char *path, size_t bytes);
+
+/* TORCHELASTIC_ERROR_FILE of the worker in this round; false, and "": none. */
+bool tutti__error_file_path(const tutti__worker *worker, char *path, size_t bytes);
+/* The same, ready to be written to. */
+tutti_status tutti__error_file_prepare(const tutti__worker *worker, char *path, size_t bytes);
+
+/* What a worker said of its failure. */
+typedef struct tutti__words {
+    char text[2048]; /* lines without control characters */
+    uint64_t at_ns;  /* when, by tutti__now_ns */
+    bool effect;     /* dated ahead: it says of itself that another rank's failure came first */
+} tutti__words;
+
+/* False: nothing. Whatever the file holds, little of it is read. */
+bool tutti__error_file_read(const tutti__worker *worker, tutti__words *words);
+/* If this launcher was given a TORCHELASTIC_ERROR_FILE itself: the worker's file becomes it, with the exit code; without
+ * a file of the worker, `how` does. */
+void tutti__error_file_pass_on(const tutti__worker *worker, const char *how);
+
+#endif

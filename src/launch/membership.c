@@ -1,0 +1,372 @@
+/* membership.c -- finds the rendezvous, or becomes it.   SPDX-License-Identifier: MIT
+ *
+ * Who can bind to the endpoint's address hosts the rendezvous; everybody else connects to it. Whoever loses it looks for
+ * it again in the same way, so that a host that returns, or another process on its machine, takes over. */
+#include "launch/membership.h"
+#include "launch/port_owner.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    CONNECT_MS = 2000,
+    GREET_MS = 5000,
+    RETRY_MS = 100,
+    SLOW_RETRY_MS = 1000, /* after a while */
+    BUSY_PORT_MS = 3000,  /* for a predecessor to let go of the port */
+    FIRST_WORD_MS = 3000,
+    LATER_WORD_MS = 30000
+};
+
+#define SAY(m, format, ...)                                                                        \
+    tutti__console_print((m)->console, "%s: " format "\n", (m)->job->opts.title, __VA_ARGS__)
+
+static const tutti__nodes *nodes_of(const tutti__membership *m)
+{
+    return &m->job->opts.nodes;
+}
+
+/* ---- Hosting ----------------------------------------------------------------------------------------- */
+
+/* 0 or an errno; not tutti__listen, whose words are about MASTER_PORT of a rank. */
+static int listen_at(tutti__address *address, int *fd_p)
+{
+    int error = 0,
+        fd = socket(address->at.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+    *fd_p = -1;
+    if (fd < 0)
+        return errno;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
+    if (bind(fd, (struct sockaddr *)&address->at, address->length) != 0 || listen(fd, 1024) != 0)
+        error = errno;
+    if (error)
+        close(fd);
+    else
+        *fd_p = fd;
+    return error;
+}
+
+/* Starts the coordinator, whose node we are through a pair of sockets. */
+static tutti_status host(tutti__membership *m, int listener, const char *store_host)
+{
+    int ends[2];
+    tutti__coordinator_opts opts = {.job = m->job,
+                                    .console = m->console,
+                                    .secret = &m->secret,
+                                    .listener = listener,
+                                    .address = m->address,
+                                    .round_over = m->round_over,
+                                    .context = m->context};
+
+    snprintf(m->address, sizeof m->address, "%s",
+             nodes_of(m)->local_addr ? nodes_of(m)->local_addr
+             : listener >= 0         ? nodes_of(m)->host
+                                     : m->job->opts.master_addr);
+    if (!m->job->store)
+        TUTTI_TRY(tutti__job_host_store(m->job, store_host, m->address));
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0)
+        return tutti__fail_errno(errno, "no sockets for the rendezvous (see ulimit -n)");
+    opts.local = ends[0];
+    tutti__channel_open(&m->channel, ends[1]);
+    m->connected = true;
+    return tutti__coordinator_new(&m->coordinator, &opts);
+}
+
+static bool must_host(const tutti__nodes *nodes)
+{
+    return nodes->hosts > 0 || (nodes->hosts == 0 && !nodes->native && nodes->node_rank == 0);
+}
+
+static bool may_host(const tutti__nodes *nodes)
+{
+    return must_host(nodes) || (nodes->hosts == 0 && nodes->native);
+}
+
+/* OK with m->connected false: somebody else hosts. */
+static tutti_status try_to_host(tutti__membership *m)
+{
+    const tutti__nodes *nodes = nodes_of(m);
+    const char *store_host = nodes->host;
+    tutti__address address = m->endpoint;
+    char owner[160];
+    int listener, error = listen_at(&address, &listener);
+
+    if (error == EADDRNOTAVAIL && must_host(nodes)) { /* behind a NAT, or a service's address */
+        TUTTI_TRY(tutti__resolve(&address, m->endpoint.at.ss_family == AF_INET6 ? "::" : "0.0.0.0",
+                                 nodes->port));
+        store_host = m->endpoint.at.ss_family == AF_INET6 ? "::" : "0.0.0.0";
+        error = listen_at(&address, &listener);
+    }
+    if (!error) {
+        tutti_status status = host(m, listener, store_host);
+
+        if (status != TUTTI_OK && !m->coordinator)
+            close(listener);
+        return status;
+    }
+    if (!must_host(nodes) && (error == EADDRINUSE || error == EADDRNOTAVAIL))
+        return TUTTI_OK;
+    if (error == EADDRINUSE && tutti__now_ms() < m->since_ms + BUSY_PORT_MS)
+        return tutti__fail(TUTTI_ERR_TIMEOUT, "port %d is taken", nodes->port);
+    if (error == EADDRINUSE)
+        return tutti__fail(TUTTI_ERR_IO,
+                           "cannot host the rendezvous at %s:%d: the port is in use%s%s; choose "
+                           "another (--master-port, --rdzv-endpoint) on all nodes, or end that "
+                           "process",
+                           nodes->host, nodes->port,
+                           tutti__port_owner(nodes->port, owner, sizeof owner) ? " by " : "",
+                           *owner ? owner : "");
+    return tutti__fail_errno(error, "cannot host the rendezvous at %s:%d", nodes->host,
+                             nodes->port);
+}
+
+/* ---- Connecting -------------------------------------------------------------------------------------- */
+
+static void note_address(tutti__membership *m, int fd)
+{
+    tutti__address address = {.length = sizeof address.at};
+    char *colon;
+
+    if (nodes_of(m)->local_addr) {
+        snprintf(m->address, sizeof m->address, "%s", nodes_of(m)->local_addr);
+        return;
+    }
+    if (getsockname(fd, (struct sockaddr *)&address.at, &address.length) != 0)
+        return;
+    tutti__address_text(&address, m->address, sizeof m->address);
+    colon = strrchr(m->address, ':');
+    if (colon)
+        *colon = '\0';
+    if (m->address[0] == '[') { /* [fd00::1] -> fd00::1 */
+        size_t n = strlen(m->address);
+
+        memmove(m->address, m->address + 1, n - 2);
+        m->address[n - 2] = '\0';
+    }
+}
+
+static tutti_status connect_to_host(tutti__membership *m)
+{
+    const tutti__claim claim = {.kind = 'L', .job = m->secret.job, .process = m->secret.process};
+    const tutti__nodes *nodes = nodes_of(m);
+    char who[400];
+    int fd = tutti__connect_once(&m->endpoint, tutti__now_ms() + CONNECT_MS);
+    tutti_status status;
+
+    snprintf(who, sizeof who, "the rendezvous at %.255s:%d", nodes->host, nodes->port);
+    if (fd < 0)
+        return tutti__fail(TUTTI_ERR_TIMEOUT, "%s", strerror(errno));
+    status = tutti__greet(fd, &m->secret, &claim, NULL, who, tutti__now_ms() + GREET_MS);
+    if (status != TUTTI_OK) {
+        close(fd);
+        /* A host that is just ending or beginning hangs up: that is worth another attempt. */
+        return status == TUTTI_ERR_PEER ? tutti__fail(TUTTI_ERR_TIMEOUT, "it hung up") : status;
+    }
+    note_address(m, fd);
+    tutti__channel_open(&m->channel, fd);
+    m->connected = true;
+    return TUTTI_OK;
+}
+
+static tutti_status join(tutti__membership *m)
+{
+    const tutti__job *job = m->job;
+    const tutti__nodes *nodes = nodes_of(m);
+    int port;
+
+    TUTTI_TRY(tutti__job_choose_port(job, &port));
+    tutti__channel_send(
+        &m->channel,
+        json_pack(
+            "{s:s, s:i, s:s, s:o, s:i, s:i, s:i, s:i, s:i, s:b, s:i, s:I, s:o, s:i, s:i, s:i}",
+            "type", "join", "protocol", TUTTI__RENDEZVOUS_PROTOCOL, "version", TUTTI_VERSION,
+            "host", tutti__message_string(job->host), "pid", (int)getpid(), "workers", job->opts.n,
+            "node_rank", nodes->has_node_rank || nodes->max <= 1 ? nodes->node_rank : -1, "min",
+            nodes->min, "max", nodes->max, "native", nodes->native, "max_restarts",
+            job->opts.max_restarts, "clock", (json_int_t)time(NULL), "address",
+            tutti__message_string(m->address), "port", port, "rounds", m->rounds, "restarts",
+            m->restarts));
+    m->joined = true;
+    return TUTTI_OK;
+}
+
+/* ---- Looking for it ---------------------------------------------------------------------------------- */
+
+/* One attempt. TIMEOUT: not now. */
+static tutti_status attempt(tutti__membership *m)
+{
+    const tutti__nodes *nodes = nodes_of(m);
+
+    if (nodes->max <= 1)
+        return host(m, -1, "127.0.0.1");
+    if (m->endpoint.length == 0 &&
+        tutti__resolve(&m->endpoint, nodes->host, nodes->port) != TUTTI_OK) {
+        m->endpoint.length = 0;
+        return tutti__fail(TUTTI_ERR_TIMEOUT, "%s", tutti_last_error());
+    }
+    if (may_host(nodes))
+        TUTTI_TRY(try_to_host(m));
+    return m->connected ? TUTTI_OK : connect_to_host(m);
+}
+
+static tutti_status give_up(tutti__membership *m, double waited_s)
+{
+    const tutti__nodes *nodes = nodes_of(m);
+
+    return tutti__fail(
+        TUTTI_ERR_TIMEOUT,
+        "tried for %.0f s in vain to reach the rendezvous at %s:%d: %s; is the agent "
+        "of node 0 running there, is the address right, does a firewall let the "
+        "port through? (--master-addr, --rdzv-endpoint, --rdzv-conf "
+        "join_timeout=%g)",
+        waited_s, nodes->host, nodes->port, m->trouble, tutti__or(nodes->join_timeout_s, 600));
+}
+
+/* What waits says why, at last. */
+static tutti_status wait_on(tutti__membership *m)
+{
+    double now = tutti__now_ms(), waited_ms = now - m->since_ms;
+
+    snprintf(m->trouble, sizeof m->trouble, "%s", tutti_last_error());
+    if (waited_ms >= tutti__or(nodes_of(m)->join_timeout_s, 600) * 1e3)
+        return give_up(m, waited_ms * 1e-3);
+    m->next_try_ms = now + (waited_ms < SLOW_RETRY_MS ? RETRY_MS : SLOW_RETRY_MS);
+    if (waited_ms >= FIRST_WORD_MS && now >= m->next_word_ms) {
+        SAY(m, "waiting since %.0f s for the rendezvous at %s:%d: %s", waited_ms * 1e-3,
+            nodes_of(m)->host, nodes_of(m)->port, m->trouble);
+        m->next_word_ms = now + LATER_WORD_MS;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti__membership_try(tutti__membership *m)
+{
+    tutti_status status;
+
+    if (m->connected || tutti__now_ms() < m->next_try_ms)
+        return TUTTI_OK;
+    if (m->since_ms == 0)
+        m->since_ms = tutti__now_ms();
+    status = attempt(m);
+    if (status == TUTTI_ERR_TIMEOUT)
+        return wait_on(m);
+    TUTTI_TRY(status);
+    m->since_ms = 0;
+    return join(m);
+}
+
+double tutti__membership_deadline(const tutti__membership *m)
+{
+    int misses = nodes_of(m)->keep_alive_misses > 0 ? nodes_of(m)->keep_alive_misses : 3;
+
+    if (m->coordinator)
+        return tutti__coordinator_deadline(m->coordinator);
+    if (!m->connected)
+        return m->next_try_ms;
+    return m->channel.heard_ms + tutti__or(nodes_of(m)->keep_alive_s, 5) * 1e3 * misses + 1;
+}
+
+/* ---- Messages ---------------------------------------------------------------------------------------- */
+
+int tutti__membership_fd(const tutti__membership *m, short *events_p)
+{
+    *events_p = (short)(POLLIN | (m->channel.n_out > 0 ? POLLOUT : 0));
+    return m->connected ? m->channel.fd : -1;
+}
+
+int tutti__membership_coordinator_fd(const tutti__membership *m)
+{
+    return m->coordinator ? tutti__coordinator_fd(m->coordinator) : -1;
+}
+
+void tutti__membership_serve(tutti__membership *m)
+{
+    if (m->coordinator)
+        tutti__coordinator_serve(m->coordinator);
+    if (!m->connected)
+        return;
+    tutti__channel_flush(&m->channel);
+    tutti__channel_read(&m->channel);
+    if (!m->coordinator && tutti__now_ms() >= tutti__membership_deadline(m))
+        m->channel.fault = "it has not been heard for too long";
+}
+
+json_t *tutti__membership_take(tutti__membership *m)
+{
+    json_t *message;
+
+    while (m->connected && (message = tutti__channel_take(&m->channel)) != NULL) {
+        if (!tutti__message_is(message, "ping"))
+            return message;
+        tutti__channel_send(&m->channel, message); /* that we are here, too */
+    }
+    if (m->connected && m->channel.fault) {
+        snprintf(m->trouble, sizeof m->trouble, "%s", m->channel.fault);
+        tutti__channel_close(&m->channel);
+        m->connected = m->joined = false;
+        m->next_try_ms = 0;
+    }
+    return NULL;
+}
+
+void tutti__membership_send(tutti__membership *m, json_t *message)
+{
+    if (m->connected)
+        tutti__channel_send(&m->channel, message);
+    else
+        json_decref(message);
+}
+
+bool tutti__membership_done(const tutti__membership *m)
+{
+    return !m->coordinator || tutti__coordinator_done(m->coordinator);
+}
+
+/* ---- Beginning and end ------------------------------------------------------------------------------- */
+
+/* Several nodes: the workers' secret follows from that of the agents, so that it need not travel. */
+static tutti_status share_secret(tutti__membership *m)
+{
+    static const char purpose[] = "tutti run: workers of ";
+    crypto_auth_hmacsha256_state state;
+    unsigned char key[crypto_auth_hmacsha256_BYTES];
+
+    TUTTI_TRY(tutti__secret_read(&m->secret));
+    m->secret.rank = m->secret.attempt = 0;
+    m->secret.job = m->job->opts.id ? tutti__hash64(m->job->opts.id, strlen(m->job->opts.id)) : 0;
+    m->job->secret[0] = '\0';
+    if (!m->secret.set) {
+        SAY(m, "%s",
+            "warning: the nodes have no secret (TUTTI_SECRET_FILE): whoever reaches the rendezvous "
+            "can join this job");
+        return TUTTI_OK;
+    }
+    crypto_auth_hmacsha256_init(&state, m->secret.key, sizeof m->secret.key);
+    crypto_auth_hmacsha256_update(&state, (const unsigned char *)purpose, sizeof purpose);
+    crypto_auth_hmacsha256_final(&state, key);
+    sodium_bin2hex(m->job->secret, sizeof m->job->secret, key, sizeof key);
+    sodium_memzero(key, sizeof key);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__membership_open(tutti__membership *m, tutti__job *job, tutti__console *console)
+{
+    *m = (tutti__membership){.job = job, .console = console, .channel = {.fd = -1}};
+    return job->opts.nodes.max > 1 ? share_secret(m) : tutti__job_make_secret(job);
+}
+
+void tutti__membership_close(tutti__membership *m)
+{
+    tutti__channel_close(&m->channel);
+    tutti__coordinator_free(m->coordinator);
+    m->coordinator = NULL;
+    m->connected = false;
+    sodium_memzero(&m->secret, sizeof m->secret);
+}

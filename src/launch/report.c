@@ -1,0 +1,352 @@
+/* report.c -- what is said of a failure: who was first, how, and what the others did.   SPDX-License-Identifier: MIT */
+#include "launch/files.h"
+#include "launch/flight.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { QUOTED_LINES = 10 }; /* of the first failure's standard error */
+
+#define SAY(r, format, ...)                                                                        \
+    tutti__console_print((r)->console, "%s: " format "\n", (r)->job->opts.title, __VA_ARGS__)
+
+bool tutti__wants_color(int fd)
+{
+    const char *wish = tutti__env_text(TUTTI__ENV_COLOR), *terminal = getenv("TERM");
+
+    if (strcmp(wish, "always") == 0 || strcmp(wish, "never") == 0)
+        return *wish == 'a';
+    if (getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK"))
+        return false; /* mpirun gives its processes a terminal, wherever their output goes */
+    return isatty(fd) && !getenv("NO_COLOR") && terminal && strcmp(terminal, "dumb") != 0;
+}
+
+/* ---- The first failure ------------------------------------------------------------------------------ */
+
+/* When a worker failed, and whether it says so itself that another's failure came first: by exit code 3, or by its error
+ * file, whose time also counts before that of its end. */
+typedef struct failure {
+    const tutti__worker *worker;
+    uint64_t at_ns;
+    bool effect, has_words;
+    tutti__words words;
+} failure;
+
+static failure look(const tutti__worker *w)
+{
+    failure f = {.worker = w, .at_ns = w->running ? UINT64_MAX : w->ended_ns};
+
+    f.has_words = tutti__error_file_read(w, &f.words);
+    f.effect = !w->running && tutti__worker_exit_code(w) == 3;
+    if (f.has_words) {
+        f.effect = f.effect || f.words.effect;
+        if (f.words.at_ns < w->started_ns) /* files' times are those of the kernel's last tick */
+            f.words.at_ns = w->started_ns;
+        f.at_ns = f.words.at_ns < f.at_ns ? f.words.at_ns : f.at_ns;
+    }
+    return f;
+}
+
+static bool is_before(const failure *a, const failure *b)
+{
+    return a->effect != b->effect ? b->effect : a->at_ns < b->at_ns;
+}
+
+const tutti__worker *tutti__first_failed(const tutti__worker *workers, int n)
+{
+    failure first = {.worker = NULL};
+
+    for (int i = 0; i < n; i++) {
+        failure f;
+
+        if (!tutti__worker_failed(&workers[i]))
+            continue;
+        f = look(&workers[i]);
+        if (!first.worker || is_before(&f, &first))
+            first = f;
+    }
+    return first.worker;
+}
+
+/* A rank that runs may be the cause all the same: it has said why it fails and has yet to end, or it is stopped and the
+ * others took it for dead. */
+static failure find_cause(const tutti__report *r, const tutti__worker *first)
+{
+    failure cause = look(first);
+
+    for (int i = 0; i < r->job->opts.n; i++) {
+        failure f = {.worker = &r->workers[i]};
+
+        if (!f.worker->running)
+            continue;
+        f = look(f.worker);
+        if ((f.has_words && is_before(&f, &cause)) ||
+            (cause.effect && tutti__worker_is_stopped(f.worker)))
+            cause = f;
+    }
+    return cause;
+}
+
+static void quote_line(const tutti__report *r, const char *line, size_t bytes)
+{
+    tutti__console_print(r->console, "    | %.*s\n", (int)bytes, line);
+}
+
+static void quote_last_lines(const tutti__report *r, tutti__log_pipe *pipe)
+{
+    const char *text = pipe->tail, *end = pipe->tail + pipe->tail_bytes, *line = end;
+
+    for (int n = 0; line > text; line--)
+        if (line[-1] == '\n' && line < end && ++n == QUOTED_LINES)
+            break;
+    if (line == text && pipe->tail_bytes == sizeof pipe->tail) { /* begins in the middle */
+        const char *newline = memchr(line, '\n', (size_t)(end - line));
+
+        line = newline && newline + 1 < end ? newline + 1 : line;
+    }
+    while (line < end) {
+        const char *newline = memchr(line, '\n', (size_t)(end - line));
+        const char *stop = newline ? newline : end;
+
+        quote_line(r, line, (size_t)(stop - line));
+        line = stop + 1;
+    }
+}
+
+/* What it said in its error file. */
+static void quote_words(const tutti__report *r, const char *words)
+{
+    size_t bytes = strcspn(words, "\n");
+
+    if (!words[bytes]) {
+        SAY(r, "its own words: %s", words);
+        return;
+    }
+    SAY(r, "%s", "its own words:");
+    for (int n = 0; *words && n < QUOTED_LINES; n++) {
+        quote_line(r, words, bytes);
+        words += bytes + (words[bytes] == '\n');
+        bytes = strcspn(words, "\n");
+    }
+}
+
+/* Is its standard error one line, which its error file has repeated? */
+static bool says_no_more(const tutti__log_pipe *pipe, const failure *f)
+{
+    const char *newline = memchr(pipe->tail, '\n', pipe->tail_bytes);
+    size_t bytes = newline ? (size_t)(newline - pipe->tail) + 1 : pipe->tail_bytes;
+
+    return f->has_words && bytes == pipe->tail_bytes &&
+           memmem(pipe->tail, bytes, f->words.text, strlen(f->words.text));
+}
+
+/* Ended by a closed pipe, like any program whose reader has seen enough: nobody wants to hear of it. */
+static bool reader_has_gone(const tutti__worker *worker)
+{
+    struct pollfd output = {STDOUT_FILENO, POLLOUT, 0};
+
+    return WIFSIGNALED(worker->status) && WTERMSIG(worker->status) == SIGPIPE &&
+           poll(&output, 1, 0) == 1 && (output.revents & POLLERR);
+}
+
+static bool ended_alike(const tutti__worker *a, const tutti__worker *b, const tutti__worker *first)
+{
+    return a != first && tutti__worker_failed(a) && a->status == b->status;
+}
+
+void tutti__list_ranks(const int *ranks, size_t n, char *text, size_t bytes)
+{
+    size_t used = 0;
+
+    *text = '\0';
+    for (size_t i = 0, last; i < n; i = last + 1) {
+        for (last = i; last + 1 < n && ranks[last + 1] == ranks[last] + 1;)
+            last++;
+        if (used + 32 > bytes) {
+            snprintf(text + used, bytes - used, ", ...");
+            return;
+        }
+        used += (size_t)snprintf(text + used, bytes - used, last > i ? "%s%d-%d" : "%s%d",
+                                 i ? ", " : "", ranks[i], ranks[last]);
+    }
+}
+
+/* The other failures, those that ended alike on one line; and who is stopped. */
+static void tell_others(const tutti__report *r, const tutti__worker *first)
+{
+    int n = r->job->opts.n, *ranks = calloc((size_t)n, sizeof *ranks);
+    char how[160], text[256];
+
+    for (int i = 0; i < n && ranks; i++) {
+        const tutti__worker *w = &r->workers[i];
+        size_t alike = 0;
+        bool told = false;
+
+        if (w != first && tutti__worker_is_stopped(w))
+            SAY(r, "rank %d (process %d) is stopped (SIGSTOP, a debugger)", w->rank, (int)w->pid);
+        if (w == first || !tutti__worker_failed(w))
+            continue;
+        for (int k = 0; k < n; k++) {
+            if (!ended_alike(&r->workers[k], w, first))
+                continue;
+            told = told || k < i;
+            ranks[alike++] = r->workers[k].rank;
+        }
+        tutti__list_ranks(ranks, alike, text, sizeof text);
+        tutti__worker_describe(w, how, sizeof how);
+        if (!told)
+            SAY(r, "then rank%s %s: %s", alike > 1 ? "s" : "", text, how);
+    }
+    free(ranks);
+}
+
+/* What became of a rank that has not told itself what it was doing. */
+static void tell_how(const tutti__worker *w, char *how, size_t bytes)
+{
+    if (!w->running) {
+        tutti__worker_describe(w, how, bytes);
+        how[strcspn(how, "(")] = '\0'; /* the description of a signal's name */
+        how[strlen(how) - (how[strlen(how) - 1] == ' ')] = '\0';
+        return;
+    }
+    snprintf(how, bytes, "%s", tutti__worker_is_stopped(w) ? "stopped (SIGSTOP)" : "runs, silent");
+}
+
+void tutti__report_flights(const tutti__report *r)
+{
+    const tutti__round *round = &r->job->round;
+    int n = round->world_size;
+    char(*how)[80] = calloc((unsigned)n, sizeof *how);
+    const char **list = calloc((unsigned)n, sizeof *list);
+    char *table = NULL;
+
+    for (int i = 0; i < n && how && list; i++) {
+        int local = i - round->first_rank;
+
+        if (local >= 0 && local < r->job->opts.n)
+            tell_how(&r->workers[local], how[i], sizeof how[i]);
+        else
+            snprintf(how[i], sizeof how[i], "on another node");
+        list[i] = how[i];
+    }
+    if (how && list && r->job->store)
+        table = tutti__flight_collect(r->job->store, round->number, list, n, r->job->opts.title,
+                                      tutti__wants_color(STDERR_FILENO));
+    if (table)
+        tutti__console_add(r->console, STDERR_FILENO, table, strlen(table));
+    free(table);
+    free(how);
+    free(list);
+}
+
+/* Which rank, and how. */
+static void tell_cause(const tutti__report *r, const failure *cause)
+{
+    const tutti__worker *w = cause->worker;
+    const char *first = r->job->opts.n > 1 ? " first" : "";
+    char how[160];
+
+    if (w->running && tutti__worker_is_stopped(w)) {
+        SAY(r,
+            "rank %d (process %d) is stopped (SIGSTOP, a debugger): the others took it for lost; "
+            "`kill -CONT %d` lets such a rank go on",
+            w->rank, (int)w->pid, (int)w->pid);
+    } else if (w->running) {
+        SAY(r, "rank %d failed%s: it says so, and is still ending (process %d, after %.3f s)",
+            w->rank, first, (int)w->pid, (double)(cause->at_ns - w->started_ns) * 1e-9);
+    } else {
+        tutti__worker_describe(w, how, sizeof how);
+        SAY(r, "rank %d failed%s: %s (process %d, after %.3f s)", w->rank, first, how, (int)w->pid,
+            (double)(w->ended_ns - w->started_ns) * 1e-9);
+    }
+    if (!w->running && w->status == SIGKILL && tutti__oom_kills() > r->oom_kills)
+        SAY(r, "%s",
+            "the kernel's out-of-memory killer has struck on this machine meanwhile: most likely "
+            "it ended "
+            "this rank; use fewer workers, a smaller batch, or more memory");
+}
+
+/* Rank 0, whose output does not pass through us, has said the same: nothing in it would be new. */
+static bool is_said(const tutti__report *r, const tutti__words *words)
+{
+    const tutti__worker *zero = &r->workers[0];
+    tutti__words said;
+
+    return zero->rank == 0 && r->job->opts.rank0_direct && tutti__error_file_read(zero, &said) &&
+           strcmp(said.text, words->text) == 0;
+}
+
+/* All that it has said of it. */
+static void tell_words(const tutti__report *r, const failure *cause)
+{
+    tutti__log_pipe *err = &r->workers[cause->worker->local_rank].err;
+
+    if (cause->has_words && !is_said(r, &cause->words))
+        quote_words(r, cause->words.text);
+    if (err->tail_bytes > 0 && !says_no_more(err, cause)) {
+        SAY(r, "the last lines of rank %d on standard error:", cause->worker->rank);
+        quote_last_lines(r, err);
+    }
+    if (err->path && err->tail_bytes == 0)
+        SAY(r, "the standard error of rank %d is in %s", cause->worker->rank, err->path);
+}
+
+void tutti__describe_failure(const tutti__worker *first, char *text, size_t bytes)
+{
+    tutti__words words;
+    char how[160];
+    int n;
+
+    tutti__worker_describe(first, how, sizeof how);
+    n = snprintf(text, bytes, "rank %d on %s failed first: %s (process %d, after %.3f s)",
+                 first->rank, first->job->host, how, (int)first->pid,
+                 (double)(first->ended_ns - first->started_ns) * 1e-9);
+    if (n > 0 && (size_t)n < bytes && tutti__error_file_read(first, &words))
+        snprintf(text + n, bytes - (size_t)n, ", in its own words: %.*s",
+                 (int)strcspn(words.text, "\n"), words.text);
+}
+
+/* To the launcher above us, if there is one and it is not to hear of a later attempt. */
+static void pass_on(const tutti__report *r, const failure *cause)
+{
+    char how[160], text[400];
+
+    if (r->job->round.restarts < r->job->opts.max_restarts)
+        return;
+    if (cause->worker->running)
+        snprintf(how, sizeof how, "stopped (SIGSTOP)");
+    else
+        tutti__worker_describe(cause->worker, how, sizeof how);
+    snprintf(text, sizeof text, "%s: rank %d failed first: %s (process %d)", r->job->opts.title,
+             cause->worker->rank, how, (int)cause->worker->pid);
+    tutti__error_file_pass_on(cause->worker, text);
+}
+
+void tutti__report_failure(const tutti__report *r, const tutti__worker *first)
+{
+    failure cause;
+    int running = 0;
+
+    if (reader_has_gone(first))
+        return;
+    cause = find_cause(r, first);
+    tutti__console_tell_repeats(r->console);
+    tutti__log_pipe_drain(&r->workers[cause.worker->local_rank].err, r->console); /* its last */
+    tell_cause(r, &cause);
+    tell_words(r, &cause);
+    tell_others(r, cause.worker);
+    for (int i = 0; i < r->job->opts.n; i++)
+        running += r->workers[i].running && &r->workers[i] != cause.worker;
+    if (running == 0 && cause.worker->running)
+        SAY(r, "%s", "stopping it");
+    else if (running == 1)
+        SAY(r, "%s", "stopping the other worker");
+    else if (running > 1)
+        SAY(r, "stopping the other %d workers", running);
+    if (r->job->round.n_nodes == 1) /* else the others have yet to tell */
+        tutti__report_flights(r);
+    pass_on(r, &cause);
+}

@@ -1,0 +1,477 @@
+/* resume.c -- takes a run up where a checkpoint left it.   SPDX-License-Identifier: MIT */
+#include "train/resume.h"
+
+#include "checkpoint/folder.h"
+#include "checkpoint/safetensors.h"
+#include "reducer/reducer.h"
+#include "train/run.h"
+
+#include <errno.h>
+#include <libgen.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <tutti/checkpoint.h>
+#include <unistd.h>
+
+enum { HOOK_TAG = 1, MAX_STATE = 1 << 20 };
+
+void tutti__resume_free(tutti__resume *resume)
+{
+    json_decref(resume->state);
+    tutti__optim_block_free(&resume->optim);
+    resume->state = NULL;
+}
+
+/* ---- Which one ------------------------------------------------------------------------------------------------ */
+
+static bool is_path(const tutti__train_config *c)
+{
+    return c->resume[0] && strcmp(c->resume, "no") != 0 && strcmp(c->resume, "auto") != 0;
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* `path` as a checkpoint, or as a folder that holds some: the folder of checkpoints in `dir`, and *one_p whether it is one. */
+static tutti_status locate(const char *path, char dir[TUTTI__CHECKPOINT_PATH], bool *one_p)
+{
+    char real[PATH_MAX];
+    uint64_t step;
+
+    *one_p = false;
+    if (!realpath(path, real))
+        return tutti__fail_errno(errno, "resume: cannot read %s", path);
+    if (tutti__checkpoint_step(real, &step)) {
+        *one_p = true;
+        snprintf(dir, TUTTI__CHECKPOINT_PATH, "%s", dirname(real));
+        return TUTTI_OK;
+    }
+    snprintf(dir, TUTTI__CHECKPOINT_PATH, "%s/checkpoints", path);
+    if (is_folder(dir))
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_NOT_FOUND,
+                       "resume: %s holds no checkpoint; expected one of a run's "
+                       "checkpoints/step-NNNNNNNN, or a run folder",
+                       path);
+}
+
+tutti_status tutti__resume_find_folder(tutti__run *run)
+{
+    char dir[TUTTI__CHECKPOINT_PATH];
+    bool one;
+
+    if (run->config->run_dir[0] || !is_path(run->config))
+        return TUTTI_OK;
+    TUTTI_TRY(locate(run->config->resume, dir, &one));
+    snprintf(run->config->run_dir, sizeof run->config->run_dir, "%s", dirname(dir));
+    return TUTTI_OK;
+}
+
+/* ---- Reading one ----------------------------------------------------------------------------------------------- */
+
+static bool integers(const json_t *object, const char *const *keys)
+{
+    for (; *keys; keys++)
+        if (!json_is_integer(json_object_get(object, *keys)) ||
+            json_integer_value(json_object_get(object, *keys)) < 0)
+            return false;
+    return true;
+}
+
+static tutti_status read_state(json_t **state_p, const char *folder)
+{
+    static const char *const keys[] = {"step",     "epoch",      "batch", "epochs_done",
+                                       "forwards", "world_size", NULL};
+    char path[TUTTI__CHECKPOINT_PATH + 32];
+    json_error_t error;
+    struct stat st;
+
+    snprintf(path, sizeof path, "%s/state.json", folder);
+    if (stat(path, &st) != 0)
+        return tutti__fail_errno(errno, "cannot read %s", path);
+    *state_p = st.st_size < MAX_STATE ? json_load_file(path, JSON_REJECT_DUPLICATES, &error) : NULL;
+    if (!*state_p)
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s is damaged: %s", path,
+                           st.st_size < MAX_STATE ? error.text : "too large");
+    if (json_integer_value(json_object_get(*state_p, "format")) != 1)
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s is of a format that this version does not read",
+                           path);
+    if (!integers(*state_p, keys) || json_integer_value(json_object_get(*state_p, "epoch")) < 1 ||
+        !json_is_object(json_object_get(*state_p, "config")) ||
+        !json_is_object(json_object_get(*state_p, "sums")) ||
+        !json_is_string(json_object_get(*state_p, "model_digest")))
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s is damaged: something is missing", path);
+    return TUTTI_OK;
+}
+
+static tutti_status check_run(const tutti__run *run, const json_t *state, const char *folder)
+{
+    long long size = json_integer_value(json_object_get(state, "world_size"));
+
+    TUTTI_TRY(tutti__resume_check_keys(run, json_object_get(state, "config"), folder));
+    if (size == run->size)
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "resume: %s is of %lld rank%s and this run has %d, so the samples of a step "
+                       "would be others; resume with %lld, or begin a new run from its weights: "
+                       "--init %s/model.safetensors",
+                       folder, size, size == 1 ? "" : "s", run->size, size, folder);
+}
+
+/* One rank's state of the hook, in a block that the caller frees. */
+static tutti_status read_hook(const char *folder, int rank, void **p_p, size_t *bytes_p)
+{
+    char path[TUTTI__CHECKPOINT_PATH + 64], digest[24];
+    const tutti__safetensors_entry *e;
+    tutti__safetensors *file;
+    const char *expected;
+    tutti_status status;
+
+    *p_p = NULL;
+    snprintf(path, sizeof path, "%s/hook-rank-%05d.safetensors", folder, rank);
+    TUTTI_TRY(tutti__safetensors_open(&file, path));
+    e = tutti__safetensors_find(file, "powersgd");
+    status = e ? TUTTI_OK : tutti__fail(TUTTI_ERR_FORMAT, "%s: powersgd is missing", path);
+    if (e) {
+        *bytes_p = (size_t)e->bytes;
+        *p_p = tutti__alloc(*bytes_p);
+        status = *p_p ? tutti__safetensors_read(file, e, *p_p) : TUTTI_ERR_MEMORY;
+    }
+    if (status == TUTTI_OK) {
+        snprintf(digest, sizeof digest, "%016llx",
+                 (unsigned long long)tutti__hash64(*p_p, *bytes_p));
+        expected = tutti__safetensors_metadata(file, "digest");
+        if (!expected || strcmp(expected, digest) != 0)
+            status = tutti__fail(TUTTI_ERR_FORMAT, "%s: its digest is another: damaged", path);
+    }
+    tutti__safetensors_close(file);
+    return status;
+}
+
+static bool has_hook_state(const tutti__run *run)
+{
+    return strcmp(run->config->comm_hook, "powersgd") == 0;
+}
+
+static tutti_status check_hooks(const tutti__run *run, const char *folder)
+{
+    for (int r = 0; r < run->size && has_hook_state(run); r++) {
+        size_t bytes;
+        void *p;
+        tutti_status status = read_hook(folder, r, &p, &bytes);
+
+        free(p);
+        TUTTI_TRY(status);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status read_files(tutti__run *run, const char *folder)
+{
+    char path[TUTTI__CHECKPOINT_PATH + 32], digest[33];
+    const char *expected = json_string_value(json_object_get(run->resume.state, "model_digest"));
+
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    TUTTI_TRY(tutti_module_load(run->module, path));
+    tutti_module_digest(run->module, digest);
+    if (strcmp(digest, expected) != 0)
+        return tutti__fail(TUTTI_ERR_FORMAT,
+                           "%s: its contents have digest %s, and state.json says %.40s: damaged",
+                           path, digest, expected);
+    snprintf(path, sizeof path, "%s/optimizer.safetensors", folder);
+    TUTTI_TRY(tutti__optim_block_read(&run->resume.optim, run->module, path));
+    return check_hooks(run, folder);
+}
+
+/* ARG: it is whole, but of another run. */
+static tutti_status read_checkpoint(tutti__run *run, const char *dir, const char *folder)
+{
+    char mine[4096], real_dir[PATH_MAX], real_mine[PATH_MAX];
+    tutti__resume *r = &run->resume;
+    tutti_status status;
+
+    tutti__resume_free(r);
+    status = read_state(&r->state, folder);
+    if (status == TUTTI_OK)
+        status = check_run(run, r->state, folder);
+    if (status == TUTTI_OK)
+        status = read_files(run, folder);
+    if (status != TUTTI_OK) {
+        tutti__resume_free(r);
+        return status;
+    }
+    snprintf(r->path, sizeof r->path, "%s", folder);
+    r->found = true;
+    r->here = tutti__run_folder_checkpoints(&run->folder, mine) == TUTTI_OK &&
+              realpath(dir, real_dir) && realpath(mine, real_mine) &&
+              strcmp(real_dir, real_mine) == 0;
+    r->finished =
+        json_is_true(json_object_get(r->state, "finished")) &&
+        (uint64_t)json_integer_value(json_object_get(r->state, "step")) >= run->total_steps;
+    r->complete = r->finished && r->here && tutti__run_folder_is_complete(&run->folder);
+    return TUTTI_OK;
+}
+
+/* Parameters and buffers, into `to` or (back) out of it. */
+static tutti_status copy_module(const tutti_module *m, char *to, bool back)
+{
+    for (size_t i = 0; i < tutti_module_n_state(m); i++) {
+        tutti_tensor *t = tutti_module_state(m, i);
+
+        TUTTI_TRY(back ? tutti_tensor_write(t, to) : tutti_tensor_read(t, to));
+        to += (size_t)tutti_shape_count(tutti_tensor_shape(t)) *
+              tutti_dtype_size(tutti_tensor_dtype(t));
+    }
+    return TUTTI_OK;
+}
+
+static size_t module_bytes(const tutti_module *m)
+{
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < tutti_module_n_state(m); i++) {
+        const tutti_tensor *t = tutti_module_state(m, i);
+
+        bytes += (size_t)tutti_shape_count(tutti_tensor_shape(t)) *
+                 tutti_dtype_size(tutti_tensor_dtype(t));
+    }
+    return bytes;
+}
+
+static tutti_status read_first_whole(tutti__run *run, const char *dir, const uint64_t *steps,
+                                     size_t n)
+{
+    char folder[TUTTI__CHECKPOINT_PATH];
+    tutti_status status = TUTTI_OK;
+
+    for (size_t i = 0; i < n && !run->resume.found; i++) {
+        status = tutti__checkpoint_path(dir, steps[i], folder);
+        if (status == TUTTI_OK)
+            status = read_checkpoint(run, dir, folder);
+        if (status == TUTTI_ERR_ARG || status == TUTTI_ERR_MEMORY)
+            break;
+        if (status != TUTTI_OK)
+            fprintf(stderr, "tutti train: checkpoint %s is passed over: %s\n", folder,
+                    tutti_last_error());
+        status = TUTTI_OK;
+    }
+    return status;
+}
+
+/* The latest whole one of a folder of checkpoints; those that are not are named, and leave nothing in the module. */
+static tutti_status read_latest(tutti__run *run, const char *dir)
+{
+    uint64_t *steps;
+    size_t n;
+    char *before;
+    tutti_status status;
+
+    TUTTI_TRY(tutti__checkpoint_list(dir, &steps, &n));
+    if (n == 0)
+        return TUTTI_OK;
+    before = tutti__alloc(module_bytes(run->module));
+    status = before ? copy_module(run->module, before, false) : TUTTI_ERR_MEMORY;
+    if (status == TUTTI_OK)
+        status = read_first_whole(run, dir, steps, n);
+    if (status == TUTTI_OK && !run->resume.found)
+        status = copy_module(run->module, before, true);
+    free(before);
+    free(steps);
+    return status;
+}
+
+tutti_status tutti__resume_choose(tutti__run *run)
+{
+    const tutti__train_config *c = run->config;
+    char dir[TUTTI__CHECKPOINT_PATH];
+    bool one;
+
+    if (strcmp(c->resume, "auto") == 0 ||
+        tutti__train_job_continues(&run->job, &run->folder.lock.earlier)) {
+        TUTTI_TRY(tutti__run_folder_checkpoints(&run->folder, dir));
+        TUTTI_TRY(read_latest(run, dir));
+    }
+    if (run->resume.found || !is_path(c))
+        return TUTTI_OK;
+    TUTTI_TRY(locate(c->resume, dir, &one));
+    if (one)
+        return read_checkpoint(run, dir, c->resume);
+    TUTTI_TRY(read_latest(run, dir));
+    if (run->resume.found)
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_NOT_FOUND, "resume: there is no whole checkpoint in %s", dir);
+}
+
+/* ---- For all ranks ----------------------------------------------------------------------------------------------- */
+
+/* state.json as text, in *text_p, which the caller frees. */
+static tutti_status share_state(tutti__run *run, int64_t bytes, char **text_p)
+{
+    *text_p = run->rank == 0 ? json_dumps(run->resume.state, JSON_REAL_PRECISION(17))
+                             : tutti__alloc((size_t)bytes + 1);
+    if (!*text_p)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's state");
+    return tutti_broadcast(run->group, (tutti_buf){*text_p, (size_t)bytes, TUTTI_U8}, 0, NULL);
+}
+
+tutti_status tutti__resume_share(tutti__run *run)
+{
+    tutti__resume *r = &run->resume;
+    int64_t head[4] = {r->found, r->finished, r->complete, 0};
+    char *text = NULL;
+    tutti_status status;
+
+    if (run->rank == 0 && r->found) {
+        text = json_dumps(r->state, JSON_REAL_PRECISION(17));
+        head[3] = text ? (int64_t)strlen(text) : 0;
+        free(text);
+    }
+    TUTTI_TRY(tutti_broadcast(run->group, (tutti_buf){head, 4, TUTTI_I64}, 0, NULL));
+    r->found = head[0] != 0;
+    r->finished = head[1] != 0;
+    r->complete = head[2] != 0;
+    if (!r->found)
+        return TUTTI_OK;
+    status = share_state(run, head[3], &text);
+    if (status == TUTTI_OK && run->rank != 0) {
+        r->state = json_loadb(text, (size_t)head[3], 0, NULL);
+        if (!r->state)
+            status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's state");
+    }
+    free(text);
+    return status;
+}
+
+static uint64_t natural(const json_t *object, const char *key)
+{
+    return (uint64_t)json_integer_value(json_object_get(object, key));
+}
+
+static double real(const json_t *object, const char *key, double otherwise)
+{
+    const json_t *value = json_object_get(object, key);
+
+    return json_is_number(value) ? json_number_value(value) : otherwise;
+}
+
+static tutti__mean mean_of(const json_t *object, const char *key)
+{
+    const json_t *pair = json_object_get(object, key);
+
+    return (tutti__mean){json_number_value(json_array_get(pair, 0)),
+                         json_number_value(json_array_get(pair, 1))};
+}
+
+static void apply_state(tutti__run *run)
+{
+    const json_t *state = run->resume.state, *sums = json_object_get(state, "sums");
+
+    run->step = run->saved_step = natural(state, "step");
+    run->epoch = (int64_t)natural(state, "epoch");
+    run->batch = (size_t)natural(state, "batch");
+    run->epochs_done = (int64_t)natural(state, "epochs_done");
+    tutti_ctx_set_step(run->cx, natural(state, "forwards"));
+    run->log_loss = mean_of(sums, "log_loss");
+    run->epoch_loss = mean_of(sums, "epoch_loss");
+    run->shown_loss = real(sums, "shown_loss", NAN);
+    run->val_accuracy = real(sums, "val_accuracy", NAN);
+    run->train_seconds = real(sums, "train_seconds", 0);
+    run->log_seconds = real(sums, "log_seconds", 0);
+    run->images = real(sums, "images", 0);
+    run->log_images = real(sums, "log_images", 0);
+    run->seconds_before = real(sums, "seconds", 0);
+    run->traffic_before = (tutti_traffic){.gradient_bytes = natural(sums, "gradient_bytes"),
+                                          .wire_bytes = natural(sums, "wire_bytes")};
+}
+
+/* With ZeRO too every rank gets all, and keeps its share in the first step. */
+static tutti_status apply_optimizer(tutti__run *run)
+{
+    tutti__optim_block block = run->resume.optim, fresh;
+    int64_t n_states = (int64_t)block.n_states;
+    tutti_status status;
+
+    TUTTI_TRY(tutti_broadcast(run->group, (tutti_buf){&n_states, 1, TUTTI_I64}, 0, NULL));
+    TUTTI_TRY(tutti__optim_block_new(&fresh, run->optim, run->module));
+    if ((size_t)n_states != fresh.n_states) {
+        tutti__optim_block_free(&fresh);
+        return tutti__fail(TUTTI_ERR_FORMAT,
+                           "the checkpoint holds %lld states a parameter, and %s has %zu",
+                           (long long)n_states, run->config->optimizer, fresh.n_states);
+    }
+    if (run->rank == 0) {
+        tutti__optim_block_free(&fresh);
+        fresh = block;
+        run->resume.optim = (tutti__optim_block){0};
+    }
+    status = tutti_broadcast(
+        run->group, (tutti_buf){fresh.values, fresh.n_states * fresh.n, TUTTI_F32}, 0, NULL);
+    if (status == TUTTI_OK)
+        status = tutti_broadcast(
+            run->group,
+            (tutti_buf){fresh.updates, fresh.n_parameters * sizeof *fresh.updates, TUTTI_U8}, 0,
+            NULL);
+    if (status == TUTTI_OK)
+        status = tutti__optim_block_put(&fresh, run->optim, run->module);
+    tutti__optim_block_free(&fresh);
+    return status;
+}
+
+/* Rank 0 reads one rank's after the other, and sends it: how many bytes, then the bytes. */
+static tutti_status send_hooks(tutti__run *run)
+{
+    for (int r = run->size - 1; r >= 0; r--) {
+        size_t bytes = 0;
+        void *p;
+        tutti_status status = read_hook(run->resume.path, r, &p, &bytes);
+        int64_t n = (int64_t)bytes;
+
+        if (status == TUTTI_OK && r == 0)
+            status = tutti__powersgd_restore(&run->hook, p, bytes);
+        if (status == TUTTI_OK && r > 0)
+            status = tutti_send(run->group, (tutti_const_buf){&n, 1, TUTTI_I64}, r, HOOK_TAG, NULL);
+        if (status == TUTTI_OK && r > 0)
+            status =
+                tutti_send(run->group, (tutti_const_buf){p, bytes, TUTTI_U8}, r, HOOK_TAG, NULL);
+        free(p);
+        TUTTI_TRY(status);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status apply_hook(tutti__run *run)
+{
+    int64_t n = 0;
+    tutti_status status;
+    void *p;
+
+    if (!has_hook_state(run))
+        return TUTTI_OK;
+    if (run->rank == 0)
+        return send_hooks(run);
+    TUTTI_TRY(tutti_recv(run->group, (tutti_buf){&n, 1, TUTTI_I64}, 0, HOOK_TAG, NULL));
+    p = tutti__alloc((size_t)n);
+    if (!p)
+        return TUTTI_ERR_MEMORY;
+    status = tutti_recv(run->group, (tutti_buf){p, (size_t)n, TUTTI_U8}, 0, HOOK_TAG, NULL);
+    if (status == TUTTI_OK)
+        status = tutti__powersgd_restore(&run->hook, p, (size_t)n);
+    free(p);
+    return status;
+}
+
+tutti_status tutti__resume_apply(tutti__run *run)
+{
+    if (!run->resume.found)
+        return TUTTI_OK;
+    apply_state(run);
+    TUTTI_TRY(apply_optimizer(run));
+    return apply_hook(run);
+}

@@ -1,0 +1,90 @@
+/* resume_keys.c -- which keys a run may change when it goes on from a checkpoint.   SPDX-License-Identifier: MIT
+ *
+ * What is interrupted and resumed has the bits of what never stopped; a key that makes another result is refused. */
+#include "train/resume.h"
+#include "train/run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Where files lie, what is shown and saved, how work is spread: the result is the same, to rounding at most. */
+static bool is_free(int key, const tutti__train_config *config)
+{
+    switch (key) {
+    case TUTTI__KEY_OF_data_dir:
+    case TUTTI__KEY_OF_workers:
+    case TUTTI__KEY_OF_prefetch:
+    case TUTTI__KEY_OF_device:
+    case TUTTI__KEY_OF_backend:
+    case TUTTI__KEY_OF_find_unused:
+    case TUTTI__KEY_OF_static_graph:
+    case TUTTI__KEY_OF_zero:
+    case TUTTI__KEY_OF_threads:
+    case TUTTI__KEY_OF_run_dir:
+    case TUTTI__KEY_OF_checkpoint_every:
+    case TUTTI__KEY_OF_keep_checkpoints:
+    case TUTTI__KEY_OF_resume:
+    case TUTTI__KEY_OF_init:
+    case TUTTI__KEY_OF_log_every:
+    case TUTTI__KEY_OF_eval_every:
+    case TUTTI__KEY_OF_tensorboard:
+    case TUTTI__KEY_OF_wandb:
+    case TUTTI__KEY_OF_profile:
+    case TUTTI__KEY_OF_deterministic:
+    case TUTTI__KEY_OF_timeout_s:
+        return true;
+    case TUTTI__KEY_OF_bucket_mb:
+    case TUTTI__KEY_OF_first_bucket_mb: /* PowerSGD's state is a bucket's */
+        return strcmp(config->comm_hook, "powersgd") != 0;
+    case TUTTI__KEY_OF_epochs:
+    case TUTTI__KEY_OF_max_steps: /* other schedules look at the end from their first step */
+        return strcmp(config->schedule, "constant") == 0;
+    default:
+        return false;
+    }
+}
+
+static char *text_of(const json_t *value)
+{
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
+
+    return text ? text : strdup("?");
+}
+
+static tutti_status refuse(const tutti__run *run, int key, const json_t *was, const json_t *is,
+                           const char *path)
+{
+    const bool is_end = key == TUTTI__KEY_OF_epochs || key == TUTTI__KEY_OF_max_steps;
+    char *before = text_of(was), *now = text_of(is);
+    tutti_status status = tutti__fail(
+        TUTTI_ERR_ARG,
+        "%s: the run of %s has %s, and this one %s, %s%s; resume with the same value, or begin a "
+        "new run from its weights: --init %s/model.safetensors",
+        tutti__key_table[key].name, path, before ? before : "?", now ? now : "?",
+        is_end ? "which changes the learning rate of all steps with schedule="
+               : "which would change the result",
+        is_end ? run->config->schedule : "", path);
+
+    free(before);
+    free(now);
+    return status;
+}
+
+tutti_status tutti__resume_check_keys(const tutti__run *run, const json_t *keys, const char *path)
+{
+    char *text = tutti__config_json(run->config);
+    json_t *mine = text ? json_loads(text, 0, NULL) : NULL;
+    tutti_status status = mine ? TUTTI_OK : TUTTI_ERR_MEMORY;
+
+    for (int i = 0; i < TUTTI__N_KEYS && status == TUTTI_OK; i++) {
+        const char *name = tutti__key_table[i].name;
+        const json_t *was = json_object_get(keys, name), *is = json_object_get(mine, name);
+
+        /* A key that the checkpoint does not know is younger than it. */
+        if (was && !is_free(i, run->config) && !json_equal(was, is))
+            status = refuse(run, i, was, is, path);
+    }
+    json_decref(mine);
+    free(text);
+    return status;
+}

@@ -1,0 +1,180 @@
+/* run_lock.c -- an open-file-description lock, and a text of who holds it.   SPDX-License-Identifier: MIT */
+#include "train/run_lock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    WAIT_MS = 1000,       /* for one who was just killed, or ends */
+    RESTARTED_MS = 15000, /* for an earlier start of the same job, which must end */
+    TICK_NS = 5 * 1000 * 1000
+};
+
+static tutti_status lock_path(const char *folder, char path[4096])
+{
+    if (snprintf(path, 4096, "%s/.lock", folder) >= 4096)
+        return tutti__fail(TUTTI_ERR_ARG, "run_dir: the path %.60s... is too long", folder);
+    return TUTTI_OK;
+}
+
+/* 0: ours; EAGAIN: another's; else the file system has no locks. */
+static int try_lock(int fd)
+{
+    struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+
+    if (fcntl(fd, F_OFD_SETLK, &all) == 0)
+        return 0;
+    return errno == EACCES || errno == EINTR ? EAGAIN : errno;
+}
+
+static int lock_within(int fd, int ms)
+{
+    uint64_t end = tutti__now_ns() + (uint64_t)ms * 1000000u;
+    const struct timespec tick = {0, TICK_NS};
+    int error;
+
+    while ((error = try_lock(fd)) == EAGAIN && tutti__now_ns() < end)
+        nanosleep(&tick, NULL);
+    return error;
+}
+
+/* NULL: nothing that can be understood. */
+static json_t *read_owner(int fd)
+{
+    char text[2048];
+    ssize_t n = pread(fd, text, sizeof text, 0);
+
+    return n > 0 ? json_loadb(text, (size_t)n, 0, NULL) : NULL;
+}
+
+static const char *text_of(const json_t *owner, const char *key, const char *otherwise)
+{
+    const char *text = json_string_value(json_object_get(owner, key));
+
+    return text ? text : otherwise;
+}
+
+static tutti_status refuse(int fd, const char *folder)
+{
+    json_t *owner = read_owner(fd);
+    tutti_status status = tutti__fail(
+        TUTTI_ERR_STATE,
+        "the run folder %s is in use by process %lld on %s, since %s; end that job first, or "
+        "choose another folder with --run-dir",
+        folder, (long long)json_integer_value(json_object_get(owner, "pid")),
+        text_of(owner, "host", "a host unknown"), text_of(owner, "since", "a time unknown"));
+
+    json_decref(owner);
+    return status;
+}
+
+static tutti_status write_owner(const tutti__run_lock *lock, const char *path,
+                                const tutti__train_job *job)
+{
+    char host[256] = "", since[32] = "";
+    time_t now = time(NULL);
+    struct tm tm;
+    json_t *owner;
+    char *text;
+    tutti_status status;
+
+    gethostname(host, sizeof host - 1);
+    if (localtime_r(&now, &tm))
+        strftime(since, sizeof since, "%Y-%m-%d %H:%M:%S", &tm);
+    owner = json_pack("{s:I, s:s, s:s, s:s, s:s, s:s}", "pid", (json_int_t)getpid(), "host", host,
+                      "since", since, "job", job->id, "slurm", job->slurm, "token", lock->token);
+    text = owner ? json_dumps(owner, JSON_COMPACT) : NULL;
+    json_decref(owner);
+    if (!text)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", path);
+    if (ftruncate(lock->fd, 0) != 0 || lseek(lock->fd, 0, SEEK_SET) != 0)
+        status = tutti__fail_errno(errno, "cannot write %s", path);
+    else
+        status = tutti__write_all(lock->fd, path, text, strlen(text));
+    free(text);
+    return status;
+}
+
+static void read_earlier(tutti__run_lock *lock)
+{
+    json_t *owner = read_owner(lock->fd);
+
+    lock->earlier = (tutti__train_job){0};
+    snprintf(lock->earlier.id, sizeof lock->earlier.id, "%s", text_of(owner, "job", ""));
+    snprintf(lock->earlier.slurm, sizeof lock->earlier.slurm, "%s", text_of(owner, "slurm", ""));
+    json_decref(owner);
+}
+
+/* Different for every start of a run, on any host. */
+static void make_token(char token[33])
+{
+    char host[256] = "";
+    struct {
+        uint64_t wall, monotonic, pid, host;
+    } parts = {0};
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    gethostname(host, sizeof host - 1);
+    parts.wall = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    parts.monotonic = tutti__now_ns();
+    parts.pid = (uint64_t)getpid();
+    parts.host = tutti__hash64(host, strlen(host));
+    snprintf(token, 33, "%016llx", (unsigned long long)tutti__hash64(&parts, sizeof parts));
+}
+
+tutti_status tutti__run_lock_take(tutti__run_lock *lock, const char *folder,
+                                  const tutti__train_job *job)
+{
+    char path[4096];
+    tutti_status status;
+    int error;
+
+    TUTTI_TRY(lock_path(folder, path));
+    lock->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (lock->fd < 0)
+        return tutti__fail_errno(errno, "cannot write %s", path);
+    error = lock_within(lock->fd, job->restarted || job->requeued ? RESTARTED_MS : WAIT_MS);
+    if (error == EAGAIN) {
+        status = refuse(lock->fd, folder);
+        tutti__run_lock_release(lock);
+        return status;
+    }
+    if (error)
+        tutti_log(TUTTI_LOG_INFO, "train", "%s: no locks there: %s", path, strerror(error));
+    read_earlier(lock);
+    make_token(lock->token);
+    return write_owner(lock, path, job);
+}
+
+void tutti__run_lock_release(tutti__run_lock *lock)
+{
+    if (lock->fd >= 0)
+        close(lock->fd);
+    lock->fd = -1;
+}
+
+bool tutti__run_lock_inherit(tutti__run_lock *lock, const char *folder, const char *token, int ms)
+{
+    char path[4096];
+    json_t *owner;
+    bool ours;
+
+    if (lock_path(folder, path) != TUTTI_OK)
+        return false;
+    lock->fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (lock->fd < 0) /* another host's folder */
+        return false;
+    ours = lock_within(lock->fd, ms) == 0;
+    owner = ours ? read_owner(lock->fd) : NULL;
+    ours = ours && strcmp(text_of(owner, "token", ""), token) == 0;
+    json_decref(owner);
+    if (!ours)
+        tutti__run_lock_release(lock);
+    return ours;
+}

@@ -1,0 +1,48 @@
+/* signals.c -- the first asks, whoever insists gets it.   SPDX-License-Identifier: MIT */
+#include "train/signals.h"
+
+#include "base/base.h"
+
+#include <signal.h>
+
+static volatile sig_atomic_t first, n_seen;
+
+/* The launcher may pass on what the terminal, or srun, sent too: a second of a kind does not insist yet. */
+static void on_signal(int number)
+{
+    if (!first)
+        first = number;
+    n_seen++;
+    if (n_seen > 3) {
+        signal(number, SIG_DFL);
+        raise(number);
+    }
+}
+
+void tutti__signals_watch(void)
+{
+    static const int watched[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, before;
+
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < TUTTI__COUNT_OF(watched); i++)
+        if (sigaction(watched[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(watched[i], &action, NULL);
+}
+
+int tutti__signals_seen(void)
+{
+    return first;
+}
+
+void tutti__signals_reader_gone(void)
+{
+    if (!first)
+        first = SIGPIPE;
+}
+
+void tutti__signals_end_by_pipe(void)
+{
+    signal(SIGPIPE, SIG_DFL);
+    raise(SIGPIPE);
+}

@@ -1,0 +1,17 @@
+/* signals.h -- what asks a run to stop: signals, and a reader of its output that has gone.   SPDX-License-Identifier: MIT
+ *
+ * A process has one disposition of signals, so this cannot live in the run. */
+#ifndef TUTTI_TRAIN_SIGNALS_H
+#define TUTTI_TRAIN_SIGNALS_H
+
+/* From the first step on SIGINT, SIGTERM, SIGHUP and SIGUSR1 only ask; before, there is nothing to save, and they end the
+ * process as usual. One that was ignored when the process began (nohup) stays so. */
+void tutti__signals_watch(void);
+/* The first that came; 0: none. */
+int tutti__signals_seen(void);
+/* As if SIGPIPE had come. */
+void tutti__signals_reader_gone(void);
+/* Ends the process by SIGPIPE, as any program whose output nobody reads. */
+void tutti__signals_end_by_pipe(void);
+
+#endif

@@ -1,0 +1,41 @@
+# tutti run --max-restarts: a failure starts all workers anew, as often as allowed; what each start is told, and where its
+# logs are.
+# SPDX-License-Identifier: MIT
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
+
+# Always failing: two restarts are three starts; the code is the worker's.
+run 7 "$TUTTI" run -n 2 --max-restarts 2 sh -c 'echo "start $TUTTI_ATTEMPT restart $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS"
+    [ $RANK = 1 ] && exit 7; exec sleep '"$marker"
+equal "starts" "$(grep -c 'start [012] restart [012] of 2' "$work/out")" 6
+err_has 'rank 1 failed first: exit code 7'
+err_has 'starting the workers again: 2 ranks, restart 2 of 2'
+err_has 'no restart is left \(--max-restarts 2\)'
+nobody_left
+
+# The third start succeeds.
+run 0 "$TUTTI" run -n 2 --max-restarts 3 --log-dir "$work/log" --rdzv-id job --tee 3 sh -c 'echo text; exit $((2 - TUTTI_ATTEMPT))'
+equal "folders" "$(cd "$work/log/job" && echo attempt_*)" "attempt_0 attempt_1 attempt_2"
+equal "log of the last" "$(cat "$work/log/job/attempt_2/1/stdout.log")" text
+
+# A killed worker, a worker that kills itself with its children behind it: nobody of the old start is left in the new.
+run 0 "$TUTTI" run -n 3 --max-restarts 1 sh -c 'if [ $TUTTI_ATTEMPT = 1 ]; then pgrep -fc "^sleep '"$marker"'"; exit 0; fi
+    setsid sleep '"$marker"' & sleep '"$marker"' & [ $RANK = 2 ] && kill -KILL $$; wait'
+equal "sleepers of the first start in the second" "$(sort -u "$work/out" | tr '\n' ,)" "[0] 0,[1] 0,[2] 0,"
+nobody_left
+
+# A signal is no failure: no restart.
+timeout 20 "$TUTTI" run -n 2 --max-restarts 3 sh -c 'echo up; exec sleep '"$marker" >"$work/out" 2>"$work/err" &
+launcher=$!
+wait_until "workers are up" sleepers 2
+kill -TERM $launcher
+wait $launcher
+equal "exit code" $? 143
+equal "starts" "$(grep -c up "$work/out")" 2
+nobody_left
+
+# A Tutti program: groups of the first start are gone for the second, which begins at once.
+run 0 "$TUTTI" run -n 2 --max-restarts 1 sh -c '[ $TUTTI_ATTEMPT = 1 ] || [ $RANK = 0 ] || exit 9
+    exec "$0" train --model mlp --max-steps 5 --run-dir '"$work"'/run' "$TUTTI"
+err_has 'rank 1 failed first: exit code 9'
+out_has '2 ranks \(shared memory\)'
+finish

@@ -1,0 +1,124 @@
+# Which checkpoint a run goes on from, what it leaves of the interrupted one, and what is refused.   timeout: 120
+# SPDX-License-Identifier: MIT
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+
+# What a checkpoint is; the two latest are kept; the weights are a start.
+mlp="--model mlp --threads 1 --epochs 3 --log-every 5"
+train run $mlp --checkpoint-every 20
+[ "$(ls run/checkpoints | tr '\n' ' ')" = "latest step-00000120 step-00000135 " ] || fail "kept: $(ls run/checkpoints)"
+[ "$(readlink run/checkpoints/latest)" = step-00000135 ] || fail "latest is $(readlink run/checkpoints/latest)"
+[ "$(ls run/checkpoints/latest/ | tr '\n' ' ')" = "model.safetensors optimizer.safetensors state.json " ] ||
+    fail "files: $(ls run/checkpoints/latest/)"
+cmp run/model.safetensors run/checkpoints/latest/model.safetensors || fail "the last checkpoint is not the result"
+train start --model mlp --init run/checkpoints/latest/model.safetensors --lr 0 --max-steps 1 --eval-every 0 --threads 1
+same start run
+
+# Killed in the middle: what comes after is as if nothing had been; no step is there twice, nothing temporary is left.
+train whole $mlp
+mkfifo pipe
+"$TUTTI" train --run-dir killed $mlp --checkpoint-every 20 >pipe 2>killed.err &
+pid=$!
+while read -r line; do
+    case $line in *"step 75/"*) kill -KILL $pid && break ;; esac
+done <pipe
+wait $pid || true
+[ -d killed/checkpoints ] || fail "nothing was saved before the kill"
+mkdir killed/checkpoints/step-00000999.tmp && echo half >killed/checkpoints/step-00000999.tmp/model.safetensors
+printf '{"step": 9999, "ep' >>killed/metrics.jsonl
+echo half >killed/summary.json.tmp
+train killed $mlp --checkpoint-every 20 --resume auto
+grep -q '^resumed from killed/checkpoints/step-000000[0-9]*: ' killed.out || { cat killed.out; fail "it was not resumed"; }
+same killed whole
+shape() { sed 's/"images_per_s.*//; s/"time_s.*//' "$1/metrics.jsonl"; }
+[ "$(shape killed)" = "$(shape whole)" ] || { diff <(shape killed) <(shape whole); fail "the lines of metrics.jsonl differ"; }
+[ -z "$(find killed -name '*.tmp')" ] || fail "left: $(find killed -name '*.tmp')"
+
+# A run that is complete is left alone; one that lacks its last files gets them.
+before=$(stat -c '%Y %n' killed/* | sort)
+train killed $mlp --checkpoint-every 20 --resume auto
+grep -q 'killed is complete: all 135 steps are done' killed.out || { cat killed.out; fail "says nothing of being complete"; }
+[ "$before" = "$(stat -c '%Y %n' killed/* | sort)" ] || fail "a complete run was touched"
+rm killed/summary.json killed/model.safetensors
+train killed $mlp --checkpoint-every 20 --resume auto
+same killed whole
+cmp killed/model.safetensors whole/model.safetensors || fail "the weights of a run that was completed later"
+
+# Damaged checkpoints are passed over, with the reason; they do not stay.
+rm killed/summary.json
+printf x | dd of=killed/checkpoints/step-00000135/model.safetensors bs=1 seek=9000 conv=notrunc 2>dd.out
+train killed $mlp --checkpoint-every 20 --resume auto
+grep -q 'step-00000135 is passed over: .*model.safetensors: its contents have digest .* damaged' killed.out || fail "flipped: $(cat killed.out)"
+grep -q 'resumed from killed/checkpoints/step-00000120' killed.out || fail "the one before was not taken"
+same killed whole
+rm killed/summary.json
+truncate -s 5000 killed/checkpoints/step-00000135/optimizer.safetensors
+echo '{' >killed/checkpoints/step-00000120/state.json
+train killed $mlp --resume auto
+for text in 'optimizer.safetensors is not a valid' 'state.json is damaged' 'no checkpoint there, from the beginning' 'are replaced'; do
+    grep -q "$text" killed.out || { cat killed.out; fail "it does not say: $text"; }
+done
+same killed whole
+refused 1 'holds no checkpoint' "$TUTTI" train $mlp --resume "$work/pipe"
+refused 1 'cannot read nowhere' "$TUTTI" train $mlp --resume nowhere
+
+# One that cannot be written (a file may not grow beyond 40 KiB here) ends the run, and leaves nothing of itself.
+got=0
+(ulimit -f 40; exec timeout 60 "$TUTTI" train -n 2 --run-dir full $mlp) >full.out 2>&1 || got=$?
+[ $got = 1 ] || { cat full.out; fail "exit code $got where a checkpoint cannot be written"; }
+grep -q 'cannot write full/checkpoints/step-00000023.tmp/model.safetensors.tmp: File too large' full.out || { cat full.out; fail "the reason"; }
+[ -z "$(ls full/checkpoints)" ] || fail "left: $(ls full/checkpoints)"
+grep -q '"reason": ".*File too large"' full/summary.json || { cat full/summary.json; fail "the reason in summary.json"; }
+
+# From an earlier checkpoint, into the same folder: what came later goes. From a run folder: its latest.
+train back $mlp --checkpoint-every 20 --keep-checkpoints 0
+train back $mlp --checkpoint-every 20 --keep-checkpoints 0 --resume back/checkpoints/step-00000040
+same back whole
+timeout 60 "$TUTTI" train $mlp --resume back >out || fail "a run folder is a path too"
+grep -q 'back is complete' out || { cat out; fail "run_dir is the folder of the checkpoint"; }
+
+# Keys that would change the result are refused by name; the others are free.
+for key in "model linear" "batch-size 16" "seed 1" "lr 0.5" "optimizer adam" "no-augment" "epochs 4" "grad-accumulation 2"; do
+    name=${key#no-} && name=${name%% *}
+    refused 2 "${name//-/_}: the run of back/checkpoints/" "$TUTTI" train $mlp --${key} --run-dir back --resume auto
+done
+refused 2 'is of 1 rank and this run has 2' "$TUTTI" train -n 2 $mlp --run-dir back --resume auto
+train free $mlp --log-every 3 --workers 0 --zero 1 --eval-every 2 --resume back/checkpoints/step-00000060
+same free whole
+constant="--model mlp --threads 1 --schedule constant --warmup-epochs 1"
+train more $constant --epochs 2
+train more $constant --epochs 3 --resume auto
+train at_once $constant --epochs 3
+same more at_once
+
+# A new run in the folder of another replaces it, and says so.
+train back $mlp --max-steps 3
+grep -q 'run folder back (the files of its earlier run are replaced)' back.out || fail "silence about what is replaced"
+[ "$(ls back/checkpoints | tr '\n' ' ')" = "latest step-00000003 " ] || fail "checkpoints of another run stayed"
+
+# A job that its launcher, or Slurm, starts again goes on by itself, in its own folder; a new job begins.
+first() { # VARIABLE=VALUE...: stopped after its first epoch by a killed process
+    mkfifo stop
+    env "$@" "$TUTTI" train $mlp >stop 2>stop.err &
+    pid=$!
+    while read -r line; do
+        case $line in *"step 50/"*) kill -KILL $pid && break ;; esac
+    done <stop
+    wait $pid || true
+    rm stop
+}
+first TORCHELASTIC_RUN_ID=job/7 TORCHELASTIC_RESTART_COUNT=0
+[ "$(ls runs)" = digits-mlp-job_7 ] || fail "the folder of job/7 is $(ls runs)"
+TORCHELASTIC_RUN_ID=job/7 TORCHELASTIC_RESTART_COUNT=1 "$TUTTI" train $mlp >out 2>&1 || fail "a second start: $(cat out)"
+grep -q 'resumed from runs/digits-mlp-job_7/checkpoints/step-00000045' out || { cat out; fail "a restart begins anew"; }
+same runs/digits-mlp-job_7 whole
+TORCHELASTIC_RUN_ID=job/7 "$TUTTI" train $mlp --max-steps 1 >out 2>&1 || fail "another job of that id: $(cat out)"
+grep -q 'run folder runs/digits-mlp-job_7-2$' out || { cat out; fail "another job writes over the first"; }
+TUTTI_ATTEMPT=2 TORCHELASTIC_RUN_ID=other "$TUTTI" train $mlp --max-steps 1 --run-dir more >out 2>&1 || fail "$(cat out)"
+grep -q 'are replaced' out || { cat out; fail "another job's run was taken for its own"; }
+rm -r runs
+first SLURM_JOB_ID=12
+mv runs/* requeued
+SLURM_JOB_ID=12 SLURM_RESTART_COUNT=1 "$TUTTI" train $mlp --run-dir requeued >out 2>&1 || fail "requeued: $(cat out)"
+grep -q 'resumed from requeued/checkpoints/step-00000045' out || { cat out; fail "a requeued job begins anew"; }
+same requeued whole
+echo "resumed where it should be"

@@ -1,0 +1,95 @@
+# Asked to stop: the step is finished, a checkpoint written, the code says which signal; resuming loses nothing.   timeout: 120
+# SPDX-License-Identifier: MIT
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+mlp="--model mlp --threads 1 --epochs 300 --lr 0.001 --log-every 1 --eval-every 50"
+[ -p pipe ] || mkfifo pipe
+
+# stopped DIR SIGNAL CODE LINE ARGUMENTS...: a run gets SIGNAL when its output has a line like LINE; ends with CODE.
+stopped() {
+    local dir=$1 signal=$2 code=$3 wanted=$4 line pid got=0
+    shift 4
+    timeout 60 "$TUTTI" train --run-dir "$dir" "$@" >pipe 2>"$dir.err" &
+    pid=$!
+    while read -r line; do
+        printf '%s\n' "$line"
+        case $line in $wanted) kill -s "$signal" "$(cat "/proc/$pid/task/$pid/children")" && wanted=seen ;; esac
+    done <pipe >"$dir.out"
+    wait $pid || got=$?
+    [ $wanted = seen ] || { cat "$dir.out" "$dir.err"; fail "$dir: nothing like the line that was waited for"; }
+    [ $got = "$code" ] || { tail -3 "$dir.out"; cat "$dir.err"; fail "$dir: exit code $got after SIG$signal, expected $code"; }
+}
+# saved DIR: interrupted, and everything that was done is in the checkpoint.
+saved() {
+    local steps
+    steps=$(field "$1/summary.json" steps)
+    [ "$(field "$1/summary.json" status)" = interrupted ] || { cat "$1.err"; fail "$1: status"; }
+    [ "$(readlink "$1/checkpoints/latest")" = "step-$(printf %08d "$steps")" ] ||
+        fail "$1: $steps steps, and the last checkpoint is $(readlink "$1/checkpoints/latest")"
+    [ -z "$(find "$1" -name '*.tmp')" ] || fail "$1: left $(find "$1" -name '*.tmp')"
+    [ ! -s "$1.err" ] || { cat "$1.err"; fail "$1: words on standard error"; }
+}
+train whole $mlp --max-steps 900
+for each in "TERM 143" "INT 130" "HUP 129" "USR1 138"; do
+    set -- $each
+    stopped "$1" "$1" "$2" "*step 6?/900*" $mlp --max-steps 900
+    saved "$1"
+    grep -q '^interrupted' "$1.out" || fail "$1: does not say that it was interrupted"
+    train "$1" $mlp --max-steps 900 --resume auto
+    same "$1" whole
+done
+
+# Several ranks stop at the same step; the launcher passes the code on.
+train two -n 2 $mlp --max-steps 600
+stopped term TERM 143 "*step 5?/600*" -n 2 $mlp --max-steps 600
+[ "$(field term/summary.json status)" = interrupted ] || fail "two ranks: status"
+[ "$(readlink term/checkpoints/latest)" = "step-$(printf %08d "$(field term/summary.json steps)")" ] || fail "two ranks: latest"
+train term -n 2 $mlp --max-steps 600 --resume auto
+same term two
+
+# During an evaluation: it is left at once, and is made when the run goes on.
+slow="--max-steps 4 --batch-size 1 --log-every 1 --threads 1"
+train evaluated $slow
+stopped during TERM 143 "*step 4/4*" $slow
+saved during
+[ "$(grep -c eval during/metrics.jsonl)" = 0 ] || fail "an evaluation that was left has a result"
+train during $slow --resume auto
+same during evaluated
+[ "$(grep -c eval during/metrics.jsonl)" = 1 ] || fail "the evaluation was not made up for"
+[ "$(field during/summary.json val_accuracy)" = "$(field evaluated/summary.json val_accuracy)" ] || fail "accuracy"
+
+# At any moment of the set-up: nobody waits, nothing is half written.
+for ms in 000 001 002 003 004 006 008 010 015 020 030; do
+    got=0 name=""
+    rm -rf early
+    "$TUTTI" train -n 2 --run-dir early $mlp >early.out 2>&1 &
+    pid=$!
+    while [ "$name" != tutti ]; do # until then it is this shell's, traps and all
+        read -r name <"/proc/$pid/comm" || { cat early.out; fail "it has ended by itself"; }
+    done
+    sleep 0.$ms
+    kill -TERM $pid 2>kill.err || true
+    begin=$SECONDS
+    wait $pid || got=$?
+    [ $got = 143 ] || { cat early.out; fail "exit code $got, stopped after 0.$ms s"; }
+    ((SECONDS - begin < 5)) || fail "took $((SECONDS - begin)) s to stop after 0.$ms s"
+    [ -z "$(find early -name '*.tmp' 2>/dev/null)" ] || fail "left: $(find early -name '*.tmp')"
+done
+
+# What was to be ignored from the beginning stays so.
+(trap '' HUP; exec "$TUTTI" train --run-dir nohup $mlp --max-steps 3000 >pipe 2>nohup.err) &
+pid=$!
+while read -r line; do
+    case $line in *"step 5?/"*) kill -HUP "$pid" ;; esac
+done <pipe
+wait $pid || fail "a hang-up that nohup told to ignore: $(cat nohup.err)"
+[ "$(field nohup/summary.json status)" = completed ] || fail "a hang-up stopped a run under nohup"
+
+# A reader that has seen enough ends the run, as it ends any program, without a word.
+for n in "" "-n 1" "-n 2"; do
+    rm -rf reader
+    got=0
+    timeout 60 "$TUTTI" train $n --run-dir reader $mlp --epochs 100000 2>reader.err | head -1 >head.out || got=$? # pipefail
+    [ $got = 141 ] || { cat reader.err; fail "exit code of tutti train $n | head -1"; }
+    [ ! -s reader.err ] || { cat reader.err; fail "words about a reader that has gone, $n"; }
+done
+echo "stopped, saved, resumed"

@@ -1,0 +1,134 @@
+# tutti run on several nodes when something goes: a worker, a node, the rendezvous host, by kill, by signal, by silence.
+# Nodes are agents on loopback.   timeout: 180
+# SPDX-License-Identifier: MIT
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/nodes.sh"
+
+# Runs until told otherwise: `touch go` ends it well.
+forever='echo "start $TUTTI_ATTEMPT restart $TORCHELASTIC_RESTART_COUNT rank $RANK of $WORLD_SIZE"
+while [ ! -e '"$work"'/go ]; do sleep 0.02; done; echo "finished $TUTTI_ATTEMPT"'
+elastic() { # MORE FLAGS: $flags of a job of 1 or 2 nodes at a port of its own
+    new_port
+    rm -f "$work/go"
+    flags="--nnodes 1:2 --rdzv-backend native --rdzv-endpoint 127.0.0.1:$port --rdzv-conf last_call_timeout=20,join_timeout=20,keep_alive_interval=0.2 $*"
+}
+fixed() {
+    new_port
+    rm -f "$work/go"
+    flags="--nnodes 2 --master-addr 127.0.0.1 --master-port $port --rdzv-conf join_timeout=20,keep_alive_interval=0.2 $*"
+}
+agent_of() { pgrep -P "$(front "$1")" -x run-agent; }
+
+# A worker fails on one node: all nodes start anew; without a restart left, all end with its code and its name.
+fixed --max-restarts 1
+fail_on_1='if [ $RANK = 1 ]; then echo "the reason" >&2; exit 7; fi; exec sleep '"$marker"
+for i in 0 1; do node $i $flags --node-rank $i sh -c "$fail_on_1"; done
+ended 0 7
+ended 1 7
+says 0 'rank 1 on .* failed first: exit code 7 \(process [0-9]+.*; stopping the workers'
+says 0 'starting the workers again: 2 ranks on 2 nodes, restart 1 of 1'
+says 0 'no restart is left \(--max-restarts 1\)'
+says 1 'the reason'
+nobody_left
+
+# A node is lost (its launcher killed): the others go on without it at once, where that is allowed.
+elastic --max-restarts 1
+for name in a b; do node $name $flags sh -c "$forever"; saying a waiting\|start; done
+saying b 'of 2'
+saying a 'of 2'
+kill -KILL "$(front b)"
+saying a 'node .* was lost: the connection was lost; stopping the workers'
+saying a 'start 1 restart 1 rank 0 of 1'
+touch "$work/go"
+ended a 0
+wait "${node_pid[b]}"
+
+# Without a restart: the job ends, exit code 3.
+elastic
+for name in a b; do node $name $flags sh -c "$forever"; done
+saying a 'of 2'
+saying b 'of 2'
+[ -n "$(ss -ltnp 2>/dev/null)" ] || true
+host=a
+other=b
+pgrep -P "$(front b)" >/dev/null && ss -ltnp "sport = :$port" 2>/dev/null | grep -q "pid=$(agent_of b)," && host=b other=a
+kill -KILL "$(front $other)"
+ended $host 3
+says $host 'was lost: the connection was lost'
+wait "${node_pid[$other]}"
+
+# The rendezvous host is lost and comes back: the other waits for it, and both begin anew with one restart taken.
+fixed --max-restarts 1
+for i in 0 1; do node $i $flags --node-rank $i sh -c "$forever"; done
+saying 0 'start 0'
+saying 1 'start 0'
+kill -KILL "$(front 0)"
+wait "${node_pid[0]}"
+saying 1 'the rendezvous host 127.0.0.1:[0-9]+ was lost: .*; stopping the workers'
+node back $flags --node-rank 0 sh -c "$forever"
+saying back 'start 1 restart 1 rank 0 of 2'
+saying 1 'start 1 restart 1 rank 1 of 2'
+touch "$work/go"
+ended back 0
+ended 1 0
+
+# It is lost, and no restart is left.
+fixed
+for i in 0 1; do node $i $flags --node-rank $i sh -c "$forever"; done
+saying 1 'start 0'
+kill -KILL "$(front 0)"
+ended 1 3
+says 1 'the rendezvous host .* was lost: .*; no restart is left to wait for it'
+wait "${node_pid[0]}"
+
+# Both processes of a launcher killed at once: the other node sees it all the same.
+fixed
+for i in 0 1; do node $i $flags --node-rank $i sh -c "$forever"; done
+saying 0 'start 0'
+saying 1 'start 0'
+kill -KILL "$(agent_of 1)" "$(front 1)"
+ended 0 3
+says 0 'node .* was lost'
+wait "${node_pid[1]}"
+
+# A node that is frozen, not dead, is missed by its silence; when it goes on, it is turned away and ends.
+fixed
+for i in 0 1; do node $i $flags --node-rank $i sh -c "$forever"; done
+saying 0 'start 0'
+saying 1 'start 0'
+frozen=$(agent_of 1)
+kill -STOP "$frozen"
+ended 0 3
+says 0 'was lost: it has not been heard for 0.6 s'
+kill -CONT "$frozen"
+ended 1 3
+
+# A node is told to end: a job that can go on without it does; one that cannot ends on all nodes.
+elastic
+for name in a b; do node $name $flags sh -c "$forever"; done
+saying a 'of 2'
+saying b 'of 2'
+host=a
+other=b
+[ "$(ss -ltnp "sport = :$port" 2>/dev/null | grep -c "pid=$(agent_of b),")" = 1 ] && host=b other=a
+kill -TERM "$(front $other)"
+ended $other 143
+saying $host 'start 1 restart 0 rank 0 of 1'
+touch "$work/go"
+ended $host 0
+fixed
+for i in 0 1; do node $i $flags --node-rank $i sh -c "$forever"; done
+saying 0 'start 0'
+saying 1 'start 0'
+kill -TERM "$(front 1)"
+ended 1 143
+ended 0 143
+says 0 'node .* ends: SIGTERM'
+fixed --max-restarts 1
+for i in 0 1; do node $i $flags --node-rank $i sh -c "$forever"; done
+saying 1 'start 0'
+kill -INT "$(front 0)" # Ctrl-C means the job, whatever restarts are left
+ended 0 130
+ended 1 130
+equal "left behind" "$(pgrep -fc "$work/go")" 0
+finish

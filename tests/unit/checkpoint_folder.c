@@ -1,0 +1,190 @@
+/* checkpoint: a run's folder of checkpoints, and what others may have left in it.   SPDX-License-Identifier: MIT */
+#include "checkpoint/folder.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static char dir[64];
+
+static int set_up(void **state)
+{
+    (void)state;
+    strcpy(dir, "/tmp/tutti-folder-XXXXXX");
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    assert_int_equal(tutti__checkpoint_remove_all(dir), TUTTI_OK);
+    return access(dir, F_OK) == 0 ? -1 : 0; /* nothing that was ours kept it from going */
+}
+
+static const char *in_dir(const char *name)
+{
+    static char path[2][256];
+    static int turn;
+
+    snprintf(path[turn ^= 1], sizeof path[0], "%s/%s", dir, name);
+    return path[turn];
+}
+
+static bool is_there(const char *name)
+{
+    struct stat st;
+
+    return lstat(in_dir(name), &st) == 0;
+}
+
+static void save(uint64_t step)
+{
+    char folder[TUTTI__CHECKPOINT_PATH];
+
+    assert_int_equal(tutti__checkpoint_begin(dir, step, folder), TUTTI_OK);
+    assert_int_equal(tutti__checkpoint_text(folder, "state.json", "{}"), TUTTI_OK);
+    assert_int_equal(tutti__checkpoint_commit(dir, step), TUTTI_OK);
+}
+
+static void expect_steps(const uint64_t *expected, size_t n_expected)
+{
+    uint64_t *steps;
+    size_t n;
+
+    assert_int_equal(tutti__checkpoint_list(dir, &steps, &n), TUTTI_OK);
+    assert_int_equal(n, n_expected);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(steps[i], expected[i]);
+    free(steps);
+}
+#define EXPECT_STEPS(...)                                                                          \
+    expect_steps((const uint64_t[]){__VA_ARGS__},                                                  \
+                 TUTTI__COUNT_OF(((const uint64_t[]){__VA_ARGS__})))
+
+static void expect_latest(const char *name)
+{
+    char text[64] = "";
+
+    assert_true(readlink(in_dir("latest"), text, sizeof text - 1) > 0);
+    assert_string_equal(text, name);
+}
+
+static void the_latest_come_first_and_only_they_are_kept(void **state)
+{
+    (void)state;
+    save(9);
+    save(100000000); /* nine digits: later than eight by number, not by name */
+    save(20);
+    EXPECT_STEPS(100000000, 20, 9);
+    expect_latest("step-00000020");
+    assert_int_equal(tutti__checkpoint_keep(dir, 0), TUTTI_OK);
+    EXPECT_STEPS(100000000, 20, 9);
+    assert_int_equal(tutti__checkpoint_keep(dir, 2), TUTTI_OK);
+    EXPECT_STEPS(100000000, 20);
+}
+
+static void one_of_the_same_step_is_replaced(void **state)
+{
+    (void)state;
+    save(3);
+    assert_int_equal(tutti__checkpoint_text(in_dir("step-00000003"), "other", "x"), TUTTI_OK);
+    save(3);
+    assert_true(is_there("step-00000003/state.json"));
+    assert_false(is_there("step-00000003/other"));
+    EXPECT_STEPS(3);
+}
+
+static void what_was_not_finished_is_no_checkpoint_and_goes(void **state)
+{
+    char folder[TUTTI__CHECKPOINT_PATH];
+
+    (void)state;
+    save(1);
+    assert_int_equal(tutti__checkpoint_begin(dir, 2, folder), TUTTI_OK);
+    assert_int_equal(tutti__checkpoint_text(folder, "model", "half"), TUTTI_OK);
+    EXPECT_STEPS(1);
+    assert_int_equal(tutti__checkpoint_begin(dir, 2, folder), TUTTI_OK); /* again: empty */
+    assert_false(is_there("step-00000002.tmp/model"));
+    tutti__checkpoint_abandon(dir, 2);
+    assert_false(is_there("step-00000002.tmp"));
+
+    assert_int_equal(tutti__checkpoint_begin(dir, 5, folder), TUTTI_OK);
+    assert_int_equal(rename(in_dir("step-00000001"), in_dir("step-00000001.old.tmp")), 0);
+    assert_int_equal(symlink("step-00000001", in_dir("latest.tmp")), 0);
+    assert_int_equal(tutti__checkpoint_keep_until(dir, 5), TUTTI_OK);
+    assert_false(is_there("step-00000005.tmp"));
+    assert_false(is_there("step-00000001.old.tmp"));
+    assert_false(is_there("latest.tmp"));
+    assert_false(is_there("latest")); /* it pointed at what was being removed */
+}
+
+static void later_ones_go_when_a_run_goes_back(void **state)
+{
+    (void)state;
+    save(10);
+    save(20);
+    save(30);
+    assert_int_equal(tutti__checkpoint_keep_until(dir, 20), TUTTI_OK);
+    EXPECT_STEPS(20, 10);
+    expect_latest("step-00000020");
+}
+
+static void other_names_are_left_alone(void **state)
+{
+    static const char *const names[] = {"step-1", "step-0000000x", "step-", "mine",
+                                        "step-00000001.bak"};
+    uint64_t step;
+
+    (void)state;
+    save(4);
+    for (size_t i = 0; i < TUTTI__COUNT_OF(names); i++) {
+        assert_int_equal(mkdir(in_dir(names[i]), 0777), 0);
+        assert_false(tutti__checkpoint_step(names[i], &step));
+    }
+    EXPECT_STEPS(4);
+    assert_int_equal(tutti__checkpoint_keep_until(dir, 0), TUTTI_OK);
+    assert_int_equal(tutti__checkpoint_remove_all(dir), TUTTI_OK);
+    for (size_t i = 0; i < TUTTI__COUNT_OF(names); i++) {
+        assert_true(is_there(names[i]));
+        assert_int_equal(rmdir(in_dir(names[i])), 0);
+    }
+    assert_true(tutti__checkpoint_step("a/b/step-00000012", &step));
+    assert_int_equal(step, 12);
+}
+
+static void a_file_in_the_place_of_a_folder_is_told(void **state)
+{
+    char folder[TUTTI__CHECKPOINT_PATH];
+    const char *path = in_dir("file");
+    char copy[256], below[300];
+
+    (void)state;
+    snprintf(copy, sizeof copy, "%s", path);
+    assert_int_equal(tutti__checkpoint_text(dir, "file", "x"), TUTTI_OK);
+    snprintf(below, sizeof below, "%s/checkpoints", copy);
+    assert_int_not_equal(tutti__checkpoint_begin(below, 1, folder), TUTTI_OK);
+    assert_non_null(strstr(tutti_last_error(), copy));
+    unlink(copy);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_latest_come_first_and_only_they_are_kept, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(one_of_the_same_step_is_replaced, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_was_not_finished_is_no_checkpoint_and_goes, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(later_ones_go_when_a_run_goes_back, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(other_names_are_left_alone, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_file_in_the_place_of_a_folder_is_told, set_up, tear_down),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
