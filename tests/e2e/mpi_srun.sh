@@ -28,6 +28,7 @@ small=(--model mlp --epochs 1 --lr 0.05 --max-steps 12)
 train native -n 2 "${small[@]}"
 under plain -n 2 -- "${small[@]}"
 says plain '2 ranks (shared memory)'
+! grep -i warn plain.out || fail "srun tutti train warns" # it has the user's secret
 same native plain
 
 # The usual prologue of an sbatch script, and what must not be half believed.
