@@ -40,7 +40,7 @@ again() {
     saved=$(field "$1/summary.json" steps)
     wait_for "job $job may begin" 10 scontrol update JobId="$job" StartTime=now
     wait_for "job $job ends" 90 finished "$job"
-    is "$job" COMPLETED || { cat "$1.out" && fail "$1: $(state "$job")"; }
+    is "$job" COMPLETED || { cat "$1.out" && scontrol show job "$job" && tail -n 30 slurm/*.out && fail "$1: $(state "$job")"; }
     same plain "$1"
     echo "$1: interrupted after step $saved of $(field "$1/summary.json" steps)"
 }
