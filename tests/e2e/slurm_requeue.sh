@@ -7,12 +7,12 @@ slurm_needed
 hosts_enter n0 n1 n2
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 trap 'slurm_stop; rm -rf "$work"' EXIT
-export HOME=$work SLURM_KILL_WAIT=10 SLURM_PREEMPTION=yes RANKS_PER_NODE=2
+export HOME=$work SLURM_KILL_WAIT=10 RANKS_PER_NODE=2
 hosts_up
 slurm_start
 
 # Long enough to be disturbed, short enough to be waited for.
-keys=(--model mlp --epochs 400 --lr 0.01 --eval-every 1000000 --log-every 100 --schedule constant)
+keys=(--model mlp --epochs 400 --lr 0.01 --eval-every 1000000 --checkpoint-every 1000000 --log-every 100 --schedule constant)
 wait_for() { # WHAT SECONDS COMMAND...
     local what=$1 end=$((SECONDS + $2))
     shift 2
@@ -21,7 +21,7 @@ wait_for() { # WHAT SECONDS COMMAND...
         sleep 0.05
     done
 }
-steps_done() { [ "$(grep -c '"step"' "$1/metrics.jsonl" 2>/dev/null)" -ge "$2" ]; } # DIR LINES
+steps_done() { [ "$(grep -c '"step"' "$1/metrics.jsonl" 2>/dev/null || true)" -ge "$2" ]; } # DIR LINES
 state() { scontrol show job "$1" | sed -n 's/^ *JobState=\([A-Z]*\).*/\1/p'; }
 is() { [ "$(state "$1")" = "$2" ]; } # JOB STATE
 waiting() { is "$1" PENDING; }
@@ -40,7 +40,7 @@ again() {
     saved=$(field "$1/summary.json" steps)
     wait_for "job $job may begin" 10 scontrol update JobId="$job" StartTime=now
     wait_for "job $job ends" 90 finished "$job"
-    is "$job" COMPLETED || { cat "$1.out" && fail "$1: $(state "$job")"; }
+    is "$job" COMPLETED || { cat "$1.out" && scontrol show job "$job" && tail -n 30 slurm/*.out && fail "$1: $(state "$job")"; }
     same plain "$1"
     echo "$1: interrupted after step $saved of $(field "$1/summary.json" steps)"
 }
@@ -58,4 +58,15 @@ for script in srun run; do
     submit preempted-$script $script.sbatch --ntasks-per-node=$tasks
     sbatch -Q -p urgent -N3 --exclusive -o urgent.out --wrap 'srun sleep 2'
     again preempted-$script
+
+    # Out of time: SIGUSR1, and the script itself asks for more. (Slurm's smallest limit is a minute.)
+    submit late-$script $script.sbatch --ntasks-per-node=$tasks --time=1 --signal=USR1@50
+    again late-$script
+
+    # Cancelled: saved, and not back.
+    submit cancelled-$script $script.sbatch --ntasks-per-node=$tasks
+    scancel "$job"
+    wait_for "job $job has ended" 40 finished "$job"
+    wait_for "the summary of cancelled-$script" 20 test -s cancelled-$script/summary.json
+    is "$job" CANCELLED || fail "cancelled, and $(state "$job")"
 done

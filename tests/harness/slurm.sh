@@ -55,7 +55,10 @@ SlurmctldHost=hub(10.88.0.254)
 SlurmctldPort=6817
 SlurmdPort=6818
 NodeName=$(IFS=, && echo "${host_names[*]}") CPUs=4 State=UNKNOWN
-PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=10
+PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=9
 END
     else
         host=$(uname -n)
