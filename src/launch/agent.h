@@ -171,6 +171,7 @@ typedef struct tutti__workers {
     uint64_t deadline_ns, killing_ns;
     bool childless;              /* no descendant is left */
     bool abandoned;              /* what is left does not end, not even by SIGKILL */
+    bool blind;                  /* /proc cannot be read */
     bool suspended;              /* by us, with Ctrl-Z */
     const tutti__worker *blamed; /* the first failure; NULL: none yet */
     long oom_kills;              /* when they were started */

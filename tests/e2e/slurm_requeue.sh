@@ -1,0 +1,61 @@
+# slurm_requeue.sh -- scripts/slurm/*.sbatch under a Slurm of three nodes: requeued by hand, preempted, out of time; what is
+# resumed ends with the parameters of an undisturbed run.
+# timeout: 400  tier: long
+# SPDX-License-Identifier: MIT
+. "$SOURCE_DIR/tests/harness/slurm.sh"
+slurm_needed
+hosts_enter n0 n1 n2
+. "$SOURCE_DIR/tests/harness/train.sh"
+trap 'slurm_stop; rm -rf "$work"' EXIT
+export HOME=$work SLURM_KILL_WAIT=10 SLURM_PREEMPTION=yes RANKS_PER_NODE=2
+hosts_up
+slurm_start
+
+# Long enough to be disturbed, short enough to be waited for.
+keys=(--model mlp --epochs 400 --lr 0.01 --eval-every 1000000 --log-every 100 --schedule constant)
+wait_for() { # WHAT SECONDS COMMAND...
+    local what=$1 end=$((SECONDS + $2))
+    shift 2
+    until "$@" >/dev/null 2>&1; do
+        [ $SECONDS -lt $end ] || { tail -n 20 ./*.out && squeue && fail "never: $what"; }
+        sleep 0.05
+    done
+}
+steps_done() { [ "$(grep -c '"step"' "$1/metrics.jsonl" 2>/dev/null)" -ge "$2" ]; } # DIR LINES
+state() { scontrol show job "$1" | sed -n 's/^ *JobState=\([A-Z]*\).*/\1/p'; }
+is() { [ "$(state "$1")" = "$2" ]; } # JOB STATE
+waiting() { is "$1" PENDING; }
+finished() { case $(state "$1") in COMPLETED | FAILED | TIMEOUT | CANCELLED | NODE_FAIL) ;; *) false ;; esac }
+# submit DIR SCRIPT FLAGS...: as $job
+submit() {
+    local dir=$1 script=$2
+    shift 2
+    job=$(RUN_DIR=$dir sbatch --parsable -N3 -o "$dir.out" "$@" "$SOURCE_DIR/scripts/slurm/$script" "${keys[@]}")
+    wait_for "$dir trains" 30 steps_done "$dir" 2
+}
+# Slurm lets a requeued job wait for two minutes; not for us.
+again() {
+    wait_for "job $job is back in the queue" 40 waiting "$job"
+    grep -q '"status": "interrupted"' "$1/summary.json" || { cat "$1.out" && fail "$1 was not saved"; }
+    saved=$(field "$1/summary.json" steps)
+    wait_for "job $job may begin" 10 scontrol update JobId="$job" StartTime=now
+    wait_for "job $job ends" 90 finished "$job"
+    is "$job" COMPLETED || { cat "$1.out" && fail "$1: $(state "$job")"; }
+    same plain "$1"
+    echo "$1: interrupted after step $saved of $(field "$1/summary.json" steps)"
+}
+
+# Nobody disturbs it.
+timeout 120 srun -N3 --ntasks-per-node=2 "$TUTTI" train --run-dir plain "${keys[@]}" >plain.out 2>&1 </dev/null || { tail plain.out && fail "the plain run"; }
+
+for script in srun run; do
+    tasks=$([ $script = srun ] && echo 2 || echo 1)
+    submit requeued-$script $script.sbatch --ntasks-per-node=$tasks
+    scontrol requeue "$job"
+    again requeued-$script
+
+    # Preempted by a job of a better partition: Slurm requeues it, and gives it the grace time.
+    submit preempted-$script $script.sbatch --ntasks-per-node=$tasks
+    sbatch -Q -p urgent -N3 --exclusive -o urgent.out --wrap 'srun sleep 2'
+    again preempted-$script
+done
