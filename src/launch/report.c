@@ -2,6 +2,7 @@
 #include "launch/files.h"
 #include "launch/flight.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -246,21 +247,23 @@ void tutti__report_flights(const tutti__report *r)
 static void tell_cause(const tutti__report *r, const failure *cause)
 {
     const tutti__worker *w = cause->worker;
-    const char *first = r->job->opts.n > 1 ? " first" : "";
-    char how[160];
+    const char *first = r->job->round.world_size > 1 ? " first" : "";
+    char how[160], where[80] = "";
 
+    if (r->job->round.n_nodes > 1)
+        snprintf(where, sizeof where, " on %s", r->job->host);
     if (w->running && tutti__worker_is_stopped(w)) {
         SAY(r,
-            "rank %d (process %d) is stopped (SIGSTOP, a debugger): the others took it for lost; "
+            "rank %d%s (process %d) is stopped (SIGSTOP, a debugger): the others took it for lost; "
             "`kill -CONT %d` lets such a rank go on",
-            w->rank, (int)w->pid, (int)w->pid);
+            w->rank, where, (int)w->pid, (int)w->pid);
     } else if (w->running) {
-        SAY(r, "rank %d failed%s: it says so, and is still ending (process %d, after %.3f s)",
-            w->rank, first, (int)w->pid, (double)(cause->at_ns - w->started_ns) * 1e-9);
+        SAY(r, "rank %d%s failed%s: it says so, and is still ending (process %d, after %.3f s)",
+            w->rank, where, first, (int)w->pid, (double)(cause->at_ns - w->started_ns) * 1e-9);
     } else {
         tutti__worker_describe(w, how, sizeof how);
-        SAY(r, "rank %d failed%s: %s (process %d, after %.3f s)", w->rank, first, how, (int)w->pid,
-            (double)(w->ended_ns - w->started_ns) * 1e-9);
+        SAY(r, "rank %d%s failed%s: %s (process %d, after %.3f s)", w->rank, where, first, how,
+            (int)w->pid, (double)(w->ended_ns - w->started_ns) * 1e-9);
     }
     if (!w->running && w->status == SIGKILL && tutti__oom_kills() > r->oom_kills)
         SAY(r, "%s",
@@ -279,6 +282,19 @@ static bool is_said(const tutti__report *r, const tutti__words *words)
            strcmp(said.text, words->text) == 0;
 }
 
+/* The end of a file that the worker has written itself. */
+static void read_tail(tutti__log_pipe *pipe)
+{
+    int fd = pipe->path ? open(pipe->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC) : -1;
+    off_t end = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
+    off_t begin = end > (off_t)sizeof pipe->tail ? end - (off_t)sizeof pipe->tail : 0;
+    ssize_t n = end > 0 ? pread(fd, pipe->tail, sizeof pipe->tail, begin) : 0;
+
+    pipe->tail_bytes = n > 0 ? (size_t)n : 0;
+    if (fd >= 0)
+        close(fd);
+}
+
 /* All that it has said of it. */
 static void tell_words(const tutti__report *r, const failure *cause)
 {
@@ -286,12 +302,13 @@ static void tell_words(const tutti__report *r, const failure *cause)
 
     if (cause->has_words && !is_said(r, &cause->words))
         quote_words(r, cause->words.text);
+    if (err->tail_bytes == 0)
+        read_tail(err);
     if (err->tail_bytes > 0 && !says_no_more(err, cause)) {
-        SAY(r, "the last lines of rank %d on standard error:", cause->worker->rank);
+        SAY(r, "the last lines of rank %d on standard error%s%s:", cause->worker->rank,
+            err->path ? ", of " : "", err->path ? err->path : "");
         quote_last_lines(r, err);
     }
-    if (err->path && err->tail_bytes == 0)
-        SAY(r, "the standard error of rank %d is in %s", cause->worker->rank, err->path);
 }
 
 void tutti__describe_failure(const tutti__worker *first, char *text, size_t bytes)

@@ -42,7 +42,10 @@ equal "repeated lines" "$(grep -c '^    | line [0-9]*$' "$work/err")" 10
 err_has '^    \| line 5000$'
 
 run 1 "$TUTTI" run -n 2 --log-dir "$work/logs" --rdzv-id j -r 2 sh -c 'echo hidden >&2; exit $RANK'
-err_has "the standard error of rank 1 is in $work/logs/j/attempt_0/1/stderr.log"
+err_has "^tutti run: the last lines of rank 1 on standard error, of $work/logs/j/attempt_0/1/stderr.log:$"
+err_has '^    \| hidden$'
+run 1 "$TUTTI" run -n 2 --log-dir "$work/logs" --rdzv-id k -r 2 sh -c 'seq 100000 >&2; exit $RANK'
+equal "the last lines of a file" "$(grep -c '^    | 9999[1-9]$\|^    | 100000$' "$work/err")" 10
 
 # Who does not hear SIGTERM is killed after the shutdown timeout; who needs a moment gets it.
 stubborn="[ \$RANK = 0 ] && exit 5; trap '' TERM; sleep $marker & wait; wait; sleep $marker"
