@@ -19,7 +19,7 @@ typedef struct tutti__run_line {
     char *filter_text[2];
     const char **filters[2];
     cpu_set_t *binding;
-    char id[64]; /* of a Slurm step */
+    char id[64];                      /* of a Slurm step */
     char host[256], master_addr[256]; /* without the brackets of IPv6 */
 } tutti__run_line;
 
