@@ -42,8 +42,8 @@
  * what was wrong, where, what was expected, and the remedy. */
 tutti_status tutti__fail(tutti_status status, const char *format, ...) TUTTI_PRINTF(2, 3);
 tutti_status tutti__vfail(tutti_status status, const char *format, va_list args);
-/* The same, ending in ": " and strerror(error_number); the status is DISK for ENOSPC/EDQUOT, MEMORY for ENOMEM,
- * NOT_FOUND for ENOENT, else IO. */
+/* The same, ending in ": " and strerror(error_number); the status is DISK for ENOSPC and EDQUOT, MEMORY for ENOMEM and
+ * for limits of descriptors (EMFILE, ENFILE) and threads (EAGAIN), which the message names, NOT_FOUND for ENOENT, else IO. */
 tutti_status tutti__fail_errno(int error_number, const char *format, ...) TUTTI_PRINTF(2, 3);
 /* Puts back a message that was saved (another thread's, or an earlier one's). */
 tutti_status tutti__fail_again(tutti_status status, const char *message);

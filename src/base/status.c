@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 static _Thread_local char last_error[2048];
 
@@ -82,9 +83,25 @@ tutti_status tutti__fail(tutti_status status, const char *format, ...)
     return status;
 }
 
+/* Which limit it is that the kernel means, and its value where that can be had; "": it means none. */
+static const char *limit_text(int error_number, char *text, size_t capacity)
+{
+    struct rlimit limit = {0};
+
+    *text = '\0';
+    if (error_number == EMFILE && getrlimit(RLIMIT_NOFILE, &limit) == 0)
+        snprintf(text, capacity, " (ulimit -n is %llu)", (unsigned long long)limit.rlim_cur);
+    else if (error_number == ENFILE)
+        snprintf(text, capacity, " (the whole machine's limit, fs.file-max)");
+    else if (error_number == EAGAIN) /* what fork and pthread_create say of all of these */
+        snprintf(text, capacity,
+                 " (a limit of processes or memory: ulimit -u, ulimit -v, a container's pids.max)");
+    return text;
+}
+
 tutti_status tutti__fail_errno(int error_number, const char *format, ...)
 {
-    char text[sizeof last_error];
+    char text[sizeof last_error], limit[96];
     va_list args;
     tutti_status status = TUTTI_ERR_IO;
 
@@ -93,11 +110,13 @@ tutti_status tutti__fail_errno(int error_number, const char *format, ...)
     va_end(args);
     if (error_number == ENOSPC || error_number == EDQUOT)
         status = TUTTI_ERR_DISK;
-    else if (error_number == ENOMEM)
+    else if (error_number == ENOMEM || error_number == EMFILE || error_number == ENFILE ||
+             error_number == EAGAIN)
         status = TUTTI_ERR_MEMORY;
     else if (error_number == ENOENT)
         status = TUTTI_ERR_NOT_FOUND;
-    return tutti__fail(status, "%s: %s", text, strerror(error_number));
+    return tutti__fail(status, "%s: %s%s", text, strerror(error_number),
+                       limit_text(error_number, limit, sizeof limit));
 }
 
 tutti_status tutti__fail_again(tutti_status status, const char *message)

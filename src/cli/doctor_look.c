@@ -75,12 +75,17 @@ void tutti__visit_cgroups(const char *file, const char *controller, const char *
 bool tutti__find_program(const char *name, char *path, size_t bytes)
 {
     const char *list = getenv("PATH");
+    char whole[PATH_MAX];
 
     for (const char *item = list ? list : ""; *item;) {
-        int n = (int)strcspn(item, ":");
+        size_t n = strcspn(item, ":");
+        int length = snprintf(whole, sizeof whole, "%.*s/%s", (int)n, item, name);
 
-        if (snprintf(path, bytes, "%.*s/%s", n, item, name) < (int)bytes && access(path, X_OK) == 0)
+        if (length > 0 && (size_t)length < sizeof whole && (size_t)length < bytes &&
+            access(whole, X_OK) == 0) {
+            memcpy(path, whole, (size_t)length + 1);
             return true;
+        }
         item += n + (item[n] == ':');
     }
     return false;

@@ -214,8 +214,8 @@ void tutti__check_shared_memory_ranks(tutti__doctor *d)
     } else if (strcmp(r.transport, "shared memory") != 0) {
         tutti__find(d, TUTTI__WARNING, "over shared memory", "the ranks came to use %s instead",
                     r.transport);
-        tutti__remedy(d,
-                      "see \"shared memory\" above: the container's seccomp profile, or ulimits");
+        tutti__remedy(d, "see \"/proc\" and \"shared memory\" above: a container without /proc, "
+                         "its seccomp profile, or ulimits");
     } else {
         report(d, "over shared memory", &r);
     }

@@ -259,6 +259,9 @@ tutti_status tutti__group_init(tutti_group **group_p, const tutti_group_opts *gi
                            "group \"%s\": backend mpi takes its ranks from MPI, not from a store; "
                            "leave opts.store NULL",
                            name);
+    if (member.size > TUTTI__MAX_RANKS)
+        return tutti__fail(TUTTI_ERR_ARG, "group \"%s\": world_size is %d, at most %d ranks", name,
+                           member.size, TUTTI__MAX_RANKS);
     if (member.size < 1 || member.rank < 0 || member.rank >= member.size)
         return tutti__fail(TUTTI_ERR_ARG,
                            "group \"%s\": rank %d of %d, expected a rank from 0 to world_size - 1",

@@ -18,9 +18,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
-enum { PARENT_MS = 300 };
+enum { PARENT_MS = 300, LEAST_DESCRIPTORS = 12 };
 
 /* ---- Connections ------------------------------------------------------------------------------------------- */
 
@@ -284,6 +285,8 @@ static tutti_status fail_setup(tutti_group *group, tutti_status status)
     tutti__comm *comm = &group->comm, *parent = comm->parent;
     double deadline = tutti__now_ms() + PARENT_MS;
     tutti__cause first = {.status = status};
+    bool own =
+        !parent && tutti_status_scope(status) == TUTTI_SCOPE_PROCESS && !atomic_load(&comm->failed);
     char message[2048];
 
     snprintf(message, sizeof message, "%s", tutti_last_error());
@@ -296,6 +299,8 @@ static tutti_status fail_setup(tutti_group *group, tutti_status status)
     } else if (status != TUTTI_ERR_IO) { /* the store is gone */
         tutti__bootstrap_note_cause(&group->boot, status, &first);
     }
+    if (own) /* whoever was faster only saw that this rank was gone */
+        first = (tutti__cause){.status = status, .culprit = comm->rank};
     if (!*first.text || (first.culprit == comm->rank && !parent))
         snprintf(first.text, sizeof first.text, "%.1000s", message);
     if (group->control) /* peers that wait for this rank are told */
@@ -349,6 +354,21 @@ static tutti_status group_new(tutti_group **group_p, const tutti__member *member
     return status;
 }
 
+/* What is surely not enough need not be tried, while the others wait. */
+static tutti_status check_descriptors(const tutti_group *group)
+{
+    struct rlimit limit;
+    int least = group->comm.size - 1 + LEAST_DESCRIPTORS;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= (rlim_t)least)
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_MEMORY,
+                       "rank %d of %d needs a connection to each other rank and a few files more, "
+                       "at least %d, but this process may open %llu (ulimit -n): raise that",
+                       group->comm.rank, group->comm.size, least,
+                       (unsigned long long)limit.rlim_cur);
+}
+
 static tutti_status keep_store(tutti_group *group, tutti_store *store)
 {
     TUTTI_TRY(tutti_store_clone(&group->boot.store, store));
@@ -363,6 +383,7 @@ static tutti_status join_others(tutti_group *group, const tutti__member *member,
     char key[256];
     int64_t times;
 
+    TUTTI_TRY(check_descriptors(group));
     if (boot->mpi) {
         TUTTI_TRY(tutti__mpi_open(
             &group->engine, &group->comm, member->parent ? member->parent->engine : NULL,

@@ -33,6 +33,7 @@ typedef struct wish {
     int32_t status, colour, key; /* colour: below 0 for no group; of a list: 0 */
     uint32_t zero;
     uint64_t digest; /* of all that must be the same on every rank */
+    char words[136]; /* the call, for messages */
 } wish;
 
 /* Every rank hears of a rank's mistake, and of all that it needs to know who is in its group. The caller frees *all_p. */
@@ -56,9 +57,10 @@ static tutti_status agree(tutti_group *group, wish *mine, tutti_status status, w
     for (int r = 1; r < group->comm.size; r++)
         if (all[r].digest != all[0].digest) {
             (void)tutti__comm_fail(&group->comm, TUTTI_ERR_MISMATCH, r,
-                                   "rank %d called tutti_group_split with another list of ranks, "
-                                   "another size, or another name, than rank 0",
-                                   r);
+                                   "rank %d called %.*s, but rank 0 called %.*s; all ranks must "
+                                   "give the same",
+                                   r, (int)sizeof all[r].words - 1, all[r].words,
+                                   (int)sizeof all[0].words - 1, all[0].words);
             return tutti__comm_error(&group->comm, NULL);
         }
     return TUTTI_OK;
@@ -124,6 +126,19 @@ static uint64_t hash_name(const char *name)
     return tutti__hash64(name, strlen(name));
 }
 
+/* "ranks 0, 2, 4, name "even"", cut to what there is room for. */
+static void describe_list(wish *mine, const int *ranks, int n_ranks, const char *name)
+{
+    char list[64] = "";
+    size_t n = 0;
+
+    for (int i = 0; i < n_ranks && n + 16 < sizeof list; i++)
+        n += (size_t)snprintf(list + n, sizeof list - n, "%s%d", i ? ", " : "", ranks[i]);
+    snprintf(mine->words, sizeof mine->words,
+             "tutti_group_split with %d ranks (%s%s) and name \"%.24s\"", n_ranks, list,
+             n + 16 < sizeof list ? "" : ", ...", name);
+}
+
 tutti_status tutti_group_split(tutti_group *group, const int *ranks, int n_ranks, const char *name,
                                tutti_group **sub_p)
 {
@@ -137,8 +152,10 @@ tutti_status tutti_group_split(tutti_group *group, const int *ranks, int n_ranks
     status = check_list(group, ranks, n_ranks, &place);
     if (status == TUTTI_OK)
         status = check_name(name, 0);
-    if (status == TUTTI_OK)
+    if (status == TUTTI_OK) {
         mine.digest = tutti__hash64(ranks, (size_t)n_ranks * sizeof *ranks) ^ hash_name(name);
+        describe_list(&mine, ranks, n_ranks, name);
+    }
     status = agree(group, &mine, status, &all);
     free(all);
     return status == TUTTI_OK ? make(group, ranks, n_ranks, place, name, sub_p) : status;
@@ -187,6 +204,8 @@ static tutti_status split_by(tutti_group *group, tutti_status status, wish mine,
     if (status == TUTTI_OK && (!others || !ranks))
         status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for %zu ranks", size);
     mine.digest ^= hash_name(name);
+    snprintf(mine.words + strlen(mine.words), sizeof mine.words - strlen(mine.words),
+             "name \"%.60s\"", name);
     status = agree(group, &mine, status, &all);
     if (status == TUTTI_OK) {
         n = find_members(all, group->comm.size, group->comm.rank, others, ranks, &place);
@@ -204,8 +223,9 @@ tutti_status tutti_group_split_by(tutti_group *group, int colour, int key, const
 {
     *sub_p = NULL;
     TUTTI_TRY(tutti__check_group("split_by", group));
-    return split_by(group, TUTTI_OK, (wish){.colour = colour, .key = key}, name ? name : "sub",
-                    sub_p);
+    return split_by(group, TUTTI_OK,
+                    (wish){.colour = colour, .key = key, .words = "tutti_group_split_by with "},
+                    name ? name : "sub", sub_p);
 }
 
 tutti_status tutti_group_split_parts(tutti_group *group, int part_size, const char *name,
@@ -223,5 +243,7 @@ tutti_status tutti_group_split_parts(tutti_group *group, int part_size, const ch
                              group->comm.name, part_size, group->comm.size);
     else
         mine.colour = group->comm.rank / part_size;
+    snprintf(mine.words, sizeof mine.words, "tutti_group_split_parts with parts of %d ranks and ",
+             part_size);
     return split_by(group, status, mine, name ? name : "part", sub_p);
 }

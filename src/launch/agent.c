@@ -127,14 +127,12 @@ static void read_control(agent *a)
 static void tell_failure(agent *a)
 {
     const tutti__worker *w = a->workers.blamed;
-    char how[160], why[512];
+    char why[512];
 
     if (!w || a->told_failure)
         return;
     a->told_failure = true;
-    tutti__worker_describe(w, how, sizeof how);
-    snprintf(why, sizeof why, "rank %d on %s failed first: %s (process %d, after %.3f s)", w->rank,
-             a->job->host, how, (int)w->pid, (double)(w->ended_ns - w->started_ns) * 1e-9);
+    tutti__describe_failure(w, why, sizeof why);
     tutti__membership_send(&a->membership,
                            json_pack("{s:s, s:i, s:i, s:o}", "type", "failed", "round",
                                      a->job->round.number, "code", tutti__worker_exit_code(w),

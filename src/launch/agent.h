@@ -171,6 +171,7 @@ typedef struct tutti__workers {
     uint64_t deadline_ns, killing_ns;
     bool childless;              /* no descendant is left */
     bool abandoned;              /* what is left does not end, not even by SIGKILL */
+    bool blind;                  /* /proc cannot be read */
     bool suspended;              /* by us, with Ctrl-Z */
     const tutti__worker *blamed; /* the first failure; NULL: none yet */
     long oom_kills;              /* when they were started */
@@ -211,6 +212,8 @@ const tutti__worker *tutti__first_failed(const tutti__worker *workers, int n);
 void tutti__report_flights(const tutti__report *report);
 /* Once, when it is known who was first. */
 void tutti__report_failure(const tutti__report *report, const tutti__worker *first);
+/* For the other nodes: 'rank 3 on b failed first: exit code 1 (process 7, after 2.000 s), in its own words: no data'. */
+void tutti__describe_failure(const tutti__worker *first, char *text, size_t bytes);
 /* "0-3, 5", of n ranks in order, "..." where there is no room for more. */
 void tutti__list_ranks(const int *ranks, size_t n, char *text, size_t bytes);
 /* Are colours wanted on descriptor 1 or 2? */

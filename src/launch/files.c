@@ -76,6 +76,15 @@ const char *tutti__files_root(const tutti__job *job)
                                   : NULL;
 }
 
+/* The id may be another node's word. */
+static const char *id_folder(const tutti__job *job)
+{
+    bool names_a_folder = *job->id && !strchr(job->id, '/') && strcmp(job->id, ".") != 0 &&
+                          strcmp(job->id, "..") != 0;
+
+    return names_a_folder ? job->id : "job";
+}
+
 /* LOG_DIR/latest names the newest run, as for whoever looks while it runs. Something else of that name stays. */
 static void link_latest(const tutti__job *job, const char *root)
 {
@@ -88,7 +97,7 @@ static void link_latest(const tutti__job *job, const char *root)
         return;
     if (lstat(path, &info) == 0 && !S_ISLNK(info.st_mode))
         return;
-    if (symlink(job->id, next) != 0 || rename(next, path) != 0)
+    if (symlink(id_folder(job), next) != 0 || rename(next, path) != 0)
         unlink(next);
 }
 
@@ -97,7 +106,7 @@ tutti_status tutti__files_folder(const tutti__worker *worker, char *path, size_t
     const tutti__job *job = worker->job;
     const char *root = tutti__files_root(job);
 
-    if (snprintf(path, bytes, "%s/%s/attempt_%d/%d", root, job->id, job->round.number,
+    if (snprintf(path, bytes, "%s/%s/attempt_%d/%d", root, id_folder(job), job->round.number,
                  worker->rank) >= (int)bytes)
         return tutti__fail(TUTTI_ERR_ARG, "log folder %.60s...: the path is too long", root);
     TUTTI_TRY(tutti__make_dirs(path));
@@ -112,7 +121,7 @@ bool tutti__error_file_path(const tutti__worker *worker, char *path, size_t byte
     const char *root = job ? tutti__files_root(job) : NULL;
 
     *path = '\0';
-    if (root && snprintf(path, bytes, "%s/%s/attempt_%d/%d/error.json", root, job->id,
+    if (root && snprintf(path, bytes, "%s/%s/attempt_%d/%d/error.json", root, id_folder(job),
                          job->round.number, worker->rank) < (int)bytes)
         return true;
     *path = '\0';
@@ -122,11 +131,15 @@ bool tutti__error_file_path(const tutti__worker *worker, char *path, size_t byte
 tutti_status tutti__error_file_prepare(const tutti__worker *worker, char *path, size_t bytes)
 {
     char folder[PATH_MAX];
+    tutti_status status;
 
     if (!tutti__error_file_path(worker, path, bytes))
         return TUTTI_OK;
-    TUTTI_TRY(tutti__files_folder(worker, folder, sizeof folder));
-    if (unlink(path) != 0 && errno != ENOENT) /* of an earlier job with this id */
-        return tutti__fail_errno(errno, "cannot remove %s", path);
+    status = tutti__files_folder(worker, folder, sizeof folder);
+    if (status == TUTTI_OK && unlink(path) != 0 && errno != ENOENT) /* of an earlier job */
+        status = tutti__fail_errno(errno, "cannot remove %s", path);
+    if (status == TUTTI_OK || worker->job->opts.log_dir || worker->job->keeps_folder)
+        return status;
+    *path = '\0'; /* nobody has asked for files: a full disk below /tmp is no reason not to start */
     return TUTTI_OK;
 }

@@ -242,7 +242,9 @@ void tutti__run_print_help(FILE *file)
           "the others; no\n"
           "process is left behind, theirs included. Rank 0 reads standard input. A PROGRAM ending "
           "in .py is run by\n"
-          "python3. Each flag NAME can also be set in the environment as PET_NAME.\n\n",
+          "python3. Each flag NAME can also be set in the environment as PET_NAME; the beginning of "
+          "a torchrun flag\n"
+          "is enough where no other begins so.\n\n",
           file);
     for (int i = 0; i < TUTTI__N_FLAGS; i++) {
         char left[64], letter[4] = "";
@@ -253,13 +255,14 @@ void tutti__run_print_help(FILE *file)
             snprintf(letter, sizeof letter, "-%c,", flags[i].letter);
         snprintf(left, sizeof left, "%3s --%s %s", letter, flags[i].name, flags[i].metavar);
         fprintf(file, "  %-31s ", left);
+        if (strlen(left) > 31)
+            fprintf(file, "\n%*s", 34, "");
         print_wrapped(file, flags[i].help, 34);
     }
-    fputs("\nOf torchrun's flags these are accepted with one value only in this version:\n", file);
+    fputs("\nOf torchrun's flags these are accepted with no other value:\n", file);
     for (int i = 0; i < TUTTI__N_FLAGS; i++)
         if (flags[i].accepted && *flags[i].accepted)
-            fprintf(file, "      --%-26s %s (%s)\n", flags[i].name, flags[i].accepted,
-                    flags[i].help);
+            fprintf(file, "      --%-26s %s: %s\n", flags[i].name, flags[i].accepted, flags[i].why);
     fputs("\nand these are refused:\n", file);
     for (int i = 0; i < TUTTI__N_FLAGS; i++)
         if (flags[i].accepted && !*flags[i].accepted)

@@ -294,6 +294,21 @@ static void tell_words(const tutti__report *r, const failure *cause)
         SAY(r, "the standard error of rank %d is in %s", cause->worker->rank, err->path);
 }
 
+void tutti__describe_failure(const tutti__worker *first, char *text, size_t bytes)
+{
+    tutti__words words;
+    char how[160];
+    int n;
+
+    tutti__worker_describe(first, how, sizeof how);
+    n = snprintf(text, bytes, "rank %d on %s failed first: %s (process %d, after %.3f s)",
+                 first->rank, first->job->host, how, (int)first->pid,
+                 (double)(first->ended_ns - first->started_ns) * 1e-9);
+    if (n > 0 && (size_t)n < bytes && tutti__error_file_read(first, &words))
+        snprintf(text + n, bytes - (size_t)n, ", in its own words: %.*s",
+                 (int)strcspn(words.text, "\n"), words.text);
+}
+
 /* To the launcher above us, if there is one and it is not to hear of a later attempt. */
 static void pass_on(const tutti__report *r, const failure *cause)
 {

@@ -5,6 +5,7 @@
 #include "launch/agent.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -117,22 +118,44 @@ static void tell_of_stopped(tutti__workers *w)
 
 /* ---- Phases ------------------------------------------------------------------------------------------- */
 
+/* Returns how many there are. Without /proc they cannot be found: then those are all that are in the workers' process
+ * groups, and what has left these stays. */
+static int signal_descendants(tutti__workers *w, int sig)
+{
+    int found = tutti__signal_descendants(sig, NULL, 0);
+
+    if (found >= 0)
+        return found;
+    if (!w->blind)
+        SAY(w, "%s",
+            "/proc cannot be read: processes that workers have started in sessions of their own "
+            "may be left behind; mount it (mount -t proc proc /proc)");
+    w->blind = true;
+    for (int i = 0; i < w->job->opts.n; i++)
+        if (w->list[i].pid > 0 && kill(-w->list[i].pid, sig) == 0)
+            found = 1;
+    return found < 0 ? 0 : found;
+}
+
 static void sweep(tutti__workers *w)
 {
-    tutti__signal_descendants(SIGTERM, NULL, 0);
-    tutti__signal_descendants(SIGCONT, NULL, 0);
+    signal_descendants(w, SIGTERM);
+    signal_descendants(w, SIGCONT);
     enter(w, TUTTI__SWEEPING, LEFTOVER_MS);
 }
 
 static void kill_all(tutti__workers *w)
 {
+    int left;
+
     tutti__workers_signal(w, SIGKILL);
-    tutti__signal_descendants(SIGKILL, NULL, 0);
+    left = signal_descendants(w, SIGKILL);
     enter(w, TUTTI__KILLING, KILL_EVERY_MS);
-    if (tutti__now_ns() - w->killing_ns < GIVE_UP_MS * (uint64_t)MS)
+    if (tutti__now_ns() - w->killing_ns < GIVE_UP_MS * (uint64_t)MS &&
+        !(w->blind && left == 0 && w->n_running == 0))
         return;
-    SAY(w, "%d processes do not end, not even by SIGKILL; they are left behind",
-        tutti__signal_descendants(0, NULL, 0));
+    if (!w->blind)
+        SAY(w, "%d processes do not end, not even by SIGKILL; they are left behind", left);
     w->childless = w->abandoned = true;
 }
 

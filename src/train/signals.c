@@ -26,7 +26,9 @@ void tutti__signals_watch(void)
 
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < TUTTI__COUNT_OF(watched); i++)
-        if (sigaction(watched[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+        /* A shell script has its background jobs ignore SIGINT, which nobody has asked for. */
+        if (watched[i] == SIGINT ||
+            (sigaction(watched[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN))
             sigaction(watched[i], &action, NULL);
 }
 

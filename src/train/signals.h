@@ -5,7 +5,7 @@
 #define TUTTI_TRAIN_SIGNALS_H
 
 /* From the first step on SIGINT, SIGTERM, SIGHUP and SIGUSR1 only ask; before, there is nothing to save, and they end the
- * process as usual. One that was ignored when the process began (nohup) stays so. */
+ * process as usual. One but SIGINT that was ignored when the process began (nohup) stays so. */
 void tutti__signals_watch(void);
 /* The first that came; 0: none. */
 int tutti__signals_seen(void);

@@ -47,7 +47,7 @@ static void say_resumed(tutti__run *run)
         tutti__progress_say(&run->progress, "resumed from %s: %llu of %llu steps are done",
                             run->resume.path, (unsigned long long)run->step,
                             (unsigned long long)run->total_steps);
-    else if (strcmp(run->config->resume, "auto") == 0)
+    else if (strcmp(run->config->resume, "auto") == 0 || run->job.restarted || run->job.requeued)
         tutti__progress_say(&run->progress, "resume: no checkpoint there, from the beginning");
 }
 

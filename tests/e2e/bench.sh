@@ -1,6 +1,6 @@
 # bench.sh -- `tutti bench`: every collective is measured and right, the table and its JSON agree, wrong flags are told.
 # SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/expect.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
 
 field() { sed -n "/\"bytes\": $1,/s/.*\"$2\": \"\{0,1\}\([^,\"}]*\).*/\1/p" "$work/rows.json"; } # BYTES KEY

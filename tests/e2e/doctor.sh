@@ -1,5 +1,5 @@
 # doctor.sh -- `tutti doctor` on this machine, and on one that is broken on purpose.   SPDX-License-Identifier: MIT
-# run: serial
+# timeout: 120, run: serial
 . "${SOURCE_DIR:?}/tests/harness/expect.sh" || exit 1
 cd "${work:?}" || exit 1 # without it all that follows would be written to /
 set -u
@@ -145,5 +145,34 @@ END
     run 0 unshare -n bash "$work/taken"
     found warning "port: 29500 .*is taken by process [0-9]+ \(perl\) of user 0" 'another port'
     found ok 'port: 29400 '
+fi
+
+# ---- A GPU, as far as one can be made up: its device, and the driver's library
+cat >"$work/cuda.c" <<'END'
+#include <stdlib.h>
+#include <string.h>
+int cuInit(unsigned flags) { if (getenv("CUDA_CRASH")) abort(); return getenv("CUDA_NONE") ? 100 : (int)flags; }
+int cuDeviceGetCount(int *n) { *n = 2; return 0; }
+int cuDriverGetVersion(int *v) { *v = 12040; return 0; }
+int cuDeviceGetName(char *text, int bytes, int i) { strncpy(text, i ? "Second" : "First", bytes); return 0; }
+int cuDeviceTotalMem_v2(size_t *bytes, int i) { *bytes = (size_t)(i + 1) << 34; return 0; }
+END
+if cc -shared -fPIC -o "$work/libcuda.so.1" "$work/cuda.c" 2>/dev/null && mkdir "$work/dev" && mknod "$work/dev/null" c 1 3 &&
+    mknod "$work/dev/nvidia0" c 1 3; then
+    with_gpu() { # CODE VARIABLE...
+        local code=$1
+        shift
+        run "$code" unshare -m bash -c "mount --bind $work/dev /dev && exec env LD_LIBRARY_PATH=$work $* \"\$TUTTI\" doctor gpu"
+    }
+    with_gpu 0
+    found ok 'CUDA: the driver supports up to 12\.4; 2 GPUs'
+    found ok 'GPU 1: Second, 32\.0 GiB'
+    with_gpu 0 CUDA_NONE=1
+    found warning "CUDA: the driver's library finds no GPU \(cuInit: error 100\)" 'gpus all'
+    with_gpu 0 CUDA_CRASH=1
+    found warning 'gpus: not known: the check was ended by signal 6' 'dmesg'
+    rm "$work/libcuda.so.1"
+    with_gpu 0
+    found warning 'CUDA: libcuda.so.1 cannot be loaded' 'libcuda1'
 fi
 finish

@@ -1,6 +1,6 @@
 # error_file.sh -- a rank that fails says why in the file that its launcher names, as torchrun reads it.
 # SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/expect.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 mlp="--model mlp --augment off --threads 1 --run-dir $work/run"
 
 # rank R COMMAND...: as rank R of two that were started by hand, with an error file each
@@ -42,13 +42,13 @@ unset TORCHELASTIC_ERROR_FILE
 
 # The rank that failed has the earlier time, and both its words.
 rm -f "$work"/*.json
-rank 0 "$TUTTI" train $mlp --max-steps 2 & first=$!
-rank 1 "$TUTTI" train $mlp --max-steps 2 --init "$work/nowhere"
-wait $first
-says 1 nowhere
+rank 1 "$TUTTI" train $mlp --max-steps 2 & other=$!
+rank 0 "$TUTTI" train $mlp --max-steps 2 --init "$work/nowhere"
+wait $other
 says 0 nowhere
-[ "$(time_of 1)" -lt "$(time_of 0)" ] || fail "rank 0, which only heard of it, would be blamed"
-[ "$(time_of 1)" -le "$(date +%s)" ] || fail "rank 1 failed in the future"
+says 1 nowhere
+[ "$(time_of 0)" -lt "$(time_of 1)" ] || fail "rank 1, which only heard of it, would be blamed"
+[ "$(time_of 0)" -le "$(date +%s)" ] || fail "rank 0 failed in the future"
 
 # Who was killed has no file, and is dated by the launcher when it looks: the survivor gives way.
 rm -f "$work"/*.json

@@ -1,7 +1,7 @@
 # The installed copy: programs compile against it and run, by pkg-config (shared and static), CMake and from C++; so does
 # the program that README.md shows.   timeout: 240
 # SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/train.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 prefix="$work/a prefix" # with a space, as users have them
 c=$(command -v "${CC:-cc}" || command -v gcc || command -v clang || true)
 cxx=$(command -v "${CXX:-c++}" || command -v g++ || command -v clang++ || true)

@@ -1,7 +1,7 @@
 # The small library by itself: libtutti_comm needs libc, libsodium and xxHash only; a program over it, by pkg-config and by
 # the CMake package, shared and static, and programs in C++ and Rust need no more, and run.   timeout: 240
 # SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/train.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 prefix="$work/a prefix" # with a space, as users have them
 examples=$SOURCE_DIR/examples
 c=$(command -v "${CC:-cc}" || command -v gcc || command -v clang || true)

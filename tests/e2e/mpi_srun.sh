@@ -1,8 +1,8 @@
 # mpi_srun.sh -- under srun of a Slurm of our own: tutti train with no flag, and over each MPI through PMIx or PMI-2.
 # timeout: 120
 # SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/train.sh"
-. "$SOURCE_DIR/tests/harness/slurm.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/slurm.sh"
 export ASAN_OPTIONS=detect_leaks=0 # MPIs have theirs
 unset OMPI_COMM_WORLD_SIZE PMI_RANK TUTTI_MPI TUTTI_BACKEND
 trap 'slurm_stop; rm -rf "$work"' EXIT
@@ -28,6 +28,7 @@ small=(--model mlp --epochs 1 --lr 0.05 --max-steps 12)
 train native -n 2 "${small[@]}"
 under plain -n 2 -- "${small[@]}"
 says plain '2 ranks (shared memory)'
+! grep -i warn plain.out || fail "srun tutti train warns" # it has the user's secret
 same native plain
 
 # The usual prologue of an sbatch script, and what must not be half believed.

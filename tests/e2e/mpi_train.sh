@@ -1,7 +1,7 @@
 # mpi_train.sh -- under each mpirun: tutti train with no flag, and over MPI, with the weights of two workers of tutti run; what
 # is wrong with an MPI is said.   timeout: 180
 # SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/train.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 unset OMPI_COMM_WORLD_SIZE PMI_RANK TUTTI_MPI TUTTI_BACKEND
 # As root, more ranks than cores, not tied to cores.
 export ASAN_OPTIONS=detect_leaks=0 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \

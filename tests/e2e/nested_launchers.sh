@@ -1,6 +1,6 @@
 # nested_launchers.sh -- a launcher inside a launcher would make as many jobs as ranks: refused, with what was meant.
 # SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/expect.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ASAN_OPTIONS=detect_leaks=0
 torchrun=${TUTTI_TEST_TORCHRUN:-$(command -v torchrun)}
 unset RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE TUTTI_TEST_TORCHRUN

@@ -1,6 +1,6 @@
 # run_error_files.sh -- TORCHELASTIC_ERROR_FILE: one for each worker, its words in the report, and on to the launcher's own.
 # SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/expect.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 export TUTTI_LOG=error
 mkdir "$work/tmp"
 export TMPDIR=$work/tmp
@@ -82,6 +82,20 @@ run 6 "$TUTTI" run -n 2 sh -c '[ $RANK = 1 ] && { sleep 0.1; exit 6; }
     echo "{\"message\": \"a peer\", \"timestamp\": $(($(date +%s) + 60))}" >"$TORCHELASTIC_ERROR_FILE"; exit 5'
 err_has '^tutti run: rank 1 failed first: exit code 6'
 
+# Each attempt has its own; only the last one's failure is the launcher's.
+again='echo "$TORCHELASTIC_ERROR_FILE"; [ -e "$TORCHELASTIC_ERROR_FILE" ] && echo stale
+    echo "attempt $TORCHELASTIC_RESTART_COUNT" >"$TORCHELASTIC_ERROR_FILE"; [ $TORCHELASTIC_RESTART_COUNT = $GOOD ] || exit 1'
+GOOD=1 TORCHELASTIC_ERROR_FILE=$work/again.json run 0 "$TUTTI" run --max-restarts 2 -n 1 sh -c "$again"
+out_has '/attempt_0/0/error.json$'
+out_has '/attempt_1/0/error.json$'
+grep -q stale "$work/out" && fail "an attempt found an earlier one's file"
+err_has 'its own words: attempt 0$'
+[ -e "$work/again.json" ] && fail "a failure that was mended was told to the launcher above"
+GOOD=no TORCHELASTIC_ERROR_FILE=$work/again.json run 1 "$TUTTI" run --max-restarts 1 -n 1 sh -c "$again"
+err_has 'its own words: attempt 1$'
+[ -e "$work/again.json" ] || fail "the last failure was not told to the launcher above"
+nothing_left "after restarts"
+
 # The launcher has one itself: it gets the first failure's, with the exit code, or else what is known.
 export TORCHELASTIC_ERROR_FILE=$work/own.json
 fails '{"message": {"message": "inner", "extraInfo": {"timestamp": "1700000000"}}}'
@@ -93,8 +107,8 @@ equal "copied" "$(cat "$work/own.json")" '{"message": "plain"}'
 fails ''
 grep -qE '"message": "tutti run: rank 1 failed first: exit code 7 \(process [0-9]+\)"' "$work/own.json" || { fail "the launcher's words"; cat "$work/own.json"; }
 # Through two launchers.
-JSON='{"message": {"message": "deep", "extraInfo": {"timestamp": "1700000000"}}}' run 7 "$TUTTI" run -n 2 sh -c \
-    '[ $RANK = 1 ] || exec $others; "$TUTTI" run -n 2 sh -c '\''[ $RANK = 0 ] || exec $others; echo "$JSON" >"$TORCHELASTIC_ERROR_FILE"; exit 7'\'
+JSON='{"message": {"message": "deep", "extraInfo": {"timestamp": "1700000000"}}}' run 7 "$TUTTI" run \
+    "$TUTTI" run -n 2 sh -c '[ $RANK = 0 ] || exec $others; echo "$JSON" >"$TORCHELASTIC_ERROR_FILE"; exit 7'
 err_has '^tutti run: its own words: deep$'
 grep -qF '"message": "deep"' "$work/own.json" || fail "the words were lost between launchers"
 unset TORCHELASTIC_ERROR_FILE

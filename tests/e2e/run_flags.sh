@@ -1,5 +1,5 @@
 # run_flags.sh -- the command line of `tutti run`: what is refused, and how.   SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/expect.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 
 refuses() { # PATTERN FLAGS...
     local pattern=$1

@@ -1,8 +1,8 @@
 # tutti run on hosts, which are network namespaces: IPv4 and IPv6, which address ranks get, training over them, a cable that
 # is cut and joined again, a master that nobody answers for.   timeout: 120
 # SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/expect.sh"
-. "$SOURCE_DIR/tests/harness/nodes.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/nodes.sh"
 skip() { echo "skipped: $*"; exit 77; }
 [ "$(id -u)" = 0 ] || skip "network namespaces need root"
 command -v ip >/dev/null || skip "there is no ip: install iproute2"

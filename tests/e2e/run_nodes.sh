@@ -1,8 +1,8 @@
 # tutti run: several nodes, here several agents on loopback: ranks, numbers of nodes, what does not fit together, and the
 # ends.   timeout: 120
 # SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/expect.sh"
-. "$SOURCE_DIR/tests/harness/nodes.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/nodes.sh"
 
 where='echo "rank $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE node $GROUP_RANK of $GROUP_WORLD_SIZE"'
 

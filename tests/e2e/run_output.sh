@@ -1,5 +1,5 @@
 # run_output.sh -- workers' output: whole lines, in order, nothing lost; files.   SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/expect.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 export TUTTI_LOG=error # no word of more workers than cores
 
 # Lines carry their rank; a last line without its end is shown and ended.
@@ -18,12 +18,14 @@ equal "error output" "$(cat "$work/err")" c
 run 0 "$TUTTI" run true
 equal "output of true" "$(cat "$work/out" "$work/err")" ""
 
-# 100,000 lines from each of two ranks: all, each rank's in order, none mixed.
-run 0 "$TUTTI" run -n 2 seq 100000
+# 500,000 lines from each of two ranks: all, each rank's in order, none mixed; in files too.
+run 0 "$TUTTI" run -n 2 --log-dir "$work/many" --rdzv-id j --tee 0:1 seq 500000
 for rank in 0 1; do
-    sed -n "s/^\[$rank\] //p" "$work/out" | cmp - <(seq 100000) || fail "rank $rank's lines differ"
+    sed -n "s/^\[$rank\] //p" "$work/out" | cmp - <(seq 500000) || fail "rank $rank's lines differ"
 done
-equal "lines" "$(wc -l <"$work/out")" 200000
+equal "lines" "$(wc -l <"$work/out")" 1000000
+cmp "$work/many/j/attempt_0/0/stdout.log" <(seq 500000) || fail "the file of rank 0 differs"
+rm -r "$work/many"
 
 # Through a slow reader too.
 timeout 20 "$TUTTI" run -n 2 seq 100000 | { sleep 0.5; cat; } >"$work/out"
@@ -45,6 +47,21 @@ equal "binary bytes" "$(LC_ALL=C sort "$work/out" | tr -d '\n' | od -An -tx1 | t
 # Colours only when asked for, or on a terminal.
 TUTTI_COLOR=always run 0 "$TUTTI" run -n 2 echo hi
 out_has "$(printf '^\033\\[[0-9]+m\\[1\\]\033\\[0m hi$')"
+
+if script -qec true /dev/null >/dev/null 2>&1; then
+    for mpi in "" OMPI_COMM_WORLD_SIZE=1; do
+        script -qec "env -u NO_COLOR -u TUTTI_COLOR TERM=xterm $mpi '$TUTTI' run -n 2 echo hi" /dev/null >"$work/out"
+        colored=$(grep -c "$(printf '\033\\[')" "$work/out")
+        equal "coloured lines on a terminal ($mpi)" "$colored" "$([ -n "$mpi" ] && echo 0 || echo 2)"
+    done
+fi
+
+# With several nodes, the host too.
+port=$("$TUTTI" run sh -c 'echo $MASTER_PORT')
+timeout 20 "$TUTTI" run --nnodes 2 --node-rank 1 --master-addr 127.0.0.1 --master-port "$port" sh -c 'echo hi' >"$work/second" &
+run 0 "$TUTTI" run --nnodes 2 --node-rank 0 --master-addr 127.0.0.1 --master-port "$port" sh -c 'echo hi'
+wait $!
+equal "lines of two nodes" "$(cat "$work/out" "$work/second" | tr '\n' ' ')" "[$(hostname) 0] hi [$(hostname) 1] hi "
 
 # Files.
 run 0 "$TUTTI" run -n 3 --log-dir "$work/logs" --rdzv-id j --redirects 1:3 --tee 0:1,2:2 \

@@ -1,9 +1,9 @@
 # slurm.sh -- under a Slurm of three nodes, each a host of its own: srun, salloc, sbatch, tutti run on each node, a killed rank.
 # SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/slurm.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/slurm.sh"
 slurm_needed
 hosts_enter n0 n1 n2
-. "$SOURCE_DIR/tests/harness/train.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 trap 'slurm_stop; rm -rf "$work"' EXIT
 export HOME=$work SLURM_KILL_WAIT=5
 hosts_up

@@ -2,10 +2,10 @@
 # resumed ends with the parameters of an undisturbed run.
 # timeout: 400  tier: long
 # SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/slurm.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/slurm.sh"
 slurm_needed
 hosts_enter n0 n1 n2
-. "$SOURCE_DIR/tests/harness/train.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 trap 'slurm_stop; rm -rf "$work"' EXIT
 export HOME=$work SLURM_KILL_WAIT=10 RANKS_PER_NODE=2
 hosts_up

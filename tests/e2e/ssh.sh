@@ -1,9 +1,9 @@
 # ssh.sh -- scripts/ssh/run over two hosts with real ssh servers: one job; arguments, codes and signals arrive; nothing stays.
 # SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/sshd.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/sshd.sh"
 sshd_needed
 hosts_enter a b
-. "$SOURCE_DIR/tests/harness/expect.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 cd "$work" || exit 1
 hosts_up
 sshd_start

@@ -1,6 +1,6 @@
 # `tutti train` with its defaults learns to read digits, with 2 ranks.   timeout: 120
 # SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/train.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 
 train run -n 2
 tail -2 run.out

@@ -1,6 +1,6 @@
 # Bad input, each with its message and exit code.   timeout: 120
 # SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/train.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 mlp="--model mlp --augment off --threads 1 --max-steps 2 --run-dir run --timeout-s 20"
 
 # Flags

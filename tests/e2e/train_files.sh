@@ -1,6 +1,6 @@
 # The run folder: what is in it, after a run, an interrupted one, a full disk.   timeout: 120
 # SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/train.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 mlp="--model mlp --augment off --threads 1"
 
 # What is there, and that it is what the manual says.

@@ -1,6 +1,6 @@
 # Communication hooks and the reducer's other keys, on whole runs of `tutti train`.   timeout: 120
 # SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/train.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 mlp="-n 2 --model mlp --augment off --threads 1 --batch-size 16 --epochs 2 --lr 0.05 --eval-every 2"
 
 # wire DIR LOW HIGH: the share of its gradients' bytes that a run put on the wire.

@@ -1,6 +1,6 @@
 # Compressed gradients train MiniResNet on the digits to the accuracy of plain ones, within half a point.
 # SPDX-License-Identifier: MIT    tier: long    timeout: 400
-. "$SOURCE_DIR/tests/harness/train.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 export TUTTI_KERNELS=${TUTTI_KERNELS:-auto}
 
 for hook in none bf16 powersgd; do

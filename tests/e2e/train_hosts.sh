@@ -1,7 +1,7 @@
 # `tutti train` on several hosts, which are network namespaces: one rank a host gives the parameters of one host to the bit,
 # and so do equal layouts, over IPv4 and IPv6; each rank is told where the others are by hand.   timeout: 120
 # SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/train.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 skip() { echo "skipped: $*"; exit 77; }
 [ "$(id -u)" = 0 ] || skip "network namespaces need root"
 command -v ip >/dev/null || skip "there is no ip: install iproute2"

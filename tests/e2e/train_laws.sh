@@ -1,6 +1,6 @@
 # The laws of data parallelism, on whole runs of `tutti train`.   timeout: 120
 # SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/train.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 mlp="--model mlp --data digits --augment off --log-every 1 --epochs 2 --lr 0.05 --threads 1"
 
 # 1 rank x batch 32 = 2 ranks x batch 16 = 1 rank x (2 batches of 16 accumulated)

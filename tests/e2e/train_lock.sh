@@ -1,6 +1,6 @@
 # One job at a time in a run folder; whoever is left says how a run ended; small limits and names.   timeout: 120
 # SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/train.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 long="--model mlp --threads 1 --epochs 100000 --lr 0.001 --log-every 1 --eval-every 0"
 
 # begin DIR N: a job of N workers into DIR, in the background; returns when it trains. Its launcher's process in $job.

@@ -1,6 +1,6 @@
 # Which checkpoint a run goes on from, what it leaves of the interrupted one, and what is refused.   timeout: 120
 # SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/train.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 
 # What a checkpoint is; the two latest are kept; the weights are a start.
 mlp="--model mlp --threads 1 --epochs 3 --log-every 5"

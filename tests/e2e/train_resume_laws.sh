@@ -1,6 +1,6 @@
 # Interrupted and resumed = uninterrupted, bit for bit: in the middle of epochs, with all that has a state.   timeout: 120
 # SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/train.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 
 # law NAME ARGUMENTS...: a run resumed from each of its checkpoints has the digest and the sums of the run itself.
 law() {

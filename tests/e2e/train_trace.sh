@@ -1,6 +1,6 @@
 # --profile: a bucket's all_reduce begins before backward ends, in the first step too.
 # SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/train.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 
 TUTTI_LOG=ddp:info TUTTI_CHECK_REPLICAS=1 train run -n 2 --max-steps 3 --profile 1:3 --eval-every 0 --batch-size 16
 grep -q "info ddp: 47 gradients in 3 buckets, averaged over 2 ranks by all_reduce" run.out || fail "no table of buckets"

@@ -1,6 +1,6 @@
 # --lr 0 is zero with every optimizer: after one step or three, the weights are those of the start.   timeout: 120
 # SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/train.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 for optimizer in sgd adam adamw; do
     still="--model mlp --data digits --epochs 1 --eval-every 0 --threads 1 --optimizer $optimizer"
     train still_1 $still --lr 0 --max-steps 1

@@ -196,7 +196,22 @@ static int lists_differ(tutti_group *group, void *arg)
 
     (void)arg;
     CHECK(tutti_group_split(group, ranks, 2, NULL, &sub) == TUTTI_ERR_MISMATCH && sub == NULL);
-    CHECK(strstr(tutti_last_error(), "rank 2 called tutti_group_split with another list") != NULL);
+    CHECK(strstr(tutti_last_error(),
+                 "rank 2 called tutti_group_split with 2 ranks (0, 3) and name \"sub\", but rank 0 "
+                 "called tutti_group_split with 2 ranks (0, 1) and name \"sub\"") != NULL);
+    return 0;
+}
+
+static int names_differ(tutti_group *group, void *arg)
+{
+    const char *name = tutti_group_rank(group) == VICTIM ? "test" : "train";
+    tutti_group *sub;
+
+    (void)arg;
+    CHECK(tutti_group_split_by(group, 1, 1, name, &sub) == TUTTI_ERR_MISMATCH && sub == NULL);
+    CHECK(strstr(tutti_last_error(),
+                 "rank 2 called tutti_group_split_by with name \"test\", but rank 0 called "
+                 "tutti_group_split_by with name \"train\"") != NULL);
     return 0;
 }
 
@@ -204,6 +219,7 @@ static void different_splits_are_told(void **state)
 {
     (void)state;
     run_all_ways(lists_differ, NULL, 0);
+    run_all_ways(names_differ, NULL, 0);
 }
 
 /* ---- Time --------------------------------------------------------------------------------------------------- */

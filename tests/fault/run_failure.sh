@@ -1,6 +1,6 @@
 # run_failure.sh -- the first failure stops the others, is named, and its exit code is passed on.
 # SPDX-License-Identifier: MIT    run: serial
-. "$SOURCE_DIR/tests/harness/expect.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 
 run 7 "$TUTTI" run -n 3 sh -c "[ \$RANK = 1 ] || exec sleep $marker; echo the cause >&2; exit 7"
 faster_than 1

@@ -1,8 +1,8 @@
 # tutti run on several nodes when something goes: a worker, a node, the rendezvous host, by kill, by signal, by silence.
 # Nodes are agents on loopback.   timeout: 180
 # SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/expect.sh"
-. "$SOURCE_DIR/tests/harness/nodes.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/nodes.sh"
 
 # Runs until told otherwise: `touch go` ends it well.
 forever='echo "start $TUTTI_ATTEMPT restart $TORCHELASTIC_RESTART_COUNT rank $RANK of $WORLD_SIZE"

@@ -2,7 +2,7 @@
 # disturbed; how long from the kill to the next finished step; nothing is left.   timeout: 120
 # SPDX-License-Identifier: MIT
 # KILLS is how many (default 5); train_kills_all does 50. SEED repeats a choice of ranks and steps.
-. "$SOURCE_DIR/tests/harness/train.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 kills=${KILLS:-5}
 SEED=${SEED:-$((${EPOCHREALTIME//[!0-9]/} % 32768))}
 RANDOM=$SEED

@@ -1,6 +1,6 @@
 # user_secret.sh -- ranks that no launcher gave a secret have their user's: made once, kept from others, and asked of whoever
 # comes to their job.   SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/expect.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT TUTTI_SECRET TUTTI_SECRET_FILE TUTTI_STORE XDG_CONFIG_HOME
 export HOME=$work/home TUTTI_TIMEOUT_S=15
 mkdir "$HOME"

@@ -1,7 +1,7 @@
 # expect.sh -- for test scripts: counted expectations, a work folder that goes away, processes by marker.
 # SPDX-License-Identifier: MIT
 #
-# . "$SOURCE_DIR/tests/harness/expect.sh"; ... ; finish
+# . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"; ... ; finish
 set -u
 failures=0
 work=$(mktemp -d)
@@ -13,12 +13,12 @@ fail() {
     failures=$((failures + 1))
 }
 
-# run CODE COMMAND...: in at most 20 seconds with this exit code; its output in $out, $err (files) and $seconds taken
+# run CODE COMMAND...: in at most 20 seconds (or $seconds_at_most) with this exit code; its output in $out, $err (files) and $seconds taken
 run() {
     local code=$1 got begin
     shift
     begin=$(date +%s%N)
-    timeout -k 2 20 "$@" >"$work/out" 2>"$work/err"
+    timeout -k 2 "${seconds_at_most:-20}" "$@" >"$work/out" 2>"$work/err"
     got=$?
     seconds=$(awk "BEGIN { print ($(date +%s%N) - $begin) / 1e9 }")
     [ "$got" = "$code" ] && return

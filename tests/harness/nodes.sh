@@ -1,6 +1,6 @@
 # nodes.sh -- for test scripts: several `tutti run` of one job, each a node.   SPDX-License-Identifier: MIT
 #
-# . "$SOURCE_DIR/tests/harness/nodes.sh"   after expect.sh
+# . "${SOURCE_DIR:?is set by ctest}/tests/harness/nodes.sh"   after expect.sh
 (umask 077 && head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n' >"$work/secret")
 export TUTTI_SECRET_FILE=$work/secret
 declare -A node_pid

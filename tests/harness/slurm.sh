@@ -2,7 +2,7 @@
 #
 # slurm_start: starts it, and srun works; or says why not and skips (exit 77). It ends with slurm_stop; call that on EXIT.
 # Needs $work and TUTTI. After hosts_enter and hosts_up (hosts.sh) each host is a node; else there is one, on loopback.
-. "$SOURCE_DIR/tests/harness/hosts.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/hosts.sh"
 slurm_pids=""
 
 slurm_stop() {

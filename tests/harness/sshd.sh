@@ -1,7 +1,7 @@
 # sshd.sh -- an ssh server on each host of hosts.sh, and $SSH, the command that reaches them.   SPDX-License-Identifier: MIT
 #
 # sshd_needed, before hosts_enter; sshd_start, after hosts_up. Everything lies in $work.
-. "$SOURCE_DIR/tests/harness/hosts.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/hosts.sh"
 
 sshd_needed() {
     [ -x /usr/sbin/sshd ] && command -v ssh >/dev/null || skip_test "no ssh server (openssh-server of Debian)"

@@ -140,7 +140,7 @@ static void command_lines_are_read(void **state)
 
 static void odd_command_lines_are_refused(void **state)
 {
-    static const char *const odd[] = {"-n=2",
+    static const char *const odd[] = {"-n=0",
                                       "-n0x2",
                                       "--nnodes=",
                                       "--nnodes=|1|",

@@ -27,7 +27,8 @@
 static const char MAGIC[8] = {'T', 'U', 'T', 'T', 'I', '/', '3', '\n'};
 
 enum {
-    FLAG_AT = sizeof MAGIC,
+    FLAG_AT = sizeof MAGIC, /* has a secret: 0 or 1 */
+    FULL = 255,             /* in its place: no descriptor left */
     CLAIM_AT = 16,
     NONCE_AT = CLAIM_AT + sizeof(tutti__claim),
     MAC_BYTES = crypto_auth_hmacsha256_BYTES,
@@ -211,6 +212,11 @@ static tutti_status check_answer(const uint8_t *hello, const uint8_t *answer,
     if (memcmp(answer, MAGIC, sizeof MAGIC) != 0)
         return tutti__fail(TUTTI_ERR_IO, "%s speaks another protocol (or another version of Tutti)",
                            who);
+    if (answer[FLAG_AT] == FULL)
+        return tutti__fail(TUTTI_ERR_MEMORY,
+                           "%s has no descriptor left for another connection: raise the limit of "
+                           "open files of the process that hosts it (ulimit -n)",
+                           who);
     if (answer[FLAG_AT] != hello[FLAG_AT])
         return fail_one_sided(secret, who);
     make_mac(mac, secret, "accept", hello, answer);
@@ -299,6 +305,8 @@ tutti_status tutti__greet_end(const tutti__greeting *greeting, int fd, const tut
     status = check_answer(greeting->hello, answer, secret, mine, theirs, who);
     if (status == TUTTI_OK && !secret->set && tutti__of_another_user(fd))
         status = fail_other_user(who);
+    if (status == TUTTI_ERR_MEMORY)
+        return status;
     if (status != TUTTI_OK) { /* so that it knows this from a rank that ended */
         memset(mac, 0, sizeof mac);
         (void)!send(fd, mac, sizeof mac, MSG_NOSIGNAL);
@@ -403,6 +411,17 @@ bool tutti__acceptor_decide(tutti__acceptor *d, int fd, char verdict)
                      ? "it is of another user, and there is no secret that it could know"
                      : "no such rank is expected here";
     return sent && verdict == TUTTI__WELCOME;
+}
+
+void tutti__acceptor_refuse_full(int fd)
+{
+    uint8_t answer[TUTTI__ANSWER_BYTES] = {0}, hello[TUTTI__HEAD_BYTES];
+
+    memcpy(answer, MAGIC, sizeof MAGIC);
+    answer[FLAG_AT] = FULL;
+    (void)!recv(fd, hello, sizeof hello,
+                MSG_DONTWAIT); /* what is unread would take the answer with it */
+    (void)!send(fd, answer, sizeof answer, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 void tutti__log_refusal(tutti__refusals *refusals, int fd, const tutti__acceptor *acceptor,

@@ -47,7 +47,8 @@ enum {
 tutti__claim tutti__store_claim(const tutti__secret *secret);
 
 /* The connecting side, as far as it goes. `theirs`, unless NULL, is what the other side must claim to be. `who` (a peer or
- * a store) is for the message. PEER: it hung up; IO: it is no member of this job, or does not want us. */
+ * a store) is for the message. PEER: it hung up; IO: it is no member of this job, or does not want us; MEMORY: it has no
+ * descriptor for us. */
 tutti_status tutti__greet(int fd, const tutti__secret *secret, const tutti__claim *mine,
                           const tutti__claim *theirs, const char *who, double deadline);
 /* Its first half. Whoever accepts may be busy with others: where the caller wants to look around while it waits, it does so
@@ -83,6 +84,9 @@ bool tutti__acceptor_decide(tutti__acceptor *acceptor, int fd, char verdict);
 /* Where no secret proves anything: true if the kernel says that the other end of the connection, on this host, is of another
  * user than this process. */
 bool tutti__of_another_user(int fd);
+
+/* To a client for whom there is no descriptor: worth another try, and then a limit that it can name. */
+void tutti__acceptor_refuse_full(int fd);
 
 /* A log line for each client that is turned away, one a second at most, in which the others are counted. */
 typedef struct tutti__refusals {

@@ -100,8 +100,8 @@ static tutti_status local_size(const launcher *from, tutti__env_group *group)
 static tutti_status read_numbers(const launcher *from, tutti__env_group *group)
 {
     group->source = from->source;
-    TUTTI_TRY(number(from, from->rank, 0, 1 << 24, &group->rank));
-    TUTTI_TRY(number(from, from->world_size, 1, 1 << 24, &group->world_size));
+    TUTTI_TRY(number(from, from->rank, 0, TUTTI__MAX_RANKS - 1, &group->rank));
+    TUTTI_TRY(number(from, from->world_size, 1, TUTTI__MAX_RANKS, &group->world_size));
     if (group->rank >= group->world_size)
         return tutti__fail(TUTTI_ERR_ARG, "%s is %d, but %s is %d: ranks go from 0 to %d",
                            from->rank, group->rank, from->world_size, group->world_size,
@@ -131,7 +131,7 @@ static tutti_status check_exported(const launcher *from, const tutti__env_group 
     for (size_t i = 0; i < TUTTI__COUNT_OF(numbers); i++) {
         if (!get(numbers[i].name))
             continue;
-        TUTTI_TRY(number(from, numbers[i].name, 0, 1 << 24, &value));
+        TUTTI_TRY(number(from, numbers[i].name, 0, TUTTI__MAX_RANKS, &value));
         if (value != numbers[i].value)
             return tutti__fail(TUTTI_ERR_ARG,
                                "%s is %d, but %s started this rank with %s %d: unset %s, or start "

@@ -4,6 +4,9 @@
 
 #include "base/base.h"
 
+/* Of a group. Every rank has a connection to each other one. */
+enum { TUTTI__MAX_RANKS = 16384 };
+
 typedef struct tutti__env_group {
     int rank, world_size, local_rank;
     int local_world_size; /* 0: not told; found by comparing hosts */

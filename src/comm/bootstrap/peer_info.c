@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PROTOCOL = 4, LOOK_MS = 50 };
+enum { PROTOCOL = 4, LOOK_MS = 50, ANSWER_MS = 1000 };
 
 /* Threads of a process are on one host, and where a test says so ranks are on several. */
 static uint64_t host_id(const tutti__bootstrap *boot)
@@ -53,24 +53,42 @@ static tutti_status publish(const tutti__bootstrap *boot, const tutti__peer_info
     return tutti_store_set(boot->store, key, mine, sizeof *mine);
 }
 
-/* Lists the ranks that have published nothing; *first: the first that has. Returns how many it lists. */
-static int list_absent(const tutti__bootstrap *boot, char *names, size_t capacity, int *first)
+/* TIMEOUT: it has not; IO: the store is gone, which is not waited for, since it may be asked many times. */
+static tutti_status has_published(const tutti__bootstrap *boot, int rank)
 {
     char key[256];
+
+    snprintf(key, sizeof key, "%s/rank/%d", boot->prefix, rank);
+    return boot->store->ops->ask(
+        boot->store, &(tutti__request){.op = TUTTI__WAIT, .key = key, .patience_ms = ANSWER_MS},
+        &(tutti__reply){0});
+}
+
+/* Lists the ranks that have published nothing, "1, 3-7"; *first: the first that has. Returns how many are missing; -1: the
+ * store is gone. */
+static int list_absent(const tutti__bootstrap *boot, char *names, size_t capacity, int *first)
+{
     size_t n = 0;
-    int absent = 0;
+    int absent = 0, begin = -1; /* of a range */
 
     *names = '\0';
     *first = boot->comm->rank;
-    for (int r = 0; r < boot->comm->size; r++) {
-        snprintf(key, sizeof key, "%s/rank/%d", boot->prefix, r);
-        if (r == boot->comm->rank || tutti_store_wait(boot->store, key, 0) != TUTTI_ERR_TIMEOUT) {
-            *first = r < *first ? r : *first;
+    for (int r = 0; r <= boot->comm->size; r++) {
+        bool here = r == boot->comm->size || r == boot->comm->rank;
+        tutti_status status = here ? TUTTI_OK : has_published(boot, r);
+
+        if (status == TUTTI_ERR_TIMEOUT) {
+            absent++;
+            begin = begin < 0 ? r : begin;
             continue;
         }
-        absent++;
-        if (n + 16 < capacity)
-            n += (size_t)snprintf(names + n, capacity - n, "%s%d", n ? ", " : "", r);
+        if (status != TUTTI_OK)
+            return -1;
+        *first = r < *first ? r : *first;
+        if (begin >= 0 && n + 24 < capacity)
+            n += (size_t)snprintf(names + n, capacity - n, r - begin > 1 ? "%s%d-%d" : "%s%d",
+                                  n ? ", " : "", begin, r - 1);
+        begin = -1;
     }
     return absent;
 }
@@ -80,6 +98,11 @@ static tutti_status fail_absent(const tutti__bootstrap *boot)
     char names[256];
     int first, absent = list_absent(boot, names, sizeof names, &first);
 
+    if (absent < 0)
+        return tutti__fail(TUTTI_ERR_PEER,
+                           "waited %.3g s for the other ranks, and %s is gone: the process that "
+                           "hosts it gave up first; see what it says",
+                           boot->comm->timeout_ms / 1e3, boot->store->where);
     return tutti__fail(TUTTI_ERR_PEER,
                        "waited %.3g s, but %d of %d ranks never came: rank%s "
                        "%s; were they started, with the "
@@ -97,7 +120,7 @@ static void say_absent(const tutti__bootstrap *boot, const tutti__waiting *waiti
     snprintf(message, sizeof message, "%s", tutti_last_error());
     absent = list_absent(boot, names, sizeof names, &first);
     (void)tutti__fail_again(TUTTI_OK, message);
-    if (absent == 0 || first != boot->comm->rank)
+    if (absent <= 0 || first != boot->comm->rank)
         return;
     tutti_log(TUTTI_LOG_WARN, "comm",
               "group \"%s\" has waited %.0f s for rank%s %s of %d: %s not come to %s; not started, "

@@ -224,6 +224,8 @@ tutti_status tutti__p2p_share(tutti__p2p *p2p, const int *ranks, int n, bool one
         tutti_log(TUTTI_LOG_INFO, "comm", "no shared memory for messages between %d ranks", n);
         return TUTTI_OK;
     }
+    if (error == ECONNRESET) /* the rank that was to give it away */
+        (void)tutti__comm_fail_lost(p2p->comm, ranks[0]);
     if (error)
         return tutti__comm_failed(p2p->comm)
                    ? tutti__comm_error(p2p->comm, NULL)

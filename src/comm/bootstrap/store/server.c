@@ -9,6 +9,7 @@
 #include "comm/core/thread.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
@@ -21,7 +22,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { PROVE_MS = 10000, EVENTS = 64 };
+enum { PROVE_MS = 10000, IDLE_MS = 1000, EVENTS = 64 };
 
 typedef struct connection {
     struct connection *next, *previous;
@@ -38,6 +39,7 @@ typedef struct connection {
 
 struct tutti__server {
     int listener, epoll, stop;
+    int spare; /* descriptor, to tell newcomers that there is none left; -1: gone */
     pthread_t thread;
     tutti__secret secret;
     tutti__claim claim;
@@ -293,18 +295,41 @@ static bool advance(tutti__server *s, connection *c, uint32_t events)
     return state == 0;
 }
 
-static void drop_oldest_unauthenticated(tutti__server *s)
+/* Unless it is younger than `ms`: it may be about to prove itself. */
+static bool drop_oldest_unauthenticated(tutti__server *s, double ms, const char *why)
 {
     connection *oldest = NULL;
 
     for (connection *c = s->connections; c; c = c->next)
         if (!c->known)
             oldest = c; /* newest first in the list */
-    if (!oldest)
-        return;
-    tutti__log_refusal(&s->refusals, oldest->fd, &oldest->acceptor, s->where,
-                       "more clients wait to prove themselves than there is room for");
+    if (!oldest || oldest->deadline - tutti__now_ms() > PROVE_MS - ms)
+        return false;
+    tutti__log_refusal(&s->refusals, oldest->fd, &oldest->acceptor, s->where, why);
     drop(s, oldest);
+    return true;
+}
+
+/* With the descriptor that is kept for this; there may be no newcomer, since the kernel looks for a descriptor first. False:
+ * it is gone. */
+static bool refuse_newcomer(tutti__server *s)
+{
+    static const char why[] =
+        "this process has no descriptor left (see ulimit -n), and others need theirs";
+    int fd, error;
+
+    if (s->spare < 0)
+        return false;
+    close(s->spare);
+    fd = tutti__accept(s->listener);
+    error = fd < 0 ? errno : 0;
+    if (fd >= 0) {
+        tutti__acceptor_refuse_full(fd);
+        tutti__log_refusal(&s->refusals, fd, &(tutti__acceptor){.why = why}, s->where, NULL);
+        close(fd);
+    }
+    s->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    return s->spare >= 0 && error != EMFILE && error != ENFILE;
 }
 
 static void accept_all(tutti__server *s)
@@ -327,12 +352,13 @@ static void accept_all(tutti__server *s)
             c->next->previous = c;
         s->connections = c;
         if (++s->unauthenticated > s->max_unauthenticated)
-            drop_oldest_unauthenticated(s);
+            (void)drop_oldest_unauthenticated(
+                s, 0, "more clients wait to prove themselves than there is room for");
     }
-    if (errno == EMFILE || errno == ENFILE) {
+    if ((errno == EMFILE || errno == ENFILE) &&
+        !drop_oldest_unauthenticated(s, IDLE_MS, "it is slow, and descriptors have run out") &&
+        !refuse_newcomer(s))
         accept_more(s, false); /* until a connection ends, or epoll would call again and again */
-        drop_oldest_unauthenticated(s);
-    }
 }
 
 /* Answers and drops what is overdue; milliseconds to the next deadline, -1: none. */
@@ -395,6 +421,8 @@ void tutti__server_free(tutti__server *s)
     close(s->listener);
     close(s->epoll);
     close(s->stop);
+    if (s->spare >= 0)
+        close(s->spare);
     tutti__dictionary_destroy(&s->dictionary);
     free(s);
 }
@@ -440,6 +468,7 @@ tutti_status tutti__server_new(tutti__server **server_p, tutti__address *address
     s->max_unauthenticated = unauthenticated_limit();
     s->epoll = epoll_create1(EPOLL_CLOEXEC);
     s->stop = eventfd(0, EFD_CLOEXEC);
+    s->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
     error = s->epoll < 0 || s->stop < 0 ||
             epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->listener,
                       &(struct epoll_event){.events = EPOLLIN, .data.ptr = &s->listener}) ||
@@ -453,6 +482,7 @@ tutti_status tutti__server_new(tutti__server **server_p, tutti__address *address
         close(s->listener);
         close(s->epoll);
         close(s->stop);
+        close(s->spare);
         free(s);
         return tutti__fail_errno(error, "cannot start the store's server");
     }

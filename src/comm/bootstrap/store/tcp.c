@@ -32,7 +32,7 @@ typedef struct tcp_store {
     int n_idle;
 } tcp_store;
 
-/* One attempt; TIMEOUT and PEER are worth another. */
+/* One attempt; TIMEOUT and PEER are worth another, and so is MEMORY: descriptors come back. */
 static tutti_status try_once(tcp_store *t, double deadline, int *fd_p)
 {
     tutti_status status;
@@ -42,12 +42,11 @@ static tutti_status try_once(tcp_store *t, double deadline, int *fd_p)
 
     if (fd < 0) {
         error = errno;
-        return tutti__fail(error == EACCES || error == EMFILE || error == ENFILE
-                               ? TUTTI_ERR_IO
-                               : TUTTI_ERR_TIMEOUT,
+        if (error == EACCES || error == EMFILE || error == ENFILE)
+            return tutti__fail_errno(error, "cannot connect to %s", t->store.where);
+        return tutti__fail(TUTTI_ERR_TIMEOUT,
                            "%s does not answer: %s; is rank 0 (or tutti run) started, and are "
-                           "MASTER_ADDR and MASTER_PORT those "
-                           "of rank 0's host?",
+                           "MASTER_ADDR and MASTER_PORT those of rank 0's host?",
                            t->store.where, strerror(error));
     }
     if (deadline > patience)
@@ -73,7 +72,7 @@ static tutti_status connect_to(tcp_store *t, double deadline, int *fd_p)
     tutti_status status;
 
     while ((status = try_once(t, deadline, fd_p)) == TUTTI_ERR_TIMEOUT ||
-           status == TUTTI_ERR_PEER) {
+           status == TUTTI_ERR_PEER || status == TUTTI_ERR_MEMORY) {
         double now = tutti__now_ms();
 
         if (status == TUTTI_ERR_TIMEOUT && tutti__waiting_due(&waiting) && t->secret.speaks)
@@ -83,8 +82,8 @@ static tutti_status connect_to(tcp_store *t, double deadline, int *fd_p)
             hang_up = 0;
         else if (hang_up <= 0)
             hang_up = now + HANG_UP_MS;
-        if (status == TUTTI_ERR_PEER && (now + pause_ms >= deadline || now >= hang_up))
-            return TUTTI_ERR_IO;
+        if (hang_up > 0 && (now + pause_ms >= deadline || now >= hang_up))
+            return status == TUTTI_ERR_PEER ? TUTTI_ERR_IO : status;
         if (now + pause_ms >= deadline)
             return tutti__fail(status, "waited %.3g s: %s", tutti__waiting_seconds(&waiting),
                                tutti_last_error());

@@ -111,6 +111,8 @@ tutti_status tutti__shm_open_processes(tutti__shm **shm_p, tutti__comm *comm,
         error = make_for(comm, control, bytes, &head, (void **)&block);
     else
         error = take_block(comm, control, deadline, &block);
+    if (error == ECONNRESET)
+        (void)tutti__comm_fail_lost(comm, 0);
     if (error)
         return tutti__comm_failed(comm)
                    ? tutti__comm_error(comm, NULL)

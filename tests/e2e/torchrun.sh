@@ -1,0 +1,48 @@
+# torchrun.sh -- Tutti's programs under the real torchrun: they train as under `tutti run`, and when a rank fails torchrun's
+# report names it, with its words, not a survivor's.   SPDX-License-Identifier: MIT   timeout: 120
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+torchrun=${TUTTI_TEST_TORCHRUN:-$(command -v torchrun || true)}
+unset TUTTI_TEST_TORCHRUN
+[ -n "$torchrun" ] || {
+    echo "skipped: there is no torchrun (pip install torch; TUTTI_TEST_TORCHRUN says where it is)"
+    exit 77
+}
+under() { timeout -k 2 60 "$torchrun" --standalone --nproc-per-node 2 --no-python "$@"; }
+mlp="--model mlp --augment off --threads 1 --lr 0.05 --max-steps 12"
+
+train native -n 2 $mlp
+under "$TUTTI" train --run-dir torch $mlp >torch.out 2>&1 || { cat torch.out; fail "tutti train under torchrun"; }
+same native torch
+
+# root RANK EXIT TEXT: who the report says was first, how it ended, and its words
+root() {
+    sed -n '/^Root Cause/,$p' report >root
+    grep -q "rank      : $1 " root || { cat report; fail "rank $1 is not the root cause"; }
+    grep -q "exitcode  : $2 " root || { cat report; fail "its exit code is not $2"; }
+    [ -z "$3" ] || grep -qF -e "$3" root || { cat report; fail "its words are not \"$3\""; }
+}
+# each RANK WORDS...: that rank of two runs tutti train with these too
+cat >each.sh <<'END'
+odd=$1
+shift
+[ "$RANK" = "$odd" ] || set --
+exec "$TUTTI" train --run-dir run --epochs 1000 --model mlp --augment off --threads 1 "$@"
+END
+for rank in 0 1; do
+    under bash each.sh $rank --init nowhere >report 2>&1 && fail "a failed run succeeded"
+    root $rank 1 'cannot open nowhere'
+done
+under bash each.sh 1 --model linear >report 2>&1 && fail "two models in one run"
+root 1 3 'model: this rank has "linear" and rank 0 has "mlp"'
+
+# Killed ranks write nothing, and are named all the same; the survivor's words are among the other failures.
+rm -rf run
+cat >die.sh <<'END'
+# The rank that dies does so by itself, once the run has begun.
+[ "$RANK" = 1 ] && (while ! [ -s run/metrics.jsonl ]; do sleep 0.01; done; kill -KILL $$) &
+exec "$TUTTI" train --run-dir run --epochs 1000 --model mlp --augment off --threads 1
+END
+under bash die.sh >report 2>&1 && fail "a killed run succeeded"
+root 1 -9 'Signal 9'
+grep -q 'rank 1 (.* was lost' report || { cat report; fail "the survivor's words are missing"; }
+echo "trained under $torchrun, and it names who failed"

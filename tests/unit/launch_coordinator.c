@@ -1,0 +1,349 @@
+/* launch: what the coordinator answers to nodes that fit, do not fit, come late, repeat themselves and go.
+ * SPDX-License-Identifier: MIT */
+#include "launch/coordinator.h"
+#include "launch/channel.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+typedef struct fixture {
+    tutti__job job;
+    tutti__console console;
+    tutti__secret secret;
+    tutti__address address;
+    tutti__channel local;
+    tutti__coordinator *coordinator;
+} fixture;
+
+static void begin(fixture *f, int min, int max, bool native, int max_restarts)
+{
+    tutti__coordinator_opts opts = {
+        .job = &f->job, .console = &f->console, .secret = &f->secret, .address = "127.0.0.1"};
+    int ends[2];
+
+    memset(f, 0, sizeof *f);
+    f->job.opts = (tutti__launch_opts){.title = "tutti run",
+                                       .n = 1,
+                                       .max_restarts = max_restarts,
+                                       .nodes = {.min = min, .max = max, .native = native}};
+    snprintf(f->job.id, sizeof f->job.id, "job");
+    snprintf(f->job.store_address, sizeof f->job.store_address, "127.0.0.1:1");
+    f->secret.set = true;
+    f->secret.process = 1;
+    assert_int_equal(tutti_store_memory_new(&f->job.store), TUTTI_OK);
+    assert_int_equal(tutti__resolve(&f->address, "127.0.0.1", 0), TUTTI_OK);
+    assert_int_equal(tutti__listen(&f->address, &opts.listener), TUTTI_OK);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+    opts.local = ends[0];
+    tutti__channel_open(&f->local, ends[1]);
+    assert_int_equal(tutti__coordinator_new(&f->coordinator, &opts), TUTTI_OK);
+}
+
+static void end(fixture *f)
+{
+    tutti__coordinator_free(f->coordinator);
+    tutti__channel_close(&f->local);
+    tutti_store_free(f->job.store);
+    tutti__console_free(&f->console);
+}
+
+/* A node's connection, proven: a child greets and passes the socket on, while this process serves. */
+static tutti__channel connect_node(fixture *f)
+{
+    const tutti__claim claim = {.kind = 'L', .process = 2};
+    tutti__channel channel;
+    pid_t pid;
+    int fd, ends[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    pid = fork();
+    if (pid == 0) {
+        char byte = 'x';
+        struct iovec io = {&byte, 1};
+        union {
+            char bytes[CMSG_SPACE(sizeof(int))];
+            struct cmsghdr head;
+        } control = {.head = {.cmsg_level = SOL_SOCKET,
+                              .cmsg_type = SCM_RIGHTS,
+                              .cmsg_len = CMSG_LEN(sizeof(int))}};
+        struct msghdr message = {.msg_iov = &io,
+                                 .msg_iovlen = 1,
+                                 .msg_control = control.bytes,
+                                 .msg_controllen = sizeof control.bytes};
+
+        fd = tutti__connect_once(&f->address, tutti__now_ms() + 5000);
+        if (tutti__greet(fd, &f->secret, &claim, NULL, "it", tutti__now_ms() + 5000) != TUTTI_OK)
+            _exit(1);
+        memcpy(CMSG_DATA(&control.head), &fd, sizeof fd);
+        _exit(sendmsg(ends[1], &message, 0) != 1);
+    }
+    close(ends[1]);
+    for (struct pollfd p = {ends[0], POLLIN, 0}; poll(&p, 1, 1) == 0;)
+        tutti__coordinator_serve(f->coordinator);
+    {
+        char byte;
+        struct iovec io = {&byte, 1};
+        union {
+            char bytes[CMSG_SPACE(sizeof(int))];
+            struct cmsghdr head;
+        } control;
+        struct msghdr message = {.msg_iov = &io,
+                                 .msg_iovlen = 1,
+                                 .msg_control = control.bytes,
+                                 .msg_controllen = sizeof control.bytes};
+
+        assert_int_equal(recvmsg(ends[0], &message, 0), 1);
+        memcpy(&fd, CMSG_DATA(&control.head), sizeof fd);
+    }
+    close(ends[0]);
+    tutti__channel_open(&channel, fd);
+    return channel;
+}
+
+/* A join message, of which `changes`, an object in JSON, replaces parts. */
+static void join(fixture *f, tutti__channel *channel, const char *host, const char *changes)
+{
+    const tutti__nodes *nodes = &f->job.opts.nodes;
+    json_t *more = json_loads(changes, 0, NULL);
+    json_t *m = json_pack(
+        "{s:s, s:i, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:b, s:i, s:I, s:s, s:i, s:i, s:i}", "type",
+        "join", "protocol", TUTTI__RENDEZVOUS_PROTOCOL, "version", TUTTI_VERSION, "host", host,
+        "pid", 1, "workers", 2, "node_rank", 0, "min", nodes->min, "max", nodes->max, "native",
+        nodes->native, "max_restarts", f->job.opts.max_restarts, "clock", (json_int_t)time(NULL),
+        "address", "10.0.0.1", "port", 1234, "rounds", 0, "restarts", 0);
+
+    assert_non_null(m);
+    json_object_update(m, more);
+    json_decref(more);
+    tutti__channel_send(channel, m);
+    tutti__coordinator_serve(f->coordinator);
+}
+
+static void say(fixture *f, tutti__channel *channel, const char *message)
+{
+    tutti__channel_send(channel, json_loads(message, 0, NULL));
+    tutti__coordinator_serve(f->coordinator);
+}
+
+/* The next message, but for pings and waits; the caller's. NULL: none. */
+static json_t *hear(fixture *f, tutti__channel *channel)
+{
+    json_t *m;
+
+    tutti__coordinator_serve(f->coordinator);
+    for (int i = 0; i < 20; i++) {
+        tutti__channel_read(channel);
+        while ((m = tutti__channel_take(channel)) != NULL) {
+            if (!tutti__message_is(m, "ping") && !tutti__message_is(m, "wait"))
+                return m;
+            json_decref(m);
+        }
+        poll(&(struct pollfd){channel->fd, POLLIN, 0}, 1, 5);
+    }
+    return NULL;
+}
+
+static void hears(fixture *f, tutti__channel *channel, const char *type, const char *text)
+{
+    json_t *m = hear(f, channel);
+    char *all = m ? json_dumps(m, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+
+    if (!m || !tutti__message_is(m, type) || !strstr(all, text))
+        fail_msg("heard %s, expected \"%s\" with %s", all ? all : "nothing", type, text);
+    free(all);
+    json_decref(m);
+}
+
+static bool console_says(const fixture *f, const char *text)
+{
+    return f->console.bytes && memmem(f->console.bytes + f->console.begin,
+                                      f->console.end - f->console.begin, text, strlen(text));
+}
+
+static void nodes_that_do_not_fit_are_refused(void **state)
+{
+    static const struct {
+        const char *changes, *why;
+    } CASES[] = {
+        {"{\"version\": \"0.0.1\"}", "it runs tutti 0.0.1"},
+        {"{\"protocol\": 99}", "install the same on all nodes"},
+        {"{\"min\": 3, \"max\": 3}", "it was started with --nnodes 3:3"},
+        {"{\"native\": true}", "--rdzv-backend native"},
+        {"{\"node_rank\": 2}", "its --node-rank is 2, expected 0 to 1"},
+        {"{\"node_rank\": -1}", "its --node-rank is -1"},
+        {"{\"workers\": 0}", "makes no sense"},
+        {"{\"port\": 70000}", "makes no sense"},
+        {"{\"workers\": \"many\"}", "makes no sense"},
+    };
+    fixture f;
+
+    (void)state;
+    begin(&f, 2, 2, false, 0);
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        tutti__channel node = connect_node(&f);
+
+        join(&f, &node, "b", CASES[i].changes);
+        hears(&f, &node, "refuse", CASES[i].why);
+        assert_true(console_says(&f, CASES[i].why));
+        tutti__channel_close(&node);
+    }
+    end(&f);
+}
+
+static void differences_that_may_be_are_warned_of(void **state)
+{
+    char late[96];
+    tutti__channel node;
+    fixture f;
+
+    (void)state;
+    begin(&f, 2, 2, false, 1);
+    node = connect_node(&f);
+    snprintf(late, sizeof late, "{\"clock\": %lld, \"max_restarts\": 7, \"node_rank\": 1}",
+             (long long)time(NULL) - 60);
+    join(&f, &node, "b", late);
+    assert_true(console_says(&f, "the clock of node b is 60 s behind") ||
+                console_says(&f, "the clock of node b is 61 s behind"));
+    assert_true(console_says(&f, "node b was started with --max-restarts 7; 1, of the rendezvous"));
+    join(&f, &f.local, "a", "{}");
+    hears(&f, &node, "round", "\"first_rank\":2,\"group_rank\":1");
+    tutti__channel_close(&node);
+    end(&f);
+}
+
+static void words_of_another_round_are_not_heard(void **state)
+{
+    tutti__channel node;
+    fixture f;
+
+    (void)state;
+    begin(&f, 2, 2, false, 1);
+    node = connect_node(&f);
+    join(&f, &f.local, "a", "{}");
+    join(&f, &node, "b", "{\"node_rank\": 1}");
+    hears(&f, &f.local, "round", "\"round\":0");
+    hears(&f, &node, "round", "\"world_size\":4");
+    say(&f, &node, "{\"type\":\"failed\", \"round\":0, \"code\":7, \"why\":\"rank 2 failed\"}");
+    hears(&f, &f.local, "stop", "rank 2 failed");
+    hears(&f, &node, "stop", "rank 2 failed");
+    say(&f, &f.local, "{\"type\":\"over\", \"round\":0, \"port\":1}");
+    say(&f, &node, "{\"type\":\"over\", \"round\":0, \"port\":1}");
+    hears(&f, &f.local, "round", "\"restarts\":1,\"round\":1");
+    hears(&f, &node, "round", "\"restarts\":1,\"round\":1");
+    say(&f, &node, "{\"type\":\"failed\", \"round\":0, \"code\":9, \"why\":\"old\"}");
+    say(&f, &node, "{\"type\":\"over\", \"round\":0, \"port\":1}");
+    say(&f, &node, "{\"type\":\"nonsense\"}");
+    assert_null(hear(&f, &f.local));
+    say(&f, &f.local, "{\"type\":\"over\", \"round\":1, \"port\":1}");
+    assert_null(hear(&f, &f.local)); /* it waits for the other */
+    say(&f, &node, "{\"type\":\"over\", \"round\":1, \"port\":1}");
+    hears(&f, &f.local, "end", "\"code\":0");
+    hears(&f, &node, "end", "\"code\":0");
+    assert_false(tutti__coordinator_done(f.coordinator)); /* the node has yet to go */
+    tutti__channel_close(&node);
+    tutti__coordinator_serve(f.coordinator);
+    assert_true(tutti__coordinator_done(f.coordinator));
+    end(&f);
+}
+
+/* "I lost a peer" gives way to a cause, in whatever order they come; the code of the job is the cause's. */
+static void the_cause_is_told_not_its_effect(void **state)
+{
+    static const char *const FAILED[] = {
+        "{\"type\":\"failed\", \"round\":0, \"code\":3, \"why\":\"rank 0 lost a peer\"}",
+        "{\"type\":\"failed\", \"round\":0, \"code\":7, \"why\":\"rank 2 failed\"}"};
+
+    (void)state;
+    for (int cause_first = 0; cause_first < 2; cause_first++) {
+        tutti__channel node;
+        fixture f;
+
+        begin(&f, 2, 2, false, 0);
+        node = connect_node(&f);
+        join(&f, &f.local, "a", "{}");
+        join(&f, &node, "b", "{\"node_rank\": 1}");
+        say(&f, &f.local, FAILED[cause_first]);
+        say(&f, &node, FAILED[!cause_first]);
+        say(&f, &f.local, "{\"type\":\"over\", \"round\":0, \"port\":1}");
+        say(&f, &node, "{\"type\":\"over\", \"round\":0, \"port\":1}");
+        for (int i = 0; i < 2; i++) /* round, stop */
+            json_decref(hear(&f, &node));
+        hears(&f, &node, "end", "\"code\":7");
+        tutti__channel_close(&node);
+        end(&f);
+    }
+}
+
+static void a_spare_node_waits_for_a_place(void **state)
+{
+    tutti__channel b, c;
+    fixture f;
+
+    (void)state;
+    begin(&f, 1, 2, true, 1);
+    b = connect_node(&f);
+    c = connect_node(&f);
+    join(&f, &f.local, "a", "{}");
+    join(&f, &b, "b", "{}");
+    join(&f, &c, "c", "{}");
+    hears(&f, &f.local, "round", "\"nodes\":2");
+    hears(&f, &b, "round", "\"nodes\":2");
+    assert_null(hear(&f, &c));
+    tutti__channel_close(&b); /* lost */
+    hears(&f, &f.local, "stop", "was lost");
+    say(&f, &f.local, "{\"type\":\"over\", \"round\":0, \"port\":1}");
+    hears(&f, &c, "round", "\"group_rank\":1");
+    hears(&f, &f.local, "round", "\"group_rank\":0");
+    tutti__channel_close(&c);
+    end(&f);
+}
+
+/* Whoever does not know the secret is turned away, and does not count as a node. */
+static void strangers_are_turned_away(void **state)
+{
+    const char text[] = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+    fixture f;
+    char byte;
+    int fd;
+
+    (void)state;
+    begin(&f, 2, 2, false, 0);
+    fd = tutti__connect_once(&f.address, tutti__now_ms() + 5000);
+    assert_int_equal(write(fd, text, sizeof text), sizeof text);
+    for (int i = 0; i < 1000; i++) {
+        ssize_t n;
+
+        tutti__coordinator_serve(f.coordinator);
+        n = recv(fd, &byte, 1, 0);
+        if (n == 0 || (n < 0 && errno == ECONNRESET))
+            break;
+        poll(&(struct pollfd){fd, POLLIN, 0}, 1, 5);
+        assert_int_not_equal(i, 999);
+    }
+    close(fd);
+    end(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nodes_that_do_not_fit_are_refused),
+        cmocka_unit_test(differences_that_may_be_are_warned_of),
+        cmocka_unit_test(words_of_another_round_are_not_heard),
+        cmocka_unit_test(the_cause_is_told_not_its_effect),
+        cmocka_unit_test(a_spare_node_waits_for_a_place),
+        cmocka_unit_test(strangers_are_turned_away),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

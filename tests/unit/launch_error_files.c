@@ -1,0 +1,140 @@
+/* launch: whatever a worker leaves in its error file, little of it is read, and nothing of it harms.
+ * SPDX-License-Identifier: MIT */
+#include "launch/files.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static tutti__job job;
+static tutti__worker worker = {.job = &job};
+static char path[PATH_MAX];
+
+static void write_text(const void *text, size_t bytes)
+{
+    assert_int_equal(tutti__write_file(path, text, bytes), TUTTI_OK);
+}
+
+static bool read_text(const char *text, tutti__words *words)
+{
+    write_text(text, strlen(text));
+    return tutti__error_file_read(&worker, words);
+}
+
+/* Nothing that a terminal would obey. */
+static void check_harmless(const tutti__words *words)
+{
+    size_t n = strlen(words->text);
+
+    assert_true(n > 0 && n < sizeof words->text);
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)words->text[i];
+
+        assert_true((c >= 0x20 || c == '\n') && c != 0x7f);
+        assert_false(c == 0xc2 && (unsigned char)words->text[i + 1] < 0xa0);
+    }
+}
+
+/* Rank 0's file of a form that is right, with bytes changed, removed and repeated. */
+static void damaged_files_are_harmless(void **state)
+{
+    static const char good[] =
+        "{\"message\": {\"message\": \"RuntimeError: \\u001b[31m \xc3\xa9 \\ud83d\\ude00\", "
+        "\"extraInfo\": {\"py_callstack\": \"...\", \"timestamp\": \"1700000000\"}}}";
+    unsigned char text[2 * sizeof good];
+    tutti__words words;
+
+    (void)state;
+    for (uint32_t round = 0; round < 3000; round++) {
+        size_t n = sizeof good - 1, from, count;
+
+        memcpy(text, good, n);
+        for (uint32_t change = 0; change < 1 + round % 4; change++) {
+            tutti__philox_counter counter = {{round, change, 0, 0}};
+            uint32_t draw[4];
+
+            tutti__philox(1, counter, draw);
+            from = draw[1] % n;
+            count = 1 + draw[2] % (n - from);
+            if (draw[0] % 3 == 0) {
+                text[from] = (unsigned char)draw[3];
+            } else if (draw[0] % 3 == 1 && n > count + 8) {
+                memmove(text + from, text + from + count, n - from - count);
+                n -= count;
+            } else if (n + count <= sizeof text) {
+                memmove(text + from + count, text + from, n - from);
+                n += count;
+            }
+        }
+        write_text(text, n);
+        if (tutti__error_file_read(&worker, &words))
+            check_harmless(&words);
+    }
+}
+
+static void times_are_told(void **state)
+{
+    char text[256];
+    tutti__words words;
+    uint64_t now = tutti__now_ns();
+
+    (void)state;
+    assert_true(read_text("{\"message\": \"m\"}", &words));
+    assert_false(words.effect);
+    assert_true(words.at_ns + 1000000000u > now && words.at_ns <= tutti__now_ns());
+    snprintf(text, sizeof text, "{\"message\": \"m\", \"timestamp\": %lld}",
+             (long long)time(NULL) - 5);
+    assert_true(read_text(text, &words)); /* written late */
+    assert_true(words.at_ns + 4000000000u < now);
+    snprintf(text, sizeof text,
+             "{\"message\": {\"message\": \"m\", \"extraInfo\": {\"timestamp\": \"%lld\"}}}",
+             (long long)time(NULL) + 60);
+    assert_true(read_text(text, &words));
+    assert_true(words.effect);
+    assert_true(read_text("{\"message\": \"m\", \"timestamp\": -1e300}", &words));
+    assert_true(read_text("{\"message\": \"m\", \"timestamp\": \"nan\"}", &words));
+    assert_false(words.effect);
+}
+
+/* Nested deeper than a parser of JSON should follow: the text as it is. */
+static void deep_nesting(void **state)
+{
+    enum { DEPTH = 500000 };
+    char *text = malloc(DEPTH + 1);
+    tutti__words words;
+
+    (void)state;
+    assert_non_null(text);
+    memset(text, '[', DEPTH);
+    text[DEPTH] = '\0';
+    assert_true(read_text(text, &words));
+    check_harmless(&words);
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(damaged_files_are_harmless),
+        cmocka_unit_test(times_are_told),
+        cmocka_unit_test(deep_nesting),
+    };
+    char folder[PATH_MAX];
+    int failures;
+
+    job.opts.title = "test";
+    snprintf(job.id, sizeof job.id, "j");
+    if (tutti__files_open(&job) != TUTTI_OK ||
+        tutti__files_folder(&worker, folder, sizeof folder) != TUTTI_OK ||
+        !tutti__error_file_path(&worker, path, sizeof path))
+        return 1;
+    failures = cmocka_run_group_tests(tests, NULL, NULL);
+    tutti__files_close(&job);
+    return failures + (access(job.private_folder, F_OK) == 0);
+}
