@@ -70,7 +70,7 @@ for script in srun run; do
     submit late-$script $script.sbatch --ntasks-per-node=$tasks --time=1 --signal=USR1@50
     again late-$script
     wait_for "late-$script goes on" 30 grep -q "step-0*$saved: $saved of" late-$script.out
-    rm late-$script/summary.json
+    rm -f late-$script/summary.json
     wait_for "late-$script trains" 30 steps_done late-$script $((saved / 100 + 2))
     scancel "$job"
     wait_for "late-$script is saved" 30 grep -q '"status": "interrupted"' late-$script/summary.json
