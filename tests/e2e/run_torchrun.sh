@@ -1,10 +1,11 @@
 # run_torchrun.sh -- beside torchrun itself: the same environment, each option, one launcher in the other.
 # SPDX-License-Identifier: MIT    timeout: 300    tier: long
 #
-# TORCHRUN: another torchrun than the one in PATH.
+# TUTTI_TEST_TORCHRUN: another torchrun than the one in PATH.
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
-torchrun=${TORCHRUN:-$(command -v torchrun)}
-[ -n "$torchrun" ] && "$torchrun" --help >"$work/help" 2>/dev/null || { echo "skipped: no torchrun (pip install torch; or TORCHRUN=PATH)"; exit 77; }
+torchrun=${TUTTI_TEST_TORCHRUN:-$(command -v torchrun)}
+unset TUTTI_TEST_TORCHRUN
+[ -n "$torchrun" ] && "$torchrun" --help >"$work/help" 2>/dev/null || { echo "skipped: no torchrun (pip install torch; TUTTI_TEST_TORCHRUN says where it is)"; exit 77; }
 export TUTTI_LOG=error TUTTI
 export PATH="$(dirname "$torchrun"):$PATH" # its Python
 
@@ -29,7 +30,10 @@ for run in torchrun "$TUTTI"; do
 done
 equal "torchrun's variables that are missing here" "$(comm -23 "$work/torchrun.names" "$work/tutti.names" | tr '\n' ' ')" ""
 equal "variables of ours" "$(comm -13 "$work/torchrun.names" "$work/tutti.names" | grep -v ^TUTTI_ | tr '\n' ' ')" ""
-differ='^(MASTER_ADDR|MASTER_PORT|OMP_NUM_THREADS|TORCHELASTIC_ERROR_FILE|TORCHELASTIC_RUN_ID|TORCHELASTIC_USE_AGENT_STORE|TUTTI_[A-Z_]*)='
+for name in torchrun tutti; do # ours passes on SIGUSR1 too
+    grep -q '^TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT' "$work/$name.env" || fail "$name: signals to handle"
+done
+differ='^(TORCHELASTIC_SIGNALS_TO_HANDLE|MASTER_ADDR|MASTER_PORT|OMP_NUM_THREADS|TORCHELASTIC_ERROR_FILE|TORCHELASTIC_RUN_ID|TORCHELASTIC_USE_AGENT_STORE|TUTTI_[A-Z_]*)='
 equal "values that differ" "$(diff <(grep -vE "$differ" "$work/torchrun.env") <(grep -vE "$differ" "$work/tutti.env"))" ""
 
 # PyTorch's own commands.
@@ -54,6 +58,30 @@ for command in "${commands[@]}"; do
     rm -r "$work/ranks"
 done
 
+# An unmodified DDP script with Gloo: the same parameters on both ranks, and the same as under torchrun.
+cat >"$work/ddp.py" <<'END'
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = DDP(torch.nn.Linear(10, 1))
+optim = torch.optim.SGD(model.parameters(), lr=0.1)
+torch.manual_seed(1 + dist.get_rank())
+for _ in range(5):
+    optim.zero_grad()
+    torch.nn.functional.mse_loss(model(torch.randn(8, 10)), torch.ones(8, 1)).backward()
+    optim.step()
+print("weights", model.module.weight.sum().item(), flush=True)
+dist.barrier()
+dist.destroy_process_group()
+END
+seconds_at_most=60 # importing torch takes its time
+run 0 "$TUTTI" run --no-prefix -n 2 "$work/ddp.py"
+equal "ranks that have weights" "$(grep -c '^weights -\?[0-9.]*$' "$work/out")" 2
+sort -u "$work/out" >"$work/ours"
+run 0 "$torchrun" --nproc-per-node 2 "$work/ddp.py"
+equal "weights, and those under torchrun" "$(cat "$work/ours")" "$(sort -u "$work/out")"
+
 # A Python worker that fails: its words.
 cat >"$work/fails.py" <<'END'
 import os
@@ -66,7 +94,6 @@ def main():
     time.sleep(60)
 main()
 END
-seconds_at_most=60 # importing torch takes its time
 run 1 "$TUTTI" run -n 2 "$work/fails.py"
 err_has '^tutti run: rank 1 failed first: exit code 1 '
 err_has '^tutti run: its own words: ValueError: out of luck$'
