@@ -1,36 +1,28 @@
 /* coordinator.c -- the rendezvous of a job's nodes, round by round.   SPDX-License-Identifier: MIT */
 #include "launch/coordinator.h"
 #include "comm/bootstrap/store/store.h"
-#include "launch/channel.h"
+#include "launch/door.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <time.h>
-#include <unistd.h>
 
 enum {
-    PROVE_MS = 10000,     /* for a connection to prove that it is of the job */
-    UNPROVEN = 64,        /* connections at once */
     FAREWELL_MS = 5000,   /* for the others to take the end of the job */
     FIRST_WORD_MS = 3000, /* of waiting */
     LATER_WORD_MS = 30000,
     CLOCK_S = 5 /* clocks that differ by more make logs and files hard to read */
 };
 
-/* A node, or a connection that has yet to prove that it is one. */
+/* A connection that has proven to be of the job, and is a node once it has joined. */
 typedef struct node {
-    struct node *next;
-    tutti__channel channel;
-    tutti__acceptor acceptor;
-    double deadline; /* by which it must have proven itself */
-    bool local, proven, joined, refused;
+    tutti__link link;
+    bool joined, refused;
     bool in_round;   /* it is a node of the current round */
     bool over;       /* its workers of the round have ended */
     bool left;       /* it was told to end */
-    int group_rank;  /* in the last round it was in; -1: none */
-    int wanted_rank; /* --node-rank; -1: none */
+    int place;       /* 1 + its number in the last round it was in; 0: none */
+    int wanted_rank; /* --node-rank; -1: native */
     int n, port;     /* workers; a free port there, for MASTER_PORT */
     int64_t pid;
     char host[64], address[128];
@@ -43,11 +35,7 @@ typedef enum job_state { GATHERING, RUNNING, STOPPING, ENDED } job_state;
 
 struct tutti__coordinator {
     tutti__coordinator_opts opts;
-    int epoll;
-    tutti__claim claim;
-    tutti__refusals refusals;
-    node *nodes;
-    int unproven;
+    tutti__door door;
     job_state state;
     bool began;   /* there has been a round */
     bool failing; /* the round is stopped because of a failure */
@@ -67,6 +55,16 @@ static const tutti__nodes *limits(const tutti__coordinator *c)
     return &c->opts.job->opts.nodes;
 }
 
+static node *first_node(const tutti__coordinator *c)
+{
+    return (node *)c->door.links;
+}
+
+static node *next_node(const node *n)
+{
+    return (node *)n->link.next;
+}
+
 /* "hostb (process 4711)" */
 static const char *name_of(const node *n, char text[128])
 {
@@ -76,21 +74,9 @@ static const char *name_of(const node *n, char text[128])
 
 /* ---- Telling the nodes ------------------------------------------------------------------------------- */
 
-/* Wakes us when what waits can be sent. */
-static void watch(tutti__coordinator *c, node *n)
-{
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = n};
-
-    if (n->channel.n_out > 0)
-        event.events |= EPOLLOUT;
-    if (n->channel.fd >= 0)
-        epoll_ctl(c->epoll, EPOLL_CTL_MOD, n->channel.fd, &event);
-}
-
 static void send_to(tutti__coordinator *c, node *n, json_t *message)
 {
-    tutti__channel_send(&n->channel, message);
-    watch(c, n);
+    tutti__door_send(&c->door, &n->link, message);
 }
 
 static void tell_end(tutti__coordinator *c, node *n)
@@ -105,7 +91,7 @@ static void end_job(tutti__coordinator *c, int code)
     c->state = ENDED;
     c->code = code;
     c->ended = tutti__now_ms();
-    for (node *n = c->nodes; n; n = n->next)
+    for (node *n = first_node(c); n; n = next_node(n))
         if (n->joined)
             tell_end(c, n);
 }
@@ -115,7 +101,7 @@ static void stop_round(tutti__coordinator *c, bool failing)
 {
     c->failing = failing;
     c->state = STOPPING;
-    for (node *n = c->nodes; n; n = n->next)
+    for (node *n = first_node(c); n; n = next_node(n))
         if (n->in_round && !n->over)
             send_to(c, n,
                     json_pack("{s:s, s:i, s:o, s:b}", "type", "stop", "round", c->round, "why",
@@ -131,12 +117,12 @@ static void refuse(tutti__coordinator *c, node *n, const char *format, ...)
     va_start(args, format);
     vsnprintf(why, sizeof why, format, args);
     va_end(args);
-    if (!n->local)
+    if (!n->link.local)
         SAY(c, "node %s is refused: %s", name_of(n, name), why);
     n->refused = true;
     n->joined = false;
     send_to(c, n, json_pack("{s:s, s:o}", "type", "refuse", "why", tutti__message_string(why)));
-    if (n->local)
+    if (n->link.local)
         end_job(c, 2);
 }
 
@@ -150,8 +136,8 @@ static int by_order(const void *a, const void *b)
 
     if (x->wanted_rank != y->wanted_rank)
         return (unsigned)x->wanted_rank < (unsigned)y->wanted_rank ? -1 : 1;
-    if (x->group_rank != y->group_rank) /* -1, none, comes last */
-        return (unsigned)x->group_rank < (unsigned)y->group_rank ? -1 : 1;
+    if (x->place != y->place) /* none comes last */
+        return (unsigned)x->place - 1 < (unsigned)y->place - 1 ? -1 : 1;
     order = strcmp(x->host, y->host);
     if (order == 0)
         order = (x->pid > y->pid) - (x->pid < y->pid);
@@ -162,7 +148,7 @@ static int count_idle(const tutti__coordinator *c)
 {
     int count = 0;
 
-    for (const node *n = c->nodes; n; n = n->next)
+    for (const node *n = first_node(c); n; n = next_node(n))
         count += n->joined && !n->in_round;
     return count;
 }
@@ -173,7 +159,7 @@ static int choose_nodes(const tutti__coordinator *c, node **chosen, int max)
     node **all = malloc(((size_t)count_idle(c) + 1) * sizeof(*all));
     int count = 0;
 
-    for (node *n = c->nodes; all && n; n = n->next)
+    for (node *n = first_node(c); all && n; n = next_node(n))
         if (n->joined && !n->in_round)
             all[count++] = n;
     if (count > 0)
@@ -195,7 +181,7 @@ static void tell_round(tutti__coordinator *c, node *const *nodes, int n_nodes)
     for (int i = 0; i < n_nodes; i++) {
         node *n = nodes[i];
 
-        n->group_rank = i;
+        n->place = i + 1;
         n->in_round = true;
         n->over = false;
         send_to(c, n,
@@ -266,12 +252,12 @@ static void tell_waiting(tutti__coordinator *c)
     used = snprintf(text, sizeof text, "waiting for nodes since %.0f s: %d of %d%s came (",
                     (now - c->since) * 1e-3, idle, limits(c)->min,
                     limits(c)->max > limits(c)->min ? " or more" : "");
-    for (const node *n = c->nodes; n && used < (int)sizeof text - 80; n = n->next)
+    for (const node *n = first_node(c); n && used < (int)sizeof text - 80; n = next_node(n))
         if (n->joined && !n->in_round)
             used += snprintf(text + used, sizeof text - (size_t)used, "%s%.63s",
                              text[used - 1] == '(' ? "" : ", ", n->host);
     snprintf(text + used, sizeof text - (size_t)used, ")");
-    for (node *n = c->nodes; n; n = n->next)
+    for (node *n = first_node(c); n; n = next_node(n))
         if (n->joined)
             send_to(c, n,
                     json_pack("{s:s, s:o}", "type", "wait", "why", tutti__message_string(text)));
@@ -308,7 +294,7 @@ static int count_running(const tutti__coordinator *c)
 {
     int count = 0;
 
-    for (const node *n = c->nodes; n; n = n->next)
+    for (const node *n = first_node(c); n; n = next_node(n))
         count += n->in_round && !n->over;
     return count;
 }
@@ -328,7 +314,7 @@ static void note_failure(tutti__coordinator *c, int code, const char *why)
 /* All workers of the round have ended. */
 static void conclude(tutti__coordinator *c)
 {
-    for (node *n = c->nodes; n; n = n->next)
+    for (node *n = first_node(c); n; n = next_node(n))
         n->in_round = n->over = false;
     if (c->state == RUNNING) {
         end_job(c, 0);
@@ -361,7 +347,7 @@ static void consider(tutti__coordinator *c)
 
 static node *holder_of(const tutti__coordinator *c, const node *other)
 {
-    for (node *n = c->nodes; n; n = n->next)
+    for (node *n = first_node(c); n; n = next_node(n))
         if (n != other && n->joined && n->wanted_rank >= 0 && n->wanted_rank == other->wanted_rank)
             return n;
     return NULL;
@@ -410,7 +396,7 @@ static bool must_wait(tutti__coordinator *c, node *n, const json_t *m)
         n->pending_ms = tutti__now_ms();
         send_to(c, holder, json_pack("{s:s}", "type", "ping"));
     }
-    if (holder->local || holder->channel.heard_ms > n->pending_ms)
+    if (holder->link.local || holder->link.channel.heard_ms > n->pending_ms)
         refuse(c, n, "--node-rank %d is taken by %s: each node needs its own, from 0 to %d",
                n->wanted_rank, name_of(holder, name), limits(c)->max - 1);
     return true;
@@ -438,6 +424,8 @@ static void on_join(tutti__coordinator *c, node *n, const json_t *m)
     int rounds = (int)tutti__message_number(m, "rounds", 0),
         restarts = (int)tutti__message_number(m, "restarts", 0);
 
+    if (n->joined)
+        return;
     snprintf(n->host, sizeof n->host, "%s", tutti__message_text(m, "host"));
     snprintf(n->address, sizeof n->address, "%s", *address ? address : c->opts.address);
     n->pid = tutti__message_number(m, "pid", 0);
@@ -449,7 +437,7 @@ static void on_join(tutti__coordinator *c, node *n, const json_t *m)
         tell_end(c, n);
         return;
     }
-    if (n->joined || !fits(c, n, m) || must_wait(c, n, m))
+    if (!fits(c, n, m) || must_wait(c, n, m))
         return;
     n->joined = true;
     warn_of_differences(c, n, m);
@@ -463,21 +451,21 @@ static void on_join(tutti__coordinator *c, node *n, const json_t *m)
 /* Nodes that wait because another has their rank. */
 static void ask_again(tutti__coordinator *c)
 {
-    for (node *n = c->nodes; n; n = n->next)
-        if (n->pending && n->channel.fd >= 0 && !n->joined && !n->refused)
+    for (node *n = first_node(c); n; n = next_node(n))
+        if (n->pending && !n->joined && !n->refused)
             on_join(c, n, n->pending);
 }
 
-static void lose(tutti__coordinator *c, node *n, const char *why)
+static void on_lost(void *context, tutti__link *link, const char *why)
 {
+    tutti__coordinator *c = context;
+    node *n = (node *)link;
     char text[512], name[128];
     bool was_running = n->in_round && !n->over;
 
     n->joined = n->in_round = false;
     json_decref(n->pending);
     n->pending = NULL;
-    epoll_ctl(c->epoll, EPOLL_CTL_DEL, n->channel.fd, NULL);
-    tutti__channel_close(&n->channel);
     if (!was_running || (c->state != RUNNING && c->state != STOPPING))
         return;
     if (n->left) {
@@ -499,17 +487,17 @@ static void on_leave(tutti__coordinator *c, node *n, const json_t *m)
     char name[128];
 
     n->left = true;
-    for (const node *o = c->nodes; o; o = o->next)
+    for (const node *o = first_node(c); o; o = next_node(o))
         others += o->joined;
     snprintf(c->why, sizeof c->why, "node %s ends: %s", name_of(n, name),
              tutti__message_text(m, "why"));
     if (c->state == ENDED)
         return;
-    if (n->local && others > 0 && may_return && !json_is_true(json_object_get(m, "final"))) {
+    if (n->link.local && others > 0 && may_return && !json_is_true(json_object_get(m, "final"))) {
         c->retired = true;
         return;
     }
-    if (n->local || json_is_true(json_object_get(m, "final")) ||
+    if (n->link.local || json_is_true(json_object_get(m, "final")) ||
         (others < limits(c)->min && !may_return)) {
         end_job(c, sig > 0 ? 128 + sig : (int)tutti__message_number(m, "code", 1));
     } else if (c->state == RUNNING && n->in_round) {
@@ -518,15 +506,17 @@ static void on_leave(tutti__coordinator *c, node *n, const json_t *m)
     }
 }
 
-static void on_message(tutti__coordinator *c, node *n, const json_t *m)
+static void on_message(void *context, tutti__link *link, const json_t *m)
 {
+    tutti__coordinator *c = context;
+    node *n = (node *)link;
     bool current = tutti__message_number(m, "round", -1) == c->round && n->in_round;
 
     if (n->refused)
         return;
     if (tutti__message_is(m, "join"))
         on_join(c, n, m);
-    else if (!n->joined && !(n->local && tutti__message_is(m, "leave")))
+    else if (!n->joined && !(n->link.local && tutti__message_is(m, "leave")))
         return;
     else if (tutti__message_is(m, "failed") && current)
         note_failure(c, (int)tutti__message_number(m, "code", 1), tutti__message_text(m, "why"));
@@ -538,158 +528,37 @@ static void on_message(tutti__coordinator *c, node *n, const json_t *m)
         on_leave(c, n, m);
 }
 
-/* ---- Connections ------------------------------------------------------------------------------------- */
-
-static node *add_node(tutti__coordinator *c, int fd)
-{
-    node *n = calloc(1, sizeof *n);
-
-    if (!n || epoll_ctl(c->epoll, EPOLL_CTL_ADD, fd,
-                        &(struct epoll_event){.events = EPOLLIN, .data.ptr = n}) != 0) {
-        free(n);
-        close(fd);
-        return NULL;
-    }
-    tutti__channel_open(&n->channel, fd);
-    n->group_rank = n->wanted_rank = -1;
-    n->deadline = tutti__now_ms() + PROVE_MS;
-    n->next = c->nodes;
-    c->nodes = n;
-    return n;
-}
-
-static void accept_all(tutti__coordinator *c)
-{
-    int fd;
-
-    while ((fd = tutti__accept(c->opts.listener)) >= 0) {
-        if (c->unproven >= UNPROVEN)
-            close(fd); /* it tries again */
-        else if (add_node(c, fd))
-            c->unproven++;
-    }
-}
-
-/* False: it is not of this job. */
-static bool prove(tutti__coordinator *c, node *n)
-{
-    int state = tutti__acceptor_step(&n->acceptor, n->channel.fd, c->opts.secret, &c->claim);
-
-    if (state == 0)
-        return true;
-    if (state > 0 && tutti__acceptor_decide(&n->acceptor, n->channel.fd, TUTTI__WELCOME)) {
-        n->proven = true;
-        c->unproven--;
-        return true;
-    }
-    tutti__log_refusal(&c->refusals, n->channel.fd, &n->acceptor, "the rendezvous", NULL);
-    return false;
-}
-
-static void serve_node(tutti__coordinator *c, node *n)
-{
-    json_t *message;
-
-    if (n->channel.fd < 0)
-        return;
-    if (!n->proven) {
-        if (!prove(c, n)) {
-            c->unproven--;
-            lose(c, n, "");
-        }
-        return;
-    }
-    tutti__channel_flush(&n->channel);
-    tutti__channel_read(&n->channel);
-    while ((message = tutti__channel_take(&n->channel)) != NULL) {
-        on_message(c, n, message);
-        json_decref(message);
-    }
-    if (n->channel.fault)
-        lose(c, n, n->channel.fault);
-    else
-        watch(c, n);
-}
-
-static void forget_lost(tutti__coordinator *c)
-{
-    for (node **at = &c->nodes; *at;) {
-        node *n = *at;
-
-        if (n->channel.fd >= 0) {
-            at = &n->next;
-            continue;
-        }
-        *at = n->next;
-        free(n);
-    }
-}
-
-/* Says that we are here, and looks whether they are. */
-static void keep_alive(tutti__coordinator *c)
-{
-    double interval = tutti__or(limits(c)->keep_alive_s, 5) * 1e3, now = tutti__now_ms();
-    int misses = limits(c)->keep_alive_misses > 0 ? limits(c)->keep_alive_misses : 3;
-    char why[96];
-
-    snprintf(why, sizeof why, "it has not been heard for %g s", interval * misses * 1e-3);
-    for (node *n = c->nodes; n; n = n->next) {
-        if (n->channel.fd < 0 || n->local)
-            continue;
-        if (!n->proven && now >= n->deadline) {
-            c->unproven--;
-            lose(c, n, "");
-        } else if (n->proven && now - n->channel.heard_ms > interval * misses) {
-            lose(c, n, why);
-        } else if (n->proven && now >= n->deadline) {
-            send_to(c, n, json_pack("{s:s}", "type", "ping"));
-            n->deadline = now + interval;
-        }
-    }
-}
+/* ---- Beginning and end ------------------------------------------------------------------------------- */
 
 void tutti__coordinator_serve(tutti__coordinator *c)
 {
-    struct epoll_event events[64];
-    int n;
+    bool more;
 
     do {
-        n = epoll_wait(c->epoll, events, 64, 0);
-        for (int i = 0; i < n; i++)
-            if (events[i].data.ptr)
-                serve_node(c, events[i].data.ptr);
-            else
-                accept_all(c);
-        keep_alive(c);
+        more = tutti__door_serve(&c->door);
         ask_again(c);
-        forget_lost(c);
         consider(c);
-    } while (n == 64);
+    } while (more);
 }
 
 double tutti__coordinator_deadline(const tutti__coordinator *c)
 {
-    double next = c->state == GATHERING ? c->next_word : 1e300;
-    double limit = c->since + tutti__or(limits(c)->join_timeout_s, 600) * 1e3;
+    double limit = c->since + tutti__or(limits(c)->join_timeout_s, 600) * 1e3,
+           next = tutti__door_deadline(&c->door);
 
-    if (c->state == GATHERING && limit < next)
-        next = limit;
-    if (c->state == GATHERING && c->last_call > 0 && c->last_call < next)
-        next = c->last_call;
     if (c->state == ENDED)
-        next = c->ended + FAREWELL_MS;
-    for (const node *n = c->nodes; n; n = n->next)
-        if (!n->local && n->deadline < next)
-            next = n->deadline;
-    return next;
+        return c->ended + FAREWELL_MS < next ? c->ended + FAREWELL_MS : next;
+    if (c->state != GATHERING)
+        return next;
+    next = limit < next ? limit : next;
+    next = c->next_word < next ? c->next_word : next;
+    return c->last_call > 0 && c->last_call < next ? c->last_call : next;
 }
 
 int tutti__coordinator_fd(const tutti__coordinator *c)
 {
-    return c->epoll;
+    return c->door.epoll;
 }
-
-/* ---- Beginning and end ------------------------------------------------------------------------------- */
 
 bool tutti__coordinator_done(const tutti__coordinator *c)
 {
@@ -697,8 +566,8 @@ bool tutti__coordinator_done(const tutti__coordinator *c)
         return true;
     if (c->state != ENDED)
         return false;
-    for (const node *n = c->nodes; n; n = n->next)
-        if (!n->local && n->proven && !n->refused)
+    for (const node *n = first_node(c); n; n = next_node(n))
+        if (!n->link.local && n->link.proven && !n->refused)
             return false;
     return true;
 }
@@ -707,23 +576,27 @@ tutti_status tutti__coordinator_new(tutti__coordinator **coordinator_p,
                                     const tutti__coordinator_opts *opts)
 {
     tutti__coordinator *c = tutti__alloc(sizeof *c);
-    node *local;
+    tutti_status status;
 
     *coordinator_p = NULL;
     if (!c)
         return TUTTI_ERR_MEMORY;
-    *c = (tutti__coordinator){.opts = *opts, .epoll = epoll_create1(EPOLL_CLOEXEC)};
-    c->claim =
-        (tutti__claim){.kind = 'L', .job = opts->secret->job, .process = opts->secret->process};
+    *c = (tutti__coordinator){.opts = *opts};
     enter_gathering(c);
-    local = c->epoll >= 0 ? add_node(c, opts->local) : NULL;
-    if (local)
-        local->local = local->proven = true;
-    if (!local || (opts->listener >= 0 &&
-                   epoll_ctl(c->epoll, EPOLL_CTL_ADD, opts->listener,
-                             &(struct epoll_event){.events = EPOLLIN, .data.ptr = NULL}) != 0)) {
-        tutti_status status = tutti__fail_errno(errno, "no descriptor for the rendezvous");
-
+    status = tutti__door_open(
+        &c->door,
+        &(tutti__door_opts){
+            .link_bytes = sizeof(node),
+            .listener = opts->listener,
+            .secret = opts->secret,
+            .claim = {.kind = 'L', .job = opts->secret->job, .process = opts->secret->process},
+            .ping_ms = tutti__or(limits(c)->keep_alive_s, 5) * 1e3,
+            .misses = limits(c)->keep_alive_misses > 0 ? limits(c)->keep_alive_misses : 3,
+            .on_message = on_message,
+            .on_lost = on_lost,
+            .context = c},
+        opts->local);
+    if (status != TUTTI_OK) {
         tutti__coordinator_free(c);
         return status;
     }
@@ -735,14 +608,8 @@ void tutti__coordinator_free(tutti__coordinator *c)
 {
     if (!c)
         return;
-    for (node *n = c->nodes, *next; n; n = next) {
-        next = n->next;
-        tutti__channel_close(&n->channel);
-        free(n);
-    }
-    if (c->opts.listener >= 0)
-        close(c->opts.listener);
-    if (c->epoll >= 0)
-        close(c->epoll);
+    for (node *n = first_node(c); n; n = next_node(n))
+        json_decref(n->pending);
+    tutti__door_free(&c->door);
     free(c);
 }

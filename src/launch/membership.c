@@ -53,10 +53,11 @@ static int listen_at(tutti__address *address, int *fd_p)
     return error;
 }
 
-/* Starts the coordinator, whose node we are through a pair of sockets. */
+/* Starts the coordinator, whose node we are through a pair of sockets. Takes the listener over. */
 static tutti_status host(tutti__membership *m, int listener, const char *store_host)
 {
     int ends[2];
+    tutti_status status = TUTTI_OK;
     tutti__coordinator_opts opts = {.job = m->job,
                                     .console = m->console,
                                     .secret = &m->secret,
@@ -70,9 +71,15 @@ static tutti_status host(tutti__membership *m, int listener, const char *store_h
              : listener >= 0         ? nodes_of(m)->host
                                      : m->job->opts.master_addr);
     if (!m->job->store)
-        TUTTI_TRY(tutti__job_host_store(m->job, store_host, m->address));
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0)
-        return tutti__fail_errno(errno, "no sockets for the rendezvous (see ulimit -n)");
+        status = tutti__job_host_store(m->job, store_host, m->address);
+    if (status == TUTTI_OK &&
+        socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0)
+        status = tutti__fail_errno(errno, "no sockets for the rendezvous (see ulimit -n)");
+    if (status != TUTTI_OK) {
+        if (listener >= 0)
+            close(listener);
+        return status;
+    }
     opts.local = ends[0];
     tutti__channel_open(&m->channel, ends[1]);
     m->connected = true;
@@ -104,13 +111,8 @@ static tutti_status try_to_host(tutti__membership *m)
         store_host = m->endpoint.at.ss_family == AF_INET6 ? "::" : "0.0.0.0";
         error = listen_at(&address, &listener);
     }
-    if (!error) {
-        tutti_status status = host(m, listener, store_host);
-
-        if (status != TUTTI_OK && !m->coordinator)
-            close(listener);
-        return status;
-    }
+    if (!error)
+        return host(m, listener, store_host);
     if (!must_host(nodes) && (error == EADDRINUSE || error == EADDRNOTAVAIL))
         return TUTTI_OK;
     if (error == EADDRINUSE && tutti__now_ms() < m->since_ms + BUSY_PORT_MS)

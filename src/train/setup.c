@@ -216,16 +216,25 @@ static uint64_t files_bytes(const tutti__run *run)
     return bytes;
 }
 
-/* Rank 0's: its folder, and the weights that all begin with, of a checkpoint or a file; DDP copies them to the others. */
+/* Rank 0's folder, and what a checkpoint there gives. */
 static tutti_status open_files(tutti__run *run)
 {
     TUTTI_TRY(tutti__resume_find_folder(run));
     TUTTI_TRY(tutti__run_folder_open(&run->folder, run->config, &run->job, files_bytes(run)));
     strcpy(run->token, run->folder.lock.token);
-    TUTTI_TRY(tutti__resume_choose(run));
-    if (!run->resume.found && run->config->init[0])
-        return tutti_module_load(run->module, run->config->init);
-    return TUTTI_OK;
+    return tutti__resume_choose(run);
+}
+
+/* The weights to start from, unless a checkpoint has been read. DDP copies rank 0's to the others; where a checkpoint is not to
+ * be expected, those read theirs too, so that a wrong one is told. */
+static tutti_status load_init(tutti__run *run)
+{
+    const tutti__train_config *c = run->config;
+    const bool is_start = strcmp(c->resume, "no") == 0 && !run->job.restarted && !run->job.requeued;
+
+    if (!c->init[0] || run->resume.found || (run->rank != 0 && !is_start))
+        return TUTTI_OK;
+    return tutti_module_load(run->module, c->init);
 }
 
 /* All that needs no other rank. */
@@ -235,7 +244,9 @@ static tutti_status open_alone(tutti__run *run)
     TUTTI_TRY(open_model(run));
     plan_steps(run);
     TUTTI_TRY(open_trace(run));
-    return run->rank == 0 ? open_files(run) : TUTTI_OK;
+    if (run->rank == 0)
+        TUTTI_TRY(open_files(run));
+    return load_init(run);
 }
 
 static tutti_status open_together(tutti__run *run)

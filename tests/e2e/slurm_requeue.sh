@@ -26,19 +26,23 @@ state() { scontrol show job "$1" | sed -n 's/^ *JobState=\([A-Z]*\).*/\1/p'; }
 is() { [ "$(state "$1")" = "$2" ]; } # JOB STATE
 waiting() { is "$1" PENDING; }
 finished() { case $(state "$1") in COMPLETED | FAILED | TIMEOUT | CANCELLED | NODE_FAIL) ;; *) false ;; esac }
-# submit DIR SCRIPT FLAGS...: as $job
+# submit DIR SCRIPT FLAGS...: as $job, which trains as $more says too
+more=()
 submit() {
     local dir=$1 script=$2
     shift 2
-    job=$(RUN_DIR=$dir sbatch --parsable -N3 -o "$dir.out" "$@" "$SOURCE_DIR/scripts/slurm/$script" "${keys[@]}")
+    job=$(RUN_DIR=$dir sbatch --parsable -N3 -o "$dir.out" "$@" "$SOURCE_DIR/scripts/slurm/$script" "${keys[@]}" "${more[@]}")
     wait_for "$dir trains" 30 steps_done "$dir" 2
 }
-# Slurm lets a requeued job wait for two minutes; not for us.
+# Slurm lets a requeued job wait for two minutes, until nodes have forgotten that its credential was revoked, which counts for
+# all of the same second or before. Some seconds do.
 again() {
-    wait_for "job $job is back in the queue" 40 waiting "$job"
+    wait_for "job $job is back in the queue" 70 waiting "$job"
     grep -q '"status": "interrupted"' "$1/summary.json" || { cat "$1.out" && fail "$1 was not saved"; }
     saved=$(field "$1/summary.json" steps)
-    wait_for "job $job may begin" 10 scontrol update JobId="$job" StartTime=now
+    wait_for "job $job may begin" 10 scontrol update JobId="$job" StartTime=now+3
+}
+to_the_end() {
     wait_for "job $job ends" 90 finished "$job"
     is "$job" COMPLETED || { cat "$1.out" && scontrol show job "$job" && tail -n 30 slurm/*.out && fail "$1: $(state "$job")"; }
     same plain "$1"
@@ -53,20 +57,25 @@ for script in srun run; do
     submit requeued-$script $script.sbatch --ntasks-per-node=$tasks
     scontrol requeue "$job"
     again requeued-$script
+    to_the_end requeued-$script
 
-    # Preempted by a job of a better partition: Slurm requeues it, and gives it the grace time.
+    # Preempted by a job of a better partition: Slurm gives it the grace time.
     submit preempted-$script $script.sbatch --ntasks-per-node=$tasks
     sbatch -Q -p urgent -N3 --exclusive -o urgent.out --wrap 'srun sleep 2'
     again preempted-$script
+    to_the_end preempted-$script
 
-    # Out of time: SIGUSR1, and the script itself asks for more. (Slurm's smallest limit is a minute.)
+    # Out of time: SIGUSR1, and the script asks for more. (Slurm's smallest limit is a minute.) Then cancelled: saved, and not back.
+    more=(--epochs 1000000)
     submit late-$script $script.sbatch --ntasks-per-node=$tasks --time=1 --signal=USR1@50
     again late-$script
-
-    # Cancelled: saved, and not back.
-    submit cancelled-$script $script.sbatch --ntasks-per-node=$tasks
+    wait_for "late-$script goes on" 30 grep -q "step-0*$saved: $saved of" late-$script.out
+    rm -f late-$script/summary.json
+    wait_for "late-$script trains" 30 steps_done late-$script $((saved / 100 + 2))
     scancel "$job"
-    wait_for "job $job has ended" 40 finished "$job"
-    wait_for "the summary of cancelled-$script" 20 test -s cancelled-$script/summary.json
+    wait_for "late-$script is saved" 30 grep -q '"status": "interrupted"' late-$script/summary.json
+    wait_for "job $job ends" 30 finished "$job"
     is "$job" CANCELLED || fail "cancelled, and $(state "$job")"
+    echo "late-$script: interrupted after step $saved, and cancelled"
+    more=()
 done

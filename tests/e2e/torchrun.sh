@@ -1,5 +1,5 @@
 # torchrun.sh -- Tutti's programs under the real torchrun: they train as under `tutti run`, and when a rank fails torchrun's
-# report names it, with its words, not a survivor's.   SPDX-License-Identifier: MIT   timeout: 120
+# report names it, with its words, not a survivor's.   SPDX-License-Identifier: MIT   timeout: 120   tier: long
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 torchrun=${TUTTI_TEST_TORCHRUN:-$(command -v torchrun || true)}
 unset TUTTI_TEST_TORCHRUN
@@ -21,18 +21,19 @@ root() {
     grep -q "exitcode  : $2 " root || { cat report; fail "its exit code is not $2"; }
     [ -z "$3" ] || grep -qF -e "$3" root || { cat report; fail "its words are not \"$3\""; }
 }
-# each RANK WORDS...: that rank of two runs tutti train with these too
+# each RANK ASSIGNMENT WORDS...: that rank of two has this in its environment and runs tutti train with these too
 cat >each.sh <<'END'
 odd=$1
-shift
-[ "$RANK" = "$odd" ] || set --
+export "${@:2:1}"
+shift 2
+[ "$RANK" = "$odd" ] || { set -- && unset TUTTI_KERNELS; }
 exec "$TUTTI" train --run-dir run --epochs 1000 --model mlp --augment off --threads 1 "$@"
 END
 for rank in 0 1; do
-    under bash each.sh $rank --init nowhere >report 2>&1 && fail "a failed run succeeded"
-    root $rank 1 'cannot open nowhere'
+    under bash each.sh $rank TUTTI_KERNELS=nowhere >report 2>&1 && fail "a failed run succeeded"
+    root $rank 2 'TUTTI_KERNELS is "nowhere"'
 done
-under bash each.sh 1 --model linear >report 2>&1 && fail "two models in one run"
+under bash each.sh 1 A=b --model linear >report 2>&1 && fail "two models in one run"
 root 1 3 'model: this rank has "linear" and rank 0 has "mlp"'
 
 # Killed ranks write nothing, and are named all the same; the survivor's words are among the other failures.
