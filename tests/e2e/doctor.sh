@@ -43,7 +43,7 @@ END
     timeout 20 "$TUTTI" doctor --json - storage environment | python3 -c 'import json, sys; json.load(sys.stdin)' ||
         fail "--json - prints more than JSON"
 fi
-[ -z "$(ls -A "$work" | grep -vE '^(out|err|all.json)$')" ] || fail "it left something: $(ls -A "$work")"
+[ -z "$(ls -A "$work" | grep -vE '^(out|err|all.json|\.tmp)$')" ] || fail "it left something: $(ls -A "$work")"
 
 # ---- Two ranks work here, or no other test would.
 doctor 0 ranks

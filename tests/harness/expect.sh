@@ -5,6 +5,8 @@
 set -u
 failures=0
 work=$(mktemp -d)
+mkdir "$work/.tmp"
+export TMPDIR=$work/.tmp # where a launcher leaves a folder if both its processes are killed at once
 marker=9$(($$ % 10000000)) # seconds for `sleep`: nobody else sleeps as long
 trap 'pkill -KILL -f "sleep $marker" 2>/dev/null; rm -rf "$work"' EXIT
 
