@@ -56,7 +56,7 @@ while read -r line; do
     case $line in
     *"step 60/900"*)
         child=$(cat "/proc/$pid/task/$pid/children")
-        for _ in $(seq 30); do kill -s TERM $child 2>/dev/null && sleep 0.001 || break; done
+        for ((k = 0; k < 200; k++)); do kill -s TERM $child 2>/dev/null || break; done
         ;;
     esac
 done <pipe >often.out
