@@ -7,9 +7,18 @@
 
 static volatile sig_atomic_t first, n_seen;
 
-/* The launcher may pass on what the terminal, or srun, sent too: a second of a kind does not insist yet. */
+enum { ONE_REQUEST_MS = 500 };
+
+/* One request comes several times: Slurm signals every process of a step, and each launcher between passes on what it got, as
+ * do those of other nodes. So what follows within half a second is the same one. */
 static void on_signal(int number)
 {
+    static volatile sig_atomic_t last_ms; /* of a clock that turns over: only differences count */
+    sig_atomic_t now_ms = (sig_atomic_t)((uint64_t)tutti__now_ms() & 0x3fffffff);
+
+    if (first && now_ms >= last_ms && now_ms - last_ms < ONE_REQUEST_MS)
+        return;
+    last_ms = now_ms;
     if (!first)
         first = number;
     n_seen++;

@@ -35,6 +35,27 @@ mute plain 'without a secret'
 under uneven salloc -Q -N3 -n6 srun "$TUTTI" train
 one_job uneven 6 4
 
+# A shell of srun's own is no rank; what it starts by srun is.
+if command -v script >/dev/null; then
+    cat >shell <<END
+[ "\$SLURM_PROCID" = 1 ] && exit
+srun --overlap -n2 "$TUTTI" train --run-dir pty-two ${small[*]}
+"$TUTTI" train --run-dir pty-one ${small[*]}
+END
+    timeout 30 script -qec 'srun -N1 -n2 --pty bash ./shell' /dev/null </dev/null >pty-two.out 2>&1 ||
+        { cat pty-two.out && fail "a shell of srun --pty"; }
+    one_job pty-two 2 4
+    one_job pty-one 1 4
+fi
+
+# hydra starts one daemon a node by srun, whose numbers the ranks inherit.
+if command -v mpirun.mpich >/dev/null; then
+    under hydra salloc -Q -N3 --ntasks-per-node=2 env MPIRUN=mpirun.mpich \
+        "$SOURCE_DIR/scripts/mpi/run" -H n0:2,n1:2,n2:2 "$TUTTI" train
+    one_job hydra 6 4
+    same hydra plain
+fi
+
 # A launcher a node.
 under nodes srun -N3 --ntasks-per-node=1 "$TUTTI" run -n 2 "$TUTTI" train
 one_job nodes 6 4

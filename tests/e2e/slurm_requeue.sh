@@ -1,6 +1,6 @@
 # slurm_requeue.sh -- scripts/slurm/*.sbatch under a Slurm of three nodes: requeued by hand, preempted, out of time; what is
 # resumed ends with the parameters of an undisturbed run.
-# timeout: 400  tier: long
+# timeout: 600  tier: long
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/slurm.sh"
 slurm_needed
@@ -37,7 +37,7 @@ submit() {
 # Slurm lets a requeued job wait for two minutes, until nodes have forgotten that its credential was revoked, which counts for
 # all of the same second or before. Some seconds do.
 again() {
-    wait_for "job $job is back in the queue" 70 waiting "$job"
+    wait_for "job $job is back in the queue" 110 waiting "$job"
     grep -q '"status": "interrupted"' "$1/summary.json" || { cat "$1.out" && fail "$1 was not saved"; }
     saved=$(field "$1/summary.json" steps)
     wait_for "job $job may begin" 10 scontrol update JobId="$job" StartTime=now+3
@@ -65,9 +65,9 @@ for script in srun run; do
     again preempted-$script
     to_the_end preempted-$script
 
-    # Out of time: SIGUSR1, and the script asks for more. (Slurm's smallest limit is a minute.) Then cancelled: saved, and not back.
+    # Out of time: SIGUSR1, and the script asks for more. Then cancelled: saved, and not back.
     more=(--epochs 1000000)
-    submit late-$script $script.sbatch --ntasks-per-node=$tasks --time=1 --signal=USR1@50
+    submit late-$script $script.sbatch --ntasks-per-node=$tasks --time=2 --signal=USR1@20
     again late-$script
     wait_for "late-$script goes on" 30 grep -q "step-0*$saved: $saved of" late-$script.out
     rm -f late-$script/summary.json

@@ -49,6 +49,21 @@ for each in "TERM 143" "USR1 138"; do
     same "two-$1" two
 done
 
+# One request comes often: Slurm signals every process of a step, and each launcher passes on what it got.
+timeout 60 "$TUTTI" train --run-dir often $mlp --max-steps 900 >pipe 2>often.err &
+pid=$! got=0
+while read -r line; do
+    case $line in
+    *"step 60/900"*)
+        child=$(cat "/proc/$pid/task/$pid/children")
+        for ((k = 0; k < 200; k++)); do kill -s TERM $child 2>/dev/null || break; done
+        ;;
+    esac
+done <pipe >often.out
+wait $pid || got=$?
+[ $got = 143 ] || fail "exit code $got after many signals"
+saved often
+
 # During an evaluation: it is left at once, and is made when the run goes on.
 slow="--max-steps 4 --batch-size 1 --log-every 1 --threads 1"
 train evaluated $slow

@@ -6,8 +6,14 @@
 slurm_pids=""
 
 slurm_stop() {
-    [ -z "$slurm_pids" ] || kill $slurm_pids 2>/dev/null
-    wait $slurm_pids 2>/dev/null
+    [ -n "$slurm_pids" ] || return 0
+    kill $slurm_pids 2>/dev/null || true
+    for _ in $(seq 50); do # slurmctld may wait long for a node that has gone before it
+        kill -0 $slurm_pids 2>/dev/null || break
+        sleep 0.1
+    done
+    kill -KILL $slurm_pids 2>/dev/null || true
+    wait $slurm_pids 2>/dev/null || true
     slurm_pids=""
 }
 slurm_free_port() { "$TUTTI" run -n 1 sh -c 'echo $MASTER_PORT'; }
