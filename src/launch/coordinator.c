@@ -375,6 +375,11 @@ static bool fits(tutti__coordinator *c, node *n, const json_t *m)
                l->native ? "static" : "native", l->native ? "native" : "static");
     else if (n->n < 1 || n->n > 1 << 16 || n->port < 1 || n->port > 65535)
         refuse(c, n, "its message makes no sense (%d workers, port %d)", n->n, n->port);
+    else if (tutti__message_number(m, "rounds", 0) >> 30 != 0 ||
+             tutti__message_number(m, "restarts", 0) >> 30 != 0)
+        refuse(c, n, "its message makes no sense (%lld rounds, %lld restarts)",
+               (long long)tutti__message_number(m, "rounds", 0),
+               (long long)tutti__message_number(m, "restarts", 0));
     else if (!l->native && (n->wanted_rank < 0 || n->wanted_rank >= l->max))
         refuse(c, n, "its --node-rank is %d, expected 0 to %d", n->wanted_rank, l->max - 1);
     else

@@ -184,6 +184,9 @@ static void nodes_that_do_not_fit_are_refused(void **state)
         {"{\"workers\": 0}", "makes no sense"},
         {"{\"port\": 70000}", "makes no sense"},
         {"{\"workers\": \"many\"}", "makes no sense"},
+        {"{\"rounds\": 2147483647}", "makes no sense (2147483647 rounds"},
+        {"{\"restarts\": -1}", "makes no sense (0 rounds, -1 restarts)"},
+        {"{\"version\": \"\\u001b[2J\"}", "it runs tutti ?[2J"},
     };
     fixture f;
 
@@ -334,6 +337,31 @@ static void strangers_are_turned_away(void **state)
     end(&f);
 }
 
+/* They have as long as a slow node to prove who they are; meanwhile others come. */
+static void strangers_that_wait_keep_nobody_out(void **state)
+{
+    enum { STRANGERS = 200 };
+    tutti__channel node;
+    int fds[STRANGERS];
+    fixture f;
+
+    (void)state;
+    begin(&f, 2, 2, false, 0);
+    for (int i = 0; i < STRANGERS; i++) {
+        fds[i] = tutti__connect_once(&f.address, tutti__now_ms() + 5000);
+        tutti__coordinator_serve(f.coordinator);
+    }
+    node = connect_node(&f);
+    join(&f, &node, "b", "{\"node_rank\": 1}");
+    join(&f, &f.local, "a", "{}");
+    hears(&f, &node, "round", "\"world_size\":4");
+    tutti__channel_close(&node);
+    for (int i = 0; i < STRANGERS; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -343,6 +371,7 @@ int main(void)
         cmocka_unit_test(the_cause_is_told_not_its_effect),
         cmocka_unit_test(a_spare_node_waits_for_a_place),
         cmocka_unit_test(strangers_are_turned_away),
+        cmocka_unit_test(strangers_that_wait_keep_nobody_out),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
