@@ -3,6 +3,7 @@
 #include "comm/bootstrap/store/store.h"
 #include "launch/door.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -410,7 +411,8 @@ static bool must_wait(tutti__coordinator *c, node *n, const json_t *m)
 /* What may differ, but should not. */
 static void warn_of_differences(tutti__coordinator *c, const node *n, const json_t *m)
 {
-    int64_t ahead = tutti__message_number(m, "clock", 0) - (int64_t)time(NULL);
+    int64_t clock = tutti__message_number(m, "clock", 0),
+            ahead = (clock >> 40 == 0 ? clock : 0) - (int64_t)time(NULL);
     int restarts = (int)tutti__message_number(m, "max_restarts", 0);
 
     if (ahead > CLOCK_S || ahead < -CLOCK_S)
@@ -484,10 +486,20 @@ static void on_lost(void *context, tutti__link *link, const char *why)
     note_failure(c, 3, text);
 }
 
+/* What exit() and a shell can carry; a failure that says anything else, 0 included, is 1. */
+static int code_in(const json_t *m)
+{
+    int64_t sig = tutti__message_number(m, "signal", 0), code = tutti__message_number(m, "code", 1);
+
+    if (sig > 0 && sig < NSIG)
+        return 128 + (int)sig;
+    return code > 0 && code < 256 ? (int)code : 1;
+}
+
 /* A node that was told to end goes; without it the job goes on if that is allowed. */
 static void on_leave(tutti__coordinator *c, node *n, const json_t *m)
 {
-    int sig = (int)tutti__message_number(m, "signal", 0), others = -1;
+    int others = -1;
     bool may_return = c->restarts < c->opts.job->opts.max_restarts;
     char name[128];
 
@@ -504,7 +516,7 @@ static void on_leave(tutti__coordinator *c, node *n, const json_t *m)
     }
     if (n->link.local || json_is_true(json_object_get(m, "final")) ||
         (others < limits(c)->min && !may_return)) {
-        end_job(c, sig > 0 ? 128 + sig : (int)tutti__message_number(m, "code", 1));
+        end_job(c, code_in(m));
     } else if (c->state == RUNNING && n->in_round) {
         c->restarts += others < limits(c)->min;
         stop_round(c, false);
@@ -524,7 +536,7 @@ static void on_message(void *context, tutti__link *link, const json_t *m)
     else if (!n->joined && !(n->link.local && tutti__message_is(m, "leave")))
         return;
     else if (tutti__message_is(m, "failed") && current)
-        note_failure(c, (int)tutti__message_number(m, "code", 1), tutti__message_text(m, "why"));
+        note_failure(c, code_in(m), tutti__message_text(m, "why"));
     else if (tutti__message_is(m, "over") && current) {
         n->over = true;
         n->joined = !n->left;

@@ -337,6 +337,29 @@ static void strangers_are_turned_away(void **state)
     end(&f);
 }
 
+/* 256 would be 0 to whoever waits for the launcher. */
+static void a_failure_is_no_success_whatever_code_it_says(void **state)
+{
+    static const char *const CODES[] = {"256", "0", "-1", "9223372036854775807", "\"x\""};
+    char message[96];
+    fixture f;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof CODES / sizeof *CODES; i++) {
+        begin(&f, 1, 1, false, 0);
+        join(&f, &f.local, "a", "{}");
+        hears(&f, &f.local, "round", "\"round\":0");
+        snprintf(message, sizeof message,
+                 "{\"type\": \"failed\", \"round\": 0, \"code\": %s, \"why\": \"it fell\"}",
+                 CODES[i]);
+        say(&f, &f.local, message);
+        hears(&f, &f.local, "stop", "it fell");
+        say(&f, &f.local, "{\"type\": \"over\", \"round\": 0, \"port\": 1}");
+        hears(&f, &f.local, "end", "\"code\":1,");
+        end(&f);
+    }
+}
+
 /* They have as long as a slow node to prove who they are; meanwhile others come. */
 static void strangers_that_wait_keep_nobody_out(void **state)
 {
@@ -371,6 +394,7 @@ int main(void)
         cmocka_unit_test(the_cause_is_told_not_its_effect),
         cmocka_unit_test(a_spare_node_waits_for_a_place),
         cmocka_unit_test(strangers_are_turned_away),
+        cmocka_unit_test(a_failure_is_no_success_whatever_code_it_says),
         cmocka_unit_test(strangers_that_wait_keep_nobody_out),
     };
 
