@@ -212,7 +212,7 @@ static void on_end(agent *a, const json_t *m)
 
     a->ended = true;
     a->end_code = (int)tutti__message_number(m, "code", 1);
-    if (*why && !a->stop_signal && !a->told_failure && !a->told_why)
+    if (*why && !a->stop_signal && !a->told_failure && !a->told_why && !a->code)
         SAY(a, "%s", why);
     if (a->end_code != 0 && a->job->round.restarts > 0 && !a->stop_signal)
         SAY(a, "no restart is left (--max-restarts %d)", a->job->opts.max_restarts);

@@ -119,6 +119,12 @@ void tutti__worker_print_env(FILE *file)
 
 /* ---- Streams --------------------------------------------------------------------------------------- */
 
+/* To write at its end; -1: errno. A pipe that nobody reads would keep us waiting, deaf to signals. */
+static int open_end(const char *path)
+{
+    return open(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0666);
+}
+
 /* Opens NAME.log in the worker's folder to be appended to; a job of the same id may have written there. */
 static tutti_status open_log(const tutti__worker *worker, const char *name, tutti__log_pipe *pipe)
 {
@@ -129,7 +135,7 @@ static tutti_status open_log(const tutti__worker *worker, const char *name, tutt
         pipe->path = NULL;
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for a path");
     }
-    pipe->file = open(pipe->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    pipe->file = open_end(pipe->path);
     if (pipe->file < 0)
         return tutti__fail_errno(errno, "cannot write %s", pipe->path);
     return TUTTI_OK;
@@ -145,7 +151,7 @@ static tutti_status open_filtered(const tutti__worker *worker, const char *name,
     TUTTI_TRY(tutti__files_folder(worker, folder, sizeof folder));
     *strrchr(folder, '/') = '\0';
     if (snprintf(path, sizeof path, "%s/filtered_%s.log", folder, name) < (int)sizeof path)
-        fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+        fd = open_end(path);
     if (fd < 0)
         return tutti__fail_errno(errno, "cannot write %s", path);
     pipe->filtered = fd; /* above 2: the launcher keeps 0, 1 and 2 open */

@@ -163,4 +163,11 @@ nobody_left
 wait $launcher # though its output is never taken
 equal "exit code" $? 143
 exec 6<&-
+
+# A pipe that nobody reads, in the place of a log: told at once, in one line, and nobody waits.
+mkdir -p "$work/pipes/job/attempt_0/1" && mkfifo "$work/pipes/job/attempt_0/1/stdout.log"
+run 1 "$TUTTI" run --log-dir "$work/pipes" --rdzv-id job --tee 3 -n 2 sleep $marker
+err_has '^tutti run: cannot write .*/attempt_0/1/stdout.log: No such device or address$'
+equal "lines that say so" "$(grep -c 'No such device' "$work/err")" 1
+nobody_left
 finish
