@@ -285,11 +285,17 @@ static void serve_rendezvous(agent *a)
         on_lost(a);
 }
 
+static bool lacks_rendezvous(const agent *a)
+{
+    return !a->membership.connected && !a->ended && !a->stop_signal &&
+           a->workers.phase == TUTTI__IDLE;
+}
+
 static void look_for_rendezvous(agent *a)
 {
     tutti_status status;
 
-    if (a->membership.connected || a->ended || a->stop_signal || a->workers.phase != TUTTI__IDLE)
+    if (!lacks_rendezvous(a))
         return;
     status = tutti__membership_try(&a->membership);
     if (status != TUTTI_OK)
@@ -330,7 +336,9 @@ static bool is_done(agent *a)
 static int poll_timeout(const agent *a)
 {
     uint64_t now = tutti__now_ns(), next = tutti__workers_deadline(&a->workers);
-    double ms = tutti__membership_deadline(&a->membership) - tutti__now_ms();
+    double ms = a->membership.connected || lacks_rendezvous(a)
+                    ? tutti__membership_deadline(&a->membership) - tutti__now_ms()
+                    : 1e300; /* nobody is looked for any more */
 
     if (a->stop_signal && a->workers.childless && output_deadline(a) < next)
         next = output_deadline(a);
