@@ -302,7 +302,7 @@ static int count_running(const tutti__coordinator *c)
 /* The first word of a failure counts, but "I lost a peer" (3) gives way to a cause. */
 static void note_failure(tutti__coordinator *c, int code, const char *why)
 {
-    if (c->failing && (c->code != 3 || code == 3))
+    if (c->state == ENDED || (c->failing && (c->code != 3 || code == 3)))
         return;
     c->code = code;
     snprintf(c->why, sizeof c->why, "%s", why);
@@ -334,7 +334,8 @@ static void consider(tutti__coordinator *c)
 {
     if ((c->state == RUNNING || c->state == STOPPING) && count_running(c) == 0)
         conclude(c);
-    if (c->state == RUNNING && c->n_in_round < limits(c)->max && count_idle(c) > 0) {
+    if (c->state == RUNNING && c->n_in_round < limits(c)->max && count_idle(c) > 0 &&
+        count_running(c) == c->n_in_round) { /* else the round is about to end well */
         snprintf(c->why, sizeof c->why, "%d more node%s came", count_idle(c),
                  count_idle(c) == 1 ? "" : "s");
         stop_round(c, false);
@@ -484,25 +485,29 @@ static void on_leave(tutti__coordinator *c, node *n, const json_t *m)
 {
     int sig = (int)tutti__message_number(m, "signal", 0), others = -1;
     bool may_return = c->restarts < c->opts.job->opts.max_restarts;
+    bool final = json_is_true(json_object_get(m, "final")), ends;
     char name[128];
 
     n->left = true;
     for (const node *o = first_node(c); o; o = next_node(o))
         others += o->joined;
-    snprintf(c->why, sizeof c->why, "node %s ends: %s", name_of(n, name),
-             tutti__message_text(m, "why"));
     if (c->state == ENDED)
         return;
-    if (n->link.local && others > 0 && may_return && !json_is_true(json_object_get(m, "final"))) {
+    if (n->link.local && others > 0 && may_return && !final) {
         c->retired = true;
         return;
     }
-    if (n->link.local || json_is_true(json_object_get(m, "final")) ||
-        (others < limits(c)->min && !may_return)) {
+    ends = n->link.local || final || (others < limits(c)->min && !may_return);
+    if (ends || c->state == RUNNING) /* else what stops the round came first */
+        snprintf(c->why, sizeof c->why, "node %s ends: %s", name_of(n, name),
+                 tutti__message_text(m, "why"));
+    if (ends) {
         end_job(c, sig > 0 ? 128 + sig : (int)tutti__message_number(m, "code", 1));
     } else if (c->state == RUNNING && n->in_round) {
         c->restarts += others < limits(c)->min;
         stop_round(c, false);
+    } else if (c->state == GATHERING) {
+        n->joined = false;
     }
 }
 
@@ -518,7 +523,8 @@ static void on_message(void *context, tutti__link *link, const json_t *m)
         on_join(c, n, m);
     else if (!n->joined && !(n->link.local && tutti__message_is(m, "leave")))
         return;
-    else if (tutti__message_is(m, "failed") && current)
+    else if (tutti__message_is(m, "failed") && current && !(c->state == STOPPING && !c->failing))
+        /* where nodes stop in good order, workers lose the peers that were faster */
         note_failure(c, (int)tutti__message_number(m, "code", 1), tutti__message_text(m, "why"));
     else if (tutti__message_is(m, "over") && current) {
         n->over = true;
@@ -546,7 +552,7 @@ double tutti__coordinator_deadline(const tutti__coordinator *c)
     double limit = c->since + tutti__or(limits(c)->join_timeout_s, 600) * 1e3,
            next = tutti__door_deadline(&c->door);
 
-    if (c->state == ENDED)
+    if (c->state == ENDED && tutti__now_ms() < c->ended + FAREWELL_MS)
         return c->ended + FAREWELL_MS < next ? c->ended + FAREWELL_MS : next;
     if (c->state != GATHERING)
         return next;
