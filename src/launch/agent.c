@@ -214,7 +214,8 @@ static void on_end(agent *a, const json_t *m)
     a->end_code = (int)tutti__message_number(m, "code", 1);
     if (*why && !a->stop_signal && !a->told_failure && !a->told_why)
         SAY(a, "%s", why);
-    if (a->end_code != 0 && a->job->round.restarts > 0 && !a->stop_signal)
+    if (a->end_code != 0 && a->job->round.restarts > 0 &&
+        a->job->round.restarts >= a->job->opts.max_restarts && !a->stop_signal)
         SAY(a, "no restart is left (--max-restarts %d)", a->job->opts.max_restarts);
     tutti__workers_stop(&a->workers, SIGTERM);
     if (!a->membership.coordinator)
