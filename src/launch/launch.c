@@ -47,8 +47,8 @@ static int find_program(char *path, size_t bytes, const char *name)
     return exists ? 126 : 127;
 }
 
-/* Those of opts; without them TERM, INT, HUP, QUIT, and USR1, Slurm's usual warning. HUP or TERM that our parent had us ignore (nohup) stay ignored;
- * INT and QUIT do not: a shell script has all its background jobs ignore them. */
+/* Those of opts; without them TERM, INT, HUP, QUIT, and USR1, Slurm's usual warning. HUP or TERM that our parent had us
+ * ignore (nohup) stay ignored; INT and QUIT do not: a shell script has all its background jobs ignore them. */
 static void choose_signals(tutti__job *job)
 {
     static const int usual[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, 0};

@@ -55,7 +55,7 @@ typedef struct tutti__launch_opts {
     tutti__nodes nodes;
     double shutdown_timeout_s; /* from SIGTERM to SIGKILL; 0: default, 30 s; negative: at once */
 
-    /* Signals that are passed on to the workers, 0-terminated; NULL: TERM INT HUP QUIT, but not HUP or TERM where our
+    /* Signals that are passed on to the workers, 0-terminated; NULL: TERM INT HUP QUIT USR1, but not HUP or TERM where our
      * parent had us ignore it (nohup). */
     const int *signals;
 
