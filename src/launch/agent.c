@@ -56,6 +56,7 @@ static void leave(agent *a, bool final, int code, const char *why)
 static void fail(agent *a, tutti_status status)
 {
     SAY(a, "%s", tutti_last_error());
+    a->told_why = true;
     a->code = tutti_status_exit_code(status);
     a->ended = true;
     leave(a, true, a->code, tutti_last_error());

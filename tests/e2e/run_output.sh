@@ -84,6 +84,7 @@ equal "filtered" "$(sort "$work/out" "$work/err" | tr '\n' ' ')" "[0] 0 [0] 0 [2
 touch "$work/file"
 run 1 "$TUTTI" run -n 2 --log-dir "$work/file/x" -t 3 true
 err_has "cannot make folder .*/file/x"
+equal "lines" "$(grep -c "cannot make folder" "$work/err")" 1
 
 # The run's folder is named, the newest linked; something else of that name is left alone.
 equal "the newest run" "$(readlink "$work/logs/latest")" one
