@@ -1,10 +1,10 @@
 /* no_hwloc.c -- without hwloc, ranks are left to the kernel's scheduler.   SPDX-License-Identifier: MIT */
 #include "train/pin.h"
 
-bool tutti__cpu_pin(int local_rank, int local_size)
+bool tutti__cpu_pin(int index, int n)
 {
-    (void)local_rank;
-    (void)local_size;
+    (void)index;
+    (void)n;
     return false;
 }
 

@@ -3,6 +3,7 @@
 #define TUTTI_TRAIN_RUN_H
 
 #include "train/config.h"
+#include "train/cores.h"
 #include "train/job.h"
 #include "train/progress.h"
 #include "train/resume.h"
@@ -18,6 +19,7 @@ typedef struct tutti__run {
     tutti__train_config *config;
     tutti_group *group;
     int rank, size;
+    tutti__core_share cores;
     tutti_ctx *cx;
     tutti_dataset *train_data, *test_data; /* test_data NULL: no evaluation */
     tutti_loader *train_loader, *test_loader;

@@ -64,11 +64,10 @@ static tutti_status open_data(tutti__run *run)
     return tutti_loader_new(&run->train_loader, run->train_data, run->group, &opts);
 }
 
-/* Threads of kernels: as asked, else this rank's share of the cores. The group knows how many ranks are on this host,
- * whoever started them; the environment that tutti_ctx_new reads may not say. */
+/* Threads of kernels: as asked, else this rank's share of the cores that it may use. */
 static int threads_of(const tutti__run *run)
 {
-    int share = tutti__cores() / tutti_group_local_size(run->group);
+    int share = tutti__cores() / run->cores.n;
 
     if (run->config->threads > 0)
         return (int)run->config->threads;
@@ -86,7 +85,7 @@ static tutti_status pin(const tutti__run *run)
         return TUTTI_OK;
     if (strcmp(text, "auto") != 0)
         return tutti__fail(TUTTI_ERR_ARG, "TUTTI_PIN is \"%s\", expected auto or off", text);
-    if (tutti__cpu_pin(tutti_group_local_rank(run->group), tutti_group_local_size(run->group)))
+    if (tutti__cpu_pin(run->cores.index, run->cores.n))
         tutti_log(TUTTI_LOG_DEBUG, "train", "bound to this rank's share of the cores");
     return TUTTI_OK;
 }
@@ -329,6 +328,7 @@ tutti_status tutti__run_open(tutti__run *run)
     TUTTI_TRY(open_group(run));
     tutti__progress_init(&run->progress, run->rank == 0 ? stdout : NULL);
     TUTTI_TRY(tutti__fail_together(run->group, tutti__same_config(run->group, run->config)));
+    TUTTI_TRY(tutti__core_share_find(run->group, &run->cores));
     TUTTI_TRY(tutti__fail_together(run->group, open_alone(run)));
     status = open_together(run);
     if (status != TUTTI_OK)

@@ -13,6 +13,17 @@ static bool load_cores(hwloc_topology_t topology)
     return hwloc_topology_load(topology) == 0;
 }
 
+/* To what this process is bound to already, by a launcher or taskset. */
+static bool restrict_to_ours(hwloc_topology_t topology)
+{
+    hwloc_cpuset_t ours = hwloc_bitmap_alloc();
+    bool restricted = ours && hwloc_get_cpubind(topology, ours, HWLOC_CPUBIND_PROCESS) == 0 &&
+                      hwloc_topology_restrict(topology, ours, 0) == 0;
+
+    hwloc_bitmap_free(ours);
+    return restricted;
+}
+
 static bool bind_share(hwloc_topology_t topology, int local_rank, int local_size)
 {
     hwloc_obj_t root = hwloc_get_root_obj(topology);
@@ -29,15 +40,15 @@ static bool bind_share(hwloc_topology_t topology, int local_rank, int local_size
     return bound;
 }
 
-bool tutti__cpu_pin(int local_rank, int local_size)
+bool tutti__cpu_pin(int index, int n)
 {
     hwloc_topology_t topology;
     bool bound;
 
     /* More ranks than cores: the kernel's scheduler shares them better than we could. */
-    if (local_size < 2 || local_size > tutti__cores() || hwloc_topology_init(&topology) != 0)
+    if (n < 2 || n > tutti__cores() || hwloc_topology_init(&topology) != 0)
         return false;
-    bound = load_cores(topology) && bind_share(topology, local_rank, local_size);
+    bound = load_cores(topology) && restrict_to_ours(topology) && bind_share(topology, index, n);
     hwloc_topology_destroy(topology);
     return bound;
 }
