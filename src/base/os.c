@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,12 +124,32 @@ tutti_status tutti__write_all(int fd, const char *path, const void *p, size_t by
     return TUTTI_OK;
 }
 
+/* A device or a pipe stays what it is, and takes the bytes; a pipe that nobody reads is an error, not a wait. */
+static tutti_status write_special(const char *path, const void *p, size_t bytes)
+{
+    int fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    tutti_status status;
+
+    if (fd < 0)
+        return tutti__fail_errno(errno, "cannot write %s", path);
+    status = tutti__write_all(fd, path, p, bytes);
+    close(fd);
+    return status;
+}
+
 tutti_status tutti__write_file(const char *path, const void *p, size_t bytes)
 {
-    char temporary[4096];
+    char temporary[4096], target[PATH_MAX];
+    struct stat info;
     tutti_status status;
     int fd;
 
+    if (stat(path, &info) == 0) {
+        if (!S_ISREG(info.st_mode))
+            return write_special(path, p, bytes);
+        if (realpath(path, target)) /* a link stays, and the file that it names is replaced */
+            path = target;
+    }
     if (snprintf(temporary, sizeof temporary, "%s.tmp", path) >= (int)sizeof temporary)
         return tutti__fail(TUTTI_ERR_ARG, "file %.60s...: the path is too long", path);
     fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);

@@ -69,13 +69,17 @@ static tutti_status sync_folder(const char *path)
     return error ? tutti__fail_errno(error, "cannot make %s durable", path) : TUTTI_OK;
 }
 
-/* The folder and the files in it; not what lies in folders of folders, which are nobody's checkpoint. */
+/* The folder and the files in it; not what lies in folders of folders, which are nobody's checkpoint. Of a link to a folder
+ * elsewhere the link only. */
 static tutti_status remove_folder(const char *path)
 {
-    DIR *dir = opendir(path);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
     struct dirent *entry;
 
     if (!dir) {
+        if (fd >= 0)
+            close(fd);
         if (errno == ENOENT || (errno == ENOTDIR && unlink(path) == 0))
             return TUTTI_OK;
         return tutti__fail_errno(errno, "cannot remove %s", path);

@@ -107,6 +107,28 @@ void tutti__channel_read(tutti__channel *channel)
     }
 }
 
+/* What a peer says may reach a terminal: control characters, C1 included, become '?'. */
+static void make_printable(json_t *message)
+{
+    const char *name, *text;
+    json_t *value;
+    void *next;
+
+    json_object_foreach_safe(message, next, name, value)
+    {
+        char *copy = (text = json_string_value(value)) ? strdup(text) : NULL;
+
+        for (char *p = copy; p && *p; p++)
+            if ((unsigned char)*p < 0x20 || *p == 0x7f)
+                *p = '?';
+            else if ((unsigned char)p[0] == 0xc2 && (unsigned char)p[1] < 0xa0)
+                p[0] = p[1] = '?';
+        if (copy && strcmp(copy, text) != 0)
+            json_string_set(value, copy);
+        free(copy);
+    }
+}
+
 json_t *tutti__channel_take(tutti__channel *channel)
 {
     const unsigned char *head = (const unsigned char *)channel->in;
@@ -127,8 +149,10 @@ json_t *tutti__channel_take(tutti__channel *channel)
     message = json_loadb(channel->in + HEAD, n, JSON_REJECT_DUPLICATES, NULL);
     channel->n_in -= HEAD + n;
     memmove(channel->in, channel->in + HEAD + n, channel->n_in);
-    if (json_is_object(message))
+    if (json_is_object(message)) {
+        make_printable(message);
         return message;
+    }
     json_decref(message);
     channel->fault = "it sends no messages of ours";
     channel->n_in = 0;

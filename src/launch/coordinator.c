@@ -3,6 +3,7 @@
 #include "comm/bootstrap/store/store.h"
 #include "launch/door.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -376,6 +377,11 @@ static bool fits(tutti__coordinator *c, node *n, const json_t *m)
                l->native ? "static" : "native", l->native ? "native" : "static");
     else if (n->n < 1 || n->n > 1 << 16 || n->port < 1 || n->port > 65535)
         refuse(c, n, "its message makes no sense (%d workers, port %d)", n->n, n->port);
+    else if (tutti__message_number(m, "rounds", 0) >> 30 != 0 ||
+             tutti__message_number(m, "restarts", 0) >> 30 != 0)
+        refuse(c, n, "its message makes no sense (%lld rounds, %lld restarts)",
+               (long long)tutti__message_number(m, "rounds", 0),
+               (long long)tutti__message_number(m, "restarts", 0));
     else if (!l->native && (n->wanted_rank < 0 || n->wanted_rank >= l->max))
         refuse(c, n, "its --node-rank is %d, expected 0 to %d", n->wanted_rank, l->max - 1);
     else
@@ -406,7 +412,8 @@ static bool must_wait(tutti__coordinator *c, node *n, const json_t *m)
 /* What may differ, but should not. */
 static void warn_of_differences(tutti__coordinator *c, const node *n, const json_t *m)
 {
-    int64_t ahead = tutti__message_number(m, "clock", 0) - (int64_t)time(NULL);
+    int64_t clock = tutti__message_number(m, "clock", 0),
+            ahead = (clock >> 40 == 0 ? clock : 0) - (int64_t)time(NULL);
     int restarts = (int)tutti__message_number(m, "max_restarts", 0);
 
     if (ahead > CLOCK_S || ahead < -CLOCK_S)
@@ -480,10 +487,20 @@ static void on_lost(void *context, tutti__link *link, const char *why)
     note_failure(c, 3, text);
 }
 
+/* What exit() and a shell can carry; a failure that says anything else, 0 included, is 1. */
+static int code_in(const json_t *m)
+{
+    int64_t sig = tutti__message_number(m, "signal", 0), code = tutti__message_number(m, "code", 1);
+
+    if (sig > 0 && sig < NSIG)
+        return 128 + (int)sig;
+    return code > 0 && code < 256 ? (int)code : 1;
+}
+
 /* A node that was told to end goes; without it the job goes on if that is allowed. */
 static void on_leave(tutti__coordinator *c, node *n, const json_t *m)
 {
-    int sig = (int)tutti__message_number(m, "signal", 0), others = -1;
+    int others = -1;
     bool may_return = c->restarts < c->opts.job->opts.max_restarts;
     bool final = json_is_true(json_object_get(m, "final")), ends;
     char name[128];
@@ -502,7 +519,7 @@ static void on_leave(tutti__coordinator *c, node *n, const json_t *m)
         snprintf(c->why, sizeof c->why, "node %s ends: %s", name_of(n, name),
                  tutti__message_text(m, "why"));
     if (ends) {
-        end_job(c, sig > 0 ? 128 + sig : (int)tutti__message_number(m, "code", 1));
+        end_job(c, code_in(m));
     } else if (c->state == RUNNING && n->in_round) {
         c->restarts += others < limits(c)->min;
         stop_round(c, false);
@@ -525,7 +542,7 @@ static void on_message(void *context, tutti__link *link, const json_t *m)
         return;
     else if (tutti__message_is(m, "failed") && current && !(c->state == STOPPING && !c->failing))
         /* where nodes stop in good order, workers lose the peers that were faster */
-        note_failure(c, (int)tutti__message_number(m, "code", 1), tutti__message_text(m, "why"));
+        note_failure(c, code_in(m), tutti__message_text(m, "why"));
     else if (tutti__message_is(m, "over") && current) {
         n->over = true;
         n->joined = !n->left;

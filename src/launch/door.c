@@ -101,14 +101,27 @@ static void serve_link(tutti__door *door, tutti__link *link)
 
 /* ---- All of them ------------------------------------------------------------------------------------ */
 
+/* Whoever is of the job proves it at once: who has not for the longest time makes room, so that strangers who only hold
+ * connections keep nobody out. */
+static void lose_oldest_unproven(tutti__door *door)
+{
+    tutti__link *oldest = NULL;
+
+    for (tutti__link *link = door->links; link; link = link->next)
+        if (link->channel.fd >= 0 && !link->proven)
+            oldest = link; /* the newest is first in the list */
+    if (oldest)
+        lose(door, oldest, "");
+}
+
 static void accept_all(tutti__door *door)
 {
     int fd;
 
     while ((fd = tutti__accept(door->opts.listener)) >= 0) {
         if (door->n_unproven >= UNPROVEN)
-            close(fd); /* it tries again */
-        else if (add(door, fd))
+            lose_oldest_unproven(door);
+        if (add(door, fd))
             door->n_unproven++;
     }
 }

@@ -133,6 +133,15 @@ static void stop_with_workers(const front *f)
         return; /* the agent has gone: waitpid will tell */
 }
 
+/* A stopped agent could pass nothing on: somebody who asks the job to end wants it to go on to do so. */
+static void pass_on(const front *f, int sig)
+{
+    const char byte = (char)sig;
+
+    kill(f->agent, SIGCONT);
+    (void)!write(f->control, &byte, 1); /* if it has gone, waitpid will tell */
+}
+
 static int wait_for_agent(const front *f)
 {
     int status;
@@ -149,10 +158,7 @@ static int wait_for_agent(const front *f)
         if (sig == SIGTSTP) {
             stop_with_workers(f);
         } else if (sig > 0 && sig != SIGCHLD) {
-            const char byte = (char)sig;
-
-            if (write(f->control, &byte, 1) != 1)
-                continue; /* as above */
+            pass_on(f, sig);
         }
     }
 }

@@ -51,7 +51,8 @@ static char *state_text(const tutti__run *run, int64_t epoch, size_t batch, bool
                       (json_int_t)run->config->seed, "epochs_done", (json_int_t)run->epochs_done,
                       "forwards", (json_int_t)tutti_ctx_step(run->cx), "model_digest", digest,
                       "sums", sums_json(run), "config", keys ? json_loads(keys, 0, NULL) : NULL);
-    if (state && digest[0])
+    if (state && digest[0] && tutti__state_digest(state, digest) == TUTTI_OK &&
+        json_object_set_new(state, "digest", json_string(digest)) == 0)
         text = json_dumps(state, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     if (!text)
         tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's state.json");

@@ -111,6 +111,18 @@ JSON='{"message": {"message": "deep", "extraInfo": {"timestamp": "1700000000"}}}
     "$TUTTI" run -n 2 sh -c '[ $RANK = 0 ] || exec $others; echo "$JSON" >"$TORCHELASTIC_ERROR_FILE"; exit 7'
 err_has '^tutti run: its own words: deep$'
 grep -qF '"message": "deep"' "$work/own.json" || fail "the words were lost between launchers"
+# Only files are replaced: a link stays one, a pipe that nobody reads is not waited for, and a device keeps its name.
+ln -s own.json "$work/link"
+TORCHELASTIC_ERROR_FILE=$work/link fails '{"message": "by a link"}'
+[ -L "$work/link" ] || fail "a link was replaced by a file"
+equal "what the link names" "$(cat "$work/own.json")" '{"message": "by a link"}'
+mkfifo "$work/pipe"
+TORCHELASTIC_ERROR_FILE=$work/pipe fails '{"message": "into a pipe"}'
+[ -p "$work/pipe" ] || fail "a pipe was replaced by a file"
+if mknod "$work/null" c 1 3 2>/dev/null; then
+    TORCHELASTIC_ERROR_FILE=$work/null fails '{"message": "into a device"}'
+    [ -c "$work/null" ] || fail "a device was replaced by a file"
+fi
 unset TORCHELASTIC_ERROR_FILE
 nobody_left
 

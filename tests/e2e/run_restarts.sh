@@ -38,4 +38,10 @@ run 0 "$TUTTI" run -n 2 --max-restarts 1 sh -c '[ $TUTTI_ATTEMPT = 1 ] || [ $RAN
     exec "$0" train --model mlp --max-steps 5 --run-dir '"$work"'/run' "$TUTTI"
 err_has 'rank 1 failed first: exit code 9'
 out_has '2 ranks \(shared memory\)'
+
+# What every rank was doing is told of each start: the launcher is not of an attempt that is over.
+run 137 "$TUTTI" run -n 2 --max-restarts 2 sh -c '[ $RANK = 0 ] || { p=$$; (until [ -s "$1/up$TUTTI_ATTEMPT" ]; do sleep 0.01; done
+    kill -KILL $p) & }; exec "$0" bench barrier --iterations 100000000 --json "$1/up$TUTTI_ATTEMPT"' "$TUTTI" "$work"
+equal "tables of three starts" "$(grep -c 'the group "world" of 2 ranks died' "$work/err")" 3
+grep -q 'turns away' "$work/err" && fail "somebody was turned away: $(grep 'turns away' "$work/err")"
 finish

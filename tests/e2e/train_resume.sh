@@ -50,6 +50,11 @@ train killed $mlp --checkpoint-every 20 --resume auto
 grep -q 'step-00000135 is passed over: .*model.safetensors: its contents have digest .* damaged' killed.out || fail "flipped: $(cat killed.out)"
 grep -q 'resumed from killed/checkpoints/step-00000120' killed.out || fail "the one before was not taken"
 same killed whole
+rm killed/summary.json # one digit of where the run was: nothing but its digest tells
+sed -i 's/"batch": 0,/"batch": 8,/' killed/checkpoints/step-00000135/state.json
+train killed $mlp --checkpoint-every 20 --resume auto
+grep -q 'step-00000135 is passed over: .*state.json is damaged: its contents have digest' killed.out || fail "a digit: $(cat killed.out)"
+same killed whole
 rm killed/summary.json
 truncate -s 5000 killed/checkpoints/step-00000135/optimizer.safetensors
 echo '{' >killed/checkpoints/step-00000120/state.json

@@ -117,6 +117,17 @@ run 6 "$TUTTI" run -n 2 bash -c "trap '' TERM; (trap '' TERM; sleep $marker) & e
 faster_than 3
 nobody_left
 
+# Nor does an agent that is stopped keep a job from ending.
+"$TUTTI" run -n 2 --shutdown-timeout 2 sleep $marker >"$work/out" 2>&1 & front=$!
+wait_until "workers have started" sleepers 2
+agent=$(pgrep -P $front)
+kill -STOP "$agent"
+kill -TERM $front
+wait_until "the job has ended" sh -c "! kill -0 $front" || kill -CONT "$agent"
+wait $front
+equal "exit code with an agent that was stopped" $? 143
+nobody_left
+
 # Children that we had before (as after exec in a shell) are not ours to end.
 bash -c 'sleep '"$marker"' & exec "$0" run -n 2 bash -c "kill -KILL \$PPID; sleep 30"' "$TUTTI" >"$work/out" 2>"$work/err"
 equal "exit code" $? 137

@@ -54,7 +54,16 @@ says 0 "mode 0644; expected user $(id -u) and 0600"
 printf short >"$secret" && chmod 600 "$secret"
 rank 0 2 $bench
 says 0 'holds 5 characters, expected at least 32'
-echo "$before" >"$secret"
+rm "$secret" && mkfifo -m 600 "$secret" # nobody writes there: no reason to wait
+rank 0 2 $bench
+equal "exit code beside a pipe" $? 2
+says 0 'is not a regular file'
+TUTTI_SECRET_FILE=$secret rank 0 2 $bench
+equal "exit code with a pipe as TUTTI_SECRET_FILE" $? 2
+says 0 'TUTTI_SECRET_FILE. is not a regular file'
+TUTTI_SECRET_FILE=$secret run 2 "$TUTTI" run --nnodes 2 --node-rank 0 --master-addr 127.0.0.1 --master-port $port true
+rm "$secret"
+echo "$before" >"$secret" && chmod 600 "$secret"
 rank 0 2 $bench & first=$!
 HOME=/nonexistent rank 1 2 $bench
 says 1 'expects a secret while this rank has none \(/nonexistent does not exist\)'

@@ -173,6 +173,21 @@ static void other_names_are_left_alone(void **state)
     assert_int_equal(step, 12);
 }
 
+/* Somebody keeps one on another disk. */
+static void of_a_link_only_the_link_goes(void **state)
+{
+    (void)state;
+    save(1);
+    assert_int_equal(rename(in_dir("step-00000001"), in_dir("elsewhere")), 0);
+    assert_int_equal(symlink("elsewhere", in_dir("step-00000001")), 0);
+    EXPECT_STEPS(1);
+    assert_int_equal(tutti__checkpoint_remove_all(dir), TUTTI_OK);
+    EXPECT_STEPS();
+    assert_true(is_there("elsewhere/state.json"));
+    assert_int_equal(unlink(in_dir("elsewhere/state.json")), 0);
+    assert_int_equal(rmdir(in_dir("elsewhere")), 0);
+}
+
 static void a_file_in_the_place_of_a_folder_is_told(void **state)
 {
     char folder[TUTTI__CHECKPOINT_PATH];
@@ -200,6 +215,7 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(later_ones_go_when_a_run_goes_back, set_up, tear_down),
         cmocka_unit_test_setup_teardown(other_names_are_left_alone, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(of_a_link_only_the_link_goes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_file_in_the_place_of_a_folder_is_told, set_up, tear_down),
     };
 

@@ -187,6 +187,9 @@ static void nodes_that_do_not_fit_are_refused(void **state)
         {"{\"workers\": 0}", "makes no sense"},
         {"{\"port\": 70000}", "makes no sense"},
         {"{\"workers\": \"many\"}", "makes no sense"},
+        {"{\"rounds\": 2147483647}", "makes no sense (2147483647 rounds"},
+        {"{\"restarts\": -1}", "makes no sense (0 rounds, -1 restarts)"},
+        {"{\"version\": \"\\u001b[2J\"}", "it runs tutti ?[2J"},
     };
     fixture f;
 
@@ -457,6 +460,54 @@ static void strangers_are_turned_away(void **state)
     end(&f);
 }
 
+/* 256 would be 0 to whoever waits for the launcher. */
+static void a_failure_is_no_success_whatever_code_it_says(void **state)
+{
+    static const char *const CODES[] = {"256", "0", "-1", "9223372036854775807", "\"x\""};
+    char message[96];
+    fixture f;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof CODES / sizeof *CODES; i++) {
+        begin(&f, 1, 1, false, 0);
+        join(&f, &f.local, "a", "{}");
+        hears(&f, &f.local, "round", "\"round\":0");
+        snprintf(message, sizeof message,
+                 "{\"type\": \"failed\", \"round\": 0, \"code\": %s, \"why\": \"it fell\"}",
+                 CODES[i]);
+        say(&f, &f.local, message);
+        hears(&f, &f.local, "stop", "it fell");
+        say(&f, &f.local, "{\"type\": \"over\", \"round\": 0, \"port\": 1}");
+        hears(&f, &f.local, "end", "\"code\":1,");
+        end(&f);
+    }
+}
+
+/* They have as long as a slow node to prove who they are; meanwhile others come. */
+static void strangers_that_wait_keep_nobody_out(void **state)
+{
+    enum { STRANGERS = 200 };
+    tutti__channel node;
+    int fds[STRANGERS];
+    fixture f;
+
+    (void)state;
+    begin(&f, 2, 2, false, 0);
+    for (int i = 0; i < STRANGERS; i++) {
+        fds[i] = tutti__connect_once(&f.address, tutti__now_ms() + 5000);
+        tutti__coordinator_serve(f.coordinator);
+    }
+    node = connect_node(&f);
+    join(&f, &node, "b", "{\"node_rank\": 1}");
+    join(&f, &f.local, "a", "{}");
+    hears(&f, &node, "round", "\"world_size\":4");
+    tutti__channel_close(&node);
+    for (int i = 0; i < STRANGERS; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -471,6 +522,8 @@ int main(void)
         cmocka_unit_test(a_node_that_comes_at_the_end_is_too_late),
         cmocka_unit_test(a_silent_node_is_asked_before_it_is_missed),
         cmocka_unit_test(strangers_are_turned_away),
+        cmocka_unit_test(a_failure_is_no_success_whatever_code_it_says),
+        cmocka_unit_test(strangers_that_wait_keep_nobody_out),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -57,11 +57,18 @@ static tutti_status secret_from_file(tutti__secret *secret, const char *path)
     struct stat info;
     ssize_t n;
     tutti_status status;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe would keep us waiting */
 
     if (fd < 0)
         return tutti__fail_errno(errno, "cannot read %s (TUTTI_SECRET_FILE)", path);
-    if (fstat(fd, &info) != 0 || (info.st_mode & 077) != 0) {
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+        close(fd);
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s (TUTTI_SECRET_FILE) is not a regular file, which each process of "
+                           "the job can read: write the secret to one, mode 0600",
+                           path);
+    }
+    if ((info.st_mode & 077) != 0) {
         close(fd);
         return tutti__fail(
             TUTTI_ERR_ARG,

@@ -87,7 +87,7 @@ static int open_or_make(const char *folder, const char *path, int *fd_p)
 {
     int error = ENOENT;
 
-    *fd_p = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    *fd_p = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
     for (int i = 0; i < TRIES && *fd_p < 0; i++) {
         if (errno != ENOENT)
             return errno;
@@ -97,7 +97,7 @@ static int open_or_make(const char *folder, const char *path, int *fd_p)
             poll(NULL, 0, PAUSE_MS);
         if (i == 0 && error)
             return error;
-        *fd_p = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        *fd_p = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
     }
     return *fd_p >= 0 ? 0 : errno;
 }
@@ -109,6 +109,11 @@ static tutti_status read_secret(int fd, tutti__user_secret *secret)
 
     if (fstat(fd, &info) != 0)
         return tutti__fail_errno(errno, "cannot read %s", secret->path);
+    if (!S_ISREG(info.st_mode))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s, the secret of this user's jobs, is not a regular file: remove it, "
+                           "and the next job makes one",
+                           secret->path);
     if (info.st_uid != geteuid() || (info.st_mode & 077) != 0)
         return tutti__fail(TUTTI_ERR_ARG,
                            "%s, the secret of this user's jobs, belongs to user %ld and has mode "

@@ -243,12 +243,18 @@ static void notice_vanishing(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &(int){3}, sizeof(int));
 }
 
+/* Of an attempt that is over. The process that hosts us outlives attempts. */
+static bool is_stale(const tutti__server *s, const tutti__claim *claim)
+{
+    return claim->attempt < atomic_load(&s->least_attempt) && claim->process != s->claim.process;
+}
+
 /* On who has proven to be of the job. */
 static char verdict_on(const tutti__server *s, int fd, const tutti__claim *claim)
 {
     if (!s->secret.set && tutti__of_another_user(fd))
         return TUTTI__OTHER_USER;
-    if (claim->attempt < atomic_load(&s->least_attempt))
+    if (is_stale(s, claim))
         return TUTTI__STALE;
     if (claim->rank == 0 || claim->process == s->claim.process)
         return TUTTI__WELCOME;
@@ -279,7 +285,7 @@ static bool advance(tutti__server *s, connection *c, uint32_t events)
         s->unauthenticated--;
         notice_vanishing(c->fd);
     }
-    if (c->acceptor.claim.attempt < atomic_load(&s->least_attempt))
+    if (is_stale(s, &c->acceptor.claim))
         return false;
     if (c->waiting)
         return !(events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR));
