@@ -71,9 +71,13 @@ static void stop(agent *a, int sig)
 
     a->stop_signal = sig;
     a->stop_ns = tutti__now_ns();
-    if (a->workers.phase < TUTTI__STOPPING && sig != SIGPIPE && a->workers.n_running > 0)
+    if (a->workers.phase < TUTTI__STOPPING && sig != SIGPIPE && a->workers.n_running > 0) {
+        if (sig == SIGINT &&
+            isatty(STDERR_FILENO)) /* the cursor is behind a ^C, or a progress bar */
+            tutti__console_print(&a->console, "\n");
         SAY(a, "SIG%s: stopping %d worker%s%s", sigabbrev_np(sig), a->workers.n_running,
             a->workers.n_running == 1 ? "" : "s", sig == SIGINT ? " (once more: kill)" : "");
+    }
     snprintf(why, sizeof why, "SIG%s", sigabbrev_np(sig));
     leave(a, a->job->opts.nodes.max <= 1 || sig == SIGINT || sig == SIGPIPE, 128 + sig, why);
     if (a->workers.phase < TUTTI__STOPPING)

@@ -355,6 +355,15 @@ static node *holder_of(const tutti__coordinator *c, const node *other)
     return NULL;
 }
 
+/* As the user wrote it. */
+static void write_nnodes(int min, int max, char *text, size_t bytes)
+{
+    if (min == max)
+        snprintf(text, bytes, "%d", max);
+    else
+        snprintf(text, bytes, "%d:%d", min, max);
+}
+
 /* Refuses a node that cannot take part. */
 static bool fits(tutti__coordinator *c, node *n, const json_t *m)
 {
@@ -362,16 +371,19 @@ static bool fits(tutti__coordinator *c, node *n, const json_t *m)
     int min = (int)tutti__message_number(m, "min", 0),
         max = (int)tutti__message_number(m, "max", 0);
     const char *version = tutti__message_text(m, "version");
+    char its[32], ours[32];
 
+    write_nnodes(min, max, its, sizeof its);
+    write_nnodes(l->min, l->max, ours, sizeof ours);
     if (tutti__message_number(m, "protocol", 0) != TUTTI__RENDEZVOUS_PROTOCOL ||
         strcmp(version, TUTTI_VERSION) != 0)
         refuse(c, n, "it runs tutti %.20s, the rendezvous host %s: install the same on all nodes",
                version, TUTTI_VERSION);
     else if (min != l->min || max != l->max)
-        refuse(c, n,
-               "it was started with --nnodes %d:%d, the rendezvous host with %d:%d: all nodes need "
-               "the same",
-               min, max, l->min, l->max);
+        refuse(
+            c, n,
+            "it was started with --nnodes %s, the rendezvous host with %s: all nodes need the same",
+            its, ours);
     else if (json_is_true(json_object_get(m, "native")) != l->native)
         refuse(c, n, "it was started with --rdzv-backend %s, the rendezvous host with %s",
                l->native ? "static" : "native", l->native ? "native" : "static");

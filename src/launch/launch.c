@@ -103,6 +103,13 @@ int tutti__job_init(tutti__job *job, const tutti__launch_opts *opts)
              (n = strftime(job->id, sizeof job->id, "%Y%m%d-%H%M%S", &calendar)) > 0)
         snprintf(job->id + n, sizeof job->id - n, "-%d", (int)getpid());
     choose_signals(job);
+    if (opts->script && access(opts->script, R_OK) != 0) {
+        int error = errno;
+
+        tutti__fail(TUTTI_ERR_NOT_FOUND, "cannot %s %s: %s", error == ENOENT ? "find" : "read",
+                    opts->script, strerror(error));
+        return error == ENOENT ? 127 : 126;
+    }
     if (opts->program)
         return find_program(job->program, sizeof job->program, opts->program);
     if (readlink("/proc/self/exe", job->program, sizeof job->program - 1) < 0) {

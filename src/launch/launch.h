@@ -40,8 +40,10 @@ typedef struct tutti__nodes {
 typedef struct tutti__launch_opts {
     const char *title;   /* what messages begin with; default "tutti run" */
     const char *program; /* looked up in PATH where it has no '/'; NULL: this very executable */
-    char *const *argv;   /* of every worker: argv[0], arguments, NULL */
-    int n;               /* workers, at least 1 */
+    const char *
+        script; /* the file that program, a python3, is to run: looked for before the start; or NULL */
+    char *const *argv; /* of every worker: argv[0], arguments, NULL */
+    int n;             /* workers, at least 1 */
 
     /* Rank 0 writes to our standard output and error itself: a progress bar sees the terminal, and its lines have no
      * prefix. */

@@ -56,6 +56,15 @@ if script -qec true /dev/null >/dev/null 2>&1; then
     done
 fi
 
+# On a terminal, what is said of Ctrl-C begins a line of its own, whatever stands on it: a progress bar, the ^C.
+if script -qec true /dev/null >/dev/null 2>&1; then
+    printf '#!/bin/sh\nprintf "half a line"\nread -r _ _ _ front _ </proc/$PPID/stat\nkill -INT $front\nexec sleep 30\n' >"$work/half"
+    chmod +x "$work/half"
+    timeout 20 script -qec "'$TUTTI' run '$work/half'" /dev/null </dev/null | tr -d '\r' >"$work/out"
+    out_has '^half a line$'
+    out_has '^tutti run: SIGINT: stopping 1 worker \(once more: kill\)$'
+fi
+
 # With several nodes, the host too.
 port=$("$TUTTI" run sh -c 'echo $MASTER_PORT')
 timeout 20 "$TUTTI" run --nnodes 2 --node-rank 1 --master-addr 127.0.0.1 --master-port "$port" sh -c 'echo hi' >"$work/second" &

@@ -180,7 +180,8 @@ static void nodes_that_do_not_fit_are_refused(void **state)
     } CASES[] = {
         {"{\"version\": \"0.0.1\"}", "it runs tutti 0.0.1"},
         {"{\"protocol\": 99}", "install the same on all nodes"},
-        {"{\"min\": 3, \"max\": 3}", "it was started with --nnodes 3:3"},
+        {"{\"min\": 3, \"max\": 3}", "it was started with --nnodes 3, the rendezvous host with "},
+        {"{\"min\": 1, \"max\": 3}", "it was started with --nnodes 1:3, the rendezvous host with "},
         {"{\"native\": true}", "--rdzv-backend native"},
         {"{\"node_rank\": 2}", "its --node-rank is 2, expected 0 to 1"},
         {"{\"node_rank\": -1}", "its --node-rank is -1"},
