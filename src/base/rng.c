@@ -122,7 +122,8 @@ static inline double cos_of_24_bits(int32_t j)
     return quarter == 1 || quarter == 2 ? -c : c;
 }
 
-TUTTI__CLONES void tutti__normal_fill(const uint32_t *words, double deviation, float *values,
+/* Not the public function itself: of that clang 14 gives other files no name to link to. */
+TUTTI__CLONES static void fill_normal(const uint32_t *words, double deviation, float *values,
                                       size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -130,6 +131,11 @@ TUTTI__CLONES void tutti__normal_fill(const uint32_t *words, double deviation, f
 
         values[i] = (float)(deviation * radius * cos_of_24_bits((int32_t)(words[4 * i + 1] >> 8)));
     }
+}
+
+void tutti__normal_fill(const uint32_t *words, double deviation, float *values, size_t n)
+{
+    fill_normal(words, deviation, values, n);
 }
 
 /* Matsumoto and Nishimura, 2002. */

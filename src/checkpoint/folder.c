@@ -172,11 +172,18 @@ tutti_status tutti__checkpoint_commit(const char *dir, uint64_t step)
     TUTTI_TRY(step_path(dir, step, "", path));
     TUTTI_TRY(step_path(dir, step, ".tmp", temporary));
     TUTTI_TRY(sync_folder(temporary));
-    TUTTI_TRY(remove_step(dir, step));
-    if (rename(temporary, path) != 0)
-        return tutti__fail_errno(errno, "cannot rename %s to %s", temporary, path);
+    /* Another of this step changes places with it at once, where the file system can; else it goes first. */
+    if (renameat2(AT_FDCWD, temporary, AT_FDCWD, path, RENAME_EXCHANGE) != 0) {
+        TUTTI_TRY(remove_step(dir, step));
+        if (rename(temporary, path) != 0)
+            return tutti__fail_errno(errno, "cannot rename %s to %s", temporary, path);
+    }
     TUTTI_TRY(sync_folder(dir));
-    return point_latest(dir, step);
+    TUTTI_TRY(point_latest(dir, step));
+    if (remove_folder(temporary) != TUTTI_OK)
+        tutti_log(TUTTI_LOG_WARN, "checkpoint", "an older checkpoint stays: %s",
+                  tutti_last_error());
+    return TUTTI_OK;
 }
 
 /* ---- All of them --------------------------------------------------------------------------------------------- */

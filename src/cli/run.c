@@ -17,10 +17,12 @@ static void print_env(void)
     tutti__worker_print_env(stdout);
 }
 
-/* Under another launcher, one process of several; srun starts a `tutti run` a node on purpose. */
-static int refuse_second(const tutti__launcher *outer)
+/* Under another launcher, one process of several; srun starts a `tutti run` a node on purpose, and whoever says how many nodes
+ * there are may have any launcher start one on each. */
+static int refuse_second(const tutti__launcher *outer, const tutti__nodes *nodes)
 {
-    if (outer->may_start_agents || tutti__launcher_refuse(outer, "tutti run", "") == TUTTI_OK)
+    if (outer->may_start_agents || nodes->max > 1 ||
+        tutti__launcher_refuse(outer, "tutti run", "") == TUTTI_OK)
         return 0;
     if (outer->first_on_host)
         fprintf(stderr, "tutti run: %s\n", tutti_last_error());
@@ -43,7 +45,7 @@ int tutti__cli_run(int argc, char **argv)
     } else if (line.env) {
         print_env();
     } else {
-        code = refuse_second(&outer);
+        code = refuse_second(&outer, &line.opts.nodes);
         if (code == 0)
             code = tutti__launch(&line.opts);
     }

@@ -56,6 +56,7 @@ static void leave(agent *a, bool final, int code, const char *why)
 static void fail(agent *a, tutti_status status)
 {
     SAY(a, "%s", tutti_last_error());
+    a->told_why = true;
     a->code = tutti_status_exit_code(status);
     a->ended = true;
     leave(a, true, a->code, tutti_last_error());
@@ -70,9 +71,13 @@ static void stop(agent *a, int sig)
 
     a->stop_signal = sig;
     a->stop_ns = tutti__now_ns();
-    if (a->workers.phase < TUTTI__STOPPING && sig != SIGPIPE && a->workers.n_running > 0)
+    if (a->workers.phase < TUTTI__STOPPING && sig != SIGPIPE && a->workers.n_running > 0) {
+        if (sig == SIGINT &&
+            isatty(STDERR_FILENO)) /* the cursor is behind a ^C, or a progress bar */
+            tutti__console_print(&a->console, "\n");
         SAY(a, "SIG%s: stopping %d worker%s%s", sigabbrev_np(sig), a->workers.n_running,
             a->workers.n_running == 1 ? "" : "s", sig == SIGINT ? " (once more: kill)" : "");
+    }
     snprintf(why, sizeof why, "SIG%s", sigabbrev_np(sig));
     leave(a, a->job->opts.nodes.max <= 1 || sig == SIGINT || sig == SIGPIPE, 128 + sig, why);
     if (a->workers.phase < TUTTI__STOPPING)
@@ -214,7 +219,8 @@ static void on_end(agent *a, const json_t *m)
     a->end_code = (int)tutti__message_number(m, "code", 1);
     if (*why && !a->stop_signal && !a->told_failure && !a->told_why && !a->code)
         SAY(a, "%s", why);
-    if (a->end_code != 0 && a->job->round.restarts > 0 && !a->stop_signal)
+    if (a->end_code != 0 && a->job->round.restarts > 0 &&
+        a->job->round.restarts >= a->job->opts.max_restarts && !a->stop_signal)
         SAY(a, "no restart is left (--max-restarts %d)", a->job->opts.max_restarts);
     tutti__workers_stop(&a->workers, SIGTERM);
     if (!a->membership.coordinator)
@@ -285,11 +291,17 @@ static void serve_rendezvous(agent *a)
         on_lost(a);
 }
 
+static bool lacks_rendezvous(const agent *a)
+{
+    return !a->membership.connected && !a->ended && !a->stop_signal &&
+           a->workers.phase == TUTTI__IDLE;
+}
+
 static void look_for_rendezvous(agent *a)
 {
     tutti_status status;
 
-    if (a->membership.connected || a->ended || a->stop_signal || a->workers.phase != TUTTI__IDLE)
+    if (!lacks_rendezvous(a))
         return;
     status = tutti__membership_try(&a->membership);
     if (status != TUTTI_OK)
@@ -330,7 +342,9 @@ static bool is_done(agent *a)
 static int poll_timeout(const agent *a)
 {
     uint64_t now = tutti__now_ns(), next = tutti__workers_deadline(&a->workers);
-    double ms = tutti__membership_deadline(&a->membership) - tutti__now_ms();
+    double ms = a->membership.connected || lacks_rendezvous(a)
+                    ? tutti__membership_deadline(&a->membership) - tutti__now_ms()
+                    : 1e300; /* nobody is looked for any more */
 
     if (a->stop_signal && a->workers.childless && output_deadline(a) < next)
         next = output_deadline(a);

@@ -303,7 +303,7 @@ static int count_running(const tutti__coordinator *c)
 /* The first word of a failure counts, but "I lost a peer" (3) gives way to a cause. */
 static void note_failure(tutti__coordinator *c, int code, const char *why)
 {
-    if (c->failing && (c->code != 3 || code == 3))
+    if (c->state == ENDED || (c->failing && (c->code != 3 || code == 3)))
         return;
     c->code = code;
     snprintf(c->why, sizeof c->why, "%s", why);
@@ -335,7 +335,8 @@ static void consider(tutti__coordinator *c)
 {
     if ((c->state == RUNNING || c->state == STOPPING) && count_running(c) == 0)
         conclude(c);
-    if (c->state == RUNNING && c->n_in_round < limits(c)->max && count_idle(c) > 0) {
+    if (c->state == RUNNING && c->n_in_round < limits(c)->max && count_idle(c) > 0 &&
+        count_running(c) == c->n_in_round) { /* else the round is about to end well */
         snprintf(c->why, sizeof c->why, "%d more node%s came", count_idle(c),
                  count_idle(c) == 1 ? "" : "s");
         stop_round(c, false);
@@ -354,6 +355,15 @@ static node *holder_of(const tutti__coordinator *c, const node *other)
     return NULL;
 }
 
+/* As the user wrote it. */
+static void write_nnodes(int min, int max, char *text, size_t bytes)
+{
+    if (min == max)
+        snprintf(text, bytes, "%d", max);
+    else
+        snprintf(text, bytes, "%d:%d", min, max);
+}
+
 /* Refuses a node that cannot take part. */
 static bool fits(tutti__coordinator *c, node *n, const json_t *m)
 {
@@ -361,16 +371,19 @@ static bool fits(tutti__coordinator *c, node *n, const json_t *m)
     int min = (int)tutti__message_number(m, "min", 0),
         max = (int)tutti__message_number(m, "max", 0);
     const char *version = tutti__message_text(m, "version");
+    char its[32], ours[32];
 
+    write_nnodes(min, max, its, sizeof its);
+    write_nnodes(l->min, l->max, ours, sizeof ours);
     if (tutti__message_number(m, "protocol", 0) != TUTTI__RENDEZVOUS_PROTOCOL ||
         strcmp(version, TUTTI_VERSION) != 0)
         refuse(c, n, "it runs tutti %.20s, the rendezvous host %s: install the same on all nodes",
                version, TUTTI_VERSION);
     else if (min != l->min || max != l->max)
-        refuse(c, n,
-               "it was started with --nnodes %d:%d, the rendezvous host with %d:%d: all nodes need "
-               "the same",
-               min, max, l->min, l->max);
+        refuse(
+            c, n,
+            "it was started with --nnodes %s, the rendezvous host with %s: all nodes need the same",
+            its, ours);
     else if (json_is_true(json_object_get(m, "native")) != l->native)
         refuse(c, n, "it was started with --rdzv-backend %s, the rendezvous host with %s",
                l->native ? "static" : "native", l->native ? "native" : "static");
@@ -501,25 +514,29 @@ static void on_leave(tutti__coordinator *c, node *n, const json_t *m)
 {
     int others = -1;
     bool may_return = c->restarts < c->opts.job->opts.max_restarts;
+    bool final = json_is_true(json_object_get(m, "final")), ends;
     char name[128];
 
     n->left = true;
     for (const node *o = first_node(c); o; o = next_node(o))
         others += o->joined;
-    snprintf(c->why, sizeof c->why, "node %s ends: %s", name_of(n, name),
-             tutti__message_text(m, "why"));
     if (c->state == ENDED)
         return;
-    if (n->link.local && others > 0 && may_return && !json_is_true(json_object_get(m, "final"))) {
+    if (n->link.local && others > 0 && may_return && !final) {
         c->retired = true;
         return;
     }
-    if (n->link.local || json_is_true(json_object_get(m, "final")) ||
-        (others < limits(c)->min && !may_return)) {
+    ends = n->link.local || final || (others < limits(c)->min && !may_return);
+    if (ends || c->state == RUNNING) /* else what stops the round came first */
+        snprintf(c->why, sizeof c->why, "node %s ends: %s", name_of(n, name),
+                 tutti__message_text(m, "why"));
+    if (ends) {
         end_job(c, code_in(m));
     } else if (c->state == RUNNING && n->in_round) {
         c->restarts += others < limits(c)->min;
         stop_round(c, false);
+    } else if (c->state == GATHERING) {
+        n->joined = false;
     }
 }
 
@@ -535,7 +552,8 @@ static void on_message(void *context, tutti__link *link, const json_t *m)
         on_join(c, n, m);
     else if (!n->joined && !(n->link.local && tutti__message_is(m, "leave")))
         return;
-    else if (tutti__message_is(m, "failed") && current)
+    else if (tutti__message_is(m, "failed") && current && !(c->state == STOPPING && !c->failing))
+        /* where nodes stop in good order, workers lose the peers that were faster */
         note_failure(c, code_in(m), tutti__message_text(m, "why"));
     else if (tutti__message_is(m, "over") && current) {
         n->over = true;
@@ -563,7 +581,7 @@ double tutti__coordinator_deadline(const tutti__coordinator *c)
     double limit = c->since + tutti__or(limits(c)->join_timeout_s, 600) * 1e3,
            next = tutti__door_deadline(&c->door);
 
-    if (c->state == ENDED)
+    if (c->state == ENDED && tutti__now_ms() < c->ended + FAREWELL_MS)
         return c->ended + FAREWELL_MS < next ? c->ended + FAREWELL_MS : next;
     if (c->state != GATHERING)
         return next;

@@ -68,6 +68,7 @@ static bool prove(tutti__door *door, tutti__link *link)
         return true;
     if (state > 0 && tutti__acceptor_decide(&link->acceptor, fd, TUTTI__WELCOME)) {
         link->proven = true;
+        link->deadline = tutti__now_ms() + door->opts.ping_ms;
         door->n_unproven--;
         return true;
     }

@@ -52,7 +52,7 @@ static tutti_status read_n(const given *g, int *n_p)
                            g->source,
                            getenv("CUDA_VISIBLE_DEVICES")
                                ? "CUDA_VISIBLE_DEVICES names no device"
-                               : "this machine has none that can be seen (/dev/nvidia0)");
+                               : "no device is to be seen on this machine (/dev/nvidia0)");
     if (strcmp(g->text, "xpu") == 0)
         return BAD(g, "a number, auto, cpu or gpu: devices of this kind are not known to %s",
                    "Tutti");
@@ -293,6 +293,7 @@ static tutti_status read_program(const texts *t, tutti__run_line *line, int argc
     memcpy(line->argv + n, argv, (size_t)argc * sizeof *argv);
     line->opts.argv = line->argv;
     line->opts.program = line->argv[0];
+    line->opts.script = n > 0 && !(module && !path) ? argv[0] : NULL;
     return TUTTI_OK;
 }
 

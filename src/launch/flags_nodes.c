@@ -205,7 +205,8 @@ static tutti_status read_slurm(const tutti__flag_texts *t, tutti__run_line *line
 
     *found_p = false;
     if (!tutti__slurm_is_task() || t->of[TUTTI__FLAG_NNODES].text ||
-        t->of[TUTTI__FLAG_RDZV_ENDPOINT].text || t->of[TUTTI__FLAG_NODE_RANK].text)
+        t->of[TUTTI__FLAG_RDZV_ENDPOINT].text || t->of[TUTTI__FLAG_NODE_RANK].text ||
+        t->of[TUTTI__FLAG_STANDALONE].text)
         return TUTTI_OK;
     TUTTI_TRY(tutti__slurm_step_read(&step));
     if (step.n_tasks <= 1)

@@ -278,8 +278,8 @@ static void print_rows(FILE *out, const flight_group *g, bool color)
             since(w->since_s, cell, sizeof cell);
             fprintf(out, "  %s%s %-*s  %-*s  %-*s  %-*s  %s%s\n", red ? "\033[1;31m" : "",
                     marked ? ">" : " ", width[0], ranks, width[1], w->state, width[2],
-                    *w->last ? w->last : "-", width[3], *w->call ? w->call : "-", cell,
-                    red ? "\033[0m" : "");
+                    *w->last ? w->last : "-", width[3], *w->call ? w->call : "-",
+                    *cell ? cell : "-", red ? "\033[0m" : "");
         }
     if (hidden)
         fprintf(out, "    ... and %d lines more\n", hidden);

@@ -47,8 +47,8 @@ static int find_program(char *path, size_t bytes, const char *name)
     return exists ? 126 : 127;
 }
 
-/* Those of opts; without them TERM, INT, HUP, QUIT, and USR1, Slurm's usual warning. HUP or TERM that our parent had us ignore (nohup) stay ignored;
- * INT and QUIT do not: a shell script has all its background jobs ignore them. */
+/* Those of opts; without them TERM, INT, HUP, QUIT, and USR1, Slurm's usual warning. HUP or TERM that our parent had us
+ * ignore (nohup) stay ignored; INT and QUIT do not: a shell script has all its background jobs ignore them. */
 static void choose_signals(tutti__job *job)
 {
     static const int usual[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, 0};
@@ -103,6 +103,13 @@ int tutti__job_init(tutti__job *job, const tutti__launch_opts *opts)
              (n = strftime(job->id, sizeof job->id, "%Y%m%d-%H%M%S", &calendar)) > 0)
         snprintf(job->id + n, sizeof job->id - n, "-%d", (int)getpid());
     choose_signals(job);
+    if (opts->script && access(opts->script, R_OK) != 0) {
+        int error = errno;
+
+        tutti__fail(TUTTI_ERR_NOT_FOUND, "cannot %s %s: %s", error == ENOENT ? "find" : "read",
+                    opts->script, strerror(error));
+        return error == ENOENT ? 127 : 126;
+    }
     if (opts->program)
         return find_program(job->program, sizeof job->program, opts->program);
     if (readlink("/proc/self/exe", job->program, sizeof job->program - 1) < 0) {

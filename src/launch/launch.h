@@ -40,8 +40,10 @@ typedef struct tutti__nodes {
 typedef struct tutti__launch_opts {
     const char *title;   /* what messages begin with; default "tutti run" */
     const char *program; /* looked up in PATH where it has no '/'; NULL: this very executable */
-    char *const *argv;   /* of every worker: argv[0], arguments, NULL */
-    int n;               /* workers, at least 1 */
+    const char *
+        script; /* the file that program, a python3, is to run: looked for before the start; or NULL */
+    char *const *argv; /* of every worker: argv[0], arguments, NULL */
+    int n;             /* workers, at least 1 */
 
     /* Rank 0 writes to our standard output and error itself: a progress bar sees the terminal, and its lines have no
      * prefix. */
@@ -55,7 +57,7 @@ typedef struct tutti__launch_opts {
     tutti__nodes nodes;
     double shutdown_timeout_s; /* from SIGTERM to SIGKILL; 0: default, 30 s; negative: at once */
 
-    /* Signals that are passed on to the workers, 0-terminated; NULL: TERM INT HUP QUIT, but not HUP or TERM where our
+    /* Signals that are passed on to the workers, 0-terminated; NULL: TERM INT HUP QUIT USR1, but not HUP or TERM where our
      * parent had us ignore it (nohup). */
     const int *signals;
 

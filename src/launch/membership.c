@@ -224,7 +224,7 @@ static tutti_status give_up(tutti__membership *m, double waited_s)
 
     return tutti__fail(
         TUTTI_ERR_TIMEOUT,
-        "tried for %.0f s in vain to reach the rendezvous at %s:%d: %s; is the agent "
+        "tried for %.0f s in vain to reach the rendezvous at %s:%d: %s; is `tutti run` "
         "of node 0 running there, is the address right, does a firewall let the "
         "port through? (--master-addr, --rdzv-endpoint, --rdzv-conf "
         "join_timeout=%g)",

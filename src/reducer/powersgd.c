@@ -38,6 +38,7 @@ typedef struct powersgd {
     size_t n_states;
     uint64_t
         *restored; /* of an earlier process, for buckets that have no state yet; NULL: nothing */
+    size_t restored_bytes;
 } powersgd;
 
 /* ---- Arithmetic ------------------------------------------------------------------------------------------------------ */
@@ -178,6 +179,8 @@ size_t tutti__powersgd_bytes(const tutti_comm_hook *hook)
     const powersgd *p = powersgd_of(hook);
     size_t n = HEAD_WORDS;
 
+    if (p && p->restored && p->n_states == 0)
+        return p->restored_bytes;
     for (size_t k = 0; p && k < p->n_states; k++)
         n += BUCKET_WORDS + words(p->states[k].n_q) + words(errors_of(&p->states[k]));
     return p ? n * sizeof(uint64_t) : 0;
@@ -188,6 +191,10 @@ void tutti__powersgd_save(const tutti_comm_hook *hook, void *to)
     const powersgd *p = powersgd_of(hook);
     uint64_t *head = to, *at;
 
+    if (p->restored && p->n_states == 0) { /* no step since then */
+        memcpy(to, p->restored, p->restored_bytes);
+        return;
+    }
     memset(to, 0, tutti__powersgd_bytes(hook));
     head[0] = (uint64_t)p->step;
     head[1] = p->n_states;
@@ -233,6 +240,7 @@ tutti_status tutti__powersgd_restore(const tutti_comm_hook *hook, const void *fr
     if (!p->restored)
         return TUTTI_ERR_MEMORY;
     memcpy(p->restored, from, bytes);
+    p->restored_bytes = bytes;
     p->step = (int64_t)head[0];
     return TUTTI_OK;
 }

@@ -38,4 +38,10 @@ run 0 env RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=9 PET_NNODES=1 "
 run 0 env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0 "$TUTTI" run -n 2 true
 run 0 "$TUTTI" run -n 1 "$TUTTI" bench all_reduce -n 2 --sizes 4 --iterations 1
 out_has 'all_reduce'
+
+# Whoever says how many nodes there are may have another launcher start one on each.
+port=$("$TUTTI" run sh -c 'echo $MASTER_PORT')
+run 0 "$TUTTI" run -n 2 sh -c 'exec "$0" run --nnodes 2 --node-rank $RANK --master-addr 127.0.0.1 --master-port '"$port"' -n 2 \
+    sh -c "echo rank \$RANK of \$WORLD_SIZE"' "$TUTTI"
+equal "ranks" "$(sed -n 's/.*rank \([0-3]\) of 4$/\1/p' "$work/out" | sort | tr '\n' ,)" 0,1,2,3,
 finish

@@ -125,6 +125,11 @@ run 127 "$TUTTI" run -n 2 no-such-program-here
 err_has 'cannot find no-such-program-here in PATH'
 run 127 "$TUTTI" run -n 2 ./no-such-program-here
 err_has 'cannot find ./no-such-program-here'
+run 127 "$TUTTI" run -n 2 "$work/no-such-script.py" --its flags
+err_has 'cannot find .*/no-such-script.py: No such file'
+equal "lines of the message" "$(wc -l <"$work/err")" 1
+run 127 "$TUTTI" run -n 2 --run-path "$work/no-such-script"
+err_has 'cannot find .*/no-such-script: No such file'
 touch "$work/plain"
 run 126 "$TUTTI" run -n 2 "$work/plain"
 err_has 'is not executable'

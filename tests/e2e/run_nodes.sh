@@ -58,7 +58,7 @@ static="--nnodes 2 --master-addr 127.0.0.1 --master-port $port --rdzv-conf join_
 node a $static --node-rank 0 true
 wait_until "the rendezvous is open" sh -c "ss -ltn 2>/dev/null | grep -q ':$port ' || grep -qi ':$(printf %04X "$port") ' /proc/net/tcp"
 run 2 "$TUTTI" run $static --nnodes 3 --node-rank 2 true
-err_has 'refused: it was started with --nnodes 3:3, the rendezvous host with 2:2'
+err_has 'refused: it was started with --nnodes 3, the rendezvous host with 2:'
 run 2 "$TUTTI" run --nnodes 2 --rdzv-backend native --rdzv-conf is_host=0 --rdzv-endpoint 127.0.0.1:$port true
 err_has 'refused: it was started with --rdzv-backend native, the rendezvous host with static'
 head -c 32 /dev/zero | od -An -v -tx1 | tr -d ' \n' >"$work/other"; chmod 600 "$work/other"
@@ -77,7 +77,7 @@ says a 'is refused: --node-rank 1 is taken'
 # Nobody there; somebody else there; the port taken.
 new_port
 run 3 "$TUTTI" run --nnodes 2 --node-rank 1 --master-addr 127.0.0.1 --master-port $port --rdzv-conf join_timeout=0.5 true
-err_has "in vain to reach the rendezvous at 127.0.0.1:$port: Connection refused; is the agent of node 0 running"
+err_has "in vain to reach the rendezvous at 127.0.0.1:$port: Connection refused; is .tutti run. of node 0 running"
 run 3 "$TUTTI" run --nnodes 2 --node-rank 0 --master-addr 127.0.0.1 --master-port $port --rdzv-conf join_timeout=0.5 true
 err_has 'waited 0.5 s for 2 nodes, but only 1 came'
 if command -v python3 >/dev/null; then

@@ -56,6 +56,15 @@ if script -qec true /dev/null >/dev/null 2>&1; then
     done
 fi
 
+# On a terminal, what is said of Ctrl-C begins a line of its own, whatever stands on it: a progress bar, the ^C.
+if script -qec true /dev/null >/dev/null 2>&1; then
+    printf '#!/bin/sh\nprintf "half a line"\nread -r _ _ _ front _ </proc/$PPID/stat\nkill -INT $front\nexec sleep 30\n' >"$work/half"
+    chmod +x "$work/half"
+    timeout 20 script -qec "'$TUTTI' run '$work/half'" /dev/null </dev/null | tr -d '\r' >"$work/out"
+    out_has '^half a line$'
+    out_has '^tutti run: SIGINT: stopping 1 worker \(once more: kill\)$'
+fi
+
 # With several nodes, the host too.
 port=$("$TUTTI" run sh -c 'echo $MASTER_PORT')
 timeout 20 "$TUTTI" run --nnodes 2 --node-rank 1 --master-addr 127.0.0.1 --master-port "$port" sh -c 'echo hi' >"$work/second" &
@@ -84,6 +93,7 @@ equal "filtered" "$(sort "$work/out" "$work/err" | tr '\n' ' ')" "[0] 0 [0] 0 [2
 touch "$work/file"
 run 1 "$TUTTI" run -n 2 --log-dir "$work/file/x" -t 3 true
 err_has "cannot make folder .*/file/x"
+equal "lines" "$(grep -c "cannot make folder" "$work/err")" 1
 
 # The run's folder is named, the newest linked; something else of that name is left alone.
 equal "the newest run" "$(readlink "$work/logs/latest")" one

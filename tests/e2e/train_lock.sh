@@ -56,7 +56,7 @@ refused 1 'diverged' "$TUTTI" train -n 2 --run-dir lost --model mlp --lr 1000 --
 grep -q '"reason": ".*diverged' lost/summary.json || { cat lost/summary.json; fail "the reason of a failure"; }
 
 # A limit below a millisecond is a limit.
-refused 3 'tutti train: ' env RANK=1 LOCAL_RANK=1 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29513 \
+refused 3 'tutti train: ' env RANK=1 LOCAL_RANK=1 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT="$("$TUTTI" run sh -c 'echo $MASTER_PORT')" \
     timeout 20 "$TUTTI" train --model mlp --run-dir limit --timeout-s 0.0001
 
 # Under Open MPI standard output is a terminal, whatever mpirun's own is: no bar, no escapes.

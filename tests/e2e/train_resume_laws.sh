@@ -31,4 +31,13 @@ law powersgd $short -n 3 --batch-size 40 --comm-hook powersgd --powersgd-rank 2 
 law resnet -n 2 --max-steps 11 --batch-size 8
 law resnet_shares -n 2 --max-steps 11 --batch-size 4 --grad-accumulation 2 --zero 1 --sync-bn
 
+# Saved again before another step was taken, as when only the last evaluation was left to do: what hooks keep is kept.
+keys="--max-steps 30 --batch-size 40 -n 3 --model mlp --threads 1 --schedule constant --eval-every 0
+    --comm-hook powersgd --powersgd-rank 2 --powersgd-start 5 --bucket-mb 0.02"
+train whole $keys
+train parts $keys --max-steps 20
+sed -i 's/"finished": true/"finished": false/' parts/checkpoints/latest/state.json
+train parts $keys --max-steps 20 --resume auto
+train parts $keys --resume auto
+same whole parts
 echo "resumed bit for bit"

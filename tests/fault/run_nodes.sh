@@ -48,7 +48,6 @@ elastic
 for name in a b; do node $name $flags sh -c "$forever"; done
 saying a 'of 2'
 saying b 'of 2'
-[ -n "$(ss -ltnp 2>/dev/null)" ] || true
 host=a
 other=b
 pgrep -P "$(front b)" >/dev/null && ss -ltnp "sport = :$port" 2>/dev/null | grep -q "pid=$(agent_of b)," && host=b other=a
@@ -130,5 +129,12 @@ saying 1 'start 0'
 kill -INT "$(front 0)" # Ctrl-C means the job, whatever restarts are left
 ended 0 130
 ended 1 130
+fixed --max-restarts 2 # also after one of them, of which nobody says then that none is left
+for i in 0 1; do node $i $flags --node-rank $i sh -c "[ \$TUTTI_ATTEMPT\$RANK = 00 ] && exit 5; $forever"; done
+saying 1 'start 1 restart 1'
+kill -INT "$(front 0)"
+ended 0 130
+ended 1 130
+! grep -q 'no restart is left' "$work/1.out" || fail "a restart is left, and node 1 says that none is"
 equal "left behind" "$(pgrep -fc "$work/go")" 0
 finish

@@ -100,6 +100,21 @@ static void one_of_the_same_step_is_replaced(void **state)
     EXPECT_STEPS(3);
 }
 
+/* What was there before has its name until the new one has it, so that at any instant one of them does. */
+static void one_that_cannot_be_removed_does_not_stop_its_successor(void **state)
+{
+    (void)state;
+    save(3);
+    assert_int_equal(mkdir(in_dir("step-00000003/inner"), 0777), 0);
+    assert_int_equal(tutti__checkpoint_text(in_dir("step-00000003/inner"), "x", "x"), TUTTI_OK);
+    save(3);
+    assert_true(is_there("step-00000003/state.json"));
+    assert_false(is_there("step-00000003/inner"));
+    assert_int_equal(unlink(in_dir("step-00000003.tmp/inner/x")), 0);
+    assert_int_equal(rmdir(in_dir("step-00000003.tmp/inner")), 0);
+    EXPECT_STEPS(3);
+}
+
 static void what_was_not_finished_is_no_checkpoint_and_goes(void **state)
 {
     char folder[TUTTI__CHECKPOINT_PATH];
@@ -193,6 +208,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_latest_come_first_and_only_they_are_kept, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(one_that_cannot_be_removed_does_not_stop_its_successor,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_of_the_same_step_is_replaced, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_was_not_finished_is_no_checkpoint_and_goes, set_up,
                                         tear_down),

@@ -25,17 +25,15 @@ typedef struct fixture {
     tutti__coordinator *coordinator;
 } fixture;
 
-static void begin(fixture *f, int min, int max, bool native, int max_restarts)
+static void begin_with(fixture *f, tutti__nodes nodes, int max_restarts)
 {
     tutti__coordinator_opts opts = {
         .job = &f->job, .console = &f->console, .secret = &f->secret, .address = "127.0.0.1"};
     int ends[2];
 
     memset(f, 0, sizeof *f);
-    f->job.opts = (tutti__launch_opts){.title = "tutti run",
-                                       .n = 1,
-                                       .max_restarts = max_restarts,
-                                       .nodes = {.min = min, .max = max, .native = native}};
+    f->job.opts = (tutti__launch_opts){
+        .title = "tutti run", .n = 1, .max_restarts = max_restarts, .nodes = nodes};
     snprintf(f->job.id, sizeof f->job.id, "job");
     snprintf(f->job.store_address, sizeof f->job.store_address, "127.0.0.1:1");
     f->secret.set = true;
@@ -47,6 +45,11 @@ static void begin(fixture *f, int min, int max, bool native, int max_restarts)
     opts.local = ends[0];
     tutti__channel_open(&f->local, ends[1]);
     assert_int_equal(tutti__coordinator_new(&f->coordinator, &opts), TUTTI_OK);
+}
+
+static void begin(fixture *f, int min, int max, bool native, int max_restarts)
+{
+    begin_with(f, (tutti__nodes){.min = min, .max = max, .native = native}, max_restarts);
 }
 
 static void end(fixture *f)
@@ -177,7 +180,8 @@ static void nodes_that_do_not_fit_are_refused(void **state)
     } CASES[] = {
         {"{\"version\": \"0.0.1\"}", "it runs tutti 0.0.1"},
         {"{\"protocol\": 99}", "install the same on all nodes"},
-        {"{\"min\": 3, \"max\": 3}", "it was started with --nnodes 3:3"},
+        {"{\"min\": 3, \"max\": 3}", "it was started with --nnodes 3, the rendezvous host with "},
+        {"{\"min\": 1, \"max\": 3}", "it was started with --nnodes 1:3, the rendezvous host with "},
         {"{\"native\": true}", "--rdzv-backend native"},
         {"{\"node_rank\": 2}", "its --node-rank is 2, expected 0 to 1"},
         {"{\"node_rank\": -1}", "its --node-rank is -1"},
@@ -311,6 +315,126 @@ static void a_spare_node_waits_for_a_place(void **state)
     end(&f);
 }
 
+#define LEAVE                                                                                      \
+    "{\"type\":\"leave\", \"final\":false, \"signal\":15, \"code\":143, \"why\":\"SIGTERM\"}"
+#define OVER "{\"type\":\"over\", \"round\":0, \"port\":1}"
+
+/* Workers that are told to end go at different times; the slower lose their peers, which is no failure. */
+static void what_an_orderly_stop_does_takes_no_restart(void **state)
+{
+    tutti__channel node;
+    fixture f;
+
+    (void)state;
+    begin(&f, 1, 2, true, 0);
+    node = connect_node(&f);
+    join(&f, &f.local, "a", "{}");
+    join(&f, &node, "b", "{}");
+    hears(&f, &f.local, "round", "\"nodes\":2");
+    hears(&f, &node, "round", "\"nodes\":2");
+    say(&f, &node, LEAVE);
+    hears(&f, &f.local, "stop", "node b (process 1) ends: SIGTERM");
+    say(&f, &f.local, "{\"type\":\"failed\", \"round\":0, \"code\":3, \"why\":\"lost a peer\"}");
+    say(&f, &node, OVER);
+    say(&f, &f.local, OVER);
+    hears(&f, &f.local, "round", "\"restarts\":0,\"round\":1");
+    tutti__channel_close(&node);
+    end(&f);
+}
+
+/* In the midst of a failure somebody leaves: the failure stays what is told. */
+static void a_node_that_leaves_hides_no_failure(void **state)
+{
+    tutti__channel node;
+    fixture f;
+
+    (void)state;
+    begin(&f, 1, 2, true, 0);
+    node = connect_node(&f);
+    join(&f, &f.local, "a", "{}");
+    join(&f, &node, "b", "{}");
+    hears(&f, &f.local, "round", "\"nodes\":2");
+    say(&f, &f.local, "{\"type\":\"failed\", \"round\":0, \"code\":7, \"why\":\"rank 0 failed\"}");
+    hears(&f, &f.local, "stop", "rank 0 failed");
+    say(&f, &node, LEAVE);
+    say(&f, &node, OVER);
+    say(&f, &f.local, OVER);
+    hears(&f, &f.local, "end", "\"code\":7,\"type\":\"end\",\"why\":\"rank 0 failed\"");
+    tutti__channel_close(&node);
+    end(&f);
+}
+
+static void a_node_that_leaves_early_is_in_no_round(void **state)
+{
+    tutti__channel b, c;
+    fixture f;
+
+    (void)state;
+    begin(&f, 3, 3, true, 1);
+    b = connect_node(&f);
+    c = connect_node(&f);
+    join(&f, &f.local, "a", "{}");
+    join(&f, &b, "b", "{}");
+    say(&f, &b, LEAVE);
+    join(&f, &c, "c", "{}");
+    assert_null(hear(&f, &f.local));
+    tutti__channel_close(&b);
+    tutti__channel_close(&c);
+    end(&f);
+}
+
+/* The workers of one node have ended well, those of the other are about to: they are not begun anew for a newcomer. */
+static void a_node_that_comes_at_the_end_is_too_late(void **state)
+{
+    tutti__channel b, c;
+    fixture f;
+
+    (void)state;
+    begin_with(&f, (tutti__nodes){.min = 2, .max = 3, .native = true, .last_call_s = -1}, 0);
+    b = connect_node(&f);
+    c = connect_node(&f);
+    join(&f, &f.local, "a", "{}");
+    join(&f, &b, "b", "{}");
+    hears(&f, &f.local, "round", "\"nodes\":2");
+    hears(&f, &b, "round", "\"nodes\":2");
+    say(&f, &f.local, OVER);
+    join(&f, &c, "c", "{}");
+    assert_null(hear(&f, &b));
+    say(&f, &b, OVER);
+    hears(&f, &b, "end", "\"code\":0");
+    hears(&f, &c, "end", "\"code\":0");
+    tutti__channel_close(&b);
+    tutti__channel_close(&c);
+    end(&f);
+}
+
+/* A node says nothing of its own accord: it is asked in time, however short the time is. */
+static void a_silent_node_is_asked_before_it_is_missed(void **state)
+{
+    double end_ms = tutti__now_ms() + 10000;
+    json_t *m = NULL;
+    tutti__channel node;
+    fixture f;
+
+    (void)state;
+    begin_with(&f, (tutti__nodes){.min = 2, .max = 2, .keep_alive_s = 1, .keep_alive_misses = 4},
+               0);
+    node = connect_node(&f);
+    join(&f, &node, "b", "{\"node_rank\": 1}");
+    while (tutti__now_ms() < end_ms && !(m && tutti__message_is(m, "ping")) && !node.fault) {
+        json_decref(m);
+        tutti__coordinator_serve(f.coordinator);
+        tutti__channel_read(&node);
+        m = tutti__channel_take(&node);
+        poll(&(struct pollfd){node.fd, POLLIN, 0}, 1, 20);
+    }
+    assert_non_null(m);
+    assert_true(tutti__message_is(m, "ping"));
+    json_decref(m);
+    tutti__channel_close(&node);
+    end(&f);
+}
+
 /* Whoever does not know the secret is turned away, and does not count as a node. */
 static void strangers_are_turned_away(void **state)
 {
@@ -393,6 +517,11 @@ int main(void)
         cmocka_unit_test(words_of_another_round_are_not_heard),
         cmocka_unit_test(the_cause_is_told_not_its_effect),
         cmocka_unit_test(a_spare_node_waits_for_a_place),
+        cmocka_unit_test(what_an_orderly_stop_does_takes_no_restart),
+        cmocka_unit_test(a_node_that_leaves_hides_no_failure),
+        cmocka_unit_test(a_node_that_leaves_early_is_in_no_round),
+        cmocka_unit_test(a_node_that_comes_at_the_end_is_too_late),
+        cmocka_unit_test(a_silent_node_is_asked_before_it_is_missed),
         cmocka_unit_test(strangers_are_turned_away),
         cmocka_unit_test(a_failure_is_no_success_whatever_code_it_says),
         cmocka_unit_test(strangers_that_wait_keep_nobody_out),

@@ -126,6 +126,35 @@ static void several_nodes(void **state)
     unsetenv("MASTER_PORT");
 }
 
+/* srun, a task a node: the step says who meets where, unless flags do. */
+static void a_step_of_slurm_is_one_job(void **state)
+{
+    static const char *const STEP[][2] = {{"SLURM_STEP_NUM_TASKS", "2"},
+                                          {"SLURM_PROCID", "1"},
+                                          {"SLURM_STEP_NUM_NODES", "2"},
+                                          {"SLURM_NODEID", "1"},
+                                          {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"},
+                                          {"SLURM_LOCALID", "0"},
+                                          {"SLURM_STEP_NODELIST", "n[7-8]"},
+                                          {"SLURM_JOB_ID", "4711"},
+                                          {"SLURM_STEP_ID", "0"}};
+    const tutti__nodes *nodes;
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI__COUNT_OF(STEP); i++)
+        setenv(STEP[i][0], STEP[i][1], 1);
+    nodes = nodes_of("-n 4");
+    check_nodes(nodes, 2, 2, false);
+    assert_string_equal(nodes->host, "n7");
+    assert_int_equal(nodes->node_rank, 1);
+    assert_string_equal(line.opts.id, "4711.0");
+    check_nodes(nodes_of("--standalone"), 1, 1, false);
+    assert_null(line.opts.nodes.host);
+    check_nodes(nodes_of("--nnodes 1"), 1, 1, false);
+    for (size_t i = 0; i < TUTTI__COUNT_OF(STEP); i++)
+        unsetenv(STEP[i][0]);
+}
+
 /* Case 66. */
 static void what_is_missing_is_named(void **state)
 {
@@ -190,11 +219,9 @@ static void abbreviations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_node_needs_no_place),
-        cmocka_unit_test(several_nodes),
-        cmocka_unit_test(what_is_missing_is_named),
-        cmocka_unit_test(rendezvous_configuration),
-        cmocka_unit_test(abbreviations),
+        cmocka_unit_test(one_node_needs_no_place),    cmocka_unit_test(several_nodes),
+        cmocka_unit_test(a_step_of_slurm_is_one_job), cmocka_unit_test(what_is_missing_is_named),
+        cmocka_unit_test(rendezvous_configuration),   cmocka_unit_test(abbreviations),
     };
     int failures;
 
