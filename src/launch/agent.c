@@ -217,7 +217,7 @@ static void on_end(agent *a, const json_t *m)
 
     a->ended = true;
     a->end_code = (int)tutti__message_number(m, "code", 1);
-    if (*why && !a->stop_signal && !a->told_failure && !a->told_why && !a->code)
+    if (*why && !a->stop_signal && !a->told_failure && !a->told_why)
         SAY(a, "%s", why);
     if (a->end_code != 0 && a->job->round.restarts > 0 &&
         a->job->round.restarts >= a->job->opts.max_restarts && !a->stop_signal)
