@@ -137,7 +137,7 @@ static void tell_failure(agent *a)
     if (!w || a->told_failure)
         return;
     a->told_failure = true;
-    tutti__describe_failure(w, why, sizeof why);
+    tutti__describe_failure(a->workers.cause ? a->workers.cause : w, why, sizeof why);
     tutti__membership_send(&a->membership,
                            json_pack("{s:s, s:i, s:i, s:o}", "type", "failed", "round",
                                      a->job->round.number, "code", tutti__worker_exit_code(w),

@@ -174,7 +174,9 @@ typedef struct tutti__workers {
     bool blind;                  /* /proc cannot be read */
     bool suspended;              /* by us, with Ctrl-Z */
     const tutti__worker *blamed; /* the first failure; NULL: none yet */
-    long oom_kills;              /* when they were started */
+    const tutti__worker
+        *cause;     /* mostly the same; a rank that is stopped, which the others took for lost */
+    long oom_kills; /* when they were started */
 } tutti__workers;
 
 tutti_status tutti__workers_new(tutti__workers *workers, tutti__job *job, tutti__console *console);
@@ -210,8 +212,8 @@ typedef struct tutti__report {
 const tutti__worker *tutti__first_failed(const tutti__worker *workers, int n);
 /* What all ranks were doing when a group of theirs died, if one did; only where the store is. */
 void tutti__report_flights(const tutti__report *report);
-/* Once, when it is known who was first. */
-void tutti__report_failure(const tutti__report *report, const tutti__worker *first);
+/* Once, when it is known who was first. Returns the cause, which may be another that still runs. */
+const tutti__worker *tutti__report_failure(const tutti__report *report, const tutti__worker *first);
 /* For the other nodes: 'rank 3 on b failed first: exit code 1 (process 7, after 2.000 s), in its own words: no data'. */
 void tutti__describe_failure(const tutti__worker *first, char *text, size_t bytes);
 /* "0-3, 5", of n ranks in order, "..." where there is no room for more. */

@@ -43,6 +43,7 @@ struct tutti__coordinator {
     bool retired; /* this node ends, and the others may wait for its return */
     int round, restarts;
     int n_in_round, code;
+    int survivors;  /* nodes that will come from a rendezvous host that was lost; 0: a new job */
     char why[1024]; /* the first failure, or what stopped the round */
     double since, last_call, told, next_word, ended;
 };
@@ -230,7 +231,7 @@ static bool is_complete(tutti__coordinator *c)
         c->last_call = 0;
         return false;
     }
-    if (idle >= limits(c)->max || c->began)
+    if (idle >= limits(c)->max || c->began || (c->survivors > 0 && idle >= c->survivors))
         return true;
     if (c->last_call == 0)
         c->last_call = tutti__now_ms() + tutti__or(limits(c)->last_call_s, 30) * 1e3;
@@ -466,6 +467,8 @@ static void on_join(tutti__coordinator *c, node *n, const json_t *m)
     /* A rendezvous host that has died and come back learns from the others how far they were. */
     c->round = rounds > c->round ? rounds : c->round;
     c->restarts = restarts > c->restarts ? restarts : c->restarts;
+    if (tutti__message_number(m, "nodes", 0) > 1)
+        c->survivors = (int)tutti__message_number(m, "nodes", 0) - 1;
 }
 
 /* Nodes that wait because another has their rank. */

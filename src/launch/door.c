@@ -2,6 +2,7 @@
 #include "launch/door.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -124,6 +125,13 @@ static void accept_all(tutti__door *door)
         if (add(door, fd))
             door->n_unproven++;
     }
+    if (errno == EMFILE || errno == ENFILE) { /* else we would be told of it for ever */
+        close(door->spare);
+        fd = tutti__accept(door->opts.listener);
+        if (fd >= 0)
+            close(fd);
+        door->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    }
 }
 
 /* Says that we are here, and looks whether they are. */
@@ -191,7 +199,10 @@ tutti_status tutti__door_open(tutti__door *door, const tutti__door_opts *opts, i
     struct epoll_event event = {.events = EPOLLIN};
     tutti__link *link;
 
-    *door = (tutti__door){.opts = *opts, .epoll = epoll_create1(EPOLL_CLOEXEC)};
+    *door =
+        (tutti__door){.opts = *opts,
+                      .epoll = epoll_create1(EPOLL_CLOEXEC),
+                      .spare = opts->listener >= 0 ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1};
     if (door->epoll < 0) {
         close(local);
         return tutti__fail_errno(errno, "no descriptor for the rendezvous (see ulimit -n)");
@@ -215,5 +226,7 @@ void tutti__door_free(tutti__door *door)
         close(door->opts.listener);
     if (door->epoll >= 0)
         close(door->epoll);
+    if (door->spare >= 0)
+        close(door->spare);
     door->links = NULL;
 }

@@ -33,6 +33,7 @@ typedef struct tutti__door {
     tutti__link *links;
     tutti__refusals refusals;
     int epoll, n_unproven;
+    int spare; /* given up to hang up on whom there is no descriptor for */
 } tutti__door;
 
 /* With a first link, to this process itself. Free in any case. */

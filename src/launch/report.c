@@ -317,10 +317,18 @@ void tutti__describe_failure(const tutti__worker *first, char *text, size_t byte
     char how[160];
     int n;
 
-    tutti__worker_describe(first, how, sizeof how);
-    n = snprintf(text, bytes, "rank %d on %s failed first: %s (process %d, after %.3f s)",
-                 first->rank, first->job->host, how, (int)first->pid,
-                 (double)(first->ended_ns - first->started_ns) * 1e-9);
+    if (first->running) {
+        n = snprintf(text, bytes, "rank %d on %s (process %d) %s", first->rank, first->job->host,
+                     (int)first->pid,
+                     tutti__worker_is_stopped(first)
+                         ? "is stopped (SIGSTOP, a debugger): the others took it for lost"
+                         : "failed first and is still ending");
+    } else {
+        tutti__worker_describe(first, how, sizeof how);
+        n = snprintf(text, bytes, "rank %d on %s failed first: %s (process %d, after %.3f s)",
+                     first->rank, first->job->host, how, (int)first->pid,
+                     (double)(first->ended_ns - first->started_ns) * 1e-9);
+    }
     if (n > 0 && (size_t)n < bytes && tutti__error_file_read(first, &words))
         snprintf(text + n, bytes - (size_t)n, ", in its own words: %.*s",
                  (int)strcspn(words.text, "\n"), words.text);
@@ -342,13 +350,13 @@ static void pass_on(const tutti__report *r, const failure *cause)
     tutti__error_file_pass_on(cause->worker, text);
 }
 
-void tutti__report_failure(const tutti__report *r, const tutti__worker *first)
+const tutti__worker *tutti__report_failure(const tutti__report *r, const tutti__worker *first)
 {
     failure cause;
     int running = 0;
 
     if (reader_has_gone(first))
-        return;
+        return first;
     cause = find_cause(r, first);
     tutti__console_tell_repeats(r->console);
     tutti__log_pipe_drain(&r->workers[cause.worker->local_rank].err, r->console); /* its last */
@@ -366,4 +374,5 @@ void tutti__report_failure(const tutti__report *r, const tutti__worker *first)
     if (r->job->round.n_nodes == 1) /* else the others have yet to tell */
         tutti__report_flights(r);
     pass_on(r, &cause);
+    return cause.worker;
 }

@@ -50,7 +50,7 @@ static void report(tutti__workers *w)
     if (!first || w->blamed)
         return;
     w->blamed = first;
-    tutti__report_failure(&r, first);
+    w->cause = tutti__report_failure(&r, first);
 }
 
 void tutti__workers_stop(tutti__workers *w, int sig)
@@ -262,7 +262,7 @@ tutti_status tutti__workers_new(tutti__workers *w, tutti__job *job, tutti__conso
 tutti_status tutti__workers_start(tutti__workers *w, const sigset_t *mask,
                                   const struct sigaction *sigpipe)
 {
-    w->blamed = NULL;
+    w->blamed = w->cause = NULL;
     w->killing_ns = 0;
     w->suspended = false;
     w->oom_kills = tutti__oom_kills();

@@ -146,7 +146,11 @@ tutti_status tutti__run_lock_take(tutti__run_lock *lock, const char *folder,
         return status;
     }
     if (error)
-        tutti_log(TUTTI_LOG_INFO, "train", "%s: no locks there: %s", path, strerror(error));
+        tutti_log(
+            TUTTI_LOG_WARN, "train",
+            "%s: this file system has no locks (%s): another job in the same run folder would "
+            "not be noticed",
+            path, strerror(error));
     read_earlier(lock);
     make_token(lock->token);
     return write_owner(lock, path, job);
