@@ -241,8 +241,9 @@ static tutti_status wait_on(tutti__membership *m)
         return give_up(m, waited_ms * 1e-3);
     m->next_try_ms = now + (waited_ms < SLOW_RETRY_MS ? RETRY_MS : SLOW_RETRY_MS);
     if (waited_ms >= FIRST_WORD_MS && now >= m->next_word_ms) {
-        SAY(m, "waiting since %.0f s for the rendezvous at %s:%d: %s", waited_ms * 1e-3,
-            nodes_of(m)->host, nodes_of(m)->port, m->trouble);
+        SAY(m, "waiting since %.0f s, for at most %g, for the rendezvous at %s:%d: %s",
+            waited_ms * 1e-3, tutti__or(nodes_of(m)->join_timeout_s, 600), nodes_of(m)->host,
+            nodes_of(m)->port, m->trouble);
         m->next_word_ms = now + LATER_WORD_MS;
     }
     return TUTTI_OK;

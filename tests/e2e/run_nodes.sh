@@ -10,7 +10,7 @@ where='echo "rank $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE no
 new_port
 static="--nnodes 2 --master-addr 127.0.0.1 --master-port $port"
 node b $static --node-rank 1 -n 1 sh -c "$where; echo master \$MASTER_ADDR:\$MASTER_PORT"
-saying b 'waiting since [0-9]+ s for the rendezvous at 127.0.0.1:[0-9]+: Connection refused' # the first has yet to come
+saying b 'waiting since [0-9]+ s, for at most 600, for the rendezvous at 127.0.0.1:[0-9]+: Connection refused' # the first has yet to come
 node a $static --node-rank 0 -n 2 sh -c "$where; echo master \$MASTER_ADDR:\$MASTER_PORT"
 ended a 0
 ended b 0

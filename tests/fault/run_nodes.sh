@@ -71,6 +71,21 @@ touch "$work/go"
 ended back 0
 ended 1 0
 
+# The host of a job that may go on with fewer is lost: the next one on that address takes over, without a last call.
+elastic --max-restarts 1
+node host $flags sh -c "$forever"
+wait_until "the rendezvous is open" sh -c "ss -ltn | grep -q ':$port '"
+node other $flags sh -c "$forever"
+saying host 'start 0'
+saying other 'start 0'
+begin=$SECONDS
+kill -KILL "$(front host)"
+saying other 'start 1 restart 1 rank 0 of 1'
+[ $((SECONDS - begin)) -lt 10 ] || fail "it waited for a last call"
+touch "$work/go"
+ended other 0
+wait "${node_pid[host]}"
+
 # It is lost, and no restart is left.
 fixed
 for i in 0 1; do node $i $flags --node-rank $i sh -c "$forever"; done
