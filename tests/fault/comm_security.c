@@ -205,6 +205,7 @@ static void check_claims(int port)
     assert_int_equal(greet_as(port, &right, &elsewhere, text), TUTTI_ERR_IO);
     assert_non_null(strstr(text, "serves another job of the same secret"));
     stale.attempt = 0;
+    stale.process ^= 1; /* the process that hosts the store outlives attempts */
     usleep(1000000);
     assert_int_equal(greet_as(port, &right, &stale, text), TUTTI_ERR_IO);
     assert_non_null(strstr(text, "refuses attempt 0 of this job"));
@@ -236,7 +237,7 @@ static void check_false_proofs(int port)
     assert_turned_away("the server's proof, played back", fd, "it does not know the job's secret");
 }
 
-/* A rank that is told to end between question and answer is no stranger, and nobody says so. */
+/* A rank that is told to end between question and answer is no stranger, and is not called one. */
 static void check_ended(int port)
 {
     tutti__secret right = right_secret();
@@ -575,7 +576,8 @@ static void a_rank_turns_strangers_away(void **state)
             no_rank.job = secret.job;
             no_rank.attempt = secret.attempt;
             assert_int_not_equal(greet_as(door, &secret, &no_rank, text), TUTTI_OK);
-            assert_null(strstr(text, "closed"));
+            if (strstr(text, "closed"))
+                fail_msg("%s", text);
         }
     }
     for (int r = 0; r < 2; r++) {
