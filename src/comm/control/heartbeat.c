@@ -105,9 +105,11 @@ static void accuse(tutti__control *control, int first, double now)
     int silent = 0;
 
     for (int r = 0; r < comm->size; r++) {
-        if (!watched(control, r) ||
-            now - control->links[r].heard < control->limit_ms - control->beat_ms ||
-            has_unread(&control->links[r]) || is_starved(control, r, now))
+        bool late = now - control->links[r].heard >= control->limit_ms - control->beat_ms;
+
+        /* `first` has been judged: asked once more, it may look different. */
+        if (r != first && (!watched(control, r) || !late || has_unread(&control->links[r]) ||
+                           is_starved(control, r, now)))
             continue;
         tutti__comm_peer_text(comm, r, peer, sizeof peer);
         if (n < sizeof names)
