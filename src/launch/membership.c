@@ -102,7 +102,7 @@ static tutti_status try_to_host(tutti__membership *m)
     const tutti__nodes *nodes = nodes_of(m);
     const char *store_host = nodes->host;
     tutti__address address = m->endpoint;
-    char owner[160];
+    char owner[160] = "";
     int listener, error = listen_at(&address, &listener);
 
     if (error == EADDRNOTAVAIL && must_host(nodes)) { /* behind a NAT, or a service's address */
@@ -117,14 +117,14 @@ static tutti_status try_to_host(tutti__membership *m)
         return TUTTI_OK;
     if (error == EADDRINUSE && tutti__now_ms() < m->since_ms + BUSY_PORT_MS)
         return tutti__fail(TUTTI_ERR_TIMEOUT, "port %d is taken", nodes->port);
-    if (error == EADDRINUSE)
+    if (error == EADDRINUSE) {
+        tutti__port_owner(nodes->port, owner, sizeof owner);
         return tutti__fail(TUTTI_ERR_IO,
                            "cannot host the rendezvous at %s:%d: the port is in use%s%s; choose "
                            "another (--master-port, --rdzv-endpoint) on all nodes, or end that "
                            "process",
-                           nodes->host, nodes->port,
-                           tutti__port_owner(nodes->port, owner, sizeof owner) ? " by " : "",
-                           *owner ? owner : "");
+                           nodes->host, nodes->port, *owner ? " by " : "", owner);
+    }
     return tutti__fail_errno(error, "cannot host the rendezvous at %s:%d", nodes->host,
                              nodes->port);
 }
