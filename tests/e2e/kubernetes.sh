@@ -2,10 +2,10 @@
 # and as process 1 there; trained, evicted, resumed; a pod that is lost and made anew.
 # timeout: 120
 # SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/hosts.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/hosts.sh"
 python3 -c 'import yaml' 2>/dev/null || skip_test "no python3 with yaml (python3-yaml of Debian)"
 hosts_enter tutti-0.tutti tutti-1.tutti tutti-master-0 tutti-worker-0
-. "$SOURCE_DIR/tests/harness/train.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 hosts_up
 mkdir bin
 ln -s "$TUTTI" bin/tutti

@@ -1,9 +1,9 @@
 # mpi_run.sh -- scripts/mpi/run: ranks by each mpirun that is here, on this host, and on two hosts that it reaches by ssh.
 # timeout: 120
 # SPDX-License-Identifier: MIT
-. "$SOURCE_DIR/tests/harness/sshd.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/sshd.sh"
 hosts_enter a b
-. "$SOURCE_DIR/tests/harness/train.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 hosts_up
 export HOME=$work OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export ASAN_OPTIONS=detect_leaks=0 # MPIs have theirs
@@ -12,19 +12,7 @@ small=(--model mlp --epochs 1 --lr 0.05 --max-steps 12)
 train native -n 4 "${small[@]}"
 
 # under DIR FLAGS... -- ARGUMENTS...
-under() {
-    local dir=$1 flags=()
-    shift
-    while [ "$1" != -- ]; do
-        flags+=("$1")
-        shift
-    done
-    shift
-    timeout 40 "$SOURCE_DIR/scripts/mpi/run" "${flags[@]}" "$TUTTI" train --run-dir "$dir" "$@" >"$dir.out" 2>&1 </dev/null || {
-        cat "$dir.out"
-        fail "exit code $? from: mpi/run ${flags[*]}"
-    }
-}
+under() { launched "$1" timeout 40 "$SOURCE_DIR/scripts/mpi/run" "${@:2}" </dev/null; }
 says() { grep -qE -e "$2" "$1.out" || { cat "$1.out" && fail "$1 does not say \"$2\""; }; }
 
 printf '%s\n' '# two hosts' 'a slots=2 max_slots=4' '' 'b:2   # the other' >hostfile

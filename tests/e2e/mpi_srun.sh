@@ -9,19 +9,7 @@ trap 'slurm_stop; rm -rf "$work"' EXIT
 slurm_start
 
 # under DIR SRUN_FLAGS... -- ARGUMENTS...
-under() {
-    local dir=$1 flags=()
-    shift
-    while [ "$1" != -- ]; do
-        flags+=("$1")
-        shift
-    done
-    shift
-    timeout 60 srun "${flags[@]}" "$TUTTI" train --run-dir "$dir" "$@" >"$dir.out" 2>&1 || {
-        cat "$dir.out"
-        fail "exit code $? from: srun ${flags[*]} tutti train $*"
-    }
-}
+under() { launched "$1" timeout 60 srun "${@:2}"; }
 says() { grep -qF -e "$2" "$1.out" || { cat "$1.out"; fail "$1 does not say \"$2\""; }; }
 
 small=(--model mlp --epochs 1 --lr 0.05 --max-steps 12)

@@ -17,6 +17,11 @@ fixed() {
     rm -f "$work/go"
     flags="--nnodes 2 --master-addr 127.0.0.1 --master-port $port --rdzv-conf join_timeout=20,keep_alive_interval=0.2 $*"
 }
+find_host() { # $host, $other: which of nodes a and b hosts the rendezvous, and which does not
+    host=a
+    other=b
+    [ "$(ss -ltnp "sport = :$port" 2>/dev/null | grep -c "pid=$(agent_of b),")" = 1 ] && host=b other=a
+}
 agent_of() { pgrep -P "$(front "$1")" -x run-agent; }
 
 # A worker fails on one node: all nodes start anew; without a restart left, all end with its code and its name.
@@ -48,9 +53,7 @@ elastic
 for name in a b; do node $name $flags sh -c "$forever"; done
 saying a 'of 2'
 saying b 'of 2'
-host=a
-other=b
-pgrep -P "$(front b)" >/dev/null && ss -ltnp "sport = :$port" 2>/dev/null | grep -q "pid=$(agent_of b)," && host=b other=a
+find_host
 kill -KILL "$(front $other)"
 ended $host 3
 says $host 'was lost: the connection was lost'
@@ -122,9 +125,7 @@ elastic
 for name in a b; do node $name $flags sh -c "$forever"; done
 saying a 'of 2'
 saying b 'of 2'
-host=a
-other=b
-[ "$(ss -ltnp "sport = :$port" 2>/dev/null | grep -c "pid=$(agent_of b),")" = 1 ] && host=b other=a
+find_host
 kill -TERM "$(front $other)"
 ended $other 143
 saying $host 'start 1 restart 0 rank 0 of 1'

@@ -45,3 +45,17 @@ close() {
           if (!(d <= tolerance * m)) { print "line " NR ": " $1 " and " $2; bad = 1; exit } }
         END { if (NR == 0) print "nothing to compare"; exit bad || NR == 0 }' || fail "$1 and $2 differ by more than $3"
 }
+# launched DIR LAUNCHER... -- ARGUMENTS...: a run in folder DIR, whose ranks LAUNCHER starts
+launched() {
+    local dir=$1 launcher=()
+    shift
+    while [ "$1" != -- ]; do
+        launcher+=("$1")
+        shift
+    done
+    shift
+    "${launcher[@]}" "$TUTTI" train --run-dir "$dir" "$@" >"$dir.out" 2>&1 || {
+        cat "$dir.out"
+        fail "exit code $? from: ${launcher[*]} tutti train $*"
+    }
+}

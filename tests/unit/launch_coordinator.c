@@ -173,6 +173,10 @@ static bool console_says(const fixture *f, const char *text)
                                       f->console.end - f->console.begin, text, strlen(text));
 }
 
+#define LEAVE                                                                                      \
+    "{\"type\":\"leave\", \"final\":false, \"signal\":15, \"code\":143, \"why\":\"SIGTERM\"}"
+#define OVER "{\"type\":\"over\", \"round\":0, \"port\":1}"
+
 static void nodes_that_do_not_fit_are_refused(void **state)
 {
     static const struct {
@@ -243,12 +247,12 @@ static void words_of_another_round_are_not_heard(void **state)
     say(&f, &node, "{\"type\":\"failed\", \"round\":0, \"code\":7, \"why\":\"rank 2 failed\"}");
     hears(&f, &f.local, "stop", "rank 2 failed");
     hears(&f, &node, "stop", "rank 2 failed");
-    say(&f, &f.local, "{\"type\":\"over\", \"round\":0, \"port\":1}");
-    say(&f, &node, "{\"type\":\"over\", \"round\":0, \"port\":1}");
+    say(&f, &f.local, OVER);
+    say(&f, &node, OVER);
     hears(&f, &f.local, "round", "\"restarts\":1,\"round\":1");
     hears(&f, &node, "round", "\"restarts\":1,\"round\":1");
     say(&f, &node, "{\"type\":\"failed\", \"round\":0, \"code\":9, \"why\":\"old\"}");
-    say(&f, &node, "{\"type\":\"over\", \"round\":0, \"port\":1}");
+    say(&f, &node, OVER);
     say(&f, &node, "{\"type\":\"nonsense\"}");
     assert_null(hear(&f, &f.local));
     say(&f, &f.local, "{\"type\":\"over\", \"round\":1, \"port\":1}");
@@ -281,8 +285,8 @@ static void the_cause_is_told_not_its_effect(void **state)
         join(&f, &node, "b", "{\"node_rank\": 1}");
         say(&f, &f.local, FAILED[cause_first]);
         say(&f, &node, FAILED[!cause_first]);
-        say(&f, &f.local, "{\"type\":\"over\", \"round\":0, \"port\":1}");
-        say(&f, &node, "{\"type\":\"over\", \"round\":0, \"port\":1}");
+        say(&f, &f.local, OVER);
+        say(&f, &node, OVER);
         for (int i = 0; i < 2; i++) /* round, stop */
             json_decref(hear(&f, &node));
         hears(&f, &node, "end", "\"code\":7");
@@ -308,16 +312,12 @@ static void a_spare_node_waits_for_a_place(void **state)
     assert_null(hear(&f, &c));
     tutti__channel_close(&b); /* lost */
     hears(&f, &f.local, "stop", "was lost");
-    say(&f, &f.local, "{\"type\":\"over\", \"round\":0, \"port\":1}");
+    say(&f, &f.local, OVER);
     hears(&f, &c, "round", "\"group_rank\":1");
     hears(&f, &f.local, "round", "\"group_rank\":0");
     tutti__channel_close(&c);
     end(&f);
 }
-
-#define LEAVE                                                                                      \
-    "{\"type\":\"leave\", \"final\":false, \"signal\":15, \"code\":143, \"why\":\"SIGTERM\"}"
-#define OVER "{\"type\":\"over\", \"round\":0, \"port\":1}"
 
 /* Workers that are told to end go at different times; the slower lose their peers, which is no failure. */
 static void what_an_orderly_stop_does_takes_no_restart(void **state)
