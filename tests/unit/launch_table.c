@@ -35,7 +35,8 @@ static void alike_share_a_line(void **state)
         "x: rank 2 did not come through all_reduce #8 (F32 x 5, sum), in which ranks 0-1, 3 wait\n"
         "    rank    state              last finished              waits in                      "
         "for\n"
-        "  > 2       killed by SIGKILL  barrier #7 (by its peers)  -                             -\n"
+        "  > 2       killed by SIGKILL  barrier #7 (by its peers)  -                             "
+        "-\n"
         "    0-1, 3  waits              barrier #7                 all_reduce #8 (F32 x 5, sum)  "
         "1.50 s\n");
     free(table);
