@@ -20,7 +20,7 @@ check() {
     fi
 }
 
-check 0 "usage: tutti data show SPEC" "$TUTTI" data --help
+check 0 "cifar100:DIR/train|test      CIFAR-100 binary files" "$TUTTI" data --help
 check 0 "1438" "$TUTTI" data show digits:train
 check 0 "10000, each 3 x 32 x 32" "$TUTTI" data show synthetic:test
 check 2 "show or pack" "$TUTTI" data

@@ -33,6 +33,13 @@ static void need(const char *path)
     }
 }
 
+static tutti_status load(const char *path, int height, int width, uint8_t *planes)
+{
+    tutti__image_want want = {TUTTI__FIT_EXACT, height, width, 0};
+
+    return tutti__image_load(path, &want, planes);
+}
+
 /* ---- Decoders -------------------------------------------------------------------------------------------------- */
 
 static void every_kind_of_png_becomes_rgb(void **state)
@@ -64,7 +71,7 @@ static void every_kind_of_png_becomes_rgb(void **state)
         put("x.png", png,
             png_make(png, CASES[i].kind, CASES[i].bits, 2, 2, CASES[i].lines, CASES[i].stride));
         need("x.png");
-        if (tutti__image_load("x.png", 2, 2, planes) != TUTTI_OK)
+        if (load("x.png", 2, 2, planes) != TUTTI_OK)
             fail_msg("case %zu: %s", i, tutti_last_error());
         assert_memory_equal(planes, CASES[i].planes, sizeof planes);
     }
@@ -83,7 +90,7 @@ static void jpegs_become_rgb(void **state)
     for (int k = 0; k < 3; k++) {
         static const char *const FILES[] = {"rgb.jpg", "progressive.jpg", "grey.png"};
 
-        assert_int_equal(tutti__image_load(FILES[k], 8, 16, planes), TUTTI_OK);
+        assert_int_equal(load(FILES[k], 8, 16, planes), TUTTI_OK);
         for (int i = 0; i < 8; i++)
             for (int j = 0; j < 16; j++) {
                 int grey = 20 + 12 * j + 6 * i;
@@ -96,7 +103,7 @@ static void jpegs_become_rgb(void **state)
                 }
             }
     }
-    assert_int_equal(tutti__image_load("cmyk.jpg", 8, 16, planes), TUTTI_ERR_UNSUPPORTED);
+    assert_int_equal(load("cmyk.jpg", 8, 16, planes), TUTTI_ERR_UNSUPPORTED);
     assert_error_says("cmyk.jpg", "CMYK", NULL);
 }
 
@@ -110,14 +117,14 @@ static void cut_images_are_errors_at_every_length(void **state)
     need("x.jpg");
     for (size_t i = 0; i < sizeof JPEG_RGB - 1; i++) {
         put("x.jpg", JPEG_RGB, i);
-        assert_int_equal(tutti__image_load("x.jpg", 8, 16, planes), TUTTI_ERR_FORMAT);
+        assert_int_equal(load("x.jpg", 8, 16, planes), TUTTI_ERR_FORMAT);
         assert_error_says("x.jpg", NULL, NULL);
     }
     put("x.png", png, n);
     need("x.png");
     for (size_t i = 0; i < n; i++) {
         put("x.png", png, i);
-        assert_int_equal(tutti__image_load("x.png", 8, 16, planes), TUTTI_ERR_FORMAT);
+        assert_int_equal(load("x.png", 8, 16, planes), TUTTI_ERR_FORMAT);
     }
 }
 
@@ -136,7 +143,7 @@ static void huge_and_foreign_images_are_refused(void **state)
     assert_error_says("empty", NULL, NULL);
     put("x.png", png, n);
     need("x.png");
-    assert_int_equal(tutti__image_load("x.png", 2, 16, planes), TUTTI_ERR_FORMAT);
+    assert_int_equal(load("x.png", 2, 16, planes), TUTTI_ERR_FORMAT);
     assert_error_says("1x16", "expected 2x16", "tutti data pack --resize");
     put_u32(png + 16, 1u << 30); /* a width of a milliard, with a right check sum */
     put_u32(png + 29, (uint32_t)crc32(0, png + 12, 17));
@@ -144,30 +151,52 @@ static void huge_and_foreign_images_are_refused(void **state)
     assert_int_equal(tutti__image_size("x.png", &height, &width), TUTTI_ERR_FORMAT);
 }
 
-static void resizing_keeps_constants_and_averages(void **state)
+static void scale(const tutti__rectangle *part, const uint8_t *rgb, int from_height, int from_width,
+                  uint8_t *to, int height, int width)
+{
+    tutti__scaler *scaler = tutti__scaler_new(part, from_height, from_width, height, width);
+
+    assert_non_null(scaler);
+    for (int y = 0; y < from_height; y++)
+        tutti__scaler_put_row(scaler, y, rgb + (size_t)y * 3 * (size_t)from_width);
+    tutti__scaler_finish(scaler, to);
+    tutti__scaler_free(scaler);
+}
+
+static void scaling_keeps_constants_and_averages(void **state)
 {
     enum { H = 50, W = 70 };
-    uint8_t from[3 * H * W], to[3 * 32 * 32], same[3 * H * W];
+    static const tutti__rectangle ALL = {0, 0, H, W}, ONE = {0, 0, 1, 1}, PART = {10, 20, 30, 40};
+    uint8_t from[3 * H * W], to[3 * 32 * 32], same[3 * H * W], part[3 * 30 * 40];
     double before = 0, after = 0;
 
     (void)state;
     memset(from, 77, sizeof from);
-    assert_int_equal(tutti__image_resize(from, H, W, to, 32, 32), TUTTI_OK);
+    scale(&ALL, from, H, W, to, 32, 32);
     for (size_t i = 0; i < sizeof to; i++)
         assert_int_equal(to[i], 77);
     for (int i = 0; i < 3 * H * W; i++) {
         from[i] = (uint8_t)(i % W * 3 + i / W % H);
         before += from[i];
     }
-    assert_int_equal(tutti__image_resize(from, H, W, to, 32, 32), TUTTI_OK);
+    scale(&ALL, from, H, W, to, 32, 32);
     for (size_t i = 0; i < sizeof to; i++)
         after += to[i];
     before /= 3 * H * W;
     after /= 3 * 32 * 32;
     assert_true(before - after < 1 && after - before < 1);
-    assert_int_equal(tutti__image_resize(from, H, W, same, H, W), TUTTI_OK);
-    assert_memory_equal(from, same, sizeof from);
-    assert_int_equal(tutti__image_resize(from, 1, 1, to, 32, 32), TUTTI_OK);
+    scale(&ALL, from, H, W, same, H, W);
+    scale(&PART, from, H, W, part, 30, 40);
+    for (int y = 0; y < H; y++)
+        for (int x = 0; x < W; x++)
+            for (int c = 0; c < 3; c++) {
+                int byte = from[(y * W + x) * 3 + c];
+
+                assert_int_equal(same[c * H * W + y * W + x], byte);
+                if (y >= 10 && y < 40 && x >= 20 && x < 60)
+                    assert_int_equal(part[c * 30 * 40 + (y - 10) * 40 + x - 20], byte);
+            }
+    scale(&ONE, from, 1, 1, to, 32, 32);
     assert_int_equal(to[1023], from[0]);
 }
 
@@ -342,7 +371,7 @@ static void show_counts_and_measures(void **state)
 
     (void)state;
     assert_non_null(out);
-    assert_int_equal(tutti__data_show("digits:test", out, NULL), TUTTI_OK);
+    assert_int_equal(tutti__data_show("digits:test", NULL, out, NULL), TUTTI_OK);
     fclose(out);
     assert_non_null(strstr(text, "images     359, each 1 x 8 x 8 bytes"));
     assert_non_null(strstr(text, "0.3059"));
@@ -356,7 +385,7 @@ int main(void)
         IN_FOLDER(jpegs_become_rgb),
         IN_FOLDER(cut_images_are_errors_at_every_length),
         IN_FOLDER(huge_and_foreign_images_are_refused),
-        cmocka_unit_test(resizing_keeps_constants_and_averages),
+        cmocka_unit_test(scaling_keeps_constants_and_averages),
         IN_FOLDER(folders_are_sorted_by_class_and_name),
         IN_FOLDER(broken_trees_are_explained),
         IN_FOLDER(packing_keeps_every_image),
