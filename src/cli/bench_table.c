@@ -2,39 +2,49 @@
  * SPDX-License-Identifier: MIT */
 #include "cli/bench.h"
 
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- Table and JSON ------------------------------------------------------------------------------------- */
 
-static void print_head(const tutti__bench *b, const tutti_group *group)
+void tutti__bench_table_head(const tutti__bench_table *table)
 {
+    const tutti__bench *b = table->bench;
+    const tutti_group *group = table->group;
+    FILE *out = table->out;
     int ranks = tutti_group_size(group);
 
-    printf("# %s, %d rank%s (%s), %s memory, ", b->name, ranks, ranks == 1 ? "" : "s",
-           tutti_group_transport_name(group), b->group_memory ? "group" : "plain");
+    if (tutti_group_rank(group) != 0)
+        return;
+    fprintf(out, "# %s, %d rank%s (%s), %s memory, ", b->name, ranks, ranks == 1 ? "" : "s",
+            tutti_group_transport_name(group), b->group_memory ? "group" : "plain");
     if (b->in_flight)
-        printf("%lld in flight, ", (long long)b->in_flight);
-    printf("Tutti %s\n", TUTTI_VERSION);
-    printf("#%11s %12s %6s %8s %5s %10s %10s %9s %9s %7s\n", "size", "count", "type", "redop",
-           "root", "time", "p95", "algbw", "busbw", "#wrong");
-    printf("#%11s %12s %6s %8s %5s %10s %10s %9s %9s\n", "(B)", "(elements)", "", "", "", "(us)",
-           "(us)", "(GB/s)", "(GB/s)");
-    fflush(stdout);
+        fprintf(out, "%lld in flight, ", (long long)b->in_flight);
+    fprintf(out, "Tutti %s\n", TUTTI_VERSION);
+    fprintf(out, "#%11s %12s %6s %8s %5s %10s %10s %9s %9s %7s\n", "size", "count", "type", "redop",
+            "root", "time", "p95", "algbw", "busbw", "#wrong");
+    fprintf(out, "#%11s %12s %6s %8s %5s %10s %10s %9s %9s\n", "(B)", "(elements)", "", "", "",
+            "(us)", "(us)", "(GB/s)", "(GB/s)");
+    fflush(out);
 }
 
 tutti_status tutti__bench_table_open(tutti__bench_table *table, const tutti__bench *bench,
                                      tutti_group *group)
 {
-    *table = (tutti__bench_table){.bench = bench, .group = group};
+    const bool to_stdout = bench->json && strcmp(bench->json, "-") == 0;
+
+    *table =
+        (tutti__bench_table){.bench = bench, .group = group, .out = to_stdout ? stderr : stdout};
     if (tutti_group_rank(group) != 0)
         return TUTTI_OK;
     if (bench->json) {
         table->json = open_memstream(&table->json_text, &table->json_bytes);
         if (!table->json)
             return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", bench->json);
-        TUTTI_TRY(tutti__write_file(bench->json, "[]\n", 3));
+        if (!to_stdout)
+            TUTTI_TRY(tutti__write_file(bench->json, "[]\n", 3));
     }
-    print_head(bench, group);
     return TUTTI_OK;
 }
 
@@ -43,7 +53,10 @@ static tutti_status write_json(tutti__bench_table *table)
     fputs("\n]\n", table->json);
     if (fflush(table->json) != 0)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", table->bench->json);
-    return tutti__write_file(table->bench->json, table->json_text, table->json_bytes);
+    if (strcmp(table->bench->json, "-") != 0)
+        return tutti__write_file(table->bench->json, table->json_text, table->json_bytes);
+    fwrite(table->json_text, 1, table->json_bytes, stdout); /* main says if that fails */
+    return TUTTI_OK;
 }
 
 tutti_status tutti__bench_table_close(tutti__bench_table *table, tutti_status status)
@@ -79,41 +92,74 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void print_row(const tutti__bench_table *table, const tutti__bench_row *row)
+void tutti__bench_sort(double *times, size_t n, double *median_p, double *p95_p)
 {
-    const tutti__bench *b = table->bench;
-    double median = row->times[row->iterations / 2],
-           p95 = row->times[(row->iterations * 95 + 99) / 100 - 1],
-           algbw = (double)row->bytes / (median * 1e3), busbw = algbw * row->bus_factor;
+    qsort(times, n, sizeof *times, compare);
+    *median_p = times[n / 2];
+    *p95_p = times[(n * 95 + 99) / 100 - 1];
+}
 
-    printf("%12zu %12zu %6s %8s %5d %10.2f %10.2f %9.3f %9.3f %7lld\n", row->bytes, row->count,
-           b->dtype_name, b->redop_name, row->root, median, p95, algbw, busbw,
-           (long long)row->wrong);
-    fflush(stdout);
+/* A number of JSON: what took no time that the clock shows has no rate. */
+static double number(double value)
+{
+    return isfinite(value) ? value : 0;
+}
+
+void tutti__bench_json_row(tutti__bench_table *table, const tutti__bench_figures *f,
+                           const char *more)
+{
+    const char *transport = tutti_group_transport_name(table->group);
+
     if (!table->json)
         return;
-    fprintf(
-        table->json,
-        "%s  {\"op\": \"%s\", \"bytes\": %zu, \"dtype\": \"%s\", \"redop\": \"%s\", "
-        "\"root\": %d, \"ranks\": %d, \"iterations\": %lld, \"median_us\": %.3f, \"p95_us\": %.3f, "
-        "\"algbw_gbps\": %.6f, \"busbw_gbps\": %.6f, \"wrong\": %lld}",
-        ftell(table->json) > 0 ? ",\n" : "[\n", b->name, row->bytes, b->dtype_name, b->redop_name,
-        row->root, tutti_group_size(table->group), (long long)row->iterations, median, p95, algbw,
-        busbw, (long long)row->wrong);
+    fprintf(table->json,
+            "%s  {\"op\": \"%s\", \"bytes\": %zu, \"dtype\": \"%s\", \"redop\": \"%s\", "
+            "\"root\": %d, \"ranks\": %d, \"transport\": \"%s\", \"memory\": \"%s\", "
+            "\"backend\": \"%s\", \"iterations\": %lld, \"median_us\": %.3f, \"p95_us\": %.3f, "
+            "\"algbw_gbps\": %.6f, \"busbw_gbps\": %.6f, \"wrong\": %lld%s}",
+            ftell(table->json) > 0 ? ",\n" : "[\n", table->bench->name, f->bytes, f->dtype,
+            f->redop, f->root, tutti_group_size(table->group), transport, f->memory,
+            strcmp(transport, "mpi") == 0 ? "mpi" : "native", (long long)f->iterations,
+            f->median_us, f->p95_us, number(f->algbw), number(f->busbw), (long long)f->wrong, more);
+}
+
+static void print_row(tutti__bench_table *table, const tutti__bench_row *row, double median,
+                      double p95)
+{
+    const tutti__bench *b = table->bench;
+    double algbw = (double)row->bytes / (median * 1e3), busbw = algbw * row->bus_factor;
+    tutti__bench_figures figures = {.bytes = row->bytes,
+                                    .dtype = b->dtype_name,
+                                    .redop = b->redop_name,
+                                    .memory = b->group_memory ? "group" : "plain",
+                                    .root = row->root,
+                                    .iterations = row->iterations,
+                                    .wrong = row->wrong,
+                                    .median_us = median,
+                                    .p95_us = p95,
+                                    .algbw = algbw,
+                                    .busbw = busbw};
+
+    fprintf(table->out, "%12zu %12zu %6s %8s %5d %10.2f %10.2f %9.3f %9.3f %7lld\n", row->bytes,
+            row->count, b->dtype_name, b->redop_name, row->root, median, p95, algbw, busbw,
+            (long long)row->wrong);
+    fflush(table->out);
+    tutti__bench_json_row(table, &figures, "");
 }
 
 tutti_status tutti__bench_table_add(tutti__bench_table *table, tutti__bench_row *row)
 {
     tutti_buf times = {row->times, (size_t)row->iterations, TUTTI_F64},
               wrong = {&row->wrong, 1, TUTTI_I64};
+    double median, p95;
 
     TUTTI_TRY(tutti_all_reduce(table->group, times, TUTTI_SUM, NULL));
     TUTTI_TRY(tutti_all_reduce(table->group, wrong, TUTTI_SUM, NULL));
     for (int64_t i = 0; i < row->iterations; i++)
         row->times[i] /= row->timers;
-    qsort(row->times, (size_t)row->iterations, sizeof *row->times, compare);
+    tutti__bench_sort(row->times, (size_t)row->iterations, &median, &p95);
     if (tutti_group_rank(table->group) == 0)
-        print_row(table, row);
+        print_row(table, row, median, p95);
     return TUTTI_OK;
 }
 
