@@ -10,7 +10,7 @@
 . "$(dirname "$0")/lib.sh"
 PYTHON=${PYTHON:-python3} IMAGES=${IMAGES:-} WORKERS=${WORKERS:-1 2} BATCH=${BATCH:-64} SECONDS_EACH=${SECONDS_EACH:-4}
 ROUNDS=${ROUNDS:-5}
-here=$(dirname "$0")
+peer_folder=bench/peer
 
 [ -d "$IMAGES/train" ] || {
     echo "loader.sh: no image folder; name one, as IMAGES=DIR, with DIR/train/CLASS/FILE.jpg and DIR/test"
@@ -20,13 +20,13 @@ peer=yes
 "$PYTHON" -c 'import torchvision' 2>/dev/null || peer=
 [ -n "$peer" ] || echo "loader.sh: no PyTorch peer ($PYTHON with torchvision): ours only"
 
-ours() { # FOLDER WORKERS FLAGS...
+loader() { # FOLDER WORKERS FLAGS...
     "$TUTTI" bench loader --data folder --data-dir "$1" --workers "$2" --batch-size "$BATCH" --seconds "$SECONDS_EACH" \
         --json "$work/rows.json" "${@:3}" >/dev/null
     sed -n 's/.*"images_per_s": *\([0-9.]*\).*/\1/p' "$work/rows.json"
 }
 theirs() { # FOLDER WORKERS [IMAGE_SIZE]
-    "$PYTHON" "$here/peer/pytorch_loader.py" "$1/train" "$2" "$BATCH" "$SECONDS_EACH" "${@:3}" | sed -n 's/ images.*//p'
+    "$PYTHON" "$peer_folder/pytorch_loader.py" "$1/train" "$2" "$BATCH" "$SECONDS_EACH" "${@:3}" | sed -n 's/ images.*//p'
 }
 measure() { # NAME FOLDER IMAGE_SIZE
     local workers flags=(--augment false) size=()
@@ -34,7 +34,7 @@ measure() { # NAME FOLDER IMAGE_SIZE
     for workers in $WORKERS; do
         : >"$work/ours" && : >"$work/theirs"
         for _ in $(seq "$ROUNDS"); do
-            ours "$2" "$workers" "${flags[@]}" >>"$work/ours"
+            loader "$2" "$workers" "${flags[@]}" >>"$work/ours"
             [ -z "$peer" ] || theirs "$2" "$workers" "${size[@]}" >>"$work/theirs"
         done
         if [ -n "$peer" ]; then
@@ -51,7 +51,7 @@ echo "| images | workers | ours | PyTorch | ours / PyTorch |"
 echo "|---|---|---|---|---|"
 measure "as they are" "$IMAGES" 0
 if "$PYTHON" -c 'import PIL' 2>/dev/null; then
-    "$PYTHON" "$here/peer/make_images.py" "$IMAGES" "$work/224" 224 300
+    "$PYTHON" "$peer_folder/make_images.py" "$IMAGES" "$work/224" 224 300
     measure "224x224" "$work/224" 0
     measure "224x224, random crops to 128x128" "$work/224" 128
 fi

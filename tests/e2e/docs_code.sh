@@ -81,7 +81,6 @@ if [[ $link == *" -o tutti "* ]]; then
     done
     compile sh -c "cd '$BUILD_DIR' && ${link/ -o tutti / -o $work/tutti $objects }"
     run 0 ./tutti train --data pixels --data-dir "$work" --model skip_net --epochs 3 --lr 0.05 --run-dir run
-    grep -q '"status": "finished"\|"status": "completed"\|"status": "done"' run/summary.json || fail "$(cat run/summary.json)"
     awk -F': ' '/val_accuracy/ { exit !($2 + 0 > 0.9) }' run/summary.json || fail "accuracy: $(grep accuracy run/summary.json)"
     run 0 ./tutti data --help
     out_has 'pixels:DIR/train\|test +text, a line a picture'
