@@ -3,6 +3,7 @@
 #include "checkpoint/safetensors.h"
 #include "reducer/reducer.h"
 #include "train/agree.h"
+#include "train/amp.h"
 #include "train/resume.h"
 #include "train/run.h"
 
@@ -52,6 +53,10 @@ static char *state_text(const tutti__run *run, int64_t epoch, size_t batch, bool
                       (json_int_t)run->config->seed, "epochs_done", (json_int_t)run->epochs_done,
                       "forwards", (json_int_t)tutti_ctx_step(run->cx), "model_digest", digest,
                       "sums", sums_json(run), "config", keys ? json_loads(keys, 0, NULL) : NULL);
+    if (state && run->scaler && json_object_set_new(state, "scaler", tutti__amp_json(run)) != 0) {
+        json_decref(state);
+        state = NULL;
+    }
     if (state && digest[0] && tutti__state_digest(state, digest) == TUTTI_OK &&
         json_object_set_new(state, "digest", json_string(digest)) == 0)
         text = json_dumps(state, JSON_INDENT(2) | JSON_REAL_PRECISION(17));

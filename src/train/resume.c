@@ -4,6 +4,7 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/safetensors.h"
 #include "reducer/reducer.h"
+#include "train/amp.h"
 #include "train/run.h"
 
 #include <errno.h>
@@ -490,6 +491,7 @@ tutti_status tutti__resume_apply(tutti__run *run)
     if (!run->resume.found)
         return TUTTI_OK;
     apply_state(run);
+    TUTTI_TRY(tutti__amp_restore(run, run->resume.state));
     TUTTI_TRY(apply_optimizer(run));
     return apply_hook(run);
 }
