@@ -112,7 +112,7 @@ static tutti_status open_model(tutti__run *run)
     return tutti_module_status(run->module);
 }
 
-static tutti_status open_optimizer(tutti__run *run)
+static tutti_status new_optimizer(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
     /* A key that is 0 means it. */
@@ -128,6 +128,12 @@ static tutti_status open_optimizer(tutti__run *run)
                                            .momentum = (float)c->momentum,
                                            .weight_decay = decay,
                                            .nesterov = c->nesterov});
+}
+
+static tutti_status open_optimizer(tutti__run *run)
+{
+    TUTTI_TRY(new_optimizer(run));
+    return run->config->decay_biases ? TUTTI_OK : tutti_optim_no_decay(run->optim);
 }
 
 static tutti_status set_comm_hook(tutti__run *run)
