@@ -177,6 +177,14 @@ tutti_status tutti__write_file(const char *path, const void *p, size_t bytes);
  * become U+FFFD, so that readers take the rest. */
 void tutti__json_string(FILE *out, const char *text);
 
+/* How many bytes the character of UTF-8 at text has; 0: it is none. What ends too early ends in the NUL, which continues
+ * nothing. */
+int tutti__utf8_bytes(const char *text);
+/* The text as a terminal may have it, in out[size], cut there; returns out. Whatever a terminal would obey instead of
+ * showing (line ends, escapes, changes of direction) and bytes that are no UTF-8 become \n, \t, \r or \xNN. Names that come
+ * from outside (files, classes, tensors) are printed through it; messages of tutti__fail and tutti_log go through it whole. */
+const char *tutti__printable(const char *text, char *out, size_t size);
+
 /* ---- Events: one ring behind the trace and the flight recorder -------------------------------------- */
 
 /* One span. Names are static text; what `arg` counts (a step, a bucket; -1: nothing) and `detail` says is the
