@@ -270,7 +270,7 @@ static tutti_status train_epoch(tutti__run *run)
 {
     bool more = true;
 
-    tutti__loader_seek(run->train_loader, (uint64_t)run->epoch - 1, run->batch);
+    tutti__loader_seek(run->train_loader, (uint64_t)run->epoch - 1, run->start, run->batch);
     if (run->batch == 0)
         run->epoch_loss = (tutti__mean){0, 0};
     while (more && !run->stopping && run->step < run->total_steps) {
