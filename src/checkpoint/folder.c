@@ -123,14 +123,14 @@ tutti_status tutti__checkpoint_begin(const char *dir, uint64_t step,
     return TUTTI_OK;
 }
 
-void tutti__checkpoint_abandon(const char *dir, uint64_t step)
+tutti_status tutti__checkpoint_abandon(const char *dir, uint64_t step, tutti_status status)
 {
     char temporary[TUTTI__CHECKPOINT_PATH], message[2048];
 
     snprintf(message, sizeof message, "%s", tutti_last_error());
     if (step_path(dir, step, ".tmp", temporary) != TUTTI_OK || remove_folder(temporary) != TUTTI_OK)
         tutti_log(TUTTI_LOG_INFO, "checkpoint", "%s", tutti_last_error());
-    tutti__fail_again(TUTTI_ERR_IO, message); /* the failure before is the one to tell */
+    return tutti__fail_again(status, message);
 }
 
 /* `latest` is for people and for --init: where there are no symbolic links, it is not there. */
