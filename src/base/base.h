@@ -176,6 +176,7 @@ tutti_status tutti__write_file(const char *path, const void *p, size_t bytes);
 /* The text as a string of JSON, quotes included. Bytes that are not UTF-8 (a name cut in the middle of a character, say)
  * become U+FFFD, so that readers take the rest. */
 void tutti__json_string(FILE *out, const char *text);
+bool tutti__is_utf8(const char *text);
 
 /* ---- Events: one ring behind the trace and the flight recorder -------------------------------------- */
 

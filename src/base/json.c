@@ -17,6 +17,16 @@ static int utf8_bytes(const unsigned char *p)
     return n;
 }
 
+bool tutti__is_utf8(const char *text)
+{
+    const unsigned char *p = (const unsigned char *)text;
+
+    for (int n; *p; p += n)
+        if ((n = utf8_bytes(p)) == 0)
+            return false;
+    return true;
+}
+
 void tutti__json_string(FILE *out, const char *text)
 {
     const unsigned char *p = (const unsigned char *)text;

@@ -2,6 +2,7 @@
 #include "train/event_file.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <tensorboard.pb-c.h>
@@ -86,6 +87,22 @@ static tutti_status write_values(tutti__event_file *file, uint64_t step, Value *
 }
 
 /* ---- The file ---- */
+
+tutti_status tutti__event_file_remove_all(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    struct dirent *entry;
+    int error = 0;
+
+    while (dir && (entry = readdir(dir)))
+        if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) == 0 &&
+            unlinkat(dirfd(dir), entry->d_name, 0) != 0 && error == 0)
+            error = errno;
+    if (dir)
+        closedir(dir);
+    return error ? tutti__fail_errno(error, "cannot remove the event files of %s", folder)
+                 : TUTTI_OK;
+}
 
 /* Seconds for the next file's name: now, or later than those of all files that are there, for readers go by their names. */
 static long long next_seconds(const char *folder)
@@ -196,7 +213,17 @@ static void set_plugin(Value *value, Tutti__Tensorboard__Metadata *metadata,
     value->metadata = metadata;
 }
 
-/* "| key | value |" lines; a bar in a value would end its cell. */
+/* A text's bars would end its cell, and its line ends the table. */
+static void print_cell(FILE *out, const char *text)
+{
+    for (; *text; text++)
+        if (*text == '|')
+            fputs("\\|", out);
+        else
+            putc(*text == '\n' ? ' ' : *text, out);
+}
+
+/* "| key | value |" lines. */
 static char *config_table(const tutti__train_config *config)
 {
     char *text = NULL;
@@ -207,14 +234,16 @@ static char *config_table(const tutti__train_config *config)
         return NULL;
     fputs("| key | value |\n|---|---|\n", out);
     for (int i = 0; i < TUTTI__N_KEYS; i++) {
-        char value[TUTTI__CONFIG_TEXT];
+        json_t *value = tutti__config_value(config, i);
+        char *dump = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
 
-        tutti__config_value_text(config, i, value);
         fprintf(out, "| %s | ", tutti__key_table[i].name);
-        for (const char *p = value; *p; p++)
-            fprintf(out, *p == '|' ? "\\%c" : "%c", *p == '\n' ? ' ' : *p);
+        print_cell(out, json_is_string(value) ? json_string_value(value) : dump ? dump : "?");
         fputs(" |\n", out);
+        free(dump);
+        json_decref(value);
     }
+    fprintf(out, "| world_size | %lld |\n", (long long)config->world_size);
     if (fclose(out) == 0)
         return text;
     free(text);
@@ -274,50 +303,56 @@ static tutti_status write_hparams(tutti__event_file *file, uint64_t step, const 
     return status;
 }
 
-static void set_hparam(Tutti__Tensorboard__Hparam *hparam, Tutti__Tensorboard__HparamValue *value,
-                       const tutti__train_config *config, int i)
+/* value: borrowed as long as the parameter is used. */
+static void set_hparam(Tutti__Tensorboard__Hparam *hparam, Tutti__Tensorboard__HparamValue *number,
+                       const char *key, const json_t *value)
 {
-    const tutti__key_row *key = &tutti__key_table[i];
-    const void *p = (const char *)config + key->offset;
-
     *hparam = (Tutti__Tensorboard__Hparam)TUTTI__TENSORBOARD__HPARAM__INIT;
-    *value = (Tutti__Tensorboard__HparamValue)TUTTI__TENSORBOARD__HPARAM_VALUE__INIT;
-    hparam->key = (char *)key->name;
-    hparam->value = value;
-    value->value_case = TUTTI__TENSORBOARD__HPARAM_VALUE__VALUE_NUMBER;
-    if (key->type == TUTTI__KEY_INT)
-        value->number = (double)*(const int64_t *)p;
-    else if (key->type == TUTTI__KEY_REAL)
-        value->number = *(const double *)p;
-    else if (key->type == TUTTI__KEY_FLAG) {
-        value->value_case = TUTTI__TENSORBOARD__HPARAM_VALUE__VALUE_FLAG;
-        value->flag = *(const bool *)p;
+    *number = (Tutti__Tensorboard__HparamValue)TUTTI__TENSORBOARD__HPARAM_VALUE__INIT;
+    hparam->key = (char *)key;
+    hparam->value = number;
+    if (json_is_boolean(value)) {
+        number->value_case = TUTTI__TENSORBOARD__HPARAM_VALUE__VALUE_FLAG;
+        number->flag = json_is_true(value);
+    } else if (json_is_number(value)) {
+        number->value_case = TUTTI__TENSORBOARD__HPARAM_VALUE__VALUE_NUMBER;
+        number->number = json_number_value(value);
     } else {
-        value->value_case = TUTTI__TENSORBOARD__HPARAM_VALUE__VALUE_TEXT;
-        value->text = (char *)p;
+        number->value_case = TUTTI__TENSORBOARD__HPARAM_VALUE__VALUE_TEXT;
+        number->text = (char *)json_string_value(value);
     }
 }
 
 tutti_status tutti__event_file_config(tutti__event_file *file, const tutti__train_config *config,
                                       const char *name, uint64_t step)
 {
-    Tutti__Tensorboard__HparamValue values[TUTTI__N_KEYS];
-    Tutti__Tensorboard__Hparam storage[TUTTI__N_KEYS], *list[TUTTI__N_KEYS];
+    enum { N = TUTTI__N_KEYS + 1 };
+    Tutti__Tensorboard__HparamValue values[N];
+    Tutti__Tensorboard__Hparam storage[N], *list[N];
     Tutti__Tensorboard__SessionStart start = TUTTI__TENSORBOARD__SESSION_START__INIT;
     Tutti__Tensorboard__Hparams hparams = TUTTI__TENSORBOARD__HPARAMS__INIT;
+    json_t *json[N];
+    tutti_status status;
 
-    for (int i = 0; i < TUTTI__N_KEYS; i++) {
-        set_hparam(&storage[i], &values[i], config, i);
+    for (int i = 0; i < N; i++) {
+        json[i] = i < TUTTI__N_KEYS ? tutti__config_value(config, i)
+                                    : json_integer(config->world_size);
+        set_hparam(&storage[i], &values[i],
+                   i < TUTTI__N_KEYS ? tutti__key_table[i].name : "world_size", json[i]);
         list[i] = &storage[i];
     }
-    start.n_hparam = TUTTI__N_KEYS;
+    start.n_hparam = N;
     start.hparam = list;
     start.group_name = (char *)name;
     start.start_time = wall_time();
     hparams.what_case = TUTTI__TENSORBOARD__HPARAMS__WHAT_START;
     hparams.start = &start;
-    TUTTI_TRY(write_config_text(file, config, step));
-    return write_hparams(file, step, "_hparams_/session_start_info", &hparams);
+    status = write_config_text(file, config, step);
+    if (status == TUTTI_OK)
+        status = write_hparams(file, step, "_hparams_/session_start_info", &hparams);
+    for (int i = 0; i < N; i++)
+        json_decref(json[i]);
+    return status;
 }
 
 tutti_status tutti__event_file_ended(tutti__event_file *file, uint64_t step, bool success)

@@ -16,6 +16,8 @@ typedef struct tutti__event_file {
     tutti__record_file records;
 } tutti__event_file;
 
+/* Removes the event files of `folder`, an earlier run's. It need not be there. */
+tutti_status tutti__event_file_remove_all(const char *folder);
 /* Makes the folder and the next file in it. */
 tutti_status tutti__event_file_open(tutti__event_file *file, const char *folder);
 /* The run goes on after `step`: points of later steps are no longer. Before any point. */
