@@ -33,7 +33,8 @@ typedef struct tutti__train_config {
 #define KEY(type, name, value, limits, works, help) TUTTI__MEMBER_##type(name)
 #include "train/config.def"
 #undef KEY
-    int64_t world_size; /* ranks of the run; as a file's keys are read: of the run that wrote it; 0: not known */
+    int64_t
+        world_size; /* ranks of the run; as a file's keys are read: of the run that wrote it; 0: not known */
 } tutti__train_config;
 
 enum {

@@ -335,8 +335,8 @@ tutti_status tutti__event_file_config(tutti__event_file *file, const tutti__trai
     tutti_status status;
 
     for (int i = 0; i < N; i++) {
-        json[i] = i < TUTTI__N_KEYS ? tutti__config_value(config, i)
-                                    : json_integer(config->world_size);
+        json[i] =
+            i < TUTTI__N_KEYS ? tutti__config_value(config, i) : json_integer(config->world_size);
         set_hparam(&storage[i], &values[i],
                    i < TUTTI__N_KEYS ? tutti__key_table[i].name : "world_size", json[i]);
         list[i] = &storage[i];

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 enum {
-    TUTTI__HISTOGRAM_STEPS = 8 * (127 + 1 + 40),          /* on each side of zero */
+    TUTTI__HISTOGRAM_STEPS = 8 * (127 + 1 + 40),           /* on each side of zero */
     TUTTI__HISTOGRAM_BINS = 2 * TUTTI__HISTOGRAM_STEPS + 1 /* and the one around it */
 };
 

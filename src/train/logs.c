@@ -89,8 +89,6 @@ static tutti_status open_events(tutti__sinks *s, const char *run_dir, uint64_t s
     if (s->config->histograms > 0 && !(s->histogram = tutti__alloc(sizeof *s->histogram)))
         return TUTTI_ERR_MEMORY;
     snprintf(folder, sizeof folder, "%s/tensorboard", run_dir);
-    if (step == 0)
-        TUTTI_TRY(tutti__event_file_remove_all(folder));
     TUTTI_TRY(tutti__event_file_open(s->events, folder));
     if (step > 0)
         TUTTI_TRY(tutti__event_file_resumed(s->events, step));
@@ -164,7 +162,7 @@ static size_t points_of(tutti__metric_table table, const void *record, const cha
     return n;
 }
 
-enum { MOST_POINTS = 64, GPU_FIELDS = 5 };
+enum { MOST_POINTS = 64 };
 
 static tutti_status write_points(tutti__sinks *s, int64_t step, tutti__metric_table table,
                                  const void *record)
@@ -206,8 +204,10 @@ static void write_system_line(tutti__run_folder *folder, const tutti__system_sam
     size_t n = 0;
     FILE *out = open_memstream(&text, &n);
 
-    if (!out)
+    if (!out) {
+        tutti__run_folder_text(folder, NULL, 0);
         return;
+    }
     fputs("{\"system\": {", out);
     tutti__metrics_print(out, tutti__system_table, &sample->machine, ", ");
     fputs(", \"gpus\": [", out);
@@ -217,8 +217,8 @@ static void write_system_line(tutti__run_folder *folder, const tutti__system_sam
         fputs("}", out);
     }
     fputs("]}}\n", out);
-    if (fclose(out) == 0)
-        tutti__run_folder_text(folder, text, n);
+    fclose(out);
+    tutti__run_folder_text(folder, text, n);
     free(text);
 }
 

@@ -66,16 +66,16 @@ tutti__nvml *tutti__nvml_open(void)
 static void read_device(const tutti__nvml *nvml, device gpu, tutti__gpu_metrics *m)
 {
     utilization busy;
-    memory memory;
+    memory room;
     unsigned number;
 
     *m = (tutti__gpu_metrics){
         .percent = NAN, .memory_percent = NAN, .temperature_c = NAN, .power_w = NAN};
     if (nvml->utilization(gpu, &busy) == 0)
         m->percent = busy.gpu;
-    if (nvml->memory(gpu, &memory) == 0 && memory.total > 0) {
-        m->memory_bytes = (int64_t)memory.used;
-        m->memory_percent = 100 * (double)memory.used / (double)memory.total;
+    if (nvml->memory(gpu, &room) == 0 && room.total > 0) {
+        m->memory_bytes = (int64_t)room.used;
+        m->memory_percent = 100 * (double)room.used / (double)room.total;
     }
     if (nvml->temperature(gpu, TEMPERATURE_GPU, &number) == 0)
         m->temperature_c = number;

@@ -19,7 +19,8 @@ static void print_escaped(FILE *out, const char *text, bool quotes)
 
 static char *make_labels(const char *run, const tutti__train_config *config)
 {
-    const char *const labels[][2] = {{"run", run}, {"model", config->model}, {"data", config->data}};
+    const char *const labels[][2] = {
+        {"run", run}, {"model", config->model}, {"data", config->data}};
     char *text = NULL;
     size_t n = 0;
     FILE *out = open_memstream(&text, &n);

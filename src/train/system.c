@@ -12,9 +12,9 @@
 
 /* Counters that only grow. */
 typedef struct counters {
-    double busy, all;      /* ticks of all cores */
-    double process;        /* seconds of CPU */
-    double now;            /* seconds */
+    double busy, all;       /* ticks of all cores */
+    double process;         /* seconds of CPU */
+    double now;             /* seconds */
     int64_t sent, received; /* bytes */
 } counters;
 

@@ -245,8 +245,8 @@ static tutti_status write_config(tutti__wandb_file *file, const tutti__train_con
 
     items.update = list;
     for (int i = 0; i < N; i++) {
-        json_t *value = i < TUTTI__N_KEYS ? tutti__config_value(config, i)
-                                          : json_integer(config->world_size);
+        json_t *value =
+            i < TUTTI__N_KEYS ? tutti__config_value(config, i) : json_integer(config->world_size);
         char *json = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
 
         json_decref(value);
@@ -288,10 +288,10 @@ static tutti_status write_metadata(const tutti__wandb_file *file,
 
     gmtime_r(&seconds, &tm);
     strftime(began, sizeof began, "%Y-%m-%dT%H:%M:%SZ", &tm);
-    root = json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:i}", "os", e->os, "startedAt", began,
-                     "program", e->program, "executable", e->executable, "host", e->host,
-                     "cpu_count", (int)e->cpu_count, "cpu_count_logical",
-                     (int)e->cpu_count_logical);
+    root =
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:i}", "os", e->os, "startedAt", began, "program",
+                  e->program, "executable", e->executable, "host", e->host, "cpu_count",
+                  (int)e->cpu_count, "cpu_count_logical", (int)e->cpu_count_logical);
     text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
     json_decref(root);
     status = write_text(file, "wandb-metadata.json", text);
@@ -470,8 +470,7 @@ static const stat_name gpu_names[] = {{"percent", "gpu", 1},
                                       {"power_w", "powerWatts", 1},
                                       {0}};
 
-enum { MOST_STATS = TUTTI__COUNT_OF(system_names) +
-                    TUTTI__MOST_GPUS * TUTTI__COUNT_OF(gpu_names) };
+enum { MOST_STATS = TUTTI__COUNT_OF(system_names) + TUTTI__MOST_GPUS * TUTTI__COUNT_OF(gpu_names) };
 typedef struct stats {
     Tutti__Wandb__Stats__StatsItem items[MOST_STATS], *list[MOST_STATS];
     char keys[MOST_STATS][40], texts[MOST_STATS][32];

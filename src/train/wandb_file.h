@@ -30,10 +30,11 @@ typedef struct tutti__wandb_file {
     char id[65];
     double begin; /* seconds since 1970 */
 
-    tutti__wandb_item row[TUTTI__WANDB_ROW]; /* of the history, not yet written: a step has one row */
+    tutti__wandb_item
+        row[TUTTI__WANDB_ROW]; /* of the history, not yet written: a step has one row */
     size_t n_row;
     uint64_t row_step;
-    double row_seconds; /* since 1970 */
+    double row_seconds;                       /* since 1970 */
     tutti__wandb_item last[TUTTI__WANDB_ROW]; /* of each name: the summary */
     size_t n_last;
 } tutti__wandb_file;
