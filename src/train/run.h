@@ -23,6 +23,7 @@ typedef struct tutti__run {
     tutti__train_config *config;
     tutti_group *group;
     int rank, size;
+    int64_t file_size; /* of the run whose config.json was given with --config; 0: none */
     tutti__core_share cores;
     tutti_ctx *cx;
     tutti_dataset *train_data, *test_data; /* test_data NULL: no evaluation */

@@ -293,6 +293,8 @@ static tutti_status open_group(tutti__run *run)
     }
     run->rank = tutti_group_rank(run->group);
     run->size = tutti_group_size(run->group);
+    run->file_size = run->config->world_size;
+    run->config->world_size = run->size;
     return TUTTI_OK;
 }
 
