@@ -29,7 +29,8 @@ static json_t *sums_json(const tutti__run *run)
 {
     tutti_traffic traffic = tutti__run_traffic(run);
 
-    return json_pack("{s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:I, s:I}", "log_loss",
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:I, s:I}", "time",
+                     tutti__ledger_json(&run->ledger), "val_loss", real(run->val_loss), "log_loss",
                      mean_json(&run->log_loss), "epoch_loss", mean_json(&run->epoch_loss),
                      "shown_loss", real(run->shown_loss), "val_accuracy", real(run->val_accuracy),
                      "train_seconds", run->train_seconds, "log_seconds", run->log_seconds, "images",
@@ -187,5 +188,7 @@ tutti_status tutti__run_checkpoint(tutti__run *run, int64_t epoch, size_t batch,
     run->saved_step = run->step;
     tutti__record(run->recorder, "step", "checkpoint", (int64_t)run->step, 0, begin_ns,
                   tutti__now_ns());
+    tutti__ledger_add(&run->ledger, TUTTI__TIME_CHECKPOINT,
+                      (double)(tutti__now_ns() - begin_ns) * 1e-9);
     return status;
 }

@@ -103,7 +103,10 @@ tutti_status tutti__run_evaluate(tutti__run *run)
     TUTTI_TRY(add_up(run, &loss, &correct));
     tutti__record(run->recorder, "step", "evaluate", (int64_t)run->step, 0, begin_ns,
                   tutti__now_ns());
+    tutti__ledger_add(&run->ledger, TUTTI__TIME_EVALUATION,
+                      (double)(tutti__now_ns() - begin_ns) * 1e-9);
     loss /= count;
+    run->val_loss = loss;
     run->val_accuracy = (double)correct / count;
     if (!isfinite(loss))
         return tutti__fail(
@@ -111,8 +114,11 @@ tutti_status tutti__run_evaluate(tutti__run *run)
             "the loss on the test set is %s after step %llu: training has diverged; lower "
             "the learning rate or set clip_grad_norm",
             isnan(loss) ? "NaN" : "infinite", (unsigned long long)run->step);
-    if (run->rank == 0)
-        TUTTI_TRY(tutti__run_folder_eval(&run->folder, run->epoch, loss, run->val_accuracy));
+    tutti__logs_eval(&run->logs, &(tutti__eval_metrics){.epoch = run->epoch,
+                                                        .val_loss = loss,
+                                                        .val_accuracy = run->val_accuracy,
+                                                        .time_s = tutti__run_seconds(run),
+                                                        .step = (int64_t)run->step});
     tutti__progress_say(&run->progress, "epoch %lld/%lld  test loss %.4f  test accuracy %.2f %%",
                         (long long)run->epoch, (long long)run->config->epochs, loss,
                         100 * run->val_accuracy);

@@ -20,7 +20,7 @@ static void mark(tutti__run *run, const char *name, uint64_t begin_ns)
                   tutti__now_ns());
 }
 
-static tutti_status reduce_losses(tutti__run *run)
+static tutti_status exchange_sums(tutti__run *run)
 {
     double sums[2] = {run->local_loss.sum, run->local_loss.n};
 
@@ -32,7 +32,7 @@ static tutti_status reduce_losses(tutti__run *run)
     run->epoch_loss.n += sums[1];
     run->log_images += sums[1];
     run->images += sums[1];
-    return TUTTI_OK;
+    return tutti__ledger_exchange(&run->ledger, run->group);
 }
 
 /* NaN and infinity are found on the rank that computes them, before they are averaged into everybody's gradient. */
@@ -114,18 +114,27 @@ static tutti_status update(tutti__run *run, bool wants_norm, double *norm_p)
 
 static tutti_status log_step(tutti__run *run, double norm)
 {
-    tutti__metrics m = {.step = run->step,
-                        .epoch = run->epoch,
-                        .lr = (double)tutti_optim_lr(run->optim),
-                        .grad_norm = norm,
-                        .time_s = tutti__run_seconds(run)};
+    const tutti__ledger *l = &run->ledger;
 
-    TUTTI_TRY(reduce_losses(run));
-    m.loss = run->shown_loss = run->log_loss.sum / run->log_loss.n;
-    m.images_per_s = run->log_images / run->log_seconds;
+    TUTTI_TRY(exchange_sums(run));
+    run->shown_loss = run->log_loss.sum / run->log_loss.n;
+    tutti__logs_step(&run->logs,
+                     &(tutti__step_metrics){
+                         .step = (int64_t)run->step,
+                         .epoch = run->epoch,
+                         .loss = run->shown_loss,
+                         .lr = (double)tutti_optim_lr(run->optim),
+                         .grad_norm = norm,
+                         .images_per_s = run->log_images / run->log_seconds,
+                         .time_s = tutti__run_seconds(run),
+                         .compute_ms = tutti__ledger_line_ms(l, TUTTI__TIME_COMPUTE),
+                         .communication_ms = tutti__ledger_line_ms(l, TUTTI__TIME_COMMUNICATION),
+                         .wait_ms = tutti__ledger_line_ms(l, TUTTI__TIME_WAIT),
+                         .data_ms = tutti__ledger_line_ms(l, TUTTI__TIME_DATA)});
+    tutti__ledger_begin_line(&run->ledger);
     run->log_loss = (tutti__mean){0, 0};
     run->log_images = run->log_seconds = 0;
-    return run->rank == 0 ? tutti__run_folder_metrics(&run->folder, &m) : TUTTI_OK;
+    return TUTTI_OK;
 }
 
 static void show(tutti__run *run, bool logged)
@@ -179,6 +188,8 @@ static tutti_status end_step(tutti__run *run, double norm, bool logged, uint64_t
     run->step++;
     run->train_seconds += seconds;
     run->log_seconds += seconds;
+    tutti__ledger_step(&run->ledger, seconds, run->data_seconds,
+                       tutti_ddp_get_stats(run->ddp).last.exposed_ms * 1e-3);
     if (logged)
         TUTTI_TRY(log_step(run, norm));
     show(run, logged);
@@ -196,10 +207,12 @@ static tutti_status accumulate(tutti__run *run, tutti_batch *batch, uint64_t t)
     bool last = false;
 
     tutti_optim_zero_grad(run->optim);
+    run->data_seconds = 0;
     for (int64_t k = 1; !last; k++) {
         size_t n = batch->n;
 
         mark(run, "data", t);
+        run->data_seconds += (double)(tutti__now_ns() - t) * 1e-9;
         run->batch = batch->index + 1;
         last = k == run->config->grad_accumulation || batch->index + 1 == batches;
         total += n;
@@ -261,7 +274,7 @@ static bool is_due(const tutti__run *run)
 
 static tutti_status checkpoint(tutti__run *run, int64_t epoch, size_t batch, bool finished)
 {
-    TUTTI_TRY(reduce_losses(run)); /* no rank keeps samples of its own over a checkpoint */
+    TUTTI_TRY(exchange_sums(run)); /* no rank keeps samples of its own over a checkpoint */
     return tutti__run_checkpoint(run, epoch, batch, finished);
 }
 
@@ -280,7 +293,7 @@ static tutti_status train_epoch(tutti__run *run)
     }
     if (run->step == (uint64_t)run->epoch * run->steps_per_epoch)
         run->epochs_done = run->epoch;
-    return reduce_losses(run);
+    return exchange_sums(run);
 }
 
 /* The checkpoint after an epoch, or the last steps, and their evaluation. */

@@ -397,7 +397,9 @@ static void apply_state(tutti__run *run)
     run->log_loss = mean_of(sums, "log_loss");
     run->epoch_loss = mean_of(sums, "epoch_loss");
     run->shown_loss = real(sums, "shown_loss", NAN);
+    run->val_loss = real(sums, "val_loss", NAN);
     run->val_accuracy = real(sums, "val_accuracy", NAN);
+    tutti__ledger_restore(&run->ledger, json_object_get(sums, "time"));
     run->train_seconds = real(sums, "train_seconds", 0);
     run->log_seconds = real(sums, "log_seconds", 0);
     run->images = real(sums, "images", 0);

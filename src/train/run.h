@@ -5,6 +5,8 @@
 #include "train/config.h"
 #include "train/cores.h"
 #include "train/job.h"
+#include "train/ledger.h"
+#include "train/logs.h"
 #include "train/progress.h"
 #include "train/resume.h"
 #include "train/run_folder.h"
@@ -35,6 +37,9 @@ typedef struct tutti__run {
     tutti__train_job job;
     tutti__resume resume;
     tutti__progress progress;
+    tutti__logs logs; /* rank 0's */
+    tutti__ledger ledger;
+    double data_seconds; /* of this step, waited for the loader */
 
     uint64_t steps_per_epoch, total_steps; /* optimizer steps */
     uint64_t step;                         /* done */
@@ -53,9 +58,9 @@ typedef struct tutti__run {
     double train_seconds, log_seconds; /* in training steps: in all, since the last log line */
     double images, log_images;         /* of all ranks */
     uint64_t start_ns;
-    double seconds_before;        /* that the run had taken where it was resumed */
-    tutti_traffic traffic_before; /* its bytes until there */
-    double val_accuracy;          /* of the last evaluation; NaN before */
+    double seconds_before;         /* that the run had taken where it was resumed */
+    tutti_traffic traffic_before;  /* its bytes until there */
+    double val_loss, val_accuracy; /* of the last evaluation; NaN before */
 
     tutti__recorder *recorder; /* NULL: no trace */
     size_t recorder_capacity;

@@ -242,6 +242,7 @@ static tutti_status open_alone(tutti__run *run)
     TUTTI_TRY(open_data(run));
     TUTTI_TRY(open_model(run));
     plan_steps(run);
+    TUTTI_TRY(tutti__ledger_open(&run->ledger, run->size, (uint64_t)run->config->log_every));
     TUTTI_TRY(open_trace(run));
     if (run->rank == 0)
         TUTTI_TRY(open_files(run));
@@ -323,7 +324,7 @@ tutti_status tutti__run_open(tutti__run *run)
     run->start_ns = tutti__now_ns();
     run->folder.metrics = run->folder.lock.fd = -1;
     run->epoch = 1;
-    run->val_accuracy = run->shown_loss = NAN;
+    run->val_loss = run->val_accuracy = run->shown_loss = NAN;
     tutti__train_job_read(&run->job);
     TUTTI_TRY(open_group(run));
     tutti__progress_init(&run->progress, run->rank == 0 ? stdout : NULL);
@@ -341,13 +342,17 @@ tutti_status tutti__run_open(tutti__run *run)
         return status;
     TUTTI_TRY(tutti__fail_together(run->group, open_training(run)));
     TUTTI_TRY(resume(run));
-    return tutti__fail_together(run->group, begin_folder(run));
+    TUTTI_TRY(tutti__fail_together(run->group, begin_folder(run)));
+    if (run->rank == 0)
+        tutti__logs_begin(&run->logs, &run->folder, run->config, run->step);
+    return TUTTI_OK;
 }
 
 void tutti__run_close(tutti__run *run)
 {
     tutti__run_folder_close(&run->folder);
     tutti__resume_free(&run->resume);
+    tutti__ledger_close(&run->ledger);
     /* Its number lies in run: it must have landed. Only a dead group has left it under way. */
     if (run->signal_work && tutti_work_wait(run->signal_work) != TUTTI_OK)
         run->stopping = true;
