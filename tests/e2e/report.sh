@@ -141,7 +141,7 @@ refused 2 '--out needs' "$TUTTI" report one/same --out
 refused 2 'takes one run' "$TUTTI" report --trace t.json one/same two/same
 refused 1 'nowhere' "$TUTTI" report nowhere
 refused 1 'holds no run' "$TUTTI" report evil
-refused 1 'is no folder' "$TUTTI" report reader.py
+refused 2 'is no folder' "$TUTTI" report reader.py
 refused 1 'holds no trace' "$TUTTI" report --trace t.json two/same
 refused 4 'cannot write' "$TUTTI" report one/same --out nowhere/x.html
 exit 0
