@@ -1,12 +1,11 @@
 /* data.c -- `tutti data pack` and `tutti data show`.   SPDX-License-Identifier: MIT */
-#include "base/base.h"
+#include "base/terminal.h"
 #include "cli/cli.h"
 #include "data/dataset.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 static const char HELP[] =
     "usage: tutti data show SPEC\n"
@@ -44,33 +43,22 @@ static void catch_signals(void)
 }
 
 typedef struct progress {
-    bool terminal;
-    uint64_t shown_ns;
+    const char *doing;
+    tutti__bar bar;
 } progress;
 
 static bool show_progress(void *user, size_t done, size_t total)
 {
     progress *p = user;
-    uint64_t now;
 
-    if (stopped_by)
-        return false;
-    if (!p->terminal)
-        return true;
-    now = tutti__now_ns();
-    if (done < total && now - p->shown_ns < 100000000)
-        return true;
-    p->shown_ns = now;
-    fprintf(stderr, "\r%zu of %zu images (%zu %%)", done, total, done * 100 / total);
-    if (done == total)
-        fputs("\r\033[K", stderr);
-    return true;
+    if (!stopped_by)
+        tutti__bar_count(&p->bar, p->doing, "images", done, total);
+    return !stopped_by;
 }
 
-static int fail(const char *verb, tutti_status status, const progress *p)
+static int fail(const char *verb, tutti_status status, progress *p)
 {
-    if (p->terminal)
-        fputs("\r\033[K", stderr);
+    tutti__bar_clear(&p->bar);
     fprintf(stderr, "tutti data %s: %s\n", verb, tutti_last_error());
     return stopped_by ? 128 + stopped_by : tutti_status_exit_code(status);
 }
@@ -83,19 +71,20 @@ static int fail_usage(const char *verb, const char *what)
 
 static int run_show(int argc, char **argv)
 {
-    progress p = {.terminal = isatty(STDERR_FILENO)};
+    progress p = {.doing = "reading"};
     tutti__tick tick = {show_progress, &p};
     tutti_status status;
 
     if (argc != 1)
         return fail_usage("show", "expected one data set, such as digits:train");
+    tutti__bar_init(&p.bar, stderr);
     status = tutti__data_show(argv[0], stdout, &tick);
     return status == TUTTI_OK ? 0 : fail("show", status, &p);
 }
 
 static int run_pack(int argc, char **argv)
 {
-    progress p = {.terminal = isatty(STDERR_FILENO)};
+    progress p = {.doing = "packing"};
     tutti__tick tick = {show_progress, &p};
     tutti__pack_opts opts = {.tick = &tick};
     tutti__pack_report report;
@@ -116,6 +105,7 @@ static int run_pack(int argc, char **argv)
     }
     if (n != 2)
         return fail_usage("pack", "expected the source and the destination folder");
+    tutti__bar_init(&p.bar, stderr);
     status = tutti__data_pack(paths[0], paths[1], &opts, &report);
     if (status != TUTTI_OK)
         return fail("pack", status, &p);
