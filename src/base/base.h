@@ -177,6 +177,12 @@ tutti_status tutti__write_file(const char *path, const void *p, size_t bytes);
  * become U+FFFD, so that readers take the rest. */
 void tutti__json_string(FILE *out, const char *text);
 
+/* The text as a line of a terminal or a log shows it: control characters, what is not UTF-8 and what changes the direction of
+ * writing become \n or \xNN. Cut where `to` ends. Returns `to`. Errors' messages have gone through it. */
+char *tutti__printable(char *to, size_t capacity, const char *text);
+/* Bytes of the character of UTF-8 there; 0: it is none. */
+int tutti__utf8_bytes(const char *text);
+
 /* ---- Events: one ring behind the trace and the flight recorder -------------------------------------- */
 
 /* One span. Names are static text; what `arg` counts (a step, a bucket; -1: nothing) and `detail` says is the
