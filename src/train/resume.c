@@ -16,7 +16,7 @@
 #include <tutti/checkpoint.h>
 #include <unistd.h>
 
-enum { HOOK_TAG = 1, MAX_STATE = 1 << 20 };
+enum { HOOK_TAG = 1 };
 
 void tutti__resume_free(tutti__resume *resume)
 {
@@ -85,46 +85,19 @@ static bool integers(const json_t *object, const char *const *keys)
     return true;
 }
 
-/* Checkpoints of earlier versions have none. */
-static tutti_status check_digest(const json_t *state, const char *path)
-{
-    const json_t *said = json_object_get(state, "digest");
-    char digest[33];
-
-    TUTTI_TRY(tutti__state_digest(state, digest));
-    if (!said || (json_is_string(said) && strcmp(json_string_value(said), digest) == 0))
-        return TUTTI_OK;
-    return tutti__fail(TUTTI_ERR_FORMAT,
-                       "%s is damaged: its contents have digest %s, and it says %.40s", path,
-                       digest, json_is_string(said) ? json_string_value(said) : "something else");
-}
-
 static tutti_status read_state(json_t **state_p, const char *folder)
 {
     static const char *const keys[] = {"step",     "epoch",      "batch", "epochs_done",
                                        "forwards", "world_size", NULL};
-    char path[TUTTI__CHECKPOINT_PATH + 32];
-    json_error_t error;
-    struct stat st;
 
-    snprintf(path, sizeof path, "%s/state.json", folder);
-    if (stat(path, &st) != 0)
-        return tutti__fail_errno(errno, "cannot read %s", path);
-    if (!S_ISREG(st.st_mode))
-        return tutti__fail(TUTTI_ERR_FORMAT, "%s is not a regular file", path);
-    *state_p = st.st_size < MAX_STATE ? json_load_file(path, JSON_REJECT_DUPLICATES, &error) : NULL;
-    if (!*state_p)
-        return tutti__fail(TUTTI_ERR_FORMAT, "%s is damaged: %s", path,
-                           st.st_size < MAX_STATE ? error.text : "too large");
-    if (json_integer_value(json_object_get(*state_p, "format")) != 1)
-        return tutti__fail(TUTTI_ERR_FORMAT, "%s is of a format that this version does not read",
-                           path);
+    TUTTI_TRY(tutti__state_read(state_p, folder));
     if (!integers(*state_p, keys) || json_integer_value(json_object_get(*state_p, "epoch")) < 1 ||
         !json_is_object(json_object_get(*state_p, "config")) ||
         !json_is_object(json_object_get(*state_p, "sums")) ||
         !json_is_string(json_object_get(*state_p, "model_digest")))
-        return tutti__fail(TUTTI_ERR_FORMAT, "%s is damaged: something is missing", path);
-    return check_digest(*state_p, path);
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s/state.json is damaged: something is missing",
+                           folder);
+    return TUTTI_OK;
 }
 
 static tutti_status check_run(const tutti__run *run, const json_t *state, const char *folder)
