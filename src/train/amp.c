@@ -86,7 +86,7 @@ json_t *tutti__amp_json(const tutti__run *run)
     const tutti_scaler_state s = tutti_scaler_state_get(run->scaler);
 
     if (!run->scaler)
-        return NULL;
+        return json_null();
     return json_pack("{s:f, s:f, s:f, s:i, s:i, s:I}", "scale", (double)s.scale, "growth_factor",
                      (double)s.growth_factor, "backoff_factor", (double)s.backoff_factor,
                      "growth_interval", s.growth_interval, "growth_tracker", s.growth_tracker,

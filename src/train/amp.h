@@ -18,7 +18,7 @@ tutti_status tutti__amp_open(tutti__run *run);
  * NULL: the gradient's norm before it is clipped to `clip` (0: it is not). Fails where smaller scales do not help. */
 tutti_status tutti__amp_update(tutti__run *run, float clip, float *norm_p);
 
-/* The scaler's state for state.json, a new reference; NULL: there is none. And back, from a checkpoint's state.json;
+/* The scaler's state for state.json, a new reference; null where there is none. And back, from a checkpoint's state.json;
  * FORMAT if it lacks what this run needs. */
 json_t *tutti__amp_json(const tutti__run *run);
 tutti_status tutti__amp_restore(tutti__run *run, const json_t *state);
