@@ -97,7 +97,8 @@ static tutti_status open_model(tutti__run *run)
     tutti_model_opts model_opts = {.channels = is_mini_resnet(run) ? 3 : info.channels,
                                    .height = info.height,
                                    .width = info.width,
-                                   .classes = info.classes};
+                                   .classes = info.classes,
+                                   .dropout = c->dropout};
     tutti_ctx_opts ctx_opts = {.seed = (uint64_t)c->seed, .threads = threads_of(run)};
     tutti_device device;
 
