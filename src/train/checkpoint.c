@@ -181,24 +181,43 @@ static tutti_status settle(tutti__run *run)
     return status == TUTTI_OK ? TUTTI_OK : fail(run, tutti__writer_step(s->writer));
 }
 
-/* The last checkpoint was waited for, and could not be written: where older ones than the newest may go, they make room. There
- * is no training that could end: what else can be written is, and the end tells it. */
-static void try_again(tutti__run *run, const char *dir, tutti_status status)
+bool tutti__run_checkpoint_make_room(tutti__run *run)
 {
-    tutti__saving *s = &run->saving;
+    char dir[4096];
     uint64_t *steps = NULL;
     size_t n = 0;
+    char reason[2048];
 
-    if (run->config->keep_checkpoints > 0 && tutti__checkpoint_list(dir, &steps, &n) == TUTTI_OK &&
-        n > 1) {
-        say(run, "%s: the older ones make room", tutti_last_error());
-        if (tutti__checkpoint_keep(dir, 1) != TUTTI_OK)
-            tutti_log(TUTTI_LOG_WARN, "train", "%s", tutti_last_error());
+    snprintf(reason, sizeof reason, "%s", tutti_last_error());
+    if (run->config->keep_checkpoints == 0)
+        return false;
+    if (tutti__run_folder_checkpoints(&run->folder, dir) != TUTTI_OK ||
+        tutti__checkpoint_list(dir, &steps, &n) != TUTTI_OK)
+        return false;
+    free(steps);
+    if (n < 2)
+        return false;
+    say(run, "%s: the checkpoints older than the newest make room", reason);
+    if (tutti__checkpoint_keep(dir, 1) == TUTTI_OK)
+        return true;
+    tutti_log(TUTTI_LOG_WARN, "train", "%s", tutti_last_error());
+    return false;
+}
+
+/* The last checkpoint was waited for, and could not be written. There is no training that could end: what else can be written
+ * is, and the end tells it. */
+static void try_again(tutti__run *run, tutti_status status)
+{
+    tutti__saving *s = &run->saving;
+    char message[2048];
+
+    snprintf(message, sizeof message, "%s", tutti_last_error());
+    if (tutti__run_checkpoint_make_room(run)) {
         status = tutti__writer_again(s->writer);
         if (status == TUTTI_OK)
             status = tutti__writer_end(s->writer);
-    }
-    free(steps);
+    } else
+        tutti__fail_again(status, message);
     if (status == TUTTI_OK)
         s->unsaved[0] = '\0';
     else
@@ -247,7 +266,7 @@ static tutti_status write_one(tutti__run *run, int64_t epoch, size_t batch, bool
         return run->config->checkpoint_background ? TUTTI_OK : settle(run);
     status = tutti__writer_end(s->writer);
     if (status != TUTTI_OK)
-        try_again(run, writing.dir, status);
+        try_again(run, status);
     else
         s->unsaved[0] = '\0';
     return TUTTI_OK;

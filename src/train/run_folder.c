@@ -270,6 +270,23 @@ static bool is_kept(const char *line, size_t n, uint64_t step, int64_t epoch)
     return kept;
 }
 
+/* The first `kept` bytes of a file that cannot be shortened in place: not all file systems do. */
+static tutti_status copy_begin(const char *path, size_t kept)
+{
+    char *text = tutti__alloc(kept);
+    FILE *file = fopen(path, "re");
+    tutti_status status = text ? TUTTI_OK : TUTTI_ERR_MEMORY;
+
+    if (text && (!file || fread(text, 1, kept, file) != kept))
+        status = tutti__fail_errno(errno ? errno : EIO, "cannot read %s", path);
+    if (file)
+        fclose(file);
+    if (status == TUTTI_OK)
+        status = tutti__write_file(path, text, kept);
+    free(text);
+    return status;
+}
+
 /* Cuts metrics.jsonl where what was lost with the interrupted run begins. */
 static tutti_status cut_metrics(const tutti__run_folder *folder, uint64_t step, int64_t epoch)
 {
@@ -287,9 +304,7 @@ static tutti_status cut_metrics(const tutti__run_folder *folder, uint64_t step, 
         kept += n;
     free(line);
     fclose(file);
-    if (truncate(path, kept) != 0)
-        return tutti__fail_errno(errno, "cannot cut %s", path);
-    return TUTTI_OK;
+    return truncate(path, kept) == 0 ? TUTTI_OK : copy_begin(path, (size_t)kept);
 }
 
 tutti_status tutti__run_folder_continue(tutti__run_folder *folder,

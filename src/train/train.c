@@ -155,14 +155,12 @@ static tutti_status check_replicas(tutti__run *run)
     return tutti_ddp_check_replicas(run->ddp);
 }
 
-/* summary.json, and what the logs end with. */
 static tutti_status write_summary(tutti__run *run, const tutti__summary *s)
 {
     json_t *time = tutti__ledger_json(&run->ledger);
     tutti_status status = tutti__run_folder_summary(&run->folder, s, time);
 
     json_decref(time);
-    tutti__logs_end(&run->logs, s);
     return status;
 }
 
@@ -193,6 +191,9 @@ static bool write_weights(tutti__run *run, shortfall *notes)
 
     if (tutti__run_folder_weights(&run->folder, run->module) == TUTTI_OK)
         return true;
+    if (saved && tutti__run_checkpoint_make_room(run) &&
+        tutti__run_folder_weights(&run->folder, run->module) == TUTTI_OK)
+        return true;
     snprintf(reason, sizeof reason, "%s", tutti_last_error());
     if (saved && tutti__run_folder_link_weights(&run->folder, run->step) == TUTTI_OK) {
         tutti_log(TUTTI_LOG_WARN, "train", "%s: it shares the file of the last checkpoint", reason);
@@ -204,6 +205,32 @@ static bool write_weights(tutti__run *run, shortfall *notes)
     else
         note(notes, "%s", reason);
     return saved;
+}
+
+/* summary.json comes first, for the lines that metrics.jsonl lacks may take all the room there is. They do not make a run a
+ * failure. */
+static tutti_status write_end(tutti__run *run, shortfall *notes, tutti__summary *summary)
+{
+    tutti__run_folder *folder = &run->folder;
+    const size_t before = notes->n;
+    tutti_status status;
+
+    if (folder->n_pending > 0)
+        note(notes, "metrics.jsonl lacks %zu bytes", folder->n_pending);
+    summary->reason = notes->n > 0 ? notes->text : NULL;
+    status = write_summary(run, summary);
+    if (status != TUTTI_OK && !run->saving.unsaved[0] && tutti__run_checkpoint_make_room(run))
+        status = write_summary(run, summary);
+    if (status != TUTTI_OK || folder->n_pending == 0)
+        return status;
+    if (tutti__run_folder_flush(folder) != TUTTI_OK) {
+        tutti_log(TUTTI_LOG_WARN, "train", "metrics.jsonl lacks its last %zu bytes: %s",
+                  folder->n_pending, tutti_last_error());
+        return TUTTI_OK;
+    }
+    notes->text[notes->n = before] = '\0';
+    summary->reason = before > 0 ? notes->text : NULL;
+    return write_summary(run, summary);
 }
 
 /* Whatever cannot be written, the rest is; a run that lacks something ends with DISK, and summary.json says what. */
@@ -220,21 +247,16 @@ static tutti_status write_results(tutti__run *run)
         note(&notes, "%s", run->saving.unsaved);
     kept = write_weights(run, &notes);
     lacks = notes.n > 0;
-    if (tutti__run_folder_flush(&run->folder) != TUTTI_OK) { /* which does not make it a failure */
-        note(&notes, "metrics.jsonl lacks %zu bytes: %s", run->folder.n_pending,
-             tutti_last_error());
-        tutti_log(TUTTI_LOG_WARN, "train", "%s", notes.text);
-    }
     make_summary(run,
                  !kept           ? "failed"
                  : run->stopping ? "interrupted"
                                  : "completed",
                  digest, &summary);
-    summary.reason = notes.n > 0 ? notes.text : NULL;
-    if (write_summary(run, &summary) != TUTTI_OK) {
+    if (write_end(run, &notes, &summary) != TUTTI_OK) {
         note(&notes, "%s", tutti_last_error());
         lacks = true;
     }
+    tutti__logs_end(&run->logs, &summary);
     run->summarised = true;
     say_end(run, &summary);
     return lacks ? tutti__fail(TUTTI_ERR_DISK, "%s", notes.text) : TUTTI_OK;
@@ -278,6 +300,7 @@ static void write_failure(tutti__run *run, const char *reason)
         summary.parameter_digest = NULL; /* a step may be half done */
     if (write_summary(run, &summary) != TUTTI_OK)
         tutti_log(TUTTI_LOG_INFO, "train", "%s", tutti_last_error());
+    tutti__logs_end(&run->logs, &summary);
 }
 
 static tutti_status run_to_the_end(tutti__run *run)
