@@ -190,6 +190,15 @@ tutti_status tutti__sync_folder(const char *path);
 /* The text as a string of JSON, quotes included. Bytes that are not UTF-8 (a name cut in the middle of a character, say)
  * become U+FFFD, so that readers take the rest. */
 void tutti__json_string(FILE *out, const char *text);
+bool tutti__is_utf8(const char *text);
+
+/* How many bytes the character of UTF-8 at text has; 0: it is none. What ends too early ends in the NUL, which continues
+ * nothing. */
+int tutti__utf8_bytes(const char *text);
+/* The text as a terminal may have it, in out[size], cut there; returns out. Whatever a terminal would obey instead of
+ * showing (line ends, escapes, changes of direction) and bytes that are no UTF-8 become \n, \t, \r or \xNN. Names that come
+ * from outside (files, classes, tensors) are printed through it; messages of tutti__fail and tutti_log go through it whole. */
+const char *tutti__printable(const char *text, char *out, size_t size);
 
 /* ---- Events: one ring behind the trace and the flight recorder -------------------------------------- */
 

@@ -69,7 +69,7 @@ tutti_status tutti__vfail(tutti_status status, const char *format, va_list args)
     char text[sizeof last_error]; /* the arguments may point into last_error */
 
     vsnprintf(text, sizeof text, format, args);
-    memcpy(last_error, text, sizeof text);
+    tutti__printable(text, last_error, sizeof last_error); /* it may hold a name from outside */
     return status;
 }
 

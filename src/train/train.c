@@ -94,6 +94,11 @@ static void say_beginning(tutti__run *run)
                             run->folder.path, run->folder.aside);
     else
         tutti__progress_say(&run->progress, "run folder %s", run->folder.path);
+    if (run->file_size > 0 && run->file_size != run->size)
+        tutti__progress_say(
+            &run->progress,
+            "the configuration is of a run of %lld rank%s: a step has other samples here",
+            (long long)run->file_size, run->file_size == 1 ? "" : "s");
     say_resumed(run);
 }
 
