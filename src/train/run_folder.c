@@ -95,7 +95,7 @@ static tutti_status write_config(const tutti__run_folder *folder, const tutti__t
 }
 
 tutti_status tutti__run_folder_open(tutti__run_folder *folder, tutti__train_config *config,
-                                    const tutti__train_job *job, uint64_t bytes)
+                                    const tutti__train_job *job)
 {
     folder->metrics = -1;
     if (config->run_dir[0]) {
@@ -105,8 +105,7 @@ tutti_status tutti__run_folder_open(tutti__run_folder *folder, tutti__train_conf
         TUTTI_TRY(make_default(folder, config, job));
         strcpy(config->run_dir, folder->path);
     }
-    TUTTI_TRY(tutti__run_lock_take(&folder->lock, folder->path, job));
-    return check_space(folder, bytes);
+    return tutti__run_lock_take(&folder->lock, folder->path, job);
 }
 
 tutti_status tutti__run_folder_checkpoints(const tutti__run_folder *folder, char path[4096])
@@ -251,8 +250,10 @@ static tutti_status clear(tutti__run_folder *folder)
                                                        : TUTTI_OK;
 }
 
-tutti_status tutti__run_folder_begin(tutti__run_folder *folder, const tutti__train_config *config)
+tutti_status tutti__run_folder_begin(tutti__run_folder *folder, const tutti__train_config *config,
+                                     uint64_t bytes)
 {
+    TUTTI_TRY(check_space(folder, bytes));
     TUTTI_TRY(clear(folder));
     TUTTI_TRY(write_config(folder, config));
     return open_metrics(folder, O_TRUNC);
@@ -315,12 +316,13 @@ static tutti_status cut_metrics(const tutti__run_folder *folder, uint64_t step, 
 
 tutti_status tutti__run_folder_continue(tutti__run_folder *folder,
                                         const tutti__train_config *config, uint64_t step,
-                                        int64_t epoch)
+                                        int64_t epoch, uint64_t bytes)
 {
     char checkpoints[4096];
 
     TUTTI_TRY(tutti__run_folder_checkpoints(folder, checkpoints));
     TUTTI_TRY(tutti__checkpoint_keep_until(checkpoints, step));
+    TUTTI_TRY(check_space(folder, bytes));
     TUTTI_TRY(remove_leftovers(folder));
     TUTTI_TRY(remove_file(folder, "summary.json"));
     TUTTI_TRY(cut_metrics(folder, step, epoch));

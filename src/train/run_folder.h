@@ -25,17 +25,18 @@ typedef struct tutti__run_folder {
     char aside[TUTTI__CONFIG_TEXT + 32]; /* where the earlier run is now; "": there was none */
 } tutti__run_folder;
 
-/* Makes the folder (config->run_dir, or one under runs/, which is filled in), takes its lock, and checks that `bytes` more
- * will fit. A later start of the same job gets the same folder. */
+/* Makes the folder (config->run_dir, or one under runs/, which is filled in), and takes its lock. A
+ * later start of the same job gets the same folder. */
 tutti_status tutti__run_folder_open(tutti__run_folder *folder, tutti__train_config *config,
-                                    const tutti__train_job *job, uint64_t bytes);
+                                    const tutti__train_job *job);
 /* Writes config.json and opens metrics.jsonl. From the beginning: what an earlier run has left is moved aside, or removed if it
- * is not worth that. */
-tutti_status tutti__run_folder_begin(tutti__run_folder *folder, const tutti__train_config *config);
+ * is not worth that. DISK where `bytes` more do not fit. */
+tutti_status tutti__run_folder_begin(tutti__run_folder *folder, const tutti__train_config *config,
+                                     uint64_t bytes);
 /* After `step`, in `epoch`: lines and checkpoints of later steps are removed, and evaluations from that epoch on. */
 tutti_status tutti__run_folder_continue(tutti__run_folder *folder,
                                         const tutti__train_config *config, uint64_t step,
-                                        int64_t epoch);
+                                        int64_t epoch, uint64_t bytes);
 /* RUN_DIR/checkpoints */
 tutti_status tutti__run_folder_checkpoints(const tutti__run_folder *folder, char path[4096]);
 /* Whether summary.json says that the run was completed. */
