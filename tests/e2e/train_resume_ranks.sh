@@ -61,4 +61,37 @@ train lone $power --resume lossy/checkpoints/step-00000016
 train fewer2 $power -n 2 --resume lossy/checkpoints/step-00000016
 same fewer fewer2
 
+# Nodes come and go, and the training with them: 1 rank, 2, 1 again, as tutti run begins its rounds.
+port=$("$TUTTI" run sh -c 'echo $MASTER_PORT')
+node() { # NAME: its launcher in $launcher
+    "$TUTTI" run --nnodes 1:2 --rdzv-backend native --rdzv-endpoint "127.0.0.1:$port" --rdzv-conf last_call_timeout=0,join_timeout=20 \
+        "$TUTTI" train --run-dir "$work/job" --model mlp --threads 1 --epochs 1000000 --schedule constant --log-every 5 >"$1.out" 2>&1 &
+    launcher=$!
+}
+until_says() { # NAME TEXT
+    local end=$((SECONDS + 30))
+    until grep -q -- "$2" "$1.out"; do
+        [ $SECONDS -lt $end ] || { tail -20 "$1.out"; fail "node $1 never says: $2"; }
+        sleep 0.02
+    done
+}
+head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n' >secret && chmod 600 secret
+export TUTTI_SECRET_FILE=$work/secret
+node a
+first=$launcher
+until_says a 'step 50/'
+node b
+until_says a '1 rank until there, 2 from here'
+until_says a 'test loss' # of an epoch of two
+kill -TERM $launcher
+until_says a '2 ranks until there, 1 from here'
+wait $launcher || true
+kill -TERM $first
+code=0
+wait $first || code=$?
+[ $code = 143 ] || { tail -20 a.out; fail "exit code $code after SIGTERM"; }
+[ "$(field job/summary.json status)" = interrupted ] || fail "status $(field job/summary.json status)"
+steps=$(sed -n 's/^{"step": \([0-9]*\),.*/\1/p' job/metrics.jsonl)
+[ "$steps" = "$(sort -nu <<<"$steps")" ] || fail "steps are there twice, or out of order"
+
 echo "other ranks go on"
