@@ -62,16 +62,16 @@ fi
 # A folder that goes while the run writes into it is made again; metrics go on.
 steps() { sed -n 's/^{"step": \([0-9]*\),.*/\1/p' "$1/metrics.jsonl"; }
 mkfifo pipe
-"$TUTTI" train --run-dir gone $mlp --epochs 60 --log-every 1 >pipe 2>gone.err &
+"$TUTTI" train --run-dir gone $mlp --epochs 30 --log-every 1 >pipe 2>gone.err &
 pid=$!
 while read -r line; do
     case $line in *"step 100/"*) kill -STOP $pid; rm -rf gone; kill -CONT $pid ;; esac
 done <pipe
 wait $pid || { cat gone.err; fail "exit code $? after the folder went"; }
-train whole60 $mlp --epochs 60
-same gone whole60
+train whole30 $mlp --epochs 30
+same gone whole30
 cmp gone/model.safetensors gone/checkpoints/latest/model.safetensors || fail "the last checkpoint"
-[ "$(steps gone | tail -1)" = 2700 ] || fail "metrics end at $(steps gone | tail -1)"
+[ "$(steps gone | tail -1)" = 1350 ] || fail "metrics end at $(steps gone | tail -1)"
 
 # A small disk that is full for a while, or to the end.
 cat >small_disk.sh <<'END'
@@ -83,7 +83,7 @@ fill() { head -c 100M /dev/zero >disk/hog 2>hog.err || true; }
 on_disk() {
     local line pid
     mkfifo pipe
-    "$TUTTI" train --run-dir disk/run $mlp --epochs 60 --log-every 1 "$@" >pipe 2>err &
+    "$TUTTI" train --run-dir disk/run $mlp --epochs 30 --log-every 1 "$@" >pipe 2>err &
     pid=$!
     while read -r line; do
         case $line in *"step 100/"*) kill -STOP $pid; fill; kill -CONT $pid; eval "$while_full" ;; esac
@@ -93,13 +93,13 @@ on_disk() {
     rm pipe
 }
 wait_for() { until grep -q "$1" err; do sleep 0.01; done; }
-whole60=$1 mlp=$2
+whole30=$1 mlp=$2
 
 while_full='wait_for "is not saved.*goes on"; rm disk/hog'
 on_disk
-[ $code = 0 ] && [ "$(digest disk/run)" = "$whole60" ] || { cat err; fail "exit code $code: full for a while"; }
+[ $code = 0 ] && [ "$(digest disk/run)" = "$whole30" ] || { cat err; fail "exit code $code: full for a while"; }
 grep -q 'metrics.jsonl: No space left on device; the training goes on' err || { cat err; fail "metrics: not said"; }
-[ "$(sed -n 's/^{"step": \([0-9]*\),.*/\1/p' disk/run/metrics.jsonl | tr '\n' ' ')" = "$(seq 2700 | tr '\n' ' ')" ] || fail "lines of metrics.jsonl are missing"
+[ "$(sed -n 's/^{"step": \([0-9]*\),.*/\1/p' disk/run/metrics.jsonl | tr '\n' ' ')" = "$(seq 1350 | tr '\n' ' ')" ] || fail "lines of metrics.jsonl are missing"
 [ -z "$(find disk -name '*.tmp')" ] || fail "left: $(find disk -name '*.tmp')"
 rm -rf disk/run
 
@@ -107,19 +107,19 @@ while_full=
 on_disk
 [ $code = 0 ] || { cat err; fail "exit code $code: an older checkpoint makes room"; }
 grep -q 'the checkpoints older than the newest make room' err || { cat err; fail "not said that older ones go"; }
-[ "$(readlink disk/run/checkpoints/latest)" = step-00002700 ] || { ls disk/run/checkpoints; fail "the last state is not there"; }
+[ "$(readlink disk/run/checkpoints/latest)" = step-00001350 ] || { ls disk/run/checkpoints; fail "the last state is not there"; }
 cmp disk/run/model.safetensors disk/run/checkpoints/latest/model.safetensors || fail "the weights of a full disk"
 rm -rf disk/run disk/hog
 
 on_disk --keep-checkpoints 1
 [ $code = 4 ] || { cat err; fail "exit code $code where the last state is not saved"; }
-grep -q 'step 2700 is not saved: .*No space left on device.*step-[0-9]* is whole' err || { cat err; fail "the end does not say it"; }
+grep -q 'step 1350 is not saved: .*No space left on device.*step-[0-9]* is whole' err || { cat err; fail "the end does not say it"; }
 rm disk/hog
-"$TUTTI" train --run-dir disk/run $mlp --epochs 60 --log-every 1 --resume auto >out 2>&1 || { cat out; fail "resumed"; }
-[ "$(digest disk/run)" = "$whole60" ] || fail "resumed after a full disk: another digest"
+"$TUTTI" train --run-dir disk/run $mlp --epochs 30 --log-every 1 --resume auto >out 2>&1 || { cat out; fail "resumed"; }
+[ "$(digest disk/run)" = "$whole30" ] || fail "resumed after a full disk: another digest"
 END
 got=0
-unshare -rm bash small_disk.sh "$(digest whole60)" "$mlp" >small_disk.out 2>&1 || got=$?
+unshare -rm bash small_disk.sh "$(digest whole30)" "$mlp" >small_disk.out 2>&1 || got=$?
 case $got in
 0) ;;
 1) cat small_disk.out; [ -s small_disk.out ] && grep -q FAILED small_disk.out && exit 1; echo "skipped: no small disk: $(tail -1 small_disk.out)" ;;
