@@ -1,28 +1,10 @@
 /* json.c -- strings of JSON, written.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 
-/* How many bytes the character of UTF-8 at p has; 0: it is none. What ends too early ends in the NUL, which continues
- * nothing. */
-static int utf8_bytes(const unsigned char *p)
-{
-    int n = *p < 0x80 ? 1 : *p < 0xc2 ? 0 : *p < 0xe0 ? 2 : *p < 0xf0 ? 3 : *p < 0xf5 ? 4 : 0;
-
-    for (int i = 1; i < n; i++)
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xf0 && p[1] < 0x90)) /* longer than need be */
-        return 0;
-    if ((p[0] == 0xed && p[1] >= 0xa0) || (p[0] == 0xf4 && p[1] >= 0x90)) /* no character */
-        return 0;
-    return n;
-}
-
 bool tutti__is_utf8(const char *text)
 {
-    const unsigned char *p = (const unsigned char *)text;
-
-    for (int n; *p; p += n)
-        if ((n = utf8_bytes(p)) == 0)
+    for (int n; *text; text += n)
+        if ((n = tutti__utf8_bytes(text)) == 0)
             return false;
     return true;
 }
@@ -33,7 +15,7 @@ void tutti__json_string(FILE *out, const char *text)
 
     putc('"', out);
     while (*p) {
-        int n = utf8_bytes(p);
+        int n = tutti__utf8_bytes((const char *)p);
 
         if (n == 0)
             fputs("\\ufffd", out);

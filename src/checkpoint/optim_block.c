@@ -2,6 +2,7 @@
 #include "checkpoint/optim_block.h"
 
 #include "checkpoint/safetensors.h"
+#include "checkpoint/verify.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -121,7 +122,7 @@ static void list_states(const tutti__optim_block *block, char text[160])
 }
 
 tutti_status tutti__optim_block_write(const tutti__optim_block *block, const tutti_module *m,
-                                      const char *path)
+                                      const char *path, json_t **digests_p)
 {
     const size_t n = (block->n_states + 1) * block->n_parameters;
     tutti__safetensors_source *sources = tutti__alloc((n + 1) * sizeof *sources);
@@ -130,8 +131,12 @@ tutti_status tutti__optim_block_write(const tutti__optim_block *block, const tut
         {"format", "pt"}, {"states", states}, {"digest", hash}};
     tutti_status status = TUTTI_ERR_MEMORY;
 
+    *digests_p = NULL;
     if (sources && names) {
         describe(block, m, sources, names);
+        *digests_p = tutti__tensor_digests(sources, n);
+    }
+    if (*digests_p) {
         list_states(block, states);
         digest(block, hash);
         status = tutti__safetensors_write(path, sources, n, pairs, TUTTI__COUNT_OF(pairs));

@@ -44,7 +44,7 @@ typedef struct tutti__safetensors_pair {
     const char *key, *value;
 } tutti__safetensors_pair;
 
-/* Writes path through path.tmp, fsync, rename and fsync of the folder: a failure leaves what was there. */
+/* Writes path through a temporary file, fsync, rename and fsync of the folder: a failure leaves what was there. */
 tutti_status tutti__safetensors_write(const char *path, const tutti__safetensors_source *sources,
                                       size_t n, const tutti__safetensors_pair *metadata,
                                       size_t n_metadata);

@@ -5,16 +5,10 @@
 #include "checkpoint/safetensors.h"
 
 #include <endian.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static int by_alignment_then_name(const void *a, const void *b)
 {
@@ -81,77 +75,24 @@ static char *make_header(const tutti__safetensors_source *const *sorted, size_t 
     return block;
 }
 
-/* Makes a rename in path's folder last. Some file systems cannot; then there is nothing more to do. */
-static tutti_status sync_folder(const char *path)
-{
-    char copy[4096];
-    int fd;
-
-    snprintf(copy, sizeof copy, "%s", path);
-    fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return TUTTI_OK;
-    if (fsync(fd) != 0 && (errno == EIO || errno == ENOSPC)) {
-        int error = errno;
-
-        close(fd);
-        return tutti__fail_errno(error, "cannot make %s durable", path);
-    }
-    close(fd);
-    return TUTTI_OK;
-}
-
-static tutti_status write_contents(int fd, const char *path, const char *header,
+static tutti_status write_contents(const tutti__replacement *r, const char *header,
                                    size_t header_bytes,
                                    const tutti__safetensors_source *const *sorted, size_t n)
 {
-    TUTTI_TRY(tutti__write_all(fd, path, header, header_bytes));
+    TUTTI_TRY(tutti__write_all(r->fd, r->temporary, header, header_bytes));
     for (size_t i = 0; i < n; i++)
-        TUTTI_TRY(tutti__write_all(fd, path, sorted[i]->array.p, array_bytes(&sorted[i]->array)));
-    if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS)
-        return tutti__fail_errno(errno, "cannot write %s", path);
+        TUTTI_TRY(tutti__write_all(r->fd, r->temporary, sorted[i]->array.p,
+                                   array_bytes(&sorted[i]->array)));
     return TUTTI_OK;
-}
-
-/* Opens the temporary file, empty, once nobody else writes it: ranks that all save to one path do so one after the other,
- * each a whole file. The lock lasts until the close, which therefore comes after the rename. -1: errno. */
-static int open_alone(const char *temporary)
-{
-    struct stat mine, there;
-
-    for (;;) {
-        int fd = open(temporary, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-
-        if (fd < 0)
-            return -1;
-        while (flock(fd, LOCK_EX) != 0 && errno == EINTR)
-            ;
-        if (fstat(fd, &mine) == 0 && stat(temporary, &there) == 0 && mine.st_ino == there.st_ino &&
-            mine.st_dev == there.st_dev && (!S_ISREG(mine.st_mode) || ftruncate(fd, 0) == 0))
-            return fd;
-        close(fd); /* it was renamed or removed while we waited */
-    }
 }
 
 static tutti_status replace_file(const char *path, const char *header, size_t header_bytes,
                                  const tutti__safetensors_source *const *sorted, size_t n)
 {
-    char temporary[4096];
-    tutti_status status;
-    int fd;
+    tutti__replacement r;
 
-    if (snprintf(temporary, sizeof temporary, "%s.tmp", path) >= (int)sizeof temporary)
-        return tutti__fail(TUTTI_ERR_ARG, "file %.60s...: the path is too long", path);
-    fd = open_alone(temporary);
-    if (fd < 0)
-        return tutti__fail_errno(errno, "cannot write %s", temporary);
-    status = write_contents(fd, temporary, header, header_bytes, sorted, n);
-    if (status == TUTTI_OK && rename(temporary, path) != 0)
-        status = tutti__fail_errno(errno, "cannot rename %s to %s", temporary, path);
-    if (status != TUTTI_OK)
-        unlink(temporary);
-    close(fd); /* write_contents has synced: there is no error left to come */
-    return status == TUTTI_OK ? sync_folder(path) : status;
+    TUTTI_TRY(tutti__replace_begin(&r, path));
+    return tutti__replace_end(&r, write_contents(&r, header, header_bytes, sorted, n), true);
 }
 
 tutti_status tutti__safetensors_write(const char *path, const tutti__safetensors_source *sources,

@@ -13,6 +13,10 @@
 #include <math.h>
 #include <stdio.h>
 
+enum {
+    UNSAVED = 1000
+}; /* in place of a signal's number: a checkpoint has failed, which ends the run */
+
 /* One span of this step on the main thread, from begin_ns until now. */
 static void mark(tutti__run *run, const char *name, uint64_t begin_ns)
 {
@@ -104,7 +108,9 @@ static tutti_status update(tutti__run *run, bool wants_norm, double *norm_p)
                 isnan(norm) ? "NaN" : "infinite", (unsigned long long)run->step + 1);
     }
     *norm_p = (double)norm;
-    tutti_optim_set_lr(run->optim, tutti_schedule_lr(&run->schedule, run->step));
+    tutti__run_checkpoint_copied(run);
+    tutti_optim_set_lr(run->optim,
+                       tutti_schedule_lr(&run->schedule, tutti__plan_schedule_step(run)));
     TUTTI_TRY(tutti_optim_step(run->optim));
     mark(run, "optimizer", t);
     return TUTTI_OK;
@@ -185,6 +191,7 @@ static tutti_status end_step(tutti__run *run, double norm, bool logged, uint64_t
 {
     double seconds = (double)(tutti__now_ns() - begin_ns) * 1e-9;
 
+    seconds -= run->saving.step_stall_s; /* the ledger has it */
     run->step++;
     run->train_seconds += seconds;
     run->log_seconds += seconds;
@@ -204,7 +211,7 @@ static tutti_status end_step(tutti__run *run, double norm, bool logged, uint64_t
  * (n1 g1 + n2 g2 + ...) / (n1 + n2 + ...). */
 static tutti_status accumulate(tutti__run *run, tutti_batch *batch, uint64_t t)
 {
-    size_t batches = tutti_loader_batches(run->train_loader), total = 0;
+    size_t total = 0;
     bool last = false;
 
     tutti_optim_zero_grad(run->optim);
@@ -215,7 +222,7 @@ static tutti_status accumulate(tutti__run *run, tutti_batch *batch, uint64_t t)
         mark(run, "data", t);
         run->data_seconds += (double)(tutti__now_ns() - t) * 1e-9;
         run->batch = batch->index + 1;
-        last = k == run->config->grad_accumulation || batch->index + 1 == batches;
+        last = k == run->config->grad_accumulation || batch->index + 1 == run->batches;
         total += n;
         TUTTI_TRY(train_batch(run, batch, last));
         t = tutti__now_ns();
@@ -228,7 +235,7 @@ static tutti_status accumulate(tutti__run *run, tutti_batch *batch, uint64_t t)
 
 tutti_status tutti__run_ask_to_stop(tutti__run *run)
 {
-    run->signalled = tutti__signals_seen();
+    run->signalled = run->saving.failure == TUTTI_OK ? tutti__signals_seen() : UNSAVED;
     return tutti_all_reduce(run->group, (tutti_buf){&run->signalled, 1, TUTTI_I64}, TUTTI_MAX,
                             &run->signal_work);
 }
@@ -270,7 +277,7 @@ static bool is_due(const tutti__run *run)
     const uint64_t every = (uint64_t)run->config->checkpoint_every;
 
     return every > 0 && run->step % every == 0 && !run->stopping && run->step < run->total_steps &&
-           run->batch < tutti_loader_batches(run->train_loader);
+           run->batch < run->batches;
 }
 
 static tutti_status checkpoint(tutti__run *run, int64_t epoch, size_t batch, bool finished)
@@ -284,15 +291,16 @@ static tutti_status train_epoch(tutti__run *run)
 {
     bool more = true;
 
-    tutti__loader_seek(run->train_loader, (uint64_t)run->epoch - 1, run->batch);
-    if (run->batch == 0)
+    run->batches = tutti__plan_batches(run, run->start);
+    tutti__loader_seek(run->train_loader, (uint64_t)run->epoch - 1, run->start, run->batch);
+    if (run->batch == 0 && run->start == 0)
         run->epoch_loss = (tutti__mean){0, 0};
     while (more && !run->stopping && run->step < run->total_steps) {
         TUTTI_TRY(train_step(run, &more));
         if (more && is_due(run))
             TUTTI_TRY(checkpoint(run, run->epoch, run->batch, false));
     }
-    if (run->step == (uint64_t)run->epoch * run->steps_per_epoch)
+    if (run->batch == run->batches)
         run->epochs_done = run->epoch;
     return exchange_sums(run);
 }
@@ -301,7 +309,7 @@ static tutti_status train_epoch(tutti__run *run)
 static tutti_status save_epoch(tutti__run *run, bool end)
 {
     const uint64_t every = (uint64_t)run->config->checkpoint_every;
-    const bool whole = run->batch == tutti_loader_batches(run->train_loader);
+    const bool whole = run->batch == run->batches;
 
     if (!end && every > 0 && run->step % every != 0)
         return TUTTI_OK;
@@ -311,7 +319,7 @@ static tutti_status save_epoch(tutti__run *run, bool end)
 /* Stopped by a signal: what has been done is kept, so that no step is lost. */
 static tutti_status save_stopped(tutti__run *run)
 {
-    if (run->saved_step == run->step)
+    if (run->saved_step == run->step && run->signalled != UNSAVED)
         return TUTTI_OK;
     return checkpoint(run, run->epoch, run->batch, false);
 }
@@ -320,7 +328,7 @@ tutti_status tutti__run_epochs(tutti__run *run)
 {
     int64_t every = run->config->eval_every;
 
-    for (;; run->epoch++, run->batch = 0) {
+    for (;; run->epoch++, run->start = run->batch = 0) {
         bool end;
 
         TUTTI_TRY(train_epoch(run));

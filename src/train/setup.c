@@ -155,28 +155,6 @@ static tutti_status open_training(tutti__run *run)
     return open_optimizer(run);
 }
 
-static void plan_steps(tutti__run *run)
-{
-    const tutti__train_config *c = run->config;
-    uint64_t batches = tutti_loader_batches(run->train_loader), k = (uint64_t)c->grad_accumulation;
-    double warmup;
-
-    run->steps_per_epoch = (batches + k - 1) / k;
-    run->total_steps = run->steps_per_epoch * (uint64_t)c->epochs;
-    if (c->max_steps > 0 && (uint64_t)c->max_steps < run->total_steps)
-        run->total_steps = (uint64_t)c->max_steps;
-    warmup = round(c->warmup_epochs * (double)run->steps_per_epoch);
-    run->schedule = (tutti_schedule){
-        .kind = strcmp(c->schedule, "cosine") == 0 ? TUTTI_SCHEDULE_COSINE
-                : strcmp(c->schedule, "step") == 0 ? TUTTI_SCHEDULE_STEP
-                                                   : TUTTI_SCHEDULE_CONSTANT,
-        .lr = (float)c->lr,
-        .gamma = 0.1f,
-        .total_steps = run->total_steps,
-        .warmup_steps = warmup < (double)run->total_steps ? (uint64_t)warmup : run->total_steps,
-        .period = (run->total_steps + 2) / 3};
-}
-
 static tutti_status open_trace(tutti__run *run)
 {
     /* The syntax was checked with the configuration. */
@@ -242,7 +220,7 @@ static tutti_status open_alone(tutti__run *run)
 {
     TUTTI_TRY(open_data(run));
     TUTTI_TRY(open_model(run));
-    plan_steps(run);
+    tutti__plan(run, &(tutti__position){.epoch = 1});
     TUTTI_TRY(tutti__ledger_open(&run->ledger, run->size, (uint64_t)run->config->log_every));
     TUTTI_TRY(open_trace(run));
     if (run->rank == 0)
@@ -353,6 +331,7 @@ tutti_status tutti__run_open(tutti__run *run)
 
 void tutti__run_close(tutti__run *run)
 {
+    tutti__run_checkpoint_close(run); /* it writes into the folder, from the module */
     tutti__run_folder_close(&run->folder);
     tutti__resume_free(&run->resume);
     tutti__ledger_close(&run->ledger);
