@@ -238,7 +238,7 @@ static void the_json_repeats_the_run(void **state)
     assert_int_equal(READ(&b, "--config", path), TUTTI_OK);
     assert_memory_equal(&a, &b, sizeof a);
     unlink(path);
-    REFUSED("world_size", "", "--world-size", "3");
+    REFUSED("world-size", "unknown", "--world-size", "3");
 }
 
 int main(void)
