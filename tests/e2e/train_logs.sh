@@ -88,7 +88,7 @@ job=$!
 until [ -e killed/checkpoints/step-00000060 ] || ! kill -0 $job 2>/dev/null; do :; done
 pid=$(pgrep -P $job || true)
 kill -KILL ${pid:-$job} 2>/dev/null || true
-wait $job || true
+{ wait $job || true; } 2>/dev/null
 train killed $mlp --epochs 4 --checkpoint-every 20 --tensorboard --wandb offline --resume auto
 same whole killed
 read_back "a killed and resumed run" <<'PYTHON'
