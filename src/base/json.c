@@ -1,14 +1,6 @@
 /* json.c -- strings of JSON, written.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 
-bool tutti__is_utf8(const char *text)
-{
-    for (int n; *text; text += n)
-        if ((n = tutti__utf8_bytes(text)) == 0)
-            return false;
-    return true;
-}
-
 void tutti__json_string(FILE *out, const char *text)
 {
     const unsigned char *p = (const unsigned char *)text;

@@ -323,13 +323,6 @@ bool tutti__config_profile(const tutti__train_config *config, int64_t *first_p, 
            *first_p >= 1 && *last_p >= *first_p;
 }
 
-static bool ends_in(const char *text, const char *end)
-{
-    size_t n = strlen(text), k = strlen(end);
-
-    return n >= k && strcmp(text + n - k, end) == 0;
-}
-
 static tutti_status check_together(const tutti__train_config *c)
 {
     int64_t first, last;
@@ -357,12 +350,10 @@ static tutti_status check_together(const tutti__train_config *c)
     if (last - first >= 10000)
         return tutti__fail(TUTTI_ERR_ARG, "profile: %s is more than 10000 steps; trace fewer",
                            c->profile);
-    if (ends_in(c->init, ".pt") || ends_in(c->init, ".pth"))
-        return tutti__fail(
-            TUTTI_ERR_ARG,
-            "init: %s: PyTorch's .pt files are not in this version; convert it in Python with "
-            "safetensors.torch.save_file and give the .safetensors file",
-            c->init);
+    if (!c->init[0] && (c->init_only[0] || c->init_partial))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s: says what to take of init, which is not given; add --init FILE",
+                           c->init_only[0] ? "init_only" : "init_partial");
     return TUTTI_OK;
 }
 

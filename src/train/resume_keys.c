@@ -27,6 +27,8 @@ static bool is_free(int key, const tutti__train_config *config)
     case TUTTI__KEY_OF_keep_checkpoints:
     case TUTTI__KEY_OF_resume:
     case TUTTI__KEY_OF_init:
+    case TUTTI__KEY_OF_init_only:
+    case TUTTI__KEY_OF_init_partial:
     case TUTTI__KEY_OF_log_every:
     case TUTTI__KEY_OF_eval_every:
     case TUTTI__KEY_OF_tensorboard:
