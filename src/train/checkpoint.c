@@ -4,6 +4,7 @@
 #include "checkpoint/folder.h"
 #include "reducer/reducer.h"
 #include "train/agree.h"
+#include "train/amp.h"
 #include "train/resume.h"
 #include "train/run.h"
 
@@ -41,18 +42,6 @@ static json_t *sums_json(const tutti__run *run)
                      (json_int_t)traffic.wire_bytes);
 }
 
-static json_t *scaler_json(const tutti__run *run)
-{
-    const tutti_scaler_state s =
-        run->scaler ? tutti_scaler_state_get(run->scaler) : (tutti_scaler_state){0};
-
-    if (!run->scaler)
-        return json_null();
-    return json_pack("{s:f, s:f, s:f, s:i, s:i}", "scale", (double)s.scale, "growth_factor",
-                     (double)s.growth_factor, "backoff_factor", (double)s.backoff_factor,
-                     "growth_interval", s.growth_interval, "growth_tracker", s.growth_tracker);
-}
-
 /* state.json, but for digests. */
 static json_t *state_json(const tutti__run *run, int64_t epoch, size_t batch, bool finished)
 {
@@ -65,7 +54,7 @@ static json_t *state_json(const tutti__run *run, int64_t epoch, size_t batch, bo
         "batch", (json_int_t)batch, "samples", (json_int_t)tutti__plan_samples(run, &at, run->size),
         "finished", (int)finished, "world_size", run->size, "seed", (json_int_t)run->config->seed,
         "epochs_done", (json_int_t)run->epochs_done, "forwards",
-        (json_int_t)tutti_ctx_step(run->cx), "scaler", scaler_json(run), "sums", sums_json(run),
+        (json_int_t)tutti_ctx_step(run->cx), "scaler", tutti__amp_json(run), "sums", sums_json(run),
         "config", keys ? json_loads(keys, 0, NULL) : NULL);
 
     free(keys);

@@ -33,8 +33,9 @@ typedef struct tutti__run {
     tutti_ddp *ddp;
     tutti_zero *zero; /* NULL: each rank has the optimizer's state whole */
     tutti_optim *optim;
-    tutti_scaler *scaler; /* NULL: losses are not scaled */
-    tutti_comm_hook hook; /* run NULL: none; DDP has taken it over */
+    tutti_scaler *scaler;   /* NULL: the loss is not scaled */
+    uint64_t skipped_steps; /* by the scaler */
+    tutti_comm_hook hook;   /* run NULL: none; DDP has taken it over */
     tutti_schedule schedule;
     tutti__run_folder folder; /* rank 0's */
     char token[33];           /* of its lock */

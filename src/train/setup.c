@@ -6,6 +6,7 @@
 #include "data/loader.h"
 #include "tensor/tensor.h"
 #include "train/agree.h"
+#include "train/amp.h"
 #include "train/pin.h"
 #include "train/run.h"
 #include "train/trace.h"
@@ -119,12 +120,13 @@ tutti_status tutti__run_open_model(tutti__run *run)
     TUTTI_TRY(tutti_device_parse(&device, c->device, tutti_group_local_rank(run->group)));
     TUTTI_TRY(pin(run));
     TUTTI_TRY(tutti_ctx_new(&run->cx, device, &ctx_opts));
+    TUTTI_TRY(tutti__amp_check(run));
     TUTTI_TRY(tutti_model_new(&run->model, run->cx, c->model, &model_opts));
     run->module = tutti_model_module(run->model);
     return tutti_module_status(run->module);
 }
 
-static tutti_status open_optimizer(tutti__run *run)
+static tutti_status new_optimizer(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
     /* A key that is 0 means it. */
@@ -140,6 +142,12 @@ static tutti_status open_optimizer(tutti__run *run)
                                            .momentum = (float)c->momentum,
                                            .weight_decay = decay,
                                            .nesterov = c->nesterov});
+}
+
+static tutti_status open_optimizer(tutti__run *run)
+{
+    TUTTI_TRY(new_optimizer(run));
+    return run->config->decay_biases ? TUTTI_OK : tutti_optim_no_decay(run->optim);
 }
 
 static tutti_status set_comm_hook(tutti__run *run)
@@ -166,6 +174,7 @@ static tutti_status set_comm_hook(tutti__run *run)
 static tutti_status open_training(tutti__run *run)
 {
     TUTTI_TRY(set_comm_hook(run));
+    TUTTI_TRY(tutti__amp_open(run));
     return open_optimizer(run);
 }
 
@@ -257,7 +266,9 @@ static tutti_status open_together(tutti__run *run)
                            .first_bucket_mb = c->first_bucket_mb,
                            .find_unused = c->find_unused,
                            .static_graph = c->static_graph,
-                           .nonfinite = TUTTI_NONFINITE_ERROR};
+                           /* a scaler looks itself, and knows what to do */
+                           .nonfinite = tutti__amp_dtype(run) == TUTTI_F16 ? TUTTI_NONFINITE_IGNORE
+                                                                           : TUTTI_NONFINITE_ERROR};
 
     TUTTI_TRY(tutti_broadcast(
         run->group, (tutti_buf){run->config->run_dir, TUTTI__CONFIG_TEXT, TUTTI_U8}, 0, NULL));
@@ -364,6 +375,7 @@ void tutti__run_close(tutti__run *run)
     tutti_loader_free(run->test_loader);
     tutti_dataset_free(run->train_data);
     tutti_dataset_free(run->test_data);
+    tutti_scaler_free(run->scaler);
     tutti_optim_free(run->optim);
     tutti_zero_free(run->zero);
     tutti_ddp_free(run->ddp);

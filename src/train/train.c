@@ -1,6 +1,7 @@
 /* train.c -- one rank's run from its beginning to its exit code.   SPDX-License-Identifier: MIT */
 #include "train/train.h"
 #include "train/agree.h"
+#include "train/amp.h"
 #include "train/run.h"
 #include "train/signals.h"
 
@@ -51,6 +52,16 @@ static void say_resumed(tutti__run *run)
         tutti__progress_say(&run->progress, "resume: no checkpoint there, from the beginning");
 }
 
+static void say_amp(tutti__run *run)
+{
+    const tutti_dtype dtype = tutti__amp_dtype(run);
+    const char *kernels = tutti_ctx_half_kernels_name(run->cx, dtype);
+
+    if (dtype != TUTTI_F32)
+        tutti__progress_say(&run->progress, "amp %s: %s%s", run->config->amp, kernels,
+                            strcmp(kernels, "emulated") == 0 ? ", slower than amp off" : "");
+}
+
 static void say_beginning(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
@@ -69,6 +80,7 @@ static void say_beginning(tutti__run *run)
                         run->size == 1 ? "" : "s", tutti_group_transport_name(run->group),
                         (long long)c->batch_size, tutti_ctx_kernels_name(run->cx),
                         tutti_ctx_threads(run->cx), tutti_ctx_threads(run->cx) == 1 ? "" : "s");
+    say_amp(run);
     tutti__progress_say(&run->progress, "run folder %s%s", run->folder.path,
                         run->folder.replaced && !(run->resume.found && run->resume.here)
                             ? " (the files of its earlier run are replaced)"
@@ -98,6 +110,10 @@ static void say_end(tutti__run *run, const tutti__summary *s)
     char accuracy[48] = "";
 
     say_traffic(run, s);
+    if (run->scaler)
+        tutti__progress_say(&run->progress, "loss scale %g, %llu of %llu steps skipped",
+                            (double)tutti_scaler_get_scale(run->scaler),
+                            (unsigned long long)run->skipped_steps, (unsigned long long)run->step);
     if (run->zero)
         tutti__progress_say(&run->progress, "optimizer state %.2f MiB on each of %d ranks",
                             (double)tutti_optim_state_bytes(run->optim) / 1048576, run->size);
@@ -124,7 +140,8 @@ static void make_summary(const tutti__run *run, const char *status, char digest[
                           .images_per_s = run->images / run->train_seconds,
                           .seconds = tutti__run_seconds(run),
                           .gradient_bytes = (int64_t)traffic.gradient_bytes,
-                          .wire_bytes = (int64_t)traffic.wire_bytes};
+                          .wire_bytes = (int64_t)traffic.wire_bytes,
+                          .skipped_steps = (int64_t)run->skipped_steps};
     if (run->module && tutti_module_status(run->module) == TUTTI_OK) {
         s->parameters = tutti_module_count(run->module);
         tutti_module_digest(run->module, digest);
