@@ -156,6 +156,7 @@ typedef struct tutti_model tutti_model;
 typedef struct tutti_model_opts {
     int64_t channels, height, width; /* of the input */
     int64_t classes;
+    double dropout;                      /* probability, before the last layer; 0: none */
     const struct tutti_model_kind *kind; /* one of the program's own, beside the library's */
     uint64_t reserved[4];                /* zero */
 } tutti_model_opts;

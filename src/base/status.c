@@ -118,7 +118,7 @@ tutti_status tutti__fail_errno(int error_number, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (error_number == ENOSPC || error_number == EDQUOT)
+    if (error_number == ENOSPC || error_number == EDQUOT || error_number == EFBIG)
         status = TUTTI_ERR_DISK;
     else if (error_number == ENOMEM || error_number == EMFILE || error_number == ENFILE ||
              error_number == EAGAIN)

@@ -5,16 +5,11 @@
 #include "checkpoint/safetensors.h"
 
 #include <endian.h>
-#include <errno.h>
-#include <fcntl.h>
+#include <inttypes.h>
 #include <jansson.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static int by_alignment_then_name(const void *a, const void *b)
 {
@@ -43,6 +38,24 @@ static json_t *entry_json(const tutti_array *array, size_t offset)
                      (json_int_t)(offset + array_bytes(array)));
 }
 
+/* Of each array, by which a reader sees what is damaged. */
+static int add_digests(json_t *pairs, const tutti__safetensors_source *const *sorted, size_t n)
+{
+    int failed = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        char *key = NULL, digest[24];
+
+        snprintf(digest, sizeof digest, "%016" PRIx64,
+                 tutti__hash64(sorted[i]->array.p, array_bytes(&sorted[i]->array)));
+        if (asprintf(&key, TUTTI__SAFETENSORS_DIGEST "%s", sorted[i]->name) < 0)
+            return -1;
+        failed |= json_object_set_new(pairs, key, json_string(digest));
+        free(key);
+    }
+    return failed;
+}
+
 /* Length, JSON and padding as one block; *bytes_p is its size. NULL: out of memory, or two of one name (message made). */
 static char *make_header(const tutti__safetensors_source *const *sorted, size_t n,
                          const tutti__safetensors_pair *metadata, size_t n_metadata,
@@ -56,6 +69,7 @@ static char *make_header(const tutti__safetensors_source *const *sorted, size_t 
 
     for (size_t i = 0; i < n_metadata; i++)
         failed |= json_object_set_new(pairs, metadata[i].key, json_string(metadata[i].value));
+    failed |= add_digests(pairs, sorted, n);
     failed |= json_object_set_new(root, "__metadata__", pairs);
     for (size_t i = 0; i < n; i++) {
         failed |= json_object_set_new(root, sorted[i]->name, entry_json(&sorted[i]->array, offset));
@@ -81,26 +95,6 @@ static char *make_header(const tutti__safetensors_source *const *sorted, size_t 
     return block;
 }
 
-/* Makes a rename in path's folder last. Some file systems cannot; then there is nothing more to do. */
-static tutti_status sync_folder(const char *path)
-{
-    char copy[4096];
-    int fd;
-
-    snprintf(copy, sizeof copy, "%s", path);
-    fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return TUTTI_OK;
-    if (fsync(fd) != 0 && (errno == EIO || errno == ENOSPC)) {
-        int error = errno;
-
-        close(fd);
-        return tutti__fail_errno(error, "cannot make %s durable", path);
-    }
-    close(fd);
-    return TUTTI_OK;
-}
-
 static tutti_status write_contents(int fd, const char *path, const char *header,
                                    size_t header_bytes,
                                    const tutti__safetensors_source *const *sorted, size_t n)
@@ -108,50 +102,7 @@ static tutti_status write_contents(int fd, const char *path, const char *header,
     TUTTI_TRY(tutti__write_all(fd, path, header, header_bytes));
     for (size_t i = 0; i < n; i++)
         TUTTI_TRY(tutti__write_all(fd, path, sorted[i]->array.p, array_bytes(&sorted[i]->array)));
-    if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS)
-        return tutti__fail_errno(errno, "cannot write %s", path);
     return TUTTI_OK;
-}
-
-/* Opens the temporary file, empty, once nobody else writes it: ranks that all save to one path do so one after the other,
- * each a whole file. The lock lasts until the close, which therefore comes after the rename. -1: errno. */
-static int open_alone(const char *temporary)
-{
-    struct stat mine, there;
-
-    for (;;) {
-        int fd = open(temporary, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-
-        if (fd < 0)
-            return -1;
-        while (flock(fd, LOCK_EX) != 0 && errno == EINTR)
-            ;
-        if (fstat(fd, &mine) == 0 && stat(temporary, &there) == 0 && mine.st_ino == there.st_ino &&
-            mine.st_dev == there.st_dev && (!S_ISREG(mine.st_mode) || ftruncate(fd, 0) == 0))
-            return fd;
-        close(fd); /* it was renamed or removed while we waited */
-    }
-}
-
-static tutti_status replace_file(const char *path, const char *header, size_t header_bytes,
-                                 const tutti__safetensors_source *const *sorted, size_t n)
-{
-    char temporary[4096];
-    tutti_status status;
-    int fd;
-
-    if (snprintf(temporary, sizeof temporary, "%s.tmp", path) >= (int)sizeof temporary)
-        return tutti__fail(TUTTI_ERR_ARG, "file %.60s...: the path is too long", path);
-    fd = open_alone(temporary);
-    if (fd < 0)
-        return tutti__fail_errno(errno, "cannot write %s", temporary);
-    status = write_contents(fd, temporary, header, header_bytes, sorted, n);
-    if (status == TUTTI_OK && rename(temporary, path) != 0)
-        status = tutti__fail_errno(errno, "cannot rename %s to %s", temporary, path);
-    if (status != TUTTI_OK)
-        unlink(temporary);
-    close(fd); /* write_contents has synced: there is no error left to come */
-    return status == TUTTI_OK ? sync_folder(path) : status;
 }
 
 tutti_status tutti__safetensors_write(const char *path, const tutti__safetensors_source *sources,
@@ -159,6 +110,7 @@ tutti_status tutti__safetensors_write(const char *path, const tutti__safetensors
                                       size_t n_metadata)
 {
     const tutti__safetensors_source **sorted = tutti__alloc((n + 1) * sizeof *sorted);
+    tutti__replacement file;
     size_t header_bytes = 0;
     char *header;
     tutti_status status = TUTTI_ERR_ARG;
@@ -170,7 +122,11 @@ tutti_status tutti__safetensors_write(const char *path, const tutti__safetensors
     qsort(sorted, n, sizeof *sorted, by_alignment_then_name);
     header = make_header(sorted, n, metadata, n_metadata, &header_bytes);
     if (header)
-        status = replace_file(path, header, header_bytes, sorted, n);
+        status = tutti__replace_begin(&file, path);
+    if (status == TUTTI_OK) {
+        status = write_contents(file.fd, file.temporary, header, header_bytes, sorted, n);
+        status = tutti__replace_end(&file, status, true);
+    }
     free(header);
     free(sorted);
     return status;

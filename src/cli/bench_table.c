@@ -5,8 +5,16 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* ---- Table and JSON ------------------------------------------------------------------------------------- */
+
+/* `--json -` has standard output for itself. */
+static bool is_output(const tutti__bench *b)
+{
+    return b->json && strcmp(b->json, "-") == 0;
+}
 
 void tutti__bench_table_head(const tutti__bench_table *table)
 {
@@ -29,21 +37,28 @@ void tutti__bench_table_head(const tutti__bench_table *table)
     fflush(out);
 }
 
+/* That it cannot be written is better known before the measurement. A pipe or a device gets its bytes once. */
+static tutti_status try_json(const tutti__bench *bench)
+{
+    struct stat info;
+
+    if (is_output(bench) || (stat(bench->json, &info) == 0 && !S_ISREG(info.st_mode)))
+        return TUTTI_OK;
+    return tutti__write_file(bench->json, "[]\n", 3);
+}
+
 tutti_status tutti__bench_table_open(tutti__bench_table *table, const tutti__bench *bench,
                                      tutti_group *group)
 {
-    const bool to_stdout = bench->json && strcmp(bench->json, "-") == 0;
-
-    *table =
-        (tutti__bench_table){.bench = bench, .group = group, .out = to_stdout ? stderr : stdout};
+    *table = (tutti__bench_table){
+        .bench = bench, .group = group, .out = is_output(bench) ? stderr : stdout};
     if (tutti_group_rank(group) != 0)
         return TUTTI_OK;
     if (bench->json) {
         table->json = open_memstream(&table->json_text, &table->json_bytes);
         if (!table->json)
             return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", bench->json);
-        if (!to_stdout)
-            TUTTI_TRY(tutti__write_file(bench->json, "[]\n", 3));
+        TUTTI_TRY(try_json(bench));
     }
     return TUTTI_OK;
 }
@@ -53,10 +68,10 @@ static tutti_status write_json(tutti__bench_table *table)
     fputs("\n]\n", table->json);
     if (fflush(table->json) != 0)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", table->bench->json);
-    if (strcmp(table->bench->json, "-") != 0)
-        return tutti__write_file(table->bench->json, table->json_text, table->json_bytes);
-    fwrite(table->json_text, 1, table->json_bytes, stdout); /* main says if that fails */
-    return TUTTI_OK;
+    if (is_output(table->bench))
+        return tutti__write_all(STDOUT_FILENO, "standard output", table->json_text,
+                                table->json_bytes);
+    return tutti__write_file(table->bench->json, table->json_text, table->json_bytes);
 }
 
 tutti_status tutti__bench_table_close(tutti__bench_table *table, tutti_status status)

@@ -1,12 +1,11 @@
 /* data.c -- `tutti data pack` and `tutti data show`.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 #include "cli/cli.h"
+#include "cli/counter.h"
 #include "data/dataset.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 static void print_help(void)
 {
@@ -32,53 +31,12 @@ static void print_help(void)
           stdout);
 }
 
-/* Ctrl-C stops the work between two images, so that nothing is left behind. */
-static volatile sig_atomic_t stopped_by;
-
-static void stop(int signal_number)
+static int fail(const char *verb, tutti_status status, tutti__counter *counter)
 {
-    stopped_by = signal_number;
-}
-
-static void catch_signals(void)
-{
-    static const int SIGNALS[] = {SIGINT, SIGTERM, SIGHUP};
-    struct sigaction action = {.sa_handler = stop, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
-
-    for (size_t i = 0; i < TUTTI__COUNT_OF(SIGNALS); i++)
-        sigaction(SIGNALS[i], &action, NULL);
-}
-
-typedef struct progress {
-    bool terminal;
-    uint64_t shown_ns;
-} progress;
-
-static bool show_progress(void *user, size_t done, size_t total)
-{
-    progress *p = user;
-    uint64_t now;
-
-    if (stopped_by)
-        return false;
-    if (!p->terminal)
-        return true;
-    now = tutti__now_ns();
-    if (done < total && now - p->shown_ns < 100000000)
-        return true;
-    p->shown_ns = now;
-    fprintf(stderr, "\r%zu of %zu images (%zu %%)", done, total, done * 100 / total);
-    if (done == total)
-        fputs("\r\033[K", stderr);
-    return true;
-}
-
-static int fail(const char *verb, tutti_status status, const progress *p)
-{
-    if (p->terminal)
-        fputs("\r\033[K", stderr);
+    tutti__counter_clear(counter);
     fprintf(stderr, "tutti data %s: %s\n", verb, tutti_last_error());
-    return stopped_by ? 128 + stopped_by : tutti_status_exit_code(status);
+    return tutti__counter_stopped() ? 128 + tutti__counter_stopped()
+                                    : tutti_status_exit_code(status);
 }
 
 static int fail_usage(const char *verb, const char *what)
@@ -89,8 +47,8 @@ static int fail_usage(const char *verb, const char *what)
 
 static int run_show(int argc, char **argv)
 {
-    progress p = {.terminal = isatty(STDERR_FILENO)};
-    tutti__tick tick = {show_progress, &p};
+    tutti__counter counter;
+    tutti__tick tick = tutti__counter_begin(&counter, "reading", "images");
     tutti_dataset_opts opts = {0};
     const char *spec = NULL;
     int64_t size;
@@ -109,13 +67,13 @@ static int run_show(int argc, char **argv)
     if (!spec)
         return fail_usage("show", "expected one data set, such as digits:train");
     status = tutti__data_show(spec, &opts, stdout, &tick);
-    return status == TUTTI_OK ? 0 : fail("show", status, &p);
+    return status == TUTTI_OK ? 0 : fail("show", status, &counter);
 }
 
 static int run_pack(int argc, char **argv)
 {
-    progress p = {.terminal = isatty(STDERR_FILENO)};
-    tutti__tick tick = {show_progress, &p};
+    tutti__counter counter;
+    tutti__tick tick = tutti__counter_begin(&counter, "packing", "images");
     tutti__pack_opts opts = {.tick = &tick};
     tutti__pack_report report;
     uint64_t begin = tutti__now_ns();
@@ -138,7 +96,7 @@ static int run_pack(int argc, char **argv)
         return fail_usage("pack", "expected the source and the destination folder");
     status = tutti__data_pack(paths[0], paths[1], &opts, &report);
     if (status != TUTTI_OK)
-        return fail("pack", status, &p);
+        return fail("pack", status, &counter);
     printf("packed %zu training and %zu test images of %d classes into %s in %.1f s\n",
            report.train, report.test, report.classes, tutti__printable(paths[1], dest, sizeof dest),
            (double)(tutti__now_ns() - begin) * 1e-9);
@@ -154,7 +112,7 @@ int tutti__cli_data(int argc, char **argv)
             print_help();
             return 0;
         }
-    catch_signals();
+    tutti__counter_catch_signals();
     if (strcmp(verb, "show") == 0)
         return run_show(argc - 2, argv + 2);
     if (strcmp(verb, "pack") == 0)

@@ -80,6 +80,9 @@ static tutti_status check_opts(const char *name, const tutti_model_opts *opts)
         if (rows[i].value < 1 || rows[i].value > 1 << 20)
             return tutti__fail(TUTTI_ERR_ARG, "model %s: %s is %lld, expected 1 to %d", name,
                                rows[i].name, (long long)rows[i].value, 1 << 20);
+    if (!(opts->dropout >= 0 && opts->dropout <= 1))
+        return tutti__fail(TUTTI_ERR_ARG, "model %s: dropout is %g, expected a probability, 0 to 1",
+                           name, opts->dropout);
     return TUTTI_OK;
 }
 

@@ -124,6 +124,12 @@ static inline bool tutti__has_gradient(const tutti__parameter *parameter)
 TUTTI__MODELS(TUTTI__MODEL)
 #undef TUTTI__MODEL
 
+/* x, or what dropout leaves of it: what a model's last layer reads. */
+static inline tutti_tensor *tutti__model_dropout(float dropout, tutti_tensor *x)
+{
+    return dropout > 0 ? tutti_dropout(x, dropout) : x;
+}
+
 /* The library's model of this name; NULL: there is none. */
 const tutti_model_kind *tutti__model_find(const char *name);
 

@@ -11,6 +11,7 @@
 #define TUTTI_TRAIN_RESUME_H
 
 #include "checkpoint/optim_block.h"
+#include "checkpoint/state.h"
 #include <jansson.h>
 
 struct tutti__run;
@@ -36,15 +37,8 @@ tutti_status tutti__resume_share(struct tutti__run *run);
 tutti_status tutti__resume_apply(struct tutti__run *run);
 void tutti__resume_free(tutti__resume *resume);
 
-/* What state.json's "digest" must be: of all else that it holds (resume_keys.c). */
-tutti_status tutti__state_digest(const json_t *state, char text[33]);
 /* OK if a checkpoint with these keys (state.json's "config") may go on with this run's (resume_keys.c). */
 tutti_status tutti__resume_check_keys(const struct tutti__run *run, const json_t *keys,
                                       const char *path);
-
-/* Writes a checkpoint (checkpoint.c): all steps until now are done, batches of this epoch up to `batch` too. finished: it is
- * the end. Collective; a failure has been said, and is the same on all ranks. */
-tutti_status tutti__run_checkpoint(struct tutti__run *run, int64_t epoch, size_t batch,
-                                   bool finished);
 
 #endif

@@ -1,4 +1,4 @@
-/* resume_keys.c -- what of a checkpoint's state.json must fit: its digest, the run's keys.   SPDX-License-Identifier: MIT
+/* resume_keys.c -- which keys of a checkpoint's run must be this run's.   SPDX-License-Identifier: MIT
  *
  * What is interrupted and resumed has the bits of what never stopped; a key that makes another result is refused. */
 #include "train/resume.h"
@@ -22,13 +22,20 @@ static bool is_free(int key, const tutti__train_config *config)
     case TUTTI__KEY_OF_threads:
     case TUTTI__KEY_OF_run_dir:
     case TUTTI__KEY_OF_checkpoint_every:
+    case TUTTI__KEY_OF_checkpoint_background:
+    case TUTTI__KEY_OF_checkpoint_failure:
     case TUTTI__KEY_OF_keep_checkpoints:
     case TUTTI__KEY_OF_resume:
     case TUTTI__KEY_OF_init:
+    case TUTTI__KEY_OF_init_only:
+    case TUTTI__KEY_OF_init_partial:
     case TUTTI__KEY_OF_log_every:
     case TUTTI__KEY_OF_eval_every:
     case TUTTI__KEY_OF_tensorboard:
+    case TUTTI__KEY_OF_histograms:
     case TUTTI__KEY_OF_wandb:
+    case TUTTI__KEY_OF_prometheus:
+    case TUTTI__KEY_OF_system_metrics:
     case TUTTI__KEY_OF_profile:
     case TUTTI__KEY_OF_deterministic:
     case TUTTI__KEY_OF_timeout_s:
@@ -87,19 +94,4 @@ tutti_status tutti__resume_check_keys(const tutti__run *run, const json_t *keys,
     json_decref(mine);
     free(text);
     return status;
-}
-
-tutti_status tutti__state_digest(const json_t *state, char text[33])
-{
-    json_t *rest = json_copy((json_t *)(uintptr_t)state);
-    char *dump = NULL;
-
-    if (rest && (json_object_del(rest, "digest"), true))
-        dump = json_dumps(rest, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
-    json_decref(rest);
-    if (!dump)
-        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's state.json");
-    snprintf(text, 33, "%016llx", (unsigned long long)tutti__hash64(dump, strlen(dump)));
-    free(dump);
-    return TUTTI_OK;
 }

@@ -7,6 +7,7 @@
 #include "nn/nn.h"
 #include "tensor/tensor.h"
 #include "train/agree.h"
+#include "train/amp.h"
 #include "train/pin.h"
 #include "train/run.h"
 #include "train/trace.h"
@@ -29,18 +30,34 @@ static tutti_status open_split(tutti__run *run, const char *split, tutti_dataset
                                    &(tutti_dataset_opts){.image_size = (int)c->image_size});
 }
 
+static tutti_loader_opts loader_opts(const tutti__run *run)
+{
+    const tutti__train_config *c = run->config;
+
+    return (tutti_loader_opts){.batch = (int)c->batch_size,
+                               .workers = (int)c->workers,
+                               .prefetch = (int)c->prefetch,
+                               .seed = (uint64_t)c->seed,
+                               .channels = tutti__model_find(c->model)->channels};
+}
+
+tutti_status tutti__run_open_test(tutti__run *run, const char *split)
+{
+    tutti_loader_opts opts = loader_opts(run);
+
+    opts.no_padding = true;
+    TUTTI_TRY(open_split(run, split, &run->test_data));
+    return tutti_loader_new(&run->test_loader, run->test_data, run->group, &opts);
+}
+
 static tutti_status open_data(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
-    tutti_loader_opts opts = {.batch = (int)c->batch_size,
-                              .workers = (int)c->workers,
-                              .prefetch = (int)c->prefetch,
-                              .seed = (uint64_t)c->seed,
-                              .channels = tutti__model_find(c->model)->channels};
+    tutti_loader_opts opts = loader_opts(run);
 
     TUTTI_TRY(open_split(run, "train", &run->train_data));
     if (c->eval_every > 0)
-        TUTTI_TRY(open_split(run, "test", &run->test_data));
+        TUTTI_TRY(tutti__run_open_test(run, "test"));
     if (run->test_data) {
         tutti_dataset_info a = tutti_dataset_describe(run->train_data);
         tutti_dataset_info b = tutti_dataset_describe(run->test_data);
@@ -52,10 +69,7 @@ static tutti_status open_data(tutti__run *run)
                 "data: the training images are %dx%dx%d in %d classes, the test images "
                 "%dx%dx%d in %d; both must be alike",
                 a.channels, a.height, a.width, a.classes, b.channels, b.height, b.width, b.classes);
-        opts.no_padding = true;
-        TUTTI_TRY(tutti_loader_new(&run->test_loader, run->test_data, run->group, &opts));
     }
-    opts.no_padding = false;
     opts.shuffle = true;
     opts.augment = c->augment;
     return tutti_loader_new(&run->train_loader, run->train_data, run->group, &opts);
@@ -87,27 +101,30 @@ static tutti_status pin(const tutti__run *run)
     return TUTTI_OK;
 }
 
-static tutti_status open_model(tutti__run *run)
+tutti_status tutti__run_open_model(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
-    tutti_dataset_info info = tutti_dataset_describe(run->train_data);
+    tutti_dataset_info info =
+        tutti_dataset_describe(run->train_data ? run->train_data : run->test_data);
     int channels = tutti__model_find(c->model)->channels;
     tutti_model_opts model_opts = {.channels = channels ? channels : info.channels,
                                    .height = info.height,
                                    .width = info.width,
-                                   .classes = info.classes};
+                                   .classes = info.classes,
+                                   .dropout = c->dropout};
     tutti_ctx_opts ctx_opts = {.seed = (uint64_t)c->seed, .threads = threads_of(run)};
     tutti_device device;
 
     TUTTI_TRY(tutti_device_parse(&device, c->device, tutti_group_local_rank(run->group)));
     TUTTI_TRY(pin(run));
     TUTTI_TRY(tutti_ctx_new(&run->cx, device, &ctx_opts));
+    TUTTI_TRY(tutti__amp_check(run));
     TUTTI_TRY(tutti_model_new(&run->model, run->cx, c->model, &model_opts));
     run->module = tutti_model_module(run->model);
     return tutti_module_status(run->module);
 }
 
-static tutti_status open_optimizer(tutti__run *run)
+static tutti_status new_optimizer(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
     /* A key that is 0 means it. */
@@ -123,6 +140,12 @@ static tutti_status open_optimizer(tutti__run *run)
                                            .momentum = (float)c->momentum,
                                            .weight_decay = decay,
                                            .nesterov = c->nesterov});
+}
+
+static tutti_status open_optimizer(tutti__run *run)
+{
+    TUTTI_TRY(new_optimizer(run));
+    return run->config->decay_biases ? TUTTI_OK : tutti_optim_no_decay(run->optim);
 }
 
 static tutti_status set_comm_hook(tutti__run *run)
@@ -149,29 +172,8 @@ static tutti_status set_comm_hook(tutti__run *run)
 static tutti_status open_training(tutti__run *run)
 {
     TUTTI_TRY(set_comm_hook(run));
+    TUTTI_TRY(tutti__amp_open(run));
     return open_optimizer(run);
-}
-
-static void plan_steps(tutti__run *run)
-{
-    const tutti__train_config *c = run->config;
-    uint64_t batches = tutti_loader_batches(run->train_loader), k = (uint64_t)c->grad_accumulation;
-    double warmup;
-
-    run->steps_per_epoch = (batches + k - 1) / k;
-    run->total_steps = run->steps_per_epoch * (uint64_t)c->epochs;
-    if (c->max_steps > 0 && (uint64_t)c->max_steps < run->total_steps)
-        run->total_steps = (uint64_t)c->max_steps;
-    warmup = round(c->warmup_epochs * (double)run->steps_per_epoch);
-    run->schedule = (tutti_schedule){
-        .kind = strcmp(c->schedule, "cosine") == 0 ? TUTTI_SCHEDULE_COSINE
-                : strcmp(c->schedule, "step") == 0 ? TUTTI_SCHEDULE_STEP
-                                                   : TUTTI_SCHEDULE_CONSTANT,
-        .lr = (float)c->lr,
-        .gamma = 0.1f,
-        .total_steps = run->total_steps,
-        .warmup_steps = warmup < (double)run->total_steps ? (uint64_t)warmup : run->total_steps,
-        .period = (run->total_steps + 2) / 3};
 }
 
 static tutti_status open_trace(tutti__run *run)
@@ -195,11 +197,13 @@ static tutti_status open_trace(tutti__run *run)
 
 /* Bytes that the run's files will take, with room to spare: the weights at the end, and checkpoints, of which there is one more
  * than are kept while it is written. */
-static uint64_t files_bytes(const tutti__run *run)
+static uint64_t files_bytes(const tutti__run *run, bool anew)
 {
     const tutti__train_config *c = run->config;
     const uint64_t states = strcmp(c->optimizer, "sgd") != 0 ? 2 : c->momentum > 0 ? 1 : 0;
-    const uint64_t kept = c->keep_checkpoints < 2 ? 1 : (uint64_t)c->keep_checkpoints;
+    const uint64_t kept = !anew                     ? 0 /* they are there */
+                          : c->keep_checkpoints < 2 ? 1
+                                                    : (uint64_t)c->keep_checkpoints;
     uint64_t bytes = 256 * 1024, model = 0;
 
     for (size_t i = 0; i < tutti_module_n_state(run->module); i++) {
@@ -217,7 +221,7 @@ static uint64_t files_bytes(const tutti__run *run)
 static tutti_status open_files(tutti__run *run)
 {
     TUTTI_TRY(tutti__resume_find_folder(run));
-    TUTTI_TRY(tutti__run_folder_open(&run->folder, run->config, &run->job, files_bytes(run)));
+    TUTTI_TRY(tutti__run_folder_open(&run->folder, run->config, &run->job));
     strcpy(run->token, run->folder.lock.token);
     return tutti__resume_choose(run);
 }
@@ -229,17 +233,26 @@ static tutti_status load_init(tutti__run *run)
     const tutti__train_config *c = run->config;
     const bool is_start = strcmp(c->resume, "no") == 0 && !run->job.restarted && !run->job.requeued;
 
+    const tutti_load_opts opts = {.only = c->init_only, .partial = c->init_partial, .finite = true};
+    char said[2048];
+    tutti_status status;
+
     if (!c->init[0] || run->resume.found || (run->rank != 0 && !is_start))
         return TUTTI_OK;
-    return tutti_module_load(run->module, c->init);
+    status = tutti_module_load_with(run->module, c->init, &opts, said, sizeof said);
+    if (status != TUTTI_OK)
+        return tutti__fail(status, "init: %s", tutti_last_error());
+    tutti__progress_say(&run->progress, "init: %s", said);
+    return TUTTI_OK;
 }
 
 /* All that needs no other rank. */
 static tutti_status open_alone(tutti__run *run)
 {
     TUTTI_TRY(open_data(run));
-    TUTTI_TRY(open_model(run));
-    plan_steps(run);
+    TUTTI_TRY(tutti__run_open_model(run));
+    tutti__plan(run, &(tutti__position){.epoch = 1});
+    TUTTI_TRY(tutti__ledger_open(&run->ledger, run->size, (uint64_t)run->config->log_every));
     TUTTI_TRY(open_trace(run));
     if (run->rank == 0)
         TUTTI_TRY(open_files(run));
@@ -253,7 +266,9 @@ static tutti_status open_together(tutti__run *run)
                            .first_bucket_mb = c->first_bucket_mb,
                            .find_unused = c->find_unused,
                            .static_graph = c->static_graph,
-                           .nonfinite = TUTTI_NONFINITE_ERROR};
+                           /* a scaler looks itself, and knows what to do */
+                           .nonfinite = tutti__amp_dtype(run) == TUTTI_F16 ? TUTTI_NONFINITE_IGNORE
+                                                                           : TUTTI_NONFINITE_ERROR};
 
     TUTTI_TRY(tutti_broadcast(
         run->group, (tutti_buf){run->config->run_dir, TUTTI__CONFIG_TEXT, TUTTI_U8}, 0, NULL));
@@ -274,8 +289,9 @@ static tutti_status begin_folder(tutti__run *run)
     if (run->rank != 0)
         return TUTTI_OK;
     if (run->resume.found && run->resume.here)
-        return tutti__run_folder_continue(&run->folder, run->config, run->step, run->epoch);
-    return tutti__run_folder_begin(&run->folder, run->config);
+        return tutti__run_folder_continue(&run->folder, run->config, run->step, run->epoch,
+                                          files_bytes(run, false));
+    return tutti__run_folder_begin(&run->folder, run->config, files_bytes(run, true));
 }
 
 /* Rank 0's failure to read reaches the others as the end of the group, for they wait for what it read. */
@@ -296,7 +312,7 @@ static tutti_status resume(tutti__run *run)
     return status;
 }
 
-static tutti_status open_group(tutti__run *run)
+tutti_status tutti__run_open_group(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
     double timeout_ms = ceil(c->timeout_s * 1000); /* a limit too small for a millisecond is none */
@@ -311,6 +327,8 @@ static tutti_status open_group(tutti__run *run)
     }
     run->rank = tutti_group_rank(run->group);
     run->size = tutti_group_size(run->group);
+    run->file_size = run->config->world_size;
+    run->config->world_size = run->size;
     return TUTTI_OK;
 }
 
@@ -321,9 +339,9 @@ tutti_status tutti__run_open(tutti__run *run)
     run->start_ns = tutti__now_ns();
     run->folder.metrics = run->folder.lock.fd = -1;
     run->epoch = 1;
-    run->val_accuracy = run->shown_loss = NAN;
+    run->val_loss = run->val_accuracy = run->shown_loss = NAN;
     tutti__train_job_read(&run->job);
-    TUTTI_TRY(open_group(run));
+    TUTTI_TRY(tutti__run_open_group(run));
     tutti__progress_init(&run->progress, run->rank == 0 ? stdout : NULL);
     TUTTI_TRY(tutti__fail_together(run->group, tutti__same_config(run->group, run->config)));
     TUTTI_TRY(tutti__core_share_find(run->group, &run->cores));
@@ -339,13 +357,18 @@ tutti_status tutti__run_open(tutti__run *run)
         return status;
     TUTTI_TRY(tutti__fail_together(run->group, open_training(run)));
     TUTTI_TRY(resume(run));
-    return tutti__fail_together(run->group, begin_folder(run));
+    TUTTI_TRY(tutti__fail_together(run->group, begin_folder(run)));
+    if (run->rank == 0)
+        tutti__logs_begin(&run->logs, &run->folder, run->config, run->step);
+    return TUTTI_OK;
 }
 
 void tutti__run_close(tutti__run *run)
 {
+    tutti__run_checkpoint_close(run); /* it writes into the folder, from the module */
     tutti__run_folder_close(&run->folder);
     tutti__resume_free(&run->resume);
+    tutti__ledger_close(&run->ledger);
     /* Its number lies in run: it must have landed. Only a dead group has left it under way. */
     if (run->signal_work && tutti_work_wait(run->signal_work) != TUTTI_OK)
         run->stopping = true;
@@ -353,6 +376,7 @@ void tutti__run_close(tutti__run *run)
     tutti_loader_free(run->test_loader);
     tutti_dataset_free(run->train_data);
     tutti_dataset_free(run->test_data);
+    tutti_scaler_free(run->scaler);
     tutti_optim_free(run->optim);
     tutti_zero_free(run->zero);
     tutti_ddp_free(run->ddp);

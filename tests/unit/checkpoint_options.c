@@ -181,7 +181,9 @@ static tutti_status open_own(const tutti_dataset_format *o)
 
 static tutti_status make_own(const tutti_model_kind *o)
 {
-    return tutti_model_new(&model, w.cx, "mlp", &(tutti_model_opts){1, 1, 1, 1, o, {0}});
+    return tutti_model_new(
+        &model, w.cx, "mlp",
+        &(tutti_model_opts){.channels = 1, .height = 1, .width = 1, .classes = 1, .kind = o});
 }
 
 ROW(sgd_opts, tutti_sgd_new(&optim, &w.root, o))

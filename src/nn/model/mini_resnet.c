@@ -30,6 +30,7 @@ typedef struct mini_resnet {
     tutti_module layers;
     block blocks[N_BLOCKS];
     tutti_linear fc;
+    float dropout;
 } mini_resnet;
 
 static void conv_init(tutti_conv2d *m, tutti_module *parent, const char *name, int64_t in,
@@ -75,6 +76,7 @@ static void init(tutti_module *module, const tutti_model_opts *opts)
     mini_resnet *m = (mini_resnet *)module;
     int64_t in = channels[0];
 
+    m->dropout = (float)opts->dropout;
     tutti_module_init_child(&m->stem, module, "stem");
     conv_init(&m->stem_conv, &m->stem, "0", opts->channels, in, 3, 1);
     tutti_batch_norm2d_init(&m->stem_norm, &m->stem, "1", in);
@@ -97,7 +99,8 @@ static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
                                         NULL);
     for (int i = 0; i < N_BLOCKS; i++)
         x = block_forward(&m->blocks[i], x);
-    return tutti_linear_forward(&m->fc, tutti_flatten(tutti_global_avg_pool2d(x)));
+    x = tutti_flatten(tutti_global_avg_pool2d(x));
+    return tutti_linear_forward(&m->fc, tutti__model_dropout(m->dropout, x));
 }
 
 const tutti_model_kind tutti__model_mini_resnet = {
