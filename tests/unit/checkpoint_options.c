@@ -177,6 +177,7 @@ ROW(sgd_opts, tutti_sgd_new(&optim, &w.root, o))
 ROW(adam_opts, tutti_adamw_new(&optim, &w.root, o))
 ROW(schedule, rate(o))
 ROW(conv2d_layer_opts, init_conv2d(o))
+ROW(load_opts, tutti_module_load_with(&w.root, "nowhere", o, NULL, 0))
 ROW(model_opts, tutti_model_new(&model, w.cx, "mlp", o))
 ROW(scaler_opts, tutti_scaler_new(&scaler, o))
 ROW(scaler_state, set_state(o))
@@ -205,6 +206,7 @@ ROW(group_opts, tutti_group_init(&group, o))
     ROW(adam_opts)                                                                                 \
     ROW(schedule)                                                                                  \
     ROW(conv2d_layer_opts)                                                                         \
+    ROW(load_opts)                                                                                 \
     ROW(model_opts)                                                                                \
     ROW(scaler_opts)                                                                               \
     ROW(scaler_state)                                                                              \

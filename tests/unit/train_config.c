@@ -133,7 +133,6 @@ static void what_is_not_in_this_version_is_refused_and_its_off_value_is_not(void
     REFUSED("device: cuda is not", "auto or cpu", "--device", "cuda");
     REFUSED("wandb: offline is not", "wandb=off", "--wandb", "offline");
     REFUSED("tensorboard: true is not", "", "--tensorboard");
-    REFUSED("init: w.pt", ".safetensors", "--init", "w.pt");
     assert_int_equal(READ(&c, "--amp", "off", "--backend=native", "--zero=0", "--sync-bn=off",
                           "--device=cpu", "--resume", "no", "--no-tensorboard"),
                      TUTTI_OK);
@@ -142,6 +141,8 @@ static void what_is_not_in_this_version_is_refused_and_its_off_value_is_not(void
 static void keys_that_need_each_other_say_so(void **state)
 {
     (void)state;
+    REFUSED("init_only: says what to take of init", "--init FILE", "--init-only", "fc");
+    REFUSED("init_partial: says what to take of init", "--init FILE", "--init-partial");
     REFUSED("nesterov", "momentum", "--nesterov", "--momentum", "0");
     REFUSED("data_dir", "--data-dir", "--data", "cifar10");
     REFUSED("profile: \"3\"", "1:5", "--profile", "3");
