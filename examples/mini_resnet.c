@@ -55,7 +55,10 @@ int main(int argc, char **argv)
     int epochs = argc > 2 ? atoi(argv[2]) : 10;
     tutti_dataset *train = open_split(data, "train"), *test = open_split(data, "test");
     tutti_dataset_info info = tutti_dataset_describe(train);
-    tutti_model_opts shape = {info.channels, info.height, info.width, info.classes, {0}};
+    tutti_model_opts shape = {.channels = info.channels,
+                              .height = info.height,
+                              .width = info.width,
+                              .classes = info.classes};
     tutti_group *group;
     tutti_ctx *cx;
     tutti_model *model;

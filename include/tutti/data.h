@@ -59,12 +59,14 @@ typedef struct tutti_sampler_opts {
     bool drop_last;
     /* For evaluation: each sample exactly once over all ranks, shares differ by at most one. */
     bool no_padding;
+    /* Samples of the epoch that have been dealt out before, to any number of ranks: the rest of the list is. */
+    size_t start;
     uint64_t reserved[4]; /* zero */
 } tutti_sampler_opts;
 
 /* Number of samples of one rank. */
 TUTTI_API size_t tutti_sampler_length(const tutti_sampler_opts *opts);
-/* Writes them. Errors: ARG for a rank outside [0, world_size). */
+/* Writes them. Errors: ARG for a rank outside [0, world_size), or a start past the end. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_sampler_indices(const tutti_sampler_opts *opts,
                                                              uint64_t epoch, size_t *indices);
 

@@ -158,6 +158,7 @@ typedef struct tutti_model tutti_model;
 typedef struct tutti_model_opts {
     int64_t channels, height, width; /* of the input */
     int64_t classes;
+    double dropout;       /* probability, before the last layer; 0: none */
     uint64_t reserved[4]; /* zero */
 } tutti_model_opts;
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_model_new(tutti_model **model_p, tutti_ctx *cx,

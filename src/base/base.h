@@ -170,18 +170,35 @@ void *tutti__alloc_unset(size_t bytes);
 tutti_status tutti__make_dirs(const char *path);
 /* Writes all of it to fd; path is for the message. */
 tutti_status tutti__write_all(int fd, const char *path, const void *p, size_t bytes);
-/* Writes the whole text to path through path.tmp and rename: readers see the old or the new one. */
+
+/* New contents for a file (replace.c): open, written through fd, and ended with what became of it. What is no regular file
+ * takes the bytes itself; a link stays, and what it names is replaced. */
+typedef struct tutti__replacement {
+    int fd;
+    char target[4096];         /* "": no regular file */
+    char temporary[4096 + 48]; /* what is written, for messages */
+} tutti__replacement;
+tutti_status tutti__replace_begin(tutti__replacement *r, const char *path);
+/* Renames (status OK) or gives up; closes. durable: on the disk when this returns. Returns `status`, or its own failure. */
+tutti_status tutti__replace_end(tutti__replacement *r, tutti_status status, bool durable);
+/* All of it in one call, not durable: readers see the old or the new file. */
 tutti_status tutti__write_file(const char *path, const void *p, size_t bytes);
+/* What fd was given, and what was made, renamed or removed in a folder, outlasts a loss of power, where the file system can. */
+tutti_status tutti__sync_file(int fd, const char *path);
+tutti_status tutti__sync_folder(const char *path);
 
 /* The text as a string of JSON, quotes included. Bytes that are not UTF-8 (a name cut in the middle of a character, say)
  * become U+FFFD, so that readers take the rest. */
 void tutti__json_string(FILE *out, const char *text);
+bool tutti__is_utf8(const char *text);
 
-/* The text as a line of a terminal or a log shows it: control characters, what is not UTF-8 and what changes the direction of
- * writing become \n or \xNN. Cut where `to` ends. Returns `to`. Errors' messages have gone through it. */
-char *tutti__printable(char *to, size_t capacity, const char *text);
-/* Bytes of the character of UTF-8 there; 0: it is none. */
+/* How many bytes the character of UTF-8 at text has; 0: it is none. What ends too early ends in the NUL, which continues
+ * nothing. */
 int tutti__utf8_bytes(const char *text);
+/* The text as a terminal may have it, in out[size], cut there; returns out. Whatever a terminal would obey instead of
+ * showing (line ends, escapes, changes of direction) and bytes that are no UTF-8 become \n, \t, \r or \xNN. Names that come
+ * from outside (files, classes, tensors) are printed through it; messages of tutti__fail and tutti_log go through it whole. */
+const char *tutti__printable(const char *text, char *out, size_t size);
 
 /* ---- Events: one ring behind the trace and the flight recorder -------------------------------------- */
 

@@ -114,7 +114,7 @@ static bool call_back(tutti_log_level level, const char *area, const char *text)
 
 void tutti_log(tutti_log_level level, const char *area, const char *format, ...)
 {
-    char text[2048], line[2304];
+    char raw[2048], text[2048], line[2304];
     int n;
     va_list args;
 
@@ -123,8 +123,9 @@ void tutti_log(tutti_log_level level, const char *area, const char *format, ...)
     if (level > limit_for(tutti__env_text(TUTTI__ENV_LOG), area))
         return;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    vsnprintf(raw, sizeof raw, format, args);
     va_end(args);
+    tutti__printable(raw, text, sizeof text);
     if (call_back(level, area, text))
         return;
     if (log_rank >= 0)

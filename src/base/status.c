@@ -69,7 +69,7 @@ tutti_status tutti__vfail(tutti_status status, const char *format, va_list args)
     char text[sizeof last_error]; /* the arguments may point into last_error */
 
     vsnprintf(text, sizeof text, format, args);
-    tutti__printable(last_error, sizeof last_error, text);
+    tutti__printable(text, last_error, sizeof last_error); /* it may hold a name from outside */
     return status;
 }
 
@@ -108,7 +108,7 @@ tutti_status tutti__fail_errno(int error_number, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (error_number == ENOSPC || error_number == EDQUOT)
+    if (error_number == ENOSPC || error_number == EDQUOT || error_number == EFBIG)
         status = TUTTI_ERR_DISK;
     else if (error_number == ENOMEM || error_number == EMFILE || error_number == ENFILE ||
              error_number == EAGAIN)

@@ -56,19 +56,6 @@ static bool is_temporary(const char *name)
 
 /* ---- Disk ------------------------------------------------------------------------------------------------- */
 
-/* What was made, renamed or removed in the folder stays so. Some file systems cannot; then there is nothing to do. */
-static tutti_status sync_folder(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), error = 0;
-
-    if (fd < 0)
-        return TUTTI_OK;
-    if (fsync(fd) != 0 && (errno == EIO || errno == ENOSPC))
-        error = errno;
-    close(fd);
-    return error ? tutti__fail_errno(error, "cannot make %s durable", path) : TUTTI_OK;
-}
-
 /* The folder and the files in it; not what lies in folders of folders, which are nobody's checkpoint. Of a link to a folder
  * elsewhere the link only. */
 static tutti_status remove_folder(const char *path)
@@ -116,8 +103,8 @@ tutti_status tutti__checkpoint_text(const char *folder, const char *name, const 
     if (fd < 0)
         return tutti__fail_errno(errno, "cannot write %s", path);
     status = tutti__write_all(fd, path, text, strlen(text));
-    if (status == TUTTI_OK && fsync(fd) != 0 && errno != EINVAL && errno != EROFS)
-        status = tutti__fail_errno(errno, "cannot write %s", path);
+    if (status == TUTTI_OK)
+        status = tutti__sync_file(fd, path);
     if (close(fd) != 0 && status == TUTTI_OK)
         status = tutti__fail_errno(errno, "cannot write %s", path);
     return status;
@@ -136,14 +123,14 @@ tutti_status tutti__checkpoint_begin(const char *dir, uint64_t step,
     return TUTTI_OK;
 }
 
-void tutti__checkpoint_abandon(const char *dir, uint64_t step)
+tutti_status tutti__checkpoint_abandon(const char *dir, uint64_t step, tutti_status status)
 {
     char temporary[TUTTI__CHECKPOINT_PATH], message[2048];
 
     snprintf(message, sizeof message, "%s", tutti_last_error());
     if (step_path(dir, step, ".tmp", temporary) != TUTTI_OK || remove_folder(temporary) != TUTTI_OK)
         tutti_log(TUTTI_LOG_INFO, "checkpoint", "%s", tutti_last_error());
-    tutti__fail_again(TUTTI_ERR_IO, message); /* the failure before is the one to tell */
+    return tutti__fail_again(status, message);
 }
 
 /* `latest` is for people and for --init: where there are no symbolic links, it is not there. */
@@ -171,14 +158,14 @@ tutti_status tutti__checkpoint_commit(const char *dir, uint64_t step)
 
     TUTTI_TRY(step_path(dir, step, "", path));
     TUTTI_TRY(step_path(dir, step, ".tmp", temporary));
-    TUTTI_TRY(sync_folder(temporary));
+    TUTTI_TRY(tutti__sync_folder(temporary));
     /* Another of this step changes places with it at once, where the file system can; else it goes first. */
     if (renameat2(AT_FDCWD, temporary, AT_FDCWD, path, RENAME_EXCHANGE) != 0) {
         TUTTI_TRY(remove_step(dir, step));
         if (rename(temporary, path) != 0)
             return tutti__fail_errno(errno, "cannot rename %s to %s", temporary, path);
     }
-    TUTTI_TRY(sync_folder(dir));
+    TUTTI_TRY(tutti__sync_folder(dir));
     TUTTI_TRY(point_latest(dir, step));
     if (remove_folder(temporary) != TUTTI_OK)
         tutti_log(TUTTI_LOG_WARN, "checkpoint", "an older checkpoint stays: %s",

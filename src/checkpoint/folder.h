@@ -26,8 +26,8 @@ tutti_status tutti__checkpoint_begin(const char *dir, uint64_t step,
 tutti_status tutti__checkpoint_text(const char *folder, const char *name, const char *text);
 /* Gives it its name, in place of another of that step; then `latest` points there. */
 tutti_status tutti__checkpoint_commit(const char *dir, uint64_t step);
-/* Gives it up. */
-void tutti__checkpoint_abandon(const char *dir, uint64_t step);
+/* Gives it up after a failure, which it returns, with its message. */
+tutti_status tutti__checkpoint_abandon(const char *dir, uint64_t step, tutti_status status);
 
 /* The steps of complete ones, the latest first; free() the list. None: *n_p is 0. */
 tutti_status tutti__checkpoint_list(const char *dir, uint64_t **steps_p, size_t *n_p);

@@ -237,7 +237,7 @@ static void say_plan(const plan *p, char *said, size_t size)
     say(text, sizeof text, "left as they were", &p->kept);
     say(text, sizeof text, "of another shape or dtype", &p->different);
     say(text, sizeof text, "not in the model", &p->unexpected);
-    tutti__printable(said, size, text);
+    tutti__printable(text, said, size);
 }
 
 /* ---- Doing it --------------------------------------------------------------------------------------------------- */

@@ -6,6 +6,7 @@
 #define TUTTI_CHECKPOINT_OPTIM_BLOCK_H
 
 #include "base/base.h"
+#include <jansson.h>
 #include <tutti/optim.h>
 
 #define TUTTI__OPTIM_BLOCK_STATES 4
@@ -30,7 +31,7 @@ tutti_status tutti__optim_block_put(const tutti__optim_block *block, tutti_optim
                                     const tutti_module *m);
 tutti_status tutti__optim_block_write(const tutti__optim_block *block, const tutti_module *m,
                                       const char *path);
-/* Makes the block as the file says. FORMAT where it is not of this module, or its digest is not that of its contents. */
+/* Makes the block as the file says. FORMAT where it is not of this module, or a digest is not that of its contents. */
 tutti_status tutti__optim_block_read(tutti__optim_block *block, const tutti_module *m,
                                      const char *path);
 

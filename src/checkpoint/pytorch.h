@@ -27,7 +27,7 @@ const char *tutti__pytorch_key(const tutti__pytorch *file);
 /* Copies tensor i, row-major, to dst (bytes of its entry). FORMAT if its storage's CRC-32 is not that of the file. */
 tutti_status tutti__pytorch_read(const tutti__pytorch *file, size_t i, void *dst);
 
-/* Writes a state_dict whole or not at all (replace.h), which torch.load(weights_only=True) of PyTorch 1.6 and later reads. */
+/* Writes a state_dict whole or not at all, which torch.load(weights_only=True) of PyTorch 1.6 and later reads. */
 tutti_status tutti__pytorch_write(const char *path, const tutti__safetensors_source *sources,
                                   size_t n);
 

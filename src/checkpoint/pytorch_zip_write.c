@@ -1,6 +1,5 @@
 /* pytorch_zip_write.c -- a state_dict as torch.save writes it.   SPDX-License-Identifier: MIT */
 #include "checkpoint/pytorch.h"
-#include "checkpoint/replace.h"
 #include "checkpoint/zip.h"
 
 #include <libgen.h>
@@ -192,10 +191,10 @@ tutti_status tutti__pytorch_write(const char *path, const tutti__safetensors_sou
     if (status == TUTTI_OK)
         status = tutti__replace_begin(&file, path);
     if (status == TUTTI_OK) {
-        status = tutti__zip_writer_new(&zip, file.fd, file.writing, 0);
+        status = tutti__zip_writer_new(&zip, file.fd, file.temporary, 0);
         if (status == TUTTI_OK)
             status = add_all(zip, prefix, sources, n, pickle, bytes);
-        status = tutti__replace_end(&file, status);
+        status = tutti__replace_end(&file, status, true);
     }
     tutti__zip_writer_free(zip);
     free(pickle);

@@ -51,7 +51,7 @@ typedef struct tutti__safetensors_pair {
 bool tutti__safetensors_has_digest(const tutti__safetensors *file,
                                    const tutti__safetensors_entry *entry);
 
-/* Writes path whole or not at all (replace.h), with the metadata and a digest of each array. */
+/* Writes path through a temporary file, fsync, rename and fsync of the folder, so that a failure leaves what was there; with the metadata and a digest of each array. */
 tutti_status tutti__safetensors_write(const char *path, const tutti__safetensors_source *sources,
                                       size_t n, const tutti__safetensors_pair *metadata,
                                       size_t n_metadata);

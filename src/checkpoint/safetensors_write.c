@@ -4,8 +4,6 @@
  * naturally aligned in a mapped file; equal contents give equal bytes. */
 #include "checkpoint/safetensors.h"
 
-#include "checkpoint/replace.h"
-
 #include <endian.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -126,8 +124,8 @@ tutti_status tutti__safetensors_write(const char *path, const tutti__safetensors
     if (header)
         status = tutti__replace_begin(&file, path);
     if (status == TUTTI_OK) {
-        status = write_contents(file.fd, file.writing, header, header_bytes, sorted, n);
-        status = tutti__replace_end(&file, status);
+        status = write_contents(file.fd, file.temporary, header, header_bytes, sorted, n);
+        status = tutti__replace_end(&file, status, true);
     }
     free(header);
     free(sorted);

@@ -5,9 +5,13 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+enum { NOTE_BYTES = 2048 };
 
 typedef struct verifier {
     tutti__verify_call *call;
@@ -87,6 +91,17 @@ static tutti_status digest_of(const tutti__weights *file, char digest[33])
     return status;
 }
 
+/* What the kernel still has of it in memory says nothing about the disk. */
+static void forget(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+
+    if (fd < 0)
+        return;
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    close(fd);
+}
+
 /* `expected`: the digest of the whole, or NULL. */
 static void verify_file(verifier *v, const char *path, const char *expected)
 {
@@ -95,6 +110,7 @@ static void verify_file(verifier *v, const char *path, const char *expected)
     bool whole;
 
     v->counts->files++;
+    forget(path);
     if (tutti__weights_open(&file, path) != TUTTI_OK) {
         damaged(v, path);
         return;
@@ -158,6 +174,7 @@ static void verify_checkpoint(verifier *v, const char *folder)
 
     snprintf(path, sizeof path, "%s/state.json", folder);
     v->counts->files++;
+    forget(path);
     if (tutti__state_read(&state, folder) != TUTTI_OK)
         damaged(v, path);
     else {
@@ -237,4 +254,24 @@ tutti_status tutti__verify(const char *path, tutti__verify_call *call, void *use
     return tutti__fail(TUTTI_ERR_FORMAT, "%zu thing%s of %zu files and %zu tensors damaged",
                        counts->damaged, counts->damaged == 1 ? "" : "s", counts->files,
                        counts->tensors);
+}
+
+/* Keeps the first. */
+static void note(void *user, const char *file, const char *problem)
+{
+    char *first = user;
+
+    (void)file;
+    if (problem && !*first)
+        snprintf(first, NOTE_BYTES, "%s", problem);
+}
+
+tutti_status tutti__checkpoint_verify(const char *folder)
+{
+    char first[NOTE_BYTES] = "";
+    tutti__verify_counts counts = {0};
+    verifier v = {note, first, &counts};
+
+    verify_checkpoint(&v, folder);
+    return counts.damaged ? tutti__fail(TUTTI_ERR_FORMAT, "%s", first) : TUTTI_OK;
 }

@@ -43,7 +43,9 @@ static const char HELP[] =
     "  --iterations N           timed calls of a size (default: 10 to 1000, by the size)\n"
     "  --warmup N               calls before them, at least the one that checks every element "
     "(default 5)\n"
-    "  --json FILE              also write the rows to FILE, as an array of objects\n"
+    "  --json FILE              also write the rows to FILE, as an array of objects; -: to "
+    "standard output, the\n"
+    "                           table to standard error\n"
     "  -h, --help               this text\n"
     "\n"
     "The columns are those of nccl-tests: count is that of one rank's piece; time is the median "
@@ -360,7 +362,7 @@ static tutti_status read_line(line *l, tutti__bench *b, int64_t *n_p)
                            (long long)*n_p, b->name);
     b->json = l->of[JSON];
     if (b->json && !*b->json)
-        return tutti__fail(TUTTI_ERR_ARG, "--json is empty, expected a file");
+        return tutti__fail(TUTTI_ERR_ARG, "--json is empty, expected a file, or -");
     return check_redop(b, dtype < FLOATS);
 }
 

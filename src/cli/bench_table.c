@@ -3,23 +3,48 @@
 #include "cli/bench.h"
 
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* ---- Table and JSON ------------------------------------------------------------------------------------- */
 
+/* `--json -` has standard output for itself. */
+static bool is_output(const tutti__bench *b)
+{
+    return b->json && strcmp(b->json, "-") == 0;
+}
+
+static FILE *page_of(const tutti__bench *b)
+{
+    return is_output(b) ? stderr : stdout;
+}
+
 static void print_head(const tutti__bench *b, const tutti_group *group)
 {
+    FILE *page = page_of(b);
     int ranks = tutti_group_size(group);
 
-    printf("# %s, %d rank%s (%s), %s memory, ", b->name, ranks, ranks == 1 ? "" : "s",
-           tutti_group_transport_name(group), b->group_memory ? "group" : "plain");
+    fprintf(page, "# %s, %d rank%s (%s), %s memory, ", b->name, ranks, ranks == 1 ? "" : "s",
+            tutti_group_transport_name(group), b->group_memory ? "group" : "plain");
     if (b->in_flight)
-        printf("%lld in flight, ", (long long)b->in_flight);
-    printf("Tutti %s\n", TUTTI_VERSION);
-    printf("#%11s %12s %6s %8s %5s %10s %10s %9s %9s %7s\n", "size", "count", "type", "redop",
-           "root", "time", "p95", "algbw", "busbw", "#wrong");
-    printf("#%11s %12s %6s %8s %5s %10s %10s %9s %9s\n", "(B)", "(elements)", "", "", "", "(us)",
-           "(us)", "(GB/s)", "(GB/s)");
-    fflush(stdout);
+        fprintf(page, "%lld in flight, ", (long long)b->in_flight);
+    fprintf(page, "Tutti %s\n", TUTTI_VERSION);
+    fprintf(page, "#%11s %12s %6s %8s %5s %10s %10s %9s %9s %7s\n", "size", "count", "type",
+            "redop", "root", "time", "p95", "algbw", "busbw", "#wrong");
+    fprintf(page, "#%11s %12s %6s %8s %5s %10s %10s %9s %9s\n", "(B)", "(elements)", "", "", "",
+            "(us)", "(us)", "(GB/s)", "(GB/s)");
+    fflush(page);
+}
+
+/* That it cannot be written is better known before the measurement. A pipe or a device gets its bytes once. */
+static tutti_status try_json(const tutti__bench *bench)
+{
+    struct stat info;
+
+    if (is_output(bench) || (stat(bench->json, &info) == 0 && !S_ISREG(info.st_mode)))
+        return TUTTI_OK;
+    return tutti__write_file(bench->json, "[]\n", 3);
 }
 
 tutti_status tutti__bench_table_open(tutti__bench_table *table, const tutti__bench *bench,
@@ -32,7 +57,7 @@ tutti_status tutti__bench_table_open(tutti__bench_table *table, const tutti__ben
         table->json = open_memstream(&table->json_text, &table->json_bytes);
         if (!table->json)
             return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", bench->json);
-        TUTTI_TRY(tutti__write_file(bench->json, "[]\n", 3));
+        TUTTI_TRY(try_json(bench));
     }
     print_head(bench, group);
     return TUTTI_OK;
@@ -43,6 +68,9 @@ static tutti_status write_json(tutti__bench_table *table)
     fputs("\n]\n", table->json);
     if (fflush(table->json) != 0)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", table->bench->json);
+    if (is_output(table->bench))
+        return tutti__write_all(STDOUT_FILENO, "standard output", table->json_text,
+                                table->json_bytes);
     return tutti__write_file(table->bench->json, table->json_text, table->json_bytes);
 }
 
@@ -82,14 +110,15 @@ static int compare(const void *a, const void *b)
 static void print_row(const tutti__bench_table *table, const tutti__bench_row *row)
 {
     const tutti__bench *b = table->bench;
+    FILE *page = page_of(b);
     double median = row->times[row->iterations / 2],
            p95 = row->times[(row->iterations * 95 + 99) / 100 - 1],
            algbw = (double)row->bytes / (median * 1e3), busbw = algbw * row->bus_factor;
 
-    printf("%12zu %12zu %6s %8s %5d %10.2f %10.2f %9.3f %9.3f %7lld\n", row->bytes, row->count,
-           b->dtype_name, b->redop_name, row->root, median, p95, algbw, busbw,
-           (long long)row->wrong);
-    fflush(stdout);
+    fprintf(page, "%12zu %12zu %6s %8s %5d %10.2f %10.2f %9.3f %9.3f %7lld\n", row->bytes,
+            row->count, b->dtype_name, b->redop_name, row->root, median, p95, algbw, busbw,
+            (long long)row->wrong);
+    fflush(page);
     if (!table->json)
         return;
     fprintf(

@@ -73,7 +73,7 @@ static json_t *text_json(const char *text)
     char shown[1024];
     json_t *value = json_string(text);
 
-    return value ? value : json_string(tutti__printable(shown, sizeof shown, text));
+    return value ? value : json_string(tutti__printable(text, shown, sizeof shown));
 }
 
 static tutti_status tensor_json(const tutti__weights *file, size_t i, bool digests, json_t *list)
@@ -142,7 +142,7 @@ static void show_state(const json_t *state)
             putchar('\n');
             column = 0;
         }
-        column += printf("  %s=%s", key, tutti__printable(shown, sizeof shown, text));
+        column += printf("  %s=%s", key, tutti__printable(text, shown, sizeof shown));
         free(text);
     }
     puts("");
@@ -159,7 +159,7 @@ static tutti_status show_table(const tutti__weights *file, const json_t *state, 
         show_state(state);
     for (size_t i = 0; i < n; i++) {
         const tutti__safetensors_entry *e = tutti__weights_at(file, i);
-        int w = (int)strlen(tutti__printable(name, sizeof name, e->name));
+        int w = (int)strlen(tutti__printable(e->name, name, sizeof name));
         int s = (int)strlen(tutti__shape_text(e->shape));
 
         width = w > width ? w : width;
@@ -168,7 +168,7 @@ static tutti_status show_table(const tutti__weights *file, const json_t *state, 
         numbers += (uint64_t)tutti_shape_count(e->shape);
     }
     printf("%s (%s): %zu tensors, %" PRIu64 " numbers, %" PRIu64 " bytes\n",
-           tutti__printable(name, sizeof name, tutti__weights_path(file)),
+           tutti__printable(tutti__weights_path(file), name, sizeof name),
            tutti__weights_kind(file), n, numbers, bytes);
     printf("  %-*s  %-5s  %-*s  %12s%s\n", width, "name", "dtype", shapes, "shape", "bytes",
            digests ? "  xxh3" : "");
@@ -178,7 +178,7 @@ static tutti_status show_table(const tutti__weights *file, const json_t *state, 
         if (digests)
             TUTTI_TRY(digest_of(file, i, digest));
         printf("  %-*s  %-5s  %-*s  %12" PRIu64 "%s%s\n", width,
-               tutti__printable(name, sizeof name, e->name), e->dtype_text, shapes,
+               tutti__printable(e->name, name, sizeof name), e->dtype_text, shapes,
                tutti__shape_text(e->shape), e->bytes, digests ? "  " : "", digest);
     }
     return TUTTI_OK;
@@ -227,9 +227,9 @@ static void say_verified(void *user, const char *file, const char *problem)
 
     (void)user;
     if (problem)
-        printf("DAMAGED  %s\n", tutti__printable(shown, sizeof shown, problem));
+        printf("DAMAGED  %s\n", tutti__printable(problem, shown, sizeof shown));
     else
-        printf("whole    %s\n", tutti__printable(shown, sizeof shown, file));
+        printf("whole    %s\n", tutti__printable(file, shown, sizeof shown));
     fflush(stdout);
 }
 
@@ -376,7 +376,7 @@ static int run_export(int argc, char **argv)
     export_line l;
     const char *wrong = read_export(&l, argc, argv);
     tutti__counter counter;
-    tutti__tick tick = tutti__counter_begin(&counter, "tensors");
+    tutti__tick tick = tutti__counter_begin(&counter, "exporting", "tensors");
     char shown[2048];
     struct stat st;
     size_t n = 0;
@@ -396,7 +396,7 @@ static int run_export(int argc, char **argv)
 
         return tutti__counter_stopped() ? 128 + tutti__counter_stopped() : code;
     }
-    printf("%zu tensors in %s\n", n, tutti__printable(shown, sizeof shown, l.paths[1]));
+    printf("%zu tensors in %s\n", n, tutti__printable(l.paths[1], shown, sizeof shown));
     return 0;
 }
 
@@ -420,7 +420,7 @@ int tutti__cli_checkpoint(int argc, char **argv)
         fprintf(stderr,
                 "tutti checkpoint: there is no \"%s\"; it is show, verify or export (tutti "
                 "checkpoint --help)\n",
-                tutti__printable(shown, sizeof shown, verb));
+                tutti__printable(verb, shown, sizeof shown));
     else
         fputs("tutti checkpoint: show, verify or export? See tutti checkpoint --help\n", stderr);
     return 2;

@@ -2,9 +2,6 @@
 #include "cli/counter.h"
 
 #include <signal.h>
-#include <unistd.h>
-
-enum { REDRAW_NS = 100000000 };
 
 static volatile sig_atomic_t stopped_by;
 
@@ -30,33 +27,20 @@ int tutti__counter_stopped(void)
 static bool show(void *user, size_t done, size_t total)
 {
     tutti__counter *c = user;
-    uint64_t now;
 
-    if (stopped_by)
-        return false;
-    if (!c->terminal)
-        return true;
-    now = tutti__now_ns();
-    if (done < total && now - c->shown_ns < REDRAW_NS)
-        return true;
-    c->shown_ns = now;
-    c->drawn = true;
-    fprintf(stderr, "\r%zu of %zu %s (%zu %%)", done, total, c->what,
-            total ? done * 100 / total : 100);
-    if (done == total)
-        tutti__counter_clear(c);
-    return true;
+    if (!stopped_by)
+        tutti__bar_count(&c->bar, c->doing, c->what, done, total);
+    return !stopped_by;
 }
 
-tutti__tick tutti__counter_begin(tutti__counter *counter, const char *what)
+tutti__tick tutti__counter_begin(tutti__counter *counter, const char *doing, const char *what)
 {
-    *counter = (tutti__counter){.what = what, .terminal = isatty(STDERR_FILENO)};
+    *counter = (tutti__counter){.doing = doing, .what = what};
+    tutti__bar_init(&counter->bar, stderr);
     return (tutti__tick){show, counter};
 }
 
 void tutti__counter_clear(tutti__counter *counter)
 {
-    if (counter->drawn)
-        fputs("\r\033[K", stderr);
-    counter->drawn = false;
+    tutti__bar_clear(&counter->bar);
 }

@@ -42,7 +42,7 @@ static int fail_usage(const char *verb, const char *what)
 static int run_show(int argc, char **argv)
 {
     tutti__counter counter;
-    tutti__tick tick = tutti__counter_begin(&counter, "images");
+    tutti__tick tick = tutti__counter_begin(&counter, "reading", "images");
     tutti_status status;
 
     if (argc != 1)
@@ -54,7 +54,7 @@ static int run_show(int argc, char **argv)
 static int run_pack(int argc, char **argv)
 {
     tutti__counter counter;
-    tutti__tick tick = tutti__counter_begin(&counter, "images");
+    tutti__tick tick = tutti__counter_begin(&counter, "packing", "images");
     tutti__pack_opts opts = {.tick = &tick};
     tutti__pack_report report;
     uint64_t begin = tutti__now_ns();

@@ -1,5 +1,6 @@
 /* doctor.c -- `tutti doctor`: is this machine fit for training?   SPDX-License-Identifier: MIT */
 #include "cli/doctor.h"
+#include "base/terminal.h"
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -137,17 +138,6 @@ static tutti_status read_line(command_line *line, int argc, char **argv)
 
 static const char *const mark_names[] = {"ok", "note", "warning", "problem"};
 
-static bool wants_colour(void)
-{
-    const char *rule = tutti__env_text(TUTTI__ENV_COLOR), *no = getenv("NO_COLOR"),
-               *term = getenv("TERM");
-
-    if (strcmp(rule, "always") == 0)
-        return true;
-    return strcmp(rule, "never") != 0 && isatty(STDOUT_FILENO) && !(no && *no) &&
-           !(term && strcmp(term, "dumb") == 0);
-}
-
 static void print_found(const tutti__found *found, bool colour)
 {
     static const char *const colours[] = {"\033[32m", "\033[2m", "\033[33m", "\033[1;31m"};
@@ -232,7 +222,8 @@ static tutti_status write_json(const char *path, const tutti__findings *f,
 
 static tutti_status run_all(const command_line *line, tutti__findings *findings)
 {
-    bool page = !line->json || strcmp(line->json, "-") != 0, colour = wants_colour(), asked = false;
+    bool page = !line->json || strcmp(line->json, "-") != 0,
+         colour = tutti__wants_colour(STDOUT_FILENO), asked = false;
     tutti__check check = {0};
 
     for (size_t i = 0; i < N_ROWS; i++) {

@@ -242,10 +242,21 @@ static tutti_status allocate(tutti_loader *loader)
     return TUTTI_OK;
 }
 
+/* Of an epoch of which `start` samples have been dealt out before. */
+static void set_start(tutti_loader *loader, size_t start)
+{
+    size_t batch = (size_t)loader->opts.batch;
+
+    loader->sampler.start = start;
+    loader->n_indices = tutti_sampler_length(&loader->sampler);
+    loader->n_batches = loader->n_indices / batch;
+    if (!loader->opts.drop_last && loader->n_indices % batch)
+        loader->n_batches++;
+}
+
 static tutti_status prepare(tutti_loader *loader, const tutti_dataset *dataset, int rank, int size)
 {
     const tutti_loader_opts *opts = &loader->opts;
-    size_t batch = (size_t)opts->batch;
 
     loader->sampler = (tutti_sampler_opts){
         .count = dataset->info.count,
@@ -256,16 +267,13 @@ static tutti_status prepare(tutti_loader *loader, const tutti_dataset *dataset, 
         .drop_last = opts->drop_last,
         .no_padding = opts->no_padding,
     };
-    loader->n_indices = tutti_sampler_length(&loader->sampler);
-    loader->n_batches = loader->n_indices / batch;
-    if (!opts->drop_last && loader->n_indices % batch)
-        loader->n_batches++;
+    set_start(loader, 0);
     if (opts->drop_last && !opts->no_padding && loader->n_batches == 0)
         return tutti__fail(TUTTI_ERR_ARG,
                            "loader: drop_last leaves nothing of the %zu samples of a rank with a "
                            "batch size of %zu; use a "
                            "smaller batch size",
-                           loader->n_indices, batch);
+                           loader->n_indices, (size_t)opts->batch);
     if (dataset->rows.x) {
         loader->x_count = dataset->rows.n_x;
         loader->y_bytes = dataset->rows.n_y * sizeof(float);
@@ -341,8 +349,8 @@ size_t tutti_loader_batches(const tutti_loader *loader)
     return loader ? loader->n_batches : 0;
 }
 
-/* Ends what the workers are doing and gives them another epoch's samples, from batch `first` on. */
-static void begin_epoch(tutti_loader *loader, uint64_t epoch, size_t first)
+/* Ends what the workers are doing and gives them another epoch's samples: those from `start` on, from batch `first` on. */
+static void begin_epoch(tutti_loader *loader, uint64_t epoch, size_t start, size_t first)
 {
     pthread_mutex_lock(&loader->mutex);
     loader->begun = false;
@@ -351,6 +359,9 @@ static void begin_epoch(tutti_loader *loader, uint64_t epoch, size_t first)
         pthread_cond_wait(&loader->ready, &loader->mutex);
     atomic_store(&loader->cancel, false);
     loader->epoch = epoch;
+    set_start(loader, start);
+    if (first > loader->n_batches)
+        first = loader->n_batches;
     loader->released = loader->position = loader->taken = first;
     for (size_t i = 0; i < loader->n_slots; i++)
         loader->slots[i].full = false;
@@ -364,22 +375,20 @@ static void begin_epoch(tutti_loader *loader, uint64_t epoch, size_t first)
     pthread_mutex_unlock(&loader->mutex);
 }
 
-void tutti__loader_seek(tutti_loader *loader, uint64_t epoch, size_t batch)
+void tutti__loader_seek(tutti_loader *loader, uint64_t epoch, size_t start, size_t batch)
 {
     bool alike = !loader->opts.shuffle && !loader->opts.augment, is_there;
 
-    if (batch > loader->n_batches)
-        batch = loader->n_batches;
     is_there = loader->begun && loader->position == batch && loader->status == TUTTI_OK &&
-               (alike || epoch == loader->epoch);
+               (alike || epoch == loader->epoch) && start == loader->sampler.start;
     if (!is_there) /* else its batches are made already, or being made */
-        begin_epoch(loader, epoch, batch);
+        begin_epoch(loader, epoch, start, batch);
 }
 
 void tutti_loader_set_epoch(tutti_loader *loader, uint64_t epoch)
 {
     if (loader)
-        tutti__loader_seek(loader, epoch, 0);
+        tutti__loader_seek(loader, epoch, 0, 0);
 }
 
 void tutti__loader_set_recorder(tutti_loader *loader, tutti__recorder *recorder)
@@ -421,13 +430,13 @@ bool tutti_loader_next(tutti_loader *loader, tutti_batch *batch_p)
     dataset = loader->dataset;
     index = loader->position;
     if (!loader->begun && loader->status == TUTTI_OK)
-        begin_epoch(loader, 0, 0);
+        begin_epoch(loader, 0, 0, 0);
     if (loader->status != TUTTI_OK) {
         tutti__fail_again(loader->status, loader->message ? loader->message : "");
         return false;
     }
     if (index == loader->n_batches) {
-        begin_epoch(loader, loader->epoch + 1, 0);
+        begin_epoch(loader, loader->epoch + 1, 0, 0);
         return false;
     }
     s = wait_for_batch(loader);

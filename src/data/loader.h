@@ -9,8 +9,9 @@
 /* From now on each batch that a worker makes leaves a span in `recorder` (NULL: none), which outlives the loader. */
 void tutti__loader_set_recorder(tutti_loader *loader, tutti__recorder *recorder);
 
-/* As tutti_loader_set_epoch, but the next batch is number `batch` of the epoch (its number of batches: the end), as if those
- * before had been delivered. */
-void tutti__loader_seek(tutti_loader *loader, uint64_t epoch, size_t batch);
+/* As tutti_loader_set_epoch, but of the epoch's samples `start` have been dealt out before, to whatever ranks (the sampler's
+ * start): batches are those of the others, numbered from 0. The next batch is number `batch` (their number: the end), as if
+ * those before had been delivered. */
+void tutti__loader_seek(tutti_loader *loader, uint64_t epoch, size_t start, size_t batch);
 
 #endif

@@ -2,7 +2,9 @@
  *
  * As PyTorch's DistributedSampler: the (permuted) list of all samples is padded from its own front, or cut, to a multiple
  * of the world size, and dealt out: rank r takes entries r, r + W, r + 2W, ... Without padding the list is dealt as it
- * is. Entry k of the padded list is entry k mod N of the list, so that nothing needs to be built. */
+ * is. Entry k of the padded list is entry k mod N of the list, so that nothing needs to be built.
+ * What comes before `start` has been dealt out: the list is what is left. Since dealing goes round the ranks, n ranks that
+ * have taken b entries each leave the list from n b on, for any number of ranks to share. */
 #include "base/base.h"
 
 #include <stdlib.h>
@@ -13,9 +15,9 @@ size_t tutti_sampler_length(const tutti_sampler_opts *opts)
     size_t n, w, r;
 
     if (!opts || opts->world_size < 1 || opts->rank < 0 || opts->rank >= opts->world_size ||
-        TUTTI__CHECK_RESERVED(tutti_sampler_opts, opts) != TUTTI_OK)
+        opts->start > opts->count || TUTTI__CHECK_RESERVED(tutti_sampler_opts, opts) != TUTTI_OK)
         return 0;
-    n = opts->count;
+    n = opts->count - opts->start;
     w = (size_t)opts->world_size;
     r = (size_t)opts->rank;
     if (opts->no_padding)
@@ -63,6 +65,9 @@ tutti_status tutti_sampler_indices(const tutti_sampler_opts *opts, uint64_t epoc
             TUTTI_ERR_ARG,
             "sampler: rank %d of %d, expected a rank from 0 to the world size less 1", opts->rank,
             opts->world_size);
+    if (opts->start > opts->count)
+        return tutti__fail(TUTTI_ERR_ARG, "sampler: start is %zu of %zu samples", opts->start,
+                           opts->count);
     if (length == 0)
         return TUTTI_OK;
     n = opts->count;
@@ -72,7 +77,7 @@ tutti_status tutti_sampler_indices(const tutti_sampler_opts *opts, uint64_t epoc
             return TUTTI_ERR_MEMORY;
     }
     for (size_t i = 0; i < length; i++) {
-        size_t k = ((size_t)opts->rank + i * (size_t)opts->world_size) % n;
+        size_t k = (opts->start + (size_t)opts->rank + i * (size_t)opts->world_size) % n;
 
         indices[i] = order ? order[k] : k;
     }

@@ -218,8 +218,6 @@ const tutti__worker *tutti__report_failure(const tutti__report *report, const tu
 void tutti__describe_failure(const tutti__worker *first, char *text, size_t bytes);
 /* "0-3, 5", of n ranks in order, "..." where there is no room for more. */
 void tutti__list_ranks(const int *ranks, size_t n, char *text, size_t bytes);
-/* Are colours wanted on descriptor 1 or 2? */
-bool tutti__wants_color(int fd);
 
 /* ---- Processes --------------------------------------------------------------------------------------- */
 

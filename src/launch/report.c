@@ -1,4 +1,5 @@
 /* report.c -- what is said of a failure: who was first, how, and what the others did.   SPDX-License-Identifier: MIT */
+#include "base/terminal.h"
 #include "launch/files.h"
 #include "launch/flight.h"
 
@@ -13,17 +14,6 @@ enum { QUOTED_LINES = 10 }; /* of the first failure's standard error */
 
 #define SAY(r, format, ...)                                                                        \
     tutti__console_print((r)->console, "%s: " format "\n", (r)->job->opts.title, __VA_ARGS__)
-
-bool tutti__wants_color(int fd)
-{
-    const char *wish = tutti__env_text(TUTTI__ENV_COLOR), *terminal = getenv("TERM");
-
-    if (strcmp(wish, "always") == 0 || strcmp(wish, "never") == 0)
-        return *wish == 'a';
-    if (getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK"))
-        return false; /* mpirun gives its processes a terminal, wherever their output goes */
-    return isatty(fd) && !getenv("NO_COLOR") && terminal && strcmp(terminal, "dumb") != 0;
-}
 
 /* ---- The first failure ------------------------------------------------------------------------------ */
 
@@ -235,7 +225,7 @@ void tutti__report_flights(const tutti__report *r)
     }
     if (how && list && r->job->store)
         table = tutti__flight_collect(r->job->store, round->number, list, n, r->job->opts.title,
-                                      tutti__wants_color(STDERR_FILENO));
+                                      tutti__wants_colour(STDERR_FILENO));
     if (table)
         tutti__console_add(r->console, STDERR_FILENO, table, strlen(table));
     free(table);

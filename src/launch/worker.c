@@ -1,4 +1,5 @@
 /* worker.c -- starts one worker: environment, streams, a session of its own.   SPDX-License-Identifier: MIT */
+#include "base/terminal.h"
 #include "launch/files.h"
 
 #include <errno.h>
@@ -208,7 +209,7 @@ static void name_stream(const tutti__worker *worker, int fd, tutti__log_pipe *pi
     }
     if (round->n_nodes > 1)
         snprintf(host, sizeof host, "%.64s ", worker->job->host);
-    if (round->world_size > 1 && tutti__wants_color(fd))
+    if (round->world_size > 1 && tutti__wants_colour(fd))
         snprintf(pipe->prefix, sizeof pipe->prefix, "\033[%dm[%s%d]\033[0m ",
                  colors[(size_t)worker->rank % TUTTI__COUNT_OF(colors)], host, worker->rank);
     else if (round->world_size > 1)

@@ -49,6 +49,9 @@ static tutti_status check_opts(const char *name, const tutti_model_opts *opts)
         if (rows[i].value < 1 || rows[i].value > 1 << 20)
             return tutti__fail(TUTTI_ERR_ARG, "model %s: %s is %lld, expected 1 to %d", name,
                                rows[i].name, (long long)rows[i].value, 1 << 20);
+    if (!(opts->dropout >= 0 && opts->dropout <= 1))
+        return tutti__fail(TUTTI_ERR_ARG, "model %s: dropout is %g, expected a probability, 0 to 1",
+                           name, opts->dropout);
     return TUTTI_OK;
 }
 
@@ -65,6 +68,7 @@ tutti_status tutti_model_new(tutti_model **model_p, tutti_ctx *cx, const char *n
     if (!model)
         return TUTTI_ERR_MEMORY;
     model->kind = kind;
+    model->dropout = (float)opts->dropout;
     tutti_module_init(&model->base, cx);
     kind->init(model, opts);
     status = tutti_module_status(&model->base);
@@ -80,6 +84,11 @@ void tutti_model_free(tutti_model *model)
     if (model)
         tutti_module_destroy(&model->base);
     free(model);
+}
+
+tutti_tensor *tutti__model_dropout(const tutti_model *model, tutti_tensor *x)
+{
+    return model->dropout > 0 ? tutti_dropout(x, model->dropout) : x;
 }
 
 tutti_module *tutti_model_module(tutti_model *model)

@@ -121,7 +121,11 @@ static inline bool tutti__has_gradient(const tutti__parameter *parameter)
 struct tutti_model {
     tutti_module base;
     const struct tutti__model_kind *kind;
+    float dropout; /* of tutti_model_opts */
 };
+
+/* x, or what dropout leaves of it; every model's forward passes what its last layer reads. */
+tutti_tensor *tutti__model_dropout(const tutti_model *model, tutti_tensor *x);
 
 typedef struct tutti__model_kind {
     const char *name;

@@ -215,9 +215,8 @@ void tutti__powersgd_save(const tutti_comm_hook *hook, void *to)
     }
 }
 
-tutti_status tutti__powersgd_restore(const tutti_comm_hook *hook, const void *from, size_t bytes)
+static tutti_status check_saved(const void *from, size_t bytes)
 {
-    powersgd *p = (powersgd *)powersgd_of(hook);
     const size_t n = bytes / sizeof(uint64_t);
     const uint64_t *head = from;
     size_t total = HEAD_WORDS;
@@ -235,6 +234,38 @@ tutti_status tutti__powersgd_restore(const tutti_comm_hook *hook, const void *fr
         return tutti__fail(TUTTI_ERR_FORMAT,
                            "the state of PowerSGD is damaged: %zu bytes, expected %zu", bytes,
                            total * sizeof(uint64_t));
+    return TUTTI_OK;
+}
+
+tutti_status tutti__powersgd_mean(void *mean, const void *from, size_t bytes, size_t n)
+{
+    uint64_t *head = mean, *at;
+    const uint64_t *theirs = from;
+
+    TUTTI_TRY(check_saved(mean, bytes));
+    TUTTI_TRY(check_saved(from, bytes));
+    at = head + HEAD_WORDS + BUCKET_WORDS * head[1];
+    for (size_t k = 0; k < head[1]; k++) {
+        const uint64_t *b = head + HEAD_WORDS + BUCKET_WORDS * k;
+        const size_t other = HEAD_WORDS + BUCKET_WORDS * k;
+        float *x = (float *)(at + words(b[0]));
+        const float *y = (const float *)(theirs + (at - head) + words(b[0]));
+
+        if (theirs[1] != head[1] || theirs[other] != b[0] || theirs[other + 1] != b[1])
+            return tutti__fail(TUTTI_ERR_FORMAT, "the states of PowerSGD have other buckets");
+        for (size_t i = 0; i < b[1]; i++)
+            x[i] += (y[i] - x[i]) / (float)n;
+        at += words(b[0]) + words(b[1]);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti__powersgd_restore(const tutti_comm_hook *hook, const void *from, size_t bytes)
+{
+    powersgd *p = (powersgd *)powersgd_of(hook);
+    const uint64_t *head = from;
+
+    TUTTI_TRY(check_saved(from, bytes));
     free(p->restored);
     p->restored = tutti__alloc(bytes);
     if (!p->restored)

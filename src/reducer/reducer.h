@@ -84,6 +84,9 @@ void tutti__reducer_bring_zeros(tutti_reducer *reducer, size_t i);
 /* Bytes of it, between steps; 0 of any other hook. */
 size_t tutti__powersgd_bytes(const tutti_comm_hook *hook);
 void tutti__powersgd_save(const tutti_comm_hook *hook, void *to);
+/* mean, of n - 1 ranks' bytes, becomes that of n: with `from`, as many bytes of the n-th. What they have lost is averaged, all
+ * else is the same on all ranks. FORMAT as below. */
+tutti_status tutti__powersgd_mean(void *mean, const void *from, size_t bytes, size_t n);
 /* Before the first step. FORMAT for bytes that cannot be. */
 tutti_status tutti__powersgd_restore(const tutti_comm_hook *hook, const void *from, size_t bytes);
 

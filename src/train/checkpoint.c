@@ -1,15 +1,18 @@
-/* checkpoint.c -- writes a checkpoint.   SPDX-License-Identifier: MIT */
+/* checkpoint.c -- when and by whom a checkpoint is written, and what follows where it cannot be.   SPDX-License-Identifier: MIT */
+#include "train/checkpoint.h"
+
 #include "checkpoint/folder.h"
-#include "checkpoint/safetensors.h"
 #include "reducer/reducer.h"
 #include "train/agree.h"
+#include "train/amp.h"
 #include "train/resume.h"
 #include "train/run.h"
 
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <tutti/checkpoint.h>
 
 enum { HOOK_TAG = 1 };
 
@@ -29,7 +32,8 @@ static json_t *sums_json(const tutti__run *run)
 {
     tutti_traffic traffic = tutti__run_traffic(run);
 
-    return json_pack("{s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:I, s:I}", "log_loss",
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:I, s:I}", "time",
+                     tutti__ledger_json(&run->ledger), "val_loss", real(run->val_loss), "log_loss",
                      mean_json(&run->log_loss), "epoch_loss", mean_json(&run->epoch_loss),
                      "shown_loss", real(run->shown_loss), "val_accuracy", real(run->val_accuracy),
                      "train_seconds", run->train_seconds, "log_seconds", run->log_seconds, "images",
@@ -38,154 +42,262 @@ static json_t *sums_json(const tutti__run *run)
                      (json_int_t)traffic.wire_bytes);
 }
 
-/* The text of state.json; free() it. */
-static char *state_text(const tutti__run *run, int64_t epoch, size_t batch, bool finished)
+/* state.json, but for digests. */
+static json_t *state_json(const tutti__run *run, int64_t epoch, size_t batch, bool finished)
 {
-    char digest[33], *keys = tutti__config_json(run->config), *text = NULL;
-    json_t *state;
+    const tutti__position at = {
+        .epoch = epoch, .start = epoch == run->epoch ? run->start : 0, .batch = batch};
+    char *keys = tutti__config_json(run->config);
+    json_t *state = json_pack(
+        "{s:i, s:I, s:I, s:I, s:I, s:I, s:b, s:i, s:I, s:I, s:I, s:o, s:o, s:o}", "format", 1,
+        "step", (json_int_t)run->step, "epoch", (json_int_t)epoch, "start", (json_int_t)at.start,
+        "batch", (json_int_t)batch, "samples", (json_int_t)tutti__plan_samples(run, &at, run->size),
+        "finished", (int)finished, "world_size", run->size, "seed", (json_int_t)run->config->seed,
+        "epochs_done", (json_int_t)run->epochs_done, "forwards",
+        (json_int_t)tutti_ctx_step(run->cx), "scaler", tutti__amp_json(run), "sums", sums_json(run),
+        "config", keys ? json_loads(keys, 0, NULL) : NULL);
 
-    tutti_module_digest(run->module, digest);
-    state = json_pack("{s:i, s:I, s:I, s:I, s:b, s:i, s:I, s:I, s:I, s:s, s:o, s:o}", "format", 1,
-                      "step", (json_int_t)run->step, "epoch", (json_int_t)epoch, "batch",
-                      (json_int_t)batch, "finished", (int)finished, "world_size", run->size, "seed",
-                      (json_int_t)run->config->seed, "epochs_done", (json_int_t)run->epochs_done,
-                      "forwards", (json_int_t)tutti_ctx_step(run->cx), "model_digest", digest,
-                      "sums", sums_json(run), "config", keys ? json_loads(keys, 0, NULL) : NULL);
-    if (state && digest[0] && tutti__state_digest(state, digest) == TUTTI_OK &&
-        json_object_set_new(state, "digest", json_string(digest)) == 0)
-        text = json_dumps(state, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
-    if (!text)
-        tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's state.json");
-    json_decref(state);
     free(keys);
-    return text;
-}
-
-static tutti_status write_optimizer(tutti__run *run, const char *folder)
-{
-    tutti__optim_block block;
-    char path[TUTTI__CHECKPOINT_PATH + 32];
-    tutti_status status = tutti__optim_block_new(&block, run->optim, run->module);
-
-    snprintf(path, sizeof path, "%s/optimizer.safetensors", folder);
-    if (status == TUTTI_OK)
-        status = tutti__optim_block_take(&block, run->optim, run->module);
-    if (status == TUTTI_OK)
-        status = tutti__optim_block_write(&block, run->module, path);
-    tutti__optim_block_free(&block);
-    return status;
-}
-
-static tutti_status write_files(tutti__run *run, const char *folder, const char *text)
-{
-    char path[TUTTI__CHECKPOINT_PATH + 32];
-
-    snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    TUTTI_TRY(tutti_module_save(run->module, path));
-    TUTTI_TRY(write_optimizer(run, folder));
-    return tutti__checkpoint_text(folder, "state.json", text);
+    if (!state)
+        tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's state.json");
+    return state;
 }
 
 /* ---- What each rank keeps of its own: PowerSGD's ----------------------------------------------------------- */
 
-static tutti_status write_hook(const char *folder, int rank, const void *p, size_t bytes)
+/* Rank 0 takes all ranks', which change in the next backward. All have the same buckets, so as many bytes. */
+static tutti_status collect_hooks(tutti__run *run, size_t bytes)
 {
-    char path[TUTTI__CHECKPOINT_PATH + 64], digest[24];
-    const tutti__safetensors_source source = {"powersgd",
-                                              {(void *)p, TUTTI_SHAPE((int64_t)bytes), TUTTI_U8}};
-    const tutti__safetensors_pair pair = {"digest", digest};
+    tutti__saving *s = &run->saving;
+    const size_t all = bytes * (size_t)run->size;
 
-    snprintf(path, sizeof path, "%s/hook-rank-%05d.safetensors", folder, rank);
-    snprintf(digest, sizeof digest, "%016llx", (unsigned long long)tutti__hash64(p, bytes));
-    return tutti__safetensors_write(path, &source, 1, &pair, 1);
-}
-
-/* Rank 0 takes one rank's after the other. `status`: what has become of its own files; it takes all the same, for the
- * others send. Returns the first failure. */
-static tutti_status collect_hooks(tutti__run *run, const char *folder, void *p, size_t bytes,
-                                  tutti_status status)
-{
-    char message[2048] = "";
-
-    for (int r = 0; r < run->size; r++) {
-        if (r > 0)
-            TUTTI_TRY(tutti_recv(run->group, (tutti_buf){p, bytes, TUTTI_U8}, r, HOOK_TAG, NULL));
-        if (status == TUTTI_OK)
-            status = write_hook(folder, r, p, bytes);
-        if (status != TUTTI_OK && !message[0])
-            snprintf(message, sizeof message, "%s", tutti_last_error());
+    if (all > s->hooks_bytes) {
+        free(s->hooks);
+        s->hooks = tutti__alloc(all);
+        s->hooks_bytes = s->hooks ? all : 0;
     }
-    return status == TUTTI_OK ? TUTTI_OK : tutti__fail_again(status, message);
+    if (!s->hooks) { /* the others would wait for this rank */
+        tutti_group_abort(run->group, "%s", tutti_last_error());
+        return TUTTI_ERR_MEMORY;
+    }
+    tutti__powersgd_save(&run->hook, s->hooks);
+    for (int r = 1; r < run->size; r++)
+        TUTTI_TRY(tutti_recv(run->group, (tutti_buf){s->hooks + (size_t)r * bytes, bytes, TUTTI_U8},
+                             r, HOOK_TAG, NULL));
+    return TUTTI_OK;
 }
 
-/* All ranks have the same buckets, so as many bytes. */
-static tutti_status save_hooks(tutti__run *run, const char *folder, tutti_status status)
+static tutti_status send_hook(tutti__run *run, size_t bytes)
 {
-    size_t bytes = tutti__powersgd_bytes(&run->hook);
-    char message[2048] = "";
-    void *p;
+    void *p = tutti__alloc(bytes);
+    tutti_status status;
 
-    if (bytes == 0)
-        return status;
-    if (status != TUTTI_OK)
-        snprintf(message, sizeof message, "%s", tutti_last_error());
-    p = tutti__alloc(bytes);
-    if (!p) { /* the others would wait for this rank */
+    if (!p) {
         tutti_group_abort(run->group, "%s", tutti_last_error());
         return TUTTI_ERR_MEMORY;
     }
     tutti__powersgd_save(&run->hook, p);
-    if (message[0])
-        tutti__fail_again(status, message);
-    if (run->rank == 0)
-        status = collect_hooks(run, folder, p, bytes, status);
-    else
-        status = tutti_send(run->group, (tutti_const_buf){p, bytes, TUTTI_U8}, 0, HOOK_TAG, NULL);
+    status = tutti_send(run->group, (tutti_const_buf){p, bytes, TUTTI_U8}, 0, HOOK_TAG, NULL);
     free(p);
+    return status;
+}
+
+/* ---- Failures ----------------------------------------------------------------------------------------------- */
+
+static void say(tutti__run *run, const char *format, ...) TUTTI_PRINTF(2, 3);
+static void say(tutti__run *run, const char *format, ...)
+{
+    char text[4096];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    tutti__progress_clear(&run->progress);
+    fprintf(stderr, "tutti train: %s\n", text);
+}
+
+/* "; checkpoints/step-00000120 is whole" */
+static void whole_text(const tutti__run *run, char text[TUTTI__CHECKPOINT_PATH + 64])
+{
+    char dir[4096], path[TUTTI__CHECKPOINT_PATH];
+    uint64_t *steps = NULL;
+    size_t n = 0;
+
+    strcpy(text, "");
+    if (tutti__run_folder_checkpoints(&run->folder, dir) == TUTTI_OK &&
+        tutti__checkpoint_list(dir, &steps, &n) == TUTTI_OK && n > 0 &&
+        tutti__checkpoint_path(dir, steps[0], path) == TUTTI_OK)
+        snprintf(text, TUTTI__CHECKPOINT_PATH + 64, "; %s is whole", path);
+    free(steps);
+}
+
+/* The state of `step` is not saved, for the thread's error. OK where the run goes on all the same. */
+static tutti_status note_failure(tutti__run *run, uint64_t step, tutti_status status)
+{
+    tutti__saving *s = &run->saving;
+    char whole[TUTTI__CHECKPOINT_PATH + 64], text[2048];
+
+    snprintf(text, sizeof text, "%s", tutti_last_error());
+    whole_text(run, whole);
+    snprintf(s->unsaved, sizeof s->unsaved, "the state of step %llu is not saved: %.1200s%.700s",
+             (unsigned long long)step, text, whole);
+    if (strcmp(run->config->checkpoint_failure, "stop") == 0) {
+        s->failure = status;
+        return tutti__fail_again(status, s->unsaved);
+    }
+    return TUTTI_OK;
+}
+
+/* Waits for the write before, and takes note of what became of it. Rank 0. */
+static tutti_status settle(tutti__run *run)
+{
+    tutti__saving *s = &run->saving;
+    const bool busy = tutti__writer_is_busy(s->writer);
+    tutti_status status = tutti__writer_end(s->writer);
+
+    if (status == TUTTI_OK && busy)
+        s->unsaved[0] = '\0';
+    if (status == TUTTI_OK)
+        return TUTTI_OK;
+    TUTTI_TRY(note_failure(run, tutti__writer_step(s->writer), status));
+    say(run, "%s; the training goes on, and the next checkpoint is another attempt", s->unsaved);
+    return TUTTI_OK;
+}
+
+/* The last checkpoint was waited for, and could not be written: where older ones than the newest may go, they make room. */
+static tutti_status try_again(tutti__run *run, const char *dir, tutti_status status)
+{
+    tutti__saving *s = &run->saving;
+    uint64_t *steps = NULL;
+    size_t n = 0;
+
+    if (run->config->keep_checkpoints > 0 && tutti__checkpoint_list(dir, &steps, &n) == TUTTI_OK &&
+        n > 1) {
+        say(run, "%s: the older ones make room", tutti_last_error());
+        if (tutti__checkpoint_keep(dir, 1) != TUTTI_OK)
+            tutti_log(TUTTI_LOG_WARN, "train", "%s", tutti_last_error());
+        status = tutti__writer_again(s->writer);
+        if (status == TUTTI_OK)
+            status = tutti__writer_end(s->writer);
+    }
+    free(steps);
+    if (status == TUTTI_OK)
+        s->unsaved[0] = '\0';
+    else
+        status = note_failure(run, run->step, status);
     return status;
 }
 
 /* ---- All of it ---------------------------------------------------------------------------------------------- */
 
+static tutti_status begin(tutti__run *run, tutti__writing *writing)
+{
+    tutti__saving *s = &run->saving;
+
+    if (!writing->state)
+        return TUTTI_ERR_MEMORY;
+    TUTTI_TRY(tutti__run_folder_checkpoints(&run->folder, writing->dir));
+    if (!s->writer)
+        TUTTI_TRY(tutti__writer_new(&s->writer, run->module, run->optim));
+    TUTTI_TRY(tutti__writer_begin(s->writer, writing));
+    writing->state = NULL; /* the writer's */
+    /* The first backward lays parameters out anew. */
+    if (!tutti_ddp_reducer(run->ddp))
+        tutti__writer_wait_for_copy(s->writer);
+    return TUTTI_OK;
+}
+
+/* Rank 0's part, once all that others must send is there. last: nothing comes after, so it is waited for. */
+static tutti_status write_one(tutti__run *run, int64_t epoch, size_t batch, bool finished)
+{
+    const bool last = finished || run->stopping;
+    tutti__saving *s = &run->saving;
+    tutti__writing writing = {.step = run->step,
+                              .keep = (size_t)run->config->keep_checkpoints,
+                              .state = state_json(run, epoch, batch, finished),
+                              .hook_bytes = tutti__powersgd_bytes(&run->hook),
+                              .ranks = run->size};
+    tutti_status status;
+
+    writing.hooks = writing.hook_bytes > 0 ? s->hooks : NULL;
+    status = begin(run, &writing);
+    json_decref(writing.state);
+    if (status != TUTTI_OK) {
+        TUTTI_TRY(note_failure(run, run->step, status));
+        say(run, "%s; the training goes on", s->unsaved);
+        return TUTTI_OK;
+    }
+    if (!last)
+        return run->config->checkpoint_background ? TUTTI_OK : settle(run);
+    status = tutti__writer_end(s->writer);
+    if (status != TUTTI_OK)
+        return try_again(run, writing.dir, status);
+    s->unsaved[0] = '\0';
+    return TUTTI_OK;
+}
+
 static tutti_status save(tutti__run *run, int64_t epoch, size_t batch, bool finished)
 {
-    char dir[4096] = "", folder[TUTTI__CHECKPOINT_PATH] = "", *text = NULL;
-    tutti_status status = TUTTI_OK;
+    const size_t bytes = tutti__powersgd_bytes(&run->hook);
+    tutti__saving *s = &run->saving;
+    tutti_status status = TUTTI_OK, before = TUTTI_OK;
 
-    if (run->rank == 0) {
-        status = tutti__run_folder_checkpoints(&run->folder, dir);
-        text = state_text(run, epoch, batch, finished);
-        if (status == TUTTI_OK)
-            status = text ? tutti__checkpoint_begin(dir, run->step, folder) : TUTTI_ERR_MEMORY;
-        if (status == TUTTI_OK)
-            status = write_files(run, folder, text);
-        free(text);
-    }
-    status = save_hooks(run, folder, status);
-    if (run->rank != 0)
-        return status;
-    if (status == TUTTI_OK)
-        status = tutti__checkpoint_commit(dir, run->step);
+    if (run->rank == 0)
+        before = s->failure == TUTTI_OK ? settle(run) : tutti__fail_again(s->failure, s->unsaved);
+    if (run->zero)
+        status = tutti_zero_consolidate(run->zero, run->optim, 0);
+    if (status == TUTTI_OK && bytes > 0)
+        status = run->rank == 0 ? collect_hooks(run, bytes) : send_hook(run, bytes);
     if (status != TUTTI_OK)
-        tutti__checkpoint_abandon(dir, run->step);
-    else if (tutti__checkpoint_keep(dir, (size_t)run->config->keep_checkpoints) != TUTTI_OK)
-        tutti_log(TUTTI_LOG_WARN, "train", "an older checkpoint stays: %s", tutti_last_error());
-    return status;
+        return status;
+    if (before != TUTTI_OK)
+        return tutti__fail_again(before, s->unsaved);
+    return run->rank == 0 ? write_one(run, epoch, batch, finished) : TUTTI_OK;
+}
+
+static void count_stall(tutti__run *run, uint64_t begin_ns)
+{
+    const double seconds = (double)(tutti__now_ns() - begin_ns) * 1e-9;
+
+    run->saving.stall_s += seconds;
+    tutti__ledger_add(&run->ledger, TUTTI__TIME_CHECKPOINT, seconds);
+    tutti__record(run->recorder, "step", "checkpoint", (int64_t)run->step, 0, begin_ns,
+                  tutti__now_ns());
 }
 
 tutti_status tutti__run_checkpoint(tutti__run *run, int64_t epoch, size_t batch, bool finished)
 {
     uint64_t begin_ns = tutti__now_ns();
-    tutti_status status = TUTTI_OK;
+    tutti_status status = tutti__fail_together(run->group, save(run, epoch, batch, finished));
 
-    if (run->zero)
-        status = tutti_zero_consolidate(run->zero, run->optim, 0);
-    if (status == TUTTI_OK)
-        status = save(run, epoch, batch, finished);
-    status = tutti__fail_together(run->group, status);
     run->told = status != TUTTI_OK;
     run->saved_step = run->step;
-    tutti__record(run->recorder, "step", "checkpoint", (int64_t)run->step, 0, begin_ns,
-                  tutti__now_ns());
+    run->saving.n++;
+    count_stall(run, begin_ns);
     return status;
+}
+
+void tutti__run_checkpoint_copied(tutti__run *run)
+{
+    tutti__saving *s = &run->saving;
+    uint64_t begin_ns = tutti__now_ns();
+
+    s->step_stall_s = 0;
+    if (!tutti__writer_is_busy(s->writer))
+        return;
+    if (tutti__writer_is_over(s->writer) && settle(run) != TUTTI_OK)
+        return; /* s->failure has it: the next request to stop tells all ranks */
+    if (tutti__writer_wait_for_copy(s->writer)) {
+        count_stall(run, begin_ns);
+        s->step_stall_s = (double)(tutti__now_ns() - begin_ns) * 1e-9;
+    }
+}
+
+void tutti__run_checkpoint_close(tutti__run *run)
+{
+    tutti__writer_free(run->saving.writer);
+    free(run->saving.hooks);
+    run->saving.writer = NULL;
+    run->saving.hooks = NULL;
 }

@@ -133,8 +133,8 @@ tutti_status tutti__evaluate(tutti__run *run, const tutti__evaluation *e)
 
 /* ---- In training -------------------------------------------------------------------------------------------- */
 
-/* The loss; sets run->val_accuracy. */
-static tutti_status evaluate_test(tutti__run *run, double *loss_p)
+/* Sets run->val_loss and run->val_accuracy, unless a signal came. */
+static tutti_status evaluate_test(tutti__run *run)
 {
     tutti__tally tally = {0};
     tutti_status status =
@@ -143,7 +143,7 @@ static tutti_status evaluate_test(tutti__run *run, double *loss_p)
     if (status == TUTTI_OK)
         status = tutti__evaluate(run, &(tutti__evaluation){.tally = &tally});
     if (status == TUTTI_OK && !run->stopping) {
-        *loss_p = tutti__tally_loss(&tally);
+        run->val_loss = tutti__tally_loss(&tally);
         run->val_accuracy =
             (double)tutti__tally_correct(&tally) / (double)tutti__tally_samples(&tally);
     }
@@ -154,24 +154,28 @@ static tutti_status evaluate_test(tutti__run *run, double *loss_p)
 tutti_status tutti__run_evaluate(tutti__run *run)
 {
     uint64_t begin_ns = tutti__now_ns();
-    double loss = 0;
 
     TUTTI_TRY(tutti_ddp_broadcast_buffers(run->ddp));
-    TUTTI_TRY(evaluate_test(run, &loss));
+    TUTTI_TRY(evaluate_test(run));
     if (run->stopping)
         return TUTTI_OK;
     tutti__record(run->recorder, "step", "evaluate", (int64_t)run->step, 0, begin_ns,
                   tutti__now_ns());
-    if (!isfinite(loss))
+    tutti__ledger_add(&run->ledger, TUTTI__TIME_EVALUATION,
+                      (double)(tutti__now_ns() - begin_ns) * 1e-9);
+    if (!isfinite(run->val_loss))
         return tutti__fail(
             TUTTI_ERR_STATE,
             "the loss on the test set is %s after step %llu: training has diverged; lower "
             "the learning rate or set clip_grad_norm",
-            isnan(loss) ? "NaN" : "infinite", (unsigned long long)run->step);
-    if (run->rank == 0)
-        TUTTI_TRY(tutti__run_folder_eval(&run->folder, run->epoch, loss, run->val_accuracy));
+            isnan(run->val_loss) ? "NaN" : "infinite", (unsigned long long)run->step);
+    tutti__logs_eval(&run->logs, &(tutti__eval_metrics){.epoch = run->epoch,
+                                                        .val_loss = run->val_loss,
+                                                        .val_accuracy = run->val_accuracy,
+                                                        .time_s = tutti__run_seconds(run),
+                                                        .step = (int64_t)run->step});
     tutti__progress_say(&run->progress, "epoch %lld/%lld  test loss %.4f  test accuracy %.2f %%",
-                        (long long)run->epoch, (long long)run->config->epochs, loss,
+                        (long long)run->epoch, (long long)run->config->epochs, run->val_loss,
                         100 * run->val_accuracy);
     return TUTTI_OK;
 }

@@ -6,12 +6,17 @@
  * when to stop: each brings "a signal came to me" at the start of a step, and everybody knows the answer at its end,
  * because the reduction of that one number ran beside the computation. */
 #include "data/loader.h"
+#include "train/amp.h"
 #include "train/run.h"
 #include "train/signals.h"
 #include "train/trace.h"
 
 #include <math.h>
 #include <stdio.h>
+
+enum {
+    UNSAVED = 1000
+}; /* in place of a signal's number: a checkpoint has failed, which ends the run */
 
 /* One span of this step on the main thread, from begin_ns until now. */
 static void mark(tutti__run *run, const char *name, uint64_t begin_ns)
@@ -20,7 +25,7 @@ static void mark(tutti__run *run, const char *name, uint64_t begin_ns)
                   tutti__now_ns());
 }
 
-static tutti_status reduce_losses(tutti__run *run)
+static tutti_status exchange_sums(tutti__run *run)
 {
     double sums[2] = {run->local_loss.sum, run->local_loss.n};
 
@@ -32,7 +37,7 @@ static tutti_status reduce_losses(tutti__run *run)
     run->epoch_loss.n += sums[1];
     run->log_images += sums[1];
     run->images += sums[1];
-    return TUTTI_OK;
+    return tutti__ledger_exchange(&run->ledger, run->group);
 }
 
 /* NaN and infinity are found on the rank that computes them, before they are averaged into everybody's gradient. */
@@ -42,6 +47,9 @@ static tutti_status take_loss(tutti__run *run, tutti_tensor *loss, size_t n)
 
     TUTTI_TRY(tutti_tensor_status(loss));
     value = (double)tutti_item(loss);
+    if (!isfinite(value) &&
+        run->scaler) /* its gradients are not finite either: the scaler leaves the step out */
+        return TUTTI_OK;
     if (!isfinite(value))
         return tutti__fail(
             TUTTI_ERR_STATE,
@@ -65,13 +73,14 @@ static tutti_status train_batch(tutti__run *run, const tutti_batch *batch, bool 
         tutti_ddp_resume(run->ddp);
     else
         tutti_ddp_pause(run->ddp);
-    tutti_step_begin(run->cx, NULL);
+    tutti_step_begin(run->cx, &(tutti_step_opts){.autocast = tutti__amp_dtype(run)});
     logits = tutti_model_forward(run->model, tutti_input(run->cx, batch->x));
     loss = tutti_cross_entropy_with(logits, tutti_input(run->cx, batch->y), &opts);
     mark(run, "forward", t);
     status = take_loss(run, loss, batch->n);
     if (status == TUTTI_OK)
-        status = tutti_backward(loss); /* records itself */
+        status = tutti_backward(run->scaler ? tutti_scaler_scale(run->scaler, loss)
+                                            : loss); /* records itself */
     tutti_step_end(run->cx);
     return status;
 }
@@ -94,18 +103,11 @@ static tutti_status update(tutti__run *run, bool wants_norm, double *norm_p)
     float norm = 0, clip = (float)run->config->clip_grad_norm;
     uint64_t t = tutti__now_ns();
 
-    if (wants_norm || clip > 0) {
-        TUTTI_TRY(tutti_clip_grad_norm(run->module, clip, &norm));
-        if (!isfinite(norm))
-            return tutti__fail(
-                TUTTI_ERR_STATE,
-                "the gradient's norm is %s in step %llu: training has diverged; lower the "
-                "learning rate or set clip_grad_norm",
-                isnan(norm) ? "NaN" : "infinite", (unsigned long long)run->step + 1);
-    }
+    tutti__run_checkpoint_copied(run);
+    tutti_optim_set_lr(run->optim,
+                       tutti_schedule_lr(&run->schedule, tutti__plan_schedule_step(run)));
+    TUTTI_TRY(tutti__amp_update(run, clip, wants_norm || clip > 0 ? &norm : NULL));
     *norm_p = (double)norm;
-    tutti_optim_set_lr(run->optim, tutti_schedule_lr(&run->schedule, run->step));
-    TUTTI_TRY(tutti_optim_step(run->optim));
     mark(run, "optimizer", t);
     return TUTTI_OK;
 }
@@ -114,18 +116,29 @@ static tutti_status update(tutti__run *run, bool wants_norm, double *norm_p)
 
 static tutti_status log_step(tutti__run *run, double norm)
 {
-    tutti__metrics m = {.step = run->step,
-                        .epoch = run->epoch,
-                        .lr = (double)tutti_optim_lr(run->optim),
-                        .grad_norm = norm,
-                        .time_s = tutti__run_seconds(run)};
+    const tutti__ledger *l = &run->ledger;
 
-    TUTTI_TRY(reduce_losses(run));
-    m.loss = run->shown_loss = run->log_loss.sum / run->log_loss.n;
-    m.images_per_s = run->log_images / run->log_seconds;
+    TUTTI_TRY(exchange_sums(run));
+    run->shown_loss = run->log_loss.sum / run->log_loss.n;
+    tutti__logs_step(
+        &run->logs,
+        &(tutti__step_metrics){
+            .step = (int64_t)run->step,
+            .epoch = run->epoch,
+            .loss = run->shown_loss,
+            .lr = (double)tutti_optim_lr(run->optim),
+            .grad_norm = norm,
+            .loss_scale = run->scaler ? (double)tutti_scaler_get_scale(run->scaler) : NAN,
+            .images_per_s = run->log_images / run->log_seconds,
+            .time_s = tutti__run_seconds(run),
+            .compute_ms = tutti__ledger_line_ms(l, TUTTI__TIME_COMPUTE),
+            .communication_ms = tutti__ledger_line_ms(l, TUTTI__TIME_COMMUNICATION),
+            .wait_ms = tutti__ledger_line_ms(l, TUTTI__TIME_WAIT),
+            .data_ms = tutti__ledger_line_ms(l, TUTTI__TIME_DATA)});
+    tutti__ledger_begin_line(&run->ledger);
     run->log_loss = (tutti__mean){0, 0};
     run->log_images = run->log_seconds = 0;
-    return run->rank == 0 ? tutti__run_folder_metrics(&run->folder, &m) : TUTTI_OK;
+    return TUTTI_OK;
 }
 
 static void show(tutti__run *run, bool logged)
@@ -176,11 +189,15 @@ static tutti_status end_step(tutti__run *run, double norm, bool logged, uint64_t
 {
     double seconds = (double)(tutti__now_ns() - begin_ns) * 1e-9;
 
+    seconds -= run->saving.step_stall_s; /* the ledger has it */
     run->step++;
     run->train_seconds += seconds;
     run->log_seconds += seconds;
+    tutti__ledger_step(&run->ledger, seconds, run->data_seconds,
+                       tutti_ddp_get_stats(run->ddp).last.exposed_ms * 1e-3);
     if (logged)
         TUTTI_TRY(log_step(run, norm));
+    tutti__logs_tensors(&run->logs, run->module, run->step, !run->zero);
     show(run, logged);
     return profile_step(run, begin_ns);
 }
@@ -192,16 +209,18 @@ static tutti_status end_step(tutti__run *run, double norm, bool logged, uint64_t
  * (n1 g1 + n2 g2 + ...) / (n1 + n2 + ...). */
 static tutti_status accumulate(tutti__run *run, tutti_batch *batch, uint64_t t)
 {
-    size_t batches = tutti_loader_batches(run->train_loader), total = 0;
+    size_t total = 0;
     bool last = false;
 
     tutti_optim_zero_grad(run->optim);
+    run->data_seconds = 0;
     for (int64_t k = 1; !last; k++) {
         size_t n = batch->n;
 
         mark(run, "data", t);
+        run->data_seconds += (double)(tutti__now_ns() - t) * 1e-9;
         run->batch = batch->index + 1;
-        last = k == run->config->grad_accumulation || batch->index + 1 == batches;
+        last = k == run->config->grad_accumulation || batch->index + 1 == run->batches;
         total += n;
         TUTTI_TRY(train_batch(run, batch, last));
         t = tutti__now_ns();
@@ -214,7 +233,7 @@ static tutti_status accumulate(tutti__run *run, tutti_batch *batch, uint64_t t)
 
 tutti_status tutti__run_ask_to_stop(tutti__run *run)
 {
-    run->signalled = tutti__signals_seen();
+    run->signalled = run->saving.failure == TUTTI_OK ? tutti__signals_seen() : UNSAVED;
     return tutti_all_reduce(run->group, (tutti_buf){&run->signalled, 1, TUTTI_I64}, TUTTI_MAX,
                             &run->signal_work);
 }
@@ -256,12 +275,12 @@ static bool is_due(const tutti__run *run)
     const uint64_t every = (uint64_t)run->config->checkpoint_every;
 
     return every > 0 && run->step % every == 0 && !run->stopping && run->step < run->total_steps &&
-           run->batch < tutti_loader_batches(run->train_loader);
+           run->batch < run->batches;
 }
 
 static tutti_status checkpoint(tutti__run *run, int64_t epoch, size_t batch, bool finished)
 {
-    TUTTI_TRY(reduce_losses(run)); /* no rank keeps samples of its own over a checkpoint */
+    TUTTI_TRY(exchange_sums(run)); /* no rank keeps samples of its own over a checkpoint */
     return tutti__run_checkpoint(run, epoch, batch, finished);
 }
 
@@ -270,24 +289,25 @@ static tutti_status train_epoch(tutti__run *run)
 {
     bool more = true;
 
-    tutti__loader_seek(run->train_loader, (uint64_t)run->epoch - 1, run->batch);
-    if (run->batch == 0)
+    run->batches = tutti__plan_batches(run, run->start);
+    tutti__loader_seek(run->train_loader, (uint64_t)run->epoch - 1, run->start, run->batch);
+    if (run->batch == 0 && run->start == 0)
         run->epoch_loss = (tutti__mean){0, 0};
     while (more && !run->stopping && run->step < run->total_steps) {
         TUTTI_TRY(train_step(run, &more));
         if (more && is_due(run))
             TUTTI_TRY(checkpoint(run, run->epoch, run->batch, false));
     }
-    if (run->step == (uint64_t)run->epoch * run->steps_per_epoch)
+    if (run->batch == run->batches)
         run->epochs_done = run->epoch;
-    return reduce_losses(run);
+    return exchange_sums(run);
 }
 
 /* The checkpoint after an epoch, or the last steps, and their evaluation. */
 static tutti_status save_epoch(tutti__run *run, bool end)
 {
     const uint64_t every = (uint64_t)run->config->checkpoint_every;
-    const bool whole = run->batch == tutti_loader_batches(run->train_loader);
+    const bool whole = run->batch == run->batches;
 
     if (!end && every > 0 && run->step % every != 0)
         return TUTTI_OK;
@@ -297,7 +317,7 @@ static tutti_status save_epoch(tutti__run *run, bool end)
 /* Stopped by a signal: what has been done is kept, so that no step is lost. */
 static tutti_status save_stopped(tutti__run *run)
 {
-    if (run->saved_step == run->step)
+    if (run->saved_step == run->step && run->signalled != UNSAVED)
         return TUTTI_OK;
     return checkpoint(run, run->epoch, run->batch, false);
 }
@@ -306,7 +326,7 @@ tutti_status tutti__run_epochs(tutti__run *run)
 {
     int64_t every = run->config->eval_every;
 
-    for (;; run->epoch++, run->batch = 0) {
+    for (;; run->epoch++, run->start = run->batch = 0) {
         bool end;
 
         TUTTI_TRY(train_epoch(run));

@@ -2,15 +2,11 @@
 #ifndef TUTTI_TRAIN_PROGRESS_H
 #define TUTTI_TRAIN_PROGRESS_H
 
-#include "base/base.h"
-#include <stdio.h>
+#include "base/terminal.h"
 
 typedef struct tutti__progress {
     FILE *out; /* NULL: silent (not rank 0) */
-    bool bar;  /* out is a terminal */
-    bool colour;
-    bool drawn; /* a bar is on the screen's current line */
-    uint64_t next_draw_ns;
+    tutti__bar bar;
 } tutti__progress;
 
 /* What one line or one bar says. */

@@ -3,7 +3,9 @@
 
 #include "checkpoint/folder.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/state.h"
 #include "reducer/reducer.h"
+#include "train/amp.h"
 #include "train/run.h"
 
 #include <errno.h>
@@ -100,45 +102,25 @@ static tutti_status read_state(json_t **state_p, const char *folder)
     return TUTTI_OK;
 }
 
-static tutti_status check_run(const tutti__run *run, const json_t *state, const char *folder)
-{
-    long long size = json_integer_value(json_object_get(state, "world_size"));
-
-    TUTTI_TRY(tutti__resume_check_keys(run, json_object_get(state, "config"), folder));
-    if (size == run->size)
-        return TUTTI_OK;
-    return tutti__fail(TUTTI_ERR_ARG,
-                       "resume: %s is of %lld rank%s and this run has %d, so the samples of a step "
-                       "would be others; resume with %lld, or begin a new run from its weights: "
-                       "--init %s/model.safetensors",
-                       folder, size, size == 1 ? "" : "s", run->size, size, folder);
-}
-
 /* One rank's state of the hook, in a block that the caller frees. */
 static tutti_status read_hook(const char *folder, int rank, void **p_p, size_t *bytes_p)
 {
-    char path[TUTTI__CHECKPOINT_PATH + 64], digest[24];
+    char path[TUTTI__CHECKPOINT_PATH + 64];
     const tutti__safetensors_entry *e;
     tutti__safetensors *file;
-    const char *expected;
     tutti_status status;
 
     *p_p = NULL;
     snprintf(path, sizeof path, "%s/hook-rank-%05d.safetensors", folder, rank);
     TUTTI_TRY(tutti__safetensors_open(&file, path));
     e = tutti__safetensors_find(file, "powersgd");
-    status = e ? TUTTI_OK : tutti__fail(TUTTI_ERR_FORMAT, "%s: powersgd is missing", path);
-    if (e) {
+    status = e && tutti__safetensors_has_digest(file, e)
+                 ? TUTTI_OK
+                 : tutti__fail(TUTTI_ERR_FORMAT, "%s: powersgd or its digest is missing", path);
+    if (status == TUTTI_OK) {
         *bytes_p = (size_t)e->bytes;
         *p_p = tutti__alloc(*bytes_p);
         status = *p_p ? tutti__safetensors_read(file, e, *p_p) : TUTTI_ERR_MEMORY;
-    }
-    if (status == TUTTI_OK) {
-        snprintf(digest, sizeof digest, "%016llx",
-                 (unsigned long long)tutti__hash64(*p_p, *bytes_p));
-        expected = tutti__safetensors_metadata(file, "digest");
-        if (!expected || strcmp(expected, digest) != 0)
-            status = tutti__fail(TUTTI_ERR_FORMAT, "%s: its digest is another: damaged", path);
     }
     tutti__safetensors_close(file);
     return status;
@@ -149,9 +131,14 @@ static bool has_hook_state(const tutti__run *run)
     return strcmp(run->config->comm_hook, "powersgd") == 0;
 }
 
+static int ranks_then(const tutti__run *run)
+{
+    return (int)json_integer_value(json_object_get(run->resume.state, "world_size"));
+}
+
 static tutti_status check_hooks(const tutti__run *run, const char *folder)
 {
-    for (int r = 0; r < run->size && has_hook_state(run); r++) {
+    for (int r = 0; r < ranks_then(run) && has_hook_state(run); r++) {
         size_t bytes;
         void *p;
         tutti_status status = read_hook(folder, r, &p, &bytes);
@@ -179,17 +166,39 @@ static tutti_status read_files(tutti__run *run, const char *folder)
     return check_hooks(run, folder);
 }
 
+static uint64_t natural(const json_t *object, const char *key)
+{
+    return (uint64_t)json_integer_value(json_object_get(object, key));
+}
+
+/* Where the checkpoint's run was, for this one's ranks. */
+static tutti__position position(const tutti__run *run)
+{
+    const json_t *state = run->resume.state;
+    tutti__position at = {.step = natural(state, "step"),
+                          .epoch = (int64_t)natural(state, "epoch"),
+                          .start = (size_t)natural(state, "start"),
+                          .batch = (size_t)natural(state, "batch")};
+
+    if (ranks_then(run) == run->size)
+        return at;
+    return (tutti__position){.step = at.step,
+                             .epoch = at.epoch,
+                             .start = tutti__plan_samples(run, &at, ranks_then(run))};
+}
+
 /* ARG: it is whole, but of another run. */
 static tutti_status read_checkpoint(tutti__run *run, const char *dir, const char *folder)
 {
     char mine[4096], real_dir[PATH_MAX], real_mine[PATH_MAX];
     tutti__resume *r = &run->resume;
+    tutti__position at;
     tutti_status status;
 
     tutti__resume_free(r);
     status = read_state(&r->state, folder);
     if (status == TUTTI_OK)
-        status = check_run(run, r->state, folder);
+        status = tutti__resume_check_keys(run, json_object_get(r->state, "config"), folder);
     if (status == TUTTI_OK)
         status = read_files(run, folder);
     if (status != TUTTI_OK) {
@@ -201,9 +210,9 @@ static tutti_status read_checkpoint(tutti__run *run, const char *dir, const char
     r->here = tutti__run_folder_checkpoints(&run->folder, mine) == TUTTI_OK &&
               realpath(dir, real_dir) && realpath(mine, real_mine) &&
               strcmp(real_dir, real_mine) == 0;
+    at = position(run);
     r->finished =
-        json_is_true(json_object_get(r->state, "finished")) &&
-        (uint64_t)json_integer_value(json_object_get(r->state, "step")) >= run->total_steps;
+        json_is_true(json_object_get(r->state, "finished")) && tutti__plan_left(run, &at) == 0;
     r->complete = r->finished && r->here && tutti__run_folder_is_complete(&run->folder);
     return TUTTI_OK;
 }
@@ -338,11 +347,6 @@ tutti_status tutti__resume_share(tutti__run *run)
     return status;
 }
 
-static uint64_t natural(const json_t *object, const char *key)
-{
-    return (uint64_t)json_integer_value(json_object_get(object, key));
-}
-
 static double real(const json_t *object, const char *key, double otherwise)
 {
     const json_t *value = json_object_get(object, key);
@@ -361,16 +365,21 @@ static tutti__mean mean_of(const json_t *object, const char *key)
 static void apply_state(tutti__run *run)
 {
     const json_t *state = run->resume.state, *sums = json_object_get(state, "sums");
+    const tutti__position at = position(run);
 
-    run->step = run->saved_step = natural(state, "step");
-    run->epoch = (int64_t)natural(state, "epoch");
-    run->batch = (size_t)natural(state, "batch");
+    tutti__plan(run, &at);
+    run->step = run->saved_step = at.step;
+    run->epoch = at.epoch;
+    run->start = at.start;
+    run->batch = at.batch;
     run->epochs_done = (int64_t)natural(state, "epochs_done");
     tutti_ctx_set_step(run->cx, natural(state, "forwards"));
     run->log_loss = mean_of(sums, "log_loss");
     run->epoch_loss = mean_of(sums, "epoch_loss");
     run->shown_loss = real(sums, "shown_loss", NAN);
+    run->val_loss = real(sums, "val_loss", NAN);
     run->val_accuracy = real(sums, "val_accuracy", NAN);
+    tutti__ledger_restore(&run->ledger, json_object_get(sums, "time"));
     run->train_seconds = real(sums, "train_seconds", 0);
     run->log_seconds = real(sums, "log_seconds", 0);
     run->images = real(sums, "images", 0);
@@ -413,26 +422,57 @@ static tutti_status apply_optimizer(tutti__run *run)
     return status;
 }
 
-/* Rank 0 reads one rank's after the other, and sends it: how many bytes, then the bytes. */
-static tutti_status send_hooks(tutti__run *run)
+/* What a rank of another number of ranks begins with: the mean of what they had lost, so that the sum that the next step makes
+ * up for stays the same share of its gradient. */
+static tutti_status mean_hook(const tutti__run *run, void **mean_p, size_t *bytes_p)
 {
-    for (int r = run->size - 1; r >= 0; r--) {
+    TUTTI_TRY(read_hook(run->resume.path, 0, mean_p, bytes_p));
+    for (int r = 1; r < ranks_then(run); r++) {
         size_t bytes = 0;
         void *p;
         tutti_status status = read_hook(run->resume.path, r, &p, &bytes);
-        int64_t n = (int64_t)bytes;
 
-        if (status == TUTTI_OK && r == 0)
-            status = tutti__powersgd_restore(&run->hook, p, bytes);
-        if (status == TUTTI_OK && r > 0)
-            status = tutti_send(run->group, (tutti_const_buf){&n, 1, TUTTI_I64}, r, HOOK_TAG, NULL);
-        if (status == TUTTI_OK && r > 0)
-            status =
-                tutti_send(run->group, (tutti_const_buf){p, bytes, TUTTI_U8}, r, HOOK_TAG, NULL);
+        if (status == TUTTI_OK && bytes != *bytes_p)
+            status = tutti__fail(TUTTI_ERR_FORMAT, "%s: ranks 0 and %d hold %zu and %zu bytes",
+                                 run->resume.path, r, *bytes_p, bytes);
+        if (status == TUTTI_OK)
+            status = tutti__powersgd_mean(*mean_p, p, bytes, (size_t)r + 1);
         free(p);
         TUTTI_TRY(status);
     }
     return TUTTI_OK;
+}
+
+static tutti_status send_hook(tutti__run *run, int rank, const void *p, size_t bytes)
+{
+    int64_t n = (int64_t)bytes;
+
+    if (rank == 0)
+        return tutti__powersgd_restore(&run->hook, p, bytes);
+    TUTTI_TRY(tutti_send(run->group, (tutti_const_buf){&n, 1, TUTTI_I64}, rank, HOOK_TAG, NULL));
+    return tutti_send(run->group, (tutti_const_buf){p, bytes, TUTTI_U8}, rank, HOOK_TAG, NULL);
+}
+
+/* Rank 0 reads one rank's after the other, and sends it: how many bytes, then the bytes. */
+static tutti_status send_hooks(tutti__run *run)
+{
+    const bool alike = ranks_then(run) == run->size;
+    tutti_status status = TUTTI_OK;
+    size_t bytes = 0;
+    void *p = NULL;
+
+    if (!alike)
+        status = mean_hook(run, &p, &bytes);
+    for (int r = run->size - 1; r >= 0 && status == TUTTI_OK; r--) {
+        if (alike) {
+            free(p);
+            status = read_hook(run->resume.path, r, &p, &bytes);
+        }
+        if (status == TUTTI_OK)
+            status = send_hook(run, r, p, bytes);
+    }
+    free(p);
+    return status;
 }
 
 static tutti_status apply_hook(tutti__run *run)
@@ -461,6 +501,7 @@ tutti_status tutti__resume_apply(tutti__run *run)
     if (!run->resume.found)
         return TUTTI_OK;
     apply_state(run);
+    TUTTI_TRY(tutti__amp_restore(run, run->resume.state));
     TUTTI_TRY(apply_optimizer(run));
     return apply_hook(run);
 }

@@ -41,9 +41,4 @@ void tutti__resume_free(tutti__resume *resume);
 tutti_status tutti__resume_check_keys(const struct tutti__run *run, const json_t *keys,
                                       const char *path);
 
-/* Writes a checkpoint (checkpoint.c): all steps until now are done, batches of this epoch up to `batch` too. finished: it is
- * the end. Collective; a failure has been said, and is the same on all ranks. */
-tutti_status tutti__run_checkpoint(struct tutti__run *run, int64_t epoch, size_t batch,
-                                   bool finished);
-
 #endif

@@ -1,4 +1,4 @@
-/* resume_keys.c -- which keys of a checkpoint's state.json must be the run's.   SPDX-License-Identifier: MIT
+/* resume_keys.c -- which keys of a checkpoint's run must be this run's.   SPDX-License-Identifier: MIT
  *
  * What is interrupted and resumed has the bits of what never stopped; a key that makes another result is refused. */
 #include "train/resume.h"
@@ -22,6 +22,8 @@ static bool is_free(int key, const tutti__train_config *config)
     case TUTTI__KEY_OF_threads:
     case TUTTI__KEY_OF_run_dir:
     case TUTTI__KEY_OF_checkpoint_every:
+    case TUTTI__KEY_OF_checkpoint_background:
+    case TUTTI__KEY_OF_checkpoint_failure:
     case TUTTI__KEY_OF_keep_checkpoints:
     case TUTTI__KEY_OF_resume:
     case TUTTI__KEY_OF_init:
@@ -30,7 +32,10 @@ static bool is_free(int key, const tutti__train_config *config)
     case TUTTI__KEY_OF_log_every:
     case TUTTI__KEY_OF_eval_every:
     case TUTTI__KEY_OF_tensorboard:
+    case TUTTI__KEY_OF_histograms:
     case TUTTI__KEY_OF_wandb:
+    case TUTTI__KEY_OF_prometheus:
+    case TUTTI__KEY_OF_system_metrics:
     case TUTTI__KEY_OF_profile:
     case TUTTI__KEY_OF_deterministic:
     case TUTTI__KEY_OF_timeout_s:

@@ -2,9 +2,13 @@
 #ifndef TUTTI_TRAIN_RUN_H
 #define TUTTI_TRAIN_RUN_H
 
+#include "train/checkpoint.h"
 #include "train/config.h"
 #include "train/cores.h"
 #include "train/job.h"
+#include "train/ledger.h"
+#include "train/logs.h"
+#include "train/plan.h"
 #include "train/progress.h"
 #include "train/resume.h"
 #include "train/run_folder.h"
@@ -19,6 +23,7 @@ typedef struct tutti__run {
     tutti__train_config *config;
     tutti_group *group;
     int rank, size;
+    int64_t file_size; /* of the run whose config.json was given with --config; 0: none */
     tutti__core_share cores;
     tutti_ctx *cx;
     tutti_dataset *train_data, *test_data; /* test_data NULL: no evaluation */
@@ -28,19 +33,27 @@ typedef struct tutti__run {
     tutti_ddp *ddp;
     tutti_zero *zero; /* NULL: each rank has the optimizer's state whole */
     tutti_optim *optim;
-    tutti_comm_hook hook; /* run NULL: none; DDP has taken it over */
+    tutti_scaler *scaler;   /* NULL: the loss is not scaled */
+    uint64_t skipped_steps; /* by the scaler */
+    tutti_comm_hook hook;   /* run NULL: none; DDP has taken it over */
     tutti_schedule schedule;
     tutti__run_folder folder; /* rank 0's */
     char token[33];           /* of its lock */
     tutti__train_job job;
     tutti__resume resume;
+    tutti__saving saving;
     tutti__progress progress;
+    tutti__logs logs; /* rank 0's */
+    tutti__ledger ledger;
+    double data_seconds; /* of this step, waited for the loader */
 
-    uint64_t steps_per_epoch, total_steps; /* optimizer steps */
-    uint64_t step;                         /* done */
-    int64_t epoch;                         /* running, from 1 */
+    uint64_t total_steps; /* optimizer steps */
+    uint64_t step;        /* done */
+    int64_t epoch;        /* running, from 1 */
     int64_t epochs_done;
-    size_t batch;            /* of this epoch, done: a multiple of grad_accumulation, or all */
+    size_t start;            /* samples of this epoch that another number of ranks has done */
+    size_t batches;          /* of this epoch behind those, on each rank */
+    size_t batch;            /* of them, done: a multiple of grad_accumulation, or all */
     uint64_t saved_step;     /* of the last checkpoint; 0: none */
     bool stopping;           /* all ranks agreed to stop before the end */
     bool told;               /* a failure has been said, on all ranks alike */
@@ -53,9 +66,9 @@ typedef struct tutti__run {
     double train_seconds, log_seconds; /* in training steps: in all, since the last log line */
     double images, log_images;         /* of all ranks */
     uint64_t start_ns;
-    double seconds_before;        /* that the run had taken where it was resumed */
-    tutti_traffic traffic_before; /* its bytes until there */
-    double val_accuracy;          /* of the last evaluation; NaN before */
+    double seconds_before;         /* that the run had taken where it was resumed */
+    tutti_traffic traffic_before;  /* its bytes until there */
+    double val_loss, val_accuracy; /* of the last evaluation; NaN before */
 
     tutti__recorder *recorder; /* NULL: no trace */
     size_t recorder_capacity;

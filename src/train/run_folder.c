@@ -2,11 +2,11 @@
 #include "train/run_folder.h"
 
 #include "checkpoint/folder.h"
+#include "train/event_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -168,13 +168,15 @@ static tutti_status open_metrics(tutti__run_folder *folder, int flags)
 
 tutti_status tutti__run_folder_begin(tutti__run_folder *folder, const tutti__train_config *config)
 {
-    char checkpoints[4096];
+    char checkpoints[4096], tensorboard[4096];
 
     TUTTI_TRY(tutti__run_folder_checkpoints(folder, checkpoints));
     TUTTI_TRY(tutti__checkpoint_remove_all(checkpoints));
     TUTTI_TRY(remove_leftovers(folder));
     TUTTI_TRY(remove_file(folder, "summary.json"));
     TUTTI_TRY(remove_file(folder, "model.safetensors"));
+    TUTTI_TRY(file_path(folder, "tensorboard", tensorboard));
+    TUTTI_TRY(tutti__event_file_remove_all(tensorboard));
     TUTTI_TRY(write_config(folder, config));
     return open_metrics(folder, O_TRUNC);
 }
@@ -184,8 +186,11 @@ static bool is_kept(const char *line, size_t n, uint64_t step, int64_t epoch)
 {
     json_t *object = n > 0 && line[n - 1] == '\n' ? json_loadb(line, n, 0, NULL) : NULL;
     const json_t *number = json_object_get(object, "step"), *eval = json_object_get(object, "eval");
+    const json_t *system = json_object_get(object, "system");
     bool kept = json_is_object(object);
 
+    if (system)
+        number = json_object_get(system, "step");
     if (json_is_integer(number))
         kept = json_integer_value(number) <= (json_int_t)step;
     else if (eval)
@@ -239,7 +244,7 @@ void tutti__run_folder_close(tutti__run_folder *folder)
     tutti__run_lock_release(&folder->lock);
 }
 
-static tutti_status write_line(tutti__run_folder *folder, const char *line, size_t n)
+static tutti_status write_line(const tutti__run_folder *folder, const char *line, size_t n)
 {
     while (n > 0) {
         ssize_t done = write(folder->metrics, line, n);
@@ -254,73 +259,54 @@ static tutti_status write_line(tutti__run_folder *folder, const char *line, size
     return TUTTI_OK;
 }
 
-tutti_status tutti__run_folder_metrics(tutti__run_folder *folder, const tutti__metrics *m)
+void tutti__run_folder_text(tutti__run_folder *folder, const char *line, size_t n)
 {
-    char line[512];
-    int n = snprintf(
-        line, sizeof line,
-        "{\"step\": %llu, \"epoch\": %lld, \"loss\": %.9g, \"lr\": %.9g, \"grad_norm\": %.9g, "
-        "\"images_per_s\": %.6g, \"time_s\": %.6f}\n",
-        (unsigned long long)m->step, (long long)m->epoch, m->loss, m->lr, m->grad_norm,
-        m->images_per_s, m->time_s);
+    const tutti_status status = line ? write_line(folder, line, n) : TUTTI_ERR_MEMORY;
 
-    return write_line(folder, line, (size_t)n);
+    if (status != TUTTI_OK && !folder->torn)
+        tutti_log(TUTTI_LOG_WARN, "train", "metrics.jsonl lacks lines from here on: %s",
+                  tutti_last_error());
+    folder->torn |= status != TUTTI_OK;
 }
 
-tutti_status tutti__run_folder_eval(tutti__run_folder *folder, int64_t epoch, double loss,
-                                    double accuracy)
+void tutti__run_folder_line(tutti__run_folder *folder, const char *name, tutti__metric_table table,
+                            const void *record)
 {
-    char line[256];
-    int n = snprintf(line, sizeof line,
-                     "{\"eval\": {\"epoch\": %lld, \"val_loss\": %.9g, \"val_accuracy\": %.9g}}\n",
-                     (long long)epoch, loss, accuracy);
-
-    return write_line(folder, line, (size_t)n);
-}
-
-/* A number of JSON, which has no NaN. */
-static const char *number(double value, char text[32])
-{
-    if (isfinite(value))
-        snprintf(text, 32, "%.9g", value);
-    else
-        snprintf(text, 32, "null");
-    return text;
-}
-
-tutti_status tutti__run_folder_summary(const tutti__run_folder *folder, const tutti__summary *s)
-{
-    char path[4096], a[32], b[32], c[32], d[32], *text = NULL;
+    char *text = NULL;
     size_t n = 0;
-    FILE *out;
-    tutti_status status;
+    FILE *out = open_memstream(&text, &n);
 
-    TUTTI_TRY(file_path(folder, "summary.json", path));
-    out = open_memstream(&text, &n);
-    if (!out)
-        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", path);
-    fprintf(
-        out,
-        "{\n  \"status\": \"%s\",\n  \"world_size\": %d,\n  \"steps\": %llu,\n  \"epochs\": %lld,\n"
-        "  \"train_loss\": %s,\n  \"val_accuracy\": %s,\n  \"images_per_s\": %s,\n  \"seconds\": "
-        "%s,\n"
-        "  \"gradient_bytes\": %llu,\n  \"wire_bytes\": %llu,\n"
-        "  \"parameters\": %lld,\n  \"parameter_digest\": %s%s%s,\n  \"reason\": ",
-        s->status, s->world_size, (unsigned long long)s->steps, (long long)s->epochs,
-        number(s->train_loss, a), number(s->val_accuracy, b), number(s->images_per_s, c),
-        number(s->seconds, d), (unsigned long long)s->gradient_bytes,
-        (unsigned long long)s->wire_bytes, (long long)s->parameters, s->digest[0] ? "\"" : "",
-        s->digest[0] ? s->digest : "null", s->digest[0] ? "\"" : "");
-    if (s->reason)
-        tutti__json_string(out, s->reason);
-    else
-        fputs("null", out);
-    fputs("\n}\n", out);
-    if (fclose(out) != 0)
+    if (out) {
+        fputs("{", out);
+        if (name)
+            fprintf(out, "\"%s\": {", name);
+        tutti__metrics_print(out, table, record, ", ");
+        fputs(name ? "}}\n" : "}\n", out);
+        fclose(out);
+    }
+    tutti__run_folder_text(folder, text, n);
+    free(text);
+}
+
+tutti_status tutti__run_folder_summary(const tutti__run_folder *folder, const tutti__summary *s,
+                                       const json_t *time)
+{
+    char path[4096], *text = NULL, *times = json_dumps(time, JSON_REAL_PRECISION(6));
+    size_t n = 0;
+    FILE *out = open_memstream(&text, &n);
+    tutti_status status = file_path(folder, "summary.json", path);
+
+    if (out) {
+        fputs("{\n  ", out);
+        tutti__metrics_print(out, tutti__summary_table, s, ",\n  ");
+        fprintf(out, ",\n  \"time\": %s\n}\n", times ? times : "null");
+    }
+    if (!out || fclose(out) != 0)
         status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", path);
-    else
+    if (status == TUTTI_OK)
         status = tutti__write_file(path, text, n);
     free(text);
+    free(times);
     return status;
 }
 

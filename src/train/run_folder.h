@@ -9,7 +9,9 @@
 #define TUTTI_TRAIN_RUN_FOLDER_H
 
 #include "train/config.h"
+#include "train/metrics.h"
 #include "train/run_lock.h"
+#include <jansson.h>
 #include <tutti/nn.h>
 
 typedef struct tutti__run_folder {
@@ -17,26 +19,8 @@ typedef struct tutti__run_folder {
     tutti__run_lock lock;
     int metrics;   /* file descriptor; -1: closed */
     bool replaced; /* it held a run */
+    bool torn;     /* a line of metrics.jsonl could not be written, which has been said */
 } tutti__run_folder;
-
-typedef struct tutti__metrics {
-    uint64_t step;
-    int64_t epoch;
-    double loss, lr, grad_norm, images_per_s, time_s;
-} tutti__metrics;
-
-typedef struct tutti__summary {
-    const char *status; /* "completed", "interrupted", "failed" */
-    int world_size;
-    uint64_t steps;
-    int64_t epochs;
-    double train_loss, val_accuracy, images_per_s, seconds; /* NaN: not known, null in the file */
-    uint64_t gradient_bytes,
-        wire_bytes; /* of a rank: to be averaged, and given to collectives for it */
-    int64_t parameters;
-    char digest[33];    /* "": not known */
-    const char *reason; /* of a failure; NULL: none */
-} tutti__summary;
 
 /* Makes the folder (config->run_dir, or one under runs/, which is filled in), takes its lock, and checks that `bytes` more
  * will fit. A later start of the same job gets the same folder. */
@@ -52,12 +36,15 @@ tutti_status tutti__run_folder_continue(tutti__run_folder *folder,
 tutti_status tutti__run_folder_checkpoints(const tutti__run_folder *folder, char path[4096]);
 /* Whether summary.json says that the run was completed. */
 bool tutti__run_folder_is_complete(const tutti__run_folder *folder);
-/* One line, one write. */
-tutti_status tutti__run_folder_metrics(tutti__run_folder *folder, const tutti__metrics *m);
-tutti_status tutti__run_folder_eval(tutti__run_folder *folder, int64_t epoch, double loss,
-                                    double accuracy);
+/* A line of metrics.jsonl, one write: a record's fields, or an object of them under `name`. A line that cannot be written
+ * is said once, and left out. */
+void tutti__run_folder_line(tutti__run_folder *folder, const char *name, tutti__metric_table table,
+                            const void *record);
+/* The same of a line that is text already, with its newline. NULL: there was no memory for it. */
+void tutti__run_folder_text(tutti__run_folder *folder, const char *line, size_t n);
+/* time: {"compute_s": ...}, borrowed. */
 tutti_status tutti__run_folder_summary(const tutti__run_folder *folder,
-                                       const tutti__summary *summary);
+                                       const tutti__summary *summary, const json_t *time);
 tutti_status tutti__run_folder_weights(const tutti__run_folder *folder, const tutti_module *m);
 void tutti__run_folder_close(tutti__run_folder *folder);
 

@@ -6,6 +6,7 @@
 #include "data/loader.h"
 #include "tensor/tensor.h"
 #include "train/agree.h"
+#include "train/amp.h"
 #include "train/pin.h"
 #include "train/run.h"
 #include "train/trace.h"
@@ -111,19 +112,21 @@ tutti_status tutti__run_open_model(tutti__run *run)
     tutti_model_opts model_opts = {.channels = is_mini_resnet(run) ? 3 : info.channels,
                                    .height = info.height,
                                    .width = info.width,
-                                   .classes = info.classes};
+                                   .classes = info.classes,
+                                   .dropout = c->dropout};
     tutti_ctx_opts ctx_opts = {.seed = (uint64_t)c->seed, .threads = threads_of(run)};
     tutti_device device;
 
     TUTTI_TRY(tutti_device_parse(&device, c->device, tutti_group_local_rank(run->group)));
     TUTTI_TRY(pin(run));
     TUTTI_TRY(tutti_ctx_new(&run->cx, device, &ctx_opts));
+    TUTTI_TRY(tutti__amp_check(run));
     TUTTI_TRY(tutti_model_new(&run->model, run->cx, c->model, &model_opts));
     run->module = tutti_model_module(run->model);
     return tutti_module_status(run->module);
 }
 
-static tutti_status open_optimizer(tutti__run *run)
+static tutti_status new_optimizer(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
     /* A key that is 0 means it. */
@@ -139,6 +142,12 @@ static tutti_status open_optimizer(tutti__run *run)
                                            .momentum = (float)c->momentum,
                                            .weight_decay = decay,
                                            .nesterov = c->nesterov});
+}
+
+static tutti_status open_optimizer(tutti__run *run)
+{
+    TUTTI_TRY(new_optimizer(run));
+    return run->config->decay_biases ? TUTTI_OK : tutti_optim_no_decay(run->optim);
 }
 
 static tutti_status set_comm_hook(tutti__run *run)
@@ -165,29 +174,8 @@ static tutti_status set_comm_hook(tutti__run *run)
 static tutti_status open_training(tutti__run *run)
 {
     TUTTI_TRY(set_comm_hook(run));
+    TUTTI_TRY(tutti__amp_open(run));
     return open_optimizer(run);
-}
-
-static void plan_steps(tutti__run *run)
-{
-    const tutti__train_config *c = run->config;
-    uint64_t batches = tutti_loader_batches(run->train_loader), k = (uint64_t)c->grad_accumulation;
-    double warmup;
-
-    run->steps_per_epoch = (batches + k - 1) / k;
-    run->total_steps = run->steps_per_epoch * (uint64_t)c->epochs;
-    if (c->max_steps > 0 && (uint64_t)c->max_steps < run->total_steps)
-        run->total_steps = (uint64_t)c->max_steps;
-    warmup = round(c->warmup_epochs * (double)run->steps_per_epoch);
-    run->schedule = (tutti_schedule){
-        .kind = strcmp(c->schedule, "cosine") == 0 ? TUTTI_SCHEDULE_COSINE
-                : strcmp(c->schedule, "step") == 0 ? TUTTI_SCHEDULE_STEP
-                                                   : TUTTI_SCHEDULE_CONSTANT,
-        .lr = (float)c->lr,
-        .gamma = 0.1f,
-        .total_steps = run->total_steps,
-        .warmup_steps = warmup < (double)run->total_steps ? (uint64_t)warmup : run->total_steps,
-        .period = (run->total_steps + 2) / 3};
 }
 
 static tutti_status open_trace(tutti__run *run)
@@ -266,7 +254,8 @@ static tutti_status open_alone(tutti__run *run)
 {
     TUTTI_TRY(open_data(run));
     TUTTI_TRY(tutti__run_open_model(run));
-    plan_steps(run);
+    tutti__plan(run, &(tutti__position){.epoch = 1});
+    TUTTI_TRY(tutti__ledger_open(&run->ledger, run->size, (uint64_t)run->config->log_every));
     TUTTI_TRY(open_trace(run));
     if (run->rank == 0)
         TUTTI_TRY(open_files(run));
@@ -280,7 +269,9 @@ static tutti_status open_together(tutti__run *run)
                            .first_bucket_mb = c->first_bucket_mb,
                            .find_unused = c->find_unused,
                            .static_graph = c->static_graph,
-                           .nonfinite = TUTTI_NONFINITE_ERROR};
+                           /* a scaler looks itself, and knows what to do */
+                           .nonfinite = tutti__amp_dtype(run) == TUTTI_F16 ? TUTTI_NONFINITE_IGNORE
+                                                                           : TUTTI_NONFINITE_ERROR};
 
     TUTTI_TRY(tutti_broadcast(
         run->group, (tutti_buf){run->config->run_dir, TUTTI__CONFIG_TEXT, TUTTI_U8}, 0, NULL));
@@ -338,6 +329,8 @@ tutti_status tutti__run_open_group(tutti__run *run)
     }
     run->rank = tutti_group_rank(run->group);
     run->size = tutti_group_size(run->group);
+    run->file_size = run->config->world_size;
+    run->config->world_size = run->size;
     return TUTTI_OK;
 }
 
@@ -348,7 +341,7 @@ tutti_status tutti__run_open(tutti__run *run)
     run->start_ns = tutti__now_ns();
     run->folder.metrics = run->folder.lock.fd = -1;
     run->epoch = 1;
-    run->val_accuracy = run->shown_loss = NAN;
+    run->val_loss = run->val_accuracy = run->shown_loss = NAN;
     tutti__train_job_read(&run->job);
     TUTTI_TRY(tutti__run_open_group(run));
     tutti__progress_init(&run->progress, run->rank == 0 ? stdout : NULL);
@@ -366,13 +359,18 @@ tutti_status tutti__run_open(tutti__run *run)
         return status;
     TUTTI_TRY(tutti__fail_together(run->group, open_training(run)));
     TUTTI_TRY(resume(run));
-    return tutti__fail_together(run->group, begin_folder(run));
+    TUTTI_TRY(tutti__fail_together(run->group, begin_folder(run)));
+    if (run->rank == 0)
+        tutti__logs_begin(&run->logs, &run->folder, run->config, run->step);
+    return TUTTI_OK;
 }
 
 void tutti__run_close(tutti__run *run)
 {
+    tutti__run_checkpoint_close(run); /* it writes into the folder, from the module */
     tutti__run_folder_close(&run->folder);
     tutti__resume_free(&run->resume);
+    tutti__ledger_close(&run->ledger);
     /* Its number lies in run: it must have landed. Only a dead group has left it under way. */
     if (run->signal_work && tutti_work_wait(run->signal_work) != TUTTI_OK)
         run->stopping = true;
@@ -380,6 +378,7 @@ void tutti__run_close(tutti__run *run)
     tutti_loader_free(run->test_loader);
     tutti_dataset_free(run->train_data);
     tutti_dataset_free(run->test_data);
+    tutti_scaler_free(run->scaler);
     tutti_optim_free(run->optim);
     tutti_zero_free(run->zero);
     tutti_ddp_free(run->ddp);

@@ -1,6 +1,7 @@
 /* train.c -- one rank's run from its beginning to its exit code.   SPDX-License-Identifier: MIT */
 #include "train/train.h"
 #include "train/agree.h"
+#include "train/amp.h"
 #include "train/run.h"
 #include "train/signals.h"
 
@@ -51,6 +52,16 @@ static void say_resumed(tutti__run *run)
         tutti__progress_say(&run->progress, "resume: no checkpoint there, from the beginning");
 }
 
+static void say_amp(tutti__run *run)
+{
+    const tutti_dtype dtype = tutti__amp_dtype(run);
+    const char *kernels = tutti_ctx_half_kernels_name(run->cx, dtype);
+
+    if (dtype != TUTTI_F32)
+        tutti__progress_say(&run->progress, "amp %s: %s%s", run->config->amp, kernels,
+                            strcmp(kernels, "emulated") == 0 ? ", slower than amp off" : "");
+}
+
 static void say_beginning(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
@@ -69,10 +80,16 @@ static void say_beginning(tutti__run *run)
                         run->size == 1 ? "" : "s", tutti_group_transport_name(run->group),
                         (long long)c->batch_size, tutti_ctx_kernels_name(run->cx),
                         tutti_ctx_threads(run->cx), tutti_ctx_threads(run->cx) == 1 ? "" : "s");
+    say_amp(run);
     tutti__progress_say(&run->progress, "run folder %s%s", run->folder.path,
                         run->folder.replaced && !(run->resume.found && run->resume.here)
                             ? " (the files of its earlier run are replaced)"
                             : "");
+    if (run->file_size > 0 && run->file_size != run->size)
+        tutti__progress_say(
+            &run->progress,
+            "the configuration is of a run of %lld rank%s: a step has other samples here",
+            (long long)run->file_size, run->file_size == 1 ? "" : "s");
     say_resumed(run);
 }
 
@@ -93,6 +110,10 @@ static void say_end(tutti__run *run, const tutti__summary *s)
     char accuracy[48] = "";
 
     say_traffic(run, s);
+    if (run->scaler)
+        tutti__progress_say(&run->progress, "loss scale %g, %llu of %llu steps skipped",
+                            (double)tutti_scaler_get_scale(run->scaler),
+                            (unsigned long long)run->skipped_steps, (unsigned long long)run->step);
     if (run->zero)
         tutti__progress_say(&run->progress, "optimizer state %.2f MiB on each of %d ranks",
                             (double)tutti_optim_state_bytes(run->optim) / 1048576, run->size);
@@ -103,23 +124,28 @@ static void say_end(tutti__run *run, const tutti__summary *s)
                         run->folder.path);
 }
 
-static void make_summary(const tutti__run *run, const char *status, tutti__summary *s)
+/* digest: where its text is to be. */
+static void make_summary(const tutti__run *run, const char *status, char digest[33],
+                         tutti__summary *s)
 {
     tutti_traffic traffic = tutti__run_traffic(run);
 
     *s = (tutti__summary){.status = status,
                           .world_size = run->size,
-                          .steps = run->step,
+                          .steps = (int64_t)run->step,
                           .epochs = run->epochs_done,
                           .train_loss = run->epoch_loss.sum / run->epoch_loss.n,
+                          .val_loss = run->val_loss,
                           .val_accuracy = run->val_accuracy,
                           .images_per_s = run->images / run->train_seconds,
                           .seconds = tutti__run_seconds(run),
-                          .gradient_bytes = traffic.gradient_bytes,
-                          .wire_bytes = traffic.wire_bytes};
+                          .gradient_bytes = (int64_t)traffic.gradient_bytes,
+                          .wire_bytes = (int64_t)traffic.wire_bytes,
+                          .skipped_steps = (int64_t)run->skipped_steps};
     if (run->module && tutti_module_status(run->module) == TUTTI_OK) {
         s->parameters = tutti_module_count(run->module);
-        tutti_module_digest(run->module, s->digest);
+        tutti_module_digest(run->module, digest);
+        s->parameter_digest = digest;
     }
 }
 
@@ -130,15 +156,27 @@ static tutti_status check_replicas(tutti__run *run)
     return tutti_ddp_check_replicas(run->ddp);
 }
 
+/* summary.json, and what the logs end with. */
+static tutti_status write_summary(tutti__run *run, const tutti__summary *s)
+{
+    json_t *time = tutti__ledger_json(&run->ledger);
+    tutti_status status = tutti__run_folder_summary(&run->folder, s, time);
+
+    json_decref(time);
+    tutti__logs_end(&run->logs, s);
+    return status;
+}
+
 static tutti_status write_results(tutti__run *run)
 {
     tutti__summary summary;
+    char digest[33];
 
     if (run->rank != 0)
         return TUTTI_OK;
     TUTTI_TRY(tutti__run_folder_weights(&run->folder, run->module));
-    make_summary(run, run->stopping ? "interrupted" : "completed", &summary);
-    TUTTI_TRY(tutti__run_folder_summary(&run->folder, &summary));
+    make_summary(run, run->stopping ? "interrupted" : "completed", digest, &summary);
+    TUTTI_TRY(write_summary(run, &summary));
     say_end(run, &summary);
     return TUTTI_OK;
 }
@@ -163,7 +201,7 @@ static void say_failure(tutti__run *run, tutti_status status)
 static void write_failure(tutti__run *run, const char *reason)
 {
     tutti__summary summary;
-    char path[TUTTI__CONFIG_TEXT + 16];
+    char path[TUTTI__CONFIG_TEXT + 16], digest[33];
 
     if (run->rank == 0 && run->folder.metrics < 0)
         return; /* the folder is not yet this run's */
@@ -175,11 +213,11 @@ static void write_failure(tutti__run *run, const char *reason)
             return;
         snprintf(run->folder.path, sizeof run->folder.path, "%s", run->config->run_dir);
     }
-    make_summary(run, "failed", &summary);
+    make_summary(run, "failed", digest, &summary);
     summary.reason = reason;
     if (run->rank != 0)
-        summary.digest[0] = '\0'; /* a step may be half done */
-    if (tutti__run_folder_summary(&run->folder, &summary) != TUTTI_OK)
+        summary.parameter_digest = NULL; /* a step may be half done */
+    if (write_summary(run, &summary) != TUTTI_OK)
         tutti_log(TUTTI_LOG_INFO, "train", "%s", tutti_last_error());
 }
 

@@ -6,15 +6,15 @@ mlp="--model mlp --augment off --threads 1"
 # What is there, and that it is what the manual says.
 train run $mlp --epochs 1 --log-every 20
 [ "$(ls run | tr '\n' ' ')" = "checkpoints config.json metrics.jsonl model.safetensors summary.json " ] || fail "files: $(ls run)"
-for key in status world_size steps epochs train_loss val_accuracy images_per_s seconds parameters parameter_digest \
-    gradient_bytes wire_bytes reason; do
+for key in status world_size steps epochs train_loss val_loss val_accuracy images_per_s seconds parameters parameter_digest \
+    gradient_bytes wire_bytes reason time; do
     grep -q "\"$key\": " run/summary.json || fail "summary.json has no $key"
 done
-[ "$(grep -c '": ' run/summary.json)" = 13 ] || fail "summary.json has other keys"
-for key in step epoch loss lr grad_norm images_per_s time_s; do
+[ "$(grep -c '": ' run/summary.json)" = 15 ] || fail "summary.json has other keys"
+for key in step epoch loss lr grad_norm images_per_s time_s compute_ms communication_ms wait_ms data_ms; do
     head -1 run/metrics.jsonl | grep -q "\"$key\": " || fail "metrics.jsonl has no $key"
 done
-grep -q '^{"eval": {"epoch": 1, "val_loss": [0-9.e-]*, "val_accuracy": [0-9.e-]*}}$' run/metrics.jsonl || fail "no eval"
+grep -q '^{"eval": {"epoch": 1, "val_loss": [0-9.e-]*, "val_accuracy": [0-9.e-]*, "time_s": [0-9.e-]*, "step": 45}}$' run/metrics.jsonl || fail "no eval"
 grep -q '"batch_size": 32' run/config.json || fail "config.json"
 
 # Its config.json repeats the run; its weights are a start.
@@ -45,12 +45,17 @@ for n in 1 2; do
 done
 
 # A full disk, at each file; /dev/full stands in for it.
-for file in metrics.jsonl model.safetensors.tmp config.json.tmp summary.json.tmp; do
+for file in model.safetensors.tmp config.json.tmp summary.json.tmp; do
     mkdir full
     ln -s /dev/full "full/$file"
     refused 4 "full/$file" "$TUTTI" train -n 2 $mlp --run-dir full --max-steps 3 --log-every 1 --eval-every 0
     rm -r full
 done
+# Metrics do not cost the run.
+mkdir full
+ln -s /dev/full full/metrics.jsonl
+train full $mlp --max-steps 3 --log-every 1 --eval-every 0
+[ "$(grep -c "metrics.jsonl lacks lines" full.out)" = 1 ] || { cat full.out; fail "said once that metrics.jsonl cannot be written"; }
 echo file >file
 refused 1 "file/run" "$TUTTI" train $mlp --run-dir file/run
 echo "run folder is right"

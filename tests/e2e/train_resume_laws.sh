@@ -29,6 +29,7 @@ law shares $short --optimizer adamw --zero 1 --bucket-mb 0.01
 law without_state $short --momentum 0 --comm-hook bf16
 law powersgd $short -n 3 --batch-size 40 --comm-hook powersgd --powersgd-rank 2 --powersgd-start 10 --bucket-mb 0.02
 law resnet -n 2 --max-steps 11 --batch-size 8
+law dropout $short --dropout 0.3 --batch-size 20 --grad-accumulation 3
 law resnet_shares -n 2 --max-steps 11 --batch-size 4 --grad-accumulation 2 --zero 1 --sync-bn
 
 # Saved again before another step was taken, as when only the last evaluation was left to do: what hooks keep is kept.

@@ -174,6 +174,32 @@ static void hash128_does_not_depend_on_the_cuts(void **state)
     assert_int_equal(strlen(a), 32);
 }
 
+static void what_a_terminal_would_obey_is_shown(void **state)
+{
+    static const char *const cases[][2] = {
+        {"plain, caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x90\x88 \\",
+         "plain, caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x90\x88 \\"},
+        {"a\nb\tc\rd\x1b[31m\x7f", "a\\nb\\tc\\rd\\x1b[31m\\x7f"},
+        {"\xc2\x9b"
+         "31m",
+         "\\xc2\\x9b31m"}, /* the escape of one character */
+        {"\xff\xc3", "\\xff\\xc3"},
+        {"gpj.\xe2\x80\xae"
+         "exe",
+         "gpj.\\xe2\\x80\\xaeexe"},
+    };
+    char out[128], small[6];
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI__COUNT_OF(cases); i++)
+        assert_string_equal(tutti__printable(cases[i][0], out, sizeof out), cases[i][1]);
+    assert_string_equal(tutti__printable("abc\n\n", small, sizeof small), "abc\\n");
+    assert_string_equal(tutti__printable("abcd\n", small, sizeof small),
+                        "abcd"); /* never half of one */
+    tutti__fail(TUTTI_ERR_IO, "cannot open %s", "a\nb\x1b[2J");
+    assert_string_equal(tutti_last_error(), "cannot open a\\nb\\x1b[2J");
+}
+
 static void json_strings_are_escaped_and_utf8(void **state)
 {
     static const char *const cases[][2] = {
@@ -335,6 +361,7 @@ int main(void)
         cmocka_unit_test(numbers_are_whole_or_refused),
         cmocka_unit_test(recorder_keeps_the_newest),
         cmocka_unit_test(hash128_does_not_depend_on_the_cuts),
+        cmocka_unit_test(what_a_terminal_would_obey_is_shown),
         cmocka_unit_test(json_strings_are_escaped_and_utf8),
         cmocka_unit_test(lines_go_to_the_callback_and_back),
         cmocka_unit_test(a_callback_that_was_replaced_runs_no_more),

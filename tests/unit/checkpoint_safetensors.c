@@ -9,6 +9,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -213,15 +215,22 @@ static void a_failed_write_leaves_the_old_file_and_nothing_else(void **state)
     float a[6] = {1, 2, 3, 4, 5, 6};
     tutti__safetensors_source source = {"w", {a, TUTTI_SHAPE(6), TUTTI_F32}};
     tutti__safetensors_source twice[] = {source, source};
+    struct rlimit before, small = {.rlim_cur = 50, .rlim_max = RLIM_INFINITY};
     char temporary[140];
     tutti__safetensors *file;
+    tutti_status status;
 
     (void)state;
     snprintf(temporary, sizeof temporary, "%s.tmp", path);
     assert_int_equal(tutti__safetensors_write(path, &source, 1, NULL, 0), TUTTI_OK);
     assert_int_equal(tutti__safetensors_write(path, twice, 2, NULL, 0), TUTTI_ERR_ARG);
-    assert_int_equal(symlink("/dev/full", temporary), 0);
-    assert_int_equal(tutti__safetensors_write(path, &source, 1, NULL, 0), TUTTI_ERR_DISK);
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small.rlim_max = before.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    status = tutti__safetensors_write(path, &source, 1, NULL, 0);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(status, TUTTI_ERR_DISK);
     assert_non_null(strstr(tutti_last_error(), path));
     assert_int_not_equal(access(temporary, F_OK), 0);
     assert_int_equal(tutti__safetensors_open(&file, path), TUTTI_OK);

@@ -230,7 +230,7 @@ static void an_epoch_can_begin_in_the_middle(void **state)
         for (size_t first = 0; first <= 7; first++) {
             size_t b = first;
 
-            tutti__loader_seek(loader, 4, first);
+            tutti__loader_seek(loader, 4, 0, first);
             for (; tutti_loader_next(loader, &batch); b++) {
                 assert_int_equal(batch.index, b);
                 for (size_t i = 0; i < batch.n; i++)
@@ -240,6 +240,34 @@ static void an_epoch_can_begin_in_the_middle(void **state)
             assert_int_equal(b, 7);
             check_epoch(loader, dataset, sampler, 5, 8);
         }
+        tutti_loader_free(loader);
+    }
+    tutti_dataset_free(dataset);
+}
+
+/* The same from the 22nd sample on, as after 11 of each of two ranks: fewer batches, and the next epoch is whole again. */
+static void an_epoch_can_begin_behind_samples_that_others_took(void **state)
+{
+    tutti_dataset *dataset = counting_new();
+    tutti_sampler_opts sampler = {.count = COUNT, .world_size = 1, .shuffle = true};
+    size_t indices[COUNT];
+
+    (void)state;
+    assert_int_equal(tutti_sampler_indices(&sampler, 4, indices), TUTTI_OK);
+    for (int workers = 0; workers < 3; workers += 2) {
+        tutti_batch batch;
+        tutti_loader *loader = loader_new(
+            dataset, NULL, (tutti_loader_opts){.batch = 8, .workers = workers, .shuffle = true});
+        size_t at = 22 + 8;
+
+        tutti__loader_seek(loader, 4, 22, 1);
+        assert_int_equal(tutti_loader_batches(loader), (COUNT - 22 + 7) / 8);
+        for (; tutti_loader_next(loader, &batch); at += batch.n)
+            for (size_t i = 0; i < batch.n; i++)
+                assert_int_equal(((const int64_t *)batch.y.p)[i], indices[at + i]);
+        assert_int_equal(tutti_loader_status(loader), TUTTI_OK);
+        assert_int_equal(at, COUNT);
+        check_epoch(loader, dataset, sampler, 5, 8);
         tutti_loader_free(loader);
     }
     tutti_dataset_free(dataset);
@@ -595,6 +623,7 @@ int main(void)
         cmocka_unit_test(batches_are_bit_for_bit_torchs),
         cmocka_unit_test(an_epoch_can_be_left_in_the_middle),
         cmocka_unit_test(an_epoch_can_begin_in_the_middle),
+        cmocka_unit_test(an_epoch_can_begin_behind_samples_that_others_took),
         cmocka_unit_test(a_loader_can_be_freed_at_any_time),
         cmocka_unit_test(drop_last_and_no_padding_decide_about_the_rest),
         cmocka_unit_test(a_failure_comes_in_its_place_with_file_and_index),

@@ -153,9 +153,48 @@ static void ranks_outside_the_world_are_refused(void **state)
     }
 }
 
+/* An epoch that 2, then 3, then 1 ranks go through: each sample once, and what pads the end comes from the front. */
+static void an_epoch_goes_on_with_other_ranks(void **state)
+{
+    static const struct {
+        int world_size;
+        size_t each; /* entries that every rank takes before the next take over */
+    } parts[] = {{2, 7}, {3, 5}, {4, 0}, {1, 9}, {3, SIZE_MAX}};
+    size_t seen[61] = {0}, start = 0, indices[61], order[61], total = 0;
+    tutti_sampler_opts all = {.count = 61, .world_size = 1, .shuffle = true, .seed = 3};
+
+    (void)state;
+    assert_int_equal(tutti_sampler_indices(&all, 5, order), TUTTI_OK);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        size_t each = 0;
+
+        for (int rank = 0; rank < parts[i].world_size; rank++) {
+            tutti_sampler_opts opts = all;
+
+            opts.rank = rank;
+            opts.world_size = parts[i].world_size;
+            opts.start = start;
+            assert_int_equal(tutti_sampler_indices(&opts, 5, indices), TUTTI_OK);
+            each = tutti_sampler_length(&opts);
+            each = each < parts[i].each ? each : parts[i].each;
+            for (size_t k = 0; k < each; k++, total++)
+                seen[indices[k]]++;
+        }
+        start += (size_t)parts[i].world_size * each;
+    }
+    assert_int_equal(total, 62); /* 23 are left for the last 3 ranks, which take 8 each */
+    for (size_t k = 0; k < 61; k++)
+        assert_int_equal(seen[k], k == order[0] ? 2 : 1);
+    all.start = 61;
+    assert_int_equal(tutti_sampler_length(&all), 0);
+    all.start = 62;
+    assert_int_equal(tutti_sampler_indices(&all, 0, indices), TUTTI_ERR_ARG);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_epoch_goes_on_with_other_ranks),
         cmocka_unit_test(permutations_are_torchs),
         cmocka_unit_test(long_shares_are_torchs),
         cmocka_unit_test(shares_are_padded_from_the_front),

@@ -18,7 +18,7 @@ static tutti_tensor *forward(tutti_model *model, tutti_tensor *x)
 {
     linear *m = (linear *)model;
 
-    return tutti_linear_forward(&m->fc, tutti_flatten(x));
+    return tutti_linear_forward(&m->fc, tutti__model_dropout(model, tutti_flatten(x)));
 }
 
 const tutti__model_kind tutti__model_linear = {"linear", sizeof(linear), init, forward};

@@ -97,7 +97,8 @@ static tutti_tensor *forward(tutti_model *model, tutti_tensor *x)
                                         NULL);
     for (int i = 0; i < N_BLOCKS; i++)
         x = block_forward(&m->blocks[i], x);
-    return tutti_linear_forward(&m->fc, tutti_flatten(tutti_global_avg_pool2d(x)));
+    x = tutti_flatten(tutti_global_avg_pool2d(x));
+    return tutti_linear_forward(&m->fc, tutti__model_dropout(model, x));
 }
 
 const tutti__model_kind tutti__model_mini_resnet = {"mini_resnet", sizeof(mini_resnet), init,

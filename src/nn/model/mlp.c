@@ -22,7 +22,7 @@ static tutti_tensor *forward(tutti_model *model, tutti_tensor *x)
     mlp *m = (mlp *)model;
 
     x = tutti_relu(tutti_linear_forward(&m->fc1, tutti_flatten(x)));
-    return tutti_linear_forward(&m->fc2, x);
+    return tutti_linear_forward(&m->fc2, tutti__model_dropout(model, x));
 }
 
 const tutti__model_kind tutti__model_mlp = {"mlp", sizeof(mlp), init, forward};

@@ -1,0 +1,128 @@
+/* replace.c -- new contents take a file's place at once, or not at all.   SPDX-License-Identifier: MIT
+ *
+ * They are written beside it, under a name that nobody else has, and renamed: readers see the old or the new file, writers
+ * do not disturb each other, and a failure leaves what was there. What is no regular file (a device, a pipe) stays what it
+ * is and takes the bytes. */
+#include "base/base.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { NAMES = 100 };
+
+/* A pipe that nobody reads is an error, not a wait; once somebody does, his pace is awaited. */
+static tutti_status open_special(tutti__replacement *r, const char *path)
+{
+    r->fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (r->fd < 0)
+        return tutti__fail_errno(errno, "cannot write %s", path);
+    fcntl(r->fd, F_SETFL, O_WRONLY);
+    return TUTTI_OK;
+}
+
+/* A link stays, and the file that it names is replaced, or made. */
+static tutti_status find_target(tutti__replacement *r, const char *path, bool exists)
+{
+    struct stat info;
+    int fd;
+
+    if (!exists && lstat(path, &info) == 0) {
+        fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+        if (fd < 0)
+            return tutti__fail_errno(errno, "cannot write %s", path);
+        close(fd);
+        exists = true;
+    }
+    if (exists && realpath(path, r->target))
+        return TUTTI_OK;
+    if (snprintf(r->target, sizeof r->target, "%s", path) >= (int)sizeof r->target)
+        return tutti__fail(TUTTI_ERR_ARG, "file %.60s...: the path is too long", path);
+    return TUTTI_OK;
+}
+
+/* target.tmp, or where a process that was killed has left one, another. */
+static tutti_status open_temporary(tutti__replacement *r)
+{
+    static atomic_uint turn;
+    const int room = (int)sizeof r->temporary;
+    int n = snprintf(r->temporary, sizeof r->temporary, "%s.tmp", r->target);
+
+    for (int i = 0; i < NAMES && n < room; i++) {
+        r->fd = open(r->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (r->fd >= 0)
+            return TUTTI_OK;
+        if (errno != EEXIST)
+            break;
+        n = snprintf(r->temporary, sizeof r->temporary, "%s.%ld-%u.tmp", r->target, (long)getpid(),
+                     atomic_fetch_add(&turn, 1));
+    }
+    if (n >= room)
+        return tutti__fail(TUTTI_ERR_ARG, "file %.60s...: the path is too long", r->target);
+    return tutti__fail_errno(errno, "cannot write %s", r->temporary);
+}
+
+tutti_status tutti__replace_begin(tutti__replacement *r, const char *path)
+{
+    struct stat info;
+    const bool exists = stat(path, &info) == 0;
+
+    *r = (tutti__replacement){.fd = -1};
+    if (exists && !S_ISREG(info.st_mode)) {
+        snprintf(r->temporary, sizeof r->temporary, "%s", path);
+        return open_special(r, path);
+    }
+    TUTTI_TRY(find_target(r, path, exists));
+    return open_temporary(r);
+}
+
+tutti_status tutti__sync_file(int fd, const char *path)
+{
+    /* Some file systems and devices cannot; then there is nothing more to do. */
+    if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS && errno != ENOSYS)
+        return tutti__fail_errno(errno, "cannot write %s", path);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__sync_folder(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), error = 0;
+
+    if (fd < 0)
+        return TUTTI_OK;
+    if (fsync(fd) != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT))
+        error = errno;
+    close(fd);
+    return error ? tutti__fail_errno(error, "cannot make %s durable", path) : TUTTI_OK;
+}
+
+tutti_status tutti__replace_end(tutti__replacement *r, tutti_status status, bool durable)
+{
+    const bool in_place = !r->target[0];
+
+    if (status == TUTTI_OK && durable)
+        status = tutti__sync_file(r->fd, r->temporary);
+    if (close(r->fd) != 0 && status == TUTTI_OK)
+        status = tutti__fail_errno(errno, "cannot write %s", r->temporary);
+    r->fd = -1;
+    if (in_place)
+        return status;
+    if (status == TUTTI_OK && rename(r->temporary, r->target) != 0)
+        status = tutti__fail_errno(errno, "cannot rename %s to %s", r->temporary, r->target);
+    if (status != TUTTI_OK)
+        unlink(r->temporary);
+    return status == TUTTI_OK && durable ? tutti__sync_folder(dirname(r->target)) : status;
+}
+
+tutti_status tutti__write_file(const char *path, const void *p, size_t bytes)
+{
+    tutti__replacement r;
+
+    TUTTI_TRY(tutti__replace_begin(&r, path));
+    return tutti__replace_end(&r, tutti__write_all(r.fd, r.temporary, p, bytes), false);
+}

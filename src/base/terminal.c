@@ -1,0 +1,161 @@
+/* terminal.c -- colours, the window's width, the progress bar.   SPDX-License-Identifier: MIT */
+#include "base/terminal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum {
+    REDRAW_NS = 100000000,
+    CELLS = 40, /* of the bar at most */
+    CELLS_LEAST = 5,
+    ROOMY = 60, /* columns from which on a bar is worth more than the last fields */
+    FRAME = 3   /* " [" and "]" */
+};
+
+bool tutti__is_carried(void)
+{
+    return getenv("OMPI_COMM_WORLD_RANK") || getenv("PMIX_RANK");
+}
+
+bool tutti__can_redraw(int fd)
+{
+    const char *term = getenv("TERM");
+
+    return isatty(fd) && !tutti__is_carried() && term && *term && strcmp(term, "dumb") != 0;
+}
+
+bool tutti__wants_colour(int fd)
+{
+    const char *rule = tutti__env_text(TUTTI__ENV_COLOR), *no = getenv("NO_COLOR");
+
+    if (strcmp(rule, "always") == 0 || strcmp(rule, "never") == 0)
+        return *rule == 'a';
+    return tutti__can_redraw(fd) && !(no && *no);
+}
+
+int tutti__columns(int fd)
+{
+    struct winsize size;
+
+    return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+void tutti__time_text(double seconds, char text[24])
+{
+    const unsigned s = seconds > 0 && seconds < 1e9 ? (unsigned)(seconds + 0.5) : 0;
+    const unsigned day = 86400;
+
+    if (s >= day)
+        snprintf(text, 24, "%u d %02u:%02u:%02u", s / day, s / 3600 % 24, s / 60 % 60, s % 60);
+    else if (s >= 3600)
+        snprintf(text, 24, "%u:%02u:%02u", s / 3600, s / 60 % 60, s % 60);
+    else
+        snprintf(text, 24, "%u:%02u", s / 60, s % 60);
+}
+
+void tutti__bar_init(tutti__bar *bar, FILE *out)
+{
+    *bar = (tutti__bar){.out = out && tutti__can_redraw(fileno(out)) ? out : NULL};
+    bar->colour = bar->out && tutti__wants_colour(fileno(out));
+}
+
+bool tutti__bar_is_due(tutti__bar *bar)
+{
+    const uint64_t now = tutti__now_ns();
+
+    if (now < bar->next_draw_ns)
+        return false;
+    bar->next_draw_ns = now + REDRAW_NS;
+    return true;
+}
+
+void tutti__bar_text(char *text, size_t room, int width, const char *head, double fraction,
+                     const char *const *fields, size_t n_fields)
+{
+    const int least = width >= ROOMY ? CELLS_LEAST + FRAME : 0;
+    int used = (int)strlen(head), cells, full;
+    size_t shown = 0, length;
+
+    while (shown < n_fields && used + least + 2 + (int)strlen(fields[shown]) <= width)
+        used += 2 + (int)strlen(fields[shown++]);
+    cells = width - used - FRAME < CELLS ? width - used - FRAME : CELLS;
+    fraction = fraction > 0 ? (fraction < 1 ? fraction : 1) : 0; /* NaN is 0 */
+    full = (int)(cells * fraction);
+    if (cells >= CELLS_LEAST)
+        snprintf(text, room, "%s [%.*s%*s]", head, full,
+                 "========================================", cells - full, "");
+    else
+        snprintf(text, room, "%.*s", width > 0 ? width : 0, head);
+    length = strlen(text);
+    for (size_t i = 0; i < shown && length < room; i++)
+        length += (size_t)snprintf(text + length, room - length, "  %s", fields[i]);
+}
+
+/* A window that was made narrower has wrapped the line: the cursor goes up to where it began. */
+static void go_back(const tutti__bar *bar, int columns)
+{
+    const int rows = bar->drawn > 0 ? (bar->drawn - 1) / columns : 0;
+
+    fputc('\r', bar->out);
+    if (rows > 0)
+        fprintf(bar->out, "\033[%dA\033[J", rows);
+}
+
+bool tutti__bar_draw(tutti__bar *bar, const char *head, double fraction, const char *const *fields,
+                     size_t n_fields)
+{
+    char text[512];
+    int columns, colour_to;
+
+    if (!bar->out)
+        return true;
+    columns = tutti__columns(fileno(bar->out));
+    /* The last column stays free: a cursor that has passed it wraps on some terminals. */
+    tutti__bar_text(text, sizeof text, columns - 1, head, fraction, fields, n_fields);
+    colour_to = (int)strcspn(text, "]");
+    colour_to = text[colour_to] ? colour_to + 1 : 0;
+    go_back(bar, columns);
+    if (bar->colour)
+        fprintf(bar->out, "\033[36m%.*s\033[0m%s\033[K", colour_to, text, text + colour_to);
+    else
+        fprintf(bar->out, "%s\033[K", text);
+    bar->drawn = (int)strlen(text);
+    return fflush(bar->out) == 0;
+}
+
+bool tutti__bar_clear(tutti__bar *bar)
+{
+    if (!bar->out || bar->drawn == 0)
+        return true;
+    go_back(bar, tutti__columns(fileno(bar->out)));
+    fputs("\033[K", bar->out);
+    bar->drawn = 0;
+    return fflush(bar->out) == 0;
+}
+
+void tutti__bar_count(tutti__bar *bar, const char *doing, const char *what, size_t done,
+                      size_t total)
+{
+    const double fraction = total > 0 ? (double)done / (double)total : 1;
+    char percent[16], count[96], left[24], left_field[40];
+    const char *const fields[] = {percent, count, left_field};
+
+    if (!bar->out)
+        return;
+    if (bar->begin_ns == 0)
+        bar->begin_ns = tutti__now_ns();
+    if (done >= total) {
+        tutti__bar_clear(bar);
+        return;
+    }
+    if (!tutti__bar_is_due(bar))
+        return;
+    tutti__time_text((double)(tutti__now_ns() - bar->begin_ns) * 1e-9 * (1 - fraction) / fraction,
+                     left);
+    snprintf(percent, sizeof percent, "%3.0f %%", 100 * fraction);
+    snprintf(count, sizeof count, "%zu/%zu %s", done, total, what);
+    snprintf(left_field, sizeof left_field, "%s left", left);
+    tutti__bar_draw(bar, doing, fraction, fields, done > 0 ? 3 : 2);
+}

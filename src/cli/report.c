@@ -1,0 +1,163 @@
+/* report.c -- `tutti report`: run folders as one HTML page.   SPDX-License-Identifier: MIT */
+#include "cli/report.h"
+#include "cli/cli.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char HELP[] =
+    "Makes one HTML page of one or several runs: curves, throughput, where the time went, what "
+    "the ranks\n"
+    "waited for, results and configurations side by side. The page needs no network and no other "
+    "file.\n"
+    "\n"
+    "usage: tutti report RUN_DIR... [--out FILE.html]\n"
+    "       tutti report --trace OUT.json RUN_DIR\n"
+    "\n"
+    "  --out FILE      where to (default: RUN_DIR/report.html; of several runs: report.html "
+    "here);\n"
+    "                  - is standard output\n"
+    "  --trace FILE    no page, but the traces of all ranks (tutti train --profile A:B) in one "
+    "file, for\n"
+    "                  ui.perfetto.dev\n"
+    "\n"
+    "A run may go on meanwhile, or have been killed: what is missing is said in the page.\n";
+
+typedef struct command_line {
+    const char *out, *trace;
+    tutti__report_run *runs;
+    size_t n;
+} command_line;
+
+/* The value of `flag` if argv[*i] is that; *missing_p: it is, without one. */
+static const char *value_of(const char *flag, int argc, char **argv, int *i, bool *missing_p)
+{
+    size_t n = strlen(flag);
+
+    if (strncmp(argv[*i], flag, n) != 0)
+        return NULL;
+    if (argv[*i][n] == '=')
+        return argv[*i] + n + 1;
+    if (argv[*i][n] != '\0')
+        return NULL;
+    *missing_p = *i + 1 >= argc;
+    return *missing_p ? NULL : argv[++*i];
+}
+
+static tutti_status read_line(command_line *line, int argc, char **argv)
+{
+    static const char *const flags[] = {"--out", "--trace", "--help"};
+    bool only_runs = false;
+
+    for (int i = 1; i < argc; i++) {
+        const char *nearest, *text;
+        bool missing = false;
+
+        if (only_runs || argv[i][0] != '-')
+            line->runs[line->n++].path = argv[i];
+        else if (strcmp(argv[i], "--") == 0)
+            only_runs = true;
+        else if ((text = value_of("--out", argc, argv, &i, &missing)))
+            line->out = text;
+        else if (!missing && (text = value_of("--trace", argc, argv, &i, &missing)))
+            line->trace = text;
+        else if (missing)
+            return tutti__fail(TUTTI_ERR_ARG, "%s needs a file's name", argv[i]);
+        else {
+            nearest = tutti__nearest(argv[i], flags, TUTTI__COUNT_OF(flags));
+            return tutti__fail(TUTTI_ERR_ARG, "there is no flag \"%.40s\"%s%s%s", argv[i],
+                               nearest ? "; did you mean \"" : "", nearest ? nearest : "",
+                               nearest ? "\"?" : "");
+        }
+    }
+    if (line->n == 0)
+        return tutti__fail(TUTTI_ERR_ARG, "of which runs? Give run folders, such as runs/*");
+    if (line->trace && (line->n > 1 || line->out))
+        return tutti__fail(TUTTI_ERR_ARG, "--trace takes one run, and no --out");
+    for (size_t i = 0; i < line->n; i++)
+        if (!*line->runs[i].path)
+            return tutti__fail(TUTTI_ERR_ARG, "a run folder's name is empty");
+    return TUTTI_OK;
+}
+
+tutti_status tutti__report_write(const char *path, const char *text, size_t bytes)
+{
+    if (strcmp(path, "-") == 0)
+        return tutti__write_all(STDOUT_FILENO, "standard output", text, bytes);
+    return tutti__write_file(path, text, bytes);
+}
+
+static tutti_status write_page(const command_line *line, const char *path)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    tutti_status status = TUTTI_OK;
+
+    if (out)
+        status = tutti__report_print(out, line->runs, line->n);
+    if (!out || fclose(out) != 0)
+        status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for the page");
+    if (status == TUTTI_OK)
+        status = tutti__report_write(path, text, bytes);
+    free(text);
+    return status;
+}
+
+/* Folders' names as strings of JSON: what is in them must not steer the terminal. */
+static void say_notes(const command_line *line)
+{
+    for (size_t i = 0; i < line->n; i++)
+        for (size_t k = 0; k < line->runs[i].n_notes; k++) {
+            fputs("tutti report: note: ", stderr);
+            tutti__json_string(stderr, line->runs[i].path);
+            fprintf(stderr, ": %s\n", line->runs[i].notes[k]);
+        }
+}
+
+static tutti_status make_page(command_line *line)
+{
+    char path[4096] = "report.html";
+
+    if (line->out)
+        snprintf(path, sizeof path, "%s", line->out);
+    else if (line->n == 1 &&
+             snprintf(path, sizeof path, "%s/report.html", line->runs[0].path) >= (int)sizeof path)
+        return tutti__fail(TUTTI_ERR_ARG, "the path %.60s... is too long", line->runs[0].path);
+    for (size_t i = 0; i < line->n; i++)
+        TUTTI_TRY(tutti__report_read(&line->runs[i]));
+    TUTTI_TRY(tutti__report_label(line->runs, line->n));
+    TUTTI_TRY(write_page(line, path));
+    say_notes(line);
+    if (strcmp(path, "-") != 0)
+        printf("%s\n", path);
+    return TUTTI_OK;
+}
+
+int tutti__cli_report(int argc, char **argv)
+{
+    command_line line = {.runs = calloc((size_t)argc + 1, sizeof *line.runs)};
+    tutti_status status;
+    bool usage;
+
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            fputs(HELP, stdout);
+            free(line.runs);
+            return 0;
+        }
+    status = line.runs ? read_line(&line, argc, argv)
+                       : tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d arguments", argc);
+    usage = status != TUTTI_OK;
+    if (status == TUTTI_OK)
+        status = line.trace ? tutti__report_trace(line.runs[0].path, line.trace) : make_page(&line);
+    for (size_t i = 0; i < line.n; i++)
+        tutti__report_free(&line.runs[i]);
+    free(line.runs);
+    if (status == TUTTI_OK)
+        return 0;
+    fprintf(stderr, "tutti report: %s%s\n", tutti_last_error(),
+            usage ? "; see tutti report --help" : "");
+    return usage ? 2 : tutti_status_exit_code(status);
+}

@@ -1,0 +1,316 @@
+/* writer.c -- checkpoints written by a thread of rank 0 while the training goes on.   SPDX-License-Identifier: MIT */
+#include "train/writer.h"
+
+#include "checkpoint/folder.h"
+#include "checkpoint/optim_block.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/state.h"
+#include "tensor/tensor.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct tutti__writer {
+    tutti_module *module;
+    tutti_optim *optim;
+    size_t n; /* tensors of the module: parameters and buffers */
+    tutti__safetensors_source *sources;
+    char *values; /* where they point */
+    tutti__optim_block block;
+    tutti__writing writing;
+    int log_rank;
+
+    bool busy; /* the caller's */
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    bool copied, over;
+    tutti_status status;
+    char message[2048];
+};
+
+/* ---- Copy --------------------------------------------------------------------------------------------------- */
+
+static size_t aligned_bytes(const tutti_tensor *t)
+{
+    return (tutti__tensor_bytes(t) + 63) / 64 * 64;
+}
+
+/* Of tensors that are parameters, or of those that are not. */
+static tutti_status copy_tensors(tutti__writer *w, bool parameters)
+{
+    for (size_t i = 0; i < w->n; i++) {
+        tutti_tensor *t = tutti_module_state(w->module, i);
+
+        if ((t->parameter != NULL) == parameters)
+            TUTTI_TRY(tutti_tensor_read(t, (void *)w->sources[i].array.p));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status copy(tutti__writer *w)
+{
+    TUTTI_TRY(copy_tensors(w, true));
+    return tutti__optim_block_take(&w->block, w->optim, w->module);
+}
+
+/* ---- Write -------------------------------------------------------------------------------------------------- */
+
+static int by_name(const void *a, const void *b)
+{
+    const tutti__safetensors_source *const *x = a, *const *y = b;
+
+    return strcmp((*x)->name, (*y)->name);
+}
+
+/* tutti_module_digest, of the copy. */
+static tutti_status model_digest(const tutti__writer *w, char digest[33])
+{
+    const tutti__safetensors_source **sorted = tutti__alloc((w->n + 1) * sizeof *sorted);
+    tutti__hash128_state *hash = sorted ? tutti__hash128_new() : NULL;
+
+    for (size_t i = 0; i < w->n && hash; i++)
+        sorted[i] = &w->sources[i];
+    if (hash)
+        qsort(sorted, w->n, sizeof *sorted, by_name);
+    for (size_t i = 0; i < w->n && hash; i++)
+        tutti__hash128_add(hash, sorted[i]->array.p,
+                           (size_t)tutti_shape_count(sorted[i]->array.shape) *
+                               tutti_dtype_size(sorted[i]->array.dtype));
+    if (hash)
+        tutti__hash128_end(hash, digest);
+    free(sorted);
+    return hash ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's digest");
+}
+
+static tutti_status write_hooks(const tutti__writer *w, const char *folder)
+{
+    const tutti__writing *it = &w->writing;
+
+    for (int r = 0; it->hooks && r < it->ranks; r++) {
+        char *p = it->hooks + (size_t)r * it->hook_bytes, path[TUTTI__CHECKPOINT_PATH + 64];
+        const tutti__safetensors_source source = {
+            "powersgd", {p, TUTTI_SHAPE((int64_t)it->hook_bytes), TUTTI_U8}};
+
+        snprintf(path, sizeof path, "%s/hook-rank-%05d.safetensors", folder, r);
+        TUTTI_TRY(tutti__safetensors_write(path, &source, 1, NULL, 0));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status write_state(const tutti__writer *w, const char *folder)
+{
+    json_t *state = w->writing.state;
+    char digest[33], *text = NULL;
+    tutti_status status;
+
+    TUTTI_TRY(model_digest(w, digest));
+    json_object_set_new(state, "model_digest", json_string(digest));
+    TUTTI_TRY(tutti__state_digest(state, digest));
+    if (json_object_set_new(state, "digest", json_string(digest)) == 0)
+        text = json_dumps(state, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    if (!text)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's state.json");
+    status = tutti__checkpoint_text(folder, "state.json", text);
+    free(text);
+    return status;
+}
+
+static tutti_status write_files(const tutti__writer *w, const char *folder)
+{
+    static const tutti__safetensors_pair format = {"format", "pt"};
+    char path[TUTTI__CHECKPOINT_PATH + 64];
+
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    TUTTI_TRY(tutti__safetensors_write(path, w->sources, w->n, &format, 1));
+    snprintf(path, sizeof path, "%s/optimizer.safetensors", folder);
+    TUTTI_TRY(tutti__optim_block_write(&w->block, w->module, path));
+    TUTTI_TRY(write_hooks(w, folder));
+    TUTTI_TRY(write_state(w, folder));
+    return tutti__checkpoint_verify(folder);
+}
+
+static tutti_status write_checkpoint(const tutti__writer *w)
+{
+    const tutti__writing *it = &w->writing;
+    char folder[TUTTI__CHECKPOINT_PATH] = "";
+    tutti_status status = tutti__checkpoint_begin(it->dir, it->step, folder);
+
+    if (status == TUTTI_OK)
+        status = write_files(w, folder);
+    if (status == TUTTI_OK)
+        status = tutti__checkpoint_commit(it->dir, it->step);
+    if (status != TUTTI_OK)
+        return tutti__checkpoint_abandon(it->dir, it->step, status);
+    if (tutti__checkpoint_keep(it->dir, it->keep) != TUTTI_OK)
+        tutti_log(TUTTI_LOG_WARN, "train", "an older checkpoint stays: %s", tutti_last_error());
+    return TUTTI_OK;
+}
+
+/* ---- Thread ------------------------------------------------------------------------------------------------- */
+
+static void tell(tutti__writer *w, bool *what)
+{
+    pthread_mutex_lock(&w->mutex);
+    *what = true;
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->mutex);
+}
+
+static void *work(void *user)
+{
+    tutti__writer *w = user;
+    tutti_status status = TUTTI_OK;
+
+    tutti__log_set_rank(w->log_rank);
+    if (!w->copied) {
+        status = copy(w);
+        tell(w, &w->copied);
+    }
+    if (status == TUTTI_OK)
+        status = write_checkpoint(w);
+    w->status = status;
+    if (status != TUTTI_OK)
+        snprintf(w->message, sizeof w->message, "%s", tutti_last_error());
+    tell(w, &w->over);
+    return NULL;
+}
+
+static tutti_status start(tutti__writer *w)
+{
+    sigset_t all, kept;
+    int error;
+
+    w->over = false;
+    /* Signals are the main thread's. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &kept);
+    error = pthread_create(&w->thread, NULL, work, w);
+    pthread_sigmask(SIG_SETMASK, &kept, NULL);
+    if (error)
+        return tutti__fail(TUTTI_ERR_MEMORY, "cannot start the thread that writes checkpoints: %s",
+                           strerror(error));
+    w->busy = true;
+    return TUTTI_OK;
+}
+
+/* ---- What the caller does ----------------------------------------------------------------------------------- */
+
+static tutti_status allocate(tutti__writer *w)
+{
+    size_t bytes = 0;
+    char *at;
+
+    w->n = tutti_module_n_state(w->module);
+    for (size_t i = 0; i < w->n; i++)
+        bytes += aligned_bytes(tutti_module_state(w->module, i));
+    w->sources = tutti__alloc((w->n + 1) * sizeof *w->sources);
+    w->values = at = tutti__alloc(bytes);
+    if (!w->sources || !w->values)
+        return TUTTI_ERR_MEMORY;
+    for (size_t i = 0; i < w->n; i++) {
+        const tutti_tensor *t = tutti_module_state(w->module, i);
+
+        w->sources[i].name = tutti_tensor_name(t);
+        w->sources[i].array = (tutti_array){at, tutti_tensor_shape(t), tutti_tensor_dtype(t)};
+        at += aligned_bytes(t);
+    }
+    return tutti__optim_block_new(&w->block, w->optim, w->module);
+}
+
+tutti_status tutti__writer_new(tutti__writer **writer_p, tutti_module *module, tutti_optim *optim)
+{
+    tutti__writer *w = tutti__alloc(sizeof *w);
+    tutti_status status;
+
+    *writer_p = NULL;
+    if (!w)
+        return TUTTI_ERR_MEMORY;
+    w->module = module;
+    w->optim = optim;
+    w->log_rank = tutti__log_rank();
+    pthread_mutex_init(&w->mutex, NULL);
+    pthread_cond_init(&w->changed, NULL);
+    status = allocate(w);
+    if (status == TUTTI_OK)
+        *writer_p = w;
+    else
+        tutti__writer_free(w);
+    return status;
+}
+
+void tutti__writer_free(tutti__writer *w)
+{
+    if (!w)
+        return;
+    if (w->busy)
+        pthread_join(w->thread, NULL);
+    pthread_cond_destroy(&w->changed);
+    pthread_mutex_destroy(&w->mutex);
+    tutti__optim_block_free(&w->block);
+    json_decref(w->writing.state);
+    free(w->sources);
+    free(w->values);
+    free(w);
+}
+
+tutti_status tutti__writer_begin(tutti__writer *w, const tutti__writing *writing)
+{
+    json_decref(w->writing.state);
+    w->writing = *writing;
+    w->copied = false;
+    TUTTI_TRY(copy_tensors(w, false));
+    return start(w);
+}
+
+tutti_status tutti__writer_again(tutti__writer *w)
+{
+    return start(w);
+}
+
+bool tutti__writer_wait_for_copy(tutti__writer *w)
+{
+    bool waits;
+
+    if (!w || !w->busy)
+        return false;
+    pthread_mutex_lock(&w->mutex);
+    waits = !w->copied;
+    while (!w->copied)
+        pthread_cond_wait(&w->changed, &w->mutex);
+    pthread_mutex_unlock(&w->mutex);
+    return waits;
+}
+
+uint64_t tutti__writer_step(const tutti__writer *w)
+{
+    return w->writing.step;
+}
+
+bool tutti__writer_is_busy(const tutti__writer *w)
+{
+    return w && w->busy;
+}
+
+bool tutti__writer_is_over(tutti__writer *w)
+{
+    bool over;
+
+    if (!w || !w->busy)
+        return false;
+    pthread_mutex_lock(&w->mutex);
+    over = w->over;
+    pthread_mutex_unlock(&w->mutex);
+    return over;
+}
+
+tutti_status tutti__writer_end(tutti__writer *w)
+{
+    if (!w || !w->busy)
+        return TUTTI_OK;
+    pthread_join(w->thread, NULL);
+    w->busy = false;
+    return w->status == TUTTI_OK ? TUTTI_OK : tutti__fail_again(w->status, w->message);
+}

@@ -1,0 +1,125 @@
+/* train: records have one type a field; the ledger finds whom the others wait for.   SPDX-License-Identifier: MIT */
+#include "harness/ranks.h"
+#include "train/ledger.h"
+#include "train/metrics.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static void a_field_has_one_type(void **state)
+{
+    const tutti__step_metrics m = {.step = 10,
+                                   .epoch = 1,
+                                   .loss = 2,
+                                   .lr = (double)0.05f,
+                                   .grad_norm = (double)0.1234567f,
+                                   .images_per_s = 1e12,
+                                   .time_s = NAN};
+    char *text = NULL;
+    size_t n = 0;
+    FILE *out = open_memstream(&text, &n);
+
+    (void)state;
+    assert_non_null(out);
+    tutti__metrics_print(out, tutti__step_table, &m, ", ");
+    fclose(out);
+    assert_string_equal(
+        text,
+        "\"step\": 10, \"epoch\": 1, \"loss\": 2.0, \"lr\": 0.05, \"grad_norm\": "
+        "0.1234567, \"images_per_s\": 1e+12, \"time_s\": null, \"compute_ms\": "
+        "0.0, \"communication_ms\": 0.0, \"wait_ms\": 0.0, \"data_ms\": 0.0, \"loss_scale\": 0.0");
+    free(text);
+}
+
+/* The shortest text of an F32 is that F32 again. */
+static void an_f32_survives(void **state)
+{
+    static const char before[] = "\"lr\": ";
+    unsigned bits = 1;
+
+    (void)state;
+    for (int i = 0; i < 20000; i++) {
+        tutti__step_metrics m = {0};
+        char *text = NULL;
+        size_t n = 0;
+        FILE *out = open_memstream(&text, &n);
+        float value;
+
+        bits = bits * 1664525u + 1013904223u;
+        memcpy(&value, &bits, sizeof value);
+        m.lr = (double)value;
+        assert_non_null(out);
+        tutti__metrics_print(out, tutti__step_table, &m, ", ");
+        fclose(out);
+        if (isfinite(value))
+            assert_true(strtof(strstr(text, before) + sizeof before - 1, NULL) == value);
+        free(text);
+    }
+}
+
+static bool near(double a, double b)
+{
+    return fabs(a - b) < 1e-9;
+}
+
+/* Steps of 10 s with 1 s of data; the last rank computes 3 s longer than the others, which wait for it: all have 1 s of
+ * communication, and the others 3 s more. */
+static int body(tutti_group *group, void *arg)
+{
+    const int size = tutti_group_size(group), last = size - 1;
+    const bool slow = tutti_group_rank(group) == last;
+    const double waits = 3.0 * last / size;
+    tutti__ledger l, again;
+    json_t *json;
+
+    (void)arg;
+    CHECK(tutti__ledger_open(&l, size, 1000) == TUTTI_OK);
+    for (int i = 0; i < 100; i++)
+        tutti__ledger_step(&l, 10, 1, slow ? 1 : 4);
+    CHECK(tutti__ledger_exchange(&l, group) == TUTTI_OK);
+    CHECK(near(l.total[TUTTI__TIME_DATA], 100));
+    CHECK(near(l.total[TUTTI__TIME_COMMUNICATION], 100));
+    CHECK(near(l.total[TUTTI__TIME_WAIT], 100 * waits));
+    CHECK(near(l.total[TUTTI__TIME_COMPUTE], 100 * (8 - waits)));
+    CHECK(near(l.waited_for[last], 100 * waits));
+    CHECK(last == 0 || l.waited_for[0] == 0);
+    CHECK(near(tutti__ledger_line_ms(&l, TUTTI__TIME_DATA), 1000));
+    CHECK(tutti__ledger_exchange(&l, group) == TUTTI_OK); /* nothing since: nothing more */
+    CHECK(near(l.total[TUTTI__TIME_DATA], 100));
+
+    /* Taken up by a group with a rank more and by one with a rank less. */
+    json = tutti__ledger_json(&l);
+    for (int n = size + 1; n >= size - 1 && n > 0; n -= 2) {
+        CHECK(tutti__ledger_open(&again, n, 1) == TUTTI_OK);
+        tutti__ledger_restore(&again, json);
+        CHECK(near(again.total[TUTTI__TIME_WAIT], 100 * waits));
+        CHECK(n <= size ||
+              (near(again.waited_for[last], 100 * waits) && again.waited_for[size] == 0));
+        tutti__ledger_close(&again);
+    }
+    json_decref(json);
+    tutti__ledger_close(&l);
+    return 0;
+}
+
+static void the_ledger_finds_the_slowest(void **state)
+{
+    static const int sizes[] = {1, 2, 3, 4};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        assert_int_equal(tutti_run_ranks_as_threads(sizes[i], body, NULL), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_field_has_one_type),
+                                       cmocka_unit_test(an_f32_survives),
+                                       cmocka_unit_test(the_ledger_finds_the_slowest)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
