@@ -36,8 +36,8 @@ static const char *class_name(const tutti__inference_result *r, size_t i, char t
     char number[24];
 
     snprintf(number, sizeof number, "%zu", i);
-    return tutti__printable(text, 4 * NAME_BYTES,
-                            r->data.class_names ? r->data.class_names[i] : number);
+    return tutti__printable(r->data.class_names ? r->data.class_names[i] : number, text,
+                            4 * NAME_BYTES);
 }
 
 static double share(int64_t part, int64_t whole)
@@ -172,7 +172,7 @@ static char *make_json(const tutti__inference_result *r)
     char weights[2048], *text;
     json_t *root =
         json_pack("{s:s, s:s, s:s, s:s, s:i, s:I, s:I, s:o, s:o, s:o, s:f, s:f, s:o}", "weights",
-                  tutti__printable(weights, sizeof weights, r->weights), "model", r->config->model,
+                  tutti__printable(r->weights, weights, sizeof weights), "model", r->config->model,
                   "data", r->data.name, "split", r->data.split, "world_size", r->size, "images",
                   (json_int_t)n, "correct", (json_int_t)tutti__tally_correct(t), "accuracy",
                   real(share(tutti__tally_correct(t), n)), "top5_accuracy",

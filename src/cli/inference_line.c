@@ -140,7 +140,7 @@ int tutti__inference_run(const tutti__inference_line *line, bool rows,
                                   .argv = line->keys,
                                   .confusion = line->confusion,
                                   .rows = rows,
-                                  .tick = tutti__counter_begin(&counter, "images")};
+                                  .tick = tutti__counter_begin(&counter, "evaluating", "images")};
     int code = tutti__infer(&job, done, user);
 
     tutti__counter_clear(&counter);

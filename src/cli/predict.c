@@ -141,7 +141,7 @@ static tutti_status deliver(void *user, const tutti__inference_result *r)
     free(a.predicted);
     if (status == TUTTI_OK && strcmp(line->out, "-") != 0)
         printf("%s of %zu images of %s:%s in %s: accuracy %.2f %%, loss %.4f\n", a.kind, a.n,
-               r->data.name, r->data.split, tutti__printable(shown, sizeof shown, line->out),
+               r->data.name, r->data.split, tutti__printable(line->out, shown, sizeof shown),
                100 * (double)tutti__tally_correct(t) / (double)tutti__tally_samples(t),
                tutti__tally_loss(t));
     return status;
