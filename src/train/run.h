@@ -56,6 +56,7 @@ typedef struct tutti__run {
     size_t batch;            /* of them, done: a multiple of grad_accumulation, or all */
     uint64_t saved_step;     /* of the last checkpoint; 0: none */
     bool stopping;           /* all ranks agreed to stop before the end */
+    bool summarised;         /* summary.json says how it ended */
     bool told;               /* a failure has been said, on all ranks alike */
     int64_t signalled;       /* which signal, of any rank, once signal_work is done; 0: none */
     tutti_work *signal_work; /* NULL: none under way */

@@ -199,11 +199,13 @@ static tutti_status open_trace(tutti__run *run)
 
 /* Bytes that the run's files will take, with room to spare: the weights at the end, and checkpoints, of which there is one more
  * than are kept while it is written. */
-static uint64_t files_bytes(const tutti__run *run)
+static uint64_t files_bytes(const tutti__run *run, bool anew)
 {
     const tutti__train_config *c = run->config;
     const uint64_t states = strcmp(c->optimizer, "sgd") != 0 ? 2 : c->momentum > 0 ? 1 : 0;
-    const uint64_t kept = c->keep_checkpoints < 2 ? 1 : (uint64_t)c->keep_checkpoints;
+    const uint64_t kept = !anew                     ? 0 /* they are there */
+                          : c->keep_checkpoints < 2 ? 1
+                                                    : (uint64_t)c->keep_checkpoints;
     uint64_t bytes = 256 * 1024, model = 0;
 
     for (size_t i = 0; i < tutti_module_n_state(run->module); i++) {
@@ -221,7 +223,7 @@ static uint64_t files_bytes(const tutti__run *run)
 static tutti_status open_files(tutti__run *run)
 {
     TUTTI_TRY(tutti__resume_find_folder(run));
-    TUTTI_TRY(tutti__run_folder_open(&run->folder, run->config, &run->job, files_bytes(run)));
+    TUTTI_TRY(tutti__run_folder_open(&run->folder, run->config, &run->job));
     strcpy(run->token, run->folder.lock.token);
     return tutti__resume_choose(run);
 }
@@ -292,8 +294,9 @@ static tutti_status begin_folder(tutti__run *run)
     if (run->rank != 0)
         return TUTTI_OK;
     if (run->resume.found && run->resume.here)
-        return tutti__run_folder_continue(&run->folder, run->config, run->step, run->epoch);
-    return tutti__run_folder_begin(&run->folder, run->config);
+        return tutti__run_folder_continue(&run->folder, run->config, run->step, run->epoch,
+                                          files_bytes(run, false));
+    return tutti__run_folder_begin(&run->folder, run->config, files_bytes(run, true));
 }
 
 /* Rank 0's failure to read reaches the others as the end of the group, for they wait for what it read. */
