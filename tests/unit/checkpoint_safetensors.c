@@ -202,6 +202,8 @@ static void other_files_are_named_for_what_they_are(void **state)
     tutti__safetensors *file;
 
     (void)state;
+    write_raw("PK\3\4 archive/data.pkl and so on", 30);
+    expect_refused(TUTTI_ERR_FORMAT, "its header claims");
     assert_int_equal(tutti__safetensors_open(&file, folder), TUTTI_ERR_FORMAT);
     assert_int_equal(unlink(path), 0);
     expect_refused(TUTTI_ERR_NOT_FOUND, "cannot open");
