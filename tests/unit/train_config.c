@@ -198,7 +198,7 @@ static void a_bad_file_is_refused_by_name(void **state)
         {"{", "not a JSON object"},
         {"", "not a JSON object"},
         {"{\"lr\": 1, \"lr\": 2}", "duplicate"},
-        {"{\"amp\": \"bf16\"}", "not in this version"},
+        {"{\"device\": \"cuda\"}", "not in this version"},
     };
     char path[64];
 
