@@ -98,7 +98,10 @@ def main():
     test_images, test_labels = read(sys.argv[2], ["test_batch.bin"])
     net = mini_resnet().to(memory_format=torch.channels_last)
     model = DistributedDataParallel(net)
-    optimizer = torch.optim.SGD(net.parameters(), key["lr"], key["momentum"], nesterov=key["nesterov"], weight_decay=key["weight_decay"])
+    plain = [p for p in net.parameters() if p.ndim == 1]  # biases, and weights of norms
+    groups = [{"params": [p for p in net.parameters() if p.ndim > 1]},
+              {"params": plain, "weight_decay": key["weight_decay"] if key.get("decay_biases", True) else 0}]
+    optimizer = torch.optim.SGD(groups, key["lr"], key["momentum"], nesterov=key["nesterov"], weight_decay=key["weight_decay"])
     sampler = torch.utils.data.DistributedSampler(images, seed=key["seed"])
     per_epoch = math.ceil(len(sampler) / key["batch_size"])
     total = min(per_epoch * key["epochs"], key.get("max_steps") or 1 << 60)
@@ -111,7 +114,8 @@ def main():
             index = order[at:at + key["batch_size"]]
             x = normalise(augmented(images[index]) if key["augment"] else images[index])
             loss = F.cross_entropy(model(x.contiguous(memory_format=torch.channels_last)), labels[index], label_smoothing=key["label_smoothing"])
-            optimizer.param_groups[0]["lr"] = rate(key, step, min(warmup, total), total)
+            for group in optimizer.param_groups:
+                group["lr"] = rate(key, step, min(warmup, total), total)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

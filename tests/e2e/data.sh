@@ -65,6 +65,11 @@ b.png"
         --batch-size 2 --model mlp --run-dir run
     check 0 "packed 4 training and 4 test images of 2 classes into packed" "$TUTTI" data pack pictures packed
     check 0 "dog                         2" "$TUTTI" data show cifar10:packed/test
+    # The recipes have keys that there are, and train.
+    check 0 "4 training images of 3x32x32" "$TUTTI" train --config "$SOURCE_DIR/configs/cifar10.json" --data-dir packed \
+        --batch-size 2 --epochs 1 --model linear --run-dir recipe
+    check 0 "on digits: 1,438 training images" "$TUTTI" train \
+        --config "$SOURCE_DIR/configs/digits.json" --max-steps 2 --eval-every 0 --run-dir recipe-digits
     check 2 "not empty" "$TUTTI" data pack pictures packed
     truncate -s 5000 packed/test_batch.bin
     check 1 "packed/test_batch.bin has 5000 bytes" "$TUTTI" data show cifar10:packed/test
