@@ -82,7 +82,7 @@ first=$launcher
 until_says a 'step 50/'
 node b
 until_says a '1 rank until there, 2 from here'
-until_says a 'test loss' # of an epoch of two
+until_says a '\] epoch .* step ' # of two, who have a prefix
 kill -TERM $launcher
 until_says a '2 ranks until there, 1 from here'
 wait $launcher || true
