@@ -61,6 +61,11 @@ void tutti__bar_init(tutti__bar *bar, FILE *out)
     bar->colour = bar->out && tutti__wants_colour(fileno(out));
 }
 
+void tutti__bar_force(tutti__bar *bar, FILE *out)
+{
+    *bar = (tutti__bar){.out = out, .colour = tutti__wants_colour(fileno(out))};
+}
+
 bool tutti__bar_is_due(tutti__bar *bar)
 {
     const uint64_t now = tutti__now_ns();
@@ -147,6 +152,7 @@ void tutti__bar_count(tutti__bar *bar, const char *doing, const char *what, size
     if (bar->begin_ns == 0)
         bar->begin_ns = tutti__now_ns();
     if (done >= total) {
+        bar->begin_ns = 0;
         tutti__bar_clear(bar);
         return;
     }

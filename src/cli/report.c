@@ -105,14 +105,15 @@ static tutti_status write_page(const command_line *line, const char *path)
     return status;
 }
 
-/* Folders' names as strings of JSON: what is in them must not steer the terminal. */
 static void say_notes(const command_line *line)
 {
     for (size_t i = 0; i < line->n; i++)
         for (size_t k = 0; k < line->runs[i].n_notes; k++) {
-            fputs("tutti report: note: ", stderr);
-            tutti__json_string(stderr, line->runs[i].path);
-            fprintf(stderr, ": %s\n", line->runs[i].notes[k]);
+            char path[4096];
+
+            fprintf(stderr, "tutti report: note: %s: %s\n",
+                    tutti__printable(line->runs[i].path, path, sizeof path),
+                    line->runs[i].notes[k]);
         }
 }
 

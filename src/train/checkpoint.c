@@ -31,13 +31,14 @@ static json_t *sums_json(const tutti__run *run)
 {
     tutti_traffic traffic = tutti__run_traffic(run);
 
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:I, s:I}", "time",
-                     tutti__ledger_json(&run->ledger), "val_loss", real(run->val_loss), "log_loss",
-                     mean_json(&run->log_loss), "epoch_loss", mean_json(&run->epoch_loss),
-                     "shown_loss", real(run->shown_loss), "val_accuracy", real(run->val_accuracy),
-                     "train_seconds", run->train_seconds, "log_seconds", run->log_seconds, "images",
-                     run->images, "log_images", run->log_images, "seconds", tutti__run_seconds(run),
-                     "gradient_bytes", (json_int_t)traffic.gradient_bytes, "wire_bytes",
+    return json_pack("{s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:I, s:I}",
+                     "unix_s", tutti__wall_seconds(), "time", tutti__ledger_json(&run->ledger),
+                     "val_loss", real(run->val_loss), "log_loss", mean_json(&run->log_loss),
+                     "epoch_loss", mean_json(&run->epoch_loss), "shown_loss", real(run->shown_loss),
+                     "val_accuracy", real(run->val_accuracy), "train_seconds", run->train_seconds,
+                     "log_seconds", run->log_seconds, "images", run->images, "log_images",
+                     run->log_images, "seconds", tutti__run_seconds(run), "gradient_bytes",
+                     (json_int_t)traffic.gradient_bytes, "wire_bytes",
                      (json_int_t)traffic.wire_bytes);
 }
 

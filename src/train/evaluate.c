@@ -60,13 +60,14 @@ static size_t rounds_of(const tutti__run *run)
 /* Ranks do as many rounds, with a batch or, at the end, without, because each round asks whether to stop. */
 static tutti_status evaluate_share(tutti__run *run, double *loss_sum, int64_t *correct)
 {
+    const size_t rounds = rounds_of(run);
     float *logits = NULL;
     size_t capacity = 0;
     tutti_batch batch;
     tutti_status status = TUTTI_OK;
     bool more = true;
 
-    for (size_t i = rounds_of(run); i > 0 && status == TUTTI_OK && !run->stopping; i--) {
+    for (size_t i = rounds; i > 0 && status == TUTTI_OK && !run->stopping; i--) {
         status = tutti__run_ask_to_stop(run);
         more = more && tutti_loader_next(run->test_loader, &batch);
         if (status == TUTTI_OK && more) {
@@ -77,6 +78,7 @@ static tutti_status evaluate_share(tutti__run *run, double *loss_sum, int64_t *c
             status = tutti_loader_status(run->test_loader);
         if (status == TUTTI_OK)
             status = tutti__run_hear_of_stop(run);
+        tutti__progress_count(&run->progress, "evaluation", "batches", rounds - i + 1, rounds);
     }
     free(logits);
     return status;

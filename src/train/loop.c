@@ -124,6 +124,7 @@ static tutti_status log_step(tutti__run *run, double norm)
 
     TUTTI_TRY(exchange_sums(run));
     run->shown_loss = run->log_loss.sum / run->log_loss.n;
+    run->shown_images_per_s = run->log_images / run->log_seconds;
     tutti__logs_step(&run->logs,
                      &(tutti__step_metrics){
                          .step = (int64_t)run->step,
@@ -131,7 +132,7 @@ static tutti_status log_step(tutti__run *run, double norm)
                          .loss = run->shown_loss,
                          .lr = (double)tutti_optim_lr(run->optim),
                          .grad_norm = norm,
-                         .images_per_s = run->log_images / run->log_seconds,
+                         .images_per_s = run->shown_images_per_s,
                          .time_s = tutti__run_seconds(run),
                          .compute_ms = tutti__ledger_line_ms(l, TUTTI__TIME_COMPUTE),
                          .communication_ms = tutti__ledger_line_ms(l, TUTTI__TIME_COMMUNICATION),
@@ -143,20 +144,20 @@ static tutti_status log_step(tutti__run *run, double norm)
     return TUTTI_OK;
 }
 
-static void show(tutti__run *run, bool logged)
+static void show(tutti__run *run, bool logged, double seconds)
 {
     tutti__progress_state s = {.epoch = run->epoch,
                                .epochs = run->config->epochs,
                                .step = run->step,
                                .steps = run->total_steps,
                                .loss = run->shown_loss,
-                               .lr = (double)tutti_optim_lr(run->optim)};
-    double local = run->local_loss.n * run->size; /* not yet reduced: about as many on each rank */
+                               .lr = (double)tutti_optim_lr(run->optim),
+                               .images_per_s = run->shown_images_per_s,
+                               .step_images = (double)(run->step_samples * (size_t)run->size),
+                               .step_seconds = seconds};
 
     if (isnan(run->shown_loss) && run->local_loss.n > 0)
         s.loss = run->local_loss.sum / run->local_loss.n;
-    if (run->train_seconds > 0)
-        s.images_per_s = (run->images + local) / run->train_seconds;
     s.seconds_left =
         run->train_seconds / (double)run->step * (double)(run->total_steps - run->step);
     tutti__progress_step(&run->progress, &s, logged);
@@ -199,7 +200,7 @@ static tutti_status end_step(tutti__run *run, double norm, bool logged, uint64_t
                        tutti_ddp_get_stats(run->ddp).last.exposed_ms * 1e-3);
     if (logged)
         TUTTI_TRY(log_step(run, norm));
-    show(run, logged);
+    show(run, logged, seconds);
     return profile_step(run, begin_ns);
 }
 
@@ -229,6 +230,7 @@ static tutti_status accumulate(tutti__run *run, tutti_batch *batch, uint64_t t)
             return tutti_loader_status(run->train_loader);
         TUTTI_TRY(scale_gradients(run, (double)n / (double)(last ? total : batch->n)));
     }
+    run->step_samples = total;
     return TUTTI_OK;
 }
 

@@ -28,6 +28,7 @@ static bool is_free(int key, const tutti__train_config *config)
     case TUTTI__KEY_OF_resume:
     case TUTTI__KEY_OF_init:
     case TUTTI__KEY_OF_log_every:
+    case TUTTI__KEY_OF_progress:
     case TUTTI__KEY_OF_eval_every:
     case TUTTI__KEY_OF_tensorboard:
     case TUTTI__KEY_OF_wandb:

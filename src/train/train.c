@@ -76,33 +76,6 @@ static void say_beginning(tutti__run *run)
     say_resumed(run);
 }
 
-/* What the hook saved on the way. */
-static void say_traffic(tutti__run *run, const tutti__summary *s)
-{
-    if (strcmp(run->config->comm_hook, "none") == 0 || s->gradient_bytes == 0)
-        return;
-    tutti__progress_say(&run->progress,
-                        "comm_hook %s: %.2f MiB on the wire a rank instead of %.2f (%.1f %%)",
-                        run->config->comm_hook, (double)s->wire_bytes / 1048576,
-                        (double)s->gradient_bytes / 1048576,
-                        100 * (double)s->wire_bytes / (double)s->gradient_bytes);
-}
-
-static void say_end(tutti__run *run, const tutti__summary *s)
-{
-    char accuracy[48] = "";
-
-    say_traffic(run, s);
-    if (run->zero)
-        tutti__progress_say(&run->progress, "optimizer state %.2f MiB on each of %d ranks",
-                            (double)tutti_optim_state_bytes(run->optim) / 1048576, run->size);
-    if (isfinite(s->val_accuracy))
-        snprintf(accuracy, sizeof accuracy, "test accuracy %.2f %%  ", 100 * s->val_accuracy);
-    tutti__progress_say(&run->progress, "%s%s%.0f images/s  %.1f s  %s",
-                        run->stopping ? "interrupted  " : "", accuracy, s->images_per_s, s->seconds,
-                        run->folder.path);
-}
-
 /* digest: where its text is to be. */
 static void make_summary(const tutti__run *run, const char *status, char digest[33],
                          tutti__summary *s)
@@ -155,7 +128,7 @@ static tutti_status write_results(tutti__run *run)
     TUTTI_TRY(tutti__run_folder_weights(&run->folder, run->module));
     make_summary(run, run->stopping ? "interrupted" : "completed", digest, &summary);
     TUTTI_TRY(write_summary(run, &summary));
-    say_end(run, &summary);
+    tutti__run_say_results(run, &summary);
     return TUTTI_OK;
 }
 
