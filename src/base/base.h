@@ -190,6 +190,7 @@ tutti_status tutti__sync_folder(const char *path);
 /* The text as a string of JSON, quotes included. Bytes that are not UTF-8 (a name cut in the middle of a character, say)
  * become U+FFFD, so that readers take the rest. */
 void tutti__json_string(FILE *out, const char *text);
+bool tutti__is_utf8(const char *text);
 
 /* How many bytes the character of UTF-8 at text has; 0: it is none. What ends too early ends in the NUL, which continues
  * nothing. */

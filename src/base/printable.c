@@ -18,6 +18,14 @@ int tutti__utf8_bytes(const char *text)
     return n;
 }
 
+bool tutti__is_utf8(const char *text)
+{
+    for (int n; *text; text += n)
+        if ((n = tutti__utf8_bytes(text)) == 0)
+            return false;
+    return true;
+}
+
 /* Control characters, those of two bytes too (U+0080 to U+009F), and what turns the direction of writing (U+202A to U+202E,
  * U+2066 to U+2069), with which a name can look like another. */
 static bool obeyed(const unsigned char *p, int n)

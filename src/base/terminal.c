@@ -119,8 +119,9 @@ bool tutti__bar_draw(tutti__bar *bar, const char *head, double fraction, const c
     columns = tutti__columns(fileno(bar->out));
     /* The last column stays free: a cursor that has passed it wraps on some terminals. */
     tutti__bar_text(text, sizeof text, columns - 1, head, fraction, fields, n_fields);
-    colour_to = (int)strcspn(text, "]");
-    colour_to = text[colour_to] ? colour_to + 1 : 0;
+    colour_to = (int)strcspn(text, "]") + 1;
+    if (colour_to > (int)strlen(text)) /* no room for a bar */
+        colour_to = (int)strcspn(text, " ");
     go_back(bar, columns);
     if (bar->colour)
         fprintf(bar->out, "\033[36m%.*s\033[0m%s\033[K", colour_to, text, text + colour_to);

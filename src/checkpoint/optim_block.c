@@ -2,7 +2,6 @@
 #include "checkpoint/optim_block.h"
 
 #include "checkpoint/safetensors.h"
-#include "checkpoint/verify.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -78,15 +77,6 @@ tutti_status tutti__optim_block_put(const tutti__optim_block *block, tutti_optim
 
 /* ---- File --------------------------------------------------------------------------------------------------- */
 
-static void digest(const tutti__optim_block *block, char text[40])
-{
-    uint64_t parts[2] = {
-        tutti__hash64(block->values, block->n_states * block->n * sizeof *block->values),
-        tutti__hash64(block->updates, block->n_parameters * sizeof *block->updates)};
-
-    snprintf(text, 40, "%016llx", (unsigned long long)tutti__hash64(parts, sizeof parts));
-}
-
 /* Names of tensors, one after the other, in room that the caller frees. */
 static void describe(const tutti__optim_block *block, const tutti_module *m,
                      tutti__safetensors_source *sources, char *names)
@@ -122,23 +112,17 @@ static void list_states(const tutti__optim_block *block, char text[160])
 }
 
 tutti_status tutti__optim_block_write(const tutti__optim_block *block, const tutti_module *m,
-                                      const char *path, json_t **digests_p)
+                                      const char *path)
 {
     const size_t n = (block->n_states + 1) * block->n_parameters;
     tutti__safetensors_source *sources = tutti__alloc((n + 1) * sizeof *sources);
-    char *names = tutti__alloc((n + 1) * NAME_BYTES), hash[40], states[160];
-    const tutti__safetensors_pair pairs[] = {
-        {"format", "pt"}, {"states", states}, {"digest", hash}};
+    char *names = tutti__alloc((n + 1) * NAME_BYTES), states[160];
+    const tutti__safetensors_pair pairs[] = {{"format", "pt"}, {"states", states}};
     tutti_status status = TUTTI_ERR_MEMORY;
 
-    *digests_p = NULL;
     if (sources && names) {
         describe(block, m, sources, names);
-        *digests_p = tutti__tensor_digests(sources, n);
-    }
-    if (*digests_p) {
         list_states(block, states);
-        digest(block, hash);
         status = tutti__safetensors_write(path, sources, n, pairs, TUTTI__COUNT_OF(pairs));
     }
     free(sources);
@@ -184,6 +168,8 @@ static tutti_status read_tensors(const tutti__optim_block *block, const tutti_mo
             !tutti_shape_equal(e->shape, sources[i].array.shape))
             status = tutti__fail(TUTTI_ERR_FORMAT, "%s: %s is %s", path, sources[i].name,
                                  e ? "of another shape or dtype" : "missing");
+        else if (!tutti__safetensors_has_digest(file, e))
+            status = tutti__fail(TUTTI_ERR_FORMAT, "%s: %s has no digest", path, sources[i].name);
         else
             status = tutti__safetensors_read(file, e, (void *)sources[i].array.p);
     }
@@ -196,8 +182,6 @@ tutti_status tutti__optim_block_read(tutti__optim_block *block, const tutti_modu
                                      const char *path)
 {
     tutti__safetensors *file;
-    const char *expected;
-    char found[40];
     tutti_status status;
 
     *block = (tutti__optim_block){0};
@@ -207,14 +191,6 @@ tutti_status tutti__optim_block_read(tutti__optim_block *block, const tutti_modu
         status = allocate(block, m);
     if (status == TUTTI_OK)
         status = read_tensors(block, m, file, path);
-    if (status == TUTTI_OK) {
-        digest(block, found);
-        expected = tutti__safetensors_metadata(file, "digest");
-        if (!expected || strcmp(expected, found) != 0)
-            status = tutti__fail(TUTTI_ERR_FORMAT,
-                                 "%s: its contents have digest %s, and it says %s: damaged", path,
-                                 found, expected ? expected : "nothing");
-    }
     tutti__safetensors_close(file);
     if (status != TUTTI_OK)
         tutti__optim_block_free(block);

@@ -29,10 +29,9 @@ tutti_status tutti__optim_block_take(tutti__optim_block *block, tutti_optim *opt
                                      const tutti_module *m);
 tutti_status tutti__optim_block_put(const tutti__optim_block *block, tutti_optim *optim,
                                     const tutti_module *m);
-/* *digests_p: its tensors' (tutti__tensor_digests), the caller's. */
 tutti_status tutti__optim_block_write(const tutti__optim_block *block, const tutti_module *m,
-                                      const char *path, json_t **digests_p);
-/* Makes the block as the file says. FORMAT where it is not of this module, or its digest is not that of its contents. */
+                                      const char *path);
+/* Makes the block as the file says. FORMAT where it is not of this module, or a digest is not that of its contents. */
 tutti_status tutti__optim_block_read(tutti__optim_block *block, const tutti_module *m,
                                      const char *path);
 

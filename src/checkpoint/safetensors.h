@@ -10,6 +10,9 @@
 #include "base/base.h"
 #include <tutti/tensor.h>
 
+/* A key of __metadata__: this before a tensor's name; its value is the XXH3-64 of the tensor's bytes, in 16 hexadecimal digits. */
+#define TUTTI__SAFETENSORS_DIGEST "xxh3:"
+
 typedef struct tutti__safetensors tutti__safetensors;
 
 /* One array of an open file. */
@@ -22,7 +25,7 @@ typedef struct tutti__safetensors_entry {
     uint64_t offset, bytes; /* in the data */
 } tutti__safetensors_entry;
 
-/* Errors: NOT_FOUND, IO; FORMAT with the path and what is wrong with the header; UNSUPPORTED for a PyTorch zip or pickle. */
+/* Errors: NOT_FOUND, IO; FORMAT with the path and what is wrong with the header. */
 tutti_status tutti__safetensors_open(tutti__safetensors **file_p, const char *path);
 void tutti__safetensors_close(tutti__safetensors *file);
 /* Entries in the order of their data. */
@@ -32,7 +35,7 @@ const tutti__safetensors_entry *tutti__safetensors_find(const tutti__safetensors
                                                         const char *name);
 /* The text behind a key of __metadata__, or NULL. */
 const char *tutti__safetensors_metadata(const tutti__safetensors *file, const char *key);
-/* Copies an entry's bytes to dst (entry->bytes of them). */
+/* Copies an entry's bytes to dst (entry->bytes of them). FORMAT, with its name, if they have another digest than the file says. */
 tutti_status tutti__safetensors_read(const tutti__safetensors *file,
                                      const tutti__safetensors_entry *entry, void *dst);
 
@@ -44,7 +47,11 @@ typedef struct tutti__safetensors_pair {
     const char *key, *value;
 } tutti__safetensors_pair;
 
-/* Writes path through a temporary file, fsync, rename and fsync of the folder: a failure leaves what was there. */
+/* Whether the file says the entry's digest. */
+bool tutti__safetensors_has_digest(const tutti__safetensors *file,
+                                   const tutti__safetensors_entry *entry);
+
+/* Writes path through a temporary file, fsync, rename and fsync of the folder, so that a failure leaves what was there; with the metadata and a digest of each array. */
 tutti_status tutti__safetensors_write(const char *path, const tutti__safetensors_source *sources,
                                       size_t n, const tutti__safetensors_pair *metadata,
                                       size_t n_metadata);

@@ -209,21 +209,6 @@ static tutti_status parse_header(tutti__safetensors *file)
     return check_tiling(file);
 }
 
-/* The files people mistake for safetensors. */
-static tutti_status check_magic(const tutti__safetensors *file, const unsigned char head[8])
-{
-    static const char *const remedy =
-        "convert it in Python: safetensors.torch.save_file(torch.load(FILE, weights_only=True), "
-        "NEW)";
-
-    if (memcmp(head, "PK\3\4", 4) == 0 ||
-        (head[0] == 0x80 && head[1] >= 2 && head[1] <= 5 && head[7]))
-        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                           "%s is a PyTorch .pt file, which this version does not read; %s",
-                           file->path, remedy);
-    return TUTTI_OK;
-}
-
 static tutti_status read_header(tutti__safetensors *file)
 {
     struct stat st;
@@ -241,7 +226,6 @@ static tutti_status read_header(tutti__safetensors *file)
         return malformed(file, "it has %lld bytes, and a header alone takes more",
                          (long long)st.st_size);
     TUTTI_TRY(read_at(file, head, 8, 0));
-    TUTTI_TRY(check_magic(file, head));
     memcpy(&n, head, 8);
     n = le64toh(n);
     if (n > MAX_HEADER || n > (uint64_t)st.st_size - 8)
@@ -321,8 +305,37 @@ const char *tutti__safetensors_metadata(const tutti__safetensors *file, const ch
     return json_string_value(json_object_get(json_object_get(file->header, "__metadata__"), key));
 }
 
+static const char *digest_of(const tutti__safetensors *file, const char *name)
+{
+    const char *digest = NULL;
+    char *key;
+
+    if (asprintf(&key, TUTTI__SAFETENSORS_DIGEST "%s", name) < 0)
+        return NULL;
+    digest = tutti__safetensors_metadata(file, key);
+    free(key);
+    return digest;
+}
+
+bool tutti__safetensors_has_digest(const tutti__safetensors *file,
+                                   const tutti__safetensors_entry *entry)
+{
+    return digest_of(file, entry->name) != NULL;
+}
+
 tutti_status tutti__safetensors_read(const tutti__safetensors *file,
                                      const tutti__safetensors_entry *entry, void *dst)
 {
-    return read_at(file, dst, entry->bytes, file->data_start + entry->offset);
+    const char *expected = digest_of(file, entry->name);
+    char digest[24];
+
+    TUTTI_TRY(read_at(file, dst, entry->bytes, file->data_start + entry->offset));
+    if (!expected)
+        return TUTTI_OK;
+    snprintf(digest, sizeof digest, "%016" PRIx64, tutti__hash64(dst, entry->bytes));
+    if (strcmp(digest, expected) == 0)
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_FORMAT,
+                       "%s is damaged: tensor \"%.100s\" has digest %s, and the file says %.40s",
+                       file->path, entry->name, digest, expected);
 }

@@ -5,6 +5,7 @@
 #include "checkpoint/safetensors.h"
 
 #include <endian.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,6 +38,24 @@ static json_t *entry_json(const tutti_array *array, size_t offset)
                      (json_int_t)(offset + array_bytes(array)));
 }
 
+/* Of each array, by which a reader sees what is damaged. */
+static int add_digests(json_t *pairs, const tutti__safetensors_source *const *sorted, size_t n)
+{
+    int failed = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        char *key = NULL, digest[24];
+
+        snprintf(digest, sizeof digest, "%016" PRIx64,
+                 tutti__hash64(sorted[i]->array.p, array_bytes(&sorted[i]->array)));
+        if (asprintf(&key, TUTTI__SAFETENSORS_DIGEST "%s", sorted[i]->name) < 0)
+            return -1;
+        failed |= json_object_set_new(pairs, key, json_string(digest));
+        free(key);
+    }
+    return failed;
+}
+
 /* Length, JSON and padding as one block; *bytes_p is its size. NULL: out of memory, or two of one name (message made). */
 static char *make_header(const tutti__safetensors_source *const *sorted, size_t n,
                          const tutti__safetensors_pair *metadata, size_t n_metadata,
@@ -50,6 +69,7 @@ static char *make_header(const tutti__safetensors_source *const *sorted, size_t 
 
     for (size_t i = 0; i < n_metadata; i++)
         failed |= json_object_set_new(pairs, metadata[i].key, json_string(metadata[i].value));
+    failed |= add_digests(pairs, sorted, n);
     failed |= json_object_set_new(root, "__metadata__", pairs);
     for (size_t i = 0; i < n; i++) {
         failed |= json_object_set_new(root, sorted[i]->name, entry_json(&sorted[i]->array, offset));
@@ -75,24 +95,14 @@ static char *make_header(const tutti__safetensors_source *const *sorted, size_t 
     return block;
 }
 
-static tutti_status write_contents(const tutti__replacement *r, const char *header,
+static tutti_status write_contents(int fd, const char *path, const char *header,
                                    size_t header_bytes,
                                    const tutti__safetensors_source *const *sorted, size_t n)
 {
-    TUTTI_TRY(tutti__write_all(r->fd, r->temporary, header, header_bytes));
+    TUTTI_TRY(tutti__write_all(fd, path, header, header_bytes));
     for (size_t i = 0; i < n; i++)
-        TUTTI_TRY(tutti__write_all(r->fd, r->temporary, sorted[i]->array.p,
-                                   array_bytes(&sorted[i]->array)));
+        TUTTI_TRY(tutti__write_all(fd, path, sorted[i]->array.p, array_bytes(&sorted[i]->array)));
     return TUTTI_OK;
-}
-
-static tutti_status replace_file(const char *path, const char *header, size_t header_bytes,
-                                 const tutti__safetensors_source *const *sorted, size_t n)
-{
-    tutti__replacement r;
-
-    TUTTI_TRY(tutti__replace_begin(&r, path));
-    return tutti__replace_end(&r, write_contents(&r, header, header_bytes, sorted, n), true);
 }
 
 tutti_status tutti__safetensors_write(const char *path, const tutti__safetensors_source *sources,
@@ -100,6 +110,7 @@ tutti_status tutti__safetensors_write(const char *path, const tutti__safetensors
                                       size_t n_metadata)
 {
     const tutti__safetensors_source **sorted = tutti__alloc((n + 1) * sizeof *sorted);
+    tutti__replacement file;
     size_t header_bytes = 0;
     char *header;
     tutti_status status = TUTTI_ERR_ARG;
@@ -111,7 +122,11 @@ tutti_status tutti__safetensors_write(const char *path, const tutti__safetensors
     qsort(sorted, n, sizeof *sorted, by_alignment_then_name);
     header = make_header(sorted, n, metadata, n_metadata, &header_bytes);
     if (header)
-        status = replace_file(path, header, header_bytes, sorted, n);
+        status = tutti__replace_begin(&file, path);
+    if (status == TUTTI_OK) {
+        status = write_contents(file.fd, file.temporary, header, header_bytes, sorted, n);
+        status = tutti__replace_end(&file, status, true);
+    }
     free(header);
     free(sorted);
     return status;

@@ -1,59 +1,100 @@
-/* verify.c -- what a checkpoint says of itself, and whether that is on the disk.   SPDX-License-Identifier: MIT */
-#include "checkpoint/verify.h"
-
+/* verify.c -- every digest of what is on the disk, read and compared.   SPDX-License-Identifier: MIT */
 #include "checkpoint/folder.h"
+#include "checkpoint/state.h"
+#include "checkpoint/weights.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-static void hexadecimal(uint64_t digest, char text[17])
+enum { NOTE_BYTES = 2048 };
+
+typedef struct verifier {
+    tutti__verify_call *call;
+    void *user;
+    tutti__verify_counts *counts;
+} verifier;
+
+static void damaged(verifier *v, const char *file)
 {
-    snprintf(text, 17, "%016llx", (unsigned long long)digest);
+    v->counts->damaged++;
+    v->call(v->user, file, tutti_last_error());
 }
 
-json_t *tutti__tensor_digests(const tutti__safetensors_source *sources, size_t n)
+/* ---- A file of tensors ------------------------------------------------------------------------------------------ */
+
+/* Reads all tensors; those that are not what their digests say are named. *whole_p: all were. */
+static void read_tensors(verifier *v, const tutti__weights *file, bool *whole_p)
 {
-    json_t *digests = json_object();
-    int failed = !digests;
+    *whole_p = true;
+    for (size_t i = 0; i < tutti__weights_count(file); i++) {
+        const tutti__safetensors_entry *e = tutti__weights_at(file, i);
+        void *p = tutti__alloc((size_t)e->bytes);
 
-    for (size_t i = 0; i < n && !failed; i++) {
-        const tutti_array *a = &sources[i].array;
-        char text[17];
-
-        hexadecimal(
-            tutti__hash64(a->p, (size_t)tutti_shape_count(a->shape) * tutti_dtype_size(a->dtype)),
-            text);
-        failed = json_object_set_new(digests, sources[i].name, json_string(text));
+        v->counts->tensors++;
+        v->counts->bytes += e->bytes;
+        v->counts->unchecked += !tutti__weights_has_digest(file, i);
+        if (!p || tutti__weights_read(file, i, p) != TUTTI_OK) {
+            damaged(v, tutti__weights_path(file));
+            *whole_p = false;
+        }
+        free(p);
     }
-    if (!failed)
-        return digests;
-    json_decref(digests);
-    tutti__fail(TUTTI_ERR_MEMORY, "no memory for the digests of a checkpoint");
-    return NULL;
 }
 
-tutti_status tutti__state_digest(const json_t *state, char text[33])
-{
-    json_t *rest = json_copy((json_t *)(uintptr_t)state);
-    char *dump = NULL;
+typedef struct numbered {
+    const char *name;
+    size_t i;
+} numbered;
 
-    if (rest && (json_object_del(rest, "digest"), true))
-        dump = json_dumps(rest, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
-    json_decref(rest);
-    if (!dump)
-        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's state.json");
-    snprintf(text, 33, "%016llx", (unsigned long long)tutti__hash64(dump, strlen(dump)));
-    free(dump);
-    return TUTTI_OK;
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const numbered *)a)->name, ((const numbered *)b)->name);
+}
+
+/* The tensors by rising name; free() them. */
+static numbered *sort_names(const tutti__weights *file)
+{
+    const size_t n = tutti__weights_count(file);
+    numbered *order = tutti__alloc((n + 1) * sizeof *order);
+
+    for (size_t i = 0; order && i < n; i++)
+        order[i] = (numbered){tutti__weights_at(file, i)->name, i};
+    if (order && n > 0)
+        qsort(order, n, sizeof *order, by_name);
+    return order;
+}
+
+/* tutti_module_digest of what the file holds. */
+static tutti_status digest_of(const tutti__weights *file, char digest[33])
+{
+    tutti__hash128_state *hash = tutti__hash128_new();
+    numbered *order = sort_names(file);
+    tutti_status status = hash && order ? TUTTI_OK : TUTTI_ERR_MEMORY;
+
+    for (size_t i = 0; i < tutti__weights_count(file) && status == TUTTI_OK; i++) {
+        const tutti__safetensors_entry *e = tutti__weights_at(file, order[i].i);
+        void *p = tutti__alloc((size_t)e->bytes);
+
+        status = p ? tutti__weights_read(file, order[i].i, p) : TUTTI_ERR_MEMORY;
+        if (status == TUTTI_OK)
+            tutti__hash128_add(hash, p, (size_t)e->bytes);
+        free(p);
+    }
+    if (hash)
+        tutti__hash128_end(hash, digest);
+    free(order);
+    return status;
 }
 
 /* What the kernel still has of it in memory says nothing about the disk. */
 static void forget(const char *path)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 
     if (fd < 0)
         return;
@@ -61,105 +102,176 @@ static void forget(const char *path)
     close(fd);
 }
 
-static tutti_status verify_tensor(const tutti__safetensors *file, const char *path,
-                                  const tutti__safetensors_entry *e, const char *expected,
-                                  void *room)
+/* `expected`: the digest of the whole, or NULL. */
+static void verify_file(verifier *v, const char *path, const char *expected)
 {
-    char found[17];
-
-    TUTTI_TRY(tutti__safetensors_read(file, e, room));
-    hexadecimal(tutti__hash64(room, (size_t)e->bytes), found);
-    if (!expected || strcmp(found, expected) == 0)
-        return TUTTI_OK;
-    return tutti__fail(TUTTI_ERR_FORMAT,
-                       "%s: %.200s has digest %s, and state.json says %.40s: damaged", path,
-                       e->name, found, expected);
-}
-
-static tutti_status verify_tensors(const tutti__safetensors *file, const char *path,
-                                   const json_t *digests)
-{
-    size_t n = tutti__safetensors_count(file), largest = 0;
-    tutti_status status = TUTTI_OK;
-    void *room;
-
-    if (digests && json_object_size(digests) != n)
-        return tutti__fail(TUTTI_ERR_FORMAT, "%s holds %zu tensors, and state.json says %zu", path,
-                           n, json_object_size(digests));
-    for (size_t i = 0; i < n; i++)
-        if (tutti__safetensors_at(file, i)->bytes > largest)
-            largest = (size_t)tutti__safetensors_at(file, i)->bytes;
-    room = tutti__alloc(largest);
-    if (!room)
-        return TUTTI_ERR_MEMORY;
-    for (size_t i = 0; i < n && status == TUTTI_OK; i++) {
-        const tutti__safetensors_entry *e = tutti__safetensors_at(file, i);
-        const char *expected = json_string_value(json_object_get(digests, e->name));
-
-        if (digests && !expected)
-            status =
-                tutti__fail(TUTTI_ERR_FORMAT, "%s: state.json does not know %.200s", path, e->name);
-        else
-            status = verify_tensor(file, path, e, expected, room);
-    }
-    free(room);
-    return status;
-}
-
-static tutti_status verify_file(const char *folder, const char *name, const json_t *digests)
-{
-    char path[TUTTI__CHECKPOINT_PATH];
-    tutti__safetensors *file;
-    tutti_status status;
-
-    if (strchr(name, '/') || snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path)
-        return tutti__fail(TUTTI_ERR_FORMAT, "%s: state.json names a file %.60s", folder, name);
-    forget(path);
-    TUTTI_TRY(tutti__safetensors_open(&file, path));
-    status = verify_tensors(file, path, digests);
-    tutti__safetensors_close(file);
-    return status;
-}
-
-static tutti_status verify_state(const json_t *state, const char *path)
-{
-    const char *said = json_string_value(json_object_get(state, "digest"));
+    tutti__weights *file;
     char digest[33];
+    bool whole;
 
-    TUTTI_TRY(tutti__state_digest(state, digest));
-    if (!said || strcmp(said, digest) == 0)
+    v->counts->files++;
+    forget(path);
+    if (tutti__weights_open(&file, path) != TUTTI_OK) {
+        damaged(v, path);
+        return;
+    }
+    read_tensors(v, file, &whole);
+    if (whole && expected) {
+        tutti_status status = digest_of(file, digest);
+
+        if (status == TUTTI_OK && strcmp(digest, expected) != 0)
+            status =
+                tutti__fail(TUTTI_ERR_FORMAT,
+                            "%s: its contents have digest %s, and state.json says %.40s: damaged",
+                            path, digest, expected);
+        whole = status == TUTTI_OK;
+        if (!whole)
+            damaged(v, path);
+    }
+    if (whole)
+        v->call(v->user, path, NULL);
+    tutti__weights_close(file);
+}
+
+/* ---- Folders ---------------------------------------------------------------------------------------------------- */
+
+static bool is_there(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0;
+}
+
+static bool ends_in(const char *text, const char *end)
+{
+    size_t n = strlen(text), k = strlen(end);
+
+    return n >= k && strcmp(text + n - k, end) == 0;
+}
+
+/* What each rank keeps of its own. */
+static void verify_others(verifier *v, const char *folder)
+{
+    DIR *dir = opendir(folder);
+    char path[TUTTI__CHECKPOINT_PATH + 300];
+    struct dirent *entry;
+
+    while (dir && (entry = readdir(dir)))
+        if (ends_in(entry->d_name, ".safetensors") &&
+            strcmp(entry->d_name, "model.safetensors") != 0) {
+            snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+            verify_file(v, path, NULL);
+        }
+    if (dir)
+        closedir(dir);
+}
+
+static void verify_checkpoint(verifier *v, const char *folder)
+{
+    char path[TUTTI__CHECKPOINT_PATH + 32];
+    const char *expected = NULL;
+    json_t *state = NULL;
+
+    snprintf(path, sizeof path, "%s/state.json", folder);
+    v->counts->files++;
+    forget(path);
+    if (tutti__state_read(&state, folder) != TUTTI_OK)
+        damaged(v, path);
+    else {
+        v->call(v->user, path, NULL);
+        expected = json_string_value(json_object_get(state, "model_digest"));
+    }
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    verify_file(v, path, expected);
+    snprintf(path, sizeof path, "%s/optimizer.safetensors", folder);
+    if (!is_there(path)) {
+        tutti__fail(TUTTI_ERR_NOT_FOUND, "%s is missing", path);
+        damaged(v, path);
+    }
+    verify_others(v, folder);
+    json_decref(state);
+}
+
+/* All checkpoints of a folder of them; returns how many. */
+static size_t verify_checkpoints(verifier *v, const char *dir)
+{
+    char folder[TUTTI__CHECKPOINT_PATH];
+    uint64_t *steps;
+    size_t n;
+
+    if (tutti__checkpoint_list(dir, &steps, &n) != TUTTI_OK)
+        return 0;
+    for (size_t i = n; i-- > 0;)
+        if (tutti__checkpoint_path(dir, steps[i], folder) == TUTTI_OK)
+            verify_checkpoint(v, folder);
+    free(steps);
+    return n;
+}
+
+static tutti_status verify_folder(verifier *v, const char *path)
+{
+    char inside[TUTTI__CHECKPOINT_PATH + 32];
+    uint64_t step;
+
+    snprintf(inside, sizeof inside, "%s/state.json", path);
+    if (is_there(inside) || tutti__checkpoint_step(path, &step)) {
+        verify_checkpoint(v, path);
         return TUTTI_OK;
-    return tutti__fail(TUTTI_ERR_FORMAT,
-                       "%s is damaged: its contents have digest %s, and it says %.40s", path,
-                       digest, said);
+    }
+    if (verify_checkpoints(v, path) > 0)
+        return TUTTI_OK;
+    snprintf(inside, sizeof inside, "%s/checkpoints", path);
+    verify_checkpoints(v, inside);
+    snprintf(inside, sizeof inside, "%s/model.safetensors", path);
+    if (is_there(inside))
+        verify_file(v, inside, NULL);
+    if (v->counts->files > 0)
+        return TUTTI_OK;
+    return tutti__fail(
+        TUTTI_ERR_NOT_FOUND,
+        "%s holds nothing to verify; expected a .safetensors or .pt file, a checkpoint (a "
+        "run's checkpoints/step-NNNNNNNN) or a run folder",
+        path);
+}
+
+tutti_status tutti__verify(const char *path, tutti__verify_call *call, void *user,
+                           tutti__verify_counts *counts)
+{
+    verifier v = {call, user, counts};
+    struct stat st;
+
+    *counts = (tutti__verify_counts){.files = 0};
+    if (strlen(path) >= TUTTI__CHECKPOINT_PATH)
+        return tutti__fail(TUTTI_ERR_ARG, "file %.60s...: the path is too long", path);
+    if (stat(path, &st) != 0)
+        return tutti__fail_errno(errno, "cannot open %s", path);
+    if (S_ISDIR(st.st_mode))
+        TUTTI_TRY(verify_folder(&v, path));
+    else
+        verify_file(&v, path, NULL);
+    if (counts->damaged == 0)
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_FORMAT, "%zu thing%s of %zu files and %zu tensors damaged",
+                       counts->damaged, counts->damaged == 1 ? "" : "s", counts->files,
+                       counts->tensors);
+}
+
+/* Keeps the first. */
+static void note(void *user, const char *file, const char *problem)
+{
+    char *first = user;
+
+    (void)file;
+    if (problem && !*first)
+        snprintf(first, NOTE_BYTES, "%s", problem);
 }
 
 tutti_status tutti__checkpoint_verify(const char *folder)
 {
-    char path[TUTTI__CHECKPOINT_PATH];
-    json_error_t error;
-    json_t *state, *tensors, *digests;
-    const char *name;
-    tutti_status status;
+    char first[NOTE_BYTES] = "";
+    tutti__verify_counts counts = {0};
+    verifier v = {note, first, &counts};
 
-    if (snprintf(path, sizeof path, "%s/state.json", folder) >= (int)sizeof path)
-        return tutti__fail(TUTTI_ERR_ARG, "checkpoint %.60s...: the path is too long", folder);
-    forget(path);
-    state = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-    if (!state)
-        return tutti__fail(TUTTI_ERR_FORMAT, "%s cannot be read: %s", path, error.text);
-    status = verify_state(state, path);
-    tensors = json_object_get(state, "tensors");
-    if (status == TUTTI_OK && !tensors) {
-        status = verify_file(folder, "model.safetensors", NULL);
-        if (status == TUTTI_OK)
-            status = verify_file(folder, "optimizer.safetensors", NULL);
-    }
-    json_object_foreach(tensors, name, digests)
-    {
-        if (status == TUTTI_OK)
-            status = verify_file(folder, name, digests);
-    }
-    json_decref(state);
-    return status;
+    verify_checkpoint(&v, folder);
+    return counts.damaged ? tutti__fail(TUTTI_ERR_FORMAT, "%s", first) : TUTTI_OK;
 }

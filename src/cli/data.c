@@ -1,9 +1,9 @@
 /* data.c -- `tutti data pack` and `tutti data show`.   SPDX-License-Identifier: MIT */
-#include "base/terminal.h"
+#include "base/base.h"
 #include "cli/cli.h"
+#include "cli/counter.h"
 #include "data/dataset.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -25,42 +25,12 @@ static const char HELP[] =
     "into CIFAR-10 binary files in the new folder DEST, for --data cifar10 --data-dir DEST.\n"
     "  --resize   scale images of other sizes to 32x32\n";
 
-/* Ctrl-C stops the work between two images, so that nothing is left behind. */
-static volatile sig_atomic_t stopped_by;
-
-static void stop(int signal_number)
+static int fail(const char *verb, tutti_status status, tutti__counter *counter)
 {
-    stopped_by = signal_number;
-}
-
-static void catch_signals(void)
-{
-    static const int SIGNALS[] = {SIGINT, SIGTERM, SIGHUP};
-    struct sigaction action = {.sa_handler = stop, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
-
-    for (size_t i = 0; i < TUTTI__COUNT_OF(SIGNALS); i++)
-        sigaction(SIGNALS[i], &action, NULL);
-}
-
-typedef struct progress {
-    const char *doing;
-    tutti__bar bar;
-} progress;
-
-static bool show_progress(void *user, size_t done, size_t total)
-{
-    progress *p = user;
-
-    if (!stopped_by)
-        tutti__bar_count(&p->bar, p->doing, "images", done, total);
-    return !stopped_by;
-}
-
-static int fail(const char *verb, tutti_status status, progress *p)
-{
-    tutti__bar_clear(&p->bar);
+    tutti__counter_clear(counter);
     fprintf(stderr, "tutti data %s: %s\n", verb, tutti_last_error());
-    return stopped_by ? 128 + stopped_by : tutti_status_exit_code(status);
+    return tutti__counter_stopped() ? 128 + tutti__counter_stopped()
+                                    : tutti_status_exit_code(status);
 }
 
 static int fail_usage(const char *verb, const char *what)
@@ -71,21 +41,20 @@ static int fail_usage(const char *verb, const char *what)
 
 static int run_show(int argc, char **argv)
 {
-    progress p = {.doing = "reading"};
-    tutti__tick tick = {show_progress, &p};
+    tutti__counter counter;
+    tutti__tick tick = tutti__counter_begin(&counter, "reading", "images");
     tutti_status status;
 
     if (argc != 1)
         return fail_usage("show", "expected one data set, such as digits:train");
-    tutti__bar_init(&p.bar, stderr);
     status = tutti__data_show(argv[0], stdout, &tick);
-    return status == TUTTI_OK ? 0 : fail("show", status, &p);
+    return status == TUTTI_OK ? 0 : fail("show", status, &counter);
 }
 
 static int run_pack(int argc, char **argv)
 {
-    progress p = {.doing = "packing"};
-    tutti__tick tick = {show_progress, &p};
+    tutti__counter counter;
+    tutti__tick tick = tutti__counter_begin(&counter, "packing", "images");
     tutti__pack_opts opts = {.tick = &tick};
     tutti__pack_report report;
     uint64_t begin = tutti__now_ns();
@@ -105,10 +74,9 @@ static int run_pack(int argc, char **argv)
     }
     if (n != 2)
         return fail_usage("pack", "expected the source and the destination folder");
-    tutti__bar_init(&p.bar, stderr);
     status = tutti__data_pack(paths[0], paths[1], &opts, &report);
     if (status != TUTTI_OK)
-        return fail("pack", status, &p);
+        return fail("pack", status, &counter);
     printf("packed %zu training and %zu test images of %d classes into %s in %.1f s\n",
            report.train, report.test, report.classes, paths[1],
            (double)(tutti__now_ns() - begin) * 1e-9);
@@ -124,7 +92,7 @@ int tutti__cli_data(int argc, char **argv)
             fputs(HELP, stdout);
             return 0;
         }
-    catch_signals();
+    tutti__counter_catch_signals();
     if (strcmp(verb, "show") == 0)
         return run_show(argc - 2, argv + 2);
     if (strcmp(verb, "pack") == 0)

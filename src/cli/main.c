@@ -30,7 +30,7 @@ static void print_help(FILE *file)
             TUTTI_VERSION);
     for (size_t i = 0; i < TUTTI__COUNT_OF(commands); i++)
         if (commands[i].run)
-            fprintf(file, "  %-8s %s\n", commands[i].name, commands[i].help);
+            fprintf(file, "  %-10s  %s\n", commands[i].name, commands[i].help);
     fprintf(file, "\n  tutti COMMAND --help   the flags of a command\n"
                   "  tutti --version        the version\n");
 }

@@ -16,6 +16,9 @@ const tutti__key_row tutti__key_table[TUTTI__N_KEYS] = {
 #undef KEY
 };
 
+/* No key, for the launcher decides it; but config.json says how many ranks a run had. */
+#define WORLD_SIZE "world_size"
+
 /* Reading in progress: which keys were given, and where the current ones come from (a file's path, or NULL). */
 typedef struct reader {
     tutti__train_config *config;
@@ -203,6 +206,10 @@ static tutti_status set_from_json(reader *r, const char *name, const json_t *val
     const char *text = number;
     int i = find_key(name, strlen(name));
 
+    if (strcmp(name, WORLD_SIZE) == 0 && json_is_integer(value)) {
+        r->config->world_size = json_integer_value(value);
+        return TUTTI_OK;
+    }
     if (i < 0)
         return unknown(r->file, name);
     if (json_is_string(value))
@@ -316,13 +323,6 @@ bool tutti__config_profile(const tutti__train_config *config, int64_t *first_p, 
            *first_p >= 1 && *last_p >= *first_p;
 }
 
-static bool ends_in(const char *text, const char *end)
-{
-    size_t n = strlen(text), k = strlen(end);
-
-    return n >= k && strcmp(text + n - k, end) == 0;
-}
-
 static tutti_status check_together(const tutti__train_config *c)
 {
     int64_t first, last;
@@ -342,18 +342,18 @@ static tutti_status check_together(const tutti__train_config *c)
         return tutti__fail(TUTTI_ERR_ARG,
                            "comm_hook: zero=1 shares gradients out in its own way; use "
                            "comm_hook=none or zero=0");
+    if (c->histograms && !c->tensorboard)
+        return tutti__fail(TUTTI_ERR_ARG, "histograms: TensorBoard shows them; add --tensorboard");
     if (!tutti__config_profile(c, &first, &last))
         return tutti__fail(TUTTI_ERR_ARG, "profile: \"%s\" is not A:B; expected steps, as in 1:5",
                            c->profile);
     if (last - first >= 10000)
         return tutti__fail(TUTTI_ERR_ARG, "profile: %s is more than 10000 steps; trace fewer",
                            c->profile);
-    if (ends_in(c->init, ".pt") || ends_in(c->init, ".pth"))
-        return tutti__fail(
-            TUTTI_ERR_ARG,
-            "init: %s: PyTorch's .pt files are not in this version; convert it in Python with "
-            "safetensors.torch.save_file and give the .safetensors file",
-            c->init);
+    if (!c->init[0] && (c->init_only[0] || c->init_partial))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s: says what to take of init, which is not given; add --init FILE",
+                           c->init_only[0] ? "init_only" : "init_partial");
     return TUTTI_OK;
 }
 
@@ -386,21 +386,39 @@ tutti_status tutti__config_read(tutti__train_config *config, int argc, char *con
 
 /* ---- Out ---- */
 
+json_t *tutti__config_value(const tutti__train_config *config, int key)
+{
+    const tutti__key_row *row = &tutti__key_table[key];
+    const void *value = (const char *)config + row->offset;
+    json_t *item = NULL;
+
+    switch (row->type) {
+    case TUTTI__KEY_INT:
+        item = json_integer(*(const int64_t *)value);
+        break;
+    case TUTTI__KEY_REAL:
+        item = json_real(*(const double *)value);
+        break;
+    case TUTTI__KEY_FLAG:
+        item = json_boolean(*(const bool *)value);
+        break;
+    case TUTTI__KEY_CHOICE:
+    case TUTTI__KEY_TEXT:
+        item = json_string(value);
+        break;
+    }
+    return item ? item : json_string("(not UTF-8)");
+}
+
 char *tutti__config_json(const tutti__train_config *config)
 {
     json_t *root = json_object();
     char *text, *line = NULL;
 
-    for (int i = 0; i < TUTTI__N_KEYS; i++) {
-        const tutti__key_row *key = &tutti__key_table[i];
-        const void *value = (const char *)config + key->offset;
-        json_t *item = key->type == TUTTI__KEY_INT    ? json_integer(*(const int64_t *)value)
-                       : key->type == TUTTI__KEY_REAL ? json_real(*(const double *)value)
-                       : key->type == TUTTI__KEY_FLAG ? json_boolean(*(const bool *)value)
-                                                      : json_string(value);
-
-        json_object_set_new(root, key->name, item ? item : json_string("(not UTF-8)"));
-    }
+    for (int i = 0; i < TUTTI__N_KEYS; i++)
+        json_object_set_new(root, tutti__key_table[i].name, tutti__config_value(config, i));
+    if (config->world_size > 0)
+        json_object_set_new(root, WORLD_SIZE, json_integer(config->world_size));
     text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
     json_decref(root);
     if (text && asprintf(&line, "%s\n", text) < 0)

@@ -3,6 +3,7 @@
 #define TUTTI_TRAIN_CONFIG_H
 
 #include "base/base.h"
+#include <jansson.h>
 #include <stdio.h>
 
 #define TUTTI__CONFIG_TEXT 1024 /* bytes of a text value with its NUL */
@@ -32,6 +33,8 @@ typedef struct tutti__train_config {
 #define KEY(type, name, value, limits, works, help) TUTTI__MEMBER_##type(name)
 #include "train/config.def"
 #undef KEY
+    int64_t
+        world_size; /* ranks of the run; as a file's keys are read: of the run that wrote it; 0: not known */
 } tutti__train_config;
 
 enum {
@@ -46,7 +49,9 @@ extern const tutti__key_row tutti__key_table[TUTTI__N_KEYS];
  * --config FILE.json, which is read first so that flags override it; hyphens and underscores are the same. Then checks
  * what keys ask of each other. Errors: ARG with the key, its value and what was expected; unknown keys with the nearest. */
 tutti_status tutti__config_read(tutti__train_config *config, int argc, char *const *argv);
-/* All keys and values as JSON text with a final newline; free() it. NULL: out of memory, message made. */
+/* The value of a key, in its type; the caller's. NULL: out of memory. */
+json_t *tutti__config_value(const tutti__train_config *config, int key);
+/* All keys and values, and world_size where it is known, as JSON text with a final newline; free() it. NULL: out of memory, message made. */
 char *tutti__config_json(const tutti__train_config *config);
 /* A paragraph a key: name, values, default, help. */
 void tutti__config_help(FILE *out);

@@ -200,6 +200,7 @@ static tutti_status end_step(tutti__run *run, double norm, bool logged, uint64_t
                        tutti_ddp_get_stats(run->ddp).last.exposed_ms * 1e-3);
     if (logged)
         TUTTI_TRY(log_step(run, norm));
+    tutti__logs_tensors(&run->logs, run->module, run->step, !run->zero);
     show(run, logged, seconds);
     return profile_step(run, begin_ns);
 }

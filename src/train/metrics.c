@@ -17,6 +17,14 @@ static const tutti__metric_row eval_rows[] = {
 #define EVAL(type, name, tag, help) ROW(tutti__eval_metrics, type, name, tag, help)
 #include "train/metrics.def"
 };
+static const tutti__metric_row system_rows[] = {
+#define SYSTEM(type, name, tag, help) ROW(tutti__system_metrics, type, name, tag, help)
+#include "train/metrics.def"
+};
+static const tutti__metric_row gpu_rows[] = {
+#define GPU(type, name, tag, help) ROW(tutti__gpu_metrics, type, name, tag, help)
+#include "train/metrics.def"
+};
 static const tutti__metric_row summary_rows[] = {
 #define SUMMARY(type, name, tag, help) ROW(tutti__summary, type, name, tag, help)
 #include "train/metrics.def"
@@ -24,6 +32,8 @@ static const tutti__metric_row summary_rows[] = {
 
 const tutti__metric_table tutti__step_table = {step_rows, TUTTI__COUNT_OF(step_rows)};
 const tutti__metric_table tutti__eval_table = {eval_rows, TUTTI__COUNT_OF(eval_rows)};
+const tutti__metric_table tutti__system_table = {system_rows, TUTTI__COUNT_OF(system_rows)};
+const tutti__metric_table tutti__gpu_table = {gpu_rows, TUTTI__COUNT_OF(gpu_rows)};
 const tutti__metric_table tutti__summary_table = {summary_rows, TUTTI__COUNT_OF(summary_rows)};
 
 static const void *value_of(const tutti__metric_row *row, const void *record)
@@ -46,46 +56,48 @@ double tutti__metric_number(const tutti__metric_row *row, const void *record)
 }
 
 /* Readers that guess a column's type by its first lines must not see 2 before 2.5. */
-static void print_real(FILE *out, double value, bool is_f32)
+static void real_text(double value, bool is_f32, char text[TUTTI__METRIC_TEXT_SIZE])
 {
-    char text[40];
-
     if (!isfinite(value)) {
-        fputs("null", out);
+        strcpy(text, "null");
         return;
     }
-    snprintf(text, sizeof text, "%.9g", value);
+    snprintf(text, TUTTI__METRIC_TEXT_SIZE, "%.9g", value);
     for (int digits = 6; is_f32 && digits < 9; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, value);
+        snprintf(text, TUTTI__METRIC_TEXT_SIZE, "%.*g", digits, value);
         if (strtof(text, NULL) == (float)value)
             break;
-        snprintf(text, sizeof text, "%.9g", value);
+        snprintf(text, TUTTI__METRIC_TEXT_SIZE, "%.9g", value);
     }
-    fputs(text, out);
     if (!strpbrk(text, ".e"))
-        fputs(".0", out);
+        strcat(text, ".0");
+}
+
+void tutti__metric_number_text(const tutti__metric_row *row, const void *record,
+                               char text[TUTTI__METRIC_TEXT_SIZE])
+{
+    if (row->type == TUTTI__METRIC_INT)
+        snprintf(text, TUTTI__METRIC_TEXT_SIZE, "%" PRId64,
+                 *(const int64_t *)value_of(row, record));
+    else
+        real_text(tutti__metric_number(row, record), row->type == TUTTI__METRIC_F32, text);
 }
 
 void tutti__metric_print(FILE *out, const tutti__metric_row *row, const void *record)
 {
     const char *text;
+    char number[TUTTI__METRIC_TEXT_SIZE];
 
-    switch (row->type) {
-    case TUTTI__METRIC_INT:
-        fprintf(out, "%" PRId64, *(const int64_t *)value_of(row, record));
-        break;
-    case TUTTI__METRIC_REAL:
-    case TUTTI__METRIC_F32:
-        print_real(out, tutti__metric_number(row, record), row->type == TUTTI__METRIC_F32);
-        break;
-    case TUTTI__METRIC_TEXT:
+    if (row->type == TUTTI__METRIC_TEXT) {
         text = *(const char *const *)value_of(row, record);
         if (text && *text)
             tutti__json_string(out, text);
         else
             fputs("null", out);
-        break;
+        return;
     }
+    tutti__metric_number_text(row, record, number);
+    fputs(number, out);
 }
 
 void tutti__metrics_print(FILE *out, tutti__metric_table table, const void *record,

@@ -36,6 +36,16 @@ typedef struct tutti__eval_metrics {
 #include "train/metrics.def"
 } tutti__eval_metrics;
 
+/* A sample of the machine, and one of a GPU. */
+typedef struct tutti__system_metrics {
+#define SYSTEM(type, name, tag, help) TUTTI__METRIC_MEMBER_##type(name)
+#include "train/metrics.def"
+} tutti__system_metrics;
+typedef struct tutti__gpu_metrics {
+#define GPU(type, name, tag, help) TUTTI__METRIC_MEMBER_##type(name)
+#include "train/metrics.def"
+} tutti__gpu_metrics;
+
 /* summary.json */
 typedef struct tutti__summary {
 #define SUMMARY(type, name, tag, help) TUTTI__METRIC_MEMBER_##type(name)
@@ -47,10 +57,15 @@ typedef struct tutti__metric_table {
     const tutti__metric_row *rows;
     size_t n;
 } tutti__metric_table;
-extern const tutti__metric_table tutti__step_table, tutti__eval_table, tutti__summary_table;
+extern const tutti__metric_table tutti__step_table, tutti__eval_table, tutti__system_table,
+    tutti__gpu_table, tutti__summary_table;
 
 /* The value of a numeric field as a double; NaN of a TEXT. */
 double tutti__metric_number(const tutti__metric_row *row, const void *record);
+/* The same as JSON: "null" where it is not known. */
+enum { TUTTI__METRIC_TEXT_SIZE = 40 };
+void tutti__metric_number_text(const tutti__metric_row *row, const void *record,
+                               char text[TUTTI__METRIC_TEXT_SIZE]);
 /* JSON of one value. A REAL has 9 significant digits, an F32 as few as give the same F32 again. */
 void tutti__metric_print(FILE *out, const tutti__metric_row *row, const void *record);
 /* `"name": value` of all fields, with `separator` between them; no braces. */

@@ -51,12 +51,6 @@ void tutti__progress_say(tutti__progress *p, const char *format, ...)
         look_at_failure();
 }
 
-void tutti__progress_count(tutti__progress *p, const char *doing, const char *what, size_t done,
-                           size_t total)
-{
-    tutti__bar_count(&p->bar, doing, what, done, total);
-}
-
 static double recent_rate(tutti__progress *p, const tutti__progress_state *s)
 {
     const double kept = exp(-s->step_seconds / RATE_S);

@@ -26,9 +26,6 @@ void tutti__progress_say(tutti__progress *p, const char *format, ...) TUTTI_PRIN
 /* After each step: redraws the bar at most 10 times a second, with the throughput of about the last five seconds; without a
  * bar a line if `logged`. */
 void tutti__progress_step(tutti__progress *p, const tutti__progress_state *state, bool logged);
-/* A bar of its own while no steps are done, as tutti__bar_count. */
-void tutti__progress_count(tutti__progress *p, const char *doing, const char *what, size_t done,
-                           size_t total);
 /* Takes the bar away. */
 void tutti__progress_clear(tutti__progress *p);
 

@@ -3,7 +3,7 @@
 
 #include "checkpoint/folder.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/verify.h"
+#include "checkpoint/state.h"
 #include "reducer/reducer.h"
 #include "train/run.h"
 
@@ -17,7 +17,7 @@
 #include <tutti/checkpoint.h>
 #include <unistd.h>
 
-enum { HOOK_TAG = 1, MAX_STATE = 1 << 20 };
+enum { HOOK_TAG = 1 };
 
 void tutti__resume_free(tutti__resume *resume)
 {
@@ -86,73 +86,40 @@ static bool integers(const json_t *object, const char *const *keys)
     return true;
 }
 
-/* Checkpoints of earlier versions have none. */
-static tutti_status check_digest(const json_t *state, const char *path)
-{
-    const json_t *said = json_object_get(state, "digest");
-    char digest[33];
-
-    TUTTI_TRY(tutti__state_digest(state, digest));
-    if (!said || (json_is_string(said) && strcmp(json_string_value(said), digest) == 0))
-        return TUTTI_OK;
-    return tutti__fail(TUTTI_ERR_FORMAT,
-                       "%s is damaged: its contents have digest %s, and it says %.40s", path,
-                       digest, json_is_string(said) ? json_string_value(said) : "something else");
-}
-
 static tutti_status read_state(json_t **state_p, const char *folder)
 {
     static const char *const keys[] = {"step",     "epoch",      "batch", "epochs_done",
                                        "forwards", "world_size", NULL};
-    char path[TUTTI__CHECKPOINT_PATH + 32];
-    json_error_t error;
-    struct stat st;
 
-    snprintf(path, sizeof path, "%s/state.json", folder);
-    if (stat(path, &st) != 0)
-        return tutti__fail_errno(errno, "cannot read %s", path);
-    if (!S_ISREG(st.st_mode))
-        return tutti__fail(TUTTI_ERR_FORMAT, "%s is not a regular file", path);
-    *state_p = st.st_size < MAX_STATE ? json_load_file(path, JSON_REJECT_DUPLICATES, &error) : NULL;
-    if (!*state_p)
-        return tutti__fail(TUTTI_ERR_FORMAT, "%s is damaged: %s", path,
-                           st.st_size < MAX_STATE ? error.text : "too large");
-    if (json_integer_value(json_object_get(*state_p, "format")) != 1)
-        return tutti__fail(TUTTI_ERR_FORMAT, "%s is of a format that this version does not read",
-                           path);
+    TUTTI_TRY(tutti__state_read(state_p, folder));
     if (!integers(*state_p, keys) || json_integer_value(json_object_get(*state_p, "epoch")) < 1 ||
         !json_is_object(json_object_get(*state_p, "config")) ||
         !json_is_object(json_object_get(*state_p, "sums")) ||
         !json_is_string(json_object_get(*state_p, "model_digest")))
-        return tutti__fail(TUTTI_ERR_FORMAT, "%s is damaged: something is missing", path);
-    return check_digest(*state_p, path);
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s/state.json is damaged: something is missing",
+                           folder);
+    return TUTTI_OK;
 }
 
 /* One rank's state of the hook, in a block that the caller frees. */
 static tutti_status read_hook(const char *folder, int rank, void **p_p, size_t *bytes_p)
 {
-    char path[TUTTI__CHECKPOINT_PATH + 64], digest[24];
+    char path[TUTTI__CHECKPOINT_PATH + 64];
     const tutti__safetensors_entry *e;
     tutti__safetensors *file;
-    const char *expected;
     tutti_status status;
 
     *p_p = NULL;
     snprintf(path, sizeof path, "%s/hook-rank-%05d.safetensors", folder, rank);
     TUTTI_TRY(tutti__safetensors_open(&file, path));
     e = tutti__safetensors_find(file, "powersgd");
-    status = e ? TUTTI_OK : tutti__fail(TUTTI_ERR_FORMAT, "%s: powersgd is missing", path);
-    if (e) {
+    status = e && tutti__safetensors_has_digest(file, e)
+                 ? TUTTI_OK
+                 : tutti__fail(TUTTI_ERR_FORMAT, "%s: powersgd or its digest is missing", path);
+    if (status == TUTTI_OK) {
         *bytes_p = (size_t)e->bytes;
         *p_p = tutti__alloc(*bytes_p);
         status = *p_p ? tutti__safetensors_read(file, e, *p_p) : TUTTI_ERR_MEMORY;
-    }
-    if (status == TUTTI_OK) {
-        snprintf(digest, sizeof digest, "%016llx",
-                 (unsigned long long)tutti__hash64(*p_p, *bytes_p));
-        expected = tutti__safetensors_metadata(file, "digest");
-        if (!expected || strcmp(expected, digest) != 0)
-            status = tutti__fail(TUTTI_ERR_FORMAT, "%s: its digest is another: damaged", path);
     }
     tutti__safetensors_close(file);
     return status;

@@ -11,6 +11,7 @@
 #define TUTTI_TRAIN_RESUME_H
 
 #include "checkpoint/optim_block.h"
+#include "checkpoint/state.h"
 #include <jansson.h>
 
 struct tutti__run;

@@ -27,11 +27,16 @@ static bool is_free(int key, const tutti__train_config *config)
     case TUTTI__KEY_OF_keep_checkpoints:
     case TUTTI__KEY_OF_resume:
     case TUTTI__KEY_OF_init:
+    case TUTTI__KEY_OF_init_only:
+    case TUTTI__KEY_OF_init_partial:
     case TUTTI__KEY_OF_log_every:
     case TUTTI__KEY_OF_progress:
     case TUTTI__KEY_OF_eval_every:
     case TUTTI__KEY_OF_tensorboard:
+    case TUTTI__KEY_OF_histograms:
     case TUTTI__KEY_OF_wandb:
+    case TUTTI__KEY_OF_prometheus:
+    case TUTTI__KEY_OF_system_metrics:
     case TUTTI__KEY_OF_profile:
     case TUTTI__KEY_OF_deterministic:
     case TUTTI__KEY_OF_timeout_s:

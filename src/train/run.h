@@ -23,6 +23,7 @@ typedef struct tutti__run {
     tutti__train_config *config;
     tutti_group *group;
     int rank, size;
+    int64_t file_size; /* of the run whose config.json was given with --config; 0: none */
     tutti__core_share cores;
     tutti_ctx *cx;
     tutti_dataset *train_data, *test_data; /* test_data NULL: no evaluation */
@@ -77,6 +78,11 @@ typedef struct tutti__run {
 
 /* setup.c: everything that a run needs, up to its first step; what fails has been said. tutti__run_close frees it. */
 tutti_status tutti__run_open(tutti__run *run);
+/* Its parts, for runs that train nothing (inference.c), in this order: the group, whose failure has been said; the test data, of
+ * whichever split, and their loader; the model, for these data. */
+tutti_status tutti__run_open_group(tutti__run *run);
+tutti_status tutti__run_open_test(tutti__run *run, const char *split);
+tutti_status tutti__run_open_model(tutti__run *run);
 void tutti__run_close(tutti__run *run);
 /* loop.c: all epochs, and checkpoints. Sets run->stopping if a signal ended it early. */
 tutti_status tutti__run_epochs(tutti__run *run);

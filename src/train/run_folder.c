@@ -2,6 +2,7 @@
 #include "train/run_folder.h"
 
 #include "checkpoint/folder.h"
+#include "train/event_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -167,13 +168,15 @@ static tutti_status open_metrics(tutti__run_folder *folder, int flags)
 
 tutti_status tutti__run_folder_begin(tutti__run_folder *folder, const tutti__train_config *config)
 {
-    char checkpoints[4096];
+    char checkpoints[4096], tensorboard[4096];
 
     TUTTI_TRY(tutti__run_folder_checkpoints(folder, checkpoints));
     TUTTI_TRY(tutti__checkpoint_remove_all(checkpoints));
     TUTTI_TRY(remove_leftovers(folder));
     TUTTI_TRY(remove_file(folder, "summary.json"));
     TUTTI_TRY(remove_file(folder, "model.safetensors"));
+    TUTTI_TRY(file_path(folder, "tensorboard", tensorboard));
+    TUTTI_TRY(tutti__event_file_remove_all(tensorboard));
     TUTTI_TRY(write_config(folder, config));
     return open_metrics(folder, O_TRUNC);
 }
@@ -183,8 +186,11 @@ static bool is_kept(const char *line, size_t n, uint64_t step, int64_t epoch)
 {
     json_t *object = n > 0 && line[n - 1] == '\n' ? json_loadb(line, n, 0, NULL) : NULL;
     const json_t *number = json_object_get(object, "step"), *eval = json_object_get(object, "eval");
+    const json_t *system = json_object_get(object, "system");
     bool kept = json_is_object(object);
 
+    if (system)
+        number = json_object_get(system, "step");
     if (json_is_integer(number))
         kept = json_integer_value(number) <= (json_int_t)step;
     else if (eval)
@@ -253,13 +259,22 @@ static tutti_status write_line(const tutti__run_folder *folder, const char *line
     return TUTTI_OK;
 }
 
+void tutti__run_folder_text(tutti__run_folder *folder, const char *line, size_t n)
+{
+    const tutti_status status = line ? write_line(folder, line, n) : TUTTI_ERR_MEMORY;
+
+    if (status != TUTTI_OK && !folder->torn)
+        tutti_log(TUTTI_LOG_WARN, "train", "metrics.jsonl lacks lines from here on: %s",
+                  tutti_last_error());
+    folder->torn |= status != TUTTI_OK;
+}
+
 void tutti__run_folder_line(tutti__run_folder *folder, const char *name, tutti__metric_table table,
                             const void *record)
 {
     char *text = NULL;
     size_t n = 0;
     FILE *out = open_memstream(&text, &n);
-    tutti_status status = TUTTI_ERR_MEMORY;
 
     if (out) {
         fputs("{", out);
@@ -267,14 +282,10 @@ void tutti__run_folder_line(tutti__run_folder *folder, const char *name, tutti__
             fprintf(out, "\"%s\": {", name);
         tutti__metrics_print(out, table, record, ", ");
         fputs(name ? "}}\n" : "}\n", out);
-        if (fclose(out) == 0)
-            status = write_line(folder, text, n);
-        free(text);
+        fclose(out);
     }
-    if (status != TUTTI_OK && !folder->torn)
-        tutti_log(TUTTI_LOG_WARN, "train", "metrics.jsonl lacks lines from here on: %s",
-                  tutti_last_error());
-    folder->torn |= status != TUTTI_OK;
+    tutti__run_folder_text(folder, text, n);
+    free(text);
 }
 
 tutti_status tutti__run_folder_summary(const tutti__run_folder *folder, const tutti__summary *s,

@@ -40,6 +40,8 @@ bool tutti__run_folder_is_complete(const tutti__run_folder *folder);
  * is said once, and left out. */
 void tutti__run_folder_line(tutti__run_folder *folder, const char *name, tutti__metric_table table,
                             const void *record);
+/* The same of a line that is text already, with its newline. NULL: there was no memory for it. */
+void tutti__run_folder_text(tutti__run_folder *folder, const char *line, size_t n);
 /* time: {"compute_s": ...}, borrowed. */
 tutti_status tutti__run_folder_summary(const tutti__run_folder *folder,
                                        const tutti__summary *summary, const json_t *time);

@@ -32,18 +32,34 @@ static bool is_mini_resnet(const tutti__run *run)
     return strcmp(run->config->model, "mini_resnet") == 0;
 }
 
+static tutti_loader_opts loader_opts(const tutti__run *run)
+{
+    const tutti__train_config *c = run->config;
+
+    return (tutti_loader_opts){.batch = (int)c->batch_size,
+                               .workers = (int)c->workers,
+                               .prefetch = (int)c->prefetch,
+                               .seed = (uint64_t)c->seed,
+                               .channels = is_mini_resnet(run) ? 3 : 0};
+}
+
+tutti_status tutti__run_open_test(tutti__run *run, const char *split)
+{
+    tutti_loader_opts opts = loader_opts(run);
+
+    opts.no_padding = true;
+    TUTTI_TRY(open_split(run, split, &run->test_data));
+    return tutti_loader_new(&run->test_loader, run->test_data, run->group, &opts);
+}
+
 static tutti_status open_data(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
-    tutti_loader_opts opts = {.batch = (int)c->batch_size,
-                              .workers = (int)c->workers,
-                              .prefetch = (int)c->prefetch,
-                              .seed = (uint64_t)c->seed,
-                              .channels = is_mini_resnet(run) ? 3 : 0};
+    tutti_loader_opts opts = loader_opts(run);
 
     TUTTI_TRY(open_split(run, "train", &run->train_data));
     if (c->eval_every > 0)
-        TUTTI_TRY(open_split(run, "test", &run->test_data));
+        TUTTI_TRY(tutti__run_open_test(run, "test"));
     if (run->test_data) {
         tutti_dataset_info a = tutti_dataset_describe(run->train_data);
         tutti_dataset_info b = tutti_dataset_describe(run->test_data);
@@ -55,10 +71,7 @@ static tutti_status open_data(tutti__run *run)
                 "data: the training images are %dx%dx%d in %d classes, the test images "
                 "%dx%dx%d in %d; both must be alike",
                 a.channels, a.height, a.width, a.classes, b.channels, b.height, b.width, b.classes);
-        opts.no_padding = true;
-        TUTTI_TRY(tutti_loader_new(&run->test_loader, run->test_data, run->group, &opts));
     }
-    opts.no_padding = false;
     opts.shuffle = true;
     opts.augment = c->augment;
     return tutti_loader_new(&run->train_loader, run->train_data, run->group, &opts);
@@ -90,10 +103,11 @@ static tutti_status pin(const tutti__run *run)
     return TUTTI_OK;
 }
 
-static tutti_status open_model(tutti__run *run)
+tutti_status tutti__run_open_model(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
-    tutti_dataset_info info = tutti_dataset_describe(run->train_data);
+    tutti_dataset_info info =
+        tutti_dataset_describe(run->train_data ? run->train_data : run->test_data);
     tutti_model_opts model_opts = {.channels = is_mini_resnet(run) ? 3 : info.channels,
                                    .height = info.height,
                                    .width = info.width,
@@ -210,16 +224,24 @@ static tutti_status load_init(tutti__run *run)
     const tutti__train_config *c = run->config;
     const bool is_start = strcmp(c->resume, "no") == 0 && !run->job.restarted && !run->job.requeued;
 
+    const tutti_load_opts opts = {.only = c->init_only, .partial = c->init_partial, .finite = true};
+    char said[2048];
+    tutti_status status;
+
     if (!c->init[0] || run->resume.found || (run->rank != 0 && !is_start))
         return TUTTI_OK;
-    return tutti_module_load(run->module, c->init);
+    status = tutti_module_load_with(run->module, c->init, &opts, said, sizeof said);
+    if (status != TUTTI_OK)
+        return tutti__fail(status, "init: %s", tutti_last_error());
+    tutti__progress_say(&run->progress, "init: %s", said);
+    return TUTTI_OK;
 }
 
 /* All that needs no other rank. */
 static tutti_status open_alone(tutti__run *run)
 {
     TUTTI_TRY(open_data(run));
-    TUTTI_TRY(open_model(run));
+    TUTTI_TRY(tutti__run_open_model(run));
     tutti__plan(run, &(tutti__position){.epoch = 1});
     TUTTI_TRY(tutti__ledger_open(&run->ledger, run->size, (uint64_t)run->config->log_every));
     TUTTI_TRY(open_trace(run));
@@ -280,7 +302,7 @@ static tutti_status resume(tutti__run *run)
     return status;
 }
 
-static tutti_status open_group(tutti__run *run)
+tutti_status tutti__run_open_group(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
     double timeout_ms = ceil(c->timeout_s * 1000); /* a limit too small for a millisecond is none */
@@ -295,6 +317,8 @@ static tutti_status open_group(tutti__run *run)
     }
     run->rank = tutti_group_rank(run->group);
     run->size = tutti_group_size(run->group);
+    run->file_size = run->config->world_size;
+    run->config->world_size = run->size;
     return TUTTI_OK;
 }
 
@@ -307,7 +331,7 @@ tutti_status tutti__run_open(tutti__run *run)
     run->epoch = 1;
     run->val_loss = run->val_accuracy = run->shown_loss = run->shown_images_per_s = NAN;
     tutti__train_job_read(&run->job);
-    TUTTI_TRY(open_group(run));
+    TUTTI_TRY(tutti__run_open_group(run));
     tutti__progress_init(&run->progress, run->rank == 0 ? stdout : NULL, run->config->progress);
     TUTTI_TRY(tutti__fail_together(run->group, tutti__same_config(run->group, run->config)));
     TUTTI_TRY(tutti__core_share_find(run->group, &run->cores));

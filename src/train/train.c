@@ -73,6 +73,11 @@ static void say_beginning(tutti__run *run)
                         run->folder.replaced && !(run->resume.found && run->resume.here)
                             ? " (the files of its earlier run are replaced)"
                             : "");
+    if (run->file_size > 0 && run->file_size != run->size)
+        tutti__progress_say(
+            &run->progress,
+            "the configuration is of a run of %lld rank%s: a step has other samples here",
+            (long long)run->file_size, run->file_size == 1 ? "" : "s");
     say_resumed(run);
 }
 

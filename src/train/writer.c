@@ -3,7 +3,8 @@
 
 #include "checkpoint/folder.h"
 #include "checkpoint/optim_block.h"
-#include "checkpoint/verify.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/state.h"
 #include "tensor/tensor.h"
 
 #include <pthread.h>
@@ -84,51 +85,22 @@ static tutti_status model_digest(const tutti__writer *w, char digest[33])
     return hash ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's digest");
 }
 
-/* One file, and its tensors' digests under its name. */
-static tutti_status write_tensors(const char *folder, const char *name, json_t *tensors,
-                                  const tutti__safetensors_source *sources, size_t n,
-                                  const tutti__safetensors_pair *pair)
-{
-    char path[TUTTI__CHECKPOINT_PATH + 64];
-    json_t *digests = tutti__tensor_digests(sources, n);
-
-    if (json_object_set_new(tensors, name, digests) != 0)
-        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the digests of a checkpoint");
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return tutti__safetensors_write(path, sources, n, pair, 1);
-}
-
-static tutti_status write_optimizer(const tutti__writer *w, const char *folder, json_t *tensors)
-{
-    char path[TUTTI__CHECKPOINT_PATH + 64];
-    json_t *digests = NULL;
-
-    snprintf(path, sizeof path, "%s/optimizer.safetensors", folder);
-    TUTTI_TRY(tutti__optim_block_write(&w->block, w->module, path, &digests));
-    if (json_object_set_new(tensors, "optimizer.safetensors", digests) != 0)
-        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the digests of a checkpoint");
-    return TUTTI_OK;
-}
-
-static tutti_status write_hooks(const tutti__writer *w, const char *folder, json_t *tensors)
+static tutti_status write_hooks(const tutti__writer *w, const char *folder)
 {
     const tutti__writing *it = &w->writing;
 
     for (int r = 0; it->hooks && r < it->ranks; r++) {
-        char *p = it->hooks + (size_t)r * it->hook_bytes, digest[24], name[48];
+        char *p = it->hooks + (size_t)r * it->hook_bytes, path[TUTTI__CHECKPOINT_PATH + 64];
         const tutti__safetensors_source source = {
             "powersgd", {p, TUTTI_SHAPE((int64_t)it->hook_bytes), TUTTI_U8}};
-        const tutti__safetensors_pair pair = {"digest", digest};
 
-        snprintf(digest, sizeof digest, "%016llx",
-                 (unsigned long long)tutti__hash64(p, it->hook_bytes));
-        snprintf(name, sizeof name, "hook-rank-%05d.safetensors", r);
-        TUTTI_TRY(write_tensors(folder, name, tensors, &source, 1, &pair));
+        snprintf(path, sizeof path, "%s/hook-rank-%05d.safetensors", folder, r);
+        TUTTI_TRY(tutti__safetensors_write(path, &source, 1, NULL, 0));
     }
     return TUTTI_OK;
 }
 
-static tutti_status write_state(const tutti__writer *w, const char *folder, json_t *tensors)
+static tutti_status write_state(const tutti__writer *w, const char *folder)
 {
     json_t *state = w->writing.state;
     char digest[33], *text = NULL;
@@ -136,7 +108,6 @@ static tutti_status write_state(const tutti__writer *w, const char *folder, json
 
     TUTTI_TRY(model_digest(w, digest));
     json_object_set_new(state, "model_digest", json_string(digest));
-    json_object_set(state, "tensors", tensors);
     TUTTI_TRY(tutti__state_digest(state, digest));
     if (json_object_set_new(state, "digest", json_string(digest)) == 0)
         text = json_dumps(state, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
@@ -150,18 +121,15 @@ static tutti_status write_state(const tutti__writer *w, const char *folder, json
 static tutti_status write_files(const tutti__writer *w, const char *folder)
 {
     static const tutti__safetensors_pair format = {"format", "pt"};
-    json_t *tensors = json_object();
-    tutti_status status =
-        write_tensors(folder, "model.safetensors", tensors, w->sources, w->n, &format);
+    char path[TUTTI__CHECKPOINT_PATH + 64];
 
-    if (status == TUTTI_OK)
-        status = write_optimizer(w, folder, tensors);
-    if (status == TUTTI_OK)
-        status = write_hooks(w, folder, tensors);
-    if (status == TUTTI_OK)
-        status = write_state(w, folder, tensors);
-    json_decref(tensors);
-    return status == TUTTI_OK ? tutti__checkpoint_verify(folder) : status;
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    TUTTI_TRY(tutti__safetensors_write(path, w->sources, w->n, &format, 1));
+    snprintf(path, sizeof path, "%s/optimizer.safetensors", folder);
+    TUTTI_TRY(tutti__optim_block_write(&w->block, w->module, path));
+    TUTTI_TRY(write_hooks(w, folder));
+    TUTTI_TRY(write_state(w, folder));
+    return tutti__checkpoint_verify(folder);
 }
 
 static tutti_status write_checkpoint(const tutti__writer *w)

@@ -126,7 +126,7 @@ static void what_was_not_finished_is_no_checkpoint_and_goes(void **state)
     EXPECT_STEPS(1);
     assert_int_equal(tutti__checkpoint_begin(dir, 2, folder), TUTTI_OK); /* again: empty */
     assert_false(is_there("step-00000002.tmp/model"));
-    tutti__checkpoint_abandon(dir, 2);
+    assert_int_equal(tutti__checkpoint_abandon(dir, 2, TUTTI_ERR_DISK), TUTTI_ERR_DISK);
     assert_false(is_there("step-00000002.tmp"));
 
     assert_int_equal(tutti__checkpoint_begin(dir, 5, folder), TUTTI_OK);

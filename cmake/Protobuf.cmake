@@ -1,0 +1,27 @@
+# Protobuf.cmake: tutti_proto, the messages of src/train/proto/*.proto as C, made by protoc-c while building.
+#
+# 1.3 is the first that knows proto3. What it makes checks by itself that the library is not older than the compiler.
+pkg_check_modules(PROTOBUF_C REQUIRED IMPORTED_TARGET libprotobuf-c>=1.3)
+find_program(PROTOC_C protoc-c)
+if(NOT PROTOC_C)
+  message(FATAL_ERROR "protoc-c not found: scripts/install-deps installs it (protobuf-c-compiler)")
+endif()
+execute_process(COMMAND ${PROTOC_C} --version OUTPUT_VARIABLE version RESULT_VARIABLE failed)
+if(failed OR NOT version MATCHES "protobuf-c ([0-9.]+)" OR CMAKE_MATCH_1 VERSION_LESS 1.3)
+  message(FATAL_ERROR "${PROTOC_C} is \"${version}\"; expected protobuf-c 1.3 or later")
+endif()
+
+set(made "")
+file(GLOB protos CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/train/proto/*.proto)
+file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/proto)
+foreach(proto ${protos})
+  get_filename_component(name ${proto} NAME_WE)
+  set(outputs ${CMAKE_BINARY_DIR}/proto/${name}.pb-c.c ${CMAKE_BINARY_DIR}/proto/${name}.pb-c.h)
+  add_custom_command(OUTPUT ${outputs} DEPENDS ${proto} VERBATIM
+    COMMAND ${PROTOC_C} --proto_path=${CMAKE_SOURCE_DIR}/src/train/proto --c_out=${CMAKE_BINARY_DIR}/proto ${proto})
+  list(APPEND made ${outputs})
+endforeach()
+add_library(tutti_proto STATIC ${made})
+target_compile_options(tutti_proto PRIVATE -w) # not ours to mend
+target_include_directories(tutti_proto SYSTEM INTERFACE ${CMAKE_BINARY_DIR}/proto)
+target_link_libraries(tutti_proto PUBLIC PkgConfig::PROTOBUF_C)

@@ -1,0 +1,322 @@
+/* module_load.c -- a file's weights into a module, by PyTorch's names: all of them, or what was asked for.
+ * SPDX-License-Identifier: MIT
+ *
+ * First every tensor of the module finds its own in the file, or why not; then all is read; then all is written. */
+#include "checkpoint/convert.h"
+#include "checkpoint/weights.h"
+#include "tensor/tensor.h"
+#include <tutti/checkpoint.h>
+
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LISTED = 12, NONE = -1 }; /* names of one kind in a message; the others are counted */
+
+/* ---- Lists of names for messages -------------------------------------------------------------------------------- */
+
+typedef struct name_list {
+    char text[700];
+    size_t n;
+} name_list;
+
+static void list_add(name_list *list, const char *format, ...) TUTTI_PRINTF(2, 3);
+static void list_add(name_list *list, const char *format, ...)
+{
+    size_t used = strlen(list->text);
+    va_list args;
+
+    if (list->n++ >= LISTED)
+        return;
+    used += (size_t)snprintf(list->text + used, sizeof list->text - used, "%s", used ? ", " : "");
+    if (used >= sizeof list->text)
+        return;
+    va_start(args, format);
+    vsnprintf(list->text + used, sizeof list->text - used, format, args);
+    va_end(args);
+}
+
+static void say(char *text, size_t size, const char *what, const name_list *list)
+{
+    const size_t used = strlen(text);
+    char more[40] = "";
+
+    if (list->n == 0 || used >= size)
+        return;
+    if (list->n > LISTED)
+        snprintf(more, sizeof more, " and %zu more", list->n - LISTED);
+    snprintf(text + used, size - used, "; %s: %s%s", what, list->text, more);
+}
+
+/* ---- Which tensor goes where ------------------------------------------------------------------------------------ */
+
+typedef struct plan {
+    tutti_module *m;
+    const tutti__weights *file;
+    const tutti_load_opts *opts;
+    size_t prefix;   /* bytes that all names in the file have before the module's */
+    int64_t *source; /* of each tensor of the module, in the file; NONE */
+    size_t n, taken; /* tensors of the module */
+    name_list missing, unexpected, different, kept, converted;
+} plan;
+
+static size_t bytes_of(const tutti_tensor *t)
+{
+    return ((size_t)tutti_shape_count(tutti_tensor_shape(t)) *
+                tutti_dtype_size(tutti_tensor_dtype(t)) +
+            63) /
+           64 * 64;
+}
+
+static const char *file_name(const plan *p, size_t i)
+{
+    return tutti__weights_at(p->file, i)->name + p->prefix;
+}
+
+/* Whether `name` is the pattern, below it, or what it stands for. */
+static bool matches(const char *name, const char *pattern, size_t n)
+{
+    char text[256];
+
+    if (n > 0 && pattern[n - 1] == '.')
+        n--;
+    if (n >= sizeof text)
+        return false;
+    memcpy(text, pattern, n);
+    text[n] = '\0';
+    if (strpbrk(text, "*?["))
+        return fnmatch(text, name, 0) == 0;
+    return strncmp(name, text, n) == 0 && (name[n] == '\0' || name[n] == '.');
+}
+
+static bool is_wanted(const plan *p, const char *name)
+{
+    const char *only = p->opts->only;
+
+    if (!only || !*only)
+        return true;
+    for (; *only; only += strcspn(only, ","), only += *only == ',')
+        if (strcspn(only, ",") > 0 && matches(name, only, strcspn(only, ",")))
+            return true;
+    return false;
+}
+
+/* A pattern that fits nothing is a slip of the pen. */
+static tutti_status check_patterns(const plan *p)
+{
+    const char *only = p->opts->only ? p->opts->only : "";
+
+    for (; *only; only += strcspn(only, ","), only += *only == ',') {
+        const size_t n = strcspn(only, ",");
+        bool found = n == 0;
+
+        for (size_t i = 0; i < p->n && !found; i++)
+            found = matches(tutti_tensor_name(tutti_module_state(p->m, i)), only, n);
+        if (!found)
+            return tutti__fail(TUTTI_ERR_ARG,
+                               "only: \"%.*s\" is no tensor or part of the model, such as %s",
+                               (int)(n < 100 ? n : 100), only,
+                               p->n ? tutti_tensor_name(tutti_module_state(p->m, 0)) : "(none)");
+    }
+    return TUTTI_OK;
+}
+
+static bool begins_all(const plan *p, const char *prefix)
+{
+    const size_t n = strlen(prefix);
+
+    for (size_t i = 0; i < p->n; i++)
+        if (strncmp(tutti_tensor_name(tutti_module_state(p->m, i)), prefix, n) == 0)
+            return false;
+    for (size_t i = 0; i < tutti__weights_count(p->file); i++)
+        if (strncmp(file_name(p, i), prefix, n) != 0)
+            return false;
+    return tutti__weights_count(p->file) > 0;
+}
+
+/* DDP's "module." and torch.compile's "_orig_mod.", each around the other. */
+static void find_prefix(plan *p)
+{
+    static const char *const prefixes[] = {"module.", "_orig_mod."};
+
+    for (bool found = true; found;) {
+        found = false;
+        for (size_t i = 0; i < TUTTI__COUNT_OF(prefixes); i++)
+            if (begins_all(p, prefixes[i])) {
+                p->prefix += strlen(prefixes[i]);
+                found = true;
+            }
+    }
+}
+
+static bool may_be_missing(const char *name)
+{
+    static const char last[] = "num_batches_tracked";
+    size_t n = strlen(name), k = sizeof last - 1;
+
+    return n >= k && strcmp(name + n - k, last) == 0;
+}
+
+static int64_t find(const plan *p, const char *name)
+{
+    for (size_t i = 0; i < tutti__weights_count(p->file); i++)
+        if (strcmp(file_name(p, i), name) == 0)
+            return (int64_t)i;
+    return NONE;
+}
+
+static void match(plan *p, size_t i)
+{
+    tutti_tensor *t = tutti_module_state(p->m, i);
+    const char *name = tutti_tensor_name(t);
+    const tutti__safetensors_entry *e;
+
+    p->source[i] = is_wanted(p, name) ? find(p, name) : NONE;
+    if (p->source[i] == NONE) {
+        list_add(&p->kept, "%s", name);
+        if (is_wanted(p, name) && !may_be_missing(name))
+            list_add(&p->missing, "%s", name);
+        return;
+    }
+    e = tutti__weights_at(p->file, (size_t)p->source[i]);
+    if (e->readable && tutti__can_convert(e->dtype, tutti_tensor_dtype(t)) &&
+        tutti_shape_equal(e->shape, tutti_tensor_shape(t))) {
+        p->taken++;
+        if (e->dtype != tutti_tensor_dtype(t) && !strstr(p->converted.text, e->dtype_text))
+            list_add(&p->converted, "%s as %s", e->dtype_text,
+                     tutti_dtype_name(tutti_tensor_dtype(t)));
+        return;
+    }
+    p->source[i] = NONE;
+    list_add(&p->kept, "%s", name);
+    list_add(&p->different, "%s (%s %s, expected %s %s)", name, e->dtype_text,
+             tutti__shape_text(e->shape), tutti_dtype_name(tutti_tensor_dtype(t)),
+             tutti__shape_text(tutti_tensor_shape(t)));
+}
+
+static tutti_status make_plan(plan *p)
+{
+    find_prefix(p);
+    TUTTI_TRY(check_patterns(p));
+    p->source = tutti__alloc((p->n + 1) * sizeof *p->source);
+    if (!p->source)
+        return TUTTI_ERR_MEMORY;
+    for (size_t i = 0; i < p->n; i++)
+        match(p, i);
+    for (size_t i = 0; i < tutti__weights_count(p->file); i++)
+        if (is_wanted(p, file_name(p, i)) && !tutti_module_find(p->m, file_name(p, i)))
+            list_add(&p->unexpected, "%.100s", file_name(p, i));
+    return TUTTI_OK;
+}
+
+static tutti_status check_plan(const plan *p)
+{
+    const bool some = p->opts->partial && p->taken > 0;
+    char text[2400] = "";
+
+    if (some || p->missing.n + p->unexpected.n + p->different.n == 0)
+        return TUTTI_OK;
+    say(text, sizeof text, "missing", &p->missing);
+    say(text, sizeof text, "unexpected", &p->unexpected);
+    say(text, sizeof text, "of another shape or dtype", &p->different);
+    return tutti__fail(TUTTI_ERR_FORMAT, "%s does not hold the weights of this model%s%s",
+                       tutti__weights_path(p->file), text,
+                       p->opts->partial ? "" : " (--init-partial takes what fits)");
+}
+
+static void say_plan(const plan *p, char *said, size_t size)
+{
+    const char *first = tutti__weights_count(p->file) ? tutti__weights_at(p->file, 0)->name : "";
+    char text[3200], prefix[80] = "";
+
+    if (p->prefix > 0)
+        snprintf(prefix, sizeof prefix, "; \"%.*s\" taken off their names",
+                 (int)(p->prefix < 40 ? p->prefix : 40), first);
+    snprintf(text, sizeof text, "%zu of %zu tensors from %.1000s (%s)%s", p->taken, p->n,
+             tutti__weights_path(p->file), tutti__weights_kind(p->file), prefix);
+    say(text, sizeof text, "read", &p->converted);
+    say(text, sizeof text, "left as they were", &p->kept);
+    say(text, sizeof text, "of another shape or dtype", &p->different);
+    say(text, sizeof text, "not in the model", &p->unexpected);
+    tutti__printable(text, said, size);
+}
+
+/* ---- Doing it --------------------------------------------------------------------------------------------------- */
+
+static tutti_status read_one(const plan *p, size_t i, void *dst)
+{
+    tutti_tensor *t = tutti_module_state(p->m, i);
+    const size_t n = (size_t)tutti_shape_count(tutti_tensor_shape(t));
+    const tutti_dtype dtype = tutti_tensor_dtype(t);
+    size_t bad;
+
+    TUTTI_TRY(tutti__weights_read_as(p->file, (size_t)p->source[i], dtype, dst));
+    bad = p->opts->finite ? tutti__find_nonfinite(dst, dtype, n) : n;
+    if (bad == n)
+        return TUTTI_OK;
+    return tutti__fail(
+        TUTTI_ERR_FORMAT,
+        "%s holds NaN or infinity in %s (the first at element %zu of %zu): weights of a "
+        "training that has diverged; take an earlier checkpoint",
+        tutti__weights_path(p->file), tutti_tensor_name(t), bad, n);
+}
+
+static tutti_status carry_out(const plan *p)
+{
+    size_t bytes = 0;
+    char *snapshot, *next;
+    tutti_status status = TUTTI_OK;
+
+    for (size_t i = 0; i < p->n; i++)
+        bytes += bytes_of(tutti_module_state(p->m, i));
+    snapshot = next = tutti__alloc(bytes);
+    if (!snapshot)
+        return TUTTI_ERR_MEMORY;
+    for (size_t i = 0; i < p->n && status == TUTTI_OK;
+         next += bytes_of(tutti_module_state(p->m, i++)))
+        if (p->source[i] != NONE)
+            status = read_one(p, i, next);
+    next = snapshot;
+    for (size_t i = 0; i < p->n && status == TUTTI_OK;
+         next += bytes_of(tutti_module_state(p->m, i++)))
+        if (p->source[i] != NONE)
+            status = tutti_tensor_write(tutti_module_state(p->m, i), next);
+    free(snapshot);
+    return status;
+}
+
+tutti_status tutti_module_load_with(tutti_module *m, const char *path, const tutti_load_opts *opts,
+                                    char *said, size_t size)
+{
+    static const tutti_load_opts all = {.only = NULL};
+    tutti__weights *file;
+    tutti_status status;
+    plan *p;
+
+    TUTTI_TRY(tutti_module_status(m));
+    TUTTI_TRY(TUTTI__NOT_NULL(path));
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_load_opts, opts));
+    TUTTI_TRY(tutti__weights_open(&file, path));
+    p = tutti__alloc(sizeof *p);
+    status = p ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    if (p) {
+        *p = (plan){.m = m, .file = file, .opts = opts ? opts : &all, .n = tutti_module_n_state(m)};
+        status = make_plan(p);
+    }
+    if (status == TUTTI_OK)
+        status = check_plan(p);
+    if (status == TUTTI_OK)
+        status = carry_out(p);
+    if (status == TUTTI_OK && said && size > 0)
+        say_plan(p, said, size);
+    if (p)
+        free(p->source);
+    free(p);
+    tutti__weights_close(file);
+    return status;
+}
+
+tutti_status tutti_module_load(tutti_module *m, const char *path)
+{
+    return tutti_module_load_with(m, path, NULL, NULL, 0);
+}

@@ -1,0 +1,202 @@
+/* pytorch_zip_write.c -- a state_dict as torch.save writes it.   SPDX-License-Identifier: MIT */
+#include "checkpoint/pytorch.h"
+#include "checkpoint/zip.h"
+
+#include <libgen.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PREFIX_BYTES = 128 };
+
+static const char *storage_of(tutti_dtype dtype)
+{
+    switch (dtype) {
+    case TUTTI_F32:
+        return "FloatStorage";
+    case TUTTI_F64:
+        return "DoubleStorage";
+    case TUTTI_F16:
+        return "HalfStorage";
+    case TUTTI_BF16:
+        return "BFloat16Storage";
+    case TUTTI_I8:
+        return "CharStorage";
+    case TUTTI_U8:
+        return "ByteStorage";
+    case TUTTI_I32:
+        return "IntStorage";
+    case TUTTI_I64:
+        return "LongStorage";
+    }
+    return "?";
+}
+
+/* ---- The pickle ---------------------------------------------------------------------------------------------- */
+
+static void put_number(FILE *out, uint64_t number, int bytes)
+{
+    for (int i = 0; i < bytes; i++)
+        putc((int)(number >> (8 * i) & 0xff), out);
+}
+
+static void put_text(FILE *out, const char *text)
+{
+    putc('X', out);
+    put_number(out, strlen(text), 4);
+    fputs(text, out);
+}
+
+/* BININT1, BININT2, BININT or LONG1: the shortest. */
+static void put_integer(FILE *out, int64_t n)
+{
+    if (n >= 0 && n < 256) {
+        putc('K', out);
+        put_number(out, (uint64_t)n, 1);
+    } else if (n >= 0 && n < 65536) {
+        putc('M', out);
+        put_number(out, (uint64_t)n, 2);
+    } else if (n >= INT32_MIN && n <= INT32_MAX) {
+        putc('J', out);
+        put_number(out, (uint64_t)n, 4);
+    } else {
+        fputs("\x8a\x08", out);
+        put_number(out, (uint64_t)n, 8);
+    }
+}
+
+static void put_tuple(FILE *out, const int64_t *numbers, int n)
+{
+    putc('(', out);
+    for (int i = 0; i < n; i++)
+        put_integer(out, numbers[i]);
+    putc('t', out);
+}
+
+/* _rebuild_tensor_v2(('storage', type, key, 'cpu', count), 0, size, stride, False, OrderedDict()) */
+static void put_tensor(FILE *out, const tutti_array *array, size_t key)
+{
+    int64_t stride[TUTTI_MAX_DIMS];
+    int64_t step = 1;
+    char text[32];
+
+    for (int i = array->shape.n; i-- > 0;) {
+        stride[i] = step;
+        step *= array->shape.d[i] > 1 ? array->shape.d[i] : 1;
+    }
+    snprintf(text, sizeof text, "%zu", key);
+    fputs("ctorch._utils\n_rebuild_tensor_v2\n((", out);
+    put_text(out, "storage");
+    fprintf(out, "ctorch\n%s\n", storage_of(array->dtype));
+    put_text(out, text);
+    put_text(out, "cpu");
+    put_integer(out, tutti_shape_count(array->shape));
+    fputs("tQ", out);
+    put_integer(out, 0);
+    put_tuple(out, array->shape.d, array->shape.n);
+    put_tuple(out, stride, array->shape.n);
+    fputs("\x89"
+          "ccollections\nOrderedDict\n)RtR",
+          out);
+}
+
+/* *text_p: to be freed. */
+static tutti_status make_pickle(const tutti__safetensors_source *sources, size_t n, char **text_p,
+                                size_t *bytes_p)
+{
+    FILE *out = open_memstream(text_p, bytes_p);
+    bool failed = !out;
+
+    if (out) {
+        fputs("\x80\x02"
+              "ccollections\nOrderedDict\n)R(",
+              out);
+        for (size_t i = 0; i < n; i++) {
+            put_text(out, sources[i].name);
+            put_tensor(out, &sources[i].array, i);
+        }
+        fputs("u.", out);
+        failed = ferror(out) != 0;
+        failed = fclose(out) != 0 || failed;
+    }
+    return failed ? tutti__fail(TUTTI_ERR_MEMORY, "no memory for %zu names", n) : TUTTI_OK;
+}
+
+/* ---- The zip ------------------------------------------------------------------------------------------------- */
+
+/* The file's name without its end, which PyTorch takes too. */
+static void make_prefix(const char *path, char prefix[PREFIX_BYTES])
+{
+    char copy[4096], *name, *dot;
+
+    snprintf(copy, sizeof copy, "%s", path);
+    name = basename(copy);
+    dot = strrchr(name, '.');
+    if (dot && dot != name)
+        *dot = '\0';
+    snprintf(prefix, PREFIX_BYTES, "%s", strlen(name) < 100 && *name != '/' ? name : "archive");
+}
+
+static tutti_status add(tutti__zip_writer *zip, const char *prefix, const char *name, const void *p,
+                        size_t bytes)
+{
+    char path[PREFIX_BYTES + 64];
+
+    snprintf(path, sizeof path, "%s/%s", prefix, name);
+    return tutti__zip_add(zip, path, p, bytes);
+}
+
+static tutti_status add_text(tutti__zip_writer *zip, const char *prefix, const char *name,
+                             const char *text)
+{
+    return add(zip, prefix, name, text, strlen(text));
+}
+
+/* The entries in PyTorch's order. */
+static tutti_status add_all(tutti__zip_writer *zip, const char *prefix,
+                            const tutti__safetensors_source *sources, size_t n, const char *pickle,
+                            size_t pickle_bytes)
+{
+    char name[64], id[48];
+
+    TUTTI_TRY(add(zip, prefix, "data.pkl", pickle, pickle_bytes));
+    TUTTI_TRY(add_text(zip, prefix, ".format_version", "1"));
+    TUTTI_TRY(add_text(zip, prefix, ".storage_alignment", "64"));
+    TUTTI_TRY(add_text(zip, prefix, "byteorder", "little"));
+    for (size_t i = 0; i < n; i++) {
+        const tutti_array *array = &sources[i].array;
+
+        snprintf(name, sizeof name, "data/%zu", i);
+        TUTTI_TRY(add(zip, prefix, name, array->p,
+                      (size_t)tutti_shape_count(array->shape) * tutti_dtype_size(array->dtype)));
+    }
+    TUTTI_TRY(add_text(zip, prefix, "version", "3\n"));
+    /* A number of 40 digits that tells files apart; equal contents give equal files. */
+    snprintf(id, sizeof id, "%020llu%020llu",
+             (unsigned long long)tutti__hash64(pickle, pickle_bytes), (unsigned long long)n);
+    TUTTI_TRY(add_text(zip, prefix, ".data/serialization_id", id));
+    return tutti__zip_finish(zip);
+}
+
+tutti_status tutti__pytorch_write(const char *path, const tutti__safetensors_source *sources,
+                                  size_t n)
+{
+    char prefix[PREFIX_BYTES], *pickle = NULL;
+    tutti__zip_writer *zip = NULL;
+    tutti__replacement file;
+    size_t bytes = 0;
+    tutti_status status;
+
+    make_prefix(path, prefix);
+    status = make_pickle(sources, n, &pickle, &bytes);
+    if (status == TUTTI_OK)
+        status = tutti__replace_begin(&file, path);
+    if (status == TUTTI_OK) {
+        status = tutti__zip_writer_new(&zip, file.fd, file.temporary, 0);
+        if (status == TUTTI_OK)
+            status = add_all(zip, prefix, sources, n, pickle, bytes);
+        status = tutti__replace_end(&file, status, true);
+    }
+    tutti__zip_writer_free(zip);
+    free(pickle);
+    return status;
+}

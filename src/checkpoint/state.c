@@ -1,0 +1,69 @@
+/* state.c -- reads state.json, or says that it is damaged.   SPDX-License-Identifier: MIT */
+#include "checkpoint/state.h"
+
+#include "checkpoint/folder.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { MAX_STATE = 1 << 20 };
+
+tutti_status tutti__state_digest(const json_t *state, char text[33])
+{
+    json_t *rest = json_copy((json_t *)(uintptr_t)state);
+    char *dump = NULL;
+
+    if (rest && (json_object_del(rest, "digest"), true))
+        dump = json_dumps(rest, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
+    json_decref(rest);
+    if (!dump)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's state.json");
+    snprintf(text, 33, "%016llx", (unsigned long long)tutti__hash64(dump, strlen(dump)));
+    free(dump);
+    return TUTTI_OK;
+}
+
+/* Checkpoints of earlier versions have none. */
+static tutti_status check_digest(const json_t *state, const char *path)
+{
+    const json_t *said = json_object_get(state, "digest");
+    char digest[33];
+
+    TUTTI_TRY(tutti__state_digest(state, digest));
+    if (!said || (json_is_string(said) && strcmp(json_string_value(said), digest) == 0))
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_FORMAT,
+                       "%s is damaged: its contents have digest %s, and it says %.40s", path,
+                       digest, json_is_string(said) ? json_string_value(said) : "something else");
+}
+
+tutti_status tutti__state_read(json_t **state_p, const char *folder)
+{
+    char path[TUTTI__CHECKPOINT_PATH + 32];
+    json_error_t error = {.line = 0};
+    tutti_status status;
+    struct stat st;
+
+    *state_p = NULL;
+    snprintf(path, sizeof path, "%s/state.json", folder);
+    if (stat(path, &st) != 0)
+        return tutti__fail_errno(errno, "cannot read %s", path);
+    if (!S_ISREG(st.st_mode))
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s is not a regular file", path);
+    *state_p = st.st_size < MAX_STATE ? json_load_file(path, JSON_REJECT_DUPLICATES, &error) : NULL;
+    if (!*state_p)
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s is damaged: %s", path,
+                           st.st_size < MAX_STATE ? error.text : "too large");
+    if (json_integer_value(json_object_get(*state_p, "format")) != 1)
+        status = tutti__fail(TUTTI_ERR_FORMAT, "%s is of a format that this version does not read",
+                             path);
+    else
+        status = check_digest(*state_p, path);
+    if (status != TUTTI_OK) {
+        json_decref(*state_p);
+        *state_p = NULL;
+    }
+    return status;
+}

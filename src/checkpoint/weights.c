@@ -1,0 +1,220 @@
+/* weights.c -- finds the file that a path means, and reads it through its format.   SPDX-License-Identifier: MIT */
+#include "checkpoint/weights.h"
+
+#include "checkpoint/convert.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/pytorch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct tutti__weights {
+    tutti__safetensors *safetensors; /* one of the two */
+    tutti__pytorch *pytorch;
+    char kind[96];
+    char path[4096];
+};
+
+/* ---- Places ---------------------------------------------------------------------------------------------------- */
+
+static bool is_folder(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* DIR/NAME, if it is there. */
+static bool find_in(const char *dir, const char *name, char path[4096])
+{
+    return snprintf(path, 4096, "%s/%s", dir, name) < 4096 && access(path, F_OK) == 0;
+}
+
+/* The checkpoint and the run that a file in `dir` is of. */
+static void find_around(tutti__weights_place *place, const char *dir)
+{
+    char path[4096], up[4096];
+
+    if (find_in(dir, "state.json", path)) {
+        snprintf(place->folder, sizeof place->folder, "%s", dir);
+        if (snprintf(up, sizeof up, "%s/../..", dir) < (int)sizeof up &&
+            find_in(up, "config.json", path))
+            snprintf(place->run, sizeof place->run, "%s", up);
+    } else if (find_in(dir, "config.json", path))
+        snprintf(place->run, sizeof place->run, "%s", dir);
+}
+
+/* The latest of a folder of checkpoints; false: there is none. */
+static bool find_latest(const char *dir, char folder[4096])
+{
+    uint64_t *steps;
+    size_t n;
+    bool found = tutti__checkpoint_list(dir, &steps, &n) == TUTTI_OK && n > 0 &&
+                 tutti__checkpoint_path(dir, steps[0], folder) == TUTTI_OK;
+
+    free(steps);
+    return found;
+}
+
+static tutti_status find_in_folder(tutti__weights_place *place, const char *path)
+{
+    char dir[4096], folder[4096];
+
+    snprintf(folder, sizeof folder, "%s", path);
+    if (!find_in(path, "state.json", dir) && !find_latest(path, folder) &&
+        snprintf(dir, sizeof dir, "%s/checkpoints", path) < (int)sizeof dir)
+        find_latest(dir, folder);
+    if (!find_in(folder, "model.safetensors", place->file))
+        return tutti__fail(TUTTI_ERR_NOT_FOUND,
+                           "%s holds no weights; expected a .safetensors or .pt file, a checkpoint "
+                           "(a run's checkpoints/step-NNNNNNNN) or a run folder",
+                           path);
+    find_around(place, folder);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__weights_find(tutti__weights_place *place, const char *path)
+{
+    char copy[4096];
+
+    *place = (tutti__weights_place){.file = ""};
+    if (strlen(path) >= sizeof copy)
+        return tutti__fail(TUTTI_ERR_ARG, "file %.60s...: the path is too long", path);
+    if (access(path, F_OK) != 0)
+        return tutti__fail_errno(errno, "cannot open %s", path);
+    if (is_folder(path))
+        return find_in_folder(place, path);
+    strcpy(copy, path);
+    strcpy(place->file, path);
+    find_around(place, dirname(copy));
+    return TUTTI_OK;
+}
+
+/* ---- Files ------------------------------------------------------------------------------------------------------ */
+
+static bool is_pytorch(const char *path)
+{
+    unsigned char head[8];
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    bool is = fd >= 0 && pread(fd, head, sizeof head, 0) == sizeof head && tutti__pytorch_is(head);
+
+    if (fd >= 0)
+        close(fd);
+    return is;
+}
+
+static tutti_status open_file(tutti__weights *w)
+{
+    const char *key;
+
+    if (!is_pytorch(w->path)) {
+        snprintf(w->kind, sizeof w->kind, "safetensors");
+        return tutti__safetensors_open(&w->safetensors, w->path);
+    }
+    TUTTI_TRY(tutti__pytorch_open(&w->pytorch, w->path));
+    key = tutti__pytorch_key(w->pytorch);
+    snprintf(w->kind, sizeof w->kind, "PyTorch%s%s%s", *key ? ", key \"" : "", key,
+             *key ? "\"" : "");
+    return TUTTI_OK;
+}
+
+tutti_status tutti__weights_open(tutti__weights **weights_p, const char *path)
+{
+    tutti__weights_place place;
+    tutti__weights *w;
+    tutti_status status;
+
+    *weights_p = NULL;
+    TUTTI_TRY(tutti__weights_find(&place, path));
+    w = tutti__alloc(sizeof *w);
+    if (!w)
+        return TUTTI_ERR_MEMORY;
+    strcpy(w->path, place.file);
+    status = open_file(w);
+    if (status == TUTTI_OK)
+        *weights_p = w;
+    else
+        tutti__weights_close(w);
+    return status;
+}
+
+void tutti__weights_close(tutti__weights *w)
+{
+    if (!w)
+        return;
+    tutti__safetensors_close(w->safetensors);
+    tutti__pytorch_close(w->pytorch);
+    free(w);
+}
+
+const char *tutti__weights_path(const tutti__weights *w)
+{
+    return w->path;
+}
+
+const char *tutti__weights_kind(const tutti__weights *w)
+{
+    return w->kind;
+}
+
+size_t tutti__weights_count(const tutti__weights *w)
+{
+    return w->pytorch ? tutti__pytorch_count(w->pytorch) : tutti__safetensors_count(w->safetensors);
+}
+
+const tutti__safetensors_entry *tutti__weights_at(const tutti__weights *w, size_t i)
+{
+    return w->pytorch ? tutti__pytorch_at(w->pytorch, i) : tutti__safetensors_at(w->safetensors, i);
+}
+
+bool tutti__weights_has_digest(const tutti__weights *w, size_t i)
+{
+    return w->pytorch || tutti__safetensors_has_digest(w->safetensors, tutti__weights_at(w, i));
+}
+
+tutti_status tutti__weights_read(const tutti__weights *w, size_t i, void *dst)
+{
+    if (w->pytorch)
+        return tutti__pytorch_read(w->pytorch, i, dst);
+    return tutti__safetensors_read(w->safetensors, tutti__safetensors_at(w->safetensors, i), dst);
+}
+
+/* What was finite and is not any more. */
+static tutti_status check_range(const tutti__weights *w, const tutti__safetensors_entry *e,
+                                const void *before, const void *after, tutti_dtype dtype)
+{
+    const size_t n = (size_t)tutti_shape_count(e->shape), each = tutti_dtype_size(e->dtype);
+    size_t i = tutti__find_nonfinite(after, dtype, n);
+
+    if (i == n || tutti__find_nonfinite((const char *)before + i * each, e->dtype, 1) == 0)
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_FORMAT, "%s: element %zu of \"%.100s\" is too large for %s",
+                       w->path, i, e->name, tutti_dtype_name(dtype));
+}
+
+tutti_status tutti__weights_read_as(const tutti__weights *w, size_t i, tutti_dtype dtype, void *dst)
+{
+    const tutti__safetensors_entry *e = tutti__weights_at(w, i);
+    tutti_status status;
+    void *p;
+
+    if (!e->readable || !tutti__can_convert(e->dtype, dtype))
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "%s: \"%.100s\" is %s, which cannot be read as %s", w->path, e->name,
+                           e->dtype_text, tutti_dtype_name(dtype));
+    if (e->dtype == dtype)
+        return tutti__weights_read(w, i, dst);
+    p = tutti__alloc((size_t)e->bytes);
+    status = p ? tutti__weights_read(w, i, p) : TUTTI_ERR_MEMORY;
+    if (status == TUTTI_OK) {
+        tutti__convert(dst, dtype, p, e->dtype, (size_t)tutti_shape_count(e->shape));
+        status = check_range(w, e, p, dst, dtype);
+    }
+    free(p);
+    return status;
+}

@@ -1,0 +1,359 @@
+/* zip_read.c -- the directory of a zip file, and its entries' bytes.   SPDX-License-Identifier: MIT */
+#include "checkpoint/zip.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+enum {
+    LOCAL_BYTES = 30,
+    CENTRAL_BYTES = 46,
+    END_BYTES = 22,
+    END64_BYTES = 56,
+    LOCATOR_BYTES = 20,
+    MAX_COMMENT = 65535,
+    MAX_DIRECTORY = 64 << 20,
+    CHECKED_AT_ONCE = 1 << 18
+};
+
+struct tutti__zip {
+    int fd;
+    uint64_t file_bytes, directory, directory_bytes, n_said;
+    tutti__zip_entry *entries;
+    const tutti__zip_entry **by_name;
+    size_t n;
+    char *names;
+    char path[];
+};
+
+static tutti_status malformed(const tutti__zip *zip, const char *format, ...) TUTTI_PRINTF(2, 3);
+static tutti_status malformed(const tutti__zip *zip, const char *format, ...)
+{
+    char text[512];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return tutti__fail(TUTTI_ERR_FORMAT, "%s is not a valid PyTorch (zip) file: %s", zip->path,
+                       text);
+}
+
+static tutti_status read_at(const tutti__zip *zip, void *dst, uint64_t bytes, uint64_t offset)
+{
+    char *next = dst;
+
+    while (bytes > 0) {
+        ssize_t n =
+            pread(zip->fd, next, bytes < 1u << 30 ? (size_t)bytes : 1u << 30, (off_t)offset);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return tutti__fail_errno(errno, "cannot read %s", zip->path);
+        if (n == 0)
+            return malformed(zip, "it ends at byte %llu, before its data do",
+                             (unsigned long long)offset);
+        next += n;
+        offset += (uint64_t)n;
+        bytes -= (uint64_t)n;
+    }
+    return TUTTI_OK;
+}
+
+/* Little-endian numbers of 2, 4 and 8 bytes. */
+static uint64_t number(const uint8_t *p, int bytes)
+{
+    uint64_t n = 0;
+
+    while (bytes-- > 0)
+        n = n << 8 | p[bytes];
+    return n;
+}
+
+/* ---- The end, which says where the directory is ------------------------------------------------------------ */
+
+/* The zip64 end, where its locator stands before the end at `end`. */
+static tutti_status read_end64(tutti__zip *zip, uint64_t end)
+{
+    uint8_t locator[LOCATOR_BYTES], p[END64_BYTES];
+    uint64_t at;
+
+    if (end < LOCATOR_BYTES)
+        return TUTTI_OK;
+    TUTTI_TRY(read_at(zip, locator, sizeof locator, end - LOCATOR_BYTES));
+    if (memcmp(locator, "PK\6\7", 4) != 0)
+        return TUTTI_OK;
+    at = number(locator + 8, 8);
+    if (at > end || end - at < END64_BYTES)
+        return malformed(zip, "its zip64 end is outside of the file");
+    TUTTI_TRY(read_at(zip, p, sizeof p, at));
+    if (memcmp(p, "PK\6\6", 4) != 0)
+        return malformed(zip, "there is no zip64 end where its locator points");
+    zip->n_said = number(p + 32, 8);
+    zip->directory_bytes = number(p + 40, 8);
+    zip->directory = number(p + 48, 8);
+    return TUTTI_OK;
+}
+
+static tutti_status find_end(tutti__zip *zip)
+{
+    const size_t n = zip->file_bytes < END_BYTES + MAX_COMMENT ? (size_t)zip->file_bytes
+                                                               : END_BYTES + MAX_COMMENT;
+    uint8_t *tail = tutti__alloc(n);
+    tutti_status status = tail ? read_at(zip, tail, n, zip->file_bytes - n) : TUTTI_ERR_MEMORY;
+    const uint8_t *p = NULL;
+
+    for (size_t i = n < END_BYTES ? 0 : n - END_BYTES + 1; status == TUTTI_OK && !p && i-- > 0;)
+        if (memcmp(tail + i, "PK\5\6", 4) == 0 && i + END_BYTES + number(tail + i + 20, 2) == n)
+            p = tail + i;
+    if (status == TUTTI_OK && !p)
+        status = malformed(zip, "it has no end of a directory (truncated?)");
+    if (status == TUTTI_OK) {
+        zip->n_said = number(p + 10, 2);
+        zip->directory_bytes = number(p + 12, 4);
+        zip->directory = number(p + 16, 4);
+        status = read_end64(zip, zip->file_bytes - n + (uint64_t)(p - tail));
+    }
+    free(tail);
+    if (status == TUTTI_OK && (zip->directory > zip->file_bytes ||
+                               zip->directory_bytes > zip->file_bytes - zip->directory))
+        status = malformed(zip, "its directory is outside of the file");
+    if (status == TUTTI_OK && zip->directory_bytes > MAX_DIRECTORY)
+        status = malformed(zip, "its directory claims %llu bytes, more than %d",
+                           (unsigned long long)zip->directory_bytes, MAX_DIRECTORY);
+    return status;
+}
+
+/* ---- The directory ------------------------------------------------------------------------------------------ */
+
+/* What did not fit into 4 bytes stands in the zip64 extra, in this order. */
+static bool read_extra64(const uint8_t *extra, size_t n, uint64_t *bytes, uint64_t *packed,
+                         uint64_t *header)
+{
+    uint64_t *const wanted[] = {bytes, packed, header};
+
+    for (size_t at = 0; at + 4 <= n;) {
+        size_t length = (size_t)number(extra + at + 2, 2);
+        const uint8_t *p = extra + at + 4;
+
+        if (length > n - at - 4)
+            return false;
+        if (number(extra + at, 2) == 1) {
+            for (size_t i = 0; i < TUTTI__COUNT_OF(wanted); i++) {
+                if (*wanted[i] != UINT32_MAX)
+                    continue;
+                if (length < 8)
+                    return false;
+                *wanted[i] = number(p, 8);
+                p += 8;
+                length -= 8;
+            }
+            return true;
+        }
+        at += 4 + length;
+    }
+    return *bytes != UINT32_MAX && *packed != UINT32_MAX && *header != UINT32_MAX;
+}
+
+/* One entry at p, of n bytes that are left; *used_p: its own. Its name goes to `name`. */
+static tutti_status read_entry(tutti__zip *zip, const uint8_t *p, size_t n, char *name,
+                               size_t *used_p)
+{
+    tutti__zip_entry *e = &zip->entries[zip->n];
+    size_t name_bytes, extra_bytes;
+    uint64_t packed;
+
+    if (n < CENTRAL_BYTES || memcmp(p, "PK\1\2", 4) != 0)
+        return malformed(zip, "its directory is broken at entry %zu", zip->n);
+    name_bytes = (size_t)number(p + 28, 2);
+    extra_bytes = (size_t)number(p + 30, 2);
+    *used_p = CENTRAL_BYTES + name_bytes + extra_bytes + (size_t)number(p + 32, 2);
+    if (*used_p > n || memchr(p + CENTRAL_BYTES, '\0', name_bytes))
+        return malformed(zip, "its directory is broken at entry %zu", zip->n);
+    memcpy(name, p + CENTRAL_BYTES, name_bytes);
+    name[name_bytes] = '\0';
+    e->name = name;
+    e->crc = (uint32_t)number(p + 16, 4);
+    packed = number(p + 20, 4);
+    e->bytes = number(p + 24, 4);
+    e->header = number(p + 42, 4);
+    e->stored = number(p + 10, 2) == 0 && (p[8] & 1) == 0;
+    if (!read_extra64(p + CENTRAL_BYTES + name_bytes, extra_bytes, &e->bytes, &packed, &e->header))
+        return malformed(zip, "entry \"%.100s\" lacks its zip64 sizes", name);
+    if (e->stored && packed != e->bytes)
+        return malformed(zip, "entry \"%.100s\" is stored, but of two sizes", name);
+    zip->n++;
+    return TUTTI_OK;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp((*(const tutti__zip_entry *const *)a)->name,
+                  (*(const tutti__zip_entry *const *)b)->name);
+}
+
+static tutti_status sort_names(tutti__zip *zip)
+{
+    for (size_t i = 0; i < zip->n; i++)
+        zip->by_name[i] = &zip->entries[i];
+    if (zip->n > 0)
+        qsort(zip->by_name, zip->n, sizeof *zip->by_name, by_name);
+    for (size_t i = 1; i < zip->n; i++)
+        if (strcmp(zip->by_name[i]->name, zip->by_name[i - 1]->name) == 0)
+            return malformed(zip, "there are two entries \"%.100s\"", zip->by_name[i]->name);
+    return TUTTI_OK;
+}
+
+static tutti_status read_directory(tutti__zip *zip)
+{
+    const size_t bytes = (size_t)zip->directory_bytes, most = bytes / CENTRAL_BYTES + 1;
+    uint8_t *p = tutti__alloc(bytes + 1);
+    tutti_status status = p ? read_at(zip, p, bytes, zip->directory) : TUTTI_ERR_MEMORY;
+    char *name = zip->names = tutti__alloc(bytes + 1);
+
+    zip->entries = tutti__alloc(most * sizeof *zip->entries);
+    zip->by_name = tutti__alloc(most * sizeof *zip->by_name);
+    if (status == TUTTI_OK && (!zip->names || !zip->entries || !zip->by_name))
+        status = TUTTI_ERR_MEMORY;
+    for (size_t at = 0, used = 0; status == TUTTI_OK && at < bytes; at += used) {
+        status = read_entry(zip, p + at, bytes - at, name, &used);
+        if (status == TUTTI_OK)
+            name += strlen(name) + 1;
+    }
+    free(p);
+    /* The end's own count has 16 bits. */
+    if (status == TUTTI_OK && (zip->n & 0xffff) != (zip->n_said & 0xffff))
+        status = malformed(zip, "its directory holds %zu entries, and its end says %llu", zip->n,
+                           (unsigned long long)zip->n_said);
+    return status == TUTTI_OK ? sort_names(zip) : status;
+}
+
+static tutti_status read_zip(tutti__zip *zip)
+{
+    struct stat st;
+
+    if (zip->fd < 0 || fstat(zip->fd, &st) != 0)
+        return tutti__fail_errno(errno, "cannot open %s", zip->path);
+    if (!S_ISREG(st.st_mode))
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s is not a regular file", zip->path);
+    zip->file_bytes = (uint64_t)st.st_size;
+    TUTTI_TRY(find_end(zip));
+    return read_directory(zip);
+}
+
+tutti_status tutti__zip_open(tutti__zip **zip_p, const char *path)
+{
+    tutti__zip *zip = tutti__alloc(sizeof *zip + strlen(path) + 1);
+    tutti_status status;
+
+    *zip_p = NULL;
+    if (!zip)
+        return TUTTI_ERR_MEMORY;
+    strcpy(zip->path, path);
+    zip->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
+    status = read_zip(zip);
+    if (status == TUTTI_OK)
+        *zip_p = zip;
+    else
+        tutti__zip_close(zip);
+    return status;
+}
+
+void tutti__zip_close(tutti__zip *zip)
+{
+    if (!zip)
+        return;
+    if (zip->fd >= 0)
+        close(zip->fd);
+    free(zip->entries);
+    free(zip->by_name);
+    free(zip->names);
+    free(zip);
+}
+
+/* ---- Entries ------------------------------------------------------------------------------------------------- */
+
+size_t tutti__zip_count(const tutti__zip *zip)
+{
+    return zip->n;
+}
+
+const tutti__zip_entry *tutti__zip_at(const tutti__zip *zip, size_t i)
+{
+    return i < zip->n ? &zip->entries[i] : NULL;
+}
+
+const tutti__zip_entry *tutti__zip_find(const tutti__zip *zip, const char *name)
+{
+    const tutti__zip_entry key = {.name = name}, *wanted = &key;
+    const tutti__zip_entry *const *found =
+        zip->n ? bsearch(&wanted, zip->by_name, zip->n, sizeof *zip->by_name, by_name) : NULL;
+
+    return found ? *found : NULL;
+}
+
+uint64_t tutti__zip_file_bytes(const tutti__zip *zip)
+{
+    return zip->file_bytes;
+}
+
+/* Where the data begin: the local header's extra is not the directory's. */
+static tutti_status find_data(const tutti__zip *zip, const tutti__zip_entry *e, uint64_t *begin_p)
+{
+    uint8_t p[LOCAL_BYTES];
+    uint64_t begin;
+
+    if (!e->stored)
+        return malformed(
+            zip, "entry \"%.100s\" is compressed or encrypted, which PyTorch's are not", e->name);
+    if (e->header > zip->file_bytes || zip->file_bytes - e->header < LOCAL_BYTES)
+        return malformed(zip, "entry \"%.100s\" is outside of the file", e->name);
+    TUTTI_TRY(read_at(zip, p, sizeof p, e->header));
+    if (memcmp(p, "PK\3\4", 4) != 0)
+        return malformed(zip, "entry \"%.100s\" has no header where the directory says", e->name);
+    begin = e->header + LOCAL_BYTES + number(p + 26, 2) + number(p + 28, 2);
+    if (begin > zip->file_bytes || e->bytes > zip->file_bytes - begin)
+        return malformed(zip, "entry \"%.100s\" of %llu bytes is not whole (truncated?)", e->name,
+                         (unsigned long long)e->bytes);
+    *begin_p = begin;
+    return TUTTI_OK;
+}
+
+tutti_status tutti__zip_read(const tutti__zip *zip, const tutti__zip_entry *entry, void *dst,
+                             uint64_t bytes, uint64_t offset)
+{
+    uint64_t begin = 0;
+
+    if (offset > entry->bytes || bytes > entry->bytes - offset)
+        return malformed(zip, "entry \"%.100s\" has %llu bytes, and more are wanted", entry->name,
+                         (unsigned long long)entry->bytes);
+    TUTTI_TRY(find_data(zip, entry, &begin));
+    return read_at(zip, dst, bytes, begin + offset);
+}
+
+tutti_status tutti__zip_check(const tutti__zip *zip, const tutti__zip_entry *entry)
+{
+    uLong crc = crc32(0, NULL, 0);
+    uint8_t *p = tutti__alloc(CHECKED_AT_ONCE);
+    tutti_status status = p ? TUTTI_OK : TUTTI_ERR_MEMORY;
+
+    for (uint64_t at = 0; at < entry->bytes && status == TUTTI_OK;) {
+        uint64_t n = entry->bytes - at < CHECKED_AT_ONCE ? entry->bytes - at : CHECKED_AT_ONCE;
+
+        status = tutti__zip_read(zip, entry, p, n, at);
+        crc = crc32(crc, p, (uInt)n);
+        at += n;
+    }
+    free(p);
+    if (status == TUTTI_OK && (uint32_t)crc != entry->crc)
+        return tutti__fail(
+            TUTTI_ERR_FORMAT,
+            "%s is damaged: entry \"%.100s\" has CRC-32 %08lx, and the file says %08lx", zip->path,
+            entry->name, crc, (unsigned long)entry->crc);
+    return status;
+}

@@ -1,0 +1,427 @@
+/* checkpoint.c -- `tutti checkpoint show|verify|export`.   SPDX-License-Identifier: MIT */
+#include "checkpoint/convert.h"
+#include "checkpoint/pytorch.h"
+#include "checkpoint/state.h"
+#include "checkpoint/weights.h"
+#include "cli/cli.h"
+#include "cli/counter.h"
+#include "tensor/tensor.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static const char HELP[] =
+    "usage: tutti checkpoint show PATH [--digest] [--json]\n"
+    "       tutti checkpoint verify PATH\n"
+    "       tutti checkpoint export PATH OUT [--dtype TYPE] [--force]\n"
+    "\n"
+    "PATH is a .safetensors file, a PyTorch .pt file (torch.save of a state_dict, or of a "
+    "dictionary "
+    "that has one\n"
+    "under \"model\" or the like), a checkpoint (RUN/checkpoints/step-N, or latest), or a run "
+    "folder, "
+    "of which the\n"
+    "latest checkpoint is meant. Nothing in a file is ever executed.\n"
+    "\n"
+    "show lists what it holds: tensors with type, shape and bytes; of a checkpoint also step, "
+    "epoch, "
+    "ranks and keys.\n"
+    "  --digest       also the XXH3-64 of each tensor\n"
+    "  --json         as a JSON object\n"
+    "\n"
+    "verify reads all of it and compares every digest: of each tensor, of state.json, of the whole "
+    "model; of a run\n"
+    "folder all checkpoints. Exit code 1 if anything is damaged, with its name.\n"
+    "\n"
+    "export writes the weights to OUT: a file that ends in .safetensors, or in .pt or .pth for "
+    "torch.load.\n"
+    "  --dtype TYPE   f32, f16 or bf16: reals become this (default: as they are)\n"
+    "  --force        replace OUT if it is there\n";
+
+static int fail(const char *verb, tutti_status status)
+{
+    fprintf(stderr, "tutti checkpoint %s: %s\n", verb, tutti_last_error());
+    return tutti_status_exit_code(status);
+}
+
+static int fail_usage(const char *verb, const char *what)
+{
+    fprintf(stderr, "tutti checkpoint%s%s: %s; see tutti checkpoint --help\n", *verb ? " " : "",
+            verb, what);
+    return 2;
+}
+
+/* ---- show ------------------------------------------------------------------------------------------------------- */
+
+/* XXH3-64 of a tensor's bytes; "" and the message made on failure. */
+static tutti_status digest_of(const tutti__weights *file, size_t i, char digest[24])
+{
+    const size_t bytes = (size_t)tutti__weights_at(file, i)->bytes;
+    void *p = tutti__alloc(bytes);
+    tutti_status status = p ? tutti__weights_read(file, i, p) : TUTTI_ERR_MEMORY;
+
+    snprintf(digest, 24, "%016" PRIx64, status == TUTTI_OK ? tutti__hash64(p, bytes) : 0);
+    free(p);
+    return status;
+}
+
+/* A text of a file, which need not be UTF-8. */
+static json_t *text_json(const char *text)
+{
+    char shown[1024];
+    json_t *value = json_string(text);
+
+    return value ? value : json_string(tutti__printable(text, shown, sizeof shown));
+}
+
+static tutti_status tensor_json(const tutti__weights *file, size_t i, bool digests, json_t *list)
+{
+    const tutti__safetensors_entry *e = tutti__weights_at(file, i);
+    json_t *shape = json_array(), *row;
+    char digest[24];
+
+    for (int k = 0; k < e->shape.n; k++)
+        json_array_append_new(shape, json_integer(e->shape.d[k]));
+    row = json_pack("{s:o, s:s, s:o, s:I}", "name", text_json(e->name), "dtype", e->dtype_text,
+                    "shape", shape, "bytes", (json_int_t)e->bytes);
+    json_array_append_new(list, row);
+    if (digests) {
+        TUTTI_TRY(digest_of(file, i, digest));
+        json_object_set_new(row, "xxh3", json_string(digest));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status show_json(const tutti__weights *file, json_t *state, bool digests)
+{
+    json_t *tensors = json_array(), *root;
+    tutti_status status = TUTTI_OK;
+    char *text;
+
+    for (size_t i = 0; i < tutti__weights_count(file) && status == TUTTI_OK; i++)
+        status = tensor_json(file, i, digests, tensors);
+    root = json_pack("{s:o, s:s, s:o}", "file", text_json(tutti__weights_path(file)), "kind",
+                     tutti__weights_kind(file), "tensors", tensors);
+    if (state)
+        json_object_set(root, "checkpoint", state);
+    text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    if (status == TUTTI_OK && text)
+        puts(text);
+    else if (status == TUTTI_OK)
+        status =
+            tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s as JSON", tutti__weights_path(file));
+    free(text);
+    json_decref(root);
+    return status;
+}
+
+static void show_state(const json_t *state)
+{
+    const json_t *config = json_object_get(state, "config"), *value;
+    const char *key;
+    int column = 0;
+
+    printf("checkpoint at step %lld, in epoch %lld after batch %lld, of %lld rank%s%s\n",
+           (long long)json_integer_value(json_object_get(state, "step")),
+           (long long)json_integer_value(json_object_get(state, "epoch")),
+           (long long)json_integer_value(json_object_get(state, "batch")),
+           (long long)json_integer_value(json_object_get(state, "world_size")),
+           json_integer_value(json_object_get(state, "world_size")) == 1 ? "" : "s",
+           json_is_true(json_object_get(state, "finished")) ? "; the run was finished" : "");
+    json_object_foreach((json_t *)(uintptr_t)config, key, value)
+    {
+        char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(12)), shown[256];
+
+        if (!text || strcmp(text, "\"\"") == 0) {
+            free(text);
+            continue;
+        }
+        if (column > 0 && column + (int)(strlen(key) + strlen(text)) > 96) {
+            putchar('\n');
+            column = 0;
+        }
+        column += printf("  %s=%s", key, tutti__printable(text, shown, sizeof shown));
+        free(text);
+    }
+    puts("");
+}
+
+static tutti_status show_table(const tutti__weights *file, const json_t *state, bool digests)
+{
+    const size_t n = tutti__weights_count(file);
+    int width = 4, shapes = 5;
+    uint64_t bytes = 0, numbers = 0;
+    char name[512], digest[24] = "";
+
+    if (state)
+        show_state(state);
+    for (size_t i = 0; i < n; i++) {
+        const tutti__safetensors_entry *e = tutti__weights_at(file, i);
+        int w = (int)strlen(tutti__printable(e->name, name, sizeof name));
+        int s = (int)strlen(tutti__shape_text(e->shape));
+
+        width = w > width ? w : width;
+        shapes = s > shapes ? s : shapes;
+        bytes += e->bytes;
+        numbers += (uint64_t)tutti_shape_count(e->shape);
+    }
+    printf("%s (%s): %zu tensors, %" PRIu64 " numbers, %" PRIu64 " bytes\n",
+           tutti__printable(tutti__weights_path(file), name, sizeof name),
+           tutti__weights_kind(file), n, numbers, bytes);
+    printf("  %-*s  %-5s  %-*s  %12s%s\n", width, "name", "dtype", shapes, "shape", "bytes",
+           digests ? "  xxh3" : "");
+    for (size_t i = 0; i < n; i++) {
+        const tutti__safetensors_entry *e = tutti__weights_at(file, i);
+
+        if (digests)
+            TUTTI_TRY(digest_of(file, i, digest));
+        printf("  %-*s  %-5s  %-*s  %12" PRIu64 "%s%s\n", width,
+               tutti__printable(e->name, name, sizeof name), e->dtype_text, shapes,
+               tutti__shape_text(e->shape), e->bytes, digests ? "  " : "", digest);
+    }
+    return TUTTI_OK;
+}
+
+static int run_show(int argc, char **argv)
+{
+    tutti__weights_place place;
+    tutti__weights *file = NULL;
+    json_t *state = NULL;
+    bool digests = false, json = false;
+    const char *path = NULL;
+    tutti_status status;
+
+    for (int i = 0; i < argc; i++) {
+        if (strcmp(argv[i], "--digest") == 0)
+            digests = true;
+        else if (strcmp(argv[i], "--json") == 0)
+            json = true;
+        else if (argv[i][0] == '-' && argv[i][1])
+            return fail_usage("show", "the flags are --digest and --json");
+        else if (path)
+            return fail_usage("show", "expected one path");
+        else
+            path = argv[i];
+    }
+    if (!path)
+        return fail_usage("show", "expected a file, a checkpoint or a run folder");
+    status = tutti__weights_find(&place, path);
+    if (status == TUTTI_OK)
+        status = tutti__weights_open(&file, path);
+    if (status == TUTTI_OK && place.folder[0])
+        status = tutti__state_read(&state, place.folder);
+    if (status == TUTTI_OK)
+        status = json ? show_json(file, state, digests) : show_table(file, state, digests);
+    json_decref(state);
+    tutti__weights_close(file);
+    return status == TUTTI_OK ? 0 : fail("show", status);
+}
+
+/* ---- verify ----------------------------------------------------------------------------------------------------- */
+
+static void say_verified(void *user, const char *file, const char *problem)
+{
+    char shown[2048];
+
+    (void)user;
+    if (problem)
+        printf("DAMAGED  %s\n", tutti__printable(problem, shown, sizeof shown));
+    else
+        printf("whole    %s\n", tutti__printable(file, shown, sizeof shown));
+    fflush(stdout);
+}
+
+static int run_verify(int argc, char **argv)
+{
+    tutti__verify_counts c;
+    tutti_status status;
+
+    if (argc != 1 || (argv[0][0] == '-' && argv[0][1]))
+        return fail_usage("verify", "expected a file, a checkpoint or a run folder");
+    status = tutti__verify(argv[0], say_verified, NULL, &c);
+    if (status != TUTTI_OK)
+        return fail("verify", status);
+    printf("all is whole: %zu file%s, %zu tensors, %" PRIu64 " bytes\n", c.files,
+           c.files == 1 ? "" : "s", c.tensors, c.bytes);
+    if (c.unchecked > 0)
+        printf(
+            "(%zu tensors could be read, but no digest tells whether they are what was written)\n",
+            c.unchecked);
+    return 0;
+}
+
+/* ---- export ----------------------------------------------------------------------------------------------------- */
+
+typedef struct export_line {
+    const char *paths[2];
+    int dtype; /* -1: as it is */
+    bool force;
+} export_line;
+
+static bool ends_in(const char *text, const char *end)
+{
+    size_t n = strlen(text), k = strlen(end);
+
+    return n > k && strcmp(text + n - k, end) == 0;
+}
+
+static bool is_pytorch(const char *path)
+{
+    return ends_in(path, ".pt") || ends_in(path, ".pth");
+}
+
+/* Reads all tensors into memory that sources point to; free() it. */
+static tutti_status read_all(const tutti__weights *file, int wanted, const tutti__tick *tick,
+                             tutti__safetensors_source *sources, char **memory_p)
+{
+    const size_t n = tutti__weights_count(file);
+    size_t bytes = 0;
+    char *next;
+
+    for (size_t i = 0; i < n; i++) {
+        const tutti__safetensors_entry *e = tutti__weights_at(file, i);
+        tutti_dtype dtype =
+            wanted >= 0 && tutti__is_real(e->dtype) ? (tutti_dtype)wanted : e->dtype;
+
+        if (!e->readable)
+            return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                               "%s: tensor \"%.100s\" is %s, which is not "
+                               "written in this version",
+                               tutti__weights_path(file), e->name, e->dtype_text);
+        sources[i] = (tutti__safetensors_source){e->name, {NULL, e->shape, dtype}};
+        bytes += ((size_t)tutti_shape_count(e->shape) * tutti_dtype_size(dtype) + 63) / 64 * 64;
+    }
+    next = *memory_p = tutti__alloc(bytes);
+    if (!next)
+        return TUTTI_ERR_MEMORY;
+    for (size_t i = 0; i < n; i++) {
+        const tutti_array *a = &sources[i].array;
+
+        TUTTI_TRY(tutti__tick_call(tick, i, n));
+        TUTTI_TRY(tutti__weights_read_as(file, i, a->dtype, next));
+        sources[i].array.p = next;
+        next += ((size_t)tutti_shape_count(a->shape) * tutti_dtype_size(a->dtype) + 63) / 64 * 64;
+    }
+    return tutti__tick_call(tick, n, n);
+}
+
+static tutti_status export(const export_line *l, const tutti__tick *tick, size_t *n_p)
+{
+    static const tutti__safetensors_pair format = {"format", "pt"};
+    tutti__safetensors_source *sources = NULL;
+    tutti__weights *file;
+    char *memory = NULL;
+    tutti_status status;
+
+    TUTTI_TRY(tutti__weights_open(&file, l->paths[0]));
+    *n_p = tutti__weights_count(file);
+    sources = tutti__alloc((*n_p + 1) * sizeof *sources);
+    status = sources ? read_all(file, l->dtype, tick, sources, &memory) : TUTTI_ERR_MEMORY;
+    if (status == TUTTI_OK)
+        status = is_pytorch(l->paths[1])
+                     ? tutti__pytorch_write(l->paths[1], sources, *n_p)
+                     : tutti__safetensors_write(l->paths[1], sources, *n_p, &format, 1);
+    free(memory);
+    free(sources);
+    tutti__weights_close(file);
+    return status;
+}
+
+static bool read_dtype(const char *text, int *dtype_p)
+{
+    *dtype_p = strcmp(text, "f32") == 0    ? TUTTI_F32
+               : strcmp(text, "f16") == 0  ? TUTTI_F16
+               : strcmp(text, "bf16") == 0 ? TUTTI_BF16
+                                           : -1;
+    return *dtype_p >= 0;
+}
+
+/* What is wrong with the line; NULL: nothing. */
+static const char *read_export(export_line *l, int argc, char **argv)
+{
+    int n = 0;
+
+    *l = (export_line){.dtype = -1};
+    for (int i = 0; i < argc; i++) {
+        const char *text = NULL;
+
+        if (strncmp(argv[i], "--dtype=", 8) == 0)
+            text = argv[i] + 8;
+        else if (strcmp(argv[i], "--dtype") == 0)
+            text = i + 1 < argc ? argv[++i] : "";
+        if (text && !read_dtype(text, &l->dtype))
+            return "--dtype is f32, f16 or bf16";
+        if (text)
+            continue;
+        if (strcmp(argv[i], "--force") == 0)
+            l->force = true;
+        else if (argv[i][0] == '-' && argv[i][1])
+            return "the flags are --dtype and --force";
+        else if (n == 2)
+            return "more than a path and a file to write";
+        else
+            l->paths[n++] = argv[i];
+    }
+    if (n != 2)
+        return "expected a path and the file to write";
+    if (!is_pytorch(l->paths[1]) && !ends_in(l->paths[1], ".safetensors"))
+        return "the file to write must end in .safetensors, .pt or .pth, which says its format";
+    return NULL;
+}
+
+static int run_export(int argc, char **argv)
+{
+    export_line l;
+    const char *wrong = read_export(&l, argc, argv);
+    tutti__counter counter;
+    tutti__tick tick = tutti__counter_begin(&counter, "exporting", "tensors");
+    char shown[2048];
+    struct stat st;
+    size_t n = 0;
+    tutti_status status;
+
+    if (wrong)
+        return fail_usage("export", wrong);
+    if (!l.force && lstat(l.paths[1], &st) == 0 && (S_ISREG(st.st_mode) || S_ISLNK(st.st_mode))) {
+        tutti__fail(TUTTI_ERR_IO, "%s is there already; --force replaces it", l.paths[1]);
+        return fail("export", TUTTI_ERR_IO);
+    }
+    tutti__counter_catch_signals();
+    status = export(&l, &tick, &n);
+    tutti__counter_clear(&counter);
+    if (status != TUTTI_OK) {
+        int code = fail("export", status);
+
+        return tutti__counter_stopped() ? 128 + tutti__counter_stopped() : code;
+    }
+    printf("%zu tensors in %s\n", n, tutti__printable(l.paths[1], shown, sizeof shown));
+    return 0;
+}
+
+int tutti__cli_checkpoint(int argc, char **argv)
+{
+    const char *verb = argc > 1 ? argv[1] : "";
+    char shown[256];
+
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            fputs(HELP, stdout);
+            return 0;
+        }
+    if (strcmp(verb, "show") == 0)
+        return run_show(argc - 2, argv + 2);
+    if (strcmp(verb, "verify") == 0)
+        return run_verify(argc - 2, argv + 2);
+    if (strcmp(verb, "export") == 0)
+        return run_export(argc - 2, argv + 2);
+    if (*verb)
+        fprintf(stderr,
+                "tutti checkpoint: there is no \"%s\"; it is show, verify or export (tutti "
+                "checkpoint --help)\n",
+                tutti__printable(verb, shown, sizeof shown));
+    else
+        fputs("tutti checkpoint: show, verify or export? See tutti checkpoint --help\n", stderr);
+    return 2;
+}

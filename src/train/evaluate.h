@@ -1,0 +1,21 @@
+/* evaluate.h -- a model over a data set, each sample exactly once.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_TRAIN_EVALUATE_H
+#define TUTTI_TRAIN_EVALUATE_H
+
+#include "data/dataset.h"
+#include "train/run.h"
+#include "train/tally.h"
+
+typedef struct tutti__evaluation {
+    tutti__tally *tally; /* cleared first; at the end of all ranks */
+    tutti__tick *tick;   /* of samples done by all ranks, about; NULL: none */
+    /* After each round, on all ranks alike: the batch (NULL: this rank had none) and its logits [batch->n, classes]. NULL: nobody
+     * wants to know. */
+    tutti_status (*rows)(void *user, size_t round, const tutti_batch *batch, const float *logits);
+    void *user;
+} tutti__evaluation;
+
+/* run->model over run->test_loader. Sets run->stopping, and leaves the tally unfinished, if a signal comes meanwhile. Collective. */
+tutti_status tutti__evaluate(tutti__run *run, const tutti__evaluation *e);
+
+#endif

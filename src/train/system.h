@@ -1,0 +1,25 @@
+/* system.h -- how busy this machine is: cores, memory, disk, network, GPUs.   SPDX-License-Identifier: MIT
+ *
+ * From /proc, the control group's files, statvfs and NVIDIA's management library (NVML), which is loaded where there is one. A
+ * figure that cannot be had is NaN, or for an INT 0. */
+#ifndef TUTTI_TRAIN_SYSTEM_H
+#define TUTTI_TRAIN_SYSTEM_H
+
+#include "train/metrics.h"
+
+enum { TUTTI__MOST_GPUS = 16 };
+
+typedef struct tutti__system_sample {
+    tutti__system_metrics machine;
+    tutti__gpu_metrics gpus[TUTTI__MOST_GPUS];
+    size_t n_gpus;
+} tutti__system_sample;
+
+/* Not shared between threads. `folder`: whose disk to look at. NULL: out of memory, message made. */
+typedef struct tutti__system tutti__system;
+tutti__system *tutti__system_open(const char *folder);
+/* Rates are since the last sample, or since it was opened. */
+void tutti__system_read(tutti__system *system, tutti__system_sample *sample);
+void tutti__system_close(tutti__system *system); /* NULL: nothing */
+
+#endif
