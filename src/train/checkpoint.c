@@ -211,7 +211,7 @@ static tutti_status begin(tutti__run *run, tutti__writing *writing)
         return TUTTI_ERR_MEMORY;
     TUTTI_TRY(tutti__run_folder_checkpoints(&run->folder, writing->dir));
     if (!s->writer)
-        TUTTI_TRY(tutti__writer_new(&s->writer, run->module, run->optim));
+        TUTTI_TRY(tutti__writer_new(&s->writer, run->module, run->optim, run->recorder));
     TUTTI_TRY(tutti__writer_begin(s->writer, writing));
     writing->state = NULL; /* the writer's */
     /* The first backward lays parameters out anew. */

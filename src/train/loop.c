@@ -163,31 +163,6 @@ static void show(tutti__run *run, bool logged, double seconds)
     tutti__progress_step(&run->progress, &s, logged);
 }
 
-/* Opens and closes the window of `profile`; writes the trace at its end. */
-static tutti_status profile_step(tutti__run *run, uint64_t begin_ns)
-{
-    char folder[TUTTI__CONFIG_TEXT + 16], path[TUTTI__CONFIG_TEXT + 64];
-
-    if (!run->recorder)
-        return TUTTI_OK;
-    if ((int64_t)run->step == run->profile_first)
-        run->profile_begin_ns = begin_ns;
-    if (!run->profile_begin_ns || run->profile_end_ns ||
-        ((int64_t)run->step < run->profile_last && run->step < run->total_steps && !run->stopping))
-        return TUTTI_OK;
-    run->profile_end_ns = tutti__now_ns();
-    snprintf(folder, sizeof folder, "%s/trace", run->config->run_dir);
-    snprintf(path, sizeof path, "%s/rank-%d.json", folder, run->rank);
-    TUTTI_TRY(tutti__make_dirs(folder));
-    return tutti__trace_write(&(tutti__trace){.path = path,
-                                              .recorder = run->recorder,
-                                              .capacity = run->recorder_capacity,
-                                              .rank = run->rank,
-                                              .begin_ns = run->profile_begin_ns,
-                                              .end_ns = run->profile_end_ns,
-                                              .ddp = run->ddp});
-}
-
 static tutti_status end_step(tutti__run *run, double norm, bool logged, uint64_t begin_ns)
 {
     double seconds = (double)(tutti__now_ns() - begin_ns) * 1e-9;
@@ -202,7 +177,7 @@ static tutti_status end_step(tutti__run *run, double norm, bool logged, uint64_t
         TUTTI_TRY(log_step(run, norm));
     tutti__logs_tensors(&run->logs, run->module, run->step, !run->zero);
     show(run, logged, seconds);
-    return profile_step(run, begin_ns);
+    return tutti__run_profile_after(run, begin_ns);
 }
 
 /* ---- One optimizer step ---- */
@@ -255,12 +230,14 @@ tutti_status tutti__run_hear_of_stop(tutti__run *run)
 /* False in *more_p: the epoch has no batch left. */
 static tutti_status train_step(tutti__run *run, bool *more_p)
 {
-    uint64_t begin_ns = tutti__now_ns();
+    uint64_t begin_ns;
     bool logged = (run->step + 1) % (uint64_t)run->config->log_every == 0 ||
                   run->step + 1 == run->total_steps;
     tutti_batch batch;
     double norm = 0;
 
+    TUTTI_TRY(tutti__run_profile_before(run));
+    begin_ns = tutti__now_ns();
     *more_p = tutti_loader_next(run->train_loader, &batch);
     if (!*more_p)
         return tutti_loader_status(run->train_loader);

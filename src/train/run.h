@@ -3,6 +3,7 @@
 #define TUTTI_TRAIN_RUN_H
 
 #include "train/checkpoint.h"
+#include "train/clock.h"
 #include "train/config.h"
 #include "train/cores.h"
 #include "train/job.h"
@@ -74,6 +75,7 @@ typedef struct tutti__run {
     size_t recorder_capacity;
     int64_t profile_first, profile_last;
     uint64_t profile_begin_ns, profile_end_ns;
+    tutti__clock clock; /* read at both ends of the window */
 } tutti__run;
 
 /* setup.c: everything that a run needs, up to its first step; what fails has been said. tutti__run_close frees it. */
@@ -95,6 +97,10 @@ void tutti__run_say_results(tutti__run *run, const tutti__summary *summary);
  * begun. And the time of day as seconds since 1970. */
 void tutti__run_count_lost(tutti__run *run);
 double tutti__wall_seconds(void);
+/* profile.c: before and after each step, which began at begin_ns. Collective at both ends of the window, at whose end the trace
+ * is written. */
+tutti_status tutti__run_profile_before(tutti__run *run);
+tutti_status tutti__run_profile_after(tutti__run *run, uint64_t begin_ns);
 /* Seconds since the run began, before it was resumed too; so the bytes of gradients. */
 double tutti__run_seconds(const tutti__run *run);
 tutti_traffic tutti__run_traffic(const tutti__run *run);
