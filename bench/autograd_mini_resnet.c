@@ -1,6 +1,6 @@
 /* autograd_mini_resnet.c -- where a training step of MiniResNet spends its time.   SPDX-License-Identifier: MIT
  *
- *     bench_autograd_mini_resnet [BATCH [STEPS [THREADS [reference]]]]
+ *     bench_autograd_mini_resnet [BATCH [STEPS [THREADS [f32 | bf16 | reference]]]]
  *
  * Forward and backward of the model that bench/step.sh trains (conv3x3(3->64) BN ReLU, three stages of two basic blocks of
  * 64, 128, 256 channels, global average pool, linear), on random images 3x32x32, without nn, optimizer or communication.
@@ -38,6 +38,7 @@ static const char *const part_names[N_PARTS] = {
 /* The wrappers below have no argument of their own to find this by. */
 static struct {
     const tutti__kernels *kernels;
+    tutti_dtype dtype; /* of autocast */
     double part[N_PARTS];
 } timing;
 
@@ -204,7 +205,7 @@ static tutti_status step(model *m, const float *images, const int64_t *labels, i
 
     m->round++;
     memset(timing.part, 0, sizeof timing.part);
-    tutti_step_begin(m->cx, NULL);
+    tutti_step_begin(m->cx, &(tutti_step_opts){.autocast = timing.dtype});
     t[0] = cpu_ms();
     loss = tutti_cross_entropy(
         forward(
@@ -268,23 +269,30 @@ int main(int argc, char **argv)
     const int64_t batch = argc > 1 ? atoll(argv[1]) : 32;
     const int steps = argc > 2 ? atoi(argv[2]) : 10;
     const tutti_ctx_opts opts = {.threads = argc > 3 ? atoi(argv[3]) : 1,
-                                 .kernels =
-                                     argc > 4 ? TUTTI_KERNELS_REFERENCE : TUTTI_KERNELS_AUTO};
+                                 .kernels = argc > 4 && strcmp(argv[4], "reference") == 0
+                                                ? TUTTI_KERNELS_REFERENCE
+                                                : TUTTI_KERNELS_AUTO};
     static model m; /* large */
     tutti__kernels timed;
     tutti_status status = tutti_ctx_new(&m.cx, (tutti_device){TUTTI_CPU, 0}, &opts);
 
+    timing.dtype = argc > 4 && strcmp(argv[4], "bf16") == 0 ? TUTTI_BF16 : TUTTI_F32;
+    if (status == TUTTI_OK)
+        status = tutti__kernels_of(m.cx, timing.dtype, &timing.kernels);
     if (status == TUTTI_OK) {
-        timing.kernels = m.cx->kernels;
-        timed = *m.cx->kernels;
+        timed = *timing.kernels;
         timed.conv2d_forward = convolution_forward;
         timed.conv2d_backward_data = convolution_data;
         timed.conv2d_backward_weights = convolution_weights;
         timed.batch_norm_forward = batch_norm_forward;
         timed.batch_norm_backward = batch_norm_backward;
-        m.cx->kernels = &timed;
-        printf("%s, batch %lld, %d thread%s\n", tutti_ctx_kernels_name(m.cx), (long long)batch,
-               tutti_ctx_threads(m.cx), tutti_ctx_threads(m.cx) == 1 ? "" : "s");
+        if (timing.dtype == TUTTI_F32)
+            m.cx->kernels = m.cx->f32_kernels = &timed;
+        else
+            m.cx->bf16_kernels = &timed;
+        printf("%s, %s, batch %lld, %d thread%s\n", tutti_ctx_kernels_name(m.cx),
+               tutti_dtype_name(timing.dtype), (long long)batch, tutti_ctx_threads(m.cx),
+               tutti_ctx_threads(m.cx) == 1 ? "" : "s");
         status = run(&m, batch, steps);
     }
     if (status != TUTTI_OK)

@@ -8,6 +8,7 @@
 # pictures and labels are not stored: they are MT19937 words, which the test draws for itself (weights: the generator
 # of torch.manual_seed in order of construction; a CRC-32 in the file's metadata says whether they came out the same).
 # rules.safetensors: a small vector under every optimizer, learning-rate schedules, gradient clipping.
+# amp.safetensors: the losses of ten such steps under torch.autocast("cpu", torch.bfloat16), and some first gradients.
 # state_dict.safetensors: a small network's weights as users save them; logits.safetensors: what it then answers.
 # A second run gives the same tensors; safetensors writes the metadata in whatever order, so compare contents, not bytes.
 import math
@@ -148,6 +149,37 @@ def golden_model(name, make, batch, size, lr, seed, f16=False):
     print(name, ["%.6f" % v for v in losses], "relu inputs came to %.1e of zero" % ReLU.nearest)
 
 
+def golden_amp(models):
+    """The loops of the other golden models with the forward pass under autocast. Weights, gradients, optimizer: f32."""
+    out, metadata = {}, {"torch": torch.__version__}
+    for name, make, batch, size, lr, seed, kept in models:
+        torch.manual_seed(0)
+        model = make()
+        optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9, weight_decay=5e-4)
+        draws = Draws(seed)
+        patterns = draws.uniform(CLASSES, 3, size, size)
+        losses = []
+        for step in range(10):
+            y = draws.labels(batch)
+            x = patterns[y] + draws.uniform(batch, 3, size, size) * 0.5
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = nn.functional.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            losses.append(loss.item())
+            if step == 0:
+                for key, parameter in model.named_parameters():
+                    assert parameter.grad.dtype == torch.float32
+                    if key in kept:
+                        out[f"{name}.grad.{key}"] = parameter.grad.clone()
+            optimizer.step()
+        out[f"{name}.losses"] = torch.tensor(losses, dtype=torch.float64)
+        metadata |= {f"{name}.batch": str(batch), f"{name}.size": str(size), f"{name}.lr": repr(lr),
+                     f"{name}.seed": str(seed)}
+        print("amp", name, ["%.6f" % v for v in losses])
+    save_file(out, os.path.join(OUT, "amp.safetensors"), metadata)
+
+
 def golden_optimizer(make):
     """Two parameters, five steps; the second one has no gradient in the first two."""
     draws = Draws(2)
@@ -171,6 +203,14 @@ OPTIMIZERS = {
     "adam": lambda p: torch.optim.Adam(p),
     "adam_decay": lambda p: torch.optim.Adam(p, lr=0.01, betas=(0.8, 0.99), eps=1e-6, weight_decay=0.1),
     "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1),
+    "sgd_groups": lambda p: torch.optim.SGD(
+        [{"params": p[:1]}, {"params": p[1:], "lr": 0.05, "momentum": 0.5, "weight_decay": 0.0}],
+        lr=0.1, momentum=0.9, weight_decay=5e-4),
+    "sgd_momentum_of_one_group": lambda p: torch.optim.SGD([{"params": p[:1], "momentum": 0.9}, {"params": p[1:]}], lr=0.1),
+    "adam_groups": lambda p: torch.optim.Adam(
+        [{"params": p[:1], "betas": (0.8, 0.99), "eps": 1e-6}, {"params": p[1:], "lr": 0.02}], lr=0.01, weight_decay=0.1),
+    "adamw_no_decay": lambda p: torch.optim.AdamW(
+        [{"params": p[:1]}, {"params": p[1:], "weight_decay": 0.0}], lr=0.01, weight_decay=0.1),
 }
 
 
@@ -240,6 +280,8 @@ def main():
     # A relu that falls the other way changes the later losses by 1e-3, and among a million inputs some come within
     # rounding of zero. Of the data seeds 1 to 119, this one keeps the largest distance.
     golden_model("mini_resnet", lambda: MiniResNet(3), batch=8, size=8, lr=0.005, seed=7, f16=True)
+    golden_amp([("mlp", lambda: MLP(3 * 8 * 8), 32, 8, 0.1, 1, ("fc2.weight", "fc1.bias")),
+                ("mini_resnet", lambda: MiniResNet(3), 8, 8, 0.005, 7, ("fc.weight", "stem.0.weight", "stem.1.weight"))])
     golden_rules()
     golden_state_dict()
 

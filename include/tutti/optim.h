@@ -40,11 +40,30 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_adamw_new(tutti_optim **optim_p, tu
                                                        const tutti_adam_opts *opts);
 TUTTI_API void tutti_optim_free(tutti_optim *optim);
 
+/* What a group of parameters has of its own; 0: as the optimizer; TUTTI_ZERO: zero. */
+typedef struct tutti_optim_group_opts {
+    float lr_factor; /* its rate is the optimizer's times this; 0: 1 */
+    float weight_decay;
+    float momentum, dampening; /* sgd */
+    float beta1, beta2, eps;   /* adam, adamw */
+    uint64_t reserved[4];      /* zero */
+} tutti_optim_group_opts;
+
+/* Takes n parameters out of their group into a new one (torch's add_param_group); those in no group are the optimizer's
+ * own. State stays under its names, so that checkpoints fit whatever the groups. opts NULL: defaults. The same on all ranks.
+ * Errors: ARG naming the option or the place in the list; STATE: momentum, in an sgd without that has stepped. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_optim_add_group(tutti_optim *optim,
+                                                             tutti_tensor *const *parameters,
+                                                             size_t n,
+                                                             const tutti_optim_group_opts *opts);
+/* The usual one: every parameter of at most one dimension (biases, the weights of norms) without weight decay. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_optim_no_decay(tutti_optim *optim);
+
 /* As tutti_module_zero_grad. */
 TUTTI_API void tutti_optim_zero_grad(tutti_optim *optim);
 /* Updates every parameter that has a gradient since zero_grad; others keep value and state, as in PyTorch. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_optim_step(tutti_optim *optim);
-/* From the next step on; 0 is zero. A rate that is negative or not a number fails the next step (ARG). */
+/* From the next step on, of all groups; 0 is zero. A rate that is negative or not a number fails the next step (ARG). */
 TUTTI_API void tutti_optim_set_lr(tutti_optim *optim, float lr);
 TUTTI_API float tutti_optim_lr(const tutti_optim *optim);
 

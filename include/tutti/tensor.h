@@ -78,8 +78,10 @@ TUTTI_API int tutti_ctx_threads(const tutti_ctx *cx);
 
 /* Zero means a training step. */
 typedef struct tutti_step_opts {
-    bool eval;            /* no tape; batch norm uses running statistics, dropout passes through */
-    bool no_grad;         /* no tape, otherwise as in training */
+    bool eval;    /* no tape; batch norm uses running statistics, dropout passes through */
+    bool no_grad; /* no tape, otherwise as in training */
+    tutti_dtype
+        autocast; /* F32: off. BF16, F16: as tutti_ctx_set_autocast, from the step's first operation on */
     uint64_t reserved[4]; /* zero */
 } tutti_step_opts;
 
@@ -92,6 +94,17 @@ TUTTI_API void tutti_ctx_set_step(tutti_ctx *cx, uint64_t step);
 TUTTI_API uint64_t tutti_ctx_shard(const tutti_ctx *cx);
 /* Chooses the shard, from the next operation on: DDP leaves it alone. */
 TUTTI_API void tutti_ctx_set_shard(tutti_ctx *cx, uint64_t shard);
+
+/* Autocast, from the next operation to the end of the step or the next call: BF16 or F16; F32 switches it off. As PyTorch's:
+ * convolutions and linear layers take activations and weights rounded to 16 bit, sum in F32 and give 16 bit; softmax and
+ * the losses take F32; add, and batch norm's residual, the widest; the rest stays as it comes. Parameters, their
+ * gradients and batch norm's statistics are always F32: weights are rounded once a step. Gradients of activations have the
+ * activations' dtype; F16's want a scaler (amp.h). docs/amp.md.
+ * UNSUPPORTED: the kernels have none on this machine and TUTTI_EMULATE_HALF is not set. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_ctx_set_autocast(tutti_ctx *cx, tutti_dtype dtype);
+/* What computes in BF16 or F16 here: "onednn 2.6.3", "emulated" (reference kernels, or TUTTI_EMULATE_HALF=1: F32 kernels with
+ * rounding around them, slower than F32). NULL with the message of why nothing does. */
+TUTTI_API const char *tutti_ctx_half_kernels_name(tutti_ctx *cx, tutti_dtype dtype);
 
 /* Bytes a context holds: the arena's size, and how often any memory was allocated since the context was made
  * (constant after warm-up: a step allocates nothing). */
@@ -137,7 +150,9 @@ typedef struct tutti_pool_opts {
 TUTTI_API tutti_tensor *tutti_relu(tutti_tensor *x);                 /* max(x, 0) */
 TUTTI_API tutti_tensor *tutti_add(tutti_tensor *a, tutti_tensor *b); /* a + b, equal shapes */
 TUTTI_API tutti_tensor *tutti_scale(tutti_tensor *x, float factor);  /* x * factor */
-TUTTI_API tutti_tensor *tutti_flatten(tutti_tensor *x);              /* [N, ...] -> [N, K] */
+/* x in another dtype of F32, BF16, F16, rounded to nearest even; x itself if it is that. */
+TUTTI_API tutti_tensor *tutti_cast(tutti_tensor *x, tutti_dtype dtype);
+TUTTI_API tutti_tensor *tutti_flatten(tutti_tensor *x); /* [N, ...] -> [N, K] */
 TUTTI_API tutti_tensor *tutti_max_pool2d(tutti_tensor *x,
                                          tutti_pool_opts opts); /* [N,C,H,W]; pads with -inf */
 /* Mean over the window; padding counts as zeros and is counted (PyTorch's count_include_pad). */

@@ -17,9 +17,10 @@
 /* Adds up two gradients of one tensor, in whichever of them belongs to nobody else. */
 static tutti_status add_gradients(tutti_tensor *a, tutti_tensor *b, tutti_tensor **sum_p)
 {
-    const tutti__kernels *kernels = a->cx->kernels;
+    const tutti__kernels *kernels;
     tutti_tensor *into = !a->shared ? a : b, *from = into == a ? b : a;
 
+    TUTTI_TRY(tutti__kernels_of(a->cx, a->dtype, &kernels));
     if (into->shared) {
         *sum_p = tutti__tensor_new(a->cx, a->shape, a->dtype);
         return *sum_p ? kernels->add_forward(*sum_p, a, b) : TUTTI_ERR_MEMORY;

@@ -112,16 +112,27 @@ static tutti_status put(tutti__curves *curves, const char *before, const json_t 
     return TUTTI_OK;
 }
 
+/* A sample of the machine belongs to the step's line before it, whose step and time it repeats. */
+static tutti_status put_system(tutti__curves *steps, json_t *system)
+{
+    json_object_del(system, "step");
+    json_object_del(system, "time_s");
+    return steps->lines > 0 ? put(steps, "system", system) : TUTTI_OK;
+}
+
 /* False in *good_p: it is no line of metrics. */
 static tutti_status take_line(tutti__report_run *run, const char *line, size_t n, bool *good_p)
 {
     json_t *object = json_loadb(line, n, 0, NULL), *eval = json_object_get(object, "eval");
+    json_t *system = json_object_get(object, "system");
     tutti_status status = TUTTI_OK;
 
     *good_p = json_is_object(object);
     if (json_is_object(eval)) {
         tutti__curves_begin_line(&run->evals);
         status = put(&run->evals, "", eval);
+    } else if (json_is_object(system)) {
+        status = put_system(&run->steps, system);
     } else if (*good_p) {
         tutti__curves_begin_line(&run->steps);
         status = put(&run->steps, "", object);

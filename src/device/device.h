@@ -26,4 +26,8 @@ tutti_status tutti__device_ops_of(tutti_device_kind kind, const tutti__device_op
 extern const tutti__device_ops tutti__cpu_ops;
 tutti_status tutti__cuda_ops(const tutti__device_ops **ops_p);
 
+/* n elements of dtype BF16 or F16 to F32 and back, rounded to nearest even. */
+void tutti__half_to_f32(float *to, const uint16_t *from, size_t n, tutti_dtype dtype);
+void tutti__half_from_f32(uint16_t *to, const float *from, size_t n, tutti_dtype dtype);
+
 #endif

@@ -32,10 +32,10 @@ static void pass(float *restrict p, const float *restrict g, float *restrict exp
     }
 }
 
-static void update(const tutti_optim *optim, const tutti__run *run, bool decoupled)
+static void update(const tutti__run *run, bool decoupled)
 {
-    const tutti__optim_options *o = &optim->options;
-    const double lr = tutti__optim_decimal(optim->lr), step = (double)run->step;
+    const tutti__optim_options *o = run->options;
+    const double lr = run->lr, step = (double)run->step;
     const factors f = {
         .keep = decoupled ? (float)(1 - lr * o->weight_decay) : 1,
         .decay = decoupled ? 0 : (float)o->weight_decay,
@@ -52,18 +52,44 @@ static void update(const tutti_optim *optim, const tutti__run *run, bool decoupl
     pass(run->p, run->g, run->state[0], run->state[1], run->n, &f);
 }
 
-static void update_adam(const tutti_optim *optim, const tutti__run *run)
+static void update_adam(const tutti__run *run)
 {
-    update(optim, run, false);
+    update(run, false);
 }
 
-static void update_adamw(const tutti_optim *optim, const tutti__run *run)
+static void update_adamw(const tutti__run *run)
 {
-    update(optim, run, true);
+    update(run, true);
 }
 
-static const tutti__optim_rule adam = {"adam", {"exp_avg", "exp_avg_sq"}, update_adam};
-static const tutti__optim_rule adamw = {"adamw", {"exp_avg", "exp_avg_sq"}, update_adamw};
+static tutti_status check(const char *rule, const tutti__optim_options *o)
+{
+    TUTTI_TRY(tutti__optim_check(rule, "beta1", o->beta1, 0, 1));
+    TUTTI_TRY(tutti__optim_check(rule, "beta2", o->beta2, 0, 1));
+    TUTTI_TRY(tutti__optim_check(rule, "eps", o->eps, 0, INFINITY));
+    return tutti__optim_check(rule, "weight_decay", o->weight_decay, 0, INFINITY);
+}
+
+static tutti_status check_adam(const tutti__optim_options *o)
+{
+    return check("adam", o);
+}
+
+static tutti_status check_adamw(const tutti__optim_options *o)
+{
+    return check("adamw", o);
+}
+
+static const tutti__optim_rule adam = {.name = "adam",
+                                       .state_names = {"exp_avg", "exp_avg_sq"},
+                                       .update = update_adam,
+                                       .check = check_adam,
+                                       .has_betas = true};
+static const tutti__optim_rule adamw = {.name = "adamw",
+                                        .state_names = {"exp_avg", "exp_avg_sq"},
+                                        .update = update_adamw,
+                                        .check = check_adamw,
+                                        .has_betas = true};
 
 static tutti_status adam_new(tutti_optim **optim_p, tutti_module *m, const tutti_adam_opts *opts,
                              const tutti__optim_rule *rule)
@@ -76,10 +102,7 @@ static tutti_status adam_new(tutti_optim **optim_p, tutti_module *m, const tutti
                                               tutti__optim_option(given->weight_decay, 0)};
 
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_adam_opts, opts));
-    TUTTI_TRY(tutti__optim_check(rule->name, "beta1", options.beta1, 0, 1));
-    TUTTI_TRY(tutti__optim_check(rule->name, "beta2", options.beta2, 0, 1));
-    TUTTI_TRY(tutti__optim_check(rule->name, "eps", options.eps, 0, INFINITY));
-    TUTTI_TRY(tutti__optim_check(rule->name, "weight_decay", options.weight_decay, 0, INFINITY));
+    TUTTI_TRY(rule->check(&options));
     return tutti__optim_new(optim_p, m, rule, (float)tutti__or((double)given->lr, 1e-3), &options);
 }
 

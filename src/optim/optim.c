@@ -55,8 +55,14 @@ tutti_status tutti__optim_new(tutti_optim **optim_p, tutti_module *m, const tutt
                            .rule = rule,
                            .module = m,
                            .cx = m->cx,
-                           .lr = lr,
-                           .options = *options};
+                           .lr = lr};
+    optim->groups = tutti__alloc(sizeof *optim->groups);
+    if (!optim->groups) {
+        free(optim);
+        return TUTTI_ERR_MEMORY;
+    }
+    optim->groups[0] = (tutti__optim_group){.options = *options, .lr_factor = 1};
+    optim->n_groups = 1;
     if (optim->entry.next)
         optim->entry.next->link = &optim->entry.next;
     m->root->optims = &optim->entry;
@@ -71,29 +77,6 @@ static void leave_list(const tutti__optim_entry *entry)
     *entry->link = entry->next;
     if (entry->next)
         entry->next->link = entry->link;
-}
-
-bool tutti__optim_describe(const tutti_optim *optim, size_t i, char *text, size_t bytes)
-{
-    const tutti__optim_options *o = &optim->options;
-    const struct {
-        const char *name;
-        double value;
-    } all[] = {{"lr", tutti__optim_decimal(optim->lr)},
-               {"momentum", o->momentum},
-               {"dampening", o->dampening},
-               {"weight_decay", o->weight_decay},
-               {"beta1", o->beta1},
-               {"beta2", o->beta2},
-               {"eps", o->eps},
-               {"nesterov", o->nesterov}};
-    const bool whole = optim->module == optim->module->root->module;
-
-    if (i >= TUTTI__COUNT_OF(all))
-        return false;
-    snprintf(text, bytes, "%s %.9g of %s%s%s", all[i].name, all[i].value, optim->rule->name,
-             whole ? "" : " over ", whole ? "" : tutti__module_path(optim->module));
-    return true;
 }
 
 static void free_state(const tutti_optim *optim, float *const state[TUTTI__OPTIM_STATES])
@@ -115,6 +98,8 @@ void tutti_optim_free(tutti_optim *optim)
     free(optim->steps);
     free(optim->offsets);
     free(optim->runs);
+    free(optim->groups);
+    free(optim->group_of);
     free(optim);
 }
 
@@ -263,6 +248,7 @@ static size_t plan_runs(tutti_optim *optim)
 
     for (size_t i = 0; i < root->parameters.n; i++) {
         size_t index = root->placement[i], begin = root->offsets[index];
+        size_t group = tutti__optim_group_of(optim, index);
         tutti__state *state = root->parameters.p[index];
         size_t next =
             i + 1 < root->parameters.n ? root->offsets[root->placement[i + 1]] : root->n_flat;
@@ -272,10 +258,10 @@ static size_t plan_runs(tutti_optim *optim)
             continue;
         optim->steps[index]++;
         state->tensor->kernel_cache_step = 0; /* of the old values */
-        if (last && last->end == begin && last->step == optim->steps[index])
+        if (last && last->end == begin && last->group == group && last->step == optim->steps[index])
             last->end = next;
         else
-            optim->runs[n++] = (tutti__stretch){begin, next, optim->steps[index]};
+            optim->runs[n++] = (tutti__stretch){begin, next, optim->steps[index], group};
     }
     return n;
 }
@@ -290,13 +276,15 @@ static void update(const tutti_optim *optim, const tutti__stretch *stretch,
     tutti__run run = {.p = root->flat_parameters + begin,
                       .g = root->flat_gradients + begin,
                       .n = end - begin,
-                      .step = stretch->step};
+                      .step = stretch->step,
+                      .lr = optim->groups[stretch->group].lr,
+                      .options = &optim->groups[stretch->group].options};
 
     if (begin >= end)
         return;
     for (int k = 0; k < TUTTI__OPTIM_STATES; k++)
         run.state[k] = optim->state[k] ? optim->state[k] + at + (begin - range->begin) : NULL;
-    optim->rule->update(optim, &run);
+    optim->rule->update(&run);
 }
 
 tutti_status tutti_optim_step(tutti_optim *optim)
@@ -314,6 +302,7 @@ tutti_status tutti_optim_step(tutti_optim *optim)
     if (sharding)
         TUTTI_TRY(sharding->begin(sharding->self, optim, (double)optim->lr));
     tutti__optim_free_whole(optim);
+    tutti__optim_set_rates(optim);
     n_ranges = ranges_of(optim, &all, &ranges);
     n_runs = plan_runs(optim);
     for (size_t r = 0; r < n_ranges; at += ranges[r].end - ranges[r].begin, r++) {

@@ -1,8 +1,8 @@
 /* optim.h -- the inside of an optimizer.   SPDX-License-Identifier: MIT
  *
  * State lies flat, with the parameters' own offsets. A step walks the parameters by rising offset, joins neighbours that
- * have a gradient and the same number of updates behind them into one run, and hands each run to the rule: usually a
- * single pass over everything. Rules are plain loops; the gaps between parameters are zeros and stay so.
+ * have a gradient, the same group and the same number of updates behind them into one run, and hands each run to the rule:
+ * usually a single pass over everything. Rules are plain loops; the gaps between parameters are zeros and stay so.
  *
  * Where flat memory is shared out between ranks (nn.h), state is that of the ranges of this rank, one after the other, and
  * runs are cut to them:
@@ -17,21 +17,6 @@
 
 #define TUTTI__OPTIM_STATES 2
 
-/* A stretch of flat memory to update. */
-typedef struct tutti__run {
-    float *p;
-    const float *g;
-    float *state[TUTTI__OPTIM_STATES];
-    size_t n;
-    uint64_t step; /* of its parameters: 1 in their first update */
-} tutti__run;
-
-typedef struct tutti__optim_rule {
-    const char *name;
-    const char *state_names[TUTTI__OPTIM_STATES]; /* PyTorch's; NULL past the end */
-    void (*update)(const tutti_optim *optim, const tutti__run *run);
-} tutti__optim_rule;
-
 /* Numbers as they were written: PyTorch computes 1 - beta2 in double from 0.999, not from the float nearest to it. */
 typedef struct tutti__optim_options {
     double momentum, dampening, weight_decay;
@@ -39,10 +24,41 @@ typedef struct tutti__optim_options {
     bool nesterov;
 } tutti__optim_options;
 
+/* A stretch of flat memory to update. */
+typedef struct tutti__run {
+    float *p;
+    const float *g;
+    float *state[TUTTI__OPTIM_STATES];
+    size_t n;
+    uint64_t step; /* of its parameters: 1 in their first update */
+    double lr;     /* of their group, as its options */
+    const tutti__optim_options *options;
+} tutti__run;
+
+typedef struct tutti__optim_rule {
+    const char *name;
+    const char *state_names[TUTTI__OPTIM_STATES]; /* PyTorch's; NULL past the end */
+    void (*update)(const tutti__run *run);
+    tutti_status (*check)(const tutti__optim_options *options);
+    bool has_betas; /* else momentum and dampening */
+    const struct tutti__optim_rule
+        *with_more; /* the rule for options that need state; NULL: this one */
+} tutti__optim_rule;
+
+/* Parameters with options of their own; the first group is the optimizer's, and has the rest. */
+typedef struct tutti__optim_group {
+    tutti__optim_options options;
+    double lr_factor;
+    double lr;        /* of this step */
+    size_t n;         /* parameters, of all but the first */
+    uint64_t members; /* a hash of which */
+} tutti__optim_group;
+
 /* A run before it is cut: [begin, end) of flat memory. */
 typedef struct tutti__stretch {
     size_t begin, end;
     uint64_t step;
+    size_t group;
 } tutti__stretch;
 
 struct tutti_optim {
@@ -51,7 +67,10 @@ struct tutti_optim {
     tutti_module *module;
     tutti_ctx *cx;
     float lr;
-    tutti__optim_options options;
+    tutti__optim_group *groups;
+    size_t n_groups;
+    size_t *group_of; /* of parameter i < n_group_of; else the first */
+    size_t n_group_of;
 
     float *state[TUTTI__OPTIM_STATES]; /* NULL before the first step, or not this rule's */
     size_t n_state;                    /* elements of each */
@@ -67,6 +86,13 @@ struct tutti_optim {
 /* Checks the module and takes the options over. */
 tutti_status tutti__optim_new(tutti_optim **optim_p, tutti_module *m, const tutti__optim_rule *rule,
                               float lr, const tutti__optim_options *options);
+/* Gives each group its rate of this step. */
+void tutti__optim_set_rates(tutti_optim *optim);
+/* The group of the root's parameter i. */
+static inline size_t tutti__optim_group_of(const tutti_optim *optim, size_t i)
+{
+    return i < optim->n_group_of ? optim->group_of[i] : 0;
+}
 /* Refuses what is not in [low, high), naming rule and option. */
 tutti_status tutti__optim_check(const char *rule, const char *option, double value, double low,
                                 double high);

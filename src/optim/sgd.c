@@ -43,12 +43,12 @@ static void with_nesterov(float *restrict p, const float *restrict g, float *res
     }
 }
 
-static void update(const tutti_optim *optim, const tutti__run *run)
+static void update(const tutti__run *run)
 {
-    const tutti__optim_options *o = &optim->options;
+    const tutti__optim_options *o = run->options;
     /* The buffer is zero before the first update, so that taking g whole then is all that makes it special. */
     const float fresh = run->step == 1 ? 1 : (float)(1 - o->dampening);
-    const float c[4] = {optim->lr, (float)o->weight_decay, (float)o->momentum, fresh};
+    const float c[4] = {(float)run->lr, (float)o->weight_decay, (float)o->momentum, fresh};
 
     if (o->momentum == 0)
         plain(run->p, run->g, run->n, c[0], c[1]);
@@ -58,8 +58,23 @@ static void update(const tutti_optim *optim, const tutti__run *run)
         with_momentum(run->p, run->g, run->state[0], run->n, c);
 }
 
-static const tutti__optim_rule sgd = {"sgd", {NULL}, update};
-static const tutti__optim_rule sgd_momentum = {"sgd", {"momentum_buffer"}, update};
+static tutti_status check(const tutti__optim_options *o)
+{
+    TUTTI_TRY(tutti__optim_check("sgd", "momentum", o->momentum, 0, INFINITY));
+    TUTTI_TRY(tutti__optim_check("sgd", "dampening", o->dampening, -INFINITY, INFINITY));
+    TUTTI_TRY(tutti__optim_check("sgd", "weight_decay", o->weight_decay, 0, INFINITY));
+    if (o->nesterov && (o->momentum == 0 || o->dampening != 0))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "sgd: nesterov with momentum %g and dampening %g, expected momentum > 0 "
+                           "and dampening 0",
+                           o->momentum, o->dampening);
+    return TUTTI_OK;
+}
+
+static const tutti__optim_rule sgd_momentum = {
+    .name = "sgd", .state_names = {"momentum_buffer"}, .update = update, .check = check};
+static const tutti__optim_rule sgd = {
+    .name = "sgd", .update = update, .check = check, .with_more = &sgd_momentum};
 
 tutti_status tutti_sgd_new(tutti_optim **optim_p, tutti_module *m, const tutti_sgd_opts *opts)
 {
@@ -71,14 +86,7 @@ tutti_status tutti_sgd_new(tutti_optim **optim_p, tutti_module *m, const tutti_s
                                           .nesterov = given->nesterov};
 
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_sgd_opts, opts));
-    TUTTI_TRY(tutti__optim_check("sgd", "momentum", options.momentum, 0, INFINITY));
-    TUTTI_TRY(tutti__optim_check("sgd", "dampening", options.dampening, -INFINITY, INFINITY));
-    TUTTI_TRY(tutti__optim_check("sgd", "weight_decay", options.weight_decay, 0, INFINITY));
-    if (options.nesterov && (options.momentum == 0 || options.dampening != 0))
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "sgd: nesterov with momentum %g and dampening %g, expected momentum > 0 "
-                           "and dampening 0",
-                           options.momentum, options.dampening);
+    TUTTI_TRY(check(&options));
     return tutti__optim_new(optim_p, m, options.momentum > 0 ? &sgd_momentum : &sgd,
                             (float)tutti__or((double)given->lr, 1e-3), &options);
 }

@@ -4,7 +4,7 @@
  *     narrowed  | 16 16 16 16 16 16 16 16 | rest  |     in place: block by block, forwards; widened backwards
  *
  * The bucket lies in memory that peers read, so what is narrowed is reduced where it is. */
-#include "base/half.h"
+#include "device/device.h"
 #include "reducer/internal.h"
 
 #include <stdlib.h>
@@ -14,30 +14,6 @@ enum {
     BLOCK = 1024
 }; /* elements that leave memory at once: narrow and wide may overlap around them */
 
-TUTTI__CLONES static void narrow_bf16(uint16_t *restrict y, const float *restrict x, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        y[i] = tutti__bf16_of_f32(x[i]);
-}
-
-TUTTI__CLONES static void widen_bf16(float *restrict y, const uint16_t *restrict x, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        y[i] = tutti__f32_of_bf16(x[i]);
-}
-
-TUTTI__CLONES static void narrow_fp16(uint16_t *restrict y, const float *restrict x, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        y[i] = tutti__f16_of_f32(x[i]);
-}
-
-TUTTI__CLONES static void widen_fp16(float *restrict y, const uint16_t *restrict x, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        y[i] = tutti__f32_of_f16(x[i]);
-}
-
 void tutti__narrow(void *p, size_t n, tutti_dtype dtype)
 {
     uint16_t block[BLOCK];
@@ -45,7 +21,7 @@ void tutti__narrow(void *p, size_t n, tutti_dtype dtype)
     for (size_t at = 0; at < n; at += BLOCK) {
         size_t k = n - at < BLOCK ? n - at : BLOCK;
 
-        (dtype == TUTTI_BF16 ? narrow_bf16 : narrow_fp16)(block, (const float *)p + at, k);
+        tutti__half_from_f32(block, (const float *)p + at, k, dtype);
         memcpy((char *)p + at * sizeof *block, block, k * sizeof *block);
     }
 }
@@ -60,7 +36,7 @@ void tutti__widen(void *p, size_t n, tutti_dtype dtype)
         at -= BLOCK;
         k = n - at < BLOCK ? n - at : BLOCK;
         memcpy(block, (const char *)p + at * sizeof *block, k * sizeof *block);
-        (dtype == TUTTI_BF16 ? widen_bf16 : widen_fp16)((float *)p + at, block, k);
+        tutti__half_to_f32((float *)p + at, block, k, dtype);
     }
 }
 

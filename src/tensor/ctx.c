@@ -37,17 +37,58 @@ static tutti_status wanted_kernels(tutti_kernels wanted, tutti_kernels *wanted_p
 
 static tutti_status open_kernels(tutti_ctx *cx, tutti_kernels wanted)
 {
+    long emulate;
+
+    TUTTI_TRY(tutti__env_int(TUTTI__ENV_EMULATE_HALF, 0, 1, &emulate));
+    cx->emulate_half = emulate == 1;
     TUTTI_TRY(wanted_kernels(wanted, &wanted));
     if (wanted != TUTTI_KERNELS_REFERENCE) {
         tutti_status status = tutti__kernels_onednn(&cx->kernels);
 
+        cx->f32_kernels = cx->kernels;
         if (status == TUTTI_OK)
             return cx->kernels->open(cx);
         if (wanted == TUTTI_KERNELS_ONEDNN || status != TUTTI_ERR_UNSUPPORTED)
             return status;
     }
-    cx->kernels = &tutti__kernels_reference;
+    cx->kernels = cx->f32_kernels = &tutti__kernels_reference;
+    cx->emulate_half = true; /* they are the oracle, not the fast path */
     return cx->kernels->open(cx);
+}
+
+static tutti_status choose_half(tutti_ctx *cx, tutti_dtype dtype, const tutti__kernels **kernels_p)
+{
+    const tutti__kernels *k = cx->f32_kernels;
+
+    if (k->can_half && k->can_half(cx, dtype)) {
+        *kernels_p = k->half;
+        return TUTTI_OK;
+    }
+    if (!cx->emulate_half)
+        return tutti__fail(
+            TUTTI_ERR_UNSUPPORTED,
+            "kernels %s have no %s arithmetic on this CPU; %scompute in F32 (amp off), "
+            "or set TUTTI_EMULATE_HALF=1 for the results of %s at less than F32's speed",
+            k->name, tutti_dtype_name(dtype),
+            dtype == TUTTI_F16 && k->can_half && k->can_half(cx, TUTTI_BF16)
+                ? "they have BF16 (amp bf16); "
+                : "",
+            tutti_dtype_name(dtype));
+    *kernels_p = &tutti__kernels_emulated;
+    return TUTTI_OK;
+}
+
+tutti_status tutti__kernels_of(tutti_ctx *cx, tutti_dtype dtype, const tutti__kernels **kernels_p)
+{
+    const tutti__kernels **half = dtype == TUTTI_F16 ? &cx->f16_kernels : &cx->bf16_kernels;
+
+    *kernels_p = cx->f32_kernels;
+    if (!tutti__is_half(dtype))
+        return TUTTI_OK;
+    if (!*half)
+        TUTTI_TRY(choose_half(cx, dtype, half));
+    *kernels_p = *half;
+    return TUTTI_OK;
 }
 
 /* Threads of one rank's kernels: what was asked for, or its share of the cores. */
@@ -138,6 +179,29 @@ int tutti_ctx_threads(const tutti_ctx *cx)
     return cx ? cx->threads : 0;
 }
 
+tutti_status tutti_ctx_set_autocast(tutti_ctx *cx, tutti_dtype dtype)
+{
+    const tutti__kernels *kernels;
+
+    TUTTI_TRY(TUTTI__NOT_NULL(cx));
+    if (dtype != TUTTI_F32 && !tutti__is_half(dtype))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "autocast: the dtype is %s, expected BF16, F16 or F32 (off)",
+                           tutti_dtype_name(dtype));
+    TUTTI_TRY(tutti__kernels_of(cx, dtype, &kernels));
+    cx->autocast = dtype;
+    return TUTTI_OK;
+}
+
+const char *tutti_ctx_half_kernels_name(tutti_ctx *cx, tutti_dtype dtype)
+{
+    const tutti__kernels *kernels;
+
+    if (!cx || !tutti__is_half(dtype) || tutti__kernels_of(cx, dtype, &kernels) != TUTTI_OK)
+        return NULL;
+    return kernels->name;
+}
+
 uint64_t tutti_ctx_step(const tutti_ctx *cx)
 {
     return cx ? cx->step : 0;
@@ -201,12 +265,15 @@ void tutti_step_begin(tutti_ctx *cx, const tutti_step_opts *opts)
     cx->backward_done = false;
     cx->round++;
     cx->dropout_calls = 0;
+    cx->autocast = TUTTI_F32;
     cx->first_node = cx->last_node = NULL;
     cx->n_nodes = cx->n_parameters = 0;
     cx->spare = NULL;
     cx->step_status = TUTTI_OK;
     cx->step += cx->recording;
     status = TUTTI__CHECK_RESERVED(tutti_step_opts, opts);
+    if (status == TUTTI_OK && opts)
+        status = tutti_ctx_set_autocast(cx, opts->autocast);
     if (status == TUTTI_OK && cx->recording && cx->listener.step_begin)
         status = cx->listener.step_begin(cx->listener.self);
     if (status != TUTTI_OK)
@@ -220,6 +287,7 @@ void tutti_step_end(tutti_ctx *cx)
     if (cx->kernels->step_end)
         cx->kernels->step_end(cx);
     cx->in_step = cx->recording = false;
+    cx->autocast = TUTTI_F32;
     cx->first_node = cx->last_node = NULL;
     cx->spare = NULL;
     cx->serial++;

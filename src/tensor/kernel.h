@@ -7,7 +7,8 @@
  *
  * Destinations. y, dx, ... arrive without data: the kernel picks a layout, calls
  * tutti__tensor_alloc, and writes. dw and db of parameters arrive with data (row-major, possibly
- * in a bucket): the kernel writes, or adds if ->accumulate. A NULL destination is not wanted.
+ * in a bucket): the kernel writes, or adds if ->accumulate. A table of 16-bit kernels sees activations and their gradients
+ * (x, y, dx, dy) of 16 bit, and weights, statistics, dw and db of F32 all the same: it rounds weights itself, sums in F32. A NULL destination is not wanted.
  * Sources may have any layout of the family; parameters and buffers are always row-major. Results
  * must not depend on timing; with one thread count they are the same bits every time. */
 #ifndef TUTTI_TENSOR_KERNEL_H
@@ -56,9 +57,15 @@ struct tutti__kernels {
     tutti_status (*open)(tutti_ctx *cx);
     void (*close)(tutti_ctx *cx);
     void (*step_end)(tutti_ctx *cx); /* forgets what pointed into the arena; may be NULL */
+    /* Whether these kernels compute with activations of this 16-bit dtype, then by the table `half`, which has the same
+     * state. NULL: with none. */
+    bool (*can_half)(tutti_ctx *cx, tutti_dtype dtype);
+    const tutti__kernels *half;
 
-    /* dst (row-major, data set) = src in any layout; adds if dst->accumulate. */
+    /* dst (row-major, data set) = src in any layout, of the same dtype; adds if dst->accumulate. */
     tutti_status (*reorder)(tutti_tensor *dst, tutti_tensor *src);
+    /* dst (without data) = src in another dtype of F32, BF16, F16. */
+    tutti_status (*cast)(tutti_tensor *dst, tutti_tensor *src);
 
     /* y [N,M,H',W'] = x [N,C,H,W] * w [M,C,kh,kw] + b [M]; y->shape is set */
     tutti_status (*conv2d_forward)(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
@@ -125,6 +132,25 @@ struct tutti__kernels {
 };
 
 extern const tutti__kernels tutti__kernels_reference;
+/* Row-major, between any two real dtypes: `cast` of every table. */
+tutti_status tutti__cast_row_major(tutti_tensor *dst, tutti_tensor *src);
+
+/* Activations of 16 bit over a context's F32 kernels: rounded before, rounded after. */
+extern const tutti__kernels tutti__kernels_emulated;
+/* Those of its functions that do for tables with layouts too. */
+tutti_status tutti__emulated_dropout(tutti_tensor *y, tutti_tensor *x, float p, uint32_t call);
+tutti_status tutti__emulated_max_pool_forward(tutti_tensor *y, tutti_tensor *x,
+                                              const tutti__pool *a, void **saved);
+tutti_status tutti__emulated_max_pool_backward(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *x,
+                                               const tutti__pool *a, void *saved);
+tutti_status tutti__emulated_avg_pool_forward(tutti_tensor *y, tutti_tensor *x,
+                                              const tutti__pool *a);
+tutti_status tutti__emulated_avg_pool_backward(tutti_tensor *dx, tutti_tensor *dy,
+                                               const tutti__pool *a);
+tutti_status tutti__emulated_global_avg_pool_forward(tutti_tensor *y, tutti_tensor *x);
+tutti_status tutti__emulated_global_avg_pool_backward(tutti_tensor *dx, tutti_tensor *dy);
+/* The table for tensors of this dtype. UNSUPPORTED: 16 bit, which these kernels lack and emulation is not allowed. */
+tutti_status tutti__kernels_of(tutti_ctx *cx, tutti_dtype dtype, const tutti__kernels **kernels_p);
 /* The oneDNN table; UNSUPPORTED with the remedy from no_onednn.c where the build lacks it. */
 tutti_status tutti__kernels_onednn(const tutti__kernels **kernels_p);
 

@@ -19,7 +19,8 @@ tutti_status tutti__check_source(const tutti__node *n, int i, const char *what, 
 
     if (!t)
         return tutti__fail(TUTTI_ERR_ARG, "%s is NULL", what);
-    if (t->dtype != dtype)
+    if (t->dtype != dtype &&
+        !(dtype == TUTTI_F32 && tutti__is_half(t->dtype) && (n->op->activations >> i & 1)))
         return tutti__fail(TUTTI_ERR_ARG, "%s is %s, expected %s", what, tutti_dtype_name(t->dtype),
                            tutti_dtype_name(dtype));
     for (const char *c = dims; c && *c; c++)
@@ -82,8 +83,13 @@ tutti_status tutti__node_run(tutti__node *n, tutti_status (*function)(tutti__nod
 {
     tutti_ctx *cx = n->dst->cx;
     const tutti__kernels *kernels = cx->kernels;
+    tutti_dtype dtype = n->dst->dtype;
     tutti_status status;
 
+    for (int i = 0; i < n->n_src; i++)
+        if (n->src[i] && tutti__is_half(n->src[i]->dtype))
+            dtype = n->src[i]->dtype;
+    TUTTI_TRY(tutti__kernels_of(cx, dtype, &cx->kernels));
     for (int i = 0; i < n->n_src; i++)
         if (n->src[i] && tutti_shape_count(n->src[i]->shape) == 0)
             cx->kernels = &tutti__kernels_reference;
@@ -92,11 +98,51 @@ tutti_status tutti__node_run(tutti__node *n, tutti_status (*function)(tutti__nod
     return status;
 }
 
+/* ---- Autocast -------------------------------------------------------------------------------- */
+
+static bool is_activation(const tutti__op *op, tutti_tensor *const *src, int i)
+{
+    return src[i] && (op->activations >> i & 1) &&
+           (src[i]->dtype == TUTTI_F32 || tutti__is_half(src[i]->dtype));
+}
+
+/* What the activations of op are to be. */
+static tutti_dtype wanted_dtype(const tutti_ctx *cx, const tutti__op *op, tutti_tensor *const *src,
+                                int n_src)
+{
+    tutti_dtype widest = TUTTI_F32;
+    int n = 0;
+
+    if (op->cast == TUTTI__CAST_LOW)
+        return cx->autocast;
+    for (int i = 0; i < n_src && op->cast == TUTTI__CAST_WIDEST; i++)
+        if (is_activation(op, src, i))
+            widest = n++ == 0 || src[i]->dtype == widest ? src[i]->dtype : TUTTI_F32;
+    return widest;
+}
+
+/* Gives every activation the dtype that op wants; src is the caller's own. */
+static tutti_status cast_activations(const tutti_ctx *cx, const tutti__op *op, tutti_tensor **src,
+                                     int n_src)
+{
+    const tutti_dtype dtype = wanted_dtype(cx, op, src, n_src);
+
+    for (int i = 0; i < n_src && op->cast != TUTTI__CAST_NONE; i++) {
+        if (!is_activation(op, src, i) || src[i]->dtype == dtype)
+            continue;
+        src[i] = tutti_cast(src[i], dtype);
+        TUTTI_TRY(tutti_tensor_status(src[i]));
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status compute(tutti_ctx *cx, tutti__node *n)
 {
     tutti_shape shape = {0};
     tutti_dtype dtype = TUTTI_F32;
 
+    if ((n->op->activations & 1) && n->src[0] && tutti__is_half(n->src[0]->dtype))
+        dtype = n->src[0]->dtype;
     TUTTI_TRY(n->op->shape(n, &shape, &dtype));
     n->dst = tutti__tensor_new(cx, shape, dtype);
     if (!n->dst)
@@ -147,6 +193,7 @@ tutti_tensor *tutti__op_run(const tutti__op *op, tutti_tensor *const *src, int n
                             const void *attributes, size_t attributes_bytes)
 {
     tutti_ctx *cx = NULL;
+    tutti_tensor *given[TUTTI__MAX_SRC];
     tutti__node *n;
     tutti_status status;
 
@@ -156,10 +203,13 @@ tutti_tensor *tutti__op_run(const tutti__op *op, tutti_tensor *const *src, int n
         tutti__fail(TUTTI_ERR_ARG, "%s: the tensor is NULL", op->name);
         return NULL;
     }
-    status = check_sources(cx, op, src, n_src);
+    memcpy(given, src, (size_t)n_src * sizeof(tutti_tensor *));
+    status = check_sources(cx, op, given, n_src);
+    if (status == TUTTI_OK)
+        status = cast_activations(cx, op, given, n_src);
     if (status != TUTTI_OK)
         return tutti__poisoned(cx, status);
-    n = node_new(cx, op, src, n_src, attributes, attributes_bytes);
+    n = node_new(cx, op, given, n_src, attributes, attributes_bytes);
     if (!n)
         return &cx->out_of_memory;
     status = compute(cx, n);

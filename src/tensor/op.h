@@ -11,6 +11,14 @@
 
 #define TUTTI__MAX_SRC 4
 
+/* What autocast makes of an operation's activations. The lists are PyTorch's, as far as it has them. */
+typedef enum tutti__cast {
+    TUTTI__CAST_NONE, /* they stay as they come */
+    TUTTI__CAST_LOW,  /* 16 bit while autocast is on, else F32: products, which accumulate in F32 */
+    TUTTI__CAST_F32,  /* exponentials, logarithms and sums that 16 bits do not hold */
+    TUTTI__CAST_WIDEST /* the widest among them */
+} tutti__cast;
+
 typedef struct tutti__op {
     const char *name;
     /* Checks the sources and says the result's shape and dtype. The message need not name the
@@ -20,6 +28,10 @@ typedef struct tutti__op {
     /* Asks tutti__grad_of for what is wanted and fills it. n->dst->grad is the gradient of the
      * result. */
     tutti_status (*backward)(tutti__node *n);
+    /* Bit i: source i is an activation, and may be of 16 bit. Of 16 bit or not, they are all alike when the operation
+     * sees them, and so is its result. What else is real (weights, statistics) is F32. */
+    unsigned activations;
+    tutti__cast cast;
 } tutti__op;
 
 struct tutti__node {
@@ -56,7 +68,7 @@ tutti_status tutti__node_run(tutti__node *n, tutti_status (*function)(tutti__nod
 tutti_tensor *tutti__op_run(const tutti__op *op, tutti_tensor *const *src, int n_src,
                             const void *attributes, size_t attributes_bytes);
 
-/* For shape: source i is there, has the dtype, and as many dimensions as `dims` names, as in
+/* For shape: source i is there, has the dtype (an activation that should be F32 may be of 16 bit), and as many dimensions as `dims` names, as in
  * "[N,C,H,W]" (NULL: any). `what` is its name in the message. */
 tutti_status tutti__check_source(const tutti__node *n, int i, const char *what, const char *dims,
                                  tutti_dtype dtype);

@@ -3,6 +3,7 @@
  * Memory of step tensors comes from the context's arena. What backward releases waits in a list
  * and is handed out again to the next tensor of the same size, so that backward works in a few
  * buffers that stay in the cache. */
+#include "base/half.h"
 #include "tensor/kernel.h"
 #include "tensor/tensor.h"
 
@@ -256,6 +257,7 @@ float tutti_item(tutti_tensor *t)
     union {
         float f32;
         int64_t i64;
+        uint16_t half;
     } value;
 
     if (tutti_tensor_status(t) != TUTTI_OK)
@@ -269,5 +271,8 @@ float tutti_item(tutti_tensor *t)
     }
     if (tutti_tensor_read(t, &value) != TUTTI_OK)
         return NAN;
+    if (tutti__is_half(t->dtype))
+        return t->dtype == TUTTI_BF16 ? tutti__f32_of_bf16(value.half)
+                                      : tutti__f32_of_f16(value.half);
     return t->dtype == TUTTI_I64 ? (float)value.i64 : value.f32;
 }

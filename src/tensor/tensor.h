@@ -71,7 +71,11 @@ typedef struct tutti__spare {
 struct tutti_ctx {
     tutti_device device;
     const tutti__device_ops *device_ops;
-    const tutti__kernels *kernels;
+    const tutti__kernels *kernels;     /* of the operation at hand; outside of one, of F32 */
+    const tutti__kernels *f32_kernels; /* the family's */
+    const tutti__kernels *bf16_kernels, *f16_kernels; /* NULL: not asked for yet */
+    bool emulate_half;                                /* 16-bit arithmetic may be emulated */
+    tutti_dtype autocast;                             /* of products; F32: off */
     void *kernel_state; /* kernels' own: engine, cached primitives, interned layouts */
     uint64_t seed, shard;
     bool shard_chosen; /* by the caller */
@@ -93,6 +97,11 @@ struct tutti_ctx {
     tutti_backward_listener listener;
     tutti__recorder *recorder; /* NULL: no trace */
 };
+
+static inline bool tutti__is_half(tutti_dtype dtype)
+{
+    return dtype == TUTTI_BF16 || dtype == TUTTI_F16;
+}
 
 /* ---- For operations and kernels -------------------------------------------------------------- */
 

@@ -4,6 +4,7 @@
 #include "checkpoint/folder.h"
 #include "reducer/reducer.h"
 #include "train/agree.h"
+#include "train/amp.h"
 #include "train/resume.h"
 #include "train/run.h"
 
@@ -42,18 +43,6 @@ static json_t *sums_json(const tutti__run *run)
                      (json_int_t)traffic.wire_bytes);
 }
 
-static json_t *scaler_json(const tutti__run *run)
-{
-    const tutti_scaler_state s =
-        run->scaler ? tutti_scaler_state_get(run->scaler) : (tutti_scaler_state){0};
-
-    if (!run->scaler)
-        return json_null();
-    return json_pack("{s:f, s:f, s:f, s:i, s:i}", "scale", (double)s.scale, "growth_factor",
-                     (double)s.growth_factor, "backoff_factor", (double)s.backoff_factor,
-                     "growth_interval", s.growth_interval, "growth_tracker", s.growth_tracker);
-}
-
 /* state.json, but for digests. */
 static json_t *state_json(const tutti__run *run, int64_t epoch, size_t batch, bool finished)
 {
@@ -66,7 +55,7 @@ static json_t *state_json(const tutti__run *run, int64_t epoch, size_t batch, bo
         "batch", (json_int_t)batch, "samples", (json_int_t)tutti__plan_samples(run, &at, run->size),
         "finished", (int)finished, "world_size", run->size, "seed", (json_int_t)run->config->seed,
         "epochs_done", (json_int_t)run->epochs_done, "forwards",
-        (json_int_t)tutti_ctx_step(run->cx), "scaler", scaler_json(run), "sums", sums_json(run),
+        (json_int_t)tutti_ctx_step(run->cx), "scaler", tutti__amp_json(run), "sums", sums_json(run),
         "config", keys ? json_loads(keys, 0, NULL) : NULL);
 
     free(keys);
@@ -144,8 +133,8 @@ static void whole_text(const tutti__run *run, char text[TUTTI__CHECKPOINT_PATH +
     free(steps);
 }
 
-/* The state of `step` is not saved, for the thread's error. OK where the run goes on all the same. */
-static tutti_status note_failure(tutti__run *run, uint64_t step, tutti_status status)
+/* The state of `step` is not saved, for the thread's error. */
+static void note_failure(tutti__run *run, uint64_t step)
 {
     tutti__saving *s = &run->saving;
     char whole[TUTTI__CHECKPOINT_PATH + 64], text[2048];
@@ -154,10 +143,19 @@ static tutti_status note_failure(tutti__run *run, uint64_t step, tutti_status st
     whole_text(run, whole);
     snprintf(s->unsaved, sizeof s->unsaved, "the state of step %llu is not saved: %.1200s%.700s",
              (unsigned long long)step, text, whole);
+}
+
+/* The same where training might go on: OK if it does. */
+static tutti_status fail(tutti__run *run, uint64_t step)
+{
+    tutti__saving *s = &run->saving;
+
+    note_failure(run, step);
     if (strcmp(run->config->checkpoint_failure, "stop") == 0) {
-        s->failure = status;
-        return tutti__fail_again(status, s->unsaved);
+        s->failure = TUTTI_ERR_DISK;
+        return tutti__fail_again(s->failure, s->unsaved);
     }
+    say(run, "%s; the training goes on, and the next checkpoint is another attempt", s->unsaved);
     return TUTTI_OK;
 }
 
@@ -170,35 +168,50 @@ static tutti_status settle(tutti__run *run)
 
     if (status == TUTTI_OK && busy)
         s->unsaved[0] = '\0';
-    if (status == TUTTI_OK)
-        return TUTTI_OK;
-    TUTTI_TRY(note_failure(run, tutti__writer_step(s->writer), status));
-    say(run, "%s; the training goes on, and the next checkpoint is another attempt", s->unsaved);
-    return TUTTI_OK;
+    return status == TUTTI_OK ? TUTTI_OK : fail(run, tutti__writer_step(s->writer));
 }
 
-/* The last checkpoint was waited for, and could not be written: where older ones than the newest may go, they make room. */
-static tutti_status try_again(tutti__run *run, const char *dir, tutti_status status)
+bool tutti__run_checkpoint_make_room(tutti__run *run)
 {
-    tutti__saving *s = &run->saving;
+    char dir[4096];
     uint64_t *steps = NULL;
     size_t n = 0;
+    char reason[2048];
 
-    if (run->config->keep_checkpoints > 0 && tutti__checkpoint_list(dir, &steps, &n) == TUTTI_OK &&
-        n > 1) {
-        say(run, "%s: the older ones make room", tutti_last_error());
-        if (tutti__checkpoint_keep(dir, 1) != TUTTI_OK)
-            tutti_log(TUTTI_LOG_WARN, "train", "%s", tutti_last_error());
+    snprintf(reason, sizeof reason, "%s", tutti_last_error());
+    if (run->config->keep_checkpoints == 0)
+        return false;
+    if (tutti__run_folder_checkpoints(&run->folder, dir) != TUTTI_OK ||
+        tutti__checkpoint_list(dir, &steps, &n) != TUTTI_OK)
+        return false;
+    free(steps);
+    if (n < 2)
+        return false;
+    say(run, "%s: the checkpoints older than the newest make room", reason);
+    if (tutti__checkpoint_keep(dir, 1) == TUTTI_OK)
+        return true;
+    tutti_log(TUTTI_LOG_WARN, "train", "%s", tutti_last_error());
+    return false;
+}
+
+/* The last checkpoint was waited for, and could not be written. There is no training that could end: what else can be written
+ * is, and the end tells it. */
+static void try_again(tutti__run *run, tutti_status status)
+{
+    tutti__saving *s = &run->saving;
+    char message[2048];
+
+    snprintf(message, sizeof message, "%s", tutti_last_error());
+    if (tutti__run_checkpoint_make_room(run)) {
         status = tutti__writer_again(s->writer);
         if (status == TUTTI_OK)
             status = tutti__writer_end(s->writer);
-    }
-    free(steps);
+    } else
+        tutti__fail_again(status, message);
     if (status == TUTTI_OK)
         s->unsaved[0] = '\0';
     else
-        status = note_failure(run, run->step, status);
-    return status;
+        note_failure(run, run->step);
 }
 
 /* ---- All of it ---------------------------------------------------------------------------------------------- */
@@ -235,17 +248,17 @@ static tutti_status write_one(tutti__run *run, int64_t epoch, size_t batch, bool
     writing.hooks = writing.hook_bytes > 0 ? s->hooks : NULL;
     status = begin(run, &writing);
     json_decref(writing.state);
-    if (status != TUTTI_OK) {
-        TUTTI_TRY(note_failure(run, run->step, status));
-        say(run, "%s; the training goes on", s->unsaved);
-        return TUTTI_OK;
-    }
+    if (status != TUTTI_OK && last)
+        note_failure(run, run->step);
+    if (status != TUTTI_OK)
+        return last ? TUTTI_OK : fail(run, run->step);
     if (!last)
         return run->config->checkpoint_background ? TUTTI_OK : settle(run);
     status = tutti__writer_end(s->writer);
     if (status != TUTTI_OK)
-        return try_again(run, writing.dir, status);
-    s->unsaved[0] = '\0';
+        try_again(run, status);
+    else
+        s->unsaved[0] = '\0';
     return TUTTI_OK;
 }
 

@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SAMPLE_NS ((uint64_t)1000000000) /* at least, between samples of the machine */
+#define SECOND_NS                                                                                  \
+    ((uint64_t)1000000000) /* at least, between samples of the machine, and Prometheus files at log lines */
 
 struct tutti__sinks {
     const tutti__train_config *config;
@@ -20,7 +21,7 @@ struct tutti__sinks {
     tutti__histogram *histogram;
 
     tutti__system *system;
-    uint64_t next_sample_ns;
+    uint64_t next_sample_ns, next_prometheus_ns;
     tutti__system_sample sample;
     tutti__step_metrics step;
     tutti__eval_metrics eval;
@@ -70,6 +71,7 @@ static void write_prometheus(tutti__sinks *s, bool running)
     const tutti__prometheus now = {s->has_step ? &s->step : NULL, s->has_eval ? &s->eval : NULL,
                                    s->has_sample ? &s->sample : NULL, running};
 
+    s->next_prometheus_ns = tutti__now_ns() + SECOND_NS;
     if (s->prometheus &&
         failed(tutti__prometheus_write(s->config->prometheus, s->name, s->config, &now),
                "prometheus"))
@@ -230,7 +232,7 @@ static void sample_system(tutti__logs *logs, int64_t step, double time_s)
 
     if (!s->system || now < s->next_sample_ns)
         return;
-    s->next_sample_ns = now + SAMPLE_NS;
+    s->next_sample_ns = now + SECOND_NS;
     tutti__system_read(s->system, &s->sample);
     s->sample.machine.step = step;
     s->sample.machine.time_s = time_s;
@@ -258,7 +260,8 @@ void tutti__logs_step(tutti__logs *logs, const tutti__step_metrics *m)
     if (s->wandb)
         check_wandb(s, tutti__wandb_file_add(s->wandb, (uint64_t)m->step, tutti__step_table, m));
     sample_system(logs, m->step, m->time_s);
-    write_prometheus(s, true);
+    if (tutti__now_ns() >= s->next_prometheus_ns)
+        write_prometheus(s, true);
 }
 
 static tutti_status add_eval_to_wandb(tutti__wandb_file *file, const tutti__eval_metrics *m)

@@ -6,6 +6,7 @@
  * when to stop: each brings "a signal came to me" at the start of a step, and everybody knows the answer at its end,
  * because the reduction of that one number ran beside the computation. */
 #include "data/loader.h"
+#include "train/amp.h"
 #include "train/run.h"
 #include "train/signals.h"
 #include "train/trace.h"
@@ -46,6 +47,9 @@ static tutti_status take_loss(tutti__run *run, tutti_tensor *loss, size_t n)
 
     TUTTI_TRY(tutti_tensor_status(loss));
     value = (double)tutti_item(loss);
+    if (!isfinite(value) &&
+        run->scaler) /* its gradients are not finite either: the scaler leaves the step out */
+        return TUTTI_OK;
     if (!isfinite(value))
         return tutti__fail(
             TUTTI_ERR_STATE,
@@ -69,13 +73,14 @@ static tutti_status train_batch(tutti__run *run, const tutti_batch *batch, bool 
         tutti_ddp_resume(run->ddp);
     else
         tutti_ddp_pause(run->ddp);
-    tutti_step_begin(run->cx, NULL);
+    tutti_step_begin(run->cx, &(tutti_step_opts){.autocast = tutti__amp_dtype(run)});
     logits = tutti_model_forward(run->model, tutti_input(run->cx, batch->x));
     loss = tutti_cross_entropy_with(logits, tutti_input(run->cx, batch->y), &opts);
     mark(run, "forward", t);
     status = take_loss(run, loss, batch->n);
     if (status == TUTTI_OK)
-        status = tutti_backward(loss); /* records itself */
+        status = tutti_backward(run->scaler ? tutti_scaler_scale(run->scaler, loss)
+                                            : loss); /* records itself */
     tutti_step_end(run->cx);
     return status;
 }
@@ -98,20 +103,11 @@ static tutti_status update(tutti__run *run, bool wants_norm, double *norm_p)
     float norm = 0, clip = (float)run->config->clip_grad_norm;
     uint64_t t = tutti__now_ns();
 
-    if (wants_norm || clip > 0) {
-        TUTTI_TRY(tutti_clip_grad_norm(run->module, clip, &norm));
-        if (!isfinite(norm))
-            return tutti__fail(
-                TUTTI_ERR_STATE,
-                "the gradient's norm is %s in step %llu: training has diverged; lower the "
-                "learning rate or set clip_grad_norm",
-                isnan(norm) ? "NaN" : "infinite", (unsigned long long)run->step + 1);
-    }
-    *norm_p = (double)norm;
     tutti__run_checkpoint_copied(run);
     tutti_optim_set_lr(run->optim,
                        tutti_schedule_lr(&run->schedule, tutti__plan_schedule_step(run)));
-    TUTTI_TRY(tutti_optim_step(run->optim));
+    TUTTI_TRY(tutti__amp_update(run, clip, wants_norm || clip > 0 ? &norm : NULL));
+    *norm_p = (double)norm;
     mark(run, "optimizer", t);
     return TUTTI_OK;
 }
@@ -125,19 +121,21 @@ static tutti_status log_step(tutti__run *run, double norm)
     TUTTI_TRY(exchange_sums(run));
     run->shown_loss = run->log_loss.sum / run->log_loss.n;
     run->shown_images_per_s = run->log_images / run->log_seconds;
-    tutti__logs_step(&run->logs,
-                     &(tutti__step_metrics){
-                         .step = (int64_t)run->step,
-                         .epoch = run->epoch,
-                         .loss = run->shown_loss,
-                         .lr = (double)tutti_optim_lr(run->optim),
-                         .grad_norm = norm,
-                         .images_per_s = run->shown_images_per_s,
-                         .time_s = tutti__run_seconds(run),
-                         .compute_ms = tutti__ledger_line_ms(l, TUTTI__TIME_COMPUTE),
-                         .communication_ms = tutti__ledger_line_ms(l, TUTTI__TIME_COMMUNICATION),
-                         .wait_ms = tutti__ledger_line_ms(l, TUTTI__TIME_WAIT),
-                         .data_ms = tutti__ledger_line_ms(l, TUTTI__TIME_DATA)});
+    tutti__logs_step(
+        &run->logs,
+        &(tutti__step_metrics){
+            .step = (int64_t)run->step,
+            .epoch = run->epoch,
+            .loss = run->shown_loss,
+            .lr = (double)tutti_optim_lr(run->optim),
+            .grad_norm = norm,
+            .loss_scale = run->scaler ? (double)tutti_scaler_get_scale(run->scaler) : NAN,
+            .images_per_s = run->shown_images_per_s,
+            .time_s = tutti__run_seconds(run),
+            .compute_ms = tutti__ledger_line_ms(l, TUTTI__TIME_COMPUTE),
+            .communication_ms = tutti__ledger_line_ms(l, TUTTI__TIME_COMMUNICATION),
+            .wait_ms = tutti__ledger_line_ms(l, TUTTI__TIME_WAIT),
+            .data_ms = tutti__ledger_line_ms(l, TUTTI__TIME_DATA)});
     tutti__ledger_begin_line(&run->ledger);
     run->log_loss = (tutti__mean){0, 0};
     run->log_images = run->log_seconds = 0;

@@ -36,6 +36,10 @@ static void say_figures(tutti__run *run, const tutti__summary *s)
         say_value(run, "images/s", "%.0f", s->images_per_s);
     say_value(run, "steps", "%lld", (long long)s->steps);
     say_value(run, "epochs", "%lld", (long long)s->epochs);
+    if (run->scaler) {
+        say_value(run, "loss scale", "%g", (double)tutti_scaler_get_scale(run->scaler));
+        say_value(run, "skipped steps", "%llu", (unsigned long long)run->skipped_steps);
+    }
     if (run->zero)
         say_value(run, "MiB of state, rank", "%.2f",
                   (double)tutti_optim_state_bytes(run->optim) / 1048576);

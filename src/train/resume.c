@@ -5,6 +5,7 @@
 #include "checkpoint/safetensors.h"
 #include "checkpoint/state.h"
 #include "reducer/reducer.h"
+#include "train/amp.h"
 #include "train/run.h"
 
 #include <errno.h>
@@ -388,19 +389,6 @@ static void apply_state(tutti__run *run)
                                           .wire_bytes = natural(sums, "wire_bytes")};
 }
 
-static tutti_status apply_scaler(tutti__run *run)
-{
-    const json_t *json = json_object_get(run->resume.state, "scaler");
-    tutti_scaler_state state = {.scale = (float)real(json, "scale", 0),
-                                .growth_factor = (float)real(json, "growth_factor", 0),
-                                .backoff_factor = (float)real(json, "backoff_factor", 0),
-                                .growth_interval = (int)natural(json, "growth_interval"),
-                                .growth_tracker = (int)natural(json, "growth_tracker")};
-
-    return run->scaler && json_is_object(json) ? tutti_scaler_state_set(run->scaler, &state)
-                                               : TUTTI_OK;
-}
-
 /* With ZeRO too every rank gets all, and keeps its share in the first step. */
 static tutti_status apply_optimizer(tutti__run *run)
 {
@@ -513,7 +501,7 @@ tutti_status tutti__resume_apply(tutti__run *run)
     if (!run->resume.found)
         return TUTTI_OK;
     apply_state(run);
-    TUTTI_TRY(apply_scaler(run));
+    TUTTI_TRY(tutti__amp_restore(run, run->resume.state));
     TUTTI_TRY(apply_optimizer(run));
     return apply_hook(run);
 }

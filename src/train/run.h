@@ -34,8 +34,9 @@ typedef struct tutti__run {
     tutti_ddp *ddp;
     tutti_zero *zero; /* NULL: each rank has the optimizer's state whole */
     tutti_optim *optim;
-    tutti_scaler *scaler; /* NULL: losses are not scaled */
-    tutti_comm_hook hook; /* run NULL: none; DDP has taken it over */
+    tutti_scaler *scaler;   /* NULL: the loss is not scaled */
+    uint64_t skipped_steps; /* by the scaler */
+    tutti_comm_hook hook;   /* run NULL: none; DDP has taken it over */
     tutti_schedule schedule;
     tutti__run_folder folder; /* rank 0's */
     char token[33];           /* of its lock */
@@ -56,6 +57,7 @@ typedef struct tutti__run {
     size_t batch;            /* of them, done: a multiple of grad_accumulation, or all */
     uint64_t saved_step;     /* of the last checkpoint; 0: none */
     bool stopping;           /* all ranks agreed to stop before the end */
+    bool summarised;         /* summary.json says how it ended */
     bool told;               /* a failure has been said, on all ranks alike */
     int64_t signalled;       /* which signal, of any rank, once signal_work is done; 0: none */
     tutti_work *signal_work; /* NULL: none under way */

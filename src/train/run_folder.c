@@ -4,6 +4,7 @@
 #include "checkpoint/folder.h"
 #include "train/event_file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -14,6 +15,8 @@
 #include <time.h>
 #include <tutti/checkpoint.h>
 #include <unistd.h>
+
+enum { MAX_PENDING = 16 << 20 };
 
 static tutti_status file_path(const tutti__run_folder *folder, const char *name, char path[4096])
 {
@@ -92,10 +95,8 @@ static tutti_status write_config(const tutti__run_folder *folder, const tutti__t
 }
 
 tutti_status tutti__run_folder_open(tutti__run_folder *folder, tutti__train_config *config,
-                                    const tutti__train_job *job, uint64_t bytes)
+                                    const tutti__train_job *job)
 {
-    char path[4096];
-
     folder->metrics = -1;
     if (config->run_dir[0]) {
         strcpy(folder->path, config->run_dir);
@@ -104,10 +105,7 @@ tutti_status tutti__run_folder_open(tutti__run_folder *folder, tutti__train_conf
         TUTTI_TRY(make_default(folder, config, job));
         strcpy(config->run_dir, folder->path);
     }
-    TUTTI_TRY(tutti__run_lock_take(&folder->lock, folder->path, job));
-    TUTTI_TRY(file_path(folder, "metrics.jsonl", path));
-    folder->replaced = access(path, F_OK) == 0;
-    return check_space(folder, bytes);
+    return tutti__run_lock_take(&folder->lock, folder->path, job);
 }
 
 tutti_status tutti__run_folder_checkpoints(const tutti__run_folder *folder, char path[4096])
@@ -141,20 +139,32 @@ static tutti_status remove_file(const tutti__run_folder *folder, const char *nam
     return TUTTI_OK;
 }
 
+static bool begins_with(const char *text, const char *begin)
+{
+    return strncmp(text, begin, strlen(begin)) == 0;
+}
+
 /* What a run that was killed while it wrote has left. A link or a device there is somebody's intention. */
 static tutti_status remove_leftovers(const tutti__run_folder *folder)
 {
-    static const char *const names[] = {"config.json.tmp", "summary.json.tmp",
-                                        "model.safetensors.tmp"};
-    char path[4096];
+    DIR *dir = opendir(folder->path);
+    tutti_status status = TUTTI_OK;
+    struct dirent *entry;
     struct stat st;
 
-    for (size_t i = 0; i < TUTTI__COUNT_OF(names); i++) {
-        TUTTI_TRY(file_path(folder, names[i], path));
-        if (lstat(path, &st) == 0 && S_ISREG(st.st_mode))
-            TUTTI_TRY(remove_file(folder, names[i]));
+    while (dir && status == TUTTI_OK && (entry = readdir(dir))) {
+        const char *name = entry->d_name;
+        const size_t n = strlen(name);
+
+        if (n > 4 && strcmp(name + n - 4, ".tmp") == 0 &&
+            (begins_with(name, "config.json.") || begins_with(name, "summary.json.") ||
+             begins_with(name, "model.safetensors.")) &&
+            fstatat(dirfd(dir), name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
+            status = remove_file(folder, name);
     }
-    return TUTTI_OK;
+    if (dir)
+        closedir(dir);
+    return status;
 }
 
 static tutti_status open_metrics(tutti__run_folder *folder, int flags)
@@ -166,17 +176,85 @@ static tutti_status open_metrics(tutti__run_folder *folder, int flags)
     return folder->metrics < 0 ? tutti__fail_errno(errno, "cannot write %s", path) : TUTTI_OK;
 }
 
-tutti_status tutti__run_folder_begin(tutti__run_folder *folder, const tutti__train_config *config)
-{
-    char checkpoints[4096], tensorboard[4096];
+/* ---- An earlier run ----------------------------------------------------------------------------------------- */
 
+/* Weights, or a checkpoint. */
+static bool is_worth_keeping(const tutti__run_folder *folder)
+{
+    char path[4096];
+    uint64_t *steps = NULL;
+    struct stat st;
+    size_t n = 0;
+
+    if (file_path(folder, "model.safetensors", path) == TUTTI_OK && lstat(path, &st) == 0 &&
+        (S_ISREG(st.st_mode) || (stat(path, &st) == 0 && S_ISREG(st.st_mode))))
+        return true;
+    if (tutti__run_folder_checkpoints(folder, path) == TUTTI_OK &&
+        tutti__checkpoint_list(path, &steps, &n) != TUTTI_OK)
+        n = 0;
+    free(steps);
+    return n > 0;
+}
+
+static tutti_status make_aside(tutti__run_folder *folder)
+{
+    for (int i = 1; i < 100000; i++) {
+        snprintf(folder->aside, sizeof folder->aside, "%s/earlier-%d", folder->path, i);
+        if (mkdir(folder->aside, 0777) == 0)
+            return TUTTI_OK;
+        if (errno != EEXIST)
+            break;
+    }
+    return tutti__fail_errno(errno, "cannot make folder %s for the earlier run in %s",
+                             folder->aside, folder->path);
+}
+
+/* All that a run writes; what is no file and no folder (a device) stays. */
+static tutti_status move_aside(tutti__run_folder *folder)
+{
+    static const char *const names[] = {"config.json",       "metrics.jsonl", "summary.json",
+                                        "model.safetensors", "checkpoints",   "trace",
+                                        "tensorboard",       "wandb",         "metrics.prom"};
+    char from[4096], to[4096 + 64];
+    struct stat st;
+
+    TUTTI_TRY(make_aside(folder));
+    for (size_t i = 0; i < TUTTI__COUNT_OF(names); i++) {
+        TUTTI_TRY(file_path(folder, names[i], from));
+        snprintf(to, sizeof to, "%s/%s", folder->aside, names[i]);
+        if (stat(from, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+            continue;
+        if (rename(from, to) != 0 && errno != ENOENT)
+            return tutti__fail_errno(errno,
+                                     "cannot move %s of the earlier run to %s: choose another "
+                                     "folder with --run-dir",
+                                     from, to);
+    }
+    return tutti__sync_folder(folder->path);
+}
+
+static tutti_status clear(tutti__run_folder *folder)
+{
+    char checkpoints[4096], path[4096];
+    struct stat st;
+
+    if (is_worth_keeping(folder))
+        TUTTI_TRY(move_aside(folder));
     TUTTI_TRY(tutti__run_folder_checkpoints(folder, checkpoints));
     TUTTI_TRY(tutti__checkpoint_remove_all(checkpoints));
     TUTTI_TRY(remove_leftovers(folder));
-    TUTTI_TRY(remove_file(folder, "summary.json"));
-    TUTTI_TRY(remove_file(folder, "model.safetensors"));
-    TUTTI_TRY(file_path(folder, "tensorboard", tensorboard));
-    TUTTI_TRY(tutti__event_file_remove_all(tensorboard));
+    TUTTI_TRY(file_path(folder, "tensorboard", path));
+    TUTTI_TRY(tutti__event_file_remove_all(path));
+    TUTTI_TRY(file_path(folder, "summary.json", path));
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode) ? remove_file(folder, "summary.json")
+                                                       : TUTTI_OK;
+}
+
+tutti_status tutti__run_folder_begin(tutti__run_folder *folder, const tutti__train_config *config,
+                                     uint64_t bytes)
+{
+    TUTTI_TRY(check_space(folder, bytes));
+    TUTTI_TRY(clear(folder));
     TUTTI_TRY(write_config(folder, config));
     return open_metrics(folder, O_TRUNC);
 }
@@ -199,6 +277,23 @@ static bool is_kept(const char *line, size_t n, uint64_t step, int64_t epoch)
     return kept;
 }
 
+/* The first `kept` bytes of a file that cannot be shortened in place: not all file systems do. */
+static tutti_status copy_begin(const char *path, size_t kept)
+{
+    char *text = tutti__alloc(kept);
+    FILE *file = fopen(path, "re");
+    tutti_status status = text ? TUTTI_OK : TUTTI_ERR_MEMORY;
+
+    if (text && (!file || fread(text, 1, kept, file) != kept))
+        status = tutti__fail_errno(errno ? errno : EIO, "cannot read %s", path);
+    if (file)
+        fclose(file);
+    if (status == TUTTI_OK)
+        status = tutti__write_file(path, text, kept);
+    free(text);
+    return status;
+}
+
 /* Cuts metrics.jsonl where what was lost with the interrupted run begins. */
 static tutti_status cut_metrics(const tutti__run_folder *folder, uint64_t step, int64_t epoch)
 {
@@ -216,19 +311,18 @@ static tutti_status cut_metrics(const tutti__run_folder *folder, uint64_t step, 
         kept += n;
     free(line);
     fclose(file);
-    if (truncate(path, kept) != 0)
-        return tutti__fail_errno(errno, "cannot cut %s", path);
-    return TUTTI_OK;
+    return truncate(path, kept) == 0 ? TUTTI_OK : copy_begin(path, (size_t)kept);
 }
 
 tutti_status tutti__run_folder_continue(tutti__run_folder *folder,
                                         const tutti__train_config *config, uint64_t step,
-                                        int64_t epoch)
+                                        int64_t epoch, uint64_t bytes)
 {
     char checkpoints[4096];
 
     TUTTI_TRY(tutti__run_folder_checkpoints(folder, checkpoints));
     TUTTI_TRY(tutti__checkpoint_keep_until(checkpoints, step));
+    TUTTI_TRY(check_space(folder, bytes));
     TUTTI_TRY(remove_leftovers(folder));
     TUTTI_TRY(remove_file(folder, "summary.json"));
     TUTTI_TRY(cut_metrics(folder, step, epoch));
@@ -241,22 +335,60 @@ void tutti__run_folder_close(tutti__run_folder *folder)
     if (folder->metrics >= 0)
         close(folder->metrics);
     folder->metrics = -1;
+    free(folder->pending);
+    folder->pending = NULL;
+    folder->n_pending = 0;
     tutti__run_lock_release(&folder->lock);
 }
 
-static tutti_status write_line(const tutti__run_folder *folder, const char *line, size_t n)
-{
-    while (n > 0) {
-        ssize_t done = write(folder->metrics, line, n);
+/* ---- metrics.jsonl ------------------------------------------------------------------------------------------- */
 
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done < 0)
-            return tutti__fail_errno(errno, "cannot write %s/metrics.jsonl", folder->path);
-        line += done;
-        n -= (size_t)done;
+/* Whoever has removed it, with its folder perhaps, has not ended the run. */
+static tutti_status reopen_if_gone(tutti__run_folder *folder)
+{
+    struct stat st;
+
+    if (fstat(folder->metrics, &st) != 0 || st.st_nlink > 0)
+        return TUTTI_OK;
+    tutti_log(TUTTI_LOG_WARN, "train", "%s/metrics.jsonl has gone: a new one begins", folder->path);
+    close(folder->metrics);
+    folder->metrics = -1;
+    TUTTI_TRY(tutti__make_dirs(folder->path));
+    return open_metrics(folder, 0);
+}
+
+tutti_status tutti__run_folder_flush(tutti__run_folder *folder)
+{
+    size_t done = 0;
+    tutti_status status = folder->metrics >= 0 ? reopen_if_gone(folder) : open_metrics(folder, 0);
+
+    while (status == TUTTI_OK && done < folder->n_pending) {
+        ssize_t n = write(folder->metrics, folder->pending + done, folder->n_pending - done);
+
+        if (n < 0 && errno != EINTR)
+            status = tutti__fail_errno(errno, "cannot write %s/metrics.jsonl", folder->path);
+        else if (n > 0)
+            done += (size_t)n;
     }
-    return TUTTI_OK;
+    folder->n_pending -= done;
+    if (done > 0)
+        memmove(folder->pending, folder->pending + done, folder->n_pending);
+    return status;
+}
+
+static tutti_status write_line(tutti__run_folder *folder, const char *line, size_t n)
+{
+    char *room = NULL;
+
+    if (folder->n_pending + n <= MAX_PENDING)
+        room = realloc(folder->pending, folder->n_pending + n);
+    if (!room)
+        return tutti__fail(TUTTI_ERR_MEMORY, "too many lines wait for %s/metrics.jsonl",
+                           folder->path);
+    folder->pending = room;
+    memcpy(room + folder->n_pending, line, n);
+    folder->n_pending += n;
+    return tutti__run_folder_flush(folder);
 }
 
 void tutti__run_folder_text(tutti__run_folder *folder, const char *line, size_t n)
@@ -264,9 +396,10 @@ void tutti__run_folder_text(tutti__run_folder *folder, const char *line, size_t 
     const tutti_status status = line ? write_line(folder, line, n) : TUTTI_ERR_MEMORY;
 
     if (status != TUTTI_OK && !folder->torn)
-        tutti_log(TUTTI_LOG_WARN, "train", "metrics.jsonl lacks lines from here on: %s",
+        tutti_log(TUTTI_LOG_WARN, "train",
+                  "%s; the training goes on, and its lines are kept until they can be written",
                   tutti_last_error());
-    folder->torn |= status != TUTTI_OK;
+    folder->torn = status != TUTTI_OK;
 }
 
 void tutti__run_folder_line(tutti__run_folder *folder, const char *name, tutti__metric_table table,
@@ -316,4 +449,23 @@ tutti_status tutti__run_folder_weights(const tutti__run_folder *folder, const tu
 
     TUTTI_TRY(file_path(folder, "model.safetensors", path));
     return tutti_module_save(m, path);
+}
+
+tutti_status tutti__run_folder_link_weights(const tutti__run_folder *folder, uint64_t step)
+{
+    char path[4096], temporary[4096], dir[4096], checkpoint[TUTTI__CHECKPOINT_PATH],
+        weights[TUTTI__CHECKPOINT_PATH + 32];
+    struct stat st;
+
+    TUTTI_TRY(file_path(folder, "model.safetensors", path));
+    TUTTI_TRY(file_path(folder, "model.safetensors.link.tmp", temporary));
+    TUTTI_TRY(tutti__run_folder_checkpoints(folder, dir));
+    TUTTI_TRY(tutti__checkpoint_path(dir, step, checkpoint));
+    snprintf(weights, sizeof weights, "%s/model.safetensors", checkpoint);
+    if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return tutti__fail(TUTTI_ERR_IO, "%s is not a regular file", path);
+    unlink(temporary);
+    if (link(weights, temporary) != 0 || rename(temporary, path) != 0)
+        return tutti__fail_errno(errno, "cannot make the link %s", path);
+    return TUTTI_OK;
 }

@@ -4,7 +4,8 @@
  *   checkpoints/step-%08d/  checkpoints/latest  .lock
  *
  * Opened first, which changes nothing that an earlier run has left there; then begun, when it is sure that the run will
- * start: anew, in place of an earlier run, or where a checkpoint was taken. */
+ * start: where a checkpoint was taken, or anew. Then an earlier run that has left weights is moved aside, to earlier-1 or, where
+ * that is taken, earlier-2, ...: who starts anew by mistake has lost nothing. */
 #ifndef TUTTI_TRAIN_RUN_FOLDER_H
 #define TUTTI_TRAIN_RUN_FOLDER_H
 
@@ -17,27 +18,31 @@
 typedef struct tutti__run_folder {
     char path[TUTTI__CONFIG_TEXT];
     tutti__run_lock lock;
-    int metrics;   /* file descriptor; -1: closed */
-    bool replaced; /* it held a run */
-    bool torn;     /* a line of metrics.jsonl could not be written, which has been said */
+    int metrics;      /* file descriptor; -1: closed */
+    char *pending;    /* lines of metrics.jsonl that could not be written yet */
+    size_t n_pending; /* bytes */
+    bool torn; /* there are some, which has been said; so is that some were too many to keep */
+    char aside[TUTTI__CONFIG_TEXT + 32]; /* where the earlier run is now; "": there was none */
 } tutti__run_folder;
 
-/* Makes the folder (config->run_dir, or one under runs/, which is filled in), takes its lock, and checks that `bytes` more
- * will fit. A later start of the same job gets the same folder. */
+/* Makes the folder (config->run_dir, or one under runs/, which is filled in), and takes its lock. A
+ * later start of the same job gets the same folder. */
 tutti_status tutti__run_folder_open(tutti__run_folder *folder, tutti__train_config *config,
-                                    const tutti__train_job *job, uint64_t bytes);
-/* Writes config.json and opens metrics.jsonl. From the beginning: what an earlier run has left is removed. */
-tutti_status tutti__run_folder_begin(tutti__run_folder *folder, const tutti__train_config *config);
+                                    const tutti__train_job *job);
+/* Writes config.json and opens metrics.jsonl. From the beginning: what an earlier run has left is moved aside, or removed if it
+ * is not worth that. DISK where `bytes` more do not fit. */
+tutti_status tutti__run_folder_begin(tutti__run_folder *folder, const tutti__train_config *config,
+                                     uint64_t bytes);
 /* After `step`, in `epoch`: lines and checkpoints of later steps are removed, and evaluations from that epoch on. */
 tutti_status tutti__run_folder_continue(tutti__run_folder *folder,
                                         const tutti__train_config *config, uint64_t step,
-                                        int64_t epoch);
+                                        int64_t epoch, uint64_t bytes);
 /* RUN_DIR/checkpoints */
 tutti_status tutti__run_folder_checkpoints(const tutti__run_folder *folder, char path[4096]);
 /* Whether summary.json says that the run was completed. */
 bool tutti__run_folder_is_complete(const tutti__run_folder *folder);
-/* A line of metrics.jsonl, one write: a record's fields, or an object of them under `name`. A line that cannot be written
- * is said once, and left out. */
+/* A line of metrics.jsonl, one write: a record's fields, or an object of them under `name`. Where it cannot be written, which
+ * is said once, it is kept, and tried again with the next. */
 void tutti__run_folder_line(tutti__run_folder *folder, const char *name, tutti__metric_table table,
                             const void *record);
 /* The same of a line that is text already, with its newline. NULL: there was no memory for it. */
@@ -45,7 +50,11 @@ void tutti__run_folder_text(tutti__run_folder *folder, const char *line, size_t 
 /* time: {"compute_s": ...}, borrowed. */
 tutti_status tutti__run_folder_summary(const tutti__run_folder *folder,
                                        const tutti__summary *summary, const json_t *time);
+/* The last attempt to write what was kept. */
+tutti_status tutti__run_folder_flush(tutti__run_folder *folder);
 tutti_status tutti__run_folder_weights(const tutti__run_folder *folder, const tutti_module *m);
+/* model.safetensors as another name of the file in the checkpoint of `step`, which needs no room. */
+tutti_status tutti__run_folder_link_weights(const tutti__run_folder *folder, uint64_t step);
 void tutti__run_folder_close(tutti__run_folder *folder);
 
 #endif

@@ -77,6 +77,8 @@ static tutti_status write_owner(const tutti__run_lock *lock, const char *path,
                                 const tutti__train_job *job)
 {
     char host[256] = "", since[32] = "";
+    size_t n;
+    off_t length;
     time_t now = time(NULL);
     struct tm tm;
     json_t *owner;
@@ -92,10 +94,15 @@ static tutti_status write_owner(const tutti__run_lock *lock, const char *path,
     json_decref(owner);
     if (!text)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", path);
-    if (ftruncate(lock->fd, 0) != 0 || lseek(lock->fd, 0, SEEK_SET) != 0)
+    n = strlen(text);
+    length = lseek(lock->fd, 0, SEEK_END);
+    if (lseek(lock->fd, 0, SEEK_SET) != 0)
         status = tutti__fail_errno(errno, "cannot write %s", path);
     else
-        status = tutti__write_all(lock->fd, path, text, strlen(text));
+        status = tutti__write_all(lock->fd, path, text, n);
+    /* Blanks over the rest of a longer one: there are file systems that do not shorten files. */
+    for (; status == TUTTI_OK && (off_t)n < length; n++)
+        status = tutti__write_all(lock->fd, path, " ", 1);
     free(text);
     return status;
 }

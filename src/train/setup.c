@@ -6,6 +6,7 @@
 #include "data/loader.h"
 #include "tensor/tensor.h"
 #include "train/agree.h"
+#include "train/amp.h"
 #include "train/pin.h"
 #include "train/run.h"
 #include "train/trace.h"
@@ -119,12 +120,13 @@ tutti_status tutti__run_open_model(tutti__run *run)
     TUTTI_TRY(tutti_device_parse(&device, c->device, tutti_group_local_rank(run->group)));
     TUTTI_TRY(pin(run));
     TUTTI_TRY(tutti_ctx_new(&run->cx, device, &ctx_opts));
+    TUTTI_TRY(tutti__amp_check(run));
     TUTTI_TRY(tutti_model_new(&run->model, run->cx, c->model, &model_opts));
     run->module = tutti_model_module(run->model);
     return tutti_module_status(run->module);
 }
 
-static tutti_status open_optimizer(tutti__run *run)
+static tutti_status new_optimizer(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
     /* A key that is 0 means it. */
@@ -140,6 +142,12 @@ static tutti_status open_optimizer(tutti__run *run)
                                            .momentum = (float)c->momentum,
                                            .weight_decay = decay,
                                            .nesterov = c->nesterov});
+}
+
+static tutti_status open_optimizer(tutti__run *run)
+{
+    TUTTI_TRY(new_optimizer(run));
+    return run->config->decay_biases ? TUTTI_OK : tutti_optim_no_decay(run->optim);
 }
 
 static tutti_status set_comm_hook(tutti__run *run)
@@ -166,6 +174,7 @@ static tutti_status set_comm_hook(tutti__run *run)
 static tutti_status open_training(tutti__run *run)
 {
     TUTTI_TRY(set_comm_hook(run));
+    TUTTI_TRY(tutti__amp_open(run));
     return open_optimizer(run);
 }
 
@@ -190,11 +199,13 @@ static tutti_status open_trace(tutti__run *run)
 
 /* Bytes that the run's files will take, with room to spare: the weights at the end, and checkpoints, of which there is one more
  * than are kept while it is written. */
-static uint64_t files_bytes(const tutti__run *run)
+static uint64_t files_bytes(const tutti__run *run, bool anew)
 {
     const tutti__train_config *c = run->config;
     const uint64_t states = strcmp(c->optimizer, "sgd") != 0 ? 2 : c->momentum > 0 ? 1 : 0;
-    const uint64_t kept = c->keep_checkpoints < 2 ? 1 : (uint64_t)c->keep_checkpoints;
+    const uint64_t kept = !anew                     ? 0 /* they are there */
+                          : c->keep_checkpoints < 2 ? 1
+                                                    : (uint64_t)c->keep_checkpoints;
     uint64_t bytes = 256 * 1024, model = 0;
 
     for (size_t i = 0; i < tutti_module_n_state(run->module); i++) {
@@ -212,7 +223,7 @@ static uint64_t files_bytes(const tutti__run *run)
 static tutti_status open_files(tutti__run *run)
 {
     TUTTI_TRY(tutti__resume_find_folder(run));
-    TUTTI_TRY(tutti__run_folder_open(&run->folder, run->config, &run->job, files_bytes(run)));
+    TUTTI_TRY(tutti__run_folder_open(&run->folder, run->config, &run->job));
     strcpy(run->token, run->folder.lock.token);
     return tutti__resume_choose(run);
 }
@@ -257,7 +268,9 @@ static tutti_status open_together(tutti__run *run)
                            .first_bucket_mb = c->first_bucket_mb,
                            .find_unused = c->find_unused,
                            .static_graph = c->static_graph,
-                           .nonfinite = TUTTI_NONFINITE_ERROR};
+                           /* a scaler looks itself, and knows what to do */
+                           .nonfinite = tutti__amp_dtype(run) == TUTTI_F16 ? TUTTI_NONFINITE_IGNORE
+                                                                           : TUTTI_NONFINITE_ERROR};
 
     TUTTI_TRY(tutti_broadcast(
         run->group, (tutti_buf){run->config->run_dir, TUTTI__CONFIG_TEXT, TUTTI_U8}, 0, NULL));
@@ -279,9 +292,10 @@ static tutti_status begin_folder(tutti__run *run)
         return TUTTI_OK;
     if (run->resume.found && run->resume.here) {
         tutti__run_count_lost(run);
-        return tutti__run_folder_continue(&run->folder, run->config, run->step, run->epoch);
+        return tutti__run_folder_continue(&run->folder, run->config, run->step, run->epoch,
+                                          files_bytes(run, false));
     }
-    return tutti__run_folder_begin(&run->folder, run->config);
+    return tutti__run_folder_begin(&run->folder, run->config, files_bytes(run, true));
 }
 
 /* Rank 0's failure to read reaches the others as the end of the group, for they wait for what it read. */
@@ -366,6 +380,7 @@ void tutti__run_close(tutti__run *run)
     tutti_loader_free(run->test_loader);
     tutti_dataset_free(run->train_data);
     tutti_dataset_free(run->test_data);
+    tutti_scaler_free(run->scaler);
     tutti_optim_free(run->optim);
     tutti_zero_free(run->zero);
     tutti_ddp_free(run->ddp);

@@ -1,11 +1,13 @@
 /* train.c -- one rank's run from its beginning to its exit code.   SPDX-License-Identifier: MIT */
 #include "train/train.h"
 #include "train/agree.h"
+#include "train/amp.h"
 #include "train/run.h"
 #include "train/signals.h"
 
 #include <math.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -41,14 +43,43 @@ static const char *grouped(int64_t n, char text[32])
     return text;
 }
 
+static void say_continued(tutti__run *run)
+{
+    const size_t count = tutti_dataset_describe(run->train_data).count;
+    const long long ranks = json_integer_value(json_object_get(run->resume.state, "world_size"));
+
+    tutti__progress_say(&run->progress, "resumed from %s: %llu of %llu steps are done",
+                        run->resume.path, (unsigned long long)run->step,
+                        (unsigned long long)run->total_steps);
+    if (ranks == run->size)
+        return;
+    tutti__progress_say(
+        &run->progress,
+        "%lld rank%s until there, %d from here: a step takes %lld samples instead of %lld", ranks,
+        ranks == 1 ? "" : "s", run->size, (long long)run->config->batch_size * run->size,
+        (long long)run->config->batch_size * ranks);
+    if (run->start > 0)
+        tutti__progress_say(&run->progress,
+                            "the %zu samples of epoch %lld that are left are dealt out to them",
+                            count - run->start, (long long)run->epoch);
+}
+
 static void say_resumed(tutti__run *run)
 {
     if (run->resume.found)
-        tutti__progress_say(&run->progress, "resumed from %s: %llu of %llu steps are done",
-                            run->resume.path, (unsigned long long)run->step,
-                            (unsigned long long)run->total_steps);
+        say_continued(run);
     else if (strcmp(run->config->resume, "auto") == 0 || run->job.restarted || run->job.requeued)
         tutti__progress_say(&run->progress, "resume: no checkpoint there, from the beginning");
+}
+
+static void say_amp(tutti__run *run)
+{
+    const tutti_dtype dtype = tutti__amp_dtype(run);
+    const char *kernels = tutti_ctx_half_kernels_name(run->cx, dtype);
+
+    if (dtype != TUTTI_F32)
+        tutti__progress_say(&run->progress, "amp %s: %s%s", run->config->amp, kernels,
+                            strcmp(kernels, "emulated") == 0 ? ", slower than amp off" : "");
 }
 
 static void say_beginning(tutti__run *run)
@@ -69,10 +100,12 @@ static void say_beginning(tutti__run *run)
                         run->size == 1 ? "" : "s", tutti_group_transport_name(run->group),
                         (long long)c->batch_size, tutti_ctx_kernels_name(run->cx),
                         tutti_ctx_threads(run->cx), tutti_ctx_threads(run->cx) == 1 ? "" : "s");
-    tutti__progress_say(&run->progress, "run folder %s%s", run->folder.path,
-                        run->folder.replaced && !(run->resume.found && run->resume.here)
-                            ? " (the files of its earlier run are replaced)"
-                            : "");
+    say_amp(run);
+    if (run->folder.aside[0])
+        tutti__progress_say(&run->progress, "run folder %s (its earlier run is now in %s)",
+                            run->folder.path, run->folder.aside);
+    else
+        tutti__progress_say(&run->progress, "run folder %s", run->folder.path);
     if (run->file_size > 0 && run->file_size != run->size)
         tutti__progress_say(
             &run->progress,
@@ -97,7 +130,8 @@ static void make_summary(const tutti__run *run, const char *status, char digest[
                           .images_per_s = run->images / run->train_seconds,
                           .seconds = tutti__run_seconds(run),
                           .gradient_bytes = (int64_t)traffic.gradient_bytes,
-                          .wire_bytes = (int64_t)traffic.wire_bytes};
+                          .wire_bytes = (int64_t)traffic.wire_bytes,
+                          .skipped_steps = (int64_t)run->skipped_steps};
     if (run->module && tutti_module_status(run->module) == TUTTI_OK) {
         s->parameters = tutti_module_count(run->module);
         tutti_module_digest(run->module, digest);
@@ -112,29 +146,111 @@ static tutti_status check_replicas(tutti__run *run)
     return tutti_ddp_check_replicas(run->ddp);
 }
 
-/* summary.json, and what the logs end with. */
 static tutti_status write_summary(tutti__run *run, const tutti__summary *s)
 {
     json_t *time = tutti__ledger_json(&run->ledger);
     tutti_status status = tutti__run_folder_summary(&run->folder, s, time);
 
     json_decref(time);
-    tutti__logs_end(&run->logs, s);
     return status;
 }
 
+/* What of a run could not be written, in sentences. */
+typedef struct shortfall {
+    char text[4096];
+    size_t n;
+} shortfall;
+
+static void note(shortfall *notes, const char *format, ...) TUTTI_PRINTF(2, 3);
+static void note(shortfall *notes, const char *format, ...)
+{
+    va_list args;
+
+    if (notes->n > 0 && notes->n + 2 < sizeof notes->text)
+        notes->n += (size_t)sprintf(notes->text + notes->n, "; ");
+    va_start(args, format);
+    vsnprintf(notes->text + notes->n, sizeof notes->text - notes->n, format, args);
+    va_end(args);
+    notes->n = strlen(notes->text);
+}
+
+/* Whether the weights are somewhere. Where there is no room for them, the last checkpoint's file gets another name. */
+static bool write_weights(tutti__run *run, shortfall *notes)
+{
+    const bool saved = run->saving.n > 0 && !run->saving.unsaved[0];
+    char reason[2048];
+
+    if (tutti__run_folder_weights(&run->folder, run->module) == TUTTI_OK)
+        return true;
+    if (saved && tutti__run_checkpoint_make_room(run) &&
+        tutti__run_folder_weights(&run->folder, run->module) == TUTTI_OK)
+        return true;
+    snprintf(reason, sizeof reason, "%s", tutti_last_error());
+    if (saved && tutti__run_folder_link_weights(&run->folder, run->step) == TUTTI_OK) {
+        tutti_log(TUTTI_LOG_WARN, "train", "%s: it shares the file of the last checkpoint", reason);
+        return true;
+    }
+    if (saved)
+        note(notes, "%s; the weights are in %s/checkpoints/step-%08llu/model.safetensors", reason,
+             run->folder.path, (unsigned long long)run->step);
+    else
+        note(notes, "%s", reason);
+    return saved;
+}
+
+/* summary.json comes first, for the lines that metrics.jsonl lacks may take all the room there is. They do not make a run a
+ * failure. */
+static tutti_status write_end(tutti__run *run, shortfall *notes, tutti__summary *summary)
+{
+    tutti__run_folder *folder = &run->folder;
+    const size_t before = notes->n;
+    tutti_status status;
+
+    if (folder->n_pending > 0)
+        note(notes, "metrics.jsonl lacks %zu bytes", folder->n_pending);
+    summary->reason = notes->n > 0 ? notes->text : NULL;
+    status = write_summary(run, summary);
+    if (status != TUTTI_OK && !run->saving.unsaved[0] && tutti__run_checkpoint_make_room(run))
+        status = write_summary(run, summary);
+    if (status != TUTTI_OK || folder->n_pending == 0)
+        return status;
+    if (tutti__run_folder_flush(folder) != TUTTI_OK) {
+        tutti_log(TUTTI_LOG_WARN, "train", "metrics.jsonl lacks its last %zu bytes: %s",
+                  folder->n_pending, tutti_last_error());
+        return TUTTI_OK;
+    }
+    notes->text[notes->n = before] = '\0';
+    summary->reason = before > 0 ? notes->text : NULL;
+    return write_summary(run, summary);
+}
+
+/* Whatever cannot be written, the rest is; a run that lacks something ends with DISK, and summary.json says what. */
 static tutti_status write_results(tutti__run *run)
 {
     tutti__summary summary;
+    shortfall notes = {.n = 0};
     char digest[33];
+    bool kept, lacks;
 
     if (run->rank != 0)
         return TUTTI_OK;
-    TUTTI_TRY(tutti__run_folder_weights(&run->folder, run->module));
-    make_summary(run, run->stopping ? "interrupted" : "completed", digest, &summary);
-    TUTTI_TRY(write_summary(run, &summary));
+    if (run->saving.unsaved[0])
+        note(&notes, "%s", run->saving.unsaved);
+    kept = write_weights(run, &notes);
+    lacks = notes.n > 0;
+    make_summary(run,
+                 !kept           ? "failed"
+                 : run->stopping ? "interrupted"
+                                 : "completed",
+                 digest, &summary);
+    if (write_end(run, &notes, &summary) != TUTTI_OK) {
+        note(&notes, "%s", tutti_last_error());
+        lacks = true;
+    }
+    tutti__logs_end(&run->logs, &summary);
+    run->summarised = true;
     tutti__run_say_results(run, &summary);
-    return TUTTI_OK;
+    return lacks ? tutti__fail(TUTTI_ERR_DISK, "%s", notes.text) : TUTTI_OK;
 }
 
 /* Tells the other ranks and the user of a failure that is this rank's own, or the user of the group's. */
@@ -175,6 +291,7 @@ static void write_failure(tutti__run *run, const char *reason)
         summary.parameter_digest = NULL; /* a step may be half done */
     if (write_summary(run, &summary) != TUTTI_OK)
         tutti_log(TUTTI_LOG_INFO, "train", "%s", tutti_last_error());
+    tutti__logs_end(&run->logs, &summary);
 }
 
 static tutti_status run_to_the_end(tutti__run *run)
@@ -207,7 +324,7 @@ static tutti_status train(tutti__run *run)
         return TUTTI_OK;
     }
     status = run_to_the_end(run);
-    if (status != TUTTI_OK) {
+    if (status != TUTTI_OK && !run->summarised) {
         snprintf(reason, sizeof reason, "%s", tutti_last_error());
         write_failure(run, reason);
     }

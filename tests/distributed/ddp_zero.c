@@ -8,7 +8,7 @@
 
 enum { SIDE = 6, PIXELS = SIDE * SIDE, CLASSES = 5, BATCH = 4, STEPS = 4 };
 
-typedef enum rule { SGD, MOMENTUM, ADAM, ADAMW, N_RULES } rule;
+typedef enum rule { SGD, MOMENTUM, ADAM, ADAMW, GROUPS, N_RULES } rule;
 
 typedef struct trainer {
     tutti_ctx *cx;
@@ -19,12 +19,25 @@ typedef struct trainer {
     tutti_optim *optim;
 } trainer;
 
+/* Runs of flat memory with options of their own, cut by the shares of ranks. */
+static tutti_status groups_new(tutti_optim **optim_p, tutti_module *m)
+{
+    tutti_tensor *fast[] = {tutti_module_find(m, "fc2.weight")};
+
+    TUTTI_TRY(tutti_adamw_new(optim_p, m, &(tutti_adam_opts){.lr = 0.01f, .weight_decay = 0.1f}));
+    TUTTI_TRY(tutti_optim_no_decay(*optim_p));
+    return tutti_optim_add_group(*optim_p, fast, 1,
+                                 &(tutti_optim_group_opts){.lr_factor = 3, .beta1 = 0.5f});
+}
+
 static tutti_status optim_new(tutti_optim **optim_p, tutti_module *m, rule r)
 {
     const tutti_sgd_opts sgd = {
         .lr = 0.1f, .momentum = r == MOMENTUM ? 0.9f : 0, .weight_decay = 0.01f};
     const tutti_adam_opts adam = {.lr = 0.01f, .weight_decay = 0.1f};
 
+    if (r == GROUPS)
+        return groups_new(optim_p, m);
     return r == ADAM    ? tutti_adam_new(optim_p, m, &adam)
            : r == ADAMW ? tutti_adamw_new(optim_p, m, &adam)
                         : tutti_sgd_new(optim_p, m, &sgd);

@@ -40,8 +40,48 @@ static void set_gradient(tutti_tensor *t, const float *values)
     t->parameter->grad_round = *t->parameter->round;
 }
 
+/* Parameter b in a group of its own. */
+static tutti_status with_group(tutti_status status, tutti_optim *const *optim_p, tutti_module *m,
+                               const tutti_optim_group_opts *opts)
+{
+    tutti_tensor *b = tutti_module_find(m, "b");
+
+    return status == TUTTI_OK ? tutti_optim_add_group(*optim_p, &b, 1, opts) : status;
+}
+
+static tutti_status make_groups(const char *name, tutti_optim **optim_p, tutti_module *m)
+{
+    if (strcmp(name, "sgd_groups") == 0)
+        return with_group(
+            tutti_sgd_new(optim_p, m,
+                          &(tutti_sgd_opts){.lr = 0.1f, .momentum = 0.9f, .weight_decay = 5e-4f}),
+            optim_p, m,
+            &(tutti_optim_group_opts){
+                .lr_factor = 0.5f, .momentum = 0.5f, .weight_decay = TUTTI_ZERO});
+    if (strcmp(name, "sgd_momentum_of_one_group") == 0) {
+        tutti_tensor *a = tutti_module_find(m, "a");
+
+        TUTTI_TRY(tutti_sgd_new(optim_p, m, &(tutti_sgd_opts){.lr = 0.1f}));
+        return tutti_optim_add_group(*optim_p, &a, 1, &(tutti_optim_group_opts){.momentum = 0.9f});
+    }
+    if (strcmp(name, "adam_groups") == 0)
+        return with_group(tutti_adam_new(optim_p, m,
+                                         &(tutti_adam_opts){.lr = 0.01f,
+                                                            .beta1 = 0.8f,
+                                                            .beta2 = 0.99f,
+                                                            .eps = 1e-6f,
+                                                            .weight_decay = 0.1f}),
+                          optim_p, m,
+                          &(tutti_optim_group_opts){
+                              .lr_factor = 2, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f});
+    TUTTI_TRY(tutti_adamw_new(optim_p, m, &(tutti_adam_opts){.lr = 0.01f, .weight_decay = 0.1f}));
+    return tutti_optim_no_decay(*optim_p);
+}
+
 static tutti_status make(const char *name, tutti_optim **optim_p, tutti_module *m)
 {
+    if (strstr(name, "group") || strstr(name, "no_decay"))
+        return make_groups(name, optim_p, m);
     if (strcmp(name, "sgd") == 0)
         return tutti_sgd_new(optim_p, m, &(tutti_sgd_opts){.lr = 0.1f});
     if (strcmp(name, "sgd_decay") == 0)
@@ -111,9 +151,12 @@ static void train(const golden *g, const char *name)
 
 static void optimizers_do_what_torch_optim_does(void **state)
 {
-    static const char *const names[] = {"sgd",           "sgd_decay",    "sgd_momentum",
-                                        "sgd_dampening", "sgd_nesterov", "adam",
-                                        "adam_decay",    "adamw"};
+    static const char *const names[] = {"sgd",          "sgd_decay",
+                                        "sgd_momentum", "sgd_dampening",
+                                        "sgd_nesterov", "adam",
+                                        "adam_decay",   "adamw",
+                                        "sgd_groups",   "sgd_momentum_of_one_group",
+                                        "adam_groups",  "adamw_no_decay"};
     golden g;
 
     (void)state;

@@ -1,4 +1,4 @@
-/* autograd_onednn.c -- oneDNN's kernels against the reference kernels, in chains.   SPDX-License-Identifier: MIT
+/* autograd_onednn.c -- oneDNN's kernels against the reference kernels, in chains, F32 and BF16.   SPDX-License-Identifier: MIT
  *
  * Single operations have their own test; here layouts meet: blocked ones with padding, row-major inputs, residuals, pools,
  * gradients joined from two uses. Every gradient of a small network must agree, for channel counts that do and do not fill
@@ -19,6 +19,8 @@
 #define MAX_PARAMETERS 16
 #define N_BUFFERS      2
 #define TOLERANCE      1e-4
+/* Roundings to 8 bits that fall the other way, and relus and maxima after them. */
+#define TOLERANCE_BF16 0.1
 
 typedef struct geometry {
     const char *name;
@@ -55,6 +57,7 @@ typedef struct net {
     tutti_tensor *mean[N_BUFFERS], *var[N_BUFFERS];
     float *x, *dx;
     float loss;
+    tutti_dtype autocast;
 } net;
 
 static float noise(uint64_t *state)
@@ -169,7 +172,7 @@ static void step(net *m, bool zero_grad)
         labels[i] = i % 10;
     for (int i = 0; i < m->n && zero_grad; i++)
         m->parameters[i].round++;
-    tutti_step_begin(m->cx, NULL);
+    tutti_step_begin(m->cx, &(tutti_step_opts){.autocast = m->autocast});
     x = tutti_input_with_grad(m->cx, (tutti_array){m->x, shape, TUTTI_F32});
     loss =
         forward(m, x, tutti_input(m->cx, (tutti_array){labels, TUTTI_SHAPE(g->batch), TUTTI_I64}));
@@ -181,32 +184,38 @@ static void step(net *m, bool zero_grad)
     tutti_step_end(m->cx);
 }
 
-static void near(const char *net_name, const char *what, int i, const float *got,
-                 const float *expected, int64_t n)
+/* By the largest difference; in BF16 by the norm of all. */
+static void near(const net *m, const char *what, int i, const float *got, const float *expected,
+                 int64_t n)
 {
-    double error = 0, norm = 1e-30;
+    double error = 0, norm = 1e-30, squares = 0, of_error = 0;
 
     for (int64_t k = 0; k < n; k++) {
         error = fmax(error, fabs((double)got[k] - (double)expected[k]));
         norm = fmax(norm, fabs((double)expected[k]));
+        of_error += pow((double)got[k] - (double)expected[k], 2);
+        squares += pow((double)expected[k], 2);
         if (isnan(got[k]))
-            fail_msg("%s: %s %d: NaN at %lld", net_name, what, i, (long long)k);
+            fail_msg("%s: %s %d: NaN at %lld", m->g->name, what, i, (long long)k);
     }
-    if (error > TOLERANCE * norm)
-        fail_msg("%s: %s %d: largest difference %g, largest value %g", net_name, what, i, error,
+    if (m->autocast == TUTTI_F32 && error > TOLERANCE * norm)
+        fail_msg("%s: %s %d: largest difference %g, largest value %g", m->g->name, what, i, error,
                  norm);
+    if (m->autocast != TUTTI_F32 && of_error > TOLERANCE_BF16 * TOLERANCE_BF16 * squares)
+        fail_msg("%s: %s %d: norm of the difference %g, norm %g", m->g->name, what, i,
+                 sqrt(of_error), sqrt(squares));
 }
 
-static void compare(net *got, net *expected, const char *name)
+static void compare(const net *got, const net *expected)
 {
     const geometry *g = got->g;
 
-    near(name, "loss", 0, &got->loss, &expected->loss, 1);
-    near(name, "gradient of the input", 0, got->dx, expected->dx,
+    near(got, "loss", 0, &got->loss, &expected->loss, 1);
+    near(got, "gradient of the input", 0, got->dx, expected->dx,
          g->batch * g->in * g->size * g->size);
     for (int i = 0; i < N_BUFFERS; i++) {
-        near(name, "running mean", i, got->mean[i]->data, expected->mean[i]->data, g->channels);
-        near(name, "running variance", i, got->var[i]->data, expected->var[i]->data, g->channels);
+        near(got, "running mean", i, got->mean[i]->data, expected->mean[i]->data, g->channels);
+        near(got, "running variance", i, got->var[i]->data, expected->var[i]->data, g->channels);
     }
     for (int i = 0; i < got->n; i++) {
         /* a bias before batch norm has a gradient of 0: rounding only, so measured with its weight's */
@@ -214,23 +223,29 @@ static void compare(net *got, net *expected, const char *name)
         const bool vain = g->bias && (i == 1 || i == 5);
 
         if (!vain)
-            near(name, "gradient of parameter", i, a, b,
+            near(got, "gradient of parameter", i, a, b,
                  tutti_shape_count(got->parameters[i].t->shape));
-        for (int64_t k = 0; vain && k < g->channels; k++)
+        for (int64_t k = 0; vain && k < g->channels && got->autocast == TUTTI_F32; k++)
             assert_true(fabsf(a[k] - b[k]) < 1e-5f);
     }
 }
 
-static void check(const geometry *g, int threads)
+static void check(const geometry *g, int threads, tutti_dtype autocast)
 {
     net fast, plain;
 
     net_new(&fast, g, TUTTI_KERNELS_ONEDNN, threads);
+    if (autocast != TUTTI_F32 && !tutti_ctx_half_kernels_name(fast.cx, autocast)) {
+        print_message("skipped: %s\n", tutti_last_error());
+        net_free(&fast);
+        skip();
+    }
     net_new(&plain, g, TUTTI_KERNELS_REFERENCE, 1);
+    fast.autocast = plain.autocast = autocast;
     for (int i = 0; i < 3; i++) { /* the third step adds its gradients to the second's */
         step(&fast, i < 2);
         step(&plain, i < 2);
-        compare(&fast, &plain, g->name);
+        compare(&fast, &plain);
     }
     net_free(&fast);
     net_free(&plain);
@@ -240,25 +255,34 @@ static void test_agrees(void **state)
 {
     (void)state;
     for (size_t i = 0; i < TUTTI__COUNT_OF(geometries); i++)
-        check(&geometries[i], 1);
+        check(&geometries[i], 1, TUTTI_F32);
+}
+
+static void test_agrees_in_bf16(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TUTTI__COUNT_OF(geometries); i++)
+        check(&geometries[i], 1, TUTTI_BF16);
 }
 
 static void test_agrees_with_threads(void **state)
 {
     (void)state;
     for (size_t i = 0; i < TUTTI__COUNT_OF(geometries); i++)
-        check(&geometries[i], 2);
+        check(&geometries[i], 2, TUTTI_F32);
 }
 
-static void test_same_bits_and_no_allocation(void **state)
+static void same_bits_and_no_allocation(tutti_dtype autocast)
 {
-    (void)state;
     for (int threads = 1; threads <= 2; threads++) {
         net a, b;
         uint64_t allocations = 0;
 
         net_new(&a, &geometries[1], TUTTI_KERNELS_ONEDNN, threads);
         net_new(&b, &geometries[1], TUTTI_KERNELS_ONEDNN, threads);
+        a.autocast = b.autocast = autocast;
+        if (autocast != TUTTI_F32 && !tutti_ctx_half_kernels_name(a.cx, autocast))
+            a.autocast = b.autocast = TUTTI_F32;
         for (int i = 0; i < 4; i++) {
             step(&a, true);
             step(&b, true);
@@ -272,6 +296,13 @@ static void test_same_bits_and_no_allocation(void **state)
         net_free(&a);
         net_free(&b);
     }
+}
+
+static void test_same_bits_and_no_allocation(void **state)
+{
+    (void)state;
+    same_bits_and_no_allocation(TUTTI_F32);
+    same_bits_and_no_allocation(TUTTI_BF16);
 }
 
 /* Batch norm of values far from 0: one pass must not lose the variance. */
@@ -297,7 +328,7 @@ static void test_far_mean(void **state)
         tutti_step_end(m.cx);
         net_free(&m);
     }
-    near("far mean", "y", 0, y[1], y[0], N * C * S);
+    near(&(net){.g = &geometries[0]}, "y", 0, y[1], y[0], N * C * S);
 }
 
 static void test_eval(void **state)
@@ -322,13 +353,14 @@ static void test_eval(void **state)
         tutti_step_end(m[k].cx);
         net_free(&m[k]);
     }
-    near("eval", "loss", 0, &loss[1], &loss[0], 1);
+    near(&(net){.g = &geometries[0]}, "loss in eval", 0, &loss[1], &loss[0], 1);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_agrees),
+        cmocka_unit_test(test_agrees_in_bf16),
         cmocka_unit_test(test_agrees_with_threads),
         cmocka_unit_test(test_same_bits_and_no_allocation),
         cmocka_unit_test(test_far_mean),

@@ -131,8 +131,6 @@ static void what_is_not_in_this_version_is_refused_and_its_off_value_is_not(void
     REFUSED("amp: bf16 is not in this version", "amp=off", "--amp", "bf16");
     REFUSED("backend: nccl is not in this version", "auto, native or mpi", "--backend", "nccl");
     REFUSED("device: cuda is not", "auto or cpu", "--device", "cuda");
-    REFUSED("wandb: offline is not", "wandb=off", "--wandb", "offline");
-    REFUSED("tensorboard: true is not", "", "--tensorboard");
     REFUSED("init: w.pt", ".safetensors", "--init", "w.pt");
     assert_int_equal(READ(&c, "--amp", "off", "--backend=native", "--zero=0", "--sync-bn=off",
                           "--device=cpu", "--resume", "no", "--no-tensorboard"),
@@ -158,6 +156,15 @@ static void write_config(char path[64], const char *text)
     assert_true(fd >= 0);
     assert_int_equal(write(fd, text, strlen(text)), strlen(text));
     close(fd);
+}
+
+static void histograms_are_tensorboard_s(void **state)
+{
+    tutti__train_config c;
+
+    (void)state;
+    REFUSED("histograms", "--tensorboard", "--histograms", "10");
+    assert_int_equal(READ(&c, "--histograms", "10", "--tensorboard"), TUTTI_OK);
 }
 
 static void a_file_gives_values_and_flags_override_it(void **state)
@@ -221,6 +228,17 @@ static void the_json_repeats_the_run(void **state)
     assert_int_equal(READ(&b, "--config", path), TUTTI_OK);
     assert_memory_equal(&a, &b, sizeof a);
     unlink(path);
+
+    a.world_size = 3; /* a run's own has it too, and it is no key */
+    text = tutti__config_json(&a);
+    assert_non_null(text);
+    assert_non_null(strstr(text, "\"world_size\": 3\n}"));
+    write_config(path, text);
+    free(text);
+    assert_int_equal(READ(&b, "--config", path), TUTTI_OK);
+    assert_memory_equal(&a, &b, sizeof a);
+    unlink(path);
+    REFUSED("world-size", "unknown", "--world-size", "3");
 }
 
 int main(void)
@@ -234,6 +252,7 @@ int main(void)
         cmocka_unit_test(unknown_keys_name_the_nearest),
         cmocka_unit_test(what_is_not_in_this_version_is_refused_and_its_off_value_is_not),
         cmocka_unit_test(keys_that_need_each_other_say_so),
+        cmocka_unit_test(histograms_are_tensorboard_s),
         cmocka_unit_test(a_file_gives_values_and_flags_override_it),
         cmocka_unit_test(a_bad_file_is_refused_by_name),
         cmocka_unit_test(the_json_repeats_the_run),

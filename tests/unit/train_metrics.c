@@ -27,10 +27,11 @@ static void a_field_has_one_type(void **state)
     assert_non_null(out);
     tutti__metrics_print(out, tutti__step_table, &m, ", ");
     fclose(out);
-    assert_string_equal(text,
-                        "\"step\": 10, \"epoch\": 1, \"loss\": 2.0, \"lr\": 0.05, \"grad_norm\": "
-                        "0.1234567, \"images_per_s\": 1e+12, \"time_s\": null, \"compute_ms\": "
-                        "0.0, \"communication_ms\": 0.0, \"wait_ms\": 0.0, \"data_ms\": 0.0");
+    assert_string_equal(
+        text,
+        "\"step\": 10, \"epoch\": 1, \"loss\": 2.0, \"lr\": 0.05, \"grad_norm\": "
+        "0.1234567, \"images_per_s\": 1e+12, \"time_s\": null, \"compute_ms\": "
+        "0.0, \"communication_ms\": 0.0, \"wait_ms\": 0.0, \"data_ms\": 0.0, \"loss_scale\": 0.0");
     free(text);
 }
 

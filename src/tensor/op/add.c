@@ -28,7 +28,12 @@ static tutti_status add_backward(tutti__node *n)
 
 tutti_tensor *tutti_add(tutti_tensor *a, tutti_tensor *b)
 {
-    static const tutti__op op = {"add", add_shape, add_forward, add_backward};
+    static const tutti__op op = {.name = "add",
+                                 .shape = add_shape,
+                                 .forward = add_forward,
+                                 .backward = add_backward,
+                                 .activations = 3,
+                                 .cast = TUTTI__CAST_WIDEST};
 
     return tutti__op_run(&op, (tutti_tensor *[]){a, b}, 2, NULL, 0);
 }

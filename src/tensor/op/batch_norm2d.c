@@ -31,7 +31,7 @@ static tutti_status batch_norm2d_shape(const tutti__node *n, tutti_shape *y, tut
     TUTTI_TRY(check_channels(n->src[2], "bias", x));
     TUTTI_TRY(check_channels(a->running_mean, "running_mean", x));
     TUTTI_TRY(check_channels(a->running_var, "running_var", x));
-    if (residual && (residual->dtype != TUTTI_F32 || !tutti_shape_equal(residual->shape, x->shape)))
+    if (residual && (residual->dtype != x->dtype || !tutti_shape_equal(residual->shape, x->shape)))
         return tutti__fail(TUTTI_ERR_ARG, "x is %s but residual is %s %s",
                            tutti__shape_text(x->shape), tutti_dtype_name(residual->dtype),
                            tutti__shape_text(residual->shape));
@@ -78,8 +78,12 @@ static tutti_status batch_norm2d_backward(tutti__node *n)
 
 tutti_tensor *tutti_functional_batch_norm2d(tutti_tensor *x, const tutti_batch_norm2d_args *given)
 {
-    static const tutti__op op = {"batch_norm2d", batch_norm2d_shape, batch_norm2d_forward,
-                                 batch_norm2d_backward};
+    static const tutti__op op = {.name = "batch_norm2d",
+                                 .shape = batch_norm2d_shape,
+                                 .forward = batch_norm2d_forward,
+                                 .backward = batch_norm2d_backward,
+                                 .activations = 1 << 0 | 1 << 3,
+                                 .cast = TUTTI__CAST_WIDEST};
     static const tutti_batch_norm2d_args none;
     const tutti_batch_norm2d_args *args = given ? given : &none; /* without weights: refused */
     const bool training = x && !x->cx->eval;

@@ -55,7 +55,12 @@ static tutti_status conv2d_backward(tutti__node *n)
 tutti_tensor *tutti_functional_conv2d(tutti_tensor *x, tutti_tensor *weight, tutti_tensor *bias,
                                       tutti_conv2d_opts opts)
 {
-    static const tutti__op op = {"conv2d", conv2d_shape, conv2d_forward, conv2d_backward};
+    static const tutti__op op = {.name = "conv2d",
+                                 .shape = conv2d_shape,
+                                 .forward = conv2d_forward,
+                                 .backward = conv2d_backward,
+                                 .activations = 1,
+                                 .cast = TUTTI__CAST_LOW};
     const tutti__conv2d a = {opts.stride ? opts.stride : 1, opts.padding};
     tutti_status status = TUTTI__CHECK_RESERVED(tutti_conv2d_opts, &opts);
 

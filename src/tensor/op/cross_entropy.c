@@ -59,8 +59,12 @@ static tutti_status cross_entropy_backward(tutti__node *n)
 tutti_tensor *tutti_cross_entropy_with(tutti_tensor *logits, tutti_tensor *labels,
                                        const tutti_cross_entropy_opts *opts)
 {
-    static const tutti__op op = {"cross_entropy", cross_entropy_shape, cross_entropy_forward,
-                                 cross_entropy_backward};
+    static const tutti__op op = {.name = "cross_entropy",
+                                 .shape = cross_entropy_shape,
+                                 .forward = cross_entropy_forward,
+                                 .backward = cross_entropy_backward,
+                                 .activations = 1,
+                                 .cast = TUTTI__CAST_F32};
     const tutti__cross_entropy a = {opts ? (float)tutti__or((double)opts->label_smoothing, 0) : 0,
                                     opts && opts->has_ignore_index ? opts->ignore_index
                                                                    : IGNORED_BY_DEFAULT};

@@ -40,7 +40,11 @@ static tutti_status dropout_backward(tutti__node *n)
 
 tutti_tensor *tutti_dropout(tutti_tensor *x, float p)
 {
-    static const tutti__op op = {"dropout", dropout_shape, dropout_forward, dropout_backward};
+    static const tutti__op op = {.name = "dropout",
+                                 .shape = dropout_shape,
+                                 .forward = dropout_forward,
+                                 .backward = dropout_backward,
+                                 .activations = 1};
     const attributes a = {p, x && !x->cx->eval ? x->cx->dropout_calls++ : 0};
 
     if (x && x->cx->eval && p >= 0 && p <= 1)

@@ -72,8 +72,10 @@ static tutti_status embedding_backward(tutti__node *n)
 
 tutti_tensor *tutti_functional_embedding(tutti_tensor *weight, tutti_tensor *indices)
 {
-    static const tutti__op op = {"embedding", embedding_shape, embedding_forward,
-                                 embedding_backward};
+    static const tutti__op op = {.name = "embedding",
+                                 .shape = embedding_shape,
+                                 .forward = embedding_forward,
+                                 .backward = embedding_backward};
 
     return tutti__op_run(&op, (tutti_tensor *[]){weight, indices}, 2, NULL, 0);
 }

@@ -40,7 +40,11 @@ static tutti_status flatten_backward(tutti__node *n)
 
 tutti_tensor *tutti_flatten(tutti_tensor *x)
 {
-    static const tutti__op op = {"flatten", flatten_shape, flatten_forward, flatten_backward};
+    static const tutti__op op = {.name = "flatten",
+                                 .shape = flatten_shape,
+                                 .forward = flatten_forward,
+                                 .backward = flatten_backward,
+                                 .activations = 1};
 
     return tutti__op_run(&op, &x, 1, NULL, 0);
 }

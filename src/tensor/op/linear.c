@@ -86,7 +86,12 @@ static tutti_status linear_backward(tutti__node *n)
 
 tutti_tensor *tutti_functional_linear(tutti_tensor *x, tutti_tensor *weight, tutti_tensor *bias)
 {
-    static const tutti__op op = {"linear", linear_shape, linear_forward, linear_backward};
+    static const tutti__op op = {.name = "linear",
+                                 .shape = linear_shape,
+                                 .forward = linear_forward,
+                                 .backward = linear_backward,
+                                 .activations = 1,
+                                 .cast = TUTTI__CAST_LOW};
 
     return tutti__op_run(&op, (tutti_tensor *[]){x, weight, bias}, 3, NULL, 0);
 }

@@ -36,7 +36,12 @@ static tutti_status mse_loss_backward(tutti__node *n)
 
 tutti_tensor *tutti_mse_loss(tutti_tensor *x, tutti_tensor *target)
 {
-    static const tutti__op op = {"mse_loss", mse_loss_shape, mse_loss_forward, mse_loss_backward};
+    static const tutti__op op = {.name = "mse_loss",
+                                 .shape = mse_loss_shape,
+                                 .forward = mse_loss_forward,
+                                 .backward = mse_loss_backward,
+                                 .activations = 3,
+                                 .cast = TUTTI__CAST_F32};
 
     return tutti__op_run(&op, (tutti_tensor *[]){x, target}, 2, NULL, 0);
 }

@@ -53,7 +53,11 @@ static tutti_status max_pool2d_backward(tutti__node *n)
 
 tutti_tensor *tutti_max_pool2d(tutti_tensor *x, tutti_pool_opts opts)
 {
-    static const tutti__op op = {"max_pool2d", pool_shape, max_pool2d_forward, max_pool2d_backward};
+    static const tutti__op op = {.name = "max_pool2d",
+                                 .shape = pool_shape,
+                                 .forward = max_pool2d_forward,
+                                 .backward = max_pool2d_backward,
+                                 .activations = 1};
 
     return run_pool(&op, x, opts);
 }
@@ -75,7 +79,11 @@ static tutti_status avg_pool2d_backward(tutti__node *n)
 
 tutti_tensor *tutti_avg_pool2d(tutti_tensor *x, tutti_pool_opts opts)
 {
-    static const tutti__op op = {"avg_pool2d", pool_shape, avg_pool2d_forward, avg_pool2d_backward};
+    static const tutti__op op = {.name = "avg_pool2d",
+                                 .shape = pool_shape,
+                                 .forward = avg_pool2d_forward,
+                                 .backward = avg_pool2d_backward,
+                                 .activations = 1};
 
     return run_pool(&op, x, opts);
 }
@@ -106,8 +114,11 @@ static tutti_status global_avg_pool2d_backward(tutti__node *n)
 
 tutti_tensor *tutti_global_avg_pool2d(tutti_tensor *x)
 {
-    static const tutti__op op = {"global_avg_pool2d", global_avg_pool2d_shape,
-                                 global_avg_pool2d_forward, global_avg_pool2d_backward};
+    static const tutti__op op = {.name = "global_avg_pool2d",
+                                 .shape = global_avg_pool2d_shape,
+                                 .forward = global_avg_pool2d_forward,
+                                 .backward = global_avg_pool2d_backward,
+                                 .activations = 1};
 
     return tutti__op_run(&op, &x, 1, NULL, 0);
 }

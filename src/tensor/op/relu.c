@@ -25,7 +25,11 @@ static tutti_status relu_backward(tutti__node *n)
 
 tutti_tensor *tutti_relu(tutti_tensor *x)
 {
-    static const tutti__op op = {"relu", relu_shape, relu_forward, relu_backward};
+    static const tutti__op op = {.name = "relu",
+                                 .shape = relu_shape,
+                                 .forward = relu_forward,
+                                 .backward = relu_backward,
+                                 .activations = 1};
 
     return tutti__op_run(&op, &x, 1, NULL, 0);
 }

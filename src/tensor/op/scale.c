@@ -39,7 +39,12 @@ static tutti_status scale_backward(tutti__node *n)
 
 tutti_tensor *tutti_scale(tutti_tensor *x, float factor)
 {
-    static const tutti__op op = {"scale", scale_shape, scale_forward, scale_backward};
+    static const tutti__op op = {.name = "scale",
+                                 .shape = scale_shape,
+                                 .forward = scale_forward,
+                                 .backward = scale_backward,
+                                 .activations = 1,
+                                 .cast = TUTTI__CAST_F32};
 
     return tutti__op_run(&op, &x, 1, &factor, sizeof factor);
 }

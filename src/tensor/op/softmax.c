@@ -28,14 +28,24 @@ static tutti_status softmax_backward(tutti__node *n)
 
 tutti_tensor *tutti_softmax(tutti_tensor *x)
 {
-    static const tutti__op op = {"softmax", softmax_shape, softmax_forward, softmax_backward};
+    static const tutti__op op = {.name = "softmax",
+                                 .shape = softmax_shape,
+                                 .forward = softmax_forward,
+                                 .backward = softmax_backward,
+                                 .activations = 1,
+                                 .cast = TUTTI__CAST_F32};
 
     return tutti__op_run(&op, &x, 1, &(bool){false}, sizeof(bool));
 }
 
 tutti_tensor *tutti_log_softmax(tutti_tensor *x)
 {
-    static const tutti__op op = {"log_softmax", softmax_shape, softmax_forward, softmax_backward};
+    static const tutti__op op = {.name = "log_softmax",
+                                 .shape = softmax_shape,
+                                 .forward = softmax_forward,
+                                 .backward = softmax_backward,
+                                 .activations = 1,
+                                 .cast = TUTTI__CAST_F32};
 
     return tutti__op_run(&op, &x, 1, &(bool){true}, sizeof(bool));
 }

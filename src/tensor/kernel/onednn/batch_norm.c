@@ -11,8 +11,9 @@
 typedef struct batch_norm {
     tutti__onednn_view view;
     const tutti__batch_norm *a;
-    const float *x, *residual, *w, *b, *dy, *y;
-    float *out, *dresidual; /* y or dx */
+    const float *w, *b;
+    tutti__elements x, residual, dy, y; /* all of one dtype */
+    tutti__elements out, dresidual;     /* y or dx */
     float *mean, *inv_std, *dw, *db, *running_mean, *running_var;
     bool add_dw, add_db;
     double count;                       /* values a channel, of all ranks */
@@ -60,7 +61,8 @@ static void statistics(const batch_norm *t, const tutti__lanes *g, float *mean, 
     double sum[TUTTI__WIDTH] = {0}, square[TUTTI__WIDTH] = {0}, first[TUTTI__WIDTH] = {0};
     float lane_sum[TUTTI__WIDTH], lane_square[TUTTI__WIDTH], shift[TUTTI__WIDTH] = {0};
     float shift_of[TUTTI__WIDTH] = {0};
-    tutti__run run;
+    tutti__lanes_buffer buffer;
+    tutti__run run, as;
 
     tutti__lanes_sum(&t->view, g, t->x, 1, first);
     for (int c = 0; c < g->channels; c++)
@@ -70,7 +72,7 @@ static void statistics(const batch_norm *t, const tutti__lanes *g, float *mean, 
     {
         memset(lane_sum, 0, sizeof lane_sum);
         memset(lane_square, 0, sizeof lane_square);
-        moments(t->x + at, &run, shift, lane_sum, lane_square);
+        moments(tutti__lanes_read(t->x, at, &run, buffer, &as), &as, shift, lane_sum, lane_square);
         tutti__lanes_fold(g, lane_sum, sum);
         tutti__lanes_fold(g, lane_square, square);
     }
@@ -141,6 +143,23 @@ static void statistics_group(void *arg, int64_t i, int member)
         t->squares[g.channel + c] = variance[c] * t->count;
 }
 
+/* The second pass: what it gives may lie where x was widened to. */
+static void normalise_group(const batch_norm *t, const tutti__lanes *g, const lane_values *p)
+{
+    tutti__lanes_buffer x_buffer, residual_buffer;
+    tutti__run run, as;
+
+    TUTTI__FOR_CHUNKS(t->view.n, &t->view, g, run, at)
+    {
+        const float *x = tutti__lanes_read(t->x, at, &run, x_buffer, &as);
+        const float *residual =
+            t->residual.p ? tutti__lanes_read(t->residual, at, &run, residual_buffer, &as) : NULL;
+
+        normalise(tutti__lanes_write(t->out, at, x_buffer), x, residual, &as, p, t->a->relu);
+        tutti__lanes_written(t->out, at, &run, x_buffer);
+    }
+}
+
 static void forward_group(void *arg, int64_t i, int member)
 {
     const batch_norm *t = arg;
@@ -148,7 +167,6 @@ static void forward_group(void *arg, int64_t i, int member)
     float *mean = t->mean + g.channel;
     double variance[TUTTI__WIDTH];
     lane_values p;
-    tutti__run run;
 
     (void)member;
     if (t->a->training && !t->squares)
@@ -171,8 +189,7 @@ static void forward_group(void *arg, int64_t i, int member)
         t->inv_std[g.channel + c] = (float)(1 / sqrt(variance[c] + (double)t->a->eps));
     }
     spread_scale(t, &g, &p);
-    TUTTI__FOR_CHUNKS(t->view.n, &t->view, &g, run, at)
-    normalise(t->out + at, t->x + at, t->residual ? t->residual + at : NULL, &run, &p, t->a->relu);
+    normalise_group(t, &g, &p);
 }
 
 tutti_status tutti__onednn_batch_norm_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
@@ -197,7 +214,7 @@ tutti_status tutti__onednn_batch_norm_forward(tutti_tensor *y, tutti_tensor *x, 
     t.running_mean = running_mean->data;
     t.running_var = running_var->data;
     TUTTI_TRY(tutti__onednn_walk(x, &t.view, &layout, &data));
-    t.x = data;
+    t.x = (tutti__elements){data, x->dtype};
     if (a->peers) {
         t.squares = tutti__step_alloc(x->cx, (size_t)t.view.c * sizeof *t.squares);
         if (!t.squares)
@@ -208,10 +225,10 @@ tutti_status tutti__onednn_batch_norm_forward(tutti_tensor *y, tutti_tensor *x, 
     }
     if (residual) {
         TUTTI_TRY(tutti__onednn_in(residual, layout, &data));
-        t.residual = data;
+        t.residual = (tutti__elements){data, residual->dtype};
     }
     TUTTI_TRY(tutti__tensor_alloc(y, layout));
-    t.out = y->data;
+    t.out = (tutti__elements){y->data, y->dtype};
     tutti__onednn_parallel(y->cx, forward_group, &t, tutti__lanes_count(&t.view));
     return TUTTI_OK;
 }
@@ -339,14 +356,21 @@ static void sums_of_group(const batch_norm *t, const tutti__lanes *g, const lane
                           double *sum, double *product)
 {
     float lane_sum[TUTTI__WIDTH], lane_product[TUTTI__WIDTH];
-    tutti__run run;
+    tutti__lanes_buffer x_buffer, dy_buffer, y_buffer;
+    tutti__run run, as;
 
     TUTTI__FOR_CHUNKS(t->view.n, &t->view, g, run, at)
     {
+        const float *x = tutti__lanes_read(t->x, at, &run, x_buffer, &as);
+        const float *dy = tutti__lanes_read(t->dy, at, &run, dy_buffer, &as);
+        const float *y = t->y.p ? tutti__lanes_read(t->y, at, &run, y_buffer, &as) : NULL;
+
         memset(lane_sum, 0, sizeof lane_sum);
         memset(lane_product, 0, sizeof lane_product);
-        sums(t->dy + at, t->x + at, t->y ? t->y + at : NULL,
-             t->dresidual ? t->dresidual + at : NULL, &run, p, mask_of(t), lane_sum, lane_product);
+        sums(dy, x, y, t->dresidual.p ? tutti__lanes_write(t->dresidual, at, dy_buffer) : NULL, &as,
+             p, mask_of(t), lane_sum, lane_product);
+        if (t->dresidual.p)
+            tutti__lanes_written(t->dresidual, at, &run, dy_buffer);
         tutti__lanes_fold(g, lane_sum, sum);
         tutti__lanes_fold(g, lane_product, product);
     }
@@ -356,14 +380,23 @@ static void sums_of_group(const batch_norm *t, const tutti__lanes *g, const lane
 static void dx_of_group(const batch_norm *t, const tutti__lanes *g, const lane_values *p)
 {
     /* dresidual is dy with the mask applied */
-    const float *dy = t->dresidual ? t->dresidual : t->dy;
-    mask from = t->dresidual ? MASK_NONE : mask_of(t);
-    tutti__run run;
+    const tutti__elements behind_relu = t->dresidual.p ? t->dresidual : t->dy;
+    mask from = t->dresidual.p ? MASK_NONE : mask_of(t);
+    tutti__lanes_buffer x_buffer, dy_buffer, y_buffer;
+    tutti__run run, as;
 
-    if (!t->out)
+    if (!t->out.p)
         return;
     TUTTI__FOR_CHUNKS(t->view.n, &t->view, g, run, at)
-    dx_of(t->out + at, dy + at, t->x + at, t->y ? t->y + at : NULL, &run, p, from);
+    {
+        const float *x = tutti__lanes_read(t->x, at, &run, x_buffer, &as);
+        const float *dy = tutti__lanes_read(behind_relu, at, &run, dy_buffer, &as);
+        const float *y =
+            from == MASK_FROM_Y ? tutti__lanes_read(t->y, at, &run, y_buffer, &as) : NULL;
+
+        dx_of(tutti__lanes_write(t->out, at, dy_buffer), dy, x, y, &as, p, from);
+        tutti__lanes_written(t->out, at, &run, dy_buffer);
+    }
 }
 
 static void backward_group(void *arg, int64_t i, int member)
@@ -442,12 +475,12 @@ tutti_status tutti__onednn_batch_norm_backward(tutti_tensor *dx, tutti_tensor *d
     void *data;
 
     TUTTI_TRY(tutti__onednn_walk(x, &t.view, &layout, &data));
-    t.x = data;
+    t.x = (tutti__elements){data, x->dtype};
     TUTTI_TRY(tutti__onednn_in(dy, layout, &data));
-    t.dy = data;
+    t.dy = (tutti__elements){data, dy->dtype};
     if (a->relu && !t.b) {
         TUTTI_TRY(tutti__onednn_in(y, layout, &data));
-        t.y = data;
+        t.y = (tutti__elements){data, y->dtype};
     }
     if (dw) {
         t.dw = dw->data;
@@ -459,11 +492,11 @@ tutti_status tutti__onednn_batch_norm_backward(tutti_tensor *dx, tutti_tensor *d
     }
     if (dresidual) {
         TUTTI_TRY(tutti__tensor_alloc(dresidual, layout));
-        t.dresidual = dresidual->data;
+        t.dresidual = (tutti__elements){dresidual->data, dresidual->dtype};
     }
     if (dx) {
         TUTTI_TRY(tutti__tensor_alloc(dx, layout));
-        t.out = dx->data;
+        t.out = (tutti__elements){dx->data, dx->dtype};
     }
     if (a->peers)
         return backward_over_all_ranks(&t, dy->cx);

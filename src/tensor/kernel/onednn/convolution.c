@@ -20,17 +20,20 @@ typedef struct convolution {
     tutti_shape x, w, y;
     bool bias;
     tutti__direction direction;
+    tutti_dtype dtype; /* of x and y, and of w where it is read; bias and dw are F32 */
 } convolution;
 
 static bool mds_new(tutti__window_mds *m, const convolution *c)
 {
     const dnnl_format_tag_t any = dnnl_format_tag_any;
+    const dnnl_data_type_t type = tutti__onednn_type(c->dtype);
+    const dnnl_data_type_t w = c->direction == TUTTI__BACKWARD_WEIGHTS ? dnnl_f32 : type;
 
     *m = (tutti__window_mds){0};
-    return tutti__md_new(&m->src, 4, c->x.d, any) == dnnl_success &&
-           tutti__md_new(&m->weights, 4, c->w.d, any) == dnnl_success &&
-           tutti__md_new(&m->dst, 4, c->y.d, any) == dnnl_success &&
-           (!c->bias || tutti__md_new(&m->bias, 1, c->w.d, dnnl_a) == dnnl_success);
+    return tutti__md_new(&m->src, 4, c->x.d, type, any) == dnnl_success &&
+           tutti__md_new(&m->weights, 4, c->w.d, w, any) == dnnl_success &&
+           tutti__md_new(&m->dst, 4, c->y.d, type, any) == dnnl_success &&
+           (!c->bias || tutti__md_new(&m->bias, 1, c->w.d, dnnl_f32, dnnl_a) == dnnl_success);
 }
 
 static void mds_free(tutti__window_mds *m)
@@ -47,9 +50,9 @@ static bool use_winograd(const convolution *c)
                           ((c->y.d[3] + WINOGRAD_TILE - 1) / WINOGRAD_TILE);
     const int64_t pixels = c->y.d[0] * c->y.d[2] * c->y.d[3];
 
-    return c->w.d[2] == 3 && c->w.d[3] == 3 && c->a->stride == 1 && c->a->padding <= 2 &&
-           c->w.d[0] >= WINOGRAD_MIN_CHANNELS && c->w.d[1] >= WINOGRAD_MIN_CHANNELS &&
-           tiles >= WINOGRAD_MIN_TILES &&
+    return c->dtype == TUTTI_F32 && c->w.d[2] == 3 && c->w.d[3] == 3 && c->a->stride == 1 &&
+           c->a->padding <= 2 && c->w.d[0] >= WINOGRAD_MIN_CHANNELS &&
+           c->w.d[1] >= WINOGRAD_MIN_CHANNELS && tiles >= WINOGRAD_MIN_TILES &&
            pixels * 10 >= tiles * WINOGRAD_TILE * WINOGRAD_TILE * 6 &&
            tutti__winograd_can(c->x, c->w);
 }
@@ -88,7 +91,7 @@ static tutti_status convolution_get(tutti_ctx *cx, const convolution *c,
     };
     const tutti__onednn_key key = {{TUTTI__ONEDNN_CONVOLUTION, c->direction, c->bias, c->a->stride,
                                     c->a->padding, c->x.d[0], c->x.d[1], c->x.d[2], c->x.d[3],
-                                    c->w.d[0], c->w.d[2], c->w.d[3]}};
+                                    c->w.d[0], c->w.d[2], c->w.d[3], c->dtype}};
     tutti__onednn_primitive *forward = NULL;
     dnnl_primitive_desc_t pd = NULL;
     dnnl_status_t status;
@@ -113,10 +116,29 @@ static tutti_status convolution_get(tutti_ctx *cx, const convolution *c,
     return tutti__onednn_add(cx, &key, pd, args[c->direction], c->bias ? 4 : 3, primitive_p);
 }
 
+bool tutti__onednn_can_convolve(tutti_ctx *cx, tutti_dtype dtype)
+{
+    const tutti__conv2d a = {1, 1};
+    convolution c = {.a = &a,
+                     .x = TUTTI_SHAPE(1, 16, 8, 8),
+                     .w = TUTTI_SHAPE(16, 16, 3, 3),
+                     .y = TUTTI_SHAPE(1, 16, 8, 8),
+                     .dtype = dtype};
+    dnnl_primitive_desc_t hint = NULL, pd;
+    bool can = convolution_pd(cx, &c, NULL, &hint) == dnnl_success;
+
+    for (int d = TUTTI__BACKWARD_DATA; can && d <= TUTTI__BACKWARD_WEIGHTS; d++) {
+        c.direction = (tutti__direction)d;
+        can = convolution_pd(cx, &c, hint, &pd) == dnnl_success && tutti__onednn_is_fast(pd);
+    }
+    return hint && tutti__onednn_is_fast(hint) && can;
+}
+
 tutti_status tutti__onednn_conv2d_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
                                           tutti_tensor *b, const tutti__conv2d *a)
 {
-    const convolution c = {.a = a, .x = x->shape, .w = w->shape, .y = y->shape, .bias = b != NULL};
+    const convolution c = {
+        .a = a, .x = x->shape, .w = w->shape, .y = y->shape, .bias = b != NULL, .dtype = y->dtype};
     tutti__onednn_primitive *p;
     void *data[4] = {NULL};
 
@@ -124,7 +146,7 @@ tutti_status tutti__onednn_conv2d_forward(tutti_tensor *y, tutti_tensor *x, tutt
         return tutti__winograd_forward(y, x, w, b, a->padding);
     TUTTI_TRY(convolution_get(y->cx, &c, &p));
     TUTTI_TRY(tutti__onednn_in(x, p->layouts[0], &data[0]));
-    TUTTI_TRY(tutti__onednn_in(w, p->layouts[1], &data[1]));
+    TUTTI_TRY(tutti__onednn_in_as(w, p->layouts[1], y->dtype, &data[1]));
     TUTTI_TRY(tutti__tensor_alloc(y, p->layouts[2]));
     data[2] = y->data;
     if (b)
@@ -135,15 +157,19 @@ tutti_status tutti__onednn_conv2d_forward(tutti_tensor *y, tutti_tensor *x, tutt
 tutti_status tutti__onednn_conv2d_backward_data(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *w,
                                                 const tutti__conv2d *a)
 {
-    const convolution c = {
-        .a = a, .x = dx->shape, .w = w->shape, .y = dy->shape, .direction = TUTTI__BACKWARD_DATA};
+    const convolution c = {.a = a,
+                           .x = dx->shape,
+                           .w = w->shape,
+                           .y = dy->shape,
+                           .direction = TUTTI__BACKWARD_DATA,
+                           .dtype = dx->dtype};
     tutti__onednn_primitive *p;
     void *data[3];
 
     if (use_winograd(&c))
         return tutti__winograd_backward_data(dx, dy, w, a->padding);
     TUTTI_TRY(convolution_get(dx->cx, &c, &p));
-    TUTTI_TRY(tutti__onednn_in(w, p->layouts[1], &data[1]));
+    TUTTI_TRY(tutti__onednn_in_as(w, p->layouts[1], dx->dtype, &data[1]));
     TUTTI_TRY(tutti__onednn_in(dy, p->layouts[2], &data[2]));
     TUTTI_TRY(tutti__tensor_alloc(dx, p->layouts[0]));
     data[0] = dx->data;
@@ -154,7 +180,11 @@ tutti_status tutti__onednn_conv2d_backward_weights(tutti_tensor *dw, tutti_tenso
                                                    tutti_tensor *dy, tutti_tensor *x,
                                                    const tutti__conv2d *a)
 {
-    convolution c = {.a = a, .x = x->shape, .y = dy->shape, .direction = TUTTI__BACKWARD_WEIGHTS};
+    convolution c = {.a = a,
+                     .x = x->shape,
+                     .y = dy->shape,
+                     .direction = TUTTI__BACKWARD_WEIGHTS,
+                     .dtype = dy->dtype};
     tutti__onednn_primitive *p;
     void *data[3];
 
@@ -175,6 +205,7 @@ tutti_status tutti__onednn_conv2d_backward_weights(tutti_tensor *dw, tutti_tenso
     TUTTI_TRY(tutti__onednn_staging(
         dy->cx, p->layouts[1] ? p->layouts[1]->bytes : tutti__tensor_bytes(dw), &data[1]));
     TUTTI_TRY(tutti__onednn_run(dy->cx, p, data));
-    return tutti__onednn_reorder(dy->cx, dw->shape, p->layouts[1], data[1], NULL, dw->data,
-                                 dw->accumulate);
+    return tutti__onednn_reorder(dy->cx, dw->shape,
+                                 &(tutti__onednn_place){p->layouts[1], TUTTI_F32, data[1]},
+                                 &(tutti__onednn_place){NULL, TUTTI_F32, dw->data}, dw->accumulate);
 }

@@ -2,7 +2,8 @@
 #include "tensor/kernel/onednn/state.h"
 #include "tensor/kernel/onednn/vector.h"
 
-#define PART ((int64_t)1 << 14) /* elements a job */
+#define PART  ((int64_t)1 << 14) /* elements a job */
+#define PIECE 2048               /* of them at a time, where they are of 16 bit */
 
 typedef enum operation { RELU, RELU_BACKWARD, ADD } operation;
 
@@ -11,6 +12,7 @@ typedef struct job {
     float *y;
     const float *a, *b;
     int64_t n;
+    tutti_dtype dtype;
 } job;
 
 TUTTI__INLINE void map_steps(const job *t, operation what, int64_t from, int64_t to)
@@ -41,20 +43,40 @@ TUTTI__CLONES static void map_part(const job *t, int64_t from, int64_t to)
         map_steps(t, RELU_BACKWARD, from, to);
 }
 
+/* The same of 16 bit, widened and narrowed in the cache. */
+static void map_half(const job *t, int64_t from, int64_t to)
+{
+    float a[PIECE], b[PIECE];
+    const job wide = {.operation = t->operation, .y = a, .a = a, .b = b};
+
+    for (int64_t i = from; i < to; i += PIECE) {
+        const int64_t n = to - i < PIECE ? to - i : PIECE;
+
+        tutti__half_to_f32(a, (const uint16_t *)(const void *)t->a + i, (size_t)n, t->dtype);
+        if (t->operation != RELU)
+            tutti__half_to_f32(b, (const uint16_t *)(const void *)t->b + i, (size_t)n, t->dtype);
+        map_part(&wide, 0, n);
+        tutti__half_from_f32((uint16_t *)(void *)t->y + i, a, (size_t)n, t->dtype);
+    }
+}
+
 static void map_job(void *arg, int64_t i, int member)
 {
     const job *t = arg;
-    const int64_t to = (i + 1) * PART;
+    const int64_t from = i * PART, to = from + PART < t->n ? from + PART : t->n;
 
     (void)member;
-    map_part(t, i * PART, to < t->n ? to : t->n);
+    if (t->dtype == TUTTI_F32)
+        map_part(t, from, to);
+    else
+        map_half(t, from, to);
 }
 
 /* y->data = operation(a, b), all in y's layout */
 static void map(tutti_tensor *y, operation what, const void *a, const void *b)
 {
     const size_t bytes = y->layout ? y->layout->bytes : tutti__tensor_bytes(y);
-    job t = {what, y->data, a, b, (int64_t)(bytes / sizeof(float))};
+    job t = {what, y->data, a, b, (int64_t)(bytes / tutti_dtype_size(y->dtype)), y->dtype};
 
     tutti__onednn_parallel(y->cx, map_job, &t, (t.n + PART - 1) / PART);
 }
@@ -92,8 +114,9 @@ tutti_status tutti__onednn_add_to(tutti_tensor *dst, tutti_tensor *src)
 {
     dst->kernel_cache_step = 0; /* copies of it in other layouts are void */
     if (dst->layout != src->layout)
-        return tutti__onednn_reorder(dst->cx, dst->shape, src->layout, src->data, dst->layout,
-                                     dst->data, true);
+        return tutti__onednn_reorder(
+            dst->cx, dst->shape, &(tutti__onednn_place){src->layout, src->dtype, src->data},
+            &(tutti__onednn_place){dst->layout, dst->dtype, dst->data}, true);
     map(dst, ADD, dst->data, src->data);
     return TUTTI_OK;
 }

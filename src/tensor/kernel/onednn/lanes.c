@@ -37,23 +37,65 @@ TUTTI__CLONES static void fill_run(float *y, const tutti__run *r, const float *v
         fill_steps(y, r, r->width, value);
 }
 
-void tutti__lanes_sum(const tutti__onednn_view *v, const tutti__lanes *g, const float *x,
+/* ---- Runs of 16 bit ------------------------------------------------------------------------------------- */
+
+const float *tutti__lanes_read(tutti__elements x, int64_t at, const tutti__run *run, float *buffer,
+                               tutti__run *as_p)
+{
+    const uint16_t *from = (const uint16_t *)x.p + at;
+
+    *as_p = *run;
+    if (x.dtype == TUTTI_F32)
+        return (const float *)x.p + at;
+    as_p->stride = TUTTI__WIDTH;
+    if (run->stride == TUTTI__WIDTH)
+        tutti__half_to_f32(buffer, from, (size_t)((run->steps - 1) * TUTTI__WIDTH + run->width),
+                           x.dtype);
+    else
+        for (int64_t i = 0; i < run->steps; i++)
+            tutti__half_to_f32(buffer + i * TUTTI__WIDTH, from + i * run->stride,
+                               (size_t)run->width, x.dtype);
+    return buffer;
+}
+
+float *tutti__lanes_write(tutti__elements y, int64_t at, float *buffer)
+{
+    return y.dtype == TUTTI_F32 ? (float *)y.p + at : buffer;
+}
+
+void tutti__lanes_written(tutti__elements y, int64_t at, const tutti__run *run, const float *buffer)
+{
+    uint16_t *to = (uint16_t *)y.p + at;
+
+    if (y.dtype == TUTTI_F32)
+        return;
+    if (run->stride == TUTTI__WIDTH)
+        tutti__half_from_f32(to, buffer, (size_t)((run->steps - 1) * TUTTI__WIDTH + run->width),
+                             y.dtype);
+    else
+        for (int64_t i = 0; i < run->steps; i++)
+            tutti__half_from_f32(to + i * run->stride, buffer + i * TUTTI__WIDTH,
+                                 (size_t)run->width, y.dtype);
+}
+
+void tutti__lanes_sum(const tutti__onednn_view *v, const tutti__lanes *g, tutti__elements x,
                       int64_t images, double *sum)
 {
-    tutti__run run;
+    tutti__lanes_buffer buffer;
+    tutti__run run, as;
 
     TUTTI__FOR_CHUNKS(images, v, g, run, at)
     {
         float lane[TUTTI__WIDTH] = {0};
 
-        sum_run(x + at, &run, lane);
+        sum_run(tutti__lanes_read(x, at, &run, buffer, &as), &as, lane);
         tutti__lanes_fold(g, lane, sum);
     }
 }
 
 typedef struct job {
     tutti__onednn_view view;
-    const float *x;
+    tutti__elements x;
     float *y;
     bool add;
 } job;
@@ -79,7 +121,7 @@ tutti_status tutti__onednn_bias_gradient(tutti_tensor *db, tutti_tensor *dy)
     void *data;
 
     TUTTI_TRY(tutti__onednn_walk(dy, &t.view, &layout, &data));
-    t.x = data;
+    t.x = (tutti__elements){data, dy->dtype};
     tutti__onednn_parallel(dy->cx, bias_gradient_group, &t, tutti__lanes_count(&t.view));
     return TUTTI_OK;
 }
@@ -95,7 +137,8 @@ static void mean_group(void *arg, int64_t i, int member)
     for (int64_t n = 0; n < t->view.n; n++) {
         double sum[TUTTI__WIDTH] = {0};
 
-        tutti__lanes_sum(&t->view, &g, t->x + n * t->view.image, 1, sum);
+        tutti__lanes_sum(&t->view, &g,
+                         (tutti__elements){(float *)t->x.p + n * t->view.image, TUTTI_F32}, 1, sum);
         for (int c = 0; c < g.channels; c++)
             t->y[n * t->view.c + g.channel + c] = (float)(sum[c] / (double)t->view.s);
     }
@@ -109,7 +152,7 @@ tutti_status tutti__onednn_global_avg_pool_forward(tutti_tensor *y, tutti_tensor
 
     TUTTI_TRY(tutti__onednn_walk(x, &t.view, &layout, &data));
     TUTTI_TRY(tutti__tensor_alloc(y, NULL));
-    t.x = data;
+    t.x = (tutti__elements){data, TUTTI_F32};
     t.y = y->data;
     tutti__onednn_parallel(y->cx, mean_group, &t, tutti__lanes_count(&t.view));
     return TUTTI_OK;
@@ -124,7 +167,7 @@ static void spread_group(void *arg, int64_t i, int member)
     (void)member;
     for (int64_t n = 0; n < t->view.n; n++) {
         for (int c = 0; c < g.channels; c++)
-            share[c] = t->x[n * t->view.c + g.channel + c] / (float)t->view.s;
+            share[c] = ((const float *)t->x.p)[n * t->view.c + g.channel + c] / (float)t->view.s;
         tutti__lanes_spread(&g, share, lane);
         for (int r = 0; r < 2; r++)
             fill_run(t->y + n * t->view.image + g.run[r].offset, &g.run[r], lane);
@@ -133,14 +176,14 @@ static void spread_group(void *arg, int64_t i, int member)
 
 tutti_status tutti__onednn_global_avg_pool_backward(tutti_tensor *dx, tutti_tensor *dy)
 {
-    const tutti__layout *layout = tutti__onednn_usual_layout(dx->cx, dx->shape);
+    const tutti__layout *layout = tutti__onednn_usual_layout(dx->cx, dx->shape, dx->dtype);
     job t = {0};
     void *data;
 
     TUTTI_TRY(tutti__onednn_in(dy, NULL, &data));
     TUTTI_TRY(tutti__tensor_alloc(dx, layout));
     tutti__onednn_view_of(dx->shape, layout, &t.view);
-    t.x = data;
+    t.x = (tutti__elements){data, TUTTI_F32};
     t.y = dx->data;
     tutti__onednn_parallel(dx->cx, spread_group, &t, tutti__lanes_count(&t.view));
     return TUTTI_OK;

@@ -102,8 +102,23 @@ TUTTI__INLINE tutti__run tutti__chunk(const tutti__run *r, int64_t done, int64_t
                               at = n_ * (view)->image + (run).offset, true);                       \
                  done_ += TUTTI__CHUNK, more_ -= TUTTI__CHUNK)
 
-/* The sums of the group's channels over some images from x on join sum[0..channels). */
-void tutti__lanes_sum(const tutti__onednn_view *v, const tutti__lanes *g, const float *x,
+/* Elements that may be of 16 bit. Kernels see a run of them as floats: as they lie, or widened into a buffer in the cache. */
+typedef struct tutti__elements {
+    void *p;
+    tutti_dtype dtype;
+} tutti__elements;
+typedef float tutti__lanes_buffer[TUTTI__CHUNK * TUTTI__WIDTH];
+
+/* The run `run`, `at` elements from the start, and in *as_p its steps and stride there. */
+const float *tutti__lanes_read(tutti__elements x, int64_t at, const tutti__run *run, float *buffer,
+                               tutti__run *as_p);
+/* Where to write a run that tutti__lanes_read has given *as_p for; then tutti__lanes_written. */
+float *tutti__lanes_write(tutti__elements y, int64_t at, float *buffer);
+void tutti__lanes_written(tutti__elements y, int64_t at, const tutti__run *run,
+                          const float *buffer);
+
+/* The sums of the group's channels over some images from element x on join sum[0..channels). */
+void tutti__lanes_sum(const tutti__onednn_view *v, const tutti__lanes *g, tutti__elements x,
                       int64_t images, double *sum);
 
 #endif

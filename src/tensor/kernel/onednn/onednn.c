@@ -10,10 +10,11 @@
 
 static tutti_status reorder(tutti_tensor *dst, tutti_tensor *src)
 {
-    if (dst->dtype != TUTTI_F32) /* labels: no kernel gives them a layout */
+    if (dst->dtype == TUTTI_I64) /* labels: no kernel gives them a layout */
         return tutti__kernels_reference.reorder(dst, src);
-    return tutti__onednn_reorder(dst->cx, dst->shape, src->layout, src->data, dst->layout,
-                                 dst->data, dst->accumulate);
+    return tutti__onednn_reorder(
+        dst->cx, dst->shape, &(tutti__onednn_place){src->layout, src->dtype, src->data},
+        &(tutti__onednn_place){dst->layout, dst->dtype, dst->data}, dst->accumulate);
 }
 
 /* t as the reference kernels want to see it. */
@@ -88,15 +89,51 @@ static tutti_status mse_backward(tutti_tensor *dx, tutti_tensor *dloss, tutti_te
     return tutti__kernels_reference.mse_backward(dx, dloss, &x_plain, &target_plain);
 }
 
+#define NAME                                                                                       \
+    "onednn " TEXT(DNNL_VERSION_MAJOR) "." TEXT(DNNL_VERSION_MINOR) "." TEXT(DNNL_VERSION_PATCH)
+
+static bool can_half(tutti_ctx *cx, tutti_dtype dtype)
+{
+    return tutti__onednn_can_convolve(cx, dtype) && tutti__onednn_can_multiply(cx, dtype);
+}
+
+/* Products, batch norm and what is flat in 16 bit; the rest is small: F32's, with rounding around it. */
+static const tutti__kernels half_kernels = {
+    .name = NAME,
+    .reorder = reorder,
+    .cast = tutti__cast_row_major,
+    .conv2d_forward = tutti__onednn_conv2d_forward,
+    .conv2d_backward_data = tutti__onednn_conv2d_backward_data,
+    .conv2d_backward_weights = tutti__onednn_conv2d_backward_weights,
+    .linear_forward = tutti__onednn_half_linear_forward,
+    .linear_backward_data = tutti__onednn_half_linear_backward_data,
+    .linear_backward_weights = tutti__onednn_half_linear_backward_weights,
+    .batch_norm_forward = tutti__onednn_batch_norm_forward,
+    .batch_norm_backward = tutti__onednn_batch_norm_backward,
+    .relu_forward = tutti__onednn_relu_forward,
+    .relu_backward = tutti__onednn_relu_backward,
+    .add_forward = tutti__onednn_add_forward,
+    .add_to = tutti__onednn_add_to,
+    .max_pool_forward = tutti__emulated_max_pool_forward,
+    .max_pool_backward = tutti__emulated_max_pool_backward,
+    .avg_pool_forward = tutti__emulated_avg_pool_forward,
+    .avg_pool_backward = tutti__emulated_avg_pool_backward,
+    .global_avg_pool_forward = tutti__emulated_global_avg_pool_forward,
+    .global_avg_pool_backward = tutti__emulated_global_avg_pool_backward,
+    .dropout = tutti__emulated_dropout,
+};
+
 tutti_status tutti__kernels_onednn(const tutti__kernels **kernels_p)
 {
     static const tutti__kernels kernels = {
-        .name = "onednn " TEXT(DNNL_VERSION_MAJOR) "." TEXT(DNNL_VERSION_MINOR) "." TEXT(
-            DNNL_VERSION_PATCH),
+        .name = NAME,
         .open = tutti__onednn_open,
         .close = tutti__onednn_close,
         .step_end = tutti__onednn_step_end,
+        .can_half = can_half,
+        .half = &half_kernels,
         .reorder = reorder,
+        .cast = tutti__cast_row_major,
         .conv2d_forward = tutti__onednn_conv2d_forward,
         .conv2d_backward_data = tutti__onednn_conv2d_backward_data,
         .conv2d_backward_weights = tutti__onednn_conv2d_backward_weights,

@@ -17,10 +17,10 @@ static dnnl_status_t pooling_pd(tutti_ctx *cx, const pooling *c, dnnl_primitive_
     const tutti__window window = {
         .algorithm = c->algorithm, .kernel = {k, k}, .stride = {s, s}, .padding = {p, p}};
     tutti__window_mds m = {0};
-    dnnl_status_t status = tutti__onednn_md_of(&m.src, c->x, c->layout);
+    dnnl_status_t status = tutti__onednn_md_of(&m.src, c->x, c->layout, TUTTI_F32);
 
     if (status == dnnl_success)
-        status = tutti__md_new(&m.dst, 4, c->y.d, dnnl_format_tag_any);
+        status = tutti__md_new(&m.dst, 4, c->y.d, dnnl_f32, dnnl_format_tag_any);
     if (status == dnnl_success)
         status =
             tutti__pd_pooling(pd_p, od->engine, c->direction, &window, &m, hint, od->attributes);
@@ -117,7 +117,7 @@ tutti_status tutti__onednn_avg_pool_backward(tutti_tensor *dx, tutti_tensor *dy,
                        dnnl_pooling_avg_include_padding,
                        dx->shape,
                        dy->shape,
-                       tutti__onednn_usual_layout(dx->cx, dx->shape),
+                       tutti__onednn_usual_layout(dx->cx, dx->shape, TUTTI_F32),
                        TUTTI__BACKWARD_DATA};
     tutti__onednn_primitive *p;
     void *data[2];

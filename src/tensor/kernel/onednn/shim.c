@@ -13,12 +13,13 @@
 
 #if DNNL_VERSION_MAJOR >= 3
 
-dnnl_status_t tutti__md_new(tutti__md *md_p, int n, const dnnl_dim_t *dims, dnnl_format_tag_t tag)
+dnnl_status_t tutti__md_new(tutti__md *md_p, int n, const dnnl_dim_t *dims, dnnl_data_type_t type,
+                            dnnl_format_tag_t tag)
 {
     dnnl_dims_t copy = {0};
 
     memcpy(copy, dims, (size_t)n * sizeof(copy[0]));
-    return dnnl_memory_desc_create_with_tag(md_p, n, copy, dnnl_f32, tag);
+    return dnnl_memory_desc_create_with_tag(md_p, n, copy, type, tag);
 }
 
 dnnl_status_t tutti__md_clone(tutti__md *md_p, tutti__const_md md)
@@ -50,6 +51,7 @@ bool tutti__md_query(tutti__const_md md, tutti__md_strides *s)
     return dnnl_memory_desc_query(md, dnnl_query_format_kind, &kind) == dnnl_success &&
            kind == dnnl_blocked &&
            dnnl_memory_desc_query(md, dnnl_query_ndims_s32, &s->n) == dnnl_success &&
+           dnnl_memory_desc_query(md, dnnl_query_data_type, &s->type) == dnnl_success &&
            dnnl_memory_desc_query(md, dnnl_query_inner_nblks_s32, &s->n_blocks) == dnnl_success &&
            query_dims(md, dnnl_query_dims, s->dims, s->n) &&
            query_dims(md, dnnl_query_padded_dims, s->padded_dims, s->n) &&
@@ -99,6 +101,13 @@ dnnl_status_t tutti__pd_pooling(dnnl_primitive_desc_t *pd_p, dnnl_engine_t engin
                                                        w->padding, w->padding, hint, attributes);
 }
 
+dnnl_status_t tutti__pd_matmul(dnnl_primitive_desc_t *pd_p, dnnl_engine_t engine,
+                               const tutti__window_mds *m, dnnl_primitive_attr_t attributes)
+{
+    return dnnl_matmul_primitive_desc_create(pd_p, engine, m->src, m->weights, m->bias, m->dst,
+                                             attributes);
+}
+
 dnnl_status_t tutti__post_ops_append_sum(dnnl_post_ops_t post_ops)
 {
     return dnnl_post_ops_append_sum(post_ops, 1.0f, 0, dnnl_data_type_undef);
@@ -115,13 +124,14 @@ static dnnl_status_t md_box(tutti__md *md_p, const dnnl_memory_desc_t *md)
     return dnnl_success;
 }
 
-dnnl_status_t tutti__md_new(tutti__md *md_p, int n, const dnnl_dim_t *dims, dnnl_format_tag_t tag)
+dnnl_status_t tutti__md_new(tutti__md *md_p, int n, const dnnl_dim_t *dims, dnnl_data_type_t type,
+                            dnnl_format_tag_t tag)
 {
     dnnl_dims_t copy = {0};
     dnnl_memory_desc_t md;
 
     memcpy(copy, dims, (size_t)n * sizeof(copy[0]));
-    TRY(dnnl_memory_desc_init_by_tag(&md, n, copy, dnnl_f32, tag));
+    TRY(dnnl_memory_desc_init_by_tag(&md, n, copy, type, tag));
     return md_box(md_p, &md);
 }
 
@@ -143,6 +153,7 @@ bool tutti__md_query(tutti__const_md md, tutti__md_strides *s)
     if (md->format_kind != dnnl_blocked)
         return false;
     s->n = md->ndims;
+    s->type = md->data_type;
     s->n_blocks = blocking->inner_nblks;
     memcpy(s->dims, md->dims, sizeof(s->dims));
     memcpy(s->padded_dims, md->padded_dims, sizeof(s->padded_dims));
@@ -192,6 +203,15 @@ dnnl_status_t tutti__pd_pooling(dnnl_primitive_desc_t *pd_p, dnnl_engine_t engin
         TRY(dnnl_pooling_backward_desc_init(&desc, w->algorithm, m->src, m->dst, w->stride,
                                             w->kernel, w->padding, w->padding));
     return dnnl_primitive_desc_create(pd_p, &desc, attributes, engine, hint);
+}
+
+dnnl_status_t tutti__pd_matmul(dnnl_primitive_desc_t *pd_p, dnnl_engine_t engine,
+                               const tutti__window_mds *m, dnnl_primitive_attr_t attributes)
+{
+    dnnl_matmul_desc_t desc;
+
+    TRY(dnnl_matmul_desc_init(&desc, m->src, m->weights, m->bias, m->dst));
+    return dnnl_primitive_desc_create(pd_p, &desc, attributes, engine, NULL);
 }
 
 dnnl_status_t tutti__post_ops_append_sum(dnnl_post_ops_t post_ops)

@@ -18,14 +18,16 @@ typedef dnnl_memory_desc_t *tutti__md;
 typedef const dnnl_memory_desc_t *tutti__const_md;
 #endif
 
-/* f32 throughout; freed with tutti__md_free. */
-dnnl_status_t tutti__md_new(tutti__md *md_p, int n, const dnnl_dim_t *dims, dnnl_format_tag_t tag);
+/* Freed with tutti__md_free. */
+dnnl_status_t tutti__md_new(tutti__md *md_p, int n, const dnnl_dim_t *dims, dnnl_data_type_t type,
+                            dnnl_format_tag_t tag);
 dnnl_status_t tutti__md_clone(tutti__md *md_p, tutti__const_md md);
 void tutti__md_free(tutti__md md);
 
 /* Where element (i0, i1, ...) lies, if the layout is strided or blocked; false for other kinds. */
 typedef struct tutti__md_strides {
     int n, n_blocks;
+    dnnl_data_type_t type;
     dnnl_dims_t dims, padded_dims, strides; /* strides: of the outermost blocks */
     dnnl_dims_t blocks, block_dims;         /* innermost last; the dimension that each splits */
 } tutti__md_strides;
@@ -56,6 +58,9 @@ dnnl_status_t tutti__pd_pooling(dnnl_primitive_desc_t *pd_p, dnnl_engine_t engin
                                 tutti__direction direction, const tutti__window *window,
                                 const tutti__window_mds *mds, dnnl_primitive_desc_t hint,
                                 dnnl_primitive_attr_t attributes);
+/* dst [R,M] = src [R,K] weights [K,M] (+ bias [1,M], NULL: none) */
+dnnl_status_t tutti__pd_matmul(dnnl_primitive_desc_t *pd_p, dnnl_engine_t engine,
+                               const tutti__window_mds *mds, dnnl_primitive_attr_t attributes);
 dnnl_status_t tutti__post_ops_append_sum(dnnl_post_ops_t post_ops);
 
 #endif

@@ -30,6 +30,16 @@ tutti_status tutti__onednn_check(dnnl_status_t status, const char *what)
                        dnnl_status2str(status));
 }
 
+bool tutti__onednn_is_fast(dnnl_primitive_desc_t pd)
+{
+    const char *name = "ref";
+    const dnnl_status_t status =
+        dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, (void *)&name);
+
+    dnnl_primitive_desc_destroy(pd);
+    return status == dnnl_success && strncmp(name, "ref", 3) != 0;
+}
+
 /* ---- Layouts ------------------------------------------------------------------------------------------ */
 
 static dnnl_format_tag_t row_major_tag(int n)
@@ -40,14 +50,20 @@ static dnnl_format_tag_t row_major_tag(int n)
     return tags[n];
 }
 
-dnnl_status_t tutti__onednn_md_of(tutti__md *md_p, tutti_shape shape, const tutti__layout *layout)
+dnnl_data_type_t tutti__onednn_type(tutti_dtype dtype)
+{
+    return dtype == TUTTI_BF16 ? dnnl_bf16 : dtype == TUTTI_F16 ? dnnl_f16 : dnnl_f32;
+}
+
+dnnl_status_t tutti__onednn_md_of(tutti__md *md_p, tutti_shape shape, const tutti__layout *layout,
+                                  tutti_dtype dtype)
 {
     const dnnl_dim_t one = 1;
 
     if (layout)
         return tutti__md_clone(md_p, ((const layout_entry *)layout)->md);
     return tutti__md_new(md_p, shape.n ? shape.n : 1, shape.n ? shape.d : &one,
-                         row_major_tag(shape.n));
+                         tutti__onednn_type(dtype), row_major_tag(shape.n));
 }
 
 static dnnl_status_t is_row_major(tutti__const_md md, const tutti__md_strides *s, bool *result)
@@ -58,7 +74,7 @@ static dnnl_status_t is_row_major(tutti__const_md md, const tutti__md_strides *s
     *result = false;
     if (s->n == 0)
         return dnnl_success;
-    status = tutti__md_new(&plain, s->n, s->dims, row_major_tag(s->n));
+    status = tutti__md_new(&plain, s->n, s->dims, s->type, row_major_tag(s->n));
     if (status == dnnl_success) {
         *result = dnnl_memory_desc_equal(md, plain);
         tutti__md_free(plain);
@@ -128,13 +144,14 @@ bool tutti__onednn_view_of(tutti_shape shape, const tutti__layout *layout, tutti
     return true;
 }
 
-const tutti__layout *tutti__onednn_usual_layout(tutti_ctx *cx, tutti_shape shape)
+const tutti__layout *tutti__onednn_usual_layout(tutti_ctx *cx, tutti_shape shape, tutti_dtype dtype)
 {
     const tutti__onednn *od = cx->kernel_state;
     tutti__onednn_view view;
 
     for (const layout_entry *e = od->layouts; e; e = e->next)
         if (!e->row_major && e->strides.n == shape.n &&
+            e->strides.type == tutti__onednn_type(dtype) &&
             memcmp(e->strides.dims, shape.d, (size_t)shape.n * sizeof shape.d[0]) == 0 &&
             tutti__onednn_view_of(shape, &e->layout, &view))
             return &e->layout;
@@ -295,7 +312,7 @@ tutti_status tutti__onednn_run(tutti_ctx *cx, tutti__onednn_primitive *p, void *
 /* ---- Reorders -------------------------------------------------------------------------------------------- */
 
 static tutti_status reorder_make(tutti_ctx *cx, const tutti__onednn_key *key, tutti_shape shape,
-                                 const tutti__layout *from, const tutti__layout *to,
+                                 const tutti__onednn_place *from, const tutti__onednn_place *to,
                                  bool accumulate, tutti__onednn_primitive **primitive_p)
 {
     static const tutti__onednn_arg args[] = {{DNNL_ARG_FROM, dnnl_query_src_md, 0},
@@ -303,10 +320,10 @@ static tutti_status reorder_make(tutti_ctx *cx, const tutti__onednn_key *key, tu
     tutti__onednn *od = cx->kernel_state;
     tutti__md src = NULL, dst = NULL;
     dnnl_primitive_desc_t pd = NULL;
-    dnnl_status_t status = tutti__onednn_md_of(&src, shape, from);
+    dnnl_status_t status = tutti__onednn_md_of(&src, shape, from->layout, from->dtype);
 
     if (status == dnnl_success)
-        status = tutti__onednn_md_of(&dst, shape, to);
+        status = tutti__onednn_md_of(&dst, shape, to->layout, to->dtype);
     if (status == dnnl_success)
         status =
             dnnl_reorder_primitive_desc_create(&pd, src, od->engine, dst, od->engine,
@@ -318,52 +335,62 @@ static tutti_status reorder_make(tutti_ctx *cx, const tutti__onednn_key *key, tu
 }
 
 tutti_status tutti__onednn_reorder(tutti_ctx *cx, tutti_shape shape,
-                                   const tutti__layout *src_layout, void *src,
-                                   const tutti__layout *dst_layout, void *dst, bool accumulate)
+                                   const tutti__onednn_place *from, const tutti__onednn_place *to,
+                                   bool accumulate)
 {
-    tutti__onednn_key key = {{TUTTI__ONEDNN_REORDER, accumulate, (int64_t)(intptr_t)src_layout,
-                              (int64_t)(intptr_t)dst_layout, shape.n}};
+    tutti__onednn_key key = {{TUTTI__ONEDNN_REORDER, accumulate, (int64_t)(intptr_t)from->layout,
+                              from->dtype, (int64_t)(intptr_t)to->layout, to->dtype, shape.n}};
     tutti__onednn_primitive *p;
 
     if (tutti_shape_count(shape) == 0)
         return TUTTI_OK;
-    memcpy(key.v + 5, shape.d, (size_t)shape.n * sizeof(int64_t));
+    memcpy(key.v + 7, shape.d, (size_t)shape.n * sizeof(int64_t));
     p = tutti__onednn_find(cx, &key);
     if (!p)
-        TUTTI_TRY(reorder_make(cx, &key, shape, src_layout, dst_layout, accumulate, &p));
-    return tutti__onednn_run(cx, p, (void *[]){src, dst});
+        TUTTI_TRY(reorder_make(cx, &key, shape, from, to, accumulate, &p));
+    return tutti__onednn_run(cx, p, (void *[]){from->data, to->data});
 }
 
 /* A tensor's elements in another layout, in the arena. */
 typedef struct copy {
     struct copy *next;
     const tutti__layout *layout;
+    tutti_dtype dtype;
     void *data;
 } copy;
 
 tutti_status tutti__onednn_in(tutti_tensor *t, const tutti__layout *layout, void **data_p)
 {
+    return tutti__onednn_in_as(t, layout, t->dtype, data_p);
+}
+
+tutti_status tutti__onednn_in_as(tutti_tensor *t, const tutti__layout *layout, tutti_dtype dtype,
+                                 void **data_p)
+{
     copy *c;
 
-    if (t->layout == layout) {
+    if (t->layout == layout && t->dtype == dtype) {
         *data_p = t->data;
         return TUTTI_OK;
     }
     if (t->kernel_cache_step != t->cx->round)
         t->kernel_cache = NULL;
     t->kernel_cache_step = t->cx->round;
-    for (c = t->kernel_cache; c && c->layout != layout; c = c->next)
+    for (c = t->kernel_cache; c && (c->layout != layout || c->dtype != dtype); c = c->next)
         continue;
     if (!c) {
         c = tutti__step_alloc(t->cx, sizeof *c);
         if (!c)
             return TUTTI_ERR_MEMORY;
-        *c = (copy){.next = t->kernel_cache, .layout = layout};
-        c->data = tutti__step_alloc(t->cx, layout ? layout->bytes : tutti__tensor_bytes(t));
+        *c = (copy){.next = t->kernel_cache, .layout = layout, .dtype = dtype};
+        c->data = tutti__step_alloc(t->cx, layout ? layout->bytes
+                                                  : (size_t)tutti_shape_count(t->shape) *
+                                                        tutti_dtype_size(dtype));
         if (!c->data)
             return TUTTI_ERR_MEMORY;
-        TUTTI_TRY(
-            tutti__onednn_reorder(t->cx, t->shape, t->layout, t->data, layout, c->data, false));
+        TUTTI_TRY(tutti__onednn_reorder(t->cx, t->shape,
+                                        &(tutti__onednn_place){t->layout, t->dtype, t->data},
+                                        &(tutti__onednn_place){layout, dtype, c->data}, false));
         t->kernel_cache = c;
     }
     *data_p = c->data;

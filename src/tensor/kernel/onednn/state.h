@@ -13,6 +13,9 @@
 /* OK, or the failure of a oneDNN call, named. */
 tutti_status tutti__onednn_check(dnnl_status_t status, const char *what);
 
+/* Whether pd is more than oneDNN's reference loops. Frees pd. */
+bool tutti__onednn_is_fast(dnnl_primitive_desc_t pd);
+
 /* ---- Layouts ------------------------------------------------------------------------------------------ */
 
 /* A tensor [N,C,H,W] as rows of channels: channel c of pixel s of image n is at
@@ -32,25 +35,38 @@ bool tutti__onednn_view_of(tutti_shape shape, const tutti__layout *layout,
                            tutti__onednn_view *view_p);
 
 /* The layout that other kernels have chosen for activations of this shape: what a gradient without a model to follow gets. */
-const tutti__layout *tutti__onednn_usual_layout(tutti_ctx *cx, tutti_shape shape);
-/* A descriptor of its own; freed with tutti__md_free. */
-dnnl_status_t tutti__onednn_md_of(tutti__md *md_p, tutti_shape shape, const tutti__layout *layout);
+const tutti__layout *tutti__onednn_usual_layout(tutti_ctx *cx, tutti_shape shape,
+                                                tutti_dtype dtype);
+dnnl_data_type_t tutti__onednn_type(tutti_dtype dtype); /* of F32, BF16, F16 */
+/* A descriptor of its own; freed with tutti__md_free. A layout says the dtype too; NULL is row-major in `dtype`. */
+dnnl_status_t tutti__onednn_md_of(tutti__md *md_p, tutti_shape shape, const tutti__layout *layout,
+                                  tutti_dtype dtype);
 
 /* t's elements in that layout: t->data itself, or a copy made once a step and kept with t. */
 tutti_status tutti__onednn_in(tutti_tensor *t, const tutti__layout *layout, void **data_p);
+/* The same in another dtype, the layout's: weights in 16 bit. */
+tutti_status tutti__onednn_in_as(tutti_tensor *t, const tutti__layout *layout, tutti_dtype dtype,
+                                 void **data_p);
 /* x's elements in a layout that has a view: its own, or row-major. */
 tutti_status tutti__onednn_walk(tutti_tensor *x, tutti__onednn_view *view_p,
                                 const tutti__layout **layout_p, void **data_p);
-/* dst = src (or +=), both with memory. */
+/* Where elements lie, and how. */
+typedef struct tutti__onednn_place {
+    const tutti__layout *layout;
+    tutti_dtype dtype;
+    void *data;
+} tutti__onednn_place;
+/* to = from (or +=) */
 tutti_status tutti__onednn_reorder(tutti_ctx *cx, tutti_shape shape,
-                                   const tutti__layout *src_layout, void *src,
-                                   const tutti__layout *dst_layout, void *dst, bool accumulate);
+                                   const tutti__onednn_place *from, const tutti__onednn_place *to,
+                                   bool accumulate);
 
 /* ---- Primitives ----------------------------------------------------------------------------------------- */
 
 typedef enum tutti__onednn_kind {
     TUTTI__ONEDNN_CONVOLUTION,
     TUTTI__ONEDNN_POOLING,
+    TUTTI__ONEDNN_MATMUL,
     TUTTI__ONEDNN_REORDER
 } tutti__onednn_kind;
 
@@ -153,6 +169,15 @@ tutti_status tutti__onednn_linear_backward_data(tutti_tensor *dx, tutti_tensor *
                                                 tutti_tensor *w);
 tutti_status tutti__onednn_linear_backward_weights(tutti_tensor *dw, tutti_tensor *db,
                                                    tutti_tensor *dy, tutti_tensor *x);
+tutti_status tutti__onednn_half_linear_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
+                                               tutti_tensor *b);
+tutti_status tutti__onednn_half_linear_backward_data(tutti_tensor *dx, tutti_tensor *dy,
+                                                     tutti_tensor *w);
+tutti_status tutti__onednn_half_linear_backward_weights(tutti_tensor *dw, tutti_tensor *db,
+                                                        tutti_tensor *dy, tutti_tensor *x);
+/* Whether oneDNN has products of this 16-bit dtype here, forward and backward. */
+bool tutti__onednn_can_convolve(tutti_ctx *cx, tutti_dtype dtype);
+bool tutti__onednn_can_multiply(tutti_ctx *cx, tutti_dtype dtype);
 tutti_status tutti__onednn_batch_norm_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
                                               tutti_tensor *b, tutti_tensor *residual,
                                               tutti_tensor *running_mean, tutti_tensor *running_var,

@@ -342,8 +342,8 @@ static tutti_status blocked(tutti_ctx *cx, tutti_shape shape, dnnl_format_tag_t 
                             const tutti__layout **layout_p)
 {
     tutti__md md;
-    tutti_status status =
-        tutti__onednn_check(tutti__md_new(&md, 4, shape.d, tag), "describing a blocked layout");
+    tutti_status status = tutti__onednn_check(tutti__md_new(&md, 4, shape.d, dnnl_f32, tag),
+                                              "describing a blocked layout");
 
     if (status == TUTTI_OK) {
         status = tutti__onednn_layout(cx, md, layout_p);
@@ -511,5 +511,7 @@ tutti_status tutti__winograd_backward_weights(tutti_tensor *dw, tutti_tensor *dy
         tutti__onednn_parallel(cx, product_point, &g, P);
     }
     tutti__onednn_parallel(cx, transform_dw, &g, g.t.out_c / 16);
-    return tutti__onednn_reorder(cx, dw->shape, dw_layout, dw_data, NULL, dw->data, dw->accumulate);
+    return tutti__onednn_reorder(cx, dw->shape,
+                                 &(tutti__onednn_place){dw_layout, TUTTI_F32, dw_data},
+                                 &(tutti__onednn_place){NULL, TUTTI_F32, dw->data}, dw->accumulate);
 }

@@ -17,6 +17,7 @@ const tutti__kernels tutti__kernels_reference = {
     .open = open_nothing,
     .close = close_nothing,
     .reorder = tutti__reference_reorder,
+    .cast = tutti__cast_row_major,
     .conv2d_forward = tutti__reference_conv2d_forward,
     .conv2d_backward_data = tutti__reference_conv2d_backward_data,
     .conv2d_backward_weights = tutti__reference_conv2d_backward_weights,

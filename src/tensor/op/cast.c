@@ -1,0 +1,40 @@
+/* cast.c -- x in another real dtype.   SPDX-License-Identifier: MIT
+ * Autocast puts these between operations; the gradient is cast the other way. */
+#include "tensor/op.h"
+
+static tutti_status cast_shape(const tutti__node *n, tutti_shape *y, tutti_dtype *dtype)
+{
+    TUTTI_TRY(tutti__check_source(n, 0, "x", NULL, TUTTI_F32));
+    *dtype = *(const tutti_dtype *)n->attributes;
+    *y = n->src[0]->shape;
+    if (*dtype != TUTTI_F32 && !tutti__is_half(*dtype))
+        return tutti__fail(TUTTI_ERR_ARG, "the dtype is %s, expected F32, BF16 or F16",
+                           tutti_dtype_name(*dtype));
+    return TUTTI_OK;
+}
+
+static tutti_status cast_forward(tutti__node *n)
+{
+    return n->dst->cx->kernels->cast(n->dst, n->src[0]);
+}
+
+static tutti_status cast_backward(tutti__node *n)
+{
+    tutti_tensor *dx;
+
+    TUTTI_TRY(tutti__grad_of(n, 0, &dx));
+    return n->dst->cx->kernels->cast(dx, n->dst->grad);
+}
+
+tutti_tensor *tutti_cast(tutti_tensor *x, tutti_dtype dtype)
+{
+    static const tutti__op op = {.name = "cast",
+                                 .shape = cast_shape,
+                                 .forward = cast_forward,
+                                 .backward = cast_backward,
+                                 .activations = 1};
+
+    if (x && x->poison == TUTTI_OK && x->dtype == dtype)
+        return x;
+    return tutti__op_run(&op, &x, 1, &dtype, sizeof dtype);
+}

@@ -1,0 +1,181 @@
+# Logs of a run: TensorBoard, W&B, Prometheus, system metrics, read back by readers of our own.   timeout: 120
+# SPDX-License-Identifier: MIT
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+command -v python3 >/dev/null || { echo "skipped: no python3 to read the files with"; exit 77; }
+unset "${!WANDB_@}"
+mlp="--model mlp --augment off --threads 1 --log-every 3"
+export PYTHONPATH=$SOURCE_DIR/tests/harness PYTHONDONTWRITEBYTECODE=1
+read_back() { # FILE.py from standard input, with what all of them need
+    { printf 'import glob, json, struct, sys\nimport records as r\n'
+      printf 'def lines(run):\n    return [json.loads(l) for l in open(run + "/metrics.jsonl")]\n'
+      printf 'def f32(x):\n    return struct.unpack("<f", struct.pack("<f", x))[0]\n'; cat; } >check.py
+    python3 check.py "$@" || fail "$1"
+}
+
+# ---- Everything on: what the files say is what metrics.jsonl says.
+train run -n 2 $mlp --epochs 2 --tensorboard --histograms 20 --wandb offline --prometheus "$work/node.prom" --system-metrics
+read_back "all logs of one run" <<'PYTHON'
+steps = [l for l in lines("run") if "step" in l]
+evals = [l["eval"] for l in lines("run") if "eval" in l]
+systems = [l["system"] for l in lines("run") if "system" in l]
+config = json.load(open("run/config.json"))
+assert config["world_size"] == 2 and len(systems) >= 1 and len(evals) == 2
+assert all(s["step"] in [l["step"] for l in steps] and s["rss_bytes"] > 1e6 and 0 < s["memory_percent"] <= 100 for s in systems)
+
+(path,) = glob.glob("run/tensorboard/events.out.tfevents.*")
+told = r.event_file(path)
+assert told["order"] == ["brain.Event:2"] and told["times"] == sorted(told["times"])
+def curve(tag, name, rows):
+    assert told["scalars"][tag] == [(l["step"], f32(l[name])) for l in rows], tag
+for tag, name in (("loss/train", "loss"), ("lr", "lr"), ("grad_norm", "grad_norm"), ("throughput/images_per_s", "images_per_s"),
+                  ("time/compute_ms", "compute_ms"), ("time/wait_ms", "wait_ms"), ("epoch", "epoch")):
+    if name in ("lr", "grad_norm", "epoch"):
+        curve(tag, name, steps)
+    else:  # nine digits there, a double's own bits here
+        assert all(abs(a - l[name]) <= 1e-6 * abs(l[name]) and s == l["step"] for (s, a), l in zip(told["scalars"][tag], steps)), tag
+curve("accuracy/validation", "val_accuracy", evals)
+assert [s for s, _ in told["scalars"]["loss/validation"]] == [l["step"] for l in evals]
+assert len(told["scalars"]["system/cpu_percent"]) <= len(systems) == len(told["scalars"]["system/rss_bytes"])
+rows = dict(l.strip("|\n").split(" | ") for l in told["texts"]["config"].splitlines()[2:])
+assert rows[" model"].strip() == "mlp" and len(rows) == len(config), rows
+start, status = r.hparams(told)
+assert start == config and status == 1, (start, status)
+histograms = told["histograms"]
+assert sorted(histograms) == sorted(k + "/" + p for k in ("gradients", "parameters") for p in ("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"))
+for tag, points in histograms.items():
+    assert [s for s, _ in points] == [20, 40], tag
+    for _, h in points:
+        limits, counts = r.doubles(r.one(h, 6)), r.doubles(r.one(h, 7))
+        assert len(limits) == len(counts) and limits == sorted(limits)
+        low, high = (r.double(r.one(h, n)) for n in (1, 2))
+        assert low < high <= limits[-1]
+        assert sum(counts) == r.double(r.one(h, 3)) == {"fc1.weight": 16384, "fc1.bias": 256, "fc2.weight": 2560, "fc2.bias": 10}[tag.split("/")[1]]
+
+(folder,) = glob.glob("run/wandb/offline-run-*")
+(path,) = glob.glob(folder + "/run-*.wandb")
+assert folder.endswith("-" + path[-14:-6]) and len(path[-14:-6]) == 8
+all_ = r.wandb(path)
+kinds = [k for k, _ in all_]
+assert kinds[:4] == ["header", "run", "environment", "config"] and kinds[-5:] == ["summary", "files", "exit", "final", "footer"], kinds
+run = all_[1][1]
+assert r.one(run, 1).decode() == path[-14:-6] and r.one(run, 3) == b"tutti" and r.one(run, 6) == b"run" and r.one(run, 8) == b"run"
+assert r.items(all_[3][1]) == config
+history = [r.items(m) for k, m in all_ if k == "history"]
+assert [h["_step"] for h in history] == sorted({l["step"] for l in steps + evals}) and all(type(h["_step"]) is int for h in history)
+assert all(h["_timestamp"] > 1.7e9 and h["_runtime"] > 0 for h in history)
+assert [(h["_step"], h["loss/train"], h["lr"]) for h in history if "lr" in h] == [(l["step"], l["loss"], l["lr"]) for l in steps]
+assert [(h["_step"], h["accuracy/validation"]) for h in history if "accuracy/validation" in h] == [(l["step"], l["val_accuracy"]) for l in evals]
+stats = [r.items(m, 3) for k, m in all_ if k == "stats"]
+assert len(stats) == len(systems) and {"memory_percent", "proc.memory.rssMB", "network.sent"} <= set(stats[0]), stats
+summary = r.items([m for k, m in all_ if k == "summary"][-1])
+assert summary["status"] == "completed" and summary["accuracy/validation"] == evals[-1]["val_accuracy"]
+assert summary == json.load(open(folder + "/files/wandb-summary.json")) and not r.one([m for k, m in all_ if k == "exit"][0], 1)
+assert json.load(open(folder + "/files/wandb-metadata.json"))["cpu_count_logical"] > 0
+assert "batch_size:\n    value: 32\n" in open(folder + "/files/config.yaml").read()
+
+text = open("node.prom").read()
+assert 'tutti_running{run="run",model="mlp",data="digits"} 0\n' in text
+assert 'tutti_train_step{run="run",model="mlp",data="digits"} %d\n' % steps[-1]["step"] in text
+assert "# TYPE tutti_eval_val_accuracy gauge\n" in text and "tutti_system_rss_bytes{" in text and text.endswith("\n")
+names = [l.split()[2] for l in text.splitlines() if l.startswith("# TYPE ")]
+assert len(names) == len(set(names)) == len([l for l in text.splitlines() if l.startswith("# HELP ")])
+PYTHON
+
+# ---- Killed and resumed: another file that goes on where the checkpoint was taken, another W&B run of the same group.
+train whole $mlp --epochs 4
+timeout 60 "$TUTTI" train --run-dir killed $mlp --epochs 4 --checkpoint-every 20 --tensorboard --wandb offline >killed.out 2>&1 &
+job=$!
+until [ -e killed/checkpoints/step-00000060 ] || ! kill -0 $job 2>/dev/null; do :; done
+pid=$(pgrep -P $job || true)
+kill -KILL ${pid:-$job} 2>/dev/null || true
+{ wait $job || true; } 2>/dev/null
+train killed $mlp --epochs 4 --checkpoint-every 20 --tensorboard --wandb offline --resume auto
+same whole killed
+read_back "a killed and resumed run" <<'PYTHON'
+files = sorted(glob.glob("killed/tensorboard/events.out.tfevents.*"))
+told = [r.event_file(f) for f in files]
+assert len(told) == 2 or len(told) == 1, files # killed too late on a fast machine
+points = {}
+for t in told:
+    for start in t["starts"]:  # as readers do
+        assert t["order"] == ["brain.Event:2", "session log"] and start > 60
+        points = {s: v for s, v in points.items() if s < start}
+    for s, v in t["scalars"]["loss/train"]:
+        assert s not in points, s
+        points[s] = v
+assert list(points) == sorted(points)
+assert [(s, v) for s, v in points.items()] == [(l["step"], f32(l["loss"])) for l in lines("killed") if "step" in l] or \
+    all(abs(points[l["step"]] - l["loss"]) < 1e-6 for l in lines("killed") if "step" in l)
+assert list(points) == [l["step"] for l in lines("whole") if "step" in l]
+runs = [r.wandb(f) for f in glob.glob("killed/wandb/offline-run-*/*.wandb")]
+runs.sort(key=lambda run: r.one(run[1][1], 14, 0))
+assert len(runs) == len(told)
+assert {r.one(x[1][1], 6) for x in runs} == {b"killed"} and len({r.one(x[1][1], 1) for x in runs}) == len(runs)
+if len(runs) == 2:
+    assert r.one(runs[1][1][1], 14) in (60, 80, 100, 120, 140, 160) and runs[0][-1][0] != "footer" and runs[1][-1][0] == "footer"
+PYTHON
+
+# ---- A new run in the same folder: the curves of the earlier one are gone.
+train killed $mlp --max-steps 1 --tensorboard
+[ "$(ls killed/tensorboard | wc -l)" = 1 ] || fail "event files of two runs in one folder"
+train killed $mlp --max-steps 1
+[ "$(ls killed/tensorboard | wc -l)" = 0 ] || fail "event files of an earlier run"
+
+# ---- W&B's own variables.
+WANDB_PROJECT=p WANDB_ENTITY=e WANDB_RUN_GROUP=g WANDB_NAME=n WANDB_RUN_ID=my-id WANDB_TAGS=a,b WANDB_NOTES=hm \
+    train named $mlp --max-steps 1 --wandb offline
+read_back "W&B's variables" <<'PYTHON'
+(path,) = glob.glob("named/wandb/offline-run-*-my-id/run-my-id.wandb")
+run = r.wandb(path)[1][1]
+assert [r.one(run, n) for n in (1, 2, 3, 6, 8, 9)] == [b"my-id", b"e", b"p", b"g", b"n", b"hm"] and r.every(run, 10) == [b"a", b"b"]
+PYTHON
+
+# ---- A log that cannot be written is said, and costs nothing else.
+mkdir bad && touch bad/tensorboard bad/wandb
+train bad $mlp --epochs 1 --tensorboard --wandb offline --prometheus /nowhere/at/all.prom --histograms 5
+for what in tensorboard wandb prometheus; do
+    [ "$(grep -c "$what: .*training goes on without it" bad.out)" = 1 ] || { cat bad.out; fail "said once of $what"; }
+done
+train bad $mlp --epochs 1 --prometheus /dev/full
+[ "$(grep -c "prometheus: .*training goes on without it" bad.out)" = 1 ] || { cat bad.out; fail "a full disk"; }
+train bad $mlp --epochs 1 --prometheus /dev/null
+[ -c /dev/null ] || fail "/dev/null is no device any more"
+refused 2 "add --tensorboard" "$TUTTI" train $mlp --histograms 5 --run-dir none
+
+# ---- How a run ended that failed.
+refused 1 "diverged" "$TUTTI" train $mlp --lr 1000 --momentum 1 --weight-decay 1000 --warmup-epochs 0 --run-dir diverged --tensorboard --wandb offline --prometheus d.prom
+read_back "a failed run" <<'PYTHON'
+(path,) = glob.glob("diverged/tensorboard/*")
+assert r.hparams(r.event_file(path))[1] == 2
+(path,) = glob.glob("diverged/wandb/offline-run-*/*.wandb")
+records = dict(r.wandb(path))
+assert r.one(records["exit"], 1) == 1 and "diverged" in r.items(records["summary"])["reason"]
+assert 'tutti_running{run="diverged",model="mlp",data="digits"} 0\n' in open("d.prom").read()
+PYTHON
+
+# ---- GPUs, by a library that stands in for NVIDIA's.
+if command -v "${CC:=cc}" >/dev/null; then
+    cat >nvml.c <<'C'
+int nvmlInit_v2(void) { return 0; }
+int nvmlShutdown(void) { return 0; }
+int nvmlDeviceGetCount_v2(unsigned *n) { *n = 2; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **gpu) { *gpu = (char *)0 + i + 1; return 0; }
+int nvmlDeviceGetUtilizationRates(void *gpu, unsigned u[2]) { u[0] = gpu == (void *)1 ? 40 : 70; u[1] = 5; return 0; }
+int nvmlDeviceGetMemoryInfo(void *gpu, unsigned long long m[3]) { m[0] = 1000; m[2] = 250; m[1] = 750; return gpu == 0; }
+int nvmlDeviceGetTemperature(void *gpu, int sensor, unsigned *t) { *t = 61; return sensor || !gpu; }
+int nvmlDeviceGetPowerUsage(void *gpu, unsigned *p) { *p = 123456; return gpu == (void *)1 ? 0 : 3; } /* NOT_SUPPORTED */
+C
+    "$CC" -shared -fPIC -o libnvidia-ml.so.1 nvml.c
+    LD_LIBRARY_PATH=$work${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} train gpu $mlp --max-steps 3 --tensorboard --wandb offline --system-metrics --prometheus g.prom
+    read_back "GPUs" <<'PYTHON'
+gpus = [l["system"]["gpus"] for l in lines("gpu") if "system" in l][0]
+assert gpus == [{"percent": 40.0, "memory_bytes": 250, "memory_percent": 25.0, "temperature_c": 61.0, "power_w": 123.456},
+                {"percent": 70.0, "memory_bytes": 250, "memory_percent": 25.0, "temperature_c": 61.0, "power_w": None}], gpus
+scalars = r.event_file(glob.glob("gpu/tensorboard/*")[0])["scalars"]
+assert scalars["system/gpu0_power_w"][0][1] == f32(123.456) and scalars["system/gpu1_percent"][0][1] == 70 and "system/gpu1_power_w" not in scalars
+stats = [r.items(m, 3) for k, m in r.wandb(glob.glob("gpu/wandb/offline*/*.wandb")[0]) if k == "stats"][0]
+assert stats["gpu.0.gpu"] == 40 and stats["gpu.1.temp"] == 61 and stats["gpu.0.powerWatts"] == 123.456
+assert 'tutti_gpu_percent{run="gpu",model="mlp",data="digits",gpu="1"} 70.0\n' in open("g.prom").read()
+PYTHON
+fi
+echo "logs are right"

@@ -1,0 +1,128 @@
+# A checkpoint that cannot be written, for each reason: the one before stays whole, the training goes on or stops as asked, the
+# model and the metrics are not lost.   timeout: 120
+# SPDX-License-Identifier: MIT
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+mlp="--model mlp --threads 1 --epochs 2 --log-every 5 --checkpoint-every 15"
+train whole $mlp
+
+# ends CODE DIR ARGUMENTS...: a run that must end with CODE, through ${with[@]}
+with=()
+ends() {
+    local code=$1 dir=$2 got=0
+    shift 2
+    timeout 100 "${with[@]}" "$TUTTI" train --run-dir "$dir" "$@" >"$dir.out" 2>&1 || got=$?
+    [ $got = "$code" ] || { cat "$dir.out"; fail "exit code $got, expected $code: $dir $*"; }
+}
+says() { grep -q -- "$2" "$1.out" || { cat "$1.out"; fail "$1 does not say: $2"; }; }
+nothing_left() { [ -z "$(find "$1" -name '*.tmp')" ] || fail "left in $1: $(find "$1" -name '*.tmp')"; }
+
+# A file may not grow beyond 40 KiB: no checkpoint, no weights; but metrics, and a summary with the reason.
+with=(bash -c 'ulimit -f 40; exec "$@"' limit)
+ends 4 small $mlp -n 2
+says small 'the state of step 15 is not saved: cannot write small/checkpoints/step-00000015.tmp/model.safetensors.tmp: File too large; the training goes on'
+[ "$(grep -c 'goes on' small.out)" = 3 ] || { cat small.out; fail "not each failure was said"; }
+[ "$(field small/summary.json steps)" = 46 ] && grep -q '"reason": ".*step 46 is not saved: .*File too large' small/summary.json || fail "$(cat small/summary.json)"
+[ "$(grep -c '"step"' small/metrics.jsonl)" -ge 10 ] || fail "metrics.jsonl"
+nothing_left small
+ends 4 stopped $mlp -n 2 --checkpoint-failure stop --epochs 2000
+[ "$(field stopped/summary.json status)" = failed ] && grep -q '"reason": "the state of step 15 is not saved' stopped/summary.json || fail "$(cat stopped/summary.json)"
+[ "$(grep -c 'is not saved' stopped.out)" = 1 ] || { cat stopped.out; fail "the reason was not said once"; }
+with=()
+
+# Calls that fail once, in the third checkpoint (step 45), at each place: the next checkpoint is another attempt; the end is right.
+if command -v strace >strace.path && strace -f -o trace -e trace=fsync true 2>strace.err; then
+    injected() { # NAME RULE FILE: for calls on that file of the checkpoint while it is written
+        local dir=$1 rule=$2 file=$1/checkpoints/step-00000045.tmp$3
+        with=(strace -f -o trace -e "trace=${rule%%:*}" -e "inject=$rule" -P "$file" -P "$work/$file")
+        ends 0 "$dir" $mlp
+        says "$dir" 'the state of step 45 is not saved: .*; .*/checkpoints/step-00000030 is whole; the training goes on'
+        same "$dir" whole
+        cmp "$dir/model.safetensors" whole/model.safetensors || fail "$dir: weights"
+        nothing_left "$dir"
+        grep -q INJECTED trace || fail "$dir: nothing was injected"
+        rm -rf "$dir"
+    }
+    injected no_room write:error=ENOSPC /model.safetensors.tmp
+    injected quota write:error=EDQUOT /optimizer.safetensors.tmp
+    injected bad_disk fsync:error=EIO /state.json
+    injected read_only mkdir:error=EROFS ''
+    injected no_rename rename:error=EIO /model.safetensors.tmp
+    injected misread pread64:error=EIO /optimizer.safetensors
+    # A file system without ftruncate, flock and locks (FUSE, object stores): all is saved; resumed too.
+    with=(strace -f -o trace -e trace=ftruncate,truncate,flock,fcntl -e inject=ftruncate,truncate:error=EINVAL -e inject=flock:error=ENOSYS)
+    ends 0 store $mlp --max-steps 50 --schedule constant
+    ends 0 store $mlp --schedule constant --resume store/checkpoints/step-00000045
+    with=()
+    train plain $mlp --schedule constant
+    same store plain
+else
+    echo "skipped: no strace, or it may not trace: $(cat strace.err)"
+fi
+
+# A folder that goes while the run writes into it is made again; metrics go on.
+steps() { sed -n 's/^{"step": \([0-9]*\),.*/\1/p' "$1/metrics.jsonl"; }
+mkfifo pipe
+"$TUTTI" train --run-dir gone $mlp --epochs 30 --log-every 1 >pipe 2>gone.err &
+pid=$!
+while read -r line; do
+    case $line in *"step 100/"*) kill -STOP $pid; rm -rf gone; kill -CONT $pid ;; esac
+done <pipe
+wait $pid || { cat gone.err; fail "exit code $? after the folder went"; }
+train whole30 $mlp --epochs 30
+same gone whole30
+cmp gone/model.safetensors gone/checkpoints/latest/model.safetensors || fail "the last checkpoint"
+[ "$(steps gone | tail -1)" = 1350 ] || fail "metrics end at $(steps gone | tail -1)"
+
+# A small disk that is full for a while, or to the end.
+cat >small_disk.sh <<'END'
+. "$SOURCE_DIR/tests/harness/train.sh" # in a folder of its own
+mkdir disk && mount -t tmpfs -o size=1300k none disk || exit 77
+trap 'umount disk; rm -rf "$work"' EXIT
+fill() { head -c 100M /dev/zero >disk/hog 2>hog.err || true; }
+# on_disk DIR KEYS...: fills the disk once step 100 is done; $while_full runs before it goes on
+on_disk() {
+    local line pid
+    mkfifo pipe
+    "$TUTTI" train --run-dir disk/run $mlp --epochs 30 --log-every 1 "$@" >pipe 2>err &
+    pid=$!
+    while read -r line; do
+        case $line in *"step 100/"*) kill -STOP $pid; fill; kill -CONT $pid; eval "$while_full" ;; esac
+    done <pipe
+    code=0
+    wait $pid || code=$?
+    rm pipe
+}
+wait_for() { until grep -q "$1" err; do sleep 0.01; done; }
+whole30=$1 mlp=$2
+
+while_full='wait_for "is not saved.*goes on"; rm disk/hog'
+on_disk
+[ $code = 0 ] && [ "$(digest disk/run)" = "$whole30" ] || { cat err; fail "exit code $code: full for a while"; }
+grep -q 'metrics.jsonl: No space left on device; the training goes on' err || { cat err; fail "metrics: not said"; }
+[ "$(sed -n 's/^{"step": \([0-9]*\),.*/\1/p' disk/run/metrics.jsonl | tr '\n' ' ')" = "$(seq 1350 | tr '\n' ' ')" ] || fail "lines of metrics.jsonl are missing"
+[ -z "$(find disk -name '*.tmp')" ] || fail "left: $(find disk -name '*.tmp')"
+rm -rf disk/run
+
+while_full=
+on_disk
+[ $code = 0 ] || { cat err; fail "exit code $code: an older checkpoint makes room"; }
+grep -q 'the checkpoints older than the newest make room' err || { cat err; fail "not said that older ones go"; }
+[ "$(readlink disk/run/checkpoints/latest)" = step-00001350 ] || { ls disk/run/checkpoints; fail "the last state is not there"; }
+cmp disk/run/model.safetensors disk/run/checkpoints/latest/model.safetensors || fail "the weights of a full disk"
+rm -rf disk/run disk/hog
+
+on_disk --keep-checkpoints 1
+[ $code = 4 ] || { cat err; fail "exit code $code where the last state is not saved"; }
+grep -q 'step 1350 is not saved: .*No space left on device.*step-[0-9]* is whole' err || { cat err; fail "the end does not say it"; }
+rm disk/hog
+"$TUTTI" train --run-dir disk/run $mlp --epochs 30 --log-every 1 --resume auto >out 2>&1 || { cat out; fail "resumed"; }
+[ "$(digest disk/run)" = "$whole30" ] || fail "resumed after a full disk: another digest"
+END
+got=0
+unshare -rm bash small_disk.sh "$(digest whole30)" "$mlp" >small_disk.out 2>&1 || got=$?
+case $got in
+0) ;;
+1) cat small_disk.out; [ -s small_disk.out ] && grep -q FAILED small_disk.out && exit 1; echo "skipped: no small disk: $(tail -1 small_disk.out)" ;;
+*) echo "skipped: no small disk: $(tail -1 small_disk.out)" ;;
+esac
+echo "nothing was lost"
