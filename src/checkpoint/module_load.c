@@ -219,9 +219,8 @@ static tutti_status check_plan(const plan *p)
     say(text, sizeof text, "missing", &p->missing);
     say(text, sizeof text, "unexpected", &p->unexpected);
     say(text, sizeof text, "of another shape or dtype", &p->different);
-    return tutti__fail(TUTTI_ERR_FORMAT, "%s does not hold the weights of this model%s%s",
-                       tutti__weights_path(p->file), text,
-                       p->opts->partial ? "" : " (--init-partial takes what fits)");
+    return tutti__fail(TUTTI_ERR_FORMAT, "%s does not hold the weights of this model%s",
+                       tutti__weights_path(p->file), text);
 }
 
 static void say_plan(const plan *p, char *said, size_t size)

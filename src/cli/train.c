@@ -1,14 +1,13 @@
 /* train.c -- `tutti train`: reads the flags, and trains, or has N workers do it.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 #include "cli/cli.h"
+#include "cli/workers.h"
 #include "comm/comm.h"
-#include "launch/launch.h"
 #include "train/train.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static void print_help(void)
 {
@@ -31,104 +30,9 @@ static void print_help(void)
     tutti__config_help(stdout);
 }
 
-/* Takes -n N out of argv[1..]; the rest is moved up. *n_p 0: not given. */
-static tutti_status take_n(int *argc, char **argv, int64_t *n_p)
+static int train(void *config)
 {
-    static const char *const names[] = {"-n", "--nproc-per-node", "--nproc_per_node"};
-    int kept = 1;
-
-    *n_p = 0;
-    for (int i = 1; i < *argc; i++) {
-        const char *text = NULL;
-
-        for (size_t k = 0; k < TUTTI__COUNT_OF(names) && !text; k++) {
-            size_t length = strlen(names[k]);
-
-            if (strcmp(argv[i], names[k]) == 0) {
-                if (++i >= *argc)
-                    return tutti__fail(TUTTI_ERR_ARG, "-n needs the number of workers");
-                text = argv[i];
-            } else if (strncmp(argv[i], names[k], length) == 0 && argv[i][length] == '=')
-                text = argv[i] + length + 1;
-        }
-        if (!text && argv[i][0] == '-' && argv[i][1] == 'n' && argv[i][2])
-            text = argv[i] + 2; /* -n2 */
-        if (!text)
-            argv[kept++] = argv[i];
-        else if (!tutti__parse_int64(text, n_p) || *n_p < 1 || *n_p > 4096)
-            return tutti__fail(TUTTI_ERR_ARG,
-                               "-n: \"%.40s\" is not a number of workers; expected 1 to 4096",
-                               text);
-    }
-    argv[kept] = NULL;
-    *argc = kept;
-    return TUTTI_OK;
-}
-
-/* Has OpenMP's threads sleep, not spin, where they wait for each other, in programs that are started from here. libgomp
- * spins for milliseconds by default, which on a machine that does anything else too costs whole time slices: 2 threads on 2
- * busy cores made 33 images/s with it and 870 without. False: nothing to do, or the user has chosen. */
-static bool let_threads_sleep(const tutti__train_config *config)
-{
-    return config->threads != 1 && tutti__cores() > 1 && !getenv("OMP_WAIT_POLICY") &&
-           !getenv("GOMP_SPINCOUNT") && setenv("OMP_WAIT_POLICY", "passive", 1) == 0;
-}
-
-/* Under its own name, by which the kernel calls processes, where that is to be found. */
-static void start_again(char *const *argv)
-{
-    char path[4096];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
-
-    if (n > 0) {
-        path[n] = '\0';
-        execv(path, argv);
-    }
-    execv("/proc/self/exe", argv); /* it was replaced meanwhile */
-}
-
-/* Trains in this process, or (n > 0) as n workers that run `tutti train ARGUMENTS`. */
-static int train(tutti__train_config *config, int64_t n, int argc, char **argv)
-{
-    char name[] = "tutti";
-    char **whole = calloc((size_t)argc + 2, sizeof *whole);
-    bool again = let_threads_sleep(config);
-    int code;
-
-    if (!whole) {
-        fprintf(stderr, "tutti train: no memory\n");
-        return 4;
-    }
-    if (n > 0 && strcmp(config->backend, "mpi") == 0) {
-        fprintf(stderr,
-                "tutti train: backend mpi needs mpirun, which -n does not start: mpirun -n %lld "
-                "tutti train --backend mpi ...\n",
-                (long long)n);
-        free(whole);
-        return 2;
-    }
-    whole[0] = name;
-    memcpy(whole + 1, argv, (size_t)argc * sizeof *whole);
-    if (n > 0)
-        code = tutti__launch(&(tutti__launch_opts){
-            .title = "tutti train", .argv = whole, .n = (int)n, .rank0_direct = true});
-    else {
-        if (again) /* libgomp has read its environment already */
-            start_again(whole);
-        code = tutti__train(config);
-    }
-    free(whole);
-    return code;
-}
-
-/* Under a launcher, -n would make every rank a job of its own. */
-static tutti_status check_launcher(int64_t n)
-{
-    const tutti__launcher outer = tutti__launcher_find();
-    char flag[32];
-
-    snprintf(flag, sizeof flag, "-n %lld", (long long)n);
-    return n > 0 ? tutti__launcher_refuse(&outer, "tutti train", flag) : TUTTI_OK;
+    return tutti__train(config);
 }
 
 static int usage_error(void)
@@ -151,15 +55,23 @@ int tutti__cli_train(int argc, char **argv)
             print_help();
             return 0;
         }
-    if (take_n(&argc, argv, &n) != TUTTI_OK || check_launcher(n) != TUTTI_OK)
+    if (tutti__workers_take(&argc, argv, &n) != TUTTI_OK ||
+        tutti__workers_check("tutti train", n) != TUTTI_OK)
         return usage_error();
     config = tutti__alloc(sizeof *config);
     if (!config)
         return 4;
     if (tutti__config_read(config, argc - 1, argv + 1) != TUTTI_OK)
         code = usage_error();
-    else
-        code = train(config, n, argc, argv);
+    else if (n > 0 && strcmp(config->backend, "mpi") == 0) {
+        fprintf(stderr,
+                "tutti train: backend mpi needs mpirun, which -n does not start: mpirun -n %lld "
+                "tutti train --backend mpi ...\n",
+                (long long)n);
+        code = 2;
+    } else
+        code = tutti__workers_run(
+            &(tutti__workers){"tutti train", argc, argv, n, config->threads == 1, train, config});
     free(config);
     return code;
 }

@@ -8,15 +8,22 @@
 
 #define MESSAGE 2048
 
+static const char *title = "tutti train";
+
+void tutti__say_as(const char *command)
+{
+    title = command;
+}
+
 void tutti__say_error(int rank, int size)
 {
     char line[MESSAGE + 64];
     int n;
 
     if (size > 1)
-        n = snprintf(line, sizeof line, "tutti train: rank %d: %s\n", rank, tutti_last_error());
+        n = snprintf(line, sizeof line, "%s: rank %d: %s\n", title, rank, tutti_last_error());
     else
-        n = snprintf(line, sizeof line, "tutti train: %s\n", tutti_last_error());
+        n = snprintf(line, sizeof line, "%s: %s\n", title, tutti_last_error());
     if (write(STDERR_FILENO, line, (size_t)n) < 0) /* one write: lines of ranks do not mix */
         return;
 }

@@ -9,6 +9,8 @@
  * first that did, with its message. A failure is printed once: by the first rank that has it, which names itself if it is
  * not everybody's. A rank whose group is dead brings nothing and returns its own status. */
 tutti_status tutti__fail_together(tutti_group *group, tutti_status status);
+/* What messages of this process begin with; static text. Without it "tutti train". */
+void tutti__say_as(const char *command);
 /* Prints the thread's last message as this rank's. */
 void tutti__say_error(int rank, int size);
 /* Collective: MISMATCH, with the key, on ranks whose configuration is not rank 0's in what must be the same. */

@@ -6,34 +6,69 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* Memory for the logits of a batch, kept from one to the next. */
+/* Memory that is kept from one batch to the next. */
 typedef struct room {
     float *p;
     size_t n;
 } room;
 
-static tutti_status compute(tutti__run *run, const tutti__evaluation *e, const tutti_batch *batch,
-                            room *logits)
+typedef struct rooms {
+    room logits, pictures;
+} rooms;
+
+static tutti_status make_room(room *r, size_t n)
 {
-    tutti_tensor *y = tutti_model_forward(run->model, tutti_input(run->cx, batch->x));
+    if (n <= r->n)
+        return TUTTI_OK;
+    free(r->p);
+    r->n = 0;
+    r->p = tutti__alloc(n * sizeof *r->p);
+    if (!r->p)
+        return TUTTI_ERR_MEMORY;
+    r->n = n;
+    return TUTTI_OK;
+}
+
+/* A smaller batch filled up with zeros: kernels choose by the size of a batch how they add, and a sample's logits shall not depend
+ * on how many others there are. */
+static tutti_status fill_up(const tutti__run *run, const tutti_batch *batch, room *pictures,
+                            tutti_array *x)
+{
+    const size_t batch_size = (size_t)run->config->batch_size;
+    const size_t count = tutti_dataset_describe(run->test_data).count;
+    const size_t wanted = batch_size < count ? batch_size : count;
+    const size_t each = (size_t)tutti_shape_count(batch->x.shape) / batch->n;
+
+    *x = batch->x;
+    if (batch->n >= wanted)
+        return TUTTI_OK;
+    TUTTI_TRY(make_room(pictures, wanted * each));
+    memset(pictures->p, 0, wanted * each * sizeof *pictures->p);
+    memcpy(pictures->p, batch->x.p, batch->n * each * sizeof *pictures->p);
+    x->p = pictures->p;
+    x->shape.d[0] = (int64_t)wanted;
+    return TUTTI_OK;
+}
+
+static tutti_status compute(tutti__run *run, const tutti__evaluation *e, const tutti_batch *batch,
+                            rooms *memory)
+{
+    tutti_array x = batch->x;
+    tutti_tensor *y;
     size_t n;
 
+    TUTTI_TRY(fill_up(run, batch, &memory->pictures, &x));
+    y = tutti_model_forward(run->model, tutti_input(run->cx, x));
     TUTTI_TRY(tutti_tensor_status(y));
     n = (size_t)tutti_shape_count(tutti_tensor_shape(y));
-    if (n != batch->n * e->tally->classes)
+    if (n != (size_t)x.shape.d[0] * e->tally->classes)
         return tutti__fail(TUTTI_ERR_FORMAT, "the model has %zu classes and the data have %zu",
-                           n / batch->n, e->tally->classes);
-    if (n > logits->n) {
-        free(logits->p);
-        logits->n = 0;
-        logits->p = tutti__alloc(n * sizeof *logits->p);
-        if (!logits->p)
-            return TUTTI_ERR_MEMORY;
-        logits->n = n;
-    }
-    TUTTI_TRY(tutti_tensor_read(y, logits->p));
-    return tutti__tally_add(e->tally, logits->p, batch->y.p, batch->n);
+                           n / (size_t)x.shape.d[0], e->tally->classes);
+    TUTTI_TRY(make_room(&memory->logits, n));
+    TUTTI_TRY(tutti_tensor_read(y, memory->logits.p));
+    return tutti__tally_add(e->tally, memory->logits.p, batch->y.p, batch->n);
 }
 
 /* How many batches the rank with the most has: rank 0, where shares differ. */
@@ -47,7 +82,7 @@ static size_t rounds_of(const tutti__run *run)
 
 /* One round: a batch, or at the end none, and what becomes of it. */
 static tutti_status do_round(tutti__run *run, const tutti__evaluation *e, size_t round,
-                             bool *more_p, room *logits)
+                             bool *more_p, rooms *memory)
 {
     tutti_batch batch;
     tutti_status status = TUTTI_OK;
@@ -57,11 +92,11 @@ static tutti_status do_round(tutti__run *run, const tutti__evaluation *e, size_t
         TUTTI_TRY(tutti_loader_status(run->test_loader));
     else {
         tutti_step_begin(run->cx, &(tutti_step_opts){.eval = true});
-        status = compute(run, e, &batch, logits);
+        status = compute(run, e, &batch, memory);
         tutti_step_end(run->cx);
     }
     if (status == TUTTI_OK && e->rows)
-        status = e->rows(e->user, round, *more_p ? &batch : NULL, logits->p);
+        status = e->rows(e->user, round, *more_p ? &batch : NULL, memory->logits.p);
     return status;
 }
 
@@ -70,20 +105,21 @@ static tutti_status evaluate_share(tutti__run *run, const tutti__evaluation *e)
 {
     const size_t rounds = rounds_of(run), count = tutti_dataset_describe(run->test_data).count;
     const size_t each = (size_t)run->size * (size_t)run->config->batch_size;
-    room logits = {NULL, 0};
+    rooms memory = {.logits = {NULL, 0}};
     tutti_status status = TUTTI_OK;
     bool more = true;
 
     for (size_t i = 0; i < rounds && status == TUTTI_OK && !run->stopping; i++) {
         status = tutti__run_ask_to_stop(run);
         if (status == TUTTI_OK)
-            status = do_round(run, e, i, &more, &logits);
+            status = do_round(run, e, i, &more, &memory);
         if (status == TUTTI_OK)
             status = tutti__run_hear_of_stop(run);
         if (status == TUTTI_OK)
             status = tutti__tick_call(e->tick, i + 1 < rounds ? (i + 1) * each : count, count);
     }
-    free(logits.p);
+    free(memory.logits.p);
+    free(memory.pictures.p);
     return status;
 }
 

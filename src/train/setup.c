@@ -243,7 +243,10 @@ static tutti_status load_init(tutti__run *run)
         return TUTTI_OK;
     status = tutti_module_load_with(run->module, c->init, &opts, said, sizeof said);
     if (status != TUTTI_OK)
-        return tutti__fail(status, "init: %s", tutti_last_error());
+        return tutti__fail(status, "init: %s%s", tutti_last_error(),
+                           !opts.partial && strstr(tutti_last_error(), "of this model")
+                               ? " (--init-partial takes what fits)"
+                               : "");
     tutti__progress_say(&run->progress, "init: %s", said);
     return TUTTI_OK;
 }

@@ -12,7 +12,7 @@ refused 2 'tutti train: unknown key "batch-siez"; did' "$TUTTI" train --batch-si
 [ "$(grep -o 'tutti train: ' refused.out | wc -l)" = 1 ] || fail "prefix said twice: $(cat refused.out)"
 refused 2 'tutti train: --config needs a value' "$TUTTI" train --config
 refused 2 'data_dir: data=digits needs no files' "$TUTTI" train --data-dir "$work"
-refused 2 'amp: bf16 is not in this version; use amp=off' "$TUTTI" train --amp bf16
+refused 2 'amp: "bf61" is none of its values; expected off, bf16 or fp16' "$TUTTI" train --amp bf61
 refused 2 'data_dir' "$TUTTI" train --data cifar10
 refused 2 'workers: 257 is out of range' "$TUTTI" train --workers 257
 refused 2 'expected 1 to 4096' "$TUTTI" train -n 0

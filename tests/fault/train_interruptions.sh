@@ -1,4 +1,4 @@
-# SIGKILL of a rank, SIGTERM, or a disk that fills up, at a random step of 1, 2 and 3 ranks with augmentation, dropout and
+# SIGKILL of a rank, SIGTERM, or a disk that fills up, at a random step of 1, 2 and 3 ranks with augmentation, dropout, AMP and
 # accumulation; resumed, the run ends with the digest of one that nobody disturbed.   timeout: 180
 # SPDX-License-Identifier: MIT
 # TIMES is how many (default 4); train_interruptions_all does 20. SEED repeats a choice of steps and victims.
@@ -6,6 +6,7 @@ if [ -z "${INSIDE:-}" ] && unshare -rm true 2>/dev/null; then
     INSIDE=yes exec unshare -rm bash "$0" # where a small disk can be mounted, which nobody else sees
 fi
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+export TUTTI_EMULATE_HALF=1 # 16 bit also where the processor has none
 times=${TIMES:-4}
 SEED=${SEED:-$((${EPOCHREALTIME//[!0-9]/} % 32768))}
 RANDOM=$SEED
@@ -19,9 +20,9 @@ else
     ways=(kill term)
 fi
 ranks=(1 2 3) steps=(960 30 320)
-kinds=("--model mlp --dropout 0.2 --epochs 20 --batch-size 30 --checkpoint-every 7"
+kinds=("--model mlp --amp bf16 --dropout 0.2 --epochs 20 --batch-size 30 --checkpoint-every 7"
     "--model mini_resnet --dropout 0.2 --max-steps 30 --batch-size 8 --grad-accumulation 2 --checkpoint-every 4 --eval-every 0"
-    "--model mlp --dropout 0.2 --epochs 20 --batch-size 10 --grad-accumulation 3 --checkpoint-every 3 --zero 1 --optimizer adamw")
+    "--model mlp --amp fp16 --dropout 0.2 --epochs 20 --batch-size 10 --grad-accumulation 3 --checkpoint-every 3 --zero 1 --optimizer adamw")
 for k in 0 1 2; do
     train "whole$k" -n ${ranks[k]} ${kinds[k]} --threads 1
     [ "$(field "whole$k/summary.json" steps)" = "${steps[k]}" ] || fail "kind $k has $(field "whole$k/summary.json" steps) steps"

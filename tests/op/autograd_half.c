@@ -355,6 +355,42 @@ static void autocast_gives_each_operation_its_dtype(void **state)
     tutti_ctx_free(cx);
 }
 
+/* Of nothing comes nothing, and gradients of zeros. */
+static void an_empty_batch_is_computed(tutti_kernels kernels)
+{
+    static float w[4 * 3 * 3 * 3], x[1];
+    static int64_t labels[1];
+    tutti_ctx *cx = open_ctx(kernels, 1, TUTTI_BF16);
+    test_parameter conv, fc;
+    tutti_tensor *y;
+    const float *grad;
+
+    test_parameter_init(&conv, cx, "conv", S(4, 3, 3, 3), w);
+    test_parameter_init(&fc, cx, "fc", S(5, 4), w);
+    tutti_step_begin(cx, &(tutti_step_opts){.autocast = TUTTI_BF16});
+    y = tutti_functional_conv2d(tutti_input(cx, (tutti_array){x, S(0, 3, 6, 6), TUTTI_F32}), conv.t,
+                                NULL, (tutti_conv2d_opts){.padding = 1});
+    y = tutti_flatten(tutti_global_avg_pool2d(tutti_relu(tutti_add(y, y))));
+    y = tutti_cross_entropy(tutti_functional_linear(y, fc.t, NULL),
+                            tutti_input(cx, (tutti_array){labels, S(0), TUTTI_I64}));
+    if (tutti_backward(y) != TUTTI_OK)
+        fail_msg("%s", tutti_last_error());
+    grad = tutti_tensor_grad(conv.t);
+    for (int i = 0; i < 4 * 3 * 3 * 3; i++)
+        assert_true(grad[i] == 0);
+    tutti_step_end(cx);
+    test_parameter_free(&conv);
+    test_parameter_free(&fc);
+    tutti_ctx_free(cx);
+}
+
+static void empty_batches_are_computed(void **state)
+{
+    (void)state;
+    an_empty_batch_is_computed(TUTTI_KERNELS_REFERENCE);
+    an_empty_batch_is_computed(TUTTI_KERNELS_ONEDNN);
+}
+
 static void wrong_dtypes_are_refused(void **state)
 {
     static float x[4];
@@ -384,6 +420,7 @@ int main(void)
         cmocka_unit_test(emulation_is_the_same_around_any_kernels),
         cmocka_unit_test(products_are_sums_in_f32),
         cmocka_unit_test(autocast_gives_each_operation_its_dtype),
+        cmocka_unit_test(empty_batches_are_computed),
         cmocka_unit_test(wrong_dtypes_are_refused),
     };
 

@@ -404,7 +404,10 @@ static tutti_status sum_backward(tutti__node *n)
 
 static tutti_tensor *weighted_sum(tutti_tensor *y, bench *b)
 {
-    static const tutti__op op = {"weighted_sum", sum_shape, sum_forward, sum_backward};
+    static const tutti__op op = {.name = "weighted_sum",
+                                 .shape = sum_shape,
+                                 .forward = sum_forward,
+                                 .backward = sum_backward};
 
     return tutti__op_run(&op, &y, 1, &b, sizeof b);
 }

@@ -130,6 +130,124 @@ static void the_count_of_batches_may_be_missing(void **state)
     assert_true(bias[0] == 0 && bias[2] == 0);
 }
 
+/* fc.weight, fc.bias, bn.*: all there is, as `prefix`NAME, with fc of this many classes. */
+static void write_weights(const char *prefix, tutti_dtype dtype, int64_t classes,
+                          const void *values)
+{
+    static const struct {
+        const char *name;
+        int n;
+        int64_t d[2];
+    } ROWS[] = {{"fc.weight", 2, {0, 5}}, {"fc.bias", 1, {0}},         {"bn.weight", 1, {4}},
+                {"bn.bias", 1, {4}},      {"bn.running_mean", 1, {4}}, {"bn.running_var", 1, {4}}};
+    tutti__safetensors_source sources[TUTTI__COUNT_OF(ROWS)];
+    char names[TUTTI__COUNT_OF(ROWS)][64];
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(ROWS); i++) {
+        tutti_shape shape = {ROWS[i].n, {ROWS[i].d[0] ? ROWS[i].d[0] : classes, ROWS[i].d[1]}};
+
+        snprintf(names[i], sizeof names[i], "%s%s", prefix, ROWS[i].name);
+        sources[i] = (tutti__safetensors_source){names[i], {values, shape, dtype}};
+    }
+    assert_int_equal(tutti__safetensors_write(f.path, sources, TUTTI__COUNT_OF(ROWS), NULL, 0),
+                     TUTTI_OK);
+}
+
+static void ddps_prefix_and_halves_are_taken_with_a_word(void **state)
+{
+    uint16_t ones[20];
+    float bias[3];
+    char said[1024];
+
+    (void)state;
+    for (size_t i = 0; i < 20; i++)
+        ones[i] = 0x3f80; /* 1 as BF16 */
+    write_weights("_orig_mod.module.", TUTTI_BF16, 3, ones);
+    assert_int_equal(tutti_module_load_with(&f.root, f.path, NULL, said, sizeof said), TUTTI_OK);
+    assert_int_equal(tutti_tensor_read(f.fc.bias, bias), TUTTI_OK);
+    assert_true(bias[0] == 1 && bias[2] == 1);
+    assert_non_null(strstr(said, "6 of 7 tensors from "));
+    assert_non_null(strstr(said, "\"_orig_mod.module.\" taken off"));
+    assert_non_null(strstr(said, "BF16 as F32"));
+    assert_non_null(strstr(said, "left as they were: bn.num_batches_tracked"));
+}
+
+static void a_new_head_keeps_its_values_where_what_fits_is_taken(void **state)
+{
+    const tutti_load_opts partial = {.partial = true};
+    float ones[50], before[15], after[15], mean[4];
+    char said[1024];
+
+    (void)state;
+    for (size_t i = 0; i < 50; i++)
+        ones[i] = 1;
+    write_weights("", TUTTI_F32, 10, ones);
+    assert_int_equal(tutti_tensor_read(f.fc.weight, before), TUTTI_OK);
+    assert_int_equal(tutti_module_load(&f.root, f.path), TUTTI_ERR_FORMAT);
+    assert_int_equal(tutti_module_load_with(&f.root, f.path, &partial, said, sizeof said),
+                     TUTTI_OK);
+    assert_int_equal(tutti_tensor_read(f.fc.weight, after), TUTTI_OK);
+    assert_memory_equal(before, after, sizeof before);
+    assert_int_equal(tutti_tensor_read(f.bn.running_mean, mean), TUTTI_OK);
+    assert_true(mean[3] == 1);
+    assert_non_null(strstr(said, "4 of 7 tensors"));
+    assert_non_null(strstr(said, "fc.weight (F32 [10,5], expected F32 [3,5])"));
+}
+
+static void only_what_is_named_is_taken_and_all_of_it_must_fit(void **state)
+{
+    const tutti_load_opts fc = {.only = "fc.bias,bn.running_*"}, slip = {.only = "bn,fx"};
+    const tutti_load_opts head = {.only = "fc"};
+    float ones[50], bias[3], weight[4];
+
+    (void)state;
+    for (size_t i = 0; i < 50; i++)
+        ones[i] = 7;
+    write_weights("", TUTTI_F32, 3, ones);
+    assert_int_equal(tutti_module_load_with(&f.root, f.path, &fc, NULL, 0), TUTTI_OK);
+    assert_int_equal(tutti_tensor_read(f.fc.bias, bias), TUTTI_OK);
+    assert_true(bias[0] == 7);
+    assert_int_equal(tutti_tensor_read(f.bn.running_var, weight), TUTTI_OK);
+    assert_true(weight[0] == 7);
+    assert_int_equal(tutti_tensor_read(f.bn.weight, weight), TUTTI_OK);
+    assert_true(weight[0] == 1); /* as it was made */
+    assert_int_equal(tutti_module_load_with(&f.root, f.path, &slip, NULL, 0), TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_last_error(), "\"fx\" is no tensor or part of the model"));
+    write_weights("", TUTTI_F32, 10, ones);
+    assert_int_equal(tutti_module_load_with(&f.root, f.path, &head, NULL, 0), TUTTI_ERR_FORMAT);
+    assert_non_null(strstr(tutti_last_error(), "fc.bias (F32 [10], expected F32 [3])"));
+}
+
+static void nan_is_refused_by_name_where_that_is_asked_for(void **state)
+{
+    const tutti_load_opts finite = {.finite = true};
+    float values[20] = {0};
+
+    (void)state;
+    values[2] = -1 / values[0];
+    write_weights("", TUTTI_F32, 3, values);
+    assert_int_equal(tutti_module_load_with(&f.root, f.path, &finite, NULL, 0), TUTTI_ERR_FORMAT);
+    assert_non_null(
+        strstr(tutti_last_error(), "NaN or infinity in fc.weight (the first at element 2 of 15)"));
+    assert_int_equal(tutti_module_load(&f.root, f.path), TUTTI_OK);
+}
+
+static void a_pt_file_goes_both_ways(void **state)
+{
+    char path[80], saved[33], loaded[33];
+    float zeros[15] = {0};
+
+    (void)state;
+    snprintf(path, sizeof path, "%s.pt", f.path);
+    tutti_module_digest(&f.root, saved);
+    assert_int_equal(tutti_module_save(&f.root, path), TUTTI_OK);
+    assert_int_equal(tutti_tensor_write(f.fc.weight, zeros), TUTTI_OK);
+    assert_int_equal(tutti_module_load(&f.root, path), TUTTI_OK);
+    tutti_module_digest(&f.root, loaded);
+    assert_string_equal(saved, loaded);
+    assert_int_equal(unlink(path), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -137,6 +255,15 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_does_not_fit_is_listed_and_nothing_changes, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(the_count_of_batches_may_be_missing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(ddps_prefix_and_halves_are_taken_with_a_word, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_new_head_keeps_its_values_where_what_fits_is_taken,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(only_what_is_named_is_taken_and_all_of_it_must_fit, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(nan_is_refused_by_name_where_that_is_asked_for, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_pt_file_goes_both_ways, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

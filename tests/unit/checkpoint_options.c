@@ -163,6 +163,17 @@ static tutti_status set_state(const tutti_scaler_state *o)
     return status;
 }
 
+static tutti_status add_group(const tutti_optim_group_opts *o)
+{
+    tutti_tensor *bias = w.fc.bias;
+    tutti_status status = tutti_sgd_new(&optim, &w.root, &(tutti_sgd_opts){.lr = 0.1f});
+
+    if (status == TUTTI_OK)
+        status = tutti_optim_add_group(optim, &bias, 1, o);
+    tutti_optim_free(optim);
+    return status;
+}
+
 static tutti_status rate(const tutti_schedule *o)
 {
     return isnan(tutti_schedule_lr(o, 0)) ? TUTTI_ERR_ARG : TUTTI_OK;
@@ -175,8 +186,10 @@ static tutti_status sample(const tutti_sampler_opts *o)
 
 ROW(sgd_opts, tutti_sgd_new(&optim, &w.root, o))
 ROW(adam_opts, tutti_adamw_new(&optim, &w.root, o))
+ROW(optim_group_opts, add_group(o))
 ROW(schedule, rate(o))
 ROW(conv2d_layer_opts, init_conv2d(o))
+ROW(load_opts, tutti_module_load_with(&w.root, "nowhere", o, NULL, 0))
 ROW(model_opts, tutti_model_new(&model, w.cx, "mlp", o))
 ROW(scaler_opts, tutti_scaler_new(&scaler, o))
 ROW(scaler_state, set_state(o))
@@ -203,8 +216,10 @@ ROW(group_opts, tutti_group_init(&group, o))
 #define ROWS(ROW)                                                                                  \
     ROW(sgd_opts)                                                                                  \
     ROW(adam_opts)                                                                                 \
+    ROW(optim_group_opts)                                                                          \
     ROW(schedule)                                                                                  \
     ROW(conv2d_layer_opts)                                                                         \
+    ROW(load_opts)                                                                                 \
     ROW(model_opts)                                                                                \
     ROW(scaler_opts)                                                                               \
     ROW(scaler_state)                                                                              \

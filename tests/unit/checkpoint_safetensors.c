@@ -203,7 +203,7 @@ static void other_files_are_named_for_what_they_are(void **state)
 
     (void)state;
     write_raw("PK\3\4 archive/data.pkl and so on", 30);
-    expect_refused(TUTTI_ERR_UNSUPPORTED, "PyTorch .pt");
+    expect_refused(TUTTI_ERR_FORMAT, "its header claims");
     assert_int_equal(tutti__safetensors_open(&file, folder), TUTTI_ERR_FORMAT);
     assert_int_equal(unlink(path), 0);
     expect_refused(TUTTI_ERR_NOT_FOUND, "cannot open");

@@ -221,6 +221,88 @@ static void wrong_options_are_named(void **state)
     tutti_module_destroy(&m.root);
 }
 
+static void wrong_groups_are_named(void **state)
+{
+    tutti_optim *sgd, *adam, *part;
+    tutti_tensor *bias, *weight;
+    pair m;
+
+    open_pair(&m, *state);
+    bias = m.a.bias;
+    weight = m.b.weight;
+    assert_int_equal(tutti_sgd_new(&sgd, &m.root, &(tutti_sgd_opts){.lr = 0.1f}), TUTTI_OK);
+    assert_int_equal(tutti_adam_new(&adam, &m.root, NULL), TUTTI_OK);
+    assert_int_equal(tutti_sgd_new(&part, &m.b.base, NULL), TUTTI_OK);
+#define REFUSED(optim, ...)                                                                        \
+    assert_int_equal(                                                                              \
+        tutti_optim_add_group(optim, &bias, 1, &(tutti_optim_group_opts){__VA_ARGS__}),            \
+        TUTTI_ERR_ARG)
+    REFUSED(sgd, .weight_decay = -1);
+    says("sgd: weight_decay is -1, expected a number >= 0");
+    REFUSED(sgd, .lr_factor = -1);
+    says("sgd: lr_factor is -1");
+    REFUSED(sgd, .beta1 = 0.5f);
+    says("sgd: a group's beta1 is 0.5, but sgd has none");
+    REFUSED(adam, .momentum = 0.5f);
+    says("adam: a group's momentum is 0.5, but adam has none");
+    REFUSED(part, .weight_decay = TUTTI_ZERO);
+    says("sgd: place 0 of a group holds a.bias, expected a parameter of the optimizer's module");
+    assert_int_equal(tutti_optim_add_group(sgd, (tutti_tensor *[]){NULL}, 1, NULL), TUTTI_ERR_ARG);
+    says("holds no parameter");
+    give_gradients(&m.root, 1);
+    assert_int_equal(tutti_optim_step(sgd), TUTTI_OK);
+    assert_int_equal(
+        tutti_optim_add_group(sgd, &weight, 1, &(tutti_optim_group_opts){.momentum = 0.9f}),
+        TUTTI_ERR_STATE);
+    says("after the first step of an optimizer without");
+    tutti_optim_free(part);
+    tutti_optim_free(adam);
+    tutti_optim_free(sgd);
+    tutti_module_destroy(&m.root);
+}
+
+/* A group with the optimizer's own options changes no bit, whatever runs it cuts; the next group takes over. */
+static void a_group_is_only_its_options(void **state)
+{
+    char digest[2][33];
+
+    for (int grouped = 0; grouped < 2; grouped++) {
+        tutti_optim *optim;
+        tutti_tensor *of[2];
+        pair m;
+
+        open_pair(&m, *state);
+        of[0] = m.a.bias;
+        of[1] = m.b.weight;
+        for (size_t i = 0; i < tutti_module_n_parameters(&m.root); i++) {
+            tutti_tensor *t = tutti_module_parameter(&m.root, i);
+
+            for (int64_t k = 0; k < tutti_shape_count(t->shape); k++)
+                ((float *)t->data)[k] = cosf((float)(k + (int64_t)i));
+        }
+        assert_int_equal(tutti_adamw_new(&optim, &m.root, &(tutti_adam_opts){.weight_decay = 0.1f}),
+                         TUTTI_OK);
+        if (grouped) {
+            assert_int_equal(tutti_optim_no_decay(optim), TUTTI_OK);
+            assert_int_equal(
+                tutti_optim_add_group(optim, (tutti_tensor *[]){m.a.bias, m.b.bias}, 2, NULL),
+                TUTTI_OK);
+            assert_int_equal(
+                tutti_optim_add_group(optim, of, 2, &(tutti_optim_group_opts){.lr_factor = 1}),
+                TUTTI_OK);
+        }
+        for (int step = 0; step < 3; step++) {
+            tutti_optim_zero_grad(optim);
+            give_gradients(&m.root, step);
+            assert_int_equal(tutti_optim_step(optim), TUTTI_OK);
+        }
+        tutti_module_digest(&m.root, digest[grouped]);
+        tutti_optim_free(optim);
+        tutti_module_destroy(&m.root);
+    }
+    assert_string_equal(digest[0], digest[1]);
+}
+
 static void a_bad_rate_stops_the_step_before_it_spoils_weights(void **state)
 {
     char before[33], after[33];
@@ -434,6 +516,8 @@ int main(void)
         cmocka_unit_test(a_new_layout_changes_no_bit_of_training),
         cmocka_unit_test(vector_code_has_the_bits_of_the_formula),
         cmocka_unit_test(wrong_options_are_named),
+        cmocka_unit_test(wrong_groups_are_named),
+        cmocka_unit_test(a_group_is_only_its_options),
         cmocka_unit_test(a_bad_rate_stops_the_step_before_it_spoils_weights),
         cmocka_unit_test(clipping_measures_what_has_a_gradient),
         cmocka_unit_test(the_norm_has_the_same_bits_in_every_layout),

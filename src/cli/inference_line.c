@@ -1,0 +1,148 @@
+/* inference_line.c -- flags of `tutti eval` and `tutti predict`.   SPDX-License-Identifier: MIT */
+#include "cli/inference_line.h"
+
+#include "cli/counter.h"
+#include "comm/comm.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const KEYS[] = {"--model",   "--data",     "--data-dir", "--batch-size",
+                                   "--workers", "--prefetch", "--threads",  "--device",
+                                   "--backend", "--timeout-s"};
+
+/* Hyphens and underscores are the same. */
+static bool is_flag(const char *arg, const char *name)
+{
+    size_t i = 0;
+
+    for (; name[i] && (arg[i] == name[i] || (arg[i] == '_' && name[i] == '-')); i++)
+        ;
+    return !name[i] && (!arg[i] || arg[i] == '=');
+}
+
+/* Where the value of this flag of the command's own goes; NULL: it is none. */
+static const char **find_own(tutti__inference_line *line, const char *own, const char *arg)
+{
+    const struct {
+        const char *name;
+        const char **value;
+    } flags[] = {{"--split", &line->split},
+                 {"--json", &line->json},
+                 {"--out", &line->out},
+                 {"--format", &line->format}};
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(flags); i++)
+        if (is_flag(arg, flags[i].name) && (i == 0 || strstr(own, flags[i].name)))
+            return flags[i].value;
+    return NULL;
+}
+
+static tutti_status unknown(const char *own, const char *arg)
+{
+    const char *names[TUTTI__COUNT_OF(KEYS) + 8] = {"--split", "-n", "--help"}, *nearest;
+    static const char *const OWN[] = {"--json", "--confusion", "--out", "--format"};
+    size_t n = 3;
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(KEYS); i++)
+        names[n++] = KEYS[i];
+    for (size_t i = 0; i < TUTTI__COUNT_OF(OWN); i++)
+        if (strstr(own, OWN[i]))
+            names[n++] = OWN[i];
+    nearest = tutti__nearest(arg, names, n);
+    return tutti__fail(TUTTI_ERR_ARG, "there is no flag \"%.60s\"%s%s%s", arg,
+                       nearest ? "; did you mean \"" : "; see --help", nearest ? nearest : "",
+                       nearest ? "\"?" : "");
+}
+
+static bool is_key(const char *arg)
+{
+    for (size_t i = 0; i < TUTTI__COUNT_OF(KEYS); i++)
+        if (is_flag(arg, KEYS[i]))
+            return true;
+    return false;
+}
+
+static tutti_status read_flag(tutti__inference_line *line, const char *own, int argc, char **argv,
+                              int *i_p)
+{
+    char *arg = argv[*i_p], *equals = strchr(arg, '=');
+    const char **value = find_own(line, own, arg);
+
+    if (!value && !is_key(arg))
+        return unknown(own, arg);
+    if (!equals && (*i_p + 1 >= argc || strncmp(argv[*i_p + 1], "--", 2) == 0))
+        return tutti__fail(TUTTI_ERR_ARG, "%.60s needs a value, as in %.60s VALUE", arg, arg);
+    if (value)
+        *value = equals ? equals + 1 : argv[++*i_p];
+    else {
+        line->keys[line->n_keys++] = arg;
+        if (!equals)
+            line->keys[line->n_keys++] = argv[++*i_p];
+    }
+    return TUTTI_OK;
+}
+
+/* What is wrong with a key is said before anything is started. */
+static tutti_status check_keys(const tutti__inference_line *line)
+{
+    tutti__train_config *config = tutti__alloc(sizeof *config);
+    tutti_status status =
+        config ? tutti__config_read(config, line->n_keys, line->keys) : TUTTI_ERR_MEMORY;
+
+    free(config);
+    return status;
+}
+
+tutti_status tutti__inference_line_read(tutti__inference_line *line, const char *own, int argc,
+                                        char **argv)
+{
+    line->split = "test";
+    line->keys = tutti__alloc((size_t)argc * sizeof *line->keys);
+    if (!line->keys)
+        return TUTTI_ERR_MEMORY;
+    for (int i = 1; i < argc; i++) {
+        if (strstr(own, "--confusion") && is_flag(argv[i], "--confusion") && !strchr(argv[i], '='))
+            line->confusion = true;
+        else if (argv[i][0] == '-' && argv[i][1])
+            TUTTI_TRY(read_flag(line, own, argc, argv, &i));
+        else if (line->path)
+            return tutti__fail(TUTTI_ERR_ARG,
+                               "one checkpoint or file, but there are \"%.200s\" and \"%.200s\"",
+                               line->path, argv[i]);
+        else
+            line->path = argv[i];
+    }
+    if (!line->path)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "expected a checkpoint, a run folder or a file of weights");
+    return check_keys(line);
+}
+
+int tutti__inference_usage(const tutti__inference_line *line)
+{
+    /* All ranks of a host have the same arguments; one of them says what is wrong. */
+    if (tutti__launcher_find().first_on_host)
+        fprintf(stderr, "%s: %s\n", line->title, tutti_last_error());
+    tutti__error_file_write(true, tutti_last_error());
+    return 2;
+}
+
+int tutti__inference_run(const tutti__inference_line *line, bool rows,
+                         tutti_status (*done)(void *user, const tutti__inference_result *result),
+                         void *user)
+{
+    tutti__counter counter;
+    const tutti__inference job = {.command = line->title,
+                                  .path = line->path,
+                                  .split = line->split,
+                                  .argc = line->n_keys,
+                                  .argv = line->keys,
+                                  .confusion = line->confusion,
+                                  .rows = rows,
+                                  .tick = tutti__counter_begin(&counter, "evaluating", "images")};
+    int code = tutti__infer(&job, done, user);
+
+    tutti__counter_clear(&counter);
+    return code;
+}

@@ -1,0 +1,44 @@
+/* inference_line.h -- what `tutti eval` and `tutti predict` have in common: their flags, and how they begin.
+ * SPDX-License-Identifier: MIT */
+#ifndef TUTTI_CLI_INFERENCE_LINE_H
+#define TUTTI_CLI_INFERENCE_LINE_H
+
+#include "train/inference.h"
+
+typedef struct tutti__inference_line {
+    const char *title;               /* "tutti eval" */
+    const char *path, *split;        /* split: "test" unless given */
+    const char *json, *out, *format; /* NULL: not given */
+    bool confusion;
+    int n_keys;
+    char **keys; /* flags that are keys of `tutti train`; free() the list */
+} tutti__inference_line;
+
+/* The part of the help that both have. */
+#define TUTTI__INFERENCE_HELP                                                                      \
+    "PATH is a checkpoint (RUN/checkpoints/step-N, or latest), a run folder (its latest "          \
+    "checkpoint), or a\n"                                                                          \
+    ".safetensors or PyTorch .pt file. Model and data set are those of the run; without one, "     \
+    "--model and --data\n"                                                                         \
+    "say them.\n"                                                                                  \
+    "\n"                                                                                           \
+    "  -n, --nproc-per-node N   workers on this machine, each with its share of the data: the "    \
+    "same results\n"                                                                               \
+    "                           (default: this process; also under tutti run, torchrun, srun, "    \
+    "mpirun)\n"                                                                                    \
+    "  --split NAME             which part of the data set (default test)\n"                       \
+    "  --model, --data, --data-dir, --batch-size, --workers, --prefetch, --threads, --device, "    \
+    "--backend,\n"                                                                                 \
+    "  --timeout-s              as in tutti train --help\n"
+
+/* Reads argv[1..] into *line. `own`: the names of flags of this command alone, separated by spaces. ARG. */
+tutti_status tutti__inference_line_read(tutti__inference_line *line, const char *own, int argc,
+                                        char **argv);
+/* Says the thread's message as a usage error, once a host; returns 2. */
+int tutti__inference_usage(const tutti__inference_line *line);
+/* The work: `rows` and line->confusion say what is kept. Returns the exit code. */
+int tutti__inference_run(const tutti__inference_line *line, bool rows,
+                         tutti_status (*done)(void *user, const tutti__inference_result *result),
+                         void *user);
+
+#endif

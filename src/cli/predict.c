@@ -1,0 +1,192 @@
+/* predict.c -- `tutti predict`: what a model answers to each sample of a data set.   SPDX-License-Identifier: MIT */
+#include "checkpoint/safetensors.h"
+#include "cli/cli.h"
+#include "cli/inference_line.h"
+#include "cli/workers.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char HELP[] =
+    "Writes a model's answers to all samples of a data set, in the data set's order.\n"
+    "\n"
+    "usage: tutti predict PATH --out FILE [-n N] [--FLAG VALUE]...\n"
+    "\n"
+    "  tutti predict runs/mine --out logits.safetensors\n"
+    "  tutti predict runs/mine --out - --format probabilities | head\n"
+    "\n" TUTTI__INFERENCE_HELP
+    "  --out FILE               .safetensors: tensors logits (or probabilities) F32 [N, classes], "
+    "label and\n"
+    "                           predicted I64 [N]; .csv, or - for standard output: a line a "
+    "sample, "
+    "index,\n"
+    "                           label, predicted, and a column a class\n"
+    "  --format KIND            logits (default) or probabilities\n"
+    "  -h, --help               this text\n";
+
+/* What there is to write: values are [n, classes]. */
+typedef struct answers {
+    const tutti__inference_result *r;
+    const char *kind; /* "logits" */
+    float *values;
+    int64_t *predicted;
+    size_t n, classes;
+} answers;
+
+static bool ends_in(const char *text, const char *end)
+{
+    size_t n = strlen(text), k = strlen(end);
+
+    return n > k && strcmp(text + n - k, end) == 0;
+}
+
+static void softmax(float *row, size_t n, size_t best)
+{
+    const double top = (double)row[best];
+    double sum = 0;
+
+    for (size_t k = 0; k < n; k++)
+        sum += exp((double)row[k] - top);
+    for (size_t k = 0; k < n; k++)
+        row[k] = (float)(exp((double)row[k] - top) / sum);
+}
+
+static tutti_status make_answers(answers *a, const tutti__inference_result *r, const char *kind)
+{
+    *a = (answers){.r = r, .kind = kind, .n = r->data.count, .classes = (size_t)r->data.classes};
+    a->values = tutti__alloc(a->n * a->classes * sizeof *a->values);
+    a->predicted = tutti__alloc(a->n * sizeof *a->predicted);
+    if (!a->values || !a->predicted)
+        return TUTTI_ERR_MEMORY;
+    memcpy(a->values, r->logits, a->n * a->classes * sizeof *a->values);
+    for (size_t i = 0; i < a->n; i++) {
+        float *row = a->values + i * a->classes;
+        size_t best = 0;
+
+        for (size_t k = 1; k < a->classes; k++)
+            if (row[k] > row[best])
+                best = k;
+        a->predicted[i] = (int64_t)best;
+        if (strcmp(kind, "probabilities") == 0)
+            softmax(row, a->classes, best);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status write_safetensors(const answers *a, const char *path)
+{
+    const int64_t n = (int64_t)a->n;
+    const tutti__safetensors_source sources[] = {
+        {a->kind, {a->values, TUTTI_SHAPE(n, (int64_t)a->classes), TUTTI_F32}},
+        {"label", {a->r->labels, TUTTI_SHAPE(n), TUTTI_I64}},
+        {"predicted", {a->predicted, TUTTI_SHAPE(n), TUTTI_I64}}};
+    const tutti__safetensors_pair pairs[] = {{"format", "pt"},
+                                             {"model", a->r->config->model},
+                                             {"data", a->r->data.name},
+                                             {"split", a->r->data.split}};
+
+    return tutti__safetensors_write(path, sources, TUTTI__COUNT_OF(sources), pairs,
+                                    TUTTI__COUNT_OF(pairs));
+}
+
+/* 9 digits give a float back to the bit. */
+static void print_csv(const answers *a, FILE *out)
+{
+    fputs("index,label,predicted", out);
+    for (size_t k = 0; k < a->classes; k++)
+        fprintf(out, ",%s_%zu", strcmp(a->kind, "logits") == 0 ? "logit" : "probability", k);
+    for (size_t i = 0; i < a->n; i++) {
+        fprintf(out, "\n%zu,%lld,%lld", i, (long long)a->r->labels[i], (long long)a->predicted[i]);
+        for (size_t k = 0; k < a->classes; k++)
+            fprintf(out, ",%.9g", (double)a->values[i * a->classes + k]);
+    }
+    fputc('\n', out);
+}
+
+static tutti_status write_csv(const answers *a, const char *path)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out;
+    tutti_status status;
+
+    if (strcmp(path, "-") == 0) {
+        print_csv(a, stdout);
+        return TUTTI_OK;
+    }
+    out = open_memstream(&text, &bytes);
+    if (out)
+        print_csv(a, out);
+    if (!out || ferror(out) || fclose(out) != 0)
+        status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", path);
+    else
+        status = tutti__write_file(path, text, bytes);
+    free(text);
+    return status;
+}
+
+static tutti_status deliver(void *user, const tutti__inference_result *r)
+{
+    const tutti__inference_line *line = user;
+    const tutti__tally *t = r->tally;
+    char shown[1024];
+    answers a;
+    tutti_status status = make_answers(&a, r, line->format ? line->format : "logits");
+
+    if (status == TUTTI_OK)
+        status = ends_in(line->out, ".safetensors") ? write_safetensors(&a, line->out)
+                                                    : write_csv(&a, line->out);
+    free(a.values);
+    free(a.predicted);
+    if (status == TUTTI_OK && strcmp(line->out, "-") != 0)
+        printf("%s of %zu images of %s:%s in %s: accuracy %.2f %%, loss %.4f\n", a.kind, a.n,
+               r->data.name, r->data.split, tutti__printable(line->out, shown, sizeof shown),
+               100 * (double)tutti__tally_correct(t) / (double)tutti__tally_samples(t),
+               tutti__tally_loss(t));
+    return status;
+}
+
+/* ---- The command ------------------------------------------------------------------------------------------------ */
+
+static int predict(void *user)
+{
+    return tutti__inference_run(user, true, deliver, user);
+}
+
+static tutti_status check(const tutti__inference_line *line)
+{
+    if (!line->out || (strcmp(line->out, "-") != 0 && !ends_in(line->out, ".safetensors") &&
+                       !ends_in(line->out, ".csv")))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "--out is %s, expected a file that ends in .safetensors or .csv, or -",
+                           line->out ? line->out : "not given");
+    if (line->format && strcmp(line->format, "logits") != 0 &&
+        strcmp(line->format, "probabilities") != 0)
+        return tutti__fail(TUTTI_ERR_ARG, "--format is \"%.40s\", expected logits or probabilities",
+                           line->format);
+    return TUTTI_OK;
+}
+
+int tutti__cli_predict(int argc, char **argv)
+{
+    tutti__inference_line line = {.title = "tutti predict"};
+    int64_t n = 0;
+    int code;
+
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            fputs(HELP, stdout);
+            return 0;
+        }
+    if (tutti__workers_take(&argc, argv, &n) != TUTTI_OK ||
+        tutti__workers_check(line.title, n) != TUTTI_OK ||
+        tutti__inference_line_read(&line, "--out --format", argc, argv) != TUTTI_OK ||
+        check(&line) != TUTTI_OK)
+        code = tutti__inference_usage(&line);
+    else
+        code =
+            tutti__workers_run(&(tutti__workers){line.title, argc, argv, n, false, predict, &line});
+    free(line.keys);
+    return code;
+}

@@ -1,0 +1,25 @@
+/* workers.h -- commands that do their work in this process, or in N of them: `-n N`.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_CLI_WORKERS_H
+#define TUTTI_CLI_WORKERS_H
+
+#include "base/base.h"
+
+/* Takes -n N out of argv[1..]; the rest is moved up. *n_p 0: not given. */
+tutti_status tutti__workers_take(int *argc, char **argv, int64_t *n_p);
+/* Under a launcher, -n would make every rank a job of its own: ARG, with the command that was meant. */
+tutti_status tutti__workers_check(const char *title, int64_t n);
+
+typedef struct tutti__workers {
+    const char *title; /* "tutti train" */
+    int argc;          /* argv[0]: the subcommand; argv ends in NULL */
+    char **argv;
+    int64_t n;       /* 0: this process does it */
+    bool one_thread; /* a rank's kernels have one */
+    int (*work)(void *user);
+    void *user;
+} tutti__workers;
+
+/* Calls work, or starts n workers that run `tutti ARGV`. Returns the exit code. */
+int tutti__workers_run(const tutti__workers *w);
+
+#endif

@@ -1,0 +1,334 @@
+/* inference.c -- from a path of weights to answers.   SPDX-License-Identifier: MIT
+ *
+ * Rank 0 reads the checkpoint, configuration and weights, and tells the others, so that other hosts need not see it. */
+#include "train/inference.h"
+
+#include "checkpoint/state.h"
+#include "checkpoint/weights.h"
+#include "train/agree.h"
+#include "train/signals.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tutti/checkpoint.h>
+
+typedef struct inference {
+    tutti__run run; /* first: what is shared with training */
+    const tutti__inference *job;
+    tutti__train_config *config;
+    tutti__tally tally;
+    char weights[2048];
+    double seconds;
+    /* Rank 0's: all rows. Each rank's: one round's, to send. */
+    float *logits, *sent_logits, *got_logits;
+    int64_t *labels, *sent_labels, *got_labels;
+} inference;
+
+/* ---- Which model, which data ------------------------------------------------------------------------------------- */
+
+/* The configuration that the weights were trained with, from beside them; NULL: there is none. */
+static tutti_status find_keys(const char *path, json_t **keys_p)
+{
+    tutti__weights_place place;
+    json_t *state;
+    char file[4200];
+
+    *keys_p = NULL;
+    TUTTI_TRY(tutti__weights_find(&place, path));
+    if (place.folder[0]) {
+        TUTTI_TRY(tutti__state_read(&state, place.folder));
+        *keys_p = json_incref(json_object_get(state, "config"));
+        json_decref(state);
+    } else if (place.run[0]) {
+        snprintf(file, sizeof file, "%s/config.json", place.run);
+        *keys_p = json_load_file(file, 0, NULL);
+    }
+    return TUTTI_OK;
+}
+
+/* Whether one of the flags is --KEY. */
+static bool is_given(const tutti__inference *job, const char *key)
+{
+    for (int i = 0; i < job->argc; i++) {
+        const char *p = job->argv[i];
+        size_t k = 0;
+
+        if (strncmp(p, "--", 2) != 0)
+            continue;
+        for (p += 2; key[k] && (p[k] == key[k] || (key[k] == '_' && p[k] == '-')); k++)
+            ;
+        if (!key[k] && (!p[k] || p[k] == '='))
+            return true;
+    }
+    return false;
+}
+
+/* The checkpoint's keys before the given ones, which override them. */
+static tutti_status read_config(inference *in, const json_t *keys)
+{
+    static const char *const NAMES[] = {"model", "data", "data_dir"};
+    static const char *const FLAGS[] = {"--model", "--data", "--data-dir"};
+    const tutti__inference *job = in->job;
+    char **argv = tutti__alloc(((size_t)job->argc + 7) * sizeof *argv);
+    tutti_status status;
+    int n = 0;
+
+    if (!argv)
+        return TUTTI_ERR_MEMORY;
+    for (size_t i = 0; i < TUTTI__COUNT_OF(NAMES); i++) {
+        const char *value = json_string_value(json_object_get(keys, NAMES[i]));
+
+        /* Another data set does not lie in the same folder. */
+        if (!value || !*value || is_given(job, NAMES[i]) || (i == 2 && is_given(job, "data")))
+            continue;
+        argv[n++] = (char *)(uintptr_t)FLAGS[i];
+        argv[n++] = (char *)(uintptr_t)value;
+    }
+    memcpy(argv + n, job->argv, (size_t)job->argc * sizeof *argv);
+    status = tutti__config_read(in->config, n + job->argc, argv);
+    free(argv);
+    return status;
+}
+
+/* Rank 0. */
+static tutti_status choose_config(inference *in)
+{
+    json_t *keys = NULL;
+    tutti_status status = find_keys(in->job->path, &keys);
+
+    if (status == TUTTI_OK && !json_is_object(keys) &&
+        !(is_given(in->job, "model") && is_given(in->job, "data")))
+        status =
+            tutti__fail(TUTTI_ERR_ARG,
+                        "%s has no configuration beside it (a checkpoint's state.json, a run's "
+                        "config.json), which would name model and data; say them with --model "
+                        "and --data",
+                        in->job->path);
+    if (status == TUTTI_OK)
+        status = read_config(in, keys);
+    json_decref(keys);
+    return status;
+}
+
+/* ---- Weights ------------------------------------------------------------------------------------------------------ */
+
+static tutti_status load_weights(inference *in)
+{
+    static const tutti_load_opts opts = {.finite = true};
+
+    if (in->run.rank != 0)
+        return TUTTI_OK;
+    return tutti_module_load_with(in->run.module, in->job->path, &opts, in->weights,
+                                  sizeof in->weights);
+}
+
+/* Rank 0's on all ranks. */
+static tutti_status share_weights(inference *in)
+{
+    tutti__run *run = &in->run;
+    tutti_status status = TUTTI_OK;
+
+    for (size_t i = 0; run->size > 1 && i < tutti_module_n_state(run->module); i++) {
+        tutti_tensor *t = tutti_module_state(run->module, i);
+        size_t bytes = (size_t)tutti_shape_count(tutti_tensor_shape(t)) *
+                       tutti_dtype_size(tutti_tensor_dtype(t));
+        void *p = tutti__alloc(bytes);
+
+        status = p ? tutti_tensor_read(t, p) : TUTTI_ERR_MEMORY;
+        if (status == TUTTI_OK)
+            status = tutti_broadcast(run->group, (tutti_buf){p, bytes, TUTTI_U8}, 0, NULL);
+        if (status == TUTTI_OK)
+            status = tutti_tensor_write(t, p);
+        free(p);
+        TUTTI_TRY(status);
+    }
+    return TUTTI_OK;
+}
+
+/* ---- Rows --------------------------------------------------------------------------------------------------------- */
+
+static tutti_status allocate_rows(inference *in)
+{
+    const tutti_dataset_info info = tutti_dataset_describe(in->run.test_data);
+    const size_t batch = (size_t)in->config->batch_size, classes = (size_t)info.classes;
+    const size_t all = (size_t)in->run.size * batch;
+
+    if (!in->job->rows)
+        return TUTTI_OK;
+    in->sent_logits = tutti__alloc(batch * classes * sizeof(float));
+    in->sent_labels = tutti__alloc(batch * sizeof(int64_t));
+    if (!in->sent_logits || !in->sent_labels)
+        return TUTTI_ERR_MEMORY;
+    if (in->run.rank != 0)
+        return TUTTI_OK;
+    in->got_logits = tutti__alloc(all * classes * sizeof(float));
+    in->got_labels = tutti__alloc(all * sizeof(int64_t));
+    in->logits = tutti__alloc(info.count * classes * sizeof(float));
+    in->labels = tutti__alloc(info.count * sizeof(int64_t));
+    return in->got_logits && in->got_labels && in->logits && in->labels ? TUTTI_OK
+                                                                        : TUTTI_ERR_MEMORY;
+}
+
+/* Row i of rank r in a round is sample (round * batch + i) * ranks + r: the sampler deals them out in turn. */
+static void place_rows(inference *in, size_t round)
+{
+    const tutti_dataset_info info = tutti_dataset_describe(in->run.test_data);
+    const size_t batch = (size_t)in->config->batch_size, classes = (size_t)info.classes;
+    const size_t size = (size_t)in->run.size;
+
+    for (size_t r = 0; r < size; r++)
+        for (size_t i = 0; i < batch; i++) {
+            const size_t sample = (round * batch + i) * size + r, row = r * batch + i;
+
+            if (sample >= info.count)
+                break;
+            in->labels[sample] = in->got_labels[row];
+            memcpy(in->logits + sample * classes, in->got_logits + row * classes,
+                   classes * sizeof(float));
+        }
+}
+
+/* All ranks' rows of this round to rank 0; of a batch that is smaller, or missing, what is beyond it means nothing. */
+static tutti_status gather_rows(void *user, size_t round, const tutti_batch *batch,
+                                const float *logits)
+{
+    inference *in = user;
+    const size_t rows = (size_t)in->config->batch_size, size = (size_t)in->run.size;
+    const size_t n = rows * in->tally.classes;
+    tutti_buf got_logits = {0}, got_labels = {0};
+
+    if (batch) {
+        memcpy(in->sent_logits, logits, batch->n * in->tally.classes * sizeof(float));
+        memcpy(in->sent_labels, batch->y.p, batch->n * sizeof(int64_t));
+    }
+    if (in->run.rank == 0) {
+        got_logits = (tutti_buf){in->got_logits, n * size, TUTTI_F32};
+        got_labels = (tutti_buf){in->got_labels, rows * size, TUTTI_I64};
+    }
+    TUTTI_TRY(tutti_gather(in->run.group, (tutti_const_buf){in->sent_logits, n, TUTTI_F32},
+                           got_logits, 0, NULL));
+    TUTTI_TRY(tutti_gather(in->run.group, (tutti_const_buf){in->sent_labels, rows, TUTTI_I64},
+                           got_labels, 0, NULL));
+    if (in->run.rank == 0)
+        place_rows(in, round);
+    return TUTTI_OK;
+}
+
+/* ---- All of it ---------------------------------------------------------------------------------------------------- */
+
+/* What a rank does alone. */
+static tutti_status open_alone(inference *in)
+{
+    int64_t count;
+
+    TUTTI_TRY(tutti__run_open_test(&in->run, in->job->split));
+    count = (int64_t)tutti_dataset_describe(in->run.test_data).count;
+    if (in->config->batch_size > count) /* no memory for rows that there are not */
+        in->config->batch_size = count;
+    TUTTI_TRY(tutti__run_open_model(&in->run));
+    TUTTI_TRY(tutti__tally_new(
+        &in->tally, (size_t)tutti_dataset_describe(in->run.test_data).classes, in->job->confusion));
+    TUTTI_TRY(allocate_rows(in));
+    return load_weights(in);
+}
+
+static tutti_status open_all(inference *in)
+{
+    tutti__run *run = &in->run;
+
+    run->start_ns = tutti__now_ns();
+    run->folder.metrics = run->folder.lock.fd = -1;
+    TUTTI_TRY(tutti__config_read(in->config, in->job->argc, in->job->argv));
+    TUTTI_TRY(tutti__run_open_group(run));
+    TUTTI_TRY(tutti__fail_together(run->group, run->rank == 0 ? choose_config(in) : TUTTI_OK));
+    TUTTI_TRY(tutti_broadcast(run->group, (tutti_buf){in->config, sizeof *in->config, TUTTI_U8}, 0,
+                              NULL));
+    TUTTI_TRY(tutti__core_share_find(run->group, &run->cores));
+    TUTTI_TRY(tutti__fail_together(run->group, open_alone(in)));
+    return share_weights(in);
+}
+
+/* A rank that fails alone, in the middle of the work, takes the others with it. */
+static tutti_status evaluate(inference *in)
+{
+    const tutti__inference *job = in->job;
+    tutti__tick tick = job->tick;
+    const uint64_t begin_ns = tutti__now_ns();
+    char message[2048];
+    tutti_status status;
+
+    tutti__signals_watch();
+    status = tutti__evaluate(
+        &in->run, &(tutti__evaluation){.tally = &in->tally,
+                                       .tick = in->run.rank == 0 && tick.call ? &tick : NULL,
+                                       .rows = job->rows ? gather_rows : NULL,
+                                       .user = in});
+    in->seconds = (double)(tutti__now_ns() - begin_ns) * 1e-9;
+    if (status == TUTTI_OK)
+        return TUTTI_OK;
+    snprintf(message, sizeof message, "%s", tutti_last_error());
+    if (tutti_status_scope(status) != TUTTI_SCOPE_GROUP)
+        tutti_group_abort(in->run.group, "%s", message);
+    tutti__error_file_write(tutti_status_scope(status) != TUTTI_SCOPE_GROUP, message);
+    tutti__fail_again(status, message);
+    tutti__say_error(in->run.rank, in->run.size);
+    return status;
+}
+
+static tutti_status deliver(inference *in,
+                            tutti_status (*done)(void *user, const tutti__inference_result *result),
+                            void *user)
+{
+    const tutti__inference_result result = {.config = in->config,
+                                            .data = tutti_dataset_describe(in->run.test_data),
+                                            .tally = &in->tally,
+                                            .weights = in->weights,
+                                            .rank = in->run.rank,
+                                            .size = in->run.size,
+                                            .seconds = in->seconds,
+                                            .logits = in->logits,
+                                            .labels = in->labels};
+
+    return tutti__fail_together(in->run.group, in->run.rank == 0 ? done(user, &result) : TUTTI_OK);
+}
+
+static void close_all(inference *in)
+{
+    void *const memory[] = {in->logits,      in->sent_logits, in->got_logits, in->labels,
+                            in->sent_labels, in->got_labels,  in->config};
+
+    tutti__tally_free(&in->tally);
+    tutti__run_close(&in->run);
+    for (size_t i = 0; i < TUTTI__COUNT_OF(memory); i++)
+        free(memory[i]);
+}
+
+int tutti__infer(const tutti__inference *job,
+                 tutti_status (*done)(void *user, const tutti__inference_result *result),
+                 void *user)
+{
+    inference *in = tutti__alloc(sizeof *in);
+    tutti_status status = TUTTI_ERR_MEMORY;
+    int code;
+
+    if (!in)
+        return 4;
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write, not a death */
+    in->job = job;
+    tutti__say_as(job->command);
+    in->config = in->run.config = tutti__alloc(sizeof *in->config);
+    if (in->config)
+        status = open_all(in);
+    if (status == TUTTI_OK)
+        status = evaluate(in);
+    if (status == TUTTI_OK && !in->run.stopping)
+        status = deliver(in, done, user);
+    code = status == TUTTI_OK && in->run.stopping ? 128 + (int)in->run.signalled
+                                                  : tutti_status_exit_code(status);
+    close_all(in);
+    free(in);
+    return code;
+}

@@ -1,0 +1,100 @@
+# checkpoint.sh -- `tutti checkpoint`, and --init from all that holds weights.   SPDX-License-Identifier: MIT
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+mlp="--model mlp --epochs 1 --max-steps 6 --eval-every 0 --threads 1"
+keep="--lr 0 --max-steps 1 --model mlp --eval-every 0 --threads 1"
+
+train run $mlp --checkpoint-every 3
+latest=run/checkpoints/latest
+
+# ---- show
+"$TUTTI" checkpoint show run >show.out || fail "show"
+grep -q 'checkpoint at step 6, in epoch 1 after batch 6, of 1 rank; the run was finished' show.out || fail "show: the state: $(head -3 show.out)"
+grep -q 'model="mlp"' show.out || fail "show: the keys"
+grep -Eq '^  fc1.weight +F32 +\[256,64\] +65536$' show.out || fail "show: a tensor"
+"$TUTTI" checkpoint show $latest --json --digest >show.json
+python3 -c '
+import json
+o = json.load(open("show.json"))
+t = {t["name"]: t for t in o["tensors"]}
+assert t["fc2.bias"]["shape"] == [10] and t["fc2.bias"]["bytes"] == 40 and len(t["fc2.bias"]["xxh3"]) == 16
+assert o["checkpoint"]["step"] == 6 and o["kind"] == "safetensors"' || fail "show --json"
+
+# ---- export, and back: the digest is what it was
+"$TUTTI" checkpoint export run w.pt >/dev/null || fail "export to .pt"
+"$TUTTI" checkpoint export w.pt w.safetensors >/dev/null || fail "export to .safetensors"
+"$TUTTI" checkpoint export run/model.safetensors half.pt --dtype f16 >/dev/null || fail "export as f16"
+"$TUTTI" checkpoint show half.pt | grep -Eq '^  fc1.weight +F16 +\[256,64\] +32768$' || fail "it is not f16"
+for file in w.pt w.safetensors run run/checkpoints $latest run/checkpoints/step-00000006 run/model.safetensors; do
+    train again $keep --init $file
+    same run again
+done
+grep -q '^init: 4 of 4 tensors from run/model.safetensors (safetensors)$' again.out || fail "what was taken is not said: $(head -1 again.out)"
+train again $keep --init half.pt -n 2
+equal=$(grep -c '^init: .*read: F16 as F32$' again.out)
+[ "$equal" = 1 ] || fail "halves: said $equal times"
+refused 1 'w.pt is there already; --force replaces it' "$TUTTI" checkpoint export run w.pt
+"$TUTTI" checkpoint export run w.pt --force >/dev/null || fail "--force"
+refused 2 'must end in .safetensors, .pt or .pth' "$TUTTI" checkpoint export run w.bin
+refused 2 'f32, f16 or bf16' "$TUTTI" checkpoint export run x.pt --dtype f8
+refused 1 'cannot open nowhere' "$TUTTI" checkpoint show nowhere
+mkdir empty
+refused 1 'empty holds no weights; expected' "$TUTTI" checkpoint show empty
+mkfifo pipe.pt
+cat pipe.pt >piped &
+"$TUTTI" checkpoint export run pipe.pt --force >/dev/null || fail "export into a pipe"
+wait
+[ -p pipe.pt ] && "$TUTTI" checkpoint verify piped >/dev/null || fail "what came through the pipe"
+ln -s w.pt link.pt
+"$TUTTI" checkpoint export run link.pt --force >/dev/null && [ -L link.pt ] || fail "the link is gone"
+
+# ---- Parts of a file
+refused 1 'fc1.weight (F32 [256,64], expected F32 [256,3072]) (--init-partial takes what fits)' \
+    "$TUTTI" train --data synthetic $keep --run-dir part --init run
+train part --data synthetic $keep --init run --init-partial
+grep -q '^init: 3 of 4 tensors .*left as they were: fc1.weight; of another shape' part.out || fail "what was not taken is not said"
+train part $keep --init run --init-only fc2,fc1.bias
+grep -q '^init: 3 of 4 tensors .*left as they were: fc1.weight$' part.out || fail "--init-only"
+refused 2 'only: "fc3" is no tensor' "$TUTTI" train $keep --run-dir part --init run --init-only fc3
+python3 - <<'END'
+import json, struct
+b = bytearray(open("run/model.safetensors", "rb").read())
+n = struct.unpack("<Q", b[:8])[0]
+head = json.loads(b[8 : 8 + n])
+at = 8 + n + head["fc2.bias"]["data_offsets"][0]
+open("flipped.safetensors", "wb").write(b[: at + 1] + bytes([b[at + 1] ^ 1]) + b[at + 2 :])
+head.pop("__metadata__")
+b[at : at + 4] = struct.pack("<f", float("nan"))
+text = json.dumps(head).encode()
+open("nan.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + b[8 + n :])
+evil = json.dumps({"a\n\x1b[31mb\u202ec": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+open("evil.safetensors", "wb").write(struct.pack("<Q", len(evil)) + evil + bytes(4))
+END
+refused 1 'nan.safetensors holds NaN or infinity in fc2.bias' "$TUTTI" train $keep --run-dir part --init nan.safetensors
+refused 1 'flipped.safetensors is damaged: tensor "fc2.bias" has digest' "$TUTTI" train $keep --run-dir part --init flipped.safetensors
+
+# ---- Names of others never reach the terminal as they are.
+"$TUTTI" checkpoint show evil.safetensors >evil.out
+refused 1 'a\n\x1b[31mb\xe2\x80\xaec' "$TUTTI" train $keep --run-dir part --init evil.safetensors
+grep -F 'a\n\x1b[31mb\xe2\x80\xaec' evil.out >/dev/null || fail "show: the name"
+! cat evil.out refused.out | grep -q $'\x1b' || fail "an escape sequence came through"
+
+# ---- verify names what is damaged, of a run too
+"$TUTTI" checkpoint verify run >verify.out || fail "verify: $(cat verify.out)"
+grep -q '^all is whole: 7 files' verify.out || fail "verify: $(tail -1 verify.out)"
+for file in model.safetensors optimizer.safetensors state.json; do
+    cp -r run broken
+    python3 - "broken/checkpoints/step-00000003/$file" <<'END'
+import sys
+b = bytearray(open(sys.argv[1], "rb").read())
+b[len(b) - 30] ^= 1
+open(sys.argv[1], "wb").write(b)
+END
+    refused 1 "DAMAGED  broken/checkpoints/step-00000003/$file" "$TUTTI" checkpoint verify broken
+    [ "$(grep -c '^DAMAGED' refused.out)" = 1 ] || fail "more than $file"
+    grep -q '^whole    broken/checkpoints/step-00000006/model.safetensors' refused.out || fail "the others are not looked at"
+    rm -r broken
+done
+cp -r run broken
+rm broken/checkpoints/step-00000006/optimizer.safetensors
+refused 1 'optimizer.safetensors is missing' "$TUTTI" checkpoint verify broken
+echo "show, verify, export, init: ok"

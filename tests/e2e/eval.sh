@@ -1,0 +1,83 @@
+# eval.sh -- `tutti eval` and `tutti predict`: the numbers of training's own evaluation, whatever the number of ranks.
+# SPDX-License-Identifier: MIT
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+
+results() { grep -v '"world_size"\|"seconds"\|"images_per_s"' "$1"; }
+
+train run --model mini_resnet --epochs 1 --max-steps 12 --threads 1
+"$TUTTI" eval run --confusion --json one.json >one.out || fail "eval"
+for n in 2 3; do
+    "$TUTTI" eval run --confusion --json many.json -n $n >many.out 2>&1 || { cat many.out; fail "eval -n $n"; }
+    grep -q "\"world_size\": $n" many.json || fail "not $n ranks"
+    cmp <(results one.json) <(results many.json) || fail "$n ranks give other numbers"
+done
+"$TUTTI" run -n 2 "$TUTTI" eval run/checkpoints/latest --json many.json --confusion >many.out 2>&1 || { cat many.out; fail "under tutti run"; }
+cmp <(results one.json | grep -v '"weights"') <(results many.json | grep -v '"weights"') || fail "under tutti run: other numbers"
+grep -Eq '^  class +images +correct +recall +precision$' one.out || fail "no table of classes"
+grep -q '^mini_resnet on digits:test, 359 images, 1 rank' one.out || fail "$(head -2 one.out)"
+
+# ---- The same as in training, and as the rows say
+"$TUTTI" predict run --out rows.csv >predict.out || fail "predict"
+"$TUTTI" predict run --out rows.safetensors >/dev/null || fail "predict to safetensors"
+"$TUTTI" predict run --out - -n 2 >rows2.csv || fail "predict -n 2"
+cmp rows.csv rows2.csv || fail "2 ranks answer something else, or in another order"
+"$TUTTI" predict run --out p.csv --format probabilities >/dev/null || fail "probabilities"
+[ "$(awk -F, 'NR > 1' rows.csv | cut -d, -f4- | tr , '\n' | wc -l)" = "$(numbers rows.safetensors | awk 'END { print 3590 }')" ] || fail "rows"
+python3 - <<'END' || fail "the numbers do not fit each other"
+import csv, json, math
+o = json.load(open("one.json"))
+s = json.load(open("run/summary.json"))
+evals = [json.loads(line)["eval"] for line in open("run/metrics.jsonl") if '"eval"' in line]
+rows = [[float(x) for x in r] for r in list(csv.reader(open("rows.csv")))[1:]]
+p = [[float(x) for x in r] for r in list(csv.reader(open("p.csv")))[1:]]
+assert o["images"] == len(rows) == 359 and [r[0] for r in rows] == list(range(359))
+assert o["accuracy"] == s["val_accuracy"] or abs(o["accuracy"] - s["val_accuracy"]) < 1e-8, (o["accuracy"], s["val_accuracy"])
+assert abs(o["loss"] - evals[-1]["val_loss"]) < 1e-6 * o["loss"]
+hits = sum(r[1] == r[2] for r in rows)
+loss = sum(math.log(sum(math.exp(x) for x in r[3:])) - r[3 + int(r[1])] for r in rows) / 359
+assert hits == o["correct"] and abs(loss - o["loss"]) < 1e-6
+top5 = sum(sorted(r[3:], reverse=True).index(r[3 + int(r[1])]) < 5 for r in rows)
+assert abs(o["top5_accuracy"] - top5 / 359) < 1e-12
+for c in o["classes"]:
+    k = c["class"]
+    assert c["images"] == sum(r[1] == k for r in rows) and c["predicted"] == sum(r[2] == k for r in rows)
+    assert c["correct"] == sum(r[1] == k == r[2] for r in rows)
+    assert c["recall"] is None or abs(c["recall"] - c["correct"] / c["images"]) < 1e-12
+    assert [sum(r[1] == k and r[2] == j for r in rows) for j in range(10)] == o["confusion"][k]
+for r in p:
+    assert abs(sum(r[3:]) - 1) < 1e-5 and r[3 + int(r[2])] == max(r[3:])
+END
+
+# ---- A file without a run beside it, another split, and what cannot be
+"$TUTTI" checkpoint export run w.pt >/dev/null
+"$TUTTI" eval w.pt --model mini_resnet --data digits --json - >alone.json || fail "a .pt file"
+cmp <(results one.json | grep '"loss"') <(results alone.json | grep '"loss"') || fail "a .pt file gives another loss"
+"$TUTTI" eval run --split train --json - | grep -q '"images": 1438' || fail "--split train"
+refused 2 'w.pt has no configuration beside it' "$TUTTI" eval w.pt
+refused 2 'w.pt has no configuration beside it' "$TUTTI" eval w.pt -n 2
+refused 1 'cannot open nowhere' "$TUTTI" eval nowhere
+refused 1 'missing: fc1.weight' "$TUTTI" eval run --model mlp --data digits
+refused 2 'did you mean "--split"' "$TUTTI" eval run --splt train
+refused 2 'expected a file that ends in .safetensors or .csv' "$TUTTI" predict run --out x.npy
+refused 2 'expected logits or probabilities' "$TUTTI" predict run --out x.csv --format odds
+refused 2 'expected a checkpoint' "$TUTTI" eval
+echo precious >kept.csv
+refused 2 'neither train nor test' "$TUTTI" predict run --out kept.csv --split dev
+[ "$(cat kept.csv)" = precious ] || fail "a failure has replaced a file"
+
+# ---- A signal ends it promptly, between two batches, and leaves no file.
+"$TUTTI" predict run --data synthetic --split train --out late.csv >late.out 2>&1 &
+pid=$!
+for ((i = 0; i < 2000; i++)); do # until it listens to SIGTERM
+    caught=$(sed -n 's/^SigCgt:[[:space:]]*//p' "/proc/$pid/status" 2>/dev/null || true)
+    (((16#${caught:-0} >> 14) & 1)) && break
+    sleep 0.01
+done
+begin=$SECONDS
+kill -TERM "$pid"
+code=0
+wait "$pid" || code=$?
+[ "$code" = 143 ] || { cat late.out; fail "exit code $code after SIGTERM"; }
+((SECONDS - begin < 10)) || fail "it took $((SECONDS - begin)) s to stop"
+[ ! -e late.csv ] || fail "a file of an interrupted prediction"
+echo "eval, predict: ok"
