@@ -61,6 +61,11 @@ void tutti__bar_init(tutti__bar *bar, FILE *out)
     bar->colour = bar->out && tutti__wants_colour(fileno(out));
 }
 
+void tutti__bar_force(tutti__bar *bar, FILE *out)
+{
+    *bar = (tutti__bar){.out = out, .colour = tutti__wants_colour(fileno(out))};
+}
+
 bool tutti__bar_is_due(tutti__bar *bar)
 {
     const uint64_t now = tutti__now_ns();
@@ -114,8 +119,9 @@ bool tutti__bar_draw(tutti__bar *bar, const char *head, double fraction, const c
     columns = tutti__columns(fileno(bar->out));
     /* The last column stays free: a cursor that has passed it wraps on some terminals. */
     tutti__bar_text(text, sizeof text, columns - 1, head, fraction, fields, n_fields);
-    colour_to = (int)strcspn(text, "]");
-    colour_to = text[colour_to] ? colour_to + 1 : 0;
+    colour_to = (int)strcspn(text, "]") + 1;
+    if (colour_to > (int)strlen(text)) /* no room for a bar */
+        colour_to = (int)strcspn(text, " ");
     go_back(bar, columns);
     if (bar->colour)
         fprintf(bar->out, "\033[36m%.*s\033[0m%s\033[K", colour_to, text, text + colour_to);
@@ -147,6 +153,7 @@ void tutti__bar_count(tutti__bar *bar, const char *doing, const char *what, size
     if (bar->begin_ns == 0)
         bar->begin_ns = tutti__now_ns();
     if (done >= total) {
+        bar->begin_ns = 0;
         tutti__bar_clear(bar);
         return;
     }

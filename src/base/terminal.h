@@ -28,6 +28,8 @@ typedef struct tutti__bar {
 
 /* Draws on `out` if that can be redrawn, else never. The stream stays the caller's. */
 void tutti__bar_init(tutti__bar *bar, FILE *out);
+/* Draws on it whatever it is. */
+void tutti__bar_force(tutti__bar *bar, FILE *out);
 /* Whether a tenth of a second has passed since this was last true. */
 bool tutti__bar_is_due(tutti__bar *bar);
 /* Draws "HEAD [====    ]  FIELD  FIELD"; of the fields the first that fit into the window. False, with errno: the stream
@@ -37,7 +39,7 @@ bool tutti__bar_draw(tutti__bar *bar, const char *head, double fraction, const c
 /* Takes it off the screen. False as above. */
 bool tutti__bar_clear(tutti__bar *bar);
 /* For work that is counted: "packing [====    ]  37 %  3700/10000 images  0:07 left", at most ten times a second; gone at
- * the end. The first call sets the clock. */
+ * the end. The first call of a piece of work sets the clock. */
 void tutti__bar_count(tutti__bar *bar, const char *doing, const char *what, size_t done,
                       size_t total);
 

@@ -1,6 +1,7 @@
 /* report.c -- `tutti report`: run folders as one HTML page.   SPDX-License-Identifier: MIT */
 #include "cli/report.h"
 #include "cli/cli.h"
+#include "cli/counter.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -105,15 +106,28 @@ static tutti_status write_page(const command_line *line, const char *path)
     return status;
 }
 
-/* Folders' names as strings of JSON: what is in them must not steer the terminal. */
 static void say_notes(const command_line *line)
 {
     for (size_t i = 0; i < line->n; i++)
         for (size_t k = 0; k < line->runs[i].n_notes; k++) {
-            fputs("tutti report: note: ", stderr);
-            tutti__json_string(stderr, line->runs[i].path);
-            fprintf(stderr, ": %s\n", line->runs[i].notes[k]);
+            char path[4096];
+
+            fprintf(stderr, "tutti report: note: %s: %s\n",
+                    tutti__printable(line->runs[i].path, path, sizeof path),
+                    line->runs[i].notes[k]);
         }
+}
+
+static tutti_status read_runs(command_line *line)
+{
+    tutti__counter counter;
+    tutti__tick tick = tutti__counter_begin(&counter, "reading", "MB");
+    tutti_status status = TUTTI_OK;
+
+    for (size_t i = 0; i < line->n && status == TUTTI_OK; i++)
+        status = tutti__report_read(&line->runs[i], &tick);
+    tutti__counter_clear(&counter);
+    return status;
 }
 
 static tutti_status make_page(command_line *line)
@@ -125,8 +139,7 @@ static tutti_status make_page(command_line *line)
     else if (line->n == 1 &&
              snprintf(path, sizeof path, "%s/report.html", line->runs[0].path) >= (int)sizeof path)
         return tutti__fail(TUTTI_ERR_ARG, "the path %.60s... is too long", line->runs[0].path);
-    for (size_t i = 0; i < line->n; i++)
-        TUTTI_TRY(tutti__report_read(&line->runs[i]));
+    TUTTI_TRY(read_runs(line));
     TUTTI_TRY(tutti__report_label(line->runs, line->n));
     TUTTI_TRY(write_page(line, path));
     say_notes(line);

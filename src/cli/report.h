@@ -4,6 +4,7 @@
 #define TUTTI_CLI_REPORT_H
 
 #include "base/base.h"
+#include "data/dataset.h"
 #include <jansson.h>
 #include <stdio.h>
 
@@ -56,8 +57,8 @@ typedef struct tutti__report_run {
 } tutti__report_run;
 
 /* Reads the files of run->path. What is missing or damaged becomes a note; a failure is a folder that is none or holds no
- * run, or no memory. */
-tutti_status tutti__report_read(tutti__report_run *run);
+ * run, or no memory. tick: of MB. */
+tutti_status tutti__report_read(tutti__report_run *run, const tutti__tick *tick);
 /* The end of each path, as long as need be to tell them apart. */
 tutti_status tutti__report_label(tutti__report_run *runs, size_t n);
 void tutti__report_free(tutti__report_run *run);

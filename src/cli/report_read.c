@@ -13,7 +13,8 @@
 
 enum {
     MAX_FILE = 16 << 20, /* of config.json and summary.json */
-    MAX_LINE = 1 << 18   /* of metrics.jsonl */
+    MAX_LINE = 1 << 18,  /* of metrics.jsonl */
+    TICK_LINES = 10000
 };
 
 __attribute__((format(printf, 2, 3))) static void note(tutti__report_run *run, const char *format,
@@ -154,7 +155,7 @@ static long next_line(FILE *file, char line[MAX_LINE], bool *whole_p)
     return n == 0 && c == EOF ? -1 : n;
 }
 
-static tutti_status read_metrics(tutti__report_run *run)
+static tutti_status read_metrics(tutti__report_run *run, const tutti__tick *tick)
 {
     unsigned long long number = 0, bad = 0, first_bad = 0;
     char *line;
@@ -169,8 +170,11 @@ static tutti_status read_metrics(tutti__report_run *run)
     }
     line = tutti__alloc(MAX_LINE);
     for (long n; line && status == TUTTI_OK && (n = next_line(file, line, &whole)) >= 0;) {
-        number++;
-        status = take_line(run, line, (size_t)n, &good);
+        if (number++ % TICK_LINES == 0)
+            status =
+                tutti__tick_call(tick, (size_t)(ftello(file) / 1000000), (size_t)(bytes / 1000000));
+        if (status == TUTTI_OK)
+            status = take_line(run, line, (size_t)n, &good);
         if (!good && whole && ++bad == 1)
             first_bad = number;
     }
@@ -195,7 +199,7 @@ static tutti_status read_metrics(tutti__report_run *run)
 
 /* ---- A run ------------------------------------------------------------------------------------------ */
 
-tutti_status tutti__report_read(tutti__report_run *run)
+tutti_status tutti__report_read(tutti__report_run *run, const tutti__tick *tick)
 {
     struct stat st;
 
@@ -207,7 +211,7 @@ tutti_status tutti__report_read(tutti__report_run *run)
                            run->path);
     run->config = read_object(run, "config.json");
     run->summary = read_object(run, "summary.json");
-    TUTTI_TRY(read_metrics(run));
+    TUTTI_TRY(read_metrics(run, tick));
     if (!run->config && !run->summary && run->steps.lines + run->evals.lines == 0)
         return tutti__fail(
             TUTTI_ERR_NOT_FOUND,

@@ -32,13 +32,14 @@ static json_t *sums_json(const tutti__run *run)
 {
     tutti_traffic traffic = tutti__run_traffic(run);
 
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:I, s:I}", "time",
-                     tutti__ledger_json(&run->ledger), "val_loss", real(run->val_loss), "log_loss",
-                     mean_json(&run->log_loss), "epoch_loss", mean_json(&run->epoch_loss),
-                     "shown_loss", real(run->shown_loss), "val_accuracy", real(run->val_accuracy),
-                     "train_seconds", run->train_seconds, "log_seconds", run->log_seconds, "images",
-                     run->images, "log_images", run->log_images, "seconds", tutti__run_seconds(run),
-                     "gradient_bytes", (json_int_t)traffic.gradient_bytes, "wire_bytes",
+    return json_pack("{s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:I, s:I}",
+                     "unix_s", tutti__wall_seconds(), "time", tutti__ledger_json(&run->ledger),
+                     "val_loss", real(run->val_loss), "log_loss", mean_json(&run->log_loss),
+                     "epoch_loss", mean_json(&run->epoch_loss), "shown_loss", real(run->shown_loss),
+                     "val_accuracy", real(run->val_accuracy), "train_seconds", run->train_seconds,
+                     "log_seconds", run->log_seconds, "images", run->images, "log_images",
+                     run->log_images, "seconds", tutti__run_seconds(run), "gradient_bytes",
+                     (json_int_t)traffic.gradient_bytes, "wire_bytes",
                      (json_int_t)traffic.wire_bytes);
 }
 
@@ -223,7 +224,7 @@ static tutti_status begin(tutti__run *run, tutti__writing *writing)
         return TUTTI_ERR_MEMORY;
     TUTTI_TRY(tutti__run_folder_checkpoints(&run->folder, writing->dir));
     if (!s->writer)
-        TUTTI_TRY(tutti__writer_new(&s->writer, run->module, run->optim));
+        TUTTI_TRY(tutti__writer_new(&s->writer, run->module, run->optim, run->recorder));
     TUTTI_TRY(tutti__writer_begin(s->writer, writing));
     writing->state = NULL; /* the writer's */
     /* The first backward lays parameters out anew. */

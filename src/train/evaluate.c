@@ -133,15 +133,22 @@ tutti_status tutti__evaluate(tutti__run *run, const tutti__evaluation *e)
 
 /* ---- In training -------------------------------------------------------------------------------------------- */
 
+static bool show(void *user, size_t done, size_t total)
+{
+    tutti__bar_count(user, "evaluation", "images", done, total);
+    return true;
+}
+
 /* Sets run->val_loss and run->val_accuracy, unless a signal came. */
 static tutti_status evaluate_test(tutti__run *run)
 {
+    tutti__tick tick = {show, &run->progress.bar};
     tutti__tally tally = {0};
     tutti_status status =
         tutti__tally_new(&tally, (size_t)tutti_dataset_describe(run->test_data).classes, false);
 
     if (status == TUTTI_OK)
-        status = tutti__evaluate(run, &(tutti__evaluation){.tally = &tally});
+        status = tutti__evaluate(run, &(tutti__evaluation){.tally = &tally, .tick = &tick});
     if (status == TUTTI_OK && !run->stopping) {
         run->val_loss = tutti__tally_loss(&tally);
         run->val_accuracy =

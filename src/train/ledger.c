@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MOST_FAILURES = 100 }; /* remembered, the last ones */
+
 static const char *const names[TUTTI__N_TIMES] = {
     "compute_s", "communication_s", "wait_s", "data_s", "checkpoint_s", "evaluation_s", "lost_s"};
 
@@ -18,7 +20,9 @@ tutti_status tutti__ledger_open(tutti__ledger *l, int size, uint64_t log_every)
 void tutti__ledger_close(tutti__ledger *l)
 {
     free(l->waited_for);
+    json_decref(l->failures);
     l->waited_for = NULL;
+    l->failures = NULL;
 }
 
 void tutti__ledger_step(tutti__ledger *l, double seconds, double data, double exposed)
@@ -34,6 +38,17 @@ void tutti__ledger_step(tutti__ledger *l, double seconds, double data, double ex
 void tutti__ledger_add(tutti__ledger *l, tutti__time what, double seconds)
 {
     l->total[what] += seconds;
+}
+
+void tutti__ledger_lose(tutti__ledger *l, uint64_t step, double seconds, const char *reason)
+{
+    l->total[TUTTI__TIME_LOST] += seconds;
+    if (!l->failures)
+        l->failures = json_array();
+    if (json_array_size(l->failures) == MOST_FAILURES)
+        json_array_remove(l->failures, 0);
+    json_array_append_new(l->failures, json_pack("{s:I, s:f, s:s?}", "step", (json_int_t)step,
+                                                 "lost_s", seconds, "reason", reason));
 }
 
 static void add(tutti__ledger *l, tutti__time what, double seconds)
@@ -120,15 +135,20 @@ json_t *tutti__ledger_json(const tutti__ledger *l)
     for (int r = 0; r < l->size; r++)
         json_array_append_new(ranks, json_real(l->waited_for[r]));
     json_object_set_new(json, "waited_for_s", ranks);
+    json_object_set_new(json, "failures", /* a copy: another thread may write it to a checkpoint */
+                        l->failures ? json_deep_copy(l->failures) : json_array());
     return json;
 }
 
 void tutti__ledger_restore(tutti__ledger *l, const json_t *json)
 {
-    const json_t *ranks = json_object_get(json, "waited_for_s");
+    const json_t *ranks = json_object_get(json, "waited_for_s"),
+                 *failures = json_object_get(json, "failures");
 
     for (int i = 0; i < TUTTI__N_TIMES; i++)
         l->total[i] = json_number_value(json_object_get(json, names[i]));
     for (int r = 0; r < l->size; r++)
         l->waited_for[r] = json_number_value(json_array_get(ranks, (size_t)r));
+    json_decref(l->failures);
+    l->failures = json_is_array(failures) ? json_deep_copy(failures) : NULL;
 }

@@ -33,6 +33,7 @@ typedef struct tutti__ledger {
     double line_seconds;          /* of training steps in it */
     uint64_t line_steps;
     int size;
+    json_t *failures;   /* rank 0's; see tutti__ledger_lose */
     double *waited_for; /* a rank: seconds that the others waited for it, mean over all ranks */
 
     uint64_t steps, steps_a_slot; /* since ranks exchanged; in a slot */
@@ -47,13 +48,15 @@ void tutti__ledger_close(tutti__ledger *ledger);
 void tutti__ledger_step(tutti__ledger *ledger, double seconds, double data, double exposed);
 /* What is not part of a step. */
 void tutti__ledger_add(tutti__ledger *ledger, tutti__time what, double seconds);
+/* A failure has cost `seconds`, and the run goes on from `step`. reason: its own words; NULL: it was killed without any. */
+void tutti__ledger_lose(tutti__ledger *ledger, uint64_t step, double seconds, const char *reason);
 /* Collective: adds what all ranks have done since the last call to total, line and waited_for, the same on all. */
 tutti_status tutti__ledger_exchange(tutti__ledger *ledger, tutti_group *group);
 /* Milliseconds a step since the last log line. */
 double tutti__ledger_line_ms(const tutti__ledger *ledger, tutti__time what);
 void tutti__ledger_begin_line(tutti__ledger *ledger);
 
-/* {"compute_s": ..., ..., "waited_for_s": [rank 0's, ...]}; and a run that goes on from one: ranks that are no more are
+/* {"compute_s": ..., ..., "waited_for_s": [rank 0's, ...], "failures": [{"step": ..., "lost_s": ..., "reason": ...}, ...]}; and a run that goes on from one: ranks that are no more are
  * left out. */
 json_t *tutti__ledger_json(const tutti__ledger *ledger);
 void tutti__ledger_restore(tutti__ledger *ledger, const json_t *json);

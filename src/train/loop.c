@@ -120,6 +120,7 @@ static tutti_status log_step(tutti__run *run, double norm)
 
     TUTTI_TRY(exchange_sums(run));
     run->shown_loss = run->log_loss.sum / run->log_loss.n;
+    run->shown_images_per_s = run->log_images / run->log_seconds;
     tutti__logs_step(
         &run->logs,
         &(tutti__step_metrics){
@@ -129,7 +130,7 @@ static tutti_status log_step(tutti__run *run, double norm)
             .lr = (double)tutti_optim_lr(run->optim),
             .grad_norm = norm,
             .loss_scale = run->scaler ? (double)tutti_scaler_get_scale(run->scaler) : NAN,
-            .images_per_s = run->log_images / run->log_seconds,
+            .images_per_s = run->shown_images_per_s,
             .time_s = tutti__run_seconds(run),
             .compute_ms = tutti__ledger_line_ms(l, TUTTI__TIME_COMPUTE),
             .communication_ms = tutti__ledger_line_ms(l, TUTTI__TIME_COMMUNICATION),
@@ -141,48 +142,23 @@ static tutti_status log_step(tutti__run *run, double norm)
     return TUTTI_OK;
 }
 
-static void show(tutti__run *run, bool logged)
+static void show(tutti__run *run, bool logged, double seconds)
 {
     tutti__progress_state s = {.epoch = run->epoch,
                                .epochs = run->config->epochs,
                                .step = run->step,
                                .steps = run->total_steps,
                                .loss = run->shown_loss,
-                               .lr = (double)tutti_optim_lr(run->optim)};
-    double local = run->local_loss.n * run->size; /* not yet reduced: about as many on each rank */
+                               .lr = (double)tutti_optim_lr(run->optim),
+                               .images_per_s = run->shown_images_per_s,
+                               .step_images = (double)(run->step_samples * (size_t)run->size),
+                               .step_seconds = seconds};
 
     if (isnan(run->shown_loss) && run->local_loss.n > 0)
         s.loss = run->local_loss.sum / run->local_loss.n;
-    if (run->train_seconds > 0)
-        s.images_per_s = (run->images + local) / run->train_seconds;
     s.seconds_left =
         run->train_seconds / (double)run->step * (double)(run->total_steps - run->step);
     tutti__progress_step(&run->progress, &s, logged);
-}
-
-/* Opens and closes the window of `profile`; writes the trace at its end. */
-static tutti_status profile_step(tutti__run *run, uint64_t begin_ns)
-{
-    char folder[TUTTI__CONFIG_TEXT + 16], path[TUTTI__CONFIG_TEXT + 64];
-
-    if (!run->recorder)
-        return TUTTI_OK;
-    if ((int64_t)run->step == run->profile_first)
-        run->profile_begin_ns = begin_ns;
-    if (!run->profile_begin_ns || run->profile_end_ns ||
-        ((int64_t)run->step < run->profile_last && run->step < run->total_steps && !run->stopping))
-        return TUTTI_OK;
-    run->profile_end_ns = tutti__now_ns();
-    snprintf(folder, sizeof folder, "%s/trace", run->config->run_dir);
-    snprintf(path, sizeof path, "%s/rank-%d.json", folder, run->rank);
-    TUTTI_TRY(tutti__make_dirs(folder));
-    return tutti__trace_write(&(tutti__trace){.path = path,
-                                              .recorder = run->recorder,
-                                              .capacity = run->recorder_capacity,
-                                              .rank = run->rank,
-                                              .begin_ns = run->profile_begin_ns,
-                                              .end_ns = run->profile_end_ns,
-                                              .ddp = run->ddp});
 }
 
 static tutti_status end_step(tutti__run *run, double norm, bool logged, uint64_t begin_ns)
@@ -198,8 +174,8 @@ static tutti_status end_step(tutti__run *run, double norm, bool logged, uint64_t
     if (logged)
         TUTTI_TRY(log_step(run, norm));
     tutti__logs_tensors(&run->logs, run->module, run->step, !run->zero);
-    show(run, logged);
-    return profile_step(run, begin_ns);
+    show(run, logged, seconds);
+    return tutti__run_profile_after(run, begin_ns);
 }
 
 /* ---- One optimizer step ---- */
@@ -228,6 +204,7 @@ static tutti_status accumulate(tutti__run *run, tutti_batch *batch, uint64_t t)
             return tutti_loader_status(run->train_loader);
         TUTTI_TRY(scale_gradients(run, (double)n / (double)(last ? total : batch->n)));
     }
+    run->step_samples = total;
     return TUTTI_OK;
 }
 
@@ -251,12 +228,14 @@ tutti_status tutti__run_hear_of_stop(tutti__run *run)
 /* False in *more_p: the epoch has no batch left. */
 static tutti_status train_step(tutti__run *run, bool *more_p)
 {
-    uint64_t begin_ns = tutti__now_ns();
+    uint64_t begin_ns;
     bool logged = (run->step + 1) % (uint64_t)run->config->log_every == 0 ||
                   run->step + 1 == run->total_steps;
     tutti_batch batch;
     double norm = 0;
 
+    TUTTI_TRY(tutti__run_profile_before(run));
+    begin_ns = tutti__now_ns();
     *more_p = tutti_loader_next(run->train_loader, &batch);
     if (!*more_p)
         return tutti_loader_status(run->train_loader);

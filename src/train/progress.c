@@ -4,6 +4,10 @@
 #include "train/signals.h"
 
 #include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#define RATE_S 5.0 /* what is that long ago counts 1/e */
 
 /* Output that nobody reads any more asks the run to stop, as it would end any program. Where a terminal's other side was
  * mpirun, its end is EIO; a user's own terminal may close and the run go on. */
@@ -13,10 +17,15 @@ static void look_at_failure(void)
         tutti__signals_reader_gone();
 }
 
-void tutti__progress_init(tutti__progress *p, FILE *out)
+void tutti__progress_init(tutti__progress *p, FILE *out, const char *mode)
 {
+    if (strcmp(mode, "quiet") == 0)
+        out = NULL;
     *p = (tutti__progress){.out = out};
-    tutti__bar_init(&p->bar, out);
+    if (out && strcmp(mode, "bar") == 0)
+        tutti__bar_force(&p->bar, out);
+    else if (strcmp(mode, "auto") == 0)
+        tutti__bar_init(&p->bar, out);
     if (out)
         setvbuf(out, NULL, _IOFBF, 0); /* flush() sees each failure */
 }
@@ -42,10 +51,20 @@ void tutti__progress_say(tutti__progress *p, const char *format, ...)
         look_at_failure();
 }
 
+static double recent_rate(tutti__progress *p, const tutti__progress_state *s)
+{
+    const double kept = exp(-s->step_seconds / RATE_S);
+
+    p->images = kept * p->images + s->step_images;
+    p->seconds = kept * p->seconds + s->step_seconds;
+    return p->seconds > 0 ? p->images / p->seconds : 0;
+}
+
 void tutti__progress_step(tutti__progress *p, const tutti__progress_state *s, bool logged)
 {
     char head[64], loss[32], left[24], time[40], rate[32], step[64];
     const char *const fields[] = {loss, time, rate, step};
+    const double images_per_s = recent_rate(p, s);
 
     if (!p->out || (!p->bar.out && !logged))
         return;
@@ -62,7 +81,7 @@ void tutti__progress_step(tutti__progress *p, const tutti__progress_state *s, bo
     snprintf(head, sizeof head, "epoch %lld/%lld", (long long)s->epoch, (long long)s->epochs);
     snprintf(loss, sizeof loss, "loss %.4f", s->loss);
     snprintf(time, sizeof time, "%s left", left);
-    snprintf(rate, sizeof rate, "%.0f images/s", s->images_per_s);
+    snprintf(rate, sizeof rate, "%.0f images/s", images_per_s);
     snprintf(step, sizeof step, "step %llu/%llu", (unsigned long long)s->step,
              (unsigned long long)s->steps);
     if (!tutti__bar_draw(&p->bar, head, (double)s->step / (double)s->steps, fields,

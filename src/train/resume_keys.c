@@ -30,6 +30,7 @@ static bool is_free(int key, const tutti__train_config *config)
     case TUTTI__KEY_OF_init_only:
     case TUTTI__KEY_OF_init_partial:
     case TUTTI__KEY_OF_log_every:
+    case TUTTI__KEY_OF_progress:
     case TUTTI__KEY_OF_eval_every:
     case TUTTI__KEY_OF_tensorboard:
     case TUTTI__KEY_OF_histograms:

@@ -3,6 +3,7 @@
 #define TUTTI_TRAIN_RUN_H
 
 #include "train/checkpoint.h"
+#include "train/clock.h"
 #include "train/config.h"
 #include "train/cores.h"
 #include "train/job.h"
@@ -61,11 +62,12 @@ typedef struct tutti__run {
     int64_t signalled;       /* which signal, of any rank, once signal_work is done; 0: none */
     tutti_work *signal_work; /* NULL: none under way */
 
-    tutti__mean local_loss;            /* since the last reduction, this rank */
-    tutti__mean log_loss, epoch_loss;  /* of all ranks, since the last log line, in this epoch */
-    double shown_loss;                 /* of the last log line; NaN before */
-    double train_seconds, log_seconds; /* in training steps: in all, since the last log line */
-    double images, log_images;         /* of all ranks */
+    tutti__mean local_loss;           /* since the last reduction, this rank */
+    tutti__mean log_loss, epoch_loss; /* of all ranks, since the last log line, in this epoch */
+    double shown_loss, shown_images_per_s; /* of the last log line; NaN before */
+    size_t step_samples;                   /* of the last step, this rank's */
+    double train_seconds, log_seconds;     /* in training steps: in all, since the last log line */
+    double images, log_images;             /* of all ranks */
     uint64_t start_ns;
     double seconds_before;         /* that the run had taken where it was resumed */
     tutti_traffic traffic_before;  /* its bytes until there */
@@ -75,6 +77,7 @@ typedef struct tutti__run {
     size_t recorder_capacity;
     int64_t profile_first, profile_last;
     uint64_t profile_begin_ns, profile_end_ns;
+    tutti__clock clock; /* read at both ends of the window */
 } tutti__run;
 
 /* setup.c: everything that a run needs, up to its first step; what fails has been said. tutti__run_close frees it. */
@@ -90,6 +93,16 @@ tutti_status tutti__run_epochs(tutti__run *run);
 /* evaluate.c: exact loss and accuracy over the test set; a metrics line and a console line. Sets run->stopping, and gives
  * no result, if a signal comes meanwhile. Collective. */
 tutti_status tutti__run_evaluate(tutti__run *run);
+/* results.c: the tables at the end, on the console. */
+void tutti__run_say_results(tutti__run *run, const tutti__summary *summary);
+/* lost.c: what it has cost that the run did not go on by itself; rank 0, where one goes on in its folder, before that is
+ * begun. And the time of day as seconds since 1970. */
+void tutti__run_count_lost(tutti__run *run);
+double tutti__wall_seconds(void);
+/* profile.c: before and after each step, which began at begin_ns. Collective at both ends of the window, at whose end the trace
+ * is written. */
+tutti_status tutti__run_profile_before(tutti__run *run);
+tutti_status tutti__run_profile_after(tutti__run *run, uint64_t begin_ns);
 /* Seconds since the run began, before it was resumed too; so the bytes of gradients. */
 double tutti__run_seconds(const tutti__run *run);
 tutti_traffic tutti__run_traffic(const tutti__run *run);

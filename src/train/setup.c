@@ -291,9 +291,11 @@ static tutti_status begin_folder(tutti__run *run)
 {
     if (run->rank != 0)
         return TUTTI_OK;
-    if (run->resume.found && run->resume.here)
+    if (run->resume.found && run->resume.here) {
+        tutti__run_count_lost(run);
         return tutti__run_folder_continue(&run->folder, run->config, run->step, run->epoch,
                                           files_bytes(run, false));
+    }
     return tutti__run_folder_begin(&run->folder, run->config, files_bytes(run, true));
 }
 
@@ -342,10 +344,10 @@ tutti_status tutti__run_open(tutti__run *run)
     run->start_ns = tutti__now_ns();
     run->folder.metrics = run->folder.lock.fd = -1;
     run->epoch = 1;
-    run->val_loss = run->val_accuracy = run->shown_loss = NAN;
+    run->val_loss = run->val_accuracy = run->shown_loss = run->shown_images_per_s = NAN;
     tutti__train_job_read(&run->job);
     TUTTI_TRY(tutti__run_open_group(run));
-    tutti__progress_init(&run->progress, run->rank == 0 ? stdout : NULL);
+    tutti__progress_init(&run->progress, run->rank == 0 ? stdout : NULL, run->config->progress);
     TUTTI_TRY(tutti__fail_together(run->group, tutti__same_config(run->group, run->config)));
     TUTTI_TRY(tutti__core_share_find(run->group, &run->cores));
     TUTTI_TRY(tutti__fail_together(run->group, open_alone(run)));

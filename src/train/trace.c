@@ -54,7 +54,16 @@ static void print_buckets(FILE *out, const tutti_reducer *r)
     fprintf(out, "]");
 }
 
-static void print_ddp(FILE *out, tutti_ddp *ddp)
+/* Offsets to rank 0's clock at both ends of the window, and how exact they are. */
+static void print_clock(FILE *out, const tutti__clock *c)
+{
+    fprintf(out,
+            ",\n  \"clock\":{\"of_rank\":0,\"offset_ns\":[%lld,%lld],\"error_ns\":[%lld,%lld]}",
+            (long long)c->first.offset_ns, (long long)c->last.offset_ns,
+            (long long)c->first.error_ns, (long long)c->last.error_ns);
+}
+
+static void print_ddp(FILE *out, tutti_ddp *ddp, const tutti__clock *clock)
 {
     const tutti_ddp_stats s = tutti_ddp_get_stats(ddp);
 
@@ -69,6 +78,7 @@ static void print_ddp(FILE *out, tutti_ddp *ddp)
             (unsigned long long)s.steps, (unsigned long long)s.traffic.wire_bytes);
     print_times(out, "last", &s.last);
     print_times(out, "mean", &s.mean);
+    print_clock(out, clock);
     if (tutti_ddp_reducer(ddp))
         print_buckets(out, tutti_ddp_reducer(ddp));
     fprintf(out, "},\n");
@@ -77,16 +87,22 @@ static void print_ddp(FILE *out, tutti_ddp *ddp)
 static void print_trace(FILE *out, const tutti__event *events, size_t n, const tutti__trace *t)
 {
     int last_loader = 0;
+    bool writes = false;
 
     fprintf(out, "{\"displayTimeUnit\":\"ms\",");
-    print_ddp(out, t->ddp);
+    print_ddp(out, t->ddp, t->clock);
     fprintf(out, "\"traceEvents\":[\n");
     name_thread(out, t->rank, TUTTI__THREAD_MAIN, "main");
     name_thread(out, t->rank, TUTTI__THREAD_COMM, "communication");
     for (size_t i = 0; i < n; i++)
-        last_loader = events[i].thread > last_loader ? events[i].thread : last_loader;
+        if (events[i].thread == TUTTI__THREAD_WRITER)
+            writes = true;
+        else
+            last_loader = events[i].thread > last_loader ? events[i].thread : last_loader;
     for (int thread = TUTTI__THREAD_LOADER; thread <= last_loader; thread++)
         name_thread(out, t->rank, thread, "loader");
+    if (writes)
+        name_thread(out, t->rank, TUTTI__THREAD_WRITER, "checkpoints");
     for (size_t i = 0; i < n; i++) {
         const tutti__event *e = &events[i];
 
@@ -95,7 +111,8 @@ static void print_trace(FILE *out, const tutti__event *events, size_t n, const t
         fprintf(out,
                 "{\"ph\":\"X\",\"name\":\"%s\",\"cat\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,"
                 "\"dur\":%.3f",
-                e->name, e->category, t->rank, e->thread, (double)e->begin_ns * 1e-3,
+                e->name, e->category, t->rank, e->thread,
+                (double)tutti__clock_of_rank0(t->clock, e->begin_ns) * 1e-3,
                 (double)(e->end_ns - e->begin_ns) * 1e-3);
         if (e->arg >= 0)
             fprintf(out, ",\"args\":{\"%s\":%lld}", unit_of(e), (long long)e->arg);

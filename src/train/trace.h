@@ -2,11 +2,11 @@
 #ifndef TUTTI_TRAIN_TRACE_H
 #define TUTTI_TRAIN_TRACE_H
 
-#include "base/base.h"
+#include "train/clock.h"
 #include <tutti/ddp.h>
 
 /* Threads of a rank, as tutti__event numbers them. */
-enum { TUTTI__THREAD_MAIN, TUTTI__THREAD_COMM, TUTTI__THREAD_LOADER };
+enum { TUTTI__THREAD_MAIN, TUTTI__THREAD_COMM, TUTTI__THREAD_LOADER, TUTTI__THREAD_WRITER = 1000 };
 
 typedef struct tutti__trace {
     const char *path;
@@ -14,11 +14,12 @@ typedef struct tutti__trace {
     size_t capacity; /* events to look at */
     int rank;
     uint64_t begin_ns, end_ns; /* spans that begin in between */
-    tutti_ddp *ddp;            /* its figures and buckets go along, as otherData */
+    const tutti__clock *clock;
+    tutti_ddp *ddp; /* its figures and buckets go along, as otherData */
 } tutti__trace;
 
-/* One event a line, in order of time. Times are the monotonic clock's, so that ranks of one host lie on one axis when their
- * files are opened together. */
+/* One event a line, in order of time. Times are those of rank 0's monotonic clock, so that the files of all ranks lie on one axis
+ * when they are opened together. */
 tutti_status tutti__trace_write(const tutti__trace *trace);
 
 #endif

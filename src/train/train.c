@@ -58,7 +58,7 @@ static void say_continued(tutti__run *run)
         "%lld rank%s until there, %d from here: a step takes %lld samples instead of %lld", ranks,
         ranks == 1 ? "" : "s", run->size, (long long)run->config->batch_size * run->size,
         (long long)run->config->batch_size * ranks);
-    if (run->start > 0)
+    if (run->start > 0 && run->start < count)
         tutti__progress_say(&run->progress,
                             "the %zu samples of epoch %lld that are left are dealt out to them",
                             count - run->start, (long long)run->epoch);
@@ -112,37 +112,6 @@ static void say_beginning(tutti__run *run)
             "the configuration is of a run of %lld rank%s: a step has other samples here",
             (long long)run->file_size, run->file_size == 1 ? "" : "s");
     say_resumed(run);
-}
-
-/* What the hook saved on the way. */
-static void say_traffic(tutti__run *run, const tutti__summary *s)
-{
-    if (strcmp(run->config->comm_hook, "none") == 0 || s->gradient_bytes == 0)
-        return;
-    tutti__progress_say(&run->progress,
-                        "comm_hook %s: %.2f MiB on the wire a rank instead of %.2f (%.1f %%)",
-                        run->config->comm_hook, (double)s->wire_bytes / 1048576,
-                        (double)s->gradient_bytes / 1048576,
-                        100 * (double)s->wire_bytes / (double)s->gradient_bytes);
-}
-
-static void say_end(tutti__run *run, const tutti__summary *s)
-{
-    char accuracy[48] = "";
-
-    say_traffic(run, s);
-    if (run->scaler)
-        tutti__progress_say(&run->progress, "loss scale %g, %llu of %llu steps skipped",
-                            (double)tutti_scaler_get_scale(run->scaler),
-                            (unsigned long long)run->skipped_steps, (unsigned long long)run->step);
-    if (run->zero)
-        tutti__progress_say(&run->progress, "optimizer state %.2f MiB on each of %d ranks",
-                            (double)tutti_optim_state_bytes(run->optim) / 1048576, run->size);
-    if (isfinite(s->val_accuracy))
-        snprintf(accuracy, sizeof accuracy, "test accuracy %.2f %%  ", 100 * s->val_accuracy);
-    tutti__progress_say(&run->progress, "%s%s%.0f images/s  %.1f s  %s",
-                        run->stopping ? "interrupted  " : "", accuracy, s->images_per_s, s->seconds,
-                        run->folder.path);
 }
 
 /* digest: where its text is to be. */
@@ -280,7 +249,7 @@ static tutti_status write_results(tutti__run *run)
     }
     tutti__logs_end(&run->logs, &summary);
     run->summarised = true;
-    say_end(run, &summary);
+    tutti__run_say_results(run, &summary);
     return lacks ? tutti__fail(TUTTI_ERR_DISK, "%s", notes.text) : TUTTI_OK;
 }
 

@@ -6,6 +6,7 @@
 #include "checkpoint/safetensors.h"
 #include "checkpoint/state.h"
 #include "tensor/tensor.h"
+#include "train/trace.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -15,6 +16,7 @@
 struct tutti__writer {
     tutti_module *module;
     tutti_optim *optim;
+    tutti__recorder *recorder;
     size_t n; /* tensors of the module: parameters and buffers */
     tutti__safetensors_source *sources;
     char *values; /* where they point */
@@ -159,18 +161,28 @@ static void tell(tutti__writer *w, bool *what)
     pthread_mutex_unlock(&w->mutex);
 }
 
+static void record(const tutti__writer *w, const char *name, uint64_t begin_ns)
+{
+    tutti__record(w->recorder, "step", name, (int64_t)w->writing.step, TUTTI__THREAD_WRITER,
+                  begin_ns, tutti__now_ns());
+}
+
 static void *work(void *user)
 {
     tutti__writer *w = user;
     tutti_status status = TUTTI_OK;
+    uint64_t t = tutti__now_ns();
 
     tutti__log_set_rank(w->log_rank);
     if (!w->copied) {
         status = copy(w);
+        record(w, "copy", t);
         tell(w, &w->copied);
     }
+    t = tutti__now_ns();
     if (status == TUTTI_OK)
         status = write_checkpoint(w);
+    record(w, "write checkpoint", t);
     w->status = status;
     if (status != TUTTI_OK)
         snprintf(w->message, sizeof w->message, "%s", tutti_last_error());
@@ -220,7 +232,8 @@ static tutti_status allocate(tutti__writer *w)
     return tutti__optim_block_new(&w->block, w->optim, w->module);
 }
 
-tutti_status tutti__writer_new(tutti__writer **writer_p, tutti_module *module, tutti_optim *optim)
+tutti_status tutti__writer_new(tutti__writer **writer_p, tutti_module *module, tutti_optim *optim,
+                               tutti__recorder *recorder)
 {
     tutti__writer *w = tutti__alloc(sizeof *w);
     tutti_status status;
@@ -230,6 +243,7 @@ tutti_status tutti__writer_new(tutti__writer **writer_p, tutti_module *module, t
         return TUTTI_ERR_MEMORY;
     w->module = module;
     w->optim = optim;
+    w->recorder = recorder;
     w->log_rank = tutti__log_rank();
     pthread_mutex_init(&w->mutex, NULL);
     pthread_cond_init(&w->changed, NULL);

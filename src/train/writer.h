@@ -9,6 +9,7 @@
 #ifndef TUTTI_TRAIN_WRITER_H
 #define TUTTI_TRAIN_WRITER_H
 
+#include "base/base.h"
 #include <jansson.h>
 #include <tutti/optim.h>
 
@@ -26,8 +27,9 @@ typedef struct tutti__writing {
     int ranks;
 } tutti__writing;
 
-/* Borrows module and optimizer until it is freed; freeing waits for a write. */
-tutti_status tutti__writer_new(tutti__writer **writer_p, tutti_module *module, tutti_optim *optim);
+/* Borrows module, optimizer and recorder (NULL: none) until it is freed; freeing waits for a write. */
+tutti_status tutti__writer_new(tutti__writer **writer_p, tutti_module *module, tutti_optim *optim,
+                               tutti__recorder *recorder);
 void tutti__writer_free(tutti__writer *writer);
 /* Begins. Where it fails there is nothing to end. */
 tutti_status tutti__writer_begin(tutti__writer *writer, const tutti__writing *writing);

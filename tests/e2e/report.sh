@@ -143,5 +143,5 @@ refused 1 'nowhere' "$TUTTI" report nowhere
 refused 1 'holds no run' "$TUTTI" report evil
 refused 2 'is no folder' "$TUTTI" report reader.py
 refused 1 'holds no trace' "$TUTTI" report --trace t.json two/same
-refused 4 'cannot write' "$TUTTI" report one/same --out nowhere/x.html
+refused 1 'cannot write' "$TUTTI" report one/same --out nowhere/x.html
 exit 0

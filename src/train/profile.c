@@ -1,0 +1,39 @@
+/* profile.c -- the window of the key `profile`: clocks are read before and after, and its spans written.
+ * SPDX-License-Identifier: MIT */
+#include "train/run.h"
+#include "train/trace.h"
+
+#include <stdio.h>
+
+tutti_status tutti__run_profile_before(tutti__run *run)
+{
+    if (!run->recorder || (int64_t)run->step + 1 != run->profile_first || run->clock.n > 0)
+        return TUTTI_OK;
+    return tutti__clock_read(&run->clock, run->group);
+}
+
+tutti_status tutti__run_profile_after(tutti__run *run, uint64_t begin_ns)
+{
+    char folder[TUTTI__CONFIG_TEXT + 16], path[TUTTI__CONFIG_TEXT + 64];
+
+    if (!run->recorder)
+        return TUTTI_OK;
+    if ((int64_t)run->step == run->profile_first)
+        run->profile_begin_ns = begin_ns;
+    if (!run->profile_begin_ns || run->profile_end_ns ||
+        ((int64_t)run->step < run->profile_last && run->step < run->total_steps && !run->stopping))
+        return TUTTI_OK;
+    run->profile_end_ns = tutti__now_ns();
+    TUTTI_TRY(tutti__clock_read(&run->clock, run->group));
+    snprintf(folder, sizeof folder, "%s/trace", run->config->run_dir);
+    snprintf(path, sizeof path, "%s/rank-%d.json", folder, run->rank);
+    TUTTI_TRY(tutti__make_dirs(folder));
+    return tutti__trace_write(&(tutti__trace){.path = path,
+                                              .recorder = run->recorder,
+                                              .capacity = run->recorder_capacity,
+                                              .rank = run->rank,
+                                              .begin_ns = run->profile_begin_ns,
+                                              .end_ns = run->profile_end_ns,
+                                              .clock = &run->clock,
+                                              .ddp = run->ddp});
+}
