@@ -27,16 +27,31 @@ typedef struct tutti_dataset_info {
     uint64_t reserved[4];           /* zero */
 } tutti_dataset_info;
 
+/* Zero means default. */
+typedef struct tutti_dataset_opts {
+    /* 0: images as they are, all of one size. Else, for formats whose images may have many (folder): the shorter side is
+     * scaled to this, and the middle square of that is the image; loaders with augment take random crops instead. */
+    int image_size;
+    const struct tutti_dataset_format *format; /* one of the program's own, beside the library's */
+    uint64_t reserved[4];                      /* zero */
+} tutti_dataset_opts;
+
 /* Opens "NAME:PATH/SPLIT" or "NAME:SPLIT":
  *   digits:train|test            8x8 digits, in the library
  *   cifar10:DIR/train|test       CIFAR-10 binary files (also DIR/cifar-10-batches-bin)
- *   folder:DIR/train|test        an image folder, DIR/SPLIT/CLASS/FILE.{jpg,png}; all images of one size; any other
- *                                name of a split is right too, and val serves where there is no test
+ *   cifar100:DIR/train|test      CIFAR-100 binary files (also DIR/cifar-100-binary); labels are the fine ones
+ *   folder:DIR/train|test        an image folder, DIR/SPLIT/CLASS/FILE.{jpg,png}; all images of one size, or image_size;
+ *                                any other name of a split is right too, and val serves where there is no test
  *   mnist:DIR/train|test         IDX files, also .gz
  *   synthetic:train|test         random images and labels, 3x32x32, 10 classes, a function of the index only
- * Errors: NOT_FOUND, IO, FORMAT with the file and what was expected; ARG for another name, with the list. */
+ * and what opts->format names. opts NULL: defaults; it is not kept, what opts->format points to is.
+ * Errors: NOT_FOUND, IO, FORMAT with the file and what was expected; ARG for another name, with the list, and for an
+ * image_size that the format has no use for. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_open(tutti_dataset **dataset_p,
                                                           const char *spec);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_open_with(tutti_dataset **dataset_p,
+                                                               const char *spec,
+                                                               const tutti_dataset_opts *opts);
 TUTTI_API void tutti_dataset_free(tutti_dataset *dataset);
 TUTTI_API tutti_dataset_info tutti_dataset_describe(const tutti_dataset *dataset);
 /* Reads image `index` as bytes [C,H,W] and its label. Any thread may call. Errors name file and index. */
@@ -48,6 +63,41 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_from_memory(tutti_dataset *
                                                                  const float *x, size_t n_x,
                                                                  const float *y, size_t n_y,
                                                                  size_t count);
+
+/* ---- Formats: docs/your-own-dataset.md -------------------------------------------------------------- */
+
+typedef struct tutti_dataset_source {
+    const char *dir; /* NULL: the format needs no folder */
+    const char *split;
+    bool train;           /* the split is "train" */
+    int image_size;       /* of tutti_dataset_opts; 0 for formats without read_random */
+    uint64_t reserved[4]; /* zero */
+} tutti_dataset_source;
+
+/* How data sets of one kind are opened and read: a table of functions, static in the program. The library's own are the
+ * files of src/data/format. What fails says why with tutti_fail. */
+typedef struct tutti_dataset_format {
+    const char *name; /* before the colon of a spec */
+    const char *help; /* a few words */
+    bool no_folder;   /* NAME:SPLIT; else NAME:DIR/SPLIT */
+    bool any_split;   /* not only train and test */
+    /* Makes *self_p (NULL before; the format's affair) and fills in info: count, channels (1 to 4), height, width,
+     * classes; mean and std where they are not 0 and 1; class_names, which live until close. */
+    tutti_status (*open)(void **self_p, const tutti_dataset_source *source,
+                         tutti_dataset_info *info);
+    /* Sample `index` below count, as bytes [C,H,W], and its label in [0, classes). Called by several threads at once. */
+    tutti_status (*read)(const void *self, size_t index, uint8_t *image, int64_t *label_p);
+    void (*close)(
+        void *
+            self); /* NULL: nothing to release. Also called where open failed and has set *self_p. */
+    /* NULL: images have one size, and image_size is refused. Else as read, but of an image larger than asked for it takes
+     * a part that is a function of `chance`, which in turn is one of (seed, epoch, index): for augment. */
+    tutti_status (*read_random)(const void *self, size_t index, uint64_t chance, uint8_t *image,
+                                int64_t *label_p);
+    /* Where the sample lies, as "pictures/cat/1.jpg", for messages about a read that takes long; NULL: it is not told. */
+    void (*locate)(const void *self, size_t index, char *text, size_t size);
+    uint64_t reserved[4]; /* zero */
+} tutti_dataset_format;
 
 /* ---- DistributedSampler: PyTorch's formula and permutation, bit for bit ------------------------------ */
 
@@ -84,7 +134,8 @@ typedef struct tutti_loader_opts {
     bool no_padding; /* evaluation, see the sampler; also allows ranks without samples */
     uint64_t seed;
     /* Random crop with 4 pixels (1 for images under 16) of zero padding; flip for colour images. Philox(seed; epoch,
-     * sample index): independent of rank, workers and order. */
+     * sample index): independent of rank, workers and order. With the data set's image_size: a random part of 8 to 100 % of
+     * the image's area, of an aspect from 3:4 to 4:3, scaled to that size; and the flip. */
     bool augment;
     int channels;         /* 3 with a grey data set: the grey value thrice. 0: the data set's own */
     uint64_t reserved[4]; /* zero */
@@ -111,6 +162,8 @@ TUTTI_API size_t tutti_loader_batches(const tutti_loader *loader); /* an epoch, 
 TUTTI_API void tutti_loader_set_epoch(tutti_loader *loader, uint64_t epoch);
 /* The next batch, valid until the call after; false at the end of the epoch and on an error. */
 TUTTI_API bool tutti_loader_next(tutti_loader *loader, tutti_batch *batch_p);
+/* Where the caller waits longer than TUTTI_DATA_WARN_S seconds in next(), a warning names the worker, the file and the index that
+ * it waits for. */
 /* OK at the end of an epoch; else the error of the worker, with file and index. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_loader_status(const tutti_loader *loader);
 

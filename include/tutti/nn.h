@@ -1,4 +1,4 @@
-/* nn.h -- modules: named parameters and buffers, layers, and the three models.
+/* nn.h -- modules: named parameters and buffers, layers, and models.
  * SPDX-License-Identifier: MIT
  *
  * A module is embedded in the user's struct and holds a name, a parent, parameters, buffers and children, all in
@@ -151,16 +151,32 @@ TUTTI_API tutti_tensor *tutti_batch_norm2d_relu_forward(tutti_batch_norm2d *m, t
 
 /* ---- Models --------------------------------------------------------------------------------------- */
 
-/* A model by name: "mini_resnet" (conv3x3-64, three stages of two residual blocks of 64, 128, 256 channels;
- * 2,777,674 parameters for 3 channels and 10 classes; input [N,3,H,W]), "mlp" (fc1: K->256, relu, fc2: 256->classes),
- * "linear" (fc: K->classes; a [N,...] input is flattened for both). */
 typedef struct tutti_model tutti_model;
+/* Zero means default. */
 typedef struct tutti_model_opts {
     int64_t channels, height, width; /* of the input */
     int64_t classes;
-    double dropout;       /* probability, before the last layer; 0: none */
-    uint64_t reserved[4]; /* zero */
+    double dropout;                      /* probability, before the last layer; 0: none */
+    const struct tutti_model_kind *kind; /* one of the program's own, beside the library's */
+    uint64_t reserved[4];                /* zero */
 } tutti_model_opts;
+
+/* What a model is: a struct that begins with its tutti_module, and two functions; a table that is static in the program.
+ * The library's own are the files of src/nn/model. See docs/your-own-model.md. */
+typedef struct tutti_model_kind {
+    const char *name;
+    size_t bytes; /* of the struct, which comes zeroed */
+    /* Makes the layers; m is a root module already. */
+    void (*init)(tutti_module *m, const tutti_model_opts *opts);
+    /* x [N,C,H,W] -> logits [N,classes] */
+    tutti_tensor *(*forward)(tutti_module *m, tutti_tensor *x);
+    int channels; /* of the input that it is made for: where 3, grey images are given it thrice. 0: any number */
+    uint64_t reserved[4]; /* zero */
+} tutti_model_kind;
+
+/* A model by name: "mini_resnet" (conv3x3-64, three stages of two residual blocks of 64, 128, 256 channels;
+ * 2,777,674 parameters for 3 channels and 10 classes; input [N,3,H,W]), "mlp" (fc1: K->256, relu, fc2: 256->classes),
+ * "linear" (fc: K->classes; a [N,...] input is flattened for both), or what opts->kind is called. Errors: ARG with the list. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_model_new(tutti_model **model_p, tutti_ctx *cx,
                                                        const char *name,
                                                        const tutti_model_opts *opts);

@@ -107,6 +107,10 @@ typedef void (*tutti_log_callback)(void *user, tutti_log_level level, const char
  * callback before runs no more, so that what `user` pointed to may go. `user` is borrowed. */
 TUTTI_API void tutti_log_set_callback(tutti_log_callback callback, void *user);
 
+/* Makes the thread's message and returns `status`: for functions that a program gives the library (a data set's format,
+ * say), and that fail. The message says what was wrong, where, and what was expected. */
+TUTTI_API tutti_status tutti_fail(tutti_status status, const char *format, ...) TUTTI_PRINTF(2, 3);
+
 /* Forwards a failure to the caller; the message is already made. */
 #define TUTTI_TRY(expression)                                                                      \
     do {                                                                                           \

@@ -83,6 +83,16 @@ tutti_status tutti__fail(tutti_status status, const char *format, ...)
     return status;
 }
 
+tutti_status tutti_fail(tutti_status status, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    tutti__vfail(status, format, args);
+    va_end(args);
+    return status;
+}
+
 /* Which limit it is that the kernel means, and its value where that can be had; "": it means none. */
 static const char *limit_text(int error_number, char *text, size_t capacity)
 {

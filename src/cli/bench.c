@@ -10,7 +10,8 @@
 #include <strings.h>
 
 static const char HELP[] =
-    "Measures a collective, or messages, between ranks, and checks the results while it does.\n"
+    "Measures a collective, or messages, between ranks, or how fast a data set is read, and checks "
+    "the results.\n"
     "\n"
     "usage: tutti bench BENCHMARK [-n N] [--FLAG VALUE]...\n"
     "\n"
@@ -18,10 +19,12 @@ static const char HELP[] =
     "  all_to_all  all_to_all_v  barrier     (_v: of unequal pieces)\n"
     "  send_recv   each rank to the next and from the one before, at once\n"
     "  ping_pong   to and fro between rank r and rank r + n/2; time is half of a round trip\n"
+    "  loader      batches of a data set, read as training reads them\n"
     "\n"
     "  tutti bench all_reduce -n 2\n"
     "  tutti bench broadcast -n 4 --sizes 4,64K,25M --json broadcast.json\n"
     "  tutti run -n 2 tutti bench all_gather     the same; also under torchrun, srun, mpirun\n"
+    "  tutti bench loader --data folder --data-dir pictures --image-size 224 --workers 1,2,4\n"
     "\n"
     "  -n, --nproc-per-node N   workers on this machine (default: this process, alone or as a "
     "rank)\n"
@@ -48,11 +51,24 @@ static const char HELP[] =
     "                           table to standard error\n"
     "  -h, --help               this text\n"
     "\n"
+    "Of loader, beside -n and --json:\n"
+    "  --data NAME              as in tutti train (default digits); --data-dir DIR, --image-size "
+    "N: "
+    "too\n"
+    "  --split NAME             part of it (default train)\n"
+    "  --batch-size N           images a batch (default 32)\n"
+    "  --workers LIST           threads that read, a row for each number; 0: the one that asks "
+    "(default 1)\n"
+    "  --prefetch N             batches read ahead; 0: two a worker (default 0)\n"
+    "  --augment BOOL           as in training (default true)\n"
+    "  --seconds S              time of a row (default 3)\n"
+    "\n"
     "The columns are those of nccl-tests: count is that of one rank's piece; time is the median "
     "over iterations\n"
     "of the mean over ranks; algbw is size / time; busbw is algbw times 2(n-1)/n for all_reduce, "
     "1 for broadcast,\n"
-    "reduce and messages, (n-1)/n for the others. Exit code 1 if any element was wrong.\n";
+    "reduce and messages, (n-1)/n for the others; GB/s are 1e9 bytes a second. Exit code 1 if any "
+    "element was wrong.\n";
 
 typedef enum flag_id {
     N,
@@ -66,12 +82,23 @@ typedef enum flag_id {
     ITERATIONS,
     WARMUP,
     JSON,
+    DATA,
+    DATA_DIR,
+    SPLIT,
+    IMAGE_SIZE,
+    BATCH_SIZE,
+    WORKERS,
+    PREFETCH,
+    AUGMENT,
+    SECONDS,
     N_FLAGS
 } flag_id;
 
 static const char *const flag_names[N_FLAGS] = {
-    "--nproc-per-node", "--sizes",     "--dtype",      "--op",     "--root", "--memory",
-    "--backend",        "--in-flight", "--iterations", "--warmup", "--json"};
+    "--nproc-per-node", "--sizes",   "--dtype",     "--op",         "--root",
+    "--memory",         "--backend", "--in-flight", "--iterations", "--warmup",
+    "--json",           "--data",    "--data-dir",  "--split",      "--image-size",
+    "--batch-size",     "--workers", "--prefetch",  "--augment",    "--seconds"};
 
 typedef struct benchmark {
     const char *name;
@@ -92,8 +119,9 @@ static const benchmark benchmarks[] = {
     {"all_to_all_v", TUTTI__OP_ALL_TO_ALL_V, tutti__bench_collective},
     {"send_recv", TUTTI__OP_SEND, tutti__bench_collective},
     {"ping_pong", TUTTI__OP_SEND, tutti__bench_ping_pong},
-    {"barrier", TUTTI__OP_BARRIER, tutti__bench_collective}};
-static const char *const later_names[] = {"step", "loader"};
+    {"barrier", TUTTI__OP_BARRIER, tutti__bench_collective},
+    {"loader", TUTTI__OP_BARRIER, tutti__bench_loader}};
+static const char *const later_names[] = {"step"};
 
 enum { FLOATS = 4 }; /* of the types below, the first */
 static const char *const dtype_names[] = {"f32", "f64", "f16", "bf16", "i8", "u8", "i32", "i64"};
@@ -294,6 +322,18 @@ static tutti_status read_kind(const char *text, tutti__bench *b)
     return fail_nearest("benchmark", text, names, TUTTI__COUNT_OF(names));
 }
 
+/* Flags of collectives, or of the loader, where the other is measured. */
+static tutti_status check_kind_of_flags(const line *l, const tutti__bench *b)
+{
+    const bool loader = b->run == tutti__bench_loader;
+
+    for (int id = N + 1; id < N_FLAGS; id++)
+        if (l->of[id] && id != JSON && (id >= DATA) != loader)
+            return tutti__fail(TUTTI_ERR_ARG, "%s is for %s, not for %s", flag_names[id],
+                               loader ? "what ranks send" : "loader", b->name);
+    return TUTTI_OK;
+}
+
 /* What this collective has no use for is not passed over: it would seem to have had an effect. */
 static tutti_status check_uses(const line *l, const tutti__bench *b, const tutti__op_traits *traits)
 {
@@ -328,6 +368,54 @@ static tutti_status check_redop(const tutti__bench *b, bool real)
     return TUTTI_OK;
 }
 
+/* "1,2,4" */
+static tutti_status read_workers(const char *text, tutti__bench_data *data)
+{
+    for (const char *next = text;; next++) {
+        size_t length = strcspn(next, ",");
+        char number[24];
+        int64_t n = -1;
+
+        snprintf(number, sizeof number, "%.*s", length < 20 ? (int)length : 20, next);
+        if (!tutti__parse_int64(number, &n) || n < 0 || n > 256 ||
+            data->n_workers == TUTTI__BENCH_WORKERS)
+            return tutti__fail(TUTTI_ERR_ARG,
+                               "--workers is \"%.60s\", expected up to %d numbers from 0 to 256, "
+                               "such as 1,2,4",
+                               text, TUTTI__BENCH_WORKERS);
+        data->workers[data->n_workers++] = (int)n;
+        next += length;
+        if (!*next)
+            return TUTTI_OK;
+    }
+}
+
+static tutti_status read_data(const line *l, tutti__bench_data *data)
+{
+    static const char *const bools[] = {"true", "false", "on", "off", "1", "0"};
+    int64_t image_size = 0, batch = 32, prefetch = 0;
+    size_t augment = 0;
+
+    TUTTI_TRY(read_number(l, IMAGE_SIZE, 0, 8192, &image_size));
+    TUTTI_TRY(read_number(l, BATCH_SIZE, 1, 1000000, &batch));
+    TUTTI_TRY(read_number(l, PREFETCH, 0, 1024, &prefetch));
+    TUTTI_TRY(read_choice(l, AUGMENT, bools, TUTTI__COUNT_OF(bools), &augment));
+    TUTTI_TRY(read_workers(l->of[WORKERS] ? l->of[WORKERS] : "1", data));
+    data->name = l->of[DATA] ? l->of[DATA] : "digits";
+    data->dir = l->of[DATA_DIR] ? l->of[DATA_DIR] : "";
+    data->split = l->of[SPLIT] ? l->of[SPLIT] : "train";
+    data->image_size = (int)image_size;
+    data->batch = (int)batch;
+    data->prefetch = (int)prefetch;
+    data->augment = augment % 2 == 0;
+    data->seconds = 3;
+    if (l->of[SECONDS] && (!tutti__parse_double(l->of[SECONDS], &data->seconds) ||
+                           !(data->seconds > 0 && data->seconds <= 86400)))
+        return tutti__fail(TUTTI_ERR_ARG, "--seconds is \"%.60s\", expected above 0, up to 86400",
+                           l->of[SECONDS]);
+    return TUTTI_OK;
+}
+
 static tutti_status read_line(line *l, tutti__bench *b, int64_t *n_p)
 {
     size_t dtype = 0, redop = 0, memory = 0, backend = 0;
@@ -336,6 +424,7 @@ static tutti_status read_line(line *l, tutti__bench *b, int64_t *n_p)
     int64_t root = 0;
 
     TUTTI_TRY(read_kind(l->kind, b));
+    TUTTI_TRY(check_kind_of_flags(l, b));
     traits = tutti__op_traits_of(&(tutti__op){.signature.op = (uint8_t)b->kind});
     TUTTI_TRY(check_uses(l, b, traits));
     TUTTI_TRY(read_number(l, N, 1, 4096, n_p));
@@ -360,6 +449,8 @@ static tutti_status read_line(line *l, tutti__bench *b, int64_t *n_p)
                            "--backend mpi needs mpirun, which -n does not start: mpirun -n %lld "
                            "tutti bench %s --backend mpi",
                            (long long)*n_p, b->name);
+    if (b->run == tutti__bench_loader)
+        TUTTI_TRY(read_data(l, &b->data));
     b->json = l->of[JSON];
     if (b->json && !*b->json)
         return tutti__fail(TUTTI_ERR_ARG, "--json is empty, expected a file, or -");

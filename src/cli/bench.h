@@ -7,7 +7,17 @@
 
 #include <stdio.h>
 
-enum { TUTTI__BENCH_SIZES = 64 };
+enum { TUTTI__BENCH_SIZES = 64, TUTTI__BENCH_WORKERS = 16 };
+
+/* What is asked of `tutti bench loader`. */
+typedef struct tutti__bench_data {
+    const char *name, *dir, *split; /* dir "": none */
+    int image_size, batch, prefetch;
+    int workers[TUTTI__BENCH_WORKERS];
+    size_t n_workers;
+    bool augment;
+    double seconds; /* of a row */
+} tutti__bench_data;
 
 typedef struct tutti__bench {
     const char *name; /* what the user calls it */
@@ -23,19 +33,23 @@ typedef struct tutti__bench {
     int64_t iterations, warmup;        /* iterations 0: by the size */
     int64_t sizes[TUTTI__BENCH_SIZES]; /* bytes */
     size_t n_sizes;
-    const char *json; /* file, or NULL */
+    tutti__bench_data
+        data;         /* of the loader, for which the above but `run` and `backend` says nothing */
+    const char *json; /* file, "-": standard output, or NULL */
 } tutti__bench;
 
-/* Both join the group that the environment describes, measure, and print the table on rank 0.
+/* These join the group that the environment describes, measure, and print the table on rank 0.
  * *wrong_p: elements that were. */
 tutti_status tutti__bench_collective(const tutti__bench *bench, int64_t *wrong_p);
 tutti_status tutti__bench_ping_pong(const tutti__bench *bench, int64_t *wrong_p);
+tutti_status tutti__bench_loader(const tutti__bench *bench, int64_t *wrong_p);
 
 /* ---- What they have in common (bench_table.c) ---------------------------------------------------------- */
 
 typedef struct tutti__bench_table {
     const tutti__bench *bench;
     tutti_group *group;
+    FILE *out;  /* for the table: standard error where standard output gets the JSON */
     FILE *json; /* on rank 0, or NULL */
     char *json_text;
     size_t json_bytes;
@@ -51,6 +65,16 @@ typedef struct tutti__bench_row {
     int64_t wrong;
 } tutti__bench_row;
 
+/* What every row of the JSON file holds. */
+typedef struct tutti__bench_figures {
+    size_t bytes;
+    const char *dtype, *redop, *memory;
+    int root;
+    int64_t iterations, wrong;
+    double median_us, p95_us;
+    double algbw, busbw; /* 1e9 bytes a second */
+} tutti__bench_figures;
+
 /* Iterations, and room for their times, which the caller frees. `bytes` that one of them moves: many where they are
  * quick. */
 tutti_status tutti__bench_row_init(tutti__bench_row *row, const tutti__bench *bench, size_t bytes);
@@ -59,6 +83,13 @@ tutti_status tutti__bench_row_init(tutti__bench_row *row, const tutti__bench *be
  * before the measuring. */
 tutti_status tutti__bench_table_open(tutti__bench_table *table, const tutti__bench *bench,
                                      tutti_group *group);
+/* The head of the collectives' table. */
+void tutti__bench_table_head(const tutti__bench_table *table);
+/* A row of the JSON file, where there is one; more: further members, each behind ", ". */
+void tutti__bench_json_row(tutti__bench_table *table, const tutti__bench_figures *figures,
+                           const char *more);
+/* Sorts, and tells the median and the 95th percentile. */
+void tutti__bench_sort(double *times, size_t n, double *median_p, double *p95_p);
 /* Of each iteration the mean over the ranks that timed it, as in nccl-tests; what was wrong anywhere. Leaves the sums
  * in *row, and the times sorted. */
 tutti_status tutti__bench_table_add(tutti__bench_table *table, tutti__bench_row *row);

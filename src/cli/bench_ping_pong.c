@@ -157,6 +157,8 @@ tutti_status tutti__bench_ping_pong(const tutti__bench *bench, int64_t *wrong_p)
     if (status == TUTTI_OK)
         status = tutti__bench_table_open(&s.table, bench, s.group);
     if (status == TUTTI_OK)
+        tutti__bench_table_head(&s.table);
+    if (status == TUTTI_OK)
         status = run(&s, wrong_p);
     status = tutti__bench_table_close(&s.table, status);
     tutti__bench_free(bench, s.group, s.dst);

@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: MIT */
 #include "cli/bench.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -15,26 +16,25 @@ static bool is_output(const tutti__bench *b)
     return b->json && strcmp(b->json, "-") == 0;
 }
 
-static FILE *page_of(const tutti__bench *b)
+void tutti__bench_table_head(const tutti__bench_table *table)
 {
-    return is_output(b) ? stderr : stdout;
-}
-
-static void print_head(const tutti__bench *b, const tutti_group *group)
-{
-    FILE *page = page_of(b);
+    const tutti__bench *b = table->bench;
+    const tutti_group *group = table->group;
+    FILE *out = table->out;
     int ranks = tutti_group_size(group);
 
-    fprintf(page, "# %s, %d rank%s (%s), %s memory, ", b->name, ranks, ranks == 1 ? "" : "s",
+    if (tutti_group_rank(group) != 0)
+        return;
+    fprintf(out, "# %s, %d rank%s (%s), %s memory, ", b->name, ranks, ranks == 1 ? "" : "s",
             tutti_group_transport_name(group), b->group_memory ? "group" : "plain");
     if (b->in_flight)
-        fprintf(page, "%lld in flight, ", (long long)b->in_flight);
-    fprintf(page, "Tutti %s\n", TUTTI_VERSION);
-    fprintf(page, "#%11s %12s %6s %8s %5s %10s %10s %9s %9s %7s\n", "size", "count", "type",
-            "redop", "root", "time", "p95", "algbw", "busbw", "#wrong");
-    fprintf(page, "#%11s %12s %6s %8s %5s %10s %10s %9s %9s\n", "(B)", "(elements)", "", "", "",
+        fprintf(out, "%lld in flight, ", (long long)b->in_flight);
+    fprintf(out, "Tutti %s\n", TUTTI_VERSION);
+    fprintf(out, "#%11s %12s %6s %8s %5s %10s %10s %9s %9s %7s\n", "size", "count", "type", "redop",
+            "root", "time", "p95", "algbw", "busbw", "#wrong");
+    fprintf(out, "#%11s %12s %6s %8s %5s %10s %10s %9s %9s\n", "(B)", "(elements)", "", "", "",
             "(us)", "(us)", "(GB/s)", "(GB/s)");
-    fflush(page);
+    fflush(out);
 }
 
 /* That it cannot be written is better known before the measurement. A pipe or a device gets its bytes once. */
@@ -50,7 +50,8 @@ static tutti_status try_json(const tutti__bench *bench)
 tutti_status tutti__bench_table_open(tutti__bench_table *table, const tutti__bench *bench,
                                      tutti_group *group)
 {
-    *table = (tutti__bench_table){.bench = bench, .group = group};
+    *table = (tutti__bench_table){
+        .bench = bench, .group = group, .out = is_output(bench) ? stderr : stdout};
     if (tutti_group_rank(group) != 0)
         return TUTTI_OK;
     if (bench->json) {
@@ -59,7 +60,6 @@ tutti_status tutti__bench_table_open(tutti__bench_table *table, const tutti__ben
             return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", bench->json);
         TUTTI_TRY(try_json(bench));
     }
-    print_head(bench, group);
     return TUTTI_OK;
 }
 
@@ -107,42 +107,74 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void print_row(const tutti__bench_table *table, const tutti__bench_row *row)
+void tutti__bench_sort(double *times, size_t n, double *median_p, double *p95_p)
 {
-    const tutti__bench *b = table->bench;
-    FILE *page = page_of(b);
-    double median = row->times[row->iterations / 2],
-           p95 = row->times[(row->iterations * 95 + 99) / 100 - 1],
-           algbw = (double)row->bytes / (median * 1e3), busbw = algbw * row->bus_factor;
+    qsort(times, n, sizeof *times, compare);
+    *median_p = times[n / 2];
+    *p95_p = times[(n * 95 + 99) / 100 - 1];
+}
 
-    fprintf(page, "%12zu %12zu %6s %8s %5d %10.2f %10.2f %9.3f %9.3f %7lld\n", row->bytes,
-            row->count, b->dtype_name, b->redop_name, row->root, median, p95, algbw, busbw,
-            (long long)row->wrong);
-    fflush(page);
+/* A number of JSON: what took no time that the clock shows has no rate. */
+static double number(double value)
+{
+    return isfinite(value) ? value : 0;
+}
+
+void tutti__bench_json_row(tutti__bench_table *table, const tutti__bench_figures *f,
+                           const char *more)
+{
+    const char *transport = tutti_group_transport_name(table->group);
+
     if (!table->json)
         return;
-    fprintf(
-        table->json,
-        "%s  {\"op\": \"%s\", \"bytes\": %zu, \"dtype\": \"%s\", \"redop\": \"%s\", "
-        "\"root\": %d, \"ranks\": %d, \"iterations\": %lld, \"median_us\": %.3f, \"p95_us\": %.3f, "
-        "\"algbw_gbps\": %.6f, \"busbw_gbps\": %.6f, \"wrong\": %lld}",
-        ftell(table->json) > 0 ? ",\n" : "[\n", b->name, row->bytes, b->dtype_name, b->redop_name,
-        row->root, tutti_group_size(table->group), (long long)row->iterations, median, p95, algbw,
-        busbw, (long long)row->wrong);
+    fprintf(table->json,
+            "%s  {\"op\": \"%s\", \"bytes\": %zu, \"dtype\": \"%s\", \"redop\": \"%s\", "
+            "\"root\": %d, \"ranks\": %d, \"transport\": \"%s\", \"memory\": \"%s\", "
+            "\"backend\": \"%s\", \"iterations\": %lld, \"median_us\": %.3f, \"p95_us\": %.3f, "
+            "\"algbw_gbps\": %.6f, \"busbw_gbps\": %.6f, \"wrong\": %lld%s}",
+            ftell(table->json) > 0 ? ",\n" : "[\n", table->bench->name, f->bytes, f->dtype,
+            f->redop, f->root, tutti_group_size(table->group), transport, f->memory,
+            strcmp(transport, "mpi") == 0 ? "mpi" : "native", (long long)f->iterations,
+            f->median_us, f->p95_us, number(f->algbw), number(f->busbw), (long long)f->wrong, more);
+}
+
+static void print_row(tutti__bench_table *table, const tutti__bench_row *row, double median,
+                      double p95)
+{
+    const tutti__bench *b = table->bench;
+    double algbw = (double)row->bytes / (median * 1e3), busbw = algbw * row->bus_factor;
+    tutti__bench_figures figures = {.bytes = row->bytes,
+                                    .dtype = b->dtype_name,
+                                    .redop = b->redop_name,
+                                    .memory = b->group_memory ? "group" : "plain",
+                                    .root = row->root,
+                                    .iterations = row->iterations,
+                                    .wrong = row->wrong,
+                                    .median_us = median,
+                                    .p95_us = p95,
+                                    .algbw = algbw,
+                                    .busbw = busbw};
+
+    fprintf(table->out, "%12zu %12zu %6s %8s %5d %10.2f %10.2f %9.3f %9.3f %7lld\n", row->bytes,
+            row->count, b->dtype_name, b->redop_name, row->root, median, p95, algbw, busbw,
+            (long long)row->wrong);
+    fflush(table->out);
+    tutti__bench_json_row(table, &figures, "");
 }
 
 tutti_status tutti__bench_table_add(tutti__bench_table *table, tutti__bench_row *row)
 {
     tutti_buf times = {row->times, (size_t)row->iterations, TUTTI_F64},
               wrong = {&row->wrong, 1, TUTTI_I64};
+    double median, p95;
 
     TUTTI_TRY(tutti_all_reduce(table->group, times, TUTTI_SUM, NULL));
     TUTTI_TRY(tutti_all_reduce(table->group, wrong, TUTTI_SUM, NULL));
     for (int64_t i = 0; i < row->iterations; i++)
         row->times[i] /= row->timers;
-    qsort(row->times, (size_t)row->iterations, sizeof *row->times, compare);
+    tutti__bench_sort(row->times, (size_t)row->iterations, &median, &p95);
     if (tutti_group_rank(table->group) == 0)
-        print_row(table, row);
+        print_row(table, row, median, p95);
     return TUTTI_OK;
 }
 

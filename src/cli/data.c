@@ -7,23 +7,29 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char HELP[] =
-    "usage: tutti data show SPEC\n"
-    "       tutti data pack [--resize] SOURCE DEST\n"
-    "\n"
-    "show reads a whole data set and describes it: counts, shape, images of each class, mean and "
-    "standard\n"
-    "deviation as used and as measured, the first labels, the first image. SPEC is one of\n"
-    "  digits:train|test            8x8 digits, in the library\n"
-    "  cifar10:DIR/train|test       CIFAR-10 binary files\n"
-    "  mnist:DIR/train|test         IDX files, also .gz\n"
-    "  folder:DIR/train|test        images as DIR/train/CLASS/FILE.jpg or .png\n"
-    "  synthetic:train|test         random images\n"
-    "\n"
-    "pack turns the images SOURCE/train/CLASS/FILE and SOURCE/test/CLASS/FILE (or val), all of "
-    "32x32 pixels,\n"
-    "into CIFAR-10 binary files in the new folder DEST, for --data cifar10 --data-dir DEST.\n"
-    "  --resize   scale images of other sizes to 32x32\n";
+static void print_help(void)
+{
+    const tutti_dataset_format *format;
+    char usage[96];
+
+    fputs("usage: tutti data show [--image-size N] SPEC\n"
+          "       tutti data pack [--resize] SOURCE DEST\n"
+          "\n"
+          "show reads a whole data set and describes it: counts, shape, images of each class, mean "
+          "and standard\n"
+          "deviation as used and as measured, the first labels, the first image. SPEC is one of\n",
+          stdout);
+    for (size_t i = 0; (format = tutti__format_at(i)); i++)
+        printf("  %-28s %s\n", tutti__format_usage(format, usage), format->help);
+    fputs("  --image-size N   images of any size, scaled so that the shorter side is N, and their "
+          "middle square (folder)\n"
+          "\n"
+          "pack turns the images SOURCE/train/CLASS/FILE and SOURCE/test/CLASS/FILE (or val), all "
+          "of 32x32 pixels,\n"
+          "into CIFAR-10 binary files in the new folder DEST, for --data cifar10 --data-dir DEST.\n"
+          "  --resize         stretch images of other sizes to 32x32\n",
+          stdout);
+}
 
 static int fail(const char *verb, tutti_status status, tutti__counter *counter)
 {
@@ -43,11 +49,24 @@ static int run_show(int argc, char **argv)
 {
     tutti__counter counter;
     tutti__tick tick = tutti__counter_begin(&counter, "reading", "images");
+    tutti_dataset_opts opts = {0};
+    const char *spec = NULL;
+    int64_t size;
     tutti_status status;
 
-    if (argc != 1)
+    for (int i = 0; i < argc; i++) {
+        if (strcmp(argv[i], "--image-size") == 0 || strcmp(argv[i], "--image_size") == 0) {
+            if (++i == argc || !tutti__parse_int64(argv[i], &size) || size < 1 || size > 8192)
+                return fail_usage("show", "--image-size needs a number from 1 to 8192");
+            opts.image_size = (int)size;
+        } else if (spec)
+            return fail_usage("show", "expected one data set, such as digits:train");
+        else
+            spec = argv[i];
+    }
+    if (!spec)
         return fail_usage("show", "expected one data set, such as digits:train");
-    status = tutti__data_show(argv[0], stdout, &tick);
+    status = tutti__data_show(spec, &opts, stdout, &tick);
     return status == TUTTI_OK ? 0 : fail("show", status, &counter);
 }
 
@@ -60,6 +79,7 @@ static int run_pack(int argc, char **argv)
     uint64_t begin = tutti__now_ns();
     tutti_status status;
     const char *paths[2];
+    char dest[4096];
     int n = 0;
 
     for (int i = 0; i < argc; i++) {
@@ -78,7 +98,7 @@ static int run_pack(int argc, char **argv)
     if (status != TUTTI_OK)
         return fail("pack", status, &counter);
     printf("packed %zu training and %zu test images of %d classes into %s in %.1f s\n",
-           report.train, report.test, report.classes, paths[1],
+           report.train, report.test, report.classes, tutti__printable(paths[1], dest, sizeof dest),
            (double)(tutti__now_ns() - begin) * 1e-9);
     return 0;
 }
@@ -89,7 +109,7 @@ int tutti__cli_data(int argc, char **argv)
 
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            fputs(HELP, stdout);
+            print_help();
             return 0;
         }
     tutti__counter_catch_signals();

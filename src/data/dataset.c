@@ -1,93 +1,189 @@
 /* dataset.c -- opening a data set by name, and reading it through its format.   SPDX-License-Identifier: MIT
  *
- * A spec "NAME:DIR/SPLIT" chooses a row of the table of formats; everything else is the row's. */
+ * A spec "NAME:DIR/SPLIT" chooses a format: one of the list in dataset.h, or the program's own. What a format says and
+ * gives is checked here, once for all of them. */
 #include "data/dataset.h"
 
-#include <stdio.h>
+#include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const tutti__format *const FORMATS[] = {
-    &tutti__format_digits, &tutti__format_cifar10,   &tutti__format_mnist,
-    &tutti__format_folder, &tutti__format_synthetic,
+static const tutti_dataset_format *const FORMATS[] = {
+#define FORMAT(name) &tutti__format_##name,
+    TUTTI__FORMATS(FORMAT)
+#undef FORMAT
 };
 
-static tutti_status fail_format(const char *spec, const char *name)
+#define MAX_SIDE    65536             /* of one image as it is delivered */
+#define MAX_BYTES   ((size_t)1 << 29) /* of the same */
+#define MAX_CLASSES (1 << 24)
+
+const tutti_dataset_format *tutti__format_at(size_t i)
 {
-    const char *names[TUTTI__COUNT_OF(FORMATS)], *nearest;
-    char list[512] = "";
+    return i < TUTTI__COUNT_OF(FORMATS) ? FORMATS[i] : NULL;
+}
+
+const tutti_dataset_format *tutti__format_find(const char *name)
+{
+    for (size_t i = 0; i < TUTTI__COUNT_OF(FORMATS); i++)
+        if (strcmp(name, FORMATS[i]->name) == 0)
+            return FORMATS[i];
+    return NULL;
+}
+
+const char *tutti__format_usage(const tutti_dataset_format *format, char text[96])
+{
+    snprintf(text, 96, "%.60s:%strain|test", format->name, format->no_folder ? "" : "DIR/");
+    return text;
+}
+
+/* ---- Specs ----------------------------------------------------------------------------------------------- */
+
+/* A spec, taken apart. */
+typedef struct place {
+    const tutti_dataset_format *format;
+    const char *dir, *split;
+} place;
+
+static tutti_status fail_format(const char *spec, const char *name, const tutti_dataset_format *own)
+{
+    const char *names[TUTTI__COUNT_OF(FORMATS) + 1], *nearest;
+    const size_t count = TUTTI__COUNT_OF(FORMATS) + (own != NULL);
+    char list[1024] = "", usage[96];
     size_t n = 0;
 
-    for (size_t i = 0; i < TUTTI__COUNT_OF(FORMATS); i++) {
-        names[i] = FORMATS[i]->name;
-        n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", FORMATS[i]->usage);
+    for (size_t i = 0; i < count; i++) {
+        const tutti_dataset_format *format = i < TUTTI__COUNT_OF(FORMATS) ? FORMATS[i] : own;
+
+        names[i] = format->name;
+        if (n < sizeof list)
+            n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "",
+                                  tutti__format_usage(format, usage));
     }
-    nearest = tutti__nearest(name, names, TUTTI__COUNT_OF(FORMATS));
+    nearest = tutti__nearest(name, names, count);
     return tutti__fail(TUTTI_ERR_ARG,
                        "data set \"%.200s\": there is no format \"%.60s\"%s%s%s; write one of %s",
                        spec, name, nearest ? ", did you mean \"" : "", nearest ? nearest : "",
                        nearest ? "\"?" : "", list);
 }
 
-static tutti_status fail_spec(const char *spec, const tutti__format *format, const char *why)
+static tutti_status fail_spec(const char *spec, const tutti_dataset_format *format, const char *why)
 {
+    char usage[96];
+
     return tutti__fail(TUTTI_ERR_ARG, "data set \"%.200s\": %s; write %s", spec, why,
-                       format->usage);
+                       tutti__format_usage(format, usage));
 }
 
-/* Splits "NAME:DIR/SPLIT" in place: name, dir and split point into text. */
-static tutti_status parse_spec(const char *spec, char *text, const tutti__format **format_p,
-                               const char **dir_p, const char **split_p)
+/* Splits "NAME:DIR/SPLIT" in place: the parts point into text. */
+static tutti_status parse_spec(const char *spec, char *text, const tutti_dataset_format *own,
+                               place *at)
 {
     char *colon = strchr(text, ':'), *slash;
-    const tutti__format *format = NULL;
 
     if (colon)
         *colon = '\0';
-    for (size_t i = 0; i < TUTTI__COUNT_OF(FORMATS); i++)
-        if (strcmp(text, FORMATS[i]->name) == 0)
-            format = FORMATS[i];
-    if (!format)
-        return fail_format(spec, text);
-    *format_p = format;
+    at->format = own && strcmp(text, own->name) == 0 ? own : tutti__format_find(text);
+    if (!at->format)
+        return fail_format(spec, text, own);
     if (!colon || !colon[1])
-        return fail_spec(spec, format, "the split is missing");
-    *dir_p = NULL;
-    *split_p = colon + 1;
-    if (!format->in_library) {
+        return fail_spec(spec, at->format, "the split is missing");
+    at->dir = NULL;
+    at->split = colon + 1;
+    if (!at->format->no_folder) {
         slash = strrchr(colon + 1, '/');
         if (!slash)
-            return fail_spec(spec, format, "the folder or the split is missing");
+            return fail_spec(spec, at->format, "the folder or the split is missing");
         *slash = '\0';
-        *dir_p = slash == colon + 1 ? "/" : colon + 1;
-        *split_p = slash + 1;
+        at->dir = slash == colon + 1 ? "/" : colon + 1;
+        at->split = slash + 1;
     }
-    if (!format->any_split && strcmp(*split_p, "train") != 0 && strcmp(*split_p, "test") != 0)
-        return fail_spec(spec, format, "the split is neither train nor test");
-    if (!**split_p || strlen(*split_p) >= sizeof((tutti_dataset *)NULL)->split)
-        return fail_spec(spec, format, "the split's name is empty or too long");
+    if (!at->format->any_split && strcmp(at->split, "train") != 0 && strcmp(at->split, "test") != 0)
+        return fail_spec(spec, at->format, "the split is neither train nor test");
+    if (!*at->split || strlen(at->split) >= sizeof((tutti_dataset *)NULL)->split)
+        return fail_spec(spec, at->format, "the split's name is empty or too long");
     return TUTTI_OK;
 }
 
-tutti_status tutti__dataset_new(tutti_dataset **dataset_p, const tutti__format *format,
-                                const char *split)
-{
-    tutti_dataset *dataset = tutti__alloc(format->size);
+/* ---- Opening --------------------------------------------------------------------------------------------- */
 
-    if (!dataset)
-        return TUTTI_ERR_MEMORY;
-    dataset->format = format;
-    snprintf(dataset->split, sizeof dataset->split, "%s", split);
-    dataset->info.name = format->name;
+static tutti_status check_own(const tutti_dataset_format *own)
+{
+    if (!own)
+        return TUTTI_OK;
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_dataset_format, own));
+    if (!own->name || !own->name[0] || strlen(own->name) > 60 || strchr(own->name, ':') ||
+        !own->open || !own->read)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "data set: the program's format \"%.60s\" needs a name of 1 to 60 "
+                           "characters without ':', and the functions open and read",
+                           own->name ? own->name : "");
+    return TUTTI_OK;
+}
+
+/* A format's word is not taken for it: what it says decides how much is allocated and what is divided by. */
+static tutti_status check_info(const tutti_dataset *dataset)
+{
+    const tutti_dataset_info *info = &dataset->info;
+    bool deviates = true;
+
+    for (int c = 0; c < info->channels && c < 4; c++)
+        deviates = deviates && isfinite(info->mean[c]) && info->std[c] > 0;
+    if (info->count > 0 && info->channels >= 1 && info->channels <= 4 && info->height >= 1 &&
+        info->height <= MAX_SIDE && info->width >= 1 && info->width <= MAX_SIDE &&
+        tutti__image_bytes(info) <= MAX_BYTES && info->classes >= 1 &&
+        info->classes <= MAX_CLASSES && deviates)
+        return TUTTI_OK;
+    return tutti__fail(
+        TUTTI_ERR_FORMAT,
+        "data set %s, %s: %zu images of %dx%dx%d in %d classes; expected at least one image, 1 to "
+        "4 channels, 1 to %d a side, at most %zu bytes, 1 to %d classes, and a standard deviation "
+        "above 0 for each channel",
+        info->name, info->split, info->count, info->channels, info->height, info->width,
+        info->classes, MAX_SIDE, MAX_BYTES, MAX_CLASSES);
+}
+
+static tutti_status open_place(tutti_dataset *dataset, const place *at, int image_size)
+{
+    tutti_dataset_source source = {.dir = at->dir,
+                                   .split = dataset->split,
+                                   .train = strcmp(at->split, "train") == 0,
+                                   .image_size = image_size};
+
+    dataset->format = at->format;
+    dataset->image_size = image_size;
+    snprintf(dataset->split, sizeof dataset->split, "%s", at->split);
+    dataset->info.name = at->format->name;
     dataset->info.split = dataset->split;
-    *dataset_p = dataset;
+    for (int c = 0; c < 4; c++)
+        dataset->info.std[c] = 1;
+    TUTTI_TRY(at->format->open(&dataset->self, &source, &dataset->info));
+    return check_info(dataset);
+}
+
+static tutti_status check_size(const char *spec, const place *at, int image_size)
+{
+    if (image_size == 0)
+        return TUTTI_OK;
+    if (!at->format->read_random)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "data set \"%.200s\": image_size is for images of many sizes, and those "
+                           "of %s have one; leave it out",
+                           spec, at->format->name);
+    if (image_size < 1 || image_size > 8192)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "data set \"%.200s\": image_size is %d, expected 1 to 8192", spec,
+                           image_size);
     return TUTTI_OK;
 }
 
-tutti_status tutti_dataset_open(tutti_dataset **dataset_p, const char *spec)
+tutti_status tutti_dataset_open_with(tutti_dataset **dataset_p, const char *spec,
+                                     const tutti_dataset_opts *opts)
 {
-    const tutti__format *format = NULL;
-    const char *dir = NULL, *split = NULL;
+    const tutti_dataset_format *own = opts ? opts->format : NULL;
+    int image_size = opts ? opts->image_size : 0;
+    place at = {0};
     tutti_dataset *dataset = NULL;
     char *text;
     tutti_status status;
@@ -96,14 +192,18 @@ tutti_status tutti_dataset_open(tutti_dataset **dataset_p, const char *spec)
     if (!spec)
         return tutti__fail(TUTTI_ERR_ARG,
                            "data set: the spec is NULL; write e.g. \"digits:train\"");
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_dataset_opts, opts));
+    TUTTI_TRY(check_own(own));
     text = strdup(spec);
     if (!text)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory to open a data set");
-    status = parse_spec(spec, text, &format, &dir, &split);
+    status = parse_spec(spec, text, own, &at);
     if (status == TUTTI_OK)
-        status = tutti__dataset_new(&dataset, format, split);
+        status = check_size(spec, &at, image_size);
+    if (status == TUTTI_OK && !(dataset = tutti__alloc(sizeof *dataset)))
+        status = TUTTI_ERR_MEMORY;
     if (status == TUTTI_OK)
-        status = format->open(dataset, dir);
+        status = open_place(dataset, &at, image_size);
     if (status == TUTTI_OK)
         *dataset_p = dataset;
     else
@@ -112,25 +212,75 @@ tutti_status tutti_dataset_open(tutti_dataset **dataset_p, const char *spec)
     return status;
 }
 
+tutti_status tutti_dataset_open(tutti_dataset **dataset_p, const char *spec)
+{
+    return tutti_dataset_open_with(dataset_p, spec, NULL);
+}
+
 void tutti_dataset_free(tutti_dataset *dataset)
 {
-    if (!dataset)
-        return;
-    if (dataset->format->close)
-        dataset->format->close(dataset);
+    if (dataset && dataset->self && dataset->format->close)
+        dataset->format->close(dataset->self);
     free(dataset);
 }
+
+tutti_status tutti_dataset_from_memory(tutti_dataset **dataset_p, const float *x, size_t n_x,
+                                       const float *y, size_t n_y, size_t count)
+{
+    tutti_dataset *dataset;
+
+    *dataset_p = NULL;
+    if (!x || !y || n_x < 1 || n_x > INT_MAX || n_y < 1 || n_y > INT_MAX)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "data set from memory: x %s with rows of %zu and y %s with rows of %zu; "
+                           "both are needed, with "
+                           "at least 1 value a row",
+                           x ? "given" : "NULL", n_x, y ? "given" : "NULL", n_y);
+    dataset = tutti__alloc(sizeof *dataset);
+    if (!dataset)
+        return TUTTI_ERR_MEMORY;
+    dataset->rows = (tutti__rows){x, y, n_x, n_y};
+    dataset->info = (tutti_dataset_info){.name = "memory",
+                                         .split = dataset->split,
+                                         .count = count,
+                                         .channels = (int)n_x,
+                                         .height = 1,
+                                         .width = 1,
+                                         .std = {1}};
+    *dataset_p = dataset;
+    return TUTTI_OK;
+}
+
+/* ---- Reading --------------------------------------------------------------------------------------------- */
 
 tutti_dataset_info tutti_dataset_describe(const tutti_dataset *dataset)
 {
     return dataset ? dataset->info : (tutti_dataset_info){.name = "", .split = ""};
 }
 
+tutti_status tutti__dataset_read(const tutti_dataset *dataset, size_t index, bool random,
+                                 uint64_t chance, uint8_t *image, int64_t *label_p)
+{
+    const tutti_dataset_info *info = &dataset->info;
+    tutti_status status;
+
+    if (random)
+        status = dataset->format->read_random(dataset->self, index, chance, image, label_p);
+    else
+        status = dataset->format->read(dataset->self, index, image, label_p);
+    if (status == TUTTI_OK && (*label_p < 0 || *label_p >= info->classes))
+        status = tutti__fail(TUTTI_ERR_FORMAT, "the label is %lld, expected 0 to %d",
+                             (long long)*label_p, info->classes - 1);
+    if (status != TUTTI_OK)
+        return tutti__fail(status, "%s (sample %zu of data set %s, %s)", tutti_last_error(), index,
+                           info->name, info->split);
+    return TUTTI_OK;
+}
+
 tutti_status tutti_dataset_read(const tutti_dataset *dataset, size_t index, uint8_t *image,
                                 int64_t *label_p)
 {
     const tutti_dataset_info *info;
-    tutti_status status;
 
     TUTTI_TRY(TUTTI__NOT_NULL(dataset));
     info = &dataset->info;
@@ -141,22 +291,25 @@ tutti_status tutti_dataset_read(const tutti_dataset *dataset, size_t index, uint
         return tutti__fail(
             TUTTI_ERR_UNSUPPORTED,
             "a data set from memory holds rows of F32, not images: read it through a loader");
-    status = dataset->format->read(dataset, index, image, label_p);
-    if (status != TUTTI_OK)
-        return tutti__fail(status, "%s (sample %zu of data set %s, %s)", tutti_last_error(), index,
-                           info->name, info->split);
-    return TUTTI_OK;
+    return tutti__dataset_read(dataset, index, false, 0, image, label_p);
 }
 
-bool tutti__dataset_is_train(const tutti_dataset *dataset)
-{
-    return strcmp(dataset->split, "train") == 0;
-}
-
-size_t tutti__dataset_image_bytes(const tutti_dataset *dataset)
+const char *tutti__dataset_locate(const tutti_dataset *dataset, size_t index, char *text,
+                                  size_t size)
 {
     const tutti_dataset_info *info = &dataset->info;
+    char raw[4200] = "", where[4200];
 
+    if (dataset->format && dataset->format->locate)
+        dataset->format->locate(dataset->self, index, raw, sizeof raw);
+    tutti__printable(raw, where, sizeof where);
+    snprintf(text, size, "%s%ssample %zu of data set %s, %s%s", where, *where ? " (" : "", index,
+             info->name, info->split, *where ? ")" : "");
+    return text;
+}
+
+size_t tutti__image_bytes(const tutti_dataset_info *info)
+{
     return (size_t)info->channels * (size_t)info->height * (size_t)info->width;
 }
 

@@ -1,7 +1,7 @@
-/* dataset.h -- what a format is: a row of a table, and the beginning that all data sets share.
- * SPDX-License-Identifier: MIT
+/* dataset.h -- the inside of a data set, and the list of the library's formats.   SPDX-License-Identifier: MIT
  *
- * To add a format, write format/<name>.c with one tutti__format and add it to the table in dataset.c. */
+ * To add a format, write format/<name>.c with one tutti_dataset_format called tutti__format_<name>, and add the name to
+ * the list: specs, the keys of `tutti train` and the help texts follow. */
 #ifndef TUTTI_DATA_DATASET_H
 #define TUTTI_DATA_DATASET_H
 
@@ -10,20 +10,17 @@
 #include <stdio.h>
 #include <tutti/data.h>
 
-/* Images are refused beyond this height or width: what a hostile header can make us allocate is bounded. */
-#define TUTTI__MAX_SIDE 4096
+#define TUTTI__FORMATS(X) X(digits) X(cifar10) X(cifar100) X(mnist) X(folder) X(synthetic)
 
-typedef struct tutti__format {
-    const char *name, *usage; /* usage: "cifar10:DIR/train|test" */
-    size_t size;              /* of its struct, which begins with a tutti_dataset */
-    bool in_library;          /* NAME:SPLIT, no folder */
-    bool any_split;           /* not only train and test */
-    /* dataset is zeroed but for format, info.name and info.split. After a failure close is called. */
-    tutti_status (*open)(tutti_dataset *dataset, const char *dir);
-    tutti_status (*read)(const tutti_dataset *dataset, size_t index, uint8_t *image,
-                         int64_t *label_p);
-    void (*close)(tutti_dataset *dataset); /* NULL: nothing to release */
-} tutti__format;
+#define TUTTI__FORMAT(name) extern const tutti_dataset_format tutti__format_##name;
+TUTTI__FORMATS(TUTTI__FORMAT)
+#undef TUTTI__FORMAT
+
+/* The library's format of this name, and the i-th; NULL: there is none. */
+const tutti_dataset_format *tutti__format_find(const char *name);
+const tutti_dataset_format *tutti__format_at(size_t i);
+/* "cifar10:DIR/train|test", in text. */
+const char *tutti__format_usage(const tutti_dataset_format *format, char text[96]);
 
 /* F32 rows instead of images. */
 typedef struct tutti__rows {
@@ -32,26 +29,27 @@ typedef struct tutti__rows {
 } tutti__rows;
 
 struct tutti_dataset {
-    const tutti__format *format;
+    const tutti_dataset_format *format; /* NULL: rows */
+    void *self;                         /* the format's */
     tutti_dataset_info info;
-    tutti__rows rows; /* x NULL: images */
+    int image_size; /* 0: images as they are */
+    tutti__rows rows;
     char split[64];
 };
 
-extern const tutti__format tutti__format_digits, tutti__format_cifar10, tutti__format_mnist,
-    tutti__format_folder, tutti__format_synthetic;
-
-/* Allocates a data set of this format; open is not yet called. */
-tutti_status tutti__dataset_new(tutti_dataset **dataset_p, const tutti__format *format,
-                                const char *split);
-bool tutti__dataset_is_train(const tutti_dataset *dataset);
+/* As tutti_dataset_read; random: by the format's read_random, with this chance. */
+tutti_status tutti__dataset_read(const tutti_dataset *dataset, size_t index, bool random,
+                                 uint64_t chance, uint8_t *image, int64_t *label_p);
+/* Where a sample lies, printable; "sample 7" where the format does not tell. Any thread. */
+const char *tutti__dataset_locate(const tutti_dataset *dataset, size_t index, char *text,
+                                  size_t size);
 /* Bytes of one image. */
-size_t tutti__dataset_image_bytes(const tutti_dataset *dataset);
+size_t tutti__image_bytes(const tutti_dataset_info *info);
 /* Joins a path; ARG if it is too long for `path`. */
 tutti_status tutti__path(char path[4096], const char *dir, const char *file);
 
 /* The file and label of an image folder's sample. */
-tutti_status tutti__folder_sample(const tutti_dataset *dataset, size_t index, char path[4096],
+tutti_status tutti__folder_sample(const void *folder, size_t index, char path[4096],
                                   int64_t *label_p);
 
 /* ---- What `tutti data` does ------------------------------------------------------------------------- */
@@ -79,6 +77,7 @@ tutti_status tutti__data_pack(const char *source, const char *dest, const tutti_
                               tutti__pack_report *report_p);
 
 /* Reads the whole data set and describes it. */
-tutti_status tutti__data_show(const char *spec, FILE *out, const tutti__tick *tick);
+tutti_status tutti__data_show(const char *spec, const tutti_dataset_opts *opts, FILE *out,
+                              const tutti__tick *tick);
 
 #endif

@@ -89,27 +89,36 @@ static tutti_status holds_any(bool *holds_p, const char *dir, const char *const 
     return TUTTI_OK;
 }
 
-tutti_status tutti__find_folder(char found[4096], const char *dir, const char *sub,
-                                const char *const *files, size_t n)
+tutti_status tutti__find_folder(char found[4096], const char *dir, const char *const *subs,
+                                size_t n_subs, const char *const *files, size_t n)
 {
     struct stat st;
+    char path[4096];
+    const char *sub = NULL;
     bool holds;
 
     if (stat(dir, &st) != 0)
         return tutti__fail_errno(errno, "data folder %s", dir);
     if (!S_ISDIR(st.st_mode))
         return tutti__fail(TUTTI_ERR_NOT_FOUND, "data folder %s is not a folder", dir);
-    TUTTI_TRY(tutti__path(found, dir, sub));
-    TUTTI_TRY(holds_any(&holds, found, files, n));
-    if (holds)
-        return TUTTI_OK;
     TUTTI_TRY(holds_any(&holds, dir, files, n));
-    if (!holds)
+    if (holds) {
+        strcpy(found, dir); /* it was short enough to join */
+        return TUTTI_OK;
+    }
+    for (size_t i = 0; i < n_subs; i++) {
+        TUTTI_TRY(tutti__path(path, dir, subs[i]));
+        TUTTI_TRY(holds_any(&holds, path, files, n));
+        if (holds && sub)
+            return tutti__fail(TUTTI_ERR_ARG,
+                               "%s holds %s and %s; name the one that is meant: %s/%s", dir, sub,
+                               subs[i], dir, sub);
+        if (holds)
+            sub = subs[i];
+    }
+    if (!sub)
         return tutti__fail(TUTTI_ERR_NOT_FOUND,
                            "there is no %s in %s or %s/%s: is this the folder of that data set?",
-                           files[0], dir, dir, sub);
-    if (strlen(dir) >= 4096)
-        return tutti__fail(TUTTI_ERR_ARG, "path %.60s... is too long", dir);
-    strcpy(found, dir);
-    return TUTTI_OK;
+                           files[0], dir, dir, subs[0]);
+    return tutti__path(found, dir, sub);
 }

@@ -10,18 +10,23 @@
  * An epoch may begin in its middle (a run that goes on): then all three start at that batch.
  * A worker takes a number while there is a free slot, makes the batch without the lock, and marks the slot full. The
  * caller waits for its slot, so that delivery is in order whoever was faster. At the end of an epoch the next begins at
- * once: its first batches are made while the caller evaluates, saves, or sums up. */
+ * once: its first batches are made while the caller evaluates, saves, or sums up.
+ *
+ * A read may hang (a file system that is not there any more). Each worker keeps the sample that it is at where the caller can
+ * see it, and a caller that has waited too long says who is at what. */
 #include "data/loader.h"
 
 #include "data/dataset.h"
 #include "data/transform.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define MAX_WORKERS  256
 #define MAX_PREFETCH 65536
@@ -31,6 +36,7 @@ typedef struct slot {
     float *x;
     void *y; /* I64 labels, or F32 rows */
     bool full;
+    int worker; /* who makes it, once it is taken */
     tutti_status status;
     char *message; /* of a failure */
 } slot;
@@ -53,7 +59,8 @@ struct tutti_loader {
     slot *slots;
     uint8_t *images; /* scratch of one image for each worker, or for the caller */
     size_t image_stride;
-    int n_numbered; /* workers that have taken theirs */
+    int n_numbered;                /* workers that have taken theirs */
+    atomic_size_t at[MAX_WORKERS]; /* the sample that a worker is reading */
 
     pthread_mutex_t mutex;
     pthread_cond_t work;  /* to workers: there may be something to take */
@@ -61,6 +68,8 @@ struct tutti_loader {
     size_t released, position, taken;
     int busy; /* workers in a batch */
     bool stop;
+    uint64_t wait_ns;   /* that the caller has waited, in all */
+    uint64_t warn_ns;   /* a wait that is worth a warning; 0: none is */
     atomic_bool cancel; /* what workers are making is not wanted any more */
     tutti_status status;
     char *message;
@@ -81,7 +90,9 @@ static tutti_status fill_sample(const tutti_loader *loader, const slot *s, size_
                                 uint8_t *image)
 {
     const tutti_dataset *dataset = loader->dataset;
+    const bool random = loader->opts.augment && dataset->image_size > 0;
     float *x = s->x + i * loader->x_count;
+    uint64_t chance;
 
     if (dataset->rows.x) {
         memcpy(x, dataset->rows.x + index * dataset->rows.n_x, loader->x_count * sizeof *x);
@@ -89,19 +100,24 @@ static tutti_status fill_sample(const tutti_loader *loader, const slot *s, size_
                loader->y_bytes);
         return TUTTI_OK;
     }
-    TUTTI_TRY(tutti_dataset_read(dataset, index, image, (int64_t *)s->y + i));
+    chance = random ? tutti__transform_chance(&loader->transform, loader->epoch, index) : 0;
+    TUTTI_TRY(tutti__dataset_read(dataset, index, random, chance, image, (int64_t *)s->y + i));
     tutti__transform_apply(&loader->transform, loader->epoch, index, image, x);
     return TUTTI_OK;
 }
 
-static void fill(const tutti_loader *loader, slot *s, size_t batch, uint8_t *image)
+/* worker: 0 also for the caller, where there are none. */
+static void fill(tutti_loader *loader, slot *s, size_t batch, int worker)
 {
+    uint8_t *image = loader->images + (size_t)worker * loader->image_stride;
     size_t first = batch * (size_t)loader->opts.batch, n = samples_of(loader, batch);
 
     s->status = TUTTI_OK;
     for (size_t i = 0; i < n && s->status == TUTTI_OK; i++) {
         if (atomic_load_explicit(&loader->cancel, memory_order_relaxed))
             return;
+        atomic_store_explicit(&loader->at[worker], loader->indices[first + i],
+                              memory_order_relaxed);
         s->status = fill_sample(loader, s, i, loader->indices[first + i], image);
     }
     if (s->status != TUTTI_OK) {
@@ -118,16 +134,14 @@ static bool may_take(const tutti_loader *loader)
            loader->taken < loader->released + loader->n_slots;
 }
 
-static void *worker(void *user)
+static void *work(void *user)
 {
     tutti_loader *loader = user;
-    uint8_t *image;
     int number;
 
     tutti__log_set_rank(loader->log_rank);
     pthread_mutex_lock(&loader->mutex);
     number = loader->n_numbered++;
-    image = loader->images + (size_t)number * loader->image_stride;
     while (!loader->stop) {
         uint64_t begin_ns;
         size_t batch;
@@ -139,10 +153,11 @@ static void *worker(void *user)
         }
         batch = loader->taken++;
         s = &loader->slots[batch % loader->n_slots];
+        s->worker = number;
         loader->busy++;
         pthread_mutex_unlock(&loader->mutex);
         begin_ns = tutti__now_ns();
-        fill(loader, s, batch, image);
+        fill(loader, s, batch, number);
         tutti__record(atomic_load(&loader->recorder), "data", "batch", (int64_t)batch,
                       FIRST_THREAD + number, begin_ns, tutti__now_ns());
         pthread_mutex_lock(&loader->mutex);
@@ -163,7 +178,7 @@ static tutti_status start_workers(tutti_loader *loader)
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &kept);
     while (!error && loader->n_threads < loader->opts.workers) {
-        error = pthread_create(&loader->threads[loader->n_threads], NULL, worker, loader);
+        error = pthread_create(&loader->threads[loader->n_threads], NULL, work, loader);
         if (!error)
             loader->n_threads++;
     }
@@ -208,6 +223,17 @@ static tutti_status check_opts(const tutti_dataset *dataset, const tutti_loader_
     return TUTTI_OK;
 }
 
+static tutti_status read_warn_s(double *warn_s_p)
+{
+    const char *text = tutti__env_text(TUTTI__ENV_DATA_WARN_S);
+
+    if (!tutti__parse_double(text, warn_s_p) || *warn_s_p < 0 || *warn_s_p > 1e6)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "TUTTI_DATA_WARN_S is \"%.60s\", expected seconds from 0 to 1000000",
+                           text);
+    return TUTTI_OK;
+}
+
 static tutti_status allocate(tutti_loader *loader)
 {
     const tutti_loader_opts *opts = &loader->opts;
@@ -224,7 +250,7 @@ static tutti_status allocate(tutti_loader *loader)
     loader->indices = tutti__alloc(n * sizeof *loader->indices);
     loader->slots = tutti__alloc(loader->n_slots * sizeof *loader->slots);
     if (!loader->dataset->rows.x)
-        loader->image_stride = (tutti__dataset_image_bytes(loader->dataset) + 63) / 64 * 64;
+        loader->image_stride = (tutti__image_bytes(&loader->dataset->info) + 63) / 64 * 64;
     loader->images =
         tutti__alloc(loader->image_stride * (size_t)(opts->workers ? opts->workers : 1));
     if (!loader->indices || !loader->slots || !loader->images)
@@ -280,6 +306,8 @@ static tutti_status prepare(tutti_loader *loader, const tutti_dataset *dataset, 
     } else {
         TUTTI_TRY(tutti__transform_init(&loader->transform, &dataset->info, opts->channels,
                                         opts->augment, opts->seed));
+        if (dataset->image_size > 0)
+            loader->transform.padding = 0; /* the data set crops at random by itself */
         loader->x_count = (size_t)loader->transform.channels * (size_t)dataset->info.height *
                           (size_t)dataset->info.width;
         loader->y_bytes = sizeof(int64_t);
@@ -294,11 +322,14 @@ tutti_status tutti_loader_new(tutti_loader **loader_p, const tutti_dataset *data
     int rank = group ? tutti_group_rank(group) : 0, size = group ? tutti_group_size(group) : 1;
     tutti_loader *loader;
     tutti_status status;
+    pthread_condattr_t monotonic;
+    double warn_s;
 
     *loader_p = NULL;
     if (!dataset || !opts)
         return tutti__fail(TUTTI_ERR_ARG, "loader: the data set or the options are NULL");
     TUTTI_TRY(check_opts(dataset, opts, size));
+    TUTTI_TRY(read_warn_s(&warn_s));
     loader = tutti__alloc(sizeof *loader);
     if (!loader)
         return TUTTI_ERR_MEMORY;
@@ -307,7 +338,11 @@ tutti_status tutti_loader_new(tutti_loader **loader_p, const tutti_dataset *data
     loader->log_rank = tutti__log_rank();
     pthread_mutex_init(&loader->mutex, NULL);
     pthread_cond_init(&loader->work, NULL);
-    pthread_cond_init(&loader->ready, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&loader->ready, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    loader->warn_ns = (uint64_t)(warn_s * 1e9);
     status = prepare(loader, dataset, rank, size);
     if (status == TUTTI_OK)
         *loader_p = loader;
@@ -396,12 +431,53 @@ void tutti__loader_set_recorder(tutti_loader *loader, tutti__recorder *recorder)
     atomic_store(&loader->recorder, recorder);
 }
 
+/* Under the mutex, which it leaves while it speaks: the log may be slow itself. */
+static void warn_of_wait(tutti_loader *loader, const slot *s, uint64_t waited_ns)
+{
+    const bool taken = loader->taken > loader->position;
+    const int worker = s->worker;
+    char where[4400];
+
+    tutti__dataset_locate(loader->dataset, atomic_load(&loader->at[worker]), where, sizeof where);
+    pthread_mutex_unlock(&loader->mutex);
+    if (taken)
+        tutti_log(TUTTI_LOG_WARN, "data",
+                  "waiting for batch %zu for %.1f s: worker %d of %d is reading %s",
+                  loader->position, (double)waited_ns * 1e-9, worker, loader->n_threads, where);
+    else
+        tutti_log(TUTTI_LOG_WARN, "data",
+                  "waiting for batch %zu for %.1f s: none of the %d workers has begun it",
+                  loader->position, (double)waited_ns * 1e-9, loader->n_threads);
+    pthread_mutex_lock(&loader->mutex);
+}
+
+/* Waits until the slot is full, with one warning where that takes long. Under the mutex. */
+static void wait_until_full(tutti_loader *loader, const slot *s)
+{
+    const uint64_t begin_ns = tutti__now_ns(), at_ns = begin_ns + loader->warn_ns;
+    const struct timespec at = {(time_t)(at_ns / 1000000000), (long)(at_ns % 1000000000)};
+    bool may_warn = loader->warn_ns > 0;
+
+    while (!s->full)
+        if (!may_warn) {
+            pthread_cond_wait(&loader->ready, &loader->mutex);
+        } else if (pthread_cond_timedwait(&loader->ready, &loader->mutex, &at) == ETIMEDOUT &&
+                   !s->full) {
+            warn_of_wait(loader, s, tutti__now_ns() - begin_ns);
+            may_warn = false;
+        }
+    loader->wait_ns += tutti__now_ns() - begin_ns;
+}
+
 static slot *wait_for_batch(tutti_loader *loader)
 {
     slot *s = &loader->slots[loader->position % loader->n_slots];
 
     if (loader->n_threads == 0) {
-        fill(loader, s, loader->position, loader->images);
+        uint64_t begin_ns = tutti__now_ns();
+
+        fill(loader, s, loader->position, 0);
+        loader->wait_ns += tutti__now_ns() - begin_ns;
         loader->position++;
         return s;
     }
@@ -411,11 +487,16 @@ static slot *wait_for_batch(tutti_loader *loader)
         loader->released++;
         pthread_cond_signal(&loader->work);
     }
-    while (!s->full)
-        pthread_cond_wait(&loader->ready, &loader->mutex);
+    if (!s->full)
+        wait_until_full(loader, s);
     loader->position++;
     pthread_mutex_unlock(&loader->mutex);
     return s;
+}
+
+uint64_t tutti__loader_wait_ns(const tutti_loader *loader)
+{
+    return loader->wait_ns;
 }
 
 bool tutti_loader_next(tutti_loader *loader, tutti_batch *batch_p)

@@ -9,6 +9,9 @@
 /* From now on each batch that a worker makes leaves a span in `recorder` (NULL: none), which outlives the loader. */
 void tutti__loader_set_recorder(tutti_loader *loader, tutti__recorder *recorder);
 
+/* Nanoseconds that the caller has spent in tutti_loader_next waiting for a batch (without workers: making it), in all epochs. */
+uint64_t tutti__loader_wait_ns(const tutti_loader *loader);
+
 /* As tutti_loader_set_epoch, but of the epoch's samples `start` have been dealt out before, to whatever ranks (the sampler's
  * start): batches are those of the others, numbered from 0. The next batch is number `batch` (their number: the end), as if
  * those before had been delivered. */

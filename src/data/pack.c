@@ -87,35 +87,16 @@ static tutti_status write_bytes(packer *p, int file, const void *bytes, size_t n
     return TUTTI_OK;
 }
 
-static tutti_status load_image(const packer *p, const char *path, uint8_t pixels[PIXELS])
-{
-    int height, width;
-    uint8_t *whole;
-    tutti_status status;
-
-    if (!p->opts->resize)
-        return tutti__image_load(path, SIDE, SIDE, pixels);
-    TUTTI_TRY(tutti__image_size(path, &height, &width));
-    if (height == SIDE && width == SIDE)
-        return tutti__image_load(path, SIDE, SIDE, pixels);
-    whole = tutti__alloc((size_t)3 * (size_t)height * (size_t)width);
-    if (!whole)
-        return TUTTI_ERR_MEMORY;
-    status = tutti__image_load(path, height, width, whole);
-    if (status == TUTTI_OK)
-        status = tutti__image_resize(whole, height, width, pixels, SIDE, SIDE);
-    free(whole);
-    return status;
-}
-
 static tutti_status write_image(packer *p, const tutti_dataset *images, size_t index, int file)
 {
     char path[4096];
     uint8_t record[1 + PIXELS];
+    tutti__image_want want = {p->opts->resize ? TUTTI__FIT_STRETCH : TUTTI__FIT_EXACT, SIDE, SIDE,
+                              0};
     int64_t label;
 
-    TUTTI_TRY(tutti__folder_sample(images, index, path, &label));
-    TUTTI_TRY(load_image(p, path, record + 1));
+    TUTTI_TRY(tutti__folder_sample(images->self, index, path, &label));
+    TUTTI_TRY(tutti__image_load(path, &want, record + 1));
     record[0] = (uint8_t)label;
     TUTTI_TRY(write_bytes(p, file, record, sizeof record));
     return tutti__tick_call(p->opts->tick, ++p->done, p->total);

@@ -36,8 +36,10 @@ static tutti_status look_at_all(const tutti_dataset *dataset, survey *s, uint8_t
 
 static void print_class(FILE *out, const tutti_dataset_info *info, int64_t label)
 {
+    char name[64];
+
     if (info->class_names)
-        fprintf(out, "%s", info->class_names[label]);
+        fprintf(out, "%s", tutti__printable(info->class_names[label], name, sizeof name));
     else
         fprintf(out, "%lld", (long long)label);
 }
@@ -70,9 +72,10 @@ static void print_classes(FILE *out, const tutti_dataset_info *info, const surve
     fprintf(out, "%-4s %-20s %8s\n", "", "class", "images");
     for (int i = 0; i < info->classes; i++) {
         int bar = (int)((double)s->labels[i] / (double)most * BAR + 0.5);
+        char name[64];
 
-        fprintf(out, "%-4d %-20.60s %8zu ", i, info->class_names ? info->class_names[i] : "",
-                s->labels[i]);
+        tutti__printable(info->class_names ? info->class_names[i] : "", name, sizeof name);
+        fprintf(out, "%-4d %-20s %8zu ", i, name, s->labels[i]);
         for (int k = 0; k < bar; k++)
             fputc('#', out);
         fputc('\n', out);
@@ -120,15 +123,16 @@ static void print_all(FILE *out, const tutti_dataset_info *info, const survey *s
     }
 }
 
-tutti_status tutti__data_show(const char *spec, FILE *out, const tutti__tick *tick)
+tutti_status tutti__data_show(const char *spec, const tutti_dataset_opts *opts, FILE *out,
+                              const tutti__tick *tick)
 {
     tutti_dataset *dataset;
     uint8_t *image;
     survey s;
     tutti_status status = TUTTI_ERR_MEMORY;
 
-    TUTTI_TRY(tutti_dataset_open(&dataset, spec));
-    image = tutti__alloc(tutti__dataset_image_bytes(dataset));
+    TUTTI_TRY(tutti_dataset_open_with(&dataset, spec, opts));
+    image = tutti__alloc(tutti__image_bytes(&dataset->info));
     s.bytes = tutti__alloc((size_t)dataset->info.channels * sizeof *s.bytes);
     s.labels = tutti__alloc((size_t)dataset->info.classes * sizeof *s.labels);
     if (image && s.bytes && s.labels)

@@ -39,37 +39,63 @@ static int below(uint32_t random, int n)
     return (int)(((uint64_t)random * (uint64_t)n) >> 32);
 }
 
+static void draw(const tutti__transform *t, uint64_t epoch, size_t sample, uint32_t random[4])
+{
+    tutti__philox_counter counter = {{(uint32_t)sample, (uint32_t)((uint64_t)sample >> 32),
+                                      (uint32_t)epoch, (uint32_t)(epoch >> 32)}};
+
+    tutti__philox(t->key, counter, random);
+}
+
+uint64_t tutti__transform_chance(const tutti__transform *t, uint64_t epoch, size_t sample)
+{
+    uint32_t random[4];
+
+    draw(t, epoch, sample, random);
+    return (uint64_t)random[1] << 32 | random[0];
+}
+
+/* n values of a row, from first on, forwards or backwards. */
+static void normalise_row(float *x, const uint8_t *from, int n, bool flip, const float *table)
+{
+    if (flip)
+        for (int j = 0; j < n; j++)
+            x[j] = table[from[n - 1 - j]];
+    else
+        for (int j = 0; j < n; j++)
+            x[j] = table[from[j]];
+}
+
 void tutti__transform_apply(const tutti__transform *t, uint64_t epoch, size_t sample,
                             const uint8_t *image, float *x)
 {
     int down = 0, right = 0; /* where the crop lies, from the image's corner */
     bool flip = false;
+    int low, high, first;
 
     if (t->augment) {
-        tutti__philox_counter counter = {{(uint32_t)sample, (uint32_t)((uint64_t)sample >> 32),
-                                          (uint32_t)epoch, (uint32_t)(epoch >> 32)}};
         uint32_t random[4];
 
-        tutti__philox(t->key, counter, random);
+        draw(t, epoch, sample, random);
         down = below(random[0], 2 * t->padding + 1) - t->padding;
         right = below(random[1], 2 * t->padding + 1) - t->padding;
         flip = t->flip && random[2] >> 31;
     }
+    first = right < 0 ? -right : 0; /* before mirroring */
+    high = right > 0 ? t->width - right : t->width;
+    low = flip ? t->width - high : first;
     for (int c = 0; c < t->channels; c++) {
         const float *table = t->table[c];
         const uint8_t *plane = image + (c < t->channels_in ? c : 0) * t->height * t->width;
 
-        for (int i = 0; i < t->height; i++) {
-            int from_i = i + down;
-            bool inside = from_i >= 0 && from_i < t->height;
+        for (int i = 0; i < t->height; i++, x += t->width) {
+            int from_i = i + down, n = from_i < 0 || from_i >= t->height ? 0 : high - first;
 
-            for (int j = 0; j < t->width; j++) {
-                int from_j = (flip ? t->width - 1 - j : j) + right;
-
-                *x++ = table[inside && from_j >= 0 && from_j < t->width
-                                 ? plane[from_i * t->width + from_j]
-                                 : 0];
-            }
+            if (n < t->width)
+                for (int j = 0; j < t->width; j++)
+                    x[j] = table[0];
+            if (n > 0)
+                normalise_row(x + low, plane + from_i * t->width + first + right, n, flip, table);
         }
     }
 }

@@ -10,7 +10,7 @@
 typedef struct tutti__transform {
     int channels_in, channels, height, width;
     bool augment, flip;
-    int padding; /* of the random crop */
+    int padding; /* of the random crop; 0: none */
     uint64_t key;
     float table[4][256]; /* a channel's normalised value of a byte */
 } tutti__transform;
@@ -18,6 +18,8 @@ typedef struct tutti__transform {
 /* channels 0: the data set's own. Errors: ARG. */
 tutti_status tutti__transform_init(tutti__transform *t, const tutti_dataset_info *info,
                                    int channels, bool augment, uint64_t seed);
+/* 64 random bits of the same numbers as the crop, for data sets that crop by themselves (padding is 0 then). */
+uint64_t tutti__transform_chance(const tutti__transform *t, uint64_t epoch, size_t sample);
 /* x is [channels,height,width]. The same bytes, epoch and sample give the same floats, whoever calls. */
 void tutti__transform_apply(const tutti__transform *t, uint64_t epoch, size_t sample,
                             const uint8_t *image, float *x);

@@ -1,32 +1,63 @@
-/* model.c -- models by name. A new one: its file in model/, a line in nn.h, a row here.   SPDX-License-Identifier: MIT */
+/* model.c -- models by name: those of the list in nn.h, and the program's own.   SPDX-License-Identifier: MIT */
 #include "nn/nn.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const tutti__model_kind *const kinds[] = {
-    &tutti__model_mini_resnet,
-    &tutti__model_mlp,
-    &tutti__model_linear,
+struct tutti_model {
+    const tutti_model_kind *kind;
+    tutti_module *module; /* the kind's struct begins here */
 };
 
-static tutti_status find_kind(const char *name, const tutti__model_kind **kind_p)
-{
-    const char *names[TUTTI__COUNT_OF(kinds)], *near;
-    char list[256] = "";
+static const tutti_model_kind *const KINDS[] = {
+#define KIND(name) &tutti__model_##name,
+    TUTTI__MODELS(KIND)
+#undef KIND
+};
 
-    for (size_t i = 0; i < TUTTI__COUNT_OF(kinds); i++) {
+const tutti_model_kind *tutti__model_find(const char *name)
+{
+    for (size_t i = 0; i < TUTTI__COUNT_OF(KINDS); i++)
+        if (strcmp(name, KINDS[i]->name) == 0)
+            return KINDS[i];
+    return NULL;
+}
+
+static tutti_status check_own(const tutti_model_kind *own)
+{
+    if (!own)
+        return TUTTI_OK;
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_model_kind, own));
+    if (!own->name || !own->name[0] || own->bytes < sizeof(tutti_module) || !own->init ||
+        !own->forward)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "model: the program's kind \"%.60s\" needs a name, the functions init "
+                           "and forward, and bytes of a struct that begins with a tutti_module",
+                           own->name ? own->name : "");
+    return TUTTI_OK;
+}
+
+static tutti_status find_kind(const char *name, const tutti_model_kind *own,
+                              const tutti_model_kind **kind_p)
+{
+    const char *names[TUTTI__COUNT_OF(KINDS) + 1], *near;
+    const size_t count = TUTTI__COUNT_OF(KINDS) + (own != NULL);
+    char list[512] = "";
+
+    TUTTI_TRY(check_own(own));
+    *kind_p = own && name && strcmp(name, own->name) == 0 ? own
+              : name                                      ? tutti__model_find(name)
+                                                          : NULL;
+    if (*kind_p)
+        return TUTTI_OK;
+    for (size_t i = 0; i < count; i++) {
         size_t n = strlen(list);
 
-        names[i] = kinds[i]->name;
+        names[i] = i < TUTTI__COUNT_OF(KINDS) ? KINDS[i]->name : own->name;
         snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", names[i]);
-        if (name && strcmp(name, names[i]) == 0) {
-            *kind_p = kinds[i];
-            return TUTTI_OK;
-        }
     }
-    near = name ? tutti__nearest(name, names, TUTTI__COUNT_OF(kinds)) : NULL;
+    near = name ? tutti__nearest(name, names, count) : NULL;
     return tutti__fail(TUTTI_ERR_ARG, "there is no model '%s'%s%s%s; expected one of %s",
                        name ? name : "(null)", near ? ", did you mean '" : "", near ? near : "",
                        near ? "'?" : "", list);
@@ -58,20 +89,23 @@ static tutti_status check_opts(const char *name, const tutti_model_opts *opts)
 tutti_status tutti_model_new(tutti_model **model_p, tutti_ctx *cx, const char *name,
                              const tutti_model_opts *opts)
 {
-    const tutti__model_kind *kind;
+    const tutti_model_kind *kind;
     tutti_model *model;
     tutti_status status;
 
-    TUTTI_TRY(find_kind(name, &kind));
+    TUTTI_TRY(find_kind(name, opts ? opts->kind : NULL, &kind));
     TUTTI_TRY(check_opts(name, opts));
-    model = tutti__alloc(kind->bytes);
-    if (!model)
+    model = tutti__alloc(sizeof *model);
+    if (model)
+        model->module = tutti__alloc(kind->bytes);
+    if (!model || !model->module) {
+        free(model);
         return TUTTI_ERR_MEMORY;
+    }
     model->kind = kind;
-    model->dropout = (float)opts->dropout;
-    tutti_module_init(&model->base, cx);
-    kind->init(model, opts);
-    status = tutti_module_status(&model->base);
+    tutti_module_init(model->module, cx);
+    kind->init(model->module, opts);
+    status = tutti_module_status(model->module);
     if (status == TUTTI_OK)
         *model_p = model;
     else
@@ -81,22 +115,19 @@ tutti_status tutti_model_new(tutti_model **model_p, tutti_ctx *cx, const char *n
 
 void tutti_model_free(tutti_model *model)
 {
-    if (model)
-        tutti_module_destroy(&model->base);
+    if (!model)
+        return;
+    tutti_module_destroy(model->module);
+    free(model->module);
     free(model);
-}
-
-tutti_tensor *tutti__model_dropout(const tutti_model *model, tutti_tensor *x)
-{
-    return model->dropout > 0 ? tutti_dropout(x, model->dropout) : x;
 }
 
 tutti_module *tutti_model_module(tutti_model *model)
 {
-    return model ? &model->base : NULL;
+    return model ? model->module : NULL;
 }
 
 tutti_tensor *tutti_model_forward(tutti_model *model, tutti_tensor *x)
 {
-    return TUTTI__NOT_NULL(model) == TUTTI_OK ? model->kind->forward(model, x) : NULL;
+    return TUTTI__NOT_NULL(model) == TUTTI_OK ? model->kind->forward(model->module, x) : NULL;
 }

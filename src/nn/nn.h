@@ -116,24 +116,21 @@ static inline bool tutti__has_gradient(const tutti__parameter *parameter)
     return parameter->grad && parameter->grad_round == *parameter->round;
 }
 
-/* ---- Models: a file in model/ and a row in model.c --------------------------------------------------- */
+/* ---- Models: a file model/<name>.c with one tutti_model_kind called tutti__model_<name>, and its name here ---- */
 
-struct tutti_model {
-    tutti_module base;
-    const struct tutti__model_kind *kind;
-    float dropout; /* of tutti_model_opts */
-};
+#define TUTTI__MODELS(X) X(mini_resnet) X(mlp) X(linear)
 
-/* x, or what dropout leaves of it; every model's forward passes what its last layer reads. */
-tutti_tensor *tutti__model_dropout(const tutti_model *model, tutti_tensor *x);
+#define TUTTI__MODEL(name) extern const tutti_model_kind tutti__model_##name;
+TUTTI__MODELS(TUTTI__MODEL)
+#undef TUTTI__MODEL
 
-typedef struct tutti__model_kind {
-    const char *name;
-    size_t bytes; /* of the struct that begins with tutti_model */
-    void (*init)(tutti_model *model, const tutti_model_opts *opts);
-    tutti_tensor *(*forward)(tutti_model *model, tutti_tensor *x);
-} tutti__model_kind;
+/* x, or what dropout leaves of it: what a model's last layer reads. */
+static inline tutti_tensor *tutti__model_dropout(float dropout, tutti_tensor *x)
+{
+    return dropout > 0 ? tutti_dropout(x, dropout) : x;
+}
 
-extern const tutti__model_kind tutti__model_linear, tutti__model_mlp, tutti__model_mini_resnet;
+/* The library's model of this name; NULL: there is none. */
+const tutti_model_kind *tutti__model_find(const char *name);
 
 #endif

@@ -3,11 +3,19 @@
  * Flags and files meet in one function, set_value, that takes a text: what is refused in one place is refused in all. */
 #include "train/config.h"
 
+#include "data/dataset.h"
+#include "nn/nn.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* "mini_resnet mlp linear ": what is registered, as limits of a CHOICE. */
+#define WORD(name)  #name " "
+#define MODEL_NAMES TUTTI__MODELS(WORD)
+#define DATA_NAMES  TUTTI__FORMATS(WORD)
 
 const tutti__key_row tutti__key_table[TUTTI__N_KEYS] = {
 #define KEY(type, name, value, limits, works, help)                                                \
@@ -61,7 +69,8 @@ static const char *list_text(const char *list, char *text, size_t size)
     while (*list && used < size) {
         int n = (int)strcspn(list, " ");
         const char *rest = list + n + (list[n] == ' ');
-        const char *glue = !*rest ? "" : strchr(rest, ' ') ? ", " : " or ";
+        const char *after = rest + strcspn(rest, " ");
+        const char *glue = !*rest ? "" : after[strspn(after, " ")] ? ", " : " or ";
 
         used += (size_t)snprintf(text + used, size - used, "%.*s%s", n, list, glue);
         list = rest;
@@ -329,14 +338,18 @@ static tutti_status check_together(const tutti__train_config *c)
 
     if (c->nesterov && (strcmp(c->optimizer, "sgd") != 0 || c->momentum == 0))
         return tutti__fail(TUTTI_ERR_ARG, "nesterov: needs optimizer=sgd and a momentum above 0");
-    if (!c->data_dir[0] && !has_word("digits synthetic", c->data))
+    if (!c->data_dir[0] && !tutti__format_find(c->data)->no_folder)
         return tutti__fail(TUTTI_ERR_ARG,
                            "data_dir: data=%s lies in files; say where with --data-dir FOLDER",
                            c->data);
-    if (c->data_dir[0] && has_word("digits synthetic", c->data))
+    if (c->data_dir[0] && tutti__format_find(c->data)->no_folder)
         return tutti__fail(TUTTI_ERR_ARG,
                            "data_dir: data=%s needs no files; leave data_dir out, or say which "
-                           "data lie there (cifar10, mnist or folder)",
+                           "data lie there (cifar10, mnist, folder, ...)",
+                           c->data);
+    if (c->image_size && !tutti__format_find(c->data)->read_random)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "image_size: the images of data=%s have one size; it is for data=folder",
                            c->data);
     if (c->zero && strcmp(c->comm_hook, "none") != 0)
         return tutti__fail(TUTTI_ERR_ARG,

@@ -4,6 +4,7 @@
  * not a hung group; what ranks do together (DDP) comes after. */
 #include "comm/comm.h"
 #include "data/loader.h"
+#include "nn/nn.h"
 #include "tensor/tensor.h"
 #include "train/agree.h"
 #include "train/amp.h"
@@ -25,12 +26,8 @@ static tutti_status open_split(tutti__run *run, const char *split, tutti_dataset
 
     snprintf(spec, sizeof spec, "%s:%s%s%s", c->data, c->data_dir, c->data_dir[0] ? "/" : "",
              split);
-    return tutti_dataset_open(dataset_p, spec);
-}
-
-static bool is_mini_resnet(const tutti__run *run)
-{
-    return strcmp(run->config->model, "mini_resnet") == 0;
+    return tutti_dataset_open_with(dataset_p, spec,
+                                   &(tutti_dataset_opts){.image_size = (int)c->image_size});
 }
 
 static tutti_loader_opts loader_opts(const tutti__run *run)
@@ -41,7 +38,7 @@ static tutti_loader_opts loader_opts(const tutti__run *run)
                                .workers = (int)c->workers,
                                .prefetch = (int)c->prefetch,
                                .seed = (uint64_t)c->seed,
-                               .channels = is_mini_resnet(run) ? 3 : 0};
+                               .channels = tutti__model_find(c->model)->channels};
 }
 
 tutti_status tutti__run_open_test(tutti__run *run, const char *split)
@@ -109,7 +106,8 @@ tutti_status tutti__run_open_model(tutti__run *run)
     const tutti__train_config *c = run->config;
     tutti_dataset_info info =
         tutti_dataset_describe(run->train_data ? run->train_data : run->test_data);
-    tutti_model_opts model_opts = {.channels = is_mini_resnet(run) ? 3 : info.channels,
+    int channels = tutti__model_find(c->model)->channels;
+    tutti_model_opts model_opts = {.channels = channels ? channels : info.channels,
                                    .height = info.height,
                                    .width = info.width,
                                    .classes = info.classes,

@@ -58,7 +58,7 @@ static void say_continued(tutti__run *run)
         "%lld rank%s until there, %d from here: a step takes %lld samples instead of %lld", ranks,
         ranks == 1 ? "" : "s", run->size, (long long)run->config->batch_size * run->size,
         (long long)run->config->batch_size * ranks);
-    if (run->start > 0)
+    if (run->start > 0 && run->start < count)
         tutti__progress_say(&run->progress,
                             "the %zu samples of epoch %lld that are left are dealt out to them",
                             count - run->start, (long long)run->epoch);

@@ -54,6 +54,28 @@ out_has '^ +0 +0 +f32 +none +-1 .* 0$'
 run 0 "$TUTTI" bench all_gather -n 2 --sizes 8-64,1K --iterations 1
 equal "sizes of a range" "$(awk '!/^#/ { printf "%s ", $1 }' "$work/out")" "8 16 32 64 1024 "
 
+# The loader: a row for each number of workers, nothing wrong, rates that agree; two ranks add up.
+run 0 "$TUTTI" bench loader --workers 0,1,2 --seconds 0.1 --batch-size 8 --json "$work/rows.json"
+equal "rows of loader" "$(grep -vc '^#' "$work/out")" 3
+equal "wrong of loader" "$(awk '!/^#/ { n += $9 } END { print n }' "$work/out")" 0
+equal "op, ranks, bytes" "$(grep -c '"op": "loader", "bytes": 2048, .*"ranks": 1, .*"data": "digits", "split": "train"' "$work/rows.json")" 3
+sed -n 's/.*"algbw_gbps": \([0-9.]*\).*"workers": \([0-9]\).*"images_per_s": \([0-9.]*\), "mb_per_s": \([0-9.]*\).*/\1 \2 \3 \4/p' \
+    "$work/rows.json" >"$work/rates"
+equal "workers" "$(awk '{ printf "%s ", $2 }' "$work/rates")" "0 1 2 "
+awk '{ d = $3 * 256 / 1e6 / $4 - 1; e = $4 / 1000 / ($1 + 1e-9) - 1; if (d * d > 1e-4 || e * e > 1e-4 || $3 <= 0) exit 1 }' "$work/rates" ||
+    fail "rates of loader: $(cat "$work/rates")"
+run 0 "$TUTTI" bench loader -n 2 --seconds 0.1 --augment off --data synthetic --prefetch 1 --split test
+out_has '^# loader, synthetic, test: 10000 images of 3x32x32, 2 ranks, augment off'
+
+# Where and how it was measured; to standard output, with the table on standard error.
+run 0 "$TUTTI" bench all_reduce -n 2 --sizes 8,1K --iterations 2 --memory plain --json -
+equal "rows of -" "$(grep -c '"ranks": 2, "transport": "shared memory", "memory": "plain", "backend": "native", "iterations": 2, ' "$work/out")" 2
+equal "brackets of -" "$(head -c 1 "$work/out")$(tail -n 1 "$work/out")" "[]"
+err_has '^# all_reduce, 2 ranks'
+[ ! -e - ] || fail "there is a file called -"
+TUTTI_TRANSPORT=tcp run 0 "$TUTTI" bench barrier -n 2 --iterations 2 --json -
+out_has '"transport": "tcp", "memory": "group", .*"algbw_gbps": [0-9]+\.[0-9]+, "busbw_gbps": [0-9]+\.[0-9]+, "wrong": 0\}'
+
 # All sizes by default; the same as a rank of a launcher; hyphens too.
 run 0 "$TUTTI" run -n 2 "$TUTTI" bench all-reduce --iterations 1
 out_has '^\[0\] +26214400 +6553600 +f32 +sum +-1 .* 0$'
@@ -68,8 +90,18 @@ run 2 "$TUTTI" bench all_reduc
 err_has 'did you mean "all_reduce"'
 run 2 "$TUTTI" bench step -n 2
 err_has '"step" is not in this version'
-run 2 "$TUTTI" bench loader
-err_has '"loader" is not in this version'
+run 2 "$TUTTI" bench loader --sizes 4
+err_has '--sizes is for what ranks send, not for loader'
+run 2 "$TUTTI" bench all_reduce --workers 4
+err_has '--workers is for loader, not for all_reduce'
+run 2 "$TUTTI" bench loader --workers 1,x
+err_has 'workers is "1,x", expected up to 16 numbers from 0 to 256'
+run 2 "$TUTTI" bench loader --seconds 0
+err_has 'seconds is "0", expected above 0'
+run 2 "$TUTTI" bench loader --data cifar
+err_has 'there is no format "cifar", did you mean "cifar10"'
+run 1 "$TUTTI" bench loader --data cifar10 --data-dir "$work/nowhere"
+err_has 'nowhere'
 run 2 "$TUTTI" bench all_reduce --size 4
 err_has 'no flag "--size"; did you mean "--sizes"'
 run 2 "$TUTTI" bench all_reduce --sizes 4,4X

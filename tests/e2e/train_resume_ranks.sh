@@ -67,7 +67,10 @@ node() { # NAME: its launcher in $launcher
     "$TUTTI" run --nnodes 1:2 --rdzv-backend native --rdzv-endpoint "127.0.0.1:$port" --rdzv-conf last_call_timeout=0,join_timeout=20 \
         "$TUTTI" train --run-dir "$work/job" --model mlp --threads 1 --epochs 1000000 --schedule constant --log-every 5 >"$1.out" 2>&1 &
     launcher=$!
+    nodes+=($launcher)
 }
+nodes=()
+trap 'kill -TERM "${nodes[@]}" 2>kill.err; wait; rm -rf "$work"' EXIT # also where this fails
 until_says() { # NAME TEXT
     local end=$((SECONDS + 30))
     until grep -q -- "$2" "$1.out"; do
@@ -82,7 +85,7 @@ first=$launcher
 until_says a 'step 50/'
 node b
 until_says a '1 rank until there, 2 from here'
-until_says a 'test loss' # of an epoch of two
+until_says a '\] epoch .* step ' # of two, who have a prefix
 kill -TERM $launcher
 until_says a '2 ranks until there, 1 from here'
 wait $launcher || true

@@ -63,6 +63,7 @@ static int tear_down(void **state)
 static tutti_optim *optim;
 static tutti_model *model;
 static tutti_scaler *scaler;
+static tutti_dataset *dataset;
 static tutti_loader *loader;
 static tutti_reducer *reducer;
 static tutti_comm_hook hook;
@@ -184,6 +185,18 @@ static tutti_status sample(const tutti_sampler_opts *o)
     return tutti_sampler_length(o) == 0 ? tutti_sampler_indices(o, 0, indices) : TUTTI_OK;
 }
 
+static tutti_status open_own(const tutti_dataset_format *o)
+{
+    return tutti_dataset_open_with(&dataset, "digits:train", &(tutti_dataset_opts){.format = o});
+}
+
+static tutti_status make_own(const tutti_model_kind *o)
+{
+    return tutti_model_new(
+        &model, w.cx, "mlp",
+        &(tutti_model_opts){.channels = 1, .height = 1, .width = 1, .classes = 1, .kind = o});
+}
+
 ROW(sgd_opts, tutti_sgd_new(&optim, &w.root, o))
 ROW(adam_opts, tutti_adamw_new(&optim, &w.root, o))
 ROW(optim_group_opts, add_group(o))
@@ -194,6 +207,9 @@ ROW(model_opts, tutti_model_new(&model, w.cx, "mlp", o))
 ROW(scaler_opts, tutti_scaler_new(&scaler, o))
 ROW(scaler_state, set_state(o))
 ROW(sampler_opts, sample(o))
+ROW(dataset_opts, tutti_dataset_open_with(&dataset, "digits:train", o))
+ROW(dataset_format, open_own(o))
+ROW(model_kind, make_own(o))
 ROW(loader_opts, tutti_loader_new(&loader, w.data, NULL, o))
 ROW(ctx_opts, tutti_ctx_new(&cx, (tutti_device){TUTTI_CPU, 0}, o))
 ROW(step_opts, begin_step(o))
@@ -224,6 +240,9 @@ ROW(group_opts, tutti_group_init(&group, o))
     ROW(scaler_opts)                                                                               \
     ROW(scaler_state)                                                                              \
     ROW(sampler_opts)                                                                              \
+    ROW(dataset_opts)                                                                              \
+    ROW(dataset_format)                                                                            \
+    ROW(model_kind)                                                                                \
     ROW(loader_opts)                                                                               \
     ROW(ctx_opts)                                                                                  \
     ROW(step_opts)                                                                                 \
@@ -258,7 +277,9 @@ ROWS(CHECK_ROW)
 /* ---- The headers ----------------------------------------------------------------------------------------------- */
 
 /* Filled in by the library alone: a caller's are not looked at. */
-#define RESULTS "bucket bucket_gradient bucket_info ddp_stats dataset_info batch ctx_memory module "
+#define RESULTS                                                                                    \
+    "bucket bucket_gradient bucket_info ddp_stats dataset_info dataset_source batch ctx_memory "   \
+    "module "
 
 static bool is_listed(const char *type)
 {

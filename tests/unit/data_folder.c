@@ -33,6 +33,13 @@ static void need(const char *path)
     }
 }
 
+static tutti_status load(const char *path, int height, int width, uint8_t *planes)
+{
+    tutti__image_want want = {TUTTI__FIT_EXACT, height, width, 0};
+
+    return tutti__image_load(path, &want, planes);
+}
+
 /* ---- Decoders -------------------------------------------------------------------------------------------------- */
 
 static void every_kind_of_png_becomes_rgb(void **state)
@@ -64,7 +71,7 @@ static void every_kind_of_png_becomes_rgb(void **state)
         put("x.png", png,
             png_make(png, CASES[i].kind, CASES[i].bits, 2, 2, CASES[i].lines, CASES[i].stride));
         need("x.png");
-        if (tutti__image_load("x.png", 2, 2, planes) != TUTTI_OK)
+        if (load("x.png", 2, 2, planes) != TUTTI_OK)
             fail_msg("case %zu: %s", i, tutti_last_error());
         assert_memory_equal(planes, CASES[i].planes, sizeof planes);
     }
@@ -83,7 +90,7 @@ static void jpegs_become_rgb(void **state)
     for (int k = 0; k < 3; k++) {
         static const char *const FILES[] = {"rgb.jpg", "progressive.jpg", "grey.png"};
 
-        assert_int_equal(tutti__image_load(FILES[k], 8, 16, planes), TUTTI_OK);
+        assert_int_equal(load(FILES[k], 8, 16, planes), TUTTI_OK);
         for (int i = 0; i < 8; i++)
             for (int j = 0; j < 16; j++) {
                 int grey = 20 + 12 * j + 6 * i;
@@ -96,7 +103,7 @@ static void jpegs_become_rgb(void **state)
                 }
             }
     }
-    assert_int_equal(tutti__image_load("cmyk.jpg", 8, 16, planes), TUTTI_ERR_UNSUPPORTED);
+    assert_int_equal(load("cmyk.jpg", 8, 16, planes), TUTTI_ERR_UNSUPPORTED);
     assert_error_says("cmyk.jpg", "CMYK", NULL);
 }
 
@@ -110,14 +117,14 @@ static void cut_images_are_errors_at_every_length(void **state)
     need("x.jpg");
     for (size_t i = 0; i < sizeof JPEG_RGB - 1; i++) {
         put("x.jpg", JPEG_RGB, i);
-        assert_int_equal(tutti__image_load("x.jpg", 8, 16, planes), TUTTI_ERR_FORMAT);
+        assert_int_equal(load("x.jpg", 8, 16, planes), TUTTI_ERR_FORMAT);
         assert_error_says("x.jpg", NULL, NULL);
     }
     put("x.png", png, n);
     need("x.png");
     for (size_t i = 0; i < n; i++) {
         put("x.png", png, i);
-        assert_int_equal(tutti__image_load("x.png", 8, 16, planes), TUTTI_ERR_FORMAT);
+        assert_int_equal(load("x.png", 8, 16, planes), TUTTI_ERR_FORMAT);
     }
 }
 
@@ -136,7 +143,7 @@ static void huge_and_foreign_images_are_refused(void **state)
     assert_error_says("empty", NULL, NULL);
     put("x.png", png, n);
     need("x.png");
-    assert_int_equal(tutti__image_load("x.png", 2, 16, planes), TUTTI_ERR_FORMAT);
+    assert_int_equal(load("x.png", 2, 16, planes), TUTTI_ERR_FORMAT);
     assert_error_says("1x16", "expected 2x16", "tutti data pack --resize");
     put_u32(png + 16, 1u << 30); /* a width of a milliard, with a right check sum */
     put_u32(png + 29, (uint32_t)crc32(0, png + 12, 17));
@@ -144,30 +151,90 @@ static void huge_and_foreign_images_are_refused(void **state)
     assert_int_equal(tutti__image_size("x.png", &height, &width), TUTTI_ERR_FORMAT);
 }
 
-static void resizing_keeps_constants_and_averages(void **state)
+/* What a telephone makes is read, also where little of it is wanted; what no camera makes is refused before memory is taken. */
+static void photographs_are_read_and_bombs_are_not(void **state)
+{
+    enum { HEIGHT = 4000, WIDTH = 6000, SMALL = 224 };
+    static uint8_t jpeg[400000];
+    static uint8_t planes[3 * SMALL * SMALL];
+    tutti__image_want want = {TUTTI__FIT_CENTRE, SMALL, SMALL, 7};
+    uint8_t *whole = malloc(3 * HEIGHT * WIDTH);
+    int height, width;
+
+    (void)state;
+    put("photo.jpg", jpeg, jpeg_make(jpeg, HEIGHT, WIDTH, 0));
+    need("photo.jpg");
+    assert_int_equal(tutti__image_size("photo.jpg", &height, &width), TUTTI_OK);
+    assert_int_equal(height * 10000 + width, 40006000);
+    assert_int_equal(load("photo.jpg", HEIGHT, WIDTH, whole), TUTTI_OK);
+    assert_in_range(whole[3 * HEIGHT * WIDTH - 1], 126, 130);
+    for (int fit = TUTTI__FIT_STRETCH; fit <= TUTTI__FIT_RANDOM; fit++) {
+        want.fit = (tutti__fit)fit;
+        memset(planes, 0, sizeof planes);
+        if (tutti__image_load("photo.jpg", &want, planes) != TUTTI_OK)
+            fail_msg("%s", tutti_last_error());
+        for (size_t i = 0; i < sizeof planes; i++)
+            assert_in_range(planes[i], 126, 130);
+    }
+    free(whole);
+    put("bomb.jpg", jpeg, jpeg_make(jpeg, 16, 16, 49));
+    assert_int_equal(load("bomb.jpg", 16, 16, planes), TUTTI_OK);
+    put("bomb.jpg", jpeg, jpeg_make(jpeg, 16, 16, 500));
+    assert_int_equal(load("bomb.jpg", 16, 16, planes), TUTTI_ERR_FORMAT);
+    assert_error_says("bomb.jpg", "more than 50 scans", "jpegtran");
+    jpeg_make(jpeg, 16, 16, 3);
+    put_u32(jpeg + 71 + 44 + 5, 0xea60ea60u); /* 60000 x 60000 */
+    put("bomb.jpg", jpeg, 400);
+    assert_int_equal(load("bomb.jpg", 16, 16, planes), TUTTI_ERR_FORMAT);
+    assert_error_says("bomb.jpg is an image of 60000x60000", "134 million", NULL);
+}
+
+static void scale(const tutti__rectangle *part, const uint8_t *rgb, int from_height, int from_width,
+                  uint8_t *to, int height, int width)
+{
+    tutti__scaler *scaler = tutti__scaler_new(part, from_height, from_width, height, width);
+
+    assert_non_null(scaler);
+    for (int y = 0; y < from_height; y++)
+        tutti__scaler_put_row(scaler, y, rgb + (size_t)y * 3 * (size_t)from_width);
+    tutti__scaler_finish(scaler, to);
+    tutti__scaler_free(scaler);
+}
+
+static void scaling_keeps_constants_and_averages(void **state)
 {
     enum { H = 50, W = 70 };
-    uint8_t from[3 * H * W], to[3 * 32 * 32], same[3 * H * W];
+    static const tutti__rectangle ALL = {0, 0, H, W}, ONE = {0, 0, 1, 1}, PART = {10, 20, 30, 40};
+    uint8_t from[3 * H * W], to[3 * 32 * 32], same[3 * H * W], part[3 * 30 * 40];
     double before = 0, after = 0;
 
     (void)state;
     memset(from, 77, sizeof from);
-    assert_int_equal(tutti__image_resize(from, H, W, to, 32, 32), TUTTI_OK);
+    scale(&ALL, from, H, W, to, 32, 32);
     for (size_t i = 0; i < sizeof to; i++)
         assert_int_equal(to[i], 77);
     for (int i = 0; i < 3 * H * W; i++) {
         from[i] = (uint8_t)(i % W * 3 + i / W % H);
         before += from[i];
     }
-    assert_int_equal(tutti__image_resize(from, H, W, to, 32, 32), TUTTI_OK);
+    scale(&ALL, from, H, W, to, 32, 32);
     for (size_t i = 0; i < sizeof to; i++)
         after += to[i];
     before /= 3 * H * W;
     after /= 3 * 32 * 32;
     assert_true(before - after < 1 && after - before < 1);
-    assert_int_equal(tutti__image_resize(from, H, W, same, H, W), TUTTI_OK);
-    assert_memory_equal(from, same, sizeof from);
-    assert_int_equal(tutti__image_resize(from, 1, 1, to, 32, 32), TUTTI_OK);
+    scale(&ALL, from, H, W, same, H, W);
+    scale(&PART, from, H, W, part, 30, 40);
+    for (int y = 0; y < H; y++)
+        for (int x = 0; x < W; x++)
+            for (int c = 0; c < 3; c++) {
+                int byte = from[(y * W + x) * 3 + c];
+
+                assert_int_equal(same[c * H * W + y * W + x], byte);
+                if (y >= 10 && y < 40 && x >= 20 && x < 60)
+                    assert_int_equal(part[c * 30 * 40 + (y - 10) * 40 + x - 20], byte);
+            }
+    scale(&ONE, from, 1, 1, to, 32, 32);
     assert_int_equal(to[1023], from[0]);
 }
 
@@ -252,6 +319,139 @@ static void broken_trees_are_explained(void **state)
     tutti_dataset_free(train);
     put_png("d/val/bb/1.png", 6, 6, 0);
     open_fails("folder:d/test", TUTTI_ERR_FORMAT, "number 2: \"c\" and \"bb\"", NULL);
+}
+
+/* Images of many sizes; red says which, green the column, blue the row. */
+static tutti_dataset *open_sized(int size)
+{
+    static const int SIZES[][2] = {{6, 6}, {12, 6}, {7, 20}, {3, 3}};
+    tutti_dataset *dataset;
+    char path[64];
+
+    for (int i = 0; i < 4; i++) {
+        snprintf(path, sizeof path, "s/train/%c/%d.png", 'a' + i % 2, i);
+        put_png(path, SIZES[i][0], SIZES[i][1], 10 + i);
+    }
+    need("s/train/a/0.png");
+    if (tutti_dataset_open_with(&dataset, "folder:s/train",
+                                &(tutti_dataset_opts){.image_size = size}) != TUTTI_OK)
+        fail_msg("%s", tutti_last_error());
+    return dataset;
+}
+
+static void images_of_many_sizes_become_one(void **state)
+{
+    static const int REDS[] = {10, 12, 11, 13};
+    tutti_dataset *dataset = open_sized(6);
+    tutti_dataset_info info = tutti_dataset_describe(dataset);
+    uint8_t image[3 * 36];
+    int64_t label;
+
+    (void)state;
+    assert_int_equal(info.count * 10000 + (size_t)info.height * 100 + (size_t)info.width, 40606);
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(tutti_dataset_read(dataset, i, image, &label), TUTTI_OK);
+        assert_int_equal(label, i / 2);
+        for (int k = 0; k < 36; k++)
+            assert_int_equal(image[k], REDS[i]);
+    }
+    assert_int_equal(tutti_dataset_read(dataset, 2, image, &label), TUTTI_OK); /* 12x6 */
+    for (int i = 0; i < 6; i++)
+        for (int j = 0; j < 6; j++) {
+            assert_int_equal(image[36 + i * 6 + j], j);
+            assert_int_equal(image[72 + i * 6 + j], i + 3); /* the middle */
+        }
+    assert_int_equal(tutti_dataset_read(dataset, 1, image, &label), TUTTI_OK); /* 7x20 */
+    assert_in_range(image[36], 6, 8); /* columns 6.5 to 13.5 of it */
+    assert_in_range(image[36 + 5], 12, 13);
+    assert_int_equal(tutti_dataset_read(dataset, 3, image, &label), TUTTI_OK); /* 3x3, enlarged */
+    assert_int_equal(image[36], 0);
+    assert_int_equal(image[36 + 5], 2);
+    tutti_dataset_free(dataset);
+    assert_int_equal(tutti_dataset_open_with(&dataset, "folder:s/train",
+                                             &(tutti_dataset_opts){.image_size = -1}),
+                     TUTTI_ERR_ARG);
+    assert_error_says("image_size is -1", NULL, NULL);
+    assert_int_equal(
+        tutti_dataset_open_with(&dataset, "digits:train", &(tutti_dataset_opts){.image_size = 6}),
+        TUTTI_ERR_ARG);
+    assert_error_says("those of digits have one", NULL, NULL);
+}
+
+/* A random part is one of the image, of the areas and aspects that are said, and a function of chance. */
+static void random_parts_are_parts(void **state)
+{
+    tutti_dataset *dataset = open_sized(5);
+    uint8_t image[75], again[75], other[75];
+    int64_t label;
+    int differ = 0, low = 255, high = 0;
+
+    (void)state;
+    for (uint64_t chance = 0; chance < 300; chance++) {
+        assert_int_equal(tutti__dataset_read(dataset, 2, true, chance, image, &label), TUTTI_OK);
+        assert_int_equal(tutti__dataset_read(dataset, 2, true, chance, again, &label), TUTTI_OK);
+        assert_int_equal(tutti__dataset_read(dataset, 2, true, chance + 1000, other, &label),
+                         TUTTI_OK);
+        assert_memory_equal(image, again, sizeof image);
+        differ += memcmp(image, other, sizeof image) != 0;
+        for (int k = 0; k < 25; k++) {
+            int column = image[25 + k], row = image[50 + k];
+
+            assert_int_equal(image[k], 11);
+            assert_in_range(column, 0, 5);
+            assert_in_range(row, 0, 11);
+            low = row < low ? row : low;
+            high = row > high ? row : high;
+            if (k % 5)
+                assert_true(column >= image[25 + k - 1]); /* not mirrored: the loader does that */
+        }
+    }
+    assert_in_range(differ, 250, 300);
+    assert_int_equal(low, 0);
+    assert_int_equal(high, 11);
+    tutti_dataset_free(dataset);
+}
+
+static char heard[4096];
+
+static void hear(void *user, tutti_log_level level, const char *area, int rank, const char *text)
+{
+    (void)user;
+    (void)area;
+    (void)rank;
+    if (level == TUTTI_LOG_WARN)
+        snprintf(heard + strlen(heard), sizeof heard - strlen(heard), "%s\n", text);
+}
+
+/* What is left out of a folder is named, once for all of it, and names do not reach a terminal as they are. */
+static void what_is_left_out_is_named(void **state)
+{
+    (void)state;
+    put_tree(6);
+    need("d/train/a/x.png");
+    assert_int_equal(symlink("nowhere.png", "d/train/a/lost.png"), 0);
+    assert_int_equal(symlink("x.png", "d/train/a/found.png"), 0);
+    assert_int_equal(symlink("loop.png", "d/train/a/loop.png"), 0);
+    tutti_log_set_callback(hear, NULL);
+    tutti_dataset_free(open_good("folder:d/train"));
+    assert_non_null(strstr(heard, "d/train: 3 entries are left out: "));
+    assert_non_null(strstr(heard, "train/README (not a folder)"));
+    assert_non_null(strstr(heard, "a/lost.png (a link to nothing)"));
+    assert_non_null(strstr(heard, "a/loop.png (a link in a circle)"));
+    assert_null(strstr(heard, "found"));
+    assert_ptr_equal(strchr(heard, '\n'), heard + strlen(heard) - 1); /* one line */
+    heard[0] = '\0';
+    put_text("d/train/b/a\nb\x1b[2J.gif", "");
+    assert_int_equal(mkfifo("d/train/c/fifo.png", 0600), 0);
+    assert_int_equal(symlink("nowhere", "d/train/dog"), 0); /* a class that would be lost */
+    tutti_dataset_free(open_good("folder:d/train"));
+    assert_non_null(strstr(heard, "6 entries"));
+    assert_non_null(strstr(heard, "train/dog (a link to nothing)"));
+    assert_non_null(strstr(heard, ", ..."));
+    assert_null(strchr(heard, '\x1b'));
+    tutti_log_set_callback(NULL, NULL);
+    assert_int_equal(unlink("d/train/c/y.png"), 0);
+    open_fails("folder:d/train", TUTTI_ERR_FORMAT, "d/train/c holds no .jpg", "left out");
 }
 
 /* ---- Pack and show -------------------------------------------------------------------------------------------------- */
@@ -342,7 +542,7 @@ static void show_counts_and_measures(void **state)
 
     (void)state;
     assert_non_null(out);
-    assert_int_equal(tutti__data_show("digits:test", out, NULL), TUTTI_OK);
+    assert_int_equal(tutti__data_show("digits:test", NULL, out, NULL), TUTTI_OK);
     fclose(out);
     assert_non_null(strstr(text, "images     359, each 1 x 8 x 8 bytes"));
     assert_non_null(strstr(text, "0.3059"));
@@ -356,9 +556,13 @@ int main(void)
         IN_FOLDER(jpegs_become_rgb),
         IN_FOLDER(cut_images_are_errors_at_every_length),
         IN_FOLDER(huge_and_foreign_images_are_refused),
-        cmocka_unit_test(resizing_keeps_constants_and_averages),
+        IN_FOLDER(photographs_are_read_and_bombs_are_not),
+        cmocka_unit_test(scaling_keeps_constants_and_averages),
         IN_FOLDER(folders_are_sorted_by_class_and_name),
         IN_FOLDER(broken_trees_are_explained),
+        IN_FOLDER(images_of_many_sizes_become_one),
+        IN_FOLDER(random_parts_are_parts),
+        IN_FOLDER(what_is_left_out_is_named),
         IN_FOLDER(packing_keeps_every_image),
         IN_FOLDER(a_pack_that_fails_leaves_nothing),
         cmocka_unit_test(show_counts_and_measures),

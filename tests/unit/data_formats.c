@@ -246,6 +246,126 @@ static void damaged_cifar_files_are_named(void **state)
     open_fails("cifar10:a/data_batch_1.bin/test", TUTTI_ERR_NOT_FOUND);
 }
 
+/* ---- CIFAR-100 --------------------------------------------------------------------------------------------------- */
+
+/* Record i has coarse label 3, fine label 5 i + first, and pixels i + 1. */
+static void put_cifar100(const char *path, int n, int first)
+{
+    static uint8_t records[20 * 3074];
+
+    for (int i = 0; i < n; i++) {
+        memset(records + i * 3074, i + 1, 3074);
+        records[i * 3074] = 3;
+        records[i * 3074 + 1] = (uint8_t)(5 * i + first);
+    }
+    put(path, records, (size_t)n * 3074);
+}
+
+static void cifar100_has_the_fine_labels(void **state)
+{
+    tutti_dataset *train, *test;
+    tutti_dataset_info info;
+    uint8_t image[3072];
+    int64_t label;
+
+    (void)state;
+    put_cifar100("a/cifar-100-binary/train.bin", 20, 4);
+    put_cifar100("a/cifar-100-binary/test.bin", 2, 95);
+    train = open_good("cifar100:a/train");
+    test = open_good("cifar100:a/cifar-100-binary/test");
+    info = tutti_dataset_describe(train);
+    assert_int_equal(info.count * 1000 + (size_t)info.classes, 20100);
+    assert_true(info.mean[0] == 0.5071f && info.std[2] == 0.2762f);
+    assert_null(info.class_names);
+    for (size_t i = 0; i < 20; i++) {
+        assert_int_equal(tutti_dataset_read(train, i, image, &label), TUTTI_OK);
+        assert_int_equal(label, 5 * i + 4);
+        assert_int_equal(image[0], i + 1);
+        assert_int_equal(image[3071], i + 1);
+    }
+    assert_int_equal(tutti_dataset_read(test, 0, image, &label), TUTTI_OK);
+    assert_int_equal(tutti_dataset_read(test, 1, image, &label), TUTTI_ERR_FORMAT);
+    assert_error_says("test.bin: record 1 has label 100", "expected 0 to 99", "cifar100, test");
+    tutti_dataset_free(train);
+    tutti_dataset_free(test);
+    put_text("a/cifar-100-binary/fine_label_names.txt", "apple\naquarium_fish\nbaby\n");
+    test = open_good("cifar100:a/test");
+    assert_int_equal(tutti_dataset_describe(test).classes, 3);
+    assert_string_equal(tutti_dataset_describe(test).class_names[1], "aquarium_fish");
+    tutti_dataset_free(test);
+    assert_int_equal(truncate("a/cifar-100-binary/train.bin", 3074 * 3 + 1), 0);
+    open_fails("cifar100:a/train", TUTTI_ERR_FORMAT);
+    assert_error_says("records of 3074 bytes", "153700000", "train.bin has 9223 bytes");
+    open_fails("cifar10:a/train", TUTTI_ERR_NOT_FOUND);
+}
+
+/* ---- A program's own ---------------------------------------------------------------------------------------------- */
+
+static tutti_dataset_info own_info;
+
+static tutti_status own_open(void **self_p, const tutti_dataset_source *source,
+                             tutti_dataset_info *info)
+{
+    *self_p = &own_info;
+    assert_string_equal(source->dir, "some/where");
+    own_info.name = info->name;
+    own_info.split = info->split;
+    *info = own_info;
+    return TUTTI_OK;
+}
+
+static tutti_status own_read(const void *self, size_t index, uint8_t *image, int64_t *label_p)
+{
+    assert_ptr_equal(self, &own_info);
+    image[0] = (uint8_t)index;
+    *label_p = (int64_t)index - 1;
+    return TUTTI_OK;
+}
+
+static void a_programs_own_format_is_checked(void **state)
+{
+    static const tutti_dataset_info GOOD = {
+        .count = 4, .channels = 1, .height = 1, .width = 1, .classes = 2, .std = {1}};
+    static const tutti_dataset_format OWN = {.name = "own", .open = own_open, .read = own_read};
+    tutti_dataset_format bad[] = {OWN, OWN, OWN, OWN};
+    tutti_dataset_info wrong[] = {GOOD, GOOD, GOOD, GOOD, GOOD, GOOD};
+    tutti_dataset_opts opts = {.format = &OWN};
+    tutti_dataset *dataset;
+    uint8_t image[1];
+    int64_t label;
+
+    (void)state;
+    own_info = GOOD;
+    assert_int_equal(tutti_dataset_open_with(&dataset, "own:some/where/train", &opts), TUTTI_OK);
+    assert_int_equal(tutti_dataset_read(dataset, 2, image, &label), TUTTI_OK);
+    assert_int_equal(label * 10 + image[0], 12);
+    assert_int_equal(tutti_dataset_read(dataset, 0, image, &label), TUTTI_ERR_FORMAT);
+    assert_error_says("the label is -1", "expected 0 to 1", "sample 0 of data set own, train");
+    assert_int_equal(tutti_dataset_read(dataset, 3, image, &label), TUTTI_ERR_FORMAT);
+    tutti_dataset_free(dataset);
+    wrong[0].count = 0;
+    wrong[1].channels = 5;
+    wrong[2].height = 0;
+    wrong[3].classes = 0;
+    wrong[4].std[0] = 0;
+    wrong[5].height = wrong[5].width = 65536; /* more bytes than fit */
+    for (size_t i = 0; i < TUTTI__COUNT_OF(wrong); i++) {
+        own_info = wrong[i];
+        assert_int_equal(tutti_dataset_open_with(&dataset, "own:some/where/test", &opts),
+                         TUTTI_ERR_FORMAT);
+        assert_null(dataset);
+        assert_error_says("data set own, test", "expected", NULL);
+    }
+    bad[0].name = "";
+    bad[1].name = "a:b";
+    bad[2].open = NULL;
+    bad[3].read = NULL;
+    for (size_t i = 0; i < TUTTI__COUNT_OF(bad); i++) {
+        opts.format = &bad[i];
+        assert_int_equal(tutti_dataset_open_with(&dataset, "digits:train", &opts), TUTTI_ERR_ARG);
+    }
+}
+
 /* ---- MNIST ------------------------------------------------------------------------------------------------------- */
 
 static void put_idx(const char *path, const uint8_t *head, size_t n_head, size_t n, bool packed)
@@ -298,6 +418,12 @@ static void mnist_is_read_in_every_spelling(void **state)
     check_mnist("mnist:a/train");
     check_mnist("mnist:a/test");
     check_mnist("mnist:b/train");
+    put_idx("c/FashionMNIST/raw/train-images-idx3-ubyte.gz", IMAGES_HEAD, 16, 3 * 784, true);
+    put_idx("c/FashionMNIST/raw/train-labels-idx1-ubyte.gz", LABELS_HEAD, 8, 3, true);
+    check_mnist("mnist:c/train");
+    put_idx("c/KMNIST/raw/train-images-idx3-ubyte.gz", IMAGES_HEAD, 16, 3 * 784, true);
+    open_fails("mnist:c/train", TUTTI_ERR_ARG); /* which one? */
+    assert_error_says("c holds FashionMNIST/raw and KMNIST/raw", "c/FashionMNIST/raw", NULL);
 }
 
 /* Opens a/test after the images, then the labels, were made like this. */
@@ -365,6 +491,8 @@ int main(void)
         IN_FOLDER(cifar_files_of_any_length_are_read),
         IN_FOLDER(cifar_takes_its_classes_from_the_names_file),
         IN_FOLDER(damaged_cifar_files_are_named),
+        IN_FOLDER(cifar100_has_the_fine_labels),
+        cmocka_unit_test(a_programs_own_format_is_checked),
         IN_FOLDER(mnist_is_read_in_every_spelling),
         IN_FOLDER(damaged_idx_files_are_named),
         IN_FOLDER(a_truncated_gzip_file_is_an_error),

@@ -4,7 +4,7 @@
  * under the sanitizers nothing may be touched that is not ours. The noise is Philox's, so that a failure comes again. */
 #include "data_support.h"
 
-#include <tutti/data.h>
+#include "data/dataset.h"
 
 enum { ROUNDS = 400, ROOM = 16384 };
 
@@ -40,14 +40,16 @@ static size_t damage(noise *n, const uint8_t *good, size_t n_good, uint8_t bad[R
     return size;
 }
 
-static void try_to_read(const char *spec)
+/* image_size 0: as they are; else also random parts. */
+static void try_to_read(const char *spec, int image_size)
 {
+    tutti_dataset_opts opts = {.image_size = image_size};
     tutti_dataset *dataset;
     tutti_dataset_info info;
     uint8_t *image;
     int64_t label;
 
-    if (tutti_dataset_open(&dataset, spec) != TUTTI_OK) {
+    if (tutti_dataset_open_with(&dataset, spec, &opts) != TUTTI_OK) {
         assert_true(strlen(tutti_last_error()) > 10);
         return;
     }
@@ -59,6 +61,9 @@ static void try_to_read(const char *spec)
         info.count = info.count > 1;
     for (size_t i = 0; i < info.count && i < 20; i++)
         if (tutti_dataset_read(dataset, i, image, &label) == TUTTI_OK)
+            assert_in_range(label, 0, info.classes - 1);
+    for (size_t i = 0; image_size && i < info.count && i < 4; i++)
+        if (tutti__dataset_read(dataset, i, true, i, image, &label) == TUTTI_OK)
             assert_in_range(label, 0, info.classes - 1);
     free(image);
     tutti_dataset_free(dataset);
@@ -72,7 +77,9 @@ static void fuzz(const char *path, const uint8_t *good, size_t n_good, const cha
         size_t size = damage(&n, good, n_good, bad);
 
         put(path, bad, size);
-        try_to_read(spec);
+        try_to_read(spec, 0);
+        if (strncmp(spec, "folder:", 7) == 0)
+            try_to_read(spec, 5);
     }
 }
 
@@ -84,6 +91,7 @@ static void cifar_files(void **state)
     (void)state;
     fuzz("a/test_batch.bin", good, sizeof good, "cifar10:a/test");
     put("a/test_batch.bin", good, sizeof good);
+    fuzz("b/test.bin", good, 2 * 3074, "cifar100:b/test");
     fuzz("a/batches.meta.txt", (const uint8_t *)NAMES, sizeof NAMES - 1, "cifar10:a/test");
 }
 
@@ -116,7 +124,7 @@ static void idx_files(void **state)
 
 static void image_files(void **state)
 {
-    uint8_t png[8192], lines[3 * 16 * 8];
+    uint8_t png[8192], many[ROOM], lines[3 * 16 * 8];
     size_t n;
 
     (void)state;
@@ -130,6 +138,8 @@ static void image_files(void **state)
     fuzz("d/train/a/2.jpg", JPEG_RGB, sizeof JPEG_RGB, "folder:d/train");
     fuzz("d/train/a/2.jpg", JPEG_PROGRESSIVE, sizeof JPEG_PROGRESSIVE, "folder:d/train");
     fuzz("d/train/a/2.jpg", JPEG_GREY, sizeof JPEG_GREY, "folder:d/train");
+    n = jpeg_make(many, 40, 40, 60);
+    fuzz("d/train/a/2.jpg", many, n, "folder:d/train");
 }
 
 int main(void)

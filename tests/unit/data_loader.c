@@ -37,16 +37,32 @@ int tutti_group_size(const tutti_group *group)
 
 enum { COUNT = 53, SIDE = 20, PIXELS = 3 * SIDE * SIDE };
 
-typedef struct counting {
-    tutti_dataset base;
-    _Atomic size_t fails_at;
-} counting;
+/* One for all data sets of this kind: tests run one after the other. */
+static _Atomic size_t fails_at = SIZE_MAX;
 
-static tutti_status counting_read(const tutti_dataset *dataset, size_t index, uint8_t *image,
-                                  int64_t *label_p)
+static tutti_status counting_open(void **self_p, const tutti_dataset_source *source,
+                                  tutti_dataset_info *info)
 {
-    if (index == ((const counting *)dataset)->fails_at)
-        return tutti__fail(TUTTI_ERR_FORMAT, "file 00%zu.bin is broken", index);
+    *self_p = NULL;
+    assert_true(source->train);
+    assert_null(source->dir);
+    info->count = COUNT;
+    info->channels = 3;
+    info->height = SIDE;
+    info->width = SIDE;
+    info->classes = COUNT;
+    for (int c = 0; c < 3; c++) {
+        info->mean[c] = 0.25f * (float)(c + 1);
+        info->std[c] = 0.5f;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status counting_read(const void *self, size_t index, uint8_t *image, int64_t *label_p)
+{
+    (void)self;
+    if (index == fails_at)
+        return tutti_fail(TUTTI_ERR_FORMAT, "file 00%zu.bin is broken", index);
     for (size_t i = 0; i < PIXELS; i++)
         image[i] =
             (uint8_t)(1 + (index * 7 + i * 31 + i / 400) % 255); /* never 0: that is padding */
@@ -54,25 +70,25 @@ static tutti_status counting_read(const tutti_dataset *dataset, size_t index, ui
     return TUTTI_OK;
 }
 
-static const tutti__format COUNTING = {
-    .name = "counting", .size = sizeof(counting), .read = counting_read};
+static const tutti_dataset_format COUNTING = {
+    .name = "counting", .no_folder = true, .open = counting_open, .read = counting_read};
+
+static tutti_dataset *own_new(const tutti_dataset_format *format)
+{
+    tutti_dataset *dataset;
+    char spec[80];
+
+    snprintf(spec, sizeof spec, "%s:train", format->name);
+    if (tutti_dataset_open_with(&dataset, spec, &(tutti_dataset_opts){.format = format}) !=
+        TUTTI_OK)
+        fail_msg("%s", tutti_last_error());
+    return dataset;
+}
 
 static tutti_dataset *counting_new(void)
 {
-    tutti_dataset *dataset;
-
-    assert_int_equal(tutti__dataset_new(&dataset, &COUNTING, "train"), TUTTI_OK);
-    dataset->info.count = COUNT;
-    dataset->info.channels = 3;
-    dataset->info.height = SIDE;
-    dataset->info.width = SIDE;
-    dataset->info.classes = COUNT;
-    for (int c = 0; c < 3; c++) {
-        dataset->info.mean[c] = 0.25f * (float)(c + 1);
-        dataset->info.std[c] = 0.5f;
-    }
-    ((counting *)dataset)->fails_at = SIZE_MAX;
-    return dataset;
+    fails_at = SIZE_MAX;
+    return own_new(&COUNTING);
 }
 
 static tutti_loader *loader_new(const tutti_dataset *dataset, const tutti_group *group,
@@ -330,7 +346,7 @@ static void a_failure_comes_in_its_place_with_file_and_index(void **state)
     tutti_dataset *dataset = counting_new();
 
     (void)state;
-    ((counting *)dataset)->fails_at = 17;
+    fails_at = 17;
     for (int workers = 0; workers <= 3; workers++) {
         tutti_loader *loader =
             loader_new(dataset, NULL, (tutti_loader_opts){.batch = 5, .workers = workers});
@@ -344,11 +360,11 @@ static void a_failure_comes_in_its_place_with_file_and_index(void **state)
             assert_non_null(strstr(tutti_last_error(), "0017.bin"));
             assert_non_null(strstr(tutti_last_error(), "sample 17"));
         }
-        ((counting *)dataset)->fails_at = SIZE_MAX; /* mended: the next epoch is whole */
+        fails_at = SIZE_MAX; /* mended: the next epoch is whole */
         tutti_loader_set_epoch(loader, 1);
         check_epoch(loader, dataset, (tutti_sampler_opts){.count = COUNT, .world_size = 1}, 1, 5);
         tutti_loader_free(loader);
-        ((counting *)dataset)->fails_at = 17;
+        fails_at = 17;
     }
     tutti_dataset_free(dataset);
 }
@@ -579,6 +595,166 @@ static void workers_leave_spans(void **state)
     tutti_dataset_free(dataset);
 }
 
+/* ---- Data sets that crop by themselves: chance is a function of seed, epoch and index -------------------------- */
+
+static tutti_status sized_open(void **self_p, const tutti_dataset_source *source,
+                               tutti_dataset_info *info)
+{
+    *self_p = NULL;
+    *info = (tutti_dataset_info){.name = info->name,
+                                 .split = info->split,
+                                 .count = COUNT,
+                                 .channels = 3,
+                                 .height = source->image_size,
+                                 .width = source->image_size,
+                                 .classes = COUNT,
+                                 .std = {1, 1, 1}};
+    return TUTTI_OK;
+}
+
+static tutti_status sized_read(const void *self, size_t index, uint8_t *image, int64_t *label_p)
+{
+    (void)self;
+    memset(image, 77, 3 * 16);
+    *label_p = (int64_t)index;
+    return TUTTI_OK;
+}
+
+static tutti_status sized_read_random(const void *self, size_t index, uint64_t chance,
+                                      uint8_t *image, int64_t *label_p)
+{
+    (void)self;
+    for (int i = 0; i < 48; i++) /* the same in a row, so that mirroring shows nothing */
+        image[i] = (uint8_t)(chance >> 8 * (i / 4 % 8));
+    *label_p = (int64_t)index;
+    return TUTTI_OK;
+}
+
+static const tutti_dataset_format SIZED = {.name = "sized",
+                                           .no_folder = true,
+                                           .open = sized_open,
+                                           .read = sized_read,
+                                           .read_random = sized_read_random};
+
+static void read_parts(int workers, int ranks, uint64_t epoch, uint64_t seed, bool augment,
+                       float parts[COUNT][48])
+{
+    tutti_dataset *dataset;
+    tutti_batch batch;
+
+    assert_int_equal(
+        tutti_dataset_open_with(&dataset, "sized:train",
+                                &(tutti_dataset_opts){.format = &SIZED, .image_size = 4}),
+        TUTTI_OK);
+    for (int rank = 0; rank < ranks; rank++) {
+        tutti_group group = {rank, ranks};
+        tutti_loader *loader = loader_new(
+            dataset, &group,
+            (tutti_loader_opts){
+                .batch = 5, .workers = workers, .shuffle = true, .seed = seed, .augment = augment});
+
+        tutti_loader_set_epoch(loader, epoch);
+        while (tutti_loader_next(loader, &batch))
+            for (size_t i = 0; i < batch.n; i++)
+                memcpy(parts[((const int64_t *)batch.y.p)[i]], (const float *)batch.x.p + 48 * i,
+                       sizeof parts[0]);
+        assert_int_equal(tutti_loader_status(loader), TUTTI_OK);
+        tutti_loader_free(loader);
+    }
+    tutti_dataset_free(dataset);
+}
+
+static void random_parts_depend_on_seed_epoch_and_sample_only(void **state)
+{
+    static float one[COUNT][48], same[COUNT][48], epoch[COUNT][48], seed[COUNT][48],
+        plain[COUNT][48];
+
+    (void)state;
+    read_parts(0, 1, 2, 7, true, one);
+    read_parts(3, 3, 2, 7, true, same);
+    read_parts(1, 1, 3, 7, true, epoch);
+    read_parts(1, 1, 2, 8, true, seed);
+    read_parts(1, 1, 2, 7, false, plain);
+    assert_memory_equal(one, same, sizeof one);
+    for (int i = 0; i < COUNT; i++) {
+        assert_memory_not_equal(one[i], epoch[i], sizeof one[i]);
+        assert_memory_not_equal(one[i], seed[i], sizeof one[i]);
+        assert_memory_not_equal(one[i], one[(i + 1) % COUNT], sizeof one[i]);
+        assert_true(plain[i][0] == 77.0f / 255.0f && plain[i][47] == 77.0f / 255.0f);
+    }
+}
+
+/* ---- A read that hangs ------------------------------------------------------------------------------------------ */
+
+static pthread_mutex_t hang = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t heard_it = PTHREAD_COND_INITIALIZER;
+static char warning[1024];
+static int warnings;
+
+static void hear(void *user, tutti_log_level level, const char *area, int rank, const char *text)
+{
+    (void)user;
+    (void)area;
+    (void)rank;
+    if (level != TUTTI_LOG_WARN)
+        return;
+    pthread_mutex_lock(&hang);
+    snprintf(warning, sizeof warning, "%s", text);
+    warnings++;
+    pthread_cond_broadcast(&heard_it);
+    pthread_mutex_unlock(&hang);
+}
+
+/* Sample 17 is there only once somebody has complained of it. */
+static tutti_status hanging_read(const void *self, size_t index, uint8_t *image, int64_t *label_p)
+{
+    pthread_mutex_lock(&hang);
+    while (index == 17 && warnings == 0)
+        pthread_cond_wait(&heard_it, &hang);
+    pthread_mutex_unlock(&hang);
+    return counting_read(self, index, image, label_p);
+}
+
+static void hanging_locate(const void *self, size_t index, char *text, size_t size)
+{
+    (void)self;
+    snprintf(text, size, "mount/%zu\n.jpg", index);
+}
+
+static void a_slow_read_is_named_once(void **state)
+{
+    static const tutti_dataset_format HANGING = {.name = "hanging",
+                                                 .no_folder = true,
+                                                 .open = counting_open,
+                                                 .read = hanging_read,
+                                                 .locate = hanging_locate};
+    tutti_dataset *dataset = own_new(&HANGING);
+    tutti_loader *loader;
+    tutti_batch batch;
+    size_t n = 0;
+
+    (void)state;
+    setenv("TUTTI_DATA_WARN_S", "0.03", 1);
+    tutti_log_set_callback(hear, NULL);
+    loader = loader_new(dataset, NULL, (tutti_loader_opts){.batch = 5, .workers = 2});
+    while (tutti_loader_next(loader, &batch))
+        n += batch.n;
+    tutti_log_set_callback(NULL, NULL);
+    assert_int_equal(n, COUNT);
+    assert_int_equal(warnings, 1);
+    if (!strstr(warning, "waiting for batch 3 for 0.") || !strstr(warning, "of 2 is reading ") ||
+        !strstr(warning, "reading mount/17\\n.jpg (sample 17 of data set hanging, train)"))
+        fail_msg("\"%s\"", warning);
+    assert_true(tutti__loader_wait_ns(loader) >= 30000000);
+    tutti_loader_free(loader);
+    setenv("TUTTI_DATA_WARN_S", "soon", 1);
+    assert_int_equal(tutti_loader_new(&loader, dataset, NULL, &(tutti_loader_opts){.batch = 5}),
+                     TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_last_error(), "TUTTI_DATA_WARN_S is \"soon\""));
+    unsetenv("TUTTI_DATA_WARN_S");
+    tutti_dataset_free(dataset);
+}
+
 /* ---- N ranks as threads of one process ------------------------------------------------------------------------ */
 
 static void *run_rank(void *user)
@@ -633,6 +809,8 @@ int main(void)
         cmocka_unit_test(augmentation_is_a_crop_of_the_padded_image_and_a_flip),
         cmocka_unit_test(grey_digits_are_moved_by_one_and_not_mirrored),
         cmocka_unit_test(grey_becomes_three_equal_channels),
+        cmocka_unit_test(random_parts_depend_on_seed_epoch_and_sample_only),
+        cmocka_unit_test(a_slow_read_is_named_once),
         cmocka_unit_test(workers_leave_spans),
         cmocka_unit_test(ranks_may_be_threads),
     };

@@ -143,6 +143,43 @@ static inline void put_png(const char *path, int height, int width, int r)
     put(path, png, png_make(png, PNG_RGB, 8, height, width, lines, stride));
 }
 
+/* An even grey JPEG of any size, progressive with this many scans, or (0) with one; returns its length. Each block has one
+ * bit for its mean, which does not change, and one for the rest, which is nothing. */
+static inline size_t jpeg_make(uint8_t *jpeg, int height, int width, int scans)
+{
+    static const uint8_t CODES[] = {0xff, 0xc4, 0, 20, 0x00, 1, 0, 0,    0,    0, 0,  0,    0, 0, 0,
+                                    0,    0,    0, 0,  0,    0, 0, 0xff, 0xc4, 0, 20, 0x10, 1, 0, 0,
+                                    0,    0,    0, 0,  0,    0, 0, 0,    0,    0, 0,  0,    0, 0};
+    uint8_t frame[] = {0xff, scans ? 0xc2 : 0xc0, 0, 11, 8, 0, 0, 0, 0, 1, 1, 0x11, 0};
+    uint8_t scan[] = {0xff, 0xda, 0, 8, 1, 1, 0, 0, scans ? 0 : 63, 0};
+    size_t blocks = (size_t)((height + 7) / 8) * (size_t)((width + 7) / 8), n = 0;
+
+    frame[5] = (uint8_t)(height >> 8);
+    frame[6] = (uint8_t)height;
+    frame[7] = (uint8_t)(width >> 8);
+    frame[8] = (uint8_t)width;
+    memcpy(jpeg, "\xff\xd8\xff\xdb\0\x43\0", 7);
+    memset(jpeg + 7, 16, 64);
+    n = 71;
+    memcpy(jpeg + n, CODES, sizeof CODES);
+    n += sizeof CODES;
+    memcpy(jpeg + n, frame, sizeof frame);
+    n += sizeof frame;
+    for (int i = 0; i < (scans ? scans : 1); i++) {
+        size_t bytes = (blocks * (scans ? 1 : 2) + 7) / 8;
+
+        if (i > 0) { /* the other coefficients, again and again */
+            scan[7] = 1;
+            scan[8] = 63;
+        }
+        memcpy(jpeg + n, scan, sizeof scan);
+        memset(jpeg + n + sizeof scan, 0, bytes);
+        n += sizeof scan + bytes;
+    }
+    memcpy(jpeg + n, "\xff\xd9", 2);
+    return n + 2;
+}
+
 /* ---- JPEG files of 8x16 pixels, made with libjpeg at quality 95: red 20 + 12x, green 230 - 20y, blue 100;
  *      grey 20 + 12x + 6y ---------------------------------------------------------------------------------------- */
 

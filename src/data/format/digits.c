@@ -21,12 +21,14 @@ static int value_of(char digit)
     return digit <= '9' ? digit - '0' : digit - 'A' + 10;
 }
 
-static tutti_status digits_open(tutti_dataset *dataset, const char *dir)
-{
-    tutti_dataset_info *info = &dataset->info;
+/* The data set is one of two numbers: is it the training part? */
+static const bool TRAIN_PART = true, TEST_PART = false;
 
-    (void)dir;
-    info->count = tutti__dataset_is_train(dataset) ? TUTTI__COUNT_OF(ROWS) - TEST : TEST;
+static tutti_status digits_open(void **self_p, const tutti_dataset_source *source,
+                                tutti_dataset_info *info)
+{
+    *self_p = (void *)(source->train ? &TRAIN_PART : &TEST_PART);
+    info->count = source->train ? TUTTI__COUNT_OF(ROWS) - TEST : TEST;
     info->channels = 1;
     info->height = 8;
     info->width = 8;
@@ -36,11 +38,10 @@ static tutti_status digits_open(tutti_dataset *dataset, const char *dir)
     return TUTTI_OK;
 }
 
-static tutti_status digits_read(const tutti_dataset *dataset, size_t index, uint8_t *image,
-                                int64_t *label_p)
+static tutti_status digits_read(const void *self, size_t index, uint8_t *image, int64_t *label_p)
 {
-    size_t n =
-        tutti__dataset_is_train(dataset) ? index + index / (EVERY - 1) : index * EVERY + EVERY - 1;
+    const bool *train = self;
+    size_t n = *train ? index + index / (EVERY - 1) : index * EVERY + EVERY - 1;
 
     for (int i = 0; i < PIXELS; i++)
         image[i] = (uint8_t)((value_of(ROWS[n][i]) * 255 + 8) / 16);
@@ -48,11 +49,10 @@ static tutti_status digits_read(const tutti_dataset *dataset, size_t index, uint
     return TUTTI_OK;
 }
 
-const tutti__format tutti__format_digits = {
+const tutti_dataset_format tutti__format_digits = {
     .name = "digits",
-    .usage = "digits:train|test",
-    .size = sizeof(tutti_dataset),
-    .in_library = true,
+    .help = "8x8 digits, in the library",
+    .no_folder = true,
     .open = digits_open,
     .read = digits_read,
 };

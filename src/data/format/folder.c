@@ -1,8 +1,8 @@
 /* folder.c -- an image folder: DIR/SPLIT/CLASS/FILE.{jpg,jpeg,png}.   SPDX-License-Identifier: MIT
  *
  * A class's number is its place in the sorted names of the class folders; images are in the order of class, then file
- * name (plain byte order, as torchvision's). Opening lists the files and looks at the size of the first; each file is
- * decoded when it is read. */
+ * name (plain byte order, as torchvision's). Opening lists the files and, without image_size, looks at the size of the
+ * first; each file is decoded when it is read. */
 #include "data/dataset.h"
 #include "data/files.h"
 #include "data/image/image.h"
@@ -15,13 +15,23 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define SHOWN 3 /* of what is left out, by name */
+
 typedef struct names {
     char **name;
     size_t n, room;
 } names;
 
+/* What lies there and is not read: how many, and the first of them by name. */
+typedef struct leftovers {
+    size_t n;
+    char text[1024];
+} leftovers;
+
 typedef struct folder {
-    tutti_dataset base;
+    const tutti_dataset_source *source; /* while it is opened */
+    int height, width;
+    bool sized;      /* by image_size: of any size in the files */
     char root[4096]; /* DIR/SPLIT */
     names classes;
     names files; /* of all classes, one after the other */
@@ -59,21 +69,40 @@ static int compare(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static bool has_type(const char *dir, const struct dirent *entry, unsigned char type)
+/* Why an entry is none of the folders, or the image files, that are looked for; NULL: it is one. */
+static const char *fault_of(const char *dir, const struct dirent *entry, unsigned char type)
 {
+    unsigned char is = entry->d_type;
     char path[4096];
     struct stat st;
 
-    if (entry->d_type != DT_UNKNOWN && entry->d_type != DT_LNK)
-        return entry->d_type == type;
-    if (tutti__path(path, dir, entry->d_name) != TUTTI_OK || stat(path, &st) != 0)
-        return false;
-    return type == DT_DIR ? S_ISDIR(st.st_mode) : S_ISREG(st.st_mode);
+    if (is == DT_UNKNOWN || is == DT_LNK) {
+        if (tutti__path(path, dir, entry->d_name) != TUTTI_OK)
+            return "its path is too long";
+        if (stat(path, &st) != 0)
+            return errno == ENOENT  ? "a link to nothing"
+                   : errno == ELOOP ? "a link in a circle"
+                                    : "it cannot be looked at";
+        is = S_ISDIR(st.st_mode) ? DT_DIR : S_ISREG(st.st_mode) ? DT_REG : DT_UNKNOWN;
+    }
+    if (is != type)
+        return type == DT_DIR ? "not a folder" : is == DT_DIR ? "a folder" : "not a regular file";
+    return type == DT_DIR || tutti__image_named(entry->d_name) ? NULL : "not .jpg, .jpeg or .png";
 }
 
-/* The sorted names of the folders, or of the image files, in dir; those that begin with '.' are nobody's data.
- * *skipped_p counts what else lies there. */
-static tutti_status list_dir(const char *dir, unsigned char type, names *list, size_t *skipped_p)
+static void leave_out(leftovers *rest, const char *dir, const char *name, const char *fault)
+{
+    const char *class_name = strrchr(dir, '/');
+    size_t used = strlen(rest->text);
+
+    if (++rest->n <= SHOWN)
+        snprintf(rest->text + used, sizeof rest->text - used, "%s%.80s/%.120s (%s)",
+                 used ? ", " : "", class_name ? class_name + 1 : dir, name, fault);
+}
+
+/* The sorted names of the folders, or of the image files, in dir; those that begin with '.' are nobody's data. What else
+ * lies there goes to rest, if it is not NULL. */
+static tutti_status list_dir(const char *dir, unsigned char type, names *list, leftovers *rest)
 {
     tutti_status status = TUTTI_OK;
     struct dirent *entry;
@@ -83,12 +112,15 @@ static tutti_status list_dir(const char *dir, unsigned char type, names *list, s
         return tutti__fail_errno(errno, "cannot list folder %s", dir);
     errno = 0;
     while (status == TUTTI_OK && (entry = readdir(d))) {
+        const char *fault;
+
         if (entry->d_name[0] == '.')
             continue;
-        if (has_type(dir, entry, type) && (type == DT_DIR || tutti__image_named(entry->d_name)))
+        fault = fault_of(dir, entry, type);
+        if (!fault)
             status = names_add(list, entry->d_name);
-        else
-            ++*skipped_p;
+        else if (rest)
+            leave_out(rest, dir, entry->d_name, fault);
         errno = 0;
     }
     if (status == TUTTI_OK && errno)
@@ -100,41 +132,41 @@ static tutti_status list_dir(const char *dir, unsigned char type, names *list, s
 }
 
 /* DIR/SPLIT; "val" also serves where "test" is asked for. */
-static tutti_status find_root(folder *data, const char *dir)
+static tutti_status find_root(folder *data)
 {
+    const char *dir = data->source->dir, *split = data->source->split;
+    const bool is_test = strcmp(split, "test") == 0;
     struct stat st;
 
     if (stat(dir, &st) != 0)
         return tutti__fail_errno(errno, "data folder %s", dir);
-    TUTTI_TRY(tutti__path(data->root, dir, data->base.split));
+    TUTTI_TRY(tutti__path(data->root, dir, split));
     if (stat(data->root, &st) == 0 && S_ISDIR(st.st_mode))
         return TUTTI_OK;
-    if (strcmp(data->base.split, "test") == 0) {
+    if (is_test) {
         TUTTI_TRY(tutti__path(data->root, dir, "val"));
         if (stat(data->root, &st) == 0 && S_ISDIR(st.st_mode))
             return TUTTI_OK;
     }
     return tutti__fail(TUTTI_ERR_NOT_FOUND,
                        "there is no folder %s/%s%s: images are expected as %s/%s/CLASS/FILE.jpg",
-                       dir, data->base.split,
-                       strcmp(data->base.split, "test") == 0 ? " (nor val)" : "", dir,
-                       data->base.split);
+                       dir, split, is_test ? " (nor val)" : "", dir, split);
 }
 
 /* A split with other classes than train would number them differently, silently. */
-static tutti_status check_classes(const folder *data, const char *dir)
+static tutti_status check_classes(const folder *data)
 {
     char path[4096];
     names train = {0};
-    size_t skipped = 0, i = 0;
+    size_t i = 0;
     tutti_status status;
 
-    if (tutti__dataset_is_train(&data->base))
+    if (data->source->train)
         return TUTTI_OK;
-    TUTTI_TRY(tutti__path(path, dir, "train"));
+    TUTTI_TRY(tutti__path(path, data->source->dir, "train"));
     if (access(path, F_OK) != 0)
         return TUTTI_OK;
-    status = list_dir(path, DT_DIR, &train, &skipped);
+    status = list_dir(path, DT_DIR, &train, NULL);
     while (i < train.n && i < data->classes.n && strcmp(train.name[i], data->classes.name[i]) == 0)
         i++;
     if (status == TUTTI_OK && (i < train.n || i < data->classes.n))
@@ -149,21 +181,19 @@ static tutti_status check_classes(const folder *data, const char *dir)
     return status;
 }
 
-static tutti_status add_class(folder *data, int label)
+static tutti_status add_class(folder *data, int label, leftovers *rest)
 {
     char path[4096];
     names files = {0};
-    size_t skipped = 0;
+    size_t left_before = rest->n;
     tutti_status status;
 
     TUTTI_TRY(tutti__path(path, data->root, data->classes.name[label]));
-    status = list_dir(path, DT_REG, &files, &skipped);
+    status = list_dir(path, DT_REG, &files, rest);
     if (status == TUTTI_OK && files.n == 0)
-        status = tutti__fail(TUTTI_ERR_FORMAT, "class folder %s holds no .jpg, .jpeg or .png file",
-                             path);
-    if (status == TUTTI_OK && skipped)
-        tutti_log(TUTTI_LOG_WARN, "data", "%s: %zu entries that are no image files are left out",
-                  path, skipped);
+        status = tutti__fail(
+            TUTTI_ERR_FORMAT, "class folder %s holds no .jpg, .jpeg or .png file%s%s", path,
+            rest->n > left_before ? "; left out: " : "", rest->n > left_before ? rest->text : "");
     for (size_t i = 0; status == TUTTI_OK && i < files.n; i++) {
         size_t room = data->files.room;
 
@@ -183,10 +213,37 @@ static tutti_status add_class(folder *data, int label)
     return status;
 }
 
-tutti_status tutti__folder_sample(const tutti_dataset *dataset, size_t index, char path[4096],
-                                  int64_t *label_p)
+/* Every rank finds the same; one says it. */
+static void warn_of(const leftovers *rest, const char *root)
 {
-    const folder *data = (const folder *)dataset;
+    if (rest->n > 0)
+        tutti_log(tutti__log_rank() > 0 ? TUTTI_LOG_DEBUG : TUTTI_LOG_WARN, "data",
+                  "%s: %zu %s left out: %s%s", root, rest->n,
+                  rest->n == 1 ? "entry is" : "entries are", rest->text,
+                  rest->n > SHOWN ? ", ..." : "");
+}
+
+static tutti_status list_all(folder *data)
+{
+    leftovers rest = {0};
+
+    TUTTI_TRY(find_root(data));
+    TUTTI_TRY(list_dir(data->root, DT_DIR, &data->classes, &rest));
+    if (data->classes.n == 0 || data->classes.n > INT_MAX)
+        return tutti__fail(
+            TUTTI_ERR_FORMAT,
+            "%s holds no class folders: images are expected as %s/CLASS/FILE.jpg%s%s", data->root,
+            data->root, rest.n ? "; left out: " : "", rest.text);
+    TUTTI_TRY(check_classes(data));
+    for (size_t i = 0; i < data->classes.n; i++)
+        TUTTI_TRY(add_class(data, (int)i, &rest));
+    warn_of(&rest, data->root);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__folder_sample(const void *self, size_t index, char path[4096], int64_t *label_p)
+{
+    const folder *data = self;
     char class_path[4096];
 
     TUTTI_TRY(tutti__path(class_path, data->root, data->classes.name[data->labels[index]]));
@@ -194,29 +251,37 @@ tutti_status tutti__folder_sample(const tutti_dataset *dataset, size_t index, ch
     return tutti__path(path, class_path, data->files.name[index]);
 }
 
-static tutti_status folder_open(tutti_dataset *dataset, const char *dir)
+static tutti_status find_size(folder *data)
+{
+    char path[4096];
+    int64_t label;
+
+    data->sized = data->source->image_size > 0;
+    data->height = data->width = data->source->image_size;
+    if (data->sized)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__folder_sample(data, 0, path, &label));
+    return tutti__image_size(path, &data->height, &data->width);
+}
+
+static tutti_status folder_open(void **self_p, const tutti_dataset_source *source,
+                                tutti_dataset_info *info)
 {
     static const float MEAN[] = {0.485f, 0.456f, 0.406f};
     static const float DEVIATION[] = {0.229f, 0.224f, 0.225f};
-    folder *data = (folder *)dataset;
-    tutti_dataset_info *info = &dataset->info;
-    char path[4096];
-    size_t skipped = 0;
-    int64_t label;
+    folder *data = tutti__alloc(sizeof *data);
 
-    TUTTI_TRY(find_root(data, dir));
-    TUTTI_TRY(list_dir(data->root, DT_DIR, &data->classes, &skipped));
-    if (data->classes.n == 0 || data->classes.n > INT_MAX)
-        return tutti__fail(TUTTI_ERR_FORMAT,
-                           "%s holds no class folders: images are expected as %s/CLASS/FILE.jpg",
-                           data->root, data->root);
-    TUTTI_TRY(check_classes(data, dir));
-    for (size_t i = 0; i < data->classes.n; i++)
-        TUTTI_TRY(add_class(data, (int)i));
-    TUTTI_TRY(tutti__folder_sample(dataset, 0, path, &label));
-    TUTTI_TRY(tutti__image_size(path, &info->height, &info->width));
+    if (!data)
+        return TUTTI_ERR_MEMORY;
+    *self_p = data;
+    data->source = source;
+    TUTTI_TRY(list_all(data));
+    TUTTI_TRY(find_size(data));
+    data->source = NULL;
     info->count = data->files.n;
     info->channels = 3;
+    info->height = data->height;
+    info->width = data->width;
     info->classes = (int)data->classes.n;
     info->class_names = (const char *const *)data->classes.name;
     memcpy(info->mean, MEAN, sizeof MEAN);
@@ -224,30 +289,59 @@ static tutti_status folder_open(tutti_dataset *dataset, const char *dir)
     return TUTTI_OK;
 }
 
-static tutti_status folder_read(const tutti_dataset *dataset, size_t index, uint8_t *image,
-                                int64_t *label_p)
+static tutti_status load(const folder *data, size_t index, const tutti__image_want *want,
+                         uint8_t *image, int64_t *label_p)
 {
     char path[4096];
 
-    TUTTI_TRY(tutti__folder_sample(dataset, index, path, label_p));
-    return tutti__image_load(path, dataset->info.height, dataset->info.width, image);
+    TUTTI_TRY(tutti__folder_sample(data, index, path, label_p));
+    return tutti__image_load(path, want, image);
 }
 
-static void folder_close(tutti_dataset *dataset)
+static tutti_status folder_read(const void *self, size_t index, uint8_t *image, int64_t *label_p)
 {
-    folder *data = (folder *)dataset;
+    const folder *data = self;
+    tutti__image_want want = {data->sized ? TUTTI__FIT_CENTRE : TUTTI__FIT_EXACT, data->height,
+                              data->width, 0};
+
+    return load(data, index, &want, image, label_p);
+}
+
+static tutti_status folder_read_random(const void *self, size_t index, uint64_t chance,
+                                       uint8_t *image, int64_t *label_p)
+{
+    const folder *data = self;
+    tutti__image_want want = {TUTTI__FIT_RANDOM, data->height, data->width, chance};
+
+    return load(data, index, &want, image, label_p);
+}
+
+static void folder_locate(const void *self, size_t index, char *text, size_t size)
+{
+    char path[4096];
+    int64_t label;
+
+    if (tutti__folder_sample(self, index, path, &label) == TUTTI_OK)
+        snprintf(text, size, "%s", path);
+}
+
+static void folder_close(void *self)
+{
+    folder *data = self;
 
     names_free(&data->classes);
     names_free(&data->files);
     free(data->labels);
+    free(data);
 }
 
-const tutti__format tutti__format_folder = {
+const tutti_dataset_format tutti__format_folder = {
     .name = "folder",
-    .usage = "folder:DIR/train|test",
-    .size = sizeof(folder),
+    .help = "images as DIR/train/CLASS/FILE.jpg or .png",
     .any_split = true,
     .open = folder_open,
     .read = folder_read,
     .close = folder_close,
+    .read_random = folder_read_random,
+    .locate = folder_locate,
 };

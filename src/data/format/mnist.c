@@ -10,11 +10,12 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#define CLASSES 10
-#define LIMIT   ((uint64_t)4 << 30) /* bytes of images: beyond it the header is not believed */
+#define CLASSES  10
+#define MAX_SIDE 4096
+#define LIMIT    ((uint64_t)4 << 30) /* bytes of images: beyond it the header is not believed */
 
 typedef struct mnist {
-    tutti_dataset base;
+    size_t count, bytes; /* images; bytes of one */
     uint8_t *images, *labels;
     char *labels_path;
 } mnist;
@@ -125,10 +126,10 @@ static tutti_status read_idx(const char *path, int dims, idx_header *header, uin
     }
     status = read_header(file, path, dims, header);
     if (status == TUTTI_OK && dims == 3 &&
-        (header->d[1] < 1 || header->d[1] > TUTTI__MAX_SIDE || header->d[2] < 1 ||
-         header->d[2] > TUTTI__MAX_SIDE))
+        (header->d[1] < 1 || header->d[1] > MAX_SIDE || header->d[2] < 1 ||
+         header->d[2] > MAX_SIDE))
         status = tutti__fail(TUTTI_ERR_FORMAT, "%s: images of %ux%u, expected 1 to %d a side", path,
-                             header->d[1], header->d[2], TUTTI__MAX_SIDE);
+                             header->d[1], header->d[2], MAX_SIDE);
     for (int i = 0; i < dims; i++)
         values *= status == TUTTI_OK ? header->d[i] : 0;
     if (status == TUTTI_OK && values > LIMIT)
@@ -143,7 +144,7 @@ static tutti_status read_idx(const char *path, int dims, idx_header *header, uin
 
 static tutti_status check_labels(const mnist *data, const char *images_path, uint32_t n_labels)
 {
-    size_t count = data->base.info.count;
+    size_t count = data->count;
 
     if (n_labels != count)
         return tutti__fail(TUTTI_ERR_FORMAT, "%s has %zu images but %s has %u labels", images_path,
@@ -169,15 +170,17 @@ static const char *const NAMES[2][2][4] = {
       "t10k-labels.idx1-ubyte.gz"}},
 };
 
-static tutti_status mnist_open(tutti_dataset *dataset, const char *dir)
+static tutti_status read_files(mnist *data, const tutti_dataset_source *source,
+                               tutti_dataset_info *info)
 {
-    mnist *data = (mnist *)dataset;
-    tutti_dataset_info *info = &dataset->info;
-    const char *const(*names)[4] = NAMES[tutti__dataset_is_train(dataset) ? 0 : 1];
+    /* Where torchvision unpacks MNIST and those that took its layout. */
+    static const char *const FOLDERS[] = {"MNIST/raw", "FashionMNIST/raw", "KMNIST/raw"};
+    const char *const(*names)[4] = NAMES[source->train ? 0 : 1];
     char found[4096], path[4096];
     idx_header header = {{0}}, labels = {{0}};
 
-    TUTTI_TRY(tutti__find_folder(found, dir, "MNIST/raw", names[0], 4));
+    TUTTI_TRY(
+        tutti__find_folder(found, source->dir, FOLDERS, TUTTI__COUNT_OF(FOLDERS), names[0], 4));
     TUTTI_TRY(find_file(path, found, names[1]));
     data->labels_path = strdup(path);
     if (!data->labels_path)
@@ -185,44 +188,46 @@ static tutti_status mnist_open(tutti_dataset *dataset, const char *dir)
     TUTTI_TRY(read_idx(path, 1, &labels, &data->labels));
     TUTTI_TRY(find_file(path, found, names[0]));
     TUTTI_TRY(read_idx(path, 3, &header, &data->images));
-    *info = (tutti_dataset_info){
-        .name = info->name,
-        .split = info->split,
-        .count = header.d[0],
-        .channels = 1,
-        .height = (int)header.d[1],
-        .width = (int)header.d[2],
-        .classes = CLASSES,
-        .mean = {0.1307f},
-        .std = {0.3081f},
-    };
+    info->count = data->count = header.d[0];
+    info->channels = 1;
+    info->height = (int)header.d[1];
+    info->width = (int)header.d[2];
+    info->classes = CLASSES;
+    info->mean[0] = 0.1307f;
+    info->std[0] = 0.3081f;
+    data->bytes = (size_t)header.d[1] * header.d[2];
     return check_labels(data, path, labels.d[0]);
 }
 
-static tutti_status mnist_read(const tutti_dataset *dataset, size_t index, uint8_t *image,
-                               int64_t *label_p)
+static tutti_status mnist_open(void **self_p, const tutti_dataset_source *source,
+                               tutti_dataset_info *info)
 {
-    const mnist *data = (const mnist *)dataset;
-    size_t bytes = tutti__dataset_image_bytes(dataset);
+    *self_p = tutti__alloc(sizeof(mnist));
+    return *self_p ? read_files(*self_p, source, info) : TUTTI_ERR_MEMORY;
+}
 
-    memcpy(image, data->images + index * bytes, bytes);
+static tutti_status mnist_read(const void *self, size_t index, uint8_t *image, int64_t *label_p)
+{
+    const mnist *data = self;
+
+    memcpy(image, data->images + index * data->bytes, data->bytes);
     *label_p = data->labels[index];
     return TUTTI_OK;
 }
 
-static void mnist_close(tutti_dataset *dataset)
+static void mnist_close(void *self)
 {
-    mnist *data = (mnist *)dataset;
+    mnist *data = self;
 
     free(data->images);
     free(data->labels);
     free(data->labels_path);
+    free(data);
 }
 
-const tutti__format tutti__format_mnist = {
+const tutti_dataset_format tutti__format_mnist = {
     .name = "mnist",
-    .usage = "mnist:DIR/train|test",
-    .size = sizeof(mnist),
+    .help = "MNIST, Fashion-MNIST and the like: IDX files, also .gz",
     .open = mnist_open,
     .read = mnist_read,
     .close = mnist_close,

@@ -14,12 +14,13 @@
 #define MEAN      0.5f
 #define DEVIATION 0.28980f
 
-static tutti_status synthetic_open(tutti_dataset *dataset, const char *dir)
-{
-    tutti_dataset_info *info = &dataset->info;
+static const uint64_t TRAIN_KEY = KEY, TEST_KEY = KEY + 1; /* a data set is one of these */
 
-    (void)dir;
-    info->count = tutti__dataset_is_train(dataset) ? 50000 : 10000;
+static tutti_status synthetic_open(void **self_p, const tutti_dataset_source *source,
+                                   tutti_dataset_info *info)
+{
+    *self_p = (void *)(source->train ? &TRAIN_KEY : &TEST_KEY);
+    info->count = source->train ? 50000 : 10000;
     info->channels = CHANNELS;
     info->height = SIDE;
     info->width = SIDE;
@@ -31,10 +32,9 @@ static tutti_status synthetic_open(tutti_dataset *dataset, const char *dir)
     return TUTTI_OK;
 }
 
-static tutti_status synthetic_read(const tutti_dataset *dataset, size_t index, uint8_t *image,
-                                   int64_t *label_p)
+static tutti_status synthetic_read(const void *self, size_t index, uint8_t *image, int64_t *label_p)
 {
-    uint64_t key = KEY + (tutti__dataset_is_train(dataset) ? 0 : 1);
+    const uint64_t key = *(const uint64_t *)self;
     tutti__philox_counter counter = {{0, (uint32_t)index, (uint32_t)((uint64_t)index >> 32), 0}};
     uint32_t words[4];
 
@@ -48,11 +48,10 @@ static tutti_status synthetic_read(const tutti_dataset *dataset, size_t index, u
     return TUTTI_OK;
 }
 
-const tutti__format tutti__format_synthetic = {
+const tutti_dataset_format tutti__format_synthetic = {
     .name = "synthetic",
-    .usage = "synthetic:train|test",
-    .size = sizeof(tutti_dataset),
-    .in_library = true,
+    .help = "random images and labels, for measuring",
+    .no_folder = true,
     .open = synthetic_open,
     .read = synthetic_read,
 };

@@ -1,7 +1,7 @@
-/* image.c -- which decoder a file needs, told by its first bytes; and resizing.   SPDX-License-Identifier: MIT */
+/* image.c -- which decoder a file needs, told by its first bytes; and which part of the image is wanted.
+ * SPDX-License-Identifier: MIT */
 #include "data/image/image.h"
 
-#include "data/dataset.h"
 #include "data/files.h"
 
 #include <math.h>
@@ -10,6 +10,10 @@
 #include <strings.h>
 
 #define FILE_LIMIT ((size_t)256 << 20)
+#define LEAST_AREA                                                                                 \
+    0.08 /* of a random part; the usual choice since Inception (Szegedy et al., 2015) */
+#define LEAST_ASPECT (3.0 / 4)
+#define TRIES        10
 
 bool tutti__image_named(const char *file)
 {
@@ -37,6 +41,10 @@ static tutti_status decode(tutti__image *image)
     else
         status = tutti__fail(TUTTI_ERR_FORMAT, "%s is neither a JPEG nor a PNG file%s", image->path,
                              image->bytes ? "" : ": it is empty");
+    if (status == TUTTI_OK && image->scaler)
+        tutti__scaler_finish(image->scaler, image->planes);
+    tutti__scaler_free(image->scaler);
+    free(image->row);
     free(data);
     return status;
 }
@@ -51,94 +59,120 @@ tutti_status tutti__image_size(const char *path, int *height_p, int *width_p)
     return TUTTI_OK;
 }
 
-tutti_status tutti__image_load(const char *path, int height, int width, uint8_t *planes)
+tutti_status tutti__image_load(const char *path, const tutti__image_want *want, uint8_t *planes)
 {
-    return decode(
-        &(tutti__image){.path = path, .height = height, .width = width, .planes = planes});
+    return decode(&(tutti__image){.path = path, .want = want, .planes = planes});
+}
+
+/* ---- The part that is wanted ------------------------------------------------------------------------------ */
+
+static tutti__rectangle centre_part(const tutti__image *image)
+{
+    double height = image->height, width = image->width;
+    double aspect = (double)image->want->width / image->want->height;
+    tutti__rectangle part = {0, 0, height, width};
+
+    if (width > height * aspect)
+        part.width = height * aspect;
+    else
+        part.height = width / aspect;
+    part.top = (height - part.height) / 2;
+    part.left = (width - part.width) / 2;
+    return part;
+}
+
+/* In whole pixels, so that the last bits of a library's logarithm decide nothing. */
+static tutti__rectangle random_part(const tutti__image *image)
+{
+    const double step = 0x1p-32, height = image->height, width = image->width;
+
+    for (uint32_t i = 0; i < TRIES; i++) {
+        uint32_t words[4];
+        double area, aspect;
+        tutti__rectangle part;
+
+        tutti__philox(image->want->chance, (tutti__philox_counter){{i, 0, 0, 0}}, words);
+        area = (LEAST_AREA + (1 - LEAST_AREA) * (words[0] * step)) * height * width;
+        aspect = exp((2 * (words[1] * step) - 1) * -log(LEAST_ASPECT));
+        part.width = fmax(1, round(sqrt(area * aspect)));
+        part.height = fmax(1, round(sqrt(area / aspect)));
+        if (part.width > width || part.height > height)
+            continue;
+        part.top = floor((height - part.height + 1) * (words[2] * step));
+        part.left = floor((width - part.width + 1) * (words[3] * step));
+        return part;
+    }
+    return centre_part(image);
+}
+
+static tutti_status choose_part(tutti__image *image)
+{
+    const tutti__image_want *want = image->want;
+
+    image->part = (tutti__rectangle){0, 0, image->height, image->width};
+    if (want->fit == TUTTI__FIT_CENTRE)
+        image->part = centre_part(image);
+    else if (want->fit == TUTTI__FIT_RANDOM)
+        image->part = random_part(image);
+    else if (want->fit == TUTTI__FIT_EXACT &&
+             (image->height != want->height || image->width != want->width))
+        return tutti__fail(TUTTI_ERR_FORMAT,
+                           "%s is an image of %dx%d (height x width), expected %dx%d: all images "
+                           "of a data set have one size; image_size scales and crops them as they "
+                           "are read (`tutti data pack --resize` stretches a folder to 32x32)",
+                           image->path, image->height, image->width, want->height, want->width);
+    image->most_shrink = 8;
+    while (image->most_shrink > 1 && (image->part.height < want->height * image->most_shrink ||
+                                      image->part.width < want->width * image->most_shrink))
+        image->most_shrink /= 2;
+    return TUTTI_OK;
 }
 
 tutti_status tutti__image_sized(tutti__image *image, uint64_t height, uint64_t width)
 {
-    if (height < 1 || width < 1 || height > TUTTI__MAX_SIDE || width > TUTTI__MAX_SIDE)
+    if (height < 1 || width < 1)
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s is an image without pixels", image->path);
+    if (height > TUTTI__MAX_PIXELS || width > TUTTI__MAX_PIXELS / height)
         return tutti__fail(TUTTI_ERR_FORMAT,
-                           "%s is an image of %llux%llu (height x width), expected 1 to %d a side",
+                           "%s is an image of %llux%llu (height x width), more than the %d million "
+                           "pixels that are read; make it smaller",
                            image->path, (unsigned long long)height, (unsigned long long)width,
-                           TUTTI__MAX_SIDE);
-    if (image->height && ((int)height != image->height || (int)width != image->width))
-        return tutti__fail(TUTTI_ERR_FORMAT,
-                           "%s is an image of %dx%d (height x width), expected %dx%d: all images "
-                           "of a data set have one size "
-                           "(`tutti data pack --resize` scales a folder to 32x32)",
-                           image->path, (int)height, (int)width, image->height, image->width);
+                           TUTTI__MAX_PIXELS / 1000000);
     image->height = (int)height;
     image->width = (int)width;
-    return TUTTI_OK;
+    return image->planes ? choose_part(image) : TUTTI_OK;
 }
 
-void tutti__image_put_row(tutti__image *image, int row, const uint8_t *rgb)
+/* ---- Rows ------------------------------------------------------------------------------------------------- */
+
+tutti_status tutti__image_decoding(tutti__image *image, int height, int width)
 {
-    size_t width = (size_t)image->width, plane = (size_t)image->height * width;
+    const tutti__image_want *want = image->want;
+    double down = (double)height / image->height, across = (double)width / image->width;
+    tutti__rectangle part = {image->part.top * down, image->part.left * across,
+                             image->part.height * down, image->part.width * across};
+    bool whole = image->part.height >= image->height && image->part.width >= image->width;
+
+    image->row = malloc(3 * (size_t)width);
+    if (!image->row)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory to decode %s", image->path);
+    if (whole && height == want->height && width == want->width)
+        return TUTTI_OK;
+    image->scaler = tutti__scaler_new(&part, height, width, want->height, want->width);
+    return image->scaler ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
+void tutti__image_put_row(tutti__image *image, int row)
+{
+    size_t width = (size_t)image->want->width, plane = (size_t)image->want->height * width;
+    const uint8_t *rgb = image->row;
     uint8_t *to = image->planes + (size_t)row * width;
 
+    if (image->scaler) {
+        tutti__scaler_put_row(image->scaler, row, rgb);
+        return;
+    }
     for (size_t x = 0; x < width; x++)
         for (size_t c = 0; c < 3; c++)
             to[c * plane + x] = rgb[3 * x + c];
-}
-
-/* One direction of a resize: n_lines lines of from_n pixels become lines of n. */
-typedef struct resampling {
-    int n_lines, from_n, n;
-    size_t from_line, from_step; /* from a line, a pixel, to the next */
-    size_t line, step;
-} resampling;
-
-static void resample(const resampling *r, const float *from, float *to)
-{
-    float scale = (float)r->from_n / (float)r->n, reach = scale > 1 ? scale : 1;
-
-    for (int i = 0; i < r->n; i++) {
-        float centre = ((float)i + 0.5f) * scale - 0.5f, total = 0;
-        int first = (int)ceilf(centre - reach), last = (int)floorf(centre + reach);
-
-        first = first < 0 ? 0 : first;
-        last = last > r->from_n - 1 ? r->from_n - 1 : last;
-        for (int line = 0; line < r->n_lines; line++)
-            to[(size_t)line * r->line + (size_t)i * r->step] = 0;
-        for (int k = first; k <= last; k++) {
-            float weight = 1 - fabsf((float)k - centre) / reach;
-
-            total += weight;
-            for (int line = 0; line < r->n_lines; line++)
-                to[(size_t)line * r->line + (size_t)i * r->step] +=
-                    weight * from[(size_t)line * r->from_line + (size_t)k * r->from_step];
-        }
-        for (int line = 0; line < r->n_lines; line++)
-            to[(size_t)line * r->line + (size_t)i * r->step] /= total;
-    }
-}
-
-tutti_status tutti__image_resize(const uint8_t *from, int from_height, int from_width, uint8_t *to,
-                                 int height, int width)
-{
-    size_t n_from = (size_t)from_height * (size_t)from_width, n = (size_t)height * (size_t)width;
-    size_t n_middle = (size_t)from_height * (size_t)width;
-    float *pixels = tutti__alloc((n_from + n_middle + n) * sizeof *pixels);
-    float *middle, *result;
-    resampling across = {from_height, from_width, width, (size_t)from_width, 1, (size_t)width, 1};
-    resampling down = {width, from_height, height, 1, (size_t)width, 1, (size_t)width};
-
-    if (!pixels)
-        return TUTTI_ERR_MEMORY;
-    middle = pixels + n_from;
-    result = middle + n_middle;
-    for (size_t c = 0; c < 3; c++) {
-        for (size_t i = 0; i < n_from; i++)
-            pixels[i] = from[c * n_from + i];
-        resample(&across, pixels, middle);
-        resample(&down, middle, result);
-        for (size_t i = 0; i < n; i++)
-            to[c * n + i] = (uint8_t)(result[i] + 0.5f);
-    }
-    free(pixels);
-    return TUTTI_OK;
 }

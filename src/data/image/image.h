@@ -4,34 +4,75 @@
 
 #include "base/base.h"
 
+/* An image of more pixels is refused: what a hostile header can make us allocate is bounded, at 3 bytes a pixel (6 for
+ * progressive JPEG). The largest cameras of telephones have 108 million. */
+#define TUTTI__MAX_PIXELS (1 << 27)
+
+/* How an image becomes one of the size that is wanted. */
+typedef enum tutti__fit {
+    TUTTI__FIT_EXACT,   /* it must have that size */
+    TUTTI__FIT_STRETCH, /* the whole of it */
+    TUTTI__FIT_CENTRE,  /* the middle, of the wanted aspect, as large as fits */
+    TUTTI__FIT_RANDOM /* 8 to 100 % of its area, of an aspect from 3:4 to 4:3: a function of `chance` and its size */
+} tutti__fit;
+
+typedef struct tutti__image_want {
+    tutti__fit fit;
+    int height, width;
+    uint64_t chance;
+} tutti__image_want;
+
 /* Has the name of an image file that is read: .jpg, .jpeg, .png, in any case. */
 bool tutti__image_named(const char *file);
-/* The size, from the header; ARG, FORMAT, IO as for load. */
+/* The size, from the header. Errors: ARG, FORMAT, IO, as of load. */
 tutti_status tutti__image_size(const char *path, int *height_p, int *width_p);
-/* Decodes to red, green, blue planes [3,height,width]. FORMAT if the file is damaged or has another size. */
-tutti_status tutti__image_load(const char *path, int height, int width, uint8_t *planes);
-/* Scales planes, averaging over what each new pixel covers (a triangle filter, as wide as the shrinking needs). */
-tutti_status tutti__image_resize(const uint8_t *from, int from_height, int from_width, uint8_t *to,
-                                 int height, int width);
+/* Decodes to red, green, blue planes [3,height,width]; what is scaled averages over what each new pixel covers (a triangle
+ * filter, as wide as the shrinking needs). FORMAT if the file is damaged, too large, or (EXACT) of another size. */
+tutti_status tutti__image_load(const char *path, const tutti__image_want *want, uint8_t *planes);
 
 /* ---- For the decoders ------------------------------------------------------------------------------- */
 
-/* A decoder reads `bytes` from memory and calls tutti__image_sized once it knows the size; if planes is not NULL then,
- * it goes on and fills them. */
+typedef struct tutti__scaler tutti__scaler;
+
+/* A rectangle in an image, in its pixels. */
+typedef struct tutti__rectangle {
+    double top, left, height, width;
+} tutti__rectangle;
+
+/* A decoder reads `bytes` of `data`, and calls
+ *   tutti__image_sized    once it knows the size; where planes is NULL, that was all;
+ *   tutti__image_decoding once it knows the size in which it will decode: 1 / shrink of the image's (rounded up), with a
+ *                         shrink of its choice, of 1, 2, 4, 8, up to most_shrink;
+ *   tutti__image_put_row  with each row in that size, from the top, in image->row. */
 typedef struct tutti__image {
     const char *path; /* for messages */
+    const tutti__image_want *want;
+    uint8_t *planes; /* NULL: only the size is wanted */
     const uint8_t *data;
     size_t bytes;
-    int height, width; /* expected, or 0: any */
-    uint8_t *planes;   /* NULL: only the size is wanted */
+    int height, width; /* in the file */
+    int most_shrink;
+    tutti__rectangle part;
+    uint8_t *row;          /* RGB triples */
+    tutti__scaler *scaler; /* NULL: rows are taken as they are */
 } tutti__image;
 
-/* Checks the size that the file tells, and keeps it. */
 tutti_status tutti__image_sized(tutti__image *image, uint64_t height, uint64_t width);
-/* Spreads a row of RGB triples over the planes. */
-void tutti__image_put_row(tutti__image *image, int row, const uint8_t *rgb);
+tutti_status tutti__image_decoding(tutti__image *image, int height, int width);
+void tutti__image_put_row(tutti__image *image, int row);
 
 tutti_status tutti__jpeg_decode(tutti__image *image);
 tutti_status tutti__png_decode(tutti__image *image);
+
+/* ---- Scaling, a row at a time: memory is that of the result ------------------------------------------ */
+
+/* Scales `part` of an image of from_height x from_width to height x width. NULL: out of memory, message made. */
+tutti__scaler *tutti__scaler_new(const tutti__rectangle *part, int from_height, int from_width,
+                                 int height, int width);
+void tutti__scaler_free(tutti__scaler *scaler);
+/* Row `y`, all in turn. */
+void tutti__scaler_put_row(tutti__scaler *scaler, int y, const uint8_t *rgb);
+/* What came out, as planes. */
+void tutti__scaler_finish(const tutti__scaler *scaler, uint8_t *planes);
 
 #endif

@@ -1,10 +1,9 @@
 /* jpeg.c -- JPEG through libjpeg-turbo, with its default (accurate) settings.   SPDX-License-Identifier: MIT
  *
  * libjpeg leaves an error by calling back; the callback keeps the message and jumps out. Damage that libjpeg would only
- * warn of (it fills the rest with grey) is an error here: a half grey picture is not what its label says. */
+ * warn of (it fills the rest with grey) is an error here: a half grey picture is not what its label says. Where less is
+ * wanted than a half of the image, libjpeg computes less: a large photograph costs little more than its Huffman codes. */
 #include "data/image/image.h"
-
-#include "data/dataset.h"
 
 #include <setjmp.h>
 #include <stdio.h>
@@ -12,13 +11,18 @@
 #include <jerror.h>
 #include <jpeglib.h>
 
+/* A scan of a few bytes costs the time of a whole image, and a file may have any number. Encoders write about ten, those that
+ * try hardest below twenty. */
+#define MAX_SCANS 50
+
 typedef struct decoder {
     struct jpeg_error_mgr errors; /* first: libjpeg hands us its address */
     struct jpeg_decompress_struct jpeg;
+    struct jpeg_progress_mgr progress;
     jmp_buf jump;
     char message[JMSG_LENGTH_MAX];
+    bool too_many_scans;
     tutti__image *image;
-    uint8_t row[3 * TUTTI__MAX_SIDE];
 } decoder;
 
 static void leave(j_common_ptr jpeg)
@@ -38,29 +42,44 @@ static void warn(j_common_ptr jpeg, int level)
         leave(jpeg);
 }
 
+static void watch(j_common_ptr common)
+{
+    j_decompress_ptr jpeg = (j_decompress_ptr)common;
+    decoder *d = (decoder *)common->err;
+
+    if (jpeg->input_scan_number <= MAX_SCANS)
+        return;
+    d->too_many_scans = true;
+    longjmp(d->jump, 1);
+}
+
 /* Between setjmp and the end: whatever fails jumps back, or says so. */
 static tutti_status decode(decoder *d)
 {
     struct jpeg_decompress_struct *jpeg = &d->jpeg;
-    JSAMPROW row = d->row;
+    tutti__image *image = d->image;
 
     jpeg_create_decompress(jpeg);
-    jpeg_mem_src(jpeg, d->image->data, (unsigned long)d->image->bytes);
+    jpeg->progress = &d->progress;
+    jpeg_mem_src(jpeg, image->data, (unsigned long)image->bytes);
     jpeg_read_header(jpeg, TRUE);
-    TUTTI_TRY(tutti__image_sized(d->image, jpeg->image_height, jpeg->image_width));
+    TUTTI_TRY(tutti__image_sized(image, jpeg->image_height, jpeg->image_width));
     if (jpeg->jpeg_color_space == JCS_CMYK || jpeg->jpeg_color_space == JCS_YCCK)
         return tutti__fail(TUTTI_ERR_UNSUPPORTED,
                            "%s is a CMYK JPEG: only grey and RGB are read, convert it first",
-                           d->image->path);
-    if (!d->image->planes)
+                           image->path);
+    if (!image->planes)
         return TUTTI_OK;
     jpeg->out_color_space = JCS_RGB;
+    jpeg->scale_num = 1;
+    jpeg->scale_denom = (unsigned)image->most_shrink;
     jpeg_start_decompress(jpeg);
+    TUTTI_TRY(tutti__image_decoding(image, (int)jpeg->output_height, (int)jpeg->output_width));
     while (jpeg->output_scanline < jpeg->output_height) {
         int y = (int)jpeg->output_scanline;
 
-        if (jpeg_read_scanlines(jpeg, &row, 1) == 1)
-            tutti__image_put_row(d->image, y, d->row);
+        if (jpeg_read_scanlines(jpeg, &image->row, 1) == 1)
+            tutti__image_put_row(image, y);
     }
     jpeg_finish_decompress(jpeg);
     return TUTTI_OK;
@@ -74,11 +93,18 @@ tutti_status tutti__jpeg_decode(tutti__image *image)
     d.jpeg.err = jpeg_std_error(&d.errors);
     d.errors.error_exit = leave;
     d.errors.emit_message = warn;
-    if (setjmp(d.jump))
+    d.progress.progress_monitor = watch;
+    if (!setjmp(d.jump))
+        status = decode(&d);
+    else if (d.too_many_scans)
+        status =
+            tutti__fail(TUTTI_ERR_FORMAT,
+                        "%s is a JPEG of more than %d scans, each of which costs the time of a "
+                        "whole image: it is not read; `jpegtran -optimize` makes one of it",
+                        image->path, MAX_SCANS);
+    else
         status =
             tutti__fail(TUTTI_ERR_FORMAT, "%s is a damaged JPEG file: %s", image->path, d.message);
-    else
-        status = decode(&d);
     jpeg_destroy_decompress(&d.jpeg);
     return status;
 }

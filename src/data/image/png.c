@@ -4,8 +4,6 @@
  * torchvision's image folder does it. */
 #include "data/image/image.h"
 
-#include "data/dataset.h"
-
 #include <png.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -18,9 +16,8 @@ typedef struct decoder {
     jmp_buf jump;
     char message[128];
     tutti__image *image;
-    size_t at; /* bytes read */
-    uint8_t *pixels;
-    png_bytep rows[TUTTI__MAX_SIDE];
+    size_t at;       /* bytes read */
+    uint8_t *pixels; /* of an interlaced image, which comes in seven passes over the whole */
 } decoder;
 
 static void leave(png_structp png, const char *message)
@@ -47,38 +44,57 @@ static void read_bytes(png_structp png, png_bytep to, size_t n)
     d->at += n;
 }
 
+/* An interlaced image. */
+static tutti_status decode_passes(decoder *d, int passes, size_t stride)
+{
+    tutti__image *image = d->image;
+
+    d->pixels = malloc(stride * (size_t)image->height);
+    if (!d->pixels)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory to decode %s", image->path);
+    for (int i = 0; i < passes; i++)
+        for (int y = 0; y < image->height; y++)
+            png_read_row(d->png, d->pixels + (size_t)y * stride, NULL);
+    for (int y = 0; y < image->height; y++) {
+        memcpy(image->row, d->pixels + (size_t)y * stride, stride);
+        tutti__image_put_row(image, y);
+    }
+    return TUTTI_OK;
+}
+
 /* Between setjmp and the end: whatever fails jumps back, or says so. */
 static tutti_status decode(decoder *d)
 {
     png_structp png = d->png;
+    tutti__image *image = d->image;
     size_t stride;
+    int passes;
 
-    png_set_user_limits(png, TUTTI__MAX_SIDE, TUTTI__MAX_SIDE);
+    png_set_user_limits(png, TUTTI__MAX_PIXELS, TUTTI__MAX_PIXELS);
     png_set_read_fn(png, d, read_bytes);
     png_read_info(png, d->info);
-    TUTTI_TRY(tutti__image_sized(d->image, png_get_image_height(png, d->info),
+    TUTTI_TRY(tutti__image_sized(image, png_get_image_height(png, d->info),
                                  png_get_image_width(png, d->info)));
-    if (!d->image->planes)
+    if (!image->planes)
         return TUTTI_OK;
     png_set_scale_16(png);
     png_set_expand(png);
     png_set_strip_alpha(png);
     png_set_gray_to_rgb(png);
-    png_set_interlace_handling(png);
+    passes = png_set_interlace_handling(png);
     png_read_update_info(png, d->info);
     stride = png_get_rowbytes(png, d->info);
-    if (stride != 3 * (size_t)d->image->width)
+    if (stride != 3 * (size_t)image->width)
         return tutti__fail(TUTTI_ERR_INTERNAL, "%s: libpng gives rows of %zu bytes, expected %zu",
-                           d->image->path, stride, 3 * (size_t)d->image->width);
-    d->pixels = malloc(stride * (size_t)d->image->height);
-    if (!d->pixels)
-        return tutti__fail(TUTTI_ERR_MEMORY, "no memory to decode %s", d->image->path);
-    for (int y = 0; y < d->image->height; y++)
-        d->rows[y] = d->pixels + (size_t)y * stride;
-    png_read_image(png, d->rows);
+                           image->path, stride, 3 * (size_t)image->width);
+    TUTTI_TRY(tutti__image_decoding(image, image->height, image->width));
+    if (passes > 1)
+        TUTTI_TRY(decode_passes(d, passes, stride));
+    for (int y = 0; passes == 1 && y < image->height; y++) {
+        png_read_row(png, image->row, NULL);
+        tutti__image_put_row(image, y);
+    }
     png_read_end(png, NULL);
-    for (int y = 0; y < d->image->height; y++)
-        tutti__image_put_row(d->image, y, d->rows[y]);
     return TUTTI_OK;
 }
 

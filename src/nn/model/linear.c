@@ -2,23 +2,30 @@
 #include "nn/nn.h"
 
 typedef struct linear {
-    tutti_model model;
+    tutti_module base;
     tutti_linear fc;
+    float dropout;
 } linear;
 
-static void init(tutti_model *model, const tutti_model_opts *opts)
+static void init(tutti_module *module, const tutti_model_opts *opts)
 {
-    linear *m = (linear *)model;
+    linear *m = (linear *)module;
 
-    tutti_linear_init(&m->fc, &model->base, "fc", opts->channels * opts->height * opts->width,
+    m->dropout = (float)opts->dropout;
+    tutti_linear_init(&m->fc, module, "fc", opts->channels * opts->height * opts->width,
                       opts->classes);
 }
 
-static tutti_tensor *forward(tutti_model *model, tutti_tensor *x)
+static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
 {
-    linear *m = (linear *)model;
+    linear *m = (linear *)module;
 
-    return tutti_linear_forward(&m->fc, tutti__model_dropout(model, tutti_flatten(x)));
+    return tutti_linear_forward(&m->fc, tutti__model_dropout(m->dropout, tutti_flatten(x)));
 }
 
-const tutti__model_kind tutti__model_linear = {"linear", sizeof(linear), init, forward};
+const tutti_model_kind tutti__model_linear = {
+    .name = "linear",
+    .bytes = sizeof(linear),
+    .init = init,
+    .forward = forward,
+};

@@ -23,13 +23,14 @@ typedef struct block {
 } block;
 
 typedef struct mini_resnet {
-    tutti_model model;
+    tutti_module base;
     tutti_module stem;
     tutti_conv2d stem_conv;
     tutti_batch_norm2d stem_norm;
     tutti_module layers;
     block blocks[N_BLOCKS];
     tutti_linear fc;
+    float dropout;
 } mini_resnet;
 
 static void conv_init(tutti_conv2d *m, tutti_module *parent, const char *name, int64_t in,
@@ -69,16 +70,17 @@ static tutti_tensor *block_forward(block *m, tutti_tensor *x)
     return tutti_batch_norm2d_relu_forward(&m->b2, y, shortcut);
 }
 
-static void init(tutti_model *model, const tutti_model_opts *opts)
+static void init(tutti_module *module, const tutti_model_opts *opts)
 {
     static const int64_t channels[N_BLOCKS] = {64, 64, 128, 128, 256, 256};
-    mini_resnet *m = (mini_resnet *)model;
+    mini_resnet *m = (mini_resnet *)module;
     int64_t in = channels[0];
 
-    tutti_module_init_child(&m->stem, &model->base, "stem");
+    m->dropout = (float)opts->dropout;
+    tutti_module_init_child(&m->stem, module, "stem");
     conv_init(&m->stem_conv, &m->stem, "0", opts->channels, in, 3, 1);
     tutti_batch_norm2d_init(&m->stem_norm, &m->stem, "1", in);
-    tutti_module_init_child(&m->layers, &model->base, "layers");
+    tutti_module_init_child(&m->layers, module, "layers");
     for (int i = 0; i < N_BLOCKS; i++) {
         char name[12];
 
@@ -86,20 +88,25 @@ static void init(tutti_model *model, const tutti_model_opts *opts)
         block_init(&m->blocks[i], &m->layers, name, in, channels[i], in == channels[i] ? 1 : 2);
         in = channels[i];
     }
-    tutti_linear_init(&m->fc, &model->base, "fc", in, opts->classes);
+    tutti_linear_init(&m->fc, module, "fc", in, opts->classes);
 }
 
-static tutti_tensor *forward(tutti_model *model, tutti_tensor *x)
+static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
 {
-    mini_resnet *m = (mini_resnet *)model;
+    mini_resnet *m = (mini_resnet *)module;
 
     x = tutti_batch_norm2d_relu_forward(&m->stem_norm, tutti_conv2d_forward(&m->stem_conv, x),
                                         NULL);
     for (int i = 0; i < N_BLOCKS; i++)
         x = block_forward(&m->blocks[i], x);
     x = tutti_flatten(tutti_global_avg_pool2d(x));
-    return tutti_linear_forward(&m->fc, tutti__model_dropout(model, x));
+    return tutti_linear_forward(&m->fc, tutti__model_dropout(m->dropout, x));
 }
 
-const tutti__model_kind tutti__model_mini_resnet = {"mini_resnet", sizeof(mini_resnet), init,
-                                                    forward};
+const tutti_model_kind tutti__model_mini_resnet = {
+    .name = "mini_resnet",
+    .bytes = sizeof(mini_resnet),
+    .init = init,
+    .forward = forward,
+    .channels = 3,
+};

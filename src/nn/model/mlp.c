@@ -4,25 +4,31 @@
 #define HIDDEN 256
 
 typedef struct mlp {
-    tutti_model model;
+    tutti_module base;
     tutti_linear fc1, fc2;
+    float dropout;
 } mlp;
 
-static void init(tutti_model *model, const tutti_model_opts *opts)
+static void init(tutti_module *module, const tutti_model_opts *opts)
 {
-    mlp *m = (mlp *)model;
+    mlp *m = (mlp *)module;
 
-    tutti_linear_init(&m->fc1, &model->base, "fc1", opts->channels * opts->height * opts->width,
-                      HIDDEN);
-    tutti_linear_init(&m->fc2, &model->base, "fc2", HIDDEN, opts->classes);
+    m->dropout = (float)opts->dropout;
+    tutti_linear_init(&m->fc1, module, "fc1", opts->channels * opts->height * opts->width, HIDDEN);
+    tutti_linear_init(&m->fc2, module, "fc2", HIDDEN, opts->classes);
 }
 
-static tutti_tensor *forward(tutti_model *model, tutti_tensor *x)
+static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
 {
-    mlp *m = (mlp *)model;
+    mlp *m = (mlp *)module;
 
     x = tutti_relu(tutti_linear_forward(&m->fc1, tutti_flatten(x)));
-    return tutti_linear_forward(&m->fc2, tutti__model_dropout(model, x));
+    return tutti_linear_forward(&m->fc2, tutti__model_dropout(m->dropout, x));
 }
 
-const tutti__model_kind tutti__model_mlp = {"mlp", sizeof(mlp), init, forward};
+const tutti_model_kind tutti__model_mlp = {
+    .name = "mlp",
+    .bytes = sizeof(mlp),
+    .init = init,
+    .forward = forward,
+};

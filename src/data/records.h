@@ -1,0 +1,28 @@
+/* records.h -- what the binary files of CIFAR-10 and CIFAR-100 have in common: records of label bytes and 3x32x32 pixels.
+ * SPDX-License-Identifier: MIT */
+#ifndef TUTTI_DATA_RECORDS_H
+#define TUTTI_DATA_RECORDS_H
+
+#include "data/dataset.h"
+
+typedef struct tutti__records_layout {
+    const char *const *files; /* of the split, in order */
+    size_t n_files;           /* up to 5 */
+    const char *folder;       /* the archive's own, that dir may hold */
+    size_t label_bytes;       /* before the pixels; the last of them is the label */
+    const char
+        *names; /* the file with the classes' names, one a line; without it there are `classes` */
+    int classes;
+    float mean[3], std[3];
+    unsigned long long own_bytes; /* of the original's first file, for messages */
+} tutti__records_layout;
+
+tutti_status tutti__records_open(void **self_p, const tutti_dataset_source *source,
+                                 const tutti__records_layout *layout, tutti_dataset_info *info);
+
+/* The rest of such a format. */
+tutti_status tutti__records_read(const void *self, size_t index, uint8_t *image, int64_t *label_p);
+void tutti__records_close(void *self);
+void tutti__records_locate(const void *self, size_t index, char *text, size_t size);
+
+#endif

@@ -1,0 +1,92 @@
+# The programs of docs/your-own-model.md and your-own-dataset.md: under 60 lines, without a warning, and they train; the same files
+# as parts of the library, by the steps that the pages tell.
+# timeout: 120
+# SPDX-License-Identifier: MIT
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
+unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
+c=$(command -v "${CC:-cc}" || command -v gcc || command -v clang || true)
+[ -n "$c" ] || { echo "skipped: needs a C compiler" && exit 77; }
+grep -q '^TUTTI_SANITIZE:[A-Z]*=.' "$BUILD_DIR/CMakeCache.txt" && {
+    echo "skipped: the libraries of this build need a sanitizer's run time"
+    exit 77
+}
+cd "$work" || exit 1
+dataset=$SOURCE_DIR/docs/your-own-dataset.md model=$SOURCE_DIR/docs/your-own-model.md
+
+take() { # PAGE NAME: the program, of less than 60 lines
+    "$SOURCE_DIR/tools/doc-code" "$1" "$2" >"$2" || fail "$2 is not in $1"
+    [ "$(wc -l <"$2")" -lt 60 ] || fail "$2 has $(wc -l <"$2") lines, not under 60"
+}
+compile() { # COMMAND...: without a word
+    "$@" >compile.out 2>&1 && [ ! -s compile.out ] || { cat compile.out; fail "to compile: $*"; }
+}
+falls() { # FACTOR: the last loss in $work/out is below FACTOR times the first
+    sed -n 's/.*loss \([0-9.]*\).*/\1/p' out | awk -v factor="$1" 'NR == 1 { first = $1 } { last = $1 }
+        END { exit !(NR >= 2 && last < factor * first) }' || { fail "the loss does not fall" && cat out; }
+}
+
+take "$dataset" pixels.c
+take "$dataset" train_pixels.c
+take "$model" skip_net.c
+take "$model" train_skip_net.c
+for name in pixels skip_net; do
+    compile "$c" -std=c11 -Wall -Wextra -I"$SOURCE_DIR/include" -o "train_$name" "train_$name.c" "$name.c" -L"$BUILD_DIR" -ltutti \
+        -Wl,-rpath,"$BUILD_DIR" -lm
+done
+awk 'BEGIN { # four classes: which quarter of the picture is bright
+    srand(1)
+    for (part = 0; part < 2; part++)
+        for (i = 0; i < (part ? 60 : 320); i++) {
+            line = i % 4
+            for (k = 0; k < 64; k++)
+                line = line "," int(rand() * 60) + (int(k / 32) * 2 + int(k % 8 / 4) == i % 4 ? 150 : 0)
+            print line >(part ? "test.csv" : "train.csv")
+        }
+}'
+run 0 "$TUTTI" run -n 2 ./train_pixels "pixels:$work/train"
+falls 0.5
+run 0 ./train_pixels digits:train # the library's are there too
+falls 0.9
+run 2 ./train_pixels pixel:./train
+err_has 'did you mean "pixels"\?.*synthetic:train\|test, pixels:DIR/train\|test'
+echo "3,1,2" >>train.csv
+run 1 ./train_pixels pixels:./train
+err_has './train.csv: line 321 is broken|line 321 holds'
+head -n 320 train.csv >whole.csv && mv whole.csv train.csv
+sed -i '7s/,[0-9]*/,256/' train.csv
+run 1 ./train_pixels pixels:./train
+err_has './train.csv: line 7 holds 256, expected 0 to 255'
+sed -i '7s/^[0-9]*,256/9,25/' train.csv
+run 1 ./train_pixels pixels:./train
+err_has 'the label is 9, expected 0 to 3 \(sample 6 of data set pixels, train\)'
+sed -i '7s/^9/2/' train.csv
+
+run 0 "$TUTTI" run -n 2 ./train_skip_net
+falls 0.6
+
+# As parts of the library: the new files, the lists with their names, and what reads the lists, before what is built already.
+mkdir -p tree/data tree/nn
+sed 's/pixels_format/tutti__format_pixels/; s|<tutti/tutti.h>|"data/dataset.h"|' pixels.c >tree/pixels.c
+sed 's/skip_net_kind/tutti__model_skip_net/; s|<tutti/tutti.h>|"nn/nn.h"|' skip_net.c >tree/skip_net.c
+sed 's/X(synthetic)/& X(pixels)/' "$SOURCE_DIR/src/data/dataset.h" >tree/data/dataset.h
+sed 's/X(linear)/& X(skip_net)/' "$SOURCE_DIR/src/nn/nn.h" >tree/nn/nn.h
+link=$(ninja -C "$BUILD_DIR" -t commands tutti 2>/dev/null | tail -n 1)
+if [[ $link == *" -o tutti "* ]]; then
+    objects=""
+    for file in tree/pixels.c tree/skip_net.c "$SOURCE_DIR"/src/{data/dataset,nn/model,train/config}.c; do
+        object=$work/tree/$(basename "$file" .c).o
+        compile "$c" -std=c11 -Wall -Wextra -Wno-unused-parameter -D_GNU_SOURCE -iquote tree -I tree -I "$SOURCE_DIR/src" \
+            -I "$SOURCE_DIR/include" -c -o "$object" "$file"
+        objects="$objects $object"
+    done
+    compile sh -c "cd '$BUILD_DIR' && ${link/ -o tutti / -o $work/tutti $objects }"
+    run 0 ./tutti train --data pixels --data-dir "$work" --model skip_net --epochs 3 --lr 0.05 --run-dir run
+    awk -F': ' '/val_accuracy/ { exit !($2 + 0 > 0.9) }' run/summary.json || fail "accuracy: $(grep accuracy run/summary.json)"
+    run 0 ./tutti data --help
+    out_has 'pixels:DIR/train\|test +text, a line a picture'
+    run 2 ./tutti train --model resnet
+    err_has 'expected mini_resnet, mlp, linear or skip_net'
+else
+    echo "not tested: the files as parts of the library (no ninja in this build)"
+fi
+finish
