@@ -74,7 +74,7 @@ killed() { # SIGNAL: a run that ends by it behind step 40
     done
     kill "-$1" $job
     wait $job || true
-    set -- "$(ls run/checkpoints | sed -n 's/^step-0*//p' | sort -n | tail -1)"
+    set -- "$(ls run/checkpoints | sed -n 's/^step-0*\([0-9]*\)$/\1/p' | sort -n | tail -1)"
     train run --model mlp --epochs 4000 --schedule constant --max-steps $(($1 + 20)) --checkpoint-every 20 --log-every 1 --eval-every 0 --resume auto
 }
 killed KILL
