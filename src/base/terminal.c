@@ -16,7 +16,7 @@ enum {
 
 bool tutti__is_carried(void)
 {
-    return getenv("OMPI_COMM_WORLD_RANK") || getenv("PMIX_RANK");
+    return getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK");
 }
 
 bool tutti__can_redraw(int fd)

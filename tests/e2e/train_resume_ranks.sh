@@ -70,7 +70,7 @@ node() { # NAME: its launcher in $launcher
     nodes+=($launcher)
 }
 nodes=()
-trap 'kill -TERM "${nodes[@]}" 2>kill.err; wait; rm -rf "$work"' EXIT # also where this fails
+trap 'kill -TERM "${nodes[@]}" 2>kill.err || true; wait; rm -rf "$work"' EXIT # also where this fails
 until_says() { # NAME TEXT
     local end=$((SECONDS + 30))
     until grep -q -- "$2" "$1.out"; do
