@@ -219,14 +219,17 @@ static void try_again(tutti__run *run, tutti_status status)
 static tutti_status begin(tutti__run *run, tutti__writing *writing)
 {
     tutti__saving *s = &run->saving;
+    tutti_status status;
 
     if (!writing->state)
         return TUTTI_ERR_MEMORY;
     TUTTI_TRY(tutti__run_folder_checkpoints(&run->folder, writing->dir));
     if (!s->writer)
         TUTTI_TRY(tutti__writer_new(&s->writer, run->module, run->optim, run->recorder));
-    TUTTI_TRY(tutti__writer_begin(s->writer, writing));
-    writing->state = NULL; /* the writer's */
+    status = tutti__writer_begin(s->writer, writing);
+    writing->state = NULL; /* the writer's, whatever has come of it */
+    if (status != TUTTI_OK)
+        return status;
     /* The first backward lays parameters out anew. */
     if (!tutti_ddp_reducer(run->ddp))
         tutti__writer_wait_for_copy(s->writer);

@@ -28,6 +28,7 @@ struct tutti__writer {
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
+    bool taken; /* the copy is whole; the thread's, and between threads the caller's */
     bool copied, over;
     tutti_status status;
     char message[2048];
@@ -174,8 +175,9 @@ static void *work(void *user)
     uint64_t t = tutti__now_ns();
 
     tutti__log_set_rank(w->log_rank);
-    if (!w->copied) {
+    if (!w->taken) {
         status = copy(w);
+        w->taken = status == TUTTI_OK;
         record(w, "copy", t);
         tell(w, &w->copied);
     }
@@ -274,7 +276,7 @@ tutti_status tutti__writer_begin(tutti__writer *w, const tutti__writing *writing
 {
     json_decref(w->writing.state);
     w->writing = *writing;
-    w->copied = false;
+    w->taken = w->copied = false;
     TUTTI_TRY(copy_tensors(w, false));
     return start(w);
 }

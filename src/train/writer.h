@@ -20,7 +20,7 @@ typedef struct tutti__writing {
     char dir[4096]; /* RUN_DIR/checkpoints */
     uint64_t step;
     size_t keep;   /* rotate to that many; 0: all */
-    json_t *state; /* of state.json, without digests; the writer's */
+    json_t *state; /* of state.json, without digests; the writer's from begin on, also where that fails */
     char *
         hooks; /* what each rank's hook keeps, one after the other; borrowed until the end, NULL: none */
     size_t hook_bytes; /* of one rank */
