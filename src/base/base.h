@@ -179,6 +179,8 @@ typedef struct tutti__replacement {
     char temporary[4096 + 48]; /* what is written, for messages */
 } tutti__replacement;
 tutti_status tutti__replace_begin(tutti__replacement *r, const char *path);
+/* What follows from an open() for writing that has failed: ENXIO is a pipe without a reader. */
+tutti_status tutti__fail_open(int error, const char *path);
 /* Renames (status OK) or gives up; closes. durable: on the disk when this returns. Returns `status`, or its own failure. */
 tutti_status tutti__replace_end(tutti__replacement *r, tutti_status status, bool durable);
 /* All of it in one call, not durable: readers see the old or the new file. */

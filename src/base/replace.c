@@ -16,12 +16,22 @@
 
 enum { NAMES = 100 };
 
+tutti_status tutti__fail_open(int error, const char *path)
+{
+    if (error == ENXIO)
+        return tutti__fail(
+            TUTTI_ERR_IO,
+            "cannot write %s: it is a pipe that nobody reads; start its reader first, or remove it",
+            path);
+    return tutti__fail_errno(error, "cannot write %s", path);
+}
+
 /* A pipe that nobody reads is an error, not a wait; once somebody does, his pace is awaited. */
 static tutti_status open_special(tutti__replacement *r, const char *path)
 {
     r->fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (r->fd < 0)
-        return tutti__fail_errno(errno, "cannot write %s", path);
+        return tutti__fail_open(errno, path);
     fcntl(r->fd, F_SETFL, O_WRONLY);
     return TUTTI_OK;
 }

@@ -30,13 +30,11 @@ void tutti__run_count_lost(tutti__run *run)
     const json_t *sums = json_object_get(run->resume.state, "sums");
     const double saved = json_number_value(json_object_get(sums, "unix_s"));
     const double start = tutti__wall_seconds() - (double)(tutti__now_ns() - run->start_ns) * 1e-9;
-    char path[TUTTI__CONFIG_TEXT + 16];
     json_t *summary;
 
     if (saved <= 0 || saved >= start) /* an older version's, or the clock was set */
         return;
-    snprintf(path, sizeof path, "%s/summary.json", run->folder.path);
-    summary = json_load_file(path, 0, NULL);
+    summary = tutti__run_folder_read_summary(&run->folder);
     if (!was_left(run, summary)) {
         tutti__ledger_lose(&run->ledger, run->step, start - saved,
                            json_string_value(json_object_get(summary, "reason")));

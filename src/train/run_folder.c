@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 enum { MAX_PENDING = 16 << 20 };
+#define PARTIAL "earlier.tmp" /* an earlier run that is being moved aside */
 
 static tutti_status file_path(const tutti__run_folder *folder, const char *name, char path[4096])
 {
@@ -94,6 +95,68 @@ static tutti_status write_config(const tutti__run_folder *folder, const tutti__t
     return status;
 }
 
+/* ---- An earlier run, moved aside ---- */
+
+/* All that a run leaves. */
+static const char *const run_files[] = {
+    "config.json", "metrics.jsonl", "summary.json", "model.safetensors", "checkpoints",
+    "trace",       "tensorboard",   "wandb",        "metrics.prom",      "report.html"};
+
+static tutti_status move_files(const char *from_dir, const char *to_dir)
+{
+    char from[4096 + 64], to[4096 + 64];
+    struct stat st;
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(run_files); i++) {
+        snprintf(from, sizeof from, "%s/%s", from_dir, run_files[i]);
+        snprintf(to, sizeof to, "%s/%s", to_dir, run_files[i]);
+        /* What is no file and no folder (a device) stays. */
+        if (stat(from, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+            continue;
+        if (rename(from, to) != 0 && errno != ENOENT)
+            return tutti__fail_errno(errno,
+                                     "cannot move %s of the earlier run to %s: choose another "
+                                     "folder with --run-dir",
+                                     from, to);
+    }
+    return TUTTI_OK;
+}
+
+/* To earlier-1, or the first such name that is free, at once: until then all is in earlier.tmp, where an interrupted move is
+ * noticed. */
+static tutti_status move_aside(tutti__run_folder *folder)
+{
+    char partial[4096];
+
+    TUTTI_TRY(file_path(folder, PARTIAL, partial));
+    if (mkdir(partial, 0777) != 0)
+        return tutti__fail_errno(errno, "cannot make folder %s for the earlier run", partial);
+    TUTTI_TRY(move_files(folder->path, partial));
+    for (int i = 1; i < 100000; i++) {
+        snprintf(folder->aside, sizeof folder->aside, "%s/earlier-%d", folder->path, i);
+        if (renameat2(AT_FDCWD, partial, AT_FDCWD, folder->aside, RENAME_NOREPLACE) == 0 ||
+            (errno == EINVAL && rename(partial, folder->aside) == 0))
+            return tutti__sync_folder(folder->path);
+        if (errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR)
+            break;
+    }
+    return tutti__fail_errno(errno, "cannot rename %s to %s", partial, folder->aside);
+}
+
+/* Whoever was killed while he moved an earlier run has begun nothing: it comes back. */
+static tutti_status undo_move(const tutti__run_folder *folder)
+{
+    char partial[4096];
+
+    TUTTI_TRY(file_path(folder, PARTIAL, partial));
+    if (access(partial, F_OK) != 0)
+        return TUTTI_OK;
+    TUTTI_TRY(move_files(partial, folder->path));
+    if (rmdir(partial) != 0)
+        return tutti__fail_errno(errno, "cannot remove %s", partial);
+    return TUTTI_OK;
+}
+
 tutti_status tutti__run_folder_open(tutti__run_folder *folder, tutti__train_config *config,
                                     const tutti__train_job *job)
 {
@@ -105,7 +168,8 @@ tutti_status tutti__run_folder_open(tutti__run_folder *folder, tutti__train_conf
         TUTTI_TRY(make_default(folder, config, job));
         strcpy(config->run_dir, folder->path);
     }
-    return tutti__run_lock_take(&folder->lock, folder->path, job);
+    TUTTI_TRY(tutti__run_lock_take(&folder->lock, folder->path, job));
+    return undo_move(folder);
 }
 
 tutti_status tutti__run_folder_checkpoints(const tutti__run_folder *folder, char path[4096])
@@ -113,18 +177,24 @@ tutti_status tutti__run_folder_checkpoints(const tutti__run_folder *folder, char
     return file_path(folder, "checkpoints", path);
 }
 
-bool tutti__run_folder_is_complete(const tutti__run_folder *folder)
+json_t *tutti__run_folder_read_summary(const tutti__run_folder *folder)
 {
     char path[4096];
-    json_t *summary;
-    const char *status;
-    bool complete;
+    struct stat st;
 
-    if (file_path(folder, "summary.json", path) != TUTTI_OK)
-        return false;
-    summary = json_load_file(path, 0, NULL);
-    status = json_string_value(json_object_get(summary, "status"));
-    complete = status && strcmp(status, "completed") == 0;
+    /* A pipe there would keep its reader waiting. */
+    if (file_path(folder, "summary.json", path) != TUTTI_OK || stat(path, &st) != 0 ||
+        !S_ISREG(st.st_mode))
+        return NULL;
+    return json_load_file(path, 0, NULL);
+}
+
+bool tutti__run_folder_is_complete(const tutti__run_folder *folder)
+{
+    json_t *summary = tutti__run_folder_read_summary(folder);
+    const char *status = json_string_value(json_object_get(summary, "status"));
+    const bool complete = status && strcmp(status, "completed") == 0;
+
     json_decref(summary);
     return complete;
 }
@@ -137,6 +207,17 @@ static tutti_status remove_file(const tutti__run_folder *folder, const char *nam
     if (unlink(path) != 0 && errno != ENOENT)
         return tutti__fail_errno(errno, "cannot remove %s", path);
     return TUTTI_OK;
+}
+
+/* A device or a pipe in its place stays. */
+static tutti_status remove_summary(const tutti__run_folder *folder)
+{
+    char path[4096];
+    struct stat st;
+
+    TUTTI_TRY(file_path(folder, "summary.json", path));
+    return stat(path, &st) == 0 && !S_ISREG(st.st_mode) ? TUTTI_OK
+                                                        : remove_file(folder, "summary.json");
 }
 
 static bool begins_with(const char *text, const char *begin)
@@ -172,8 +253,13 @@ static tutti_status open_metrics(tutti__run_folder *folder, int flags)
     char path[4096];
 
     TUTTI_TRY(file_path(folder, "metrics.jsonl", path));
-    folder->metrics = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | flags, 0666);
-    return folder->metrics < 0 ? tutti__fail_errno(errno, "cannot write %s", path) : TUTTI_OK;
+    /* A pipe that nobody reads is an error, not a wait; once somebody does, his pace is awaited. */
+    folder->metrics =
+        open(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | flags, 0666);
+    if (folder->metrics < 0)
+        return tutti__fail_open(errno, path);
+    fcntl(folder->metrics, F_SETFL, O_WRONLY | O_APPEND);
+    return TUTTI_OK;
 }
 
 /* ---- An earlier run ----------------------------------------------------------------------------------------- */
@@ -196,47 +282,9 @@ static bool is_worth_keeping(const tutti__run_folder *folder)
     return n > 0;
 }
 
-static tutti_status make_aside(tutti__run_folder *folder)
-{
-    for (int i = 1; i < 100000; i++) {
-        snprintf(folder->aside, sizeof folder->aside, "%s/earlier-%d", folder->path, i);
-        if (mkdir(folder->aside, 0777) == 0)
-            return TUTTI_OK;
-        if (errno != EEXIST)
-            break;
-    }
-    return tutti__fail_errno(errno, "cannot make folder %s for the earlier run in %s",
-                             folder->aside, folder->path);
-}
-
-/* All that a run writes; what is no file and no folder (a device) stays. */
-static tutti_status move_aside(tutti__run_folder *folder)
-{
-    static const char *const names[] = {"config.json",       "metrics.jsonl", "summary.json",
-                                        "model.safetensors", "checkpoints",   "trace",
-                                        "tensorboard",       "wandb",         "metrics.prom"};
-    char from[4096], to[4096 + 64];
-    struct stat st;
-
-    TUTTI_TRY(make_aside(folder));
-    for (size_t i = 0; i < TUTTI__COUNT_OF(names); i++) {
-        TUTTI_TRY(file_path(folder, names[i], from));
-        snprintf(to, sizeof to, "%s/%s", folder->aside, names[i]);
-        if (stat(from, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
-            continue;
-        if (rename(from, to) != 0 && errno != ENOENT)
-            return tutti__fail_errno(errno,
-                                     "cannot move %s of the earlier run to %s: choose another "
-                                     "folder with --run-dir",
-                                     from, to);
-    }
-    return tutti__sync_folder(folder->path);
-}
-
 static tutti_status clear(tutti__run_folder *folder)
 {
     char checkpoints[4096], path[4096];
-    struct stat st;
 
     if (is_worth_keeping(folder))
         TUTTI_TRY(move_aside(folder));
@@ -245,9 +293,7 @@ static tutti_status clear(tutti__run_folder *folder)
     TUTTI_TRY(remove_leftovers(folder));
     TUTTI_TRY(file_path(folder, "tensorboard", path));
     TUTTI_TRY(tutti__event_file_remove_all(path));
-    TUTTI_TRY(file_path(folder, "summary.json", path));
-    return stat(path, &st) == 0 && S_ISREG(st.st_mode) ? remove_file(folder, "summary.json")
-                                                       : TUTTI_OK;
+    return remove_summary(folder);
 }
 
 tutti_status tutti__run_folder_begin(tutti__run_folder *folder, const tutti__train_config *config,
@@ -300,10 +346,13 @@ static tutti_status cut_metrics(const tutti__run_folder *folder, uint64_t step, 
     char path[4096], *line = NULL;
     size_t room = 0;
     off_t kept = 0;
+    struct stat st;
     ssize_t n;
     FILE *file;
 
     TUTTI_TRY(file_path(folder, "metrics.jsonl", path));
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return TUTTI_OK; /* what a device or a pipe has got cannot be taken back */
     file = fopen(path, "re");
     if (!file)
         return errno == ENOENT ? TUTTI_OK : tutti__fail_errno(errno, "cannot read %s", path);
@@ -324,7 +373,7 @@ tutti_status tutti__run_folder_continue(tutti__run_folder *folder,
     TUTTI_TRY(tutti__checkpoint_keep_until(checkpoints, step));
     TUTTI_TRY(check_space(folder, bytes));
     TUTTI_TRY(remove_leftovers(folder));
-    TUTTI_TRY(remove_file(folder, "summary.json"));
+    TUTTI_TRY(remove_summary(folder));
     TUTTI_TRY(cut_metrics(folder, step, epoch));
     TUTTI_TRY(write_config(folder, config));
     return open_metrics(folder, 0);

@@ -56,6 +56,15 @@ mkdir full
 ln -s /dev/full full/metrics.jsonl
 train full $mlp --max-steps 3 --log-every 1 --eval-every 0
 [ "$(grep -c "cannot write full/metrics.jsonl.*its lines are kept" full.out)" = 1 ] || { cat full.out; fail "said once that metrics.jsonl cannot be written"; }
+# A pipe that nobody reads is said, not waited for; nor is one in place of a file that is read.
+mkdir fifo
+mkfifo fifo/metrics.jsonl
+refused 1 'cannot write fifo/metrics.jsonl: it is a pipe that nobody reads' "$TUTTI" train $mlp --run-dir fifo
+rm fifo/metrics.jsonl
+mkfifo fifo/summary.json
+for resume in no auto; do
+    refused 4 'cannot write fifo/summary.json: it is a pipe that nobody reads' "$TUTTI" train $mlp --run-dir fifo --max-steps 3 --resume $resume
+done
 echo file >file
 refused 1 "file/run" "$TUTTI" train $mlp --run-dir file/run
 echo "run folder is right"
