@@ -48,6 +48,24 @@ if command -v strace >strace.path && strace -f -o trace -e trace=fsync true 2>st
     injected read_only mkdir:error=EROFS ''
     injected no_rename rename:error=EIO /model.safetensors.tmp
     injected misread pread64:error=EIO /optimizer.safetensors
+    # No thread for two of them (the first is that of one engine or another): the same.
+    with=(strace -f -o trace -e trace=clone,clone3 -e inject=clone,clone3:error=EAGAIN:when=3..4)
+    ends 0 no_threads $mlp --workers 0
+    [ "$(grep -c 'is not saved: cannot start the thread that writes checkpoints' no_threads.out)" = 2 ] || { cat no_threads.out; fail "threads that cannot be started"; }
+    same no_threads whole
+    # Killed at any moment while an earlier run is moved aside: all of it is found again, in one folder.
+    train earlier $mlp --tensorboard
+    (cd earlier && find . -type f ! -name .lock | sort) >files
+    for k in 1 4 6 8; do
+        with=(strace -f -o trace -e trace=rename,renameat2 -e "inject=rename,renameat2:signal=KILL:when=$k")
+        ends 137 earlier $mlp --max-steps 1 2>killed.err
+        with=()
+        train earlier $mlp --max-steps 1
+        diff files <(cd earlier/earlier-1 && find . -type f ! -name .lock | sort) || fail "the earlier run after a kill in the $k. rename"
+        [ ! -e earlier/earlier-2 ] || fail "one run became two"
+        same earlier/earlier-1 whole
+        rm -rf earlier/[!e]* && mv earlier/earlier-1/* earlier && rmdir earlier/earlier-1
+    done
     # A file system without ftruncate, flock and locks (FUSE, object stores): all is saved; resumed too.
     with=(strace -f -o trace -e trace=ftruncate,truncate,flock,fcntl -e inject=ftruncate,truncate:error=EINVAL -e inject=flock:error=ENOSYS)
     ends 0 store $mlp --max-steps 50 --schedule constant
