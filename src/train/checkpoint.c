@@ -50,10 +50,11 @@ static json_t *state_json(const tutti__run *run, int64_t epoch, size_t batch, bo
         .epoch = epoch, .start = epoch == run->epoch ? run->start : 0, .batch = batch};
     char *keys = tutti__config_json(run->config);
     json_t *state = json_pack(
-        "{s:i, s:I, s:I, s:I, s:I, s:I, s:b, s:i, s:I, s:I, s:I, s:o, s:o, s:o}", "format", 1,
+        "{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:i, s:I, s:I, s:I, s:o, s:o, s:o}", "format", 1,
         "step", (json_int_t)run->step, "epoch", (json_int_t)epoch, "start", (json_int_t)at.start,
         "batch", (json_int_t)batch, "samples", (json_int_t)tutti__plan_samples(run, &at, run->size),
-        "finished", (int)finished, "world_size", run->size, "seed", (json_int_t)run->config->seed,
+        "train_images", (json_int_t)tutti_dataset_describe(run->train_data).count, "finished",
+        (int)finished, "world_size", run->size, "seed", (json_int_t)run->config->seed,
         "epochs_done", (json_int_t)run->epochs_done, "forwards",
         (json_int_t)tutti_ctx_step(run->cx), "scaler", tutti__amp_json(run), "sums", sums_json(run),
         "config", keys ? json_loads(keys, 0, NULL) : NULL);

@@ -18,7 +18,8 @@
 #include <tutti/checkpoint.h>
 #include <unistd.h>
 
-enum { HOOK_TAG = 1 };
+enum { HOOK_TAG = 1, MOST_RANKS = 1 << 20 };
+#define MOST_STEPS ((json_int_t)1 << 50)
 
 void tutti__resume_free(tutti__resume *resume)
 {
@@ -67,37 +68,56 @@ static tutti_status locate(const char *path, char dir[TUTTI__CHECKPOINT_PATH], b
 tutti_status tutti__resume_find_folder(tutti__run *run)
 {
     char dir[TUTTI__CHECKPOINT_PATH];
+    const char *name;
     bool one;
 
     if (run->config->run_dir[0] || !is_path(run->config))
         return TUTTI_OK;
     TUTTI_TRY(locate(run->config->resume, dir, &one));
-    snprintf(run->config->run_dir, sizeof run->config->run_dir, "%s", dirname(dir));
+    name = strrchr(dir, '/');
+    /* A checkpoint that was copied out of its run: a new one begins. */
+    if (strcmp(name ? name + 1 : dir, "checkpoints") == 0)
+        snprintf(run->config->run_dir, sizeof run->config->run_dir, "%s", dirname(dir));
     return TUTTI_OK;
 }
 
 /* ---- Reading one ----------------------------------------------------------------------------------------------- */
 
-static bool integers(const json_t *object, const char *const *keys)
+/* What a position may be: no run of the keys' ranges gets further. */
+static tutti_status check_ranges(const json_t *state, const char *folder)
 {
-    for (; *keys; keys++)
-        if (!json_is_integer(json_object_get(object, *keys)) ||
-            json_integer_value(json_object_get(object, *keys)) < 0)
-            return false;
-    return true;
+    static const struct {
+        const char *key;
+        json_int_t min, max;
+        bool younger; /* than the oldest version's files */
+    } ranges[] = {{"step", 0, MOST_STEPS, false},       {"epoch", 1, 1000001, false},
+                  {"start", 0, MOST_STEPS, true},       {"batch", 0, MOST_STEPS, false},
+                  {"epochs_done", 0, 1000000, false},   {"forwards", 0, MOST_STEPS, false},
+                  {"world_size", 1, MOST_RANKS, false}, {"samples", 0, MOST_STEPS, true}};
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(ranges); i++) {
+        const json_t *value = json_object_get(state, ranges[i].key);
+        const json_int_t n = json_integer_value(value);
+
+        if (!value && ranges[i].younger)
+            continue;
+        if (!json_is_integer(value) || n < ranges[i].min || n > ranges[i].max)
+            return tutti__fail(
+                TUTTI_ERR_FORMAT, "%s/state.json is damaged: %s is no integer from %lld to %lld",
+                folder, ranges[i].key, (long long)ranges[i].min, (long long)ranges[i].max);
+    }
+    return TUTTI_OK;
 }
 
 static tutti_status read_state(json_t **state_p, const char *folder)
 {
-    static const char *const keys[] = {"step",     "epoch",      "batch", "epochs_done",
-                                       "forwards", "world_size", NULL};
-
     TUTTI_TRY(tutti__state_read(state_p, folder));
-    if (!integers(*state_p, keys) || json_integer_value(json_object_get(*state_p, "epoch")) < 1 ||
-        !json_is_object(json_object_get(*state_p, "config")) ||
+    TUTTI_TRY(check_ranges(*state_p, folder));
+    if (!json_is_object(json_object_get(*state_p, "config")) ||
         !json_is_object(json_object_get(*state_p, "sums")) ||
         !json_is_string(json_object_get(*state_p, "model_digest")))
-        return tutti__fail(TUTTI_ERR_FORMAT, "%s/state.json is damaged: something is missing",
+        return tutti__fail(TUTTI_ERR_FORMAT,
+                           "%s/state.json is damaged: config, sums or model_digest is missing",
                            folder);
     return TUTTI_OK;
 }
@@ -187,6 +207,31 @@ static tutti__position position(const tutti__run *run)
                              .start = tutti__plan_samples(run, &at, ranks_then(run))};
 }
 
+/* Whether the data are as many as they were, and the position is one of them. */
+static tutti_status check_data(const tutti__run *run, const char *folder)
+{
+    const size_t count = tutti_dataset_describe(run->train_data).count;
+    const json_t *state = run->resume.state, *was = json_object_get(state, "train_images");
+    const tutti__position at = {.start = (size_t)natural(state, "start"),
+                                .batch = (size_t)natural(state, "batch")};
+
+    if (json_is_integer(was) && json_integer_value(was) != (json_int_t)count)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "data: the run of %s had %lld training images, and this one has %zu, "
+                           "which would change the result; resume with the same data, or begin a "
+                           "new run from its weights: --init %s/model.safetensors",
+                           folder, (long long)json_integer_value(was), count, folder);
+    if (json_object_get(state, "samples") &&
+        (at.start > count ||
+         tutti__plan_samples(run, &at, ranks_then(run)) != natural(state, "samples")))
+        return tutti__fail(TUTTI_ERR_FORMAT,
+                           "%s/state.json is damaged: start %zu and batch %zu of %d ranks are not "
+                           "%llu samples of %zu",
+                           folder, at.start, at.batch, ranks_then(run),
+                           (unsigned long long)natural(state, "samples"), count);
+    return TUTTI_OK;
+}
+
 /* ARG: it is whole, but of another run. */
 static tutti_status read_checkpoint(tutti__run *run, const char *dir, const char *folder)
 {
@@ -199,6 +244,8 @@ static tutti_status read_checkpoint(tutti__run *run, const char *dir, const char
     status = read_state(&r->state, folder);
     if (status == TUTTI_OK)
         status = tutti__resume_check_keys(run, json_object_get(r->state, "config"), folder);
+    if (status == TUTTI_OK)
+        status = check_data(run, folder);
     if (status == TUTTI_OK)
         status = read_files(run, folder);
     if (status != TUTTI_OK) {
@@ -399,10 +446,13 @@ static tutti_status apply_optimizer(tutti__run *run)
     TUTTI_TRY(tutti_broadcast(run->group, (tutti_buf){&n_states, 1, TUTTI_I64}, 0, NULL));
     TUTTI_TRY(tutti__optim_block_new(&fresh, run->optim, run->module));
     if ((size_t)n_states != fresh.n_states) {
+        status = tutti__fail(TUTTI_ERR_FORMAT,
+                             "resume: the checkpoint's optimizer.safetensors holds %lld states a "
+                             "parameter, and %s has %zu: it is another run's; resume from another "
+                             "checkpoint",
+                             (long long)n_states, run->config->optimizer, fresh.n_states);
         tutti__optim_block_free(&fresh);
-        return tutti__fail(TUTTI_ERR_FORMAT,
-                           "the checkpoint holds %lld states a parameter, and %s has %zu",
-                           (long long)n_states, run->config->optimizer, fresh.n_states);
+        return status;
     }
     if (run->rank == 0) {
         tutti__optim_block_free(&fresh);
