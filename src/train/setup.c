@@ -293,7 +293,7 @@ static tutti_status begin_folder(tutti__run *run)
         return TUTTI_OK;
     if (run->resume.found && run->resume.here) {
         tutti__run_count_lost(run);
-        return tutti__run_folder_continue(&run->folder, run->config, run->step, run->epoch,
+        return tutti__run_folder_continue(&run->folder, run->config, run->step,
                                           files_bytes(run, false));
     }
     return tutti__run_folder_begin(&run->folder, run->config, files_bytes(run, true));
