@@ -100,7 +100,7 @@ void tutti__run_say_results(tutti__run *run, const tutti__summary *summary);
 void tutti__run_count_lost(tutti__run *run);
 double tutti__wall_seconds(void);
 /* profile.c: before and after each step, which began at begin_ns. Collective at both ends of the window, at whose end the trace
- * is written. */
+ * is written; one that cannot be is said and left out. */
 tutti_status tutti__run_profile_before(tutti__run *run);
 tutti_status tutti__run_profile_after(tutti__run *run, uint64_t begin_ns);
 /* Seconds since the run began, before it was resumed too; so the bytes of gradients. */
