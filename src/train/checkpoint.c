@@ -216,17 +216,18 @@ static void try_again(tutti__run *run, tutti_status status)
 
 /* ---- All of it ---------------------------------------------------------------------------------------------- */
 
-static tutti_status begin(tutti__run *run, tutti__writing *writing)
+static tutti_status begin(tutti__run *run, tutti__writing *writing, int64_t epoch, size_t batch,
+                          bool finished)
 {
     tutti__saving *s = &run->saving;
 
-    if (!writing->state)
-        return TUTTI_ERR_MEMORY;
     TUTTI_TRY(tutti__run_folder_checkpoints(&run->folder, writing->dir));
     if (!s->writer)
         TUTTI_TRY(tutti__writer_new(&s->writer, run->module, run->optim, run->recorder));
+    writing->state = state_json(run, epoch, batch, finished);
+    if (!writing->state)
+        return TUTTI_ERR_MEMORY;
     TUTTI_TRY(tutti__writer_begin(s->writer, writing));
-    writing->state = NULL; /* the writer's */
     /* The first backward lays parameters out anew. */
     if (!tutti_ddp_reducer(run->ddp))
         tutti__writer_wait_for_copy(s->writer);
@@ -240,14 +241,12 @@ static tutti_status write_one(tutti__run *run, int64_t epoch, size_t batch, bool
     tutti__saving *s = &run->saving;
     tutti__writing writing = {.step = run->step,
                               .keep = (size_t)run->config->keep_checkpoints,
-                              .state = state_json(run, epoch, batch, finished),
                               .hook_bytes = tutti__powersgd_bytes(&run->hook),
                               .ranks = run->size};
     tutti_status status;
 
     writing.hooks = writing.hook_bytes > 0 ? s->hooks : NULL;
-    status = begin(run, &writing);
-    json_decref(writing.state);
+    status = begin(run, &writing, epoch, batch, finished);
     if (status != TUTTI_OK && last)
         note_failure(run, run->step);
     if (status != TUTTI_OK)
