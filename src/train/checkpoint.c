@@ -7,6 +7,7 @@
 #include "train/amp.h"
 #include "train/resume.h"
 #include "train/run.h"
+#include "train/trace.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -286,8 +287,8 @@ static void count_stall(tutti__run *run, uint64_t begin_ns)
 
     run->saving.stall_s += seconds;
     tutti__ledger_add(&run->ledger, TUTTI__TIME_CHECKPOINT, seconds);
-    tutti__record(run->recorder, "step", "checkpoint", (int64_t)run->step, 0, begin_ns,
-                  tutti__now_ns());
+    tutti__record(run->recorder, "step", "checkpoint", (int64_t)run->step, TUTTI__THREAD_MAIN,
+                  begin_ns, tutti__now_ns());
 }
 
 tutti_status tutti__run_checkpoint(tutti__run *run, int64_t epoch, size_t batch, bool finished)
@@ -318,8 +319,13 @@ void tutti__run_checkpoint_copied(tutti__run *run)
     }
 }
 
+/* A run that ends by a failure has a write under way, perhaps, of which nobody else asks what became of it. */
 void tutti__run_checkpoint_close(tutti__run *run)
 {
+    if (tutti__writer_end(run->saving.writer) != TUTTI_OK) {
+        note_failure(run, tutti__writer_step(run->saving.writer));
+        say(run, "%s", run->saving.unsaved);
+    }
     tutti__writer_free(run->saving.writer);
     free(run->saving.hooks);
     run->saving.writer = NULL;
