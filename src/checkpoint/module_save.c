@@ -1,28 +1,15 @@
 /* module_save.c -- a module's weights into a file, by PyTorch's names.   SPDX-License-Identifier: MIT */
 #include "checkpoint/pytorch.h"
+#include "tensor/tensor.h"
 #include <tutti/checkpoint.h>
 
 #include <stdlib.h>
-#include <string.h>
-
-static size_t tensor_bytes(const tutti_tensor *t)
-{
-    return (size_t)tutti_shape_count(tutti_tensor_shape(t)) *
-           tutti_dtype_size(tutti_tensor_dtype(t));
-}
-
-static bool ends_in(const char *text, const char *end)
-{
-    size_t n = strlen(text), k = strlen(end);
-
-    return n >= k && strcmp(text + n - k, end) == 0;
-}
 
 static tutti_status write(const char *path, const tutti__safetensors_source *sources, size_t n)
 {
     static const tutti__safetensors_pair format = {"format", "pt"};
 
-    if (ends_in(path, ".pt") || ends_in(path, ".pth"))
+    if (tutti__ends_in(path, ".pt") || tutti__ends_in(path, ".pth"))
         return tutti__pytorch_write(path, sources, n);
     return tutti__safetensors_write(path, sources, n, &format, 1);
 }
@@ -37,7 +24,7 @@ tutti_status tutti_module_save(const tutti_module *m, const char *path)
     TUTTI_TRY(tutti_module_status(m));
     TUTTI_TRY(TUTTI__NOT_NULL(path));
     for (size_t i = 0; i < n; i++)
-        bytes += (tensor_bytes(tutti_module_state(m, i)) + 63) / 64 * 64;
+        bytes += (tutti__tensor_bytes(tutti_module_state(m, i)) + 63) / 64 * 64;
     sources = tutti__alloc((n + 1) * sizeof *sources);
     snapshot = tutti__alloc(bytes);
     if (!sources || !snapshot)
@@ -50,7 +37,7 @@ tutti_status tutti_module_save(const tutti_module *m, const char *path)
         sources[i].array =
             (tutti_array){snapshot + bytes, tutti_tensor_shape(t), tutti_tensor_dtype(t)};
         status = tutti_tensor_read(t, snapshot + bytes);
-        bytes += (tensor_bytes(t) + 63) / 64 * 64;
+        bytes += (tutti__tensor_bytes(t) + 63) / 64 * 64;
     }
     if (status == TUTTI_OK)
         status = write(path, sources, n);

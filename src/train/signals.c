@@ -28,6 +28,12 @@ static void on_signal(int number)
     }
 }
 
+void tutti__signals_are_errors(void)
+{
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
+}
+
 void tutti__signals_watch(void)
 {
     static const int watched[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
