@@ -97,8 +97,7 @@ static tutti_status scale_gradients(tutti__run *run, double factor)
     return TUTTI_OK;
 }
 
-/* From gradients to new parameters. *norm_p: the gradient's norm, where it was asked for or needed. */
-static tutti_status update(tutti__run *run, bool wants_norm, double *norm_p)
+tutti_status tutti__run_update(tutti__run *run, bool wants_norm, double *norm_p)
 {
     float norm = 0, clip = (float)run->config->clip_grad_norm;
     uint64_t t = tutti__now_ns();
@@ -180,10 +179,9 @@ static tutti_status end_step(tutti__run *run, double norm, bool logged, uint64_t
 
 /* ---- One optimizer step ---- */
 
-/* Forward and backward of up to grad_accumulation batches, the first of which is here. The gradient is the mean over their
- * samples: it is kept in units of the batch at hand, which may be the epoch's smaller last one, and ends as
+/* The gradient is kept in units of the batch at hand, which may be the epoch's smaller last one, and ends as
  * (n1 g1 + n2 g2 + ...) / (n1 + n2 + ...). */
-static tutti_status accumulate(tutti__run *run, tutti_batch *batch, uint64_t t)
+tutti_status tutti__run_gradients(tutti__run *run, tutti_batch *batch, uint64_t t)
 {
     size_t total = 0;
     bool last = false;
@@ -240,9 +238,9 @@ static tutti_status train_step(tutti__run *run, bool *more_p)
     if (!*more_p)
         return tutti_loader_status(run->train_loader);
     TUTTI_TRY(tutti__run_ask_to_stop(run));
-    TUTTI_TRY(accumulate(run, &batch, begin_ns));
+    TUTTI_TRY(tutti__run_gradients(run, &batch, begin_ns));
     TUTTI_TRY(tutti__run_hear_of_stop(run));
-    TUTTI_TRY(update(run, logged || run->stopping, &norm));
+    TUTTI_TRY(tutti__run_update(run, logged || run->stopping, &norm));
     return end_step(run, norm, logged || run->stopping, begin_ns);
 }
 
