@@ -74,7 +74,7 @@ step() { # RANKS FLAGS...
     run 0 "$TUTTI" bench step -n "$n" --model mlp --batch-size 16 --threads 1 --iterations 4 --warmup 1 --json "$work/rows.json" "$@"
     equal "rows of step" "$(grep -vc '^#' "$work/out")" 1
     equal "wrong of step" "$(awk '!/^#/ { print $NF }' "$work/out")" 0
-    awk '!/^#/ && ($5 <= 0 || $6 <= 0 || $9 <= 0 || $5 + $6 + $9 > $1 * 1.5 || $1 > $2) { exit 1 }' "$work/out" ||
+    awk '!/^#/ && ($5 <= 0 || $6 <= 0 || $9 <= 0 || $5 + $6 + $9 > $1 * 1.5 || $11 <= 0 || $1 > $2) { exit 1 }' "$work/out" ||
         fail "parts of a step: $(cat "$work/out")"
 }
 value() { sed -n "s/.*\"$1\": \"\{0,1\}\([^,\"}]*\).*/\1/p" "$work/rows.json"; } # KEY
