@@ -259,7 +259,7 @@ static tutti_status evaluate(inference *in)
     char message[2048];
     tutti_status status;
 
-    tutti__signals_watch();
+    tutti__signals_watch(NULL);
     status = tutti__evaluate(
         &in->run, &(tutti__evaluation){.tally = &in->tally,
                                        .tick = in->run.rank == 0 && tick.call ? &tick : NULL,

@@ -294,12 +294,24 @@ static void write_failure(tutti__run *run, const char *reason)
     tutti__logs_end(&run->logs, &summary);
 }
 
+/* A step may take long. The bar's line is left as it is. */
+static const char *word_of_stopping(const tutti__run *run)
+{
+#define STOPPING                                                                                   \
+    "tutti train: asked to stop: the step under way is finished, then all is saved; three more "   \
+    "signals end it at once\n"
+    if (!run->progress.out)
+        return NULL;
+    return run->progress.bar.out ? "\n" STOPPING : STOPPING;
+#undef STOPPING
+}
+
 static tutti_status run_to_the_end(tutti__run *run)
 {
     tutti_status status = TUTTI_OK;
 
     say_beginning(run);
-    tutti__signals_watch();
+    tutti__signals_watch(word_of_stopping(run));
     if (!run->resume.finished)
         status = tutti__run_epochs(run);
     tutti__progress_clear(&run->progress);
