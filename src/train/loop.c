@@ -27,16 +27,17 @@ static void mark(tutti__run *run, const char *name, uint64_t begin_ns)
 
 static tutti_status exchange_sums(tutti__run *run)
 {
-    double sums[2] = {run->local_loss.sum, run->local_loss.n};
+    double sums[3] = {run->local_loss.sum, run->local_loss.n, run->local_images};
 
-    TUTTI_TRY(tutti_all_reduce(run->group, (tutti_buf){sums, 2, TUTTI_F64}, TUTTI_SUM, NULL));
+    TUTTI_TRY(tutti_all_reduce(run->group, (tutti_buf){sums, 3, TUTTI_F64}, TUTTI_SUM, NULL));
     run->local_loss = (tutti__mean){0, 0};
+    run->local_images = 0;
     run->log_loss.sum += sums[0];
     run->log_loss.n += sums[1];
     run->epoch_loss.sum += sums[0];
     run->epoch_loss.n += sums[1];
-    run->log_images += sums[1];
-    run->images += sums[1];
+    run->log_images += sums[2];
+    run->images += sums[2];
     return tutti__ledger_exchange(&run->ledger, run->group);
 }
 
@@ -77,6 +78,7 @@ static tutti_status train_batch(tutti__run *run, const tutti_batch *batch, bool 
     logits = tutti_model_forward(run->model, tutti_input(run->cx, batch->x));
     loss = tutti_cross_entropy_with(logits, tutti_input(run->cx, batch->y), &opts);
     mark(run, "forward", t);
+    run->local_images += (double)batch->n;
     status = take_loss(run, loss, batch->n);
     if (status == TUTTI_OK)
         status = tutti_backward(run->scaler ? tutti_scaler_scale(run->scaler, loss)

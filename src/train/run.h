@@ -63,6 +63,7 @@ typedef struct tutti__run {
     tutti_work *signal_work; /* NULL: none under way */
 
     tutti__mean local_loss;           /* since the last reduction, this rank */
+    double local_images;              /* likewise, with those whose loss the scaler left out */
     tutti__mean log_loss, epoch_loss; /* of all ranks, since the last log line, in this epoch */
     double shown_loss, shown_images_per_s; /* of the last log line; NaN before */
     size_t step_samples;                   /* of the last step, this rank's */
