@@ -168,8 +168,7 @@ static tutti_status set_comm_hook(tutti__run *run)
     return tutti_ddp_set_hook(run->ddp, &run->hook);
 }
 
-/* On top of DDP, alone again. */
-static tutti_status open_training(tutti__run *run)
+tutti_status tutti__run_open_optimizer(tutti__run *run)
 {
     TUTTI_TRY(set_comm_hook(run));
     TUTTI_TRY(tutti__amp_open(run));
@@ -244,12 +243,18 @@ static tutti_status load_init(tutti__run *run)
     return TUTTI_OK;
 }
 
-/* All that needs no other rank. */
-static tutti_status open_alone(tutti__run *run)
+tutti_status tutti__run_open_alone(tutti__run *run)
 {
     TUTTI_TRY(open_data(run));
     TUTTI_TRY(tutti__run_open_model(run));
     tutti__plan(run, &(tutti__position){.epoch = 1});
+    return TUTTI_OK;
+}
+
+/* All that needs no other rank. */
+static tutti_status open_alone(tutti__run *run)
+{
+    TUTTI_TRY(tutti__run_open_alone(run));
     TUTTI_TRY(tutti__ledger_open(&run->ledger, run->size, (uint64_t)run->config->log_every));
     TUTTI_TRY(open_trace(run));
     if (run->rank == 0)
@@ -257,17 +262,26 @@ static tutti_status open_alone(tutti__run *run)
     return load_init(run);
 }
 
-static tutti_status open_together(tutti__run *run)
+tutti_status tutti__run_open_ddp(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
-    tutti_ddp_opts opts = {.bucket_mb = c->bucket_mb,
-                           .first_bucket_mb = c->first_bucket_mb,
-                           .find_unused = c->find_unused,
-                           .static_graph = c->static_graph,
-                           /* a scaler looks itself, and knows what to do */
-                           .nonfinite = tutti__amp_dtype(run) == TUTTI_F16 ? TUTTI_NONFINITE_IGNORE
-                                                                           : TUTTI_NONFINITE_ERROR};
+    const tutti_ddp_opts opts = {.bucket_mb = c->bucket_mb,
+                                 .first_bucket_mb = c->first_bucket_mb,
+                                 .find_unused = c->find_unused,
+                                 .static_graph = c->static_graph,
+                                 /* a scaler looks itself, and knows what to do */
+                                 .nonfinite = tutti__amp_dtype(run) == TUTTI_F16
+                                                  ? TUTTI_NONFINITE_IGNORE
+                                                  : TUTTI_NONFINITE_ERROR};
 
+    if (c->sync_bn)
+        tutti_convert_sync_batch_norm(run->module, run->group);
+    TUTTI_TRY(tutti_ddp_new(&run->ddp, run->module, run->group, &opts));
+    return c->zero ? tutti_zero_new(&run->zero, run->ddp) : TUTTI_OK;
+}
+
+static tutti_status open_together(tutti__run *run)
+{
     TUTTI_TRY(tutti_broadcast(
         run->group, (tutti_buf){run->config->run_dir, TUTTI__CONFIG_TEXT, TUTTI_U8}, 0, NULL));
     TUTTI_TRY(
@@ -275,10 +289,7 @@ static tutti_status open_together(tutti__run *run)
     TUTTI_TRY(tutti__resume_share(run));
     if (run->resume.complete)
         return TUTTI_OK;
-    if (c->sync_bn)
-        tutti_convert_sync_batch_norm(run->module, run->group);
-    TUTTI_TRY(tutti_ddp_new(&run->ddp, run->module, run->group, &opts));
-    return c->zero ? tutti_zero_new(&run->zero, run->ddp) : TUTTI_OK;
+    return tutti__run_open_ddp(run);
 }
 
 /* What the run begins with is in memory everywhere: from here on its folder is this run's. */
@@ -345,7 +356,7 @@ tutti_status tutti__run_open(tutti__run *run)
         tutti__say_error(run->rank, status == TUTTI_ERR_MISMATCH ? 1 : run->size);
     if (status != TUTTI_OK || run->resume.complete)
         return status;
-    TUTTI_TRY(tutti__fail_together(run->group, open_training(run)));
+    TUTTI_TRY(tutti__fail_together(run->group, tutti__run_open_optimizer(run)));
     TUTTI_TRY(resume(run));
     TUTTI_TRY(tutti__fail_together(run->group, begin_folder(run)));
     if (run->rank == 0)
