@@ -58,7 +58,8 @@ static void arrays_come_back_in_order_with_names_types_and_shapes(void **state)
         {"wide \"q\" é", {d, TUTTI_SHAPE(2), TUTTI_F64}},
         {"bn.num_batches_tracked", {&scalar, {.n = 0}, TUTTI_I64}},
         {"half", {half, TUTTI_SHAPE(3), TUTTI_F16}},
-        {"empty", {a, TUTTI_SHAPE(0, 4), TUTTI_F32}}};
+        {"empty", {a, TUTTI_SHAPE(0, 4), TUTTI_F32}},
+        {"empty of many", {a, TUTTI_SHAPE(0, INT64_C(1) << 62, 3), TUTTI_F32}}};
     const tutti__safetensors_entry *e;
     tutti__pytorch *file;
     float got[6];
