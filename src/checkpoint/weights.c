@@ -16,7 +16,7 @@
 struct tutti__weights {
     tutti__safetensors *safetensors; /* one of the two */
     tutti__pytorch *pytorch;
-    char kind[96];
+    char kind[4 * 64 + 32];
     char path[4096];
 };
 
@@ -110,14 +110,14 @@ static bool is_pytorch(const char *path)
 
 static tutti_status open_file(tutti__weights *w)
 {
-    const char *key;
+    char key[4 * 64];
 
     if (!is_pytorch(w->path)) {
         snprintf(w->kind, sizeof w->kind, "safetensors");
         return tutti__safetensors_open(&w->safetensors, w->path);
     }
     TUTTI_TRY(tutti__pytorch_open(&w->pytorch, w->path));
-    key = tutti__pytorch_key(w->pytorch);
+    tutti__printable(tutti__pytorch_key(w->pytorch), key, sizeof key);
     snprintf(w->kind, sizeof w->kind, "PyTorch%s%s%s", *key ? ", key \"" : "", key,
              *key ? "\"" : "");
     return TUTTI_OK;

@@ -283,6 +283,11 @@ static tutti_status read_all(const tutti__weights *file, int wanted, const tutti
                                "%s: tensor \"%.100s\" is %s, which is not "
                                "written in this version",
                                tutti__weights_path(file), e->name, e->dtype_text);
+        if (!tutti__is_utf8(e->name))
+            return tutti__fail(TUTTI_ERR_FORMAT,
+                               "%s: the name of tensor \"%.100s\" is no UTF-8 text, which names in "
+                               "PyTorch and safetensors are",
+                               tutti__weights_path(file), e->name);
         sources[i] = (tutti__safetensors_source){e->name, {NULL, e->shape, dtype}};
         bytes += ((size_t)tutti_shape_count(e->shape) * tutti_dtype_size(dtype) + 63) / 64 * 64;
     }

@@ -23,7 +23,7 @@ static tutti_status add_trace(json_t *events, json_t *others, const char *path)
 
     if (!json_is_array(its)) {
         json_decref(trace);
-        return tutti__fail(TUTTI_ERR_ARG, "%s is damaged: %s", path,
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s is damaged: %s", path,
                            trace ? "it has no array traceEvents" : error.text);
     }
     json_array_extend(events, its);

@@ -61,6 +61,8 @@ refused 2 'did you mean "--split"' "$TUTTI" eval run --splt train
 refused 2 'expected a file that ends in .safetensors or .csv' "$TUTTI" predict run --out x.npy
 refused 2 'expected logits or probabilities' "$TUTTI" predict run --out x.csv --format odds
 refused 2 'expected a checkpoint' "$TUTTI" eval
+refused 2 'is the file of the weights' "$TUTTI" predict run --out run/model.safetensors
+refused 2 'is the file of the weights' "$TUTTI" predict run --out run/checkpoints/latest/model.safetensors
 echo precious >kept.csv
 refused 2 'neither train nor test' "$TUTTI" predict run --out kept.csv --split dev
 [ "$(cat kept.csv)" = precious ] || fail "a failure has replaced a file"
