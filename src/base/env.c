@@ -122,6 +122,14 @@ static size_t edit_distance(const char *a, const char *b)
     return row[m];
 }
 
+/* True if `name` begins with `text`, '-' and '_' alike. */
+static bool begins_with(const char *name, const char *text)
+{
+    while (*text && (*name == *text || (*name == '_' && *text == '-')))
+        name++, text++;
+    return !*text;
+}
+
 const char *tutti__nearest(const char *text, const char *const *candidates, size_t n)
 {
     const char *best = NULL;
@@ -135,5 +143,8 @@ const char *tutti__nearest(const char *text, const char *const *candidates, size
             best = candidates[i];
         }
     }
+    for (size_t i = 0; i < n && !best && strlen(text) >= 3; i++)
+        if (begins_with(candidates[i], text))
+            best = candidates[i];
     return best;
 }
