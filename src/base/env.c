@@ -135,6 +135,9 @@ const char *tutti__nearest(const char *text, const char *const *candidates, size
     const char *best = NULL;
     size_t limit = strlen(text) / 3 + 1, best_distance = limit + 1;
 
+    for (size_t i = 0; i < n && strlen(text) >= 3; i++)
+        if (begins_with(candidates[i], text))
+            return candidates[i];
     for (size_t i = 0; i < n; i++) {
         size_t distance = edit_distance(text, candidates[i]);
 
@@ -143,8 +146,5 @@ const char *tutti__nearest(const char *text, const char *const *candidates, size
             best = candidates[i];
         }
     }
-    for (size_t i = 0; i < n && !best && strlen(text) >= 3; i++)
-        if (begins_with(candidates[i], text))
-            best = candidates[i];
     return best;
 }
