@@ -436,7 +436,7 @@ static tutti_status check_together(const tutti__train_config *c)
     return TUTTI_OK;
 }
 
-tutti_status tutti__config_read(tutti__train_config *config, int argc, char *const *argv)
+tutti_status tutti__config_read_each(tutti__train_config *config, int argc, char *const *argv)
 {
     reader r = {.config = config};
     flag f;
@@ -460,6 +460,12 @@ tutti_status tutti__config_read(tutti__train_config *config, int argc, char *con
         config->lr = 0.001;
     if (!r.given[TUTTI__KEY_OF_warmup_epochs] && config->epochs < 8)
         config->warmup_epochs = (double)config->epochs / 8;
+    return TUTTI_OK;
+}
+
+tutti_status tutti__config_read(tutti__train_config *config, int argc, char *const *argv)
+{
+    TUTTI_TRY(tutti__config_read_each(config, argc, argv));
     return check_together(config);
 }
 
