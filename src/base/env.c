@@ -66,6 +66,13 @@ tutti_status tutti__env_check(void)
     return TUTTI_OK;
 }
 
+bool tutti__ends_in(const char *text, const char *end)
+{
+    const size_t n = strlen(text), k = strlen(end);
+
+    return n >= k && strcmp(text + n - k, end) == 0;
+}
+
 bool tutti__parse_int64(const char *text, int64_t *value_p)
 {
     char *end;

@@ -266,16 +266,9 @@ typedef struct export_line {
     bool force;
 } export_line;
 
-static bool ends_in(const char *text, const char *end)
-{
-    size_t n = strlen(text), k = strlen(end);
-
-    return n > k && strcmp(text + n - k, end) == 0;
-}
-
 static bool is_pytorch(const char *path)
 {
-    return ends_in(path, ".pt") || ends_in(path, ".pth");
+    return tutti__ends_in(path, ".pt") || tutti__ends_in(path, ".pth");
 }
 
 /* Reads all tensors into memory that sources point to; free() it. */
@@ -372,7 +365,7 @@ static const char *read_export(export_line *l, int argc, char **argv)
     }
     if (n != 2)
         return "expected a path and the file to write";
-    if (!is_pytorch(l->paths[1]) && !ends_in(l->paths[1], ".safetensors"))
+    if (!is_pytorch(l->paths[1]) && !tutti__ends_in(l->paths[1], ".safetensors"))
         return "the file to write must end in .safetensors, .pt or .pth, which says its format";
     return NULL;
 }

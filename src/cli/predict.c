@@ -34,13 +34,6 @@ typedef struct answers {
     size_t n, classes;
 } answers;
 
-static bool ends_in(const char *text, const char *end)
-{
-    size_t n = strlen(text), k = strlen(end);
-
-    return n > k && strcmp(text + n - k, end) == 0;
-}
-
 static void softmax(float *row, size_t n, size_t best)
 {
     const double top = (double)row[best];
@@ -135,8 +128,8 @@ static tutti_status deliver(void *user, const tutti__inference_result *r)
     tutti_status status = make_answers(&a, r, line->format ? line->format : "logits");
 
     if (status == TUTTI_OK)
-        status = ends_in(line->out, ".safetensors") ? write_safetensors(&a, line->out)
-                                                    : write_csv(&a, line->out);
+        status = tutti__ends_in(line->out, ".safetensors") ? write_safetensors(&a, line->out)
+                                                           : write_csv(&a, line->out);
     free(a.values);
     free(a.predicted);
     if (status == TUTTI_OK && strcmp(line->out, "-") != 0)
@@ -156,8 +149,8 @@ static int predict(void *user)
 
 static tutti_status check(const tutti__inference_line *line)
 {
-    if (!line->out || (strcmp(line->out, "-") != 0 && !ends_in(line->out, ".safetensors") &&
-                       !ends_in(line->out, ".csv")))
+    if (!line->out || (strcmp(line->out, "-") != 0 && !tutti__ends_in(line->out, ".safetensors") &&
+                       !tutti__ends_in(line->out, ".csv")))
         return tutti__fail(TUTTI_ERR_ARG,
                            "--out is %s, expected a file that ends in .safetensors or .csv, or -",
                            line->out ? line->out : "not given");

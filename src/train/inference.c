@@ -5,11 +5,11 @@
 
 #include "checkpoint/state.h"
 #include "checkpoint/weights.h"
+#include "tensor/tensor.h"
 #include "train/agree.h"
 #include "train/signals.h"
 
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <tutti/checkpoint.h>
@@ -135,8 +135,7 @@ static tutti_status share_weights(inference *in)
 
     for (size_t i = 0; run->size > 1 && i < tutti_module_n_state(run->module); i++) {
         tutti_tensor *t = tutti_module_state(run->module, i);
-        size_t bytes = (size_t)tutti_shape_count(tutti_tensor_shape(t)) *
-                       tutti_dtype_size(tutti_tensor_dtype(t));
+        size_t bytes = tutti__tensor_bytes(t);
         void *p = tutti__alloc(bytes);
 
         status = p ? tutti_tensor_read(t, p) : TUTTI_ERR_MEMORY;
@@ -259,25 +258,16 @@ static tutti_status evaluate(inference *in)
     const tutti__inference *job = in->job;
     tutti__tick tick = job->tick;
     const uint64_t begin_ns = tutti__now_ns();
-    char message[2048];
     tutti_status status;
 
-    tutti__signals_watch();
+    tutti__signals_watch(NULL);
     status = tutti__evaluate(
         &in->run, &(tutti__evaluation){.tally = &in->tally,
                                        .tick = in->run.rank == 0 && tick.call ? &tick : NULL,
                                        .rows = job->rows ? gather_rows : NULL,
                                        .user = in});
     in->seconds = (double)(tutti__now_ns() - begin_ns) * 1e-9;
-    if (status == TUTTI_OK)
-        return TUTTI_OK;
-    snprintf(message, sizeof message, "%s", tutti_last_error());
-    if (tutti_status_scope(status) != TUTTI_SCOPE_GROUP)
-        tutti_group_abort(in->run.group, "%s", message);
-    tutti__error_file_write(tutti_status_scope(status) != TUTTI_SCOPE_GROUP, message);
-    tutti__fail_again(status, message);
-    tutti__say_error(in->run.rank, in->run.size);
-    return status;
+    return status == TUTTI_OK ? TUTTI_OK : tutti__fail_alone(in->run.group, status);
 }
 
 static tutti_status deliver(inference *in,
@@ -318,8 +308,7 @@ int tutti__infer(const tutti__inference *job,
 
     if (!in)
         return 4;
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write, not a death */
+    tutti__signals_are_errors();
     in->job = job;
     tutti__say_as(job->command);
     in->config = in->run.config = tutti__alloc(sizeof *in->config);

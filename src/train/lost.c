@@ -6,15 +6,6 @@
 
 #include <jansson.h>
 #include <string.h>
-#include <time.h>
-
-double tutti__wall_seconds(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 /* Whether the run says that it ended with that checkpoint: then it was left, and nothing has failed. */
 static bool was_left(const tutti__run *run, const json_t *summary)

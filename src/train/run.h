@@ -96,11 +96,10 @@ tutti_status tutti__run_evaluate(tutti__run *run);
 /* results.c: the tables at the end, on the console. */
 void tutti__run_say_results(tutti__run *run, const tutti__summary *summary);
 /* lost.c: what it has cost that the run did not go on by itself; rank 0, where one goes on in its folder, before that is
- * begun. And the time of day as seconds since 1970. */
+ * begun. */
 void tutti__run_count_lost(tutti__run *run);
-double tutti__wall_seconds(void);
 /* profile.c: before and after each step, which began at begin_ns. Collective at both ends of the window, at whose end the trace
- * is written. */
+ * is written; one that cannot be is said and left out. */
 tutti_status tutti__run_profile_before(tutti__run *run);
 tutti_status tutti__run_profile_after(tutti__run *run, uint64_t begin_ns);
 /* Seconds since the run began, before it was resumed too; so the bytes of gradients. */

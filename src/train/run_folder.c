@@ -259,20 +259,20 @@ tutti_status tutti__run_folder_begin(tutti__run_folder *folder, const tutti__tra
     return open_metrics(folder, O_TRUNC);
 }
 
-/* Whether a line of metrics.jsonl is whole, and of what has happened at the end of `step` in `epoch`. */
-static bool is_kept(const char *line, size_t n, uint64_t step, int64_t epoch)
+/* Whether a line of metrics.jsonl is whole, and of what had happened when the checkpoint of `step` was taken: an evaluation
+ * after that step comes before it. */
+static bool is_kept(const char *line, size_t n, uint64_t step)
 {
     json_t *object = n > 0 && line[n - 1] == '\n' ? json_loadb(line, n, 0, NULL) : NULL;
-    const json_t *number = json_object_get(object, "step"), *eval = json_object_get(object, "eval");
-    const json_t *system = json_object_get(object, "system");
-    bool kept = json_is_object(object);
+    const json_t *inner = json_object_get(object, "eval");
+    const json_t *number;
+    bool kept;
 
-    if (system)
-        number = json_object_get(system, "step");
-    if (json_is_integer(number))
-        kept = json_integer_value(number) <= (json_int_t)step;
-    else if (eval)
-        kept = json_integer_value(json_object_get(eval, "epoch")) < (json_int_t)epoch;
+    if (!inner)
+        inner = json_object_get(object, "system");
+    number = json_object_get(inner ? inner : object, "step");
+    kept = json_is_object(object) &&
+           (!json_is_integer(number) || json_integer_value(number) <= (json_int_t)step);
     json_decref(object);
     return kept;
 }
@@ -295,7 +295,7 @@ static tutti_status copy_begin(const char *path, size_t kept)
 }
 
 /* Cuts metrics.jsonl where what was lost with the interrupted run begins. */
-static tutti_status cut_metrics(const tutti__run_folder *folder, uint64_t step, int64_t epoch)
+static tutti_status cut_metrics(const tutti__run_folder *folder, uint64_t step)
 {
     char path[4096], *line = NULL;
     size_t room = 0;
@@ -307,7 +307,7 @@ static tutti_status cut_metrics(const tutti__run_folder *folder, uint64_t step, 
     file = fopen(path, "re");
     if (!file)
         return errno == ENOENT ? TUTTI_OK : tutti__fail_errno(errno, "cannot read %s", path);
-    while ((n = getline(&line, &room, file)) > 0 && is_kept(line, (size_t)n, step, epoch))
+    while ((n = getline(&line, &room, file)) > 0 && is_kept(line, (size_t)n, step))
         kept += n;
     free(line);
     fclose(file);
@@ -316,7 +316,7 @@ static tutti_status cut_metrics(const tutti__run_folder *folder, uint64_t step, 
 
 tutti_status tutti__run_folder_continue(tutti__run_folder *folder,
                                         const tutti__train_config *config, uint64_t step,
-                                        int64_t epoch, uint64_t bytes)
+                                        uint64_t bytes)
 {
     char checkpoints[4096];
 
@@ -325,7 +325,7 @@ tutti_status tutti__run_folder_continue(tutti__run_folder *folder,
     TUTTI_TRY(check_space(folder, bytes));
     TUTTI_TRY(remove_leftovers(folder));
     TUTTI_TRY(remove_file(folder, "summary.json"));
-    TUTTI_TRY(cut_metrics(folder, step, epoch));
+    TUTTI_TRY(cut_metrics(folder, step));
     TUTTI_TRY(write_config(folder, config));
     return open_metrics(folder, 0);
 }

@@ -33,10 +33,10 @@ tutti_status tutti__run_folder_open(tutti__run_folder *folder, tutti__train_conf
  * is not worth that. DISK where `bytes` more do not fit. */
 tutti_status tutti__run_folder_begin(tutti__run_folder *folder, const tutti__train_config *config,
                                      uint64_t bytes);
-/* After `step`, in `epoch`: lines and checkpoints of later steps are removed, and evaluations from that epoch on. */
+/* After `step`: lines and checkpoints of later steps are removed. DISK as above. */
 tutti_status tutti__run_folder_continue(tutti__run_folder *folder,
                                         const tutti__train_config *config, uint64_t step,
-                                        int64_t epoch, uint64_t bytes);
+                                        uint64_t bytes);
 /* RUN_DIR/checkpoints */
 tutti_status tutti__run_folder_checkpoints(const tutti__run_folder *folder, char path[4096]);
 /* Whether summary.json says that the run was completed. */

@@ -210,13 +210,8 @@ static uint64_t files_bytes(const tutti__run *run, bool anew)
                                                     : (uint64_t)c->keep_checkpoints;
     uint64_t bytes = 256 * 1024, model = 0;
 
-    for (size_t i = 0; i < tutti_module_n_state(run->module); i++) {
-        const tutti_tensor *t = tutti_module_state(run->module, i);
-
-        model += (uint64_t)tutti_shape_count(tutti_tensor_shape(t)) *
-                     tutti_dtype_size(tutti_tensor_dtype(t)) +
-                 200;
-    }
+    for (size_t i = 0; i < tutti_module_n_state(run->module); i++)
+        model += tutti__tensor_bytes(tutti_module_state(run->module, i)) + 200; /* of header */
     bytes += model + (kept + 1) * (1 + states) * model;
     return bytes;
 }
@@ -297,7 +292,7 @@ static tutti_status begin_folder(tutti__run *run)
         return TUTTI_OK;
     if (run->resume.found && run->resume.here) {
         tutti__run_count_lost(run);
-        return tutti__run_folder_continue(&run->folder, run->config, run->step, run->epoch,
+        return tutti__run_folder_continue(&run->folder, run->config, run->step,
                                           files_bytes(run, false));
     }
     return tutti__run_folder_begin(&run->folder, run->config, files_bytes(run, true));
@@ -307,18 +302,8 @@ static tutti_status begin_folder(tutti__run *run)
 static tutti_status resume(tutti__run *run)
 {
     tutti_status status = tutti__resume_apply(run);
-    bool own = tutti_status_scope(status) != TUTTI_SCOPE_GROUP;
-    char message[2048];
 
-    if (status == TUTTI_OK)
-        return TUTTI_OK;
-    snprintf(message, sizeof message, "%s", tutti_last_error());
-    tutti__error_file_write(own, message);
-    if (own)
-        tutti_group_abort(run->group, "%s", message);
-    tutti__fail_again(status, message);
-    tutti__say_error(run->rank, run->size);
-    return status;
+    return status == TUTTI_OK ? TUTTI_OK : tutti__fail_alone(run->group, status);
 }
 
 tutti_status tutti__run_open_group(tutti__run *run)
