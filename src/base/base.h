@@ -153,7 +153,8 @@ tutti_status tutti__env_int(tutti__env_id id, long low, long high, long *value_p
 bool tutti__parse_int64(const char *text, int64_t *value_p);
 bool tutti__parse_double(const char *text, double *value_p);
 bool tutti__ends_in(const char *text, const char *end);
-/* The candidate nearest to `text` (edit distance, '-' and '_' alike), or NULL if none is near. */
+/* The first candidate that begins with `text`, of 3 letters or more, else the nearest (edit distance); '-' and '_' alike.
+ * NULL: none is near. */
 const char *tutti__nearest(const char *text, const char *const *candidates, size_t n);
 
 /* ---- OS -------------------------------------------------------------------------------------------- */

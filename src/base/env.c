@@ -129,11 +129,22 @@ static size_t edit_distance(const char *a, const char *b)
     return row[m];
 }
 
+/* True if `name` begins with `text`, '-' and '_' alike. */
+static bool begins_with(const char *name, const char *text)
+{
+    while (*text && (*name == *text || (*name == '_' && *text == '-')))
+        name++, text++;
+    return !*text;
+}
+
 const char *tutti__nearest(const char *text, const char *const *candidates, size_t n)
 {
     const char *best = NULL;
     size_t limit = strlen(text) / 3 + 1, best_distance = limit + 1;
 
+    for (size_t i = 0; i < n && strlen(text) >= 3; i++)
+        if (begins_with(candidates[i], text))
+            return candidates[i];
     for (size_t i = 0; i < n; i++) {
         size_t distance = edit_distance(text, candidates[i]);
 

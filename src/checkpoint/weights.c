@@ -97,22 +97,33 @@ tutti_status tutti__weights_find(tutti__weights_place *place, const char *path)
 
 /* ---- Files ------------------------------------------------------------------------------------------------------ */
 
-static bool is_pytorch(const char *path)
+typedef enum format { SAFETENSORS, PYTORCH, NEITHER } format;
+
+/* By the first bytes; what cannot be read, or is too short to tell, is left to the reader of safetensors. */
+static format format_of(const char *path)
 {
-    unsigned char head[8];
+    unsigned char head[9]; /* safetensors: a length of 8 bytes, then a JSON object */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    bool is = fd >= 0 && pread(fd, head, sizeof head, 0) == sizeof head && tutti__pytorch_is(head);
+    ssize_t n = fd >= 0 ? pread(fd, head, sizeof head, 0) : -1;
 
     if (fd >= 0)
         close(fd);
-    return is;
+    if (n >= 8 && tutti__pytorch_is(head))
+        return PYTORCH;
+    return n == sizeof head && head[8] != '{' ? NEITHER : SAFETENSORS;
 }
 
 static tutti_status open_file(tutti__weights *w)
 {
     char key[4 * 64];
+    const format is = format_of(w->path);
 
-    if (!is_pytorch(w->path)) {
+    if (is == NEITHER)
+        return tutti__fail(TUTTI_ERR_FORMAT,
+                           "%s is neither a safetensors file nor one of PyTorch's torch.save: it "
+                           "does not begin as they do",
+                           w->path);
+    if (is == SAFETENSORS) {
         snprintf(w->kind, sizeof w->kind, "safetensors");
         return tutti__safetensors_open(&w->safetensors, w->path);
     }

@@ -123,10 +123,16 @@ static void show_state(const json_t *state)
     const char *key;
     int column = 0;
 
-    printf("checkpoint at step %lld, in epoch %lld after batch %lld, of %lld rank%s%s\n",
-           (long long)json_integer_value(json_object_get(state, "step")),
-           (long long)json_integer_value(json_object_get(state, "epoch")),
-           (long long)json_integer_value(json_object_get(state, "batch")),
+    const long long epoch = json_integer_value(json_object_get(state, "epoch"));
+    const long long batch = json_integer_value(json_object_get(state, "batch"));
+
+    printf("checkpoint at step %lld, ",
+           (long long)json_integer_value(json_object_get(state, "step")));
+    if (batch > 0 || epoch < 2)
+        printf("in epoch %lld after batch %lld", epoch, batch);
+    else
+        printf("after epoch %lld", epoch - 1);
+    printf(", of %lld rank%s%s\n",
            (long long)json_integer_value(json_object_get(state, "world_size")),
            json_integer_value(json_object_get(state, "world_size")) == 1 ? "" : "s",
            json_is_true(json_object_get(state, "finished")) ? "; the run was finished" : "");

@@ -68,20 +68,23 @@ static bool is_given(const tutti__inference *job, const char *key)
 /* The checkpoint's keys before the given ones, which override them. */
 static tutti_status read_config(inference *in, const json_t *keys)
 {
-    static const char *const NAMES[] = {"model", "data", "data_dir"};
-    static const char *const FLAGS[] = {"--model", "--data", "--data-dir"};
+    static const char *const NAMES[] = {"model", "data", "data_dir", "image_size"};
+    static const char *const FLAGS[] = {"--model", "--data", "--data-dir", "--image-size"};
     const tutti__inference *job = in->job;
-    char **argv = tutti__alloc(((size_t)job->argc + 7) * sizeof *argv);
+    char **argv = tutti__alloc(((size_t)job->argc + 9) * sizeof *argv), size[24];
     tutti_status status;
     int n = 0;
 
     if (!argv)
         return TUTTI_ERR_MEMORY;
     for (size_t i = 0; i < TUTTI__COUNT_OF(NAMES); i++) {
-        const char *value = json_string_value(json_object_get(keys, NAMES[i]));
+        const json_t *key = json_object_get(keys, NAMES[i]);
+        const char *value = json_is_integer(key) ? size : json_string_value(key);
 
-        /* Another data set does not lie in the same folder. */
-        if (!value || !*value || is_given(job, NAMES[i]) || (i == 2 && is_given(job, "data")))
+        if (json_is_integer(key))
+            snprintf(size, sizeof size, "%lld", (long long)json_integer_value(key));
+        /* Another data set does not lie in the same folder, and its images have other sizes. */
+        if (!value || !*value || is_given(job, NAMES[i]) || (i >= 2 && is_given(job, "data")))
             continue;
         argv[n++] = (char *)(uintptr_t)FLAGS[i];
         argv[n++] = (char *)(uintptr_t)value;
@@ -239,7 +242,7 @@ static tutti_status open_all(inference *in)
 
     run->start_ns = tutti__now_ns();
     run->folder.metrics = run->folder.lock.fd = -1;
-    TUTTI_TRY(tutti__config_read(in->config, in->job->argc, in->job->argv));
+    TUTTI_TRY(tutti__config_read_each(in->config, in->job->argc, in->job->argv));
     TUTTI_TRY(tutti__run_open_group(run));
     TUTTI_TRY(tutti__fail_together(run->group, run->rank == 0 ? choose_config(in) : TUTTI_OK));
     TUTTI_TRY(tutti_broadcast(run->group, (tutti_buf){in->config, sizeof *in->config, TUTTI_U8}, 0,

@@ -4,6 +4,7 @@
  * not a hung group; what ranks do together (DDP) comes after. */
 #include "comm/comm.h"
 #include "data/loader.h"
+#include "data/dataset.h"
 #include "nn/nn.h"
 #include "tensor/tensor.h"
 #include "train/agree.h"
@@ -67,8 +68,11 @@ static tutti_status open_data(tutti__run *run)
             return tutti__fail(
                 TUTTI_ERR_FORMAT,
                 "data: the training images are %dx%dx%d in %d classes, the test images "
-                "%dx%dx%d in %d; both must be alike",
-                a.channels, a.height, a.width, a.classes, b.channels, b.height, b.width, b.classes);
+                "%dx%dx%d in %d; both must be alike%s",
+                a.channels, a.height, a.width, a.classes, b.channels, b.height, b.width, b.classes,
+                a.classes == b.classes && tutti__format_find(c->data)->read_random
+                    ? " (--image-size N makes all N x N)"
+                    : "");
     }
     opts.shuffle = true;
     opts.augment = c->augment;
