@@ -15,7 +15,7 @@
 static const char HELP[] =
     "usage: tutti checkpoint show PATH [--digest] [--json]\n"
     "       tutti checkpoint verify PATH\n"
-    "       tutti checkpoint export PATH OUT [--dtype TYPE] [--force]\n"
+    "       tutti checkpoint export PATH [--out] OUT [--dtype TYPE] [--force]\n"
     "\n"
     "PATH is a .safetensors file, a PyTorch .pt file (torch.save of a state_dict, or of a "
     "dictionary "
@@ -339,6 +339,7 @@ static bool read_dtype(const char *text, int *dtype_p)
 /* What is wrong with the line; NULL: nothing. */
 static const char *read_export(export_line *l, int argc, char **argv)
 {
+    const char *out = NULL;
     int n = 0;
 
     *l = (export_line){.dtype = -1};
@@ -355,13 +356,21 @@ static const char *read_export(export_line *l, int argc, char **argv)
             continue;
         if (strcmp(argv[i], "--force") == 0)
             l->force = true;
+        else if (strncmp(argv[i], "--out=", 6) == 0)
+            out = argv[i] + 6;
+        else if (strcmp(argv[i], "--out") == 0)
+            out = i + 1 < argc ? argv[++i] : "";
         else if (argv[i][0] == '-' && argv[i][1])
-            return "the flags are --dtype and --force";
+            return "the flags are --out, --dtype and --force";
         else if (n == 2)
             return "more than a path and a file to write";
         else
             l->paths[n++] = argv[i];
     }
+    if (out && n < 2)
+        l->paths[n++] = out;
+    else if (out)
+        return "more than one file to write";
     if (n != 2)
         return "expected a path and the file to write";
     if (!is_pytorch(l->paths[1]) && !tutti__ends_in(l->paths[1], ".safetensors"))

@@ -245,7 +245,8 @@ static tutti_status clear(tutti__run_folder *folder)
     TUTTI_TRY(tutti__checkpoint_remove_all(checkpoints));
     TUTTI_TRY(remove_leftovers(folder));
     TUTTI_TRY(file_path(folder, "tensorboard", path));
-    TUTTI_TRY(tutti__event_file_remove_all(path));
+    if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode)) /* a link leads to files of other runs too */
+        TUTTI_TRY(tutti__event_file_remove_all(path));
     TUTTI_TRY(file_path(folder, "summary.json", path));
     return stat(path, &st) == 0 && S_ISREG(st.st_mode) ? remove_file(folder, "summary.json")
                                                        : TUTTI_OK;

@@ -21,7 +21,7 @@ assert o["checkpoint"]["step"] == 6 and o["kind"] == "safetensors"' || fail "sho
 
 # ---- export, and back: the digest is what it was
 "$TUTTI" checkpoint export run w.pt >/dev/null || fail "export to .pt"
-"$TUTTI" checkpoint export w.pt w.safetensors >/dev/null || fail "export to .safetensors"
+"$TUTTI" checkpoint export w.pt --out w.safetensors >/dev/null || fail "export to .safetensors"
 "$TUTTI" checkpoint export run/model.safetensors half.pt --dtype f16 >/dev/null || fail "export as f16"
 "$TUTTI" checkpoint show half.pt | grep -Eq '^  fc1.weight +F16 +\[256,64\] +32768$' || fail "it is not f16"
 for file in w.pt w.safetensors run run/checkpoints $latest run/checkpoints/step-00000006 run/model.safetensors; do
