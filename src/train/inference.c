@@ -43,7 +43,7 @@ static tutti_status find_keys(const char *path, json_t **keys_p)
         json_decref(state);
     } else if (place.run[0]) {
         snprintf(file, sizeof file, "%s/config.json", place.run);
-        *keys_p = json_load_file(file, 0, NULL);
+        *keys_p = tutti__json_read(file, 0, NULL);
     }
     return TUTTI_OK;
 }

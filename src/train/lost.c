@@ -4,6 +4,8 @@
  * start that takes it up. Checkpoints hold the sums, so that failures without one in between are counted once. */
 #include "train/run.h"
 
+#include "checkpoint/state.h"
+
 #include <jansson.h>
 #include <string.h>
 
@@ -27,7 +29,7 @@ void tutti__run_count_lost(tutti__run *run)
     if (saved <= 0 || saved >= start) /* an older version's, or the clock was set */
         return;
     snprintf(path, sizeof path, "%s/summary.json", run->folder.path);
-    summary = json_load_file(path, 0, NULL);
+    summary = tutti__json_read(path, 0, NULL);
     if (!was_left(run, summary)) {
         tutti__ledger_lose(&run->ledger, run->step, start - saved,
                            json_string_value(json_object_get(summary, "reason")));

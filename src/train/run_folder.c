@@ -2,6 +2,7 @@
 #include "train/run_folder.h"
 
 #include "checkpoint/folder.h"
+#include "checkpoint/state.h"
 #include "train/event_file.h"
 
 #include <dirent.h>
@@ -122,7 +123,7 @@ bool tutti__run_folder_is_complete(const tutti__run_folder *folder)
 
     if (file_path(folder, "summary.json", path) != TUTTI_OK)
         return false;
-    summary = json_load_file(path, 0, NULL);
+    summary = tutti__json_read(path, 0, NULL);
     status = json_string_value(json_object_get(summary, "status"));
     complete = status && strcmp(status, "completed") == 0;
     json_decref(summary);

@@ -63,6 +63,8 @@ refused 2 'expected logits or probabilities' "$TUTTI" predict run --out x.csv --
 refused 2 'expected a checkpoint' "$TUTTI" eval
 refused 2 'is the file of the weights' "$TUTTI" predict run --out run/model.safetensors
 refused 2 'is the file of the weights' "$TUTTI" predict run --out run/checkpoints/latest/model.safetensors
+mkdir piped && cp run/model.safetensors piped && mkfifo piped/config.json
+refused 2 'piped has no configuration beside it' timeout 10 "$TUTTI" eval piped
 echo precious >kept.csv
 refused 2 'neither train nor test' "$TUTTI" predict run --out kept.csv --split dev
 [ "$(cat kept.csv)" = precious ] || fail "a failure has replaced a file"
