@@ -28,6 +28,8 @@ const tutti__key_row tutti__key_table[TUTTI__N_KEYS] = {
 /* No key, for the launcher decides it; but config.json says how many ranks a run had. */
 #define WORLD_SIZE "world_size"
 
+enum { MAX_FILE = 1 << 20 }; /* bytes; all keys take some kilobytes */
+
 /* Reading in progress: which keys were given, and where the current ones come from (a file's path, or NULL). */
 typedef struct reader {
     tutti__train_config *config;
@@ -287,7 +289,7 @@ static tutti_status set_from_json(reader *r, const char *name, const json_t *val
 static tutti_status read_file(reader *r, const char *path)
 {
     json_error_t error;
-    struct stat about;
+    struct stat about = {.st_size = 0};
     const char *name;
     json_t *root, *value;
     tutti_status status = TUTTI_OK;
@@ -300,6 +302,11 @@ static tutti_status read_file(reader *r, const char *path)
         return tutti__fail(TUTTI_ERR_ARG,
                            "--config: %s is a folder; expected a file (of a run: %s/config.json)",
                            path, path);
+    }
+    if (about.st_size > MAX_FILE) {
+        fclose(file);
+        return tutti__fail(TUTTI_ERR_ARG, "--config: %s has %lld bytes; expected at most %d", path,
+                           (long long)about.st_size, MAX_FILE);
     }
     root = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
     fclose(file);
