@@ -160,10 +160,9 @@ TUTTI_API size_t tutti_loader_batches(const tutti_loader *loader); /* an epoch, 
 /* Starts an epoch from its beginning, also after an error or in the middle of another. Without it the first is 0, and
  * next() after an end goes on with the following epoch, so that the order does not repeat. */
 TUTTI_API void tutti_loader_set_epoch(tutti_loader *loader, uint64_t epoch);
-/* The next batch, valid until the call after; false at the end of the epoch and on an error. */
+/* The next batch, valid until the call after; false at the end of the epoch and on an error. Whoever waits in it longer than
+ * TUTTI_DATA_WARN_S seconds is told in the log which worker is reading which file and index. */
 TUTTI_API bool tutti_loader_next(tutti_loader *loader, tutti_batch *batch_p);
-/* Where the caller waits longer than TUTTI_DATA_WARN_S seconds in next(), a warning names the worker, the file and the index that
- * it waits for. */
 /* OK at the end of an epoch; else the error of the worker, with file and index. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_loader_status(const tutti_loader *loader);
 

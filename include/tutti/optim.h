@@ -56,7 +56,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_optim_add_group(tutti_optim *optim,
                                                              tutti_tensor *const *parameters,
                                                              size_t n,
                                                              const tutti_optim_group_opts *opts);
-/* The usual one: every parameter of at most one dimension (biases, the weights of norms) without weight decay. */
+/* The usual one: every parameter of at most one dimension (biases, the weights of norms) without weight decay. Those of other
+ * groups leave them, and their options: call it first. Errors: as tutti_optim_add_group. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_optim_no_decay(tutti_optim *optim);
 
 /* As tutti_module_zero_grad. */

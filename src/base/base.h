@@ -152,13 +152,16 @@ tutti_status tutti__env_int(tutti__env_id id, long low, long high, long *value_p
 /* Whole text as an integer; false for anything else. */
 bool tutti__parse_int64(const char *text, int64_t *value_p);
 bool tutti__parse_double(const char *text, double *value_p);
-/* The candidate nearest to `text` (edit distance, '-' and '_' alike), or NULL if none is near. */
+bool tutti__ends_in(const char *text, const char *end);
+/* The first candidate that begins with `text`, of 3 letters or more, else the nearest (edit distance); '-' and '_' alike.
+ * NULL: none is near. */
 const char *tutti__nearest(const char *text, const char *const *candidates, size_t n);
 
 /* ---- OS -------------------------------------------------------------------------------------------- */
 
-uint64_t tutti__now_ns(void); /* monotonic */
-double tutti__now_ms(void);   /* monotonic */
+uint64_t tutti__now_ns(void);     /* monotonic */
+double tutti__now_ms(void);       /* monotonic */
+double tutti__wall_seconds(void); /* since 1970, as the host's clock is set */
 /* The same clock as of the kernel's last tick, some milliseconds ago, for a quarter of the price. */
 uint64_t tutti__now_coarse_ns(void);
 int tutti__cores(void); /* that this process may use: affinity and cgroup quota, at least 1 */

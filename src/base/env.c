@@ -55,7 +55,8 @@ tutti_status tutti__env_check(void)
         const char *nearest;
 
         snprintf(name, sizeof name, "%.*s", (int)(bytes < 63 ? bytes : 63), *entry);
-        if (strncmp(name, "TUTTI_", 6) != 0 || known(name))
+        if (strncmp(name, "TUTTI_", 6) != 0 || known(name) ||
+            strncmp(name, "TUTTI_TEST_", 11) == 0) /* the tests' own */
             continue;
         nearest = tutti__nearest(name, names, TUTTI__N_ENV);
         tutti_log(TUTTI_LOG_WARN, "env",
@@ -64,6 +65,13 @@ tutti_status tutti__env_check(void)
                   nearest ? "?" : "");
     }
     return TUTTI_OK;
+}
+
+bool tutti__ends_in(const char *text, const char *end)
+{
+    const size_t n = strlen(text), k = strlen(end);
+
+    return n >= k && strcmp(text + n - k, end) == 0;
 }
 
 bool tutti__parse_int64(const char *text, int64_t *value_p)
@@ -122,11 +130,22 @@ static size_t edit_distance(const char *a, const char *b)
     return row[m];
 }
 
+/* True if `name` begins with `text`, '-' and '_' alike. */
+static bool begins_with(const char *name, const char *text)
+{
+    while (*text && (*name == *text || (*name == '_' && *text == '-')))
+        name++, text++;
+    return !*text;
+}
+
 const char *tutti__nearest(const char *text, const char *const *candidates, size_t n)
 {
     const char *best = NULL;
     size_t limit = strlen(text) / 3 + 1, best_distance = limit + 1;
 
+    for (size_t i = 0; i < n && strlen(text) >= 3; i++)
+        if (begins_with(candidates[i], text))
+            return candidates[i];
     for (size_t i = 0; i < n; i++) {
         size_t distance = edit_distance(text, candidates[i]);
 

@@ -37,6 +37,14 @@ double tutti__now_ms(void)
     return (double)tutti__now_ns() * 1e-6;
 }
 
+double tutti__wall_seconds(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
 /* cgroup v2's CPU quota in whole cores, rounded up; 0: none. */
 static int cgroup_cores(void)
 {

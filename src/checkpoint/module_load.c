@@ -60,12 +60,10 @@ typedef struct plan {
     name_list missing, unexpected, different, kept, converted;
 } plan;
 
-static size_t bytes_of(const tutti_tensor *t)
+/* Its room in a snapshot, whose tensors are aligned. */
+static size_t room_of(const tutti_tensor *t)
 {
-    return ((size_t)tutti_shape_count(tutti_tensor_shape(t)) *
-                tutti_dtype_size(tutti_tensor_dtype(t)) +
-            63) /
-           64 * 64;
+    return (tutti__tensor_bytes(t) + 63) / 64 * 64;
 }
 
 static const char *file_name(const plan *p, size_t i)
@@ -267,17 +265,17 @@ static tutti_status carry_out(const plan *p)
     tutti_status status = TUTTI_OK;
 
     for (size_t i = 0; i < p->n; i++)
-        bytes += bytes_of(tutti_module_state(p->m, i));
+        bytes += room_of(tutti_module_state(p->m, i));
     snapshot = next = tutti__alloc(bytes);
     if (!snapshot)
         return TUTTI_ERR_MEMORY;
     for (size_t i = 0; i < p->n && status == TUTTI_OK;
-         next += bytes_of(tutti_module_state(p->m, i++)))
+         next += room_of(tutti_module_state(p->m, i++)))
         if (p->source[i] != NONE)
             status = read_one(p, i, next);
     next = snapshot;
     for (size_t i = 0; i < p->n && status == TUTTI_OK;
-         next += bytes_of(tutti_module_state(p->m, i++)))
+         next += room_of(tutti_module_state(p->m, i++)))
         if (p->source[i] != NONE)
             status = tutti_tensor_write(tutti_module_state(p->m, i), next);
     free(snapshot);

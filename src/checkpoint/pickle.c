@@ -1,13 +1,18 @@
 /* pickle.c -- a machine for pickles that can build nothing but data.   SPDX-License-Identifier: MIT
  *
  * Protocol 2, the operations that torch.save writes. Each value is checked where it is used: what may be called is a row of
- * GLOBALS, keys are set in dictionaries and appended to lists only, memo and stack hold no more than the pickle has bytes. */
+ * GLOBALS, keys are set in dictionaries and appended to lists only, memo and stack hold no more than the pickle has bytes,
+ * and the values take no more than MAX_BYTES, however often the memo repeats them. */
 #include "checkpoint/pickle.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 typedef tutti__pickle_value value;
+
+/* Of the arena. A value takes 64 bytes and an operation that makes one can have one byte; those that torch.save writes take
+ * less than this from any pickle that is read. */
+#define MAX_BYTES ((size_t)512 << 20)
 
 typedef struct machine {
     tutti__pickle *pickle;
@@ -203,6 +208,14 @@ static tutti_status add_items(machine *m, tutti__pickle_items *items, value *con
     return TUTTI_OK;
 }
 
+static tutti_status add_pairs(machine *m, value *dict, value *const *p, size_t n)
+{
+    for (size_t i = 0; i + 1 < n; i += 2)
+        dict->holds_tensors |=
+            p[i]->kind == TUTTI__PICKLE_TEXT && p[i + 1]->kind == TUTTI__PICKLE_TENSOR;
+    return add_items(m, &dict->of.items, p, n);
+}
+
 static tutti_status push_tuple(machine *m, value *const *p, size_t n)
 {
     value *tuple = NULL;
@@ -247,7 +260,7 @@ static tutti_status build_dict(machine *m, const value *arguments, value **resul
         if ((pair->kind != TUTTI__PICKLE_TUPLE && pair->kind != TUTTI__PICKLE_LIST) ||
             pair->of.items.n != 2)
             return malformed(m, "an OrderedDict is not made of pairs");
-        TUTTI_TRY(add_items(m, &(*result_p)->of.items, pair->of.items.p, 2));
+        TUTTI_TRY(add_pairs(m, *result_p, pair->of.items.p, 2));
     }
     return TUTTI_OK;
 }
@@ -417,7 +430,7 @@ static tutti_status add(machine *m, bool list, bool many)
     if (object->kind != (list ? TUTTI__PICKLE_LIST : TUTTI__PICKLE_DICT) || n % each != 0)
         return malformed(m, list ? "it appends to what is no list"
                                  : "it sets a key of what is no dictionary");
-    return add_items(m, &object->of.items, p, n);
+    return list ? add_items(m, &object->of.items, p, n) : add_pairs(m, object, p, n);
 }
 
 static tutti_status read_text(machine *m, size_t length_bytes)
@@ -639,8 +652,11 @@ tutti_status tutti__pickle_read(tutti__pickle *pickle, const uint8_t *p, size_t 
     tutti_status status = TUTTI_OK;
 
     *pickle = (tutti__pickle){.root = NULL};
-    while (status == TUTTI_OK && !m.done)
+    while (status == TUTTI_OK && !m.done) {
         status = step(&m);
+        if (status == TUTTI_OK && pickle->arena.used > MAX_BYTES)
+            status = malformed(&m, "what it builds is out of proportion to its length");
+    }
     free(m.stack.p);
     free(m.memo.p);
     return status;

@@ -53,6 +53,7 @@ typedef struct tutti__pickle_tensor {
 
 struct tutti__pickle_value {
     tutti__pickle_kind kind;
+    bool holds_tensors; /* DICT: under a TEXT */
     union {
         int64_t integer; /* BOOL, INT */
         double real;

@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_PICKLE = 16 << 20, KEY_BYTES = 512 };
+/* Tied weights are in a file once and in its state_dict several times; this often, reading it all takes time out of proportion. */
+enum { MAX_PICKLE = 16 << 20, KEY_BYTES = 512, MAX_REPEATS = 64 };
 
 /* A tensor: what it is, and where its elements lie in a storage. */
 typedef struct tensor {
@@ -23,6 +24,7 @@ struct tutti__pytorch {
     uint8_t *bytes; /* of the pickle, which texts point into */
     tensor *tensors;
     size_t n;
+    uint64_t work; /* bytes that reading all tensors reads */
     bool *checked; /* of each entry of the zip: its CRC-32 */
     char prefix[KEY_BYTES], key[64];
     char path[];
@@ -52,17 +54,6 @@ static const tutti__zip_entry *find(const tutti__pytorch *file, const char *name
 
 /* ---- Which dictionary ------------------------------------------------------------------------------------------ */
 
-static bool holds_tensors(const tutti__pickle_value *v)
-{
-    if (v->kind != TUTTI__PICKLE_DICT)
-        return false;
-    for (size_t i = 0; i + 1 < v->of.items.n; i += 2)
-        if (v->of.items.p[i]->kind == TUTTI__PICKLE_TEXT &&
-            v->of.items.p[i + 1]->kind == TUTTI__PICKLE_TENSOR)
-            return true;
-    return false;
-}
-
 /* The value under a key of a dictionary, if it is a dictionary with tensors. */
 static const tutti__pickle_value *look_up(const tutti__pickle_value *dict, const char *key)
 {
@@ -70,7 +61,7 @@ static const tutti__pickle_value *look_up(const tutti__pickle_value *dict, const
         const tutti__pickle_value *k = dict->of.items.p[i];
 
         if (k->kind == TUTTI__PICKLE_TEXT && k->of.text.n == strlen(key) &&
-            memcmp(k->of.text.p, key, k->of.text.n) == 0 && holds_tensors(dict->of.items.p[i + 1]))
+            memcmp(k->of.text.p, key, k->of.text.n) == 0 && dict->of.items.p[i + 1]->holds_tensors)
             return dict->of.items.p[i + 1];
     }
     return NULL;
@@ -92,10 +83,10 @@ static const tutti__pickle_value *find_state(tutti__pytorch *file)
             snprintf(file->key, sizeof file->key, "%s", KEYS[i]);
             return found;
         }
-    if (holds_tensors(root))
+    if (root->holds_tensors)
         return root;
     for (size_t i = 0; i + 1 < root->of.items.n; i += 2)
-        if (holds_tensors(root->of.items.p[i + 1])) {
+        if (root->of.items.p[i + 1]->holds_tensors) {
             const tutti__pickle_value *k = root->of.items.p[i];
 
             found = root->of.items.p[i + 1];
@@ -131,7 +122,7 @@ static tutti_status no_state(const tutti__pytorch *file)
 /* ---- Tensors ---------------------------------------------------------------------------------------------------- */
 
 /* first, span and bytes; FORMAT where the elements are not all in the storage. */
-static tutti_status place(const tutti__pytorch *file, tensor *t, uint64_t element)
+static tutti_status place(tutti__pytorch *file, tensor *t, uint64_t element)
 {
     const tutti__pickle_tensor *layout = t->layout;
     int64_t count = 1, last = layout->offset;
@@ -161,6 +152,12 @@ static tutti_status place(const tutti__pytorch *file, tensor *t, uint64_t elemen
             file->path, t->entry.name);
     t->first = (uint64_t)layout->offset * element;
     t->span = end - t->first;
+    file->work += t->span > t->entry.bytes ? t->span : t->entry.bytes;
+    if (file->work / MAX_REPEATS > tutti__zip_file_bytes(file->zip))
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "%s: its tensors are views of the same bytes, more than %d times the "
+                           "file; save them each as .clone()",
+                           file->path, MAX_REPEATS);
     return TUTTI_OK;
 }
 

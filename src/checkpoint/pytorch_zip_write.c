@@ -75,13 +75,15 @@ static void put_tuple(FILE *out, const int64_t *numbers, int n)
 /* _rebuild_tensor_v2(('storage', type, key, 'cpu', count), 0, size, stride, False, OrderedDict()) */
 static void put_tensor(FILE *out, const tutti_array *array, size_t key)
 {
+    /* Sizes beside a 0 may be any: their product is no number, and strides say nothing. */
+    const bool empty = tutti_shape_count(array->shape) == 0;
     int64_t stride[TUTTI_MAX_DIMS];
     int64_t step = 1;
     char text[32];
 
     for (int i = array->shape.n; i-- > 0;) {
         stride[i] = step;
-        step *= array->shape.d[i] > 1 ? array->shape.d[i] : 1;
+        step *= !empty && array->shape.d[i] > 1 ? array->shape.d[i] : 1;
     }
     snprintf(text, sizeof text, "%zu", key);
     fputs("ctorch._utils\n_rebuild_tensor_v2\n((", out);

@@ -15,6 +15,8 @@
 #include <unistd.h>
 
 #define MAX_HEADER 100000000u
+/* Of the header's JSON: a million tensors. Each takes up to a hundred bytes of memory, and may take two in the file. */
+#define MAX_VALUES 8000000u
 
 struct tutti__safetensors {
     int fd;
@@ -209,6 +211,22 @@ static tutti_status parse_header(tutti__safetensors *file)
     return check_tiling(file);
 }
 
+/* Commas, and what opens a list or an object, outside of texts: more than there are values is not possible. */
+static size_t count_values(const char *text, size_t n)
+{
+    size_t values = 1;
+    bool inside = false;
+
+    for (size_t i = 0; i < n; i++)
+        if (inside && text[i] == '\\')
+            i++;
+        else if (text[i] == '"')
+            inside = !inside;
+        else if (!inside)
+            values += text[i] == ',' || text[i] == '[' || text[i] == '{';
+    return values;
+}
+
 static tutti_status read_header(tutti__safetensors *file)
 {
     struct stat st;
@@ -240,6 +258,8 @@ static tutti_status read_header(tutti__safetensors *file)
     status = read_at(file, text, n, 8);
     if (status == TUTTI_OK && text[0] != '{')
         status = malformed(file, "its header does not begin with '{'");
+    if (status == TUTTI_OK && count_values(text, (size_t)n) > MAX_VALUES)
+        status = malformed(file, "its header holds more than %u values", MAX_VALUES);
     if (status == TUTTI_OK) {
         file->header = json_loadb(text, (size_t)n, JSON_REJECT_DUPLICATES, &error);
         status = file->header

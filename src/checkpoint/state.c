@@ -4,9 +4,11 @@
 #include "checkpoint/folder.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { MAX_STATE = 1 << 20 };
 
@@ -39,6 +41,26 @@ static tutti_status check_digest(const json_t *state, const char *path)
                        digest, json_is_string(said) ? json_string_value(said) : "something else");
 }
 
+json_t *tutti__json_read(const char *path, size_t flags, json_error_t *error)
+{
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    const char *fault = NULL;
+    json_t *json = NULL;
+    struct stat st;
+
+    if (fd < 0 || fstat(fd, &st) != 0)
+        fault = strerror(errno);
+    else if (!S_ISREG(st.st_mode))
+        fault = "it is not a regular file";
+    else
+        json = json_loadfd(fd, flags, error);
+    if (fault && error)
+        snprintf(error->text, sizeof error->text, "%s", fault);
+    if (fd >= 0)
+        close(fd);
+    return json;
+}
+
 tutti_status tutti__state_read(json_t **state_p, const char *folder)
 {
     char path[TUTTI__CHECKPOINT_PATH + 32];
@@ -52,7 +74,8 @@ tutti_status tutti__state_read(json_t **state_p, const char *folder)
         return tutti__fail_errno(errno, "cannot read %s", path);
     if (!S_ISREG(st.st_mode))
         return tutti__fail(TUTTI_ERR_FORMAT, "%s is not a regular file", path);
-    *state_p = st.st_size < MAX_STATE ? json_load_file(path, JSON_REJECT_DUPLICATES, &error) : NULL;
+    *state_p =
+        st.st_size < MAX_STATE ? tutti__json_read(path, JSON_REJECT_DUPLICATES, &error) : NULL;
     if (!*state_p)
         return tutti__fail(TUTTI_ERR_FORMAT, "%s is damaged: %s", path,
                            st.st_size < MAX_STATE ? error.text : "too large");

@@ -5,6 +5,10 @@
 #include "base/base.h"
 #include <jansson.h>
 
+/* The JSON of a file of a run, or NULL, and why in *error unless that is NULL; json_decref it. Only a regular file is read: a pipe
+ * would be waited for, and a device may not end. */
+json_t *tutti__json_read(const char *path, size_t flags, json_error_t *error);
+
 /* What state.json's "digest" must be: of all else that it holds. */
 tutti_status tutti__state_digest(const json_t *state, char text[33]);
 /* Reads FOLDER/state.json and compares its digest; json_decref what it gives. FORMAT with the path where it is no such file, or

@@ -27,25 +27,6 @@ static void damaged(verifier *v, const char *file)
 
 /* ---- A file of tensors ------------------------------------------------------------------------------------------ */
 
-/* Reads all tensors; those that are not what their digests say are named. *whole_p: all were. */
-static void read_tensors(verifier *v, const tutti__weights *file, bool *whole_p)
-{
-    *whole_p = true;
-    for (size_t i = 0; i < tutti__weights_count(file); i++) {
-        const tutti__safetensors_entry *e = tutti__weights_at(file, i);
-        void *p = tutti__alloc((size_t)e->bytes);
-
-        v->counts->tensors++;
-        v->counts->bytes += e->bytes;
-        v->counts->unchecked += !tutti__weights_has_digest(file, i);
-        if (!p || tutti__weights_read(file, i, p) != TUTTI_OK) {
-            damaged(v, tutti__weights_path(file));
-            *whole_p = false;
-        }
-        free(p);
-    }
-}
-
 typedef struct numbered {
     const char *name;
     size_t i;
@@ -69,26 +50,43 @@ static numbered *sort_names(const tutti__weights *file)
     return order;
 }
 
-/* tutti_module_digest of what the file holds. */
-static tutti_status digest_of(const tutti__weights *file, char digest[33])
+/* Reads tensor i, and adds it to the hash of the whole; false: it is not what its digest says. */
+static bool read_tensor(verifier *v, const tutti__weights *file, size_t i,
+                        tutti__hash128_state *hash)
+{
+    const size_t bytes = (size_t)tutti__weights_at(file, i)->bytes;
+    void *p = tutti__alloc(bytes);
+    const bool good = p && tutti__weights_read(file, i, p) == TUTTI_OK;
+
+    v->counts->tensors++;
+    v->counts->bytes += bytes;
+    v->counts->unchecked += !tutti__weights_has_digest(file, i);
+    if (good)
+        tutti__hash128_add(hash, p, bytes);
+    else
+        damaged(v, tutti__weights_path(file));
+    free(p);
+    return good;
+}
+
+/* Reads all tensors, once, in the order of tutti_module_digest, which is in `digest` at the end; those that are not what their
+ * digests say are named. True: all are. */
+static bool read_tensors(verifier *v, const tutti__weights *file, char digest[33])
 {
     tutti__hash128_state *hash = tutti__hash128_new();
     numbered *order = sort_names(file);
-    tutti_status status = hash && order ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    bool good = hash && order;
 
-    for (size_t i = 0; i < tutti__weights_count(file) && status == TUTTI_OK; i++) {
-        const tutti__safetensors_entry *e = tutti__weights_at(file, order[i].i);
-        void *p = tutti__alloc((size_t)e->bytes);
-
-        status = p ? tutti__weights_read(file, order[i].i, p) : TUTTI_ERR_MEMORY;
-        if (status == TUTTI_OK)
-            tutti__hash128_add(hash, p, (size_t)e->bytes);
-        free(p);
+    if (!good) {
+        tutti__fail(TUTTI_ERR_MEMORY, "no memory to verify %s", tutti__weights_path(file));
+        damaged(v, tutti__weights_path(file));
     }
+    for (size_t i = 0; hash && order && i < tutti__weights_count(file); i++)
+        good = read_tensor(v, file, order[i].i, hash) && good;
     if (hash)
         tutti__hash128_end(hash, digest);
     free(order);
-    return status;
+    return good;
 }
 
 /* What the kernel still has of it in memory says nothing about the disk. */
@@ -115,18 +113,13 @@ static void verify_file(verifier *v, const char *path, const char *expected)
         damaged(v, path);
         return;
     }
-    read_tensors(v, file, &whole);
-    if (whole && expected) {
-        tutti_status status = digest_of(file, digest);
-
-        if (status == TUTTI_OK && strcmp(digest, expected) != 0)
-            status =
-                tutti__fail(TUTTI_ERR_FORMAT,
-                            "%s: its contents have digest %s, and state.json says %.40s: damaged",
-                            path, digest, expected);
-        whole = status == TUTTI_OK;
-        if (!whole)
-            damaged(v, path);
+    whole = read_tensors(v, file, digest);
+    if (whole && expected && strcmp(digest, expected) != 0) {
+        tutti__fail(TUTTI_ERR_FORMAT,
+                    "%s: its contents have digest %s, and state.json says %.40s: damaged", path,
+                    digest, expected);
+        damaged(v, path);
+        whole = false;
     }
     if (whole)
         v->call(v->user, path, NULL);
@@ -142,13 +135,6 @@ static bool is_there(const char *path)
     return stat(path, &st) == 0;
 }
 
-static bool ends_in(const char *text, const char *end)
-{
-    size_t n = strlen(text), k = strlen(end);
-
-    return n >= k && strcmp(text + n - k, end) == 0;
-}
-
 /* What each rank keeps of its own. */
 static void verify_others(verifier *v, const char *folder)
 {
@@ -157,7 +143,7 @@ static void verify_others(verifier *v, const char *folder)
     struct dirent *entry;
 
     while (dir && (entry = readdir(dir)))
-        if (ends_in(entry->d_name, ".safetensors") &&
+        if (tutti__ends_in(entry->d_name, ".safetensors") &&
             strcmp(entry->d_name, "model.safetensors") != 0) {
             snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
             verify_file(v, path, NULL);

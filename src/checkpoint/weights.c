@@ -16,7 +16,7 @@
 struct tutti__weights {
     tutti__safetensors *safetensors; /* one of the two */
     tutti__pytorch *pytorch;
-    char kind[96];
+    char kind[4 * 64 + 32];
     char path[4096];
 };
 
@@ -97,27 +97,38 @@ tutti_status tutti__weights_find(tutti__weights_place *place, const char *path)
 
 /* ---- Files ------------------------------------------------------------------------------------------------------ */
 
-static bool is_pytorch(const char *path)
+typedef enum format { SAFETENSORS, PYTORCH, NEITHER } format;
+
+/* By the first bytes; what cannot be read, or is too short to tell, is left to the reader of safetensors. */
+static format format_of(const char *path)
 {
-    unsigned char head[8];
+    unsigned char head[9]; /* safetensors: a length of 8 bytes, then a JSON object */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    bool is = fd >= 0 && pread(fd, head, sizeof head, 0) == sizeof head && tutti__pytorch_is(head);
+    ssize_t n = fd >= 0 ? pread(fd, head, sizeof head, 0) : -1;
 
     if (fd >= 0)
         close(fd);
-    return is;
+    if (n >= 8 && tutti__pytorch_is(head))
+        return PYTORCH;
+    return n == sizeof head && head[8] != '{' ? NEITHER : SAFETENSORS;
 }
 
 static tutti_status open_file(tutti__weights *w)
 {
-    const char *key;
+    char key[4 * 64];
+    const format is = format_of(w->path);
 
-    if (!is_pytorch(w->path)) {
+    if (is == NEITHER)
+        return tutti__fail(TUTTI_ERR_FORMAT,
+                           "%s is neither a safetensors file nor one of PyTorch's torch.save: it "
+                           "does not begin as they do",
+                           w->path);
+    if (is == SAFETENSORS) {
         snprintf(w->kind, sizeof w->kind, "safetensors");
         return tutti__safetensors_open(&w->safetensors, w->path);
     }
     TUTTI_TRY(tutti__pytorch_open(&w->pytorch, w->path));
-    key = tutti__pytorch_key(w->pytorch);
+    tutti__printable(tutti__pytorch_key(w->pytorch), key, sizeof key);
     snprintf(w->kind, sizeof w->kind, "PyTorch%s%s%s", *key ? ", key \"" : "", key,
              *key ? "\"" : "");
     return TUTTI_OK;

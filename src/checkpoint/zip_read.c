@@ -23,6 +23,7 @@ enum {
 struct tutti__zip {
     int fd;
     uint64_t file_bytes, directory, directory_bytes, n_said;
+    uint64_t packed; /* of the entries so far */
     tutti__zip_entry *entries;
     const tutti__zip_entry **by_name;
     size_t n;
@@ -187,6 +188,9 @@ static tutti_status read_entry(tutti__zip *zip, const uint8_t *p, size_t n, char
         return malformed(zip, "entry \"%.100s\" lacks its zip64 sizes", name);
     if (e->stored && packed != e->bytes)
         return malformed(zip, "entry \"%.100s\" is stored, but of two sizes", name);
+    if (packed > zip->file_bytes - zip->packed)
+        return malformed(zip, "its entries overlap: together they are larger than the file");
+    zip->packed += packed;
     zip->n++;
     return TUTTI_OK;
 }

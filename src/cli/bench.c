@@ -10,7 +10,8 @@
 #include <strings.h>
 
 static const char HELP[] =
-    "Measures a collective, or messages, between ranks, or how fast a data set is read, and checks "
+    "Measures a collective, or messages, between ranks, a training step, or how fast a data set is "
+    "read, and checks\n"
     "the results.\n"
     "\n"
     "usage: tutti bench BENCHMARK [-n N] [--FLAG VALUE]...\n"
@@ -19,11 +20,13 @@ static const char HELP[] =
     "  all_to_all  all_to_all_v  barrier     (_v: of unequal pieces)\n"
     "  send_recv   each rank to the next and from the one before, at once\n"
     "  ping_pong   to and fro between rank r and rank r + n/2; time is half of a round trip\n"
+    "  step        optimizer steps as tutti train takes them, on synthetic images\n"
     "  loader      batches of a data set, read as training reads them\n"
     "\n"
     "  tutti bench all_reduce -n 2\n"
     "  tutti bench broadcast -n 4 --sizes 4,64K,25M --json broadcast.json\n"
     "  tutti run -n 2 tutti bench all_gather     the same; also under torchrun, srun, mpirun\n"
+    "  tutti bench step -n 2 --model mini_resnet --amp bf16\n"
     "  tutti bench loader --data folder --data-dir pictures --image-size 224 --workers 1,2,4\n"
     "\n"
     "  -n, --nproc-per-node N   workers on this machine (default: this process, alone or as a "
@@ -51,6 +54,13 @@ static const char HELP[] =
     "                           table to standard error\n"
     "  -h, --help               this text\n"
     "\n"
+    "Of step, beside -n, --iterations (default 20), --warmup, --backend and --json, as the keys of "
+    "tutti train:\n"
+    "  --model NAME  --batch-size N  --amp off|bf16|fp16  --optimizer sgd|adam|adamw  --threads N\n"
+    "  --bucket-mb X  --first-bucket-mb X  --comm-hook none|bf16|fp16|powersgd  --zero 0|1  "
+    "--sync-bn "
+    "BOOL\n"
+    "\n"
     "Of loader, beside -n and --json:\n"
     "  --data NAME              as in tutti train (default digits); --data-dir DIR, --image-size "
     "N: "
@@ -68,7 +78,8 @@ static const char HELP[] =
     "of the mean over ranks; algbw is size / time; busbw is algbw times 2(n-1)/n for all_reduce, "
     "1 for broadcast,\n"
     "reduce and messages, (n-1)/n for the others; GB/s are 1e9 bytes a second. Exit code 1 if any "
-    "element was wrong.\n";
+    "element was wrong\n"
+    "(of step: if the ranks' parameters differ at the end).\n";
 
 typedef enum flag_id {
     N,
@@ -91,14 +102,47 @@ typedef enum flag_id {
     PREFETCH,
     AUGMENT,
     SECONDS,
+    MODEL,
+    AMP,
+    OPTIMIZER,
+    THREADS,
+    BUCKET_MB,
+    FIRST_BUCKET_MB,
+    COMM_HOOK,
+    ZERO,
+    SYNC_BN,
     N_FLAGS
 } flag_id;
 
-static const char *const flag_names[N_FLAGS] = {
-    "--nproc-per-node", "--sizes",   "--dtype",     "--op",         "--root",
-    "--memory",         "--backend", "--in-flight", "--iterations", "--warmup",
-    "--json",           "--data",    "--data-dir",  "--split",      "--image-size",
-    "--batch-size",     "--workers", "--prefetch",  "--augment",    "--seconds"};
+static const char *const flag_names[N_FLAGS] = {"--nproc-per-node", "--sizes",
+                                                "--dtype",          "--op",
+                                                "--root",           "--memory",
+                                                "--backend",        "--in-flight",
+                                                "--iterations",     "--warmup",
+                                                "--json",           "--data",
+                                                "--data-dir",       "--split",
+                                                "--image-size",     "--batch-size",
+                                                "--workers",        "--prefetch",
+                                                "--augment",        "--seconds",
+                                                "--model",          "--amp",
+                                                "--optimizer",      "--threads",
+                                                "--bucket-mb",      "--first-bucket-mb",
+                                                "--comm-hook",      "--zero",
+                                                "--sync-bn"};
+
+/* What a flag is for. */
+enum { MESSAGES = 1, LOADER = 2, STEPS = 4 };
+
+static unsigned users_of(flag_id id)
+{
+    if (id == N || id == JSON)
+        return MESSAGES | LOADER | STEPS;
+    if (id == BACKEND || id == ITERATIONS || id == WARMUP)
+        return MESSAGES | STEPS;
+    if (id == BATCH_SIZE)
+        return LOADER | STEPS;
+    return id >= MODEL ? STEPS : id >= DATA ? LOADER : MESSAGES;
+}
 
 typedef struct benchmark {
     const char *name;
@@ -120,8 +164,8 @@ static const benchmark benchmarks[] = {
     {"send_recv", TUTTI__OP_SEND, tutti__bench_collective},
     {"ping_pong", TUTTI__OP_SEND, tutti__bench_ping_pong},
     {"barrier", TUTTI__OP_BARRIER, tutti__bench_collective},
+    {"step", TUTTI__OP_BARRIER, tutti__bench_step},
     {"loader", TUTTI__OP_BARRIER, tutti__bench_loader}};
-static const char *const later_names[] = {"step"};
 
 enum { FLOATS = 4 }; /* of the types below, the first */
 static const char *const dtype_names[] = {"f32", "f64", "f16", "bf16", "i8", "u8", "i32", "i64"};
@@ -314,23 +358,25 @@ static tutti_status read_kind(const char *text, tutti__bench *b)
             return TUTTI_OK;
         }
     }
-    for (size_t i = 0; i < TUTTI__COUNT_OF(later_names); i++)
-        if (strcmp(later_names[i], text) == 0)
-            return tutti__fail(TUTTI_ERR_ARG,
-                               "\"%s\" is not in this version, %s; it measures the collectives",
-                               text, TUTTI_VERSION);
     return fail_nearest("benchmark", text, names, TUTTI__COUNT_OF(names));
 }
 
-/* Flags of collectives, or of the loader, where the other is measured. */
+/* Flags of one kind of benchmark where another is measured. */
 static tutti_status check_kind_of_flags(const line *l, const tutti__bench *b)
 {
-    const bool loader = b->run == tutti__bench_loader;
+    static const char *const names[] = {[MESSAGES] = "what ranks send",
+                                        [LOADER] = "loader",
+                                        [STEPS] = "step",
+                                        [MESSAGES | STEPS] = "what ranks send, and step",
+                                        [LOADER | STEPS] = "loader and step"};
+    const unsigned kind = b->run == tutti__bench_loader ? LOADER
+                          : b->run == tutti__bench_step ? STEPS
+                                                        : MESSAGES;
 
-    for (int id = N + 1; id < N_FLAGS; id++)
-        if (l->of[id] && id != JSON && (id >= DATA) != loader)
+    for (int id = 0; id < N_FLAGS; id++)
+        if (l->of[id] && !(users_of((flag_id)id) & kind))
             return tutti__fail(TUTTI_ERR_ARG, "%s is for %s, not for %s", flag_names[id],
-                               loader ? "what ranks send" : "loader", b->name);
+                               names[users_of((flag_id)id)], b->name);
     return TUTTI_OK;
 }
 
@@ -416,6 +462,26 @@ static tutti_status read_data(const line *l, tutti__bench_data *data)
     return TUTTI_OK;
 }
 
+/* Keys of `tutti train`, over what makes a step comparable: nothing read, nothing evaluated. */
+static tutti_status read_step(const line *l, tutti__bench *b)
+{
+    static const char *const fixed[] = {"--data",          "synthetic", "--augment",    "off",
+                                        "--workers",       "0",         "--eval-every", "0",
+                                        "--schedule",      "constant",  "--epochs",     "1000000",
+                                        "--warmup-epochs", "0"};
+    char *argv[TUTTI__COUNT_OF(fixed) + 2 * N_FLAGS];
+    int argc = 0;
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(fixed); i++)
+        argv[argc++] = (char *)(uintptr_t)fixed[i];
+    for (int id = BATCH_SIZE; id < N_FLAGS; id++)
+        if (l->of[id]) {
+            argv[argc++] = (char *)(uintptr_t)flag_names[id];
+            argv[argc++] = (char *)(uintptr_t)l->of[id];
+        }
+    return tutti__config_read(&b->config, argc, argv);
+}
+
 static tutti_status read_line(line *l, tutti__bench *b, int64_t *n_p)
 {
     size_t dtype = 0, redop = 0, memory = 0, backend = 0;
@@ -451,6 +517,8 @@ static tutti_status read_line(line *l, tutti__bench *b, int64_t *n_p)
                            (long long)*n_p, b->name);
     if (b->run == tutti__bench_loader)
         TUTTI_TRY(read_data(l, &b->data));
+    if (b->run == tutti__bench_step)
+        TUTTI_TRY(read_step(l, b));
     b->json = l->of[JSON];
     if (b->json && !*b->json)
         return tutti__fail(TUTTI_ERR_ARG, "--json is empty, expected a file, or -");
@@ -503,9 +571,9 @@ static int measure(const tutti__bench *b)
     }
     if (wrong == 0)
         return 0;
-    tutti__fail(TUTTI_ERR_INTERNAL,
-                "%lld elements were wrong: a defect of Tutti, or of this machine",
-                (long long)wrong);
+    tutti__fail(TUTTI_ERR_INTERNAL, "%lld %s wrong: a defect of Tutti, or of this machine",
+                (long long)wrong,
+                b->run == tutti__bench_step ? "ranks' parameters were" : "elements were");
     tutti__error_file_write(true, tutti_last_error());
     if (speaks())
         fprintf(stderr, "tutti bench: %s\n", tutti_last_error());

@@ -4,6 +4,7 @@
 
 #include "comm/comm.h"
 #include "comm/core/operation.h"
+#include "train/config.h"
 
 #include <stdio.h>
 
@@ -34,8 +35,9 @@ typedef struct tutti__bench {
     int64_t sizes[TUTTI__BENCH_SIZES]; /* bytes */
     size_t n_sizes;
     tutti__bench_data
-        data;         /* of the loader, for which the above but `run` and `backend` says nothing */
-    const char *json; /* file, "-": standard output, or NULL */
+        data; /* of the loader, for which the above but `run` and `backend` says nothing */
+    tutti__train_config config; /* of steps, which heed `iterations` and `warmup` too */
+    const char *json;           /* file, "-": standard output, or NULL */
 } tutti__bench;
 
 /* These join the group that the environment describes, measure, and print the table on rank 0.
@@ -43,6 +45,8 @@ typedef struct tutti__bench {
 tutti_status tutti__bench_collective(const tutti__bench *bench, int64_t *wrong_p);
 tutti_status tutti__bench_ping_pong(const tutti__bench *bench, int64_t *wrong_p);
 tutti_status tutti__bench_loader(const tutti__bench *bench, int64_t *wrong_p);
+/* Here *wrong_p counts ranks whose parameters are not rank 0's at the end. */
+tutti_status tutti__bench_step(const tutti__bench *bench, int64_t *wrong_p);
 
 /* ---- What they have in common (bench_table.c) ---------------------------------------------------------- */
 

@@ -15,7 +15,7 @@
 static const char HELP[] =
     "usage: tutti checkpoint show PATH [--digest] [--json]\n"
     "       tutti checkpoint verify PATH\n"
-    "       tutti checkpoint export PATH OUT [--dtype TYPE] [--force]\n"
+    "       tutti checkpoint export PATH [--out] OUT [--dtype TYPE] [--force]\n"
     "\n"
     "PATH is a .safetensors file, a PyTorch .pt file (torch.save of a state_dict, or of a "
     "dictionary "
@@ -123,10 +123,16 @@ static void show_state(const json_t *state)
     const char *key;
     int column = 0;
 
-    printf("checkpoint at step %lld, in epoch %lld after batch %lld, of %lld rank%s%s\n",
-           (long long)json_integer_value(json_object_get(state, "step")),
-           (long long)json_integer_value(json_object_get(state, "epoch")),
-           (long long)json_integer_value(json_object_get(state, "batch")),
+    const long long epoch = json_integer_value(json_object_get(state, "epoch"));
+    const long long batch = json_integer_value(json_object_get(state, "batch"));
+
+    printf("checkpoint at step %lld, ",
+           (long long)json_integer_value(json_object_get(state, "step")));
+    if (batch > 0 || epoch < 2)
+        printf("in epoch %lld after batch %lld", epoch, batch);
+    else
+        printf("after epoch %lld", epoch - 1);
+    printf(", of %lld rank%s%s\n",
            (long long)json_integer_value(json_object_get(state, "world_size")),
            json_integer_value(json_object_get(state, "world_size")) == 1 ? "" : "s",
            json_is_true(json_object_get(state, "finished")) ? "; the run was finished" : "");
@@ -260,16 +266,9 @@ typedef struct export_line {
     bool force;
 } export_line;
 
-static bool ends_in(const char *text, const char *end)
-{
-    size_t n = strlen(text), k = strlen(end);
-
-    return n > k && strcmp(text + n - k, end) == 0;
-}
-
 static bool is_pytorch(const char *path)
 {
-    return ends_in(path, ".pt") || ends_in(path, ".pth");
+    return tutti__ends_in(path, ".pt") || tutti__ends_in(path, ".pth");
 }
 
 /* Reads all tensors into memory that sources point to; free() it. */
@@ -290,6 +289,11 @@ static tutti_status read_all(const tutti__weights *file, int wanted, const tutti
                                "%s: tensor \"%.100s\" is %s, which is not "
                                "written in this version",
                                tutti__weights_path(file), e->name, e->dtype_text);
+        if (!tutti__is_utf8(e->name))
+            return tutti__fail(TUTTI_ERR_FORMAT,
+                               "%s: the name of tensor \"%.100s\" is no UTF-8 text, which names in "
+                               "PyTorch and safetensors are",
+                               tutti__weights_path(file), e->name);
         sources[i] = (tutti__safetensors_source){e->name, {NULL, e->shape, dtype}};
         bytes += ((size_t)tutti_shape_count(e->shape) * tutti_dtype_size(dtype) + 63) / 64 * 64;
     }
@@ -341,6 +345,7 @@ static bool read_dtype(const char *text, int *dtype_p)
 /* What is wrong with the line; NULL: nothing. */
 static const char *read_export(export_line *l, int argc, char **argv)
 {
+    const char *out = NULL;
     int n = 0;
 
     *l = (export_line){.dtype = -1};
@@ -357,16 +362,24 @@ static const char *read_export(export_line *l, int argc, char **argv)
             continue;
         if (strcmp(argv[i], "--force") == 0)
             l->force = true;
+        else if (strncmp(argv[i], "--out=", 6) == 0)
+            out = argv[i] + 6;
+        else if (strcmp(argv[i], "--out") == 0)
+            out = i + 1 < argc ? argv[++i] : "";
         else if (argv[i][0] == '-' && argv[i][1])
-            return "the flags are --dtype and --force";
+            return "the flags are --out, --dtype and --force";
         else if (n == 2)
             return "more than a path and a file to write";
         else
             l->paths[n++] = argv[i];
     }
+    if (out && n < 2)
+        l->paths[n++] = out;
+    else if (out)
+        return "more than one file to write";
     if (n != 2)
         return "expected a path and the file to write";
-    if (!is_pytorch(l->paths[1]) && !ends_in(l->paths[1], ".safetensors"))
+    if (!is_pytorch(l->paths[1]) && !tutti__ends_in(l->paths[1], ".safetensors"))
         return "the file to write must end in .safetensors, .pt or .pth, which says its format";
     return NULL;
 }

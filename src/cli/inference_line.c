@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const KEYS[] = {"--model",   "--data",     "--data-dir", "--batch-size",
-                                   "--workers", "--prefetch", "--threads",  "--device",
-                                   "--backend", "--timeout-s"};
+static const char *const KEYS[] = {"--model",      "--image-size", "--data",     "--data-dir",
+                                   "--batch-size", "--workers",    "--prefetch", "--threads",
+                                   "--device",     "--backend",    "--timeout-s"};
 
 /* Hyphens and underscores are the same. */
 static bool is_flag(const char *arg, const char *name)
@@ -88,7 +88,7 @@ static tutti_status check_keys(const tutti__inference_line *line)
 {
     tutti__train_config *config = tutti__alloc(sizeof *config);
     tutti_status status =
-        config ? tutti__config_read(config, line->n_keys, line->keys) : TUTTI_ERR_MEMORY;
+        config ? tutti__config_read_each(config, line->n_keys, line->keys) : TUTTI_ERR_MEMORY;
 
     free(config);
     return status;

@@ -27,9 +27,10 @@ typedef struct tutti__inference_line {
     "                           (default: this process; also under tutti run, torchrun, srun, "    \
     "mpirun)\n"                                                                                    \
     "  --split NAME             which part of the data set (default test)\n"                       \
-    "  --model, --data, --data-dir, --batch-size, --workers, --prefetch, --threads, --device, "    \
-    "--backend,\n"                                                                                 \
-    "  --timeout-s              as in tutti train --help\n"
+    "  --model, --data, --data-dir, --image-size, --batch-size, --workers, --prefetch, --threads," \
+    "\n"                                                                                           \
+    "  --device, --backend, --timeout-s\n"                                                         \
+    "                           as in tutti train --help\n"
 
 /* Reads argv[1..] into *line. `own`: the names of flags of this command alone, separated by spaces. ARG. */
 tutti_status tutti__inference_line_read(tutti__inference_line *line, const char *own, int argc,

@@ -1,5 +1,6 @@
 /* predict.c -- `tutti predict`: what a model answers to each sample of a data set.   SPDX-License-Identifier: MIT */
 #include "checkpoint/safetensors.h"
+#include "checkpoint/weights.h"
 #include "cli/cli.h"
 #include "cli/inference_line.h"
 #include "cli/workers.h"
@@ -7,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const char HELP[] =
     "Writes a model's answers to all samples of a data set, in the data set's order.\n"
@@ -33,13 +35,6 @@ typedef struct answers {
     int64_t *predicted;
     size_t n, classes;
 } answers;
-
-static bool ends_in(const char *text, const char *end)
-{
-    size_t n = strlen(text), k = strlen(end);
-
-    return n > k && strcmp(text + n - k, end) == 0;
-}
 
 static void softmax(float *row, size_t n, size_t best)
 {
@@ -90,7 +85,15 @@ static tutti_status write_safetensors(const answers *a, const char *path)
                                     TUTTI__COUNT_OF(pairs));
 }
 
-/* 9 digits give a float back to the bit. */
+/* 9 digits give a float back to the bit. The sign of what is no number says nothing, and not all readers know "-nan". */
+static void print_value(FILE *out, float value)
+{
+    if (isnan(value))
+        fputs(",nan", out);
+    else
+        fprintf(out, ",%.9g", (double)value);
+}
+
 static void print_csv(const answers *a, FILE *out)
 {
     fputs("index,label,predicted", out);
@@ -99,7 +102,7 @@ static void print_csv(const answers *a, FILE *out)
     for (size_t i = 0; i < a->n; i++) {
         fprintf(out, "\n%zu,%lld,%lld", i, (long long)a->r->labels[i], (long long)a->predicted[i]);
         for (size_t k = 0; k < a->classes; k++)
-            fprintf(out, ",%.9g", (double)a->values[i * a->classes + k]);
+            print_value(out, a->values[i * a->classes + k]);
     }
     fputc('\n', out);
 }
@@ -135,8 +138,8 @@ static tutti_status deliver(void *user, const tutti__inference_result *r)
     tutti_status status = make_answers(&a, r, line->format ? line->format : "logits");
 
     if (status == TUTTI_OK)
-        status = ends_in(line->out, ".safetensors") ? write_safetensors(&a, line->out)
-                                                    : write_csv(&a, line->out);
+        status = tutti__ends_in(line->out, ".safetensors") ? write_safetensors(&a, line->out)
+                                                           : write_csv(&a, line->out);
     free(a.values);
     free(a.predicted);
     if (status == TUTTI_OK && strcmp(line->out, "-") != 0)
@@ -154,10 +157,24 @@ static int predict(void *user)
     return tutti__inference_run(user, true, deliver, user);
 }
 
+/* Whether out is the file of weights that `path` means, or those at the end of their run: a slip would cost the training. */
+static bool is_weights(const char *out, const char *path)
+{
+    char last[4096 + 32];
+    tutti__weights_place place;
+    struct stat a, b;
+
+    if (stat(out, &a) != 0 || tutti__weights_find(&place, path) != TUTTI_OK)
+        return false;
+    snprintf(last, sizeof last, "%s/model.safetensors", place.run);
+    return (stat(place.file, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino) ||
+           (place.run[0] && stat(last, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino);
+}
+
 static tutti_status check(const tutti__inference_line *line)
 {
-    if (!line->out || (strcmp(line->out, "-") != 0 && !ends_in(line->out, ".safetensors") &&
-                       !ends_in(line->out, ".csv")))
+    if (!line->out || (strcmp(line->out, "-") != 0 && !tutti__ends_in(line->out, ".safetensors") &&
+                       !tutti__ends_in(line->out, ".csv")))
         return tutti__fail(TUTTI_ERR_ARG,
                            "--out is %s, expected a file that ends in .safetensors or .csv, or -",
                            line->out ? line->out : "not given");
@@ -165,6 +182,9 @@ static tutti_status check(const tutti__inference_line *line)
         strcmp(line->format, "probabilities") != 0)
         return tutti__fail(TUTTI_ERR_ARG, "--format is \"%.40s\", expected logits or probabilities",
                            line->format);
+    if (line->path && is_weights(line->out, line->path))
+        return tutti__fail(TUTTI_ERR_ARG, "--out %s is the file of the weights; name another",
+                           line->out);
     return TUTTI_OK;
 }
 

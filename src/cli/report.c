@@ -110,11 +110,11 @@ static void say_notes(const command_line *line)
 {
     for (size_t i = 0; i < line->n; i++)
         for (size_t k = 0; k < line->runs[i].n_notes; k++) {
-            char path[4096];
+            char path[4096], note[4096];
 
             fprintf(stderr, "tutti report: note: %s: %s\n",
                     tutti__printable(line->runs[i].path, path, sizeof path),
-                    line->runs[i].notes[k]);
+                    tutti__printable(line->runs[i].notes[k], note, sizeof note));
         }
 }
 

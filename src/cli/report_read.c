@@ -160,7 +160,7 @@ static tutti_status read_metrics(tutti__report_run *run, const tutti__tick *tick
     unsigned long long number = 0, bad = 0, first_bad = 0;
     char *line;
     off_t bytes;
-    bool whole = true, good = true;
+    bool whole = true, good = true, half = false;
     FILE *file = open_file(run, "metrics.jsonl", &bytes);
     tutti_status status = TUTTI_OK;
 
@@ -175,10 +175,11 @@ static tutti_status read_metrics(tutti__report_run *run, const tutti__tick *tick
                 tutti__tick_call(tick, (size_t)(ftello(file) / 1000000), (size_t)(bytes / 1000000));
         if (status == TUTTI_OK)
             status = take_line(run, line, (size_t)n, &good);
+        half = !good && !whole;
         if (!good && whole && ++bad == 1)
             first_bad = number;
     }
-    if (!good && !whole)
+    if (half)
         note(run,
              "metrics.jsonl ends in half a line (the run was killed, or writes just now), which "
              "was left out");

@@ -3,6 +3,8 @@
  * Each rank's file holds times on rank 0's clock already (train/clock.h): nothing is left but to put the events together. */
 #include "cli/report.h"
 
+#include "checkpoint/state.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -19,11 +21,11 @@ static int is_trace(const struct dirent *entry)
 static tutti_status add_trace(json_t *events, json_t *others, const char *path)
 {
     json_error_t error;
-    json_t *trace = json_load_file(path, 0, &error), *its = json_object_get(trace, "traceEvents");
+    json_t *trace = tutti__json_read(path, 0, &error), *its = json_object_get(trace, "traceEvents");
 
     if (!json_is_array(its)) {
         json_decref(trace);
-        return tutti__fail(TUTTI_ERR_ARG, "%s is damaged: %s", path,
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s is damaged: %s", path,
                            trace ? "it has no array traceEvents" : error.text);
     }
     json_array_extend(events, its);

@@ -81,13 +81,10 @@ static void find_words(const json_t *root, const char **text_p, double *stamp_p)
  * was written late, or that it is not meant to be the first. */
 static void set_time(tutti__words *words, const struct stat *info, double stamp)
 {
-    double written = (double)info->st_mtim.tv_sec + (double)info->st_mtim.tv_nsec * 1e-9, now, age;
-    struct timespec clock;
+    double written = (double)info->st_mtim.tv_sec + (double)info->st_mtim.tv_nsec * 1e-9, age;
 
-    clock_gettime(CLOCK_REALTIME, &clock);
-    now = (double)clock.tv_sec + (double)clock.tv_nsec * 1e-9;
     words->effect = stamp > written + AHEAD_S;
-    age = now - (stamp > 0 && stamp + LATE_S < written ? stamp : written);
+    age = tutti__wall_seconds() - (stamp > 0 && stamp + LATE_S < written ? stamp : written);
     words->at_ns = tutti__now_ns();
     if (age > 0 && age * 1e9 < (double)words->at_ns)
         words->at_ns -= (uint64_t)(age * 1e9);

@@ -92,6 +92,20 @@ tutti_status tutti__fail_together(tutti_group *group, tutti_status status)
     return status;
 }
 
+tutti_status tutti__fail_alone(tutti_group *group, tutti_status status)
+{
+    const bool own = tutti_status_scope(status) != TUTTI_SCOPE_GROUP;
+    char message[MESSAGE];
+
+    snprintf(message, sizeof message, "%s", tutti_last_error());
+    if (own)
+        tutti_group_abort(group, "%s", message);
+    tutti__error_file_write(own, message);
+    tutti__fail_again(status, message);
+    tutti__say_error(tutti_group_rank(group), tutti_group_size(group));
+    return status;
+}
+
 /* Keys that may differ: where a rank finds its files, and how it uses its host. */
 static bool is_local(int key)
 {

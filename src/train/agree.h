@@ -9,6 +9,9 @@
  * first that did, with its message. A failure is printed once: by the first rank that has it, which names itself if it is
  * not everybody's. A rank whose group is dead brings nothing and returns its own status. */
 tutti_status tutti__fail_together(tutti_group *group, tutti_status status);
+/* Of a failure in the middle of work that needs all ranks: one of this rank's own ends the group, with the thread's message, which
+ * the others get; both are said. Returns status, the message kept. */
+tutti_status tutti__fail_alone(tutti_group *group, tutti_status status);
 /* What messages of this process begin with; static text. Without it "tutti train". */
 void tutti__say_as(const char *command);
 /* Prints the thread's last message as this rank's. */

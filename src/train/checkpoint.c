@@ -7,6 +7,7 @@
 #include "train/amp.h"
 #include "train/resume.h"
 #include "train/run.h"
+#include "train/trace.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -217,20 +218,18 @@ static void try_again(tutti__run *run, tutti_status status)
 
 /* ---- All of it ---------------------------------------------------------------------------------------------- */
 
-static tutti_status begin(tutti__run *run, tutti__writing *writing)
+static tutti_status begin(tutti__run *run, tutti__writing *writing, int64_t epoch, size_t batch,
+                          bool finished)
 {
     tutti__saving *s = &run->saving;
-    tutti_status status;
 
-    if (!writing->state)
-        return TUTTI_ERR_MEMORY;
     TUTTI_TRY(tutti__run_folder_checkpoints(&run->folder, writing->dir));
     if (!s->writer)
         TUTTI_TRY(tutti__writer_new(&s->writer, run->module, run->optim, run->recorder));
-    status = tutti__writer_begin(s->writer, writing);
-    writing->state = NULL; /* the writer's, whatever has come of it */
-    if (status != TUTTI_OK)
-        return status;
+    writing->state = state_json(run, epoch, batch, finished);
+    if (!writing->state)
+        return TUTTI_ERR_MEMORY;
+    TUTTI_TRY(tutti__writer_begin(s->writer, writing));
     /* The first backward lays parameters out anew. */
     if (!tutti_ddp_reducer(run->ddp))
         tutti__writer_wait_for_copy(s->writer);
@@ -244,14 +243,12 @@ static tutti_status write_one(tutti__run *run, int64_t epoch, size_t batch, bool
     tutti__saving *s = &run->saving;
     tutti__writing writing = {.step = run->step,
                               .keep = (size_t)run->config->keep_checkpoints,
-                              .state = state_json(run, epoch, batch, finished),
                               .hook_bytes = tutti__powersgd_bytes(&run->hook),
                               .ranks = run->size};
     tutti_status status;
 
     writing.hooks = writing.hook_bytes > 0 ? s->hooks : NULL;
-    status = begin(run, &writing);
-    json_decref(writing.state);
+    status = begin(run, &writing, epoch, batch, finished);
     if (status != TUTTI_OK && last)
         note_failure(run, run->step);
     if (status != TUTTI_OK)
@@ -291,8 +288,8 @@ static void count_stall(tutti__run *run, uint64_t begin_ns)
 
     run->saving.stall_s += seconds;
     tutti__ledger_add(&run->ledger, TUTTI__TIME_CHECKPOINT, seconds);
-    tutti__record(run->recorder, "step", "checkpoint", (int64_t)run->step, 0, begin_ns,
-                  tutti__now_ns());
+    tutti__record(run->recorder, "step", "checkpoint", (int64_t)run->step, TUTTI__THREAD_MAIN,
+                  begin_ns, tutti__now_ns());
 }
 
 tutti_status tutti__run_checkpoint(tutti__run *run, int64_t epoch, size_t batch, bool finished)
@@ -323,8 +320,13 @@ void tutti__run_checkpoint_copied(tutti__run *run)
     }
 }
 
+/* A run that ends by a failure has a write under way, perhaps, of which nobody else asks what became of it. */
 void tutti__run_checkpoint_close(tutti__run *run)
 {
+    if (tutti__writer_end(run->saving.writer) != TUTTI_OK) {
+        note_failure(run, tutti__writer_step(run->saving.writer));
+        say(run, "%s", run->saving.unsaved);
+    }
     tutti__writer_free(run->saving.writer);
     free(run->saving.hooks);
     run->saving.writer = NULL;

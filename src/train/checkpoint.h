@@ -31,7 +31,7 @@ void tutti__run_checkpoint_copied(struct tutti__run *run);
 /* At the end, where something could not be written (the thread's error): removes all checkpoints but the newest, and says so.
  * False if there is nothing to remove, or keep_checkpoints is 0. Rank 0. */
 bool tutti__run_checkpoint_make_room(struct tutti__run *run);
-/* Waits for what is being written; frees. */
+/* Waits for what is being written, and says where that failed; frees. */
 void tutti__run_checkpoint_close(struct tutti__run *run);
 
 #endif

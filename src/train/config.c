@@ -11,6 +11,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* "mini_resnet mlp linear ": what is registered, as limits of a CHOICE. */
 #define WORD(name)  #name " "
@@ -26,6 +27,8 @@ const tutti__key_row tutti__key_table[TUTTI__N_KEYS] = {
 
 /* No key, for the launcher decides it; but config.json says how many ranks a run had. */
 #define WORLD_SIZE "world_size"
+
+enum { MAX_FILE = 1 << 20 }; /* bytes; all keys take some kilobytes */
 
 /* Reading in progress: which keys were given, and where the current ones come from (a file's path, or NULL). */
 typedef struct reader {
@@ -171,20 +174,63 @@ static tutti_status set_value(const reader *r, const tutti__key_row *key, const 
     return TUTTI_OK;
 }
 
+/* '-' of `name` and '_' of `key` are alike. */
+static bool same_name(const char *key, const char *name, size_t n)
+{
+    size_t k = 0;
+
+    while (k < n && key[k] && (key[k] == name[k] || (key[k] == '_' && name[k] == '-')))
+        k++;
+    return k == n && !key[k];
+}
+
 /* The row whose name is `name`, '-' and '_' alike; -1: none. */
 static int find_key(const char *name, size_t n)
 {
-    for (int i = 0; i < TUTTI__N_KEYS; i++) {
-        const char *key = tutti__key_table[i].name;
-        size_t k = 0;
-
-        while (k < n && key[k] && (key[k] == name[k] || (key[k] == '_' && name[k] == '-')))
-            k++;
-        if (k == n && !key[k])
+    for (int i = 0; i < TUTTI__N_KEYS; i++)
+        if (same_name(tutti__key_table[i].name, name, n))
             return i;
-    }
     return -1;
 }
+
+/* What PyTorch and the usual trainers call a key, where the letters alone do not lead to it. */
+static const struct other_name {
+    const char *theirs, *ours;
+} other_names[] = {
+    {"learning_rate", "lr"},
+    {"wd", "weight_decay"},
+    {"bs", "batch_size"},
+    {"per_device_train_batch_size", "batch_size"},
+    {"arch", "model"},
+    {"dataset", "data"},
+    {"data_path", "data_dir"},
+    {"precision", "amp"},
+    {"mixed_precision", "amp"},
+    {"fp16", "amp"},
+    {"bf16", "amp"},
+    {"max_grad_norm", "clip_grad_norm"},
+    {"gradient_clip_val", "clip_grad_norm"},
+    {"accumulate_grad_batches", "grad_accumulation"},
+    {"gradient_accumulation_steps", "grad_accumulation"},
+    {"lr_scheduler", "schedule"},
+    {"prefetch_factor", "prefetch"},
+    {"output_dir", "run_dir"},
+    {"save_dir", "run_dir"},
+    {"logdir", "run_dir"},
+    {"log_dir", "run_dir"},
+    {"save_every", "checkpoint_every"},
+    {"save_steps", "checkpoint_every"},
+    {"save_total_limit", "keep_checkpoints"},
+    {"pretrained", "init"},
+    {"weights", "init"},
+    {"sync_batchnorm", "sync_bn"},
+    {"find_unused_parameters", "find_unused"},
+    {"bucket_cap_mb", "bucket_mb"},
+    {"gpus", "-n"},
+    {"devices", "-n"},
+    {"n", "-n"},
+    {"world_size", "-n"},
+};
 
 static const char *nearest_key(const char *name)
 {
@@ -193,6 +239,9 @@ static const char *nearest_key(const char *name)
     for (int i = 0; i < TUTTI__N_KEYS; i++)
         names[i] = tutti__key_table[i].name;
     names[TUTTI__N_KEYS] = "config";
+    for (size_t i = 0; i < TUTTI__COUNT_OF(other_names); i++)
+        if (same_name(other_names[i].theirs, name, strlen(name)))
+            return other_names[i].ours;
     return tutti__nearest(name, names, TUTTI__N_KEYS + 1);
 }
 
@@ -240,6 +289,7 @@ static tutti_status set_from_json(reader *r, const char *name, const json_t *val
 static tutti_status read_file(reader *r, const char *path)
 {
     json_error_t error;
+    struct stat about = {.st_size = 0};
     const char *name;
     json_t *root, *value;
     tutti_status status = TUTTI_OK;
@@ -247,6 +297,17 @@ static tutti_status read_file(reader *r, const char *path)
 
     if (!file)
         return tutti__fail_errno(errno, "--config: cannot open %s", path);
+    if (fstat(fileno(file), &about) == 0 && S_ISDIR(about.st_mode)) {
+        fclose(file);
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "--config: %s is a folder; expected a file (of a run: %s/config.json)",
+                           path, path);
+    }
+    if (about.st_size > MAX_FILE) {
+        fclose(file);
+        return tutti__fail(TUTTI_ERR_ARG, "--config: %s has %lld bytes; expected at most %d", path,
+                           (long long)about.st_size, MAX_FILE);
+    }
     root = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
     fclose(file);
     if (!json_is_object(root)) {
@@ -273,6 +334,16 @@ typedef struct flag {
     int key, used;
     const char *text;
 } flag;
+
+static tutti_status needs_value(const char *name, int key)
+{
+    char choices[256];
+
+    if (key < TUTTI__N_KEYS && tutti__key_table[key].type == TUTTI__KEY_CHOICE)
+        return tutti__fail(TUTTI_ERR_ARG, "%s needs a value: %s", name,
+                           list_text(tutti__key_table[key].limits, choices, sizeof choices));
+    return tutti__fail(TUTTI_ERR_ARG, "%s needs a value, as in %s=VALUE", name, name);
+}
 
 static tutti_status read_flag(int argc, char *const *argv, int i, flag *f)
 {
@@ -309,7 +380,7 @@ static tutti_status read_flag(int argc, char *const *argv, int i, flag *f)
         return TUTTI_OK;
     }
     if (i + 1 >= argc || strncmp(argv[i + 1], "--", 2) == 0)
-        return tutti__fail(TUTTI_ERR_ARG, "%s needs a value, as in %s=VALUE", argv[i], argv[i]);
+        return needs_value(argv[i], f->key);
     f->text = argv[i + 1];
     f->used = 2;
     return TUTTI_OK;
@@ -358,7 +429,9 @@ static tutti_status check_together(const tutti__train_config *c)
     if (c->histograms && !c->tensorboard)
         return tutti__fail(TUTTI_ERR_ARG, "histograms: TensorBoard shows them; add --tensorboard");
     if (!tutti__config_profile(c, &first, &last))
-        return tutti__fail(TUTTI_ERR_ARG, "profile: \"%s\" is not A:B; expected steps, as in 1:5",
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "profile: \"%s\" is not A:B; expected the first and the last "
+                           "step, counted from 1, as in 1:5",
                            c->profile);
     if (last - first >= 10000)
         return tutti__fail(TUTTI_ERR_ARG, "profile: %s is more than 10000 steps; trace fewer",
@@ -370,7 +443,7 @@ static tutti_status check_together(const tutti__train_config *c)
     return TUTTI_OK;
 }
 
-tutti_status tutti__config_read(tutti__train_config *config, int argc, char *const *argv)
+tutti_status tutti__config_read_each(tutti__train_config *config, int argc, char *const *argv)
 {
     reader r = {.config = config};
     flag f;
@@ -394,6 +467,12 @@ tutti_status tutti__config_read(tutti__train_config *config, int argc, char *con
         config->lr = 0.001;
     if (!r.given[TUTTI__KEY_OF_warmup_epochs] && config->epochs < 8)
         config->warmup_epochs = (double)config->epochs / 8;
+    return TUTTI_OK;
+}
+
+tutti_status tutti__config_read(tutti__train_config *config, int argc, char *const *argv)
+{
+    TUTTI_TRY(tutti__config_read_each(config, argc, argv));
     return check_together(config);
 }
 

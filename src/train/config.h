@@ -49,6 +49,8 @@ extern const tutti__key_row tutti__key_table[TUTTI__N_KEYS];
  * --config FILE.json, which is read first so that flags override it; hyphens and underscores are the same. Then checks
  * what keys ask of each other. Errors: ARG with the key, its value and what was expected; unknown keys with the nearest. */
 tutti_status tutti__config_read(tutti__train_config *config, int argc, char *const *argv);
+/* As tutti__config_read, but each key by itself: for flags that a run's own keys will complete. */
+tutti_status tutti__config_read_each(tutti__train_config *config, int argc, char *const *argv);
 /* The value of a key, in its type; the caller's. NULL: out of memory. */
 json_t *tutti__config_value(const tutti__train_config *config, int key);
 /* All keys and values, and world_size where it is known, as JSON text with a final newline; free() it. NULL: out of memory, message made. */

@@ -3,6 +3,7 @@
  * Every rank computes its share alone; counts and sums, not means, are added up at the end, so that the result does not
  * depend on the number of ranks. */
 #include "train/evaluate.h"
+#include "train/trace.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -166,8 +167,8 @@ tutti_status tutti__run_evaluate(tutti__run *run)
     TUTTI_TRY(evaluate_test(run));
     if (run->stopping)
         return TUTTI_OK;
-    tutti__record(run->recorder, "step", "evaluate", (int64_t)run->step, 0, begin_ns,
-                  tutti__now_ns());
+    tutti__record(run->recorder, "step", "evaluate", (int64_t)run->step, TUTTI__THREAD_MAIN,
+                  begin_ns, tutti__now_ns());
     tutti__ledger_add(&run->ledger, TUTTI__TIME_EVALUATION,
                       (double)(tutti__now_ns() - begin_ns) * 1e-9);
     if (!isfinite(run->val_loss))

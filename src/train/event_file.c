@@ -40,14 +40,6 @@ uint32_t tutti__masked_crc32c(const void *p, size_t bytes)
     return (crc >> 15 | crc << 17) + 0xa282ead8;
 }
 
-static double wall_time(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static tutti_status write_event(tutti__event_file *file, const Event *event)
 {
     enum { HEAD = 12, TAIL = 4 };
@@ -69,7 +61,7 @@ static Event event_at(uint64_t step)
 {
     Event event = TUTTI__TENSORBOARD__EVENT__INIT;
 
-    event.wall_time = wall_time();
+    event.wall_time = tutti__wall_seconds();
     event.step = (int64_t)step;
     return event;
 }
@@ -344,7 +336,7 @@ tutti_status tutti__event_file_config(tutti__event_file *file, const tutti__trai
     start.n_hparam = N;
     start.hparam = list;
     start.group_name = (char *)name;
-    start.start_time = wall_time();
+    start.start_time = tutti__wall_seconds();
     hparams.what_case = TUTTI__TENSORBOARD__HPARAMS__WHAT_START;
     hparams.start = &start;
     status = write_config_text(file, config, step);
@@ -362,7 +354,7 @@ tutti_status tutti__event_file_ended(tutti__event_file *file, uint64_t step, boo
 
     end.status = success ? TUTTI__TENSORBOARD__SESSION_END__STATUS__SUCCESS
                          : TUTTI__TENSORBOARD__SESSION_END__STATUS__FAILURE;
-    end.end_time = wall_time();
+    end.end_time = tutti__wall_seconds();
     hparams.what_case = TUTTI__TENSORBOARD__HPARAMS__WHAT_END;
     hparams.end = &end;
     return write_hparams(file, step, "_hparams_/session_end_info", &hparams);

@@ -5,11 +5,11 @@
 
 #include "checkpoint/state.h"
 #include "checkpoint/weights.h"
+#include "tensor/tensor.h"
 #include "train/agree.h"
 #include "train/signals.h"
 
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <tutti/checkpoint.h>
@@ -43,7 +43,7 @@ static tutti_status find_keys(const char *path, json_t **keys_p)
         json_decref(state);
     } else if (place.run[0]) {
         snprintf(file, sizeof file, "%s/config.json", place.run);
-        *keys_p = json_load_file(file, 0, NULL);
+        *keys_p = tutti__json_read(file, 0, NULL);
     }
     return TUTTI_OK;
 }
@@ -68,20 +68,23 @@ static bool is_given(const tutti__inference *job, const char *key)
 /* The checkpoint's keys before the given ones, which override them. */
 static tutti_status read_config(inference *in, const json_t *keys)
 {
-    static const char *const NAMES[] = {"model", "data", "data_dir"};
-    static const char *const FLAGS[] = {"--model", "--data", "--data-dir"};
+    static const char *const NAMES[] = {"model", "data", "data_dir", "image_size"};
+    static const char *const FLAGS[] = {"--model", "--data", "--data-dir", "--image-size"};
     const tutti__inference *job = in->job;
-    char **argv = tutti__alloc(((size_t)job->argc + 7) * sizeof *argv);
+    char **argv = tutti__alloc(((size_t)job->argc + 9) * sizeof *argv), size[24];
     tutti_status status;
     int n = 0;
 
     if (!argv)
         return TUTTI_ERR_MEMORY;
     for (size_t i = 0; i < TUTTI__COUNT_OF(NAMES); i++) {
-        const char *value = json_string_value(json_object_get(keys, NAMES[i]));
+        const json_t *key = json_object_get(keys, NAMES[i]);
+        const char *value = json_is_integer(key) ? size : json_string_value(key);
 
-        /* Another data set does not lie in the same folder. */
-        if (!value || !*value || is_given(job, NAMES[i]) || (i == 2 && is_given(job, "data")))
+        if (json_is_integer(key))
+            snprintf(size, sizeof size, "%lld", (long long)json_integer_value(key));
+        /* Another data set does not lie in the same folder, and its images have other sizes. */
+        if (!value || !*value || is_given(job, NAMES[i]) || (i >= 2 && is_given(job, "data")))
             continue;
         argv[n++] = (char *)(uintptr_t)FLAGS[i];
         argv[n++] = (char *)(uintptr_t)value;
@@ -132,8 +135,7 @@ static tutti_status share_weights(inference *in)
 
     for (size_t i = 0; run->size > 1 && i < tutti_module_n_state(run->module); i++) {
         tutti_tensor *t = tutti_module_state(run->module, i);
-        size_t bytes = (size_t)tutti_shape_count(tutti_tensor_shape(t)) *
-                       tutti_dtype_size(tutti_tensor_dtype(t));
+        size_t bytes = tutti__tensor_bytes(t);
         void *p = tutti__alloc(bytes);
 
         status = p ? tutti_tensor_read(t, p) : TUTTI_ERR_MEMORY;
@@ -240,7 +242,7 @@ static tutti_status open_all(inference *in)
 
     run->start_ns = tutti__now_ns();
     run->folder.metrics = run->folder.lock.fd = -1;
-    TUTTI_TRY(tutti__config_read(in->config, in->job->argc, in->job->argv));
+    TUTTI_TRY(tutti__config_read_each(in->config, in->job->argc, in->job->argv));
     TUTTI_TRY(tutti__run_open_group(run));
     TUTTI_TRY(tutti__fail_together(run->group, run->rank == 0 ? choose_config(in) : TUTTI_OK));
     TUTTI_TRY(tutti_broadcast(run->group, (tutti_buf){in->config, sizeof *in->config, TUTTI_U8}, 0,
@@ -256,25 +258,16 @@ static tutti_status evaluate(inference *in)
     const tutti__inference *job = in->job;
     tutti__tick tick = job->tick;
     const uint64_t begin_ns = tutti__now_ns();
-    char message[2048];
     tutti_status status;
 
-    tutti__signals_watch();
+    tutti__signals_watch(NULL);
     status = tutti__evaluate(
         &in->run, &(tutti__evaluation){.tally = &in->tally,
                                        .tick = in->run.rank == 0 && tick.call ? &tick : NULL,
                                        .rows = job->rows ? gather_rows : NULL,
                                        .user = in});
     in->seconds = (double)(tutti__now_ns() - begin_ns) * 1e-9;
-    if (status == TUTTI_OK)
-        return TUTTI_OK;
-    snprintf(message, sizeof message, "%s", tutti_last_error());
-    if (tutti_status_scope(status) != TUTTI_SCOPE_GROUP)
-        tutti_group_abort(in->run.group, "%s", message);
-    tutti__error_file_write(tutti_status_scope(status) != TUTTI_SCOPE_GROUP, message);
-    tutti__fail_again(status, message);
-    tutti__say_error(in->run.rank, in->run.size);
-    return status;
+    return status == TUTTI_OK ? TUTTI_OK : tutti__fail_alone(in->run.group, status);
 }
 
 static tutti_status deliver(inference *in,
@@ -315,8 +308,7 @@ int tutti__infer(const tutti__inference *job,
 
     if (!in)
         return 4;
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write, not a death */
+    tutti__signals_are_errors();
     in->job = job;
     tutti__say_as(job->command);
     in->config = in->run.config = tutti__alloc(sizeof *in->config);

@@ -27,16 +27,17 @@ static void mark(tutti__run *run, const char *name, uint64_t begin_ns)
 
 static tutti_status exchange_sums(tutti__run *run)
 {
-    double sums[2] = {run->local_loss.sum, run->local_loss.n};
+    double sums[3] = {run->local_loss.sum, run->local_loss.n, run->local_images};
 
-    TUTTI_TRY(tutti_all_reduce(run->group, (tutti_buf){sums, 2, TUTTI_F64}, TUTTI_SUM, NULL));
+    TUTTI_TRY(tutti_all_reduce(run->group, (tutti_buf){sums, 3, TUTTI_F64}, TUTTI_SUM, NULL));
     run->local_loss = (tutti__mean){0, 0};
+    run->local_images = 0;
     run->log_loss.sum += sums[0];
     run->log_loss.n += sums[1];
     run->epoch_loss.sum += sums[0];
     run->epoch_loss.n += sums[1];
-    run->log_images += sums[1];
-    run->images += sums[1];
+    run->log_images += sums[2];
+    run->images += sums[2];
     return tutti__ledger_exchange(&run->ledger, run->group);
 }
 
@@ -77,6 +78,7 @@ static tutti_status train_batch(tutti__run *run, const tutti_batch *batch, bool 
     logits = tutti_model_forward(run->model, tutti_input(run->cx, batch->x));
     loss = tutti_cross_entropy_with(logits, tutti_input(run->cx, batch->y), &opts);
     mark(run, "forward", t);
+    run->local_images += (double)batch->n;
     status = take_loss(run, loss, batch->n);
     if (status == TUTTI_OK)
         status = tutti_backward(run->scaler ? tutti_scaler_scale(run->scaler, loss)
@@ -97,8 +99,7 @@ static tutti_status scale_gradients(tutti__run *run, double factor)
     return TUTTI_OK;
 }
 
-/* From gradients to new parameters. *norm_p: the gradient's norm, where it was asked for or needed. */
-static tutti_status update(tutti__run *run, bool wants_norm, double *norm_p)
+tutti_status tutti__run_update(tutti__run *run, bool wants_norm, double *norm_p)
 {
     float norm = 0, clip = (float)run->config->clip_grad_norm;
     uint64_t t = tutti__now_ns();
@@ -180,10 +181,9 @@ static tutti_status end_step(tutti__run *run, double norm, bool logged, uint64_t
 
 /* ---- One optimizer step ---- */
 
-/* Forward and backward of up to grad_accumulation batches, the first of which is here. The gradient is the mean over their
- * samples: it is kept in units of the batch at hand, which may be the epoch's smaller last one, and ends as
+/* The gradient is kept in units of the batch at hand, which may be the epoch's smaller last one, and ends as
  * (n1 g1 + n2 g2 + ...) / (n1 + n2 + ...). */
-static tutti_status accumulate(tutti__run *run, tutti_batch *batch, uint64_t t)
+tutti_status tutti__run_gradients(tutti__run *run, tutti_batch *batch, uint64_t t)
 {
     size_t total = 0;
     bool last = false;
@@ -240,9 +240,9 @@ static tutti_status train_step(tutti__run *run, bool *more_p)
     if (!*more_p)
         return tutti_loader_status(run->train_loader);
     TUTTI_TRY(tutti__run_ask_to_stop(run));
-    TUTTI_TRY(accumulate(run, &batch, begin_ns));
+    TUTTI_TRY(tutti__run_gradients(run, &batch, begin_ns));
     TUTTI_TRY(tutti__run_hear_of_stop(run));
-    TUTTI_TRY(update(run, logged || run->stopping, &norm));
+    TUTTI_TRY(tutti__run_update(run, logged || run->stopping, &norm));
     return end_step(run, norm, logged || run->stopping, begin_ns);
 }
 

@@ -4,17 +4,10 @@
  * start that takes it up. Checkpoints hold the sums, so that failures without one in between are counted once. */
 #include "train/run.h"
 
+#include "checkpoint/state.h"
+
 #include <jansson.h>
 #include <string.h>
-#include <time.h>
-
-double tutti__wall_seconds(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 /* Whether the run says that it ended with that checkpoint: then it was left, and nothing has failed. */
 static bool was_left(const tutti__run *run, const json_t *summary)
@@ -30,11 +23,13 @@ void tutti__run_count_lost(tutti__run *run)
     const json_t *sums = json_object_get(run->resume.state, "sums");
     const double saved = json_number_value(json_object_get(sums, "unix_s"));
     const double start = tutti__wall_seconds() - (double)(tutti__now_ns() - run->start_ns) * 1e-9;
+    char path[TUTTI__CONFIG_TEXT + 16];
     json_t *summary;
 
     if (saved <= 0 || saved >= start) /* an older version's, or the clock was set */
         return;
-    summary = tutti__run_folder_read_summary(&run->folder);
+    snprintf(path, sizeof path, "%s/summary.json", run->folder.path);
+    summary = tutti__json_read(path, 0, NULL);
     if (!was_left(run, summary)) {
         tutti__ledger_lose(&run->ledger, run->step, start - saved,
                            json_string_value(json_object_get(summary, "reason")));

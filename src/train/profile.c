@@ -12,19 +12,10 @@ tutti_status tutti__run_profile_before(tutti__run *run)
     return tutti__clock_read(&run->clock, run->group);
 }
 
-tutti_status tutti__run_profile_after(tutti__run *run, uint64_t begin_ns)
+static tutti_status write_trace(const tutti__run *run)
 {
     char folder[TUTTI__CONFIG_TEXT + 16], path[TUTTI__CONFIG_TEXT + 64];
 
-    if (!run->recorder)
-        return TUTTI_OK;
-    if ((int64_t)run->step == run->profile_first)
-        run->profile_begin_ns = begin_ns;
-    if (!run->profile_begin_ns || run->profile_end_ns ||
-        ((int64_t)run->step < run->profile_last && run->step < run->total_steps && !run->stopping))
-        return TUTTI_OK;
-    run->profile_end_ns = tutti__now_ns();
-    TUTTI_TRY(tutti__clock_read(&run->clock, run->group));
     snprintf(folder, sizeof folder, "%s/trace", run->config->run_dir);
     snprintf(path, sizeof path, "%s/rank-%d.json", folder, run->rank);
     TUTTI_TRY(tutti__make_dirs(folder));
@@ -36,4 +27,21 @@ tutti_status tutti__run_profile_after(tutti__run *run, uint64_t begin_ns)
                                               .end_ns = run->profile_end_ns,
                                               .clock = &run->clock,
                                               .ddp = run->ddp});
+}
+
+tutti_status tutti__run_profile_after(tutti__run *run, uint64_t begin_ns)
+{
+    if (!run->recorder)
+        return TUTTI_OK;
+    if ((int64_t)run->step == run->profile_first)
+        run->profile_begin_ns = begin_ns;
+    if (!run->profile_begin_ns || run->profile_end_ns ||
+        ((int64_t)run->step < run->profile_last && run->step < run->total_steps && !run->stopping))
+        return TUTTI_OK;
+    run->profile_end_ns = tutti__now_ns();
+    TUTTI_TRY(tutti__clock_read(&run->clock, run->group));
+    if (write_trace(run) != TUTTI_OK) /* as with other logs, the model is worth more */
+        tutti_log(TUTTI_LOG_WARN, "train", "profile: %s; training goes on without its trace",
+                  tutti_last_error());
+    return TUTTI_OK;
 }

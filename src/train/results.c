@@ -124,5 +124,10 @@ void tutti__run_say_results(tutti__run *run, const tutti__summary *s)
     say_figures(run, s);
     tutti__progress_say(&run->progress, "\nwhere the time went");
     say_times(run, s->seconds);
-    tutti__progress_say(&run->progress, "\nrun folder %s", run->folder.path);
+    if (run->stopping)
+        tutti__progress_say(&run->progress,
+                            "\nrun folder %s (--config %s/config.json --resume auto goes on)",
+                            run->folder.path, run->folder.path);
+    else
+        tutti__progress_say(&run->progress, "\nrun folder %s", run->folder.path);
 }

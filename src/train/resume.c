@@ -5,6 +5,7 @@
 #include "checkpoint/safetensors.h"
 #include "checkpoint/state.h"
 #include "reducer/reducer.h"
+#include "tensor/tensor.h"
 #include "train/amp.h"
 #include "train/run.h"
 
@@ -271,8 +272,7 @@ static tutti_status copy_module(const tutti_module *m, char *to, bool back)
         tutti_tensor *t = tutti_module_state(m, i);
 
         TUTTI_TRY(back ? tutti_tensor_write(t, to) : tutti_tensor_read(t, to));
-        to += (size_t)tutti_shape_count(tutti_tensor_shape(t)) *
-              tutti_dtype_size(tutti_tensor_dtype(t));
+        to += tutti__tensor_bytes(t);
     }
     return TUTTI_OK;
 }
@@ -281,12 +281,8 @@ static size_t module_bytes(const tutti_module *m)
 {
     size_t bytes = 0;
 
-    for (size_t i = 0; i < tutti_module_n_state(m); i++) {
-        const tutti_tensor *t = tutti_module_state(m, i);
-
-        bytes += (size_t)tutti_shape_count(tutti_tensor_shape(t)) *
-                 tutti_dtype_size(tutti_tensor_dtype(t));
-    }
+    for (size_t i = 0; i < tutti_module_n_state(m); i++)
+        bytes += tutti__tensor_bytes(tutti_module_state(m, i));
     return bytes;
 }
 
@@ -356,14 +352,14 @@ tutti_status tutti__resume_choose(tutti__run *run)
 
 /* ---- For all ranks ----------------------------------------------------------------------------------------------- */
 
-/* state.json as text, in *text_p, which the caller frees. */
-static tutti_status share_state(tutti__run *run, int64_t bytes, char **text_p)
+/* state.json's text, which rank 0 has in *text_p, to all; the caller frees it. */
+static tutti_status share_state(tutti__run *run, size_t bytes, char **text_p)
 {
-    *text_p = run->rank == 0 ? json_dumps(run->resume.state, JSON_REAL_PRECISION(17))
-                             : tutti__alloc((size_t)bytes + 1);
+    if (run->rank != 0)
+        *text_p = tutti__alloc(bytes + 1);
     if (!*text_p)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's state");
-    return tutti_broadcast(run->group, (tutti_buf){*text_p, (size_t)bytes, TUTTI_U8}, 0, NULL);
+    return tutti_broadcast(run->group, (tutti_buf){*text_p, bytes, TUTTI_U8}, 0, NULL);
 }
 
 tutti_status tutti__resume_share(tutti__run *run)
@@ -376,16 +372,14 @@ tutti_status tutti__resume_share(tutti__run *run)
     if (run->rank == 0 && r->found) {
         text = json_dumps(r->state, JSON_REAL_PRECISION(17));
         head[3] = text ? (int64_t)strlen(text) : 0;
-        free(text);
     }
-    TUTTI_TRY(tutti_broadcast(run->group, (tutti_buf){head, 4, TUTTI_I64}, 0, NULL));
+    status = tutti_broadcast(run->group, (tutti_buf){head, 4, TUTTI_I64}, 0, NULL);
     r->found = head[0] != 0;
     r->finished = head[1] != 0;
     r->complete = head[2] != 0;
-    if (!r->found)
-        return TUTTI_OK;
-    status = share_state(run, head[3], &text);
-    if (status == TUTTI_OK && run->rank != 0) {
+    if (status == TUTTI_OK && r->found)
+        status = share_state(run, (size_t)head[3], &text);
+    if (status == TUTTI_OK && r->found && run->rank != 0) {
         r->state = json_loadb(text, (size_t)head[3], 0, NULL);
         if (!r->state)
             status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's state");

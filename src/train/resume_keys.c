@@ -66,8 +66,10 @@ static tutti_status refuse(const tutti__run *run, int key, const json_t *was, co
     char *before = text_of(was), *now = text_of(is);
     tutti_status status = tutti__fail(
         TUTTI_ERR_ARG,
-        "%s: the run of %s has %s, and this one %s, %s%s; resume with the same value, or begin a "
-        "new run from its weights: --init %s/model.safetensors",
+        "%s: the run of %s has %s, and this one %s, %s%s; resume with the same value (--config "
+        "with "
+        "that run's config.json takes all of them), or begin a new run from its weights: --init "
+        "%s/model.safetensors",
         tutti__key_table[key].name, path, before ? before : "?", now ? now : "?",
         is_end ? "which changes the learning rate of all steps with schedule="
                : "which would change the result",
@@ -76,6 +78,15 @@ static tutti_status refuse(const tutti__run *run, int key, const json_t *was, co
     free(before);
     free(now);
     return status;
+}
+
+/* With a constant rate a warm-up that is over has no more say; its default follows `epochs`, which may change. */
+static bool is_over(int key, const tutti__run *run, const json_t *was, const json_t *is)
+{
+    const double done = (double)json_integer_value(json_object_get(run->resume.state, "epoch")) - 1;
+
+    return key == TUTTI__KEY_OF_warmup_epochs && strcmp(run->config->schedule, "constant") == 0 &&
+           done >= json_number_value(was) && done >= json_number_value(is);
 }
 
 tutti_status tutti__resume_check_keys(const tutti__run *run, const json_t *keys, const char *path)
@@ -89,7 +100,7 @@ tutti_status tutti__resume_check_keys(const tutti__run *run, const json_t *keys,
         const json_t *was = json_object_get(keys, name), *is = json_object_get(mine, name);
 
         /* A key that the checkpoint does not know is younger than it. */
-        if (was && !is_free(i, run->config) && !json_equal(was, is))
+        if (was && !is_free(i, run->config) && !json_equal(was, is) && !is_over(i, run, was, is))
             status = refuse(run, i, was, is, path);
     }
     json_decref(mine);

@@ -63,6 +63,7 @@ typedef struct tutti__run {
     tutti_work *signal_work; /* NULL: none under way */
 
     tutti__mean local_loss;           /* since the last reduction, this rank */
+    double local_images;              /* likewise, with those whose loss the scaler left out */
     tutti__mean log_loss, epoch_loss; /* of all ranks, since the last log line, in this epoch */
     double shown_loss, shown_images_per_s; /* of the last log line; NaN before */
     size_t step_samples;                   /* of the last step, this rank's */
@@ -87,20 +88,29 @@ tutti_status tutti__run_open(tutti__run *run);
 tutti_status tutti__run_open_group(tutti__run *run);
 tutti_status tutti__run_open_test(tutti__run *run, const char *split);
 tutti_status tutti__run_open_model(tutti__run *run);
+/* Its parts, for runs that only take steps (`tutti bench step`), with run->config, group, rank, size and cores set, in this
+ * order: data and model, which need no other rank; DDP, where ranks meet; what follows, alone again. */
+tutti_status tutti__run_open_alone(tutti__run *run);
+tutti_status tutti__run_open_ddp(tutti__run *run);
+tutti_status tutti__run_open_optimizer(tutti__run *run);
 void tutti__run_close(tutti__run *run);
 /* loop.c: all epochs, and checkpoints. Sets run->stopping if a signal ended it early. */
 tutti_status tutti__run_epochs(tutti__run *run);
+/* Its two halves of an optimizer step. Forward and backward of up to grad_accumulation batches, the first of which is here since
+ * begin_ns: the gradient is the mean over their samples, of all ranks. Then new parameters; *norm_p: the gradient's norm,
+ * where it was asked for or needed. */
+tutti_status tutti__run_gradients(tutti__run *run, tutti_batch *batch, uint64_t begin_ns);
+tutti_status tutti__run_update(tutti__run *run, bool wants_norm, double *norm_p);
 /* evaluate.c: exact loss and accuracy over the test set; a metrics line and a console line. Sets run->stopping, and gives
  * no result, if a signal comes meanwhile. Collective. */
 tutti_status tutti__run_evaluate(tutti__run *run);
 /* results.c: the tables at the end, on the console. */
 void tutti__run_say_results(tutti__run *run, const tutti__summary *summary);
 /* lost.c: what it has cost that the run did not go on by itself; rank 0, where one goes on in its folder, before that is
- * begun. And the time of day as seconds since 1970. */
+ * begun. */
 void tutti__run_count_lost(tutti__run *run);
-double tutti__wall_seconds(void);
 /* profile.c: before and after each step, which began at begin_ns. Collective at both ends of the window, at whose end the trace
- * is written. */
+ * is written; one that cannot be is said and left out. */
 tutti_status tutti__run_profile_before(tutti__run *run);
 tutti_status tutti__run_profile_after(tutti__run *run, uint64_t begin_ns);
 /* Seconds since the run began, before it was resumed too; so the bytes of gradients. */

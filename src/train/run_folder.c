@@ -2,6 +2,7 @@
 #include "train/run_folder.h"
 
 #include "checkpoint/folder.h"
+#include "checkpoint/state.h"
 #include "train/event_file.h"
 
 #include <dirent.h>
@@ -177,24 +178,18 @@ tutti_status tutti__run_folder_checkpoints(const tutti__run_folder *folder, char
     return file_path(folder, "checkpoints", path);
 }
 
-json_t *tutti__run_folder_read_summary(const tutti__run_folder *folder)
-{
-    char path[4096];
-    struct stat st;
-
-    /* A pipe there would keep its reader waiting. */
-    if (file_path(folder, "summary.json", path) != TUTTI_OK || stat(path, &st) != 0 ||
-        !S_ISREG(st.st_mode))
-        return NULL;
-    return json_load_file(path, 0, NULL);
-}
-
 bool tutti__run_folder_is_complete(const tutti__run_folder *folder)
 {
-    json_t *summary = tutti__run_folder_read_summary(folder);
-    const char *status = json_string_value(json_object_get(summary, "status"));
-    const bool complete = status && strcmp(status, "completed") == 0;
+    char path[4096];
+    json_t *summary;
+    const char *status;
+    bool complete;
 
+    if (file_path(folder, "summary.json", path) != TUTTI_OK)
+        return false;
+    summary = tutti__json_read(path, 0, NULL);
+    status = json_string_value(json_object_get(summary, "status"));
+    complete = status && strcmp(status, "completed") == 0;
     json_decref(summary);
     return complete;
 }
@@ -285,6 +280,7 @@ static bool is_worth_keeping(const tutti__run_folder *folder)
 static tutti_status clear(tutti__run_folder *folder)
 {
     char checkpoints[4096], path[4096];
+    struct stat st;
 
     if (is_worth_keeping(folder))
         TUTTI_TRY(move_aside(folder));
@@ -292,7 +288,8 @@ static tutti_status clear(tutti__run_folder *folder)
     TUTTI_TRY(tutti__checkpoint_remove_all(checkpoints));
     TUTTI_TRY(remove_leftovers(folder));
     TUTTI_TRY(file_path(folder, "tensorboard", path));
-    TUTTI_TRY(tutti__event_file_remove_all(path));
+    if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode)) /* a link leads to files of other runs too */
+        TUTTI_TRY(tutti__event_file_remove_all(path));
     return remove_summary(folder);
 }
 
@@ -305,20 +302,20 @@ tutti_status tutti__run_folder_begin(tutti__run_folder *folder, const tutti__tra
     return open_metrics(folder, O_TRUNC);
 }
 
-/* Whether a line of metrics.jsonl is whole, and of what has happened at the end of `step` in `epoch`. */
-static bool is_kept(const char *line, size_t n, uint64_t step, int64_t epoch)
+/* Whether a line of metrics.jsonl is whole, and of what had happened when the checkpoint of `step` was taken: an evaluation
+ * after that step comes before it. */
+static bool is_kept(const char *line, size_t n, uint64_t step)
 {
     json_t *object = n > 0 && line[n - 1] == '\n' ? json_loadb(line, n, 0, NULL) : NULL;
-    const json_t *number = json_object_get(object, "step"), *eval = json_object_get(object, "eval");
-    const json_t *system = json_object_get(object, "system");
-    bool kept = json_is_object(object);
+    const json_t *inner = json_object_get(object, "eval");
+    const json_t *number;
+    bool kept;
 
-    if (system)
-        number = json_object_get(system, "step");
-    if (json_is_integer(number))
-        kept = json_integer_value(number) <= (json_int_t)step;
-    else if (eval)
-        kept = json_integer_value(json_object_get(eval, "epoch")) < (json_int_t)epoch;
+    if (!inner)
+        inner = json_object_get(object, "system");
+    number = json_object_get(inner ? inner : object, "step");
+    kept = json_is_object(object) &&
+           (!json_is_integer(number) || json_integer_value(number) <= (json_int_t)step);
     json_decref(object);
     return kept;
 }
@@ -341,7 +338,7 @@ static tutti_status copy_begin(const char *path, size_t kept)
 }
 
 /* Cuts metrics.jsonl where what was lost with the interrupted run begins. */
-static tutti_status cut_metrics(const tutti__run_folder *folder, uint64_t step, int64_t epoch)
+static tutti_status cut_metrics(const tutti__run_folder *folder, uint64_t step)
 {
     char path[4096], *line = NULL;
     size_t room = 0;
@@ -356,7 +353,7 @@ static tutti_status cut_metrics(const tutti__run_folder *folder, uint64_t step, 
     file = fopen(path, "re");
     if (!file)
         return errno == ENOENT ? TUTTI_OK : tutti__fail_errno(errno, "cannot read %s", path);
-    while ((n = getline(&line, &room, file)) > 0 && is_kept(line, (size_t)n, step, epoch))
+    while ((n = getline(&line, &room, file)) > 0 && is_kept(line, (size_t)n, step))
         kept += n;
     free(line);
     fclose(file);
@@ -365,7 +362,7 @@ static tutti_status cut_metrics(const tutti__run_folder *folder, uint64_t step, 
 
 tutti_status tutti__run_folder_continue(tutti__run_folder *folder,
                                         const tutti__train_config *config, uint64_t step,
-                                        int64_t epoch, uint64_t bytes)
+                                        uint64_t bytes)
 {
     char checkpoints[4096];
 
@@ -374,7 +371,7 @@ tutti_status tutti__run_folder_continue(tutti__run_folder *folder,
     TUTTI_TRY(check_space(folder, bytes));
     TUTTI_TRY(remove_leftovers(folder));
     TUTTI_TRY(remove_summary(folder));
-    TUTTI_TRY(cut_metrics(folder, step, epoch));
+    TUTTI_TRY(cut_metrics(folder, step));
     TUTTI_TRY(write_config(folder, config));
     return open_metrics(folder, 0);
 }

@@ -33,14 +33,12 @@ tutti_status tutti__run_folder_open(tutti__run_folder *folder, tutti__train_conf
  * is not worth that. DISK where `bytes` more do not fit. */
 tutti_status tutti__run_folder_begin(tutti__run_folder *folder, const tutti__train_config *config,
                                      uint64_t bytes);
-/* After `step`, in `epoch`: lines and checkpoints of later steps are removed, and evaluations from that epoch on. */
+/* After `step`: lines and checkpoints of later steps are removed. DISK as above. */
 tutti_status tutti__run_folder_continue(tutti__run_folder *folder,
                                         const tutti__train_config *config, uint64_t step,
-                                        int64_t epoch, uint64_t bytes);
+                                        uint64_t bytes);
 /* RUN_DIR/checkpoints */
 tutti_status tutti__run_folder_checkpoints(const tutti__run_folder *folder, char path[4096]);
-/* summary.json; NULL if there is none, or none that can be read. The caller's to release. */
-json_t *tutti__run_folder_read_summary(const tutti__run_folder *folder);
 /* Whether summary.json says that the run was completed. */
 bool tutti__run_folder_is_complete(const tutti__run_folder *folder);
 /* A line of metrics.jsonl, one write: a record's fields, or an object of them under `name`. Where it cannot be written, which

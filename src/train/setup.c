@@ -4,6 +4,7 @@
  * not a hung group; what ranks do together (DDP) comes after. */
 #include "comm/comm.h"
 #include "data/loader.h"
+#include "data/dataset.h"
 #include "nn/nn.h"
 #include "tensor/tensor.h"
 #include "train/agree.h"
@@ -67,8 +68,11 @@ static tutti_status open_data(tutti__run *run)
             return tutti__fail(
                 TUTTI_ERR_FORMAT,
                 "data: the training images are %dx%dx%d in %d classes, the test images "
-                "%dx%dx%d in %d; both must be alike",
-                a.channels, a.height, a.width, a.classes, b.channels, b.height, b.width, b.classes);
+                "%dx%dx%d in %d; both must be alike%s",
+                a.channels, a.height, a.width, a.classes, b.channels, b.height, b.width, b.classes,
+                a.classes == b.classes && tutti__format_find(c->data)->read_random
+                    ? " (--image-size N makes all N x N)"
+                    : "");
     }
     opts.shuffle = true;
     opts.augment = c->augment;
@@ -168,8 +172,7 @@ static tutti_status set_comm_hook(tutti__run *run)
     return tutti_ddp_set_hook(run->ddp, &run->hook);
 }
 
-/* On top of DDP, alone again. */
-static tutti_status open_training(tutti__run *run)
+tutti_status tutti__run_open_optimizer(tutti__run *run)
 {
     TUTTI_TRY(set_comm_hook(run));
     TUTTI_TRY(tutti__amp_open(run));
@@ -206,13 +209,8 @@ static uint64_t files_bytes(const tutti__run *run, bool anew)
                                                     : (uint64_t)c->keep_checkpoints;
     uint64_t bytes = 256 * 1024, model = 0;
 
-    for (size_t i = 0; i < tutti_module_n_state(run->module); i++) {
-        const tutti_tensor *t = tutti_module_state(run->module, i);
-
-        model += (uint64_t)tutti_shape_count(tutti_tensor_shape(t)) *
-                     tutti_dtype_size(tutti_tensor_dtype(t)) +
-                 200;
-    }
+    for (size_t i = 0; i < tutti_module_n_state(run->module); i++)
+        model += tutti__tensor_bytes(tutti_module_state(run->module, i)) + 200; /* of header */
     bytes += model + (kept + 1) * (1 + states) * model;
     return bytes;
 }
@@ -249,12 +247,18 @@ static tutti_status load_init(tutti__run *run)
     return TUTTI_OK;
 }
 
-/* All that needs no other rank. */
-static tutti_status open_alone(tutti__run *run)
+tutti_status tutti__run_open_alone(tutti__run *run)
 {
     TUTTI_TRY(open_data(run));
     TUTTI_TRY(tutti__run_open_model(run));
     tutti__plan(run, &(tutti__position){.epoch = 1});
+    return TUTTI_OK;
+}
+
+/* All that needs no other rank. */
+static tutti_status open_alone(tutti__run *run)
+{
+    TUTTI_TRY(tutti__run_open_alone(run));
     TUTTI_TRY(tutti__ledger_open(&run->ledger, run->size, (uint64_t)run->config->log_every));
     TUTTI_TRY(open_trace(run));
     if (run->rank == 0)
@@ -262,17 +266,26 @@ static tutti_status open_alone(tutti__run *run)
     return load_init(run);
 }
 
-static tutti_status open_together(tutti__run *run)
+tutti_status tutti__run_open_ddp(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
-    tutti_ddp_opts opts = {.bucket_mb = c->bucket_mb,
-                           .first_bucket_mb = c->first_bucket_mb,
-                           .find_unused = c->find_unused,
-                           .static_graph = c->static_graph,
-                           /* a scaler looks itself, and knows what to do */
-                           .nonfinite = tutti__amp_dtype(run) == TUTTI_F16 ? TUTTI_NONFINITE_IGNORE
-                                                                           : TUTTI_NONFINITE_ERROR};
+    const tutti_ddp_opts opts = {.bucket_mb = c->bucket_mb,
+                                 .first_bucket_mb = c->first_bucket_mb,
+                                 .find_unused = c->find_unused,
+                                 .static_graph = c->static_graph,
+                                 /* a scaler looks itself, and knows what to do */
+                                 .nonfinite = tutti__amp_dtype(run) == TUTTI_F16
+                                                  ? TUTTI_NONFINITE_IGNORE
+                                                  : TUTTI_NONFINITE_ERROR};
 
+    if (c->sync_bn)
+        tutti_convert_sync_batch_norm(run->module, run->group);
+    TUTTI_TRY(tutti_ddp_new(&run->ddp, run->module, run->group, &opts));
+    return c->zero ? tutti_zero_new(&run->zero, run->ddp) : TUTTI_OK;
+}
+
+static tutti_status open_together(tutti__run *run)
+{
     TUTTI_TRY(tutti_broadcast(
         run->group, (tutti_buf){run->config->run_dir, TUTTI__CONFIG_TEXT, TUTTI_U8}, 0, NULL));
     TUTTI_TRY(
@@ -280,10 +293,7 @@ static tutti_status open_together(tutti__run *run)
     TUTTI_TRY(tutti__resume_share(run));
     if (run->resume.complete)
         return TUTTI_OK;
-    if (c->sync_bn)
-        tutti_convert_sync_batch_norm(run->module, run->group);
-    TUTTI_TRY(tutti_ddp_new(&run->ddp, run->module, run->group, &opts));
-    return c->zero ? tutti_zero_new(&run->zero, run->ddp) : TUTTI_OK;
+    return tutti__run_open_ddp(run);
 }
 
 /* What the run begins with is in memory everywhere: from here on its folder is this run's. */
@@ -293,7 +303,7 @@ static tutti_status begin_folder(tutti__run *run)
         return TUTTI_OK;
     if (run->resume.found && run->resume.here) {
         tutti__run_count_lost(run);
-        return tutti__run_folder_continue(&run->folder, run->config, run->step, run->epoch,
+        return tutti__run_folder_continue(&run->folder, run->config, run->step,
                                           files_bytes(run, false));
     }
     return tutti__run_folder_begin(&run->folder, run->config, files_bytes(run, true));
@@ -303,18 +313,8 @@ static tutti_status begin_folder(tutti__run *run)
 static tutti_status resume(tutti__run *run)
 {
     tutti_status status = tutti__resume_apply(run);
-    bool own = tutti_status_scope(status) != TUTTI_SCOPE_GROUP;
-    char message[2048];
 
-    if (status == TUTTI_OK)
-        return TUTTI_OK;
-    snprintf(message, sizeof message, "%s", tutti_last_error());
-    tutti__error_file_write(own, message);
-    if (own)
-        tutti_group_abort(run->group, "%s", message);
-    tutti__fail_again(status, message);
-    tutti__say_error(run->rank, run->size);
-    return status;
+    return status == TUTTI_OK ? TUTTI_OK : tutti__fail_alone(run->group, status);
 }
 
 tutti_status tutti__run_open_group(tutti__run *run)
@@ -360,7 +360,7 @@ tutti_status tutti__run_open(tutti__run *run)
         tutti__say_error(run->rank, status == TUTTI_ERR_MISMATCH ? 1 : run->size);
     if (status != TUTTI_OK || run->resume.complete)
         return status;
-    TUTTI_TRY(tutti__fail_together(run->group, open_training(run)));
+    TUTTI_TRY(tutti__fail_together(run->group, tutti__run_open_optimizer(run)));
     TUTTI_TRY(resume(run));
     TUTTI_TRY(tutti__fail_together(run->group, begin_folder(run)));
     if (run->rank == 0)

@@ -3,9 +3,13 @@
 
 #include "base/base.h"
 
+#include <errno.h>
 #include <signal.h>
+#include <string.h>
+#include <unistd.h>
 
 static volatile sig_atomic_t first, n_seen;
+static const char *word; /* what the first is answered with; NULL: nothing */
 
 enum { ONE_REQUEST_MS = 500 };
 
@@ -14,25 +18,37 @@ enum { ONE_REQUEST_MS = 500 };
 static void on_signal(int number)
 {
     static volatile sig_atomic_t last_ms; /* of a clock that turns over: only differences count */
+    const int error = errno;
     sig_atomic_t now_ms = (sig_atomic_t)((uint64_t)tutti__now_ms() & 0x3fffffff);
 
     if (first && now_ms >= last_ms && now_ms - last_ms < ONE_REQUEST_MS)
         return;
     last_ms = now_ms;
-    if (!first)
+    if (!first) {
         first = number;
+        if (word && write(STDERR_FILENO, word, strlen(word)) < 0)
+            word = NULL; /* nobody reads it */
+    }
     n_seen++;
     if (n_seen > 3) {
         signal(number, SIG_DFL);
         raise(number);
     }
+    errno = error;
 }
 
-void tutti__signals_watch(void)
+void tutti__signals_are_errors(void)
+{
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
+}
+
+void tutti__signals_watch(const char *said)
 {
     static const int watched[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, before;
 
+    word = said;
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < TUTTI__COUNT_OF(watched); i++)
         /* A shell script has its background jobs ignore SIGINT, which nobody has asked for. */

@@ -4,9 +4,13 @@
 #ifndef TUTTI_TRAIN_SIGNALS_H
 #define TUTTI_TRAIN_SIGNALS_H
 
+/* A reader that has gone and a file that may not grow become failed writes, which would otherwise end the process. */
+void tutti__signals_are_errors(void);
 /* From the first step on SIGINT, SIGTERM, SIGHUP and SIGUSR1 only ask; before, there is nothing to save, and they end the
- * process as usual. One but SIGINT that was ignored when the process began (nohup) stays so. */
-void tutti__signals_watch(void);
+ * process as usual. One but SIGINT that was ignored when the process began (nohup) stays so.
+ * said: what goes to standard error at once when the first comes, static text, for the step in which it comes may be long;
+ * NULL: nothing. */
+void tutti__signals_watch(const char *said);
 /* The first that came; 0: none. */
 int tutti__signals_seen(void);
 /* As if SIGPIPE had come. */

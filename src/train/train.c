@@ -253,20 +253,6 @@ static tutti_status write_results(tutti__run *run)
     return lacks ? tutti__fail(TUTTI_ERR_DISK, "%s", notes.text) : TUTTI_OK;
 }
 
-/* Tells the other ranks and the user of a failure that is this rank's own, or the user of the group's. */
-static void say_failure(tutti__run *run, tutti_status status)
-{
-    char message[2048];
-
-    snprintf(message, sizeof message, "%s", tutti_last_error());
-    tutti__progress_clear(&run->progress);
-    if (tutti_status_scope(status) != TUTTI_SCOPE_GROUP)
-        tutti_group_abort(run->group, "%s", message);
-    tutti__error_file_write(tutti_status_scope(status) != TUTTI_SCOPE_GROUP, message);
-    tutti__fail_again(status, message);
-    tutti__say_error(run->rank, run->size);
-}
-
 /* What can still be saved of a failed run: what it was, and why it ended. Rank 0 does it, or where that has been killed the
  * first of the others that gets its lock; whoever comes later finds it done. The failure itself has been said; if this
  * fails too, that adds nothing. */
@@ -294,17 +280,29 @@ static void write_failure(tutti__run *run, const char *reason)
     tutti__logs_end(&run->logs, &summary);
 }
 
+/* A step may take long. The bar's line is left as it is. */
+static const char *word_of_stopping(const tutti__run *run)
+{
+#define STOPPING                                                                                   \
+    "tutti train: asked to stop: the step under way is finished, then all is saved; three more "   \
+    "signals end it at once\n"
+    if (!run->progress.out)
+        return NULL;
+    return run->progress.bar.out ? "\n" STOPPING : STOPPING;
+#undef STOPPING
+}
+
 static tutti_status run_to_the_end(tutti__run *run)
 {
     tutti_status status = TUTTI_OK;
 
     say_beginning(run);
-    tutti__signals_watch();
+    tutti__signals_watch(word_of_stopping(run));
     if (!run->resume.finished)
         status = tutti__run_epochs(run);
     tutti__progress_clear(&run->progress);
     if (status != TUTTI_OK && !run->told)
-        say_failure(run, status);
+        tutti__fail_alone(run->group, status);
     if (status == TUTTI_OK)
         status = tutti__fail_together(run->group, check_replicas(run));
     if (status == TUTTI_OK)
@@ -336,8 +334,7 @@ int tutti__train(tutti__train_config *config)
     tutti__run run = {.config = config};
     tutti_status status;
 
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write, not a death */
+    tutti__signals_are_errors();
     status = train(&run);
     tutti__run_close(&run);
     if (status != TUTTI_OK || !run.stopping)

@@ -67,14 +67,6 @@ static tutti_status write_record(tutti__wandb_file *file, Record *record)
     return tutti__record_file_write(records, n);
 }
 
-static double seconds_now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static Tutti__Wandb__Timestamp timestamp(double seconds)
 {
     Tutti__Wandb__Timestamp t = TUTTI__WANDB__TIMESTAMP__INIT;
@@ -332,7 +324,7 @@ tutti_status tutti__wandb_file_open(tutti__wandb_file *file, const char *folder,
     char path[4096];
     bool exists;
 
-    *file = (tutti__wandb_file){.records.fd = -1, .begin = seconds_now()};
+    *file = (tutti__wandb_file){.records.fd = -1, .begin = tutti__wall_seconds()};
     choose_id(file->id);
     TUTTI_TRY(make_folder(file, folder, path));
     TUTTI_TRY(tutti__record_file_open(&file->records, path, &exists));
@@ -412,7 +404,7 @@ tutti_status tutti__wandb_file_add(tutti__wandb_file *file, uint64_t step,
     if (step != file->row_step)
         TUTTI_TRY(write_row(file));
     file->row_step = step;
-    file->row_seconds = seconds_now();
+    file->row_seconds = tutti__wall_seconds();
     for (size_t i = 0; i < table.n; i++) {
         const tutti__metric_row *row = &table.rows[i];
         tutti__wandb_item item = {.key = row->tag};
@@ -501,7 +493,7 @@ static void add_stats(stats *s, const char *prefix, const stat_name *names,
 tutti_status tutti__wandb_file_system(tutti__wandb_file *file, const tutti__system_sample *sample)
 {
     stats s = {.n = 0};
-    Tutti__Wandb__Timestamp now = timestamp(seconds_now());
+    Tutti__Wandb__Timestamp now = timestamp(tutti__wall_seconds());
     Tutti__Wandb__Stats message = TUTTI__WANDB__STATS__INIT;
     Record record = TUTTI__WANDB__RECORD__INIT;
 
@@ -574,7 +566,7 @@ static tutti_status write_exit(tutti__wandb_file *file, int code)
     Record record = TUTTI__WANDB__RECORD__INIT;
 
     leave.exit_code = code;
-    leave.runtime = (int32_t)(seconds_now() - file->begin);
+    leave.runtime = (int32_t)(tutti__wall_seconds() - file->begin);
     record.what_case = TUTTI__WANDB__RECORD__WHAT_EXIT;
     record.exit = &leave;
     TUTTI_TRY(write_record(file, &record));
@@ -598,7 +590,7 @@ tutti_status tutti__wandb_file_end(tutti__wandb_file *file, const tutti__summary
         fputs("{", out);
         for (size_t i = 0; i < file->n_last; i++)
             fprintf(out, "\"%s\": %s, ", file->last[i].key, file->last[i].json);
-        fprintf(out, "\"_runtime\": %.0f, ", seconds_now() - file->begin);
+        fprintf(out, "\"_runtime\": %.0f, ", tutti__wall_seconds() - file->begin);
         tutti__metrics_print(out, tutti__summary_table, summary, ", ");
         fputs("}", out);
         if (fclose(out) == 0)

@@ -3,9 +3,8 @@
 
 #include "checkpoint/folder.h"
 #include "checkpoint/optim_block.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/snapshot.h"
 #include "checkpoint/state.h"
-#include "tensor/tensor.h"
 #include "train/trace.h"
 
 #include <pthread.h>
@@ -17,9 +16,7 @@ struct tutti__writer {
     tutti_module *module;
     tutti_optim *optim;
     tutti__recorder *recorder;
-    size_t n; /* tensors of the module: parameters and buffers */
-    tutti__safetensors_source *sources;
-    char *values; /* where they point */
+    tutti__snapshot model;
     tutti__optim_block block;
     tutti__writing writing;
     int log_rank;
@@ -36,26 +33,9 @@ struct tutti__writer {
 
 /* ---- Copy --------------------------------------------------------------------------------------------------- */
 
-static size_t aligned_bytes(const tutti_tensor *t)
-{
-    return (tutti__tensor_bytes(t) + 63) / 64 * 64;
-}
-
-/* Of tensors that are parameters, or of those that are not. */
-static tutti_status copy_tensors(tutti__writer *w, bool parameters)
-{
-    for (size_t i = 0; i < w->n; i++) {
-        tutti_tensor *t = tutti_module_state(w->module, i);
-
-        if ((t->parameter != NULL) == parameters)
-            TUTTI_TRY(tutti_tensor_read(t, (void *)w->sources[i].array.p));
-    }
-    return TUTTI_OK;
-}
-
 static tutti_status copy(tutti__writer *w)
 {
-    TUTTI_TRY(copy_tensors(w, true));
+    TUTTI_TRY(tutti__snapshot_take(&w->model, w->module, true));
     return tutti__optim_block_take(&w->block, w->optim, w->module);
 }
 
@@ -71,14 +51,14 @@ static int by_name(const void *a, const void *b)
 /* tutti_module_digest, of the copy. */
 static tutti_status model_digest(const tutti__writer *w, char digest[33])
 {
-    const tutti__safetensors_source **sorted = tutti__alloc((w->n + 1) * sizeof *sorted);
+    const tutti__safetensors_source **sorted = tutti__alloc((w->model.n + 1) * sizeof *sorted);
     tutti__hash128_state *hash = sorted ? tutti__hash128_new() : NULL;
 
-    for (size_t i = 0; i < w->n && hash; i++)
-        sorted[i] = &w->sources[i];
+    for (size_t i = 0; i < w->model.n && hash; i++)
+        sorted[i] = &w->model.sources[i];
     if (hash)
-        qsort(sorted, w->n, sizeof *sorted, by_name);
-    for (size_t i = 0; i < w->n && hash; i++)
+        qsort(sorted, w->model.n, sizeof *sorted, by_name);
+    for (size_t i = 0; i < w->model.n && hash; i++)
         tutti__hash128_add(hash, sorted[i]->array.p,
                            (size_t)tutti_shape_count(sorted[i]->array.shape) *
                                tutti_dtype_size(sorted[i]->array.dtype));
@@ -127,7 +107,7 @@ static tutti_status write_files(const tutti__writer *w, const char *folder)
     char path[TUTTI__CHECKPOINT_PATH + 64];
 
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    TUTTI_TRY(tutti__safetensors_write(path, w->sources, w->n, &format, 1));
+    TUTTI_TRY(tutti__safetensors_write(path, w->model.sources, w->model.n, &format, 1));
     snprintf(path, sizeof path, "%s/optimizer.safetensors", folder);
     TUTTI_TRY(tutti__optim_block_write(&w->block, w->module, path));
     TUTTI_TRY(write_hooks(w, folder));
@@ -212,28 +192,6 @@ static tutti_status start(tutti__writer *w)
 
 /* ---- What the caller does ----------------------------------------------------------------------------------- */
 
-static tutti_status allocate(tutti__writer *w)
-{
-    size_t bytes = 0;
-    char *at;
-
-    w->n = tutti_module_n_state(w->module);
-    for (size_t i = 0; i < w->n; i++)
-        bytes += aligned_bytes(tutti_module_state(w->module, i));
-    w->sources = tutti__alloc((w->n + 1) * sizeof *w->sources);
-    w->values = at = tutti__alloc(bytes);
-    if (!w->sources || !w->values)
-        return TUTTI_ERR_MEMORY;
-    for (size_t i = 0; i < w->n; i++) {
-        const tutti_tensor *t = tutti_module_state(w->module, i);
-
-        w->sources[i].name = tutti_tensor_name(t);
-        w->sources[i].array = (tutti_array){at, tutti_tensor_shape(t), tutti_tensor_dtype(t)};
-        at += aligned_bytes(t);
-    }
-    return tutti__optim_block_new(&w->block, w->optim, w->module);
-}
-
 tutti_status tutti__writer_new(tutti__writer **writer_p, tutti_module *module, tutti_optim *optim,
                                tutti__recorder *recorder)
 {
@@ -249,7 +207,9 @@ tutti_status tutti__writer_new(tutti__writer **writer_p, tutti_module *module, t
     w->log_rank = tutti__log_rank();
     pthread_mutex_init(&w->mutex, NULL);
     pthread_cond_init(&w->changed, NULL);
-    status = allocate(w);
+    status = tutti__snapshot_new(&w->model, module);
+    if (status == TUTTI_OK)
+        status = tutti__optim_block_new(&w->block, optim, module);
     if (status == TUTTI_OK)
         *writer_p = w;
     else
@@ -267,8 +227,7 @@ void tutti__writer_free(tutti__writer *w)
     pthread_mutex_destroy(&w->mutex);
     tutti__optim_block_free(&w->block);
     json_decref(w->writing.state);
-    free(w->sources);
-    free(w->values);
+    tutti__snapshot_free(&w->model);
     free(w);
 }
 
@@ -277,7 +236,7 @@ tutti_status tutti__writer_begin(tutti__writer *w, const tutti__writing *writing
     json_decref(w->writing.state);
     w->writing = *writing;
     w->taken = w->copied = false;
-    TUTTI_TRY(copy_tensors(w, false));
+    TUTTI_TRY(tutti__snapshot_take(&w->model, w->module, false));
     return start(w);
 }
 

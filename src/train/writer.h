@@ -20,7 +20,7 @@ typedef struct tutti__writing {
     char dir[4096]; /* RUN_DIR/checkpoints */
     uint64_t step;
     size_t keep;   /* rotate to that many; 0: all */
-    json_t *state; /* of state.json, without digests; the writer's from begin on, also where that fails */
+    json_t *state; /* of state.json, without digests */
     char *
         hooks; /* what each rank's hook keeps, one after the other; borrowed until the end, NULL: none */
     size_t hook_bytes; /* of one rank */
@@ -31,7 +31,7 @@ typedef struct tutti__writing {
 tutti_status tutti__writer_new(tutti__writer **writer_p, tutti_module *module, tutti_optim *optim,
                                tutti__recorder *recorder);
 void tutti__writer_free(tutti__writer *writer);
-/* Begins. Where it fails there is nothing to end. */
+/* Begins; writing->state is the writer's from then on, whatever comes of it. Where it fails there is nothing to end. */
 tutti_status tutti__writer_begin(tutti__writer *writer, const tutti__writing *writing);
 /* Once more what could not be written, from the copy. */
 tutti_status tutti__writer_again(tutti__writer *writer);

@@ -67,6 +67,34 @@ awk '{ d = $3 * 256 / 1e6 / $4 - 1; e = $4 / 1000 / ($1 + 1e-9) - 1; if (d * d >
 run 0 "$TUTTI" bench loader -n 2 --seconds 0.1 --augment off --data synthetic --prefetch 1 --split test
 out_has '^# loader, synthetic, test: 10000 images of 3x32x32, 2 ranks, augment off'
 
+# A training step: its parts are no longer than it, the replicas stay alike, ZeRO and bucket sizes change no bit.
+step() { # RANKS FLAGS...
+    local n=$1
+    shift
+    run 0 "$TUTTI" bench step -n "$n" --model mlp --batch-size 16 --threads 1 --iterations 4 --warmup 1 --json "$work/rows.json" "$@"
+    equal "rows of step" "$(grep -vc '^#' "$work/out")" 1
+    equal "wrong of step" "$(awk '!/^#/ { print $NF }' "$work/out")" 0
+    awk '!/^#/ && ($5 <= 0 || $6 <= 0 || $9 <= 0 || $5 + $6 + $9 > $1 * 1.5 || $11 <= 0 || $1 > $2) { exit 1 }' "$work/out" ||
+        fail "parts of a step: $(cat "$work/out")"
+}
+value() { sed -n "s/.*\"$1\": \"\{0,1\}\([^,\"}]*\).*/\1/p" "$work/rows.json"; } # KEY
+step 2
+digest=$(value parameter_digest)
+equal "bytes" "$(value bytes)" "$(((3072 * 256 + 256 + 256 * 10 + 10) * 4))"
+[ "$(value optimizer_bytes)" -ge "$(value bytes)" ] || fail "optimizer's bytes: $(value optimizer_bytes)" # momentum
+equal "op ranks dtype iterations" "$(value op) $(value ranks) $(value dtype) $(value iterations)" "step 2 f32 4"
+near "busbw of step" "$(value busbw_gbps)" "$(value algbw_gbps)" # 2(n-1)/n is 1
+near "algbw of step" "$(value algbw_gbps)" "$(awk "BEGIN { print $(value bytes) / $(value median_us) / 1000 }")"
+near "images/s of step" "$(value images_per_s)" "$(awk "BEGIN { print 32e6 / $(value median_us) }")"
+near "efficiency" "$(value efficiency)" "$(awk "BEGIN { print $(value images_per_s) / $(value images_per_s_alone) / 2 }")"
+[ "$(value buckets)" -ge 2 ] || fail "$(value buckets) buckets"
+step 2 --zero 1 --bucket-mb 0.1
+equal "digest with zero" "$(value parameter_digest)" "$digest"
+[ "$(value optimizer_bytes)" -lt "$((3072 * 256 * 3))" ] || fail "optimizer's bytes with zero: $(value optimizer_bytes)"
+TUTTI_EMULATE_HALF=1 step 1 --optimizer adamw --amp bf16
+equal "alone" "$(value efficiency) $(value amp) $(value optimizer)" "1.000000 bf16 adamw"
+[ "$(value parameter_digest)" != "$digest" ] || fail "adamw in bf16 gives the digest of sgd"
+
 # Where and how it was measured; to standard output, with the table on standard error.
 run 0 "$TUTTI" bench all_reduce -n 2 --sizes 8,1K --iterations 2 --memory plain --json -
 equal "rows of -" "$(grep -c '"ranks": 2, "transport": "shared memory", "memory": "plain", "backend": "native", "iterations": 2, ' "$work/out")" 2
@@ -88,8 +116,20 @@ run 2 "$TUTTI" bench
 err_has 'what to measure\?'
 run 2 "$TUTTI" bench all_reduc
 err_has 'did you mean "all_reduce"'
-run 2 "$TUTTI" bench step -n 2
-err_has '"step" is not in this version'
+run 2 "$TUTTI" bench stp
+err_has 'did you mean "step"'
+run 2 "$TUTTI" bench step --model mini-resnett
+err_has 'mini_resnet'
+run 2 "$TUTTI" bench step --amp fp8
+err_has 'amp: "fp8" is none of its values; expected off, bf16 or fp16'
+run 2 "$TUTTI" bench step --workers 2
+err_has '--workers is for loader, not for step'
+run 2 "$TUTTI" bench step --dtype f16
+err_has '--dtype is for what ranks send, not for step'
+run 2 "$TUTTI" bench step --bucketmb 4
+err_has 'did you mean "--bucket-mb"'
+run 2 "$TUTTI" bench step --batch-size 60000
+err_has 'the synthetic data set has 50000 images for 1 rank'
 run 2 "$TUTTI" bench loader --sizes 4
 err_has '--sizes is for what ranks send, not for loader'
 run 2 "$TUTTI" bench all_reduce --workers 4

@@ -19,9 +19,15 @@ t = {t["name"]: t for t in o["tensors"]}
 assert t["fc2.bias"]["shape"] == [10] and t["fc2.bias"]["bytes"] == 40 and len(t["fc2.bias"]["xxh3"]) == 16
 assert o["checkpoint"]["step"] == 6 and o["kind"] == "safetensors"' || fail "show --json"
 
+echo 'model: mlp # not weights' >mlp.yaml
+refused 1 'mlp.yaml is neither a safetensors file nor' "$TUTTI" train $mlp --init mlp.yaml
+train epoch --model mlp --epochs 1 --threads 1
+"$TUTTI" checkpoint show epoch >show.out || fail "show of a whole epoch"
+grep -q ', after epoch 1, of 1 rank; the run was finished' show.out || fail "show: the epoch: $(head -3 show.out)"
+
 # ---- export, and back: the digest is what it was
 "$TUTTI" checkpoint export run w.pt >/dev/null || fail "export to .pt"
-"$TUTTI" checkpoint export w.pt w.safetensors >/dev/null || fail "export to .safetensors"
+"$TUTTI" checkpoint export w.pt --out w.safetensors >/dev/null || fail "export to .safetensors"
 "$TUTTI" checkpoint export run/model.safetensors half.pt --dtype f16 >/dev/null || fail "export as f16"
 "$TUTTI" checkpoint show half.pt | grep -Eq '^  fc1.weight +F16 +\[256,64\] +32768$' || fail "it is not f16"
 for file in w.pt w.safetensors run run/checkpoints $latest run/checkpoints/step-00000006 run/model.safetensors; do

@@ -61,9 +61,36 @@ refused 2 'did you mean "--split"' "$TUTTI" eval run --splt train
 refused 2 'expected a file that ends in .safetensors or .csv' "$TUTTI" predict run --out x.npy
 refused 2 'expected logits or probabilities' "$TUTTI" predict run --out x.csv --format odds
 refused 2 'expected a checkpoint' "$TUTTI" eval
+refused 2 'is the file of the weights' "$TUTTI" predict run --out run/model.safetensors
+refused 2 'is the file of the weights' "$TUTTI" predict run --out run/checkpoints/latest/model.safetensors
+mkdir piped && cp run/model.safetensors piped && mkfifo piped/config.json
+refused 2 'piped has no configuration beside it' timeout 10 "$TUTTI" eval piped
 echo precious >kept.csv
 refused 2 'neither train nor test' "$TUTTI" predict run --out kept.csv --split dev
 [ "$(cat kept.csv)" = precious ] || fail "a failure has replaced a file"
+
+# ---- The images' size is the run's too, and a folder that has moved is named alone.
+python3 - <<'END'
+import os, struct, zlib
+def png(path, w, h, value):
+    chunk = lambda k, d: struct.pack(">I", len(d)) + k + d + struct.pack(">I", zlib.crc32(k + d))
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    open(path, "wb").write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", w, h, 8, 0, 0, 0, 0))
+                           + chunk(b"IDAT", zlib.compress((b"\0" + bytes([value]) * w) * h)) + chunk(b"IEND", b""))
+for part in ("train", "test"):
+    for i in range(6):
+        png(f"pictures/{part}/{'ab'[i % 2]}/{i}.png", 10 + i, 16 - i, 40 * i)
+END
+if "$TUTTI" train --run-dir sized --model mlp --data folder --data-dir pictures --image-size 8 --batch-size 4 --epochs 1 --threads 1 >sized.out 2>&1; then
+    mv pictures moved
+    "$TUTTI" eval sized --data-dir moved --json - >sized.json || fail "eval of a run with image_size, its folder moved"
+    "$TUTTI" eval sized --data-dir moved -n 2 --json - | grep -q '"images": 6' || fail "the same with two ranks"
+    grep -q '"images": 6' sized.json || fail "images: $(cat sized.json)"
+    refused 1 'expected F32 [256,243]' "$TUTTI" eval sized --data-dir moved --image-size 9
+elif ! grep -q 'cannot read PNG' sized.out; then
+    cat sized.out
+    fail "training on images of mixed sizes"
+fi
 
 # ---- A signal ends it promptly, between two batches, and leaves no file.
 "$TUTTI" predict run --data synthetic --split train --out late.csv >late.out 2>&1 &

@@ -113,6 +113,15 @@ cp one/same/summary.json pipe
 report pipe
 page_has pipe/report.html 'metrics.jsonl is no regular file'
 
+# Names and texts that a terminal would obey are shown; a last line that is whole, and wrong, is not called half.
+mkdir escapes
+printf '{"a": \033[2J}' >escapes/config.json
+printf '{"step": 1, "loss": 1}\nnot JSON\n' >escapes/metrics.jsonl
+report escapes
+grep -qF 'near '"'"'\x1b' report.err || fail "no damaged config.json: $(cat -v report.err)"
+! grep -q $'\033' report.err || fail "an escape reaches the terminal"
+! grep -q 'half a line' report.err || fail "a whole line is called half"
+
 # Many lines, one of them very long: bounded points, extremes kept.
 mkdir many
 awk 'BEGIN { for (i = 1; i <= 40000; i++) printf "{\"step\": %d, \"loss\": %s}\n", i, i == 12345 ? "99.5" : "0.5"
@@ -143,5 +152,9 @@ refused 1 'nowhere' "$TUTTI" report nowhere
 refused 1 'holds no run' "$TUTTI" report evil
 refused 2 'is no folder' "$TUTTI" report reader.py
 refused 1 'holds no trace' "$TUTTI" report --trace t.json two/same
+mkdir -p escapes/trace && echo '{}' >escapes/trace/rank-0.json
+refused 1 'has no array traceEvents' "$TUTTI" report --trace t.json escapes
+rm escapes/trace/rank-0.json && mkfifo escapes/trace/rank-0.json
+refused 1 'is not a regular file' timeout 10 "$TUTTI" report --trace t.json escapes
 refused 1 'cannot write' "$TUTTI" report one/same --out nowhere/x.html
 exit 0

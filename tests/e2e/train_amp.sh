@@ -43,7 +43,9 @@ scales fp16 | awk -v skipped="$skipped" '
 
 # Gradients that no scale makes finite end the run.
 refused 1 'training has diverged' "$TUTTI" train --run-dir diverged $short --max-steps 60 --amp fp16 --lr 1000 \
-    --schedule constant --warmup-epochs 0 --augment off
+    --schedule constant --warmup-epochs 0 --augment off --log-every 1
+sed -n '$s/.*"loss": null.*"images_per_s": \([0-9.]*\).*/\1/p' diverged/metrics.jsonl | grep -q '[1-9]' ||
+    fail "images whose loss is not finite are not counted: $(tail -1 diverged/metrics.jsonl)"
 
 # bf16 on whatever this machine has
 train bf16 -n 2 --threads 1 --amp bf16 --epochs 5

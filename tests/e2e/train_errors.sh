@@ -11,6 +11,11 @@ refused 2 'did you mean "batch_size"?' "$TUTTI" train --batchsize 3
 refused 2 'tutti train: unknown key "batch-siez"; did' "$TUTTI" train --batch-siez 3
 [ "$(grep -o 'tutti train: ' refused.out | wc -l)" = 1 ] || fail "prefix said twice: $(cat refused.out)"
 refused 2 'tutti train: --config needs a value' "$TUTTI" train --config
+refused 2 'unknown key "learning-rate"; did you mean "lr"?' "$TUTTI" train --learning-rate 0.1
+refused 2 'unknown key "clip-grad"; did you mean "clip_grad_norm"?' "$TUTTI" train --clip-grad 1
+refused 2 'unknown key "gpus"; did you mean "-n"?' "$TUTTI" train --gpus 2
+refused 2 '--amp needs a value: off, bf16 or fp16' "$TUTTI" train --amp
+refused 2 'is a folder; expected a file (of a run: ./config.json)' "$TUTTI" train --config .
 refused 2 'data_dir: data=digits needs no files' "$TUTTI" train --data-dir "$work"
 refused 2 'amp: "bf61" is none of its values; expected off, bf16 or fp16' "$TUTTI" train --amp bf61
 refused 2 'data_dir' "$TUTTI" train --data cifar10

@@ -26,6 +26,14 @@ train run $mlp --epochs 1 --max-steps 1 # the same folder again
 grep -q "its earlier run is now in run/earlier-1" run.out || fail "silence about the earlier run"
 [ "$(field run/summary.json steps)" = 1 ] || fail "the earlier run's summary"
 
+# Killed between its last checkpoint, in the middle of an epoch, and its end: nothing is lost, nothing done twice.
+train ended $mlp --epochs 2 --max-steps 60
+cp -r ended cut
+rm cut/summary.json
+train cut $mlp --epochs 2 --max-steps 60 --resume auto
+same ended cut
+cmp ended/metrics.jsonl cut/metrics.jsonl || fail "metrics.jsonl of a run that had done all its steps has changed"
+
 # The default folder.
 timeout 60 "$TUTTI" train $mlp --max-steps 1 >out 2>&1 || fail "default run folder"
 [[ $(ls runs) =~ ^digits-mlp-[0-9]{8}-[0-9]{6}$ ]] || fail "default run folder is $(ls runs)"

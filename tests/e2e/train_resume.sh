@@ -101,10 +101,11 @@ for key in "model linear" "batch-size 16" "seed 1" "lr 0.5" "optimizer adam" "no
 done
 train free $mlp --log-every 3 --workers 0 --zero 1 --eval-every 2 --resume back/checkpoints/step-00000060
 same free whole
-constant="--model mlp --threads 1 --schedule constant --warmup-epochs 1"
+constant="--model mlp --threads 1 --schedule constant" # the warm-up's default is an eighth of epochs
 train more $constant --epochs 2
+refused 2 'warmup_epochs: the run of more/checkpoints/' "$TUTTI" train $constant --epochs 3 --warmup-epochs 3 --run-dir more --resume auto
 train more $constant --epochs 3 --resume auto
-train at_once $constant --epochs 3
+train at_once $constant --epochs 3 --warmup-epochs 0.25
 same more at_once
 
 # A new run in the folder of another moves it aside, and says so; what is there can go on.

@@ -26,3 +26,10 @@ for rank in 0 1; do
             }' "$file" || fail "no all_reduce begins during backward of step $step on rank $rank"
     done
 done
+
+# A trace that cannot be written costs no training.
+mkdir -p kept
+touch kept/trace # in place of the folder
+train kept --model linear --data digits --max-steps 4 --profile 2:3 --eval-every 0
+grep -q "warn.* profile: cannot write kept/trace/rank-0.json.*; training goes on without its trace" kept.out || { cat kept.out; fail "silence about the trace"; }
+[ "$(field kept/summary.json status)" = completed ] || fail "a trace cost the run"

@@ -114,6 +114,8 @@ static void nearest_names_the_likely_flag_and_nothing_far(void **state)
     assert_string_equal(tutti__nearest("batch-siez", names, 3), "batch_size");
     assert_string_equal(tutti__nearest("epoch", names, 3), "epochs");
     assert_null(tutti__nearest("zzzzzz", names, 3));
+    /* not near, but the beginning of one */
+    assert_string_equal(tutti__nearest("bat", names, 3), "batch_size");
 }
 
 static void scopes_and_exit_codes_follow_the_table(void **state)

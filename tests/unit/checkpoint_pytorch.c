@@ -58,7 +58,8 @@ static void arrays_come_back_in_order_with_names_types_and_shapes(void **state)
         {"wide \"q\" é", {d, TUTTI_SHAPE(2), TUTTI_F64}},
         {"bn.num_batches_tracked", {&scalar, {.n = 0}, TUTTI_I64}},
         {"half", {half, TUTTI_SHAPE(3), TUTTI_F16}},
-        {"empty", {a, TUTTI_SHAPE(0, 4), TUTTI_F32}}};
+        {"empty", {a, TUTTI_SHAPE(0, 4), TUTTI_F32}},
+        {"empty of many", {a, TUTTI_SHAPE(0, INT64_C(1) << 62, 3), TUTTI_F32}}};
     const tutti__safetensors_entry *e;
     tutti__pytorch *file;
     float got[6];
@@ -293,6 +294,97 @@ static void tensors_outside_of_their_storage_are_refused(void **state)
     expect_refused(TUTTI_ERR_FORMAT, "archive/version is missing");
 }
 
+/* A file with `pickle`, which goes, and a megabyte of zeros in data/0. */
+static void write_large(FILE *pickle, char **text, size_t *n)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    void *zeros = calloc(1, 1 << 20);
+    tutti__zip_writer *zip;
+
+    fclose(pickle);
+    assert_true(fd >= 0 && zeros);
+    assert_int_equal(tutti__zip_writer_new(&zip, fd, path, 0), TUTTI_OK);
+    assert_int_equal(tutti__zip_add(zip, "archive/data.pkl", *text, *n), TUTTI_OK);
+    assert_int_equal(tutti__zip_add(zip, "archive/data/0", zeros, 1 << 20), TUTTI_OK);
+    assert_int_equal(tutti__zip_add(zip, "archive/version", "3\n", 2), TUTTI_OK);
+    assert_int_equal(tutti__zip_finish(zip), TUTTI_OK);
+    tutti__zip_writer_free(zip);
+    close(fd);
+    free(zeros);
+    free(*text);
+}
+
+static void put(FILE *to, const void *p, size_t n, int times)
+{
+    for (int i = 0; i < times; i++)
+        assert_int_equal(fwrite(p, 1, n, to), n);
+}
+
+#define PUT(bytes, times) put(pickle, bytes, sizeof(bytes) - 1, times)
+
+/* A few bytes that ask for much: each took hours, or all memory. */
+static void what_is_out_of_proportion_is_refused(void **state)
+{
+    char *text;
+    size_t n;
+    FILE *pickle = open_memstream(&text, &n);
+
+    (void)state;
+    /* OrderedDict(LIST), again and again, of one list of a million pairs */
+    PUT(BEGIN "K\1K\1\x86q\1](", 1);
+    PUT("h\1", 1000000);
+    PUT("e\x85q\2ccollections\nOrderedDict\nq\3h\2R", 1);
+    PUT("h\3h\2R", 100000);
+    PUT(".", 1);
+    write_large(pickle, &text, &n);
+    expect_refused(TUTTI_ERR_FORMAT, "out of proportion to its length");
+    /* A million times the key "model", and under it a dictionary of a million keys without a tensor */
+    pickle = open_memstream(&text, &n);
+    PUT(BEGIN "}(X\5\0\0\0modelq\1}q\2(", 1);
+    PUT("NN", 1000000);
+    PUT("u", 1);
+    PUT("h\1h\2", 1000000);
+    PUT("u.", 1);
+    write_large(pickle, &text, &n);
+    expect_refused(TUTTI_ERR_UNSUPPORTED, "no one dictionary of tensors");
+    /* Views of the same megabyte */
+    pickle = open_memstream(&text, &n);
+    PUT(BEGIN "}(" NAME("a") FLOATS("K\0", "J\0\0\4\0", "K\1") "q\1", 1);
+    for (char c = '0'; c < '0' + 75; c++) {
+        PUT("X\1\0\0\0", 1);
+        put(pickle, &c, 1, 1);
+        PUT("h\1", 1);
+    }
+    PUT("u.", 1);
+    write_large(pickle, &text, &n);
+    expect_refused(TUTTI_ERR_UNSUPPORTED, "views of the same bytes, more than 64 times the file");
+}
+
+static void entries_that_overlap_are_refused(void **state)
+{
+    static const char central[] = "PK\1\2";
+    const uint32_t size = 400;
+    char bytes[4096];
+    size_t n;
+    FILE *f;
+
+    (void)state;
+    WRITE(BEGIN DICT NAME("w") MATRIX "s.");
+    f = fopen(path, "r+b");
+    assert_non_null(f);
+    n = fread(bytes, 1, sizeof bytes, f);
+    for (size_t i = 0; i + 46 < n; i++)
+        if (memcmp(bytes + i, central, 4) == 0) { /* all as large as half of the file */
+            memcpy(bytes + i + 20, &size, 4);
+            memcpy(bytes + i + 24, &size, 4);
+        }
+    rewind(f);
+    assert_int_equal(fwrite(bytes, 1, n, f), n);
+    fclose(f);
+    assert_true(n < 3 * size);
+    expect_refused(TUTTI_ERR_FORMAT, "its entries overlap");
+}
+
 static void files_of_old_pytorch_are_refused_with_the_remedy(void **state)
 {
     static const char old[] = "\x80\x02\x8a\nl\xfc\x9c"
@@ -343,6 +435,8 @@ int main(void)
         TEST(zip64_is_written_and_read),
         TEST(what_is_no_weights_is_refused_by_name),
         TEST(tensors_outside_of_their_storage_are_refused),
+        TEST(what_is_out_of_proportion_is_refused),
+        TEST(entries_that_overlap_are_refused),
         TEST(files_of_old_pytorch_are_refused_with_the_remedy),
         TEST(weights_are_read_as_another_type),
     };

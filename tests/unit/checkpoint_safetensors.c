@@ -172,6 +172,26 @@ static void hostile_headers_are_refused(void **state)
     }
 }
 
+/* Each "[]," of three bytes would take a hundred of memory; what stands in a text takes none. */
+static void a_header_of_too_many_values_is_refused(void **state)
+{
+    const size_t n = 24000000;
+    char *header = malloc(n + 32), *p;
+
+    (void)state;
+    p = stpcpy(header, "{\"a\":[");
+    for (size_t i = 0; i < n / 3; i++)
+        p = stpcpy(p, "[],");
+    strcpy(p, "0]}");
+    write_header(header, 0);
+    expect_refused(TUTTI_ERR_FORMAT, "more than 8000000 values");
+    memcpy(header + 4, ":\"\\\"", 4);
+    strcpy(p, "\"}");
+    write_header(header, 0);
+    expect_refused(TUTTI_ERR_FORMAT, "must have dtype");
+    free(header);
+}
+
 static void a_header_length_beyond_the_file_is_refused(void **state)
 {
     static const uint64_t lengths[] = {9, 100000001, UINT64_MAX, UINT64_MAX - 7, 1ull << 63};
@@ -293,6 +313,7 @@ int main(void)
         TEST(the_data_start_is_a_multiple_of_eight),
         TEST(every_truncation_is_refused),
         TEST(hostile_headers_are_refused),
+        TEST(a_header_of_too_many_values_is_refused),
         TEST(a_header_length_beyond_the_file_is_refused),
         TEST(types_without_a_name_here_are_known_but_not_readable),
         TEST(other_files_are_named_for_what_they_are),

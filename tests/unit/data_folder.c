@@ -145,6 +145,11 @@ static void huge_and_foreign_images_are_refused(void **state)
     need("x.png");
     assert_int_equal(load("x.png", 2, 16, planes), TUTTI_ERR_FORMAT);
     assert_error_says("1x16", "expected 2x16", "tutti data pack --resize");
+    put_u32(png + 16, 2000000); /* few pixels, but a row of them takes memory */
+    put_u32(png + 29, (uint32_t)crc32(0, png + 12, 17));
+    put("x.png", png, n);
+    assert_int_equal(tutti__image_size("x.png", &height, &width), TUTTI_ERR_FORMAT);
+    assert_error_says("x.png is an image of 1x2000000", "at most 1000000 a side", NULL);
     put_u32(png + 16, 1u << 30); /* a width of a milliard, with a right check sum */
     put_u32(png + 29, (uint32_t)crc32(0, png + 12, 17));
     put("x.png", png, n);

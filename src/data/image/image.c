@@ -138,6 +138,12 @@ tutti_status tutti__image_sized(tutti__image *image, uint64_t height, uint64_t w
                            "pixels that are read; make it smaller",
                            image->path, (unsigned long long)height, (unsigned long long)width,
                            TUTTI__MAX_PIXELS / 1000000);
+    if (height > TUTTI__MAX_SIDE || width > TUTTI__MAX_SIDE)
+        return tutti__fail(TUTTI_ERR_FORMAT,
+                           "%s is an image of %llux%llu (height x width), expected at most %d a "
+                           "side; cut it into several",
+                           image->path, (unsigned long long)height, (unsigned long long)width,
+                           TUTTI__MAX_SIDE);
     image->height = (int)height;
     image->width = (int)width;
     return image->planes ? choose_part(image) : TUTTI_OK;

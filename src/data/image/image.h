@@ -7,6 +7,8 @@
 /* An image of more pixels is refused: what a hostile header can make us allocate is bounded, at 3 bytes a pixel (6 for
  * progressive JPEG). The largest cameras of telephones have 108 million. */
 #define TUTTI__MAX_PIXELS (1 << 27)
+#define TUTTI__MAX_SIDE                                                                            \
+    1000000 /* libpng's own limit; a row takes 19 bytes a pixel, and some time however short it is */
 
 /* How an image becomes one of the size that is wanted. */
 typedef enum tutti__fit {

@@ -72,6 +72,8 @@ static tutti_status decode(decoder *d)
 
     png_set_user_limits(png, TUTTI__MAX_PIXELS, TUTTI__MAX_PIXELS);
     png_set_read_fn(png, d, read_bytes);
+    /* Texts, colour profiles and the like are passed over: they may be many, and unpack to 8 MB each. */
+    png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
     png_read_info(png, d->info);
     TUTTI_TRY(tutti__image_sized(image, png_get_image_height(png, d->info),
                                  png_get_image_width(png, d->info)));

@@ -1,0 +1,299 @@
+/* bench_step.c -- what an optimizer step takes, and what of it.   SPDX-License-Identifier: MIT
+ *
+ * Steps are those of `tutti train`, on synthetic images that are there before the clock starts: no reading, no files. Then
+ * rank 0 does the same alone, while the others sleep: what N ranks could do at best is N times that. */
+#include "cli/bench.h"
+#include "train/run.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* What is timed, in milliseconds: a step, and what of it; communication is beside backward, but for what is exposed.
+ * CPU is the time of all threads of the process, which a busy machine disturbs least. */
+typedef enum part {
+    STEP,
+    FORWARD,
+    BACKWARD,
+    COMMUNICATION,
+    EXPOSED,
+    OPTIMIZER,
+    OTHER,
+    CPU,
+    N_PARTS
+} part;
+
+typedef struct stand {
+    const tutti__bench *bench;
+    tutti_group *group; /* of all ranks */
+    tutti__train_config config;
+    tutti__bench_table table;
+    size_t n;      /* steps */
+    double *times; /* [N_PARTS][n] */
+} stand;
+
+typedef struct result {
+    double median[N_PARTS], p95; /* of the mean over ranks */
+    double images_per_s;
+    size_t gradient_bytes, buckets, arena_bytes, optimizer_bytes; /* of a rank */
+    int threads;
+    uint64_t skipped;
+    char digest[33]; /* of rank 0's parameters and buffers */
+    int64_t wrong;   /* ranks with another */
+} result;
+
+/* ---- Steps ---------------------------------------------------------------------------------------------- */
+
+static tutti_status open_run(tutti__run *run)
+{
+    const size_t batch = (size_t)run->config->batch_size;
+    size_t count;
+
+    TUTTI_TRY(tutti__run_open_alone(run));
+    count = tutti_dataset_describe(run->train_data).count;
+    run->batches = tutti__plan_batches(run, 0);
+    if (batch <= count / (size_t)run->size)
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "batch_size is %zu, but the synthetic data set has %zu images for %d rank%s",
+                       batch, count, run->size, run->size == 1 ? "" : "s");
+}
+
+/* The next whole batch, of the next epoch too. */
+static tutti_status next(tutti__run *run, tutti_batch *batch)
+{
+    do {
+        if (!tutti_loader_next(run->train_loader, batch)) {
+            TUTTI_TRY(tutti_loader_status(run->train_loader));
+            batch->n = 0;
+        }
+    } while (batch->n != (size_t)run->config->batch_size);
+    return TUTTI_OK;
+}
+
+static double cpu_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+static tutti_status step(tutti__run *run, double ms[N_PARTS])
+{
+    tutti_ddp_times parts;
+    uint64_t begin_ns, gradients_ns, end_ns;
+    tutti_batch batch;
+    double norm, begin_cpu_ms;
+
+    TUTTI_TRY(next(run, &batch));
+    TUTTI_TRY(tutti_barrier(run->group, NULL));
+    begin_cpu_ms = cpu_ms();
+    begin_ns = tutti__now_ns();
+    TUTTI_TRY(tutti__run_gradients(run, &batch, begin_ns));
+    gradients_ns = tutti__now_ns();
+    TUTTI_TRY(tutti__run_update(run, false, &norm));
+    end_ns = tutti__now_ns();
+    ms[CPU] = cpu_ms() - begin_cpu_ms;
+    parts = tutti_ddp_get_stats(run->ddp).last;
+    ms[STEP] = (double)(end_ns - begin_ns) * 1e-6;
+    ms[FORWARD] = parts.forward_ms;
+    ms[BACKWARD] = parts.backward_ms;
+    ms[COMMUNICATION] = parts.comm_ms;
+    ms[EXPOSED] = parts.exposed_ms;
+    ms[OPTIMIZER] = (double)(end_ns - gradients_ns) * 1e-6;
+    ms[OTHER] = ms[STEP] - ms[FORWARD] - ms[BACKWARD] - ms[EXPOSED] - ms[OPTIMIZER];
+    return TUTTI_OK;
+}
+
+static tutti_status take_steps(stand *s, tutti__run *run, result *r)
+{
+    const tutti_buf all = {s->times, N_PARTS * s->n, TUTTI_F64};
+    double ms[N_PARTS];
+
+    for (int64_t i = 0; i < s->bench->warmup; i++)
+        TUTTI_TRY(step(run, ms));
+    for (size_t i = 0; i < s->n; i++) {
+        TUTTI_TRY(step(run, ms));
+        for (int p = 0; p < N_PARTS; p++)
+            s->times[(size_t)p * s->n + i] = ms[p] / run->size;
+    }
+    TUTTI_TRY(tutti_all_reduce(run->group, all, TUTTI_SUM, NULL));
+    for (int p = N_PARTS - 1; p >= 0; p--) /* the step's 95th percentile is the last */
+        tutti__bench_sort(s->times + (size_t)p * s->n, s->n, &r->median[p], &r->p95);
+    r->images_per_s = (double)run->config->batch_size * run->size / (r->median[STEP] * 1e-3);
+    return TUTTI_OK;
+}
+
+/* Are the replicas still the same? */
+static tutti_status compare_replicas(tutti__run *run, result *r)
+{
+    char own[33];
+
+    TUTTI_TRY(tutti_ddp_broadcast_buffers(run->ddp));
+    tutti_module_digest(run->module, own);
+    memcpy(r->digest, own, sizeof own);
+    TUTTI_TRY(
+        tutti_broadcast(run->group, (tutti_buf){r->digest, sizeof r->digest, TUTTI_U8}, 0, NULL));
+    r->wrong = strcmp(own, r->digest) != 0;
+    return tutti_all_reduce(run->group, (tutti_buf){&r->wrong, 1, TUTTI_I64}, TUTTI_SUM, NULL);
+}
+
+static tutti_status train(stand *s, tutti__run *run, result *r)
+{
+    tutti_ddp_stats stats;
+
+    TUTTI_TRY(tutti__group_agree(run->group, open_run(run)));
+    TUTTI_TRY(tutti__run_open_ddp(run));
+    TUTTI_TRY(tutti__group_agree(run->group, tutti__run_open_optimizer(run)));
+    TUTTI_TRY(take_steps(s, run, r));
+    TUTTI_TRY(compare_replicas(run, r));
+    stats = tutti_ddp_get_stats(run->ddp);
+    r->gradient_bytes = stats.parameter_bytes;
+    r->buckets = stats.n_buckets;
+    r->arena_bytes = tutti_ctx_memory_stats(run->cx).arena_bytes;
+    r->optimizer_bytes = tutti_optim_state_bytes(run->optim);
+    r->threads = tutti_ctx_threads(run->cx);
+    r->skipped = run->skipped_steps;
+    return TUTTI_OK;
+}
+
+/* Trains a while in `group`, which is the caller's, on these cores. */
+static tutti_status measure(stand *s, tutti_group *group, tutti__core_share cores, result *r)
+{
+    tutti__run run = {.config = &s->config,
+                      .group = group,
+                      .rank = tutti_group_rank(group),
+                      .size = tutti_group_size(group),
+                      .cores = cores,
+                      .folder = {.metrics = -1, .lock.fd = -1},
+                      .epoch = 1};
+    tutti_status status = train(s, &run, r);
+
+    run.group = NULL;
+    tutti__run_close(&run);
+    return status;
+}
+
+/* The same on rank 0 alone; the others wait. */
+static tutti_status measure_alone(stand *s, int threads, result *r)
+{
+    tutti_group *alone;
+    tutti_status status = TUTTI_OK;
+
+    TUTTI_TRY(tutti_group_split(s->group, (int[]){0}, 1, "alone", &alone));
+    if (alone) {
+        s->config.threads = threads; /* the process is bound to its share already */
+        status = measure(s, alone, (tutti__core_share){.index = 0, .n = 1}, r);
+        tutti_group_free(alone);
+    }
+    return tutti__group_agree(s->group, status);
+}
+
+/* ---- What came out -------------------------------------------------------------------------------------- */
+
+static void print_table(const stand *s, const result *r, double efficiency)
+{
+    static const double MIB = 1 << 20;
+    const tutti__train_config *c = &s->config;
+    const int ranks = tutti_group_size(s->group);
+    FILE *out = s->table.out;
+
+    fprintf(
+        out,
+        "# step, %s, synthetic 3x32x32, %d rank%s (%s), %lld images and %d thread%s a rank, %s, "
+        "amp %s,\n# %.1f MiB of gradients in %zu buckets, hook %s, zero %lld, %zu steps, Tutti "
+        "%s\n",
+        c->model, ranks, ranks == 1 ? "" : "s", tutti_group_transport_name(s->group),
+        (long long)c->batch_size, r->threads, r->threads == 1 ? "" : "s", c->optimizer, c->amp,
+        (double)r->gradient_bytes / MIB, r->buckets, c->comm_hook, (long long)c->zero, s->n,
+        TUTTI_VERSION);
+    fprintf(out, "#%9s %9s %9s %10s %9s %9s %9s %9s %9s %9s %9s %9s %9s %7s\n", "step", "p95",
+            "images/s", "efficiency", "forward", "backward", "comm", "exposed", "optimizer",
+            "other", "cpu", "arena", "state", "#wrong");
+    fprintf(out, "#%9s %9s %9s %10s %9s %9s %9s %9s %9s %9s %9s %9s %9s\n", "(ms)", "(ms)", "", "",
+            "(ms)", "(ms)", "(ms)", "(ms)", "(ms)", "(ms)", "(ms)", "(MiB)", "(MiB)");
+    fprintf(out, "%10.2f %9.2f %9.1f %10.3f", r->median[STEP], r->p95, r->images_per_s, efficiency);
+    for (int p = FORWARD; p <= CPU; p++)
+        fprintf(out, " %9.2f", r->median[p]);
+    fprintf(out, " %9.1f %9.1f %7lld\n", (double)r->arena_bytes / MIB,
+            (double)r->optimizer_bytes / MIB, (long long)r->wrong);
+    fflush(out);
+}
+
+static void print_json(stand *s, const result *r, double alone, double efficiency)
+{
+    const tutti__train_config *c = &s->config;
+    const double ranks = tutti_group_size(s->group);
+    const double algbw = (double)r->gradient_bytes / (r->median[STEP] * 1e6);
+    const tutti__bench_figures figures = {.bytes = r->gradient_bytes,
+                                          .dtype = "f32",
+                                          .redop = "avg",
+                                          .memory = "group",
+                                          .root = -1,
+                                          .iterations = (int64_t)s->n,
+                                          .wrong = r->wrong,
+                                          .median_us = r->median[STEP] * 1e3,
+                                          .p95_us = r->p95 * 1e3,
+                                          .algbw = algbw,
+                                          .busbw = algbw * 2 * (ranks - 1) / ranks};
+    char more[1024];
+
+    snprintf(more, sizeof more,
+             ", \"model\": \"%s\", \"batch_size\": %lld, \"amp\": \"%s\", \"optimizer\": \"%s\", "
+             "\"bucket_mb\": %.6f, \"comm_hook\": \"%s\", \"zero\": %lld, \"sync_bn\": %s, "
+             "\"threads\": %d, \"images_per_s\": %.3f, \"images_per_s_alone\": %.3f, "
+             "\"efficiency\": %.6f, \"forward_ms\": %.3f, \"backward_ms\": %.3f, "
+             "\"communication_ms\": %.3f, \"exposed_ms\": %.3f, \"optimizer_ms\": %.3f, "
+             "\"cpu_ms\": %.3f, "
+             "\"buckets\": %zu, \"arena_bytes\": %zu, \"optimizer_bytes\": %zu, "
+             "\"skipped_steps\": %llu, \"parameter_digest\": \"%s\"",
+             c->model, (long long)c->batch_size, c->amp, c->optimizer, c->bucket_mb, c->comm_hook,
+             (long long)c->zero, c->sync_bn ? "true" : "false", r->threads, r->images_per_s, alone,
+             efficiency, r->median[FORWARD], r->median[BACKWARD], r->median[COMMUNICATION],
+             r->median[EXPOSED], r->median[OPTIMIZER], r->median[CPU], r->buckets, r->arena_bytes,
+             r->optimizer_bytes, (unsigned long long)r->skipped, r->digest);
+    tutti__bench_json_row(&s->table, &figures, more);
+}
+
+static tutti_status run(stand *s, int64_t *wrong_p)
+{
+    const int ranks = tutti_group_size(s->group);
+    tutti__core_share cores;
+    result r = {0}, alone = {0};
+    double efficiency;
+
+    s->times = tutti__alloc(N_PARTS * s->n * sizeof *s->times);
+    TUTTI_TRY(tutti__group_agree(s->group, s->times ? TUTTI_OK : TUTTI_ERR_MEMORY));
+    TUTTI_TRY(tutti__group_agree(s->group, tutti__bench_table_open(&s->table, s->bench, s->group)));
+    TUTTI_TRY(tutti__core_share_find(s->group, &cores));
+    TUTTI_TRY(measure(s, s->group, cores, &r));
+    *wrong_p = r.wrong;
+    alone = r;
+    if (ranks > 1)
+        TUTTI_TRY(measure_alone(s, r.threads, &alone));
+    if (tutti_group_rank(s->group) != 0)
+        return TUTTI_OK;
+    efficiency = r.images_per_s / (ranks * alone.images_per_s);
+    print_table(s, &r, efficiency);
+    print_json(s, &r, alone.images_per_s, efficiency);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__bench_step(const tutti__bench *bench, int64_t *wrong_p)
+{
+    stand s = {.bench = bench,
+               .config = bench->config,
+               .n = bench->iterations > 0 ? (size_t)bench->iterations : 20};
+    tutti_status status =
+        tutti_group_init(&s.group, &(tutti_group_opts){.backend = bench->backend});
+
+    *wrong_p = 0;
+    if (status != TUTTI_OK)
+        return status;
+    status = run(&s, wrong_p);
+    status = tutti__bench_table_close(&s.table, status);
+    free(s.times);
+    tutti_group_free(s.group);
+    return status;
+}
