@@ -158,11 +158,14 @@ void tutti__scaler_put_row(tutti__scaler *s, int y, const uint8_t *rgb)
         s->next++;
 }
 
-TUTTI__CLONES void tutti__scaler_finish(const tutti__scaler *s, uint8_t *planes)
+TUTTI__CLONES static void round_sums(const tutti__scaler *s, size_t n, uint8_t *planes)
 {
-    size_t n = (size_t)s->height * (size_t)s->width;
-
     for (size_t i = 0; i < n; i++)
         for (size_t c = 0; c < 3; c++)
             planes[c * n + i] = (uint8_t)(s->sums[i].v[c] + 0.5f);
+}
+
+void tutti__scaler_finish(const tutti__scaler *s, uint8_t *planes)
+{
+    round_sums(s, (size_t)s->height * (size_t)s->width, planes);
 }
