@@ -93,6 +93,8 @@ tutti_status tutti__ddp_check_uses_together(const tutti_ddp *ddp);
 
 /* An averaged backward is done: takes its times (stats.c). */
 void tutti__ddp_clock_end(tutti_ddp *ddp, uint64_t backward_end_ns, uint64_t end_ns);
+/* Seconds that the last averaged backward waited for reductions at its end. */
+double tutti__ddp_exposed_seconds(const tutti_ddp *ddp);
 void tutti__ddp_log_buckets(const tutti_ddp *ddp);
 
 /* ---- Join (join.c) ---------------------------------------------------------------------------------------------------- */

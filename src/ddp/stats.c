@@ -55,6 +55,11 @@ void tutti__ddp_clock_end(tutti_ddp *ddp, uint64_t backward_end_ns, uint64_t end
                   end_ns);
 }
 
+double tutti__ddp_exposed_seconds(const tutti_ddp *ddp)
+{
+    return ddp->clock.last.exposed_ms * 1e-3;
+}
+
 tutti_ddp_stats tutti_ddp_get_stats(const tutti_ddp *ddp)
 {
     const tutti_reducer *r;

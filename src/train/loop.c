@@ -6,6 +6,7 @@
  * when to stop: each brings "a signal came to me" at the start of a step, and everybody knows the answer at its end,
  * because the reduction of that one number ran beside the computation. */
 #include "data/loader.h"
+#include "ddp/ddp.h"
 #include "train/amp.h"
 #include "train/run.h"
 #include "train/signals.h"
@@ -171,7 +172,7 @@ static tutti_status end_step(tutti__run *run, double norm, bool logged, uint64_t
     run->train_seconds += seconds;
     run->log_seconds += seconds;
     tutti__ledger_step(&run->ledger, seconds, run->data_seconds,
-                       tutti_ddp_get_stats(run->ddp).last.exposed_ms * 1e-3);
+                       tutti__ddp_exposed_seconds(run->ddp));
     if (logged)
         TUTTI_TRY(log_step(run, norm));
     tutti__logs_tensors(&run->logs, run->module, run->step, !run->zero);
