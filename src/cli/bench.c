@@ -2,6 +2,7 @@
 #include "cli/bench.h"
 #include "cli/cli.h"
 #include "comm/comm.h"
+#include "cli/workers.h"
 #include "launch/launch.h"
 
 #include <stdio.h>
@@ -547,15 +548,12 @@ static bool speaks(void)
     return tutti__launcher_find().first_on_host;
 }
 
-/* Under a launcher, -n would make every rank a job of its own. */
 static tutti_status check_launcher(const line *l, int64_t n)
 {
-    const tutti__launcher outer = tutti__launcher_find();
-    char title[64], flag[32];
+    char title[64];
 
     snprintf(title, sizeof title, "tutti bench %s", l->kind);
-    snprintf(flag, sizeof flag, "-n %lld", (long long)n);
-    return n > 0 ? tutti__launcher_refuse(&outer, title, flag) : TUTTI_OK;
+    return tutti__workers_check(title, n);
 }
 
 static int measure(const tutti__bench *b)

@@ -2,6 +2,7 @@
 #include "cli/doctor.h"
 #include "base/terminal.h"
 #include "cli/cli.h"
+#include "cli/flag.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -79,21 +80,6 @@ static tutti_status ask_for_group(command_line *line, const char *name)
         nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
 }
 
-/* The flag's value, in this argument or the next; NULL: it is another flag. */
-static const char *value_of(const char *flag, int argc, char **argv, int *i, bool *missing)
-{
-    size_t n = strlen(flag);
-
-    if (strncmp(argv[*i], flag, n) != 0)
-        return NULL;
-    if (argv[*i][n] == '=')
-        return argv[*i] + n + 1;
-    if (argv[*i][n] != '\0')
-        return NULL;
-    *missing = *i + 1 >= argc;
-    return *missing ? NULL : argv[++*i];
-}
-
 static tutti_status read_ranks(command_line *line, const char *text)
 {
     int64_t n;
@@ -117,10 +103,10 @@ static tutti_status read_line(command_line *line, int argc, char **argv)
 
         if (argv[i][0] != '-') {
             TUTTI_TRY(ask_for_group(line, argv[i]));
-        } else if ((text = value_of("--json", argc, argv, &i, &missing))) {
+        } else if ((text = tutti__flag_value("--json", argc, argv, &i, &missing))) {
             line->json = text;
-        } else if (!missing && ((text = value_of("--ranks", argc, argv, &i, &missing)) ||
-                                (text = value_of("-n", argc, argv, &i, &missing)))) {
+        } else if (!missing && ((text = tutti__flag_value("--ranks", argc, argv, &i, &missing)) ||
+                                (text = tutti__flag_value("-n", argc, argv, &i, &missing)))) {
             TUTTI_TRY(read_ranks(line, text));
         } else if (missing) {
             return tutti__fail(TUTTI_ERR_ARG, "%s needs a value", argv[i]);

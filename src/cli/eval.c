@@ -1,7 +1,6 @@
 /* eval.c -- `tutti eval`: accuracy and loss of weights on a data set.   SPDX-License-Identifier: MIT */
 #include "cli/cli.h"
 #include "cli/inference_line.h"
-#include "cli/workers.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -222,21 +221,8 @@ static int evaluate(void *user)
 int tutti__cli_eval(int argc, char **argv)
 {
     tutti__inference_line line = {.title = "tutti eval"};
-    int64_t n = 0;
-    int code;
 
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            fputs(HELP, stdout);
-            return 0;
-        }
-    if (tutti__workers_take(&argc, argv, &n) != TUTTI_OK ||
-        tutti__workers_check(line.title, n) != TUTTI_OK ||
-        tutti__inference_line_read(&line, "--json --confusion", argc, argv) != TUTTI_OK)
-        code = tutti__inference_usage(&line);
-    else
-        code = tutti__workers_run(
-            &(tutti__workers){line.title, argc, argv, n, false, evaluate, &line});
-    free(line.keys);
-    return code;
+    return tutti__inference_command(
+        &(tutti__inference_command_opts){&line, HELP, "--json --confusion", NULL, evaluate}, argc,
+        argv);
 }

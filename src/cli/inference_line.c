@@ -2,6 +2,7 @@
 #include "cli/inference_line.h"
 
 #include "cli/counter.h"
+#include "cli/workers.h"
 #include "comm/comm.h"
 
 #include <stdlib.h>
@@ -94,8 +95,7 @@ static tutti_status check_keys(const tutti__inference_line *line)
     return status;
 }
 
-tutti_status tutti__inference_line_read(tutti__inference_line *line, const char *own, int argc,
-                                        char **argv)
+static tutti_status read_line(tutti__inference_line *line, const char *own, int argc, char **argv)
 {
     line->split = "test";
     line->keys = tutti__alloc((size_t)argc * sizeof *line->keys);
@@ -119,7 +119,8 @@ tutti_status tutti__inference_line_read(tutti__inference_line *line, const char 
     return check_keys(line);
 }
 
-int tutti__inference_usage(const tutti__inference_line *line)
+/* Says the thread's message as a usage error, once a host; returns 2. */
+static int usage(const tutti__inference_line *line)
 {
     /* All ranks of a host have the same arguments; one of them says what is wrong. */
     if (tutti__launcher_find().first_on_host)
@@ -144,5 +145,28 @@ int tutti__inference_run(const tutti__inference_line *line, bool rows,
     int code = tutti__infer(&job, done, user);
 
     tutti__counter_clear(&counter);
+    return code;
+}
+
+int tutti__inference_command(const tutti__inference_command_opts *opts, int argc, char **argv)
+{
+    tutti__inference_line *line = opts->line;
+    int64_t n = 0;
+    int code;
+
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            fputs(opts->help, stdout);
+            return 0;
+        }
+    if (tutti__workers_take(&argc, argv, &n) != TUTTI_OK ||
+        tutti__workers_check(line->title, n) != TUTTI_OK ||
+        read_line(line, opts->own, argc, argv) != TUTTI_OK ||
+        (opts->check && opts->check(line) != TUTTI_OK))
+        code = usage(line);
+    else
+        code = tutti__workers_run(
+            &(tutti__workers){line->title, argc, argv, n, false, opts->work, line});
+    free(line->keys);
     return code;
 }

@@ -32,14 +32,20 @@ typedef struct tutti__inference_line {
     "  --device, --backend, --timeout-s\n"                                                         \
     "                           as in tutti train --help\n"
 
-/* Reads argv[1..] into *line. `own`: the names of flags of this command alone, separated by spaces. ARG. */
-tutti_status tutti__inference_line_read(tutti__inference_line *line, const char *own, int argc,
-                                        char **argv);
-/* Says the thread's message as a usage error, once a host; returns 2. */
-int tutti__inference_usage(const tutti__inference_line *line);
 /* The work: `rows` and line->confusion say what is kept. Returns the exit code. */
 int tutti__inference_run(const tutti__inference_line *line, bool rows,
                          tutti_status (*done)(void *user, const tutti__inference_result *result),
                          void *user);
+
+typedef struct tutti__inference_command_opts {
+    tutti__inference_line *line; /* with its title; `work` gets it */
+    const char *help;
+    const char *own; /* the names of flags of this command alone, separated by spaces */
+    tutti_status (*check)(const tutti__inference_line *line); /* NULL: nothing more to check */
+    int (*work)(void *line);
+} tutti__inference_command_opts;
+
+/* The whole command: reads argv, and does the work in this process or in N. Returns the exit code. */
+int tutti__inference_command(const tutti__inference_command_opts *opts, int argc, char **argv);
 
 #endif

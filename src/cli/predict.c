@@ -3,7 +3,6 @@
 #include "checkpoint/weights.h"
 #include "cli/cli.h"
 #include "cli/inference_line.h"
-#include "cli/workers.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -191,22 +190,8 @@ static tutti_status check(const tutti__inference_line *line)
 int tutti__cli_predict(int argc, char **argv)
 {
     tutti__inference_line line = {.title = "tutti predict"};
-    int64_t n = 0;
-    int code;
 
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            fputs(HELP, stdout);
-            return 0;
-        }
-    if (tutti__workers_take(&argc, argv, &n) != TUTTI_OK ||
-        tutti__workers_check(line.title, n) != TUTTI_OK ||
-        tutti__inference_line_read(&line, "--out --format", argc, argv) != TUTTI_OK ||
-        check(&line) != TUTTI_OK)
-        code = tutti__inference_usage(&line);
-    else
-        code =
-            tutti__workers_run(&(tutti__workers){line.title, argc, argv, n, false, predict, &line});
-    free(line.keys);
-    return code;
+    return tutti__inference_command(
+        &(tutti__inference_command_opts){&line, HELP, "--out --format", check, predict}, argc,
+        argv);
 }

@@ -1,6 +1,7 @@
 /* report.c -- `tutti report`: run folders as one HTML page.   SPDX-License-Identifier: MIT */
 #include "cli/report.h"
 #include "cli/cli.h"
+#include "cli/flag.h"
 #include "cli/counter.h"
 
 #include <stdlib.h>
@@ -31,21 +32,6 @@ typedef struct command_line {
     size_t n;
 } command_line;
 
-/* The value of `flag` if argv[*i] is that; *missing_p: it is, without one. */
-static const char *value_of(const char *flag, int argc, char **argv, int *i, bool *missing_p)
-{
-    size_t n = strlen(flag);
-
-    if (strncmp(argv[*i], flag, n) != 0)
-        return NULL;
-    if (argv[*i][n] == '=')
-        return argv[*i] + n + 1;
-    if (argv[*i][n] != '\0')
-        return NULL;
-    *missing_p = *i + 1 >= argc;
-    return *missing_p ? NULL : argv[++*i];
-}
-
 static tutti_status read_line(command_line *line, int argc, char **argv)
 {
     static const char *const flags[] = {"--out", "--trace", "--help"};
@@ -59,9 +45,9 @@ static tutti_status read_line(command_line *line, int argc, char **argv)
             line->runs[line->n++].path = argv[i];
         else if (strcmp(argv[i], "--") == 0)
             only_runs = true;
-        else if ((text = value_of("--out", argc, argv, &i, &missing)))
+        else if ((text = tutti__flag_value("--out", argc, argv, &i, &missing)))
             line->out = text;
-        else if (!missing && (text = value_of("--trace", argc, argv, &i, &missing)))
+        else if (!missing && (text = tutti__flag_value("--trace", argc, argv, &i, &missing)))
             line->trace = text;
         else if (missing)
             return tutti__fail(TUTTI_ERR_ARG, "%s needs a file's name", argv[i]);

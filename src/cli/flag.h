@@ -1,0 +1,11 @@
+/* flag.h -- a flag of a command line and its value.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_CLI_FLAG_H
+#define TUTTI_CLI_FLAG_H
+
+#include <stdbool.h>
+
+/* The value of `flag`, in argv[*i] ("--flag=VALUE") or the next, to which *i then moves; NULL: it is another flag, or
+ * (*missing_p) this one without a value. Borrowed from argv. */
+const char *tutti__flag_value(const char *flag, int argc, char **argv, int *i, bool *missing_p);
+
+#endif
