@@ -22,7 +22,7 @@ int main(void)
     TUTTI_MUST(tutti_group_init(&group, NULL));
     ready_at = now();
     value = (float)tutti_group_rank(group) + 1;
-    TUTTI_MUST(tutti_all_reduce(group, (tutti_buf){&value, 1, TUTTI_F32}, TUTTI_SUM, NULL));
+    TUTTI_MUST(tutti_all_reduce(group, TUTTI_BUF(&value, 1, TUTTI_F32), TUTTI_SUM, NULL));
     tutti_log0(group, "first all_reduce after %.3f ms (main %.3f, group %.3f), sum %g",
                (now() - begin) * 1e3, (main_at - begin) * 1e3, (ready_at - begin) * 1e3,
                (double)value);

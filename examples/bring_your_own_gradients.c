@@ -87,7 +87,7 @@ int main(void)
         for (size_t p = 0; p < N_PARAMETERS; p++)
             for (size_t k = 0; k < parameters[p].count; k++)
                 values[p][k] -= 0.02f * g[p][k];
-        TUTTI_MUST(tutti_all_reduce(group, (tutti_buf){&loss, 1, TUTTI_F64}, TUTTI_AVG, NULL));
+        TUTTI_MUST(tutti_all_reduce(group, TUTTI_BUF(&loss, 1, TUTTI_F64), TUTTI_AVG, NULL));
         if (step % (STEPS / 5) == 0)
             tutti_log0(group, "step %4d  loss %.6f", step, loss);
     }

@@ -75,7 +75,7 @@ int main(void)
             tutti_step_end(cx);
         }
         TUTTI_MUST(tutti_loader_status(loader));
-        TUTTI_MUST(tutti_all_reduce(group, (tutti_buf){sum, 2, TUTTI_F64}, TUTTI_SUM, NULL));
+        TUTTI_MUST(tutti_all_reduce(group, TUTTI_BUF(sum, 2, TUTTI_F64), TUTTI_SUM, NULL));
         tutti_log0(group, "epoch %d  loss %.6f", (int)epoch + 1, sum[0] / sum[1]);
     }
 

@@ -45,7 +45,7 @@ static double evaluate(tutti_model *model, tutti_ctx *cx, tutti_loader *loader, 
     }
     free(logits);
     TUTTI_MUST(tutti_loader_status(loader));
-    TUTTI_MUST(tutti_all_reduce(group, (tutti_buf){sum, 2, TUTTI_F64}, TUTTI_SUM, NULL));
+    TUTTI_MUST(tutti_all_reduce(group, TUTTI_BUF(sum, 2, TUTTI_F64), TUTTI_SUM, NULL));
     return sum[0] / sum[1];
 }
 
@@ -104,7 +104,7 @@ int main(int argc, char **argv)
             tutti_step_end(cx);
         }
         TUTTI_MUST(tutti_loader_status(train_loader)); /* the end of the epoch, or a read error? */
-        TUTTI_MUST(tutti_all_reduce(group, (tutti_buf){&sum, 1, TUTTI_F64}, TUTTI_AVG, NULL));
+        TUTTI_MUST(tutti_all_reduce(group, TUTTI_BUF(&sum, 1, TUTTI_F64), TUTTI_AVG, NULL));
         TUTTI_MUST(tutti_ddp_broadcast_buffers(ddp)); /* all ranks test the same model */
         tutti_log0(group, "epoch %d  loss %.4f  accuracy %.4f", epoch + 1, sum / (double)steps,
                    evaluate(model, cx, test_loader, group, info.classes));

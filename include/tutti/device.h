@@ -32,7 +32,11 @@ typedef enum tutti_dtype {
 TUTTI_API size_t tutti_dtype_size(tutti_dtype dtype);      /* bytes of one element; 0 if unknown */
 TUTTI_API const char *tutti_dtype_name(tutti_dtype dtype); /* "F32"; "?" if unknown */
 
-typedef enum tutti_device_kind { TUTTI_CPU, TUTTI_CUDA } tutti_device_kind;
+typedef enum tutti_device_kind {
+    TUTTI_CPU,
+    TUTTI_CUDA,
+    TUTTI_STRICT /* for tests: the CPU's kernels on memory that nothing but kernels and copies can touch */
+} tutti_device_kind;
 
 /* A device is a value: which kind, and which one of that kind. */
 typedef struct tutti_device {
@@ -40,10 +44,26 @@ typedef struct tutti_device {
     int index;
 } tutti_device;
 
-/* Reads "cpu", "cuda", "cuda:1", or "auto" (the fastest present; local_rank chooses among several).
+/* Reads "cpu", "cuda", "cuda:1", "strict", or "auto" (the fastest present; local_rank chooses among several).
  * Errors: ARG for other text, UNSUPPORTED for a device this machine or build lacks. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_device_parse(tutti_device *device_p, const char *text,
                                                           int local_rank);
+
+/* ---- Streams -------------------------------------------------------------------------------------
+ * Work on a device that is done in the order in which it was given. The CPU's is done when the call that gives it
+ * returns; a GPU's some time later. Threads: any, one at a time. */
+typedef struct tutti_stream tutti_stream;
+
+/* UNSUPPORTED where the device is absent; MEMORY, DEVICE. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_stream_new(tutti_stream **stream_p,
+                                                        tutti_device device);
+/* Around a stream of the program's own (CUDA: its cudaStream_t), which stays the program's. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_stream_wrap(tutti_stream **stream_p,
+                                                         tutti_device device, void *native);
+/* Waits until all that was given to it is done. DEVICE: some of it failed. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_stream_wait(tutti_stream *stream);
+TUTTI_API tutti_device tutti_stream_device(const tutti_stream *stream); /* of NULL: the CPU */
+TUTTI_API void tutti_stream_free(tutti_stream *stream);
 
 #ifdef __cplusplus
 }

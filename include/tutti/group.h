@@ -3,7 +3,7 @@
  *
  * A group is a fixed set of ranks 0..size-1. All of them issue the same collectives in the same order; each
  * call returns at once with a work handle, or waits if no handle is asked for. Collectives know buffers
- * (pointer, count, dtype), never tensors. A group of one is a promise: every call works and nothing is sent,
+ * (pointer, count, dtype, stream), never tensors. A group of one is a promise: every call works and nothing is sent,
  * so programs never ask "if distributed".
  *
  * After an error of scope GROUP the group is dead: calls return its first error; free it and make another.
@@ -188,6 +188,9 @@ typedef struct tutti_buf {
     void *p;
     size_t count; /* elements; 0 is fine */
     tutti_dtype dtype;
+    /* NULL: memory of the host. Else of the stream's device: the call comes behind all that was given to the stream before
+     * it, and is over for every stream when its work is done. */
+    tutti_stream *stream;
 } tutti_buf;
 
 /* The same of what is only read: nobody writes there. */
@@ -195,7 +198,23 @@ typedef struct tutti_const_buf {
     const void *p;
     size_t count;
     tutti_dtype dtype;
+    tutti_stream *stream;
 } tutti_const_buf;
+
+/* TUTTI_BUF(gradients, n, TUTTI_F32), a value: of the host. */
+#ifdef __cplusplus
+inline tutti_buf TUTTI_BUF(void *p, size_t count, tutti_dtype dtype)
+{
+    return tutti_buf{p, count, dtype, nullptr};
+}
+inline tutti_const_buf TUTTI_CONST_BUF(const void *p, size_t count, tutti_dtype dtype)
+{
+    return tutti_const_buf{p, count, dtype, nullptr};
+}
+#else
+#define TUTTI_BUF(p, count, dtype)       ((tutti_buf){p, count, dtype, NULL})
+#define TUTTI_CONST_BUF(p, count, dtype) ((tutti_const_buf){p, count, dtype, NULL})
+#endif
 
 /* What lies in a buffer, as a source. */
 static inline __attribute__((unused)) tutti_const_buf tutti_buf_const(tutti_buf buf)
@@ -205,6 +224,7 @@ static inline __attribute__((unused)) tutti_const_buf tutti_buf_const(tutti_buf 
     source.p = buf.p;
     source.count = buf.count;
     source.dtype = buf.dtype;
+    source.stream = buf.stream;
     return source;
 }
 

@@ -73,6 +73,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_ctx_new(tutti_ctx **cx_p, tutti_dev
                                                      const tutti_ctx_opts *opts);
 TUTTI_API void tutti_ctx_free(tutti_ctx *cx);
 TUTTI_API tutti_device tutti_ctx_device(const tutti_ctx *cx);
+/* Where its kernels run, one after the other; the context's. */
+TUTTI_API tutti_stream *tutti_ctx_stream(tutti_ctx *cx);
 TUTTI_API const char *tutti_ctx_kernels_name(const tutti_ctx *cx); /* "reference", "onednn 2.6.3" */
 TUTTI_API int tutti_ctx_threads(const tutti_ctx *cx);
 
@@ -117,7 +119,7 @@ TUTTI_API tutti_ctx_memory tutti_ctx_memory_stats(const tutti_ctx *cx);
 
 /* ---- Tensors ----------------------------------------------------------------------------------- */
 
-/* A step tensor over the caller's memory, without a copy on the CPU. Borrows array.p until the step ends.
+/* A step tensor over the caller's memory, without a copy on the CPU; a GPU gets one. Borrows array.p until the step ends.
  * F32 data, I64 labels; every dimension at least 1, but for the first, which may be 0: an empty batch, of which every
  * operation makes an empty result (a mean loss: NaN) and a gradient of zeros. */
 TUTTI_API tutti_tensor *tutti_input(tutti_ctx *cx, tutti_array array);
@@ -134,9 +136,11 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_tensor_status(const tutti_tensor *t
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_tensor_read(tutti_tensor *t, void *dst);
 /* Overwrites a parameter or buffer from row-major host memory. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_tensor_write(tutti_tensor *t, const void *src);
-/* The gradient after tutti_backward: row-major, same shape; NULL if none arrived. Parameters: until the next
- * zero_grad. Leaves of tutti_input_with_grad: until the step ends. */
+/* The gradient after tutti_backward: row-major, same shape, memory of the context's device; NULL if none arrived.
+ * Parameters: until the next zero_grad. Leaves of tutti_input_with_grad: until the step ends. */
 TUTTI_API const void *tutti_tensor_grad(tutti_tensor *t);
+/* Copies it to host memory. STATE if none arrived. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_tensor_grad_read(tutti_tensor *t, void *dst);
 /* The single element of t, as a number; NaN if t is poisoned. */
 TUTTI_API float tutti_item(tutti_tensor *t);
 

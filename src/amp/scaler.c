@@ -101,27 +101,6 @@ static progress *progress_of(tutti_scaler *scaler, const tutti_optim *optim)
     return &all[scaler->n++];
 }
 
-/* g *= factor; whether all were finite before. x * 0 is 0 for every finite x, and NaN for what is not. */
-TUTTI__CLONES
-static bool unscale(float *g, size_t n, float factor)
-{
-    float lanes[16] = {0}, sum = 0;
-    size_t i = 0;
-
-    for (; i + 16 <= n; i += 16)
-        for (size_t k = 0; k < 16; k++) {
-            lanes[k] += g[i + k] * 0.0f;
-            g[i + k] *= factor;
-        }
-    for (; i < n; i++) {
-        sum += g[i] * 0.0f;
-        g[i] *= factor;
-    }
-    for (size_t k = 0; k < 16; k++)
-        sum += lanes[k];
-    return sum == 0;
-}
-
 /* What one rank brings: did it find any, and with which scale. Rank 0's scale is the one to compare with. */
 static tutti_status agree(const tutti_scaler *scaler, bool *found_p)
 {
@@ -150,13 +129,16 @@ static tutti_status agree(const tutti_scaler *scaler, bool *found_p)
 
 tutti_status tutti_scaler_unscale(tutti_scaler *scaler, tutti_optim *optim)
 {
-    const struct tutti_root *root;
+    const tutti__flat_span *spans;
+    tutti_stream *stream;
     float factor;
+    size_t n;
+    bool finite;
     progress *p;
 
     TUTTI_TRY(TUTTI__NOT_NULL(scaler));
     TUTTI_TRY(TUTTI__NOT_NULL(optim));
-    root = optim->module->root;
+    stream = optim->cx->stream;
     factor = (float)(1 / (double)scaler->state.scale);
     if (scaler->disabled)
         return TUTTI_OK;
@@ -171,14 +153,9 @@ tutti_status tutti_scaler_unscale(tutti_scaler *scaler, tutti_optim *optim)
                                  "the last tutti_scaler_update"
                                : "tutti_scaler_unscale is called after tutti_scaler_step; unscale "
                                  "first, or call tutti_scaler_update in between");
-    for (size_t i = 0; i < root->parameters.n; i++) {
-        const tutti__state *state = root->parameters.p[i];
-
-        if (tutti__has_gradient(&state->parameter) &&
-            tutti__module_below(state->owner, optim->module))
-            p->found_inf |= !unscale(state->parameter.grad,
-                                     (size_t)tutti_shape_count(state->tensor->shape), factor);
-    }
+    TUTTI_TRY(tutti__gradient_spans(optim->module, &spans, &n));
+    TUTTI_TRY(stream->ops->flat->unscale(stream, spans, n, factor, &finite));
+    p->found_inf |= !finite;
     TUTTI_TRY(agree(scaler, &p->found_inf));
     p->stage = UNSCALED;
     return TUTTI_OK;

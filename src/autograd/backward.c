@@ -8,6 +8,7 @@
  * before the scan from the counts alone. A tensor's first gradient is adopted, a second
  * is added into one of the two; when a node is done, the gradient of its result is released for
  * the next one, so that the scan works in a few buffers. */
+#include "device/flat.h"
 #include "tensor/op.h"
 
 #include <string.h>
@@ -168,7 +169,7 @@ static tutti_status scan(tutti_ctx *cx, tutti_tensor *loss)
     if (!loss->grad)
         return TUTTI_ERR_MEMORY;
     TUTTI_TRY(tutti__tensor_alloc(loss->grad, NULL));
-    *(float *)loss->grad->data = 1;
+    TUTTI_TRY(cx->stream->ops->flat->fill(cx->stream, loss->grad->data, 1, 1));
     for (tutti__node *n = cx->last_node; n; n = n->previous) {
         if (n->dst->grad) {
             tutti_status status = tutti__node_run(n, n->op->backward);

@@ -65,10 +65,8 @@ static tutti_status analytic(check *c)
     tutti_step_begin(c->cx, NULL);
     status = tutti_backward(build(c, inputs));
     for (int i = 0; i < c->n_inputs && status == TUTTI_OK; i++) {
-        const void *grad = c->values[i] ? tutti_tensor_grad(inputs[i]) : NULL;
-
-        if (grad)
-            memcpy(c->grads[i], grad, tutti__tensor_bytes(inputs[i]));
+        if (c->values[i] && tutti_tensor_grad(inputs[i]))
+            status = tutti_tensor_grad_read(inputs[i], c->grads[i]);
     }
     tutti_step_end(c->cx);
     return status;

@@ -13,17 +13,38 @@
 struct tutti__arena_block {
     tutti__arena_block *next;
     size_t bytes, used;
-    _Alignas(ALIGNMENT) unsigned char data[];
+    unsigned char *data; /* may be a device's: nothing here looks at it */
 };
+
+static unsigned char *get(tutti__arena *arena, size_t bytes)
+{
+    unsigned char *p;
+
+    if (arena->get)
+        return arena->get(arena->self, bytes);
+    p = tutti__alloc_unset(bytes);
+    if (!p)
+        tutti__fail(TUTTI_ERR_MEMORY, "arena: no memory for another %zu bytes (%zu in use)", bytes,
+                    arena->used);
+    return p;
+}
+
+static void put(const tutti__arena *arena, void *p)
+{
+    if (arena->put)
+        arena->put(arena->self, p);
+    else
+        free(p);
+}
 
 static tutti__arena_block *block_new(tutti__arena *arena, size_t bytes)
 {
-    size_t total = (sizeof(tutti__arena_block) + bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    tutti__arena_block *block = total < bytes ? NULL : tutti__alloc_unset(total);
+    tutti__arena_block *block = tutti__alloc(sizeof *block);
 
-    if (!block) {
-        tutti__fail(TUTTI_ERR_MEMORY, "arena: no memory for another %zu bytes (%zu in use)", bytes,
-                    arena->used);
+    if (block)
+        block->data = get(arena, bytes);
+    if (!block || !block->data) {
+        free(block);
         return NULL;
     }
     block->bytes = bytes;
@@ -64,6 +85,7 @@ static void free_blocks(tutti__arena *arena)
     while (arena->blocks) {
         tutti__arena_block *next = arena->blocks->next;
 
+        put(arena, arena->blocks->data);
         free(arena->blocks);
         arena->blocks = next;
     }

@@ -83,6 +83,10 @@ int tutti__log_rank(void);
  * from the second equal round on nothing is allocated. Memory is 64-byte aligned and not zeroed. */
 typedef struct tutti__arena_block tutti__arena_block;
 typedef struct tutti__arena {
+    /* Where blocks come from; NULL: the heap. get: NULL with the message made. */
+    void *(*get)(void *self, size_t bytes);
+    void (*put)(void *self, void *p);
+    void *self;
     tutti__arena_block *blocks; /* newest first */
     size_t used;                /* bytes handed out since the last reset, rounded up to 64 */
     size_t capacity;            /* bytes in all blocks */

@@ -209,7 +209,8 @@ static void set_pieces(stand *s, size_t whole)
 /* As nccl-tests' sendrecv: all at once, each to the next and from the one before. */
 static tutti_status send_recv(const stand *s, tutti_work **work_p)
 {
-    tutti_buf src = {s->src, s->share, s->bench->dtype}, dst = {s->dst, s->share, s->bench->dtype};
+    tutti_buf src = {s->src, s->share, s->bench->dtype, NULL},
+              dst = {s->dst, s->share, s->bench->dtype, NULL};
     tutti_work *receive;
 
     TUTTI_TRY(tutti_recv(s->group, dst, neighbour(s, -1), 0, &receive));
@@ -225,8 +226,8 @@ static tutti_status call(const stand *s, tutti_work **work_p)
     bool gives = !s->traits->from_root || s->rank == b->root,
          takes = !s->traits->to_root || s->rank == b->root;
     size_t given = tutti__op_given(tutti_group_rank(s->group), tutti_group_size(s->group), &s->op);
-    tutti_buf none = {0}, src = {s->src, given, b->dtype},
-              dst = {s->dst, s->traits->gathers ? s->whole : s->share, b->dtype};
+    tutti_buf none = {0}, src = {s->src, given, b->dtype, NULL},
+              dst = {s->dst, s->traits->gathers ? s->whole : s->share, b->dtype, NULL};
 
     switch (b->kind) {
     case TUTTI__OP_REDUCE:

@@ -179,8 +179,8 @@ static tutti_status measure(stand *s, int workers, int64_t *wrong_p)
     TUTTI_TRY(tutti__group_agree(s->group, status)); /* one rank's broken file is everybody's end */
     rates[0] = t.images / t.seconds;
     rates[1] = t.bytes / t.seconds * 1e-6;
-    TUTTI_TRY(tutti_all_reduce(s->group, (tutti_buf){rates, 2, TUTTI_F64}, TUTTI_SUM, NULL));
-    TUTTI_TRY(tutti_all_reduce(s->group, (tutti_buf){&t.wrong, 1, TUTTI_I64}, TUTTI_SUM, NULL));
+    TUTTI_TRY(tutti_all_reduce(s->group, TUTTI_BUF(rates, 2, TUTTI_F64), TUTTI_SUM, NULL));
+    TUTTI_TRY(tutti_all_reduce(s->group, TUTTI_BUF(&t.wrong, 1, TUTTI_I64), TUTTI_SUM, NULL));
     *wrong_p += t.wrong;
     if (tutti_group_rank(s->group) == 0)
         print_row(s, workers, &t, rates[0], rates[1]);

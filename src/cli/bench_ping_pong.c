@@ -56,7 +56,8 @@ static int64_t count_wrong(const stand *s)
 
 static tutti_status trip(const stand *s)
 {
-    tutti_buf src = {s->src, s->count, s->bench->dtype}, dst = {s->dst, s->count, s->bench->dtype};
+    tutti_buf src = {s->src, s->count, s->bench->dtype, NULL},
+              dst = {s->dst, s->count, s->bench->dtype, NULL};
 
     if (s->rank < s->peer)
         TUTTI_TRY(tutti_send(s->group, tutti_buf_const(src), s->peer, 0, NULL));

@@ -108,7 +108,7 @@ static tutti_status step(tutti__run *run, double ms[N_PARTS])
 
 static tutti_status take_steps(stand *s, tutti__run *run, result *r)
 {
-    const tutti_buf all = {s->times, N_PARTS * s->n, TUTTI_F64};
+    const tutti_buf all = {s->times, N_PARTS * s->n, TUTTI_F64, NULL};
     double ms[N_PARTS];
 
     for (int64_t i = 0; i < s->bench->warmup; i++)
@@ -134,9 +134,9 @@ static tutti_status compare_replicas(tutti__run *run, result *r)
     tutti_module_digest(run->module, own);
     memcpy(r->digest, own, sizeof own);
     TUTTI_TRY(
-        tutti_broadcast(run->group, (tutti_buf){r->digest, sizeof r->digest, TUTTI_U8}, 0, NULL));
+        tutti_broadcast(run->group, TUTTI_BUF(r->digest, sizeof r->digest, TUTTI_U8), 0, NULL));
     r->wrong = strcmp(own, r->digest) != 0;
-    return tutti_all_reduce(run->group, (tutti_buf){&r->wrong, 1, TUTTI_I64}, TUTTI_SUM, NULL);
+    return tutti_all_reduce(run->group, TUTTI_BUF(&r->wrong, 1, TUTTI_I64), TUTTI_SUM, NULL);
 }
 
 static tutti_status train(stand *s, tutti__run *run, result *r)

@@ -164,8 +164,8 @@ static void print_row(tutti__bench_table *table, const tutti__bench_row *row, do
 
 tutti_status tutti__bench_table_add(tutti__bench_table *table, tutti__bench_row *row)
 {
-    tutti_buf times = {row->times, (size_t)row->iterations, TUTTI_F64},
-              wrong = {&row->wrong, 1, TUTTI_I64};
+    tutti_buf times = {row->times, (size_t)row->iterations, TUTTI_F64, NULL},
+              wrong = {&row->wrong, 1, TUTTI_I64, NULL};
     double median, p95;
 
     TUTTI_TRY(tutti_all_reduce(table->group, times, TUTTI_SUM, NULL));

@@ -34,13 +34,13 @@ static tutti_status add_up(tutti_group *group, float *values, size_t count, int 
 
     for (size_t i = 0; i < count; i++)
         values[i] = (float)(tutti_group_rank(group) + 1);
-    TUTTI_TRY(tutti_all_reduce(group, (tutti_buf){values, count, TUTTI_F32}, TUTTI_SUM, NULL));
+    TUTTI_TRY(tutti_all_reduce(group, TUTTI_BUF(values, count, TUTTI_F32), TUTTI_SUM, NULL));
     for (size_t i = 0; i < count; i++)
         r->right = r->right && values[i] == 3.0f;
     TUTTI_TRY(tutti_barrier(group, NULL));
     begin = tutti__now_ms();
     for (int i = 0; i < calls; i++)
-        TUTTI_TRY(tutti_all_reduce(group, (tutti_buf){values, count, TUTTI_F32}, TUTTI_MAX, NULL));
+        TUTTI_TRY(tutti_all_reduce(group, TUTTI_BUF(values, count, TUTTI_F32), TUTTI_MAX, NULL));
     *us_p = (tutti__now_ms() - begin) * 1e3 / calls;
     return TUTTI_OK;
 }

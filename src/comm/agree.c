@@ -16,7 +16,7 @@ tutti_status tutti__group_share_failure(tutti_group *group, tutti_status local, 
         return local;
     if (tutti_group_rank(group) == from)
         snprintf(f.text, sizeof f.text, "%s", tutti_last_error());
-    TUTTI_TRY(tutti_broadcast(group, (tutti_buf){&f, sizeof f, TUTTI_U8}, from, NULL));
+    TUTTI_TRY(tutti_broadcast(group, TUTTI_BUF(&f, sizeof f, TUTTI_U8), from, NULL));
     f.text[sizeof f.text - 1] = '\0';
     return tutti__fail((tutti_status)f.status, "rank %d: %s", from, f.text);
 }
@@ -28,6 +28,6 @@ tutti_status tutti__group_agree(tutti_group *group, tutti_status local)
 
     if (size == 1)
         return local;
-    TUTTI_TRY(tutti_all_reduce(group, (tutti_buf){&first, 1, TUTTI_I64}, TUTTI_MIN, NULL));
+    TUTTI_TRY(tutti_all_reduce(group, TUTTI_BUF(&first, 1, TUTTI_I64), TUTTI_MIN, NULL));
     return first == size ? TUTTI_OK : tutti__group_share_failure(group, local, (int)first);
 }

@@ -364,8 +364,7 @@ tutti_status tutti_barrier(tutti_group *group, tutti_work **work_p)
 
 tutti_status tutti_group_alloc(tutti_group *group, size_t bytes, void **p)
 {
-    tutti__op op =
-        make_op(TUTTI__OP_ALLOC, (tutti_const_buf){NULL, bytes, TUTTI_U8}, NULL, p, NULL);
+    tutti__op op = make_op(TUTTI__OP_ALLOC, TUTTI_CONST_BUF(NULL, bytes, TUTTI_U8), NULL, p, NULL);
     tutti_status status = TUTTI_OK;
 
     if (p)

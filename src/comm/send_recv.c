@@ -79,7 +79,7 @@ static tutti_status post_empty(tutti_group *group, tutti__op_kind kind, int rank
 {
     static char nothing[1];
 
-    return submit(group, kind, (tutti_const_buf){nothing, 0, TUTTI_U8}, rank, tag, INT_MAX, work_p);
+    return submit(group, kind, TUTTI_CONST_BUF(nothing, 0, TUTTI_U8), rank, tag, INT_MAX, work_p);
 }
 
 static tutti_status tell_all(tutti_group *group, int tag)

@@ -48,8 +48,8 @@ static tutti_status agree(tutti_group *group, wish *mine, tutti_status status, w
         return TUTTI_ERR_MEMORY;
     }
     mine->status = status;
-    TUTTI_TRY(tutti_all_gather(group, (tutti_const_buf){mine, sizeof *mine, TUTTI_U8},
-                               (tutti_buf){all, n * sizeof *all, TUTTI_U8}, NULL));
+    TUTTI_TRY(tutti_all_gather(group, TUTTI_CONST_BUF(mine, sizeof *mine, TUTTI_U8),
+                               TUTTI_BUF(all, n * sizeof *all, TUTTI_U8), NULL));
     while (failed < group->comm.size && all[failed].status == TUTTI_OK)
         failed++;
     if (failed < group->comm.size)

@@ -59,7 +59,7 @@ static tutti_status agree_on_order(const tutti_ddp *ddp, tutti_tensor *const *or
     }
     if (tutti_group_rank(ddp->group) == ddp->source)
         write_order(ddp, number, order, n_order, numbers);
-    status = tutti_broadcast(ddp->group, (tutti_buf){numbers, n, TUTTI_I64}, ddp->source, NULL);
+    status = tutti_broadcast(ddp->group, TUTTI_BUF(numbers, n, TUTTI_I64), ddp->source, NULL);
     for (size_t k = 0; k < n && status == TUTTI_OK; k++)
         places[k] = (size_t)averaged[numbers[k]];
     rest = n;

@@ -69,8 +69,8 @@ static tutti_status exchange(tutti_join *join, const call *mine)
 {
     const size_t size = (size_t)tutti_group_size(join->group);
 
-    TUTTI_TRY(tutti_all_gather(join->group, (tutti_const_buf){mine, sizeof *mine, TUTTI_U8},
-                               (tutti_buf){join->calls, size * sizeof *mine, TUTTI_U8}, NULL));
+    TUTTI_TRY(tutti_all_gather(join->group, TUTTI_CONST_BUF(mine, sizeof *mine, TUTTI_U8),
+                               TUTTI_BUF(join->calls, size * sizeof *mine, TUTTI_U8), NULL));
     note_active(join);
     for (size_t r = 0; r < size && join->n_active > 0; r++) {
         const call *a = &join->calls[join->first], *b = &join->calls[r];
@@ -172,13 +172,12 @@ static tutti_status copy_optim(const tutti_join *join, tutti_optim *optim)
     if (root->sharding) /* joined ranks updated their shares like the others */
         return TUTTI_OK;
     TUTTI_TRY(tutti__optim_prepare(optim, NULL));
-    TUTTI_TRY(tutti_broadcast(join->group, (tutti_buf){&lr, 1, TUTTI_F32}, join->last, NULL));
-    TUTTI_TRY(tutti_broadcast(join->group, (tutti_buf){optim->steps, root->parameters.n, TUTTI_I64},
+    TUTTI_TRY(tutti_broadcast(join->group, TUTTI_BUF(&lr, 1, TUTTI_F32), join->last, NULL));
+    TUTTI_TRY(tutti_broadcast(join->group, TUTTI_BUF(optim->steps, root->parameters.n, TUTTI_I64),
                               join->last, NULL));
     for (int k = 0; k < TUTTI__OPTIM_STATES && optim->state[k]; k++)
-        TUTTI_TRY(tutti_broadcast(join->group,
-                                  (tutti_buf){optim->state[k], optim->n_state, TUTTI_F32},
-                                  join->last, NULL));
+        TUTTI_TRY(tutti_broadcast(
+            join->group, TUTTI_BUF(optim->state[k], optim->n_state, TUTTI_F32), join->last, NULL));
     optim->lr = lr;
     return TUTTI_OK;
 }

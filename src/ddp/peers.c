@@ -5,13 +5,13 @@ static tutti_status all_gather(void *self, const float *values, size_t n, float 
 {
     tutti_group *group = self;
 
-    return tutti_all_gather(group, (tutti_const_buf){values, n, TUTTI_F32},
-                            (tutti_buf){all, n * (size_t)tutti_group_size(group), TUTTI_F32}, NULL);
+    return tutti_all_gather(group, TUTTI_CONST_BUF(values, n, TUTTI_F32),
+                            TUTTI_BUF(all, n * (size_t)tutti_group_size(group), TUTTI_F32), NULL);
 }
 
 static tutti_status sum(void *self, float *values, size_t n)
 {
-    return tutti_all_reduce(self, (tutti_buf){values, n, TUTTI_F32}, TUTTI_SUM, NULL);
+    return tutti_all_reduce(self, TUTTI_BUF(values, n, TUTTI_F32), TUTTI_SUM, NULL);
 }
 
 tutti_peers tutti_group_peers(tutti_group *group)

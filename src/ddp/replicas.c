@@ -107,9 +107,9 @@ static tutti_status explain(verdict *v, const uint64_t *mine)
 
     if (!hashes)
         return TUTTI_ERR_MEMORY;
-    status = tutti_all_gather(v->ddp->group, (tutti_const_buf){mine, v->n * sizeof *mine, TUTTI_U8},
-                              (tutti_buf){hashes, (size_t)v->size * v->n * sizeof *mine, TUTTI_U8},
-                              NULL);
+    status =
+        tutti_all_gather(v->ddp->group, TUTTI_CONST_BUF(mine, v->n * sizeof *mine, TUTTI_U8),
+                         TUTTI_BUF(hashes, (size_t)v->size * v->n * sizeof *mine, TUTTI_U8), NULL);
     v->hashes = hashes;
     right = majority(v);
     if (status == TUTTI_OK)
@@ -141,9 +141,9 @@ static tutti_status compare(verdict *v, uint64_t *mine, uint64_t *totals, const 
         mine[i] = tutti__hash64(v->tensors[i]->data, tutti__tensor_bytes(v->tensors[i]));
     mine[v->n] = tutti__hash64(items, n_items * sizeof *items);
     totals[v->size] = tutti__hash64(mine, (v->n + 1) * sizeof *mine);
-    TUTTI_TRY(tutti_all_gather(
-        v->ddp->group, (tutti_const_buf){&totals[v->size], sizeof *totals, TUTTI_U8},
-        (tutti_buf){totals, (size_t)v->size * sizeof *totals, TUTTI_U8}, NULL));
+    TUTTI_TRY(
+        tutti_all_gather(v->ddp->group, TUTTI_CONST_BUF(&totals[v->size], sizeof *totals, TUTTI_U8),
+                         TUTTI_BUF(totals, (size_t)v->size * sizeof *totals, TUTTI_U8), NULL));
     v->totals = totals;
     for (int r = 1; r < v->size; r++)
         differ |= totals[r] != totals[0];

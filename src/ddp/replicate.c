@@ -148,7 +148,7 @@ static tutti_status copy_parameters(tutti_ddp *ddp, tutti_work **works)
 
         if (ddp->roles[i] != TUTTI__IGNORED)
             status = tutti_broadcast(
-                ddp->group, (tutti_buf){t->data, (size_t)tutti_shape_count(t->shape), t->dtype},
+                ddp->group, TUTTI_BUF(t->data, (size_t)tutti_shape_count(t->shape), t->dtype),
                 ddp->source, &works[i]);
         t->kernel_cache_step = 0; /* of the old values */
     }
@@ -237,7 +237,7 @@ tutti_status tutti_ddp_broadcast_buffers(tutti_ddp *ddp)
         memcpy(at, t->data, tutti__tensor_bytes(t));
         at += tutti__tensor_bytes(t);
     }
-    TUTTI_TRY(tutti_broadcast(ddp->group, (tutti_buf){ddp->packed, ddp->packed_bytes, TUTTI_U8},
+    TUTTI_TRY(tutti_broadcast(ddp->group, TUTTI_BUF(ddp->packed, ddp->packed_bytes, TUTTI_U8),
                               ddp->source, NULL));
     for (size_t i = 0; !is_source && i < ddp->n_buffers; i++) {
         tutti_tensor *t = ddp->buffers[i];

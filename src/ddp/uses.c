@@ -143,7 +143,7 @@ tutti_status tutti__ddp_check_uses_together(const tutti_ddp *ddp)
         n += ddp->roles[i] == TUTTI__AVERAGED;
         any |= is_missing(ddp, i);
     }
-    TUTTI_TRY(tutti_all_reduce(ddp->group, (tutti_buf){&any, 1, TUTTI_I64}, TUTTI_MAX, NULL));
+    TUTTI_TRY(tutti_all_reduce(ddp->group, TUTTI_BUF(&any, 1, TUTTI_I64), TUTTI_MAX, NULL));
     if (!any)
         return TUTTI_OK;
     missing = tutti__alloc((size + 1) * n);
@@ -152,8 +152,8 @@ tutti_status tutti__ddp_check_uses_together(const tutti_ddp *ddp)
     for (size_t i = 0, k = 0; i < ddp->n; i++)
         if (ddp->roles[i] == TUTTI__AVERAGED)
             missing[size * n + k++] = is_missing(ddp, i);
-    status = tutti_all_gather(ddp->group, (tutti_const_buf){missing + size * n, n, TUTTI_U8},
-                              (tutti_buf){missing, size * n, TUTTI_U8}, NULL);
+    status = tutti_all_gather(ddp->group, TUTTI_CONST_BUF(missing + size * n, n, TUTTI_U8),
+                              TUTTI_BUF(missing, size * n, TUTTI_U8), NULL);
     if (status == TUTTI_OK)
         status = fail_together(ddp, missing, n);
     free(missing);

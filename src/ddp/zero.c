@@ -216,8 +216,8 @@ static tutti_status updated(void *self, size_t i)
     p = zero->root->flat_parameters + (b->p - zero->root->flat_gradients);
     return tutti_all_gather(
         zero->group,
-        (tutti_const_buf){zero->root->flat_parameters + zero->ranges[i].begin, share, TUTTI_F32},
-        (tutti_buf){p, share * (size_t)zero->sharding.peers.size, TUTTI_F32},
+        TUTTI_CONST_BUF(zero->root->flat_parameters + zero->ranges[i].begin, share, TUTTI_F32),
+        TUTTI_BUF(p, share * (size_t)zero->sharding.peers.size, TUTTI_F32),
         &zero->works[zero->bucket_of[i]]);
 }
 
@@ -264,8 +264,8 @@ static tutti_status gather(tutti_zero *zero, const float *state, int root, float
         } else {
             const bucket *b = &zero->buckets->p[zero->bucket_of[i]];
 
-            status = tutti_all_gather(zero->group, (tutti_const_buf){state, n, TUTTI_F32},
-                                      (tutti_buf){all, n * size, TUTTI_F32}, NULL);
+            status = tutti_all_gather(zero->group, TUTTI_CONST_BUF(state, n, TUTTI_F32),
+                                      TUTTI_BUF(all, n * size, TUTTI_F32), NULL);
             if (status == TUTTI_OK && tutti_group_rank(zero->group) == root)
                 memcpy(whole + (b->p - zero->root->flat_gradients), all, n * size * sizeof *all);
         }

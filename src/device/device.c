@@ -36,6 +36,8 @@ tutti_status tutti__device_ops_of(tutti_device_kind kind, const tutti__device_op
         return TUTTI_OK;
     case TUTTI_CUDA:
         return tutti__cuda_ops(ops_p);
+    case TUTTI_STRICT:
+        break;
     }
     return tutti__fail(TUTTI_ERR_ARG, "device kind %d is unknown", (int)kind);
 }
@@ -67,4 +69,47 @@ tutti_status tutti_device_parse(tutti_device *device_p, const char *text, int lo
                            ops->count());
     *device_p = (tutti_device){TUTTI_CUDA, (int)index};
     return TUTTI_OK;
+}
+
+/* ---- Streams ------------------------------------------------------------------------------------------ */
+
+tutti_status tutti_stream_wrap(tutti_stream **stream_p, tutti_device device, void *native)
+{
+    const tutti__device_ops *ops;
+
+    *stream_p = NULL;
+    TUTTI_TRY(tutti__device_ops_of(device.kind, &ops));
+    TUTTI_TRY(ops->why());
+    if (device.index < 0 || device.index >= ops->count())
+        return tutti__fail(TUTTI_ERR_ARG, "device %s:%d: this machine has %d", ops->name,
+                           device.index, ops->count());
+    return ops->stream_new(stream_p, device, native);
+}
+
+tutti_status tutti_stream_new(tutti_stream **stream_p, tutti_device device)
+{
+    return tutti_stream_wrap(stream_p, device, NULL);
+}
+
+tutti_status tutti_stream_wait(tutti_stream *stream)
+{
+    TUTTI_TRY(TUTTI__NOT_NULL(stream));
+    return stream->ops->stream_wait(stream);
+}
+
+tutti_device tutti_stream_device(const tutti_stream *stream)
+{
+    return stream ? stream->device : (tutti_device){TUTTI_CPU, 0};
+}
+
+void tutti_stream_free(tutti_stream *stream)
+{
+    if (stream)
+        stream->ops->stream_free(stream);
+}
+
+tutti_status tutti__read(tutti_stream *stream, void *host_dst, const void *src, size_t bytes)
+{
+    TUTTI_TRY(tutti__copy_out(stream, host_dst, src, bytes));
+    return stream->ops->stream_wait(stream);
 }

@@ -1,24 +1,62 @@
-/* device.h -- what a kind of device can do: memory and copies.   SPDX-License-Identifier: MIT
+/* device.h -- what a kind of device can do: memory, copies, streams, events.   SPDX-License-Identifier: MIT
  *
- * The CPU implements it in cpu/cpu.c; CUDA in a loadable module, for which no_cuda.c stands in where it was not built.
- * Streams and events join the table with the first device that has them. */
+ *     cpu/        plain memory: work is done when the call returns
+ *     strict/     the same on memory that the host cannot read in between; for tests
+ *     cuda/       through a module that is loaded where there is a driver
+ *
+ * Who holds memory of a device never looks at it: kernels compute (tensor/kernel.h), flat.h does what optimizers and the
+ * reducer need, and the copies here bring it to the host and back. docs/design/device.md */
 #ifndef TUTTI_DEVICE_DEVICE_H
 #define TUTTI_DEVICE_DEVICE_H
 
 #include "base/base.h"
 #include <tutti/device.h>
 
-typedef struct tutti__device_ops {
+typedef struct tutti__device_ops tutti__device_ops;
+typedef struct tutti__flat_ops tutti__flat_ops; /* flat.h */
+typedef struct tutti__event tutti__event;       /* each kind's own */
+
+/* Each kind's own streams begin with this. */
+struct tutti_stream {
+    const tutti__device_ops *ops;
+    tutti_device device;
+};
+
+struct tutti__device_ops {
     const char *name;
-    /* 64-byte aligned, zeroed. NULL with the message made. */
-    void *(*alloc)(tutti_device device, size_t bytes);
+    bool is_host;              /* the host may read and write its memory, and inputs need no copy */
+    int (*count)(void);        /* devices of this kind that are usable now */
+    tutti_status (*why)(void); /* OK, or UNSUPPORTED with why there is none and what to do */
+
+    /* 64-byte aligned. `zeroed`, and then it is so for all streams. NULL with the message made. May wait for the device:
+     * only for set-up and warm-up. */
+    void *(*alloc)(tutti_device device, size_t bytes, bool zeroed);
+    /* What was given to any stream before may still use it. NULL is fine. */
     void (*free)(tutti_device device, void *p);
-    tutti_status (*copy_in)(tutti_device device, void *dst, const void *host_src, size_t bytes);
-    tutti_status (*copy_out)(tutti_device device, void *host_dst, const void *src, size_t bytes);
-    tutti_status (*copy)(tutti_device device, void *dst, const void *src,
-                         size_t bytes); /* within it */
-    int (*count)(void);                 /* devices of this kind that are usable now */
-} tutti__device_ops;
+    /* Memory of the host that copies to and from the device need not wait for. */
+    void *(*host_alloc)(tutti_device device, size_t bytes);
+    void (*host_free)(tutti_device device, void *p);
+
+    /* native NULL: a new one. */
+    tutti_status (*stream_new)(tutti_stream **stream_p, tutti_device device, void *native);
+    void (*stream_free)(tutti_stream *stream);
+    tutti_status (*stream_wait)(tutti_stream *stream); /* the caller waits */
+    /* A place in a stream. The CPU's are NULL, and always passed. */
+    tutti_status (*event_new)(tutti_device device, tutti__event **event_p);
+    void (*event_free)(tutti_device device, tutti__event *event);
+    tutti_status (*event_record)(tutti__event *event, tutti_stream *stream);
+    /* What is given to the stream from now on waits for it, the caller does not. */
+    tutti_status (*event_wait)(tutti__event *event, tutti_stream *stream);
+    tutti_status (*event_passed)(tutti__event *event, bool *passed_p); /* never waits */
+
+    /* In the stream's order. Of host_alloc's memory, host_src is read, and host_dst written, when the stream comes there:
+     * event_passed, stream_wait. Other host_src may be reused on return; other host_dst is there after stream_wait. */
+    tutti_status (*copy_in)(tutti_stream *stream, void *dst, const void *host_src, size_t bytes);
+    tutti_status (*copy_out)(tutti_stream *stream, void *host_dst, const void *src, size_t bytes);
+    tutti_status (*copy)(tutti_stream *stream, void *dst, const void *src, size_t bytes);
+    tutti_status (*zero)(tutti_stream *stream, void *p, size_t bytes);
+    const tutti__flat_ops *flat;
+};
 
 /* The table of a kind. UNSUPPORTED, with the reason and the remedy, where build or machine lacks it. */
 tutti_status tutti__device_ops_of(tutti_device_kind kind, const tutti__device_ops **ops_p);
@@ -26,7 +64,36 @@ tutti_status tutti__device_ops_of(tutti_device_kind kind, const tutti__device_op
 extern const tutti__device_ops tutti__cpu_ops;
 tutti_status tutti__cuda_ops(const tutti__device_ops **ops_p);
 
-/* n elements of dtype BF16 or F16 to F32 and back, rounded to nearest even. */
+/* For host memory, where a stream is asked for. */
+extern tutti_stream tutti__cpu_stream;
+static inline tutti_stream *tutti__stream_or_cpu(tutti_stream *stream)
+{
+    return stream ? stream : &tutti__cpu_stream;
+}
+static inline bool tutti__on_host(const tutti_stream *stream)
+{
+    return !stream || stream->ops->is_host;
+}
+
+static inline tutti_status tutti__copy_in(tutti_stream *stream, void *dst, const void *host_src,
+                                          size_t bytes)
+{
+    return stream->ops->copy_in(stream, dst, host_src, bytes);
+}
+static inline tutti_status tutti__copy_out(tutti_stream *stream, void *host_dst, const void *src,
+                                           size_t bytes)
+{
+    return stream->ops->copy_out(stream, host_dst, src, bytes);
+}
+static inline tutti_status tutti__copy(tutti_stream *stream, void *dst, const void *src,
+                                       size_t bytes)
+{
+    return stream->ops->copy(stream, dst, src, bytes);
+}
+/* host_dst is there on return. */
+tutti_status tutti__read(tutti_stream *stream, void *host_dst, const void *src, size_t bytes);
+
+/* n elements of dtype BF16 or F16 to F32 and back, rounded to nearest even; host memory. */
 void tutti__half_to_f32(float *to, const uint16_t *from, size_t n, tutti_dtype dtype);
 void tutti__half_from_f32(uint16_t *to, const float *from, size_t n, tutti_dtype dtype);
 

@@ -100,8 +100,7 @@ static tutti_status plan_fill(const struct tutti_root *root, const plan *new, fl
                                                               : NULL;
 
         if (src)
-            TUTTI_TRY(cx->device_ops->copy(cx->device, dst + new->offsets[i], src,
-                                           tutti__tensor_bytes(t)));
+            TUTTI_TRY(tutti__copy(cx->stream, dst + new->offsets[i], src, tutti__tensor_bytes(t)));
     }
     return TUTTI_OK;
 }
@@ -118,8 +117,8 @@ static tutti_status plan_make(const struct tutti_root *root, tutti_tensor *const
         return TUTTI_ERR_MEMORY;
     new->offsets = new->placement + root->parameters.n;
     TUTTI_TRY(plan_placement(root, order, new));
-    new->parameters = cx->device_ops->alloc(cx->device, bytes);
-    new->gradients = gradients ? gradients : cx->device_ops->alloc(cx->device, bytes);
+    new->parameters = cx->device_ops->alloc(cx->device, bytes, true);
+    new->gradients = gradients ? gradients : cx->device_ops->alloc(cx->device, bytes, true);
     if (!new->parameters || !new->gradients)
         return TUTTI_ERR_MEMORY;
     TUTTI_TRY(plan_fill(root, new, new->parameters, false));
@@ -224,6 +223,16 @@ tutti_status tutti_module_flat(tutti_module *m, tutti_flat *flat_p)
     return TUTTI_OK;
 }
 
+tutti__flat_span *tutti__flat_spans(struct tutti_root *root, size_t n)
+{
+    if (n > root->n_spans) {
+        free(root->spans);
+        root->spans = tutti__alloc(n * sizeof *root->spans);
+        root->n_spans = root->spans ? n : 0;
+    }
+    return root->spans;
+}
+
 void tutti__flat_free_retired(struct tutti_root *root)
 {
     const tutti_ctx *cx = root->module->cx;
@@ -238,6 +247,7 @@ void tutti__flat_destroy(struct tutti_root *root)
 
     tutti__flat_free_retired(root);
     free(root->retired);
+    free(root->spans);
     free(root->placement);
     cx->device_ops->free(cx->device, root->flat_parameters);
     if (!root->gradients_borrowed)

@@ -263,8 +263,8 @@ static tutti_status fill(tutti_ctx *cx, tutti__state *state, tutti_init init, fl
             draw_normal(values.f32, i, count, bound, cx->seed, index);
         if (init == TUTTI_INIT_UNIFORM)
             draw_uniform(values.f32, i, count, bound, cx->seed, index);
-        TUTTI_TRY(cx->device_ops->copy_in(cx->device, (char *)t->data + (size_t)i * size, &values,
-                                          (size_t)count * size));
+        TUTTI_TRY(tutti__copy_in(cx->stream, (char *)t->data + (size_t)i * size, &values,
+                                 (size_t)count * size));
     }
     return TUTTI_OK;
 }
@@ -320,7 +320,8 @@ static tutti_status state_fill_in(tutti__state *state, tutti_module *m, const ch
     state->tensor = tutti__tensor_persistent(m->cx, shape, dtype);
     if (!state->tensor)
         return TUTTI_ERR_MEMORY;
-    state->memory = m->cx->device_ops->alloc(m->cx->device, tutti__tensor_bytes(state->tensor));
+    state->memory =
+        m->cx->device_ops->alloc(m->cx->device, tutti__tensor_bytes(state->tensor), true);
     state->tensor->data = state->memory;
     state->tensor->name = state->parameter.name;
     return state->memory ? TUTTI_OK : TUTTI_ERR_MEMORY;

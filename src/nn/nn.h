@@ -5,6 +5,7 @@
 #ifndef TUTTI_NN_NN_H
 #define TUTTI_NN_NN_H
 
+#include "device/flat.h"
 #include "tensor/tensor.h"
 #include <tutti/nn.h>
 
@@ -83,6 +84,8 @@ struct tutti_root {
     /* What parameters lay in before, kept until the next zero_grad: the open step may have views. */
     void **retired;
     size_t n_retired;
+    tutti__flat_span *spans; /* room for n_spans: tutti__flat_spans */
+    size_t n_spans;
 };
 
 /* Makes the root's first error; the message is in the thread's. For initialisers that find their arguments wrong. */
@@ -108,6 +111,8 @@ static inline bool tutti__module_refuses(const tutti_module *m, const tutti_tens
 tutti_status tutti__flat_prepare(void *root);
 /* What tutti_module_flat_layout was lent goes away: afterwards nothing of the module lies there, whatever fails. */
 void tutti__flat_return_gradients(struct tutti_root *root);
+/* Room for n spans, the root's. NULL with the message made. */
+tutti__flat_span *tutti__flat_spans(struct tutti_root *root, size_t n);
 void tutti__flat_free_retired(struct tutti_root *root);
 void tutti__flat_destroy(struct tutti_root *root);
 

@@ -8,35 +8,11 @@
 
 #include <math.h>
 
-typedef struct factors {
-    float keep, decay; /* of p: AdamW's shrinking; Adam's addition to the gradient */
-    float fresh1, beta2, fresh2;
-    float rate, root, eps;
-} factors;
-
-TUTTI__CLONES
-static void pass(float *restrict p, const float *restrict g, float *restrict exp_avg,
-                 float *restrict exp_avg_sq, size_t n, const factors *restrict f)
-{
-    const factors c = *f;
-
-    for (size_t i = 0; i < n; i++) {
-        float x = c.keep * p[i];
-        float d = g[i] + c.decay * p[i];
-        float m = exp_avg[i] + c.fresh1 * (d - exp_avg[i]);
-        float v = c.beta2 * exp_avg_sq[i] + c.fresh2 * d * d;
-
-        exp_avg[i] = m;
-        exp_avg_sq[i] = v;
-        p[i] = x - c.rate * m / (sqrtf(v) / c.root + c.eps);
-    }
-}
-
-static void update(const tutti__run *run, bool decoupled)
+static tutti_status update(tutti_stream *stream, const tutti__run *run, bool decoupled)
 {
     const tutti__optim_options *o = run->options;
     const double lr = run->lr, step = (double)run->step;
-    const factors f = {
+    const tutti__adam c = {
         .keep = decoupled ? (float)(1 - lr * o->weight_decay) : 1,
         .decay = decoupled ? 0 : (float)o->weight_decay,
         .fresh1 = (float)(1 - o->beta1),
@@ -49,17 +25,18 @@ static void update(const tutti__run *run, bool decoupled)
         .eps = o->eps == 0 ? TUTTI_ZERO : (float)o->eps,
     };
 
-    pass(run->p, run->g, run->state[0], run->state[1], run->n, &f);
+    return stream->ops->flat->adam(stream, run->p, run->g, run->state[0], run->state[1], run->n,
+                                   &c);
 }
 
-static void update_adam(const tutti__run *run)
+static tutti_status update_adam(tutti_stream *stream, const tutti__run *run)
 {
-    update(run, false);
+    return update(stream, run, false);
 }
 
-static void update_adamw(const tutti__run *run)
+static tutti_status update_adamw(tutti_stream *stream, const tutti__run *run)
 {
-    update(run, true);
+    return update(stream, run, true);
 }
 
 static tutti_status check(const char *rule, const tutti__optim_options *o)

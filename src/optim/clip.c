@@ -8,81 +8,51 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define LANES 8
-
-TUTTI__CLONES
-static void add_squares(const float *restrict g, size_t n, double lanes[restrict LANES])
+/* Where the gradients below m lie, in the order of creation; cut to this rank's ranges, if those are given: then what every
+ * rank has whole counts on rank 0 only. */
+static tutti_status spans_of(const tutti_module *m, const tutti__sharding *sharding,
+                             const tutti__flat_span **spans_p, size_t *n_p)
 {
-    double sum[LANES];
-    size_t i = 0;
+    struct tutti_root *root = m->root;
+    const tutti__range all = {0, root->n_flat, false};
+    const tutti__range *ranges = sharding ? sharding->ranges : &all;
+    const size_t n_ranges = sharding ? sharding->n : 1;
+    tutti__flat_span *spans = tutti__flat_spans(root, root->parameters.n + n_ranges);
+    size_t n = 0;
 
-    for (int k = 0; k < LANES; k++)
-        sum[k] = lanes[k];
-    for (; i + LANES <= n; i += LANES)
-        for (int k = 0; k < LANES; k++)
-            sum[k] += (double)g[i + (size_t)k] * (double)g[i + (size_t)k];
-    for (int k = 0; i < n; i++, k++)
-        sum[k] += (double)g[i] * (double)g[i];
-    for (int k = 0; k < LANES; k++)
-        lanes[k] = sum[k];
-}
+    if (!spans)
+        return TUTTI_ERR_MEMORY;
+    for (size_t i = 0; i < root->parameters.n; i++) {
+        const tutti__state *state = root->parameters.p[i];
+        const size_t begin = root->offsets ? root->offsets[i] : 0;
+        const size_t end = begin + (size_t)tutti_shape_count(state->tensor->shape);
 
-TUTTI__CLONES
-static void scale(float *g, size_t n, float factor)
-{
-    for (size_t i = 0; i < n; i++)
-        g[i] *= factor;
-}
+        if (!tutti__has_gradient(&state->parameter) || !tutti__module_below(state->owner, m))
+            continue;
+        for (size_t k = 0; k < n_ranges; k++) {
+            const size_t low = begin > ranges[k].begin ? begin : ranges[k].begin;
+            const size_t high = end < ranges[k].end ? end : ranges[k].end;
 
-/* The i-th parameter's gradient and its length, if it has one that counts for m. */
-static float *gradient_of(const tutti_module *m, size_t i, size_t *n_p)
-{
-    const tutti__state *state = m->root->parameters.p[i];
-
-    *n_p = (size_t)tutti_shape_count(state->tensor->shape);
-    return tutti__has_gradient(&state->parameter) && tutti__module_below(state->owner, m)
-               ? state->parameter.grad
-               : NULL;
-}
-
-static tutti_status norm_of_all(const tutti_module *m, double *norm_p)
-{
-    double lanes[LANES] = {0}, sum = 0;
-    const float *g;
-    size_t n;
-
-    for (size_t i = 0; i < m->root->parameters.n; i++)
-        if ((g = gradient_of(m, i, &n)))
-            add_squares(g, n, lanes);
-    for (int k = 0; k < LANES; k++)
-        sum += lanes[k];
-    *norm_p = sqrt(sum);
+            if (low < high && !(ranges[k].whole && sharding->peers.rank != 0))
+                spans[n++] = (tutti__flat_span){root->flat_gradients + low, high - low};
+        }
+    }
+    *spans_p = spans;
+    *n_p = n;
     return TUTTI_OK;
 }
 
-/* What every rank has whole counts on rank 0 only. */
-static double norm_of_ranges(const tutti_module *m, const tutti__sharding *sharding)
+static tutti_status norm_of(const tutti_module *m, const tutti__sharding *sharding, double *norm_p)
 {
-    double lanes[LANES] = {0}, sum = 0;
-    const float *g;
+    tutti_stream *stream = m->cx->stream;
+    const tutti__flat_span *spans;
     size_t n;
+    double sum;
 
-    for (size_t i = 0; i < m->root->parameters.n; i++) {
-        const size_t begin = m->root->offsets[i];
-
-        g = gradient_of(m, i, &n);
-        for (size_t r = 0; g && r < sharding->n; r++) {
-            const tutti__range *range = &sharding->ranges[r];
-            const size_t low = begin > range->begin ? begin : range->begin;
-            const size_t high = begin + n < range->end ? begin + n : range->end;
-
-            if (low < high && !(range->whole && sharding->peers.rank != 0))
-                add_squares(g + (low - begin), high - low, lanes);
-        }
-    }
-    for (int k = 0; k < LANES; k++)
-        sum += lanes[k];
-    return sqrt(sum);
+    TUTTI_TRY(spans_of(m, sharding, &spans, &n));
+    TUTTI_TRY(stream->ops->flat->sum_squares(stream, spans, n, &sum));
+    *norm_p = sqrt(sum);
+    return TUTTI_OK;
 }
 
 static tutti_status norm_of_shares(const tutti_module *m, float max_norm, double *norm_p)
@@ -90,12 +60,13 @@ static tutti_status norm_of_shares(const tutti_module *m, float max_norm, double
     const tutti__sharding *sharding = m->root->sharding;
     const tutti_peers *peers = &sharding->peers;
     float mine, *all;
-    double sum = 0;
+    double sum = 0, norm;
     tutti_status status;
 
     TUTTI_TRY(sharding->prepare(sharding->self));
     TUTTI_TRY(sharding->begin(sharding->self, NULL, (double)max_norm));
-    mine = (float)norm_of_ranges(m, sharding);
+    TUTTI_TRY(norm_of(m, sharding, &norm));
+    mine = (float)norm;
     all = tutti__alloc((size_t)peers->size * sizeof *all);
     if (!all)
         return TUTTI_ERR_MEMORY;
@@ -107,24 +78,31 @@ static tutti_status norm_of_shares(const tutti_module *m, float max_norm, double
     return status;
 }
 
+tutti_status tutti__gradient_spans(const tutti_module *m, const tutti__flat_span **spans_p,
+                                   size_t *n_p)
+{
+    return spans_of(m, NULL, spans_p, n_p);
+}
+
 tutti_status tutti_clip_grad_norm(tutti_module *m, float max_norm, float *norm_p)
 {
     double norm, factor;
-    float *to_scale;
+    const tutti__flat_span *spans;
     size_t n;
 
     TUTTI_TRY(tutti_module_status(m));
     if (!(max_norm >= 0))
         return tutti__fail(TUTTI_ERR_ARG, "clip_grad_norm: max_norm is %g, expected a number >= 0",
                            (double)max_norm);
-    TUTTI_TRY(m->root->sharding ? norm_of_shares(m, max_norm, &norm) : norm_of_all(m, &norm));
+    TUTTI_TRY(m->root->sharding ? norm_of_shares(m, max_norm, &norm) : norm_of(m, NULL, &norm));
     if (norm_p)
         *norm_p = (float)norm;
     factor = (double)max_norm / (norm + 1e-6);
     if (max_norm == 0 || factor >= 1)
         return TUTTI_OK;
-    for (size_t i = 0; i < m->root->parameters.n; i++)
-        if ((to_scale = gradient_of(m, i, &n)))
-            scale(to_scale, n, (float)factor);
+    TUTTI_TRY(spans_of(m, NULL, &spans, &n));
+    for (size_t i = 0; i < n; i++)
+        TUTTI_TRY(
+            m->cx->stream->ops->flat->scale(m->cx->stream, spans[i].p, spans[i].n, (float)factor));
     return TUTTI_OK;
 }

@@ -127,7 +127,7 @@ static tutti_status alloc_state(const tutti_optim *optim, size_t n,
     const tutti_ctx *cx = optim->cx;
 
     for (int k = 0; k < TUTTI__OPTIM_STATES && optim->rule->state_names[k]; k++) {
-        state[k] = cx->device_ops->alloc(cx->device, n * sizeof(float));
+        state[k] = cx->device_ops->alloc(cx->device, n * sizeof(float), true);
         if (!state[k]) {
             free_state(optim, state);
             return TUTTI_ERR_MEMORY;
@@ -155,7 +155,7 @@ static size_t ranges_of(const tutti_optim *optim, tutti__range *all, const tutti
 }
 
 /* Copies whole state, which lies by optim->offsets, into its new places, as far as they are this rank's. */
-static void move_state(const tutti_optim *optim, float *const state[])
+static tutti_status move_state(const tutti_optim *optim, float *const state[])
 {
     const struct tutti_root *root = optim->module->root;
     const tutti__range *ranges;
@@ -171,10 +171,11 @@ static void move_state(const tutti_optim *optim, float *const state[])
             const size_t high = end < ranges[r].end ? end : ranges[r].end;
 
             for (int k = 0; k < TUTTI__OPTIM_STATES && low < high && optim->state[k]; k++)
-                memcpy(state[k] + at + (low - ranges[r].begin),
-                       optim->state[k] + optim->offsets[i] + (low - begin),
-                       (high - low) * sizeof(float));
+                TUTTI_TRY(tutti__copy(optim->cx->stream, state[k] + at + (low - ranges[r].begin),
+                                      optim->state[k] + optim->offsets[i] + (low - begin),
+                                      (high - low) * sizeof(float)));
         }
+    return TUTTI_OK;
 }
 
 static tutti_status alloc_tables(tutti_optim *optim, size_t n)
@@ -196,11 +197,16 @@ static tutti_status renew_state(tutti_optim *optim)
     const tutti__range *ranges;
     tutti__range all;
     size_t n = ranges_of(optim, &all, &ranges), n_state = 0;
+    tutti_status status;
 
     for (size_t r = 0; r < n; r++)
         n_state += ranges[r].end - ranges[r].begin;
     TUTTI_TRY(alloc_state(optim, n_state ? n_state : 1, state));
-    move_state(optim, state);
+    status = move_state(optim, state);
+    if (status != TUTTI_OK) {
+        free_state(optim, state);
+        return status;
+    }
     free_state(optim, optim->state);
     memcpy(optim->state, state, sizeof state);
     memcpy(optim->offsets, root->offsets, root->parameters.n * sizeof *optim->offsets);
@@ -267,8 +273,8 @@ static size_t plan_runs(tutti_optim *optim)
 }
 
 /* What of a run lies in a range, whose state begins at `at`. */
-static void update(const tutti_optim *optim, const tutti__stretch *stretch,
-                   const tutti__range *range, size_t at)
+static tutti_status update(const tutti_optim *optim, const tutti__stretch *stretch,
+                           const tutti__range *range, size_t at)
 {
     const struct tutti_root *root = optim->module->root;
     const size_t begin = stretch->begin > range->begin ? stretch->begin : range->begin;
@@ -281,10 +287,10 @@ static void update(const tutti_optim *optim, const tutti__stretch *stretch,
                       .options = &optim->groups[stretch->group].options};
 
     if (begin >= end)
-        return;
+        return TUTTI_OK;
     for (int k = 0; k < TUTTI__OPTIM_STATES; k++)
         run.state[k] = optim->state[k] ? optim->state[k] + at + (begin - range->begin) : NULL;
-    optim->rule->update(&run);
+    return optim->rule->update(optim->cx->stream, &run);
 }
 
 tutti_status tutti_optim_step(tutti_optim *optim)
@@ -307,7 +313,7 @@ tutti_status tutti_optim_step(tutti_optim *optim)
     n_runs = plan_runs(optim);
     for (size_t r = 0; r < n_ranges; at += ranges[r].end - ranges[r].begin, r++) {
         for (size_t i = 0; i < n_runs; i++)
-            update(optim, &optim->runs[i], &ranges[r], at);
+            TUTTI_TRY(update(optim, &optim->runs[i], &ranges[r], at));
         if (sharding)
             TUTTI_TRY(sharding->updated(sharding->self, r));
     }

@@ -2,7 +2,7 @@
  *
  * State lies flat, with the parameters' own offsets. A step walks the parameters by rising offset, joins neighbours that
  * have a gradient, the same group and the same number of updates behind them into one run, and hands each run to the rule:
- * usually a single pass over everything. Rules are plain loops; the gaps between parameters are zeros and stay so.
+ * usually a single pass over everything. What a rule computes is device/flat.h's; the gaps between parameters are zeros and stay so.
  *
  * Where flat memory is shared out between ranks (nn.h), state is that of the ranges of this rank, one after the other, and
  * runs are cut to them:
@@ -12,6 +12,7 @@
 #ifndef TUTTI_OPTIM_OPTIM_H
 #define TUTTI_OPTIM_OPTIM_H
 
+#include "device/flat.h"
 #include "nn/nn.h"
 #include <tutti/optim.h>
 
@@ -38,7 +39,7 @@ typedef struct tutti__run {
 typedef struct tutti__optim_rule {
     const char *name;
     const char *state_names[TUTTI__OPTIM_STATES]; /* PyTorch's; NULL past the end */
-    void (*update)(const tutti__run *run);
+    tutti_status (*update)(tutti_stream *stream, const tutti__run *run);
     tutti_status (*check)(const tutti__optim_options *options);
     bool has_betas; /* else momentum and dampening */
     const struct tutti__optim_rule
@@ -104,6 +105,9 @@ double tutti__optim_option(float value, double by_default);
 bool tutti__optim_describe(const tutti_optim *optim, size_t i, char *text, size_t bytes);
 /* Makes state exist and lie as the parameters do: this rank's share of it, or with sharding NULL all. */
 tutti_status tutti__optim_prepare(tutti_optim *optim, const tutti__sharding *sharding);
+/* Where the gradients below m lie, in the order of creation. Good until the next call for the same root. */
+tutti_status tutti__gradient_spans(const tutti_module *m, const tutti__flat_span **spans_p,
+                                   size_t *n_p);
 /* Forgets what was gathered. */
 void tutti__optim_free_whole(tutti_optim *optim);
 

@@ -7,55 +7,19 @@
 
 #include <math.h>
 
-TUTTI__CLONES
-static void plain(float *restrict p, const float *restrict g, size_t n, float lr, float decay)
-{
-    for (size_t i = 0; i < n; i++)
-        p[i] -= lr * (g[i] + decay * p[i]);
-}
-
-TUTTI__CLONES
-static void with_momentum(float *restrict p, const float *restrict g, float *restrict buffer,
-                          size_t n, const float c[4])
-{
-    const float lr = c[0], decay = c[1], momentum = c[2], fresh = c[3];
-
-    for (size_t i = 0; i < n; i++) {
-        float b = momentum * buffer[i] + fresh * (g[i] + decay * p[i]);
-
-        buffer[i] = b;
-        p[i] -= lr * b;
-    }
-}
-
-TUTTI__CLONES
-static void with_nesterov(float *restrict p, const float *restrict g, float *restrict buffer,
-                          size_t n, const float c[4])
-{
-    const float lr = c[0], decay = c[1], momentum = c[2], fresh = c[3];
-
-    for (size_t i = 0; i < n; i++) {
-        float d = g[i] + decay * p[i];
-        float b = momentum * buffer[i] + fresh * d;
-
-        buffer[i] = b;
-        p[i] -= lr * (d + momentum * b);
-    }
-}
-
-static void update(const tutti__run *run)
+static tutti_status update(tutti_stream *stream, const tutti__run *run)
 {
     const tutti__optim_options *o = run->options;
-    /* The buffer is zero before the first update, so that taking g whole then is all that makes it special. */
-    const float fresh = run->step == 1 ? 1 : (float)(1 - o->dampening);
-    const float c[4] = {(float)run->lr, (float)o->weight_decay, (float)o->momentum, fresh};
+    const tutti__sgd c = {
+        .lr = (float)run->lr,
+        .decay = (float)o->weight_decay,
+        .momentum = (float)o->momentum,
+        /* The buffer is zero before the first update, so that taking g whole then is all that makes it special. */
+        .fresh = run->step == 1 ? 1 : (float)(1 - o->dampening),
+        .nesterov = o->nesterov};
 
-    if (o->momentum == 0)
-        plain(run->p, run->g, run->n, c[0], c[1]);
-    else if (o->nesterov)
-        with_nesterov(run->p, run->g, run->state[0], run->n, c);
-    else
-        with_momentum(run->p, run->g, run->state[0], run->n, c);
+    return stream->ops->flat->sgd(stream, run->p, run->g, o->momentum == 0 ? NULL : run->state[0],
+                                  run->n, &c);
 }
 
 static tutti_status check(const tutti__optim_options *o)

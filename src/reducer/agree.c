@@ -16,7 +16,7 @@ typedef struct digest {
 
 static tutti_status broadcast_bytes(tutti_group *group, void *p, size_t bytes, int root)
 {
-    return tutti_broadcast(group, (tutti_buf){p, bytes, TUTTI_U8}, root, NULL);
+    return tutti_broadcast(group, TUTTI_BUF(p, bytes, TUTTI_U8), root, NULL);
 }
 
 /* The first item whose hashes differ, or the length of the shorter list. hashes: room for 2 * max(n). */
@@ -84,8 +84,8 @@ tutti_status tutti__agree_after(tutti_group *group, tutti_status local, const ch
         tutti_group_abort(group, "no memory for what %d ranks describe", size);
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for what %d ranks describe", size);
     }
-    status = tutti_all_gather(group, (tutti_const_buf){&mine, sizeof mine, TUTTI_U8},
-                              (tutti_buf){all, (size_t)size * sizeof *all, TUTTI_U8}, NULL);
+    status = tutti_all_gather(group, TUTTI_CONST_BUF(&mine, sizeof mine, TUTTI_U8),
+                              TUTTI_BUF(all, (size_t)size * sizeof *all, TUTTI_U8), NULL);
     while (status == TUTTI_OK && failed < size && all[failed].status == TUTTI_OK)
         failed++;
     while (other < size && memcmp(&all[other], &all[0], sizeof *all) == 0)

@@ -4,41 +4,10 @@
  *     narrowed  | 16 16 16 16 16 16 16 16 | rest  |     in place: block by block, forwards; widened backwards
  *
  * The bucket lies in memory that peers read, so what is narrowed is reduced where it is. */
-#include "device/device.h"
 #include "reducer/internal.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum {
-    BLOCK = 1024
-}; /* elements that leave memory at once: narrow and wide may overlap around them */
-
-void tutti__narrow(void *p, size_t n, tutti_dtype dtype)
-{
-    uint16_t block[BLOCK];
-
-    for (size_t at = 0; at < n; at += BLOCK) {
-        size_t k = n - at < BLOCK ? n - at : BLOCK;
-
-        tutti__half_from_f32(block, (const float *)p + at, k, dtype);
-        memcpy((char *)p + at * sizeof *block, block, k * sizeof *block);
-    }
-}
-
-void tutti__widen(void *p, size_t n, tutti_dtype dtype)
-{
-    uint16_t block[BLOCK];
-
-    for (size_t at = (n + BLOCK - 1) / BLOCK * BLOCK; at > 0;) {
-        size_t k;
-
-        at -= BLOCK;
-        k = n - at < BLOCK ? n - at : BLOCK;
-        memcpy(block, (const char *)p + at * sizeof *block, k * sizeof *block);
-        tutti__half_to_f32((float *)p + at, block, k, dtype);
-    }
-}
 
 typedef struct compressor {
     tutti_dtype dtype;
@@ -49,19 +18,20 @@ static tutti_status compress(void *self, tutti_group *group, const tutti_bucket 
 {
     const compressor *c = self;
     tutti_bucket narrow = *bucket;
+    tutti_stream *stream = tutti__stream_or_cpu(bucket->buf.stream);
     bool narrows = bucket->buf.dtype == TUTTI_F32;
     tutti_status status;
 
     if (narrows) {
-        tutti__narrow(bucket->buf.p, bucket->buf.count, c->dtype);
+        TUTTI_TRY(stream->ops->flat->narrow(stream, bucket->buf.p, bucket->buf.count, c->dtype));
         narrow.buf.dtype = c->dtype;
     }
     if (c->inner.run)
         status = c->inner.run(c->inner.self, group, &narrow);
     else
         status = tutti_all_reduce(group, narrow.buf, TUTTI_AVG, NULL);
-    if (narrows)
-        tutti__widen(bucket->buf.p, bucket->buf.count, c->dtype);
+    if (narrows && status == TUTTI_OK)
+        status = stream->ops->flat->widen(stream, bucket->buf.p, bucket->buf.count, c->dtype);
     return status;
 }
 

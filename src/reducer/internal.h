@@ -10,6 +10,7 @@
 
 #include "comm/comm.h"
 #include "comm/core/reduce.h"
+#include "device/flat.h"
 #include "reducer/reducer.h"
 
 typedef struct tutti__gradient {
@@ -43,6 +44,8 @@ struct tutti_reducer {
     tutti__bucket *buckets;
     tutti_bucket_gradient *views; /* by place: what hooks see */
     unsigned char *block;
+    tutti_stream *stream; /* of block, and of who writes gradients */
+    int32_t *found;       /* by parameter, in the stream's memory: it has NaN or infinities */
     bool find_unused, static_graph;
     uint64_t number;      /* the same on all ranks, and no other reducer's of the group */
     uint64_t common_step; /* tutti__reducer_set_common_step */
@@ -71,10 +74,6 @@ struct tutti_reducer {
  * touched. On the communication thread. */
 tutti_status tutti__reduce_rows(tutti_group *group, tutti__gradient *g, float *values);
 
-/* n floats at p as n numbers of a 16-bit dtype at p, and back. */
-void tutti__narrow(void *p, size_t n, tutti_dtype dtype);
-void tutti__widen(void *p, size_t n, tutti_dtype dtype);
-
 static inline bool tutti__may_skip(const tutti_reducer *r)
 {
     return r->find_unused || r->static_graph;
@@ -82,6 +81,5 @@ static inline bool tutti__may_skip(const tutti_reducer *r)
 
 /* Looks at gradient i before it leaves; a failure where the options say so (finite.c). */
 tutti_status tutti__check_finite(tutti_reducer *r, size_t i);
-bool tutti__has_nonfinite(const void *p, size_t n, tutti_dtype dtype);
 
 #endif

@@ -342,10 +342,10 @@ static tutti_status mean(tutti_group *group, float *x, size_t n, tutti_dtype dty
     if (n == 0)
         return TUTTI_OK;
     if (dtype != TUTTI_F32)
-        tutti__narrow(x, n, dtype);
-    status = tutti_all_reduce(group, (tutti_buf){x, n, dtype}, TUTTI_AVG, NULL);
+        (void)tutti__cpu_flat_ops.narrow(&tutti__cpu_stream, x, n, dtype);
+    status = tutti_all_reduce(group, TUTTI_BUF(x, n, dtype), TUTTI_AVG, NULL);
     if (dtype != TUTTI_F32)
-        tutti__widen(x, n, dtype);
+        (void)tutti__cpu_flat_ops.widen(&tutti__cpu_stream, x, n, dtype);
     return status;
 }
 
@@ -464,7 +464,7 @@ static tutti_status compress(powersgd *p, tutti_group *group, const tutti_bucket
     values = s->wide ? s->wide : bucket->buf.p;
     if (s->wide) {
         memcpy(s->wide, bucket->buf.p, bucket->buf.count * tutti_dtype_size(dtype));
-        tutti__widen(s->wide, bucket->buf.count, dtype);
+        (void)tutti__cpu_flat_ops.widen(&tutti__cpu_stream, s->wide, bucket->buf.count, dtype);
     }
     add_what_was_lost(s, values);
     start_q(p, s, bucket->index);
@@ -480,7 +480,7 @@ static tutti_status compress(powersgd *p, tutti_group *group, const tutti_bucket
         give_up(s, values);
     }
     if (s->wide) {
-        tutti__narrow(s->wide, bucket->buf.count, dtype);
+        (void)tutti__cpu_flat_ops.narrow(&tutti__cpu_stream, s->wide, bucket->buf.count, dtype);
         memcpy(bucket->buf.p, s->wide, bucket->buf.count * tutti_dtype_size(dtype));
     }
     return TUTTI_OK;

@@ -372,7 +372,7 @@ static tutti_status lay_out(tutti_reducer *r, tutti_status local)
     local_bytes = (int64_t)r->bytes - local_bytes;
     r->bytes -= (size_t)local_bytes;
     most[0] = local_bytes;
-    TUTTI_TRY(tutti_all_reduce(r->group, (tutti_buf){most, 2, TUTTI_I64}, TUTTI_MAX, NULL));
+    TUTTI_TRY(tutti_all_reduce(r->group, TUTTI_BUF(most, 2, TUTTI_I64), TUTTI_MAX, NULL));
     if (most[1] > 0)
         return tutti__group_share_failure(r->group, local, size - (int)most[1]);
     r->bytes += (size_t)most[0]; /* shared memory is as large on every rank */

@@ -31,8 +31,8 @@ static tutti_status gather_counts(tutti_group *group, const tutti__gradient *g, 
         return TUTTI_ERR_MEMORY;
     for (size_t row = 0; row < g->rows; row++)
         l->n[l->rank] += g->touched[row];
-    TUTTI_TRY(tutti_all_gather(group, (tutti_const_buf){&l->n[l->rank], 1, TUTTI_I64},
-                               (tutti_buf){l->n, (size_t)l->size, TUTTI_I64}, NULL));
+    TUTTI_TRY(tutti_all_gather(group, TUTTI_CONST_BUF(&l->n[l->rank], 1, TUTTI_I64),
+                               TUTTI_BUF(l->n, (size_t)l->size, TUTTI_I64), NULL));
     for (int r = 0; r < l->size; r++)
         l->most = (size_t)l->n[r] > l->most ? (size_t)l->n[r] : l->most;
     return TUTTI_OK;
@@ -53,10 +53,10 @@ static tutti_status gather_rows(tutti_group *group, const tutti__gradient *g, co
             memcpy(l->values + k * w, values + row * w, w * sizeof *values);
             k++;
         }
-    TUTTI_TRY(tutti_all_gather(group, (tutti_const_buf){l->rows + at, l->most, TUTTI_I64},
-                               (tutti_buf){l->rows, all, TUTTI_I64}, NULL));
-    return tutti_all_gather(group, (tutti_const_buf){l->values + at * w, l->most * w, TUTTI_F32},
-                            (tutti_buf){l->values, all * w, TUTTI_F32}, NULL);
+    TUTTI_TRY(tutti_all_gather(group, TUTTI_CONST_BUF(l->rows + at, l->most, TUTTI_I64),
+                               TUTTI_BUF(l->rows, all, TUTTI_I64), NULL));
+    return tutti_all_gather(group, TUTTI_CONST_BUF(l->values + at * w, l->most * w, TUTTI_F32),
+                            TUTTI_BUF(l->values, all * w, TUTTI_F32), NULL);
 }
 
 static void add_up(const lists *l, tutti__gradient *g, float *values)

@@ -116,7 +116,7 @@ static tutti_status ask_for_users(tutti_reducer *r)
             r->first_skips[place] = skipped;
     }
     mark(r, 0);
-    status = tutti_all_reduce(r->group, (tutti_buf){r->users, r->n_reduced, TUTTI_I32}, TUTTI_SUM,
+    status = tutti_all_reduce(r->group, TUTTI_BUF(r->users, r->n_reduced, TUTTI_I32), TUTTI_SUM,
                               &r->asking);
     unmark(r);
     return status;

@@ -114,6 +114,20 @@ static tutti_status choose_threads(int asked, int *threads_p)
     return TUTTI_OK;
 }
 
+static void *get_block(void *self, size_t bytes)
+{
+    const tutti_ctx *cx = self;
+
+    return cx->device_ops->alloc(cx->device, bytes, false);
+}
+
+static void put_block(void *self, void *p)
+{
+    const tutti_ctx *cx = self;
+
+    cx->device_ops->free(cx->device, p);
+}
+
 static tutti_status open_ctx(tutti_ctx *cx, tutti_device device, const tutti_ctx_opts *opts)
 {
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_ctx_opts, opts));
@@ -127,6 +141,12 @@ static tutti_status open_ctx(tutti_ctx *cx, tutti_device device, const tutti_ctx
                                        .poison = TUTTI_ERR_MEMORY,
                                        .poison_text = "out of memory for the tensors of a step"};
     TUTTI_TRY(tutti__device_ops_of(device.kind, &cx->device_ops));
+    if (!cx->device_ops->is_host) { /* the host's is the heap's, as the arena says */
+        cx->memory.get = get_block;
+        cx->memory.put = put_block;
+        cx->memory.self = cx;
+    }
+    TUTTI_TRY(tutti_stream_new(&cx->stream, device));
     TUTTI_TRY(choose_threads(opts->threads, &cx->threads));
     if (device.kind != TUTTI_CPU)
         return tutti__fail(TUTTI_ERR_UNSUPPORTED,
@@ -146,6 +166,7 @@ tutti_status tutti_ctx_new(tutti_ctx **cx_p, tutti_device device, const tutti_ct
         return TUTTI_ERR_MEMORY;
     status = open_ctx(cx, device, opts ? opts : &defaults);
     if (status != TUTTI_OK) {
+        tutti_stream_free(cx->stream);
         free(cx);
         return status;
     }
@@ -161,12 +182,19 @@ void tutti_ctx_free(tutti_ctx *cx)
     tutti_step_end(cx);
     cx->kernels->close(cx);
     tutti__arena_destroy(&cx->arena);
+    tutti__arena_destroy(&cx->memory);
+    tutti_stream_free(cx->stream);
     free(cx);
 }
 
 tutti_device tutti_ctx_device(const tutti_ctx *cx)
 {
     return cx ? cx->device : (tutti_device){TUTTI_CPU, 0};
+}
+
+tutti_stream *tutti_ctx_stream(tutti_ctx *cx)
+{
+    return cx ? cx->stream : NULL;
 }
 
 const char *tutti_ctx_kernels_name(const tutti_ctx *cx)
@@ -230,9 +258,10 @@ tutti_ctx_memory tutti_ctx_memory_stats(const tutti_ctx *cx)
 {
     if (!cx)
         return (tutti_ctx_memory){0};
-    return (tutti_ctx_memory){.arena_bytes = cx->arena.capacity,
-                              .arena_used_bytes = cx->arena.used,
-                              .allocations = cx->arena.allocations + cx->kernel_allocations};
+    return (tutti_ctx_memory){.arena_bytes = cx->arena.capacity + cx->memory.capacity,
+                              .arena_used_bytes = cx->arena.used + cx->memory.used,
+                              .allocations = cx->arena.allocations + cx->memory.allocations +
+                                             cx->kernel_allocations};
 }
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
@@ -268,7 +297,7 @@ void tutti_step_begin(tutti_ctx *cx, const tutti_step_opts *opts)
     cx->autocast = TUTTI_F32;
     cx->first_node = cx->last_node = NULL;
     cx->n_nodes = cx->n_parameters = 0;
-    cx->spare = NULL;
+    cx->spare = cx->spare_entries = NULL;
     cx->step_status = TUTTI_OK;
     cx->step += cx->recording;
     status = TUTTI__CHECK_RESERVED(tutti_step_opts, opts);
@@ -289,7 +318,8 @@ void tutti_step_end(tutti_ctx *cx)
     cx->in_step = cx->recording = false;
     cx->autocast = TUTTI_F32;
     cx->first_node = cx->last_node = NULL;
-    cx->spare = NULL;
+    cx->spare = cx->spare_entries = NULL;
     cx->serial++;
     tutti__arena_reset(&cx->arena);
+    tutti__arena_reset(&cx->memory);
 }

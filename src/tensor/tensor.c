@@ -18,6 +18,11 @@ void *tutti__step_alloc(tutti_ctx *cx, size_t bytes)
     return tutti__arena_alloc(&cx->arena, bytes);
 }
 
+void *tutti__step_memory(tutti_ctx *cx, size_t bytes)
+{
+    return tutti__arena_alloc(&cx->memory, bytes);
+}
+
 tutti_tensor *tutti__tensor_new(tutti_ctx *cx, tutti_shape shape, tutti_dtype dtype)
 {
     tutti_tensor *t;
@@ -45,8 +50,7 @@ size_t tutti__tensor_bytes(const tutti_tensor *t)
     return (size_t)tutti_shape_count(t->shape) * tutti_dtype_size(t->dtype);
 }
 
-/* What a tensor takes from the arena: whole cache lines, so that a spare holds its list entry; also of an empty batch,
- * so that no two have one address. */
+/* What a tensor takes from the arena: whole cache lines; also of an empty batch, so that no two have one address. */
 static size_t step_bytes(const tutti_tensor *t, const tutti__layout *layout)
 {
     size_t bytes = layout ? layout->bytes : tutti__tensor_bytes(t);
@@ -62,21 +66,32 @@ tutti_status tutti__tensor_alloc(tutti_tensor *t, const tutti__layout *layout)
     t->layout = layout;
     for (tutti__spare **link = &cx->spare; *link; link = &(*link)->next) {
         if ((*link)->bytes == bytes) {
-            t->data = *link;
-            *link = (*link)->next;
+            tutti__spare *taken = *link;
+
+            t->data = taken->data;
+            *link = taken->next;
+            taken->next = cx->spare_entries;
+            cx->spare_entries = taken;
             return TUTTI_OK;
         }
     }
-    t->data = tutti__step_alloc(cx, bytes);
+    t->data = tutti__step_memory(cx, bytes);
     return t->data ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
 void tutti__tensor_release(tutti_tensor *t)
 {
-    tutti__spare *spare = t->data;
+    tutti_ctx *cx = t->cx;
+    tutti__spare *spare = cx->spare_entries;
 
-    *spare = (tutti__spare){t->cx->spare, step_bytes(t, t->layout)};
-    t->cx->spare = spare;
+    if (spare)
+        cx->spare_entries = spare->next;
+    else
+        spare = tutti__step_alloc(cx, sizeof *spare);
+    if (spare) { /* else it waits for the step's end */
+        *spare = (tutti__spare){cx->spare, t->data, step_bytes(t, t->layout)};
+        cx->spare = spare;
+    }
     t->data = NULL;
 }
 
@@ -182,7 +197,17 @@ tutti_tensor *tutti_input(tutti_ctx *cx, tutti_array array)
     t = tutti__tensor_new(cx, array.shape, array.dtype);
     if (!t)
         return &cx->out_of_memory;
-    t->data = array.p ? (void *)array.p : t; /* of an empty batch nothing is read */
+    t->host = array.p ? array.p : t; /* of an empty batch nothing is read */
+    t->data = (void *)t->host;
+    if (!cx->device_ops->is_host) {
+        const size_t bytes = tutti__tensor_bytes(t);
+
+        status = tutti__tensor_alloc(t, NULL);
+        if (status == TUTTI_OK)
+            status = tutti__copy_in(cx->stream, t->data, t->host, bytes);
+        if (status != TUTTI_OK)
+            return tutti__poisoned(cx, status);
+    }
     return t;
 }
 
@@ -224,7 +249,7 @@ tutti_status tutti_tensor_read(tutti_tensor *t, void *dst)
 
     TUTTI_TRY(tutti_tensor_status(t));
     TUTTI_TRY(tutti__tensor_row_major(t, &p));
-    return t->cx->device_ops->copy_out(t->cx->device, dst, p, tutti__tensor_bytes(t));
+    return tutti__read(t->cx->stream, dst, p, tutti__tensor_bytes(t));
 }
 
 tutti_status tutti_tensor_write(tutti_tensor *t, const void *src)
@@ -236,7 +261,7 @@ tutti_status tutti_tensor_write(tutti_tensor *t, const void *src)
                            "only parameters and buffers can be written",
                            tutti__shape_text(t->shape));
     t->kernel_cache_step = 0;
-    return t->cx->device_ops->copy_in(t->cx->device, t->data, src, tutti__tensor_bytes(t));
+    return tutti__copy_in(t->cx->stream, t->data, src, tutti__tensor_bytes(t));
 }
 
 const void *tutti_tensor_grad(tutti_tensor *t)
@@ -250,6 +275,20 @@ const void *tutti_tensor_grad(tutti_tensor *t)
     if (!t->grad || tutti__tensor_row_major(t->grad, &p) != TUTTI_OK)
         return NULL;
     return p;
+}
+
+tutti_status tutti_tensor_grad_read(tutti_tensor *t, void *dst)
+{
+    const void *p;
+
+    TUTTI_TRY(tutti_tensor_status(t));
+    p = tutti_tensor_grad(t);
+    if (!p)
+        return tutti__fail(TUTTI_ERR_STATE, "tutti_tensor_grad_read: no gradient has arrived%s%s%s",
+                           *t->name ? " for \"" : "", t->name, *t->name ? "\"" : "");
+    return tutti__read(t->cx->stream, dst, p,
+                       (size_t)tutti_shape_count(t->shape) *
+                           tutti_dtype_size(t->grad ? t->grad->dtype : t->dtype));
 }
 
 float tutti_item(tutti_tensor *t)

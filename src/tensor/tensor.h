@@ -45,7 +45,8 @@ struct tutti_tensor {
     tutti_ctx *cx;
     tutti_shape shape;
     tutti_dtype dtype;
-    void *data;                  /* NULL: not yet computed (a destination), or poisoned */
+    void *data;       /* the device's; NULL: not yet computed (a destination), or poisoned */
+    const void *host; /* of an input: where its elements are on the host; else NULL */
     const tutti__layout *layout; /* NULL: row-major */
     bool needs_grad;             /* a parameter that requires it, or computed from one */
     bool accumulate;    /* as a destination with data set: add to it rather than overwrite */
@@ -61,16 +62,17 @@ struct tutti_tensor {
     uint64_t serial;            /* cx->serial when it was made; 0: persistent */
 };
 
-/* Memory that backward has released, for tutti__tensor_alloc to hand out again; lies in that
- * memory. */
+/* Memory that backward has released, for tutti__tensor_alloc to hand out again. */
 typedef struct tutti__spare {
     struct tutti__spare *next;
+    void *data;
     size_t bytes;
 } tutti__spare;
 
 struct tutti_ctx {
     tutti_device device;
     const tutti__device_ops *device_ops;
+    tutti_stream *stream;              /* kernels, and copies to and from tensors */
     const tutti__kernels *kernels;     /* of the operation at hand; outside of one, of F32 */
     const tutti__kernels *f32_kernels; /* the family's */
     const tutti__kernels *bf16_kernels, *f16_kernels; /* NULL: not asked for yet */
@@ -80,7 +82,8 @@ struct tutti_ctx {
     uint64_t seed, shard;
     bool shard_chosen; /* by the caller */
     int threads;
-    tutti__arena arena;
+    tutti__arena arena;            /* of the step: what the host reads (nodes, tensors, texts) */
+    tutti__arena memory;           /* of the step: elements, on the device */
     bool in_step, eval, recording; /* recording: the tape is on */
     bool backward_done;            /* in this step */
     uint64_t step;                 /* training steps begun; 1 in the first */
@@ -88,9 +91,9 @@ struct tutti_ctx {
     uint64_t serial; /* 1 + steps ended: stamps step tensors */
     uint32_t dropout_calls; /* in this step */
     tutti__node *first_node, *last_node;
-    size_t n_nodes, n_parameters; /* on the tape; parameters counted once */
-    tutti__spare *spare;
-    tutti_status step_status; /* a failure of step_begin: poisons the step's results */
+    size_t n_nodes, n_parameters;        /* on the tape; parameters counted once */
+    tutti__spare *spare, *spare_entries; /* entries that stand for nothing */
+    tutti_status step_status;            /* a failure of step_begin: poisons the step's results */
     const char *step_text;
     tutti_tensor out_of_memory;  /* the poisoned tensor that needs no memory */
     uint64_t kernel_allocations; /* counted by kernels that allocate outside the arena */
@@ -127,8 +130,10 @@ const char *tutti__shape_text(tutti_shape shape);
 /* MEMORY if the bytes of so many elements cannot be counted. */
 tutti_status tutti__shape_check(tutti_shape shape);
 size_t tutti__tensor_bytes(const tutti_tensor *t); /* row-major */
-void *tutti__step_alloc(tutti_ctx *cx,
-                        size_t bytes); /* from the arena; NULL with the message made */
+/* For the step, 64-byte aligned: memory of the host, and of the device, which only kernels and copies touch. NULL with the
+ * message made. */
+void *tutti__step_alloc(tutti_ctx *cx, size_t bytes);
+void *tutti__step_memory(tutti_ctx *cx, size_t bytes);
 
 /* A persistent tensor (module's memory, not the arena's); freed with free(). data is the caller's
  * business. */

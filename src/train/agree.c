@@ -55,7 +55,7 @@ static tutti_status share_failure(tutti_group *group, const verdict *all, int fi
         tutti__error_file_write(true, message);
         say_once(all, rank, size);
     }
-    TUTTI_TRY(tutti_broadcast(group, (tutti_buf){message, sizeof message, TUTTI_U8}, first, NULL));
+    TUTTI_TRY(tutti_broadcast(group, TUTTI_BUF(message, sizeof message, TUTTI_U8), first, NULL));
     message[sizeof message - 1] = '\0';
     tutti__error_file_write(false, message);
     return tutti__fail_again((tutti_status)all[first].status, message);
@@ -77,8 +77,8 @@ tutti_status tutti__fail_together(tutti_group *group, tutti_status status)
     all[rank].status = status;
     if (status != TUTTI_OK)
         all[rank].hash = (int64_t)tutti__hash64(tutti_last_error(), strlen(tutti_last_error()));
-    status = tutti_all_gather(group, (tutti_const_buf){&all[rank], 2, TUTTI_I64},
-                              (tutti_buf){all, (size_t)size * 2, TUTTI_I64}, NULL);
+    status = tutti_all_gather(group, TUTTI_CONST_BUF(&all[rank], 2, TUTTI_I64),
+                              TUTTI_BUF(all, (size_t)size * 2, TUTTI_I64), NULL);
     if (status != TUTTI_OK) {
         tutti__error_file_write(false, tutti_last_error());
         tutti__say_error(rank, size);
@@ -155,7 +155,7 @@ tutti_status tutti__same_config(tutti_group *group, const tutti__train_config *c
     if (!first)
         return TUTTI_ERR_MEMORY;
     *first = *config;
-    status = tutti_broadcast(group, (tutti_buf){first, sizeof *first, TUTTI_U8}, 0, NULL);
+    status = tutti_broadcast(group, TUTTI_BUF(first, sizeof *first, TUTTI_U8), 0, NULL);
     if (status == TUTTI_OK) {
         here = tutti__config_json(config);
         there = tutti__config_json(first);

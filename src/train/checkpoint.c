@@ -85,7 +85,7 @@ static tutti_status collect_hooks(tutti__run *run, size_t bytes)
     }
     tutti__powersgd_save(&run->hook, s->hooks);
     for (int r = 1; r < run->size; r++)
-        TUTTI_TRY(tutti_recv(run->group, (tutti_buf){s->hooks + (size_t)r * bytes, bytes, TUTTI_U8},
+        TUTTI_TRY(tutti_recv(run->group, TUTTI_BUF(s->hooks + (size_t)r * bytes, bytes, TUTTI_U8),
                              r, HOOK_TAG, NULL));
     return TUTTI_OK;
 }
@@ -100,7 +100,7 @@ static tutti_status send_hook(tutti__run *run, size_t bytes)
         return TUTTI_ERR_MEMORY;
     }
     tutti__powersgd_save(&run->hook, p);
-    status = tutti_send(run->group, (tutti_const_buf){p, bytes, TUTTI_U8}, 0, HOOK_TAG, NULL);
+    status = tutti_send(run->group, TUTTI_CONST_BUF(p, bytes, TUTTI_U8), 0, HOOK_TAG, NULL);
     free(p);
     return status;
 }

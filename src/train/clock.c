@@ -45,9 +45,9 @@ static tutti_status answer(tutti_group *group, int rank)
     int64_t word = 0;
 
     for (int i = 0; i < QUESTIONS; i++) {
-        TUTTI_TRY(tutti_recv(group, (tutti_buf){&word, 1, TUTTI_I64}, rank, CLOCK_TAG, NULL));
+        TUTTI_TRY(tutti_recv(group, TUTTI_BUF(&word, 1, TUTTI_I64), rank, CLOCK_TAG, NULL));
         word = (int64_t)tutti__now_ns();
-        TUTTI_TRY(tutti_send(group, (tutti_const_buf){&word, 1, TUTTI_I64}, rank, CLOCK_TAG, NULL));
+        TUTTI_TRY(tutti_send(group, TUTTI_CONST_BUF(&word, 1, TUTTI_I64), rank, CLOCK_TAG, NULL));
     }
     return TUTTI_OK;
 }
@@ -59,8 +59,8 @@ static tutti_status ask(tutti_group *group, tutti__clock_reading *best_p)
         int64_t asked = (int64_t)tutti__now_ns(), theirs = 0;
         tutti__clock_reading reading;
 
-        TUTTI_TRY(tutti_send(group, (tutti_const_buf){&asked, 1, TUTTI_I64}, 0, CLOCK_TAG, NULL));
-        TUTTI_TRY(tutti_recv(group, (tutti_buf){&theirs, 1, TUTTI_I64}, 0, CLOCK_TAG, NULL));
+        TUTTI_TRY(tutti_send(group, TUTTI_CONST_BUF(&asked, 1, TUTTI_I64), 0, CLOCK_TAG, NULL));
+        TUTTI_TRY(tutti_recv(group, TUTTI_BUF(&theirs, 1, TUTTI_I64), 0, CLOCK_TAG, NULL));
         reading = tutti__clock_estimate(asked, theirs, (int64_t)tutti__now_ns());
         if (reading.error_ns < best_p->error_ns)
             *best_p = reading;
@@ -102,8 +102,8 @@ tutti_status tutti__clock_read(tutti__clock *clock, tutti_group *group)
     if (rank > 0)
         status = ask(group, &mine.reading);
     if (status == TUTTI_OK)
-        status = tutti_all_gather(group, (tutti_const_buf){&mine, WORDS, TUTTI_I64},
-                                  (tutti_buf){all, WORDS * (size_t)size, TUTTI_I64}, NULL);
+        status = tutti_all_gather(group, TUTTI_CONST_BUF(&mine, WORDS, TUTTI_I64),
+                                  TUTTI_BUF(all, WORDS * (size_t)size, TUTTI_I64), NULL);
     if (status == TUTTI_OK) {
         clock->last = best_of(all, size, rank);
         if (clock->n++ == 0)

@@ -47,8 +47,8 @@ tutti_status tutti__core_share_find(tutti_group *group, tutti__core_share *share
         memset(&mine.cpus, 0xff, sizeof mine.cpus);
     status = tutti__fail_together(group, status);
     if (status == TUTTI_OK)
-        status = tutti_all_gather(group, (tutti_const_buf){&mine, sizeof mine, TUTTI_U8},
-                                  (tutti_buf){all, n * sizeof *all, TUTTI_U8}, NULL);
+        status = tutti_all_gather(group, TUTTI_CONST_BUF(&mine, sizeof mine, TUTTI_U8),
+                                  TUTTI_BUF(all, n * sizeof *all, TUTTI_U8), NULL);
     if (status == TUTTI_OK)
         *share = tutti__core_share_of(all, n, rank);
     free(all);

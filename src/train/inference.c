@@ -140,7 +140,7 @@ static tutti_status share_weights(inference *in)
 
         status = p ? tutti_tensor_read(t, p) : TUTTI_ERR_MEMORY;
         if (status == TUTTI_OK)
-            status = tutti_broadcast(run->group, (tutti_buf){p, bytes, TUTTI_U8}, 0, NULL);
+            status = tutti_broadcast(run->group, TUTTI_BUF(p, bytes, TUTTI_U8), 0, NULL);
         if (status == TUTTI_OK)
             status = tutti_tensor_write(t, p);
         free(p);
@@ -206,12 +206,12 @@ static tutti_status gather_rows(void *user, size_t round, const tutti_batch *bat
         memcpy(in->sent_labels, batch->y.p, batch->n * sizeof(int64_t));
     }
     if (in->run.rank == 0) {
-        got_logits = (tutti_buf){in->got_logits, n * size, TUTTI_F32};
-        got_labels = (tutti_buf){in->got_labels, rows * size, TUTTI_I64};
+        got_logits = TUTTI_BUF(in->got_logits, n * size, TUTTI_F32);
+        got_labels = TUTTI_BUF(in->got_labels, rows * size, TUTTI_I64);
     }
-    TUTTI_TRY(tutti_gather(in->run.group, (tutti_const_buf){in->sent_logits, n, TUTTI_F32},
+    TUTTI_TRY(tutti_gather(in->run.group, TUTTI_CONST_BUF(in->sent_logits, n, TUTTI_F32),
                            got_logits, 0, NULL));
-    TUTTI_TRY(tutti_gather(in->run.group, (tutti_const_buf){in->sent_labels, rows, TUTTI_I64},
+    TUTTI_TRY(tutti_gather(in->run.group, TUTTI_CONST_BUF(in->sent_labels, rows, TUTTI_I64),
                            got_labels, 0, NULL));
     if (in->run.rank == 0)
         place_rows(in, round);
@@ -245,8 +245,8 @@ static tutti_status open_all(inference *in)
     TUTTI_TRY(tutti__config_read_each(in->config, in->job->argc, in->job->argv));
     TUTTI_TRY(tutti__run_open_group(run));
     TUTTI_TRY(tutti__fail_together(run->group, run->rank == 0 ? choose_config(in) : TUTTI_OK));
-    TUTTI_TRY(tutti_broadcast(run->group, (tutti_buf){in->config, sizeof *in->config, TUTTI_U8}, 0,
-                              NULL));
+    TUTTI_TRY(
+        tutti_broadcast(run->group, TUTTI_BUF(in->config, sizeof *in->config, TUTTI_U8), 0, NULL));
     TUTTI_TRY(tutti__core_share_find(run->group, &run->cores));
     TUTTI_TRY(tutti__fail_together(run->group, open_alone(in)));
     return share_weights(in);

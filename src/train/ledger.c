@@ -95,8 +95,8 @@ tutti_status tutti__ledger_exchange(tutti__ledger *l, tutti_group *group)
         tutti_group_abort(group, "%s", tutti_last_error());
         return TUTTI_ERR_MEMORY;
     }
-    status = tutti_all_gather(group, (tutti_const_buf){mine, stride, TUTTI_F64},
-                              (tutti_buf){all, (size_t)l->size * stride, TUTTI_F64}, NULL);
+    status = tutti_all_gather(group, TUTTI_CONST_BUF(mine, stride, TUTTI_F64),
+                              TUTTI_BUF(all, (size_t)l->size * stride, TUTTI_F64), NULL);
     for (int r = 0; status == TUTTI_OK && r < l->size; r++) {
         const double *its = all + (size_t)r * stride;
 

@@ -6,6 +6,7 @@
  * when to stop: each brings "a signal came to me" at the start of a step, and everybody knows the answer at its end,
  * because the reduction of that one number ran beside the computation. */
 #include "data/loader.h"
+#include "device/flat.h"
 #include "ddp/ddp.h"
 #include "train/amp.h"
 #include "train/run.h"
@@ -30,7 +31,7 @@ static tutti_status exchange_sums(tutti__run *run)
 {
     double sums[3] = {run->local_loss.sum, run->local_loss.n, run->local_images};
 
-    TUTTI_TRY(tutti_all_reduce(run->group, (tutti_buf){sums, 3, TUTTI_F64}, TUTTI_SUM, NULL));
+    TUTTI_TRY(tutti_all_reduce(run->group, TUTTI_BUF(sums, 3, TUTTI_F64), TUTTI_SUM, NULL));
     run->local_loss = (tutti__mean){0, 0};
     run->local_images = 0;
     run->log_loss.sum += sums[0];
@@ -91,13 +92,13 @@ static tutti_status train_batch(tutti__run *run, const tutti_batch *batch, bool 
 static tutti_status scale_gradients(tutti__run *run, double factor)
 {
     tutti_flat flat;
+    tutti_stream *stream;
 
     if (factor == 1)
         return TUTTI_OK;
     TUTTI_TRY(tutti_module_flat(run->module, &flat));
-    for (size_t i = 0; i < flat.n; i++)
-        flat.gradients[i] *= (float)factor;
-    return TUTTI_OK;
+    stream = tutti_ctx_stream(run->cx);
+    return stream->ops->flat->scale(stream, flat.gradients, flat.n, (float)factor);
 }
 
 tutti_status tutti__run_update(tutti__run *run, bool wants_norm, double *norm_p)
@@ -212,7 +213,7 @@ tutti_status tutti__run_gradients(tutti__run *run, tutti_batch *batch, uint64_t 
 tutti_status tutti__run_ask_to_stop(tutti__run *run)
 {
     run->signalled = run->saving.failure == TUTTI_OK ? tutti__signals_seen() : UNSAVED;
-    return tutti_all_reduce(run->group, (tutti_buf){&run->signalled, 1, TUTTI_I64}, TUTTI_MAX,
+    return tutti_all_reduce(run->group, TUTTI_BUF(&run->signalled, 1, TUTTI_I64), TUTTI_MAX,
                             &run->signal_work);
 }
 

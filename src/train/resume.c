@@ -359,7 +359,7 @@ static tutti_status share_state(tutti__run *run, size_t bytes, char **text_p)
         *text_p = tutti__alloc(bytes + 1);
     if (!*text_p)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's state");
-    return tutti_broadcast(run->group, (tutti_buf){*text_p, bytes, TUTTI_U8}, 0, NULL);
+    return tutti_broadcast(run->group, TUTTI_BUF(*text_p, bytes, TUTTI_U8), 0, NULL);
 }
 
 tutti_status tutti__resume_share(tutti__run *run)
@@ -373,7 +373,7 @@ tutti_status tutti__resume_share(tutti__run *run)
         text = json_dumps(r->state, JSON_REAL_PRECISION(17));
         head[3] = text ? (int64_t)strlen(text) : 0;
     }
-    status = tutti_broadcast(run->group, (tutti_buf){head, 4, TUTTI_I64}, 0, NULL);
+    status = tutti_broadcast(run->group, TUTTI_BUF(head, 4, TUTTI_I64), 0, NULL);
     r->found = head[0] != 0;
     r->finished = head[1] != 0;
     r->complete = head[2] != 0;
@@ -437,7 +437,7 @@ static tutti_status apply_optimizer(tutti__run *run)
     int64_t n_states = (int64_t)block.n_states;
     tutti_status status;
 
-    TUTTI_TRY(tutti_broadcast(run->group, (tutti_buf){&n_states, 1, TUTTI_I64}, 0, NULL));
+    TUTTI_TRY(tutti_broadcast(run->group, TUTTI_BUF(&n_states, 1, TUTTI_I64), 0, NULL));
     TUTTI_TRY(tutti__optim_block_new(&fresh, run->optim, run->module));
     if ((size_t)n_states != fresh.n_states) {
         status = tutti__fail(TUTTI_ERR_FORMAT,
@@ -453,12 +453,12 @@ static tutti_status apply_optimizer(tutti__run *run)
         fresh = block;
         run->resume.optim = (tutti__optim_block){0};
     }
-    status = tutti_broadcast(
-        run->group, (tutti_buf){fresh.values, fresh.n_states * fresh.n, TUTTI_F32}, 0, NULL);
+    status = tutti_broadcast(run->group,
+                             TUTTI_BUF(fresh.values, fresh.n_states * fresh.n, TUTTI_F32), 0, NULL);
     if (status == TUTTI_OK)
         status = tutti_broadcast(
             run->group,
-            (tutti_buf){fresh.updates, fresh.n_parameters * sizeof *fresh.updates, TUTTI_U8}, 0,
+            TUTTI_BUF(fresh.updates, fresh.n_parameters * sizeof *fresh.updates, TUTTI_U8), 0,
             NULL);
     if (status == TUTTI_OK)
         status = tutti__optim_block_put(&fresh, run->optim, run->module);
@@ -493,8 +493,8 @@ static tutti_status send_hook(tutti__run *run, int rank, const void *p, size_t b
 
     if (rank == 0)
         return tutti__powersgd_restore(&run->hook, p, bytes);
-    TUTTI_TRY(tutti_send(run->group, (tutti_const_buf){&n, 1, TUTTI_I64}, rank, HOOK_TAG, NULL));
-    return tutti_send(run->group, (tutti_const_buf){p, bytes, TUTTI_U8}, rank, HOOK_TAG, NULL);
+    TUTTI_TRY(tutti_send(run->group, TUTTI_CONST_BUF(&n, 1, TUTTI_I64), rank, HOOK_TAG, NULL));
+    return tutti_send(run->group, TUTTI_CONST_BUF(p, bytes, TUTTI_U8), rank, HOOK_TAG, NULL);
 }
 
 /* Rank 0 reads one rank's after the other, and sends it: how many bytes, then the bytes. */
@@ -529,11 +529,11 @@ static tutti_status apply_hook(tutti__run *run)
         return TUTTI_OK;
     if (run->rank == 0)
         return send_hooks(run);
-    TUTTI_TRY(tutti_recv(run->group, (tutti_buf){&n, 1, TUTTI_I64}, 0, HOOK_TAG, NULL));
+    TUTTI_TRY(tutti_recv(run->group, TUTTI_BUF(&n, 1, TUTTI_I64), 0, HOOK_TAG, NULL));
     p = tutti__alloc((size_t)n);
     if (!p)
         return TUTTI_ERR_MEMORY;
-    status = tutti_recv(run->group, (tutti_buf){p, (size_t)n, TUTTI_U8}, 0, HOOK_TAG, NULL);
+    status = tutti_recv(run->group, TUTTI_BUF(p, (size_t)n, TUTTI_U8), 0, HOOK_TAG, NULL);
     if (status == TUTTI_OK)
         status = tutti__powersgd_restore(&run->hook, p, (size_t)n);
     free(p);

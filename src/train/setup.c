@@ -287,9 +287,9 @@ tutti_status tutti__run_open_ddp(tutti__run *run)
 static tutti_status open_together(tutti__run *run)
 {
     TUTTI_TRY(tutti_broadcast(
-        run->group, (tutti_buf){run->config->run_dir, TUTTI__CONFIG_TEXT, TUTTI_U8}, 0, NULL));
+        run->group, TUTTI_BUF(run->config->run_dir, TUTTI__CONFIG_TEXT, TUTTI_U8), 0, NULL));
     TUTTI_TRY(
-        tutti_broadcast(run->group, (tutti_buf){run->token, sizeof run->token, TUTTI_U8}, 0, NULL));
+        tutti_broadcast(run->group, TUTTI_BUF(run->token, sizeof run->token, TUTTI_U8), 0, NULL));
     TUTTI_TRY(tutti__resume_share(run));
     if (run->resume.complete)
         return TUTTI_OK;

@@ -94,7 +94,7 @@ tutti_status tutti__tally_add(tutti__tally *t, const float *logits, const int64_
 
 tutti_status tutti__tally_sum(tutti__tally *t, tutti_group *group)
 {
-    return tutti_all_reduce(group, (tutti_buf){t->counts, t->n, TUTTI_I64}, TUTTI_SUM, NULL);
+    return tutti_all_reduce(group, TUTTI_BUF(t->counts, t->n, TUTTI_I64), TUTTI_SUM, NULL);
 }
 
 int64_t tutti__tally_samples(const tutti__tally *t)

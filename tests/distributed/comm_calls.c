@@ -29,7 +29,7 @@ static bool says(const char *text)
 
 static tutti_status reduce_int(tutti_group *group, int32_t *x, tutti_redop op)
 {
-    return tutti_all_reduce(group, (tutti_buf){x, 1, TUTTI_I32}, op, NULL);
+    return tutti_all_reduce(group, TUTTI_BUF(x, 1, TUTTI_I32), op, NULL);
 }
 
 static int closed_forms(tutti_group *group, void *arg)
@@ -69,8 +69,8 @@ static int two_at_once(tutti_group *group, void *arg)
     tutti_work *first, *second;
 
     (void)arg;
-    CHECK(tutti_all_reduce(group, (tutti_buf){&x, 1, TUTTI_I32}, TUTTI_SUM, &first) == TUTTI_OK);
-    CHECK(tutti_all_reduce(group, (tutti_buf){&y, 1, TUTTI_I32}, TUTTI_SUM, &second) == TUTTI_OK);
+    CHECK(tutti_all_reduce(group, TUTTI_BUF(&x, 1, TUTTI_I32), TUTTI_SUM, &first) == TUTTI_OK);
+    CHECK(tutti_all_reduce(group, TUTTI_BUF(&y, 1, TUTTI_I32), TUTTI_SUM, &second) == TUTTI_OK);
     CHECK(tutti_work_wait(second) == TUTTI_OK && tutti_work_wait(first) == TUTTI_OK);
     CHECK(x == n * (n + 1) / 2 && y == n * (n + 1) * (2 * n + 1) / 6);
     return 0;
@@ -95,18 +95,18 @@ static int numbers(tutti_group *group, void *arg)
 
     (void)arg;
     for (int i = 0; i < 10; i++)
-        CHECK(tutti_all_reduce(group, (tutti_buf){&x, 1, TUTTI_F32}, TUTTI_MAX, NULL) == TUTTI_OK);
+        CHECK(tutti_all_reduce(group, TUTTI_BUF(&x, 1, TUTTI_F32), TUTTI_MAX, NULL) == TUTTI_OK);
     CHECK(tutti_group_sequence(group) == first + 10);
     /* Ranks 0 and 2 hold back, and are exactly one behind. */
     if (rank == 1) {
-        CHECK(tutti_all_reduce(group, (tutti_buf){&x, 1, TUTTI_F32}, TUTTI_MAX, &work) == TUTTI_OK);
+        CHECK(tutti_all_reduce(group, TUTTI_BUF(&x, 1, TUTTI_F32), TUTTI_MAX, &work) == TUTTI_OK);
         while (tutti_group_sequence(group) == first + 10)
             usleep(100);
     }
     CHECK(tutti_group_sequence(group) == first + 10 + (rank == 1));
     if (rank == 1)
         return tutti_work_wait(work) == TUTTI_OK ? 0 : 1;
-    CHECK(tutti_all_reduce(group, (tutti_buf){&x, 1, TUTTI_F32}, TUTTI_MAX, NULL) == TUTTI_OK);
+    CHECK(tutti_all_reduce(group, TUTTI_BUF(&x, 1, TUTTI_F32), TUTTI_MAX, NULL) == TUTTI_OK);
     CHECK(tutti_group_sequence(group) == first + 11);
     return 0;
 }
@@ -128,7 +128,7 @@ static int patience(tutti_group *group, void *arg)
 
     (void)arg;
     if (rank == 0) { /* the others come only when this one has given up waiting twice */
-        CHECK(tutti_all_reduce(group, (tutti_buf){&x, 1, TUTTI_F32}, TUTTI_SUM, &work) == TUTTI_OK);
+        CHECK(tutti_all_reduce(group, TUTTI_BUF(&x, 1, TUTTI_F32), TUTTI_SUM, &work) == TUTTI_OK);
         CHECK(tutti_work_wait_for(work, -1) == TUTTI_ERR_ARG);
         CHECK(tutti_work_wait_for(work, 0) == TUTTI_ERR_TIMEOUT);
         CHECK(tutti_work_wait_for(work, 30) == TUTTI_ERR_TIMEOUT);
@@ -138,10 +138,10 @@ static int patience(tutti_group *group, void *arg)
         CHECK(tutti_work_wait_for(work, 20000) == TUTTI_OK);
     } else {
         CHECK(tutti_store_wait(group->boot.store, "gave up", 20000) == TUTTI_OK);
-        CHECK(tutti_all_reduce(group, (tutti_buf){&x, 1, TUTTI_F32}, TUTTI_SUM, NULL) == TUTTI_OK);
+        CHECK(tutti_all_reduce(group, TUTTI_BUF(&x, 1, TUTTI_F32), TUTTI_SUM, NULL) == TUTTI_OK);
     }
     CHECK(x == (float)tutti_group_size(group));
-    CHECK(tutti_all_reduce(group, (tutti_buf){&y, 1, TUTTI_F32}, TUTTI_SUM, NULL) == TUTTI_OK);
+    CHECK(tutti_all_reduce(group, TUTTI_BUF(&y, 1, TUTTI_F32), TUTTI_SUM, NULL) == TUTTI_OK);
     CHECK(tutti_work_wait_for(NULL, 1) == TUTTI_ERR_ARG);
     return 0;
 }
@@ -174,7 +174,7 @@ static int short_limit(tutti_group *group, void *arg)
     }
     begin = tutti__now_ms();
     CHECK(tutti_group_set_timeout(group, 150) == TUTTI_OK);
-    CHECK(tutti_all_reduce(group, (tutti_buf){&x, 1, TUTTI_F32}, TUTTI_SUM, &work) == TUTTI_OK);
+    CHECK(tutti_all_reduce(group, TUTTI_BUF(&x, 1, TUTTI_F32), TUTTI_SUM, &work) == TUTTI_OK);
     CHECK(tutti_group_set_timeout(group, 0) == TUTTI_OK); /* that in flight keeps its own */
     do
         status = tutti_work_wait_for(work, 20000);
@@ -274,10 +274,10 @@ static int twins(tutti_group *group, void *arg)
     for (int turn = 0; turn < 2; turn++)
         for (int i = 0; i < N; i++)
             if ((turn + rank) % 2 == 0)
-                CHECK(tutti_all_reduce(a, (tutti_buf){&x[i], 1, TUTTI_I32}, TUTTI_SUM,
+                CHECK(tutti_all_reduce(a, TUTTI_BUF(&x[i], 1, TUTTI_I32), TUTTI_SUM,
                                        &works[0][i]) == TUTTI_OK);
             else
-                CHECK(tutti_all_reduce(b, (tutti_buf){&y[i], 1, TUTTI_I32}, TUTTI_SUM,
+                CHECK(tutti_all_reduce(b, TUTTI_BUF(&y[i], 1, TUTTI_I32), TUTTI_SUM,
                                        &works[1][i]) == TUTTI_OK);
     for (int i = 0; i < N; i++) {
         CHECK(tutti_work_wait(works[0][i]) == TUTTI_OK && tutti_work_wait(works[1][i]) == TUTTI_OK);
@@ -310,8 +310,7 @@ static int same_bits(tutti_group *group, void *arg)
 
         for (int i = 0; i < COUNT; i++)
             p[i] = (i % 3 == rank % 3 ? 1e8f : 1.0f) / (float)(1 + i % 7 + rank);
-        CHECK(tutti_all_reduce(group, (tutti_buf){p, COUNT, TUTTI_F32}, TUTTI_AVG, NULL) ==
-              TUTTI_OK);
+        CHECK(tutti_all_reduce(group, TUTTI_BUF(p, COUNT, TUTTI_F32), TUTTI_AVG, NULL) == TUTTI_OK);
         digest = tutti__hash64(p, sizeof p);
         if (!atomic_compare_exchange_strong(known, &none, digest))
             CHECK(none == digest);

@@ -43,7 +43,7 @@ static int bufs_new(tutti_buf *bufs, tutti_buf *expected, int rank)
     for (int i = 0; i < N_BUFS; i++) {
         size_t count = i % 10 == 3 ? 0 : i == 7 || i == 50 ? 40000 : (size_t)(1 + i % 120 * 17);
 
-        bufs[i] = (tutti_buf){NULL, count, dtypes[i % 3]};
+        bufs[i] = TUTTI_BUF(NULL, count, dtypes[i % 3]);
         expected[i] = bufs[i];
         bufs[i].p = malloc(bytes_of(bufs[i]) + 1);
         expected[i].p = malloc(bytes_of(bufs[i]) + 1);
@@ -115,18 +115,18 @@ static int mixed_calls(tutti_group *group, void *arg)
     for (int r = 0; r < 8; r++)
         ones[r] = 1;
     CHECK(tutti_coalesce_begin(group) == TUTTI_OK);
-    CHECK(tutti_all_reduce(group, (tutti_buf){&a, 1, TUTTI_I32}, TUTTI_SUM, NULL) == TUTTI_OK);
-    CHECK(tutti_all_reduce(group, (tutti_buf){&least, 1, TUTTI_F32}, TUTTI_MIN, NULL) == TUTTI_OK);
-    CHECK(tutti_broadcast(group, (tutti_buf){&cast, 1, TUTTI_I32}, root, NULL) == TUTTI_OK);
-    CHECK(tutti_all_gather_v(group, (tutti_const_buf){&rank, 1, TUTTI_I32},
-                             (tutti_buf){all, (size_t)size, TUTTI_I32}, ones, NULL) == TUTTI_OK);
+    CHECK(tutti_all_reduce(group, TUTTI_BUF(&a, 1, TUTTI_I32), TUTTI_SUM, NULL) == TUTTI_OK);
+    CHECK(tutti_all_reduce(group, TUTTI_BUF(&least, 1, TUTTI_F32), TUTTI_MIN, NULL) == TUTTI_OK);
+    CHECK(tutti_broadcast(group, TUTTI_BUF(&cast, 1, TUTTI_I32), root, NULL) == TUTTI_OK);
+    CHECK(tutti_all_gather_v(group, TUTTI_CONST_BUF(&rank, 1, TUTTI_I32),
+                             TUTTI_BUF(all, (size_t)size, TUTTI_I32), ones, NULL) == TUTTI_OK);
     memset(ones, 0, sizeof ones);
-    CHECK(tutti_all_reduce(group, (tutti_buf){&b, 1, TUTTI_I32}, TUTTI_SUM, NULL) == TUTTI_OK);
-    CHECK(tutti_all_reduce(group, (tutti_buf){&most, 1, TUTTI_F32}, TUTTI_MAX, NULL) == TUTTI_OK);
-    CHECK(tutti_all_reduce_from(group, (tutti_const_buf){&from, 1, TUTTI_I32},
-                                (tutti_buf){&into, 1, TUTTI_I32}, TUTTI_SUM, NULL) == TUTTI_OK);
-    CHECK(tutti_gather(group, (tutti_const_buf){&rank, 1, TUTTI_I32},
-                       rank == root ? (tutti_buf){pieces, (size_t)size, TUTTI_I32} : (tutti_buf){0},
+    CHECK(tutti_all_reduce(group, TUTTI_BUF(&b, 1, TUTTI_I32), TUTTI_SUM, NULL) == TUTTI_OK);
+    CHECK(tutti_all_reduce(group, TUTTI_BUF(&most, 1, TUTTI_F32), TUTTI_MAX, NULL) == TUTTI_OK);
+    CHECK(tutti_all_reduce_from(group, TUTTI_CONST_BUF(&from, 1, TUTTI_I32),
+                                TUTTI_BUF(&into, 1, TUTTI_I32), TUTTI_SUM, NULL) == TUTTI_OK);
+    CHECK(tutti_gather(group, TUTTI_CONST_BUF(&rank, 1, TUTTI_I32),
+                       rank == root ? TUTTI_BUF(pieces, (size_t)size, TUTTI_I32) : (tutti_buf){0},
                        root, NULL) == TUTTI_OK);
     CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
     CHECK(a == rank && cast == rank && into == 0); /* only noted */
@@ -148,7 +148,7 @@ static void calls_of_all_kinds_are_coalesced(void **state)
 static int refusals(tutti_group *group, void *arg)
 {
     float x = 1, y = 1;
-    const tutti_buf one = {&x, 1, TUTTI_F32};
+    const tutti_buf one = {&x, 1, TUTTI_F32, NULL};
     tutti_work *work = (tutti_work *)&x;
     tutti_group *sub;
     void *p;
@@ -164,12 +164,12 @@ static int refusals(tutti_group *group, void *arg)
     CHECK(tutti_all_reduce_list(group, &one, 1, TUTTI_SUM, NULL) == TUTTI_ERR_STATE);
     CHECK(tutti_all_reduce(group, one, TUTTI_SUM, &work) == TUTTI_ERR_STATE && work == NULL);
     CHECK(strstr(tutti_last_error(), "has no work of its own") != NULL);
-    CHECK(tutti_all_reduce(group, (tutti_buf){&y, 1, (tutti_dtype)99}, TUTTI_SUM, NULL) ==
+    CHECK(tutti_all_reduce(group, TUTTI_BUF(&y, 1, (tutti_dtype)99), TUTTI_SUM, NULL) ==
           TUTTI_ERR_ARG);
     CHECK(tutti_all_reduce(group, one, TUTTI_SUM, NULL) == TUTTI_OK);
     CHECK(tutti_coalesce_end(group, NULL) == TUTTI_OK);
     CHECK(x == (float)tutti_group_size(group) && y == 1);
-    CHECK(tutti_all_reduce_list(group, (tutti_buf[]){one, {NULL, 2, TUTTI_F32}}, 2, TUTTI_SUM,
+    CHECK(tutti_all_reduce_list(group, (tutti_buf[]){one, {NULL, 2, TUTTI_F32, NULL}}, 2, TUTTI_SUM,
                                 NULL) == TUTTI_ERR_ARG);
     CHECK(strstr(tutti_last_error(), "buffer 1 of 2: all_reduce: buf is NULL") != NULL);
     CHECK(tutti_all_reduce_list(group, NULL, 2, TUTTI_SUM, NULL) == TUTTI_ERR_ARG);
@@ -193,7 +193,8 @@ static int lists_differ(tutti_group *group, void *arg)
     float x[30] = {0};
     int rank = tutti_group_rank(group), odd = *(const int *)arg;
     size_t first = rank == odd ? 12 : 10;
-    const tutti_buf bufs[] = {{x, first, TUTTI_F32}, {x + first, 30 - first, TUTTI_F32}};
+    const tutti_buf bufs[] = {{x, first, TUTTI_F32, NULL},
+                              {x + first, 30 - first, TUTTI_F32, NULL}};
     char side[32];
 
     CHECK(tutti_all_reduce_list(group, bufs, 2, TUTTI_SUM, NULL) == TUTTI_ERR_MISMATCH);
@@ -206,7 +207,7 @@ static int lists_differ(tutti_group *group, void *arg)
 static int list_meets_single_call(tutti_group *group, void *arg)
 {
     float x[2] = {0};
-    const tutti_buf buf = {x, 2, TUTTI_F32};
+    const tutti_buf buf = {x, 2, TUTTI_F32, NULL};
     int rank = tutti_group_rank(group), odd = *(const int *)arg;
 
     CHECK(tutti_all_reduce_list(group, &buf, 1, TUTTI_SUM, NULL) == TUTTI_OK);
@@ -229,7 +230,7 @@ static void other_lists_are_a_mismatch(void **state)
 static int a_dead_group_takes_no_list(tutti_group *group, void *arg)
 {
     float x = 0;
-    const tutti_buf buf = {&x, 1, TUTTI_F32};
+    const tutti_buf buf = {&x, 1, TUTTI_F32, NULL};
     tutti_work *work = NULL;
 
     (void)arg;

@@ -192,7 +192,7 @@ static int check_all_reduce(tutti_group *group, void *p, tutti_dtype dtype, tutt
         hosts ? oracle_of_hosts(dtype, op, size, hosts, count) : oracle(dtype, op, size, count);
 
     put_all(dtype, p, 0, count, tutti_group_rank(group));
-    CHECK(tutti_all_reduce(group, (tutti_buf){p, count, dtype}, op, NULL) == TUTTI_OK);
+    CHECK(tutti_all_reduce(group, TUTTI_BUF(p, count, dtype), op, NULL) == TUTTI_OK);
     differs = memcmp(p, want, count * tutti_dtype_size(dtype));
     if (differs)
         fprintf(stderr, "all_reduce %s op %d count %zu size %d\n", tutti_dtype_name(dtype), (int)op,
@@ -211,7 +211,7 @@ static int check_reduce(tutti_group *group, void *p, tutti_dtype dtype, tutti_re
     void *want = oracle(dtype, op, size, count);
 
     put_all(dtype, p, 0, count, rank);
-    CHECK(tutti_reduce(group, (tutti_buf){p, count, dtype}, op, root, NULL) == TUTTI_OK);
+    CHECK(tutti_reduce(group, TUTTI_BUF(p, count, dtype), op, root, NULL) == TUTTI_OK);
     if (rank != root)
         put_all(dtype, want, 0, count, rank);
     differs = memcmp(p, want, bytes);
@@ -219,7 +219,7 @@ static int check_reduce(tutti_group *group, void *p, tutti_dtype dtype, tutti_re
         fprintf(stderr, "reduce %s op %d count %zu size %d root %d\n", tutti_dtype_name(dtype),
                 (int)op, count, size, root);
     put_all(dtype, p, 0, count, rank);
-    CHECK(tutti_reduce(group, (tutti_buf){p, count, dtype}, op, root, NULL) == TUTTI_OK);
+    CHECK(tutti_reduce(group, TUTTI_BUF(p, count, dtype), op, root, NULL) == TUTTI_OK);
     differs = differs || memcmp(p, want, bytes);
     free(want);
     CHECK(!differs);
@@ -237,8 +237,8 @@ static int check_reduce_scatter(tutti_group *group, char *p, tutti_dtype dtype, 
     int differs;
 
     put_all(dtype, p, 0, count * size, (int)rank);
-    CHECK(tutti_reduce_scatter(group, (tutti_const_buf){p, count * size, dtype},
-                               (tutti_buf){dst, count, dtype}, op, NULL) == TUTTI_OK);
+    CHECK(tutti_reduce_scatter(group, TUTTI_CONST_BUF(p, count * size, dtype),
+                               TUTTI_BUF(dst, count, dtype), op, NULL) == TUTTI_OK);
     differs = memcmp(dst, want + rank * count * element, count * element);
     free(want);
     if (!in_place)
@@ -257,8 +257,8 @@ static int check_all_gather(tutti_group *group, char *p, tutti_dtype dtype, size
 
     memset(dst, 0x5a, size * bytes);
     put_all(dtype, src, 3, count, (int)rank);
-    CHECK(tutti_all_gather(group, (tutti_const_buf){src, count, dtype},
-                           (tutti_buf){dst, count * size, dtype}, NULL) == TUTTI_OK);
+    CHECK(tutti_all_gather(group, TUTTI_CONST_BUF(src, count, dtype),
+                           TUTTI_BUF(dst, count * size, dtype), NULL) == TUTTI_OK);
     for (size_t r = 0; r < size; r++) {
         put_all(dtype, want, 3, count, (int)r);
         CHECK(memcmp(dst + r * bytes, want, bytes) == 0);
@@ -277,7 +277,7 @@ static int check_broadcast(tutti_group *group, char *p, tutti_dtype dtype, size_
     for (int root = 0; root < tutti_group_size(group); root++) {
         put_all(dtype, p, 0, count, tutti_group_rank(group));
         put_all(dtype, want, 0, count, root);
-        CHECK(tutti_broadcast(group, (tutti_buf){p, count, dtype}, root, NULL) == TUTTI_OK);
+        CHECK(tutti_broadcast(group, TUTTI_BUF(p, count, dtype), root, NULL) == TUTTI_OK);
         CHECK(memcmp(p, want, bytes) == 0);
     }
     free(want);

@@ -11,7 +11,7 @@
 static int be_the_child(tutti_group *group)
 {
     float x = 1;
-    tutti_buf one = {&x, 1, TUTTI_F32};
+    tutti_buf one = {&x, 1, TUTTI_F32, NULL};
     tutti_group *sub;
     int peer = (tutti_group_rank(group) + 1) % tutti_group_size(group);
 
@@ -37,7 +37,7 @@ static int fork_in_the_middle(tutti_group *group, void *arg)
         _exit(be_the_child(group));
     CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    CHECK(tutti_all_reduce(group, (tutti_buf){&x, 1, TUTTI_F32}, TUTTI_SUM, NULL) == TUTTI_OK);
+    CHECK(tutti_all_reduce(group, TUTTI_BUF(&x, 1, TUTTI_F32), TUTTI_SUM, NULL) == TUTTI_OK);
     CHECK(x == (float)tutti_group_size(group));
     return 0;
 }

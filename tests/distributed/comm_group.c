@@ -30,7 +30,7 @@ static int thousand_reductions(tutti_group *group, void *arg)
     (void)arg;
     for (int i = 0; i < N_WORK; i++) {
         values[i] = (float)(i + rank);
-        CHECK(tutti_all_reduce(group, (tutti_buf){&values[i], 1, TUTTI_F32}, TUTTI_SUM, &work[i]) ==
+        CHECK(tutti_all_reduce(group, TUTTI_BUF(&values[i], 1, TUTTI_F32), TUTTI_SUM, &work[i]) ==
               TUTTI_OK);
     }
     for (int i = 0; i < N_WORK; i++) {
@@ -49,7 +49,7 @@ static int thousand_broadcasts(tutti_group *group, void *arg)
     (void)arg;
     for (int i = 0; i < N_WORK; i++) {
         values[i] = i * size + rank;
-        CHECK(tutti_broadcast(group, (tutti_buf){&values[i], 1, TUTTI_I32}, i % size, &work[i]) ==
+        CHECK(tutti_broadcast(group, TUTTI_BUF(&values[i], 1, TUTTI_I32), i % size, &work[i]) ==
               TUTTI_OK);
     }
     for (int i = N_WORK - 1; i >= 0; i--) { /* in any order */
@@ -77,9 +77,9 @@ static int order_is_kept(tutti_group *group, void *arg)
     for (int i = 0; i < COUNT; i++)
         p[i] = 1;
     for (int i = 0; i < 4; i++)
-        CHECK(tutti_all_reduce(group, (tutti_buf){p, COUNT, TUTTI_F32}, TUTTI_SUM, &work[i]) ==
+        CHECK(tutti_all_reduce(group, TUTTI_BUF(p, COUNT, TUTTI_F32), TUTTI_SUM, &work[i]) ==
               TUTTI_OK);
-    CHECK(tutti_all_reduce(group, (tutti_buf){p, 1, TUTTI_F32}, TUTTI_AVG, NULL) == TUTTI_OK);
+    CHECK(tutti_all_reduce(group, TUTTI_BUF(p, 1, TUTTI_F32), TUTTI_AVG, NULL) == TUTTI_OK);
     CHECK(p[0] == total * total * total * total && p[COUNT - 1] == p[0]);
     for (int i = 0; i < 4; i++) {
         CHECK(tutti_work_done(work[i]));
@@ -112,10 +112,10 @@ static tutti_status two_rounds(void *arg)
 
     if (e->fails)
         return tutti__fail(TUTTI_ERR_ARG, "errand %d", e->step);
-    TUTTI_TRY(tutti_all_reduce(e->group, (tutti_buf){&e->sum, 1, TUTTI_I32}, TUTTI_SUM, NULL));
-    TUTTI_TRY(tutti_broadcast(e->group, (tutti_buf){&e->step, 1, TUTTI_I32}, 0, &work));
+    TUTTI_TRY(tutti_all_reduce(e->group, TUTTI_BUF(&e->sum, 1, TUTTI_I32), TUTTI_SUM, NULL));
+    TUTTI_TRY(tutti_broadcast(e->group, TUTTI_BUF(&e->step, 1, TUTTI_I32), 0, &work));
     TUTTI_TRY(tutti_work_wait(work));
-    return tutti_all_reduce(e->group, (tutti_buf){&e->sum, 1, TUTTI_I32}, TUTTI_SUM, NULL);
+    return tutti_all_reduce(e->group, TUTTI_BUF(&e->sum, 1, TUTTI_I32), TUTTI_SUM, NULL);
 }
 
 /* Ranks call on from the main thread meanwhile, whoever is faster: each function is whole in its place. */
@@ -131,8 +131,8 @@ static int functions_run_in_their_place(tutti_group *group, void *arg)
         errands[i] = (errand){group, i, 1, false};
         values[i] = 1;
         CHECK(tutti__group_submit(group, two_rounds, &errands[i], &works[i]) == TUTTI_OK);
-        CHECK(tutti_all_reduce(group, (tutti_buf){&values[i], 1, TUTTI_I32}, TUTTI_SUM,
-                               &others[i]) == TUTTI_OK);
+        CHECK(tutti_all_reduce(group, TUTTI_BUF(&values[i], 1, TUTTI_I32), TUTTI_SUM, &others[i]) ==
+              TUTTI_OK);
         if (i % 7 == tutti_group_rank(group))
             CHECK(tutti_work_wait(works[i]) == TUTTI_OK && errands[i].sum == size * size);
     }
@@ -175,14 +175,14 @@ static int segments_come_and_go(tutti_group *group, void *arg)
     x += 1000 + 16 * tutti_group_rank(group);
     for (int i = 0; i < 5000; i++)
         x[i] = 2;
-    CHECK(tutti_all_reduce(group, (tutti_buf){x, 5000, TUTTI_F32}, TUTTI_SUM, NULL) == TUTTI_OK);
+    CHECK(tutti_all_reduce(group, TUTTI_BUF(x, 5000, TUTTI_F32), TUTTI_SUM, NULL) == TUTTI_OK);
     CHECK(x[-1] == 0 && x[0] == 2.0f * (float)size && x[4999] == 2.0f * (float)size &&
           x[5000] == 0);
     tutti_group_release(group, a);
     CHECK(tutti_group_alloc(group, 100, &c) == TUTTI_OK);
     x = c;
     x[0] = 1;
-    CHECK(tutti_all_reduce(group, (tutti_buf){x, 1, TUTTI_F32}, TUTTI_SUM, NULL) == TUTTI_OK);
+    CHECK(tutti_all_reduce(group, TUTTI_BUF(x, 1, TUTTI_F32), TUTTI_SUM, NULL) == TUTTI_OK);
     CHECK(x[0] == (float)size);
     tutti_group_release(group, b);
     return 0; /* c goes with the group */
@@ -202,13 +202,12 @@ static int mixed_memory(tutti_group *group, void *arg)
         p = (rank + round) % 2 ? own : shared;
         for (int i = 0; i < COUNT; i++)
             p[i] = (float)(i + rank);
-        CHECK(tutti_all_reduce(group, (tutti_buf){p, COUNT, TUTTI_F32}, TUTTI_SUM, NULL) ==
-              TUTTI_OK);
+        CHECK(tutti_all_reduce(group, TUTTI_BUF(p, COUNT, TUTTI_F32), TUTTI_SUM, NULL) == TUTTI_OK);
         for (int i = 0; i < COUNT; i++)
             CHECK(p[i] == (float)(i * size + size * (size - 1) / 2));
         for (int root = 0; root < size; root++) {
             p[0] = (float)rank;
-            CHECK(tutti_broadcast(group, (tutti_buf){p, COUNT, TUTTI_F32}, root, NULL) == TUTTI_OK);
+            CHECK(tutti_broadcast(group, TUTTI_BUF(p, COUNT, TUTTI_F32), root, NULL) == TUTTI_OK);
             CHECK(p[0] == (float)root);
         }
     }
@@ -250,7 +249,7 @@ static int split_and_sum(tutti_group *group, void *arg)
     CHECK(tutti_group_size(sub) == (rank % 2 ? n_odd : n_even));
     for (int r = rank % 2; r < size; r += 2)
         sum += (float)r;
-    CHECK(tutti_all_reduce(sub, (tutti_buf){&x, 1, TUTTI_F32}, TUTTI_SUM, NULL) == TUTTI_OK);
+    CHECK(tutti_all_reduce(sub, TUTTI_BUF(&x, 1, TUTTI_F32), TUTTI_SUM, NULL) == TUTTI_OK);
     CHECK(x == sum);
     CHECK((rank % 2 ? odd : even)[tutti_group_rank(sub)] == rank);
     /* Both at once, each its own traffic; then a split of the split. */
@@ -281,24 +280,23 @@ static int bad_arguments(tutti_group *group, void *arg)
     int size = tutti_group_size(group);
 
     (void)arg;
-    CHECK(tutti_broadcast(group, (tutti_buf){x, 1, TUTTI_F32}, -1, &work) == TUTTI_ERR_ARG);
+    CHECK(tutti_broadcast(group, TUTTI_BUF(x, 1, TUTTI_F32), -1, &work) == TUTTI_ERR_ARG);
     CHECK(work == NULL && strstr(tutti_last_error(), "root is -1") != NULL);
-    CHECK(tutti_broadcast(group, (tutti_buf){x, 1, TUTTI_F32}, size, NULL) == TUTTI_ERR_ARG);
-    CHECK(tutti_all_reduce(group, (tutti_buf){NULL, 1, TUTTI_F32}, TUTTI_SUM, NULL) ==
+    CHECK(tutti_broadcast(group, TUTTI_BUF(x, 1, TUTTI_F32), size, NULL) == TUTTI_ERR_ARG);
+    CHECK(tutti_all_reduce(group, TUTTI_BUF(NULL, 1, TUTTI_F32), TUTTI_SUM, NULL) == TUTTI_ERR_ARG);
+    CHECK(tutti_all_reduce(group, TUTTI_BUF(x, 1, (tutti_dtype)77), TUTTI_SUM, NULL) ==
           TUTTI_ERR_ARG);
-    CHECK(tutti_all_reduce(group, (tutti_buf){x, 1, (tutti_dtype)77}, TUTTI_SUM, NULL) ==
+    CHECK(tutti_all_reduce(group, TUTTI_BUF(x, 1, TUTTI_F32), (tutti_redop)9, NULL) ==
           TUTTI_ERR_ARG);
-    CHECK(tutti_all_reduce(group, (tutti_buf){x, 1, TUTTI_F32}, (tutti_redop)9, NULL) ==
-          TUTTI_ERR_ARG);
-    CHECK(tutti_all_reduce(group, (tutti_buf){x, 1, TUTTI_I32}, TUTTI_AVG, NULL) == TUTTI_ERR_ARG);
-    CHECK(tutti_all_gather(group, (tutti_const_buf){x, 1, TUTTI_F32},
-                           (tutti_buf){x + 1, (size_t)size + 1, TUTTI_F32}, NULL) == TUTTI_ERR_ARG);
-    CHECK(tutti_all_gather(group, (tutti_const_buf){x, 1, TUTTI_I32},
-                           (tutti_buf){x, (size_t)size, TUTTI_F32}, NULL) == TUTTI_ERR_ARG);
+    CHECK(tutti_all_reduce(group, TUTTI_BUF(x, 1, TUTTI_I32), TUTTI_AVG, NULL) == TUTTI_ERR_ARG);
+    CHECK(tutti_all_gather(group, TUTTI_CONST_BUF(x, 1, TUTTI_F32),
+                           TUTTI_BUF(x + 1, (size_t)size + 1, TUTTI_F32), NULL) == TUTTI_ERR_ARG);
+    CHECK(tutti_all_gather(group, TUTTI_CONST_BUF(x, 1, TUTTI_I32),
+                           TUTTI_BUF(x, (size_t)size, TUTTI_F32), NULL) == TUTTI_ERR_ARG);
     CHECK(tutti_work_wait(NULL) == TUTTI_ERR_ARG);
     /* Nothing was sent and the order is whole. */
     x[0] = 1;
-    CHECK(tutti_all_reduce(group, (tutti_buf){x, 1, TUTTI_F32}, TUTTI_SUM, NULL) == TUTTI_OK &&
+    CHECK(tutti_all_reduce(group, TUTTI_BUF(x, 1, TUTTI_F32), TUTTI_SUM, NULL) == TUTTI_OK &&
           x[0] == (float)size);
     return 0;
 }
@@ -319,7 +317,7 @@ static int spans(tutti_group *group, void *arg)
 
     (void)arg;
     CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
-    CHECK(tutti_all_reduce(group, (tutti_buf){&x, 1, TUTTI_F32}, TUTTI_SUM, &work) == TUTTI_OK);
+    CHECK(tutti_all_reduce(group, TUTTI_BUF(&x, 1, TUTTI_F32), TUTTI_SUM, &work) == TUTTI_OK);
     while (!tutti_work_done(work))
         usleep(100);
     tutti__work_times(work, &begin, &end);
@@ -362,8 +360,8 @@ static int group_again_and_again(tutti_group *group, void *arg)
 
         CHECK(tutti_group_init(&again, &opts) == TUTTI_OK);
         CHECK(tutti_group_init(&beside, &opts) == TUTTI_OK);
-        CHECK(tutti_all_reduce(beside, (tutti_buf){&x, 1, TUTTI_F32}, TUTTI_SUM, NULL) == TUTTI_OK);
-        CHECK(tutti_all_reduce(again, (tutti_buf){&x, 1, TUTTI_F32}, TUTTI_SUM, NULL) == TUTTI_OK);
+        CHECK(tutti_all_reduce(beside, TUTTI_BUF(&x, 1, TUTTI_F32), TUTTI_SUM, NULL) == TUTTI_OK);
+        CHECK(tutti_all_reduce(again, TUTTI_BUF(&x, 1, TUTTI_F32), TUTTI_SUM, NULL) == TUTTI_OK);
         CHECK(x == (float)(size * size));
         tutti_group_free(again);
         tutti_group_free(beside);
@@ -418,7 +416,7 @@ static void no_group_is_refused(void **state)
 {
     float x[2] = {0};
     size_t counts[1] = {1};
-    tutti_buf buf = {x, 1, TUTTI_F32};
+    tutti_buf buf = {x, 1, TUTTI_F32, NULL};
     tutti_group *sub = (tutti_group *)x;
     tutti_work *work = (tutti_work *)x;
     void *p = x;
@@ -493,7 +491,7 @@ static int fork_and_free(tutti_group *group, void *arg)
         _exit(0);
     }
     CHECK(waitpid(child, &how, 0) == child && how == 0);
-    CHECK(tutti_all_reduce(group, (tutti_buf){&one, 1, TUTTI_F32}, TUTTI_SUM, NULL) == TUTTI_OK);
+    CHECK(tutti_all_reduce(group, TUTTI_BUF(&one, 1, TUTTI_F32), TUTTI_SUM, NULL) == TUTTI_OK);
     CHECK(one == (float)tutti_group_size(group));
     return 0;
 }

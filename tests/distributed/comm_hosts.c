@@ -53,25 +53,25 @@ static int one_of_each(tutti_group *group, float *p, size_t count)
 
     for (size_t i = 0; i < count; i++)
         p[i] = (float)(i % 100) * (float)(rank + 1);
-    CHECK(tutti_all_reduce(group, (tutti_buf){p, count, TUTTI_F32}, TUTTI_SUM, NULL) == TUTTI_OK);
+    CHECK(tutti_all_reduce(group, TUTTI_BUF(p, count, TUTTI_F32), TUTTI_SUM, NULL) == TUTTI_OK);
     for (size_t i = 0; i < count; i++)
         CHECK(p[i] == (float)(i % 100) * sum);
     for (int root = 0; root < (int)size; root++) {
         for (size_t i = 0; i < count; i++)
             p[i] = (float)(i + rank);
-        CHECK(tutti_broadcast(group, (tutti_buf){p, count, TUTTI_F32}, root, NULL) == TUTTI_OK);
+        CHECK(tutti_broadcast(group, TUTTI_BUF(p, count, TUTTI_F32), root, NULL) == TUTTI_OK);
         for (size_t i = 0; i < count; i++)
             CHECK(p[i] == (float)(i + (size_t)root));
     }
     for (size_t i = 0; i < count; i++)
         p[i] = (float)(i + rank);
-    CHECK(tutti_all_gather(group, (tutti_const_buf){p, count, TUTTI_F32},
-                           (tutti_buf){all, size * count, TUTTI_F32}, NULL) == TUTTI_OK);
+    CHECK(tutti_all_gather(group, TUTTI_CONST_BUF(p, count, TUTTI_F32),
+                           TUTTI_BUF(all, size * count, TUTTI_F32), NULL) == TUTTI_OK);
     for (size_t r = 0; r < size; r++)
         for (size_t i = 0; i < count; i++)
             CHECK(all[r * count + i] == (float)(i + r));
-    CHECK(tutti_reduce_scatter(group, (tutti_const_buf){all, size * count, TUTTI_F32},
-                               (tutti_buf){p, count, TUTTI_F32}, TUTTI_SUM, NULL) == TUTTI_OK);
+    CHECK(tutti_reduce_scatter(group, TUTTI_CONST_BUF(all, size * count, TUTTI_F32),
+                               TUTTI_BUF(p, count, TUTTI_F32), TUTTI_SUM, NULL) == TUTTI_OK);
     for (size_t i = 0; i < count; i++)
         CHECK(p[i] == (float)((i + rank) * size));
     CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
@@ -174,7 +174,7 @@ static tutti_status work_until(tutti_group *group, int who, void (*happens)(void
             atomic_store(&b->at_ns, tutti__now_ns());
             happens();
         }
-        status = tutti_all_reduce(group, (tutti_buf){p, COUNT, TUTTI_F32}, TUTTI_AVG, NULL);
+        status = tutti_all_reduce(group, TUTTI_BUF(p, COUNT, TUTTI_F32), TUTTI_AVG, NULL);
     }
     note_time();
     return status;

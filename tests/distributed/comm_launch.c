@@ -38,7 +38,7 @@ static int use(tutti_group *group)
 {
     float x = 1;
 
-    CHECK(tutti_all_reduce(group, (tutti_buf){&x, 1, TUTTI_F32}, TUTTI_SUM, NULL) == TUTTI_OK);
+    CHECK(tutti_all_reduce(group, TUTTI_BUF(&x, 1, TUTTI_F32), TUTTI_SUM, NULL) == TUTTI_OK);
     CHECK(x == (float)tutti_group_size(group));
     return 0;
 }
@@ -81,7 +81,7 @@ static int from_environment(tutti_group *outer, void *arg)
     tutti_group *group;
 
     (void)arg;
-    CHECK(tutti_broadcast(outer, (tutti_buf){&port, 1, TUTTI_I32}, 0, NULL) == TUTTI_OK);
+    CHECK(tutti_broadcast(outer, TUTTI_BUF(&port, 1, TUTTI_I32), 0, NULL) == TUTTI_OK);
     put_number("RANK", rank);
     put_number("LOCAL_RANK", rank);
     put_number("WORLD_SIZE", size);

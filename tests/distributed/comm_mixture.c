@@ -126,8 +126,9 @@ static size_t taken(const stand *s, const call *c)
 static tutti_status issue(stand *s, call *c, tutti_work **work_p)
 {
     tutti_buf src = {c->src, tutti__op_given(s->group->comm.rank, s->group->comm.size, &c->op),
-                     TUTTI_I32},
-              dst = {c->dst, taken(s, c), TUTTI_I32}, own = {c->dst, c->count, TUTTI_I32};
+                     TUTTI_I32, NULL},
+              dst = {c->dst, taken(s, c), TUTTI_I32, NULL},
+              own = {c->dst, c->count, TUTTI_I32, NULL};
     bool is_root = s->rank == c->root;
 
     switch (c->kind) {

@@ -21,9 +21,9 @@ static int all_come(tutti_group *group, void *arg)
     tutti_work *reduction, *receive;
 
     for (int i = 1; i <= 20; i++) {
-        CHECK(tutti_all_reduce(group, (tutti_buf){&x, 1, TUTTI_F32}, TUTTI_SUM, &reduction) ==
+        CHECK(tutti_all_reduce(group, TUTTI_BUF(&x, 1, TUTTI_F32), TUTTI_SUM, &reduction) ==
               TUTTI_OK);
-        CHECK(tutti_recv(group, (tutti_buf){&z, 1, TUTTI_I32}, (rank + 1) % size, 0, &receive) ==
+        CHECK(tutti_recv(group, TUTTI_BUF(&z, 1, TUTTI_I32), (rank + 1) % size, 0, &receive) ==
               TUTTI_OK);
         if (come)
             atomic_fetch_add(come, 1);
@@ -31,7 +31,7 @@ static int all_come(tutti_group *group, void *arg)
         CHECK(!come || atomic_load(come) >= i * size);
         CHECK(tutti_monitored_barrier(group, 20000, i % 2) == TUTTI_OK);
         CHECK(tutti_work_wait(reduction) == TUTTI_OK);
-        CHECK(tutti_send(group, (tutti_const_buf){&y, 1, TUTTI_I32}, (rank + size - 1) % size, 0,
+        CHECK(tutti_send(group, TUTTI_CONST_BUF(&y, 1, TUTTI_I32), (rank + size - 1) % size, 0,
                          NULL) == TUTTI_OK);
         CHECK(tutti_work_wait(receive) == TUTTI_OK && z == (rank + 1) % size);
     }

@@ -137,14 +137,14 @@ typedef struct stand {
 
 static tutti_buf part(const stand *s)
 {
-    return (tutti_buf){s->same ? s->all + (size_t)s->rank * s->n * tutti_dtype_size(s->dtype)
-                               : s->part,
-                       s->n, s->dtype};
+    return TUTTI_BUF(s->same ? s->all + (size_t)s->rank * s->n * tutti_dtype_size(s->dtype)
+                             : s->part,
+                     s->n, s->dtype);
 }
 
 static tutti_buf all(const stand *s)
 {
-    return (tutti_buf){s->all, s->n * (size_t)s->size, s->dtype};
+    return TUTTI_BUF(s->all, s->n * (size_t)s->size, s->dtype);
 }
 
 static void fill(tutti_buf buf, int rank, size_t first)
@@ -163,7 +163,7 @@ static bool holds(tutti_buf buf, int rank, size_t first)
 
 static tutti_buf piece(const stand *s, int r)
 {
-    return (tutti_buf){s->all + (size_t)r * s->n * tutti_dtype_size(s->dtype), s->n, s->dtype};
+    return TUTTI_BUF(s->all + (size_t)r * s->n * tutti_dtype_size(s->dtype), s->n, s->dtype);
 }
 
 static int reductions(const stand *s, tutti_redop op)
@@ -200,7 +200,7 @@ static int reductions(const stand *s, tutti_redop op)
 
 static int moves(const stand *s)
 {
-    const tutti_buf none = {NULL, 0, s->dtype};
+    const tutti_buf none = {NULL, 0, s->dtype, NULL};
     int root = s->size / 2;
 
     fill(part(s), s->rank, 0);
@@ -228,7 +228,7 @@ static int exchanges(const stand *s)
 {
     size_t element = tutti_dtype_size(s->dtype), src_counts[16], dst_counts[16], at = 0, in = 0;
     char *other = calloc(all(s).count + 64, element);
-    tutti_buf src = {other, all(s).count, s->dtype};
+    tutti_buf src = {other, all(s).count, s->dtype, NULL};
 
     CHECK(other);
     fill(src, s->rank, 0);
@@ -244,10 +244,9 @@ static int exchanges(const stand *s)
         src.count += src_counts[r];
     }
     CHECK(tutti_all_to_all_v(s->group, tutti_buf_const(src), src_counts,
-                             (tutti_buf){s->all, src.count, s->dtype}, dst_counts,
-                             NULL) == TUTTI_OK);
+                             TUTTI_BUF(s->all, src.count, s->dtype), dst_counts, NULL) == TUTTI_OK);
     for (int r = 0; r < s->size; r++) {
-        tutti_buf got = {s->all + at * element, dst_counts[r], s->dtype};
+        tutti_buf got = {s->all + at * element, dst_counts[r], s->dtype, NULL};
         size_t first = 0;
 
         for (int b = 0; b < s->rank; b++)
@@ -258,11 +257,11 @@ static int exchanges(const stand *s)
     for (int r = 0; r < s->size; r++)
         in += dst_counts[r] = (size_t)r % (s->n + 1);
     src.count = dst_counts[s->rank];
-    CHECK(tutti_all_gather_v(s->group, tutti_buf_const(src), (tutti_buf){s->all, in, s->dtype},
+    CHECK(tutti_all_gather_v(s->group, tutti_buf_const(src), TUTTI_BUF(s->all, in, s->dtype),
                              dst_counts, NULL) == TUTTI_OK);
     at = 0;
     for (int r = 0; r < s->size; r++) {
-        CHECK(holds((tutti_buf){s->all + at * element, dst_counts[r], s->dtype}, r, 0));
+        CHECK(holds(TUTTI_BUF(s->all + at * element, dst_counts[r], s->dtype), r, 0));
         at += dst_counts[r];
     }
     free(other);
@@ -305,10 +304,10 @@ static int nan_wins(tutti_group *group)
         double x[2] = {1, tutti_group_rank(group) == 1 ? NAN : -1};
         uint16_t half[2] = {tutti__bf16_of_f32(1), tutti__bf16_of_f32((float)x[1])};
 
-        CHECK(tutti_all_reduce(group, (tutti_buf){x, 2, TUTTI_F64}, (tutti_redop)op, NULL) ==
+        CHECK(tutti_all_reduce(group, TUTTI_BUF(x, 2, TUTTI_F64), (tutti_redop)op, NULL) ==
               TUTTI_OK);
         CHECK(!isnan(x[0]) && isnan(x[1]));
-        CHECK(tutti_all_reduce(group, (tutti_buf){half, 2, TUTTI_BF16}, (tutti_redop)op, NULL) ==
+        CHECK(tutti_all_reduce(group, TUTTI_BUF(half, 2, TUTTI_BF16), (tutti_redop)op, NULL) ==
               TUTTI_OK);
         CHECK(isnan(tutti__f32_of_bf16(half[1])));
     }
@@ -327,11 +326,11 @@ static int messages(tutti_group *group)
     for (size_t n = 1; n <= N; n *= N) {
         for (size_t k = 0; k < n; k++)
             sent[k] = (int32_t)k + rank;
-        CHECK(tutti_all_reduce(group, (tutti_buf){summed, 33, TUTTI_I32}, TUTTI_SUM, &reduced) ==
+        CHECK(tutti_all_reduce(group, TUTTI_BUF(summed, 33, TUTTI_I32), TUTTI_SUM, &reduced) ==
               TUTTI_OK);
-        CHECK(tutti_recv(group, (tutti_buf){received, n, TUTTI_I32}, TUTTI_ANY_RANK, 7, &work) ==
+        CHECK(tutti_recv(group, TUTTI_BUF(received, n, TUTTI_I32), TUTTI_ANY_RANK, 7, &work) ==
               TUTTI_OK);
-        CHECK(tutti_send(group, (tutti_const_buf){sent, n, TUTTI_I32}, next, 7, NULL) == TUTTI_OK);
+        CHECK(tutti_send(group, TUTTI_CONST_BUF(sent, n, TUTTI_I32), next, 7, NULL) == TUTTI_OK);
         CHECK(tutti_work_source(work) == previous);
         CHECK(tutti_work_wait(work) == TUTTI_OK);
         for (size_t k = 0; k < n; k++)
@@ -356,7 +355,7 @@ static int many_in_flight(tutti_group *a, tutti_group *b)
         for (int g = 0; g < 2; g++) {
             for (int k = 0; k < 33; k++)
                 x[g][i][k] = (float)(i + k + g);
-            CHECK(tutti_all_reduce(g ? b : a, (tutti_buf){x[g][i], 33, TUTTI_F32}, TUTTI_SUM,
+            CHECK(tutti_all_reduce(g ? b : a, TUTTI_BUF(x[g][i], 33, TUTTI_F32), TUTTI_SUM,
                                    &work[g][i]) == TUTTI_OK);
         }
     for (int i = 0; i < IN_FLIGHT; i++)
@@ -395,7 +394,7 @@ static int groups(tutti_group *group)
         CHECK(tutti_group_split(turned, (int[]){0, size - 1}, 2, "pair", &pair) == TUTTI_OK);
         CHECK((pair != NULL) == (rank == 0 || rank == size - 1));
         if (pair) {
-            CHECK(tutti_broadcast(pair, (tutti_buf){&x, 1, TUTTI_I64}, 0, NULL) == TUTTI_OK);
+            CHECK(tutti_broadcast(pair, TUTTI_BUF(&x, 1, TUTTI_I64), 0, NULL) == TUTTI_OK);
             CHECK(x == size - 1);
         }
         if (i % 2)
@@ -436,7 +435,7 @@ static int mismatch(tutti_group *group)
     float x[8] = {0};
     bool odd = tutti_group_rank(group) == 1;
 
-    CHECK(says(tutti_all_reduce(group, (tutti_buf){x, odd ? 5 : 8, TUTTI_F32}, TUTTI_SUM, NULL),
+    CHECK(says(tutti_all_reduce(group, TUTTI_BUF(x, odd ? 5 : 8, TUTTI_F32), TUTTI_SUM, NULL),
                TUTTI_ERR_MISMATCH, "#1 (F32 x 8, sum), but rank 1 called all_reduce #1 (F32 x 5"));
     CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_MISMATCH);
     tutti_group_free(group);
@@ -453,8 +452,8 @@ static int wrong_counts(tutti_group *group)
         give[r] = take[r] = 2;
     if (rank == 2)
         take[1] = 3;
-    CHECK(says(tutti_all_to_all_v(group, (tutti_const_buf){src, 2 * (size_t)size, TUTTI_F32}, give,
-                                  (tutti_buf){dst, 2 * (size_t)size + (rank == 2), TUTTI_F32}, take,
+    CHECK(says(tutti_all_to_all_v(group, TUTTI_CONST_BUF(src, 2 * (size_t)size, TUTTI_F32), give,
+                                  TUTTI_BUF(dst, 2 * (size_t)size + (rank == 2), TUTTI_F32), take,
                                   NULL),
                TUTTI_ERR_MISMATCH, "rank 1 sends rank 2 2 elements, but rank 2 expects 3"));
     tutti_group_free(group);
@@ -495,7 +494,7 @@ static int late(tutti_group *group)
     CHECK(tutti_group_set_timeout(group, 300) == TUTTI_OK);
     if (tutti_group_rank(group) == 1)
         usleep(1500000); /* hangs, as it were */
-    CHECK(says(tutti_all_reduce(group, (tutti_buf){x, CHUNK, TUTTI_F32}, TUTTI_SUM, NULL),
+    CHECK(says(tutti_all_reduce(group, TUTTI_BUF(x, CHUNK, TUTTI_F32), TUTTI_SUM, NULL),
                TUTTI_ERR_TIMEOUT, "0.3 s in vain for rank 1 ("));
     CHECK(tutti__now_ms() - begin < 5000);
     tutti_group_free(group);
@@ -518,9 +517,9 @@ static tutti_status begin_large(tutti_group *group, bool gathers, float *p, tutt
 
     if (gathers)
         return tutti_all_gather(
-            group, (tutti_const_buf){p + n * (size_t)tutti_group_rank(group), n, TUTTI_F32},
-            (tutti_buf){p, n * (size_t)tutti_group_size(group), TUTTI_F32}, work);
-    return tutti_all_reduce(group, (tutti_buf){p, LARGE, TUTTI_F32}, TUTTI_SUM, work);
+            group, TUTTI_CONST_BUF(p + n * (size_t)tutti_group_rank(group), n, TUTTI_F32),
+            TUTTI_BUF(p, n * (size_t)tutti_group_size(group), TUTTI_F32), work);
+    return tutti_all_reduce(group, TUTTI_BUF(p, LARGE, TUTTI_F32), TUTTI_SUM, work);
 }
 
 static bool is_stopped(int pid)
@@ -546,8 +545,8 @@ static int be_interrupted(tutti_group *group, const interruption *how, float *p)
     int32_t pids[16], pid = getpid();
     tutti_work *work;
 
-    CHECK(tutti_all_gather(group, (tutti_const_buf){&pid, 1, TUTTI_I32},
-                           (tutti_buf){pids, (size_t)tutti_group_size(group), TUTTI_I32},
+    CHECK(tutti_all_gather(group, TUTTI_CONST_BUF(&pid, 1, TUTTI_I32),
+                           TUTTI_BUF(pids, (size_t)tutti_group_size(group), TUTTI_I32),
                            NULL) == TUTTI_OK);
     CHECK(tutti_group_set_timeout(group, 1000) == TUTTI_OK);
     CHECK(begin_large(group, how->gathers, p, &work) == TUTTI_OK);

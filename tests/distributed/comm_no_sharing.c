@@ -87,8 +87,8 @@ static int works_over(tutti_group *group, void *arg)
     shared = p;
     for (int i = 0; i < 1000; i++)
         shared[i] = x[i] = (float)(i + rank);
-    CHECK(tutti_all_reduce(group, (tutti_buf){x, 1000, TUTTI_F32}, TUTTI_SUM, NULL) == TUTTI_OK);
-    CHECK(tutti_all_reduce(group, (tutti_buf){p, 1000, TUTTI_F32}, TUTTI_SUM, NULL) == TUTTI_OK);
+    CHECK(tutti_all_reduce(group, TUTTI_BUF(x, 1000, TUTTI_F32), TUTTI_SUM, NULL) == TUTTI_OK);
+    CHECK(tutti_all_reduce(group, TUTTI_BUF(p, 1000, TUTTI_F32), TUTTI_SUM, NULL) == TUTTI_OK);
     for (int i = 0; i < 1000; i++)
         CHECK(x[i] == (float)(i * size + size * (size - 1) / 2) && shared[i] == x[i]);
     CHECK(tutti_group_split(group, (int[]){0, 1}, 2, "two", &sub) == TUTTI_OK);

@@ -49,7 +49,7 @@ typedef struct stand {
 
 static tutti_buf buf(const stand *s, unsigned char *p, size_t count)
 {
-    return (tutti_buf){p, count, s->grid->dtype};
+    return TUTTI_BUF(p, count, s->grid->dtype);
 }
 
 static void clear(stand *s)
@@ -354,8 +354,8 @@ static int counts_differ(tutti_group *group, void *arg)
     (void)arg;
     out[1] += rank == 2;
     return all_hear(group,
-                    tutti_all_to_all_v(group, (tutti_const_buf){src, 15 + (rank == 2), TUTTI_F32},
-                                       out, (tutti_buf){dst, 15, TUTTI_F32}, in, NULL),
+                    tutti_all_to_all_v(group, TUTTI_CONST_BUF(src, 15 + (rank == 2), TUTTI_F32),
+                                       out, TUTTI_BUF(dst, 15, TUTTI_F32), in, NULL),
                     "in all_to_all_v #1 (F32), rank 2 sends rank 1 6 elements, but rank 1 "
                     "expects 5");
 }
@@ -369,8 +369,8 @@ static int gathered_counts_differ(tutti_group *group, void *arg)
     (void)arg;
     counts[2] = rank == 2 ? 3 : 4; /* rank 2 has less than the others think */
     return all_hear(group,
-                    tutti_all_gather_v(group, (tutti_const_buf){src, counts[rank], TUTTI_F32},
-                                       (tutti_buf){dst, 8 + counts[2], TUTTI_F32}, counts, NULL),
+                    tutti_all_gather_v(group, TUTTI_CONST_BUF(src, counts[rank], TUTTI_F32),
+                                       TUTTI_BUF(dst, 8 + counts[2], TUTTI_F32), counts, NULL),
                     " 3 elements, but rank ");
 }
 
@@ -405,8 +405,9 @@ static tutti_status call_one(tutti_group *group, int way, bool other)
     int rank = tutti_group_rank(group), root = other ? 1 : 0;
     size_t counts[3] = {4, 4, 4};
     float a[12] = {0}, b[12];
-    tutti_buf none = {0}, part = {a, 4, TUTTI_F32}, whole = {a, 12, TUTTI_F32},
-              into = {b, 12, TUTTI_F32}, piece = {b, 4, TUTTI_F32}, eight = {a, 8, TUTTI_F32};
+    tutti_buf none = {0}, part = {a, 4, TUTTI_F32, NULL}, whole = {a, 12, TUTTI_F32, NULL},
+              into = {b, 12, TUTTI_F32, NULL}, piece = {b, 4, TUTTI_F32, NULL},
+              eight = {a, 8, TUTTI_F32, NULL};
 
     if (way == 0)
         return other ? tutti_all_reduce(group, eight, TUTTI_SUM, NULL)
@@ -453,7 +454,7 @@ static int misuse(tutti_group *group, void *arg)
     float x[16] = {0}, y[16] = {0};
     size_t counts[2] = {1, 2};
     int rank = tutti_group_rank(group);
-    tutti_buf four = {x, 4, TUTTI_F32}, two = {y, 2, TUTTI_F32}, none = {0};
+    tutti_buf four = {x, 4, TUTTI_F32, NULL}, two = {y, 2, TUTTI_F32, NULL}, none = {0};
     tutti_work *work = (tutti_work *)x;
 
     (void)arg;
@@ -473,26 +474,26 @@ static int misuse(tutti_group *group, void *arg)
           TUTTI_ERR_ARG);
     CHECK(says(rank == 0 ? "scatter: src has 0 elements, expected 4"
                          : "scatter: src is given, but only root, rank 0, uses it"));
-    CHECK(tutti_all_to_all(group, (tutti_const_buf){x, 3, TUTTI_F32}, (tutti_buf){y, 3, TUTTI_F32},
+    CHECK(tutti_all_to_all(group, TUTTI_CONST_BUF(x, 3, TUTTI_F32), TUTTI_BUF(y, 3, TUTTI_F32),
                            NULL) == TUTTI_ERR_ARG);
     CHECK(says("all_to_all: src has 3 elements and dst 3"));
-    CHECK(tutti_all_to_all(group, tutti_buf_const(four), (tutti_buf){x + 3, 4, TUTTI_F32}, NULL) ==
+    CHECK(tutti_all_to_all(group, tutti_buf_const(four), TUTTI_BUF(x + 3, 4, TUTTI_F32), NULL) ==
           TUTTI_ERR_ARG);
     CHECK(says("all_to_all: src overlaps dst"));
-    CHECK(tutti_all_to_all(group, tutti_buf_const(four), (tutti_buf){y, 4, TUTTI_I32}, NULL) ==
+    CHECK(tutti_all_to_all(group, tutti_buf_const(four), TUTTI_BUF(y, 4, TUTTI_I32), NULL) ==
           TUTTI_ERR_ARG);
     CHECK(says("all_to_all: src is F32 but dst is I32"));
-    CHECK(tutti_all_to_all_v(group, tutti_buf_const(four), counts, (tutti_buf){y, 3, TUTTI_F32},
+    CHECK(tutti_all_to_all_v(group, tutti_buf_const(four), counts, TUTTI_BUF(y, 3, TUTTI_F32),
                              counts, NULL) == TUTTI_ERR_ARG);
     CHECK(says("all_to_all_v: src has 4 elements, but its counts add up to 3"));
     CHECK(tutti_all_to_all_v(group, tutti_buf_const(four), NULL, four, counts, NULL) ==
           TUTTI_ERR_ARG);
     CHECK(says("the counts of src are NULL"));
-    CHECK(tutti_all_gather_v(group, tutti_buf_const(four), (tutti_buf){y, 3, TUTTI_F32}, counts,
+    CHECK(tutti_all_gather_v(group, tutti_buf_const(four), TUTTI_BUF(y, 3, TUTTI_F32), counts,
                              NULL) == TUTTI_ERR_ARG);
     CHECK(says("all_gather_v: src has 4 elements, but counts["));
     counts[1] = SIZE_MAX;
-    CHECK(tutti_all_gather_v(group, tutti_buf_const(four), (tutti_buf){y, 3, TUTTI_F32}, counts,
+    CHECK(tutti_all_gather_v(group, tutti_buf_const(four), TUTTI_BUF(y, 3, TUTTI_F32), counts,
                              NULL) == TUTTI_ERR_ARG);
     CHECK(says("all_gather_v: dst has 3 elements, but its counts up to rank 1 need"));
     for (tutti_redop op = TUTTI_BAND; op <= TUTTI_BXOR; op++) {

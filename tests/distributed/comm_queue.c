@@ -21,7 +21,7 @@ static tutti_status inner(void *arg)
 {
     errand *e = arg;
 
-    return tutti_all_reduce(e->group, (tutti_buf){&e->sum, 1, TUTTI_I32}, TUTTI_SUM, NULL);
+    return tutti_all_reduce(e->group, TUTTI_BUF(&e->sum, 1, TUTTI_I32), TUTTI_SUM, NULL);
 }
 
 /* Queues another, then calls on: its place in the order is still its own. */
@@ -33,7 +33,7 @@ static tutti_status outer(void *arg)
     e->thread = (pid_t)syscall(SYS_gettid);
     TUTTI_TRY(tutti__group_submit(e->group, inner, e, &work));
     TUTTI_TRY(tutti_work_wait(work));
-    return tutti_all_reduce(e->group, (tutti_buf){&e->sum, 1, TUTTI_I32}, TUTTI_SUM, NULL);
+    return tutti_all_reduce(e->group, TUTTI_BUF(&e->sum, 1, TUTTI_I32), TUTTI_SUM, NULL);
 }
 
 static int functions_queue_functions(tutti_group *group, void *arg)
@@ -44,7 +44,7 @@ static int functions_queue_functions(tutti_group *group, void *arg)
 
     (void)arg;
     CHECK(tutti__group_submit(group, outer, &e, &works[0]) == TUTTI_OK);
-    CHECK(tutti_all_reduce(group, (tutti_buf){&value, 1, TUTTI_I32}, TUTTI_SUM, &works[1]) ==
+    CHECK(tutti_all_reduce(group, TUTTI_BUF(&value, 1, TUTTI_I32), TUTTI_SUM, &works[1]) ==
           TUTTI_OK);
     CHECK(tutti_work_wait(works[0]) == TUTTI_OK && tutti_work_wait(works[1]) == TUTTI_OK);
     CHECK(e.sum == size * size && value == size);

@@ -67,12 +67,11 @@ static int sums(tutti_group *group, size_t count, int times)
     for (int t = 0; t < times; t++) {
         for (size_t i = 0; i < count; i++)
             p[i] = (float)(i % 97 + (size_t)(rank * (t + 1)));
-        CHECK(tutti_all_reduce(group, (tutti_buf){p, count, TUTTI_F32}, TUTTI_SUM, NULL) ==
-              TUTTI_OK);
+        CHECK(tutti_all_reduce(group, TUTTI_BUF(p, count, TUTTI_F32), TUTTI_SUM, NULL) == TUTTI_OK);
         for (size_t i = 0; i < count; i++)
             CHECK(p[i] ==
                   (float)((i % 97) * (size_t)size + (size_t)((t + 1) * size * (size - 1) / 2)));
-        CHECK(tutti_broadcast(group, (tutti_buf){p, count, TUTTI_F32}, t % size, NULL) == TUTTI_OK);
+        CHECK(tutti_broadcast(group, TUTTI_BUF(p, count, TUTTI_F32), t % size, NULL) == TUTTI_OK);
     }
     free(p);
     return 0;
@@ -132,7 +131,7 @@ static int rank_0_is_cut_off(tutti_group *group, void *arg)
             atomic_store(&b->cut_ns, tutti__now_ns());
             tutti_relay_cut(relay);
         }
-        status = tutti_all_reduce(group, (tutti_buf){x, 5000, TUTTI_F32}, TUTTI_AVG, NULL);
+        status = tutti_all_reduce(group, TUTTI_BUF(x, 5000, TUTTI_F32), TUTTI_AVG, NULL);
     }
     now = tutti__now_ns();
     old = atomic_load(&b->latest_ns);

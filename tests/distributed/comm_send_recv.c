@@ -13,7 +13,7 @@
 
 static tutti_buf ints(int32_t *p, size_t n)
 {
-    return (tutti_buf){p, n, TUTTI_I32};
+    return TUTTI_BUF(p, n, TUTTI_I32);
 }
 
 static int32_t value(int from, int to, int tag, size_t i)
@@ -43,8 +43,7 @@ static int all_pairs(tutti_group *group, void *arg)
             CHECK(tutti_send(group, tutti_buf_const(ints(out + k * count, count)), to, tag,
                              &sends[k]) == TUTTI_OK);
         }
-    CHECK(tutti_all_reduce(group, (tutti_buf){&x, 1, TUTTI_F32}, TUTTI_SUM, &reduction) ==
-          TUTTI_OK);
+    CHECK(tutti_all_reduce(group, TUTTI_BUF(&x, 1, TUTTI_F32), TUTTI_SUM, &reduction) == TUTTI_OK);
     k = 0;
     for (int from = size - 1; from >= 0; from--)
         for (int tag = N_TAGS - 1; tag >= 0; tag--, k++)
@@ -180,7 +179,7 @@ static int large_beside_others(tutti_group *group, void *arg)
         CHECK(tutti_send(group, tutti_buf_const(ints(&i, 1)), other, 1, NULL) == TUTTI_OK);
         CHECK(tutti_recv(group, ints(&small, 1), other, 1, NULL) == TUTTI_OK && small == i);
         x = 1;
-        CHECK(tutti_all_reduce(group, (tutti_buf){&x, 1, TUTTI_F32}, TUTTI_SUM, NULL) == TUTTI_OK);
+        CHECK(tutti_all_reduce(group, TUTTI_BUF(&x, 1, TUTTI_F32), TUTTI_SUM, NULL) == TUTTI_OK);
         CHECK(x == 2);
     }
     CHECK(tutti_work_wait(receive) == TUTTI_OK && tutti_work_wait(send) == TUTTI_OK);
@@ -331,8 +330,8 @@ static int they_differ(tutti_group *group, void *arg)
     if (rank == 0 && way < 2)
         status = tutti_send(group, tutti_buf_const(ints(p, count)), 1, 6, NULL);
     else if (rank == 1)
-        status = tutti_recv(group, way < 2 ? (tutti_buf){p, count, TUTTI_F32} : ints(p, count + 1),
-                            0, 6, NULL);
+        status = tutti_recv(group, way < 2 ? TUTTI_BUF(p, count, TUTTI_F32) : ints(p, count + 1), 0,
+                            6, NULL);
     else if (rank == 0)
         status = tutti_send(group, tutti_buf_const(ints(p, count)), 1, 6, NULL);
     CHECK(status == TUTTI_OK || status == TUTTI_ERR_MISMATCH);

@@ -73,8 +73,8 @@ static int reduce_once(tutti_group *group, const memory *m, size_t n, int way, i
     tutti_work *work;
 
     choose(m, way, n, &from, &to);
-    src = (tutti_const_buf){from, n, TUTTI_I64};
-    dst = (tutti_buf){to, n, TUTTI_I64};
+    src = TUTTI_CONST_BUF(from, n, TUTTI_I64);
+    dst = TUTTI_BUF(to, n, TUTTI_I64);
     CHECK(tutti_all_reduce_from(group, src, dst, TUTTI_SUM, &work) == TUTTI_OK);
     CHECK(tutti_work_wait(work) == TUTTI_OK);
     if (check_sum(to, n, size) != 0)
@@ -132,10 +132,9 @@ static int bits_are_those_of_in_place(tutti_group *group, void *arg)
     (void)arg;
     for (int i = 0; i < N; i++)
         src[i] = in_place[i] = (uint16_t)(0x3f80 + (i * 31 + tutti_group_rank(group) * 17) % 100);
-    CHECK(tutti_all_reduce(group, (tutti_buf){in_place, N, TUTTI_BF16}, TUTTI_AVG, NULL) ==
-          TUTTI_OK);
-    CHECK(tutti_all_reduce_from(group, (tutti_const_buf){src, N, TUTTI_BF16},
-                                (tutti_buf){apart, N, TUTTI_BF16}, TUTTI_AVG, NULL) == TUTTI_OK);
+    CHECK(tutti_all_reduce(group, TUTTI_BUF(in_place, N, TUTTI_BF16), TUTTI_AVG, NULL) == TUTTI_OK);
+    CHECK(tutti_all_reduce_from(group, TUTTI_CONST_BUF(src, N, TUTTI_BF16),
+                                TUTTI_BUF(apart, N, TUTTI_BF16), TUTTI_AVG, NULL) == TUTTI_OK);
     CHECK(memcmp(apart, in_place, sizeof apart) == 0);
     return 0;
 }
@@ -149,19 +148,19 @@ static void bits_do_not_depend_on_where_the_source_is(void **state)
 static int wrong_pairs(tutti_group *group, void *arg)
 {
     float x[8] = {0}, y[8];
-    const tutti_const_buf four = {x, 4, TUTTI_F32};
-    const tutti_buf other = {y, 4, TUTTI_F32};
+    const tutti_const_buf four = {x, 4, TUTTI_F32, NULL};
+    const tutti_buf other = {y, 4, TUTTI_F32, NULL};
     int root = 0, rank = tutti_group_rank(group);
 
     (void)arg;
-    CHECK(tutti_all_reduce_from(group, four, (tutti_buf){y, 3, TUTTI_F32}, TUTTI_SUM, NULL) ==
+    CHECK(tutti_all_reduce_from(group, four, TUTTI_BUF(y, 3, TUTTI_F32), TUTTI_SUM, NULL) ==
           TUTTI_ERR_ARG);
     CHECK(strstr(tutti_last_error(), "src has 4 elements but dst 3") != NULL);
-    CHECK(tutti_all_reduce_from(group, four, (tutti_buf){y, 4, TUTTI_I32}, TUTTI_SUM, NULL) ==
+    CHECK(tutti_all_reduce_from(group, four, TUTTI_BUF(y, 4, TUTTI_I32), TUTTI_SUM, NULL) ==
           TUTTI_ERR_ARG);
-    CHECK(tutti_all_reduce_from(group, four, (tutti_buf){x, 4, TUTTI_I32}, TUTTI_SUM, NULL) ==
+    CHECK(tutti_all_reduce_from(group, four, TUTTI_BUF(x, 4, TUTTI_I32), TUTTI_SUM, NULL) ==
           TUTTI_ERR_ARG);
-    CHECK(tutti_all_reduce_from(group, four, (tutti_buf){x + 1, 4, TUTTI_F32}, TUTTI_SUM, NULL) ==
+    CHECK(tutti_all_reduce_from(group, four, TUTTI_BUF(x + 1, 4, TUTTI_F32), TUTTI_SUM, NULL) ==
           TUTTI_ERR_ARG);
     CHECK(strstr(tutti_last_error(), "src overlaps dst") != NULL);
     CHECK(tutti_reduce_from(group, four, rank == root ? (tutti_buf){0} : other, TUTTI_SUM, root,

@@ -32,10 +32,10 @@ static int split_by_colour(tutti_group *group, void *arg)
         CHECK(strcmp(tutti_group_name(sub), name) == 0);
         CHECK(tutti_group_rank(sub) == places[rank] && tutti_group_size(sub) == sizes[rank]);
         CHECK(tutti_group_global_rank(sub, tutti_group_rank(sub)) == rank);
-        CHECK(tutti_all_reduce(sub, (tutti_buf){&sum, 1, TUTTI_I32}, TUTTI_SUM, NULL) == TUTTI_OK);
+        CHECK(tutti_all_reduce(sub, TUTTI_BUF(&sum, 1, TUTTI_I32), TUTTI_SUM, NULL) == TUTTI_OK);
         CHECK(sum == (colour == 7 ? 0 + 3 + 5 : 2 + 6));
-        CHECK(tutti_all_gather(sub, (tutti_const_buf){&rank, 1, TUTTI_I32},
-                               (tutti_buf){others, (size_t)tutti_group_size(sub), TUTTI_I32},
+        CHECK(tutti_all_gather(sub, TUTTI_CONST_BUF(&rank, 1, TUTTI_I32),
+                               TUTTI_BUF(others, (size_t)tutti_group_size(sub), TUTTI_I32),
                                NULL) == TUTTI_OK);
         CHECK(others[places[rank]] == rank);
         CHECK(tutti_group_split_by(sub, 1, -rank, NULL, &inner) == TUTTI_OK);

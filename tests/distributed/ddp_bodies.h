@@ -11,8 +11,8 @@ static inline int check_equal_on_all_ranks(tutti_group *group, const tutti_modul
     char digest[33], all[8][33];
 
     tutti_module_digest(module, digest);
-    CHECK_OK(tutti_all_gather(group, (tutti_const_buf){digest, 33, TUTTI_U8},
-                              (tutti_buf){all, 33 * (size_t)tutti_group_size(group), TUTTI_U8},
+    CHECK_OK(tutti_all_gather(group, TUTTI_CONST_BUF(digest, 33, TUTTI_U8),
+                              TUTTI_BUF(all, 33 * (size_t)tutti_group_size(group), TUTTI_U8),
                               NULL));
     for (int r = 0; r < tutti_group_size(group); r++)
         CHECK_TEXT(all[r], digest);

@@ -42,7 +42,7 @@ static int check_end(tutti_group *group, tutti_status status, tutti_status expec
     CHECK(status == expected);
     CHECK(strncmp(tutti_last_error(), "rank 2: ", 8) == 0 && strstr(tutti_last_error(), text));
     CHECK(tutti__now_ms() - begin < SOON_MS);
-    CHECK_OK(tutti_all_reduce(group, (tutti_buf){&one, 1, TUTTI_F32}, TUTTI_SUM, NULL));
+    CHECK_OK(tutti_all_reduce(group, TUTTI_BUF(&one, 1, TUTTI_F32), TUTTI_SUM, NULL));
     CHECK(one == SIZE);
     return 0;
 }

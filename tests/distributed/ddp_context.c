@@ -66,8 +66,8 @@ static int masks_like_mine(net *m, tutti_group *group)
     if (tutti_tensor_read(tutti_dropout(ones(m), 0.5f), mine) != TUTTI_OK)
         return 0;
     tutti_step_end(m->cx);
-    if (tutti_all_gather(group, (tutti_const_buf){mine, WIDTH, TUTTI_F32},
-                         (tutti_buf){all, WIDTH * (size_t)tutti_group_size(group), TUTTI_F32},
+    if (tutti_all_gather(group, TUTTI_CONST_BUF(mine, WIDTH, TUTTI_F32),
+                         TUTTI_BUF(all, WIDTH * (size_t)tutti_group_size(group), TUTTI_F32),
                          NULL) != TUTTI_OK)
         return 0;
     for (int r = 0; r < tutti_group_size(group); r++)
@@ -97,9 +97,10 @@ static int each_rank_draws_its_own_dropout(tutti_group *group, void *arg)
 
 /* ---- Gradients, when their buckets go -------------------------------------------------------------------------------------- */
 
-static void *no_memory(tutti_device device, size_t bytes)
+static void *no_memory(tutti_device device, size_t bytes, bool zeroed)
 {
     (void)device;
+    (void)zeroed;
     tutti__fail(TUTTI_ERR_MEMORY, "no memory for %zu bytes", bytes);
     return NULL;
 }

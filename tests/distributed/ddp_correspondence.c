@@ -182,8 +182,8 @@ static int check_alike(tutti_group *group, uint64_t tag, bool alike)
     int n = 0;
 
     CHECK_OK(tutti_all_gather(
-        group, (tutti_const_buf){&tag, sizeof tag, TUTTI_U8},
-        (tutti_buf){all, sizeof tag * (size_t)tutti_group_size(group), TUTTI_U8}, NULL));
+        group, TUTTI_CONST_BUF(&tag, sizeof tag, TUTTI_U8),
+        TUTTI_BUF(all, sizeof tag * (size_t)tutti_group_size(group), TUTTI_U8), NULL));
     for (int r = 0; r < tutti_group_size(group); r++)
         n += all[r] == all[0];
     CHECK((n == tutti_group_size(group)) == alike);

@@ -294,7 +294,7 @@ static int use_in_a_paused_backward_counts(tutti_group *group, void *arg)
         CHECK_OK(tutti_backward(net_loss(&m, cx, false, true, label)));
         tutti_step_end(cx);
         CHECK(tutti_tensor_grad(m.c.bias) != NULL);
-        CHECK_OK(tutti_all_reduce(group, (tutti_buf){&mean, 1, TUTTI_F32}, TUTTI_AVG, NULL));
+        CHECK_OK(tutti_all_reduce(group, TUTTI_BUF(&mean, 1, TUTTI_F32), TUTTI_AVG, NULL));
         CHECK(*(const float *)tutti_tensor_grad(m.b.bias) == mean);
     }
     tutti_ddp_free(ddp);

@@ -337,8 +337,8 @@ static int powersgd_keeps_ranks_equal(tutti_group *group, void *arg)
             for (size_t i = 0; i < N; i++)
                 tutti_reducer_ready(r, i);
             CHECK_OK(tutti_reducer_finish(r));
-            CHECK_OK(tutti_all_gather(group, (tutti_const_buf){weight, MATRIX, TUTTI_F32},
-                                      (tutti_buf){all, (size_t)size * MATRIX, TUTTI_F32}, NULL));
+            CHECK_OK(tutti_all_gather(group, TUTTI_CONST_BUF(weight, MATRIX, TUTTI_F32),
+                                      TUTTI_BUF(all, (size_t)size * MATRIX, TUTTI_F32), NULL));
             for (int other = 1; other < size; other++)
                 CHECK(memcmp(all[other], all[0], sizeof all[0]) == 0);
             CHECK(isfinite(weight[17]) == (step != 5) && isfinite(weight[18]) == (step != 5));

@@ -129,7 +129,7 @@ static int ranks_share_the_work_of_one(tutti_group *group, void *arg)
         CHECK_0(step_on(&all, step, share * tutti_group_rank(group), share, &loss));
         CHECK_0(step_on(&one, step, 0, share * tutti_group_size(group), &whole));
 
-        CHECK_OK(tutti_all_reduce(group, (tutti_buf){&loss, 1, TUTTI_F32}, TUTTI_AVG, NULL));
+        CHECK_OK(tutti_all_reduce(group, TUTTI_BUF(&loss, 1, TUTTI_F32), TUTTI_AVG, NULL));
         CHECK(fabsf(loss - whole) <= 1e-5f * fabsf(whole));
         CHECK_0(check_equal_on_all_ranks(group, all.module));
     }

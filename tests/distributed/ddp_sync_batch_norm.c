@@ -119,7 +119,7 @@ static int check_close_to_whole(tutti_group *group, layer *m, const layer *whole
     CHECK(largest(whole->dresidual + at, m->dresidual, n) < 1e-4);
     memcpy(sums[0], tutti_tensor_grad(m->norm.weight), sizeof sums[0]);
     memcpy(sums[1], tutti_tensor_grad(m->norm.bias), sizeof sums[1]);
-    CHECK_OK(tutti_all_reduce(group, (tutti_buf){sums, 2 * C, TUTTI_F32}, TUTTI_SUM, NULL));
+    CHECK_OK(tutti_all_reduce(group, TUTTI_BUF(sums, 2 * C, TUTTI_F32), TUTTI_SUM, NULL));
     CHECK(largest(tutti_tensor_grad(whole->norm.weight), sums[0], C) < 1e-3);
     CHECK(largest(tutti_tensor_grad(whole->norm.bias), sums[1], C) <
           5e-3); /* a mean near 100 in F32 */
@@ -134,8 +134,8 @@ static int check_same_bits(tutti_group *group, const tutti_tensor *t)
     float all[8 * C];
     size_t bytes = sizeof(float) * C;
 
-    CHECK_OK(tutti_all_gather(group, (tutti_const_buf){t->data, C, TUTTI_F32},
-                              (tutti_buf){all, C * (size_t)tutti_group_size(group), TUTTI_F32},
+    CHECK_OK(tutti_all_gather(group, TUTTI_CONST_BUF(t->data, C, TUTTI_F32),
+                              TUTTI_BUF(all, C * (size_t)tutti_group_size(group), TUTTI_F32),
                               NULL));
     for (int r = 1; r < tutti_group_size(group); r++)
         CHECK(memcmp(all, all + r * C, bytes) == 0);
@@ -183,7 +183,7 @@ static int ranks_normalise_as_one_whatever_their_shares(tutti_group *group, void
         tutti_convert_sync_batch_norm(&m->base, group);
         CHECK_0(forward_backward(m, k, &loss));
         CHECK_0(forward_backward(whole, k, &whole_loss));
-        CHECK_OK(tutti_all_reduce(group, (tutti_buf){&loss, 1, TUTTI_F64}, TUTTI_SUM, NULL));
+        CHECK_OK(tutti_all_reduce(group, TUTTI_BUF(&loss, 1, TUTTI_F64), TUTTI_SUM, NULL));
         CHECK(fabs(loss - whole_loss) < 1e-4 * whole_loss);
         CHECK_0(check_close_to_whole(group, m, whole));
         CHECK_0(check_same_bits(group, m->norm.running_mean));
@@ -221,7 +221,7 @@ static int gradients_pass_a_finite_difference_across_ranks(tutti_group *group, v
     sums[0] = slope;
     sums[1] = loss[0];
     sums[2] = loss[1];
-    CHECK_OK(tutti_all_reduce(group, (tutti_buf){sums, 3, TUTTI_F64}, TUTTI_SUM, NULL));
+    CHECK_OK(tutti_all_reduce(group, TUTTI_BUF(sums, 3, TUTTI_F64), TUTTI_SUM, NULL));
     slope = (sums[1] - sums[2]) / (2 * eps);
     CHECK(fabs(sums[0] - slope) < 2e-2 * fmax(1, fabs(slope)));
     layer_free(m);
@@ -374,8 +374,8 @@ static int a_model_with_batch_norm_obeys_the_law_of_shared_work(tutti_group *gro
     }
     CHECK(d < 5e-4);
     tutti_module_digest(t.module, digest);
-    CHECK_OK(tutti_all_gather(group, (tutti_const_buf){digest, 33, TUTTI_U8},
-                              (tutti_buf){all, 33 * (size_t)size, TUTTI_U8}, NULL));
+    CHECK_OK(tutti_all_gather(group, TUTTI_CONST_BUF(digest, 33, TUTTI_U8),
+                              TUTTI_BUF(all, 33 * (size_t)size, TUTTI_U8), NULL));
     for (int r = 0; r < size; r++)
         CHECK_TEXT(all[r], digest);
     tutti_convert_sync_batch_norm(t.module, NULL);
@@ -405,8 +405,8 @@ static int a_rank_without_images_trains_along(tutti_group *group, void *arg)
     }
     CHECK(tutti_ddp_get_stats(t.ddp).nonfinite_steps == 0);
     tutti_module_digest(t.module, digest);
-    CHECK_OK(tutti_all_gather(group, (tutti_const_buf){digest, 33, TUTTI_U8},
-                              (tutti_buf){all, 33 * (size_t)size, TUTTI_U8}, NULL));
+    CHECK_OK(tutti_all_gather(group, TUTTI_CONST_BUF(digest, 33, TUTTI_U8),
+                              TUTTI_BUF(all, 33 * (size_t)size, TUTTI_U8), NULL));
     for (int r = 0; r < size; r++)
         CHECK_TEXT(all[r], digest);
     trainer_free(&t);

@@ -337,7 +337,7 @@ static int ignored_ones_are_each_ranks_own(tutti_group *group, void *arg)
         CHECK(memcmp(grad, mine, sizeof mine) == 0);
         grad = tutti_tensor_grad(t.m.left.bias);
         memcpy(mine, grad, sizeof mine);
-        CHECK_OK(tutti_all_reduce(group, (tutti_buf){mine, WIDTH, TUTTI_F32}, TUTTI_AVG, NULL));
+        CHECK_OK(tutti_all_reduce(group, TUTTI_BUF(mine, WIDTH, TUTTI_F32), TUTTI_AVG, NULL));
         for (int k = 0; k < WIDTH; k++)
             CHECK(fabsf(mine[k] - grad[k]) <= 1e-6f * fabsf(grad[k])); /* equal on all ranks */
         CHECK_OK(tutti_optim_step(t.optim));
@@ -401,7 +401,7 @@ static tutti_status average(void *arg, tutti_group *group, tutti_tensor *const *
     for (size_t i = 0; i < n; i++)
         TUTTI_TRY(tutti_all_reduce(
             group,
-            (tutti_buf){buffers[i]->data, (size_t)tutti_shape_count(buffers[i]->shape), TUTTI_F32},
+            TUTTI_BUF(buffers[i]->data, (size_t)tutti_shape_count(buffers[i]->shape), TUTTI_F32),
             TUTTI_AVG, NULL));
     return TUTTI_OK;
 }

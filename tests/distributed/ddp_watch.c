@@ -74,7 +74,7 @@ static int check_told_alike(tutti_group *group)
 
     snprintf(mine, sizeof mine, "%s", tutti_last_error());
     memcpy(first, mine, sizeof first);
-    CHECK_OK(tutti_broadcast(group, (tutti_buf){first, sizeof first, TUTTI_U8}, 0, NULL));
+    CHECK_OK(tutti_broadcast(group, TUTTI_BUF(first, sizeof first, TUTTI_U8), 0, NULL));
     CHECK_TEXT(mine, first);
     return 0;
 }

@@ -282,7 +282,7 @@ static int consolidated_state_can_be_loaded_again(tutti_group *group, void *arg)
         for (size_t k = 0; tutti_optim_state_name(t.optim, k); k++) {
             if (tutti_group_rank(group) == 0)
                 CHECK_OK(tutti_optim_state_read(t.optim, k, p, x));
-            CHECK_OK(tutti_broadcast(group, (tutti_buf){x, n, TUTTI_F32}, 0, NULL));
+            CHECK_OK(tutti_broadcast(group, TUTTI_BUF(x, n, TUTTI_F32), 0, NULL));
             CHECK_OK(tutti_optim_state_write(other.optim, k, q, x));
         }
         CHECK_OK(tutti_optim_set_updates(other.optim, q, tutti_optim_updates(t.optim, p)));

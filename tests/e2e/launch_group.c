@@ -27,7 +27,7 @@ static tutti_status reduce_once(tutti_group *group)
     float sum = (float)(tutti_group_rank(group) + 1);
     int n = tutti_group_size(group);
 
-    TUTTI_TRY(tutti_all_reduce(group, (tutti_buf){&sum, 1, TUTTI_F32}, TUTTI_SUM, NULL));
+    TUTTI_TRY(tutti_all_reduce(group, TUTTI_BUF(&sum, 1, TUTTI_F32), TUTTI_SUM, NULL));
     if ((int)sum != n * (n + 1) / 2)
         return tutti__fail(TUTTI_ERR_INTERNAL, "the sum over %d ranks is %g", n, (double)sum);
     return tutti_barrier(group, NULL);

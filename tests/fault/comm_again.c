@@ -63,7 +63,7 @@ static int with_the_victim(tutti_store *store, int rank, int round)
     CHECK(tutti_group_init(&group, &opts) == TUTTI_OK);
     CHECK(tutti_group_alloc(group, COUNT * sizeof *p, (void **)&p) == TUTTI_OK);
     for (int i = 0; status == TUTTI_OK; i++) {
-        const tutti_buf buf = {p, COUNT, TUTTI_F32};
+        const tutti_buf buf = {p, COUNT, TUTTI_F32, NULL};
 
         if (rank == VICTIM && i == 5)
             raise(SIGKILL);
@@ -83,7 +83,7 @@ static int without_it(tutti_store *store, int rank, int round)
     float x = 1;
 
     CHECK(tutti_group_init(&group, &opts) == TUTTI_OK);
-    CHECK(tutti_all_reduce(group, (tutti_buf){&x, 1, TUTTI_F32}, TUTTI_SUM, NULL) == TUTTI_OK);
+    CHECK(tutti_all_reduce(group, TUTTI_BUF(&x, 1, TUTTI_F32), TUTTI_SUM, NULL) == TUTTI_OK);
     CHECK(x == SIZE - 1);
     tutti_group_free(group);
     return 0;

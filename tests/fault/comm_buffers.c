@@ -35,7 +35,7 @@ static bool is_value(const uint32_t *p, uint32_t value)
 
 static tutti_buf buffer(uint32_t *p)
 {
-    return (tutti_buf){p, COUNT, TUTTI_I32};
+    return TUTTI_BUF(p, COUNT, TUTTI_I32);
 }
 
 /* The group's end comes a little later in each run: before the message, while it is copied, and after. */

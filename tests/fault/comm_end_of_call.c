@@ -52,8 +52,8 @@ static void busy_ms(double ms)
 
 static tutti_status start(tutti_group *group, int op, float *p, float *more, tutti_work **work_p)
 {
-    tutti_buf buf = {p, COUNT, TUTTI_F32}, piece = {p, COUNT / SIZE, TUTTI_F32},
-              whole = {more, COUNT / SIZE * SIZE, TUTTI_F32};
+    tutti_buf buf = {p, COUNT, TUTTI_F32, NULL}, piece = {p, COUNT / SIZE, TUTTI_F32, NULL},
+              whole = {more, COUNT / SIZE * SIZE, TUTTI_F32, NULL};
 
     switch (op) {
     case TUTTI__OP_ALL_REDUCE:
@@ -175,7 +175,7 @@ static int stop_peer(board *b, tutti_group *group, volatile float *p, pid_t peer
     bool in_time;
 
     CHECK(tutti_group_set_timeout(group, 300) == TUTTI_OK);
-    CHECK(tutti_all_reduce(group, (tutti_buf){(void *)(uintptr_t)p, MANY, TUTTI_F32}, TUTTI_SUM,
+    CHECK(tutti_all_reduce(group, TUTTI_BUF((void *)(uintptr_t)p, MANY, TUTTI_F32), TUTTI_SUM,
                            &work) == TUTTI_OK);
     while (p[early] == 1)
         ;
@@ -206,8 +206,8 @@ static int one_is_stopped(tutti_group *group, void *arg)
     float *p;
     int result = 0;
 
-    CHECK(tutti_all_gather(group, (tutti_const_buf){&pid, 1, TUTTI_I64},
-                           (tutti_buf){pids, 2, TUTTI_I64}, NULL) == TUTTI_OK);
+    CHECK(tutti_all_gather(group, TUTTI_CONST_BUF(&pid, 1, TUTTI_I64),
+                           TUTTI_BUF(pids, 2, TUTTI_I64), NULL) == TUTTI_OK);
     CHECK(tutti_group_alloc(group, MANY * sizeof *p, &memory) == TUTTI_OK);
     p = memory;
     for (size_t i = 0; i < MANY; i++)
@@ -217,7 +217,7 @@ static int one_is_stopped(tutti_group *group, void *arg)
         result = stop_peer(b, group, p, (pid_t)pids[1]);
     } else {
         tutti_status status =
-            tutti_all_reduce(group, (tutti_buf){p, MANY, TUTTI_F32}, TUTTI_SUM, NULL);
+            tutti_all_reduce(group, TUTTI_BUF(p, MANY, TUTTI_F32), TUTTI_SUM, NULL);
 
         atomic_fetch_add(&b->done, 1);
         CHECK(status == TUTTI_OK || status == TUTTI_ERR_TIMEOUT);
@@ -258,7 +258,7 @@ static int root_reuses(tutti_group *group, void *arg)
         CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
     if (rank == 0)
         CHECK(tutti_group_set_timeout(group, 1 + b->try) == TUTTI_OK);
-    status = tutti_broadcast(group, (tutti_buf){p, MANY, TUTTI_F32}, 0, NULL);
+    status = tutti_broadcast(group, TUTTI_BUF(p, MANY, TUTTI_F32), 0, NULL);
     if (rank == 0)
         for (size_t i = MANY; i-- > 0;)
             p[i] = 2;

@@ -54,8 +54,8 @@ static tutti_status reduce(tutti_group *group, float *p, bool async)
     tutti_work *work;
 
     if (!async)
-        return tutti_all_reduce(group, (tutti_buf){p, COUNT, TUTTI_F32}, TUTTI_AVG, NULL);
-    TUTTI_TRY(tutti_all_reduce(group, (tutti_buf){p, COUNT, TUTTI_F32}, TUTTI_AVG, &work));
+        return tutti_all_reduce(group, TUTTI_BUF(p, COUNT, TUTTI_F32), TUTTI_AVG, NULL);
+    TUTTI_TRY(tutti_all_reduce(group, TUTTI_BUF(p, COUNT, TUTTI_F32), TUTTI_AVG, &work));
     return tutti_work_wait(work);
 }
 
@@ -159,15 +159,15 @@ static int calls_differ(tutti_group *group, void *arg)
     CHECK(status == TUTTI_OK ||
           status == TUTTI_ERR_MISMATCH); /* the next call's failure may strike a slow rank here */
     if (rank != VICTIM)
-        status = tutti_all_reduce(group, (tutti_buf){p, 1000, TUTTI_F32}, TUTTI_SUM, NULL);
+        status = tutti_all_reduce(group, TUTTI_BUF(p, 1000, TUTTI_F32), TUTTI_SUM, NULL);
     else if (way == 0)
-        status = tutti_all_reduce(group, (tutti_buf){p, 1001, TUTTI_F32}, TUTTI_SUM, NULL);
+        status = tutti_all_reduce(group, TUTTI_BUF(p, 1001, TUTTI_F32), TUTTI_SUM, NULL);
     else if (way == 1)
-        status = tutti_all_reduce(group, (tutti_buf){p, 1000, TUTTI_F32}, TUTTI_MAX, NULL);
+        status = tutti_all_reduce(group, TUTTI_BUF(p, 1000, TUTTI_F32), TUTTI_MAX, NULL);
     else if (way == 2)
-        status = tutti_all_reduce(group, (tutti_buf){p, 1000, TUTTI_I32}, TUTTI_SUM, NULL);
+        status = tutti_all_reduce(group, TUTTI_BUF(p, 1000, TUTTI_I32), TUTTI_SUM, NULL);
     else if (way == 3)
-        status = tutti_broadcast(group, (tutti_buf){p, 1000, TUTTI_F32}, 1, NULL);
+        status = tutti_broadcast(group, TUTTI_BUF(p, 1000, TUTTI_F32), 1, NULL);
     else
         status = tutti_barrier(group, NULL);
     CHECK(status == TUTTI_ERR_MISMATCH);
@@ -278,7 +278,7 @@ static int one_aborts(tutti_group *group, void *arg)
         tutti_group_abort(group, "loss is NaN in step %d", 7);
     } else if (pending) {
         for (int i = 0; i < 5; i++)
-            if (tutti_all_reduce(group, (tutti_buf){p, COUNT, TUTTI_F32}, TUTTI_SUM, &work[i]) !=
+            if (tutti_all_reduce(group, TUTTI_BUF(p, COUNT, TUTTI_F32), TUTTI_SUM, &work[i]) !=
                 TUTTI_OK)
                 work[i] = NULL;
         for (int i = 0; i < 5; i++)
@@ -326,7 +326,7 @@ static int survivors_go_on(tutti_group *group, void *arg)
         die(arg);
     CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_PEER);
     CHECK(tutti_group_init(&rest, &opts) == TUTTI_OK);
-    CHECK(tutti_all_reduce(rest, (tutti_buf){&x, 1, TUTTI_F32}, TUTTI_SUM, NULL) == TUTTI_OK);
+    CHECK(tutti_all_reduce(rest, TUTTI_BUF(&x, 1, TUTTI_F32), TUTTI_SUM, NULL) == TUTTI_OK);
     CHECK(x == SIZE - 1);
     tutti_group_free(rest);
     return 0;

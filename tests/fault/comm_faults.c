@@ -128,7 +128,7 @@ static tutti_status keep_making(tutti_group *group, fault what)
 
 static tutti_status reduce(tutti_group *group, float *p, size_t count, tutti_dtype dtype)
 {
-    return tutti_all_reduce(group, (tutti_buf){p, count, dtype}, TUTTI_SUM, NULL);
+    return tutti_all_reduce(group, TUTTI_BUF(p, count, dtype), TUTTI_SUM, NULL);
 }
 
 static tutti_status misbehave(tutti_group *group, board *b, float *p)
@@ -147,7 +147,7 @@ static tutti_status misbehave(tutti_group *group, board *b, float *p)
             raise(SIGSTOP); /* the test lets it go on */
         return reduce(group, p, COUNT, TUTTI_F32);
     case OTHER_OP:
-        return tutti_broadcast(group, (tutti_buf){p, COUNT, TUTTI_F32}, 0, NULL);
+        return tutti_broadcast(group, TUTTI_BUF(p, COUNT, TUTTI_F32), 0, NULL);
     case OTHER_COUNT:
         return reduce(group, p, COUNT - 1, TUTTI_F32);
     case OTHER_DTYPE:

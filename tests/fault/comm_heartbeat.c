@@ -79,7 +79,7 @@ static int one_stops(tutti_group *group, void *arg)
         while (!tutti__comm_failed(&group->comm))
             usleep(200);
     while (status == TUTTI_OK)
-        status = tutti_all_reduce(group, (tutti_buf){p, COUNT, TUTTI_F32}, TUTTI_SUM, NULL);
+        status = tutti_all_reduce(group, TUTTI_BUF(p, COUNT, TUTTI_F32), TUTTI_SUM, NULL);
     if (rank != VICTIM) {
         note_time(b);
         atomic_fetch_add(&b->told, 1);
@@ -224,10 +224,9 @@ static int all_stop(tutti_group *group, void *arg)
     atomic_store(&b->pids[rank], (int)getpid());
     atomic_fetch_add(&b->ready, 1);
     while (stop == 0) {
-        CHECK(tutti_all_reduce(group, (tutti_buf){p, COUNT, TUTTI_F32}, TUTTI_SUM, NULL) ==
-              TUTTI_OK);
+        CHECK(tutti_all_reduce(group, TUTTI_BUF(p, COUNT, TUTTI_F32), TUTTI_SUM, NULL) == TUTTI_OK);
         stop = rank == 0 && atomic_load(&b->told) ? 1 : 0;
-        CHECK(tutti_broadcast(group, (tutti_buf){&stop, 1, TUTTI_F32}, 0, NULL) == TUTTI_OK);
+        CHECK(tutti_broadcast(group, TUTTI_BUF(&stop, 1, TUTTI_F32), 0, NULL) == TUTTI_OK);
     }
     free(p);
     return 0;

@@ -51,9 +51,9 @@ static void arm(kill_round *k)
 static tutti_status plain_calls(tutti_group *group, float *p, uint32_t dice)
 {
     int n = tutti_group_size(group);
-    tutti_buf all = {p, KILL_COUNT, TUTTI_F32};
-    tutti_buf part = {p, KILL_COUNT / 4 / (size_t)n, TUTTI_F32};
-    tutti_buf whole = {p + KILL_COUNT / 2, part.count * (size_t)n, TUTTI_F32};
+    tutti_buf all = {p, KILL_COUNT, TUTTI_F32, NULL};
+    tutti_buf part = {p, KILL_COUNT / 4 / (size_t)n, TUTTI_F32, NULL};
+    tutti_buf whole = {p + KILL_COUNT / 2, part.count * (size_t)n, TUTTI_F32, NULL};
 
     switch (dice % 5) {
     case 0:
@@ -75,8 +75,8 @@ static tutti_status several_at_once(tutti_group *group, float *p)
     tutti_status status = TUTTI_OK, one;
 
     for (int i = 0; i < 6 && status == TUTTI_OK; i++)
-        status = tutti_all_reduce(group, (tutti_buf){p + 1000 * i, 1000, TUTTI_F32}, TUTTI_MAX,
-                                  &work[i]);
+        status =
+            tutti_all_reduce(group, TUTTI_BUF(p + 1000 * i, 1000, TUTTI_F32), TUTTI_MAX, &work[i]);
     for (int i = 0; i < 6; i++)
         if (work[i]) {
             one = tutti_work_wait(work[i]);
@@ -92,7 +92,7 @@ static tutti_status in_a_part(tutti_group *group, float *p)
     tutti_status status = tutti_group_split(group, ranks, KILL_RANKS, "part", &sub);
 
     if (status == TUTTI_OK)
-        status = tutti_all_reduce(sub, (tutti_buf){p, 100, TUTTI_F32}, TUTTI_MAX, NULL);
+        status = tutti_all_reduce(sub, TUTTI_BUF(p, 100, TUTTI_F32), TUTTI_MAX, NULL);
     tutti_group_free(sub);
     return status;
 }

@@ -495,7 +495,7 @@ static int join_and_reduce(int rank, int port)
     if (tutti_store_tcp_connect(&opts.store, "127.0.0.1", port, 5000) == TUTTI_OK &&
         tutti_group_init(&group, &opts) == TUTTI_OK) {
         failed =
-            tutti_all_reduce(group, (tutti_buf){&x, 1, TUTTI_F32}, TUTTI_SUM, NULL) != TUTTI_OK ||
+            tutti_all_reduce(group, TUTTI_BUF(&x, 1, TUTTI_F32), TUTTI_SUM, NULL) != TUTTI_OK ||
             x != 2;
         tutti_group_free(group);
     } else {

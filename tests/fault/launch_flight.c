@@ -21,7 +21,7 @@ enum { COUNT = 1000, VICTIM = 2 };
 
 static tutti_status reduce(tutti_group *group, float *p, size_t n)
 {
-    return tutti_all_reduce(group, (tutti_buf){p, n, TUTTI_F32}, TUTTI_SUM, NULL);
+    return tutti_all_reduce(group, TUTTI_BUF(p, n, TUTTI_F32), TUTTI_SUM, NULL);
 }
 
 /* What the victim does instead of its 12th call; the others make theirs. */

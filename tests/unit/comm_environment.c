@@ -301,12 +301,12 @@ static void a_group_of_one_works(void **state)
     assert_string_equal(tutti_group_name(group), "world");
     assert_string_equal(tutti_group_transport_name(group), "single");
     assert_int_equal(tutti_group_device(group).kind, TUTTI_CPU);
-    assert_int_equal(tutti_all_reduce(group, (tutti_buf){&x, 1, TUTTI_F32}, TUTTI_AVG, &work),
+    assert_int_equal(tutti_all_reduce(group, TUTTI_BUF(&x, 1, TUTTI_F32), TUTTI_AVG, &work),
                      TUTTI_OK);
     assert_int_equal(tutti_work_wait(work), TUTTI_OK);
     assert_true(x == 3);
-    assert_int_equal(tutti_all_gather(group, (tutti_const_buf){&x, 1, TUTTI_F32},
-                                      (tutti_buf){y, 1, TUTTI_F32}, NULL),
+    assert_int_equal(tutti_all_gather(group, TUTTI_CONST_BUF(&x, 1, TUTTI_F32),
+                                      TUTTI_BUF(y, 1, TUTTI_F32), NULL),
                      TUTTI_OK);
     assert_true(y[0] == 3);
     assert_int_equal(tutti_group_alloc(group, 100, &p), TUTTI_OK);

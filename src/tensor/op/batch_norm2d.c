@@ -55,7 +55,7 @@ static tutti_status batch_norm2d_forward(tutti__node *n)
     if (!saved)
         return TUTTI_ERR_MEMORY;
     *saved = (tutti__batch_norm_saved){
-        tutti__step_alloc(cx, bytes), tutti__step_alloc(cx, bytes), NULL,
+        tutti__step_memory(cx, bytes), tutti__step_memory(cx, bytes), NULL,
         (double)(n->src[0]->shape.d[0] * n->src[0]->shape.d[2] * n->src[0]->shape.d[3])};
     if (!saved->mean || !saved->inv_std)
         return TUTTI_ERR_MEMORY;

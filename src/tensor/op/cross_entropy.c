@@ -10,7 +10,7 @@
 static tutti_status check_labels(const tutti_tensor *labels, int64_t n_classes,
                                  int64_t ignore_index)
 {
-    const int64_t *label = labels->data;
+    const int64_t *label = labels->host;
 
     for (int64_t i = 0; i < labels->shape.d[0]; i++)
         if ((label[i] < 0 || label[i] >= n_classes) && label[i] != ignore_index)

@@ -8,7 +8,7 @@
 
 static tutti_status check_indices(const tutti_tensor *indices, int64_t n_rows)
 {
-    const int64_t *index = indices->data;
+    const int64_t *index = indices->host;
 
     for (int64_t i = 0; i < tutti_shape_count(indices->shape); i++)
         if (index[i] < 0 || index[i] >= n_rows)
@@ -45,7 +45,7 @@ static tutti_status embedding_forward(tutti__node *n)
 static void touch(tutti__parameter *p, const tutti_tensor *weight, const tutti_tensor *indices,
                   bool fresh)
 {
-    const int64_t *index = indices->data;
+    const int64_t *index = indices->host;
 
     if (fresh)
         memset(p->touched, 0, (size_t)weight->shape.d[0]);

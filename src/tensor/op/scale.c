@@ -1,5 +1,6 @@
 /* scale.c -- y = x * factor.   SPDX-License-Identifier: MIT
  * For losses: their share of an accumulated gradient, and the scale that keeps 16-bit gradients from vanishing. */
+#include "device/flat.h"
 #include "tensor/op.h"
 
 static tutti_status scale_shape(const tutti__node *n, tutti_shape *y, tutti_dtype *dtype)
@@ -13,15 +14,13 @@ static tutti_status scale_shape(const tutti__node *n, tutti_shape *y, tutti_dtyp
 /* Row-major: there is nothing to gain in a blocked layout for one number. */
 static tutti_status multiply(tutti_tensor *y, tutti_tensor *x, float factor)
 {
+    tutti_stream *stream = y->cx->stream;
     const void *p;
-    float *to;
 
     TUTTI_TRY(tutti__tensor_row_major(x, &p));
     TUTTI_TRY(tutti__tensor_alloc(y, NULL));
-    to = y->data;
-    for (int64_t i = 0, count = tutti_shape_count(x->shape); i < count; i++)
-        to[i] = ((const float *)p)[i] * factor;
-    return TUTTI_OK;
+    TUTTI_TRY(tutti__copy(stream, y->data, p, tutti__tensor_bytes(x)));
+    return stream->ops->flat->scale(stream, y->data, (size_t)tutti_shape_count(x->shape), factor);
 }
 
 static tutti_status scale_forward(tutti__node *n)

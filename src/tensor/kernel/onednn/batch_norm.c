@@ -204,7 +204,7 @@ tutti_status tutti__onednn_batch_norm_forward(tutti_tensor *y, tutti_tensor *x, 
     void *data;
 
     /* the biases of now, for finding the relu's mask again; with a residual, y says it */
-    saved->mask = a->relu && !residual ? tutti__step_alloc(y->cx, bytes) : NULL;
+    saved->mask = a->relu && !residual ? tutti__step_memory(y->cx, bytes) : NULL;
     if (a->relu && !residual && !saved->mask)
         return TUTTI_ERR_MEMORY;
     if (saved->mask)

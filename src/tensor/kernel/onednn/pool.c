@@ -76,7 +76,7 @@ tutti_status tutti__onednn_max_pool_forward(tutti_tensor *y, tutti_tensor *x, co
     if (!s)
         return TUTTI_ERR_MEMORY;
     TUTTI_TRY(pooling_get(y->cx, &c, &p));
-    *s = (max_pool_saved){tutti__step_alloc(y->cx, p->bytes[2]), x->layout};
+    *s = (max_pool_saved){tutti__step_memory(y->cx, p->bytes[2]), x->layout};
     if (!s->workspace)
         return TUTTI_ERR_MEMORY;
     *saved = s;

@@ -383,9 +383,9 @@ tutti_status tutti__onednn_in_as(tutti_tensor *t, const tutti__layout *layout, t
         if (!c)
             return TUTTI_ERR_MEMORY;
         *c = (copy){.next = t->kernel_cache, .layout = layout, .dtype = dtype};
-        c->data = tutti__step_alloc(t->cx, layout ? layout->bytes
-                                                  : (size_t)tutti_shape_count(t->shape) *
-                                                        tutti_dtype_size(dtype));
+        c->data = tutti__step_memory(t->cx, layout ? layout->bytes
+                                                   : (size_t)tutti_shape_count(t->shape) *
+                                                         tutti_dtype_size(dtype));
         if (!c->data)
             return TUTTI_ERR_MEMORY;
         TUTTI_TRY(tutti__onednn_reorder(t->cx, t->shape,

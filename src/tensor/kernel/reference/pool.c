@@ -48,7 +48,7 @@ tutti_status tutti__reference_max_pool_forward(tutti_tensor *y, tutti_tensor *x,
     geometry g = geometry_of(x, y);
     const float *x_data = x->data;
     int32_t *index =
-        tutti__step_alloc(y->cx, (size_t)(g.planes * g.out_h * g.out_w) * sizeof *index);
+        tutti__step_memory(y->cx, (size_t)(g.planes * g.out_h * g.out_w) * sizeof *index);
     float *y_data;
 
     TUTTI_TRY(index ? TUTTI_OK : TUTTI_ERR_MEMORY);

@@ -1,0 +1,83 @@
+/* module.h -- the table through which Tutti calls CUDA, which it is not linked with.   SPDX-License-Identifier: MIT
+ *
+ * libtutti_cuda.so, made of the folders called cuda/module/, is all that touches the CUDA toolkit; it is loaded where a
+ * device is asked for, and calls nothing of Tutti. What is here and in tensor/kernel/cuda/ is always compiled, so that one
+ * build runs with and without a GPU.
+ *
+ * Functions return OK, MEMORY (of the device), UNSUPPORTED or DEVICE; what is wrong is then in error(). Work is queued in
+ * the stream given (a cudaStream_t); nothing waits unless it is said. Sizes are elements, unless they are called bytes. */
+#ifndef TUTTI_DEVICE_CUDA_MODULE_H
+#define TUTTI_DEVICE_CUDA_MODULE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tutti/device.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tutti__cuda_properties {
+    char name[128];
+    int major, minor; /* compute capability */
+    int processors;   /* streaming multiprocessors */
+    size_t memory_bytes;
+} tutti__cuda_properties;
+
+/* module/runtime.c: devices, memory, streams, events. */
+typedef struct tutti__cuda_runtime {
+    /* 0 with error() where there is no driver, or none that will do. */
+    int (*count)(void);
+    tutti_status (*properties)(int device, tutti__cuda_properties *properties_p);
+    tutti_status (*memory)(int device, size_t *free_bytes_p, size_t *total_bytes_p);
+
+    tutti_status (*alloc)(int device, size_t bytes, void **p);
+    tutti_status (*free)(int device, void *p); /* waits for the device */
+    tutti_status (*host_alloc)(int device, size_t bytes, void **p);
+    tutti_status (*host_free)(void *p);
+
+    tutti_status (*stream_new)(int device,
+                               void **stream_p); /* not ordered with the default stream */
+    tutti_status (*stream_free)(int device, void *stream);
+    tutti_status (*stream_wait)(int device, void *stream);
+    tutti_status (*event_new)(int device, void **event_p);
+    tutti_status (*event_free)(int device, void *event);
+    tutti_status (*event_record)(int device, void *event, void *stream);
+    tutti_status (*event_wait)(int device, void *event, void *stream);
+    tutti_status (*event_passed)(int device, void *event, bool *passed_p);
+
+    tutti_status (*copy_in)(int device, void *stream, void *dst, const void *host_src,
+                            size_t bytes);
+    tutti_status (*copy_out)(int device, void *stream, void *host_dst, const void *src,
+                             size_t bytes);
+    tutti_status (*copy)(int device, void *stream, void *dst, const void *src, size_t bytes);
+    tutti_status (*zero)(int device, void *stream, void *p, size_t bytes);
+} tutti__cuda_runtime;
+
+struct tutti__cuda_flat; /* cuda/flat.h: the kernels behind device/flat.h; module/flat.cu */
+struct tutti__cuda_own;  /* tensor/kernel/cuda/own.h: kernels of our own, behind most operations */
+struct
+    tutti__cuda_products; /* tensor/kernel/cuda/products.h: convolutions and matrix products, by cuDNN and cuBLASLt */
+
+enum { TUTTI__CUDA_TABLE = 1 }; /* goes up when a table changes */
+
+typedef struct tutti__cuda {
+    int table;                     /* TUTTI__CUDA_TABLE */
+    const char *version;           /* TUTTI_VERSION */
+    const char *(*describe)(void); /* "CUDA 13.0, cuDNN 9.19, cuBLAS 13.0": as loaded */
+    const char *(*error)(void);    /* of this thread's last failure */
+    const tutti__cuda_runtime *runtime;
+    const struct tutti__cuda_flat *flat;
+    const struct tutti__cuda_own *own;
+    const struct tutti__cuda_products *products;
+} tutti__cuda;
+
+/* The table's name in the module. */
+#define TUTTI__CUDA_SYMBOL "tutti_cuda_table"
+
+#ifdef __cplusplus
+}
+#endif
+#endif
