@@ -61,7 +61,7 @@ struct tutti__device_ops {
 /* The table of a kind. UNSUPPORTED, with the reason and the remedy, where build or machine lacks it. */
 tutti_status tutti__device_ops_of(tutti_device_kind kind, const tutti__device_ops **ops_p);
 
-extern const tutti__device_ops tutti__cpu_ops;
+extern const tutti__device_ops tutti__cpu_ops, tutti__strict_ops;
 tutti_status tutti__cuda_ops(const tutti__device_ops **ops_p);
 
 /* For host memory, where a stream is asked for. */
