@@ -71,10 +71,11 @@ static tutti_status load(void)
     TUTTI_TRY(find(path, sizeof path));
     library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library)
-        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                           "backend nccl: the module cannot be loaded: %s; is NCCL 2 installed here "
-                           "(libnccl2), and does LD_LIBRARY_PATH name its folder?" OR_NATIVE,
-                           dlerror());
+        return tutti__fail(
+            TUTTI_ERR_UNSUPPORTED,
+            "backend nccl: the module cannot be loaded: %s; is NCCL 2 installed here "
+            "(libnccl2), and does LD_LIBRARY_PATH name its folder?" OR_NATIVE,
+            dlerror());
     nccl = dlsym(library, TUTTI__NCCL_SYMBOL);
     if (check(path, nccl, &process.library) != TUTTI_OK) {
         dlclose(library);
