@@ -1,6 +1,7 @@
 /* device.c -- names of devices and element types.   SPDX-License-Identifier: MIT */
 #include "device/device.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,7 +38,8 @@ tutti_status tutti__device_ops_of(tutti_device_kind kind, const tutti__device_op
     case TUTTI_CUDA:
         return tutti__cuda_ops(ops_p);
     case TUTTI_STRICT:
-        break;
+        *ops_p = &tutti__strict_ops;
+        return TUTTI_OK;
     }
     return tutti__fail(TUTTI_ERR_ARG, "device kind %d is unknown", (int)kind);
 }
@@ -62,8 +64,8 @@ tutti_status tutti_device_parse(tutti_device *device_p, const char *text, int lo
     int64_t index = 0;
 
     TUTTI_TRY(TUTTI__NOT_NULL(text));
-    if (strcmp(text, "cpu") == 0) {
-        *device_p = (tutti_device){TUTTI_CPU, 0};
+    if (strcmp(text, "cpu") == 0 || strcmp(text, "strict") == 0) {
+        *device_p = (tutti_device){*text == 'c' ? TUTTI_CPU : TUTTI_STRICT, 0};
         return TUTTI_OK;
     }
     if (strcmp(text, "auto") == 0) {
@@ -76,14 +78,28 @@ tutti_status tutti_device_parse(tutti_device *device_p, const char *text, int lo
                            "device \"%s\" is unknown, expected auto, cpu, cuda or cuda:N", text);
     TUTTI_TRY(tutti__cuda_ops(&ops));
     TUTTI_TRY(ops->why());
-    if (text[4] == '\0')
+    if (!text[4]) /* ranks beyond the last device share with the first ones */
         index = local_rank % ops->count();
     if (index >= ops->count())
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "device cuda:%lld: this process sees %d of them, cuda:0 first%s",
-                           (long long)index, ops->count(),
-                           getenv("CUDA_VISIBLE_DEVICES") ? " (CUDA_VISIBLE_DEVICES is set)" : "");
+        return tutti__fail(
+            TUTTI_ERR_ARG, "device %s: there %s %d CUDA device%s, the last is cuda:%d%s", text,
+            ops->count() == 1 ? "is" : "are", ops->count(), ops->count() == 1 ? "" : "s",
+            ops->count() - 1,
+            getenv("CUDA_VISIBLE_DEVICES") ? " (numbers count the devices of CUDA_VISIBLE_DEVICES)"
+                                           : "");
     *device_p = (tutti_device){TUTTI_CUDA, (int)index};
+    return TUTTI_OK;
+}
+
+tutti_status tutti__device_describe(tutti_device device, tutti__device_info *info_p)
+{
+    const tutti__device_ops *ops;
+
+    *info_p = (tutti__device_info){0};
+    TUTTI_TRY(tutti__device_ops_of(device.kind, &ops));
+    if (ops->describe)
+        return ops->describe(device, info_p);
+    snprintf(info_p->name, sizeof info_p->name, "%s", ops->is_host ? "CPU" : ops->name);
     return TUTTI_OK;
 }
 

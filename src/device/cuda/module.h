@@ -21,8 +21,7 @@ extern "C" {
 
 typedef struct tutti__cuda_properties {
     char name[128];
-    char pci
-        [16]; /* "0000:65:00.0": which of the machine's devices it is, whatever CUDA_VISIBLE_DEVICES says */
+    char bus[32];     /* its PCI address, "0000:65:00.0" */
     int major, minor; /* compute capability */
     int processors;   /* streaming multiprocessors */
     size_t memory_bytes;
