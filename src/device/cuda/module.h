@@ -29,8 +29,8 @@ typedef struct tutti__cuda_properties {
 
 /* module/runtime.c: devices, memory, streams, events. */
 typedef struct tutti__cuda_runtime {
-    /* 0 with error() where there is no driver, or none that will do. */
-    int (*count)(void);
+    /* DEVICE: no driver, one that is too old, or one that sees no device. */
+    tutti_status (*count)(int *count_p);
     tutti_status (*properties)(int device, tutti__cuda_properties *properties_p);
     tutti_status (*memory)(int device, size_t *free_bytes_p, size_t *total_bytes_p);
 
