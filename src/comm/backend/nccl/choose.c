@@ -38,8 +38,8 @@ static tutti_status identify(tutti_device device, offer *mine)
     tutti__cuda_properties properties;
 
     TUTTI_TRY(tutti__cuda_done(
-        device, tutti__cuda()->runtime->properties(device.index, &properties), "its properties"));
-    snprintf(mine->gpu, sizeof mine->gpu, "%s", properties.pci);
+        device, tutti__cuda_module()->runtime->properties(device.index, &properties), "its properties"));
+    snprintf(mine->gpu, sizeof mine->gpu, "%s", properties.bus);
     return TUTTI_OK;
 }
 

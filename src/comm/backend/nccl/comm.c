@@ -192,7 +192,7 @@ void tutti__nccl_close(tutti__nccl_carrier *c)
 
 tutti_status tutti__nccl_use(const tutti__nccl_carrier *c)
 {
-    return tutti__cuda_done(c->device, tutti__cuda()->runtime->use(c->device.index),
+    return tutti__cuda_done(c->device, tutti__cuda_module()->runtime->use(c->device.index),
                             "its use by NCCL");
 }
 

@@ -21,7 +21,7 @@ static void version_text(int version, char *text, size_t capacity)
 
 static tutti_status find(char *path, size_t capacity)
 {
-    const char *asked = tutti__env_text(TUTTI__ENV_NCCL);
+    const char *asked = tutti__env_text(TUTTI__ENV_NCCL_MODULE);
     char folder[1100];
 
     if (*asked) {
