@@ -23,7 +23,7 @@ void tutti__logs_step(tutti__logs *logs, const tutti__step_metrics *m);
 void tutti__logs_eval(tutti__logs *logs, const tutti__eval_metrics *m);
 /* After each update, while its gradients are there: histograms, if they are due. whole: gradients are means over all ranks in
  * all elements (ZeRO has that in this rank's share only). */
-void tutti__logs_tensors(tutti__logs *logs, const tutti_module *m, uint64_t step, bool whole);
+void tutti__logs_tensors(tutti__logs *logs, tutti_module *m, uint64_t step, bool whole);
 /* The run's end, also a failed one's; frees what the logs hold. */
 void tutti__logs_end(tutti__logs *logs, const tutti__summary *summary);
 
