@@ -38,7 +38,8 @@ tutti_status tutti__device_ops_of(tutti_device_kind kind, const tutti__device_op
     case TUTTI_CUDA:
         return tutti__cuda_ops(ops_p);
     case TUTTI_STRICT:
-        break;
+        *ops_p = &tutti__strict_ops;
+        return TUTTI_OK;
     }
     return tutti__fail(TUTTI_ERR_ARG, "device kind %d is unknown", (int)kind);
 }
@@ -49,8 +50,8 @@ tutti_status tutti_device_parse(tutti_device *device_p, const char *text, int lo
     int64_t index = local_rank;
 
     TUTTI_TRY(TUTTI__NOT_NULL(text));
-    if (strcmp(text, "cpu") == 0) {
-        *device_p = (tutti_device){TUTTI_CPU, 0};
+    if (strcmp(text, "cpu") == 0 || strcmp(text, "strict") == 0) {
+        *device_p = (tutti_device){*text == 'c' ? TUTTI_CPU : TUTTI_STRICT, 0};
         return TUTTI_OK;
     }
     if (strcmp(text, "auto") == 0) {

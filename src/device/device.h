@@ -74,7 +74,7 @@ tutti_status tutti__device_ops_of(tutti_device_kind kind, const tutti__device_op
 /* Of a device that is there. */
 tutti_status tutti__device_describe(tutti_device device, tutti__device_info *info_p);
 
-extern const tutti__device_ops tutti__cpu_ops;
+extern const tutti__device_ops tutti__cpu_ops, tutti__strict_ops;
 tutti_status tutti__cuda_ops(const tutti__device_ops **ops_p);
 
 /* For host memory, where a stream is asked for. */

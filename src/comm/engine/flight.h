@@ -31,7 +31,7 @@ void tutti__flight_destroy(tutti__flight *flight);
 static inline uint64_t tutti__flight_begin(tutti__flight *flight, const tutti__signature *signature,
                                            uint64_t begin_ns)
 {
-    const tutti__event event = {
+    const tutti__time_span event = {
         .name = tutti__op_name((tutti__op_kind)signature->op),
         .category = "comm",
         .begin_ns = begin_ns,

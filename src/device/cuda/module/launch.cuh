@@ -1,0 +1,158 @@
+/* launch.cuh -- how kernels are written, once, and launched, on a GPU and on the host.   SPDX-License-Identifier: MIT
+ *
+ *     template <class T> KERNEL void twice(T *p, int64_t n)       nvcc: a __global__ function; a block of THREADS
+ *     {                                                           host (TUTTI_CUDA_HOST, any C++17 compiler): a function,
+ *         EACH_THREAD(t)                                                called once a block
+ *         {
+ *             const int64_t i = block_index() * THREADS + t;      device: what thread t does
+ *             if (i < n)                                          host: a loop over the block's threads
+ *                 p[i] *= 2;
+ *         }
+ *     }
+ *     launch(device, stream, blocks, twice<float>, p, n);
+ *
+ * What a thread keeps from one EACH_THREAD to the next is an Own<T>; what the block shares is SHARED; between the two stands
+ * block_barrier(). On the host all threads have left one EACH_THREAD when the next begins. Reductions are in reduce.cuh.
+ *
+ * On the host a launch is queued in the stand-in's stream, which runs it when its turn comes. */
+#ifndef TUTTI_DEVICE_CUDA_MODULE_LAUNCH_CUH
+#define TUTTI_DEVICE_CUDA_MODULE_LAUNCH_CUH
+
+#include "device/cuda/module.h"
+
+#include <stdint.h>
+
+enum { THREADS = 256, WARP = 32 };
+
+/* module/runtime.c: makes the device current for this thread; keeps an error's text for the table's error(). */
+extern "C" tutti_status tutti__cuda_use(int device);
+/* `code`: of cudaError_t; 0 is OK */
+extern "C" tutti_status tutti__cuda_result(int code, const char *what);
+
+#ifdef TUTTI_CUDA_HOST
+
+#include <new>
+#include <tuple>
+
+#define KERNEL static
+#define DEVICE static inline
+#define METHOD inline /* of a type: on the device, on the host */
+#define SHARED
+#define EACH_THREAD(t) for (int t = 0; t < THREADS; t++)
+
+/* The stand-in of the CUDA run-time: run(arg) when the stream comes there; returns a cudaError_t. */
+extern "C" int tutti_standin_enqueue(void *stream, void (*run)(void *arg), void *arg);
+
+inline thread_local int64_t tutti_block_index, tutti_block_count;
+
+DEVICE int64_t block_index()
+{
+    return tutti_block_index;
+}
+DEVICE int64_t block_count()
+{
+    return tutti_block_count;
+}
+DEVICE void block_barrier()
+{
+}
+
+template <class T>
+struct Own {
+    T of[THREADS];
+    T &operator[](int t)
+    {
+        return of[t];
+    }
+};
+
+template <class... A>
+struct Launch {
+    void (*kernel)(A...);
+    int64_t blocks;
+    std::tuple<A...> arguments;
+
+    static void run(void *self)
+    {
+        Launch *l = (Launch *)self;
+
+        tutti_block_count = l->blocks;
+        for (tutti_block_index = 0; tutti_block_index < l->blocks; tutti_block_index++)
+            std::apply(l->kernel, l->arguments);
+        delete l;
+    }
+};
+
+template <class... A, class... B>
+static tutti_status launch(int device, void *stream, int64_t blocks, void (*kernel)(A...),
+                           B... arguments)
+{
+    (void)device;
+    if (blocks <= 0)
+        return TUTTI_OK;
+    auto *l = new (std::nothrow) Launch<A...>{kernel, blocks, {arguments...}};
+    if (!l)
+        return TUTTI_ERR_MEMORY;
+    return tutti__cuda_result(tutti_standin_enqueue(stream, Launch<A...>::run, l),
+                              "launch of a kernel");
+}
+
+#else
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime_api.h>
+
+#define KERNEL         static __global__ __launch_bounds__(THREADS)
+#define DEVICE         static __device__ __forceinline__
+#define METHOD         __device__ __forceinline__
+#define SHARED         __shared__
+#define EACH_THREAD(t) for (int t = (int)threadIdx.x, once = 1; once; once = 0)
+
+DEVICE int64_t block_index()
+{
+    return blockIdx.x;
+}
+DEVICE int64_t block_count()
+{
+    return gridDim.x;
+}
+DEVICE void block_barrier()
+{
+    __syncthreads();
+}
+
+template <class T>
+struct Own {
+    T of;
+    METHOD T &operator[](int)
+    {
+        return of;
+    }
+};
+
+template <class... A, class... B>
+static tutti_status launch(int device, void *stream, int64_t blocks, void (*kernel)(A...),
+                           B... arguments)
+{
+    if (blocks <= 0)
+        return TUTTI_OK;
+    if (blocks > INT32_MAX)
+        return tutti__cuda_result(cudaErrorInvalidConfiguration,
+                                  "launch of a kernel with more than 2^31 - 1 blocks");
+    const tutti_status status = tutti__cuda_use(device);
+    if (status != TUTTI_OK)
+        return status;
+    kernel<<<(unsigned)blocks, THREADS, 0, (cudaStream_t)stream>>>(arguments...);
+    return tutti__cuda_result(cudaGetLastError(), "launch of a kernel");
+}
+
+#endif
+
+/* How many blocks cover n. */
+static inline int64_t blocks_of(int64_t n, int64_t in_a_block)
+{
+    return (n + in_a_block - 1) / in_a_block;
+}
+
+#endif

@@ -1,0 +1,107 @@
+/* cuda.h -- what the CUDA kernels keep in a context, and what their files share.   SPDX-License-Identifier: MIT
+ *
+ * Activations of four dimensions lie channels last (NHWC), everything else row-major; of a shape where the two are the same
+ * (one channel, or one pixel) the layout is NULL, row-major. So all kernels of one shape agree, and what is element by
+ * element runs flat. Work is queued in the context's stream: memory may be given to the next kernel as soon as the call
+ * returns. Batches may be empty (N = 0): kernels then write what a sum of nothing is, and launch nothing else. */
+#ifndef TUTTI_TENSOR_KERNEL_CUDA_CUDA_H
+#define TUTTI_TENSOR_KERNEL_CUDA_CUDA_H
+
+#include "device/cuda/module.h"
+#include "tensor/kernel.h"
+#include "tensor/kernel/cuda/own.h"
+
+/* cx->kernel_state */
+typedef struct tutti__cuda_state {
+    const tutti__cuda *module;
+    const tutti__cuda_own *own;
+    const struct tutti__cuda_products *products;
+    int device;
+    void *stream; /* the cudaStream_t of cx->stream */
+    struct tutti__cuda_layout_entry *layouts;
+    void *scratch;
+    size_t scratch_bytes;
+    void *products_state; /* convolution.c's and linear.c's own: handles, plans */
+} tutti__cuda_state;
+
+static inline tutti__cuda_state *tutti__cuda_state_of(const tutti_ctx *cx)
+{
+    return cx->kernel_state;
+}
+
+/* OK, or the failure of a function of the module, with what it was and the module's text. */
+tutti_status tutti__cuda_check(const tutti_ctx *cx, tutti_status status, const char *what);
+/* TUTTI__CUDA(cx, own, relu, dtype, y, x, n): calls it with the context's device and stream, and returns on failure. */
+#define TUTTI__CUDA(cx, table, function, ...)                                                      \
+    TUTTI_TRY(tutti__cuda_check(                                                                   \
+        (cx),                                                                                      \
+        tutti__cuda_state_of(cx)->table->function(tutti__cuda_state_of(cx)->device,                \
+                                                  tutti__cuda_state_of(cx)->stream, __VA_ARGS__),  \
+        #function))
+
+/* ---- Layouts ---- */
+
+/* How activations of this shape and dtype lie: interned; *layout_p is NULL for row-major. */
+tutti_status tutti__cuda_nhwc_layout(tutti_ctx *cx, tutti_shape shape, tutti_dtype dtype,
+                                     const tutti__layout **layout_p);
+/* Memory for a result, in that layout. */
+tutti_status tutti__cuda_alloc(tutti_tensor *t);
+/* t's elements channels last: t->data, or a copy for this step. t has four dimensions. */
+tutti_status tutti__cuda_nhwc(tutti_tensor *t, const void **p);
+/* The values of a parameter w, F32 and row-major, in dtype, for channels_last reordered from OIHW to OHWI: w->data itself,
+ * or a copy made once a round. */
+tutti_status tutti__cuda_weights(tutti_tensor *w, tutti_dtype dtype, bool channels_last,
+                                 const void **p);
+/* dw, F32 and row-major with data set, = or += from, which is OHWI of dtype. */
+tutti_status tutti__cuda_weight_gradient(tutti_tensor *dw, const void *from, tutti_dtype dtype);
+/* db [C] = or += the sum of dy's rows: dy [..,C] row-major or [N,C,H,W]. */
+tutti_status tutti__cuda_bias_gradient(tutti_tensor *db, tutti_tensor *dy);
+
+/* Memory of the device for work within a kernel; valid until asked for again. */
+tutti_status tutti__cuda_scratch(tutti_ctx *cx, size_t bytes, void **p);
+
+/* ---- convolution.c and linear.c: cuDNN and cuBLASLt, for all dtypes ---- */
+
+/* Makes and frees products_state. */
+tutti_status tutti__cuda_products_open(tutti_ctx *cx);
+void tutti__cuda_products_close(tutti_ctx *cx);
+
+tutti_status tutti__cuda_conv2d_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
+                                        tutti_tensor *b, const tutti__conv2d *a);
+tutti_status tutti__cuda_conv2d_backward_data(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *w,
+                                              const tutti__conv2d *a);
+tutti_status tutti__cuda_conv2d_backward_weights(tutti_tensor *dw, tutti_tensor *db,
+                                                 tutti_tensor *dy, tutti_tensor *x,
+                                                 const tutti__conv2d *a);
+tutti_status tutti__cuda_linear_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
+                                        tutti_tensor *b);
+tutti_status tutti__cuda_linear_backward_data(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *w);
+tutti_status tutti__cuda_linear_backward_weights(tutti_tensor *dw, tutti_tensor *db,
+                                                 tutti_tensor *dy, tutti_tensor *x);
+
+/* ---- Our own ---- */
+
+tutti_status tutti__cuda_batch_norm_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
+                                            tutti_tensor *b, tutti_tensor *residual,
+                                            tutti_tensor *running_mean, tutti_tensor *running_var,
+                                            const tutti__batch_norm *a,
+                                            tutti__batch_norm_saved *saved);
+tutti_status tutti__cuda_batch_norm_backward(tutti_tensor *dx, tutti_tensor *dw, tutti_tensor *db,
+                                             tutti_tensor *dresidual, tutti_tensor *dy,
+                                             tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
+                                             const tutti__batch_norm *a,
+                                             const tutti__batch_norm_saved *saved);
+tutti_status tutti__cuda_max_pool_forward(tutti_tensor *y, tutti_tensor *x, const tutti__pool *a,
+                                          void **saved);
+tutti_status tutti__cuda_max_pool_backward(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *x,
+                                           const tutti__pool *a, void *saved);
+tutti_status tutti__cuda_avg_pool_forward(tutti_tensor *y, tutti_tensor *x, const tutti__pool *a);
+tutti_status tutti__cuda_avg_pool_backward(tutti_tensor *dx, tutti_tensor *dy,
+                                           const tutti__pool *a);
+tutti_status tutti__cuda_global_avg_pool_forward(tutti_tensor *y, tutti_tensor *x);
+tutti_status tutti__cuda_global_avg_pool_backward(tutti_tensor *dx, tutti_tensor *dy);
+
+/* cuda.c */
+extern const tutti__kernels tutti__kernels_cuda;
+
+#endif

@@ -1,0 +1,155 @@
+/* own.h -- CUDA kernels of our own, as the module has them: pointers, sizes, a stream; no tensors.   SPDX-License-Identifier: MIT
+ *
+ * Activations have a dtype of F32, BF16 or F16 and lie channels last, [rows][channels] with rows = N*H*W, where nothing else
+ * is said; statistics, weights and their gradients are F32. Sums are in F32 or wider and in an order that depends on the
+ * sizes only. All pointers are the device's. 0 rows are fine. Tensors are aligned to 16 bytes, or the kernels take single
+ * elements. */
+#ifndef TUTTI_TENSOR_KERNEL_CUDA_OWN_H
+#define TUTTI_TENSOR_KERNEL_CUDA_OWN_H
+
+#include "device/cuda/module.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Elements of a dtype among F32, BF16, F16. */
+typedef struct tutti__cuda_array {
+    void *p;
+    tutti_dtype dtype;
+} tutti__cuda_array;
+
+typedef struct tutti__cuda_batch_norm {
+    int64_t rows, channels;
+    tutti_dtype dtype;
+    bool relu;
+    const float *w, *b;    /* [C] */
+    float *mean, *inv_std; /* [C], of the batch or running */
+} tutti__cuda_batch_norm;
+
+/* Into what batch norm's statistics go. */
+typedef struct tutti__cuda_running {
+    float *mean, *var; /* [C], or NULL: not wanted */
+    float momentum, eps;
+    double count; /* values a channel */
+} tutti__cuda_running;
+
+typedef struct tutti__cuda_pool {
+    int64_t N, C, H, W, out_h, out_w;
+    int64_t kernel, stride, padding;
+    tutti_dtype dtype;
+} tutti__cuda_pool;
+
+typedef struct tutti__cuda_dropout {
+    uint64_t key;
+    uint32_t step, shard, call;
+    float p;
+    /* [rows][channels] where the elements are numbered [n][channels][plane], rows = n * plane. Row-major: channels 1. */
+    int64_t channels, plane;
+} tutti__cuda_dropout;
+
+typedef struct tutti__cuda_cross_entropy {
+    int64_t N, C; /* logits [N][C], F32 */
+    float smoothing;
+    int64_t ignore_index;
+} tutti__cuda_cross_entropy;
+
+typedef struct tutti__cuda_own {
+    /* ---- Moving ---- */
+    tutti_status (*cast)(int device, void *stream, tutti__cuda_array to, tutti__cuda_array from,
+                         int64_t n);
+    /* to [batch][columns][rows] = from [batch][rows][columns], or += it. NCHW to NHWC: N, C, H*W; back: N, H*W, C. */
+    tutti_status (*transpose)(int device, void *stream, tutti__cuda_array to,
+                              tutti__cuda_array from, int64_t batch, int64_t rows, int64_t columns,
+                              bool add);
+
+    /* ---- Element by element; all of `dtype`; y may be a source ---- */
+    tutti_status (*relu)(int device, void *stream, tutti_dtype dtype, void *y, const void *x,
+                         int64_t n);
+    /* dx = dy where y > 0 (or is NaN), else 0 */
+    tutti_status (*relu_backward)(int device, void *stream, tutti_dtype dtype, void *dx,
+                                  const void *dy, const void *y, int64_t n);
+    tutti_status (*add)(int device, void *stream, tutti_dtype dtype, void *y, const void *a,
+                        const void *b, int64_t n);
+    /* The mask is of the element's number in row-major order, Philox(key; step, shard, call, number / 4). */
+    tutti_status (*dropout)(int device, void *stream, tutti_dtype dtype, void *y, const void *x,
+                            int64_t n, const tutti__cuda_dropout *c);
+
+    /* ---- Batch norm ---- */
+    size_t (*batch_norm_scratch)(int64_t rows, int64_t channels); /* bytes */
+    /* moments [2][C] = mean and sum of squared deviations. r NULL: no more. Else, as `statistics` does. */
+    tutti_status (*batch_norm_moments)(int device, void *stream, const tutti__cuda_batch_norm *c,
+                                       const void *x, void *scratch, double *moments,
+                                       const tutti__cuda_running *r);
+    /* c->mean and c->inv_std from moments (biased), and running ones (unbiased) moved towards them; moments NULL: from the
+     * running ones, which stay. */
+    tutti_status (*batch_norm_statistics)(int device, void *stream, const tutti__cuda_batch_norm *c,
+                                          const double *moments, const tutti__cuda_running *r);
+    /* y = [relu]((x - mean) * (w * inv_std) + b [+ residual]) */
+    tutti_status (*batch_norm_apply)(int device, void *stream, const tutti__cuda_batch_norm *c,
+                                     void *y, const void *x, const void *residual);
+    /* g = dy behind the relu (y, with c->relu), and dresidual = g if wanted. sums [2][C] = of g and of g * xhat; dw, db
+     * (or NULL) get them, or are added to. */
+    tutti_status (*batch_norm_sums)(int device, void *stream, const tutti__cuda_batch_norm *c,
+                                    const void *dy, const void *y, const void *x, void *dresidual,
+                                    void *scratch, double *sums);
+    tutti_status (*batch_norm_weights)(int device, void *stream, int64_t channels,
+                                       const double *sums, float *dw, bool add_dw, float *db,
+                                       bool add_db);
+    /* dx = w * inv_std * (g - sums[0] / count - xhat * sums[1] / count) */
+    tutti_status (*batch_norm_gradient)(int device, void *stream, const tutti__cuda_batch_norm *c,
+                                        const double *sums, double count, void *dx, const void *dy,
+                                        const void *y, const void *x);
+    /* to [C] (or +=) = the sum over rows: the gradient of a bias. scratch as batch norm's. */
+    tutti_status (*sum_rows)(int device, void *stream, tutti_dtype dtype, float *to, const void *x,
+                             int64_t rows, int64_t channels, bool add, void *scratch);
+
+    /* ---- Pooling ---- */
+    tutti_status (*max_pool)(int device, void *stream, const tutti__cuda_pool *c, void *y,
+                             const void *x, int32_t *index); /* index as y: row * W + column */
+    tutti_status (*max_pool_backward)(int device, void *stream, const tutti__cuda_pool *c, void *dx,
+                                      const void *dy, const int32_t *index);
+    tutti_status (*avg_pool)(int device, void *stream, const tutti__cuda_pool *c, void *y,
+                             const void *x);
+    tutti_status (*avg_pool_backward)(int device, void *stream, const tutti__cuda_pool *c, void *dx,
+                                      const void *dy);
+    /* [N][H*W][C] to [N][C] and back; out_h and what follows are not read */
+    tutti_status (*global_avg_pool)(int device, void *stream, const tutti__cuda_pool *c, void *y,
+                                    const void *x);
+    tutti_status (*global_avg_pool_backward)(int device, void *stream, const tutti__cuda_pool *c,
+                                             void *dx, const void *dy);
+
+    /* ---- Rows of F32 ---- */
+    tutti_status (*softmax)(int device, void *stream, float *y, const float *x, int64_t rows,
+                            int64_t width, bool log);
+    tutti_status (*softmax_backward)(int device, void *stream, float *dx, const float *dy,
+                                     const float *y, int64_t rows, int64_t width, bool log);
+    /* saved [3 * N + 1]: what backward wants. labels are within [0, C), or ignore_index. */
+    tutti_status (*cross_entropy)(int device, void *stream, const tutti__cuda_cross_entropy *c,
+                                  float *loss, const float *logits, const int64_t *labels,
+                                  float *saved);
+    tutti_status (*cross_entropy_backward)(int device, void *stream,
+                                           const tutti__cuda_cross_entropy *c, float *dx,
+                                           const float *dloss, const float *logits,
+                                           const int64_t *labels, const float *saved);
+    /* scratch: of batch_norm_scratch(n, 1) */
+    tutti_status (*mse)(int device, void *stream, float *loss, const float *x, const float *target,
+                        int64_t n, void *scratch);
+    tutti_status (*mse_backward)(int device, void *stream, float *dx, const float *dloss,
+                                 const float *x, const float *target, int64_t n);
+
+    /* ---- Embedding: w [V][D], y [n][D]; indices are within [0, V) ---- */
+    tutti_status (*embedding)(int device, void *stream, float *y, const float *w,
+                              const int64_t *indices, int64_t n, int64_t D);
+    /* dw += rows of dy, those of one index in their order */
+    tutti_status (*embedding_backward)(int device, void *stream, float *dw, const float *dy,
+                                       const int64_t *indices, int64_t n, int64_t D);
+} tutti__cuda_own;
+
+/* module/own.cu: made of the tables' families, a file each. */
+extern const tutti__cuda_own tutti__cuda_own_table;
+
+#ifdef __cplusplus
+}
+#endif
+#endif
