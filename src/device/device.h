@@ -43,7 +43,7 @@ struct tutti__device_ops {
     void *(*alloc)(tutti_device device, size_t bytes, bool zeroed);
     /* What was given to any stream before may still use it. NULL is fine. */
     void (*free)(tutti_device device, void *p);
-    /* Memory of the host that copies to and from the device need not wait for. */
+    /* Memory of the host that copies to and from the device need not wait for; not zeroed. NULL with the message made. */
     void *(*host_alloc)(tutti_device device, size_t bytes);
     void (*host_free)(tutti_device device, void *p);
 
