@@ -132,7 +132,7 @@ typedef struct tutti__cuda_own {
                                            const tutti__cuda_cross_entropy *c, float *dx,
                                            const float *dloss, const float *logits,
                                            const int64_t *labels, const float *saved);
-    /* scratch: of batch_norm_scratch(n, 1) */
+    size_t (*mse_scratch)(int64_t n); /* bytes */
     tutti_status (*mse)(int device, void *stream, float *loss, const float *x, const float *target,
                         int64_t n, void *scratch);
     tutti_status (*mse_backward)(int device, void *stream, float *dx, const float *dloss,
