@@ -351,6 +351,7 @@ tutti_status tutti__run_open(tutti__run *run)
     TUTTI_TRY(tutti__fail_together(run->group, tutti__same_config(run->group, run->config)));
     TUTTI_TRY(tutti__core_share_find(run->group, &run->cores));
     TUTTI_TRY(tutti__fail_together(run->group, open_alone(run)));
+    TUTTI_TRY(tutti__gpus_open(&run->gpus, run->group, run->cx->device));
     status = open_together(run);
     if (status != TUTTI_OK)
         tutti__error_file_write(tutti_status_scope(status) != TUTTI_SCOPE_GROUP,
@@ -364,7 +365,7 @@ tutti_status tutti__run_open(tutti__run *run)
     TUTTI_TRY(resume(run));
     TUTTI_TRY(tutti__fail_together(run->group, begin_folder(run)));
     if (run->rank == 0)
-        tutti__logs_begin(&run->logs, &run->folder, run->config, run->step);
+        tutti__logs_begin(&run->logs, &run->folder, run->config, &run->gpus, run->step);
     return TUTTI_OK;
 }
 
@@ -374,6 +375,7 @@ void tutti__run_close(tutti__run *run)
     tutti__run_folder_close(&run->folder);
     tutti__resume_free(&run->resume);
     tutti__ledger_close(&run->ledger);
+    tutti__gpus_close(&run->gpus);
     /* Its number lies in run: it must have landed. Only a dead group has left it under way. */
     if (run->signal_work && tutti_work_wait(run->signal_work) != TUTTI_OK)
         run->stopping = true;
