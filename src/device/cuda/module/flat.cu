@@ -105,6 +105,20 @@ static tutti_status scale(int device, void *stream, float *p, size_t n, float fa
     return map(device, stream, Scale{p, factor}, (int64_t)n, aligned(p));
 }
 
+KERNEL void count_kernel(int64_t *p)
+{
+    EACH_THREAD(t)
+    {
+        if (t == 0)
+            ++*p;
+    }
+}
+
+static tutti_status count(int device, void *stream, int64_t *p)
+{
+    return launch(device, stream, 1, count_kernel, p);
+}
+
 static tutti_status sgd(int device, void *stream, float *p, const float *g, float *buffer, size_t n,
                         const tutti__sgd *c)
 {
@@ -353,6 +367,6 @@ static tutti_status find_nonfinite(int device, void *stream, const void *p, size
 }
 
 const tutti__cuda_flat tutti__cuda_flat_table = {
-    fill,    scale,          sgd,      adam,    sum_squares_partial, sum_squares,
-    unscale, find_nonfinite, narrowed, widened,
+    fill,        scale,   count,          sgd,      adam,    sum_squares_partial,
+    sum_squares, unscale, find_nonfinite, narrowed, widened,
 };

@@ -159,7 +159,7 @@ static tutti_status with_type(tutti_dtype dtype, const F &f)
     case TUTTI_F16:
         return f(f16{});
     default:
-        return tutti__cuda_unsupported("kernels know F32, BF16 and F16");
+        return tutti__cuda_fail(TUTTI_ERR_UNSUPPORTED, "kernels know F32, BF16 and F16");
     }
 }
 

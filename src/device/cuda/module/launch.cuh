@@ -18,18 +18,12 @@
 #ifndef TUTTI_DEVICE_CUDA_MODULE_LAUNCH_CUH
 #define TUTTI_DEVICE_CUDA_MODULE_LAUNCH_CUH
 
-#include "device/cuda/module.h"
+#include "device/cuda/module/shared.h"
 
 #include <math.h>
 #include <stdint.h>
 
 static constexpr int THREADS = 256, WARP = 32;
-
-/* module/runtime.c: makes the device current for this thread; keeps an error's text for the table's error(). */
-extern "C" tutti_status tutti__cuda_use(int device);
-/* `code`: of cudaError_t; 0 is OK */
-extern "C" tutti_status tutti__cuda_result(int code, const char *what);
-extern "C" tutti_status tutti__cuda_unsupported(const char *what); /* UNSUPPORTED */
 
 #ifdef TUTTI_CUDA_HOST
 
@@ -105,7 +99,6 @@ static tutti_status launch(int device, void *stream, int64_t blocks, void (*kern
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#include <cuda_runtime_api.h>
 
 #define KERNEL         static __global__ __launch_bounds__(THREADS)
 #define DEVICE         static __device__ __forceinline__
