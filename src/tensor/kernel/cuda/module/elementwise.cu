@@ -85,7 +85,7 @@ DEVICE uint32_t high(uint32_t a, uint32_t b)
 }
 
 /* Block `block` of the generator: Philox4x32-10. */
-DEVICE void philox(const tutti__cuda_dropout &c, uint32_t block, uint32_t out[4])
+DEVICE void philox(const tutti__cuda_mask &c, uint32_t block, uint32_t out[4])
 {
     uint32_t k0 = (uint32_t)c.key, k1 = (uint32_t)(c.key >> 32);
     uint32_t c0 = c.step, c1 = c.shard, c2 = c.call, c3 = block;
@@ -118,7 +118,7 @@ struct Dropout {
     T *y;
     const T *x;
     float scale;
-    tutti__cuda_dropout c;
+    tutti__cuda_mask c;
     template <int V>
     METHOD void run(int64_t i) const
     {
@@ -140,7 +140,7 @@ struct DropoutChannelsLast {
     T *y;
     const T *x;
     float scale;
-    tutti__cuda_dropout c;
+    tutti__cuda_mask c;
     template <int V>
     METHOD void run(int64_t i) const
     {
@@ -160,7 +160,7 @@ struct DropoutChannelsLast {
 };
 
 tutti_status tutti__own_dropout(int device, void *stream, tutti_dtype dtype, void *y, const void *x,
-                                int64_t n, const tutti__cuda_dropout *c)
+                                int64_t n, const tutti__cuda_mask *c)
 {
     const float scale = c->p < 1 ? 1 / (1 - c->p) : 0;
 

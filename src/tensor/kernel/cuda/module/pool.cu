@@ -4,7 +4,7 @@
 #include "tensor/kernel/cuda/module/columns.cuh"
 #include "tensor/kernel/cuda/module/families.cuh"
 
-static bool can_vector(const tutti__cuda_pool *c)
+static bool can_vector(const tutti__cuda_windows *c)
 {
     return c->C % LANES == 0;
 }
@@ -15,7 +15,7 @@ struct Range {
 };
 
 /* The part of window `o` that lies inside the picture. */
-DEVICE Range window_of(const tutti__cuda_pool &c, int64_t o, int64_t size)
+DEVICE Range window_of(const tutti__cuda_windows &c, int64_t o, int64_t size)
 {
     const int64_t from = o * c.stride - c.padding, to = from + c.kernel;
 
@@ -23,7 +23,7 @@ DEVICE Range window_of(const tutti__cuda_pool &c, int64_t o, int64_t size)
 }
 
 /* The windows that pixel i lies in. */
-DEVICE Range windows_of(const tutti__cuda_pool &c, int64_t i, int64_t out)
+DEVICE Range windows_of(const tutti__cuda_windows &c, int64_t i, int64_t out)
 {
     const int64_t at = i + c.padding, to = at / c.stride + 1;
 
@@ -34,7 +34,7 @@ DEVICE Range windows_of(const tutti__cuda_pool &c, int64_t i, int64_t out)
 
 template <class T>
 struct MaxPool {
-    tutti__cuda_pool c;
+    tutti__cuda_windows c;
     T *y;
     const T *x;
     int32_t *index;
@@ -47,7 +47,7 @@ struct MaxPool {
         /* Of equal values the first in reading order wins, and a NaN wins over all. */
         METHOD void run(int64_t row, int64_t at) const
         {
-            const tutti__cuda_pool &c = f->c;
+            const tutti__cuda_windows &c = f->c;
             const Range h = window_of(c, row / c.out_w % c.out_h, c.H),
                         w = window_of(c, row % c.out_w, c.W);
             const T *image = f->x + row / c.out_w / c.out_h * c.H * c.W * c.C + channel;
@@ -80,7 +80,7 @@ struct MaxPool {
     }
 };
 
-tutti_status tutti__own_max_pool(int device, void *stream, const tutti__cuda_pool *c, void *y,
+tutti_status tutti__own_max_pool(int device, void *stream, const tutti__cuda_windows *c, void *y,
                                  const void *x, int32_t *index)
 {
     return with_type(c->dtype, [=](auto type) {
@@ -92,7 +92,7 @@ tutti_status tutti__own_max_pool(int device, void *stream, const tutti__cuda_poo
 
 template <class T>
 struct MaxPoolBackward {
-    tutti__cuda_pool c;
+    tutti__cuda_windows c;
     T *dx;
     const T *dy;
     const int32_t *index;
@@ -104,7 +104,7 @@ struct MaxPoolBackward {
 
         METHOD void run(int64_t row, int64_t at) const
         {
-            const tutti__cuda_pool &c = f->c;
+            const tutti__cuda_windows &c = f->c;
             const int64_t pixel = row % (c.H * c.W), image = row / (c.H * c.W);
             const Range h = windows_of(c, pixel / c.W, c.out_h),
                         w = windows_of(c, pixel % c.W, c.out_w);
@@ -131,7 +131,7 @@ struct MaxPoolBackward {
     }
 };
 
-tutti_status tutti__own_max_pool_backward(int device, void *stream, const tutti__cuda_pool *c,
+tutti_status tutti__own_max_pool_backward(int device, void *stream, const tutti__cuda_windows *c,
                                           void *dx, const void *dy, const int32_t *index)
 {
     return with_type(c->dtype, [=](auto type) {
@@ -145,7 +145,7 @@ tutti_status tutti__own_max_pool_backward(int device, void *stream, const tutti_
 
 template <class T>
 struct AvgPool {
-    tutti__cuda_pool c;
+    tutti__cuda_windows c;
     T *y;
     const T *x;
 
@@ -156,7 +156,7 @@ struct AvgPool {
 
         METHOD void run(int64_t row, int64_t at) const
         {
-            const tutti__cuda_pool &c = f->c;
+            const tutti__cuda_windows &c = f->c;
             const Range h = window_of(c, row / c.out_w % c.out_h, c.H),
                         w = window_of(c, row % c.out_w, c.W);
             const T *image = f->x + row / c.out_w / c.out_h * c.H * c.W * c.C + channel;
@@ -182,7 +182,7 @@ struct AvgPool {
     }
 };
 
-tutti_status tutti__own_avg_pool(int device, void *stream, const tutti__cuda_pool *c, void *y,
+tutti_status tutti__own_avg_pool(int device, void *stream, const tutti__cuda_windows *c, void *y,
                                  const void *x)
 {
     return with_type(c->dtype, [=](auto type) {
@@ -194,7 +194,7 @@ tutti_status tutti__own_avg_pool(int device, void *stream, const tutti__cuda_poo
 
 template <class T>
 struct AvgPoolBackward {
-    tutti__cuda_pool c;
+    tutti__cuda_windows c;
     T *dx;
     const T *dy;
 
@@ -205,7 +205,7 @@ struct AvgPoolBackward {
 
         METHOD void run(int64_t row, int64_t at) const
         {
-            const tutti__cuda_pool &c = f->c;
+            const tutti__cuda_windows &c = f->c;
             const int64_t pixel = row % (c.H * c.W), image = row / (c.H * c.W);
             const Range h = windows_of(c, pixel / c.W, c.out_h),
                         w = windows_of(c, pixel % c.W, c.out_w);
@@ -230,7 +230,7 @@ struct AvgPoolBackward {
     }
 };
 
-tutti_status tutti__own_avg_pool_backward(int device, void *stream, const tutti__cuda_pool *c,
+tutti_status tutti__own_avg_pool_backward(int device, void *stream, const tutti__cuda_windows *c,
                                           void *dx, const void *dy)
 {
     return with_type(c->dtype, [=](auto type) {
@@ -274,7 +274,7 @@ KERNEL void global_avg_pool_kernel(T *y, const T *x, const Columns c)
     }
 }
 
-tutti_status tutti__own_global_avg_pool(int device, void *stream, const tutti__cuda_pool *c,
+tutti_status tutti__own_global_avg_pool(int device, void *stream, const tutti__cuda_windows *c,
                                         void *y, const void *x)
 {
     const bool vectors = can_vector(c) && aligned(x);
@@ -320,7 +320,7 @@ struct GlobalAvgPoolBackward {
 };
 
 tutti_status tutti__own_global_avg_pool_backward(int device, void *stream,
-                                                 const tutti__cuda_pool *c, void *dx,
+                                                 const tutti__cuda_windows *c, void *dx,
                                                  const void *dy)
 {
     return with_type(c->dtype, [=](auto type) {
