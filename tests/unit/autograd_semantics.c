@@ -1,5 +1,7 @@
 /* autograd: operations mean what PyTorch's mean, where a formula leaves room: ties, padding, running statistics, ignored
- * labels, extreme numbers. In every kernel family of the build.   SPDX-License-Identifier: MIT */
+ * labels, extreme numbers. In every kernel family of the build.   SPDX-License-Identifier: MIT
+ * devices: strict */
+#include "harness/device.h"
 #include "op/parameter.h"
 
 #include <math.h>
@@ -11,18 +13,21 @@
 #include <string.h>
 #include <cmocka.h>
 
-#define CPU ((tutti_device){TUTTI_CPU, 0})
-
 typedef struct fixture {
     tutti_ctx *cx;
 } fixture;
 
+/* On another device than the CPU, oneDNN's place is its own kernels'. */
 static int setup_family(void **state, tutti_kernels kernels)
 {
+    const tutti_device cpu = {TUTTI_CPU, 0};
+    const tutti_device device = kernels == TUTTI_KERNELS_REFERENCE ? cpu : test_device();
+    const tutti_ctx_opts opts = {.kernels =
+                                     device.kind == TUTTI_CPU ? kernels : TUTTI_KERNELS_AUTO};
     fixture *f = calloc(1, sizeof *f);
 
     *state = f;
-    if (tutti_ctx_new(&f->cx, CPU, &(tutti_ctx_opts){.kernels = kernels}) != TUTTI_OK)
+    if (tutti_ctx_new(&f->cx, device, &opts) != TUTTI_OK)
         f->cx = NULL;
     return 0;
 }
@@ -81,7 +86,7 @@ static void assert_values(tutti_tensor *t, const float *expected, int n)
 
 static void assert_grad(tutti_tensor *leaf, const float *expected, int n)
 {
-    const float *grad = tutti_tensor_grad(leaf);
+    const float *grad = test_grad(leaf);
 
     assert_non_null(grad);
     for (int i = 0; i < n; i++)
