@@ -217,16 +217,12 @@ static void compare(const row *r, const result *a, const result *b, tutti_dtype 
              r->w.n ? r->w.d[0] : 1, 0, false, dtype);
 }
 
-/* Reference kernels are the CPU's; on another device oneDNN's place is its own kernels'. */
 static tutti_ctx *open_ctx(tutti_kernels kernels, int threads, tutti_dtype dtype)
 {
-    const tutti_device cpu = {TUTTI_CPU, 0};
-    const tutti_device device = kernels == TUTTI_KERNELS_REFERENCE ? cpu : test_device();
+    const tutti_device device = test_family(&kernels);
     tutti_ctx *cx;
-    tutti_status status = tutti_ctx_new(
-        &cx, device,
-        &(tutti_ctx_opts){.kernels = device.kind == TUTTI_CPU ? kernels : TUTTI_KERNELS_AUTO,
-                          .threads = threads});
+    tutti_status status =
+        tutti_ctx_new(&cx, device, &(tutti_ctx_opts){.kernels = kernels, .threads = threads});
 
     if (status == TUTTI_OK && tutti_ctx_half_kernels_name(cx, dtype))
         return cx;

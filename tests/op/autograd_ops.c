@@ -356,9 +356,8 @@ static bool other_family(family *f)
     tutti_ctx *cx;
     bool has;
 
-    *f = (family){test_device(), TUTTI_KERNELS_AUTO};
-    if (f->device.kind == TUTTI_CPU)
-        f->kernels = TUTTI_KERNELS_ONEDNN;
+    f->kernels = TUTTI_KERNELS_ONEDNN;
+    f->device = test_family(&f->kernels);
     has = tutti_ctx_new(&cx, f->device, &(tutti_ctx_opts){.kernels = f->kernels}) == TUTTI_OK;
     if (has)
         tutti_ctx_free(cx);

@@ -17,17 +17,13 @@ typedef struct fixture {
     tutti_ctx *cx;
 } fixture;
 
-/* On another device than the CPU, oneDNN's place is its own kernels'. */
 static int setup_family(void **state, tutti_kernels kernels)
 {
-    const tutti_device cpu = {TUTTI_CPU, 0};
-    const tutti_device device = kernels == TUTTI_KERNELS_REFERENCE ? cpu : test_device();
-    const tutti_ctx_opts opts = {.kernels =
-                                     device.kind == TUTTI_CPU ? kernels : TUTTI_KERNELS_AUTO};
+    const tutti_device device = test_family(&kernels);
     fixture *f = calloc(1, sizeof *f);
 
     *state = f;
-    if (tutti_ctx_new(&f->cx, device, &opts) != TUTTI_OK)
+    if (tutti_ctx_new(&f->cx, device, &(tutti_ctx_opts){.kernels = kernels}) != TUTTI_OK)
         f->cx = NULL;
     return 0;
 }
