@@ -236,18 +236,10 @@ static void train(const char *name, tutti_model *model, int steps)
     golden_close(&g);
 }
 
-/* The reference kernels are tested where the device is the CPU. */
-static tutti_device family_or_skip(tutti_kernels *kernels)
-{
-    if (*kernels == TUTTI_KERNELS_REFERENCE && test_device().kind != TUTTI_CPU)
-        skip();
-    return test_family(kernels);
-}
-
 /* steps: how many of the ten this combination can afford. */
 static void with_kernels(const char *name, tutti_kernels kernels, int steps)
 {
-    const tutti_device device = family_or_skip(&kernels);
+    const tutti_device device = test_family(&kernels);
     tutti_model *model;
     tutti_ctx *cx;
     tutti_status status = tutti_ctx_new(&cx, device, &(tutti_ctx_opts){.kernels = kernels});
@@ -357,7 +349,7 @@ static void train_amp(const golden *g, const char *name, tutti_model *model,
  * differently where sums are taken in another order, and a relu that falls the other way tells in the later losses. */
 static void amp_with(const char *name, tutti_kernels kernels, const amp_tolerance *tolerance)
 {
-    const tutti_device device = family_or_skip(&kernels);
+    const tutti_device device = test_family(&kernels);
     tutti_model *model;
     tutti_ctx *cx;
     golden g;
@@ -442,16 +434,18 @@ static void mini_resnet_with_onednn(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(linear_with_reference_kernels),
-        cmocka_unit_test(mlp_with_reference_kernels),
-        cmocka_unit_test(mini_resnet_with_reference_kernels),
         cmocka_unit_test(linear_with_onednn),
         cmocka_unit_test(mlp_with_onednn),
         cmocka_unit_test(mini_resnet_with_onednn),
-        cmocka_unit_test(mlp_in_bf16_emulated),
         cmocka_unit_test(mlp_in_bf16_with_onednn),
         cmocka_unit_test(mini_resnet_in_bf16_with_onednn),
+        /* The CPU's only. */
+        cmocka_unit_test(linear_with_reference_kernels),
+        cmocka_unit_test(mlp_with_reference_kernels),
+        cmocka_unit_test(mini_resnet_with_reference_kernels),
+        cmocka_unit_test(mlp_in_bf16_emulated),
     };
+    const size_t n = TUTTI__COUNT_OF(tests) - (test_device().kind == TUTTI_CPU ? 0 : 4);
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return _cmocka_run_group_tests("models", tests, n, NULL, NULL);
 }
