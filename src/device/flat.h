@@ -50,5 +50,6 @@ struct tutti__flat_ops {
 };
 
 extern const tutti__flat_ops tutti__cpu_flat_ops;
+extern const tutti__flat_ops tutti__cuda_flat_ops;
 
 #endif

@@ -125,7 +125,7 @@ static void find_name(const char *run_dir, char name[TUTTI__CONFIG_TEXT])
 }
 
 void tutti__logs_begin(tutti__logs *logs, tutti__run_folder *folder,
-                       const tutti__train_config *config, uint64_t step)
+                       const tutti__train_config *config, const tutti__gpus *gpus, uint64_t step)
 {
     const bool wandb = strcmp(config->wandb, "offline") == 0;
     tutti__sinks *s;
@@ -141,7 +141,7 @@ void tutti__logs_begin(tutti__logs *logs, tutti__run_folder *folder,
     s->prometheus = config->prometheus[0];
     s->metrics = config->system_metrics;
     find_name(folder->path, s->name);
-    s->system = tutti__system_open(folder->path);
+    s->system = tutti__system_open(folder->path, gpus);
     failed(s->system ? TUTTI_OK : TUTTI_ERR_MEMORY, "system metrics");
     if (config->tensorboard)
         check_events(s, open_events(s, folder->path, step));
