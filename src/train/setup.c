@@ -105,6 +105,16 @@ static tutti_status pin(const tutti__run *run)
     return TUTTI_OK;
 }
 
+/* A device that the machine lacks is as one that failed: exit code 4. */
+static tutti_status find_device(const tutti__run *run, tutti_device *device_p)
+{
+    const tutti_status status =
+        tutti_device_parse(device_p, run->config->device, tutti_group_local_rank(run->group));
+
+    return status == TUTTI_ERR_UNSUPPORTED ? tutti__fail(TUTTI_ERR_DEVICE, "%s", tutti_last_error())
+                                           : status;
+}
+
 tutti_status tutti__run_open_model(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
@@ -119,7 +129,7 @@ tutti_status tutti__run_open_model(tutti__run *run)
     tutti_ctx_opts ctx_opts = {.seed = (uint64_t)c->seed, .threads = threads_of(run)};
     tutti_device device;
 
-    TUTTI_TRY(tutti_device_parse(&device, c->device, tutti_group_local_rank(run->group)));
+    TUTTI_TRY(find_device(run, &device));
     TUTTI_TRY(pin(run));
     TUTTI_TRY(tutti_ctx_new(&run->cx, device, &ctx_opts));
     TUTTI_TRY(tutti__amp_check(run));
