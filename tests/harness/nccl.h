@@ -13,25 +13,18 @@
  * built. Before anything of Tutti. */
 static inline void nccl_stand_in(int devices)
 {
-    static const struct {
-        const char *variable, *file;
-    } modules[] = {{"TUTTI_CUDA_MODULE", "libtutti_cuda.so"},
-                   {"TUTTI_NCCL_MODULE", "libtutti_nccl.so"}};
-    const char *build = getenv("BUILD_DIR"), *folder = getenv("STANDIN_DIR");
+    const char *build = getenv("BUILD_DIR");
     char path[1024], number[16];
 
-    for (size_t i = 0; i < 2; i++) {
-        if (folder)
-            snprintf(path, sizeof path, "%s/%s", folder, modules[i].file);
-        else
-            snprintf(path, sizeof path, "%s/tests/standin/%s", build ? build : ".",
-                     modules[i].file);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/tests/standin/libtutti_%s.so", build ? build : ".",
+                 i ? "nccl" : "cuda");
         if (access(path, R_OK) != 0) {
             printf("skipped: there is no %s, which is built where CUDA's toolkit and NCCL are\n",
                    path);
             exit(77);
         }
-        setenv(modules[i].variable, path, 1);
+        setenv(i ? "TUTTI_NCCL_MODULE" : "TUTTI_CUDA_MODULE", path, 1);
     }
     snprintf(number, sizeof number, "%d", devices);
     setenv("STANDIN_CUDA_DEVICES", number, 1);
@@ -41,7 +34,7 @@ static inline void nccl_stand_in(int devices)
 /* Of the stand-in's library, if it is loaded. */
 static inline int nccl_leaks(char *text, size_t capacity)
 {
-    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
+    void *library = dlopen("libstandin_nccl.so", RTLD_NOW | RTLD_NOLOAD);
     void *symbol = library ? dlsym(library, "tutti_standin_nccl_leaks") : NULL;
     int (*leaks)(char *, size_t);
 

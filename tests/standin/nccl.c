@@ -32,7 +32,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "standin.h"
+#include "standin/standin.h"
 
 enum {
     MOST_RANKS = 8,
