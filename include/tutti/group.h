@@ -179,6 +179,11 @@ TUTTI_API void tutti_log0(const tutti_group *group, const char *format, ...) TUT
  * on all of them; the group lives. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_alloc(tutti_group *group, size_t bytes,
                                                          void **p);
+/* The same on the device of a stream (NULL: the host's, as above), each rank on its own: memory in which the group moves that
+ * device's buffers best. No stream uses it any more when it is released. Where only some ranks' is the host's, nobody shares it. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_alloc_on(tutti_group *group,
+                                                            tutti_stream *stream, size_t bytes,
+                                                            void **p);
 TUTTI_API void tutti_group_release(tutti_group *group, void *p);
 
 /* ---- Collectives ------------------------------------------------------------------------------- */
@@ -189,7 +194,8 @@ typedef struct tutti_buf {
     size_t count; /* elements; 0 is fine */
     tutti_dtype dtype;
     /* NULL: memory of the host. Else of the stream's device: the call comes behind all that was given to the stream before
-     * it, and is over for every stream when its work is done. */
+     * it, and is over for every stream when its work is done. The buffers of one call bear one stream; what other ranks' do
+     * is theirs. Calls that are coalesced come behind what was given before tutti_coalesce_end. */
     tutti_stream *stream;
 } tutti_buf;
 

@@ -41,6 +41,8 @@ void tutti__work_times(tutti_work *work, uint64_t *begin_ns_p, uint64_t *end_ns_
  * are; else that of the first rank which failed, "rank 2: ...", on every rank, and the group lives. Collective, also for
  * who has failed; one small all_reduce where nobody has. */
 tutti_status tutti__group_agree(tutti_group *group, tutti_status local);
+/* And learns whether something is so on all ranks; of use only where the result is OK. */
+tutti_status tutti__group_agree_all(tutti_group *group, tutti_status local, bool mine, bool *all_p);
 /* Its second half, for who learns of it by other means: all ranks know that `from` is the first that has failed. */
 tutti_status tutti__group_share_failure(tutti_group *group, tutti_status local, int from);
 /* Bytes that this rank has contributed to collectives of the group, so far; for who has the turn. */

@@ -25,6 +25,7 @@ typedef struct lane {
     tutti__event *event;
     char *staging; /* memory of the host, grow-only */
     size_t staging_bytes;
+    void *scratch; /* tutti__devices_scratch */
 } lane;
 
 typedef struct allocation {
@@ -76,6 +77,7 @@ static void free_lane(lane *l)
         (void)!ops->stream_wait(l->stream);
         ops->event_free(device, l->event);
         ops->host_free(device, l->staging);
+        ops->free(device, l->scratch);
         ops->stream_free(l->stream);
     }
     free(l);
@@ -235,9 +237,9 @@ tutti_status tutti__devices_await(tutti__comm *comm, const tutti__op *op, tutti_
         call, who, op->timeout_ms / 1e3, what, stream->ops->name, stream->device.index);
 }
 
-static tutti_status await_mark(const tutti__devices *d, const tutti__op *op)
+tutti_status tutti__devices_reach(tutti__comm *comm, const tutti__op *op, const tutti__mark *mark)
 {
-    return tutti__devices_await(d->comm, op, op->stream, op->mark->event, true,
+    return tutti__devices_await(comm, op, op->stream, mark->event, true,
                                 "what its program had given to the stream before");
 }
 
@@ -317,12 +319,12 @@ static tutti_status run_staged(tutti__devices *d, tutti__op *op)
                  taken = tutti__op_taken(rank, size, op) * element,
                  room = (given + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     const bool in_place = op->src == op->dst,
-               changes = taken > 0 && !(in_place && given > 0 && !tutti__op_traits_of(op)->reduces);
+               keeps = in_place && given > 0 && tutti__op_traits_of(op)->from_root;
     tutti__op inner = *op;
     lane *l;
 
     note_staging(d, op->stream);
-    TUTTI_TRY(await_mark(d, op));
+    TUTTI_TRY(tutti__devices_reach(d->comm, op, op->mark));
     TUTTI_TRY(lane_of(d, op->stream, &l));
     TUTTI_TRY(need_staging(d, l, in_place ? (given > taken ? given : taken) : room + taken));
     if (given > 0) {
@@ -335,7 +337,7 @@ static tutti_status run_staged(tutti__devices *d, tutti__op *op)
     inner.src = l->staging;
     inner.dst = in_place ? l->staging : l->staging + room;
     TUTTI_TRY(d->engine->ops->run(d->engine, &inner));
-    if (!changes)
+    if (taken == 0 || keeps)
         return TUTTI_OK;
     if (tutti__copy_in(l->stream, op->dst, inner.dst, taken) != TUTTI_OK)
         return tutti__devices_fail(d->comm);
@@ -392,7 +394,7 @@ static tutti_status run_alone(tutti__devices *d, const tutti__op *op)
         tutti__op_given(0, 1, op) * tutti_dtype_size((tutti_dtype)op->signature.dtype);
     lane *l;
 
-    TUTTI_TRY(await_mark(d, op));
+    TUTTI_TRY(tutti__devices_reach(d->comm, op, op->mark));
     if (op->src == op->dst || bytes == 0)
         return TUTTI_OK;
     TUTTI_TRY(lane_of(d, op->stream, &l));
@@ -420,6 +422,29 @@ tutti_status tutti__devices_run(tutti__devices *d, tutti__op *op)
     if (tutti__op_traits_of(op)->uneven)
         TUTTI_TRY(compare(d, op));
     return run_alone(d, op);
+}
+
+/* ---- Of calls that travel together ---------------------------------------------------------------------- */
+
+tutti_status tutti__devices_scratch(tutti__devices *d, tutti_stream *stream, size_t bytes, void **p,
+                                    tutti_stream **own_p)
+{
+    lane *l;
+
+    TUTTI_TRY(lane_of(d, stream, &l));
+    if (!l->scratch)
+        l->scratch = l->stream->ops->alloc(l->stream->device, bytes, true);
+    *p = l->scratch;
+    *own_p = l->stream;
+    return l->scratch ? TUTTI_OK : tutti__devices_fail(d->comm);
+}
+
+tutti_status tutti__devices_settle(tutti__devices *d, const tutti__op *op)
+{
+    lane *l;
+
+    TUTTI_TRY(lane_of(d, op->stream, &l));
+    return await_lane(d, op, l, "copies of small buffers");
 }
 
 /* ---- Memory ------------------------------------------------------------------------------------------- */

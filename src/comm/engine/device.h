@@ -61,6 +61,15 @@ void tutti__devices_claim(const tutti__devices *devices, tutti__op *op);
 /* By whoever has the turn: runs an operation on a device's buffers, as an engine's `run`. */
 tutti_status tutti__devices_run(tutti__devices *devices, tutti__op *op);
 
+/* Waits until a stream has come as far as the mark; `op`: for whose time, and on which device. GROUP errors. */
+tutti_status tutti__devices_reach(tutti__comm *comm, const tutti__op *op, const tutti__mark *mark);
+/* Of the stream's device, for calls that travel together: memory, `bytes` the first time and ever after, and the group's own
+ * stream. What fails has killed the group. */
+tutti_status tutti__devices_scratch(tutti__devices *devices, tutti_stream *stream, size_t bytes,
+                                    void **p, tutti_stream **own_p);
+/* Waits until all that was given to that stream is done; `op`: of it, with a deadline. */
+tutti_status tutti__devices_settle(tutti__devices *devices, const tutti__op *op);
+
 /* Memory of the stream's device (NULL: of the host, and of this rank alone), zeroed; of this rank's own accord. It goes with the
  * group at the latest. */
 tutti_status tutti__devices_alloc(tutti__devices *devices, tutti_stream *stream, size_t bytes,

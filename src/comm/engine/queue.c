@@ -97,7 +97,7 @@ static tutti_status run(tutti__queue *q, tutti__op *op)
     return TUTTI_OK;
 }
 
-static void drop(tutti__queue *q, const task *todo)
+static void let_go(tutti__queue *q, const task *todo)
 {
     tutti__devices_unmark(q->devices, todo->mark);
     if (todo->drop)
@@ -124,7 +124,7 @@ static tutti_status run_task(tutti__queue *q, task *todo)
 {
     tutti_status status = todo->call ? run_call(q, todo) : run(q, &todo->op);
 
-    drop(q, todo);
+    let_go(q, todo);
     return status;
 }
 
@@ -274,7 +274,7 @@ static tutti_status enqueue(tutti__queue *q, const task *todo, tutti_work **work
     int error = 0;
 
     if (!work) {
-        drop(q, todo);
+        let_go(q, todo);
         return TUTTI_ERR_MEMORY;
     }
     if (here.inside == q) { /* a handle all the same */
@@ -298,7 +298,7 @@ static tutti_status enqueue(tutti__queue *q, const task *todo, tutti_work **work
     pthread_mutex_unlock(&q->lock);
     if (error) {
         free(work);
-        drop(q, todo);
+        let_go(q, todo);
         return tutti__fail_errno(error, "cannot start the communication thread of group \"%s\"",
                                  q->comm->name);
     }
