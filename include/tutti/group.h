@@ -322,7 +322,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_coalesce_end(tutti_group *group, tu
 /* ---- Between two ranks --------------------------------------------------------------------------
  * Outside the order of the collectives: any thread may call these, before, after and beside collectives in flight. The
  * messages from one rank with one tag (0 and up) are received in the order in which they were sent. A send is done when
- * its buffer may be used again, not when the message is received; a rank that then leaves the group, or just ends, loses
+ * its buffer may be used again, not when the message is received (of a device's buffer: as soon as the call returns, which
+ * waits for its stream; a receive into one brings the message there when it is waited for); a rank that then leaves the group, or just ends, loses
  * nothing of it. Unexpected messages wait at the receiver if they are small (up to 16 KiB each, 4 KiB among more than 64 ranks of
  * a host, and 256 KiB from each rank), all others at the sender, and nothing waits behind them. To itself a rank can send too.
  * Errors: ARG; MISMATCH when the two name different dtypes or counts (both are named); PEER, TIMEOUT (that of

@@ -7,6 +7,7 @@
 #include "device/device.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -350,6 +351,126 @@ static void buffers_in_two_places_are_refused(void **state)
     assert_int_equal(tutti_run_ranks_everywhere(2, refused, NULL), 0);
 }
 
+/* ---- Messages -------------------------------------------------------------------------------------------- */
+
+/* Round and round, from device to device; the last leg into the host's memory. */
+static int pass_on(tutti_group *group, void *arg)
+{
+    enum { N = 30000 }; /* beyond the eager limit */
+    int rank = tutti_group_rank(group), size = tutti_group_size(group);
+    int from = (rank + size - 1) % size, to = (rank + 1) % size;
+    tutti_stream *stream;
+    static float zeros[N];
+    float *got = calloc(N, sizeof *got);
+    tutti_work *work;
+    pair a, b;
+
+    (void)arg;
+    if (new_stream(&stream) || pair_new(&a, stream, N, TUTTI_F32, rank) ||
+        pair_new(&b, stream, N, TUTTI_F32, from))
+        return 1;
+    CHECK(tutti__copy_in(stream, b.device.p, zeros, sizeof zeros) == TUTTI_OK);
+    CHECK(tutti_recv(group, b.device, from, 7, &work) == TUTTI_OK);
+    CHECK(tutti_send(group, tutti_buf_const(a.device), to, 7, NULL) == TUTTI_OK);
+    CHECK(tutti_work_source(work) == from);
+    CHECK(tutti_work_wait(work) == TUTTI_OK);
+    CHECK(pair_check(&b, "recv") == 0);
+    CHECK(tutti_send(group, tutti_buf_const(b.device), to, 8, &work) == TUTTI_OK);
+    CHECK(tutti_recv(group, TUTTI_BUF(got, N, TUTTI_F32), TUTTI_ANY_RANK, 8, NULL) == TUTTI_OK);
+    CHECK(tutti_work_wait(work) == TUTTI_OK);
+    pair_free(&a);
+    if (pair_new(&a, stream, N, TUTTI_F32, (rank + 2 * size - 2) % size))
+        return 1;
+    CHECK(memcmp(got, a.host.p, a.bytes) == 0);
+    pair_free(&a);
+    pair_free(&b);
+    free(got);
+    tutti_stream_free(stream);
+    return 0;
+}
+
+static void messages_go_from_device_to_device(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 3; n++)
+        assert_int_equal(tutti_run_ranks_everywhere(n, pass_on, NULL), 0);
+}
+
+/* ---- Failures --------------------------------------------------------------------------------------------- */
+
+enum { RANKS = 3, VICTIM = 1 };
+
+static int differ(tutti_group *group, void *arg)
+{
+    int rank = tutti_group_rank(group);
+    tutti_stream *stream;
+    pair a, b;
+
+    (void)arg;
+    if (new_stream(&stream) || pair_new(&a, stream, 100, TUTTI_F32, rank) ||
+        pair_new(&b, stream, 300, TUTTI_F32, rank))
+        return 1;
+    CHECK(tutti_all_reduce(group, a.device, TUTTI_SUM, NULL) == TUTTI_OK);
+    if (rank == VICTIM)
+        CHECK(tutti_all_gather(group, tutti_buf_const(a.device), b.device, NULL) ==
+              TUTTI_ERR_MISMATCH);
+    else
+        CHECK(tutti_all_reduce(group, a.device, TUTTI_SUM, NULL) == TUTTI_ERR_MISMATCH);
+    CHECK(strstr(tutti_last_error(), "called all_reduce #"));
+    CHECK(strstr(tutti_last_error(), "called all_gather #"));
+    pair_free(&a);
+    pair_free(&b);
+    tutti_stream_free(stream);
+    return 0;
+}
+
+static void calls_that_differ_are_named(void **state)
+{
+    (void)state;
+    assert_int_equal(tutti_run_ranks_everywhere(RANKS, differ, NULL), 0);
+}
+
+static int one_dies(tutti_group *group, void *arg)
+{
+    tutti_stream *stream;
+    tutti_status status = TUTTI_OK;
+    pair a;
+
+    (void)arg;
+    if (new_stream(&stream) || pair_new(&a, stream, 5000, TUTTI_F32, 1))
+        return 1;
+    for (int step = 0; step < 1000 && status == TUTTI_OK; step++) {
+        tutti_work *work;
+
+        if (step == 20 && tutti_group_rank(group) == VICTIM)
+            raise(SIGKILL);
+        status = tutti_all_reduce(group, a.device, TUTTI_AVG, &work);
+        if (status == TUTTI_OK)
+            status = tutti_work_wait(work);
+    }
+    CHECK(status == TUTTI_ERR_PEER);
+    CHECK(strstr(tutti_last_error(), "rank 1 "));
+    pair_free(&a);
+    tutti_stream_free(stream);
+    return 0;
+}
+
+static void a_killed_rank_is_named(void **state)
+{
+    int results[RANKS];
+
+    (void)state;
+    for (int tcp = 0; tcp < 2; tcp++) {
+        tutti_run_ranks(
+            RANKS, one_dies, NULL,
+            &(tutti_ranks_opts){.processes = true,
+                                .transport = tcp ? TUTTI_TRANSPORT_TCP : TUTTI_TRANSPORT_AUTO,
+                                .results = results});
+        for (int r = 0; r < RANKS; r++)
+            assert_int_equal(results[r], r == VICTIM ? -SIGKILL : 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -358,6 +479,9 @@ int main(void)
         cmocka_unit_test(calls_are_coalesced_on_a_device),
         cmocka_unit_test(ranks_may_have_different_devices),
         cmocka_unit_test(buffers_in_two_places_are_refused),
+        cmocka_unit_test(messages_go_from_device_to_device),
+        cmocka_unit_test(calls_that_differ_are_named),
+        cmocka_unit_test(a_killed_rank_is_named),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

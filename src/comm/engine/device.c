@@ -447,6 +447,60 @@ tutti_status tutti__devices_settle(tutti__devices *d, const tutti__op *op)
     return await_lane(d, op, l, "copies of small buffers");
 }
 
+/* ---- Messages ------------------------------------------------------------------------------------------- */
+
+static void drop_parcel(tutti__parcel *parcel)
+{
+    if (!parcel->stream)
+        return;
+    parcel->stream->ops->host_free(parcel->stream->device, parcel->host);
+    tutti_stream_free(parcel->stream);
+    *parcel = (tutti__parcel){0};
+}
+
+/* What a send sends. */
+static tutti_status fill_parcel(const tutti__parcel *parcel, tutti__devices *d, tutti__op *op)
+{
+    tutti__mark *mark;
+    tutti_status status;
+
+    TUTTI_TRY(tutti__devices_mark(d, op->stream, &mark));
+    status = tutti__devices_reach(d->comm, op, mark);
+    tutti__devices_unmark(d, mark);
+    if (status != TUTTI_OK)
+        return tutti__comm_error(d->comm, &op->signature);
+    return tutti__read(parcel->stream, parcel->host, op->src, parcel->bytes);
+}
+
+tutti_status tutti__parcel_open(tutti__parcel *parcel, tutti__devices *d, tutti__op *op)
+{
+    tutti_stream *stream = op->stream;
+    tutti_status status;
+
+    *parcel = (tutti__parcel){.dst = op->signature.op == TUTTI__OP_RECV ? op->dst : NULL,
+                              .bytes = tutti__signature_bytes(&op->signature)};
+    TUTTI_TRY(stream->ops->stream_new(&parcel->stream, stream->device, NULL));
+    parcel->host = stream->ops->host_alloc(stream->device, parcel->bytes + 1);
+    status = !parcel->host ? TUTTI_ERR_MEMORY : parcel->dst ? TUTTI_OK : fill_parcel(parcel, d, op);
+    if (status != TUTTI_OK)
+        drop_parcel(parcel);
+    return status;
+}
+
+tutti_status tutti__parcel_close(tutti__parcel *parcel, bool arrived)
+{
+    tutti_stream *stream = parcel->stream;
+    tutti_status status = TUTTI_OK;
+
+    if (stream && parcel->dst && arrived) {
+        status = tutti__copy_in(stream, parcel->dst, parcel->host, parcel->bytes);
+        if (status == TUTTI_OK)
+            status = stream->ops->stream_wait(stream);
+    }
+    drop_parcel(parcel);
+    return status;
+}
+
 /* ---- Memory ------------------------------------------------------------------------------------------- */
 
 tutti_status tutti__devices_alloc(tutti__devices *d, tutti_stream *stream, size_t bytes, void **p)

@@ -77,6 +77,21 @@ tutti_status tutti__devices_alloc(tutti__devices *devices, tutti_stream *stream,
 /* False if it is not from there. */
 bool tutti__devices_release(tutti__devices *devices, void *p);
 
+/* ---- Messages ------------------------------------------------------------------------------------------- */
+
+/* Of a send or receive: the message in the host's memory. It knows no turn, and may outlive the group. */
+typedef struct tutti__parcel {
+    tutti_stream *stream; /* its own; NULL: there is no parcel, the buffer is the host's */
+    void *host, *dst;     /* dst: of a receive, on the device */
+    size_t bytes;
+} tutti__parcel;
+
+/* `op`: a send or receive, with its stream, src or dst, and deadline. A send waits for its stream here. What fails has killed the
+ * group, but for MEMORY and DEVICE where the parcel could not be made. */
+tutti_status tutti__parcel_open(tutti__parcel *parcel, tutti__devices *devices, tutti__op *op);
+/* The message has come, or gone: brings it to the device, if it is to go there. Once; `arrived`: it is whole. */
+tutti_status tutti__parcel_close(tutti__parcel *parcel, bool arrived);
+
 /* ---- For carriers ---------------------------------------------------------------------------------------- */
 
 /* Where the call came. NULL on devices without events: it has passed. */
