@@ -3,6 +3,7 @@
 #define TUTTI_COMM_COMM_H
 
 #include "base/base.h"
+#include "device/device.h"
 #include <tutti/group.h>
 
 /* ARG for a NULL group, naming the call. */
@@ -28,6 +29,10 @@ tutti__launcher tutti__launcher_find(void);
 tutti_status tutti__launcher_refuse(const tutti__launcher *launcher, const char *title,
                                     const char *again);
 
+/* Waits until an event of the stream's device has passed; GROUP errors where the group dies meanwhile, or its time limit is over:
+ * "... waited 600 s in vain for <what>". */
+tutti_status tutti__group_await(tutti_group *group, tutti_stream *stream, tutti__event *event,
+                                const char *what);
 /* Runs `call` on the communication thread, in the order of the calls; collectives that it calls on this group run at once,
  * before what was called after it. Every rank submits it at the same place and calls the same within. */
 tutti_status tutti__group_submit(tutti_group *group, tutti_status (*call)(void *arg), void *arg,

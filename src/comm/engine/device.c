@@ -214,7 +214,7 @@ tutti_status tutti__devices_fail(tutti__comm *comm)
 tutti_status tutti__devices_await(tutti__comm *comm, const tutti__op *op, tutti_stream *stream,
                                   tutti__event *event, bool abandons, const char *what)
 {
-    char call[TUTTI__SIGNATURE_TEXT], who[128];
+    char call[TUTTI__SIGNATURE_TEXT + 2] = "", who[128];
     bool passed;
 
     for (unsigned n = 0;; tutti__devices_pause(&n)) {
@@ -227,11 +227,14 @@ tutti_status tutti__devices_await(tutti__comm *comm, const tutti__op *op, tutti_
         if (tutti__now_ms() >= op->deadline)
             break;
     }
-    tutti__signature_text(&op->signature, call, sizeof call);
+    if (op->signature.op < TUTTI__N_OPS) {
+        tutti__signature_text(&op->signature, call, sizeof call - 2);
+        strcat(call, ": ");
+    }
     tutti__comm_peer_text(comm, comm->rank, who, sizeof who);
     return tutti__comm_fail(
         comm, TUTTI_ERR_TIMEOUT, comm->rank,
-        "%s: %s waited %.3g s in vain for %s (device %s:%d): its kernels hang, or "
+        "%s%s waited %.3g s in vain for %s (device %s:%d): its kernels hang, or "
         "are much slower than elsewhere (TUTTI_TIMEOUT_S or "
         "tutti_group_set_timeout sets the limit)",
         call, who, op->timeout_ms / 1e3, what, stream->ops->name, stream->device.index);
