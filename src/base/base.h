@@ -173,6 +173,9 @@ void *tutti__alloc(
     size_t bytes); /* 64-byte aligned, zeroed; free with free(). NULL: message made */
 /* The same, not zeroed and without a message. Large memory asks for huge pages: fewer misses of the address cache. */
 void *tutti__alloc_unset(size_t bytes);
+/* The path of a module that is loaded at run time, "libtutti_cuda.so": from beside this library or program, or from where it
+ * was installed. false: there is none, and `path` is the first folder that was looked into. */
+bool tutti__module_find(const char *name, char *path, size_t capacity);
 /* mkdir -p. */
 tutti_status tutti__make_dirs(const char *path);
 /* Writes all of it to fd; path is for the message. */

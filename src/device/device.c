@@ -44,10 +44,24 @@ tutti_status tutti__device_ops_of(tutti_device_kind kind, const tutti__device_op
     return tutti__fail(TUTTI_ERR_ARG, "device kind %d is unknown", (int)kind);
 }
 
+/* Quietly the CPU, unless a GPU is there that cannot be used. */
+static tutti_device choose_device(int local_rank)
+{
+    const tutti__device_ops *ops;
+    tutti_status status = tutti__cuda_ops(&ops);
+
+    if (status == TUTTI_OK)
+        status = ops->why();
+    if (status == TUTTI_OK)
+        return (tutti_device){TUTTI_CUDA, local_rank % ops->count()};
+    tutti_log(TUTTI_LOG_DEBUG, "device", "auto: the CPU, since: %s", tutti_last_error());
+    return (tutti_device){TUTTI_CPU, 0};
+}
+
 tutti_status tutti_device_parse(tutti_device *device_p, const char *text, int local_rank)
 {
     const tutti__device_ops *ops;
-    int64_t index = local_rank;
+    int64_t index = 0;
 
     TUTTI_TRY(TUTTI__NOT_NULL(text));
     if (strcmp(text, "cpu") == 0 || strcmp(text, "strict") == 0) {
@@ -55,9 +69,7 @@ tutti_status tutti_device_parse(tutti_device *device_p, const char *text, int lo
         return TUTTI_OK;
     }
     if (strcmp(text, "auto") == 0) {
-        *device_p = (tutti_device){TUTTI_CPU, 0};
-        if (tutti__cuda_ops(&ops) == TUTTI_OK && ops->count() > 0)
-            *device_p = (tutti_device){TUTTI_CUDA, local_rank % ops->count()};
+        *device_p = choose_device(local_rank);
         return TUTTI_OK;
     }
     if (strncmp(text, "cuda", 4) != 0 ||
@@ -70,7 +82,7 @@ tutti_status tutti_device_parse(tutti_device *device_p, const char *text, int lo
         index = local_rank % ops->count();
     if (index >= ops->count())
         return tutti__fail(
-            TUTTI_ERR_UNSUPPORTED, "device %s: there %s %d CUDA device%s, the last is cuda:%d%s",
+            TUTTI_ERR_ARG, "device %s: there %s %d CUDA device%s, the last is cuda:%d%s",
             text, ops->count() == 1 ? "is" : "are", ops->count(), ops->count() == 1 ? "" : "s",
             ops->count() - 1,
             getenv("CUDA_VISIBLE_DEVICES") ? " (numbers count the devices of CUDA_VISIBLE_DEVICES)"

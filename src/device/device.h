@@ -34,7 +34,7 @@ struct tutti__device_ops {
     const char *name;
     bool is_host;              /* the host may read and write its memory, and inputs need no copy */
     int (*count)(void);        /* devices of this kind that are usable now */
-    tutti_status (*why)(void); /* OK, or UNSUPPORTED with why there is none and what to do */
+    tutti_status (*why)(void); /* OK, or UNSUPPORTED (the build) or DEVICE (the machine) with what to do */
     /* NULL: the kind's name says it all. */
     tutti_status (*describe)(tutti_device device, tutti__device_info *info_p);
 
@@ -43,7 +43,7 @@ struct tutti__device_ops {
     void *(*alloc)(tutti_device device, size_t bytes, bool zeroed);
     /* What was given to any stream before may still use it. NULL is fine. */
     void (*free)(tutti_device device, void *p);
-    /* Memory of the host that copies to and from the device need not wait for. */
+    /* Memory of the host that copies to and from the device need not wait for; not zeroed. NULL with the message made. */
     void *(*host_alloc)(tutti_device device, size_t bytes);
     void (*host_free)(tutti_device device, void *p);
 
@@ -68,13 +68,15 @@ struct tutti__device_ops {
     const tutti__flat_ops *flat;
 };
 
-/* The table of a kind. UNSUPPORTED, with the reason and the remedy, where build or machine lacks it. */
+/* The table of a kind. UNSUPPORTED where the build lacks it, DEVICE where the machine does, with the remedy. */
 tutti_status tutti__device_ops_of(tutti_device_kind kind, const tutti__device_ops **ops_p);
 
 /* Of a device that is there. */
 tutti_status tutti__device_describe(tutti_device device, tutti__device_info *info_p);
 
 extern const tutti__device_ops tutti__cpu_ops, tutti__strict_ops;
+extern const tutti__device_ops
+    tutti__cuda_device_ops; /* cuda/cuda.c; useless before tutti__cuda_ops went well */
 tutti_status tutti__cuda_ops(const tutti__device_ops **ops_p);
 
 /* For host memory, where a stream is asked for. */

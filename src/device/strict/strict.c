@@ -254,6 +254,11 @@ static tutti_status flat_scale(tutti_stream *stream, float *p, size_t n, float f
     OPENED(tutti__cpu_flat_ops.scale(stream, p, n, factor));
 }
 
+static tutti_status flat_count(tutti_stream *stream, int64_t *p)
+{
+    OPENED(tutti__cpu_flat_ops.count(stream, p));
+}
+
 static tutti_status flat_sgd(tutti_stream *stream, float *p, const float *g, float *buffer,
                              size_t n, const tutti__sgd *c)
 {
@@ -297,6 +302,7 @@ static tutti_status flat_widen(tutti_stream *stream, void *p, size_t n, tutti_dt
 static const tutti__flat_ops flat = {
     .fill = flat_fill,
     .scale = flat_scale,
+    .count = flat_count,
     .sgd = flat_sgd,
     .adam = flat_adam,
     .sum_squares = flat_sum_squares,
