@@ -74,18 +74,6 @@ static tutti__cuda_device *device_of(tutti_device device)
     return &devices.all[device.index];
 }
 
-static tutti_status cuda_describe(tutti_device device, tutti__device_info *info_p)
-{
-    tutti__cuda_properties p;
-
-    TUTTI_TRY(tutti__cuda_done(device, tutti__cuda_module()->runtime->properties(device.index, &p),
-                               "asking for its properties"));
-    snprintf(info_p->name, sizeof info_p->name, "%s", p.name);
-    snprintf(info_p->bus, sizeof info_p->bus, "%s", p.bus);
-    info_p->memory_bytes = p.memory_bytes;
-    return TUTTI_OK;
-}
-
 tutti_status tutti__cuda_done(tutti_device device, tutti_status status, const char *what)
 {
     if (status == TUTTI_OK)
@@ -102,8 +90,8 @@ static tutti_status cuda_describe(tutti_device device, tutti__device_info *info_
 {
     tutti__cuda_properties p;
 
-    TUTTI_TRY(tutti__cuda_done(
-        device, tutti__cuda_module()->runtime->properties(device.index, &p), "its properties"));
+    TUTTI_TRY(tutti__cuda_done(device, tutti__cuda_module()->runtime->properties(device.index, &p),
+                               "asking for its properties"));
     snprintf(info_p->name, sizeof info_p->name, "%s", p.name);
     snprintf(info_p->bus, sizeof info_p->bus, "%s", p.bus);
     info_p->memory_bytes = p.memory_bytes;
