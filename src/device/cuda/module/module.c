@@ -25,30 +25,31 @@ tutti_status tutti__cuda_fail(tutti_status status, const char *format, ...)
 }
 
 /* CUDA keeps the last error of a thread until it is asked for, and would give it to whoever asks next. */
-tutti_status tutti__cuda_check(cudaError_t error, const char *call)
+tutti_status tutti__cuda_result(int code, const char *what)
 {
+    const cudaError_t error = (cudaError_t)code;
+
     if (error == cudaSuccess)
         return TUTTI_OK;
     (void)cudaGetLastError();
     return tutti__cuda_fail(
         error == cudaErrorMemoryAllocation ? TUTTI_ERR_MEMORY : TUTTI_ERR_DEVICE, "%.*s: %s (%s)",
-        (int)strcspn(call, "("), call, cudaGetErrorString(error), cudaGetErrorName(error));
+        (int)strcspn(what, "("), what, cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
 tutti_status tutti__cuda_use(int device)
 {
-    return TUTTI__CUDA(cudaSetDevice(device));
+    return TUTTI__CALL(cudaSetDevice(device));
 }
 
-tutti_status tutti__cuda_launched(const char *kernel)
-{
-    return tutti__cuda_check(cudaGetLastError(), kernel);
-}
+#pragma weak cudnnGetVersion
+#pragma weak cublasLtGetVersion
 
 static const char *describe(void)
 {
     static _Thread_local char text[96];
-    const size_t dnn = cudnnGetVersion(), blas = cublasLtGetVersion();
+    const size_t dnn = cudnnGetVersion ? cudnnGetVersion() : 0;
+    const size_t blas = cublasLtGetVersion ? cublasLtGetVersion() : 0;
     int cuda = 0;
 
     (void)cudaRuntimeGetVersion(&cuda);
