@@ -132,6 +132,10 @@ tutti_status tutti__run_open_model(tutti__run *run)
     TUTTI_TRY(find_device(run, &device));
     TUTTI_TRY(pin(run));
     TUTTI_TRY(tutti_ctx_new(&run->cx, device, &ctx_opts));
+    if (run->train_loader)
+        TUTTI_TRY(tutti__loader_copy_ahead(run->train_loader, run->cx));
+    if (run->test_loader)
+        TUTTI_TRY(tutti__loader_copy_ahead(run->test_loader, run->cx));
     TUTTI_TRY(tutti__amp_check(run));
     TUTTI_TRY(tutti_model_new(&run->model, run->cx, c->model, &model_opts));
     run->module = tutti_model_module(run->model);
