@@ -45,7 +45,8 @@ typedef struct tutti_device {
 } tutti_device;
 
 /* Reads "cpu", "cuda", "cuda:1", "strict", or "auto" (the fastest present; local_rank chooses among several).
- * Errors: ARG for other text, UNSUPPORTED for a device this machine or build lacks. */
+ * "cuda" alone is that of local_rank; with more ranks than devices they share.
+ * Errors: ARG for other text, UNSUPPORTED for a kind that this build lacks, DEVICE for one that this machine lacks. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_device_parse(tutti_device *device_p, const char *text,
                                                           int local_rank);
 
@@ -54,7 +55,7 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_device_parse(tutti_device *device_p
  * returns; a GPU's some time later. Threads: any, one at a time. */
 typedef struct tutti_stream tutti_stream;
 
-/* UNSUPPORTED where the device is absent; MEMORY, DEVICE. */
+/* UNSUPPORTED or DEVICE where it is absent; MEMORY, DEVICE. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_stream_new(tutti_stream **stream_p,
                                                         tutti_device device);
 /* Around a stream of the program's own (CUDA: its cudaStream_t), which stays the program's. */

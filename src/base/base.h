@@ -173,6 +173,9 @@ void *tutti__alloc(
     size_t bytes); /* 64-byte aligned, zeroed; free with free(). NULL: message made */
 /* The same, not zeroed and without a message. Large memory asks for huge pages: fewer misses of the address cache. */
 void *tutti__alloc_unset(size_t bytes);
+/* The path of a module that is loaded at run time, "libtutti_cuda.so": from beside this library or program, or from where it
+ * was installed. false: there is none, and `path` is the first folder that was looked into. */
+bool tutti__module_find(const char *name, char *path, size_t capacity);
 /* mkdir -p. */
 tutti_status tutti__make_dirs(const char *path);
 /* Writes all of it to fd; path is for the message. */
@@ -213,13 +216,13 @@ const char *tutti__printable(const char *text, char *out, size_t size);
 
 /* One span. Names are static text; what `arg` counts (a step, a bucket; -1: nothing) and `detail` says is the
  * category's affair. */
-typedef struct tutti__event {
+typedef struct tutti__time_span {
     const char *name, *category;
     uint64_t begin_ns, end_ns; /* end 0: it has not ended yet */
     int64_t arg;
     uint64_t detail[3];
     int thread; /* 0 main, 1 communication, 2.. loader workers */
-} tutti__event;
+} tutti__time_span;
 
 /* A recorder is one rank's; any of its threads may record, without a lock. NULL is off and costs a branch. */
 typedef struct tutti__recorder tutti__recorder;
@@ -229,9 +232,9 @@ void tutti__recorder_free(tutti__recorder *recorder);
 void tutti__record(tutti__recorder *recorder, const char *category, const char *name, int64_t arg,
                    int thread, uint64_t begin_ns, uint64_t end_ns);
 /* One that has not; its ticket closes it, as long as it is among the newest. */
-uint64_t tutti__record_open(tutti__recorder *recorder, const tutti__event *event);
+uint64_t tutti__record_open(tutti__recorder *recorder, const tutti__time_span *event);
 void tutti__record_close(tutti__recorder *recorder, uint64_t ticket, uint64_t end_ns);
 /* Copies the newest events, oldest first; returns how many. */
-size_t tutti__recorder_read(tutti__recorder *recorder, tutti__event *events, size_t n);
+size_t tutti__recorder_read(tutti__recorder *recorder, tutti__time_span *events, size_t n);
 
 #endif

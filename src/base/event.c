@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORDS = sizeof(tutti__event) / sizeof(uint64_t) };
-_Static_assert(sizeof(tutti__event) % sizeof(uint64_t) == 0, "an event is whole words");
+enum { WORDS = sizeof(tutti__time_span) / sizeof(uint64_t) };
+_Static_assert(sizeof(tutti__time_span) % sizeof(uint64_t) == 0, "an event is whole words");
 
 typedef struct slot {
     _Atomic uint64_t sequence; /* 1 + number of the event; 0: empty or being written */
@@ -43,7 +43,7 @@ void tutti__recorder_free(tutti__recorder *recorder)
     free(recorder);
 }
 
-uint64_t tutti__record_open(tutti__recorder *recorder, const tutti__event *event)
+uint64_t tutti__record_open(tutti__recorder *recorder, const tutti__time_span *event)
 {
     uint64_t number, words[WORDS];
     slot *s;
@@ -68,25 +68,25 @@ void tutti__record_close(tutti__recorder *recorder, uint64_t ticket, uint64_t en
         return;
     s = &recorder->slots[(ticket - 1) & recorder->mask];
     if (atomic_load_explicit(&s->sequence, memory_order_relaxed) == ticket)
-        atomic_store_explicit(&s->words[offsetof(tutti__event, end_ns) / sizeof(uint64_t)], end_ns,
-                              memory_order_release);
+        atomic_store_explicit(&s->words[offsetof(tutti__time_span, end_ns) / sizeof(uint64_t)],
+                              end_ns, memory_order_release);
 }
 
 void tutti__record(tutti__recorder *recorder, const char *category, const char *name, int64_t arg,
                    int thread, uint64_t begin_ns, uint64_t end_ns)
 {
-    const tutti__event event = {.name = name,
-                                .category = category,
-                                .begin_ns = begin_ns,
-                                .end_ns = end_ns,
-                                .arg = arg,
-                                .thread = thread};
+    const tutti__time_span event = {.name = name,
+                                    .category = category,
+                                    .begin_ns = begin_ns,
+                                    .end_ns = end_ns,
+                                    .arg = arg,
+                                    .thread = thread};
 
     if (recorder)
         (void)tutti__record_open(recorder, &event);
 }
 
-size_t tutti__recorder_read(tutti__recorder *recorder, tutti__event *events, size_t n)
+size_t tutti__recorder_read(tutti__recorder *recorder, tutti__time_span *events, size_t n)
 {
     uint64_t end = atomic_load(&recorder->next),
              span = n < recorder->capacity ? n : recorder->capacity;

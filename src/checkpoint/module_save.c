@@ -1,6 +1,7 @@
 /* module_save.c -- a module's weights into a file, by PyTorch's names.   SPDX-License-Identifier: MIT */
 #include "checkpoint/pytorch.h"
 #include "checkpoint/snapshot.h"
+#include "nn/nn.h"
 #include <tutti/checkpoint.h>
 
 static tutti_status write(const char *path, const tutti__safetensors_source *sources, size_t n)
@@ -21,9 +22,11 @@ tutti_status tutti_module_save(const tutti_module *m, const char *path)
     TUTTI_TRY(TUTTI__NOT_NULL(path));
     status = tutti__snapshot_new(&snapshot, m);
     if (status == TUTTI_OK)
-        status = tutti__snapshot_take(&snapshot, m, true);
+        status = tutti__snapshot_take(&snapshot, m, true, m->cx->stream);
     if (status == TUTTI_OK)
-        status = tutti__snapshot_take(&snapshot, m, false);
+        status = tutti__snapshot_take(&snapshot, m, false, m->cx->stream);
+    if (status == TUTTI_OK)
+        status = tutti_stream_wait(m->cx->stream);
     if (status == TUTTI_OK)
         status = write(path, snapshot.sources, snapshot.n);
     tutti__snapshot_free(&snapshot);

@@ -2,6 +2,7 @@
 #include "checkpoint/optim_block.h"
 
 #include "checkpoint/safetensors.h"
+#include "optim/optim.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,11 +14,18 @@ static size_t count_of(const tutti_tensor *t)
     return (size_t)tutti_shape_count(tutti_tensor_shape(t));
 }
 
+static size_t values_bytes(const tutti__optim_block *block)
+{
+    return (block->n_states * block->n + 1) * sizeof *block->values;
+}
+
 static tutti_status allocate(tutti__optim_block *block, const tutti_module *m)
 {
     block->n_parameters = tutti_module_n_parameters(m);
     block->n = (size_t)tutti_module_count(m);
-    block->values = tutti__alloc((block->n_states * block->n + 1) * sizeof *block->values);
+    block->ops = m->cx->device_ops;
+    block->device = m->cx->device;
+    block->values = block->ops->host_alloc(block->device, values_bytes(block));
     block->updates = tutti__alloc((block->n_parameters + 1) * sizeof *block->updates);
     return block->values && block->updates ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
@@ -31,26 +39,29 @@ tutti_status tutti__optim_block_new(tutti__optim_block *block, const tutti_optim
     while (block->n_states < TUTTI__OPTIM_BLOCK_STATES &&
            (name = tutti_optim_state_name(optim, block->n_states)))
         snprintf(block->names[block->n_states++], sizeof block->names[0], "%s", name);
-    return allocate(block, m);
+    TUTTI_TRY(allocate(block, m));
+    memset(block->values, 0, values_bytes(block));
+    return TUTTI_OK;
 }
 
 void tutti__optim_block_free(tutti__optim_block *block)
 {
-    free(block->values);
+    if (block->values)
+        block->ops->host_free(block->device, block->values);
     free(block->updates);
     *block = (tutti__optim_block){0};
 }
 
-tutti_status tutti__optim_block_take(tutti__optim_block *block, tutti_optim *optim,
-                                     const tutti_module *m)
+tutti_status tutti__optim_block_take(tutti__optim_block *block, const tutti_optim *optim,
+                                     const tutti_module *m, tutti_stream *stream)
 {
     float *at = block->values;
 
     for (size_t k = 0; k < block->n_states; k++)
         for (size_t i = 0; i < block->n_parameters; i++) {
-            tutti_tensor *t = tutti_module_parameter(m, i);
+            const tutti_tensor *t = tutti_module_parameter(m, i);
 
-            TUTTI_TRY(tutti_optim_state_read(optim, k, t, at));
+            TUTTI_TRY(tutti__optim_state_copy(optim, k, t, stream, at));
             at += count_of(t);
         }
     for (size_t i = 0; i < block->n_parameters; i++)
@@ -72,7 +83,7 @@ tutti_status tutti__optim_block_put(const tutti__optim_block *block, tutti_optim
             TUTTI_TRY(tutti_optim_state_write(optim, k, t, at));
             at += count_of(t);
         }
-    return TUTTI_OK;
+    return tutti_stream_wait(optim->cx->stream); /* it reads block->values until then */
 }
 
 /* ---- File --------------------------------------------------------------------------------------------------- */

@@ -5,7 +5,7 @@
 #ifndef TUTTI_CHECKPOINT_OPTIM_BLOCK_H
 #define TUTTI_CHECKPOINT_OPTIM_BLOCK_H
 
-#include "base/base.h"
+#include "device/device.h"
 #include <jansson.h>
 #include <tutti/optim.h>
 
@@ -16,7 +16,10 @@ typedef struct tutti__optim_block {
     size_t n_states, n_parameters;
     size_t n; /* numbers of one kind of state: elements of all parameters */
     char names[TUTTI__OPTIM_BLOCK_STATES][32];
-    float *values;     /* n of each kind, in the module's order of parameters */
+    float *
+        values; /* n of each kind, in the module's order of parameters; of the device's host_alloc */
+    const tutti__device_ops *ops;
+    tutti_device device;
     uint64_t *updates; /* of each parameter */
 } tutti__optim_block;
 
@@ -24,9 +27,10 @@ typedef struct tutti__optim_block {
 tutti_status tutti__optim_block_new(tutti__optim_block *block, const tutti_optim *optim,
                                     const tutti_module *m);
 void tutti__optim_block_free(tutti__optim_block *block);
-/* From the optimizer (with ZeRO: where it is consolidated), and back (with ZeRO: on every rank, before its first step). */
-tutti_status tutti__optim_block_take(tutti__optim_block *block, tutti_optim *optim,
-                                     const tutti_module *m);
+/* From the optimizer (with ZeRO: where it is consolidated), in the order of a stream of its device: values are there when it
+ * has come so far. And back (with ZeRO: on every rank, before its first step). */
+tutti_status tutti__optim_block_take(tutti__optim_block *block, const tutti_optim *optim,
+                                     const tutti_module *m, tutti_stream *stream);
 tutti_status tutti__optim_block_put(const tutti__optim_block *block, tutti_optim *optim,
                                     const tutti_module *m);
 tutti_status tutti__optim_block_write(const tutti__optim_block *block, const tutti_module *m,

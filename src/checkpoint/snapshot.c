@@ -1,7 +1,7 @@
 /* snapshot.c -- a module's parameters and buffers copied.   SPDX-License-Identifier: MIT */
 #include "checkpoint/snapshot.h"
 
-#include "tensor/tensor.h"
+#include "nn/nn.h"
 
 #include <stdlib.h>
 
@@ -19,7 +19,9 @@ tutti_status tutti__snapshot_new(tutti__snapshot *s, const tutti_module *m)
     for (size_t i = 0; i < s->n; i++)
         bytes += room_of(tutti_module_state(m, i));
     s->sources = tutti__alloc((s->n + 1) * sizeof *s->sources);
-    s->values = at = tutti__alloc(bytes);
+    s->ops = m->cx->device_ops;
+    s->device = m->cx->device;
+    s->values = at = s->ops->host_alloc(s->device, bytes);
     if (!s->sources || !s->values)
         return TUTTI_ERR_MEMORY;
     for (size_t i = 0; i < s->n; i++) {
@@ -35,17 +37,20 @@ tutti_status tutti__snapshot_new(tutti__snapshot *s, const tutti_module *m)
 void tutti__snapshot_free(tutti__snapshot *s)
 {
     free(s->sources);
-    free(s->values);
+    if (s->values)
+        s->ops->host_free(s->device, s->values);
     *s = (tutti__snapshot){.n = 0};
 }
 
-tutti_status tutti__snapshot_take(tutti__snapshot *s, const tutti_module *m, bool parameters)
+tutti_status tutti__snapshot_take(tutti__snapshot *s, const tutti_module *m, bool parameters,
+                                  tutti_stream *stream)
 {
     for (size_t i = 0; i < s->n; i++) {
-        tutti_tensor *t = tutti_module_state(m, i);
+        const tutti_tensor *t = tutti_module_state(m, i);
 
         if ((t->parameter != NULL) == parameters)
-            TUTTI_TRY(tutti_tensor_read(t, (void *)s->sources[i].array.p));
+            TUTTI_TRY(tutti__copy_out(stream, (void *)(uintptr_t)s->sources[i].array.p, t->data,
+                                      tutti__tensor_bytes(t)));
     }
     return TUTTI_OK;
 }

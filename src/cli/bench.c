@@ -57,7 +57,9 @@ static const char HELP[] =
     "\n"
     "Of step, beside -n, --iterations (default 20), --warmup, --backend and --json, as the keys of "
     "tutti train:\n"
-    "  --model NAME  --batch-size N  --amp off|bf16|fp16  --optimizer sgd|adam|adamw  --threads N\n"
+    "  --model NAME  --device auto|cpu|cuda|cuda:N  --batch-size N  --amp off|bf16|fp16  "
+    "--threads N\n"
+    "  --optimizer sgd|adam|adamw\n"
     "  --bucket-mb X  --first-bucket-mb X  --comm-hook none|bf16|fp16|powersgd  --zero 0|1  "
     "--sync-bn "
     "BOOL\n"
@@ -104,6 +106,7 @@ typedef enum flag_id {
     AUGMENT,
     SECONDS,
     MODEL,
+    DEVICE,
     AMP,
     OPTIMIZER,
     THREADS,
@@ -115,20 +118,35 @@ typedef enum flag_id {
     N_FLAGS
 } flag_id;
 
-static const char *const flag_names[N_FLAGS] = {"--nproc-per-node", "--sizes",
-                                                "--dtype",          "--op",
-                                                "--root",           "--memory",
-                                                "--backend",        "--in-flight",
-                                                "--iterations",     "--warmup",
-                                                "--json",           "--data",
-                                                "--data-dir",       "--split",
-                                                "--image-size",     "--batch-size",
-                                                "--workers",        "--prefetch",
-                                                "--augment",        "--seconds",
-                                                "--model",          "--amp",
-                                                "--optimizer",      "--threads",
-                                                "--bucket-mb",      "--first-bucket-mb",
-                                                "--comm-hook",      "--zero",
+static const char *const flag_names[N_FLAGS] = {"--nproc-per-node",
+                                                "--sizes",
+                                                "--dtype",
+                                                "--op",
+                                                "--root",
+                                                "--memory",
+                                                "--backend",
+                                                "--in-flight",
+                                                "--iterations",
+                                                "--warmup",
+                                                "--json",
+                                                "--data",
+                                                "--data-dir",
+                                                "--split",
+                                                "--image-size",
+                                                "--batch-size",
+                                                "--workers",
+                                                "--prefetch",
+                                                "--augment",
+                                                "--seconds",
+                                                "--model",
+                                                "--device",
+                                                "--amp",
+                                                "--optimizer",
+                                                "--threads",
+                                                "--bucket-mb",
+                                                "--first-bucket-mb",
+                                                "--comm-hook",
+                                                "--zero",
                                                 "--sync-bn"};
 
 /* What a flag is for. */

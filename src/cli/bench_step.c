@@ -3,6 +3,7 @@
  * Steps are those of `tutti train`, on synthetic images that are there before the clock starts: no reading, no files. Then
  * rank 0 does the same alone, while the others sleep: what N ranks could do at best is N times that. */
 #include "cli/bench.h"
+#include "device/device.h"
 #include "train/run.h"
 
 #include <stdlib.h>
@@ -37,6 +38,7 @@ typedef struct result {
     double images_per_s;
     size_t gradient_bytes, buckets, arena_bytes, optimizer_bytes; /* of a rank */
     int threads;
+    tutti__device_info device; /* this rank's */
     uint64_t skipped;
     char digest[33]; /* of rank 0's parameters and buffers */
     int64_t wrong;   /* ranks with another */
@@ -93,6 +95,7 @@ static tutti_status step(tutti__run *run, double ms[N_PARTS])
     TUTTI_TRY(tutti__run_gradients(run, &batch, begin_ns));
     gradients_ns = tutti__now_ns();
     TUTTI_TRY(tutti__run_update(run, false, &norm));
+    TUTTI_TRY(tutti_stream_wait(tutti_ctx_stream(run->cx))); /* a GPU's step ends later */
     end_ns = tutti__now_ns();
     ms[CPU] = cpu_ms() - begin_cpu_ms;
     parts = tutti_ddp_get_stats(run->ddp).last;
@@ -154,6 +157,7 @@ static tutti_status train(stand *s, tutti__run *run, result *r)
     r->arena_bytes = tutti_ctx_memory_stats(run->cx).arena_bytes;
     r->optimizer_bytes = tutti_optim_state_bytes(run->optim);
     r->threads = tutti_ctx_threads(run->cx);
+    TUTTI_TRY(tutti__device_describe(tutti_ctx_device(run->cx), &r->device));
     r->skipped = run->skipped_steps;
     return TUTTI_OK;
 }
@@ -202,12 +206,12 @@ static void print_table(const stand *s, const result *r, double efficiency)
     fprintf(
         out,
         "# step, %s, synthetic 3x32x32, %d rank%s (%s), %lld images and %d thread%s a rank, %s, "
-        "amp %s,\n# %.1f MiB of gradients in %zu buckets, hook %s, zero %lld, %zu steps, Tutti "
+        "amp %s, %s,\n# %.1f MiB of gradients in %zu buckets, hook %s, zero %lld, %zu steps, Tutti "
         "%s\n",
         c->model, ranks, ranks == 1 ? "" : "s", tutti_group_transport_name(s->group),
         (long long)c->batch_size, r->threads, r->threads == 1 ? "" : "s", c->optimizer, c->amp,
-        (double)r->gradient_bytes / MIB, r->buckets, c->comm_hook, (long long)c->zero, s->n,
-        TUTTI_VERSION);
+        r->device.name, (double)r->gradient_bytes / MIB, r->buckets, c->comm_hook,
+        (long long)c->zero, s->n, TUTTI_VERSION);
     fprintf(out, "#%9s %9s %9s %10s %9s %9s %9s %9s %9s %9s %9s %9s %9s %7s\n", "step", "p95",
             "images/s", "efficiency", "forward", "backward", "comm", "exposed", "optimizer",
             "other", "cpu", "arena", "state", "#wrong");
@@ -240,7 +244,8 @@ static void print_json(stand *s, const result *r, double alone, double efficienc
     char more[1024];
 
     snprintf(more, sizeof more,
-             ", \"model\": \"%s\", \"batch_size\": %lld, \"amp\": \"%s\", \"optimizer\": \"%s\", "
+             ", \"model\": \"%s\", \"device\": \"%s\", \"batch_size\": %lld, \"amp\": \"%s\", "
+             "\"optimizer\": \"%s\", "
              "\"bucket_mb\": %.6f, \"comm_hook\": \"%s\", \"zero\": %lld, \"sync_bn\": %s, "
              "\"threads\": %d, \"images_per_s\": %.3f, \"images_per_s_alone\": %.3f, "
              "\"efficiency\": %.6f, \"forward_ms\": %.3f, \"backward_ms\": %.3f, "
@@ -248,11 +253,12 @@ static void print_json(stand *s, const result *r, double alone, double efficienc
              "\"cpu_ms\": %.3f, "
              "\"buckets\": %zu, \"arena_bytes\": %zu, \"optimizer_bytes\": %zu, "
              "\"skipped_steps\": %llu, \"parameter_digest\": \"%s\"",
-             c->model, (long long)c->batch_size, c->amp, c->optimizer, c->bucket_mb, c->comm_hook,
-             (long long)c->zero, c->sync_bn ? "true" : "false", r->threads, r->images_per_s, alone,
-             efficiency, r->median[FORWARD], r->median[BACKWARD], r->median[COMMUNICATION],
-             r->median[EXPOSED], r->median[OPTIMIZER], r->median[CPU], r->buckets, r->arena_bytes,
-             r->optimizer_bytes, (unsigned long long)r->skipped, r->digest);
+             c->model, r->device.name, (long long)c->batch_size, c->amp, c->optimizer, c->bucket_mb,
+             c->comm_hook, (long long)c->zero, c->sync_bn ? "true" : "false", r->threads,
+             r->images_per_s, alone, efficiency, r->median[FORWARD], r->median[BACKWARD],
+             r->median[COMMUNICATION], r->median[EXPOSED], r->median[OPTIMIZER], r->median[CPU],
+             r->buckets, r->arena_bytes, r->optimizer_bytes, (unsigned long long)r->skipped,
+             r->digest);
     tutti__bench_json_row(&s->table, &figures, more);
 }
 

@@ -1,12 +1,15 @@
 /* doctor_gpu.c -- NVIDIA's devices, driver and libraries.   SPDX-License-Identifier: MIT */
 #include "cli/doctor.h"
+#include "device/device.h"
+#include "train/nvml.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
-#include <tutti/device.h>
 #include <unistd.h>
 
 /* How many /dev/nvidia<N> there are, and the first that this user cannot open. */
@@ -106,10 +109,188 @@ void tutti__check_gpus(tutti__doctor *d)
     list_gpus(d, cuda);
 }
 
+/* ---- As NVIDIA's management library sees them ------------------------------------------------------------ */
+
+enum {
+    OLDEST_MAJOR = 8, /* compute capability that the CUDA module is built for */
+    HOT_C = 88,
+    REMEMBERED = 16 /* reports in the kernel's log */
+};
+
+static void add(char *text, size_t bytes, const char *format, ...) TUTTI_PRINTF(3, 4);
+static void add(char *text, size_t bytes, const char *format, ...)
+{
+    const size_t used = strlen(text);
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text + used, bytes - used, format, args);
+    va_end(args);
+}
+
+static void say_gpu(tutti__doctor *d, const char *subject, const tutti__nvml_about *a)
+{
+    tutti__size_text used, all;
+    char text[400] = "";
+
+    add(text, sizeof text, "%s, %s", a->name, a->bus);
+    if (a->major > 0)
+        add(text, sizeof text, ", compute capability %d.%d", a->major, a->minor);
+    if (a->memory_bytes > 0)
+        add(text, sizeof text, ", %s of %s used", tutti__size(&used, (double)a->now.memory_bytes),
+            tutti__size(&all, (double)a->memory_bytes));
+    if (!isnan(a->now.temperature_c))
+        add(text, sizeof text, ", %.0f C", a->now.temperature_c);
+    if (!isnan(a->now.power_w) && !isnan(a->power_limit_w))
+        add(text, sizeof text, ", %.0f of %.0f W", a->now.power_w, a->power_limit_w);
+    if (a->ecc >= 0)
+        add(text, sizeof text, ", ECC %s", a->ecc ? "on" : "off");
+    if (a->nvlinks > 0)
+        add(text, sizeof text, ", %d NVLinks", a->nvlinks);
+    tutti__find(d, TUTTI__FINE, subject, "%s", text);
+}
+
+static void judge_gpu(tutti__doctor *d, const char *subject, const tutti__nvml_about *a)
+{
+    if (a->major > 0 && a->major < OLDEST_MAJOR) {
+        tutti__find(d, TUTTI__WARNING, subject,
+                    "compute capability %d.%d: Tutti's CUDA module needs %d.0 (A100) or newer",
+                    a->major, a->minor, OLDEST_MAJOR);
+        tutti__remedy(d, "leave it out with CUDA_VISIBLE_DEVICES, or train on the CPU");
+    }
+    if (a->bad_memory > 0) {
+        tutti__find(d, TUTTI__WARNING, subject,
+                    "%lld errors of its memory that ECC could not correct since the driver was "
+                    "loaded",
+                    (long long)a->bad_memory);
+        tutti__remedy(d, "reset it (nvidia-smi -r) or reboot; if they come again, replace it");
+    }
+    if (a->now.temperature_c >= HOT_C) {
+        tutti__find(d, TUTTI__WARNING, subject, "%.0f C: it slows down to stay whole",
+                    a->now.temperature_c);
+        tutti__remedy(d, "look at the fans and the air; nvidia-smi -q -d PERFORMANCE says more");
+    }
+}
+
+/* Those pairs whose copies go through the host. */
+static void judge_peers(tutti__doctor *d, const tutti__nvml *nvml, int n)
+{
+    int pairs = 0, without = 0;
+
+    for (int a = 0; a < n; a++)
+        for (int b = a + 1; b < n; b++) {
+            const int peers = tutti__nvml_peers(nvml, a, b);
+
+            pairs += peers >= 0;
+            without += peers == 0;
+        }
+    if (pairs == 0)
+        return;
+    if (without == 0)
+        tutti__find(d, TUTTI__FINE, "peer access", "between all pairs of GPUs");
+    else
+        tutti__find(d, TUTTI__NOTE, "peer access",
+                    "%d of %d pairs of GPUs have none: their copies go through the host "
+                    "(nvidia-smi topo -p2p r)",
+                    without, pairs);
+}
+
+void tutti__check_gpu_state(tutti__doctor *d)
+{
+    tutti__nvml *nvml = tutti__nvml_open();
+    char text[96];
+    int n;
+
+    if (!nvml)
+        return;
+    if (tutti__nvml_driver(nvml, text, sizeof text))
+        tutti__find(d, TUTTI__FINE, "driver version", "%s", text);
+    n = tutti__nvml_count(nvml);
+    for (int i = 0; i < n; i++) {
+        tutti__nvml_about about;
+        char subject[32];
+
+        snprintf(subject, sizeof subject, "NVML %d", i);
+        if (!tutti__nvml_describe(nvml, i, &about)) {
+            tutti__find(d, TUTTI__PROBLEM, subject, "the driver cannot reach it any more");
+            tutti__remedy(d, "`dmesg` says why (Xid 79: it has fallen off the bus); reboot");
+            continue;
+        }
+        say_gpu(d, subject, &about);
+        judge_gpu(d, subject, &about);
+    }
+    judge_peers(d, nvml, n);
+    tutti__nvml_close(nvml);
+}
+
+/* ---- What the driver has written into the kernel's log ---------------------------------------------------- */
+
+typedef struct reports {
+    struct report {
+        char gpu[32];
+        int xid, times;
+    } list[REMEMBERED];
+    size_t n;
+} reports;
+
+/* "...NVRM: Xid (PCI:0000:65:00): 79, pid=..." */
+static void take_report(reports *r, const char *line)
+{
+    char gpu[32];
+    int xid;
+
+    line = strstr(line, "NVRM: Xid (PCI:");
+    if (!line || sscanf(line, "NVRM: Xid (PCI:%31[0-9a-fA-F:.]): %d", gpu, &xid) != 2)
+        return;
+    for (size_t i = 0; i < r->n; i++)
+        if (r->list[i].xid == xid && strcmp(r->list[i].gpu, gpu) == 0) {
+            r->list[i].times++;
+            return;
+        }
+    if (r->n == REMEMBERED)
+        return;
+    r->list[r->n] = (struct report){.xid = xid, .times = 1};
+    strcpy(r->list[r->n++].gpu, gpu);
+}
+
+/* A read gives a record or more; one that was overwritten meanwhile (EPIPE) is left out. */
+static void read_reports(int fd, reports *r)
+{
+    char text[8192 + 1], *save;
+    ssize_t n;
+
+    while ((n = read(fd, text, sizeof text - 1)) > 0 || (n < 0 && errno == EPIPE)) {
+        text[n > 0 ? n : 0] = '\0';
+        for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+            take_report(r, line);
+    }
+}
+
+void tutti__check_gpu_reports(tutti__doctor *d)
+{
+    const int fd = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    reports r = {.n = 0};
+
+    if (fd < 0)
+        return; /* it takes root, on most machines */
+    read_reports(fd, &r);
+    close(fd);
+    for (size_t i = 0; i < r.n; i++) {
+        char subject[32];
+
+        snprintf(subject, sizeof subject, "Xid %d", r.list[i].xid);
+        tutti__find(d, TUTTI__WARNING, subject, "%s, %d time%s since the machine started: %s",
+                    r.list[i].gpu, r.list[i].times, r.list[i].times == 1 ? "" : "s",
+                    tutti__xid_text(r.list[i].xid));
+        tutti__remedy(d, "`dmesg | grep Xid` has the whole report; NVIDIA's list of Xids the cure");
+    }
+}
+
 /* ---- Libraries ------------------------------------------------------------------------------------------ */
 
 typedef struct library {
     const char *name, *files[3], *version;
+    bool plain; /* the function returns the version, rather than through a pointer */
 } library;
 
 /* Whether the library is there, and the number it gives for its version. */
@@ -124,7 +305,7 @@ static bool load(const library *l, long *version_p)
         if (!handle)
             continue;
         *version_p = 0;
-        if (symbol && strcmp(l->name, "cuDNN") == 0) {
+        if (symbol && l->plain) {
             memcpy(&plain, &symbol, sizeof plain);
             *version_p = (long)plain();
         } else if (symbol) {
@@ -136,16 +317,37 @@ static bool load(const library *l, long *version_p)
     return false;
 }
 
+/* Whether ranks would get a GPU, and which. */
+static void check_module(tutti__doctor *d, bool gpu)
+{
+    tutti__device_info info;
+    tutti_device device;
+
+    if (tutti_device_parse(&device, "cuda", 0) != TUTTI_OK) {
+        tutti__find(d, gpu ? TUTTI__WARNING : TUTTI__NOTE, "Tutti's own", "%s", tutti_last_error());
+        if (gpu)
+            tutti__remedy(d, "docs/gpu.md says how the CUDA module is built and where it is looked "
+                             "for");
+        return;
+    }
+    if (tutti__device_describe(device, &info) == TUTTI_OK)
+        tutti__find(d, TUTTI__FINE, "Tutti's own",
+                    "--device cuda computes on %s, %s for the first rank", info.name, info.bus);
+}
+
 void tutti__check_gpu_libraries(tutti__doctor *d)
 {
     static const library libraries[] = {
-        {"CUDA runtime", {"libcudart.so.13", "libcudart.so.12", NULL}, "cudaRuntimeGetVersion"},
-        {"NCCL", {"libnccl.so.2", NULL}, "ncclGetVersion"},
-        {"cuDNN", {"libcudnn.so.9", "libcudnn.so.8", NULL}, "cudnnGetVersion"},
+        {"CUDA runtime",
+         {"libcudart.so.13", "libcudart.so.12", NULL},
+         "cudaRuntimeGetVersion",
+         false},
+        {"cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so.12", NULL}, "cublasLtGetVersion", true},
+        {"cuDNN", {"libcudnn.so.9", "libcudnn.so.8", NULL}, "cudnnGetVersion", true},
+        {"NCCL", {"libnccl.so.2", NULL}, "ncclGetVersion", false},
     };
     char closed[320];
     bool gpu = count_devices(closed, sizeof closed) > 0;
-    tutti_device device;
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(libraries); i++) {
         long version = 0;
@@ -156,6 +358,5 @@ void tutti__check_gpu_libraries(tutti__doctor *d)
             tutti__find(d, TUTTI__NOTE, libraries[i].name,
                         "is not installed, or not where libraries are looked for");
     }
-    if (tutti_device_parse(&device, "cuda", 0) != TUTTI_OK)
-        tutti__find(d, TUTTI__NOTE, "Tutti's own", "%s", tutti_last_error());
+    check_module(d, gpu);
 }

@@ -1,6 +1,7 @@
 /* collective.c -- the public collectives: arguments checked, then an operation.   SPDX-License-Identifier: MIT */
 #include "comm/group.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static bool known_dtype(tutti_dtype dtype)
@@ -147,6 +148,36 @@ static tutti_status check_pair(const char *call, const tutti_group *group, tutti
     return TUTTI_OK;
 }
 
+/* "memory of the host", "on cuda:0" */
+static void place_text(const tutti_stream *stream, char *text, size_t capacity)
+{
+    if (stream)
+        snprintf(text, capacity, "on %s:%d", stream->ops->name, stream->device.index);
+    else
+        snprintf(text, capacity, "memory of the host");
+}
+
+/* Sets where the buffers lie: in one place, unless this rank does not use one of them. */
+static tutti_status put(const char *call, tutti__op *op, tutti_const_buf src, tutti_const_buf dst)
+{
+    tutti_stream *from = tutti__on_host(src.stream) ? NULL : src.stream,
+                 *to = tutti__on_host(dst.stream) ? NULL : dst.stream;
+    char src_text[64], dst_text[64];
+
+    if (!src.p && src.count == 0 && !from)
+        from = to;
+    if (!dst.p && dst.count == 0 && !to)
+        to = from;
+    op->stream = from;
+    if (from == to)
+        return TUTTI_OK;
+    place_text(from, src_text, sizeof src_text);
+    place_text(to, dst_text, sizeof dst_text);
+    return tutti__fail(
+        TUTTI_ERR_ARG, "%s: src is %s, but dst %s%s; the buffers of a call bear one stream", call,
+        src_text, dst_text, strcmp(src_text, dst_text) == 0 ? ", in another stream" : "");
+}
+
 /* `buf`: a piece. */
 static tutti__op make_op(tutti__op_kind kind, tutti_const_buf buf, const void *src, void *dst,
                          tutti_work **work_p)
@@ -181,6 +212,7 @@ tutti_status tutti_all_reduce(tutti_group *group, tutti_buf buf, tutti_redop red
     TUTTI_TRY(tutti__check_buf("all_reduce", "buf", tutti_buf_const(buf)));
     TUTTI_TRY(check_redop("all_reduce", redop, buf.dtype));
     op.signature.redop = (uint8_t)redop;
+    TUTTI_TRY(put("all_reduce", &op, tutti_buf_const(buf), tutti_buf_const(buf)));
     return tutti__coalesce(group, &op, work_p);
 }
 
@@ -193,6 +225,7 @@ tutti_status tutti_all_reduce_from(tutti_group *group, tutti_const_buf src, tutt
     TUTTI_TRY(check_from("all_reduce_from", src, dst));
     TUTTI_TRY(check_redop("all_reduce_from", redop, src.dtype));
     op.signature.redop = (uint8_t)redop;
+    TUTTI_TRY(put("all_reduce_from", &op, src, tutti_buf_const(dst)));
     return tutti__coalesce(group, &op, work_p);
 }
 
@@ -204,6 +237,7 @@ tutti_status tutti_broadcast(tutti_group *group, tutti_buf buf, int root, tutti_
     TUTTI_TRY(tutti__check_buf("broadcast", "buf", tutti_buf_const(buf)));
     TUTTI_TRY(check_root("broadcast", group, root));
     op.signature.root = (uint32_t)root;
+    TUTTI_TRY(put("broadcast", &op, tutti_buf_const(buf), tutti_buf_const(buf)));
     return tutti__coalesce(group, &op, work_p);
 }
 
@@ -218,6 +252,7 @@ tutti_status tutti_reduce(tutti_group *group, tutti_buf buf, tutti_redop redop, 
     TUTTI_TRY(check_root("reduce", group, root));
     op.signature.redop = (uint8_t)redop;
     op.signature.root = (uint32_t)root;
+    TUTTI_TRY(put("reduce", &op, tutti_buf_const(buf), tutti_buf_const(buf)));
     return tutti__coalesce(group, &op, work_p);
 }
 
@@ -238,6 +273,7 @@ tutti_status tutti_reduce_from(tutti_group *group, tutti_const_buf src, tutti_bu
     TUTTI_TRY(check_redop("reduce_from", redop, src.dtype));
     op.signature.redop = (uint8_t)redop;
     op.signature.root = (uint32_t)root;
+    TUTTI_TRY(put("reduce_from", &op, src, tutti_buf_const(dst)));
     return tutti__coalesce(group, &op, work_p);
 }
 
@@ -255,6 +291,7 @@ tutti_status tutti_scatter(tutti_group *group, tutti_const_buf src, tutti_buf ds
         TUTTI_TRY(check_unused("scatter", "src", src, root));
     }
     op.signature.root = (uint32_t)root;
+    TUTTI_TRY(put("scatter", &op, src, tutti_buf_const(dst)));
     return tutti__coalesce(group, &op, work_p);
 }
 
@@ -272,6 +309,7 @@ tutti_status tutti_gather(tutti_group *group, tutti_const_buf src, tutti_buf dst
         TUTTI_TRY(check_unused("gather", "dst", tutti_buf_const(dst), root));
     }
     op.signature.root = (uint32_t)root;
+    TUTTI_TRY(put("gather", &op, src, tutti_buf_const(dst)));
     return tutti__coalesce(group, &op, work_p);
 }
 
@@ -282,6 +320,7 @@ tutti_status tutti_all_gather(tutti_group *group, tutti_const_buf src, tutti_buf
 
     TUTTI_TRY(check_group("all_gather", group));
     TUTTI_TRY(check_pair("all_gather", group, src, "src", tutti_buf_const(dst), "dst"));
+    TUTTI_TRY(put("all_gather", &op, src, tutti_buf_const(dst)));
     return tutti__coalesce(group, &op, work_p);
 }
 
@@ -304,6 +343,7 @@ tutti_status tutti_all_gather_v(tutti_group *group, tutti_const_buf src, tutti_b
     at = tutti__piece_in(group->comm.rank, &op, group->comm.rank).at * tutti_dtype_size(dst.dtype);
     if (src.p != (char *)dst.p + at || src.dtype != dst.dtype)
         TUTTI_TRY(check_apart("all_gather_v", src, dst));
+    TUTTI_TRY(put("all_gather_v", &op, src, tutti_buf_const(dst)));
     return tutti__coalesce(group, &op, work_p);
 }
 
@@ -324,6 +364,7 @@ tutti_status tutti_all_to_all(tutti_group *group, tutti_const_buf src, tutti_buf
                            src.count, dst.count, group->comm.size);
     TUTTI_TRY(check_apart("all_to_all", src, dst));
     op.signature.count = src.count / n;
+    TUTTI_TRY(put("all_to_all", &op, src, tutti_buf_const(dst)));
     return tutti__coalesce(group, &op, work_p);
 }
 
@@ -339,6 +380,7 @@ tutti_status tutti_all_to_all_v(tutti_group *group, tutti_const_buf src, const s
     op.signature.count = 0;
     op.src_counts = src_counts;
     op.dst_counts = dst_counts;
+    TUTTI_TRY(put("all_to_all_v", &op, src, tutti_buf_const(dst)));
     return tutti__coalesce(group, &op, work_p);
 }
 
@@ -351,6 +393,7 @@ tutti_status tutti_reduce_scatter(tutti_group *group, tutti_const_buf src, tutti
     TUTTI_TRY(check_pair("reduce_scatter", group, tutti_buf_const(dst), "dst", src, "src"));
     TUTTI_TRY(check_redop("reduce_scatter", redop, src.dtype));
     op.signature.redop = (uint8_t)redop;
+    TUTTI_TRY(put("reduce_scatter", &op, src, tutti_buf_const(dst)));
     return tutti__coalesce(group, &op, work_p);
 }
 

@@ -168,6 +168,7 @@ void tutti_group_free(tutti_group *group)
         tutti__p2p_flush(group->p2p);
     tutti__control_close(group->control);
     group->control = NULL;
+    tutti__devices_free(group->devices);
     if (group->engine)
         group->engine->ops->close(group->engine);
     tutti__p2p_free(group->p2p);

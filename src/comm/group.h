@@ -25,6 +25,7 @@ struct tutti_group {
     tutti__flight flight;
     tutti__control *control;
     tutti__p2p *p2p;
+    tutti__devices *devices;
     tutti__engine *engine;
     tutti__queue *queue;
     int n_splits;

@@ -348,7 +348,9 @@ static tutti_status group_new(tutti_group **group_p, const tutti__member *member
     if (status == TUTTI_OK)
         status = tutti__flight_open(&group->flight);
     if (status == TUTTI_OK)
-        status = tutti__queue_new(&group->queue, comm, &group->flight);
+        status = tutti__devices_new(&group->devices, comm);
+    if (status == TUTTI_OK)
+        status = tutti__queue_new(&group->queue, comm, &group->flight, group->devices);
     if (status == TUTTI_OK)
         comm->peers[comm->rank].world_rank = member->world_rank;
     return status;

@@ -30,7 +30,7 @@
 
 #define MAX_WORKERS  256
 #define MAX_PREFETCH 65536
-#define FIRST_THREAD 2 /* a worker's number in spans, less its own; see tutti__event */
+#define FIRST_THREAD 2 /* a worker's number in spans, less its own; see tutti__time_span */
 
 typedef struct slot {
     float *x;

@@ -1,6 +1,7 @@
 /* device.c -- names of devices and element types.   SPDX-License-Identifier: MIT */
 #include "device/device.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,25 +38,38 @@ tutti_status tutti__device_ops_of(tutti_device_kind kind, const tutti__device_op
     case TUTTI_CUDA:
         return tutti__cuda_ops(ops_p);
     case TUTTI_STRICT:
-        break;
+        *ops_p = &tutti__strict_ops;
+        return TUTTI_OK;
     }
     return tutti__fail(TUTTI_ERR_ARG, "device kind %d is unknown", (int)kind);
+}
+
+/* Quietly the CPU, unless a GPU is there that cannot be used. */
+static tutti_device choose_device(int local_rank)
+{
+    const tutti__device_ops *ops;
+    tutti_status status = tutti__cuda_ops(&ops);
+
+    if (status == TUTTI_OK)
+        status = ops->why();
+    if (status == TUTTI_OK)
+        return (tutti_device){TUTTI_CUDA, local_rank % ops->count()};
+    tutti_log(TUTTI_LOG_DEBUG, "device", "auto: the CPU, since: %s", tutti_last_error());
+    return (tutti_device){TUTTI_CPU, 0};
 }
 
 tutti_status tutti_device_parse(tutti_device *device_p, const char *text, int local_rank)
 {
     const tutti__device_ops *ops;
-    int64_t index = local_rank;
+    int64_t index = 0;
 
     TUTTI_TRY(TUTTI__NOT_NULL(text));
-    if (strcmp(text, "cpu") == 0) {
-        *device_p = (tutti_device){TUTTI_CPU, 0};
+    if (strcmp(text, "cpu") == 0 || strcmp(text, "strict") == 0) {
+        *device_p = (tutti_device){*text == 'c' ? TUTTI_CPU : TUTTI_STRICT, 0};
         return TUTTI_OK;
     }
     if (strcmp(text, "auto") == 0) {
-        *device_p = (tutti_device){TUTTI_CPU, 0};
-        if (tutti__cuda_ops(&ops) == TUTTI_OK && ops->count() > 0)
-            *device_p = (tutti_device){TUTTI_CUDA, local_rank % ops->count()};
+        *device_p = choose_device(local_rank);
         return TUTTI_OK;
     }
     if (strncmp(text, "cuda", 4) != 0 ||
@@ -63,11 +77,29 @@ tutti_status tutti_device_parse(tutti_device *device_p, const char *text, int lo
         return tutti__fail(TUTTI_ERR_ARG,
                            "device \"%s\" is unknown, expected auto, cpu, cuda or cuda:N", text);
     TUTTI_TRY(tutti__cuda_ops(&ops));
+    TUTTI_TRY(ops->why());
+    if (!text[4]) /* ranks beyond the last device share with the first ones */
+        index = local_rank % ops->count();
     if (index >= ops->count())
-        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                           "device cuda:%d: this machine has %d CUDA devices", (int)index,
-                           ops->count());
+        return tutti__fail(
+            TUTTI_ERR_ARG, "device %s: there %s %d CUDA device%s, the last is cuda:%d%s", text,
+            ops->count() == 1 ? "is" : "are", ops->count(), ops->count() == 1 ? "" : "s",
+            ops->count() - 1,
+            getenv("CUDA_VISIBLE_DEVICES") ? " (numbers count the devices of CUDA_VISIBLE_DEVICES)"
+                                           : "");
     *device_p = (tutti_device){TUTTI_CUDA, (int)index};
+    return TUTTI_OK;
+}
+
+tutti_status tutti__device_describe(tutti_device device, tutti__device_info *info_p)
+{
+    const tutti__device_ops *ops;
+
+    *info_p = (tutti__device_info){0};
+    TUTTI_TRY(tutti__device_ops_of(device.kind, &ops));
+    if (ops->describe)
+        return ops->describe(device, info_p);
+    snprintf(info_p->name, sizeof info_p->name, "%s", ops->is_host ? "CPU" : ops->name);
     return TUTTI_OK;
 }
 

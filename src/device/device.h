@@ -16,6 +16,13 @@ typedef struct tutti__device_ops tutti__device_ops;
 typedef struct tutti__flat_ops tutti__flat_ops; /* flat.h */
 typedef struct tutti__event tutti__event;       /* each kind's own */
 
+/* What a device is called, and where it is. */
+typedef struct tutti__device_info {
+    char name[128];      /* "NVIDIA H200"; "CPU" */
+    char bus[32];        /* its PCI address, "0000:65:00.0"; "": it has none */
+    size_t memory_bytes; /* of its own; 0: the host's */
+} tutti__device_info;
+
 /* Each kind's own streams begin with this. */
 struct tutti_stream {
     const tutti__device_ops *ops;
@@ -24,16 +31,19 @@ struct tutti_stream {
 
 struct tutti__device_ops {
     const char *name;
-    bool is_host;              /* the host may read and write its memory, and inputs need no copy */
-    int (*count)(void);        /* devices of this kind that are usable now */
-    tutti_status (*why)(void); /* OK, or UNSUPPORTED with why there is none and what to do */
+    bool is_host;       /* the host may read and write its memory, and inputs need no copy */
+    int (*count)(void); /* devices of this kind that are usable now */
+    /* OK, or UNSUPPORTED (the build) or DEVICE (the machine) with why there is none and what to do */
+    tutti_status (*why)(void);
+    /* NULL: the kind's name says it all. */
+    tutti_status (*describe)(tutti_device device, tutti__device_info *info_p);
 
     /* 64-byte aligned. `zeroed`, and then it is so for all streams. NULL with the message made. May wait for the device:
      * only for set-up and warm-up. */
     void *(*alloc)(tutti_device device, size_t bytes, bool zeroed);
     /* What was given to any stream before may still use it. NULL is fine. */
     void (*free)(tutti_device device, void *p);
-    /* Memory of the host that copies to and from the device need not wait for. */
+    /* Memory of the host that copies to and from the device need not wait for; not zeroed. NULL with the message made. */
     void *(*host_alloc)(tutti_device device, size_t bytes);
     void (*host_free)(tutti_device device, void *p);
 
@@ -58,10 +68,15 @@ struct tutti__device_ops {
     const tutti__flat_ops *flat;
 };
 
-/* The table of a kind. UNSUPPORTED, with the reason and the remedy, where build or machine lacks it. */
+/* The table of a kind. UNSUPPORTED where the build lacks it, DEVICE where the machine does, with the remedy. */
 tutti_status tutti__device_ops_of(tutti_device_kind kind, const tutti__device_ops **ops_p);
 
-extern const tutti__device_ops tutti__cpu_ops;
+/* Of a device that is there. */
+tutti_status tutti__device_describe(tutti_device device, tutti__device_info *info_p);
+
+extern const tutti__device_ops tutti__cpu_ops, tutti__strict_ops;
+/* cuda/cuda.c; of no use before tutti__cuda_ops went well */
+extern const tutti__device_ops tutti__cuda_device_ops;
 tutti_status tutti__cuda_ops(const tutti__device_ops **ops_p);
 
 /* For host memory, where a stream is asked for. */

@@ -29,6 +29,7 @@ typedef struct tutti__adam {
 struct tutti__flat_ops {
     tutti_status (*fill)(tutti_stream *stream, float *p, size_t n, float value);
     tutti_status (*scale)(tutti_stream *stream, float *p, size_t n, float factor);
+    tutti_status (*count)(tutti_stream *stream, int64_t *p); /* *p += 1 */
     /* buffer NULL: p -= lr * d */
     tutti_status (*sgd)(tutti_stream *stream, float *p, const float *g, float *buffer, size_t n,
                         const tutti__sgd *c);
@@ -49,5 +50,6 @@ struct tutti__flat_ops {
 };
 
 extern const tutti__flat_ops tutti__cpu_flat_ops;
+extern const tutti__flat_ops tutti__cuda_flat_ops;
 
 #endif

@@ -1,4 +1,5 @@
 /* batch_norm2d.c -- batch normalisation of pictures, nn.BatchNorm2d.   SPDX-License-Identifier: MIT */
+#include "device/flat.h"
 #include "nn/nn.h"
 
 void tutti_batch_norm2d_init(tutti_batch_norm2d *m, tutti_module *parent, const char *name,
@@ -17,13 +18,11 @@ void tutti_batch_norm2d_init(tutti_batch_norm2d *m, tutti_module *parent, const 
                                               TUTTI_I64, TUTTI_INIT_ZEROS);
 }
 
-static tutti_status count_batch(tutti_tensor *counter)
+static tutti_status count_batch(const tutti_tensor *counter)
 {
-    int64_t n;
+    tutti_stream *stream = counter->cx->stream;
 
-    TUTTI_TRY(tutti_tensor_read(counter, &n));
-    n++;
-    return tutti_tensor_write(counter, &n);
+    return stream->ops->flat->count(stream, counter->data);
 }
 
 static tutti_tensor *forward(tutti_batch_norm2d *m, tutti_tensor *x, bool relu,

@@ -108,6 +108,10 @@ tutti_status tutti__optim_prepare(tutti_optim *optim, const tutti__sharding *sha
 /* Where the gradients below m lie, in the order of creation. Good until the next call for the same root. */
 tutti_status tutti__gradient_spans(const tutti_module *m, const tutti__flat_span **spans_p,
                                    size_t *n_p);
+/* tutti_optim_state_read in the order of a stream of the optimizer's device: dst is there when it has come so far. */
+tutti_status tutti__optim_state_copy(const tutti_optim *optim, size_t k,
+                                     const tutti_tensor *parameter, tutti_stream *stream,
+                                     float *dst);
 /* Forgets what was gathered. */
 void tutti__optim_free_whole(tutti_optim *optim);
 

@@ -46,8 +46,9 @@ tutti_status tutti_optim_set_updates(tutti_optim *optim, const tutti_tensor *par
     return TUTTI_OK;
 }
 
-tutti_status tutti_optim_state_read(tutti_optim *optim, size_t k, const tutti_tensor *parameter,
-                                    float *dst)
+tutti_status tutti__optim_state_copy(const tutti_optim *optim, size_t k,
+                                     const tutti_tensor *parameter, tutti_stream *stream,
+                                     float *dst)
 {
     const float *from;
 
@@ -59,16 +60,23 @@ tutti_status tutti_optim_state_read(tutti_optim *optim, size_t k, const tutti_te
                            "call tutti_zero_consolidate on all ranks, and read on the one it names",
                            optim->rule->name);
     if (from)
-        memcpy(dst, from + optim->offsets[parameter->parameter->index],
-               tutti__tensor_bytes(parameter));
-    else
-        memset(dst, 0, tutti__tensor_bytes(parameter));
+        return tutti__copy_out(stream, dst, from + optim->offsets[parameter->parameter->index],
+                               tutti__tensor_bytes(parameter));
+    memset(dst, 0, tutti__tensor_bytes(parameter));
     return TUTTI_OK;
 }
 
+tutti_status tutti_optim_state_read(tutti_optim *optim, size_t k, const tutti_tensor *parameter,
+                                    float *dst)
+{
+    TUTTI_TRY(check(optim, k, parameter));
+    TUTTI_TRY(tutti__optim_state_copy(optim, k, parameter, optim->cx->stream, dst));
+    return tutti_stream_wait(optim->cx->stream);
+}
+
 /* State that is already shared out: src is cut to what is this rank's. */
-static void write_share(tutti_optim *optim, size_t k, const tutti_tensor *parameter,
-                        const float *src)
+static tutti_status write_share(tutti_optim *optim, size_t k, const tutti_tensor *parameter,
+                                const float *src)
 {
     const tutti__sharding *sharding = optim->sharding;
     const size_t begin = optim->offsets[parameter->parameter->index];
@@ -81,9 +89,10 @@ static void write_share(tutti_optim *optim, size_t k, const tutti_tensor *parame
         const size_t high = end < range->end ? end : range->end;
 
         if (low < high)
-            memcpy(optim->state[k] + at + (low - range->begin), src + (low - begin),
-                   (high - low) * sizeof *src);
+            TUTTI_TRY(tutti__copy_in(optim->cx->stream, optim->state[k] + at + (low - range->begin),
+                                     src + (low - begin), (high - low) * sizeof *src));
     }
+    return TUTTI_OK;
 }
 
 tutti_status tutti_optim_state_write(tutti_optim *optim, size_t k, const tutti_tensor *parameter,
@@ -91,14 +100,12 @@ tutti_status tutti_optim_state_write(tutti_optim *optim, size_t k, const tutti_t
 {
     TUTTI_TRY(check(optim, k, parameter));
     tutti__optim_free_whole(optim);
-    if (optim->sharding) {
-        write_share(optim, k, parameter, src);
-        return TUTTI_OK;
-    }
+    if (optim->sharding)
+        return write_share(optim, k, parameter, src);
     TUTTI_TRY(tutti__optim_prepare(optim, NULL));
-    memcpy(optim->state[k] + optim->offsets[parameter->parameter->index], src,
-           tutti__tensor_bytes(parameter));
-    return TUTTI_OK;
+    return tutti__copy_in(optim->cx->stream,
+                          optim->state[k] + optim->offsets[parameter->parameter->index], src,
+                          tutti__tensor_bytes(parameter));
 }
 
 size_t tutti_optim_state_bytes(const tutti_optim *optim)

@@ -42,6 +42,14 @@ static tutti_status open_kernels(tutti_ctx *cx, tutti_kernels wanted)
     TUTTI_TRY(tutti__env_int(TUTTI__ENV_EMULATE_HALF, 0, 1, &emulate));
     cx->emulate_half = emulate == 1;
     TUTTI_TRY(wanted_kernels(wanted, &wanted));
+    if (cx->device.kind == TUTTI_STRICT) {
+        if (wanted == TUTTI_KERNELS_ONEDNN)
+            return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                               "kernels onednn compute on device cpu; device strict has its own: "
+                               "choose kernels auto, or device cpu");
+        cx->kernels = cx->f32_kernels = &tutti__kernels_strict;
+        return cx->kernels->open(cx);
+    }
     if (wanted != TUTTI_KERNELS_REFERENCE) {
         tutti_status status = tutti__kernels_onednn(&cx->kernels);
 
@@ -148,9 +156,9 @@ static tutti_status open_ctx(tutti_ctx *cx, tutti_device device, const tutti_ctx
     }
     TUTTI_TRY(tutti_stream_new(&cx->stream, device));
     TUTTI_TRY(choose_threads(opts->threads, &cx->threads));
-    if (device.kind != TUTTI_CPU)
+    if (device.kind == TUTTI_CUDA)
         return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                           "device %s: this build has kernels for the CPU only; use device cpu",
+                           "device %s: this build has no kernels for it; use device cpu",
                            cx->device_ops->name);
     return open_kernels(cx, opts->kernels);
 }

@@ -61,6 +61,8 @@ struct tutti__kernels {
      * state. NULL: with none. */
     bool (*can_half)(tutti_ctx *cx, tutti_dtype dtype);
     const tutti__kernels *half;
+    /* What runs where a source is an empty batch, of any dtype; NULL: this table. */
+    const tutti__kernels *empty;
 
     /* dst (row-major, data set) = src in any layout, of the same dtype; adds if dst->accumulate. */
     tutti_status (*reorder)(tutti_tensor *dst, tutti_tensor *src);
@@ -132,7 +134,9 @@ struct tutti__kernels {
 };
 
 extern const tutti__kernels tutti__kernels_reference;
-/* Row-major, between any two real dtypes: `cast` of every table. */
+/* The same on the strict device, with 16 bit as emulated below. */
+extern const tutti__kernels tutti__kernels_strict;
+/* Row-major, between any two real dtypes: `cast` of every table of the CPU's. */
 tutti_status tutti__cast_row_major(tutti_tensor *dst, tutti_tensor *src);
 
 /* Activations of 16 bit over a context's F32 kernels: rounded before, rounded after. */

@@ -92,7 +92,7 @@ tutti_status tutti__node_run(tutti__node *n, tutti_status (*function)(tutti__nod
     TUTTI_TRY(tutti__kernels_of(cx, dtype, &cx->kernels));
     for (int i = 0; i < n->n_src; i++)
         if (n->src[i] && tutti_shape_count(n->src[i]->shape) == 0)
-            cx->kernels = &tutti__kernels_reference;
+            cx->kernels = cx->f32_kernels->empty ? cx->f32_kernels->empty : cx->f32_kernels;
     status = function(n);
     cx->kernels = kernels;
     return status;

@@ -58,8 +58,8 @@ static inline bool tutti__counts_use(const tutti__node *n, int i)
  * "fc1.weight": `. */
 tutti_status tutti__name_operation(const tutti__node *n, const char *what, tutti_status status);
 
-/* Calls n's forward or backward: on its context's kernels, or if a source is an empty batch on the reference ones, whose
- * loops make nothing of nothing. */
+/* Calls n's forward or backward: on its context's kernels, or if a source is an empty batch on those that the family has
+ * for that (`empty`). */
 tutti_status tutti__node_run(tutti__node *n, tutti_status (*function)(tutti__node *n));
 
 /* Runs an operation: passes poison on, checks shapes, computes, records the node if the tape is on

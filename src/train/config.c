@@ -63,6 +63,19 @@ static bool has_word(const char *list, const char *word)
     return false;
 }
 
+/* A word of the list, or a number in the place of the N of "cuda:N". */
+static bool has_choice(const char *list, const char *word)
+{
+    const char *colon = strchr(word, ':');
+    char pattern[40];
+    int64_t number;
+
+    if (!colon || colon - word > 30 || !tutti__parse_int64(colon + 1, &number) || number < 0)
+        return has_word(list, word) && !(colon && strcmp(colon, ":N") == 0);
+    snprintf(pattern, sizeof pattern, "%.*s:N", (int)(colon - word), word);
+    return has_word(list, pattern) && strlen(word) < 32;
+}
+
 /* "a b c" as "a, b or c". */
 static const char *list_text(const char *list, char *text, size_t size)
 {
@@ -125,7 +138,7 @@ static tutti_status set_choice(const reader *r, const tutti__key_row *key, const
     char choices[256];
     char *value = value_of(r->config, key);
 
-    if (!has_word(key->limits, text))
+    if (!has_choice(key->limits, text))
         return refuse(r, key, "\"%.100s\" is none of its values; expected %s", text,
                       list_text(key->limits, choices, sizeof choices));
     snprintf(value, 32, "%s", text);

@@ -1,5 +1,7 @@
 /* logs.c -- metrics to the files that were asked for.   SPDX-License-Identifier: MIT */
 #include "train/logs.h"
+
+#include "nn/nn.h"
 #include "train/event_file.h"
 #include "train/prometheus.h"
 #include "train/system.h"
@@ -19,6 +21,7 @@ struct tutti__sinks {
     tutti__wandb_file *wandb;
     bool prometheus, metrics; /* to be written; system objects in metrics.jsonl */
     tutti__histogram *histogram;
+    float *flat; /* what histograms are made of: parameters, then gradients */
 
     tutti__system *system;
     uint64_t next_sample_ns, next_prometheus_ns;
@@ -122,7 +125,7 @@ static void find_name(const char *run_dir, char name[TUTTI__CONFIG_TEXT])
 }
 
 void tutti__logs_begin(tutti__logs *logs, tutti__run_folder *folder,
-                       const tutti__train_config *config, uint64_t step)
+                       const tutti__train_config *config, const tutti__gpus *gpus, uint64_t step)
 {
     const bool wandb = strcmp(config->wandb, "offline") == 0;
     tutti__sinks *s;
@@ -138,7 +141,7 @@ void tutti__logs_begin(tutti__logs *logs, tutti__run_folder *folder,
     s->prometheus = config->prometheus[0];
     s->metrics = config->system_metrics;
     find_name(folder->path, s->name);
-    s->system = tutti__system_open(folder->path);
+    s->system = tutti__system_open(folder->path, gpus);
     failed(s->system ? TUTTI_OK : TUTTI_ERR_MEMORY, "system metrics");
     if (config->tensorboard)
         check_events(s, open_events(s, folder->path, step));
@@ -297,24 +300,44 @@ static tutti_status write_histogram(tutti__sinks *s, uint64_t step, const char *
     return tutti__event_file_histogram(s->events, step, tag, s->histogram);
 }
 
-void tutti__logs_tensors(tutti__logs *logs, const tutti_module *m, uint64_t step, bool whole)
+/* Parameters and gradients as they lie flat, on the host. */
+static tutti_status read_flat(tutti__sinks *s, tutti_module *m, tutti_flat *flat_p)
+{
+    const size_t bytes = tutti_module_flat_size(m) * sizeof(float);
+    tutti_stream *stream = m->cx->stream;
+    tutti_flat flat;
+
+    TUTTI_TRY(tutti_module_flat(m, &flat));
+    if (!s->flat)
+        s->flat = tutti__alloc(2 * bytes);
+    if (!s->flat)
+        return TUTTI_ERR_MEMORY;
+    TUTTI_TRY(tutti__copy_out(stream, s->flat, flat.parameters, bytes));
+    TUTTI_TRY(tutti__copy_out(stream, s->flat + flat.n, flat.gradients, bytes));
+    flat.parameters = s->flat;
+    flat.gradients = s->flat + flat.n;
+    *flat_p = flat;
+    return tutti_stream_wait(stream);
+}
+
+void tutti__logs_tensors(tutti__logs *logs, tutti_module *m, uint64_t step, bool whole)
 {
     tutti__sinks *s = logs->sinks;
     tutti_status status = TUTTI_OK;
-    tutti_flat flat;
+    tutti_flat flat = {.n = 0};
 
     if (!s || !s->events || !s->histogram || step % (uint64_t)s->config->histograms != 0)
         return;
-    status = tutti_module_flat((tutti_module *)(uintptr_t)m, &flat);
+    status = read_flat(s, m, &flat);
     for (size_t i = 0; i < tutti_module_n_parameters(m) && status == TUTTI_OK; i++) {
-        tutti_tensor *p = tutti_module_parameter(m, i);
+        const tutti_tensor *p = tutti_module_parameter(m, i);
         const size_t n = (size_t)tutti_shape_count(tutti_tensor_shape(p));
-        const float *gradient = whole ? tutti_tensor_grad(p) : NULL;
+        const char *name = tutti_tensor_name(p);
 
-        status = write_histogram(s, step, "parameters", tutti_tensor_name(p),
-                                 flat.parameters + flat.offsets[i], n);
-        if (gradient && status == TUTTI_OK)
-            status = write_histogram(s, step, "gradients", tutti_tensor_name(p), gradient, n);
+        status = write_histogram(s, step, "parameters", name, flat.parameters + flat.offsets[i], n);
+        if (whole && tutti__has_gradient(p->parameter) && status == TUTTI_OK)
+            status =
+                write_histogram(s, step, "gradients", name, flat.gradients + flat.offsets[i], n);
     }
     check_events(s, status);
 }
@@ -339,5 +362,6 @@ void tutti__logs_end(tutti__logs *logs, const tutti__summary *summary)
     close_wandb(s);
     tutti__system_close(s->system);
     free(s->histogram);
+    free(s->flat);
     free(s);
 }

@@ -122,6 +122,7 @@ static tutti_status log_step(tutti__run *run, double norm)
     const tutti__ledger *l = &run->ledger;
 
     TUTTI_TRY(exchange_sums(run));
+    tutti__gpus_listen(&run->gpus, 0);
     run->shown_loss = run->log_loss.sum / run->log_loss.n;
     run->shown_images_per_s = run->log_images / run->log_seconds;
     tutti__logs_step(

@@ -6,6 +6,7 @@
 #include "train/clock.h"
 #include "train/config.h"
 #include "train/cores.h"
+#include "train/gpus.h"
 #include "train/job.h"
 #include "train/ledger.h"
 #include "train/logs.h"
@@ -26,6 +27,7 @@ typedef struct tutti__run {
     int rank, size;
     int64_t file_size; /* of the run whose config.json was given with --config; 0: none */
     tutti__core_share cores;
+    tutti__gpus gpus;
     tutti_ctx *cx;
     tutti_dataset *train_data, *test_data; /* test_data NULL: no evaluation */
     tutti_loader *train_loader, *test_loader;

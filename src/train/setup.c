@@ -105,6 +105,16 @@ static tutti_status pin(const tutti__run *run)
     return TUTTI_OK;
 }
 
+/* A device that the machine lacks is as one that failed: exit code 4. */
+static tutti_status find_device(const tutti__run *run, tutti_device *device_p)
+{
+    const tutti_status status =
+        tutti_device_parse(device_p, run->config->device, tutti_group_local_rank(run->group));
+
+    return status == TUTTI_ERR_UNSUPPORTED ? tutti__fail(TUTTI_ERR_DEVICE, "%s", tutti_last_error())
+                                           : status;
+}
+
 tutti_status tutti__run_open_model(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
@@ -119,7 +129,7 @@ tutti_status tutti__run_open_model(tutti__run *run)
     tutti_ctx_opts ctx_opts = {.seed = (uint64_t)c->seed, .threads = threads_of(run)};
     tutti_device device;
 
-    TUTTI_TRY(tutti_device_parse(&device, c->device, tutti_group_local_rank(run->group)));
+    TUTTI_TRY(find_device(run, &device));
     TUTTI_TRY(pin(run));
     TUTTI_TRY(tutti_ctx_new(&run->cx, device, &ctx_opts));
     TUTTI_TRY(tutti__amp_check(run));
@@ -351,6 +361,7 @@ tutti_status tutti__run_open(tutti__run *run)
     TUTTI_TRY(tutti__fail_together(run->group, tutti__same_config(run->group, run->config)));
     TUTTI_TRY(tutti__core_share_find(run->group, &run->cores));
     TUTTI_TRY(tutti__fail_together(run->group, open_alone(run)));
+    TUTTI_TRY(tutti__gpus_open(&run->gpus, run->group, run->cx->device));
     status = open_together(run);
     if (status != TUTTI_OK)
         tutti__error_file_write(tutti_status_scope(status) != TUTTI_SCOPE_GROUP,
@@ -364,7 +375,7 @@ tutti_status tutti__run_open(tutti__run *run)
     TUTTI_TRY(resume(run));
     TUTTI_TRY(tutti__fail_together(run->group, begin_folder(run)));
     if (run->rank == 0)
-        tutti__logs_begin(&run->logs, &run->folder, run->config, run->step);
+        tutti__logs_begin(&run->logs, &run->folder, run->config, &run->gpus, run->step);
     return TUTTI_OK;
 }
 
@@ -374,6 +385,7 @@ void tutti__run_close(tutti__run *run)
     tutti__run_folder_close(&run->folder);
     tutti__resume_free(&run->resume);
     tutti__ledger_close(&run->ledger);
+    tutti__gpus_close(&run->gpus);
     /* Its number lies in run: it must have landed. Only a dead group has left it under way. */
     if (run->signal_work && tutti_work_wait(run->signal_work) != TUTTI_OK)
         run->stopping = true;

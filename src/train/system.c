@@ -1,6 +1,5 @@
 /* system.c -- how busy this machine is: cores, memory, disk, network.   SPDX-License-Identifier: MIT */
 #include "train/system.h"
-#include "train/nvml.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -22,6 +21,7 @@ struct tutti__system {
     char *folder;
     counters first, last;
     tutti__nvml *nvml; /* NULL: no GPU that it knows of */
+    const tutti__gpus *gpus;
 };
 
 /* A small file of /proc or /sys as text; false: it is not there. */
@@ -120,7 +120,7 @@ static void read_memory(tutti__system_metrics *m)
         m->rss_bytes = pages * sysconf(_SC_PAGESIZE);
 }
 
-tutti__system *tutti__system_open(const char *folder)
+tutti__system *tutti__system_open(const char *folder, const tutti__gpus *gpus)
 {
     tutti__system *system = tutti__alloc(sizeof *system);
 
@@ -131,7 +131,10 @@ tutti__system *tutti__system_open(const char *folder)
     }
     read_counters(&system->first);
     system->last = system->first;
+    system->gpus = gpus;
     system->nvml = tutti__nvml_open();
+    for (int i = 0; system->nvml && i < tutti__nvml_count(system->nvml); i++)
+        tutti__nvml_watch(system->nvml, i);
     return system;
 }
 
@@ -156,8 +159,16 @@ void tutti__system_read(tutti__system *system, tutti__system_sample *sample)
     read_memory(m);
     if (statvfs(system->folder, &disk) == 0)
         m->disk_free_bytes = (int64_t)((uint64_t)disk.f_bavail * disk.f_frsize);
-    sample->n_gpus =
-        system->nvml ? tutti__nvml_read(system->nvml, sample->gpus, TUTTI__MOST_GPUS) : 0;
+    sample->n_gpus = 0;
+    if (!system->nvml)
+        return;
+    sample->n_gpus = tutti__nvml_read(system->nvml, sample->gpus, TUTTI__MOST_GPUS);
+    for (size_t i = 0; i < system->gpus->n_here; i++) {
+        const int gpu = tutti__nvml_find(system->nvml, system->gpus->here[i].bus);
+
+        if (gpu >= 0 && (size_t)gpu < sample->n_gpus)
+            sample->gpus[gpu].ranks++;
+    }
 }
 
 void tutti__system_close(tutti__system *system)

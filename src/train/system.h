@@ -5,9 +5,7 @@
 #ifndef TUTTI_TRAIN_SYSTEM_H
 #define TUTTI_TRAIN_SYSTEM_H
 
-#include "train/metrics.h"
-
-enum { TUTTI__MOST_GPUS = 16 };
+#include "train/gpus.h"
 
 typedef struct tutti__system_sample {
     tutti__system_metrics machine;
@@ -15,9 +13,10 @@ typedef struct tutti__system_sample {
     size_t n_gpus;
 } tutti__system_sample;
 
-/* Not shared between threads. `folder`: whose disk to look at. NULL: out of memory, message made. */
+/* Not shared between threads. `folder`: whose disk to look at; gpus: where ranks compute, borrowed. NULL: out of memory, message
+ * made. */
 typedef struct tutti__system tutti__system;
-tutti__system *tutti__system_open(const char *folder);
+tutti__system *tutti__system_open(const char *folder, const tutti__gpus *gpus);
 /* Rates are since the last sample, or since it was opened. */
 void tutti__system_read(tutti__system *system, tutti__system_sample *sample);
 void tutti__system_close(tutti__system *system); /* NULL: nothing */

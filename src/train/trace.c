@@ -7,7 +7,7 @@
 
 static int by_time(const void *a, const void *b)
 {
-    const tutti__event *x = a, *y = b;
+    const tutti__time_span *x = a, *y = b;
 
     if (x->begin_ns != y->begin_ns)
         return x->begin_ns < y->begin_ns ? -1 : 1;
@@ -23,7 +23,7 @@ static void name_thread(FILE *out, int rank, int thread, const char *name)
 }
 
 /* What an event's number counts. */
-static const char *unit_of(const tutti__event *e)
+static const char *unit_of(const tutti__time_span *e)
 {
     if (strcmp(e->category, "comm") == 0)
         return "bucket";
@@ -84,7 +84,7 @@ static void print_ddp(FILE *out, tutti_ddp *ddp, const tutti__clock *clock)
     fprintf(out, "},\n");
 }
 
-static void print_trace(FILE *out, const tutti__event *events, size_t n, const tutti__trace *t)
+static void print_trace(FILE *out, const tutti__time_span *events, size_t n, const tutti__trace *t)
 {
     int last_loader = 0;
     bool writes = false;
@@ -104,7 +104,7 @@ static void print_trace(FILE *out, const tutti__event *events, size_t n, const t
     if (writes)
         name_thread(out, t->rank, TUTTI__THREAD_WRITER, "checkpoints");
     for (size_t i = 0; i < n; i++) {
-        const tutti__event *e = &events[i];
+        const tutti__time_span *e = &events[i];
 
         if (e->begin_ns < t->begin_ns || e->begin_ns > t->end_ns)
             continue;
@@ -126,7 +126,7 @@ static void print_trace(FILE *out, const tutti__event *events, size_t n, const t
 
 tutti_status tutti__trace_write(const tutti__trace *t)
 {
-    tutti__event *events = tutti__alloc(t->capacity * sizeof *events);
+    tutti__time_span *events = tutti__alloc(t->capacity * sizeof *events);
     char *text = NULL;
     size_t bytes = 0, n;
     FILE *out = events ? open_memstream(&text, &bytes) : NULL;

@@ -5,7 +5,7 @@
 #include "train/clock.h"
 #include <tutti/ddp.h>
 
-/* Threads of a rank, as tutti__event numbers them. */
+/* Threads of a rank, as tutti__time_span numbers them. */
 enum { TUTTI__THREAD_MAIN, TUTTI__THREAD_COMM, TUTTI__THREAD_LOADER, TUTTI__THREAD_WRITER = 1000 };
 
 typedef struct tutti__trace {

@@ -11,7 +11,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { INHERIT_MS = 150 }; /* for rank 0 to end, if it does */
+enum {
+    INHERIT_MS = 150, /* for rank 0 to end, if it does */
+    XID_MS = 100      /* for the driver to say why, if it does */
+};
 
 double tutti__run_seconds(const tutti__run *run)
 {
@@ -72,6 +75,24 @@ static void say_resumed(tutti__run *run)
         tutti__progress_say(&run->progress, "resume: no checkpoint there, from the beginning");
 }
 
+/* Nothing of the CPU, which is everybody's. */
+static void say_device(tutti__run *run)
+{
+    const tutti__gpus *g = &run->gpus;
+
+    if (!g->device.bus[0])
+        return;
+    if (g->most_on_one > 1)
+        tutti__progress_say(&run->progress,
+                            "on %d GPU%s (%s), which up to %d ranks share: their collectives go "
+                            "through the host's memory",
+                            g->n_devices, g->n_devices == 1 ? "" : "s", g->device.name,
+                            g->most_on_one);
+    else
+        tutti__progress_say(&run->progress, "on %d GPU%s (%s), one a rank", g->n_devices,
+                            g->n_devices == 1 ? "" : "s", g->device.name);
+}
+
 static void say_amp(tutti__run *run)
 {
     const tutti_dtype dtype = tutti__amp_dtype(run);
@@ -100,6 +121,7 @@ static void say_beginning(tutti__run *run)
                         run->size == 1 ? "" : "s", tutti_group_transport_name(run->group),
                         (long long)c->batch_size, tutti_ctx_kernels_name(run->cx),
                         tutti_ctx_threads(run->cx), tutti_ctx_threads(run->cx) == 1 ? "" : "s");
+    say_device(run);
     say_amp(run);
     if (run->folder.aside[0])
         tutti__progress_say(&run->progress, "run folder %s (its earlier run is now in %s)",
@@ -122,6 +144,7 @@ static void make_summary(const tutti__run *run, const char *status, char digest[
 
     *s = (tutti__summary){.status = status,
                           .world_size = run->size,
+                          .device = run->gpus.device.name,
                           .steps = (int64_t)run->step,
                           .epochs = run->epochs_done,
                           .train_loss = run->epoch_loss.sum / run->epoch_loss.n,
@@ -324,6 +347,7 @@ static tutti_status train(tutti__run *run)
     status = run_to_the_end(run);
     if (status != TUTTI_OK && !run->summarised) {
         snprintf(reason, sizeof reason, "%s", tutti_last_error());
+        tutti__gpus_listen(&run->gpus, XID_MS);
         write_failure(run, reason);
     }
     return status;

@@ -5,6 +5,7 @@
 #include "checkpoint/optim_block.h"
 #include "checkpoint/snapshot.h"
 #include "checkpoint/state.h"
+#include "nn/nn.h"
 #include "train/trace.h"
 
 #include <pthread.h>
@@ -20,6 +21,8 @@ struct tutti__writer {
     tutti__optim_block block;
     tutti__writing writing;
     int log_rank;
+    tutti_stream *stream; /* the copy's own: its thread leaves the context's alone */
+    tutti__event *ready;  /* in the context's stream: what the copy must not overtake */
 
     bool busy; /* the caller's */
     pthread_t thread;
@@ -33,10 +36,21 @@ struct tutti__writer {
 
 /* ---- Copy --------------------------------------------------------------------------------------------------- */
 
+/* On the main thread, which does not wait: the buffers, before the next forward changes them. */
+static tutti_status copy_buffers(tutti__writer *w)
+{
+    tutti_stream *stream = w->module->cx->stream;
+
+    TUTTI_TRY(tutti__snapshot_take(&w->model, w->module, false, stream));
+    return stream->ops->event_record(w->ready, stream);
+}
+
 static tutti_status copy(tutti__writer *w)
 {
-    TUTTI_TRY(tutti__snapshot_take(&w->model, w->module, true));
-    return tutti__optim_block_take(&w->block, w->optim, w->module);
+    TUTTI_TRY(w->stream->ops->event_wait(w->ready, w->stream));
+    TUTTI_TRY(tutti__snapshot_take(&w->model, w->module, true, w->stream));
+    TUTTI_TRY(tutti__optim_block_take(&w->block, w->optim, w->module, w->stream));
+    return tutti_stream_wait(w->stream);
 }
 
 /* ---- Write -------------------------------------------------------------------------------------------------- */
@@ -207,7 +221,11 @@ tutti_status tutti__writer_new(tutti__writer **writer_p, tutti_module *module, t
     w->log_rank = tutti__log_rank();
     pthread_mutex_init(&w->mutex, NULL);
     pthread_cond_init(&w->changed, NULL);
-    status = tutti__snapshot_new(&w->model, module);
+    status = tutti_stream_new(&w->stream, module->cx->device);
+    if (status == TUTTI_OK)
+        status = w->stream->ops->event_new(module->cx->device, &w->ready);
+    if (status == TUTTI_OK)
+        status = tutti__snapshot_new(&w->model, module);
     if (status == TUTTI_OK)
         status = tutti__optim_block_new(&w->block, optim, module);
     if (status == TUTTI_OK)
@@ -228,6 +246,9 @@ void tutti__writer_free(tutti__writer *w)
     tutti__optim_block_free(&w->block);
     json_decref(w->writing.state);
     tutti__snapshot_free(&w->model);
+    if (w->ready)
+        w->stream->ops->event_free(w->stream->device, w->ready);
+    tutti_stream_free(w->stream);
     free(w);
 }
 
@@ -236,7 +257,7 @@ tutti_status tutti__writer_begin(tutti__writer *w, const tutti__writing *writing
     json_decref(w->writing.state);
     w->writing = *writing;
     w->taken = w->copied = false;
-    TUTTI_TRY(tutti__snapshot_take(&w->model, w->module, false));
+    TUTTI_TRY(copy_buffers(w));
     return start(w);
 }
 

@@ -4,8 +4,8 @@
  *   thread   copy parameters and state ----------------------> | write, fsync, read back, rename, rotate
  *
  * Parameters and the optimizer's state do not change between two updates, so the copy needs no pause but where it is slower
- * than a step's forward and backward. Buffers change in the forward pass and are copied at once. One write at a time; memory is
- * kept for the next. */
+ * than a step's forward and backward. Buffers change in the forward pass and are copied before it, in the order of the context's
+ * stream. One write at a time; memory is kept for the next. */
 #ifndef TUTTI_TRAIN_WRITER_H
 #define TUTTI_TRAIN_WRITER_H
 

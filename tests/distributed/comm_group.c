@@ -310,7 +310,7 @@ static void bad_arguments_are_refused_before_anything_is_sent(void **state)
 
 static int spans(tutti_group *group, void *arg)
 {
-    tutti__event events[2];
+    tutti__time_span events[2];
     tutti_work *work;
     uint64_t begin, end;
     float x = 1;

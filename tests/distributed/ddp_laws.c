@@ -395,7 +395,7 @@ static int communication_starts_before_backward_ends(tutti_group *group, void *a
     const int64_t y[IMAGES] = {0, 1};
     float *x = calloc(N_X, sizeof *x);
     tutti__recorder *recorder = tutti__recorder_new(N_EVENTS);
-    tutti__event events[N_EVENTS];
+    tutti__time_span events[N_EVENTS];
     tutti_ctx *cx;
     tutti_model *model;
     tutti_ddp *ddp;

@@ -287,7 +287,7 @@ static int as_an_error_it_ends_the_step_on_all_ranks(tutti_group *group, void *a
 static int figures_say_what_ddp_is_and_how_long_it_took(tutti_group *group, void *arg)
 {
     tutti__recorder *recorder = tutti__recorder_new(256);
-    tutti__event events[256];
+    tutti__time_span events[256];
     size_t n_events, exposed = 0, places = 0;
     tutti_ddp_stats s;
     tutti_reducer *r;

@@ -171,7 +171,25 @@ if cc -shared -fPIC -o "$work/libcuda.so.1" "$work/cuda.c" 2>/dev/null && mkdir 
     found warning "CUDA: the driver's library finds no GPU \(cuInit: error 100\)" 'gpus all'
     with_gpu 0 CUDA_CRASH=1
     found warning 'gpus: not known: the check was ended by signal 6' 'dmesg'
-    rm "$work/libcuda.so.1"
+    # As NVIDIA's management library sees them, in a stand-in; reports in the kernel's log.
+    nvml="LD_LIBRARY_PATH=$work:$BUILD_DIR/standin/nvml"
+    printf '%s\n' '4,1,0,-;NVRM: Xid (PCI:0000:65:00): 79, pid=12, GPU has fallen off the bus.' '4,2,0,-;other' \
+        '4,3,0,-;NVRM: Xid (PCI:0000:65:00): 79, pid=13' '4,4,0,-;NVRM: Xid (PCI:0000:66:00): 31, pid=13' >"$work/dev/kmsg"
+    with_gpu 0 "$nvml"
+    found ok 'driver version: 580\.82\.07'
+    found ok 'NVML 0: Stand-in 0, 00000000:65:00\.0, compute capability 9\.0, 250 B of 1000 B used, 61 C, 123 of 700 W, ECC on, 4 NVLinks'
+    found warning 'NVML 1: compute capability 7\.0: .* needs 8\.0' 'CUDA_VISIBLE_DEVICES'
+    found ok 'peer access: between all pairs'
+    found warning 'Xid 79: 0000:65:00, 2 times since .*fallen off the bus' 'dmesg'
+    found warning 'Xid 31: 0000:66:00, 1 time since .*page fault' 'dmesg'
+    with_gpu 1 "$nvml" STANDIN_NVML=lost STANDIN_ECC=1
+    found problem 'NVML 1: the driver cannot reach it' 'reboot'
+    found warning 'NVML 0: 3 errors of its memory' 'reset'
+    with_gpu 0 "$nvml" STANDIN_NVML=bare
+    found note 'peer access: 1 of 1 pairs of GPUs have none'
+    with_gpu 0 "LD_LIBRARY_PATH=$work:$BUILD_DIR/standin/nvml_old"
+    found ok 'NVML 1: \?, '
+    rm "$work/libcuda.so.1" "$work/dev/kmsg"
     with_gpu 0
     found warning 'CUDA: libcuda.so.1 cannot be loaded' 'libcuda1'
 fi

@@ -153,29 +153,4 @@ assert r.one(records["exit"], 1) == 1 and "diverged" in r.items(records["summary
 assert 'tutti_running{run="diverged",model="mlp",data="digits"} 0\n' in open("d.prom").read()
 PYTHON
 
-# ---- GPUs, by a library that stands in for NVIDIA's.
-if command -v "${CC:=cc}" >/dev/null; then
-    cat >nvml.c <<'C'
-int nvmlInit_v2(void) { return 0; }
-int nvmlShutdown(void) { return 0; }
-int nvmlDeviceGetCount_v2(unsigned *n) { *n = 2; return 0; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **gpu) { *gpu = (char *)0 + i + 1; return 0; }
-int nvmlDeviceGetUtilizationRates(void *gpu, unsigned u[2]) { u[0] = gpu == (void *)1 ? 40 : 70; u[1] = 5; return 0; }
-int nvmlDeviceGetMemoryInfo(void *gpu, unsigned long long m[3]) { m[0] = 1000; m[2] = 250; m[1] = 750; return gpu == 0; }
-int nvmlDeviceGetTemperature(void *gpu, int sensor, unsigned *t) { *t = 61; return sensor || !gpu; }
-int nvmlDeviceGetPowerUsage(void *gpu, unsigned *p) { *p = 123456; return gpu == (void *)1 ? 0 : 3; } /* NOT_SUPPORTED */
-C
-    "$CC" -shared -fPIC -o libnvidia-ml.so.1 nvml.c
-    LD_LIBRARY_PATH=$work${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} train gpu $mlp --max-steps 3 --tensorboard --wandb offline --system-metrics --prometheus g.prom
-    read_back "GPUs" <<'PYTHON'
-gpus = [l["system"]["gpus"] for l in lines("gpu") if "system" in l][0]
-assert gpus == [{"percent": 40.0, "memory_bytes": 250, "memory_percent": 25.0, "temperature_c": 61.0, "power_w": 123.456},
-                {"percent": 70.0, "memory_bytes": 250, "memory_percent": 25.0, "temperature_c": 61.0, "power_w": None}], gpus
-scalars = r.event_file(glob.glob("gpu/tensorboard/*")[0])["scalars"]
-assert scalars["system/gpu0_power_w"][0][1] == f32(123.456) and scalars["system/gpu1_percent"][0][1] == 70 and "system/gpu1_power_w" not in scalars
-stats = [r.items(m, 3) for k, m in r.wandb(glob.glob("gpu/wandb/offline*/*.wandb")[0]) if k == "stats"][0]
-assert stats["gpu.0.gpu"] == 40 and stats["gpu.1.temp"] == 61 and stats["gpu.0.powerWatts"] == 123.456
-assert 'tutti_gpu_percent{run="gpu",model="mlp",data="digits",gpu="1"} 70.0\n' in open("g.prom").read()
-PYTHON
-fi
 echo "logs are right"

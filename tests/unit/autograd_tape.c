@@ -481,7 +481,7 @@ static void contexts_of_several_threads_do_not_meet(void **state)
 static void backward_is_a_span_of_the_trace(void **state)
 {
     net *n = *state;
-    tutti__event event;
+    tutti__time_span event;
 
     n->cx->recorder = tutti__recorder_new(16);
     train_step(n);

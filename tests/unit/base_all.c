@@ -149,7 +149,7 @@ static void numbers_are_whole_or_refused(void **state)
 static void recorder_keeps_the_newest(void **state)
 {
     tutti__recorder *recorder = tutti__recorder_new(4);
-    tutti__event events[8];
+    tutti__time_span events[8];
 
     (void)state;
     for (int i = 0; i < 6; i++)

@@ -14,6 +14,7 @@
 
 /* Where results would go. */
 static tutti_device device;
+static tutti_stream *stream;
 static tutti_store *store;
 static tutti_group *group;
 static tutti_model *model;

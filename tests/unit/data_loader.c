@@ -571,7 +571,7 @@ static void workers_leave_spans(void **state)
     tutti__recorder *recorder = tutti__recorder_new(64);
     tutti_loader *loader =
         loader_new(dataset, NULL, (tutti_loader_opts){.batch = 10, .workers = 2});
-    tutti__event events[64];
+    tutti__time_span events[64];
     tutti_batch batch;
     bool seen[6] = {false};
     size_t n;

@@ -129,10 +129,25 @@ static void what_is_not_in_this_version_is_refused_and_its_off_value_is_not(void
 
     (void)state;
     REFUSED("backend: nccl is not in this version", "auto, native or mpi", "--backend", "nccl");
-    REFUSED("device: cuda is not", "auto or cpu", "--device", "cuda");
     assert_int_equal(READ(&c, "--amp", "off", "--backend=native", "--zero=0", "--sync-bn=off",
                           "--device=cpu", "--resume", "no", "--no-tensorboard"),
                      TUTTI_OK);
+}
+
+static void a_device_may_have_a_number(void **state)
+{
+    static const char *const wrong[] = {
+        "cuda:",   "cuda:N",  "cuda:x",
+        "cuda:-1", "cuda:1x", "cpu:1",
+        "gpu:0",   ":0",      "cuda:00000000000000000000000000000000001"};
+    tutti__train_config c;
+
+    (void)state;
+    assert_int_equal(READ(&c, "--device", "cuda"), TUTTI_OK);
+    assert_int_equal(READ(&c, "--device", "cuda:12"), TUTTI_OK);
+    assert_string_equal(c.device, "cuda:12");
+    for (size_t i = 0; i < TUTTI__COUNT_OF(wrong); i++)
+        REFUSED("device: \"", "cuda:N", "--device", wrong[i]);
 }
 
 static void keys_that_need_each_other_say_so(void **state)
@@ -198,7 +213,7 @@ static void a_bad_file_is_refused_by_name(void **state)
         {"{", "not a JSON object"},
         {"", "not a JSON object"},
         {"{\"lr\": 1, \"lr\": 2}", "duplicate"},
-        {"{\"device\": \"cuda\"}", "not in this version"},
+        {"{\"device\": \"gpu\"}", "none of its values; expected auto, cpu, cuda, cuda:N or strict"},
     };
     char path[64];
 
@@ -251,6 +266,7 @@ int main(void)
         cmocka_unit_test(wrong_values_name_key_value_and_what_was_expected),
         cmocka_unit_test(unknown_keys_name_the_nearest),
         cmocka_unit_test(what_is_not_in_this_version_is_refused_and_its_off_value_is_not),
+        cmocka_unit_test(a_device_may_have_a_number),
         cmocka_unit_test(keys_that_need_each_other_say_so),
         cmocka_unit_test(histograms_are_tensorboard_s),
         cmocka_unit_test(a_file_gives_values_and_flags_override_it),

@@ -17,12 +17,14 @@ tutti_status tutti__tcp_run(tutti__tcp *tcp, const tutti__op *op)
 tutti_status tutti__tcp_start_all(tutti__tcp *tcp, const tutti__op *op, bool first,
                                   size_t n_messages)
 {
-    return tutti__tcp_start(tcp, &(tutti__schedule){.op = op,
-                                                    .first = first,
-                                                    .bytes = tutti__signature_bytes(&op->signature),
-                                                    .ranks = tcp->everyone,
-                                                    .n_ranks = tcp->comm->size,
-                                                    .n_messages = n_messages});
+    return tutti__tcp_start(
+        tcp,
+        &(tutti__schedule){.op = op,
+                           .first = first,
+                           .bytes = n_messages > 0 ? tutti__signature_bytes(&op->signature) : 0,
+                           .ranks = tcp->everyone,
+                           .n_ranks = tcp->comm->size,
+                           .n_messages = n_messages});
 }
 
 tutti_status tutti__tcp_barrier(tutti__tcp *tcp, const tutti__op *op)

@@ -53,11 +53,28 @@ size_t tutti__op_given(int rank, int size, const tutti__op *op)
     const tutti__op_traits *traits = tutti__op_traits_of(op);
     size_t count = (size_t)op->signature.count;
 
-    if (!gives(op, rank))
+    if (!gives(op, rank) || op->only_compared)
         return 0;
     if (traits->uneven)
         return traits->scatters ? sum(op->src_counts, size) : op->dst_counts[rank];
     return traits->scatters ? count * (size_t)size : count;
+}
+
+size_t tutti__op_taken(int rank, int size, const tutti__op *op)
+{
+    const tutti__op_traits *traits = tutti__op_traits_of(op);
+    size_t count = (size_t)op->signature.count;
+
+    if (!takes(op, rank) || op->only_compared)
+        return 0;
+    if (traits->uneven)
+        return sum(op->dst_counts, size);
+    return traits->gathers ? count * (size_t)size : count;
+}
+
+bool tutti__op_allocates(const tutti__op *op)
+{
+    return op->signature.op == TUTTI__OP_ALLOC && !op->only_compared;
 }
 
 void tutti__op_in_place(tutti__op *op)
@@ -69,7 +86,7 @@ void tutti__op_in_place(tutti__op *op)
 
 bool tutti__op_is_empty(const tutti__op *op)
 {
-    return op->signature.count == 0 && !tutti__op_traits_of(op)->uneven;
+    return op->only_compared || (op->signature.count == 0 && !tutti__op_traits_of(op)->uneven);
 }
 
 tutti__piece tutti__part(size_t count, size_t n, size_t i, size_t grain)

@@ -4,6 +4,8 @@
 
 #include "comm/core/signature.h"
 
+typedef struct tutti__mark tutti__mark; /* how far a stream had come: engine/device.h */
+
 typedef struct tutti__op {
     tutti__signature signature;
     /* This rank's contribution, which nobody writes; in place: src == dst. Of a reduce: also where dst is of no use. */
@@ -11,6 +13,11 @@ typedef struct tutti__op {
     void *dst;
     /* Uneven: elements of the piece for each rank (NULL unless it scatters), and of each. Borrowed, or the work's. */
     const size_t *src_counts, *dst_counts;
+    /* Where src and dst lie, both, and where in that stream the call came; NULL, NULL: in the host's memory. Engines see
+     * operations on the host's memory only. */
+    tutti_stream *stream;
+    const tutti__mark *mark;
+    bool only_compared; /* nothing moves: all ranks have come, and to the same call */
     int timeout_ms;
     double deadline; /* set when it starts */
 } tutti__op;
@@ -31,6 +38,10 @@ tutti__piece tutti__piece_out(const tutti__op *op, int from, int to);
 tutti__piece tutti__piece_in(int rank, const tutti__op *op, int from);
 /* Elements that `rank`, this rank of `size`, gives: all of its src. */
 size_t tutti__op_given(int rank, int size, const tutti__op *op);
+/* Elements that it takes: all of its dst. */
+size_t tutti__op_taken(int rank, int size, const tutti__op *op);
+/* Memory is to be had. */
+bool tutti__op_allocates(const tutti__op *op);
 /* A reduction that is not in place, for who can only do that: src is copied to dst, and read there. */
 void tutti__op_in_place(tutti__op *op);
 /* True if no rank has anything to move: a barrier, for one. */

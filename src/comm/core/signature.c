@@ -31,6 +31,7 @@ static void print_details(const tutti__signature *signature, const char *origin,
     const char *dtype = tutti_dtype_name((tutti_dtype)signature->dtype),
                *redop = signature->redop < TUTTI__COUNT_OF(REDOPS) ? REDOPS[signature->redop] : "?";
     char count[32] = "", root[48] = "";
+    const char *carried = signature->carried ? ", of devices" : "";
 
     if (!traits->uneven)
         snprintf(count, sizeof count, " x %llu", (unsigned long long)signature->count);
@@ -42,8 +43,8 @@ static void print_details(const tutti__signature *signature, const char *origin,
         snprintf(root, sizeof root, ", %s rank %u, tag %d",
                  signature->op == TUTTI__OP_SEND ? "to" : "from", signature->root,
                  (int)signature->tag);
-    snprintf(text, capacity, " (%s%s%s%s%s%s)", dtype, count, traits->reduces ? ", " : "",
-             traits->reduces ? redop : "", root, origin);
+    snprintf(text, capacity, " (%s%s%s%s%s%s%s)", dtype, count, traits->reduces ? ", " : "",
+             traits->reduces ? redop : "", root, carried, origin);
 }
 
 /* Of messages under a tag that no program can give. */

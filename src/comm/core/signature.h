@@ -11,7 +11,9 @@ typedef struct tutti__signature {
     uint64_t group, sequence;
     uint64_t count; /* elements of one piece; bytes of an alloc */
     uint8_t op, dtype, redop;
-    uint8_t coalesced; /* 1: of calls in one; `tag` is then a digest of all of them */
+    uint8_t coalesced : 1; /* of calls in one; `tag` is then a digest of all of them */
+    uint8_t carried : 1;   /* devices move it themselves: see tutti__carrier */
+    uint8_t unused : 6;
     /* Of a reducer's call: whose, and 1 + which bucket (0: none in particular); `tag` is then the step, its low 31 bits. 0: of
      * the program. */
     uint16_t reducer, bucket;

@@ -15,7 +15,7 @@ typedef struct tutti__engine tutti__engine;
 /* Functions that may be NULL say what that means. */
 typedef struct tutti__engine_ops {
     const char *name;
-    /* Runs one operation to its end; GROUP errors through tutti__comm_fail. When it returns, with whatever status, nobody
+    /* Runs one operation, on the host's memory, to its end; GROUP errors through tutti__comm_fail. When it returns, with whatever status, nobody
      * touches the operation's buffers any more. */
     tutti_status (*run)(tutti__engine *engine, tutti__op *op);
     /* Agrees with the others on the first failure: if another was there first, it replaces *cause. NULL: no such way. */

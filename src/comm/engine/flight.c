@@ -35,14 +35,15 @@ tutti_status tutti__flight_open(tutti__flight *flight)
     return flight->recorder ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
-static tutti__signature print_of(const tutti__event *e)
+static tutti__signature print_of(const tutti__time_span *e)
 {
     return (tutti__signature){.sequence = (uint64_t)e->arg,
                               .count = e->detail[0],
                               .op = (uint8_t)e->detail[1],
                               .dtype = (uint8_t)(e->detail[1] >> 8),
                               .redop = (uint8_t)(e->detail[1] >> 16),
-                              .coalesced = (uint8_t)(e->detail[1] >> 24),
+                              .coalesced = e->detail[1] >> 24 & 1,
+                              .carried = e->detail[1] >> 25 & 1,
                               .root = (uint32_t)(e->detail[1] >> 32),
                               .reducer = (uint16_t)(e->detail[2] >> 48),
                               .bucket = (uint16_t)(e->detail[2] >> 32),
@@ -86,7 +87,7 @@ static void print_call(FILE *out, const tutti__signature *signature, const char 
 static void print_calls(FILE *out, tutti__flight *flight)
 {
     size_t n = flight->n < TUTTI__FLIGHT_CALLS ? (size_t)flight->n : TUTTI__FLIGHT_CALLS;
-    tutti__event *events = calloc(n + 1, sizeof *events);
+    tutti__time_span *events = calloc(n + 1, sizeof *events);
     tutti__signature *queued = calloc(n + 1, sizeof *queued);
     size_t n_events =
         flight->recorder && events ? tutti__recorder_read(flight->recorder, events, n) : 0;
@@ -206,7 +207,7 @@ static tutti_status write_report(const tutti__flight *flight, const char *folder
 
 static void log_last_calls(tutti__flight *flight)
 {
-    tutti__event events[8];
+    tutti__time_span events[8];
     size_t n = flight->recorder
                    ? tutti__recorder_read(flight->recorder, events, TUTTI__COUNT_OF(events))
                    : 0;

@@ -31,15 +31,15 @@ void tutti__flight_destroy(tutti__flight *flight);
 static inline uint64_t tutti__flight_begin(tutti__flight *flight, const tutti__signature *signature,
                                            uint64_t begin_ns)
 {
-    const tutti__event event = {
+    const tutti__time_span event = {
         .name = tutti__op_name((tutti__op_kind)signature->op),
         .category = "comm",
         .begin_ns = begin_ns,
         .arg = (int64_t)signature->sequence,
         .detail = {signature->count,
-                   (uint64_t)signature->root << 32 | (uint64_t)signature->coalesced << 24 |
-                       (uint64_t)signature->redop << 16 | (uint64_t)signature->dtype << 8 |
-                       signature->op,
+                   (uint64_t)signature->root << 32 | (uint64_t)signature->carried << 25 |
+                       (uint64_t)signature->coalesced << 24 | (uint64_t)signature->redop << 16 |
+                       (uint64_t)signature->dtype << 8 | signature->op,
                    (uint64_t)signature->reducer << 48 | (uint64_t)signature->bucket << 32 |
                        (uint32_t)signature->tag},
         .thread = 1};

@@ -43,7 +43,7 @@ static tutti_status run_op(tutti__hierarchy *h, tutti__op *op)
                              .count = (size_t)op->signature.count,
                              .local_rank = h->local_rank_of[h->comm->rank]};
 
-    if (op->signature.op == TUTTI__OP_ALLOC)
+    if (tutti__op_allocates(op))
         return alloc(&o);
     if (tutti__op_is_empty(op))
         return tutti__hierarchical_barrier(&o);

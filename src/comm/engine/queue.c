@@ -17,6 +17,7 @@ typedef struct task {
     tutti_status (*call)(void *arg); /* instead of op, unless NULL */
     void (*drop)(void *arg);         /* called last, also where call was not; or NULL */
     void *arg;
+    tutti__mark *mark; /* op's, if it was made here */
 } task;
 
 enum { PENDING, AWAITED, DONE }; /* AWAITED: not done, and somebody sleeps until it is */
@@ -38,6 +39,7 @@ struct tutti__queue {
     tutti__comm *comm;
     tutti__engine *engine;
     tutti__flight *flight;
+    tutti__devices *devices;
     _Atomic int timeout_ms;
     _Atomic uint64_t sequence; /* of the next operation to run */
     _Atomic uint64_t bytes;    /* that this rank contributed */
@@ -76,6 +78,8 @@ static tutti_status run(tutti__queue *q, tutti__op *op)
     tutti_status status;
 
     op->deadline = (double)begin * 1e-6 + op->timeout_ms;
+    if (op->stream)
+        tutti__devices_claim(q->devices, op);
     op->signature.sequence = atomic_fetch_add(&q->sequence, 1);
     ticket = tutti__flight_begin(q->flight, &op->signature, begin);
     if (tutti__comm_failed(q->comm))
@@ -86,15 +90,16 @@ static tutti_status run(tutti__queue *q, tutti__op *op)
                               tutti__op_given(q->comm->rank, q->comm->size, op) *
                                   tutti_dtype_size((tutti_dtype)op->signature.dtype),
                           memory_order_relaxed);
-    status = q->engine->ops->run(q->engine, op);
+    status = op->stream ? tutti__devices_run(q->devices, op) : q->engine->ops->run(q->engine, op);
     if (status != TUTTI_OK) /* of this call only, its message made, or of the group */
         return tutti__comm_failed(q->comm) ? tutti__comm_error(q->comm, &op->signature) : status;
     tutti__flight_end(q->flight, ticket, begin);
     return TUTTI_OK;
 }
 
-static void drop_arg(const task *todo)
+static void drop(tutti__queue *q, const task *todo)
 {
+    tutti__devices_unmark(q->devices, todo->mark);
     if (todo->drop)
         todo->drop(todo->arg);
 }
@@ -112,13 +117,15 @@ static tutti_status run_call(tutti__queue *q, const task *todo)
         status = todo->call(todo->arg);
         here.inside = outer;
     }
-    drop_arg(todo);
     return status;
 }
 
 static tutti_status run_task(tutti__queue *q, task *todo)
 {
-    return todo->call ? run_call(q, todo) : run(q, &todo->op);
+    tutti_status status = todo->call ? run_call(q, todo) : run(q, &todo->op);
+
+    drop(q, todo);
+    return status;
 }
 
 /* The waiter may free it as soon as it is done: the wake-up only names the address. */
@@ -185,7 +192,8 @@ static size_t list_queued(void *self, tutti__signature *signatures, size_t n)
     return count;
 }
 
-tutti_status tutti__queue_new(tutti__queue **queue_p, tutti__comm *comm, tutti__flight *flight)
+tutti_status tutti__queue_new(tutti__queue **queue_p, tutti__comm *comm, tutti__flight *flight,
+                              tutti__devices *devices)
 {
     tutti__queue *q = tutti__alloc(sizeof *q);
 
@@ -194,6 +202,7 @@ tutti_status tutti__queue_new(tutti__queue **queue_p, tutti__comm *comm, tutti__
         return TUTTI_ERR_MEMORY;
     q->comm = comm;
     q->flight = flight;
+    q->devices = devices;
     atomic_init(&q->timeout_ms, comm->timeout_ms);
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->changed, NULL);
@@ -205,6 +214,7 @@ tutti_status tutti__queue_new(tutti__queue **queue_p, tutti__comm *comm, tutti__
 void tutti__queue_set_engine(tutti__queue *queue, tutti__engine *engine)
 {
     queue->engine = engine;
+    tutti__devices_set_engine(queue->devices, engine);
 }
 
 void tutti__queue_set_timeout(tutti__queue *queue, int timeout_ms)
@@ -264,7 +274,7 @@ static tutti_status enqueue(tutti__queue *q, const task *todo, tutti_work **work
     int error = 0;
 
     if (!work) {
-        drop_arg(todo);
+        drop(q, todo);
         return TUTTI_ERR_MEMORY;
     }
     if (here.inside == q) { /* a handle all the same */
@@ -288,7 +298,7 @@ static tutti_status enqueue(tutti__queue *q, const task *todo, tutti_work **work
     pthread_mutex_unlock(&q->lock);
     if (error) {
         free(work);
-        drop_arg(todo);
+        drop(q, todo);
         return tutti__fail_errno(error, "cannot start the communication thread of group \"%s\"",
                                  q->comm->name);
     }
@@ -352,6 +362,10 @@ tutti_status tutti__submit(tutti__queue *q, const tutti__op *op, tutti_work **wo
         (void)tutti__flight_begin(q->flight, &todo.op.signature,
                                   tutti__now_ns()); /* it has come so far */
         return tutti__comm_error(q->comm, &todo.op.signature);
+    }
+    if (op->stream && !op->mark) {
+        TUTTI_TRY(tutti__devices_mark(q->devices, op->stream, &todo.mark));
+        todo.op.mark = todo.mark;
     }
     return submit(q, &todo, work_p);
 }

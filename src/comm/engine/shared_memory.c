@@ -36,7 +36,7 @@ static tutti_status run_op(tutti__shm *shm, tutti__op *op)
     bool direct;
 
     tutti__cma_agree(shm);
-    if (op->signature.op == TUTTI__OP_ALLOC)
+    if (tutti__op_allocates(op))
         return tutti__shm_alloc(shm, op);
     direct = declare(shm, op, bytes);
     if (tutti__op_is_empty(op))

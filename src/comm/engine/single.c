@@ -16,7 +16,7 @@ static tutti_status run(tutti__engine *engine, tutti__op *op)
     size_t element = tutti_dtype_size((tutti_dtype)op->signature.dtype),
            bytes = tutti__op_given(0, 1, op) * element;
 
-    if (op->signature.op == TUTTI__OP_ALLOC)
+    if (tutti__op_allocates(op))
         return tutti__plain_alloc(&e->memory, op);
     if (tutti__op_traits_of(op)->uneven)
         TUTTI_TRY(tutti__comm_check_sent(engine->comm, &op->signature, 0, 0,

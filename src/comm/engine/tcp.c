@@ -16,9 +16,9 @@ static tutti_status run(tutti__engine *engine, tutti__op *op)
 {
     tcp_engine *e = (tcp_engine *)engine;
 
-    if (op->signature.op == TUTTI__OP_ALL_REDUCE)
+    if (op->signature.op == TUTTI__OP_ALL_REDUCE && !tutti__op_is_empty(op))
         tutti__op_in_place(op);
-    if (op->signature.op != TUTTI__OP_ALLOC)
+    if (!tutti__op_allocates(op))
         return tutti__tcp_run(e->tcp, op);
     TUTTI_TRY(tutti__tcp_barrier(e->tcp, op));
     return tutti__plain_alloc(&e->memory, op); /* whether all have theirs, ranks agree afterwards */

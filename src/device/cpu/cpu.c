@@ -16,8 +16,12 @@ static tutti_status cpu_why(void)
 
 static void *cpu_alloc(tutti_device device, size_t bytes, bool zeroed)
 {
+    void *p = zeroed ? tutti__alloc(bytes) : tutti__alloc_unset(bytes);
+
     (void)device;
-    return zeroed ? tutti__alloc(bytes) : tutti__alloc_unset(bytes);
+    if (!p)
+        tutti__fail(TUTTI_ERR_MEMORY, "no memory for %zu bytes", bytes);
+    return p;
 }
 
 static void cpu_free(tutti_device device, void *p)
@@ -28,8 +32,7 @@ static void cpu_free(tutti_device device, void *p)
 
 static void *cpu_host_alloc(tutti_device device, size_t bytes)
 {
-    (void)device;
-    return tutti__alloc_unset(bytes);
+    return cpu_alloc(device, bytes, false);
 }
 
 static tutti_status cpu_stream_new(tutti_stream **stream_p, tutti_device device, void *native)

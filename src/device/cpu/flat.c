@@ -28,6 +28,13 @@ static tutti_status scale(tutti_stream *stream, float *p, size_t n, float factor
     return TUTTI_OK;
 }
 
+static tutti_status count(tutti_stream *stream, int64_t *p)
+{
+    (void)stream;
+    ++*p;
+    return TUTTI_OK;
+}
+
 /* ---- Optimizers ---- */
 
 TUTTI__CLONES
@@ -248,6 +255,7 @@ static tutti_status widen(tutti_stream *stream, void *p, size_t n, tutti_dtype d
 const tutti__flat_ops tutti__cpu_flat_ops = {
     .fill = fill,
     .scale = scale,
+    .count = count,
     .sgd = sgd,
     .adam = adam,
     .sum_squares = sum_squares,

@@ -15,6 +15,7 @@ extern "C" {
 typedef struct tutti__cuda_flat {
     tutti_status (*fill)(int device, void *stream, float *p, size_t n, float value);
     tutti_status (*scale)(int device, void *stream, float *p, size_t n, float factor);
+    tutti_status (*count)(int device, void *stream, int64_t *p); /* *p += 1 */
     tutti_status (*sgd)(int device, void *stream, float *p, const float *g, float *buffer, size_t n,
                         const tutti__sgd *c);
     tutti_status (*adam)(int device, void *stream, float *p, const float *g, float *m, float *v,

@@ -21,6 +21,7 @@ extern "C" {
 
 typedef struct tutti__cuda_properties {
     char name[128];
+    char bus[32];     /* its PCI address, "0000:65:00.0", whatever CUDA_VISIBLE_DEVICES says */
     int major, minor; /* compute capability */
     int processors;   /* streaming multiprocessors */
     size_t memory_bytes;
@@ -28,8 +29,8 @@ typedef struct tutti__cuda_properties {
 
 /* module/runtime.c: devices, memory, streams, events. */
 typedef struct tutti__cuda_runtime {
-    /* 0 with error() where there is no driver, or none that will do. */
-    int (*count)(void);
+    /* DEVICE: no driver, one that is too old, or one that sees no device. */
+    tutti_status (*count)(int *count_p);
     tutti_status (*properties)(int device, tutti__cuda_properties *properties_p);
     tutti_status (*memory)(int device, size_t *free_bytes_p, size_t *total_bytes_p);
 

@@ -15,7 +15,7 @@ static tutti_status run(tutti__engine *engine, tutti__op *op)
     e->deadline = op->deadline;
     e->moving = false;
     TUTTI_TRY(tutti__mpi_agree(e));
-    if (op->signature.op == TUTTI__OP_ALLOC)
+    if (tutti__op_allocates(op))
         return tutti__mpi_alloc(e); /* whether all have theirs, ranks agree afterwards */
     return tutti__op_is_empty(op) ? TUTTI_OK : tutti__mpi_move(e);
 }

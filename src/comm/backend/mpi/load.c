@@ -6,14 +6,11 @@
 #include "comm/backend/backend.h"
 #include "comm/backend/mpi/engine.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-enum { FOLDERS = 7, FOLDER_TEXT = 1024 };
 
 static struct process {
     pthread_mutex_t lock;
@@ -27,70 +24,30 @@ static struct process {
 
 /* ---- Which module ----------------------------------------------------------------------------------------- */
 
-typedef struct folders {
-    char text[FOLDERS][FOLDER_TEXT];
-    int n;
-} folders;
-
-static void add_folders(folders *f, const char *object)
+static bool find_module(const char *kind, char *path, size_t capacity)
 {
-    const char *const below[] = {"tutti", "../" TUTTI_LIBDIR "/tutti", TUTTI_LIBDIR "/tutti"};
-    const char *slash = strrchr(object, '/');
+    char name[96];
 
-    for (size_t i = 0; i < TUTTI__COUNT_OF(below) && slash && f->n < FOLDERS; i++)
-        snprintf(f->text[f->n++], FOLDER_TEXT, "%.*s/%s", (int)(slash - object), object, below[i]);
+    snprintf(name, sizeof name, "libtutti_mpi_%.60s.so", kind);
+    return tutti__module_find(name, path, capacity);
 }
 
-/* Where modules lie, seen from this library or program, installed or in its build folder; then where they were meant to
- * be. */
-static void find_folders(folders *f)
-{
-    char program[FOLDER_TEXT / 2] = "";
-    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-    Dl_info self;
-
-    f->n = 0;
-    if (dladdr((void *)(uintptr_t)tutti__mpi_start, &self) && self.dli_fname &&
-        strlen(self.dli_fname) < sizeof program)
-        add_folders(f, self.dli_fname);
-    if (n > 0)
-        add_folders(f, program);
-    snprintf(f->text[f->n++], FOLDER_TEXT, "%s", TUTTI_MODULE_FOLDER);
-}
-
-static bool find_module(const folders *f, const char *name, char *path, size_t capacity)
-{
-    for (int i = 0; i < f->n; i++)
-        if (snprintf(path, capacity, "%s/libtutti_mpi_%s.so", f->text[i], name) < (int)capacity &&
-            access(path, R_OK) == 0)
-            return true;
-    return false;
-}
-
-static size_t find_modules(const folders *f, tutti__mpi_file *files, size_t n)
+size_t tutti__mpi_files(tutti__mpi_file *files, size_t n)
 {
     static const char *const kinds[] = {"mpich", "openmpi"};
     size_t found = 0;
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(kinds) && found < n; i++)
-        if (find_module(f, kinds[i], files[found].path, sizeof files[found].path))
+        if (find_module(kinds[i], files[found].path, sizeof files[found].path))
             snprintf(files[found++].kind, sizeof files[0].kind, "%s", kinds[i]);
     return found;
 }
 
-size_t tutti__mpi_files(tutti__mpi_file *files, size_t n)
-{
-    folders f;
-
-    find_folders(&f);
-    return find_modules(&f, files, n);
-}
-
 /* How many kinds of module there are; `names` lists them, "mpich, openmpi". */
-static int list_modules(const folders *f, char *names, size_t capacity)
+static int list_modules(char *names, size_t capacity)
 {
     tutti__mpi_file files[4];
-    size_t n = find_modules(f, files, TUTTI__COUNT_OF(files)), used = 0;
+    size_t n = tutti__mpi_files(files, TUTTI__COUNT_OF(files)), used = 0;
 
     names[0] = '\0';
     for (size_t i = 0; i < n && used < capacity; i++)
@@ -130,31 +87,29 @@ static tutti_status choose_module(char *path, size_t capacity)
 {
     const char *asked = tutti__env_text(TUTTI__ENV_MPI), *expected = expected_module();
     char names[64];
-    folders f;
     int n;
 
     if (strchr(asked, '/')) {
         snprintf(path, capacity, "%s", asked);
         return TUTTI_OK;
     }
-    find_folders(&f);
-    n = list_modules(&f, names, sizeof names);
-    if (*asked && find_module(&f, asked, path, capacity))
+    n = list_modules(names, sizeof names);
+    if (*asked && find_module(asked, path, capacity))
         return TUTTI_OK;
     if (*asked && n > 0)
         return tutti__fail(TUTTI_ERR_UNSUPPORTED,
                            "TUTTI_MPI is \"%.60s\", but there is no libtutti_mpi_%.60s.so; there "
                            "is %s; a path works too",
                            asked, asked, names);
-    if (n == 0)
+    if (n == 0 && !find_module("openmpi", path, capacity))
         return tutti__fail(TUTTI_ERR_UNSUPPORTED,
                            "backend mpi: there is no module libtutti_mpi_*.so in %s; build Tutti "
                            "where an MPI is installed (libopenmpi-dev openmpi-bin, or libmpich-dev "
                            "mpich), name a module's path in TUTTI_MPI, or use backend native",
-                           f.text[0]);
-    if (expected && find_module(&f, expected, path, capacity))
+                           path);
+    if (expected && find_module(expected, path, capacity))
         return TUTTI_OK;
-    if (n == 1 && find_module(&f, names, path, capacity))
+    if (n == 1 && find_module(names, path, capacity))
         return TUTTI_OK;
     return tutti__fail(TUTTI_ERR_ARG,
                        "backend mpi: there are modules for %s, and nothing in the environment says "
@@ -247,7 +202,7 @@ static void at_exit(void)
 
 static tutti_status start(int timeout_ms)
 {
-    char path[FOLDER_TEXT + 64];
+    char path[1088];
     const tutti__mpi *mpi = NULL;
     starter *s;
     tutti_status status;

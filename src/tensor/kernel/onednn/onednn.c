@@ -132,6 +132,7 @@ tutti_status tutti__kernels_onednn(const tutti__kernels **kernels_p)
         .step_end = tutti__onednn_step_end,
         .can_half = can_half,
         .half = &half_kernels,
+        .empty = &tutti__kernels_reference,
         .reorder = reorder,
         .cast = tutti__cast_row_major,
         .conv2d_forward = tutti__onednn_conv2d_forward,

@@ -1,0 +1,51 @@
+/* modules.c -- where the modules lie that are loaded at run time.   SPDX-License-Identifier: MIT */
+#include "base/base.h"
+
+#include <dlfcn.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { FOLDERS = 7, FOLDER_TEXT = 1024 };
+
+typedef struct folders {
+    char text[FOLDERS][FOLDER_TEXT];
+    int n;
+} folders;
+
+static void add_folders(folders *f, const char *object)
+{
+    const char *const below[] = {"tutti", "../" TUTTI_LIBDIR "/tutti", TUTTI_LIBDIR "/tutti"};
+    const char *slash = strrchr(object, '/');
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(below) && slash && f->n < FOLDERS; i++)
+        snprintf(f->text[f->n++], FOLDER_TEXT, "%.*s/%s", (int)(slash - object), object, below[i]);
+}
+
+/* Seen from this library or program, installed or in its build folder; then where modules were meant to be. */
+static void find_folders(folders *f)
+{
+    char program[FOLDER_TEXT / 2] = "";
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    Dl_info self;
+
+    f->n = 0;
+    if (dladdr((void *)(uintptr_t)find_folders, &self) && self.dli_fname &&
+        strlen(self.dli_fname) < sizeof program)
+        add_folders(f, self.dli_fname);
+    if (n > 0)
+        add_folders(f, program);
+    snprintf(f->text[f->n++], FOLDER_TEXT, "%s", TUTTI_MODULE_FOLDER);
+}
+
+bool tutti__module_find(const char *name, char *path, size_t capacity)
+{
+    folders f;
+
+    find_folders(&f);
+    for (int i = 0; i < f.n; i++)
+        if (snprintf(path, capacity, "%s/%s", f.text[i], name) < (int)capacity &&
+            access(path, R_OK) == 0)
+            return true;
+    snprintf(path, capacity, "%s", f.text[0]);
+    return false;
+}

@@ -1,0 +1,469 @@
+/* device.c -- operations on buffers of devices: carried, or staged through memory of the host.   SPDX-License-Identifier: MIT
+ *
+ * Staging is for tests, and for ranks that share a GPU: each byte goes over the bus twice. The copies go by a stream of the
+ * group's own, so that they wait for nothing but the call's own place in the program's stream. */
+#include "comm/engine/device.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define ALIGNMENT ((size_t)64)
+
+struct tutti__mark {
+    tutti__mark *next;
+    const tutti__device_ops *ops;
+    tutti_device device;
+    tutti__event *event;
+};
+
+/* What copies to and from one device. */
+typedef struct lane {
+    struct lane *next;
+    tutti_stream *stream;
+    tutti__event *event;
+    char *staging; /* memory of the host, grow-only */
+    size_t staging_bytes;
+} lane;
+
+typedef struct allocation {
+    struct allocation *next;
+    const tutti__device_ops *ops; /* NULL: the carrier's */
+    tutti_device device;
+    void *p;
+} allocation;
+
+struct tutti__devices {
+    tutti__comm *comm;
+    tutti__engine *engine;
+    tutti__carrier *carrier; /* NULL: all is staged */
+    lane *lanes;             /* of who has the turn */
+    bool noted;
+    pthread_mutex_t lock;
+    tutti__mark *marks; /* that nobody uses */
+    allocation *allocations;
+};
+
+tutti_status tutti__devices_new(tutti__devices **devices_p, tutti__comm *comm)
+{
+    tutti__devices *d = tutti__alloc(sizeof *d);
+
+    *devices_p = d;
+    if (!d)
+        return TUTTI_ERR_MEMORY;
+    d->comm = comm;
+    pthread_mutex_init(&d->lock, NULL);
+    return TUTTI_OK;
+}
+
+void tutti__devices_set_engine(tutti__devices *devices, tutti__engine *engine)
+{
+    devices->engine = engine;
+}
+
+void tutti__devices_set_carrier(tutti__devices *devices, tutti__carrier *carrier)
+{
+    devices->carrier = carrier;
+}
+
+static void free_lane(lane *l)
+{
+    if (l->stream) {
+        const tutti__device_ops *ops = l->stream->ops;
+        tutti_device device = l->stream->device;
+
+        (void)!ops->stream_wait(l->stream);
+        ops->event_free(device, l->event);
+        ops->host_free(device, l->staging);
+        ops->stream_free(l->stream);
+    }
+    free(l);
+}
+
+static void free_allocation(tutti__devices *d, allocation *a)
+{
+    if (a->ops)
+        a->ops->free(a->device, a->p);
+    else
+        d->carrier->ops->release(d->carrier, a->p);
+    free(a);
+}
+
+void tutti__devices_free(tutti__devices *d)
+{
+    if (!d)
+        return;
+    while (d->lanes) {
+        lane *l = d->lanes;
+
+        d->lanes = l->next;
+        free_lane(l);
+    }
+    while (d->allocations) {
+        allocation *a = d->allocations;
+
+        d->allocations = a->next;
+        free_allocation(d, a);
+    }
+    if (d->carrier)
+        d->carrier->ops->close(d->carrier);
+    while (d->marks) {
+        tutti__mark *mark = d->marks;
+
+        d->marks = mark->next;
+        mark->ops->event_free(mark->device, mark->event);
+        free(mark);
+    }
+    pthread_mutex_destroy(&d->lock);
+    free(d);
+}
+
+/* ---- Marks -------------------------------------------------------------------------------------------- */
+
+static bool same_device(tutti_device a, tutti_device b)
+{
+    return a.kind == b.kind && a.index == b.index;
+}
+
+static tutti__mark *take_mark(tutti__devices *d, tutti_device device)
+{
+    tutti__mark **place, *mark;
+
+    pthread_mutex_lock(&d->lock);
+    for (place = &d->marks; *place && !same_device((*place)->device, device);)
+        place = &(*place)->next;
+    mark = *place;
+    if (mark)
+        *place = mark->next;
+    pthread_mutex_unlock(&d->lock);
+    return mark;
+}
+
+static tutti_status new_mark(tutti_stream *stream, tutti__mark **mark_p)
+{
+    tutti__mark *mark = tutti__alloc(sizeof *mark);
+    tutti_status status = mark ? TUTTI_OK : TUTTI_ERR_MEMORY;
+
+    if (mark) {
+        mark->ops = stream->ops;
+        mark->device = stream->device;
+        status = stream->ops->event_new(stream->device, &mark->event);
+    }
+    if (status != TUTTI_OK) {
+        free(mark);
+        mark = NULL;
+    }
+    *mark_p = mark;
+    return status;
+}
+
+tutti_status tutti__devices_mark(tutti__devices *d, tutti_stream *stream, tutti__mark **mark_p)
+{
+    tutti__mark *mark = take_mark(d, stream->device);
+    tutti_status status = mark ? TUTTI_OK : new_mark(stream, &mark);
+
+    if (status == TUTTI_OK)
+        status = stream->ops->event_record(mark->event, stream);
+    if (status != TUTTI_OK) {
+        tutti__devices_unmark(d, mark);
+        mark = NULL;
+    }
+    *mark_p = mark;
+    return status;
+}
+
+void tutti__devices_unmark(tutti__devices *d, tutti__mark *mark)
+{
+    if (!mark)
+        return;
+    pthread_mutex_lock(&d->lock);
+    mark->next = d->marks;
+    d->marks = mark;
+    pthread_mutex_unlock(&d->lock);
+}
+
+tutti__event *tutti__mark_event(const tutti__mark *mark)
+{
+    return mark->event;
+}
+
+/* ---- Waiting ------------------------------------------------------------------------------------------ */
+
+void tutti__devices_pause(unsigned *n)
+{
+    enum { YIELDS = 200, SHORT = 400, SHORT_NS = 20000, LONG_NS = 100000 };
+
+    if ((*n)++ < YIELDS)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){.tv_nsec = *n < SHORT ? SHORT_NS : LONG_NS}, NULL);
+}
+
+tutti_status tutti__devices_fail(tutti__comm *comm)
+{
+    char who[128], why[1024];
+
+    snprintf(why, sizeof why, "%s", tutti_last_error());
+    tutti__comm_peer_text(comm, comm->rank, who, sizeof who);
+    return tutti__comm_fail(comm, TUTTI_ERR_ABORTED, comm->rank, "%s failed: %s", who, why);
+}
+
+tutti_status tutti__devices_await(tutti__comm *comm, const tutti__op *op, tutti_stream *stream,
+                                  tutti__event *event, bool abandons, const char *what)
+{
+    char call[TUTTI__SIGNATURE_TEXT], who[128];
+    bool passed;
+
+    for (unsigned n = 0;; tutti__devices_pause(&n)) {
+        if (stream->ops->event_passed(event, &passed) != TUTTI_OK)
+            return tutti__devices_fail(comm);
+        if (passed)
+            return TUTTI_OK;
+        if (abandons && tutti__comm_failed(comm))
+            return tutti__comm_status(comm);
+        if (tutti__now_ms() >= op->deadline)
+            break;
+    }
+    tutti__signature_text(&op->signature, call, sizeof call);
+    tutti__comm_peer_text(comm, comm->rank, who, sizeof who);
+    return tutti__comm_fail(
+        comm, TUTTI_ERR_TIMEOUT, comm->rank,
+        "%s: %s waited %.3g s in vain for %s (device %s:%d): its kernels hang, or "
+        "are much slower than elsewhere (TUTTI_TIMEOUT_S or "
+        "tutti_group_set_timeout sets the limit)",
+        call, who, op->timeout_ms / 1e3, what, stream->ops->name, stream->device.index);
+}
+
+static tutti_status await_mark(const tutti__devices *d, const tutti__op *op)
+{
+    return tutti__devices_await(d->comm, op, op->stream, op->mark->event, true,
+                                "what its program had given to the stream before");
+}
+
+/* What has been given to the lane ends by itself, so that is waited for whatever becomes of the group. */
+static tutti_status await_lane(const tutti__devices *d, const tutti__op *op, const lane *l,
+                               const char *what)
+{
+    if (l->stream->ops->event_record(l->event, l->stream) != TUTTI_OK)
+        return tutti__devices_fail(d->comm);
+    return tutti__devices_await(d->comm, op, l->stream, l->event, false, what);
+}
+
+/* ---- Staging ------------------------------------------------------------------------------------------ */
+
+static tutti_status new_lane(tutti_stream *stream, lane **lane_p)
+{
+    lane *l = *lane_p = tutti__alloc(sizeof *l);
+
+    if (!l)
+        return TUTTI_ERR_MEMORY;
+    TUTTI_TRY(stream->ops->stream_new(&l->stream, stream->device, NULL));
+    return stream->ops->event_new(stream->device, &l->event);
+}
+
+static tutti_status lane_of(tutti__devices *d, tutti_stream *stream, lane **lane_p)
+{
+    lane *l = d->lanes;
+
+    while (l && !same_device(l->stream->device, stream->device))
+        l = l->next;
+    if (!l) {
+        if (new_lane(stream, &l) != TUTTI_OK) {
+            if (l)
+                free_lane(l);
+            return tutti__devices_fail(d->comm);
+        }
+        l->next = d->lanes;
+        d->lanes = l;
+    }
+    *lane_p = l;
+    return TUTTI_OK;
+}
+
+static tutti_status need_staging(const tutti__devices *d, lane *l, size_t bytes)
+{
+    const tutti__device_ops *ops = l->stream->ops;
+    tutti_device device = l->stream->device;
+
+    if (bytes <= l->staging_bytes)
+        return TUTTI_OK;
+    ops->host_free(device, l->staging);
+    l->staging_bytes = 0;
+    l->staging = ops->host_alloc(device, bytes);
+    if (!l->staging)
+        return tutti__devices_fail(d->comm);
+    l->staging_bytes = bytes;
+    return TUTTI_OK;
+}
+
+static void note_staging(tutti__devices *d, const tutti_stream *stream)
+{
+    if (d->noted || stream->device.kind != TUTTI_CUDA)
+        return;
+    d->noted = true;
+    tutti_log(TUTTI_LOG_INFO, "comm",
+              "group \"%s\" moves what is on %s:%d through memory of the host, which is meant for "
+              "tests and for ranks that share a GPU",
+              d->comm->name, stream->ops->name, stream->device.index);
+}
+
+/* Between the two the operation is the host's. Of what it neither gives nor takes nothing is copied. */
+static tutti_status run_staged(tutti__devices *d, tutti__op *op)
+{
+    const int rank = d->comm->rank, size = d->comm->size;
+    const size_t element = tutti_dtype_size((tutti_dtype)op->signature.dtype),
+                 given = tutti__op_given(rank, size, op) * element,
+                 taken = tutti__op_taken(rank, size, op) * element,
+                 room = (given + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    const bool in_place = op->src == op->dst,
+               changes = taken > 0 && !(in_place && given > 0 && !tutti__op_traits_of(op)->reduces);
+    tutti__op inner = *op;
+    lane *l;
+
+    note_staging(d, op->stream);
+    TUTTI_TRY(await_mark(d, op));
+    TUTTI_TRY(lane_of(d, op->stream, &l));
+    TUTTI_TRY(need_staging(d, l, in_place ? (given > taken ? given : taken) : room + taken));
+    if (given > 0) {
+        if (tutti__copy_out(l->stream, l->staging, op->src, given) != TUTTI_OK)
+            return tutti__devices_fail(d->comm);
+        TUTTI_TRY(await_lane(d, op, l, "a copy to the host"));
+    }
+    inner.stream = NULL;
+    inner.mark = NULL;
+    inner.src = l->staging;
+    inner.dst = in_place ? l->staging : l->staging + room;
+    TUTTI_TRY(d->engine->ops->run(d->engine, &inner));
+    if (!changes)
+        return TUTTI_OK;
+    if (tutti__copy_in(l->stream, op->dst, inner.dst, taken) != TUTTI_OK)
+        return tutti__devices_fail(d->comm);
+    return await_lane(d, op, l, "a copy from the host");
+}
+
+/* ---- Carried, or of one rank ----------------------------------------------------------------------------- */
+
+/* What each rank gives to each is what that expects. */
+static tutti_status compare_counts(const tutti__devices *d, const tutti__op *op)
+{
+    const int rank = d->comm->rank;
+    const size_t size = (size_t)d->comm->size;
+    uint64_t *counts = tutti__alloc(2 * size * sizeof *counts);
+    tutti__op exchange = {.signature = op->signature,
+                          .src = counts,
+                          .dst = counts ? counts + size : NULL,
+                          .timeout_ms = op->timeout_ms,
+                          .deadline = op->deadline};
+    tutti_status status;
+
+    if (!counts)
+        return tutti__devices_fail(d->comm);
+    exchange.signature.op = TUTTI__OP_ALL_TO_ALL;
+    exchange.signature.dtype = TUTTI_I64;
+    exchange.signature.count = 1;
+    for (int r = 0; r < d->comm->size; r++)
+        counts[r] = tutti__piece_out(op, rank, r).count;
+    status = d->engine->ops->run(d->engine, &exchange);
+    for (int r = 0; r < d->comm->size && status == TUTTI_OK; r++)
+        status = tutti__comm_check_sent(d->comm, &op->signature, r, rank,
+                                        (size_t)counts[size + (size_t)r],
+                                        tutti__piece_in(rank, op, r).count);
+    free(counts);
+    return status;
+}
+
+/* All ranks have come, and to the same call. */
+static tutti_status compare(const tutti__devices *d, const tutti__op *op)
+{
+    tutti__op compared = {.signature = op->signature,
+                          .only_compared = true,
+                          .timeout_ms = op->timeout_ms,
+                          .deadline = op->deadline};
+
+    TUTTI_TRY(d->engine->ops->run(d->engine, &compared));
+    return tutti__op_traits_of(op)->uneven ? compare_counts(d, op) : TUTTI_OK;
+}
+
+/* A group of one: at most a copy on the device. */
+static tutti_status run_alone(tutti__devices *d, const tutti__op *op)
+{
+    const size_t bytes =
+        tutti__op_given(0, 1, op) * tutti_dtype_size((tutti_dtype)op->signature.dtype);
+    lane *l;
+
+    TUTTI_TRY(await_mark(d, op));
+    if (op->src == op->dst || bytes == 0)
+        return TUTTI_OK;
+    TUTTI_TRY(lane_of(d, op->stream, &l));
+    if (tutti__copy(l->stream, op->dst, op->src, bytes) != TUTTI_OK)
+        return tutti__devices_fail(d->comm);
+    return await_lane(d, op, l, "a copy");
+}
+
+void tutti__devices_claim(const tutti__devices *d, tutti__op *op)
+{
+    const tutti__carrier *c = d->carrier;
+
+    op->signature.carried =
+        c && op->stream && same_device(op->stream->device, c->device) && c->ops->takes(c, op);
+}
+
+tutti_status tutti__devices_run(tutti__devices *d, tutti__op *op)
+{
+    if (op->signature.carried) {
+        TUTTI_TRY(compare(d, op));
+        return d->carrier->ops->run(d->carrier, op);
+    }
+    if (d->comm->size > 1)
+        return run_staged(d, op);
+    if (tutti__op_traits_of(op)->uneven)
+        TUTTI_TRY(compare(d, op));
+    return run_alone(d, op);
+}
+
+/* ---- Memory ------------------------------------------------------------------------------------------- */
+
+tutti_status tutti__devices_alloc(tutti__devices *d, tutti_stream *stream, size_t bytes, void **p)
+{
+    tutti_device device = tutti_stream_device(stream);
+    const tutti__device_ops *ops = tutti__stream_or_cpu(stream)->ops;
+    tutti__carrier *c = d->carrier;
+    allocation *a = tutti__alloc(sizeof *a);
+    tutti_status status = a ? TUTTI_OK : TUTTI_ERR_MEMORY;
+
+    *p = NULL;
+    if (a && c && c->ops->alloc && same_device(device, c->device)) {
+        status = c->ops->alloc(c, bytes, p);
+        ops = NULL;
+    } else if (a) {
+        *p = ops->alloc(device, bytes ? bytes : 1, true);
+        status = *p ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    }
+    if (status != TUTTI_OK) {
+        free(a);
+        return status;
+    }
+    *a = (allocation){NULL, ops, device, *p};
+    pthread_mutex_lock(&d->lock);
+    a->next = d->allocations;
+    d->allocations = a;
+    pthread_mutex_unlock(&d->lock);
+    return TUTTI_OK;
+}
+
+bool tutti__devices_release(tutti__devices *d, void *p)
+{
+    allocation **place, *a;
+
+    pthread_mutex_lock(&d->lock);
+    for (place = &d->allocations; *place && (*place)->p != p;)
+        place = &(*place)->next;
+    a = *place;
+    if (a)
+        *place = a->next;
+    pthread_mutex_unlock(&d->lock);
+    if (a)
+        free_allocation(d, a);
+    return a != NULL;
+}

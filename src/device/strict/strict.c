@@ -1,0 +1,369 @@
+/* strict.c -- the CPU as a device whose memory the host cannot touch: for tests.   SPDX-License-Identifier: MIT
+ *
+ *     region  [ used | free | used      | reserved ...                  ]
+ *             ^------- unreadable -------^ but inside kernels and copies
+ *
+ * All memory is cut out of one region. A layer that looks at it from outside dies of SIGSEGV at that place. What is freed,
+ * and what is new and not asked to be zeroed, is filled with NaNs. Ranks may be threads of one process: while any of them
+ * computes, the memory is open to all, so that only processes prove everything at once. */
+#include "device/strict/strict.h"
+#include "device/flat.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define RESERVED ((size_t)16 << 30) /* addresses, of which memory is taken where it is written */
+#define PAGE     ((size_t)4096)
+#define POISON   0xff
+
+/* A stretch of the region, in the order of addresses. */
+typedef struct piece {
+    struct piece *next;
+    size_t at, bytes;
+    bool used;
+} piece;
+
+static struct {
+    pthread_mutex_t mutex;
+    unsigned char *p; /* NULL: not yet reserved */
+    size_t top;       /* bytes that have been in use: whole pages */
+    unsigned open;    /* how many kernels and copies run */
+    piece *pieces;
+} region = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- Opening and closing; the mutex is held ------------------------------------------------------------ */
+
+static void protect(int protection)
+{
+    if (region.top > 0 && mprotect(region.p, region.top, protection) != 0)
+        abort(); /* the kernel is out of memory for page tables: nothing here could go on */
+}
+
+static void enter(void)
+{
+    if (region.open++ == 0)
+        protect(PROT_READ | PROT_WRITE);
+}
+
+static void leave(void)
+{
+    if (--region.open == 0)
+        protect(PROT_NONE);
+}
+
+void tutti__strict_open(void)
+{
+    pthread_mutex_lock(&region.mutex);
+    enter();
+    pthread_mutex_unlock(&region.mutex);
+}
+
+void tutti__strict_close(void)
+{
+    pthread_mutex_lock(&region.mutex);
+    leave();
+    pthread_mutex_unlock(&region.mutex);
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------------------- */
+
+static tutti_status reserve(void)
+{
+    void *p;
+
+    if (region.p)
+        return TUTTI_OK;
+    p = mmap(NULL, RESERVED, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+        return tutti__fail(TUTTI_ERR_MEMORY,
+                           "device strict: cannot reserve %zu bytes of addresses; raise ulimit -v",
+                           RESERVED);
+    region.p = p;
+    return TUTTI_OK;
+}
+
+static piece *piece_new(piece **link, size_t at, size_t bytes)
+{
+    piece *new_piece = tutti__alloc(sizeof *new_piece);
+
+    if (new_piece) {
+        *new_piece = (piece){*link, at, bytes, false};
+        *link = new_piece;
+    }
+    return new_piece;
+}
+
+/* A free piece of at least so many bytes, the first there is. */
+static piece *find(size_t bytes)
+{
+    piece **link = &region.pieces;
+    size_t end = 0;
+
+    for (; *link; link = &(*link)->next) {
+        if (!(*link)->used && (*link)->bytes >= bytes)
+            return *link;
+        end = (*link)->at + (*link)->bytes;
+    }
+    if (bytes > RESERVED - end) {
+        tutti__fail(TUTTI_ERR_MEMORY, "device strict: no %zu bytes are left of %zu", bytes,
+                    RESERVED);
+        return NULL;
+    }
+    return piece_new(link, end, bytes);
+}
+
+/* NULL with the message made. */
+static void *take(size_t bytes)
+{
+    piece *found = find(bytes);
+    size_t end;
+
+    if (!found)
+        return NULL;
+    if (found->bytes > bytes) {
+        if (!piece_new(&found->next, found->at + bytes, found->bytes - bytes))
+            return NULL;
+        found->bytes = bytes;
+    }
+    found->used = true;
+    end = (found->at + bytes + PAGE - 1) / PAGE * PAGE;
+    if (end > region.top) {
+        region.top = end;
+        if (region.open > 0)
+            protect(PROT_READ | PROT_WRITE);
+    }
+    return region.p + found->at;
+}
+
+static void fill(void *p, int byte, size_t bytes)
+{
+    enter();
+    memset(p, byte, bytes);
+    leave();
+}
+
+static void *strict_alloc(tutti_device device, size_t bytes, bool zeroed)
+{
+    void *p = NULL;
+
+    (void)device;
+    if (bytes > RESERVED) {
+        tutti__fail(TUTTI_ERR_MEMORY, "device strict: cannot allocate %zu bytes", bytes);
+        return NULL;
+    }
+    bytes = bytes ? (bytes + 63) / 64 * 64 : 64;
+    pthread_mutex_lock(&region.mutex);
+    if (reserve() == TUTTI_OK)
+        p = take(bytes);
+    if (p)
+        fill(p, zeroed ? 0 : POISON, bytes);
+    pthread_mutex_unlock(&region.mutex);
+    return p;
+}
+
+static void join_with_next(piece *a)
+{
+    piece *b = a->next;
+
+    if (a->used || !b || b->used)
+        return;
+    a->bytes += b->bytes;
+    a->next = b->next;
+    free(b);
+}
+
+static void strict_free(tutti_device device, void *p)
+{
+    piece *before = NULL, *at = region.pieces;
+
+    (void)device;
+    if (!p)
+        return;
+    pthread_mutex_lock(&region.mutex);
+    for (at = region.pieces; at && region.p + at->at != p; at = at->next)
+        before = at;
+    if (!at || !at->used)
+        abort(); /* freed twice, or never allocated */
+    fill(p, POISON, at->bytes);
+    at->used = false;
+    join_with_next(at);
+    if (before)
+        join_with_next(before);
+    pthread_mutex_unlock(&region.mutex);
+}
+
+static void *host_alloc(tutti_device device, size_t bytes)
+{
+    return tutti__cpu_ops.host_alloc(device, bytes);
+}
+
+static void host_free(tutti_device device, void *p)
+{
+    tutti__cpu_ops.host_free(device, p);
+}
+
+/* ---- Streams and copies: done when the call returns, as the CPU's ----------------------------------------- */
+
+static tutti_status stream_new(tutti_stream **stream_p, tutti_device device, void *native)
+{
+    TUTTI_TRY(tutti__cpu_ops.stream_new(stream_p, device, native));
+    (*stream_p)->ops = &tutti__strict_ops;
+    return TUTTI_OK;
+}
+
+static void stream_free(tutti_stream *stream)
+{
+    tutti__cpu_ops.stream_free(stream);
+}
+
+static tutti_status stream_wait(tutti_stream *stream)
+{
+    return tutti__cpu_ops.stream_wait(stream);
+}
+
+/* Runs a call of the CPU's with the memory open. */
+#define OPENED(call)                                                                               \
+    do {                                                                                           \
+        tutti_status status;                                                                       \
+                                                                                                   \
+        tutti__strict_open();                                                                      \
+        status = (call);                                                                           \
+        tutti__strict_close();                                                                     \
+        return status;                                                                             \
+    } while (0)
+
+static tutti_status copy(tutti_stream *stream, void *dst, const void *src, size_t bytes)
+{
+    OPENED(tutti__cpu_ops.copy(stream, dst, src, bytes));
+}
+
+static tutti_status zero(tutti_stream *stream, void *p, size_t bytes)
+{
+    OPENED(tutti__cpu_ops.zero(stream, p, bytes));
+}
+
+static tutti_status flat_fill(tutti_stream *stream, float *p, size_t n, float value)
+{
+    OPENED(tutti__cpu_flat_ops.fill(stream, p, n, value));
+}
+
+static tutti_status flat_scale(tutti_stream *stream, float *p, size_t n, float factor)
+{
+    OPENED(tutti__cpu_flat_ops.scale(stream, p, n, factor));
+}
+
+static tutti_status flat_count(tutti_stream *stream, int64_t *p)
+{
+    OPENED(tutti__cpu_flat_ops.count(stream, p));
+}
+
+static tutti_status flat_sgd(tutti_stream *stream, float *p, const float *g, float *buffer,
+                             size_t n, const tutti__sgd *c)
+{
+    OPENED(tutti__cpu_flat_ops.sgd(stream, p, g, buffer, n, c));
+}
+
+static tutti_status flat_adam(tutti_stream *stream, float *p, const float *g, float *m, float *v,
+                              size_t n, const tutti__adam *c)
+{
+    OPENED(tutti__cpu_flat_ops.adam(stream, p, g, m, v, n, c));
+}
+
+static tutti_status flat_sum_squares(tutti_stream *stream, const tutti__flat_span *spans, size_t n,
+                                     double *sum_p)
+{
+    OPENED(tutti__cpu_flat_ops.sum_squares(stream, spans, n, sum_p));
+}
+
+static tutti_status flat_unscale(tutti_stream *stream, const tutti__flat_span *spans, size_t n,
+                                 float factor, bool *finite_p)
+{
+    OPENED(tutti__cpu_flat_ops.unscale(stream, spans, n, factor, finite_p));
+}
+
+static tutti_status flat_find_nonfinite(tutti_stream *stream, const void *p, size_t n,
+                                        tutti_dtype dtype, int32_t *found)
+{
+    OPENED(tutti__cpu_flat_ops.find_nonfinite(stream, p, n, dtype, found));
+}
+
+static tutti_status flat_narrow(tutti_stream *stream, void *p, size_t n, tutti_dtype dtype)
+{
+    OPENED(tutti__cpu_flat_ops.narrow(stream, p, n, dtype));
+}
+
+static tutti_status flat_widen(tutti_stream *stream, void *p, size_t n, tutti_dtype dtype)
+{
+    OPENED(tutti__cpu_flat_ops.widen(stream, p, n, dtype));
+}
+
+static const tutti__flat_ops flat = {
+    .fill = flat_fill,
+    .scale = flat_scale,
+    .count = flat_count,
+    .sgd = flat_sgd,
+    .adam = flat_adam,
+    .sum_squares = flat_sum_squares,
+    .unscale = flat_unscale,
+    .find_nonfinite = flat_find_nonfinite,
+    .narrow = flat_narrow,
+    .widen = flat_widen,
+};
+
+/* ---- The table --------------------------------------------------------------------------------------------- */
+
+static int count(void)
+{
+    return 1;
+}
+
+static tutti_status why(void)
+{
+    return TUTTI_OK;
+}
+
+static tutti_status event_new(tutti_device device, tutti__event **event_p)
+{
+    return tutti__cpu_ops.event_new(device, event_p);
+}
+
+static void event_free(tutti_device device, tutti__event *event)
+{
+    tutti__cpu_ops.event_free(device, event);
+}
+
+static tutti_status event_record(tutti__event *event, tutti_stream *stream)
+{
+    return tutti__cpu_ops.event_record(event, stream);
+}
+
+static tutti_status event_passed(tutti__event *event, bool *passed_p)
+{
+    return tutti__cpu_ops.event_passed(event, passed_p);
+}
+
+const tutti__device_ops tutti__strict_ops = {
+    .name = "strict",
+    .is_host = false,
+    .count = count,
+    .why = why,
+    .alloc = strict_alloc,
+    .free = strict_free,
+    .host_alloc = host_alloc,
+    .host_free = host_free,
+    .stream_new = stream_new,
+    .stream_free = stream_free,
+    .stream_wait = stream_wait,
+    .event_new = event_new,
+    .event_free = event_free,
+    .event_record = event_record,
+    .event_wait = event_record,
+    .event_passed = event_passed,
+    .copy_in = copy,
+    .copy_out = copy,
+    .copy = copy,
+    .zero = zero,
+    .flat = &flat,
+};

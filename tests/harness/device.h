@@ -1,0 +1,29 @@
+/* device.h -- the device that a test runs on: its head's "devices: strict cuda" registers it once more for each of these.
+ * SPDX-License-Identifier: MIT */
+#ifndef TUTTI_TESTS_DEVICE_H
+#define TUTTI_TESTS_DEVICE_H
+
+#include <tutti/device.h>
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* What TUTTI_TEST_DEVICE names ("strict", "cuda:1"; by default the CPU). Ends the test as skipped where there is none. */
+static inline tutti_device test_device(void)
+{
+    const char *text = getenv("TUTTI_TEST_DEVICE");
+    tutti_device device;
+    tutti_status status = tutti_device_parse(&device, text && *text ? text : "cpu", 0);
+
+    if (status != TUTTI_OK) {
+        const bool absent = status == TUTTI_ERR_UNSUPPORTED ||
+                            (status == TUTTI_ERR_DEVICE && !getenv("TUTTI_CUDA_MODULE"));
+
+        printf("%s: %s\n", absent ? "skipped" : "TUTTI_TEST_DEVICE", tutti_last_error());
+        exit(absent ? 77 : 1);
+    }
+    return device;
+}
+
+#endif
