@@ -4,13 +4,13 @@
  * when the stream comes there. Its engines have the notes that cuDNN's have, and compute accordingly: one that rounds its
  * factors, or that adds in another order each time, gives other results.
  *
- *     TUTTI_STANDIN_RECORD=FILE     a line for each graph, plan and execution
- *     TUTTI_STANDIN_CUDNN=WISHES    none: no engine is suggested; refuse: no plan can be made; workspace=BYTES: of each */
+ *     STANDIN_RECORD=FILE     a line for each graph, plan and execution
+ *     STANDIN_CUDNN=WISHES    none: no engine is suggested; refuse: no plan can be made; workspace=BYTES: of each */
 #include "cudnn_problem.h"
 
 #include <cudnn.h>
 
-#define WISHES "TUTTI_STANDIN_CUDNN"
+#define WISHES "STANDIN_CUDNN"
 
 enum {
     MAX_VALUES = 8,

@@ -4,6 +4,7 @@
 #define TUTTI_TESTS_STANDIN_ELEMENTS_H
 
 #include "base/half.h"
+#include "standin/standin.h"
 
 #include <fcntl.h>
 #include <stdarg.h>
@@ -13,9 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* cudart.c: run(arg) when the stream comes there; a cudaError_t. */
-int tutti_standin_enqueue(void *stream, void (*run)(void *arg), void *arg);
 
 typedef enum element { ELEMENT_F32, ELEMENT_BF16, ELEMENT_F16, ELEMENT_NONE } element;
 
@@ -52,10 +50,10 @@ static inline float element_tf32(float x)
     return tutti__float_of_bits((tutti__bits_of_float(x) + 0x1000u) & 0xffffe000u);
 }
 
-/* A line into the file that TUTTI_STANDIN_RECORD names, if any: whole, whoever else writes. */
+/* A line into the file that STANDIN_RECORD names, if any: whole, whoever else writes. */
 __attribute__((format(printf, 1, 2))) static inline void record(const char *format, ...)
 {
-    const char *path = getenv("TUTTI_STANDIN_RECORD");
+    const char *path = getenv("STANDIN_RECORD");
     char line[1024];
     va_list args;
     int file, n;

@@ -9,10 +9,8 @@ static tutti__cuda_convolution describe(tutti__cuda_direction direction, const t
                                         tutti_shape w, const tutti_tensor *y,
                                         const tutti__conv2d *a)
 {
-    tutti__cuda_convolution c = {.direction = direction,
-                                 .dtype = y->dtype,
-                                 .stride = a->stride,
-                                 .padding = a->padding};
+    tutti__cuda_convolution c = {
+        .direction = direction, .dtype = y->dtype, .stride = a->stride, .padding = a->padding};
 
     memcpy(c.x, x->shape.d, sizeof c.x);
     memcpy(c.w, w.d, sizeof c.w);
@@ -41,7 +39,8 @@ static tutti_status convolve(tutti_ctx *cx, const tutti__cuda_convolution *c, co
 
     if (status == TUTTI_OK)
         return status;
-    snprintf(what, sizeof what, "%s, x %s, weight %s, stride %d, padding %d, %s", names[c->direction],
+    snprintf(what, sizeof what, "%s, x %s, weight %s, stride %d, padding %d, %s",
+             names[c->direction],
              tutti__shape_text(TUTTI_SHAPE(c->x[0], c->x[1], c->x[2], c->x[3])),
              tutti__shape_text(TUTTI_SHAPE(c->w[0], c->w[1], c->w[2], c->w[3])), c->stride,
              c->padding, tutti_dtype_name(c->dtype));

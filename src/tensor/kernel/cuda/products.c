@@ -29,8 +29,8 @@ static void *workspace(void *arg, size_t bytes)
 
     if (tutti__cuda_scratch(arg, bytes + WORKSPACE_ALIGNMENT, &p) != TUTTI_OK)
         return NULL;
-    return (char *)p + (WORKSPACE_ALIGNMENT - (uintptr_t)p % WORKSPACE_ALIGNMENT) %
-                           WORKSPACE_ALIGNMENT;
+    return (char *)p +
+           (WORKSPACE_ALIGNMENT - (uintptr_t)p % WORKSPACE_ALIGNMENT) % WORKSPACE_ALIGNMENT;
 }
 
 tutti_status tutti__cuda_products_open(tutti_ctx *cx)
@@ -92,9 +92,7 @@ tutti_status tutti__cuda_sum_of_nothing(tutti_tensor *dst)
 
 tutti_status tutti__cuda_add_bias(tutti_tensor *y, tutti_tensor *b)
 {
-    const int64_t channels = b->shape.d[0], n = tutti_shape_count(y->shape);
-
-    if (n > 0)
-        TUTTI__CUDA(y->cx, own, add_bias, y->dtype, y->data, b->data, n / channels, channels);
+    TUTTI__CUDA(y->cx, own, add_bias, y->dtype, y->data, b->data, tutti_shape_count(y->shape),
+                b->shape.d[0]);
     return TUTTI_OK;
 }

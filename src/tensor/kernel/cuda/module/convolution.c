@@ -358,11 +358,11 @@ static tutti_status repeat(const tutti__cuda_handle *h, const convolution_plan *
                            const arguments *a, cudaEvent_t begin, cudaEvent_t end)
 {
     TRY(execute(h, p, a)); /* what a first call does more */
-    TRY(TUTTI__CUDA(cudaEventRecord(begin, h->stream)));
+    TRY(TUTTI__CALL(cudaEventRecord(begin, h->stream)));
     for (int i = 0; i < REPETITIONS; i++)
         TRY(execute(h, p, a));
-    TRY(TUTTI__CUDA(cudaEventRecord(end, h->stream)));
-    return TUTTI__CUDA(cudaEventSynchronize(end));
+    TRY(TUTTI__CALL(cudaEventRecord(end, h->stream)));
+    return TUTTI__CALL(cudaEventSynchronize(end));
 }
 
 /* *best_p: which candidate is fastest, by its time on the device, over the destination itself. */
@@ -371,14 +371,14 @@ static tutti_status measure(const tutti__cuda_handle *h, const candidates *all, 
 {
     cudaEvent_t begin = NULL, end = NULL;
     float best = 0, ms = 0;
-    tutti_status status = TUTTI__CUDA(cudaEventCreate(&begin));
+    tutti_status status = TUTTI__CALL(cudaEventCreate(&begin));
 
     if (status == TUTTI_OK)
-        status = TUTTI__CUDA(cudaEventCreate(&end));
+        status = TUTTI__CALL(cudaEventCreate(&end));
     for (int i = 0; i < all->n && status == TUTTI_OK; i++) {
         status = repeat(h, &all->of[i], a, begin, end);
         if (status == TUTTI_OK)
-            status = TUTTI__CUDA(cudaEventElapsedTime(&ms, begin, end));
+            status = TUTTI__CALL(cudaEventElapsedTime(&ms, begin, end));
         if (status == TUTTI_OK && (i == 0 || ms < best)) {
             best = ms;
             *best_p = i;
@@ -427,7 +427,7 @@ static void convolution_plan_free(tutti__cuda_plan *plan)
 static tutti_status plan_make(const tutti__cuda_handle *h, const tutti__cuda_convolution *c,
                               const arguments *a, convolution_plan *p)
 {
-    graph g = {NULL};
+    graph g = {.x = NULL};
     candidates all = {.n = 0};
     int best = 0;
     tutti_status status = graph_make(&g, h, c, tutti__cuda_alignment(a->x, a->w, a->y));

@@ -1,17 +1,17 @@
-/* cublaslt.c -- a stand-in of cuBLASLt, for matrix products.   SPDX-License-Identifier: MIT
+/* cublasLt.c -- a stand-in of cuBLASLt, for matrix products.   SPDX-License-Identifier: MIT
  *
  * It refuses what cuBLASLt refuses: sizes of attributes, matrices that do not fit, pairs of dtypes that it does not have,
  * an algorithm that was chosen for another product, pointers less aligned than was said when it was chosen. It computes
  * when the stream comes there.
  *
- *     TUTTI_STANDIN_RECORD=FILE      a line for each question for an algorithm, and for each product
- *     TUTTI_STANDIN_CUBLASLT=WISHES  none: there is no algorithm; no_epilogue: only for products without one;
+ *     STANDIN_RECORD=FILE      a line for each question for an algorithm, and for each product
+ *     STANDIN_CUBLASLT=WISHES  none: there is no algorithm; no_epilogue: only for products without one;
  *                                    workspace=BYTES: of each */
 #include "elements.h"
 
 #include <cublasLt.h>
 
-#define WISHES "TUTTI_STANDIN_CUBLASLT"
+#define WISHES "STANDIN_CUBLASLT"
 
 typedef struct operation {
     int32_t compute, scale, transposed[2];
