@@ -333,8 +333,6 @@ static tutti_status cuda_zero(tutti_stream *stream, void *p, size_t bytes)
                 "zeroing");
 }
 
-#pragma weak tutti__cuda_flat_ops
-
 const tutti__device_ops tutti__cuda_device_ops = {
     .name = "cuda",
     .count = cuda_count,
