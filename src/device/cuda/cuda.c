@@ -98,6 +98,18 @@ tutti_status tutti__cuda_done(tutti_device device, tutti_status status, const ch
                            : "");
 }
 
+static tutti_status cuda_describe(tutti_device device, tutti__device_info *info_p)
+{
+    tutti__cuda_properties p;
+
+    TUTTI_TRY(tutti__cuda_done(device, tutti__cuda_module()->runtime->properties(device.index, &p),
+                               "its properties"));
+    snprintf(info_p->name, sizeof info_p->name, "%s", p.name);
+    snprintf(info_p->bus, sizeof info_p->bus, "%s", p.bus);
+    info_p->memory_bytes = p.memory_bytes;
+    return TUTTI_OK;
+}
+
 static tutti_status done(const tutti_stream *stream, tutti_status status, const char *what)
 {
     return tutti__cuda_done(stream->device, status, what);

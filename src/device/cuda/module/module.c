@@ -42,10 +42,14 @@ tutti_status tutti__cuda_use(int device)
     return TUTTI__CALL(cudaSetDevice(device));
 }
 
+#pragma weak cudnnGetVersion
+#pragma weak cublasLtGetVersion
+
 static const char *describe(void)
 {
     static _Thread_local char text[96];
-    const size_t dnn = cudnnGetVersion(), blas = cublasLtGetVersion();
+    const size_t dnn = cudnnGetVersion ? cudnnGetVersion() : 0;
+    const size_t blas = cublasLtGetVersion ? cublasLtGetVersion() : 0;
     int cuda = 0;
 
     (void)cudaRuntimeGetVersion(&cuda);
@@ -54,8 +58,6 @@ static const char *describe(void)
     return text;
 }
 
-#pragma weak tutti__cuda_flat_table
-#pragma weak tutti__cuda_own_table
 #pragma weak tutti__cuda_products_table
 
 extern const tutti__cuda tutti_cuda_table;
