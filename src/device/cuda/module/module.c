@@ -42,14 +42,10 @@ tutti_status tutti__cuda_use(int device)
     return TUTTI__CALL(cudaSetDevice(device));
 }
 
-#pragma weak cudnnGetVersion
-#pragma weak cublasLtGetVersion
-
 static const char *describe(void)
 {
     static _Thread_local char text[96];
-    const size_t dnn = cudnnGetVersion ? cudnnGetVersion() : 0;
-    const size_t blas = cublasLtGetVersion ? cublasLtGetVersion() : 0;
+    const size_t dnn = cudnnGetVersion(), blas = cublasLtGetVersion();
     int cuda = 0;
 
     (void)cudaRuntimeGetVersion(&cuda);

@@ -1,15 +1,6 @@
 /* cuda.c -- the table of the CUDA kernels.   SPDX-License-Identifier: MIT */
 #include "tensor/kernel/cuda/cuda.h"
 
-#pragma weak tutti__cuda_products_open
-#pragma weak tutti__cuda_products_close
-#pragma weak tutti__cuda_conv2d_forward
-#pragma weak tutti__cuda_conv2d_backward_data
-#pragma weak tutti__cuda_conv2d_backward_weights
-#pragma weak tutti__cuda_linear_forward
-#pragma weak tutti__cuda_linear_backward_data
-#pragma weak tutti__cuda_linear_backward_weights
-
 /* The GPUs that the module is compiled for have both. */
 static bool can_half(tutti_ctx *cx, tutti_dtype dtype)
 {

@@ -71,6 +71,9 @@ typedef struct tutti__cuda_own {
                                   const void *dy, const void *y, int64_t n);
     tutti_status (*add)(int device, void *stream, tutti_dtype dtype, void *y, const void *a,
                         const void *b, int64_t n);
+    /* y [n / channels][channels] += b [channels], in each row */
+    tutti_status (*add_bias)(int device, void *stream, tutti_dtype dtype, void *y, const float *b,
+                             int64_t n, int64_t channels);
     /* The mask is of the element's number in row-major order, Philox(key; step, shard, call, number / 4). */
     tutti_status (*dropout)(int device, void *stream, tutti_dtype dtype, void *y, const void *x,
                             int64_t n, const tutti__cuda_mask *c);

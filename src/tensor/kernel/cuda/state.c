@@ -3,9 +3,6 @@
 #include "device/cuda/cuda.h"
 #include "tensor/kernel/cuda/cuda.h"
 
-#pragma weak tutti__cuda_products_open
-#pragma weak tutti__cuda_products_close
-
 #include <stdlib.h>
 
 struct tutti__cuda_layout_entry {

@@ -49,6 +49,23 @@ struct Add {
     }
 };
 
+template <class T>
+struct AddBias {
+    T *y;
+    const float *b;
+    int64_t channels;
+    template <int V>
+    METHOD void run(int64_t i) const
+    {
+        Lanes<V> v = load<V>(y + i);
+        const Lanes<V> w = load<V>(b + i % channels); /* V divides channels */
+
+        for (int k = 0; k < V; k++)
+            v[k] += w[k];
+        store<V>(y + i, v);
+    }
+};
+
 tutti_status tutti__own_relu(int device, void *stream, tutti_dtype dtype, void *y, const void *x,
                              int64_t n)
 {
@@ -74,6 +91,16 @@ tutti_status tutti__own_add(int device, void *stream, tutti_dtype dtype, void *y
     return with_type(dtype, [=](auto type) {
         using T = decltype(type);
         return map(device, stream, Add<T>{(T *)y, (const T *)a, (const T *)b}, n, aligned(y, a, b));
+    });
+}
+
+tutti_status tutti__own_add_bias(int device, void *stream, tutti_dtype dtype, void *y,
+                                 const float *b, int64_t n, int64_t channels)
+{
+    return with_type(dtype, [=](auto type) {
+        using T = decltype(type);
+        return map(device, stream, AddBias<T>{(T *)y, b, channels}, n,
+                   aligned(y, b) && channels % LANES == 0);
     });
 }
 

@@ -18,6 +18,7 @@ ENTRY(transpose);
 ENTRY(relu); /* elementwise.cu */
 ENTRY(relu_backward);
 ENTRY(add);
+ENTRY(add_bias);
 ENTRY(dropout);
 ENTRY(batch_norm_scratch); /* batch_norm.cu */
 ENTRY(batch_norm_moments);

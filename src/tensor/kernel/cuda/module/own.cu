@@ -7,6 +7,7 @@ const tutti__cuda_own tutti__cuda_own_table = {
     tutti__own_relu,
     tutti__own_relu_backward,
     tutti__own_add,
+    tutti__own_add_bias,
     tutti__own_dropout,
     tutti__own_batch_norm_scratch,
     tutti__own_batch_norm_moments,
