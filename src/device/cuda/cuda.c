@@ -74,8 +74,6 @@ static tutti__cuda_device *device_of(tutti_device device)
     return &devices.all[device.index];
 }
 
-<<<<<<< HEAD
-=======
 tutti_status tutti__cuda_done(tutti_device device, tutti_status status, const char *what)
 {
     if (status == TUTTI_OK)
@@ -88,7 +86,6 @@ tutti_status tutti__cuda_done(tutti_device device, tutti_status status, const ch
                            : "");
 }
 
->>>>>>> ce3c50947741c8f78da076ea402c1fcc766d7f87
 static tutti_status cuda_describe(tutti_device device, tutti__device_info *info_p)
 {
     tutti__cuda_properties p;
@@ -101,33 +98,6 @@ static tutti_status cuda_describe(tutti_device device, tutti__device_info *info_
     return TUTTI_OK;
 }
 
-<<<<<<< HEAD
-tutti_status tutti__cuda_done(tutti_device device, tutti_status status, const char *what)
-{
-    if (status == TUTTI_OK)
-        return TUTTI_OK;
-    return tutti__fail(status, "cuda:%d (%s): %s: %s%s", device.index, device_of(device)->name,
-                       what, tutti__cuda_module()->error(),
-                       status == TUTTI_ERR_DEVICE
-                           ? "; this process can use the device no more: start it again from its "
-                             "last checkpoint, and look for NVRM: Xid in the kernel's log (dmesg)"
-                           : "");
-}
-
-static tutti_status cuda_describe(tutti_device device, tutti__device_info *info_p)
-{
-    tutti__cuda_properties p;
-
-    TUTTI_TRY(tutti__cuda_done(device, tutti__cuda_module()->runtime->properties(device.index, &p),
-                               "its properties"));
-    snprintf(info_p->name, sizeof info_p->name, "%s", p.name);
-    snprintf(info_p->bus, sizeof info_p->bus, "%s", p.bus);
-    info_p->memory_bytes = p.memory_bytes;
-    return TUTTI_OK;
-}
-
-=======
->>>>>>> ce3c50947741c8f78da076ea402c1fcc766d7f87
 static tutti_status done(const tutti_stream *stream, tutti_status status, const char *what)
 {
     return tutti__cuda_done(stream->device, status, what);

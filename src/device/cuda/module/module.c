@@ -54,8 +54,6 @@ static const char *describe(void)
     return text;
 }
 
-#pragma weak tutti__cuda_products_table
-
 extern const tutti__cuda tutti_cuda_table;
 TUTTI_API const tutti__cuda tutti_cuda_table = {
     .table = TUTTI__CUDA_TABLE,
