@@ -32,7 +32,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "standin.h"
+#include "standin/standin.h"
 
 enum {
     MOST_RANKS = 8,
@@ -79,7 +79,7 @@ typedef struct work {
     ncclDataType_t type;
     ncclRedOp_t redop;
     size_t count;
-    void *dst; /* NULL: the result is for others */
+    void *dst;   /* NULL: the result is for others */
     char *parts; /* of a reduction: each rank's, one behind the other */
     cudaStream_t stream;
 } work;
@@ -87,7 +87,7 @@ typedef struct work {
 struct ncclComm {
     meeting *at;
     int rank, size, device, polls;
-    bool blocking, fails, broken;
+    bool fails, broken;
     stage stage;
     _Atomic ncclResult_t error;
     work *pending;
@@ -153,10 +153,10 @@ static void nap(void)
 
 static size_t size_of(ncclDataType_t type)
 {
-    static const size_t sizes[] = {[ncclInt8] = 1,    [ncclUint8] = 1,    [ncclInt32] = 4,
-                                   [ncclUint32] = 4,  [ncclInt64] = 8,    [ncclUint64] = 8,
-                                   [ncclFloat16] = 2, [ncclFloat32] = 4,  [ncclFloat64] = 8,
-                                   [ncclBfloat16] = 2};
+    static const size_t sizes[] = {
+        [ncclInt8] = 1,    [ncclUint8] = 1,   [ncclInt32] = 4,   [ncclUint32] = 4,
+        [ncclInt64] = 8,   [ncclUint64] = 8,  [ncclFloat16] = 2, [ncclFloat32] = 4,
+        [ncclFloat64] = 8, [ncclBfloat16] = 2};
 
     return sizes[type];
 }
@@ -331,6 +331,12 @@ static void release(struct ncclComm *comm)
     free(comm);
 }
 
+static void drop(work *w)
+{
+    free(w->parts);
+    free(w);
+}
+
 static void run_work(void *arg)
 {
     work *w = arg;
@@ -350,17 +356,20 @@ static void run_work(void *arg)
         reduce_parts(w);
     atomic_fetch_sub(&comm->running, 1);
     release(comm);
-    free(w->parts);
-    free(w);
+    drop(w);
 }
 
-static void launch(struct ncclComm *comm)
+static ncclResult_t launch(struct ncclComm *comm)
 {
     work *w = comm->pending;
 
     comm->pending = NULL;
     atomic_fetch_add(&comm->references, 1);
-    tutti_standin_enqueue(w->stream, run_work, w);
+    if (tutti_standin_enqueue(w->stream, run_work, w) == 0)
+        return ncclSuccess;
+    atomic_fetch_sub(&comm->references, 1);
+    drop(w);
+    return ncclUnhandledCudaError;
 }
 
 /* ---- Calls --------------------------------------------------------------------------------------------------- */
@@ -374,7 +383,7 @@ static _Thread_local struct {
 static ncclResult_t work_new(work **work_p, ncclComm_t comm, cudaStream_t stream)
 {
     if (!comm || comm->stage != READY || comm->pending)
-        return misuse(!comm            ? "a call without a communicator"
+        return misuse(!comm           ? "a call without a communicator"
                       : comm->pending ? "a call while one is pending"
                                       : "a call on a communicator that is not ready");
     if (group.work) {
@@ -401,18 +410,14 @@ static ncclResult_t submit(work *w)
     if (fault("launch", comm->rank, call)) {
         snprintf(comm->last, sizeof comm->last, "the stand-in was asked to fail call %llu",
                  (unsigned long long)call);
-        free(w->parts);
-        free(w);
+        drop(w);
         return ncclSystemError;
     }
     w->hangs = fault("async", comm->rank, call) || fault("hang", comm->rank, call);
     comm->broken = fault("async", comm->rank, call);
     comm->pending = w;
     comm->polls = 0;
-    if (!comm->blocking)
-        return ncclInProgress;
-    launch(comm);
-    return ncclSuccess;
+    return ncclInProgress;
 }
 
 static ncclResult_t end_call(work *w)
@@ -562,9 +567,12 @@ ncclResult_t ncclGetVersion(int *version)
 
 const char *ncclGetErrorString(ncclResult_t result)
 {
-    static const char *const texts[] = {"no error",           "unhandled cuda error",
-                                        "unhandled system error", "internal error",
-                                        "invalid argument",   "invalid usage",
+    static const char *const texts[] = {"no error",
+                                        "unhandled cuda error",
+                                        "unhandled system error",
+                                        "internal error",
+                                        "invalid argument",
+                                        "invalid usage",
                                         "remote process exited or there was a network error",
                                         "NCCL operation in progress"};
 
@@ -613,8 +621,7 @@ static meeting *go_to(const ncclUniqueId *id)
     memcpy(&there, id, sizeof there);
     snprintf(path, sizeof path, "/proc/%lld/fd/%d", (long long)there.pid, there.fd);
     fd = open(path, O_RDWR | O_CLOEXEC);
-    at = fd < 0 ? MAP_FAILED
-                : mmap(NULL, sizeof *at, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    at = fd < 0 ? MAP_FAILED : mmap(NULL, sizeof *at, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (fd >= 0)
         close(fd);
     if (at == MAP_FAILED)
@@ -637,14 +644,13 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm_p, int size, ncclUniqueId i
     }
     comm->rank = rank;
     comm->size = size;
-    comm->blocking = config->blocking != 0;
     comm->fails = fault("init", rank, 0);
     atomic_init(&comm->references, 1);
     comm->at = go_to(&id);
-    if (cudaGetDevice(&comm->device) != cudaSuccess || !comm->at || comm->blocking) {
-        misuse(comm->blocking ? "a communicator that blocks" : "an id that leads nowhere");
+    if (cudaGetDevice(&comm->device) != cudaSuccess || !comm->at || config->blocking != 0) {
         release(comm);
-        return ncclSystemError;
+        return misuse(config->blocking != 0 ? "a communicator that blocks"
+                                            : "an id that leads nowhere");
     }
     atomic_fetch_add(&counts.comms, 1);
     if (!comm->fails) {
@@ -691,7 +697,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result)
         if (*result == ncclSuccess)
             comm->stage = FINALIZED;
     } else if (comm->pending) {
-        launch(comm);
+        *result = launch(comm);
     } else if (comm->broken) {
         snprintf(comm->last, sizeof comm->last, "the stand-in was asked to break the connection");
         *result = ncclRemoteError;
@@ -732,10 +738,8 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
         sleep(1);
     while (atomic_load(&comm->running) > 0)
         nap();
-    if (comm->pending) {
-        free(comm->pending->parts);
-        free(comm->pending);
-    }
+    if (comm->pending)
+        drop(comm->pending);
     forget(comm);
     return ncclSuccess;
 }

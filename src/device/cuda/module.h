@@ -31,6 +31,8 @@ typedef struct tutti__cuda_properties {
 typedef struct tutti__cuda_runtime {
     /* DEVICE: no driver, one that is too old, or one that sees no device. */
     tutti_status (*count)(int *count_p);
+    /* The thread's current device from now on: for libraries that go by it. */
+    tutti_status (*use)(int device);
     tutti_status (*properties)(int device, tutti__cuda_properties *properties_p);
     tutti_status (*memory)(int device, size_t *free_bytes_p, size_t *total_bytes_p);
 

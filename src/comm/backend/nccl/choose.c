@@ -23,8 +23,7 @@ typedef struct offer {
 static tutti__op host_op(const tutti__nccl_carrier *c, const tutti__op *at, tutti__op_kind kind,
                          const void *src, void *dst, size_t bytes)
 {
-    tutti__op op = {
-        .src = src, .dst = dst, .timeout_ms = at->timeout_ms, .deadline = at->deadline};
+    tutti__op op = {.src = src, .dst = dst, .timeout_ms = at->timeout_ms, .deadline = at->deadline};
 
     op.signature.op = (uint8_t)kind;
     op.signature.dtype = TUTTI_U8;
@@ -38,10 +37,9 @@ static tutti_status identify(tutti_device device, offer *mine)
 {
     tutti__cuda_properties properties;
 
-    TUTTI_TRY(tutti__cuda_done(device,
-                               tutti__cuda()->runtime->properties(device.index, &properties),
-                               "its properties"));
-    snprintf(mine->gpu, sizeof mine->gpu, "%s", properties.pci);
+    TUTTI_TRY(tutti__cuda_done(
+        device, tutti__cuda_module()->runtime->properties(device.index, &properties), "its properties"));
+    snprintf(mine->gpu, sizeof mine->gpu, "%s", properties.bus);
     return TUTTI_OK;
 }
 
@@ -67,18 +65,20 @@ static void judge(const tutti__comm *comm, const offer *all, char *why, size_t c
             snprintf(why, capacity, "rank %d on %s: %.*s", r, comm->peers[r].host,
                      (int)sizeof all[r].why - 1, all[r].why);
         else if (all[r].version != all[0].version)
-            snprintf(why, capacity,
-                     "rank 0 on %s has NCCL %d.%d.%d, but rank %d on %s %d.%d.%d; give all the same",
-                     comm->peers[0].host, all[0].version / 10000, all[0].version / 100 % 100,
-                     all[0].version % 100, r, comm->peers[r].host, all[r].version / 10000,
-                     all[r].version / 100 % 100, all[r].version % 100);
+            snprintf(
+                why, capacity,
+                "rank 0 on %s has NCCL %d.%d.%d, but rank %d on %s %d.%d.%d; give all the same",
+                comm->peers[0].host, all[0].version / 10000, all[0].version / 100 % 100,
+                all[0].version % 100, r, comm->peers[r].host, all[r].version / 10000,
+                all[r].version / 100 % 100, all[r].version % 100);
         for (int q = 0; q < r && !*why; q++)
             if (all[q].machine == all[r].machine && strcmp(all[q].gpu, all[r].gpu) == 0)
-                snprintf(why, capacity,
-                         "rank %d and rank %d on %s are both on GPU %s (cuda:%d, cuda:%d), and NCCL "
-                         "wants one for each rank: start one rank a GPU, or use backend native, "
-                         "which moves GPUs' memory through the host's",
-                         q, r, comm->peers[r].host, all[r].gpu, all[q].index, all[r].index);
+                snprintf(
+                    why, capacity,
+                    "rank %d and rank %d on %s are both on GPU %s (cuda:%d, cuda:%d), and NCCL "
+                    "wants one for each rank: start one rank a GPU, or use backend native, "
+                    "which moves GPUs' memory through the host's",
+                    q, r, comm->peers[r].host, all[r].gpu, all[q].index, all[r].index);
     }
 }
 
@@ -136,4 +136,15 @@ tutti_status tutti__nccl_share_id(tutti__nccl_carrier *c, const tutti__op *op, t
                             "rank 0 on %s: NCCL makes no id: %.300s; NCCL_SOCKET_IFNAME names the "
                             "network interface, NCCL_DEBUG=INFO says more",
                             comm->peers[0].host, said.text);
+}
+
+tutti_status tutti__nccl_agree(tutti__nccl_carrier *c, const tutti__op *op, tutti_status mine)
+{
+    uint8_t failed = mine != TUTTI_OK;
+    tutti__op most = host_op(c, op, TUTTI__OP_ALL_REDUCE, &failed, &failed, sizeof failed);
+
+    most.signature.redop = TUTTI_MAX;
+    if (c->base.comm->size > 1)
+        TUTTI_TRY(c->engine->ops->run(c->engine, &most));
+    return failed ? TUTTI_ERR_MEMORY : TUTTI_OK;
 }

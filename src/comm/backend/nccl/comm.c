@@ -70,13 +70,13 @@ tutti_status tutti__nccl_settle(tutti__nccl_carrier *c, const tutti__op *op, int
 
 tutti_status tutti__nccl_await(tutti__nccl_carrier *c, const tutti__op *op, const char *what)
 {
-    if (c->stream->ops->event_record(c->event, c->stream) != TUTTI_OK)
+    if (c->ops->event_record(c->event, c->stream) != TUTTI_OK)
         return tutti__devices_fail(c->base.comm);
     for (unsigned n = 0;; tutti__devices_pause(&n)) {
         bool passed;
         int result;
 
-        if (c->stream->ops->event_passed(c->event, &passed) != TUTTI_OK)
+        if (c->ops->event_passed(c->event, &passed) != TUTTI_OK)
             return tutti__devices_fail(c->base.comm);
         if (passed)
             return TUTTI_OK;
@@ -120,10 +120,10 @@ static bool end_in_time(int (*call)(tutti__nccl_comm *comm), tutti__nccl_comm *c
         (void)call(comm);
         return true;
     }
-    if (pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC,
-                             &(struct timespec){(time_t)(until / 1e3),
-                                                (long)((until - 1e3 * (double)(time_t)(until / 1e3)) *
-                                                       1e6)}) != 0) {
+    if (pthread_clockjoin_np(
+            thread, NULL, CLOCK_MONOTONIC,
+            &(struct timespec){(time_t)(until / 1e3),
+                               (long)((until - 1e3 * (double)(time_t)(until / 1e3)) * 1e6)}) != 0) {
         pthread_detach(thread);
         back = false;
     }
@@ -138,10 +138,10 @@ static bool is_idle(tutti__nccl_carrier *c, int limit_ms)
     const double until = tutti__now_ms() + limit_ms;
     bool passed = false;
 
-    if (c->stream->ops->event_record(c->event, c->stream) != TUTTI_OK)
+    if (c->ops->event_record(c->event, c->stream) != TUTTI_OK)
         return false;
     for (unsigned n = 0; !passed && tutti__now_ms() < until; tutti__devices_pause(&n))
-        if (c->stream->ops->event_passed(c->event, &passed) != TUTTI_OK)
+        if (c->ops->event_passed(c->event, &passed) != TUTTI_OK)
             return false;
     return passed;
 }
@@ -158,10 +158,11 @@ void tutti__nccl_abort(tutti__nccl_carrier *c)
     if (back && is_idle(c, ABORT_MS))
         return;
     c->stuck = true;
-    tutti_log(TUTTI_LOG_WARN, "comm",
-              "group \"%s\": ncclCommAbort has not stopped what runs on cuda:%d in %g s; memory that "
-              "it uses stays allocated, and may still be written: end the process",
-              c->base.comm->name, c->device.index, ABORT_MS / 1e3);
+    tutti_log(
+        TUTTI_LOG_WARN, "comm",
+        "group \"%s\": ncclCommAbort has not stopped what runs on cuda:%d in %g s; memory that "
+        "it uses stays allocated, and may still be written: end the process",
+        c->base.comm->name, c->device.index, ABORT_MS / 1e3);
 }
 
 void tutti__nccl_close(tutti__nccl_carrier *c)
@@ -189,25 +190,20 @@ void tutti__nccl_close(tutti__nccl_carrier *c)
 
 /* ---- Beginning ------------------------------------------------------------------------------------------- */
 
-static tutti_status prepare(tutti__nccl_carrier *c)
-{
-    const tutti__device_ops *ops;
-
-    if (!c->stream) {
-        TUTTI_TRY(tutti_stream_new(&c->stream, c->device));
-        ops = c->stream->ops;
-        TUTTI_TRY(ops->event_new(c->device, &c->event));
-        c->pieces = tutti__alloc(2 * (size_t)c->base.comm->size * sizeof *c->pieces);
-    }
-    if (!c->event || !c->pieces)
-        return TUTTI_ERR_MEMORY;
-    return tutti__nccl_use(c);
-}
-
 tutti_status tutti__nccl_use(const tutti__nccl_carrier *c)
 {
-    return tutti__cuda_done(c->device, tutti__cuda()->runtime->use(c->device.index),
+    return tutti__cuda_done(c->device, tutti__cuda_module()->runtime->use(c->device.index),
                             "its use by NCCL");
+}
+
+static tutti_status prepare(tutti__nccl_carrier *c)
+{
+    c->pieces = tutti__alloc(2 * (size_t)c->base.comm->size * sizeof *c->pieces);
+    if (!c->pieces)
+        return TUTTI_ERR_MEMORY;
+    TUTTI_TRY(tutti_stream_new(&c->stream, c->device));
+    TUTTI_TRY(c->ops->event_new(c->device, &c->event));
+    return tutti__nccl_use(c);
 }
 
 tutti_status tutti__nccl_open(tutti__nccl_carrier *c, const tutti__op *op)

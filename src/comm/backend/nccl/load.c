@@ -21,7 +21,7 @@ static void version_text(int version, char *text, size_t capacity)
 
 static tutti_status find(char *path, size_t capacity)
 {
-    const char *asked = tutti__env_text(TUTTI__ENV_NCCL);
+    const char *asked = tutti__env_text(TUTTI__ENV_NCCL_MODULE);
     char folder[1100];
 
     if (*asked) {
@@ -71,10 +71,11 @@ static tutti_status load(void)
     TUTTI_TRY(find(path, sizeof path));
     library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library)
-        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                           "backend nccl: the module cannot be loaded: %s; is NCCL 2 installed here "
-                           "(libnccl2), and does LD_LIBRARY_PATH name its folder?" OR_NATIVE,
-                           dlerror());
+        return tutti__fail(
+            TUTTI_ERR_UNSUPPORTED,
+            "backend nccl: the module cannot be loaded: %s; is NCCL 2 installed here "
+            "(libnccl2), and does LD_LIBRARY_PATH name its folder?" OR_NATIVE,
+            dlerror());
     nccl = dlsym(library, TUTTI__NCCL_SYMBOL);
     if (check(path, nccl, &process.library) != TUTTI_OK) {
         dlclose(library);

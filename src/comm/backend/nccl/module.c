@@ -39,9 +39,20 @@ static void look_up(void *library, const char *name, void *function_p)
     memcpy(function_p, &symbol, sizeof symbol);
 }
 
+/* The one that the linker has found. */
+static void *open_library(void)
+{
+    ncclResult_t (*const known)(int *) = ncclGetVersion;
+    const void *symbol;
+    Dl_info info;
+
+    memcpy(&symbol, &known, sizeof symbol);
+    return dladdr(symbol, &info) ? dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD) : NULL;
+}
+
 static void find_newer(int version)
 {
-    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
+    void *library = open_library();
 
     if (!library)
         return;

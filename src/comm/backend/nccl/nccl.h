@@ -31,13 +31,16 @@ typedef struct tutti__nccl_carrier {
 
     const tutti__nccl *nccl;
     tutti__nccl_library library;
-    tutti_device device;    /* of the first call, and of all others */
+    tutti_device device; /* of the first call, and of all others */
+    const tutti__device_ops *ops;
     tutti__nccl_comm *comm; /* NULL: not made yet, or given up */
     tutti_stream *stream;   /* its own */
     tutti__event *event;
     tutti__piece *pieces; /* two a rank */
 
-    pthread_mutex_t lock; /* of `memory`, and of the communicator where it is told of memory */
+    bool stuck; /* NCCL has not stopped when it was told to: what it uses is left to it */
+
+    pthread_mutex_t lock; /* of `memory` */
     struct tutti__nccl_region *memory;
 } tutti__nccl_carrier;
 
@@ -52,9 +55,13 @@ tutti_status tutti__nccl_load(const tutti__nccl **nccl_p, tutti__nccl_library *l
 tutti_status tutti__nccl_choose(tutti__nccl_carrier *c, const tutti__op *op);
 /* Rank 0's id for all. */
 tutti_status tutti__nccl_share_id(tutti__nccl_carrier *c, const tutti__op *op, tutti__nccl_id *id);
+/* OK if all ranks say so, else MEMORY, no message made. */
+tutti_status tutti__nccl_agree(tutti__nccl_carrier *c, const tutti__op *op, tutti_status mine);
 
 /* ---- comm.c: kills the group where it fails */
 
+/* Makes the device the thread's current one, which NCCL goes by. */
+tutti_status tutti__nccl_use(const tutti__nccl_carrier *c);
 /* Makes it unless it is there. */
 tutti_status tutti__nccl_open(tutti__nccl_carrier *c, const tutti__op *op);
 /* After a call that returned `result`: until it is done. */

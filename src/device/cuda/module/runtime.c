@@ -215,6 +215,7 @@ static tutti_status zero(int device, void *stream, void *p, size_t bytes)
 
 const tutti__cuda_runtime tutti__cuda_runtime_table = {
     .count = count,
+    .use = tutti__cuda_use,
     .properties = properties,
     .memory = memory,
     .alloc = device_alloc,
