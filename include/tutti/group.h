@@ -180,6 +180,11 @@ TUTTI_API void tutti_log0(const tutti_group *group, const char *format, ...) TUT
  * on all of them; the group lives. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_alloc(tutti_group *group, size_t bytes,
                                                          void **p);
+/* The same on the device of a stream (NULL: the host's, as above), each rank on its own: memory in which the group moves that
+ * device's buffers best. No stream uses it any more when it is released. Where only some ranks' is the host's, nobody shares it. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_alloc_on(tutti_group *group,
+                                                            tutti_stream *stream, size_t bytes,
+                                                            void **p);
 TUTTI_API void tutti_group_release(tutti_group *group, void *p);
 
 /* ---- Collectives ------------------------------------------------------------------------------- */
@@ -190,7 +195,8 @@ typedef struct tutti_buf {
     size_t count; /* elements; 0 is fine */
     tutti_dtype dtype;
     /* NULL: memory of the host. Else of the stream's device: the call comes behind all that was given to the stream before
-     * it, and is over for every stream when its work is done. */
+     * it, and is over for every stream when its work is done. The buffers of one call bear one stream; what other ranks' do
+     * is theirs. Calls that are coalesced come behind what was given before tutti_coalesce_end. */
     tutti_stream *stream;
 } tutti_buf;
 
@@ -317,7 +323,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_coalesce_end(tutti_group *group, tu
 /* ---- Between two ranks --------------------------------------------------------------------------
  * Outside the order of the collectives: any thread may call these, before, after and beside collectives in flight. The
  * messages from one rank with one tag (0 and up) are received in the order in which they were sent. A send is done when
- * its buffer may be used again, not when the message is received; a rank that then leaves the group, or just ends, loses
+ * its buffer may be used again, not when the message is received (of a device's buffer: as soon as the call returns, which
+ * waits for its stream; a receive into one brings the message there when it is waited for); a rank that then leaves the group, or just ends, loses
  * nothing of it. Unexpected messages wait at the receiver if they are small (up to 16 KiB each, 4 KiB among more than 64 ranks of
  * a host, and 256 KiB from each rank), all others at the sender, and nothing waits behind them. To itself a rank can send too.
  * Errors: ARG; MISMATCH when the two name different dtypes or counts (both are named); PEER, TIMEOUT (that of

@@ -32,7 +32,8 @@ typedef struct tutti_reducer_parameter {
 /* What is done about NaN and infinities in a gradient of this rank, seen before it is averaged. */
 typedef enum tutti_nonfinite {
     TUTTI_NONFINITE_WARN, /* a log line with parameter, rank and step, the 1st, 2nd, 4th, 8th ... time */
-    TUTTI_NONFINITE_ERROR, /* the step fails on all ranks, with these names */
+    /* The step fails on all ranks, with these names. On a device that is one more wait for each bucket. */
+    TUTTI_NONFINITE_ERROR,
     TUTTI_NONFINITE_IGNORE /* nobody looks */
 } tutti_nonfinite;
 
@@ -48,6 +49,9 @@ typedef struct tutti_reducer_opts {
     bool find_unused;    /* a step may leave gradients out: tutti_reducer_skip */
     bool static_graph;   /* each step leaves out what the first did: asked once, then checked */
     tutti_nonfinite nonfinite;
+    /* On whose device the gradients lie, and in which they are written: what is given to it before tutti_reducer_ready
+     * counts. It outlives the reducer. NULL: memory of the host. Each rank's own affair. */
+    tutti_stream *stream;
     uint64_t reserved[4]; /* zero */
 } tutti_reducer_opts;
 
@@ -72,7 +76,7 @@ TUTTI_API tutti_status tutti_reducer_ready_rows(tutti_reducer *reducer, size_t i
 /* In place of ready: this rank has no gradient i in this step, and brings zeros. STATE without find_unused or
  * static_graph. What is neither ready nor skipped when finish is called, is skipped. */
 TUTTI_API tutti_status tutti_reducer_skip(tutti_reducer *reducer, size_t i);
-/* Waits for all buckets. STATE naming the gradients that never got ready (then the group is aborted). */
+/* Waits for all buckets, also on a device: what failed is known before an update is given to its stream. STATE naming the gradients that never got ready (then the group is aborted). */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_finish(tutti_reducer *reducer);
 /* How many ranks brought gradient i in the last step. 0: nobody, so leave the parameter as it is. */
 TUTTI_API int tutti_reducer_users(const tutti_reducer *reducer, size_t i);
@@ -127,8 +131,10 @@ typedef struct tutti_bucket_gradient {
 
 typedef struct tutti_bucket {
     size_t index;
-    bool is_last;  /* that the hook sees in this step */
-    tutti_buf buf; /* this rank's gradients, gaps (zeros) included; to become the mean */
+    bool is_last; /* that the hook sees in this step */
+    /* This rank's gradients, gaps (zeros) included; to become the mean. On a device: in a stream of the hooks', in which the
+     * gradients are there, and in which the mean is to be. */
+    tutti_buf buf;
     size_t n;
     const tutti_bucket_gradient *gradients; /* in the order in which they lie */
     uint64_t reserved[4];                   /* zero */

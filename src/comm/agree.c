@@ -21,13 +21,22 @@ tutti_status tutti__group_share_failure(tutti_group *group, tutti_status local, 
     return tutti__fail((tutti_status)f.status, "rank %d: %s", from, f.text);
 }
 
-tutti_status tutti__group_agree(tutti_group *group, tutti_status local)
+tutti_status tutti__group_agree_all(tutti_group *group, tutti_status local, bool mine, bool *all_p)
 {
     int size = tutti_group_size(group);
-    int64_t first = local == TUTTI_OK ? size : tutti_group_rank(group);
+    int64_t word = 2 * (int64_t)(local == TUTTI_OK ? size : tutti_group_rank(group)) + mine;
 
+    *all_p = mine;
     if (size == 1)
         return local;
-    TUTTI_TRY(tutti_all_reduce(group, TUTTI_BUF(&first, 1, TUTTI_I64), TUTTI_MIN, NULL));
-    return first == size ? TUTTI_OK : tutti__group_share_failure(group, local, (int)first);
+    TUTTI_TRY(tutti_all_reduce(group, TUTTI_BUF(&word, 1, TUTTI_I64), TUTTI_MIN, NULL));
+    *all_p = word & 1;
+    return word / 2 == size ? TUTTI_OK : tutti__group_share_failure(group, local, (int)(word / 2));
+}
+
+tutti_status tutti__group_agree(tutti_group *group, tutti_status local)
+{
+    bool all;
+
+    return tutti__group_agree_all(group, local, true, &all);
 }

@@ -1,8 +1,8 @@
 /* coalesce.c -- many collectives as one: noted, then run as one queued function.   SPDX-License-Identifier: MIT
  *
- * all_reduces of small buffers are brought together in memory that peers can read, a part for each dtype and reduction, so
- * that many cost one barrier; each element is summed as it would be alone. The others run one after the other. Each operation
- * bears a digest of all calls, so that ranks which coalesce different ones hear of it in the first. */
+ * all_reduces of small buffers are brought together in memory that peers can read, or on their device, a part for each dtype
+ * and reduction, so that many cost one barrier; each element is summed as it would be alone. The others run one after the
+ * other. Each operation bears a digest of all calls, so that ranks which coalesce different ones hear of it in the first. */
 #include "comm/group.h"
 
 #include <stdlib.h>
@@ -13,7 +13,8 @@ enum { SCRATCH_BYTES = 1 << 20, SMALL_BYTES = 16 << 10 };
 
 typedef struct noted {
     tutti__op op;
-    size_t *counts; /* its own copy; NULL: none */
+    size_t *counts;    /* its own copy; NULL: none */
+    tutti__mark *mark; /* of op, if it was the first of its stream */
     bool done;
 } noted;
 
@@ -57,8 +58,10 @@ static void batch_free(void *arg)
 {
     batch *b = arg;
 
-    for (size_t i = 0; i < b->n; i++)
+    for (size_t i = 0; i < b->n; i++) {
+        tutti__devices_unmark(b->group->devices, b->calls[i].mark);
         free(b->calls[i].counts);
+    }
     free(b->calls);
     free(b);
 }
@@ -102,12 +105,18 @@ static size_t bytes_of(const noted *call)
     return tutti__signature_bytes(&call->op.signature);
 }
 
-static bool travels_along(const noted *call, const tutti__signature *with)
+static bool on_one_device(const tutti_stream *a, const tutti_stream *b)
+{
+    return (a && b) ? a->ops == b->ops && a->device.index == b->device.index : a == b;
+}
+
+static bool travels_along(const noted *call, const tutti__op *with)
 {
     const tutti__signature *s = &call->op.signature;
 
     return !call->done && s->op == TUTTI__OP_ALL_REDUCE && bytes_of(call) <= SMALL_BYTES &&
-           s->dtype == with->dtype && s->redop == with->redop;
+           s->dtype == with->signature.dtype && s->redop == with->signature.redop &&
+           on_one_device(call->op.stream, with->stream);
 }
 
 /* The first time; calls that differ are found by the call that follows. */
@@ -130,38 +139,82 @@ static tutti_status need_scratch(tutti_group *group)
     return status;
 }
 
+/* Where they travel, and on a device the group's stream there. */
+static tutti_status need_place(tutti_group *group, tutti__op *together)
+{
+    void *p = NULL;
+
+    if (!together->signature.carried) { /* other ranks' may be on the host, where all make it */
+        TUTTI_TRY(need_scratch(group));
+        p = group->scratch;
+    }
+    if (together->stream)
+        TUTTI_TRY(tutti__devices_scratch(group->devices, together->stream, SCRATCH_BYTES, &p,
+                                         &together->stream));
+    together->src = together->dst = p;
+    together->mark = NULL;
+    return TUTTI_OK;
+}
+
+/* dst = src, of a call; on a device in the group's stream, once the call's mark has passed. */
+static tutti_status copy(tutti_group *group, const noted *call, const tutti__op *together,
+                         void *dst, const void *src)
+{
+    size_t bytes = bytes_of(call);
+    tutti_stream *own = together->stream;
+
+    if (bytes > 0 && !own)
+        memcpy(dst, src, bytes);
+    if (bytes == 0 || !own)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__devices_reach(&group->comm, together, call->op.mark));
+    return tutti__copy(own, dst, src, bytes) == TUTTI_OK ? TUTTI_OK
+                                                         : tutti__devices_fail(&group->comm);
+}
+
+/* Those of the calls from `first` to `end` that travel along: between them and where they travel. */
+static tutti_status copy_all(batch *b, const tutti__op *together, size_t first, size_t end, bool in)
+{
+    char *place = together->dst;
+
+    for (size_t i = first; i < end; i++) {
+        noted *call = &b->calls[i];
+
+        if (!travels_along(call, together))
+            continue;
+        TUTTI_TRY(
+            copy(b->group, call, together, in ? place : call->op.dst, in ? call->op.src : place));
+        place += bytes_of(call);
+        call->done = !in;
+    }
+    return TUTTI_OK;
+}
+
 /* Those of the calls from `first` on that travel along with it: copied in, reduced as one, copied out. */
 static tutti_status run_together(batch *b, size_t first)
 {
     tutti_group *group = b->group;
     tutti__op together = b->calls[first].op;
-    size_t bytes = 0, end = first, at = 0;
+    size_t bytes = 0, end = first;
+    tutti_status status;
 
-    TUTTI_TRY(need_scratch(group));
-    together.src = together.dst = group->scratch;
+    TUTTI_TRY(need_place(group, &together));
+    together.timeout_ms = tutti__queue_timeout(group->queue);
+    together.deadline = tutti__now_ms() + together.timeout_ms;
     together.signature.count = 0;
-    for (; end < b->n && bytes + SMALL_BYTES <= SCRATCH_BYTES; end++) {
-        noted *call = &b->calls[end];
-
-        if (!travels_along(call, &together.signature))
-            continue;
-        if (bytes_of(call) > 0)
-            memcpy((char *)group->scratch + bytes, call->op.src, bytes_of(call));
-        bytes += bytes_of(call);
-        together.signature.count += call->op.signature.count;
-    }
-    TUTTI_TRY(tutti__submit(group->queue, &together, NULL));
-    for (size_t i = first; i < end; i++) {
-        noted *call = &b->calls[i];
-
-        if (!travels_along(call, &together.signature))
-            continue;
-        if (bytes_of(call) > 0)
-            memcpy(call->op.dst, (const char *)group->scratch + at, bytes_of(call));
-        at += bytes_of(call);
-        call->done = true;
-    }
-    return TUTTI_OK;
+    for (; end < b->n && bytes + SMALL_BYTES <= SCRATCH_BYTES; end++)
+        if (travels_along(&b->calls[end], &together)) {
+            bytes += bytes_of(&b->calls[end]);
+            together.signature.count += b->calls[end].op.signature.count;
+        }
+    status = copy_all(b, &together, first, end, true);
+    if (status == TUTTI_OK)
+        status = tutti__submit(group->queue, &together, NULL);
+    if (status == TUTTI_OK)
+        status = copy_all(b, &together, first, end, false);
+    if (together.stream) /* whatever has become of it: then nobody touches buffers any more */
+        TUTTI_TRY(tutti__devices_settle(group->devices, &together));
+    return status;
 }
 
 static tutti_status run(void *arg)
@@ -173,10 +226,28 @@ static tutti_status run(void *arg)
 
         if (call->done)
             continue;
-        if (b->group->comm.size > 1 && travels_along(call, &call->op.signature))
+        if (b->group->comm.size > 1 && travels_along(call, &call->op))
             TUTTI_TRY(run_together(b, i));
         else
             TUTTI_TRY(tutti__submit(b->group->queue, &call->op, NULL));
+    }
+    return TUTTI_OK;
+}
+
+/* How far streams have come now. Calls of one mostly follow each other, and share a mark. */
+static tutti_status mark(batch *b)
+{
+    const tutti__op *last = NULL;
+
+    for (size_t i = 0; i < b->n; i++) {
+        noted *call = &b->calls[i];
+
+        if (!call->op.stream)
+            continue;
+        if (!last || last->stream != call->op.stream)
+            TUTTI_TRY(tutti__devices_mark(b->group->devices, call->op.stream, &call->mark));
+        call->op.mark = call->mark ? call->mark : last->mark;
+        last = &call->op;
     }
     return TUTTI_OK;
 }
@@ -185,13 +256,21 @@ static tutti_status run(void *arg)
 static tutti_status submit(batch *b, tutti_work **work_p)
 {
     uint64_t digest = b->n;
+    tutti_status status = mark(b);
 
+    if (status != TUTTI_OK) {
+        batch_free(b);
+        return status;
+    }
     for (size_t i = 0; i < b->n; i++) {
-        const tutti__signature *s = &b->calls[i].op.signature;
-        const uint64_t words[] = {digest, s->count,
-                                  (uint64_t)s->root << 32 | (uint64_t)s->op << 16 |
-                                      (uint64_t)s->dtype << 8 | s->redop};
+        tutti__signature *s = &b->calls[i].op.signature;
+        uint64_t words[3];
 
+        tutti__devices_claim(b->group->devices, &b->calls[i].op);
+        words[0] = digest;
+        words[1] = s->count;
+        words[2] = (uint64_t)s->root << 32 | (uint64_t)s->carried << 24 | (uint64_t)s->op << 16 |
+                   (uint64_t)s->dtype << 8 | s->redop;
         digest = tutti__hash64(words, sizeof words);
     }
     for (size_t i = 0; i < b->n; i++) {

@@ -405,10 +405,28 @@ tutti_status tutti_barrier(tutti_group *group, tutti_work **work_p)
     return tutti__coalesce(group, &op, work_p);
 }
 
-tutti_status tutti_group_alloc(tutti_group *group, size_t bytes, void **p)
+/* Memory of each rank's own, where some ranks' is not the host's: by whoever has the turn. */
+typedef struct apart {
+    tutti_group *group;
+    tutti_stream *stream;
+    tutti__op op; /* the call, which ranks compare */
+    void **p;
+} apart;
+
+static tutti_status alloc_apart(void *arg)
+{
+    apart *a = arg;
+
+    a->op.only_compared = true;
+    TUTTI_TRY(tutti__submit(a->group->queue, &a->op, NULL));
+    return tutti__devices_alloc(a->group->devices, a->stream, (size_t)a->op.signature.count, a->p);
+}
+
+tutti_status tutti_group_alloc_on(tutti_group *group, tutti_stream *stream, size_t bytes, void **p)
 {
     tutti__op op = make_op(TUTTI__OP_ALLOC, TUTTI_CONST_BUF(NULL, bytes, TUTTI_U8), NULL, p, NULL);
     tutti_status status = TUTTI_OK;
+    bool on_hosts;
 
     if (p)
         *p = NULL;
@@ -419,8 +437,10 @@ tutti_status tutti_group_alloc(tutti_group *group, size_t bytes, void **p)
         status = tutti__fail(TUTTI_ERR_ARG,
                              "alloc: %zu bytes for each of %d ranks is more than memory holds",
                              bytes, group->comm.size);
-    TUTTI_TRY(tutti__group_agree(group, status));
-    status = tutti__submit(group->queue, &op, NULL);
+    TUTTI_TRY(tutti__group_agree_all(group, status, tutti__on_host(stream), &on_hosts));
+    status = on_hosts ? tutti__submit(group->queue, &op, NULL)
+                      : tutti__submit_call(group->queue, alloc_apart, NULL,
+                                           &(apart){group, stream, op, p}, NULL);
     if (tutti_status_scope(status) != TUTTI_SCOPE_GROUP)
         status = tutti__group_agree(group, status);
     if (status != TUTTI_OK) {
@@ -430,8 +450,13 @@ tutti_status tutti_group_alloc(tutti_group *group, size_t bytes, void **p)
     return status;
 }
 
+tutti_status tutti_group_alloc(tutti_group *group, size_t bytes, void **p)
+{
+    return tutti_group_alloc_on(group, NULL, bytes, p);
+}
+
 void tutti_group_release(tutti_group *group, void *p)
 {
-    if (p)
+    if (p && !tutti__devices_release(group->devices, p))
         group->engine->ops->release(group->engine, p);
 }

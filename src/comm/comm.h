@@ -3,6 +3,7 @@
 #define TUTTI_COMM_COMM_H
 
 #include "base/base.h"
+#include "device/device.h"
 #include <tutti/group.h>
 
 /* ARG for a NULL group, naming the call. */
@@ -28,6 +29,10 @@ tutti__launcher tutti__launcher_find(void);
 tutti_status tutti__launcher_refuse(const tutti__launcher *launcher, const char *title,
                                     const char *again);
 
+/* Waits until an event of the stream's device has passed; GROUP errors where the group dies meanwhile, or its time limit is over:
+ * "... waited 600 s in vain for <what>". */
+tutti_status tutti__group_await(tutti_group *group, tutti_stream *stream, tutti__event *event,
+                                const char *what);
 /* Runs `call` on the communication thread, in the order of the calls; collectives that it calls on this group run at once,
  * before what was called after it. Every rank submits it at the same place and calls the same within. */
 tutti_status tutti__group_submit(tutti_group *group, tutti_status (*call)(void *arg), void *arg,
@@ -41,6 +46,8 @@ void tutti__work_times(tutti_work *work, uint64_t *begin_ns_p, uint64_t *end_ns_
  * are; else that of the first rank which failed, "rank 2: ...", on every rank, and the group lives. Collective, also for
  * who has failed; one small all_reduce where nobody has. */
 tutti_status tutti__group_agree(tutti_group *group, tutti_status local);
+/* And learns whether something is so on all ranks; of use only where the result is OK. */
+tutti_status tutti__group_agree_all(tutti_group *group, tutti_status local, bool mine, bool *all_p);
 /* Its second half, for who learns of it by other means: all ranks know that `from` is the first that has failed. */
 tutti_status tutti__group_share_failure(tutti_group *group, tutti_status local, int from);
 /* Bytes that this rank has contributed to collectives of the group, so far; for who has the turn. */

@@ -119,6 +119,20 @@ tutti_status tutti__group_submit(tutti_group *group, tutti_status (*call)(void *
     return tutti__submit_call(group->queue, call, NULL, arg, work_p);
 }
 
+tutti_status tutti__group_await(tutti_group *group, tutti_stream *stream, tutti__event *event,
+                                const char *what)
+{
+    int timeout_ms = tutti__queue_timeout(group->queue);
+
+    if (tutti__devices_await(&group->comm,
+                             &(tutti__op){.timeout_ms = timeout_ms,
+                                          .deadline = tutti__now_ms() + timeout_ms,
+                                          .signature.op = TUTTI__N_OPS},
+                             stream, event, true, what) == TUTTI_OK)
+        return TUTTI_OK;
+    return tutti__comm_error(&group->comm, NULL);
+}
+
 void tutti__group_mark(const tutti_group *group, unsigned reducer, size_t bucket, uint64_t step)
 {
     tutti__queue_mark(group->queue, reducer, bucket, step);

@@ -25,15 +25,28 @@ static tutti_status submit(tutti_group *group, tutti__op_kind kind, tutti_const_
                                   .tag = tag};
 
     tutti__p2p_request request;
+    tutti__parcel parcel = {0};
     void *p = (void *)(uintptr_t)buf.p;
 
     timeout_ms = timeout_ms ? timeout_ms : tutti__queue_timeout(group->queue);
+    if (!tutti__on_host(buf.stream)) {
+        TUTTI_TRY(tutti__parcel_open(&parcel, group->devices,
+                                     &(tutti__op){.signature = signature,
+                                                  .src = p,
+                                                  .dst = p,
+                                                  .stream = buf.stream,
+                                                  .timeout_ms = timeout_ms,
+                                                  .deadline = tutti__now_ms() + timeout_ms}));
+        p = parcel.host;
+    }
     if (work_p)
-        return tutti__submit_p2p(group->queue, group->p2p, &signature, p, timeout_ms, work_p);
+        return tutti__submit_p2p(group->queue, group->p2p, &signature, p, timeout_ms, &parcel,
+                                 work_p);
     tutti__p2p_start(group->p2p, &request, &signature, p, timeout_ms, true);
     tutti__p2p_wait(&request, 0);
     if (request.status == TUTTI_OK)
-        return TUTTI_OK;
+        return tutti__parcel_close(&parcel, true);
+    (void)!tutti__parcel_close(&parcel, false);
     tutti__comm_report(&group->comm); /* the program may end as soon as it knows */
     (void)tutti__fail_again(request.status, request.message ? request.message : "");
     free(request.message);

@@ -3,17 +3,13 @@
  */
 #include "reducer/internal.h"
 
-tutti_status tutti__check_finite(tutti_reducer *r, size_t i)
+static bool looks(const tutti_reducer *r)
 {
-    const tutti__gradient *g = &r->gradients[i];
-    int32_t found = 0; /* NEXT: of a device, at the end of the step */
+    return r->nonfinite != TUTTI_NONFINITE_IGNORE && r->nonfinite_step != r->step;
+}
 
-    if (r->nonfinite == TUTTI_NONFINITE_IGNORE || r->nonfinite_step == r->step)
-        return TUTTI_OK;
-    TUTTI_TRY(tutti__cpu_flat_ops.find_nonfinite(&tutti__cpu_stream, r->block + g->offset, g->count,
-                                                 g->dtype, &found));
-    if (!found)
-        return TUTTI_OK;
+static tutti_status found(tutti_reducer *r, const tutti__gradient *g)
+{
     r->nonfinite_step = r->step; /* the first of a step is the nearest to the loss */
     r->nonfinite_parameter = g->name;
     r->nonfinite_steps++;
@@ -30,4 +26,48 @@ tutti_status tutti__check_finite(tutti_reducer *r, size_t i)
                   g->name, tutti_group_rank(r->group), (unsigned long long)r->step,
                   (unsigned long long)r->nonfinite_steps);
     return TUTTI_OK;
+}
+
+/* Looks at what a device has found in n gradients from this place of the order on. */
+static tutti_status read_found(tutti_reducer *r, size_t first, size_t n)
+{
+    TUTTI_TRY(tutti__read(r->stream, r->seen, r->found, r->n * sizeof *r->seen));
+    for (size_t place = first; place < first + n; place++)
+        if (r->seen[r->order[place]] && !r->gradients[r->order[place]].skipped)
+            return found(r, &r->gradients[r->order[place]]);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__begin_finite(tutti_reducer *r)
+{
+    if (!r->stream || r->nonfinite == TUTTI_NONFINITE_IGNORE)
+        return TUTTI_OK;
+    return r->stream->ops->zero(r->stream, r->found, r->n * sizeof *r->found);
+}
+
+tutti_status tutti__check_finite(tutti_reducer *r, size_t i)
+{
+    const tutti__gradient *g = &r->gradients[i];
+    tutti_stream *stream = tutti__stream_or_cpu(r->stream);
+    int32_t here = 0;
+
+    if (!looks(r))
+        return TUTTI_OK;
+    TUTTI_TRY(stream->ops->flat->find_nonfinite(stream, r->block + g->offset, g->count, g->dtype,
+                                                r->stream ? &r->found[i] : &here));
+    return here ? found(r, g) : TUTTI_OK;
+}
+
+tutti_status tutti__check_bucket_finite(tutti_reducer *r, const tutti__bucket *b)
+{
+    if (!r->stream || !looks(r) || r->nonfinite != TUTTI_NONFINITE_ERROR)
+        return TUTTI_OK;
+    return read_found(r, b->info.first, b->info.n);
+}
+
+tutti_status tutti__end_finite(tutti_reducer *r)
+{
+    if (!r->stream || !looks(r) || r->nonfinite != TUTTI_NONFINITE_WARN)
+        return TUTTI_OK;
+    return read_found(r, 0, r->n_reduced);
 }

@@ -29,7 +29,8 @@ typedef struct tutti__bucket {
     size_t offset, span;    /* bytes in the block, padding included */
     size_t pending;         /* gradients still to come */
     bool sparse;
-    tutti_work *work; /* while in flight */
+    tutti__event *ready; /* on a device: all gradients are there; then: what is done with them is */
+    tutti_work *work;    /* while in flight */
     uint64_t ready_ns;
     tutti_bucket view; /* for hooks */
     tutti_bucket_info info;
@@ -44,8 +45,10 @@ struct tutti_reducer {
     tutti__bucket *buckets;
     tutti_bucket_gradient *views; /* by place: what hooks see */
     unsigned char *block;
-    tutti_stream *stream; /* of block, and of who writes gradients */
-    int32_t *found;       /* by parameter, in the stream's memory: it has NaN or infinities */
+    tutti_stream *stream; /* of block, and of who writes gradients; NULL: the host's */
+    tutti_stream *own;    /* on a device: what the communication thread does to buckets */
+    /* On a device, by parameter: it has NaN or infinities; and the same read back, at the end of a step. */
+    int32_t *found, *seen;
     bool find_unused, static_graph;
     uint64_t number;      /* the same on all ranks, and no other reducer's of the group */
     uint64_t common_step; /* tutti__reducer_set_common_step */
@@ -71,15 +74,21 @@ struct tutti_reducer {
 };
 
 /* The mean over ranks of a sparse gradient, of which this rank's touched rows are not zero; touched becomes what any rank
- * touched. On the communication thread. */
-tutti_status tutti__reduce_rows(tutti_group *group, tutti__gradient *g, float *values);
+ * touched. On the communication thread. In a stream it is brought to the host and back. */
+tutti_status tutti__reduce_rows(tutti_group *group, tutti__gradient *g, tutti_buf values);
 
 static inline bool tutti__may_skip(const tutti_reducer *r)
 {
     return r->find_unused || r->static_graph;
 }
 
-/* Looks at gradient i before it leaves; a failure where the options say so (finite.c). */
+/* NaN and infinities (finite.c). A step begins. */
+tutti_status tutti__begin_finite(tutti_reducer *r);
+/* Looks at gradient i before it leaves; a failure where the options say so. On a device it is looked at in the stream's order,
+ * and what was found is read by the next: of a bucket before that leaves if the options make it a failure, and of all
+ * when the step ends. */
 tutti_status tutti__check_finite(tutti_reducer *r, size_t i);
+tutti_status tutti__check_bucket_finite(tutti_reducer *r, const tutti__bucket *bucket);
+tutti_status tutti__end_finite(tutti_reducer *r);
 
 #endif

@@ -27,7 +27,7 @@ typedef struct state {
     float *head; /* what is not compressed, one after the other, then all P */
     float *q;
     float *error; /* NULL: no feedback */
-    float *wide;  /* of 16-bit buckets */
+    float *wide;  /* F32 on the host, of 16-bit buckets and a device's */
     bool warm;
 } state;
 
@@ -116,6 +116,11 @@ static bool describe(const powersgd *p, const tutti_bucket_gradient *g, matrix *
     return is_worth_it(p, x->n, x->m, x->r);
 }
 
+static bool needs_wide(const tutti_bucket *bucket)
+{
+    return bucket->buf.dtype != TUTTI_F32 || bucket->buf.stream;
+}
+
 static tutti_status state_open(const powersgd *p, const tutti_bucket *bucket, state *s)
 {
     size_t n_p = 0, n_error = 0;
@@ -145,10 +150,10 @@ static tutti_status state_open(const powersgd *p, const tutti_bucket *bucket, st
     s->q = tutti__alloc((s->n_q + 1) * sizeof(float));
     if (!p->opts.no_error_feedback)
         s->error = tutti__alloc((n_error + 1) * sizeof(float));
-    if (bucket->buf.dtype != TUTTI_F32)
+    if (needs_wide(bucket))
         s->wide = tutti__alloc((bucket->buf.count + 1) * sizeof(float));
     return s->head && s->q && (s->error || p->opts.no_error_feedback) &&
-                   (s->wide || bucket->buf.dtype == TUTTI_F32)
+                   (s->wide || !needs_wide(bucket))
                ? TUTTI_OK
                : TUTTI_ERR_MEMORY;
 }
@@ -454,6 +459,23 @@ static void give_up(state *s, float *values)
     s->warm = false;
 }
 
+static tutti_status widen(float *wide, const tutti_buf *buf)
+{
+    TUTTI_TRY(tutti__read(tutti__stream_or_cpu(buf->stream), wide, buf->p,
+                          buf->count * tutti_dtype_size(buf->dtype)));
+    if (buf->dtype == TUTTI_F32)
+        return TUTTI_OK;
+    return tutti__cpu_flat_ops.widen(&tutti__cpu_stream, wide, buf->count, buf->dtype);
+}
+
+static tutti_status narrow(const tutti_buf *buf, float *wide)
+{
+    if (buf->dtype != TUTTI_F32)
+        TUTTI_TRY(tutti__cpu_flat_ops.narrow(&tutti__cpu_stream, wide, buf->count, buf->dtype));
+    return tutti__copy_in(tutti__stream_or_cpu(buf->stream), buf->p, wide,
+                          buf->count * tutti_dtype_size(buf->dtype));
+}
+
 static tutti_status compress(powersgd *p, tutti_group *group, const tutti_bucket *bucket)
 {
     tutti_dtype dtype = bucket->buf.dtype;
@@ -462,10 +484,8 @@ static tutti_status compress(powersgd *p, tutti_group *group, const tutti_bucket
 
     TUTTI_TRY(state_of(p, bucket, &s));
     values = s->wide ? s->wide : bucket->buf.p;
-    if (s->wide) {
-        memcpy(s->wide, bucket->buf.p, bucket->buf.count * tutti_dtype_size(dtype));
-        (void)tutti__cpu_flat_ops.widen(&tutti__cpu_stream, s->wide, bucket->buf.count, dtype);
-    }
+    if (s->wide)
+        TUTTI_TRY(widen(s->wide, &bucket->buf));
     add_what_was_lost(s, values);
     start_q(p, s, bucket->index);
     multiply(s, values);
@@ -479,11 +499,7 @@ static tutti_status compress(powersgd *p, tutti_group *group, const tutti_bucket
     } else {
         give_up(s, values);
     }
-    if (s->wide) {
-        (void)tutti__cpu_flat_ops.narrow(&tutti__cpu_stream, s->wide, bucket->buf.count, dtype);
-        memcpy(bucket->buf.p, s->wide, bucket->buf.count * tutti_dtype_size(dtype));
-    }
-    return TUTTI_OK;
+    return s->wide ? narrow(&bucket->buf, s->wide) : TUTTI_OK;
 }
 
 static tutti_status run(void *self, tutti_group *group, const tutti_bucket *bucket)

@@ -341,15 +341,50 @@ static void make_views(tutti_reducer *r)
                                                          .count = g->count,
                                                          .rows = g->rows};
         }
-        bucket->view = (tutti_bucket){
-            .index = b,
-            .buf = {r->block + bucket->offset, bucket->span / tutti_dtype_size(dtype), dtype},
-            .n = bucket->info.n,
-            .gradients = r->views + bucket->info.first};
+        bucket->view =
+            (tutti_bucket){.index = b,
+                           .buf = {r->block + bucket->offset,
+                                   bucket->span / tutti_dtype_size(dtype), dtype, r->own},
+                           .n = bucket->info.n,
+                           .gradients = r->views + bucket->info.first};
         last = bucket->sparse ? last : bucket;
     }
     if (last)
         last->view.is_last = true;
+}
+
+/* What a device needs beside the block. */
+static tutti_status prepare_device(tutti_reducer *r)
+{
+    const tutti__device_ops *ops;
+
+    if (!r->stream)
+        return TUTTI_OK;
+    ops = r->stream->ops;
+    TUTTI_TRY(ops->stream_new(&r->own, r->stream->device, NULL));
+    r->found = ops->alloc(r->stream->device, (r->n + 1) * sizeof *r->found, true);
+    r->seen = tutti__alloc((r->n + 1) * sizeof *r->seen);
+    if (!r->found || !r->seen)
+        return TUTTI_ERR_MEMORY;
+    for (size_t b = 0; b < r->n_buckets; b++)
+        TUTTI_TRY(ops->event_new(r->stream->device, &r->buckets[b].ready));
+    return TUTTI_OK;
+}
+
+static void free_device(tutti_reducer *r)
+{
+    const tutti__device_ops *ops;
+
+    if (!r->stream)
+        return;
+    ops = r->stream->ops;
+    (void)!ops->stream_wait(r->stream); /* it may yet use the block */
+    for (size_t b = 0; r->buckets && b < r->n_buckets; b++)
+        ops->event_free(r->stream->device, r->buckets[b].ready);
+    ops->free(r->stream->device, r->found);
+    free(r->seen);
+    if (r->own)
+        ops->stream_free(r->own);
 }
 
 /* `local`: of the buckets' assignment. */
@@ -376,7 +411,8 @@ static tutti_status lay_out(tutti_reducer *r, tutti_status local)
     if (most[1] > 0)
         return tutti__group_share_failure(r->group, local, size - (int)most[1]);
     r->bytes += (size_t)most[0]; /* shared memory is as large on every rank */
-    TUTTI_TRY(tutti_group_alloc(r->group, r->bytes ? r->bytes : ALIGNMENT, (void **)&r->block));
+    TUTTI_TRY(tutti_group_alloc_on(r->group, r->stream, r->bytes ? r->bytes : ALIGNMENT,
+                                   (void **)&r->block));
     make_views(r);
     return TUTTI_OK;
 }
@@ -390,6 +426,7 @@ static tutti_status take(tutti_reducer *r, const tutti_reducer_parameter *parame
     r->find_unused = opts->find_unused;
     r->static_graph = opts->static_graph;
     r->nonfinite = opts->nonfinite;
+    r->stream = tutti__on_host(opts->stream) ? NULL : opts->stream;
     r->gradients = tutti__alloc((r->n + 1) * sizeof *r->gradients);
     r->order = tutti__alloc((r->n + 1) * sizeof *r->order);
     r->views = tutti__alloc((r->n + 1) * sizeof *r->views);
@@ -424,8 +461,12 @@ tutti_status tutti_reducer_new(tutti_reducer **reducer_p, tutti_group *group,
     status = agree(r, take(r, parameters, opts ? opts : &defaults, &limits), &limits);
     if (status == TUTTI_OK)
         status = tutti__agree_number(group, &r->number);
-    if (status == TUTTI_OK)
-        status = lay_out(r, assign_buckets(r, &limits));
+    if (status == TUTTI_OK) {
+        status = assign_buckets(r, &limits);
+        if (status == TUTTI_OK)
+            status = prepare_device(r);
+        status = lay_out(r, status);
+    }
     if (status != TUTTI_OK) {
         tutti_reducer_free(r);
         return status;
@@ -452,6 +493,7 @@ void tutti_reducer_free(tutti_reducer *r)
         (void)!tutti_work_wait(r->asking);
     if (r->hook.free)
         r->hook.free(r->hook.self);
+    free_device(r);
     if (r->block)
         tutti_group_release(r->group, r->block);
     for (size_t i = 0; r->gradients && i < r->n; i++) {

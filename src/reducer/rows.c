@@ -79,20 +79,33 @@ static void add_up(const lists *l, tutti__gradient *g, float *values)
             values[row * w + i] /= (float)l->size;
 }
 
-tutti_status tutti__reduce_rows(tutti_group *group, tutti__gradient *g, float *values)
+static tutti_status reduce(tutti_group *group, tutti__gradient *g, float *values, lists *l)
+{
+    TUTTI_TRY(gather_counts(group, g, l));
+    if (l->most == 0)
+        return TUTTI_OK;
+    TUTTI_TRY(gather_rows(group, g, values, l));
+    add_up(l, g, values);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__reduce_rows(tutti_group *group, tutti__gradient *g, tutti_buf values)
 {
     lists l = {.width = g->count / g->rows,
                .rank = tutti_group_rank(group),
                .size = tutti_group_size(group)};
-    tutti_status status;
+    size_t bytes = g->count * sizeof(float);
+    float *here = values.stream ? tutti__alloc_unset(bytes) : values.p;
+    tutti_status status = here ? TUTTI_OK : TUTTI_ERR_MEMORY;
 
-    if (l.size == 1)
-        return TUTTI_OK;
-    status = gather_counts(group, g, &l);
-    if (status == TUTTI_OK && l.most > 0)
-        status = gather_rows(group, g, values, &l);
-    if (status == TUTTI_OK && l.most > 0)
-        add_up(&l, g, values);
+    if (status == TUTTI_OK && values.stream)
+        status = tutti__read(values.stream, here, values.p, bytes);
+    if (status == TUTTI_OK)
+        status = reduce(group, g, here, &l);
+    if (status == TUTTI_OK && values.stream)
+        status = tutti__copy_in(values.stream, values.p, here, bytes);
+    if (values.stream)
+        free(here);
     lists_free(&l);
     return status;
 }

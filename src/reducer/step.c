@@ -6,6 +6,7 @@
 #include "reducer/internal.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Keeps the step's first failure: finish reports it. The thread's message is its words. This rank's own cause, found on
@@ -18,6 +19,12 @@ static tutti_status keep(tutti_reducer *r, tutti_status status)
         snprintf(r->message, sizeof r->message, "%s", tutti_last_error());
     }
     return status;
+}
+
+static void keep_failure(tutti_reducer *r, tutti_status status)
+{
+    if (status != TUTTI_OK)
+        keep(r, status);
 }
 
 /* Says which bucket a peer's failure hit. */
@@ -60,6 +67,7 @@ tutti_status tutti_reducer_begin(tutti_reducer *r)
             TUTTI_ERR_STATE,
             "tutti_reducer_begin: step %llu is still open; call tutti_reducer_finish first",
             (unsigned long long)r->step);
+    TUTTI_TRY(tutti__begin_finite(r));
     r->in_step = true;
     r->step++;
     r->begin_ns = tutti__now_ns();
@@ -72,6 +80,22 @@ tutti_status tutti_reducer_begin(tutti_reducer *r)
     return TUTTI_OK;
 }
 
+static tutti_status run_hook(tutti_reducer *r, tutti__bucket *b)
+{
+    if (b->sparse)
+        return tutti__reduce_rows(r->group, &r->gradients[r->order[b->info.first]], b->view.buf);
+    return r->hook.run(r->hook.self, r->group, &b->view);
+}
+
+/* In a stream of the communication thread's, where the gradients are there at the beginning, and the means at the end. */
+static tutti_status run_hook_on_device(tutti_reducer *r, tutti__bucket *b)
+{
+    TUTTI_TRY(tutti__group_await(r->group, r->own, b->ready, "a bucket's gradients"));
+    TUTTI_TRY(run_hook(r, b));
+    TUTTI_TRY(r->own->ops->event_record(b->ready, r->own));
+    return tutti__group_await(r->group, r->own, b->ready, "what a hook does to a bucket");
+}
+
 /* On the communication thread. Peers wait for a rank whose hook fails. */
 static tutti_status run_bucket(void *arg)
 {
@@ -81,13 +105,8 @@ static tutti_status run_bucket(void *arg)
     tutti_status status;
 
     mark(r, 1 + (size_t)(b - r->buckets));
-    if (b->sparse)
-        status =
-            tutti__reduce_rows(r->group, &r->gradients[r->order[b->info.first]], b->view.buf.p);
-    else {
-        (void)tutti__fail_again(TUTTI_OK, ""); /* a message that the hook finds is not its own */
-        status = r->hook.run(r->hook.self, r->group, &b->view);
-    }
+    (void)tutti__fail_again(TUTTI_OK, ""); /* a message that the hook finds is not its own */
+    status = r->own ? run_hook_on_device(r, b) : run_hook(r, b);
     unmark(r);
     b->info.wire_bytes = tutti__group_bytes(r->group) - bytes;
     if (status != TUTTI_OK && tutti_status_scope(status) != TUTTI_SCOPE_GROUP) {
@@ -122,25 +141,36 @@ static tutti_status ask_for_users(tutti_reducer *r)
     return status;
 }
 
+/* The bucket is full, as far as its stream has come now. */
+static tutti_status launch_bucket(tutti_reducer *r, size_t i)
+{
+    tutti__bucket *b = &r->buckets[i];
+    tutti_buf buf = b->view.buf;
+    tutti_status status;
+
+    TUTTI_TRY(tutti__check_bucket_finite(r, b));
+    b->ready_ns = tutti__now_ns();
+    b->info.wire_bytes = b->span;
+    if (b->sparse || r->hook.run) {
+        if (r->stream)
+            TUTTI_TRY(r->stream->ops->event_record(b->ready, r->stream));
+        return tutti__group_submit(r->group, run_bucket, b, &b->work);
+    }
+    buf.stream = r->stream;
+    mark(r, 1 + i);
+    status = tutti_all_reduce(r->group, buf, r->divisor ? TUTTI_SUM : TUTTI_AVG, &b->work);
+    unmark(r);
+    return status;
+}
+
 /* Starts every bucket whose turn it is. */
 static tutti_status launch(tutti_reducer *r)
 {
     if (r->next == r->n_buckets)
         return TUTTI_OK;
     for (; r->next < r->n_buckets && r->buckets[r->next].pending == 0; r->next++) {
-        tutti__bucket *b = &r->buckets[r->next];
-        tutti_status status;
+        tutti_status status = launch_bucket(r, r->next);
 
-        b->ready_ns = tutti__now_ns();
-        b->info.wire_bytes = b->span;
-        if (b->sparse || r->hook.run) {
-            status = tutti__group_submit(r->group, run_bucket, b, &b->work);
-        } else {
-            mark(r, 1 + r->next);
-            status = tutti_all_reduce(r->group, b->view.buf, r->divisor ? TUTTI_SUM : TUTTI_AVG,
-                                      &b->work);
-            unmark(r);
-        }
         if (status != TUTTI_OK)
             return name_bucket(r, r->next, status);
     }
@@ -258,8 +288,12 @@ void tutti__reducer_set_join(tutti_reducer *r, bool shadow, bool partial, int di
 static tutti_status bring_zeros(tutti_reducer *r, size_t i)
 {
     tutti__gradient *g = &r->gradients[i];
+    tutti_stream *stream = tutti__stream_or_cpu(r->stream);
+    tutti_status status =
+        stream->ops->zero(stream, r->block + g->offset, g->count * tutti_dtype_size(g->dtype));
 
-    memset(r->block + g->offset, 0, g->count * tutti_dtype_size(g->dtype));
+    if (status != TUTTI_OK)
+        return keep(r, status);
     if (g->sparse)
         memset(g->touched, 0, g->rows);
     return arrive(r, i, true);
@@ -301,17 +335,39 @@ static tutti_status fail_missing(const tutti_reducer *r)
         (unsigned long long)r->step, tutti_group_rank(r->group), tutti__names_end(&names));
 }
 
+static tutti_status divide_sum(const tutti_reducer *r, tutti_buf buf)
+{
+    const size_t bytes = buf.count * tutti_dtype_size(buf.dtype);
+    void *here = r->stream ? tutti__alloc_unset(bytes) : buf.p;
+    const void *src = here;
+    tutti_status status = here ? TUTTI_OK : TUTTI_ERR_MEMORY;
+
+    if (!r->stream) {
+        tutti__average(buf.dtype, r->divisor, here, &src, 1, buf.count);
+        return TUTTI_OK;
+    }
+    if (status == TUTTI_OK) /* by the host, whose bits these are; it is seldom asked for */
+        status = tutti__read(r->stream, here, buf.p, bytes);
+    if (status == TUTTI_OK) {
+        tutti__average(buf.dtype, r->divisor, here, &src, 1, buf.count);
+        status = tutti__copy_in(r->stream, buf.p, here, bytes);
+    }
+    free(here);
+    return status;
+}
+
 /* From the sum, or a mean over all ranks, to the mean over `divisor` of them. */
-static void divide(const tutti_reducer *r, const tutti__bucket *b)
+static tutti_status divide(const tutti_reducer *r, const tutti__bucket *b)
 {
     const tutti_buf buf = b->view.buf;
-    const void *src = buf.p;
     const float factor = (float)((double)tutti_group_size(r->group) / (double)r->divisor);
+    tutti_stream *stream = tutti__stream_or_cpu(r->stream);
 
     if (!b->sparse && !r->hook.run)
-        tutti__average(buf.dtype, r->divisor, buf.p, &src, 1, buf.count);
-    for (size_t i = 0; (b->sparse || r->hook.run) && buf.dtype == TUTTI_F32 && i < buf.count; i++)
-        ((float *)buf.p)[i] *= factor;
+        return divide_sum(r, buf);
+    if (buf.dtype != TUTTI_F32)
+        return TUTTI_OK;
+    return stream->ops->flat->scale(stream, buf.p, buf.count, factor);
 }
 
 static void wait_bucket(tutti_reducer *r, size_t i)
@@ -328,7 +384,7 @@ static void wait_bucket(tutti_reducer *r, size_t i)
         return;
     }
     if (r->divisor)
-        divide(r, b);
+        keep_failure(r, divide(r, b));
     b->info.ready_ms = (double)(b->ready_ns - r->begin_ns) * 1e-6;
     b->info.begin_ms = (double)(begin_ns - r->begin_ns) * 1e-6;
     b->info.done_ms = (double)(end_ns - r->begin_ns) * 1e-6;
@@ -371,6 +427,8 @@ tutti_status tutti_reducer_finish(tutti_reducer *r)
         if (r->buckets[b].work)
             wait_bucket(r, b);
     wait_users(r);
+    if (r->status == TUTTI_OK)
+        keep_failure(r, tutti__end_finite(r));
     r->graph_known |= r->static_graph && !r->partial;
     return r->status == TUTTI_OK ? TUTTI_OK : tutti__fail_again(r->status, r->message);
 }

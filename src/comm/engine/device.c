@@ -25,6 +25,7 @@ typedef struct lane {
     tutti__event *event;
     char *staging; /* memory of the host, grow-only */
     size_t staging_bytes;
+    void *scratch; /* tutti__devices_scratch */
 } lane;
 
 typedef struct allocation {
@@ -76,6 +77,7 @@ static void free_lane(lane *l)
         (void)!ops->stream_wait(l->stream);
         ops->event_free(device, l->event);
         ops->host_free(device, l->staging);
+        ops->free(device, l->scratch);
         ops->stream_free(l->stream);
     }
     free(l);
@@ -212,7 +214,7 @@ tutti_status tutti__devices_fail(tutti__comm *comm)
 tutti_status tutti__devices_await(tutti__comm *comm, const tutti__op *op, tutti_stream *stream,
                                   tutti__event *event, bool abandons, const char *what)
 {
-    char call[TUTTI__SIGNATURE_TEXT], who[128];
+    char call[TUTTI__SIGNATURE_TEXT + 2] = "", who[128];
     bool passed;
 
     for (unsigned n = 0;; tutti__devices_pause(&n)) {
@@ -225,19 +227,22 @@ tutti_status tutti__devices_await(tutti__comm *comm, const tutti__op *op, tutti_
         if (tutti__now_ms() >= op->deadline)
             break;
     }
-    tutti__signature_text(&op->signature, call, sizeof call);
+    if (op->signature.op < TUTTI__N_OPS) {
+        tutti__signature_text(&op->signature, call, sizeof call - 2);
+        strcat(call, ": ");
+    }
     tutti__comm_peer_text(comm, comm->rank, who, sizeof who);
     return tutti__comm_fail(
         comm, TUTTI_ERR_TIMEOUT, comm->rank,
-        "%s: %s waited %.3g s in vain for %s (device %s:%d): its kernels hang, or "
+        "%s%s waited %.3g s in vain for %s (device %s:%d): its kernels hang, or "
         "are much slower than elsewhere (TUTTI_TIMEOUT_S or "
         "tutti_group_set_timeout sets the limit)",
         call, who, op->timeout_ms / 1e3, what, stream->ops->name, stream->device.index);
 }
 
-static tutti_status await_mark(const tutti__devices *d, const tutti__op *op)
+tutti_status tutti__devices_reach(tutti__comm *comm, const tutti__op *op, const tutti__mark *mark)
 {
-    return tutti__devices_await(d->comm, op, op->stream, op->mark->event, true,
+    return tutti__devices_await(comm, op, op->stream, mark->event, true,
                                 "what its program had given to the stream before");
 }
 
@@ -317,12 +322,12 @@ tutti_status tutti__devices_stage(tutti__devices *d, tutti__op *op)
                  taken = tutti__op_taken(rank, size, op) * element,
                  room = (given + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     const bool in_place = op->src == op->dst,
-               changes = taken > 0 && !(in_place && given > 0 && !tutti__op_traits_of(op)->reduces);
+               keeps = in_place && given > 0 && tutti__op_traits_of(op)->from_root;
     tutti__op inner = *op;
     lane *l;
 
     note_staging(d, op->stream);
-    TUTTI_TRY(await_mark(d, op));
+    TUTTI_TRY(tutti__devices_reach(d->comm, op, op->mark));
     TUTTI_TRY(lane_of(d, op->stream, &l));
     TUTTI_TRY(need_staging(d, l, in_place ? (given > taken ? given : taken) : room + taken));
     if (given > 0) {
@@ -335,7 +340,7 @@ tutti_status tutti__devices_stage(tutti__devices *d, tutti__op *op)
     inner.src = l->staging;
     inner.dst = in_place ? l->staging : l->staging + room;
     TUTTI_TRY(d->engine->ops->run(d->engine, &inner));
-    if (!changes)
+    if (taken == 0 || keeps)
         return TUTTI_OK;
     if (tutti__copy_in(l->stream, op->dst, inner.dst, taken) != TUTTI_OK)
         return tutti__devices_fail(d->comm);
@@ -392,7 +397,7 @@ static tutti_status run_alone(tutti__devices *d, const tutti__op *op)
         tutti__op_given(0, 1, op) * tutti_dtype_size((tutti_dtype)op->signature.dtype);
     lane *l;
 
-    TUTTI_TRY(await_mark(d, op));
+    TUTTI_TRY(tutti__devices_reach(d->comm, op, op->mark));
     if (op->src == op->dst || bytes == 0)
         return TUTTI_OK;
     TUTTI_TRY(lane_of(d, op->stream, &l));
@@ -420,6 +425,83 @@ tutti_status tutti__devices_run(tutti__devices *d, tutti__op *op)
     if (tutti__op_traits_of(op)->uneven)
         TUTTI_TRY(compare(d, op));
     return run_alone(d, op);
+}
+
+/* ---- Of calls that travel together ---------------------------------------------------------------------- */
+
+tutti_status tutti__devices_scratch(tutti__devices *d, tutti_stream *stream, size_t bytes, void **p,
+                                    tutti_stream **own_p)
+{
+    lane *l;
+
+    TUTTI_TRY(lane_of(d, stream, &l));
+    if (!l->scratch)
+        l->scratch = l->stream->ops->alloc(l->stream->device, bytes, true);
+    *p = l->scratch;
+    *own_p = l->stream;
+    return l->scratch ? TUTTI_OK : tutti__devices_fail(d->comm);
+}
+
+tutti_status tutti__devices_settle(tutti__devices *d, const tutti__op *op)
+{
+    lane *l;
+
+    TUTTI_TRY(lane_of(d, op->stream, &l));
+    return await_lane(d, op, l, "copies of small buffers");
+}
+
+/* ---- Messages ------------------------------------------------------------------------------------------- */
+
+static void drop_parcel(tutti__parcel *parcel)
+{
+    if (!parcel->stream)
+        return;
+    parcel->stream->ops->host_free(parcel->stream->device, parcel->host);
+    tutti_stream_free(parcel->stream);
+    *parcel = (tutti__parcel){0};
+}
+
+/* What a send sends. */
+static tutti_status fill_parcel(const tutti__parcel *parcel, tutti__devices *d, tutti__op *op)
+{
+    tutti__mark *mark;
+    tutti_status status;
+
+    TUTTI_TRY(tutti__devices_mark(d, op->stream, &mark));
+    status = tutti__devices_reach(d->comm, op, mark);
+    tutti__devices_unmark(d, mark);
+    if (status != TUTTI_OK)
+        return tutti__comm_error(d->comm, &op->signature);
+    return tutti__read(parcel->stream, parcel->host, op->src, parcel->bytes);
+}
+
+tutti_status tutti__parcel_open(tutti__parcel *parcel, tutti__devices *d, tutti__op *op)
+{
+    tutti_stream *stream = op->stream;
+    tutti_status status;
+
+    *parcel = (tutti__parcel){.dst = op->signature.op == TUTTI__OP_RECV ? op->dst : NULL,
+                              .bytes = tutti__signature_bytes(&op->signature)};
+    TUTTI_TRY(stream->ops->stream_new(&parcel->stream, stream->device, NULL));
+    parcel->host = stream->ops->host_alloc(stream->device, parcel->bytes + 1);
+    status = !parcel->host ? TUTTI_ERR_MEMORY : parcel->dst ? TUTTI_OK : fill_parcel(parcel, d, op);
+    if (status != TUTTI_OK)
+        drop_parcel(parcel);
+    return status;
+}
+
+tutti_status tutti__parcel_close(tutti__parcel *parcel, bool arrived)
+{
+    tutti_stream *stream = parcel->stream;
+    tutti_status status = TUTTI_OK;
+
+    if (stream && parcel->dst && arrived) {
+        status = tutti__copy_in(stream, parcel->dst, parcel->host, parcel->bytes);
+        if (status == TUTTI_OK)
+            status = stream->ops->stream_wait(stream);
+    }
+    drop_parcel(parcel);
+    return status;
 }
 
 /* ---- Memory ------------------------------------------------------------------------------------------- */

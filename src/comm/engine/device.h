@@ -63,6 +63,15 @@ tutti_status tutti__devices_run(tutti__devices *devices, tutti__op *op);
 /* The same through memory of the host: for a carrier that finds that it cannot. All ranks. */
 tutti_status tutti__devices_stage(tutti__devices *devices, tutti__op *op);
 
+/* Waits until a stream has come as far as the mark; `op`: for whose time, and on which device. GROUP errors. */
+tutti_status tutti__devices_reach(tutti__comm *comm, const tutti__op *op, const tutti__mark *mark);
+/* Of the stream's device, for calls that travel together: memory, `bytes` the first time and ever after, and the group's own
+ * stream. What fails has killed the group. */
+tutti_status tutti__devices_scratch(tutti__devices *devices, tutti_stream *stream, size_t bytes,
+                                    void **p, tutti_stream **own_p);
+/* Waits until all that was given to that stream is done; `op`: of it, with a deadline. */
+tutti_status tutti__devices_settle(tutti__devices *devices, const tutti__op *op);
+
 /* Memory of the stream's device (NULL: of the host, and of this rank alone), zeroed; of this rank's own accord. It goes with the
  * group at the latest. */
 tutti_status tutti__devices_alloc(tutti__devices *devices, tutti_stream *stream, size_t bytes,
@@ -70,12 +79,27 @@ tutti_status tutti__devices_alloc(tutti__devices *devices, tutti_stream *stream,
 /* False if it is not from there. */
 bool tutti__devices_release(tutti__devices *devices, void *p);
 
+/* ---- Messages ------------------------------------------------------------------------------------------- */
+
+/* Of a send or receive: the message in the host's memory. It knows no turn, and may outlive the group. */
+typedef struct tutti__parcel {
+    tutti_stream *stream; /* its own; NULL: there is no parcel, the buffer is the host's */
+    void *host, *dst;     /* dst: of a receive, on the device */
+    size_t bytes;
+} tutti__parcel;
+
+/* `op`: a send or receive, with its stream, src or dst, and deadline. A send waits for its stream here. What fails has killed the
+ * group, but for MEMORY and DEVICE where the parcel could not be made. */
+tutti_status tutti__parcel_open(tutti__parcel *parcel, tutti__devices *devices, tutti__op *op);
+/* The message has come, or gone: brings it to the device, if it is to go there. Once; `arrived`: it is whole. */
+tutti_status tutti__parcel_close(tutti__parcel *parcel, bool arrived);
+
 /* ---- For carriers ---------------------------------------------------------------------------------------- */
 
 /* Where the call came. NULL on devices without events: it has passed. */
 tutti__event *tutti__mark_event(const tutti__mark *mark);
-/* Waits until an event of the stream's device has passed, and sees to the operation's deadline meanwhile, and, with
- * `abandons`, to the group's life. What fails or is late has killed the group; `what` says what was waited for: "rank 1 waited
+/* Waits until an event of the stream's device has passed, and sees to the deadline of an operation (of none: TUTTI__N_OPS)
+ * meanwhile, and, with `abandons`, to the group's life. What fails or is late has killed the group; `what` says what was waited for: "rank 1 waited
  * 600 s in vain for <what>". */
 tutti_status tutti__devices_await(tutti__comm *comm, const tutti__op *op, tutti_stream *stream,
                                   tutti__event *event, bool abandons, const char *what);

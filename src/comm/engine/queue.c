@@ -32,6 +32,7 @@ struct tutti_work {
     char *message;          /* of a failure; NULL: none, or no memory for it */
     bool is_p2p;            /* then `request` is it, and what is above is not used */
     tutti__p2p_request request;
+    tutti__parcel parcel;
     size_t counts[]; /* of an uneven operation: op.src_counts, op.dst_counts */
 };
 
@@ -97,7 +98,7 @@ static tutti_status run(tutti__queue *q, tutti__op *op)
     return TUTTI_OK;
 }
 
-static void drop(tutti__queue *q, const task *todo)
+static void let_go(tutti__queue *q, const task *todo)
 {
     tutti__devices_unmark(q->devices, todo->mark);
     if (todo->drop)
@@ -124,7 +125,7 @@ static tutti_status run_task(tutti__queue *q, task *todo)
 {
     tutti_status status = todo->call ? run_call(q, todo) : run(q, &todo->op);
 
-    drop(q, todo);
+    let_go(q, todo);
     return status;
 }
 
@@ -256,14 +257,17 @@ static tutti_work *work_new(tutti__queue *q, const task *todo)
 }
 
 tutti_status tutti__submit_p2p(tutti__queue *q, tutti__p2p *p2p, const tutti__signature *signature,
-                               void *p, int timeout_ms, tutti_work **work_p)
+                               void *p, int timeout_ms, tutti__parcel *parcel, tutti_work **work_p)
 {
     tutti_work *work = work_new(q, &(task){.op = {.signature = *signature}});
 
     *work_p = work;
-    if (!work)
+    if (!work) {
+        (void)!tutti__parcel_close(parcel, false);
         return TUTTI_ERR_MEMORY;
+    }
     work->is_p2p = true;
+    work->parcel = *parcel;
     tutti__p2p_start(p2p, &work->request, signature, p, timeout_ms, false);
     return TUTTI_OK;
 }
@@ -274,7 +278,7 @@ static tutti_status enqueue(tutti__queue *q, const task *todo, tutti_work **work
     int error = 0;
 
     if (!work) {
-        drop(q, todo);
+        let_go(q, todo);
         return TUTTI_ERR_MEMORY;
     }
     if (here.inside == q) { /* a handle all the same */
@@ -298,7 +302,7 @@ static tutti_status enqueue(tutti__queue *q, const task *todo, tutti_work **work
     pthread_mutex_unlock(&q->lock);
     if (error) {
         free(work);
-        drop(q, todo);
+        let_go(q, todo);
         return tutti__fail_errno(error, "cannot start the communication thread of group \"%s\"",
                                  q->comm->name);
     }
@@ -416,12 +420,31 @@ static bool wait_until(tutti_work *work, double deadline)
     }
 }
 
+/* The message is here: brings it where it is to go. */
+static void unpack(tutti_work *work)
+{
+    tutti_status status;
+
+    if (!work->parcel.stream)
+        return;
+    status = tutti__parcel_close(&work->parcel, work->request.status == TUTTI_OK);
+    if (work->request.status == TUTTI_OK && status != TUTTI_OK) {
+        work->request.status = status;
+        work->request.message = strdup(tutti_last_error());
+    }
+}
+
 /* Until it is done or `ms` have passed (-1: however long it takes). */
 static bool wait_done(tutti_work *work, int ms)
 {
     double deadline = ms >= 0 ? tutti__now_ms() + ms : 0;
 
-    return work->is_p2p ? tutti__p2p_wait(&work->request, deadline) : wait_until(work, deadline);
+    if (!work->is_p2p)
+        return wait_until(work, deadline);
+    if (!tutti__p2p_wait(&work->request, deadline))
+        return false;
+    unpack(work);
+    return true;
 }
 
 static tutti_status status_of(const tutti_work *work)

@@ -35,10 +35,10 @@ int tutti__queue_timeout(const tutti__queue *queue);
 uint64_t tutti__queue_sequence(const tutti__queue *queue);
 uint64_t tutti__queue_bytes(const tutti__queue *queue);
 
-/* The handle of a send or receive, which starts at once: see tutti__p2p_start. */
+/* The handle of a send or receive, which starts at once: see tutti__p2p_start. Takes the parcel over, whose memory is then `p`. */
 tutti_status tutti__submit_p2p(tutti__queue *queue, tutti__p2p *p2p,
                                const tutti__signature *signature, void *p, int timeout_ms,
-                               tutti_work **work_p);
+                               tutti__parcel *parcel, tutti_work **work_p);
 
 /* Of a collective: waits until the work is done and says when it ran, by tutti__now_ns. The handle stays: tutti_work_wait frees it. */
 void tutti__work_times(tutti_work *work, uint64_t *begin_ns_p, uint64_t *end_ns_p);

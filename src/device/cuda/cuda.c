@@ -74,18 +74,6 @@ static tutti__cuda_device *device_of(tutti_device device)
     return &devices.all[device.index];
 }
 
-static tutti_status cuda_describe(tutti_device device, tutti__device_info *info_p)
-{
-    tutti__cuda_properties p;
-
-    TUTTI_TRY(tutti__cuda_done(device, tutti__cuda_module()->runtime->properties(device.index, &p),
-                               "asking for its properties"));
-    snprintf(info_p->name, sizeof info_p->name, "%s", p.name);
-    snprintf(info_p->bus, sizeof info_p->bus, "%s", p.bus);
-    info_p->memory_bytes = p.memory_bytes;
-    return TUTTI_OK;
-}
-
 tutti_status tutti__cuda_done(tutti_device device, tutti_status status, const char *what)
 {
     if (status == TUTTI_OK)
@@ -96,6 +84,18 @@ tutti_status tutti__cuda_done(tutti_device device, tutti_status status, const ch
                            ? "; this process can use the device no more: start it again from its "
                              "last checkpoint, and look for NVRM: Xid in the kernel's log (dmesg)"
                            : "");
+}
+
+static tutti_status cuda_describe(tutti_device device, tutti__device_info *info_p)
+{
+    tutti__cuda_properties p;
+
+    TUTTI_TRY(tutti__cuda_done(device, tutti__cuda_module()->runtime->properties(device.index, &p),
+                               "asking for its properties"));
+    snprintf(info_p->name, sizeof info_p->name, "%s", p.name);
+    snprintf(info_p->bus, sizeof info_p->bus, "%s", p.bus);
+    info_p->memory_bytes = p.memory_bytes;
+    return TUTTI_OK;
 }
 
 static tutti_status done(const tutti_stream *stream, tutti_status status, const char *what)
