@@ -33,6 +33,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/half.h"
 #include "standin/standin.h"
 
 enum {
@@ -164,23 +165,6 @@ static size_t size_of(ncclDataType_t type)
 
 /* ---- Arithmetic ------------------------------------------------------------------------------------------------ */
 
-static float from_bf16(uint16_t bits)
-{
-    uint32_t word = (uint32_t)bits << 16;
-    float value;
-
-    memcpy(&value, &word, sizeof value);
-    return value;
-}
-
-static uint16_t to_bf16(float value)
-{
-    uint32_t word;
-
-    memcpy(&word, &value, sizeof word);
-    return (uint16_t)((word + 0x7fff + (word >> 16 & 1)) >> 16);
-}
-
 #define SAME(x) (x)
 #define COMBINE(T, WIDE, LOAD, STORE)                                                              \
     for (size_t i = 0; i < n; i++) {                                                               \
@@ -220,13 +204,13 @@ static void combine(void *sum, const void *part, size_t n, ncclDataType_t type, 
     case ncclUint64:
         COMBINE(uint64_t, uint64_t, SAME, SAME);
     case ncclFloat16:
-        COMBINE(_Float16, float, SAME, SAME);
+        COMBINE(uint16_t, float, tutti__f32_of_f16, tutti__f16_of_f32);
     case ncclFloat32:
         COMBINE(float, float, SAME, SAME);
     case ncclFloat64:
         COMBINE(double, double, SAME, SAME);
     case ncclBfloat16:
-        COMBINE(uint16_t, float, from_bf16, to_bf16);
+        COMBINE(uint16_t, float, tutti__f32_of_bf16, tutti__bf16_of_f32);
     default:
         break;
     }
@@ -240,7 +224,8 @@ static void divide(void *part, size_t n, ncclDataType_t type, int size)
     for (size_t i = 0; i < n; i++)
         switch (type) {
         case ncclFloat16:
-            ((_Float16 *)part)[i] = (_Float16)((float)((_Float16 *)part)[i] * by);
+            ((uint16_t *)part)[i] =
+                tutti__f16_of_f32(tutti__f32_of_f16(((uint16_t *)part)[i]) * by);
             break;
         case ncclFloat32:
             ((float *)part)[i] *= by;
@@ -249,7 +234,8 @@ static void divide(void *part, size_t n, ncclDataType_t type, int size)
             ((double *)part)[i] *= 1.0 / size;
             break;
         case ncclBfloat16:
-            ((uint16_t *)part)[i] = to_bf16(from_bf16(((uint16_t *)part)[i]) * by);
+            ((uint16_t *)part)[i] =
+                tutti__bf16_of_f32(tutti__f32_of_bf16(((uint16_t *)part)[i]) * by);
             break;
         default:
             break;
