@@ -1,6 +1,7 @@
 /* ddp: batch norm over the batches of all ranks: the whole batch's statistics and gradients, whatever each rank has of it.
  * SPDX-License-Identifier: MIT
- * timeout: 120 */
+ * timeout: 120
+ * devices: strict */
 #include "distributed/ddp_bodies.h"
 #include "harness/device.h"
 #include "harness/memory.h"
