@@ -91,8 +91,10 @@ static tutti_status launch(int device, void *stream, int64_t blocks, void (*kern
     auto *l = new (std::nothrow) Launch<A...>{kernel, blocks, {arguments...}};
     if (!l)
         return TUTTI_ERR_MEMORY;
-    return tutti__cuda_result(tutti_standin_enqueue(stream, Launch<A...>::run, l),
-                              "launch of a kernel");
+    const int error = tutti_standin_enqueue(stream, Launch<A...>::run, l);
+    if (error)
+        delete l;
+    return tutti__cuda_result(error, "launch of a kernel");
 }
 
 #else
