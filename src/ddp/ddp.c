@@ -79,7 +79,8 @@ static tutti_status new_reducer(tutti_ddp *ddp, const size_t *order)
                                .n_bucket_mb_list = ddp->opts.n_bucket_mb_list,
                                .find_unused = ddp->opts.find_unused,
                                .static_graph = ddp->opts.static_graph,
-                               .nonfinite = ddp->opts.nonfinite};
+                               .nonfinite = ddp->opts.nonfinite,
+                               .stream = tutti__ddp_stream(ddp)};
     tutti_reducer_parameter *parameters = tutti__alloc(ddp->n * sizeof *parameters);
     tutti_status status;
 

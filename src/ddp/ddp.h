@@ -72,6 +72,12 @@ struct tutti_ddp {
     bool shadowing; /* this backward is others': nothing of it is from here */
 };
 
+/* On which the model lies and is computed. */
+static inline tutti_stream *tutti__ddp_stream(const tutti_ddp *ddp)
+{
+    return tutti_ctx_stream(tutti_module_ctx(ddp->module));
+}
+
 /* Collective: checks that all ranks have the same model and options, and copies rank 0's state. `local`: see
  * tutti__agree_after. */
 tutti_status tutti__ddp_replicate(tutti_ddp *ddp, const tutti_ddp_opts *opts, tutti_status local);

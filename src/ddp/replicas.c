@@ -131,14 +131,39 @@ static size_t list(const tutti_ddp *ddp, bool buffers, tutti_tensor **tensors)
     return n;
 }
 
+/* Of what lies on a device, by a copy. */
+static tutti_status hash_all(const verdict *v, uint64_t *hashes)
+{
+    tutti_stream *stream = tutti__ddp_stream(v->ddp);
+    const bool on_host = tutti__on_host(stream);
+    size_t largest = 0;
+    void *copy = NULL;
+    tutti_status status = TUTTI_OK;
+
+    for (size_t i = 0; i < v->n && !on_host; i++)
+        if (tutti__tensor_bytes(v->tensors[i]) > largest)
+            largest = tutti__tensor_bytes(v->tensors[i]);
+    if (largest > 0 && !(copy = tutti__alloc_unset(largest)))
+        return TUTTI_ERR_MEMORY;
+    for (size_t i = 0; i < v->n && status == TUTTI_OK; i++) {
+        const tutti_tensor *t = v->tensors[i];
+        const size_t bytes = tutti__tensor_bytes(t);
+
+        if (!on_host)
+            status = tutti__read(stream, copy, t->data, bytes);
+        hashes[i] = status == TUTTI_OK ? tutti__hash64(on_host ? t->data : copy, bytes) : 0;
+    }
+    free(copy);
+    return status;
+}
+
 /* mine: room for a hash of each tensor and one more. */
 static tutti_status compare(verdict *v, uint64_t *mine, uint64_t *totals, const tutti__item *items,
                             size_t n_items)
 {
     bool differ = false;
 
-    for (size_t i = 0; i < v->n; i++)
-        mine[i] = tutti__hash64(v->tensors[i]->data, tutti__tensor_bytes(v->tensors[i]));
+    TUTTI_TRY(hash_all(v, mine));
     mine[v->n] = tutti__hash64(items, n_items * sizeof *items);
     totals[v->size] = tutti__hash64(mine, (v->n + 1) * sizeof *mine);
     TUTTI_TRY(

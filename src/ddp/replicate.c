@@ -147,9 +147,10 @@ static tutti_status copy_parameters(tutti_ddp *ddp, tutti_work **works)
         tutti_tensor *t = ddp->parameters[i];
 
         if (ddp->roles[i] != TUTTI__IGNORED)
-            status = tutti_broadcast(
-                ddp->group, TUTTI_BUF(t->data, (size_t)tutti_shape_count(t->shape), t->dtype),
-                ddp->source, &works[i]);
+            status = tutti_broadcast(ddp->group,
+                                     (tutti_buf){t->data, (size_t)tutti_shape_count(t->shape),
+                                                 t->dtype, tutti__ddp_stream(ddp)},
+                                     ddp->source, &works[i]);
         t->kernel_cache_step = 0; /* of the old values */
     }
     for (size_t i = 0; i < ddp->n; i++) {
@@ -169,7 +170,8 @@ static tutti_status copy_from_rank_0(tutti_ddp *ddp, tutti_work **works)
         ddp->packed_bytes += tutti__tensor_bytes(ddp->buffers[i]);
     if (ddp->packed_bytes == 0)
         return TUTTI_OK;
-    TUTTI_TRY(tutti_group_alloc(ddp->group, ddp->packed_bytes, (void **)&ddp->packed));
+    TUTTI_TRY(tutti_group_alloc_on(ddp->group, tutti__ddp_stream(ddp), ddp->packed_bytes,
+                                   (void **)&ddp->packed));
     return tutti_ddp_broadcast_buffers(ddp);
 }
 
@@ -220,31 +222,37 @@ bool tutti__ddp_sends_buffers(const tutti_ddp *ddp)
     return !ddp->opts.keep_buffers && !ddp->paused && ddp->n_buffers > 0;
 }
 
+/* All buffers, into the message or out of it. */
+static tutti_status copy_packed(const tutti_ddp *ddp, bool in)
+{
+    unsigned char *at = ddp->packed;
+
+    for (size_t i = 0; i < ddp->n_buffers; i++) {
+        tutti_tensor *t = ddp->buffers[i];
+        const size_t bytes = tutti__tensor_bytes(t);
+
+        TUTTI_TRY(tutti__copy(tutti__ddp_stream(ddp), in ? at : t->data, in ? t->data : at, bytes));
+        at += bytes;
+    }
+    return TUTTI_OK;
+}
+
 /* Packs rank 0's buffers into one message. */
 tutti_status tutti_ddp_broadcast_buffers(tutti_ddp *ddp)
 {
     bool is_source;
-    unsigned char *at;
 
     TUTTI_TRY(TUTTI__NOT_NULL(ddp));
     if (!ddp->packed)
         return TUTTI_OK;
     is_source = tutti_group_rank(ddp->group) == ddp->source;
-    at = ddp->packed;
-    for (size_t i = 0; is_source && i < ddp->n_buffers; i++) {
-        const tutti_tensor *t = ddp->buffers[i];
-
-        memcpy(at, t->data, tutti__tensor_bytes(t));
-        at += tutti__tensor_bytes(t);
-    }
-    TUTTI_TRY(tutti_broadcast(ddp->group, TUTTI_BUF(ddp->packed, ddp->packed_bytes, TUTTI_U8),
-                              ddp->source, NULL));
-    for (size_t i = 0; !is_source && i < ddp->n_buffers; i++) {
-        tutti_tensor *t = ddp->buffers[i];
-
-        memcpy(t->data, at, tutti__tensor_bytes(t));
-        at += tutti__tensor_bytes(t);
-    }
+    if (is_source)
+        TUTTI_TRY(copy_packed(ddp, true));
+    TUTTI_TRY(tutti_broadcast(
+        ddp->group, (tutti_buf){ddp->packed, ddp->packed_bytes, TUTTI_U8, tutti__ddp_stream(ddp)},
+        ddp->source, NULL));
+    if (!is_source)
+        TUTTI_TRY(copy_packed(ddp, false));
     ddp->buffers_round = tutti_module_ctx(ddp->module)->round;
     return TUTTI_OK;
 }

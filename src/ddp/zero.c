@@ -50,6 +50,11 @@ static size_t share_of(const tutti_zero *zero, const bucket *b)
     return b->count / (size_t)zero->sharding.peers.size;
 }
 
+static tutti_stream *stream_of(const tutti_zero *zero)
+{
+    return tutti_ctx_stream(tutti_module_ctx(zero->root->module));
+}
+
 /* ---- Backward: the hook, on the communication thread ------------------------------------------------------------------ */
 
 static tutti_status note(buckets *all, const tutti_bucket *b)
@@ -216,8 +221,9 @@ static tutti_status updated(void *self, size_t i)
     p = zero->root->flat_parameters + (b->p - zero->root->flat_gradients);
     return tutti_all_gather(
         zero->group,
-        TUTTI_CONST_BUF(zero->root->flat_parameters + zero->ranges[i].begin, share, TUTTI_F32),
-        TUTTI_BUF(p, share * (size_t)zero->sharding.peers.size, TUTTI_F32),
+        (tutti_const_buf){zero->root->flat_parameters + zero->ranges[i].begin, share, TUTTI_F32,
+                          stream_of(zero)},
+        (tutti_buf){p, share * (size_t)zero->sharding.peers.size, TUTTI_F32, stream_of(zero)},
         &zero->works[zero->bucket_of[i]]);
 }
 
@@ -240,43 +246,60 @@ static tutti_status finish(void *self)
 
 /* ---- State, whole on one rank ---------------------------------------------------------------------------------------- */
 
-/* One kind of state of every rank, into `whole` on `root`; a bucket at a time. */
-static tutti_status gather(tutti_zero *zero, const float *state, int root, float *whole)
+/* One kind of state of every rank, into `whole` on `root`, by `all`, which has room for a bucket. */
+static tutti_status gather(tutti_zero *zero, const float *state, int root, float *whole, float *all)
 {
     const size_t size = (size_t)zero->sharding.peers.size;
-    size_t largest = 0;
-    float *all;
-    tutti_status status = TUTTI_OK;
+    const bool is_root = tutti_group_rank(zero->group) == root;
+    tutti_stream *stream = stream_of(zero);
 
-    for (size_t i = 0; i < zero->n_buckets; i++)
-        if (share_of(zero, &zero->buckets->p[i]) > largest)
-            largest = share_of(zero, &zero->buckets->p[i]);
-    all = tutti__alloc((largest * size + 1) * sizeof *all);
-    if (!all)
-        return TUTTI_ERR_MEMORY;
-    for (size_t i = 0; i < zero->sharding.n && status == TUTTI_OK; i++) {
+    for (size_t i = 0; i < zero->sharding.n; i++) {
         const tutti__range *range = &zero->ranges[i];
         const size_t n = range->end - range->begin;
+        const bucket *b = range->whole ? NULL : &zero->buckets->p[zero->bucket_of[i]];
+        const size_t at = b ? (size_t)(b->p - zero->root->flat_gradients) : range->begin;
 
-        if (range->whole) {
-            if (tutti_group_rank(zero->group) == root)
-                memcpy(whole + range->begin, state, n * sizeof *state);
-        } else {
-            const bucket *b = &zero->buckets->p[zero->bucket_of[i]];
-
-            status = tutti_all_gather(zero->group, TUTTI_CONST_BUF(state, n, TUTTI_F32),
-                                      TUTTI_BUF(all, n * size, TUTTI_F32), NULL);
-            if (status == TUTTI_OK && tutti_group_rank(zero->group) == root)
-                memcpy(whole + (b->p - zero->root->flat_gradients), all, n * size * sizeof *all);
-        }
+        if (b)
+            TUTTI_TRY(tutti_all_gather(zero->group, (tutti_const_buf){state, n, TUTTI_F32, stream},
+                                       (tutti_buf){all, n * size, TUTTI_F32, stream}, NULL));
+        if (is_root)
+            TUTTI_TRY(tutti__copy(stream, whole + at, b ? all : state,
+                                  (b ? n * size : n) * sizeof *state));
         state += n;
     }
-    free(all);
-    return status;
+    return TUTTI_OK;
+}
+
+/* Device memory, which peers wait for: they hear of it if there is none. */
+static float *alloc_for_all(tutti_zero *zero, size_t n)
+{
+    const tutti_ctx *cx = tutti_module_ctx(zero->root->module);
+    float *p = cx->device_ops->alloc(cx->device, n * sizeof *p, false);
+
+    if (!p)
+        tutti__abort_peers(zero->group, TUTTI_ERR_MEMORY, tutti_last_error());
+    return p;
+}
+
+static tutti_status gather_all(tutti_zero *zero, tutti_optim *optim, int root, float *all)
+{
+    for (size_t k = 0; tutti_optim_state_name(optim, k); k++) {
+        if (tutti_group_rank(zero->group) == root) {
+            optim->whole[k] = alloc_for_all(zero, zero->root->n_flat);
+            if (!optim->whole[k])
+                return TUTTI_ERR_MEMORY;
+        }
+        TUTTI_TRY(gather(zero, optim->state[k], root, optim->whole[k], all));
+    }
+    return TUTTI_OK;
 }
 
 tutti_status tutti_zero_consolidate(tutti_zero *zero, tutti_optim *optim, int root)
 {
+    size_t largest = 0;
+    float *all;
+    tutti_status status;
+
     TUTTI_TRY(TUTTI__NOT_NULL(zero));
     TUTTI_TRY(TUTTI__NOT_NULL(optim));
     if (optim->module->root != zero->root)
@@ -290,17 +313,15 @@ tutti_status tutti_zero_consolidate(tutti_zero *zero, tutti_optim *optim, int ro
         return TUTTI_OK;
     TUTTI_TRY(prepare(zero));
     tutti__optim_free_whole(optim);
-    for (size_t k = 0; tutti_optim_state_name(optim, k); k++) {
-        if (tutti_group_rank(zero->group) == root) {
-            optim->whole[k] = tutti__alloc(zero->root->n_flat * sizeof(float));
-            if (!optim->whole[k])
-                tutti__abort_peers(zero->group, TUTTI_ERR_MEMORY, tutti_last_error());
-            if (!optim->whole[k])
-                return TUTTI_ERR_MEMORY;
-        }
-        TUTTI_TRY(gather(zero, optim->state[k], root, optim->whole[k]));
-    }
-    return TUTTI_OK;
+    for (size_t i = 0; i < zero->n_buckets; i++)
+        if (share_of(zero, &zero->buckets->p[i]) > largest)
+            largest = share_of(zero, &zero->buckets->p[i]);
+    all = alloc_for_all(zero, largest * (size_t)zero->sharding.peers.size + 1);
+    if (!all)
+        return TUTTI_ERR_MEMORY;
+    status = gather_all(zero, optim, root, all);
+    optim->cx->device_ops->free(optim->cx->device, all);
+    return status;
 }
 
 /* ---- Making one -------------------------------------------------------------------------------------------------------- */

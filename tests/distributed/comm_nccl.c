@@ -133,7 +133,7 @@ static void gpu_close(gpu *g)
 /* What the call is to read is only queued when it is made. */
 static int give(gpu *g, char *at, size_t bytes)
 {
-    CHECK(g->stream->ops->zero(g->stream, at, BYTES) == TUTTI_OK);
+    CHECK(g->stream->ops->zero(g->stream, at, bytes) == TUTTI_OK);
     CHECK(tutti__copy_in(g->stream, at, g->give, bytes) == TUTTI_OK);
     return 0;
 }
@@ -424,12 +424,19 @@ static int shared_gpu(tutti_group *group, void *arg)
 
 /* ---- All --------------------------------------------------------------------------------------------------- */
 
+/* Each host has GPUs of its own. */
+static void name_host(int rank)
+{
+    setenv("STANDIN_NCCL_HOST", tutti_two_hosts[rank] ? "1" : "0", 1);
+}
+
 static int run_everywhere(tutti_rank_body *body, void *arg)
 {
     return tutti_run_ranks_as_processes(2, body, arg, TUTTI_TRANSPORT_AUTO) +
            tutti_run_ranks_as_processes(3, body, arg, TUTTI_TRANSPORT_TCP) +
            tutti_run_ranks(3, body, arg,
-                           &(tutti_ranks_opts){.processes = true, .hosts = tutti_two_hosts}) +
+                           &(tutti_ranks_opts){
+                               .processes = true, .hosts = tutti_two_hosts, .before = name_host}) +
            tutti_run_ranks_as_processes(1, body, arg, TUTTI_TRANSPORT_AUTO);
 }
 

@@ -2,6 +2,8 @@
  * SPDX-License-Identifier: MIT
  * timeout: 120 */
 #include "distributed/ddp_bodies.h"
+#include "harness/device.h"
+#include "harness/memory.h"
 #include "tensor/tensor.h"
 #include <tutti/tutti.h>
 
@@ -28,7 +30,7 @@ static int trainer_new(trainer *t, tutti_group *group, tutti_dtype dtype, bool s
     *t = (trainer){.dtype = dtype};
     if (group)
         scaler.peers = tutti_group_peers(group);
-    CHECK_OK(tutti_ctx_new(&t->cx, (tutti_device){TUTTI_CPU, 0}, &opts));
+    CHECK_OK(tutti_ctx_new(&t->cx, test_device(), &opts));
     tutti_module_init(&t->base, t->cx);
     tutti_linear_init(&t->fc1, &t->base, "fc1", FEATURES, 16);
     tutti_linear_init(&t->fc2, &t->base, "fc2", 16, CLASSES);
@@ -103,12 +105,13 @@ static double difference(const trainer *a, const trainer *b, const trainer *star
     double largest = 0, change = 0;
 
     for (size_t i = 0; i < tutti_module_n_parameters(&a->base); i++) {
-        const tutti_tensor *p = tutti_module_parameter(&a->base, i);
-        const float *q = tutti_module_parameter(&b->base, i)->data;
-        const float *r = tutti_module_parameter(&start->base, i)->data;
+        const tutti_tensor *t = tutti_module_parameter(&a->base, i);
+        const float *p = test_values(t);
+        const float *q = test_values(tutti_module_parameter(&b->base, i));
+        const float *r = test_values(tutti_module_parameter(&start->base, i));
 
-        for (int64_t k = 0; k < tutti_shape_count(p->shape); k++) {
-            largest = fmax(largest, fabs((double)((float *)p->data)[k] - (double)q[k]));
+        for (int64_t k = 0; k < tutti_shape_count(t->shape); k++) {
+            largest = fmax(largest, fabs((double)p[k] - (double)q[k]));
             change = fmax(change, fabs((double)q[k] - (double)r[k]));
         }
     }

@@ -1,6 +1,8 @@
 /* ddp: communication hooks, of the reducer and over a module.   SPDX-License-Identifier: MIT
  * timeout: 120 */
 #include "distributed/ddp_bodies.h"
+#include "harness/device.h"
+#include "harness/memory.h"
 #include "tensor/tensor.h"
 #include <tutti/tutti.h>
 
@@ -363,7 +365,7 @@ static int trainer_new(trainer *t, tutti_group *group, const tutti_comm_hook *ho
     tutti_ctx_opts cx_opts = {.threads = 1, .kernels = TUTTI_KERNELS_REFERENCE};
 
     *t = (trainer){0};
-    CHECK_OK(tutti_ctx_new(&t->cx, (tutti_device){TUTTI_CPU, 0}, &cx_opts));
+    CHECK_OK(tutti_ctx_new(&t->cx, test_device(), &cx_opts));
     CHECK_OK(
         tutti_model_new(&t->model, t->cx, "mlp",
                         &(tutti_model_opts){.channels = 1, .height = 6, .width = 6, .classes = 5}));
@@ -431,7 +433,7 @@ static int accumulation_scaling_and_a_hook_go_together(tutti_group *group, void 
         for (size_t i = 0; i < 4; i++) {
             tutti_tensor *p = tutti_module_parameter(tutti_model_module(plain.model), i),
                          *q = tutti_module_parameter(tutti_model_module(hooked.model), i);
-            const float *a = tutti_tensor_grad(p), *b = tutti_tensor_grad(q);
+            const float *a = test_grad(p), *b = test_grad(q);
 
             float largest = 0;
 

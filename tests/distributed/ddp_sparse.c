@@ -1,6 +1,8 @@
 /* ddp: gradients of which only some rows travel.   SPDX-License-Identifier: MIT
  * timeout: 120 */
 #include "distributed/ddp_bodies.h"
+#include "harness/device.h"
+#include "harness/memory.h"
 #include "tensor/tensor.h"
 #include <tutti/tutti.h>
 
@@ -121,7 +123,7 @@ static int trainer_new(trainer *t, tutti_group *group, bool sparse, bool find_un
     tutti_ddp_opts opts = {.find_unused = find_unused};
 
     *t = (trainer){0};
-    CHECK_OK(tutti_ctx_new(&t->cx, (tutti_device){TUTTI_CPU, 0}, &cx_opts));
+    CHECK_OK(tutti_ctx_new(&t->cx, test_device(), &cx_opts));
     tutti_module_init(&t->m.base, t->cx);
     tutti_embedding_init(&t->m.words, &t->m.base, "words", ROWS, WIDTH, sparse);
     tutti_linear_init(&t->m.fc, &t->m.base, "fc", WIDTH, 4);

@@ -1,6 +1,8 @@
 /* ddp: ZeRO-1 trains as if state were whole, and holds a share of it.   SPDX-License-Identifier: MIT
  * timeout: 120 */
 #include "distributed/ddp_bodies.h"
+#include "harness/device.h"
+#include "harness/memory.h"
 #include "tensor/tensor.h"
 #include <tutti/tutti.h>
 
@@ -50,7 +52,7 @@ static int trainer_new(trainer *t, tutti_group *group, rule r, bool zero)
     tutti_model_opts shape = {.channels = 1, .height = SIDE, .width = SIDE, .classes = CLASSES};
 
     *t = (trainer){0};
-    CHECK_OK(tutti_ctx_new(&t->cx, (tutti_device){TUTTI_CPU, 0}, &cx_opts));
+    CHECK_OK(tutti_ctx_new(&t->cx, test_device(), &cx_opts));
     CHECK_OK(tutti_model_new(&t->model, t->cx, "mlp", &shape));
     t->module = tutti_model_module(t->model);
     CHECK_OK(tutti_ddp_new(&t->ddp, t->module, group,
@@ -221,6 +223,9 @@ static int accumulation_and_clipping_work_on_shares(tutti_group *group, void *ar
     }
     CHECK_OK(tutti_module_flat(plain.module, &flat[0]));
     CHECK_OK(tutti_module_flat(zero.module, &flat[1]));
+    for (int i = 0; i < 2; i++)
+        flat[i].parameters =
+            test_look(i ? zero.cx : plain.cx, flat[i].parameters, flat[i].n * sizeof(float));
     for (size_t i = 0; i < flat[0].n; i++)
         largest =
             fmax(largest, fabs((double)flat[0].parameters[i] - (double)flat[1].parameters[i]));
@@ -246,7 +251,8 @@ static int the_scaler_skips_on_all_ranks(tutti_group *group, void *arg)
         tutti_ddp_pause(t.ddp);
         CHECK_OK(backward(&t, salt_of(group, step)));
         if (step == 1 && tutti_group_rank(group) == 0)
-            tutti_module_parameter(t.module, 0)->parameter->grad[3] = INFINITY;
+            test_put(t.cx, tutti_module_parameter(t.module, 0)->parameter->grad + 3,
+                     &(float){INFINITY}, sizeof(float));
         tutti_ddp_resume(t.ddp);
         CHECK_OK(backward(&t, salt_of(group, 50 + step)));
         tutti_module_digest(t.module, before);

@@ -11,6 +11,7 @@
  * before it is launched) is said on stderr and counted.
  *
  *     STANDIN_NCCL_VERSION  what ncclGetVersion says; the header's
+ *     STANDIN_NCCL_HOST     as if this process were on that host, with devices of its own; 0
  *     STANDIN_NCCL_FAULT    async:RANK:CALL  that rank's collective of this number never ends, and an error is reported
  *                           hang:RANK:CALL   it never ends
  *                           launch:RANK:CALL the call fails at once
@@ -537,6 +538,9 @@ ncclResult_t ncclRecv(void *p, size_t count, ncclDataType_t type, int peer, nccl
     return end_call(w);
 }
 
+ncclResult_t ncclGroupStart(void); /* the header's is no prototype in C */
+ncclResult_t ncclGroupEnd(void);
+
 ncclResult_t ncclGroupStart(void)
 {
     group.depth++;
@@ -611,6 +615,13 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
     return ncclSuccess;
 }
 
+static int host(void)
+{
+    const char *text = getenv("STANDIN_NCCL_HOST");
+
+    return text ? atoi(text) : 0;
+}
+
 static meeting *go_to(const ncclUniqueId *id)
 {
     char path[64];
@@ -654,7 +665,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm_p, int size, ncclUniqueId i
     }
     atomic_fetch_add(&counts.comms, 1);
     if (!comm->fails) {
-        atomic_store(&comm->at->devices[rank], 1 + comm->device);
+        atomic_store(&comm->at->devices[rank], 1 + comm->device + 100 * host());
         atomic_fetch_add(&comm->at->here, 1);
     }
     *comm_p = comm;
@@ -674,7 +685,7 @@ static ncclResult_t look_for_all(struct ncclComm *comm)
             if (atomic_load(&comm->at->devices[r]) == atomic_load(&comm->at->devices[q])) {
                 snprintf(comm->last, sizeof comm->last,
                          "Duplicate GPU detected : rank %d and rank %d both on CUDA device %d", q,
-                         r, atomic_load(&comm->at->devices[r]) - 1);
+                         r, comm->device);
                 return ncclInvalidUsage;
             }
     comm->stage = READY;
