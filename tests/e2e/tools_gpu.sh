@@ -23,7 +23,7 @@ if [ -e "$BUILD_DIR/tests/standin/libtutti_cuda.so" ]; then
     grep -q '^skipped .*compute-sanitizer' "$work/report" || fail "the sanitizer was not skipped"
     grep -qE '^[0-9]+ ok, 0 failed, [0-9]+ skipped' "$work/report" || fail "no sum"
     # What is wrong is counted, shown, and the exit code's business.
-    run 1 env CUDA_VISIBLE_DEVICES= "$check" --build "$BUILD_DIR" --standin --report "$work/report" --only 'twice'
+    run 1 env STANDIN_CUDA_DEVICES=0 "$check" --build "$BUILD_DIR" --standin --report "$work/report" --only 'twice'
     grep -q '^FAILED .* training: twice the same bits' "$work/report" || fail "a failure is not in the table"
     grep -q '^---- training: twice the same bits, exit code' "$work/report" || fail "a failure's log is not in the report"
     run 0 "$compare" --build "$BUILD_DIR" --standin
