@@ -1,7 +1,6 @@
 /* cores.c -- compares the cores that ranks may use.   SPDX-License-Identifier: MIT */
 #include "train/cores.h"
 #include "base/base.h"
-#include "comm/bootstrap/process.h"
 #include "train/agree.h"
 
 #include <stdlib.h>

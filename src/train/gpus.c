@@ -4,7 +4,6 @@
  * come is looked at with each line of metrics, and when a run fails. */
 #include "train/gpus.h"
 #include "base/base.h"
-#include "comm/bootstrap/process.h"
 #include "train/agree.h"
 
 #include <stdlib.h>
