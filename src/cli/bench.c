@@ -195,7 +195,7 @@ static const char *const redop_names[] = {"sum", "avg",  "product", "min",
 static const tutti_redop redops[] = {TUTTI_SUM, TUTTI_AVG,  TUTTI_PRODUCT, TUTTI_MIN,
                                      TUTTI_MAX, TUTTI_BAND, TUTTI_BOR,     TUTTI_BXOR};
 static const char *const memory_names[] = {"group", "plain"};
-static const char *const backend_names[] = {"auto", "native", "mpi"};
+static const char *const backend_names[] = {"auto", "native", "mpi", "nccl"};
 
 typedef struct line {
     const char *kind, *of[N_FLAGS]; /* texts; NULL: not given */

@@ -1,6 +1,7 @@
 /* ddp: the laws of data parallelism in 16 bit, with the scaler and with gradients that travel in 16 bit.
  * SPDX-License-Identifier: MIT
- * timeout: 120 */
+ * timeout: 120
+ * devices: strict */
 #include "distributed/ddp_bodies.h"
 #include "harness/device.h"
 #include "harness/memory.h"

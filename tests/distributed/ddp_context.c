@@ -1,4 +1,5 @@
-/* ddp: what it does to the context and the memory of a module, and takes back.   SPDX-License-Identifier: MIT */
+/* ddp: what it does to the context and the memory of a module, and takes back.   SPDX-License-Identifier: MIT
+ * devices: strict */
 #include "distributed/ddp_bodies.h"
 #include "harness/device.h"
 #include "harness/memory.h"

@@ -1,5 +1,6 @@
 /* ddp: what goes wrong on one rank is an error on all, at once and with its words.   SPDX-License-Identifier: MIT
- * timeout: 120 */
+ * timeout: 120
+ * devices: strict */
 #include "distributed/ddp_bodies.h"
 #include "harness/device.h"
 #include "harness/memory.h"

@@ -1,5 +1,6 @@
 /* ddp: communication hooks, of the reducer and over a module.   SPDX-License-Identifier: MIT
- * timeout: 120 */
+ * timeout: 120
+ * devices: strict */
 #include "distributed/ddp_bodies.h"
 #include "harness/device.h"
 #include "harness/memory.h"

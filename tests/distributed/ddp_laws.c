@@ -1,6 +1,7 @@
 /* ddp: the laws of data parallelism over a module, on 1 to 4 ranks as threads and as processes.
  * SPDX-License-Identifier: MIT
- * timeout: 120 */
+ * timeout: 120
+ * devices: strict */
 #include "distributed/ddp_bodies.h"
 #include "harness/device.h"
 #include "harness/memory.h"

@@ -1,4 +1,5 @@
-/* ddp: the scaler decides for all ranks together.   SPDX-License-Identifier: MIT */
+/* ddp: the scaler decides for all ranks together.   SPDX-License-Identifier: MIT
+ * devices: strict */
 #include "distributed/ddp_bodies.h"
 #include "harness/device.h"
 #include "harness/memory.h"

@@ -1,6 +1,7 @@
 /* ddp: batch norm over the batches of all ranks: the whole batch's statistics and gradients, whatever each rank has of it.
  * SPDX-License-Identifier: MIT
- * timeout: 120 */
+ * timeout: 120
+ * devices: strict */
 #include "distributed/ddp_bodies.h"
 #include "harness/device.h"
 #include "harness/memory.h"
@@ -428,10 +429,12 @@ int main(void)
         TEST(run_all, gradients_pass_a_finite_difference_across_ranks),
         TEST(run_all, evaluation_sends_nothing),
         TEST(run_all, one_value_a_channel_is_enough_if_ranks_have_more_together),
+        TEST(run_over_tcp, ranks_normalise_as_one_whatever_their_shares),
+        /* Whole models, for which the strict device is too slow: e2e/train_strict.sh has a short one. */
         TEST(run_all_as_processes, a_rank_without_images_trains_along),
         TEST(run_all_as_processes, a_model_with_batch_norm_obeys_the_law_of_shared_work),
-        TEST(run_over_tcp, ranks_normalise_as_one_whatever_their_shares),
     };
+    const size_t n = TUTTI__COUNT_OF(tests) - (test_device().kind == TUTTI_STRICT ? 2 : 0);
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return _cmocka_run_group_tests("batch norm", tests, n, NULL, NULL);
 }

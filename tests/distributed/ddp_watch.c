@@ -1,5 +1,6 @@
 /* ddp: replicas that part, NaN and infinities by origin, and what DDP says of itself.   SPDX-License-Identifier: MIT
- * timeout: 120 */
+ * timeout: 120
+ * devices: strict */
 #include "distributed/ddp_bodies.h"
 #include "harness/device.h"
 #include "harness/memory.h"

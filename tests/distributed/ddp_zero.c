@@ -1,5 +1,6 @@
 /* ddp: ZeRO-1 trains as if state were whole, and holds a share of it.   SPDX-License-Identifier: MIT
- * timeout: 120 */
+ * timeout: 120
+ * devices: strict */
 #include "distributed/ddp_bodies.h"
 #include "harness/device.h"
 #include "harness/memory.h"

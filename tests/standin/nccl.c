@@ -346,10 +346,12 @@ static void run_work(void *arg)
 
     atomic_fetch_add(&comm->running, 1);
     while (!done && !atomic_load(&comm->aborted)) {
-        bool moved = false, sent = progress(w, w->out, w->n_out, put_some, &moved),
-             came = progress(w, w->in, w->n_in, take_some, &moved);
+        bool moved = false;
 
-        done = sent && came && !w->hangs;
+        if (!w->hangs) {
+            done = progress(w, w->out, w->n_out, put_some, &moved);
+            done = progress(w, w->in, w->n_in, take_some, &moved) && done;
+        }
         if (!moved && !done)
             nap();
     }
@@ -664,7 +666,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm_p, int size, ncclUniqueId i
                                             : "an id that leads nowhere");
     }
     atomic_fetch_add(&counts.comms, 1);
-    if (!comm->fails) {
+    if (!comm->fails && !fault("init_hang", rank, 0)) {
         atomic_store(&comm->at->devices[rank], 1 + comm->device + 100 * host());
         atomic_fetch_add(&comm->at->here, 1);
     }
@@ -678,7 +680,7 @@ static ncclResult_t look_for_all(struct ncclComm *comm)
         snprintf(comm->last, sizeof comm->last, "the stand-in was asked to fail");
         return ncclSystemError;
     }
-    if (atomic_load(&comm->at->here) < comm->size || fault("init_hang", comm->rank, 0))
+    if (atomic_load(&comm->at->here) < comm->size)
         return ncclInProgress;
     for (int r = 0; r < comm->size; r++)
         for (int q = 0; q < r; q++)
