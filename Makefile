@@ -27,7 +27,7 @@ tsan:
 	ctest --preset tsan -R 'comm|loader|launch|reducer|ddp|run_'
 
 check: ; tools/check
-format: ; git ls-files '*.c' '*.h' | xargs clang-format -i
+format: ; git ls-files '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
 install: all ; $(CMAKE) --install build --prefix $(PREFIX)
-clean: ; rm -rf build build-dev build-clang build-asan build-tsan
+clean: ; rm -rf build build-dev build-clang build-asan build-tsan build-cuda

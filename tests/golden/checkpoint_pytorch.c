@@ -1,5 +1,5 @@
 /* weights that PyTorch saved: loaded by name, they give PyTorch's answers.   SPDX-License-Identifier: MIT
- * devices: strict */
+ * devices: strict cuda */
 #include "nn/nn.h"
 #include <tutti/checkpoint.h>
 

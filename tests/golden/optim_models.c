@@ -2,7 +2,7 @@
  *
  * Weights, pictures and labels are drawn here as tools/make_golden.py drew them; a CRC-32 of the weights in the golden file
  * proves that they are PyTorch's own, to the bit.
- * devices: strict */
+ * devices: strict cuda */
 #include "nn/nn.h"
 #include <tutti/optim.h>
 

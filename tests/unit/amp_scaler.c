@@ -1,5 +1,5 @@
 /* amp: the scaler's arithmetic and order of calls, as torch.amp.GradScaler's.   SPDX-License-Identifier: MIT
- * devices: strict */
+ * devices: strict cuda */
 #include "harness/device.h"
 #include "harness/memory.h"
 #include "optim/optim.h"

@@ -1,6 +1,6 @@
 /* autograd: operations mean what PyTorch's mean, where a formula leaves room: ties, padding, running statistics, ignored
  * labels, extreme numbers. In every kernel family of the build.   SPDX-License-Identifier: MIT
- * devices: strict */
+ * devices: strict cuda */
 #include "harness/device.h"
 #include "op/parameter.h"
 

@@ -1,5 +1,5 @@
 /* autograd: what the tape records, when parameters are final, and how gradients add up.   SPDX-License-Identifier: MIT
- * devices: strict */
+ * devices: strict cuda */
 #include "harness/device.h"
 #include "op/parameter.h"
 #include "tensor/op.h"

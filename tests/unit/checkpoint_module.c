@@ -1,5 +1,5 @@
 /* A module's weights through a file: all of them, or nothing and a list of what is wrong.   SPDX-License-Identifier: MIT
- * devices: strict */
+ * devices: strict cuda */
 #include "checkpoint/safetensors.h"
 #include "harness/device.h"
 #include <tutti/checkpoint.h>

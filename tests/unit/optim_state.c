@@ -1,5 +1,5 @@
 /* optimizers: state by parameter, whole and in shares.   SPDX-License-Identifier: MIT
- * devices: strict */
+ * devices: strict cuda */
 #include "harness/device.h"
 #include "harness/memory.h"
 #include "optim/optim.h"

@@ -1,6 +1,6 @@
 /* optimizers: who is updated, state through new layouts, refusals, schedules' edges.   SPDX-License-Identifier: MIT
  * That the rules are PyTorch's is shown by tests/golden/optim_rules.c.
- * devices: strict */
+ * devices: strict cuda */
 #include "harness/device.h"
 #include "harness/memory.h"
 #include "optim/optim.h"

@@ -56,6 +56,7 @@ struct CUstream_st {
     uint64_t released;    /* up to where it goes by itself */
     uint64_t random;
     bool closing;
+    bool open; /* memory, for it */
 };
 
 struct CUevent_st {

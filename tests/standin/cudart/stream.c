@@ -63,11 +63,12 @@ static void do_work(struct CUstream_st *stream, item *x)
 {
     device *d = &s.device[stream->device];
 
-    standin_open_memory();
+    if (!stream->open)
+        standin_open_memory();
+    stream->open = true;
     pthread_mutex_unlock(&s.lock);
     x->run(x->arg);
     pthread_mutex_lock(&s.lock);
-    standin_close_memory();
     if (++d->work == s.fault_at && stream->device == s.fault_device)
         d->error = cudaErrorIllegalAddress;
 }
@@ -98,6 +99,14 @@ static bool do_first(struct CUstream_st *stream)
     return true;
 }
 
+/* Before the stream waits for something: it costs too much to be done behind each piece of work. */
+static void close_stream(struct CUstream_st *stream)
+{
+    if (stream->open)
+        standin_close_memory();
+    stream->open = false;
+}
+
 static void *stream_main(void *arg)
 {
     struct CUstream_st *stream = arg;
@@ -106,11 +115,15 @@ static void *stream_main(void *arg)
     while (!s.ending && (stream->first || !stream->closing)) {
         uint64_t next = stream->done + 1;
 
-        if (stream->first && stream->demanded < next && stream->released < next)
+        if (stream->first && stream->demanded < next && stream->released < next) {
+            close_stream(stream);
             hold(stream);
-        else if (!stream->first || !do_first(stream))
+        } else if (!stream->first || !do_first(stream)) {
+            close_stream(stream);
             pthread_cond_wait(&s.changed, &s.lock);
+        }
     }
+    close_stream(stream);
     pthread_mutex_unlock(&s.lock);
     return NULL;
 }
