@@ -137,7 +137,10 @@ typedef struct tutti_loader_opts {
      * sample index): independent of rank, workers and order. With the data set's image_size: a random part of 8 to 100 % of
      * the image's area, of an aspect from 3:4 to 4:3, scaled to that size; and the flip. */
     bool augment;
-    int channels;         /* 3 with a grey data set: the grey value thrice. 0: the data set's own */
+    int channels; /* 3 with a grey data set: the grey value thrice. 0: the data set's own */
+    /* Where batches will be inputs, if that is no host: they are copied to its device as soon as they are made. It outlives the
+     * loader, and its thread calls the loader. NULL: an input is copied when it is made. */
+    tutti_ctx *cx;
     uint64_t reserved[4]; /* zero */
 } tutti_loader_opts;
 

@@ -87,10 +87,11 @@ typedef enum tutti_transport {
 
 /* What carries the collectives. */
 typedef enum tutti_backend {
-    TUTTI_BACKEND_AUTO,   /* TUTTI_BACKEND; else native where ranks can meet, else MPI */
-    TUTTI_BACKEND_NATIVE, /* Tutti's own */
+    /* TUTTI_BACKEND; else native where ranks can meet, with NCCL between GPUs if each rank has one of its own; else MPI */
+    TUTTI_BACKEND_AUTO,
+    TUTTI_BACKEND_NATIVE, /* Tutti's own; what is on GPUs goes through memory of the host */
     TUTTI_BACKEND_MPI,    /* the site's MPI, for ranks that mpirun or srun started; docs/mpi.md */
-    TUTTI_BACKEND_NCCL    /* not in this version */
+    TUTTI_BACKEND_NCCL    /* native, and NCCL for what is on GPUs: UNSUPPORTED where it cannot be had; docs/nccl.md */
 } tutti_backend;
 
 /* Zero means default. */
@@ -248,7 +249,7 @@ typedef enum tutti_redop {
 /* For all of these. work_p NULL: waits before returning. Otherwise *work_p is freed by tutti_work_wait.
  * Errors: ARG (nothing was sent); MISMATCH when ranks call differently (both calls are named on all ranks);
  * PEER, TIMEOUT, ABORTED. Sums are in rank order (on several hosts those of each host's ranks, then of the hosts; with MPI
- * in its own): the bits do not depend on timing.
+ * and NCCL in their own): the bits do not depend on timing.
  * A buffer that a rank does not use, being not the root, is {0}. A piece may already lie at its place in the larger
  * buffer; otherwise src and dst do not overlap. */
 

@@ -22,6 +22,7 @@ struct tutti_group {
     int *global_ranks;
     tutti__bootstrap boot;
     tutti_device device;
+    tutti_backend backend; /* as in tutti__member */
     tutti__flight flight;
     tutti__control *control;
     tutti__p2p *p2p;

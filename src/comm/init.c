@@ -83,7 +83,7 @@ static tutti_status init_over_mpi(tutti_group **group_p, const tutti__member *as
                            env->rank, env->world_size, env->world_size);
     TUTTI_TRY(tutti__mpi_start(member.timeout_ms, &member.rank, &member.size));
     TUTTI_TRY(check_mpi_ranks(env, member.rank, member.size));
-    member.mpi = true;
+    member.backend = TUTTI_BACKEND_MPI;
     member.world_rank = member.rank;
     member.attempt = env->attempt;
     if (env->world_size > 1) {
@@ -93,20 +93,16 @@ static tutti_status init_over_mpi(tutti_group **group_p, const tutti__member *as
     return tutti__join(group_p, &member, NULL);
 }
 
-/* Native, unless nothing says where a store could be, as under mpirun on several hosts: there MPI, if it can be had. */
+/* Ours, unless nothing says where a store could be, as under mpirun on several hosts: there MPI, if it can be had. */
 static tutti_status choose_backend(tutti_backend *backend, tutti__env_group *env, int timeout_ms)
 {
     char message[1024];
     int rank, size;
 
-    if (*backend == TUTTI_BACKEND_MPI)
+    if (*backend == TUTTI_BACKEND_MPI || tutti__env_group_read_master(env) == TUTTI_OK)
         return TUTTI_OK;
-    if (tutti__env_group_read_master(env) == TUTTI_OK) {
-        *backend = TUTTI_BACKEND_NATIVE;
-        return TUTTI_OK;
-    }
     snprintf(message, sizeof message, "%s", tutti_last_error());
-    if (*backend == TUTTI_BACKEND_NATIVE || !tutti__env_by_mpi_launcher())
+    if (*backend != TUTTI_BACKEND_AUTO || !tutti__env_by_mpi_launcher())
         return TUTTI_ERR_ARG;
     if (tutti__mpi_start(timeout_ms, &rank, &size) != TUTTI_OK)
         return tutti__fail(TUTTI_ERR_ARG, "%s; or let MPI carry the group, but: %s", message,
@@ -197,10 +193,7 @@ static tutti_status read_backend(tutti_backend *backend)
 
     if (*backend == TUTTI_BACKEND_AUTO && !tutti__backend_parse(text, backend))
         return tutti__fail(TUTTI_ERR_ARG,
-                           "TUTTI_BACKEND is \"%.40s\", expected auto, native or mpi", text);
-    if (*backend == TUTTI_BACKEND_NCCL)
-        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                           "backend nccl is not in this version: use auto, native or mpi");
+                           "TUTTI_BACKEND is \"%.40s\", expected auto, native, mpi or nccl", text);
     if ((unsigned)*backend > TUTTI_BACKEND_NCCL)
         return tutti__fail(TUTTI_ERR_ARG, "backend %d is unknown", (int)*backend);
     return TUTTI_OK;
@@ -252,6 +245,7 @@ tutti_status tutti__group_init(tutti_group **group_p, const tutti_group_opts *gi
                            "group \"%s\": opts give rank %d of %d but no store in which ranks can "
                            "meet; give one, or neither: then the environment's count",
                            name, opts.rank, opts.world_size);
+    member.backend = backend == TUTTI_BACKEND_MPI ? TUTTI_BACKEND_NATIVE : backend;
     if (!opts.store)
         return init_from_environment(group_p, &member, backend);
     if (opts.backend == TUTTI_BACKEND_MPI)

@@ -340,7 +340,8 @@ static tutti_status group_new(tutti_group **group_p, const tutti__member *member
     group->boot = (tutti__bootstrap){.comm = comm,
                                      .heartbeat_ms = member->heartbeat_ms,
                                      .tcp = member->transport == TUTTI_TRANSPORT_TCP,
-                                     .mpi = member->mpi};
+                                     .mpi = member->backend == TUTTI_BACKEND_MPI};
+    group->backend = member->backend;
     group->flight.comm = comm;
     group->flight.attempt = member->attempt;
     group->flight.launched = member->launched;
@@ -421,6 +422,21 @@ static tutti_status find_device(tutti_group *group)
     return tutti__fail_again(TUTTI_OK, before);
 }
 
+/* What GPUs give each other goes by NCCL, if it may and can: which ranks find out when they first have something for it. A
+ * group of one has it only for the asking. */
+static tutti_status open_carrier(tutti_group *group)
+{
+    const bool required = group->backend == TUTTI_BACKEND_NCCL;
+    tutti__carrier *carrier;
+
+    if (!required && (group->backend != TUTTI_BACKEND_AUTO || group->comm.size == 1))
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__nccl_carrier_new(&carrier, &group->comm, group->devices, group->engine,
+                                      required));
+    tutti__devices_set_carrier(group->devices, carrier);
+    return TUTTI_OK;
+}
+
 tutti_status tutti__join(tutti_group **group_p, const tutti__member *member, tutti_store *store)
 {
     tutti_group *group;
@@ -436,6 +452,8 @@ tutti_status tutti__join(tutti_group **group_p, const tutti__member *member, tut
     status = member->size > 1 ? join_others(group, member, store) : join_alone(group, store);
     if (status == TUTTI_OK)
         status = find_device(group);
+    if (status == TUTTI_OK)
+        status = open_carrier(group);
     if (status != TUTTI_OK) {
         if (group->comm.size > 1)
             status = fail_setup(group, status);

@@ -10,7 +10,7 @@ typedef struct tutti__member {
     int heartbeat_ms; /* 0: off */
     tutti_transport transport;
     tutti__tuning tuning;
-    bool mpi;            /* MPI carries it */
+    tutti_backend backend; /* AUTO: ours, and NCCL for GPUs where it can be had */
     tutti_group *parent; /* of a split */
     const int *ranks;    /* of a split: the members' in the parent */
     int world_rank, attempt;

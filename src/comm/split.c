@@ -87,7 +87,7 @@ static tutti_status make(tutti_group *group, const int *ranks, int n_ranks, int 
                             .heartbeat_ms = group->boot.heartbeat_ms,
                             .transport =
                                 group->boot.tcp ? TUTTI_TRANSPORT_TCP : TUTTI_TRANSPORT_AUTO,
-                            .mpi = group->boot.mpi,
+                            .backend = group->backend,
                             .tuning = group->comm.tuning,
                             .world_rank = group->comm.peers[group->comm.rank].world_rank,
                             .attempt = group->flight.attempt,

@@ -16,6 +16,7 @@
  * see it, and a caller that has waited too long says who is at what. */
 #include "data/loader.h"
 
+#include "data/ahead.h"
 #include "data/dataset.h"
 #include "data/transform.h"
 
@@ -34,7 +35,8 @@
 
 typedef struct slot {
     float *x;
-    void *y; /* I64 labels, or F32 rows */
+    void *y;                 /* I64 labels, or F32 rows */
+    tutti__ahead_slot ahead; /* x and y are its, if there is a device */
     bool full;
     int worker; /* who makes it, once it is taken */
     tutti_status status;
@@ -56,7 +58,8 @@ struct tutti_loader {
     bool begun;
 
     size_t n_slots;
-    slot *slots;
+    slot *slots, *held; /* held: the caller has it; NULL: none */
+    tutti__ahead ahead;
     uint8_t *images; /* scratch of one image for each worker, or for the caller */
     size_t image_stride;
     int n_numbered;                /* workers that have taken theirs */
@@ -106,13 +109,36 @@ static tutti_status fill_sample(const tutti_loader *loader, const slot *s, size_
     return TUTTI_OK;
 }
 
+static void keep_message(slot *s)
+{
+    if (s->status == TUTTI_OK)
+        return;
+    free(s->message);
+    s->message = strdup(tutti_last_error());
+}
+
+/* Until the device is done with what the slot held. */
+static tutti_status wait_for_device(tutti_loader *loader, slot *s)
+{
+    const struct timespec nap = {0, 50000};
+    bool is_free = true;
+
+    while (loader->ahead.cx && !atomic_load_explicit(&loader->cancel, memory_order_relaxed)) {
+        TUTTI_TRY(tutti__ahead_is_free(&loader->ahead, &s->ahead, &is_free));
+        if (is_free)
+            break;
+        nanosleep(&nap, NULL);
+    }
+    return TUTTI_OK;
+}
+
 /* worker: 0 also for the caller, where there are none. */
 static void fill(tutti_loader *loader, slot *s, size_t batch, int worker)
 {
     uint8_t *image = loader->images + (size_t)worker * loader->image_stride;
     size_t first = batch * (size_t)loader->opts.batch, n = samples_of(loader, batch);
 
-    s->status = TUTTI_OK;
+    s->status = wait_for_device(loader, s);
     for (size_t i = 0; i < n && s->status == TUTTI_OK; i++) {
         if (atomic_load_explicit(&loader->cancel, memory_order_relaxed))
             return;
@@ -120,10 +146,19 @@ static void fill(tutti_loader *loader, slot *s, size_t batch, int worker)
                               memory_order_relaxed);
         s->status = fill_sample(loader, s, i, loader->indices[first + i], image);
     }
-    if (s->status != TUTTI_OK) {
-        free(s->message);
-        s->message = strdup(tutti_last_error());
-    }
+    keep_message(s);
+}
+
+/* On its way to the device, if there is one. Under the mutex: copies are queued one after the other. */
+static void send(tutti_loader *loader, slot *s, size_t batch)
+{
+    const size_t n = samples_of(loader, batch);
+    const size_t bytes[] = {n * loader->x_count * sizeof *s->x, n * loader->y_bytes};
+
+    if (!loader->ahead.cx || s->status != TUTTI_OK || atomic_load(&loader->cancel))
+        return;
+    s->status = tutti__ahead_copy(&loader->ahead, &s->ahead, bytes);
+    keep_message(s);
 }
 
 /* ---- Workers ------------------------------------------------------------------------------------------- */
@@ -161,6 +196,7 @@ static void *work(void *user)
         tutti__record(atomic_load(&loader->recorder), "data", "batch", (int64_t)batch,
                       FIRST_THREAD + number, begin_ns, tutti__now_ns());
         pthread_mutex_lock(&loader->mutex);
+        send(loader, s, batch);
         s->full = true;
         loader->busy--;
         pthread_cond_signal(&loader->ready);
@@ -344,11 +380,68 @@ tutti_status tutti_loader_new(tutti_loader **loader_p, const tutti_dataset *data
     pthread_condattr_destroy(&monotonic);
     loader->warn_ns = (uint64_t)(warn_s * 1e9);
     status = prepare(loader, dataset, rank, size);
+    if (status == TUTTI_OK && opts->cx)
+        status = tutti__loader_copy_ahead(loader, opts->cx);
     if (status == TUTTI_OK)
         *loader_p = loader;
     else
         tutti_loader_free(loader);
     return status;
+}
+
+static void free_arrays(const tutti_loader *loader, slot *s)
+{
+    if (loader->ahead.cx) {
+        tutti__ahead_slot_close(&loader->ahead, &s->ahead);
+    } else {
+        free(s->x);
+        free(s->y);
+    }
+    s->x = s->y = NULL;
+}
+
+/* Without workers too, the device shall not have to end a step before the next batch is made. */
+static tutti_status make_two(tutti_loader *loader)
+{
+    slot *slots;
+
+    if (loader->n_slots > 1 || loader->n_batches < 2)
+        return TUTTI_OK;
+    slots = tutti__alloc(2 * sizeof *slots);
+    if (!slots)
+        return TUTTI_ERR_MEMORY;
+    free(loader->slots);
+    loader->slots = slots;
+    loader->n_slots = 2;
+    return TUTTI_OK;
+}
+
+tutti_status tutti__loader_copy_ahead(tutti_loader *loader, tutti_ctx *cx)
+{
+    const size_t whole = (size_t)loader->opts.batch;
+    const size_t batch = whole < loader->n_indices ? whole : loader->n_indices;
+    const size_t bytes[] = {batch * loader->x_count * sizeof(float), batch * loader->y_bytes};
+
+    if (cx->device_ops->is_host || loader->begun || loader->ahead.cx)
+        return TUTTI_OK;
+    for (size_t i = 0; i < loader->n_slots; i++)
+        free_arrays(loader, &loader->slots[i]);
+    TUTTI_TRY(tutti__ahead_open(&loader->ahead, cx));
+    TUTTI_TRY(make_two(loader));
+    for (size_t i = 0; i < loader->n_slots; i++) {
+        slot *s = &loader->slots[i];
+
+        if (tutti__ahead_slot_open(&loader->ahead, &s->ahead, bytes) != TUTTI_OK)
+            return tutti__fail(TUTTI_ERR_MEMORY,
+                               "loader: no memory for %zu batches of %zu samples of %zu bytes on "
+                               "the device, and pinned for it: %s; use a smaller batch size or "
+                               "prefetch",
+                               loader->n_slots, batch, loader->x_count * sizeof(float),
+                               tutti_last_error());
+        s->x = s->ahead.host[0];
+        s->y = s->ahead.host[1];
+    }
+    return TUTTI_OK;
 }
 
 void tutti_loader_free(tutti_loader *loader)
@@ -366,10 +459,10 @@ void tutti_loader_free(tutti_loader *loader)
     pthread_cond_destroy(&loader->ready);
     pthread_mutex_destroy(&loader->mutex);
     for (size_t i = 0; loader->slots && i < loader->n_slots; i++) {
-        free(loader->slots[i].x);
-        free(loader->slots[i].y);
+        free_arrays(loader, &loader->slots[i]);
         free(loader->slots[i].message);
     }
+    tutti__ahead_close(&loader->ahead);
     free(loader->slots);
     free(loader->indices);
     free(loader->images);
@@ -382,6 +475,15 @@ void tutti_loader_free(tutti_loader *loader)
 size_t tutti_loader_batches(const tutti_loader *loader)
 {
     return loader ? loader->n_batches : 0;
+}
+
+/* The caller's batch is the loader's again. */
+static tutti_status take_back(tutti_loader *loader)
+{
+    slot *s = loader->held;
+
+    loader->held = NULL;
+    return s && loader->ahead.cx ? tutti__ahead_take_back(&loader->ahead, &s->ahead) : TUTTI_OK;
 }
 
 /* Ends what the workers are doing and gives them another epoch's samples: those from `start` on, from batch `first` on. */
@@ -402,7 +504,9 @@ static void begin_epoch(tutti_loader *loader, uint64_t epoch, size_t start, size
         loader->slots[i].full = false;
     free(loader->message);
     loader->message = NULL;
-    loader->status = tutti_sampler_indices(&loader->sampler, epoch, loader->indices);
+    loader->status = take_back(loader);
+    if (loader->status == TUTTI_OK)
+        loader->status = tutti_sampler_indices(&loader->sampler, epoch, loader->indices);
     if (loader->status != TUTTI_OK)
         loader->message = strdup(tutti_last_error());
     loader->begun = loader->status == TUTTI_OK;
@@ -477,6 +581,7 @@ static slot *wait_for_batch(tutti_loader *loader)
         uint64_t begin_ns = tutti__now_ns();
 
         fill(loader, s, loader->position, 0);
+        send(loader, s, loader->position);
         loader->wait_ns += tutti__now_ns() - begin_ns;
         loader->position++;
         return s;
@@ -499,9 +604,19 @@ uint64_t tutti__loader_wait_ns(const tutti_loader *loader)
     return loader->wait_ns;
 }
 
+/* No batch comes any more, and tutti_loader_status says why. False. */
+static bool end_with(tutti_loader *loader, tutti_status status, const char *message)
+{
+    free(loader->message);
+    loader->message = strdup(message ? message : "");
+    loader->status = tutti__fail_again(status, loader->message ? loader->message : "");
+    return false;
+}
+
 bool tutti_loader_next(tutti_loader *loader, tutti_batch *batch_p)
 {
     const tutti_dataset *dataset;
+    tutti_status status;
     size_t index;
     int64_t n;
     slot *s;
@@ -520,13 +635,15 @@ bool tutti_loader_next(tutti_loader *loader, tutti_batch *batch_p)
         begin_epoch(loader, loader->epoch + 1, 0, 0);
         return false;
     }
+    status = take_back(loader);
+    if (status != TUTTI_OK)
+        return end_with(loader, status, tutti_last_error());
     s = wait_for_batch(loader);
-    if (s->status != TUTTI_OK) {
-        free(loader->message);
-        loader->message = strdup(s->message ? s->message : "");
-        loader->status = tutti__fail_again(s->status, loader->message ? loader->message : "");
-        return false;
-    }
+    if (s->status != TUTTI_OK)
+        return end_with(loader, s->status, s->message);
+    loader->held = s;
+    if (loader->ahead.cx)
+        tutti__ahead_offer(&loader->ahead, &s->ahead);
     n = (int64_t)samples_of(loader, index);
     *batch_p = (tutti_batch){.n = (size_t)n, .index = index};
     batch_p->x.p = s->x;

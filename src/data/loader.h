@@ -9,6 +9,11 @@
 /* From now on each batch that a worker makes leaves a span in `recorder` (NULL: none), which outlives the loader. */
 void tutti__loader_set_recorder(tutti_loader *loader, tutti__recorder *recorder);
 
+/* Batches are copied to the context's device before they are asked for, and tutti_input finds them there (ahead.h); on the host,
+ * nothing. Before the first batch; the context outlives the loader, and gets its batches from the thread that calls this one.
+ * Errors: MEMORY, of the host or the device. */
+tutti_status tutti__loader_copy_ahead(tutti_loader *loader, tutti_ctx *cx);
+
 /* Nanoseconds that the caller has spent in tutti_loader_next waiting for a batch (without workers: making it), in all epochs. */
 uint64_t tutti__loader_wait_ns(const tutti_loader *loader);
 

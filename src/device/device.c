@@ -82,8 +82,8 @@ tutti_status tutti_device_parse(tutti_device *device_p, const char *text, int lo
         index = local_rank % ops->count();
     if (index >= ops->count())
         return tutti__fail(
-            TUTTI_ERR_ARG, "device %s: there %s %d CUDA device%s, the last is cuda:%d%s",
-            text, ops->count() == 1 ? "is" : "are", ops->count(), ops->count() == 1 ? "" : "s",
+            TUTTI_ERR_ARG, "device %s: there %s %d CUDA device%s, the last is cuda:%d%s", text,
+            ops->count() == 1 ? "is" : "are", ops->count(), ops->count() == 1 ? "" : "s",
             ops->count() - 1,
             getenv("CUDA_VISIBLE_DEVICES") ? " (numbers count the devices of CUDA_VISIBLE_DEVICES)"
                                            : "");

@@ -18,9 +18,8 @@ typedef struct tutti__event tutti__event;       /* each kind's own */
 
 /* What a device is called, and where it is. */
 typedef struct tutti__device_info {
-    char name[128]; /* "NVIDIA H200"; "CPU" */
-    char bus
-        [32]; /* its PCI address, "0000:65:00.0", by which other libraries know it; "": it has none */
+    char name[128];      /* "NVIDIA H200"; "CPU" */
+    char bus[32];        /* its PCI address, "0000:65:00.0"; "": it has none */
     size_t memory_bytes; /* of its own; 0: the host's */
 } tutti__device_info;
 
@@ -32,9 +31,10 @@ struct tutti_stream {
 
 struct tutti__device_ops {
     const char *name;
-    bool is_host;              /* the host may read and write its memory, and inputs need no copy */
-    int (*count)(void);        /* devices of this kind that are usable now */
-    tutti_status (*why)(void); /* OK, or UNSUPPORTED (the build) or DEVICE (the machine) with what to do */
+    bool is_host;       /* the host may read and write its memory, and inputs need no copy */
+    int (*count)(void); /* devices of this kind that are usable now */
+    /* OK, or UNSUPPORTED (the build) or DEVICE (the machine) with why there is none and what to do */
+    tutti_status (*why)(void);
     /* NULL: the kind's name says it all. */
     tutti_status (*describe)(tutti_device device, tutti__device_info *info_p);
 
@@ -75,8 +75,8 @@ tutti_status tutti__device_ops_of(tutti_device_kind kind, const tutti__device_op
 tutti_status tutti__device_describe(tutti_device device, tutti__device_info *info_p);
 
 extern const tutti__device_ops tutti__cpu_ops, tutti__strict_ops;
-extern const tutti__device_ops
-    tutti__cuda_device_ops; /* cuda/cuda.c; useless before tutti__cuda_ops went well */
+/* cuda/cuda.c; of no use before tutti__cuda_ops went well */
+extern const tutti__device_ops tutti__cuda_device_ops;
 tutti_status tutti__cuda_ops(const tutti__device_ops **ops_p);
 
 /* For host memory, where a stream is asked for. */

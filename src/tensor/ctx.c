@@ -35,6 +35,21 @@ static tutti_status wanted_kernels(tutti_kernels wanted, tutti_kernels *wanted_p
                        near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
 }
 
+/* A device that is not the CPU has one family; the strict one's are the reference kernels. */
+static tutti_status open_device_kernels(tutti_ctx *cx, tutti_kernels wanted)
+{
+    const bool strict = cx->device.kind == TUTTI_STRICT;
+
+    if (wanted == TUTTI_KERNELS_ONEDNN || (wanted == TUTTI_KERNELS_REFERENCE && !strict))
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "kernels %s compute on device cpu; device %s has its own: choose "
+                           "kernels auto, or device cpu",
+                           wanted == TUTTI_KERNELS_ONEDNN ? "onednn" : "reference",
+                           cx->device_ops->name);
+    cx->kernels = cx->f32_kernels = strict ? &tutti__kernels_strict : &tutti__kernels_cuda;
+    return cx->kernels->open(cx);
+}
+
 static tutti_status open_kernels(tutti_ctx *cx, tutti_kernels wanted)
 {
     long emulate;
@@ -42,14 +57,8 @@ static tutti_status open_kernels(tutti_ctx *cx, tutti_kernels wanted)
     TUTTI_TRY(tutti__env_int(TUTTI__ENV_EMULATE_HALF, 0, 1, &emulate));
     cx->emulate_half = emulate == 1;
     TUTTI_TRY(wanted_kernels(wanted, &wanted));
-    if (cx->device.kind == TUTTI_STRICT) {
-        if (wanted == TUTTI_KERNELS_ONEDNN)
-            return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                               "kernels onednn compute on device cpu; device strict has its own: "
-                               "choose kernels auto, or device cpu");
-        cx->kernels = cx->f32_kernels = &tutti__kernels_strict;
-        return cx->kernels->open(cx);
-    }
+    if (cx->device.kind != TUTTI_CPU)
+        return open_device_kernels(cx, wanted);
     if (wanted != TUTTI_KERNELS_REFERENCE) {
         tutti_status status = tutti__kernels_onednn(&cx->kernels);
 
@@ -156,10 +165,6 @@ static tutti_status open_ctx(tutti_ctx *cx, tutti_device device, const tutti_ctx
     }
     TUTTI_TRY(tutti_stream_new(&cx->stream, device));
     TUTTI_TRY(choose_threads(opts->threads, &cx->threads));
-    if (device.kind == TUTTI_CUDA)
-        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                           "device %s: this build has no kernels for it; use device cpu",
-                           cx->device_ops->name);
     return open_kernels(cx, opts->kernels);
 }
 

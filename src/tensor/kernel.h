@@ -136,6 +136,8 @@ struct tutti__kernels {
 extern const tutti__kernels tutti__kernels_reference;
 /* The same on the strict device, with 16 bit as emulated below. */
 extern const tutti__kernels tutti__kernels_strict;
+/* By CUDA, on its devices: cuda/, always compiled. */
+extern const tutti__kernels tutti__kernels_cuda;
 /* Row-major, between any two real dtypes: `cast` of every table of the CPU's. */
 tutti_status tutti__cast_row_major(tutti_tensor *dst, tutti_tensor *src);
 

@@ -184,6 +184,24 @@ static tutti_status check_input(const tutti_ctx *cx, const tutti_array *array)
     return TUTTI_OK;
 }
 
+/* The device's elements of an input: those that the loader has copied ahead, or a copy of its own. */
+static tutti_status bring_in(tutti_ctx *cx, tutti_tensor *t)
+{
+    const size_t bytes = tutti__tensor_bytes(t);
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(cx->ahead); i++) {
+        const tutti__copied *c = &cx->ahead[i];
+
+        if (c->host == t->host && bytes <= c->bytes) {
+            t->data = c->device;
+            t->shared = true;
+            return cx->device_ops->event_wait(c->event, cx->stream);
+        }
+    }
+    TUTTI_TRY(tutti__tensor_alloc(t, NULL));
+    return tutti__copy_in(cx->stream, t->data, t->host, bytes);
+}
+
 tutti_tensor *tutti_input(tutti_ctx *cx, tutti_array array)
 {
     tutti_status status = TUTTI__NOT_NULL(cx);
@@ -200,11 +218,7 @@ tutti_tensor *tutti_input(tutti_ctx *cx, tutti_array array)
     t->host = array.p ? array.p : t; /* of an empty batch nothing is read */
     t->data = (void *)t->host;
     if (!cx->device_ops->is_host) {
-        const size_t bytes = tutti__tensor_bytes(t);
-
-        status = tutti__tensor_alloc(t, NULL);
-        if (status == TUTTI_OK)
-            status = tutti__copy_in(cx->stream, t->data, t->host, bytes);
+        status = bring_in(cx, t);
         if (status != TUTTI_OK)
             return tutti__poisoned(cx, status);
     }

@@ -69,10 +69,19 @@ typedef struct tutti__spare {
     size_t bytes;
 } tutti__spare;
 
+/* An array of the host that is being copied to the device already. */
+typedef struct tutti__copied {
+    const void *host; /* NULL: none */
+    void *device;
+    size_t bytes;
+    tutti__event *event; /* passed when it is there */
+} tutti__copied;
+
 struct tutti_ctx {
     tutti_device device;
     const tutti__device_ops *device_ops;
     tutti_stream *stream;              /* kernels, and copies to and from tensors */
+    tutti__copied ahead[2];            /* the batch at hand: inputs that need no copy */
     const tutti__kernels *kernels;     /* of the operation at hand; outside of one, of F32 */
     const tutti__kernels *f32_kernels; /* the family's */
     const tutti__kernels *bf16_kernels, *f16_kernels; /* NULL: not asked for yet */

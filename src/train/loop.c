@@ -43,13 +43,12 @@ static tutti_status exchange_sums(tutti__run *run)
     return tutti__ledger_exchange(&run->ledger, run->group);
 }
 
-/* NaN and infinity are found on the rank that computes them, before they are averaged into everybody's gradient. */
-static tutti_status take_loss(tutti__run *run, tutti_tensor *loss, size_t n)
+/* NaN and infinity are found on the rank that computes them. */
+static tutti_status take_loss(tutti__run *run, size_t n)
 {
     double value;
 
-    TUTTI_TRY(tutti_tensor_status(loss));
-    value = (double)tutti_item(loss);
+    TUTTI_TRY(tutti__loss_get(&run->loss, &value));
     if (!isfinite(value) &&
         run->scaler) /* its gradients are not finite either: the scaler leaves the step out */
         return TUTTI_OK;
@@ -68,6 +67,7 @@ static tutti_status take_loss(tutti__run *run, tutti_tensor *loss, size_t n)
 static tutti_status train_batch(tutti__run *run, const tutti_batch *batch, bool last)
 {
     const tutti_cross_entropy_opts opts = {.label_smoothing = (float)run->config->label_smoothing};
+    const bool on_host = tutti__on_host(tutti_ctx_stream(run->cx));
     uint64_t t = tutti__now_ns();
     tutti_tensor *loss, *logits;
     tutti_status status;
@@ -81,10 +81,14 @@ static tutti_status train_batch(tutti__run *run, const tutti_batch *batch, bool 
     loss = tutti_cross_entropy_with(logits, tutti_input(run->cx, batch->y), &opts);
     mark(run, "forward", t);
     run->local_images += (double)batch->n;
-    status = take_loss(run, loss, batch->n);
+    status = tutti__loss_ask(&run->loss, loss);
+    if (status == TUTTI_OK && on_host) /* before it is in everybody's gradient */
+        status = take_loss(run, batch->n);
     if (status == TUTTI_OK)
         status = tutti_backward(run->scaler ? tutti_scaler_scale(run->scaler, loss)
                                             : loss); /* records itself */
+    if (status == TUTTI_OK && !on_host)              /* the device has had its work meanwhile */
+        status = take_loss(run, batch->n);
     tutti_step_end(run->cx);
     return status;
 }

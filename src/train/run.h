@@ -10,6 +10,7 @@
 #include "train/job.h"
 #include "train/ledger.h"
 #include "train/logs.h"
+#include "train/loss.h"
 #include "train/plan.h"
 #include "train/progress.h"
 #include "train/resume.h"
@@ -64,6 +65,7 @@ typedef struct tutti__run {
     int64_t signalled;       /* which signal, of any rank, once signal_work is done; 0: none */
     tutti_work *signal_work; /* NULL: none under way */
 
+    tutti__loss loss;                 /* of the batch at hand */
     tutti__mean local_loss;           /* since the last reduction, this rank */
     double local_images;              /* likewise, with those whose loss the scaler left out */
     tutti__mean log_loss, epoch_loss; /* of all ranks, since the last log line, in this epoch */

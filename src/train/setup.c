@@ -132,6 +132,11 @@ tutti_status tutti__run_open_model(tutti__run *run)
     TUTTI_TRY(find_device(run, &device));
     TUTTI_TRY(pin(run));
     TUTTI_TRY(tutti_ctx_new(&run->cx, device, &ctx_opts));
+    TUTTI_TRY(tutti__loss_open(&run->loss, run->cx));
+    if (run->train_loader)
+        TUTTI_TRY(tutti__loader_copy_ahead(run->train_loader, run->cx));
+    if (run->test_loader)
+        TUTTI_TRY(tutti__loader_copy_ahead(run->test_loader, run->cx));
     TUTTI_TRY(tutti__amp_check(run));
     TUTTI_TRY(tutti_model_new(&run->model, run->cx, c->model, &model_opts));
     run->module = tutti_model_module(run->model);
@@ -398,6 +403,7 @@ void tutti__run_close(tutti__run *run)
     tutti_zero_free(run->zero);
     tutti_ddp_free(run->ddp);
     tutti_model_free(run->model);
+    tutti__loss_close(&run->loss);
     tutti_ctx_free(run->cx);
     tutti_group_free(run->group);
     tutti__recorder_free(run->recorder);

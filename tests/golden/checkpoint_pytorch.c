@@ -1,8 +1,11 @@
-/* weights that PyTorch saved: loaded by name, they give PyTorch's answers.   SPDX-License-Identifier: MIT */
+/* weights that PyTorch saved: loaded by name, they give PyTorch's answers.   SPDX-License-Identifier: MIT
+ * devices: strict */
 #include "nn/nn.h"
 #include <tutti/checkpoint.h>
 
 #include "golden/golden.h"
+#include "harness/device.h"
+#include "harness/memory.h"
 
 #include <math.h>
 
@@ -66,11 +69,12 @@ static void a_state_dict_of_pytorch_gives_pytorchs_answers(void **state)
     golden_open(&g, "logits");
     expected = golden_tensor(&g, "logits", "F32", &n);
     assert_int_equal(n, N * CLASSES);
-    assert_int_equal(tutti_ctx_new(&cx, (tutti_device){TUTTI_CPU, 0}, NULL), TUTTI_OK);
+    assert_int_equal(tutti_ctx_new(&cx, test_device(), NULL), TUTTI_OK);
     net_open(&m, cx);
     if (tutti_module_load(&m.base, path) != TUTTI_OK)
         fail_msg("%s", tutti_last_error());
-    assert_int_equal(*(int64_t *)m.norm.num_batches_tracked->data, 3);
+    assert_int_equal(*(int64_t *)test_look(cx, m.norm.num_batches_tracked->data, sizeof(int64_t)),
+                     3);
     draw_picture(x, TUTTI__COUNT_OF(x));
     net_answer(&m, x, logits);
     for (size_t i = 0; i < n; i++)

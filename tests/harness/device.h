@@ -3,8 +3,9 @@
 #ifndef TUTTI_TESTS_DEVICE_H
 #define TUTTI_TESTS_DEVICE_H
 
-#include <tutti/device.h>
+#include <tutti/tensor.h>
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -16,10 +17,24 @@ static inline tutti_device test_device(void)
     tutti_status status = tutti_device_parse(&device, text && *text ? text : "cpu", 0);
 
     if (status != TUTTI_OK) {
-        printf("%s: %s\n", status == TUTTI_ERR_UNSUPPORTED ? "skipped" : "TUTTI_TEST_DEVICE",
-               tutti_last_error());
-        exit(status == TUTTI_ERR_UNSUPPORTED ? 77 : 1);
+        const bool absent = status == TUTTI_ERR_UNSUPPORTED ||
+                            (status == TUTTI_ERR_DEVICE && !getenv("TUTTI_CUDA_MODULE"));
+
+        printf("%s: %s\n", absent ? "skipped" : "TUTTI_TEST_DEVICE", tutti_last_error());
+        exit(absent ? 77 : 1);
     }
+    return device;
+}
+
+/* Where a kernel family is tested: the reference kernels are the CPU's, and oneDNN's place is taken by the kernels of the
+ * test's device where that is another. */
+static inline tutti_device test_family(tutti_kernels *kernels)
+{
+    const tutti_device device = test_device();
+
+    if (*kernels == TUTTI_KERNELS_REFERENCE || device.kind == TUTTI_CPU)
+        return (tutti_device){TUTTI_CPU, 0};
+    *kernels = TUTTI_KERNELS_AUTO;
     return device;
 }
 

@@ -1,7 +1,8 @@
 /* Activations of 16 bit: every operation with them, on oneDNN's kernels where it has some, and emulated around oneDNN's and
  * the reference kernels, all to one unit in the last place of each other; products beside sums in double; dtypes as
  * autocast promises.   SPDX-License-Identifier: MIT
- * timeout: 120 */
+ * timeout: 120
+ * devices: strict */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,13 +11,13 @@
 #include <cmocka.h>
 
 #include "base/half.h"
+#include "harness/device.h"
 #include "op/parameter.h"
 
 #include <math.h>
 #include <tutti/autograd.h>
 
 #define MAX_VALUES 20000
-#define CPU        ((tutti_device){TUTTI_CPU, 0})
 
 static float noise(uint64_t *state)
 {
@@ -160,14 +161,14 @@ static void run_row(tutti_ctx *cx, const row *r, tutti_dtype dtype, result *out)
         out->n_y = tutti_shape_count(tutti_tensor_shape(y));
         out->n_x = tutti_shape_count(r->x);
         read_floats(y, out->y);
-        memcpy(out->dx, tutti_tensor_grad(x), (size_t)out->n_x * sizeof(float));
+        memcpy(out->dx, test_grad(x), (size_t)out->n_x * sizeof(float));
         memset(out->dz, 0, sizeof out->dz);
         if (tutti_tensor_grad(z))
-            memcpy(out->dz, tutti_tensor_grad(z), (size_t)out->n_x * sizeof(float));
+            memcpy(out->dz, test_grad(z), (size_t)out->n_x * sizeof(float));
         tutti_step_end(cx);
     }
     for (int i = 0; i < 3; i++) {
-        const float *grad = tutti_tensor_grad(p[i].t);
+        const float *grad = test_grad(p[i].t);
 
         memset(out->p[i], 0, sizeof out->p[i]);
         if (grad)
@@ -175,7 +176,7 @@ static void run_row(tutti_ctx *cx, const row *r, tutti_dtype dtype, result *out)
         test_parameter_free(&p[i]);
     }
     for (int i = 0; i < 2; i++) {
-        memcpy(out->statistics[i], statistics[i]->data, (size_t)channels * sizeof(float));
+        memcpy(out->statistics[i], test_values(statistics[i]), (size_t)channels * sizeof(float));
         test_buffer_free(statistics[i]);
     }
 }
@@ -218,9 +219,10 @@ static void compare(const row *r, const result *a, const result *b, tutti_dtype 
 
 static tutti_ctx *open_ctx(tutti_kernels kernels, int threads, tutti_dtype dtype)
 {
+    const tutti_device device = test_family(&kernels);
     tutti_ctx *cx;
     tutti_status status =
-        tutti_ctx_new(&cx, CPU, &(tutti_ctx_opts){.kernels = kernels, .threads = threads});
+        tutti_ctx_new(&cx, device, &(tutti_ctx_opts){.kernels = kernels, .threads = threads});
 
     if (status == TUTTI_OK && tutti_ctx_half_kernels_name(cx, dtype))
         return cx;
@@ -294,7 +296,7 @@ static void products_round_their_sources_once(tutti_kernels kernels, tutti_dtype
                 sum += (double)rounded(x[r * K + k], dtype) * (double)rounded(w[m * K + k], dtype);
             near("linear", "y", &y[r * M + m], &(float){(float)sum}, 1, 0.51, false, dtype);
         }
-    assert_memory_equal(weight.t->data, w, sizeof w); /* the master weights are untouched */
+    assert_memory_equal(test_values(weight.t), w, sizeof w); /* the master weights are untouched */
     test_parameter_free(&weight);
     test_parameter_free(&bias);
     tutti_ctx_free(cx);
@@ -375,7 +377,7 @@ static void an_empty_batch_is_computed(tutti_kernels kernels)
                             tutti_input(cx, (tutti_array){labels, S(0), TUTTI_I64}));
     if (tutti_backward(y) != TUTTI_OK)
         fail_msg("%s", tutti_last_error());
-    grad = tutti_tensor_grad(conv.t);
+    grad = test_grad(conv.t);
     for (int i = 0; i < 4 * 3 * 3 * 3; i++)
         assert_true(grad[i] == 0);
     tutti_step_end(cx);

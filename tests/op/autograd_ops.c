@@ -2,7 +2,8 @@
  * family with the reference (results, gradients, running statistics; as leaves and as parameters that accumulate; the same
  * bits twice; no allocation after warm-up), its errors, and with --time a table of times.
  * SPDX-License-Identifier: MIT
- * timeout: 300 */
+ * timeout: 300   devices: strict */
+#include "harness/device.h"
 #include "op/parameter.h"
 #include "tensor/op.h"
 
@@ -16,7 +17,6 @@
 #include <cmocka.h>
 
 #define MAX_INPUTS 9
-#define CPU        ((tutti_device){TUTTI_CPU, 0})
 
 /* ---- The table --------------------------------------------------------------------------------------- */
 
@@ -49,6 +49,14 @@ typedef struct row {
     bool large;             /* for --time only */
 } row;
 
+/* Kernels on a device. */
+typedef struct family {
+    tutti_device device;
+    tutti_kernels kernels;
+} family;
+
+static const family reference_family = {{TUTTI_CPU, 0}, TUTTI_KERNELS_REFERENCE};
+
 /* A row in a context. */
 typedef struct bench {
     const row *row;
@@ -56,7 +64,8 @@ typedef struct bench {
     tutti_array arrays[MAX_INPUTS];
     int n_inputs;
     tutti_tensor *running_mean[2], *running_var[2];
-    float *factors; /* of the weighted sum */
+    float *factors; /* of the weighted sum, on the device */
+    float *host_factors;
     bool has_base;
     double base;
 } bench;
@@ -309,11 +318,12 @@ static tutti_array array_new(const row *r, int index)
     return (tutti_array){p, in->shape, in->fill == LABELS ? TUTTI_I64 : TUTTI_F32};
 }
 
-static void bench_init(bench *b, const row *r, tutti_kernels kernels)
+static void bench_init(bench *b, const row *r, family f)
 {
     *b = (bench){.row = r};
     assert_int_equal(
-        tutti_ctx_new(&b->cx, CPU, &(tutti_ctx_opts){.seed = 3, .threads = 1, .kernels = kernels}),
+        tutti_ctx_new(&b->cx, f.device,
+                      &(tutti_ctx_opts){.seed = 3, .threads = 1, .kernels = f.kernels}),
         TUTTI_OK);
     while (b->n_inputs < MAX_INPUTS && r->in[b->n_inputs].fill != NONE) {
         b->arrays[b->n_inputs] = array_new(r, b->n_inputs);
@@ -335,33 +345,53 @@ static void bench_free(bench *b)
         test_buffer_free(b->running_mean[i]);
         test_buffer_free(b->running_var[i]);
     }
-    free(b->factors);
+    free(b->host_factors);
+    b->cx->device_ops->free(b->cx->device, b->factors);
     tutti_ctx_free(b->cx);
 }
 
-static bool has_family(tutti_kernels kernels)
+/* What is compared with the reference: the device's kernels, or on the CPU oneDNN's. False: this build has none. */
+static bool other_family(family *f)
 {
     tutti_ctx *cx;
-    bool has = tutti_ctx_new(&cx, CPU, &(tutti_ctx_opts){.kernels = kernels}) == TUTTI_OK;
+    bool has;
 
+    f->kernels = TUTTI_KERNELS_ONEDNN;
+    f->device = test_family(&f->kernels);
+    has = tutti_ctx_new(&cx, f->device, &(tutti_ctx_opts){.kernels = f->kernels}) == TUTTI_OK;
     if (has)
         tutti_ctx_free(cx);
     return has;
+}
+
+/* What is checked by itself: the other family, and where the device is the CPU the reference too. */
+static void check_each(const row *r, void (*check)(const row *r, family f))
+{
+    family f;
+
+    if (test_device().kind == TUTTI_CPU)
+        check(r, reference_family);
+    if (other_family(&f))
+        check(r, f);
 }
 
 /* ---- A scalar of any result: the sum of r[i] * y[i], r fixed, less its first value ---------------------- */
 
 static const float *factors_of(bench *b, int64_t count)
 {
+    const size_t bytes = (size_t)count * sizeof(float);
+
     if (b->factors)
-        return b->factors;
-    b->factors = tutti__alloc((size_t)count * sizeof(float));
+        return b->host_factors;
+    b->host_factors = tutti__alloc(bytes);
+    b->factors = b->cx->device_ops->alloc(b->cx->device, bytes, true);
     for (int64_t i = 0; i < count; i++) {
         float u = uniform(50, (uint32_t)i);
 
-        b->factors[i] = count == 1 ? 10 : u + (u > 0 ? 0.5f : -0.5f);
+        b->host_factors[i] = count == 1 ? 10 : u + (u > 0 ? 0.5f : -0.5f);
     }
-    return b->factors;
+    test_put(b->cx, b->factors, b->host_factors, bytes);
+    return b->host_factors;
 }
 
 static tutti_status sum_shape(const tutti__node *n, tutti_shape *shape, tutti_dtype *dtype)
@@ -376,18 +406,19 @@ static tutti_status sum_forward(tutti__node *n)
     bench *b = *(bench **)n->attributes;
     int64_t count = tutti_shape_count(n->src[0]->shape);
     const float *factors = factors_of(b, count);
-    const void *y;
+    float *y = tutti__alloc((size_t)count * sizeof *y), result;
     double sum = 0;
 
-    TUTTI_TRY(tutti__tensor_row_major(n->src[0], &y));
+    TUTTI_TRY(tutti_tensor_read(n->src[0], y));
     TUTTI_TRY(tutti__tensor_alloc(n->dst, NULL));
     for (int64_t i = 0; i < count; i++)
-        sum += (double)((const float *)y)[i] * (double)factors[i];
+        sum += (double)y[i] * (double)factors[i];
+    free(y);
     if (!b->has_base)
         b->base = sum; /* so that the single-precision result keeps the difference's digits */
     b->has_base = true;
-    *(float *)n->dst->data = (float)(sum - b->base);
-    return TUTTI_OK;
+    result = (float)(sum - b->base);
+    return tutti__copy_in(b->cx->stream, n->dst->data, &result, sizeof result);
 }
 
 /* The factors themselves, borrowed: takes no time beside what is timed. */
@@ -423,13 +454,13 @@ static tutti_tensor *build_loss(tutti_tensor *const *inputs, void *arg)
 
 /* ---- Gradients against differences -------------------------------------------------------------------- */
 
-static void check_gradient(const row *r, tutti_kernels kernels)
+static void check_gradient(const row *r, family f)
 {
     bench b;
     double error;
     double tolerance = r->gradient > 0 ? r->gradient : 2e-3;
 
-    bench_init(&b, r, kernels);
+    bench_init(&b, r, f);
     assert_int_equal(tutti_gradient_check(
                          b.cx, build_loss, &b, b.arrays, b.n_inputs,
                          &(tutti_gradient_check_opts){.eps = 4e-3, .max_elements = 100}, &error),
@@ -442,11 +473,7 @@ static void check_gradient(const row *r, tutti_kernels kernels)
 
 static void gradient_matches_differences(void **state)
 {
-    const row *r = *state;
-
-    check_gradient(r, TUTTI_KERNELS_REFERENCE);
-    if (has_family(TUTTI_KERNELS_ONEDNN))
-        check_gradient(r, TUTTI_KERNELS_ONEDNN);
+    check_each(*state, check_gradient);
 }
 
 /* ---- Agreement of families ------------------------------------------------------------------------------ */
@@ -471,6 +498,17 @@ static void results_free(results *r)
 {
     for (int i = 0; i < r->n; i++)
         free(r->values[i]);
+}
+
+static void keep_gradient(results *out, tutti_tensor *t)
+{
+    int64_t count = tutti_shape_count(tutti_tensor_shape(t));
+    float *p = tutti__alloc((size_t)count * sizeof(float));
+
+    if (tutti_tensor_grad_read(t, p) != TUTTI_OK)
+        fail_msg("%s", tutti_last_error());
+    keep(out, p, count);
+    free(p);
 }
 
 static void keep_tensor(results *out, tutti_tensor *t)
@@ -506,7 +544,7 @@ static void train_step(bench *b, test_parameter *parameters, results *out)
         keep_tensor(out, y);
         for (int i = 0; i < b->n_inputs; i++)
             if (b->arrays[i].dtype == TUTTI_F32)
-                keep(out, tutti_tensor_grad(in[i]), tutti_shape_count(b->arrays[i].shape));
+                keep_gradient(out, in[i]);
         keep_tensor(out, b->running_mean[0]);
         keep_tensor(out, b->running_var[0]);
     }
@@ -550,13 +588,13 @@ static void assert_agree(const row *r, const char *what, const results *a, const
     }
 }
 
-static results run_family(const row *r, tutti_kernels kernels)
+static results run_family(const row *r, family f)
 {
     bench b;
     results out = {0}, again = {0};
     uint64_t allocations;
 
-    bench_init(&b, r, kernels);
+    bench_init(&b, r, f);
     train_step(&b, NULL, &out);
     for (int i = 0; i < 2; i++)
         train_step(&b, NULL, NULL);
@@ -567,7 +605,7 @@ static results run_family(const row *r, tutti_kernels kernels)
         fail_msg("%s, %s: a step allocates after warm-up", r->name, tutti_ctx_kernels_name(b.cx));
     eval_step(&b, &out);
     bench_free(&b);
-    bench_init(&b, r, kernels);
+    bench_init(&b, r, f);
     train_step(&b, NULL, &again);
     for (int i = 0; i < again.n; i++)
         assert_memory_equal(out.values[i], again.values[i], out.counts[i] * sizeof(float));
@@ -579,28 +617,29 @@ static results run_family(const row *r, tutti_kernels kernels)
 static void families_agree(void **state)
 {
     const row *r = *state;
-    results reference = run_family(r, TUTTI_KERNELS_REFERENCE);
+    results reference = run_family(r, reference_family);
+    family f;
 
-    if (has_family(TUTTI_KERNELS_ONEDNN)) {
-        results other = run_family(r, TUTTI_KERNELS_ONEDNN);
+    if (other_family(&f)) {
+        results other = run_family(r, f);
 
-        assert_agree(r, "onednn", &reference, &other);
+        assert_agree(r, f.device.kind == TUTTI_CPU ? "onednn" : "the device", &reference, &other);
         results_free(&other);
     }
     results_free(&reference);
 }
 
 /* Weights as parameters: the same gradients as leaves', written first, then added, then written again. */
-static void check_parameters(const row *r, tutti_kernels kernels)
+static void check_parameters(const row *r, family f)
 {
     test_parameter parameters[MAX_INPUTS];
     bench b;
     results leaves = {0}, first = {0}, second = {0}, third = {0};
 
-    bench_init(&b, r, kernels);
+    bench_init(&b, r, f);
     train_step(&b, NULL, &leaves);
     bench_free(&b);
-    bench_init(&b, r, kernels);
+    bench_init(&b, r, f);
     for (int i = 0; i < b.n_inputs; i++)
         if (r->in[i].weight)
             test_parameter_init(&parameters[i], b.cx, "weight", b.arrays[i].shape, b.arrays[i].p);
@@ -630,11 +669,7 @@ static void check_parameters(const row *r, tutti_kernels kernels)
 
 static void weights_as_parameters_accumulate(void **state)
 {
-    const row *r = *state;
-
-    check_parameters(r, TUTTI_KERNELS_REFERENCE);
-    if (has_family(TUTTI_KERNELS_ONEDNN))
-        check_parameters(r, TUTTI_KERNELS_ONEDNN);
+    check_each(*state, check_parameters);
 }
 
 /* ---- Errors ---------------------------------------------------------------------------------------------- */
@@ -645,7 +680,7 @@ static void bad_sources_are_named(void **state)
     tutti_tensor *in[MAX_INPUTS] = {0}, *y;
     bench b;
 
-    bench_init(&b, r, TUTTI_KERNELS_REFERENCE);
+    bench_init(&b, r, (family){test_device(), TUTTI_KERNELS_AUTO});
     tutti_step_begin(b.cx, NULL);
     for (int i = 0; i < b.n_inputs; i++)
         in[i] = tutti_input(b.cx, b.arrays[i]);
@@ -665,13 +700,13 @@ typedef struct times {
     double forward_ms, backward_ms;
 } times;
 
-static times time_row(const row *r, tutti_kernels kernels, double budget_ms)
+static times time_row(const row *r, family f, double budget_ms)
 {
     bench b;
     times best = {1e9, 1e9};
     double start = tutti__now_ms();
 
-    bench_init(&b, r, kernels);
+    bench_init(&b, r, f);
     for (int i = 0; i < 3 || (i < 100 && tutti__now_ms() - start < budget_ms); i++) {
         tutti_tensor *in[MAX_INPUTS] = {0}, *y, *loss;
         double t0, t1, t2, t3;
@@ -698,21 +733,22 @@ static times time_row(const row *r, tutti_kernels kernels, double budget_ms)
 
 static int print_times(void)
 {
-    bool onednn = has_family(TUTTI_KERNELS_ONEDNN);
+    family f;
+    bool other = other_family(&f);
 
     printf("%-44s %12s %12s", "one thread, best of runs, ms", "reference", "backward");
-    if (onednn)
-        printf(" %12s %12s", "onednn", "backward");
+    if (other)
+        printf(" %12s %12s", f.device.kind == TUTTI_CPU ? "onednn" : "device", "backward");
     printf("\n");
     for (size_t i = 0; i < TUTTI__COUNT_OF(rows); i++) {
         times t;
 
         if (!rows[i].large)
             continue;
-        t = time_row(&rows[i], TUTTI_KERNELS_REFERENCE, 500);
+        t = time_row(&rows[i], reference_family, 500);
         printf("%-44s %12.3f %12.3f", rows[i].name, t.forward_ms, t.backward_ms);
-        if (onednn) {
-            t = time_row(&rows[i], TUTTI_KERNELS_ONEDNN, 500);
+        if (other) {
+            t = time_row(&rows[i], f, 500);
             printf(" %12.3f %12.3f", t.forward_ms, t.backward_ms);
         }
         printf("\n");

@@ -1,4 +1,7 @@
-/* amp: the scaler's arithmetic and order of calls, as torch.amp.GradScaler's.   SPDX-License-Identifier: MIT */
+/* amp: the scaler's arithmetic and order of calls, as torch.amp.GradScaler's.   SPDX-License-Identifier: MIT
+ * devices: strict */
+#include "harness/device.h"
+#include "harness/memory.h"
 #include "optim/optim.h"
 #include <tutti/amp.h>
 
@@ -19,7 +22,7 @@ typedef struct world {
 
 static void open_world(world *w, const tutti_scaler_opts *opts)
 {
-    assert_int_equal(tutti_ctx_new(&w->cx, (tutti_device){TUTTI_CPU, 0}, NULL), TUTTI_OK);
+    assert_int_equal(tutti_ctx_new(&w->cx, test_device(), NULL), TUTTI_OK);
     tutti_module_init(&w->root, w->cx);
     tutti_linear_init(&w->a, &w->root, "a", 5, 7);
     assert_int_equal(tutti_sgd_new(&w->optim, &w->root, &(tutti_sgd_opts){.lr = 1}), TUTTI_OK);
@@ -41,14 +44,17 @@ static void give(world *w, float gradient, float last)
     for (size_t i = 0; i < 2; i++) {
         tutti_tensor *t = tutti_module_parameter(&w->root, i);
         tutti__parameter *p = t->parameter;
+        float *values = test_keep(tutti__tensor_bytes(t));
 
         if (!p->grad)
             assert_int_equal(p->prepare(p->owner), TUTTI_OK);
         for (int64_t k = 0; k < tutti_shape_count(t->shape); k++)
-            p->grad[k] = gradient;
+            values[k] = gradient;
+        if (t == w->a.weight)
+            values[34] = last;
+        test_grad_put(t, values);
         p->grad_round = *p->round;
     }
-    w->a.weight->parameter->grad[34] = last;
 }
 
 static bool step(world *w, float gradient, float last)

@@ -1,5 +1,7 @@
 /* autograd: operations mean what PyTorch's mean, where a formula leaves room: ties, padding, running statistics, ignored
- * labels, extreme numbers. In every kernel family of the build.   SPDX-License-Identifier: MIT */
+ * labels, extreme numbers. In every kernel family of the build.   SPDX-License-Identifier: MIT
+ * devices: strict */
+#include "harness/device.h"
 #include "op/parameter.h"
 
 #include <math.h>
@@ -11,18 +13,17 @@
 #include <string.h>
 #include <cmocka.h>
 
-#define CPU ((tutti_device){TUTTI_CPU, 0})
-
 typedef struct fixture {
     tutti_ctx *cx;
 } fixture;
 
 static int setup_family(void **state, tutti_kernels kernels)
 {
+    const tutti_device device = test_family(&kernels);
     fixture *f = calloc(1, sizeof *f);
 
     *state = f;
-    if (tutti_ctx_new(&f->cx, CPU, &(tutti_ctx_opts){.kernels = kernels}) != TUTTI_OK)
+    if (tutti_ctx_new(&f->cx, device, &(tutti_ctx_opts){.kernels = kernels}) != TUTTI_OK)
         f->cx = NULL;
     return 0;
 }
@@ -81,7 +82,7 @@ static void assert_values(tutti_tensor *t, const float *expected, int n)
 
 static void assert_grad(tutti_tensor *leaf, const float *expected, int n)
 {
-    const float *grad = tutti_tensor_grad(leaf);
+    const float *grad = test_grad(leaf);
 
     assert_non_null(grad);
     for (int i = 0; i < n; i++)

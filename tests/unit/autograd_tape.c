@@ -1,4 +1,6 @@
-/* autograd: what the tape records, when parameters are final, and how gradients add up.   SPDX-License-Identifier: MIT */
+/* autograd: what the tape records, when parameters are final, and how gradients add up.   SPDX-License-Identifier: MIT
+ * devices: strict */
+#include "harness/device.h"
 #include "op/parameter.h"
 #include "tensor/op.h"
 
@@ -11,8 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-
-#define CPU ((tutti_device){TUTTI_CPU, 0})
 
 /* y = fc2(relu(fc1(x))), 3 -> 4 -> 2, and what a listener heard of it. */
 typedef struct net {
@@ -85,7 +85,7 @@ static int setup(void **state)
 
     for (int i = 0; i < 12; i++)
         values[i] = 0.1f * (float)(i % 5) - 0.15f;
-    assert_int_equal(tutti_ctx_new(&n->cx, CPU, NULL), TUTTI_OK);
+    assert_int_equal(tutti_ctx_new(&n->cx, test_device(), NULL), TUTTI_OK);
     test_parameter_init(&n->w1, n->cx, "fc1.weight", TUTTI_SHAPE(4, 3), values);
     test_parameter_init(&n->b1, n->cx, "fc1.bias", TUTTI_SHAPE(4), values);
     test_parameter_init(&n->w2, n->cx, "fc2.weight", TUTTI_SHAPE(2, 4), values + 1);
@@ -172,7 +172,7 @@ static void shared_weight_is_final_once_and_holds_both_contributions(void **stat
             TUTTI_OK);
     }
     assert_string_equal(n->heard, "step begin -shared +shared end ");
-    grad = tutti_tensor_grad(shared.t);
+    grad = test_grad(shared.t);
     memcpy(both, grad, sizeof both);
     tutti_step_end(n->cx);
     /* by parts: each use through a leaf of its own */
@@ -190,8 +190,7 @@ static void shared_weight_is_final_once_and_holds_both_contributions(void **stat
                 tutti_functional_linear(tutti_functional_linear(x, a, NULL), b, NULL), x)),
             TUTTI_OK);
         for (int i = 0; i < 9; i++)
-            first[i] =
-                ((const float *)tutti_tensor_grad(a))[i] + ((const float *)tutti_tensor_grad(b))[i];
+            first[i] = test_grad(a)[i] + test_grad(b)[i];
         tutti_step_end(n->cx);
     }
     for (int i = 0; i < 9; i++)
@@ -252,14 +251,14 @@ static void gradients_add_until_zero_grad(void **state)
     float once[12];
 
     train_step(n);
-    memcpy(once, tutti_tensor_grad(n->w1.t), sizeof once);
+    memcpy(once, test_grad(n->w1.t), sizeof once);
     train_step(n);
     for (int i = 0; i < 12; i++)
-        assert_float_equal(((const float *)tutti_tensor_grad(n->w1.t))[i], 2 * once[i], 1e-6);
+        assert_float_equal(test_grad(n->w1.t)[i], 2 * once[i], 1e-6);
     zero_grad(n);
     assert_null(tutti_tensor_grad(n->w1.t));
     train_step(n);
-    assert_memory_equal(tutti_tensor_grad(n->w1.t), once, sizeof once);
+    assert_memory_equal(test_grad(n->w1.t), once, sizeof once);
 }
 
 static void second_backward_in_a_step_is_an_error(void **state)
@@ -360,7 +359,7 @@ static void one_tensor_read_many_times_gets_the_sum(void **state)
         const float *grad;
 
         assert_int_equal(tutti_backward(residual(in, NULL)), TUTTI_OK);
-        grad = tutti_tensor_grad(in[0]);
+        grad = test_grad(in[0]);
         for (int i = 0; i < 6; i++)
             assert_float_equal(grad[i], x_data[i] > 0 ? 2.0f / 6 * 4 * (4 * x_data[i] - t[i]) : 0,
                                1e-5);
@@ -382,9 +381,9 @@ static void parameter_in_any_operation_gets_its_gradient(void **state)
         assert_int_equal(tutti_backward(tutti_mse_loss(
                              sum, tutti_input(n->cx, (tutti_array){zeros, {1, {2}}, TUTTI_F32}))),
                          TUTTI_OK);
-        grad = tutti_tensor_grad(b);
+        grad = test_grad(b);
         for (int i = 0; i < 2; i++) {
-            float v = ((const float *)b->data)[i], slope = v > 0 ? 3 : 2;
+            float v = test_values(b)[i], slope = v > 0 ? 3 : 2;
 
             assert_float_equal(grad[i], slope * slope * v, 1e-6);
         }
@@ -456,7 +455,7 @@ static void *rank(void *arg)
         zero_grad(n);
         tutti_step_begin(n->cx, NULL);
         if (tutti_backward(loss_of(n)) == TUTTI_OK)
-            memcpy(grad, tutti_tensor_grad(n->w1.t), 12 * sizeof *grad);
+            memcpy(grad, test_grad(n->w1.t), 12 * sizeof *grad);
         tutti_step_end(n->cx);
     }
     teardown(&state);

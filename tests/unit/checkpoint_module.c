@@ -1,5 +1,7 @@
-/* A module's weights through a file: all of them, or nothing and a list of what is wrong.   SPDX-License-Identifier: MIT */
+/* A module's weights through a file: all of them, or nothing and a list of what is wrong.   SPDX-License-Identifier: MIT
+ * devices: strict */
 #include "checkpoint/safetensors.h"
+#include "harness/device.h"
 #include <tutti/checkpoint.h>
 
 #include <setjmp.h>
@@ -37,8 +39,8 @@ static int set_up(void **state)
     (void)state;
     strcpy(f.path, "/tmp/tutti-weights-XXXXXX");
     fd = mkstemp(f.path);
-    if (fd < 0 || tutti_ctx_new(&f.cx, (tutti_device){TUTTI_CPU, 0},
-                                &(tutti_ctx_opts){.seed = 1, .threads = 1}) != TUTTI_OK)
+    if (fd < 0 ||
+        tutti_ctx_new(&f.cx, test_device(), &(tutti_ctx_opts){.seed = 1, .threads = 1}) != TUTTI_OK)
         return -1;
     close(fd);
     make_model(f.cx, &f.root, &f.fc, &f.bn, 5);
@@ -66,8 +68,7 @@ static void what_is_saved_is_loaded(void **state)
     assert_int_equal(tutti_tensor_write(f.bn.num_batches_tracked, &tracked), TUTTI_OK);
     tutti_module_digest(&f.root, saved);
     assert_int_equal(tutti_module_save(&f.root, f.path), TUTTI_OK);
-    assert_int_equal(tutti_ctx_new(&cx, (tutti_device){TUTTI_CPU, 0},
-                                   &(tutti_ctx_opts){.seed = 2, .threads = 1}),
+    assert_int_equal(tutti_ctx_new(&cx, test_device(), &(tutti_ctx_opts){.seed = 2, .threads = 1}),
                      TUTTI_OK);
     make_model(cx, &other, &fc, &bn, 5);
     tutti_module_digest(&other, before);

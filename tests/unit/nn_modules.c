@@ -1,4 +1,7 @@
-/* modules: names, initial values, sticking errors, flat memory, digests, models.   SPDX-License-Identifier: MIT */
+/* modules: names, initial values, sticking errors, flat memory, digests, models.   SPDX-License-Identifier: MIT
+ * devices: strict */
+#include "harness/device.h"
+#include "harness/memory.h"
 #include "nn/nn.h"
 
 #include <math.h>
@@ -13,12 +16,14 @@
 
 static tutti_ctx *context(uint64_t seed)
 {
+    const tutti_device device = test_device();
+    const tutti_kernels kernels =
+        device.kind == TUTTI_CPU ? TUTTI_KERNELS_REFERENCE : TUTTI_KERNELS_AUTO;
     tutti_ctx *cx;
 
     assert_int_equal(
-        tutti_ctx_new(
-            &cx, (tutti_device){TUTTI_CPU, 0},
-            &(tutti_ctx_opts){.seed = seed, .kernels = TUTTI_KERNELS_REFERENCE, .threads = 1}),
+        tutti_ctx_new(&cx, device,
+                      &(tutti_ctx_opts){.seed = seed, .kernels = kernels, .threads = 1}),
         TUTTI_OK);
     return cx;
 }
@@ -165,7 +170,8 @@ static void initial_values_depend_on_seed_and_number_only(void **state)
     tutti_module_init(&root, *state);
     t = tutti_parameter_new(&root, "w", TUTTI_SHAPE(100), TUTTI_INIT_UNIFORM,
                             (float)(1 / sqrt(192.0))); /* mlp's fc1: 3 * 8 * 8 inputs */
-    assert_memory_equal(t->data, tutti_module_parameter(tutti_model_module(a), 0)->data,
+    assert_memory_equal(test_values(t),
+                        test_values(tutti_module_parameter(tutti_model_module(a), 0)),
                         100 * sizeof(float));
     tutti_module_destroy(&root);
     tutti_model_free(a);
@@ -185,7 +191,7 @@ static void uniform_fills_the_open_interval_evenly(void **state)
 
     tutti_module_init(&root, *state);
     t = tutti_parameter_new(&root, "w", TUTTI_SHAPE(N), TUTTI_INIT_UNIFORM, 0.25f);
-    x = t->data;
+    x = test_values(t);
     for (int i = 0; i < N; i++) {
         assert_true(fabsf(x[i]) < 0.25f && x[i] != 0);
         sum += (double)x[i];
@@ -196,19 +202,27 @@ static void uniform_fills_the_open_interval_evenly(void **state)
     tutti_module_destroy(&root);
 }
 
+static int64_t count_of(tutti_tensor *counter)
+{
+    int64_t n = -1;
+
+    assert_int_equal(tutti_tensor_read(counter, &n), TUTTI_OK);
+    return n;
+}
+
 static void layers_begin_as_in_pytorch(void **state)
 {
     tutti_model *model = model_of(*state, "mini_resnet");
     tutti_module *m = tutti_model_module(model);
-    const float *mean = tutti_module_find(m, "stem.1.running_mean")->data;
-    const float *var = tutti_module_find(m, "stem.1.running_var")->data;
-    const float *weight = tutti_module_find(m, "stem.1.weight")->data;
-    const float *conv = tutti_module_find(m, "stem.0.weight")->data;
+    const float *mean = test_values(tutti_module_find(m, "stem.1.running_mean"));
+    const float *var = test_values(tutti_module_find(m, "stem.1.running_var"));
+    const float *weight = test_values(tutti_module_find(m, "stem.1.weight"));
+    const float *conv = test_values(tutti_module_find(m, "stem.0.weight"));
     float largest = 0;
 
     for (int i = 0; i < 64; i++)
         assert_true(mean[i] == 0 && var[i] == 1 && weight[i] == 1);
-    assert_int_equal(*(int64_t *)tutti_module_find(m, "stem.1.num_batches_tracked")->data, 0);
+    assert_int_equal(count_of(tutti_module_find(m, "stem.1.num_batches_tracked")), 0);
     for (int i = 0; i < 64 * 27; i++)
         largest = fmaxf(largest, fabsf(conv[i]));
     assert_true(largest < 1 / sqrtf(27) && largest > 0.99f / sqrtf(27));
@@ -337,6 +351,7 @@ static void flat_memory_begins_in_creation_order(void **state)
     assert_int_equal((uintptr_t)flat.gradients % 64, 0);
     for (int i = 0; i < 3; i++)
         assert_ptr_equal(m.t[i]->data, flat.parameters + flat.offsets[i]);
+    flat.parameters = test_look(*state, flat.parameters, 16 * sizeof(float));
     for (int i = 5; i < 16; i++)
         assert_true(flat.parameters[i] == 0);
     assert_null(tutti_parameter_new(&m.root, "late", TUTTI_SHAPE(1), TUTTI_INIT_ZEROS, 0));
@@ -348,7 +363,8 @@ static void flat_memory_begins_in_creation_order(void **state)
 static void a_new_layout_keeps_values_and_gradients(void **state)
 {
     tutti_tensor *order[3];
-    float *bucket = tutti__alloc(64 * sizeof(float));
+    tutti_ctx *cx = *state;
+    float *bucket = cx->device_ops->alloc(cx->device, 64 * sizeof(float), true), *held;
     char before[33], after[33];
     tutti_flat flat;
     three m;
@@ -356,9 +372,9 @@ static void a_new_layout_keeps_values_and_gradients(void **state)
     open_three(&m, *state);
     tutti_module_digest(&m.root, before);
     assert_int_equal(tutti_module_flat(&m.root, &flat), TUTTI_OK);
-    m.t[1]->parameter->grad[19] = 7;
+    test_put(cx, m.t[1]->parameter->grad + 19, &(float){7}, sizeof(float));
     m.t[1]->parameter->grad_round = *m.t[1]->parameter->round;
-    m.t[0]->parameter->grad[0] = 8; /* of no round: forgotten */
+    test_put(cx, m.t[0]->parameter->grad, &(float){8}, sizeof(float)); /* of no round: forgotten */
     for (int i = 0; i < 3; i++)
         order[i] = m.t[2 - i];
     assert_int_equal(tutti_module_flat_layout(&m.root, order, bucket), TUTTI_OK);
@@ -367,17 +383,18 @@ static void a_new_layout_keeps_values_and_gradients(void **state)
     assert_int_equal(flat.offsets[2], 0);
     assert_int_equal(flat.offsets[1], 16);
     assert_int_equal(flat.offsets[0], 48);
+    held = test_look(cx, bucket, 64 * sizeof(float));
     for (int i = 0; i < 64; i++)
-        assert_true(bucket[i] == (i == 16 + 19 ? 7 : 0));
+        assert_true(held[i] == (i == 16 + 19 ? 7 : 0));
     tutti_module_digest(&m.root, after);
     assert_string_equal(before, after);
 
     /* Back to memory of its own: the order stays. */
     assert_int_equal(tutti_module_flat_layout(&m.root, NULL, NULL), TUTTI_OK);
     assert_int_equal(tutti_module_flat(&m.root, &flat), TUTTI_OK);
-    free(bucket);
+    cx->device_ops->free(cx->device, bucket);
     assert_int_equal(flat.offsets[2], 0);
-    assert_true(m.t[1]->parameter->grad[19] == 7);
+    assert_true(test_grad(m.t[1])[19] == 7);
     tutti_module_zero_grad(&m.root);
     tutti_module_digest(&m.root, after);
     assert_string_equal(before, after);
@@ -451,7 +468,8 @@ static void digest_follows_names_not_creation(void **state)
     tutti_module_digest(&y, dy);
     assert_string_equal(dx, dy);
     assert_int_equal(strlen(dx), 32);
-    ((float *)tutti_module_parameter(&y, 0)->data)[2] = 2;
+    assert_int_equal(tutti_tensor_write(tutti_module_parameter(&y, 0), (const float[]){1, 1, 2}),
+                     TUTTI_OK);
     tutti_module_digest(&y, dy);
     assert_string_not_equal(dx, dy);
     tutti_module_destroy(&x);
@@ -477,7 +495,7 @@ static void batches_are_counted_in_training_only(void **state)
             &norm, tutti_input(cx, (tutti_array){x, TUTTI_SHAPE(2, 3, 2, 2), TUTTI_F32}));
         assert_int_equal(tutti_tensor_status(y), TUTTI_OK);
         tutti_step_end(cx);
-        assert_int_equal(*(int64_t *)norm.num_batches_tracked->data, counts[i]);
+        assert_int_equal(count_of(norm.num_batches_tracked), counts[i]);
     }
     tutti_module_destroy(&root);
 }

@@ -1,5 +1,8 @@
 /* optimizers: who is updated, state through new layouts, refusals, schedules' edges.   SPDX-License-Identifier: MIT
- * That the rules are PyTorch's is shown by tests/golden/optim_rules.c. */
+ * That the rules are PyTorch's is shown by tests/golden/optim_rules.c.
+ * devices: strict */
+#include "harness/device.h"
+#include "harness/memory.h"
 #include "optim/optim.h"
 
 #include <math.h>
@@ -13,8 +16,7 @@
 
 static int set_up(void **state)
 {
-    return tutti_ctx_new((tutti_ctx **)state, (tutti_device){TUTTI_CPU, 0}, NULL) == TUTTI_OK ? 0
-                                                                                              : -1;
+    return tutti_ctx_new((tutti_ctx **)state, test_device(), NULL) == TUTTI_OK ? 0 : -1;
 }
 
 static int tear_down(void **state)
@@ -40,11 +42,13 @@ static void open_pair(pair *m, tutti_ctx *cx)
 static void give_gradient(tutti_tensor *t, int salt)
 {
     tutti__parameter *p = t->parameter;
+    float *values = test_keep(tutti__tensor_bytes(t));
 
     if (!p->grad)
         assert_int_equal(p->prepare(p->owner), TUTTI_OK);
     for (int64_t i = 0; i < tutti_shape_count(t->shape); i++)
-        p->grad[i] = sinf((float)(i * 7 + salt * 3 + (int64_t)p->index));
+        values[i] = sinf((float)(i * 7 + salt * 3 + (int64_t)p->index));
+    test_grad_put(t, values);
     p->grad_round = *p->round;
 }
 
@@ -68,7 +72,7 @@ static const tutti_sgd_opts with_momentum = {.lr = 0.1f, .momentum = 0.9f, .weig
 
 static void parameters_without_a_gradient_keep_value_and_state(void **state)
 {
-    float weight[35], bias[7], buffer[35];
+    float weight[35], bias[7], buffer[35], kept[35];
     tutti_optim *optim;
     pair m;
 
@@ -77,15 +81,16 @@ static void parameters_without_a_gradient_keep_value_and_state(void **state)
     assert_int_equal(tutti_optim_step(optim), TUTTI_OK); /* none has one: nothing happens */
     give_gradients(&m.root, 1);
     assert_int_equal(tutti_optim_step(optim), TUTTI_OK);
-    memcpy(weight, m.a.weight->data, sizeof weight);
-    memcpy(bias, m.a.bias->data, sizeof bias);
-    memcpy(buffer, optim->state[0] + optim->offsets[0], sizeof buffer);
+    memcpy(weight, test_values(m.a.weight), sizeof weight);
+    memcpy(bias, test_values(m.a.bias), sizeof bias);
+    assert_int_equal(tutti_optim_state_read(optim, 0, m.a.weight, buffer), TUTTI_OK);
     tutti_optim_zero_grad(optim);
     give_gradient(m.a.bias, 2);
     assert_int_equal(tutti_optim_step(optim), TUTTI_OK);
-    assert_memory_equal(weight, m.a.weight->data, sizeof weight);
-    assert_memory_equal(buffer, optim->state[0] + optim->offsets[0], sizeof buffer);
-    assert_memory_not_equal(bias, m.a.bias->data, sizeof bias);
+    assert_memory_equal(weight, test_values(m.a.weight), sizeof weight);
+    assert_int_equal(tutti_optim_state_read(optim, 0, m.a.weight, kept), TUTTI_OK);
+    assert_memory_equal(buffer, kept, sizeof buffer);
+    assert_memory_not_equal(bias, test_values(m.a.bias), sizeof bias);
     assert_int_equal(optim->steps[0], 1);
     assert_int_equal(optim->steps[1], 2);
     tutti_optim_free(optim);
@@ -101,9 +106,9 @@ static void an_optimizer_of_a_part_leaves_the_rest(void **state)
     open_pair(&m, *state);
     assert_int_equal(tutti_adam_new(&optim, &m.b.base, NULL), TUTTI_OK);
     give_gradients(&m.root, 1);
-    memcpy(before, m.a.weight->data, sizeof before);
+    memcpy(before, test_values(m.a.weight), sizeof before);
     assert_int_equal(tutti_optim_step(optim), TUTTI_OK);
-    assert_memory_equal(before, m.a.weight->data, sizeof before);
+    assert_memory_equal(before, test_values(m.a.weight), sizeof before);
     assert_int_equal(optim->steps[0], 0);
     assert_int_equal(optim->steps[2], 1);
     tutti_optim_free(optim);
@@ -154,21 +159,23 @@ static void vector_code_has_the_bits_of_the_formula(void **state)
 
     tutti_module_init(&root, *state);
     t = tutti_parameter_new(&root, "w", TUTTI_SHAPE(N), TUTTI_INIT_UNIFORM, 1);
-    memcpy(p, t->data, sizeof p);
+    memcpy(p, test_values(t), sizeof p);
     assert_int_equal(tutti_sgd_new(&optim, &root, &with_momentum), TUTTI_OK);
     for (int step = 0; step < 3; step++) {
+        const float *grad;
+
         give_gradient(t, step);
+        grad = test_grad(t);
         assert_int_equal(tutti_optim_step(optim), TUTTI_OK);
         for (int i = 0; i < N; i++) {
-            volatile float decayed = 0.01f * p[i],
-                           g = t->parameter->grad[i] + decayed; /* one rounding each */
+            volatile float decayed = 0.01f * p[i], g = grad[i] + decayed; /* one rounding each */
             volatile float kept = 0.9f * b[i], sum = kept + g, move;
 
             b[i] = sum;
             move = 0.1f * b[i];
             p[i] = p[i] - move;
         }
-        assert_memory_equal(p, t->data, sizeof p);
+        assert_memory_equal(p, test_values(t), sizeof p);
     }
     tutti_optim_free(optim);
     tutti_module_destroy(&root);
@@ -276,9 +283,11 @@ static void a_group_is_only_its_options(void **state)
         of[1] = m.b.weight;
         for (size_t i = 0; i < tutti_module_n_parameters(&m.root); i++) {
             tutti_tensor *t = tutti_module_parameter(&m.root, i);
+            float *values = test_keep(tutti__tensor_bytes(t));
 
             for (int64_t k = 0; k < tutti_shape_count(t->shape); k++)
-                ((float *)t->data)[k] = cosf((float)(k + (int64_t)i));
+                values[k] = cosf((float)(k + (int64_t)i));
+            assert_int_equal(tutti_tensor_write(t, values), TUTTI_OK);
         }
         assert_int_equal(tutti_adamw_new(&optim, &m.root, &(tutti_adam_opts){.weight_decay = 0.1f}),
                          TUTTI_OK);
@@ -338,18 +347,17 @@ static void clipping_measures_what_has_a_gradient(void **state)
     assert_int_equal(tutti_clip_grad_norm(&m.root, 1, &norm), TUTTI_OK);
     assert_true(norm == 0);
     give_gradient(m.b.bias, 0);
-    m.b.bias->parameter->grad[0] = 3;
-    m.b.bias->parameter->grad[1] = 4;
+    test_grad_put(m.b.bias, (const float[]){3, 4});
     assert_int_equal(tutti_clip_grad_norm(&m.root, 0, &norm), TUTTI_OK);
-    assert_true(norm == 5 && m.b.bias->parameter->grad[0] == 3);
+    assert_true(norm == 5 && test_grad(m.b.bias)[0] == 3);
     assert_int_equal(tutti_clip_grad_norm(&m.root, 6, &norm), TUTTI_OK);
-    assert_true(m.b.bias->parameter->grad[0] == 3);
+    assert_true(test_grad(m.b.bias)[0] == 3);
     assert_int_equal(tutti_clip_grad_norm(&m.root, 1, NULL), TUTTI_OK);
-    assert_true(fabsf(m.b.bias->parameter->grad[1] - 0.8f) < 1e-6f);
+    assert_true(fabsf(test_grad(m.b.bias)[1] - 0.8f) < 1e-6f);
     assert_int_equal(tutti_clip_grad_norm(&m.root, -1, NULL), TUTTI_ERR_ARG);
     says("max_norm is -1");
     assert_int_equal(tutti_clip_grad_norm(&m.root, NAN, NULL), TUTTI_ERR_ARG);
-    m.b.bias->parameter->grad[0] = NAN;
+    test_grad_put(m.b.bias, (const float[]){NAN, 0});
     assert_int_equal(tutti_clip_grad_norm(&m.root, 1, &norm), TUTTI_OK);
     assert_true(isnan(norm));
     tutti_module_destroy(&m.root);
@@ -425,19 +433,25 @@ static void step_with(tutti_ctx *cx, make_optim *make, const void *opts, int n_s
 {
     tutti_optim *optim;
     tutti_flat flat;
+    const float *values;
     pair m;
 
     open_pair(&m, cx);
     assert_int_equal(make(&optim, &m.root, opts), TUTTI_OK);
     for (int i = 0; i < n_steps; i++) {
+        float *gradient;
+
         give_gradients(&m.root, i);
-        m.a.weight->parameter->grad[34] = 0;
+        gradient = test_grad(m.a.weight);
+        gradient[34] = 0;
+        test_grad_put(m.a.weight, gradient);
         assert_int_equal(tutti_optim_step(optim), TUTTI_OK);
     }
-    memcpy(weight, m.a.weight->data, 35 * sizeof(float));
+    memcpy(weight, test_values(m.a.weight), 35 * sizeof(float));
     assert_int_equal(tutti_module_flat(&m.root, &flat), TUTTI_OK);
+    values = test_look(cx, flat.parameters, flat.n * sizeof *values);
     for (size_t i = flat.offsets[0] + 35; i < flat.offsets[1]; i++)
-        assert_true(flat.parameters[i] == 0); /* gaps stay zeros */
+        assert_true(values[i] == 0); /* gaps stay zeros */
     tutti_optim_free(optim);
     tutti_module_destroy(&m.root);
 }

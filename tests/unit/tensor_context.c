@@ -1,5 +1,7 @@
 /* tensor: contexts and their choices, inputs, reading and writing, and what happens out of order.
- * SPDX-License-Identifier: MIT */
+ * SPDX-License-Identifier: MIT
+ * devices: strict */
+#include "harness/device.h"
 #include "op/parameter.h"
 
 #include <math.h>
@@ -17,7 +19,7 @@ static tutti_ctx *new_ctx(const tutti_ctx_opts *opts)
 {
     tutti_ctx *cx;
 
-    assert_int_equal(tutti_ctx_new(&cx, CPU, opts), TUTTI_OK);
+    assert_int_equal(tutti_ctx_new(&cx, test_device(), opts), TUTTI_OK);
     return cx;
 }
 
@@ -294,7 +296,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_are_the_ranks_share_of_the_cores),
-        cmocka_unit_test(kernels_are_chosen_by_option_then_environment),
         cmocka_unit_test(inputs_are_read_back),
         cmocka_unit_test(bad_inputs_are_poisoned),
         cmocka_unit_test(calls_out_of_order_are_said_to_be_so),
@@ -303,10 +304,12 @@ int main(void)
         cmocka_unit_test(dropout_is_a_function_of_seed_step_shard_and_call),
         cmocka_unit_test(dropout_passes_through_in_eval),
         cmocka_unit_test(shapes_count_and_compare),
+        cmocka_unit_test(kernels_are_chosen_by_option_then_environment), /* the CPU's only */
     };
+    const size_t n = TUTTI__COUNT_OF(tests) - (test_device().kind == TUTTI_CPU ? 0 : 1);
 
     unsetenv("TUTTI_KERNELS");
     unsetenv("TUTTI_THREADS");
     unsetenv("LOCAL_WORLD_SIZE");
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return _cmocka_run_group_tests("contexts", tests, n, NULL, NULL);
 }

@@ -4,7 +4,7 @@
 #ifndef TUTTI_COMM_BACKEND_H
 #define TUTTI_COMM_BACKEND_H
 
-#include "comm/engine/engine.h"
+#include "comm/engine/device.h"
 
 /* Loads the site's MPI and initialises it, once a process, in at most timeout_ms. Which rank this is of how many, is MPI's to
  * say. Errors: UNSUPPORTED with the remedy where no module fits; TIMEOUT; INTERNAL with MPI's own words. */
@@ -26,5 +26,13 @@ tutti_status tutti__mpi_open(tutti__engine **engine_p, tutti__comm *comm, tutti_
 /* all[r] = what rank r gives, `bytes` each. For the set-up, when peers have no names yet. */
 tutti_status tutti__mpi_exchange(tutti__engine *engine, const void *mine, void *all, size_t bytes,
                                  double deadline);
+
+/* NCCL, for what a group of ours has on GPUs. Whether it can be had is found with the first such call, by all ranks;
+ * `required`: then its lack is that call's failure, and here already UNSUPPORTED where this rank has no NCCL or no GPU.
+ * Borrows all it is given. */
+tutti_status tutti__nccl_carrier_new(tutti__carrier **carrier_p, tutti__comm *comm,
+                                     tutti__devices *devices, tutti__engine *engine, bool required);
+/* "2.28.9": what backend nccl would use here. UNSUPPORTED with the remedy. */
+tutti_status tutti__nccl_version(char *text, size_t capacity);
 
 #endif

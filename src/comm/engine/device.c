@@ -314,7 +314,7 @@ static void note_staging(tutti__devices *d, const tutti_stream *stream)
 }
 
 /* Between the two the operation is the host's. Of what it neither gives nor takes nothing is copied. */
-static tutti_status run_staged(tutti__devices *d, tutti__op *op)
+tutti_status tutti__devices_stage(tutti__devices *d, tutti__op *op)
 {
     const int rank = d->comm->rank, size = d->comm->size;
     const size_t element = tutti_dtype_size((tutti_dtype)op->signature.dtype),
@@ -411,7 +411,7 @@ void tutti__devices_claim(const tutti__devices *d, tutti__op *op)
     const tutti__carrier *c = d->carrier;
 
     op->signature.carried =
-        c && op->stream && same_device(op->stream->device, c->device) && c->ops->takes(c, op);
+        c && op->stream && op->stream->device.kind == c->kind && c->ops->takes(c, op);
 }
 
 tutti_status tutti__devices_run(tutti__devices *d, tutti__op *op)
@@ -421,7 +421,7 @@ tutti_status tutti__devices_run(tutti__devices *d, tutti__op *op)
         return d->carrier->ops->run(d->carrier, op);
     }
     if (d->comm->size > 1)
-        return run_staged(d, op);
+        return tutti__devices_stage(d, op);
     if (tutti__op_traits_of(op)->uneven)
         TUTTI_TRY(compare(d, op));
     return run_alone(d, op);
@@ -515,8 +515,8 @@ tutti_status tutti__devices_alloc(tutti__devices *d, tutti_stream *stream, size_
     tutti_status status = a ? TUTTI_OK : TUTTI_ERR_MEMORY;
 
     *p = NULL;
-    if (a && c && c->ops->alloc && same_device(device, c->device)) {
-        status = c->ops->alloc(c, bytes, p);
+    if (a && c && c->ops->alloc && device.kind == c->kind) {
+        status = c->ops->alloc(c, device, bytes, p);
         ops = NULL;
     } else if (a) {
         *p = ops->alloc(device, bytes ? bytes : 1, true);

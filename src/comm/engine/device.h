@@ -17,17 +17,17 @@ typedef struct tutti__carrier tutti__carrier;
 /* What moves bytes between devices without the host, such as NCCL. */
 typedef struct tutti__carrier_ops {
     const char *name;
-    /* Whether it runs the operation, on buffers of its device; else that is staged. It answers by the signature, so all ranks
-     * alike; a rank whose buffers are elsewhere is a MISMATCH. Any thread. */
+    /* Whether it runs the operation, on buffers of a device of its kind; else that is staged. It answers by the signature and
+     * what was run before, so all ranks alike; a rank whose buffers are elsewhere is a MISMATCH. By whoever has the turn. */
     bool (*takes)(const tutti__carrier *carrier, const tutti__op *op);
     /* Runs it to its end, on a stream of its own behind op->mark; as engine's `run`. When it is called, all ranks have come to
      * the same call (uneven counts included), so it is called on all of them. While it waits it looks after the
      * group (tutti__devices_await, or tutti__comm_failed and op->deadline by itself), and leaves nothing running when that
      * has died. */
     tutti_status (*run)(tutti__carrier *carrier, tutti__op *op);
-    /* Memory of its device that it moves best, zeroed for all streams. All ranks call it, in the order of the operations, and
+    /* Memory of a device that it moves best, zeroed for all streams. All ranks call it, in the order of the operations, and
      * each may fail for itself. NULL, both: the device's own allocator will do. */
-    tutti_status (*alloc)(tutti__carrier *carrier, size_t bytes, void **p);
+    tutti_status (*alloc)(tutti__carrier *carrier, tutti_device device, size_t bytes, void **p);
     void (*release)(tutti__carrier *carrier, void *p); /* any thread; nothing in flight uses it */
     void (*close)(tutti__carrier *carrier);            /* frees it; the group may be dead */
 } tutti__carrier_ops;
@@ -35,7 +35,7 @@ typedef struct tutti__carrier_ops {
 struct tutti__carrier {
     const tutti__carrier_ops *ops;
     tutti__comm *comm;
-    tutti_device device; /* whose buffers it moves */
+    tutti_device_kind kind; /* of the devices whose buffers it moves */
 };
 
 /* ---- Of a group ----------------------------------------------------------------------------------------- */
@@ -60,6 +60,8 @@ void tutti__devices_claim(const tutti__devices *devices, tutti__op *op);
 
 /* By whoever has the turn: runs an operation on a device's buffers, as an engine's `run`. */
 tutti_status tutti__devices_run(tutti__devices *devices, tutti__op *op);
+/* The same through memory of the host: for a carrier that finds that it cannot. All ranks. */
+tutti_status tutti__devices_stage(tutti__devices *devices, tutti__op *op);
 
 /* Waits until a stream has come as far as the mark; `op`: for whose time, and on which device. GROUP errors. */
 tutti_status tutti__devices_reach(tutti__comm *comm, const tutti__op *op, const tutti__mark *mark);

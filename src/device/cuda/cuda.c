@@ -90,8 +90,8 @@ static tutti_status cuda_describe(tutti_device device, tutti__device_info *info_
 {
     tutti__cuda_properties p;
 
-    TUTTI_TRY(tutti__cuda_done(
-        device, tutti__cuda_module()->runtime->properties(device.index, &p), "its properties"));
+    TUTTI_TRY(tutti__cuda_done(device, tutti__cuda_module()->runtime->properties(device.index, &p),
+                               "asking for its properties"));
     snprintf(info_p->name, sizeof info_p->name, "%s", p.name);
     snprintf(info_p->bus, sizeof info_p->bus, "%s", p.bus);
     info_p->memory_bytes = p.memory_bytes;
@@ -332,8 +332,6 @@ static tutti_status cuda_zero(tutti_stream *stream, void *p, size_t bytes)
                                                     p, bytes),
                 "zeroing");
 }
-
-#pragma weak tutti__cuda_flat_ops
 
 const tutti__device_ops tutti__cuda_device_ops = {
     .name = "cuda",

@@ -66,8 +66,8 @@ struct tutti__cuda_device {
     void **spare;                /* events for fences */
     size_t n_spare, spare_capacity;
     tutti__cuda_pool memory, host;
-    void *zero_stream,
-        *zeroed; /* where memory is zeroed, and an event behind the last of it; NULL: none yet */
+    /* Where memory is zeroed, and an event behind the last of it; NULL: none yet. */
+    void *zero_stream, *zeroed;
 };
 
 #endif

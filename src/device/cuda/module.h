@@ -21,7 +21,7 @@ extern "C" {
 
 typedef struct tutti__cuda_properties {
     char name[128];
-    char bus[32]; /* its PCI address, "0000:65:00.0", whatever CUDA_VISIBLE_DEVICES says */
+    char bus[32];     /* its PCI address, "0000:65:00.0", whatever CUDA_VISIBLE_DEVICES says */
     int major, minor; /* compute capability */
     int processors;   /* streaming multiprocessors */
     size_t memory_bytes;
@@ -31,6 +31,8 @@ typedef struct tutti__cuda_properties {
 typedef struct tutti__cuda_runtime {
     /* DEVICE: no driver, one that is too old, or one that sees no device. */
     tutti_status (*count)(int *count_p);
+    /* The thread's current device from now on: for libraries that go by it. */
+    tutti_status (*use)(int device);
     tutti_status (*properties)(int device, tutti__cuda_properties *properties_p);
     tutti_status (*memory)(int device, size_t *free_bytes_p, size_t *total_bytes_p);
 

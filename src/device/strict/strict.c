@@ -10,17 +10,19 @@
 #include "device/flat.h"
 
 #include <pthread.h>
+#include <search.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #define RESERVED ((size_t)16 << 30) /* addresses, of which memory is taken where it is written */
-#define PAGE     ((size_t)4096)
+#define PAGE     ((size_t)2 << 20)  /* huge ones, so that opening and closing look at few */
 #define POISON   0xff
 
-/* A stretch of the region, in the order of addresses. */
+/* A stretch of the region. */
 typedef struct piece {
-    struct piece *next;
+    struct piece *before, *after; /* by address */
+    struct piece *next_free;      /* of those that are */
     size_t at, bytes;
     bool used;
 } piece;
@@ -30,7 +32,9 @@ static struct {
     unsigned char *p; /* NULL: not yet reserved */
     size_t top;       /* bytes that have been in use: whole pages */
     unsigned open;    /* how many kernels and copies run */
-    piece *pieces;
+    piece *last;      /* by address */
+    piece *spare;     /* the free ones */
+    void *used;       /* a tree of those in use, by address (tsearch) */
 } region = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- Opening and closing; the mutex is held ------------------------------------------------------------ */
@@ -75,60 +79,88 @@ static tutti_status reserve(void)
 
     if (region.p)
         return TUTTI_OK;
-    p = mmap(NULL, RESERVED, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    p = mmap(NULL, RESERVED + PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
         return tutti__fail(TUTTI_ERR_MEMORY,
                            "device strict: cannot reserve %zu bytes of addresses; raise ulimit -v",
                            RESERVED);
-    region.p = p;
+    region.p = (unsigned char *)p + (PAGE - (uintptr_t)p % PAGE) % PAGE;
+    madvise(region.p, RESERVED, MADV_HUGEPAGE); /* a wish */
     return TUTTI_OK;
 }
 
-static piece *piece_new(piece **link, size_t at, size_t bytes)
+static int by_address(const void *a, const void *b)
+{
+    const piece *x = a, *y = b;
+
+    return (x->at > y->at) - (x->at < y->at);
+}
+
+/* A free piece behind `before`, in no list yet. */
+static piece *piece_new(piece *before, size_t at, size_t bytes)
 {
     piece *new_piece = tutti__alloc(sizeof *new_piece);
 
-    if (new_piece) {
-        *new_piece = (piece){*link, at, bytes, false};
-        *link = new_piece;
-    }
+    if (!new_piece)
+        return NULL;
+    *new_piece = (piece){.before = before, .at = at, .bytes = bytes};
+    new_piece->after = before ? before->after : NULL;
+    if (before)
+        before->after = new_piece;
+    if (new_piece->after)
+        new_piece->after->before = new_piece;
+    else
+        region.last = new_piece;
     return new_piece;
 }
 
-/* A free piece of at least so many bytes, the first there is. */
+static void keep_spare(piece *free_piece)
+{
+    free_piece->next_free = region.spare;
+    region.spare = free_piece;
+}
+
+/* Takes a free piece of at least so many bytes out of the spare ones; else one behind all. */
 static piece *find(size_t bytes)
 {
-    piece **link = &region.pieces;
-    size_t end = 0;
+    const size_t end = region.last ? region.last->at + region.last->bytes : 0;
 
-    for (; *link; link = &(*link)->next) {
-        if (!(*link)->used && (*link)->bytes >= bytes)
-            return *link;
-        end = (*link)->at + (*link)->bytes;
+    for (piece **link = &region.spare; *link; link = &(*link)->next_free) {
+        piece *found = *link;
+
+        if (found->bytes < bytes)
+            continue;
+        *link = found->next_free;
+        return found;
     }
-    if (bytes > RESERVED - end) {
-        tutti__fail(TUTTI_ERR_MEMORY, "device strict: no %zu bytes are left of %zu", bytes,
-                    RESERVED);
-        return NULL;
-    }
-    return piece_new(link, end, bytes);
+    if (bytes <= RESERVED - end)
+        return piece_new(region.last, end, bytes);
+    tutti__fail(TUTTI_ERR_MEMORY, "device strict: no %zu bytes are left of %zu", bytes, RESERVED);
+    return NULL;
 }
 
 /* NULL with the message made. */
 static void *take(size_t bytes)
 {
-    piece *found = find(bytes);
+    piece *found = find(bytes), *rest;
     size_t end;
 
     if (!found)
         return NULL;
     if (found->bytes > bytes) {
-        if (!piece_new(&found->next, found->at + bytes, found->bytes - bytes))
-            return NULL;
-        found->bytes = bytes;
+        rest = piece_new(found, found->at + bytes, found->bytes - bytes);
+        if (rest) {
+            found->bytes = bytes;
+            keep_spare(rest);
+        }
+    }
+    if (!tsearch(found, &region.used, by_address)) {
+        keep_spare(found);
+        tutti__fail(TUTTI_ERR_MEMORY, "device strict: no memory for a list of what is in use");
+        return NULL;
     }
     found->used = true;
-    end = (found->at + bytes + PAGE - 1) / PAGE * PAGE;
+    end = (found->at + found->bytes + PAGE - 1) / PAGE * PAGE;
     if (end > region.top) {
         region.top = end;
         if (region.open > 0)
@@ -163,34 +195,55 @@ static void *strict_alloc(tutti_device device, size_t bytes, bool zeroed)
     return p;
 }
 
-static void join_with_next(piece *a)
+static void take_out(const piece *spare)
 {
-    piece *b = a->next;
+    piece **link = &region.spare;
 
-    if (a->used || !b || b->used)
-        return;
+    while (*link != spare)
+        link = &(*link)->next_free;
+    *link = spare->next_free;
+}
+
+/* Makes a, which is in no list, one with the free piece behind it. */
+static void join(piece *a)
+{
+    piece *b = a->after;
+
     a->bytes += b->bytes;
-    a->next = b->next;
+    a->after = b->after;
+    if (b->after)
+        b->after->before = a;
+    else
+        region.last = a;
     free(b);
 }
 
 static void strict_free(tutti_device device, void *p)
 {
-    piece *before = NULL, *at = region.pieces;
+    piece **found, *at;
 
     (void)device;
     if (!p)
         return;
     pthread_mutex_lock(&region.mutex);
-    for (at = region.pieces; at && region.p + at->at != p; at = at->next)
-        before = at;
-    if (!at || !at->used)
+    found =
+        tfind(&(piece){.at = (size_t)((unsigned char *)p - region.p)}, &region.used, by_address);
+    if (!found)
         abort(); /* freed twice, or never allocated */
+    at = *found;
+    tdelete(at, &region.used, by_address);
     fill(p, POISON, at->bytes);
     at->used = false;
-    join_with_next(at);
-    if (before)
-        join_with_next(before);
+    if (at->after && !at->after->used) {
+        take_out(at->after);
+        join(at);
+    }
+    if (at->before && !at->before->used) {
+        at = at->before;
+        take_out(at);
+        join(at);
+    }
+    keep_spare(at);
     pthread_mutex_unlock(&region.mutex);
 }
 

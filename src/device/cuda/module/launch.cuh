@@ -18,25 +18,23 @@
 #ifndef TUTTI_DEVICE_CUDA_MODULE_LAUNCH_CUH
 #define TUTTI_DEVICE_CUDA_MODULE_LAUNCH_CUH
 
-#include "device/cuda/module.h"
+#include "device/cuda/module/shared.h"
 
+#include <math.h>
 #include <stdint.h>
 
-enum { THREADS = 256, WARP = 32 };
-
-/* module/runtime.c: makes the device current for this thread; keeps an error's text for the table's error(). */
-extern "C" tutti_status tutti__cuda_use(int device);
-/* `code`: of cudaError_t; 0 is OK */
-extern "C" tutti_status tutti__cuda_result(int code, const char *what);
+static constexpr int THREADS = 256, WARP = 32;
 
 #ifdef TUTTI_CUDA_HOST
 
 #include <new>
 #include <tuple>
 
+#define UNROLL
 #define KERNEL static
 #define DEVICE static inline
-#define METHOD inline /* of a type: on the device, on the host */
+#define METHOD inline        /* of a type */
+#define BOTH   static inline /* called by kernels, and around them */
 #define SHARED
 #define EACH_THREAD(t) for (int t = 0; t < THREADS; t++)
 
@@ -101,11 +99,12 @@ static tutti_status launch(int device, void *stream, int64_t blocks, void (*kern
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#include <cuda_runtime_api.h>
 
 #define KERNEL         static __global__ __launch_bounds__(THREADS)
 #define DEVICE         static __device__ __forceinline__
+#define UNROLL         _Pragma("unroll 4") /* several loads under way at once */
 #define METHOD         __device__ __forceinline__
+#define BOTH           static __host__ __device__ __forceinline__
 #define SHARED         __shared__
 #define EACH_THREAD(t) for (int t = (int)threadIdx.x, once = 1; once; once = 0)
 
@@ -150,7 +149,7 @@ static tutti_status launch(int device, void *stream, int64_t blocks, void (*kern
 #endif
 
 /* How many blocks cover n. */
-static inline int64_t blocks_of(int64_t n, int64_t in_a_block)
+BOTH int64_t blocks_of(int64_t n, int64_t in_a_block)
 {
     return (n + in_a_block - 1) / in_a_block;
 }

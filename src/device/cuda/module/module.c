@@ -25,24 +25,21 @@ tutti_status tutti__cuda_fail(tutti_status status, const char *format, ...)
 }
 
 /* CUDA keeps the last error of a thread until it is asked for, and would give it to whoever asks next. */
-tutti_status tutti__cuda_check(cudaError_t error, const char *call)
+tutti_status tutti__cuda_result(int code, const char *what)
 {
+    const cudaError_t error = (cudaError_t)code;
+
     if (error == cudaSuccess)
         return TUTTI_OK;
     (void)cudaGetLastError();
     return tutti__cuda_fail(
         error == cudaErrorMemoryAllocation ? TUTTI_ERR_MEMORY : TUTTI_ERR_DEVICE, "%.*s: %s (%s)",
-        (int)strcspn(call, "("), call, cudaGetErrorString(error), cudaGetErrorName(error));
+        (int)strcspn(what, "("), what, cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
 tutti_status tutti__cuda_use(int device)
 {
-    return TUTTI__CUDA(cudaSetDevice(device));
-}
-
-tutti_status tutti__cuda_launched(const char *kernel)
-{
-    return tutti__cuda_check(cudaGetLastError(), kernel);
+    return TUTTI__CALL(cudaSetDevice(device));
 }
 
 static const char *describe(void)
@@ -56,10 +53,6 @@ static const char *describe(void)
              cuda % 1000 / 10, dnn / 10000, dnn % 10000 / 100, blas / 10000, blas % 10000 / 100);
     return text;
 }
-
-#pragma weak tutti__cuda_flat_table
-#pragma weak tutti__cuda_own_table
-#pragma weak tutti__cuda_products_table
 
 extern const tutti__cuda tutti_cuda_table;
 TUTTI_API const tutti__cuda tutti_cuda_table = {

@@ -62,13 +62,13 @@ static tutti_status count(int *count_p)
 
 static tutti_status attribute(int *value_p, enum cudaDeviceAttr attr, int device)
 {
-    return TUTTI__CUDA(cudaDeviceGetAttribute(value_p, attr, device));
+    return TUTTI__CALL(cudaDeviceGetAttribute(value_p, attr, device));
 }
 
 static tutti_status properties(int device, tutti__cuda_properties *p)
 {
     struct cudaDeviceProp all;
-    tutti_status status = TUTTI__CUDA(cudaGetDeviceProperties(&all, device));
+    tutti_status status = TUTTI__CALL(cudaGetDeviceProperties(&all, device));
 
     memset(p, 0, sizeof *p);
     if (status != TUTTI_OK)
@@ -86,7 +86,7 @@ static tutti_status properties(int device, tutti__cuda_properties *p)
 static tutti_status memory(int device, size_t *free_bytes_p, size_t *total_bytes_p)
 {
     TRY_USE(device);
-    return TUTTI__CUDA(cudaMemGetInfo(free_bytes_p, total_bytes_p));
+    return TUTTI__CALL(cudaMemGetInfo(free_bytes_p, total_bytes_p));
 }
 
 /* ---- Memory ------------------------------------------------------------------------------------------------ */
@@ -95,13 +95,13 @@ static tutti_status device_alloc(int device, size_t bytes, void **p)
 {
     *p = NULL;
     TRY_USE(device);
-    return TUTTI__CUDA(cudaMalloc(p, bytes));
+    return TUTTI__CALL(cudaMalloc(p, bytes));
 }
 
 static tutti_status device_free(int device, void *p)
 {
     TRY_USE(device);
-    return TUTTI__CUDA(cudaFree(p));
+    return TUTTI__CALL(cudaFree(p));
 }
 
 /* Portable: whichever device copies from it. */
@@ -109,12 +109,12 @@ static tutti_status host_alloc(int device, size_t bytes, void **p)
 {
     *p = NULL;
     TRY_USE(device);
-    return TUTTI__CUDA(cudaHostAlloc(p, bytes, cudaHostAllocPortable));
+    return TUTTI__CALL(cudaHostAlloc(p, bytes, cudaHostAllocPortable));
 }
 
 static tutti_status host_free(void *p)
 {
-    return TUTTI__CUDA(cudaFreeHost(p));
+    return TUTTI__CALL(cudaFreeHost(p));
 }
 
 /* ---- Streams and events -------------------------------------------------------------------------------------- */
@@ -123,44 +123,44 @@ static tutti_status stream_new(int device, void **stream_p)
 {
     *stream_p = NULL;
     TRY_USE(device);
-    return TUTTI__CUDA(cudaStreamCreateWithFlags((cudaStream_t *)stream_p, cudaStreamNonBlocking));
+    return TUTTI__CALL(cudaStreamCreateWithFlags((cudaStream_t *)stream_p, cudaStreamNonBlocking));
 }
 
 static tutti_status stream_free(int device, void *stream)
 {
     TRY_USE(device);
-    return TUTTI__CUDA(cudaStreamDestroy(stream));
+    return TUTTI__CALL(cudaStreamDestroy(stream));
 }
 
 static tutti_status stream_wait(int device, void *stream)
 {
     TRY_USE(device);
-    return TUTTI__CUDA(cudaStreamSynchronize(stream));
+    return TUTTI__CALL(cudaStreamSynchronize(stream));
 }
 
 static tutti_status event_new(int device, void **event_p)
 {
     *event_p = NULL;
     TRY_USE(device);
-    return TUTTI__CUDA(cudaEventCreateWithFlags((cudaEvent_t *)event_p, cudaEventDisableTiming));
+    return TUTTI__CALL(cudaEventCreateWithFlags((cudaEvent_t *)event_p, cudaEventDisableTiming));
 }
 
 static tutti_status event_free(int device, void *event)
 {
     TRY_USE(device);
-    return TUTTI__CUDA(cudaEventDestroy(event));
+    return TUTTI__CALL(cudaEventDestroy(event));
 }
 
 static tutti_status event_record(int device, void *event, void *stream)
 {
     TRY_USE(device);
-    return TUTTI__CUDA(cudaEventRecord(event, stream));
+    return TUTTI__CALL(cudaEventRecord(event, stream));
 }
 
 static tutti_status event_wait(int device, void *event, void *stream)
 {
     TRY_USE(device);
-    return TUTTI__CUDA(cudaStreamWaitEvent(stream, event, 0));
+    return TUTTI__CALL(cudaStreamWaitEvent(stream, event, 0));
 }
 
 static tutti_status event_passed(int device, void *event, bool *passed_p)
@@ -175,7 +175,7 @@ static tutti_status event_passed(int device, void *event, bool *passed_p)
         (void)cudaGetLastError();
         return TUTTI_OK;
     }
-    return tutti__cuda_check(error, "cudaEventQuery");
+    return tutti__cuda_result(error, "cudaEventQuery");
 }
 
 /* ---- Copies -------------------------------------------------------------------------------------------------- */
@@ -186,7 +186,7 @@ static tutti_status move(int device, void *stream, void *dst, const void *src, s
     if (bytes == 0)
         return TUTTI_OK;
     TRY_USE(device);
-    return TUTTI__CUDA(cudaMemcpyAsync(dst, src, bytes, kind, stream));
+    return TUTTI__CALL(cudaMemcpyAsync(dst, src, bytes, kind, stream));
 }
 
 static tutti_status copy_in(int device, void *stream, void *dst, const void *host_src, size_t bytes)
@@ -210,11 +210,12 @@ static tutti_status zero(int device, void *stream, void *p, size_t bytes)
     if (bytes == 0)
         return TUTTI_OK;
     TRY_USE(device);
-    return TUTTI__CUDA(cudaMemsetAsync(p, 0, bytes, stream));
+    return TUTTI__CALL(cudaMemsetAsync(p, 0, bytes, stream));
 }
 
 const tutti__cuda_runtime tutti__cuda_runtime_table = {
     .count = count,
+    .use = tutti__cuda_use,
     .properties = properties,
     .memory = memory,
     .alloc = device_alloc,

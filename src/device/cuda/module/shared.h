@@ -22,15 +22,13 @@ extern const struct tutti__cuda_products tutti__cuda_products_table;
 /* Keeps the sentence for error(), and returns the status. */
 tutti_status tutti__cuda_fail(tutti_status status, const char *format, ...) TUTTI_PRINTF(2, 3);
 const char *tutti__cuda_error(void);
-/* OK, or MEMORY or DEVICE with "CALL: what CUDA says". */
-tutti_status tutti__cuda_check(cudaError_t error, const char *call);
+/* OK, or MEMORY or DEVICE with "WHAT: what CUDA says"; code: a cudaError_t. */
+tutti_status tutti__cuda_result(int code, const char *what);
 /* The device is the thread's from here on. */
 tutti_status tutti__cuda_use(int device);
-/* What became of the launch of a kernel just before. */
-tutti_status tutti__cuda_launched(const char *kernel);
 
-/* TUTTI__CUDA(cudaMalloc(p, bytes)) */
-#define TUTTI__CUDA(call) tutti__cuda_check(call, #call)
+/* TUTTI__CALL(cudaMalloc(p, bytes)) */
+#define TUTTI__CALL(call) tutti__cuda_result(call, #call)
 
 #ifdef __cplusplus
 }

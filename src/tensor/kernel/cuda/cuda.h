@@ -81,6 +81,15 @@ tutti_status tutti__cuda_linear_backward_weights(tutti_tensor *dw, tutti_tensor 
 
 /* ---- Our own ---- */
 
+tutti_status tutti__cuda_open(tutti_ctx *cx);
+void tutti__cuda_close(tutti_ctx *cx);
+tutti_status tutti__cuda_reorder(tutti_tensor *dst, tutti_tensor *src);
+tutti_status tutti__cuda_cast(tutti_tensor *dst, tutti_tensor *src);
+tutti_status tutti__cuda_relu_forward(tutti_tensor *y, tutti_tensor *x);
+tutti_status tutti__cuda_relu_backward(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *y);
+tutti_status tutti__cuda_add_forward(tutti_tensor *y, tutti_tensor *a, tutti_tensor *b);
+tutti_status tutti__cuda_add_to(tutti_tensor *dst, tutti_tensor *src);
+tutti_status tutti__cuda_dropout(tutti_tensor *y, tutti_tensor *x, float p, uint32_t call);
 tutti_status tutti__cuda_batch_norm_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
                                             tutti_tensor *b, tutti_tensor *residual,
                                             tutti_tensor *running_mean, tutti_tensor *running_var,
@@ -101,7 +110,20 @@ tutti_status tutti__cuda_avg_pool_backward(tutti_tensor *dx, tutti_tensor *dy,
 tutti_status tutti__cuda_global_avg_pool_forward(tutti_tensor *y, tutti_tensor *x);
 tutti_status tutti__cuda_global_avg_pool_backward(tutti_tensor *dx, tutti_tensor *dy);
 
-/* cuda.c */
-extern const tutti__kernels tutti__kernels_cuda;
+tutti_status tutti__cuda_softmax_forward(tutti_tensor *y, tutti_tensor *x, bool log);
+tutti_status tutti__cuda_softmax_backward(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *y,
+                                          bool log);
+tutti_status tutti__cuda_cross_entropy_forward(tutti_tensor *loss, tutti_tensor *logits,
+                                               tutti_tensor *labels, const tutti__cross_entropy *a,
+                                               void **saved);
+tutti_status tutti__cuda_cross_entropy_backward(tutti_tensor *dx, tutti_tensor *dloss,
+                                                tutti_tensor *logits, tutti_tensor *labels,
+                                                const tutti__cross_entropy *a, void *saved);
+tutti_status tutti__cuda_mse_forward(tutti_tensor *loss, tutti_tensor *x, tutti_tensor *target);
+tutti_status tutti__cuda_mse_backward(tutti_tensor *dx, tutti_tensor *dloss, tutti_tensor *x,
+                                      tutti_tensor *target);
+tutti_status tutti__cuda_embedding_forward(tutti_tensor *y, tutti_tensor *w, tutti_tensor *indices);
+tutti_status tutti__cuda_embedding_backward(tutti_tensor *dw, tutti_tensor *dy,
+                                            tutti_tensor *indices);
 
 #endif

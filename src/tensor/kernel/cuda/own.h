@@ -34,19 +34,19 @@ typedef struct tutti__cuda_running {
     double count; /* values a channel */
 } tutti__cuda_running;
 
-typedef struct tutti__cuda_pool {
+typedef struct tutti__cuda_windows {
     int64_t N, C, H, W, out_h, out_w;
     int64_t kernel, stride, padding;
     tutti_dtype dtype;
-} tutti__cuda_pool;
+} tutti__cuda_windows;
 
-typedef struct tutti__cuda_dropout {
+typedef struct tutti__cuda_mask {
     uint64_t key;
     uint32_t step, shard, call;
     float p;
     /* [rows][channels] where the elements are numbered [n][channels][plane], rows = n * plane. Row-major: channels 1. */
     int64_t channels, plane;
-} tutti__cuda_dropout;
+} tutti__cuda_mask;
 
 typedef struct tutti__cuda_cross_entropy {
     int64_t N, C; /* logits [N][C], F32 */
@@ -71,9 +71,12 @@ typedef struct tutti__cuda_own {
                                   const void *dy, const void *y, int64_t n);
     tutti_status (*add)(int device, void *stream, tutti_dtype dtype, void *y, const void *a,
                         const void *b, int64_t n);
+    /* y [n / channels][channels] += b [channels], in each row */
+    tutti_status (*add_bias)(int device, void *stream, tutti_dtype dtype, void *y, const float *b,
+                             int64_t n, int64_t channels);
     /* The mask is of the element's number in row-major order, Philox(key; step, shard, call, number / 4). */
     tutti_status (*dropout)(int device, void *stream, tutti_dtype dtype, void *y, const void *x,
-                            int64_t n, const tutti__cuda_dropout *c);
+                            int64_t n, const tutti__cuda_mask *c);
 
     /* ---- Batch norm ---- */
     size_t (*batch_norm_scratch)(int64_t rows, int64_t channels); /* bytes */
@@ -105,18 +108,18 @@ typedef struct tutti__cuda_own {
                              int64_t rows, int64_t channels, bool add, void *scratch);
 
     /* ---- Pooling ---- */
-    tutti_status (*max_pool)(int device, void *stream, const tutti__cuda_pool *c, void *y,
+    tutti_status (*max_pool)(int device, void *stream, const tutti__cuda_windows *c, void *y,
                              const void *x, int32_t *index); /* index as y: row * W + column */
-    tutti_status (*max_pool_backward)(int device, void *stream, const tutti__cuda_pool *c, void *dx,
-                                      const void *dy, const int32_t *index);
-    tutti_status (*avg_pool)(int device, void *stream, const tutti__cuda_pool *c, void *y,
+    tutti_status (*max_pool_backward)(int device, void *stream, const tutti__cuda_windows *c,
+                                      void *dx, const void *dy, const int32_t *index);
+    tutti_status (*avg_pool)(int device, void *stream, const tutti__cuda_windows *c, void *y,
                              const void *x);
-    tutti_status (*avg_pool_backward)(int device, void *stream, const tutti__cuda_pool *c, void *dx,
-                                      const void *dy);
+    tutti_status (*avg_pool_backward)(int device, void *stream, const tutti__cuda_windows *c,
+                                      void *dx, const void *dy);
     /* [N][H*W][C] to [N][C] and back; out_h and what follows are not read */
-    tutti_status (*global_avg_pool)(int device, void *stream, const tutti__cuda_pool *c, void *y,
+    tutti_status (*global_avg_pool)(int device, void *stream, const tutti__cuda_windows *c, void *y,
                                     const void *x);
-    tutti_status (*global_avg_pool_backward)(int device, void *stream, const tutti__cuda_pool *c,
+    tutti_status (*global_avg_pool_backward)(int device, void *stream, const tutti__cuda_windows *c,
                                              void *dx, const void *dy);
 
     /* ---- Rows of F32 ---- */
@@ -132,7 +135,7 @@ typedef struct tutti__cuda_own {
                                            const tutti__cuda_cross_entropy *c, float *dx,
                                            const float *dloss, const float *logits,
                                            const int64_t *labels, const float *saved);
-    /* scratch: of batch_norm_scratch(n, 1) */
+    size_t (*mse_scratch)(int64_t n); /* bytes */
     tutti_status (*mse)(int device, void *stream, float *loss, const float *x, const float *target,
                         int64_t n, void *scratch);
     tutti_status (*mse_backward)(int device, void *stream, float *dx, const float *dloss,

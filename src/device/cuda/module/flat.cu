@@ -1,0 +1,372 @@
+/* flat.cu -- arithmetic over flat memory: optimizers, norms, 16 bit.   SPDX-License-Identifier: MIT */
+#include "device/cuda/flat.h"
+#include "device/cuda/module/lanes.cuh"
+#include "device/cuda/module/reduce.cuh"
+
+/* ---- Element by element, in the CPU's order of operations ---- */
+
+struct Fill {
+    float *p;
+    float value;
+    template <int V>
+    METHOD void run(int64_t i) const
+    {
+        Lanes<V> x;
+
+        for (int k = 0; k < V; k++)
+            x[k] = value;
+        store<V>(p + i, x);
+    }
+};
+
+struct Scale {
+    float *p;
+    float factor;
+    template <int V>
+    METHOD void run(int64_t i) const
+    {
+        Lanes<V> x = load<V>(p + i);
+
+        for (int k = 0; k < V; k++)
+            x[k] *= factor;
+        store<V>(p + i, x);
+    }
+};
+
+struct Sgd {
+    float *p;
+    const float *g;
+    float *buffer;
+    tutti__sgd c;
+    template <int V>
+    METHOD void run(int64_t i) const
+    {
+        Lanes<V> x = load<V>(p + i), d = load<V>(g + i), b;
+
+        for (int k = 0; k < V; k++)
+            d[k] = d[k] + c.decay * x[k];
+        if (buffer) {
+            b = load<V>(buffer + i);
+            for (int k = 0; k < V; k++) {
+                b[k] = c.momentum * b[k] + c.fresh * d[k];
+                d[k] = c.nesterov ? d[k] + c.momentum * b[k] : b[k];
+            }
+            store<V>(buffer + i, b);
+        }
+        for (int k = 0; k < V; k++)
+            x[k] -= c.lr * d[k];
+        store<V>(p + i, x);
+    }
+};
+
+struct Adam {
+    float *p;
+    const float *g;
+    float *m, *v;
+    tutti__adam c;
+    template <int V>
+    METHOD void run(int64_t i) const
+    {
+        Lanes<V> x = load<V>(p + i), d = load<V>(g + i), mean = load<V>(m + i),
+                 square = load<V>(v + i);
+
+        for (int k = 0; k < V; k++) {
+            const float kept = c.keep * x[k];
+
+            d[k] = d[k] + c.decay * x[k];
+            mean[k] = mean[k] + c.fresh1 * (d[k] - mean[k]);
+            square[k] = c.beta2 * square[k] + c.fresh2 * d[k] * d[k];
+            x[k] = kept - c.rate * mean[k] / (sqrtf(square[k]) / c.root + c.eps);
+        }
+        store<V>(m + i, mean);
+        store<V>(v + i, square);
+        store<V>(p + i, x);
+    }
+};
+
+template <class To, class From>
+struct Convert {
+    To *to;
+    const From *from;
+    template <int V>
+    METHOD void run(int64_t i) const
+    {
+        store<V>(to + i, load<V>(from + i));
+    }
+};
+
+static tutti_status fill(int device, void *stream, float *p, size_t n, float value)
+{
+    return map(device, stream, Fill{p, value}, (int64_t)n, aligned(p));
+}
+
+static tutti_status scale(int device, void *stream, float *p, size_t n, float factor)
+{
+    return map(device, stream, Scale{p, factor}, (int64_t)n, aligned(p));
+}
+
+KERNEL void count_kernel(int64_t *p)
+{
+    EACH_THREAD(t)
+    {
+        if (t == 0)
+            ++*p;
+    }
+}
+
+static tutti_status count(int device, void *stream, int64_t *p)
+{
+    return launch(device, stream, 1, count_kernel, p);
+}
+
+static tutti_status sgd(int device, void *stream, float *p, const float *g, float *buffer, size_t n,
+                        const tutti__sgd *c)
+{
+    return map(device, stream, Sgd{p, g, buffer, *c}, (int64_t)n, aligned(p, g, buffer));
+}
+
+static tutti_status adam(int device, void *stream, float *p, const float *g, float *m, float *v,
+                         size_t n, const tutti__adam *c)
+{
+    return map(device, stream, Adam{p, g, m, v, *c}, (int64_t)n, aligned(p, g, m, v));
+}
+
+static tutti_status narrowed(int device, void *stream, void *to, const float *from, size_t n,
+                             tutti_dtype dtype)
+{
+    return with_type(dtype, [=](auto type) {
+        using T = decltype(type);
+        return map(device, stream, Convert<T, float>{(T *)to, from}, (int64_t)n, aligned(to, from));
+    });
+}
+
+static tutti_status widened(int device, void *stream, float *to, const void *from, size_t n,
+                            tutti_dtype dtype)
+{
+    return with_type(dtype, [=](auto type) {
+        using T = decltype(type);
+        return map(device, stream, Convert<float, T>{to, (const T *)from}, (int64_t)n,
+                   aligned(to, from));
+    });
+}
+
+/* ---- Over spans: as many in a launch as its arguments hold ---- */
+
+static constexpr int SPANS = 120;
+static constexpr int64_t PART = THREADS * LANES * 8; /* elements a block */
+
+struct Spans {
+    tutti__flat_span span[SPANS];
+    int64_t first[SPANS + 1]; /* block of each span */
+    int n;
+};
+
+/* The part of a span that block_index() has. */
+struct Stretch {
+    float *p;
+    int64_t n;
+};
+
+DEVICE Stretch stretch_of(const Spans &s)
+{
+    const int64_t block = block_index();
+    int low = 0, high = s.n - 1;
+
+    while (low < high) { /* the last span whose first block is not behind ours */
+        const int middle = (low + high + 1) / 2;
+
+        if (s.first[middle] <= block)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    const int64_t from = (block - s.first[low]) * PART, left = (int64_t)s.span[low].n - from;
+
+    return Stretch{s.span[low].p + from, left < PART ? left : PART};
+}
+
+/* f(table, blocks before it) for all spans, some in a table. */
+template <class F>
+static tutti_status each_table(const tutti__flat_span *spans, size_t n, F f)
+{
+    int64_t before = 0;
+
+    for (size_t at = 0; at < n;) {
+        Spans s;
+
+        s.n = 0;
+        s.first[0] = 0;
+        for (; at < n && s.n < SPANS; at++) {
+            if (spans[at].n == 0)
+                continue;
+            s.span[s.n] = spans[at];
+            s.first[s.n + 1] = s.first[s.n] + blocks_of((int64_t)spans[at].n, PART);
+            s.n++;
+        }
+        const tutti_status status = f(s, before);
+
+        if (status != TUTTI_OK)
+            return status;
+        before += s.first[s.n];
+    }
+    return TUTTI_OK;
+}
+
+KERNEL void sum_squares_kernel(const Spans s, double *partial)
+{
+    const Stretch stretch = stretch_of(s);
+    Own<double> sum;
+
+    EACH_THREAD(t)
+    {
+        const bool vectors = ((uintptr_t)stretch.p & 15) == 0;
+        double all = 0;
+
+        for (int64_t i = (int64_t)t * LANES; i < stretch.n; i += THREADS * LANES) {
+            if (vectors && i + LANES <= stretch.n) {
+                const Lanes<LANES> x = load<LANES>(stretch.p + i);
+
+                for (int k = 0; k < LANES; k++)
+                    all += (double)x[k] * (double)x[k];
+            } else {
+                for (int64_t k = i; k < i + LANES && k < stretch.n; k++)
+                    all += (double)stretch.p[k] * (double)stretch.p[k];
+            }
+        }
+        sum[t] = all;
+    }
+    reduce<THREADS>(sum, Sum());
+    EACH_THREAD(t)
+    {
+        if (t == 0)
+            partial[block_index()] = sum[t];
+    }
+}
+
+KERNEL void sum_partial_kernel(const double *partial, const int64_t n, double *to)
+{
+    Own<double> sum;
+
+    EACH_THREAD(t)
+    {
+        double all = 0;
+
+        for (int64_t i = t; i < n; i += THREADS)
+            all += partial[i];
+        sum[t] = all;
+    }
+    reduce<THREADS>(sum, Sum());
+    EACH_THREAD(t)
+    {
+        if (t == 0)
+            *to = sum[t];
+    }
+}
+
+static size_t sum_squares_partial(const tutti__flat_span *spans, size_t n)
+{
+    size_t blocks = 0;
+
+    for (size_t i = 0; i < n; i++)
+        blocks += (size_t)blocks_of((int64_t)spans[i].n, PART);
+    return blocks;
+}
+
+static tutti_status sum_squares(int device, void *stream, const tutti__flat_span *spans, size_t n,
+                                double *partial, double *sum)
+{
+    const tutti_status status = each_table(spans, n, [=](const Spans &s, int64_t before) {
+        return launch(device, stream, s.first[s.n], sum_squares_kernel, s, partial + before);
+    });
+
+    if (status != TUTTI_OK)
+        return status;
+    return launch(device, stream, 1, sum_partial_kernel, partial,
+                  (int64_t)sum_squares_partial(spans, n), sum);
+}
+
+/* x * 0 is 0 for every finite x, and NaN for what is not. Blocks that find something all write the same. */
+KERNEL void unscale_kernel(const Spans s, const float factor, int32_t *found)
+{
+    const Stretch stretch = stretch_of(s);
+
+    EACH_THREAD(t)
+    {
+        const bool vectors = ((uintptr_t)stretch.p & 15) == 0;
+        float nothing = 0;
+
+        for (int64_t i = (int64_t)t * LANES; i < stretch.n; i += THREADS * LANES) {
+            if (vectors && i + LANES <= stretch.n) {
+                Lanes<LANES> x = load<LANES>(stretch.p + i);
+
+                for (int k = 0; k < LANES; k++) {
+                    nothing += x[k] * 0.0f;
+                    x[k] *= factor;
+                }
+                store<LANES>(stretch.p + i, x);
+            } else {
+                for (int64_t k = i; k < i + LANES && k < stretch.n; k++) {
+                    nothing += stretch.p[k] * 0.0f;
+                    stretch.p[k] *= factor;
+                }
+            }
+        }
+        if (nothing != 0)
+            *found = 1;
+    }
+}
+
+static tutti_status unscale(int device, void *stream, const tutti__flat_span *spans, size_t n,
+                            float factor, int32_t *found)
+{
+    return each_table(spans, n, [=](const Spans &s, int64_t) {
+        return launch(device, stream, s.first[s.n], unscale_kernel, s, factor, found);
+    });
+}
+
+/* Not finite: all bits of the exponent are set. */
+template <class T>
+struct FindNonfinite {
+    const T *p;
+    T mask;
+    int32_t *found;
+    template <int V>
+    METHOD void run(int64_t i) const
+    {
+        const Pack<T, V> x = *(const Pack<T, V> *)(p + i);
+        bool any = false;
+
+        for (int k = 0; k < V; k++)
+            any |= (x.v[k] & mask) == mask;
+        if (any)
+            *found = 1;
+    }
+};
+
+template <class T>
+static tutti_status find(int device, void *stream, const void *p, size_t n, T mask, int32_t *found)
+{
+    return map(device, stream, FindNonfinite<T>{(const T *)p, mask, found}, (int64_t)n, aligned(p));
+}
+
+static tutti_status find_nonfinite(int device, void *stream, const void *p, size_t n,
+                                   tutti_dtype dtype, int32_t *found)
+{
+    switch (dtype) {
+    case TUTTI_F32:
+        return find(device, stream, p, n, UINT32_C(0x7f800000), found);
+    case TUTTI_F64:
+        return find(device, stream, p, n, UINT64_C(0x7ff0000000000000), found);
+    case TUTTI_F16:
+        return find(device, stream, p, n, (uint16_t)0x7c00, found);
+    case TUTTI_BF16:
+        return find(device, stream, p, n, (uint16_t)0x7f80, found);
+    default: /* integers are finite */
+        return TUTTI_OK;
+    }
+}
+
+const tutti__cuda_flat tutti__cuda_flat_table = {
+    fill,        scale,   count,          sgd,      adam,    sum_squares_partial,
+    sum_squares, unscale, find_nonfinite, narrowed, widened,
+};

@@ -1,0 +1,332 @@
+/* pool.cu -- max, average and global average pooling, channels last.   SPDX-License-Identifier: MIT
+ *
+ * Backward gathers: an element of dx adds up the windows that it lies in, in their order. */
+#include "tensor/kernel/cuda/module/columns.cuh"
+#include "tensor/kernel/cuda/module/families.cuh"
+
+static bool can_vector(const tutti__cuda_windows *c)
+{
+    return c->C % LANES == 0;
+}
+
+/* Windows, or pixels, [from, to) */
+struct Range {
+    int64_t from, to;
+};
+
+/* The part of window `o` that lies inside the picture. */
+DEVICE Range window_of(const tutti__cuda_windows &c, int64_t o, int64_t size)
+{
+    const int64_t from = o * c.stride - c.padding, to = from + c.kernel;
+
+    return Range{from < 0 ? 0 : from, to < size ? to : size};
+}
+
+/* The windows that pixel i lies in. */
+DEVICE Range windows_of(const tutti__cuda_windows &c, int64_t i, int64_t out)
+{
+    const int64_t at = i + c.padding, to = at / c.stride + 1;
+
+    return Range{at < c.kernel ? 0 : (at - c.kernel) / c.stride + 1, to < out ? to : out};
+}
+
+/* ---- Max ---- */
+
+template <class T>
+struct MaxPool {
+    tutti__cuda_windows c;
+    T *y;
+    const T *x;
+    int32_t *index;
+
+    template <int V>
+    struct Channels {
+        const MaxPool *f;
+        int64_t channel;
+
+        /* Of equal values the first in reading order wins, and a NaN wins over all. */
+        METHOD void run(int64_t row, int64_t at) const
+        {
+            const tutti__cuda_windows &c = f->c;
+            const Range h = window_of(c, row / c.out_w % c.out_h, c.H),
+                        w = window_of(c, row % c.out_w, c.W);
+            const T *image = f->x + row / c.out_w / c.out_h * c.H * c.W * c.C + channel;
+            Lanes<V> best = load<V>(image + (h.from * c.W + w.from) * c.C);
+            Pack<int32_t, V> index;
+
+            for (int k = 0; k < V; k++)
+                index.v[k] = (int32_t)(h.from * c.W + w.from);
+            for (int64_t i = h.from; i < h.to; i++) {
+                for (int64_t j = w.from; j < w.to; j++) {
+                    const Lanes<V> v = load<V>(image + (i * c.W + j) * c.C);
+
+                    for (int k = 0; k < V; k++) {
+                        const bool wins = v[k] > best[k] || v[k] != v[k];
+
+                        best[k] = wins ? v[k] : best[k];
+                        index.v[k] = wins ? (int32_t)(i * c.W + j) : index.v[k];
+                    }
+                }
+            }
+            store<V>(f->y + at, best);
+            *(Pack<int32_t, V> *)(f->index + at) = index;
+        }
+    };
+
+    template <int V>
+    METHOD Channels<V> at(int64_t channel) const
+    {
+        return Channels<V>{this, channel};
+    }
+};
+
+tutti_status tutti__own_max_pool(int device, void *stream, const tutti__cuda_windows *c, void *y,
+                                 const void *x, int32_t *index)
+{
+    return with_type(c->dtype, [=](auto type) {
+        using T = decltype(type);
+        return columns_map(device, stream, MaxPool<T>{*c, (T *)y, (const T *)x, index},
+                           c->N * c->out_h * c->out_w, c->C, can_vector(c) && aligned(y, x, index));
+    });
+}
+
+template <class T>
+struct MaxPoolBackward {
+    tutti__cuda_windows c;
+    T *dx;
+    const T *dy;
+    const int32_t *index;
+
+    template <int V>
+    struct Channels {
+        const MaxPoolBackward *f;
+        int64_t channel;
+
+        METHOD void run(int64_t row, int64_t at) const
+        {
+            const tutti__cuda_windows &c = f->c;
+            const int64_t pixel = row % (c.H * c.W), image = row / (c.H * c.W);
+            const Range h = windows_of(c, pixel / c.W, c.out_h),
+                        w = windows_of(c, pixel % c.W, c.out_w);
+            Lanes<V> sum = {};
+
+            for (int64_t i = h.from; i < h.to; i++) {
+                for (int64_t j = w.from; j < w.to; j++) {
+                    const int64_t from = ((image * c.out_h + i) * c.out_w + j) * c.C + channel;
+                    const Pack<int32_t, V> index = *(const Pack<int32_t, V> *)(f->index + from);
+                    const Lanes<V> d = load<V>(f->dy + from);
+
+                    for (int k = 0; k < V; k++)
+                        sum[k] += index.v[k] == pixel ? d[k] : 0;
+                }
+            }
+            store<V>(f->dx + at, sum);
+        }
+    };
+
+    template <int V>
+    METHOD Channels<V> at(int64_t channel) const
+    {
+        return Channels<V>{this, channel};
+    }
+};
+
+tutti_status tutti__own_max_pool_backward(int device, void *stream, const tutti__cuda_windows *c,
+                                          void *dx, const void *dy, const int32_t *index)
+{
+    return with_type(c->dtype, [=](auto type) {
+        using T = decltype(type);
+        return columns_map(device, stream, MaxPoolBackward<T>{*c, (T *)dx, (const T *)dy, index},
+                           c->N * c->H * c->W, c->C, can_vector(c) && aligned(dx, dy, index));
+    });
+}
+
+/* ---- Average, padding counted ---- */
+
+template <class T>
+struct AvgPool {
+    tutti__cuda_windows c;
+    T *y;
+    const T *x;
+
+    template <int V>
+    struct Channels {
+        const AvgPool *f;
+        int64_t channel;
+
+        METHOD void run(int64_t row, int64_t at) const
+        {
+            const tutti__cuda_windows &c = f->c;
+            const Range h = window_of(c, row / c.out_w % c.out_h, c.H),
+                        w = window_of(c, row % c.out_w, c.W);
+            const T *image = f->x + row / c.out_w / c.out_h * c.H * c.W * c.C + channel;
+            Lanes<V> sum = {};
+
+            for (int64_t i = h.from; i < h.to; i++)
+                for (int64_t j = w.from; j < w.to; j++) {
+                    const Lanes<V> v = load<V>(image + (i * c.W + j) * c.C);
+
+                    for (int k = 0; k < V; k++)
+                        sum[k] += v[k];
+                }
+            for (int k = 0; k < V; k++)
+                sum[k] /= (float)c.kernel * (float)c.kernel;
+            store<V>(f->y + at, sum);
+        }
+    };
+
+    template <int V>
+    METHOD Channels<V> at(int64_t channel) const
+    {
+        return Channels<V>{this, channel};
+    }
+};
+
+tutti_status tutti__own_avg_pool(int device, void *stream, const tutti__cuda_windows *c, void *y,
+                                 const void *x)
+{
+    return with_type(c->dtype, [=](auto type) {
+        using T = decltype(type);
+        return columns_map(device, stream, AvgPool<T>{*c, (T *)y, (const T *)x},
+                           c->N * c->out_h * c->out_w, c->C, can_vector(c) && aligned(y, x));
+    });
+}
+
+template <class T>
+struct AvgPoolBackward {
+    tutti__cuda_windows c;
+    T *dx;
+    const T *dy;
+
+    template <int V>
+    struct Channels {
+        const AvgPoolBackward *f;
+        int64_t channel;
+
+        METHOD void run(int64_t row, int64_t at) const
+        {
+            const tutti__cuda_windows &c = f->c;
+            const int64_t pixel = row % (c.H * c.W), image = row / (c.H * c.W);
+            const Range h = windows_of(c, pixel / c.W, c.out_h),
+                        w = windows_of(c, pixel % c.W, c.out_w);
+            Lanes<V> sum = {};
+
+            for (int64_t i = h.from; i < h.to; i++)
+                for (int64_t j = w.from; j < w.to; j++) {
+                    const Lanes<V> d =
+                        load<V>(f->dy + ((image * c.out_h + i) * c.out_w + j) * c.C + channel);
+
+                    for (int k = 0; k < V; k++)
+                        sum[k] += d[k] / ((float)c.kernel * (float)c.kernel);
+                }
+            store<V>(f->dx + at, sum);
+        }
+    };
+
+    template <int V>
+    METHOD Channels<V> at(int64_t channel) const
+    {
+        return Channels<V>{this, channel};
+    }
+};
+
+tutti_status tutti__own_avg_pool_backward(int device, void *stream, const tutti__cuda_windows *c,
+                                          void *dx, const void *dy)
+{
+    return with_type(c->dtype, [=](auto type) {
+        using T = decltype(type);
+        return columns_map(device, stream, AvgPoolBackward<T>{*c, (T *)dx, (const T *)dy},
+                           c->N * c->H * c->W, c->C, can_vector(c) && aligned(dx, dy));
+    });
+}
+
+/* ---- Over the whole picture ---- */
+
+/* A picture is a chunk of rows: its channels' sums are one block's. */
+template <class T, int V>
+KERNEL void global_avg_pool_kernel(T *y, const T *x, const Columns c)
+{
+    SHARED float shared[1][V][THREADS];
+
+    EACH_THREAD(t)
+    {
+        const Place p = place_of<V>(c, t);
+        Lanes<V> sum = {};
+
+        UNROLL
+        for (int64_t row = p.row; row < p.end; row += p.step) {
+            const Lanes<V> v = load<V>(x + row * c.channels + p.channel);
+
+            for (int k = 0; k < V; k++)
+                sum[k] += v[k];
+        }
+        for (int k = 0; k < V; k++)
+            shared[0][k][t] = sum[k];
+    }
+    sum_block<V, 1>(c, shared);
+    EACH_THREAD(t)
+    {
+        const Place p = place_of<V>(c, t);
+
+        if (t < c.lanes && p.channel < c.channels)
+            for (int k = 0; k < V; k++)
+                narrow(y + p.chunk * c.channels + p.channel + k, shared[0][k][t] / (float)c.chunk);
+    }
+}
+
+tutti_status tutti__own_global_avg_pool(int device, void *stream, const tutti__cuda_windows *c,
+                                        void *y, const void *x)
+{
+    const bool vectors = can_vector(c) && aligned(x);
+    Columns columns = columns_shape(c->N * c->H * c->W, c->C, vectors);
+
+    columns.chunk = c->H * c->W;
+    columns.chunks = c->N;
+    return with_type(c->dtype, [=](auto type) {
+        using T = decltype(type);
+        return vectors ? launch(device, stream, columns.tiles * columns.chunks,
+                                global_avg_pool_kernel<T, LANES>, (T *)y, (const T *)x, columns)
+                       : launch(device, stream, columns.tiles * columns.chunks,
+                                global_avg_pool_kernel<T, 1>, (T *)y, (const T *)x, columns);
+    });
+}
+
+template <class T>
+struct GlobalAvgPoolBackward {
+    T *dx;
+    const T *dy;
+    int64_t plane, channels;
+
+    template <int V>
+    struct Channels {
+        const GlobalAvgPoolBackward *f;
+        int64_t channel;
+
+        METHOD void run(int64_t row, int64_t at) const
+        {
+            Lanes<V> d = load<V>(f->dy + row / f->plane * f->channels + channel);
+
+            for (int k = 0; k < V; k++)
+                d[k] /= (float)f->plane;
+            store<V>(f->dx + at, d);
+        }
+    };
+
+    template <int V>
+    METHOD Channels<V> at(int64_t channel) const
+    {
+        return Channels<V>{this, channel};
+    }
+};
+
+tutti_status tutti__own_global_avg_pool_backward(int device, void *stream,
+                                                 const tutti__cuda_windows *c, void *dx,
+                                                 const void *dy)
+{
+    return with_type(c->dtype, [=](auto type) {
+        using T = decltype(type);
+        return columns_map(device, stream,
+                           GlobalAvgPoolBackward<T>{(T *)dx, (const T *)dy, c->H * c->W, c->C},
+                           c->N * c->H * c->W, c->C, can_vector(c) && aligned(dx, dy));
+    });
+}

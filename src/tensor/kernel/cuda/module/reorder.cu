@@ -1,0 +1,106 @@
+/* reorder.cu -- elements from one dtype and order to another.   SPDX-License-Identifier: MIT */
+#include "device/cuda/module/lanes.cuh"
+#include "tensor/kernel/cuda/module/families.cuh"
+
+template <class To, class From>
+struct Cast {
+    To *to;
+    const From *from;
+    template <int V>
+    METHOD void run(int64_t i) const
+    {
+        store<V>(to + i, load<V>(from + i));
+    }
+};
+
+tutti_status tutti__own_cast(int device, void *stream, tutti__cuda_array to, tutti__cuda_array from,
+                             int64_t n)
+{
+    return with_type(to.dtype, [=](auto to_type) {
+        using To = decltype(to_type);
+        return with_type(from.dtype, [=](auto from_type) {
+            using From = decltype(from_type);
+            return map(device, stream, Cast<To, From>{(To *)to.p, (const From *)from.p}, n,
+                       aligned(to.p, from.p));
+        });
+    });
+}
+
+/* A square of TILE x TILE goes through shared memory, so that both sides move whole lines; the column more keeps its banks
+ * apart. */
+static constexpr int TILE = 32;
+
+BOTH int64_t tiles_of(int64_t n)
+{
+    return (n + TILE - 1) / TILE;
+}
+
+template <class To, class From>
+KERNEL void transpose_kernel(To *to, const From *from, const int64_t rows, const int64_t columns,
+                             const bool add)
+{
+    SHARED float tile[TILE][TILE + 1];
+    const int64_t across = tiles_of(columns), down = tiles_of(rows);
+    const int64_t batch = block_index() / (across * down);
+    const int64_t row = block_index() / across % down * TILE,
+                  column = block_index() % across * TILE;
+
+    from += batch * rows * columns;
+    to += batch * rows * columns;
+    EACH_THREAD(t)
+    {
+        for (int i = t / TILE; i < TILE; i += THREADS / TILE)
+            if (row + i < rows && column + t % TILE < columns)
+                tile[i][t % TILE] = wide(from[(row + i) * columns + column + t % TILE]);
+    }
+    block_barrier();
+    EACH_THREAD(t)
+    {
+        for (int i = t / TILE; i < TILE; i += THREADS / TILE) {
+            if (column + i < columns && row + t % TILE < rows) {
+                To *p = to + (column + i) * rows + row + t % TILE;
+
+                narrow(p, add ? wide(*p) + tile[t % TILE][i] : tile[t % TILE][i]);
+            }
+        }
+    }
+}
+
+/* Of a narrow matrix (pictures of 3 channels, weights of 9 taps) a square would be mostly empty: an element a thread. */
+template <class To, class From>
+KERNEL void transpose_narrow_kernel(To *to, const From *from, const int64_t n, const int64_t rows,
+                                    const int64_t columns, const bool add)
+{
+    EACH_THREAD(t)
+    {
+        const int64_t i = block_index() * THREADS + t; /* of `to`, so that writes are whole lines */
+
+        if (i < n) {
+            const int64_t batch = i / (rows * columns), at = i % (rows * columns);
+            const float x = wide(from[batch * rows * columns + at % rows * columns + at / rows]);
+
+            narrow(to + i, add ? wide(to[i]) + x : x);
+        }
+    }
+}
+
+tutti_status tutti__own_transpose(int device, void *stream, tutti__cuda_array to,
+                                  tutti__cuda_array from, int64_t batch, int64_t rows,
+                                  int64_t columns, bool add)
+{
+    if (batch == 0 || rows == 0 || columns == 0)
+        return TUTTI_OK;
+    return with_type(to.dtype, [=](auto to_type) {
+        using To = decltype(to_type);
+        return with_type(from.dtype, [=](auto from_type) {
+            using From = decltype(from_type);
+            if (rows < TILE / 2 || columns < TILE / 2)
+                return launch(device, stream, blocks_of(batch * rows * columns, THREADS),
+                              transpose_narrow_kernel<To, From>, (To *)to.p, (const From *)from.p,
+                              batch * rows * columns, rows, columns, add);
+            return launch(device, stream, batch * tiles_of(rows) * tiles_of(columns),
+                          transpose_kernel<To, From>, (To *)to.p, (const From *)from.p, rows,
+                          columns, add);
+        });
+    });
+}

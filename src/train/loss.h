@@ -1,0 +1,21 @@
+/* loss.h -- a batch's loss on the host, without stopping the device.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_TRAIN_LOSS_H
+#define TUTTI_TRAIN_LOSS_H
+
+#include "device/device.h"
+#include <tutti/tensor.h>
+
+typedef struct tutti__loss {
+    tutti_ctx *cx;
+    float *value; /* in memory that copies need not wait for */
+    tutti__event *event;
+} tutti__loss;
+
+tutti_status tutti__loss_open(tutti__loss *l, tutti_ctx *cx);
+/* Queues its copy. Errors: those of the step that made it. */
+tutti_status tutti__loss_ask(tutti__loss *l, tutti_tensor *loss);
+/* What was asked for last. On the CPU it is there at once; else the host waits for what made it, and for nothing after it. */
+tutti_status tutti__loss_get(tutti__loss *l, double *value_p);
+void tutti__loss_close(tutti__loss *l);
+
+#endif

@@ -1,0 +1,135 @@
+/* cudart.h -- what the stand-in of the CUDA run-time keeps, and what its files share.   SPDX-License-Identifier: MIT
+ *
+ * Every stream is a thread with a queue. What is queued is done late: at once, some time later, or only when somebody waits
+ * for it, as a generator seeded by STANDIN_CUDA_SEED decides for each stream by itself. Whoever waits for a stream has that
+ * stream go on, and those whose events it waits for, but no other. So a wait or an event that is missing is a wrong result.
+ *
+ * The memory of all devices is one region that is unreadable but while work runs. New memory is full of NaNs, and has a
+ * fence behind it that nobody may write to. Copies from and to memory of the host that is not pinned are done as CUDA does
+ * them: the source may be reused on return, and the destination is there on return.
+ *
+ *     device.c   devices, errors, beginning and end
+ *     memory.c   of devices and pinned
+ *     stream.c   queues and who may go on
+ *     event.c    events and copies */
+#ifndef TUTTI_TESTS_STANDIN_CUDART_H
+#define TUTTI_TESTS_STANDIN_CUDART_H
+
+#include "standin/standin.h"
+
+#include <cuda_runtime_api.h>
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MOST_DEVICES = 8, MOST_NAMES = 16 };
+
+/* A place in a stream, passed or not; whoever may ask for it holds it. */
+typedef struct mark {
+    int holders;
+    bool passed;
+    struct CUstream_st *stream;
+    uint64_t position;
+    struct timespec at;
+} mark;
+
+/* Work (run), a mark to pass (run NULL, wait false), or one to wait for. */
+typedef struct item {
+    struct item *next;
+    void (*run)(void *arg);
+    void *arg;
+    mark *mark;
+    bool wait;
+} item;
+
+struct CUstream_st {
+    struct CUstream_st *next;
+    int device;
+    pthread_t thread;
+    item *first, **last;
+    uint64_t given, done; /* items */
+    uint64_t demanded;    /* up to where somebody waits for it */
+    uint64_t released;    /* up to where it goes by itself */
+    uint64_t random;
+    bool closing;
+};
+
+struct CUevent_st {
+    int device;
+    mark *mark; /* of its last record; NULL: none yet */
+};
+
+/* Memory of a device, in the order of addresses, or of the host. */
+typedef struct piece {
+    struct piece *next;
+    unsigned char *p;
+    size_t bytes, room; /* asked for; what it takes up */
+    int device;         /* -1: free */
+} piece;
+
+typedef struct device {
+    size_t used;
+    uint64_t work;
+    cudaError_t error; /* which it does not get over */
+    struct CUstream_st *default_stream;
+} device;
+
+#pragma GCC visibility push(hidden)
+
+extern struct standin {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    pthread_once_t once;
+    int devices, driver, fault_device;
+    uint64_t seed, fault_at;
+    size_t memory;
+    bool report, ending;
+    device device[MOST_DEVICES];
+    struct CUstream_st *streams;
+    uint64_t n_streams;
+    unsigned char *region;
+    size_t top;
+    unsigned open; /* how much work runs */
+    piece *pieces, *pinned;
+    struct {
+        const char *function;
+        uint64_t n;
+    } waits[MOST_NAMES];
+} s;
+
+extern _Thread_local int standin_current; /* device */
+
+/* Takes the lock, at the first time begins; what is below is called with it. */
+void standin_enter(void);
+/* Gives it back; the error becomes the thread's last. */
+cudaError_t standin_leave(cudaError_t error);
+/* Before a call on a device: what is wrong with it. */
+cudaError_t standin_broken(int index);
+void standin_count_wait(const char *function);
+
+/* ---- memory.c ---- */
+
+void standin_reserve(void);
+/* Around work. */
+void standin_open_memory(void);
+void standin_close_memory(void);
+/* What `list` holds at p, and whether that goes on for so many bytes. */
+piece *standin_holder_of(piece *list, const void *p);
+bool standin_holds(piece *list, const void *p, size_t bytes);
+
+/* ---- stream.c ---- */
+
+/* NULL is the default stream of the current device. */
+struct CUstream_st *standin_stream_of(cudaStream_t stream);
+cudaError_t standin_give(struct CUstream_st *stream, item content);
+void standin_wait_for(struct CUstream_st *stream, uint64_t position);
+void standin_wait_for_device(int index);
+void standin_release(mark *m);
+
+#pragma GCC visibility pop
+
+#endif
