@@ -1,7 +1,10 @@
 /* ddp: the laws of data parallelism in 16 bit, with the scaler and with gradients that travel in 16 bit.
  * SPDX-License-Identifier: MIT
- * timeout: 120 */
+ * timeout: 120
+ * devices: strict */
 #include "distributed/ddp_bodies.h"
+#include "harness/device.h"
+#include "harness/memory.h"
 #include "tensor/tensor.h"
 #include <tutti/tutti.h>
 
@@ -22,13 +25,13 @@ typedef struct trainer {
 /* group NULL: without DDP */
 static int trainer_new(trainer *t, tutti_group *group, tutti_dtype dtype, bool scaled)
 {
-    const tutti_ctx_opts opts = {.threads = 1, .kernels = TUTTI_KERNELS_REFERENCE};
+    const tutti_ctx_opts opts = {.threads = 1, .kernels = test_kernels()};
     tutti_scaler_opts scaler = {.disabled = !scaled};
 
     *t = (trainer){.dtype = dtype};
     if (group)
         scaler.peers = tutti_group_peers(group);
-    CHECK_OK(tutti_ctx_new(&t->cx, (tutti_device){TUTTI_CPU, 0}, &opts));
+    CHECK_OK(tutti_ctx_new(&t->cx, test_device(), &opts));
     tutti_module_init(&t->base, t->cx);
     tutti_linear_init(&t->fc1, &t->base, "fc1", FEATURES, 16);
     tutti_linear_init(&t->fc2, &t->base, "fc2", 16, CLASSES);
@@ -104,11 +107,12 @@ static double difference(const trainer *a, const trainer *b, const trainer *star
 
     for (size_t i = 0; i < tutti_module_n_parameters(&a->base); i++) {
         const tutti_tensor *p = tutti_module_parameter(&a->base, i);
-        const float *q = tutti_module_parameter(&b->base, i)->data;
-        const float *r = tutti_module_parameter(&start->base, i)->data;
+        const float *x = test_values(p);
+        const float *q = test_values(tutti_module_parameter(&b->base, i));
+        const float *r = test_values(tutti_module_parameter(&start->base, i));
 
         for (int64_t k = 0; k < tutti_shape_count(p->shape); k++) {
-            largest = fmax(largest, fabs((double)((float *)p->data)[k] - (double)q[k]));
+            largest = fmax(largest, fabs((double)x[k] - (double)q[k]));
             change = fmax(change, fabs((double)q[k] - (double)r[k]));
         }
     }

@@ -1,6 +1,9 @@
 /* ddp: ranks with different numbers of batches.   SPDX-License-Identifier: MIT
- * timeout: 120 */
+ * timeout: 120
+ * devices: strict */
 #include "distributed/ddp_bodies.h"
+#include "harness/device.h"
+#include "harness/memory.h"
 #include "tensor/tensor.h"
 #include <tutti/tutti.h>
 
@@ -28,8 +31,8 @@ typedef struct setup {
 static int trainer_new(trainer *t, tutti_group *group, const setup *s)
 {
     *t = (trainer){.has_norm = s->norm};
-    CHECK_OK(tutti_ctx_new(&t->cx, (tutti_device){TUTTI_CPU, 0},
-                           &(tutti_ctx_opts){.threads = 1, .kernels = TUTTI_KERNELS_REFERENCE}));
+    CHECK_OK(tutti_ctx_new(&t->cx, test_device(),
+                           &(tutti_ctx_opts){.threads = 1, .kernels = test_kernels()}));
     tutti_module_init(&t->base, t->cx);
     if (s->norm)
         tutti_batch_norm2d_init(&t->norm, &t->base, "norm", IN);
@@ -112,7 +115,7 @@ static int means_are_over_all_ranks_or_over_those_that_are_left(tutti_group *gro
         tutti_ddp *ddp;
         tutti_join *join;
 
-        CHECK_OK(tutti_ctx_new(&cx, (tutti_device){TUTTI_CPU, 0}, &(tutti_ctx_opts){.threads = 1}));
+        CHECK_OK(tutti_ctx_new(&cx, test_device(), &(tutti_ctx_opts){.threads = 1}));
         tutti_module_init(&base, cx);
         tutti_linear_init(&fc, &base, "fc", 5, 1);
         CHECK_OK(tutti_ddp_new(&ddp, &base, group, NULL));
@@ -128,7 +131,7 @@ static int means_are_over_all_ranks_or_over_those_that_are_left(tutti_group *gro
                     &fc, tutti_input(cx, (tutti_array){ones, TUTTI_SHAPE(1, 5), TUTTI_F32})),
                 50)));
             tutti_step_end(cx);
-            g = tutti_tensor_grad(fc.weight);
+            g = test_grad(fc.weight);
             for (int k = 0; k < 5; k++)
                 CHECK(g[k] == expected);
         }

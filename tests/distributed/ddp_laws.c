@@ -1,7 +1,10 @@
 /* ddp: the laws of data parallelism over a module, on 1 to 4 ranks as threads and as processes.
  * SPDX-License-Identifier: MIT
- * timeout: 120 */
+ * timeout: 120
+ * devices: strict */
 #include "distributed/ddp_bodies.h"
+#include "harness/device.h"
+#include "harness/memory.h"
 #include "tensor/tensor.h"
 #include <tutti/tutti.h>
 
@@ -24,11 +27,11 @@ static int trainer_new(trainer *t, tutti_group *group, const tutti_ddp_opts *opt
 {
     tutti_ctx_opts cx_opts = {.seed = group ? (uint64_t)tutti_group_rank(group) : 0,
                               .threads = 1,
-                              .kernels = TUTTI_KERNELS_REFERENCE};
+                              .kernels = test_kernels()};
     tutti_model_opts shape = {.channels = 1, .height = SIDE, .width = SIDE, .classes = CLASSES};
 
     *t = (trainer){0};
-    CHECK_OK(tutti_ctx_new(&t->cx, (tutti_device){TUTTI_CPU, 0}, &cx_opts));
+    CHECK_OK(tutti_ctx_new(&t->cx, test_device(), &cx_opts));
     CHECK_OK(tutti_model_new(&t->model, t->cx, "mlp", &shape));
     t->module = tutti_model_module(t->model);
     if (group)
@@ -104,9 +107,10 @@ static double largest_difference(const tutti_module *a, const tutti_module *b)
     for (size_t i = 0; i < tutti_module_n_parameters(a); i++) {
         const tutti_tensor *p = tutti_module_parameter(a, i), *q = tutti_module_parameter(b, i);
 
+        const float *x = test_values(p), *y = test_values(q);
+
         for (int64_t k = 0; k < tutti_shape_count(p->shape); k++)
-            largest =
-                fmax(largest, fabs((double)((float *)p->data)[k] - (double)((float *)q->data)[k]));
+            largest = fmax(largest, fabs((double)x[k] - (double)y[k]));
     }
     return largest;
 }
@@ -213,7 +217,7 @@ static int paused_backward_is_local(tutti_group *group, void *arg)
         tutti_tensor *p = tutti_module_parameter(all.module, i),
                      *q = tutti_module_parameter(one.module, i);
 
-        CHECK(memcmp(tutti_tensor_grad(p), tutti_tensor_grad(q), tutti__tensor_bytes(p)) == 0);
+        CHECK(memcmp(test_grad(p), test_grad(q), tutti__tensor_bytes(p)) == 0);
     }
     CHECK(tutti_ddp_reducer(all.ddp) == NULL);
     trainer_free(&all);
@@ -299,7 +303,7 @@ static int ddp_of_one_changes_no_bit(tutti_group *group, void *arg)
         tutti_ddp *ddp = NULL;
         tutti_optim *optim;
 
-        CHECK_OK(tutti_ctx_new(&cx, (tutti_device){TUTTI_CPU, 0}, &(tutti_ctx_opts){.threads = 1}));
+        CHECK_OK(tutti_ctx_new(&cx, test_device(), &(tutti_ctx_opts){.threads = 1}));
         CHECK_OK(tutti_model_new(&model, cx, "mini_resnet", &shape));
         if (with)
             CHECK_OK(tutti_ddp_new(&ddp, tutti_model_module(model), group, NULL));
@@ -361,7 +365,7 @@ static int training_steps_begin_with_rank_0s_buffers(tutti_group *group, void *a
     normed m;
 
     (void)arg;
-    CHECK_OK(tutti_ctx_new(&cx, (tutti_device){TUTTI_CPU, 0}, &(tutti_ctx_opts){.threads = 1}));
+    CHECK_OK(tutti_ctx_new(&cx, test_device(), &(tutti_ctx_opts){.threads = 1}));
     tutti_module_init(&m.base, cx);
     tutti_conv2d_init(&m.conv, &m.base, "conv",
                       &(tutti_conv2d_layer_opts){.in = 1, .out = 2, .kernel = 1});
@@ -390,7 +394,7 @@ static int training_steps_begin_with_rank_0s_buffers(tutti_group *group, void *a
 static int communication_starts_before_backward_ends(tutti_group *group, void *arg)
 {
     enum { N_EVENTS = 64, IMAGES = 2, N_X = IMAGES * 3 * 8 * 8 };
-    tutti_ctx_opts cx_opts = {.threads = 1, .kernels = TUTTI_KERNELS_REFERENCE};
+    tutti_ctx_opts cx_opts = {.threads = 1, .kernels = test_kernels()};
     tutti_model_opts shape = {.channels = 3, .height = 8, .width = 8, .classes = 10};
     const int64_t y[IMAGES] = {0, 1};
     float *x = calloc(N_X, sizeof *x);
@@ -403,7 +407,7 @@ static int communication_starts_before_backward_ends(tutti_group *group, void *a
     size_t n_events, n_spans = 0, n_buckets;
 
     (void)arg;
-    CHECK_OK(tutti_ctx_new(&cx, (tutti_device){TUTTI_CPU, 0}, &cx_opts));
+    CHECK_OK(tutti_ctx_new(&cx, test_device(), &cx_opts));
     CHECK_OK(tutti_model_new(&model, cx, "mini_resnet", &shape));
     CHECK_OK(
         tutti_ddp_new(&ddp, tutti_model_module(model), group, &(tutti_ddp_opts){.bucket_mb = 2}));

@@ -1,5 +1,8 @@
-/* ddp: the scaler decides for all ranks together.   SPDX-License-Identifier: MIT */
+/* ddp: the scaler decides for all ranks together.   SPDX-License-Identifier: MIT
+ * devices: strict */
 #include "distributed/ddp_bodies.h"
+#include "harness/device.h"
+#include "harness/memory.h"
 #include "tensor/tensor.h"
 #include <tutti/tutti.h>
 
@@ -16,7 +19,7 @@ typedef struct net {
 
 static int net_new(net *m, tutti_group *group, float scale)
 {
-    CHECK_OK(tutti_ctx_new(&m->cx, (tutti_device){TUTTI_CPU, 0}, &(tutti_ctx_opts){.threads = 1}));
+    CHECK_OK(tutti_ctx_new(&m->cx, test_device(), &(tutti_ctx_opts){.threads = 1}));
     tutti_module_init(&m->base, m->cx);
     tutti_linear_init(&m->fc, &m->base, "fc", 4, 3);
     CHECK_OK(tutti_ddp_new(&m->ddp, &m->base, group, NULL));

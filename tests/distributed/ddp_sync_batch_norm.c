@@ -1,7 +1,10 @@
 /* ddp: batch norm over the batches of all ranks: the whole batch's statistics and gradients, whatever each rank has of it.
  * SPDX-License-Identifier: MIT
- * timeout: 120 */
+ * timeout: 120
+ * devices: strict */
 #include "distributed/ddp_bodies.h"
+#include "harness/device.h"
+#include "harness/memory.h"
 #include "tensor/tensor.h"
 #include <tutti/tutti.h>
 
@@ -44,7 +47,7 @@ static int layer_new(layer *m, const kind *k, int first, int n)
 {
     float weight[C], bias[C];
 
-    CHECK_OK(tutti_ctx_new(&m->cx, (tutti_device){TUTTI_CPU, 0},
+    CHECK_OK(tutti_ctx_new(&m->cx, test_device(),
                            &(tutti_ctx_opts){.threads = 1, .kernels = k->kernels}));
     tutti_module_init(&m->base, m->cx);
     tutti_batch_norm2d_init(&m->norm, &m->base, "norm", C);
@@ -93,9 +96,9 @@ static int forward_backward(layer *m, const kind *k, double *loss_p)
     CHECK_OK(tutti_backward(loss));
     *loss_p = m->n > 0 ? (double)tutti_item(loss) : 0;
     CHECK_OK(tutti_tensor_read(y, m->y));
-    memcpy(m->dx, tutti_tensor_grad(x), sizeof(float) * (size_t)(m->n * IMAGE));
+    memcpy(m->dx, test_grad(x), sizeof(float) * (size_t)(m->n * IMAGE));
     if (residual)
-        memcpy(m->dresidual, tutti_tensor_grad(residual), sizeof(float) * (size_t)(m->n * IMAGE));
+        memcpy(m->dresidual, test_grad(residual), sizeof(float) * (size_t)(m->n * IMAGE));
     tutti_step_end(m->cx);
     return 0;
 }
@@ -117,15 +120,16 @@ static int check_close_to_whole(tutti_group *group, layer *m, const layer *whole
     CHECK(largest(whole->y + at, m->y, n) < 5e-5);
     CHECK(largest(whole->dx + at, m->dx, n) < 1e-3); /* numbers up to 100 */
     CHECK(largest(whole->dresidual + at, m->dresidual, n) < 1e-4);
-    memcpy(sums[0], tutti_tensor_grad(m->norm.weight), sizeof sums[0]);
-    memcpy(sums[1], tutti_tensor_grad(m->norm.bias), sizeof sums[1]);
+    memcpy(sums[0], test_grad(m->norm.weight), sizeof sums[0]);
+    memcpy(sums[1], test_grad(m->norm.bias), sizeof sums[1]);
     CHECK_OK(tutti_all_reduce(group, TUTTI_BUF(sums, 2 * C, TUTTI_F32), TUTTI_SUM, NULL));
-    CHECK(largest(tutti_tensor_grad(whole->norm.weight), sums[0], C) < 1e-3);
-    CHECK(largest(tutti_tensor_grad(whole->norm.bias), sums[1], C) <
-          5e-3); /* a mean near 100 in F32 */
-    CHECK(largest(whole->norm.running_mean->data, m->norm.running_mean->data, C) < 1e-6);
-    CHECK(largest(whole->norm.running_var->data, m->norm.running_var->data, C) < 1e-6);
-    CHECK(*(int64_t *)m->norm.num_batches_tracked->data == 1);
+    CHECK(largest(test_grad(whole->norm.weight), sums[0], C) < 1e-3);
+    CHECK(largest(test_grad(whole->norm.bias), sums[1], C) < 5e-3); /* a mean near 100 in F32 */
+    CHECK(largest(test_values(whole->norm.running_mean), test_values(m->norm.running_mean), C) <
+          1e-6);
+    CHECK(largest(test_values(whole->norm.running_var), test_values(m->norm.running_var), C) <
+          1e-6);
+    CHECK(*(int64_t *)(void *)test_values(m->norm.num_batches_tracked) == 1);
     return 0;
 }
 
@@ -134,7 +138,7 @@ static int check_same_bits(tutti_group *group, const tutti_tensor *t)
     float all[8 * C];
     size_t bytes = sizeof(float) * C;
 
-    CHECK_OK(tutti_all_gather(group, TUTTI_CONST_BUF(t->data, C, TUTTI_F32),
+    CHECK_OK(tutti_all_gather(group, TUTTI_CONST_BUF(test_values(t), C, TUTTI_F32),
                               TUTTI_BUF(all, C * (size_t)tutti_group_size(group), TUTTI_F32),
                               NULL));
     for (int r = 1; r < tutti_group_size(group); r++)
@@ -249,8 +253,8 @@ static int evaluation_sends_nothing(tutti_group *group, void *arg)
         for (int c = 0; c < C; c++) { /* running statistics: 0 and 1 */
             const int at = c * SIDE * SIDE;
             const double expected =
-                (double)((float *)m->norm.weight->data)[c] * (double)m->x[at] / sqrt(1 + 1e-5) +
-                (double)((float *)m->norm.bias->data)[c];
+                (double)test_values(m->norm.weight)[c] * (double)m->x[at] / sqrt(1 + 1e-5) +
+                (double)test_values(m->norm.bias)[c];
 
             CHECK(fabs(expected - (double)m->y[at]) < 1e-3);
         }
@@ -269,7 +273,7 @@ static int one_value_a_channel_is_enough_if_ranks_have_more_together(tutti_group
     tutti_tensor *y;
 
     (void)arg;
-    CHECK_OK(tutti_ctx_new(&cx, (tutti_device){TUTTI_CPU, 0}, &(tutti_ctx_opts){.threads = 1}));
+    CHECK_OK(tutti_ctx_new(&cx, test_device(), &(tutti_ctx_opts){.threads = 1}));
     tutti_module_init(&base, cx);
     tutti_batch_norm2d_init(&norm, &base, "norm", C);
     tutti_convert_sync_batch_norm(&base, group);
@@ -307,7 +311,7 @@ static int trainer_new(trainer *t, tutti_group *group)
     tutti_model_opts shape = {.channels = 3, .height = 8, .width = 8, .classes = 10};
 
     *t = (trainer){0};
-    CHECK_OK(tutti_ctx_new(&t->cx, (tutti_device){TUTTI_CPU, 0}, &(tutti_ctx_opts){.threads = 1}));
+    CHECK_OK(tutti_ctx_new(&t->cx, test_device(), &(tutti_ctx_opts){.threads = 1}));
     CHECK_OK(tutti_model_new(&t->model, t->cx, "mini_resnet", &shape));
     t->module = tutti_model_module(t->model);
     if (group) {
@@ -369,7 +373,7 @@ static int a_model_with_batch_norm_obeys_the_law_of_shared_work(tutti_group *gro
         const tutti_tensor *a = tutti_module_state(one.module, i);
 
         if (a->dtype == TUTTI_F32)
-            d = fmax(d, largest(a->data, tutti_module_state(t.module, i)->data,
+            d = fmax(d, largest(test_values(a), test_values(tutti_module_state(t.module, i)),
                                 (size_t)tutti_shape_count(a->shape)));
     }
     CHECK(d < 5e-4);
@@ -400,8 +404,10 @@ static int a_rank_without_images_trains_along(tutti_group *group, void *arg)
     for (size_t i = 0; i < tutti_module_n_parameters(t.module); i++) {
         const tutti_tensor *p = tutti_module_parameter(t.module, i);
 
+        const float *x = test_values(p);
+
         for (int64_t k = 0; k < tutti_shape_count(p->shape); k++)
-            CHECK(isfinite(((float *)p->data)[k]));
+            CHECK(isfinite(x[k]));
     }
     CHECK(tutti_ddp_get_stats(t.ddp).nonfinite_steps == 0);
     tutti_module_digest(t.module, digest);

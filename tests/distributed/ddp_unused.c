@@ -1,6 +1,10 @@
 /* ddp: parameters that are not used, not trained, or not shared.   SPDX-License-Identifier: MIT
- * timeout: 120 */
+ * timeout: 120
+ * devices: strict */
 #include "distributed/ddp_bodies.h"
+#include "harness/device.h"
+#include "harness/memory.h"
+#include "harness/stream.h"
 #include "tensor/tensor.h"
 #include <tutti/tutti.h>
 
@@ -24,10 +28,10 @@ typedef struct trainer {
 
 static int trainer_new(trainer *t, tutti_group *group, const tutti_ddp_opts *opts)
 {
-    tutti_ctx_opts cx_opts = {.threads = 1, .kernels = TUTTI_KERNELS_REFERENCE};
+    tutti_ctx_opts cx_opts = {.threads = 1, .kernels = test_kernels()};
 
     *t = (trainer){0};
-    CHECK_OK(tutti_ctx_new(&t->cx, (tutti_device){TUTTI_CPU, 0}, &cx_opts));
+    CHECK_OK(tutti_ctx_new(&t->cx, test_device(), &cx_opts));
     tutti_module_init(&t->m.base, t->cx);
     t->m.count = tutti_buffer_new(&t->m.base, "count", TUTTI_SHAPE(2), TUTTI_F32, TUTTI_INIT_ZEROS);
     tutti_linear_init(&t->m.a, &t->m.base, "a", WIDTH, WIDTH);
@@ -98,7 +102,7 @@ static int expect_mean(trainer *t, size_t i, int size, int step, int (*uses)(int
 
         tutti_module_zero_grad(&t->m.base);
         CHECK_OK(backward(t, uses(r, step), r, step));
-        grad = tutti_tensor_grad(tutti_module_parameter(&t->m.base, i));
+        grad = test_grad(tutti_module_parameter(&t->m.base, i));
         for (size_t k = 0; grad && k < n; k++)
             mean[k] += grad[k];
         *any |= grad != NULL;
@@ -112,7 +116,7 @@ static int copy_parameters(trainer *to, const trainer *from)
 {
     for (size_t i = 0; i < tutti_module_n_parameters(&from->m.base); i++)
         CHECK_OK(tutti_tensor_write(tutti_module_parameter(&to->m.base, i),
-                                    tutti_module_parameter(&from->m.base, i)->data));
+                                    test_values(tutti_module_parameter(&from->m.base, i))));
     return 0;
 }
 
@@ -126,7 +130,7 @@ static int check_step(trainer *t, trainer *alone, tutti_group *group, int step,
     CHECK_OK(backward(t, uses(tutti_group_rank(group), step), tutti_group_rank(group), step));
     for (size_t i = 0; i < tutti_module_n_parameters(&t->m.base); i++) {
         tutti_tensor *p = tutti_module_parameter(&t->m.base, i);
-        const float *grad = tutti_tensor_grad(p);
+        const float *grad = test_grad(p);
         bool any;
 
         CHECK_0(expect_mean(alone, i, tutti_group_size(group), step, uses, mean, &any));
@@ -159,10 +163,10 @@ static int find_unused_gives_the_mean_or_nothing(tutti_group *group, void *arg)
               left);
         CHECK(tutti_reducer_users(tutti_ddp_reducer(t.ddp), t.m.a.weight->parameter->index) ==
               size);
-        CHECK((memcmp(before, t.m.left.weight->data, sizeof before) == 0) == (left == 0));
+        CHECK((memcmp(before, test_values(t.m.left.weight), sizeof before) == 0) == (left == 0));
         CHECK_0(check_equal_on_all_ranks(group, &t.m.base));
     }
-    CHECK(memcmp(never, t.m.never.weight->data, sizeof never) == 0); /* not even decayed */
+    CHECK(memcmp(never, test_values(t.m.never.weight), sizeof never) == 0); /* not even decayed */
     /* without zero_grad: what nobody used keeps the gradient that it had */
     if (size > 1) {
         const float *grad;
@@ -170,9 +174,9 @@ static int find_unused_gives_the_mean_or_nothing(tutti_group *group, void *arg)
 
         tutti_optim_zero_grad(t.optim);
         CHECK_OK(backward(&t, uses_of(rank, 0), rank, 0));
-        memcpy(kept, tutti_tensor_grad(t.m.left.weight), sizeof kept);
+        memcpy(kept, test_grad(t.m.left.weight), sizeof kept);
         CHECK_OK(backward(&t, uses_of(rank, 1), rank, 1));
-        grad = tutti_tensor_grad(t.m.left.weight);
+        grad = test_grad(t.m.left.weight);
         for (int k = 0; k < WIDTH * WIDTH; k++)
             CHECK(fabsf(grad[k] - kept[k]) <= 1e-6f * fabsf(kept[k]));
     }
@@ -252,11 +256,11 @@ static int use_while_paused_counts(tutti_group *group, void *arg)
     for (int r = 0; r < size; r++) {
         tutti_module_zero_grad(&alone.m.base);
         CHECK_OK(backward(&alone, LEFT, r, 0));
-        grad = tutti_tensor_grad(alone.m.left.weight);
+        grad = test_grad(alone.m.left.weight);
         for (int k = 0; k < WIDTH * WIDTH; k++)
             mean[k] += grad[k] / (float)size;
     }
-    grad = tutti_tensor_grad(t.m.left.weight);
+    grad = test_grad(t.m.left.weight);
     for (int k = 0; k < WIDTH * WIDTH; k++)
         CHECK(fabsf(grad[k] - mean[k]) < 1e-6f);
     CHECK(tutti_tensor_grad(t.m.never.weight) == NULL);
@@ -279,9 +283,9 @@ static int frozen_parameters_are_left_out(tutti_group *group, void *arg)
     tutti_parameter_set_requires_grad(t.m.left.weight, false);
     tutti_parameter_set_requires_grad(t.m.never.weight, false);
     tutti_parameter_set_requires_grad(t.m.never.bias, false);
-    ((float *)t.m.left.weight->data)[0] = (float)rank;
+    test_put(t.cx, t.m.left.weight->data, &(float){(float)rank}, sizeof(float));
     CHECK_OK(tutti_ddp_new(&ddp, &t.m.base, group, NULL));
-    CHECK(((float *)t.m.left.weight->data)[0] == 0);
+    CHECK(test_values(t.m.left.weight)[0] == 0);
     CHECK_OK(tutti_tensor_read(t.m.left.weight, before));
     for (int step = 0; step < 3; step++) {
         tutti_optim_zero_grad(t.optim);
@@ -295,7 +299,7 @@ static int frozen_parameters_are_left_out(tutti_group *group, void *arg)
     }
     CHECK(n == 5 && bytes == (2 * WIDTH * WIDTH + 3 * WIDTH) * sizeof(float));
     CHECK(tutti_tensor_grad(t.m.left.weight) == NULL);
-    CHECK(memcmp(before, t.m.left.weight->data, sizeof before) == 0);
+    CHECK(memcmp(before, test_values(t.m.left.weight), sizeof before) == 0);
     tutti_ddp_free(ddp);
     trainer_free(&t);
     return 0;
@@ -319,23 +323,23 @@ static int ignored_ones_are_each_ranks_own(tutti_group *group, void *arg)
         (void)tutti_parameter_new(&t.m.base, "more", TUTTI_SHAPE(3), TUTTI_INIT_ONES, 0);
         opts.n_ignored = 5;
     }
-    ((float *)t.m.right.weight->data)[0] = own;
+    test_put(t.cx, t.m.right.weight->data, &own, sizeof own);
     CHECK_OK(tutti_tensor_write(t.m.count, (float[]){own, own}));
     CHECK_OK(tutti_ddp_new(&ddp, &t.m.base, group, &opts));
-    CHECK(((float *)t.m.right.weight->data)[0] == own);
+    CHECK(test_values(t.m.right.weight)[0] == own);
     for (int step = 0; step < 2; step++) {
         float mine[WIDTH];
 
         tutti_optim_zero_grad(t.optim);
         tutti_ddp_pause(ddp);
         CHECK_OK(backward(&t, LEFT | RIGHT | NEVER, rank, step));
-        memcpy(mine, tutti_tensor_grad(t.m.right.bias), sizeof mine);
+        memcpy(mine, test_grad(t.m.right.bias), sizeof mine);
         tutti_optim_zero_grad(t.optim);
         tutti_ddp_resume(ddp);
         CHECK_OK(backward(&t, LEFT | RIGHT | NEVER, rank, step));
-        grad = tutti_tensor_grad(t.m.right.bias);
+        grad = test_grad(t.m.right.bias);
         CHECK(memcmp(grad, mine, sizeof mine) == 0);
-        grad = tutti_tensor_grad(t.m.left.bias);
+        grad = test_grad(t.m.left.bias);
         memcpy(mine, grad, sizeof mine);
         CHECK_OK(tutti_all_reduce(group, TUTTI_BUF(mine, WIDTH, TUTTI_F32), TUTTI_AVG, NULL));
         for (int k = 0; k < WIDTH; k++)
@@ -362,6 +366,7 @@ static int a_shared_parameter_comes_once(tutti_group *group, void *arg)
     trainer t, alone;
     float mean[WIDTH] = {0};
     size_t n = 0;
+    const float *grad;
 
     (void)arg;
     CHECK_0(trainer_new(&t, group, NULL));
@@ -375,16 +380,15 @@ static int a_shared_parameter_comes_once(tutti_group *group, void *arg)
     CHECK_OK(tutti_ddp_new(&t.ddp, &t.m.base, group, NULL));
     CHECK_OK(backward(&t, LEFT | RIGHT | NEVER, rank, 0));
     for (int r = 0; r < size; r++) {
-        const float *grad;
-
         tutti_module_zero_grad(&alone.m.base);
         CHECK_OK(backward(&alone, LEFT | RIGHT | NEVER, r, 0));
-        grad = tutti_tensor_grad(alone.m.left.bias);
+        grad = test_grad(alone.m.left.bias);
         for (int k = 0; k < WIDTH; k++)
             mean[k] += grad[k] / (float)size;
     }
+    grad = test_grad(t.m.left.bias);
     for (int k = 0; k < WIDTH; k++)
-        CHECK(fabsf(((const float *)tutti_tensor_grad(t.m.left.bias))[k] - mean[k]) < 1e-6f);
+        CHECK(fabsf(grad[k] - mean[k]) < 1e-6f);
     for (size_t b = 0; b < tutti_reducer_n_buckets(tutti_ddp_reducer(t.ddp)); b++)
         n += tutti_reducer_bucket(tutti_ddp_reducer(t.ddp), b).n;
     CHECK(n == 6);
@@ -399,10 +403,11 @@ static tutti_status average(void *arg, tutti_group *group, tutti_tensor *const *
 {
     ++*(int *)arg;
     for (size_t i = 0; i < n; i++)
-        TUTTI_TRY(tutti_all_reduce(
-            group,
-            TUTTI_BUF(buffers[i]->data, (size_t)tutti_shape_count(buffers[i]->shape), TUTTI_F32),
-            TUTTI_AVG, NULL));
+        TUTTI_TRY(tutti_all_reduce(group,
+                                   (tutti_buf){buffers[i]->data,
+                                               (size_t)tutti_shape_count(buffers[i]->shape),
+                                               TUTTI_F32, tutti_ctx_stream(buffers[i]->cx)},
+                                   TUTTI_AVG, NULL));
     return TUTTI_OK;
 }
 
@@ -432,27 +437,31 @@ static int a_step_may_skip_gradients(tutti_group *group, void *arg)
         {.name = "first", .count = 3, .dtype = TUTTI_F64},
         {.name = "none", .count = 2, .dtype = TUTTI_F32},
         {.name = "own", .count = 7, .dtype = TUTTI_F32, .local = true}};
-    tutti_reducer_opts opts = {.find_unused = true, .bucket_mb = 1e-5};
+    tutti_reducer_opts opts = {.find_unused = true, .bucket_mb = 1e-5, .stream = test_stream()};
     int rank = tutti_group_rank(group), size = tutti_group_size(group);
     tutti_reducer *r;
 
     (void)arg;
     CHECK_OK(tutti_reducer_new(&r, group, p, 4, &opts));
     for (int step = 0; step < 3; step++) {
-        float *all = tutti_reducer_grad(r, 0), *own = tutti_reducer_grad(r, 3);
-        double *first = tutti_reducer_grad(r, 1);
+        float *all = (float *)tutti_reducer_grad(r, 0) + 4,
+              *own = (float *)tutti_reducer_grad(r, 3) + 6, mine = (float)rank, seen[2];
+        double *first = (double *)tutti_reducer_grad(r, 1) + 2, six = 6;
 
         CHECK_OK(tutti_reducer_begin(r));
-        all[4] = (float)rank;
-        own[6] = (float)rank;
-        first[2] = 6;
+        test_set(all, &mine, sizeof mine);
+        test_set(own, &mine, sizeof mine);
+        test_set(first, &six, sizeof six);
         CHECK_OK(tutti_reducer_ready(r, 0));
         if (rank == 0)
             CHECK_OK(tutti_reducer_ready(r, 1));
         else if (step % 2)
             CHECK_OK(tutti_reducer_skip(r, 1)); /* otherwise finish does */
         CHECK_OK(tutti_reducer_finish(r));
-        CHECK(all[4] == (float)(size - 1) / 2 && first[2] == 6.0 / size && own[6] == (float)rank);
+        test_get(&seen[0], all, sizeof mine);
+        test_get(&seen[1], own, sizeof mine);
+        test_get(&six, first, sizeof six);
+        CHECK(seen[0] == (float)(size - 1) / 2 && six == 6.0 / size && seen[1] == mine);
         CHECK(tutti_reducer_users(r, 0) == size && tutti_reducer_users(r, 1) == 1);
         CHECK(tutti_reducer_users(r, 2) == 0 && tutti_reducer_users(r, 3) == 0);
     }
@@ -474,16 +483,18 @@ static int a_static_reducer_asks_once(tutti_group *group, void *arg)
 
     (void)arg;
     CHECK_OK(tutti_reducer_new(&strict, group, p, 2, NULL));
-    CHECK_OK(tutti_reducer_new(&r, group, p, 2, &(tutti_reducer_opts){.static_graph = true}));
+    CHECK_OK(tutti_reducer_new(
+        &r, group, p, 2, &(tutti_reducer_opts){.static_graph = true, .stream = test_stream()}));
     for (int step = 0; step < 3; step++) {
-        float *first = tutti_reducer_grad(r, 1);
+        float *first = (float *)tutti_reducer_grad(r, 1) + 2, six = 6;
 
         CHECK_OK(tutti_reducer_begin(r));
-        first[2] = 6;
+        test_set(first, &six, sizeof six);
         CHECK_OK(tutti_reducer_ready(r, 0));
         CHECK_OK(rank == 0 ? tutti_reducer_ready(r, 1) : tutti_reducer_skip(r, 1));
         CHECK_OK(tutti_reducer_finish(r));
-        CHECK(first[2] == 6.0f / (float)size && tutti_reducer_users(r, 1) == 1);
+        test_get(&six, first, sizeof six);
+        CHECK(six == 6.0f / (float)size && tutti_reducer_users(r, 1) == 1);
     }
     CHECK_OK(tutti_barrier(group, NULL));
     if (rank == 0) { /* the others hear of it, wherever they are */

@@ -1,6 +1,9 @@
 /* ddp: ZeRO-1 trains as if state were whole, and holds a share of it.   SPDX-License-Identifier: MIT
- * timeout: 120 */
+ * timeout: 120
+ * devices: strict */
 #include "distributed/ddp_bodies.h"
+#include "harness/device.h"
+#include "harness/memory.h"
 #include "tensor/tensor.h"
 #include <tutti/tutti.h>
 
@@ -46,11 +49,11 @@ static tutti_status optim_new(tutti_optim **optim_p, tutti_module *m, rule r)
 /* Buckets of a few KiB, so that there are several. */
 static int trainer_new(trainer *t, tutti_group *group, rule r, bool zero)
 {
-    tutti_ctx_opts cx_opts = {.threads = 1, .kernels = TUTTI_KERNELS_REFERENCE};
+    tutti_ctx_opts cx_opts = {.threads = 1, .kernels = test_kernels()};
     tutti_model_opts shape = {.channels = 1, .height = SIDE, .width = SIDE, .classes = CLASSES};
 
     *t = (trainer){0};
-    CHECK_OK(tutti_ctx_new(&t->cx, (tutti_device){TUTTI_CPU, 0}, &cx_opts));
+    CHECK_OK(tutti_ctx_new(&t->cx, test_device(), &cx_opts));
     CHECK_OK(tutti_model_new(&t->model, t->cx, "mlp", &shape));
     t->module = tutti_model_module(t->model);
     CHECK_OK(tutti_ddp_new(&t->ddp, t->module, group,
@@ -246,7 +249,8 @@ static int the_scaler_skips_on_all_ranks(tutti_group *group, void *arg)
         tutti_ddp_pause(t.ddp);
         CHECK_OK(backward(&t, salt_of(group, step)));
         if (step == 1 && tutti_group_rank(group) == 0)
-            tutti_module_parameter(t.module, 0)->parameter->grad[3] = INFINITY;
+            test_put(t.cx, tutti_module_parameter(t.module, 0)->parameter->grad + 3,
+                     &(float){INFINITY}, sizeof(float));
         tutti_ddp_resume(t.ddp);
         CHECK_OK(backward(&t, salt_of(group, 50 + step)));
         tutti_module_digest(t.module, before);
