@@ -14,7 +14,7 @@ int main()
         tutti_group_init(&group, nullptr)); // from RANK, WORLD_SIZE, ...; alone: a group of one
     std::iota(x.begin(), x.end(), tutti_group_rank(group));
     TUTTI_MUST(
-        tutti_all_reduce(group, tutti_buf{x.data(), x.size(), TUTTI_F64}, TUTTI_SUM, nullptr));
+        tutti_all_reduce(group, TUTTI_BUF(x.data(), x.size(), TUTTI_F64), TUTTI_SUM, nullptr));
     tutti_log0(group, "%d ranks, sum of the last elements %g", tutti_group_size(group), x.back());
     tutti_group_free(group);
 }

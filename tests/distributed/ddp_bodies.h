@@ -3,7 +3,14 @@
 #define TUTTI_TESTS_DDP_BODIES_H
 
 #include "distributed/bodies.h"
+#include "harness/device.h"
 #include <tutti/nn.h>
+
+/* The oracle, where it is the test's device that has it. */
+static inline tutti_kernels test_kernels(void)
+{
+    return test_device().kind == TUTTI_CPU ? TUTTI_KERNELS_REFERENCE : TUTTI_KERNELS_AUTO;
+}
 
 /* Of a body: parameters and buffers are the same bits on all ranks. */
 static inline int check_equal_on_all_ranks(tutti_group *group, const tutti_module *module)

@@ -1,9 +1,11 @@
-/* reducer: its steps, by themselves, over 1 to 4 ranks as threads and as processes.   SPDX-License-Identifier: MIT */
+/* reducer: its steps, by themselves, over 1 to 4 ranks as threads and as processes.   SPDX-License-Identifier: MIT
+ * devices: strict */
 #include "distributed/bodies.h"
+#include "harness/stream.h"
 #include <tutti/reducer.h>
 
 static const size_t counts[] = {1, 100, 17, 0, 1000, 16, 3};
-enum { N = TUTTI__COUNT_OF(counts), STEPS = 3, TOTAL = 1137 };
+enum { N = TUTTI__COUNT_OF(counts), STEPS = 3, TOTAL = 1137, LARGEST = 1000 };
 static const char *const names[N] = {"a", "b", "c", "d", "e", "f", "g"};
 
 static void describe(tutti_reducer_parameter *p)
@@ -47,16 +49,21 @@ static int run_step(tutti_reducer *reducer, tutti_group *group, int step)
     CHECK_OK(tutti_reducer_begin(reducer));
     for (size_t j = 0; j < N; j++) {
         size_t i = place(rank, step, j);
-        float *grad = tutti_reducer_grad(reducer, i);
+        float grad[LARGEST];
 
         for (size_t k = 0; k < counts[i]; k++)
             grad[k] = value(rank, step, i, k);
+        test_set(tutti_reducer_grad(reducer, i), grad, counts[i] * sizeof *grad);
         CHECK_OK(tutti_reducer_ready(reducer, i));
     }
     CHECK_OK(tutti_reducer_finish(reducer));
-    for (size_t i = 0; i < N; i++)
+    for (size_t i = 0; i < N; i++) {
+        float grad[LARGEST];
+
+        test_get(grad, tutti_reducer_grad(reducer, i), counts[i] * sizeof *grad);
         for (size_t k = 0; k < counts[i]; k++)
-            CHECK(((float *)tutti_reducer_grad(reducer, i))[k] == mean(size, step, i, k));
+            CHECK(grad[k] == mean(size, step, i, k));
+    }
     return 0;
 }
 
@@ -70,7 +77,8 @@ static int mean_is_exact_for_all_bucket_sizes(tutti_group *group, void *arg)
     (void)arg;
     describe(p);
     for (size_t s = 0; s < TUTTI__COUNT_OF(sizes); s++) {
-        tutti_reducer_opts opts = {.first_bucket_mb = sizes[s][0], .bucket_mb = sizes[s][1]};
+        tutti_reducer_opts opts = {
+            .first_bucket_mb = sizes[s][0], .bucket_mb = sizes[s][1], .stream = test_stream()};
         tutti_reducer *reducer;
 
         CHECK_OK(tutti_reducer_new(&reducer, group, p, N, &opts));
@@ -86,8 +94,10 @@ static int mean_is_exact_for_all_bucket_sizes(tutti_group *group, void *arg)
 static int buckets_are_one_block_in_order_with_zero_gaps(tutti_group *group, void *arg)
 {
     const size_t order[N] = {4, 0, 6, 2, 1, 5, 3};
-    tutti_reducer_opts opts = {
-        .first_bucket_mb = 2e-3, .bucket_mb = 5e-4, .order = order}; /* 2097, 524 bytes */
+    tutti_reducer_opts opts = {.first_bucket_mb = 2e-3,
+                               .bucket_mb = 5e-4,
+                               .order = order,
+                               .stream = test_stream()}; /* 2097, 524 bytes */
     tutti_reducer_parameter p[N];
     tutti_reducer *reducer;
     size_t places = 0, bytes = 0;
@@ -115,8 +125,9 @@ static int buckets_are_one_block_in_order_with_zero_gaps(tutti_group *group, voi
         CHECK_0(run_step(reducer, group, step));
     for (size_t j = 0; j < N; j++) {
         size_t i = order[j], end = (4 * counts[i] + 63) / 64 * 64;
-        const unsigned char *grad = tutti_reducer_grad(reducer, i);
+        unsigned char grad[4 * LARGEST + 64];
 
+        test_get(grad, tutti_reducer_grad(reducer, i), end);
         for (size_t k = 4 * counts[i]; k < end; k++)
             CHECK(grad[k] == 0);
     }
@@ -136,13 +147,14 @@ static int each_dtype_has_its_buckets(tutti_group *group, void *arg)
     tutti_reducer *reducer;
 
     (void)arg;
-    CHECK_OK(tutti_reducer_new(&reducer, group, p, 4, NULL));
+    CHECK_OK(
+        tutti_reducer_new(&reducer, group, p, 4, &(tutti_reducer_opts){.stream = test_stream()}));
     CHECK(tutti_reducer_n_buckets(reducer) == 3);
     CHECK(tutti_reducer_bucket(reducer, 0).n == 2 && tutti_reducer_bucket(reducer, 0).bytes == 140);
     for (int step = 0; step < STEPS; step++) {
-        float *f32 = tutti_reducer_grad(reducer, 0);
-        double *f64 = tutti_reducer_grad(reducer, 1);
-        uint16_t *bf16 = tutti_reducer_grad(reducer, 2);
+        float f32[33];
+        double f64[5];
+        uint16_t bf16[7];
 
         CHECK_OK(tutti_reducer_begin(reducer));
         for (size_t k = 0; k < 33; k++)
@@ -151,9 +163,15 @@ static int each_dtype_has_its_buckets(tutti_group *group, void *arg)
             f64[k] = (double)k;
         for (size_t k = 0; k < 7; k++)
             bf16[k] = 0x3f80; /* 1 */
+        test_set(tutti_reducer_grad(reducer, 0), f32, sizeof f32);
+        test_set(tutti_reducer_grad(reducer, 1), f64, sizeof f64);
+        test_set(tutti_reducer_grad(reducer, 2), bf16, sizeof bf16);
         for (size_t i = 0; i < 4; i++)
             CHECK_OK(tutti_reducer_ready(reducer, i));
         CHECK_OK(tutti_reducer_finish(reducer));
+        test_get(f32, tutti_reducer_grad(reducer, 0), sizeof f32);
+        test_get(f64, tutti_reducer_grad(reducer, 1), sizeof f64);
+        test_get(bf16, tutti_reducer_grad(reducer, 2), sizeof bf16);
         CHECK(f32[32] == (float)(size - 1) / 2);
         CHECK(f64[4] == 4);
         CHECK(bf16[6] == 0x3f80);
@@ -167,7 +185,8 @@ static int no_gradients_are_fine(tutti_group *group, void *arg)
     tutti_reducer *reducer;
 
     (void)arg;
-    CHECK_OK(tutti_reducer_new(&reducer, group, NULL, 0, NULL));
+    CHECK_OK(tutti_reducer_new(&reducer, group, NULL, 0,
+                               &(tutti_reducer_opts){.stream = test_stream()}));
     CHECK(tutti_reducer_n_buckets(reducer) == 0);
     CHECK_OK(tutti_reducer_begin(reducer));
     CHECK_OK(tutti_reducer_finish(reducer));
@@ -182,25 +201,26 @@ static int a_full_bucket_does_not_wait_for_the_next(tutti_group *group, void *ar
 {
     const tutti_reducer_parameter p[] = {{.name = "first", .count = 1000, .dtype = TUTTI_F32},
                                          {.name = "last", .count = 1000, .dtype = TUTTI_F32}};
-    tutti_reducer_opts opts = {.first_bucket_mb = 1e-4, .bucket_mb = 1e-4};
+    tutti_reducer_opts opts = {.first_bucket_mb = 1e-4, .bucket_mb = 1e-4, .stream = test_stream()};
     int rank = tutti_group_rank(group), size = tutti_group_size(group);
     tutti_reducer *reducer;
-    float *first, *last;
+    float *first, *last, mine = (float)rank, one = 1, seen;
 
     (void)arg;
     CHECK_OK(tutti_reducer_new(&reducer, group, p, 2, &opts));
     CHECK(tutti_reducer_n_buckets(reducer) == 2);
     first = tutti_reducer_grad(reducer, 0);
-    last = tutti_reducer_grad(reducer, 1);
+    last = (float *)tutti_reducer_grad(reducer, 1) + 999;
     for (int step = 0; step < STEPS; step++) {
         tutti_bucket_info info[2];
 
         CHECK_OK(tutti_reducer_begin(reducer));
-        last[999] = (float)rank;
+        test_set(last, &mine, sizeof mine);
         CHECK_OK(tutti_reducer_ready(reducer, 1));
         CHECK_OK(tutti_barrier(group, NULL));
-        CHECK(last[999] == (float)(size - 1) / 2); /* the mean is there while backward still runs */
-        first[0] = 1;
+        test_get(&seen, last, sizeof seen);
+        CHECK(seen == (float)(size - 1) / 2); /* the mean is there while backward still runs */
+        test_set(first, &one, sizeof one);
         CHECK_OK(tutti_reducer_ready(reducer, 0));
         CHECK_OK(tutti_reducer_finish(reducer));
         info[0] = tutti_reducer_bucket(reducer, 0);
@@ -323,7 +343,8 @@ static int calls_out_of_order_are_refused(tutti_group *group, void *arg)
 
     (void)arg;
     describe(p);
-    CHECK_OK(tutti_reducer_new(&reducer, group, p, N, NULL));
+    CHECK_OK(
+        tutti_reducer_new(&reducer, group, p, N, &(tutti_reducer_opts){.stream = test_stream()}));
     CHECK(tutti_reducer_ready(reducer, 0) == TUTTI_ERR_STATE);
     CHECK_TEXT(tutti_last_error(), "call tutti_reducer_begin first");
     CHECK(tutti_reducer_finish(reducer) == TUTTI_ERR_STATE);
@@ -348,7 +369,8 @@ static tutti_status forget_two(tutti_group *group, tutti_reducer **reducer_p, bo
 
     describe(p);
     TUTTI_TRY(
-        tutti_reducer_new(reducer_p, group, p, N, &(tutti_reducer_opts){.first_bucket_mb = 1e-5}));
+        tutti_reducer_new(reducer_p, group, p, N,
+                          &(tutti_reducer_opts){.first_bucket_mb = 1e-5, .stream = test_stream()}));
     TUTTI_TRY(tutti_reducer_begin(*reducer_p));
     for (size_t i = 0; i < N; i++)
         if (!is_culprit || (i != 1 && i != 4))
@@ -361,7 +383,8 @@ static tutti_status ready_twice(tutti_group *group, tutti_reducer **reducer_p, b
     tutti_reducer_parameter p[N];
 
     describe(p);
-    TUTTI_TRY(tutti_reducer_new(reducer_p, group, p, N, NULL));
+    TUTTI_TRY(
+        tutti_reducer_new(reducer_p, group, p, N, &(tutti_reducer_opts){.stream = test_stream()}));
     TUTTI_TRY(tutti_reducer_begin(*reducer_p));
     for (size_t i = 0; i < N; i++)
         tutti_reducer_ready(*reducer_p, is_culprit ? 5 : i);
@@ -373,7 +396,8 @@ static tutti_status no_such_gradient(tutti_group *group, tutti_reducer **reducer
     tutti_reducer_parameter p[N];
 
     describe(p);
-    TUTTI_TRY(tutti_reducer_new(reducer_p, group, p, N, NULL));
+    TUTTI_TRY(
+        tutti_reducer_new(reducer_p, group, p, N, &(tutti_reducer_opts){.stream = test_stream()}));
     TUTTI_TRY(tutti_reducer_begin(*reducer_p));
     for (size_t i = 0; i < N; i++)
         tutti_reducer_ready(*reducer_p, is_culprit ? 99 : i);
@@ -385,7 +409,8 @@ static tutti_status free_in_step(tutti_group *group, tutti_reducer **reducer_p, 
     tutti_reducer_parameter p[N];
 
     describe(p);
-    TUTTI_TRY(tutti_reducer_new(reducer_p, group, p, N, NULL));
+    TUTTI_TRY(
+        tutti_reducer_new(reducer_p, group, p, N, &(tutti_reducer_opts){.stream = test_stream()}));
     TUTTI_TRY(tutti_reducer_begin(*reducer_p));
     if (is_culprit) {
         tutti_reducer_free(*reducer_p);

@@ -62,7 +62,7 @@ int main()
     float one = 1;
 
     TUTTI_MUST(tutti_group_init(&group, nullptr));
-    tutti_buf buffer = {&one, 1, TUTTI_F32};
+    tutti_buf buffer = TUTTI_BUF(&one, 1, TUTTI_F32);
     TUTTI_MUST(tutti_all_reduce(group, buffer, TUTTI_SUM, nullptr));
     tutti_reducer *reducer;
     tutti_reducer_parameter parameter = {};

@@ -60,7 +60,7 @@ for mpi in openmpi mpich; do
     TUTTI_MPI=/no/such/module.so fails 'the module cannot be loaded: /no/such/module.so' \
         "mpirun.$mpi" -n 2 "$TUTTI" train --backend mpi
     fails 'MPI knows nothing of the others' "$TUTTI" run -n 2 "$TUTTI" train --backend mpi
-    fails 'nccl is not in this version' "mpirun.$mpi" -n 2 env TUTTI_BACKEND=nccl "$TUTTI" train
+    fails 'device cuda: ' "mpirun.$mpi" -n 2 env TUTTI_BACKEND=nccl "$TUTTI" train --device cuda
 
     # A binary without modules beside it.
     mkdir -p "alone-$mpi" && cp "$TUTTI" "alone-$mpi/tutti"
