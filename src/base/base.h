@@ -168,6 +168,8 @@ double tutti__now_ms(void);       /* monotonic */
 double tutti__wall_seconds(void); /* since 1970, as the host's clock is set */
 /* The same clock as of the kernel's last tick, some milliseconds ago, for a quarter of the price. */
 uint64_t tutti__now_coarse_ns(void);
+/* Equal for processes of one machine; of one that does not say which it is, nobody's. */
+uint64_t tutti__boot_id(void);
 int tutti__cores(void); /* that this process may use: affinity and cgroup quota, at least 1 */
 void *tutti__alloc(
     size_t bytes); /* 64-byte aligned, zeroed; free with free(). NULL: message made */

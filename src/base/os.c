@@ -60,6 +60,19 @@ static int cgroup_cores(void)
     return cores;
 }
 
+uint64_t tutti__boot_id(void)
+{
+    char boot[64] = "";
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    const uint64_t here[2] = {tutti__now_ns(), (uint64_t)getpid()};
+
+    if (file && !fgets(boot, sizeof boot, file))
+        boot[0] = '\0';
+    if (file)
+        fclose(file);
+    return *boot ? tutti__hash64(boot, strlen(boot)) : tutti__hash64(here, sizeof here);
+}
+
 int tutti__cores(void)
 {
     cpu_set_t set;

@@ -64,5 +64,7 @@ tutti_status tutti__chosen_address(char *text, size_t capacity);
  * stay: for a process that does nothing else. Returns how many there are. */
 size_t tutti__try_mpi_modules(void (*calls)(void *user, const char *kind, const char *problem),
                               void *user);
+/* "2.28.9": the NCCL that backend nccl would use here; it stays loaded. UNSUPPORTED with the remedy. */
+tutti_status tutti__try_nccl(char *version, size_t capacity);
 
 #endif

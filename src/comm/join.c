@@ -431,8 +431,8 @@ static tutti_status open_carrier(tutti_group *group)
 
     if (!required && (group->backend != TUTTI_BACKEND_AUTO || group->comm.size == 1))
         return TUTTI_OK;
-    TUTTI_TRY(tutti__nccl_carrier_new(&carrier, &group->comm, group->devices, group->engine,
-                                      required));
+    TUTTI_TRY(
+        tutti__nccl_carrier_new(&carrier, &group->comm, group->devices, group->engine, required));
     tutti__devices_set_carrier(group->devices, carrier);
     return TUTTI_OK;
 }

@@ -5,20 +5,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-/* The kernel's number of this boot: containers and network namespaces of one machine have the same. */
-uint64_t tutti__machine(void)
-{
-    char text[128] = "";
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
-
-    if (!file || !fgets(text, sizeof text, file))
-        gethostname(text, sizeof text - 1);
-    if (file)
-        fclose(file);
-    return tutti__hash64(text, strlen(text));
-}
 
 tutti__core_share tutti__core_share_of(const tutti__core_set *sets, size_t n_ranks, size_t rank)
 {
@@ -39,7 +25,7 @@ tutti__core_share tutti__core_share_of(const tutti__core_set *sets, size_t n_ran
 tutti_status tutti__core_share_find(tutti_group *group, tutti__core_share *share)
 {
     size_t n = (size_t)tutti_group_size(group), rank = (size_t)tutti_group_rank(group);
-    tutti__core_set mine = {.machine = tutti__machine()}, *all = tutti__alloc(n * sizeof *all);
+    tutti__core_set mine = {.machine = tutti__boot_id()}, *all = tutti__alloc(n * sizeof *all);
     tutti_status status = all ? TUTTI_OK : TUTTI_ERR_MEMORY;
 
     /* Machines of more than 1,024 CPUs do not say; then all of their ranks share. */

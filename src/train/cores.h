@@ -10,13 +10,10 @@
 #include <stdint.h>
 #include <tutti/group.h>
 
-/* A number that processes on one machine have in common, whatever containers they are in. */
-uint64_t tutti__machine(void);
-
 /* What a rank tells the others. */
 typedef struct tutti__core_set {
-    uint64_t machine;
-    cpu_set_t cpus; /* that it may use */
+    uint64_t machine; /* equal for ranks on one machine, whatever containers they are in */
+    cpu_set_t cpus;   /* that it may use */
 } tutti__core_set;
 
 /* This rank is number `index` of `n` ranks that may use the same cores. */

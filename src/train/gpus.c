@@ -5,7 +5,6 @@
 #include "train/gpus.h"
 #include "base/base.h"
 #include "train/agree.h"
-#include "train/cores.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +49,7 @@ static void listen_for(tutti__gpus *gpus, int64_t rank)
 tutti_status tutti__gpus_open(tutti__gpus *gpus, tutti_group *group, tutti_device device)
 {
     const size_t n = (size_t)tutti_group_size(group);
-    tutti__gpu_place mine = {.machine = tutti__machine(), .rank = tutti_group_rank(group)};
+    tutti__gpu_place mine = {.machine = tutti__boot_id(), .rank = tutti_group_rank(group)};
     tutti__gpu_place *all = tutti__alloc(n * sizeof *all);
     tutti_status status = all ? tutti__device_describe(device, &gpus->device) : TUTTI_ERR_MEMORY;
 

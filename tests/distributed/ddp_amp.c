@@ -25,7 +25,7 @@ typedef struct trainer {
 /* group NULL: without DDP */
 static int trainer_new(trainer *t, tutti_group *group, tutti_dtype dtype, bool scaled)
 {
-    const tutti_ctx_opts opts = {.threads = 1, .kernels = test_kernels()};
+    const tutti_ctx_opts opts = {.threads = 1, .kernels = TUTTI_KERNELS_REFERENCE};
     tutti_scaler_opts scaler = {.disabled = !scaled};
 
     *t = (trainer){.dtype = dtype};
@@ -106,13 +106,13 @@ static double difference(const trainer *a, const trainer *b, const trainer *star
     double largest = 0, change = 0;
 
     for (size_t i = 0; i < tutti_module_n_parameters(&a->base); i++) {
-        const tutti_tensor *p = tutti_module_parameter(&a->base, i);
-        const float *x = test_values(p);
+        const tutti_tensor *t = tutti_module_parameter(&a->base, i);
+        const float *p = test_values(t);
         const float *q = test_values(tutti_module_parameter(&b->base, i));
         const float *r = test_values(tutti_module_parameter(&start->base, i));
 
-        for (int64_t k = 0; k < tutti_shape_count(p->shape); k++) {
-            largest = fmax(largest, fabs((double)x[k] - (double)q[k]));
+        for (int64_t k = 0; k < tutti_shape_count(t->shape); k++) {
+            largest = fmax(largest, fabs((double)p[k] - (double)q[k]));
             change = fmax(change, fabs((double)q[k] - (double)r[k]));
         }
     }

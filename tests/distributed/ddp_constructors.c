@@ -2,6 +2,8 @@
  * and the group lives.   SPDX-License-Identifier: MIT
  * timeout: 120 */
 #include "distributed/ddp_bodies.h"
+#include "harness/device.h"
+#include "harness/memory.h"
 #include <tutti/tutti.h>
 
 #include <sys/resource.h>
@@ -19,7 +21,7 @@ typedef struct model {
 static int model_new(model *m)
 {
     *m = (model){0};
-    CHECK_OK(tutti_ctx_new(&m->cx, (tutti_device){TUTTI_CPU, 0},
+    CHECK_OK(tutti_ctx_new(&m->cx, test_device(),
                            &(tutti_ctx_opts){.threads = 1, .kernels = TUTTI_KERNELS_REFERENCE}));
     tutti_module_init(&m->base, m->cx);
     tutti_linear_init(&m->fc, &m->base, "fc", 4, 3);

@@ -1,6 +1,8 @@
 /* ddp: backward calls that do not correspond between ranks.   SPDX-License-Identifier: MIT */
 #include "ddp/ddp.h"
 #include "distributed/ddp_bodies.h"
+#include "harness/device.h"
+#include "harness/memory.h"
 #include "tensor/tensor.h"
 #include <tutti/tutti.h>
 
@@ -15,7 +17,7 @@ typedef struct net {
 static int net_new(net *m, tutti_group *group)
 {
     *m = (net){0};
-    CHECK_OK(tutti_ctx_new(&m->cx, (tutti_device){TUTTI_CPU, 0},
+    CHECK_OK(tutti_ctx_new(&m->cx, test_device(),
                            &(tutti_ctx_opts){.threads = 1, .kernels = TUTTI_KERNELS_REFERENCE}));
     tutti_module_init(&m->base, m->cx);
     tutti_linear_init(&m->fc, &m->base, "fc", 4, 1);

@@ -1,6 +1,9 @@
 /* ddp: what goes wrong on one rank is an error on all, at once and with its words.   SPDX-License-Identifier: MIT
- * timeout: 120 */
+ * timeout: 120
+ * devices: strict */
 #include "distributed/ddp_bodies.h"
+#include "harness/device.h"
+#include "harness/memory.h"
 #include "tensor/tensor.h"
 #include <tutti/tutti.h>
 
@@ -30,7 +33,7 @@ static int new_ctx(tutti_ctx **cx_p)
 {
     tutti_ctx_opts opts = {.threads = 1, .kernels = TUTTI_KERNELS_REFERENCE};
 
-    CHECK_OK(tutti_ctx_new(cx_p, (tutti_device){TUTTI_CPU, 0}, &opts));
+    CHECK_OK(tutti_ctx_new(cx_p, test_device(), &opts));
     return 0;
 }
 
@@ -287,7 +290,7 @@ static int use_in_a_paused_backward_counts(tutti_group *group, void *arg)
 
         tutti_ddp_pause(ddp);
         CHECK_OK(one_step(&m, cx, true, false, label));
-        mean = *(const float *)tutti_tensor_grad(m.b.bias);
+        mean = *test_grad(m.b.bias);
         CHECK(tutti_tensor_grad(m.c.bias) == NULL);
         tutti_ddp_resume(ddp);
         tutti_step_begin(cx, NULL);
@@ -295,7 +298,7 @@ static int use_in_a_paused_backward_counts(tutti_group *group, void *arg)
         tutti_step_end(cx);
         CHECK(tutti_tensor_grad(m.c.bias) != NULL);
         CHECK_OK(tutti_all_reduce(group, TUTTI_BUF(&mean, 1, TUTTI_F32), TUTTI_AVG, NULL));
-        CHECK(*(const float *)tutti_tensor_grad(m.b.bias) == mean);
+        CHECK(*test_grad(m.b.bias) == mean);
     }
     tutti_ddp_free(ddp);
     tutti_module_destroy(&m.base);

@@ -27,7 +27,7 @@ static int trainer_new(trainer *t, tutti_group *group, const tutti_ddp_opts *opt
 {
     tutti_ctx_opts cx_opts = {.seed = group ? (uint64_t)tutti_group_rank(group) : 0,
                               .threads = 1,
-                              .kernels = test_kernels()};
+                              .kernels = TUTTI_KERNELS_REFERENCE};
     tutti_model_opts shape = {.channels = 1, .height = SIDE, .width = SIDE, .classes = CLASSES};
 
     *t = (trainer){0};
@@ -107,10 +107,10 @@ static double largest_difference(const tutti_module *a, const tutti_module *b)
     for (size_t i = 0; i < tutti_module_n_parameters(a); i++) {
         const tutti_tensor *p = tutti_module_parameter(a, i), *q = tutti_module_parameter(b, i);
 
-        const float *x = test_values(p), *y = test_values(q);
+        const float *a_values = test_values(p), *b_values = test_values(q);
 
         for (int64_t k = 0; k < tutti_shape_count(p->shape); k++)
-            largest = fmax(largest, fabs((double)x[k] - (double)y[k]));
+            largest = fmax(largest, fabs((double)a_values[k] - (double)b_values[k]));
     }
     return largest;
 }
@@ -394,7 +394,7 @@ static int training_steps_begin_with_rank_0s_buffers(tutti_group *group, void *a
 static int communication_starts_before_backward_ends(tutti_group *group, void *arg)
 {
     enum { N_EVENTS = 64, IMAGES = 2, N_X = IMAGES * 3 * 8 * 8 };
-    tutti_ctx_opts cx_opts = {.threads = 1, .kernels = test_kernels()};
+    tutti_ctx_opts cx_opts = {.threads = 1, .kernels = TUTTI_KERNELS_REFERENCE};
     tutti_model_opts shape = {.channels = 3, .height = 8, .width = 8, .classes = 10};
     const int64_t y[IMAGES] = {0, 1};
     float *x = calloc(N_X, sizeof *x);

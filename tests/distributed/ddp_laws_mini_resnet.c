@@ -2,6 +2,8 @@
  * SPDX-License-Identifier: MIT
  * timeout: 240 */
 #include "distributed/ddp_bodies.h"
+#include "harness/device.h"
+#include "harness/memory.h"
 #include "tensor/tensor.h"
 #include <tutti/tutti.h>
 
@@ -23,7 +25,7 @@ static int trainer_new(trainer *t, tutti_group *group, const tutti_ddp_opts *opt
     tutti_ctx_opts cx_opts = {.seed = group ? (uint64_t)tutti_group_rank(group) : 0, .threads = 1};
 
     *t = (trainer){0};
-    CHECK_OK(tutti_ctx_new(&t->cx, (tutti_device){TUTTI_CPU, 0}, &cx_opts));
+    CHECK_OK(tutti_ctx_new(&t->cx, test_device(), &cx_opts));
     CHECK_OK(tutti_model_new(
         &t->model, t->cx, "mini_resnet",
         &(tutti_model_opts){.channels = 3, .height = side, .width = side, .classes = 10}));
@@ -105,9 +107,10 @@ static int ranks_are_batches_accumulated_by_one(tutti_group *group, void *arg)
         const tutti_tensor *p = tutti_module_parameter(all.module, i),
                            *q = tutti_module_parameter(one.module, i);
 
+        const float *a_values = test_values(p), *b_values = test_values(q);
+
         for (int64_t k = 0; k < tutti_shape_count(p->shape); k++)
-            largest =
-                fmax(largest, fabs((double)((float *)p->data)[k] - (double)((float *)q->data)[k]));
+            largest = fmax(largest, fabs((double)a_values[k] - (double)b_values[k]));
     }
     CHECK(largest <= 1e-4);
     trainer_free(&all);

@@ -1,6 +1,9 @@
 /* ddp: replicas that part, NaN and infinities by origin, and what DDP says of itself.   SPDX-License-Identifier: MIT
- * timeout: 120 */
+ * timeout: 120
+ * devices: strict */
 #include "distributed/ddp_bodies.h"
+#include "harness/device.h"
+#include "harness/memory.h"
 #include "tensor/tensor.h"
 #include <tutti/tutti.h>
 
@@ -19,7 +22,7 @@ typedef struct net {
 static int net_new(net *m, tutti_group *group, const tutti_ddp_opts *opts)
 {
     *m = (net){0};
-    CHECK_OK(tutti_ctx_new(&m->cx, (tutti_device){TUTTI_CPU, 0},
+    CHECK_OK(tutti_ctx_new(&m->cx, test_device(),
                            &(tutti_ctx_opts){.threads = 1, .kernels = TUTTI_KERNELS_REFERENCE}));
     tutti_module_init(&m->base, m->cx);
     tutti_conv2d_init(&m->conv, &m->base, "conv",
@@ -79,6 +82,15 @@ static int check_told_alike(tutti_group *group)
     return 0;
 }
 
+static void flip(const tutti_tensor *t, int i)
+{
+    uint32_t bits;
+
+    memcpy(&bits, test_values(t) + i, sizeof bits);
+    bits ^= 1;
+    test_put(t->cx, (float *)t->data + i, &bits, sizeof bits);
+}
+
 /* One bit of one parameter on one rank; seen at the next step that compares, by all alike. */
 static int who_differs_is_named_with_the_parameter(tutti_group *group, void *arg)
 {
@@ -90,7 +102,7 @@ static int who_differs_is_named_with_the_parameter(tutti_group *group, void *arg
     for (int i = 0; i < 4; i++) /* compares at steps 1 and 3 */
         CHECK_OK(step(&m, i + tutti_group_rank(group)));
     if (tutti_group_rank(group) == other)
-        ((uint32_t *)m.norm.weight->data)[1] ^= 1;
+        flip(m.norm.weight, 1);
     CHECK(step(&m, 5) == TUTTI_ERR_MISMATCH);
     CHECK_TEXT(tutti_last_error(), "\"norm.weight\" is the first that differs");
     snprintf(expected, sizeof expected, size == 2 ? "on rank %d" : "rank %d (digest", other);
@@ -98,7 +110,7 @@ static int who_differs_is_named_with_the_parameter(tutti_group *group, void *arg
     CHECK_TEXT(tutti_last_error(), "at step 5:");
     CHECK_0(check_told_alike(group)); /* and the group lives */
     if (tutti_group_rank(group) == other)
-        ((uint32_t *)m.norm.weight->data)[1] ^= 1;
+        flip(m.norm.weight, 1);
     CHECK_OK(tutti_ddp_check_replicas(m.ddp));
     CHECK_OK(step(&m, 6));
     net_free(&m);
@@ -112,7 +124,7 @@ static int without_a_majority_all_digests_are_shown(tutti_group *group, void *ar
 
     (void)arg;
     CHECK_0(net_new(&m, group, NULL));
-    ((float *)m.fc.bias->data)[0] = (float)rank;
+    test_put(m.cx, m.fc.bias->data, &(float){(float)rank}, sizeof(float));
     CHECK(tutti_ddp_check_replicas(m.ddp) == TUTTI_ERR_MISMATCH);
     for (int r = 0; r < tutti_group_size(group); r++) {
         char expected[32];
@@ -134,7 +146,8 @@ static int buffers_count_where_they_are_shared(tutti_group *group, void *arg)
         net m;
 
         CHECK_0(net_new(&m, group, &(tutti_ddp_opts){.keep_buffers = keep}));
-        ((float *)m.norm.running_mean->data)[1] = (float)tutti_group_rank(group);
+        test_put(m.cx, (float *)m.norm.running_mean->data + 1,
+                 &(float){(float)tutti_group_rank(group)}, sizeof(float));
         CHECK(tutti_ddp_check_replicas(m.ddp) ==
               (keep || tutti_group_size(group) == 1 ? TUTTI_OK : TUTTI_ERR_MISMATCH));
         net_free(&m);
@@ -157,7 +170,7 @@ static int buffers_may_differ_between_broadcasts(tutti_group *group, void *arg)
     }
     CHECK_OK(tutti_ddp_broadcast_buffers(m.ddp));
     if (rank == last)
-        ((uint32_t *)m.norm.running_var->data)[0] ^= 1;
+        flip(m.norm.running_var, 0);
     CHECK(tutti_ddp_check_replicas(m.ddp) == (last > 0 ? TUTTI_ERR_MISMATCH : TUTTI_OK));
     if (last > 0)
         CHECK_TEXT(tutti_last_error(), "\"norm.running_var\" is the first that differs");
@@ -232,7 +245,7 @@ static tutti_status spoilt(net *m, bool spoil, float value)
     tutti_ddp_pause(m->ddp);
     TUTTI_TRY(backward(m, 1));
     if (spoil)
-        m->norm.bias->parameter->grad[1] = value;
+        test_put(m->cx, m->norm.bias->parameter->grad + 1, &value, sizeof value);
     tutti_ddp_resume(m->ddp);
     return backward(m, 2);
 }
@@ -249,7 +262,7 @@ static int origin_is_known_before_the_mean_hides_it(tutti_group *group, void *ar
         tutti_ddp_stats s;
 
         CHECK_OK(spoilt(&m, rank == last, bad[i]));
-        CHECK(!isfinite(m.norm.bias->parameter->grad[1])); /* everywhere now */
+        CHECK(!isfinite(test_grad(m.norm.bias)[1])); /* everywhere now */
         s = tutti_ddp_get_stats(m.ddp);
         CHECK(s.nonfinite_steps == (rank == last ? (uint64_t)i + 1 : 0));
         CHECK(rank == last ? strcmp(s.nonfinite_parameter, "norm.bias") == 0
@@ -348,7 +361,7 @@ static int never_is_stronger_than_the_environment(tutti_group *group, void *arg)
         net m;
 
         CHECK_0(net_new(&m, group, &(tutti_ddp_opts){.check_replicas = every}));
-        ((float *)m.fc.bias->data)[0] = (float)tutti_group_rank(group);
+        test_put(m.cx, m.fc.bias->data, &(float){(float)tutti_group_rank(group)}, sizeof(float));
         CHECK(step(&m, 1) == expected);
         net_free(&m);
     }

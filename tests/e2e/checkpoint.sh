@@ -46,8 +46,10 @@ refused 1 'cannot open nowhere' "$TUTTI" checkpoint show nowhere
 mkdir empty
 refused 1 'empty holds no weights; expected' "$TUTTI" checkpoint show empty
 mkfifo pipe.pt
-cat pipe.pt >piped &
+exec 8<>pipe.pt # a reader from the beginning, whenever cat comes
+timeout 30 cat pipe.pt >piped 8>&- & # not for ever, if the export fails
 "$TUTTI" checkpoint export run pipe.pt --force >/dev/null || fail "export into a pipe"
+exec 8>&-
 wait
 [ -p pipe.pt ] && "$TUTTI" checkpoint verify piped >/dev/null || fail "what came through the pipe"
 ln -s w.pt link.pt

@@ -177,7 +177,7 @@ if cc -shared -fPIC -o "$work/libcuda.so.1" "$work/cuda.c" 2>/dev/null && mkdir 
         '4,3,0,-;NVRM: Xid (PCI:0000:65:00): 79, pid=13' '4,4,0,-;NVRM: Xid (PCI:0000:66:00): 31, pid=13' >"$work/dev/kmsg"
     with_gpu 0 "$nvml"
     found ok 'driver version: 580\.82\.07'
-    found ok 'NVML 0: Stand-in 0, 00000000:65:00\.0, compute capability 9\.0, 250 B of 1000 B used, 61 C, 123 of 700 W, ECC on, 4 NVLinks'
+    found ok 'NVML 0: Stand-in 0, 00000000:10:00\.0, compute capability 9\.0, 250 B of 1000 B used, 61 C, 123 of 700 W, ECC on, 4 NVLinks'
     found warning 'NVML 1: compute capability 7\.0: .* needs 8\.0' 'CUDA_VISIBLE_DEVICES'
     found ok 'peer access: between all pairs'
     found warning 'Xid 79: 0000:65:00, 2 times since .*fallen off the bus' 'dmesg'

@@ -1,5 +1,5 @@
 /* optimizers, schedules and clipping beside PyTorch's (tools/make_golden.py).   SPDX-License-Identifier: MIT
- * devices: strict */
+ * devices: strict cuda */
 #include "optim/optim.h"
 
 #include "golden/golden.h"

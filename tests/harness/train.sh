@@ -14,10 +14,9 @@ fail() {
 train() {
     local dir=$1
     shift
-    timeout 120 "$TUTTI" train --run-dir "$dir" "$@" >"$dir.out" 2>&1 || {
-        cat "$dir.out"
-        fail "exit code $? from: tutti train --run-dir $dir $*"
-    }
+    local code=0
+    timeout 120 "$TUTTI" train --run-dir "$dir" "$@" >"$dir.out" 2>&1 || code=$?
+    [ $code = 0 ] || { cat "$dir.out"; fail "exit code $code from: tutti train --run-dir $dir $*"; }
 }
 # refused CODE TEXT COMMAND...: COMMAND must exit with CODE and say TEXT (a fixed string), in seconds, from its own mouth.
 refused() {

@@ -2,7 +2,7 @@
  * family with the reference (results, gradients, running statistics; as leaves and as parameters that accumulate; the same
  * bits twice; no allocation after warm-up), its errors, and with --time a table of times.
  * SPDX-License-Identifier: MIT
- * timeout: 300   devices: strict */
+ * timeout: 300   devices: strict cuda */
 #include "harness/device.h"
 #include "op/parameter.h"
 #include "tensor/op.h"

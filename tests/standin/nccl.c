@@ -11,6 +11,7 @@
  * before it is launched) is said on stderr and counted.
  *
  *     STANDIN_NCCL_VERSION  what ncclGetVersion says; the header's
+ *     STANDIN_NCCL_HOST     as if this process were on that host, with devices of its own; 0
  *     STANDIN_NCCL_FAULT    async:RANK:CALL  that rank's collective of this number never ends, and an error is reported
  *                           hang:RANK:CALL   it never ends
  *                           launch:RANK:CALL the call fails at once
@@ -32,6 +33,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/half.h"
 #include "standin/standin.h"
 
 enum {
@@ -163,23 +165,6 @@ static size_t size_of(ncclDataType_t type)
 
 /* ---- Arithmetic ------------------------------------------------------------------------------------------------ */
 
-static float from_bf16(uint16_t bits)
-{
-    uint32_t word = (uint32_t)bits << 16;
-    float value;
-
-    memcpy(&value, &word, sizeof value);
-    return value;
-}
-
-static uint16_t to_bf16(float value)
-{
-    uint32_t word;
-
-    memcpy(&word, &value, sizeof word);
-    return (uint16_t)((word + 0x7fff + (word >> 16 & 1)) >> 16);
-}
-
 #define SAME(x) (x)
 #define COMBINE(T, WIDE, LOAD, STORE)                                                              \
     for (size_t i = 0; i < n; i++) {                                                               \
@@ -219,13 +204,13 @@ static void combine(void *sum, const void *part, size_t n, ncclDataType_t type, 
     case ncclUint64:
         COMBINE(uint64_t, uint64_t, SAME, SAME);
     case ncclFloat16:
-        COMBINE(_Float16, float, SAME, SAME);
+        COMBINE(uint16_t, float, tutti__f32_of_f16, tutti__f16_of_f32);
     case ncclFloat32:
         COMBINE(float, float, SAME, SAME);
     case ncclFloat64:
         COMBINE(double, double, SAME, SAME);
     case ncclBfloat16:
-        COMBINE(uint16_t, float, from_bf16, to_bf16);
+        COMBINE(uint16_t, float, tutti__f32_of_bf16, tutti__bf16_of_f32);
     default:
         break;
     }
@@ -239,7 +224,8 @@ static void divide(void *part, size_t n, ncclDataType_t type, int size)
     for (size_t i = 0; i < n; i++)
         switch (type) {
         case ncclFloat16:
-            ((_Float16 *)part)[i] = (_Float16)((float)((_Float16 *)part)[i] * by);
+            ((uint16_t *)part)[i] =
+                tutti__f16_of_f32(tutti__f32_of_f16(((uint16_t *)part)[i]) * by);
             break;
         case ncclFloat32:
             ((float *)part)[i] *= by;
@@ -248,7 +234,8 @@ static void divide(void *part, size_t n, ncclDataType_t type, int size)
             ((double *)part)[i] *= 1.0 / size;
             break;
         case ncclBfloat16:
-            ((uint16_t *)part)[i] = to_bf16(from_bf16(((uint16_t *)part)[i]) * by);
+            ((uint16_t *)part)[i] =
+                tutti__bf16_of_f32(tutti__f32_of_bf16(((uint16_t *)part)[i]) * by);
             break;
         default:
             break;
@@ -345,10 +332,12 @@ static void run_work(void *arg)
 
     atomic_fetch_add(&comm->running, 1);
     while (!done && !atomic_load(&comm->aborted)) {
-        bool moved = false, sent = progress(w, w->out, w->n_out, put_some, &moved),
-             came = progress(w, w->in, w->n_in, take_some, &moved);
+        bool moved = false;
 
-        done = sent && came && !w->hangs;
+        if (!w->hangs) {
+            done = progress(w, w->out, w->n_out, put_some, &moved);
+            done = progress(w, w->in, w->n_in, take_some, &moved) && done;
+        }
         if (!moved && !done)
             nap();
     }
@@ -537,6 +526,9 @@ ncclResult_t ncclRecv(void *p, size_t count, ncclDataType_t type, int peer, nccl
     return end_call(w);
 }
 
+ncclResult_t ncclGroupStart(void); /* the header's is no prototype in C */
+ncclResult_t ncclGroupEnd(void);
+
 ncclResult_t ncclGroupStart(void)
 {
     group.depth++;
@@ -611,6 +603,13 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
     return ncclSuccess;
 }
 
+static int host(void)
+{
+    const char *text = getenv("STANDIN_NCCL_HOST");
+
+    return text ? atoi(text) : 0;
+}
+
 static meeting *go_to(const ncclUniqueId *id)
 {
     char path[64];
@@ -653,8 +652,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm_p, int size, ncclUniqueId i
                                             : "an id that leads nowhere");
     }
     atomic_fetch_add(&counts.comms, 1);
-    if (!comm->fails) {
-        atomic_store(&comm->at->devices[rank], 1 + comm->device);
+    if (!comm->fails && !fault("init_hang", rank, 0)) {
+        atomic_store(&comm->at->devices[rank], 1 + comm->device + 100 * host());
         atomic_fetch_add(&comm->at->here, 1);
     }
     *comm_p = comm;
@@ -667,14 +666,14 @@ static ncclResult_t look_for_all(struct ncclComm *comm)
         snprintf(comm->last, sizeof comm->last, "the stand-in was asked to fail");
         return ncclSystemError;
     }
-    if (atomic_load(&comm->at->here) < comm->size || fault("init_hang", comm->rank, 0))
+    if (atomic_load(&comm->at->here) < comm->size)
         return ncclInProgress;
     for (int r = 0; r < comm->size; r++)
         for (int q = 0; q < r; q++)
             if (atomic_load(&comm->at->devices[r]) == atomic_load(&comm->at->devices[q])) {
                 snprintf(comm->last, sizeof comm->last,
                          "Duplicate GPU detected : rank %d and rank %d both on CUDA device %d", q,
-                         r, atomic_load(&comm->at->devices[r]) - 1);
+                         r, comm->device);
                 return ncclInvalidUsage;
             }
     comm->stage = READY;

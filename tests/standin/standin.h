@@ -10,6 +10,7 @@
 #ifndef TUTTI_TESTS_STANDIN_H
 #define TUTTI_TESTS_STANDIN_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -27,6 +28,9 @@ uint64_t tutti_standin_waits(const char *function);
 
 /* From now on everything that is asked of the device fails with this cudaError_t, as after an illegal address. */
 void tutti_standin_break(int device, int error);
+
+/* NCCL's: how much there is that this process has not given back, and how often it did what NCCL forbids; `text` says what. */
+int tutti_standin_nccl_leaks(char *text, size_t capacity);
 
 #ifdef __cplusplus
 }

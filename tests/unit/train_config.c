@@ -128,7 +128,6 @@ static void what_is_not_in_this_version_is_refused_and_its_off_value_is_not(void
     tutti__train_config c;
 
     (void)state;
-    REFUSED("backend: nccl is not in this version", "auto, native or mpi", "--backend", "nccl");
     assert_int_equal(READ(&c, "--amp", "off", "--backend=native", "--zero=0", "--sync-bn=off",
                           "--device=cpu", "--resume", "no", "--no-tensorboard"),
                      TUTTI_OK);

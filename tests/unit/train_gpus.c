@@ -28,9 +28,9 @@ static void an_address_finds_the_device_whatever_its_number(void **state)
 
     (void)state;
     assert_int_equal(tutti__nvml_count(nvml), 3);
-    assert_int_equal(tutti__nvml_find(nvml, "0000:66:00.0"), 1);
-    assert_int_equal(tutti__nvml_find(nvml, "00000000:67:00.0"), 2);
-    assert_int_equal(tutti__nvml_find(nvml, "0000:64:00.0"), -1);
+    assert_int_equal(tutti__nvml_find(nvml, "0000:11:00.0"), 1);
+    assert_int_equal(tutti__nvml_find(nvml, "00000000:12:00.0"), 2);
+    assert_int_equal(tutti__nvml_find(nvml, "0000:0f:00.0"), -1);
     assert_int_equal(tutti__nvml_find(nvml, ""), -1);
     tutti__nvml_close(nvml);
 }
@@ -66,7 +66,7 @@ static void a_device_is_described(void **state)
     (void)state;
     assert_true(tutti__nvml_describe(nvml, 1, &about));
     assert_string_equal(about.name, "Stand-in 1");
-    assert_string_equal(about.bus, "00000000:66:00.0");
+    assert_string_equal(about.bus, "00000000:11:00.0");
     assert_int_equal(about.major, 7);
     assert_int_equal(about.ecc, 0);
     assert_int_equal(about.nvlinks, 4);
@@ -105,14 +105,14 @@ static void listen_into(tutti__gpus *gpus, char *text, size_t bytes)
 static void a_report_names_device_ranks_and_remedy(void **state)
 {
     tutti__gpu_place here[] = {
-        {1, 4, "0000:66:00.0"}, {1, 5, "0000:67:00.0"}, {1, 6, "0000:66:00.0"}};
+        {1, 4, "0000:11:00.0"}, {1, 5, "0000:12:00.0"}, {1, 6, "0000:11:00.0"}};
     tutti__gpus gpus = {.here = here, .n_here = 3, .nvml = open_nvml()};
     char text[2048];
 
     (void)state;
     assert_true(tutti__nvml_watch(gpus.nvml, 1));
     listen_into(&gpus, text, sizeof text);
-    if (!strstr(text, "GPU 1 (0000:66:00.0) of rank 4, 6: the driver reports Xid 79: the GPU has "
+    if (!strstr(text, "GPU 1 (0000:11:00.0) of rank 4, 6: the driver reports Xid 79: the GPU has "
                       "fallen off the bus"))
         fail_msg("%s", text);
     assert_null(strstr(text, "Xid 31")); /* of device 0, which is not the run's */

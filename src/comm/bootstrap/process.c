@@ -38,22 +38,6 @@ void tutti__process_text(char *text, size_t capacity)
     snprintf(text, capacity, "%s/%ld/%llu", boot, (long)getpid(), start);
 }
 
-static uint64_t nobodys(void)
-{
-    uint64_t id;
-
-    randombytes_buf(&id, sizeof id);
-    return id;
-}
-
-uint64_t tutti__boot_id(void)
-{
-    char boot[64];
-
-    read_line("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
-    return *boot ? tutti__hash64(boot, strlen(boot)) : nobodys();
-}
-
 uint64_t tutti__machine_id(void)
 {
     char boot[64], text[256], net[64];
@@ -61,8 +45,12 @@ uint64_t tutti__machine_id(void)
     int length;
 
     read_line("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
-    if (!*boot || n <= 0) /* cannot tell */
-        return nobodys();
+    if (!*boot || n <= 0) {
+        uint64_t id;
+
+        randombytes_buf(&id, sizeof id); /* cannot tell: nobody's */
+        return id;
+    }
     net[n] = '\0';
     length = snprintf(text, sizeof text, "%s %s %ld", boot, net, (long)geteuid());
     return tutti__hash64(text, (size_t)length);

@@ -8,8 +8,6 @@
 void tutti__process_text(char *text, size_t capacity);
 /* Equal for processes that can reach each other's abstract sockets: same boot, network namespace and user. */
 uint64_t tutti__machine_id(void);
-/* Equal for processes of one machine; of one that does not say which it is, nobody's. */
-uint64_t tutti__boot_id(void);
 /* Reads memory of another process through the kernel (process_vm_readv). 0 or an errno. */
 int tutti__process_read(int64_t pid, void *to, uint64_t at, size_t bytes);
 

@@ -17,8 +17,8 @@ typedef struct tutti__carrier tutti__carrier;
 /* What moves bytes between devices without the host, such as NCCL. */
 typedef struct tutti__carrier_ops {
     const char *name;
-    /* Whether it runs the operation, on buffers of a device of its kind; else that is staged. It answers by the signature and
-     * what was run before, so all ranks alike; a rank whose buffers are elsewhere is a MISMATCH. By whoever has the turn. */
+    /* Whether it runs the operation, on buffers of a device of its kind; else that is staged. It answers by the signature,
+     * so all ranks alike; a rank whose buffers are elsewhere is a MISMATCH. Any thread. */
     bool (*takes)(const tutti__carrier *carrier, const tutti__op *op);
     /* Runs it to its end, on a stream of its own behind op->mark; as engine's `run`. When it is called, all ranks have come to
      * the same call (uneven counts included), so it is called on all of them. While it waits it looks after the

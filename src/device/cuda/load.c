@@ -28,7 +28,7 @@ static tutti_status find(char *path, size_t capacity)
     if (!tutti__module_find(MODULE, path, capacity))
         return tutti__fail(TUTTI_ERR_UNSUPPORTED,
                            "device cuda: there is no " MODULE " in %s: build Tutti where NVIDIA's "
-                           "toolkit and cuDNN are (docs/libraries.md), name the module's path in "
+                           "toolkit and cuDNN are (docs/gpu.md), name the module's path in "
                            "TUTTI_CUDA_MODULE, " OR_ELSE,
                            path);
     if (!dlopen("libcuda.so.1", RTLD_LAZY))

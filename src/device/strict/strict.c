@@ -218,6 +218,16 @@ static void join(piece *a)
     free(b);
 }
 
+/* Nothing is in use: the pages go back, so that processes that are forked now do not share them. */
+static void begin_anew(piece *only)
+{
+    protect(PROT_NONE);
+    madvise(region.p, region.top, MADV_DONTNEED);
+    region.top = 0;
+    region.last = region.spare = NULL;
+    free(only);
+}
+
 static void strict_free(tutti_device device, void *p)
 {
     piece **found, *at;
@@ -243,7 +253,10 @@ static void strict_free(tutti_device device, void *p)
         take_out(at);
         join(at);
     }
-    keep_spare(at);
+    if (at->before || at->after)
+        keep_spare(at);
+    else
+        begin_anew(at);
     pthread_mutex_unlock(&region.mutex);
 }
 

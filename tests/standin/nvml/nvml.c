@@ -105,9 +105,9 @@ PLAIN(nvmlDeviceGetHandleByPciBusId_v2, const char *text, device *d)
 
     if (sscanf(text, "%x:%x:%x.%x", &domain, &bus, &slot, &function) != 4)
         return INVALID;
-    if (domain || slot || function || bus < 0x65 || bus >= 0x65 + n_gpus())
+    if (domain || slot || function || bus < 0x10 || bus >= 0x10 + n_gpus())
         return NOT_FOUND;
-    *d = &gpus[bus - 0x65];
+    *d = &gpus[bus - 0x10];
     return OK;
 }
 
@@ -120,7 +120,7 @@ DEVICE(nvmlDeviceGetIndex, unsigned *i)
 DEVICE(nvmlDeviceGetPciInfo_v3, char *pci)
 {
     memset(pci, 0, 68);
-    snprintf(pci + 36, 32, "%08X:%02X:00.0", 0U, 0x65 + number(d));
+    snprintf(pci + 36, 32, "%08X:%02X:00.0", 0U, 0x10 + number(d));
     return OK;
 }
 

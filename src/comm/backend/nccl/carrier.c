@@ -34,12 +34,9 @@ static bool divides_the_sum(const tutti__comm *comm, const tutti__op *op)
            tutti__op_traits_of(op)->reduces && !is_power_of_two(comm->size);
 }
 
+/* Also where it will be staged: that is decided in the turn of an operation, and this is asked before. */
 static bool takes(const tutti__carrier *carrier, const tutti__op *op)
 {
-    const tutti__nccl_carrier *c = (const tutti__nccl_carrier *)carrier;
-
-    if (op->stream->device.kind != TUTTI_CUDA || c->choice == TUTTI__NCCL_STAGED)
-        return false;
     if (!tutti__op_traits_of(op)->reduces)
         return true;
     switch ((tutti_redop)op->signature.redop) {

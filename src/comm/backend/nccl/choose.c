@@ -3,7 +3,6 @@
  * NCCL wants a GPU for each rank and the same NCCL on all; where it has not, it fails late and says little. So each rank says
  * what it has, by the group's own engine, and all decide alike. */
 #include "comm/backend/nccl/nccl.h"
-#include "comm/bootstrap/process.h"
 #include "device/cuda/cuda.h"
 
 #include <stdio.h>
@@ -37,8 +36,9 @@ static tutti_status identify(tutti_device device, offer *mine)
 {
     tutti__cuda_properties properties;
 
-    TUTTI_TRY(tutti__cuda_done(
-        device, tutti__cuda_module()->runtime->properties(device.index, &properties), "its properties"));
+    TUTTI_TRY(tutti__cuda_done(device,
+                               tutti__cuda_module()->runtime->properties(device.index, &properties),
+                               "its properties"));
     snprintf(mine->gpu, sizeof mine->gpu, "%s", properties.bus);
     return TUTTI_OK;
 }

@@ -41,15 +41,11 @@ static constexpr int THREADS = 256, WARP = 32;
 /* The stand-in of the CUDA run-time: run(arg) when the stream comes there; returns a cudaError_t. */
 extern "C" int tutti_standin_enqueue(void *stream, void (*run)(void *arg), void *arg);
 
-inline thread_local int64_t tutti_block_index, tutti_block_count;
+inline thread_local int64_t tutti_block_index;
 
 DEVICE int64_t block_index()
 {
     return tutti_block_index;
-}
-DEVICE int64_t block_count()
-{
-    return tutti_block_count;
 }
 DEVICE void block_barrier()
 {
@@ -74,7 +70,6 @@ struct Launch {
     {
         Launch *l = (Launch *)self;
 
-        tutti_block_count = l->blocks;
         for (tutti_block_index = 0; tutti_block_index < l->blocks; tutti_block_index++)
             std::apply(l->kernel, l->arguments);
         delete l;
@@ -91,8 +86,10 @@ static tutti_status launch(int device, void *stream, int64_t blocks, void (*kern
     auto *l = new (std::nothrow) Launch<A...>{kernel, blocks, {arguments...}};
     if (!l)
         return TUTTI_ERR_MEMORY;
-    return tutti__cuda_result(tutti_standin_enqueue(stream, Launch<A...>::run, l),
-                              "launch of a kernel");
+    const int error = tutti_standin_enqueue(stream, Launch<A...>::run, l);
+    if (error)
+        delete l;
+    return tutti__cuda_result(error, "launch of a kernel");
 }
 
 #else
@@ -111,10 +108,6 @@ static tutti_status launch(int device, void *stream, int64_t blocks, void (*kern
 DEVICE int64_t block_index()
 {
     return blockIdx.x;
-}
-DEVICE int64_t block_count()
-{
-    return gridDim.x;
 }
 DEVICE void block_barrier()
 {

@@ -175,7 +175,7 @@ static tutti_status event_passed(int device, void *event, bool *passed_p)
         (void)cudaGetLastError();
         return TUTTI_OK;
     }
-    return tutti__cuda_result(error, "cudaEventQuery");
+    return tutti__cuda_result((int)error, "cudaEventQuery");
 }
 
 /* ---- Copies -------------------------------------------------------------------------------------------------- */

@@ -28,7 +28,7 @@ tutti_status tutti__cuda_result(int code, const char *what);
 tutti_status tutti__cuda_use(int device);
 
 /* TUTTI__CALL(cudaMalloc(p, bytes)) */
-#define TUTTI__CALL(call) tutti__cuda_result(call, #call)
+#define TUTTI__CALL(call) tutti__cuda_result((int)(call), #call)
 
 #ifdef __cplusplus
 }

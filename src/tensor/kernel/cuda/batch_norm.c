@@ -160,10 +160,12 @@ tutti_status tutti__cuda_batch_norm_backward(tutti_tensor *dx, tutti_tensor *dw,
         TUTTI_TRY(tutti__cuda_alloc(dresidual));
     TUTTI_TRY(scratch_of(cx, &c, &sums, &scratch));
     TUTTI__CUDA(cx, own, batch_norm_sums, &c, s.dy, s.y, s.x, dresidual ? dresidual->data : NULL,
-                scratch, sums);
-    if (dw || db)
-        TUTTI__CUDA(cx, own, batch_norm_weights, c.channels, sums, dw ? dw->data : NULL,
-                    dw && dw->accumulate, db ? db->data : NULL, db && db->accumulate);
+                scratch,
+                &((tutti__cuda_sums){.sums = sums,
+                                     .db = db ? db->data : NULL,
+                                     .dw = dw ? dw->data : NULL,
+                                     .add_db = db && db->accumulate,
+                                     .add_dw = dw && dw->accumulate}));
     if (a->peers)
         TUTTI_TRY(sums_of_peers(cx, a->peers, c.channels, sums));
     return dx ? gradient(dx, &c, sums, saved->count, &s, dresidual) : TUTTI_OK;

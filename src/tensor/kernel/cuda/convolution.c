@@ -26,10 +26,9 @@ static bool is_empty(const tutti__cuda_convolution *c)
 static tutti_status convolve(tutti_ctx *cx, const tutti__cuda_convolution *c, const void *x,
                              const void *w, const void *y)
 {
-    static const char *const names[] = {[TUTTI__CUDA_FORWARD] = "conv2d",
-                                        [TUTTI__CUDA_BACKWARD_DATA] = "conv2d's gradient of x",
-                                        [TUTTI__CUDA_BACKWARD_WEIGHTS] =
-                                            "conv2d's gradient of weight"};
+    static const char *const names[] = {[TUTTI__CUDA_FORWARD] = "forward",
+                                        [TUTTI__CUDA_BACKWARD_DATA] = "gradient of x",
+                                        [TUTTI__CUDA_BACKWARD_WEIGHTS] = "gradient of weight"};
     const tutti__cuda_products *products = tutti__cuda_state_of(cx)->products;
     /* The direction says which of them is written. */
     const tutti_status status =

@@ -43,12 +43,12 @@ tutti_status tutti__cuda_linear_forward(tutti_tensor *y, tutti_tensor *x, tutti_
     TUTTI_TRY(tutti__cuda_weights(w, y->dtype, false, &p.b));
     if (b) {
         TUTTI_TRY(tutti__cuda_weights(b, y->dtype, false, &p.bias));
-        status = multiply(y->cx, &p, "linear");
+        status = multiply(y->cx, &p, "forward");
         p.bias = NULL;
     }
     if (status != TUTTI_ERR_UNSUPPORTED)
         return status;
-    TUTTI_TRY(multiply(y->cx, &p, "linear"));
+    TUTTI_TRY(multiply(y->cx, &p, "forward"));
     return b ? tutti__cuda_add_bias(y, b) : TUTTI_OK;
 }
 
@@ -68,7 +68,7 @@ tutti_status tutti__cuda_linear_backward_data(tutti_tensor *dx, tutti_tensor *dy
         return tutti__cuda_sum_of_nothing(dx);
     TUTTI_TRY(tutti__tensor_row_major(dy, &p.a));
     TUTTI_TRY(tutti__cuda_weights(w, dx->dtype, false, &p.b));
-    return multiply(dx->cx, &p, "linear's gradient of x");
+    return multiply(dx->cx, &p, "gradient of x");
 }
 
 /* dw (and db, where it can be had in the same pass: then *done_p) */
@@ -93,13 +93,13 @@ static tutti_status weights_gradient(tutti_tensor *dw, tutti_tensor *db, tutti_t
     TUTTI_TRY(tutti__tensor_row_major(x, &p.b));
     if (db && !db->accumulate) { /* cuBLASLt writes these sums, and cannot add them */
         p.a_sums = db->data;
-        status = multiply(dw->cx, &p, "linear's gradient of weight");
+        status = multiply(dw->cx, &p, "gradient of weight");
         p.a_sums = NULL;
         *done_p = status == TUTTI_OK;
     }
     if (status != TUTTI_ERR_UNSUPPORTED)
         return status;
-    return multiply(dw->cx, &p, "linear's gradient of weight");
+    return multiply(dw->cx, &p, "gradient of weight");
 }
 
 tutti_status tutti__cuda_linear_backward_weights(tutti_tensor *dw, tutti_tensor *db,

@@ -34,6 +34,13 @@ typedef struct tutti__cuda_running {
     double count; /* values a channel */
 } tutti__cuda_running;
 
+/* Where sums over rows go: each NULL if not wanted. */
+typedef struct tutti__cuda_sums {
+    double *sums;
+    float *db, *dw; /* [C]: the first and the second of the sums, or += them */
+    bool add_db, add_dw;
+} tutti__cuda_sums;
+
 typedef struct tutti__cuda_windows {
     int64_t N, C, H, W, out_h, out_w;
     int64_t kernel, stride, padding;
@@ -91,14 +98,10 @@ typedef struct tutti__cuda_own {
     /* y = [relu]((x - mean) * (w * inv_std) + b [+ residual]) */
     tutti_status (*batch_norm_apply)(int device, void *stream, const tutti__cuda_batch_norm *c,
                                      void *y, const void *x, const void *residual);
-    /* g = dy behind the relu (y, with c->relu), and dresidual = g if wanted. sums [2][C] = of g and of g * xhat; dw, db
-     * (or NULL) get them, or are added to. */
+    /* g = dy behind the relu (y, with c->relu), and dresidual = g if wanted. to->sums [2][C] = of g and of g * xhat. */
     tutti_status (*batch_norm_sums)(int device, void *stream, const tutti__cuda_batch_norm *c,
                                     const void *dy, const void *y, const void *x, void *dresidual,
-                                    void *scratch, double *sums);
-    tutti_status (*batch_norm_weights)(int device, void *stream, int64_t channels,
-                                       const double *sums, float *dw, bool add_dw, float *db,
-                                       bool add_db);
+                                    void *scratch, const tutti__cuda_sums *to);
     /* dx = w * inv_std * (g - sums[0] / count - xhat * sums[1] / count) */
     tutti_status (*batch_norm_gradient)(int device, void *stream, const tutti__cuda_batch_norm *c,
                                         const double *sums, double count, void *dx, const void *dy,

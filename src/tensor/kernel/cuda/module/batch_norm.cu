@@ -316,8 +316,9 @@ struct GradientSums {
     }
 };
 
-/* sums [Q][channels] = the chunks' together */
-KERNEL void join_sums_kernel(const Columns c, const float *partial, const int64_t n, double *sums)
+/* The chunks' sums together; n: of all channels, of one quantity or two. */
+KERNEL void join_sums_kernel(const Columns c, const float *partial, const int64_t n,
+                             const tutti__cuda_sums to)
 {
     Own<double> sum;
 
@@ -334,14 +335,25 @@ KERNEL void join_sums_kernel(const Columns c, const float *partial, const int64_
     reduce<WARP>(sum, Sum());
     EACH_THREAD(t)
     {
-        if (t % WARP == 0 && channel_of(t) < n)
-            sums[channel_of(t)] = sum[t];
+        const int64_t i = channel_of(t);
+        const bool first = i < c.channels;
+        float *gradient = first ? to.db : to.dw;
+
+        if (t % WARP == 0 && i < n) {
+            if (to.sums)
+                to.sums[i] = sum[t];
+            if (gradient) {
+                gradient += first ? i : i - c.channels;
+                *gradient =
+                    (float)((first ? to.add_db : to.add_dw) ? (double)*gradient + sum[t] : sum[t]);
+            }
+        }
     }
 }
 
 tutti_status tutti__own_batch_norm_sums(int device, void *stream, const tutti__cuda_batch_norm *c,
                                         const void *dy, const void *y, const void *x,
-                                        void *dresidual, void *scratch, double *sums)
+                                        void *dresidual, void *scratch, const tutti__cuda_sums *to)
 {
     const bool vectors = can_vector(c->channels) && aligned(dy, y, x, dresidual);
     const Columns columns = columns_for_sums(c->rows, c->channels, vectors);
@@ -356,35 +368,7 @@ tutti_status tutti__own_batch_norm_sums(int device, void *stream, const tutti__c
     if (status != TUTTI_OK)
         return status;
     return launch(device, stream, blocks_of(2 * c->channels, WARPS), join_sums_kernel, columns,
-                  (const float *)scratch, 2 * c->channels, sums);
-}
-
-DEVICE void put(float *to, double value, bool add)
-{
-    if (to)
-        *to = (float)(add ? (double)*to + value : value);
-}
-
-KERNEL void weights_kernel(const int64_t channels, const double *sums, float *dw, const bool add_dw,
-                           float *db, const bool add_db)
-{
-    EACH_THREAD(t)
-    {
-        const int64_t i = block_index() * THREADS + t;
-
-        if (i < channels) {
-            put(db ? db + i : NULL, sums[i], add_db);
-            put(dw ? dw + i : NULL, sums[channels + i], add_dw);
-        }
-    }
-}
-
-tutti_status tutti__own_batch_norm_weights(int device, void *stream, int64_t channels,
-                                           const double *sums, float *dw, bool add_dw, float *db,
-                                           bool add_db)
-{
-    return launch(device, stream, blocks_of(channels, THREADS), weights_kernel, channels, sums, dw,
-                  add_dw, db, add_db);
+                  (const float *)scratch, 2 * c->channels, *to);
 }
 
 template <class T>
@@ -475,28 +459,6 @@ struct RowSums {
     }
 };
 
-KERNEL void join_rows_kernel(const Columns c, const float *partial, float *to, const bool add)
-{
-    Own<double> sum;
-
-    EACH_THREAD(t)
-    {
-        const int64_t i = channel_of(t);
-        double all = 0;
-
-        if (i < c.channels)
-            for (int64_t k = t % WARP; k < c.chunks; k += WARP)
-                all += (double)partial[i * c.chunks + k];
-        sum[t] = all;
-    }
-    reduce<WARP>(sum, Sum());
-    EACH_THREAD(t)
-    {
-        if (t % WARP == 0 && channel_of(t) < c.channels)
-            put(to + channel_of(t), sum[t], add);
-    }
-}
-
 tutti_status tutti__own_sum_rows(int device, void *stream, tutti_dtype dtype, float *to,
                                  const void *x, int64_t rows, int64_t channels, bool add,
                                  void *scratch)
@@ -511,6 +473,6 @@ tutti_status tutti__own_sum_rows(int device, void *stream, tutti_dtype dtype, fl
 
     if (status != TUTTI_OK)
         return status;
-    return launch(device, stream, blocks_of(channels, WARPS), join_rows_kernel, columns,
-                  (const float *)scratch, to, add);
+    return launch(device, stream, blocks_of(channels, WARPS), join_sums_kernel, columns,
+                  (const float *)scratch, channels, tutti__cuda_sums{NULL, to, NULL, add, false});
 }

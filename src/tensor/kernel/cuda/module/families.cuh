@@ -25,7 +25,6 @@ ENTRY(batch_norm_moments);
 ENTRY(batch_norm_statistics);
 ENTRY(batch_norm_apply);
 ENTRY(batch_norm_sums);
-ENTRY(batch_norm_weights);
 ENTRY(batch_norm_gradient);
 ENTRY(sum_rows);
 ENTRY(max_pool); /* pool.cu */

@@ -14,7 +14,6 @@ const tutti__cuda_own tutti__cuda_own_table = {
     tutti__own_batch_norm_statistics,
     tutti__own_batch_norm_apply,
     tutti__own_batch_norm_sums,
-    tutti__own_batch_norm_weights,
     tutti__own_batch_norm_gradient,
     tutti__own_sum_rows,
     tutti__own_max_pool,

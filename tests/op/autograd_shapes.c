@@ -1,9 +1,10 @@
-/* autograd_onednn_shapes.c -- oneDNN's convolutions and pools on many random shapes against the reference.
+/* autograd_shapes.c -- fast convolutions and pools, oneDNN's or a GPU's, on many random shapes against the reference.
  * SPDX-License-Identifier: MIT
  *
  * Windows larger than the image, padding that nothing of the image fills, strides that leave rows over, channels that do
  * and do not fill a block, batches on both sides of where Winograd starts; more shapes than the cache of primitives keeps.
- * timeout: 180 */
+ * timeout: 180
+ * devices: cuda */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "harness/device.h"
 #include "tensor/kernel.h"
 
 #include <math.h>
@@ -96,12 +98,14 @@ static tutti_tensor *run_operation(const shapes *s, tutti_tensor *x, tutti_tenso
     }
 }
 
-static void keep(result *r, int i, const void *p, int64_t n)
+/* t's elements, or those of its gradient. */
+static void keep(result *r, int i, tutti_tensor *t, bool gradient)
 {
-    assert_non_null(p);
-    r->n[i] = n;
-    r->part[i] = malloc((size_t)n * sizeof(float));
-    memcpy(r->part[i], p, (size_t)n * sizeof(float));
+    r->n[i] = tutti_shape_count(tutti_tensor_shape(t));
+    r->part[i] = malloc((size_t)r->n[i] * sizeof(float));
+    assert_int_equal(gradient ? tutti_tensor_grad_read(t, r->part[i])
+                              : tutti_tensor_read(t, r->part[i]),
+                     TUTTI_OK);
 }
 
 static result run(tutti_ctx *cx, const shapes *s, const float *const data[4])
@@ -117,20 +121,15 @@ static result run(tutti_ctx *cx, const shapes *s, const float *const data[4])
     y = run_operation(s, x, w, b);
     r.status = tutti_tensor_status(y);
     if (r.status == TUTTI_OK) {
-        const int64_t n = tutti_shape_count(tutti_tensor_shape(y));
-        float *copy = malloc((size_t)n * sizeof *copy);
-
-        assert_int_equal(tutti_tensor_read(y, copy), TUTTI_OK);
-        keep(&r, 0, copy, n);
-        free(copy);
+        keep(&r, 0, y, false);
         r.status = tutti_backward(tutti_mse_loss(
             y, tutti_input(cx, (tutti_array){data[3], tutti_tensor_shape(y), TUTTI_F32})));
     }
     if (r.status == TUTTI_OK) {
-        keep(&r, 1, tutti_tensor_grad(x), tutti_shape_count(s->x));
+        keep(&r, 1, x, true);
         if (s->operation == CONVOLUTION) {
-            keep(&r, 2, tutti_tensor_grad(w), tutti_shape_count(s->w));
-            keep(&r, 3, tutti_tensor_grad(b), b_shape.d[0]);
+            keep(&r, 2, w, true);
+            keep(&r, 3, b, true);
         }
     }
     tutti_step_end(cx);
@@ -161,12 +160,13 @@ static void compare(const shapes *s, const result *got, const result *expected)
 
 static void test_shapes(void **unused)
 {
+    tutti_kernels kernels = TUTTI_KERNELS_ONEDNN;
+    const tutti_device device = test_family(&kernels);
     tutti_ctx *fast, *plain;
     int compared = 0;
 
     (void)unused;
-    if (tutti_ctx_new(&fast, (tutti_device){TUTTI_CPU, 0},
-                      &(tutti_ctx_opts){.threads = 1, .kernels = TUTTI_KERNELS_ONEDNN}) ==
+    if (tutti_ctx_new(&fast, device, &(tutti_ctx_opts){.threads = 1, .kernels = kernels}) ==
         TUTTI_ERR_UNSUPPORTED)
         skip();
     assert_non_null(fast);

@@ -1,0 +1,77 @@
+#!/bin/bash
+# cuda_module.sh -- where the CUDA module is found, what is said where it is not or cannot be loaded, and training with it
+# over the stand-ins of NVIDIA's libraries.   SPDX-License-Identifier: MIT
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+mlp="--model mlp --epochs 1 --max-steps 4 --eval-every 0"
+module=$(find "$BUILD_DIR" -maxdepth 5 -path '*/tutti/libtutti_cuda.so' | head -1)
+standin="$BUILD_DIR/tests/standin/libtutti_cuda.so"
+c=$(command -v "${CC:-cc}" || command -v gcc || command -v clang || true)
+skipped=""
+unset TUTTI_CUDA_MODULE CUDA_VISIBLE_DEVICES
+driver=$(ldconfig -p | grep -c 'libcuda\.so\.1' || true)
+
+# A command that was copied away from its module.
+cp "$TUTTI" alone
+if ./alone train $mlp --device cuda --run-dir none >out 2>&1 || ! grep -q "there is no libtutti_cuda.so in" out; then
+    skipped="$skipped one is installed in the prefix of this build;"
+else
+    refused 4 "name the module's path in TUTTI_CUDA_MODULE" ./alone train $mlp --device cuda --run-dir none
+    TUTTI_LOG=device:debug train auto $mlp --device auto
+    grep -q "auto: the CPU, since: device cuda" auto.out || fail "auto does not say why, for those who ask"
+    ./alone train $mlp --device auto --run-dir quiet >quiet.out 2>&1 || { cat quiet.out; fail "auto without a module"; }
+    ! grep -q "cuda" quiet.out || { cat quiet.out; fail "auto is not silent"; }
+fi
+
+# What a module needs and lacks is named; so is what is none.
+export TUTTI_CUDA_MODULE=$PWD/module.so
+if [ -n "$c" ]; then
+    echo 'int gone; int tutti_x(void) { return gone; }' >gone.c
+    echo 'extern int gone; int tutti_y(void); int tutti_y(void) { return gone; }' >module.c
+    "$c" -shared -fPIC -o libgone.so.9 gone.c && "$c" -shared -fPIC -o module.so module.c -L. -l:libgone.so.9
+    rm libgone.so.9
+    refused 4 "libgone.so.9: cannot open shared object file" "$TUTTI" train $mlp --device cuda --run-dir none
+    "$c" -shared -fPIC -o module.so gone.c
+    refused 4 "module.so is no module of Tutti" "$TUTTI" train $mlp --device cuda --run-dir none
+else
+    skipped="$skipped no C compiler;"
+fi
+
+if [ -n "$module" ] && [ "$driver" = 0 ]; then
+    unset TUTTI_CUDA_MODULE
+    refused 4 "device cuda: no NVIDIA driver (libcuda.so.1" "$TUTTI" train $mlp --device cuda --run-dir none
+    refused 4 "or use --device cpu (auto chooses it by itself)" "$TUTTI" train $mlp --device cuda --run-dir none
+    # The module itself, with NVIDIA's own run-time.
+    refused 4 "no NVIDIA driver" env TUTTI_CUDA_MODULE="$module" ./alone train $mlp --device cuda --run-dir none
+else
+    skipped="$skipped no CUDA module in this build, or a driver on this machine;"
+fi
+
+if [ -e "$standin" ]; then
+    export TUTTI_CUDA_MODULE=$standin
+    train cpu $mlp --device cpu
+    train gpu $mlp --device auto
+    [ "$(field gpu/summary.json device)" = "stand-in GPU" ] || fail "auto: $(field gpu/summary.json device)"
+    losses cpu >cpu.losses
+    losses gpu >gpu.losses
+    close cpu.losses gpu.losses 1e-4
+    refused 2 "the last is cuda:0" "$TUTTI" train $mlp --device cuda:1 --run-dir none
+    refused 4 "out of memory: asked for" env STANDIN_CUDA_MEMORY=1 "$TUTTI" train $mlp --device cuda --run-dir full
+    grep -q -- "--batch-size" refused.out || fail "out of memory, and no remedy"
+    refused 4 "an illegal memory access was encountered" env STANDIN_CUDA_FAULT=0:400 "$TUTTI" train --model mlp --epochs 1 --device cuda --run-dir broken
+    grep -q "cuda:0 (stand-in GPU)" refused.out || { cat refused.out; fail "not named"; }
+
+    # After warm-up the host waits where it wants a number, not for memory: as often for 60 steps as for 20.
+    for steps in 20 60; do
+        STANDIN_CUDA_REPORT=1 train "waits$steps" --model mlp --epochs 9 --max-steps $steps --eval-every 0 --log-every 1000 --device cuda
+        sed -n 's/^standin cuda: //p' "waits$steps.out" >"waits$steps.txt"
+        grep -q '^cudaMalloc ' "waits$steps.txt" || { cat "waits$steps.out"; fail "no report of waits"; }
+    done
+    for function in cudaMalloc cudaFree cudaHostAlloc cudaFreeHost; do
+        few=$(sed -n "s/^$function //p" waits20.txt) many=$(sed -n "s/^$function //p" waits60.txt)
+        [ "${few:-0}" = "${many:-0}" ] || fail "$function: ${few:-0} times in 20 steps, ${many:-0} in 60"
+    done
+else
+    skipped="$skipped the module over stand-ins was not built (NVIDIA's toolkit and cuDNN were not found);"
+fi
+[ -z "$skipped" ] || echo "left out:$skipped"
+echo "the module is right"

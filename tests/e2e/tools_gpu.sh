@@ -1,0 +1,32 @@
+#!/bin/bash
+# tools_gpu.sh -- tools/gpu-check and gpu-compare: without a GPU they say so; over the stand-ins they run.   timeout: 120
+# SPDX-License-Identifier: MIT
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
+check=$SOURCE_DIR/tools/gpu-check compare=$SOURCE_DIR/tools/gpu-compare
+unset TUTTI_CUDA_MODULE TUTTI_NCCL_MODULE
+
+if ! ls /dev/nvidia[0-9]* >/dev/null 2>&1; then
+    run 77 "$check"
+    out_has 'no GPU here'
+    run 77 "$compare"
+    out_has 'no GPU here'
+fi
+run 2 "$check" --nonsense
+err_has 'gpu-check --build DIR'
+run 2 "$compare" --nonsense
+
+if [ -e "$BUILD_DIR/tests/standin/libtutti_cuda.so" ]; then
+    seconds_at_most=100
+    run 0 "$check" --build "$BUILD_DIR" --standin --report "$work/report" --only 'doctor|GPU|bits|NCCL: several|sanitizer|left'
+    grep -q '^gpu-check over stand-ins: no GPU took part' "$work/report" || fail "the report does not say what ran"
+    grep -q '^ok .* training: 2 ranks on one GPU equal 1' "$work/report" || fail "2 ranks on one GPU were not checked"
+    grep -q '^skipped .*compute-sanitizer' "$work/report" || fail "the sanitizer was not skipped"
+    grep -qE '^[0-9]+ ok, 0 failed, [0-9]+ skipped' "$work/report" || fail "no sum"
+    # What is wrong is counted, shown, and the exit code's business.
+    run 1 env STANDIN_CUDA_DEVICES=0 "$check" --build "$BUILD_DIR" --standin --report "$work/report" --only 'twice'
+    grep -q '^FAILED .* training: twice the same bits' "$work/report" || fail "a failure is not in the table"
+    grep -q '^---- training: twice the same bits, exit code' "$work/report" || fail "a failure's log is not in the report"
+    run 0 "$compare" --build "$BUILD_DIR" --standin
+    out_has '^\| 4 \| bf16 \| [0-9.]+ \|'
+fi
+finish

@@ -1,0 +1,62 @@
+#!/bin/bash
+# train_cuda.sh -- `tutti train --device cuda` as a whole, over the tests' stand-ins of NVIDIA's libraries.   timeout: 120
+# SPDX-License-Identifier: MIT
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+export TUTTI_CUDA_MODULE=$BUILD_DIR/tests/standin/libtutti_cuda.so
+[ -e "$TUTTI_CUDA_MODULE" ] || { echo "skipped: the module over stand-ins was not built (it needs the CUDA toolkit's headers)" && exit 77; }
+export LD_LIBRARY_PATH=$BUILD_DIR/standin/nvml${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+unset CUDA_VISIBLE_DEVICES
+mlp="--model mlp --data digits --epochs 1 --augment off --log-every 1 --lr 0.05 --eval-every 0 --max-steps 12"
+says() { grep -qE -- "$2" "$1" || { cat "$1" && fail "$1 does not say \"$2\""; }; }
+ranks() { sed -n 's/.*"gpus": \[{[^}]*"ranks": \([0-9]*\), "xid": \([0-9]*\)}, {[^}]*"ranks": \([0-9]*\), "xid": \([0-9]*\)}.*/\1 \2 \3 \4/p' "$1/metrics.jsonl" | tail -1; }
+
+# ---- The CPU's curve, and the same bits whatever order the streams take.
+train cpu $mlp --device cpu
+train one $mlp --device cuda
+losses cpu >cpu.loss
+losses one >one.loss
+close cpu.loss one.loss 1e-4
+[ "$(field one/summary.json device)" = "stand-in GPU" ] || fail "the summary's device"
+says one.out '^on 1 GPU \(stand-in GPU\), one a rank$'
+for seed in 2 3; do
+    STANDIN_CUDA_SEED=$seed train "again$seed" $mlp --device cuda --workers $((seed - 1))
+    same one "again$seed"
+done
+
+# ---- Ranks and GPUs.
+train share -n 2 $mlp --batch-size 16 --device cuda --system-metrics
+says share.out '^on 1 GPU \(stand-in GPU\), which up to 2 ranks share: '
+[ "$(ranks share)" = "2 0 0 0" ] || fail "ranks and Xids of shared GPUs: $(ranks share)"
+losses share >share.loss
+close cpu.loss share.loss 1e-4
+export STANDIN_CUDA_DEVICES=2
+STANDIN_XIDS=1:79 train two -n 2 $mlp --batch-size 16 --device cuda --system-metrics --backend native
+says two.out '^on 2 GPUs \(stand-in GPU\), one a rank$'
+says two.out 'GPU 1 \(0000:11:00\.0\) of rank 1: the driver reports Xid 79: the GPU has fallen off the bus'
+[ "$(grep -c 'Xid 79' two.out)" = 1 ] || fail "an Xid is said more than once"
+[ "$(ranks two)" = "1 0 1 79" ] || fail "ranks and Xids of two GPUs: $(ranks two)"
+same share two
+train second $mlp --device cuda:1
+same one second
+refused 2 "device cuda:2: there are 2 CUDA devices, the last is cuda:1" "$TUTTI" train $mlp --device cuda:2 --run-dir none
+unset STANDIN_CUDA_DEVICES
+
+# ---- What may be missing, or break.
+STANDIN_CUDA_DRIVER=0 refused 4 "no NVIDIA driver" "$TUTTI" train $mlp --device cuda --run-dir none
+STANDIN_CUDA_DEVICES=0 refused 4 "it sees no device" "$TUTTI" train $mlp --device cuda --run-dir none
+STANDIN_CUDA_DRIVER=0 train without $mlp --device auto
+same without cpu
+STANDIN_CUDA_MEMORY=16 refused 4 "out of memory: asked for" "$TUTTI" train $mlp --model mini_resnet --device cuda --run-dir full
+STANDIN_CUDA_FAULT=0:300 STANDIN_XIDS=0:31 refused 4 "cuda:0 (stand-in GPU)" "$TUTTI" train $mlp --device cuda --run-dir broken
+says refused.out 'GPU 0 \(0000:10:00\.0\) of rank 0: the driver reports Xid 31: a page fault'
+says broken/summary.json '"status": "failed"'
+
+# ---- Mixed precision; a convolutional model.
+for amp in bf16 fp16; do
+    train "mlp-$amp" $mlp --device cuda --amp $amp
+    says "mlp-$amp.out" "^amp $amp: "
+    losses "mlp-$amp" >"$amp.loss"
+    close cpu.loss "$amp.loss" 2e-2
+done
+train conv --model mini_resnet --data digits --epochs 1 --max-steps 1 --batch-size 2 --eval-every 0 --device cuda --amp bf16
+echo "training on a device of CUDA is right"

@@ -1,0 +1,316 @@
+/* Arithmetic over flat memory, of a device beside the CPU's: the same bits element by element, sums to double's precision and
+ * the same at every place in memory, what is not finite wherever it stands, more spans than one launch takes.
+ * SPDX-License-Identifier: MIT
+ * devices: strict cuda */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/base.h"
+#include "device/flat.h"
+#include "harness/device.h"
+
+#include <math.h>
+#include <string.h>
+
+#define LONGEST 70001 /* several blocks of every kernel, and some left over */
+#define MOST    ((size_t)(1 << 22) + 12345)
+
+static const size_t lengths[] = {0, 1, 7, 8, 9, 255, 256, 257, 2047, 2048, 2049, LONGEST};
+
+static tutti_device device;
+static tutti_stream *stream;
+static const tutti__device_ops *ops;
+
+static void ok(tutti_status status)
+{
+    if (status != TUTTI_OK)
+        fail_msg("%s", tutti_last_error());
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    device = test_device();
+    ok(tutti_stream_new(&stream, device));
+    ops = stream->ops;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    tutti_stream_free(stream);
+    return 0;
+}
+
+static void noise(float *x, size_t n, uint64_t seed)
+{
+    for (size_t i = 0; i < n; i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        x[i] = (float)((double)(seed >> 40) / 8388608.0 - 1.0);
+    }
+}
+
+/* The same n floats on the host, and on the device `shift` floats behind an aligned address. */
+typedef struct both {
+    float *host, *block, *p;
+    size_t n;
+} both;
+
+static both both_new(size_t n, size_t shift, uint64_t seed)
+{
+    both b = {.host = malloc((n + 1) * sizeof(float)), .n = n};
+
+    assert_non_null(b.host);
+    noise(b.host, n, seed);
+    b.block = ops->alloc(device, (n + shift + 1) * sizeof(float), true);
+    assert_non_null(b.block);
+    b.p = b.block + shift;
+    ok(tutti__copy_in(stream, b.p, b.host, n * sizeof(float)));
+    return b;
+}
+
+static void both_end(both *b)
+{
+    free(b->host);
+    ops->free(device, b->block);
+}
+
+/* The device's are the host's, bit for bit. */
+static void assert_same(const both *b, const char *what)
+{
+    float *got = malloc((b->n + 1) * sizeof *got);
+
+    assert_non_null(got);
+    ok(tutti__read(stream, got, b->p, b->n * sizeof *got));
+    for (size_t i = 0; i < b->n; i++)
+        if (memcmp(&got[i], &b->host[i], sizeof *got) != 0)
+            fail_msg("%s, element %zu of %zu: %.9g, expected %.9g", what, i, b->n, (double)got[i],
+                     (double)b->host[i]);
+    free(got);
+}
+
+/* ---- Element by element ---- */
+
+typedef void pass(const tutti__flat_ops *flat, tutti_stream *on, float *const p[4], size_t n);
+
+static void do_fill(const tutti__flat_ops *flat, tutti_stream *on, float *const p[4], size_t n)
+{
+    ok(flat->fill(on, p[0], n, -2.5f));
+}
+
+static void do_scale(const tutti__flat_ops *flat, tutti_stream *on, float *const p[4], size_t n)
+{
+    ok(flat->scale(on, p[0], n, 0.3f));
+}
+
+static void do_plain(const tutti__flat_ops *flat, tutti_stream *on, float *const p[4], size_t n)
+{
+    ok(flat->sgd(on, p[0], p[1], NULL, n, &(tutti__sgd){.lr = 0.1f, .decay = 0.01f}));
+}
+
+static void do_momentum(const tutti__flat_ops *flat, tutti_stream *on, float *const p[4], size_t n)
+{
+    ok(flat->sgd(on, p[0], p[1], p[2], n, &(tutti__sgd){0.1f, 0.01f, 0.9f, 0.7f, false}));
+}
+
+static void do_nesterov(const tutti__flat_ops *flat, tutti_stream *on, float *const p[4], size_t n)
+{
+    ok(flat->sgd(on, p[0], p[1], p[2], n, &(tutti__sgd){0.1f, 0.01f, 0.9f, 1, true}));
+}
+
+static void do_adam(const tutti__flat_ops *flat, tutti_stream *on, float *const p[4], size_t n)
+{
+    ok(flat->adam(on, p[0], p[1], p[2], p[3], n,
+                  &(tutti__adam){0.99f, 0.01f, 0.1f, 0.9f, 0.1f, 0.03f, 0.7f, 1e-8f}));
+}
+
+static void do_narrow(const tutti__flat_ops *flat, tutti_stream *on, float *const p[4], size_t n)
+{
+    ok(flat->narrow(on, p[0], n, TUTTI_BF16));
+    ok(flat->narrow(on, p[1], n, TUTTI_F16));
+}
+
+static void do_round(const tutti__flat_ops *flat, tutti_stream *on, float *const p[4], size_t n)
+{
+    do_narrow(flat, on, p, n);
+    ok(flat->widen(on, p[0], n, TUTTI_BF16));
+    ok(flat->widen(on, p[1], n, TUTTI_F16));
+}
+
+static void compare(pass *run, const char *what, size_t n, size_t shift)
+{
+    both b[4];
+    float *here[4], *there[4];
+
+    for (size_t i = 0; i < 4; i++) {
+        b[i] = both_new(n, shift, 7 * n + i);
+        here[i] = b[i].host;
+        there[i] = b[i].p;
+    }
+    for (size_t i = 0; i < n; i++) /* squares are not negative */
+        b[3].host[i] = fabsf(b[3].host[i]);
+    ok(tutti__copy_in(stream, b[3].p, b[3].host, n * sizeof(float)));
+    run(&tutti__cpu_flat_ops, &tutti__cpu_stream, here, n);
+    run(ops->flat, stream, there, n);
+    for (size_t i = 0; i < 4; i++) {
+        assert_same(&b[i], what);
+        both_end(&b[i]);
+    }
+}
+
+static void elements_are_the_cpus_bit_for_bit(void **state)
+{
+    static const struct {
+        pass *run;
+        const char *name;
+    } passes[] = {{do_fill, "fill"},         {do_scale, "scale"},       {do_plain, "sgd"},
+                  {do_momentum, "momentum"}, {do_nesterov, "nesterov"}, {do_adam, "adam"},
+                  {do_narrow, "narrow"},     {do_round, "widen"}};
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI__COUNT_OF(passes); i++)
+        for (size_t k = 0; k < TUTTI__COUNT_OF(lengths); k++)
+            for (size_t shift = 0; shift < 2; shift++)
+                compare(passes[i].run, passes[i].name, lengths[k], shift);
+}
+
+static void narrowing_in_place_takes_any_length(void **state)
+{
+    (void)state;
+    compare(do_narrow, "narrow", MOST, 0);
+    compare(do_round, "widen", MOST, 0);
+}
+
+static void counting_adds_one(void **state)
+{
+    int64_t *p = ops->alloc(device, sizeof *p, true), value;
+
+    (void)state;
+    assert_non_null(p);
+    ok(ops->flat->count(stream, p));
+    ok(ops->flat->count(stream, p));
+    ok(tutti__read(stream, &value, p, sizeof value));
+    assert_int_equal(value, 2);
+    ops->free(device, p);
+}
+
+/* ---- Over spans ---- */
+
+enum { SPANS = 300 };
+
+/* A block cut into spans of 0, 1, 2, ... elements, and what is left. */
+static size_t cut(float *p, size_t n, tutti__flat_span spans[SPANS])
+{
+    size_t at = 0;
+
+    for (size_t i = 0; i < SPANS; i++) {
+        spans[i] = (tutti__flat_span){p + at, i + 1 < SPANS ? i : n - at};
+        at += spans[i].n;
+    }
+    return SPANS;
+}
+
+static void squares_add_up(void **state)
+{
+    tutti__flat_span spans[SPANS];
+    double first = 0;
+
+    (void)state;
+    for (size_t shift = 0; shift < 3; shift++) {
+        both b = both_new(LONGEST, shift, 3);
+        double sum, expected = 0;
+
+        for (size_t i = 0; i < b.n; i++)
+            expected += (double)b.host[i] * (double)b.host[i];
+        ok(ops->flat->sum_squares(stream, spans, cut(b.p, b.n, spans), &sum));
+        assert_true(fabs(sum - expected) <= 1e-12 * expected);
+        if (shift == 0)
+            first = sum;
+        assert_true(sum == first || device.kind == TUTTI_CPU);
+        ok(ops->flat->sum_squares(stream, spans, 0, &sum));
+        assert_true(sum == 0);
+        both_end(&b);
+    }
+}
+
+static void unscaling_finds_what_is_not_finite(void **state)
+{
+    static const float odd[] = {NAN, INFINITY, -INFINITY, 3e38f, 0};
+    static const size_t places[] = {0, 5, 44849 /* of the last span the first */, 50000,
+                                    LONGEST - 1};
+    tutti__flat_span spans[SPANS];
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI__COUNT_OF(odd); i++) {
+        for (size_t k = 0; k < TUTTI__COUNT_OF(places); k++) {
+            both b = both_new(LONGEST, k % 2, 3);
+            bool finite;
+
+            b.host[places[k]] = odd[i];
+            ok(tutti__copy_in(stream, b.p, b.host, b.n * sizeof(float)));
+            ok(ops->flat->unscale(stream, spans, cut(b.p, b.n, spans), 0.25f, &finite));
+            assert_int_equal(finite, isfinite(odd[i]));
+            b.host[places[k]] = 0; /* the payload of a NaN is nobody's business */
+            for (size_t j = 0; j < b.n; j++)
+                b.host[j] *= 0.25f;
+            if (isfinite(odd[i]))
+                b.host[places[k]] = odd[i] * 0.25f;
+            else
+                ok(tutti__copy_in(stream, b.p + places[k], &b.host[places[k]], sizeof(float)));
+            assert_same(&b, "unscale");
+            both_end(&b);
+        }
+    }
+}
+
+static void find_one(tutti_dtype dtype, const void *elements, size_t n, int expected)
+{
+    const size_t bytes = n * tutti_dtype_size(dtype);
+    int32_t *found = ops->alloc(device, 64 + bytes, true), value;
+    void *p = (char *)found + 64;
+
+    assert_non_null(found);
+    ok(tutti__copy_in(stream, p, elements, bytes));
+    ok(ops->flat->find_nonfinite(stream, p, n, dtype, found));
+    ok(tutti__read(stream, &value, found, sizeof value));
+    assert_int_equal(value, expected);
+    ops->free(device, found);
+}
+
+static void nothing_but_infinities_and_nans_is_not_finite(void **state)
+{
+    static const double doubles[][2] = {{1, 1e308}, {1, INFINITY}, {NAN, 1}};
+    static const uint16_t f16[][2] = {{0x7bff, 0xfbff}, {0x7c00, 0}, {0, 0xfe01}};
+    static const uint16_t bf16[][2] = {{0x7f7f, 0xff7f}, {0x7f80, 0}, {0, 0xffc1}};
+    static const float floats[][2] = {{3.4e38f, -3.4e38f}, {0, -INFINITY}, {NAN, 0}};
+    static const int64_t integers[2] = {INT64_MAX, -1};
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        find_one(TUTTI_F64, doubles[i], 2, i > 0);
+        find_one(TUTTI_F16, f16[i], 2, i > 0);
+        find_one(TUTTI_BF16, bf16[i], 2, i > 0);
+        find_one(TUTTI_F32, floats[i], 2, i > 0);
+    }
+    find_one(TUTTI_I64, integers, 2, 0);
+    find_one(TUTTI_F32, floats[2], 0, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(elements_are_the_cpus_bit_for_bit),
+        cmocka_unit_test(narrowing_in_place_takes_any_length),
+        cmocka_unit_test(counting_adds_one),
+        cmocka_unit_test(squares_add_up),
+        cmocka_unit_test(unscaling_finds_what_is_not_finite),
+        cmocka_unit_test(nothing_but_infinities_and_nans_is_not_finite),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
