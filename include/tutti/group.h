@@ -181,7 +181,9 @@ TUTTI_API void tutti_log0(const tutti_group *group, const char *format, ...) TUT
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_alloc(tutti_group *group, size_t bytes,
                                                          void **p);
 /* The same on the device of a stream (NULL: the host's, as above), each rank on its own: memory in which the group moves that
- * device's buffers best. No stream uses it any more when it is released. Where only some ranks' is the host's, nobody shares it. */
+ * device's buffers best. No stream uses it any more when it is released. Where only some ranks' is the host's, nobody shares it.
+ * A collective whose buffer lies in it on one rank has it there on all, equally far from its beginning (but for a rank's own
+ * piece): NCCL, which is told of it on all ranks, reads and writes where its own would be. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_alloc_on(tutti_group *group,
                                                             tutti_stream *stream, size_t bytes,
                                                             void **p);
