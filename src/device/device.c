@@ -105,7 +105,7 @@ tutti_status tutti__device_describe(tutti_device device, tutti__device_info *inf
 
 /* ---- Streams ------------------------------------------------------------------------------------------ */
 
-tutti_status tutti_stream_wrap(tutti_stream **stream_p, tutti_device device, void *native)
+static tutti_status stream_make(tutti_stream **stream_p, tutti_device device, void *native)
 {
     const tutti__device_ops *ops;
 
@@ -120,7 +120,17 @@ tutti_status tutti_stream_wrap(tutti_stream **stream_p, tutti_device device, voi
 
 tutti_status tutti_stream_new(tutti_stream **stream_p, tutti_device device)
 {
-    return tutti_stream_wrap(stream_p, device, NULL);
+    return stream_make(stream_p, device, NULL);
+}
+
+tutti_status tutti_stream_wrap(tutti_stream **stream_p, tutti_device device, void *native)
+{
+    *stream_p = NULL;
+    if (!native && device.kind == TUTTI_CUDA)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tutti_stream_wrap: NULL, CUDA's default stream, cannot be told from no "
+                           "stream: pass cudaStreamLegacy, which is the same");
+    return stream_make(stream_p, device, native);
 }
 
 tutti_status tutti_stream_wait(tutti_stream *stream)

@@ -285,7 +285,10 @@ static int as_an_error_it_ends_the_step_on_all_ranks(tutti_group *group, void *a
     net m;
 
     (void)arg;
-    CHECK_0(net_new(&m, group, &(tutti_ddp_opts){.nonfinite = TUTTI_NONFINITE_ERROR}));
+    CHECK_0(net_new(&m, group,
+                    &(tutti_ddp_opts){.nonfinite = TUTTI_NONFINITE_ERROR,
+                                      .bucket_mb = 5e-5,
+                                      .first_bucket_mb = 5e-5}));
     CHECK_OK(spoilt(&m, false, 0));
     CHECK(spoilt(&m, rank == last, NAN) == (rank == last ? TUTTI_ERR_STATE : TUTTI_ERR_ABORTED));
     snprintf(expected, sizeof expected,

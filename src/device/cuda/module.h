@@ -19,6 +19,9 @@
 extern "C" {
 #endif
 
+/* Of the compute capability that the module is compiled for, the oldest (cmake/Cuda.cmake). */
+enum { TUTTI__CUDA_OLDEST_MAJOR = 8 };
+
 typedef struct tutti__cuda_properties {
     char name[128];
     char bus[32];     /* its PCI address, "0000:65:00.0", whatever CUDA_VISIBLE_DEVICES says */

@@ -86,7 +86,7 @@ extern struct standin {
     pthread_mutex_t lock;
     pthread_cond_t done; /* work, for those of the host who wait */
     pthread_once_t once;
-    int devices, driver, fault_device;
+    int devices, old, driver, fault_device;
     uint64_t seed, fault_at;
     size_t memory;
     bool report, ending, forked;

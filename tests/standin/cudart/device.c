@@ -32,6 +32,7 @@ static void begin(void)
     s.memory = (size_t)number("STANDIN_CUDA_MEMORY", 8192) << 20;
     s.seed = (uint64_t)number("STANDIN_CUDA_SEED", 1);
     s.driver = (int)number("STANDIN_CUDA_DRIVER", CUDART_VERSION);
+    s.old = (int)number("STANDIN_CUDA_OLD", MOST_DEVICES);
     s.report = number("STANDIN_CUDA_REPORT", 0) != 0;
     s.fault_device = colon ? atoi(fault) : -1;
     s.fault_at = colon ? (uint64_t)atoll(colon + 1) : 0;
@@ -51,6 +52,12 @@ cudaError_t standin_leave(cudaError_t error)
     if (error != cudaSuccess)
         last_error = error;
     return error;
+}
+
+/* Of its compute capability. */
+static int major_of(int index)
+{
+    return index < s.old ? 9 : 7;
 }
 
 /* Before a call on a device: what it has not got over. */
@@ -151,7 +158,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int index)
     memset(p, 0, sizeof *p);
     snprintf(p->name, sizeof p->name, "stand-in GPU");
     p->totalGlobalMem = s.memory;
-    p->major = 9;
+    p->major = major_of(index);
     p->multiProcessorCount = 4;
     p->pciBusID = 0x10 + index;
     return standin_leave(cudaSuccess);
@@ -159,7 +166,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int index)
 
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int index)
 {
-    *value = attr == cudaDevAttrComputeCapabilityMajor ? 9
+    *value = attr == cudaDevAttrComputeCapabilityMajor ? major_of(index)
              : attr == cudaDevAttrMultiProcessorCount  ? 4
                                                        : 0;
     standin_enter();
