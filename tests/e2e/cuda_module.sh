@@ -22,6 +22,11 @@ else
     ! grep -q "cuda" quiet.out || { cat quiet.out; fail "auto is not silent"; }
 fi
 
+for device in cpu strict; do
+    refused 2 "backend: nccl is between GPUs, and device=$device has none" "$TUTTI" train $mlp --backend nccl --device $device --run-dir none
+done
+refused 2 "backend nccl is for step: the buffers of all_reduce are the host's" "$TUTTI" bench all_reduce --backend nccl
+
 # What a module needs and lacks is named; so is what is none.
 export TUTTI_CUDA_MODULE=$PWD/module.so
 if [ -n "$c" ]; then
@@ -40,6 +45,9 @@ if [ -n "$module" ] && [ "$driver" = 0 ]; then
     unset TUTTI_CUDA_MODULE
     refused 4 "device cuda: no NVIDIA driver (libcuda.so.1" "$TUTTI" train $mlp --device cuda --run-dir none
     refused 4 "or use --device cpu (auto chooses it by itself)" "$TUTTI" train $mlp --device cuda --run-dir none
+    if [ -e "${module%_cuda.so}_nccl.so" ]; then
+        refused 4 "backend nccl is for GPUs (auto and native need none): device cuda: no NVIDIA driver" "$TUTTI" train $mlp --backend nccl --run-dir none
+    fi
     # The module itself, with NVIDIA's own run-time.
     refused 4 "no NVIDIA driver" env TUTTI_CUDA_MODULE="$module" ./alone train $mlp --device cuda --run-dir none
 else
