@@ -41,6 +41,19 @@ else
     skipped="$skipped no C compiler;"
 fi
 
+# Modules find NVIDIA's libraries where they were at build time, whatever the system's own search knows.
+for file in $module $([ -z "$module" ] || find "$(dirname "$module")" -name libtutti_nccl.so); do
+    command -v readelf >/dev/null || break
+    runpath=:$(readelf -d "$file" | sed -n 's/.*R.*PATH.*\[\(.*\)\].*/\1/p'):
+    for library in CUDNN_LIBRARY NCCL_LIBRARY; do
+        folder=$(dirname "$(sed -n "s/^$library:FILEPATH=//p" "$BUILD_DIR/CMakeCache.txt")")
+        case $library:$file:$folder in
+        CUDNN*nccl.so:* | NCCL*cuda.so:* | *:/usr/lib* | *:/lib*) continue ;;
+        esac
+        [[ $runpath == *:$folder:* ]] || fail "$file does not look in $folder, but in $runpath"
+    done
+done
+
 if [ -n "$module" ] && [ "$driver" = 0 ]; then
     unset TUTTI_CUDA_MODULE
     refused 4 "device cuda: no NVIDIA driver (libcuda.so.1" "$TUTTI" train $mlp --device cuda --run-dir none
