@@ -67,6 +67,23 @@ else
     skipped="$skipped no CUDA module in this build, or a driver on this machine;"
 fi
 
+# Where a driver seems to be, auto says why it takes the CPU; not where the GPUs are hidden on purpose.
+cat >with_driver <<'END'
+mkdir dev && mount -t tmpfs dev dev && mkdir dev/shm && touch dev/nvidiactl || exit 77
+for node in null zero random urandom; do touch dev/$node && mount --bind /dev/$node dev/$node || exit 77; done
+mount --rbind dev /dev && "$@"
+END
+if unshare -rm bash with_driver true 2>/dev/null; then
+    rm -rf dev
+    TUTTI_CUDA_MODULE='' unshare -rm bash with_driver ./alone train $mlp --run-dir idle >idle.out 2>&1 || { cat idle.out; fail "auto beside a driver"; }
+    [ "$(grep -c 'device auto takes the CPU, although an NVIDIA driver is here: device cuda: ' idle.out)" = 1 ] || { cat idle.out; fail "auto does not say why a GPU idles"; }
+    rm -rf dev
+    CUDA_VISIBLE_DEVICES='' TUTTI_CUDA_MODULE='' unshare -rm bash with_driver ./alone train $mlp --run-dir hidden >hidden.out 2>&1 || { cat hidden.out; fail "hidden GPUs"; }
+    ! grep -q "takes the CPU" hidden.out || fail "auto warns of GPUs that are hidden"
+else
+    skipped="$skipped no mount namespace, so no driver beside a build without CUDA;"
+fi
+
 if [ -e "$standin" ]; then
     export TUTTI_CUDA_MODULE=$standin
     train cpu $mlp --device cpu
