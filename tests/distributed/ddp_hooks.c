@@ -4,16 +4,22 @@
 #include "distributed/ddp_bodies.h"
 #include "harness/device.h"
 #include "harness/memory.h"
+#include "harness/stream.h"
 #include "tensor/tensor.h"
 #include <tutti/tutti.h>
 
 #include <math.h>
 
-enum { BIAS = 33, ROWS = 24, COLUMNS = 40, MATRIX = ROWS * COLUMNS, N = 3 };
+enum { BIAS = 33, ROWS = 24, COLUMNS = 40, MATRIX = ROWS * COLUMNS, N = 3, LARGEST = MATRIX };
 static const tutti_reducer_parameter parameters[N] = {
     {.name = "bias", .count = BIAS, .dtype = TUTTI_F32},
     {.name = "weight", .count = MATRIX, .dtype = TUTTI_F32, .rows = ROWS},
     {.name = "double", .count = 10, .dtype = TUTTI_F64}};
+
+static size_t bytes_of(size_t i)
+{
+    return parameters[i].count * tutti_dtype_size(parameters[i].dtype);
+}
 
 static float value(int rank, int step, uint32_t i, uint32_t k)
 {
@@ -36,13 +42,14 @@ static tutti_status run_step(tutti_reducer *r, int rank, int step)
 {
     TUTTI_TRY(tutti_reducer_begin(r));
     for (uint32_t i = 0; i < N; i++) {
-        void *grad = tutti_reducer_grad(r, i);
+        double grad[LARGEST];
 
         for (uint32_t k = 0; k < parameters[i].count; k++)
             if (parameters[i].dtype == TUTTI_F32)
                 ((float *)grad)[k] = value(rank, step, i, k);
             else
-                ((double *)grad)[k] = (double)value(rank, step, i, k);
+                grad[k] = (double)value(rank, step, i, k);
+        test_set(tutti_reducer_grad(r, i), grad, bytes_of(i));
         tutti_reducer_ready(r, i);
     }
     return tutti_reducer_finish(r);
@@ -51,21 +58,31 @@ static tutti_status run_step(tutti_reducer *r, int rank, int step)
 /* How far gradient i is from the mean, at most. */
 static double error_of(tutti_reducer *r, int size, int step, uint32_t i)
 {
-    const void *grad = tutti_reducer_grad(r, i);
-    double largest = 0;
+    double largest = 0, grad[LARGEST];
+
+    test_get(grad, tutti_reducer_grad(r, i), bytes_of(i));
 
     for (uint32_t k = 0; k < parameters[i].count; k++) {
-        double x = parameters[i].dtype == TUTTI_F32 ? (double)((const float *)grad)[k]
-                                                    : ((const double *)grad)[k];
+        double x = parameters[i].dtype == TUTTI_F32 ? (double)((const float *)grad)[k] : grad[k];
 
         largest = fmax(largest, fabs(x - mean_of(size, step, i, k)));
     }
     return largest;
 }
 
+static bool same_bits(tutti_reducer *a, tutti_reducer *b, size_t i)
+{
+    double x[LARGEST], y[LARGEST];
+
+    test_get(x, tutti_reducer_grad(a, i), bytes_of(i));
+    test_get(y, tutti_reducer_grad(b, i), bytes_of(i));
+    return memcmp(x, y, bytes_of(i)) == 0;
+}
+
 static int new_reducer(tutti_reducer **r_p, tutti_group *group, const tutti_comm_hook *hook)
 {
-    CHECK_OK(tutti_reducer_new(r_p, group, parameters, N, NULL));
+    CHECK_OK(tutti_reducer_new(r_p, group, parameters, N,
+                               &(tutti_reducer_opts){.stream = test_stream()}));
     if (hook)
         CHECK_OK(tutti_reducer_set_hook(*r_p, hook));
     return 0;
@@ -83,6 +100,8 @@ typedef struct own {
 static tutti_status own_run(void *self, tutti_group *group, const tutti_bucket *bucket)
 {
     own *o = self;
+    const size_t bytes = bucket->buf.count * tutti_dtype_size(bucket->buf.dtype);
+    double sums[2 * LARGEST];
     tutti_work *work;
 
     if (o->fails)
@@ -101,11 +120,13 @@ static tutti_status own_run(void *self, tutti_group *group, const tutti_bucket *
     }
     TUTTI_TRY(tutti_all_reduce(group, bucket->buf, TUTTI_SUM, &work));
     TUTTI_TRY(tutti_work_wait(work));
+    test_get_in(bucket->buf.stream, sums, bucket->buf.p, bytes);
     for (size_t i = 0; i < bucket->buf.count; i++)
         if (bucket->buf.dtype == TUTTI_F32)
-            ((float *)bucket->buf.p)[i] /= (float)tutti_group_size(group);
+            ((float *)sums)[i] /= (float)tutti_group_size(group);
         else
-            ((double *)bucket->buf.p)[i] /= tutti_group_size(group);
+            sums[i] /= tutti_group_size(group);
+    test_set_in(bucket->buf.stream, bucket->buf.p, sums, bytes);
     return TUTTI_OK;
 }
 
@@ -129,8 +150,7 @@ static int a_hook_that_averages_changes_nothing(tutti_group *group, void *arg)
         CHECK_OK(run_step(plain, rank, step));
         CHECK_OK(run_step(hooked, rank, step));
         for (size_t i = 0; i < N; i++)
-            CHECK(memcmp(tutti_reducer_grad(plain, i), tutti_reducer_grad(hooked, i),
-                         parameters[i].count * tutti_dtype_size(parameters[i].dtype)) == 0);
+            CHECK(same_bits(plain, hooked, i));
     }
     CHECK(o.calls == 6 && o.last == 3 && o.gradients == 9); /* two dtypes, two buckets */
     CHECK(tutti_reducer_set_hook(hooked, &hook) == TUTTI_ERR_STATE);
@@ -283,14 +303,14 @@ static int powersgd_loses_nothing_in_the_end(tutti_group *group, void *arg)
         double error = 0, norm = 0;
         tutti_comm_hook hook;
         tutti_reducer *r;
-        float *weight;
+        float weight[MATRIX];
 
         memset(sums[forgets], 0, sizeof sums[forgets]);
         CHECK_OK(tutti_comm_hook_powersgd(&hook, &opts));
         CHECK_0(new_reducer(&r, group, &hook));
-        weight = tutti_reducer_grad(r, 1);
         for (int step = 0; step < STEPS; step++) {
             CHECK_OK(run_step(r, rank, 0));
+            test_get(weight, tutti_reducer_grad(r, 1), sizeof weight);
             CHECK(error_of(r, size, 0, 0) < 1e-6 && error_of(r, size, 0, 2) < 1e-6);
             for (int k = 0; k < MATRIX && step >= 2; k++)
                 sums[forgets][k] += (double)weight[k] / (STEPS - 2);
@@ -321,7 +341,7 @@ static int powersgd_keeps_ranks_equal(tutti_group *group, void *arg)
         float all[4][MATRIX];
         tutti_comm_hook hook;
         tutti_reducer *r;
-        float *weight;
+        float weight[MATRIX];
 
         CHECK_OK(tutti_comm_hook_powersgd(&hook, &opts));
         if (kind == 2) {
@@ -330,16 +350,17 @@ static int powersgd_keeps_ranks_equal(tutti_group *group, void *arg)
             CHECK_OK(tutti_comm_hook_bf16(&hook, &inner));
         }
         CHECK_0(new_reducer(&r, group, &hook));
-        weight = tutti_reducer_grad(r, 1);
         for (int step = 0; step < 8; step++) {
             CHECK_OK(tutti_reducer_begin(r));
             for (uint32_t k = 0; k < MATRIX; k++)
                 weight[k] = value(rank, step, 1, k);
             if (step == 5 && rank == size - 1)
                 weight[17] = INFINITY;
+            test_set(tutti_reducer_grad(r, 1), weight, sizeof weight);
             for (size_t i = 0; i < N; i++)
                 tutti_reducer_ready(r, i);
             CHECK_OK(tutti_reducer_finish(r));
+            test_get(weight, tutti_reducer_grad(r, 1), sizeof weight);
             CHECK_OK(tutti_all_gather(group, TUTTI_CONST_BUF(weight, MATRIX, TUTTI_F32),
                                       TUTTI_BUF(all, (size_t)size * MATRIX, TUTTI_F32), NULL));
             for (int other = 1; other < size; other++)
@@ -363,7 +384,7 @@ typedef struct trainer {
 
 static int trainer_new(trainer *t, tutti_group *group, const tutti_comm_hook *hook, float scale)
 {
-    tutti_ctx_opts cx_opts = {.threads = 1, .kernels = TUTTI_KERNELS_REFERENCE};
+    tutti_ctx_opts cx_opts = {.threads = 1, .kernels = test_kernels()};
 
     *t = (trainer){0};
     CHECK_OK(tutti_ctx_new(&t->cx, test_device(), &cx_opts));

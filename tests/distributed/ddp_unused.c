@@ -4,6 +4,7 @@
 #include "distributed/ddp_bodies.h"
 #include "harness/device.h"
 #include "harness/memory.h"
+#include "harness/stream.h"
 #include "tensor/tensor.h"
 #include <tutti/tutti.h>
 
@@ -27,7 +28,7 @@ typedef struct trainer {
 
 static int trainer_new(trainer *t, tutti_group *group, const tutti_ddp_opts *opts)
 {
-    tutti_ctx_opts cx_opts = {.threads = 1, .kernels = TUTTI_KERNELS_REFERENCE};
+    tutti_ctx_opts cx_opts = {.threads = 1, .kernels = test_kernels()};
 
     *t = (trainer){0};
     CHECK_OK(tutti_ctx_new(&t->cx, test_device(), &cx_opts));
@@ -365,6 +366,7 @@ static int a_shared_parameter_comes_once(tutti_group *group, void *arg)
     trainer t, alone;
     float mean[WIDTH] = {0};
     size_t n = 0;
+    const float *grad;
 
     (void)arg;
     CHECK_0(trainer_new(&t, group, NULL));
@@ -378,16 +380,15 @@ static int a_shared_parameter_comes_once(tutti_group *group, void *arg)
     CHECK_OK(tutti_ddp_new(&t.ddp, &t.m.base, group, NULL));
     CHECK_OK(backward(&t, LEFT | RIGHT | NEVER, rank, 0));
     for (int r = 0; r < size; r++) {
-        const float *grad;
-
         tutti_module_zero_grad(&alone.m.base);
         CHECK_OK(backward(&alone, LEFT | RIGHT | NEVER, r, 0));
         grad = test_grad(alone.m.left.bias);
         for (int k = 0; k < WIDTH; k++)
             mean[k] += grad[k] / (float)size;
     }
+    grad = test_grad(t.m.left.bias);
     for (int k = 0; k < WIDTH; k++)
-        CHECK(fabsf(test_grad(t.m.left.bias)[k] - mean[k]) < 1e-6f);
+        CHECK(fabsf(grad[k] - mean[k]) < 1e-6f);
     for (size_t b = 0; b < tutti_reducer_n_buckets(tutti_ddp_reducer(t.ddp)); b++)
         n += tutti_reducer_bucket(tutti_ddp_reducer(t.ddp), b).n;
     CHECK(n == 6);
@@ -401,13 +402,12 @@ static int a_shared_parameter_comes_once(tutti_group *group, void *arg)
 static tutti_status average(void *arg, tutti_group *group, tutti_tensor *const *buffers, size_t n)
 {
     ++*(int *)arg;
-    for (size_t i = 0; i < n; i++) {
-        tutti_buf buf =
-            TUTTI_BUF(buffers[i]->data, (size_t)tutti_shape_count(buffers[i]->shape), TUTTI_F32);
-
-        buf.stream = buffers[i]->cx->stream;
-        TUTTI_TRY(tutti_all_reduce(group, buf, TUTTI_AVG, NULL));
-    }
+    for (size_t i = 0; i < n; i++)
+        TUTTI_TRY(tutti_all_reduce(group,
+                                   (tutti_buf){buffers[i]->data,
+                                               (size_t)tutti_shape_count(buffers[i]->shape),
+                                               TUTTI_F32, tutti_ctx_stream(buffers[i]->cx)},
+                                   TUTTI_AVG, NULL));
     return TUTTI_OK;
 }
 
@@ -437,27 +437,31 @@ static int a_step_may_skip_gradients(tutti_group *group, void *arg)
         {.name = "first", .count = 3, .dtype = TUTTI_F64},
         {.name = "none", .count = 2, .dtype = TUTTI_F32},
         {.name = "own", .count = 7, .dtype = TUTTI_F32, .local = true}};
-    tutti_reducer_opts opts = {.find_unused = true, .bucket_mb = 1e-5};
+    tutti_reducer_opts opts = {.find_unused = true, .bucket_mb = 1e-5, .stream = test_stream()};
     int rank = tutti_group_rank(group), size = tutti_group_size(group);
     tutti_reducer *r;
 
     (void)arg;
     CHECK_OK(tutti_reducer_new(&r, group, p, 4, &opts));
     for (int step = 0; step < 3; step++) {
-        float *all = tutti_reducer_grad(r, 0), *own = tutti_reducer_grad(r, 3);
-        double *first = tutti_reducer_grad(r, 1);
+        float *all = (float *)tutti_reducer_grad(r, 0) + 4,
+              *own = (float *)tutti_reducer_grad(r, 3) + 6, mine = (float)rank, seen[2];
+        double *first = (double *)tutti_reducer_grad(r, 1) + 2, six = 6;
 
         CHECK_OK(tutti_reducer_begin(r));
-        all[4] = (float)rank;
-        own[6] = (float)rank;
-        first[2] = 6;
+        test_set(all, &mine, sizeof mine);
+        test_set(own, &mine, sizeof mine);
+        test_set(first, &six, sizeof six);
         CHECK_OK(tutti_reducer_ready(r, 0));
         if (rank == 0)
             CHECK_OK(tutti_reducer_ready(r, 1));
         else if (step % 2)
             CHECK_OK(tutti_reducer_skip(r, 1)); /* otherwise finish does */
         CHECK_OK(tutti_reducer_finish(r));
-        CHECK(all[4] == (float)(size - 1) / 2 && first[2] == 6.0 / size && own[6] == (float)rank);
+        test_get(&seen[0], all, sizeof mine);
+        test_get(&seen[1], own, sizeof mine);
+        test_get(&six, first, sizeof six);
+        CHECK(seen[0] == (float)(size - 1) / 2 && six == 6.0 / size && seen[1] == mine);
         CHECK(tutti_reducer_users(r, 0) == size && tutti_reducer_users(r, 1) == 1);
         CHECK(tutti_reducer_users(r, 2) == 0 && tutti_reducer_users(r, 3) == 0);
     }
@@ -479,16 +483,18 @@ static int a_static_reducer_asks_once(tutti_group *group, void *arg)
 
     (void)arg;
     CHECK_OK(tutti_reducer_new(&strict, group, p, 2, NULL));
-    CHECK_OK(tutti_reducer_new(&r, group, p, 2, &(tutti_reducer_opts){.static_graph = true}));
+    CHECK_OK(tutti_reducer_new(
+        &r, group, p, 2, &(tutti_reducer_opts){.static_graph = true, .stream = test_stream()}));
     for (int step = 0; step < 3; step++) {
-        float *first = tutti_reducer_grad(r, 1);
+        float *first = (float *)tutti_reducer_grad(r, 1) + 2, six = 6;
 
         CHECK_OK(tutti_reducer_begin(r));
-        first[2] = 6;
+        test_set(first, &six, sizeof six);
         CHECK_OK(tutti_reducer_ready(r, 0));
         CHECK_OK(rank == 0 ? tutti_reducer_ready(r, 1) : tutti_reducer_skip(r, 1));
         CHECK_OK(tutti_reducer_finish(r));
-        CHECK(first[2] == 6.0f / (float)size && tutti_reducer_users(r, 1) == 1);
+        test_get(&six, first, sizeof six);
+        CHECK(six == 6.0f / (float)size && tutti_reducer_users(r, 1) == 1);
     }
     CHECK_OK(tutti_barrier(group, NULL));
     if (rank == 0) { /* the others hear of it, wherever they are */
