@@ -120,7 +120,8 @@ static void warn_of_idle_gpu(const tutti__run *run)
         status = ops->why();
     if (status != TUTTI_OK)
         tutti_log(TUTTI_LOG_WARN, "train",
-                  "device auto takes the CPU, although an NVIDIA driver is here: %s",
+                  "device auto takes the CPU, although NVIDIA's kernel driver is here "
+                  "(/dev/nvidiactl): %s",
                   tutti_last_error());
 }
 

@@ -76,7 +76,7 @@ END
 if unshare -rm bash with_driver true 2>/dev/null; then
     rm -rf dev
     TUTTI_CUDA_MODULE='' unshare -rm bash with_driver ./alone train $mlp --run-dir idle >idle.out 2>&1 || { cat idle.out; fail "auto beside a driver"; }
-    [ "$(grep -c 'device auto takes the CPU, although an NVIDIA driver is here: device cuda: ' idle.out)" = 1 ] || { cat idle.out; fail "auto does not say why a GPU idles"; }
+    [ "$(grep -c 'device auto takes the CPU, although NVIDIA.s kernel driver is here (/dev/nvidiactl): device cuda: ' idle.out)" = 1 ] || { cat idle.out; fail "auto does not say why a GPU idles"; }
     rm -rf dev
     CUDA_VISIBLE_DEVICES='' TUTTI_CUDA_MODULE='' unshare -rm bash with_driver ./alone train $mlp --run-dir hidden >hidden.out 2>&1 || { cat hidden.out; fail "hidden GPUs"; }
     ! grep -q "takes the CPU" hidden.out || fail "auto warns of GPUs that are hidden"
