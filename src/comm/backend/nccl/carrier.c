@@ -302,12 +302,17 @@ tutti_status tutti__nccl_carrier_new(tutti__carrier **carrier_p, tutti__comm *co
     tutti__nccl_library library;
     const tutti__nccl *nccl;
     const tutti__device_ops *ops;
+    tutti_status status;
 
     *carrier_p = NULL;
     if (required) { /* said where the group is made, not at its first call */
         TUTTI_TRY(tutti__nccl_load(&nccl, &library));
-        TUTTI_TRY(tutti__device_ops_of(TUTTI_CUDA, &ops));
-        TUTTI_TRY(ops->why());
+        status = tutti__device_ops_of(TUTTI_CUDA, &ops);
+        if (status == TUTTI_OK)
+            status = ops->why();
+        if (status != TUTTI_OK)
+            return tutti__fail(status, "backend nccl is for GPUs (auto and native need none): %s",
+                               tutti_last_error());
     }
     c = tutti__alloc(sizeof *c);
     if (!c)
