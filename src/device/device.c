@@ -1,6 +1,8 @@
 /* device.c -- names of devices and element types.   SPDX-License-Identifier: MIT */
 #include "device/device.h"
 
+#include <glob.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,9 +46,26 @@ tutti_status tutti__device_ops_of(tutti_device_kind kind, const tutti__device_op
     return tutti__fail(TUTTI_ERR_ARG, "device kind %d is unknown", (int)kind);
 }
 
+/* It was not hidden, or CUDA's module was even named. */
+static bool seems_to_have_gpu(void)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    glob_t found;
+    bool is_there;
+
+    if (*tutti__env_text(TUTTI__ENV_CUDA_MODULE))
+        return true;
+    if (visible && (!*visible || *visible == '-'))
+        return false;
+    is_there = glob("/dev/nvidia[0-9]*", 0, NULL, &found) == 0;
+    globfree(&found);
+    return is_there;
+}
+
 /* Quietly the CPU, unless a GPU is there that cannot be used. */
 static tutti_device choose_device(int local_rank)
 {
+    static atomic_flag said = ATOMIC_FLAG_INIT;
     const tutti__device_ops *ops;
     tutti_status status = tutti__cuda_ops(&ops);
 
@@ -54,7 +73,9 @@ static tutti_device choose_device(int local_rank)
         status = ops->why();
     if (status == TUTTI_OK)
         return (tutti_device){TUTTI_CUDA, local_rank % ops->count()};
-    tutti_log(TUTTI_LOG_DEBUG, "device", "auto: the CPU, since: %s", tutti_last_error());
+    tutti_log(seems_to_have_gpu() && !atomic_flag_test_and_set(&said) ? TUTTI_LOG_WARN
+                                                                      : TUTTI_LOG_DEBUG,
+              "device", "auto: the CPU, since: %s", tutti_last_error());
     return (tutti_device){TUTTI_CPU, 0};
 }
 
