@@ -60,6 +60,16 @@ STANDIN_CUDA_FAULT=0:300 STANDIN_XIDS=0:31 refused 4 "cuda:0 (stand-in GPU)" "$T
 says refused.out 'GPU 0 \(0000:10:00\.0\) of rank 0: the driver reports Xid 31: a page fault'
 says broken/summary.json '"status": "failed"'
 
+nccl=$BUILD_DIR/tests/standin/libtutti_nccl.so
+if [ -e "$nccl" ]; then # a device that has failed runs nothing that NCCL could not stop
+    code=0
+    TUTTI_NCCL_MODULE=$nccl STANDIN_CUDA_DEVICES=2 STANDIN_CUDA_FAULT=1:5 timeout 60 "$TUTTI" train -n 2 $mlp --batch-size 16 \
+        --device cuda --backend nccl --run-dir aborted >aborted.out 2>&1 || code=$?
+    [ $code = 3 ] || [ $code = 4 ] || { cat aborted.out && fail "exit code $code from a device that failed"; }
+    says aborted.out 'cuda:1 \(stand-in GPU\): .*illegal'
+    ! grep -q "has not stopped" aborted.out || { cat aborted.out && fail "NCCL is said not to stop on a device that failed"; }
+fi
+
 # ---- Mixed precision; a convolutional model.
 for amp in bf16 fp16; do
     train "mlp-$amp" $mlp --device cuda --amp $amp
