@@ -4,10 +4,12 @@ JOBS ?= $(shell nproc)
 CMAKE = cmake
 CONFIGURE_LOG = --log-level=WARNING
 
-.PHONY: all demo test test-long bench check install clean format asan tsan
+.PHONY: all tutti demo test test-long bench check install clean format asan tsan
 
-all: build/build.ninja
-	@$(CMAKE) --build build -j$(JOBS) $(if $(findstring s,$(filter-out --%,$(MAKEFLAGS))),-- --quiet)
+BUILD = @$(CMAKE) --build build -j$(JOBS) --target $@ $(if $(findstring s,$(filter-out --%,$(MAKEFLAGS))),-- --quiet)
+
+all: build/build.ninja ; $(BUILD)
+tutti: build/build.ninja ; $(BUILD)
 
 build/build.ninja:
 	@$(CMAKE) --preset release $(CONFIGURE_LOG) >build-configure.log 2>&1 || { cat build-configure.log; rm -f build-configure.log; exit 1; }

@@ -1,23 +1,35 @@
 # What libtutti_cuda needs, NVIDIA's toolkit and cuDNN, and what libtutti_nccl needs beside them. Sets CUDA_COMPLETE and
-# NCCL_COMPLETE; CUDA_MISSING and NCCL_MISSING say what is not there. Nothing links with the driver's libcuda.
+# NCCL_COMPLETE; CUDA_MISSING and NCCL_MISSING say what is not there, NCCL_REMEDY what to do. Nothing links with the driver's libcuda.
 #
-# Where nvcc is not on the PATH: CUDACXX or CUDA_PATH in the environment, or /usr/local/cuda. cuDNN and NCCL are looked for
+# nvcc: CMAKE_CUDA_COMPILER or CUDACXX; else in CUDA_PATH, CUDA_HOME, the PATH, or /usr/local/cuda. cuDNN and NCCL are looked for
 # beside the toolkit, and in CMAKE_PREFIX_PATH.
 set(CUDA_COMPLETE FALSE)
 set(CUDA_MISSING "")
 set(NCCL_COMPLETE FALSE)
-set(NCCL_MISSING "")
 
 # Ampere, Hopper, and what comes after them by way of Hopper's PTX.
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES "80-real;90" CACHE STRING "GPUs that libtutti_cuda is compiled for")
 endif()
 
-find_program(TUTTI_NVCC nvcc HINTS ENV CUDACXX ENV CUDA_PATH ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES bin)
-mark_as_advanced(TUTTI_NVCC)
-if(TUTTI_NVCC)
+set(nvcc "${CMAKE_CUDA_COMPILER}")
+if(NOT nvcc)
+  set(nvcc "$ENV{CUDACXX}")
+endif()
+if(NOT nvcc)
+  find_program(TUTTI_NVCC nvcc HINTS ENV CUDA_PATH ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES bin)
+  mark_as_advanced(TUTTI_NVCC)
+  set(nvcc "${TUTTI_NVCC}")
+endif()
+if(nvcc)
+  # check_language compiles in a project of its own, since enable_language would end this one where nvcc cannot: without the
+  # toolkit around it, or without a C++ compiler that it takes. What it is to use it reads from the environment.
   if(NOT CMAKE_CUDA_COMPILER)
-    set(CMAKE_CUDA_COMPILER ${TUTTI_NVCC})
+    unset(CMAKE_CUDA_COMPILER CACHE)
+    set(ENV{CUDACXX} "${nvcc}")
+    if(CMAKE_CUDA_HOST_COMPILER)
+      set(ENV{CUDAHOSTCXX} "${CMAKE_CUDA_HOST_COMPILER}")
+    endif()
   endif()
   include(CheckLanguage)
   check_language(CUDA)
@@ -32,10 +44,10 @@ if(TUTTI_NVCC)
   endif()
 endif()
 
-if(NOT TUTTI_NVCC)
+if(NOT nvcc)
   set(CUDA_MISSING "nvcc")
 elseif(NOT CMAKE_CUDA_COMPILER)
-  set(CUDA_MISSING "an nvcc that compiles (${TUTTI_NVCC} does not: is there a C++ compiler that it takes?)")
+  set(CUDA_MISSING "an nvcc that compiles (${nvcc} does not: is its toolkit whole, and is there a C++ compiler that it takes?)")
 elseif(NOT CUDAToolkit_FOUND)
   set(CUDA_MISSING "CUDA's run-time 12 or later (found: ${CUDAToolkit_VERSION})")
 else()
@@ -67,5 +79,6 @@ elseif(NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
   set(NCCL_COMPLETE TRUE)
 else()
   set(NCCL_MISSING "nccl.h and libnccl")
+  set(NCCL_REMEDY "Install NCCL (libnccl-dev of NVIDIA's repository), or set CMAKE_PREFIX_PATH to where it is")
 endif()
 string(REPLACE ";" ", " CUDA_MISSING "${CUDA_MISSING}")

@@ -138,10 +138,10 @@ typedef struct tutti_loader_opts {
      * the image's area, of an aspect from 3:4 to 4:3, scaled to that size; and the flip. */
     bool augment;
     int channels; /* 3 with a grey data set: the grey value thrice. 0: the data set's own */
-    /* Where batches will be inputs, if that is no host: they are copied to its device as soon as they are made. It outlives the
-     * loader, and its thread calls the loader. NULL: an input is copied when it is made. */
+    /* The context whose inputs the batches will be. If its device is not the host, they are copied there as soon as they are made.
+     * It outlives the loader, which is called by the context's thread alone. NULL: tutti_input makes the copy. */
     tutti_ctx *cx;
-    uint64_t reserved[4]; /* zero */
+    uint64_t reserved[3]; /* zero */
 } tutti_loader_opts;
 
 typedef struct tutti_batch {

@@ -91,7 +91,7 @@ typedef enum tutti_backend {
     TUTTI_BACKEND_AUTO,
     TUTTI_BACKEND_NATIVE, /* Tutti's own; what is on GPUs goes through memory of the host */
     TUTTI_BACKEND_MPI,    /* the site's MPI, for ranks that mpirun or srun started; docs/mpi.md */
-    TUTTI_BACKEND_NCCL    /* native, and NCCL for what is on GPUs: UNSUPPORTED where it cannot be had; docs/nccl.md */
+    TUTTI_BACKEND_NCCL /* native, and NCCL for what is on GPUs: UNSUPPORTED where it cannot be had; docs/nccl.md */
 } tutti_backend;
 
 /* Zero means default. */
@@ -180,8 +180,8 @@ TUTTI_API void tutti_log0(const tutti_group *group, const char *format, ...) TUT
  * on all of them; the group lives. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_alloc(tutti_group *group, size_t bytes,
                                                          void **p);
-/* The same on the device of a stream (NULL: the host's, as above), each rank on its own: memory in which the group moves that
- * device's buffers best. No stream uses it any more when it is released. Where only some ranks' is the host's, nobody shares it. */
+/* The same on the stream's device, from which the group moves buffers best; stream NULL: the host's. Each rank names its own
+ * device. Peers read the memory directly only if all ranks ask for the host's. When it is released, no stream uses it. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_alloc_on(tutti_group *group,
                                                             tutti_stream *stream, size_t bytes,
                                                             void **p);
@@ -323,10 +323,11 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_coalesce_end(tutti_group *group, tu
 /* ---- Between two ranks --------------------------------------------------------------------------
  * Outside the order of the collectives: any thread may call these, before, after and beside collectives in flight. The
  * messages from one rank with one tag (0 and up) are received in the order in which they were sent. A send is done when
- * its buffer may be used again, not when the message is received (of a device's buffer: as soon as the call returns, which
- * waits for its stream; a receive into one brings the message there when it is waited for); a rank that then leaves the group, or just ends, loses
- * nothing of it. Unexpected messages wait at the receiver if they are small (up to 16 KiB each, 4 KiB among more than 64 ranks of
- * a host, and 256 KiB from each rank), all others at the sender, and nothing waits behind them. To itself a rank can send too.
+ * its buffer may be used again, not when the message is received; a rank that then leaves the group, or just ends, loses
+ * nothing of it. A send of a device's buffer waits for its stream, and the buffer may be used again on return; a receive into one
+ * brings the message to the device when the receive is waited for. Unexpected messages wait at the receiver if they are small (up
+ * to 16 KiB each, 4 KiB among more than 64 ranks of a host, and 256 KiB from each rank), all others at the sender, and nothing waits
+ * behind them. To itself a rank can send too.
  * Errors: ARG; MISMATCH when the two name different dtypes or counts (both are named); PEER, TIMEOUT (that of
  * tutti_group_set_timeout, from the call on), ABORTED. All of scope GROUP kill the group, like a collective's. */
 

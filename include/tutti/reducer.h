@@ -49,10 +49,10 @@ typedef struct tutti_reducer_opts {
     bool find_unused;    /* a step may leave gradients out: tutti_reducer_skip */
     bool static_graph;   /* each step leaves out what the first did: asked once, then checked */
     tutti_nonfinite nonfinite;
-    /* On whose device the gradients lie, and in which they are written: what is given to it before tutti_reducer_ready
-     * counts. It outlives the reducer. NULL: memory of the host. Each rank's own affair. */
+    /* The stream in which gradients are written, on the device where they lie: a bucket is reduced behind what was given to the
+     * stream before tutti_reducer_ready. It outlives the reducer. NULL: memory of the host. Ranks may differ in it. */
     tutti_stream *stream;
-    uint64_t reserved[4]; /* zero */
+    uint64_t reserved[3]; /* zero */
 } tutti_reducer_opts;
 
 /* Collective: parameters, dtypes, names, order and options are compared, and a difference is MISMATCH with the same
@@ -76,7 +76,8 @@ TUTTI_API tutti_status tutti_reducer_ready_rows(tutti_reducer *reducer, size_t i
 /* In place of ready: this rank has no gradient i in this step, and brings zeros. STATE without find_unused or
  * static_graph. What is neither ready nor skipped when finish is called, is skipped. */
 TUTTI_API tutti_status tutti_reducer_skip(tutti_reducer *reducer, size_t i);
-/* Waits for all buckets, also on a device: what failed is known before an update is given to its stream. STATE naming the gradients that never got ready (then the group is aborted). */
+/* Waits for all buckets, also on a device: what failed is known before an update is given to its stream. STATE naming the
+ * gradients that never got ready (then the group is aborted). */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_finish(tutti_reducer *reducer);
 /* How many ranks brought gradient i in the last step. 0: nobody, so leave the parameter as it is. */
 TUTTI_API int tutti_reducer_users(const tutti_reducer *reducer, size_t i);

@@ -67,8 +67,11 @@ static inline double tutti__or(double value, double by_default)
     return value == 0 ? by_default : value;
 }
 /* ARG, naming the struct, where its reserved fields are not zero: what they say is for a later version. */
-#define TUTTI__CHECK_RESERVED(type, p) tutti__check_reserved(#type, (p), offsetof(type, reserved))
-tutti_status tutti__check_reserved(const char *type, const void *p, size_t offset); /* p NULL: OK */
+#define TUTTI__CHECK_RESERVED(type, p)                                                             \
+    tutti__check_reserved(#type, (p), offsetof(type, reserved),                                    \
+                          TUTTI__COUNT_OF(((const type *)0)->reserved))
+/* p NULL: OK */
+tutti_status tutti__check_reserved(const char *type, const void *p, size_t offset, size_t n);
 
 /* ---- Log ---------------------------------------------------------------------------------------------- */
 

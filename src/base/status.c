@@ -134,14 +134,14 @@ tutti_status tutti__fail_again(tutti_status status, const char *message)
     return tutti__fail(status, "%s", message);
 }
 
-tutti_status tutti__check_reserved(const char *type, const void *p, size_t offset)
+tutti_status tutti__check_reserved(const char *type, const void *p, size_t offset, size_t n)
 {
-    uint64_t reserved[4];
+    const uint64_t *reserved = p ? (const uint64_t *)((const char *)p + offset) : NULL;
+    uint64_t set = 0;
 
-    if (!p)
-        return TUTTI_OK;
-    memcpy(reserved, (const char *)p + offset, sizeof reserved);
-    if ((reserved[0] | reserved[1] | reserved[2] | reserved[3]) == 0)
+    for (size_t i = 0; p && i < n; i++)
+        set |= reserved[i];
+    if (!set)
         return TUTTI_OK;
     return tutti__fail(TUTTI_ERR_ARG,
                        "%s: a reserved field is set by a program built against a newer Tutti than "

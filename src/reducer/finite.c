@@ -1,6 +1,5 @@
 /* finite.c -- NaN and infinities, found where they come from: before they are averaged into everybody's gradient.
- * SPDX-License-Identifier: MIT
- */
+ * SPDX-License-Identifier: MIT */
 #include "reducer/internal.h"
 
 static bool looks(const tutti_reducer *r)

@@ -19,8 +19,8 @@
 #define DATA_NAMES  TUTTI__FORMATS(WORD)
 
 const tutti__key_row tutti__key_table[TUTTI__N_KEYS] = {
-#define KEY(type, name, value, limits, works, help)                                                \
-    {#name, TUTTI__KEY_##type, offsetof(tutti__train_config, name), value, limits, works, help},
+#define KEY(type, name, value, limits, help)                                                       \
+    {#name, TUTTI__KEY_##type, offsetof(tutti__train_config, name), value, limits, help},
 #include "train/config.def"
 #undef KEY
 };
@@ -156,8 +156,7 @@ static tutti_status set_text(const reader *r, const tutti__key_row *key, const c
 
 static tutti_status set_value(const reader *r, const tutti__key_row *key, const char *text)
 {
-    char words[256];
-    bool flag = false;
+    bool flag;
 
     switch (key->type) {
     case TUTTI__KEY_INT:
@@ -172,7 +171,6 @@ static tutti_status set_value(const reader *r, const tutti__key_row *key, const 
                           "\"%.100s\" is not a yes or no; expected true, false, on, off, 1 or 0",
                           text);
         *(bool *)value_of(r->config, key) = flag;
-        text = flag ? "true" : "false";
         break;
     case TUTTI__KEY_CHOICE:
         TUTTI_TRY(set_choice(r, key, text));
@@ -181,9 +179,6 @@ static tutti_status set_value(const reader *r, const tutti__key_row *key, const 
         TUTTI_TRY(set_text(r, key, text));
         break;
     }
-    if (key->works && !has_word(key->works, text))
-        return refuse(r, key, "%.100s is not in this version; use %s=%s", *text ? text : "\"\"",
-                      key->name, list_text(key->works, words, sizeof words));
     return TUTTI_OK;
 }
 
@@ -572,9 +567,6 @@ void tutti__config_help(FILE *out)
             *p = *p == '_' ? '-' : *p;
         fprintf(out, "  %-20s %s (default %s)\n", flag_text, value_text(key, text, sizeof text),
                 *key->value ? key->value : "none");
-        fprintf(out, "  %-20s %s", "", key->help);
-        if (key->works)
-            fprintf(out, " [this version: only %s]", list_text(key->works, text, sizeof text));
-        fputc('\n', out);
+        fprintf(out, "  %-20s %s\n", "", key->help);
     }
 }

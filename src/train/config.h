@@ -20,7 +20,7 @@ typedef struct tutti__key_row {
     const char *name;
     tutti__key_type type;
     size_t offset; /* of the value in tutti__train_config */
-    const char *value, *limits, *works, *help;
+    const char *value, *limits, *help;
 } tutti__key_row;
 
 /* The value of each key, under its name. */
@@ -30,7 +30,7 @@ typedef struct tutti__key_row {
 #define TUTTI__MEMBER_CHOICE(name) char name[32];
 #define TUTTI__MEMBER_TEXT(name)   char name[TUTTI__CONFIG_TEXT];
 typedef struct tutti__train_config {
-#define KEY(type, name, value, limits, works, help) TUTTI__MEMBER_##type(name)
+#define KEY(type, name, value, limits, help) TUTTI__MEMBER_##type(name)
 #include "train/config.def"
 #undef KEY
     int64_t
@@ -38,7 +38,7 @@ typedef struct tutti__train_config {
 } tutti__train_config;
 
 enum {
-#define KEY(type, name, value, limits, works, help) TUTTI__KEY_OF_##name,
+#define KEY(type, name, value, limits, help) TUTTI__KEY_OF_##name,
 #include "train/config.def"
 #undef KEY
     TUTTI__N_KEYS

@@ -4,6 +4,7 @@
  * Results on all shapes are compared by autograd_ops.c and autograd_shapes.c. */
 #include "harness/standin.h"
 #include "tensor/kernel.h"
+#include "tensor/kernel/cuda/glue.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -397,6 +398,36 @@ static void no_epilogue(void)
     tutti_ctx_free(cx);
 }
 
+/* A view of the middle of something: rather no epilogue than a fault on the device. */
+static void unaligned_vectors(void)
+{
+    tutti_ctx *cx = context(TUTTI_CUDA);
+    const tutti__cuda_products *products = tutti__cuda_state_of(cx)->products;
+    float *memory = cx->device_ops->alloc(cx->device, 4096, true);
+    tutti__cuda_product p = {.rows = 4,
+                             .columns = 4,
+                             .inner = 4,
+                             .dtype = TUTTI_F32,
+                             .result = TUTTI_F32,
+                             .a = memory,
+                             .b = memory + 64,
+                             .c = memory + 128};
+
+    CHECK(memory);
+    for (int i = 0; i < 8; i++) {
+        const bool aligned = i / 2 % 4 == 0;
+        float *vector = memory + 192 + i / 2;
+
+        p.bias = i % 2 ? NULL : vector;
+        p.a_sums = i % 2 ? vector : NULL;
+        CHECK(products->product(tutti__cuda_products_handle(cx), &p) ==
+              (aligned ? TUTTI_OK : TUTTI_ERR_UNSUPPORTED));
+    }
+    CHECK(recorded("cublaslt multiply").n == 2);
+    cx->device_ops->free(cx->device, memory);
+    tutti_ctx_free(cx);
+}
+
 /* ---- Cases ------------------------------------------------------------------------------------------------- */
 
 static void run(void **state)
@@ -441,6 +472,9 @@ int main(void)
         {no_memory, {"STANDIN_CUDNN=workspace=200000000", "STANDIN_CUDA_MEMORY=64"}},
         {no_algorithm, {"STANDIN_CUBLASLT=none"}},
         {no_epilogue, {"STANDIN_CUBLASLT=no_epilogue"}},
+        {no_epilogue, {"STANDIN_CUBLASLT=wrong_epilogue"}},
+        {no_epilogue, {"STANDIN_CUBLASLT=late_epilogue"}},
+        {unaligned_vectors, {NULL}},
     };
     static const char *const names[] = {"convolution_f32",
                                         "convolution_bf16",
@@ -457,7 +491,10 @@ int main(void)
                                         "no_plan",
                                         "no_memory",
                                         "no_algorithm",
-                                        "no_epilogue"};
+                                        "no_epilogue",
+                                        "wrong_epilogue",
+                                        "late_epilogue",
+                                        "unaligned_vectors"};
     struct CMUnitTest tests[sizeof cases / sizeof cases[0]];
 
     use_standin();

@@ -1,11 +1,14 @@
 /* cublasLt.c -- a stand-in of cuBLASLt, for matrix products.   SPDX-License-Identifier: MIT
  *
  * It refuses what cuBLASLt refuses: sizes of attributes, matrices that do not fit, pairs of dtypes that it does not have,
- * an algorithm that was chosen for another product, pointers less aligned than was said when it was chosen. It computes
- * when the stream comes there.
+ * an algorithm that was chosen for another product, pointers less aligned than was said when it was chosen. Where an
+ * epilogue's vector is not aligned to 16 bytes, which its kernels may count on, it fails. It computes when the stream comes
+ * there.
  *
  *     STANDIN_RECORD=FILE      a line for each question for an algorithm, and for each product
- *     STANDIN_CUBLASLT=WISHES  none: there is no algorithm; no_epilogue: only for products without one;
+ *     STANDIN_CUBLASLT=WISHES  none: there is no algorithm; no_epilogue: only for products without one, and
+ *                                    wrong_epilogue: it calls others wrong, or
+ *                                    late_epilogue: so when they are to be computed;
  *                                    workspace=BYTES: of each */
 #include "elements.h"
 
@@ -33,7 +36,6 @@ typedef struct preference {
 typedef struct choice {
     uint64_t problem; /* a digest */
     uint16_t alignment[4];
-    uint32_t vector_alignment;
     uint64_t workspace;
 } choice;
 _Static_assert(sizeof(choice) <= sizeof(cublasLtMatmulAlgo_t), "an algorithm holds its choice");
@@ -231,13 +233,6 @@ static uint64_t digest(const product *p)
     return hash;
 }
 
-static uint32_t alignment_of(const void *p)
-{
-    const uintptr_t bits = (uintptr_t)p | 16;
-
-    return (uint32_t)(bits & (~bits + 1));
-}
-
 static product product_of(cublasLtMatmulDesc_t o, cublasLtMatrixLayout_t a,
                           cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t d)
 {
@@ -284,11 +279,12 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
              wanted->alignment[0], wanted->alignment[1], wanted->alignment[2],
              wanted->alignment[3]);
     record_product("choose", &p, more);
+    if (p.o.epilogue != CUBLASLT_EPILOGUE_DEFAULT && wish(WISHES, "wrong_epilogue"))
+        return CUBLAS_STATUS_INVALID_VALUE;
     if (!supported(&p) || wish(WISHES, "none") || workspace > wanted->workspace)
         return CUBLAS_STATUS_NOT_SUPPORTED;
     for (int i = 0; i < 4; i++)
         made.alignment[i] = (uint16_t)wanted->alignment[i];
-    made.vector_alignment = alignment_of(p.o.vector);
     /* The first of the list need not be one that works. */
     results[(*n_p)++] = (cublasLtMatmulHeuristicResult_t){.state = CUBLAS_STATUS_NOT_SUPPORTED};
     if (room > 1) {
@@ -402,8 +398,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t o, c
         !aligned(A, made.alignment[0]) || !aligned(B, made.alignment[1]) ||
         !aligned(C, made.alignment[2]) || !aligned(D, made.alignment[3]) ||
         !aligned(workspace, 256) ||
-        (p.o.epilogue != CUBLASLT_EPILOGUE_DEFAULT && !aligned(p.o.vector, made.vector_alignment)))
+        (p.o.epilogue != CUBLASLT_EPILOGUE_DEFAULT && wish(WISHES, "late_epilogue")))
         return CUBLAS_STATUS_INVALID_VALUE;
+    if (p.o.epilogue != CUBLASLT_EPILOGUE_DEFAULT && !aligned(p.o.vector, 16))
+        return CUBLAS_STATUS_EXECUTION_FAILED;
     j = calloc(1, sizeof *j);
     if (!j)
         return CUBLAS_STATUS_ALLOC_FAILED;

@@ -264,9 +264,10 @@ ROW(group_opts, tutti_group_init(&group, o))
 #define CHECK_ROW(type)                                                                            \
     static void type##_of_a_newer_program_are_refused(void **state)                                \
     {                                                                                              \
-        const tutti_##type o = {.reserved = {0, 0, 0, 1}};                                         \
+        tutti_##type o = {0};                                                                      \
                                                                                                    \
         (void)state;                                                                               \
+        o.reserved[TUTTI__COUNT_OF(o.reserved) - 1] = 1;                                           \
         assert_int_equal(with_##type(&o), TUTTI_ERR_ARG);                                          \
         if (!strstr(tutti_last_error(), "tutti_" #type ": ") ||                                    \
             !strstr(tutti_last_error(), "newer Tutti"))                                            \
@@ -299,7 +300,8 @@ static void check_header(const char *path)
 
     assert_non_null(file);
     while (fgets(line, sizeof line, file)) {
-        bool reserved = strstr(before, "uint64_t reserved[4];") != NULL;
+        bool reserved =
+            strstr(before, "uint64_t reserved[") != NULL; /* fields that came later took some */
 
         if (sscanf(line, "} tutti_%63[a-z0-9_];", type) == 1) {
             const char *suffix = strrchr(type, '_');

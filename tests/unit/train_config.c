@@ -123,7 +123,7 @@ static void unknown_keys_name_the_nearest(void **state)
     REFUSED("unknown key \"conf\"", "config", "--conf", "3");
 }
 
-static void what_is_not_in_this_version_is_refused_and_its_off_value_is_not(void **state)
+static void what_is_off_may_be_said(void **state)
 {
     tutti__train_config c;
 
@@ -264,7 +264,7 @@ int main(void)
         cmocka_unit_test(a_short_run_warms_up_shortly_unless_told_otherwise),
         cmocka_unit_test(wrong_values_name_key_value_and_what_was_expected),
         cmocka_unit_test(unknown_keys_name_the_nearest),
-        cmocka_unit_test(what_is_not_in_this_version_is_refused_and_its_off_value_is_not),
+        cmocka_unit_test(what_is_off_may_be_said),
         cmocka_unit_test(a_device_may_have_a_number),
         cmocka_unit_test(keys_that_need_each_other_say_so),
         cmocka_unit_test(histograms_are_tensorboard_s),

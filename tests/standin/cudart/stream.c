@@ -182,7 +182,7 @@ int tutti_standin_enqueue(void *native, void (*run)(void *arg), void *arg)
     error = standin_broken(stream ? stream->device : standin_current);
     if (error == cudaSuccess)
         error = standin_give(stream, (item){.run = run, .arg = arg});
-    return standin_leave(error);
+    return (int)standin_leave(error);
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream_p, unsigned flags)

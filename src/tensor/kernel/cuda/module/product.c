@@ -62,6 +62,19 @@ static cublasLtEpilogue_t epilogue_of(const tutti__cuda_product *p)
                        : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
+/* What it will not do, but may without its epilogue: some that it lacks it calls a wrong question. */
+static bool refuses(cublasStatus_t status, const tutti__cuda_product *p)
+{
+    return status == CUBLAS_STATUS_NOT_SUPPORTED ||
+           (status == CUBLAS_STATUS_INVALID_VALUE && epilogue_of(p) != CUBLASLT_EPILOGUE_DEFAULT);
+}
+
+/* cuBLASLt's preferences cover the matrices only, while its epilogues may move 16 bytes of their vector at a time. */
+static bool vector_is_aligned(const tutti__cuda_product *p)
+{
+    return tutti__cuda_alignment(p->bias, p->a_sums, NULL) == 16;
+}
+
 /* The bias, or where sums go: they change from call to call, and cuBLASLt wants them before it chooses. */
 static tutti_status set_vector(const product_plan *plan, const tutti__cuda_product *p)
 {
@@ -135,7 +148,7 @@ static tutti_status choose(tutti__cuda_handle *h, const tutti__cuda_product *p, 
     TRY(prefer(h->preference, p));
     status = cublasLtMatmulAlgoGetHeuristic(h->blas, plan->operation, plan->a, plan->b, plan->c,
                                             plan->c, h->preference, SUGGESTIONS, results, &n);
-    plan->none = status == CUBLAS_STATUS_NOT_SUPPORTED;
+    plan->none = refuses(status, p);
     if (plan->none)
         return TUTTI_OK;
     TRY(checked(status, "cublasLtMatmulAlgoGetHeuristic"));
@@ -178,8 +191,7 @@ static void key_of(int64_t *key, const tutti__cuda_product *p)
                                              (int64_t)epilogue_of(p),
                                              tutti__cuda_alignment(p->a, NULL, NULL),
                                              tutti__cuda_alignment(p->b, NULL, NULL),
-                                             tutti__cuda_alignment(p->c, NULL, NULL),
-                                             tutti__cuda_alignment(p->bias, p->a_sums, NULL)};
+                                             tutti__cuda_alignment(p->c, NULL, NULL)};
 
     memcpy(key, values, sizeof values);
 }
@@ -239,9 +251,12 @@ tutti_status tutti__cuda_multiply(void *handle, const tutti__cuda_product *p)
 {
     tutti__cuda_handle *h = handle;
     const float alpha = 1, beta = p->accumulate ? 1 : 0;
+    cublasStatus_t status;
     product_plan *plan;
     void *workspace;
 
+    if (!vector_is_aligned(p))
+        return none_will_do();
     TRY(tutti__cuda_use(h->o.device));
     TRY(library_open(h));
     TRY(plan_of(h, p, &plan));
@@ -249,7 +264,9 @@ tutti_status tutti__cuda_multiply(void *handle, const tutti__cuda_product *p)
         return none_will_do();
     TRY(set_vector(plan, p));
     TRY(tutti__cuda_workspace(h, plan->workspace, &workspace));
-    return BLAS(cublasLtMatmul(h->blas, plan->operation, &alpha, p->b, plan->a, p->a, plan->b,
-                               &beta, p->c, plan->c, p->c, plan->c, &plan->algorithm, workspace,
-                               plan->workspace, h->stream));
+    status = cublasLtMatmul(h->blas, plan->operation, &alpha, p->b, plan->a, p->a, plan->b, &beta,
+                            p->c, plan->c, p->c, plan->c, &plan->algorithm, workspace,
+                            plan->workspace, h->stream);
+    plan->none = refuses(status, p);
+    return plan->none ? none_will_do() : checked(status, "cublasLtMatmul");
 }
