@@ -126,7 +126,7 @@ tutti_status tutti__device_describe(tutti_device device, tutti__device_info *inf
 
 /* ---- Streams ------------------------------------------------------------------------------------------ */
 
-tutti_status tutti_stream_wrap(tutti_stream **stream_p, tutti_device device, void *native)
+static tutti_status make_stream(tutti_stream **stream_p, tutti_device device, void *native)
 {
     const tutti__device_ops *ops;
 
@@ -141,7 +141,19 @@ tutti_status tutti_stream_wrap(tutti_stream **stream_p, tutti_device device, voi
 
 tutti_status tutti_stream_new(tutti_stream **stream_p, tutti_device device)
 {
-    return tutti_stream_wrap(stream_p, device, NULL);
+    return make_stream(stream_p, device, NULL);
+}
+
+/* NULL is CUDA's default stream too, with which a stream of ours would have no order. */
+tutti_status tutti_stream_wrap(tutti_stream **stream_p, tutti_device device, void *native)
+{
+    *stream_p = NULL;
+    if (device.kind == TUTTI_CUDA && !native)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tutti_stream_wrap: the stream is NULL; CUDA's default stream is called "
+                           "cudaStreamLegacy or cudaStreamPerThread here, and tutti_stream_new "
+                           "makes a new one");
+    return make_stream(stream_p, device, native);
 }
 
 tutti_status tutti_stream_wait(tutti_stream *stream)
