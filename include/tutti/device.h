@@ -65,6 +65,7 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_stream_wrap(tutti_stream **stream_p
 /* Waits until all that was given to it is done. DEVICE: some of it failed. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_stream_wait(tutti_stream *stream);
 TUTTI_API tutti_device tutti_stream_device(const tutti_stream *stream); /* of NULL: the CPU */
+/* Waits likewise. No call on a buffer that bears it is under way, and no reducer has it any more. NULL is fine. */
 TUTTI_API void tutti_stream_free(tutti_stream *stream);
 
 #ifdef __cplusplus

@@ -246,11 +246,10 @@ static tutti_status finish(void *self)
 
 /* ---- State, whole on one rank ---------------------------------------------------------------------------------------- */
 
-/* One kind of state of every rank, into `whole` on `root`, by `all`, which has room for a bucket. */
-static tutti_status gather(tutti_zero *zero, const float *state, int root, float *whole, float *all)
+/* One kind of state of every rank, into `whole`, which is NULL where it is not wanted, by `all`, which has room for a bucket. */
+static tutti_status gather(tutti_zero *zero, const float *state, float *whole, float *all)
 {
     const size_t size = (size_t)zero->sharding.peers.size;
-    const bool is_root = tutti_group_rank(zero->group) == root;
     tutti_stream *stream = stream_of(zero);
 
     for (size_t i = 0; i < zero->sharding.n; i++) {
@@ -262,41 +261,40 @@ static tutti_status gather(tutti_zero *zero, const float *state, int root, float
         if (b)
             TUTTI_TRY(tutti_all_gather(zero->group, (tutti_const_buf){state, n, TUTTI_F32, stream},
                                        (tutti_buf){all, n * size, TUTTI_F32, stream}, NULL));
-        if (is_root)
-            TUTTI_TRY(tutti__copy(stream, whole + at, b ? all : state,
-                                  (b ? n * size : n) * sizeof *state));
+        if (whole)
+            TUTTI_TRY(tutti__copy_out(stream, whole + at, b ? all : state,
+                                      (b ? n * size : n) * sizeof *state));
         state += n;
     }
-    return TUTTI_OK;
+    return whole ? tutti_stream_wait(stream) : TUTTI_OK;
 }
 
-/* Device memory, which peers wait for: they hear of it if there is none. */
-static float *alloc_for_all(tutti_zero *zero, size_t n)
+/* Room for a bucket on the device; on `root` for all of the state too, on the host, since a device need not have room for it. */
+static tutti_status room_for_whole(const tutti_zero *zero, tutti_optim *optim, int root,
+                                   float **all_p)
 {
-    const tutti_ctx *cx = tutti_module_ctx(zero->root->module);
-    float *p = cx->device_ops->alloc(cx->device, n * sizeof *p, false);
+    const tutti_ctx *cx = optim->cx;
+    size_t largest = 0;
 
-    if (!p)
-        tutti__abort_peers(zero->group, TUTTI_ERR_MEMORY, tutti_last_error());
-    return p;
-}
-
-static tutti_status gather_all(tutti_zero *zero, tutti_optim *optim, int root, float *all)
-{
+    for (size_t i = 0; i < zero->n_buckets; i++)
+        if (share_of(zero, &zero->buckets->p[i]) > largest)
+            largest = share_of(zero, &zero->buckets->p[i]);
+    *all_p = cx->device_ops->alloc(
+        cx->device, (largest * (size_t)zero->sharding.peers.size + 1) * sizeof **all_p, false);
+    if (!*all_p)
+        return TUTTI_ERR_MEMORY;
+    if (tutti_group_rank(zero->group) != root)
+        return TUTTI_OK;
     for (size_t k = 0; tutti_optim_state_name(optim, k); k++) {
-        if (tutti_group_rank(zero->group) == root) {
-            optim->whole[k] = alloc_for_all(zero, zero->root->n_flat);
-            if (!optim->whole[k])
-                return TUTTI_ERR_MEMORY;
-        }
-        TUTTI_TRY(gather(zero, optim->state[k], root, optim->whole[k], all));
+        optim->whole[k] = tutti__alloc_unset((zero->root->n_flat + 1) * sizeof(float));
+        if (!optim->whole[k])
+            return TUTTI_ERR_MEMORY;
     }
     return TUTTI_OK;
 }
 
 tutti_status tutti_zero_consolidate(tutti_zero *zero, tutti_optim *optim, int root)
 {
-    size_t largest = 0;
     float *all;
     tutti_status status;
 
@@ -313,14 +311,12 @@ tutti_status tutti_zero_consolidate(tutti_zero *zero, tutti_optim *optim, int ro
         return TUTTI_OK;
     TUTTI_TRY(prepare(zero));
     tutti__optim_free_whole(optim);
-    for (size_t i = 0; i < zero->n_buckets; i++)
-        if (share_of(zero, &zero->buckets->p[i]) > largest)
-            largest = share_of(zero, &zero->buckets->p[i]);
-    all = alloc_for_all(zero, largest * (size_t)zero->sharding.peers.size + 1);
-    if (!all)
-        return TUTTI_ERR_MEMORY;
-    status = gather_all(zero, optim, root, all);
+    status = tutti__group_agree(zero->group, room_for_whole(zero, optim, root, &all));
+    for (size_t k = 0; tutti_optim_state_name(optim, k) && status == TUTTI_OK; k++)
+        status = gather(zero, optim->state[k], optim->whole[k], all);
     optim->cx->device_ops->free(optim->cx->device, all);
+    if (status != TUTTI_OK)
+        tutti__optim_free_whole(optim);
     return status;
 }
 

@@ -1,6 +1,8 @@
 /* device.c -- names of devices and element types.   SPDX-License-Identifier: MIT */
 #include "device/device.h"
 
+#include <glob.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

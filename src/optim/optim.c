@@ -138,8 +138,10 @@ static tutti_status alloc_state(const tutti_optim *optim, size_t n,
 
 void tutti__optim_free_whole(tutti_optim *optim)
 {
-    free_state(optim, optim->whole);
-    memset(optim->whole, 0, sizeof optim->whole);
+    for (int k = 0; k < TUTTI__OPTIM_STATES; k++) {
+        free(optim->whole[k]);
+        optim->whole[k] = NULL;
+    }
 }
 
 /* The ranges that this rank updates: the sharding's, or *all, which is everything. */

@@ -80,8 +80,8 @@ struct tutti_optim {
     tutti__stretch *runs;              /* room for one a parameter */
     uint64_t layouts;                  /* the root's count then */
     const tutti__sharding *sharding;   /* whose ranges state has; NULL: it is whole */
-    float *whole
-        [TUTTI__OPTIM_STATES]; /* all ranks' state, gathered here until the next step; else NULL */
+    /* All ranks' state, gathered here until the next step, in memory of the host; else NULL. */
+    float *whole[TUTTI__OPTIM_STATES];
 };
 
 /* Checks the module and takes the options over. */

@@ -51,8 +51,10 @@ tutti_status tutti__optim_state_copy(const tutti_optim *optim, size_t k,
                                      float *dst)
 {
     const float *from;
+    size_t bytes;
 
     TUTTI_TRY(check(optim, k, parameter));
+    bytes = tutti__tensor_bytes(parameter);
     from = optim->sharding ? optim->whole[k] : optim->state[k];
     if (!from && optim->sharding)
         return tutti__fail(TUTTI_ERR_STATE,
@@ -60,9 +62,13 @@ tutti_status tutti__optim_state_copy(const tutti_optim *optim, size_t k,
                            "call tutti_zero_consolidate on all ranks, and read on the one it names",
                            optim->rule->name);
     if (from)
-        return tutti__copy_out(stream, dst, from + optim->offsets[parameter->parameter->index],
-                               tutti__tensor_bytes(parameter));
-    memset(dst, 0, tutti__tensor_bytes(parameter));
+        from += optim->offsets[parameter->parameter->index];
+    if (from && !optim->sharding)
+        return tutti__copy_out(stream, dst, from, bytes);
+    if (from)
+        memcpy(dst, from, bytes);
+    else
+        memset(dst, 0, bytes);
     return TUTTI_OK;
 }
 

@@ -6,6 +6,7 @@
 #include "base/base.h"
 #include "train/agree.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,6 +32,19 @@ static void count(tutti__gpus *gpus, const tutti__gpu_place *all, size_t n)
     }
 }
 
+/* GPUs would wait for CPUs in each step: more likely one of them was not found. */
+static tutti_status check_kinds(const tutti__gpu_place *all, size_t n)
+{
+    for (size_t i = 1; i < n; i++)
+        if (strcmp(all[i].kind, all[0].kind) != 0)
+            return tutti__fail(TUTTI_ERR_MISMATCH,
+                               "device: rank 0 computes on %s, but rank %zu on %s; give all ranks "
+                               "the same --device (auto takes the CPU where no GPU can be used: "
+                               "`tutti doctor gpu` says why)",
+                               all[0].kind, i, all[i].kind);
+    return TUTTI_OK;
+}
+
 static void listen_for(tutti__gpus *gpus, int64_t rank)
 {
     if (gpus->n_here == 0 || gpus->here[0].rank != rank)
@@ -51,13 +65,20 @@ tutti_status tutti__gpus_open(tutti__gpus *gpus, tutti_group *group, tutti_devic
     const size_t n = (size_t)tutti_group_size(group);
     tutti__gpu_place mine = {.machine = tutti__boot_id(), .rank = tutti_group_rank(group)};
     tutti__gpu_place *all = tutti__alloc(n * sizeof *all);
+    const tutti__device_ops *ops;
     tutti_status status = all ? tutti__device_describe(device, &gpus->device) : TUTTI_ERR_MEMORY;
 
     strcpy(mine.bus, gpus->device.bus);
+    if (status == TUTTI_OK)
+        status = tutti__device_ops_of(device.kind, &ops);
+    if (status == TUTTI_OK)
+        snprintf(mine.kind, sizeof mine.kind, "%s", ops->name);
     status = tutti__fail_together(group, status);
     if (status == TUTTI_OK)
         status = tutti_all_gather(group, TUTTI_CONST_BUF(&mine, sizeof mine, TUTTI_U8),
                                   TUTTI_BUF(all, n * sizeof *all, TUTTI_U8), NULL);
+    if (status == TUTTI_OK)
+        status = tutti__fail_together(group, check_kinds(all, n));
     if (status != TUTTI_OK) {
         free(all);
         return status;

@@ -6,11 +6,12 @@
 #include "train/nvml.h"
 #include <tutti/group.h>
 
-/* What a rank tells the others: which GPU of which machine is its. */
+/* What a rank tells the others: on what it computes, and which GPU of which machine that is. */
 typedef struct tutti__gpu_place {
     uint64_t machine;
     int64_t rank;
-    char bus[32]; /* "": none */
+    char kind[16]; /* "cuda" */
+    char bus[32];  /* "": none */
 } tutti__gpu_place;
 
 typedef struct tutti__gpus {
@@ -23,7 +24,7 @@ typedef struct tutti__gpus {
         *nvml; /* of a machine's first rank with a GPU: it listens to the driver; else NULL */
 } tutti__gpus;
 
-/* Finds them, and begins to listen. Collective. */
+/* Finds them, and begins to listen. Collective. MISMATCH, said: some ranks have GPUs, and some do not. */
 tutti_status tutti__gpus_open(tutti__gpus *gpus, tutti_group *group, tutti_device device);
 /* Says in the log what the driver has reported of these GPUs since the last call, or reports in the next wait_ms. */
 void tutti__gpus_listen(tutti__gpus *gpus, int wait_ms);

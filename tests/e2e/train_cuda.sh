@@ -45,15 +45,32 @@ same one second
 refused 2 "device cuda:2: there are 2 CUDA devices, the last is cuda:1" "$TUTTI" train $mlp --device cuda:2 --run-dir none
 unset STANDIN_CUDA_DEVICES
 
+# ---- ZeRO's state is put together on the host: a device that has room for its share has it for a checkpoint too.
+big="--model mlp --data synthetic --epochs 1 --max-steps 2 --eval-every 0 --optimizer adam --device cuda --checkpoint-every 1"
+STANDIN_CUDA_MEMORY=22 train shares -n 2 $big --zero 1
+STANDIN_CUDA_MEMORY=18 refused 4 "out of memory: asked for" "$TUTTI" train -n 2 $big --zero 1 --run-dir shares-full
+
 # ---- What may be missing, or break.
 STANDIN_CUDA_DRIVER=0 refused 4 "no NVIDIA driver" "$TUTTI" train $mlp --device cuda --run-dir none
 STANDIN_CUDA_DEVICES=0 refused 4 "it sees no device" "$TUTTI" train $mlp --device cuda --run-dir none
 STANDIN_CUDA_DRIVER=0 train without $mlp --device auto
 same without cpu
+refused 3 "device: rank 0 computes on cuda, but rank 1 on cpu" "$TUTTI" run -n 2 sh -c \
+    '[ $RANK = 0 ] && device=cuda; exec "$0" "$@" --device "${device:-cpu}"' "$TUTTI" train $mlp --backend native --run-dir mixed
 STANDIN_CUDA_MEMORY=16 refused 4 "out of memory: asked for" "$TUTTI" train $mlp --model mini_resnet --device cuda --run-dir full
 STANDIN_CUDA_FAULT=0:300 STANDIN_XIDS=0:31 refused 4 "cuda:0 (stand-in GPU)" "$TUTTI" train $mlp --device cuda --run-dir broken
 says refused.out 'GPU 0 \(0000:10:00\.0\) of rank 0: the driver reports Xid 31: a page fault'
 says broken/summary.json '"status": "failed"'
+
+nccl=$BUILD_DIR/tests/standin/libtutti_nccl.so
+if [ -e "$nccl" ]; then # a device that has failed runs nothing that NCCL could not stop
+    code=0
+    TUTTI_NCCL_MODULE=$nccl STANDIN_CUDA_DEVICES=2 STANDIN_CUDA_FAULT=1:5 timeout 60 "$TUTTI" train -n 2 $mlp --batch-size 16 \
+        --device cuda --backend nccl --run-dir aborted >aborted.out 2>&1 || code=$?
+    [ $code = 3 ] || [ $code = 4 ] || { cat aborted.out && fail "exit code $code from a device that failed"; }
+    says aborted.out 'cuda:1 \(stand-in GPU\): .*illegal'
+    ! grep -q "has not stopped" aborted.out || { cat aborted.out && fail "NCCL is said not to stop on a device that failed"; }
+fi
 
 # ---- Mixed precision; a convolutional model.
 for amp in bf16 fp16; do

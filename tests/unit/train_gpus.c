@@ -104,8 +104,9 @@ static void listen_into(tutti__gpus *gpus, char *text, size_t bytes)
 
 static void a_report_names_device_ranks_and_remedy(void **state)
 {
-    tutti__gpu_place here[] = {
-        {1, 4, "0000:11:00.0"}, {1, 5, "0000:12:00.0"}, {1, 6, "0000:11:00.0"}};
+    tutti__gpu_place here[] = {{1, 4, "cuda", "0000:11:00.0"},
+                               {1, 5, "cuda", "0000:12:00.0"},
+                               {1, 6, "cuda", "0000:11:00.0"}};
     tutti__gpus gpus = {.here = here, .n_here = 3, .nvml = open_nvml()};
     char text[2048];
 

@@ -151,8 +151,10 @@ static tutti_status get_registered(tutti__nccl_carrier *c, const tutti__op *op, 
     }
     return status != TUTTI_ERR_MEMORY || r->own
                ? status
-               : tutti__fail(TUTTI_ERR_MEMORY, "no memory: ncclMemAlloc of %zu bytes on cuda:%d",
-                             r->memory.bytes, c->device.index);
+               : tutti__fail(TUTTI_ERR_MEMORY,
+                             "cuda:%d: out of memory: ncclMemAlloc has no %zu bytes; try a smaller "
+                             "--batch-size, --amp bf16, or backend native",
+                             c->device.index, r->memory.bytes);
 }
 
 static tutti_status get(tutti__nccl_carrier *c, const tutti__op *op, region *r)

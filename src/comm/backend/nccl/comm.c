@@ -136,17 +136,17 @@ static bool end_in_time(int (*call)(tutti__nccl_comm *comm), tutti__nccl_comm *c
     return back;
 }
 
-/* What was given to the stream is over: it ran, or found that it was given up. */
+/* What was given to the stream is over: it ran, or found that it was given up, or its device has failed, which runs no more. */
 static bool is_idle(tutti__nccl_carrier *c, int limit_ms)
 {
     const double until = tutti__now_ms() + limit_ms;
     bool passed = false;
 
     if (c->ops->event_record(c->event, c->stream) != TUTTI_OK)
-        return false;
+        return true;
     for (unsigned n = 0; !passed && tutti__now_ms() < until; tutti__devices_pause(&n))
         if (c->ops->event_passed(c->event, &passed) != TUTTI_OK)
-            return false;
+            return true;
     return passed;
 }
 
