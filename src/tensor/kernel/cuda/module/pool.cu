@@ -9,6 +9,13 @@ static bool can_vector(const tutti__cuda_windows *c)
     return c->C % LANES == 0;
 }
 
+/* Loops over windows are short, and rows are unrolled already: more of it costs registers. */
+#ifdef TUTTI_CUDA_HOST
+#define ROLLED
+#else
+#define ROLLED _Pragma("unroll 1")
+#endif
+
 /* As kernels take them: within a picture 32 bits do, and divisions are many. */
 struct Windows {
     int64_t C;
@@ -82,7 +89,9 @@ struct MaxPool {
 
             for (int k = 0; k < V; k++)
                 index.v[k] = h.from * c.W + w.from;
+            ROLLED
             for (int i = h.from; i < h.to; i++) {
+                ROLLED
                 for (int j = w.from; j < w.to; j++) {
                     const Lanes<V> v = load<V>(image + (i * c.W + j) * c.C);
 
@@ -136,7 +145,9 @@ struct MaxPoolBackward {
             const int pixel = p.row * c.W + p.column;
             Lanes<V> sum = {};
 
+            ROLLED
             for (int i = h.from; i < h.to; i++) {
+                ROLLED
                 for (int j = w.from; j < w.to; j++) {
                     const int64_t from = ((p.image * c.out_h + i) * c.out_w + j) * c.C + channel;
                     const Pack<int32_t, V> index = *(const Pack<int32_t, V> *)(f->index + from);
@@ -189,13 +200,16 @@ struct AvgPool {
             const T *image = f->x + p.image * c.H * c.W * c.C + channel;
             Lanes<V> sum = {};
 
-            for (int i = h.from; i < h.to; i++)
+            ROLLED
+            for (int i = h.from; i < h.to; i++) {
+                ROLLED
                 for (int j = w.from; j < w.to; j++) {
                     const Lanes<V> v = load<V>(image + (i * c.W + j) * c.C);
 
                     for (int k = 0; k < V; k++)
                         sum[k] += v[k];
                 }
+            }
             for (int k = 0; k < V; k++)
                 sum[k] /= (float)c.kernel * (float)c.kernel;
             store<V>(f->y + at, sum);
@@ -237,7 +251,9 @@ struct AvgPoolBackward {
             const Range h = windows_of(c, p.row, c.out_h), w = windows_of(c, p.column, c.out_w);
             Lanes<V> sum = {};
 
-            for (int i = h.from; i < h.to; i++)
+            ROLLED
+            for (int i = h.from; i < h.to; i++) {
+                ROLLED
                 for (int j = w.from; j < w.to; j++) {
                     const Lanes<V> d =
                         load<V>(f->dy + ((p.image * c.out_h + i) * c.out_w + j) * c.C + channel);
@@ -245,6 +261,7 @@ struct AvgPoolBackward {
                     for (int k = 0; k < V; k++)
                         sum[k] += d[k] / ((float)c.kernel * (float)c.kernel);
                 }
+            }
             store<V>(f->dx + at, sum);
         }
     };
