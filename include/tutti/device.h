@@ -58,8 +58,8 @@ typedef struct tutti_stream tutti_stream;
 /* UNSUPPORTED or DEVICE where it is absent; MEMORY, DEVICE. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_stream_new(tutti_stream **stream_p,
                                                         tutti_device device);
-/* Around a stream of the program's own, which stays the program's. CUDA: its cudaStream_t; the default stream is
- * cudaStreamLegacy or cudaStreamPerThread, and NULL is ARG. */
+/* Around a stream of the program's own, which stays the program's, and is freed after this. CUDA: a cudaStream_t; the default
+ * stream is cudaStreamLegacy, not NULL, and cudaStreamPerThread will not do. ARG, and as above. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_stream_wrap(tutti_stream **stream_p,
                                                          tutti_device device, void *native);
 /* Waits until all that was given to it is done. DEVICE: some of it failed. */

@@ -32,7 +32,7 @@ typedef struct tutti_reducer_parameter {
 /* What is done about NaN and infinities in a gradient of this rank, seen before it is averaged. */
 typedef enum tutti_nonfinite {
     TUTTI_NONFINITE_WARN, /* a log line with parameter, rank and step, the 1st, 2nd, 4th, 8th ... time */
-    /* The step fails on all ranks, with these names. On a device that is one more wait for each bucket. */
+    /* The step fails on all ranks, with these names. On a device that is one more wait, before the last bucket. */
     TUTTI_NONFINITE_ERROR,
     TUTTI_NONFINITE_IGNORE /* nobody looks */
 } tutti_nonfinite;

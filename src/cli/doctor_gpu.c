@@ -1,5 +1,6 @@
 /* doctor_gpu.c -- NVIDIA's devices, driver and libraries.   SPDX-License-Identifier: MIT */
 #include "cli/doctor.h"
+#include "device/cuda/module.h"
 #include "device/device.h"
 #include "train/nvml.h"
 
@@ -112,7 +113,6 @@ void tutti__check_gpus(tutti__doctor *d)
 /* ---- As NVIDIA's management library sees them ------------------------------------------------------------ */
 
 enum {
-    OLDEST_MAJOR = 8, /* compute capability that the CUDA module is built for */
     HOT_C = 88,
     REMEMBERED = 16 /* reports in the kernel's log */
 };
@@ -152,10 +152,10 @@ static void say_gpu(tutti__doctor *d, const char *subject, const tutti__nvml_abo
 
 static void judge_gpu(tutti__doctor *d, const char *subject, const tutti__nvml_about *a)
 {
-    if (a->major > 0 && a->major < OLDEST_MAJOR) {
+    if (a->major > 0 && a->major < TUTTI__CUDA_OLDEST_MAJOR) {
         tutti__find(d, TUTTI__WARNING, subject,
                     "compute capability %d.%d: Tutti's CUDA module needs %d.0 (A100) or newer",
-                    a->major, a->minor, OLDEST_MAJOR);
+                    a->major, a->minor, TUTTI__CUDA_OLDEST_MAJOR);
         tutti__remedy(d, "leave it out with CUDA_VISIBLE_DEVICES, or train on the CPU");
     }
     if (a->bad_memory > 0) {

@@ -126,7 +126,7 @@ tutti_status tutti__device_describe(tutti_device device, tutti__device_info *inf
 
 /* ---- Streams ------------------------------------------------------------------------------------------ */
 
-static tutti_status make_stream(tutti_stream **stream_p, tutti_device device, void *native)
+static tutti_status stream_make(tutti_stream **stream_p, tutti_device device, void *native)
 {
     const tutti__device_ops *ops;
 
@@ -141,19 +141,17 @@ static tutti_status make_stream(tutti_stream **stream_p, tutti_device device, vo
 
 tutti_status tutti_stream_new(tutti_stream **stream_p, tutti_device device)
 {
-    return make_stream(stream_p, device, NULL);
+    return stream_make(stream_p, device, NULL);
 }
 
-/* NULL is CUDA's default stream too, with which a stream of ours would have no order. */
 tutti_status tutti_stream_wrap(tutti_stream **stream_p, tutti_device device, void *native)
 {
     *stream_p = NULL;
-    if (device.kind == TUTTI_CUDA && !native)
+    if (!native && device.kind == TUTTI_CUDA)
         return tutti__fail(TUTTI_ERR_ARG,
-                           "tutti_stream_wrap: the stream is NULL; CUDA's default stream is called "
-                           "cudaStreamLegacy or cudaStreamPerThread here, and tutti_stream_new "
-                           "makes a new one");
-    return make_stream(stream_p, device, native);
+                           "tutti_stream_wrap: NULL, CUDA's default stream, cannot be told from no "
+                           "stream: pass cudaStreamLegacy, which is the same");
+    return stream_make(stream_p, device, native);
 }
 
 tutti_status tutti_stream_wait(tutti_stream *stream)

@@ -88,9 +88,13 @@ tutti_status tutti_clip_grad_norm(tutti_module *m, float max_norm, float *norm_p
 {
     double norm, factor;
     const tutti__flat_span *spans;
+    const struct tutti_root *root;
+    tutti_stream *stream;
     size_t n;
 
     TUTTI_TRY(tutti_module_status(m));
+    root = m->root;
+    stream = m->cx->stream;
     if (!(max_norm >= 0))
         return tutti__fail(TUTTI_ERR_ARG, "clip_grad_norm: max_norm is %g, expected a number >= 0",
                            (double)max_norm);
@@ -101,8 +105,9 @@ tutti_status tutti_clip_grad_norm(tutti_module *m, float max_norm, float *norm_p
     if (max_norm == 0 || factor >= 1)
         return TUTTI_OK;
     TUTTI_TRY(spans_of(m, NULL, &spans, &n));
+    if (n == root->parameters.n) /* of the whole module: at once, padding included */
+        return stream->ops->flat->scale(stream, root->flat_gradients, root->n_flat, (float)factor);
     for (size_t i = 0; i < n; i++)
-        TUTTI_TRY(
-            m->cx->stream->ops->flat->scale(m->cx->stream, spans[i].p, spans[i].n, (float)factor));
+        TUTTI_TRY(stream->ops->flat->scale(stream, spans[i].p, spans[i].n, (float)factor));
     return TUTTI_OK;
 }

@@ -27,11 +27,11 @@ static tutti_status found(tutti_reducer *r, const tutti__gradient *g)
     return TUTTI_OK;
 }
 
-/* Looks at what a device has found in n gradients from this place of the order on. */
-static tutti_status read_found(tutti_reducer *r, size_t first, size_t n)
+/* Looks at what a device has found in all gradients. */
+static tutti_status read_found(tutti_reducer *r)
 {
     TUTTI_TRY(tutti__read(r->stream, r->seen, r->found, r->n * sizeof *r->seen));
-    for (size_t place = first; place < first + n; place++)
+    for (size_t place = 0; place < r->n_reduced; place++)
         if (r->seen[r->order[place]] && !r->gradients[r->order[place]].skipped)
             return found(r, &r->gradients[r->order[place]]);
     return TUTTI_OK;
@@ -57,16 +57,16 @@ tutti_status tutti__check_finite(tutti_reducer *r, size_t i)
     return here ? found(r, g) : TUTTI_OK;
 }
 
-tutti_status tutti__check_bucket_finite(tutti_reducer *r, const tutti__bucket *b)
+tutti_status tutti__check_all_finite(tutti_reducer *r)
 {
     if (!r->stream || !looks(r) || r->nonfinite != TUTTI_NONFINITE_ERROR)
         return TUTTI_OK;
-    return read_found(r, b->info.first, b->info.n);
+    return read_found(r);
 }
 
 tutti_status tutti__end_finite(tutti_reducer *r)
 {
     if (!r->stream || !looks(r) || r->nonfinite != TUTTI_NONFINITE_WARN)
         return TUTTI_OK;
-    return read_found(r, 0, r->n_reduced);
+    return read_found(r);
 }

@@ -85,10 +85,10 @@ static inline bool tutti__may_skip(const tutti_reducer *r)
 /* NaN and infinities (finite.c). A step begins. */
 tutti_status tutti__begin_finite(tutti_reducer *r);
 /* Looks at gradient i before it leaves; a failure where the options say so. On a device it is looked at in the stream's order,
- * and what was found is read by the next: of a bucket before that leaves if the options make it a failure, and of all
- * when the step ends. */
+ * and what was found is read by the next two: if the options make it a failure before the last bucket leaves, without which
+ * no rank's step succeeds; else when the step ends. */
 tutti_status tutti__check_finite(tutti_reducer *r, size_t i);
-tutti_status tutti__check_bucket_finite(tutti_reducer *r, const tutti__bucket *bucket);
+tutti_status tutti__check_all_finite(tutti_reducer *r);
 tutti_status tutti__end_finite(tutti_reducer *r);
 
 #endif

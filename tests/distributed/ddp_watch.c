@@ -23,7 +23,7 @@ static int net_new(net *m, tutti_group *group, const tutti_ddp_opts *opts)
 {
     *m = (net){0};
     CHECK_OK(tutti_ctx_new(&m->cx, test_device(),
-                           &(tutti_ctx_opts){.threads = 1, .kernels = TUTTI_KERNELS_REFERENCE}));
+                           &(tutti_ctx_opts){.threads = 1, .kernels = test_kernels()}));
     tutti_module_init(&m->base, m->cx);
     tutti_conv2d_init(&m->conv, &m->base, "conv",
                       &(tutti_conv2d_layer_opts){.in = 1, .out = 2, .kernel = 1, .bias = true});
@@ -285,7 +285,10 @@ static int as_an_error_it_ends_the_step_on_all_ranks(tutti_group *group, void *a
     net m;
 
     (void)arg;
-    CHECK_0(net_new(&m, group, &(tutti_ddp_opts){.nonfinite = TUTTI_NONFINITE_ERROR}));
+    CHECK_0(net_new(&m, group,
+                    &(tutti_ddp_opts){.nonfinite = TUTTI_NONFINITE_ERROR,
+                                      .bucket_mb = 5e-5,
+                                      .first_bucket_mb = 5e-5}));
     CHECK_OK(spoilt(&m, false, 0));
     CHECK(spoilt(&m, rank == last, NAN) == (rank == last ? TUTTI_ERR_STATE : TUTTI_ERR_ABORTED));
     snprintf(expected, sizeof expected,

@@ -66,10 +66,12 @@ if [ -e "$standin" ]; then
         sed -n 's/^standin cuda: //p' "waits$steps.out" >"waits$steps.txt"
         grep -q '^cudaMalloc ' "waits$steps.txt" || { cat "waits$steps.out"; fail "no report of waits"; }
     done
-    for function in cudaMalloc cudaFree cudaHostAlloc cudaFreeHost; do
+    for function in cudaMalloc cudaFree cudaHostAlloc cudaFreeHost "pageable copy"; do
         few=$(sed -n "s/^$function //p" waits20.txt) many=$(sed -n "s/^$function //p" waits60.txt)
         [ "${few:-0}" = "${many:-0}" ] || fail "$function: ${few:-0} times in 20 steps, ${many:-0} in 60"
     done
+    few=$(sed -n "s/^cudaStreamSynchronize //p" waits20.txt) many=$(sed -n "s/^cudaStreamSynchronize //p" waits60.txt)
+    [ $((many - few)) -le 44 ] || fail "$((many - few)) waits for a stream in 40 steps, expected one a step and few for an epoch"
 else
     skipped="$skipped the module over stand-ins was not built (NVIDIA's toolkit and cuDNN were not found);"
 fi

@@ -2,6 +2,7 @@
  * the stand-ins of other libraries, and to tests, which find it by dlsym.   SPDX-License-Identifier: MIT
  *
  *     STANDIN_CUDA_DEVICES   how many devices there are; 1
+ *     STANDIN_CUDA_OLD       the first device of compute capability 7, as all behind it are; none
  *     STANDIN_CUDA_MEMORY    MiB that each has; 8192
  *     STANDIN_CUDA_SEED      which of its orders the work of different streams takes; 1
  *     STANDIN_CUDA_FAULT     D:N  the Nth piece of work of device D ends in cudaErrorIllegalAddress, and all after it

@@ -331,10 +331,9 @@ static void a_stream_of_the_programs_own(void)
     void *native, *p = ops->alloc(gpu, 4, true);
     int value = 1;
 
+    CHECK(tutti_stream_wrap(&wrapped, gpu, NULL) == TUTTI_ERR_ARG && !wrapped);
+    CHECK_SAYS("pass cudaStreamLegacy");
     CHECK_OK(cuda->runtime->stream_new(0, &native));
-    CHECK(tutti_stream_wrap(&wrapped, gpu, NULL) ==
-          TUTTI_ERR_ARG); /* no other stream in its place */
-    CHECK(strstr(tutti_last_error(), "cudaStreamLegacy"));
     CHECK_OK(tutti_stream_wrap(&wrapped, gpu, native));
     CHECK(tutti__cuda_native(wrapped) == native);
     CHECK(tutti_stream_device(wrapped).kind == TUTTI_CUDA);
@@ -478,6 +477,20 @@ static void beyond_the_last_device(void)
     CHECK(device.kind == TUTTI_CUDA && device.index == 1);
 }
 
+static void too_old_a_device(void)
+{
+    says("cuda", TUTTI_ERR_DEVICE, "compute capability 7.0, Tutti's module needs 8.0");
+}
+
+static void too_old_a_second_device(void)
+{
+    tutti_device device;
+
+    CHECK_OK(tutti_device_parse(&device, "cuda", 1));
+    CHECK(device.index == 0);
+    CHECK(tutti_device_parse(&device, "cuda:1", 0) == TUTTI_ERR_ARG);
+}
+
 static void a_module_that_is_not_there(void)
 {
     says("cuda", TUTTI_ERR_DEVICE, "/nowhere/libtutti_cuda.so: cannot open shared object file");
@@ -519,6 +532,8 @@ CASE(old_driver, "STANDIN_CUDA_DRIVER=11040", )
 CASE(no_device, "STANDIN_CUDA_DEVICES=0", )
 CASE(no_visible_device, "STANDIN_CUDA_DEVICES=0", "CUDA_VISIBLE_DEVICES=-1", )
 CASE(beyond_the_last_device, "STANDIN_CUDA_DEVICES=2", )
+CASE(too_old_a_device, "STANDIN_CUDA_OLD=0", )
+CASE(too_old_a_second_device, "STANDIN_CUDA_DEVICES=2", "STANDIN_CUDA_OLD=1", )
 CASE(a_module_that_is_not_there, "TUTTI_CUDA_MODULE=/nowhere/libtutti_cuda.so", )
 CASE(what_is_no_module, "TUTTI_CUDA_MODULE=libm.so.6", )
 
@@ -555,6 +570,8 @@ int main(void)
         cmocka_unit_test(test_no_device),
         cmocka_unit_test(test_no_visible_device),
         cmocka_unit_test(test_beyond_the_last_device),
+        cmocka_unit_test(test_too_old_a_device),
+        cmocka_unit_test(test_too_old_a_second_device),
         cmocka_unit_test(test_a_module_that_is_not_there),
         cmocka_unit_test(test_what_is_no_module),
     };

@@ -20,6 +20,22 @@ static struct devices {
     char message[1024];
 } devices = {.once = PTHREAD_ONCE_INIT};
 
+/* CUDA numbers the fastest first, unless it is told otherwise: those before one that is too old will do. */
+static tutti_status too_old(const tutti__cuda_device *d, const tutti__cuda_properties *p)
+{
+    if (d->index > 0) {
+        tutti_log(TUTTI_LOG_INFO, "device",
+                  "cuda:%d (%s), of compute capability %d.%d, and those behind it are left out",
+                  d->index, d->name, p->major, p->minor);
+        return TUTTI_OK;
+    }
+    return tutti__fail(TUTTI_ERR_DEVICE,
+                       "device cuda:0: %s has compute capability %d.%d, Tutti's module needs %d.0 "
+                       "(A100) or newer: name another in CUDA_VISIBLE_DEVICES, or use --device cpu "
+                       "(auto chooses it by itself)",
+                       d->name, p->major, p->minor, TUTTI__CUDA_OLDEST_MAJOR);
+}
+
 static tutti_status find_devices(void)
 {
     const tutti__cuda *cuda;
@@ -43,16 +59,20 @@ static tutti_status find_devices(void)
         if (cuda->runtime->properties(i, &properties) != TUTTI_OK)
             return tutti__fail(TUTTI_ERR_DEVICE, "device cuda:%d: %s", i, cuda->error());
         snprintf(d->name, sizeof d->name, "%s", properties.name);
+        if (properties.major < TUTTI__CUDA_OLDEST_MAJOR)
+            return too_old(d, &properties);
+        devices.n = i + 1;
     }
-    devices.n = n;
     return TUTTI_OK;
 }
 
 static void find_devices_once(void)
 {
     devices.status = find_devices();
-    if (devices.status != TUTTI_OK)
+    if (devices.status != TUTTI_OK) {
+        devices.n = 0;
         snprintf(devices.message, sizeof devices.message, "%s", tutti_last_error());
+    }
 }
 
 static tutti_status cuda_why(void)
@@ -333,6 +353,18 @@ static tutti_status cuda_zero(tutti_stream *stream, void *p, size_t bytes)
                 "zeroing");
 }
 
+/* ---- For profilers ------------------------------------------------------------------------------------------- */
+
+static void cuda_range_begin(const char *name)
+{
+    tutti__cuda_module()->runtime->range_push(name);
+}
+
+static void cuda_range_end(void)
+{
+    tutti__cuda_module()->runtime->range_pop();
+}
+
 const tutti__device_ops tutti__cuda_device_ops = {
     .name = "cuda",
     .count = cuda_count,
@@ -355,6 +387,8 @@ const tutti__device_ops tutti__cuda_device_ops = {
     .copy = cuda_copy,
     .zero = cuda_zero,
     .flat = &tutti__cuda_flat_ops,
+    .range_begin = cuda_range_begin,
+    .range_end = cuda_range_end,
 };
 
 tutti_status tutti__cuda_ops(const tutti__device_ops **ops_p)

@@ -103,17 +103,6 @@ DEVICE void store(T *p, const Lanes<V> &x)
     *(Pack<T, V> *)p = pack;
 }
 
-/* p is aligned as one of them. */
-template <int V>
-DEVICE Lanes<V> load_each(const float *p)
-{
-    Lanes<V> x;
-
-    for (int k = 0; k < V; k++)
-        x[k] = p[k];
-    return x;
-}
-
 /* Whether each of these pointers will do for load and store of LANES; NULL will. */
 template <class... P>
 static inline bool aligned(P... p)

@@ -135,8 +135,13 @@ static tutti_status launch(int device, void *stream, int64_t blocks, void (*kern
     const tutti_status status = tutti__cuda_use(device);
     if (status != TUTTI_OK)
         return status;
-    kernel<<<(unsigned)blocks, THREADS, 0, (cudaStream_t)stream>>>(arguments...);
-    return tutti__cuda_result(cudaGetLastError(), "launch of a kernel");
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)blocks);
+    config.blockDim = dim3(THREADS);
+    config.stream = (cudaStream_t)stream;
+    /* Its own result: the thread's last error may be one that others left behind. */
+    return tutti__cuda_result(cudaLaunchKernelEx(&config, kernel, arguments...),
+                              "launch of a kernel");
 }
 
 #endif

@@ -110,7 +110,7 @@ typedef struct tutti__cuda_own {
     tutti_status (*sum_rows)(int device, void *stream, tutti_dtype dtype, float *to, const void *x,
                              int64_t rows, int64_t channels, bool add, void *scratch);
 
-    /* ---- Pooling ---- */
+    /* ---- Pooling; a picture has less than 2^31 pixels ---- */
     tutti_status (*max_pool)(int device, void *stream, const tutti__cuda_windows *c, void *y,
                              const void *x, int32_t *index); /* index as y: row * W + column */
     tutti_status (*max_pool_backward)(int device, void *stream, const tutti__cuda_windows *c,

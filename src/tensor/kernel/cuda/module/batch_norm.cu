@@ -245,11 +245,11 @@ struct Normalise {
     template <int V>
     METHOD Channels<V> at(int64_t channel) const
     {
-        Channels<V> c = {this, load_each<V>(mean + channel), load_each<V>(w + channel),
-                         load_each<V>(b + channel)};
+        Channels<V> c = {this, load<V>(mean + channel), load<V>(w + channel), load<V>(b + channel)};
+        const Lanes<V> by = load<V>(inv_std + channel);
 
         for (int k = 0; k < V; k++)
-            c.scale[k] *= inv_std[channel + k];
+            c.scale[k] *= by[k];
         return c;
     }
 };
@@ -263,7 +263,8 @@ tutti_status tutti__own_batch_norm_apply(int device, void *stream, const tutti__
                            Normalise<T>{(T *)y, (const T *)x, (const T *)residual, c->mean,
                                         c->inv_std, c->w, c->b, c->relu},
                            c->rows, c->channels,
-                           can_vector(c->channels) && aligned(y, x, residual));
+                           can_vector(c->channels) &&
+                               aligned(y, x, residual, c->mean, c->inv_std, c->w, c->b));
     });
 }
 
@@ -312,7 +313,7 @@ struct GradientSums {
     template <int V>
     METHOD Channels<V> at(int64_t channel) const
     {
-        return Channels<V>{this, load_each<V>(mean + channel), load_each<V>(inv_std + channel)};
+        return Channels<V>{this, load<V>(mean + channel), load<V>(inv_std + channel)};
     }
 };
 
@@ -355,7 +356,8 @@ tutti_status tutti__own_batch_norm_sums(int device, void *stream, const tutti__c
                                         const void *dy, const void *y, const void *x,
                                         void *dresidual, void *scratch, const tutti__cuda_sums *to)
 {
-    const bool vectors = can_vector(c->channels) && aligned(dy, y, x, dresidual);
+    const bool vectors =
+        can_vector(c->channels) && aligned(dy, y, x, dresidual, c->mean, c->inv_std);
     const Columns columns = columns_for_sums(c->rows, c->channels, vectors);
     const tutti_status status = with_type(c->dtype, [=](auto type) {
         using T = decltype(type);
@@ -377,7 +379,7 @@ struct Gradient {
     const T *dy, *y, *x;
     const float *mean, *inv_std, *w;
     const double *sums;
-    double count;
+    double share; /* 1 / count */
     int64_t channels;
 
     template <int V>
@@ -402,17 +404,14 @@ struct Gradient {
     template <int V>
     METHOD Channels<V> at(int64_t channel) const
     {
-        Channels<V> c = {this,
-                         load_each<V>(mean + channel),
-                         load_each<V>(inv_std + channel),
-                         load_each<V>(w + channel),
-                         {},
-                         {}};
+        Channels<V> c = {
+            this, load<V>(mean + channel), load<V>(inv_std + channel), load<V>(w + channel), {},
+            {}};
 
         for (int k = 0; k < V; k++) {
             c.factor[k] *= c.inv_std[k];
-            c.of_sum[k] = (float)(sums[channel + k] / count);
-            c.slope[k] = (float)(sums[channels + channel + k] / count);
+            c.of_sum[k] = (float)(sums[channel + k] * share);
+            c.slope[k] = (float)(sums[channels + channel + k] * share);
         }
         return c;
     }
@@ -425,11 +424,12 @@ tutti_status tutti__own_batch_norm_gradient(int device, void *stream,
 {
     return with_type(c->dtype, [=](auto type) {
         using T = decltype(type);
-        return columns_map(device, stream,
-                           Gradient<T>{(T *)dx, (const T *)dy, c->relu ? (const T *)y : NULL,
-                                       (const T *)x, c->mean, c->inv_std, c->w, sums, count,
-                                       c->channels},
-                           c->rows, c->channels, can_vector(c->channels) && aligned(dx, dy, y, x));
+        return columns_map(
+            device, stream,
+            Gradient<T>{(T *)dx, (const T *)dy, c->relu ? (const T *)y : NULL, (const T *)x,
+                        c->mean, c->inv_std, c->w, sums, 1 / count, c->channels},
+            c->rows, c->channels,
+            can_vector(c->channels) && aligned(dx, dy, y, x, c->mean, c->inv_std, c->w));
     });
 }
 

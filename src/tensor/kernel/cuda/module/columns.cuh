@@ -45,12 +45,14 @@ static inline Columns columns_for_sums(int64_t rows, int64_t channels, bool vect
     return c;
 }
 
-/* For maps: each thread a few rows, so that what it knows of its channels serves more than one. */
+/* For maps: each thread a few rows, so that what it knows of its channels serves more than one; and of a large matrix more
+ * of them, as long as there are blocks enough for a GPU. */
 static inline Columns columns_for_map(int64_t rows, int64_t channels, bool vectors)
 {
     Columns c = columns_shape(rows, channels, vectors);
+    const int64_t abreast = THREADS / c.lanes, each = rows * c.tiles / (abreast * 4096);
 
-    c.chunk = THREADS / c.lanes * 4;
+    c.chunk = abreast * (each < 4 ? 4 : each < 16 ? each : 16);
     c.chunks = blocks_of(rows, c.chunk);
     return c;
 }

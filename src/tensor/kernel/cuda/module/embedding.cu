@@ -29,7 +29,7 @@ KERNEL void embedding_backward_kernel(float *dw, const float *dy, const int64_t 
 {
     SHARED bool same[THREADS];
     const int64_t first = block_index(), index = indices[first];
-    Own<int> earlier;
+    Own<int> earlier, any;
 
     EACH_THREAD(t)
     {
@@ -45,9 +45,11 @@ KERNEL void embedding_backward_kernel(float *dw, const float *dy, const int64_t 
     for (int64_t from = first; from < n; from += THREADS) {
         EACH_THREAD(t)
         {
-            same[t] = from + t < n && indices[from + t] == index;
+            any[t] = same[t] = from + t < n && indices[from + t] == index;
         }
-        block_barrier();
+        reduce<THREADS>(any, Max());
+        if (!any[0]) /* of all threads the same */
+            continue;
         EACH_THREAD(t)
         {
             for (int i = 0; i < THREADS; i++)

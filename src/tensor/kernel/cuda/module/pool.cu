@@ -9,23 +9,49 @@ static bool can_vector(const tutti__cuda_windows *c)
     return c->C % LANES == 0;
 }
 
+/* As kernels take them: within a picture 32 bits do, and divisions are many. */
+struct Windows {
+    int64_t C;
+    int H, W, out_h, out_w, kernel, stride, padding;
+};
+
+static Windows windows_from(const tutti__cuda_windows *c)
+{
+    return Windows{c->C,          (int)c->H,      (int)c->W,      (int)c->out_h,
+                   (int)c->out_w, (int)c->kernel, (int)c->stride, (int)c->padding};
+}
+
+/* Where a row of a matrix [N*height*width][C] lies. */
+struct Pixel {
+    int64_t image;
+    int row, column;
+};
+
+DEVICE Pixel pixel_of(int64_t row, int height, int width)
+{
+    const int64_t plane = (int64_t)height * width, image = row / plane;
+    const int rest = (int)(row - image * plane);
+
+    return Pixel{image, rest / width, rest % width};
+}
+
 /* Windows, or pixels, [from, to) */
 struct Range {
-    int64_t from, to;
+    int from, to;
 };
 
 /* The part of window `o` that lies inside the picture. */
-DEVICE Range window_of(const tutti__cuda_windows &c, int64_t o, int64_t size)
+DEVICE Range window_of(const Windows &c, int o, int size)
 {
-    const int64_t from = o * c.stride - c.padding, to = from + c.kernel;
+    const int from = o * c.stride - c.padding, to = from + c.kernel;
 
     return Range{from < 0 ? 0 : from, to < size ? to : size};
 }
 
 /* The windows that pixel i lies in. */
-DEVICE Range windows_of(const tutti__cuda_windows &c, int64_t i, int64_t out)
+DEVICE Range windows_of(const Windows &c, int i, int out)
 {
-    const int64_t at = i + c.padding, to = at / c.stride + 1;
+    const int at = i + c.padding, to = at / c.stride + 1;
 
     return Range{at < c.kernel ? 0 : (at - c.kernel) / c.stride + 1, to < out ? to : out};
 }
@@ -34,7 +60,7 @@ DEVICE Range windows_of(const tutti__cuda_windows &c, int64_t i, int64_t out)
 
 template <class T>
 struct MaxPool {
-    tutti__cuda_windows c;
+    Windows c;
     T *y;
     const T *x;
     int32_t *index;
@@ -47,24 +73,24 @@ struct MaxPool {
         /* Of equal values the first in reading order wins, and a NaN wins over all. */
         METHOD void run(int64_t row, int64_t at) const
         {
-            const tutti__cuda_windows &c = f->c;
-            const Range h = window_of(c, row / c.out_w % c.out_h, c.H),
-                        w = window_of(c, row % c.out_w, c.W);
-            const T *image = f->x + row / c.out_w / c.out_h * c.H * c.W * c.C + channel;
+            const Windows &c = f->c;
+            const Pixel p = pixel_of(row, c.out_h, c.out_w);
+            const Range h = window_of(c, p.row, c.H), w = window_of(c, p.column, c.W);
+            const T *image = f->x + p.image * c.H * c.W * c.C + channel;
             Lanes<V> best = load<V>(image + (h.from * c.W + w.from) * c.C);
             Pack<int32_t, V> index;
 
             for (int k = 0; k < V; k++)
-                index.v[k] = (int32_t)(h.from * c.W + w.from);
-            for (int64_t i = h.from; i < h.to; i++) {
-                for (int64_t j = w.from; j < w.to; j++) {
+                index.v[k] = h.from * c.W + w.from;
+            for (int i = h.from; i < h.to; i++) {
+                for (int j = w.from; j < w.to; j++) {
                     const Lanes<V> v = load<V>(image + (i * c.W + j) * c.C);
 
                     for (int k = 0; k < V; k++) {
                         const bool wins = v[k] > best[k] || v[k] != v[k];
 
                         best[k] = wins ? v[k] : best[k];
-                        index.v[k] = wins ? (int32_t)(i * c.W + j) : index.v[k];
+                        index.v[k] = wins ? i * c.W + j : index.v[k];
                     }
                 }
             }
@@ -85,14 +111,14 @@ tutti_status tutti__own_max_pool(int device, void *stream, const tutti__cuda_win
 {
     return with_type(c->dtype, [=](auto type) {
         using T = decltype(type);
-        return columns_map(device, stream, MaxPool<T>{*c, (T *)y, (const T *)x, index},
+        return columns_map(device, stream, MaxPool<T>{windows_from(c), (T *)y, (const T *)x, index},
                            c->N * c->out_h * c->out_w, c->C, can_vector(c) && aligned(y, x, index));
     });
 }
 
 template <class T>
 struct MaxPoolBackward {
-    tutti__cuda_windows c;
+    Windows c;
     T *dx;
     const T *dy;
     const int32_t *index;
@@ -104,15 +130,15 @@ struct MaxPoolBackward {
 
         METHOD void run(int64_t row, int64_t at) const
         {
-            const tutti__cuda_windows &c = f->c;
-            const int64_t pixel = row % (c.H * c.W), image = row / (c.H * c.W);
-            const Range h = windows_of(c, pixel / c.W, c.out_h),
-                        w = windows_of(c, pixel % c.W, c.out_w);
+            const Windows &c = f->c;
+            const Pixel p = pixel_of(row, c.H, c.W);
+            const Range h = windows_of(c, p.row, c.out_h), w = windows_of(c, p.column, c.out_w);
+            const int pixel = p.row * c.W + p.column;
             Lanes<V> sum = {};
 
-            for (int64_t i = h.from; i < h.to; i++) {
-                for (int64_t j = w.from; j < w.to; j++) {
-                    const int64_t from = ((image * c.out_h + i) * c.out_w + j) * c.C + channel;
+            for (int i = h.from; i < h.to; i++) {
+                for (int j = w.from; j < w.to; j++) {
+                    const int64_t from = ((p.image * c.out_h + i) * c.out_w + j) * c.C + channel;
                     const Pack<int32_t, V> index = *(const Pack<int32_t, V> *)(f->index + from);
                     const Lanes<V> d = load<V>(f->dy + from);
 
@@ -136,7 +162,8 @@ tutti_status tutti__own_max_pool_backward(int device, void *stream, const tutti_
 {
     return with_type(c->dtype, [=](auto type) {
         using T = decltype(type);
-        return columns_map(device, stream, MaxPoolBackward<T>{*c, (T *)dx, (const T *)dy, index},
+        return columns_map(device, stream,
+                           MaxPoolBackward<T>{windows_from(c), (T *)dx, (const T *)dy, index},
                            c->N * c->H * c->W, c->C, can_vector(c) && aligned(dx, dy, index));
     });
 }
@@ -145,7 +172,7 @@ tutti_status tutti__own_max_pool_backward(int device, void *stream, const tutti_
 
 template <class T>
 struct AvgPool {
-    tutti__cuda_windows c;
+    Windows c;
     T *y;
     const T *x;
 
@@ -156,14 +183,14 @@ struct AvgPool {
 
         METHOD void run(int64_t row, int64_t at) const
         {
-            const tutti__cuda_windows &c = f->c;
-            const Range h = window_of(c, row / c.out_w % c.out_h, c.H),
-                        w = window_of(c, row % c.out_w, c.W);
-            const T *image = f->x + row / c.out_w / c.out_h * c.H * c.W * c.C + channel;
+            const Windows &c = f->c;
+            const Pixel p = pixel_of(row, c.out_h, c.out_w);
+            const Range h = window_of(c, p.row, c.H), w = window_of(c, p.column, c.W);
+            const T *image = f->x + p.image * c.H * c.W * c.C + channel;
             Lanes<V> sum = {};
 
-            for (int64_t i = h.from; i < h.to; i++)
-                for (int64_t j = w.from; j < w.to; j++) {
+            for (int i = h.from; i < h.to; i++)
+                for (int j = w.from; j < w.to; j++) {
                     const Lanes<V> v = load<V>(image + (i * c.W + j) * c.C);
 
                     for (int k = 0; k < V; k++)
@@ -187,14 +214,14 @@ tutti_status tutti__own_avg_pool(int device, void *stream, const tutti__cuda_win
 {
     return with_type(c->dtype, [=](auto type) {
         using T = decltype(type);
-        return columns_map(device, stream, AvgPool<T>{*c, (T *)y, (const T *)x},
+        return columns_map(device, stream, AvgPool<T>{windows_from(c), (T *)y, (const T *)x},
                            c->N * c->out_h * c->out_w, c->C, can_vector(c) && aligned(y, x));
     });
 }
 
 template <class T>
 struct AvgPoolBackward {
-    tutti__cuda_windows c;
+    Windows c;
     T *dx;
     const T *dy;
 
@@ -205,16 +232,15 @@ struct AvgPoolBackward {
 
         METHOD void run(int64_t row, int64_t at) const
         {
-            const tutti__cuda_windows &c = f->c;
-            const int64_t pixel = row % (c.H * c.W), image = row / (c.H * c.W);
-            const Range h = windows_of(c, pixel / c.W, c.out_h),
-                        w = windows_of(c, pixel % c.W, c.out_w);
+            const Windows &c = f->c;
+            const Pixel p = pixel_of(row, c.H, c.W);
+            const Range h = windows_of(c, p.row, c.out_h), w = windows_of(c, p.column, c.out_w);
             Lanes<V> sum = {};
 
-            for (int64_t i = h.from; i < h.to; i++)
-                for (int64_t j = w.from; j < w.to; j++) {
+            for (int i = h.from; i < h.to; i++)
+                for (int j = w.from; j < w.to; j++) {
                     const Lanes<V> d =
-                        load<V>(f->dy + ((image * c.out_h + i) * c.out_w + j) * c.C + channel);
+                        load<V>(f->dy + ((p.image * c.out_h + i) * c.out_w + j) * c.C + channel);
 
                     for (int k = 0; k < V; k++)
                         sum[k] += d[k] / ((float)c.kernel * (float)c.kernel);
@@ -235,7 +261,8 @@ tutti_status tutti__own_avg_pool_backward(int device, void *stream, const tutti_
 {
     return with_type(c->dtype, [=](auto type) {
         using T = decltype(type);
-        return columns_map(device, stream, AvgPoolBackward<T>{*c, (T *)dx, (const T *)dy},
+        return columns_map(device, stream,
+                           AvgPoolBackward<T>{windows_from(c), (T *)dx, (const T *)dy},
                            c->N * c->H * c->W, c->C, can_vector(c) && aligned(dx, dy));
     });
 }
