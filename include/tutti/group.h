@@ -181,7 +181,9 @@ TUTTI_API void tutti_log0(const tutti_group *group, const char *format, ...) TUT
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_alloc(tutti_group *group, size_t bytes,
                                                          void **p);
 /* The same on the stream's device, from which the group moves buffers best; stream NULL: the host's. Each rank names its own
- * device. Peers read the memory directly only if all ranks ask for the host's. When it is released, no stream uses it. */
+ * device. Peers read the memory directly only if all ranks ask for the host's. When it is released, no stream uses it.
+ * A device's buffer of a collective lies in such memory on all ranks or on none, and equally far from its beginning (but for a
+ * rank's own piece of a larger one): backend nccl registers it, and NCCL finds the peers' buffers by this rank's. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_alloc_on(tutti_group *group,
                                                             tutti_stream *stream, size_t bytes,
                                                             void **p);

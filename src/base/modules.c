@@ -14,7 +14,7 @@ typedef struct folders {
 
 static void add_folders(folders *f, const char *object)
 {
-    const char *const below[] = {"tutti", "../" TUTTI_LIBDIR "/tutti", TUTTI_LIBDIR "/tutti"};
+    const char *const below[] = {"../" TUTTI_LIBDIR "/tutti", "tutti", TUTTI_LIBDIR "/tutti"};
     const char *slash = strrchr(object, '/');
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(below) && slash && f->n < FOLDERS; i++)

@@ -43,7 +43,8 @@ static const char HELP[] =
     "(default); "
     "plain\n"
     "  --backend KIND           auto, native, or mpi: the site's MPI, under mpirun or srun "
-    "(default auto)\n"
+    "(default auto);\n"
+    "                           step has nccl too, between GPUs\n"
     "  --in-flight K            time K asynchronous calls at once, each on memory of its own, and "
     "show one's\n"
     "                           part (default: a synchronous call at a time)\n"
@@ -195,7 +196,7 @@ static const char *const redop_names[] = {"sum", "avg",  "product", "min",
 static const tutti_redop redops[] = {TUTTI_SUM, TUTTI_AVG,  TUTTI_PRODUCT, TUTTI_MIN,
                                      TUTTI_MAX, TUTTI_BAND, TUTTI_BOR,     TUTTI_BXOR};
 static const char *const memory_names[] = {"group", "plain"};
-static const char *const backend_names[] = {"auto", "native", "mpi"};
+static const char *const backend_names[] = {"auto", "native", "mpi", "nccl"};
 
 typedef struct line {
     const char *kind, *of[N_FLAGS]; /* texts; NULL: not given */
@@ -534,6 +535,11 @@ static tutti_status read_line(line *l, tutti__bench *b, int64_t *n_p)
                            "--backend mpi needs mpirun, which -n does not start: mpirun -n %lld "
                            "tutti bench %s --backend mpi",
                            (long long)*n_p, b->name);
+    if (b->backend == TUTTI_BACKEND_NCCL && b->run != tutti__bench_step)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "--backend nccl is for step: the buffers of %s are the host's, which "
+                           "NCCL does not move",
+                           b->name);
     if (b->run == tutti__bench_loader)
         TUTTI_TRY(read_data(l, &b->data));
     if (b->run == tutti__bench_step)

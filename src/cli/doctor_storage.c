@@ -173,6 +173,7 @@ static void judge_secret(tutti__doctor *d, const char *path, const struct stat *
 void tutti__check_secret(tutti__doctor *d)
 {
     const char *path = tutti__env_text(TUTTI__ENV_SECRET_FILE), *home = getenv("HOME");
+    const char *config = getenv("XDG_CONFIG_HOME");
     char usual[PATH_MAX] = "";
     struct stat info;
 
@@ -186,7 +187,9 @@ void tutti__check_secret(tutti__doctor *d)
     } else if (*path) {
         judge_secret(d, path, &info);
     }
-    if (home && *home)
+    if (config && *config == '/')
+        snprintf(usual, sizeof usual, "%s/tutti/secret", config);
+    else if (home && *home)
         snprintf(usual, sizeof usual, "%s/.config/tutti/secret", home);
     if (*usual && stat(usual, &info) == 0)
         judge_secret(d, usual, &info);

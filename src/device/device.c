@@ -44,7 +44,7 @@ tutti_status tutti__device_ops_of(tutti_device_kind kind, const tutti__device_op
     return tutti__fail(TUTTI_ERR_ARG, "device kind %d is unknown", (int)kind);
 }
 
-/* Quietly the CPU, unless a GPU is there that cannot be used. */
+/* Quietly the CPU: many a program has no use for a GPU. `tutti train` warns of one that idles. */
 static tutti_device choose_device(int local_rank)
 {
     const tutti__device_ops *ops;

@@ -66,6 +66,9 @@ struct tutti__device_ops {
     tutti_status (*copy)(tutti_stream *stream, void *dst, const void *src, size_t bytes);
     tutti_status (*zero)(tutti_stream *stream, void *p, size_t bytes);
     const tutti__flat_ops *flat;
+    /* What this thread does from the one to the other, for the device's own profiler; they nest. NULL: it has none. */
+    void (*range_begin)(const char *name);
+    void (*range_end)(void);
 };
 
 /* The table of a kind. UNSUPPORTED where the build lacks it, DEVICE where the machine does, with the remedy. */
@@ -105,6 +108,18 @@ static inline tutti_status tutti__copy(tutti_stream *stream, void *dst, const vo
 {
     return stream->ops->copy(stream, dst, src, bytes);
 }
+/* Around what is given to the stream. NULL: the host's. */
+static inline void tutti__range_begin(const tutti_stream *stream, const char *name)
+{
+    if (stream && stream->ops->range_begin)
+        stream->ops->range_begin(name);
+}
+static inline void tutti__range_end(const tutti_stream *stream)
+{
+    if (stream && stream->ops->range_end)
+        stream->ops->range_end();
+}
+
 /* host_dst is there on return. */
 tutti_status tutti__read(tutti_stream *stream, void *host_dst, const void *src, size_t bytes);
 

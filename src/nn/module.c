@@ -239,34 +239,50 @@ static void draw_normal(float *values, int64_t first, int n, float deviation, ui
     tutti__normal_fill(words, (double)deviation, values, (size_t)n);
 }
 
-/* By the block: what is drawn is in the cache when it is copied, and large parameters need no second memory. */
-static tutti_status fill(tutti_ctx *cx, tutti__state *state, tutti_init init, float bound)
+/* n values of a parameter or buffer, to host memory; by the block, for the words that they are drawn from. */
+static void draw(void *values, const tutti__state *state, int64_t n, tutti_init init, float bound,
+                 uint64_t seed)
 {
-    tutti_tensor *t = state->tensor;
-    const int64_t n = tutti_shape_count(t->shape);
-    const size_t size = tutti_dtype_size(t->dtype), index = state->parameter.index;
-    union {
-        float f32[BLOCK];
-        int64_t i64[BLOCK];
-    } values;
+    const bool is_f32 = state->tensor->dtype == TUTTI_F32;
+    const size_t index = state->parameter.index;
+    float *f32 = values;
+    int64_t *i64 = values;
 
-    for (int64_t i = 0; i < n && init != TUTTI_INIT_ZEROS;
-         i += BLOCK) { /* zeros: as memory comes */
+    for (int64_t i = 0; i < n; i += BLOCK) {
         const int count = (int)(n - i < BLOCK ? n - i : BLOCK);
 
-        for (int k = 0; init == TUTTI_INIT_ONES && k < count; k++)
-            if (t->dtype == TUTTI_F32)
-                values.f32[k] = 1;
+        for (int64_t k = i; init == TUTTI_INIT_ONES && k < i + count; k++)
+            if (is_f32)
+                f32[k] = 1;
             else
-                values.i64[k] = 1;
+                i64[k] = 1;
         if (init == TUTTI_INIT_NORMAL)
-            draw_normal(values.f32, i, count, bound, cx->seed, index);
+            draw_normal(f32 + i, i, count, bound, seed, index);
         if (init == TUTTI_INIT_UNIFORM)
-            draw_uniform(values.f32, i, count, bound, cx->seed, index);
-        TUTTI_TRY(tutti__copy_in(cx->stream, (char *)t->data + (size_t)i * size, &values,
-                                 (size_t)count * size));
+            draw_uniform(f32 + i, i, count, bound, seed, index);
     }
-    return TUTTI_OK;
+}
+
+/* In place where the host can; else by one copy, as a device is slow at many small ones. */
+static tutti_status fill(tutti_ctx *cx, const tutti__state *state, tutti_init init, float bound)
+{
+    const tutti_tensor *t = state->tensor;
+    const size_t bytes = tutti__tensor_bytes(t);
+    void *values = t->data;
+    tutti_status status = TUTTI_OK;
+
+    if (init == TUTTI_INIT_ZEROS) /* as memory comes */
+        return TUTTI_OK;
+    if (!cx->device_ops->is_host)
+        values = tutti__alloc(bytes);
+    if (!values)
+        return TUTTI_ERR_MEMORY;
+    draw(values, state, tutti_shape_count(t->shape), init, bound, cx->seed);
+    if (values != t->data) {
+        status = tutti__copy_in(cx->stream, t->data, values, bytes);
+        free(values);
+    }
+    return status;
 }
 
 static tutti_status check_shape(const char *name, tutti_shape shape)

@@ -363,7 +363,7 @@ static tutti_status prepare_device(tutti_reducer *r)
     ops = r->stream->ops;
     TUTTI_TRY(ops->stream_new(&r->own, r->stream->device, NULL));
     r->found = ops->alloc(r->stream->device, (r->n + 1) * sizeof *r->found, true);
-    r->seen = tutti__alloc((r->n + 1) * sizeof *r->seen);
+    r->seen = ops->host_alloc(r->stream->device, (r->n + 1) * sizeof *r->seen);
     if (!r->found || !r->seen)
         return TUTTI_ERR_MEMORY;
     for (size_t b = 0; b < r->n_buckets; b++)
@@ -382,7 +382,7 @@ static void free_device(tutti_reducer *r)
     for (size_t b = 0; r->buckets && b < r->n_buckets; b++)
         ops->event_free(r->stream->device, r->buckets[b].ready);
     ops->free(r->stream->device, r->found);
-    free(r->seen);
+    ops->host_free(r->stream->device, r->seen);
     if (r->own)
         ops->stream_free(r->own);
 }

@@ -434,6 +434,12 @@ static tutti_status check_together(const tutti__train_config *c)
         return tutti__fail(TUTTI_ERR_ARG,
                            "comm_hook: zero=1 shares gradients out in its own way; use "
                            "comm_hook=none or zero=0");
+    if (strcmp(c->backend, "nccl") == 0 &&
+        (strcmp(c->device, "cpu") == 0 || strcmp(c->device, "strict") == 0))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "backend: nccl is between GPUs, and device=%s has none; use "
+                           "backend=auto or native, or device=cuda",
+                           c->device);
     if (c->histograms && !c->tensorboard)
         return tutti__fail(TUTTI_ERR_ARG, "histograms: TensorBoard shows them; add --tensorboard");
     if (!tutti__config_profile(c, &first, &last))

@@ -27,6 +27,17 @@ static void mark(tutti__run *run, const char *name, uint64_t begin_ns)
                   tutti__now_ns());
 }
 
+/* Its waits for a batch are a range of the device's profiler, as forward, backward and optimizer are. */
+static bool next_batch(tutti__run *run, tutti_batch *batch)
+{
+    bool more;
+
+    tutti__range_begin(tutti_ctx_stream(run->cx), "data");
+    more = tutti_loader_next(run->train_loader, batch);
+    tutti__range_end(tutti_ctx_stream(run->cx));
+    return more;
+}
+
 static tutti_status exchange_sums(tutti__run *run)
 {
     double sums[3] = {run->local_loss.sum, run->local_loss.n, run->local_images};
@@ -67,7 +78,8 @@ static tutti_status take_loss(tutti__run *run, size_t n)
 static tutti_status train_batch(tutti__run *run, const tutti_batch *batch, bool last)
 {
     const tutti_cross_entropy_opts opts = {.label_smoothing = (float)run->config->label_smoothing};
-    const bool on_host = tutti__on_host(tutti_ctx_stream(run->cx));
+    const tutti_stream *stream = tutti_ctx_stream(run->cx);
+    const bool on_host = tutti__on_host(stream);
     uint64_t t = tutti__now_ns();
     tutti_tensor *loss, *logits;
     tutti_status status;
@@ -76,18 +88,22 @@ static tutti_status train_batch(tutti__run *run, const tutti_batch *batch, bool 
         tutti_ddp_resume(run->ddp);
     else
         tutti_ddp_pause(run->ddp);
+    tutti__range_begin(stream, "forward");
     tutti_step_begin(run->cx, &(tutti_step_opts){.autocast = tutti__amp_dtype(run)});
     logits = tutti_model_forward(run->model, tutti_input(run->cx, batch->x));
     loss = tutti_cross_entropy_with(logits, tutti_input(run->cx, batch->y), &opts);
+    tutti__range_end(stream);
     mark(run, "forward", t);
     run->local_images += (double)batch->n;
     status = tutti__loss_ask(&run->loss, loss);
     if (status == TUTTI_OK && on_host) /* before it is in everybody's gradient */
         status = take_loss(run, batch->n);
+    tutti__range_begin(stream, "backward");
     if (status == TUTTI_OK)
         status = tutti_backward(run->scaler ? tutti_scaler_scale(run->scaler, loss)
                                             : loss); /* records itself */
-    if (status == TUTTI_OK && !on_host)              /* the device has had its work meanwhile */
+    tutti__range_end(stream);
+    if (status == TUTTI_OK && !on_host) /* the device has had its work meanwhile */
         status = take_loss(run, batch->n);
     tutti_step_end(run->cx);
     return status;
@@ -108,12 +124,17 @@ static tutti_status scale_gradients(tutti__run *run, double factor)
 tutti_status tutti__run_update(tutti__run *run, bool wants_norm, double *norm_p)
 {
     float norm = 0, clip = (float)run->config->clip_grad_norm;
+    const tutti_stream *stream = tutti_ctx_stream(run->cx);
     uint64_t t = tutti__now_ns();
+    tutti_status status;
 
     tutti__run_checkpoint_copied(run);
     tutti_optim_set_lr(run->optim,
                        tutti_schedule_lr(&run->schedule, tutti__plan_schedule_step(run)));
-    TUTTI_TRY(tutti__amp_update(run, clip, wants_norm || clip > 0 ? &norm : NULL));
+    tutti__range_begin(stream, "optimizer");
+    status = tutti__amp_update(run, clip, wants_norm || clip > 0 ? &norm : NULL);
+    tutti__range_end(stream);
+    TUTTI_TRY(status);
     *norm_p = (double)norm;
     mark(run, "optimizer", t);
     return TUTTI_OK;
@@ -207,7 +228,7 @@ tutti_status tutti__run_gradients(tutti__run *run, tutti_batch *batch, uint64_t 
         total += n;
         TUTTI_TRY(train_batch(run, batch, last));
         t = tutti__now_ns();
-        if (!last && !tutti_loader_next(run->train_loader, batch))
+        if (!last && !next_batch(run, batch))
             return tutti_loader_status(run->train_loader);
         TUTTI_TRY(scale_gradients(run, (double)n / (double)(last ? total : batch->n)));
     }
@@ -243,7 +264,7 @@ static tutti_status train_step(tutti__run *run, bool *more_p)
 
     TUTTI_TRY(tutti__run_profile_before(run));
     begin_ns = tutti__now_ns();
-    *more_p = tutti_loader_next(run->train_loader, &batch);
+    *more_p = next_batch(run, &batch);
     if (!*more_p)
         return tutti_loader_status(run->train_loader);
     TUTTI_TRY(tutti__run_ask_to_stop(run));

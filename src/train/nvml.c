@@ -32,7 +32,7 @@ enum {
     ERROR_UNCORRECTED = 1,
     SINCE_DRIVER = 0,
     P2P_READ = 0,
-    MOST_LINKS = 18
+    MOST_LINKS = 36
 };
 
 /* FUNCTION(needed, name, NVML's name, parameters) */

@@ -16,6 +16,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define TRACE_EVENTS_A_STEP 512
 
@@ -105,12 +106,34 @@ static tutti_status pin(const tutti__run *run)
     return TUTTI_OK;
 }
 
+/* Who has a driver, and has not hidden its GPUs, wants to know why a run is slow. */
+static void warn_of_idle_gpu(const tutti__run *run)
+{
+    const tutti__device_ops *ops;
+    tutti_status status;
+
+    if (tutti_group_local_rank(run->group) != 0 || getenv("CUDA_VISIBLE_DEVICES") ||
+        access("/dev/nvidiactl", F_OK) != 0)
+        return;
+    status = tutti__device_ops_of(TUTTI_CUDA, &ops);
+    if (status == TUTTI_OK)
+        status = ops->why();
+    if (status != TUTTI_OK)
+        tutti_log(TUTTI_LOG_WARN, "train",
+                  "device auto takes the CPU, although NVIDIA's kernel driver is here "
+                  "(/dev/nvidiactl): %s",
+                  tutti_last_error());
+}
+
 /* A device that the machine lacks is as one that failed: exit code 4. */
 static tutti_status find_device(const tutti__run *run, tutti_device *device_p)
 {
     const tutti_status status =
         tutti_device_parse(device_p, run->config->device, tutti_group_local_rank(run->group));
 
+    if (status == TUTTI_OK && device_p->kind == TUTTI_CPU &&
+        strcmp(run->config->device, "auto") == 0)
+        warn_of_idle_gpu(run);
     return status == TUTTI_ERR_UNSUPPORTED ? tutti__fail(TUTTI_ERR_DEVICE, "%s", tutti_last_error())
                                            : status;
 }

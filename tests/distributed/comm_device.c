@@ -1,5 +1,5 @@
 /* comm: collectives on a device's buffers give what they give on the host's, bit for bit.   SPDX-License-Identifier: MIT
- * devices: strict
+ * devices: strict cuda
  * timeout: 120 */
 #include "harness/device.h"
 #include "harness/ranks.h"

@@ -1,7 +1,7 @@
 /* ddp: the laws of data parallelism in 16 bit, with the scaler and with gradients that travel in 16 bit.
  * SPDX-License-Identifier: MIT
  * timeout: 120
- * devices: strict */
+ * devices: strict cuda nccl */
 #include "distributed/ddp_bodies.h"
 #include "harness/device.h"
 #include "harness/memory.h"
@@ -25,7 +25,7 @@ typedef struct trainer {
 /* group NULL: without DDP */
 static int trainer_new(trainer *t, tutti_group *group, tutti_dtype dtype, bool scaled)
 {
-    const tutti_ctx_opts opts = {.threads = 1, .kernels = TUTTI_KERNELS_REFERENCE};
+    const tutti_ctx_opts opts = {.threads = 1, .kernels = test_kernels()};
     tutti_scaler_opts scaler = {.disabled = !scaled};
 
     *t = (trainer){.dtype = dtype};

@@ -6,10 +6,10 @@
 #include "harness/device.h"
 #include <tutti/nn.h>
 
-/* The oracle, where it is the test's device that has it. */
+/* The oracle, where the test's device computes with it. */
 static inline tutti_kernels test_kernels(void)
 {
-    return test_device().kind == TUTTI_CPU ? TUTTI_KERNELS_REFERENCE : TUTTI_KERNELS_AUTO;
+    return test_device().kind == TUTTI_CUDA ? TUTTI_KERNELS_AUTO : TUTTI_KERNELS_REFERENCE;
 }
 
 /* Of a body: parameters and buffers are the same bits on all ranks. */

@@ -18,9 +18,9 @@ typedef struct net {
 static int net_new(net *m, tutti_group *group, uint64_t shard)
 {
     *m = (net){0};
-    CHECK_OK(tutti_ctx_new(
-        &m->cx, test_device(),
-        &(tutti_ctx_opts){.shard = shard, .threads = 1, .kernels = TUTTI_KERNELS_REFERENCE}));
+    CHECK_OK(
+        tutti_ctx_new(&m->cx, test_device(),
+                      &(tutti_ctx_opts){.shard = shard, .threads = 1, .kernels = test_kernels()}));
     tutti_module_init(&m->base, m->cx);
     tutti_linear_init(&m->fc, &m->base, "fc", WIDTH, 1);
     CHECK_OK(tutti_ddp_new(&m->ddp, &m->base, group, NULL));

@@ -18,7 +18,7 @@ static int net_new(net *m, tutti_group *group)
 {
     *m = (net){0};
     CHECK_OK(tutti_ctx_new(&m->cx, test_device(),
-                           &(tutti_ctx_opts){.threads = 1, .kernels = TUTTI_KERNELS_REFERENCE}));
+                           &(tutti_ctx_opts){.threads = 1, .kernels = test_kernels()}));
     tutti_module_init(&m->base, m->cx);
     tutti_linear_init(&m->fc, &m->base, "fc", 4, 1);
     CHECK_OK(tutti_ddp_new(&m->ddp, &m->base, group, NULL));

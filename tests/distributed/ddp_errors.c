@@ -31,7 +31,7 @@ static tutti_tensor *net_loss(net *m, tutti_ctx *cx, bool use_b, bool use_c, int
 
 static int new_ctx(tutti_ctx **cx_p)
 {
-    tutti_ctx_opts opts = {.threads = 1, .kernels = TUTTI_KERNELS_REFERENCE};
+    tutti_ctx_opts opts = {.threads = 1, .kernels = test_kernels()};
 
     CHECK_OK(tutti_ctx_new(cx_p, test_device(), &opts));
     return 0;

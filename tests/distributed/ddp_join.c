@@ -32,7 +32,7 @@ static int trainer_new(trainer *t, tutti_group *group, const setup *s)
 {
     *t = (trainer){.has_norm = s->norm};
     CHECK_OK(tutti_ctx_new(&t->cx, test_device(),
-                           &(tutti_ctx_opts){.threads = 1, .kernels = TUTTI_KERNELS_REFERENCE}));
+                           &(tutti_ctx_opts){.threads = 1, .kernels = test_kernels()}));
     tutti_module_init(&t->base, t->cx);
     if (s->norm)
         tutti_batch_norm2d_init(&t->norm, &t->base, "norm", IN);

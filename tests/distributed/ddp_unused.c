@@ -1,6 +1,6 @@
 /* ddp: parameters that are not used, not trained, or not shared.   SPDX-License-Identifier: MIT
  * timeout: 120
- * devices: strict */
+ * devices: strict cuda nccl */
 #include "distributed/ddp_bodies.h"
 #include "harness/device.h"
 #include "harness/memory.h"

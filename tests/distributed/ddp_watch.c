@@ -23,7 +23,7 @@ static int net_new(net *m, tutti_group *group, const tutti_ddp_opts *opts)
 {
     *m = (net){0};
     CHECK_OK(tutti_ctx_new(&m->cx, test_device(),
-                           &(tutti_ctx_opts){.threads = 1, .kernels = TUTTI_KERNELS_REFERENCE}));
+                           &(tutti_ctx_opts){.threads = 1, .kernels = test_kernels()}));
     tutti_module_init(&m->base, m->cx);
     tutti_conv2d_init(&m->conv, &m->base, "conv",
                       &(tutti_conv2d_layer_opts){.in = 1, .out = 2, .kernel = 1, .bias = true});

@@ -1,6 +1,6 @@
 /* ddp: ZeRO-1 trains as if state were whole, and holds a share of it.   SPDX-License-Identifier: MIT
  * timeout: 120
- * devices: strict */
+ * devices: strict cuda nccl */
 #include "distributed/ddp_bodies.h"
 #include "harness/device.h"
 #include "harness/memory.h"
@@ -49,7 +49,7 @@ static tutti_status optim_new(tutti_optim **optim_p, tutti_module *m, rule r)
 /* Buckets of a few KiB, so that there are several. */
 static int trainer_new(trainer *t, tutti_group *group, rule r, bool zero)
 {
-    tutti_ctx_opts cx_opts = {.threads = 1, .kernels = TUTTI_KERNELS_REFERENCE};
+    tutti_ctx_opts cx_opts = {.threads = 1, .kernels = test_kernels()};
     tutti_model_opts shape = {.channels = 1, .height = SIDE, .width = SIDE, .classes = CLASSES};
 
     *t = (trainer){0};
@@ -348,6 +348,8 @@ static int optimizers_of_children_train_as_without_shares(tutti_group *group, vo
             CHECK_0(train_children(&t[zero], optims[zero], group, step));
     }
     CHECK_0(check_same(t[0].module, t[1].module));
+    CHECK_OK(
+        tutti_barrier(group, NULL)); /* nobody is in a step any more, that what follows would end */
     tutti_optim_zero_grad(optims[1][0]); /* but not the other child's */
     CHECK(backward(&t[1], 7) != TUTTI_OK);
     CHECK_TEXT(tutti_last_error(), "the gradient of \"fc2.");

@@ -22,6 +22,11 @@ else
     ! grep -q "cuda" quiet.out || { cat quiet.out; fail "auto is not silent"; }
 fi
 
+for device in cpu strict; do
+    refused 2 "backend: nccl is between GPUs, and device=$device has none" "$TUTTI" train $mlp --backend nccl --device $device --run-dir none
+done
+refused 2 "backend nccl is for step: the buffers of all_reduce are the host's" "$TUTTI" bench all_reduce --backend nccl
+
 # What a module needs and lacks is named; so is what is none.
 export TUTTI_CUDA_MODULE=$PWD/module.so
 if [ -n "$c" ]; then
@@ -36,14 +41,47 @@ else
     skipped="$skipped no C compiler;"
 fi
 
+# Modules find NVIDIA's libraries where they were at build time, whatever the system's own search knows.
+for file in $module $([ -z "$module" ] || find "$(dirname "$module")" -name libtutti_nccl.so); do
+    command -v readelf >/dev/null || break
+    runpath=:$(readelf -d "$file" | sed -n 's/.*R.*PATH.*\[\(.*\)\].*/\1/p'):
+    for library in CUDNN_LIBRARY NCCL_LIBRARY; do
+        folder=$(dirname "$(sed -n "s/^$library:FILEPATH=//p" "$BUILD_DIR/CMakeCache.txt")")
+        case $library:$file:$folder in
+        CUDNN*nccl.so:* | NCCL*cuda.so:* | *:/usr/lib* | *:/lib*) continue ;;
+        esac
+        [[ $runpath == *:$folder:* ]] || fail "$file does not look in $folder, but in $runpath"
+    done
+done
+
 if [ -n "$module" ] && [ "$driver" = 0 ]; then
     unset TUTTI_CUDA_MODULE
     refused 4 "device cuda: no NVIDIA driver (libcuda.so.1" "$TUTTI" train $mlp --device cuda --run-dir none
     refused 4 "or use --device cpu (auto chooses it by itself)" "$TUTTI" train $mlp --device cuda --run-dir none
+    if [ -e "${module%_cuda.so}_nccl.so" ]; then
+        refused 4 "backend nccl is for GPUs (auto and native need none): device cuda: no NVIDIA driver" "$TUTTI" train $mlp --backend nccl --run-dir none
+    fi
     # The module itself, with NVIDIA's own run-time.
     refused 4 "no NVIDIA driver" env TUTTI_CUDA_MODULE="$module" ./alone train $mlp --device cuda --run-dir none
 else
     skipped="$skipped no CUDA module in this build, or a driver on this machine;"
+fi
+
+# Where a driver seems to be, auto says why it takes the CPU; not where the GPUs are hidden on purpose.
+cat >with_driver <<'END'
+mkdir dev && mount -t tmpfs dev dev && mkdir dev/shm && touch dev/nvidiactl || exit 77
+for node in null zero random urandom; do touch dev/$node && mount --bind /dev/$node dev/$node || exit 77; done
+mount --rbind dev /dev && "$@"
+END
+if unshare -rm bash with_driver true 2>/dev/null; then
+    rm -rf dev
+    TUTTI_CUDA_MODULE='' unshare -rm bash with_driver ./alone train $mlp --run-dir idle >idle.out 2>&1 || { cat idle.out; fail "auto beside a driver"; }
+    [ "$(grep -c 'device auto takes the CPU, although NVIDIA.s kernel driver is here (/dev/nvidiactl): device cuda: ' idle.out)" = 1 ] || { cat idle.out; fail "auto does not say why a GPU idles"; }
+    rm -rf dev
+    CUDA_VISIBLE_DEVICES='' TUTTI_CUDA_MODULE='' unshare -rm bash with_driver ./alone train $mlp --run-dir hidden >hidden.out 2>&1 || { cat hidden.out; fail "hidden GPUs"; }
+    ! grep -q "takes the CPU" hidden.out || fail "auto warns of GPUs that are hidden"
+else
+    skipped="$skipped no mount namespace, so no driver beside a build without CUDA;"
 fi
 
 if [ -e "$standin" ]; then
@@ -66,10 +104,12 @@ if [ -e "$standin" ]; then
         sed -n 's/^standin cuda: //p' "waits$steps.out" >"waits$steps.txt"
         grep -q '^cudaMalloc ' "waits$steps.txt" || { cat "waits$steps.out"; fail "no report of waits"; }
     done
-    for function in cudaMalloc cudaFree cudaHostAlloc cudaFreeHost; do
+    for function in cudaMalloc cudaFree cudaHostAlloc cudaFreeHost "pageable copy"; do
         few=$(sed -n "s/^$function //p" waits20.txt) many=$(sed -n "s/^$function //p" waits60.txt)
         [ "${few:-0}" = "${many:-0}" ] || fail "$function: ${few:-0} times in 20 steps, ${many:-0} in 60"
     done
+    few=$(sed -n "s/^cudaStreamSynchronize //p" waits20.txt) many=$(sed -n "s/^cudaStreamSynchronize //p" waits60.txt)
+    [ $((many - few)) -le 44 ] || fail "$((many - few)) waits for a stream in 40 steps, expected one a step and few for an epoch"
 else
     skipped="$skipped the module over stand-ins was not built (NVIDIA's toolkit and cuDNN were not found);"
 fi

@@ -92,11 +92,13 @@ TUTTI_KERNELS=fast doctor 1 processor
 found problem 'kernels: TUTTI_KERNELS is "fast"' 'unset TUTTI_KERNELS'
 mkdir -p "$work/home/.config/tutti" && echo 0123456789abcdef0123 >"$work/home/.config/tutti/secret"
 chmod 644 "$work/home/.config/tutti/secret"
-HOME=$work/home doctor 1 storage
+XDG_CONFIG_HOME='' HOME=$work/home doctor 1 storage
 found problem 'secret: .*mode 0644' 'chmod 600 '
 chmod 600 "$work/home/.config/tutti/secret"
-HOME=$work/home doctor 0 storage
+XDG_CONFIG_HOME='' HOME=$work/home doctor 0 storage
 found ok 'secret: .*mode 0600'
+XDG_CONFIG_HOME=$work/home/.config HOME=$work/nobody doctor 0 storage
+found ok "secret: $work/home/.config/tutti/secret, mode 0600"
 mkdir "$work/gone" && (cd "$work/gone" && rmdir "$work/gone" && run 1 "$TUTTI" doctor storage && found problem 'this folder: ' 'cd to') ||
     fail "a folder that is gone"
 

@@ -14,6 +14,16 @@ fi
 run 2 "$check" --nonsense
 err_has 'gpu-check --build DIR'
 run 2 "$compare" --nonsense
+for tool in "$check" "$compare"; do
+    run 0 "$tool" --help
+    out_has "--build DIR"
+    run 2 "$tool" --build
+    err_has 'where is its value'
+    run 2 "$tool" --standin --build "$work/nothing"
+    [ ! -e "$work/nothing" ] || fail "$tool made a build where one was named"
+done
+run 2 "$compare" --rounds none
+err_has '"none", expected a number'
 
 if [ -e "$BUILD_DIR/tests/standin/libtutti_cuda.so" ]; then
     seconds_at_most=100

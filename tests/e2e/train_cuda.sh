@@ -36,6 +36,10 @@ says two.out 'GPU 1 \(0000:11:00\.0\) of rank 1: the driver reports Xid 79: the 
 [ "$(grep -c 'Xid 79' two.out)" = 1 ] || fail "an Xid is said more than once"
 [ "$(ranks two)" = "1 0 1 79" ] || fail "ranks and Xids of two GPUs: $(ranks two)"
 same share two
+if [ -e "$BUILD_DIR/tests/standin/libtutti_nccl.so" ]; then
+    TUTTI_NCCL_MODULE=$BUILD_DIR/tests/standin/libtutti_nccl.so timeout 60 "$TUTTI" bench step -n 2 --model mlp --iterations 2 --device cuda --backend nccl >bench.out 2>&1 ||
+        { cat bench.out && fail "bench step by NCCL"; }
+fi
 train second $mlp --device cuda:1
 same one second
 refused 2 "device cuda:2: there are 2 CUDA devices, the last is cuda:1" "$TUTTI" train $mlp --device cuda:2 --run-dir none

@@ -9,12 +9,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What TUTTI_TEST_DEVICE names ("strict", "cuda:1"; by default the CPU). Ends the test as skipped where there is none. */
+/* Of the thread, or the process, that runs a body: its rank, of all on this host (ranks.c). */
+extern _Thread_local int tutti_test_rank;
+
+/* What TUTTI_TEST_DEVICE names ("strict", "cuda:1"; by default the CPU), "cuda" for a body its rank's. Ends the test as skipped where there is none. */
 static inline tutti_device test_device(void)
 {
     const char *text = getenv("TUTTI_TEST_DEVICE");
     tutti_device device;
-    tutti_status status = tutti_device_parse(&device, text && *text ? text : "cpu", 0);
+    tutti_status status =
+        tutti_device_parse(&device, text && *text ? text : "cpu", tutti_test_rank);
 
     if (status != TUTTI_OK) {
         const bool absent = status == TUTTI_ERR_UNSUPPORTED ||

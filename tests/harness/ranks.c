@@ -27,6 +27,8 @@ typedef struct rank_run {
     int timeout_ms;
 } rank_run;
 
+_Thread_local int tutti_test_rank;
+
 static int run_body(rank_run *run)
 {
     const tutti_group_opts opts = {.store = run->store,
@@ -39,6 +41,7 @@ static int run_body(rank_run *run)
     tutti_group *group;
     int result;
 
+    tutti_test_rank = run->rank;
     tutti__log_set_rank(run->rank);
     if (run->opts->hosts)
         tuning.host = 1 + run->opts->hosts[run->rank];
@@ -166,6 +169,41 @@ static void run_processes(rank_run *runs, int n)
     free(pids);
 }
 
+/* Threads in a process of their own: CUDA works in none that is forked from one where it has begun. */
+static void run_threads_apart(rank_run *runs, int n)
+{
+    int results[2], code;
+    pid_t pid;
+
+    if (pipe(results) != 0)
+        abort();
+    fflush(NULL);
+    pid = fork();
+    if (pid < 0)
+        abort();
+    if (pid == 0) {
+        run_threads(runs, n);
+        for (int r = 0; r < n; r++)
+            if (write(results[1], &runs[r].result, sizeof code) != sizeof code)
+                _exit(1);
+        fflush(NULL);
+        _exit(0);
+    }
+    close(results[1]);
+    for (int r = 0; r < n; r++)
+        runs[r].result = read(results[0], &code, sizeof code) == sizeof code ? code : 95;
+    close(results[0]);
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+}
+
+static bool on_cuda(void)
+{
+    const char *device = getenv("TUTTI_TEST_DEVICE");
+
+    return device && strncmp(device, "cuda", 4) == 0;
+}
+
 /* ---- Both ------------------------------------------------------------------------------------------------ */
 
 int tutti_run_ranks(int n, tutti_rank_body *body, void *arg, const tutti_ranks_opts *opts)
@@ -184,6 +222,8 @@ int tutti_run_ranks(int n, tutti_rank_body *body, void *arg, const tutti_ranks_o
                              .timeout_ms = opts->timeout_ms ? opts->timeout_ms : 30000};
     if (opts->processes)
         run_processes(runs, n);
+    else if (on_cuda())
+        run_threads_apart(runs, n);
     else
         run_threads(runs, n);
     for (int r = 0; r < n; r++) {

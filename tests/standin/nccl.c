@@ -134,6 +134,15 @@ static ncclResult_t misuse(const char *what)
     return ncclInvalidUsage;
 }
 
+/* The real one goes to its device, and back: a thread that never had one gets a context on the first, which is another's. */
+static void check_device(const struct ncclComm *comm, const char *what)
+{
+    int device;
+
+    if (cudaGetDevice(&device) == cudaSuccess && device != comm->device)
+        (void)misuse(what);
+}
+
 /* Whether the environment asks for this fault of this rank, and at this call (0: whatever is set). */
 static bool fault(const char *kind, int rank, uint64_t call)
 {
@@ -216,7 +225,7 @@ static void combine(void *sum, const void *part, size_t n, ncclDataType_t type, 
     }
 }
 
-/* As NCCL's average of floats: each rank's is multiplied by 1 / size, then added. */
+/* As NCCL's average of floats: each rank's is multiplied by 1 / size in their own type, then added. */
 static void divide(void *part, size_t n, ncclDataType_t type, int size)
 {
     const float by = 1.0F / (float)size;
@@ -224,8 +233,8 @@ static void divide(void *part, size_t n, ncclDataType_t type, int size)
     for (size_t i = 0; i < n; i++)
         switch (type) {
         case ncclFloat16:
-            ((uint16_t *)part)[i] =
-                tutti__f16_of_f32(tutti__f32_of_f16(((uint16_t *)part)[i]) * by);
+            ((uint16_t *)part)[i] = tutti__f16_of_f32(tutti__f32_of_f16(((uint16_t *)part)[i]) *
+                                                      tutti__f32_of_f16(tutti__f16_of_f32(by)));
             break;
         case ncclFloat32:
             ((float *)part)[i] *= by;
@@ -234,8 +243,8 @@ static void divide(void *part, size_t n, ncclDataType_t type, int size)
             ((double *)part)[i] *= 1.0 / size;
             break;
         case ncclBfloat16:
-            ((uint16_t *)part)[i] =
-                tutti__bf16_of_f32(tutti__f32_of_bf16(((uint16_t *)part)[i]) * by);
+            ((uint16_t *)part)[i] = tutti__bf16_of_f32(tutti__f32_of_bf16(((uint16_t *)part)[i]) *
+                                                       tutti__f32_of_bf16(tutti__bf16_of_f32(by)));
             break;
         default:
             break;
@@ -708,6 +717,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result)
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
+    check_device(comm, "ncclCommFinalize by a thread on another device");
     if (comm->stage != READY || comm->pending)
         return misuse("ncclCommFinalize of a communicator that is not ready");
     comm->stage = FINALIZING;
@@ -724,6 +734,7 @@ static void forget(struct ncclComm *comm)
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
+    check_device(comm, "ncclCommDestroy by a thread on another device");
     if (comm->stage != FINALIZED)
         return misuse("ncclCommDestroy of a communicator that was not finalized");
     forget(comm);
@@ -732,6 +743,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
 
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
+    check_device(comm, "ncclCommAbort by a thread on another device");
     atomic_store(&comm->aborted, true);
     for (int i = 0; i < 60 && fault("abort_hang", comm->rank, 0); i++)
         sleep(1);
@@ -762,6 +774,7 @@ ncclResult_t ncclMemFree(void *p)
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void *p, size_t bytes, void **handle)
 {
     (void)bytes;
+    check_device(comm, "ncclCommRegister by a thread on another device");
     if (comm->stage != READY || comm->pending)
         return misuse("ncclCommRegister on a communicator that is not ready");
     atomic_fetch_add(&counts.registered, 1);
@@ -771,8 +784,8 @@ ncclResult_t ncclCommRegister(const ncclComm_t comm, void *p, size_t bytes, void
 
 ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)
 {
-    (void)comm;
     (void)handle;
+    check_device(comm, "ncclCommDeregister by a thread on another device");
     atomic_fetch_sub(&counts.registered, 1);
     return ncclSuccess;
 }
@@ -782,6 +795,7 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *p, size_t bytes, nccl
 {
     (void)bytes;
     (void)flags;
+    check_device(comm, "ncclCommWindowRegister by a thread on another device");
     if (comm->stage != READY || comm->pending)
         return misuse("ncclCommWindowRegister on a communicator that is not ready");
     atomic_fetch_add(&counts.windows, 1);
@@ -791,8 +805,8 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *p, size_t bytes, nccl
 
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window)
 {
-    (void)comm;
     (void)window;
+    check_device(comm, "ncclCommWindowDeregister by a thread on another device");
     atomic_fetch_sub(&counts.windows, 1);
     return ncclSuccess;
 }

@@ -72,6 +72,24 @@ static void add_mark(tutti__signature *signature)
     signature->tag ^= here.mark.tag; /* 0, or a digest */
 }
 
+/* On a device, whose profiler sees whose bucket it is. */
+static tutti_status run_on_device(tutti__queue *q, tutti__op *op)
+{
+    const tutti__signature *s = &op->signature;
+    char name[64];
+    tutti_status status;
+
+    if (s->bucket)
+        snprintf(name, sizeof name, "%s bucket %d", tutti__op_name((tutti__op_kind)s->op),
+                 s->bucket - 1);
+    else
+        snprintf(name, sizeof name, "%s", tutti__op_name((tutti__op_kind)s->op));
+    tutti__range_begin(op->stream, name);
+    status = tutti__devices_run(q->devices, op);
+    tutti__range_end(op->stream);
+    return status;
+}
+
 /* The turn is the caller's. Operations are numbered as they run, in the same order on every rank. */
 static tutti_status run(tutti__queue *q, tutti__op *op)
 {
@@ -91,7 +109,7 @@ static tutti_status run(tutti__queue *q, tutti__op *op)
                               tutti__op_given(q->comm->rank, q->comm->size, op) *
                                   tutti_dtype_size((tutti_dtype)op->signature.dtype),
                           memory_order_relaxed);
-    status = op->stream ? tutti__devices_run(q->devices, op) : q->engine->ops->run(q->engine, op);
+    status = op->stream ? run_on_device(q, op) : q->engine->ops->run(q->engine, op);
     if (status != TUTTI_OK) /* of this call only, its message made, or of the group */
         return tutti__comm_failed(q->comm) ? tutti__comm_error(q->comm, &op->signature) : status;
     tutti__flight_end(q->flight, ticket, begin);

@@ -353,6 +353,18 @@ static tutti_status cuda_zero(tutti_stream *stream, void *p, size_t bytes)
                 "zeroing");
 }
 
+/* ---- For profilers ------------------------------------------------------------------------------------------- */
+
+static void cuda_range_begin(const char *name)
+{
+    tutti__cuda_module()->runtime->range_push(name);
+}
+
+static void cuda_range_end(void)
+{
+    tutti__cuda_module()->runtime->range_pop();
+}
+
 const tutti__device_ops tutti__cuda_device_ops = {
     .name = "cuda",
     .count = cuda_count,
@@ -375,6 +387,8 @@ const tutti__device_ops tutti__cuda_device_ops = {
     .copy = cuda_copy,
     .zero = cuda_zero,
     .flat = &tutti__cuda_flat_ops,
+    .range_begin = cuda_range_begin,
+    .range_end = cuda_range_end,
 };
 
 tutti_status tutti__cuda_ops(const tutti__device_ops **ops_p)

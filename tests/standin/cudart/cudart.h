@@ -50,6 +50,7 @@ struct CUstream_st {
     struct CUstream_st *next;
     int device;
     pthread_t thread;
+    pthread_cond_t changed; /* something for its thread */
     item *first, **last;
     uint64_t given, done; /* items */
     uint64_t demanded;    /* up to where somebody waits for it */
@@ -83,12 +84,12 @@ typedef struct device {
 
 extern struct standin {
     pthread_mutex_t lock;
-    pthread_cond_t changed;
+    pthread_cond_t done; /* work, for those of the host who wait */
     pthread_once_t once;
     int devices, old, driver, fault_device;
     uint64_t seed, fault_at;
     size_t memory;
-    bool report, ending;
+    bool report, ending, forked;
     device device[MOST_DEVICES];
     struct CUstream_st *streams;
     uint64_t n_streams;
@@ -130,6 +131,9 @@ cudaError_t standin_give(struct CUstream_st *stream, item content);
 void standin_wait_for(struct CUstream_st *stream, uint64_t position);
 void standin_wait_for_device(int index);
 void standin_release(mark *m);
+/* At the end. */
+void standin_wake_all(void);
+void standin_cond_init(pthread_cond_t *cond);
 
 #pragma GCC visibility pop
 

@@ -15,15 +15,18 @@ static long long number(const char *name, long long by_default)
     return text && *text ? atoll(text) : by_default;
 }
 
+/* As with CUDA itself, a process forked from one that has begun has no device; its streams' threads stayed behind. */
+static void be_forked(void)
+{
+    pthread_mutex_init(&s.lock, NULL);
+    s.forked = true;
+}
+
 static void begin(void)
 {
-    pthread_condattr_t attr;
     const char *fault = getenv("STANDIN_CUDA_FAULT"), *colon = fault ? strchr(fault, ':') : NULL;
 
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&s.changed, &attr);
-    pthread_condattr_destroy(&attr);
+    standin_cond_init(&s.done);
     s.devices = (int)number("STANDIN_CUDA_DEVICES", 1);
     s.devices = s.devices < MOST_DEVICES ? s.devices : MOST_DEVICES;
     s.memory = (size_t)number("STANDIN_CUDA_MEMORY", 8192) << 20;
@@ -34,6 +37,7 @@ static void begin(void)
     s.fault_device = colon ? atoi(fault) : -1;
     s.fault_at = colon ? (uint64_t)atoll(colon + 1) : 0;
     standin_reserve();
+    pthread_atfork(NULL, NULL, be_forked);
 }
 
 void standin_enter(void)
@@ -59,6 +63,8 @@ static int major_of(int index)
 /* Before a call on a device: what it has not got over. */
 cudaError_t standin_broken(int index)
 {
+    if (s.forked)
+        return cudaErrorInitializationError;
     if (s.driver == 0 || s.driver < CUDART_VERSION / 1000 * 1000)
         return cudaErrorInsufficientDriver;
     if (index < 0 || index >= s.devices)
@@ -100,13 +106,14 @@ __attribute__((destructor)) static void end(void)
 {
     struct timespec until;
 
-    if (!s.region)
+    if (!s.region || s.forked)
         return;
     standin_enter();
     s.ending = true;
+    standin_wake_all();
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += 2;
-    while (s.open > 0 && pthread_cond_timedwait(&s.changed, &s.lock, &until) == 0)
+    while (s.open > 0 && pthread_cond_timedwait(&s.done, &s.lock, &until) == 0)
         ;
     for (int i = 0; s.report && i < MOST_NAMES && s.waits[i].function; i++)
         fprintf(stderr, "standin cuda: %s %llu\n", s.waits[i].function,
@@ -119,7 +126,7 @@ __attribute__((destructor)) static void end(void)
 cudaError_t cudaGetDeviceCount(int *n)
 {
     standin_enter();
-    *n = standin_broken(0) == cudaErrorInsufficientDriver ? 0 : s.devices;
+    *n = s.forked || standin_broken(0) == cudaErrorInsufficientDriver ? 0 : s.devices;
     return standin_leave(*n > 0 ? cudaSuccess : standin_broken(0));
 }
 
@@ -199,6 +206,7 @@ static const struct {
     {cudaSuccess, "cudaSuccess", "no error"},
     {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
     {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
+    {cudaErrorInitializationError, "cudaErrorInitializationError", "initialization error"},
     {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver",
      "CUDA driver version is insufficient for CUDA runtime version"},
     {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},

@@ -35,8 +35,11 @@ void standin_open_memory(void)
 
 void standin_close_memory(void)
 {
-    if (--s.open == 0)
-        protect(PROT_NONE);
+    if (--s.open > 0)
+        return;
+    protect(PROT_NONE);
+    if (s.ending)
+        pthread_cond_broadcast(&s.done);
 }
 
 piece *standin_holder_of(piece *list, const void *p)

@@ -11,19 +11,44 @@ void standin_release(mark *m)
         free(m);
 }
 
+void standin_cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t attr;
+
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+void standin_wake_all(void)
+{
+    for (struct CUstream_st *stream = s.streams; stream; stream = stream->next)
+        pthread_cond_signal(&stream->changed);
+    pthread_cond_broadcast(&s.done);
+}
+
+/* Streams that have come to where they wait for it. */
+static void wake_waiting(const mark *m)
+{
+    for (struct CUstream_st *stream = s.streams; stream; stream = stream->next)
+        if (stream->first && stream->first->wait && stream->first->mark == m)
+            pthread_cond_signal(&stream->changed);
+}
+
 static void demand(struct CUstream_st *stream, uint64_t position)
 {
     if (stream->demanded >= position)
         return;
     stream->demanded = position;
-    pthread_cond_broadcast(&s.changed);
+    pthread_cond_signal(&stream->changed);
 }
 
 void standin_wait_for(struct CUstream_st *stream, uint64_t position)
 {
     demand(stream, position);
-    while (!s.ending && stream->done < position)
-        pthread_cond_wait(&s.changed, &s.lock);
+    while (!s.ending && !s.forked && stream->done < position)
+        pthread_cond_wait(&s.done, &s.lock);
 }
 
 void standin_wait_for_device(int index)
@@ -54,7 +79,7 @@ static void hold(struct CUstream_st *stream)
     until.tv_nsec %= 1000000000;
     if (chance & 1)
         while (stream->demanded < next && !s.ending &&
-               pthread_cond_timedwait(&s.changed, &s.lock, &until) == 0)
+               pthread_cond_timedwait(&stream->changed, &s.lock, &until) == 0)
             ;
     stream->released = next + (chance >> 1) % 16;
 }
@@ -88,6 +113,7 @@ static bool do_first(struct CUstream_st *stream)
     else if (!x->wait) {
         x->mark->passed = true;
         clock_gettime(CLOCK_MONOTONIC, &x->mark->at);
+        wake_waiting(x->mark);
     }
     stream->first = x->next;
     if (!stream->first)
@@ -95,7 +121,8 @@ static bool do_first(struct CUstream_st *stream)
     stream->done++;
     standin_release(x->mark);
     free(x);
-    pthread_cond_broadcast(&s.changed);
+    if (stream->done <= stream->demanded)
+        pthread_cond_broadcast(&s.done);
     return true;
 }
 
@@ -120,7 +147,7 @@ static void *stream_main(void *arg)
             hold(stream);
         } else if (!stream->first || !do_first(stream)) {
             close_stream(stream);
-            pthread_cond_wait(&s.changed, &s.lock);
+            pthread_cond_wait(&stream->changed, &s.lock);
         }
     }
     close_stream(stream);
@@ -136,6 +163,7 @@ static struct CUstream_st *make_stream(int index)
         return NULL;
     stream->device = index;
     stream->last = &stream->first;
+    standin_cond_init(&stream->changed);
     stream->random = (s.seed + ++s.n_streams) * 0x9e3779b97f4a7c15ull | 1;
     if (pthread_create(&stream->thread, NULL, stream_main, stream) != 0) {
         free(stream);
@@ -168,7 +196,7 @@ cudaError_t standin_give(struct CUstream_st *stream, item content)
     *stream->last = x;
     stream->last = &x->next;
     stream->given++;
-    pthread_cond_broadcast(&s.changed);
+    pthread_cond_signal(&stream->changed);
     return cudaSuccess;
 }
 
@@ -204,14 +232,17 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     standin_enter();
     stream->closing = true;
     demand(stream, stream->given);
+    pthread_cond_signal(&stream->changed);
+    standin_leave(cudaSuccess);
+    if (!s.forked)
+        pthread_join(thread, NULL);
+    standin_enter();
     for (struct CUstream_st **link = &s.streams; *link; link = &(*link)->next)
         if (*link == stream) {
             *link = stream->next;
             break;
         }
-    pthread_cond_broadcast(&s.changed);
     standin_leave(cudaSuccess);
-    pthread_join(thread, NULL);
     free(stream);
     return cudaSuccess;
 }

@@ -26,8 +26,9 @@ static bool is_power_of_two(int n)
     return (n & (n - 1)) == 0;
 }
 
-/* NCCL divides each rank's numbers before it adds them. Of 16-bit floats, whose sums might overflow, that is as good; of a
- * power of two of ranks it is the same. Else the sum is divided, which is there for F32. */
+/* NCCL multiplies each rank's numbers by 1 / size, in their own dtype, before it adds them. Of 16-bit floats, whose sums might
+ * overflow, that is as good but for one rounding more; of a power of two of ranks it is the same. Else the sum is divided,
+ * which is there for F32. */
 static bool divides_the_sum(const tutti__comm *comm, const tutti__op *op)
 {
     return op->signature.redop == TUTTI_AVG && op->signature.dtype == TUTTI_F32 &&
@@ -80,13 +81,15 @@ static tutti_status choose(tutti__nccl_carrier *c, const tutti__op *op, tutti_de
 
 static void free_region(tutti__nccl_carrier *c, region *r)
 {
-    if (c->comm && r->memory.handle)
+    const bool usable = !r->own || tutti__nccl_use(c) == TUTTI_OK;
+
+    if (c->comm && r->memory.handle && usable)
         (void)c->nccl->remove(c->comm, &r->memory);
     if (c->stuck) /* it may still be written */
         return;
     if (!r->own)
         c->ops->free(c->device, r->memory.p);
-    else if (tutti__nccl_use(c) == TUTTI_OK)
+    else if (usable)
         (void)c->nccl->free(r->memory.p);
     free(r);
 }
@@ -299,12 +302,17 @@ tutti_status tutti__nccl_carrier_new(tutti__carrier **carrier_p, tutti__comm *co
     tutti__nccl_library library;
     const tutti__nccl *nccl;
     const tutti__device_ops *ops;
+    tutti_status status;
 
     *carrier_p = NULL;
     if (required) { /* said where the group is made, not at its first call */
         TUTTI_TRY(tutti__nccl_load(&nccl, &library));
-        TUTTI_TRY(tutti__device_ops_of(TUTTI_CUDA, &ops));
-        TUTTI_TRY(ops->why());
+        status = tutti__device_ops_of(TUTTI_CUDA, &ops);
+        if (status == TUTTI_OK)
+            status = ops->why();
+        if (status != TUTTI_OK)
+            return tutti__fail(status, "backend nccl is for GPUs (auto and native need none): %s",
+                               tutti_last_error());
     }
     c = tutti__alloc(sizeof *c);
     if (!c)

@@ -92,6 +92,7 @@ tutti_status tutti__nccl_await(tutti__nccl_carrier *c, const tutti__op *op, cons
 typedef struct ending {
     int (*call)(tutti__nccl_comm *comm);
     tutti__nccl_comm *comm;
+    int device;
     _Atomic int owners; /* the last one frees it */
 } ending;
 
@@ -99,6 +100,8 @@ static void *end(void *arg)
 {
     ending *e = arg;
 
+    /* NCCL goes back to the thread's device when it is done: to a new thread's first one, and makes a context there. */
+    (void)tutti__cuda_module()->runtime->use(e->device);
     (void)e->call(e->comm);
     if (atomic_fetch_sub(&e->owners, 1) == 1)
         free(e);
@@ -106,7 +109,8 @@ static void *end(void *arg)
 }
 
 /* False if it has not come back. */
-static bool end_in_time(int (*call)(tutti__nccl_comm *comm), tutti__nccl_comm *comm, int limit_ms)
+static bool end_in_time(int (*call)(tutti__nccl_comm *comm), tutti__nccl_comm *comm, int device,
+                        int limit_ms)
 {
     ending *e = tutti__alloc(sizeof *e);
     const double until = tutti__now_ms() + limit_ms;
@@ -114,7 +118,7 @@ static bool end_in_time(int (*call)(tutti__nccl_comm *comm), tutti__nccl_comm *c
     bool back = true;
 
     if (e)
-        *e = (ending){call, comm, 2};
+        *e = (ending){call, comm, device, 2};
     if (!e || tutti__thread_start(&thread, end, e) != 0) {
         free(e);
         (void)call(comm);
@@ -154,7 +158,7 @@ void tutti__nccl_abort(tutti__nccl_carrier *c)
     if (!comm)
         return;
     c->comm = NULL;
-    back = end_in_time(c->nccl->abort, comm, ABORT_MS);
+    back = end_in_time(c->nccl->abort, comm, c->device.index, ABORT_MS);
     if (back && is_idle(c, ABORT_MS))
         return;
     c->stuck = true;
@@ -173,7 +177,7 @@ void tutti__nccl_close(tutti__nccl_carrier *c)
 
     if (!comm)
         return;
-    if (!tutti__comm_failed(c->base.comm)) {
+    if (!tutti__comm_failed(c->base.comm) && tutti__nccl_use(c) == TUTTI_OK) {
         result = c->nccl->finalize(comm);
         for (unsigned n = 0; result == TUTTI__NCCL_PENDING && tutti__now_ms() < until;) {
             tutti__devices_pause(&n);
@@ -181,7 +185,7 @@ void tutti__nccl_close(tutti__nccl_carrier *c)
         }
         if (result == TUTTI__NCCL_OK) {
             c->comm = NULL;
-            (void)end_in_time(c->nccl->destroy, comm, ABORT_MS);
+            (void)end_in_time(c->nccl->destroy, comm, c->device.index, ABORT_MS);
             return;
         }
     }

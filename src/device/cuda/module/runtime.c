@@ -1,6 +1,7 @@
 /* runtime.c -- devices, memory, streams and events of CUDA.   SPDX-License-Identifier: MIT */
 #include "device/cuda/module/shared.h"
 
+#include <nvtx3/nvToolsExt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -213,6 +214,18 @@ static tutti_status zero(int device, void *stream, void *p, size_t bytes)
     return TUTTI__CALL(cudaMemsetAsync(p, 0, bytes, stream));
 }
 
+/* ---- For profilers ------------------------------------------------------------------------------------------- */
+
+static void range_push(const char *name)
+{
+    (void)nvtxRangePushA(name);
+}
+
+static void range_pop(void)
+{
+    (void)nvtxRangePop();
+}
+
 const tutti__cuda_runtime tutti__cuda_runtime_table = {
     .count = count,
     .use = tutti__cuda_use,
@@ -234,4 +247,6 @@ const tutti__cuda_runtime tutti__cuda_runtime_table = {
     .copy_out = copy_out,
     .copy = copy,
     .zero = zero,
+    .range_push = range_push,
+    .range_pop = range_pop,
 };
