@@ -1,8 +1,6 @@
 /* device.c -- names of devices and element types.   SPDX-License-Identifier: MIT */
 #include "device/device.h"
 
-#include <glob.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
