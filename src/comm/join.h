@@ -11,8 +11,8 @@ typedef struct tutti__member {
     tutti_transport transport;
     tutti__tuning tuning;
     tutti_backend backend; /* AUTO: ours, and NCCL for GPUs where it can be had */
-    tutti_group *parent; /* of a split */
-    const int *ranks;    /* of a split: the members' in the parent */
+    tutti_group *parent;   /* of a split */
+    const int *ranks;      /* of a split: the members' in the parent */
     int world_rank, attempt;
     bool launched; /* the launcher hosts the store */
 } tutti__member;
