@@ -416,10 +416,15 @@ typedef struct apart {
 static tutti_status alloc_apart(void *arg)
 {
     apart *a = arg;
+    tutti_status status;
 
     a->op.only_compared = true;
     TUTTI_TRY(tutti__submit(a->group->queue, &a->op, NULL));
-    return tutti__devices_alloc(a->group->devices, a->stream, (size_t)a->op.signature.count, a->p);
+    status =
+        tutti__devices_alloc(a->group->devices, a->stream, (size_t)a->op.signature.count, a->p);
+    return tutti_status_scope(status) == TUTTI_SCOPE_GROUP && tutti__comm_failed(&a->group->comm)
+               ? tutti__comm_error(&a->group->comm, &a->op.signature)
+               : status;
 }
 
 tutti_status tutti_group_alloc_on(tutti_group *group, tutti_stream *stream, size_t bytes, void **p)

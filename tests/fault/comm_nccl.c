@@ -253,13 +253,19 @@ static void test_failing_call(void **state)
 
 /* ---- At the first call ------------------------------------------------------------------------------------------ */
 
+static bool for_memory; /* the first call asks for memory */
+
 static int no_communicator(tutti_group *group, void *arg)
 {
     gpu g;
+    void *p;
 
     CHECK(gpu_open(&g, group) == 0);
     CHECK(tutti_group_set_timeout(group, 500) == TUTTI_OK);
-    CHECK(all_reduce(group, &g, COUNT, NULL) != TUTTI_OK);
+    if (for_memory)
+        CHECK(tutti_group_alloc_on(group, g.stream, 1000, &p) != TUTTI_OK && !p);
+    else
+        CHECK(all_reduce(group, &g, COUNT, NULL) != TUTTI_OK);
     CHECK(strstr(tutti_last_error(), "in making its communicator") &&
           strstr(tutti_last_error(), arg));
     gpu_close(&g);
@@ -291,6 +297,10 @@ static void test_init(void **state)
     setenv("STANDIN_NCCL_FAULT", "init:1", 1);
     assert_int_equal(
         tutti_run_ranks_as_processes(SIZE, no_communicator_twice, fails, TUTTI_TRANSPORT_AUTO), 0);
+    for_memory = true;
+    assert_int_equal(
+        tutti_run_ranks_as_processes(SIZE, no_communicator_twice, fails, TUTTI_TRANSPORT_AUTO), 0);
+    for_memory = false;
     setenv("STANDIN_NCCL_FAULT", "init_hang:1", 1);
     assert_int_equal(
         tutti_run_ranks_as_processes(SIZE, no_communicator_twice, hangs, TUTTI_TRANSPORT_AUTO), 0);
