@@ -270,6 +270,7 @@ static int pending_letters(tutti_group *group, void *arg)
           TUTTI_OK);
     CHECK(tutti_recv(group, ints(q, COUNT), (rank + 2) % 3, 1, &works[1]) == TUTTI_OK);
     CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
+    CHECK(tutti_meet(group, "sent") == TUTTI_OK);
     if (rank == 1 && way == 0)
         raise(SIGKILL);
     if (rank == 1) {

@@ -120,6 +120,7 @@ static int one_leaves(tutti_group *group, void *arg)
 {
     (void)arg;
     CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
+    CHECK(tutti_meet(group, "here") == TUTTI_OK);
     if (tutti_group_rank(group) == VICTIM)
         return 0;
     CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_PEER);

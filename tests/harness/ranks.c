@@ -258,3 +258,15 @@ int tutti_run_ranks_everywhere(int n, tutti_rank_body *body, void *arg)
            tutti_run_ranks(n, body, arg,
                            &(tutti_ranks_opts){.processes = true, .hosts = tutti_two_hosts});
 }
+
+tutti_status tutti_meet(tutti_group *group, const char *key)
+{
+    char all[64];
+    int64_t n;
+
+    snprintf(all, sizeof all, "%s-all", key);
+    TUTTI_TRY(tutti_store_add(group->boot.store, key, 1, &n));
+    if (n == tutti_group_size(group))
+        TUTTI_TRY(tutti_store_set(group->boot.store, all, "", 0));
+    return tutti_store_wait(group->boot.store, all, 30000);
+}

@@ -35,6 +35,10 @@ typedef struct tutti_ranks_opts {
 extern const int tutti_two_hosts[16];
 int tutti_run_ranks(int n, tutti_rank_body *body, void *arg, const tutti_ranks_opts *opts);
 
+/* For bodies: returns when all ranks have come here, by the store: then each is out of the call before, which a barrier does
+ * not say, and a failure that follows is not that call's. `key` is used once in a group's life. */
+tutti_status tutti_meet(tutti_group *group, const char *key);
+
 /* For bodies: prints and returns 1 from the function if the condition does not hold. */
 #define CHECK(condition)                                                                           \
     do {                                                                                           \
