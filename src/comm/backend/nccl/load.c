@@ -22,7 +22,6 @@ static void version_text(int version, char *text, size_t capacity)
 static tutti_status find(char *path, size_t capacity)
 {
     const char *asked = tutti__env_text(TUTTI__ENV_NCCL_MODULE);
-    char folder[1100];
 
     if (*asked) {
         snprintf(path, capacity, "%s", asked);
@@ -30,11 +29,10 @@ static tutti_status find(char *path, size_t capacity)
     }
     if (tutti__module_find("libtutti_nccl.so", path, capacity))
         return TUTTI_OK;
-    snprintf(folder, sizeof folder, "%s", path);
     return tutti__fail(TUTTI_ERR_UNSUPPORTED,
                        "backend nccl: there is no module libtutti_nccl.so in %s; build Tutti where "
                        "CUDA and NCCL are installed (libnccl-dev)" OR_NATIVE,
-                       folder);
+                       path);
 }
 
 static tutti_status check(const char *path, const tutti__nccl *nccl, tutti__nccl_library *library)
