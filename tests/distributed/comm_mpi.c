@@ -5,6 +5,7 @@
  * The program is its own rank: with the name of a case it is one, without it starts itself under mpirun. */
 #include "base/half.h"
 #include "harness/ranks.h"
+#include "harness/values.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -22,43 +23,6 @@ extern char **environ;
 enum { CHUNK = 1024 }; /* bytes */
 
 /* ---- Values: small numbers of both signs, whose sums need no rounding but for thirds -------------------------- */
-
-static double value(tutti_dtype dtype, int rank, size_t i)
-{
-    int n = (int)((i * 5 + (size_t)rank * 3) % 7) - 3;
-
-    return dtype == TUTTI_U8 ? n + 3 : n;
-}
-
-static void put(tutti_dtype dtype, void *p, size_t i, double x)
-{
-    switch (dtype) {
-    case TUTTI_F32:
-        ((float *)p)[i] = (float)x;
-        break;
-    case TUTTI_F64:
-        ((double *)p)[i] = x;
-        break;
-    case TUTTI_F16:
-        ((uint16_t *)p)[i] = tutti__f16_of_f32((float)x);
-        break;
-    case TUTTI_BF16:
-        ((uint16_t *)p)[i] = tutti__bf16_of_f32((float)x);
-        break;
-    case TUTTI_I8:
-        ((int8_t *)p)[i] = (int8_t)x;
-        break;
-    case TUTTI_U8:
-        ((uint8_t *)p)[i] = (uint8_t)x;
-        break;
-    case TUTTI_I32:
-        ((int32_t *)p)[i] = (int32_t)x;
-        break;
-    case TUTTI_I64:
-        ((int64_t *)p)[i] = (int64_t)x;
-        break;
-    }
-}
 
 static double get(tutti_dtype dtype, const void *p, size_t i)
 {
@@ -106,11 +70,11 @@ static double fold(tutti_redop op, double a, double x)
 static double reduced(tutti_dtype dtype, tutti_redop op, int size, size_t i)
 {
     char stored[8] = {0};
-    double a = value(dtype, 0, i);
+    double a = test_value(dtype, 0, i);
 
     for (int r = 1; r < size; r++)
-        a = fold(op, a, value(dtype, r, i));
-    put(dtype, stored, 0, op == TUTTI_AVG ? a / size : a);
+        a = fold(op, a, test_value(dtype, r, i));
+    test_put(dtype, stored, 0, op == TUTTI_AVG ? a / size : a);
     return get(dtype, stored, 0);
 }
 
@@ -150,13 +114,13 @@ static tutti_buf all(const stand *s)
 static void fill(tutti_buf buf, int rank, size_t first)
 {
     for (size_t i = 0; i < buf.count; i++)
-        put(buf.dtype, buf.p, i, value(buf.dtype, rank, first + i));
+        test_put(buf.dtype, buf.p, i, test_value(buf.dtype, rank, first + i));
 }
 
 static bool holds(tutti_buf buf, int rank, size_t first)
 {
     for (size_t i = 0; i < buf.count; i++)
-        if (get(buf.dtype, buf.p, i) != value(buf.dtype, rank, first + i))
+        if (get(buf.dtype, buf.p, i) != test_value(buf.dtype, rank, first + i))
             return false;
     return true;
 }

@@ -4,6 +4,7 @@
  * timeout: 120 */
 #include "harness/nccl.h"
 #include "harness/ranks.h"
+#include "harness/values.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,50 +23,12 @@ static bool is_real(tutti_dtype dtype)
     return dtype == TUTTI_F32 || dtype == TUTTI_F64 || dtype == TUTTI_F16 || dtype == TUTTI_BF16;
 }
 
-/* Small integers, whose sums and products are exact in every type, so that the order of a sum does not show. */
-static int value_of(tutti_dtype dtype, size_t i, int rank)
-{
-    int v = (int)((i * 5 + (size_t)rank * 3) % 7);
-
-    return dtype == TUTTI_U8 ? v : v - 3;
-}
-
-static void put(tutti_dtype dtype, void *p, size_t i, double x)
-{
-    switch (dtype) {
-    case TUTTI_F32:
-        ((float *)p)[i] = (float)x;
-        break;
-    case TUTTI_F64:
-        ((double *)p)[i] = x;
-        break;
-    case TUTTI_F16:
-        ((uint16_t *)p)[i] = tutti__f16_of_f32((float)x);
-        break;
-    case TUTTI_BF16:
-        ((uint16_t *)p)[i] = tutti__bf16_of_f32((float)x);
-        break;
-    case TUTTI_I8:
-        ((int8_t *)p)[i] = (int8_t)x;
-        break;
-    case TUTTI_U8:
-        ((uint8_t *)p)[i] = (uint8_t)x;
-        break;
-    case TUTTI_I32:
-        ((int32_t *)p)[i] = (int32_t)x;
-        break;
-    case TUTTI_I64:
-        ((int64_t *)p)[i] = (int64_t)x;
-        break;
-    }
-}
-
 static double reduced(tutti_dtype dtype, tutti_redop op, size_t i, int n)
 {
-    double x = value_of(dtype, i, 0);
+    double x = test_value(dtype, 0, i);
 
     for (int r = 1; r < n; r++) {
-        int v = value_of(dtype, i, r);
+        int v = test_value(dtype, r, i);
 
         switch (op) {
         case TUTTI_PRODUCT:
@@ -155,7 +118,7 @@ static int check(gpu *g, const char *at, size_t bytes, const char *what)
 static void fill(gpu *g, tutti_dtype dtype, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        put(dtype, g->give, i, value_of(dtype, i, g->rank));
+        test_put(dtype, g->give, i, test_value(dtype, g->rank, i));
 }
 
 /* ---- Reductions ------------------------------------------------------------------------------------------ */
@@ -168,7 +131,7 @@ static int reductions_of(tutti_group *group, gpu *g, tutti_dtype dtype, tutti_re
 
     fill(g, dtype, n);
     for (size_t i = 0; i < n; i++)
-        put(dtype, g->want, i, reduced(dtype, op, i, g->n));
+        test_put(dtype, g->want, i, reduced(dtype, op, i, g->n));
     CHECK(give(g, g->src, bytes) == 0);
     CHECK(tutti_all_reduce_from(group, tutti_buf_const(in), out, op, NULL) == TUTTI_OK);
     CHECK(check(g, g->dst, bytes, "all_reduce_from") == 0);
@@ -221,8 +184,8 @@ static int averages(tutti_group *group, void *arg)
         const size_t bytes = 1000 * tutti_dtype_size(dtype);
 
         for (size_t i = 0; i < 1000; i++) {
-            put(dtype, g.give, i, g.n * value_of(dtype, i, g.rank));
-            put(dtype, g.want, i, reduced(dtype, TUTTI_SUM, i, g.n));
+            test_put(dtype, g.give, i, g.n * test_value(dtype, g.rank, i));
+            test_put(dtype, g.want, i, reduced(dtype, TUTTI_SUM, i, g.n));
         }
         CHECK(give(&g, g.src, bytes) == 0);
         CHECK(tutti_all_reduce(group, (tutti_buf){g.src, 1000, dtype, g.stream}, TUTTI_AVG, NULL) ==
@@ -240,7 +203,7 @@ enum { PIECE = 5001 };
 static void want_piece(gpu *g, size_t place, int from, size_t at, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        put(TUTTI_F32, g->want, place + i, value_of(TUTTI_F32, at + i, from));
+        test_put(TUTTI_F32, g->want, place + i, test_value(TUTTI_F32, from, at + i));
 }
 
 static int rooted_moves(tutti_group *group, gpu *g)

@@ -1,0 +1,48 @@
+/* values.h -- numbers for collectives of every dtype: small integers of both signs, whose sums and products are exact, so that
+ * the order of a sum does not show.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_TESTS_VALUES_H
+#define TUTTI_TESTS_VALUES_H
+
+#include "base/half.h"
+
+#include <tutti/device.h>
+
+/* What `rank` gives at place i. */
+static inline int test_value(tutti_dtype dtype, int rank, size_t i)
+{
+    int v = (int)((i * 5 + (size_t)rank * 3) % 7);
+
+    return dtype == TUTTI_U8 ? v : v - 3;
+}
+
+static inline void test_put(tutti_dtype dtype, void *p, size_t i, double x)
+{
+    switch (dtype) {
+    case TUTTI_F32:
+        ((float *)p)[i] = (float)x;
+        break;
+    case TUTTI_F64:
+        ((double *)p)[i] = x;
+        break;
+    case TUTTI_F16:
+        ((uint16_t *)p)[i] = tutti__f16_of_f32((float)x);
+        break;
+    case TUTTI_BF16:
+        ((uint16_t *)p)[i] = tutti__bf16_of_f32((float)x);
+        break;
+    case TUTTI_I8:
+        ((int8_t *)p)[i] = (int8_t)x;
+        break;
+    case TUTTI_U8:
+        ((uint8_t *)p)[i] = (uint8_t)x;
+        break;
+    case TUTTI_I32:
+        ((int32_t *)p)[i] = (int32_t)x;
+        break;
+    case TUTTI_I64:
+        ((int64_t *)p)[i] = (int64_t)x;
+        break;
+    }
+}
+
+#endif
