@@ -141,15 +141,19 @@ typedef struct tutti_loader_opts {
     /* The context whose inputs the batches will be. If its device is not the host, they are copied there as soon as they are made.
      * It outlives the loader, which is called by the context's thread alone. NULL: tutti_input makes the copy. */
     tutti_ctx *cx;
-    uint64_t reserved[3]; /* zero */
+    /* Above 0: samples are dealt out to so many logical shards, as to ranks, whatever the group; and batches are had by
+     * tutti_loader_take alone. */
+    int shards;
+    uint64_t reserved[2]; /* zero */
 } tutti_loader_opts;
 
 typedef struct tutti_batch {
-    tutti_array x;        /* F32 [n,C,H,W], normalised; or [n,K] from memory */
-    tutti_array y;        /* I64 [n]; or F32 [n,T] from memory */
-    size_t n;             /* samples in it */
-    size_t index;         /* of the batch in the epoch */
-    uint64_t reserved[4]; /* zero */
+    tutti_array x;         /* F32 [n,C,H,W], normalised; or [n,K] from memory */
+    tutti_array y;         /* I64 [n]; or F32 [n,T] from memory */
+    size_t n;              /* samples in it */
+    size_t index;          /* of the batch in the epoch */
+    const size_t *samples; /* [n], their numbers in the data set */
+    uint64_t reserved[3];  /* zero */
 } tutti_batch;
 
 /* Borrows the data set. group gives rank and size (NULL: a group of one), and is not kept. Errors: ARG; more ranks than
@@ -166,6 +170,14 @@ TUTTI_API void tutti_loader_set_epoch(tutti_loader *loader, uint64_t epoch);
 /* The next batch, valid until the call after; false at the end of the epoch and on an error. Whoever waits in it longer than
  * TUTTI_DATA_WARN_S seconds is told in the log which worker is reading which file and index. */
 TUTTI_API bool tutti_loader_next(tutti_loader *loader, tutti_batch *batch_p);
+/* With opts.shards: batch `index` of a shard in this epoch, valid until the call after. Whether it was asked for before, and who else
+ * takes it, makes no difference but of time. False past the end, and on an error. */
+TUTTI_API bool tutti_loader_take(tutti_loader *loader, size_t index, int shard,
+                                 tutti_batch *batch_p);
+/* It will be taken soon, in the epoch or (epochs_ahead 1) the next: workers make it ahead, as far as prefetch goes, in the order of asking. What was asked for and is
+ * not taken is dropped when tutti_loader_set_epoch is called, or tutti_loader_forget. */
+TUTTI_API void tutti_loader_ask(tutti_loader *loader, size_t index, int shard, int epochs_ahead);
+TUTTI_API void tutti_loader_forget(tutti_loader *loader);
 /* OK at the end of an epoch; else the error of the worker, with file and index. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_loader_status(const tutti_loader *loader);
 

@@ -7,7 +7,7 @@
 #define TUTTI_DDP_H
 
 #include <tutti/optim.h>
-#include <tutti/reducer.h>
+#include <tutti/elastic.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -34,7 +34,10 @@ typedef struct tutti_ddp_opts {
     size_t n_ignored;
     int check_replicas; /* every so many steps; 0: TUTTI_CHECK_REPLICAS, or never; -1: never */
     tutti_nonfinite nonfinite;
-    uint64_t reserved[4]; /* zero */
+    /* As in tutti_reducer_opts, with the calls below. Not with a hook, sparse gradients, keep_buffers or a buffer_hook. */
+    int shards, wire_bits;
+    size_t n_counters;
+    uint64_t reserved[2]; /* zero */
 } tutti_ddp_opts;
 
 /* Checks that all ranks have the same parameters (number, names, shapes, dtypes, order, which are frozen; one message
@@ -70,6 +73,32 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_ddp_set_hook(tutti_ddp *ddp,
  * and the first parameter that differs. Collective; opts.check_replicas does it at the start of every so-many-th averaged
  * step. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ddp_check_replicas(tutti_ddp *ddp);
+
+/* ---- Logical shards: a step that does not depend on the number of ranks (opts.shards) -----------------------
+ *     tutti_ddp_begin_step(ddp);
+ *     for each shard of this rank: tutti_ddp_begin_shard(ddp, shard, last); then zero_grad, forward and backward as ever,
+ *                                  several with pause and resume
+ *     tutti_ddp_finish_step(ddp, &again);
+ * The mean over all shards is then in the gradients. Each shard begins with the buffers that the step began with, and at the end
+ * they are the mean of what the shards have made of them (integers: plus the mean of the increments). Ranks without a shard call begin
+ * and finish. With a group of NULL tutti_ddp_new sends nothing; tutti_ddp_regroup does what it would have. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_ddp_begin_step(tutti_ddp *ddp);
+/* Dropout is that of this shard from here on. last: as in tutti_reducer_begin_shard. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_ddp_begin_shard(tutti_ddp *ddp, int shard, bool last);
+/* *again_p: as tutti_reducer_again; buffers are then as at the beginning. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_ddp_finish_step(tutti_ddp *ddp, bool *again_p);
+/* As tutti_reducer_regroup; also forgets the step at hand. Compares the models, and copies neither parameters nor buffers. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_ddp_regroup(tutti_ddp *ddp, tutti_group *group);
+
+/* Elastic training of a module (elastic.h): makes DDP for it, with e's shards, and keeps both as a part of the state: parameters,
+ * buffers, ranges. *ddp_p, which may be NULL, is e's. opts NULL: defaults; its shards are e's. ARG as tutti_ddp_new. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_elastic_keep_module(tutti_elastic *e,
+                                                                 tutti_module *module,
+                                                                 const tutti_ddp_opts *opts,
+                                                                 tutti_ddp **ddp_p);
+/* The optimizer's state and hyper-parameters that change (learning rate, step count); borrowed. After its module. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_elastic_keep_optim(tutti_elastic *e,
+                                                                tutti_optim *optim);
 
 /* What DDP is and has done. Times of one step: forward from the beginning of the step to its backward; backward's
  * computation; comm the sum of buckets' reductions; exposed what backward waited for them at its end; overlap what of

@@ -52,7 +52,11 @@ typedef struct tutti_reducer_opts {
     /* The stream in which gradients are written, on the device where they lie: a bucket is reduced behind what was given to the
      * stream before tutti_reducer_ready. It outlives the reducer. NULL: memory of the host. Ranks may differ in it. */
     tutti_stream *stream;
-    uint64_t reserved[3]; /* zero */
+    /* Above 0: a step is so many logical shards, whoever computes them (below). Ranges are then F32, none sparse. */
+    int shards;
+    int wire_bits; /* of a contribution that travels between ranks, with shards: 64, the default, or 32 */
+    size_t n_counters;    /* with shards: tutti_reducer_counters */
+    uint64_t reserved[1]; /* zero */
 } tutti_reducer_opts;
 
 /* Collective: parameters, dtypes, names, order and options are compared, and a difference is MISMATCH with the same
@@ -79,6 +83,33 @@ TUTTI_API tutti_status tutti_reducer_skip(tutti_reducer *reducer, size_t i);
 /* Waits for all buckets, also on a device: what failed is known before an update is given to its stream. STATE naming the
  * gradients that never got ready (then the group is aborted). */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_finish(tutti_reducer *reducer);
+
+/* ---- Logical shards: means that do not depend on who computed what -------------------------------------------
+ *     tutti_reducer_begin(r);
+ *     for each shard of this rank: tutti_reducer_begin_shard(r, last); ... write tutti_reducer_grad(r, i), tutti_reducer_ready(r, i) ...;
+ *     tutti_reducer_finish(r);
+ * With opts.shards the mean is over that many shards, of which a rank computes as many as it likes, none included. A shard's
+ * gradient is added as an integer, a multiple of a power of two that the gradient's range gives, so that the sum is the same
+ * bits in whatever order and on however many ranks: docs/design/elasticity.md says how exact it is. Gradients are memory of
+ * this rank alone, and may be overwritten as soon as they are ready. opts, without a group: tutti_reducer_new is called with
+ * group NULL, sends nothing, and the reducer cannot begin before it has one. */
+
+/* last: buckets leave while it is computed. More may follow all the same (a shard of a rank that is late), for one more
+ * reduction at the end. STATE, ARG without shards. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_begin_shard(tutti_reducer *reducer, bool last);
+/* After finish: true: a gradient was larger than its range, on some rank, and ranges have grown: the means are of no use, begin
+ * again and compute all shards anew. The same on all ranks. */
+TUTTI_API bool tutti_reducer_again(const tutti_reducer *reducer);
+/* A number for each gradient from which the next step's multiple follows. With the parameters they are state: who goes on from
+ * a checkpoint, or joins, needs them. Length: the number of parameters. */
+TUTTI_API float *tutti_reducer_ranges(tutti_reducer *reducer);
+/* opts.n_counters integers of the program's own: zero after begin, and summed over all ranks, modulo 2^64, after finish. */
+TUTTI_API int64_t *tutti_reducer_counters(tutti_reducer *reducer);
+/* Goes on in another group; what was under way in the old one is given up, without waiting for anybody. NULL: in none; after that
+ * the old one may be freed. Collective in the new one, as tutti_reducer_new. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_regroup(tutti_reducer *reducer,
+                                                             tutti_group *group);
+
 /* How many ranks brought gradient i in the last step. 0: nobody, so leave the parameter as it is. */
 TUTTI_API int tutti_reducer_users(const tutti_reducer *reducer, size_t i);
 
