@@ -35,28 +35,28 @@ static json_t *sums_json(const tutti__run *run)
 
     return json_pack("{s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:I, s:I}",
                      "unix_s", tutti__wall_seconds(), "time", tutti__ledger_json(&run->ledger),
-                     "val_loss", real(run->val_loss), "log_loss", mean_json(&run->log_loss),
-                     "epoch_loss", mean_json(&run->epoch_loss), "shown_loss", real(run->shown_loss),
-                     "val_accuracy", real(run->val_accuracy), "train_seconds", run->train_seconds,
-                     "log_seconds", run->log_seconds, "images", run->images, "log_images",
-                     run->log_images, "seconds", tutti__run_seconds(run), "gradient_bytes",
-                     (json_int_t)traffic.gradient_bytes, "wire_bytes",
-                     (json_int_t)traffic.wire_bytes);
+                     "val_loss", real(run->at.val_loss), "log_loss", mean_json(&run->at.log_loss),
+                     "epoch_loss", mean_json(&run->at.epoch_loss), "shown_loss",
+                     real(run->at.shown_loss), "val_accuracy", real(run->at.val_accuracy),
+                     "train_seconds", run->at.train_seconds, "log_seconds", run->at.log_seconds,
+                     "images", run->at.images, "log_images", run->at.log_images, "seconds",
+                     tutti__run_seconds(run), "gradient_bytes", (json_int_t)traffic.gradient_bytes,
+                     "wire_bytes", (json_int_t)traffic.wire_bytes);
 }
 
 /* state.json, but for digests. */
 static json_t *state_json(const tutti__run *run, int64_t epoch, size_t batch, bool finished)
 {
     const tutti__position at = {
-        .epoch = epoch, .start = epoch == run->epoch ? run->start : 0, .batch = batch};
+        .epoch = epoch, .start = epoch == run->at.epoch ? run->at.start : 0, .batch = batch};
     char *keys = tutti__config_json(run->config);
     json_t *state = json_pack(
         "{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:i, s:I, s:I, s:I, s:o, s:o, s:o}", "format", 1,
-        "step", (json_int_t)run->step, "epoch", (json_int_t)epoch, "start", (json_int_t)at.start,
+        "step", (json_int_t)run->at.step, "epoch", (json_int_t)epoch, "start", (json_int_t)at.start,
         "batch", (json_int_t)batch, "samples", (json_int_t)tutti__plan_samples(run, &at, run->size),
         "train_images", (json_int_t)tutti_dataset_describe(run->train_data).count, "finished",
         (int)finished, "world_size", run->size, "seed", (json_int_t)run->config->seed,
-        "epochs_done", (json_int_t)run->epochs_done, "forwards",
+        "epochs_done", (json_int_t)run->at.epochs_done, "forwards",
         (json_int_t)tutti_ctx_step(run->cx), "scaler", tutti__amp_json(run), "sums", sums_json(run),
         "config", keys ? json_loads(keys, 0, NULL) : NULL);
 
@@ -213,7 +213,7 @@ static void try_again(tutti__run *run, tutti_status status)
     if (status == TUTTI_OK)
         s->unsaved[0] = '\0';
     else
-        note_failure(run, run->step);
+        note_failure(run, run->at.step);
 }
 
 /* ---- All of it ---------------------------------------------------------------------------------------------- */
@@ -241,7 +241,7 @@ static tutti_status write_one(tutti__run *run, int64_t epoch, size_t batch, bool
 {
     const bool last = finished || run->stopping;
     tutti__saving *s = &run->saving;
-    tutti__writing writing = {.step = run->step,
+    tutti__writing writing = {.step = run->at.step,
                               .keep = (size_t)run->config->keep_checkpoints,
                               .hook_bytes = tutti__powersgd_bytes(&run->hook),
                               .ranks = run->size};
@@ -250,9 +250,9 @@ static tutti_status write_one(tutti__run *run, int64_t epoch, size_t batch, bool
     writing.hooks = writing.hook_bytes > 0 ? s->hooks : NULL;
     status = begin(run, &writing, epoch, batch, finished);
     if (status != TUTTI_OK && last)
-        note_failure(run, run->step);
+        note_failure(run, run->at.step);
     if (status != TUTTI_OK)
-        return last ? TUTTI_OK : fail(run, run->step);
+        return last ? TUTTI_OK : fail(run, run->at.step);
     if (!last)
         return run->config->checkpoint_background ? TUTTI_OK : settle(run);
     status = tutti__writer_end(s->writer);
@@ -288,7 +288,7 @@ static void count_stall(tutti__run *run, uint64_t begin_ns)
 
     run->saving.stall_s += seconds;
     tutti__ledger_add(&run->ledger, TUTTI__TIME_CHECKPOINT, seconds);
-    tutti__record(run->recorder, "step", "checkpoint", (int64_t)run->step, TUTTI__THREAD_MAIN,
+    tutti__record(run->recorder, "step", "checkpoint", (int64_t)run->at.step, TUTTI__THREAD_MAIN,
                   begin_ns, tutti__now_ns());
 }
 
@@ -298,7 +298,7 @@ tutti_status tutti__run_checkpoint(tutti__run *run, int64_t epoch, size_t batch,
     tutti_status status = tutti__fail_together(run->group, save(run, epoch, batch, finished));
 
     run->told = status != TUTTI_OK;
-    run->saved_step = run->step;
+    run->saved_step = run->at.step;
     run->saving.n++;
     count_stall(run, begin_ns);
     return status;

@@ -140,7 +140,7 @@ static bool show(void *user, size_t done, size_t total)
     return true;
 }
 
-/* Sets run->val_loss and run->val_accuracy, unless a signal came. */
+/* Sets run->at.val_loss and run->at.val_accuracy, unless a signal came. */
 static tutti_status evaluate_test(tutti__run *run)
 {
     tutti__tick tick = {show, &run->progress.bar};
@@ -151,8 +151,8 @@ static tutti_status evaluate_test(tutti__run *run)
     if (status == TUTTI_OK)
         status = tutti__evaluate(run, &(tutti__evaluation){.tally = &tally, .tick = &tick});
     if (status == TUTTI_OK && !run->stopping) {
-        run->val_loss = tutti__tally_loss(&tally);
-        run->val_accuracy =
+        run->at.val_loss = tutti__tally_loss(&tally);
+        run->at.val_accuracy =
             (double)tutti__tally_correct(&tally) / (double)tutti__tally_samples(&tally);
     }
     tutti__tally_free(&tally);
@@ -167,23 +167,23 @@ tutti_status tutti__run_evaluate(tutti__run *run)
     TUTTI_TRY(evaluate_test(run));
     if (run->stopping)
         return TUTTI_OK;
-    tutti__record(run->recorder, "step", "evaluate", (int64_t)run->step, TUTTI__THREAD_MAIN,
+    tutti__record(run->recorder, "step", "evaluate", (int64_t)run->at.step, TUTTI__THREAD_MAIN,
                   begin_ns, tutti__now_ns());
     tutti__ledger_add(&run->ledger, TUTTI__TIME_EVALUATION,
                       (double)(tutti__now_ns() - begin_ns) * 1e-9);
-    if (!isfinite(run->val_loss))
+    if (!isfinite(run->at.val_loss))
         return tutti__fail(
             TUTTI_ERR_STATE,
             "the loss on the test set is %s after step %llu: training has diverged; lower "
             "the learning rate or set clip_grad_norm",
-            isnan(run->val_loss) ? "NaN" : "infinite", (unsigned long long)run->step);
-    tutti__logs_eval(&run->logs, &(tutti__eval_metrics){.epoch = run->epoch,
-                                                        .val_loss = run->val_loss,
-                                                        .val_accuracy = run->val_accuracy,
+            isnan(run->at.val_loss) ? "NaN" : "infinite", (unsigned long long)run->at.step);
+    tutti__logs_eval(&run->logs, &(tutti__eval_metrics){.epoch = run->at.epoch,
+                                                        .val_loss = run->at.val_loss,
+                                                        .val_accuracy = run->at.val_accuracy,
                                                         .time_s = tutti__run_seconds(run),
-                                                        .step = (int64_t)run->step});
+                                                        .step = (int64_t)run->at.step});
     tutti__progress_say(&run->progress, "epoch %lld/%lld  test loss %.4f  test accuracy %.2f %%",
-                        (long long)run->epoch, (long long)run->config->epochs, run->val_loss,
-                        100 * run->val_accuracy);
+                        (long long)run->at.epoch, (long long)run->config->epochs, run->at.val_loss,
+                        100 * run->at.val_accuracy);
     return TUTTI_OK;
 }

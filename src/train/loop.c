@@ -23,8 +23,8 @@ enum {
 /* One span of this step on the main thread, from begin_ns until now. */
 static void mark(tutti__run *run, const char *name, uint64_t begin_ns)
 {
-    tutti__record(run->recorder, "step", name, (int64_t)run->step + 1, TUTTI__THREAD_MAIN, begin_ns,
-                  tutti__now_ns());
+    tutti__record(run->recorder, "step", name, (int64_t)run->at.step + 1, TUTTI__THREAD_MAIN,
+                  begin_ns, tutti__now_ns());
 }
 
 /* Its waits for a batch are a range of the device's profiler, as forward, backward and optimizer are. */
@@ -45,12 +45,12 @@ static tutti_status exchange_sums(tutti__run *run)
     TUTTI_TRY(tutti_all_reduce(run->group, TUTTI_BUF(sums, 3, TUTTI_F64), TUTTI_SUM, NULL));
     run->local_loss = (tutti__mean){0, 0};
     run->local_images = 0;
-    run->log_loss.sum += sums[0];
-    run->log_loss.n += sums[1];
-    run->epoch_loss.sum += sums[0];
-    run->epoch_loss.n += sums[1];
-    run->log_images += sums[2];
-    run->images += sums[2];
+    run->at.log_loss.sum += sums[0];
+    run->at.log_loss.n += sums[1];
+    run->at.epoch_loss.sum += sums[0];
+    run->at.epoch_loss.n += sums[1];
+    run->at.log_images += sums[2];
+    run->at.images += sums[2];
     return tutti__ledger_exchange(&run->ledger, run->group);
 }
 
@@ -68,7 +68,7 @@ static tutti_status take_loss(tutti__run *run, size_t n)
             TUTTI_ERR_STATE,
             "the loss is %s in step %llu: training has diverged, or the weights or data hold "
             "such values; lower the learning rate or set clip_grad_norm",
-            isnan(value) ? "NaN" : "infinite", (unsigned long long)run->step + 1);
+            isnan(value) ? "NaN" : "infinite", (unsigned long long)run->at.step + 1);
     run->local_loss.sum += value * (double)n;
     run->local_loss.n += (double)n;
     return TUTTI_OK;
@@ -148,14 +148,14 @@ static tutti_status log_step(tutti__run *run, double norm)
 
     TUTTI_TRY(exchange_sums(run));
     tutti__gpus_listen(&run->gpus, 0);
-    run->shown_loss = run->log_loss.sum / run->log_loss.n;
-    run->shown_images_per_s = run->log_images / run->log_seconds;
+    run->at.shown_loss = run->at.log_loss.sum / run->at.log_loss.n;
+    run->shown_images_per_s = run->at.log_images / run->at.log_seconds;
     tutti__logs_step(
         &run->logs,
         &(tutti__step_metrics){
-            .step = (int64_t)run->step,
-            .epoch = run->epoch,
-            .loss = run->shown_loss,
+            .step = (int64_t)run->at.step,
+            .epoch = run->at.epoch,
+            .loss = run->at.shown_loss,
             .lr = (double)tutti_optim_lr(run->optim),
             .grad_norm = norm,
             .loss_scale = run->scaler ? (double)tutti_scaler_get_scale(run->scaler) : NAN,
@@ -166,27 +166,27 @@ static tutti_status log_step(tutti__run *run, double norm)
             .wait_ms = tutti__ledger_line_ms(l, TUTTI__TIME_WAIT),
             .data_ms = tutti__ledger_line_ms(l, TUTTI__TIME_DATA)});
     tutti__ledger_begin_line(&run->ledger);
-    run->log_loss = (tutti__mean){0, 0};
-    run->log_images = run->log_seconds = 0;
+    run->at.log_loss = (tutti__mean){0, 0};
+    run->at.log_images = run->at.log_seconds = 0;
     return TUTTI_OK;
 }
 
 static void show(tutti__run *run, bool logged, double seconds)
 {
-    tutti__progress_state s = {.epoch = run->epoch,
+    tutti__progress_state s = {.epoch = run->at.epoch,
                                .epochs = run->config->epochs,
-                               .step = run->step,
+                               .step = run->at.step,
                                .steps = run->total_steps,
-                               .loss = run->shown_loss,
+                               .loss = run->at.shown_loss,
                                .lr = (double)tutti_optim_lr(run->optim),
                                .images_per_s = run->shown_images_per_s,
                                .step_images = (double)(run->step_samples * (size_t)run->size),
                                .step_seconds = seconds};
 
-    if (isnan(run->shown_loss) && run->local_loss.n > 0)
+    if (isnan(run->at.shown_loss) && run->local_loss.n > 0)
         s.loss = run->local_loss.sum / run->local_loss.n;
     s.seconds_left =
-        run->train_seconds / (double)run->step * (double)(run->total_steps - run->step);
+        run->at.train_seconds / (double)run->at.step * (double)(run->total_steps - run->at.step);
     tutti__progress_step(&run->progress, &s, logged);
 }
 
@@ -195,14 +195,14 @@ static tutti_status end_step(tutti__run *run, double norm, bool logged, uint64_t
     double seconds = (double)(tutti__now_ns() - begin_ns) * 1e-9;
 
     seconds -= run->saving.step_stall_s; /* the ledger has it */
-    run->step++;
-    run->train_seconds += seconds;
-    run->log_seconds += seconds;
+    run->at.step++;
+    run->at.train_seconds += seconds;
+    run->at.log_seconds += seconds;
     tutti__ledger_step(&run->ledger, seconds, run->data_seconds,
                        tutti__ddp_exposed_seconds(run->ddp));
     if (logged)
         TUTTI_TRY(log_step(run, norm));
-    tutti__logs_tensors(&run->logs, run->module, run->step, !run->zero);
+    tutti__logs_tensors(&run->logs, run->module, run->at.step, !run->zero);
     show(run, logged, seconds);
     return tutti__run_profile_after(run, begin_ns);
 }
@@ -223,7 +223,7 @@ tutti_status tutti__run_gradients(tutti__run *run, tutti_batch *batch, uint64_t 
 
         mark(run, "data", t);
         run->data_seconds += (double)(tutti__now_ns() - t) * 1e-9;
-        run->batch = batch->index + 1;
+        run->at.batch = batch->index + 1;
         last = k == run->config->grad_accumulation || batch->index + 1 == run->batches;
         total += n;
         TUTTI_TRY(train_batch(run, batch, last));
@@ -257,8 +257,8 @@ tutti_status tutti__run_hear_of_stop(tutti__run *run)
 static tutti_status train_step(tutti__run *run, bool *more_p)
 {
     uint64_t begin_ns;
-    bool logged = (run->step + 1) % (uint64_t)run->config->log_every == 0 ||
-                  run->step + 1 == run->total_steps;
+    bool logged = (run->at.step + 1) % (uint64_t)run->config->log_every == 0 ||
+                  run->at.step + 1 == run->total_steps;
     tutti_batch batch;
     double norm = 0;
 
@@ -281,8 +281,8 @@ static bool is_due(const tutti__run *run)
 {
     const uint64_t every = (uint64_t)run->config->checkpoint_every;
 
-    return every > 0 && run->step % every == 0 && !run->stopping && run->step < run->total_steps &&
-           run->batch < run->batches;
+    return every > 0 && run->at.step % every == 0 && !run->stopping &&
+           run->at.step < run->total_steps && run->at.batch < run->batches;
 }
 
 static tutti_status checkpoint(tutti__run *run, int64_t epoch, size_t batch, bool finished)
@@ -291,22 +291,23 @@ static tutti_status checkpoint(tutti__run *run, int64_t epoch, size_t batch, boo
     return tutti__run_checkpoint(run, epoch, batch, finished);
 }
 
-/* From batch run->batch on. */
+/* From batch run->at.batch on. */
 static tutti_status train_epoch(tutti__run *run)
 {
     bool more = true;
 
-    run->batches = tutti__plan_batches(run, run->start);
-    tutti__loader_seek(run->train_loader, (uint64_t)run->epoch - 1, run->start, run->batch);
-    if (run->batch == 0 && run->start == 0)
-        run->epoch_loss = (tutti__mean){0, 0};
-    while (more && !run->stopping && run->step < run->total_steps) {
+    run->batches = tutti__plan_batches(run, run->at.start);
+    tutti__loader_seek(run->train_loader, (uint64_t)run->at.epoch - 1, run->at.start,
+                       run->at.batch);
+    if (run->at.batch == 0 && run->at.start == 0)
+        run->at.epoch_loss = (tutti__mean){0, 0};
+    while (more && !run->stopping && run->at.step < run->total_steps) {
         TUTTI_TRY(train_step(run, &more));
         if (more && is_due(run))
-            TUTTI_TRY(checkpoint(run, run->epoch, run->batch, false));
+            TUTTI_TRY(checkpoint(run, run->at.epoch, run->at.batch, false));
     }
-    if (run->batch == run->batches)
-        run->epochs_done = run->epoch;
+    if (run->at.batch == run->batches)
+        run->at.epochs_done = run->at.epoch;
     return exchange_sums(run);
 }
 
@@ -314,31 +315,32 @@ static tutti_status train_epoch(tutti__run *run)
 static tutti_status save_epoch(tutti__run *run, bool end)
 {
     const uint64_t every = (uint64_t)run->config->checkpoint_every;
-    const bool whole = run->batch == run->batches;
+    const bool whole = run->at.batch == run->batches;
 
-    if (!end && every > 0 && run->step % every != 0)
+    if (!end && every > 0 && run->at.step % every != 0)
         return TUTTI_OK;
-    return checkpoint(run, whole ? run->epoch + 1 : run->epoch, whole ? 0 : run->batch, end);
+    return checkpoint(run, whole ? run->at.epoch + 1 : run->at.epoch, whole ? 0 : run->at.batch,
+                      end);
 }
 
 /* Stopped by a signal: what has been done is kept, so that no step is lost. */
 static tutti_status save_stopped(tutti__run *run)
 {
-    if (run->saved_step == run->step && run->signalled != UNSAVED)
+    if (run->saved_step == run->at.step && run->signalled != UNSAVED)
         return TUTTI_OK;
-    return checkpoint(run, run->epoch, run->batch, false);
+    return checkpoint(run, run->at.epoch, run->at.batch, false);
 }
 
 tutti_status tutti__run_epochs(tutti__run *run)
 {
     int64_t every = run->config->eval_every;
 
-    for (;; run->epoch++, run->start = run->batch = 0) {
+    for (;; run->at.epoch++, run->at.start = run->at.batch = 0) {
         bool end;
 
         TUTTI_TRY(train_epoch(run));
-        end = run->step >= run->total_steps;
-        if (run->test_data && !run->stopping && (end || run->epoch % every == 0))
+        end = run->at.step >= run->total_steps;
+        if (run->test_data && !run->stopping && (end || run->at.epoch % every == 0))
             TUTTI_TRY(tutti__run_evaluate(run));
         if (run->stopping)
             return save_stopped(run);

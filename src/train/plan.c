@@ -69,7 +69,7 @@ void tutti__plan(tutti__run *run, const tutti__position *at)
 
 uint64_t tutti__plan_schedule_step(const tutti__run *run)
 {
-    const uint64_t left = run->total_steps - run->step;
+    const uint64_t left = run->total_steps - run->at.step;
 
     return left < run->schedule.total_steps ? run->schedule.total_steps - left : 0;
 }

@@ -38,7 +38,7 @@ static void say_figures(tutti__run *run, const tutti__summary *s)
     say_value(run, "epochs", "%lld", (long long)s->epochs);
     if (run->scaler) {
         say_value(run, "loss scale", "%g", (double)tutti_scaler_get_scale(run->scaler));
-        say_value(run, "skipped steps", "%llu", (unsigned long long)run->skipped_steps);
+        say_value(run, "skipped steps", "%llu", (unsigned long long)run->at.skipped_steps);
     }
     if (run->zero)
         say_value(run, "MiB of state, rank", "%.2f",

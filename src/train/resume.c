@@ -409,22 +409,22 @@ static void apply_state(tutti__run *run)
     const tutti__position at = position(run);
 
     tutti__plan(run, &at);
-    run->step = run->saved_step = at.step;
-    run->epoch = at.epoch;
-    run->start = at.start;
-    run->batch = at.batch;
-    run->epochs_done = (int64_t)natural(state, "epochs_done");
+    run->at.step = run->saved_step = at.step;
+    run->at.epoch = at.epoch;
+    run->at.start = at.start;
+    run->at.batch = at.batch;
+    run->at.epochs_done = (int64_t)natural(state, "epochs_done");
     tutti_ctx_set_step(run->cx, natural(state, "forwards"));
-    run->log_loss = mean_of(sums, "log_loss");
-    run->epoch_loss = mean_of(sums, "epoch_loss");
-    run->shown_loss = real(sums, "shown_loss", NAN);
-    run->val_loss = real(sums, "val_loss", NAN);
-    run->val_accuracy = real(sums, "val_accuracy", NAN);
+    run->at.log_loss = mean_of(sums, "log_loss");
+    run->at.epoch_loss = mean_of(sums, "epoch_loss");
+    run->at.shown_loss = real(sums, "shown_loss", NAN);
+    run->at.val_loss = real(sums, "val_loss", NAN);
+    run->at.val_accuracy = real(sums, "val_accuracy", NAN);
     tutti__ledger_restore(&run->ledger, json_object_get(sums, "time"));
-    run->train_seconds = real(sums, "train_seconds", 0);
-    run->log_seconds = real(sums, "log_seconds", 0);
-    run->images = real(sums, "images", 0);
-    run->log_images = real(sums, "log_images", 0);
+    run->at.train_seconds = real(sums, "train_seconds", 0);
+    run->at.log_seconds = real(sums, "log_seconds", 0);
+    run->at.images = real(sums, "images", 0);
+    run->at.log_images = real(sums, "log_images", 0);
     run->seconds_before = real(sums, "seconds", 0);
     run->traffic_before = (tutti_traffic){.gradient_bytes = natural(sums, "gradient_bytes"),
                                           .wire_bytes = natural(sums, "wire_bytes")};

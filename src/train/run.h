@@ -22,6 +22,21 @@ typedef struct tutti__mean {
     double sum, n;
 } tutti__mean;
 
+/* How far a run is, and what it has summed up: with module and optimizer all that the next step needs. The same on all ranks. */
+typedef struct tutti__standing {
+    uint64_t step;  /* optimizer steps done */
+    int64_t epoch;  /* running, from 1 */
+    uint64_t start; /* samples of this epoch that another number of ranks has done */
+    uint64_t batch; /* of those behind them, done: a multiple of grad_accumulation, or all */
+    int64_t epochs_done;
+    uint64_t skipped_steps;            /* by the scaler */
+    tutti__mean log_loss, epoch_loss;  /* of all ranks, since the last log line, in this epoch */
+    double shown_loss;                 /* of the last log line; NaN before */
+    double val_loss, val_accuracy;     /* of the last evaluation; NaN before */
+    double images, log_images;         /* of all ranks */
+    double train_seconds, log_seconds; /* in training steps: in all, since the last log line */
+} tutti__standing;
+
 typedef struct tutti__run {
     tutti__train_config *config;
     tutti_group *group;
@@ -37,9 +52,8 @@ typedef struct tutti__run {
     tutti_ddp *ddp;
     tutti_zero *zero; /* NULL: each rank has the optimizer's state whole */
     tutti_optim *optim;
-    tutti_scaler *scaler;   /* NULL: the loss is not scaled */
-    uint64_t skipped_steps; /* by the scaler */
-    tutti_comm_hook hook;   /* run NULL: none; DDP has taken it over */
+    tutti_scaler *scaler; /* NULL: the loss is not scaled */
+    tutti_comm_hook hook; /* run NULL: none; DDP has taken it over */
     tutti_schedule schedule;
     tutti__run_folder folder; /* rank 0's */
     char token[33];           /* of its lock */
@@ -51,13 +65,9 @@ typedef struct tutti__run {
     tutti__ledger ledger;
     double data_seconds; /* of this step, waited for the loader */
 
-    uint64_t total_steps; /* optimizer steps */
-    uint64_t step;        /* done */
-    int64_t epoch;        /* running, from 1 */
-    int64_t epochs_done;
-    size_t start;            /* samples of this epoch that another number of ranks has done */
-    size_t batches;          /* of this epoch behind those, on each rank */
-    size_t batch;            /* of them, done: a multiple of grad_accumulation, or all */
+    tutti__standing at;
+    uint64_t total_steps;    /* optimizer steps */
+    size_t batches;          /* of this epoch behind at.start, on each rank */
     uint64_t saved_step;     /* of the last checkpoint; 0: none */
     bool stopping;           /* all ranks agreed to stop before the end */
     bool summarised;         /* summary.json says how it ended */
@@ -65,18 +75,14 @@ typedef struct tutti__run {
     int64_t signalled;       /* which signal, of any rank, once signal_work is done; 0: none */
     tutti_work *signal_work; /* NULL: none under way */
 
-    tutti__loss loss;                 /* of the batch at hand */
-    tutti__mean local_loss;           /* since the last reduction, this rank */
-    double local_images;              /* likewise, with those whose loss the scaler left out */
-    tutti__mean log_loss, epoch_loss; /* of all ranks, since the last log line, in this epoch */
-    double shown_loss, shown_images_per_s; /* of the last log line; NaN before */
-    size_t step_samples;                   /* of the last step, this rank's */
-    double train_seconds, log_seconds;     /* in training steps: in all, since the last log line */
-    double images, log_images;             /* of all ranks */
+    tutti__loss loss;          /* of the batch at hand */
+    tutti__mean local_loss;    /* since the last reduction, this rank */
+    double local_images;       /* likewise, with those whose loss the scaler left out */
+    double shown_images_per_s; /* of the last log line; NaN before */
+    size_t step_samples;       /* of the last step, this rank's */
     uint64_t start_ns;
-    double seconds_before;         /* that the run had taken where it was resumed */
-    tutti_traffic traffic_before;  /* its bytes until there */
-    double val_loss, val_accuracy; /* of the last evaluation; NaN before */
+    double seconds_before;        /* that the run had taken where it was resumed */
+    tutti_traffic traffic_before; /* its bytes until there */
 
     tutti__recorder *recorder; /* NULL: no trace */
     size_t recorder_capacity;

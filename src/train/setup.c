@@ -341,7 +341,7 @@ static tutti_status begin_folder(tutti__run *run)
         return TUTTI_OK;
     if (run->resume.found && run->resume.here) {
         tutti__run_count_lost(run);
-        return tutti__run_folder_continue(&run->folder, run->config, run->step,
+        return tutti__run_folder_continue(&run->folder, run->config, run->at.step,
                                           files_bytes(run, false));
     }
     return tutti__run_folder_begin(&run->folder, run->config, files_bytes(run, true));
@@ -381,8 +381,8 @@ tutti_status tutti__run_open(tutti__run *run)
 
     run->start_ns = tutti__now_ns();
     run->folder.metrics = run->folder.lock.fd = -1;
-    run->epoch = 1;
-    run->val_loss = run->val_accuracy = run->shown_loss = run->shown_images_per_s = NAN;
+    run->at.epoch = 1;
+    run->at.val_loss = run->at.val_accuracy = run->at.shown_loss = run->shown_images_per_s = NAN;
     tutti__train_job_read(&run->job);
     TUTTI_TRY(tutti__run_open_group(run));
     tutti__progress_init(&run->progress, run->rank == 0 ? stdout : NULL, run->config->progress);
@@ -403,7 +403,7 @@ tutti_status tutti__run_open(tutti__run *run)
     TUTTI_TRY(resume(run));
     TUTTI_TRY(tutti__fail_together(run->group, begin_folder(run)));
     if (run->rank == 0)
-        tutti__logs_begin(&run->logs, &run->folder, run->config, &run->gpus, run->step);
+        tutti__logs_begin(&run->logs, &run->folder, run->config, &run->gpus, run->at.step);
     return TUTTI_OK;
 }
 

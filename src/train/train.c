@@ -52,7 +52,7 @@ static void say_continued(tutti__run *run)
     const long long ranks = json_integer_value(json_object_get(run->resume.state, "world_size"));
 
     tutti__progress_say(&run->progress, "resumed from %s: %llu of %llu steps are done",
-                        run->resume.path, (unsigned long long)run->step,
+                        run->resume.path, (unsigned long long)run->at.step,
                         (unsigned long long)run->total_steps);
     if (ranks == run->size)
         return;
@@ -61,10 +61,10 @@ static void say_continued(tutti__run *run)
         "%lld rank%s until there, %d from here: a step takes %lld samples instead of %lld", ranks,
         ranks == 1 ? "" : "s", run->size, (long long)run->config->batch_size * run->size,
         (long long)run->config->batch_size * ranks);
-    if (run->start > 0 && run->start < count)
+    if (run->at.start > 0 && run->at.start < count)
         tutti__progress_say(&run->progress,
                             "the %zu samples of epoch %lld that are left are dealt out to them",
-                            count - run->start, (long long)run->epoch);
+                            count - run->at.start, (long long)run->at.epoch);
 }
 
 static void say_resumed(tutti__run *run)
@@ -145,16 +145,16 @@ static void make_summary(const tutti__run *run, const char *status, char digest[
     *s = (tutti__summary){.status = status,
                           .world_size = run->size,
                           .device = run->gpus.device.name,
-                          .steps = (int64_t)run->step,
-                          .epochs = run->epochs_done,
-                          .train_loss = run->epoch_loss.sum / run->epoch_loss.n,
-                          .val_loss = run->val_loss,
-                          .val_accuracy = run->val_accuracy,
-                          .images_per_s = run->images / run->train_seconds,
+                          .steps = (int64_t)run->at.step,
+                          .epochs = run->at.epochs_done,
+                          .train_loss = run->at.epoch_loss.sum / run->at.epoch_loss.n,
+                          .val_loss = run->at.val_loss,
+                          .val_accuracy = run->at.val_accuracy,
+                          .images_per_s = run->at.images / run->at.train_seconds,
                           .seconds = tutti__run_seconds(run),
                           .gradient_bytes = (int64_t)traffic.gradient_bytes,
                           .wire_bytes = (int64_t)traffic.wire_bytes,
-                          .skipped_steps = (int64_t)run->skipped_steps};
+                          .skipped_steps = (int64_t)run->at.skipped_steps};
     if (run->module && tutti_module_status(run->module) == TUTTI_OK) {
         s->parameters = tutti_module_count(run->module);
         tutti_module_digest(run->module, digest);
@@ -209,13 +209,13 @@ static bool write_weights(tutti__run *run, shortfall *notes)
         tutti__run_folder_weights(&run->folder, run->module) == TUTTI_OK)
         return true;
     snprintf(reason, sizeof reason, "%s", tutti_last_error());
-    if (saved && tutti__run_folder_link_weights(&run->folder, run->step) == TUTTI_OK) {
+    if (saved && tutti__run_folder_link_weights(&run->folder, run->at.step) == TUTTI_OK) {
         tutti_log(TUTTI_LOG_WARN, "train", "%s: it shares the file of the last checkpoint", reason);
         return true;
     }
     if (saved)
         note(notes, "%s; the weights are in %s/checkpoints/step-%08llu/model.safetensors", reason,
-             run->folder.path, (unsigned long long)run->step);
+             run->folder.path, (unsigned long long)run->at.step);
     else
         note(notes, "%s", reason);
     return saved;
