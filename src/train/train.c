@@ -288,7 +288,7 @@ static void write_failure(tutti__run *run, const char *reason)
         return; /* the folder is not yet this run's */
     if (run->rank != 0) {
         snprintf(path, sizeof path, "%s/summary.json", run->config->run_dir);
-        if (!tutti__run_lock_inherit(&run->folder.lock, run->config->run_dir, run->token,
+        if (!tutti__run_lock_inherit(&run->folder.lock, run->config->run_dir, run->token, &run->job,
                                      INHERIT_MS) ||
             access(path, F_OK) == 0)
             return;
