@@ -169,6 +169,7 @@ static tutti_status measure(stand *s, tutti_group *group, tutti__core_share core
                       .group = group,
                       .rank = tutti_group_rank(group),
                       .size = tutti_group_size(group),
+                      .local_rank = tutti_group_local_rank(group),
                       .cores = cores,
                       .folder = {.metrics = -1, .lock.fd = -1},
                       .at.epoch = 1};

@@ -96,7 +96,11 @@ tutti_status tutti__fail_together_or_lose(tutti_group *group, tutti_status statu
 
 tutti_status tutti__fail_together(tutti_group *group, tutti_status status)
 {
-    status = tutti__fail_together_or_lose(group, status);
+    return tutti__say_loss(group, tutti__fail_together_or_lose(group, status));
+}
+
+tutti_status tutti__say_loss(tutti_group *group, tutti_status status)
+{
     if (tutti__is_lost(status)) {
         tutti__error_file_write(false, tutti_last_error());
         tutti__say_error(tutti_group_rank(group), tutti_group_size(group));

@@ -32,6 +32,8 @@ tutti_status tutti__amp_open(tutti__run *run)
 {
     if (tutti__amp_dtype(run) != TUTTI_F16)
         return TUTTI_OK;
+    if (run->shards > 0) /* all see the same sum */
+        return tutti_scaler_new(&run->scaler, NULL);
     return tutti_scaler_new(&run->scaler,
                             &(tutti_scaler_opts){.peers = tutti_group_peers(run->group)});
 }

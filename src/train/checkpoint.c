@@ -2,6 +2,7 @@
 #include "train/checkpoint.h"
 
 #include "checkpoint/folder.h"
+#include "data/sampler.h"
 #include "reducer/reducer.h"
 #include "train/agree.h"
 #include "train/amp.h"
@@ -44,6 +45,29 @@ static json_t *sums_json(const tutti__run *run)
                      "wire_bytes", (json_int_t)traffic.wire_bytes);
 }
 
+/* What a run by shards has beside that. */
+static tutti_status add_shards(const tutti__run *run, json_t *state)
+{
+    tutti_reducer *reducer = tutti_ddp_reducer(run->ddp);
+    const float *ranges = tutti_reducer_ranges(reducer);
+    const tutti__position *from = &run->kept.from;
+    json_t *list = json_array();
+    char digest[33];
+    int failed = 0;
+
+    for (size_t i = 0; tutti_reducer_name(reducer, i); i++)
+        failed |= json_array_append_new(list, json_real((double)ranges[i]));
+    tutti__samples_digest_text(run->kept.samples, digest);
+    failed |= json_object_set_new(state, "ranges", list);
+    failed |= json_object_set_new(state, "samples_digest", json_string(digest));
+    failed |=
+        json_object_set_new(state, "samples_from",
+                            json_pack("{s:I, s:I, s:I, s:I}", "step", (json_int_t)from->step,
+                                      "epoch", (json_int_t)from->epoch, "start",
+                                      (json_int_t)from->start, "batch", (json_int_t)from->batch));
+    return failed ? TUTTI_ERR_MEMORY : TUTTI_OK;
+}
+
 /* state.json, but for digests. */
 static json_t *state_json(const tutti__run *run, int64_t epoch, size_t batch, bool finished)
 {
@@ -51,16 +75,22 @@ static json_t *state_json(const tutti__run *run, int64_t epoch, size_t batch, bo
         .epoch = epoch, .start = epoch == run->at.epoch ? run->at.start : 0, .batch = batch};
     char *keys = tutti__config_json(run->config);
     json_t *state = json_pack(
-        "{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:i, s:I, s:I, s:I, s:o, s:o, s:o}", "format", 1,
-        "step", (json_int_t)run->at.step, "epoch", (json_int_t)epoch, "start", (json_int_t)at.start,
-        "batch", (json_int_t)batch, "samples", (json_int_t)tutti__plan_samples(run, &at, run->size),
-        "train_images", (json_int_t)tutti_dataset_describe(run->train_data).count, "finished",
-        (int)finished, "world_size", run->size, "seed", (json_int_t)run->config->seed,
+        "{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:i, s:i, s:I, s:I, s:I, s:o, s:o, s:o}",
+        "format", 1, "step", (json_int_t)run->at.step, "epoch", (json_int_t)epoch, "start",
+        (json_int_t)at.start, "batch", (json_int_t)batch, "samples",
+        (json_int_t)tutti__plan_samples(run, &at, tutti__run_shares(run)), "train_images",
+        (json_int_t)tutti_dataset_describe(run->train_data).count, "finished", (int)finished,
+        "world_size", run->size, "shards", run->shards, "seed", (json_int_t)run->config->seed,
         "epochs_done", (json_int_t)run->at.epochs_done, "forwards",
-        (json_int_t)tutti_ctx_step(run->cx), "scaler", tutti__amp_json(run), "sums", sums_json(run),
-        "config", keys ? json_loads(keys, 0, NULL) : NULL);
+        (json_int_t)(run->shards > 0 ? run->kept.forwards : tutti_ctx_step(run->cx)), "scaler",
+        tutti__amp_json(run), "sums", sums_json(run), "config",
+        keys ? json_loads(keys, 0, NULL) : NULL);
 
     free(keys);
+    if (state && run->shards > 0 && add_shards(run, state) != TUTTI_OK) {
+        json_decref(state);
+        state = NULL;
+    }
     if (!state)
         tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's state.json");
     return state;
@@ -292,15 +322,31 @@ static void count_stall(tutti__run *run, uint64_t begin_ns)
                   begin_ns, tutti__now_ns());
 }
 
+/* That it is over, but for the writing. */
+static void note_checkpoint(tutti__run *run, uint64_t begin_ns)
+{
+    run->saved_step = run->at.step;
+    run->saving.n++;
+    count_stall(run, begin_ns);
+}
+
+tutti_status tutti__run_checkpoint_alone(tutti__run *run, int64_t epoch, size_t batch,
+                                         bool finished)
+{
+    uint64_t begin_ns = tutti__now_ns();
+    tutti_status status = save(run, epoch, batch, finished);
+
+    note_checkpoint(run, begin_ns);
+    return status;
+}
+
 tutti_status tutti__run_checkpoint(tutti__run *run, int64_t epoch, size_t batch, bool finished)
 {
     uint64_t begin_ns = tutti__now_ns();
     tutti_status status = tutti__fail_together(run->group, save(run, epoch, batch, finished));
 
     run->told = status != TUTTI_OK;
-    run->saved_step = run->at.step;
-    run->saving.n++;
-    count_stall(run, begin_ns);
+    note_checkpoint(run, begin_ns);
     return status;
 }
 

@@ -6,6 +6,7 @@
  * when to stop: each brings "a signal came to me" at the start of a step, and everybody knows the answer at its end,
  * because the reduction of that one number ran beside the computation. */
 #include "data/loader.h"
+#include "data/sampler.h"
 #include "device/flat.h"
 #include "ddp/ddp.h"
 #include "train/amp.h"
@@ -16,10 +17,6 @@
 #include <math.h>
 #include <stdio.h>
 
-enum {
-    UNSAVED = 1000
-}; /* in place of a signal's number: a checkpoint has failed, which ends the run */
-
 /* One span of this step on the main thread, from begin_ns until now. */
 static void mark(tutti__run *run, const char *name, uint64_t begin_ns)
 {
@@ -27,14 +24,18 @@ static void mark(tutti__run *run, const char *name, uint64_t begin_ns)
                   begin_ns, tutti__now_ns());
 }
 
-/* Its waits for a batch are a range of the device's profiler, as forward, backward and optimizer are. */
-static bool next_batch(tutti__run *run, tutti_batch *batch)
+/* The epoch's batch `index`, or by rank the next. Waits for it are a range of the device's profiler, as forward, backward and
+ * optimizer are. */
+bool tutti__run_next_batch(tutti__run *run, size_t index, tutti_batch *batch)
 {
     bool more;
 
     tutti__range_begin(tutti_ctx_stream(run->cx), "data");
-    more = tutti_loader_next(run->train_loader, batch);
+    more = run->shards > 0 ? tutti_loader_take(run->train_loader, index, run->shard, batch)
+                           : tutti_loader_next(run->train_loader, batch);
     tutti__range_end(tutti_ctx_stream(run->cx));
+    if (more && run->samples)
+        tutti__samples_digest_add(run->samples, run->at.step + 1, batch->samples, batch->n);
     return more;
 }
 
@@ -109,7 +110,7 @@ static tutti_status train_batch(tutti__run *run, const tutti_batch *batch, bool 
     return status;
 }
 
-static tutti_status scale_gradients(tutti__run *run, double factor)
+tutti_status tutti__run_scale(tutti__run *run, double factor)
 {
     tutti_flat flat;
     tutti_stream *stream;
@@ -142,36 +143,44 @@ tutti_status tutti__run_update(tutti__run *run, bool wants_norm, double *norm_p)
 
 /* ---- After a step ---- */
 
-static tutti_status log_step(tutti__run *run, double norm)
+tutti__step_metrics tutti__run_line(tutti__run *run, double norm)
 {
     const tutti__ledger *l = &run->ledger;
+    tutti__step_metrics line;
 
-    TUTTI_TRY(exchange_sums(run));
     tutti__gpus_listen(&run->gpus, 0);
     run->at.shown_loss = run->at.log_loss.sum / run->at.log_loss.n;
     run->shown_images_per_s = run->at.log_images / run->at.log_seconds;
-    tutti__logs_step(
-        &run->logs,
-        &(tutti__step_metrics){
-            .step = (int64_t)run->at.step,
-            .epoch = run->at.epoch,
-            .loss = run->at.shown_loss,
-            .lr = (double)tutti_optim_lr(run->optim),
-            .grad_norm = norm,
-            .loss_scale = run->scaler ? (double)tutti_scaler_get_scale(run->scaler) : NAN,
-            .images_per_s = run->shown_images_per_s,
-            .time_s = tutti__run_seconds(run),
-            .compute_ms = tutti__ledger_line_ms(l, TUTTI__TIME_COMPUTE),
-            .communication_ms = tutti__ledger_line_ms(l, TUTTI__TIME_COMMUNICATION),
-            .wait_ms = tutti__ledger_line_ms(l, TUTTI__TIME_WAIT),
-            .data_ms = tutti__ledger_line_ms(l, TUTTI__TIME_DATA)});
+    line = (tutti__step_metrics){
+        .step = (int64_t)run->at.step,
+        .epoch = run->at.epoch,
+        .loss = run->at.shown_loss,
+        .lr = (double)tutti_optim_lr(run->optim),
+        .grad_norm = norm,
+        .loss_scale = run->scaler ? (double)tutti_scaler_get_scale(run->scaler) : NAN,
+        .images_per_s = run->shown_images_per_s,
+        .time_s = tutti__run_seconds(run),
+        .compute_ms = tutti__ledger_line_ms(l, TUTTI__TIME_COMPUTE),
+        .communication_ms = tutti__ledger_line_ms(l, TUTTI__TIME_COMMUNICATION),
+        .wait_ms = tutti__ledger_line_ms(l, TUTTI__TIME_WAIT),
+        .data_ms = tutti__ledger_line_ms(l, TUTTI__TIME_DATA)};
     tutti__ledger_begin_line(&run->ledger);
     run->at.log_loss = (tutti__mean){0, 0};
     run->at.log_images = run->at.log_seconds = 0;
+    return line;
+}
+
+static tutti_status log_step(tutti__run *run, double norm)
+{
+    tutti__step_metrics line;
+
+    TUTTI_TRY(exchange_sums(run));
+    line = tutti__run_line(run, norm);
+    tutti__logs_step(&run->logs, &line);
     return TUTTI_OK;
 }
 
-static void show(tutti__run *run, bool logged, double seconds)
+void tutti__run_show(tutti__run *run, bool logged, double seconds)
 {
     tutti__progress_state s = {.epoch = run->at.epoch,
                                .epochs = run->config->epochs,
@@ -180,7 +189,8 @@ static void show(tutti__run *run, bool logged, double seconds)
                                .loss = run->at.shown_loss,
                                .lr = (double)tutti_optim_lr(run->optim),
                                .images_per_s = run->shown_images_per_s,
-                               .step_images = (double)(run->step_samples * (size_t)run->size),
+                               .step_images =
+                                   (double)(run->step_samples * (size_t)tutti__run_shares(run)),
                                .step_seconds = seconds};
 
     if (isnan(run->at.shown_loss) && run->local_loss.n > 0)
@@ -203,42 +213,52 @@ static tutti_status end_step(tutti__run *run, double norm, bool logged, uint64_t
     if (logged)
         TUTTI_TRY(log_step(run, norm));
     tutti__logs_tensors(&run->logs, run->module, run->at.step, !run->zero);
-    show(run, logged, seconds);
+    tutti__run_show(run, logged, seconds);
     return tutti__run_profile_after(run, begin_ns);
 }
 
 /* ---- One optimizer step ---- */
 
-/* The gradient is kept in units of the batch at hand, which may be the epoch's smaller last one, and ends as
- * (n1 g1 + n2 g2 + ...) / (n1 + n2 + ...). */
-tutti_status tutti__run_gradients(tutti__run *run, tutti_batch *batch, uint64_t t)
+/* The gradient is kept in units of the batch at hand, which may be the epoch's smaller last one. */
+tutti_status tutti__run_accumulate(tutti__run *run, tutti_batch *batch, uint64_t t, double *rest_p)
 {
     size_t total = 0;
     bool last = false;
 
     tutti_optim_zero_grad(run->optim);
-    run->data_seconds = 0;
     for (int64_t k = 1; !last; k++) {
         size_t n = batch->n;
 
         mark(run, "data", t);
         run->data_seconds += (double)(tutti__now_ns() - t) * 1e-9;
-        run->at.batch = batch->index + 1;
+        run->n_taken = batch->index + 1;
         last = k == run->config->grad_accumulation || batch->index + 1 == run->batches;
         total += n;
         TUTTI_TRY(train_batch(run, batch, last));
         t = tutti__now_ns();
-        if (!last && !next_batch(run, batch))
+        if (last)
+            *rest_p = (double)n / (double)total;
+        else if (!tutti__run_next_batch(run, batch->index + 1, batch))
             return tutti_loader_status(run->train_loader);
-        TUTTI_TRY(scale_gradients(run, (double)n / (double)(last ? total : batch->n)));
+        else
+            TUTTI_TRY(tutti__run_scale(run, (double)n / (double)batch->n));
     }
     run->step_samples = total;
     return TUTTI_OK;
 }
 
+tutti_status tutti__run_gradients(tutti__run *run, tutti_batch *batch, uint64_t begin_ns)
+{
+    double rest;
+
+    run->data_seconds = 0;
+    TUTTI_TRY(tutti__run_accumulate(run, batch, begin_ns, &rest));
+    return tutti__run_scale(run, rest);
+}
+
 tutti_status tutti__run_ask_to_stop(tutti__run *run)
 {
-    run->signalled = run->saving.failure == TUTTI_OK ? tutti__signals_seen() : UNSAVED;
+    run->signalled = run->saving.failure == TUTTI_OK ? tutti__signals_seen() : TUTTI__UNSAVED;
     return tutti_all_reduce(run->group, TUTTI_BUF(&run->signalled, 1, TUTTI_I64), TUTTI_MAX,
                             &run->signal_work);
 }
@@ -264,11 +284,12 @@ static tutti_status train_step(tutti__run *run, bool *more_p)
 
     TUTTI_TRY(tutti__run_profile_before(run));
     begin_ns = tutti__now_ns();
-    *more_p = next_batch(run, &batch);
+    *more_p = tutti__run_next_batch(run, 0, &batch);
     if (!*more_p)
         return tutti_loader_status(run->train_loader);
     TUTTI_TRY(tutti__run_ask_to_stop(run));
     TUTTI_TRY(tutti__run_gradients(run, &batch, begin_ns));
+    run->at.batch = run->n_taken;
     TUTTI_TRY(tutti__run_hear_of_stop(run));
     TUTTI_TRY(tutti__run_update(run, logged || run->stopping, &norm));
     return end_step(run, norm, logged || run->stopping, begin_ns);
@@ -276,8 +297,7 @@ static tutti_status train_step(tutti__run *run, bool *more_p)
 
 /* ---- Epochs ---- */
 
-/* A checkpoint in the middle of an epoch; at its end the evaluation comes first. */
-static bool is_due(const tutti__run *run)
+bool tutti__run_checkpoint_is_due(const tutti__run *run)
 {
     const uint64_t every = (uint64_t)run->config->checkpoint_every;
 
@@ -303,7 +323,7 @@ static tutti_status train_epoch(tutti__run *run)
         run->at.epoch_loss = (tutti__mean){0, 0};
     while (more && !run->stopping && run->at.step < run->total_steps) {
         TUTTI_TRY(train_step(run, &more));
-        if (more && is_due(run))
+        if (more && tutti__run_checkpoint_is_due(run))
             TUTTI_TRY(checkpoint(run, run->at.epoch, run->at.batch, false));
     }
     if (run->at.batch == run->batches)
@@ -326,7 +346,7 @@ static tutti_status save_epoch(tutti__run *run, bool end)
 /* Stopped by a signal: what has been done is kept, so that no step is lost. */
 static tutti_status save_stopped(tutti__run *run)
 {
-    if (run->saved_step == run->at.step && run->signalled != UNSAVED)
+    if (run->saved_step == run->at.step && run->signalled != TUTTI__UNSAVED)
         return TUTTI_OK;
     return checkpoint(run, run->at.epoch, run->at.batch, false);
 }

@@ -9,7 +9,7 @@ tutti_status tutti__run_profile_before(tutti__run *run)
 {
     if (!run->recorder || (int64_t)run->at.step + 1 != run->profile_first || run->clock.n > 0)
         return TUTTI_OK;
-    return tutti__clock_read(&run->clock, run->group);
+    return run->shards > 0 ? TUTTI_OK : tutti__clock_read(&run->clock, run->group);
 }
 
 static tutti_status write_trace(const tutti__run *run)
@@ -40,7 +40,8 @@ tutti_status tutti__run_profile_after(tutti__run *run, uint64_t begin_ns)
          !run->stopping))
         return TUTTI_OK;
     run->profile_end_ns = tutti__now_ns();
-    TUTTI_TRY(tutti__clock_read(&run->clock, run->group));
+    if (run->shards == 0) /* else ranks come and go: of a trace each has its own clock */
+        TUTTI_TRY(tutti__clock_read(&run->clock, run->group));
     if (write_trace(run) != TUTTI_OK) /* as with other logs, the model is worth more */
         tutti_log(TUTTI_LOG_WARN, "train", "profile: %s; training goes on without its trace",
                   tutti_last_error());

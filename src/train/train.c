@@ -2,7 +2,7 @@
 #include "train/train.h"
 #include "train/agree.h"
 #include "train/amp.h"
-#include "train/run.h"
+#include "train/members.h"
 #include "train/signals.h"
 
 #include <math.h>
@@ -103,7 +103,7 @@ static void say_amp(tutti__run *run)
                             strcmp(kernels, "emulated") == 0 ? ", slower than amp off" : "");
 }
 
-static void say_beginning(tutti__run *run)
+void tutti__run_say_beginning(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
     tutti_dataset_info info = tutti_dataset_describe(run->train_data);
@@ -248,7 +248,7 @@ static tutti_status write_end(tutti__run *run, shortfall *notes, tutti__summary 
 }
 
 /* Whatever cannot be written, the rest is; a run that lacks something ends with DISK, and summary.json says what. */
-static tutti_status write_results(tutti__run *run)
+tutti_status tutti__run_write_results(tutti__run *run)
 {
     tutti__summary summary;
     shortfall notes = {.n = 0};
@@ -304,7 +304,7 @@ static void write_failure(tutti__run *run, const char *reason)
 }
 
 /* A step may take long. The bar's line is left as it is. */
-static const char *word_of_stopping(const tutti__run *run)
+const char *tutti__run_word_of_stopping(const tutti__run *run)
 {
 #define STOPPING                                                                                   \
     "tutti train: asked to stop: the step under way is finished, then all is saved; three more "   \
@@ -319,8 +319,8 @@ static tutti_status run_to_the_end(tutti__run *run)
 {
     tutti_status status = TUTTI_OK;
 
-    say_beginning(run);
-    tutti__signals_watch(word_of_stopping(run));
+    tutti__run_say_beginning(run);
+    tutti__signals_watch(tutti__run_word_of_stopping(run));
     if (!run->resume.finished)
         status = tutti__run_epochs(run);
     tutti__progress_clear(&run->progress);
@@ -329,7 +329,7 @@ static tutti_status run_to_the_end(tutti__run *run)
     if (status == TUTTI_OK)
         status = tutti__fail_together(run->group, check_replicas(run));
     if (status == TUTTI_OK)
-        status = tutti__fail_together(run->group, write_results(run));
+        status = tutti__fail_together(run->group, tutti__run_write_results(run));
     return status;
 }
 
@@ -339,12 +339,12 @@ static tutti_status train(tutti__run *run)
     char reason[2048];
 
     TUTTI_TRY(tutti__run_open(run));
-    if (run->resume.complete) {
+    if (run->shards > 0 ? run->kept.complete : run->resume.complete) {
         tutti__progress_say(&run->progress, "%s is complete: all %llu steps are done",
                             run->config->run_dir, (unsigned long long)run->total_steps);
         return TUTTI_OK;
     }
-    status = run_to_the_end(run);
+    status = run->shards > 0 ? tutti__members_work(run) : run_to_the_end(run);
     if (status != TUTTI_OK && !run->summarised) {
         snprintf(reason, sizeof reason, "%s", tutti_last_error());
         tutti__gpus_listen(&run->gpus, XID_MS);
