@@ -200,10 +200,19 @@ static void a_late_rank_is_relieved(void **state)
 
 /* ---- The end of a rank --------------------------------------------------------------------------------------------- */
 
-enum { KILLED, SILENT, LEFT, ABORTED, N_ENDS };
+enum { KILLED, SILENT, LATE, LEFT, ABORTED, N_ENDS };
 
-static const char *const END_TEXT[N_ENDS] = {"rank 1 (", "has not been heard", "has left the group",
-                                             "said: enough"};
+static const struct {
+    tutti_status status;
+    const char *text;
+    bool stops, asked; /* asked: only who has to ask it comes to know */
+} ENDS[N_ENDS] = {
+    [KILLED] = {TUTTI_ERR_PEER, "rank 1 (", true, false},
+    [SILENT] = {TUTTI_ERR_PEER, "has not been heard", true, false},
+    [LATE] = {TUTTI_ERR_TIMEOUT, "in vain for rank 1 (", true, true},
+    [LEFT] = {TUTTI_ERR_PEER, "has left the group", false, true},
+    [ABORTED] = {TUTTI_ERR_ABORTED, "said: enough", false, false},
+};
 
 /* All but rank 1 take from it, forever, until it ends: while some of them wait for its answer. */
 static int taken_from_who_ends(tutti_group *group, void *arg)
@@ -224,10 +233,12 @@ static int taken_from_who_ends(tutti_group *group, void *arg)
         tutti__deal_free(deal);
         if (way == ABORTED)
             tutti_group_abort(group, "enough");
-        if (way == KILLED || way == SILENT)
+        if (ENDS[way].stops)
             raise(SIGSTOP); /* its control thread too */
         return 0;
     }
+    if (way == LATE)
+        CHECK(tutti_group_set_timeout(group, 300) == TUTTI_OK);
     if (rank == 2 && way == KILLED) {
         CHECK(await(group, "asking") == TUTTI_OK);
         kill(victim, SIGKILL);
@@ -240,9 +251,8 @@ static int taken_from_who_ends(tutti_group *group, void *arg)
             status = tutti__deal_take(deal, &shard, &last, &owner);
         while (status == TUTTI_OK && shard >= 0);
     }
-    CHECK(status == (way == ABORTED ? TUTTI_ERR_ABORTED : TUTTI_ERR_PEER));
-    CHECK(strstr(tutti_last_error(), END_TEXT[way]));
-    if (way == SILENT)
+    CHECK(status == ENDS[way].status && strstr(tutti_last_error(), ENDS[way].text));
+    if (ENDS[way].stops)
         kill(victim, SIGKILL);
     tutti__deal_free(deal);
     return 0;
@@ -263,12 +273,11 @@ static void the_end_of_a_rank_ends_all_waits(void **state)
                                            .hosts = i == 2 ? hosts : NULL,
                                            .results = results};
 
-            if (way == LEFT && i == 0) /* nobody need ask who has left shared memory */
+            if (ENDS[way].asked && i == 0)
                 continue;
             tutti_run_ranks(4, taken_from_who_ends, &way, &opts);
             for (int r = 0; r < 4; r++)
-                assert_int_equal(results[r],
-                                 r == 1 && (way == KILLED || way == SILENT) ? -SIGKILL : 0);
+                assert_int_equal(results[r], r == 1 && ENDS[way].stops ? -SIGKILL : 0);
         }
 }
 
