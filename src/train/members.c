@@ -144,6 +144,7 @@ static tutti_status unpack(tutti__run *run)
         (tutti_traffic){.gradient_bytes = k->traffic.gradient_bytes - own.gradient_bytes,
                         .wire_bytes = k->traffic.wire_bytes - own.wire_bytes};
     memcpy(run->ledger.total, k->time, sizeof k->time);
+    tutti_ctx_set_step(run->cx, k->forwards);
     tutti__plan(run, &at);
     return run->scaler ? tutti_scaler_state_set(run->scaler, &k->scaler) : TUTTI_OK;
 }

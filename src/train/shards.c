@@ -99,7 +99,6 @@ static tutti_status compute(tutti__run *run, int shard)
     run->local_loss = (tutti__mean){0, 0};
     run->local_images = 0;
     run->samples = (uint64_t *)counters + TUTTI__COUNT_SAMPLES;
-    tutti_ctx_set_step(run->cx, run->kept.forwards);
     if (!tutti__run_next_batch(run, (size_t)run->at.batch, &batch))
         return tutti_loader_status(run->train_loader);
     ask_ahead(run, shard);
@@ -183,7 +182,8 @@ static tutti_status commit(tutti__run *run, double rest, uint64_t begin_ns)
     count_lost(run);
     tutti_elastic_commit(run->elastic);
     tutti__logs_tensors(&run->logs, run->module, run->at.step, true);
-    tutti__run_show(run, logged, seconds);
+    if (!logged)
+        tutti__run_show(run, false, seconds);
     return tutti__run_profile_after(run, begin_ns);
 }
 
@@ -228,6 +228,7 @@ static tutti_status write_line(tutti__run *run)
     TUTTI_TRY(tutti__ledger_exchange(&run->ledger, run->group));
     run->kept.line = tutti__run_line(run, run->kept.norm);
     tutti__logs_step(&run->logs, &run->kept.line);
+    tutti__run_show(run, true, 0);
     return TUTTI_OK;
 }
 

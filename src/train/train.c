@@ -1,5 +1,6 @@
 /* train.c -- one rank's run from its beginning to its exit code.   SPDX-License-Identifier: MIT */
 #include "train/train.h"
+#include "data/sampler.h"
 #include "train/agree.h"
 #include "train/amp.h"
 #include "train/members.h"
@@ -49,18 +50,23 @@ static const char *grouped(int64_t n, char text[32])
 static void say_continued(tutti__run *run)
 {
     const size_t count = tutti_dataset_describe(run->train_data).count;
-    const long long ranks = json_integer_value(json_object_get(run->resume.state, "world_size"));
+    const long long ranks = json_integer_value(json_object_get(run->resume.state, "world_size")),
+                    were = json_integer_value(json_object_get(run->resume.state, "shards")),
+                    then = were > 0 ? were : ranks, now = tutti__run_shares(run);
 
     tutti__progress_say(&run->progress, "resumed from %s: %llu of %llu steps are done",
                         run->resume.path, (unsigned long long)run->at.step,
                         (unsigned long long)run->total_steps);
-    if (ranks == run->size)
+    if (then == now)
         return;
     tutti__progress_say(
         &run->progress,
-        "%lld rank%s until there, %d from here: a step takes %lld samples instead of %lld", ranks,
-        ranks == 1 ? "" : "s", run->size, (long long)run->config->batch_size * run->size,
-        (long long)run->config->batch_size * ranks);
+        "%lld %s%s until there, %lld%s from here: a step takes %lld samples instead of %lld", then,
+        were > 0 ? "shard" : "rank", then == 1 ? "" : "s", now,
+        (were > 0) == (run->shards > 0) ? ""
+        : run->shards > 0               ? " shards"
+                                        : " ranks",
+        (long long)run->config->batch_size * now, (long long)run->config->batch_size * then);
     if (run->at.start > 0 && run->at.start < count)
         tutti__progress_say(&run->progress,
                             "the %zu samples of epoch %lld that are left are dealt out to them",
@@ -107,7 +113,7 @@ void tutti__run_say_beginning(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
     tutti_dataset_info info = tutti_dataset_describe(run->train_data);
-    char parameters[32], images[32], tests[64] = "";
+    char parameters[32], images[32], tests[64] = "", shards[32] = "";
 
     if (run->test_data)
         snprintf(tests, sizeof tests, ", %s test images",
@@ -116,9 +122,11 @@ void tutti__run_say_beginning(tutti__run *run)
         &run->progress, "%s, %s parameters, on %s: %s training images of %dx%dx%d%s", c->model,
         grouped(tutti_module_count(run->module), parameters), c->data,
         grouped((int64_t)info.count, images), info.channels, info.height, info.width, tests);
+    if (run->shards > 0)
+        snprintf(shards, sizeof shards, " over %d shards", run->shards);
     tutti__progress_say(&run->progress,
-                        "%d rank%s (%s) x batch %lld, %s kernels, %d thread%s a rank", run->size,
-                        run->size == 1 ? "" : "s", tutti_group_transport_name(run->group),
+                        "%d rank%s (%s)%s x batch %lld, %s kernels, %d thread%s a rank", run->size,
+                        run->size == 1 ? "" : "s", tutti_group_transport_name(run->group), shards,
                         (long long)c->batch_size, tutti_ctx_kernels_name(run->cx),
                         tutti_ctx_threads(run->cx), tutti_ctx_threads(run->cx) == 1 ? "" : "s");
     say_device(run);
@@ -128,7 +136,7 @@ void tutti__run_say_beginning(tutti__run *run)
                             run->folder.path, run->folder.aside);
     else
         tutti__progress_say(&run->progress, "run folder %s", run->folder.path);
-    if (run->file_size > 0 && run->file_size != run->size)
+    if (run->file_size > 0 && run->file_size != run->size && run->shards == 0)
         tutti__progress_say(
             &run->progress,
             "the configuration is of a run of %lld rank%s: a step has other samples here",
@@ -136,8 +144,8 @@ void tutti__run_say_beginning(tutti__run *run)
     say_resumed(run);
 }
 
-/* digest: where its text is to be. */
-static void make_summary(const tutti__run *run, const char *status, char digest[33],
+/* digests: where the text of two is to be. */
+static void make_summary(const tutti__run *run, const char *status, char digests[2][33],
                          tutti__summary *s)
 {
     tutti_traffic traffic = tutti__run_traffic(run);
@@ -154,11 +162,21 @@ static void make_summary(const tutti__run *run, const char *status, char digest[
                           .seconds = tutti__run_seconds(run),
                           .gradient_bytes = (int64_t)traffic.gradient_bytes,
                           .wire_bytes = (int64_t)traffic.wire_bytes,
-                          .skipped_steps = (int64_t)run->at.skipped_steps};
+                          .skipped_steps = (int64_t)run->at.skipped_steps,
+                          .shards = run->shards,
+                          .lost_workers = run->kept.lost,
+                          .joined_workers = run->kept.joined,
+                          .left_workers = run->kept.left,
+                          .lost_attempts = run->kept.attempts,
+                          .taken_over_shards = run->kept.taken_over};
+    if (run->shards > 0) {
+        tutti__samples_digest_text(run->kept.samples, digests[1]);
+        s->samples_digest = digests[1];
+    }
     if (run->module && tutti_module_status(run->module) == TUTTI_OK) {
         s->parameters = tutti_module_count(run->module);
-        tutti_module_digest(run->module, digest);
-        s->parameter_digest = digest;
+        tutti_module_digest(run->module, digests[0]);
+        s->parameter_digest = digests[0];
     }
 }
 
@@ -252,7 +270,7 @@ tutti_status tutti__run_write_results(tutti__run *run)
 {
     tutti__summary summary;
     shortfall notes = {.n = 0};
-    char digest[33];
+    char digests[2][33];
     bool kept, lacks;
 
     if (run->rank != 0)
@@ -265,7 +283,7 @@ tutti_status tutti__run_write_results(tutti__run *run)
                  !kept           ? "failed"
                  : run->stopping ? "interrupted"
                                  : "completed",
-                 digest, &summary);
+                 digests, &summary);
     if (write_end(run, &notes, &summary) != TUTTI_OK) {
         note(&notes, "%s", tutti_last_error());
         lacks = true;
@@ -282,7 +300,7 @@ tutti_status tutti__run_write_results(tutti__run *run)
 static void write_failure(tutti__run *run, const char *reason)
 {
     tutti__summary summary;
-    char path[TUTTI__CONFIG_TEXT + 16], digest[33];
+    char path[TUTTI__CONFIG_TEXT + 16], digests[2][33];
 
     if (run->rank == 0 && run->folder.metrics < 0)
         return; /* the folder is not yet this run's */
@@ -294,7 +312,7 @@ static void write_failure(tutti__run *run, const char *reason)
             return;
         snprintf(run->folder.path, sizeof run->folder.path, "%s", run->config->run_dir);
     }
-    make_summary(run, "failed", digest, &summary);
+    make_summary(run, "failed", digests, &summary);
     summary.reason = reason;
     if (run->rank != 0)
         summary.parameter_digest = NULL; /* a step may be half done */
