@@ -182,7 +182,25 @@ static void count_members(tutti__run *run, const reach *all, int64_t lost)
     k->members = run->size;
 }
 
-/* All are where the furthest of them is. */
+/* All who are at the same step as the furthest of them are where that is. Who is behind, or new, gets it with the rest of the state. */
+static tutti_status take_place(tutti__run *run, const reach *all, int furthest)
+{
+    const reach *mine = &all[run->rank];
+    const bool behind = !mine->member || mine->step < all[furthest].step;
+    tutti__standing at = run->at, *at_p = behind ? &at : &run->at;
+    tutti__kept *kept = tutti__alloc(sizeof *kept), *kept_p = behind ? kept : &run->kept;
+    tutti_status status = kept ? TUTTI_OK : TUTTI_ERR_MEMORY;
+
+    if (status == TUTTI_OK)
+        status =
+            tutti_broadcast(run->group, TUTTI_BUF(at_p, sizeof *at_p, TUTTI_U8), furthest, NULL);
+    if (status == TUTTI_OK)
+        status = tutti_broadcast(run->group, TUTTI_BUF(kept_p, sizeof *kept_p, TUTTI_U8), furthest,
+                                 NULL);
+    free(kept);
+    return status == TUTTI_OK && !behind ? unpack(run) : status;
+}
+
 static tutti_status agree_on_place(tutti__run *run)
 {
     tutti__members *m = run->members;
@@ -209,15 +227,10 @@ static tutti_status agree_on_place(tutti__run *run)
     if (status == TUTTI_OK)
         status = tutti_all_reduce(run->group, TUTTI_BUF(&lost, 1, TUTTI_I64), TUTTI_MAX, NULL);
     if (status == TUTTI_OK)
-        status = tutti_broadcast(run->group, TUTTI_BUF(&run->at, sizeof run->at, TUTTI_U8),
-                                 furthest, NULL);
-    if (status == TUTTI_OK)
-        status = tutti_broadcast(run->group, TUTTI_BUF(&run->kept, sizeof run->kept, TUTTI_U8),
-                                 furthest, NULL);
+        status = take_place(run, all, furthest);
     if (status == TUTTI_OK) {
         count_members(run, all, lost);
         m->lost_before = seen;
-        status = unpack(run);
     }
     free(all);
     return status;

@@ -235,12 +235,12 @@ static tutti_status check_data(const tutti__run *run, const char *folder)
     if (json_object_get(state, "samples") &&
         (at.start > count ||
          tutti__plan_samples(run, &at, shares_then(run)) != natural(state, "samples")))
-        return tutti__fail(
-            TUTTI_ERR_FORMAT,
-            "%s/state.json is damaged: start %zu and batch %zu of %d ranks or shards are not "
-            "%llu samples of %zu",
-            folder, at.start, at.batch, shares_then(run),
-            (unsigned long long)natural(state, "samples"), count);
+        return tutti__fail(TUTTI_ERR_FORMAT,
+                           "%s/state.json is damaged: start %zu and batch %zu of %d %s are not "
+                           "%llu samples of %zu",
+                           folder, at.start, at.batch, shares_then(run),
+                           natural(state, "shards") > 0 ? "shards" : "ranks",
+                           (unsigned long long)natural(state, "samples"), count);
     return TUTTI_OK;
 }
 
