@@ -85,6 +85,11 @@ void tutti_elastic_set_step(tutti_elastic *e, uint64_t step)
     e->can_begin = true;
 }
 
+int tutti_elastic_shards(const tutti_elastic *e)
+{
+    return e ? e->opts.shards : 0;
+}
+
 bool tutti_elastic_left(const tutti_elastic *e)
 {
     return e && e->left;
@@ -156,6 +161,9 @@ bool tutti_elastic_begin(tutti_elastic *e)
         }
         if (e->called && e->group)
             tutti__elastic_leave(e, "the launcher has begun a new generation");
+        status = e->group ? tutti_group_status(e->group) : TUTTI_OK;
+        if (status != TUTTI_OK && !tutti_elastic_recover(e, status))
+            return false;
         if (is_at_end(e) || tutti_elastic_join(e) != TUTTI_OK || is_at_end(e))
             return false;
         if (e->step != step) { /* the loop has not seen that */
@@ -251,6 +259,8 @@ static tutti_status note_told(tutti_elastic *e)
 
 static tutti_status close_attempt(tutti_elastic *e, bool *again_p)
 {
+    tutti_status status;
+
     measure(e);
     if (e->computed > 0) {
         int64_t ns = (int64_t)(e->computed_ns / (uint64_t)e->computed) + 1;
@@ -258,8 +268,11 @@ static tutti_status close_attempt(tutti_elastic *e, bool *again_p)
         e->shard_ns = e->shard_ns > 0 ? (e->shard_ns + ns) / 2 : ns;
     }
     TUTTI_TRY(finish_parts(e, again_p));
-    TUTTI_TRY(tell(e));
-    return note_told(e);
+    status = tell(e);
+    /* All means are there, though somebody has died since: the step counts. Whoever lacks one takes the state from those who do not. */
+    if (status != TUTTI_OK && !*again_p && tutti__elastic_is_loss(e, status))
+        return TUTTI_OK;
+    return status == TUTTI_OK ? note_told(e) : status;
 }
 
 bool tutti_elastic_finish(tutti_elastic *e)

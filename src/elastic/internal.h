@@ -3,7 +3,8 @@
  *     elastic.c   attempts at steps, what the members of a group tell each other in each, the end
  *     join.c      from one group to the next, and what of it is worth another try
  *     state.c     who has which step, and its way from rank 0 to those who lack it
- *     parts.c     what is kept: functions, bytes; reducer.c: reducers
+ *     parts.c     what is kept: functions, bytes
+ *     reducer.c   and reducers, with their ranges (ranges.h)
  *     agent.c     words with the launcher's agent of this host
  *     deal.c      who computes which shard */
 #ifndef TUTTI_ELASTIC_INTERNAL_H
@@ -93,6 +94,7 @@ tutti_status tutti__agent_hear(tutti_elastic *e, bool wait);
 tutti_status tutti__elastic_fail(tutti_elastic *e, tutti_status status);
 /* What was kept, as the thread's message. */
 tutti_status tutti__elastic_failure(const tutti_elastic *e);
+bool tutti__elastic_is_loss(tutti_elastic *e, tutti_status status);
 /* Leaves the group, if there is one. */
 void tutti__elastic_leave(tutti_elastic *e, const char *why);
 

@@ -35,7 +35,7 @@ tutti_status tutti__elastic_fail(tutti_elastic *e, tutti_status status)
 
 /* A peer was lost, or nothing was heard of it for too long. That a rank has failed of its own, or that ranks disagree, would come
  * again in another group: the cause of a group's death is the same on all ranks, and so is what they make of it. */
-static bool is_loss(tutti_elastic *e, tutti_status status)
+bool tutti__elastic_is_loss(tutti_elastic *e, tutti_status status)
 {
     const char *text;
     int culprit;
@@ -50,7 +50,7 @@ bool tutti_elastic_recover(tutti_elastic *e, tutti_status status)
 {
     if (!e || status == TUTTI_OK || e->status != TUTTI_OK)
         return false;
-    if (e->agent < 0 || !is_loss(e, status)) {
+    if (e->agent < 0 || !tutti__elastic_is_loss(e, status)) {
         (void)tutti__elastic_fail(e, status);
         return false;
     }
