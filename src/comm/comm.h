@@ -6,6 +6,8 @@
 #include "device/device.h"
 #include <tutti/group.h>
 
+#include <stdatomic.h>
+
 /* ARG for a NULL group, naming the call. */
 tutti_status tutti__check_group(const char *call, const tutti_group *group);
 /* "auto", "native", "mpi", "nccl"; false for anything else. */
@@ -50,6 +52,13 @@ tutti_status tutti__group_agree(tutti_group *group, tutti_status local);
 tutti_status tutti__group_agree_all(tutti_group *group, tutti_status local, bool mine, bool *all_p);
 /* Its second half, for who learns of it by other means: all ranks know that `from` is the first that has failed. */
 tutti_status tutti__group_share_failure(tutti_group *group, tutti_status local, int from);
+/* Each rank of a group has a word, 0 when the group is made, of which communication knows nothing: NULL where it lies on
+ * another host, and can only be exchanged by messages. */
+_Atomic uint64_t *tutti__group_word(tutti_group *group, int rank);
+/* Several at once (comm/core/operation.h), of ranks on other hosts, which answer while they compute. GROUP errors. */
+typedef struct tutti__word_exchange tutti__word_exchange;
+tutti_status tutti__group_exchange_words(tutti_group *group, tutti__word_exchange *exchanges,
+                                         int n);
 /* Bytes that this rank has contributed to collectives of the group, so far; for who has the turn. */
 uint64_t tutti__group_bytes(const tutti_group *group);
 

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PROTOCOL = 4, LOOK_MS = 50, ANSWER_MS = 1000 };
+enum { PROTOCOL = 5, LOOK_MS = 50, ANSWER_MS = 1000 };
 
 /* Threads of a process are on one host, and where a test says so ranks are on several. */
 static uint64_t host_id(const tutti__bootstrap *boot)

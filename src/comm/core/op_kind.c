@@ -19,6 +19,7 @@ static const tutti__op_traits TRAITS[] = {
     [TUTTI__OP_ALLOC] = {.name = "alloc"},
     [TUTTI__OP_SEND] = {.name = "send"},
     [TUTTI__OP_RECV] = {.name = "recv"},
+    [TUTTI__OP_WORD] = {.name = "exchange_word"},
 };
 
 const tutti__op_traits *tutti__op_kind_traits(tutti__op_kind kind)

@@ -22,6 +22,7 @@ typedef enum tutti__op_kind {
     TUTTI__OP_ALLOC,
     TUTTI__OP_SEND, /* point to point: p2p/, not an algorithm */
     TUTTI__OP_RECV,
+    TUTTI__OP_WORD, /* of another rank, exchanged */
     TUTTI__N_OPS
 } tutti__op_kind;
 

@@ -22,6 +22,12 @@ typedef struct tutti__op {
     double deadline; /* set when it starts */
 } tutti__op;
 
+/* Of TUTTI__OP_WORD: the word of `rank` becomes `wanted` if it is `expected`; it was `was`. */
+typedef struct tutti__word_exchange {
+    int rank;
+    uint64_t expected, wanted, was;
+} tutti__word_exchange;
+
 /* Elements, from the beginning of src or dst. */
 typedef struct tutti__piece {
     size_t at, count;

@@ -62,8 +62,12 @@ void tutti__p2p_set_memory(tutti__p2p *p2p, const tutti__p2p_memory *memory);
 void tutti__p2p_flush(tutti__p2p *p2p);
 void tutti__p2p_free(tutti__p2p *p2p);
 
-/* A send if signature->op says so, else a receive, of signature->count elements at p, with the rank in signature->root
- * (TUTTI_ANY_RANK for receives, as uint32_t) and signature->tag. `waits`: the caller calls tutti__p2p_wait at once. */
+/* The rank's word, if it lies in memory of this rank's own or of its host; else NULL: an exchange asks for it. */
+_Atomic uint64_t *tutti__p2p_word(tutti__p2p *p2p, int rank);
+
+/* A send, a receive or an exchange of a word, as signature->op says: of signature->count elements at p, with the rank in
+ * signature->root (TUTTI_ANY_RANK for receives, as uint32_t) and signature->tag; p of an exchange: a tutti__word_exchange.
+ * `waits`: the caller calls tutti__p2p_wait at once. */
 void tutti__p2p_start(tutti__p2p *p2p, tutti__p2p_request *request,
                       const tutti__signature *signature, void *p, int timeout_ms, bool waits);
 /* Until it is done, or `until` (by tutti__now_ms; 0: however long it takes) is over: false. At its own time limit the group

@@ -83,29 +83,31 @@ void tutti__p2p_judge_orphans(tutti__p2p *p2p, int rank)
 
 static void start(tutti__p2p *p2p, tutti__p2p_request *request)
 {
-    bool sends = request->signature.op == TUTTI__OP_SEND;
+    bool receives = request->signature.op == TUTTI__OP_RECV;
 
     request->next_open = p2p->open;
     request->place = &p2p->open;
     if (p2p->open)
         p2p->open->place = &request->next_open;
     p2p->open = request;
-    if (!sends && tutti__p2p_receive_unexpected(p2p, request))
+    if (receives && tutti__p2p_receive_unexpected(p2p, request))
         return;
     if (p2p->failed || atomic_load(&p2p->comm->failed)) {
         tutti__p2p_finish(p2p, request, tutti__comm_status(p2p->comm));
     } else if (is_orphan(p2p, request)) {
         /* What it sent before it left. */
-        if (tutti__p2p_progress(p2p) && !sends && tutti__p2p_receive_unexpected(p2p, request))
+        if (tutti__p2p_progress(p2p) && receives && tutti__p2p_receive_unexpected(p2p, request))
             return;
         if (!p2p->verdict.set) {
             p2p->verdict.set = true;
             p2p->verdict.lost = request->peer < 0 ? (p2p->comm->rank == 0) : request->peer;
         }
-    } else if (sends) {
+    } else if (receives) {
+        tutti__p2p_append(&p2p->posted, request);
+    } else if (request->signature.op == TUTTI__OP_SEND) {
         tutti__p2p_send_request(p2p, request);
     } else {
-        tutti__p2p_append(&p2p->posted, request);
+        tutti__p2p_send_word(p2p, request);
     }
 }
 
@@ -166,10 +168,13 @@ static void fail_late(tutti__p2p *p2p, const tutti__p2p_request *request)
         tutti__comm_peer_text(p2p->comm, request->peer, peer, sizeof peer);
     (void)tutti__comm_fail(
         p2p->comm, TUTTI_ERR_TIMEOUT, request->peer,
-        "%s of rank %d waited %.3g s in vain for %s to call %s: it hangs, is much slower, or "
-        "names another tag or rank (TUTTI_TIMEOUT_S, tutti_group_set_timeout set the limit)",
+        "%s of rank %d waited %.3g s in vain for %s to %s (TUTTI_TIMEOUT_S, "
+        "tutti_group_set_timeout set the limit)",
         signature, p2p->comm->rank, request->timeout_ms / 1e3, peer,
-        request->signature.op == TUTTI__OP_SEND ? "tutti_recv" : "tutti_send");
+        request->signature.op == TUTTI__OP_WORD ? "answer: it is stopped, or cut off"
+        : request->signature.op == TUTTI__OP_SEND
+            ? "call tutti_recv: it hangs, is much slower, or names another tag or rank"
+            : "call tutti_send: it hangs, is much slower, or names another tag or rank");
 }
 
 /* The time of an open request is over: so is the group's. */

@@ -6,6 +6,7 @@
  *     protocol.c      EAGER, RTS, CTS, DATA, CREDIT: what is said, and what follows from it
  *     rendezvous.c    large messages of one host: offered, and copied where they lie
  *     progress.c      the lock, rings, doorbells
+ *     word.c          a word a rank, that others exchange
  *
  * One lock for all; whoever leaves it rings those for whom there is something. It comes before the control channel's. */
 #ifndef TUTTI_COMM_P2P_STATE_H
@@ -20,10 +21,12 @@ enum {
     TUTTI__FRAME_EAGER = TUTTI__FRAME_OTHERS, /* body: all of a message */
     TUTTI__FRAME_RTS, /* request to send: a message waits until the receiver asks for it. On one host status is 1 + its
                         * offer's number; 0: none */
-    TUTTI__FRAME_CTS,     /* clear to send: the receiver asks */
-    TUTTI__FRAME_DATA,    /* body: the next part */
-    TUTTI__FRAME_CREDIT,  /* the receiver has room for `count` bytes more of eager messages */
-    TUTTI__FRAME_DOORBELL /* look at the rings */
+    TUTTI__FRAME_CTS,      /* clear to send: the receiver asks */
+    TUTTI__FRAME_DATA,     /* body: the next part */
+    TUTTI__FRAME_CREDIT,   /* the receiver has room for `count` bytes more of eager messages */
+    TUTTI__FRAME_DOORBELL, /* look at the rings */
+    TUTTI__FRAME_WORD,     /* exchange your word: `count` expected, `receive` wanted */
+    TUTTI__FRAME_WORD_WAS  /* `count`: what it was before */
 };
 
 /* COST: of an eager message, beside its bytes. CREDIT: of eager messages that a peer may send unasked. */
@@ -64,6 +67,7 @@ typedef struct tutti__doorbell {
     /* Written before the group is used: how to try whether the rank's memory can be read. */
     _Alignas(64) int64_t pid;
     uint64_t token, token_at;
+    _Alignas(64) _Atomic uint64_t word; /* word.c */
 } tutti__doorbell;
 enum {
     TUTTI__BELL_OFF,     /* it looks by itself, or expects nothing */
@@ -182,6 +186,11 @@ bool tutti__p2p_reap_offers(tutti__p2p *p2p);
 /* The group is dead: the send is no longer to be had. False: it is just being copied. */
 bool tutti__p2p_revoke(tutti__p2p *p2p, tutti__p2p_request *send);
 void tutti__p2p_drop_copying(tutti__p2p *p2p);
+
+/* ---- word.c ---- */
+void tutti__p2p_send_word(tutti__p2p *p2p, const tutti__p2p_request *request);
+void tutti__p2p_end_word(tutti__p2p *p2p, int rank, const tutti__frame *head);
+void tutti__p2p_end_word_was(tutti__p2p *p2p, int rank, const tutti__frame *head);
 
 /* ---- progress.c ---- */
 void tutti__p2p_enter(tutti__p2p *p2p);

@@ -1,0 +1,45 @@
+/* word.c -- a word a rank, which the others exchange where it lies, or ask its rank to.   SPDX-License-Identifier: MIT
+ *
+ * A rank that computes has no time for requests: its control channel's thread answers them. */
+#include "comm/p2p/state.h"
+
+_Atomic uint64_t *tutti__p2p_word(tutti__p2p *p2p, int rank)
+{
+    tutti__doorbell *doorbell = rank == p2p->comm->rank ? p2p->doorbell : p2p->peers[rank].doorbell;
+
+    return doorbell ? &doorbell->word : NULL;
+}
+
+void tutti__p2p_send_word(tutti__p2p *p2p, const tutti__p2p_request *request)
+{
+    const tutti__word_exchange *exchange = (const void *)request->p;
+    const tutti__frame head = {.kind = TUTTI__FRAME_WORD,
+                               .count = exchange->expected,
+                               .id = request->signature.sequence,
+                               .receive = exchange->wanted};
+
+    tutti__p2p_send_frame(p2p, request->peer, &head, NULL);
+}
+
+void tutti__p2p_end_word(tutti__p2p *p2p, int rank, const tutti__frame *head)
+{
+    uint64_t was = head->count;
+    tutti__frame answer = {.kind = TUTTI__FRAME_WORD_WAS, .id = head->id};
+
+    atomic_compare_exchange_strong(&p2p->doorbell->word, &was, head->receive);
+    answer.count = was;
+    tutti__p2p_send_frame(p2p, rank, &answer, NULL);
+}
+
+void tutti__p2p_end_word_was(tutti__p2p *p2p, int rank, const tutti__frame *head)
+{
+    tutti__p2p_request *request = p2p->open;
+
+    while (request && (request->signature.op != TUTTI__OP_WORD || request->peer != rank ||
+                       request->signature.sequence != head->id))
+        request = request->next_open;
+    if (!request) /* it has ended with the group */
+        return;
+    ((tutti__word_exchange *)(void *)request->p)->was = head->count;
+    tutti__p2p_finish(p2p, request, TUTTI_OK);
+}

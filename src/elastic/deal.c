@@ -1,0 +1,384 @@
+/* deal.c -- who computes which shard of a step.   SPDX-License-Identifier: MIT
+ *
+ * Each rank's word in the group (comm.h) holds what it has left: the attempt, and a range. That is all there is to know, so
+ * whoever exchanges a word for one with a smaller range has taken the difference, and nobody else has: no shard is taken
+ * twice, and none gets lost. A word of an attempt before is its owner's that has not begun this one, in which it owns what was
+ * dealt to it: a thief puts that there for it, less what it takes, and the owner finds it begun. */
+#include "elastic/deal.h"
+
+#include "comm/comm.h"
+#include "comm/core/operation.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct tutti__deal {
+    tutti_group *group;
+    int rank, size;
+    uint64_t attempt;
+    int *first; /* of the attempt; size + 1 */
+    _Atomic uint64_t *own;
+    /* The others' words, the nearest ranks first, so that thieves of equal choice go to different ones. */
+    struct {
+        int rank;
+        _Atomic uint64_t *word;
+    } * near;
+    tutti__word_exchange *far; /* expected: as it was last seen */
+    int n_near, n_far;
+};
+
+/* ---- Words ---------------------------------------------------------------------------------------------------- */
+
+enum { BITS = 13 };
+_Static_assert(TUTTI__MAX_SHARDS < 1 << BITS, "a range fits a word");
+
+typedef struct range {
+    int next, end;
+} range;
+
+static uint64_t pack(uint64_t attempt, range r)
+{
+    return attempt << 2 * BITS | (uint64_t)r.next << BITS | (uint64_t)r.end;
+}
+
+static uint64_t attempt_of(uint64_t word)
+{
+    return word >> 2 * BITS;
+}
+
+/* What `rank`, whose word this is, has left of the attempt. */
+static range left_of(const tutti__deal *deal, int rank, uint64_t word)
+{
+    const uint64_t mask = (1u << BITS) - 1;
+
+    if (attempt_of(word) < deal->attempt)
+        return (range){deal->first[rank], deal->first[rank + 1]};
+    if (attempt_of(word) > deal->attempt)
+        return (range){0, 0};
+    return (range){(int)(word >> BITS & mask), (int)(word & mask)};
+}
+
+static int count(range r)
+{
+    return r.end - r.next;
+}
+
+static int owner_of(const tutti__deal *deal, int shard)
+{
+    int low = 0, high = deal->size;
+
+    while (high - low > 1) {
+        int middle = (low + high) / 2;
+
+        if (deal->first[middle] <= shard)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* ---- New, begin ----------------------------------------------------------------------------------------------- */
+
+static tutti_status find_words(tutti__deal *deal)
+{
+    size_t n = (size_t)deal->size;
+
+    deal->first = tutti__alloc((n + 1) * sizeof *deal->first);
+    deal->near = tutti__alloc(n * sizeof *deal->near);
+    deal->far = tutti__alloc(n * sizeof *deal->far);
+    if (!deal->first || !deal->near || !deal->far)
+        return TUTTI_ERR_MEMORY;
+    for (int i = 1; i < deal->size; i++) {
+        int rank = (deal->rank + i) % deal->size;
+        _Atomic uint64_t *word = tutti__group_word(deal->group, rank);
+
+        if (word) {
+            deal->near[deal->n_near].rank = rank;
+            deal->near[deal->n_near++].word = word;
+        } else {
+            deal->far[deal->n_far++].rank = rank;
+        }
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti__deal_new(tutti__deal **deal_p, tutti_group *group, int shards)
+{
+    tutti__deal *deal = tutti__alloc(sizeof *deal);
+    tutti_status status = deal ? TUTTI_OK : TUTTI_ERR_MEMORY;
+
+    *deal_p = NULL;
+    if (status == TUTTI_OK) {
+        deal->group = group;
+        deal->rank = tutti_group_rank(group);
+        deal->size = tutti_group_size(group);
+        deal->own = tutti__group_word(group, deal->rank);
+        atomic_store(deal->own, 0); /* what a deal before has left there */
+        status = find_words(deal);
+    }
+    if (status == TUTTI_OK && (shards < deal->size || shards > TUTTI__MAX_SHARDS))
+        status = tutti__fail(TUTTI_ERR_ARG, "%d shards for %d ranks, expected %d to %d", shards,
+                             deal->size, deal->size, TUTTI__MAX_SHARDS);
+    status = tutti__group_agree(group, status); /* from now on words are looked at */
+    if (status != TUTTI_OK)
+        tutti__deal_free(deal);
+    else
+        *deal_p = deal;
+    return status;
+}
+
+void tutti__deal_free(tutti__deal *deal)
+{
+    if (!deal)
+        return;
+    free(deal->first);
+    free(deal->near);
+    free(deal->far);
+    free(deal);
+}
+
+void tutti__deal_begin(tutti__deal *deal, uint64_t attempt, const int *first)
+{
+    uint64_t word = atomic_load(deal->own);
+
+    deal->attempt = attempt;
+    memcpy(deal->first, first, ((size_t)deal->size + 1) * sizeof *first);
+    while (attempt_of(word) < attempt &&
+           !atomic_compare_exchange_weak(deal->own, &word,
+                                         pack(attempt, left_of(deal, deal->rank, word))))
+        ;
+}
+
+/* ---- Taking --------------------------------------------------------------------------------------------------- */
+
+static bool take_own(tutti__deal *deal, int *shard_p, bool *last_p)
+{
+    uint64_t word = atomic_load(deal->own);
+    range r = left_of(deal, deal->rank, word);
+
+    while (count(r) > 0) {
+        if (atomic_compare_exchange_weak(deal->own, &word,
+                                         pack(deal->attempt, (range){r.next + 1, r.end}))) {
+            *shard_p = r.next;
+            *last_p = count(r) == 1;
+            return true;
+        }
+        r = left_of(deal, deal->rank, word);
+    }
+    return false;
+}
+
+static bool take_near(tutti__deal *deal, int *shard_p)
+{
+    for (;;) {
+        range most = {0, 0};
+        uint64_t expected = 0;
+        int victim = -1;
+
+        for (int i = 0; i < deal->n_near; i++) {
+            uint64_t word = atomic_load(deal->near[i].word);
+            range r = left_of(deal, deal->near[i].rank, word);
+
+            if (count(r) <= count(most))
+                continue;
+            victim = i;
+            most = r;
+            expected = word;
+        }
+        if (victim < 0)
+            return false;
+        if (!atomic_compare_exchange_strong(deal->near[victim].word, &expected,
+                                            pack(deal->attempt, (range){most.next, most.end - 1})))
+            continue;
+        *shard_p = most.end - 1;
+        return true;
+    }
+}
+
+/* Brings to the front those that are not known to have nothing left. Who gets something by taking it is missed: it has just begun. */
+static int sort_far(tutti__deal *deal)
+{
+    int n = 0;
+
+    for (int i = 0; i < deal->n_far; i++) {
+        tutti__word_exchange far = deal->far[i];
+
+        if (count(left_of(deal, far.rank, far.expected)) == 0)
+            continue;
+        deal->far[i] = deal->far[n];
+        deal->far[n++] = far;
+    }
+    return n;
+}
+
+static tutti_status look_far(tutti__deal *deal, int n)
+{
+    for (int i = 0; i < n; i++)
+        deal->far[i].wanted = deal->far[i].expected;
+    TUTTI_TRY(tutti__group_exchange_words(deal->group, deal->far, n));
+    for (int i = 0; i < n; i++)
+        deal->far[i].expected = deal->far[i].was;
+    return TUTTI_OK;
+}
+
+static tutti__word_exchange *find_most(const tutti__deal *deal, int n)
+{
+    tutti__word_exchange *found = NULL;
+    int most = 0;
+
+    for (int i = 0; i < n; i++) {
+        tutti__word_exchange *far = &deal->far[i];
+        int left = count(left_of(deal, far->rank, far->expected));
+
+        if (left > most) {
+            found = far;
+            most = left;
+        }
+    }
+    return found;
+}
+
+/* Into this rank's word, which has nothing left, and so is nobody's to touch but its own. */
+static tutti_status take_far(tutti__deal *deal, bool *taken_p)
+{
+    int n = sort_far(deal);
+    tutti__word_exchange *victim;
+
+    *taken_p = false;
+    if (n == 0)
+        return TUTTI_OK;
+    TUTTI_TRY(look_far(deal, n));
+    while (!*taken_p && (victim = find_most(deal, n)) != NULL) {
+        range all = left_of(deal, victim->rank, victim->expected);
+        int half = all.end - (count(all) + 1) / 2;
+
+        victim->wanted = pack(deal->attempt, (range){all.next, half});
+        TUTTI_TRY(tutti__group_exchange_words(deal->group, victim, 1));
+        *taken_p = victim->was == victim->expected;
+        victim->expected = *taken_p ? victim->wanted : victim->was;
+        if (*taken_p)
+            atomic_store(deal->own, pack(deal->attempt, (range){half, all.end}));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti__deal_take(tutti__deal *deal, int *shard_p, bool *last_p, int *owner_p)
+{
+    bool taken;
+
+    *shard_p = -1;
+    *last_p = true;
+    TUTTI_TRY(tutti_group_status(deal->group));
+    do {
+        taken = take_own(deal, shard_p, last_p) || take_near(deal, shard_p);
+        if (taken)
+            break;
+        TUTTI_TRY(take_far(deal, &taken));
+    } while (taken);
+    if (*shard_p < 0)
+        return TUTTI_OK;
+    *owner_p = owner_of(deal, *shard_p);
+    *last_p = *last_p || *owner_p != deal->rank;
+    return TUTTI_OK;
+}
+
+int tutti__deal_left(const tutti__deal *deal)
+{
+    return count(left_of(deal, deal->rank, atomic_load(deal->own)));
+}
+
+/* ---- Ranges --------------------------------------------------------------------------------------------------- */
+
+enum { MOST_NS_BITS = 40, SPEED_BITS = MOST_NS_BITS + 10, TOLERANCE = 8 };
+
+/* Fills in times[r] > 0: those that are known, their mean for the others. */
+static void complete(int size, const int64_t *ns, int64_t *times)
+{
+    const int64_t most = INT64_C(1) << MOST_NS_BITS;
+    int64_t sum = 0, mean;
+    int n = 0;
+
+    for (int r = 0; r < size; r++) {
+        times[r] = ns[r] < most ? ns[r] : most;
+        sum += times[r] > 0 ? times[r] : 0;
+        n += times[r] > 0;
+    }
+    mean = n > 0 && sum >= n ? sum / n : 1;
+    for (int r = 0; r < size; r++)
+        times[r] = times[r] > 0 ? times[r] : mean;
+}
+
+/* The rank that would be done first with one shard more, or is done last and can spare one. */
+static int find(int size, const int64_t *times, const int *n, bool first)
+{
+    int found = -1;
+    int64_t its = 0;
+
+    for (int r = 0; r < size; r++) {
+        int64_t time = (n[r] + first) * times[r];
+
+        if (!first && n[r] < 2)
+            continue;
+        if (found < 0 || (first ? time < its : time > its)) {
+            found = r;
+            its = time;
+        }
+    }
+    return found;
+}
+
+/* n[r]: as many as brings the last rank to its end soonest. */
+static void share_out(int shards, int size, const int64_t *times, int *n)
+{
+    int64_t all = 0;
+    int left = shards;
+
+    for (int r = 0; r < size; r++)
+        all += (INT64_C(1) << SPEED_BITS) / times[r];
+    for (int r = 0; r < size; r++) { /* no rank gets less than its part, rounded down */
+        n[r] = (int)(shards * ((INT64_C(1) << SPEED_BITS) / times[r]) / all);
+        n[r] = n[r] > 0 ? n[r] : 1;
+        left -= n[r];
+    }
+    for (; left > 0; left--)
+        n[find(size, times, n, true)]++;
+    for (; left < 0; left++)
+        n[find(size, times, n, false)]--;
+}
+
+/* When the last rank is done. */
+static int64_t duration(int size, const int64_t *times, const int *first)
+{
+    int64_t most = 0;
+
+    for (int r = 0; r < size; r++) {
+        int64_t time = (first[r + 1] - first[r]) * times[r];
+
+        most = time > most ? time : most;
+    }
+    return most;
+}
+
+static bool are_ranges(int shards, int size, const int *first)
+{
+    for (int r = 0; r < size; r++)
+        if (first[r + 1] <= first[r])
+            return false;
+    return first[0] == 0 && first[size] == shards;
+}
+
+void tutti__deal_ranges(int shards, int size, const int64_t *ns, int *first)
+{
+    int64_t times[TUTTI__MAX_SHARDS], best;
+    int n[TUTTI__MAX_SHARDS], better[TUTTI__MAX_SHARDS + 1] = {0};
+
+    complete(size, ns, times);
+    share_out(shards, size, times, n);
+    for (int r = 0; r < size; r++)
+        better[r + 1] = better[r] + n[r];
+    best = duration(size, times, better);
+    if (!are_ranges(shards, size, first) || duration(size, times, first) - best > best / TOLERANCE)
+        memcpy(first, better, ((size_t)size + 1) * sizeof *first);
+}
