@@ -163,19 +163,23 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_loader_new(tutti_loader **loader_p,
                                                         const tutti_group *group,
                                                         const tutti_loader_opts *opts);
 TUTTI_API void tutti_loader_free(tutti_loader *loader);
-TUTTI_API size_t tutti_loader_batches(const tutti_loader *loader); /* an epoch, on this rank */
+/* In an epoch: of this rank, or of a shard (of the first, where no_padding lets others have one less). */
+TUTTI_API size_t tutti_loader_batches(const tutti_loader *loader);
 /* Starts an epoch from its beginning, also after an error or in the middle of another. Without it the first is 0, and
- * next() after an end goes on with the following epoch, so that the order does not repeat. */
+ * next() after an end goes on with the following epoch, so that the order does not repeat; take() stays in its epoch. */
 TUTTI_API void tutti_loader_set_epoch(tutti_loader *loader, uint64_t epoch);
 /* The next batch, valid until the call after; false at the end of the epoch and on an error. Whoever waits in it longer than
  * TUTTI_DATA_WARN_S seconds is told in the log which worker is reading which file and index. */
 TUTTI_API bool tutti_loader_next(tutti_loader *loader, tutti_batch *batch_p);
-/* With opts.shards: batch `index` of a shard in this epoch, valid until the call after. Whether it was asked for before, and who else
- * takes it, makes no difference but of time. False past the end, and on an error. */
+/* With opts.shards: batch `index` of a shard in this epoch, as rank `shard` of opts.shards would get it; valid until the next is
+ * taken. Whether it was asked for before, and who else takes it, makes no difference but of time: what was asked for comes from
+ * the workers, all else is made in this call. False past the end, and on an error. */
 TUTTI_API bool tutti_loader_take(tutti_loader *loader, size_t index, int shard,
                                  tutti_batch *batch_p);
-/* It will be taken soon, in the epoch or (epochs_ahead 1) the next: workers make it ahead, as far as prefetch goes, in the order of asking. What was asked for and is
- * not taken is dropped when tutti_loader_set_epoch is called, or tutti_loader_forget. */
+/* It will be taken soon, in this epoch or (epochs_ahead 1) the next: workers make it ahead, as far as prefetch goes, in the order
+ * of asking. That is to be the order of taking too: to take a batch drops what was asked for before it, which another rank is then
+ * believed to have. Dropped is also what is asked of an epoch that tutti_loader_set_epoch leaves or skips, and everything by
+ * tutti_loader_forget. Asking again for what is asked for changes nothing; what does not exist is not made. */
 TUTTI_API void tutti_loader_ask(tutti_loader *loader, size_t index, int shard, int epochs_ahead);
 TUTTI_API void tutti_loader_forget(tutti_loader *loader);
 /* OK at the end of an epoch; else the error of the worker, with file and index. */

@@ -3,7 +3,6 @@
 #define TUTTI_COMM_COMM_H
 
 #include "base/base.h"
-#include "comm/core/operation.h"
 #include "device/device.h"
 #include <tutti/group.h>
 
@@ -56,7 +55,8 @@ tutti_status tutti__group_share_failure(tutti_group *group, tutti_status local, 
 /* Each rank of a group has a word, 0 when the group is made, of which communication knows nothing: NULL where it lies on
  * another host, and can only be exchanged by messages. */
 _Atomic uint64_t *tutti__group_word(tutti_group *group, int rank);
-/* Several at once, of ranks on other hosts, which answer while they compute. GROUP errors. */
+/* Several at once (comm/core/operation.h), of ranks on other hosts, which answer while they compute. GROUP errors. */
+typedef struct tutti__word_exchange tutti__word_exchange;
 tutti_status tutti__group_exchange_words(tutti_group *group, tutti__word_exchange *exchanges,
                                          int n);
 /* Bytes that this rank has contributed to collectives of the group, so far; for who has the turn. */

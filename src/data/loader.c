@@ -12,73 +12,22 @@
  * caller waits for its slot, so that delivery is in order whoever was faster. At the end of an epoch the next begins at
  * once: its first batches are made while the caller evaluates, saves, or sums up.
  *
+ * By shard (opts.shards) batches come in no such order: what is asked for is a queue, and any slot serves (shards.c).
+ *
  * A read may hang (a file system that is not there any more). Each worker keeps the sample that it is at where the caller can
  * see it, and a caller that has waited too long says who is at what. */
-#include "data/loader.h"
-
-#include "data/ahead.h"
-#include "data/dataset.h"
-#include "data/transform.h"
+#include "data/ring.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define MAX_WORKERS  256
 #define MAX_PREFETCH 65536
+#define MAX_SHARDS   4096
 #define FIRST_THREAD 2 /* a worker's number in spans, less its own; see tutti__time_span */
-
-typedef struct slot {
-    float *x;
-    void *y;                 /* I64 labels, or F32 rows */
-    tutti__ahead_slot ahead; /* x and y are its, if there is a device */
-    bool full;
-    int worker; /* who makes it, once it is taken */
-    tutti_status status;
-    char *message; /* of a failure */
-} slot;
-
-struct tutti_loader {
-    const tutti_dataset *dataset;
-    tutti_loader_opts opts;
-    tutti_sampler_opts sampler;
-    tutti__transform transform;
-    size_t x_count, y_bytes; /* of one sample: floats, bytes */
-    int log_rank;
-    tutti__recorder *_Atomic recorder;
-
-    /* The epoch: written by the caller while no worker is in a batch. */
-    uint64_t epoch;
-    size_t *indices, n_indices, n_batches;
-    bool begun;
-
-    size_t n_slots;
-    slot *slots, *held; /* held: the caller has it; NULL: none */
-    tutti__ahead ahead;
-    uint8_t *images; /* scratch of one image for each worker, or for the caller */
-    size_t image_stride;
-    int n_numbered;                /* workers that have taken theirs */
-    atomic_size_t at[MAX_WORKERS]; /* the sample that a worker is reading */
-
-    pthread_mutex_t mutex;
-    pthread_cond_t work;  /* to workers: there may be something to take */
-    pthread_cond_t ready; /* to the caller: a slot is full, or a worker is out of its batch */
-    size_t released, position, taken;
-    int busy; /* workers in a batch */
-    bool stop;
-    uint64_t wait_ns;   /* that the caller has waited, in all */
-    uint64_t warn_ns;   /* a wait that is worth a warning; 0: none is */
-    atomic_bool cancel; /* what workers are making is not wanted any more */
-    tutti_status status;
-    char *message;
-    int n_threads;
-    pthread_t threads[MAX_WORKERS];
-};
 
 /* ---- Making a batch ------------------------------------------------------------------------------------ */
 
@@ -89,8 +38,8 @@ static size_t samples_of(const tutti_loader *loader, size_t batch)
     return left < size ? left : size;
 }
 
-static tutti_status fill_sample(const tutti_loader *loader, const slot *s, size_t i, size_t index,
-                                uint8_t *image)
+static tutti_status fill_sample(const tutti_loader *loader, const tutti__slot *s, size_t i,
+                                size_t index, uint8_t *image)
 {
     const tutti_dataset *dataset = loader->dataset;
     const bool random = loader->opts.augment && dataset->image_size > 0;
@@ -103,13 +52,13 @@ static tutti_status fill_sample(const tutti_loader *loader, const slot *s, size_
                loader->y_bytes);
         return TUTTI_OK;
     }
-    chance = random ? tutti__transform_chance(&loader->transform, loader->epoch, index) : 0;
+    chance = random ? tutti__transform_chance(&loader->transform, s->epoch, index) : 0;
     TUTTI_TRY(tutti__dataset_read(dataset, index, random, chance, image, (int64_t *)s->y + i));
-    tutti__transform_apply(&loader->transform, loader->epoch, index, image, x);
+    tutti__transform_apply(&loader->transform, s->epoch, index, image, x);
     return TUTTI_OK;
 }
 
-static void keep_message(slot *s)
+static void keep_message(tutti__slot *s)
 {
     if (s->status == TUTTI_OK)
         return;
@@ -117,13 +66,19 @@ static void keep_message(slot *s)
     s->message = strdup(tutti_last_error());
 }
 
+static bool is_unwanted(const tutti_loader *loader, const tutti__slot *s)
+{
+    return atomic_load_explicit(&loader->cancel, memory_order_relaxed) ||
+           atomic_load_explicit(&s->dropped, memory_order_relaxed);
+}
+
 /* Until the device is done with what the slot held. */
-static tutti_status wait_for_device(tutti_loader *loader, slot *s)
+static tutti_status wait_for_device(tutti_loader *loader, tutti__slot *s)
 {
     const struct timespec nap = {0, 50000};
     bool is_free = true;
 
-    while (loader->ahead.cx && !atomic_load_explicit(&loader->cancel, memory_order_relaxed)) {
+    while (loader->ahead.cx && !is_unwanted(loader, s)) {
         TUTTI_TRY(tutti__ahead_is_free(&loader->ahead, &s->ahead, &is_free));
         if (is_free)
             break;
@@ -132,30 +87,25 @@ static tutti_status wait_for_device(tutti_loader *loader, slot *s)
     return TUTTI_OK;
 }
 
-/* worker: 0 also for the caller, where there are none. */
-static void fill(tutti_loader *loader, slot *s, size_t batch, int worker)
+void tutti__ring_fill(tutti_loader *loader, tutti__slot *s, int worker)
 {
     uint8_t *image = loader->images + (size_t)worker * loader->image_stride;
-    size_t first = batch * (size_t)loader->opts.batch, n = samples_of(loader, batch);
 
     s->status = wait_for_device(loader, s);
-    for (size_t i = 0; i < n && s->status == TUTTI_OK; i++) {
-        if (atomic_load_explicit(&loader->cancel, memory_order_relaxed))
+    for (size_t i = 0; i < s->n && s->status == TUTTI_OK; i++) {
+        if (is_unwanted(loader, s))
             return;
-        atomic_store_explicit(&loader->at[worker], loader->indices[first + i],
-                              memory_order_relaxed);
-        s->status = fill_sample(loader, s, i, loader->indices[first + i], image);
+        atomic_store_explicit(&loader->at[worker], s->samples[i], memory_order_relaxed);
+        s->status = fill_sample(loader, s, i, s->samples[i], image);
     }
     keep_message(s);
 }
 
-/* On its way to the device, if there is one. Under the mutex: copies are queued one after the other. */
-static void send(tutti_loader *loader, slot *s, size_t batch)
+void tutti__ring_send(tutti_loader *loader, tutti__slot *s)
 {
-    const size_t n = samples_of(loader, batch);
-    const size_t bytes[] = {n * loader->x_count * sizeof *s->x, n * loader->y_bytes};
+    const size_t bytes[] = {s->n * loader->x_count * sizeof *s->x, s->n * loader->y_bytes};
 
-    if (!loader->ahead.cx || s->status != TUTTI_OK || atomic_load(&loader->cancel))
+    if (!loader->ahead.cx || s->status != TUTTI_OK || is_unwanted(loader, s))
         return;
     s->status = tutti__ahead_copy(&loader->ahead, &s->ahead, bytes);
     keep_message(s);
@@ -163,10 +113,32 @@ static void send(tutti_loader *loader, slot *s, size_t batch)
 
 /* ---- Workers ------------------------------------------------------------------------------------------- */
 
-static bool may_take(const tutti_loader *loader)
+/* Batch `batch` of this rank is what the slot is for. */
+static void assign(const tutti_loader *loader, tutti__slot *s, size_t batch, int worker)
 {
-    return loader->begun && loader->taken < loader->n_batches &&
-           loader->taken < loader->released + loader->n_slots;
+    s->epoch = loader->epoch;
+    s->index = batch;
+    s->samples = loader->indices + batch * (size_t)loader->opts.batch;
+    s->n = samples_of(loader, batch);
+    s->worker = worker;
+}
+
+/* The slot that this worker is to fill; NULL: there is nothing to do now. Under the mutex. */
+static tutti__slot *begin_batch(tutti_loader *loader, int worker)
+{
+    tutti__slot *s;
+    size_t batch = loader->taken;
+
+    if (!loader->begun)
+        return NULL;
+    if (loader->opts.shards)
+        return tutti__shards_begin(loader, worker);
+    if (batch >= loader->n_batches || batch >= loader->released + loader->n_slots)
+        return NULL;
+    loader->taken++;
+    s = &loader->slots[batch % loader->n_slots];
+    assign(loader, s, batch, worker);
+    return s;
 }
 
 static void *work(void *user)
@@ -178,27 +150,26 @@ static void *work(void *user)
     pthread_mutex_lock(&loader->mutex);
     number = loader->n_numbered++;
     while (!loader->stop) {
+        tutti__slot *s = begin_batch(loader, number);
         uint64_t begin_ns;
-        size_t batch;
-        slot *s;
 
-        if (!may_take(loader)) {
+        if (!s) {
             pthread_cond_wait(&loader->work, &loader->mutex);
             continue;
         }
-        batch = loader->taken++;
-        s = &loader->slots[batch % loader->n_slots];
-        s->worker = number;
         loader->busy++;
         pthread_mutex_unlock(&loader->mutex);
         begin_ns = tutti__now_ns();
-        fill(loader, s, batch, number);
-        tutti__record(atomic_load(&loader->recorder), "data", "batch", (int64_t)batch,
+        tutti__ring_fill(loader, s, number);
+        tutti__record(atomic_load(&loader->recorder), "data", "batch", (int64_t)s->index,
                       FIRST_THREAD + number, begin_ns, tutti__now_ns());
         pthread_mutex_lock(&loader->mutex);
-        send(loader, s, batch);
-        s->full = true;
+        tutti__ring_send(loader, s);
         loader->busy--;
+        if (loader->opts.shards)
+            tutti__shards_made(loader, s);
+        else
+            s->full = true;
         pthread_cond_signal(&loader->ready);
     }
     pthread_mutex_unlock(&loader->mutex);
@@ -232,17 +203,21 @@ static tutti_status check_opts(const tutti_dataset *dataset, const tutti_loader_
                                int size)
 {
     const tutti_dataset_info *info = &dataset->info;
+    const char *who = opts->shards ? "shards" : "ranks";
 
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_loader_opts, opts));
     if (opts->batch < 1)
         return tutti__fail(TUTTI_ERR_ARG, "loader: the batch size is %d, expected at least 1",
                            opts->batch);
-    if (opts->workers < 0 || opts->workers > MAX_WORKERS)
+    if (opts->workers < 0 || opts->workers > TUTTI__LOADER_WORKERS)
         return tutti__fail(TUTTI_ERR_ARG, "loader: %d workers, expected 0 to %d", opts->workers,
-                           MAX_WORKERS);
+                           TUTTI__LOADER_WORKERS);
     if (opts->prefetch < 0 || opts->prefetch > MAX_PREFETCH)
         return tutti__fail(TUTTI_ERR_ARG, "loader: prefetch is %d batches, expected 0 to %d",
                            opts->prefetch, MAX_PREFETCH);
+    if (opts->shards < 0 || opts->shards > MAX_SHARDS)
+        return tutti__fail(TUTTI_ERR_ARG, "loader: %d shards, expected 0 (by rank) to %d",
+                           opts->shards, MAX_SHARDS);
     if (dataset->rows.x && (opts->augment || opts->channels))
         return tutti__fail(
             TUTTI_ERR_ARG,
@@ -251,11 +226,10 @@ static tutti_status check_opts(const tutti_dataset *dataset, const tutti_loader_
         return tutti__fail(TUTTI_ERR_ARG, "loader: the data set is empty");
     if (info->count < (size_t)size && !opts->no_padding)
         return tutti__fail(TUTTI_ERR_ARG,
-                           "loader: data set %s%s%s has %zu samples for %d ranks; use at most %zu "
-                           "ranks, or no_padding, "
-                           "which lets ranks go without samples",
+                           "loader: data set %s%s%s has %zu samples for %d %s; use at most %zu %s, "
+                           "or no_padding, which lets %s go without samples",
                            info->name, *info->split ? ", " : "", info->split, info->count, size,
-                           info->count);
+                           who, info->count, who, who);
     return TUTTI_OK;
 }
 
@@ -281,14 +255,13 @@ static tutti_status allocate(tutti_loader *loader)
     if (prefetch == 0)
         prefetch = 2 * (size_t)opts->workers;
     loader->n_slots = opts->workers == 0 ? 1 : prefetch + 1; /* and one that the caller holds */
-    if (loader->n_slots > loader->n_batches)
+    if (loader->n_slots > loader->n_batches && !opts->shards)
         loader->n_slots = loader->n_batches ? loader->n_batches : 1;
-    loader->indices = tutti__alloc(n * sizeof *loader->indices);
+    loader->indices = tutti__alloc(opts->shards ? 1 : n * sizeof *loader->indices);
     loader->slots = tutti__alloc(loader->n_slots * sizeof *loader->slots);
     if (!loader->dataset->rows.x)
         loader->image_stride = (tutti__image_bytes(&loader->dataset->info) + 63) / 64 * 64;
-    loader->images =
-        tutti__alloc(loader->image_stride * (size_t)(opts->workers ? opts->workers : 1));
+    loader->images = tutti__alloc(loader->image_stride * (size_t)(opts->workers + 1));
     if (!loader->indices || !loader->slots || !loader->images)
         return TUTTI_ERR_MEMORY;
     for (size_t i = 0; i < loader->n_slots; i++) {
@@ -304,8 +277,7 @@ static tutti_status allocate(tutti_loader *loader)
     return TUTTI_OK;
 }
 
-/* Of an epoch of which `start` samples have been dealt out before. */
-static void set_start(tutti_loader *loader, size_t start)
+void tutti__ring_set_start(tutti_loader *loader, size_t start)
 {
     size_t batch = (size_t)loader->opts.batch;
 
@@ -329,13 +301,12 @@ static tutti_status prepare(tutti_loader *loader, const tutti_dataset *dataset, 
         .drop_last = opts->drop_last,
         .no_padding = opts->no_padding,
     };
-    set_start(loader, 0);
+    tutti__ring_set_start(loader, 0);
     if (opts->drop_last && !opts->no_padding && loader->n_batches == 0)
         return tutti__fail(TUTTI_ERR_ARG,
-                           "loader: drop_last leaves nothing of the %zu samples of a rank with a "
-                           "batch size of %zu; use a "
-                           "smaller batch size",
-                           loader->n_indices, (size_t)opts->batch);
+                           "loader: drop_last leaves nothing of the %zu samples of a %s with a "
+                           "batch size of %zu; use a smaller batch size",
+                           loader->n_indices, opts->shards ? "shard" : "rank", (size_t)opts->batch);
     if (dataset->rows.x) {
         loader->x_count = dataset->rows.n_x;
         loader->y_bytes = dataset->rows.n_y * sizeof(float);
@@ -364,6 +335,10 @@ tutti_status tutti_loader_new(tutti_loader **loader_p, const tutti_dataset *data
     *loader_p = NULL;
     if (!dataset || !opts)
         return tutti__fail(TUTTI_ERR_ARG, "loader: the data set or the options are NULL");
+    if (opts->shards) {
+        rank = 0;
+        size = opts->shards;
+    }
     TUTTI_TRY(check_opts(dataset, opts, size));
     TUTTI_TRY(read_warn_s(&warn_s));
     loader = tutti__alloc(sizeof *loader);
@@ -389,7 +364,7 @@ tutti_status tutti_loader_new(tutti_loader **loader_p, const tutti_dataset *data
     return status;
 }
 
-static void free_arrays(const tutti_loader *loader, slot *s)
+static void free_arrays(const tutti_loader *loader, tutti__slot *s)
 {
     if (loader->ahead.cx) {
         tutti__ahead_slot_close(&loader->ahead, &s->ahead);
@@ -403,9 +378,9 @@ static void free_arrays(const tutti_loader *loader, slot *s)
 /* Without workers too, the device shall not have to end a step before the next batch is made. */
 static tutti_status make_two(tutti_loader *loader)
 {
-    slot *slots;
+    tutti__slot *slots;
 
-    if (loader->n_slots > 1 || loader->n_batches < 2)
+    if (loader->n_slots > 1 || (loader->n_batches < 2 && !loader->opts.shards))
         return TUTTI_OK;
     slots = tutti__alloc(2 * sizeof *slots);
     if (!slots)
@@ -429,7 +404,7 @@ tutti_status tutti__loader_copy_ahead(tutti_loader *loader, tutti_ctx *cx)
     TUTTI_TRY(tutti__ahead_open(&loader->ahead, cx));
     TUTTI_TRY(make_two(loader));
     for (size_t i = 0; i < loader->n_slots; i++) {
-        slot *s = &loader->slots[i];
+        tutti__slot *s = &loader->slots[i];
 
         if (tutti__ahead_slot_open(&loader->ahead, &s->ahead, bytes) != TUTTI_OK)
             return tutti__fail(TUTTI_ERR_MEMORY,
@@ -463,6 +438,7 @@ void tutti_loader_free(tutti_loader *loader)
         free(loader->slots[i].message);
     }
     tutti__ahead_close(&loader->ahead);
+    tutti__shards_close(loader);
     free(loader->slots);
     free(loader->indices);
     free(loader->images);
@@ -477,10 +453,9 @@ size_t tutti_loader_batches(const tutti_loader *loader)
     return loader ? loader->n_batches : 0;
 }
 
-/* The caller's batch is the loader's again. */
-static tutti_status take_back(tutti_loader *loader)
+tutti_status tutti__ring_take_back(tutti_loader *loader)
 {
-    slot *s = loader->held;
+    tutti__slot *s = loader->held;
 
     loader->held = NULL;
     return s && loader->ahead.cx ? tutti__ahead_take_back(&loader->ahead, &s->ahead) : TUTTI_OK;
@@ -496,15 +471,17 @@ static void begin_epoch(tutti_loader *loader, uint64_t epoch, size_t start, size
         pthread_cond_wait(&loader->ready, &loader->mutex);
     atomic_store(&loader->cancel, false);
     loader->epoch = epoch;
-    set_start(loader, start);
+    tutti__ring_set_start(loader, start);
     if (first > loader->n_batches)
         first = loader->n_batches;
     loader->released = loader->position = loader->taken = first;
-    for (size_t i = 0; i < loader->n_slots; i++)
+    for (size_t i = 0; i < loader->n_slots; i++) {
         loader->slots[i].full = false;
+        loader->slots[i].worker = -1;
+    }
     free(loader->message);
     loader->message = NULL;
-    loader->status = take_back(loader);
+    loader->status = tutti__ring_take_back(loader);
     if (loader->status == TUTTI_OK)
         loader->status = tutti_sampler_indices(&loader->sampler, epoch, loader->indices);
     if (loader->status != TUTTI_OK)
@@ -518,6 +495,10 @@ void tutti__loader_seek(tutti_loader *loader, uint64_t epoch, size_t start, size
 {
     bool alike = !loader->opts.shuffle && !loader->opts.augment, is_there;
 
+    if (loader->opts.shards) {
+        tutti__shards_seek(loader, epoch, start);
+        return;
+    }
     is_there = loader->begun && loader->position == batch && loader->status == TUTTI_OK &&
                (alike || epoch == loader->epoch) && start == loader->sampler.start;
     if (!is_there) /* else its batches are made already, or being made */
@@ -536,27 +517,31 @@ void tutti__loader_set_recorder(tutti_loader *loader, tutti__recorder *recorder)
 }
 
 /* Under the mutex, which it leaves while it speaks: the log may be slow itself. */
-static void warn_of_wait(tutti_loader *loader, const slot *s, uint64_t waited_ns)
+static void warn_of_wait(tutti_loader *loader, const tutti__slot *s, uint64_t waited_ns)
 {
-    const bool taken = loader->taken > loader->position;
     const int worker = s->worker;
-    char where[4400];
+    char where[4400], what[64];
 
-    tutti__dataset_locate(loader->dataset, atomic_load(&loader->at[worker]), where, sizeof where);
+    if (loader->opts.shards)
+        snprintf(what, sizeof what, "batch %zu of shard %d", s->index, s->shard);
+    else
+        snprintf(what, sizeof what, "batch %zu", loader->position);
+    if (worker >= 0)
+        tutti__dataset_locate(loader->dataset, atomic_load(&loader->at[worker]), where,
+                              sizeof where);
     pthread_mutex_unlock(&loader->mutex);
-    if (taken)
+    if (worker >= 0)
         tutti_log(TUTTI_LOG_WARN, "data",
-                  "waiting for batch %zu for %.1f s: worker %d of %d is reading %s",
-                  loader->position, (double)waited_ns * 1e-9, worker, loader->n_threads, where);
+                  "waiting for %s for %.1f s: worker %d of %d is reading %s", what,
+                  (double)waited_ns * 1e-9, worker, loader->n_threads, where);
     else
         tutti_log(TUTTI_LOG_WARN, "data",
-                  "waiting for batch %zu for %.1f s: none of the %d workers has begun it",
-                  loader->position, (double)waited_ns * 1e-9, loader->n_threads);
+                  "waiting for %s for %.1f s: none of the %d workers has begun it", what,
+                  (double)waited_ns * 1e-9, loader->n_threads);
     pthread_mutex_lock(&loader->mutex);
 }
 
-/* Waits until the slot is full, with one warning where that takes long. Under the mutex. */
-static void wait_until_full(tutti_loader *loader, const slot *s)
+void tutti__ring_wait(tutti_loader *loader, const tutti__slot *s)
 {
     const uint64_t begin_ns = tutti__now_ns(), at_ns = begin_ns + loader->warn_ns;
     const struct timespec at = {(time_t)(at_ns / 1000000000), (long)(at_ns % 1000000000)};
@@ -573,27 +558,31 @@ static void wait_until_full(tutti_loader *loader, const slot *s)
     loader->wait_ns += tutti__now_ns() - begin_ns;
 }
 
-static slot *wait_for_batch(tutti_loader *loader)
+static tutti__slot *wait_for_batch(tutti_loader *loader)
 {
-    slot *s = &loader->slots[loader->position % loader->n_slots];
+    tutti__slot *s = &loader->slots[loader->position % loader->n_slots];
 
     if (loader->n_threads == 0) {
         uint64_t begin_ns = tutti__now_ns();
 
-        fill(loader, s, loader->position, 0);
-        send(loader, s, loader->position);
+        assign(loader, s, loader->position, 0);
+        tutti__ring_fill(loader, s, 0);
+        tutti__ring_send(loader, s);
         loader->wait_ns += tutti__now_ns() - begin_ns;
         loader->position++;
         return s;
     }
     pthread_mutex_lock(&loader->mutex);
     if (loader->position > loader->released) {
-        loader->slots[loader->released % loader->n_slots].full = false;
+        tutti__slot *old = &loader->slots[loader->released % loader->n_slots];
+
+        old->full = false;
+        old->worker = -1;
         loader->released++;
         pthread_cond_signal(&loader->work);
     }
     if (!s->full)
-        wait_until_full(loader, s);
+        tutti__ring_wait(loader, s);
     loader->position++;
     pthread_mutex_unlock(&loader->mutex);
     return s;
@@ -604,8 +593,7 @@ uint64_t tutti__loader_wait_ns(const tutti_loader *loader)
     return loader->wait_ns;
 }
 
-/* No batch comes any more, and tutti_loader_status says why. False. */
-static bool end_with(tutti_loader *loader, tutti_status status, const char *message)
+bool tutti__ring_end(tutti_loader *loader, tutti_status status, const char *message)
 {
     free(loader->message);
     loader->message = strdup(message ? message : "");
@@ -613,39 +601,16 @@ static bool end_with(tutti_loader *loader, tutti_status status, const char *mess
     return false;
 }
 
-bool tutti_loader_next(tutti_loader *loader, tutti_batch *batch_p)
+bool tutti__ring_deliver(tutti_loader *loader, tutti__slot *s, tutti_batch *batch_p)
 {
-    const tutti_dataset *dataset;
-    tutti_status status;
-    size_t index;
-    int64_t n;
-    slot *s;
+    const tutti_dataset *dataset = loader->dataset;
+    const int64_t n = (int64_t)s->n;
 
-    if (TUTTI__NOT_NULL(loader) != TUTTI_OK)
-        return false;
-    dataset = loader->dataset;
-    index = loader->position;
-    if (!loader->begun && loader->status == TUTTI_OK)
-        begin_epoch(loader, 0, 0, 0);
-    if (loader->status != TUTTI_OK) {
-        tutti__fail_again(loader->status, loader->message ? loader->message : "");
-        return false;
-    }
-    if (index == loader->n_batches) {
-        begin_epoch(loader, loader->epoch + 1, 0, 0);
-        return false;
-    }
-    status = take_back(loader);
-    if (status != TUTTI_OK)
-        return end_with(loader, status, tutti_last_error());
-    s = wait_for_batch(loader);
     if (s->status != TUTTI_OK)
-        return end_with(loader, s->status, s->message);
-    loader->held = s;
+        return tutti__ring_end(loader, s->status, s->message);
     if (loader->ahead.cx)
         tutti__ahead_offer(&loader->ahead, &s->ahead);
-    n = (int64_t)samples_of(loader, index);
-    *batch_p = (tutti_batch){.n = (size_t)n, .index = index};
+    *batch_p = (tutti_batch){.n = s->n, .index = s->index, .samples = s->samples};
     batch_p->x.p = s->x;
     batch_p->y.p = s->y;
     if (dataset->rows.x) {
@@ -659,6 +624,35 @@ bool tutti_loader_next(tutti_loader *loader, tutti_batch *batch_p)
         batch_p->y.dtype = TUTTI_I64;
     }
     return true;
+}
+
+bool tutti_loader_next(tutti_loader *loader, tutti_batch *batch_p)
+{
+    tutti_status status;
+    size_t index;
+
+    if (TUTTI__NOT_NULL(loader) != TUTTI_OK)
+        return false;
+    if (loader->opts.shards)
+        return tutti__ring_end(
+            loader, TUTTI_ERR_STATE,
+            "loader: batches of shards have no order to come in; ask tutti_loader_take for them");
+    index = loader->position;
+    if (!loader->begun && loader->status == TUTTI_OK)
+        begin_epoch(loader, 0, 0, 0);
+    if (loader->status != TUTTI_OK) {
+        tutti__fail_again(loader->status, loader->message ? loader->message : "");
+        return false;
+    }
+    if (index == loader->n_batches) {
+        begin_epoch(loader, loader->epoch + 1, 0, 0);
+        return false;
+    }
+    status = tutti__ring_take_back(loader);
+    if (status != TUTTI_OK)
+        return tutti__ring_end(loader, status, tutti_last_error());
+    loader->held = wait_for_batch(loader);
+    return tutti__ring_deliver(loader, loader->held, batch_p);
 }
 
 tutti_status tutti_loader_status(const tutti_loader *loader)

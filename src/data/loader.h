@@ -19,7 +19,11 @@ uint64_t tutti__loader_wait_ns(const tutti_loader *loader);
 
 /* As tutti_loader_set_epoch, but of the epoch's samples `start` have been dealt out before, to whatever ranks (the sampler's
  * start): batches are those of the others, numbered from 0. The next batch is number `batch` (their number: the end), as if
- * those before had been delivered. */
+ * those before had been delivered. By shard: tutti_loader_take's are batches of those others; what was asked of the epoch
+ * before this call stays asked if `start` is 0, `batch` says nothing. */
 void tutti__loader_seek(tutti_loader *loader, uint64_t epoch, size_t start, size_t batch);
+
+/* By shard: no batch of this epoch below `index` will be taken any more, whoever took it: drops what was asked of them. */
+void tutti__loader_passed(tutti_loader *loader, size_t index);
 
 #endif

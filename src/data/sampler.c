@@ -5,10 +5,9 @@
  * is. Entry k of the padded list is entry k mod N of the list, so that nothing needs to be built.
  * What comes before `start` has been dealt out: the list is what is left. Since dealing goes round the ranks, n ranks that
  * have taken b entries each leave the list from n b on, for any number of ranks to share. */
-#include "base/base.h"
+#include "data/sampler.h"
 
 #include <stdlib.h>
-#include <tutti/data.h>
 
 size_t tutti_sampler_length(const tutti_sampler_opts *opts)
 {
@@ -53,9 +52,22 @@ static size_t *permutation(size_t n, uint64_t seed)
     return p;
 }
 
+tutti_status tutti__sampler_order(const tutti_sampler_opts *opts, uint64_t epoch, size_t **order_p)
+{
+    *order_p = opts->shuffle ? permutation(opts->count, opts->seed + epoch) : NULL;
+    return opts->shuffle && !*order_p ? TUTTI_ERR_MEMORY : TUTTI_OK;
+}
+
+size_t tutti__sampler_entry(const tutti_sampler_opts *opts, const size_t *order, size_t i)
+{
+    size_t k = (opts->start + (size_t)opts->rank + i * (size_t)opts->world_size) % opts->count;
+
+    return order ? order[k] : k;
+}
+
 tutti_status tutti_sampler_indices(const tutti_sampler_opts *opts, uint64_t epoch, size_t *indices)
 {
-    size_t n, length = tutti_sampler_length(opts);
+    size_t length = tutti_sampler_length(opts);
     size_t *order = NULL;
 
     TUTTI_TRY(TUTTI__NOT_NULL(opts));
@@ -70,17 +82,9 @@ tutti_status tutti_sampler_indices(const tutti_sampler_opts *opts, uint64_t epoc
                            opts->count);
     if (length == 0)
         return TUTTI_OK;
-    n = opts->count;
-    if (opts->shuffle) {
-        order = permutation(n, opts->seed + epoch);
-        if (!order)
-            return TUTTI_ERR_MEMORY;
-    }
-    for (size_t i = 0; i < length; i++) {
-        size_t k = (opts->start + (size_t)opts->rank + i * (size_t)opts->world_size) % n;
-
-        indices[i] = order ? order[k] : k;
-    }
+    TUTTI_TRY(tutti__sampler_order(opts, epoch, &order));
+    for (size_t i = 0; i < length; i++)
+        indices[i] = tutti__sampler_entry(opts, order, i);
     free(order);
     return TUTTI_OK;
 }

@@ -108,9 +108,7 @@ static tutti_status new_reducer(tutti_ddp *ddp, const size_t *order)
     return status;
 }
 
-/* Moves the module's parameters into the reducer's order and its gradients into the reducer's block; what backward has
- * accumulated while paused moves along. */
-static tutti_status move_module(tutti_ddp *ddp, const size_t *order)
+tutti_status tutti__ddp_move_module(tutti_ddp *ddp, const size_t *order)
 {
     tutti_tensor **tensors = tutti__alloc(ddp->n * sizeof *tensors);
     tutti_status status;
@@ -143,7 +141,7 @@ static tutti_status lay_out(tutti_ddp *ddp, tutti_tensor *const *order, size_t n
     if (status == TUTTI_OK)
         status = new_reducer(ddp, places);
     if (status == TUTTI_OK)
-        status = move_module(ddp, tutti__reducer_order(ddp->reducer));
+        status = tutti__ddp_move_module(ddp, tutti__reducer_order(ddp->reducer));
     if (status == TUTTI_OK && tutti_group_rank(ddp->group) == 0) /* the same on all */
         tutti__ddp_log_buckets(ddp);
     free(places);
@@ -164,7 +162,7 @@ static tutti_status share_buffers(tutti_ddp *ddp)
 }
 
 /* Not in a join: who has joined is behind until its end. */
-static tutti_status check_replicas(tutti_ddp *ddp)
+tutti_status tutti__ddp_check_replicas_now(tutti_ddp *ddp)
 {
     tutti_status status;
 
@@ -181,11 +179,13 @@ static tutti_status on_step_begin(void *self)
     tutti_ddp *ddp = self;
 
     ddp->all_know = false;
+    if (ddp->shards)
+        return tutti__ddp_shard_step(ddp);
     ddp->training_steps++;
     if (ddp->join)
         TUTTI_TRY(tutti__join_announce(ddp, TUTTI__JOIN_STEP, NULL, 0));
     TUTTI_TRY(share_buffers(ddp));
-    TUTTI_TRY(check_replicas(ddp));
+    TUTTI_TRY(tutti__ddp_check_replicas_now(ddp));
     ddp->buffers_round = 0; /* from here on they are this rank's own */
     ddp->clock.step_ns = tutti__now_ns();
     return TUTTI_OK;
@@ -208,6 +208,10 @@ static tutti_status agree_on_backward(tutti_ddp *ddp)
 
 static tutti_status open_step(tutti_ddp *ddp, tutti_tensor *const *order, size_t n_order)
 {
+    if (ddp->shards) {
+        tutti__ddp_shard_backward(ddp);
+        return tutti__ddp_may_skip(ddp) ? TUTTI_OK : tutti__ddp_check_uses(ddp);
+    }
     if (ddp->join)
         TUTTI_TRY(tutti__join_announce(ddp, TUTTI__JOIN_BACKWARD, NULL, 0));
     if (!ddp->reducer)
@@ -254,6 +258,8 @@ static tutti_status on_begin(void *self, tutti_tensor *const *order, size_t n_or
         return TUTTI_OK;
     TUTTI_TRY(open_step(ddp, order, n_order));
     ddp->in_step = true;
+    if (ddp->shards)
+        TUTTI_TRY(tutti__ddp_bring_buffers(ddp));
     for (size_t i = 0; i < ddp->n; i++) { /* no more will come for these */
         if (ddp->roles[i] != TUTTI__AVERAGED || ddp->uses[i] == TUTTI__USED)
             continue;
@@ -298,13 +304,20 @@ static tutti_status on_end(void *self, tutti_status status)
     tutti_ddp *ddp = self;
     uint64_t backward_end_ns;
 
-    if (!ddp->in_step) {
+    if (ddp->shards)
+        tutti__ddp_shard_clock(ddp);
+    if (!ddp->in_step || (ddp->shards && status != TUTTI_OK)) {
+        ddp->in_step = false;
+        if (status != TUTTI_OK && ddp->shards)
+            tutti__reducer_fail(ddp->reducer, status);
         if (status != TUTTI_OK && !ddp->all_know)
             tutti__abort_peers(ddp->group, status, tutti_last_error());
         return status;
     }
     ddp->in_step = false;
     memset(ddp->uses, 0, ddp->n * sizeof *ddp->uses);
+    if (ddp->shards)
+        return TUTTI_OK;
     if (status != TUTTI_OK)
         tutti__reducer_fail(ddp->reducer, status);
     backward_end_ns = tutti__now_ns();
@@ -386,6 +399,7 @@ static tutti_status take_options(tutti_ddp *ddp, const tutti_ddp_opts *opts)
                                                   .bucket_mb_list = ddp->opts.bucket_mb_list,
                                                   .n_bucket_mb_list = ddp->opts.n_bucket_mb_list},
                             &ddp->limits));
+    TUTTI_TRY(tutti__ddp_check_shards(ddp, &ddp->opts));
     ddp->opts.bucket_mb_list = ddp->limits.shortens_last ? NULL : ddp->limits.mb;
     ddp->opts.ignored = NULL;
     return TUTTI_OK;
@@ -408,10 +422,12 @@ tutti_status tutti_ddp_new(tutti_ddp **ddp_p, tutti_module *module, tutti_group 
     tutti_status status;
 
     *ddp_p = NULL;
-    TUTTI_TRY(tutti__check_group("tutti_ddp_new", group));
+    if (group || !opts || opts->shards <= 0)
+        TUTTI_TRY(tutti__check_group("tutti_ddp_new", group));
     ddp = tutti__alloc(sizeof *ddp);
     if (!ddp)
-        return tutti__agree_after(group, TUTTI_ERR_MEMORY, "models", "parameter", NULL, 0);
+        return group ? tutti__agree_after(group, TUTTI_ERR_MEMORY, "models", "parameter", NULL, 0)
+                     : TUTTI_ERR_MEMORY;
     ddp->module = module;
     ddp->group = group;
     status = tutti__ddp_replicate(ddp, opts ? opts : &(tutti_ddp_opts){0}, prepare(ddp, opts));
@@ -419,7 +435,7 @@ tutti_status tutti_ddp_new(tutti_ddp **ddp_p, tutti_module *module, tutti_group 
         tutti_ddp_free(ddp);
         return status;
     }
-    if (!module->cx->shard_chosen)
+    if (!module->cx->shard_chosen && !ddp->shards)
         module->cx->shard = (uint64_t)tutti_group_rank(group);
     *ddp_p = ddp;
     return TUTTI_OK;
@@ -434,6 +450,7 @@ void tutti_ddp_free(tutti_ddp *ddp)
     if (ddp->moved) /* the block goes: the module gets memory of its own again, and keeps its gradients */
         tutti__flat_return_gradients(ddp->module->root);
     tutti_reducer_free(ddp->reducer);
+    tutti__ddp_shards_free(ddp);
     if (ddp->packed)
         tutti_group_release(ddp->group, ddp->packed);
     if (ddp->hook.free)
@@ -463,6 +480,11 @@ tutti_status tutti_ddp_set_hook(tutti_ddp *ddp, const tutti_comm_hook *hook)
 
     if (status == TUTTI_OK)
         status = tutti__check_hook("tutti_ddp_set_hook", &ddp->hook, hook);
+    if (status == TUTTI_OK && ddp->shards)
+        status = tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                             "communication hook \"%s\" cannot keep what logical shards promise, "
+                             "the same bits on any number of ranks; use one of the two",
+                             hook->name);
     if (status == TUTTI_OK && ddp->reducer)
         status = tutti__fail(TUTTI_ERR_STATE,
                              "tutti_ddp_set_hook(\"%s\") after the first backward; set it before",

@@ -20,7 +20,8 @@ tutti_status tutti__agree_on_optim(tutti_group *group, const tutti_optim *optim)
 /* ---- DDP over a module ------------------------------------------------------------------------------------------------
  *     replicate.c   the same model everywhere: compared, copied from rank 0; buffers
  *     uses.c        which parameters a loss uses, and what is said about those that it does not
- *     ddp.c         buckets in the first backward, and listening to the tape */
+ *     ddp.c         buckets in the first backward, and listening to the tape
+ *     shards.c      steps over logical shards, whoever computes them */
 
 typedef enum tutti__role {
     TUTTI__AVERAGED,
@@ -35,6 +36,8 @@ typedef enum tutti__use {
     TUTTI__USED         /* in this one */
 } tutti__use;
 
+typedef struct tutti__ddp_shards tutti__ddp_shards; /* shards.c */
+
 typedef struct tutti__ddp_clock {
     uint64_t step_ns, backward_ns; /* of this step: when forward and backward began */
     uint64_t steps;                /* averaged */
@@ -43,7 +46,7 @@ typedef struct tutti__ddp_clock {
 
 struct tutti_ddp {
     tutti_module *module;
-    tutti_group *group;
+    tutti_group *group;  /* NULL: none now, with shards */
     tutti_ddp_opts opts; /* with the defaults; its lists are DDP's own or NULL */
     tutti__bucket_limits limits;
     tutti_comm_hook hook; /* until the reducer is there */
@@ -68,8 +71,9 @@ struct tutti_ddp {
     uint64_t training_steps; /* begun, paused ones too, since it was made or a join ended */
     uint64_t begun;          /* steps that were not paused, for check_replicas */
     tutti__ddp_clock clock;
-    bool partial;   /* some ranks have joined */
-    bool shadowing; /* this backward is others': nothing of it is from here */
+    tutti__ddp_shards *shards; /* NULL: means are over ranks */
+    bool partial;              /* some ranks have joined */
+    bool shadowing;            /* this backward is others': nothing of it is from here */
 };
 
 /* On which the model lies and is computed. */
@@ -79,7 +83,7 @@ static inline tutti_stream *tutti__ddp_stream(const tutti_ddp *ddp)
 }
 
 /* Collective: checks that all ranks have the same model and options, and copies rank 0's state. `local`: see
- * tutti__agree_after. */
+ * tutti__agree_after. Without a group, what this rank does for itself. */
 tutti_status tutti__ddp_replicate(tutti_ddp *ddp, const tutti_ddp_opts *opts, tutti_status local);
 /* Whether the step ahead may leave parameters out. */
 static inline bool tutti__ddp_may_skip(const tutti_ddp *ddp)
@@ -102,6 +106,27 @@ void tutti__ddp_clock_end(tutti_ddp *ddp, uint64_t backward_end_ns, uint64_t end
 /* Seconds that the last averaged backward waited for reductions at its end. */
 double tutti__ddp_exposed_seconds(const tutti_ddp *ddp);
 void tutti__ddp_log_buckets(const tutti_ddp *ddp);
+
+/* The rest of a constructor: checks that all ranks have the same model and options. Collective. */
+tutti_status tutti__ddp_enter(tutti_ddp *ddp, tutti_status local);
+/* If this step's turn has come. Collective. */
+tutti_status tutti__ddp_check_replicas_now(tutti_ddp *ddp);
+/* Moves the module's parameters into the order given and its gradients into the reducer's block, where the first of them is;
+ * what backward has accumulated while paused moves along. */
+tutti_status tutti__ddp_move_module(tutti_ddp *ddp, const size_t *order);
+
+/* ---- Shards (shards.c) ------------------------------------------------------------------------------------------------ */
+
+/* UNSUPPORTED, naming the option that does not go with shards; ARG. */
+tutti_status tutti__ddp_check_shards(const tutti_ddp *ddp, const tutti_ddp_opts *opts);
+/* The reducer, in no group, and room for buffers. */
+tutti_status tutti__ddp_shards_new(tutti_ddp *ddp);
+void tutti__ddp_shards_free(tutti_ddp *ddp);
+/* A training step begins; its backward that is not paused; what the shard has made of buffers; its end. */
+tutti_status tutti__ddp_shard_step(tutti_ddp *ddp);
+void tutti__ddp_shard_backward(tutti_ddp *ddp);
+tutti_status tutti__ddp_bring_buffers(tutti_ddp *ddp);
+void tutti__ddp_shard_clock(tutti_ddp *ddp);
 
 /* ---- Join (join.c) ---------------------------------------------------------------------------------------------------- */
 

@@ -258,6 +258,11 @@ static tutti_status check(const tutti_join *join)
                 TUTTI_ERR_ARG,
                 "tutti_join_begin: the model has batch norm over all ranks, in whose forward a "
                 "rank without inputs has no part; set throw_on_early_termination, or convert back");
+        if (ddp->shards)
+            return tutti__fail(TUTTI_ERR_ARG,
+                               "tutti_join_begin: with logical shards a rank without inputs just "
+                               "computes none (tutti_ddp_begin_step, tutti_ddp_finish_step); there "
+                               "is nothing to join");
         if (ddp->opts.buffer_hook)
             return tutti__fail(TUTTI_ERR_ARG,
                                "tutti_join_begin: a rank without inputs has no part in a "

@@ -133,6 +133,7 @@ static tutti_status agree_on_options(const tutti_ddp *ddp, tutti__item *items)
         snprintf(items[n++].text, sizeof items->text, "%s %g", name, ddp->limits.mb[i]);
     }
     snprintf(items[n++].text, sizeof items->text, "check_replicas %d", o->check_replicas);
+    snprintf(items[n++].text, sizeof items->text, "shards %d", o->shards);
     return tutti__agree(ddp->group, "options of tutti_ddp_new", "option", items, n);
 }
 
@@ -161,11 +162,25 @@ static tutti_status copy_parameters(tutti_ddp *ddp, tutti_work **works)
     return status;
 }
 
+/* One by one, once: later they are the mean over shards everywhere. */
+static tutti_status copy_buffers(tutti_ddp *ddp)
+{
+    for (size_t i = 0; i < ddp->n_buffers; i++)
+        TUTTI_TRY(tutti_broadcast(ddp->group,
+                                  (tutti_buf){ddp->buffers[i]->data,
+                                              (size_t)tutti_shape_count(ddp->buffers[i]->shape),
+                                              ddp->buffers[i]->dtype, tutti__ddp_stream(ddp)},
+                                  ddp->source, NULL));
+    return TUTTI_OK;
+}
+
 static tutti_status copy_from_rank_0(tutti_ddp *ddp, tutti_work **works)
 {
     if (tutti_group_size(ddp->group) == 1)
         return TUTTI_OK;
     TUTTI_TRY(copy_parameters(ddp, works));
+    if (ddp->shards)
+        return copy_buffers(ddp);
     for (size_t i = 0; i < ddp->n_buffers; i++)
         ddp->packed_bytes += tutti__tensor_bytes(ddp->buffers[i]);
     if (ddp->packed_bytes == 0)
@@ -175,35 +190,49 @@ static tutti_status copy_from_rank_0(tutti_ddp *ddp, tutti_work **works)
     return tutti_ddp_broadcast_buffers(ddp);
 }
 
+tutti_status tutti__ddp_enter(tutti_ddp *ddp, tutti_status local)
+{
+    tutti__item *items = NULL;
+    tutti_status status;
+
+    if (local == TUTTI_OK) {
+        items = tutti__alloc((ddp->n + ddp->n_buffers + ddp->limits.n + 8) * sizeof *items);
+        local = items ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    }
+    status = agree_on_tensors(ddp, local, items);
+    if (status == TUTTI_OK)
+        status = agree_on_options(ddp, items);
+    free(items);
+    if (status == TUTTI_OK)
+        status = tutti__agree_number(ddp->group, &ddp->number);
+    if (status == TUTTI_OK && ddp->shards)
+        status = tutti_reducer_regroup(ddp->reducer, ddp->group);
+    return status;
+}
+
 /* What this rank does for itself: who takes part, flat memory, and room for what follows. */
-static tutti_status take(tutti_ddp *ddp, const tutti_ddp_opts *opts, tutti__item **items_p,
-                         tutti_work ***works_p)
+static tutti_status take(tutti_ddp *ddp, const tutti_ddp_opts *opts, tutti_work ***works_p)
 {
     tutti_flat flat;
 
     TUTTI_TRY(take_roles(ddp, opts));
     TUTTI_TRY(tutti_module_flat(ddp->module, &flat));
-    *items_p = tutti__alloc((ddp->n + ddp->n_buffers + ddp->limits.n + 8) * sizeof **items_p);
+    if (ddp->opts.shards > 0)
+        TUTTI_TRY(tutti__ddp_shards_new(ddp));
     *works_p = tutti__alloc(ddp->n * sizeof(tutti_work *));
-    return *items_p && *works_p ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    return *works_p ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
 tutti_status tutti__ddp_replicate(tutti_ddp *ddp, const tutti_ddp_opts *opts, tutti_status local)
 {
-    tutti__item *items = NULL;
     tutti_work **works = NULL;
     tutti_status status;
 
     if (local == TUTTI_OK)
-        local = take(ddp, opts, &items, &works);
-    status = agree_on_tensors(ddp, local, items);
-    if (status == TUTTI_OK)
-        status = agree_on_options(ddp, items);
-    if (status == TUTTI_OK)
-        status = tutti__agree_number(ddp->group, &ddp->number);
-    if (status == TUTTI_OK)
+        local = take(ddp, opts, &works);
+    status = ddp->group ? tutti__ddp_enter(ddp, local) : local;
+    if (status == TUTTI_OK && ddp->group)
         status = copy_from_rank_0(ddp, works);
-    free(items);
     free(works);
     return status;
 }

@@ -68,6 +68,8 @@ tutti_ddp_stats tutti_ddp_get_stats(const tutti_ddp *ddp)
     if (!ddp)
         return s;
     r = ddp->reducer;
+    if (!ddp->group) /* with shards */
+        return s;
     s = (tutti_ddp_stats){.rank = tutti_group_rank(ddp->group),
                           .world_size = tutti_group_size(ddp->group),
                           .transport = tutti_group_transport_name(ddp->group),
@@ -76,7 +78,7 @@ tutti_ddp_stats tutti_ddp_get_stats(const tutti_ddp *ddp)
                           .first_bucket_mb = ddp->limits.mb[0],
                           .find_unused = ddp->opts.find_unused,
                           .static_graph = ddp->opts.static_graph,
-                          .broadcast_buffers = !ddp->opts.keep_buffers,
+                          .broadcast_buffers = !ddp->opts.keep_buffers && !ddp->shards,
                           .n_buffers = ddp->n_buffers,
                           .buffer_bytes = ddp->packed_bytes,
                           .steps = ddp->clock.steps,

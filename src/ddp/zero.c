@@ -346,6 +346,11 @@ tutti_status tutti_zero_new(tutti_zero **zero_p, tutti_ddp *ddp)
 
     *zero_p = NULL;
     TUTTI_TRY(TUTTI__NOT_NULL(ddp));
+    if (ddp->shards)
+        return tutti__fail(
+            TUTTI_ERR_UNSUPPORTED,
+            "tutti_zero_new: ZeRO does not go with tutti_ddp_opts.shards yet; use one "
+            "of the two");
     zero = tutti__alloc(sizeof *zero);
     hook.self = tutti__alloc(sizeof(buckets));
     if (!zero || !hook.self) {

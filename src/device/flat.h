@@ -25,6 +25,12 @@ typedef struct tutti__adam {
     float rate, root, eps;
 } tutti__adam;
 
+/* Numbers whose sums know no order: integers of 64 or 32 bits that count multiples of 2^-exponent. */
+typedef struct tutti__fixed {
+    int bits;     /* 64, 32 */
+    int exponent; /* -900 to 900 */
+} tutti__fixed;
+
 /* All in the stream's order. Those with a result on the host wait for it. */
 struct tutti__flat_ops {
     tutti_status (*fill)(tutti_stream *stream, float *p, size_t n, float value);
@@ -47,6 +53,17 @@ struct tutti__flat_ops {
     /* n floats at p as n numbers of a 16-bit dtype at p, and back. */
     tutti_status (*narrow)(tutti_stream *stream, void *p, size_t n, tutti_dtype dtype);
     tutti_status (*widen)(tutti_stream *stream, void *p, size_t n, tutti_dtype dtype);
+    /* sums[i] += rint(g[i] * 2^exponent), `first`: = that, where the product is below 2^51; any number otherwise. Sums wrap.
+     * *largest (memory of the device) becomes the largest of itself and the bits of all |g[i]|: NaN is above infinity, and that
+     * above all numbers. */
+    tutti_status (*fixed_add)(tutti_stream *stream, void *sums, const float *g, size_t n,
+                              const tutti__fixed *f, bool first, uint32_t *largest);
+    /* sums[i] += more[i] */
+    tutti_status (*fixed_join)(tutti_stream *stream, void *sums, const void *more, size_t n,
+                               const tutti__fixed *f);
+    /* mean[i] = sums[i] * 2^-exponent / count, made in double; *largest as above, of them. */
+    tutti_status (*fixed_mean)(tutti_stream *stream, float *mean, const void *sums, size_t n,
+                               const tutti__fixed *f, int count, uint32_t *largest);
 };
 
 extern const tutti__flat_ops tutti__cpu_flat_ops;

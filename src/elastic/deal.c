@@ -7,6 +7,7 @@
 #include "elastic/deal.h"
 
 #include "comm/comm.h"
+#include "comm/core/operation.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

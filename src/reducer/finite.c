@@ -7,7 +7,7 @@ static bool looks(const tutti_reducer *r)
     return r->nonfinite != TUTTI_NONFINITE_IGNORE && r->nonfinite_step != r->step;
 }
 
-static tutti_status found(tutti_reducer *r, const tutti__gradient *g)
+tutti_status tutti__found_nonfinite(tutti_reducer *r, const tutti__gradient *g)
 {
     r->nonfinite_step = r->step; /* the first of a step is the nearest to the loss */
     r->nonfinite_parameter = g->name;
@@ -33,13 +33,13 @@ static tutti_status read_found(tutti_reducer *r)
     TUTTI_TRY(tutti__read(r->stream, r->seen, r->found, r->n * sizeof *r->seen));
     for (size_t place = 0; place < r->n_reduced; place++)
         if (r->seen[r->order[place]] && !r->gradients[r->order[place]].skipped)
-            return found(r, &r->gradients[r->order[place]]);
+            return tutti__found_nonfinite(r, &r->gradients[r->order[place]]);
     return TUTTI_OK;
 }
 
 tutti_status tutti__begin_finite(tutti_reducer *r)
 {
-    if (!r->stream || r->nonfinite == TUTTI_NONFINITE_IGNORE)
+    if (!r->stream || r->shards || r->nonfinite == TUTTI_NONFINITE_IGNORE)
         return TUTTI_OK;
     return r->stream->ops->zero(r->stream, r->found, r->n * sizeof *r->found);
 }
@@ -54,7 +54,7 @@ tutti_status tutti__check_finite(tutti_reducer *r, size_t i)
         return TUTTI_OK;
     TUTTI_TRY(stream->ops->flat->find_nonfinite(stream, r->block + g->offset, g->count, g->dtype,
                                                 r->stream ? &r->found[i] : &here));
-    return here ? found(r, g) : TUTTI_OK;
+    return here ? tutti__found_nonfinite(r, g) : TUTTI_OK;
 }
 
 tutti_status tutti__check_all_finite(tutti_reducer *r)

@@ -112,7 +112,7 @@ static tutti_status check_order(tutti_reducer *r, const size_t *order)
                 "tutti_reducer_new: place %zu of the order is parameter %zu, but there are "
                 "only %zu",
                 i, r->order[i], r->n);
-        if (r->gradients[r->order[i]].ready_step++)
+        if (r->gradients[r->order[i]].ready_turn++)
             return tutti__fail(
                 TUTTI_ERR_ARG,
                 "tutti_reducer_new: parameter %zu, \"%s\", is in the order twice; the order is "
@@ -120,7 +120,7 @@ static tutti_status check_order(tutti_reducer *r, const size_t *order)
                 r->order[i], r->gradients[r->order[i]].name, r->n - 1);
     }
     for (size_t i = 0; i < r->n; i++)
-        r->gradients[i].ready_step = 0;
+        r->gradients[i].ready_turn = 0;
     return TUTTI_OK;
 }
 
@@ -189,9 +189,9 @@ static tutti_status agree_on_order(const tutti_reducer *r, tutti__item *items)
     return tutti__agree(r->group, "orders of gradients", "place", items, r->n_reduced);
 }
 
-static tutti_status agree_on_options(const tutti_reducer *r, const tutti__bucket_limits *limits,
-                                     tutti__item *items)
+static tutti_status agree_on_options(const tutti_reducer *r, tutti__item *items)
 {
+    const tutti__bucket_limits *limits = &r->limits;
     const bool flags[] = {r->find_unused, r->static_graph};
     const char *names[] = {"find_unused", "static_graph"};
 
@@ -201,12 +201,13 @@ static tutti_status agree_on_options(const tutti_reducer *r, const tutti__bucket
     memset(items, 0, limits->n * sizeof *items);
     for (size_t i = 0; i < TUTTI__COUNT_OF(flags); i++)
         snprintf(items[i].text, sizeof items->text, "%s %s", names[i], flags[i] ? "true" : "false");
-    return tutti__agree(r->group, "options", "option", items, TUTTI__COUNT_OF(flags));
+    return tutti__agree(r->group, "options", "option", items,
+                        TUTTI__COUNT_OF(flags) +
+                            tutti__shards_describe(r, items + TUTTI__COUNT_OF(flags)));
 }
 
 /* `local`: so far. */
-static tutti_status agree(const tutti_reducer *r, tutti_status local,
-                          const tutti__bucket_limits *limits)
+static tutti_status agree(const tutti_reducer *r, tutti_status local)
 {
     size_t bytes = (r->n + TUTTI__MAX_BUCKET_LIMITS) * sizeof(tutti__item);
     tutti__item *items = local == TUTTI_OK ? tutti__alloc(bytes) : NULL;
@@ -221,7 +222,7 @@ static tutti_status agree(const tutti_reducer *r, tutti_status local,
     }
     if (status == TUTTI_OK) {
         memset(items, 0, bytes);
-        status = agree_on_options(r, limits, items);
+        status = agree_on_options(r, items);
     }
     free(items);
     return status;
@@ -278,8 +279,9 @@ static void group_by_bucket(tutti_reducer *r, const tutti_bucket_item *items,
     }
 }
 
-static tutti_status assign_buckets(tutti_reducer *r, const tutti__bucket_limits *limits)
+static tutti_status assign_buckets(tutti_reducer *r)
 {
+    const tutti__bucket_limits *limits = &r->limits;
     size_t *bucket_of = tutti__alloc((2 * r->n + 1) * sizeof *bucket_of),
            *old_order = bucket_of ? bucket_of + r->n : NULL, bytes[TUTTI__MAX_BUCKET_LIMITS];
     tutti_bucket_item *items = tutti__alloc((r->n + 1) * sizeof *items);
@@ -387,13 +389,12 @@ static void free_device(tutti_reducer *r)
         ops->stream_free(r->own);
 }
 
-/* `local`: of the buckets' assignment. */
-static tutti_status lay_out(tutti_reducer *r, tutti_status local)
+/* Where in the block each gradient lies; returns the bytes of local ones, which are at its end. */
+static size_t place_all(tutti_reducer *r)
 {
-    int size = tutti_group_size(r->group);
-    int64_t local_bytes, most[2] = {0, local == TUTTI_OK ? 0 : size - tutti_group_rank(r->group)};
+    size_t local_bytes;
 
-    for (size_t b = 0; b < r->n_buckets && local == TUTTI_OK; b++) {
+    for (size_t b = 0; b < r->n_buckets; b++) {
         tutti__bucket *bucket = &r->buckets[b];
 
         bucket->offset = r->bytes;
@@ -401,12 +402,22 @@ static tutti_status lay_out(tutti_reducer *r, tutti_status local)
             place_gradient(r, bucket->info.first + k);
         bucket->span = r->bytes - bucket->offset;
     }
-    local_bytes = (int64_t)r->bytes;
-    for (size_t place = r->n_reduced; place < r->n && local == TUTTI_OK; place++)
+    local_bytes = r->bytes;
+    for (size_t place = r->n_reduced; place < r->n; place++)
         place_gradient(r, place);
-    local_bytes = (int64_t)r->bytes - local_bytes;
-    r->bytes -= (size_t)local_bytes;
-    most[0] = local_bytes;
+    return r->bytes - local_bytes;
+}
+
+/* `local`: of the buckets' assignment. */
+static tutti_status lay_out(tutti_reducer *r, tutti_status local)
+{
+    int size = tutti_group_size(r->group);
+    int64_t most[2] = {0, local == TUTTI_OK ? 0 : size - tutti_group_rank(r->group)};
+
+    if (local == TUTTI_OK) {
+        most[0] = (int64_t)place_all(r);
+        r->bytes -= (size_t)most[0];
+    }
     TUTTI_TRY(tutti_all_reduce(r->group, TUTTI_BUF(most, 2, TUTTI_I64), TUTTI_MAX, NULL));
     if (most[1] > 0)
         return tutti__group_share_failure(r->group, local, size - (int)most[1]);
@@ -417,14 +428,38 @@ static tutti_status lay_out(tutti_reducer *r, tutti_status local)
     return TUTTI_OK;
 }
 
+/* With shards: gradients are in memory of this rank alone, whatever group it is in. */
+static tutti_status lay_out_alone(tutti_reducer *r, const tutti_reducer_opts *opts)
+{
+    tutti_stream *stream = tutti__stream_or_cpu(r->stream);
+
+    TUTTI_TRY(assign_buckets(r));
+    TUTTI_TRY(prepare_device(r));
+    place_all(r);
+    r->alone = true;
+    r->block = stream->ops->alloc(stream->device, r->bytes ? r->bytes : ALIGNMENT, true);
+    if (!r->block)
+        return TUTTI_ERR_MEMORY;
+    make_views(r);
+    return tutti__shards_new(r, opts);
+}
+
+/* With shards: in the group at hand. `local`: so far. */
+static tutti_status enter(tutti_reducer *r, tutti_status local)
+{
+    TUTTI_TRY(agree(r, local));
+    TUTTI_TRY(tutti__agree_number(r->group, &r->number));
+    return tutti__shards_alloc(r);
+}
+
 /* What this rank does for itself. */
 static tutti_status take(tutti_reducer *r, const tutti_reducer_parameter *parameters,
-                         const tutti_reducer_opts *opts, tutti__bucket_limits *limits)
+                         const tutti_reducer_opts *opts)
 {
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_reducer_opts, opts));
-    TUTTI_TRY(tutti__bucket_sizes("tutti_reducer_new", opts, limits));
-    r->find_unused = opts->find_unused;
-    r->static_graph = opts->static_graph;
+    TUTTI_TRY(tutti__bucket_sizes("tutti_reducer_new", opts, &r->limits));
+    r->find_unused = opts->find_unused || (opts->shards > 0 && opts->static_graph);
+    r->static_graph = opts->static_graph && opts->shards == 0;
     r->nonfinite = opts->nonfinite;
     r->stream = tutti__on_host(opts->stream) ? NULL : opts->stream;
     r->gradients = tutti__alloc((r->n + 1) * sizeof *r->gradients);
@@ -442,31 +477,44 @@ static tutti_status take(tutti_reducer *r, const tutti_reducer_parameter *parame
     return set_order(r, opts->order);
 }
 
+/* All that comes before the first step. */
+static tutti_status make(tutti_reducer *r, const tutti_reducer_parameter *parameters,
+                         const tutti_reducer_opts *opts)
+{
+    tutti_status status = take(r, parameters, opts);
+
+    if (opts->shards > 0) {
+        if (status == TUTTI_OK)
+            status = lay_out_alone(r, opts);
+        return r->group ? enter(r, status) : status;
+    }
+    TUTTI_TRY(agree(r, status));
+    TUTTI_TRY(tutti__agree_number(r->group, &r->number));
+    status = assign_buckets(r);
+    if (status == TUTTI_OK)
+        status = prepare_device(r);
+    return lay_out(r, status);
+}
+
 tutti_status tutti_reducer_new(tutti_reducer **reducer_p, tutti_group *group,
                                const tutti_reducer_parameter *parameters, size_t n_parameters,
                                const tutti_reducer_opts *opts)
 {
     static const tutti_reducer_opts defaults;
-    tutti__bucket_limits limits;
     tutti_reducer *r;
     tutti_status status;
 
     *reducer_p = NULL;
-    TUTTI_TRY(tutti__check_group("tutti_reducer_new", group));
+    opts = opts ? opts : &defaults;
+    if (group || opts->shards <= 0)
+        TUTTI_TRY(tutti__check_group("tutti_reducer_new", group));
     r = tutti__alloc(sizeof *r);
     if (!r)
-        return tutti__agree_after(group, TUTTI_ERR_MEMORY, "models", "parameter", NULL, 0);
+        return group ? tutti__agree_after(group, TUTTI_ERR_MEMORY, "models", "parameter", NULL, 0)
+                     : TUTTI_ERR_MEMORY;
     r->group = group;
     r->n = n_parameters;
-    status = agree(r, take(r, parameters, opts ? opts : &defaults, &limits), &limits);
-    if (status == TUTTI_OK)
-        status = tutti__agree_number(group, &r->number);
-    if (status == TUTTI_OK) {
-        status = assign_buckets(r, &limits);
-        if (status == TUTTI_OK)
-            status = prepare_device(r);
-        status = lay_out(r, status);
-    }
+    status = make(r, parameters, opts);
     if (status != TUTTI_OK) {
         tutti_reducer_free(r);
         return status;
@@ -475,27 +523,72 @@ tutti_status tutti_reducer_new(tutti_reducer **reducer_p, tutti_group *group,
     return TUTTI_OK;
 }
 
+/* What is under way ends at once: in a dead group by itself, else by ending it. */
+static void give_up(tutti_reducer *r, const char *what)
+{
+    if (r->in_step) { /* so that neither side waits for the other */
+        snprintf(r->message, sizeof r->message, "rank %d %s in the middle of step %llu",
+                 tutti_group_rank(r->group), what, (unsigned long long)r->step);
+        tutti__abort_peers(r->group, TUTTI_ERR_STATE, r->message);
+    }
+    r->in_step = false;
+    for (size_t b = 0; b < r->n_buckets && r->buckets; b++)
+        if (r->buckets[b].work) {
+            (void)!tutti_work_wait(
+                r->buckets[b].work); /* nobody may write into the block any more */
+            r->buckets[b].work = NULL;
+        }
+    if (r->asking)
+        (void)!tutti_work_wait(r->asking);
+    r->asking = NULL;
+    tutti__shards_abandon(r);
+}
+
+tutti_status tutti_reducer_regroup(tutti_reducer *r, tutti_group *group)
+{
+    tutti_status status;
+
+    TUTTI_TRY(TUTTI__NOT_NULL(r));
+    if (!r->shards)
+        return tutti__fail(TUTTI_ERR_STATE, "tutti_reducer_regroup: the reducer was made without "
+                                            "shards, and its memory is its group's");
+    if (r->group) {
+        give_up(r, "left its group");
+        tutti__shards_release(r);
+    }
+    r->group = group;
+    r->step = r->nonfinite_step = 0; /* as those who are new */
+    if (!group)
+        return TUTTI_OK;
+    status = tutti__check_group("tutti_reducer_regroup", group);
+    if (status == TUTTI_OK)
+        status = enter(r, TUTTI_OK);
+    if (status != TUTTI_OK) {
+        tutti__shards_release(r);
+        r->group = NULL;
+    }
+    return status;
+}
+
 void tutti_reducer_free(tutti_reducer *r)
 {
     if (!r)
         return;
-    if (r->in_step) { /* so that neither side waits for the other */
-        snprintf(r->message, sizeof r->message,
-                 "rank %d freed its reducer in the middle of step %llu", tutti_group_rank(r->group),
-                 (unsigned long long)r->step);
-        tutti__abort_peers(r->group, TUTTI_ERR_STATE, r->message);
+    if (r->group) {
+        give_up(r, "freed its reducer");
+        tutti__shards_release(r);
     }
-    for (size_t b = 0; b < r->n_buckets && r->buckets; b++)
-        if (r->buckets[b].work)
-            (void)!tutti_work_wait(
-                r->buckets[b].work); /* nobody may write into the block any more */
-    if (r->asking)
-        (void)!tutti_work_wait(r->asking);
     if (r->hook.free)
         r->hook.free(r->hook.self);
     free_device(r);
-    if (r->block)
+    if (r->alone) {
+        tutti_stream *stream = tutti__stream_or_cpu(r->stream);
+
+        stream->ops->free(stream->device, r->block);
+    } else if (r->block) {
         tutti_group_release(r->group, r->block);
+    }
+    tutti__shards_free(r);
     for (size_t i = 0; r->gradients && i < r->n; i++) {
         free(r->gradients[i].name);
         free(r->gradients[i].touched);
@@ -540,7 +633,9 @@ int tutti_reducer_users(const tutti_reducer *r, size_t i)
 {
     if (!r || i >= r->n || r->gradients[i].local)
         return 0;
-    return r->users ? (int)r->users[r->gradients[i].place] : tutti_group_size(r->group);
+    return r->users    ? (int)r->users[r->gradients[i].place]
+           : r->shards ? tutti__shards_count(r)
+                       : tutti_group_size(r->group);
 }
 
 void *tutti_reducer_grad(tutti_reducer *r, size_t i)
@@ -578,6 +673,11 @@ tutti_status tutti_reducer_set_hook(tutti_reducer *r, const tutti_comm_hook *hoo
 
     if (status == TUTTI_OK)
         status = tutti__check_hook("tutti_reducer_set_hook", &r->hook, hook);
+    if (status == TUTTI_OK && r->shards)
+        status = tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                             "communication hook \"%s\" cannot keep what logical shards promise, "
+                             "the same bits on any number of ranks; use one of the two",
+                             hook->name);
     if (status == TUTTI_OK && r->in_step)
         status = tutti__fail(TUTTI_ERR_STATE,
                              "tutti_reducer_set_hook in step %llu; set it between steps",

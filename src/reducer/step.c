@@ -9,9 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Keeps the step's first failure: finish reports it. The thread's message is its words. This rank's own cause, found on
- * the communication thread, replaces what the group said about it meanwhile. */
-static tutti_status keep(tutti_reducer *r, tutti_status status)
+/* This rank's own cause, found on the communication thread, replaces what the group said about it meanwhile. */
+tutti_status tutti__step_keep(tutti_reducer *r, tutti_status status)
 {
     if (r->status == TUTTI_OK || (tutti_status_scope(r->status) == TUTTI_SCOPE_GROUP &&
                                   tutti_status_scope(status) != TUTTI_SCOPE_GROUP)) {
@@ -24,7 +23,7 @@ static tutti_status keep(tutti_reducer *r, tutti_status status)
 static void keep_failure(tutti_reducer *r, tutti_status status)
 {
     if (status != TUTTI_OK)
-        keep(r, status);
+        tutti__step_keep(r, status);
 }
 
 /* Says which bucket a peer's failure hit. */
@@ -43,13 +42,13 @@ static tutti_status name_bucket(const tutti_reducer *r, size_t i, tutti_status s
 /* What this thread calls on the group from now on is for a bucket (1 + which; 0: none in particular), and ranks compare whose
  * and in which step: two models that are swapped on one rank differ in the reducer, a backward that one rank pauses or leaves
  * out in the step. With DDP that is the training steps begun, paused ones too; else the reducer's averaged steps. */
-static void mark(const tutti_reducer *r, size_t bucket)
+void tutti__step_mark(const tutti_reducer *r, size_t bucket)
 {
     tutti__group_mark(r->group, 1 + (unsigned)(r->number % 0xffffu), bucket,
                       r->common_step ? r->common_step : r->step);
 }
 
-static void unmark(const tutti_reducer *r)
+void tutti__step_unmark(const tutti_reducer *r)
 {
     tutti__group_mark(r->group, 0, 0, 0);
 }
@@ -67,9 +66,13 @@ tutti_status tutti_reducer_begin(tutti_reducer *r)
             TUTTI_ERR_STATE,
             "tutti_reducer_begin: step %llu is still open; call tutti_reducer_finish first",
             (unsigned long long)r->step);
-    TUTTI_TRY(tutti__begin_finite(r));
+    if (!r->group)
+        return tutti__fail(TUTTI_ERR_STATE, "tutti_reducer_begin: the reducer is in no group; call "
+                                            "tutti_reducer_regroup first");
+    TUTTI_TRY(r->shards ? tutti__shards_begin(r) : tutti__begin_finite(r));
     r->in_step = true;
     r->step++;
+    r->turn++;
     r->begin_ns = tutti__now_ns();
     r->next = 0;
     r->status = TUTTI_OK;
@@ -84,6 +87,8 @@ static tutti_status run_hook(tutti_reducer *r, tutti__bucket *b)
 {
     if (b->sparse)
         return tutti__reduce_rows(r->group, &r->gradients[r->order[b->info.first]], b->view.buf);
+    if (r->shards)
+        return tutti__shards_reduce(r, b);
     return r->hook.run(r->hook.self, r->group, &b->view);
 }
 
@@ -104,15 +109,18 @@ static tutti_status run_bucket(void *arg)
     uint64_t bytes = tutti__group_bytes(r->group);
     tutti_status status;
 
-    mark(r, 1 + (size_t)(b - r->buckets));
+    tutti__step_mark(r, 1 + (size_t)(b - r->buckets));
     (void)tutti__fail_again(TUTTI_OK, ""); /* a message that the hook finds is not its own */
     status = r->own ? run_hook_on_device(r, b) : run_hook(r, b);
-    unmark(r);
+    tutti__step_unmark(r);
     b->info.wire_bytes = tutti__group_bytes(r->group) - bytes;
     if (status != TUTTI_OK && tutti_status_scope(status) != TUTTI_SCOPE_GROUP) {
         /* A hook of the user's own has no way to make a message. */
         tutti__fail(status, "communication hook \"%s\" on rank %d: %s",
-                    b->sparse ? "sparse" : r->hook.name, tutti_group_rank(r->group),
+                    b->sparse   ? "sparse"
+                    : r->shards ? "shards"
+                                : r->hook.name,
+                    tutti_group_rank(r->group),
                     *tutti_last_error() ? tutti_last_error() : tutti_status_text(status));
         tutti__abort_peers(r->group, status, tutti_last_error());
     }
@@ -125,7 +133,7 @@ static tutti_status ask_for_users(tutti_reducer *r)
 {
     tutti_status status;
 
-    if (!tutti__may_skip(r) || r->graph_known)
+    if (!tutti__may_skip(r) || r->graph_known || r->shards)
         return TUTTI_OK;
     for (size_t place = 0; place < r->n_reduced; place++) {
         bool skipped = r->gradients[r->order[place]].skipped;
@@ -134,10 +142,10 @@ static tutti_status ask_for_users(tutti_reducer *r)
         if (r->static_graph)
             r->first_skips[place] = skipped;
     }
-    mark(r, 0);
+    tutti__step_mark(r, 0);
     status = tutti_all_reduce(r->group, TUTTI_BUF(r->users, r->n_reduced, TUTTI_I32), TUTTI_SUM,
                               &r->asking);
-    unmark(r);
+    tutti__step_unmark(r);
     return status;
 }
 
@@ -148,24 +156,25 @@ static tutti_status launch_bucket(tutti_reducer *r, size_t i)
     tutti_buf buf = b->view.buf;
     tutti_status status;
 
-    if (i + 1 == r->n_buckets)
+    if (r->shards)
+        TUTTI_TRY(tutti__shards_fill(r, b));
+    else if (i + 1 == r->n_buckets)
         TUTTI_TRY(tutti__check_all_finite(r));
     b->ready_ns = tutti__now_ns();
     b->info.wire_bytes = b->span;
-    if (b->sparse || r->hook.run) {
+    if (b->sparse || r->shards || r->hook.run) {
         if (r->stream)
             TUTTI_TRY(r->stream->ops->event_record(b->ready, r->stream));
         return tutti__group_submit(r->group, run_bucket, b, &b->work);
     }
     buf.stream = r->stream;
-    mark(r, 1 + i);
+    tutti__step_mark(r, 1 + i);
     status = tutti_all_reduce(r->group, buf, r->divisor ? TUTTI_SUM : TUTTI_AVG, &b->work);
-    unmark(r);
+    tutti__step_unmark(r);
     return status;
 }
 
-/* Starts every bucket whose turn it is. */
-static tutti_status launch(tutti_reducer *r)
+tutti_status tutti__step_launch(tutti_reducer *r)
 {
     if (r->next == r->n_buckets)
         return TUTTI_OK;
@@ -186,15 +195,20 @@ static tutti_status check_arrival(tutti_reducer *r, size_t i, const char *call)
     if (!r->in_step)
         return tutti__fail(TUTTI_ERR_STATE,
                            "%s(%zu) outside a step; call tutti_reducer_begin first", call, i);
+    if (r->shards && !tutti__shards_open(r))
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "%s(%zu) outside a shard; call tutti_reducer_begin_shard first", call,
+                           i);
     if (i >= r->n)
-        return keep(r, tutti__fail(TUTTI_ERR_ARG, "%s: there is no gradient %zu, only %zu in all",
-                                   call, i, r->n));
+        return tutti__step_keep(r, tutti__fail(TUTTI_ERR_ARG,
+                                               "%s: there is no gradient %zu, only %zu in all",
+                                               call, i, r->n));
     if (g->local)
-        return keep(r, tutti__fail(TUTTI_ERR_ARG,
-                                   "%s: gradient %zu, \"%s\", is local: it is not averaged", call,
-                                   i, g->name));
-    if (g->ready_step == r->step)
-        return keep(
+        return tutti__step_keep(
+            r, tutti__fail(TUTTI_ERR_ARG, "%s: gradient %zu, \"%s\", is local: it is not averaged",
+                           call, i, g->name));
+    if (g->ready_turn == r->turn)
+        return tutti__step_keep(
             r, tutti__fail(TUTTI_ERR_STATE,
                            "gradient %zu, \"%s\", got ready twice in step %llu on rank %d; call "
                            "tutti_reducer_ready once, when it is final",
@@ -217,20 +231,25 @@ static tutti_status arrive(tutti_reducer *r, size_t i, bool skipped)
 {
     tutti__gradient *g = &r->gradients[i];
     tutti_status status = TUTTI_OK;
+    bool leaves = true;
 
-    g->ready_step = r->step;
+    g->ready_turn = r->turn;
     g->skipped = skipped;
+    if (r->shards)
+        status = tutti__shards_take(r, i, skipped, &leaves);
+    if (!leaves)
+        return status == TUTTI_OK ? status : tutti__step_keep(r, status);
     r->buckets[g->bucket].pending--;
     if (r->graph_known && !r->shadow && skipped != r->first_skips[g->place])
-        return keep(r, fail_changed(r, g, skipped));
-    if (!skipped)
+        return tutti__step_keep(r, fail_changed(r, g, skipped));
+    if (!skipped && !r->shards)
         status = tutti__check_finite(r, i);
     if (status != TUTTI_OK)
-        return keep(r, status);
+        return tutti__step_keep(r, status);
     if (r->status != TUTTI_OK)
         return TUTTI_OK; /* the step has failed and finish will say so: nothing more is sent */
-    status = launch(r);
-    return status == TUTTI_OK ? status : keep(r, status);
+    status = tutti__step_launch(r);
+    return status == TUTTI_OK ? status : tutti__step_keep(r, status);
 }
 
 tutti_status tutti_reducer_ready(tutti_reducer *r, size_t i)
@@ -262,17 +281,19 @@ tutti_status tutti_reducer_ready_rows(tutti_reducer *r, size_t i, const int64_t 
     TUTTI_TRY(check_arrival(r, i, "tutti_reducer_ready_rows"));
     g = &r->gradients[i];
     if (!g->sparse)
-        return keep(r, tutti__fail(TUTTI_ERR_ARG,
-                                   "tutti_reducer_ready_rows: gradient %zu, \"%s\", is not sparse; "
-                                   "call tutti_reducer_ready",
-                                   i, g->name));
+        return tutti__step_keep(
+            r, tutti__fail(TUTTI_ERR_ARG,
+                           "tutti_reducer_ready_rows: gradient %zu, \"%s\", is not sparse; "
+                           "call tutti_reducer_ready",
+                           i, g->name));
     memset(g->touched, 0, g->rows);
     for (size_t k = 0; k < n_rows; k++) {
         if (rows[k] < 0 || rows[k] >= (int64_t)g->rows)
-            return keep(r, tutti__fail(TUTTI_ERR_ARG,
-                                       "tutti_reducer_ready_rows: \"%s\" has %zu rows, and no row "
-                                       "%lld",
-                                       g->name, g->rows, (long long)rows[k]));
+            return tutti__step_keep(
+                r, tutti__fail(TUTTI_ERR_ARG,
+                               "tutti_reducer_ready_rows: \"%s\" has %zu rows, and no row "
+                               "%lld",
+                               g->name, g->rows, (long long)rows[k]));
         g->touched[rows[k]] = 1;
     }
     return arrive(r, i, false);
@@ -290,11 +311,12 @@ static tutti_status bring_zeros(tutti_reducer *r, size_t i)
 {
     tutti__gradient *g = &r->gradients[i];
     tutti_stream *stream = tutti__stream_or_cpu(r->stream);
-    tutti_status status =
-        stream->ops->zero(stream, r->block + g->offset, g->count * tutti_dtype_size(g->dtype));
+    tutti_status status = r->shards ? TUTTI_OK /* nothing is added */
+                                    : stream->ops->zero(stream, r->block + g->offset,
+                                                        g->count * tutti_dtype_size(g->dtype));
 
     if (status != TUTTI_OK)
-        return keep(r, status);
+        return tutti__step_keep(r, status);
     if (g->sparse)
         memset(g->touched, 0, g->rows);
     return arrive(r, i, true);
@@ -313,7 +335,7 @@ tutti_status tutti_reducer_skip(tutti_reducer *r, size_t i)
     TUTTI_TRY(check_arrival(r, i, "tutti_reducer_skip"));
     g = &r->gradients[i];
     if (!tutti__may_skip(r))
-        return keep(
+        return tutti__step_keep(
             r, tutti__fail(TUTTI_ERR_STATE,
                            "gradient %zu, \"%s\", is skipped in step %llu on rank %d, which "
                            "needs find_unused or static_graph",
@@ -321,12 +343,12 @@ tutti_status tutti_reducer_skip(tutti_reducer *r, size_t i)
     return bring_zeros(r, i);
 }
 
-static tutti_status fail_missing(const tutti_reducer *r)
+tutti_status tutti__step_fail_missing(const tutti_reducer *r)
 {
     tutti__names names = {0};
 
     for (size_t place = 0; place < r->n_reduced; place++)
-        if (r->gradients[r->order[place]].ready_step != r->step)
+        if (r->gradients[r->order[place]].ready_turn != r->turn)
             tutti__names_add(&names, r->gradients[r->order[place]].name);
     return tutti__fail(
         TUTTI_ERR_STATE,
@@ -381,7 +403,7 @@ static void wait_bucket(tutti_reducer *r, size_t i)
     status = tutti_work_wait(b->work);
     b->work = NULL;
     if (status != TUTTI_OK) {
-        keep(r, name_bucket(r, i, status));
+        tutti__step_keep(r, name_bucket(r, i, status));
         return;
     }
     if (r->divisor)
@@ -393,9 +415,24 @@ static void wait_bucket(tutti_reducer *r, size_t i)
     r->traffic.gradient_bytes += b->span;
     tutti__record(r->recorder, "comm",
                   b->sparse     ? "sparse"
+                  : r->shards   ? "shards"
                   : r->hook.run ? r->hook.name
                                 : "all_reduce",
                   (int64_t)i, 1, begin_ns, end_ns);
+}
+
+tutti_status tutti__step_relaunch(tutti_reducer *r)
+{
+    for (size_t b = 0; b < r->n_buckets && r->status == TUTTI_OK; b++) {
+        tutti_status status = launch_bucket(r, b);
+
+        if (status != TUTTI_OK)
+            tutti__step_keep(r, name_bucket(r, b, status));
+    }
+    for (size_t b = 0; b < r->n_buckets; b++)
+        if (r->buckets[b].work)
+            wait_bucket(r, b);
+    return r->status == TUTTI_OK ? TUTTI_OK : tutti__fail_again(r->status, r->message);
 }
 
 static void wait_users(tutti_reducer *r)
@@ -407,7 +444,7 @@ static void wait_users(tutti_reducer *r)
     status = tutti_work_wait(r->asking);
     r->asking = NULL;
     if (status != TUTTI_OK)
-        keep(r, status);
+        tutti__step_keep(r, status);
 }
 
 tutti_status tutti_reducer_finish(tutti_reducer *r)
@@ -416,19 +453,23 @@ tutti_status tutti_reducer_finish(tutti_reducer *r)
     if (!r->in_step)
         return tutti__fail(TUTTI_ERR_STATE,
                            "tutti_reducer_finish outside a step; call tutti_reducer_begin first");
-    for (size_t place = 0; tutti__may_skip(r) && place < r->n_reduced; place++)
-        if (r->gradients[r->order[place]].ready_step != r->step)
+    if (r->shards)
+        keep_failure(r, tutti__shards_close(r));
+    for (size_t place = 0; !r->shards && tutti__may_skip(r) && place < r->n_reduced; place++)
+        if (r->gradients[r->order[place]].ready_turn != r->turn)
             tutti_reducer_skip(r, r->order[place]);
     r->in_step = false;
     if (r->status == TUTTI_OK && r->next < r->n_buckets)
-        keep(r, fail_missing(r));
+        tutti__step_keep(r, tutti__step_fail_missing(r));
     if (r->status != TUTTI_OK)
         tutti__abort_peers(r->group, r->status, r->message);
     for (size_t b = 0; b < r->n_buckets; b++)
         if (r->buckets[b].work)
             wait_bucket(r, b);
     wait_users(r);
-    if (r->status == TUTTI_OK)
+    if (r->shards)
+        keep_failure(r, tutti__shards_end(r));
+    else if (r->status == TUTTI_OK)
         keep_failure(r, tutti__end_finite(r));
     r->graph_known |= r->static_graph && !r->partial;
     return r->status == TUTTI_OK ? TUTTI_OK : tutti__fail_again(r->status, r->message);
@@ -436,5 +477,5 @@ tutti_status tutti_reducer_finish(tutti_reducer *r)
 
 void tutti__reducer_fail(tutti_reducer *r, tutti_status status)
 {
-    keep(r, status);
+    tutti__step_keep(r, status);
 }

@@ -34,7 +34,7 @@ typedef struct stand {
             fail_msg("%s", tutti_last_error());                                                    \
     } while (0)
 
-static stand *stand_new(int workers, int prefetch)
+static stand *stand_with(int workers, int prefetch, int shards)
 {
     stand *s = calloc(1, sizeof *s);
 
@@ -49,12 +49,18 @@ static stand *stand_new(int workers, int prefetch)
                                              .workers = workers,
                                              .prefetch = prefetch,
                                              .shuffle = true,
-                                             .cx = s->cx}));
+                                             .cx = s->cx,
+                                             .shards = shards}));
     for (int i = 0; i < EPOCHS * BATCHES; i++) {
         s->got[i] = s->cx->device_ops->host_alloc(s->cx->device, BATCH * (X + Y) * sizeof(float));
         assert_non_null(s->got[i]);
     }
     return s;
+}
+
+static stand *stand_new(int workers, int prefetch)
+{
+    return stand_with(workers, prefetch, 0);
 }
 
 static void stand_free(stand *s)
@@ -125,6 +131,35 @@ static void batches_reach_the_device_whole_and_stay(void **state)
         }
 }
 
+/* By shard: of three that are asked for, one is made by the workers and had, one by the caller, and one dropped. */
+static void so_they_do_by_shard(void **state)
+{
+    static const int WORKERS[] = {0, 1, 3}, PREFETCH[] = {1, 2, 5};
+
+    (void)state;
+    for (size_t w = 0; w < TUTTI__COUNT_OF(WORKERS); w++)
+        for (size_t p = 0; p < TUTTI__COUNT_OF(PREFETCH); p++) {
+            stand *s = stand_with(WORKERS[w], PREFETCH[p], 3);
+            tutti_batch batch;
+            int n = 0;
+
+            for (int epoch = 0; epoch < EPOCHS; epoch++) {
+                tutti_loader_set_epoch(s->loader, (uint64_t)epoch);
+                for (size_t index = 0; index < tutti_loader_batches(s->loader); index++) {
+                    for (int v = 0; v < 2; v++)
+                        tutti_loader_ask(s->loader, index, v, 0);
+                    for (int v = 2; v > 0; v--) {
+                        assert_true(tutti_loader_take(s->loader, index, v, &batch));
+                        use(s, &batch, n++);
+                    }
+                }
+                OK(tutti_loader_status(s->loader));
+            }
+            check(s, n);
+            stand_free(s);
+        }
+}
+
 static void an_epoch_that_is_left_leaves_nothing_behind(void **state)
 {
     stand *s = stand_new(2, 3);
@@ -173,6 +208,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches_reach_the_device_whole_and_stay),
+        cmocka_unit_test(so_they_do_by_shard),
         cmocka_unit_test(an_epoch_that_is_left_leaves_nothing_behind),
         cmocka_unit_test(only_the_batch_itself_is_found),
     };

@@ -252,6 +252,156 @@ static tutti_status widen(tutti_stream *stream, void *p, size_t n, tutti_dtype d
     return TUTTI_OK;
 }
 
+/* ---- Sums that know no order ----
+ *
+ * A float as a double times a power of two is exact; adding 1.5 * 2^52 rounds it to an integer, which then stands in the low
+ * bits. Back, the halves of a 64-bit integer become two doubles whose sum is rounded once. All of it is arithmetic that every
+ * machine's vectors have, with the same bits. */
+
+#define WHOLE      6755399441055744.0 /* 1.5 * 2^52 */
+#define WHOLE_BITS UINT64_C(0x4338000000000000)
+
+static inline uint64_t bits_of(double x)
+{
+    uint64_t u;
+
+    memcpy(&u, &x, sizeof u);
+    return u;
+}
+
+static inline double double_of_bits(uint64_t u)
+{
+    double x;
+
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
+
+/* |x| as an integer: rises with it. */
+static inline int32_t magnitude(float x)
+{
+    int32_t i;
+
+    memcpy(&i, &x, sizeof i);
+    return i & INT32_MAX;
+}
+
+static inline int32_t largest_of(const float *x, size_t n, int32_t largest)
+{
+    for (size_t i = 0; i < n; i++) {
+        const int32_t m = magnitude(x[i]);
+
+        largest = m > largest ? m : largest;
+    }
+    return largest;
+}
+
+static inline double double_of(uint64_t s)
+{
+    const double high =
+                     double_of_bits((s >> 32) ^ UINT64_C(0x4530000080000000)), /* 2^84 + 2^63 + */
+        low = double_of_bits((s & UINT32_MAX) | UINT64_C(0x4330000000000000)); /* 2^52 + */
+
+    return (high - 0x1.00000801p84) + low;
+}
+
+/* Some at once, so that they are still near when they are looked at. */
+#define EACH_BLOCK(n)                                                                              \
+    for (size_t at = 0, k; at < (n) && (k = (n)-at < BLOCK ? (n)-at : BLOCK, 1); at += BLOCK)
+
+#define ADD(name, T, OF, COMBINE)                                                                  \
+    TUTTI__CLONES static int32_t name(T *restrict sums, const float *restrict g, size_t n,         \
+                                      double scale, int32_t largest)                               \
+    {                                                                                              \
+        EACH_BLOCK(n)                                                                              \
+        {                                                                                          \
+            largest = largest_of(g + at, k, largest);                                              \
+            for (size_t i = at; i < at + k; i++)                                                   \
+                sums[i] = COMBINE(sums[i], OF(bits_of((double)g[i] * scale + WHOLE)));             \
+        }                                                                                          \
+        return largest;                                                                            \
+    }
+
+#define OF_64(bits) ((bits)-WHOLE_BITS)
+#define OF_32(bits) ((uint32_t)(bits))
+#define BOTH(a, b)  ((a) + (b))
+#define LAST(a, b)  (b)
+ADD(add_64, uint64_t, OF_64, BOTH)
+ADD(put_64, uint64_t, OF_64, LAST)
+ADD(add_32, uint32_t, OF_32, BOTH)
+ADD(put_32, uint32_t, OF_32, LAST)
+
+static tutti_status fixed_add(tutti_stream *stream, void *sums, const float *g, size_t n,
+                              const tutti__fixed *f, bool first, uint32_t *largest)
+{
+    const double scale = ldexp(1, f->exponent);
+    const int32_t so_far = (int32_t)*largest;
+
+    (void)stream;
+    *largest = (uint32_t)(f->bits == 64 ? (first ? put_64 : add_64)(sums, g, n, scale, so_far)
+                                        : (first ? put_32 : add_32)(sums, g, n, scale, so_far));
+    return TUTTI_OK;
+}
+
+TUTTI__CLONES static void join_64(uint64_t *restrict sums, const uint64_t *restrict more, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        sums[i] += more[i];
+}
+
+TUTTI__CLONES static void join_32(uint32_t *restrict sums, const uint32_t *restrict more, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        sums[i] += more[i];
+}
+
+static tutti_status fixed_join(tutti_stream *stream, void *sums, const void *more, size_t n,
+                               const tutti__fixed *f)
+{
+    (void)stream;
+    if (f->bits == 64)
+        join_64(sums, more, n);
+    else
+        join_32(sums, more, n);
+    return TUTTI_OK;
+}
+
+#define MEAN(name, T, DOUBLE_OF, COMBINE)                                                          \
+    TUTTI__CLONES static int32_t name(float *restrict mean, const T *restrict sums, size_t n,      \
+                                      double unit, double count, int32_t largest)                  \
+    {                                                                                              \
+        EACH_BLOCK(n)                                                                              \
+        {                                                                                          \
+            for (size_t i = at; i < at + k; i++)                                                   \
+                mean[i] = (float)COMBINE(DOUBLE_OF(sums[i]) * unit, count);                        \
+            largest = largest_of(mean + at, k, largest);                                           \
+        }                                                                                          \
+        return largest;                                                                            \
+    }
+
+#define OF_I32(s)   ((double)(int32_t)(s))
+#define OVER(a, b)  ((a) / (b))
+#define TIMES(a, b) ((a) * (b))
+MEAN(over_64, uint64_t, double_of, OVER)
+MEAN(times_64, uint64_t, double_of, TIMES)
+MEAN(over_32, uint32_t, OF_I32, OVER)
+MEAN(times_32, uint32_t, OF_I32, TIMES)
+
+/* Dividing by a power of two is multiplying by another, to the bit, and much faster. */
+static tutti_status fixed_mean(tutti_stream *stream, float *mean, const void *sums, size_t n,
+                               const tutti__fixed *f, int count, uint32_t *largest)
+{
+    const bool times = (count & (count - 1)) == 0;
+    const double unit = ldexp(1, -f->exponent), by = times ? 1.0 / count : count;
+    const int32_t so_far = (int32_t)*largest;
+
+    (void)stream;
+    *largest =
+        (uint32_t)(f->bits == 64 ? (times ? times_64 : over_64)(mean, sums, n, unit, by, so_far)
+                                 : (times ? times_32 : over_32)(mean, sums, n, unit, by, so_far));
+    return TUTTI_OK;
+}
+
 const tutti__flat_ops tutti__cpu_flat_ops = {
     .fill = fill,
     .scale = scale,
@@ -263,4 +413,7 @@ const tutti__flat_ops tutti__cpu_flat_ops = {
     .find_nonfinite = find_nonfinite,
     .narrow = narrow,
     .widen = widen,
+    .fixed_add = fixed_add,
+    .fixed_join = fixed_join,
+    .fixed_mean = fixed_mean,
 };

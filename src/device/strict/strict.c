@@ -365,6 +365,24 @@ static tutti_status flat_widen(tutti_stream *stream, void *p, size_t n, tutti_dt
     OPENED(tutti__cpu_flat_ops.widen(stream, p, n, dtype));
 }
 
+static tutti_status flat_fixed_add(tutti_stream *stream, void *sums, const float *g, size_t n,
+                                   const tutti__fixed *f, bool first, uint32_t *largest)
+{
+    OPENED(tutti__cpu_flat_ops.fixed_add(stream, sums, g, n, f, first, largest));
+}
+
+static tutti_status flat_fixed_join(tutti_stream *stream, void *sums, const void *more, size_t n,
+                                    const tutti__fixed *f)
+{
+    OPENED(tutti__cpu_flat_ops.fixed_join(stream, sums, more, n, f));
+}
+
+static tutti_status flat_fixed_mean(tutti_stream *stream, float *mean, const void *sums, size_t n,
+                                    const tutti__fixed *f, int number, uint32_t *largest)
+{
+    OPENED(tutti__cpu_flat_ops.fixed_mean(stream, mean, sums, n, f, number, largest));
+}
+
 static const tutti__flat_ops flat = {
     .fill = flat_fill,
     .scale = flat_scale,
@@ -376,6 +394,9 @@ static const tutti__flat_ops flat = {
     .find_nonfinite = flat_find_nonfinite,
     .narrow = flat_narrow,
     .widen = flat_widen,
+    .fixed_add = flat_fixed_add,
+    .fixed_join = flat_fixed_join,
+    .fixed_mean = flat_fixed_mean,
 };
 
 /* ---- The table --------------------------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
  * Weights are reordered from row-major once a step and wanted layout; their gradient goes back the other way, straight
  * into the bucket. */
 #include "tensor/kernel/onednn/state.h"
+#include "tensor/kernel/onednn/vector.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +22,23 @@ typedef struct convolution {
     bool bias;
     tutti__direction direction;
     tutti_dtype dtype; /* of x and y, and of w where it is read; bias and dw are F32 */
+    const tutti__onednn_primitive
+        *whole; /* this is one of parts of it, in its layouts; NULL: not so */
+    int part;
 } convolution;
+
+/* The layouts of some of the images of the whole. */
+static bool part_mds_new(tutti__window_mds *m, const convolution *c)
+{
+    const dnnl_primitive_desc_t pd = c->whole->pd;
+    const tutti__const_md src = dnnl_primitive_desc_query_md(pd, dnnl_query_src_md, 0);
+    const tutti__const_md dw = dnnl_primitive_desc_query_md(pd, dnnl_query_diff_weights_md, 0);
+    const tutti__const_md dy = dnnl_primitive_desc_query_md(pd, dnnl_query_diff_dst_md, 0);
+
+    return tutti__md_images(&m->src, src, c->x.d[0]) == dnnl_success &&
+           tutti__md_clone(&m->weights, dw) == dnnl_success &&
+           tutti__md_images(&m->dst, dy, c->x.d[0]) == dnnl_success;
+}
 
 static bool mds_new(tutti__window_mds *m, const convolution *c)
 {
@@ -30,6 +47,8 @@ static bool mds_new(tutti__window_mds *m, const convolution *c)
     const dnnl_data_type_t w = c->direction == TUTTI__BACKWARD_WEIGHTS ? dnnl_f32 : type;
 
     *m = (tutti__window_mds){0};
+    if (c->whole)
+        return part_mds_new(m, c);
     return tutti__md_new(&m->src, 4, c->x.d, type, any) == dnnl_success &&
            tutti__md_new(&m->weights, 4, c->w.d, w, any) == dnnl_success &&
            tutti__md_new(&m->dst, 4, c->y.d, type, any) == dnnl_success &&
@@ -89,9 +108,10 @@ static tutti_status convolution_get(tutti_ctx *cx, const convolution *c,
                                      {DNNL_ARG_DIFF_WEIGHTS, dnnl_query_diff_weights_md, 0},
                                      {DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0}},
     };
-    const tutti__onednn_key key = {{TUTTI__ONEDNN_CONVOLUTION, c->direction, c->bias, c->a->stride,
-                                    c->a->padding, c->x.d[0], c->x.d[1], c->x.d[2], c->x.d[3],
-                                    c->w.d[0], c->w.d[2], c->w.d[3], c->dtype}};
+    const tutti__onednn_key key = {
+        {TUTTI__ONEDNN_CONVOLUTION, c->direction, c->bias, c->a->stride, c->a->padding, c->x.d[0],
+         c->x.d[1], c->x.d[2], c->x.d[3], c->w.d[0], c->w.d[2], c->w.d[3], c->dtype,
+         c->whole ? c->whole->key.v[5] * TUTTI__ONEDNN_MAX_PARTS + c->part + 1 : 0}};
     tutti__onednn_primitive *forward = NULL;
     dnnl_primitive_desc_t pd = NULL;
     dnnl_status_t status;
@@ -103,8 +123,11 @@ static tutti_status convolution_get(tutti_ctx *cx, const convolution *c,
         convolution hint = *c;
 
         hint.direction = TUTTI__FORWARD;
+        hint.whole = NULL;
         TUTTI_TRY(convolution_get(cx, &hint, &forward));
     }
+    if (c->direction == TUTTI__BACKWARD_WEIGHTS)
+        tutti__onednn_threads(cx, 1);
     status = convolution_pd(cx, c, forward ? forward->pd : NULL, &pd);
     if (status != dnnl_success) {
         char what[240];
@@ -176,6 +199,64 @@ tutti_status tutti__onednn_conv2d_backward_data(tutti_tensor *dx, tutti_tensor *
     return tutti__onednn_run(dx->cx, p, data);
 }
 
+/* ---- Weight gradient -------------------------------------------------------------------------------------
+ * A sum over the batch, which oneDNN would cut by the number of threads. The batch is cut into parts by the shapes alone,
+ * one thread computes a part, and parts are added in their order. */
+
+#define PART_PIXELS                                                                                \
+    256 /* of y, at least: reading and writing dw once more has to cost little beside the products */
+#define ADD_ELEMENTS ((int64_t)1 << 14) /* a job */
+
+typedef struct sum_parts {
+    float *sum; /* the first part; the others follow */
+    int64_t n;
+    int parts;
+} sum_parts;
+
+TUTTI__CLONES static void add_parts(float *restrict sum, const float *restrict part, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        sum[i] += part[i];
+}
+
+static void sum_job(void *arg, int64_t i, int member)
+{
+    const sum_parts *t = arg;
+    const int64_t first = i * ADD_ELEMENTS;
+    const int64_t n = t->n - first < ADD_ELEMENTS ? t->n - first : ADD_ELEMENTS;
+
+    (void)member;
+    for (int k = 1; k < t->parts; k++)
+        add_parts(t->sum + first, t->sum + first + k * t->n, n);
+}
+
+/* dw, in the layout of `whole`, at the beginning of parts * bytes. */
+static tutti_status run_in_parts(tutti_ctx *cx, const convolution *c,
+                                 tutti__onednn_primitive *whole, int parts, void *const data[3])
+{
+    const int64_t images = c->x.d[0], most = (images + parts - 1) / parts;
+    const size_t dw_bytes = whole->bytes[1];
+    tutti__onednn_part part[TUTTI__ONEDNN_MAX_PARTS];
+    sum_parts t = {data[1], (int64_t)(dw_bytes / sizeof(float)), (int)((images + most - 1) / most)};
+
+    for (int i = 0; i < t.parts; i++) {
+        const int64_t first = i * most;
+        convolution of_part = *c;
+
+        of_part.whole = whole;
+        of_part.part = i;
+        of_part.x.d[0] = of_part.y.d[0] = first + most < images ? most : images - first;
+        TUTTI_TRY(convolution_get(cx, &of_part, &part[i].primitive));
+        part[i].data[0] = (char *)data[0] + (size_t)first * (whole->bytes[0] / (size_t)images);
+        part[i].data[1] = (char *)data[1] + (size_t)i * dw_bytes;
+        part[i].data[2] = (char *)data[2] + (size_t)first * (whole->bytes[2] / (size_t)images);
+    }
+    TUTTI_TRY(tutti__onednn_run_parts(cx, part, t.parts));
+    if (t.parts > 1)
+        tutti__onednn_parallel(cx, sum_job, &t, (t.n + ADD_ELEMENTS - 1) / ADD_ELEMENTS);
+    return TUTTI_OK;
+}
+
 tutti_status tutti__onednn_conv2d_backward_weights(tutti_tensor *dw, tutti_tensor *db,
                                                    tutti_tensor *dy, tutti_tensor *x,
                                                    const tutti__conv2d *a)
@@ -187,6 +268,7 @@ tutti_status tutti__onednn_conv2d_backward_weights(tutti_tensor *dw, tutti_tenso
                      .dtype = dy->dtype};
     tutti__onednn_primitive *p;
     void *data[3];
+    int parts;
 
     if (db)
         TUTTI_TRY(tutti__onednn_bias_gradient(db, dy));
@@ -198,13 +280,13 @@ tutti_status tutti__onednn_conv2d_backward_weights(tutti_tensor *dw, tutti_tenso
     TUTTI_TRY(convolution_get(dy->cx, &c, &p));
     TUTTI_TRY(tutti__onednn_in(x, p->layouts[0], &data[0]));
     TUTTI_TRY(tutti__onednn_in(dy, p->layouts[2], &data[2]));
-    if (!p->layouts[1] && !dw->accumulate) {
+    parts = tutti__onednn_parts_of(c.y.d[0] * c.y.d[2] * c.y.d[3] / PART_PIXELS);
+    if (parts == 1 && !p->layouts[1] && !dw->accumulate) {
         data[1] = dw->data;
-        return tutti__onednn_run(dy->cx, p, data);
+        return run_in_parts(dy->cx, &c, p, 1, data);
     }
-    TUTTI_TRY(tutti__onednn_staging(
-        dy->cx, p->layouts[1] ? p->layouts[1]->bytes : tutti__tensor_bytes(dw), &data[1]));
-    TUTTI_TRY(tutti__onednn_run(dy->cx, p, data));
+    TUTTI_TRY(tutti__onednn_staging(dy->cx, (size_t)parts * p->bytes[1], &data[1]));
+    TUTTI_TRY(run_in_parts(dy->cx, &c, p, parts, data));
     return tutti__onednn_reorder(dy->cx, dw->shape,
                                  &(tutti__onednn_place){p->layouts[1], TUTTI_F32, data[1]},
                                  &(tutti__onednn_place){NULL, TUTTI_F32, dw->data}, dw->accumulate);

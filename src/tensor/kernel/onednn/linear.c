@@ -4,20 +4,68 @@
 
 #include <string.h>
 
+#define PART_PRODUCTS ((int64_t)1 << 19) /* multiplications, at least */
+
 /* c [rows,columns] = or += op(a) op(b); 'T' reads a matrix the other way round. */
-static tutti_status product(tutti_ctx *cx, const char op[2], const int64_t size[3], const void *a,
-                            const void *b, bool add, void *c)
+typedef struct product {
+    char op[2];
+    bool add;
+    int64_t rows, columns, inner;
+    const float *a, *b;
+    float *c;
+} product;
+
+/* Rows or columns of c, whichever are more, in parts by the shapes alone, each on one thread: oneDNN would cut the sums by
+ * the number of threads. */
+typedef struct product_parts {
+    const product *whole;
+    bool by_rows;
+    int64_t most; /* rows or columns a part */
+    dnnl_status_t status[TUTTI__ONEDNN_MAX_PARTS];
+} product_parts;
+
+static void multiply_part(void *arg, int64_t i, int member)
 {
-    const int64_t rows = size[0], columns = size[1], inner = size[2];
-    dnnl_status_t status;
+    product_parts *t = arg;
+    const product *p = t->whole;
+    const int64_t first = i * t->most, of = t->by_rows ? p->rows : p->columns;
+    const int64_t n = of - first < t->most ? of - first : t->most;
+    const bool a_turned = p->op[0] == 'T', b_turned = p->op[1] == 'T';
+    const float *a = p->a, *b = p->b;
+    float *c = p->c;
+
+    (void)member;
+    if (t->by_rows) {
+        a += a_turned ? first : first * p->inner;
+        c += first * p->columns;
+    } else {
+        b += b_turned ? first * p->inner : first;
+        c += first;
+    }
+    t->status[i] =
+        dnnl_sgemm(p->op[0], p->op[1], t->by_rows ? n : p->rows, t->by_rows ? p->columns : n,
+                   p->inner, 1.0f, a, a_turned ? p->rows : p->inner, b,
+                   b_turned ? p->inner : p->columns, p->add ? 1.0f : 0.0f, c, p->columns);
+}
+
+static tutti_status multiply(tutti_ctx *cx, const product *p)
+{
+    const int parts = tutti__onednn_parts_of(p->rows * p->columns * p->inner / PART_PRODUCTS);
+    product_parts t = {.whole = p, .by_rows = p->rows > p->columns};
+    const int64_t of = t.by_rows ? p->rows : p->columns;
+    int64_t n;
     sigset_t kept;
 
-    tutti__onednn_threads(cx);
+    t.most = (of + parts - 1) / parts;
+    t.most = (t.most + 15) / 16 * 16;
+    n = (of + t.most - 1) / t.most;
+    tutti__onednn_threads(cx, 1);
     tutti__onednn_hold_signals(&kept);
-    status = dnnl_sgemm(op[0], op[1], rows, columns, inner, 1.0f, a, op[0] == 'T' ? rows : inner, b,
-                        op[1] == 'T' ? inner : columns, add ? 1.0f : 0.0f, c, columns);
+    tutti__onednn_parallel(cx, multiply_part, &t, n);
     tutti__onednn_pass_signals(&kept);
-    return tutti__onednn_check(status, "a matrix product");
+    for (int64_t i = 0; i < n; i++)
+        TUTTI_TRY(tutti__onednn_check(t.status[i], "a matrix product"));
+    return TUTTI_OK;
 }
 
 tutti_status tutti__onednn_linear_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
@@ -33,7 +81,7 @@ tutti_status tutti__onednn_linear_forward(tutti_tensor *y, tutti_tensor *x, tutt
         TUTTI_TRY(tutti__onednn_in(b, NULL, &b_data));
     for (int64_t r = 0; b && r < R; r++)
         memcpy((float *)y->data + r * M, b_data, (size_t)M * sizeof(float));
-    return product(y->cx, "NT", (int64_t[]){R, M, K}, x_data, w_data, b != NULL, y->data);
+    return multiply(y->cx, &(product){{'N', 'T'}, b != NULL, R, M, K, x_data, w_data, y->data});
 }
 
 tutti_status tutti__onednn_linear_backward_data(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *w)
@@ -44,7 +92,7 @@ tutti_status tutti__onednn_linear_backward_data(tutti_tensor *dx, tutti_tensor *
     TUTTI_TRY(tutti__onednn_in(dy, NULL, &dy_data));
     TUTTI_TRY(tutti__onednn_in(w, NULL, &w_data));
     TUTTI_TRY(tutti__tensor_alloc(dx, NULL));
-    return product(dx->cx, "NN", (int64_t[]){R, K, M}, dy_data, w_data, false, dx->data);
+    return multiply(dx->cx, &(product){{'N', 'N'}, false, R, K, M, dy_data, w_data, dx->data});
 }
 
 static void bias_gradient(tutti_tensor *db, const float *dy, int64_t R, int64_t M)
@@ -72,7 +120,8 @@ tutti_status tutti__onednn_linear_backward_weights(tutti_tensor *dw, tutti_tenso
     if (!dw)
         return TUTTI_OK;
     TUTTI_TRY(tutti__onednn_in(x, NULL, &x_data));
-    return product(dw->cx, "TN", (int64_t[]){M, K, R}, dy_data, x_data, dw->accumulate, dw->data);
+    return multiply(dw->cx,
+                    &(product){{'T', 'N'}, dw->accumulate, M, K, R, dy_data, x_data, dw->data});
 }
 
 /* ---- In 16 bit ------------------------------------------------------------------------------------------- */
@@ -83,6 +132,7 @@ typedef struct half_product {
     int64_t rows, columns, inner;
     tutti_dtype dtype, result;
     bool bias, add;
+    int part;
 } half_product;
 
 static dnnl_status_t half_pd(tutti_ctx *cx, const half_product *h, dnnl_primitive_desc_t *pd_p)
@@ -110,22 +160,46 @@ static dnnl_status_t half_pd(tutti_ctx *cx, const half_product *h, dnnl_primitiv
     return status;
 }
 
-static tutti_status run_half(tutti_ctx *cx, const half_product *h, void *const data[4])
+static tutti_status get_half(tutti_ctx *cx, const half_product *h, tutti__onednn_primitive **p)
 {
     static const tutti__onednn_arg args[] = {{DNNL_ARG_SRC, dnnl_query_src_md, 0},
                                              {DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0},
                                              {DNNL_ARG_DST, dnnl_query_dst_md, 0},
                                              {DNNL_ARG_BIAS, dnnl_query_weights_md, 1}};
     const tutti__onednn_key key = {{TUTTI__ONEDNN_MATMUL, h->op[0], h->op[1], h->rows, h->columns,
-                                    h->inner, h->dtype, h->result, h->bias, h->add}};
-    tutti__onednn_primitive *p = tutti__onednn_find(cx, &key);
+                                    h->inner, h->dtype, h->result, h->bias, h->add, h->part}};
     dnnl_primitive_desc_t pd = NULL;
 
-    if (!p) {
-        TUTTI_TRY(tutti__onednn_check(half_pd(cx, h, &pd), "a matrix product in 16 bit"));
-        TUTTI_TRY(tutti__onednn_add(cx, &key, pd, args, h->bias ? 4 : 3, &p));
+    *p = tutti__onednn_find(cx, &key);
+    if (*p)
+        return TUTTI_OK;
+    tutti__onednn_threads(cx, 1);
+    TUTTI_TRY(tutti__onednn_check(half_pd(cx, h, &pd), "a matrix product in 16 bit"));
+    return tutti__onednn_add(cx, &key, pd, args, h->bias ? 4 : 3, p);
+}
+
+/* In parts as those in F32, but of rows that lie together: not those of weight gradients, which one thread computes. */
+static tutti_status run_half(tutti_ctx *cx, const half_product *h, void *const data[4])
+{
+    const int parts = h->op[0] == 'T'
+                          ? 1
+                          : tutti__onednn_parts_of(h->rows * h->columns * h->inner / PART_PRODUCTS);
+    const int64_t most = (h->rows + parts - 1) / parts;
+    tutti__onednn_part part[TUTTI__ONEDNN_MAX_PARTS];
+    int n = 0;
+
+    for (int64_t first = 0; first < h->rows; first += most, n++) {
+        half_product of_part = *h;
+
+        of_part.part = n;
+        of_part.rows = h->rows - first < most ? h->rows - first : most;
+        TUTTI_TRY(get_half(cx, &of_part, &part[n].primitive));
+        memcpy(part[n].data, data, 4 * sizeof *data);
+        part[n].data[0] = (char *)data[0] + (size_t)(first * h->inner) * tutti_dtype_size(h->dtype);
+        part[n].data[2] =
+            (char *)data[2] + (size_t)(first * h->columns) * tutti_dtype_size(h->result);
     }
-    return tutti__onednn_run(cx, p, data);
+    return tutti__onednn_run_parts(cx, part, n);
 }
 
 tutti_status tutti__onednn_half_linear_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,

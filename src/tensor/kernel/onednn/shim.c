@@ -27,6 +27,17 @@ dnnl_status_t tutti__md_clone(tutti__md *md_p, tutti__const_md md)
     return dnnl_memory_desc_clone(md_p, md);
 }
 
+dnnl_status_t tutti__md_images(tutti__md *md_p, tutti__const_md whole, int64_t images)
+{
+    const dnnl_dims_t offsets = {0}, *dims = NULL;
+    dnnl_dims_t part;
+
+    TRY(dnnl_memory_desc_query(whole, dnnl_query_dims, (void *)&dims));
+    memcpy(part, *dims, sizeof(part));
+    part[0] = images;
+    return dnnl_memory_desc_create_submemory(md_p, whole, part, offsets);
+}
+
 void tutti__md_free(tutti__md md)
 {
     if (md)
@@ -138,6 +149,18 @@ dnnl_status_t tutti__md_new(tutti__md *md_p, int n, const dnnl_dim_t *dims, dnnl
 dnnl_status_t tutti__md_clone(tutti__md *md_p, tutti__const_md md)
 {
     return md_box(md_p, md);
+}
+
+dnnl_status_t tutti__md_images(tutti__md *md_p, tutti__const_md whole, int64_t images)
+{
+    const dnnl_dims_t offsets = {0};
+    dnnl_dims_t dims;
+    dnnl_memory_desc_t md;
+
+    memcpy(dims, whole->dims, sizeof(dims));
+    dims[0] = images;
+    TRY(dnnl_memory_desc_init_submemory(&md, whole, dims, offsets));
+    return md_box(md_p, &md);
 }
 
 void tutti__md_free(tutti__md md)

@@ -22,6 +22,8 @@ typedef const dnnl_memory_desc_t *tutti__const_md;
 dnnl_status_t tutti__md_new(tutti__md *md_p, int n, const dnnl_dim_t *dims, dnnl_data_type_t type,
                             dnnl_format_tag_t tag);
 dnnl_status_t tutti__md_clone(tutti__md *md_p, tutti__const_md md);
+/* The layout of a tensor's first images, as they lie in the whole. */
+dnnl_status_t tutti__md_images(tutti__md *md_p, tutti__const_md whole, int64_t images);
 void tutti__md_free(tutti__md md);
 
 /* Where element (i0, i1, ...) lies, if the layout is strided or blocked; false for other kinds. */

@@ -165,7 +165,7 @@ tutti__onednn_primitive *tutti__onednn_find(tutti_ctx *cx, const tutti__onednn_k
     tutti__onednn *od = cx->kernel_state;
     tutti__onednn_primitive *p = od->primitives;
 
-    tutti__onednn_threads(cx);
+    tutti__onednn_threads(cx, cx->threads);
     while (p && memcmp(&p->key, key, sizeof *key) != 0)
         p = p->next;
     return p;
@@ -287,26 +287,77 @@ tutti_status tutti__onednn_scratch(tutti_ctx *cx, size_t bytes, void **p)
     return TUTTI_OK;
 }
 
-tutti_status tutti__onednn_run(tutti_ctx *cx, tutti__onednn_primitive *p, void *const *data)
+/* Gives the primitive its addresses and runs it. */
+static dnnl_status_t execute(const tutti__onednn *od, tutti__onednn_primitive *p, void *const *data,
+                             void *scratch)
 {
-    tutti__onednn *od = cx->kernel_state;
     int n = p->n_args;
     dnnl_status_t status = dnnl_success;
-    sigset_t kept;
 
     for (int i = 0; i < n && status == dnnl_success; i++)
         status = dnnl_memory_set_data_handle(p->args[i].memory, data[i]);
-    if (p->scratch_bytes && status == dnnl_success) {
-        TUTTI_TRY(memory_grow(cx, &od->scratch, p->scratch_bytes));
-        status = dnnl_memory_set_data_handle(p->args[n++].memory, od->scratch.p);
-    }
-    tutti__onednn_hold_signals(&kept); /* a convolution may be a matrix product */
+    if (p->scratch_bytes && status == dnnl_success)
+        status = dnnl_memory_set_data_handle(p->args[n++].memory, scratch);
     if (status == dnnl_success)
         status = dnnl_primitive_execute(p->primitive, od->stream, n, p->args);
-    if (status == dnnl_success)
-        status = dnnl_stream_wait(od->stream);
+    return status == dnnl_success ? dnnl_stream_wait(od->stream) : status;
+}
+
+tutti_status tutti__onednn_run(tutti_ctx *cx, tutti__onednn_primitive *p, void *const *data)
+{
+    tutti__onednn *od = cx->kernel_state;
+    dnnl_status_t status;
+    sigset_t kept;
+
+    TUTTI_TRY(memory_grow(cx, &od->scratch, p->scratch_bytes));
+    tutti__onednn_hold_signals(&kept); /* a convolution may be a matrix product */
+    status = execute(od, p, data, od->scratch.p);
     tutti__onednn_pass_signals(&kept);
     return tutti__onednn_check(status, "running a primitive");
+}
+
+int tutti__onednn_parts_of(int64_t times)
+{
+    return times < 1 ? 1 : times < TUTTI__ONEDNN_MAX_PARTS ? (int)times : TUTTI__ONEDNN_MAX_PARTS;
+}
+
+typedef struct parts_job {
+    const tutti__onednn *od;
+    tutti__onednn_part *parts;
+    char *scratch;
+    size_t scratch_bytes; /* of each */
+    dnnl_status_t status[TUTTI__ONEDNN_MAX_PARTS];
+} parts_job;
+
+static void run_part(void *arg, int64_t i, int member)
+{
+    parts_job *t = arg;
+
+    (void)member;
+    t->status[i] = execute(t->od, t->parts[i].primitive, t->parts[i].data,
+                           t->scratch + (size_t)i * t->scratch_bytes);
+}
+
+tutti_status tutti__onednn_run_parts(tutti_ctx *cx, tutti__onednn_part *parts, int n)
+{
+    tutti__onednn *od = cx->kernel_state;
+    parts_job t = {.od = od, .parts = parts};
+    sigset_t kept;
+
+    for (int i = 0; i < n; i++) {
+        const size_t bytes = (parts[i].primitive->scratch_bytes + 4095) / 4096 * 4096;
+
+        t.scratch_bytes = bytes > t.scratch_bytes ? bytes : t.scratch_bytes;
+    }
+    TUTTI_TRY(memory_grow(cx, &od->scratch, (size_t)n * t.scratch_bytes));
+    t.scratch = od->scratch.p;
+    tutti__onednn_threads(cx, 1);
+    tutti__onednn_hold_signals(&kept);
+    tutti__onednn_parallel(cx, run_part, &t, n);
+    tutti__onednn_pass_signals(&kept);
+    for (int i = 0; i < n; i++)
+        TUTTI_TRY(tutti__onednn_check(t.status[i], "running a primitive"));
+    return TUTTI_OK;
 }
 
 /* ---- Reorders -------------------------------------------------------------------------------------------- */
@@ -452,12 +503,12 @@ static void start_threads(const tutti_ctx *cx)
     tutti__onednn_pass_signals(&kept);
 }
 
-void tutti__onednn_threads(tutti_ctx *cx)
+void tutti__onednn_threads(tutti_ctx *cx, int threads)
 {
     const tutti__onednn *od = cx->kernel_state;
 
     if (od->set_threads)
-        od->set_threads(cx->threads);
+        od->set_threads(threads);
 }
 
 static void team_member(void *arg)

@@ -100,6 +100,16 @@ tutti_status tutti__onednn_add(tutti_ctx *cx, const tutti__onednn_key *key,
                                dnnl_primitive_desc_t pd, const tutti__onednn_arg *args, int n_args,
                                tutti__onednn_primitive **primitive_p);
 tutti_status tutti__onednn_run(tutti_ctx *cx, tutti__onednn_primitive *p, void *const *data);
+/* Runs n of them, each on one thread, at the same time where the context has several: what each computes does not depend on
+ * how many. They have been made under tutti__onednn_threads(1), and are n different ones. */
+#define TUTTI__ONEDNN_MAX_PARTS 8
+typedef struct tutti__onednn_part {
+    tutti__onednn_primitive *primitive;
+    void *data[TUTTI__ONEDNN_MAX_ARGS];
+} tutti__onednn_part;
+tutti_status tutti__onednn_run_parts(tutti_ctx *cx, tutti__onednn_part *parts, int n);
+/* How many parts are worth their while, of work that is so many times what makes one: by the shapes alone. */
+int tutti__onednn_parts_of(int64_t times);
 /* Memory for a result between two primitives; valid until asked for again. */
 tutti_status tutti__onednn_staging(tutti_ctx *cx, size_t bytes, void **p);
 /* Memory for work within a kernel; valid until any primitive runs. */
@@ -110,8 +120,9 @@ tutti_status tutti__onednn_scratch(tutti_ctx *cx, size_t bytes, void **p);
 void tutti__onednn_hold_signals(sigset_t *kept);
 void tutti__onednn_pass_signals(const sigset_t *kept);
 
-/* Tells OpenMP, for this thread, how many threads the context has; tutti__onednn_find does. */
-void tutti__onednn_threads(tutti_ctx *cx);
+/* Tells OpenMP, for this thread, how many threads there are; tutti__onednn_find says the context's. oneDNN cuts some sums into
+ * as many as there are threads: what does so is made and run for one thread, in parts of our own. */
+void tutti__onednn_threads(tutti_ctx *cx, int threads);
 /* Calls job(arg, i, member) for i in [0, n), on the context's threads (those of oneDNN's OpenMP); member, less than
  * cx->threads, says on which. Jobs must not depend on one another, so the bits do not depend on the number of threads. */
 typedef void tutti__onednn_job(void *arg, int64_t i, int member);

@@ -1,0 +1,530 @@
+/* shards.c -- means over logical shards, the same bits whoever computed them, in whatever order.   SPDX-License-Identifier: MIT
+ *
+ *     block   f32   | gradients of the shard at hand        | of this rank alone; in the end the means
+ *     sums    i64   | sums over this rank's shards          | of the group: reduced bucket by bucket
+ *     late    i64   | the same of shards that began when buckets had left; untouched where there are none
+ *
+ * A gradient is added to the sums when it is ready, while it is still in the processor's caches; a bucket's means are made on the
+ * group's thread, when it has been reduced. Behind the buckets goes one small message, by which all ranks know the same: whether
+ * all shards are in, what did not fit, who has late sums, the program's counters. docs/design/elasticity.md says why the
+ * result is exact. */
+#include "reducer/internal.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The first gradients fit up to 64 (wire 64) and have a resolution of 2^-45. */
+#define FIRST_RANGE 0x1p-6f
+/* Bits above the range: a shard's gradient may be so much larger. Wire 64: of 2^51, where rounding by addition ends. */
+enum { LIMIT_64 = 51, ROOM_64 = 12, ROOM_32 = 4 };
+#define NOT_FINITE UINT32_C(0x7f800000) /* bits of |x| from here on are infinity's and NaN's */
+#define MAX_SHARDS 4096
+
+enum { IN_SUMS = 1, IN_LATE = 2 };
+/* The message: numbers that are added, then the program's counters, then with find_unused who brought what, by place. */
+enum { SHARDS, MISFITS, NONFINITE, LATE, RANGES, N_NUMBERS };
+
+struct tutti__shards {
+    int count, bits;
+    size_t n_counters;
+    unsigned char *sums, *late; /* the group's; NULL: none now */
+    float *ranges;              /* by parameter, as all here */
+    tutti__fixed *fixed;        /* of this attempt */
+    uint32_t *
+        largest; /* of the device: bits of the largest |contribution| of this rank, and of the largest |mean| behind */
+    uint32_t *seen;         /* the same on the host; or largest itself */
+    int32_t *all;           /* by place: the largest of all ranks */
+    unsigned char *brought; /* IN_SUMS, IN_LATE */
+    int64_t *message;
+    tutti_work *ending; /* its reduction, while in flight */
+    bool open;          /* in a shard */
+    bool leaving;       /* the last shard has begun */
+    bool apart;         /* and after it another: block is its until the end; with the mutex */
+    bool joining;       /* late sums are on their way */
+    bool again;
+    pthread_mutex_t mutex;
+};
+
+int tutti__shards_count(const tutti_reducer *r)
+{
+    return r->shards->count;
+}
+
+bool tutti__shards_open(const tutti_reducer *r)
+{
+    return r->shards->open;
+}
+
+/* ---- Numbers ---- */
+
+/* A contribution's integer has at most so many bits: with wire 32 sums of all shards fit. */
+static int limit_bits(const tutti__shards *s)
+{
+    int bits = LIMIT_64;
+
+    if (s->bits == 32)
+        for (bits = 31; 1 << (31 - bits) < s->count;)
+            bits--;
+    return bits;
+}
+
+/* 2^exponent is the largest power of two by which the range stays within the room below the limit. */
+static tutti__fixed fixed_of(const tutti__shards *s, float range)
+{
+    const int room = s->bits == 64 ? ROOM_64 : ROOM_32;
+    int exponent;
+    const double fraction = frexp((double)range, &exponent); /* range = fraction * 2^exponent */
+
+    exponent -= fraction == 0.5;
+    return (tutti__fixed){s->bits, limit_bits(s) - room - exponent};
+}
+
+static float float_of(uint32_t bits)
+{
+    float x;
+
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static bool fits(const tutti__shards *s, const tutti__fixed *f, uint32_t largest)
+{
+    return ldexp((double)float_of(largest), f->exponent) <= ldexp(1, limit_bits(s)) - 1;
+}
+
+/* ---- Making it ---- */
+
+static tutti_status check(const tutti_reducer *r, const tutti_reducer_opts *opts)
+{
+    if (opts->shards > MAX_SHARDS)
+        return tutti__fail(TUTTI_ERR_ARG, "tutti_reducer_new: %d shards, expected 1 to %d",
+                           opts->shards, MAX_SHARDS);
+    if (opts->wire_bits != 0 && opts->wire_bits != 32 && opts->wire_bits != 64)
+        return tutti__fail(TUTTI_ERR_ARG, "tutti_reducer_new: wire_bits is %d, expected 64 or 32",
+                           opts->wire_bits);
+    for (size_t i = 0; i < r->n; i++) {
+        const tutti__gradient *g = &r->gradients[i];
+
+        if (g->sparse || (!g->local && g->dtype != TUTTI_F32))
+            return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                               "tutti_reducer_new: \"%s\" is %s; with shards gradients are F32, "
+                               "and none is sparse",
+                               g->name, g->sparse ? "sparse" : tutti_dtype_name(g->dtype));
+    }
+    return TUTTI_OK;
+}
+
+static size_t message_length(const tutti_reducer *r)
+{
+    return N_NUMBERS + r->shards->n_counters + (tutti__may_skip(r) ? r->n_reduced : 0);
+}
+
+tutti_status tutti__shards_new(tutti_reducer *r, const tutti_reducer_opts *opts)
+{
+    tutti_stream *stream = tutti__stream_or_cpu(r->stream);
+    tutti__shards *s;
+
+    TUTTI_TRY(check(r, opts));
+    s = tutti__alloc(sizeof *s);
+    if (!s)
+        return TUTTI_ERR_MEMORY;
+    r->shards = s;
+    pthread_mutex_init(&s->mutex, NULL);
+    s->count = opts->shards;
+    s->bits = opts->wire_bits ? opts->wire_bits : 64;
+    s->n_counters = opts->n_counters;
+    s->ranges = tutti__alloc((r->n + 1) * sizeof *s->ranges);
+    s->fixed = tutti__alloc((r->n + 1) * sizeof *s->fixed);
+    s->all = tutti__alloc((r->n + 1) * sizeof *s->all);
+    s->brought = tutti__alloc(r->n + 1);
+    s->message = s->n_counters < PTRDIFF_MAX / sizeof *s->message - r->n - N_NUMBERS
+                     ? tutti__alloc(message_length(r) * sizeof *s->message)
+                     : NULL;
+    s->largest = stream->ops->alloc(stream->device, 2 * (r->n + 1) * sizeof *s->largest, true);
+    s->seen = r->stream ? stream->ops->host_alloc(stream->device, 2 * (r->n + 1) * sizeof *s->seen)
+                        : s->largest;
+    if (!s->ranges || !s->fixed || !s->all || !s->brought || !s->message || !s->largest || !s->seen)
+        return TUTTI_ERR_MEMORY;
+    for (size_t i = 0; i < r->n; i++)
+        s->ranges[i] = FIRST_RANGE;
+    return TUTTI_OK;
+}
+
+void tutti__shards_free(tutti_reducer *r)
+{
+    tutti_stream *stream = tutti__stream_or_cpu(r->stream);
+    tutti__shards *s = r->shards;
+
+    if (!s)
+        return;
+    if (s->seen != s->largest)
+        stream->ops->host_free(stream->device, s->seen);
+    stream->ops->free(stream->device, s->largest);
+    free(s->ranges);
+    free(s->fixed);
+    free(s->all);
+    free(s->brought);
+    free(s->message);
+    pthread_mutex_destroy(&s->mutex);
+    free(s);
+}
+
+tutti_status tutti__shards_alloc(tutti_reducer *r)
+{
+    tutti__shards *s = r->shards;
+    const size_t bytes = (r->bytes + 64) * (size_t)(s->bits / 32);
+
+    TUTTI_TRY(tutti_group_alloc_on(r->group, r->stream, bytes, (void **)&s->sums));
+    return tutti_group_alloc_on(r->group, r->stream, bytes, (void **)&s->late);
+}
+
+void tutti__shards_release(tutti_reducer *r)
+{
+    tutti__shards *s = r->shards;
+
+    if (!s)
+        return;
+    if (r->stream)
+        (void)!r->stream->ops->stream_wait(r->stream); /* it may yet add to them */
+    if (s->sums)
+        tutti_group_release(r->group, s->sums);
+    if (s->late)
+        tutti_group_release(r->group, s->late);
+    s->sums = s->late = NULL;
+}
+
+size_t tutti__shards_describe(const tutti_reducer *r, tutti__item *items)
+{
+    const tutti__shards *s = r->shards;
+
+    if (!s) {
+        snprintf(items[0].text, sizeof items->text, "shards 0");
+        return 1;
+    }
+    snprintf(items[0].text, sizeof items->text, "shards %d", s->count);
+    snprintf(items[1].text, sizeof items->text, "wire_bits %d", s->bits);
+    snprintf(items[2].text, sizeof items->text, "n_counters %zu", s->n_counters);
+    return 3;
+}
+
+/* ---- This rank's shards ---- */
+
+tutti_status tutti__shards_begin(tutti_reducer *r)
+{
+    tutti_stream *stream = tutti__stream_or_cpu(r->stream);
+    tutti__shards *s = r->shards;
+
+    s->open = s->leaving = s->apart = s->joining = s->again = false;
+    memset(s->brought, 0, r->n);
+    memset(s->message, 0, message_length(r) * sizeof *s->message);
+    for (size_t i = 0; i < r->n; i++)
+        s->fixed[i] = fixed_of(s, s->ranges[i]);
+    return stream->ops->zero(stream, s->largest, 2 * (r->n + 1) * sizeof *s->largest);
+}
+
+/* Where sums of what lies at an offset in the block are. */
+static unsigned char *sums_at(const tutti__shards *s, unsigned char *sums, size_t offset)
+{
+    return sums + offset * (size_t)(s->bits / 32);
+}
+
+/* Bits of the largest |contribution| are known: says what is wrong with them, where the options ask for it. */
+static tutti_status look(tutti_reducer *r, const tutti__gradient *g, uint32_t largest)
+{
+    if (largest < NOT_FINITE || r->nonfinite == TUTTI_NONFINITE_IGNORE ||
+        r->nonfinite_step == r->step)
+        return TUTTI_OK;
+    return tutti__found_nonfinite(r, g);
+}
+
+tutti_status tutti__shards_take(tutti_reducer *r, size_t i, bool skipped, bool *leaves_p)
+{
+    tutti_stream *stream = tutti__stream_or_cpu(r->stream);
+    tutti__shards *s = r->shards;
+    const tutti__gradient *g = &r->gradients[i];
+    const unsigned char place = s->apart ? IN_LATE : IN_SUMS;
+
+    *leaves_p = s->leaving && !s->apart;
+    if (skipped || r->status != TUTTI_OK)
+        return TUTTI_OK;
+    if (tutti__may_skip(r))
+        s->message[N_NUMBERS + s->n_counters + g->place]++;
+    TUTTI_TRY(
+        stream->ops->flat->fixed_add(stream, sums_at(s, s->apart ? s->late : s->sums, g->offset),
+                                     (const float *)(const void *)(r->block + g->offset), g->count,
+                                     &s->fixed[i], !(s->brought[i] & place), &s->largest[i]));
+    s->brought[i] |= place;
+    return r->stream ? TUTTI_OK : look(r, g, s->largest[i]);
+}
+
+/* The shard at hand, if there is one, is complete, or an error. */
+static void end_shard(tutti_reducer *r)
+{
+    tutti__shards *s = r->shards;
+
+    if (!s->open)
+        return;
+    for (size_t place = 0; place < r->n_reduced && r->status == TUTTI_OK; place++)
+        if (r->gradients[r->order[place]].ready_turn != r->turn) {
+            if (!tutti__may_skip(r))
+                tutti__step_keep(r, tutti__step_fail_missing(r));
+            else
+                (void)!tutti_reducer_skip(r, r->order[place]);
+        }
+    s->open = false;
+    s->message[SHARDS]++;
+}
+
+tutti_status tutti_reducer_begin_shard(tutti_reducer *r, bool last)
+{
+    tutti__shards *s;
+
+    TUTTI_TRY(TUTTI__NOT_NULL(r));
+    s = r->shards;
+    if (!s || !r->in_step)
+        return tutti__fail(TUTTI_ERR_STATE, "tutti_reducer_begin_shard %s",
+                           s ? "outside a step; call tutti_reducer_begin first"
+                             : "of a reducer that was made without shards");
+    end_shard(r);
+    if (r->status != TUTTI_OK)
+        return tutti__fail_again(r->status, r->message);
+    if (s->leaving && !s->apart) {
+        pthread_mutex_lock(&s->mutex); /* a bucket's means are written, or not at all */
+        s->apart = true;
+        pthread_mutex_unlock(&s->mutex);
+    }
+    s->leaving |= last;
+    s->open = true;
+    r->turn++;
+    return TUTTI_OK;
+}
+
+/* ---- All ranks' shards ---- */
+
+tutti_status tutti__shards_fill(tutti_reducer *r, const tutti__bucket *b)
+{
+    tutti_stream *stream = tutti__stream_or_cpu(r->stream);
+    tutti__shards *s = r->shards;
+    const unsigned char place = s->joining ? IN_LATE : IN_SUMS;
+
+    for (size_t k = 0; k < b->info.n; k++) {
+        const size_t i = r->order[b->info.first + k];
+        const tutti__gradient *g = &r->gradients[i];
+
+        if (!(s->brought[i] & place))
+            TUTTI_TRY(stream->ops->zero(stream,
+                                        sums_at(s, s->joining ? s->late : s->sums, g->offset),
+                                        g->count * (size_t)(s->bits / 8)));
+        s->brought[i] |= place;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status make_means(tutti_reducer *r, const tutti__bucket *b)
+{
+    tutti_stream *stream = tutti__stream_or_cpu(r->own);
+    const tutti__shards *s = r->shards;
+
+    for (size_t k = 0; k < b->info.n; k++) {
+        const size_t i = r->order[b->info.first + k];
+        const tutti__gradient *g = &r->gradients[i];
+
+        TUTTI_TRY(stream->ops->flat->fixed_mean(stream, (float *)(void *)(r->block + g->offset),
+                                                sums_at(s, s->sums, g->offset), g->count,
+                                                &s->fixed[i], s->count, &s->largest[r->n + 1 + i]));
+    }
+    return r->own ? stream->ops->stream_wait(stream) : TUTTI_OK;
+}
+
+tutti_status tutti__shards_reduce(tutti_reducer *r, const tutti__bucket *b)
+{
+    tutti_stream *stream = tutti__stream_or_cpu(r->own);
+    tutti__shards *s = r->shards;
+    const size_t n = b->span / sizeof(float);
+    unsigned char *sums = sums_at(s, s->joining ? s->late : s->sums, b->offset);
+    tutti_status status = TUTTI_OK;
+
+    TUTTI_TRY(tutti_all_reduce(r->group,
+                               (tutti_buf){sums, n, s->bits == 64 ? TUTTI_I64 : TUTTI_I32, r->own},
+                               TUTTI_SUM, NULL));
+    if (s->joining)
+        TUTTI_TRY(stream->ops->flat->fixed_join(stream, sums_at(s, s->sums, b->offset), sums, n,
+                                                &(tutti__fixed){.bits = s->bits}));
+    pthread_mutex_lock(&s->mutex);
+    if (!s->apart || s->joining)
+        status = make_means(r, b);
+    pthread_mutex_unlock(&s->mutex);
+    return status;
+}
+
+/* What contributions were like: on a device it is known when they are all there. */
+static tutti_status see_contributions(tutti_reducer *r)
+{
+    tutti__shards *s = r->shards;
+
+    if (r->stream)
+        TUTTI_TRY(tutti__read(r->stream, s->seen, s->largest, r->n * sizeof *s->seen));
+    for (size_t place = 0; place < r->n_reduced; place++) {
+        const size_t i = r->order[place];
+        const uint32_t largest = s->seen[i];
+
+        if (r->stream)
+            TUTTI_TRY(look(r, &r->gradients[i], largest));
+        if (largest >= NOT_FINITE)
+            s->message[NONFINITE]++;
+        else if (!fits(s, &s->fixed[i], largest))
+            s->message[MISFITS]++;
+    }
+    return TUTTI_OK;
+}
+
+/* Of a number that is the same on all ranks the sum is 0, and of others it is not. */
+static int64_t compared(const tutti_reducer *r, uint64_t number)
+{
+    const uint64_t others = (uint64_t)tutti_group_size(r->group) - 1;
+
+    return (int64_t)(tutti_group_rank(r->group) == 0 ? number * others : 0 - number);
+}
+
+tutti_status tutti__shards_close(tutti_reducer *r)
+{
+    tutti__shards *s = r->shards;
+    tutti_status status;
+
+    end_shard(r);
+    if (r->status != TUTTI_OK)
+        return TUTTI_OK;
+    for (size_t b = r->next; b < r->n_buckets; b++)
+        r->buckets[b].pending = 0;
+    TUTTI_TRY(tutti__step_launch(r));
+    TUTTI_TRY(see_contributions(r));
+    s->message[LATE] = s->apart;
+    s->message[RANGES] = compared(r, tutti__hash64(s->ranges, r->n * sizeof *s->ranges));
+    tutti__step_mark(r, 0);
+    status = tutti_all_reduce(r->group, TUTTI_BUF(s->message, message_length(r), TUTTI_I64),
+                              TUTTI_SUM, &s->ending);
+    tutti__step_unmark(r);
+    return status;
+}
+
+static tutti_status wait_ending(tutti__shards *s)
+{
+    tutti_work *work = s->ending;
+
+    s->ending = NULL;
+    return work ? tutti_work_wait(work) : TUTTI_OK;
+}
+
+void tutti__shards_abandon(tutti_reducer *r)
+{
+    if (r->shards)
+        (void)!wait_ending(r->shards);
+}
+
+static tutti_status check_message(const tutti_reducer *r)
+{
+    const tutti__shards *s = r->shards;
+
+    if (s->message[SHARDS] != s->count)
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "step %llu: all ranks together have computed %lld shards, expected %d: "
+                           "each is one rank's, who calls tutti_reducer_begin_shard for it once",
+                           (unsigned long long)r->step, (long long)s->message[SHARDS], s->count);
+    if (s->message[RANGES] != 0)
+        return tutti__fail(
+            TUTTI_ERR_MISMATCH,
+            "step %llu: tutti_reducer_ranges differ between ranks, and so their sums "
+            "mean nothing; who joins, or goes on from a checkpoint, takes the "
+            "others' ranges along with their parameters",
+            (unsigned long long)r->step);
+    return TUTTI_OK;
+}
+
+/* Some contribution is not finite, or too large: all ranks look at the largest of each gradient. What did not fit gets another
+ * range; of what was not finite the mean is NaN, on all ranks alike. */
+static tutti_status settle(tutti_reducer *r)
+{
+    tutti_stream *stream = tutti__stream_or_cpu(r->stream);
+    tutti__shards *s = r->shards;
+
+    for (size_t place = 0; place < r->n_reduced; place++)
+        s->all[place] = (int32_t)s->seen[r->order[place]];
+    tutti__step_mark(r, 0);
+    TUTTI_TRY(
+        tutti_all_reduce(r->group, TUTTI_BUF(s->all, r->n_reduced, TUTTI_I32), TUTTI_MAX, NULL));
+    tutti__step_unmark(r);
+    for (size_t place = 0; place < r->n_reduced; place++) {
+        const size_t i = r->order[place];
+        const tutti__gradient *g = &r->gradients[i];
+        const uint32_t largest = (uint32_t)s->all[place];
+
+        if (largest >= NOT_FINITE) {
+            TUTTI_TRY(stream->ops->flat->fill(stream, (float *)(void *)(r->block + g->offset),
+                                              g->count, NAN));
+        } else if (!fits(s, &s->fixed[i], largest)) {
+            s->ranges[i] = float_of(largest);
+            s->again = true;
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* The next step's ranges follow the means; one that is zero, or not finite, says nothing. */
+static tutti_status adapt(tutti_reducer *r)
+{
+    tutti__shards *s = r->shards;
+    const uint32_t *means = s->seen + r->n + 1;
+    const bool any = s->message[NONFINITE] > 0;
+
+    if (r->stream)
+        TUTTI_TRY(tutti__read(r->stream, s->seen + r->n + 1, s->largest + r->n + 1,
+                              r->n * sizeof *s->seen));
+    for (size_t place = 0; place < r->n_reduced; place++) {
+        const size_t i = r->order[place];
+        const float mean = float_of(means[i]), least = s->ranges[i] / 16;
+
+        if (means[i] != 0 && !(any && (uint32_t)s->all[place] >= NOT_FINITE))
+            s->ranges[i] = mean > least ? mean : least;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti__shards_end(tutti_reducer *r)
+{
+    tutti_stream *stream = tutti__stream_or_cpu(r->stream);
+    tutti__shards *s = r->shards;
+    tutti_status status = wait_ending(s);
+
+    if (r->status != TUTTI_OK || status != TUTTI_OK)
+        return status;
+    TUTTI_TRY(check_message(r));
+    for (size_t place = 0; tutti__may_skip(r) && place < r->n_reduced; place++)
+        r->users[place] = (int32_t)s->message[N_NUMBERS + s->n_counters + place];
+    if (s->message[LATE] > 0) {
+        s->joining = true;
+        TUTTI_TRY(stream->ops->zero(stream, s->largest + r->n + 1, r->n * sizeof *s->largest));
+        TUTTI_TRY(tutti__step_relaunch(r));
+    }
+    if (s->message[MISFITS] > 0 || s->message[NONFINITE] > 0)
+        TUTTI_TRY(settle(r));
+    return s->again ? TUTTI_OK : adapt(r);
+}
+
+/* ---- The public face ---- */
+
+bool tutti_reducer_again(const tutti_reducer *r)
+{
+    return r && r->shards && r->shards->again;
+}
+
+float *tutti_reducer_ranges(tutti_reducer *r)
+{
+    return r && r->shards ? r->shards->ranges : NULL;
+}
+
+int64_t *tutti_reducer_counters(tutti_reducer *r)
+{
+    return r && r->shards ? r->shards->message + N_NUMBERS : NULL;
+}
