@@ -48,9 +48,9 @@ struct tutti_elastic {
 
     tutti_group *group; /* NULL: none */
     tutti__deal *deal;
-    uint32_t generation; /* the last that this worker was told of; 0: none */
-    int size;            /* of the last group */
-    bool fresh;
+    uint32_t generation;  /* the last that this worker was told of; 0: none */
+    int size;             /* of the last group */
+    bool fresh, lost_all; /* as in the word */
     bool has_state;
     /* What is kept is half of one step and half of another; in a fresh group: it is something whole, from which to begin. */
     bool torn, can_begin;

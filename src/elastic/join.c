@@ -143,6 +143,7 @@ static tutti_status form_called(tutti_elastic *e)
     e->asked_to_regroup = false;
     e->committed_ns = 0;
     e->fresh = word->fresh;
+    e->lost_all = word->fresh && word->committed;
     snprintf(name, sizeof name, "generation-%u", word->generation);
     opts.rank = word->rank;
     opts.world_size = word->size;
