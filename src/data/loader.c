@@ -132,7 +132,7 @@ static tutti__slot *begin_batch(tutti_loader *loader, int worker)
     if (!loader->begun)
         return NULL;
     if (loader->opts.shards)
-        return tutti__shards_begin(loader, worker);
+        return tutti__loader_shards_begin(loader, worker);
     if (batch >= loader->n_batches || batch >= loader->released + loader->n_slots)
         return NULL;
     loader->taken++;
@@ -167,7 +167,7 @@ static void *work(void *user)
         tutti__ring_send(loader, s);
         loader->busy--;
         if (loader->opts.shards)
-            tutti__shards_made(loader, s);
+            tutti__loader_shards_made(loader, s);
         else
             s->full = true;
         pthread_cond_signal(&loader->ready);
@@ -438,7 +438,7 @@ void tutti_loader_free(tutti_loader *loader)
         free(loader->slots[i].message);
     }
     tutti__ahead_close(&loader->ahead);
-    tutti__shards_close(loader);
+    tutti__loader_shards_close(loader);
     free(loader->slots);
     free(loader->indices);
     free(loader->images);
@@ -496,7 +496,7 @@ void tutti__loader_seek(tutti_loader *loader, uint64_t epoch, size_t start, size
     bool alike = !loader->opts.shuffle && !loader->opts.augment, is_there;
 
     if (loader->opts.shards) {
-        tutti__shards_seek(loader, epoch, start);
+        tutti__loader_shards_seek(loader, epoch, start);
         return;
     }
     is_there = loader->begun && loader->position == batch && loader->status == TUTTI_OK &&

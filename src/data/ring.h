@@ -50,14 +50,14 @@ typedef struct tutti__asked {
 } tutti__asked;
 
 /* All under the mutex, but for epochs that nothing asked is of: those are the caller's. */
-typedef struct tutti__shards {
+typedef struct tutti__loader_shards {
     tutti__epoch now, next;
     tutti__asked *asked; /* in the order of asking: first those that workers have begun */
     size_t n_asked, n_begun, room;
     tutti__slot **idle; /* a ring: the slot that has been idle longest comes first */
     size_t first_idle, n_idle;
     size_t *samples, stride; /* of all slots: a whole batch's each */
-} tutti__shards;
+} tutti__loader_shards;
 
 struct tutti_loader {
     const tutti_dataset *dataset;
@@ -86,7 +86,7 @@ struct tutti_loader {
     pthread_cond_t work;  /* to workers: there may be something to take */
     pthread_cond_t ready; /* to the caller: a slot is full, or a worker is out of its batch */
     size_t released, position, taken;
-    tutti__shards shards;
+    tutti__loader_shards shards;
     int busy; /* workers in a batch */
     bool stop;
     uint64_t wait_ns;   /* that the caller has waited, in all */
@@ -118,11 +118,11 @@ void tutti__ring_set_start(tutti_loader *loader, size_t start);
 
 /* ---- By shard ------------------------------------------------------------------------------------------ */
 
-void tutti__shards_close(tutti_loader *loader);
+void tutti__loader_shards_close(tutti_loader *loader);
 /* As tutti__loader_seek. */
-void tutti__shards_seek(tutti_loader *loader, uint64_t epoch, size_t start);
+void tutti__loader_shards_seek(tutti_loader *loader, uint64_t epoch, size_t start);
 /* To a worker, under the mutex: the next batch, NULL if there is nothing to do now; and: it is made. */
-tutti__slot *tutti__shards_begin(tutti_loader *loader, int worker);
-void tutti__shards_made(tutti_loader *loader, tutti__slot *s);
+tutti__slot *tutti__loader_shards_begin(tutti_loader *loader, int worker);
+void tutti__loader_shards_made(tutti_loader *loader, tutti__slot *s);
 
 #endif

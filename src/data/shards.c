@@ -37,7 +37,7 @@ static size_t samples_of(const tutti_loader *loader, const tutti__epoch *epoch, 
 
 static void put_idle(tutti_loader *loader, tutti__slot *s)
 {
-    tutti__shards *shards = &loader->shards;
+    tutti__loader_shards *shards = &loader->shards;
 
     s->full = false;
     atomic_store(&s->dropped, false);
@@ -48,7 +48,7 @@ static void put_idle(tutti_loader *loader, tutti__slot *s)
 /* The one that has been idle longest: the device may be done with it. */
 static tutti__slot *get_idle(tutti_loader *loader)
 {
-    tutti__shards *shards = &loader->shards;
+    tutti__loader_shards *shards = &loader->shards;
     tutti__slot *s = shards->idle[shards->first_idle];
 
     shards->first_idle = (shards->first_idle + 1) % loader->n_slots;
@@ -75,9 +75,9 @@ static void assign(tutti_loader *loader, tutti__slot *s, const tutti__epoch *epo
 
 /* ---- Workers, under the mutex --------------------------------------------------------------------------- */
 
-tutti__slot *tutti__shards_begin(tutti_loader *loader, int worker)
+tutti__slot *tutti__loader_shards_begin(tutti_loader *loader, int worker)
 {
-    tutti__shards *shards = &loader->shards;
+    tutti__loader_shards *shards = &loader->shards;
     const tutti__epoch *epoch;
     tutti__asked *asked;
 
@@ -91,7 +91,7 @@ tutti__slot *tutti__shards_begin(tutti_loader *loader, int worker)
     return asked->slot;
 }
 
-void tutti__shards_made(tutti_loader *loader, tutti__slot *s)
+void tutti__loader_shards_made(tutti_loader *loader, tutti__slot *s)
 {
     if (atomic_load(&s->dropped))
         put_idle(loader, s);
@@ -112,7 +112,7 @@ static void drop(tutti_loader *loader, const tutti__asked *asked)
 }
 
 /* The place in the queue; n_asked: none. */
-static size_t find(const tutti__shards *shards, uint64_t epoch, size_t index, int shard)
+static size_t find(const tutti__loader_shards *shards, uint64_t epoch, size_t index, int shard)
 {
     size_t i = 0;
 
@@ -124,7 +124,7 @@ static size_t find(const tutti__shards *shards, uint64_t epoch, size_t index, in
 }
 
 /* Takes the first n out of the queue, without their slots. */
-static void shift(tutti__shards *shards, size_t n)
+static void shift(tutti__loader_shards *shards, size_t n)
 {
     shards->n_asked -= n;
     shards->n_begun -= n < shards->n_begun ? n : shards->n_begun;
@@ -146,7 +146,7 @@ static bool is_of(const tutti__epoch *epoch, uint64_t number)
 /* Drops what is of no epoch any more, and batches of this one below `index`. */
 static void sift(tutti_loader *loader, size_t index)
 {
-    tutti__shards *shards = &loader->shards;
+    tutti__loader_shards *shards = &loader->shards;
     size_t n = 0, n_begun = 0;
 
     for (size_t i = 0; i < shards->n_asked; i++) {
@@ -183,7 +183,7 @@ static tutti_status make_order(const tutti_loader *loader, tutti__epoch *epoch)
 
 static tutti_status open_shards(tutti_loader *loader)
 {
-    tutti__shards *shards = &loader->shards;
+    tutti__loader_shards *shards = &loader->shards;
 
     shards->stride = (size_t)loader->opts.batch;
     if (shards->stride > loader->n_indices)
@@ -197,7 +197,7 @@ static tutti_status open_shards(tutti_loader *loader)
     return TUTTI_OK;
 }
 
-void tutti__shards_close(tutti_loader *loader)
+void tutti__loader_shards_close(tutti_loader *loader)
 {
     forget_epoch(&loader->shards.now);
     forget_epoch(&loader->shards.next);
@@ -238,7 +238,7 @@ static tutti_status seek(tutti_loader *loader, uint64_t number, size_t start)
     return TUTTI_OK;
 }
 
-void tutti__shards_seek(tutti_loader *loader, uint64_t epoch, size_t start)
+void tutti__loader_shards_seek(tutti_loader *loader, uint64_t epoch, size_t start)
 {
     tutti_status status;
 
@@ -255,7 +255,7 @@ void tutti__shards_seek(tutti_loader *loader, uint64_t epoch, size_t start)
 /* ---- What the caller does ------------------------------------------------------------------------------- */
 
 /* The queue has room for one more. A failure costs time alone. */
-static bool make_room(tutti__shards *shards)
+static bool make_room(tutti__loader_shards *shards)
 {
     size_t room = shards->room ? 2 * shards->room : 64;
     tutti__asked *asked;
@@ -273,13 +273,13 @@ static bool make_room(tutti__shards *shards)
 static bool is_usable(tutti_loader *loader)
 {
     if (!loader->begun && loader->status == TUTTI_OK)
-        tutti__shards_seek(loader, 0, 0);
+        tutti__loader_shards_seek(loader, 0, 0);
     return loader->status == TUTTI_OK;
 }
 
 void tutti_loader_ask(tutti_loader *loader, size_t index, int shard, int epochs_ahead)
 {
-    tutti__shards *shards;
+    tutti__loader_shards *shards;
     tutti__epoch *epoch;
     tutti_sampler_opts sampler;
 
@@ -321,7 +321,7 @@ void tutti_loader_forget(tutti_loader *loader)
 /* A slot that the caller has from now on: a worker's, once it is full, or one to be made. Under the mutex. */
 static tutti__slot *claim(tutti_loader *loader, size_t index, int shard)
 {
-    tutti__shards *shards = &loader->shards;
+    tutti__loader_shards *shards = &loader->shards;
     const size_t i = find(shards, shards->now.number, index, shard);
     tutti__slot *s = NULL;
 
