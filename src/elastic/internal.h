@@ -3,6 +3,7 @@
  *     elastic.c   attempts at steps, what the members of a group tell each other in each, the end
  *     join.c      from one group to the next, and what of it is worth another try
  *     state.c     who has which step, and its way from rank 0 to those who lack it
+ *     transfer.c  that way: small ranges together, and nothing in its place before all is there
  *     parts.c     what is kept: functions, bytes
  *     reducer.c   and reducers, with their ranges (ranges.h)
  *     agent.c     words with the launcher's agent of this host

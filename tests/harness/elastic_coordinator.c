@@ -90,8 +90,10 @@ static void say(elastic_worker *w, const tutti__agent_word *word)
 
 void elastic_tell_leave(elastic_worker *w)
 {
-    if (w->state < ELASTIC_ENDING)
-        say(w, &(tutti__agent_word){.kind = TUTTI__AGENT_LEAVE});
+    if (w->state >= ELASTIC_ENDING)
+        return;
+    w->sent_away = true;
+    say(w, &(tutti__agent_word){.kind = TUTTI__AGENT_LEAVE});
 }
 
 /* Once in a generation. */
@@ -216,9 +218,26 @@ static void form(elastic_job *job)
     }
 }
 
-/* Somebody is IN what all others have left, and one of them takes it for dead. */
+static bool is_stopped(pid_t pid)
+{
+    char path[40], stat[256] = "";
+    const char *end;
+    FILE *file;
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    file = fopen(path, "re");
+    end = file && fgets(stat, sizeof stat, file) ? strrchr(stat, ')') : NULL;
+    if (file)
+        fclose(file);
+    return end && end[1] == ' ' && end[2] == 'T';
+}
+
+/* Somebody is IN what others have left, and one of them takes it for dead, or it is stopped. */
 static void end_frozen(elastic_job *job)
 {
+    for (int i = 0; i < job->n_workers; i++)
+        if (job->workers[i].state == ELASTIC_IN && is_stopped(job->workers[i].pid))
+            kill(job->workers[i].pid, SIGKILL);
     for (int i = 0; i < job->n_workers; i++) {
         const elastic_worker *accuser = &job->workers[i];
 

@@ -28,6 +28,7 @@ typedef struct elastic_worker {
     int rank, before; /* in the generation; in the one before, for who becomes rank 0 */
     int64_t step;     /* that it has said last; -1: none */
     bool told;        /* to regroup, in this generation */
+    bool sent_away;
     int n_lost, lost[TUTTI__AGENT_MAX_LOST];
     int result; /* of one that is gone: exit code, or -signal */
 } elastic_worker;
