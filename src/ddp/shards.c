@@ -418,6 +418,7 @@ tutti_status tutti_ddp_finish_step(tutti_ddp *ddp, bool *again_p)
 {
     tutti_status status;
 
+    TUTTI_TRY(TUTTI__NOT_NULL(ddp));
     *again_p = false;
     TUTTI_TRY(check_call(ddp, "tutti_ddp_finish_step", true));
     status = finish(ddp);
