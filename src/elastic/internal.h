@@ -51,6 +51,7 @@ struct tutti_elastic {
     tutti__deal *deal;
     uint32_t generation; /* the last that this worker was told of; 0: none */
     int size;            /* of the last group */
+    double called_ms;    /* when this worker began to form it */
     bool fresh;
     bool has_state;
     /* What is kept is half of one step and half of another; in a fresh group: it is something whole, from which to begin. */

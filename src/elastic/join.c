@@ -92,6 +92,8 @@ static void drop_attempt(tutti_elastic *e)
 
 void tutti__elastic_leave(tutti_elastic *e, const char *why)
 {
+    const double begin_ms = tutti__now_ms();
+
     e->n_lost = 0;
     snprintf(e->why, sizeof e->why, "%.*s", (int)sizeof e->why - 1, why);
     e->regrouping = false;
@@ -110,7 +112,8 @@ void tutti__elastic_leave(tutti_elastic *e, const char *why)
     tutti_group_free(e->group);
     e->group = NULL;
     if (*e->why)
-        tutti_log(TUTTI_LOG_INFO, "elastic", "left generation %u: %s", e->generation, e->why);
+        tutti_log(TUTTI_LOG_DEBUG, "elastic", "left generation %u in %.1f ms: %s", e->generation,
+                  tutti__now_ms() - begin_ms, e->why);
 }
 
 /* ---- Forming ------------------------------------------------------------------------------------------------ */
@@ -143,6 +146,7 @@ static tutti_status form_called(tutti_elastic *e)
     e->asked_to_regroup = false;
     e->committed_ns = 0;
     e->fresh = word->fresh;
+    e->called_ms = tutti__now_ms();
     snprintf(name, sizeof name, "generation-%u", word->generation);
     opts.rank = word->rank;
     opts.world_size = word->size;
@@ -222,6 +226,7 @@ static tutti_status enter(tutti_elastic *e)
 tutti_status tutti_elastic_join(tutti_elastic *e)
 {
     tutti_status status = TUTTI_OK;
+    double formed_ms;
     bool again;
 
     TUTTI_TRY(TUTTI__NOT_NULL(e));
@@ -233,7 +238,15 @@ tutti_status tutti_elastic_join(tutti_elastic *e)
             return tutti__elastic_fail(e, status);
         if (e->left)
             break;
+        formed_ms = tutti__now_ms();
         status = enter(e);
+        if (status == TUTTI_OK)
+            tutti_log(
+                TUTTI_LOG_DEBUG, "elastic",
+                "step %llu, generation %u, rank %d of %d: %.1f ms for the group, %.1f for parts "
+                "and state",
+                (unsigned long long)e->step, e->generation, tutti_group_rank(e->group), e->size,
+                formed_ms - e->called_ms, tutti__now_ms() - formed_ms);
         if (status != TUTTI_OK && !tutti_elastic_recover(e, status))
             break;
     }
