@@ -1,6 +1,8 @@
 /* ddp: a network with batch norm, dropout and momentum in elastic training: however many workers there are, and whoever of them
  * dies, its weights, buffers and the optimizer's state are the same bits.   SPDX-License-Identifier: MIT
- * timeout: 120 */
+ * timeout: 120
+ * devices: strict */
+#include "harness/device.h"
 #include "harness/elastic_coordinator.h"
 #include "harness/elastic_model.h"
 
@@ -142,7 +144,7 @@ static int train(int place, void *arg)
     tutti_ctx *cx;
     tutti_status status;
 
-    TUTTI_MUST(tutti_ctx_new(&cx, (tutti_device){TUTTI_CPU, 0}, NULL));
+    TUTTI_MUST(tutti_ctx_new(&cx, test_device(), NULL));
     init(&net, cx);
     TUTTI_MUST(tutti_sgd_new(&optim, &net.base, &(tutti_sgd_opts){.lr = 0.05f, .momentum = 0.9f}));
     TUTTI_MUST(tutti_elastic_new(&w.e, &(tutti_elastic_opts){.shards = SHARDS}));
