@@ -21,26 +21,36 @@ tutti_status tutti__elastic_failure(const tutti_elastic *e)
     return tutti__fail_again(e->status, e->message);
 }
 
+/* What has befallen this worker, and another in its place may be spared: by its exit code, 3 or 4, the launcher knows it too. */
+static bool is_workers_end(tutti_status status)
+{
+    return tutti_status_exit_code(status) > 2;
+}
+
 tutti_status tutti__elastic_fail(tutti_elastic *e, tutti_status status)
 {
     if (e->status == TUTTI_OK) {
         e->status = status;
         snprintf(e->message, sizeof e->message, "%s", tutti_last_error());
-        if (e->group) /* the others are not to wait; they hear why */
+        if (e->group && is_workers_end(status)) /* the others go on without it */
+            tutti__group_give_up(e->group, e->message);
+        else if (e->group) /* theirs too; they hear why */
             tutti_group_abort(e->group, "%s", e->message);
     }
     e->phase = TUTTI__IDLE;
     return tutti__elastic_failure(e);
 }
 
-/* A peer was lost, or nothing was heard of it for too long. That a rank has failed of its own, or that ranks disagree, would come
- * again in another group: the cause of a group's death is the same on all ranks, and so is what they make of it. */
+/* A peer was lost, or nothing was heard of it for too long, or its memory or device is exhausted. That a rank has failed of its own,
+ * or that ranks disagree, would come again in another group. The cause of a group's death is the same on all ranks. */
 bool tutti__elastic_is_loss(tutti_elastic *e, tutti_status status)
 {
     const char *text;
-    int culprit;
+    int culprit = -1;
     tutti_status cause = e->group ? tutti__group_cause(e->group, &culprit, &text) : TUTTI_OK;
 
+    if (cause != TUTTI_OK && tutti_status_scope(cause) == TUTTI_SCOPE_PROCESS)
+        return culprit >= 0 && culprit != tutti_group_rank(e->group) && is_workers_end(cause);
     if (cause != TUTTI_OK)
         status = cause;
     return status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT;
@@ -240,6 +250,8 @@ tutti_status tutti_elastic_join(tutti_elastic *e)
             break;
         formed_ms = tutti__now_ms();
         status = enter(e);
+        if (status == TUTTI_OK)
+            tutti__error_file_forget();
         if (status == TUTTI_OK)
             tutti_log(
                 TUTTI_LOG_DEBUG, "elastic",

@@ -90,11 +90,49 @@ static void newest_dies_sending(void **state)
     }
 }
 
+/* What has befallen one worker is not the others' end. */
+static void memory_of_one(void **state)
+{
+    model_plan *plan = plan_of(12);
+
+    (void)state;
+    plan->failing_worker = 2;
+    plan->failing_step = 5;
+    plan->failure = TUTTI_ERR_MEMORY;
+    run("no memory", plan, 3, 0, NULL);
+}
+
+/* The program's own failure would come again: it ends the job, on all workers, and they say it. */
+static void own_failure(void **state)
+{
+    model_plan *plan = plan_of(12);
+    int wrong;
+
+    (void)state;
+    plan->failing_worker = 2;
+    plan->failing_step = 5;
+    plan->failure = TUTTI_ERR_FORMAT;
+    wrong = elastic_run(&job, &(elastic_job_opts){.n = 3,
+                                                  .shards = plan->shards,
+                                                  .body = model_train,
+                                                  .arg = plan,
+                                                  .timeout_ms = 10000,
+                                                  .no_replacement = true,
+                                                  .patient = true});
+    assert_int_equal(wrong, 1);
+    assert_int_equal(job.n_workers, 3);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(job.workers[i].result, i == 1 ? 1 : 3);
+    assert_int_equal(atomic_load(&plan->n_digests), 0);
+    munmap(plan, sizeof *plan);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(nobody_dies),
-                                       cmocka_unit_test(one_in_each_place),
-                                       cmocka_unit_test(newest_dies_sending)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nobody_dies), cmocka_unit_test(one_in_each_place),
+        cmocka_unit_test(newest_dies_sending), cmocka_unit_test(memory_of_one),
+        cmocka_unit_test(own_failure)};
 
     setvbuf(stdout, NULL, _IOLBF, 0);
     return cmocka_run_group_tests(tests, NULL, NULL);

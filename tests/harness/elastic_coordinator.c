@@ -167,10 +167,10 @@ static void bury(elastic_job *job, elastic_worker *w)
     if (w->result != -SIGKILL) {
         printf("place %d (process %d), in state %d, ended with %d\n", w->place, (int)w->pid, was,
                w->result);
-        job->failed += w->result != 3; /* who lost its peers is replaced as one that was killed */
+        job->failed += w->result != 3 && w->result != 4; /* these are replaced as if killed */
     }
     job->killed += w->result == -SIGKILL;
-    if (!job->finished && !job->opts->no_replacement && (w->result == 3 || w->result < 0))
+    if (!job->finished && !job->opts->no_replacement && (w->result >= 3 || w->result < 0))
         start(job, w->place);
 }
 
@@ -306,7 +306,8 @@ int elastic_run(elastic_job *job, const elastic_job_opts *opts)
         decide(job);
         if (opts->tick)
             opts->tick(job, opts->arg);
-        if (tutti__now_ms() - job->begin_ms < opts->timeout_ms && job->failed == 0)
+        if (tutti__now_ms() - job->begin_ms < opts->timeout_ms &&
+            (job->failed == 0 || opts->patient))
             continue;
         for (int i = 0; i < job->n_workers; i++)
             if (job->workers[i].state != ELASTIC_GONE) {

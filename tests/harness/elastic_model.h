@@ -48,6 +48,10 @@ typedef struct model_plan {
     int heartbeat_ms; /* of groups; 0: default */
     tutti_transport transport;
     model_death deaths[MODEL_DEATHS];
+    int failing_worker; /* 1 + that which fails of its own once, at failing_step, with `failure`; 0: none */
+    uint64_t failing_step;
+    tutti_status failure;
+    _Atomic int failed;
     int cut_worker; /* 1 + that which misses the means of cut_step once, though others have them; 0: none */
     uint64_t cut_step;
     _Atomic int cut;
@@ -192,6 +196,17 @@ static inline tutti_status model_finish(void *self, bool *again_p)
     return TUTTI_OK;
 }
 
+/* The program's own failure. */
+static inline tutti_status model_fail(model_worker *w)
+{
+    model_plan *plan = w->plan;
+
+    if (plan->failing_worker != w->place + 1 || plan->failing_step != tutti_elastic_step(w->e) ||
+        atomic_exchange(&plan->failed, 1))
+        return TUTTI_OK;
+    return tutti_fail(plan->failure, "of its own, for a test");
+}
+
 static inline void model_compute(model_worker *w, int shard)
 {
     model_pass(w, MODEL_SHARD);
@@ -251,6 +266,9 @@ static inline int model_train(int place, void *arg)
     while (tutti_elastic_step(w.e) < plan->steps && tutti_elastic_begin(w.e)) {
         while ((shard = tutti_elastic_shard(w.e)) >= 0)
             model_compute(&w, shard);
+        status = model_fail(&w);
+        if (status != TUTTI_OK && tutti_elastic_recover(w.e, status))
+            return 99;
         if (tutti_elastic_finish(w.e))
             model_change(&w);
     }
