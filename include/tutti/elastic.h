@@ -89,6 +89,8 @@ TUTTI_API bool tutti_elastic_is_fresh(const tutti_elastic *e);
  * go back to begin. False: the failure is the job's end. */
 TUTTI_API bool tutti_elastic_recover(tutti_elastic *e, tutti_status status);
 
+/* As in opts. */
+TUTTI_API int tutti_elastic_shards(const tutti_elastic *e);
 /* Committed steps. Set in regroup of a fresh group, by rank 0, where it has read a checkpoint. */
 TUTTI_API uint64_t tutti_elastic_step(const tutti_elastic *e);
 TUTTI_API void tutti_elastic_set_step(tutti_elastic *e, uint64_t step);

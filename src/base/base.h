@@ -164,6 +164,16 @@ bool tutti__ends_in(const char *text, const char *end);
  * NULL: none is near. */
 const char *tutti__nearest(const char *text, const char *const *candidates, size_t n);
 
+/* ---- What bits depend on ------------------------------------------------------------------------------- */
+
+/* "0.1.0, gcc 12.2, onednn 2.6.3 avx2": the library, its compiler, and the kernels of all contexts so far. Processes whose
+ * texts are equal compute the same bits from the same numbers; TUTTI_CPU_ISA and TUTTI_KERNELS make them equal. The thread's own copy,
+ * until it asks again. */
+#define TUTTI__BUILD_TEXT 128
+const char *tutti__build_text(void);
+/* Kernels whose bits are their own have been opened. Without commas. */
+void tutti__build_uses(const char *part);
+
 /* ---- OS -------------------------------------------------------------------------------------------- */
 
 uint64_t tutti__now_ns(void);     /* monotonic */

@@ -1,5 +1,6 @@
 /* rng.c -- Philox4x32-10 and MT19937.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
+#include "base/real.h"
 
 #include <math.h>
 #include <string.h>
@@ -75,51 +76,12 @@ void tutti__philox_fill(uint64_t key, tutti__philox_counter counter, int place, 
 }
 
 /* ---- Normal numbers --------------------------------------------------------------------------------------
- * In plain arithmetic, so that vectors do it and a number does not depend on the machine's libm. Series are long enough for
- * double precision: errors of an ulp or two there, which a float does not show. */
+ * In plain arithmetic, so that vectors do it. */
 
-#define LN2_HIGH                                                                                   \
-    6.93147180369123816490e-01 /* 33 bits: its products with small integers are exact */
-#define LN2_LOW      1.90821492927058770002e-10
-#define HALF_PI_HIGH 1.57079632673412561417e+00
-#define HALF_PI_LOW  6.07710050650619224932e-11
-
-/* log(k / 2^24) of an integer 0 < k <= 2^24: e log 2 + log m with sqrt(1/2) < m <= sqrt(2), and log m = 2 atanh s. */
-static inline double log_of_24_bits(int32_t k)
-{
-    const uint64_t half_root = 0x3fe6a09e667f3bcdu; /* the bits of sqrt(1/2) */
-    const double x = (double)k;
-    uint64_t bits;
-    double m, s, z, p;
-    int32_t e;
-
-    memcpy(&bits, &x, sizeof bits);
-    bits += 0x3ff0000000000000u - half_root;
-    e = (int32_t)(bits >> 52) - 1023 - 24;
-    bits = (bits & 0x000fffffffffffffu) + half_root;
-    memcpy(&m, &bits, sizeof m);
-    s = (m - 1) / (m + 1);
-    z = s * s;
-    p = 1. / 17 + z * (1. / 19 + z * (1. / 21 + z * (1. / 23)));
-    p = 1. / 9 + z * (1. / 11 + z * (1. / 13 + z * (1. / 15 + z * p)));
-    p = z * (1. / 3 + z * (1. / 5 + z * (1. / 7 + z * p)));
-    return e * LN2_HIGH + (2 * s + (2 * s * p + e * LN2_LOW));
-}
-
-/* cos(2 pi j / 2^24) of an integer 0 <= j < 2^24: sine or cosine of what is left of the nearest quarter turn. */
+/* cos(2 pi j / 2^24) of an integer 0 <= j < 2^24 */
 static inline double cos_of_24_bits(int32_t j)
 {
-    const int32_t quarter = (j + (1 << 21)) >> 22;
-    const double angle = 2 * M_PI * ((double)j * 0x1p-24);
-    const double x = (angle - quarter * HALF_PI_HIGH) - quarter * HALF_PI_LOW, z = x * x;
-    double c = 1. / 3628800 - z * (1. / 479001600 - z * (1. / 87178291200 - z / 20922789888000));
-    double s =
-        1. / 39916800 - z * (1. / 6227020800 - z * (1. / 1307674368000 - z / 355687428096000));
-
-    c = 1 - z * (1. / 2 - z * (1. / 24 - z * (1. / 720 - z * (1. / 40320 - z * c))));
-    s = x * (1 - z * (1. / 6 - z * (1. / 120 - z * (1. / 5040 - z * (1. / 362880 - z * s)))));
-    c = quarter & 1 ? s : c;
-    return quarter == 1 || quarter == 2 ? -c : c;
+    return tutti__cos_near(2 * TUTTI__PI * ((double)j * 0x1p-24), (j + (1 << 21)) >> 22);
 }
 
 /* Not the public function itself: of that clang 14 gives other files no name to link to. */
@@ -127,7 +89,8 @@ TUTTI__CLONES static void fill_normal(const uint32_t *words, double deviation, f
                                       size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        const double radius = sqrt(-2 * log_of_24_bits((1 << 24) - (int32_t)(words[4 * i] >> 8)));
+        const double radius =
+            sqrt(-2 * tutti__log_normal(((1 << 24) - (int32_t)(words[4 * i] >> 8)) * 0x1p-24));
 
         values[i] = (float)(deviation * radius * cos_of_24_bits((int32_t)(words[4 * i + 1] >> 8)));
     }

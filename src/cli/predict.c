@@ -1,4 +1,5 @@
 /* predict.c -- `tutti predict`: what a model answers to each sample of a data set.   SPDX-License-Identifier: MIT */
+#include "base/real.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/weights.h"
 #include "cli/cli.h"
@@ -41,9 +42,9 @@ static void softmax(float *row, size_t n, size_t best)
     double sum = 0;
 
     for (size_t k = 0; k < n; k++)
-        sum += exp((double)row[k] - top);
+        sum += tutti__exp((double)row[k] - top);
     for (size_t k = 0; k < n; k++)
-        row[k] = (float)(exp((double)row[k] - top) / sum);
+        row[k] = (float)(tutti__exp((double)row[k] - top) / sum);
 }
 
 static tutti_status make_answers(answers *a, const tutti__inference_result *r, const char *kind)

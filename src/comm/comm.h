@@ -4,9 +4,20 @@
 
 #include "base/base.h"
 #include "device/device.h"
+#include <stdatomic.h>
 #include <tutti/group.h>
 
-#include <stdatomic.h>
+/* ---- Groups of a process that goes from one to the next --------------------------------------------------- */
+
+/* Of a dead group: its cause, without making it the thread's message; OK while it lives. *culprit_p: the rank that caused it,
+ * -1: none in particular. The text is the group's. */
+tutti_status tutti__group_cause(tutti_group *group, int *culprit_p, const char **text_p);
+/* Of a dead one: the rank has not been heard for a whole heartbeat. */
+bool tutti__group_is_silent(tutti_group *group, int rank);
+/* Kills the group on all ranks, of a cause that is no rank's failure (PEER). */
+void tutti__group_give_up(tutti_group *group, const char *why);
+
+/* ---- Groups ------------------------------------------------------------------------------------------ */
 
 /* ARG for a NULL group, naming the call. */
 tutti_status tutti__check_group(const char *call, const tutti_group *group);

@@ -158,6 +158,30 @@ void tutti_group_abort(tutti_group *group, const char *format, ...)
                            text);
 }
 
+tutti_status tutti__group_cause(tutti_group *group, int *culprit_p, const char **text_p)
+{
+    *culprit_p = -1;
+    *text_p = "";
+    if (!tutti__comm_failed(&group->comm))
+        return TUTTI_OK;
+    *culprit_p = group->comm.cause.culprit;
+    *text_p = group->comm.cause.text;
+    return tutti__comm_status(&group->comm);
+}
+
+bool tutti__group_is_silent(tutti_group *group, int rank)
+{
+    return rank != group->comm.rank && tutti__control_is_silent(group->control, rank);
+}
+
+void tutti__group_give_up(tutti_group *group, const char *why)
+{
+    char who[128];
+
+    tutti__comm_peer_text(&group->comm, group->comm.rank, who, sizeof who);
+    (void)tutti__comm_fail(&group->comm, TUTTI_ERR_PEER, -1, "%s has left: %s", who, why);
+}
+
 void tutti_log0(const tutti_group *group, const char *format, ...)
 {
     va_list args;

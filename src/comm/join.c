@@ -9,6 +9,7 @@
 #include "comm/bootstrap/choose.h"
 #include "comm/bootstrap/listen.h"
 #include "comm/bootstrap/mesh.h"
+#include "comm/bootstrap/store/store.h"
 #include "comm/control/channel.h"
 #include "comm/transport/shared_memory/shm.h"
 #include "comm/transport/tcp/tcp.h"
@@ -254,10 +255,10 @@ static tutti_status find_others(tutti_group *group, double deadline)
 
     if (!boot->tcp && !boot->mpi && !tutti__bootstrap_in_process(boot))
         (void)tutti__shm_probe(&group->comm, mine.no_sharing, sizeof mine.no_sharing);
-    if (status == TUTTI_OK)
-        status = boot->store && tutti_store_port(boot->store) > 0
-                     ? tutti__secret_read(&boot->secret)
-                     : tutti__secret_read_given(&boot->secret);
+    if (status == TUTTI_OK && boot->store && boot->store->secret)
+        boot->secret = *boot->store->secret;
+    else if (status == TUTTI_OK)
+        status = tutti__secret_read_given(&boot->secret);
     if (status == TUTTI_OK)
         status = tutti__listeners_open(boot, &mine, &at);
     if (status == TUTTI_OK)

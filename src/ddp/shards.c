@@ -408,8 +408,7 @@ static tutti_status finish(tutti_ddp *ddp)
     return TUTTI_OK;
 }
 
-/* Everything but gradients is as the step began. */
-static tutti_status go_back(tutti_ddp *ddp)
+tutti_status tutti__ddp_take_back(tutti_ddp *ddp)
 {
     ddp->module->cx->step = ddp->shards->context_step;
     return copy_saved(ddp, true);
@@ -419,6 +418,7 @@ tutti_status tutti_ddp_finish_step(tutti_ddp *ddp, bool *again_p)
 {
     tutti_status status;
 
+    TUTTI_TRY(TUTTI__NOT_NULL(ddp));
     *again_p = false;
     TUTTI_TRY(check_call(ddp, "tutti_ddp_finish_step", true));
     status = finish(ddp);
@@ -435,10 +435,10 @@ tutti_status tutti_ddp_finish_step(tutti_ddp *ddp, bool *again_p)
 
         strncpy(cause, tutti_last_error(), sizeof cause - 1);
         cause[sizeof cause - 1] = '\0';
-        (void)!go_back(ddp);
+        (void)!tutti__ddp_take_back(ddp);
         return tutti__fail_again(status, cause);
     }
-    return go_back(ddp);
+    return tutti__ddp_take_back(ddp);
 }
 
 tutti_status tutti_ddp_regroup(tutti_ddp *ddp, tutti_group *group)
@@ -451,7 +451,7 @@ tutti_status tutti_ddp_regroup(tutti_ddp *ddp, tutti_group *group)
                            "tutti_ddp_regroup: DDP was made without tutti_ddp_opts.shards");
     TUTTI_TRY(tutti_reducer_regroup(ddp->reducer, NULL));
     if (ddp->shards->in_step)
-        status = go_back(ddp);
+        status = tutti__ddp_take_back(ddp);
     ddp->shards->in_step = ddp->shards->in_shard = ddp->in_step = ddp->paused = false;
     ddp->begun = 0; /* as those who are new */
     ddp->group = group;

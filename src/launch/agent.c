@@ -3,6 +3,8 @@
  *
  * One loop over signals, the front's control pipe, the rendezvous and the workers' streams. What happens to the workers of
  * a round is workers.c; what the nodes agree upon is coordinator.c, also where there is one node only. */
+#include "launch/chaos.h"
+#include "launch/elastic_workers.h"
 #include "launch/files.h"
 #include "launch/membership.h"
 
@@ -30,12 +32,15 @@ typedef struct agent {
     tutti__console console;
     tutti__membership membership;
     tutti__workers workers;
+    tutti__chaos chaos;
     struct pollfd *polled;
     bool told_failure; /* of this round, to the coordinator */
     bool told_why;     /* why this round ends, to the user */
     bool ended;        /* the job, with end_code */
     int end_code;
-    bool abandoned;   /* output that waits is given up */
+    bool abandoned; /* output that waits is given up */
+    bool leaving;   /* workers leave the elastic round, at the latest by leave_ns */
+    uint64_t leave_ns;
     int stop_signal;  /* that came first; 0: none */
     uint64_t stop_ns; /* when */
     int code;         /* of our own failure; 0: none */
@@ -67,6 +72,7 @@ static void fail(agent *a, tutti_status status)
 
 static void stop(agent *a, int sig)
 {
+    bool final = a->job->opts.nodes.max <= 1 || sig == SIGINT || sig == SIGPIPE;
     char why[64];
 
     a->stop_signal = sig;
@@ -79,8 +85,14 @@ static void stop(agent *a, int sig)
             a->workers.n_running == 1 ? "" : "s", sig == SIGINT ? " (once more: kill)" : "");
     }
     snprintf(why, sizeof why, "SIG%s", sigabbrev_np(sig));
-    leave(a, a->job->opts.nodes.max <= 1 || sig == SIGINT || sig == SIGPIPE, 128 + sig, why);
-    if (a->workers.phase < TUTTI__STOPPING)
+    leave(a, final, 128 + sig, why);
+    if (!final && a->workers.elastic && a->workers.phase == TUTTI__RUNNING &&
+        a->membership.connected) { /* the coordinator will say whether others go on without them */
+        double seconds = a->job->opts.shutdown_timeout_s;
+
+        a->leaving = true;
+        a->leave_ns = a->stop_ns + (uint64_t)((seconds > 0 ? seconds : 0) * 1e9);
+    } else if (a->workers.phase < TUTTI__STOPPING)
         tutti__workers_stop(&a->workers, sig == SIGPIPE ? SIGTERM : sig);
     else
         tutti__workers_signal(&a->workers, sig);
@@ -94,6 +106,8 @@ static void on_signal(agent *a, int sig)
         stop(a, sig);
     } else if (tutti__now_ns() - a->stop_ns < REPEAT_MS * (uint64_t)MS) {
         return;
+    } else if (a->leaving && a->workers.phase < TUTTI__STOPPING) {
+        tutti__workers_stop(&a->workers, sig); /* asked twice: not at the end of the step, then */
     } else if (sig == SIGINT) {
         a->abandoned = a->workers.childless;
         tutti__workers_kill(&a->workers);
@@ -153,9 +167,10 @@ static void finish_round(agent *a)
         !(a->abandoned ? a->workers.childless : tutti__workers_over(&a->workers)))
         return;
     tell_failure(a);
-    for (int i = 0; i < 2 * a->job->opts.n; i++)
-        tutti__log_pipe_close(tutti__workers_stream(&a->workers, i), &a->console);
+    tutti__workers_close(&a->workers);
     a->workers.phase = TUTTI__IDLE;
+    if (a->workers.finished && !a->membership.connected)
+        a->ended = true; /* nobody is left who could say so */
     if (a->control < 0)
         return; /* we are lost to the others, like our front */
     if (tutti__job_choose_port(a->job, &port) != TUTTI_OK)
@@ -207,6 +222,8 @@ static void begin_round(agent *a, const json_t *m)
     status = tutti__workers_start(&a->workers, a->mask, &a->sigpipe);
     if (status != TUTTI_OK)
         fail(a, status);
+    else if (json_is_true(json_object_get(m, "elastic")))
+        tutti__elastic_begin(&a->workers, &a->membership);
 }
 
 /* ---- The rendezvous ----------------------------------------------------------------------------------- */
@@ -222,7 +239,7 @@ static void on_end(agent *a, const json_t *m)
     if (a->end_code != 0 && a->job->round.restarts > 0 &&
         a->job->round.restarts >= a->job->opts.max_restarts && !a->stop_signal)
         SAY(a, "no restart is left (--max-restarts %d)", a->job->opts.max_restarts);
-    tutti__workers_stop(&a->workers, SIGTERM);
+    tutti__workers_stop(&a->workers, a->leaving ? a->stop_signal : SIGTERM);
     if (!a->membership.coordinator)
         tutti__channel_close(&a->membership.channel); /* that we know it now */
 }
@@ -230,8 +247,12 @@ static void on_end(agent *a, const json_t *m)
 static void on_message(agent *a, const json_t *m)
 {
     const char *why = tutti__message_text(m, "why");
+    tutti_status status;
 
-    if (tutti__message_is(m, "round")) {
+    if (tutti__elastic_obey(&a->workers, m, a->mask, &a->sigpipe, &status)) {
+        if (status != TUTTI_OK)
+            fail(a, status);
+    } else if (tutti__message_is(m, "round")) {
         begin_round(a, m);
     } else if (tutti__message_is(m, "wait")) {
         SAY(a, "%s", why);
@@ -241,7 +262,10 @@ static void on_message(agent *a, const json_t *m)
             SAY(a, "%s; stopping the workers", why);
             a->told_why = true;
         }
-        tutti__workers_stop(&a->workers, SIGTERM);
+        tutti__workers_stop(&a->workers, a->leaving ? a->stop_signal : SIGTERM);
+    } else if (tutti__message_is(m, "elastic") &&
+               tutti__message_number(m, "round", -1) == a->job->round.number) {
+        tutti__elastic_begin(&a->workers, &a->membership);
     } else if (tutti__message_is(m, "refuse")) {
         SAY(a, "this node is refused: %s", why);
         a->code = 2;
@@ -251,13 +275,26 @@ static void on_message(agent *a, const json_t *m)
     }
 }
 
+/* Elastic workers need no rendezvous as long as none of them dies. */
+static bool keeps_running(const agent *a)
+{
+    return a->workers.elastic && a->workers.phase == TUTTI__RUNNING;
+}
+
 /* The connection has gone without a word. */
 static void on_lost(agent *a)
 {
     tutti__membership *m = &a->membership;
 
+    if (a->leaving && a->workers.phase < TUTTI__STOPPING)
+        tutti__workers_stop(&a->workers, a->stop_signal);
     if (a->ended || a->stop_signal)
         return;
+    if (keeps_running(a)) {
+        SAY(a, "the rendezvous host %s:%d was lost: %s; the workers go on while it is looked for",
+            a->job->opts.nodes.host, a->job->opts.nodes.port, m->trouble);
+        return;
+    }
     if (a->workers.phase != TUTTI__IDLE) {
         SAY(a, "the rendezvous host %s:%d was lost: %s; stopping the workers",
             a->job->opts.nodes.host, a->job->opts.nodes.port, m->trouble);
@@ -277,6 +314,12 @@ static void on_lost(agent *a)
     fail(a, TUTTI_ERR_PEER);
 }
 
+static bool lacks_rendezvous(const agent *a)
+{
+    return !a->membership.connected && !a->ended && !a->stop_signal &&
+           (a->workers.phase == TUTTI__IDLE || keeps_running(a));
+}
+
 static void serve_rendezvous(agent *a)
 {
     bool connected = a->membership.connected;
@@ -291,21 +334,20 @@ static void serve_rendezvous(agent *a)
         on_lost(a);
 }
 
-static bool lacks_rendezvous(const agent *a)
-{
-    return !a->membership.connected && !a->ended && !a->stop_signal &&
-           a->workers.phase == TUTTI__IDLE;
-}
-
 static void look_for_rendezvous(agent *a)
 {
     tutti_status status;
 
     if (!lacks_rendezvous(a))
         return;
+    a->membership.running = keeps_running(a);
     status = tutti__membership_try(&a->membership);
-    if (status != TUTTI_OK)
+    if (status == TUTTI_ERR_TIMEOUT && keeps_running(a))
+        a->membership.since_ms = 0; /* they need it for the next death only */
+    else if (status != TUTTI_OK)
         fail(a, status);
+    if (a->membership.joined && a->membership.running)
+        tutti__elastic_tell_all(&a->workers, &a->membership);
 }
 
 /* ---- Loop --------------------------------------------------------------------------------------------- */
@@ -331,10 +373,19 @@ static void check_console(agent *a)
     stop(a, SIGPIPE);
 }
 
+/* Workers that take too long over their last step are told as all others are. */
+static void check_leaving(agent *a)
+{
+    if (a->leaving && a->workers.phase < TUTTI__STOPPING && a->workers.n_running > 0 &&
+        tutti__now_ns() >= a->leave_ns)
+        tutti__workers_stop(&a->workers, a->stop_signal);
+}
+
 static bool is_done(agent *a)
 {
     if (a->workers.phase != TUTTI__IDLE || !(a->ended || a->stop_signal))
         return false;
+    tutti__chaos_close(&a->chaos);
     return (a->abandoned || tutti__console_empty(&a->console)) &&
            (a->control < 0 || tutti__membership_done(&a->membership));
 }
@@ -342,10 +393,16 @@ static bool is_done(agent *a)
 static int poll_timeout(const agent *a)
 {
     uint64_t now = tutti__now_ns(), next = tutti__workers_deadline(&a->workers);
+    uint64_t elastic = tutti__elastic_deadline(&a->workers);
     double ms = a->membership.connected || lacks_rendezvous(a)
                     ? tutti__membership_deadline(&a->membership) - tutti__now_ms()
                     : 1e300; /* nobody is looked for any more */
 
+    next = elastic < next ? elastic : next;
+    if (a->leaving && a->workers.phase < TUTTI__STOPPING && a->leave_ns < next)
+        next = a->leave_ns;
+    if (tutti__chaos_deadline(&a->chaos) < next)
+        next = tutti__chaos_deadline(&a->chaos);
     if (a->stop_signal && a->workers.childless && output_deadline(a) < next)
         next = output_deadline(a);
     if (next != UINT64_MAX && (next <= now ? 0 : (double)((next - now + MS - 1) / MS)) < ms)
@@ -371,6 +428,17 @@ static int fill_polled(agent *a, bool reads)
     return n;
 }
 
+/* Behind the streams: the sockets to the workers, which are heard in any case. Returns how many. */
+static int poll_voices(agent *a, int at)
+{
+    int n = 0;
+
+    for (int i = 0; i < a->job->opts.n; i++)
+        if (a->workers.list[i].voice.fd >= 0)
+            a->polled[at + n++] = (struct pollfd){a->workers.list[i].voice.fd, POLLIN, 0};
+    return n;
+}
+
 /* After the last descendant has gone, streams are read until they are dry: nobody writes to them any more, whoever
  * holds them open. */
 static void serve_streams(agent *a, int n)
@@ -393,9 +461,10 @@ static void serve_streams(agent *a, int n)
 static void serve(agent *a)
 {
     bool reads = a->console.end - a->console.begin < QUEUE_BYTES;
-    int n = fill_polled(a, reads);
+    int n = fill_polled(a, reads), voices = poll_voices(a, N_OWN + n);
 
-    if (poll(a->polled, N_OWN + (nfds_t)n, a->workers.childless && n > 0 ? 0 : poll_timeout(a)) < 0)
+    if (poll(a->polled, N_OWN + (nfds_t)n + (nfds_t)voices,
+             a->workers.childless && n > 0 ? 0 : poll_timeout(a)) < 0)
         return;
     if (a->polled[0].revents)
         read_signals(a);
@@ -409,12 +478,16 @@ static void serve(agent *a)
 static void loop(agent *a)
 {
     for (;;) {
+        tutti__workers_reap(&a->workers);
+        tutti__elastic_hear(&a->workers, &a->membership);
+        look_for_rendezvous(a);
+        serve_rendezvous(a);
         tutti__workers_advance(&a->workers);
+        check_leaving(a);
+        tutti__chaos_advance(&a->chaos);
         tell_failure(a);
         check_console(a);
         finish_round(a);
-        look_for_rendezvous(a);
-        serve_rendezvous(a);
         if (is_done(a))
             return;
         serve(a);
@@ -444,7 +517,8 @@ static tutti_status prepare(agent *a)
     for (int i = 0; a->job->signals[i]; i++)
         sigaddset(&signals, a->job->signals[i]);
     TUTTI_TRY(tutti__workers_new(&a->workers, a->job, &a->console));
-    a->polled = calloc(N_OWN + 2 * (size_t)a->job->opts.n, sizeof *a->polled);
+    TUTTI_TRY(tutti__chaos_open(&a->chaos, &a->workers));
+    a->polled = calloc(N_OWN + 3 * (size_t)a->job->opts.n, sizeof *a->polled);
     if (!a->polled)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d workers", a->job->opts.n);
     a->signals = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -488,6 +562,7 @@ int tutti__agent(tutti__job *job, int control, const sigset_t *mask)
         code = tutti_status_exit_code(status);
         dprintf(STDERR_FILENO, "%s: %s\n", job->opts.title, tutti_last_error());
     }
+    tutti__chaos_close(&a.chaos);
     tutti__workers_free(&a.workers);
     tutti__membership_close(&a.membership);
     tutti_store_free(job->store);

@@ -8,6 +8,7 @@
 #define TUTTI_LAUNCH_AGENT_H
 
 #include "base/base.h"
+#include "elastic/agent_words.h"
 #include "launch/launch.h"
 
 #include <limits.h>
@@ -125,10 +126,30 @@ void tutti__log_pipe_close(tutti__log_pipe *pipe, tutti__console *console);
 
 /* ---- Workers ----------------------------------------------------------------------------------------- */
 
+/* What an elastic worker has said, and was told last (elastic_worker.h). */
+typedef struct tutti__voice {
+    int fd; /* our end of the sockets; -1: none */
+    bool spoke;
+    bool waits; /* READY, and was told of no generation since */
+    tutti__worker_word ready;
+    uint32_t generation; /* it was told last; 0: none */
+    int rank;            /* there */
+    int64_t step;        /* committed, as far as we know; -1: none */
+    int64_t told_step;   /* to the coordinator, for told_generation, at told_ns */
+    uint32_t step_generation, told_generation;
+    uint64_t told_ns;
+    bool told_stopped;
+} tutti__voice;
+
 typedef struct tutti__worker {
     const tutti__job *job;
     int rank, local_rank;
-    pid_t pid; /* also its session's and process group's; 0: not started */
+    int start; /* of those before it in this place, in this round */
+    tutti__voice voice;
+    bool excused; /* its end is no failure of the round */
+    bool fails;   /* it was judged: it is */
+    bool awaits;  /* it has ended, and the coordinator has yet to say whether it is replaced */
+    pid_t pid;    /* also its session's and process group's; 0: not started */
     bool running;
     uint64_t stopped_ns; /* since when it is stopped (SIGSTOP, a debugger); 0: it is not */
     bool told_stopped;
@@ -144,7 +165,8 @@ tutti_status tutti__worker_start(tutti__worker *worker, const tutti__job *job, c
 bool tutti__worker_is_stopped(const tutti__worker *worker);
 /* To its whole process group. */
 void tutti__worker_signal(const tutti__worker *worker, int sig);
-bool tutti__worker_failed(const tutti__worker *worker);   /* ended, and not with exit code 0 */
+bool tutti__worker_failed(
+    const tutti__worker *worker); /* ended, not with exit code 0, and is not excused */
 int tutti__worker_exit_code(const tutti__worker *worker); /* 128 + n for a signal */
 /* "exit code 7", "killed by SIGSEGV (Segmentation fault)" */
 void tutti__worker_describe(const tutti__worker *worker, char *text, size_t bytes);
@@ -177,17 +199,25 @@ typedef struct tutti__workers {
     const tutti__worker
         *cause;     /* mostly the same; a rank that is stopped, which the others took for lost */
     long oom_kills; /* when they were started */
+    bool elastic;   /* who dies may be replaced, in this round */
+    bool finished;  /* one has said that the job's work is done */
 } tutti__workers;
 
 tutti_status tutti__workers_new(tutti__workers *workers, tutti__job *job, tutti__console *console);
 /* Starts all, in the round of the job. `mask` and `sigpipe` are what they inherit. */
 tutti_status tutti__workers_start(tutti__workers *workers, const sigset_t *mask,
                                   const struct sigaction *sigpipe);
+/* Another in the place of one that has ended; what that left behind is ended. */
+tutti_status tutti__workers_replace(tutti__workers *workers, tutti__worker *worker,
+                                    const sigset_t *mask, const struct sigaction *sigpipe);
+/* It has ended, and nobody takes its place: ends what it left behind. */
+void tutti__workers_sweep_after(tutti__workers *workers, tutti__worker *worker);
 void tutti__workers_signal(tutti__workers *workers, int sig);
 /* Tells them to end; what has failed before is reported first. */
 void tutti__workers_stop(tutti__workers *workers, int sig);
 void tutti__workers_kill(tutti__workers *workers);
-/* Sees who has ended or was stopped, and goes on to the next phase when it is time. */
+/* Sees who has ended or was stopped; then goes on to the next phase when it is time. */
+void tutti__workers_reap(tutti__workers *workers);
 void tutti__workers_advance(tutti__workers *workers);
 /* When the next phase begins (tutti__now_ns); UINT64_MAX: when something happens. */
 uint64_t tutti__workers_deadline(const tutti__workers *workers);
@@ -197,6 +227,8 @@ tutti__log_pipe *tutti__workers_stream(const tutti__workers *workers, int i);
 bool tutti__workers_over(const tutti__workers *workers);
 /* 0 if all ended with 0; else a code that one chose (3 excepted), or -1. */
 int tutti__workers_chosen_code(const tutti__workers *workers);
+/* All streams: no process is left that could write to them. */
+void tutti__workers_close(tutti__workers *workers);
 void tutti__workers_free(tutti__workers *workers);
 
 /* ---- What is said of a failure ------------------------------------------------------------------------ */
@@ -226,6 +258,8 @@ void tutti__list_ranks(const int *ranks, size_t n, char *text, size_t bytes);
 int tutti__signal_descendants(int sig, const pid_t *spared, size_t n_spared);
 /* Up to `capacity` children of this process; returns how many. */
 size_t tutti__list_children(pid_t *children, size_t capacity);
+/* The same of a process group. */
+size_t tutti__list_group(pid_t group, pid_t *members, size_t capacity);
 /* How many processes of our cgroup, or else of this machine, the out-of-memory killer has ended; -1: unknown. */
 long tutti__oom_kills(void);
 

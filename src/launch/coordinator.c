@@ -2,6 +2,7 @@
 #include "launch/coordinator.h"
 #include "comm/bootstrap/store/store.h"
 #include "launch/door.h"
+#include "launch/elastic_round.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@ enum {
     FAREWELL_MS = 5000,   /* for the others to take the end of the job */
     FIRST_WORD_MS = 3000, /* of waiting */
     LATER_WORD_MS = 30000,
+    HOLD_S = 5, /* for nodes that lost their rendezvous host, before a job begins anew */
     CLOCK_S = 5 /* clocks that differ by more make logs and files hard to read */
 };
 
@@ -22,6 +24,9 @@ typedef struct node {
     bool in_round;   /* it is a node of the current round */
     bool over;       /* its workers of the round have ended */
     bool left;       /* it was told to end */
+    bool busy;       /* has workers of a round that is over; it was told to stop them */
+    int id;          /* of its stay in a round: no other node had it */
+    int first_rank;  /* of the round */
     int place;       /* 1 + its number in the last round it was in; 0: none */
     int wanted_rank; /* --node-rank; -1: native */
     int n, port;     /* workers; a free port there, for MASTER_PORT */
@@ -42,7 +47,10 @@ struct tutti__coordinator {
     bool failing; /* the round is stopped because of a failure */
     bool retired; /* this node ends, and the others may wait for its return */
     int round, restarts;
-    int n_in_round, code;
+    int code, last_id;
+    tutti__elastic_round elastic;
+    char master_addr[128];
+    int master_port;
     int survivors;  /* nodes that will come from a rendezvous host that was lost; 0: a new job */
     char why[1024]; /* the first failure, or what stopped the round */
     double since, last_call, told, next_word, ended;
@@ -79,6 +87,24 @@ static const char *name_of(const node *n, char text[128])
 static void send_to(tutti__coordinator *c, node *n, json_t *message)
 {
     tutti__door_send(&c->door, &n->link, message);
+}
+
+static void send_to_id(void *context, int id, json_t *message)
+{
+    tutti__coordinator *c = context;
+
+    for (node *n = first_node(c); n; n = next_node(n))
+        if (n->in_round && n->id == id) {
+            send_to(c, n, message);
+            return;
+        }
+    json_decref(message);
+}
+
+/* Who dies may be replaced, who comes may join. */
+static bool is_elastic(const tutti__coordinator *c)
+{
+    return tutti__elastic_round_is_one(&c->elastic);
 }
 
 static void tell_end(tutti__coordinator *c, node *n)
@@ -146,12 +172,26 @@ static int by_order(const void *a, const void *b)
     return order;
 }
 
+static bool is_idle(const node *n)
+{
+    return n->joined && !n->in_round && !n->busy;
+}
+
 static int count_idle(const tutti__coordinator *c)
 {
     int count = 0;
 
     for (const node *n = first_node(c); n; n = next_node(n))
-        count += n->joined && !n->in_round;
+        count += is_idle(n);
+    return count;
+}
+
+static int count_in_round(const tutti__coordinator *c)
+{
+    int count = 0;
+
+    for (const node *n = first_node(c); n; n = next_node(n))
+        count += n->in_round;
     return count;
 }
 
@@ -162,7 +202,7 @@ static int choose_nodes(const tutti__coordinator *c, node **chosen, int max)
     int count = 0;
 
     for (node *n = first_node(c); all && n; n = next_node(n))
-        if (n->joined && !n->in_round)
+        if (is_idle(n))
             all[count++] = n;
     if (count > 0)
         qsort(all, (size_t)count, sizeof(*all), by_order);
@@ -173,30 +213,70 @@ static int choose_nodes(const tutti__coordinator *c, node **chosen, int max)
     return count;
 }
 
-static void tell_round(tutti__coordinator *c, node *const *nodes, int n_nodes)
+/* It takes part from now on, with its place and its ranks. */
+static void enter_round(tutti__coordinator *c, node *n)
+{
+    n->in_round = true;
+    n->over = false;
+    n->id = ++c->last_id;
+    if (tutti__elastic_round_node_came(&c->elastic, n->id, n->n) == TUTTI_OK)
+        return;
+    snprintf(c->why, sizeof c->why, "%s", tutti_last_error());
+    end_job(c, 4);
+}
+
+static void tell_round(tutti__coordinator *c, node *n)
 {
     const tutti__job *job = c->opts.job;
-    int world_size = 0, first_rank = 0;
+    int world_size = 0;
 
-    for (int i = 0; i < n_nodes; i++)
-        world_size += nodes[i]->n;
-    for (int i = 0; i < n_nodes; i++) {
-        node *n = nodes[i];
+    for (const node *o = first_node(c); o; o = next_node(o))
+        if (o->in_round && o->first_rank + o->n > world_size)
+            world_size = o->first_rank + o->n;
+    send_to(c, n,
+            json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:i, s:o, s:o, s:b}", "type",
+                      "round", "round", c->round, "restarts", c->restarts, "max_restarts",
+                      job->opts.max_restarts, "group_rank", n->place - 1, "nodes",
+                      count_in_round(c), "first_rank", n->first_rank, "world_size", world_size,
+                      "master_addr", tutti__message_string(c->master_addr), "master_port",
+                      c->master_port, "store", tutti__message_string(job->store_address), "id",
+                      tutti__message_string(job->id), "elastic", is_elastic(c)));
+}
 
-        n->place = i + 1;
-        n->in_round = true;
-        n->over = false;
-        send_to(c, n,
-                json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:i, s:o, s:o}", "type",
-                          "round", "round", c->round, "restarts", c->restarts, "max_restarts",
-                          job->opts.max_restarts, "group_rank", i, "nodes", n_nodes, "first_rank",
-                          first_rank, "world_size", world_size, "master_addr",
-                          tutti__message_string(nodes[0]->address), "master_port", nodes[0]->port,
-                          "store", tutti__message_string(job->store_address), "id",
-                          tutti__message_string(job->id)));
-        first_rank += n->n;
+/* The lowest number of a node, or the lowest rank, from which on `n` are nobody's. */
+static int first_free(const tutti__coordinator *c, int n, bool ranks)
+{
+    int first = 0;
+    bool taken;
+
+    do {
+        taken = false;
+        for (const node *o = first_node(c); o && !taken; o = next_node(o)) {
+            int begin = ranks ? o->first_rank : o->place - 1, end = begin + (ranks ? o->n : 1);
+
+            taken = o->in_round && first < end && begin < first + n;
+            first = taken ? end : first;
+        }
+    } while (taken);
+    return first;
+}
+
+/* Nodes that come while an elastic round runs: their workers join the others' at the end of a step. */
+static void admit(tutti__coordinator *c)
+{
+    const tutti__generations *g = &c->elastic.generations;
+    char name[128];
+
+    for (node *n = first_node(c); n; n = next_node(n)) {
+        if (!is_idle(n) || count_in_round(c) >= limits(c)->max || g->finished ||
+            tutti__generations_living(g, -1) == 0)
+            continue;
+        n->place = 1 + (n->wanted_rank >= 0 ? n->wanted_rank : first_free(c, 1, false));
+        n->first_rank = first_free(c, n->n, true);
+        enter_round(c, n);
+        SAY(c, "node %s joins with %d worker%s", name_of(n, name), n->n, n->n == 1 ? "" : "s");
+        tell_round(c, n);
     }
-    c->n_in_round = n_nodes;
 }
 
 static void begin_round(tutti__coordinator *c)
@@ -212,12 +292,21 @@ static void begin_round(tutti__coordinator *c)
     n_nodes = choose_nodes(c, nodes, max);
     c->round += c->began;
     c->began = true;
+    tutti__elastic_round_begin(&c->elastic, c->round);
     c->state = RUNNING;
     c->failing = false;
     c->why[0] = '\0';
     c->code = 0;
     tutti__store_fence(c->opts.job->store, c->round);
-    tell_round(c, nodes, n_nodes);
+    snprintf(c->master_addr, sizeof c->master_addr, "%s", nodes[0]->address);
+    c->master_port = nodes[0]->port;
+    for (int i = 0, rank = 0; i < n_nodes && c->state == RUNNING; rank += nodes[i++]->n) {
+        nodes[i]->place = i + 1;
+        nodes[i]->first_rank = rank;
+        enter_round(c, nodes[i]);
+    }
+    for (int i = 0; i < n_nodes && c->state == RUNNING; i++)
+        tell_round(c, nodes[i]);
     free(nodes);
 }
 
@@ -255,7 +344,7 @@ static void tell_waiting(tutti__coordinator *c)
                     (now - c->since) * 1e-3, idle, limits(c)->min,
                     limits(c)->max > limits(c)->min ? " or more" : "");
     for (const node *n = first_node(c); n && used < (int)sizeof text - 80; n = next_node(n))
-        if (n->joined && !n->in_round)
+        if (is_idle(n))
             used += snprintf(text + used, sizeof text - (size_t)used, "%s%.63s",
                              text[used - 1] == '(' ? "" : ", ", n->host);
     snprintf(text + used, sizeof text - (size_t)used, ")");
@@ -313,9 +402,27 @@ static void note_failure(tutti__coordinator *c, int code, const char *why)
     c->failing = true;
 }
 
+static void on_nobody_left(void *context, const char *why)
+{
+    note_failure(context, 3, why);
+}
+
+/* Fewer than were asked for go on all the same: nothing is lost by that. */
+static void tell_of_min(tutti__coordinator *c)
+{
+    int left = 0;
+
+    for (const node *n = first_node(c); n; n = next_node(n))
+        left += n->in_round && !n->left;
+    if (left > 0 && left < limits(c)->min)
+        SAY(c, "%d node%s left, fewer than --nnodes asks for (%d)", left,
+            left == 1 ? " is" : "s are", limits(c)->min);
+}
+
 /* All workers of the round have ended. */
 static void conclude(tutti__coordinator *c)
 {
+    tutti__elastic_round_tell(&c->elastic);
     for (node *n = first_node(c); n; n = next_node(n))
         n->in_round = n->over = false;
     if (c->state == RUNNING) {
@@ -336,8 +443,11 @@ static void consider(tutti__coordinator *c)
 {
     if ((c->state == RUNNING || c->state == STOPPING) && count_running(c) == 0)
         conclude(c);
-    if (c->state == RUNNING && c->n_in_round < limits(c)->max && count_idle(c) > 0 &&
-        count_running(c) == c->n_in_round) { /* else the round is about to end well */
+    if (c->state == RUNNING && is_elastic(c)) {
+        tutti__elastic_round_tick(&c->elastic);
+        admit(c);
+    } else if (c->state == RUNNING && count_in_round(c) < limits(c)->max && count_idle(c) > 0 &&
+               count_running(c) == count_in_round(c)) { /* else it is about to end well */
         snprintf(c->why, sizeof c->why, "%d more node%s came", count_idle(c),
                  count_idle(c) == 1 ? "" : "s");
         stop_round(c, false);
@@ -439,11 +549,51 @@ static void warn_of_differences(tutti__coordinator *c, const node *n, const json
             n->host, restarts, c->opts.job->opts.max_restarts);
 }
 
+/* A rendezvous host that has died and come back learns from the others how far they were. */
+static void learn(tutti__coordinator *c, const json_t *m)
+{
+    int rounds = (int)tutti__message_number(m, "rounds", 0),
+        restarts = (int)tutti__message_number(m, "restarts", 0);
+
+    c->round = rounds > c->round ? rounds : c->round;
+    c->restarts = restarts > c->restarts ? restarts : c->restarts;
+    if (tutti__message_number(m, "nodes", 0) > 1)
+        c->survivors = (int)tutti__message_number(m, "nodes", 0) - 1;
+}
+
+/* It comes with workers of an elastic round, having lost its connection or its rendezvous host. */
+static void resume(tutti__coordinator *c, node *n, const json_t *m)
+{
+    int round = (int)tutti__message_number(m, "rounds", 1) - 1;
+
+    if (!c->began) {
+        c->began = true;
+        c->round = round;
+        c->state = RUNNING;
+        snprintf(c->master_addr, sizeof c->master_addr, "%s", n->address);
+        c->master_port = n->port;
+        tutti__store_fence(c->opts.job->store, c->round);
+        tutti__elastic_round_begin(&c->elastic, c->round);
+        c->elastic.generations.elastic = true;
+        tutti__elastic_round_hold(&c->elastic, HOLD_S);
+    }
+    if (c->state != RUNNING || c->round != round || !is_elastic(c)) {
+        n->busy = true;
+        send_to(c, n,
+                json_pack("{s:s, s:i, s:s}", "type", "stop", "round", round, "why",
+                          "the job has gone on without this node"));
+        return;
+    }
+    n->place = 1 + (int)tutti__message_number(m, "group_rank", 0);
+    n->first_rank = (int)tutti__message_number(m, "first_rank", 0);
+    enter_round(c, n);
+    if (c->survivors > 0 && count_in_round(c) >= c->survivors)
+        tutti__elastic_round_hold(&c->elastic, 0);
+}
+
 static void on_join(tutti__coordinator *c, node *n, const json_t *m)
 {
     const char *address = tutti__message_text(m, "address");
-    int rounds = (int)tutti__message_number(m, "rounds", 0),
-        restarts = (int)tutti__message_number(m, "restarts", 0);
 
     if (n->joined)
         return;
@@ -462,13 +612,10 @@ static void on_join(tutti__coordinator *c, node *n, const json_t *m)
         return;
     n->joined = true;
     warn_of_differences(c, n, m);
-    if (c->began)
-        return;
-    /* A rendezvous host that has died and come back learns from the others how far they were. */
-    c->round = rounds > c->round ? rounds : c->round;
-    c->restarts = restarts > c->restarts ? restarts : c->restarts;
-    if (tutti__message_number(m, "nodes", 0) > 1)
-        c->survivors = (int)tutti__message_number(m, "nodes", 0) - 1;
+    if (!c->began)
+        learn(c, m);
+    if (json_is_true(json_object_get(m, "running")))
+        resume(c, n, m);
 }
 
 /* Nodes that wait because another has their rank. */
@@ -484,11 +631,19 @@ static void on_lost(void *context, tutti__link *link, const char *why)
     tutti__coordinator *c = context;
     node *n = (node *)link;
     char text[512], name[128];
-    bool was_running = n->in_round && !n->over;
+    bool was_in = n->in_round, was_running = n->in_round && !n->over;
 
     n->joined = n->in_round = false;
     json_decref(n->pending);
     n->pending = NULL;
+    if (was_in && c->state == RUNNING && is_elastic(c)) {
+        if (!n->left && was_running)
+            SAY(c, "node %s was lost with %d worker%s: %s; the others go on", name_of(n, name),
+                n->n, n->n == 1 ? "" : "s", why);
+        tell_of_min(c);
+        tutti__elastic_round_node_lost(&c->elastic, n->id);
+        return;
+    }
     if (!was_running || (c->state != RUNNING && c->state != STOPPING))
         return;
     if (n->left) {
@@ -512,6 +667,20 @@ static int code_in(const json_t *m)
     return code > 0 && code < 256 ? (int)code : 1;
 }
 
+/* Its workers leave after the step at hand, and nobody waits. False: no others are left to go on. */
+static bool leave_elastic(tutti__coordinator *c, node *n, const json_t *m)
+{
+    const tutti__generations *g = &c->elastic.generations;
+    char name[128];
+
+    if (tutti__generations_living(g, -1) == tutti__generations_living(g, n->id))
+        return false;
+    SAY(c, "node %s leaves: %s; the others go on", name_of(n, name), tutti__message_text(m, "why"));
+    tell_of_min(c);
+    tutti__elastic_round_node_leaves(&c->elastic, n->id);
+    return true;
+}
+
 /* A node that was told to end goes; without it the job goes on if that is allowed. */
 static void on_leave(tutti__coordinator *c, node *n, const json_t *m)
 {
@@ -525,8 +694,13 @@ static void on_leave(tutti__coordinator *c, node *n, const json_t *m)
         others += o->joined;
     if (c->state == ENDED)
         return;
+    if (!final && c->state == RUNNING && n->in_round && is_elastic(c) && leave_elastic(c, n, m))
+        return;
     if (n->link.local && others > 0 && may_return && !final) {
         c->retired = true;
+        if (n->in_round && !n->over)
+            send_to(c, n,
+                    json_pack("{s:s, s:i, s:s}", "type", "stop", "round", c->round, "why", ""));
         return;
     }
     ends = n->link.local || final || (others < limits(c)->min && !may_return);
@@ -541,6 +715,17 @@ static void on_leave(tutti__coordinator *c, node *n, const json_t *m)
     } else if (c->state == GATHERING) {
         n->joined = false;
     }
+}
+
+static void hear_worker(tutti__coordinator *c, const node *n, const json_t *m)
+{
+    bool was_elastic = is_elastic(c);
+
+    if (!tutti__elastic_round_hear(&c->elastic, n->id, m) || was_elastic || !is_elastic(c))
+        return;
+    for (node *o = first_node(c); o; o = next_node(o))
+        if (o->in_round && !o->over)
+            send_to(c, o, json_pack("{s:s, s:i}", "type", "elastic", "round", c->round));
 }
 
 static void on_message(void *context, tutti__link *link, const json_t *m)
@@ -558,12 +743,17 @@ static void on_message(void *context, tutti__link *link, const json_t *m)
     else if (tutti__message_is(m, "failed") && current && !(c->state == STOPPING && !c->failing))
         /* where nodes stop in good order, workers lose the peers that were faster */
         note_failure(c, code_in(m), tutti__message_text(m, "why"));
-    else if (tutti__message_is(m, "over") && current) {
+    else if (tutti__message_is(m, "over") && n->busy) {
+        n->busy = false;
+    } else if (tutti__message_is(m, "over") && current) {
         n->over = true;
+        c->retired |= n->left && n->link.local && c->state == RUNNING && is_elastic(c);
         n->joined = !n->left;
         n->port = (int)tutti__message_number(m, "port", n->port);
     } else if (tutti__message_is(m, "leave"))
         on_leave(c, n, m);
+    else if (current && c->state == RUNNING)
+        hear_worker(c, n, m);
 }
 
 /* ---- Beginning and end ------------------------------------------------------------------------------- */
@@ -586,6 +776,11 @@ double tutti__coordinator_deadline(const tutti__coordinator *c)
 
     if (c->state == ENDED && tutti__now_ms() < c->ended + FAREWELL_MS)
         return c->ended + FAREWELL_MS < next ? c->ended + FAREWELL_MS : next;
+    if (c->state == RUNNING) {
+        double elastic = tutti__elastic_round_deadline(&c->elastic);
+
+        return elastic < next ? elastic : next;
+    }
     if (c->state != GATHERING)
         return next;
     next = limit < next ? limit : next;
@@ -620,6 +815,11 @@ tutti_status tutti__coordinator_new(tutti__coordinator **coordinator_p,
     if (!c)
         return TUTTI_ERR_MEMORY;
     *c = (tutti__coordinator){.opts = *opts};
+    tutti__elastic_round_init(&c->elastic, &(tutti__elastic_round_opts){.job = opts->job,
+                                                                        .console = opts->console,
+                                                                        .send = send_to_id,
+                                                                        .fail = on_nobody_left,
+                                                                        .context = c});
     enter_gathering(c);
     status = tutti__door_open(
         &c->door,
@@ -648,6 +848,7 @@ void tutti__coordinator_free(tutti__coordinator *c)
         return;
     for (node *n = first_node(c); n; n = next_node(n))
         json_decref(n->pending);
+    tutti__elastic_round_free(&c->elastic);
     tutti__door_free(&c->door);
     free(c);
 }

@@ -345,7 +345,7 @@ static void consider(tutti__generations *g, uint64_t now)
     const tutti__member *first;
     tutti__member *worst;
 
-    if (g->finished || !g->elastic)
+    if (g->finished || g->failed || !g->elastic)
         return;
     for (int i = 0; i < g->n; i++)
         if (is_late(g, &g->list[i], now))
@@ -372,7 +372,7 @@ uint64_t tutti__generations_deadline(const tutti__generations *g)
     bool starting = count(g, TUTTI__MEMBER_STARTING) > 0, in = count(g, TUTTI__MEMBER_IN) > 0;
     uint64_t next = UINT64_MAX, at;
 
-    if (g->finished || !g->elastic)
+    if (g->finished || g->failed || !g->elastic)
         return next;
     for (int i = 0; i < g->n; i++) {
         const tutti__member *m = &g->list[i];
@@ -545,7 +545,8 @@ static void replace(tutti__generations *g, uint64_t now, tutti__member *m, bool 
                  m->false_starts);
     else
         snprintf(why, sizeof why, "%d in its place have died without a new step", m->deaths);
-    act(g, tutti__generations_living(g, -1) > 0 ? TUTTI__ACT_LET_GO : TUTTI__ACT_FAIL, m, why);
+    g->failed |= tutti__generations_living(g, -1) == 0;
+    act(g, g->failed ? TUTTI__ACT_FAIL : TUTTI__ACT_LET_GO, m, why);
 }
 
 void tutti__generations_ended(tutti__generations *g, uint64_t now_ms, tutti__worker_id id, int code,
@@ -576,7 +577,7 @@ void tutti__generations_ended(tutti__generations *g, uint64_t now_ms, tutti__wor
     } else if (dies) {
         replace(g, now_ms, m, was_starting);
     } else {
-        m->closed = true;
+        m->closed = g->failed = true;
         act(g, TUTTI__ACT_FAIL, m, NULL);
     }
     if (was_in)
@@ -674,7 +675,8 @@ void tutti__generations_node_lost(tutti__generations *g, uint64_t now_ms, int no
         note_trouble(g, now_ms);
         break_up(g, generation, now_ms);
     }
-    if (before > 0 && tutti__generations_living(g, -1) == 0 && !g->finished)
+    g->failed |= before > 0 && tutti__generations_living(g, -1) == 0 && !g->finished;
+    if (g->failed)
         g->opts.act(g->opts.context, &(tutti__action){.act = TUTTI__ACT_FAIL,
                                                       .id = {-1, -1, 0},
                                                       .why = "no worker is left"});

@@ -82,6 +82,7 @@ typedef struct tutti__generations {
     char build[128]; /* of the first member */
     bool elastic;    /* somebody was READY */
     bool finished;
+    bool failed;      /* nothing is begun any more: the round ends */
     uint64_t hold_ms; /* without the state nothing begins before: nodes are about to resume */
     bool trouble;     /* nothing is committed since somebody died, at trouble_ms */
     uint64_t trouble_ms;

@@ -187,14 +187,16 @@ static tutti_status join(tutti__membership *m)
     tutti__channel_send(
         &m->channel,
         json_pack(
-            "{s:s, s:i, s:s, s:o, s:i, s:i, s:i, s:i, s:i, s:b, s:i, s:I, s:o, s:i, s:i, s:i, s:i}",
+            "{s:s, s:i, s:s, s:o, s:i, s:i, s:i, s:i, s:i, s:b, s:i, s:I, s:o, s:i, s:i, s:i, s:i, "
+            "s:b, s:i, s:i}",
             "type", "join", "protocol", TUTTI__RENDEZVOUS_PROTOCOL, "version", TUTTI_VERSION,
             "host", tutti__message_string(job->host), "pid", (int)getpid(), "workers", job->opts.n,
             "node_rank", nodes->has_node_rank || nodes->max <= 1 ? nodes->node_rank : -1, "min",
             nodes->min, "max", nodes->max, "native", nodes->native, "max_restarts",
             job->opts.max_restarts, "clock", (json_int_t)time(NULL), "address",
             tutti__message_string(m->address), "port", port, "rounds", m->rounds, "restarts",
-            m->restarts, "nodes", m->rounds > 0 ? job->round.n_nodes : 0));
+            m->restarts, "nodes", m->rounds > 0 ? job->round.n_nodes : 0, "running", m->running,
+            "group_rank", job->round.group_rank, "first_rank", job->round.first_rank));
     m->joined = true;
     return TUTTI_OK;
 }

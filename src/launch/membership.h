@@ -14,6 +14,7 @@ typedef struct tutti__membership {
     tutti__channel channel;          /* to it */
     tutti__address endpoint;
     bool connected, joined;
+    bool running; /* with workers of an elastic round, which outlive the loss of the rendezvous */
     char address[128]; /* of this node, as the others reach it */
     char trouble[512]; /* why the last attempt to connect failed */
     double since_ms;   /* when we began to look for the rendezvous */

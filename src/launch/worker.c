@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -83,7 +84,8 @@ static bool add_device(environment *e, const tutti__worker *worker)
 }
 
 /* False: no memory. */
-static bool make_environment(environment *e, const tutti__worker *worker, const char *error_file)
+static bool make_environment(environment *e, const tutti__worker *worker, const char *error_file,
+                             int agent_fd)
 {
     const tutti__job *job = worker->job;
     const tutti__round *round = &job->round;
@@ -290,6 +292,7 @@ static _Noreturn void become_worker(const tutti__worker *worker, char **variable
         dup2(ends[0], STDOUT_FILENO);
     if (ends[1] >= 0)
         dup2(ends[1], STDERR_FILENO);
+    fcntl(ends[2], F_SETFD, 0);
     execve(job->program, job->opts.argv, variables);
     while (job->opts.argv[n])
         n++;
@@ -313,7 +316,7 @@ static tutti_status fork_worker(tutti__worker *worker, const int *ends, const si
     environment e;
 
     TUTTI_TRY(tutti__error_file_prepare(worker, error_file, sizeof error_file));
-    if (!make_environment(&e, worker, error_file)) {
+    if (!make_environment(&e, worker, error_file, ends[2])) {
         free_environment(&e);
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for the environment of rank %d",
                            worker->rank);
@@ -337,16 +340,25 @@ static tutti_status fork_worker(tutti__worker *worker, const int *ends, const si
 tutti_status tutti__worker_start(tutti__worker *worker, const tutti__job *job, const sigset_t *mask,
                                  const struct sigaction *sigpipe)
 {
-    int ends[2] = {-1, -1};
+    int ends[3] = {-1, -1, -1}, sockets[2];
     tutti_status status;
 
     worker->job = job;
+    worker->voice = (tutti__voice){.fd = -1, .step = -1, .told_step = -1};
     status = open_stream(worker, TUTTI__STREAM_OUT, &worker->out, &ends[0]);
     if (status == TUTTI_OK)
         status = open_stream(worker, TUTTI__STREAM_ERR, &worker->err, &ends[1]);
+    if (status == TUTTI_OK && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0)
+        status =
+            tutti__fail(TUTTI_ERR_MEMORY, "no sockets to speak with rank %d (see ulimit -n): %s",
+                        worker->rank, strerror(errno));
+    else if (status == TUTTI_OK) {
+        worker->voice.fd = sockets[0];
+        ends[2] = sockets[1];
+    }
     if (status == TUTTI_OK)
         status = fork_worker(worker, ends, mask, sigpipe);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 3; i++)
         if (ends[i] >= 0)
             close(ends[i]);
     return status;
@@ -364,7 +376,7 @@ void tutti__worker_signal(const tutti__worker *worker, int sig)
 
 bool tutti__worker_failed(const tutti__worker *worker)
 {
-    return worker->pid && !worker->running && worker->status != 0;
+    return worker->pid && !worker->running && worker->status != 0 && !worker->excused;
 }
 
 int tutti__worker_exit_code(const tutti__worker *worker)

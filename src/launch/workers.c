@@ -85,7 +85,7 @@ static void note_status(tutti__workers *w, tutti__worker *worker, int status)
     w->n_running--;
 }
 
-static void reap(tutti__workers *w)
+void tutti__workers_reap(tutti__workers *w)
 {
     int status;
     pid_t pid;
@@ -171,9 +171,17 @@ static void next_phase(tutti__workers *w)
     kill_all(w);
 }
 
+/* Somebody has ended whose place may not stay empty. */
+static bool awaits(const tutti__workers *w)
+{
+    for (int i = 0; w->phase == TUTTI__RUNNING && i < w->job->opts.n; i++)
+        if (w->list[i].awaits)
+            return true;
+    return false;
+}
+
 void tutti__workers_advance(tutti__workers *w)
 {
-    reap(w);
     if (w->phase == TUTTI__IDLE)
         return;
     tell_of_stopped(w);
@@ -181,7 +189,7 @@ void tutti__workers_advance(tutti__workers *w)
         enter(w, TUTTI__FAILING, GRACE_MS);
     if (w->n_running == 0 && w->phase == TUTTI__FAILING)
         report(w);
-    if (w->n_running == 0 && w->phase < TUTTI__SWEEPING && !w->childless)
+    if (w->n_running == 0 && w->phase < TUTTI__SWEEPING && !w->childless && !awaits(w))
         sweep(w);
     if (!w->childless && w->phase > TUTTI__RUNNING && tutti__now_ns() >= w->deadline_ns)
         next_phase(w);
@@ -209,6 +217,8 @@ bool tutti__workers_over(const tutti__workers *w)
 {
     if (w->phase == TUTTI__IDLE || w->abandoned)
         return true;
+    if (awaits(w))
+        return false;
     for (int i = 0; i < 2 * w->job->opts.n; i++)
         if (tutti__workers_stream(w, i)->fd >= 0)
             return false;
@@ -232,11 +242,11 @@ int tutti__workers_chosen_code(const tutti__workers *w)
 
 /* ---- Beginning and end -------------------------------------------------------------------------------- */
 
-/* Two pipes a worker may be more than the usual 1,024 descriptors. Workers get the limit back. */
+/* Two pipes and a socket a worker may be more than the usual 1,024 descriptors. Workers get the limit back. */
 static void allow_descriptors(tutti__job *job)
 {
     struct rlimit limit;
-    rlim_t wanted = 64 + 4 * (rlim_t)job->opts.n;
+    rlim_t wanted = 64 + 5 * (rlim_t)job->opts.n;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return;
@@ -247,6 +257,25 @@ static void allow_descriptors(tutti__job *job)
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+static tutti__worker unstarted(const tutti__workers *w, int i)
+{
+    return (tutti__worker){.local_rank = i,
+                           .rank = w->job->round.first_rank + i,
+                           .voice = {.fd = -1},
+                           .out = {.fd = -1, .file = -1, .console_fd = -1},
+                           .err = {.fd = -1, .file = -1, .console_fd = -1}};
+}
+
+/* Its streams, and the socket to it. */
+static void end_streams(tutti__workers *w, tutti__worker *worker)
+{
+    tutti__log_pipe_close(&worker->out, w->console);
+    tutti__log_pipe_close(&worker->err, w->console);
+    if (worker->voice.fd >= 0)
+        close(worker->voice.fd);
+    worker->voice.fd = -1;
+}
+
 tutti_status tutti__workers_new(tutti__workers *w, tutti__job *job, tutti__console *console)
 {
     *w = (tutti__workers){.job = job, .console = console, .childless = true};
@@ -254,8 +283,17 @@ tutti_status tutti__workers_new(tutti__workers *w, tutti__job *job, tutti__conso
     if (!w->list)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d workers", job->opts.n);
     allow_descriptors(job);
-    for (int i = 0; i < 2 * job->opts.n; i++)
-        *tutti__workers_stream(w, i) = (tutti__log_pipe){.fd = -1, .file = -1, .console_fd = -1};
+    for (int i = 0; i < job->opts.n; i++)
+        w->list[i] = unstarted(w, i);
+    return TUTTI_OK;
+}
+
+static tutti_status start_one(tutti__workers *w, tutti__worker *worker, const sigset_t *mask,
+                              const struct sigaction *sigpipe)
+{
+    TUTTI_TRY(tutti__worker_start(worker, w->job, mask, sigpipe));
+    w->n_running++;
+    w->childless = false;
     return TUTTI_OK;
 }
 
@@ -264,26 +302,55 @@ tutti_status tutti__workers_start(tutti__workers *w, const sigset_t *mask,
 {
     w->blamed = w->cause = NULL;
     w->killing_ns = 0;
-    w->suspended = false;
+    w->suspended = w->elastic = w->finished = false;
     w->oom_kills = tutti__oom_kills();
     for (int i = 0; i < w->job->opts.n; i++)
-        w->list[i] = (tutti__worker){.local_rank = i,
-                                     .rank = w->job->round.first_rank + i,
-                                     .out = {.fd = -1, .file = -1, .console_fd = -1},
-                                     .err = {.fd = -1, .file = -1, .console_fd = -1}};
+        w->list[i] = unstarted(w, i);
     enter(w, TUTTI__RUNNING, 0);
-    for (int i = 0; i < w->job->opts.n; i++) {
-        TUTTI_TRY(tutti__worker_start(&w->list[i], w->job, mask, sigpipe));
-        w->n_running++;
-        w->childless = false;
-    }
+    for (int i = 0; i < w->job->opts.n; i++)
+        TUTTI_TRY(start_one(w, &w->list[i], mask, sigpipe));
     return TUTTI_OK;
+}
+
+void tutti__workers_sweep_after(tutti__workers *w, tutti__worker *worker)
+{
+    pid_t *spared = calloc((size_t)w->job->opts.n, sizeof *spared);
+    size_t n = 0;
+
+    tutti__log_pipe_drain(&worker->out, w->console);
+    tutti__log_pipe_drain(&worker->err, w->console);
+    kill(-worker->pid, SIGKILL);
+    for (int i = 0; spared && i < w->job->opts.n; i++)
+        if (w->list[i].running)
+            spared[n++] = w->list[i].pid;
+    if (spared)
+        tutti__signal_descendants(SIGKILL, spared, n);
+    free(spared);
+}
+
+tutti_status tutti__workers_replace(tutti__workers *w, tutti__worker *worker, const sigset_t *mask,
+                                    const struct sigaction *sigpipe)
+{
+    tutti__worker before = *worker;
+    tutti_status status;
+
+    *worker = unstarted(w, before.local_rank);
+    worker->start = before.start + 1;
+    status = start_one(w, worker, mask, sigpipe); /* nothing that takes time comes before it */
+    tutti__workers_sweep_after(w, &before);
+    end_streams(w, &before);
+    return status;
+}
+
+void tutti__workers_close(tutti__workers *w)
+{
+    for (int i = 0; w->list && i < w->job->opts.n; i++)
+        end_streams(w, &w->list[i]);
 }
 
 void tutti__workers_free(tutti__workers *w)
 {
-    for (int i = 0; w->list && i < 2 * w->job->opts.n; i++)
-        tutti__log_pipe_close(tutti__workers_stream(w, i), w->console);
+    tutti__workers_close(w);
     free(w->list);
     w->list = NULL;
 }

@@ -5,21 +5,22 @@
  *   exp_avg_sq  = beta2 * exp_avg_sq + (1 - beta2) * g * g
  *   p -= lr / (1 - beta1^step) * exp_avg / (sqrt(exp_avg_sq) / sqrt(1 - beta2^step) + eps) */
 #include "optim/optim.h"
+#include "base/real.h"
 
 #include <math.h>
 
 static tutti_status update(tutti_stream *stream, const tutti__run *run, bool decoupled)
 {
     const tutti__optim_options *o = run->options;
-    const double lr = run->lr, step = (double)run->step;
+    const double lr = run->lr;
     const tutti__adam c = {
         .keep = decoupled ? (float)(1 - lr * o->weight_decay) : 1,
         .decay = decoupled ? 0 : (float)o->weight_decay,
         .fresh1 = (float)(1 - o->beta1),
         .beta2 = (float)o->beta2,
         .fresh2 = (float)(1 - o->beta2),
-        .rate = (float)(lr / (1 - pow(o->beta1, step))),
-        .root = (float)sqrt(1 - pow(o->beta2, step)),
+        .rate = (float)(lr / (1 - tutti__power(o->beta1, run->step))),
+        .root = (float)sqrt(1 - tutti__power(o->beta2, run->step)),
         /* TUTTI_ZERO is lost in every sum but that with 0: so 0 / 0, of an element without a gradient so far and of
          * the gaps between parameters, is 0. */
         .eps = o->eps == 0 ? TUTTI_ZERO : (float)o->eps,

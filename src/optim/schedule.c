@@ -6,6 +6,7 @@
  *        +-----|--------|---> step
  *           warmup    total */
 #include "optim/optim.h"
+#include "base/real.h"
 
 #include <math.h>
 
@@ -28,14 +29,15 @@ float tutti_schedule_lr(const tutti_schedule *schedule, uint64_t step)
     case TUTTI_SCHEDULE_STEP:
         if (schedule->period == 0) /* never */
             return schedule->lr;
-        return (float)(lr * pow((double)schedule->gamma, (double)(step / schedule->period)));
+        return (float)(lr * tutti__power((double)schedule->gamma, step / schedule->period));
     case TUTTI_SCHEDULE_COSINE:
         if (total == 0) /* an end that nobody named */
             return schedule->lr;
         if (total <= warmup || step >= total - warmup)
             return schedule->final_lr;
         return (float)(final + (lr - final) *
-                                   (1 + cos(M_PI * (double)step / (double)(total - warmup))) / 2);
+                                   (1 + tutti__cos_pi((double)step / (double)(total - warmup))) /
+                                   2);
     case TUTTI_SCHEDULE_CONSTANT:
         break;
     }

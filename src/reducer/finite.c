@@ -39,7 +39,7 @@ static tutti_status read_found(tutti_reducer *r)
 
 tutti_status tutti__begin_finite(tutti_reducer *r)
 {
-    if (!r->stream || r->shards || r->nonfinite == TUTTI_NONFINITE_IGNORE)
+    if (!r->stream || r->exact || r->nonfinite == TUTTI_NONFINITE_IGNORE)
         return TUTTI_OK;
     return r->stream->ops->zero(r->stream, r->found, r->n * sizeof *r->found);
 }

@@ -3,7 +3,7 @@
  *     reducer.c   making one: what it reduces, in which order, cut into which buckets, where in memory
  *     step.c      a step: gradients get ready, buckets leave, means come back
  *     finite.c    NaN and infinities, by rank and parameter
- *     shards.c    means over logical shards, whoever computed them
+ *     exact.c    means over logical shards, whoever computed them
  *     rows.c      a bucket of which only some rows travel
  *     hooks.c     ready-made communication hooks; powersgd.c: one more */
 #ifndef TUTTI_REDUCER_INTERNAL_H
@@ -37,7 +37,7 @@ typedef struct tutti__bucket {
     tutti_bucket_info info;
 } tutti__bucket;
 
-typedef struct tutti__shards tutti__shards; /* shards.c */
+typedef struct tutti__exact tutti__exact; /* exact.c */
 
 struct tutti_reducer {
     tutti_group *group;  /* NULL: none now, with shards */
@@ -54,10 +54,10 @@ struct tutti_reducer {
     /* On a device, by parameter: it has NaN or infinities; and the same read back, at the end of a step. */
     int32_t *found, *seen;
     bool find_unused, static_graph;
-    uint64_t number;       /* the same on all ranks, and no other reducer's of the group */
-    uint64_t common_step;  /* tutti__reducer_set_common_step */
-    tutti_comm_hook hook;  /* run NULL: all_reduce */
-    tutti__shards *shards; /* NULL: means are over ranks */
+    uint64_t number;      /* the same on all ranks, and no other reducer's of the group */
+    uint64_t common_step; /* tutti__reducer_set_common_step */
+    tutti_comm_hook hook; /* run NULL: all_reduce */
+    tutti__exact *exact;  /* NULL: means are over ranks */
     tutti__bucket_limits limits;
     tutti__recorder *recorder;
     tutti_traffic traffic;
@@ -115,29 +115,29 @@ void tutti__step_unmark(const tutti_reducer *r);
 /* STATE, naming the gradients that never got ready in this turn. */
 tutti_status tutti__step_fail_missing(const tutti_reducer *r);
 
-/* ---- Means over shards (shards.c) ---- */
+/* ---- Means over shards (exact.c) ---- */
 
-tutti_status tutti__shards_new(tutti_reducer *r, const tutti_reducer_opts *opts);
-void tutti__shards_free(tutti_reducer *r);
+tutti_status tutti__exact_new(tutti_reducer *r, const tutti_reducer_opts *opts);
+void tutti__exact_free(tutti_reducer *r);
 /* In the group at hand: memory that it can reduce. Collective. */
-tutti_status tutti__shards_alloc(tutti_reducer *r);
-void tutti__shards_release(tutti_reducer *r);
+tutti_status tutti__exact_alloc(tutti_reducer *r);
+void tutti__exact_release(tutti_reducer *r);
 /* What ranks have to agree on; returns how many items, at most 3. */
-size_t tutti__shards_describe(const tutti_reducer *r, tutti__item *items);
-tutti_status tutti__shards_begin(tutti_reducer *r);
+size_t tutti__exact_describe(const tutti_reducer *r, tutti__item *items);
+tutti_status tutti__exact_begin(tutti_reducer *r);
 /* Whether a gradient may come now. */
-bool tutti__shards_open(const tutti_reducer *r);
+bool tutti__exact_open(const tutti_reducer *r);
 /* Gradient i of the shard at hand is there, or skipped. *leaves_p: no more will come for its bucket. */
-tutti_status tutti__shards_take(tutti_reducer *r, size_t i, bool skipped, bool *leaves_p);
+tutti_status tutti__exact_take(tutti_reducer *r, size_t i, bool skipped, bool *leaves_p);
 /* A bucket is about to leave: where this rank has brought nothing, there are zeros. */
-tutti_status tutti__shards_fill(tutti_reducer *r, const tutti__bucket *b);
+tutti_status tutti__exact_fill(tutti_reducer *r, const tutti__bucket *b);
 /* On the group's thread: the sum over all ranks, and the mean. */
-tutti_status tutti__shards_reduce(tutti_reducer *r, const tutti__bucket *b);
+tutti_status tutti__exact_reduce(tutti_reducer *r, const tutti__bucket *b);
 /* No more comes from this rank: sends what is left, and the numbers that stand for the attempt. */
-tutti_status tutti__shards_close(tutti_reducer *r);
-void tutti__shards_abandon(tutti_reducer *r);
+tutti_status tutti__exact_close(tutti_reducer *r);
+void tutti__exact_abandon(tutti_reducer *r);
 /* All buckets are there: what all ranks together make of it. */
-tutti_status tutti__shards_end(tutti_reducer *r);
-int tutti__shards_count(const tutti_reducer *r);
+tutti_status tutti__exact_end(tutti_reducer *r);
+int tutti__exact_count(const tutti_reducer *r);
 
 #endif

@@ -203,7 +203,7 @@ static tutti_status agree_on_options(const tutti_reducer *r, tutti__item *items)
         snprintf(items[i].text, sizeof items->text, "%s %s", names[i], flags[i] ? "true" : "false");
     return tutti__agree(r->group, "options", "option", items,
                         TUTTI__COUNT_OF(flags) +
-                            tutti__shards_describe(r, items + TUTTI__COUNT_OF(flags)));
+                            tutti__exact_describe(r, items + TUTTI__COUNT_OF(flags)));
 }
 
 /* `local`: so far. */
@@ -441,7 +441,7 @@ static tutti_status lay_out_alone(tutti_reducer *r, const tutti_reducer_opts *op
     if (!r->block)
         return TUTTI_ERR_MEMORY;
     make_views(r);
-    return tutti__shards_new(r, opts);
+    return tutti__exact_new(r, opts);
 }
 
 /* With shards: in the group at hand. `local`: so far. */
@@ -449,7 +449,7 @@ static tutti_status enter(tutti_reducer *r, tutti_status local)
 {
     TUTTI_TRY(agree(r, local));
     TUTTI_TRY(tutti__agree_number(r->group, &r->number));
-    return tutti__shards_alloc(r);
+    return tutti__exact_alloc(r);
 }
 
 /* What this rank does for itself. */
@@ -541,7 +541,7 @@ static void give_up(tutti_reducer *r, const char *what)
     if (r->asking)
         (void)!tutti_work_wait(r->asking);
     r->asking = NULL;
-    tutti__shards_abandon(r);
+    tutti__exact_abandon(r);
 }
 
 tutti_status tutti_reducer_regroup(tutti_reducer *r, tutti_group *group)
@@ -549,12 +549,12 @@ tutti_status tutti_reducer_regroup(tutti_reducer *r, tutti_group *group)
     tutti_status status;
 
     TUTTI_TRY(TUTTI__NOT_NULL(r));
-    if (!r->shards)
+    if (!r->exact)
         return tutti__fail(TUTTI_ERR_STATE, "tutti_reducer_regroup: the reducer was made without "
                                             "shards, and its memory is its group's");
     if (r->group) {
         give_up(r, "left its group");
-        tutti__shards_release(r);
+        tutti__exact_release(r);
     }
     r->group = group;
     r->step = r->nonfinite_step = 0; /* as those who are new */
@@ -564,7 +564,7 @@ tutti_status tutti_reducer_regroup(tutti_reducer *r, tutti_group *group)
     if (status == TUTTI_OK)
         status = enter(r, TUTTI_OK);
     if (status != TUTTI_OK) {
-        tutti__shards_release(r);
+        tutti__exact_release(r);
         r->group = NULL;
     }
     return status;
@@ -576,7 +576,7 @@ void tutti_reducer_free(tutti_reducer *r)
         return;
     if (r->group) {
         give_up(r, "freed its reducer");
-        tutti__shards_release(r);
+        tutti__exact_release(r);
     }
     if (r->hook.free)
         r->hook.free(r->hook.self);
@@ -588,7 +588,7 @@ void tutti_reducer_free(tutti_reducer *r)
     } else if (r->block) {
         tutti_group_release(r->group, r->block);
     }
-    tutti__shards_free(r);
+    tutti__exact_free(r);
     for (size_t i = 0; r->gradients && i < r->n; i++) {
         free(r->gradients[i].name);
         free(r->gradients[i].touched);
@@ -633,9 +633,9 @@ int tutti_reducer_users(const tutti_reducer *r, size_t i)
 {
     if (!r || i >= r->n || r->gradients[i].local)
         return 0;
-    return r->users    ? (int)r->users[r->gradients[i].place]
-           : r->shards ? tutti__shards_count(r)
-                       : tutti_group_size(r->group);
+    return r->users   ? (int)r->users[r->gradients[i].place]
+           : r->exact ? tutti__exact_count(r)
+                      : tutti_group_size(r->group);
 }
 
 void *tutti_reducer_grad(tutti_reducer *r, size_t i)
@@ -673,7 +673,7 @@ tutti_status tutti_reducer_set_hook(tutti_reducer *r, const tutti_comm_hook *hoo
 
     if (status == TUTTI_OK)
         status = tutti__check_hook("tutti_reducer_set_hook", &r->hook, hook);
-    if (status == TUTTI_OK && r->shards)
+    if (status == TUTTI_OK && r->exact)
         status = tutti__fail(TUTTI_ERR_UNSUPPORTED,
                              "communication hook \"%s\" cannot keep what logical shards promise, "
                              "the same bits on any number of ranks; use one of the two",

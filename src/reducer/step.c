@@ -69,7 +69,7 @@ tutti_status tutti_reducer_begin(tutti_reducer *r)
     if (!r->group)
         return tutti__fail(TUTTI_ERR_STATE, "tutti_reducer_begin: the reducer is in no group; call "
                                             "tutti_reducer_regroup first");
-    TUTTI_TRY(r->shards ? tutti__shards_begin(r) : tutti__begin_finite(r));
+    TUTTI_TRY(r->exact ? tutti__exact_begin(r) : tutti__begin_finite(r));
     r->in_step = true;
     r->step++;
     r->turn++;
@@ -87,8 +87,8 @@ static tutti_status run_hook(tutti_reducer *r, tutti__bucket *b)
 {
     if (b->sparse)
         return tutti__reduce_rows(r->group, &r->gradients[r->order[b->info.first]], b->view.buf);
-    if (r->shards)
-        return tutti__shards_reduce(r, b);
+    if (r->exact)
+        return tutti__exact_reduce(r, b);
     return r->hook.run(r->hook.self, r->group, &b->view);
 }
 
@@ -117,9 +117,9 @@ static tutti_status run_bucket(void *arg)
     if (status != TUTTI_OK && tutti_status_scope(status) != TUTTI_SCOPE_GROUP) {
         /* A hook of the user's own has no way to make a message. */
         tutti__fail(status, "communication hook \"%s\" on rank %d: %s",
-                    b->sparse   ? "sparse"
-                    : r->shards ? "shards"
-                                : r->hook.name,
+                    b->sparse  ? "sparse"
+                    : r->exact ? "shards"
+                               : r->hook.name,
                     tutti_group_rank(r->group),
                     *tutti_last_error() ? tutti_last_error() : tutti_status_text(status));
         tutti__abort_peers(r->group, status, tutti_last_error());
@@ -133,7 +133,7 @@ static tutti_status ask_for_users(tutti_reducer *r)
 {
     tutti_status status;
 
-    if (!tutti__may_skip(r) || r->graph_known || r->shards)
+    if (!tutti__may_skip(r) || r->graph_known || r->exact)
         return TUTTI_OK;
     for (size_t place = 0; place < r->n_reduced; place++) {
         bool skipped = r->gradients[r->order[place]].skipped;
@@ -156,13 +156,13 @@ static tutti_status launch_bucket(tutti_reducer *r, size_t i)
     tutti_buf buf = b->view.buf;
     tutti_status status;
 
-    if (r->shards)
-        TUTTI_TRY(tutti__shards_fill(r, b));
+    if (r->exact)
+        TUTTI_TRY(tutti__exact_fill(r, b));
     else if (i + 1 == r->n_buckets)
         TUTTI_TRY(tutti__check_all_finite(r));
     b->ready_ns = tutti__now_ns();
     b->info.wire_bytes = b->span;
-    if (b->sparse || r->shards || r->hook.run) {
+    if (b->sparse || r->exact || r->hook.run) {
         if (r->stream)
             TUTTI_TRY(r->stream->ops->event_record(b->ready, r->stream));
         return tutti__group_submit(r->group, run_bucket, b, &b->work);
@@ -195,7 +195,7 @@ static tutti_status check_arrival(tutti_reducer *r, size_t i, const char *call)
     if (!r->in_step)
         return tutti__fail(TUTTI_ERR_STATE,
                            "%s(%zu) outside a step; call tutti_reducer_begin first", call, i);
-    if (r->shards && !tutti__shards_open(r))
+    if (r->exact && !tutti__exact_open(r))
         return tutti__fail(TUTTI_ERR_STATE,
                            "%s(%zu) outside a shard; call tutti_reducer_begin_shard first", call,
                            i);
@@ -235,14 +235,14 @@ static tutti_status arrive(tutti_reducer *r, size_t i, bool skipped)
 
     g->ready_turn = r->turn;
     g->skipped = skipped;
-    if (r->shards)
-        status = tutti__shards_take(r, i, skipped, &leaves);
+    if (r->exact)
+        status = tutti__exact_take(r, i, skipped, &leaves);
     if (!leaves)
         return status == TUTTI_OK ? status : tutti__step_keep(r, status);
     r->buckets[g->bucket].pending--;
     if (r->graph_known && !r->shadow && skipped != r->first_skips[g->place])
         return tutti__step_keep(r, fail_changed(r, g, skipped));
-    if (!skipped && !r->shards)
+    if (!skipped && !r->exact)
         status = tutti__check_finite(r, i);
     if (status != TUTTI_OK)
         return tutti__step_keep(r, status);
@@ -311,9 +311,9 @@ static tutti_status bring_zeros(tutti_reducer *r, size_t i)
 {
     tutti__gradient *g = &r->gradients[i];
     tutti_stream *stream = tutti__stream_or_cpu(r->stream);
-    tutti_status status = r->shards ? TUTTI_OK /* nothing is added */
-                                    : stream->ops->zero(stream, r->block + g->offset,
-                                                        g->count * tutti_dtype_size(g->dtype));
+    tutti_status status = r->exact ? TUTTI_OK /* nothing is added */
+                                   : stream->ops->zero(stream, r->block + g->offset,
+                                                       g->count * tutti_dtype_size(g->dtype));
 
     if (status != TUTTI_OK)
         return tutti__step_keep(r, status);
@@ -415,7 +415,7 @@ static void wait_bucket(tutti_reducer *r, size_t i)
     r->traffic.gradient_bytes += b->span;
     tutti__record(r->recorder, "comm",
                   b->sparse     ? "sparse"
-                  : r->shards   ? "shards"
+                  : r->exact    ? "shards"
                   : r->hook.run ? r->hook.name
                                 : "all_reduce",
                   (int64_t)i, 1, begin_ns, end_ns);
@@ -453,9 +453,9 @@ tutti_status tutti_reducer_finish(tutti_reducer *r)
     if (!r->in_step)
         return tutti__fail(TUTTI_ERR_STATE,
                            "tutti_reducer_finish outside a step; call tutti_reducer_begin first");
-    if (r->shards)
-        keep_failure(r, tutti__shards_close(r));
-    for (size_t place = 0; !r->shards && tutti__may_skip(r) && place < r->n_reduced; place++)
+    if (r->exact)
+        keep_failure(r, tutti__exact_close(r));
+    for (size_t place = 0; !r->exact && tutti__may_skip(r) && place < r->n_reduced; place++)
         if (r->gradients[r->order[place]].ready_turn != r->turn)
             tutti_reducer_skip(r, r->order[place]);
     r->in_step = false;
@@ -467,8 +467,8 @@ tutti_status tutti_reducer_finish(tutti_reducer *r)
         if (r->buckets[b].work)
             wait_bucket(r, b);
     wait_users(r);
-    if (r->shards)
-        keep_failure(r, tutti__shards_end(r));
+    if (r->exact)
+        keep_failure(r, tutti__exact_end(r));
     else if (r->status == TUTTI_OK)
         keep_failure(r, tutti__end_finite(r));
     r->graph_known |= r->static_graph && !r->partial;

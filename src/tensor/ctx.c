@@ -6,6 +6,7 @@
 #include "tensor/kernel.h"
 #include "tensor/tensor.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -168,6 +169,19 @@ static tutti_status open_ctx(tutti_ctx *cx, tutti_device device, const tutti_ctx
     return open_kernels(cx, opts->kernels);
 }
 
+static void tell_bits(const tutti_ctx *cx)
+{
+    char text[TUTTI__BUILD_TEXT / 2];
+    tutti__device_info info = {0};
+
+    snprintf(text, sizeof text, "%s", cx->kernels->name);
+    if (cx->kernels->bits)
+        cx->kernels->bits(cx, text, sizeof text);
+    else if (cx->device_ops->describe && cx->device_ops->describe(cx->device, &info) == TUTTI_OK)
+        snprintf(text, sizeof text, "%s %.40s", cx->kernels->name, info.name);
+    tutti__build_uses(text);
+}
+
 tutti_status tutti_ctx_new(tutti_ctx **cx_p, tutti_device device, const tutti_ctx_opts *opts)
 {
     static const tutti_ctx_opts defaults;
@@ -183,6 +197,7 @@ tutti_status tutti_ctx_new(tutti_ctx **cx_p, tutti_device device, const tutti_ct
         free(cx);
         return status;
     }
+    tell_bits(cx);
     tutti_log(TUTTI_LOG_DEBUG, "tensor", "kernels %s, %d threads", cx->kernels->name, cx->threads);
     *cx_p = cx;
     return TUTTI_OK;

@@ -10,7 +10,7 @@
  * in a bucket): the kernel writes, or adds if ->accumulate. A table of 16-bit kernels sees activations and their gradients
  * (x, y, dx, dy) of 16 bit, and weights, statistics, dw and db of F32 all the same: it rounds weights itself, sums in F32. A NULL destination is not wanted.
  * Sources may have any layout of the family; parameters and buffers are always row-major. Results
- * must not depend on timing; with one thread count they are the same bits every time. */
+ * depend neither on timing nor on the number of threads, to the bit. */
 #ifndef TUTTI_TENSOR_KERNEL_H
 #define TUTTI_TENSOR_KERNEL_H
 
@@ -56,6 +56,8 @@ struct tutti__kernels {
     /* Makes cx->kernel_state (engine, caches; cx->threads is set) and frees it. */
     tutti_status (*open)(tutti_ctx *cx);
     void (*close)(tutti_ctx *cx);
+    /* What else than this library their bits depend on, without commas, in text[size]; NULL: the name says it all. */
+    void (*bits)(const tutti_ctx *cx, char *text, size_t size);
     void (*step_end)(tutti_ctx *cx); /* forgets what pointed into the arena; may be NULL */
     /* Whether these kernels compute with activations of this 16-bit dtype, then by the table `half`, which has the same
      * state. NULL: with none. */

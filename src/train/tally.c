@@ -1,5 +1,6 @@
 /* tally.c -- counts hits and adds up losses.   SPDX-License-Identifier: MIT */
 #include "train/tally.h"
+#include "base/real.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -59,8 +60,8 @@ static void add_loss(tutti__tally *t, const float *row, size_t label, size_t bes
     double sum = 0, loss, whole;
 
     for (size_t k = 0; k < t->classes; k++)
-        sum += exp((double)row[k] - (double)row[best]);
-    loss = log(sum) + (double)row[best] - (double)row[label];
+        sum += tutti__exp((double)row[k] - (double)row[best]);
+    loss = tutti__log(sum) + (double)row[best] - (double)row[label];
     if (isnan(loss) || !(fabs(loss) < 0x1p40)) {
         t->counts[isnan(loss) ? LOSS_NAN : LOSS_INFINITE]++;
         return;

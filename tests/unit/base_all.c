@@ -1,5 +1,6 @@
 /* base: the parts that other layers trust without asking.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
+#include "base/real.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -42,6 +43,62 @@ static void philox_in_bulk_is_philox_block_by_block(void **state)
             assert_memory_equal(bulk + i, block, (i + 4 < 1001 ? 4 : 1001 - i) * sizeof *bulk);
         }
     }
+}
+
+/* Within two ulps of libm, and its values where there is no number. */
+static void near_libm(double got, double expected)
+{
+    if (isnan(expected))
+        assert_true(isnan(got));
+    else if (isinf(expected) || expected == 0)
+        assert_true(got == expected);
+    else
+        assert_true(fabs(got - expected) <= fmax(fabs(expected) * 0x1p-51, 0x1p-1074));
+}
+
+static void elementary_functions_are_those_of_libm(void **state)
+{
+    static const double special[] = {0,    -0.0,      1,      -1,   INFINITY, -INFINITY,
+                                     NAN,  709.7,     709.9,  -708, -744.4,   -745.13,
+                                     -746, 0x1p-1074, 1e-310, 1e308};
+    uint32_t words[4096];
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI__COUNT_OF(special); i++) {
+        near_libm(tutti__exp(special[i]), exp(special[i]));
+        near_libm(tutti__log(special[i]), log(special[i]));
+    }
+    tutti__philox_fill(4, (tutti__philox_counter){{0, 1, 2, 3}}, 0, words, 4096);
+    for (size_t i = 0; i < 4096; i++) {
+        const double u = words[i] * 0x1p-32;
+
+        near_libm(tutti__exp(u * 1400 - 700), exp(u * 1400 - 700));
+        near_libm(tutti__exp(u - 0.5), exp(u - 0.5));
+        near_libm(tutti__log(u * 4), log(u * 4));
+        near_libm(tutti__log(exp(u * 1400 - 700)), log(exp(u * 1400 - 700)));
+        assert_true(fabs(tutti__cos_pi(u) - cos(M_PI * u)) < 4e-16);
+        assert_true(fabs(tutti__power(1 - u / 100, i) / pow(1 - u / 100, (double)i) - 1) <
+                    2e-16 * (double)(i + 1));
+    }
+    assert_true(tutti__cos_pi(0) == 1 && tutti__cos_pi(1) == -1);
+    assert_true(tutti__power(0, 0) == 1 && tutti__power(0.5, 3) == 0.125);
+}
+
+static void a_build_s_text_names_each_part_once(void **state)
+{
+    (void)state;
+    assert_memory_equal(tutti__build_text(), TUTTI_VERSION ", ", sizeof TUTTI_VERSION + 1);
+    tutti__build_uses("some kernels 2");
+    tutti__build_uses("some kernels");
+    tutti__build_uses("some kernels 2");
+    assert_string_equal(strstr(tutti__build_text(), ", some"), ", some kernels 2, some kernels");
+    for (int i = 0; i < 40; i++) {
+        char part[16];
+
+        snprintf(part, sizeof part, "part %d", i);
+        tutti__build_uses(part);
+    }
+    assert_int_equal(strlen(tutti__build_text()), TUTTI__BUILD_TEXT - 1);
 }
 
 /* Also at the ends: u = 0 in both draws, the smallest logarithm's argument, angles around a quarter turn. */
@@ -355,6 +412,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(philox_matches_the_known_answers_of_random123),
         cmocka_unit_test(philox_in_bulk_is_philox_block_by_block),
+        cmocka_unit_test(elementary_functions_are_those_of_libm),
+        cmocka_unit_test(a_build_s_text_names_each_part_once),
         cmocka_unit_test(normal_numbers_are_box_and_muller_s),
         cmocka_unit_test(mt19937_matches_the_reference_output),
         cmocka_unit_test(arena_stops_allocating_after_one_round),

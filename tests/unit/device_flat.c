@@ -301,6 +301,224 @@ static void nothing_but_infinities_and_nans_is_not_finite(void **state)
     find_one(TUTTI_F32, floats[2], 0, 0);
 }
 
+/* ---- Sums that know no order ---- */
+
+/* Memory of the device with these bytes. */
+static void *device_copy(const void *from, size_t bytes)
+{
+    void *p = ops->alloc(device, bytes + 64, false);
+
+    assert_non_null(p);
+    ok(tutti__copy_in(stream, p, from, bytes));
+    return p;
+}
+
+static uint64_t next(uint64_t *seed)
+{
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return *seed ^ *seed >> 29;
+}
+
+/* Gradients for which |g * 2^exponent| stays below 2^limit: of all sizes, and what is special. */
+static void draw_gradients(float *g, size_t n, int exponent, int limit, uint64_t seed)
+{
+    const float most = ldexpf(1 - 0x1p-24f, limit - exponent);
+    const float special[] = {0,
+                             -0.0f,
+                             0x1p-149f,
+                             -0x1p-127f,
+                             most,
+                             -most,
+                             ldexpf(0.5f, -exponent),
+                             ldexpf(1.5f, -exponent),
+                             ldexpf(-2.5f, -exponent)};
+
+    for (size_t i = 0; i < n; i++) {
+        const uint64_t bits = next(&seed);
+        const float x = (float)((double)(bits >> 40) / 8388608.0 - 1);
+
+        g[i] = i % 11 == 3 && fabsf(special[bits % TUTTI__COUNT_OF(special)]) <= most
+                   ? special[bits % TUTTI__COUNT_OF(special)]
+                   : ldexpf(x, limit - exponent - (int)(bits % 60));
+    }
+}
+
+static uint32_t bits_of(float x)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof bits);
+    return bits & INT32_MAX;
+}
+
+/* The device's are those of the C library in long double; added twice, and then as they stand. */
+static void check_fixed_add(size_t n, size_t shift, const tutti__fixed *f, int limit)
+{
+    const size_t width = (size_t)f->bits / 8;
+    float *g = malloc((n + 2) * sizeof *g), *there;
+    void *got = malloc((n + 1) * width);
+    char *sums = ops->alloc(device, (n + 2) * width, false);
+    uint32_t *largest = ops->alloc(device, sizeof *largest, true), value, most = 0;
+
+    assert_true(g && got && sums && largest);
+    draw_gradients(g, n + shift, f->exponent, limit, n + (uint64_t)f->exponent);
+    there = device_copy(g, (n + shift) * sizeof *g);
+    for (int k = 0; k < 3; k++)
+        ok(ops->flat->fixed_add(stream, sums + shift * width, there + shift, n, f, k != 1,
+                                largest));
+    ok(ops->flat->fixed_add(stream, sums + shift * width, there + shift, n, f, false, largest));
+    ok(tutti__read(stream, got, sums + shift * width, n * width));
+    ok(tutti__read(stream, &value, largest, sizeof value));
+    for (size_t i = 0; i < n; i++) {
+        const int64_t expected = 2 * (int64_t)rintl(ldexpl((long double)g[i + shift], f->exponent));
+        const int64_t sum = f->bits == 64 ? ((const int64_t *)got)[i] : ((const int32_t *)got)[i];
+
+        if (sum != expected)
+            fail_msg("element %zu of %zu, %a * 2^%d: %lld, expected %lld", i, n,
+                     (double)g[i + shift], f->exponent, (long long)sum, (long long)expected);
+        most = bits_of(g[i + shift]) > most ? bits_of(g[i + shift]) : most;
+    }
+    assert_int_equal(value, most);
+    ops->free(device, there);
+    ops->free(device, sums);
+    ops->free(device, largest);
+    free(g);
+    free(got);
+}
+
+static void integers_are_rounded_gradients(void **state)
+{
+    static const int exponents[] = {-89, 0, 45, 188};
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI__COUNT_OF(exponents); i++)
+        for (size_t k = 0; k < TUTTI__COUNT_OF(lengths); k++)
+            for (size_t shift = 0; shift < 2; shift++) {
+                const int limit = exponents[i] < -70 ? 38 : 51;
+
+                check_fixed_add(lengths[k], shift, &(tutti__fixed){64, exponents[i]}, limit);
+                check_fixed_add(lengths[k], shift, &(tutti__fixed){32, exponents[i]}, 28);
+            }
+}
+
+static void what_is_not_finite_is_the_largest(void **state)
+{
+    static const float odd[] = {-INFINITY, NAN, -NAN, 3e38f};
+    const tutti__fixed f = {64, 45};
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI__COUNT_OF(odd); i++) {
+        float g[300] = {1, -2};
+        int64_t sums[300] = {0};
+        uint32_t value = bits_of(1.5f);
+        float *there;
+        int64_t *sums_there = device_copy(sums, sizeof sums);
+        uint32_t *largest = device_copy(&value, sizeof value);
+
+        g[7 + 70 * i] = odd[i];
+        there = device_copy(g, sizeof g);
+        ok(ops->flat->fixed_add(stream, sums_there, there, 300, &f, false, largest));
+        ok(tutti__read(stream, &value, largest, sizeof value));
+        assert_int_equal(value, bits_of(odd[i]));
+        assert_int_equal(value >= 0x7f800000, !isfinite(odd[i]));
+        ok(tutti__read(stream, sums, sums_there, sizeof sums));
+        assert_true(sums[0] == INT64_C(1) << 45 && sums[1] == -(INT64_C(2) << 45) && sums[2] == 0);
+        ops->free(device, there);
+        ops->free(device, sums_there);
+        ops->free(device, largest);
+    }
+}
+
+static void check_fixed_mean(size_t n, size_t shift, const tutti__fixed *f, int count)
+{
+    const size_t width = (size_t)f->bits / 8;
+    int64_t *wide = malloc((n + 2) * sizeof *wide);
+    int32_t *narrow = malloc((n + 2) * sizeof *narrow);
+    float *got = malloc((n + 1) * sizeof *got),
+          *mean = ops->alloc(device, (n + 2) * sizeof *mean, false);
+    uint32_t *largest = ops->alloc(device, sizeof *largest, true), value, most = 0;
+    uint64_t seed = n + (uint64_t)count;
+    char *sums;
+
+    assert_true(wide && narrow && got && mean && largest);
+    for (size_t i = 0; i < n + shift; i++) {
+        wide[i] = (int64_t)next(&seed) >> next(&seed) % 64;
+        narrow[i] = (int32_t)(next(&seed) >> 32) >> next(&seed) % 32;
+    }
+    sums = device_copy(f->bits == 64 ? (void *)wide : narrow, (n + shift) * width);
+    ok(ops->flat->fixed_mean(stream, mean + shift, sums + shift * width, n, f, count, largest));
+    ok(tutti__read(stream, got, mean + shift, n * sizeof *got));
+    ok(tutti__read(stream, &value, largest, sizeof value));
+    for (size_t i = 0; i < n; i++) {
+        const double sum = f->bits == 64 ? (double)wide[i + shift] : (double)narrow[i + shift];
+        const float expected = (float)(ldexp(sum, -f->exponent) / count);
+
+        if (memcmp(&got[i], &expected, sizeof expected) != 0)
+            fail_msg("element %zu of %zu, %.17g / %d: %a, expected %a", i, n, sum, count,
+                     (double)got[i], (double)expected);
+        most = bits_of(expected) > most ? bits_of(expected) : most;
+    }
+    assert_int_equal(value, most);
+    ops->free(device, sums);
+    ops->free(device, mean);
+    ops->free(device, largest);
+    free(wide);
+    free(narrow);
+    free(got);
+}
+
+static void means_are_those_of_double(void **state)
+{
+    static const int counts[] = {1, 3, 8, 4095, 4096};
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI__COUNT_OF(counts); i++)
+        for (size_t k = 0; k < TUTTI__COUNT_OF(lengths); k++)
+            for (size_t shift = 0; shift < 2; shift++) {
+                check_fixed_mean(lengths[k], shift, &(tutti__fixed){64, 45}, counts[i]);
+                check_fixed_mean(lengths[k], shift, &(tutti__fixed){64, 180}, counts[i]);
+                check_fixed_mean(lengths[k], shift, &(tutti__fixed){32, -80}, counts[i]);
+            }
+}
+
+static void check_join(const tutti__fixed *f, size_t n)
+{
+    const size_t width = (size_t)f->bits / 8;
+    unsigned char a[2049 * 8], b[2049 * 8];
+    uint64_t seed = n;
+    void *sums, *more;
+
+    for (size_t i = 0; i < n * width; i++) {
+        a[i] = (unsigned char)next(&seed);
+        b[i] = (unsigned char)next(&seed);
+    }
+    sums = device_copy(a, n * width);
+    more = device_copy(b, n * width);
+    ok(ops->flat->fixed_join(stream, sums, more, n, f));
+    ok(tutti__read(stream, b, more, n * width));
+    for (size_t i = 0; i < n; i++) { /* modulo 2^bits */
+        uint64_t x = 0, y = 0, z;
+
+        memcpy(&x, a + i * width, width);
+        memcpy(&y, b + i * width, width);
+        z = x + y;
+        memcpy(a + i * width, &z, width);
+    }
+    ok(tutti__read(stream, b, sums, n * width));
+    assert_memory_equal(a, b, n * width);
+    ops->free(device, sums);
+    ops->free(device, more);
+}
+
+static void integers_are_joined_modulo_their_size(void **state)
+{
+    (void)state;
+    for (size_t k = 1; lengths[k] <= 2049; k++) {
+        check_join(&(tutti__fixed){.bits = 64}, lengths[k]);
+        check_join(&(tutti__fixed){.bits = 32}, lengths[k]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -310,6 +528,10 @@ int main(void)
         cmocka_unit_test(squares_add_up),
         cmocka_unit_test(unscaling_finds_what_is_not_finite),
         cmocka_unit_test(nothing_but_infinities_and_nans_is_not_finite),
+        cmocka_unit_test(integers_are_rounded_gradients),
+        cmocka_unit_test(what_is_not_finite_is_the_largest),
+        cmocka_unit_test(means_are_those_of_double),
+        cmocka_unit_test(integers_are_joined_modulo_their_size),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -8,7 +8,6 @@
 #include "comm/bootstrap/waiting.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,8 +68,8 @@ static void await_answer(const tutti__bootstrap *boot, int fd, int rank, double 
 
     while (n <= 0 && tutti__now_ms() < deadline) {
         next = tutti__waiting_next(&waiting);
-        n = poll(&(struct pollfd){fd, POLLIN, 0}, 1,
-                 tutti__poll_ms(next < deadline ? next : deadline));
+        n = tutti__sockets_poll((struct pollfd[2]){{fd, POLLIN, 0}}, 1,
+                                tutti__poll_ms(next < deadline ? next : deadline));
         if (n < 0 && errno != EINTR)
             return;
         if (tutti__waiting_due(&waiting) && n == 0 && rank + 1 == boot->comm->rank)
@@ -91,8 +90,8 @@ static tutti_status call_rank(const tutti__bootstrap *boot, const tutti__address
     tutti__comm_peer_text(boot->comm, rank, peer, sizeof peer);
     while ((fd = tutti__connect_once(address, deadline)) < 0) {
         error = errno;
-        if (error != EAGAIN ||
-            tutti__now_ms() >= deadline) /* EAGAIN: its queue of callers is full */
+        if (error != EAGAIN || tutti__now_ms() >= deadline ||
+            tutti__sockets_called_off()) /* EAGAIN: its queue of callers is full */
             return fail_call(peer, strerror(error));
         poll(NULL, 0, 1);
     }
@@ -253,7 +252,7 @@ static tutti_status accept_all(const tutti__bootstrap *boot, const tutti__mesh *
 {
     int missing = count_absent(boot, mesh), n = 0;
     candidate *candidates = missing ? malloc(MAX_CANDIDATES * sizeof *candidates) : NULL;
-    struct pollfd *polls = missing ? malloc((MAX_CANDIDATES + 2) * sizeof *polls) : NULL;
+    struct pollfd *polls = missing ? malloc((MAX_CANDIDATES + 3) * sizeof *polls) : NULL;
     tutti_status status =
         missing && !(candidates && polls)
             ? tutti__fail(TUTTI_ERR_MEMORY, "no memory for connections that are being accepted")
@@ -272,8 +271,11 @@ static tutti_status accept_all(const tutti__bootstrap *boot, const tutti__mesh *
         for (int i = 0; i < 2; i++)
             polls[i] = (struct pollfd){mesh->listeners[i], POLLIN, 0};
         wait = tutti__poll_ms(deadline);
-        ready = poll(polls, (nfds_t)n + 2, wait < PROBE_MS ? wait : PROBE_MS);
-        if (tutti__now_ms() >= deadline)
+        ready = tutti__sockets_poll(polls, (size_t)n + 2, wait < PROBE_MS ? wait : PROBE_MS);
+        if (ready < 0 && errno == ECANCELED)
+            status = tutti__fail(TUTTI_ERR_PEER, "was told to give up making group \"%s\"",
+                                 boot->comm->name);
+        else if (tutti__now_ms() >= deadline)
             status = fail_absent(boot, mesh);
         else if (ready == 0)
             status = probe_absent(boot, mesh);

@@ -156,6 +156,30 @@ int tutti__poll_ms(double deadline)
     return left <= 0 ? 0 : left > 1e9 ? 1000000000 : (int)left + 1;
 }
 
+static _Thread_local int heeded = -1;
+
+void tutti__sockets_heed(int fd)
+{
+    heeded = fd;
+}
+
+int tutti__sockets_poll(struct pollfd *fds, size_t n, int ms)
+{
+    int ready;
+
+    fds[n] = (struct pollfd){heeded, POLLIN, 0}; /* a negative one is looked over */
+    ready = poll(fds, (nfds_t)n + 1, ms);
+    if (ready <= 0 || fds[n].revents == 0)
+        return ready;
+    errno = ECANCELED;
+    return -1;
+}
+
+bool tutti__sockets_called_off(void)
+{
+    return tutti__sockets_poll((struct pollfd[1]){{0}}, 0, 0) < 0 && errno == ECANCELED;
+}
+
 int tutti__connect_once(const tutti__address *address, double deadline)
 {
     int error = 0,
@@ -169,11 +193,14 @@ int tutti__connect_once(const tutti__address *address, double deadline)
     if (error == EINPROGRESS) {
         int n;
 
-        while ((n = poll(&(struct pollfd){fd, POLLOUT, 0}, 1, tutti__poll_ms(deadline))) < 0 &&
+        while ((n = tutti__sockets_poll((struct pollfd[2]){{fd, POLLOUT, 0}}, 1,
+                                        tutti__poll_ms(deadline))) < 0 &&
                errno == EINTR)
             ;
         if (n == 0)
             error = ETIMEDOUT;
+        else if (n < 0)
+            error = errno;
         else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0)
             error = errno;
     }
@@ -198,7 +225,7 @@ int tutti__accept(int listener)
 /* Waits for `events`; 0, or an errno. */
 static int ready(int fd, short events, double deadline)
 {
-    int n = poll(&(struct pollfd){fd, events, 0}, 1, tutti__poll_ms(deadline));
+    int n = tutti__sockets_poll((struct pollfd[2]){{fd, events, 0}}, 1, tutti__poll_ms(deadline));
 
     if (n < 0 && errno != EINTR)
         return errno;

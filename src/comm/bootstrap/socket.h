@@ -6,6 +6,7 @@
 
 #include "base/base.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
 typedef struct tutti__address {
@@ -37,6 +38,13 @@ int tutti__accept(int listener);
 
 /* Milliseconds left, for poll(): at least 0. */
 int tutti__poll_ms(double deadline);
+/* All waits of this thread for sockets, so for stores and for the peers of a group that is being made, end with ECANCELED once
+ * `fd` is readable; what they were for fails with IO or PEER. -1, as each thread begins: no such. */
+void tutti__sockets_heed(int fd);
+/* It is. */
+bool tutti__sockets_called_off(void);
+/* poll() of n descriptors, which heeds that one; there is room for one more behind them. */
+int tutti__sockets_poll(struct pollfd *fds, size_t n, int ms);
 /* Whole transfers: 0, or an errno (ETIMEDOUT at the deadline, ECONNRESET at the end of the stream). */
 int tutti__send_all(int fd, const void *p, size_t bytes, double deadline);
 int tutti__receive_all(int fd, void *p, size_t bytes, double deadline);

@@ -264,6 +264,14 @@ bool tutti__control_is_over(tutti__control *control, int rank)
     return over;
 }
 
+bool tutti__control_is_silent(tutti__control *control, int rank)
+{
+    const tutti__link *link = &control->links[rank];
+
+    return control->limit_ms > 0 && link->known && !tutti__control_is_over(control, rank) &&
+           tutti__now_ms() - link->heard >= control->limit_ms - control->beat_ms;
+}
+
 void tutti__control_close(tutti__control *control)
 {
     const tutti__frame goodbye = {.kind = TUTTI__FRAME_GOODBYE};

@@ -39,9 +39,9 @@ enum { TUTTI__MAX_HANDLES = 8 };
 typedef struct tutti__link {
     int fd; /* -1: to itself */
     /* Of the thread. */
-    bool known;      /* has been heard at all */
-    double heard;    /* when last */
-    uint64_t thread; /* of its control channel, there; 0: not known */
+    _Atomic bool known;   /* has been heard at all */
+    _Atomic double heard; /* when last; these two are read by others too */
+    uint64_t thread;      /* of its control channel, there; 0: not known */
     tutti__frame head;
     size_t got; /* bytes of head and body that are read */
     int came;   /* descriptor with the frame that is being read; -1: none */

@@ -1,6 +1,7 @@
 /* image.c -- which decoder a file needs, told by its first bytes; and which part of the image is wanted.
  * SPDX-License-Identifier: MIT */
 #include "data/image/image.h"
+#include "base/real.h"
 
 #include "data/files.h"
 
@@ -81,7 +82,7 @@ static tutti__rectangle centre_part(const tutti__image *image)
     return part;
 }
 
-/* In whole pixels, so that the last bits of a library's logarithm decide nothing. */
+/* In whole pixels. */
 static tutti__rectangle random_part(const tutti__image *image)
 {
     const double step = 0x1p-32, height = image->height, width = image->width;
@@ -93,7 +94,7 @@ static tutti__rectangle random_part(const tutti__image *image)
 
         tutti__philox(image->want->chance, (tutti__philox_counter){{i, 0, 0, 0}}, words);
         area = (LEAST_AREA + (1 - LEAST_AREA) * (words[0] * step)) * height * width;
-        aspect = exp((2 * (words[1] * step) - 1) * -log(LEAST_ASPECT));
+        aspect = tutti__exp((2 * (words[1] * step) - 1) * -tutti__log(LEAST_ASPECT));
         part.width = fmax(1, round(sqrt(area * aspect)));
         part.height = fmax(1, round(sqrt(area / aspect)));
         if (part.width > width || part.height > height)

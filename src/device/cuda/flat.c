@@ -132,6 +132,26 @@ static tutti_status widen(tutti_stream *stream, void *p, size_t n, tutti_dtype d
     return each_part(stream, p, n, dtype, true);
 }
 
+/* ---- Sums that know no order ---- */
+
+static tutti_status fixed_add(tutti_stream *stream, void *sums, const float *g, size_t n,
+                              const tutti__fixed *f, bool first, uint32_t *largest)
+{
+    return FLAT(stream, fixed_add, sums, g, n, f, first, largest);
+}
+
+static tutti_status fixed_join(tutti_stream *stream, void *sums, const void *more, size_t n,
+                               const tutti__fixed *f)
+{
+    return FLAT(stream, fixed_join, sums, more, n, f);
+}
+
+static tutti_status fixed_mean(tutti_stream *stream, float *mean, const void *sums, size_t n,
+                               const tutti__fixed *f, int number, uint32_t *largest)
+{
+    return FLAT(stream, fixed_mean, mean, sums, n, f, number, largest);
+}
+
 const tutti__flat_ops tutti__cuda_flat_ops = {
     .fill = fill,
     .scale = scale,
@@ -143,4 +163,7 @@ const tutti__flat_ops tutti__cuda_flat_ops = {
     .find_nonfinite = find_nonfinite,
     .narrow = narrow,
     .widen = widen,
+    .fixed_add = fixed_add,
+    .fixed_join = fixed_join,
+    .fixed_mean = fixed_mean,
 };

@@ -35,6 +35,12 @@ typedef struct tutti__cuda_flat {
                            tutti_dtype dtype);
     tutti_status (*widen)(int device, void *stream, float *to, const void *from, size_t n,
                           tutti_dtype dtype);
+    tutti_status (*fixed_add)(int device, void *stream, void *sums, const float *g, size_t n,
+                              const tutti__fixed *f, bool first, uint32_t *largest);
+    tutti_status (*fixed_join)(int device, void *stream, void *sums, const void *more, size_t n,
+                               const tutti__fixed *f);
+    tutti_status (*fixed_mean)(int device, void *stream, float *mean, const void *sums, size_t n,
+                               const tutti__fixed *f, int count, uint32_t *largest);
 } tutti__cuda_flat;
 
 /* module/flat.cu */

@@ -71,7 +71,7 @@ struct tutti__cuda_own;  /* tensor/kernel/cuda/own.h: kernels of our own, behind
 struct
     tutti__cuda_products; /* tensor/kernel/cuda/products.h: convolutions and matrix products, by cuDNN and cuBLASLt */
 
-enum { TUTTI__CUDA_TABLE = 2 }; /* goes up when a table changes */
+enum { TUTTI__CUDA_TABLE = 3 }; /* goes up when a table changes */
 
 typedef struct tutti__cuda {
     int table;                     /* TUTTI__CUDA_TABLE */

@@ -83,11 +83,18 @@ typedef struct tutti__store_ops {
 
 struct tutti_store {
     const tutti__store_ops *ops;
-    bool in_process;        /* pointers stored here mean the same to all its users */
-    int port;               /* 0: none */
+    bool in_process; /* pointers stored here mean the same to all its users */
+    int port;        /* 0: none */
+    /* TCP: with which this handle is connected, and groups that meet there prove themselves; else NULL. */
+    const tutti__secret *secret;
     tutti__address address; /* this end, as others may reach it; length 0: none */
     char where[96];         /* in messages: "the store at 127.0.0.1:4711" */
 };
+
+/* As tutti_store_tcp_connect, `at` being HOST:PORT, for a process that is of this attempt of the job whatever its environment
+ * says, and whose rank is yet to be. Groups that meet there are of that attempt too. */
+tutti_status tutti__store_connect(tutti_store **store_p, const char *at, int attempt,
+                                  int timeout_ms);
 
 /* ---- Server ------------------------------------------------------------------------------------------ */
 

@@ -4,9 +4,7 @@
  * waits for minutes holds one connection, and other threads go on over others. */
 #include "comm/bootstrap/store/store.h"
 #include "comm/bootstrap/waiting.h"
-
 #include <errno.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -84,10 +82,13 @@ static tutti_status connect_to(tcp_store *t, double deadline, int *fd_p)
             hang_up = now + HANG_UP_MS;
         if (hang_up > 0 && (now + pause_ms >= deadline || now >= hang_up))
             return status == TUTTI_ERR_PEER ? TUTTI_ERR_IO : status;
+        if (tutti__sockets_called_off())
+            return tutti__fail(TUTTI_ERR_IO, "was told to give up connecting to %s",
+                               t->store.where);
         if (now + pause_ms >= deadline)
             return tutti__fail(status, "waited %.3g s: %s", tutti__waiting_seconds(&waiting),
                                tutti_last_error());
-        poll(NULL, 0, pause_ms);
+        (void)tutti__sockets_poll((struct pollfd[1]){{0}}, 0, pause_ms);
         pause_ms = pause_ms < 100 ? 2 * pause_ms : 100;
     }
     return status;
@@ -219,7 +220,8 @@ static tutti_status handle_new(tutti_store **store_p, const tutti__address *addr
     pthread_mutex_init(&t->lock, NULL);
     t->server = *address;
     t->secret = *secret;
-    t->store = (tutti_store){.ops = &TCP_OPS, .port = tutti__address_port(address)};
+    t->store =
+        (tutti_store){.ops = &TCP_OPS, .port = tutti__address_port(address), .secret = &t->secret};
     snprintf(t->store.where, sizeof t->store.where, "%s", where);
     status = connect_to(t, deadline, &fd);
     if (status != TUTTI_OK) {
@@ -296,18 +298,44 @@ tutti_status tutti_store_tcp_serve(tutti_store **store_p, const char *host_name,
     return status;
 }
 
+static tutti_status connect_as(tutti_store **store_p, const char *host_name, int port,
+                               const tutti__secret *secret, int timeout_ms)
+{
+    tutti__address address;
+    char where[96];
+
+    TUTTI_TRY(tutti__resolve(&address, host_name, port));
+    snprintf(where, sizeof where, "the store at %.64s:%d", host_name, port);
+    return handle_new(store_p, &address, secret, where, NULL, tutti__now_ms() + timeout_ms);
+}
+
 tutti_status tutti_store_tcp_connect(tutti_store **store_p, const char *host_name, int port,
                                      int timeout_ms)
 {
-    tutti__address address;
     tutti__secret secret;
-    char where[96];
 
     *store_p = NULL;
     TUTTI_TRY(TUTTI__NOT_NULL(host_name));
     TUTTI_TRY(check_port(port, 1));
     TUTTI_TRY(tutti__secret_read(&secret));
-    TUTTI_TRY(tutti__resolve(&address, host_name, port));
-    snprintf(where, sizeof where, "the store at %.64s:%d", host_name, port);
-    return handle_new(store_p, &address, &secret, where, NULL, tutti__now_ms() + timeout_ms);
+    return connect_as(store_p, host_name, port, &secret, timeout_ms);
+}
+
+tutti_status tutti__store_connect(tutti_store **store_p, const char *at, int attempt,
+                                  int timeout_ms)
+{
+    const char *colon = strrchr(at, ':');
+    tutti__secret secret;
+    char host_name[256];
+    int64_t port;
+
+    *store_p = NULL;
+    if (!colon || colon - at >= (ptrdiff_t)sizeof host_name ||
+        !tutti__parse_int64(colon + 1, &port) || port < 1 || port > 65535)
+        return tutti__fail(TUTTI_ERR_ARG, "a store at \"%.60s\", expected HOST:PORT", at);
+    snprintf(host_name, sizeof host_name, "%.*s", (int)(colon - at), at);
+    TUTTI_TRY(tutti__secret_read(&secret));
+    secret.attempt = (uint32_t)attempt;
+    secret.rank = 0;
+    return connect_as(store_p, host_name, (int)port, &secret, timeout_ms);
 }

@@ -3,6 +3,8 @@
 #include "device/cuda/module/lanes.cuh"
 #include "device/cuda/module/reduce.cuh"
 
+#include <string.h>
+
 /* ---- Element by element, in the CPU's order of operations ---- */
 
 struct Fill {
@@ -366,7 +368,149 @@ static tutti_status find_nonfinite(int device, void *stream, const void *p, size
     }
 }
 
+/* ---- Sums that know no order: the CPU's, number by number ---- */
+
+DEVICE uint32_t magnitude(float x)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof bits);
+    return bits & INT32_MAX;
+}
+
+/* *to becomes the larger of the two. */
+DEVICE void keep_largest(uint32_t *to, uint32_t bits)
+{
+#ifdef TUTTI_CUDA_HOST
+    *to = bits > *to ? bits : *to;
+#else
+    atomicMax(to, bits);
+#endif
+}
+
+/* f(i) of each i of a block's part, which returns bits; *largest becomes the largest of them and itself. */
+template <class F>
+KERNEL void fixed_kernel(const F f, const int64_t n, uint32_t *largest)
+{
+    const int64_t from = block_index() * PART;
+    Own<uint32_t> most;
+
+    EACH_THREAD(t)
+    {
+        uint32_t all = 0;
+
+        for (int64_t i = from + t; i < n && i < from + PART; i += THREADS) {
+            const uint32_t bits = f(i);
+
+            all = bits > all ? bits : all;
+        }
+        most[t] = all;
+    }
+    reduce<THREADS>(most, Max());
+    EACH_THREAD(t)
+    {
+        if (t == 0)
+            keep_largest(largest, most[t]);
+    }
+}
+
+template <class F>
+static tutti_status each_fixed(int device, void *stream, const F &f, size_t n, uint32_t *largest)
+{
+    return launch(device, stream, blocks_of((int64_t)n, PART), fixed_kernel<F>, f, (int64_t)n,
+                  largest);
+}
+
+/* T: uint64_t or uint32_t. */
+template <class T>
+struct FixedAdd {
+    T *sums;
+    const float *g;
+    double scale;
+    bool first;
+    METHOD uint32_t operator()(int64_t i) const
+    {
+        const double whole = 6755399441055744.0; /* 1.5 * 2^52 */
+        const double x = (double)g[i] * scale + whole;
+        uint64_t bits;
+
+        memcpy(&bits, &x, sizeof bits);
+        const T term = (T)(bits - UINT64_C(0x4338000000000000));
+        sums[i] = first ? term : sums[i] + term;
+        return magnitude(g[i]);
+    }
+};
+
+template <class T>
+struct FixedJoin {
+    T *sums;
+    const T *more;
+    template <int V>
+    METHOD void run(int64_t i) const
+    {
+        for (int k = 0; k < V; k++)
+            sums[i + k] += more[i + k];
+    }
+};
+
+DEVICE double double_of(uint64_t sum)
+{
+    return (double)(int64_t)sum;
+}
+DEVICE double double_of(uint32_t sum)
+{
+    return (double)(int32_t)sum;
+}
+
+template <class T>
+struct FixedMean {
+    float *mean;
+    const T *sums;
+    double unit, count;
+    METHOD uint32_t operator()(int64_t i) const
+    {
+        mean[i] = (float)(double_of(sums[i]) * unit / count);
+        return magnitude(mean[i]);
+    }
+};
+
+static tutti_status fixed_add(int device, void *stream, void *sums, const float *g, size_t n,
+                              const tutti__fixed *f, bool first, uint32_t *largest)
+{
+    const double scale = ldexp(1, f->exponent);
+
+    if (f->bits == 64)
+        return each_fixed(device, stream, FixedAdd<uint64_t>{(uint64_t *)sums, g, scale, first}, n,
+                          largest);
+    return each_fixed(device, stream, FixedAdd<uint32_t>{(uint32_t *)sums, g, scale, first}, n,
+                      largest);
+}
+
+static tutti_status fixed_join(int device, void *stream, void *sums, const void *more, size_t n,
+                               const tutti__fixed *f)
+{
+    if (f->bits == 64)
+        return map(device, stream, FixedJoin<uint64_t>{(uint64_t *)sums, (const uint64_t *)more},
+                   (int64_t)n, aligned(sums, more));
+    return map(device, stream, FixedJoin<uint32_t>{(uint32_t *)sums, (const uint32_t *)more},
+               (int64_t)n, aligned(sums, more));
+}
+
+static tutti_status fixed_mean(int device, void *stream, float *mean, const void *sums, size_t n,
+                               const tutti__fixed *f, int count, uint32_t *largest)
+{
+    const double unit = ldexp(1, -f->exponent);
+
+    if (f->bits == 64)
+        return each_fixed(device, stream,
+                          FixedMean<uint64_t>{mean, (const uint64_t *)sums, unit, (double)count}, n,
+                          largest);
+    return each_fixed(device, stream,
+                      FixedMean<uint32_t>{mean, (const uint32_t *)sums, unit, (double)count}, n,
+                      largest);
+}
+
 const tutti__cuda_flat tutti__cuda_flat_table = {
-    fill,        scale,   count,          sgd,      adam,    sum_squares_partial,
-    sum_squares, unscale, find_nonfinite, narrowed, widened,
+    fill,    scale,          count,    sgd,     adam,      sum_squares_partial, sum_squares,
+    unscale, find_nonfinite, narrowed, widened, fixed_add, fixed_join,          fixed_mean,
 };

@@ -5,6 +5,8 @@
 #include "tensor/kernel/onednn/state.h"
 #include "tensor/kernel/reference/reference.h"
 
+#include <stdio.h>
+
 #define TEXT_(x) #x
 #define TEXT(x)  TEXT_(x)
 
@@ -92,6 +94,12 @@ static tutti_status mse_backward(tutti_tensor *dx, tutti_tensor *dloss, tutti_te
 #define NAME                                                                                       \
     "onednn " TEXT(DNNL_VERSION_MAJOR) "." TEXT(DNNL_VERSION_MINOR) "." TEXT(DNNL_VERSION_PATCH)
 
+static void bits(const tutti_ctx *cx, char *text, size_t size)
+{
+    (void)cx;
+    snprintf(text, size, "%s %s", NAME, tutti__onednn_isa_name());
+}
+
 static bool can_half(tutti_ctx *cx, tutti_dtype dtype)
 {
     return tutti__onednn_can_convolve(cx, dtype) && tutti__onednn_can_multiply(cx, dtype);
@@ -128,6 +136,7 @@ tutti_status tutti__kernels_onednn(const tutti__kernels **kernels_p)
     static const tutti__kernels kernels = {
         .name = NAME,
         .open = tutti__onednn_open,
+        .bits = bits,
         .close = tutti__onednn_close,
         .step_end = tutti__onednn_step_end,
         .can_half = can_half,

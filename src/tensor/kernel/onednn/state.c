@@ -569,9 +569,11 @@ static void find_openmp(tutti__onednn *od)
 
 tutti_status tutti__onednn_open(tutti_ctx *cx)
 {
-    tutti__onednn *od = tutti__alloc(sizeof *od);
+    tutti__onednn *od;
     dnnl_status_t status;
 
+    TUTTI_TRY(tutti__onednn_isa_choose());
+    od = tutti__alloc(sizeof *od);
     if (!od)
         return TUTTI_ERR_MEMORY;
     cx->kernel_state = od;

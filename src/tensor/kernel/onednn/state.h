@@ -13,6 +13,11 @@
 /* OK, or the failure of a oneDNN call, named. */
 tutti_status tutti__onednn_check(dnnl_status_t status, const char *what);
 
+/* TUTTI_CPU_ISA's choice, before anything else of oneDNN; ARG, UNSUPPORTED. */
+tutti_status tutti__onednn_isa_choose(void);
+const char *tutti__onednn_isa_name(void); /* of what is used: "avx2" */
+bool tutti__onednn_has_avx512(void);
+
 /* Whether pd is more than oneDNN's reference loops. Frees pd. */
 bool tutti__onednn_is_fast(dnnl_primitive_desc_t pd);
 

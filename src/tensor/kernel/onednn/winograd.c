@@ -22,7 +22,7 @@
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #define FAST      __attribute__((target("avx512f")))
-#define HAVE_FAST (__builtin_cpu_supports("avx512f") != 0)
+#define HAVE_FAST true
 #else
 #define FAST
 #define HAVE_FAST false
@@ -354,7 +354,7 @@ static tutti_status blocked(tutti_ctx *cx, tutti_shape shape, dnnl_format_tag_t 
 
 bool tutti__winograd_can(tutti_shape x, tutti_shape w)
 {
-    return HAVE_FAST && x.d[1] % 16 == 0 && w.d[0] % 16 == 0;
+    return HAVE_FAST && tutti__onednn_has_avx512() && x.d[1] % 16 == 0 && w.d[0] % 16 == 0;
 }
 
 tutti_status tutti__winograd_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,

@@ -5,6 +5,7 @@
  * and the mean over the rows that are not ignored (0 / 0 where all are, as in PyTorch; their
  * gradient is 0). */
 #include "tensor/kernel/reference/reference.h"
+#include "base/real.h"
 
 #include <math.h>
 
@@ -54,7 +55,7 @@ tutti_status tutti__reference_cross_entropy_backward(tutti_tensor *dx, tutti_ten
 
         for (int64_t c = 0; c < C; c++) {
             double target = smoothing / (double)C + (c == label[n] ? 1 - smoothing : 0);
-            double d = exp((double)log_p[n * C + c]) - target;
+            double d = tutti__exp((double)log_p[n * C + c]) - target;
 
             dx_row[c] = label[n] == a->ignore_index ? 0 : (float)(d * scale);
         }

@@ -1,5 +1,6 @@
 /* softmax.c -- softmax and log-softmax over the last dimension.   SPDX-License-Identifier: MIT */
 #include "tensor/kernel/reference/reference.h"
+#include "base/real.h"
 
 #include <math.h>
 
@@ -12,8 +13,8 @@ static double log_sum_exp(const float *x, int64_t n)
     for (int64_t i = 1; i < n; i++)
         largest = x[i] > largest ? x[i] : largest;
     for (int64_t i = 0; i < n; i++)
-        sum += exp((double)(x[i] - largest));
-    return (double)largest + log(sum);
+        sum += tutti__exp((double)(x[i] - largest));
+    return (double)largest + tutti__log(sum);
 }
 
 tutti_status tutti__reference_softmax_forward(tutti_tensor *y, tutti_tensor *x, bool log)
@@ -29,7 +30,7 @@ tutti_status tutti__reference_softmax_forward(tutti_tensor *y, tutti_tensor *x, 
         for (int64_t i = 0; i < width; i++) {
             double value = (double)x_row[i] - total;
 
-            y_row[i] = (float)(log ? value : exp(value));
+            y_row[i] = (float)(log ? value : tutti__exp(value));
         }
     }
     return TUTTI_OK;
@@ -52,7 +53,7 @@ tutti_status tutti__reference_softmax_backward(tutti_tensor *dx, tutti_tensor *d
         for (int64_t i = 0; i < width; i++) {
             double d = (double)dy_row[i], v = (double)y_row[i];
 
-            dx_row[i] = (float)(log ? d - exp(v) * sum : v * (d - sum));
+            dx_row[i] = (float)(log ? d - tutti__exp(v) * sum : v * (d - sum));
         }
     }
     return TUTTI_OK;

@@ -1,4 +1,4 @@
-/* shards.c -- means over logical shards, the same bits whoever computed them, in whatever order.   SPDX-License-Identifier: MIT
+/* exact.c -- means over logical shards, the same bits whoever computed them, in whatever order.   SPDX-License-Identifier: MIT
  *
  *     block   f32   | gradients of the shard at hand        | of this rank alone; in the end the means
  *     sums    i64   | sums over this rank's shards          | of the group: reduced bucket by bucket
@@ -26,7 +26,7 @@ enum { IN_SUMS = 1, IN_LATE = 2 };
 /* The message: numbers that are added, then the program's counters, then with find_unused who brought what, by place. */
 enum { SHARDS, MISFITS, NONFINITE, LATE, RANGES, N_NUMBERS };
 
-struct tutti__shards {
+struct tutti__exact {
     int count, bits;
     size_t n_counters;
     unsigned char *sums, *late; /* the group's; NULL: none now */
@@ -47,20 +47,20 @@ struct tutti__shards {
     pthread_mutex_t mutex;
 };
 
-int tutti__shards_count(const tutti_reducer *r)
+int tutti__exact_count(const tutti_reducer *r)
 {
-    return r->shards->count;
+    return r->exact->count;
 }
 
-bool tutti__shards_open(const tutti_reducer *r)
+bool tutti__exact_open(const tutti_reducer *r)
 {
-    return r->shards->open;
+    return r->exact->open;
 }
 
 /* ---- Numbers ---- */
 
 /* A contribution's integer has at most so many bits: with wire 32 sums of all shards fit. */
-static int limit_bits(const tutti__shards *s)
+static int limit_bits(const tutti__exact *s)
 {
     int bits = LIMIT_64;
 
@@ -71,7 +71,7 @@ static int limit_bits(const tutti__shards *s)
 }
 
 /* 2^exponent is the largest power of two by which the range stays within the room below the limit. */
-static tutti__fixed fixed_of(const tutti__shards *s, float range)
+static tutti__fixed fixed_of(const tutti__exact *s, float range)
 {
     const int room = s->bits == 64 ? ROOM_64 : ROOM_32;
     int exponent;
@@ -89,7 +89,7 @@ static float float_of(uint32_t bits)
     return x;
 }
 
-static bool fits(const tutti__shards *s, const tutti__fixed *f, uint32_t largest)
+static bool fits(const tutti__exact *s, const tutti__fixed *f, uint32_t largest)
 {
     return ldexp((double)float_of(largest), f->exponent) <= ldexp(1, limit_bits(s)) - 1;
 }
@@ -118,19 +118,19 @@ static tutti_status check(const tutti_reducer *r, const tutti_reducer_opts *opts
 
 static size_t message_length(const tutti_reducer *r)
 {
-    return N_NUMBERS + r->shards->n_counters + (tutti__may_skip(r) ? r->n_reduced : 0);
+    return N_NUMBERS + r->exact->n_counters + (tutti__may_skip(r) ? r->n_reduced : 0);
 }
 
-tutti_status tutti__shards_new(tutti_reducer *r, const tutti_reducer_opts *opts)
+tutti_status tutti__exact_new(tutti_reducer *r, const tutti_reducer_opts *opts)
 {
     tutti_stream *stream = tutti__stream_or_cpu(r->stream);
-    tutti__shards *s;
+    tutti__exact *s;
 
     TUTTI_TRY(check(r, opts));
     s = tutti__alloc(sizeof *s);
     if (!s)
         return TUTTI_ERR_MEMORY;
-    r->shards = s;
+    r->exact = s;
     pthread_mutex_init(&s->mutex, NULL);
     s->count = opts->shards;
     s->bits = opts->wire_bits ? opts->wire_bits : 64;
@@ -152,10 +152,10 @@ tutti_status tutti__shards_new(tutti_reducer *r, const tutti_reducer_opts *opts)
     return TUTTI_OK;
 }
 
-void tutti__shards_free(tutti_reducer *r)
+void tutti__exact_free(tutti_reducer *r)
 {
     tutti_stream *stream = tutti__stream_or_cpu(r->stream);
-    tutti__shards *s = r->shards;
+    tutti__exact *s = r->exact;
 
     if (!s)
         return;
@@ -171,18 +171,18 @@ void tutti__shards_free(tutti_reducer *r)
     free(s);
 }
 
-tutti_status tutti__shards_alloc(tutti_reducer *r)
+tutti_status tutti__exact_alloc(tutti_reducer *r)
 {
-    tutti__shards *s = r->shards;
+    tutti__exact *s = r->exact;
     const size_t bytes = (r->bytes + 64) * (size_t)(s->bits / 32);
 
     TUTTI_TRY(tutti_group_alloc_on(r->group, r->stream, bytes, (void **)&s->sums));
     return tutti_group_alloc_on(r->group, r->stream, bytes, (void **)&s->late);
 }
 
-void tutti__shards_release(tutti_reducer *r)
+void tutti__exact_release(tutti_reducer *r)
 {
-    tutti__shards *s = r->shards;
+    tutti__exact *s = r->exact;
 
     if (!s)
         return;
@@ -195,9 +195,9 @@ void tutti__shards_release(tutti_reducer *r)
     s->sums = s->late = NULL;
 }
 
-size_t tutti__shards_describe(const tutti_reducer *r, tutti__item *items)
+size_t tutti__exact_describe(const tutti_reducer *r, tutti__item *items)
 {
-    const tutti__shards *s = r->shards;
+    const tutti__exact *s = r->exact;
 
     if (!s) {
         snprintf(items[0].text, sizeof items->text, "shards 0");
@@ -211,10 +211,10 @@ size_t tutti__shards_describe(const tutti_reducer *r, tutti__item *items)
 
 /* ---- This rank's shards ---- */
 
-tutti_status tutti__shards_begin(tutti_reducer *r)
+tutti_status tutti__exact_begin(tutti_reducer *r)
 {
     tutti_stream *stream = tutti__stream_or_cpu(r->stream);
-    tutti__shards *s = r->shards;
+    tutti__exact *s = r->exact;
 
     s->open = s->leaving = s->apart = s->joining = s->again = false;
     memset(s->brought, 0, r->n);
@@ -225,7 +225,7 @@ tutti_status tutti__shards_begin(tutti_reducer *r)
 }
 
 /* Where sums of what lies at an offset in the block are. */
-static unsigned char *sums_at(const tutti__shards *s, unsigned char *sums, size_t offset)
+static unsigned char *sums_at(const tutti__exact *s, unsigned char *sums, size_t offset)
 {
     return sums + offset * (size_t)(s->bits / 32);
 }
@@ -239,10 +239,10 @@ static tutti_status look(tutti_reducer *r, const tutti__gradient *g, uint32_t la
     return tutti__found_nonfinite(r, g);
 }
 
-tutti_status tutti__shards_take(tutti_reducer *r, size_t i, bool skipped, bool *leaves_p)
+tutti_status tutti__exact_take(tutti_reducer *r, size_t i, bool skipped, bool *leaves_p)
 {
     tutti_stream *stream = tutti__stream_or_cpu(r->stream);
-    tutti__shards *s = r->shards;
+    tutti__exact *s = r->exact;
     const tutti__gradient *g = &r->gradients[i];
     const unsigned char place = s->apart ? IN_LATE : IN_SUMS;
 
@@ -262,7 +262,7 @@ tutti_status tutti__shards_take(tutti_reducer *r, size_t i, bool skipped, bool *
 /* The shard at hand, if there is one, is complete, or an error. */
 static void end_shard(tutti_reducer *r)
 {
-    tutti__shards *s = r->shards;
+    tutti__exact *s = r->exact;
 
     if (!s->open)
         return;
@@ -279,10 +279,10 @@ static void end_shard(tutti_reducer *r)
 
 tutti_status tutti_reducer_begin_shard(tutti_reducer *r, bool last)
 {
-    tutti__shards *s;
+    tutti__exact *s;
 
     TUTTI_TRY(TUTTI__NOT_NULL(r));
-    s = r->shards;
+    s = r->exact;
     if (!s || !r->in_step)
         return tutti__fail(TUTTI_ERR_STATE, "tutti_reducer_begin_shard %s",
                            s ? "outside a step; call tutti_reducer_begin first"
@@ -303,10 +303,10 @@ tutti_status tutti_reducer_begin_shard(tutti_reducer *r, bool last)
 
 /* ---- All ranks' shards ---- */
 
-tutti_status tutti__shards_fill(tutti_reducer *r, const tutti__bucket *b)
+tutti_status tutti__exact_fill(tutti_reducer *r, const tutti__bucket *b)
 {
     tutti_stream *stream = tutti__stream_or_cpu(r->stream);
-    tutti__shards *s = r->shards;
+    tutti__exact *s = r->exact;
     const unsigned char place = s->joining ? IN_LATE : IN_SUMS;
 
     for (size_t k = 0; k < b->info.n; k++) {
@@ -325,7 +325,7 @@ tutti_status tutti__shards_fill(tutti_reducer *r, const tutti__bucket *b)
 static tutti_status make_means(tutti_reducer *r, const tutti__bucket *b)
 {
     tutti_stream *stream = tutti__stream_or_cpu(r->own);
-    const tutti__shards *s = r->shards;
+    const tutti__exact *s = r->exact;
 
     for (size_t k = 0; k < b->info.n; k++) {
         const size_t i = r->order[b->info.first + k];
@@ -338,10 +338,10 @@ static tutti_status make_means(tutti_reducer *r, const tutti__bucket *b)
     return r->own ? stream->ops->stream_wait(stream) : TUTTI_OK;
 }
 
-tutti_status tutti__shards_reduce(tutti_reducer *r, const tutti__bucket *b)
+tutti_status tutti__exact_reduce(tutti_reducer *r, const tutti__bucket *b)
 {
     tutti_stream *stream = tutti__stream_or_cpu(r->own);
-    tutti__shards *s = r->shards;
+    tutti__exact *s = r->exact;
     const size_t n = b->span / sizeof(float);
     unsigned char *sums = sums_at(s, s->joining ? s->late : s->sums, b->offset);
     tutti_status status = TUTTI_OK;
@@ -362,7 +362,7 @@ tutti_status tutti__shards_reduce(tutti_reducer *r, const tutti__bucket *b)
 /* What contributions were like: on a device it is known when they are all there. */
 static tutti_status see_contributions(tutti_reducer *r)
 {
-    tutti__shards *s = r->shards;
+    tutti__exact *s = r->exact;
 
     if (r->stream)
         TUTTI_TRY(tutti__read(r->stream, s->seen, s->largest, r->n * sizeof *s->seen));
@@ -388,9 +388,9 @@ static int64_t compared(const tutti_reducer *r, uint64_t number)
     return (int64_t)(tutti_group_rank(r->group) == 0 ? number * others : 0 - number);
 }
 
-tutti_status tutti__shards_close(tutti_reducer *r)
+tutti_status tutti__exact_close(tutti_reducer *r)
 {
-    tutti__shards *s = r->shards;
+    tutti__exact *s = r->exact;
     tutti_status status;
 
     end_shard(r);
@@ -409,7 +409,7 @@ tutti_status tutti__shards_close(tutti_reducer *r)
     return status;
 }
 
-static tutti_status wait_ending(tutti__shards *s)
+static tutti_status wait_ending(tutti__exact *s)
 {
     tutti_work *work = s->ending;
 
@@ -417,15 +417,15 @@ static tutti_status wait_ending(tutti__shards *s)
     return work ? tutti_work_wait(work) : TUTTI_OK;
 }
 
-void tutti__shards_abandon(tutti_reducer *r)
+void tutti__exact_abandon(tutti_reducer *r)
 {
-    if (r->shards)
-        (void)!wait_ending(r->shards);
+    if (r->exact)
+        (void)!wait_ending(r->exact);
 }
 
 static tutti_status check_message(const tutti_reducer *r)
 {
-    const tutti__shards *s = r->shards;
+    const tutti__exact *s = r->exact;
 
     if (s->message[SHARDS] != s->count)
         return tutti__fail(TUTTI_ERR_STATE,
@@ -447,7 +447,7 @@ static tutti_status check_message(const tutti_reducer *r)
 static tutti_status settle(tutti_reducer *r)
 {
     tutti_stream *stream = tutti__stream_or_cpu(r->stream);
-    tutti__shards *s = r->shards;
+    tutti__exact *s = r->exact;
 
     for (size_t place = 0; place < r->n_reduced; place++)
         s->all[place] = (int32_t)s->seen[r->order[place]];
@@ -474,7 +474,7 @@ static tutti_status settle(tutti_reducer *r)
 /* The next step's ranges follow the means; one that is zero, or not finite, says nothing. */
 static tutti_status adapt(tutti_reducer *r)
 {
-    tutti__shards *s = r->shards;
+    tutti__exact *s = r->exact;
     const uint32_t *means = s->seen + r->n + 1;
     const bool any = s->message[NONFINITE] > 0;
 
@@ -491,10 +491,10 @@ static tutti_status adapt(tutti_reducer *r)
     return TUTTI_OK;
 }
 
-tutti_status tutti__shards_end(tutti_reducer *r)
+tutti_status tutti__exact_end(tutti_reducer *r)
 {
     tutti_stream *stream = tutti__stream_or_cpu(r->stream);
-    tutti__shards *s = r->shards;
+    tutti__exact *s = r->exact;
     tutti_status status = wait_ending(s);
 
     if (r->status != TUTTI_OK || status != TUTTI_OK)
@@ -516,15 +516,15 @@ tutti_status tutti__shards_end(tutti_reducer *r)
 
 bool tutti_reducer_again(const tutti_reducer *r)
 {
-    return r && r->shards && r->shards->again;
+    return r && r->exact && r->exact->again;
 }
 
 float *tutti_reducer_ranges(tutti_reducer *r)
 {
-    return r && r->shards ? r->shards->ranges : NULL;
+    return r && r->exact ? r->exact->ranges : NULL;
 }
 
 int64_t *tutti_reducer_counters(tutti_reducer *r)
 {
-    return r && r->shards ? r->shards->message + N_NUMBERS : NULL;
+    return r && r->exact ? r->exact->message + N_NUMBERS : NULL;
 }

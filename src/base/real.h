@@ -1,0 +1,63 @@
+/* real.h -- elementary functions in plain arithmetic.   SPDX-License-Identifier: MIT
+ *
+ * A libm chooses its code by the machine (with or without fused products) and changes with its version, and so do the last
+ * bits of its results. What training computes comes from these. Series are long enough for double precision: errors of an
+ * ulp or two. Those in this header have no branches, for loops that become vectors. */
+#ifndef TUTTI_BASE_REAL_H
+#define TUTTI_BASE_REAL_H
+
+#include <stdint.h>
+#include <string.h>
+
+#define TUTTI__PI 3.14159265358979323846
+#define TUTTI__LN2_HIGH                                                                            \
+    6.93147180369123816490e-01 /* 33 bits: exact in products with small integers */
+#define TUTTI__LN2_LOW      1.90821492927058770002e-10
+#define TUTTI__HALF_PI_HIGH 1.57079632673412561417e+00
+#define TUTTI__HALF_PI_LOW  6.07710050650619224932e-11
+
+/* log x of a finite, normal x > 0: e log 2 + log m with sqrt(1/2) < m <= sqrt(2), and log m = 2 atanh s. */
+static inline double tutti__log_normal(double x)
+{
+    const uint64_t half_root = 0x3fe6a09e667f3bcdu; /* the bits of sqrt(1/2) */
+    uint64_t bits;
+    double m, s, z, p;
+    int32_t e;
+
+    memcpy(&bits, &x, sizeof bits);
+    bits += 0x3ff0000000000000u - half_root;
+    e = (int32_t)(bits >> 52) - 1023;
+    bits = (bits & 0x000fffffffffffffu) + half_root;
+    memcpy(&m, &bits, sizeof m);
+    s = (m - 1) / (m + 1);
+    z = s * s;
+    p = 1. / 17 + z * (1. / 19 + z * (1. / 21 + z * (1. / 23)));
+    p = 1. / 9 + z * (1. / 11 + z * (1. / 13 + z * (1. / 15 + z * p)));
+    p = z * (1. / 3 + z * (1. / 5 + z * (1. / 7 + z * p)));
+    return e * TUTTI__LN2_HIGH + (2 * s + (2 * s * p + e * TUTTI__LN2_LOW));
+}
+
+/* cos of an angle from 0 to 2 pi, `quarter` quarter turns from which is nearest: sine or cosine of what is left of it. */
+static inline double tutti__cos_near(double angle, int32_t quarter)
+{
+    const double x = (angle - quarter * TUTTI__HALF_PI_HIGH) - quarter * TUTTI__HALF_PI_LOW;
+    const double z = x * x;
+    double c = 1. / 3628800 - z * (1. / 479001600 - z * (1. / 87178291200 - z / 20922789888000));
+    double s =
+        1. / 39916800 - z * (1. / 6227020800 - z * (1. / 1307674368000 - z / 355687428096000));
+
+    c = 1 - z * (1. / 2 - z * (1. / 24 - z * (1. / 720 - z * (1. / 40320 - z * c))));
+    s = x * (1 - z * (1. / 6 - z * (1. / 120 - z * (1. / 5040 - z * (1. / 362880 - z * s)))));
+    c = quarter & 1 ? s : c;
+    return quarter == 1 || quarter == 2 ? -c : c;
+}
+
+/* Of any number, as libm's. */
+double tutti__exp(double x);
+double tutti__log(double x);
+/* cos(pi t), 0 <= t <= 1 */
+double tutti__cos_pi(double t);
+/* base^n by squaring: a relative error of about n * 2^-53 */
+double tutti__power(double base, uint64_t n);
+
+#endif

@@ -1,0 +1,164 @@
+/* elastic.c -- a module with its DDP, and an optimizer, as parts of elastic training.   SPDX-License-Identifier: MIT
+ *
+ * Parameters and what belongs to them go one by one: who joins may have them in another order in memory. */
+#include "ddp/ddp.h"
+#include "elastic/ranges.h"
+#include "optim/optim.h"
+
+#include <stdlib.h>
+
+typedef tutti_status mover(void *arg, tutti_buf buf);
+
+static tutti_status move_tensor(const tutti_tensor *t, tutti_stream *stream, mover *move, void *arg)
+{
+    return move(arg, (tutti_buf){t->data, tutti__tensor_bytes(t), TUTTI_U8, stream});
+}
+
+/* ---- A module ---- */
+
+typedef struct kept_module {
+    tutti_module *module;
+    tutti_ddp *ddp;
+    tutti__kept_ranges ranges;
+    uint64_t context_step; /* on its way */
+} kept_module;
+
+/* Buffers and the context go with the ranges. */
+static tutti_status take_back(kept_module *k)
+{
+    return tutti__ranges_take_back(&k->ranges) ? tutti__ddp_take_back(k->ddp) : TUTTI_OK;
+}
+
+static tutti_status regroup(void *self, tutti_group *group)
+{
+    kept_module *k = self;
+    tutti_status status = group ? TUTTI_OK : take_back(k);
+    tutti_status regrouped = tutti_ddp_regroup(k->ddp, group);
+
+    return status == TUTTI_OK ? regrouped : status;
+}
+
+static tutti_status module_state(void *self, mover *move, void *arg)
+{
+    kept_module *k = self;
+    tutti_stream *stream = tutti_ctx_stream(tutti_module_ctx(k->module));
+
+    for (size_t i = 0; i < tutti_module_n_parameters(k->module); i++)
+        TUTTI_TRY(move_tensor(tutti_module_parameter(k->module, i), stream, move, arg));
+    for (size_t i = 0; i < tutti_module_n_buffers(k->module); i++)
+        TUTTI_TRY(move_tensor(tutti_module_buffer(k->module, i), stream, move, arg));
+    k->context_step = tutti_ctx_step(tutti_module_ctx(k->module));
+    TUTTI_TRY(move(arg, TUTTI_BUF(&k->context_step, 1, TUTTI_I64)));
+    return tutti__ranges_move(&k->ranges, move, arg);
+}
+
+static tutti_status module_loaded(void *self)
+{
+    const kept_module *k = self;
+
+    tutti_ctx_set_step(tutti_module_ctx(k->module), k->context_step);
+    return TUTTI_OK;
+}
+
+static tutti_status begin(void *self)
+{
+    kept_module *k = self;
+
+    TUTTI_TRY(take_back(k));
+    TUTTI_TRY(tutti_ddp_begin_step(k->ddp));
+    tutti__ranges_begun(&k->ranges);
+    return TUTTI_OK;
+}
+
+static tutti_status begin_shard(void *self, int shard, bool last)
+{
+    return tutti_ddp_begin_shard(((const kept_module *)self)->ddp, shard, last);
+}
+
+static tutti_status finish(void *self, bool *again_p)
+{
+    kept_module *k = self;
+
+    TUTTI_TRY(tutti_ddp_finish_step(k->ddp, again_p));
+    tutti__ranges_finished(&k->ranges, *again_p);
+    return TUTTI_OK;
+}
+
+static void free_module(void *self)
+{
+    kept_module *k = self;
+
+    tutti__ranges_destroy(&k->ranges);
+    tutti_ddp_free(k->ddp);
+    free(k);
+}
+
+tutti_status tutti_elastic_keep_module(tutti_elastic *e, tutti_module *module,
+                                       const tutti_ddp_opts *opts, tutti_ddp **ddp_p)
+{
+    tutti_ddp_opts own = opts ? *opts : (tutti_ddp_opts){0};
+    kept_module *k;
+    tutti_status status;
+
+    if (ddp_p)
+        *ddp_p = NULL;
+    TUTTI_TRY(TUTTI__NOT_NULL(e));
+    TUTTI_TRY(TUTTI__NOT_NULL(module));
+    own.shards = tutti_elastic_shards(e);
+    k = tutti__alloc(sizeof *k);
+    if (!k)
+        return TUTTI_ERR_MEMORY;
+    k->module = module;
+    status = tutti_ddp_new(&k->ddp, module, NULL, &own);
+    if (status == TUTTI_OK)
+        status = tutti__ranges_init(&k->ranges, e, tutti_ddp_reducer(k->ddp));
+    if (status != TUTTI_OK) {
+        free_module(k);
+        return status;
+    }
+    status = tutti_elastic_keep(e, &(tutti_elastic_part){.name = "module",
+                                                         .regroup = regroup,
+                                                         .state = module_state,
+                                                         .loaded = module_loaded,
+                                                         .begin = begin,
+                                                         .begin_shard = begin_shard,
+                                                         .finish = finish,
+                                                         .free = free_module,
+                                                         .self = k});
+    if (status == TUTTI_OK && ddp_p)
+        *ddp_p = k->ddp;
+    return status;
+}
+
+/* ---- An optimizer ---- */
+
+static tutti_status optim_state(void *self, mover *move, void *arg)
+{
+    tutti_optim *optim = self;
+    const struct tutti_root *root = optim->module->root;
+
+    if (root->sharding)
+        return tutti__fail(
+            TUTTI_ERR_UNSUPPORTED,
+            "elastic_keep_optim: with ZeRO each rank has a share of %s's state, which "
+            "is lost with it; train without ZeRO",
+            optim->rule->name);
+    TUTTI_TRY(tutti__optim_prepare(optim, NULL));
+    TUTTI_TRY(move(arg, TUTTI_BUF(&optim->lr, 1, TUTTI_F32)));
+    TUTTI_TRY(move(arg, TUTTI_BUF(optim->steps, root->parameters.n, TUTTI_I64)));
+    for (int k = 0; k < TUTTI__OPTIM_STATES; k++)
+        for (size_t i = 0; i < root->parameters.n && optim->state[k]; i++)
+            TUTTI_TRY(move(
+                arg, (tutti_buf){optim->state[k] + optim->offsets[i],
+                                 (size_t)tutti_shape_count(root->parameters.p[i]->tensor->shape),
+                                 TUTTI_F32, tutti_ctx_stream(optim->cx)}));
+    return TUTTI_OK;
+}
+
+tutti_status tutti_elastic_keep_optim(tutti_elastic *e, tutti_optim *optim)
+{
+    TUTTI_TRY(TUTTI__NOT_NULL(e));
+    TUTTI_TRY(TUTTI__NOT_NULL(optim));
+    return tutti_elastic_keep(
+        e, &(tutti_elastic_part){.name = optim->rule->name, .state = optim_state, .self = optim});
+}

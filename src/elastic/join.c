@@ -1,0 +1,245 @@
+/* join.c -- from one group to the next.   SPDX-License-Identifier: MIT
+ *
+ *     READY -> GENERATION -> the group -> parts move into it -> state
+ *
+ * and from the beginning where somebody dies on the way. */
+#include "elastic/internal.h"
+
+#include "comm/bootstrap/store/store.h"
+#include "comm/comm.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_TRIES = 100 };
+
+/* ---- Failures ----------------------------------------------------------------------------------------------- */
+
+tutti_status tutti__elastic_failure(const tutti_elastic *e)
+{
+    return tutti__fail_again(e->status, e->message);
+}
+
+tutti_status tutti__elastic_fail(tutti_elastic *e, tutti_status status)
+{
+    if (e->status == TUTTI_OK) {
+        e->status = status;
+        snprintf(e->message, sizeof e->message, "%s", tutti_last_error());
+        if (e->group) /* the others are not to wait; they hear why */
+            tutti_group_abort(e->group, "%s", e->message);
+    }
+    e->phase = TUTTI__IDLE;
+    return tutti__elastic_failure(e);
+}
+
+/* A peer was lost, or nothing was heard of it for too long. That a rank has failed of its own, or that ranks disagree, would come
+ * again in another group: the cause of a group's death is the same on all ranks, and so is what they make of it. */
+bool tutti__elastic_is_loss(tutti_elastic *e, tutti_status status)
+{
+    const char *text;
+    int culprit;
+    tutti_status cause = e->group ? tutti__group_cause(e->group, &culprit, &text) : TUTTI_OK;
+
+    if (cause != TUTTI_OK)
+        status = cause;
+    return status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT;
+}
+
+bool tutti_elastic_recover(tutti_elastic *e, tutti_status status)
+{
+    if (!e || status == TUTTI_OK || e->status != TUTTI_OK)
+        return false;
+    if (e->agent < 0 || !tutti__elastic_is_loss(e, status)) {
+        (void)tutti__elastic_fail(e, status);
+        return false;
+    }
+    if (e->group)
+        tutti__group_give_up(e->group, tutti_last_error()); /* unless it is dead */
+    tutti__elastic_leave(e, tutti_last_error());
+    return true;
+}
+
+/* ---- Leaving ------------------------------------------------------------------------------------------------ */
+
+/* Whom this worker takes for dead, and why the group is. */
+static void note_cause(tutti_elastic *e)
+{
+    const char *text;
+    int culprit;
+
+    if (tutti__group_cause(e->group, &culprit, &text) == TUTTI_OK)
+        return;
+    snprintf(e->why, sizeof e->why, "%.*s", (int)sizeof e->why - 1, text);
+    for (int r = 0; r < e->size && e->n_lost < TUTTI__AGENT_MAX_LOST; r++)
+        if ((r == culprit && r != tutti_group_rank(e->group)) ||
+            tutti__group_is_silent(e->group, r))
+            e->lost[e->n_lost++] = r;
+    e->stats.lost_ranks += (uint64_t)e->n_lost;
+}
+
+static void drop_attempt(tutti_elastic *e)
+{
+    if (e->phase == TUTTI__SHARDS)
+        e->stats.attempts++;
+    /* Nobody knows how much of the update was done. */
+    if (e->phase == TUTTI__UPDATING) {
+        e->has_state = false;
+        e->torn = true;
+    }
+    e->phase = TUTTI__IDLE;
+}
+
+void tutti__elastic_leave(tutti_elastic *e, const char *why)
+{
+    e->n_lost = 0;
+    snprintf(e->why, sizeof e->why, "%.*s", (int)sizeof e->why - 1, why);
+    e->regrouping = false;
+    if (e->down_ns == 0)
+        e->down_ns = tutti__now_ns();
+    if (!e->group)
+        return;
+    note_cause(e);
+    drop_attempt(e);
+    for (const tutti__kept *part = e->first; part; part = part->next)
+        if (part->calls.regroup && part->calls.regroup(part->calls.self, NULL) != TUTTI_OK)
+            tutti_log(TUTTI_LOG_WARN, "elastic", "leaving a group, %s: %s", part->name,
+                      tutti_last_error());
+    tutti__deal_free(e->deal);
+    e->deal = NULL;
+    tutti_group_free(e->group);
+    e->group = NULL;
+    if (*e->why)
+        tutti_log(TUTTI_LOG_INFO, "elastic", "left generation %u: %s", e->generation, e->why);
+}
+
+/* ---- Forming ------------------------------------------------------------------------------------------------ */
+
+/* READY, until there is a generation to form. OK with `left`: it was told to leave. */
+static tutti_status await_call(tutti_elastic *e)
+{
+    e->said_ready = false;
+    while (!e->called && !e->asked_to_leave) {
+        if (!e->said_ready)
+            TUTTI_TRY(tutti__agent_say(e, TUTTI__WORKER_READY));
+        e->said_ready = true;
+        TUTTI_TRY(tutti__agent_hear(e, true));
+    }
+    if (!e->asked_to_leave)
+        return TUTTI_OK;
+    e->left = true;
+    return tutti__agent_say(e, TUTTI__WORKER_LEAVES);
+}
+
+static tutti_status form_called(tutti_elastic *e)
+{
+    const tutti__agent_word *word = &e->word;
+    tutti_group_opts opts = e->opts.group;
+    char name[64];
+    tutti_status status;
+
+    e->called = false;
+    e->generation = word->generation;
+    e->asked_to_regroup = false;
+    e->committed_ns = 0;
+    e->fresh = word->fresh;
+    snprintf(name, sizeof name, "generation-%u", word->generation);
+    opts.rank = word->rank;
+    opts.world_size = word->size;
+    opts.local_rank = word->local_rank;
+    opts.local_world_size = word->local_size;
+    opts.name = name;
+    /* A word that comes meanwhile ends this: another member has died, or the job wants something else. */
+    tutti__sockets_heed(e->agent);
+    status = tutti__store_connect(&opts.store, word->store, word->attempt,
+                                  opts.timeout_ms > 0 ? opts.timeout_ms : 600000);
+    if (status == TUTTI_OK)
+        status = tutti_group_init(&e->group, &opts);
+    tutti__sockets_heed(-1);
+    if (opts.store)
+        tutti_store_free(opts.store);
+    return status;
+}
+
+/* One generation. Whether it is worth another try where that fails: *again_p. */
+static tutti_status form(tutti_elastic *e, bool *again_p)
+{
+    tutti_status status;
+
+    *again_p = false;
+    if (e->agent < 0) {
+        tutti_group_opts opts = e->opts.group;
+
+        e->fresh = true;
+        opts.name = e->group_name;
+        return tutti_group_init(&e->group, &opts);
+    }
+    TUTTI_TRY(await_call(e));
+    if (e->left)
+        return TUTTI_OK;
+    status = form_called(e);
+    *again_p = status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT || status == TUTTI_ERR_IO;
+    if (*again_p) {
+        snprintf(e->why, sizeof e->why, "%.*s", (int)sizeof e->why - 1, tutti_last_error());
+        e->n_lost = 0;
+        TUTTI_TRY(tutti__agent_hear(e, false));
+        return tutti__fail_again(status, e->why);
+    }
+    return status;
+}
+
+static tutti_status make_room(tutti_elastic *e, int size)
+{
+    const size_t n = (size_t)size;
+
+    free(e->told);
+    free(e->ranges);
+    free(e->speeds);
+    e->told = tutti__alloc(n * sizeof *e->told);
+    e->ranges = tutti__alloc((n + 1) * sizeof *e->ranges);
+    e->speeds = tutti__alloc(n * sizeof *e->speeds);
+    e->size = size;
+    return e->told && e->ranges && e->speeds ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
+/* Parts move into the new group, and the state into those who lack it. */
+static tutti_status enter(tutti_elastic *e)
+{
+    e->attempt = 0;
+    e->stats.groups++;
+    TUTTI_TRY(make_room(e, tutti_group_size(e->group)));
+    if (e->size > e->opts.shards)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "a step has %d shards, but there are %d ranks: start as many workers at "
+                           "most, or give it more shards",
+                           e->opts.shards, e->size);
+    e->can_begin = !e->torn;
+    TUTTI__EACH_PART(e, regroup, (part->calls.self, e->group));
+    TUTTI_TRY(tutti__deal_new(&e->deal, e->group, e->opts.shards));
+    return tutti__elastic_share_state(e);
+}
+
+tutti_status tutti_elastic_join(tutti_elastic *e)
+{
+    tutti_status status = TUTTI_OK;
+    bool again;
+
+    TUTTI_TRY(TUTTI__NOT_NULL(e));
+    for (int tries = 0; !e->group && e->status == TUTTI_OK && !e->left; tries++) {
+        status = form(e, &again);
+        if (status != TUTTI_OK && again && tries < MAX_TRIES)
+            continue;
+        if (status != TUTTI_OK)
+            return tutti__elastic_fail(e, status);
+        if (e->left)
+            break;
+        status = enter(e);
+        if (status != TUTTI_OK && !tutti_elastic_recover(e, status))
+            break;
+    }
+    if (e->status != TUTTI_OK)
+        return tutti__elastic_failure(e);
+    if (e->left)
+        return tutti__fail(TUTTI_ERR_ABORTED, "this worker was told to leave the job");
+    return TUTTI_OK;
+}

@@ -1,0 +1,114 @@
+/* state.c -- who has which step, and the state's way from rank 0 to those who lack it.   SPDX-License-Identifier: MIT
+ *
+ * Members of a generation have the same step, or lack one at most (docs/design/elasticity.md), or have nothing: then all that is
+ * kept comes from rank 0, which has the highest. Where all have the same, only small ranges come: what an attempt that came
+ * to nothing may have changed on some of them, a reducer's ranges, is among these. */
+#include "elastic/internal.h"
+
+#include "comm/comm.h"
+
+#include <stdlib.h>
+
+enum { ALWAYS_BYTES = 1 << 20 };
+
+typedef struct header {
+    int64_t step; /* committed; -1: no state */
+    int64_t
+        begin; /* the step from which this rank could begin in a fresh group; -1: it could not */
+    int64_t ending;
+} header;
+_Static_assert(sizeof(header) == 3 * sizeof(int64_t), "a header is three integers");
+
+typedef struct transfer {
+    tutti_group *group;
+    int from; /* rank */
+    bool all;
+} transfer;
+
+static tutti_status move(void *arg, tutti_buf buf)
+{
+    const transfer *t = arg;
+    size_t bytes = buf.count * tutti_dtype_size(buf.dtype);
+
+    if (bytes == 0 || (!t->all && bytes > ALWAYS_BYTES))
+        return TUTTI_OK;
+    return tutti_broadcast(t->group, buf, t->from, NULL);
+}
+
+/* All who had the state have died, and what is left was half overwritten by theirs. Such workers have to be replaced by some who
+ * know at least how everything began. */
+static tutti_status fail_torn(tutti_elastic *e)
+{
+    static const char why[] =
+        "all workers that had the state have died, and what the others have is half overwritten; "
+        "to go on from a checkpoint, read it in a part's regroup, and call tutti_elastic_set_step";
+
+    tutti__group_give_up(e->group, why);
+    (void)tutti__fail(TUTTI_ERR_PEER, "%s", why);
+    return tutti__elastic_fail(e, TUTTI_ERR_PEER);
+}
+
+/* From whom the others take it: rank 0, in a fresh group the first that has something whole. */
+static tutti_status choose(tutti_elastic *e, const header *all, int n, transfer *t)
+{
+    *t = (transfer){.group = e->group, .all = e->fresh};
+    if (e->fresh) {
+        while (t->from < n && all[t->from].begin < 0)
+            t->from++;
+        return t->from < n ? TUTTI_OK : fail_torn(e);
+    }
+    for (int r = 1; r < n; r++) {
+        if (all[r].step > all[0].step)
+            return tutti__fail(
+                TUTTI_ERR_INTERNAL,
+                "rank %d has committed %lld steps, but rank 0, from which the others "
+                "are to take the state, %lld",
+                r, (long long)all[r].step, (long long)all[0].step);
+        t->all = t->all || all[r].step < all[0].step;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status take_state(tutti_elastic *e, const header *all, const transfer *t)
+{
+    const int rank = tutti_group_rank(e->group);
+    transfer copy = *t;
+    const int64_t step = e->fresh ? all[t->from].begin : all[0].step;
+
+    /* Who dies, or sees another die, before the end of this has neither the old state nor the new one. */
+    if (rank != t->from && (e->fresh || all[rank].step < step)) {
+        e->has_state = false;
+        e->torn = true;
+    }
+    TUTTI__EACH_PART(e, state, (part->calls.self, move, &copy));
+    if (rank != t->from)
+        TUTTI__EACH_PART(e, loaded, (part->calls.self));
+    e->step = (uint64_t)step;
+    e->has_state = true;
+    e->torn = false;
+    return TUTTI_OK;
+}
+
+tutti_status tutti__elastic_share_state(tutti_elastic *e)
+{
+    const int n = tutti_group_size(e->group);
+    const header mine = {.step = e->has_state ? (int64_t)e->step : -1,
+                         .begin = e->can_begin ? (int64_t)e->step : -1,
+                         .ending = e->ending};
+    header *all = tutti__alloc((size_t)n * sizeof *all);
+    transfer t;
+    tutti_status status;
+
+    if (!all)
+        return TUTTI_ERR_MEMORY;
+    status = tutti_all_gather(e->group, TUTTI_CONST_BUF(&mine, 3, TUTTI_I64),
+                              TUTTI_BUF(all, 3 * (size_t)n, TUTTI_I64), NULL);
+    if (status == TUTTI_OK)
+        status = choose(e, all, n, &t);
+    if (status == TUTTI_OK)
+        status = take_state(e, all, &t);
+    for (int r = 0; r < n && status == TUTTI_OK; r++)
+        e->ending = e->ending || (all[r].ending && all[r].step == (int64_t)e->step);
+    free(all);
+    return status;
+}

@@ -1,0 +1,314 @@
+/* elastic_workers.c -- what elastic workers say, on its way to the coordinator, and its orders, on their way to them.
+ * SPDX-License-Identifier: MIT
+ *
+ *   node          said      a worker's word
+ *                 ended     a worker's process, by a code or a signal; is answered by a verdict
+ *                 stopped   a worker was stopped, or goes on
+ *                 resumed   what a worker is doing, to a coordinator that does not know
+ *   coordinator   elastic   the round is: somebody was READY
+ *                 word      for a worker
+ *                 kill      a worker
+ *                 verdict   on who has ended: replace, let_go, fail
+ *
+ * `place` and `start` name the process; news and orders that crossed on the way are about one that has gone, and are dropped. */
+#include "launch/elastic_workers.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MS 1000000u /* nanoseconds */
+
+enum { COMMITS_MS = 100 }; /* steps that follow each other faster are told together */
+
+#define SAY(w, format, ...)                                                                        \
+    tutti__console_print((w)->console, "%s: " format "\n", (w)->job->opts.title, __VA_ARGS__)
+
+/* ---- News ---------------------------------------------------------------------------------------------- */
+
+static void tell(const tutti__workers *w, tutti__membership *m, const tutti__worker *worker,
+                 json_t *news)
+{
+    json_object_set_new(news, "round", json_integer(w->job->round.number));
+    json_object_set_new(news, "place", json_integer(worker->local_rank));
+    json_object_set_new(news, "start", json_integer(worker->start));
+    tutti__membership_send(m, news);
+}
+
+static void tell_word(const tutti__workers *w, tutti__membership *m, const tutti__worker *worker,
+                      const tutti__worker_word *word)
+{
+    json_t *lost = json_array();
+
+    for (int i = 0; i < word->n_lost && i < TUTTI__AGENT_MAX_LOST; i++)
+        json_array_append_new(lost, json_integer(word->lost[i]));
+    tell(w, m, worker,
+         json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "type", "said", "protocol",
+                   (json_int_t)word->protocol, "kind", (json_int_t)word->kind, "generation",
+                   (json_int_t)word->generation, "shards", (json_int_t)word->shards, "step",
+                   (json_int_t)word->step, "lost", lost, "build",
+                   tutti__message_string(word->build), "why", tutti__message_string(word->why)));
+}
+
+static bool has_commits(const tutti__voice *v)
+{
+    return v->step > v->told_step && v->step_generation > 0;
+}
+
+static void tell_commits(const tutti__workers *w, tutti__membership *m, tutti__worker *worker)
+{
+    tutti__voice *v = &worker->voice;
+    tutti__worker_word word = {.protocol = TUTTI__AGENT_PROTOCOL,
+                               .kind = TUTTI__WORKER_COMMITTED,
+                               .generation = v->step_generation,
+                               .step = v->step};
+
+    if (!has_commits(v))
+        return;
+    tell_word(w, m, worker, &word);
+    v->told_step = v->step;
+    v->told_generation = v->step_generation;
+    v->told_ns = tutti__now_ns();
+}
+
+static void on_word(tutti__workers *w, tutti__membership *m, tutti__worker *worker,
+                    const tutti__worker_word *word)
+{
+    tutti__voice *v = &worker->voice;
+
+    if (word->kind == TUTTI__WORKER_COMMITTED) {
+        v->step = word->step > v->step ? word->step : v->step;
+        v->step_generation = word->generation;
+        if (v->step_generation != v->told_generation)
+            tell_commits(w, m, worker);
+        return;
+    }
+    tell_commits(w, m, worker);
+    if (word->kind == TUTTI__WORKER_READY) {
+        v->spoke = v->waits = true;
+        v->ready = *word;
+        v->step = v->told_step = word->step;
+    }
+    w->finished |= word->kind == TUTTI__WORKER_FINISHED;
+    tell_word(w, m, worker, word);
+}
+
+static void hear(tutti__workers *w, tutti__membership *m, tutti__worker *worker)
+{
+    tutti__worker_word word;
+    ssize_t n;
+
+    while (worker->voice.fd >= 0) {
+        n = recv(worker->voice.fd, &word, sizeof word, MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            if (n == 0 || errno != EAGAIN) { /* it has closed its end, and speaks no more */
+                close(worker->voice.fd);
+                worker->voice.fd = -1;
+            }
+            return;
+        }
+        if (n != (ssize_t)sizeof word) { /* of another build: said to be one, and refused */
+            word = (tutti__worker_word){.kind = TUTTI__WORKER_READY};
+        }
+        word.build[sizeof word.build - 1] = word.why[sizeof word.why - 1] = '\0';
+        on_word(w, m, worker, &word);
+    }
+}
+
+static void tell_end(tutti__workers *w, tutti__membership *m, tutti__worker *worker)
+{
+    int status = worker->status;
+
+    worker->excused = worker->awaits = true;
+    tell_commits(w, m, worker);
+    tell(w, m, worker,
+         json_pack("{s:s, s:i, s:i}", "type", "ended", "code",
+                   WIFEXITED(status) ? WEXITSTATUS(status) : 0, "signal",
+                   WIFSIGNALED(status) ? WTERMSIG(status) : 0));
+}
+
+static void tell_stopped(const tutti__workers *w, tutti__membership *m, tutti__worker *worker)
+{
+    bool stopped = worker->running && worker->stopped_ns != 0;
+
+    if (stopped == worker->voice.told_stopped || w->suspended)
+        return;
+    worker->voice.told_stopped = stopped;
+    tell(w, m, worker, json_pack("{s:s, s:b}", "type", "stopped", "stopped", stopped));
+}
+
+/* Those who have ended are not judged here, as long as nobody was judged. */
+static void hand_over_the_dead(tutti__workers *w, tutti__membership *m)
+{
+    if (!w->elastic || w->blamed || w->phase > TUTTI__FAILING || w->phase == TUTTI__IDLE)
+        return;
+    for (int i = 0; i < w->job->opts.n; i++)
+        if (w->list[i].pid && !w->list[i].running && !w->list[i].excused && !w->list[i].fails) {
+            tell_end(w, m, &w->list[i]);
+            w->phase = TUTTI__RUNNING;
+        }
+}
+
+void tutti__elastic_hear(tutti__workers *w, tutti__membership *m)
+{
+    for (int i = 0; i < w->job->opts.n; i++) {
+        tutti__worker *worker = &w->list[i];
+
+        hear(w, m, worker);
+        w->elastic |= worker->voice.spoke && w->phase != TUTTI__IDLE;
+        tell_stopped(w, m, worker);
+        if (has_commits(&worker->voice) &&
+            tutti__now_ns() >= worker->voice.told_ns + COMMITS_MS * (uint64_t)MS)
+            tell_commits(w, m, worker);
+    }
+    hand_over_the_dead(w, m);
+}
+
+void tutti__elastic_begin(tutti__workers *w, tutti__membership *m)
+{
+    w->elastic = w->phase != TUTTI__IDLE;
+    hand_over_the_dead(w, m);
+}
+
+uint64_t tutti__elastic_deadline(const tutti__workers *w)
+{
+    uint64_t next = UINT64_MAX;
+
+    for (int i = 0; i < w->job->opts.n && w->phase != TUTTI__IDLE; i++) {
+        const tutti__voice *v = &w->list[i].voice;
+
+        if (has_commits(v) && v->told_ns + COMMITS_MS * (uint64_t)MS < next)
+            next = v->told_ns + COMMITS_MS * (uint64_t)MS;
+    }
+    return next;
+}
+
+void tutti__elastic_tell_all(tutti__workers *w, tutti__membership *m)
+{
+    for (int i = 0; i < w->job->opts.n; i++) {
+        tutti__worker *worker = &w->list[i];
+        tutti__voice *v = &worker->voice;
+
+        tell(w, m, worker,
+             json_pack("{s:s, s:I, s:i, s:I}", "type", "resumed", "generation",
+                       (json_int_t)v->generation, "rank", v->rank, "step", (json_int_t)v->step));
+        v->told_step = v->step;
+        if (v->waits)
+            tell_word(w, m, worker, &v->ready);
+        v->told_stopped = false;
+        tell_stopped(w, m, worker);
+        if (worker->awaits)
+            tell_end(w, m, worker);
+    }
+}
+
+/* ---- Orders -------------------------------------------------------------------------------------------- */
+
+static void send_word(tutti__worker *worker, const json_t *m)
+{
+    tutti__voice *v = &worker->voice;
+    tutti__agent_word word = {
+        .protocol = TUTTI__AGENT_PROTOCOL,
+        .kind = (uint32_t)tutti__message_number(m, "kind", 0),
+        .generation = (uint32_t)tutti__message_number(m, "generation", 0),
+        .rank = (int32_t)tutti__message_number(m, "rank", 0),
+        .size = (int32_t)tutti__message_number(m, "size", 0),
+        .local_rank = (int32_t)tutti__message_number(m, "local_rank", 0),
+        .local_size = (int32_t)tutti__message_number(m, "local_size", 0),
+        .attempt = (int32_t)tutti__message_number(m, "attempt", 0),
+        .fresh = json_is_true(json_object_get(m, "fresh")),
+        .committed = json_is_true(json_object_get(m, "committed")),
+    };
+
+    snprintf(word.store, sizeof word.store, "%s", tutti__message_text(m, "store"));
+    snprintf(word.why, sizeof word.why, "%s", tutti__message_text(m, "why"));
+    if (word.kind == TUTTI__AGENT_GENERATION) {
+        v->generation = word.generation;
+        v->rank = word.rank;
+        v->waits = false;
+    }
+    /* Whoever does not read is late, and ended for that; whoever has died will be told of. */
+    if (v->fd >= 0 &&
+        send(v->fd, &word, sizeof word, MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)sizeof word)
+        return;
+}
+
+static void describe_end(const tutti__workers *w, const tutti__worker *worker, char *text,
+                         size_t bytes)
+{
+    int status = worker->status;
+    char step[48] = "", how[64];
+    const char *why = "";
+
+    if (worker->voice.step >= 0)
+        snprintf(step, sizeof step, " at step %lld", (long long)worker->voice.step);
+    else
+        snprintf(step, sizeof step, " before its first step");
+    if (WIFSIGNALED(status) && sigabbrev_np(WTERMSIG(status)))
+        snprintf(how, sizeof how, "was killed by SIG%s", sigabbrev_np(WTERMSIG(status)));
+    else if (WIFSIGNALED(status))
+        snprintf(how, sizeof how, "was killed by signal %d", WTERMSIG(status));
+    else
+        snprintf(how, sizeof how, "ended with exit code %d", WEXITSTATUS(status));
+    if (status == SIGKILL && tutti__oom_kills() > w->oom_kills)
+        why = " (the kernel's out-of-memory killer has struck meanwhile)";
+    snprintf(text, bytes, "rank %d%s%.80s (process %d) %s%s%s", worker->rank,
+             w->job->round.n_nodes > 1 ? " on " : "", w->job->round.n_nodes > 1 ? w->job->host : "",
+             (int)worker->pid, how, step, why);
+}
+
+static tutti_status on_verdict(tutti__workers *w, tutti__worker *worker, const json_t *m,
+                               const sigset_t *mask, const struct sigaction *sigpipe)
+{
+    const char *verdict = tutti__message_text(m, "verdict"), *why = tutti__message_text(m, "why");
+    char text[512];
+
+    if (!worker->awaits)
+        return TUTTI_OK;
+    worker->awaits = false;
+    describe_end(w, worker, text, sizeof text);
+    if (strcmp(verdict, "replace") == 0 && w->phase == TUTTI__RUNNING) {
+        SAY(w, "%s: a replacement takes its place", text);
+        return tutti__workers_replace(w, worker, mask, sigpipe);
+    }
+    if (strcmp(verdict, "fail") == 0) {
+        worker->excused = false;
+        worker->fails = true;
+        if (*why)
+            SAY(w, "%s: %s, and nobody is left", text, why);
+        return TUTTI_OK;
+    }
+    if (*why)
+        SAY(w, "%s: %s; nobody takes its place", text, why);
+    tutti__workers_sweep_after(w, worker);
+    return TUTTI_OK;
+}
+
+bool tutti__elastic_obey(tutti__workers *w, const json_t *m, const sigset_t *mask,
+                         const struct sigaction *sigpipe, tutti_status *status_p)
+{
+    int64_t place = tutti__message_number(m, "place", -1);
+    tutti__worker *worker;
+
+    *status_p = TUTTI_OK;
+    if (!tutti__message_is(m, "word") && !tutti__message_is(m, "kill") &&
+        !tutti__message_is(m, "verdict"))
+        return false;
+    if (tutti__message_number(m, "round", -1) != w->job->round.number || place < 0 ||
+        place >= w->job->opts.n || w->phase == TUTTI__IDLE)
+        return true;
+    worker = &w->list[place];
+    if (tutti__message_number(m, "start", -1) != worker->start)
+        return true;
+    if (tutti__message_is(m, "word"))
+        send_word(worker, m);
+    else if (tutti__message_is(m, "kill"))
+        tutti__worker_signal(worker, SIGKILL);
+    else
+        *status_p = on_verdict(w, worker, m, mask, sigpipe);
+    return true;
+}

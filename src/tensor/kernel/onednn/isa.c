@@ -1,0 +1,84 @@
+/* isa.c -- which instruction set oneDNN and our own AVX-512 kernels use, for the whole process.   SPDX-License-Identifier: MIT
+ *
+ * oneDNN takes a limit once, before it has looked at the machine for the first time. */
+#include "tensor/kernel/onednn/state.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct isa {
+    const char *name; /* in TUTTI_CPU_ISA; NULL: no choice, only a name for what is found */
+    dnnl_cpu_isa_t isa;
+    const char *found;
+} isa;
+
+/* The highest first. Further ones differ in 16 bit and 8 bit. */
+static const isa isas[] = {
+    {NULL, dnnl_cpu_isa_avx512_core_amx, "avx512_core_amx"},
+    {NULL, dnnl_cpu_isa_avx512_core_bf16, "avx512_core_bf16"},
+    {NULL, dnnl_cpu_isa_avx512_core_vnni, "avx512_core_vnni"},
+    {"avx512", dnnl_cpu_isa_avx512_core, "avx512"},
+    {NULL, dnnl_cpu_isa_avx2_vnni, "avx2_vnni"},
+    {"avx2", dnnl_cpu_isa_avx2, "avx2"},
+    {NULL, dnnl_cpu_isa_avx, "avx"},
+    {"sse41", dnnl_cpu_isa_sse41, "sse41"},
+};
+
+static tutti_status limit(const isa *i)
+{
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    dnnl_cpu_isa_t found;
+
+    pthread_mutex_lock(&mutex);
+    (void)dnnl_set_max_cpu_isa(i->isa); /* fails where it is too late: what is found then decides */
+    found = dnnl_get_effective_cpu_isa();
+    pthread_mutex_unlock(&mutex);
+    if (found == i->isa)
+        return TUTTI_OK;
+    if ((found & i->isa) == i->isa)
+        return tutti__fail(
+            TUTTI_ERR_UNSUPPORTED,
+            "TUTTI_CPU_ISA is %s, but oneDNN has been used with a higher instruction set before "
+            "the first "
+            "context, or was built without limits: set ONEDNN_MAX_CPU_ISA to that before the "
+            "program starts, or choose kernels reference",
+            i->name);
+    return tutti__fail(
+        TUTTI_ERR_UNSUPPORTED,
+        "TUTTI_CPU_ISA is %s, and this CPU has %s at most: set it to that on all machines, "
+        "or choose kernels reference there (TUTTI_KERNELS=reference), which need none",
+        i->name, tutti__onednn_isa_name());
+}
+
+tutti_status tutti__onednn_isa_choose(void)
+{
+    const char *text = tutti__env_text(TUTTI__ENV_CPU_ISA);
+
+    if (strcmp(text, "auto") == 0)
+        return TUTTI_OK;
+    for (size_t i = 0; i < TUTTI__COUNT_OF(isas); i++)
+        if (isas[i].name && strcmp(text, isas[i].name) == 0)
+            return limit(&isas[i]);
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "TUTTI_CPU_ISA is \"%.40s\", expected auto, avx512, avx2 or sse41", text);
+}
+
+const char *tutti__onednn_isa_name(void)
+{
+    const dnnl_cpu_isa_t found = dnnl_get_effective_cpu_isa();
+    static _Thread_local char number[32];
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(isas); i++)
+        if (found == isas[i].isa)
+            return isas[i].found;
+    snprintf(number, sizeof number, "isa %x", (unsigned)found);
+    return number;
+}
+
+bool tutti__onednn_has_avx512(void)
+{
+    const dnnl_cpu_isa_t found = dnnl_get_effective_cpu_isa();
+
+    return (found & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
+}

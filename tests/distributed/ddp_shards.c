@@ -1,0 +1,426 @@
+/* ddp: steps over logical shards. The parameters and buffers that come out are the same bits on any number of ranks, whoever
+ * computes which shard; and those of plain DDP on as many ranks as there are shards, to rounding.   SPDX-License-Identifier: MIT
+ * timeout: 120
+ * devices: strict cuda */
+#include "distributed/ddp_bodies.h"
+#include "harness/memory.h"
+#include "tensor/tensor.h"
+#include <tutti/tutti.h>
+
+enum { SIDE = 4, CHANNELS = 6, CLASSES = 5, BATCH = 3, V = 8, STEPS = 4, PIXELS = SIDE * SIDE };
+
+/* ---- A model with batch norm, dropout and a branch that a shard may leave out ------------------------------- */
+
+typedef struct net {
+    tutti_module base;
+    tutti_conv2d conv;
+    tutti_batch_norm2d norm;
+    tutti_linear side, last;
+    bool takes_side;
+} net;
+
+static void net_init(tutti_module *m, const tutti_model_opts *opts)
+{
+    net *n = (net *)m;
+
+    (void)opts;
+    tutti_conv2d_init(&n->conv, m, "conv",
+                      &(tutti_conv2d_layer_opts){
+                          .in = 1, .out = CHANNELS, .kernel = 3, .padding = 1, .bias = true});
+    tutti_batch_norm2d_init(&n->norm, m, "norm", CHANNELS);
+    tutti_linear_init(&n->side, m, "side", CHANNELS * PIXELS, CHANNELS * PIXELS);
+    tutti_linear_init(&n->last, m, "last", CHANNELS * PIXELS, CLASSES);
+}
+
+static tutti_tensor *net_forward(tutti_module *m, tutti_tensor *x)
+{
+    net *n = (net *)m;
+
+    x = tutti_batch_norm2d_relu_forward(&n->norm, tutti_conv2d_forward(&n->conv, x), NULL);
+    x = tutti_flatten(x);
+    if (n->takes_side)
+        x = tutti_linear_forward(&n->side, x);
+    return tutti_linear_forward(&n->last, tutti_dropout(x, 0.25f));
+}
+
+static const tutti_model_kind kind = {"net", sizeof(net), net_init, net_forward, 0, {0}};
+
+typedef struct trainer {
+    tutti_ctx *cx;
+    tutti_model *model;
+    tutti_module *module;
+    tutti_ddp *ddp;
+    tutti_optim *optim;
+} trainer;
+
+static int trainer_new(trainer *t, tutti_group *group, const tutti_ddp_opts *opts)
+{
+    const tutti_ctx_opts cx_opts = {.seed = 3, .threads = 1, .kernels = test_kernels()};
+
+    *t = (trainer){0};
+    CHECK_OK(tutti_ctx_new(&t->cx, test_device(), &cx_opts));
+    CHECK_OK(tutti_model_new(
+        &t->model, t->cx, "net",
+        &(tutti_model_opts){
+            .channels = 1, .height = SIDE, .width = SIDE, .classes = CLASSES, .kind = &kind}));
+    t->module = tutti_model_module(t->model);
+    ((net *)t->module)->takes_side = true;
+    CHECK_OK(tutti_ddp_new(&t->ddp, t->module, group, opts));
+    CHECK_OK(tutti_sgd_new(&t->optim, t->module, &(tutti_sgd_opts){.lr = 0.1f, .momentum = 0.9f}));
+    return 0;
+}
+
+static void trainer_free(trainer *t)
+{
+    tutti_optim_free(t->optim);
+    tutti_ddp_free(t->ddp);
+    tutti_model_free(t->model);
+    tutti_ctx_free(t->cx);
+}
+
+/* Batch k of a shard in a step. */
+static int backward(trainer *t, int step, int shard, int k, float weight)
+{
+    float x[BATCH * PIXELS];
+    int64_t y[BATCH];
+    tutti_array images = {x, TUTTI_SHAPE(BATCH, 1, SIDE, SIDE), TUTTI_F32},
+                labels = {y, TUTTI_SHAPE(BATCH), TUTTI_I64};
+
+    for (uint32_t i = 0; i < BATCH * PIXELS; i++) {
+        uint32_t out[4];
+
+        tutti__philox(
+            11, (tutti__philox_counter){{(uint32_t)step, (uint32_t)shard, (uint32_t)k, i}}, out);
+        x[i] = 2 * tutti__unit_float(out[0]) - 1;
+        y[i % BATCH] = (int64_t)(out[1] % CLASSES);
+    }
+    tutti_step_begin(t->cx, NULL);
+    CHECK_OK(tutti_backward(
+        tutti_scale(tutti_cross_entropy(tutti_model_forward(t->model, tutti_input(t->cx, images)),
+                                        tutti_input(t->cx, labels)),
+                    weight)));
+    tutti_step_end(t->cx);
+    return 0;
+}
+
+/* How a step is made. */
+typedef struct way {
+    int batches;        /* of a shard */
+    uint32_t seed;      /* of who computes what; 0: rank r each r-th */
+    bool late;          /* says "last" one shard too early */
+    float clip, growth; /* growth: of the loss in step 2 */
+} way;
+
+static int owner(const way *w, int step, int shard, int size)
+{
+    uint32_t out[4];
+
+    tutti__philox(w->seed, (tutti__philox_counter){{(uint32_t)step, (uint32_t)shard, 0, 0}}, out);
+    return (int)(w->seed ? out[0] % (uint32_t)size : (uint32_t)shard % (uint32_t)size);
+}
+
+static int shard_of(trainer *t, const way *w, int step, int shard, bool last)
+{
+    const float growth = w->growth > 0 && step == 2 ? w->growth : 1;
+
+    CHECK_OK(tutti_ddp_begin_shard(t->ddp, shard, last));
+    tutti_module_zero_grad(t->module);
+    for (int k = 0; k < w->batches; k++) {
+        if (k + 1 < w->batches)
+            tutti_ddp_pause(t->ddp);
+        else
+            tutti_ddp_resume(t->ddp);
+        CHECK_0(backward(t, step, shard, k, growth / (float)w->batches));
+    }
+    return 0;
+}
+
+/* Counts attempts. */
+static int run_step(trainer *t, tutti_group *group, const way *w, int step, int *attempts_p)
+{
+    const int size = tutti_group_size(group), rank = tutti_group_rank(group);
+    bool again = true;
+    float norm;
+
+    while (again) {
+        int left = 0;
+
+        ++*attempts_p;
+        for (int v = 0; v < V; v++)
+            left += owner(w, step, v, size) == rank;
+        left -= w->late && left > 1;
+        CHECK_OK(tutti_ddp_begin_step(t->ddp));
+        for (int k = 0; k < V; k++) {
+            const int v = (k * 3 + rank) % V;
+
+            if (owner(w, step, v, size) == rank)
+                CHECK_0(shard_of(t, w, step, v, --left == 0));
+        }
+        CHECK_OK(tutti_ddp_finish_step(t->ddp, &again));
+        CHECK(tutti_ctx_step(t->cx) == (uint64_t)(w->batches * (step + !again)));
+    }
+    if (w->clip > 0)
+        CHECK_OK(tutti_clip_grad_norm(t->module, w->clip, &norm));
+    CHECK_OK(tutti_optim_step(t->optim));
+    return 0;
+}
+
+static int train(tutti_group *group, const tutti_ddp_opts *opts, const way *w, char digest[33],
+                 int *attempts_p)
+{
+    trainer t;
+
+    *attempts_p = 0;
+    CHECK_0(trainer_new(&t, group, opts));
+    for (int step = 0; step < STEPS; step++)
+        CHECK_0(run_step(&t, group, w, step, attempts_p));
+    CHECK_0(check_equal_on_all_ranks(group, t.module));
+    CHECK_OK(tutti_ddp_check_replicas(t.ddp));
+    tutti_module_digest(t.module, digest);
+    trainer_free(&t);
+    return 0;
+}
+
+/* ---- Laws ---------------------------------------------------------------------------------------------------- */
+
+/* What one rank makes of it alone is what all make of it together. */
+static int ranks_change_no_bit(tutti_group *group, void *arg)
+{
+    static const way ways[] = {{.batches = 1},
+                               {.batches = 1, .seed = 7},
+                               {.batches = 1, .seed = 8, .late = true},
+                               {.batches = 2, .seed = 9, .clip = 0.1f},
+                               {.batches = 1, .seed = 9, .clip = 1, .growth = 0x1p20f}};
+    static const tutti_ddp_opts opts[] = {
+        {.shards = V},
+        {.shards = V, .bucket_mb = 1e-3, .first_bucket_mb = 1e-3},
+        {.shards = V, .find_unused = true, .bucket_mb = TUTTI_ZERO, .check_replicas = 2},
+        {.shards = V, .wire_bits = 32}};
+    tutti_group *alone;
+
+    (void)arg;
+    CHECK_OK(tutti_group_split_by(group, tutti_group_rank(group), 0, "alone", &alone));
+    for (size_t k = 0; k < TUTTI__COUNT_OF(ways) * TUTTI__COUNT_OF(opts); k++) {
+        const way *w = &ways[k % TUTTI__COUNT_OF(ways)],
+                  one = {.batches = w->batches, .clip = w->clip, .growth = w->growth};
+        const size_t o = k % TUTTI__COUNT_OF(opts);
+        char digest[33], mine[33];
+        int attempts, by_one;
+
+        CHECK_0(train(alone, o == 3 ? &opts[3] : &opts[0], &one, mine, &by_one));
+        CHECK_0(train(group, &opts[o], w, digest, &attempts));
+        CHECK_TEXT(digest, mine);
+        CHECK(attempts == by_one);
+        CHECK(o == 3 || attempts == STEPS + (w->growth > 0));
+    }
+    tutti_group_free(alone);
+    return 0;
+}
+
+static double largest_difference(const tutti_module *a, const tutti_module *b)
+{
+    double largest = 0;
+
+    for (size_t i = 0; i < tutti_module_n_state(a); i++) {
+        const tutti_tensor *p = tutti_module_state(a, i), *q = tutti_module_state(b, i);
+        const float *a_values = test_values(p), *b_values = test_values(q);
+
+        for (int64_t k = 0; k < tutti_shape_count(p->shape) && p->dtype == TUTTI_F32; k++)
+            largest = fmax(largest, fabs((double)a_values[k] - (double)b_values[k]));
+    }
+    return largest;
+}
+
+/* V shards are V ranks, to rounding; but for running statistics, of which plain DDP takes rank 0's. */
+static int shards_are_ranks(tutti_group *group, void *arg)
+{
+    const int rank = tutti_group_rank(group);
+    const tutti_ddp_opts opts = {.shards = tutti_group_size(group)};
+    trainer plain, sharded;
+
+    (void)arg;
+    CHECK_0(trainer_new(&plain, group, NULL));
+    CHECK_0(trainer_new(&sharded, group, &opts));
+    for (int step = 0; step < STEPS; step++) {
+        bool again;
+
+        tutti_module_zero_grad(plain.module);
+        CHECK_0(backward(&plain, step, rank, 0, 1));
+        CHECK_OK(tutti_optim_step(plain.optim));
+        CHECK_OK(tutti_ddp_begin_step(sharded.ddp));
+        CHECK_0(shard_of(&sharded, &(way){.batches = 1}, step, rank, true));
+        CHECK_OK(tutti_ddp_finish_step(sharded.ddp, &again));
+        CHECK(!again);
+        CHECK_OK(tutti_optim_step(sharded.optim));
+    }
+    CHECK_OK(tutti_ddp_broadcast_buffers(plain.ddp));
+    for (size_t i = 0; i < tutti_module_n_buffers(plain.module); i++) {
+        tutti_tensor *to = tutti_module_buffer(plain.module, i),
+                     *from = tutti_module_buffer(sharded.module, i);
+
+        CHECK_OK(tutti__copy(plain.cx->stream, to->data, from->data, tutti__tensor_bytes(to)));
+    }
+    CHECK(largest_difference(plain.module, sharded.module) <= 1e-5);
+    trainer_free(&plain);
+    trainer_free(&sharded);
+    return 0;
+}
+
+/* A part of the model that no shard uses stays as it is; one that some use gets the mean over all, on all ranks alike. */
+static int unused_parameters_wait(tutti_group *group, void *arg)
+{
+    const int size = tutti_group_size(group), rank = tutti_group_rank(group);
+    tutti_ddp_opts opts = {.shards = V, .find_unused = true};
+    char before[33], after[33];
+    trainer t;
+
+    (void)arg;
+    CHECK_0(trainer_new(&t, group, &opts));
+    tutti_module_digest(&((net *)t.module)->side.base, before);
+    for (int step = 0; step < 3; step++) {
+        bool again;
+
+        CHECK_OK(tutti_ddp_begin_step(t.ddp));
+        for (int v = rank; v < V; v += size) {
+            ((net *)t.module)->takes_side = step == 1 && v == 5;
+            CHECK_0(shard_of(&t, &(way){.batches = 1}, step, v, v + size >= V));
+        }
+        CHECK_OK(tutti_ddp_finish_step(t.ddp, &again));
+        CHECK((tutti_tensor_grad(((net *)t.module)->side.weight) != NULL) == (step == 1));
+        CHECK_OK(tutti_optim_step(t.optim));
+        CHECK_0(check_equal_on_all_ranks(group, t.module));
+        tutti_module_digest(&((net *)t.module)->side.base, after);
+        CHECK((strcmp(before, after) == 0) == (step == 0));
+        memcpy(before, after, sizeof before);
+        if (step == 1)
+            before[0] ^= 1; /* its momentum has no part in the third */
+        if (step == 2)
+            break;
+    }
+    trainer_free(&t);
+    return 0;
+}
+
+/* Out of a group in the middle of a step, into another: buffers and counts are as the step began. */
+static int goes_on_in_another_group(tutti_group *group, void *arg)
+{
+    const int size = tutti_group_size(group), rank = tutti_group_rank(group);
+    const way w = {.batches = 1};
+    char digest[33], expected[33];
+    int ranks[8], attempts = 0;
+    tutti_group *first, *second;
+    trainer t;
+
+    (void)arg;
+    for (int i = 0; i < size; i++)
+        ranks[i] = i;
+    CHECK_0(train(group, &(tutti_ddp_opts){.shards = V}, &w, expected, &attempts));
+    CHECK_OK(tutti_group_split(group, ranks, size, "first", &first));
+    CHECK_OK(tutti_group_split(group, ranks, size - 1, "second", &second));
+    CHECK_0(trainer_new(&t, NULL, &(tutti_ddp_opts){.shards = V}));
+    CHECK(tutti_ddp_reducer(t.ddp) && tutti_reducer_ranges(tutti_ddp_reducer(t.ddp)));
+    CHECK(tutti_ddp_begin_step(t.ddp) == TUTTI_ERR_STATE);
+    CHECK_OK(tutti_ddp_regroup(t.ddp, first));
+    CHECK_0(run_step(&t, first, &w, 0, &attempts));
+    CHECK_OK(tutti_meet(group, "one step is done"));
+    CHECK_OK(tutti_ddp_begin_step(t.ddp));
+    CHECK_OK(tutti_ddp_begin_shard(t.ddp, rank, false));
+    tutti_module_zero_grad(t.module);
+    CHECK_0(backward(&t, 1, rank, 0, 1));
+    if (rank == size - 1) {
+        CHECK_OK(tutti_ddp_regroup(t.ddp, NULL));
+    } else {
+        bool again;
+
+        CHECK(tutti_ddp_finish_step(t.ddp, &again) == TUTTI_ERR_ABORTED);
+        CHECK_OK(tutti_ddp_regroup(t.ddp, second));
+        for (int step = 1; step < STEPS; step++)
+            CHECK_0(run_step(&t, second, &w, step, &attempts));
+        tutti_module_digest(t.module, digest);
+        CHECK_TEXT(digest, expected);
+        CHECK_OK(tutti_ddp_regroup(t.ddp, NULL));
+    }
+    tutti_group_free(first);
+    tutti_group_free(second);
+    trainer_free(&t);
+    return 0;
+}
+
+static tutti_status any_buffers(void *arg, tutti_group *group, tutti_tensor *const *buffers,
+                                size_t n)
+{
+    (void)arg;
+    (void)group;
+    (void)buffers;
+    (void)n;
+    return TUTTI_OK;
+}
+
+static int what_cannot_be_is_refused(tutti_group *group, void *arg)
+{
+    static const char *const ignored[] = {"side.bias"};
+    const struct {
+        tutti_ddp_opts opts;
+        const char *text;
+    } wrong[] = {{{.shards = V, .keep_buffers = true}, "keep_buffers"},
+                 {{.shards = V, .buffer_hook = any_buffers}, "buffer_hook"},
+                 {{.shards = V, .ignored = ignored, .n_ignored = 1}, "ignored"},
+                 {{.shards = 4097}, "4097 shards"},
+                 {{.shards = V, .wire_bits = 16}, "wire_bits is 16"}};
+    tutti_comm_hook hook;
+    tutti_join *join;
+    bool again;
+    trainer t;
+
+    (void)arg;
+    CHECK_0(trainer_new(&t, group, &(tutti_ddp_opts){.shards = V}));
+    CHECK(tutti_ddp_begin_shard(t.ddp, 0, false) == TUTTI_ERR_STATE);
+    CHECK(tutti_ddp_finish_step(t.ddp, &again) == TUTTI_ERR_STATE);
+    CHECK_OK(tutti_ddp_begin_step(t.ddp));
+    CHECK(tutti_ddp_begin_shard(t.ddp, V, false) == TUTTI_ERR_ARG);
+    CHECK_OK(tutti_comm_hook_bf16(&hook, NULL));
+    CHECK(tutti_ddp_set_hook(t.ddp, &hook) == TUTTI_ERR_UNSUPPORTED);
+    CHECK_TEXT(tutti_last_error(), "\"bf16\"");
+    CHECK(tutti_join_begin(&join, &t.ddp, 1, NULL) == TUTTI_ERR_ARG);
+    CHECK_TEXT(tutti_last_error(), "shards");
+    CHECK_OK(tutti_barrier(group, NULL));
+    CHECK_OK(tutti_ddp_regroup(t.ddp, NULL));
+    tutti_ddp_free(t.ddp);
+    for (size_t i = 0; i < TUTTI__COUNT_OF(wrong); i++) {
+        CHECK(tutti_ddp_new(&t.ddp, t.module, NULL, &wrong[i].opts) != TUTTI_OK);
+        CHECK_TEXT(tutti_last_error(), wrong[i].text);
+    }
+    t.ddp = NULL;
+    tutti_convert_sync_batch_norm(t.module, group);
+    CHECK(tutti_ddp_new(&t.ddp, t.module, NULL, &(tutti_ddp_opts){.shards = V}) ==
+          TUTTI_ERR_UNSUPPORTED);
+    CHECK_TEXT(tutti_last_error(), "batch norm over all ranks");
+    trainer_free(&t);
+    return 0;
+}
+
+static void run_on_all_sizes(void **state)
+{
+    const char *device = getenv("TUTTI_TEST_DEVICE");
+    const int most = device && *device ? 2 : 8;
+
+    for (int n = 1; n <= most; n += 1 + (n == 5))
+        run((tutti_rank_body *)*state, NULL, n);
+}
+
+static void run_three(void **state)
+{
+    run((tutti_rank_body *)*state, NULL, 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {TEST(run_on_all_sizes, ranks_change_no_bit),
+                                       TEST(run_over_tcp, ranks_change_no_bit),
+                                       TEST(run_all, shards_are_ranks),
+                                       TEST(run_three, unused_parameters_wait),
+                                       TEST(run_three, goes_on_in_another_group),
+                                       TEST(run_two, what_cannot_be_is_refused)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

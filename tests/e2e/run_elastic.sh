@@ -1,0 +1,116 @@
+# tutti run: workers that speak with their launcher are replaced one by one, and nodes come and go while the others work.
+# timeout: 120
+# SPDX-License-Identifier: MIT
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/nodes.sh"
+worker=$BUILD_DIR/tests/program/elastic_worker
+export TUTTI_LOG=error
+folders=0
+
+new_folder() { # $shared: what the groups of a job meet in
+    shared=$work/shared$((++folders))
+    mkdir "$shared"
+}
+same_end() { # N STEPS: that many workers, all with the undisturbed state
+    equal "ends" "$(sed -n 's/.*\] //; s/^finished at //p' "$work/out" | sort | uniq -c | tr -s ' ')" " $1 step $2 with $undisturbed"
+}
+
+# Nothing happens: one generation, and the ledger.
+new_folder
+run 0 "$TUTTI" run -n 3 "$worker" "$shared" 60 4 4
+undisturbed=$(sed -n 's/.*finished at step 60 with //p' "$work/out" | sort -u)
+same_end 3 60
+err_has '^tutti run: 60 steps in [0-9.]+ s; 0 deaths, 0 replacements, 0 workers joined and 0 left; 1 generation; 0.00 s lost to deaths'
+
+# Two die, rank 0 among them; the replacement of the first joins before the second dies.
+new_folder
+run 0 "$TUTTI" run -n 3 "$worker" "$shared" 60 4 4 die=1:10:137 die=0:40:3
+same_end 3 60
+err_has '^tutti run: rank 1 \(process [0-9]+\) was killed by SIGKILL at step 10: a replacement takes its place'
+err_has '^tutti run: rank 0 \(process [0-9]+\) ended with exit code 3 at step 40: a replacement'
+err_has ' 2 deaths, 2 replacements'
+grep -q 'failed first' "$work/err" && fail "a death was a failure"
+
+# All at once: from the checkpoint, which is of step 30.
+new_folder
+run 0 "$TUTTI" run -n 3 "$worker" "$shared" 60 4 4 die=0:35:139 die=1:35:137 die=2:35:137
+same_end 3 60
+out_has 'fresh at step 30, after all died'
+
+# A program's own failure ends the job as ever, and what is refused is no failure.
+new_folder
+run 7 "$TUTTI" run -n 2 "$worker" "$shared" 60 4 4 die=1:20:7
+err_has 'rank 1 failed first: exit code 7'
+new_folder
+run 0 "$TUTTI" run -n 3 "$worker" "$shared" 60 4 4 build@2=other
+err_has '\[2\] refused: it is "other", the others are "test 1".*Install the same version on all nodes'
+grep -c 'finished at step 60' "$work/out" | grep -q 2 || fail "two were to finish"
+
+# A place that dies without a step is given up; the last one is the job's failure, which takes a restart.
+new_folder
+run 0 "$TUTTI" run -n 2 "$worker" "$shared" 60 4 4 die=1:start:4
+err_has 'rank 1 \(process [0-9]+\) ended with exit code 4 before its first step: 3 in its place have died without a new step; nobody takes its place'
+run 4 "$TUTTI" run --max-restarts 1 "$worker" "$shared" 60 4 4 die=0:start:4
+equal "starts" "$(grep -c 'exit code 4' "$work/err")" 2
+
+# Told to end: the signal goes to the workers, as ever.
+new_folder
+timeout 20 "$TUTTI" run -n 2 "$worker" "$shared" 100000 4 4 >"$work/out" 2>"$work/err" &
+launcher=$!
+wait_until "they work" grep -q 'generation 1 of 2' "$work/out"
+kill -TERM $launcher
+wait $launcher
+equal "exit code after SIGTERM" $? 143
+
+# What a dead worker leaves behind goes with it; its last words are shown.
+new_folder
+run 0 "$TUTTI" run -n 2 sh -c '[ $RANK = 0 ] || [ -e '"$shared"'/once ] || { : >'"$shared"'/once; sleep '"$marker"' & echo last words; }
+    exec "$0" "$@"' "$worker" "$shared" 100 4 4 die=1:10:137
+out_has '^\[1\] last words'
+err_has 'rank 1 \(process [0-9]+\) was killed by SIGKILL at step 10'
+nobody_left
+
+# A node comes late, one leaves, and nobody else starts again. The ranks of the one that comes follow.
+native() { # what all nodes of a new job are started with
+    new_port
+    new_folder
+    flags="--nnodes ${1:-1:3} --rdzv-backend native --rdzv-endpoint 127.0.0.1:$port --rdzv-conf last_call_timeout=0"
+}
+native
+node a $flags -n 2 "$worker" "$shared" 400 5 8
+saying a 'generation 1 of 2'
+node b $flags -n 2 "$worker" "$shared" 400 5 8
+saying a 'generation [0-9]+ of 4'
+says a 'node .* joins with 2 workers'
+kill -TERM "$(front b)"
+ended b 0
+says b '\] leaves at step'
+saying a 'node .* leaves: SIGTERM; the others go on'
+saying a 'generation [0-9]+ of 2'
+node c $flags -n 1 "$worker" "$shared" 400 5 8
+saying a 'generation [0-9]+ of 3'
+ended a 0
+ended c 0
+equal "states" "$(cat "$work"/[abc].out | sed -n 's/.*finished at step 400 with //p' | sort | uniq -c | tr -s ' ' | cut -d ' ' -f 2 | tr '\n' ,)" "3,"
+says a '0 deaths, 0 replacements, 3 workers joined and 2 left'
+says c ' 2\] finished'
+grep -q 'starting the workers again' "$work"/[abc].out && fail "somebody started again"
+
+# A node that is lost with its workers; those of the others are replaced in their places meanwhile.
+native 2:3
+node a $flags -n 2 "$worker" "$shared" 500 5 8
+wait_until "the rendezvous is open" grep -qi ":$(printf %04X "$port") " /proc/net/tcp
+for name in b c; do node $name $flags -n 2 "$worker" "$shared" 500 5 8; done
+at_work() { grep -hqE "generation [0-9]+ of $1" "$work/a.out" "$work/b.out" "$work/c.out"; }
+wait_until "six are at work" at_work 6
+kill -KILL "$(front c)"
+wait "${node_pid[c]}"
+saying a 'node .* was lost with 2 workers: .*; the others go on'
+wait_until "four are at work" at_work 4
+kill -KILL "$(cat "$shared/pid.0")"
+ended a 0
+ended b 0
+equal "ends" "$(cat "$work"/[ab].out | grep -c 'finished at step 500')" 4
+cat "$work"/[ab].out | grep -q 'rank 0 on .* was killed by SIGKILL at step' || fail "the dead one is not named"
+grep -q 'starting the workers again' "$work"/[ab].out && fail "somebody started again"
+finish

@@ -1,0 +1,33 @@
+# train_bits.sh -- the bits of a training run do not depend on the number of threads, and TUTTI_CPU_ISA chooses them: equal for
+# equal sets, whatever the machine has beyond.   SPDX-License-Identifier: MIT
+# timeout: 120
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+export OMP_WAIT_POLICY=passive # more threads than cores
+
+# MODEL ARGUMENTS...: digests for 1 to 4 threads, under each instruction set that this CPU has
+check() {
+    local model=$1 isa threads
+    shift
+    for isa in auto avx512 avx2 sse41 reference; do
+        export TUTTI_CPU_ISA=auto TUTTI_KERNELS=onednn
+        [ $isa = reference ] && export TUTTI_KERNELS=reference || export TUTTI_CPU_ISA=$isa
+        for threads in 1 2 3 4; do
+            if [ $threads = 1 ] && ! "$TUTTI" train --run-dir try --max-steps 1 --model linear --eval-every 0 >try.out 2>&1; then
+                grep -qE 'this CPU has|this build lacks them' try.out || { cat try.out; fail "TUTTI_CPU_ISA=$isa"; }
+                echo "$isa: $(tail -1 try.out)"
+                continue 2
+            fi
+            rm -rf try
+            train $model.$isa.$threads --model $model --max-steps 2 --eval-every 0 --threads $threads "$@"
+            same $model.$isa.1 $model.$isa.$threads
+        done
+    done
+}
+check mlp --batch-size 5 --dropout 0.3 --optimizer adamw --clip-grad-norm 1
+check mini_resnet --batch-size 6
+
+export TUTTI_KERNELS=auto
+TUTTI_CPU_ISA=avx2 train again --model mlp --max-steps 2 --eval-every 0 --threads 2 --batch-size 5 --dropout 0.3 --optimizer adamw --clip-grad-norm 1
+[ ! -d mlp.avx2.1 ] || same again mlp.avx2.1
+[ ! -d mlp.avx512.1 ] || [ "$(digest mlp.avx512.1)" != "$(digest mlp.avx2.1)" ] || fail "avx2 was asked for and avx512 is what ran"
+TUTTI_CPU_ISA=avx9 refused 2 'TUTTI_CPU_ISA is "avx9", expected auto, avx512, avx2 or sse41' "$TUTTI" train --run-dir bad --max-steps 1

@@ -1,0 +1,84 @@
+/* elastic: workers die in each place of their lives, one and several, and the state at the end is the undisturbed one.
+ * SPDX-License-Identifier: MIT */
+#include "harness/elastic_coordinator.h"
+#include "harness/elastic_model.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <cmocka.h>
+
+static elastic_job job;
+
+static void run(const char *what, model_plan *plan, int n, int least_killed,
+                void (*tick)(elastic_job *, void *))
+{
+    const uint64_t expected = model_expect(plan);
+    int wrong = elastic_run(&job, &(elastic_job_opts){.n = n,
+                                                      .shards = plan->shards,
+                                                      .body = model_train,
+                                                      .arg = plan,
+                                                      .timeout_ms = 20000,
+                                                      .tick = tick});
+
+    print_message("%s: %d workers, %d killed, %u generations, %.0f ms; pause at most %.1f ms\n",
+                  what, job.n_workers, job.killed, job.generation, tutti__now_ms() - job.begin_ms,
+                  (double)atomic_load(&plan->pause_ns) * 1e-6);
+    assert_int_equal(wrong, 0);
+    assert_true(job.killed >= least_killed);
+    assert_true(atomic_load(&plan->n_digests) >= 1);
+    for (int i = 0; i < atomic_load(&plan->n_digests); i++)
+        assert_int_equal(plan->digests[i], expected);
+    munmap(plan, sizeof *plan);
+}
+
+static model_plan *plan_of(uint64_t steps)
+{
+    model_plan *plan = model_plan_new();
+
+    plan->shards = 8;
+    plan->steps = steps;
+    plan->numbers = 1000;
+    plan->shard_us = 100;
+    return plan;
+}
+
+static void nobody_dies(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 8; n += n < 4 ? 1 : 2)
+        run("undisturbed", plan_of(20), n, 0, NULL);
+}
+
+/* Each place, as rank 0 and as another; a second death follows a few steps later. */
+static void one_in_each_place(void **state)
+{
+    static const char *const names[MODEL_PLACES] = {"forming", "state",   "begin",  "shard",
+                                                    "reduce",  "reduced", "update", "committed",
+                                                    "end",     "over"};
+
+    (void)state;
+    for (int place = 0; place < MODEL_PLACES; place++)
+        for (int worker = 0; worker < 2; worker++) {
+            model_plan *plan = plan_of(12);
+
+            plan->deaths[0] =
+                (model_death){.place = (model_place)place,
+                              .worker = worker,
+                              .signal = SIGKILL,
+                              .step = place == MODEL_REGROUP || place == MODEL_STATE ? 0
+                                      : place >= MODEL_END                           ? 12
+                                                                                     : 5};
+            plan->deaths[1] = (model_death){MODEL_SHARD, -1, SIGKILL, 9, 0};
+            run(names[place], plan, 3, 2, NULL);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(nobody_dies),
+                                       cmocka_unit_test(one_in_each_place)};
+
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

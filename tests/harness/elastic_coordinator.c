@@ -1,0 +1,310 @@
+/* elastic_coordinator.c -- generations of elastic workers, on one host.   SPDX-License-Identifier: MIT */
+#include "elastic_coordinator.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <tutti/group.h>
+#include <unistd.h>
+
+/* ---- Processes ---- */
+
+static pid_t start_store(int *port_p)
+{
+    int ends[2];
+    pid_t pid, parent = getpid();
+
+    if (pipe(ends) != 0 || (pid = fork()) < 0)
+        abort();
+    if (pid == 0) {
+        tutti_store *store;
+        int port;
+
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent || tutti_store_tcp_serve(&store, "127.0.0.1", 0) != TUTTI_OK)
+            _exit(1);
+        port = tutti_store_port(store);
+        (void)!write(ends[1], &port, sizeof port);
+        for (;;)
+            pause();
+    }
+    close(ends[1]);
+    if (read(ends[0], port_p, sizeof *port_p) != sizeof *port_p)
+        abort();
+    close(ends[0]);
+    return pid;
+}
+
+static void start(elastic_job *job, int place)
+{
+    elastic_worker *w = &job->workers[job->n_workers];
+    pid_t parent = getpid();
+    int ends[2];
+
+    if (job->n_workers == ELASTIC_MAX_WORKERS ||
+        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+        abort();
+    job->n_workers++;
+    *w = (elastic_worker){.place = place, .fd = ends[0], .step = -1, .rank = -1, .before = -1};
+    fflush(NULL);
+    w->pid = fork();
+    if (w->pid == 0) {
+        char text[16];
+        int result;
+
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent)
+            _exit(97);
+        for (int i = 0; i < job->n_workers; i++) /* another's end would keep that alive */
+            if (job->workers[i].fd >= 0)
+                close(job->workers[i].fd);
+        snprintf(text, sizeof text, "%d", ends[1]);
+        setenv("TUTTI_AGENT_FD", text, 1);
+        result = job->opts->body(place, job->opts->arg);
+        fflush(NULL);
+        _exit(result);
+    }
+    close(ends[1]);
+}
+
+void elastic_start(elastic_job *job)
+{
+    start(job, job->n_places++);
+}
+
+/* ---- Words ---- */
+
+static void say(elastic_worker *w, const tutti__agent_word *word)
+{
+    tutti__agent_word whole = *word;
+
+    whole.protocol = TUTTI__AGENT_PROTOCOL;
+    (void)!send(w->fd, &whole, sizeof whole, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void elastic_tell_leave(elastic_worker *w)
+{
+    if (w->state < ELASTIC_ENDING)
+        say(w, &(tutti__agent_word){.kind = TUTTI__AGENT_LEAVE});
+}
+
+/* Once in a generation. */
+static void tell_regroup(elastic_job *job)
+{
+    for (int i = 0; i < job->n_workers; i++) {
+        elastic_worker *w = &job->workers[i];
+
+        if (w->state == ELASTIC_IN && !w->told)
+            say(w,
+                &(tutti__agent_word){.kind = TUTTI__AGENT_REGROUP, .generation = job->generation});
+        w->told = w->told || w->state == ELASTIC_IN;
+    }
+}
+
+static void hear(elastic_job *job, elastic_worker *w, const tutti__worker_word *word)
+{
+    if (word->protocol != TUTTI__AGENT_PROTOCOL)
+        abort();
+    if (word->step > w->step || word->kind == TUTTI__WORKER_READY)
+        w->step = word->step;
+    switch ((tutti__worker_word_kind)word->kind) {
+    case TUTTI__WORKER_READY:
+        if (w->state == ELASTIC_IN && word->generation < job->generation)
+            return; /* said before it heard of the new one */
+        w->state = ELASTIC_WAITING;
+        w->n_lost = word->generation == job->generation ? word->n_lost : 0;
+        memcpy(w->lost, word->lost, sizeof w->lost);
+        return;
+    case TUTTI__WORKER_COMMITTED:
+        return;
+    case TUTTI__WORKER_LEAVES:
+        job->left++;
+        if (w->state == ELASTIC_IN)
+            tell_regroup(job);
+        w->state = ELASTIC_ENDING;
+        return;
+    case TUTTI__WORKER_FINISHED:
+        job->finished = true;
+        w->state = ELASTIC_ENDING;
+        return;
+    }
+}
+
+/* ---- Rules ---- */
+
+static int count(const elastic_job *job, elastic_state state)
+{
+    int n = 0;
+
+    for (int i = 0; i < job->n_workers; i++)
+        n += job->workers[i].state == state;
+    return n;
+}
+
+static void bury(elastic_job *job, elastic_worker *w)
+{
+    elastic_state was = w->state;
+    int status;
+
+    while (waitpid(w->pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    close(w->fd);
+    w->fd = -1;
+    w->state = ELASTIC_GONE;
+    w->result = WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+    if (was == ELASTIC_IN)
+        tell_regroup(job);
+    if (was == ELASTIC_ENDING && w->result == 0)
+        return;
+    if (w->result != -SIGKILL) {
+        printf("place %d (process %d), in state %d, ended with %d\n", w->place, (int)w->pid, was,
+               w->result);
+        job->failed += w->result != 3; /* who lost its peers is replaced as one that was killed */
+    }
+    job->killed += w->result == -SIGKILL;
+    if (!job->finished && !job->opts->no_replacement && (w->result == 3 || w->result < 0))
+        start(job, w->place);
+}
+
+/* The one whose state counts: the highest step, of several the lowest rank before. */
+static int better(const elastic_worker *a, const elastic_worker *b)
+{
+    if (a->step != b->step)
+        return a->step > b->step;
+    if (a->before != b->before)
+        return b->before < 0 || (a->before >= 0 && a->before < b->before);
+    return a < b;
+}
+
+static void form(elastic_job *job)
+{
+    elastic_worker *order[ELASTIC_MAX_WORKERS];
+    int n = 0, size;
+
+    for (int i = 0; i < job->n_workers; i++)
+        if (job->workers[i].state == ELASTIC_WAITING) {
+            int at = n++;
+
+            for (; at > 0 && better(&job->workers[i], order[at - 1]); at--)
+                order[at] = order[at - 1];
+            order[at] = &job->workers[i];
+        }
+    size = n < job->opts->shards ? n : job->opts->shards;
+    job->generation++;
+    job->longest = size > job->longest ? size : job->longest;
+    for (int r = 0; r < size; r++) {
+        tutti__agent_word word = {.kind = TUTTI__AGENT_GENERATION,
+                                  .generation = job->generation,
+                                  .rank = r,
+                                  .size = size,
+                                  .local_rank = r,
+                                  .local_size = size,
+                                  .fresh = order[0]->step < 0};
+
+        snprintf(word.store, sizeof word.store, "127.0.0.1:%d", job->port);
+        order[r]->state = ELASTIC_IN;
+        order[r]->rank = order[r]->before = r;
+        order[r]->told = false;
+        order[r]->n_lost = 0;
+        say(order[r], &word);
+    }
+}
+
+/* Somebody is IN what all others have left, and one of them takes it for dead. */
+static void end_frozen(elastic_job *job)
+{
+    for (int i = 0; i < job->n_workers; i++) {
+        const elastic_worker *accuser = &job->workers[i];
+
+        for (int k = 0; accuser->state == ELASTIC_WAITING && k < accuser->n_lost; k++)
+            for (int j = 0; j < job->n_workers; j++)
+                if (job->workers[j].state == ELASTIC_IN && job->workers[j].rank == accuser->lost[k])
+                    kill(job->workers[j].pid, SIGKILL);
+    }
+}
+
+static void decide(elastic_job *job)
+{
+    int waiting = count(job, ELASTIC_WAITING), in = count(job, ELASTIC_IN);
+
+    if (job->finished && in == 0) /* who is left over joins those that end, or nobody */
+        for (int i = 0; i < job->n_workers; i++)
+            if (job->workers[i].state == ELASTIC_WAITING && job->workers[i].step < 0)
+                elastic_tell_leave(&job->workers[i]);
+    if (waiting > 0 && in == 0 && (job->generation > 0 || count(job, ELASTIC_STARTING) == 0)) {
+        form(job);
+    } else if (waiting > 0 && in > 0) {
+        end_frozen(job);
+        if (in < job->opts->shards)
+            tell_regroup(job);
+    }
+}
+
+/* ---- The job ---- */
+
+static void serve(elastic_job *job)
+{
+    struct pollfd polls[ELASTIC_MAX_WORKERS];
+    int n = job->n_workers;
+    tutti__worker_word word;
+
+    for (int i = 0; i < n; i++)
+        polls[i] = (struct pollfd){job->workers[i].fd, POLLIN, 0};
+    (void)poll(polls, (nfds_t)n, 1);
+    for (int i = 0; i < n; i++) {
+        elastic_worker *w = &job->workers[i];
+        ssize_t got = -1;
+
+        if (w->fd < 0 || polls[i].revents == 0)
+            continue;
+        /* ECONNRESET: it has ended without reading all; its last words are behind that. */
+        while ((got = recv(w->fd, &word, sizeof word, MSG_DONTWAIT)) == (ssize_t)sizeof word ||
+               (got < 0 && errno == ECONNRESET))
+            if (got > 0)
+                hear(job, w, &word);
+        if (got == 0 || (got < 0 && errno != EAGAIN))
+            bury(job, w);
+    }
+}
+
+int elastic_run(elastic_job *job, const elastic_job_opts *opts)
+{
+    pid_t store;
+    int wrong = 0;
+
+    *job = (elastic_job){.opts = opts, .begin_ms = tutti__now_ms()};
+    store = start_store(&job->port);
+    while (job->n_places < opts->n)
+        elastic_start(job);
+    while (count(job, ELASTIC_GONE) < job->n_workers) {
+        serve(job);
+        decide(job);
+        if (opts->tick)
+            opts->tick(job, opts->arg);
+        if (tutti__now_ms() - job->begin_ms < opts->timeout_ms && job->failed == 0)
+            continue;
+        for (int i = 0; i < job->n_workers; i++)
+            if (job->workers[i].state != ELASTIC_GONE) {
+                printf("place %d (process %d), in state %d of generation %u, step %lld: %s\n",
+                       job->workers[i].place, (int)job->workers[i].pid, job->workers[i].state,
+                       job->generation, (long long)job->workers[i].step,
+                       job->failed ? "another has failed" : "the job's time is over");
+                kill(job->workers[i].pid, SIGKILL);
+                waitpid(job->workers[i].pid, NULL, 0);
+                wrong++;
+            }
+        break;
+    }
+    kill(store, SIGKILL);
+    waitpid(store, NULL, 0);
+    for (int i = 0; i < job->n_workers; i++)
+        if (job->workers[i].fd >= 0)
+            close(job->workers[i].fd);
+    return wrong + job->failed;
+}

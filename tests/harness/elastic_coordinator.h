@@ -1,0 +1,66 @@
+/* elastic_coordinator.h -- a small launcher for elastic workers: starts processes, decides generations, replaces the dead.
+ * SPDX-License-Identifier: MIT
+ *
+ * The rules are those of docs/design/elasticity.md, on one host and without nodes. The store lives in a process of its own, so
+ * that the test's has one thread and may fork workers at any time. */
+#ifndef TUTTI_TESTS_ELASTIC_COORDINATOR_H
+#define TUTTI_TESTS_ELASTIC_COORDINATOR_H
+
+#include "elastic/agent_words.h"
+
+#include <sys/types.h>
+
+enum { ELASTIC_MAX_WORKERS = 256 };
+
+typedef enum elastic_state {
+    ELASTIC_STARTING,
+    ELASTIC_WAITING,
+    ELASTIC_IN,
+    ELASTIC_ENDING, /* has said that it is finished, or leaves */
+    ELASTIC_GONE
+} elastic_state;
+
+/* One process; a replacement is another worker in the same place. */
+typedef struct elastic_worker {
+    pid_t pid;
+    int place, fd;
+    elastic_state state;
+    int rank, before; /* in the generation; in the one before, for who becomes rank 0 */
+    int64_t step;     /* that it has said last; -1: none */
+    bool told;        /* to regroup, in this generation */
+    int n_lost, lost[TUTTI__AGENT_MAX_LOST];
+    int result; /* of one that is gone: exit code, or -signal */
+} elastic_worker;
+
+typedef struct elastic_job {
+    const struct elastic_job_opts *opts;
+    elastic_worker workers[ELASTIC_MAX_WORKERS];
+    int n_workers, n_places; /* started so far */
+    uint32_t generation;     /* the last; 0: none yet */
+    bool finished;           /* somebody has said so */
+    double begin_ms;
+    int port;
+    int killed, left,
+        failed;  /* ends by a signal, in good order before the end, with another code than 0 */
+    int longest; /* members of the largest generation */
+} elastic_job;
+
+typedef struct elastic_job_opts {
+    int n; /* places at the beginning */
+    int shards;
+    int (*body)(int place, void *arg); /* of a worker: its exit code */
+    void *arg;                         /* what changes in it is to lie in shared memory */
+    int timeout_ms;                    /* for the whole job; it is killed then, and has failed */
+    bool no_replacement;
+    /* Called about every millisecond while the job runs: kills, starts, tells. NULL: nothing happens. */
+    void (*tick)(elastic_job *job, void *arg);
+} elastic_job_opts;
+
+/* 0: all who were there at the end ended with 0, and none failed of its own. Else a count, and has printed what. */
+int elastic_run(elastic_job *job, const elastic_job_opts *opts);
+/* For tick: another worker, in a new place. */
+void elastic_start(elastic_job *job);
+/* Tells one worker to leave. */
+void elastic_tell_leave(elastic_worker *worker);
+
+#endif

@@ -1,0 +1,266 @@
+/* elastic_worker.c -- a worker that speaks with its agent as src/elastic does, and trains nothing: for tests of the launcher.
+ * SPDX-License-Identifier: MIT
+ *
+ *     elastic_worker FOLDER STEPS STEP_MS SHARDS [WHAT=HOW ...]
+ *
+ * A group is a file of the folder, mapped by its members; a step is done when all of them have come to it, and changes the
+ * state, eight bytes that depend on every step before. Rank 0 keeps a checkpoint every tenth step. At the end each prints the state.
+ *     die=RANK:STEP:CODE   the worker of this RANK ends so before that step, once; CODE 128 + n: by signal n
+ *     die=RANK:start:CODE  before it is ready, always
+ *     build=TEXT, build@RANK=TEXT   of this rank only
+ *     finish=no            it ends with 0 and says nothing of it */
+#include "elastic/agent_words.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MEMBERS = 64, FORM_MS = 10000 };
+
+typedef struct shared {            /* of a generation */
+    _Atomic int64_t came[MEMBERS]; /* 1 + the step that a rank has come to; 1: it is there */
+    _Atomic int64_t step, state;   /* rank 0's, before it came */
+} shared;
+
+static const char *folder;
+static int agent, rank, step_ms;
+static int64_t steps, step = -1, state;
+static bool leaves;           /* told LEAVE */
+static tutti__agent_word now; /* the generation */
+static shared *group;
+static tutti__worker_word said = {.protocol = TUTTI__AGENT_PROTOCOL, .build = "test 1"};
+
+static void say(tutti__worker_word_kind kind, const char *why)
+{
+    said.kind = (uint32_t)kind;
+    said.step = step;
+    snprintf(said.why, sizeof said.why, "%s", why);
+    if (send(agent, &said, sizeof said, MSG_NOSIGNAL) != (ssize_t)sizeof said)
+        exit(4);
+}
+
+static void end_by(int code)
+{
+    fflush(NULL);
+    if (code > 128)
+        raise(code - 128);
+    _exit(code);
+}
+
+/* Does the argument die=RANK:WHEN:CODE speak of us, now? */
+static void may_die(char **args, const char *when)
+{
+    char prefix[64], path[PATH_MAX];
+
+    snprintf(prefix, sizeof prefix, "die=%d:%s:", rank, when);
+    for (; *args; args++) {
+        if (strncmp(*args, prefix, strlen(prefix)) != 0)
+            continue;
+        snprintf(path, sizeof path, "%s/%s", folder, *args);
+        if (strcmp(when, "start") == 0 || open(path, O_CREAT | O_EXCL, 0600) >= 0)
+            end_by(atoi(*args + strlen(prefix)));
+    }
+}
+
+/* A word within `ms` milliseconds (-1: some day). */
+static bool hear(tutti__agent_word *word, int ms)
+{
+    struct pollfd p = {agent, POLLIN, 0};
+
+    while (poll(&p, 1, ms) < 0 && errno == EINTR)
+        continue;
+    if (!p.revents)
+        return false;
+    if (recv(agent, word, sizeof *word, 0) != (ssize_t)sizeof *word)
+        end_by(3); /* the agent has gone */
+    return true;
+}
+
+static int64_t load_checkpoint(void)
+{
+    char path[PATH_MAX];
+    FILE *file;
+    long long s = 0, v = 0;
+
+    snprintf(path, sizeof path, "%s/checkpoint", folder);
+    file = fopen(path, "r");
+    if (file && fscanf(file, "%lld %lld", &s, &v) != 2)
+        s = v = 0;
+    if (file)
+        fclose(file);
+    state = v;
+    return s;
+}
+
+static void save_checkpoint(void)
+{
+    char path[PATH_MAX], temporary[PATH_MAX + 8];
+    FILE *file;
+
+    if (now.rank != 0 || step % 10 != 0)
+        return;
+    snprintf(path, sizeof path, "%s/checkpoint", folder);
+    snprintf(temporary, sizeof temporary, "%s.%d", path, (int)getpid());
+    file = fopen(temporary, "w");
+    if (!file || fprintf(file, "%lld %lld", (long long)step, (long long)state) < 0 ||
+        fclose(file) != 0 || rename(temporary, path) != 0)
+        end_by(4);
+}
+
+static void map_group(void)
+{
+    char path[PATH_MAX];
+    int fd;
+
+    snprintf(path, sizeof path, "%s/generation-%u", folder, now.generation);
+    fd = open(path, O_RDWR | O_CREAT, 0600);
+    if (fd < 0 || ftruncate(fd, sizeof *group) != 0)
+        end_by(4);
+    group = mmap(NULL, sizeof *group, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (group == MAP_FAILED)
+        end_by(4);
+}
+
+/* Comes to `where` and waits for the others. False: the generation is over before they came. */
+static bool meet(int64_t where)
+{
+    struct timespec end, t;
+
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_sec += FORM_MS / 1000;
+    group->came[now.rank] = where;
+    for (;;) {
+        tutti__agent_word word;
+        bool all = true;
+
+        for (int i = 0; i < now.size; i++)
+            all = all && group->came[i] >= where;
+        if (all)
+            return true;
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        if (t.tv_sec > end.tv_sec)
+            return false;
+        if (!hear(&word, 1))
+            continue;
+        leaves |= word.kind == TUTTI__AGENT_LEAVE;
+        if (word.kind == TUTTI__AGENT_REGROUP && word.generation == now.generation)
+            return false;
+    }
+}
+
+/* Waits for a generation, and forms it. */
+static bool form(void)
+{
+    say(TUTTI__WORKER_READY, "");
+    do {
+        hear(&now, -1);
+        if (now.kind == TUTTI__AGENT_LEAVE || now.kind == TUTTI__AGENT_REFUSED) {
+            if (now.kind == TUTTI__AGENT_REFUSED)
+                fprintf(stderr, "refused: %s\n", now.why);
+            say(TUTTI__WORKER_LEAVES, "");
+            end_by(now.kind == TUTTI__AGENT_REFUSED ? 2 : 0);
+        }
+    } while (now.kind != TUTTI__AGENT_GENERATION);
+    map_group();
+    said.generation = now.generation;
+    if (now.rank == 0) {
+        if (now.fresh && step < 0)
+            step = load_checkpoint();
+        if (now.fresh)
+            printf("fresh at step %lld%s\n", (long long)step,
+                   now.committed ? ", after all died" : "");
+        group->step = step;
+        group->state = state;
+        printf("generation %u of %d\n", now.generation, now.size);
+        fflush(stdout);
+    }
+    if (!meet(1))
+        return false;
+    step = group->step;
+    state = group->state;
+    return true;
+}
+
+/* False: the generation is over. */
+static bool advance(char **args)
+{
+    tutti__agent_word word;
+    bool regroup = false;
+    char when[32];
+
+    snprintf(when, sizeof when, "%lld", (long long)step);
+    may_die(args, when);
+    nanosleep(&(struct timespec){step_ms / 1000, step_ms % 1000 * 1000000L}, NULL);
+    if (!meet(step + 2))
+        return false;
+    state = (int64_t)((uint64_t)state * 6364136223846793005u + (uint64_t)step + 1);
+    step++;
+    save_checkpoint();
+    say(TUTTI__WORKER_COMMITTED, "");
+    while (hear(&word, 0)) {
+        regroup |= word.kind == TUTTI__AGENT_REGROUP && word.generation == now.generation;
+        leaves |= word.kind == TUTTI__AGENT_LEAVE;
+    }
+    if (leaves) {
+        say(TUTTI__WORKER_LEAVES, "");
+        printf("leaves at step %lld\n", (long long)step);
+        end_by(0);
+    }
+    return !regroup;
+}
+
+static void read_options(char **args)
+{
+    char mine[32];
+
+    snprintf(mine, sizeof mine, "build@%d=", rank);
+    for (; *args; args++)
+        if (strncmp(*args, "build=", 6) == 0)
+            snprintf(said.build, sizeof said.build, "%s", *args + 6);
+        else if (strncmp(*args, mine, strlen(mine)) == 0)
+            snprintf(said.build, sizeof said.build, "%s", *args + strlen(mine));
+}
+
+int main(int argc, char **argv)
+{
+    const char *fd = getenv("TUTTI_AGENT_FD"), *name = getenv("RANK");
+    char path[PATH_MAX];
+    FILE *file;
+    bool tells = true;
+
+    if (argc < 5 || !fd || !name)
+        return 2;
+    folder = argv[1];
+    steps = atoll(argv[2]);
+    step_ms = atoi(argv[3]);
+    said.shards = atoi(argv[4]);
+    agent = atoi(fd);
+    rank = atoi(name);
+    read_options(argv + 5);
+    for (char **a = argv + 5; *a; a++)
+        tells = tells && strcmp(*a, "finish=no") != 0;
+    snprintf(path, sizeof path, "%s/pid.%d", folder, rank);
+    if (!(file = fopen(path, "w")) || fprintf(file, "%d\n", (int)getpid()) < 0 || fclose(file) != 0)
+        return 4;
+    may_die(argv + 5, "start");
+    while (step < steps) {
+        if (!form())
+            continue;
+        while (step < steps && advance(argv + 5))
+            continue;
+        munmap(group, sizeof *group);
+    }
+    if (tells)
+        say(TUTTI__WORKER_FINISHED, "");
+    printf("finished at step %lld with %lld\n", (long long)step, (long long)state);
+    return 0;
+}

@@ -1,0 +1,591 @@
+/* launch: who forms a generation, rule by rule, in orders that may and may not be expected.   SPDX-License-Identifier: MIT */
+#include "launch/generation.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+/* What came out, as text: "G1 a0:0/2 a1:1/2" a generation with its ranks, then the others in order. A worker is a letter for
+ * its node, a digit for its place, and ' for each start before it. */
+typedef struct fixture {
+    tutti__generations g;
+    uint64_t now;
+    int64_t step[8][8];
+    uint32_t generation[8][8]; /* that each was told last */
+    int rank[8][8];
+    int fresh, committed;
+    char why[512], text[4096];
+} fixture;
+
+static void name(tutti__worker_id id, char *text, size_t bytes)
+{
+    static const char ticks[] = "''''''''''''''''";
+
+    snprintf(text, bytes, "%c%d%.*s", 'a' + id.node, id.place, id.start, ticks);
+}
+
+static void add(fixture *f, const char *format, ...) TUTTI_PRINTF(2, 3);
+static void add(fixture *f, const char *format, ...)
+{
+    size_t n = strlen(f->text);
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(f->text + n, sizeof f->text - n, format, args);
+    va_end(args);
+}
+
+static void act(void *context, const tutti__action *a)
+{
+    static const char *const words[] = {"G",     "regroup ", "leave ",  "refuse ",
+                                        "kill ", "replace ", "let_go ", "fail "};
+    fixture *f = context;
+    char who[32] = "nobody";
+
+    if (a->id.node >= 0)
+        name(a->id, who, sizeof who);
+    if (a->why)
+        snprintf(f->why, sizeof f->why, "%s", a->why);
+    if (*f->text)
+        add(f, " ");
+    if (a->act != TUTTI__ACT_GENERATION) {
+        add(f, "%s%s", words[a->act], who);
+        return;
+    }
+    if (a->rank == 0)
+        add(f, "G%u ", a->generation);
+    add(f, "%s:%d/%d", who, a->rank, a->size);
+    f->generation[a->id.node][a->id.place] = a->generation;
+    f->rank[a->id.node][a->id.place] = a->rank;
+    f->fresh = a->fresh;
+    f->committed = a->committed;
+}
+
+static void begin(fixture *f, int nodes, int n)
+{
+    *f = (fixture){.now = 1000};
+    memset(f->step, 0xff, sizeof f->step);
+    tutti__generations_init(&f->g, &(tutti__generations_opts){.act = act, .context = f});
+    for (int i = 0; i < nodes; i++)
+        assert_int_equal(tutti__generations_node_came(&f->g, i, n), TUTTI_OK);
+}
+
+static tutti__worker_id who(const char *text)
+{
+    return (tutti__worker_id){text[0] - 'a', text[1] - '0', (int)strlen(text) - 2};
+}
+
+static void expect(fixture *f, const char *text)
+{
+    assert_string_equal(f->text, text);
+    *f->text = '\0';
+}
+
+static void say(fixture *f, const char *worker, tutti__worker_word_kind kind, int64_t step,
+                const char *lost)
+{
+    tutti__worker_id id = who(worker);
+    tutti__worker_word word = {.protocol = TUTTI__AGENT_PROTOCOL,
+                               .kind = kind,
+                               .generation = f->generation[id.node][id.place],
+                               .shards = 4,
+                               .step = step,
+                               .build = "one"};
+
+    for (; *lost; lost++)
+        word.lost[word.n_lost++] = *lost - '0';
+    tutti__generations_said(&f->g, f->now, id, &word);
+}
+
+static void ready(fixture *f, const char *worker, int64_t step)
+{
+    say(f, worker, TUTTI__WORKER_READY, step, "");
+}
+
+static void committed(fixture *f, const char *worker, int64_t step)
+{
+    say(f, worker, TUTTI__WORKER_COMMITTED, step, "");
+}
+
+static void ended(fixture *f, const char *worker, int code, int sig)
+{
+    tutti__generations_ended(&f->g, f->now, who(worker), code, sig);
+}
+
+static void pass(fixture *f, uint64_t ms)
+{
+    f->now += ms;
+    tutti__generations_tick(&f->g, f->now);
+}
+
+/* Two nodes of two, at step 1. */
+static void begin_four(fixture *f)
+{
+    begin(f, 2, 2);
+    ready(f, "a0", -1);
+    ready(f, "a1", -1);
+    ready(f, "b1", -1);
+    ready(f, "b0", -1);
+    expect(f, "G1 a0:0/4 a1:1/4 b0:2/4 b1:3/4");
+    committed(f, "a0", 1);
+    expect(f, "");
+}
+
+static void the_first_waits_for_all_and_is_fresh(void **state)
+{
+    fixture f;
+
+    (void)state;
+    begin(&f, 1, 3);
+    ready(&f, "a2", -1);
+    ready(&f, "a0", -1);
+    expect(&f, "");
+    ended(&f, "a1", 0, 9);
+    expect(&f, "replace a1");
+    ready(&f, "a1", -1); /* the dead one's word, late */
+    expect(&f, "");
+    ready(&f, "a1'", -1);
+    expect(&f, "G1 a0:0/3 a1':1/3 a2:2/3");
+    assert_true(f.fresh && !f.committed);
+    tutti__generations_free(&f.g);
+}
+
+static void the_first_does_not_wait_for_ever(void **state)
+{
+    fixture f;
+
+    (void)state;
+    begin(&f, 1, 2);
+    ready(&f, "a1", -1);
+    assert_int_equal(tutti__generations_deadline(&f.g), 61000);
+    pass(&f, 59999);
+    expect(&f, "");
+    pass(&f, 1);
+    expect(&f, "G1 a1:0/1");
+    assert_int_equal(tutti__generations_deadline(&f.g), UINT64_MAX);
+    committed(&f, "a1", 1);
+    ready(&f, "a0", -1);
+    expect(&f, "regroup a1");
+    tutti__generations_free(&f.g);
+}
+
+static void survivors_go_on_at_once_and_the_replacement_joins_after_a_commit(void **state)
+{
+    fixture f;
+
+    (void)state;
+    begin_four(&f);
+    ended(&f, "a1", 0, 9);
+    expect(&f, "replace a1 regroup a0 regroup b0 regroup b1");
+    ready(&f, "b1", 1);
+    ready(&f, "b0", 2);
+    expect(&f, "");
+    ready(&f, "a0", 1);
+    expect(&f, "G2 b0:0/3 b1:1/3 a0:2/3"); /* most state first, then the rest of its node */
+    assert_false(f.fresh);
+    ready(&f, "a1'", -1);
+    expect(&f, ""); /* who is forming is not disturbed */
+    committed(&f, "b1", 3);
+    expect(&f, "regroup a0 regroup b0 regroup b1");
+    committed(&f, "b0", 3);
+    for (const char *const *w = (const char *const[]){"b0", "b1", "a0", NULL}; *w; w++)
+        ready(&f, *w, 3);
+    expect(&f, "G3 b0:0/4 b1:1/4 a0:2/4 a1':3/4");
+    tutti__generations_free(&f.g);
+}
+
+static void newcomers_are_gathered_for_a_moment(void **state)
+{
+    fixture f;
+
+    (void)state;
+    begin(&f, 1, 2);
+    ready(&f, "a0", -1);
+    ready(&f, "a1", -1);
+    committed(&f, "a0", 1);
+    *f.text = '\0';
+    assert_int_equal(tutti__generations_node_came(&f.g, 1, 2), TUTTI_OK);
+    ready(&f, "b1", -1);
+    assert_int_equal(tutti__generations_deadline(&f.g), f.now + 100);
+    expect(&f, "");
+    ready(&f, "b0", -1);
+    expect(&f, "regroup a0 regroup a1");
+    ready(&f, "a0", 2);
+    ready(&f, "a1", 2);
+    expect(&f, "G2 a0:0/4 a1:1/4 b0:2/4 b1:3/4");
+    committed(&f, "a0", 3);
+    assert_int_equal(tutti__generations_node_came(&f.g, 2, 1), TUTTI_OK);
+    ready(&f, "c0", -1);
+    pass(&f, 1000);
+    expect(&f, ""); /* four shards, four members: it waits, and steps in */
+    ended(&f, "b0", 0, 11);
+    expect(&f, "replace b0 regroup a0 regroup a1 regroup b1");
+    ready(&f, "a0", 3);
+    ready(&f, "a1", 3);
+    ready(&f, "b1", 3);
+    expect(&f, "G3 a0:0/4 a1:1/4 b1:2/4 c0:3/4");
+    assert_int_equal(f.g.joined, 3);
+    tutti__generations_free(&f.g);
+}
+
+static void who_is_late_goes_if_blamed_stopped_or_too_late(void **state)
+{
+    fixture f;
+
+    (void)state;
+    begin_four(&f);
+    say(&f, "a0", TUTTI__WORKER_READY, 1, "3");
+    expect(&f, "regroup a1 regroup b0 regroup b1");
+    ready(&f, "b0", 1);
+    expect(&f, "");
+    ready(&f, "a1", 1); /* all others wait now, and one has blamed b1 */
+    expect(&f, "kill b1 G2 a0:0/3 a1:1/3 b0:2/3");
+    ended(&f, "b1", 0, 9);
+    expect(&f, "replace b1");
+    committed(&f, "a0", 2);
+
+    tutti__generations_stopped(&f.g, f.now, who("a1"), true);
+    expect(&f, ""); /* a debugger: as long as nobody minds */
+    ready(&f, "b0", 2);
+    expect(&f, "regroup a0 regroup a1 kill a1");
+    ended(&f, "a1", 0, 9);
+    ready(&f, "a0", 2);
+    expect(&f, "replace a1 G3 a0:0/2 b0:1/2");
+    committed(&f, "a0", 3);
+
+    ready(&f, "b0", 3);
+    expect(&f, "regroup a0");
+    assert_int_equal(tutti__generations_deadline(&f.g), f.now + 60000);
+    pass(&f, 60000);
+    expect(&f, "kill a0 G4 b0:0/1");
+    tutti__generations_free(&f.g);
+}
+
+static void the_only_one_with_the_state_is_waited_for(void **state)
+{
+    fixture f;
+
+    (void)state;
+    begin(&f, 1, 2);
+    ready(&f, "a0", -1);
+    ready(&f, "a1", -1);
+    committed(&f, "a0", 5);
+    ended(&f, "a1", 0, 9);
+    ready(&f, "a1'", -1);
+    *f.text = '\0';
+    tutti__generations_stopped(&f.g, f.now, who("a0"), true);
+    pass(&f, 1000000);
+    expect(&f, "");
+    tutti__generations_stopped(&f.g, f.now, who("a0"), false);
+    ready(&f, "a0", 5);
+    expect(&f, "G2 a0:0/2 a1':1/2");
+    assert_false(f.fresh);
+    tutti__generations_free(&f.g);
+}
+
+static void all_dead_begin_again_together(void **state)
+{
+    fixture f;
+
+    (void)state;
+    begin_four(&f);
+    for (const char *const *w = (const char *const[]){"a0", "a1", "b0", "b1", NULL}; *w; w++)
+        ended(&f, *w, 0, 9);
+    *f.text = '\0';
+    ready(&f, "b1'", -1);
+    ready(&f, "a0'", -1);
+    ready(&f, "a1'", -1);
+    expect(&f, "");
+    ready(&f, "b0'", -1);
+    expect(&f, "G2 a0':0/4 a1':1/4 b0':2/4 b1':3/4");
+    assert_true(f.fresh && f.committed);
+    assert_int_equal(f.g.deaths, 4);
+    assert_int_equal(f.g.replaced, 4);
+    tutti__generations_free(&f.g);
+}
+
+static void a_place_is_given_up_and_the_last_is_the_failure(void **state)
+{
+    fixture f;
+
+    (void)state;
+    begin(&f, 1, 2);
+    ready(&f, "a0", -1);
+    ready(&f, "a1", -1);
+    committed(&f, "a1", 1);
+    *f.text = '\0';
+    ended(&f, "a1", 3, 0);
+    ready(&f, "a0", 1);
+    expect(&f, "replace a1 regroup a0 G2 a0:0/1");
+    ended(&f, "a1'", 4, 0);
+    committed(&f, "a0", 2); /* somebody goes on: counted anew */
+    ended(&f, "a1''", 0, 6);
+    expect(&f, "replace a1' replace a1''");
+    ready(&f, "a1'''", -1);
+    expect(&f, "regroup a0");
+    ended(&f, "a1'''", 0, 6);
+    ready(&f, "a0", 2);
+    expect(&f, "replace a1''' G3 a0:0/1");
+    ended(&f, "a1''''", 0, 6);
+    expect(&f, "let_go a1''''");
+    assert_string_equal(f.why, "3 in its place have died without a new step");
+    for (int i = 0; i < 3; i++)
+        ended(&f, (const char *const[]){"a0", "a0'", "a0''"}[i], 0, 6);
+    expect(&f, "replace a0 replace a0' fail a0''");
+    tutti__generations_free(&f.g);
+}
+
+static void false_starts_count_though_others_go_on(void **state)
+{
+    fixture f;
+    const char *const starts[] = {"a1", "a1'", "a1''", "a1'''", "a1''''"};
+
+    (void)state;
+    begin(&f, 1, 3);
+    ready(&f, "a0", -1);
+    ready(&f, "a2", -1);
+    for (int i = 0; i < 2; i++)
+        ended(&f, starts[i], 4, 0);
+    expect(&f, "replace a1 replace a1'");
+    pass(&f, 60000);
+    expect(&f, "G1 a0:0/2 a2:1/2");
+    for (int i = 2; i < 5; i++) {
+        committed(&f, "a0", i);
+        ended(&f, starts[i], 4, 0);
+    }
+    expect(&f, "replace a1'' replace a1''' let_go a1''''");
+    assert_string_equal(f.why, "5 in its place have died before they were ready");
+    tutti__generations_free(&f.g);
+}
+
+static void own_failures_end_the_round(void **state)
+{
+    fixture f;
+
+    (void)state;
+    begin_four(&f);
+    ended(&f, "b0", 1, 0);
+    expect(&f, "fail b0 regroup a0 regroup a1 regroup b1");
+    ready(&f, "a0", 1);
+    ready(&f, "a1", 1);
+    ready(&f, "b1", 1);
+    expect(&f, ""); /* nothing is begun any more */
+    tutti__generations_free(&f.g);
+}
+
+static void who_leaves_is_not_waited_for(void **state)
+{
+    fixture f;
+
+    (void)state;
+    begin_four(&f);
+    tutti__generations_node_leaves(&f.g, f.now, 0);
+    tutti__generations_node_leaves(&f.g, f.now, 0);
+    expect(&f, "leave a0 leave a1");
+    assert_int_equal(tutti__generations_living(&f.g, -1), 2);
+    say(&f, "a0", TUTTI__WORKER_LEAVES, 2, "");
+    expect(&f, "regroup a1 regroup b0 regroup b1");
+    ready(&f, "b0", 2);
+    ready(&f, "b1", 2);
+    expect(&f, "");
+    say(&f, "a1", TUTTI__WORKER_LEAVES, 2, "");
+    expect(&f, "G2 b0:0/2 b1:1/2");
+    ended(&f, "a1", 0, 0);
+    ended(&f, "a0", 0, 9);
+    expect(&f, "let_go a1 let_go a0");
+    assert_int_equal(f.g.left, 2);
+    assert_int_equal(f.g.lost_ms, 0);
+
+    tutti__generations_node_leaves(&f.g, f.now, 1);
+    expect(&f, "leave b0 leave b1");
+    tutti__generations_free(&f.g);
+}
+
+static void who_starts_on_a_leaving_node_leaves_when_it_is_ready(void **state)
+{
+    fixture f;
+
+    (void)state;
+    begin_four(&f);
+    ended(&f, "b1", 0, 9);
+    tutti__generations_node_leaves(&f.g, f.now, 1);
+    expect(&f, "replace b1 regroup a0 regroup a1 regroup b0 leave b0");
+    ready(&f, "b1'", -1);
+    expect(&f, "leave b1'");
+    ready(&f, "b0", 1);
+    expect(&f, "leave b0");
+    ready(&f, "a0", 1);
+    ready(&f, "a1", 1);
+    expect(&f, "G2 a0:0/2 a1:1/2");
+    tutti__generations_free(&f.g);
+}
+
+static void a_lost_node_is_gone_with_all_its_workers(void **state)
+{
+    fixture f;
+
+    (void)state;
+    begin_four(&f);
+    ready(&f, "b0", 1);
+    ready(&f, "b1", 1);
+    ready(&f, "a1", 1);
+    expect(&f, "regroup a0 regroup a1 regroup b1");
+    tutti__generations_node_lost(&f.g, f.now, 0);
+    expect(&f, "G2 b0:0/2 b1:1/2");
+    ready(&f, "a0", 1); /* of nobody who is known */
+    expect(&f, "");
+    f.now += 500;
+    committed(&f, "b0", 2);
+    assert_int_equal(f.g.lost_ms, 500);
+    tutti__generations_node_lost(&f.g, f.now, 1);
+    expect(&f, "fail nobody");
+    tutti__generations_free(&f.g);
+}
+
+static void after_the_end_nobody_is_replaced(void **state)
+{
+    fixture f;
+
+    (void)state;
+    begin_four(&f);
+    ended(&f, "b1", 0, 9);
+    *f.text = '\0';
+    say(&f, "a0", TUTTI__WORKER_FINISHED, 9, "");
+    ended(&f, "a1", 0, 9);
+    expect(&f, "let_go a1");
+    assert_string_equal(f.why, "the job's work was done");
+    ready(&f, "b1'", -1);
+    ready(&f, "b0", 8);
+    expect(&f, "leave b1' leave b0");
+    ended(&f, "a0", 0, 0);
+    expect(&f, "let_go a0");
+    ended(&f, "b0", 1, 0);
+    ended(&f, "b1'", 0, 0);
+    expect(&f, "let_go b0 let_go b1'");
+    tutti__generations_free(&f.g);
+}
+
+static void other_builds_are_refused(void **state)
+{
+    tutti__worker_word word = {.protocol = TUTTI__AGENT_PROTOCOL,
+                               .kind = TUTTI__WORKER_READY,
+                               .shards = 4,
+                               .step = -1,
+                               .build = "two"};
+    fixture f;
+
+    (void)state;
+    begin(&f, 3, 1);
+    ready(&f, "a0", -1);
+    tutti__generations_said(&f.g, f.now, who("b0"), &word);
+    expect(&f, "refuse b0");
+    assert_non_null(strstr(f.why, "it is \"two\", the others are \"one\""));
+    assert_non_null(strstr(f.why, "TUTTI_CPU_ISA"));
+    snprintf(word.build, sizeof word.build, "one");
+    word.shards = 8;
+    tutti__generations_said(&f.g, f.now, who("c0"), &word);
+    expect(&f, "refuse c0 G1 a0:0/1");
+    assert_non_null(strstr(f.why, "its step has 8 shards, that of the others 4"));
+    ended(&f, "b0", 2, 0);
+    ended(&f, "c0", 0, 9);
+    expect(&f, "let_go b0 let_go c0");
+    tutti__generations_free(&f.g);
+}
+
+static void who_cannot_be_reached_goes_after_three_generations(void **state)
+{
+    fixture f;
+    char text[64];
+
+    (void)state;
+    begin_four(&f);
+    for (int i = 2; i < 5; i++) {
+        say(&f, "a0", TUTTI__WORKER_READY, 1, "2");
+        say(&f, "a1", TUTTI__WORKER_READY, 1, "2");
+        say(&f, "b0", TUTTI__WORKER_READY, 1, "01");
+        *f.text = '\0';
+        ready(&f, "b1", 1);
+        snprintf(text, sizeof text, "G%d a0:0/4 a1:1/4 b0:2/4 b1:3/4", i);
+        expect(&f, text);
+    }
+    say(&f, "a0", TUTTI__WORKER_READY, 1, "2");
+    say(&f, "a1", TUTTI__WORKER_READY, 1, "2");
+    say(&f, "b0", TUTTI__WORKER_READY, 1, "01");
+    *f.text = '\0';
+    ready(&f, "b1", 1);
+    expect(&f, "kill b0 G5 a0:0/3 a1:1/3 b1:2/3");
+    tutti__generations_free(&f.g);
+}
+
+static void a_new_coordinator_learns_what_goes_on(void **state)
+{
+    fixture f;
+
+    (void)state;
+    begin(&f, 2, 2);
+    f.g.hold_ms = f.now + 5000;
+    tutti__generations_resumed(&f.g, f.now, who("a0"), 7, 1, 20);
+    tutti__generations_resumed(&f.g, f.now, who("a1''"), 7, 3, 20);
+    expect(&f, "regroup a0 regroup a1''"); /* who else was in it is not known */
+    f.generation[0][0] = f.generation[0][1] = 7;
+    ready(&f, "a0", 21);
+    expect(&f, "");
+    ready(&f, "a1''", 20);
+    expect(&f, "G8 a0:0/2 a1'':1/2");
+    committed(&f, "a0", 22);
+    tutti__generations_resumed(&f.g, f.now, who("b0"), 7, 2, 20);
+    expect(&f, "regroup b0");
+    ready(&f, "b0", 20);
+    expect(&f, "");
+    tutti__generations_resumed(&f.g, f.now, who("b1"), 0, 0, -1);
+    pass(&f, 100);
+    expect(&f, "regroup a0 regroup a1''");
+    tutti__generations_free(&f.g);
+}
+
+static void a_new_coordinator_begins_nothing_without_the_state(void **state)
+{
+    fixture f;
+
+    (void)state;
+    begin(&f, 1, 1);
+    f.g.hold_ms = f.now + 5000;
+    ready(&f, "a0", -1); /* a replacement; those who have the state are on their way */
+    expect(&f, "");
+    assert_int_equal(tutti__generations_deadline(&f.g), f.now + 5000);
+    assert_int_equal(tutti__generations_node_came(&f.g, 1, 1), TUTTI_OK);
+    tutti__generations_resumed(&f.g, f.now, who("b0"), 3, 0, 9);
+    ready(&f, "b0", 9);
+    expect(&f, "regroup b0 G4 b0:0/2 a0:1/2");
+    assert_false(f.fresh);
+    tutti__generations_free(&f.g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_waits_for_all_and_is_fresh),
+        cmocka_unit_test(the_first_does_not_wait_for_ever),
+        cmocka_unit_test(survivors_go_on_at_once_and_the_replacement_joins_after_a_commit),
+        cmocka_unit_test(newcomers_are_gathered_for_a_moment),
+        cmocka_unit_test(who_is_late_goes_if_blamed_stopped_or_too_late),
+        cmocka_unit_test(the_only_one_with_the_state_is_waited_for),
+        cmocka_unit_test(all_dead_begin_again_together),
+        cmocka_unit_test(a_place_is_given_up_and_the_last_is_the_failure),
+        cmocka_unit_test(false_starts_count_though_others_go_on),
+        cmocka_unit_test(own_failures_end_the_round),
+        cmocka_unit_test(who_leaves_is_not_waited_for),
+        cmocka_unit_test(who_starts_on_a_leaving_node_leaves_when_it_is_ready),
+        cmocka_unit_test(a_lost_node_is_gone_with_all_its_workers),
+        cmocka_unit_test(after_the_end_nobody_is_replaced),
+        cmocka_unit_test(other_builds_are_refused),
+        cmocka_unit_test(who_cannot_be_reached_goes_after_three_generations),
+        cmocka_unit_test(a_new_coordinator_learns_what_goes_on),
+        cmocka_unit_test(a_new_coordinator_begins_nothing_without_the_state),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
