@@ -7,8 +7,8 @@
 # calm: MiniResNet on 2 workers, --shards 2 beside plain DDP. late: one of 2 workers has a third of its time (stopped 20 ms of 30),
 # --shards 8 beside fixed shares, which is plain DDP with 4 batches accumulated. killed: 3 workers, of which one at a time is killed and
 # replaced (bench_ddp_elastic), beside the same kills of torchft's workers on the CPU with Gloo (peer/torchft_recovery.py), where
-# PYTHON can import torchft. Figures are medians; pause: the longest time without a commit of a survivor between the kill and the
-# replacement's first commit.
+# PYTHON can import torchft. Figures are medians. Next step: from the kill to the commit of the first step that began after it;
+# pause: the longest time without a commit of a survivor, from the kill to the replacement's first commit.
 . "$(dirname "$0")/lib.sh"
 PYTHON=${PYTHON:-python3} ONLY=${ONLY:-.} ROUNDS=${ROUNDS:-3} STEPS=${STEPS:-24} KILLS=${KILLS:-10} PEER_KILLS=${PEER_KILLS:-3}
 HEARTBEAT_MS=${HEARTBEAT_MS:-1000} BATCH=${BATCH:-16} WORKERS=3 SHARD_MS=5
@@ -137,29 +137,31 @@ kill_ours() { # FOLDER: lines of $work/kills: time, victim, its replacement
         echo "$killed $victim $new" >>"$work/kills"
     done
 }
-judge_kills() { # FOLDER: lines of pause and time to the replacement's first commit, in seconds
+judge_kills() { # FOLDER: lines of the times to the next step, of the pause and to the replacement's first commit, in seconds
     awk 'FILENAME == ARGV[1] {killed[++n] = $1; victim[n] = $2; new[n] = $3; next}
         $1 == "digest" {next}
-        {t[++m] = $1; pid[m] = $2}
+        {t[++m] = $1; pid[m] = $2; step[m] = $3}
         END {
             for (k = 1; k <= n; k++) {
-                last = 0; pause = 0; back = 0
+                last = 0; pause = 0; back = 0; following = 0; at_hand = 0
                 for (i = 1; i <= m && !back; i++) {
+                    if (t[i] <= killed[k] && step[i] >= at_hand) at_hand = step[i] + 1
+                    if (t[i] > killed[k] && step[i] > at_hand && !following) following = t[i]
                     if (pid[i] == new[k]) back = t[i]
                     else if (pid[i] != victim[k]) {
                         if (t[i] > killed[k] && t[i] - last > pause) pause = t[i] - last
                         last = t[i]
                     }
                 }
-                print pause, back - killed[k]
+                print following - killed[k], pause, back - killed[k]
             }
         }' "$work/kills" "$1/log"
 }
 of_json() { sed -n "s/.*\"$1\": *\([^,}]*\).*/\1/p" "$work/peer.json"; }
-yes_no() { case $1 in true) echo yes ;; *) echo NO ;; esac }
+rounded() { awk "BEGIN {printf \"%.0f\", $1}"; }
 
 killed() {
-    local end equal=NO
+    local end equal=NO lost figures="" column
     [ -x "$build/bench/bench_ddp_elastic" ] || { echo "killed: left out, there is no $build/bench/bench_ddp_elastic" && return; }
     start_ours "$work/disturbed"
     kill_ours "$work/disturbed"
@@ -171,22 +173,24 @@ killed() {
     judge_kills "$work/disturbed" >"$work/recoveries"
     printf '\n%s workers, one killed at a time and replaced; a step is a shard of %s ms and more for each; medians (the longest)\n\n' \
         "$WORKERS" "$SHARD_MS"
-    printf '| | kills | survivors pause, ms | first step of the replacement, ms | samples lost, %% | weights as undisturbed |\n'
-    printf '|---|---|---|---|---|---|\n'
-    awk -v equal=$equal -v kills="$KILLS" '
-        function middle(v, n) {return n % 2 ? v[(n + 1) / 2] : (v[n / 2] + v[n / 2 + 1]) / 2}
-        function sorted(v, n,    i, j, x) {for (i = 2; i <= n; i++) {x = v[i]; for (j = i - 1; j >= 1 && v[j] > x; j--) v[j + 1] = v[j]; v[j + 1] = x}}
-        {p[NR] = 1e3 * $1; r[NR] = 1e3 * $2}
-        END {sorted(p, NR); sorted(r, NR)
-             printf "| tutti run | %d | %.0f (%.0f) | %.0f (%.0f) | %s | %s |\n", kills, middle(p, NR), p[NR], middle(r, NR), r[NR], equal == "yes" ? 0 : "?", equal}' \
-        "$work/recoveries"
+    printf '| | kills | next step, ms | pause, ms | first step of the replacement, ms | samples lost, %% | weights as undisturbed |\n'
+    printf '|---|---|---|---|---|---|---|\n'
+    for column in 1 2 3; do
+        awk -v c=$column '{print 1e3 * $c}' "$work/recoveries" | sort -g >"$work/column"
+        figures+=" | $(rounded "$(median <"$work/column")") ($(rounded "$(tail -n 1 "$work/column")"))"
+    done
+    [ $equal = yes ] && lost=0 || lost="?"
+    echo "| tutti run | $KILLS$figures | $lost | $equal |"
     "$PYTHON" -c 'import torchft' 2>/dev/null || { echo "elastic.sh: no torchft for $PYTHON: ours only" && return; }
     timeout 900 "$PYTHON" bench/peer/torchft_recovery.py workers="$WORKERS" kills="$PEER_KILLS" shard_ms="$SHARD_MS" \
         heartbeat_ms="$HEARTBEAT_MS" >"$work/peer.json"
-    printf '| torchft, heartbeat %s ms | %s | %.0f (%.0f) | %.0f (%.0f) | %.1f | %s |\n' "$HEARTBEAT_MS" "$(of_json kills)" \
-        "$(awk "BEGIN {print 1e3 * $(of_json pause_s)}")" "$(awk "BEGIN {print 1e3 * $(of_json pause_most_s)}")" \
-        "$(awk "BEGIN {print 1e3 * $(of_json replaced_s)}")" "$(awk "BEGIN {print 1e3 * $(of_json replaced_most_s)}")" \
-        "$(awk "BEGIN {print 100 * $(of_json samples_lost) / $(of_json samples)}")" "$(yes_no "$(of_json equal)")"
+    figures=""
+    for column in next pause replaced; do
+        figures+=" | $(rounded "$(of_json ${column}_s)e3") ($(rounded "$(of_json ${column}_most_s)e3"))"
+    done
+    lost=$(awk "BEGIN {printf \"%.1f\", 100 * $(of_json samples_lost) / $(of_json samples)}")
+    [ "$(of_json equal)" = true ] && equal=yes || equal=NO
+    echo "| torchft, heartbeat $HEARTBEAT_MS ms | $(of_json kills)$figures | $lost | $equal |"
 }
 
 for part in calm late killed; do
