@@ -88,6 +88,26 @@ typedef struct trainer {
     tutti_elastic *e;
 } trainer;
 
+/* Forward and backward of a batch. */
+static tutti_status compute(trainer *t, uint64_t step, int shard)
+{
+    static float x[BATCH * FEATURES];
+    static int64_t labels[BATCH];
+    tutti_tensor *loss, *y;
+    tutti_status status;
+
+    draw(step, shard, x, labels);
+    tutti_step_begin(t->cx, NULL);
+    y = tutti_input(t->cx, (tutti_array){x, TUTTI_SHAPE(BATCH, FEATURES), TUTTI_F32});
+    y = tutti_linear_forward(&t->out, tutti_relu(tutti_linear_forward(&t->hidden, y)));
+    loss = tutti_cross_entropy(
+        y, tutti_input(t->cx, (tutti_array){labels, TUTTI_SHAPE(BATCH), TUTTI_I64}));
+    tutti_optim_zero_grad(t->optim);
+    status = tutti_backward(loss);
+    tutti_step_end(t->cx);
+    return status;
+}
+
 static void open_trainer(trainer *t, int shards)
 {
     TUTTI_MUST(tutti_ctx_new(&t->cx, (tutti_device){TUTTI_CPU, 0},
@@ -96,30 +116,11 @@ static void open_trainer(trainer *t, int shards)
     tutti_linear_init(&t->hidden, &t->module, "hidden", FEATURES, HIDDEN);
     tutti_linear_init(&t->out, &t->module, "out", HIDDEN, CLASSES);
     TUTTI_MUST(tutti_sgd_new(&t->optim, &t->module, &(tutti_sgd_opts){.lr = 0.05f}));
+    TUTTI_MUST(
+        compute(t, 0, 0)); /* makes kernels, for which a group that it joins would have to wait */
     TUTTI_MUST(tutti_elastic_new(&t->e, &(tutti_elastic_opts){.shards = shards}));
     TUTTI_MUST(tutti_elastic_keep_module(t->e, &t->module, NULL, NULL));
     TUTTI_MUST(tutti_elastic_keep_optim(t->e, t->optim));
-}
-
-static void compute(trainer *t, int shard, long shard_ms)
-{
-    static float x[BATCH * FEATURES];
-    static int64_t labels[BATCH];
-    tutti_tensor *loss, *y;
-    tutti_status status;
-
-    draw(tutti_elastic_step(t->e), shard, x, labels);
-    wait_ms(shard_ms);
-    tutti_step_begin(t->cx, NULL);
-    y = tutti_input(t->cx, (tutti_array){x, TUTTI_SHAPE(BATCH, FEATURES), TUTTI_F32});
-    y = tutti_linear_forward(&t->out, tutti_relu(tutti_linear_forward(&t->hidden, y)));
-    loss = tutti_cross_entropy(
-        y, tutti_input(t->cx, (tutti_array){labels, TUTTI_SHAPE(BATCH), TUTTI_I64}));
-    tutti_optim_zero_grad(t->optim);
-    status = tutti_backward(loss); /* of a dead group: finish will say it */
-    tutti_step_end(t->cx);
-    if (status != TUTTI_OK && tutti_status_scope(status) != TUTTI_SCOPE_GROUP)
-        TUTTI_MUST(status);
 }
 
 static void train(trainer *t, long shard_ms)
@@ -127,8 +128,14 @@ static void train(trainer *t, long shard_ms)
     int shard;
 
     while (tutti_elastic_step(t->e) < read_end() && tutti_elastic_begin(t->e)) {
-        while ((shard = tutti_elastic_shard(t->e)) >= 0)
-            compute(t, shard, shard_ms);
+        while ((shard = tutti_elastic_shard(t->e)) >= 0) {
+            tutti_status status;
+
+            wait_ms(shard_ms);
+            status = compute(t, tutti_elastic_step(t->e), shard);
+            if (tutti_status_scope(status) != TUTTI_SCOPE_GROUP) /* finish will say it */
+                TUTTI_MUST(status);
+        }
         if (!tutti_elastic_finish(t->e))
             continue;
         TUTTI_MUST(tutti_optim_step(t->optim));
