@@ -408,8 +408,8 @@ static const char *misfit(tutti__generations *g, const tutti__worker_word *word,
     else if (g->shards > 0 && strncmp(g->build, word->build, sizeof g->build - 1) != 0)
         snprintf(text, bytes,
                  "it is \"%.127s\", the others are \"%.127s\": sums would differ in their last "
-                 "bits. Install the same version on all nodes; TUTTI_CPU_ISA forces an instruction "
-                 "set that all have",
+                 "bits. Install the same build everywhere, and set TUTTI_CPU_ISA (avx512, avx2, "
+                 "sse41) to what all machines have, or TUTTI_KERNELS=reference",
                  word->build, g->build);
     else if (g->shards > 0 && g->shards != word->shards)
         snprintf(text, bytes, "its step has %d shards, that of the others %d: --shards must agree",

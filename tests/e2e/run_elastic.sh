@@ -43,7 +43,7 @@ run 7 "$TUTTI" run -n 2 "$worker" "$shared" 60 4 4 die=1:20:7
 err_has 'rank 1 failed first: exit code 7'
 new_folder
 run 0 "$TUTTI" run -n 3 "$worker" "$shared" 60 4 4 build@2=other
-err_has '\[2\] refused: it is "other", the others are "test 1".*Install the same version on all nodes'
+err_has '\[2\] refused: it is "other", the others are "test 1".*Install the same build everywhere'
 grep -c 'finished at step 60' "$work/out" | grep -q 2 || fail "two were to finish"
 
 # A place that dies without a step is given up; the last one is the job's failure, which takes a restart.
