@@ -158,7 +158,7 @@ static tutti_status train(stand *s, tutti__run *run, result *r)
     r->optimizer_bytes = tutti_optim_state_bytes(run->optim);
     r->threads = tutti_ctx_threads(run->cx);
     TUTTI_TRY(tutti__device_describe(tutti_ctx_device(run->cx), &r->device));
-    r->skipped = run->skipped_steps;
+    r->skipped = run->at.skipped_steps;
     return TUTTI_OK;
 }
 
@@ -169,9 +169,10 @@ static tutti_status measure(stand *s, tutti_group *group, tutti__core_share core
                       .group = group,
                       .rank = tutti_group_rank(group),
                       .size = tutti_group_size(group),
+                      .local_rank = tutti_group_local_rank(group),
                       .cores = cores,
                       .folder = {.metrics = -1, .lock.fd = -1},
-                      .epoch = 1};
+                      .at.epoch = 1};
     tutti_status status = train(s, &run, r);
 
     run.group = NULL;

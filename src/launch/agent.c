@@ -3,6 +3,7 @@
  *
  * One loop over signals, the front's control pipe, the rendezvous and the workers' streams. What happens to the workers of
  * a round is workers.c; what the nodes agree upon is coordinator.c, also where there is one node only. */
+#include "launch/chaos.h"
 #include "launch/elastic_workers.h"
 #include "launch/files.h"
 #include "launch/membership.h"
@@ -31,6 +32,7 @@ typedef struct agent {
     tutti__console console;
     tutti__membership membership;
     tutti__workers workers;
+    tutti__chaos chaos;
     struct pollfd *polled;
     bool told_failure; /* of this round, to the coordinator */
     bool told_why;     /* why this round ends, to the user */
@@ -383,6 +385,7 @@ static bool is_done(agent *a)
 {
     if (a->workers.phase != TUTTI__IDLE || !(a->ended || a->stop_signal))
         return false;
+    tutti__chaos_close(&a->chaos);
     return (a->abandoned || tutti__console_empty(&a->console)) &&
            (a->control < 0 || tutti__membership_done(&a->membership));
 }
@@ -398,6 +401,8 @@ static int poll_timeout(const agent *a)
     next = elastic < next ? elastic : next;
     if (a->leaving && a->workers.phase < TUTTI__STOPPING && a->leave_ns < next)
         next = a->leave_ns;
+    if (tutti__chaos_deadline(&a->chaos) < next)
+        next = tutti__chaos_deadline(&a->chaos);
     if (a->stop_signal && a->workers.childless && output_deadline(a) < next)
         next = output_deadline(a);
     if (next != UINT64_MAX && (next <= now ? 0 : (double)((next - now + MS - 1) / MS)) < ms)
@@ -479,6 +484,7 @@ static void loop(agent *a)
         serve_rendezvous(a);
         tutti__workers_advance(&a->workers);
         check_leaving(a);
+        tutti__chaos_advance(&a->chaos);
         tell_failure(a);
         check_console(a);
         finish_round(a);
@@ -511,6 +517,7 @@ static tutti_status prepare(agent *a)
     for (int i = 0; a->job->signals[i]; i++)
         sigaddset(&signals, a->job->signals[i]);
     TUTTI_TRY(tutti__workers_new(&a->workers, a->job, &a->console));
+    TUTTI_TRY(tutti__chaos_open(&a->chaos, &a->workers));
     a->polled = calloc(N_OWN + 3 * (size_t)a->job->opts.n, sizeof *a->polled);
     if (!a->polled)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d workers", a->job->opts.n);
@@ -555,6 +562,7 @@ int tutti__agent(tutti__job *job, int control, const sigset_t *mask)
         code = tutti_status_exit_code(status);
         dprintf(STDERR_FILENO, "%s: %s\n", job->opts.title, tutti_last_error());
     }
+    tutti__chaos_close(&a.chaos);
     tutti__workers_free(&a.workers);
     tutti__membership_close(&a.membership);
     tutti_store_free(job->store);

@@ -258,6 +258,8 @@ void tutti__list_ranks(const int *ranks, size_t n, char *text, size_t bytes);
 int tutti__signal_descendants(int sig, const pid_t *spared, size_t n_spared);
 /* Up to `capacity` children of this process; returns how many. */
 size_t tutti__list_children(pid_t *children, size_t capacity);
+/* The same of a process group. */
+size_t tutti__list_group(pid_t group, pid_t *members, size_t capacity);
 /* How many processes of our cgroup, or else of this machine, the out-of-memory killer has ended; -1: unknown. */
 long tutti__oom_kills(void);
 

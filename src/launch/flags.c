@@ -251,6 +251,15 @@ static tutti_status read_binding(const given *g, tutti__run_line *line)
     return tutti__numa_binding((tutti__numa_mode)mode, line->opts.n, line->binding);
 }
 
+static tutti_status read_chaos(const given *g, tutti__run_line *line)
+{
+    if (!g->text)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__chaos_read(g->text, &line->chaos));
+    line->opts.chaos = &line->chaos;
+    return tutti__chaos_check(&line->chaos, line->opts.n);
+}
+
 static tutti_status read_shutdown_timeout(const texts *t, double *seconds_p)
 {
     given g = t->of[TUTTI__FLAG_SHUTDOWN_TIMEOUT];
@@ -335,6 +344,7 @@ tutti_status tutti__run_line_read(tutti__run_line *line, int argc, char **argv)
     TUTTI_TRY(read_filters(&t.of[TUTTI__FLAG_DUPLICATE_STDOUT_FILTERS], 0, line));
     TUTTI_TRY(read_filters(&t.of[TUTTI__FLAG_DUPLICATE_STDERR_FILTERS], 1, line));
     TUTTI_TRY(read_binding(&t.of[TUTTI__FLAG_NUMA_BINDING], line));
+    TUTTI_TRY(read_chaos(&t.of[TUTTI__FLAG_CHAOS], line));
     TUTTI_TRY(check_id(&t.of[TUTTI__FLAG_RDZV_ID]));
     read_prefix(&t, opts);
     opts->virtual_local_rank = t.of[TUTTI__FLAG_VIRTUAL_LOCAL_RANK].text;

@@ -3,6 +3,7 @@
 #define TUTTI_LAUNCH_FLAGS_H
 
 #include "base/base.h"
+#include "launch/chaos.h"
 #include "launch/launch.h"
 
 #include <signal.h>
@@ -19,6 +20,7 @@ typedef struct tutti__run_line {
     char *filter_text[2];
     const char **filters[2];
     cpu_set_t *binding;
+    tutti__chaos_plan chaos;
     char id[64];                      /* of a Slurm step */
     char host[256], master_addr[256]; /* without the brackets of IPv6 */
 } tutti__run_line;

@@ -73,6 +73,8 @@ typedef struct tutti__launch_opts {
     const char *const *filters[2];
     bool virtual_local_rank;  /* LOCAL_RANK 0 for all, and one device each */
     const cpu_set_t *binding; /* [n], the CPUs of each worker; NULL: all */
+    const struct tutti__chaos_plan
+        *chaos; /* how workers are disturbed (chaos.h); NULL: they are not */
 } tutti__launch_opts;
 
 /* Returns the exit code: 0 if every worker ended with 0; the first failed worker's, or 128 + its signal; 128 + the

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 typedef struct process {
-    pid_t pid, parent;
+    pid_t pid, parent, group;
     char state;
     bool ours;
 } process;
@@ -19,7 +19,7 @@ typedef struct process {
 static bool read_process(const char *name, process *p)
 {
     char path[64], text[512], state, *rest;
-    int parent;
+    int parent, group;
     size_t n;
     FILE *file;
 
@@ -31,9 +31,9 @@ static bool read_process(const char *name, process *p)
     fclose(file);
     text[n] = '\0';
     rest = strrchr(text, ')'); /* the name before it may hold anything */
-    if (!rest || sscanf(rest, ") %c %d", &state, &parent) != 2)
+    if (!rest || sscanf(rest, ") %c %d %d", &state, &parent, &group) != 3)
         return false;
-    *p = (process){(pid_t)atoi(name), (pid_t)parent, state, false};
+    *p = (process){(pid_t)atoi(name), (pid_t)parent, (pid_t)group, state, false};
     return true;
 }
 
@@ -142,6 +142,18 @@ size_t tutti__list_children(pid_t *children, size_t capacity)
             children[n_children++] = list[i].pid;
     free(list);
     return n_children;
+}
+
+size_t tutti__list_group(pid_t group, pid_t *members, size_t capacity)
+{
+    size_t n, n_members = 0;
+    process *list = list_processes(&n);
+
+    for (size_t i = 0; i < n && n_members < capacity; i++)
+        if (list[i].group == group)
+            members[n_members++] = list[i].pid;
+    free(list);
+    return n_members;
 }
 
 /* Our cgroup's count, which is of our processes and those below; NULL: there is none (cgroup v1, the root). */

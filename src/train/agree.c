@@ -61,16 +61,18 @@ static tutti_status share_failure(tutti_group *group, const verdict *all, int fi
     return tutti__fail_again((tutti_status)all[first].status, message);
 }
 
-tutti_status tutti__fail_together(tutti_group *group, tutti_status status)
+bool tutti__is_lost(tutti_status status)
+{
+    return tutti_status_scope(status) == TUTTI_SCOPE_GROUP && status != TUTTI_ERR_MISMATCH;
+}
+
+tutti_status tutti__fail_together_or_lose(tutti_group *group, tutti_status status)
 {
     int rank = tutti_group_rank(group), size = tutti_group_size(group), first = size;
     verdict *all;
 
-    if (tutti_status_scope(status) == TUTTI_SCOPE_GROUP && status != TUTTI_ERR_MISMATCH) {
-        tutti__error_file_write(false, tutti_last_error());
-        tutti__say_error(rank, size);
+    if (tutti__is_lost(status))
         return status;
-    }
     all = tutti__alloc((size_t)size * sizeof *all);
     if (!all)
         return TUTTI_ERR_MEMORY;
@@ -79,7 +81,7 @@ tutti_status tutti__fail_together(tutti_group *group, tutti_status status)
         all[rank].hash = (int64_t)tutti__hash64(tutti_last_error(), strlen(tutti_last_error()));
     status = tutti_all_gather(group, TUTTI_CONST_BUF(&all[rank], 2, TUTTI_I64),
                               TUTTI_BUF(all, (size_t)size * 2, TUTTI_I64), NULL);
-    if (status != TUTTI_OK) {
+    if (status != TUTTI_OK && !tutti__is_lost(status)) {
         tutti__error_file_write(false, tutti_last_error());
         tutti__say_error(rank, size);
     }
@@ -89,6 +91,20 @@ tutti_status tutti__fail_together(tutti_group *group, tutti_status status)
     if (status == TUTTI_OK && first < size)
         status = share_failure(group, all, first);
     free(all);
+    return status;
+}
+
+tutti_status tutti__fail_together(tutti_group *group, tutti_status status)
+{
+    return tutti__say_loss(group, tutti__fail_together_or_lose(group, status));
+}
+
+tutti_status tutti__say_loss(tutti_group *group, tutti_status status)
+{
+    if (tutti__is_lost(status)) {
+        tutti__error_file_write(false, tutti_last_error());
+        tutti__say_error(tutti_group_rank(group), tutti_group_size(group));
+    }
     return status;
 }
 

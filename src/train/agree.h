@@ -9,6 +9,12 @@
  * first that did, with its message. A failure is printed once: by the first rank that has it, which names itself if it is
  * not everybody's. A rank whose group is dead brings nothing and returns its own status. */
 tutti_status tutti__fail_together(tutti_group *group, tutti_status status);
+/* The same where a group may be lost and another take its place: that is returned, and not said. */
+tutti_status tutti__fail_together_or_lose(tutti_group *group, tutti_status status);
+/* Says it, if it is one, and returns the status. */
+tutti_status tutti__say_loss(tutti_group *group, tutti_status status);
+/* A failure of the group (peers, time limits), in which ranks do not differ from each other. */
+bool tutti__is_lost(tutti_status status);
 /* Of a failure in the middle of work that needs all ranks: one of this rank's own ends the group, with the thread's message, which
  * the others get; both are said. Returns status, the message kept. */
 tutti_status tutti__fail_alone(tutti_group *group, tutti_status status);

@@ -32,6 +32,8 @@ tutti_status tutti__amp_open(tutti__run *run)
 {
     if (tutti__amp_dtype(run) != TUTTI_F16)
         return TUTTI_OK;
+    if (run->shards > 0) /* all see the same sum */
+        return tutti_scaler_new(&run->scaler, NULL);
     return tutti_scaler_new(&run->scaler,
                             &(tutti_scaler_opts){.peers = tutti_group_peers(run->group)});
 }
@@ -52,15 +54,15 @@ static tutti_status scaled_update(tutti__run *run)
     TUTTI_TRY(tutti_scaler_update(run->scaler));
     if (stepped)
         return TUTTI_OK;
-    run->skipped_steps++;
+    run->at.skipped_steps++;
     if (scale > SMALLEST_SCALE)
         return TUTTI_OK;
     return tutti__fail(TUTTI_ERR_STATE,
                        "the gradient is infinite or NaN in step %llu, even with a loss scale of %g "
                        "after %llu skipped steps: training has diverged; lower the learning rate, "
                        "set clip_grad_norm, or take amp bf16",
-                       (unsigned long long)run->step + 1, (double)scale,
-                       (unsigned long long)run->skipped_steps);
+                       (unsigned long long)run->at.step + 1, (double)scale,
+                       (unsigned long long)run->at.skipped_steps);
 }
 
 tutti_status tutti__amp_update(tutti__run *run, float clip, float *norm_p)
@@ -74,7 +76,7 @@ tutti_status tutti__amp_update(tutti__run *run, float clip, float *norm_p)
                 TUTTI_ERR_STATE,
                 "the gradient's norm is %s in step %llu: training has diverged; lower the "
                 "learning rate or set clip_grad_norm",
-                not_finite(*norm_p), (unsigned long long)run->step + 1);
+                not_finite(*norm_p), (unsigned long long)run->at.step + 1);
     }
     return run->scaler ? scaled_update(run) : tutti_optim_step(run->optim);
 }
@@ -90,7 +92,7 @@ json_t *tutti__amp_json(const tutti__run *run)
     return json_pack("{s:f, s:f, s:f, s:i, s:i, s:I}", "scale", (double)s.scale, "growth_factor",
                      (double)s.growth_factor, "backoff_factor", (double)s.backoff_factor,
                      "growth_interval", s.growth_interval, "growth_tracker", s.growth_tracker,
-                     "skipped_steps", (json_int_t)run->skipped_steps);
+                     "skipped_steps", (json_int_t)run->at.skipped_steps);
 }
 
 tutti_status tutti__amp_restore(tutti__run *run, const json_t *state)
@@ -107,6 +109,6 @@ tutti_status tutti__amp_restore(tutti__run *run, const json_t *state)
         return TUTTI_OK;
     if (tutti_scaler_state_set(run->scaler, &s) != TUTTI_OK)
         return tutti__fail(TUTTI_ERR_FORMAT, "the checkpoint's state.json: %s", tutti_last_error());
-    run->skipped_steps = (uint64_t)json_integer_value(json_object_get(o, "skipped_steps"));
+    run->at.skipped_steps = (uint64_t)json_integer_value(json_object_get(o, "skipped_steps"));
     return TUTTI_OK;
 }

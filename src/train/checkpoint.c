@@ -2,6 +2,7 @@
 #include "train/checkpoint.h"
 
 #include "checkpoint/folder.h"
+#include "data/sampler.h"
 #include "reducer/reducer.h"
 #include "train/agree.h"
 #include "train/amp.h"
@@ -35,32 +36,61 @@ static json_t *sums_json(const tutti__run *run)
 
     return json_pack("{s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:I, s:I}",
                      "unix_s", tutti__wall_seconds(), "time", tutti__ledger_json(&run->ledger),
-                     "val_loss", real(run->val_loss), "log_loss", mean_json(&run->log_loss),
-                     "epoch_loss", mean_json(&run->epoch_loss), "shown_loss", real(run->shown_loss),
-                     "val_accuracy", real(run->val_accuracy), "train_seconds", run->train_seconds,
-                     "log_seconds", run->log_seconds, "images", run->images, "log_images",
-                     run->log_images, "seconds", tutti__run_seconds(run), "gradient_bytes",
-                     (json_int_t)traffic.gradient_bytes, "wire_bytes",
-                     (json_int_t)traffic.wire_bytes);
+                     "val_loss", real(run->at.val_loss), "log_loss", mean_json(&run->at.log_loss),
+                     "epoch_loss", mean_json(&run->at.epoch_loss), "shown_loss",
+                     real(run->at.shown_loss), "val_accuracy", real(run->at.val_accuracy),
+                     "train_seconds", run->at.train_seconds, "log_seconds", run->at.log_seconds,
+                     "images", run->at.images, "log_images", run->at.log_images, "seconds",
+                     tutti__run_seconds(run), "gradient_bytes", (json_int_t)traffic.gradient_bytes,
+                     "wire_bytes", (json_int_t)traffic.wire_bytes);
+}
+
+/* What a run by shards has beside that. */
+static tutti_status add_shards(const tutti__run *run, json_t *state)
+{
+    tutti_reducer *reducer = tutti_ddp_reducer(run->ddp);
+    const float *ranges = tutti_reducer_ranges(reducer);
+    const tutti__position *from = &run->kept.from;
+    json_t *list = json_array();
+    char digest[33];
+    int failed = 0;
+
+    for (size_t i = 0; tutti_reducer_name(reducer, i); i++)
+        failed |= json_array_append_new(list, json_real((double)ranges[i]));
+    tutti__samples_digest_text(run->kept.samples, digest);
+    failed |= json_object_set_new(state, "ranges", list);
+    failed |= json_object_set_new(state, "samples_digest", json_string(digest));
+    failed |=
+        json_object_set_new(state, "samples_from",
+                            json_pack("{s:I, s:I, s:I, s:I}", "step", (json_int_t)from->step,
+                                      "epoch", (json_int_t)from->epoch, "start",
+                                      (json_int_t)from->start, "batch", (json_int_t)from->batch));
+    return failed ? TUTTI_ERR_MEMORY : TUTTI_OK;
 }
 
 /* state.json, but for digests. */
 static json_t *state_json(const tutti__run *run, int64_t epoch, size_t batch, bool finished)
 {
     const tutti__position at = {
-        .epoch = epoch, .start = epoch == run->epoch ? run->start : 0, .batch = batch};
+        .epoch = epoch, .start = epoch == run->at.epoch ? run->at.start : 0, .batch = batch};
     char *keys = tutti__config_json(run->config);
     json_t *state = json_pack(
-        "{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:i, s:I, s:I, s:I, s:o, s:o, s:o}", "format", 1,
-        "step", (json_int_t)run->step, "epoch", (json_int_t)epoch, "start", (json_int_t)at.start,
-        "batch", (json_int_t)batch, "samples", (json_int_t)tutti__plan_samples(run, &at, run->size),
-        "train_images", (json_int_t)tutti_dataset_describe(run->train_data).count, "finished",
-        (int)finished, "world_size", run->size, "seed", (json_int_t)run->config->seed,
-        "epochs_done", (json_int_t)run->epochs_done, "forwards",
-        (json_int_t)tutti_ctx_step(run->cx), "scaler", tutti__amp_json(run), "sums", sums_json(run),
-        "config", keys ? json_loads(keys, 0, NULL) : NULL);
+        "{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:i, s:i, s:I, s:I, s:I, s:o, s:o, s:o}",
+        "format", 1, "step", (json_int_t)run->at.step, "epoch", (json_int_t)epoch, "start",
+        (json_int_t)at.start, "batch", (json_int_t)batch, "samples",
+        (json_int_t)tutti__plan_samples(run, &at, tutti__run_shares(run)), "train_images",
+        (json_int_t)tutti_dataset_describe(run->train_data).count, "finished", (int)finished,
+        "world_size", run->size, "shards", run->shards, "seed", (json_int_t)run->config->seed,
+        "epochs_done", (json_int_t)run->at.epochs_done, "forwards",
+        (json_int_t)(run->shards > 0 ? run->kept.forwards : tutti_ctx_step(run->cx)), "scaler",
+        tutti__amp_json(run), "sums", sums_json(run), "config",
+        keys ? json_loads(keys, 0, NULL) : NULL);
 
     free(keys);
+    if (state && run->shards > 0 && add_shards(run, state) != TUTTI_OK) {
+        json_decref(state);
+        state = NULL;
+    }
     if (!state)
         tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's state.json");
     return state;
@@ -213,7 +243,7 @@ static void try_again(tutti__run *run, tutti_status status)
     if (status == TUTTI_OK)
         s->unsaved[0] = '\0';
     else
-        note_failure(run, run->step);
+        note_failure(run, run->at.step);
 }
 
 /* ---- All of it ---------------------------------------------------------------------------------------------- */
@@ -241,7 +271,7 @@ static tutti_status write_one(tutti__run *run, int64_t epoch, size_t batch, bool
 {
     const bool last = finished || run->stopping;
     tutti__saving *s = &run->saving;
-    tutti__writing writing = {.step = run->step,
+    tutti__writing writing = {.step = run->at.step,
                               .keep = (size_t)run->config->keep_checkpoints,
                               .hook_bytes = tutti__powersgd_bytes(&run->hook),
                               .ranks = run->size};
@@ -250,9 +280,9 @@ static tutti_status write_one(tutti__run *run, int64_t epoch, size_t batch, bool
     writing.hooks = writing.hook_bytes > 0 ? s->hooks : NULL;
     status = begin(run, &writing, epoch, batch, finished);
     if (status != TUTTI_OK && last)
-        note_failure(run, run->step);
+        note_failure(run, run->at.step);
     if (status != TUTTI_OK)
-        return last ? TUTTI_OK : fail(run, run->step);
+        return last ? TUTTI_OK : fail(run, run->at.step);
     if (!last)
         return run->config->checkpoint_background ? TUTTI_OK : settle(run);
     status = tutti__writer_end(s->writer);
@@ -288,8 +318,26 @@ static void count_stall(tutti__run *run, uint64_t begin_ns)
 
     run->saving.stall_s += seconds;
     tutti__ledger_add(&run->ledger, TUTTI__TIME_CHECKPOINT, seconds);
-    tutti__record(run->recorder, "step", "checkpoint", (int64_t)run->step, TUTTI__THREAD_MAIN,
+    tutti__record(run->recorder, "step", "checkpoint", (int64_t)run->at.step, TUTTI__THREAD_MAIN,
                   begin_ns, tutti__now_ns());
+}
+
+/* That it is over, but for the writing. */
+static void note_checkpoint(tutti__run *run, uint64_t begin_ns)
+{
+    run->saved_step = run->at.step;
+    run->saving.n++;
+    count_stall(run, begin_ns);
+}
+
+tutti_status tutti__run_checkpoint_alone(tutti__run *run, int64_t epoch, size_t batch,
+                                         bool finished)
+{
+    uint64_t begin_ns = tutti__now_ns();
+    tutti_status status = save(run, epoch, batch, finished);
+
+    note_checkpoint(run, begin_ns);
+    return status;
 }
 
 tutti_status tutti__run_checkpoint(tutti__run *run, int64_t epoch, size_t batch, bool finished)
@@ -298,9 +346,7 @@ tutti_status tutti__run_checkpoint(tutti__run *run, int64_t epoch, size_t batch,
     tutti_status status = tutti__fail_together(run->group, save(run, epoch, batch, finished));
 
     run->told = status != TUTTI_OK;
-    run->saved_step = run->step;
-    run->saving.n++;
-    count_stall(run, begin_ns);
+    note_checkpoint(run, begin_ns);
     return status;
 }
 

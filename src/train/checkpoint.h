@@ -26,6 +26,9 @@ typedef struct tutti__saving {
  * failure that ends the run has been said, and is the same on all ranks. */
 tutti_status tutti__run_checkpoint(struct tutti__run *run, int64_t epoch, size_t batch,
                                    bool finished);
+/* The same of rank 0 by itself, where the others have nothing to bring, and are not told: saving.failure ends the run. */
+tutti_status tutti__run_checkpoint_alone(struct tutti__run *run, int64_t epoch, size_t batch,
+                                         bool finished);
 /* Before each update: waits until parameters and state may change. Looks after a write that is over. */
 void tutti__run_checkpoint_copied(struct tutti__run *run);
 /* At the end, where something could not be written (the thread's error): removes all checkpoints but the newest, and says so.

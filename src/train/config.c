@@ -411,9 +411,39 @@ bool tutti__config_profile(const tutti__train_config *config, int64_t *first_p, 
            *first_p >= 1 && *last_p >= *first_p;
 }
 
+/* What a rank keeps or does by itself depends on the number of ranks. */
+static tutti_status check_shards(const tutti__train_config *c)
+{
+    if (c->shards == 0)
+        return strcmp(c->wire_bits, "64") == 0
+                   ? TUTTI_OK
+                   : tutti__fail(TUTTI_ERR_ARG,
+                                 "wire_bits: it is of the sums over shards; add --shards V, or use "
+                                 "comm_hook=bf16 or fp16");
+    if (c->sync_bn)
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "sync_bn: with shards the statistics of batch norm are a shard's own; "
+            "leave sync_bn out and make shards larger (batch_size), or use shards=0");
+    if (strcmp(c->comm_hook, "none") != 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "comm_hook: %s rounds what a rank has summed up, which depends on the "
+                           "number of ranks; with shards use comm_hook=none (wire_bits=32 for slow "
+                           "links), or shards=0",
+                           c->comm_hook);
+    if (c->zero)
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "zero: with shards every rank keeps the optimizer's state whole, so that "
+            "no worker's death loses any; use zero=0, or shards=0");
+    return TUTTI_OK;
+}
+
 static tutti_status check_together(const tutti__train_config *c)
 {
     int64_t first, last;
+
+    TUTTI_TRY(check_shards(c));
 
     if (c->nesterov && (strcmp(c->optimizer, "sgd") != 0 || c->momentum == 0))
         return tutti__fail(TUTTI_ERR_ARG, "nesterov: needs optimizer=sgd and a momentum above 0");

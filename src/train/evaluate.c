@@ -72,13 +72,29 @@ static tutti_status compute(tutti__run *run, const tutti__evaluation *e, const t
     return tutti__tally_add(e->tally, memory->logits.p, batch->y.p, batch->n);
 }
 
-/* How many batches the rank with the most has: rank 0, where shares differ. */
+/* How many batches the rank with the most has: rank 0, where shares differ. By shard they are dealt out one by one. */
 static size_t rounds_of(const tutti__run *run)
 {
-    size_t size = (size_t)run->size, batch = (size_t)run->config->batch_size;
-    size_t share = (tutti_dataset_describe(run->test_data).count + size - 1) / size;
+    const size_t shards = (size_t)run->shards;
+    const size_t size = (size_t)run->size, batch = (size_t)run->config->batch_size;
+    const size_t share = (tutti_dataset_describe(run->test_data).count + size - 1) / size;
 
+    if (shards > 0)
+        return (tutti_loader_batches(run->test_loader) * shards + size - 1) / size;
     return (share + batch - 1) / batch;
+}
+
+/* This rank's batch of a round; by shard some rounds have none for it. */
+static bool next_batch(tutti__run *run, size_t round, tutti_batch *batch)
+{
+    const size_t shards = (size_t)run->shards, size = (size_t)run->size;
+    const size_t here = round * size + (size_t)run->rank, next = here + size;
+
+    if (shards == 0)
+        return tutti_loader_next(run->test_loader, batch);
+    tutti_loader_ask(run->test_loader, here / shards, (int)(here % shards), 0);
+    tutti_loader_ask(run->test_loader, next / shards, (int)(next % shards), 0);
+    return tutti_loader_take(run->test_loader, here / shards, (int)(here % shards), batch);
 }
 
 /* One round: a batch, or at the end none, and what becomes of it. */
@@ -88,7 +104,7 @@ static tutti_status do_round(tutti__run *run, const tutti__evaluation *e, size_t
     tutti_batch batch;
     tutti_status status = TUTTI_OK;
 
-    *more_p = *more_p && tutti_loader_next(run->test_loader, &batch);
+    *more_p = (*more_p || run->shards > 0) && next_batch(run, round, &batch);
     if (!*more_p)
         TUTTI_TRY(tutti_loader_status(run->test_loader));
     else {
@@ -140,7 +156,7 @@ static bool show(void *user, size_t done, size_t total)
     return true;
 }
 
-/* Sets run->val_loss and run->val_accuracy, unless a signal came. */
+/* Sets run->at.val_loss and run->at.val_accuracy, unless a signal came. */
 static tutti_status evaluate_test(tutti__run *run)
 {
     tutti__tick tick = {show, &run->progress.bar};
@@ -151,8 +167,8 @@ static tutti_status evaluate_test(tutti__run *run)
     if (status == TUTTI_OK)
         status = tutti__evaluate(run, &(tutti__evaluation){.tally = &tally, .tick = &tick});
     if (status == TUTTI_OK && !run->stopping) {
-        run->val_loss = tutti__tally_loss(&tally);
-        run->val_accuracy =
+        run->at.val_loss = tutti__tally_loss(&tally);
+        run->at.val_accuracy =
             (double)tutti__tally_correct(&tally) / (double)tutti__tally_samples(&tally);
     }
     tutti__tally_free(&tally);
@@ -163,27 +179,29 @@ tutti_status tutti__run_evaluate(tutti__run *run)
 {
     uint64_t begin_ns = tutti__now_ns();
 
-    TUTTI_TRY(tutti_ddp_broadcast_buffers(run->ddp));
+    if (run->shards == 0) /* else they are the same everywhere */
+        TUTTI_TRY(tutti_ddp_broadcast_buffers(run->ddp));
     TUTTI_TRY(evaluate_test(run));
     if (run->stopping)
         return TUTTI_OK;
-    tutti__record(run->recorder, "step", "evaluate", (int64_t)run->step, TUTTI__THREAD_MAIN,
+    tutti__record(run->recorder, "step", "evaluate", (int64_t)run->at.step, TUTTI__THREAD_MAIN,
                   begin_ns, tutti__now_ns());
     tutti__ledger_add(&run->ledger, TUTTI__TIME_EVALUATION,
                       (double)(tutti__now_ns() - begin_ns) * 1e-9);
-    if (!isfinite(run->val_loss))
+    if (!isfinite(run->at.val_loss))
         return tutti__fail(
             TUTTI_ERR_STATE,
             "the loss on the test set is %s after step %llu: training has diverged; lower "
             "the learning rate or set clip_grad_norm",
-            isnan(run->val_loss) ? "NaN" : "infinite", (unsigned long long)run->step);
-    tutti__logs_eval(&run->logs, &(tutti__eval_metrics){.epoch = run->epoch,
-                                                        .val_loss = run->val_loss,
-                                                        .val_accuracy = run->val_accuracy,
-                                                        .time_s = tutti__run_seconds(run),
-                                                        .step = (int64_t)run->step});
+            isnan(run->at.val_loss) ? "NaN" : "infinite", (unsigned long long)run->at.step);
+    run->kept.eval = (tutti__eval_metrics){.epoch = run->at.epoch,
+                                           .val_loss = run->at.val_loss,
+                                           .val_accuracy = run->at.val_accuracy,
+                                           .time_s = tutti__run_seconds(run),
+                                           .step = (int64_t)run->at.step};
+    tutti__logs_eval(&run->logs, &run->kept.eval);
     tutti__progress_say(&run->progress, "epoch %lld/%lld  test loss %.4f  test accuracy %.2f %%",
-                        (long long)run->epoch, (long long)run->config->epochs, run->val_loss,
-                        100 * run->val_accuracy);
+                        (long long)run->at.epoch, (long long)run->config->epochs, run->at.val_loss,
+                        100 * run->at.val_accuracy);
     return TUTTI_OK;
 }

@@ -73,12 +73,12 @@ tutti_status tutti__gpus_open(tutti__gpus *gpus, tutti_group *group, tutti_devic
         status = tutti__device_ops_of(device.kind, &ops);
     if (status == TUTTI_OK)
         snprintf(mine.kind, sizeof mine.kind, "%s", ops->name);
-    status = tutti__fail_together(group, status);
+    status = tutti__fail_together_or_lose(group, status);
     if (status == TUTTI_OK)
         status = tutti_all_gather(group, TUTTI_CONST_BUF(&mine, sizeof mine, TUTTI_U8),
                                   TUTTI_BUF(all, n * sizeof *all, TUTTI_U8), NULL);
     if (status == TUTTI_OK)
-        status = tutti__fail_together(group, check_kinds(all, n));
+        status = tutti__fail_together_or_lose(group, check_kinds(all, n));
     if (status != TUTTI_OK) {
         free(all);
         return status;

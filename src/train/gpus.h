@@ -24,7 +24,8 @@ typedef struct tutti__gpus {
         *nvml; /* of a machine's first rank with a GPU: it listens to the driver; else NULL */
 } tutti__gpus;
 
-/* Finds them, and begins to listen. Collective. MISMATCH, said: some ranks have GPUs, and some do not. */
+/* Finds them, and begins to listen. Collective. MISMATCH, said: some ranks have GPUs, and some do not. A lost group is
+ * not said. */
 tutti_status tutti__gpus_open(tutti__gpus *gpus, tutti_group *group, tutti_device device);
 /* Says in the log what the driver has reported of these GPUs since the last call, or reports in the next wait_ms. */
 void tutti__gpus_listen(tutti__gpus *gpus, int wait_ms);

@@ -17,6 +17,23 @@ tutti_status tutti__ledger_open(tutti__ledger *l, int size, uint64_t log_every)
     return l->waited_for ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
+tutti_status tutti__ledger_resize(tutti__ledger *l, int size)
+{
+    double *waited_for = tutti__alloc((size_t)size * sizeof *waited_for);
+
+    if (!waited_for)
+        return TUTTI_ERR_MEMORY;
+    if (size == l->size)
+        memcpy(waited_for, l->waited_for, (size_t)size * sizeof *waited_for);
+    free(l->waited_for);
+    l->waited_for = waited_for;
+    l->size = size;
+    l->steps = 0;
+    l->step_seconds = l->data_seconds = 0;
+    memset(l->exposed, 0, sizeof l->exposed);
+    return TUTTI_OK;
+}
+
 void tutti__ledger_close(tutti__ledger *l)
 {
     free(l->waited_for);

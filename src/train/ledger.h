@@ -42,6 +42,8 @@ typedef struct tutti__ledger {
 
 /* For a group of `size` ranks that logs every `log_every` steps. */
 tutti_status tutti__ledger_open(tutti__ledger *ledger, int size, uint64_t log_every);
+/* The group has another size now: what ranks had not yet exchanged, and who was waited for, is forgotten. */
+tutti_status tutti__ledger_resize(tutti__ledger *ledger, int size);
 void tutti__ledger_close(tutti__ledger *ledger);
 
 /* This rank's step. */

@@ -349,15 +349,27 @@ void tutti__logs_end(tutti__logs *logs, const tutti__summary *summary)
     tutti__sinks *s = logs->sinks;
     const bool success = strcmp(summary->status, "completed") == 0;
 
+    if (s) {
+        write_prometheus(s, false);
+        if (s->events)
+            check_events(s, tutti__event_file_ended(s->events, (uint64_t)summary->steps, success));
+        if (s->wandb)
+            check_wandb(s, tutti__wandb_file_end(s->wandb, summary));
+        close_wandb(s);
+    }
+    tutti__logs_leave(logs);
+}
+
+void tutti__logs_leave(tutti__logs *logs)
+{
+    tutti__sinks *s = logs->sinks;
+
     logs->folder = NULL;
     logs->sinks = NULL;
     if (!s)
         return;
-    write_prometheus(s, false);
-    if (s->events)
-        check_events(s, tutti__event_file_ended(s->events, (uint64_t)summary->steps, success));
     if (s->wandb)
-        check_wandb(s, tutti__wandb_file_end(s->wandb, summary));
+        check_wandb(s, tutti__wandb_file_flush(s->wandb));
     close_events(s);
     close_wandb(s);
     tutti__system_close(s->system);

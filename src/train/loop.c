@@ -6,6 +6,7 @@
  * when to stop: each brings "a signal came to me" at the start of a step, and everybody knows the answer at its end,
  * because the reduction of that one number ran beside the computation. */
 #include "data/loader.h"
+#include "data/sampler.h"
 #include "device/flat.h"
 #include "ddp/ddp.h"
 #include "train/amp.h"
@@ -16,25 +17,25 @@
 #include <math.h>
 #include <stdio.h>
 
-enum {
-    UNSAVED = 1000
-}; /* in place of a signal's number: a checkpoint has failed, which ends the run */
-
 /* One span of this step on the main thread, from begin_ns until now. */
 static void mark(tutti__run *run, const char *name, uint64_t begin_ns)
 {
-    tutti__record(run->recorder, "step", name, (int64_t)run->step + 1, TUTTI__THREAD_MAIN, begin_ns,
-                  tutti__now_ns());
+    tutti__record(run->recorder, "step", name, (int64_t)run->at.step + 1, TUTTI__THREAD_MAIN,
+                  begin_ns, tutti__now_ns());
 }
 
-/* Its waits for a batch are a range of the device's profiler, as forward, backward and optimizer are. */
-static bool next_batch(tutti__run *run, tutti_batch *batch)
+/* The epoch's batch `index`, or by rank the next. Waits for it are a range of the device's profiler, as forward, backward and
+ * optimizer are. */
+bool tutti__run_next_batch(tutti__run *run, size_t index, tutti_batch *batch)
 {
     bool more;
 
     tutti__range_begin(tutti_ctx_stream(run->cx), "data");
-    more = tutti_loader_next(run->train_loader, batch);
+    more = run->shards > 0 ? tutti_loader_take(run->train_loader, index, run->shard, batch)
+                           : tutti_loader_next(run->train_loader, batch);
     tutti__range_end(tutti_ctx_stream(run->cx));
+    if (more && run->samples)
+        tutti__samples_digest_add(run->samples, run->at.step + 1, batch->samples, batch->n);
     return more;
 }
 
@@ -45,12 +46,12 @@ static tutti_status exchange_sums(tutti__run *run)
     TUTTI_TRY(tutti_all_reduce(run->group, TUTTI_BUF(sums, 3, TUTTI_F64), TUTTI_SUM, NULL));
     run->local_loss = (tutti__mean){0, 0};
     run->local_images = 0;
-    run->log_loss.sum += sums[0];
-    run->log_loss.n += sums[1];
-    run->epoch_loss.sum += sums[0];
-    run->epoch_loss.n += sums[1];
-    run->log_images += sums[2];
-    run->images += sums[2];
+    run->at.log_loss.sum += sums[0];
+    run->at.log_loss.n += sums[1];
+    run->at.epoch_loss.sum += sums[0];
+    run->at.epoch_loss.n += sums[1];
+    run->at.log_images += sums[2];
+    run->at.images += sums[2];
     return tutti__ledger_exchange(&run->ledger, run->group);
 }
 
@@ -68,7 +69,7 @@ static tutti_status take_loss(tutti__run *run, size_t n)
             TUTTI_ERR_STATE,
             "the loss is %s in step %llu: training has diverged, or the weights or data hold "
             "such values; lower the learning rate or set clip_grad_norm",
-            isnan(value) ? "NaN" : "infinite", (unsigned long long)run->step + 1);
+            isnan(value) ? "NaN" : "infinite", (unsigned long long)run->at.step + 1);
     run->local_loss.sum += value * (double)n;
     run->local_loss.n += (double)n;
     return TUTTI_OK;
@@ -109,7 +110,7 @@ static tutti_status train_batch(tutti__run *run, const tutti_batch *batch, bool 
     return status;
 }
 
-static tutti_status scale_gradients(tutti__run *run, double factor)
+tutti_status tutti__run_scale(tutti__run *run, double factor)
 {
     tutti_flat flat;
     tutti_stream *stream;
@@ -142,51 +143,60 @@ tutti_status tutti__run_update(tutti__run *run, bool wants_norm, double *norm_p)
 
 /* ---- After a step ---- */
 
-static tutti_status log_step(tutti__run *run, double norm)
+tutti__step_metrics tutti__run_line(tutti__run *run, double norm)
 {
     const tutti__ledger *l = &run->ledger;
+    tutti__step_metrics line;
+
+    tutti__gpus_listen(&run->gpus, 0);
+    run->at.shown_loss = run->at.log_loss.sum / run->at.log_loss.n;
+    run->shown_images_per_s = run->at.log_images / run->at.log_seconds;
+    line = (tutti__step_metrics){
+        .step = (int64_t)run->at.step,
+        .epoch = run->at.epoch,
+        .loss = run->at.shown_loss,
+        .lr = (double)tutti_optim_lr(run->optim),
+        .grad_norm = norm,
+        .loss_scale = run->scaler ? (double)tutti_scaler_get_scale(run->scaler) : NAN,
+        .images_per_s = run->shown_images_per_s,
+        .time_s = tutti__run_seconds(run),
+        .compute_ms = tutti__ledger_line_ms(l, TUTTI__TIME_COMPUTE),
+        .communication_ms = tutti__ledger_line_ms(l, TUTTI__TIME_COMMUNICATION),
+        .wait_ms = tutti__ledger_line_ms(l, TUTTI__TIME_WAIT),
+        .data_ms = tutti__ledger_line_ms(l, TUTTI__TIME_DATA)};
+    tutti__ledger_begin_line(&run->ledger);
+    run->at.log_loss = (tutti__mean){0, 0};
+    run->at.log_images = run->at.log_seconds = 0;
+    return line;
+}
+
+static tutti_status log_step(tutti__run *run, double norm)
+{
+    tutti__step_metrics line;
 
     TUTTI_TRY(exchange_sums(run));
-    tutti__gpus_listen(&run->gpus, 0);
-    run->shown_loss = run->log_loss.sum / run->log_loss.n;
-    run->shown_images_per_s = run->log_images / run->log_seconds;
-    tutti__logs_step(
-        &run->logs,
-        &(tutti__step_metrics){
-            .step = (int64_t)run->step,
-            .epoch = run->epoch,
-            .loss = run->shown_loss,
-            .lr = (double)tutti_optim_lr(run->optim),
-            .grad_norm = norm,
-            .loss_scale = run->scaler ? (double)tutti_scaler_get_scale(run->scaler) : NAN,
-            .images_per_s = run->shown_images_per_s,
-            .time_s = tutti__run_seconds(run),
-            .compute_ms = tutti__ledger_line_ms(l, TUTTI__TIME_COMPUTE),
-            .communication_ms = tutti__ledger_line_ms(l, TUTTI__TIME_COMMUNICATION),
-            .wait_ms = tutti__ledger_line_ms(l, TUTTI__TIME_WAIT),
-            .data_ms = tutti__ledger_line_ms(l, TUTTI__TIME_DATA)});
-    tutti__ledger_begin_line(&run->ledger);
-    run->log_loss = (tutti__mean){0, 0};
-    run->log_images = run->log_seconds = 0;
+    line = tutti__run_line(run, norm);
+    tutti__logs_step(&run->logs, &line);
     return TUTTI_OK;
 }
 
-static void show(tutti__run *run, bool logged, double seconds)
+void tutti__run_show(tutti__run *run, bool logged, double seconds)
 {
-    tutti__progress_state s = {.epoch = run->epoch,
+    tutti__progress_state s = {.epoch = run->at.epoch,
                                .epochs = run->config->epochs,
-                               .step = run->step,
+                               .step = run->at.step,
                                .steps = run->total_steps,
-                               .loss = run->shown_loss,
+                               .loss = run->at.shown_loss,
                                .lr = (double)tutti_optim_lr(run->optim),
                                .images_per_s = run->shown_images_per_s,
-                               .step_images = (double)(run->step_samples * (size_t)run->size),
+                               .step_images =
+                                   (double)(run->step_samples * (size_t)tutti__run_shares(run)),
                                .step_seconds = seconds};
 
-    if (isnan(run->shown_loss) && run->local_loss.n > 0)
+    if (isnan(run->at.shown_loss) && run->local_loss.n > 0)
         s.loss = run->local_loss.sum / run->local_loss.n;
     s.seconds_left =
-        run->train_seconds / (double)run->step * (double)(run->total_steps - run->step);
+        run->at.train_seconds / (double)run->at.step * (double)(run->total_steps - run->at.step);
     tutti__progress_step(&run->progress, &s, logged);
 }
 
@@ -195,50 +205,60 @@ static tutti_status end_step(tutti__run *run, double norm, bool logged, uint64_t
     double seconds = (double)(tutti__now_ns() - begin_ns) * 1e-9;
 
     seconds -= run->saving.step_stall_s; /* the ledger has it */
-    run->step++;
-    run->train_seconds += seconds;
-    run->log_seconds += seconds;
+    run->at.step++;
+    run->at.train_seconds += seconds;
+    run->at.log_seconds += seconds;
     tutti__ledger_step(&run->ledger, seconds, run->data_seconds,
                        tutti__ddp_exposed_seconds(run->ddp));
     if (logged)
         TUTTI_TRY(log_step(run, norm));
-    tutti__logs_tensors(&run->logs, run->module, run->step, !run->zero);
-    show(run, logged, seconds);
+    tutti__logs_tensors(&run->logs, run->module, run->at.step, !run->zero);
+    tutti__run_show(run, logged, seconds);
     return tutti__run_profile_after(run, begin_ns);
 }
 
 /* ---- One optimizer step ---- */
 
-/* The gradient is kept in units of the batch at hand, which may be the epoch's smaller last one, and ends as
- * (n1 g1 + n2 g2 + ...) / (n1 + n2 + ...). */
-tutti_status tutti__run_gradients(tutti__run *run, tutti_batch *batch, uint64_t t)
+/* The gradient is kept in units of the batch at hand, which may be the epoch's smaller last one. */
+tutti_status tutti__run_accumulate(tutti__run *run, tutti_batch *batch, uint64_t t, double *rest_p)
 {
     size_t total = 0;
     bool last = false;
 
     tutti_optim_zero_grad(run->optim);
-    run->data_seconds = 0;
     for (int64_t k = 1; !last; k++) {
         size_t n = batch->n;
 
         mark(run, "data", t);
         run->data_seconds += (double)(tutti__now_ns() - t) * 1e-9;
-        run->batch = batch->index + 1;
+        run->n_taken = batch->index + 1;
         last = k == run->config->grad_accumulation || batch->index + 1 == run->batches;
         total += n;
         TUTTI_TRY(train_batch(run, batch, last));
         t = tutti__now_ns();
-        if (!last && !next_batch(run, batch))
+        if (last)
+            *rest_p = (double)n / (double)total;
+        else if (!tutti__run_next_batch(run, batch->index + 1, batch))
             return tutti_loader_status(run->train_loader);
-        TUTTI_TRY(scale_gradients(run, (double)n / (double)(last ? total : batch->n)));
+        else
+            TUTTI_TRY(tutti__run_scale(run, (double)n / (double)batch->n));
     }
     run->step_samples = total;
     return TUTTI_OK;
 }
 
+tutti_status tutti__run_gradients(tutti__run *run, tutti_batch *batch, uint64_t begin_ns)
+{
+    double rest;
+
+    run->data_seconds = 0;
+    TUTTI_TRY(tutti__run_accumulate(run, batch, begin_ns, &rest));
+    return tutti__run_scale(run, rest);
+}
+
 tutti_status tutti__run_ask_to_stop(tutti__run *run)
 {
-    run->signalled = run->saving.failure == TUTTI_OK ? tutti__signals_seen() : UNSAVED;
+    run->signalled = run->saving.failure == TUTTI_OK ? tutti__signals_seen() : TUTTI__UNSAVED;
     return tutti_all_reduce(run->group, TUTTI_BUF(&run->signalled, 1, TUTTI_I64), TUTTI_MAX,
                             &run->signal_work);
 }
@@ -257,18 +277,19 @@ tutti_status tutti__run_hear_of_stop(tutti__run *run)
 static tutti_status train_step(tutti__run *run, bool *more_p)
 {
     uint64_t begin_ns;
-    bool logged = (run->step + 1) % (uint64_t)run->config->log_every == 0 ||
-                  run->step + 1 == run->total_steps;
+    bool logged = (run->at.step + 1) % (uint64_t)run->config->log_every == 0 ||
+                  run->at.step + 1 == run->total_steps;
     tutti_batch batch;
     double norm = 0;
 
     TUTTI_TRY(tutti__run_profile_before(run));
     begin_ns = tutti__now_ns();
-    *more_p = next_batch(run, &batch);
+    *more_p = tutti__run_next_batch(run, 0, &batch);
     if (!*more_p)
         return tutti_loader_status(run->train_loader);
     TUTTI_TRY(tutti__run_ask_to_stop(run));
     TUTTI_TRY(tutti__run_gradients(run, &batch, begin_ns));
+    run->at.batch = run->n_taken;
     TUTTI_TRY(tutti__run_hear_of_stop(run));
     TUTTI_TRY(tutti__run_update(run, logged || run->stopping, &norm));
     return end_step(run, norm, logged || run->stopping, begin_ns);
@@ -276,13 +297,12 @@ static tutti_status train_step(tutti__run *run, bool *more_p)
 
 /* ---- Epochs ---- */
 
-/* A checkpoint in the middle of an epoch; at its end the evaluation comes first. */
-static bool is_due(const tutti__run *run)
+bool tutti__run_checkpoint_is_due(const tutti__run *run)
 {
     const uint64_t every = (uint64_t)run->config->checkpoint_every;
 
-    return every > 0 && run->step % every == 0 && !run->stopping && run->step < run->total_steps &&
-           run->batch < run->batches;
+    return every > 0 && run->at.step % every == 0 && !run->stopping &&
+           run->at.step < run->total_steps && run->at.batch < run->batches;
 }
 
 static tutti_status checkpoint(tutti__run *run, int64_t epoch, size_t batch, bool finished)
@@ -291,22 +311,23 @@ static tutti_status checkpoint(tutti__run *run, int64_t epoch, size_t batch, boo
     return tutti__run_checkpoint(run, epoch, batch, finished);
 }
 
-/* From batch run->batch on. */
+/* From batch run->at.batch on. */
 static tutti_status train_epoch(tutti__run *run)
 {
     bool more = true;
 
-    run->batches = tutti__plan_batches(run, run->start);
-    tutti__loader_seek(run->train_loader, (uint64_t)run->epoch - 1, run->start, run->batch);
-    if (run->batch == 0 && run->start == 0)
-        run->epoch_loss = (tutti__mean){0, 0};
-    while (more && !run->stopping && run->step < run->total_steps) {
+    run->batches = tutti__plan_batches(run, run->at.start);
+    tutti__loader_seek(run->train_loader, (uint64_t)run->at.epoch - 1, run->at.start,
+                       run->at.batch);
+    if (run->at.batch == 0 && run->at.start == 0)
+        run->at.epoch_loss = (tutti__mean){0, 0};
+    while (more && !run->stopping && run->at.step < run->total_steps) {
         TUTTI_TRY(train_step(run, &more));
-        if (more && is_due(run))
-            TUTTI_TRY(checkpoint(run, run->epoch, run->batch, false));
+        if (more && tutti__run_checkpoint_is_due(run))
+            TUTTI_TRY(checkpoint(run, run->at.epoch, run->at.batch, false));
     }
-    if (run->batch == run->batches)
-        run->epochs_done = run->epoch;
+    if (run->at.batch == run->batches)
+        run->at.epochs_done = run->at.epoch;
     return exchange_sums(run);
 }
 
@@ -314,31 +335,32 @@ static tutti_status train_epoch(tutti__run *run)
 static tutti_status save_epoch(tutti__run *run, bool end)
 {
     const uint64_t every = (uint64_t)run->config->checkpoint_every;
-    const bool whole = run->batch == run->batches;
+    const bool whole = run->at.batch == run->batches;
 
-    if (!end && every > 0 && run->step % every != 0)
+    if (!end && every > 0 && run->at.step % every != 0)
         return TUTTI_OK;
-    return checkpoint(run, whole ? run->epoch + 1 : run->epoch, whole ? 0 : run->batch, end);
+    return checkpoint(run, whole ? run->at.epoch + 1 : run->at.epoch, whole ? 0 : run->at.batch,
+                      end);
 }
 
 /* Stopped by a signal: what has been done is kept, so that no step is lost. */
 static tutti_status save_stopped(tutti__run *run)
 {
-    if (run->saved_step == run->step && run->signalled != UNSAVED)
+    if (run->saved_step == run->at.step && run->signalled != TUTTI__UNSAVED)
         return TUTTI_OK;
-    return checkpoint(run, run->epoch, run->batch, false);
+    return checkpoint(run, run->at.epoch, run->at.batch, false);
 }
 
 tutti_status tutti__run_epochs(tutti__run *run)
 {
     int64_t every = run->config->eval_every;
 
-    for (;; run->epoch++, run->start = run->batch = 0) {
+    for (;; run->at.epoch++, run->at.start = run->at.batch = 0) {
         bool end;
 
         TUTTI_TRY(train_epoch(run));
-        end = run->step >= run->total_steps;
-        if (run->test_data && !run->stopping && (end || run->epoch % every == 0))
+        end = run->at.step >= run->total_steps;
+        if (run->test_data && !run->stopping && (end || run->at.epoch % every == 0))
             TUTTI_TRY(tutti__run_evaluate(run));
         if (run->stopping)
             return save_stopped(run);

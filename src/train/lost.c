@@ -15,7 +15,7 @@ static bool was_left(const tutti__run *run, const json_t *summary)
     const char *status = json_string_value(json_object_get(summary, "status"));
 
     return status && strcmp(status, "failed") != 0 &&
-           json_integer_value(json_object_get(summary, "steps")) == (json_int_t)run->step;
+           json_integer_value(json_object_get(summary, "steps")) == (json_int_t)run->at.step;
 }
 
 void tutti__run_count_lost(tutti__run *run)
@@ -31,7 +31,7 @@ void tutti__run_count_lost(tutti__run *run)
     snprintf(path, sizeof path, "%s/summary.json", run->folder.path);
     summary = tutti__json_read(path, 0, NULL);
     if (!was_left(run, summary)) {
-        tutti__ledger_lose(&run->ledger, run->step, start - saved,
+        tutti__ledger_lose(&run->ledger, run->at.step, start - saved,
                            json_string_value(json_object_get(summary, "reason")));
         run->seconds_before += start - saved;
     }

@@ -15,16 +15,16 @@ size_t tutti__plan_batches(const tutti__run *run, size_t start)
 {
     /* With padding all ranks have as many. */
     const tutti_sampler_opts opts = {.count = tutti_dataset_describe(run->train_data).count,
-                                     .world_size = run->size,
+                                     .world_size = tutti__run_shares(run),
                                      .start = start};
 
     return divide_up(tutti_sampler_length(&opts), (size_t)run->config->batch_size);
 }
 
-size_t tutti__plan_samples(const tutti__run *run, const tutti__position *at, int ranks)
+size_t tutti__plan_samples(const tutti__run *run, const tutti__position *at, int shares)
 {
     const size_t count = tutti_dataset_describe(run->train_data).count;
-    const size_t done = at->start + at->batch * (size_t)run->config->batch_size * (size_t)ranks;
+    const size_t done = at->start + at->batch * (size_t)run->config->batch_size * (size_t)shares;
 
     return done < count ? done : count;
 }
@@ -69,7 +69,7 @@ void tutti__plan(tutti__run *run, const tutti__position *at)
 
 uint64_t tutti__plan_schedule_step(const tutti__run *run)
 {
-    const uint64_t left = run->total_steps - run->step;
+    const uint64_t left = run->total_steps - run->at.step;
 
     return left < run->schedule.total_steps ? run->schedule.total_steps - left : 0;
 }

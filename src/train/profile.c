@@ -7,9 +7,9 @@
 
 tutti_status tutti__run_profile_before(tutti__run *run)
 {
-    if (!run->recorder || (int64_t)run->step + 1 != run->profile_first || run->clock.n > 0)
+    if (!run->recorder || (int64_t)run->at.step + 1 != run->profile_first || run->clock.n > 0)
         return TUTTI_OK;
-    return tutti__clock_read(&run->clock, run->group);
+    return run->shards > 0 ? TUTTI_OK : tutti__clock_read(&run->clock, run->group);
 }
 
 static tutti_status write_trace(const tutti__run *run)
@@ -33,13 +33,15 @@ tutti_status tutti__run_profile_after(tutti__run *run, uint64_t begin_ns)
 {
     if (!run->recorder)
         return TUTTI_OK;
-    if ((int64_t)run->step == run->profile_first)
+    if ((int64_t)run->at.step == run->profile_first)
         run->profile_begin_ns = begin_ns;
     if (!run->profile_begin_ns || run->profile_end_ns ||
-        ((int64_t)run->step < run->profile_last && run->step < run->total_steps && !run->stopping))
+        ((int64_t)run->at.step < run->profile_last && run->at.step < run->total_steps &&
+         !run->stopping))
         return TUTTI_OK;
     run->profile_end_ns = tutti__now_ns();
-    TUTTI_TRY(tutti__clock_read(&run->clock, run->group));
+    if (run->shards == 0) /* else ranks come and go: of a trace each has its own clock */
+        TUTTI_TRY(tutti__clock_read(&run->clock, run->group));
     if (write_trace(run) != TUTTI_OK) /* as with other logs, the model is worth more */
         tutti_log(TUTTI_LOG_WARN, "train", "profile: %s; training goes on without its trace",
                   tutti_last_error());

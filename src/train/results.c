@@ -36,9 +36,14 @@ static void say_figures(tutti__run *run, const tutti__summary *s)
         say_value(run, "images/s", "%.0f", s->images_per_s);
     say_value(run, "steps", "%lld", (long long)s->steps);
     say_value(run, "epochs", "%lld", (long long)s->epochs);
+    if (s->lost_workers + s->joined_workers + s->left_workers > 0)
+        say_value(run, "lost, joined, left", "%lld %lld %lld", (long long)s->lost_workers,
+                  (long long)s->joined_workers, (long long)s->left_workers);
+    if (s->taken_over_shards > 0)
+        say_value(run, "shards taken over", "%lld", (long long)s->taken_over_shards);
     if (run->scaler) {
         say_value(run, "loss scale", "%g", (double)tutti_scaler_get_scale(run->scaler));
-        say_value(run, "skipped steps", "%llu", (unsigned long long)run->skipped_steps);
+        say_value(run, "skipped steps", "%llu", (unsigned long long)run->at.skipped_steps);
     }
     if (run->zero)
         say_value(run, "MiB of state, rank", "%.2f",

@@ -10,6 +10,7 @@
 #include "train/run.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <libgen.h>
 #include <limits.h>
 #include <math.h>
@@ -94,7 +95,8 @@ static tutti_status check_ranges(const json_t *state, const char *folder)
     } ranges[] = {{"step", 0, MOST_STEPS, false},       {"epoch", 1, 1000001, false},
                   {"start", 0, MOST_STEPS, true},       {"batch", 0, MOST_STEPS, false},
                   {"epochs_done", 0, 1000000, false},   {"forwards", 0, MOST_STEPS, false},
-                  {"world_size", 1, MOST_RANKS, false}, {"samples", 0, MOST_STEPS, true}};
+                  {"world_size", 1, MOST_RANKS, false}, {"shards", 0, 4096, true},
+                  {"samples", 0, MOST_STEPS, true}};
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(ranges); i++) {
         const json_t *value = json_object_get(state, ranges[i].key);
@@ -157,6 +159,14 @@ static int ranks_then(const tutti__run *run)
     return (int)json_integer_value(json_object_get(run->resume.state, "world_size"));
 }
 
+/* To how many the samples of a step were dealt. */
+static int shares_then(const tutti__run *run)
+{
+    const int shards = (int)json_integer_value(json_object_get(run->resume.state, "shards"));
+
+    return shards > 0 ? shards : ranks_then(run);
+}
+
 static tutti_status check_hooks(const tutti__run *run, const char *folder)
 {
     for (int r = 0; r < ranks_then(run) && has_hook_state(run); r++) {
@@ -201,11 +211,11 @@ static tutti__position position(const tutti__run *run)
                           .start = (size_t)natural(state, "start"),
                           .batch = (size_t)natural(state, "batch")};
 
-    if (ranks_then(run) == run->size)
+    if (shares_then(run) == tutti__run_shares(run))
         return at;
     return (tutti__position){.step = at.step,
                              .epoch = at.epoch,
-                             .start = tutti__plan_samples(run, &at, ranks_then(run))};
+                             .start = tutti__plan_samples(run, &at, shares_then(run))};
 }
 
 /* Whether the data are as many as they were, and the position is one of them. */
@@ -224,12 +234,13 @@ static tutti_status check_data(const tutti__run *run, const char *folder)
                            folder, (long long)json_integer_value(was), count, folder);
     if (json_object_get(state, "samples") &&
         (at.start > count ||
-         tutti__plan_samples(run, &at, ranks_then(run)) != natural(state, "samples")))
-        return tutti__fail(TUTTI_ERR_FORMAT,
-                           "%s/state.json is damaged: start %zu and batch %zu of %d ranks are not "
-                           "%llu samples of %zu",
-                           folder, at.start, at.batch, ranks_then(run),
-                           (unsigned long long)natural(state, "samples"), count);
+         tutti__plan_samples(run, &at, shares_then(run)) != natural(state, "samples")))
+        return tutti__fail(
+            TUTTI_ERR_FORMAT,
+            "%s/state.json is damaged: start %zu and batch %zu of %d ranks or shards are not "
+            "%llu samples of %zu",
+            folder, at.start, at.batch, shares_then(run),
+            (unsigned long long)natural(state, "samples"), count);
     return TUTTI_OK;
 }
 
@@ -409,25 +420,40 @@ static void apply_state(tutti__run *run)
     const tutti__position at = position(run);
 
     tutti__plan(run, &at);
-    run->step = run->saved_step = at.step;
-    run->epoch = at.epoch;
-    run->start = at.start;
-    run->batch = at.batch;
-    run->epochs_done = (int64_t)natural(state, "epochs_done");
+    run->at.step = run->saved_step = at.step;
+    run->at.epoch = at.epoch;
+    run->at.start = at.start;
+    run->at.batch = at.batch;
+    run->at.epochs_done = (int64_t)natural(state, "epochs_done");
     tutti_ctx_set_step(run->cx, natural(state, "forwards"));
-    run->log_loss = mean_of(sums, "log_loss");
-    run->epoch_loss = mean_of(sums, "epoch_loss");
-    run->shown_loss = real(sums, "shown_loss", NAN);
-    run->val_loss = real(sums, "val_loss", NAN);
-    run->val_accuracy = real(sums, "val_accuracy", NAN);
+    run->at.log_loss = mean_of(sums, "log_loss");
+    run->at.epoch_loss = mean_of(sums, "epoch_loss");
+    run->at.shown_loss = real(sums, "shown_loss", NAN);
+    run->at.val_loss = real(sums, "val_loss", NAN);
+    run->at.val_accuracy = real(sums, "val_accuracy", NAN);
     tutti__ledger_restore(&run->ledger, json_object_get(sums, "time"));
-    run->train_seconds = real(sums, "train_seconds", 0);
-    run->log_seconds = real(sums, "log_seconds", 0);
-    run->images = real(sums, "images", 0);
-    run->log_images = real(sums, "log_images", 0);
+    run->at.train_seconds = real(sums, "train_seconds", 0);
+    run->at.log_seconds = real(sums, "log_seconds", 0);
+    run->at.images = real(sums, "images", 0);
+    run->at.log_images = real(sums, "log_images", 0);
     run->seconds_before = real(sums, "seconds", 0);
     run->traffic_before = (tutti_traffic){.gradient_bytes = natural(sums, "gradient_bytes"),
                                           .wire_bytes = natural(sums, "wire_bytes")};
+}
+
+/* A block for this optimizer, if it keeps as many states as the checkpoint's. */
+static tutti_status new_block(const tutti__run *run, int64_t n_states, tutti__optim_block *fresh)
+{
+    TUTTI_TRY(tutti__optim_block_new(fresh, run->optim, run->module));
+    if ((size_t)n_states == fresh->n_states)
+        return TUTTI_OK;
+    tutti__fail(TUTTI_ERR_FORMAT,
+                "resume: the checkpoint's optimizer.safetensors holds %lld states a "
+                "parameter, and %s has %zu: it is another run's; resume from another "
+                "checkpoint",
+                (long long)n_states, run->config->optimizer, fresh->n_states);
+    tutti__optim_block_free(fresh);
+    return TUTTI_ERR_FORMAT;
 }
 
 /* With ZeRO too every rank gets all, and keeps its share in the first step. */
@@ -438,16 +464,7 @@ static tutti_status apply_optimizer(tutti__run *run)
     tutti_status status;
 
     TUTTI_TRY(tutti_broadcast(run->group, TUTTI_BUF(&n_states, 1, TUTTI_I64), 0, NULL));
-    TUTTI_TRY(tutti__optim_block_new(&fresh, run->optim, run->module));
-    if ((size_t)n_states != fresh.n_states) {
-        status = tutti__fail(TUTTI_ERR_FORMAT,
-                             "resume: the checkpoint's optimizer.safetensors holds %lld states a "
-                             "parameter, and %s has %zu: it is another run's; resume from another "
-                             "checkpoint",
-                             (long long)n_states, run->config->optimizer, fresh.n_states);
-        tutti__optim_block_free(&fresh);
-        return status;
-    }
+    TUTTI_TRY(new_block(run, n_states, &fresh));
     if (run->rank == 0) {
         tutti__optim_block_free(&fresh);
         fresh = block;
@@ -538,6 +555,67 @@ static tutti_status apply_hook(tutti__run *run)
         status = tutti__powersgd_restore(&run->hook, p, (size_t)n);
     free(p);
     return status;
+}
+
+/* ---- Shards ------------------------------------------------------------------------------------------------------- */
+
+/* As long as steps are dealt as before, the digest of their samples goes on; else it is of what follows. */
+static tutti_status apply_samples(tutti__run *run)
+{
+    const json_t *state = run->resume.state, *samples = json_object_get(state, "samples_digest"),
+                 *from = json_object_get(state, "samples_from");
+    const tutti__position at = position(run);
+
+    run->kept.from = at;
+    if (!samples || !from || shares_then(run) != run->shards)
+        return TUTTI_OK;
+    if (sscanf(json_string_value(samples) ? json_string_value(samples) : "",
+               "%16" SCNx64 "%16" SCNx64, &run->kept.samples[0], &run->kept.samples[1]) != 2)
+        return tutti__fail(TUTTI_ERR_FORMAT, "%s/state.json is damaged: samples_digest",
+                           run->resume.path);
+    run->kept.from = (tutti__position){.step = natural(from, "step"),
+                                       .epoch = (int64_t)natural(from, "epoch"),
+                                       .start = (size_t)natural(from, "start"),
+                                       .batch = (size_t)natural(from, "batch")};
+    return TUTTI_OK;
+}
+
+/* One of a run by rank has none, and the first step finds them. */
+static tutti_status apply_ranges(tutti__run *run)
+{
+    const json_t *ranges = json_object_get(run->resume.state, "ranges");
+    tutti_reducer *reducer = tutti_ddp_reducer(run->ddp);
+    size_t n = 0;
+
+    while (tutti_reducer_name(reducer, n))
+        n++;
+    if (!ranges)
+        return TUTTI_OK;
+    if (json_array_size(ranges) != n)
+        return tutti__fail(TUTTI_ERR_FORMAT,
+                           "%s/state.json is damaged: ranges are %zu numbers, expected %zu",
+                           run->resume.path, json_array_size(ranges), n);
+    for (size_t i = 0; i < n; i++)
+        tutti_reducer_ranges(reducer)[i] = (float)json_number_value(json_array_get(ranges, i));
+    return TUTTI_OK;
+}
+
+tutti_status tutti__resume_apply_alone(tutti__run *run)
+{
+    tutti__optim_block fresh;
+
+    if (!run->resume.found)
+        return TUTTI_OK;
+    apply_state(run);
+    run->kept.forwards = natural(run->resume.state, "forwards");
+    run->kept.complete = run->resume.complete;
+    run->kept.finished = run->resume.finished;
+    TUTTI_TRY(tutti__amp_restore(run, run->resume.state));
+    TUTTI_TRY(apply_samples(run));
+    TUTTI_TRY(apply_ranges(run));
+    TUTTI_TRY(new_block(run, (int64_t)run->resume.optim.n_states, &fresh));
+    tutti__optim_block_free(&fresh);
+    return tutti__optim_block_put(&run->resume.optim, run->optim, run->module);
 }
 
 tutti_status tutti__resume_apply(tutti__run *run)

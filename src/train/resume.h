@@ -35,6 +35,8 @@ tutti_status tutti__resume_choose(struct tutti__run *run);
 tutti_status tutti__resume_share(struct tutti__run *run);
 /* Gives optimizer, hook and counters what they had. Collective, before the first step. */
 tutti_status tutti__resume_apply(struct tutti__run *run);
+/* Rank 0's part where the others get all of its state by other ways (members.h): ranges of gradients, the digest of samples. */
+tutti_status tutti__resume_apply_alone(struct tutti__run *run);
 void tutti__resume_free(tutti__resume *resume);
 
 /* OK if a checkpoint with these keys (state.json's "config") may go on with this run's (resume_keys.c). */

@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* Where files lie, what is shown and saved, how work is spread: the result is the same, to rounding at most. */
-static bool is_free(int key, const tutti__train_config *config)
+static bool is_free(int key, const tutti__train_config *config, const json_t *keys)
 {
     switch (key) {
     case TUTTI__KEY_OF_data_dir:
@@ -40,7 +40,10 @@ static bool is_free(int key, const tutti__train_config *config)
     case TUTTI__KEY_OF_profile:
     case TUTTI__KEY_OF_deterministic:
     case TUTTI__KEY_OF_timeout_s:
+    case TUTTI__KEY_OF_shards: /* as another number of ranks */
         return true;
+    case TUTTI__KEY_OF_wire_bits:
+        return config->shards == 0 || json_integer_value(json_object_get(keys, "shards")) == 0;
     case TUTTI__KEY_OF_bucket_mb:
     case TUTTI__KEY_OF_first_bucket_mb: /* PowerSGD's state is a bucket's */
         return strcmp(config->comm_hook, "powersgd") != 0;
@@ -100,7 +103,8 @@ tutti_status tutti__resume_check_keys(const tutti__run *run, const json_t *keys,
         const json_t *was = json_object_get(keys, name), *is = json_object_get(mine, name);
 
         /* A key that the checkpoint does not know is younger than it. */
-        if (was && !is_free(i, run->config) && !json_equal(was, is) && !is_over(i, run, was, is))
+        if (was && !is_free(i, run->config, keys) && !json_equal(was, is) &&
+            !is_over(i, run, was, is))
             status = refuse(run, i, was, is, path);
     }
     json_decref(mine);

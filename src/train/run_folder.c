@@ -302,20 +302,20 @@ tutti_status tutti__run_folder_begin(tutti__run_folder *folder, const tutti__tra
     return open_metrics(folder, O_TRUNC);
 }
 
-/* Whether a line of metrics.jsonl is whole, and of what had happened when the checkpoint of `step` was taken: an evaluation
- * after that step comes before it. */
-static bool is_kept(const char *line, size_t n, uint64_t step)
+/* Whether a line of metrics.jsonl is whole, and not behind `upto`; then *found has it. */
+static bool is_kept(const char *line, size_t n, const tutti__logged *upto, tutti__logged *found)
 {
     json_t *object = n > 0 && line[n - 1] == '\n' ? json_loadb(line, n, 0, NULL) : NULL;
-    const json_t *inner = json_object_get(object, "eval");
-    const json_t *number;
-    bool kept;
+    const json_t *eval = json_object_get(object, "eval"),
+                 *system = json_object_get(object, "system");
+    const json_t *number = json_object_get(eval ? eval : system ? system : object, "step");
+    uint64_t *step = eval ? &found->eval : system ? &found->system : &found->step;
+    const uint64_t most = eval ? upto->eval : system ? upto->system : upto->step;
+    const bool kept = json_is_object(object) &&
+                      (!json_is_integer(number) || json_integer_value(number) <= (json_int_t)most);
 
-    if (!inner)
-        inner = json_object_get(object, "system");
-    number = json_object_get(inner ? inner : object, "step");
-    kept = json_is_object(object) &&
-           (!json_is_integer(number) || json_integer_value(number) <= (json_int_t)step);
+    if (kept && json_is_integer(number))
+        *step = (uint64_t)json_integer_value(number);
     json_decref(object);
     return kept;
 }
@@ -338,8 +338,9 @@ static tutti_status copy_begin(const char *path, size_t kept)
 }
 
 /* Cuts metrics.jsonl where what was lost with the interrupted run begins. */
-static tutti_status cut_metrics(const tutti__run_folder *folder, uint64_t step)
+static tutti_status cut_metrics(const tutti__run_folder *folder, tutti__logged *logged)
 {
+    tutti__logged found = {0};
     char path[4096], *line = NULL;
     size_t room = 0;
     off_t kept = 0;
@@ -353,10 +354,11 @@ static tutti_status cut_metrics(const tutti__run_folder *folder, uint64_t step)
     file = fopen(path, "re");
     if (!file)
         return errno == ENOENT ? TUTTI_OK : tutti__fail_errno(errno, "cannot read %s", path);
-    while ((n = getline(&line, &room, file)) > 0 && is_kept(line, (size_t)n, step))
+    while ((n = getline(&line, &room, file)) > 0 && is_kept(line, (size_t)n, logged, &found))
         kept += n;
     free(line);
     fclose(file);
+    *logged = found;
     return truncate(path, kept) == 0 ? TUTTI_OK : copy_begin(path, (size_t)kept);
 }
 
@@ -364,6 +366,8 @@ tutti_status tutti__run_folder_continue(tutti__run_folder *folder,
                                         const tutti__train_config *config, uint64_t step,
                                         uint64_t bytes)
 {
+    /* An evaluation after that step comes before its checkpoint. */
+    tutti__logged logged = {.step = step, .eval = step, .system = step};
     char checkpoints[4096];
 
     TUTTI_TRY(tutti__run_folder_checkpoints(folder, checkpoints));
@@ -371,8 +375,21 @@ tutti_status tutti__run_folder_continue(tutti__run_folder *folder,
     TUTTI_TRY(check_space(folder, bytes));
     TUTTI_TRY(remove_leftovers(folder));
     TUTTI_TRY(remove_summary(folder));
-    TUTTI_TRY(cut_metrics(folder, step));
+    TUTTI_TRY(cut_metrics(folder, &logged));
     TUTTI_TRY(write_config(folder, config));
+    return open_metrics(folder, 0);
+}
+
+tutti_status tutti__run_folder_take_over(tutti__run_folder *folder, uint64_t step,
+                                         tutti__logged *logged)
+{
+    char checkpoints[4096];
+
+    TUTTI_TRY(tutti__run_folder_checkpoints(folder, checkpoints));
+    TUTTI_TRY(tutti__checkpoint_keep_until(checkpoints, step));
+    TUTTI_TRY(remove_leftovers(folder));
+    TUTTI_TRY(remove_summary(folder));
+    TUTTI_TRY(cut_metrics(folder, logged));
     return open_metrics(folder, 0);
 }
 

@@ -15,6 +15,11 @@
 #include <jansson.h>
 #include <tutti/nn.h>
 
+/* Of which step the last lines of metrics.jsonl are; 0: none. */
+typedef struct tutti__logged {
+    uint64_t step, eval, system;
+} tutti__logged;
+
 typedef struct tutti__run_folder {
     char path[TUTTI__CONFIG_TEXT];
     tutti__run_lock lock;
@@ -37,6 +42,10 @@ tutti_status tutti__run_folder_begin(tutti__run_folder *folder, const tutti__tra
 tutti_status tutti__run_folder_continue(tutti__run_folder *folder,
                                         const tutti__train_config *config, uint64_t step,
                                         uint64_t bytes);
+/* In the place of a rank that has gone, whose lock this one has: lines behind *logged and checkpoints after `step` are removed.
+ * Then *logged is what the last lines are of. */
+tutti_status tutti__run_folder_take_over(tutti__run_folder *folder, uint64_t step,
+                                         tutti__logged *logged);
 /* RUN_DIR/checkpoints */
 tutti_status tutti__run_folder_checkpoints(const tutti__run_folder *folder, char path[4096]);
 /* Whether summary.json says that the run was completed. */

@@ -170,7 +170,8 @@ void tutti__run_lock_release(tutti__run_lock *lock)
     lock->fd = -1;
 }
 
-bool tutti__run_lock_inherit(tutti__run_lock *lock, const char *folder, const char *token, int ms)
+bool tutti__run_lock_inherit(tutti__run_lock *lock, const char *folder, const char *token,
+                             const tutti__train_job *job, int ms)
 {
     char path[4096];
     json_t *owner;
@@ -185,7 +186,12 @@ bool tutti__run_lock_inherit(tutti__run_lock *lock, const char *folder, const ch
     owner = ours ? read_owner(lock->fd) : NULL;
     ours = ours && strcmp(text_of(owner, "token", ""), token) == 0;
     json_decref(owner);
-    if (!ours)
+    if (!ours) {
         tutti__run_lock_release(lock);
-    return ours;
+        return false;
+    }
+    snprintf(lock->token, sizeof lock->token, "%s", token);
+    if (write_owner(lock, path, job) != TUTTI_OK)
+        tutti_log(TUTTI_LOG_INFO, "train", "%s", tutti_last_error());
+    return true;
 }

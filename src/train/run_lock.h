@@ -18,7 +18,8 @@ tutti_status tutti__run_lock_take(tutti__run_lock *lock, const char *folder,
                                   const tutti__train_job *job);
 void tutti__run_lock_release(tutti__run_lock *lock);
 /* For the ranks beside the one that took it: true if its process has gone, within `ms`, and the lock with this token is
- * ours now. */
-bool tutti__run_lock_inherit(tutti__run_lock *lock, const char *folder, const char *token, int ms);
+ * ours now, and the file says so. */
+bool tutti__run_lock_inherit(tutti__run_lock *lock, const char *folder, const char *token,
+                             const tutti__train_job *job, int ms);
 
 #endif

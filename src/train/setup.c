@@ -9,6 +9,7 @@
 #include "tensor/tensor.h"
 #include "train/agree.h"
 #include "train/amp.h"
+#include "train/members.h"
 #include "train/pin.h"
 #include "train/run.h"
 #include "train/trace.h"
@@ -37,6 +38,7 @@ static tutti_loader_opts loader_opts(const tutti__run *run)
     const tutti__train_config *c = run->config;
 
     return (tutti_loader_opts){.batch = (int)c->batch_size,
+                               .shards = run->shards,
                                .workers = (int)c->workers,
                                .prefetch = (int)c->prefetch,
                                .seed = (uint64_t)c->seed,
@@ -112,7 +114,7 @@ static void warn_of_idle_gpu(const tutti__run *run)
     const tutti__device_ops *ops;
     tutti_status status;
 
-    if (tutti_group_local_rank(run->group) != 0 || getenv("CUDA_VISIBLE_DEVICES") ||
+    if (run->local_rank != 0 || getenv("CUDA_VISIBLE_DEVICES") ||
         access("/dev/nvidiactl", F_OK) != 0)
         return;
     status = tutti__device_ops_of(TUTTI_CUDA, &ops);
@@ -128,8 +130,7 @@ static void warn_of_idle_gpu(const tutti__run *run)
 /* A device that the machine lacks is as one that failed: exit code 4. */
 static tutti_status find_device(const tutti__run *run, tutti_device *device_p)
 {
-    const tutti_status status =
-        tutti_device_parse(device_p, run->config->device, tutti_group_local_rank(run->group));
+    const tutti_status status = tutti_device_parse(device_p, run->config->device, run->local_rank);
 
     if (status == TUTTI_OK && device_p->kind == TUTTI_CPU &&
         strcmp(run->config->device, "auto") == 0)
@@ -217,7 +218,7 @@ tutti_status tutti__run_open_optimizer(tutti__run *run)
     return open_optimizer(run);
 }
 
-static tutti_status open_trace(tutti__run *run)
+tutti_status tutti__run_open_trace(tutti__run *run)
 {
     /* The syntax was checked with the configuration. */
     if (!tutti__config_profile(run->config, &run->profile_first, &run->profile_last) ||
@@ -253,8 +254,7 @@ static uint64_t files_bytes(const tutti__run *run, bool anew)
     return bytes;
 }
 
-/* Rank 0's folder, and what a checkpoint there gives. */
-static tutti_status open_files(tutti__run *run)
+tutti_status tutti__run_open_files(tutti__run *run)
 {
     TUTTI_TRY(tutti__resume_find_folder(run));
     TUTTI_TRY(tutti__run_folder_open(&run->folder, run->config, &run->job));
@@ -262,9 +262,8 @@ static tutti_status open_files(tutti__run *run)
     return tutti__resume_choose(run);
 }
 
-/* The weights to start from, unless a checkpoint has been read. DDP copies rank 0's to the others; where a checkpoint is not to
- * be expected, those read theirs too, so that a wrong one is told. */
-static tutti_status load_init(tutti__run *run)
+/* The others read theirs too where a checkpoint is not to be expected, so that a wrong one is told. */
+tutti_status tutti__run_load_init(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
     const bool is_start = strcmp(c->resume, "no") == 0 && !run->job.restarted && !run->job.requeued;
@@ -298,23 +297,31 @@ static tutti_status open_alone(tutti__run *run)
 {
     TUTTI_TRY(tutti__run_open_alone(run));
     TUTTI_TRY(tutti__ledger_open(&run->ledger, run->size, (uint64_t)run->config->log_every));
-    TUTTI_TRY(open_trace(run));
+    TUTTI_TRY(tutti__run_open_trace(run));
     if (run->rank == 0)
-        TUTTI_TRY(open_files(run));
-    return load_init(run);
+        TUTTI_TRY(tutti__run_open_files(run));
+    return tutti__run_load_init(run);
+}
+
+tutti_ddp_opts tutti__run_ddp_opts(const tutti__run *run)
+{
+    const tutti__train_config *c = run->config;
+
+    return (tutti_ddp_opts){.bucket_mb = c->bucket_mb,
+                            .first_bucket_mb = c->first_bucket_mb,
+                            .find_unused = c->find_unused,
+                            .static_graph = c->static_graph,
+                            /* a scaler looks itself, and knows what to do */
+                            .nonfinite = tutti__amp_dtype(run) == TUTTI_F16 ? TUTTI_NONFINITE_IGNORE
+                                                                            : TUTTI_NONFINITE_ERROR,
+                            .shards = run->shards,
+                            .wire_bits = run->shards > 0 ? atoi(c->wire_bits) : 0};
 }
 
 tutti_status tutti__run_open_ddp(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
-    const tutti_ddp_opts opts = {.bucket_mb = c->bucket_mb,
-                                 .first_bucket_mb = c->first_bucket_mb,
-                                 .find_unused = c->find_unused,
-                                 .static_graph = c->static_graph,
-                                 /* a scaler looks itself, and knows what to do */
-                                 .nonfinite = tutti__amp_dtype(run) == TUTTI_F16
-                                                  ? TUTTI_NONFINITE_IGNORE
-                                                  : TUTTI_NONFINITE_ERROR};
+    const tutti_ddp_opts opts = tutti__run_ddp_opts(run);
 
     if (c->sync_bn)
         tutti_convert_sync_batch_norm(run->module, run->group);
@@ -334,14 +341,13 @@ static tutti_status open_together(tutti__run *run)
     return tutti__run_open_ddp(run);
 }
 
-/* What the run begins with is in memory everywhere: from here on its folder is this run's. */
-static tutti_status begin_folder(tutti__run *run)
+tutti_status tutti__run_begin_folder(tutti__run *run)
 {
     if (run->rank != 0)
         return TUTTI_OK;
     if (run->resume.found && run->resume.here) {
         tutti__run_count_lost(run);
-        return tutti__run_folder_continue(&run->folder, run->config, run->step,
+        return tutti__run_folder_continue(&run->folder, run->config, run->at.step,
                                           files_bytes(run, false));
     }
     return tutti__run_folder_begin(&run->folder, run->config, files_bytes(run, true));
@@ -355,21 +361,28 @@ static tutti_status resume(tutti__run *run)
     return status == TUTTI_OK ? TUTTI_OK : tutti__fail_alone(run->group, status);
 }
 
+tutti_group_opts tutti__run_group_opts(const tutti__run *run)
+{
+    /* A limit too small for a millisecond is none. */
+    tutti_group_opts opts = {.timeout_ms = (int)ceil(run->config->timeout_s * 1000)};
+
+    /* One of its names: config.def says so. */
+    tutti__backend_parse(run->config->backend, &opts.backend);
+    return opts;
+}
+
 tutti_status tutti__run_open_group(tutti__run *run)
 {
-    const tutti__train_config *c = run->config;
-    double timeout_ms = ceil(c->timeout_s * 1000); /* a limit too small for a millisecond is none */
-    tutti_group_opts opts = {.timeout_ms = (int)timeout_ms};
-    tutti_status status;
+    const tutti_group_opts opts = tutti__run_group_opts(run);
+    const tutti_status status = tutti_group_init(&run->group, &opts);
 
-    tutti__backend_parse(c->backend, &opts.backend); /* one of its names: config.def says so */
-    status = tutti_group_init(&run->group, &opts);
     if (status != TUTTI_OK) {
         tutti__say_error(0, 1);
         return status;
     }
     run->rank = tutti_group_rank(run->group);
     run->size = tutti_group_size(run->group);
+    run->local_rank = tutti_group_local_rank(run->group);
     run->file_size = run->config->world_size;
     run->config->world_size = run->size;
     return TUTTI_OK;
@@ -381,15 +394,19 @@ tutti_status tutti__run_open(tutti__run *run)
 
     run->start_ns = tutti__now_ns();
     run->folder.metrics = run->folder.lock.fd = -1;
-    run->epoch = 1;
-    run->val_loss = run->val_accuracy = run->shown_loss = run->shown_images_per_s = NAN;
+    run->at.epoch = 1;
+    run->at.val_loss = run->at.val_accuracy = run->at.shown_loss = run->shown_images_per_s = NAN;
     tutti__train_job_read(&run->job);
+    run->shards = (int)run->config->shards;
+    if (run->shards > 0)
+        return tutti__members_open(run);
     TUTTI_TRY(tutti__run_open_group(run));
     tutti__progress_init(&run->progress, run->rank == 0 ? stdout : NULL, run->config->progress);
     TUTTI_TRY(tutti__fail_together(run->group, tutti__same_config(run->group, run->config)));
     TUTTI_TRY(tutti__core_share_find(run->group, &run->cores));
     TUTTI_TRY(tutti__fail_together(run->group, open_alone(run)));
-    TUTTI_TRY(tutti__gpus_open(&run->gpus, run->group, run->cx->device));
+    TUTTI_TRY(
+        tutti__say_loss(run->group, tutti__gpus_open(&run->gpus, run->group, run->cx->device)));
     status = open_together(run);
     if (status != TUTTI_OK)
         tutti__error_file_write(tutti_status_scope(status) != TUTTI_SCOPE_GROUP,
@@ -401,9 +418,9 @@ tutti_status tutti__run_open(tutti__run *run)
         return status;
     TUTTI_TRY(tutti__fail_together(run->group, tutti__run_open_optimizer(run)));
     TUTTI_TRY(resume(run));
-    TUTTI_TRY(tutti__fail_together(run->group, begin_folder(run)));
+    TUTTI_TRY(tutti__fail_together(run->group, tutti__run_begin_folder(run)));
     if (run->rank == 0)
-        tutti__logs_begin(&run->logs, &run->folder, run->config, &run->gpus, run->step);
+        tutti__logs_begin(&run->logs, &run->folder, run->config, &run->gpus, run->at.step);
     return TUTTI_OK;
 }
 
@@ -424,10 +441,15 @@ void tutti__run_close(tutti__run *run)
     tutti_scaler_free(run->scaler);
     tutti_optim_free(run->optim);
     tutti_zero_free(run->zero);
-    tutti_ddp_free(run->ddp);
+    free(run->members);
+    if (run->elastic) /* DDP and the group are its */
+        tutti_elastic_free(run->elastic);
+    else
+        tutti_ddp_free(run->ddp);
     tutti_model_free(run->model);
     tutti__loss_close(&run->loss);
     tutti_ctx_free(run->cx);
-    tutti_group_free(run->group);
+    if (!run->elastic)
+        tutti_group_free(run->group);
     tutti__recorder_free(run->recorder);
 }

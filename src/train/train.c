@@ -1,8 +1,9 @@
 /* train.c -- one rank's run from its beginning to its exit code.   SPDX-License-Identifier: MIT */
 #include "train/train.h"
+#include "data/sampler.h"
 #include "train/agree.h"
 #include "train/amp.h"
-#include "train/run.h"
+#include "train/members.h"
 #include "train/signals.h"
 
 #include <math.h>
@@ -49,22 +50,27 @@ static const char *grouped(int64_t n, char text[32])
 static void say_continued(tutti__run *run)
 {
     const size_t count = tutti_dataset_describe(run->train_data).count;
-    const long long ranks = json_integer_value(json_object_get(run->resume.state, "world_size"));
+    const long long ranks = json_integer_value(json_object_get(run->resume.state, "world_size")),
+                    were = json_integer_value(json_object_get(run->resume.state, "shards")),
+                    then = were > 0 ? were : ranks, now = tutti__run_shares(run);
 
     tutti__progress_say(&run->progress, "resumed from %s: %llu of %llu steps are done",
-                        run->resume.path, (unsigned long long)run->step,
+                        run->resume.path, (unsigned long long)run->at.step,
                         (unsigned long long)run->total_steps);
-    if (ranks == run->size)
+    if (then == now)
         return;
     tutti__progress_say(
         &run->progress,
-        "%lld rank%s until there, %d from here: a step takes %lld samples instead of %lld", ranks,
-        ranks == 1 ? "" : "s", run->size, (long long)run->config->batch_size * run->size,
-        (long long)run->config->batch_size * ranks);
-    if (run->start > 0 && run->start < count)
+        "%lld %s%s until there, %lld%s from here: a step takes %lld samples instead of %lld", then,
+        were > 0 ? "shard" : "rank", then == 1 ? "" : "s", now,
+        (were > 0) == (run->shards > 0) ? ""
+        : run->shards > 0               ? " shards"
+                                        : " ranks",
+        (long long)run->config->batch_size * now, (long long)run->config->batch_size * then);
+    if (run->at.start > 0 && run->at.start < count)
         tutti__progress_say(&run->progress,
                             "the %zu samples of epoch %lld that are left are dealt out to them",
-                            count - run->start, (long long)run->epoch);
+                            count - run->at.start, (long long)run->at.epoch);
 }
 
 static void say_resumed(tutti__run *run)
@@ -103,11 +109,11 @@ static void say_amp(tutti__run *run)
                             strcmp(kernels, "emulated") == 0 ? ", slower than amp off" : "");
 }
 
-static void say_beginning(tutti__run *run)
+void tutti__run_say_beginning(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
     tutti_dataset_info info = tutti_dataset_describe(run->train_data);
-    char parameters[32], images[32], tests[64] = "";
+    char parameters[32], images[32], tests[64] = "", shards[32] = "";
 
     if (run->test_data)
         snprintf(tests, sizeof tests, ", %s test images",
@@ -116,9 +122,11 @@ static void say_beginning(tutti__run *run)
         &run->progress, "%s, %s parameters, on %s: %s training images of %dx%dx%d%s", c->model,
         grouped(tutti_module_count(run->module), parameters), c->data,
         grouped((int64_t)info.count, images), info.channels, info.height, info.width, tests);
+    if (run->shards > 0)
+        snprintf(shards, sizeof shards, " over %d shards", run->shards);
     tutti__progress_say(&run->progress,
-                        "%d rank%s (%s) x batch %lld, %s kernels, %d thread%s a rank", run->size,
-                        run->size == 1 ? "" : "s", tutti_group_transport_name(run->group),
+                        "%d rank%s (%s)%s x batch %lld, %s kernels, %d thread%s a rank", run->size,
+                        run->size == 1 ? "" : "s", tutti_group_transport_name(run->group), shards,
                         (long long)c->batch_size, tutti_ctx_kernels_name(run->cx),
                         tutti_ctx_threads(run->cx), tutti_ctx_threads(run->cx) == 1 ? "" : "s");
     say_device(run);
@@ -128,7 +136,7 @@ static void say_beginning(tutti__run *run)
                             run->folder.path, run->folder.aside);
     else
         tutti__progress_say(&run->progress, "run folder %s", run->folder.path);
-    if (run->file_size > 0 && run->file_size != run->size)
+    if (run->file_size > 0 && run->file_size != run->size && run->shards == 0)
         tutti__progress_say(
             &run->progress,
             "the configuration is of a run of %lld rank%s: a step has other samples here",
@@ -136,8 +144,8 @@ static void say_beginning(tutti__run *run)
     say_resumed(run);
 }
 
-/* digest: where its text is to be. */
-static void make_summary(const tutti__run *run, const char *status, char digest[33],
+/* digests: where the text of two is to be. */
+static void make_summary(const tutti__run *run, const char *status, char digests[2][33],
                          tutti__summary *s)
 {
     tutti_traffic traffic = tutti__run_traffic(run);
@@ -145,20 +153,30 @@ static void make_summary(const tutti__run *run, const char *status, char digest[
     *s = (tutti__summary){.status = status,
                           .world_size = run->size,
                           .device = run->gpus.device.name,
-                          .steps = (int64_t)run->step,
-                          .epochs = run->epochs_done,
-                          .train_loss = run->epoch_loss.sum / run->epoch_loss.n,
-                          .val_loss = run->val_loss,
-                          .val_accuracy = run->val_accuracy,
-                          .images_per_s = run->images / run->train_seconds,
+                          .steps = (int64_t)run->at.step,
+                          .epochs = run->at.epochs_done,
+                          .train_loss = run->at.epoch_loss.sum / run->at.epoch_loss.n,
+                          .val_loss = run->at.val_loss,
+                          .val_accuracy = run->at.val_accuracy,
+                          .images_per_s = run->at.images / run->at.train_seconds,
                           .seconds = tutti__run_seconds(run),
                           .gradient_bytes = (int64_t)traffic.gradient_bytes,
                           .wire_bytes = (int64_t)traffic.wire_bytes,
-                          .skipped_steps = (int64_t)run->skipped_steps};
+                          .skipped_steps = (int64_t)run->at.skipped_steps,
+                          .shards = run->shards,
+                          .lost_workers = run->kept.lost,
+                          .joined_workers = run->kept.joined,
+                          .left_workers = run->kept.left,
+                          .lost_attempts = run->kept.attempts,
+                          .taken_over_shards = run->kept.taken_over};
+    if (run->shards > 0) {
+        tutti__samples_digest_text(run->kept.samples, digests[1]);
+        s->samples_digest = digests[1];
+    }
     if (run->module && tutti_module_status(run->module) == TUTTI_OK) {
         s->parameters = tutti_module_count(run->module);
-        tutti_module_digest(run->module, digest);
-        s->parameter_digest = digest;
+        tutti_module_digest(run->module, digests[0]);
+        s->parameter_digest = digests[0];
     }
 }
 
@@ -209,13 +227,13 @@ static bool write_weights(tutti__run *run, shortfall *notes)
         tutti__run_folder_weights(&run->folder, run->module) == TUTTI_OK)
         return true;
     snprintf(reason, sizeof reason, "%s", tutti_last_error());
-    if (saved && tutti__run_folder_link_weights(&run->folder, run->step) == TUTTI_OK) {
+    if (saved && tutti__run_folder_link_weights(&run->folder, run->at.step) == TUTTI_OK) {
         tutti_log(TUTTI_LOG_WARN, "train", "%s: it shares the file of the last checkpoint", reason);
         return true;
     }
     if (saved)
         note(notes, "%s; the weights are in %s/checkpoints/step-%08llu/model.safetensors", reason,
-             run->folder.path, (unsigned long long)run->step);
+             run->folder.path, (unsigned long long)run->at.step);
     else
         note(notes, "%s", reason);
     return saved;
@@ -248,11 +266,11 @@ static tutti_status write_end(tutti__run *run, shortfall *notes, tutti__summary 
 }
 
 /* Whatever cannot be written, the rest is; a run that lacks something ends with DISK, and summary.json says what. */
-static tutti_status write_results(tutti__run *run)
+tutti_status tutti__run_write_results(tutti__run *run)
 {
     tutti__summary summary;
     shortfall notes = {.n = 0};
-    char digest[33];
+    char digests[2][33];
     bool kept, lacks;
 
     if (run->rank != 0)
@@ -265,7 +283,7 @@ static tutti_status write_results(tutti__run *run)
                  !kept           ? "failed"
                  : run->stopping ? "interrupted"
                                  : "completed",
-                 digest, &summary);
+                 digests, &summary);
     if (write_end(run, &notes, &summary) != TUTTI_OK) {
         note(&notes, "%s", tutti_last_error());
         lacks = true;
@@ -282,19 +300,19 @@ static tutti_status write_results(tutti__run *run)
 static void write_failure(tutti__run *run, const char *reason)
 {
     tutti__summary summary;
-    char path[TUTTI__CONFIG_TEXT + 16], digest[33];
+    char path[TUTTI__CONFIG_TEXT + 16], digests[2][33];
 
     if (run->rank == 0 && run->folder.metrics < 0)
         return; /* the folder is not yet this run's */
     if (run->rank != 0) {
         snprintf(path, sizeof path, "%s/summary.json", run->config->run_dir);
-        if (!tutti__run_lock_inherit(&run->folder.lock, run->config->run_dir, run->token,
+        if (!tutti__run_lock_inherit(&run->folder.lock, run->config->run_dir, run->token, &run->job,
                                      INHERIT_MS) ||
             access(path, F_OK) == 0)
             return;
         snprintf(run->folder.path, sizeof run->folder.path, "%s", run->config->run_dir);
     }
-    make_summary(run, "failed", digest, &summary);
+    make_summary(run, "failed", digests, &summary);
     summary.reason = reason;
     if (run->rank != 0)
         summary.parameter_digest = NULL; /* a step may be half done */
@@ -304,7 +322,7 @@ static void write_failure(tutti__run *run, const char *reason)
 }
 
 /* A step may take long. The bar's line is left as it is. */
-static const char *word_of_stopping(const tutti__run *run)
+const char *tutti__run_word_of_stopping(const tutti__run *run)
 {
 #define STOPPING                                                                                   \
     "tutti train: asked to stop: the step under way is finished, then all is saved; three more "   \
@@ -319,8 +337,8 @@ static tutti_status run_to_the_end(tutti__run *run)
 {
     tutti_status status = TUTTI_OK;
 
-    say_beginning(run);
-    tutti__signals_watch(word_of_stopping(run));
+    tutti__run_say_beginning(run);
+    tutti__signals_watch(tutti__run_word_of_stopping(run));
     if (!run->resume.finished)
         status = tutti__run_epochs(run);
     tutti__progress_clear(&run->progress);
@@ -329,7 +347,7 @@ static tutti_status run_to_the_end(tutti__run *run)
     if (status == TUTTI_OK)
         status = tutti__fail_together(run->group, check_replicas(run));
     if (status == TUTTI_OK)
-        status = tutti__fail_together(run->group, write_results(run));
+        status = tutti__fail_together(run->group, tutti__run_write_results(run));
     return status;
 }
 
@@ -339,12 +357,12 @@ static tutti_status train(tutti__run *run)
     char reason[2048];
 
     TUTTI_TRY(tutti__run_open(run));
-    if (run->resume.complete) {
+    if (run->shards > 0 ? run->kept.complete : run->resume.complete) {
         tutti__progress_say(&run->progress, "%s is complete: all %llu steps are done",
                             run->config->run_dir, (unsigned long long)run->total_steps);
         return TUTTI_OK;
     }
-    status = run_to_the_end(run);
+    status = run->shards > 0 ? tutti__members_work(run) : run_to_the_end(run);
     if (status != TUTTI_OK && !run->summarised) {
         snprintf(reason, sizeof reason, "%s", tutti_last_error());
         tutti__gpus_listen(&run->gpus, XID_MS);

@@ -1,0 +1,380 @@
+/* members.c -- how a process becomes a member of a run by shards, and what it does when others come or go.
+ * SPDX-License-Identifier: MIT */
+#include "train/members.h"
+
+#include "checkpoint/folder.h"
+#include "comm/bootstrap/environment.h"
+#include "train/agree.h"
+#include "train/amp.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    SUCCESSION_MS = 30000
+}; /* for one who has been rank 0 to end, or to write what it has begun */
+
+/* ---- Alone ---------------------------------------------------------------------------------------------------- */
+
+/* The cores that this process shares with others of its host, by what its launcher says: there is no group to ask. Who was bound to
+ * cores of its own by mpirun or srun shares none. */
+static tutti_status share_cores(tutti__run *run)
+{
+    tutti__env_group env;
+    const long online = sysconf(_SC_NPROCESSORS_ONLN);
+
+    TUTTI_TRY(tutti__env_group_read_ranks(&env));
+    run->local_rank = env.local_rank;
+    run->cores = (tutti__core_share){.index = env.local_rank,
+                                     .n = env.local_world_size > 0 ? env.local_world_size : 1};
+    if (run->cores.index >= run->cores.n)
+        run->cores.index %= run->cores.n;
+    if (tutti__env_by_mpi_launcher() && tutti__cores() < online)
+        run->cores = (tutti__core_share){.index = 0, .n = 1};
+    return TUTTI_OK;
+}
+
+static tutti_status open_alone(tutti__run *run)
+{
+    TUTTI_TRY(share_cores(run));
+    TUTTI_TRY(tutti__run_open_alone(run));
+    TUTTI_TRY(tutti__ledger_open(&run->ledger, 1, (uint64_t)run->config->log_every));
+    return tutti__run_open_trace(run);
+}
+
+static tutti_status regroup(void *self, tutti_group *group);
+static tutti_status move_state(void *self, tutti_status (*move)(void *arg, tutti_buf buf),
+                               void *arg);
+static tutti_status take_state(void *self);
+
+/* The order is that in which they move into a group: the run itself first, which can refuse. */
+static tutti_status keep_all(tutti__run *run)
+{
+    const tutti_elastic_part part = {
+        .name = "run", .regroup = regroup, .state = move_state, .loaded = take_state, .self = run};
+    tutti_ddp_opts opts = tutti__run_ddp_opts(run);
+
+    TUTTI_TRY(tutti_elastic_keep(run->elastic, &part));
+    if (run->members->alone != TUTTI_OK)
+        return TUTTI_OK;
+    opts.n_counters = TUTTI__N_COUNTERS;
+    TUTTI_TRY(tutti_elastic_keep_module(run->elastic, run->module, &opts, &run->ddp));
+    TUTTI_TRY(tutti__run_open_optimizer(run));
+    return tutti_elastic_keep_optim(run->elastic, run->optim);
+}
+
+static tutti_status join(tutti__run *run)
+{
+    const tutti_elastic_opts opts = {.shards = run->shards, .group = tutti__run_group_opts(run)};
+
+    run->members = tutti__alloc(sizeof *run->members);
+    if (!run->members)
+        return TUTTI_ERR_MEMORY;
+    run->members->alone = open_alone(run);
+    if (run->members->alone != TUTTI_OK)
+        snprintf(run->members->why, sizeof run->members->why, "%s", tutti_last_error());
+    TUTTI_TRY(tutti_elastic_new(&run->elastic, &opts));
+    TUTTI_TRY(keep_all(run));
+    return tutti_elastic_join(run->elastic);
+}
+
+tutti_status tutti__members_open(tutti__run *run)
+{
+    const tutti_status status = join(run);
+
+    if (status == TUTTI_OK || (run->elastic && tutti_elastic_left(run->elastic)))
+        return TUTTI_OK;
+    if (!run->told)
+        tutti__members_say(run, status);
+    return status;
+}
+
+void tutti__members_say(tutti__run *run, tutti_status status)
+{
+    char message[2048];
+
+    snprintf(message, sizeof message, "%s", tutti_last_error());
+    tutti__error_file_write(!tutti__is_lost(status), message);
+    tutti__fail_again(status, message);
+    if (status != TUTTI_ERR_MISMATCH || run->rank == 0) /* the same sentence on all ranks */
+        tutti__say_error(run->rank, status == TUTTI_ERR_MISMATCH ? 1 : run->size);
+    run->told = true;
+}
+
+tutti_status tutti__members_agree(tutti__run *run, tutti_status status)
+{
+    status = tutti__fail_together_or_lose(run->group, status);
+    run->told = status != TUTTI_OK && !tutti__is_lost(status);
+    return status;
+}
+
+/* ---- Where the run is ----------------------------------------------------------------------------------------- */
+
+/* What changes all the time, for others to go on from. */
+static void pack(tutti__run *run)
+{
+    tutti__kept *k = &run->kept;
+
+    k->scaler = tutti_scaler_state_get(run->scaler);
+    k->seconds = tutti__run_seconds(run);
+    k->traffic = tutti__run_traffic(run);
+    memcpy(k->time, run->ledger.total, sizeof k->time);
+}
+
+static tutti_status unpack(tutti__run *run)
+{
+    const tutti__position at = {.step = run->at.step,
+                                .epoch = run->at.epoch,
+                                .start = run->at.start,
+                                .batch = run->at.batch};
+    const tutti__kept *k = &run->kept;
+    tutti_traffic own;
+
+    strcpy(run->config->run_dir, k->run_dir);
+    strcpy(run->token, k->token);
+    run->signalled = k->signalled;
+    run->stopping = k->signalled != 0;
+    run->start_ns = tutti__now_ns();
+    run->seconds_before = k->seconds;
+    run->traffic_before = (tutti_traffic){0};
+    own = tutti__run_traffic(run);
+    run->traffic_before =
+        (tutti_traffic){.gradient_bytes = k->traffic.gradient_bytes - own.gradient_bytes,
+                        .wire_bytes = k->traffic.wire_bytes - own.wire_bytes};
+    memcpy(run->ledger.total, k->time, sizeof k->time);
+    tutti_ctx_set_step(run->cx, k->forwards);
+    tutti__plan(run, &at);
+    return run->scaler ? tutti_scaler_state_set(run->scaler, &k->scaler) : TUTTI_OK;
+}
+
+/* How far a member is. What comes between two steps (a line, an evaluation, the end) may be done for some, and, after a death, not
+ * for others: they believe the former. */
+typedef struct reach {
+    int64_t member, step, epoch, line, eval, ended;
+} reach;
+enum { REACH = sizeof(reach) / sizeof(int64_t) };
+
+static int compare(const reach *a, const reach *b)
+{
+    const int64_t *x = &a->member, *y = &b->member;
+
+    for (int i = 0; i < REACH; i++)
+        if (x[i] != y[i])
+            return x[i] < y[i] ? -1 : 1;
+    return 0;
+}
+
+/* lost: of those that have gone, that were not told to. */
+static void count_members(tutti__run *run, const reach *all, int64_t lost)
+{
+    tutti__kept *k = &run->kept;
+    int64_t stayed = 0, gone;
+
+    for (int r = 0; r < run->size; r++)
+        stayed += all[r].member;
+    gone = k->members > stayed ? k->members - stayed : 0;
+    lost = lost < gone ? lost : gone;
+    k->lost += lost;
+    k->left += gone - lost;
+    k->joined += run->size - stayed;
+    k->members = run->size;
+}
+
+/* All are where the furthest of them is. */
+static tutti_status agree_on_place(tutti__run *run)
+{
+    tutti__members *m = run->members;
+    const uint64_t seen = tutti_elastic_get_stats(run->elastic).lost_ranks;
+    const reach mine = {.member = m->is_member,
+                        .step = (int64_t)run->at.step,
+                        .epoch = run->at.epoch,
+                        .line = run->kept.line.step,
+                        .eval = run->kept.eval.step,
+                        .ended = run->kept.ended};
+    reach *all = tutti__alloc((size_t)run->size * sizeof *all);
+    int64_t lost = (int64_t)(seen - m->lost_before);
+    int furthest = 0;
+    tutti_status status;
+
+    if (!all)
+        return TUTTI_ERR_MEMORY;
+    pack(run);
+    status = tutti_all_gather(run->group, TUTTI_CONST_BUF(&mine, REACH, TUTTI_I64),
+                              TUTTI_BUF(all, REACH * (size_t)run->size, TUTTI_I64), NULL);
+    for (int r = 1; r < run->size && status == TUTTI_OK; r++)
+        if (compare(&all[r], &all[furthest]) > 0)
+            furthest = r;
+    if (status == TUTTI_OK)
+        status = tutti_all_reduce(run->group, TUTTI_BUF(&lost, 1, TUTTI_I64), TUTTI_MAX, NULL);
+    if (status == TUTTI_OK)
+        status = tutti_broadcast(run->group, TUTTI_BUF(&run->at, sizeof run->at, TUTTI_U8),
+                                 furthest, NULL);
+    if (status == TUTTI_OK)
+        status = tutti_broadcast(run->group, TUTTI_BUF(&run->kept, sizeof run->kept, TUTTI_U8),
+                                 furthest, NULL);
+    if (status == TUTTI_OK) {
+        count_members(run, all, lost);
+        m->lost_before = seen;
+        status = unpack(run);
+    }
+    free(all);
+    return status;
+}
+
+static tutti_status move_state(void *self, tutti_status (*move)(void *arg, tutti_buf buf),
+                               void *arg)
+{
+    tutti__run *run = self;
+
+    TUTTI_TRY(move(arg, TUTTI_BUF(&run->at, sizeof run->at, TUTTI_U8)));
+    return move(arg, TUTTI_BUF(&run->kept, sizeof run->kept, TUTTI_U8));
+}
+
+static tutti_status take_state(void *self)
+{
+    tutti__run *run = self;
+
+    run->members->is_member = true;
+    return unpack(run);
+}
+
+/* ---- The run folder --------------------------------------------------------------------------------------------- */
+
+static void say_taken_over(tutti__run *run)
+{
+    tutti__progress_say(&run->progress,
+                        "rank 0 has gone: this one writes %s from here on, after step %llu",
+                        run->folder.path, (unsigned long long)run->at.step);
+}
+
+/* The last checkpoint that is there, and lines that the one before did not come to write. */
+static tutti_status continue_folder(tutti__run *run)
+{
+    tutti__logged logged = {.step = (uint64_t)run->kept.line.step,
+                            .eval = (uint64_t)run->kept.eval.step,
+                            .system = run->at.step};
+    char dir[4096];
+    uint64_t *steps;
+    size_t n;
+
+    TUTTI_TRY(tutti__run_folder_take_over(&run->folder, run->at.step, &logged));
+    TUTTI_TRY(tutti__run_folder_checkpoints(&run->folder, dir));
+    TUTTI_TRY(tutti__checkpoint_list(dir, &steps, &n));
+    run->saved_step = n > 0 ? steps[0] : 0;
+    free(steps);
+    if (run->saved_step == run->at.step)
+        run->members->saved_epoch = run->at.epoch;
+    tutti__logs_begin(&run->logs, &run->folder, run->config, &run->gpus, run->at.step);
+    if (logged.step < (uint64_t)run->kept.line.step)
+        tutti__logs_step(&run->logs, &run->kept.line);
+    if (logged.eval < (uint64_t)run->kept.eval.step)
+        tutti__logs_eval(&run->logs, &run->kept.eval);
+    return TUTTI_OK;
+}
+
+static tutti_status take_over(tutti__run *run)
+{
+    if (run->folder.lock.fd >= 0)
+        return TUTTI_OK;
+    strcpy(run->folder.path, run->config->run_dir);
+    if (!tutti__run_lock_inherit(&run->folder.lock, run->folder.path, run->token, &run->job,
+                                 SUCCESSION_MS))
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "rank 0 has gone, and rank 0 is now a process that does not get hold of "
+                           "the run folder %s: it must lie where all hosts see it under this name, "
+                           "or workers join on other hosts only for as long as the first one lives",
+                           run->folder.path);
+    tutti__progress_init(&run->progress, stdout, run->config->progress);
+    TUTTI_TRY(continue_folder(run));
+    say_taken_over(run);
+    return TUTTI_OK;
+}
+
+/* Another member has come further, and is rank 0 now. */
+static void hand_over(tutti__run *run)
+{
+    if (run->folder.lock.fd < 0)
+        return;
+    tutti__run_checkpoint_close(run);
+    tutti__logs_leave(&run->logs);
+    tutti__run_folder_close(&run->folder);
+    tutti__progress_clear(&run->progress);
+    tutti__progress_init(&run->progress, NULL, run->config->progress);
+}
+
+/* Rank 0's, from which all others begin. */
+static tutti_status open_beginning(tutti__run *run)
+{
+    tutti__kept *k = &run->kept;
+
+    if (run->folder.lock.fd >= 0) /* a group that came to nothing has been here before */
+        return TUTTI_OK;
+    tutti__progress_init(&run->progress, stdout, run->config->progress);
+    TUTTI_TRY(tutti__run_open_files(run));
+    TUTTI_TRY(tutti__run_load_init(run));
+    TUTTI_TRY(tutti__resume_apply_alone(run));
+    strcpy(k->run_dir, run->config->run_dir);
+    strcpy(k->token, run->token);
+    if (!run->resume.found)
+        k->from = (tutti__position){.epoch = 1};
+    tutti_elastic_set_step(run->elastic, run->at.step);
+    if (run->resume.complete)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__run_begin_folder(run));
+    tutti__logs_begin(&run->logs, &run->folder, run->config, &run->gpus, run->at.step);
+    return TUTTI_OK;
+}
+
+static tutti_status begin_fresh(tutti__run *run)
+{
+    TUTTI_TRY(tutti__members_agree(run, run->rank == 0 ? open_beginning(run) : TUTTI_OK));
+    run->kept.members = run->size;
+    if (run->rank == 0) {
+        run->members->is_member = true;
+        pack(run);
+    }
+    return TUTTI_OK;
+}
+
+/* ---- A new group ------------------------------------------------------------------------------------------------ */
+
+static void leave(tutti__run *run)
+{
+    tutti_work *work = run->signal_work;
+
+    /* Its number lies in run: it must have landed. */
+    run->signal_work = NULL;
+    if (work && tutti_work_wait(work) != TUTTI_OK)
+        run->signalled = run->kept.signalled;
+    run->group = NULL;
+}
+
+static tutti_status regroup(void *self, tutti_group *group)
+{
+    tutti__run *run = self;
+    const tutti__members *m = run->members;
+
+    if (!group) {
+        leave(run);
+        return TUTTI_OK;
+    }
+    run->group = group;
+    run->rank = tutti_group_rank(group);
+    run->size = tutti_group_size(group);
+    run->config->world_size = run->size;
+    if (run->rank != 0)
+        hand_over(run);
+    TUTTI_TRY(tutti__members_agree(
+        run, m->alone == TUTTI_OK ? TUTTI_OK : tutti__fail_again(m->alone, m->why)));
+    TUTTI_TRY(tutti__members_agree(run, tutti__same_config(group, run->config)));
+    tutti__gpus_close(&run->gpus);
+    TUTTI_TRY(tutti__gpus_open(&run->gpus, group, tutti_ctx_device(run->cx)));
+    TUTTI_TRY(tutti__members_agree(run, tutti__ledger_resize(&run->ledger, run->size)));
+    run->members->sought = false;
+    if (tutti_elastic_is_fresh(run->elastic))
+        return begin_fresh(run);
+    TUTTI_TRY(agree_on_place(run));
+    return tutti__members_agree(run, run->rank == 0 ? take_over(run) : TUTTI_OK);
+}

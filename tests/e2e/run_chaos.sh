@@ -1,0 +1,68 @@
+# tutti run --chaos: workers are killed, stopped, slowed and cut off as asked, each with a line, and nobody else is.
+# SPDX-License-Identifier: MIT
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
+export TUTTI_LOG=error
+
+# A bad SPEC is refused before anything starts.
+run 2 "$TUTTI" run --chaos kil=1 touch "$work/started"
+err_has '^tutti run: --chaos has no key "kil" \(do you mean kill\?\)'
+run 2 "$TUTTI" run --chaos kill=1,seed=x touch "$work/started"
+err_has 'seed is "x"'
+run 2 "$TUTTI" run -n 2 --chaos kill=1,keep=2 touch "$work/started"
+err_has 'keep is 2, expected less than this node.s 2 workers'
+[ -e "$work/started" ] && fail "a refused job was started"
+
+# A job beside it, that nothing may happen to.
+timeout 60 "$TUTTI" run -n 2 sh -c "trap 'touch $work/bystander' CONT; until [ -e $work/end ]; do sleep 0.05; done" \
+    >/dev/null 2>"$work/err.bystander" &
+bystander=$!
+
+# Kills: each is a failure, until no restart is left. A kill in the time between two starts hits nobody.
+run 137 "$TUTTI" run -n 3 --max-restarts 1 --chaos kill=10,seed=3 sleep "$marker"
+equal "announcement" "$(head -1 "$work/err")" \
+    "tutti run: chaos IS ON, this job's workers are disturbed on purpose: kill 10/s, seed 3; 1 of 3 left alone"
+equal "kills" "$(grep -cE '^tutti run: chaos at [0-9.]+ s: rank [012] \(process [0-9]+\) killed$' "$work/err")" 2
+err_has 'failed first: killed by SIGKILL'
+err_has '^tutti run: chaos: in [0-9.]+ s 2 killed, 0 stopped, 0 cut off \(0 connections\), 0 slowed; [0-9]+ events? found nobody to hit; seed 3$'
+nobody_left
+
+# A worker that was stopped goes on, and one that is slowed does so again and again.
+run 0 "$TUTTI" run --chaos stop=20:0.05 sh -c 'n=0; trap "n=\$((n + 1))" CONT; until [ $n -ge 2 ]; do :; done'
+err_has 'rank 0 \(process [0-9]+\) stopped for 0.05 s$'
+run 0 "$TUTTI" run --chaos slow=100:3:3600 sh -c 'n=0; trap "n=\$((n + 1))" CONT; until [ $n -ge 5 ]; do :; done'
+equal "slowed once" "$(grep -c 'slowed to 1/3 for 3600 s$' "$work/err")" 1
+err_has ' 1 slowed; '
+
+# One of three is left alone, and when it is done nobody is disturbed any more: the others go on.
+run 0 "$TUTTI" run -n 3 --chaos stop=100:3600,burst=3 sh -c 'echo $$ >"$1/pid$RANK"
+    until [ -e "$1/done" ]; do
+        [ "$(cat "$1"/pid* | while read -r p; do cat "/proc/$p/status" 2>/dev/null; done | grep -c "^State:.T")" = 2 ] && touch "$1/done"
+    done
+    exit 0' sh "$work"
+equal "stopped" "$(grep -c 'stopped for 3600 s$' "$work/err")" 2
+
+# A stopped job hears that it is to end.
+timeout 20 "$TUTTI" run --chaos stop=1000:3600 sleep "$marker" >"$work/out" 2>"$work/err" &
+launcher=$!
+wait_until "the worker is stopped" grep -q 'stopped for' "$work/err"
+kill -TERM $launcher
+wait $launcher
+equal "exit code" $? 143
+err_has 'chaos: in [0-9.]+ s 0 killed, 1 stopped'
+nobody_left
+
+# Connections: a group of Tutti's over TCP loses its peers, in every start.
+if "$TUTTI" run --chaos cut=1 true 2>"$work/err"; then
+    run 3 env TUTTI_TRANSPORT=tcp "$TUTTI" run -n 2 --max-restarts 1 --chaos cut=2 "$TUTTI" bench barrier --iterations 100000000
+    equal "cuts" "$(grep -cE 'rank [01] \(process [0-9]+\): [1-9][0-9]* TCP connections? cut$' "$work/err")" 2
+    err_has ' 2 cut off \([1-9][0-9]* connections\)'
+else
+    err_has 'cut is not possible here: the kernel does not let'
+    echo "not tested: $(cat "$work/err")"
+fi
+
+touch "$work/end"
+wait $bystander
+equal "exit code of the job beside it" $? 0
+[ -e "$work/bystander" ] && fail "the job beside it was disturbed"
+finish

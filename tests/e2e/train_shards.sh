@@ -1,0 +1,89 @@
+# `tutti train --shards V`: a step is V logical shards, and what is trained is the same to the bit for any number of ranks.   timeout: 120
+# SPDX-License-Identifier: MIT
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+
+# All that must not depend on who has computed: figures and losses, parameters, the state of the optimizer.
+result() {
+    local key
+    for key in steps train_loss val_loss val_accuracy samples_digest parameter_digest; do
+        echo "$key $(field "$1/summary.json" $key)"
+    done
+    sed 's/"images_per_s.*//; s/"time_s.*//' "$1/metrics.jsonl"
+    (cd "$1/checkpoints/latest" && sha256sum model.safetensors optimizer.safetensors)
+}
+alike() { diff <(result "$1") <(result "$2") >diff.out || { cat diff.out; fail "$1 and $2 differ"; }; }
+of() { field "$1/summary.json" "$2"; }
+
+# Any number of ranks, divisors of the shards or not; threads, buckets, transports.
+mlp="--model mlp --dropout 0.3 --shards 8 --batch-size 8 --epochs 2 --log-every 5 --checkpoint-every 17 --keep-checkpoints 0 --clip-grad-norm 1"
+train m1 $mlp --threads 1
+[ "$(of m1 shards)/$(of m1 world_size)" = 8/1 ] || fail "summary.json: $(cat m1/summary.json)"
+[ "$(of m1 samples_digest | wc -c)" = 33 ] || fail "samples_digest: $(of m1 samples_digest)"
+for n in 2 3 5 8; do
+    train m$n -n $n $mlp --threads 1
+    alike m1 m$n
+done
+train threads -n 2 $mlp --threads 2 --bucket-mb 0.01 --first-bucket-mb 0.001 --workers 0
+alike m1 threads
+TUTTI_TRANSPORT=tcp train tcp -n 3 $mlp --threads 1 --bucket-mb 0.02
+alike m1 tcp
+
+# Another order of samples, or another number of shards, is another run.
+train other $mlp --threads 1 --seed 1
+[ "$(of other samples_digest)" != "$(of m1 samples_digest)" ] || fail "another seed has the same samples"
+
+# Batch norm's running statistics, augmentation.
+resnet="--model mini_resnet --shards 8 --batch-size 4 --max-steps 4 --epochs 1 --eval-every 0 --log-every 1 --threads 1"
+train r1 $resnet
+for n in 3 8; do
+    train r$n -n $n $resnet
+    alike r1 r$n
+done
+
+# Several batches a step, the last of them smaller, and a step of fewer at the epoch's end.
+grad="--model mlp --shards 5 --batch-size 16 --grad-accumulation 4 --epochs 3 --log-every 1 --optimizer adamw"
+train a1 $grad --threads 1
+train a3 -n 3 $grad --threads 1
+alike a1 a3
+
+# fp16: found-inf comes from the sum, which all see.
+TUTTI_EMULATE_HALF=1 train f1 $grad --threads 1 --amp fp16 --epochs 1
+TUTTI_EMULATE_HALF=1 train f2 -n 2 $grad --threads 1 --amp fp16 --epochs 1
+alike f1 f2
+
+# Numbers of 32 bits on the way: another rounding, which does not depend on ranks either.
+train w1 $mlp --threads 1 --wire-bits 32 --epochs 1
+train w3 -n 3 $mlp --threads 1 --wire-bits 32 --epochs 1
+alike w1 w3
+
+# Resumed in the middle of an epoch, on another number of ranks.
+for from in 1 3; do
+    cp -r m1 again && rm again/summary.json again/model.safetensors
+    find again/checkpoints -mindepth 1 -maxdepth 1 ! -name step-00000017 -exec rm -r {} +
+    ln -s step-00000017 again/checkpoints/latest
+    train again -n $((4 - from)) $mlp --threads 1 --resume auto
+    grep -q 'resumed from again/checkpoints/step-00000017' again.out || { cat again.out; fail "it was not resumed"; }
+    ! grep -q 'until there' again.out || { cat again.out; fail "shards were taken for ranks"; }
+    alike m1 again
+    rm -r again
+done
+
+# As many ranks without shards do the same to rounding; and go on where the others were, and the other way round.
+for n in 1 4; do
+    shards=$([ $n = 1 ] && echo "--shards 4" || true)
+    train p$n -n $n --model mlp --dropout 0.3 --batch-size 8 --max-steps 40 --schedule constant --threads 1 $shards
+    numbers p$n/model.safetensors >p$n.txt
+done
+close p1.txt p4.txt 1e-5
+train back -n 2 --model mlp --dropout 0.3 --batch-size 8 --max-steps 50 --schedule constant --threads 1 --resume p1
+grep -q '4 shards until there, 2 ranks from here' back.out || { cat back.out; fail "says nothing of another dealing"; }
+train forth -n 2 --model mlp --dropout 0.3 --batch-size 8 --max-steps 50 --schedule constant --threads 1 --resume p4 --run-dir forth --shards 3
+grep -q '4 ranks until there, 3 shards from here' forth.out || { cat forth.out; fail "says nothing of another dealing"; }
+[ "$(of forth steps)" = 50 ] || fail "forth took $(of forth steps) steps"
+
+# What cannot keep the promise is refused, with what to do instead.
+refused 2 "sync_bn: with shards the statistics of batch norm are a shard's own" "$TUTTI" train --shards 4 --sync-bn
+refused 2 "comm_hook: powersgd rounds" "$TUTTI" train --shards 4 --comm-hook powersgd
+refused 2 "wire_bits: it is of the sums over shards" "$TUTTI" train --wire-bits 32
+refused 2 "shards: 4097 is out of range" "$TUTTI" train --shards 4097
+refused 2 "a step has 2 shards, but there are 3 ranks" "$TUTTI" run -n 3 "$TUTTI" train --shards 2 --run-dir few --model mlp
