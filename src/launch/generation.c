@@ -126,10 +126,10 @@ static void break_up(tutti__generations *g, uint32_t generation, uint64_t now)
     }
 }
 
-static void note_trouble(tutti__generations *g, uint64_t now)
+static void note_trouble(tutti__generations *g, uint64_t since)
 {
     if (!g->trouble && g->last > 0 && !g->finished)
-        g->trouble_ms = now;
+        g->trouble_ms = since;
     g->trouble = g->last > 0 && !g->finished;
 }
 
@@ -424,8 +424,8 @@ static void note_accusations(tutti__generations *g, const tutti__worker_word *wo
 {
     int n = word->n_lost < TUTTI__AGENT_MAX_LOST ? word->n_lost : TUTTI__AGENT_MAX_LOST;
 
-    if (n > 0)
-        note_trouble(g, now);
+    if (n > 0) /* others may have waited for them since the last step */
+        note_trouble(g, g->formed ? g->commit_ms : now);
     for (int k = 0; k < n; k++)
         for (int i = 0; i < g->n; i++)
             g->list[i].accusers += g->list[i].generation == word->generation &&
@@ -473,6 +473,7 @@ static void on_committed(tutti__generations *g, uint64_t now, tutti__member *m,
     if (m->state != TUTTI__MEMBER_IN || word->generation != g->last)
         return;
     g->formed = true;
+    g->commit_ms = now;
     g->voids = 0;
     g->lost_ms += g->trouble ? now - g->trouble_ms : 0;
     g->trouble = false;

@@ -89,7 +89,7 @@ typedef struct tutti__generations {
     bool failed;      /* nothing is begun any more: the round ends */
     uint64_t hold_ms; /* without the state nothing begins before: nodes are about to resume */
     bool trouble;     /* nothing is committed since somebody died, at trouble_ms */
-    uint64_t trouble_ms;
+    uint64_t trouble_ms, commit_ms; /* the last one in the last generation */
     /* For the ledger. */
     int deaths, replaced, joined, left;
     uint64_t lost_ms;
