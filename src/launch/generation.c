@@ -664,6 +664,7 @@ void tutti__generations_resumed(tutti__generations *g, uint64_t now_ms, tutti__w
     if (generation > g->last) {
         g->last = generation;
         g->formed = true;
+        g->commit_ms = now_ms;
     }
     break_up(g, generation, now_ms); /* who else is in it, and lives, nobody knows here */
     consider(g, now_ms);
