@@ -54,8 +54,8 @@ nobody_left
 # Connections: a group of Tutti's over TCP loses its peers, in every start.
 if "$TUTTI" run --chaos cut=1 true 2>"$work/err"; then
     run 3 env TUTTI_TRANSPORT=tcp "$TUTTI" run -n 2 --max-restarts 1 --chaos cut=2 "$TUTTI" bench barrier --iterations 100000000
-    equal "cuts" "$(grep -cE 'rank [01] \(process [0-9]+\): [1-9][0-9]* TCP connections? cut$' "$work/err")" 2
-    err_has ' 2 cut off \([1-9][0-9]* connections\)'
+    [ "$(grep -cE 'rank [01] \(process [0-9]+\): [1-9][0-9]* TCP connections? cut$' "$work/err")" -ge 2 ] || fail "fewer than two cuts"
+    err_has ' [1-9][0-9]* cut off \([1-9][0-9]* connections\)'
 else
     err_has 'cut is not possible here: the kernel does not let'
     echo "not tested: $(cat "$work/err")"
