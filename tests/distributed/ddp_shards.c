@@ -1,7 +1,7 @@
 /* ddp: steps over logical shards. The parameters and buffers that come out are the same bits on any number of ranks, whoever
  * computes which shard; and those of plain DDP on as many ranks as there are shards, to rounding.   SPDX-License-Identifier: MIT
  * timeout: 120
- * devices: strict cuda */
+ * devices: strict cuda nccl */
 #include "distributed/ddp_bodies.h"
 #include "harness/memory.h"
 #include "tensor/tensor.h"

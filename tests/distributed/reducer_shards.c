@@ -1,7 +1,8 @@
 /* reducer: means over logical shards. The bits are those of sums made here, in integers, whoever computes which shard, in
  * whatever order and in whichever buckets, on 1 to 8 ranks; also where a gradient outgrows its range, where shards come late,
  * and in another group after one has died.   SPDX-License-Identifier: MIT
- * devices: strict cuda */
+ * timeout: 120
+ * devices: strict cuda nccl */
 #include "distributed/bodies.h"
 #include "harness/stream.h"
 #include <tutti/reducer.h>
