@@ -184,6 +184,7 @@ static tutti_status form(tutti_elastic *e, bool *again_p)
     if (e->agent < 0) {
         tutti_group_opts opts = e->opts.group;
 
+        e->called_ms = tutti__now_ms();
         e->fresh = true;
         opts.name = e->group_name;
         return tutti_group_init(&e->group, &opts);
