@@ -49,10 +49,10 @@ struct tutti_elastic {
 
     tutti_group *group; /* NULL: none */
     tutti__deal *deal;
-    uint32_t generation; /* the last that this worker was told of; 0: none */
-    int size;            /* of the last group */
-    double called_ms;    /* when this worker began to form it */
-    bool fresh;
+    uint32_t generation;  /* the last that this worker was told of; 0: none */
+    int size;             /* of the last group */
+    double called_ms;     /* when this worker began to form it */
+    bool fresh, lost_all; /* as in the word */
     bool has_state;
     /* What is kept is half of one step and half of another; in a fresh group: it is something whole, from which to begin. */
     bool torn, can_begin;

@@ -157,6 +157,7 @@ static tutti_status form_called(tutti_elastic *e)
     e->committed_ns = 0;
     e->fresh = word->fresh;
     e->called_ms = tutti__now_ms();
+    e->lost_all = word->fresh && word->committed;
     snprintf(name, sizeof name, "generation-%u", word->generation);
     opts.rank = word->rank;
     opts.world_size = word->size;
