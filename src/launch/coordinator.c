@@ -7,14 +7,12 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     FAREWELL_MS = 5000,   /* for the others to take the end of the job */
     FIRST_WORD_MS = 3000, /* of waiting */
     LATER_WORD_MS = 30000,
-    HOLD_S = 5, /* for nodes that lost their rendezvous host, before a job begins anew */
-    CLOCK_S = 5 /* clocks that differ by more make logs and files hard to read */
+    HOLD_S = 5 /* for nodes that lost their rendezvous host, before a job begins anew */
 };
 
 /* A connection that has proven to be of the job, and is a node once it has joined. */
@@ -466,49 +464,14 @@ static node *holder_of(const tutti__coordinator *c, const node *other)
     return NULL;
 }
 
-/* As the user wrote it. */
-static void write_nnodes(int min, int max, char *text, size_t bytes)
-{
-    if (min == max)
-        snprintf(text, bytes, "%d", max);
-    else
-        snprintf(text, bytes, "%d:%d", min, max);
-}
-
 /* Refuses a node that cannot take part. */
 static bool fits(tutti__coordinator *c, node *n, const json_t *m)
 {
-    const tutti__nodes *l = limits(c);
-    int min = (int)tutti__message_number(m, "min", 0),
-        max = (int)tutti__message_number(m, "max", 0);
-    const char *version = tutti__message_text(m, "version");
-    char its[32], ours[32];
+    char why[512];
 
-    write_nnodes(min, max, its, sizeof its);
-    write_nnodes(l->min, l->max, ours, sizeof ours);
-    if (tutti__message_number(m, "protocol", 0) != TUTTI__RENDEZVOUS_PROTOCOL ||
-        strcmp(version, TUTTI_VERSION) != 0)
-        refuse(c, n, "it runs tutti %.20s, the rendezvous host %s: install the same on all nodes",
-               version, TUTTI_VERSION);
-    else if (min != l->min || max != l->max)
-        refuse(
-            c, n,
-            "it was started with --nnodes %s, the rendezvous host with %s: all nodes need the same",
-            its, ours);
-    else if (json_is_true(json_object_get(m, "native")) != l->native)
-        refuse(c, n, "it was started with --rdzv-backend %s, the rendezvous host with %s",
-               l->native ? "static" : "native", l->native ? "native" : "static");
-    else if (n->n < 1 || n->n > 1 << 16 || n->port < 1 || n->port > 65535)
-        refuse(c, n, "its message makes no sense (%d workers, port %d)", n->n, n->port);
-    else if (tutti__message_number(m, "rounds", 0) >> 30 != 0 ||
-             tutti__message_number(m, "restarts", 0) >> 30 != 0)
-        refuse(c, n, "its message makes no sense (%lld rounds, %lld restarts)",
-               (long long)tutti__message_number(m, "rounds", 0),
-               (long long)tutti__message_number(m, "restarts", 0));
-    else if (!l->native && (n->wanted_rank < 0 || n->wanted_rank >= l->max))
-        refuse(c, n, "its --node-rank is %d, expected 0 to %d", n->wanted_rank, l->max - 1);
-    else
+    if (!tutti__join_misfit(c->opts.job, m, why, sizeof why))
         return true;
+    refuse(c, n, "%s", why);
     return false;
 }
 
@@ -530,23 +493,6 @@ static bool must_wait(tutti__coordinator *c, node *n, const json_t *m)
         refuse(c, n, "--node-rank %d is taken by %s: each node needs its own, from 0 to %d",
                n->wanted_rank, name_of(holder, name), limits(c)->max - 1);
     return true;
-}
-
-/* What may differ, but should not. */
-static void warn_of_differences(tutti__coordinator *c, const node *n, const json_t *m)
-{
-    int64_t clock = tutti__message_number(m, "clock", 0),
-            ahead = (clock >> 40 == 0 ? clock : 0) - (int64_t)time(NULL);
-    int restarts = (int)tutti__message_number(m, "max_restarts", 0);
-
-    if (ahead > CLOCK_S || ahead < -CLOCK_S)
-        SAY(c,
-            "the clock of node %s is %lld s %s of this one's: times in logs will not fit (is NTP "
-            "running?)",
-            n->host, (long long)llabs(ahead), ahead > 0 ? "ahead" : "behind");
-    if (restarts != c->opts.job->opts.max_restarts)
-        SAY(c, "node %s was started with --max-restarts %d; %d, of the rendezvous host, counts",
-            n->host, restarts, c->opts.job->opts.max_restarts);
 }
 
 /* A rendezvous host that has died and come back learns from the others how far they were. */
@@ -611,7 +557,7 @@ static void on_join(tutti__coordinator *c, node *n, const json_t *m)
     if (!fits(c, n, m) || must_wait(c, n, m))
         return;
     n->joined = true;
-    warn_of_differences(c, n, m);
+    tutti__join_warn(c->opts.job, c->opts.console, m);
     if (!c->began)
         learn(c, m);
     if (json_is_true(json_object_get(m, "running")))

@@ -14,6 +14,9 @@
  *                 refuse   you cannot take part, because ...
  *   both          ping     I am here
  *
+ * What is said of single workers in an elastic round stands in elastic_workers.c. In such a round nodes come and go, and are lost,
+ * while the workers of the others go on.
+ *
  * A round ends when all its nodes are idle; then the job has succeeded (all workers ended with 0), or another round
  * begins with the nodes that there are, or the job has failed. A failure takes one of the restarts; a node that comes
  * or leaves in good order takes none. */
@@ -23,7 +26,9 @@
 #include "comm/bootstrap/authentication.h"
 #include "launch/agent.h"
 
-enum { TUTTI__RENDEZVOUS_PROTOCOL = 1 };
+#include <jansson.h>
+
+enum { TUTTI__RENDEZVOUS_PROTOCOL = 2 };
 
 typedef struct tutti__coordinator tutti__coordinator;
 
@@ -49,5 +54,9 @@ void tutti__coordinator_serve(tutti__coordinator *coordinator);
 /* Has the job ended, and does everybody know, or may they wait for this node to return? */
 bool tutti__coordinator_done(const tutti__coordinator *coordinator);
 void tutti__coordinator_free(tutti__coordinator *coordinator);
+
+/* join_check.c: does a node's wish to join say why it cannot be granted? And what may differ, but should not, is warned of. */
+bool tutti__join_misfit(const tutti__job *job, const json_t *join, char *why, size_t bytes);
+void tutti__join_warn(const tutti__job *job, tutti__console *console, const json_t *join);
 
 #endif

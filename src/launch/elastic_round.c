@@ -65,6 +65,7 @@ static void act(void *context, const tutti__action *a)
         m = make_word(r, a, TUTTI__AGENT_LEAVE);
         break;
     case TUTTI__ACT_REFUSE:
+        SAY(r, "a worker is refused: %s", a->why);
         m = make_word(r, a, TUTTI__AGENT_REFUSED);
         break;
     case TUTTI__ACT_KILL:

@@ -102,8 +102,8 @@ static void hear(tutti__workers *w, tutti__membership *m, tutti__worker *worker)
 
     while (worker->voice.fd >= 0) {
         n = recv(worker->voice.fd, &word, sizeof word, MSG_DONTWAIT);
-        if (n < 0 && errno == EINTR)
-            continue;
+        if (n < 0 && (errno == EINTR || errno == ECONNRESET))
+            continue; /* it has ended without having read all; what it said last comes after that */
         if (n <= 0) {
             if (n == 0 || errno != EAGAIN) { /* it has closed its end, and speaks no more */
                 close(worker->voice.fd);
@@ -133,7 +133,7 @@ static void tell_end(tutti__workers *w, tutti__membership *m, tutti__worker *wor
 
 static void tell_stopped(const tutti__workers *w, tutti__membership *m, tutti__worker *worker)
 {
-    bool stopped = worker->running && worker->stopped_ns != 0;
+    bool stopped = worker->running && worker->stopped_ns != 0 && !worker->slowed;
 
     if (stopped == worker->voice.told_stopped || w->suspended)
         return;

@@ -4,15 +4,16 @@
  * several nodes arrives does not matter. */
 #include "launch/generation.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
     LIMIT_MS = 60000,
     GATHER_MS = 100,
-    DEATHS = 3,       /* of a place without a new step: it is given up */
-    FALSE_STARTS = 5, /* of a place */
-    VOIDS = 3         /* generations without a commit: whoever others cannot reach goes */
+    DEATHS = 3, /* of the program's making, in a place: it is given up */
+    KILLS = 10, /* and these with those by SIGKILL, which is rarely the program's fault */
+    VOIDS = 3   /* generations without a commit: whoever others cannot reach goes */
 };
 
 /* ---- The table ----------------------------------------------------------------------------------------- */
@@ -125,10 +126,10 @@ static void break_up(tutti__generations *g, uint32_t generation, uint64_t now)
     }
 }
 
-static void note_trouble(tutti__generations *g, uint64_t now)
+static void note_trouble(tutti__generations *g, uint64_t since)
 {
     if (!g->trouble && g->last > 0 && !g->finished)
-        g->trouble_ms = now;
+        g->trouble_ms = since;
     g->trouble = g->last > 0 && !g->finished;
 }
 
@@ -408,8 +409,8 @@ static const char *misfit(tutti__generations *g, const tutti__worker_word *word,
     else if (g->shards > 0 && strncmp(g->build, word->build, sizeof g->build - 1) != 0)
         snprintf(text, bytes,
                  "it is \"%.127s\", the others are \"%.127s\": sums would differ in their last "
-                 "bits. Install the same version on all nodes; TUTTI_CPU_ISA forces an instruction "
-                 "set that all have",
+                 "bits. Install the same build everywhere, and set TUTTI_CPU_ISA (avx512, avx2, "
+                 "sse41) to what all machines have, or TUTTI_KERNELS=reference",
                  word->build, g->build);
     else if (g->shards > 0 && g->shards != word->shards)
         snprintf(text, bytes, "its step has %d shards, that of the others %d: --shards must agree",
@@ -423,8 +424,8 @@ static void note_accusations(tutti__generations *g, const tutti__worker_word *wo
 {
     int n = word->n_lost < TUTTI__AGENT_MAX_LOST ? word->n_lost : TUTTI__AGENT_MAX_LOST;
 
-    if (n > 0)
-        note_trouble(g, now);
+    if (n > 0) /* others may have waited for them since the last step */
+        note_trouble(g, g->formed ? g->commit_ms : now);
     for (int k = 0; k < n; k++)
         for (int i = 0; i < g->n; i++)
             g->list[i].accusers += g->list[i].generation == word->generation &&
@@ -439,7 +440,7 @@ static void on_ready(tutti__generations *g, uint64_t now, tutti__member *m,
     const char *why = misfit(g, word, text, sizeof text);
 
     g->elastic = true;
-    m->false_starts = 0;
+    m->starting = (tutti__deaths){0};
     if (why) {
         m->closed = true;
         enter(m, TUTTI__MEMBER_GONE, now);
@@ -472,6 +473,7 @@ static void on_committed(tutti__generations *g, uint64_t now, tutti__member *m,
     if (m->state != TUTTI__MEMBER_IN || word->generation != g->last)
         return;
     g->formed = true;
+    g->commit_ms = now;
     g->voids = 0;
     g->lost_ms += g->trouble ? now - g->trouble_ms : 0;
     g->trouble = false;
@@ -488,14 +490,22 @@ static void on_leaves(tutti__generations *g, uint64_t now, tutti__member *m)
         break_up(g, m->generation, now);
 }
 
-static void on_finished(tutti__generations *g, uint64_t now, tutti__member *m)
+static void on_finished(tutti__generations *g, uint64_t now, tutti__member *m,
+                        const tutti__worker_word *word)
 {
+    g->step = word->step > g->step ? word->step : g->step;
     g->lost_ms += g->trouble ? now - g->trouble_ms : 0;
     g->trouble = false;
     g->finished = true;
-    for (int i = 0; i < g->n; i++)
-        if (&g->list[i] != m && g->list[i].state == TUTTI__MEMBER_WAITING && !g->list[i].leaving)
-            tell_leave(g, &g->list[i]);
+    for (int i = 0; i < g->n; i++) {
+        tutti__member *o = &g->list[i];
+
+        /* A later generation: it was begun while this word was under way. */
+        if (o != m && !o->leaving &&
+            (o->state == TUTTI__MEMBER_WAITING ||
+             (o->state == TUTTI__MEMBER_IN && o->generation > m->generation)))
+            tell_leave(g, o);
+    }
 }
 
 void tutti__generations_said(tutti__generations *g, uint64_t now_ms, tutti__worker_id id,
@@ -503,7 +513,8 @@ void tutti__generations_said(tutti__generations *g, uint64_t now_ms, tutti__work
 {
     tutti__member *m = find_worker(g, id);
 
-    if (!m || m->state == TUTTI__MEMBER_GONE)
+    /* That the work is done is so, though it was taken for dead since. */
+    if (!m || (m->state == TUTTI__MEMBER_GONE && word->kind != TUTTI__WORKER_FINISHED))
         return;
     if (word->kind == TUTTI__WORKER_READY)
         on_ready(g, now_ms, m, word);
@@ -512,23 +523,36 @@ void tutti__generations_said(tutti__generations *g, uint64_t now_ms, tutti__work
     else if (word->kind == TUTTI__WORKER_LEAVES)
         on_leaves(g, now_ms, m);
     else if (word->kind == TUTTI__WORKER_FINISHED)
-        on_finished(g, now_ms, m);
+        on_finished(g, now_ms, m, word);
     consider(g, now_ms);
 }
 
 /* ---- What becomes of them ------------------------------------------------------------------------------ */
 
+static void count_death(tutti__deaths *deaths, bool killed)
+{
+    deaths->all++;
+    deaths->killed += killed;
+}
+
+static bool is_hopeless(const tutti__deaths *deaths)
+{
+    return deaths->all - deaths->killed >= DEATHS || deaths->all >= KILLS;
+}
+
 /* Its death is not the program's own failure: another takes its place, or the place is given up. */
-static void replace(tutti__generations *g, uint64_t now, tutti__member *m, bool was_starting)
+static void replace(tutti__generations *g, uint64_t now, tutti__member *m, bool was_starting,
+                    bool killed)
 {
     char why[160];
-    bool idle;
 
-    m->deaths = g->step > m->death_step ? 1 : m->deaths + 1;
+    if (g->step > m->death_step)
+        m->idle = (tutti__deaths){0};
     m->death_step = g->step;
-    m->false_starts += was_starting;
-    idle = m->deaths < DEATHS;
-    if (idle && m->false_starts < FALSE_STARTS) {
+    count_death(&m->idle, killed);
+    if (was_starting)
+        count_death(&m->starting, killed);
+    if (!is_hopeless(&m->idle) && !is_hopeless(&m->starting)) {
         act(g, TUTTI__ACT_REPLACE, m, NULL);
         g->replaced++;
         m->id.start++;
@@ -539,12 +563,12 @@ static void replace(tutti__generations *g, uint64_t now, tutti__member *m, bool 
         enter(m, TUTTI__MEMBER_STARTING, now);
         return;
     }
-    m->closed = true;
-    if (idle)
+    if (is_hopeless(&m->starting))
         snprintf(why, sizeof why, "%d in its place have died before they were ready",
-                 m->false_starts);
+                 m->starting.all);
     else
-        snprintf(why, sizeof why, "%d in its place have died without a new step", m->deaths);
+        snprintf(why, sizeof why, "%d in its place have died without a new step", m->idle.all);
+    m->closed = true;
     g->failed |= tutti__generations_living(g, -1) == 0;
     act(g, g->failed ? TUTTI__ACT_FAIL : TUTTI__ACT_LET_GO, m, why);
 }
@@ -575,7 +599,7 @@ void tutti__generations_ended(tutti__generations *g, uint64_t now_ms, tutti__wor
                                   : "the job's work was done");
         m->closed = true;
     } else if (dies) {
-        replace(g, now_ms, m, was_starting);
+        replace(g, now_ms, m, was_starting, sig == SIGKILL);
     } else {
         m->closed = g->failed = true;
         act(g, TUTTI__ACT_FAIL, m, NULL);
@@ -647,6 +671,7 @@ void tutti__generations_resumed(tutti__generations *g, uint64_t now_ms, tutti__w
     if (generation > g->last) {
         g->last = generation;
         g->formed = true;
+        g->commit_ms = now_ms;
     }
     break_up(g, generation, now_ms); /* who else is in it, and lives, nobody knows here */
     consider(g, now_ms);

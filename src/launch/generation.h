@@ -21,6 +21,10 @@ typedef struct tutti__worker_id {
     int node, place, start;
 } tutti__worker_id;
 
+typedef struct tutti__deaths {
+    int all, killed; /* of them by SIGKILL */
+} tutti__deaths;
+
 typedef struct tutti__member {
     tutti__worker_id id;
     tutti__member_state state;
@@ -34,9 +38,9 @@ typedef struct tutti__member {
     int64_t step;                 /* committed, as far as it was told; -1: it has no state */
     int accusers;                 /* who took it for dead in that generation */
     uint64_t since_ms, broken_ms; /* in this state */
-    int deaths; /* in this place, since a step was committed that nobody had committed before */
-    int64_t death_step; /* the highest when the last of them died */
-    int false_starts;   /* deaths here since somebody was READY */
+    tutti__deaths idle;           /* in this place, since a step was new */
+    tutti__deaths starting;       /* in this place, since somebody was READY in it */
+    int64_t death_step;           /* the highest that was committed when the last of them died */
 } tutti__member;
 
 typedef enum tutti__act {
@@ -85,7 +89,7 @@ typedef struct tutti__generations {
     bool failed;      /* nothing is begun any more: the round ends */
     uint64_t hold_ms; /* without the state nothing begins before: nodes are about to resume */
     bool trouble;     /* nothing is committed since somebody died, at trouble_ms */
-    uint64_t trouble_ms;
+    uint64_t trouble_ms, commit_ms; /* the last one in the last generation */
     /* For the ledger. */
     int deaths, replaced, joined, left;
     uint64_t lost_ms;

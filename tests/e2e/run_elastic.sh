@@ -43,7 +43,7 @@ run 7 "$TUTTI" run -n 2 "$worker" "$shared" 60 4 4 die=1:20:7
 err_has 'rank 1 failed first: exit code 7'
 new_folder
 run 0 "$TUTTI" run -n 3 "$worker" "$shared" 60 4 4 build@2=other
-err_has '\[2\] refused: it is "other", the others are "test 1".*Install the same version on all nodes'
+err_has '\[2\] refused: it is "other", the others are "test 1".*Install the same build everywhere'
 grep -c 'finished at step 60' "$work/out" | grep -q 2 || fail "two were to finish"
 
 # A place that dies without a step is given up; the last one is the job's failure, which takes a restart.
@@ -77,9 +77,9 @@ native() { # what all nodes of a new job are started with
     flags="--nnodes ${1:-1:3} --rdzv-backend native --rdzv-endpoint 127.0.0.1:$port --rdzv-conf last_call_timeout=0"
 }
 native
-node a $flags -n 2 "$worker" "$shared" 400 5 8
+node a $flags -n 2 "$worker" "$shared" 250 5 8
 saying a 'generation 1 of 2'
-node b $flags -n 2 "$worker" "$shared" 400 5 8
+node b $flags -n 2 "$worker" "$shared" 250 5 8
 saying a 'generation [0-9]+ of 4'
 says a 'node .* joins with 2 workers'
 kill -TERM "$(front b)"
@@ -87,20 +87,20 @@ ended b 0
 says b '\] leaves at step'
 saying a 'node .* leaves: SIGTERM; the others go on'
 saying a 'generation [0-9]+ of 2'
-node c $flags -n 1 "$worker" "$shared" 400 5 8
+node c $flags -n 1 "$worker" "$shared" 250 5 8
 saying a 'generation [0-9]+ of 3'
 ended a 0
 ended c 0
-equal "states" "$(cat "$work"/[abc].out | sed -n 's/.*finished at step 400 with //p' | sort | uniq -c | tr -s ' ' | cut -d ' ' -f 2 | tr '\n' ,)" "3,"
+equal "states" "$(cat "$work"/[abc].out | sed -n 's/.*finished at step 250 with //p' | sort | uniq -c | tr -s ' ' | cut -d ' ' -f 2 | tr '\n' ,)" "3,"
 says a '0 deaths, 0 replacements, 3 workers joined and 2 left'
 says c ' 2\] finished'
 grep -q 'starting the workers again' "$work"/[abc].out && fail "somebody started again"
 
 # A node that is lost with its workers; those of the others are replaced in their places meanwhile.
 native 2:3
-node a $flags -n 2 "$worker" "$shared" 500 5 8
+node a $flags -n 2 "$worker" "$shared" 250 5 8
 wait_until "the rendezvous is open" grep -qi ":$(printf %04X "$port") " /proc/net/tcp
-for name in b c; do node $name $flags -n 2 "$worker" "$shared" 500 5 8; done
+for name in b c; do node $name $flags -n 2 "$worker" "$shared" 250 5 8; done
 at_work() { grep -hqE "generation [0-9]+ of $1" "$work/a.out" "$work/b.out" "$work/c.out"; }
 wait_until "six are at work" at_work 6
 kill -KILL "$(front c)"
@@ -110,7 +110,7 @@ wait_until "four are at work" at_work 4
 kill -KILL "$(cat "$shared/pid.0")"
 ended a 0
 ended b 0
-equal "ends" "$(cat "$work"/[ab].out | grep -c 'finished at step 500')" 4
+equal "ends" "$(cat "$work"/[ab].out | grep -c 'finished at step 250')" 4
 cat "$work"/[ab].out | grep -q 'rank 0 on .* was killed by SIGKILL at step' || fail "the dead one is not named"
 grep -q 'starting the workers again' "$work"/[ab].out && fail "somebody started again"
 finish

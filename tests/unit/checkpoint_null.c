@@ -20,6 +20,7 @@ static tutti_group *group;
 static tutti_model *model;
 static tutti_optim *optim;
 static tutti_reducer *reducer;
+static tutti_elastic *elastic;
 static tutti_ddp *ddp;
 static tutti_zero *zero;
 static tutti_join *join;

@@ -23,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MEMBERS = 64, FORM_MS = 10000 };
+enum { MEMBERS = 64, FORM_MS = 3000 };
 
 typedef struct shared {            /* of a generation */
     _Atomic int64_t came[MEMBERS]; /* 1 + the step that a rank has come to; 1: it is there */

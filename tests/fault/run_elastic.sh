@@ -1,0 +1,101 @@
+# tutti run: what an elastic job outlives: frozen workers, killed agents and their fronts, the loss of the rendezvous host, and kills
+# at any moment. The end is the undisturbed one, and nobody is left behind.
+# timeout: 120
+# SPDX-License-Identifier: MIT
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/nodes.sh"
+worker=$BUILD_DIR/tests/program/elastic_worker
+export TUTTI_LOG=error
+folders=0
+
+new_job() { # $flags, $shared
+    rm -f "$work"/?.out
+    new_port
+    shared=$work/shared$((++folders))
+    mkdir "$shared"
+    flags="--nnodes 1:3 --rdzv-backend native --rdzv-endpoint 127.0.0.1:$port --rdzv-conf last_call_timeout=0"
+}
+begin() { # NAME...: two workers each, the first is the rendezvous host
+    node "$1" $flags -n 2 "$worker" "$shared" 200 4 8
+    saying "$1" 'generation 1 of 2'
+    while shift && [ $# -gt 0 ]; do node "$1" $flags -n 2 "$worker" "$shared" 200 4 8; done
+}
+at_work() { # N
+    local last
+    last=$(ls -t "$shared" | sed -n 's/^generation-//p' | sort -n | tail -1)
+    cat "$work"/?.out | grep -qE "generation $last of $1$"
+}
+nobody_works() { ! pgrep -f "$worker $shared" >/dev/null; }
+all_end() { # N: so many workers, with the undisturbed state
+    equal "ends" "$(cat "$work"/?.out | sed -n 's/.*finished at //p' | sort | uniq -c | tr -s ' ')" " $1 step 200 with $undisturbed"
+    wait_until "no worker is left" nobody_works
+}
+
+new_job
+run 0 "$TUTTI" run "$worker" "$shared" 200 0 8
+undisturbed=$(sed -n 's/.*finished at step 200 with //p' "$work/out")
+
+# A frozen worker is waited for until another takes it for dead; then it is killed, and replaced.
+new_job
+timeout 30 "$TUTTI" run -n 3 "$worker" "$shared" 200 4 8 >"$work/a.out" 2>&1 &
+launcher=$!
+saying a 'generation 1 of 3'
+kill -STOP "$(cat "$shared/pid.1")"
+saying a 'rank 1 \(process [0-9]+\) was killed by SIGKILL .*: a replacement'
+wait $launcher
+equal "exit code" $? 0
+all_end 3
+
+# The front of a node, then the agent of another; its front says so.
+new_job
+begin a b c
+wait_until "six are at work" at_work 6
+front=$(front b)
+kill -KILL "$front"
+wait "${node_pid[b]}"
+saying a 'node .* was lost with 2 workers: .*; the others go on'
+wait_until "four are at work" at_work 4
+kill -KILL "$(pgrep -P "$(front c)")"
+ended c 137
+wait_until "two are at work" at_work 2
+ended a 0
+all_end 2
+
+# The rendezvous host, killed: another takes over. Workers die meanwhile.
+new_job
+begin a b c
+wait_until "six are at work" at_work 6
+kill -KILL "$(front a)"
+wait "${node_pid[a]}"
+kill -KILL "$(cat "$shared/pid.3")"
+wait_until "four are at work" at_work 4
+says b 'the rendezvous host .* was lost: .*; the workers go on while it is looked for'
+kill -KILL "$(cat "$shared/pid.4")"
+ended b 0
+ended c 0
+all_end 4
+cat "$work/b.out" "$work/c.out" | grep -cq 'a replacement takes its place' || fail "nobody was replaced"
+grep -q 'starting the workers again' "$work"/?.out && fail "somebody started again"
+
+# Told to end, all of them at once: the last ones get the signal, as ever.
+new_job
+begin a b
+wait_until "four are at work" at_work 4
+kill -TERM "$(front a)" "$(front b)"
+wait "${node_pid[a]}" "${node_pid[b]}"
+wait_until "no worker is left" nobody_works
+
+# Kills at any moment, several at once.
+new_job
+RANDOM=7
+begin a b c
+for i in $(seq 8); do
+    for k in $(seq $((RANDOM % 3 + 1))); do
+        file=$shared/pid.$((RANDOM % 6))
+        [ -s "$file" ] && kill -KILL "$(cat "$file")" 2>/dev/null
+    done
+    sleep 0.0$((RANDOM % 10)) # when, not whether
+done
+for name in a b c; do ended $name 0; done
+all_end 6
+finish
