@@ -85,6 +85,8 @@ TUTTI_API tutti_group *tutti_elastic_group(tutti_elastic *e);
 /* In the first group, and where all who had the state have died: whatever rank 0 has when join returns from regroup is the
  * beginning for all. To be asked in regroup. */
 TUTTI_API bool tutti_elastic_is_fresh(const tutti_elastic *e);
+/* Fresh, though the job had begun: all who had the state have died, and a checkpoint is to be taken up. */
+TUTTI_API bool tutti_elastic_has_lost_all(const tutti_elastic *e);
 /* After a failure of the program's own collectives: true if the step, or whatever it was, is to be tried again in a new group:
  * go back to begin. False: the failure is the job's end. */
 TUTTI_API bool tutti_elastic_recover(tutti_elastic *e, tutti_status status);
@@ -112,7 +114,8 @@ TUTTI_API bool tutti_elastic_left(const tutti_elastic *e);
 typedef struct tutti_elastic_stats {
     uint64_t steps, attempts, groups, lost_ranks, shards, taken_over;
     double lost_s;
-    uint64_t reserved[4]; /* zero */
+    uint64_t left_ranks;  /* that were told to leave, of its groups */
+    uint64_t reserved[3]; /* zero */
 } tutti_elastic_stats;
 TUTTI_API tutti_elastic_stats tutti_elastic_get_stats(const tutti_elastic *e);
 

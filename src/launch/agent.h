@@ -154,7 +154,8 @@ typedef struct tutti__worker {
     bool running;
     uint64_t stopped_ns; /* since when it is stopped (SIGSTOP, a debugger); 0: it is not */
     bool told_stopped;
-    int status; /* of waitpid, once it has ended */
+    bool slowed; /* on purpose: it is stopped for moments only */
+    int status;  /* of waitpid, once it has ended */
     uint64_t started_ns, ended_ns;
     tutti__log_pipe out, err;
 } tutti__worker;

@@ -133,7 +133,7 @@ static void tell_end(tutti__workers *w, tutti__membership *m, tutti__worker *wor
 
 static void tell_stopped(const tutti__workers *w, tutti__membership *m, tutti__worker *worker)
 {
-    bool stopped = worker->running && worker->stopped_ns != 0;
+    bool stopped = worker->running && worker->stopped_ns != 0 && !worker->slowed;
 
     if (stopped == worker->voice.told_stopped || w->suspended)
         return;

@@ -16,7 +16,7 @@ typedef struct tutti__members {
     tutti_status alone; /* what this process could not open, which the first group is told */
     char why[2048];
     bool is_member;             /* has had the state */
-    uint64_t lost_before;       /* ranks, by this process's own counting, in the last group */
+    uint64_t left_before;       /* ranks that were told to leave, when the last group was formed */
     bool welcomed;              /* the console has its first lines */
     tutti_elastic_stats before; /* of what run->kept has counted */
     int64_t saved_epoch;        /* rank 0's: of the last checkpoint at an epoch's end */

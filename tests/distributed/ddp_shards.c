@@ -369,6 +369,7 @@ static int what_cannot_be_is_refused(tutti_group *group, void *arg)
                  {{.shards = V, .wire_bits = 16}, "wire_bits is 16"}};
     tutti_comm_hook hook;
     tutti_join *join;
+    tutti_zero *zero;
     bool again;
     trainer t;
 
@@ -383,6 +384,8 @@ static int what_cannot_be_is_refused(tutti_group *group, void *arg)
     CHECK_TEXT(tutti_last_error(), "\"bf16\"");
     CHECK(tutti_join_begin(&join, &t.ddp, 1, NULL) == TUTTI_ERR_ARG);
     CHECK_TEXT(tutti_last_error(), "shards");
+    CHECK(tutti_zero_new(&zero, t.ddp) == TUTTI_ERR_UNSUPPORTED);
+    CHECK_TEXT(tutti_last_error(), "share of the optimizer's state");
     CHECK_OK(tutti_barrier(group, NULL));
     CHECK_OK(tutti_ddp_regroup(t.ddp, NULL));
     tutti_ddp_free(t.ddp);

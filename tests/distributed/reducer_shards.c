@@ -173,7 +173,8 @@ static int attempt(tutti_reducer *r, tutti_group *group, int step, const deal *d
     CHECK_OK(tutti_reducer_begin(r));
     for (int k = 0; k < n; k++) {
         CHECK_OK(tutti_reducer_begin_shard(r, d->says_last && k == last));
-        tutti_reducer_counters(r)[0] += INT64_MAX;
+        tutti_reducer_counters(r)[0] =
+            (int64_t)((uint64_t)tutti_reducer_counters(r)[0] + INT64_MAX);
         tutti_reducer_counters(r)[1] += mine[k];
         CHECK_0(compute(r, step, mine[k], tutti_group_rank(group)));
     }
