@@ -493,6 +493,25 @@ static void after_the_end_nobody_is_replaced(void **state)
     tutti__generations_free(&f.g);
 }
 
+/* It has ended, the others take it for dead, and their word is there before its own. */
+static void work_is_done_though_who_did_it_was_given_up(void **state)
+{
+    fixture f;
+
+    (void)state;
+    begin_four(&f);
+    say(&f, "a1", TUTTI__WORKER_READY, 9, "0");
+    say(&f, "b0", TUTTI__WORKER_READY, 9, "0");
+    say(&f, "b1", TUTTI__WORKER_READY, 9, "0");
+    assert_non_null(strstr(f.text, "kill a0 G2 a1:0/3 b0:1/3 b1:2/3"));
+    *f.text = '\0';
+    say(&f, "a0", TUTTI__WORKER_FINISHED, 9, "");
+    expect(&f, "leave a1 leave b0 leave b1");
+    ended(&f, "b1", 0, 9);
+    expect(&f, "let_go b1");
+    tutti__generations_free(&f.g);
+}
+
 static void other_builds_are_refused(void **state)
 {
     tutti__worker_word word = {.protocol = TUTTI__AGENT_PROTOCOL,
@@ -607,6 +626,7 @@ int main(void)
         cmocka_unit_test(who_starts_on_a_leaving_node_leaves_when_it_is_ready),
         cmocka_unit_test(a_lost_node_is_gone_with_all_its_workers),
         cmocka_unit_test(after_the_end_nobody_is_replaced),
+        cmocka_unit_test(work_is_done_though_who_did_it_was_given_up),
         cmocka_unit_test(other_builds_are_refused),
         cmocka_unit_test(who_cannot_be_reached_goes_after_three_generations),
         cmocka_unit_test(a_new_coordinator_learns_what_goes_on),
