@@ -15,7 +15,7 @@
  * "Living" leaves out whom the coordinator has ordered to be killed. Where something does not hold the shortest way there is
  * printed. A rule that is switched off must be found. Visited states are kept as 64-bit hashes: of ten millions two are taken for
  * one with a probability of 3e-6. Left out, since it changes little: COMMITTED arrives at once, and who has finished ends at once.
- * timeout: 120 */
+ * timeout: 240 */
 #include "launch/generation.h"
 
 #include <setjmp.h>
@@ -58,7 +58,8 @@ typedef struct group {
 } group;
 
 typedef struct member {
-    uint8_t state, flags, generation, rank, accusers, start, deaths, false_starts;
+    uint8_t state, flags, generation, rank, accusers, start, idle, idle_killed, starting,
+        starting_killed;
     int8_t step, death_step;
 } member;
 
@@ -549,9 +550,9 @@ static void unpack(const state *s)
                                      .rank = p->rank,
                                      .step = p->step,
                                      .accusers = p->accusers,
-                                     .deaths = p->deaths,
-                                     .death_step = p->death_step,
-                                     .false_starts = p->false_starts};
+                                     .idle = {p->idle, p->idle_killed},
+                                     .starting = {p->starting, p->starting_killed},
+                                     .death_step = p->death_step};
     }
     g->last = s->last;
     g->size = s->size;
@@ -582,9 +583,11 @@ static void pack(state *s)
                      .step = (int8_t)m->step,
                      .accusers = (uint8_t)m->accusers,
                      .start = (uint8_t)m->id.start,
-                     .deaths = (uint8_t)m->deaths,
-                     .death_step = (int8_t)m->death_step,
-                     .false_starts = (uint8_t)m->false_starts};
+                     .idle = (uint8_t)m->idle.all,
+                     .idle_killed = (uint8_t)m->idle.killed,
+                     .starting = (uint8_t)m->starting.all,
+                     .starting_killed = (uint8_t)m->starting.killed,
+                     .death_step = (int8_t)m->death_step};
     }
     s->last = (uint8_t)g->last;
     s->size = (uint8_t)g->size;
@@ -1016,8 +1019,10 @@ static void all_holds_in_every_order(void **context)
         {.nodes = 3, .shards = 2, .faults = 1},
         {.nodes = 1, .shards = 2, .faults = 2, .at_work = true},
         {.nodes = 1, .shards = 3, .faults = 1, .at_work = true, .all_kinds = true},
+#ifndef TUTTI__SANITIZED /* which takes minutes for them */
         {.nodes = 3, .shards = 3, .faults = 2, .at_work = true},
         {.nodes = 1, .shards = 3, .faults = 3, .starts = 1, .at_work = true},
+#endif
     };
 
     (void)context;
