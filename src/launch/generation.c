@@ -497,9 +497,15 @@ static void on_finished(tutti__generations *g, uint64_t now, tutti__member *m,
     g->lost_ms += g->trouble ? now - g->trouble_ms : 0;
     g->trouble = false;
     g->finished = true;
-    for (int i = 0; i < g->n; i++)
-        if (&g->list[i] != m && g->list[i].state == TUTTI__MEMBER_WAITING && !g->list[i].leaving)
-            tell_leave(g, &g->list[i]);
+    for (int i = 0; i < g->n; i++) {
+        tutti__member *o = &g->list[i];
+
+        /* A later generation: it was begun while this word was under way. */
+        if (o != m && !o->leaving &&
+            (o->state == TUTTI__MEMBER_WAITING ||
+             (o->state == TUTTI__MEMBER_IN && o->generation > m->generation)))
+            tell_leave(g, o);
+    }
 }
 
 void tutti__generations_said(tutti__generations *g, uint64_t now_ms, tutti__worker_id id,
@@ -507,7 +513,8 @@ void tutti__generations_said(tutti__generations *g, uint64_t now_ms, tutti__work
 {
     tutti__member *m = find_worker(g, id);
 
-    if (!m || m->state == TUTTI__MEMBER_GONE)
+    /* That the work is done is so, though it was taken for dead since. */
+    if (!m || (m->state == TUTTI__MEMBER_GONE && word->kind != TUTTI__WORKER_FINISHED))
         return;
     if (word->kind == TUTTI__WORKER_READY)
         on_ready(g, now_ms, m, word);
