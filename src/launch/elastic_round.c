@@ -144,6 +144,11 @@ void tutti__elastic_round_hold(tutti__elastic_round *r, double seconds)
     r->generations.hold_ms = now_ms() + (uint64_t)(seconds * 1e3);
 }
 
+void tutti__elastic_round_pause(tutti__elastic_round *r, bool paused)
+{
+    tutti__generations_pause(&r->generations, now_ms(), paused);
+}
+
 double tutti__elastic_round_deadline(const tutti__elastic_round *r)
 {
     uint64_t at = tutti__generations_deadline(&r->generations);

@@ -210,6 +210,25 @@ void tutti__elastic_tell_all(tutti__workers *w, tutti__membership *m)
 
 /* ---- Orders -------------------------------------------------------------------------------------------- */
 
+/* Whoever does not read is late, and ended for that; whoever has died will be told of. */
+static void deliver(const tutti__worker *worker, const tutti__agent_word *word)
+{
+    if (worker->voice.fd >= 0)
+        (void)!send(worker->voice.fd, word, sizeof *word, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+void tutti__elastic_pause(tutti__workers *w)
+{
+    for (int i = 0; i < w->job->opts.n && !w->finished; i++) {
+        const tutti__voice *v = &w->list[i].voice;
+
+        if (v->generation > 0 && !v->waits)
+            deliver(&w->list[i], &(tutti__agent_word){.protocol = TUTTI__AGENT_PROTOCOL,
+                                                      .kind = TUTTI__AGENT_REGROUP,
+                                                      .generation = v->generation});
+    }
+}
+
 static void send_word(tutti__worker *worker, const json_t *m)
 {
     tutti__voice *v = &worker->voice;
@@ -233,10 +252,7 @@ static void send_word(tutti__worker *worker, const json_t *m)
         v->rank = word.rank;
         v->waits = false;
     }
-    /* Whoever does not read is late, and ended for that; whoever has died will be told of. */
-    if (v->fd >= 0 &&
-        send(v->fd, &word, sizeof word, MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)sizeof word)
-        return;
+    deliver(worker, &word);
 }
 
 static void describe_end(const tutti__workers *w, const tutti__worker *worker, char *text,

@@ -379,7 +379,7 @@ static void consider(tutti__generations *g, uint64_t now)
     const tutti__member *first;
     tutti__member *worst;
 
-    if (g->finished || g->failed || !g->elastic)
+    if (g->finished || g->failed || g->paused || !g->elastic)
         return;
     wake_resting(g, now);
     for (int i = 0; i < g->n; i++)
@@ -396,6 +396,14 @@ static void consider(tutti__generations *g, uint64_t now)
         form(g, now);
 }
 
+void tutti__generations_pause(tutti__generations *g, uint64_t now_ms, bool paused)
+{
+    g->paused = paused;
+    for (int i = 0; paused && i < g->n; i++)
+        tell_regroup(g, &g->list[i]);
+    consider(g, now_ms);
+}
+
 void tutti__generations_tick(tutti__generations *g, uint64_t now_ms)
 {
     consider(g, now_ms);
@@ -407,7 +415,7 @@ uint64_t tutti__generations_deadline(const tutti__generations *g)
     bool starting = count(g, TUTTI__MEMBER_STARTING) > 0, in = count(g, TUTTI__MEMBER_IN) > 0;
     uint64_t next = UINT64_MAX, at;
 
-    if (g->finished || g->failed || !g->elastic)
+    if (g->finished || g->failed || g->paused || !g->elastic)
         return next;
     for (int i = 0; i < g->n; i++) {
         const tutti__member *m = &g->list[i];

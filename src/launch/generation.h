@@ -86,7 +86,8 @@ typedef struct tutti__generations {
     char build[128]; /* of the first member */
     bool elastic;    /* somebody was READY */
     bool finished;
-    bool failed;      /* nothing is begun any more: the round ends */
+    bool failed; /* nothing is begun any more: the round ends */
+    bool paused;
     uint64_t hold_ms; /* without the state nothing begins before: nodes are about to resume */
     bool trouble;     /* nothing is committed since somebody died, at trouble_ms */
     uint64_t trouble_ms, commit_ms; /* the last one in the last generation */
@@ -116,6 +117,8 @@ void tutti__generations_ended(tutti__generations *g, uint64_t now_ms, tutti__wor
                               int sig);
 void tutti__generations_stopped(tutti__generations *g, uint64_t now_ms, tutti__worker_id id,
                                 bool stopped);
+/* While it is paused no generation is formed, and those that there are end with the step at hand. */
+void tutti__generations_pause(tutti__generations *g, uint64_t now_ms, bool paused);
 /* Time has passed; to be called at the deadline (UINT64_MAX: none). */
 void tutti__generations_tick(tutti__generations *g, uint64_t now_ms);
 uint64_t tutti__generations_deadline(const tutti__generations *g);
