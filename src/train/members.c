@@ -41,7 +41,8 @@ static tutti_status open_alone(tutti__run *run)
     TUTTI_TRY(share_cores(run));
     TUTTI_TRY(tutti__run_open_alone(run));
     TUTTI_TRY(tutti__ledger_open(&run->ledger, 1, (uint64_t)run->config->log_every));
-    return tutti__run_open_trace(run);
+    TUTTI_TRY(tutti__run_open_trace(run));
+    return *tutti__env_text(TUTTI__ENV_AGENT_FD) ? tutti__warm_up(run) : TUTTI_OK;
 }
 
 static tutti_status regroup(void *self, tutti_group *group);
