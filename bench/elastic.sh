@@ -2,7 +2,7 @@
 # elastic.sh: training by logical shards: what it costs where nothing happens, a worker that is late, workers that die.
 #
 #   bench/elastic.sh                 all three
-#   PYTHON=python3 ONLY='calm|late|killed' ROUNDS=3 STEPS=24 KILLS=10 PEER_KILLS=3 HEARTBEAT_MS=1000 bench/elastic.sh
+#   PYTHON=python3 ONLY='calm|late|killed' ROUNDS=3 STEPS=16 KILLS=10 PEER_KILLS=3 HEARTBEAT_MS=1000 bench/elastic.sh
 #
 # calm: MiniResNet on 2 workers, --shards 2 beside plain DDP. late: one of 2 workers has a third of its time (stopped 20 ms of 30),
 # --shards 8 beside fixed shares, which is plain DDP with 4 batches accumulated. killed: 3 workers, of which one at a time is killed and
@@ -10,9 +10,11 @@
 # PYTHON can import torchft. Figures are medians. Next step: from the kill to the commit of the first step that began after it;
 # pause: the longest time without a commit of a survivor, from the kill to the replacement's first commit.
 . "$(dirname "$0")/lib.sh"
-PYTHON=${PYTHON:-python3} ONLY=${ONLY:-.} ROUNDS=${ROUNDS:-3} STEPS=${STEPS:-24} KILLS=${KILLS:-10} PEER_KILLS=${PEER_KILLS:-3}
-HEARTBEAT_MS=${HEARTBEAT_MS:-1000} BATCH=${BATCH:-16} WORKERS=3 SHARD_MS=5
+PYTHON=${PYTHON:-python3} ONLY=${ONLY:-.} ROUNDS=${ROUNDS:-3} STEPS=${STEPS:-16} KILLS=${KILLS:-10} PEER_KILLS=${PEER_KILLS:-3}
+HEARTBEAT_MS=${HEARTBEAT_MS:-1000} BATCH=${BATCH:-32} LATE_BATCH=${LATE_BATCH:-8} WORKERS=3 SHARD_MS=5
 build=$(dirname "$TUTTI")
+job=""
+trap '[ -z "$job" ] || kill "$job" 2>/dev/null || true; hosts_close; rm -rf "$work"' EXIT
 
 # ---- MiniResNet
 
@@ -38,7 +40,7 @@ pause() { read -r -t "$1" -u "$nothing" || true; } # SECONDS, without a process
 slow_down() {                                       # NAME LOCAL_RANK: two thirds of its time are taken from it, until it ends
     local pid="" nothing
     exec {nothing}<> <(:)
-    while [ -z "$pid" ]; do
+    while [ -z "$pid" ] && kill -0 $$; do
         pause 0.05
         pid=$(worker "$1" "$2")
     done
@@ -70,7 +72,7 @@ calm() {
 }
 
 late() {
-    local fixed="--grad_accumulation 4" over="--shards 8" equal=yes
+    local fixed="--grad_accumulation 4" over="--shards 8" equal=yes BATCH=$LATE_BATCH
     for _ in $(seq "$ROUNDS"); do
         train fixed $fixed && images fixed >>"$work/late-fixed-calm"
         train over $over && images over >>"$work/late-over-calm"
@@ -122,6 +124,7 @@ end_ours() { # FOLDER STEP
         cat "$work/out" >&2
         exit 1
     }
+    job=""
 }
 kill_ours() { # FOLDER: lines of $work/kills: time, victim, its replacement
     local victim killed new

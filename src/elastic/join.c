@@ -64,6 +64,8 @@ bool tutti_elastic_recover(tutti_elastic *e, tutti_status status)
         (void)tutti__elastic_fail(e, status);
         return false;
     }
+    if (e->down_ns == 0)
+        e->down_ns = tutti__now_ns();
     if (e->group)
         tutti__group_give_up(e->group, tutti_last_error()); /* unless it is dead */
     tutti__elastic_leave(e, tutti_last_error());
@@ -107,8 +109,6 @@ void tutti__elastic_leave(tutti_elastic *e, const char *why)
     e->n_lost = 0;
     snprintf(e->why, sizeof e->why, "%.*s", (int)sizeof e->why - 1, why);
     e->regrouping = false;
-    if (e->down_ns == 0)
-        e->down_ns = tutti__now_ns();
     if (!e->group)
         return;
     note_cause(e);
@@ -185,6 +185,7 @@ static tutti_status form(tutti_elastic *e, bool *again_p)
     if (e->agent < 0) {
         tutti_group_opts opts = e->opts.group;
 
+        e->called_ms = tutti__now_ms();
         e->fresh = true;
         opts.name = e->group_name;
         return tutti_group_init(&e->group, &opts);

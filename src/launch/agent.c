@@ -21,7 +21,7 @@
 enum {
     REPEAT_MS = 250,       /* the same signal sooner is the same wish: timeout(1) sends it twice */
     QUEUE_BYTES = 1 << 20, /* of output; above, workers wait */
-    N_OWN = 5              /* descriptors that are polled besides the streams */
+    N_OWN = 6              /* descriptors that are polled besides the streams */
 };
 
 typedef struct agent {
@@ -39,6 +39,7 @@ typedef struct agent {
     bool ended;        /* the job, with end_code */
     int end_code;
     bool abandoned; /* output that waits is given up */
+    bool paused;    /* the workers, while nobody knows whether the coordinator lives */
     bool leaving;   /* workers leave the elastic round, at the latest by leave_ns */
     uint64_t leave_ns;
     int stop_signal;  /* that came first; 0: none */
@@ -290,6 +291,11 @@ static void on_lost(agent *a)
         tutti__workers_stop(&a->workers, a->stop_signal);
     if (a->ended || a->stop_signal)
         return;
+    if (keeps_running(a) && tutti__succession_is_on(m)) {
+        SAY(a, "the node that coordinates, at %s, was lost: %s; the next one takes over",
+            m->roster.list[0].address, m->trouble);
+        return;
+    }
     if (keeps_running(a)) {
         SAY(a, "the rendezvous host %s:%d was lost: %s; the workers go on while it is looked for",
             a->job->opts.nodes.host, a->job->opts.nodes.port, m->trouble);
@@ -334,10 +340,35 @@ static void serve_rendezvous(agent *a)
         on_lost(a);
 }
 
-static void look_for_rendezvous(agent *a)
+static void look_for_successor(agent *a)
 {
+    bool found, was_uncertain = a->paused;
     tutti_status status;
 
+    a->membership.running = true;
+    status = tutti__succession_advance(&a->membership, &found);
+    a->paused = a->membership.uncertain;
+    if (a->paused && !was_uncertain)
+        tutti__elastic_pause(&a->workers);
+    if (status != TUTTI_OK)
+        fail(a, status);
+    else if (found)
+        tutti__elastic_tell_all(&a->workers, &a->membership);
+}
+
+static void look_for_rendezvous(agent *a)
+{
+    bool searched = a->membership.searches;
+    tutti_status status;
+
+    a->membership.searches =
+        keeps_running(a) && !a->ended && !a->stop_signal && tutti__succession_is_on(&a->membership);
+    if (a->membership.searches) {
+        look_for_successor(a);
+        return;
+    }
+    if (searched)
+        tutti__dial_close(&a->membership.dial);
     if (!lacks_rendezvous(a))
         return;
     a->membership.running = keeps_running(a);
@@ -413,7 +444,7 @@ static int poll_timeout(const agent *a)
 /* Fills a->polled: our own descriptors, then every open stream in order. Returns how many streams. */
 static int fill_polled(agent *a, bool reads)
 {
-    short events;
+    short events, dialled;
     int n = 0, channel = tutti__membership_fd(&a->membership, &events);
 
     a->polled[0] = (struct pollfd){a->signals, POLLIN, 0};
@@ -421,6 +452,8 @@ static int fill_polled(agent *a, bool reads)
     a->polled[2] = (struct pollfd){tutti__console_fd(&a->console), POLLOUT, 0};
     a->polled[3] = (struct pollfd){channel, events, 0};
     a->polled[4] = (struct pollfd){tutti__membership_coordinator_fd(&a->membership), POLLIN, 0};
+    a->polled[5] = (struct pollfd){tutti__succession_fd(&a->membership, &dialled), 0, 0};
+    a->polled[5].events = dialled;
     for (int i = 0; reads && i < 2 * a->job->opts.n; i++)
         if (tutti__workers_stream(&a->workers, i)->fd >= 0)
             a->polled[N_OWN + n++] =

@@ -149,6 +149,7 @@ typedef struct tutti__worker {
     bool excused; /* its end is no failure of the round */
     bool fails;   /* it was judged: it is */
     bool awaits;  /* it has ended, and the coordinator has yet to say whether it is replaced */
+    bool rests;   /* it has said: not yet */
     pid_t pid;    /* also its session's and process group's; 0: not started */
     bool running;
     uint64_t stopped_ns; /* since when it is stopped (SIGSTOP, a debugger); 0: it is not */

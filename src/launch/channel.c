@@ -34,6 +34,7 @@ void tutti__channel_flush(tutti__channel *channel)
             continue;
         if (n < 0) {
             if (errno != EAGAIN) {
+                channel->ended = errno == ECONNRESET || errno == EPIPE;
                 channel->fault = "the connection was lost";
                 channel->n_out = 0;
             }
@@ -99,6 +100,7 @@ void tutti__channel_read(tutti__channel *channel)
         if (n < 0 && errno == EAGAIN)
             return;
         if (n <= 0) {
+            channel->ended = n == 0 || errno == ECONNRESET;
             channel->fault = "the connection was lost";
             return;
         }

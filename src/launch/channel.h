@@ -18,6 +18,7 @@ typedef struct tutti__channel {
     size_t n_in, n_out, out_capacity;
     double heard_ms;   /* when something came last (tutti__now_ms) */
     const char *fault; /* why it can be used no more; NULL: it can */
+    bool ended;        /* the fault: the other end has closed it, or its host's kernel did for it */
 } tutti__channel;
 
 /* Takes the socket over. */

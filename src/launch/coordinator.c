@@ -19,17 +19,21 @@ enum {
 typedef struct node {
     tutti__link link;
     bool joined, refused;
-    bool in_round;   /* it is a node of the current round */
-    bool over;       /* its workers of the round have ended */
-    bool left;       /* it was told to end */
-    bool busy;       /* has workers of a round that is over; it was told to stop them */
-    int id;          /* of its stay in a round: no other node had it */
-    int first_rank;  /* of the round */
-    int place;       /* 1 + its number in the last round it was in; 0: none */
-    int wanted_rank; /* --node-rank; -1: native */
-    int n, port;     /* workers; a free port there, for MASTER_PORT */
+    bool in_round;       /* it is a node of the current round */
+    bool over;           /* its workers of the round have ended */
+    bool left;           /* it was told to end */
+    bool busy;           /* has workers of a round that is over; it was told to stop them */
+    int id;              /* of its stay in a round: no other node had it */
+    int first_rank;      /* of the round */
+    int place;           /* 1 + its number in the last round it was in; 0: none */
+    int wanted_rank;     /* --node-rank; -1: native */
+    int n, port;         /* workers; a free port there, for MASTER_PORT */
+    int listens;         /* the port of its agent, where it may succeed us; 0: none */
+    bool here;           /* all is known of its workers */
+    bool apart;          /* it hung up for want of hearing us, and lives */
+    int64_t told, acked; /* version of the list of nodes */
     int64_t pid;
-    char host[64], address[128];
+    char host[64], address[128], listens_at[128];
     json_t
         *pending; /* its wish to join, while we find out whether the holder of its rank is alive */
     double pending_ms; /* since when */
@@ -49,10 +53,19 @@ struct tutti__coordinator {
     tutti__elastic_round elastic;
     char master_addr[128];
     int master_port;
+    tutti__roster roster, base; /* the list; the last one that all nodes know of */
+    bool list_changed;
+    bool succeeds;  /* the list is still that of the coordinator before us */
+    bool replaced;  /* there is another coordinator */
+    bool paused;    /* others may go on without the nodes that are here, nobody knows */
+    double until;   /* for which nodes are waited that may come */
     int survivors;  /* nodes that will come from a rendezvous host that was lost; 0: a new job */
     char why[1024]; /* the first failure, or what stopped the round */
     double since, last_call, told, next_word, ended;
 };
+
+/* What it is in the list. */
+static node *find_id(const tutti__coordinator *c, int id);
 
 #define SAY(c, format, ...)                                                                        \
     tutti__console_print((c)->opts.console, "%s: " format "\n", (c)->opts.job->opts.title,         \
@@ -91,12 +104,12 @@ static void send_to_id(void *context, int id, json_t *message)
 {
     tutti__coordinator *c = context;
 
-    for (node *n = first_node(c); n; n = next_node(n))
-        if (n->in_round && n->id == id) {
-            send_to(c, n, message);
-            return;
-        }
-    json_decref(message);
+    node *n = find_id(c, id);
+
+    if (n)
+        send_to(c, n, message);
+    else
+        json_decref(message);
 }
 
 /* Who dies may be replaced, who comes may join. */
@@ -214,9 +227,12 @@ static int choose_nodes(const tutti__coordinator *c, node **chosen, int max)
 /* It takes part from now on, with its place and its ranks. */
 static void enter_round(tutti__coordinator *c, node *n)
 {
-    n->in_round = true;
+    if (n->id == 0 || find_id(c, n->id))
+        n->id = ++c->last_id;
+    n->in_round = n->here = true;
     n->over = false;
-    n->id = ++c->last_id;
+    n->told = n->acked = 0;
+    c->list_changed = true;
     if (tutti__elastic_round_node_came(&c->elastic, n->id, n->n) == TUTTI_OK)
         return;
     snprintf(c->why, sizeof c->why, "%s", tutti_last_error());
@@ -266,11 +282,12 @@ static void admit(tutti__coordinator *c)
     char name[128];
 
     for (node *n = first_node(c); n; n = next_node(n)) {
-        if (!is_idle(n) || count_in_round(c) >= limits(c)->max || g->finished ||
+        if (!is_idle(n) || c->paused || count_in_round(c) >= limits(c)->max || g->finished ||
             tutti__generations_living(g, -1) == 0)
             continue;
         n->place = 1 + (n->wanted_rank >= 0 ? n->wanted_rank : first_free(c, 1, false));
         n->first_rank = first_free(c, n->n, true);
+        n->id = 0;
         enter_round(c, n);
         SAY(c, "node %s joins with %d worker%s", name_of(n, name), n->n, n->n == 1 ? "" : "s");
         tell_round(c, n);
@@ -300,6 +317,7 @@ static void begin_round(tutti__coordinator *c)
     c->master_port = nodes[0]->port;
     for (int i = 0, rank = 0; i < n_nodes && c->state == RUNNING; rank += nodes[i++]->n) {
         nodes[i]->place = i + 1;
+        nodes[i]->id = 0;
         nodes[i]->first_rank = rank;
         enter_round(c, nodes[i]);
     }
@@ -437,13 +455,170 @@ static void conclude(tutti__coordinator *c)
     enter_gathering(c);
 }
 
+/* ---- The list of nodes, and who of them may go on ------------------------------------------------------ */
+
+static node *find_id(const tutti__coordinator *c, int id)
+{
+    for (node *n = first_node(c); n; n = next_node(n))
+        if (n->in_round && n->id == id)
+            return n;
+    return NULL;
+}
+
+static bool is_here(void *context, int id)
+{
+    const node *n = find_id(context, id);
+
+    return n && n->here;
+}
+
+static int count_here(const tutti__coordinator *c)
+{
+    int count = 0;
+
+    for (const node *n = first_node(c); n; n = next_node(n))
+        count += n->in_round && n->here;
+    return count;
+}
+
+static void mark_dead(tutti__coordinator *c, int id)
+{
+    tutti__roster *lists[] = {&c->roster, &c->base};
+
+    for (int i = 0; i < 2; i++) {
+        tutti__roster_node *entry = tutti__roster_find(lists[i], id);
+
+        if (entry)
+            entry->dead = true;
+    }
+}
+
+/* Begins as the successor of a coordinator that was lost: with its list, and nothing is done before enough have come. */
+static void succeed(tutti__coordinator *c)
+{
+    c->roster = *c->opts.roster;
+    c->succeeds = c->paused = true;
+    c->until = tutti__now_ms() + 2e3 * tutti__or(limits(c)->keep_alive_s, 5);
+    c->next_word = tutti__now_ms() + FIRST_WORD_MS;
+    for (int i = 0; i < c->roster.n; i++)
+        if (c->roster.list[i].id > c->last_id)
+            c->last_id = c->roster.list[i].id;
+}
+
+static void go_on(tutti__coordinator *c)
+{
+    double silent_s =
+        tutti__roster_all_here(&c->roster, is_here, c) ? 0 : tutti__or(limits(c)->keep_alive_s, 5);
+
+    c->paused = false;
+    if (c->succeeds) {
+        c->succeeds = false;
+        c->base = c->roster;
+        c->roster.term++;
+        c->roster.version = 0;
+        c->list_changed = true;
+        SAY(c, "this node coordinates the job from now on (term %lld), with %d of %d nodes",
+            (long long)c->roster.term, count_here(c), c->roster.n);
+    } else {
+        SAY(c, "%d of %d nodes are here again: the job goes on", count_here(c), c->roster.n);
+    }
+    /* Who is silent may still be at work with the state, until it misses us as well. */
+    tutti__elastic_round_hold(&c->elastic, silent_s);
+    tutti__elastic_round_pause(&c->elastic, false);
+}
+
+/* Two sides of a network that is cut must not both. */
+static bool may_go_on(tutti__coordinator *c)
+{
+    return !c->replaced && tutti__roster_suffices(&c->roster, is_here, c) &&
+           tutti__roster_suffices(&c->base, is_here, c);
+}
+
+static void tell_pause(tutti__coordinator *c)
+{
+    SAY(c, "only %d of %d nodes are heard, the others may go on by themselves: waiting",
+        count_here(c), c->roster.n);
+    c->next_word = tutti__now_ms() + LATER_WORD_MS;
+}
+
+static void consider_pause(tutti__coordinator *c)
+{
+    bool may = may_go_on(c);
+
+    if (!may && !c->paused) {
+        c->paused = true;
+        c->until = 0;
+        tell_pause(c);
+        tutti__elastic_round_pause(&c->elastic, true);
+    } else if (may && c->paused &&
+               (tutti__now_ms() >= c->until || tutti__roster_all_here(&c->roster, is_here, c))) {
+        go_on(c);
+    } else if (c->paused && tutti__now_ms() >= c->next_word) {
+        tell_pause(c);
+    }
+}
+
+/* Ourselves first, then by the time of their coming. */
+static void make_list(tutti__coordinator *c)
+{
+    tutti__roster *r = &c->roster;
+    int n = count_here(c), at;
+
+    r->version++;
+    r->n = 0;
+    for (const node *o = first_node(c); n <= TUTTI__ROSTER_MAX && o; o = next_node(o)) {
+        if (!o->in_round || !o->here)
+            continue;
+        for (at = r->n++;
+             at > 0 && !(r->list[at - 1].first) && (o->link.local || r->list[at - 1].id > o->id);
+             at--)
+            r->list[at] = r->list[at - 1];
+        r->list[at] = (tutti__roster_node){.id = o->id, .port = o->listens, .first = o->link.local};
+        snprintf(r->list[at].address, sizeof r->list[at].address, "%s", o->listens_at);
+    }
+    c->list_changed = false;
+}
+
+/* A node that has come is told when the others know of it, so that it cannot outvote them before. */
+static void spread_list(tutti__coordinator *c)
+{
+    bool known = true, known_to_all = true;
+
+    if (limits(c)->max <= 1 || c->paused)
+        return;
+    if (c->list_changed)
+        make_list(c);
+    for (const node *n = first_node(c); n; n = next_node(n)) {
+        bool knows = !n->in_round || !n->here || n->acked >= c->roster.version;
+
+        known_to_all &= knows;
+        known &= knows || n->acked == 0;
+    }
+    if (known_to_all)
+        c->base = c->roster;
+    for (node *n = first_node(c); n; n = next_node(n)) {
+        json_t *m;
+
+        if (!n->in_round || !n->here || n->told >= c->roster.version || (n->acked == 0 && !known))
+            continue;
+        n->told = c->roster.version;
+        m = tutti__roster_write(&c->roster);
+        json_object_set_new(m, "type", json_string("nodes"));
+        json_object_set_new(m, "me", json_integer(n->id));
+        json_object_set_new(m, "store", tutti__message_string(c->opts.job->store_address));
+        send_to(c, n, m);
+    }
+}
+
 static void consider(tutti__coordinator *c)
 {
     if ((c->state == RUNNING || c->state == STOPPING) && count_running(c) == 0)
         conclude(c);
     if (c->state == RUNNING && is_elastic(c)) {
+        consider_pause(c);
         tutti__elastic_round_tick(&c->elastic);
         admit(c);
+        spread_list(c);
     } else if (c->state == RUNNING && count_in_round(c) < limits(c)->max && count_idle(c) > 0 &&
                count_running(c) == count_in_round(c)) { /* else it is about to end well */
         snprintf(c->why, sizeof c->why, "%d more node%s came", count_idle(c),
@@ -507,6 +682,33 @@ static void learn(tutti__coordinator *c, const json_t *m)
         c->survivors = (int)tutti__message_number(m, "nodes", 0) - 1;
 }
 
+static void send_elsewhere(tutti__coordinator *c, node *n)
+{
+    send_to(c, n, json_pack("{s:s, s:I}", "type", "elsewhere", "term", (json_int_t)0));
+}
+
+/* Is it not for us to take this node back? It knows of a coordinator that has followed us; or it comes before us, where nobody
+ * goes on yet. */
+static bool gives_way(tutti__coordinator *c, const node *n, const json_t *m)
+{
+    tutti__roster theirs;
+    int me = -1, other;
+
+    if (n->link.local || !tutti__roster_read(&theirs, json_object_get(m, "roster")))
+        return false;
+    for (const node *o = first_node(c); o; o = next_node(o))
+        if (o->link.local && o->in_round)
+            me = o->id;
+    if (theirs.term > c->roster.term && !c->succeeds) {
+        c->replaced = true;
+        return true;
+    }
+    if (c->succeeds && tutti__roster_is_newer(&theirs, &c->roster))
+        c->roster = theirs;
+    other = tutti__roster_index(&c->roster, (int)tutti__message_number(m, "me", 0));
+    return c->paused && other >= 0 && other < tutti__roster_index(&c->roster, me);
+}
+
 /* It comes with workers of an elastic round, having lost its connection or its rendezvous host. */
 static void resume(tutti__coordinator *c, node *n, const json_t *m)
 {
@@ -519,8 +721,10 @@ static void resume(tutti__coordinator *c, node *n, const json_t *m)
         snprintf(c->master_addr, sizeof c->master_addr, "%s", n->address);
         c->master_port = n->port;
         tutti__store_fence(c->opts.job->store, c->round);
+        c->elastic.begun |= c->succeeds;
         tutti__elastic_round_begin(&c->elastic, c->round);
         c->elastic.generations.elastic = true;
+        c->elastic.generations.paused = c->paused;
         tutti__elastic_round_hold(&c->elastic, HOLD_S);
     }
     if (c->state != RUNNING || c->round != round || !is_elastic(c)) {
@@ -532,7 +736,11 @@ static void resume(tutti__coordinator *c, node *n, const json_t *m)
     }
     n->place = 1 + (int)tutti__message_number(m, "group_rank", 0);
     n->first_rank = (int)tutti__message_number(m, "first_rank", 0);
+    n->id = (int)tutti__message_number(m, "me", 0);
+    c->last_id = n->id > c->last_id ? n->id : c->last_id;
     enter_round(c, n);
+    n->here = false;
+    send_to(c, n, json_pack("{s:s}", "type", "welcome"));
     if (c->survivors > 0 && count_in_round(c) >= c->survivors)
         tutti__elastic_round_hold(&c->elastic, 0);
 }
@@ -548,10 +756,16 @@ static void on_join(tutti__coordinator *c, node *n, const json_t *m)
     n->pid = tutti__message_number(m, "pid", 0);
     n->n = (int)tutti__message_number(m, "workers", 0);
     n->port = (int)tutti__message_number(m, "port", 0);
+    n->listens = (int)tutti__message_number(m, "listens", 0);
+    snprintf(n->listens_at, sizeof n->listens_at, "%s", tutti__message_text(m, "listens_at"));
     n->wanted_rank = limits(c)->native ? -1 : (int)tutti__message_number(m, "node_rank", -1);
     if (c->state == ENDED) {
         n->joined = true;
         tell_end(c, n);
+        return;
+    }
+    if (json_is_true(json_object_get(m, "running")) && gives_way(c, n, m)) {
+        send_elsewhere(c, n);
         return;
     }
     if (!fits(c, n, m) || must_wait(c, n, m))
@@ -583,10 +797,15 @@ static void on_lost(void *context, tutti__link *link, const char *why)
     json_decref(n->pending);
     n->pending = NULL;
     if (was_in && c->state == RUNNING && is_elastic(c)) {
+        c->list_changed = true;
+        if (link->channel.ended && !n->apart)
+            mark_dead(c, n->id);
         if (!n->left && was_running)
-            SAY(c, "node %s was lost with %d worker%s: %s; the others go on", name_of(n, name),
-                n->n, n->n == 1 ? "" : "s", why);
+            SAY(c, "node %s was lost with %d worker%s: %s%s", name_of(n, name), n->n,
+                n->n == 1 ? "" : "s", n->apart ? "it hears us no more" : why,
+                may_go_on(c) ? "; the others go on" : "");
         tell_of_min(c);
+        consider_pause(c);
         tutti__elastic_round_node_lost(&c->elastic, n->id);
         return;
     }
@@ -637,7 +856,7 @@ static void on_leave(tutti__coordinator *c, node *n, const json_t *m)
 
     n->left = true;
     for (const node *o = first_node(c); o; o = next_node(o))
-        others += o->joined;
+        others += o->joined && (o == n || !o->left);
     if (c->state == ENDED)
         return;
     if (!final && c->state == RUNNING && n->in_round && is_elastic(c) && leave_elastic(c, n, m))
@@ -674,6 +893,17 @@ static void hear_worker(tutti__coordinator *c, const node *n, const json_t *m)
             send_to(c, o, json_pack("{s:s, s:i}", "type", "elastic", "round", c->round));
 }
 
+/* The job to which this rendezvous once belonged goes on under another coordinator. */
+static void on_moved(tutti__coordinator *c, const json_t *m)
+{
+    for (node *n = first_node(c); !c->began && n; n = next_node(n))
+        if (n->joined)
+            send_to(c, n,
+                    json_pack("{s:s, s:o, s:I}", "type", "elsewhere", "address",
+                              tutti__message_string(tutti__message_text(m, "address")), "port",
+                              (json_int_t)tutti__message_number(m, "port", 0)));
+}
+
 static void on_message(void *context, tutti__link *link, const json_t *m)
 {
     tutti__coordinator *c = context;
@@ -684,6 +914,10 @@ static void on_message(void *context, tutti__link *link, const json_t *m)
         return;
     if (tutti__message_is(m, "join"))
         on_join(c, n, m);
+    else if (tutti__message_is(m, "moved"))
+        on_moved(c, m);
+    else if (tutti__message_is(m, "apart"))
+        n->apart = true;
     else if (!n->joined && !(n->link.local && tutti__message_is(m, "leave")))
         return;
     else if (tutti__message_is(m, "failed") && current && !(c->state == STOPPING && !c->failing))
@@ -693,11 +927,15 @@ static void on_message(void *context, tutti__link *link, const json_t *m)
         n->busy = false;
     } else if (tutti__message_is(m, "over") && current) {
         n->over = true;
-        c->retired |= n->left && n->link.local && c->state == RUNNING && is_elastic(c);
+        c->retired |= n->left && n->link.local;
         n->joined = !n->left;
         n->port = (int)tutti__message_number(m, "port", n->port);
     } else if (tutti__message_is(m, "leave"))
         on_leave(c, n, m);
+    else if (tutti__message_is(m, "here"))
+        n->here = c->list_changed = true;
+    else if (tutti__message_is(m, "nodes"))
+        n->acked = tutti__message_number(m, "version", 0);
     else if (current && c->state == RUNNING)
         hear_worker(c, n, m);
 }
@@ -725,6 +963,10 @@ double tutti__coordinator_deadline(const tutti__coordinator *c)
     if (c->state == RUNNING) {
         double elastic = tutti__elastic_round_deadline(&c->elastic);
 
+        if (c->paused) {
+            next = c->until > tutti__now_ms() && c->until < next ? c->until : next;
+            next = c->next_word < next ? c->next_word : next;
+        }
         return elastic < next ? elastic : next;
     }
     if (c->state != GATHERING)
@@ -732,6 +974,27 @@ double tutti__coordinator_deadline(const tutti__coordinator *c)
     next = limit < next ? limit : next;
     next = c->next_word < next ? c->next_word : next;
     return c->last_call > 0 && c->last_call < next ? c->last_call : next;
+}
+
+bool tutti__coordinator_is_paused(const tutti__coordinator *c)
+{
+    return c->paused && c->state == RUNNING;
+}
+
+bool tutti__coordinator_has(const tutti__coordinator *c, int id)
+{
+    return find_id(c, id) != NULL;
+}
+
+const tutti__roster *tutti__coordinator_successor(const tutti__coordinator *c)
+{
+    return c->state == RUNNING && !c->paused && c->roster.term > 1 && c->roster.n > 0 ? &c->roster
+                                                                                      : NULL;
+}
+
+void tutti__coordinator_is_dead(tutti__coordinator *c, int id)
+{
+    mark_dead(c, id);
 }
 
 int tutti__coordinator_fd(const tutti__coordinator *c)
@@ -767,6 +1030,9 @@ tutti_status tutti__coordinator_new(tutti__coordinator **coordinator_p,
                                                                         .fail = on_nobody_left,
                                                                         .context = c});
     enter_gathering(c);
+    c->roster.term = 1;
+    if (opts->roster)
+        succeed(c);
     status = tutti__door_open(
         &c->door,
         &(tutti__door_opts){

@@ -25,6 +25,7 @@
 
 #include "comm/bootstrap/authentication.h"
 #include "launch/agent.h"
+#include "launch/roster.h"
 
 #include <jansson.h>
 
@@ -37,10 +38,12 @@ typedef struct tutti__coordinator_opts {
     const tutti__job *job;   /* opts.nodes are the limits; store, store_address */
     tutti__console *console; /* for warnings */
     const tutti__secret *secret;
-    int local;                         /* connected socket to the agent of this node */
-    int listener;                      /* for the other nodes; -1: there are none */
-    const char *address;               /* of this node, as the others reach it */
-    const char *store;                 /* host:port of the job's store */
+    int local;           /* connected socket to the agent of this node */
+    int listener;        /* for the other nodes; -1: there are none */
+    const char *address; /* of this node, as the others reach it */
+    const char *store;   /* host:port of the job's store */
+    const tutti__roster *
+        roster; /* of the coordinator that was lost, whom this one is to follow; NULL: it is the first. Copied */
     void (*round_over)(void *context); /* all workers of a failed round have ended */
     void *context;
 } tutti__coordinator_opts;
@@ -53,6 +56,14 @@ double tutti__coordinator_deadline(const tutti__coordinator *coordinator);
 void tutti__coordinator_serve(tutti__coordinator *coordinator);
 /* Has the job ended, and does everybody know, or may they wait for this node to return? */
 bool tutti__coordinator_done(const tutti__coordinator *coordinator);
+/* Too few nodes are here, who waits may look for another coordinator. */
+bool tutti__coordinator_is_paused(const tutti__coordinator *coordinator);
+/* Is the node of that number in the list connected? */
+bool tutti__coordinator_has(const tutti__coordinator *coordinator, int id);
+/* The list, once the round is elastic, and this coordinator followed another. NULL: no. */
+const tutti__roster *tutti__coordinator_successor(const tutti__coordinator *coordinator);
+/* It is known to be dead. */
+void tutti__coordinator_is_dead(tutti__coordinator *coordinator, int id);
 void tutti__coordinator_free(tutti__coordinator *coordinator);
 
 /* join_check.c: does a node's wish to join say why it cannot be granted? And what may differ, but should not, is warned of. */

@@ -204,14 +204,16 @@ tutti_status tutti__door_open(tutti__door *door, const tutti__door_opts *opts, i
                       .epoll = epoll_create1(EPOLL_CLOEXEC),
                       .spare = opts->listener >= 0 ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1};
     if (door->epoll < 0) {
-        close(local);
+        if (local >= 0)
+            close(local);
         return tutti__fail_errno(errno, "no descriptor for the rendezvous (see ulimit -n)");
     }
-    link = add(door, local);
-    if (!link ||
+    link = local >= 0 ? add(door, local) : NULL;
+    if ((local >= 0 && !link) ||
         (opts->listener >= 0 && epoll_ctl(door->epoll, EPOLL_CTL_ADD, opts->listener, &event) != 0))
         return tutti__fail_errno(errno, "cannot wait for connections to the rendezvous");
-    link->local = link->proven = true;
+    if (link)
+        link->local = link->proven = true;
     return TUTTI_OK;
 }
 

@@ -36,7 +36,7 @@ typedef struct tutti__door {
     int spare; /* given up to hang up on whom there is no descriptor for */
 } tutti__door;
 
-/* With a first link, to this process itself. Free in any case. */
+/* With a first link, to this process itself; local -1: without. Free in any case. */
 tutti_status tutti__door_open(tutti__door *door, const tutti__door_opts *opts, int local);
 void tutti__door_free(tutti__door *door);
 /* The door's epoll is to be polled for reading; then, and at the deadline (tutti__now_ms), serve. True: there is more. */

@@ -44,6 +44,7 @@ static json_t *make_verdict(const tutti__elastic_round *r, const tutti__action *
 
     json_object_set_new(m, "verdict",
                         json_string(a->act == TUTTI__ACT_REPLACE  ? "replace"
+                                    : a->act == TUTTI__ACT_REST   ? "rest"
                                     : a->act == TUTTI__ACT_LET_GO ? "let_go"
                                                                   : "fail"));
     return m;
@@ -141,6 +142,11 @@ void tutti__elastic_round_node_leaves(tutti__elastic_round *r, int node)
 void tutti__elastic_round_hold(tutti__elastic_round *r, double seconds)
 {
     r->generations.hold_ms = now_ms() + (uint64_t)(seconds * 1e3);
+}
+
+void tutti__elastic_round_pause(tutti__elastic_round *r, bool paused)
+{
+    tutti__generations_pause(&r->generations, now_ms(), paused);
 }
 
 double tutti__elastic_round_deadline(const tutti__elastic_round *r)

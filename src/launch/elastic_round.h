@@ -38,6 +38,8 @@ void tutti__elastic_round_node_lost(tutti__elastic_round *round, int node);
 void tutti__elastic_round_node_leaves(tutti__elastic_round *round, int node);
 /* Nodes of a coordinator that was lost are about to come: for these seconds nothing begins without the state. */
 void tutti__elastic_round_hold(tutti__elastic_round *round, double seconds);
+/* As in generation.h. */
+void tutti__elastic_round_pause(tutti__elastic_round *round, bool paused);
 /* True: the message was news of a worker. */
 bool tutti__elastic_round_hear(tutti__elastic_round *round, int node, const json_t *message);
 /* When to call tick (tutti__now_ms). */

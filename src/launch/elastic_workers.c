@@ -5,10 +5,11 @@
  *                 ended     a worker's process, by a code or a signal; is answered by a verdict
  *                 stopped   a worker was stopped, or goes on
  *                 resumed   what a worker is doing, to a coordinator that does not know
+ *                 here      so much of all workers
  *   coordinator   elastic   the round is: somebody was READY
  *                 word      for a worker
  *                 kill      a worker
- *                 verdict   on who has ended: replace, let_go, fail
+ *                 verdict   on who has ended: replace, let_go, fail; rest, and later one of the first two
  *
  * `place` and `start` name the process; news and orders that crossed on the way are about one that has gone, and are dropped. */
 #include "launch/elastic_workers.h"
@@ -201,12 +202,34 @@ void tutti__elastic_tell_all(tutti__workers *w, tutti__membership *m)
             tell_word(w, m, worker, &v->ready);
         v->told_stopped = false;
         tell_stopped(w, m, worker);
-        if (worker->awaits)
+        if (worker->awaits) {
+            worker->rests = false;
             tell_end(w, m, worker);
+        }
     }
+    tutti__membership_send(m, json_pack("{s:s}", "type", "here"));
 }
 
 /* ---- Orders -------------------------------------------------------------------------------------------- */
+
+/* Whoever does not read is late, and ended for that; whoever has died will be told of. */
+static void deliver(const tutti__worker *worker, const tutti__agent_word *word)
+{
+    if (worker->voice.fd >= 0)
+        (void)!send(worker->voice.fd, word, sizeof *word, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+void tutti__elastic_pause(tutti__workers *w)
+{
+    for (int i = 0; i < w->job->opts.n && !w->finished; i++) {
+        const tutti__voice *v = &w->list[i].voice;
+
+        if (v->generation > 0 && !v->waits)
+            deliver(&w->list[i], &(tutti__agent_word){.protocol = TUTTI__AGENT_PROTOCOL,
+                                                      .kind = TUTTI__AGENT_REGROUP,
+                                                      .generation = v->generation});
+    }
+}
 
 static void send_word(tutti__worker *worker, const json_t *m)
 {
@@ -231,10 +254,7 @@ static void send_word(tutti__worker *worker, const json_t *m)
         v->rank = word.rank;
         v->waits = false;
     }
-    /* Whoever does not read is late, and ended for that; whoever has died will be told of. */
-    if (v->fd >= 0 &&
-        send(v->fd, &word, sizeof word, MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)sizeof word)
-        return;
+    deliver(worker, &word);
 }
 
 static void describe_end(const tutti__workers *w, const tutti__worker *worker, char *text,
@@ -269,10 +289,19 @@ static tutti_status on_verdict(tutti__workers *w, tutti__worker *worker, const j
 
     if (!worker->awaits)
         return TUTTI_OK;
-    worker->awaits = false;
     describe_end(w, worker, text, sizeof text);
+    if (strcmp(verdict, "rest") == 0) {
+        SAY(w, "%s: %s", text, why);
+        worker->rests = true;
+        tutti__workers_sweep_after(w, worker);
+        return TUTTI_OK;
+    }
+    worker->awaits = false;
     if (strcmp(verdict, "replace") == 0 && w->phase == TUTTI__RUNNING) {
-        SAY(w, "%s: a replacement takes its place", text);
+        if (worker->rests)
+            SAY(w, "rank %d: the empty place is tried again", worker->rank);
+        else
+            SAY(w, "%s: a replacement takes its place", text);
         return tutti__workers_replace(w, worker, mask, sigpipe);
     }
     if (strcmp(verdict, "fail") == 0) {
@@ -284,7 +313,8 @@ static tutti_status on_verdict(tutti__workers *w, tutti__worker *worker, const j
     }
     if (*why)
         SAY(w, "%s: %s; nobody takes its place", text, why);
-    tutti__workers_sweep_after(w, worker);
+    if (!worker->rests)
+        tutti__workers_sweep_after(w, worker);
     return TUTTI_OK;
 }
 

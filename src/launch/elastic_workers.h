@@ -10,6 +10,8 @@
 void tutti__elastic_hear(tutti__workers *workers, tutti__membership *membership);
 /* The coordinator has said that the round is elastic, though none of ours may have spoken yet. */
 void tutti__elastic_begin(tutti__workers *workers, tutti__membership *membership);
+/* Others may go on without this node, nobody knows: its workers end their generation with the step at hand, and wait. */
+void tutti__elastic_pause(tutti__workers *workers);
 /* To a coordinator that knows nothing of this node's workers: all of it. */
 void tutti__elastic_tell_all(tutti__workers *workers, tutti__membership *membership);
 /* When `hear` has something to tell (tutti__now_ns); UINT64_MAX: when a worker speaks. */

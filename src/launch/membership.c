@@ -6,6 +6,7 @@
 #include "launch/port_owner.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sodium.h>
 #include <stdlib.h>
@@ -53,33 +54,32 @@ static int listen_at(tutti__address *address, int *fd_p)
     return error;
 }
 
-/* Starts the coordinator, whose node we are through a pair of sockets. Takes the listener over. */
-static tutti_status host(tutti__membership *m, int listener, const char *store_host)
+/* Starts the coordinator, whose node we are through a pair of sockets. */
+static tutti_status host(tutti__membership *m, const char *store_host, const tutti__roster *roster)
 {
-    int ends[2];
+    int ends[2], listener = m->listener;
     tutti_status status = TUTTI_OK;
     tutti__coordinator_opts opts = {.job = m->job,
                                     .console = m->console,
                                     .secret = &m->secret,
-                                    .listener = listener,
+                                    .roster = roster,
                                     .address = m->address,
                                     .round_over = m->round_over,
                                     .context = m->context};
 
-    snprintf(m->address, sizeof m->address, "%s",
-             nodes_of(m)->local_addr ? nodes_of(m)->local_addr
-             : listener >= 0         ? nodes_of(m)->host
-                                     : m->job->opts.master_addr);
+    tutti__succession_stand_down(m);
+    if (!roster)
+        snprintf(m->address, sizeof m->address, "%s",
+                 nodes_of(m)->local_addr ? nodes_of(m)->local_addr
+                 : listener >= 0         ? nodes_of(m)->host
+                                         : m->job->opts.master_addr);
     if (!m->job->store)
         status = tutti__job_host_store(m->job, store_host, m->address);
     if (status == TUTTI_OK &&
         socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0)
         status = tutti__fail_errno(errno, "no sockets for the rendezvous (see ulimit -n)");
-    if (status != TUTTI_OK) {
-        if (listener >= 0)
-            close(listener);
-        return status;
-    }
+    TUTTI_TRY(status);
+    opts.listener = listener >= 0 ? fcntl(listener, F_DUPFD_CLOEXEC, 3) : -1;
     opts.local = ends[0];
     tutti__channel_open(&m->channel, ends[1]);
     m->connected = true;
@@ -103,16 +103,27 @@ static tutti_status try_to_host(tutti__membership *m)
     const char *store_host = nodes->host;
     tutti__address address = m->endpoint;
     char owner[160] = "";
-    int listener, error = listen_at(&address, &listener);
+    int listener, error;
 
+    if (m->listener >= 0 && m->listens == nodes->port) { /* from another time as the host */
+        tutti__succession_stand_down(m);
+        close(m->listener);
+        m->listener = -1;
+    }
+    error = listen_at(&address, &listener);
     if (error == EADDRNOTAVAIL && must_host(nodes)) { /* behind a NAT, or a service's address */
         TUTTI_TRY(tutti__resolve(&address, m->endpoint.at.ss_family == AF_INET6 ? "::" : "0.0.0.0",
                                  nodes->port));
         store_host = m->endpoint.at.ss_family == AF_INET6 ? "::" : "0.0.0.0";
         error = listen_at(&address, &listener);
     }
-    if (!error)
-        return host(m, listener, store_host);
+    if (!error) {
+        if (m->listener >= 0)
+            close(m->listener);
+        m->listener = listener;
+        m->listens = nodes->port;
+        return host(m, store_host, NULL);
+    }
     if (!must_host(nodes) && (error == EADDRINUSE || error == EADDRNOTAVAIL))
         return TUTTI_OK;
     if (error == EADDRINUSE && tutti__now_ms() < m->since_ms + BUSY_PORT_MS)
@@ -129,37 +140,68 @@ static tutti_status try_to_host(tutti__membership *m)
                              nodes->port);
 }
 
+void tutti__membership_listen(tutti__membership *m)
+{
+    tutti__address address;
+
+    if (m->listener >= 0 || nodes_of(m)->max <= 1)
+        return;
+    if ((tutti__resolve(&address, m->address, 0) != TUTTI_OK ||
+         listen_at(&address, &m->listener) != 0) && /* its name is not its own: behind a NAT */
+        (tutti__resolve(&address, strchr(m->address, ':') ? "::" : "0.0.0.0", 0) != TUTTI_OK ||
+         listen_at(&address, &m->listener) != 0))
+        return; /* it will not succeed anybody, then */
+    address.length = sizeof address.at;
+    if (getsockname(m->listener, (struct sockaddr *)&address.at, &address.length) == 0)
+        m->listens = tutti__address_port(&address);
+}
+
+tutti_status tutti__membership_succeed(tutti__membership *m)
+{
+    tutti_status status = host(m, m->address, &m->roster);
+
+    if (status != TUTTI_OK && !m->job->store)
+        status = host(m, strchr(m->address, ':') ? "::" : "0.0.0.0", &m->roster);
+    TUTTI_TRY(status);
+    TUTTI_TRY(tutti__membership_join(m, &m->channel));
+    m->joined = true;
+    return TUTTI_OK;
+}
+
 /* ---- Connecting -------------------------------------------------------------------------------------- */
+
+/* Without the port: "10.0.0.1", "fd00::1". */
+static void write_host(const tutti__address *address, char *text, size_t bytes)
+{
+    char all[128], *begin = all, *colon;
+
+    tutti__address_text(address, all, sizeof all);
+    colon = strrchr(all, ':');
+    if (colon)
+        *colon = '\0';
+    if (*begin == '[') {
+        begin++;
+        begin[strcspn(begin, "]")] = '\0';
+    }
+    snprintf(text, bytes, "%s", begin);
+}
 
 static void note_address(tutti__membership *m, int fd)
 {
     tutti__address address = {.length = sizeof address.at};
-    char *colon;
 
-    if (nodes_of(m)->local_addr) {
+    if (nodes_of(m)->local_addr)
         snprintf(m->address, sizeof m->address, "%s", nodes_of(m)->local_addr);
-        return;
-    }
-    if (getsockname(fd, (struct sockaddr *)&address.at, &address.length) != 0)
-        return;
-    tutti__address_text(&address, m->address, sizeof m->address);
-    colon = strrchr(m->address, ':');
-    if (colon)
-        *colon = '\0';
-    if (m->address[0] == '[') { /* [fd00::1] -> fd00::1 */
-        size_t n = strlen(m->address);
-
-        memmove(m->address, m->address + 1, n - 2);
-        m->address[n - 2] = '\0';
-    }
+    else if (getsockname(fd, (struct sockaddr *)&address.at, &address.length) == 0)
+        write_host(&address, m->address, sizeof m->address);
 }
 
-static tutti_status connect_to_host(tutti__membership *m)
+static tutti_status connect_to_host(tutti__membership *m, const tutti__address *address)
 {
     const tutti__claim claim = {.kind = 'L', .job = m->secret.job, .process = m->secret.process};
     const tutti__nodes *nodes = nodes_of(m);
     char who[400];
-    int fd = tutti__connect_once(&m->endpoint, tutti__now_ms() + CONNECT_MS);
+    int fd = tutti__connect_once(address, tutti__now_ms() + CONNECT_MS);
     tutti_status status;
 
     snprintf(who, sizeof who, "the rendezvous at %.255s:%d", nodes->host, nodes->port);
@@ -177,27 +219,37 @@ static tutti_status connect_to_host(tutti__membership *m)
     return TUTTI_OK;
 }
 
-static tutti_status join(tutti__membership *m)
+tutti_status tutti__membership_join(tutti__membership *m, tutti__channel *channel)
 {
     const tutti__job *job = m->job;
     const tutti__nodes *nodes = nodes_of(m);
+    char
+        listens_at[128]; /* as a number: nobody is to wait for a name server when a host was lost */
+    json_t *message;
     int port;
 
+    if (m->listener >= 0 && m->listens == nodes->port && !nodes->local_addr &&
+        !tutti__address_is_loopback(&m->endpoint))
+        write_host(&m->endpoint, listens_at, sizeof listens_at);
+    else
+        snprintf(listens_at, sizeof listens_at, "%s", m->address);
     TUTTI_TRY(tutti__job_choose_port(job, &port));
-    tutti__channel_send(
-        &m->channel,
-        json_pack(
-            "{s:s, s:i, s:s, s:o, s:i, s:i, s:i, s:i, s:i, s:b, s:i, s:I, s:o, s:i, s:i, s:i, s:i, "
-            "s:b, s:i, s:i}",
-            "type", "join", "protocol", TUTTI__RENDEZVOUS_PROTOCOL, "version", TUTTI_VERSION,
-            "host", tutti__message_string(job->host), "pid", (int)getpid(), "workers", job->opts.n,
-            "node_rank", nodes->has_node_rank || nodes->max <= 1 ? nodes->node_rank : -1, "min",
-            nodes->min, "max", nodes->max, "native", nodes->native, "max_restarts",
-            job->opts.max_restarts, "clock", (json_int_t)time(NULL), "address",
-            tutti__message_string(m->address), "port", port, "rounds", m->rounds, "restarts",
-            m->restarts, "nodes", m->rounds > 0 ? job->round.n_nodes : 0, "running", m->running,
-            "group_rank", job->round.group_rank, "first_rank", job->round.first_rank));
-    m->joined = true;
+    tutti__membership_listen(m);
+    message = json_pack(
+        "{s:s, s:i, s:s, s:o, s:i, s:i, s:i, s:i, s:i, s:b, s:i, s:I, s:o, s:i, s:i, s:i, s:i, "
+        "s:b, s:i, s:i, s:i, s:i, s:o}",
+        "type", "join", "protocol", TUTTI__RENDEZVOUS_PROTOCOL, "version", TUTTI_VERSION, "host",
+        tutti__message_string(job->host), "pid", (int)getpid(), "workers", job->opts.n, "node_rank",
+        nodes->has_node_rank || nodes->max <= 1 ? nodes->node_rank : -1, "min", nodes->min, "max",
+        nodes->max, "native", nodes->native, "max_restarts", job->opts.max_restarts, "clock",
+        (json_int_t)time(NULL), "address", tutti__message_string(m->address), "port", port,
+        "rounds", m->rounds, "restarts", m->restarts, "nodes",
+        m->rounds > 0 ? job->round.n_nodes : 0, "running", m->running, "group_rank",
+        job->round.group_rank, "first_rank", job->round.first_rank, "listens", m->listens, "me",
+        m->me, "listens_at", tutti__message_string(listens_at));
+    if (m->running && m->roster.n > 0)
+        json_object_set_new(message, "roster", tutti__roster_write(&m->roster));
+    tutti__channel_send(channel, message);
     return TUTTI_OK;
 }
 
@@ -209,7 +261,13 @@ static tutti_status attempt(tutti__membership *m)
     const tutti__nodes *nodes = nodes_of(m);
 
     if (nodes->max <= 1)
-        return host(m, -1, "127.0.0.1");
+        return host(m, "127.0.0.1", NULL);
+    if (m->moved.length > 0) {
+        tutti_status status = connect_to_host(m, &m->moved);
+
+        m->moved.length = status == TUTTI_OK ? m->moved.length : 0; /* else where it was at first */
+        return status;
+    }
     if (m->endpoint.length == 0 &&
         tutti__resolve(&m->endpoint, nodes->host, nodes->port) != TUTTI_OK) {
         m->endpoint.length = 0;
@@ -217,7 +275,7 @@ static tutti_status attempt(tutti__membership *m)
     }
     if (may_host(nodes))
         TUTTI_TRY(try_to_host(m));
-    return m->connected ? TUTTI_OK : connect_to_host(m);
+    return m->connected ? TUTTI_OK : connect_to_host(m, &m->endpoint);
 }
 
 static tutti_status give_up(tutti__membership *m, double waited_s)
@@ -264,18 +322,31 @@ tutti_status tutti__membership_try(tutti__membership *m)
         return wait_on(m);
     TUTTI_TRY(status);
     m->since_ms = 0;
-    return join(m);
+    TUTTI_TRY(tutti__membership_join(m, &m->channel));
+    m->joined = true;
+    return TUTTI_OK;
+}
+
+static double silence_deadline(const tutti__membership *m)
+{
+    int misses = nodes_of(m)->keep_alive_misses > 0 ? nodes_of(m)->keep_alive_misses : 3;
+
+    return m->channel.heard_ms + tutti__or(nodes_of(m)->keep_alive_s, 5) * 1e3 * misses + 1;
 }
 
 double tutti__membership_deadline(const tutti__membership *m)
 {
-    int misses = nodes_of(m)->keep_alive_misses > 0 ? nodes_of(m)->keep_alive_misses : 3;
+    double next = m->coordinator ? tutti__coordinator_deadline(m->coordinator)
+                  : m->connected ? silence_deadline(m)
+                                 : 1e300;
 
-    if (m->coordinator)
-        return tutti__coordinator_deadline(m->coordinator);
-    if (!m->connected)
-        return m->next_try_ms;
-    return m->channel.heard_ms + tutti__or(nodes_of(m)->keep_alive_s, 5) * 1e3 * misses + 1;
+    if (m->dial.state != TUTTI__DIAL_NONE)
+        return m->dial.deadline < next ? m->dial.deadline : next;
+    if (m->coordinator && m->announce_ms > 0)
+        next = m->announce_ms < next ? m->announce_ms : next;
+    if (!m->connected || m->searches)
+        next = m->next_try_ms < next ? m->next_try_ms : next;
+    return next;
 }
 
 /* ---- Messages ---------------------------------------------------------------------------------------- */
@@ -288,6 +359,8 @@ int tutti__membership_fd(const tutti__membership *m, short *events_p)
 
 int tutti__membership_coordinator_fd(const tutti__membership *m)
 {
+    if (m->stands_by)
+        return m->standby.epoll;
     return m->coordinator ? tutti__coordinator_fd(m->coordinator) : -1;
 }
 
@@ -295,25 +368,62 @@ void tutti__membership_serve(tutti__membership *m)
 {
     if (m->coordinator)
         tutti__coordinator_serve(m->coordinator);
+    while (m->stands_by && tutti__door_serve(&m->standby))
+        ;
+    if (m->coordinator)
+        tutti__succession_announce(m);
     if (!m->connected)
         return;
     tutti__channel_flush(&m->channel);
     tutti__channel_read(&m->channel);
-    if (!m->coordinator && tutti__now_ms() >= tutti__membership_deadline(m))
+    if (!m->coordinator && tutti__now_ms() >= silence_deadline(m)) {
+        tutti__channel_send(&m->channel, json_pack("{s:s}", "type", "apart"));
         m->channel.fault = "it has not been heard for too long";
+    }
+}
+
+/* The job goes on under another coordinator, and we have not begun. */
+static void go_elsewhere(tutti__membership *m, const json_t *message)
+{
+    const char *host = tutti__message_text(message, "address");
+    int port = (int)tutti__message_number(message, "port", 0);
+
+    if (m->rounds > 0)
+        return;
+    if (!*host || tutti__resolve(&m->moved, host, port) != TUTTI_OK)
+        m->moved.length = 0;
+    else
+        SAY(m, "the job goes on elsewhere: joining it at %s:%d", host, port);
+    tutti__channel_close(&m->channel);
+    tutti__coordinator_free(m->coordinator);
+    m->coordinator = NULL;
+    m->connected = m->joined = false;
+    m->next_try_ms = m->moved.length > 0 ? 0 : tutti__now_ms() + RETRY_MS;
 }
 
 json_t *tutti__membership_take(tutti__membership *m)
 {
-    json_t *message;
+    json_t *message = m->first_word;
 
-    while (m->connected && (message = tutti__channel_take(&m->channel)) != NULL) {
-        if (!tutti__message_is(message, "ping"))
+    m->first_word = NULL;
+    while (message || (m->connected && (message = tutti__channel_take(&m->channel)) != NULL)) {
+        if (tutti__message_is(message, "ping")) {
+            tutti__channel_send(&m->channel, message); /* that we are here, too */
+        } else if (tutti__message_is(message, "nodes")) {
+            tutti__succession_note(m, message);
+            json_decref(message);
+        } else if (tutti__message_is(message, "elsewhere")) {
+            go_elsewhere(m, message);
+            json_decref(message);
+        } else {
             return message;
-        tutti__channel_send(&m->channel, message); /* that we are here, too */
+        }
+        message = NULL;
     }
     if (m->connected && m->channel.fault) {
         snprintf(m->trouble, sizeof m->trouble, "%s", m->channel.fault);
+        m->uncertain = !m->channel.ended;
+        tutti__succession_begin(m);
         tutti__channel_close(&m->channel);
         m->connected = m->joined = false;
         m->next_try_ms = 0;
@@ -363,12 +473,23 @@ static tutti_status share_secret(tutti__membership *m)
 
 tutti_status tutti__membership_open(tutti__membership *m, tutti__job *job, tutti__console *console)
 {
-    *m = (tutti__membership){.job = job, .console = console, .channel = {.fd = -1}};
+    *m = (tutti__membership){.job = job,
+                             .console = console,
+                             .channel = {.fd = -1},
+                             .dial = {.channel = {.fd = -1}},
+                             .listener = -1};
     return job->opts.nodes.max > 1 ? share_secret(m) : tutti__job_make_secret(job);
 }
 
 void tutti__membership_close(tutti__membership *m)
 {
+    if (m->listener >= 0) /* before the others see that we are gone, and ask here */
+        close(m->listener);
+    m->listener = -1;
+    tutti__succession_stand_down(m);
+    json_decref(m->first_word);
+    m->first_word = NULL;
+    tutti__dial_close(&m->dial);
     tutti__channel_close(&m->channel);
     tutti__coordinator_free(m->coordinator);
     m->coordinator = NULL;

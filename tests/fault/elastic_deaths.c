@@ -1,5 +1,6 @@
 /* elastic: workers die in each place of their lives, one and several, and the state at the end is the undisturbed one.
- * SPDX-License-Identifier: MIT */
+ * SPDX-License-Identifier: MIT
+ * timeout: 180 */
 #include "harness/elastic_coordinator.h"
 #include "harness/elastic_model.h"
 

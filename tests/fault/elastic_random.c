@@ -1,5 +1,6 @@
 /* elastic: workers are killed, frozen, added and sent away at random moments; what is trained does not change.
- * SPDX-License-Identifier: MIT */
+ * SPDX-License-Identifier: MIT
+ * timeout: 180 */
 #include "harness/elastic_chaos.h"
 
 enum { ROUNDS = 6 };

@@ -288,6 +288,11 @@ static tutti_status fail_silent(const char *who, int error)
                        who, error == ECONNRESET ? "connection closed" : strerror(error));
 }
 
+static tutti_status fail_closed(const char *who, int error)
+{
+    return tutti__fail(TUTTI_ERR_PEER, "%s closed the connection: %s", who, strerror(error));
+}
+
 tutti_status tutti__greet_begin(tutti__greeting *greeting, int fd, const tutti__secret *secret,
                                 const tutti__claim *mine, const char *who, double deadline)
 {
@@ -298,13 +303,12 @@ tutti_status tutti__greet_begin(tutti__greeting *greeting, int fd, const tutti__
     return error ? fail_silent(who, error) : TUTTI_OK;
 }
 
-tutti_status tutti__greet_end(const tutti__greeting *greeting, int fd, const tutti__secret *secret,
-                              const tutti__claim *mine, const tutti__claim *theirs, const char *who,
-                              double deadline)
+tutti_status tutti__greet_prove(const tutti__greeting *greeting, int fd,
+                                const tutti__secret *secret, const tutti__claim *mine,
+                                const tutti__claim *theirs, const char *who, double deadline)
 {
     uint8_t answer[TUTTI__ANSWER_BYTES], mac[MAC_BYTES];
     tutti_status status;
-    char verdict;
     int error = tutti__receive_all(fd, answer, sizeof answer, deadline);
 
     if (error)
@@ -321,11 +325,25 @@ tutti_status tutti__greet_end(const tutti__greeting *greeting, int fd, const tut
     }
     make_mac(mac, secret, "connect", greeting->hello, answer);
     error = tutti__send_all(fd, mac, sizeof mac, deadline);
-    if (!error) /* a door closed by now, for want of room, is worth another try; later it would not be */
-        error = tutti__receive_all(fd, &verdict, sizeof verdict, deadline);
-    if (error)
-        return tutti__fail(TUTTI_ERR_PEER, "%s closed the connection: %s", who, strerror(error));
-    return check_verdict(verdict, mine, who);
+    return error ? fail_closed(who, error) : TUTTI_OK;
+}
+
+tutti_status tutti__greet_verdict(int fd, const tutti__claim *mine, const char *who,
+                                  double deadline)
+{
+    char verdict;
+    /* A door closed by now, for want of room, is worth another try; later it would not be. */
+    int error = tutti__receive_all(fd, &verdict, sizeof verdict, deadline);
+
+    return error ? fail_closed(who, error) : check_verdict(verdict, mine, who);
+}
+
+tutti_status tutti__greet_end(const tutti__greeting *greeting, int fd, const tutti__secret *secret,
+                              const tutti__claim *mine, const tutti__claim *theirs, const char *who,
+                              double deadline)
+{
+    TUTTI_TRY(tutti__greet_prove(greeting, fd, secret, mine, theirs, who, deadline));
+    return tutti__greet_verdict(fd, mine, who, deadline);
 }
 
 tutti_status tutti__greet(int fd, const tutti__secret *secret, const tutti__claim *mine,

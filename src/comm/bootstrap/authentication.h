@@ -61,6 +61,12 @@ tutti_status tutti__greet_begin(tutti__greeting *greeting, int fd, const tutti__
 tutti_status tutti__greet_end(const tutti__greeting *greeting, int fd, const tutti__secret *secret,
                               const tutti__claim *mine, const tutti__claim *theirs, const char *who,
                               double deadline);
+/* The second half in two, each of which waits only where the socket is not readable yet. */
+tutti_status tutti__greet_prove(const tutti__greeting *greeting, int fd,
+                                const tutti__secret *secret, const tutti__claim *mine,
+                                const tutti__claim *theirs, const char *who, double deadline);
+tutti_status tutti__greet_verdict(int fd, const tutti__claim *mine, const char *who,
+                                  double deadline);
 
 /* The accepting side, one step a readable socket, so that a silent client stops nobody. */
 typedef struct tutti__acceptor {
