@@ -1,6 +1,7 @@
 # Workers of torchft, on the CPU with Gloo, killed and replaced one after the other; then the same steps undisturbed. Prints a line of
-# JSON: seconds without a commit, seconds until the replacement's first, samples that no step has trained on, whether the weights
-# are those of the undisturbed run.      SPDX-License-Identifier: MIT
+# JSON: seconds until a step that began after the kill is committed, the longest without a commit until the replacement's first,
+# seconds until that, samples that no step has trained on, whether the weights are those of the undisturbed run.
+# SPDX-License-Identifier: MIT
 #
 #   python3 bench/peer/torchft_recovery.py [KEY=VALUE]...     workers=3 kills=3 shard_ms=5 heartbeat_ms=1000
 #
@@ -169,8 +170,8 @@ class Job:
 
 
 def disturb(job, keys):
-    """Kills in turn; each one's pause, and how long its replacement took."""
-    pauses, replaced = [], []
+    """Kills in turn; of each the seconds until the next step, the pause, how long the replacement took."""
+    following, pauses, replaced = [], [], []
     job.wait_for(job.settled(0), "the first steps together")
     for _ in range(keys["kills"]):
         victim = random.randrange(keys["workers"])
@@ -183,18 +184,20 @@ def disturb(job, keys):
         job.wait_for(job.settled(killed, new), "the replacement's steps")
         back = min(t for t, pid, _, _ in job.commits if pid == new)
         others = sorted(t for t, pid, _, _ in job.commits if pid not in (new, old.pid) and t <= back)
+        at_hand = max(step for t, _, step, _ in job.commits if t <= killed) + 1
+        following.append(min(t for t, pid, step, _ in job.commits if pid != old.pid and step > at_hand) - killed)
         last = max(t for t in others if t <= killed)
         times = [last] + [t for t in others if t > killed]
         pauses.append(max(b - a for a, b in zip(times, times[1:])))
         replaced.append(back - killed)
-    return pauses, replaced
+    return following, pauses, replaced
 
 
 def main():
     keys = dict(KEYS, **{k: int(v) for k, v in (a.split("=", 1) for a in sys.argv[1:])})
     job = Job(keys)
     try:
-        pauses, replaced = disturb(job, keys)
+        following, pauses, replaced = disturb(job, keys)
         end = job.finish()
     finally:
         job.close()
@@ -207,6 +210,7 @@ def main():
     calm_trained = {step: n for _, _, step, n in calm.commits}
     print(json.dumps({
         "system": "torchft", "workers": keys["workers"], "kills": keys["kills"], "heartbeat_ms": keys["heartbeat_ms"], "steps": end,
+        "next_s": round(statistics.median(following), 4), "next_most_s": round(max(following), 4),
         "pause_s": round(statistics.median(pauses), 4), "pause_most_s": round(max(pauses), 4),
         "replaced_s": round(statistics.median(replaced), 4), "replaced_most_s": round(max(replaced), 4),
         "samples": end * keys["workers"] * BATCH,

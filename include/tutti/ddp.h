@@ -34,7 +34,8 @@ typedef struct tutti_ddp_opts {
     size_t n_ignored;
     int check_replicas; /* every so many steps; 0: TUTTI_CHECK_REPLICAS, or never; -1: never */
     tutti_nonfinite nonfinite;
-    /* As in tutti_reducer_opts, with the calls below. Not with a hook, sparse gradients, keep_buffers or a buffer_hook. */
+    /* As in tutti_reducer_opts, with the calls below. UNSUPPORTED, by name, with what is not the same on any number of ranks:
+     * keep_buffers, a buffer_hook, ignored, a communication hook, sparse gradients, batch norm over all ranks, ZeRO, Join. */
     int shards, wire_bits;
     size_t n_counters;
     uint64_t reserved[2]; /* zero */
@@ -80,12 +81,15 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_ddp_check_replicas(tutti_ddp *ddp);
  *                                  several with pause and resume
  *     tutti_ddp_finish_step(ddp, &again);
  * The mean over all shards is then in the gradients. Each shard begins with the buffers that the step began with, and at the end
- * they are the mean of what the shards have made of them (integers: plus the mean of the increments). Ranks without a shard call begin
- * and finish. With a group of NULL tutti_ddp_new sends nothing; tutti_ddp_regroup does what it would have. */
+ * they are the mean of what the shards have made of them (integers: plus the mean of the increments; F32 and I64 only). Ranks without a
+ * shard call begin and finish. The context counts training steps as each shard does (tutti_ctx_step): it goes back where a shard begins,
+ * and at the end has gone on by what one shard ran, on all ranks alike; to begin with it is the program's to set, like the
+ * ranges. With find_unused (or static_graph, which is the same here) a shard may leave parameters out.
+ * tutti_ddp_times is then of all shards of a step together. With a group of NULL tutti_ddp_new sends nothing; tutti_ddp_regroup does what it would have. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ddp_begin_step(tutti_ddp *ddp);
 /* Dropout is that of this shard from here on. last: as in tutti_reducer_begin_shard. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ddp_begin_shard(tutti_ddp *ddp, int shard, bool last);
-/* *again_p: as tutti_reducer_again; buffers are then as at the beginning. */
+/* *again_p: as tutti_reducer_again; buffers are then as at the beginning, as they are where it fails. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ddp_finish_step(tutti_ddp *ddp, bool *again_p);
 /* As tutti_reducer_regroup; also forgets the step at hand. Compares the models, and copies neither parameters nor buffers. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ddp_regroup(tutti_ddp *ddp, tutti_group *group);

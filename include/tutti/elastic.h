@@ -48,7 +48,8 @@ typedef struct tutti_elastic_part {
     const char *name; /* in messages; copied */
     /* There is a new group; NULL: the old one is gone, and is about to be freed. Collective. */
     tutti_status (*regroup)(void *self, tutti_group *group);
-    /* Calls move(arg, buf) for each range of the part's memory: the same counts and dtypes on all ranks. */
+    /* Calls move(arg, buf) for each range of the part's memory: the same counts and dtypes on all ranks. Ranges of up to 1 MiB go to
+     * all ranks of each new group, larger ones only where somebody lacks the step. What they name stays valid until `loaded`. */
     tutti_status (*state)(void *self, tutti_status (*move)(void *arg, tutti_buf buf), void *arg);
     /* The state has been received. */
     tutti_status (*loaded)(void *self);
@@ -78,13 +79,16 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_elastic_keep_reducer(tutti_elastic 
                                                                   tutti_reducer *reducer);
 
 /* Makes sure that there is a group: if there is none, forms one with all who are there, and brings the state to those who lack
- * it. begin does so by itself. */
+ * it. begin does so by itself. ABORTED: this worker was told to leave, and end is OK. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_elastic_join(tutti_elastic *e);
 /* The group, for collectives of the program's own; NULL: none now. */
 TUTTI_API tutti_group *tutti_elastic_group(tutti_elastic *e);
 /* In the first group, and where all who had the state have died: whatever rank 0 has when join returns from regroup is the
- * beginning for all. To be asked in regroup. */
+ * beginning for all; ranks whose memory was half overwritten, and which have set no step in regroup, are passed over. To be
+ * asked in regroup. */
 TUTTI_API bool tutti_elastic_is_fresh(const tutti_elastic *e);
+/* Fresh, though the job had begun: all who had the state have died, and a checkpoint is to be taken up. */
+TUTTI_API bool tutti_elastic_has_lost_all(const tutti_elastic *e);
 /* After a failure of the program's own collectives: true if the step, or whatever it was, is to be tried again in a new group:
  * go back to begin. False: the failure is the job's end. */
 TUTTI_API bool tutti_elastic_recover(tutti_elastic *e, tutti_status status);
@@ -94,7 +98,9 @@ TUTTI_API int tutti_elastic_shards(const tutti_elastic *e);
 /* Committed steps. Set in regroup of a fresh group, by rank 0, where it has read a checkpoint. */
 TUTTI_API uint64_t tutti_elastic_step(const tutti_elastic *e);
 TUTTI_API void tutti_elastic_set_step(tutti_elastic *e, uint64_t step);
-/* An attempt at the next step. False: this worker has to end, for a failure, or since it was told to leave (end says which). */
+/* An attempt at the next step; one of nothing (no shard, finish is false) where the step is another than before the call, as after
+ * joining: the loop's condition, which depends on the step alone, is to be looked at first. False: this worker has to end, for
+ * a failure, or since it was told to leave (end says which). */
 TUTTI_API bool tutti_elastic_begin(tutti_elastic *e);
 /* The next shard for this rank; -1: none is left. */
 TUTTI_API int tutti_elastic_shard(tutti_elastic *e);
@@ -112,7 +118,8 @@ TUTTI_API bool tutti_elastic_left(const tutti_elastic *e);
 typedef struct tutti_elastic_stats {
     uint64_t steps, attempts, groups, lost_ranks, shards, taken_over;
     double lost_s;
-    uint64_t reserved[4]; /* zero */
+    uint64_t left_ranks;  /* that were told to leave, of its groups */
+    uint64_t reserved[3]; /* zero */
 } tutti_elastic_stats;
 TUTTI_API tutti_elastic_stats tutti_elastic_get_stats(const tutti_elastic *e);
 

@@ -90,8 +90,10 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_finish(tutti_reducer *reduc
  *     tutti_reducer_finish(r);
  * With opts.shards the mean is over that many shards, of which a rank computes as many as it likes, none included. A shard's
  * gradient is added as an integer, a multiple of a power of two that the gradient's range gives, so that the sum is the same
- * bits in whatever order and on however many ranks: docs/design/elasticity.md says how exact it is. Gradients are memory of
- * this rank alone, and may be overwritten as soon as they are ready. opts, without a group: tutti_reducer_new is called with
+ * bits in whatever order and on however many ranks: docs/reducer.md says how exact it is. Gradients are memory of this rank alone, and
+ * may be overwritten as soon as they are ready, but in the last shard, where means arrive. All shards together must come: STATE in
+ * finish, with how many did, on all ranks. find_unused: a shard may leave gradients out; static_graph is the same.
+ * What is not finite in any shard is NaN in the mean, on all ranks. opts, without a group: tutti_reducer_new is called with
  * group NULL, sends nothing, and the reducer cannot begin before it has one. */
 
 /* last: buckets leave while it is computed. More may follow all the same (a shard of a rank that is late), for one more
@@ -110,7 +112,7 @@ TUTTI_API int64_t *tutti_reducer_counters(tutti_reducer *reducer);
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_reducer_regroup(tutti_reducer *reducer,
                                                              tutti_group *group);
 
-/* How many ranks brought gradient i in the last step. 0: nobody, so leave the parameter as it is. */
+/* How many ranks, or shards, brought gradient i in the last step. 0: nobody, so leave the parameter as it is. */
 TUTTI_API int tutti_reducer_users(const tutti_reducer *reducer, size_t i);
 
 typedef struct tutti_bucket_info {

@@ -52,6 +52,8 @@ tutti_status tutti__fail_again(tutti_status status, const char *message);
  * is not set. For whoever knows that a failure is about to be the process's. `own`: it is not what a peer's failure did to
  * this process. The last words count, but a peer's failure never replaces one of its own. The thread's message stays. */
 void tutti__error_file_write(bool own, const char *message);
+/* What a peer's failure did to this process is overcome. */
+void tutti__error_file_forget(void);
 
 /* For public functions: ARG, "tutti_optim_step: optim is NULL". */
 #define TUTTI__NOT_NULL(p)                                                                         \

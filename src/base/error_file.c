@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { OWN_S = -1, PEERS_S = 60 };
 
@@ -61,4 +62,16 @@ void tutti__error_file_write(bool own, const char *message)
     pthread_mutex_unlock(&lock);
     free(text);
     (void)tutti__fail_again(TUTTI_OK, kept);
+}
+
+void tutti__error_file_forget(void)
+{
+    const char *path = getenv("TORCHELASTIC_ERROR_FILE");
+
+    pthread_mutex_lock(&lock);
+    if (path && *written && !written_is_own) {
+        (void)unlink(path);
+        *written = '\0';
+    }
+    pthread_mutex_unlock(&lock);
 }

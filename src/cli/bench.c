@@ -64,6 +64,7 @@ static const char HELP[] =
     "  --bucket-mb X  --first-bucket-mb X  --comm-hook none|bf16|fp16|powersgd  --zero 0|1  "
     "--sync-bn "
     "BOOL\n"
+    "  --shards V  --wire-bits 64|32\n"
     "\n"
     "Of loader, beside -n and --json:\n"
     "  --data NAME              as in tutti train (default digits); --data-dir DIR, --image-size "
@@ -116,6 +117,8 @@ typedef enum flag_id {
     COMM_HOOK,
     ZERO,
     SYNC_BN,
+    SHARDS,
+    WIRE_BITS,
     N_FLAGS
 } flag_id;
 
@@ -148,7 +151,9 @@ static const char *const flag_names[N_FLAGS] = {"--nproc-per-node",
                                                 "--first-bucket-mb",
                                                 "--comm-hook",
                                                 "--zero",
-                                                "--sync-bn"};
+                                                "--sync-bn",
+                                                "--shards",
+                                                "--wire-bits"};
 
 /* What a flag is for. */
 enum { MESSAGES = 1, LOADER = 2, STEPS = 4 };

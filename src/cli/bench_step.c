@@ -48,17 +48,20 @@ typedef struct result {
 
 static tutti_status open_run(tutti__run *run)
 {
-    const size_t batch = (size_t)run->config->batch_size;
+    const size_t batch = (size_t)run->config->batch_size, shares = (size_t)tutti__run_shares(run);
     size_t count;
 
     TUTTI_TRY(tutti__run_open_alone(run));
     count = tutti_dataset_describe(run->train_data).count;
     run->batches = tutti__plan_batches(run, 0);
-    if (batch <= count / (size_t)run->size)
+    if (run->shards > 0 && run->size > run->shards)
+        return tutti__fail(TUTTI_ERR_ARG, "shards: a step has %d, fewer than there are ranks, %d",
+                           run->shards, run->size);
+    if (batch * (run->shards > 0 ? (size_t)run->config->grad_accumulation : 1) <= count / shares)
         return TUTTI_OK;
-    return tutti__fail(TUTTI_ERR_ARG,
-                       "batch_size is %zu, but the synthetic data set has %zu images for %d rank%s",
-                       batch, count, run->size, run->size == 1 ? "" : "s");
+    return tutti__fail(
+        TUTTI_ERR_ARG, "batch_size is %zu, but the synthetic data set has %zu images for %zu %s%s",
+        batch, count, shares, run->shards > 0 ? "shard" : "rank", shares == 1 ? "" : "s");
 }
 
 /* The next whole batch, of the next epoch too. */
@@ -71,6 +74,46 @@ static tutti_status next(tutti__run *run, tutti_batch *batch)
         }
     } while (batch->n != (size_t)run->config->batch_size);
     return TUTTI_OK;
+}
+
+/* The shards of this rank, a range of them; batches are asked for a step ahead. *rest_p: as in tutti__run_accumulate. */
+static tutti_status compute_shards(tutti__run *run, size_t index, size_t next_index, double *rest_p)
+{
+    const int64_t first = (int64_t)run->rank * run->shards / run->size,
+                  end = (int64_t)(run->rank + 1) * run->shards / run->size;
+    const size_t each = (size_t)run->config->grad_accumulation;
+    tutti_batch batch;
+
+    for (int64_t v = first; v < end; v++) {
+        run->shard = (int)v;
+        TUTTI_TRY(tutti_ddp_begin_shard(run->ddp, run->shard, v + 1 == end));
+        if (!tutti__run_next_batch(run, index, &batch))
+            return tutti_loader_status(run->train_loader);
+        for (size_t k = 0; k < each; k++)
+            tutti_loader_ask(run->train_loader, next_index + k, run->shard, 0);
+        TUTTI_TRY(tutti__run_accumulate(run, &batch, tutti__now_ns(), rest_p));
+    }
+    return TUTTI_OK;
+}
+
+/* As tutti__run_gradients, with logical shards. */
+static tutti_status shard_gradients(tutti__run *run)
+{
+    const size_t each = (size_t)run->config->grad_accumulation;
+    const size_t whole = tutti_dataset_describe(run->train_data).count /
+                         (size_t)(run->shards * run->config->batch_size);
+    const size_t index = (size_t)run->at.batch,
+                 next_index = index + 2 * each <= whole ? index + each : 0;
+    double rest = 1;
+    bool again = true;
+
+    while (again) {
+        TUTTI_TRY(tutti_ddp_begin_step(run->ddp));
+        TUTTI_TRY(compute_shards(run, index, next_index, &rest));
+        TUTTI_TRY(tutti_ddp_finish_step(run->ddp, &again));
+    }
+    run->at.batch = next_index;
+    return tutti__run_scale(run, rest);
 }
 
 static double cpu_ms(void)
@@ -88,11 +131,12 @@ static tutti_status step(tutti__run *run, double ms[N_PARTS])
     tutti_batch batch;
     double norm, begin_cpu_ms;
 
-    TUTTI_TRY(next(run, &batch));
+    if (run->shards == 0)
+        TUTTI_TRY(next(run, &batch));
     TUTTI_TRY(tutti_barrier(run->group, NULL));
     begin_cpu_ms = cpu_ms();
     begin_ns = tutti__now_ns();
-    TUTTI_TRY(tutti__run_gradients(run, &batch, begin_ns));
+    TUTTI_TRY(run->shards > 0 ? shard_gradients(run) : tutti__run_gradients(run, &batch, begin_ns));
     gradients_ns = tutti__now_ns();
     TUTTI_TRY(tutti__run_update(run, false, &norm));
     TUTTI_TRY(tutti_stream_wait(tutti_ctx_stream(run->cx))); /* a GPU's step ends later */
@@ -124,7 +168,8 @@ static tutti_status take_steps(stand *s, tutti__run *run, result *r)
     TUTTI_TRY(tutti_all_reduce(run->group, all, TUTTI_SUM, NULL));
     for (int p = N_PARTS - 1; p >= 0; p--) /* the step's 95th percentile is the last */
         tutti__bench_sort(s->times + (size_t)p * s->n, s->n, &r->median[p], &r->p95);
-    r->images_per_s = (double)run->config->batch_size * run->size / (r->median[STEP] * 1e-3);
+    r->images_per_s =
+        (double)run->config->batch_size * tutti__run_shares(run) / (r->median[STEP] * 1e-3);
     return TUTTI_OK;
 }
 
@@ -133,7 +178,8 @@ static tutti_status compare_replicas(tutti__run *run, result *r)
 {
     char own[33];
 
-    TUTTI_TRY(tutti_ddp_broadcast_buffers(run->ddp));
+    if (run->shards == 0)
+        TUTTI_TRY(tutti_ddp_broadcast_buffers(run->ddp));
     tutti_module_digest(run->module, own);
     memcpy(r->digest, own, sizeof own);
     TUTTI_TRY(
@@ -167,6 +213,7 @@ static tutti_status measure(stand *s, tutti_group *group, tutti__core_share core
 {
     tutti__run run = {.config = &s->config,
                       .group = group,
+                      .shards = (int)s->config.shards,
                       .rank = tutti_group_rank(group),
                       .size = tutti_group_size(group),
                       .local_rank = tutti_group_local_rank(group),
@@ -203,16 +250,21 @@ static void print_table(const stand *s, const result *r, double efficiency)
     const tutti__train_config *c = &s->config;
     const int ranks = tutti_group_size(s->group);
     FILE *out = s->table.out;
+    char shards[48] = "";
 
+    if (c->shards > 0)
+        snprintf(shards, sizeof shards, " over %lld shards", (long long)c->shards);
     fprintf(
         out,
-        "# step, %s, synthetic 3x32x32, %d rank%s (%s), %lld images and %d thread%s a rank, %s, "
+        "# step, %s, synthetic 3x32x32, %d rank%s (%s)%s, %lld images a %s and %d thread%s a rank, "
+        "%s, "
         "amp %s, %s,\n# %.1f MiB of gradients in %zu buckets, hook %s, zero %lld, %zu steps, Tutti "
         "%s\n",
-        c->model, ranks, ranks == 1 ? "" : "s", tutti_group_transport_name(s->group),
-        (long long)c->batch_size, r->threads, r->threads == 1 ? "" : "s", c->optimizer, c->amp,
-        r->device.name, (double)r->gradient_bytes / MIB, r->buckets, c->comm_hook,
-        (long long)c->zero, s->n, TUTTI_VERSION);
+        c->model, ranks, ranks == 1 ? "" : "s", tutti_group_transport_name(s->group), shards,
+        (long long)c->batch_size, c->shards > 0 ? "shard" : "rank", r->threads,
+        r->threads == 1 ? "" : "s", c->optimizer, c->amp, r->device.name,
+        (double)r->gradient_bytes / MIB, r->buckets, c->comm_hook, (long long)c->zero, s->n,
+        TUTTI_VERSION);
     fprintf(out, "#%9s %9s %9s %10s %9s %9s %9s %9s %9s %9s %9s %9s %9s %7s\n", "step", "p95",
             "images/s", "efficiency", "forward", "backward", "comm", "exposed", "optimizer",
             "other", "cpu", "arena", "state", "#wrong");
@@ -248,6 +300,7 @@ static void print_json(stand *s, const result *r, double alone, double efficienc
              ", \"model\": \"%s\", \"device\": \"%s\", \"batch_size\": %lld, \"amp\": \"%s\", "
              "\"optimizer\": \"%s\", "
              "\"bucket_mb\": %.6f, \"comm_hook\": \"%s\", \"zero\": %lld, \"sync_bn\": %s, "
+             "\"shards\": %lld, "
              "\"threads\": %d, \"images_per_s\": %.3f, \"images_per_s_alone\": %.3f, "
              "\"efficiency\": %.6f, \"forward_ms\": %.3f, \"backward_ms\": %.3f, "
              "\"communication_ms\": %.3f, \"exposed_ms\": %.3f, \"optimizer_ms\": %.3f, "
@@ -255,11 +308,11 @@ static void print_json(stand *s, const result *r, double alone, double efficienc
              "\"buckets\": %zu, \"arena_bytes\": %zu, \"optimizer_bytes\": %zu, "
              "\"skipped_steps\": %llu, \"parameter_digest\": \"%s\"",
              c->model, r->device.name, (long long)c->batch_size, c->amp, c->optimizer, c->bucket_mb,
-             c->comm_hook, (long long)c->zero, c->sync_bn ? "true" : "false", r->threads,
-             r->images_per_s, alone, efficiency, r->median[FORWARD], r->median[BACKWARD],
-             r->median[COMMUNICATION], r->median[EXPOSED], r->median[OPTIMIZER], r->median[CPU],
-             r->buckets, r->arena_bytes, r->optimizer_bytes, (unsigned long long)r->skipped,
-             r->digest);
+             c->comm_hook, (long long)c->zero, c->sync_bn ? "true" : "false", (long long)c->shards,
+             r->threads, r->images_per_s, alone, efficiency, r->median[FORWARD],
+             r->median[BACKWARD], r->median[COMMUNICATION], r->median[EXPOSED],
+             r->median[OPTIMIZER], r->median[CPU], r->buckets, r->arena_bytes, r->optimizer_bytes,
+             (unsigned long long)r->skipped, r->digest);
     tutti__bench_json_row(&s->table, &figures, more);
 }
 

@@ -128,7 +128,8 @@ static void shift(tutti__loader_shards *shards, size_t n)
 {
     shards->n_asked -= n;
     shards->n_begun -= n < shards->n_begun ? n : shards->n_begun;
-    memmove(shards->asked, shards->asked + n, shards->n_asked * sizeof *shards->asked);
+    if (shards->n_asked > 0)
+        memmove(shards->asked, shards->asked + n, shards->n_asked * sizeof *shards->asked);
 }
 
 static void drop_first(tutti_loader *loader, size_t n)
@@ -339,7 +340,8 @@ static tutti__slot *claim(tutti_loader *loader, size_t index, int shard)
         s = get_idle(loader);
         assign(loader, s, &shards->now, index, shard, loader->opts.workers);
     }
-    loader->held = s;
+    loader->held = s; /* one idle slot less has to be left for the caller */
+    pthread_cond_signal(&loader->work);
     return s;
 }
 

@@ -347,10 +347,10 @@ tutti_status tutti_zero_new(tutti_zero **zero_p, tutti_ddp *ddp)
     *zero_p = NULL;
     TUTTI_TRY(TUTTI__NOT_NULL(ddp));
     if (ddp->shards)
-        return tutti__fail(
-            TUTTI_ERR_UNSUPPORTED,
-            "tutti_zero_new: ZeRO does not go with tutti_ddp_opts.shards yet; use one "
-            "of the two");
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "tutti_zero_new: with logical shards any rank may go at any time, and "
+                           "with ZeRO its share of the optimizer's state would go with it; leave "
+                           "tutti_ddp_opts.shards at 0, or do without ZeRO");
     zero = tutti__alloc(sizeof *zero);
     hook.self = tutti__alloc(sizeof(buckets));
     if (!zero || !hook.self) {

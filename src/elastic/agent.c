@@ -52,7 +52,7 @@ tutti_status tutti__agent_say(tutti_elastic *e, tutti__worker_word_kind kind)
     if (e->agent < 0)
         return TUTTI_OK;
     memcpy(word.lost, e->lost, sizeof word.lost);
-    snprintf(word.build, sizeof word.build, "%s", TUTTI_VERSION);
+    snprintf(word.build, sizeof word.build, "%s", tutti__build_text());
     snprintf(word.why, sizeof word.why, "%s", e->why);
     do
         n = send(e->agent, &word, sizeof word, flags);

@@ -72,6 +72,11 @@ bool tutti_elastic_is_fresh(const tutti_elastic *e)
     return e && e->fresh;
 }
 
+bool tutti_elastic_has_lost_all(const tutti_elastic *e)
+{
+    return e && e->lost_all;
+}
+
 uint64_t tutti_elastic_step(const tutti_elastic *e)
 {
     return e ? e->step : 0;
@@ -246,6 +251,7 @@ static tutti_status note_told(tutti_elastic *e)
 
     for (int r = 0; r < e->size; r++) {
         flags |= e->told[r].flags;
+        e->stats.left_ranks += (e->told[r].flags & TUTTI__ASKS_LEAVE) != 0;
         computed += e->told[r].computed;
         e->speeds[r] = e->told[r].ns;
     }

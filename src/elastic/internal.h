@@ -3,6 +3,7 @@
  *     elastic.c   attempts at steps, what the members of a group tell each other in each, the end
  *     join.c      from one group to the next, and what of it is worth another try
  *     state.c     who has which step, and its way from rank 0 to those who lack it
+ *     transfer.c  that way: small ranges together, and nothing in its place before all is there
  *     parts.c     what is kept: functions, bytes
  *     reducer.c   and reducers, with their ranges (ranges.h)
  *     agent.c     words with the launcher's agent of this host
@@ -48,9 +49,10 @@ struct tutti_elastic {
 
     tutti_group *group; /* NULL: none */
     tutti__deal *deal;
-    uint32_t generation; /* the last that this worker was told of; 0: none */
-    int size;            /* of the last group */
-    bool fresh;
+    uint32_t generation;  /* the last that this worker was told of; 0: none */
+    int size;             /* of the last group */
+    double called_ms;     /* when this worker began to form it */
+    bool fresh, lost_all; /* as in the word */
     bool has_state;
     /* What is kept is half of one step and half of another; in a fresh group: it is something whole, from which to begin. */
     bool torn, can_begin;

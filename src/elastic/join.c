@@ -21,26 +21,36 @@ tutti_status tutti__elastic_failure(const tutti_elastic *e)
     return tutti__fail_again(e->status, e->message);
 }
 
+/* What has befallen this worker, and another in its place may be spared: by its exit code, 3 or 4, the launcher knows it too. */
+static bool is_workers_end(tutti_status status)
+{
+    return tutti_status_exit_code(status) > 2;
+}
+
 tutti_status tutti__elastic_fail(tutti_elastic *e, tutti_status status)
 {
     if (e->status == TUTTI_OK) {
         e->status = status;
         snprintf(e->message, sizeof e->message, "%s", tutti_last_error());
-        if (e->group) /* the others are not to wait; they hear why */
+        if (e->group && is_workers_end(status)) /* the others go on without it */
+            tutti__group_give_up(e->group, e->message);
+        else if (e->group) /* theirs too; they hear why */
             tutti_group_abort(e->group, "%s", e->message);
     }
     e->phase = TUTTI__IDLE;
     return tutti__elastic_failure(e);
 }
 
-/* A peer was lost, or nothing was heard of it for too long. That a rank has failed of its own, or that ranks disagree, would come
- * again in another group: the cause of a group's death is the same on all ranks, and so is what they make of it. */
+/* A peer was lost, or nothing was heard of it for too long, or its memory or device is exhausted. That a rank has failed of its own,
+ * or that ranks disagree, would come again in another group. The cause of a group's death is the same on all ranks. */
 bool tutti__elastic_is_loss(tutti_elastic *e, tutti_status status)
 {
     const char *text;
-    int culprit;
+    int culprit = -1;
     tutti_status cause = e->group ? tutti__group_cause(e->group, &culprit, &text) : TUTTI_OK;
 
+    if (cause != TUTTI_OK && tutti_status_scope(cause) == TUTTI_SCOPE_PROCESS)
+        return culprit >= 0 && culprit != tutti_group_rank(e->group) && is_workers_end(cause);
     if (cause != TUTTI_OK)
         status = cause;
     return status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT;
@@ -54,6 +64,8 @@ bool tutti_elastic_recover(tutti_elastic *e, tutti_status status)
         (void)tutti__elastic_fail(e, status);
         return false;
     }
+    if (e->down_ns == 0)
+        e->down_ns = tutti__now_ns();
     if (e->group)
         tutti__group_give_up(e->group, tutti_last_error()); /* unless it is dead */
     tutti__elastic_leave(e, tutti_last_error());
@@ -92,11 +104,11 @@ static void drop_attempt(tutti_elastic *e)
 
 void tutti__elastic_leave(tutti_elastic *e, const char *why)
 {
+    const double begin_ms = tutti__now_ms();
+
     e->n_lost = 0;
     snprintf(e->why, sizeof e->why, "%.*s", (int)sizeof e->why - 1, why);
     e->regrouping = false;
-    if (e->down_ns == 0)
-        e->down_ns = tutti__now_ns();
     if (!e->group)
         return;
     note_cause(e);
@@ -110,7 +122,8 @@ void tutti__elastic_leave(tutti_elastic *e, const char *why)
     tutti_group_free(e->group);
     e->group = NULL;
     if (*e->why)
-        tutti_log(TUTTI_LOG_INFO, "elastic", "left generation %u: %s", e->generation, e->why);
+        tutti_log(TUTTI_LOG_DEBUG, "elastic", "left generation %u in %.1f ms: %s", e->generation,
+                  tutti__now_ms() - begin_ms, e->why);
 }
 
 /* ---- Forming ------------------------------------------------------------------------------------------------ */
@@ -143,6 +156,8 @@ static tutti_status form_called(tutti_elastic *e)
     e->asked_to_regroup = false;
     e->committed_ns = 0;
     e->fresh = word->fresh;
+    e->called_ms = tutti__now_ms();
+    e->lost_all = word->fresh && word->committed;
     snprintf(name, sizeof name, "generation-%u", word->generation);
     opts.rank = word->rank;
     opts.world_size = word->size;
@@ -170,6 +185,7 @@ static tutti_status form(tutti_elastic *e, bool *again_p)
     if (e->agent < 0) {
         tutti_group_opts opts = e->opts.group;
 
+        e->called_ms = tutti__now_ms();
         e->fresh = true;
         opts.name = e->group_name;
         return tutti_group_init(&e->group, &opts);
@@ -222,6 +238,7 @@ static tutti_status enter(tutti_elastic *e)
 tutti_status tutti_elastic_join(tutti_elastic *e)
 {
     tutti_status status = TUTTI_OK;
+    double formed_ms;
     bool again;
 
     TUTTI_TRY(TUTTI__NOT_NULL(e));
@@ -233,7 +250,17 @@ tutti_status tutti_elastic_join(tutti_elastic *e)
             return tutti__elastic_fail(e, status);
         if (e->left)
             break;
+        formed_ms = tutti__now_ms();
         status = enter(e);
+        if (status == TUTTI_OK)
+            tutti__error_file_forget();
+        if (status == TUTTI_OK)
+            tutti_log(
+                TUTTI_LOG_DEBUG, "elastic",
+                "step %llu, generation %u, rank %d of %d: %.1f ms for the group, %.1f for parts "
+                "and state",
+                (unsigned long long)e->step, e->generation, tutti_group_rank(e->group), e->size,
+                formed_ms - e->called_ms, tutti__now_ms() - formed_ms);
         if (status != TUTTI_OK && !tutti_elastic_recover(e, status))
             break;
     }

@@ -6,10 +6,9 @@
 #include "elastic/internal.h"
 
 #include "comm/comm.h"
+#include "elastic/transfer.h"
 
 #include <stdlib.h>
-
-enum { ALWAYS_BYTES = 1 << 20 };
 
 typedef struct header {
     int64_t step; /* committed; -1: no state */
@@ -18,22 +17,6 @@ typedef struct header {
     int64_t ending;
 } header;
 _Static_assert(sizeof(header) == 3 * sizeof(int64_t), "a header is three integers");
-
-typedef struct transfer {
-    tutti_group *group;
-    int from; /* rank */
-    bool all;
-} transfer;
-
-static tutti_status move(void *arg, tutti_buf buf)
-{
-    const transfer *t = arg;
-    size_t bytes = buf.count * tutti_dtype_size(buf.dtype);
-
-    if (bytes == 0 || (!t->all && bytes > ALWAYS_BYTES))
-        return TUTTI_OK;
-    return tutti_broadcast(t->group, buf, t->from, NULL);
-}
 
 /* All who had the state have died, and what is left was half overwritten by theirs. Such workers have to be replaced by some who
  * know at least how everything began. */
@@ -49,9 +32,9 @@ static tutti_status fail_torn(tutti_elastic *e)
 }
 
 /* From whom the others take it: rank 0, in a fresh group the first that has something whole. */
-static tutti_status choose(tutti_elastic *e, const header *all, int n, transfer *t)
+static tutti_status choose(tutti_elastic *e, const header *all, int n, tutti__transfer *t)
 {
-    *t = (transfer){.group = e->group, .all = e->fresh};
+    *t = (tutti__transfer){.group = e->group, .all = e->fresh};
     if (e->fresh) {
         while (t->from < n && all[t->from].begin < 0)
             t->from++;
@@ -69,18 +52,25 @@ static tutti_status choose(tutti_elastic *e, const header *all, int n, transfer 
     return TUTTI_OK;
 }
 
-static tutti_status take_state(tutti_elastic *e, const header *all, const transfer *t)
+static tutti_status move_parts(tutti_elastic *e, tutti__transfer *t)
+{
+    TUTTI__EACH_PART(e, state, (part->calls.self, tutti__transfer_move, t));
+    return tutti__transfer_end(t);
+}
+
+static tutti_status take_state(tutti_elastic *e, const header *all, tutti__transfer *t)
 {
     const int rank = tutti_group_rank(e->group);
-    transfer copy = *t;
     const int64_t step = e->fresh ? all[t->from].begin : all[0].step;
 
-    /* Who dies, or sees another die, before the end of this has neither the old state nor the new one. */
-    if (rank != t->from && (e->fresh || all[rank].step < step)) {
+    /* Who has a state keeps it until the newer one is all there: whoever has that may die meanwhile. Who has none takes it in place,
+     * and has something torn until the end. */
+    t->whole = !e->fresh && e->has_state;
+    if (rank != t->from && !t->whole) {
         e->has_state = false;
         e->torn = true;
     }
-    TUTTI__EACH_PART(e, state, (part->calls.self, move, &copy));
+    TUTTI_TRY(move_parts(e, t));
     if (rank != t->from)
         TUTTI__EACH_PART(e, loaded, (part->calls.self));
     e->step = (uint64_t)step;
@@ -96,7 +86,7 @@ tutti_status tutti__elastic_share_state(tutti_elastic *e)
                          .begin = e->can_begin ? (int64_t)e->step : -1,
                          .ending = e->ending};
     header *all = tutti__alloc((size_t)n * sizeof *all);
-    transfer t;
+    tutti__transfer t = {0};
     tutti_status status;
 
     if (!all)
@@ -109,6 +99,7 @@ tutti_status tutti__elastic_share_state(tutti_elastic *e)
         status = take_state(e, all, &t);
     for (int r = 0; r < n && status == TUTTI_OK; r++)
         e->ending = e->ending || (all[r].ending && all[r].step == (int64_t)e->step);
+    tutti__transfer_destroy(&t);
     free(all);
     return status;
 }

@@ -149,11 +149,13 @@ typedef struct tutti__worker {
     bool excused; /* its end is no failure of the round */
     bool fails;   /* it was judged: it is */
     bool awaits;  /* it has ended, and the coordinator has yet to say whether it is replaced */
+    bool rests;   /* it has said: not yet */
     pid_t pid;    /* also its session's and process group's; 0: not started */
     bool running;
     uint64_t stopped_ns; /* since when it is stopped (SIGSTOP, a debugger); 0: it is not */
     bool told_stopped;
-    int status; /* of waitpid, once it has ended */
+    bool slowed; /* on purpose: it is stopped for moments only */
+    int status;  /* of waitpid, once it has ended */
     uint64_t started_ns, ended_ns;
     tutti__log_pipe out, err;
 } tutti__worker;

@@ -51,11 +51,13 @@ static void begin(tutti__chaos *chaos)
 
 /* ---- Who may be hit ----------------------------------------------------------------------------------- */
 
-/* A worker that is at its end is not replaced: nothing would be shown by its death. */
+/* Who dies at the job's end is not replaced: nothing would be shown by that. */
 static bool may_strike(const tutti__workers *w)
 {
-    if (w->phase != TUTTI__RUNNING || w->suspended)
+    if (w->phase != TUTTI__RUNNING || w->suspended || w->finished)
         return false;
+    if (w->elastic)
+        return true;
     for (int i = 0; i < w->job->opts.n; i++)
         if (w->list[i].pid && !w->list[i].running && w->list[i].status == 0)
             return false;
@@ -77,11 +79,21 @@ static bool is_alive(const tutti__chaos *chaos, int i)
     return chaos->workers->list[i].running && !victim_of(chaos, i)->killed;
 }
 
+/* Of an elastic job, once it has begun, who has yet to get the state cannot go on alone. */
+static bool has_state(const tutti__workers *w, int i)
+{
+    bool has_begun = false;
+
+    for (int k = 0; k < w->job->opts.n; k++)
+        has_begun = has_begun || w->list[k].voice.step > 0;
+    return !w->elastic || !has_begun || w->list[i].voice.step > 0;
+}
+
 /* Does its work, as far as we know. */
 static bool is_sound(const tutti__chaos *chaos, int i)
 {
     return is_alive(chaos, i) && !chaos->workers->list[i].stopped_ns &&
-           victim_of(chaos, i)->until_ns == 0;
+           victim_of(chaos, i)->until_ns == 0 && has_state(chaos->workers, i);
 }
 
 /* May worker i be hit, if n workers are sound? */
@@ -158,7 +170,7 @@ static bool strike(tutti__chaos *chaos, tutti__chaos_kind kind, int i)
             (int)worker->pid, plan->stop_s);
         break;
     case TUTTI__CHAOS_SLOW:
-        v->slowed = true;
+        v->slowed = chaos->workers->list[i].slowed = true;
         v->flip_ns = tutti__now_ns();
         v->until_ns = v->flip_ns + ns(plan->slow_s);
         SAY(chaos, " at %.3f s: rank %d (process %d) slowed to 1/%g for %g s", at_s, worker->rank,
@@ -203,7 +215,7 @@ static void go_on(tutti__chaos *chaos, uint64_t now, bool ends)
         if (ends || now >= v->until_ns) {
             set_stopped(chaos, i, false);
             v->until_ns = 0;
-            v->slowed = false;
+            v->slowed = chaos->workers->list[i].slowed = false;
         } else if (v->slowed && now >= v->flip_ns) {
             set_stopped(chaos, i, !v->stopped);
             v->flip_ns = now + (v->stopped ? PERIOD_NS - run_ns : run_ns);

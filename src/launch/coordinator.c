@@ -856,7 +856,7 @@ static void on_leave(tutti__coordinator *c, node *n, const json_t *m)
 
     n->left = true;
     for (const node *o = first_node(c); o; o = next_node(o))
-        others += o->joined;
+        others += o->joined && (o == n || !o->left);
     if (c->state == ENDED)
         return;
     if (!final && c->state == RUNNING && n->in_round && is_elastic(c) && leave_elastic(c, n, m))
@@ -927,7 +927,7 @@ static void on_message(void *context, tutti__link *link, const json_t *m)
         n->busy = false;
     } else if (tutti__message_is(m, "over") && current) {
         n->over = true;
-        c->retired |= n->left && n->link.local && c->state == RUNNING && is_elastic(c);
+        c->retired |= n->left && n->link.local;
         n->joined = !n->left;
         n->port = (int)tutti__message_number(m, "port", n->port);
     } else if (tutti__message_is(m, "leave"))

@@ -44,6 +44,7 @@ static json_t *make_verdict(const tutti__elastic_round *r, const tutti__action *
 
     json_object_set_new(m, "verdict",
                         json_string(a->act == TUTTI__ACT_REPLACE  ? "replace"
+                                    : a->act == TUTTI__ACT_REST   ? "rest"
                                     : a->act == TUTTI__ACT_LET_GO ? "let_go"
                                                                   : "fail"));
     return m;

@@ -9,7 +9,7 @@
  *   coordinator   elastic   the round is: somebody was READY
  *                 word      for a worker
  *                 kill      a worker
- *                 verdict   on who has ended: replace, let_go, fail
+ *                 verdict   on who has ended: replace, let_go, fail; rest, and later one of the first two
  *
  * `place` and `start` name the process; news and orders that crossed on the way are about one that has gone, and are dropped. */
 #include "launch/elastic_workers.h"
@@ -134,7 +134,7 @@ static void tell_end(tutti__workers *w, tutti__membership *m, tutti__worker *wor
 
 static void tell_stopped(const tutti__workers *w, tutti__membership *m, tutti__worker *worker)
 {
-    bool stopped = worker->running && worker->stopped_ns != 0;
+    bool stopped = worker->running && worker->stopped_ns != 0 && !worker->slowed;
 
     if (stopped == worker->voice.told_stopped || w->suspended)
         return;
@@ -202,8 +202,10 @@ void tutti__elastic_tell_all(tutti__workers *w, tutti__membership *m)
             tell_word(w, m, worker, &v->ready);
         v->told_stopped = false;
         tell_stopped(w, m, worker);
-        if (worker->awaits)
+        if (worker->awaits) {
+            worker->rests = false;
             tell_end(w, m, worker);
+        }
     }
     tutti__membership_send(m, json_pack("{s:s}", "type", "here"));
 }
@@ -287,10 +289,19 @@ static tutti_status on_verdict(tutti__workers *w, tutti__worker *worker, const j
 
     if (!worker->awaits)
         return TUTTI_OK;
-    worker->awaits = false;
     describe_end(w, worker, text, sizeof text);
+    if (strcmp(verdict, "rest") == 0) {
+        SAY(w, "%s: %s", text, why);
+        worker->rests = true;
+        tutti__workers_sweep_after(w, worker);
+        return TUTTI_OK;
+    }
+    worker->awaits = false;
     if (strcmp(verdict, "replace") == 0 && w->phase == TUTTI__RUNNING) {
-        SAY(w, "%s: a replacement takes its place", text);
+        if (worker->rests)
+            SAY(w, "rank %d: the empty place is tried again", worker->rank);
+        else
+            SAY(w, "%s: a replacement takes its place", text);
         return tutti__workers_replace(w, worker, mask, sigpipe);
     }
     if (strcmp(verdict, "fail") == 0) {
@@ -302,7 +313,8 @@ static tutti_status on_verdict(tutti__workers *w, tutti__worker *worker, const j
     }
     if (*why)
         SAY(w, "%s: %s; nobody takes its place", text, why);
-    tutti__workers_sweep_after(w, worker);
+    if (!worker->rests)
+        tutti__workers_sweep_after(w, worker);
     return TUTTI_OK;
 }
 

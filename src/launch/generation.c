@@ -4,23 +4,22 @@
  * several nodes arrives does not matter. */
 #include "launch/generation.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
     LIMIT_MS = 60000,
     GATHER_MS = 100,
-    DEATHS = 3, /* of the program's making, in a place: it is given up */
-    KILLS = 10, /* and these with those by SIGKILL, which is rarely the program's fault */
-    VOIDS = 3   /* generations without a commit: whoever others cannot reach goes */
+    DEATHS = 3,      /* in a place, before it stays empty for a while */
+    PAUSE = 1 << 20, /* steps, at most */
+    VOIDS = 3        /* generations without a commit: whoever others cannot reach goes */
 };
 
 /* ---- The table ----------------------------------------------------------------------------------------- */
 
 void tutti__generations_init(tutti__generations *g, const tutti__generations_opts *opts)
 {
-    *g = (tutti__generations){.opts = *opts, .step = -1};
+    *g = (tutti__generations){.opts = *opts, .step = -1, .reached = -1};
     if (!g->opts.limit_ms)
         g->opts.limit_ms = LIMIT_MS;
     if (!g->opts.gather_ms)
@@ -55,10 +54,10 @@ static tutti__member *find_worker(const tutti__generations *g, tutti__worker_id 
     return m && m->id.start == id.start ? m : NULL;
 }
 
-/* Somebody works in its place, or will. */
+/* Somebody works in its place, or will at once. */
 static bool is_open(const tutti__member *m)
 {
-    return !m->closed && !m->leaving;
+    return !m->closed && !m->leaving && !m->resting;
 }
 
 int tutti__generations_living(const tutti__generations *g, int node)
@@ -94,8 +93,19 @@ static void act(const tutti__generations *g, tutti__act what, const tutti__membe
     g->opts.act(g->opts.context, &(tutti__action){.act = what, .id = m->id, .why = why});
 }
 
+/* Nobody will be tried in its place again. */
+static void close_resting(tutti__generations *g, tutti__member *m)
+{
+    if (!m->resting)
+        return;
+    m->resting = false;
+    m->closed = true;
+    act(g, TUTTI__ACT_LET_GO, m, NULL);
+}
+
 static void tell_leave(tutti__generations *g, tutti__member *m)
 {
+    close_resting(g, m);
     m->leaving = true;
     if (m->state == TUTTI__MEMBER_WAITING || m->state == TUTTI__MEMBER_IN)
         act(g, TUTTI__ACT_LEAVE, m, NULL); /* else it is told when it is READY */
@@ -232,6 +242,7 @@ static void form(tutti__generations *g, uint64_t now)
     g->last++;
     g->size = n;
     g->formed = false;
+    g->reached = fresh ? -1 : g->reached;
     for (int i = 0; i < n; i++) {
         enter(list[i], TUTTI__MEMBER_IN, now);
         list[i]->generation = g->last;
@@ -341,6 +352,28 @@ static bool may_begin(const tutti__generations *g, const tutti__member *first, u
            (count(g, TUTTI__MEMBER_STARTING) == 0 || now >= first->since_ms + g->opts.limit_ms);
 }
 
+static void order_replacement(tutti__generations *g, uint64_t now, tutti__member *m)
+{
+    act(g, TUTTI__ACT_REPLACE, m, NULL);
+    g->replaced++;
+    m->id.start++;
+    m->step = -1;
+    m->generation = 0;
+    m->accusers = 0;
+    m->stopped = m->resting = false;
+    enter(m, TUTTI__MEMBER_STARTING, now);
+}
+
+/* Places that stay empty are tried again after some steps, and where nobody is left to make any. */
+static void wake_resting(tutti__generations *g, uint64_t now)
+{
+    bool nobody = tutti__generations_living(g, -1) == 0;
+
+    for (int i = 0; i < g->n; i++)
+        if (g->list[i].resting && (nobody || g->work >= g->list[i].wake))
+            order_replacement(g, now, &g->list[i]);
+}
+
 static void consider(tutti__generations *g, uint64_t now)
 {
     const tutti__member *first;
@@ -348,6 +381,7 @@ static void consider(tutti__generations *g, uint64_t now)
 
     if (g->finished || g->failed || g->paused || !g->elastic)
         return;
+    wake_resting(g, now);
     for (int i = 0; i < g->n; i++)
         if (is_late(g, &g->list[i], now))
             kill_member(g, &g->list[i], now);
@@ -440,6 +474,14 @@ static void note_accusations(tutti__generations *g, const tutti__worker_word *wo
                                    word->generation > 0 && g->list[i].rank == word->lost[k];
 }
 
+/* g->step is the highest ever; work counts steps that were made again after all who had them had died, too. */
+static void note_step(tutti__generations *g, int64_t step)
+{
+    g->work += g->reached >= 0 && step > g->reached ? step - g->reached : 0;
+    g->reached = step > g->reached ? step : g->reached;
+    g->step = step > g->step ? step : g->step;
+}
+
 static void on_ready(tutti__generations *g, uint64_t now, tutti__member *m,
                      const tutti__worker_word *word)
 {
@@ -448,7 +490,6 @@ static void on_ready(tutti__generations *g, uint64_t now, tutti__member *m,
     const char *why = misfit(g, word, text, sizeof text);
 
     g->elastic = true;
-    m->starting = (tutti__deaths){0};
     if (why) {
         m->closed = true;
         enter(m, TUTTI__MEMBER_GONE, now);
@@ -465,7 +506,7 @@ static void on_ready(tutti__generations *g, uint64_t now, tutti__member *m,
     if (m->state != TUTTI__MEMBER_WAITING)
         enter(m, TUTTI__MEMBER_WAITING, now);
     m->step = word->step;
-    g->step = word->step > g->step ? word->step : g->step;
+    note_step(g, word->step);
     note_accusations(g, word, now);
     if (was_in)
         break_up(g, m->generation, now);
@@ -477,7 +518,11 @@ static void on_committed(tutti__generations *g, uint64_t now, tutti__member *m,
                          const tutti__worker_word *word)
 {
     m->step = word->step > m->step ? word->step : m->step;
-    g->step = word->step > g->step ? word->step : g->step;
+    note_step(g, word->step);
+    if (word->step > m->death_step) {
+        m->deaths = 0;
+        m->pause = 0;
+    }
     if (m->state != TUTTI__MEMBER_IN || word->generation != g->last)
         return;
     g->formed = true;
@@ -487,10 +532,12 @@ static void on_committed(tutti__generations *g, uint64_t now, tutti__member *m,
     g->trouble = false;
 }
 
-static void on_leaves(tutti__generations *g, uint64_t now, tutti__member *m)
+static void on_leaves(tutti__generations *g, uint64_t now, tutti__member *m,
+                      const tutti__worker_word *word)
 {
     bool was_in = m->state == TUTTI__MEMBER_IN;
 
+    note_step(g, word->step);
     m->leaving = m->closed = true;
     enter(m, TUTTI__MEMBER_GONE, now);
     g->left += !g->finished;
@@ -501,13 +548,20 @@ static void on_leaves(tutti__generations *g, uint64_t now, tutti__member *m)
 static void on_finished(tutti__generations *g, uint64_t now, tutti__member *m,
                         const tutti__worker_word *word)
 {
-    g->step = word->step > g->step ? word->step : g->step;
+    note_step(g, word->step);
     g->lost_ms += g->trouble ? now - g->trouble_ms : 0;
     g->trouble = false;
     g->finished = true;
-    for (int i = 0; i < g->n; i++)
-        if (&g->list[i] != m && g->list[i].state == TUTTI__MEMBER_WAITING && !g->list[i].leaving)
-            tell_leave(g, &g->list[i]);
+    for (int i = 0; i < g->n; i++) {
+        tutti__member *o = &g->list[i];
+
+        close_resting(g, o);
+        /* A later generation: it was begun while this word was under way. */
+        if (o != m && !o->leaving &&
+            (o->state == TUTTI__MEMBER_WAITING ||
+             (o->state == TUTTI__MEMBER_IN && o->generation > m->generation)))
+            tell_leave(g, o);
+    }
 }
 
 void tutti__generations_said(tutti__generations *g, uint64_t now_ms, tutti__worker_id id,
@@ -515,14 +569,15 @@ void tutti__generations_said(tutti__generations *g, uint64_t now_ms, tutti__work
 {
     tutti__member *m = find_worker(g, id);
 
-    if (!m || m->state == TUTTI__MEMBER_GONE)
+    /* That the work is done is so, though it was taken for dead since. */
+    if (!m || (m->state == TUTTI__MEMBER_GONE && word->kind != TUTTI__WORKER_FINISHED))
         return;
     if (word->kind == TUTTI__WORKER_READY)
         on_ready(g, now_ms, m, word);
     else if (word->kind == TUTTI__WORKER_COMMITTED)
         on_committed(g, now_ms, m, word);
     else if (word->kind == TUTTI__WORKER_LEAVES)
-        on_leaves(g, now_ms, m);
+        on_leaves(g, now_ms, m, word);
     else if (word->kind == TUTTI__WORKER_FINISHED)
         on_finished(g, now_ms, m, word);
     consider(g, now_ms);
@@ -530,61 +585,41 @@ void tutti__generations_said(tutti__generations *g, uint64_t now_ms, tutti__work
 
 /* ---- What becomes of them ------------------------------------------------------------------------------ */
 
-static void count_death(tutti__deaths *deaths, bool killed)
-{
-    deaths->all++;
-    deaths->killed += killed;
-}
-
-static bool is_hopeless(const tutti__deaths *deaths)
-{
-    return deaths->all - deaths->killed >= DEATHS || deaths->all >= KILLS;
-}
-
-/* Its death is not the program's own failure: another takes its place, or the place is given up. */
-static void replace(tutti__generations *g, uint64_t now, tutti__member *m, bool was_starting,
-                    bool killed)
+/* Its death is not the program's own failure: another takes its place, or the place stays empty until others have done some
+ * steps, more of them each time. */
+static void replace(tutti__generations *g, uint64_t now, tutti__member *m)
 {
     char why[160];
 
-    if (g->step > m->death_step)
-        m->idle = (tutti__deaths){0};
+    m->deaths++;
     m->death_step = g->step;
-    count_death(&m->idle, killed);
-    if (was_starting)
-        count_death(&m->starting, killed);
-    if (!is_hopeless(&m->idle) && !is_hopeless(&m->starting)) {
-        act(g, TUTTI__ACT_REPLACE, m, NULL);
-        g->replaced++;
-        m->id.start++;
-        m->step = -1;
-        m->generation = 0;
-        m->accusers = 0;
-        m->stopped = false;
-        enter(m, TUTTI__MEMBER_STARTING, now);
+    if (m->deaths < DEATHS) {
+        order_replacement(g, now, m);
         return;
     }
-    if (is_hopeless(&m->starting))
-        snprintf(why, sizeof why, "%d in its place have died before they were ready",
-                 m->starting.all);
-    else
-        snprintf(why, sizeof why, "%d in its place have died without a new step", m->idle.all);
-    m->closed = true;
+    m->resting = true;
+    m->pause = m->pause == 0 ? 1 : m->pause < PAUSE ? 2 * m->pause : PAUSE;
+    m->wake = g->work + m->pause;
     g->failed |= tutti__generations_living(g, -1) == 0;
-    act(g, g->failed ? TUTTI__ACT_FAIL : TUTTI__ACT_LET_GO, m, why);
+    if (g->failed)
+        snprintf(why, sizeof why, "%d in its place have died without a new step", m->deaths);
+    else
+        snprintf(why, sizeof why,
+                 "%d in its place have died without a new step: it stays empty for %lld step%s",
+                 m->deaths, (long long)m->pause, m->pause == 1 ? "" : "s");
+    act(g, g->failed ? TUTTI__ACT_FAIL : TUTTI__ACT_REST, m, why);
 }
 
 void tutti__generations_ended(tutti__generations *g, uint64_t now_ms, tutti__worker_id id, int code,
                               int sig)
 {
     tutti__member *m = find_worker(g, id);
-    bool was_in, was_starting, dies = sig != 0 || code == 3 || code == 4;
+    bool was_in, dies = sig != 0 || code == 3 || code == 4;
     uint32_t generation;
 
     if (!m)
         return;
     was_in = m->state == TUTTI__MEMBER_IN;
-    was_starting = m->state == TUTTI__MEMBER_STARTING;
     generation = m->generation;
     enter(m, TUTTI__MEMBER_GONE, now_ms);
     if (dies && !g->finished) {
@@ -600,7 +635,7 @@ void tutti__generations_ended(tutti__generations *g, uint64_t now_ms, tutti__wor
                                   : "the job's work was done");
         m->closed = true;
     } else if (dies) {
-        replace(g, now_ms, m, was_starting, sig == SIGKILL);
+        replace(g, now_ms, m);
     } else {
         m->closed = g->failed = true;
         act(g, TUTTI__ACT_FAIL, m, NULL);
@@ -668,13 +703,22 @@ void tutti__generations_resumed(tutti__generations *g, uint64_t now_ms, tutti__w
     m->step = step;
     m->told_regroup = false;
     g->elastic = true;
-    g->step = step > g->step ? step : g->step;
+    note_step(g, step);
     if (generation > g->last) {
         g->last = generation;
         g->formed = true;
+        g->commit_ms = now_ms;
     }
     break_up(g, generation, now_ms); /* who else is in it, and lives, nobody knows here */
     consider(g, now_ms);
+}
+
+static bool rests(const tutti__generations *g)
+{
+    for (int i = 0; i < g->n; i++)
+        if (g->list[i].resting)
+            return true;
+    return false;
 }
 
 void tutti__generations_node_lost(tutti__generations *g, uint64_t now_ms, int node)
@@ -700,7 +744,7 @@ void tutti__generations_node_lost(tutti__generations *g, uint64_t now_ms, int no
         note_trouble(g, now_ms);
         break_up(g, generation, now_ms);
     }
-    g->failed |= before > 0 && tutti__generations_living(g, -1) == 0 && !g->finished;
+    g->failed |= before > 0 && tutti__generations_living(g, -1) == 0 && !rests(g) && !g->finished;
     if (g->failed)
         g->opts.act(g->opts.context, &(tutti__action){.act = TUTTI__ACT_FAIL,
                                                       .id = {-1, -1, 0},

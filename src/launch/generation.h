@@ -21,10 +21,6 @@ typedef struct tutti__worker_id {
     int node, place, start;
 } tutti__worker_id;
 
-typedef struct tutti__deaths {
-    int all, killed; /* of them by SIGKILL */
-} tutti__deaths;
-
 typedef struct tutti__member {
     tutti__worker_id id;
     tutti__member_state state;
@@ -38,9 +34,10 @@ typedef struct tutti__member {
     int64_t step;                 /* committed, as far as it was told; -1: it has no state */
     int accusers;                 /* who took it for dead in that generation */
     uint64_t since_ms, broken_ms; /* in this state */
-    tutti__deaths idle;           /* in this place, since a step was new */
-    tutti__deaths starting;       /* in this place, since somebody was READY in it */
-    int64_t death_step;           /* the highest that was committed when the last of them died */
+    int deaths;                   /* in this place, since it committed a step beyond death_step */
+    int64_t death_step;           /* the highest of the job when the last of them died */
+    bool resting;                 /* the place stays empty until the job's work is `wake` */
+    int64_t pause, wake;          /* steps */
 } tutti__member;
 
 typedef enum tutti__act {
@@ -51,6 +48,7 @@ typedef enum tutti__act {
     TUTTI__ACT_KILL,   /* SIGKILL, and its end is still to be told */
     /* Answers to ENDED, one to each: */
     TUTTI__ACT_REPLACE, /* start another in its place, id.start + 1 */
+    TUTTI__ACT_REST,    /* nobody takes its place for now, `why`; REPLACE or LET_GO may follow */
     TUTTI__ACT_LET_GO,  /* nobody takes its place; `why`, unless it ended in good order */
     TUTTI__ACT_FAIL     /* it is the job's failure. id.node -1: no worker is left, `why` */
 } tutti__act;
@@ -77,12 +75,14 @@ typedef struct tutti__generations {
     tutti__generations_opts opts;
     tutti__member *list; /* by node and place */
     int n, capacity;
-    uint32_t last;   /* generation; 0: none yet */
-    int size;        /* of the last */
-    bool formed;     /* somebody has committed in the last */
-    int voids;       /* generations in a row without a commit */
-    int64_t step;    /* the highest that was ever committed; -1 */
-    int shards;      /* of all members, 0: not known */
+    uint32_t last; /* generation; 0: none yet */
+    int size;      /* of the last */
+    bool formed;   /* somebody has committed in the last */
+    int voids;     /* generations in a row without a commit */
+    int64_t step;  /* the highest that was ever committed; -1 */
+    int64_t reached,
+        work;   /* since all who had the state have died; steps done, those done again counted */
+    int shards; /* of all members, 0: not known */
     char build[128]; /* of the first member */
     bool elastic;    /* somebody was READY */
     bool finished;

@@ -448,13 +448,16 @@ static tutti_status settle(tutti_reducer *r)
 {
     tutti_stream *stream = tutti__stream_or_cpu(r->stream);
     tutti__exact *s = r->exact;
+    tutti_status status;
 
     for (size_t place = 0; place < r->n_reduced; place++)
         s->all[place] = (int32_t)s->seen[r->order[place]];
     tutti__step_mark(r, 0);
-    TUTTI_TRY(
-        tutti_all_reduce(r->group, TUTTI_BUF(s->all, r->n_reduced, TUTTI_I32), TUTTI_MAX, NULL));
+    status =
+        tutti_all_reduce(r->group, TUTTI_BUF(s->all, r->n_reduced, TUTTI_I32), TUTTI_MAX, NULL);
     tutti__step_unmark(r);
+    if (status != TUTTI_OK)
+        return status;
     for (size_t place = 0; place < r->n_reduced; place++) {
         const size_t i = r->order[place];
         const tutti__gradient *g = &r->gradients[i];

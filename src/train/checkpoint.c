@@ -50,14 +50,20 @@ static tutti_status add_shards(const tutti__run *run, json_t *state)
 {
     tutti_reducer *reducer = tutti_ddp_reducer(run->ddp);
     const float *ranges = tutti_reducer_ranges(reducer);
-    const tutti__position *from = &run->kept.from;
+    const tutti__kept *k = &run->kept;
+    const tutti__position *from = &k->from;
     json_t *list = json_array();
     char digest[33];
     int failed = 0;
 
     for (size_t i = 0; tutti_reducer_name(reducer, i); i++)
         failed |= json_array_append_new(list, json_real((double)ranges[i]));
-    tutti__samples_digest_text(run->kept.samples, digest);
+    tutti__samples_digest_text(k->samples, digest);
+    failed |= json_object_set_new(
+        state, "members",
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "now", (json_int_t)k->members, "lost",
+                  (json_int_t)k->lost, "joined", (json_int_t)k->joined, "left", (json_int_t)k->left,
+                  "attempts", (json_int_t)k->attempts, "taken_over", (json_int_t)k->taken_over));
     failed |= json_object_set_new(state, "ranges", list);
     failed |= json_object_set_new(state, "samples_digest", json_string(digest));
     failed |=

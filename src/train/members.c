@@ -41,7 +41,8 @@ static tutti_status open_alone(tutti__run *run)
     TUTTI_TRY(share_cores(run));
     TUTTI_TRY(tutti__run_open_alone(run));
     TUTTI_TRY(tutti__ledger_open(&run->ledger, 1, (uint64_t)run->config->log_every));
-    return tutti__run_open_trace(run);
+    TUTTI_TRY(tutti__run_open_trace(run));
+    return *tutti__env_text(TUTTI__ENV_AGENT_FD) ? tutti__warm_up(run) : TUTTI_OK;
 }
 
 static tutti_status regroup(void *self, tutti_group *group);
@@ -166,8 +167,8 @@ static int compare(const reach *a, const reach *b)
     return 0;
 }
 
-/* lost: of those that have gone, that were not told to. */
-static void count_members(tutti__run *run, const reach *all, int64_t lost)
+/* left: of those that have gone, that were told to. */
+static void count_members(tutti__run *run, const reach *all, int64_t left)
 {
     tutti__kept *k = &run->kept;
     int64_t stayed = 0, gone;
@@ -175,18 +176,36 @@ static void count_members(tutti__run *run, const reach *all, int64_t lost)
     for (int r = 0; r < run->size; r++)
         stayed += all[r].member;
     gone = k->members > stayed ? k->members - stayed : 0;
-    lost = lost < gone ? lost : gone;
-    k->lost += lost;
-    k->left += gone - lost;
+    left = left < gone ? left : gone;
+    k->left += left;
+    k->lost += gone - left;
     k->joined += run->size - stayed;
     k->members = run->size;
 }
 
-/* All are where the furthest of them is. */
+/* All who are at the same step as the furthest of them are where that is. Who is behind, or new, gets it with the rest of the state. */
+static tutti_status take_place(tutti__run *run, const reach *all, int furthest)
+{
+    const reach *mine = &all[run->rank];
+    const bool behind = !mine->member || mine->step < all[furthest].step;
+    tutti__standing at = run->at, *at_p = behind ? &at : &run->at;
+    tutti__kept *kept = tutti__alloc(sizeof *kept), *kept_p = behind ? kept : &run->kept;
+    tutti_status status = kept ? TUTTI_OK : TUTTI_ERR_MEMORY;
+
+    if (status == TUTTI_OK)
+        status =
+            tutti_broadcast(run->group, TUTTI_BUF(at_p, sizeof *at_p, TUTTI_U8), furthest, NULL);
+    if (status == TUTTI_OK)
+        status = tutti_broadcast(run->group, TUTTI_BUF(kept_p, sizeof *kept_p, TUTTI_U8), furthest,
+                                 NULL);
+    free(kept);
+    return status == TUTTI_OK && !behind ? unpack(run) : status;
+}
+
 static tutti_status agree_on_place(tutti__run *run)
 {
     tutti__members *m = run->members;
-    const uint64_t seen = tutti_elastic_get_stats(run->elastic).lost_ranks;
+    const uint64_t seen = tutti_elastic_get_stats(run->elastic).left_ranks;
     const reach mine = {.member = m->is_member,
                         .step = (int64_t)run->at.step,
                         .epoch = run->at.epoch,
@@ -194,7 +213,7 @@ static tutti_status agree_on_place(tutti__run *run)
                         .eval = run->kept.eval.step,
                         .ended = run->kept.ended};
     reach *all = tutti__alloc((size_t)run->size * sizeof *all);
-    int64_t lost = (int64_t)(seen - m->lost_before);
+    int64_t left = (int64_t)(seen - m->left_before);
     int furthest = 0;
     tutti_status status;
 
@@ -207,17 +226,12 @@ static tutti_status agree_on_place(tutti__run *run)
         if (compare(&all[r], &all[furthest]) > 0)
             furthest = r;
     if (status == TUTTI_OK)
-        status = tutti_all_reduce(run->group, TUTTI_BUF(&lost, 1, TUTTI_I64), TUTTI_MAX, NULL);
+        status = tutti_all_reduce(run->group, TUTTI_BUF(&left, 1, TUTTI_I64), TUTTI_MAX, NULL);
     if (status == TUTTI_OK)
-        status = tutti_broadcast(run->group, TUTTI_BUF(&run->at, sizeof run->at, TUTTI_U8),
-                                 furthest, NULL);
-    if (status == TUTTI_OK)
-        status = tutti_broadcast(run->group, TUTTI_BUF(&run->kept, sizeof run->kept, TUTTI_U8),
-                                 furthest, NULL);
+        status = take_place(run, all, furthest);
     if (status == TUTTI_OK) {
-        count_members(run, all, lost);
-        m->lost_before = seen;
-        status = unpack(run);
+        count_members(run, all, left);
+        m->left_before = seen;
     }
     free(all);
     return status;
@@ -312,6 +326,8 @@ static tutti_status open_beginning(tutti__run *run)
     if (run->folder.lock.fd >= 0) /* a group that came to nothing has been here before */
         return TUTTI_OK;
     tutti__progress_init(&run->progress, stdout, run->config->progress);
+    if (tutti_elastic_has_lost_all(run->elastic)) /* as if the launcher had begun anew */
+        run->job.restarted = true;
     TUTTI_TRY(tutti__run_open_files(run));
     TUTTI_TRY(tutti__run_load_init(run));
     TUTTI_TRY(tutti__resume_apply_alone(run));
@@ -329,8 +345,14 @@ static tutti_status open_beginning(tutti__run *run)
 
 static tutti_status begin_fresh(tutti__run *run)
 {
+    tutti__kept *k = &run->kept;
+
     TUTTI_TRY(tutti__members_agree(run, run->rank == 0 ? open_beginning(run) : TUTTI_OK));
-    run->kept.members = run->size;
+    if (tutti_elastic_has_lost_all(run->elastic)) {
+        k->lost += k->members;
+        k->joined += run->size;
+    }
+    k->members = run->size;
     if (run->rank == 0) {
         run->members->is_member = true;
         pack(run);

@@ -6,6 +6,7 @@
  *     members.c   a process becomes a member: opens data and model alone; then, with each group it is in, who has come the
  *                 furthest says where the run is, and rank 0 has the run folder, which it takes over from one that has gone
  *     shards.c    what a member does: the next thing is a function of run->at and run->kept, so that all do the same
+ *     warm_up.c   what it does while it waits to become one
  *     samples.c   whether each sample was used in its step, and once */
 #ifndef TUTTI_TRAIN_MEMBERS_H
 #define TUTTI_TRAIN_MEMBERS_H
@@ -16,7 +17,7 @@ typedef struct tutti__members {
     tutti_status alone; /* what this process could not open, which the first group is told */
     char why[2048];
     bool is_member;             /* has had the state */
-    uint64_t lost_before;       /* ranks, by this process's own counting, in the last group */
+    uint64_t left_before;       /* ranks that were told to leave, when the last group was formed */
     bool welcomed;              /* the console has its first lines */
     tutti_elastic_stats before; /* of what run->kept has counted */
     int64_t saved_epoch;        /* rank 0's: of the last checkpoint at an epoch's end */
@@ -50,6 +51,8 @@ void tutti__run_say_beginning(tutti__run *run);
 const char *tutti__run_word_of_stopping(const tutti__run *run);
 tutti_status tutti__run_write_results(tutti__run *run);
 
+/* warm_up.c: makes the kernels of a step. */
+tutti_status tutti__warm_up(tutti__run *run);
 /* samples.c: what run->kept.samples must be, by the sampler's rule. STATE if it is not. */
 tutti_status tutti__samples_audit(const tutti__run *run);
 

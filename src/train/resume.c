@@ -235,12 +235,12 @@ static tutti_status check_data(const tutti__run *run, const char *folder)
     if (json_object_get(state, "samples") &&
         (at.start > count ||
          tutti__plan_samples(run, &at, shares_then(run)) != natural(state, "samples")))
-        return tutti__fail(
-            TUTTI_ERR_FORMAT,
-            "%s/state.json is damaged: start %zu and batch %zu of %d ranks or shards are not "
-            "%llu samples of %zu",
-            folder, at.start, at.batch, shares_then(run),
-            (unsigned long long)natural(state, "samples"), count);
+        return tutti__fail(TUTTI_ERR_FORMAT,
+                           "%s/state.json is damaged: start %zu and batch %zu of %d %s are not "
+                           "%llu samples of %zu",
+                           folder, at.start, at.batch, shares_then(run),
+                           natural(state, "shards") > 0 ? "shards" : "ranks",
+                           (unsigned long long)natural(state, "samples"), count);
     return TUTTI_OK;
 }
 
@@ -580,6 +580,19 @@ static tutti_status apply_samples(tutti__run *run)
     return TUTTI_OK;
 }
 
+static void apply_members(tutti__run *run)
+{
+    const json_t *members = json_object_get(run->resume.state, "members");
+    tutti__kept *k = &run->kept;
+
+    k->members = json_integer_value(json_object_get(members, "now"));
+    k->lost = json_integer_value(json_object_get(members, "lost"));
+    k->joined = json_integer_value(json_object_get(members, "joined"));
+    k->left = json_integer_value(json_object_get(members, "left"));
+    k->attempts = json_integer_value(json_object_get(members, "attempts"));
+    k->taken_over = json_integer_value(json_object_get(members, "taken_over"));
+}
+
 /* One of a run by rank has none, and the first step finds them. */
 static tutti_status apply_ranges(tutti__run *run)
 {
@@ -611,6 +624,7 @@ tutti_status tutti__resume_apply_alone(tutti__run *run)
     run->kept.complete = run->resume.complete;
     run->kept.finished = run->resume.finished;
     TUTTI_TRY(tutti__amp_restore(run, run->resume.state));
+    apply_members(run);
     TUTTI_TRY(apply_samples(run));
     TUTTI_TRY(apply_ranges(run));
     TUTTI_TRY(new_block(run, (int64_t)run->resume.optim.n_states, &fresh));

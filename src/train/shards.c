@@ -142,6 +142,12 @@ static void add_counters(tutti__run *run)
     run->stopping = k->signalled != 0;
 }
 
+/* What has ended an attempt, in case it has cost something. */
+static void note_failure(tutti__run *run)
+{
+    snprintf(run->members->why, sizeof run->members->why, "%s", tutti_last_error());
+}
+
 /* Attempts that came to nothing, and the time they took, since the last commit. */
 static void count_lost(tutti__run *run)
 {
@@ -218,7 +224,10 @@ static tutti_status take_step(tutti__run *run, bool *over_p)
         TUTTI_TRY(compute(run, shard));
     tutti_reducer_counters(tutti_ddp_reducer(run->ddp))[TUTTI__COUNT_TAKEN_OVER] =
         (int64_t)(tutti_elastic_get_stats(run->elastic).taken_over - taken_over);
-    return tutti_elastic_finish(run->elastic) ? commit(run, rest_of(run), begin_ns) : TUTTI_OK;
+    if (tutti_elastic_finish(run->elastic))
+        return commit(run, rest_of(run), begin_ns);
+    note_failure(run);
+    return TUTTI_OK;
 }
 
 /* ---- Between steps -------------------------------------------------------------------------------------------- */
@@ -335,7 +344,7 @@ static tutti_status work(tutti__run *run)
         status = do_next(run, &over);
         if (status == TUTTI_OK)
             continue;
-        snprintf(run->members->why, sizeof run->members->why, "%s", tutti_last_error());
+        note_failure(run);
         if (!tutti_elastic_recover(run->elastic, status))
             return tutti__fail_again(status, run->members->why);
     }

@@ -379,6 +379,8 @@ int tutti__train(tutti__train_config *config)
     tutti__signals_are_errors();
     status = train(&run);
     tutti__run_close(&run);
+    if (status == TUTTI_ERR_MISMATCH && run.shards > 0)
+        status = TUTTI_ERR_ARG; /* a replacement, as for a lost peer, would differ in the same */
     if (status != TUTTI_OK || !run.stopping)
         return tutti_status_exit_code(status);
     if (run.signalled == SIGPIPE)

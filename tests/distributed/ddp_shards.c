@@ -1,7 +1,7 @@
 /* ddp: steps over logical shards. The parameters and buffers that come out are the same bits on any number of ranks, whoever
  * computes which shard; and those of plain DDP on as many ranks as there are shards, to rounding.   SPDX-License-Identifier: MIT
  * timeout: 120
- * devices: strict cuda */
+ * devices: strict cuda nccl */
 #include "distributed/ddp_bodies.h"
 #include "harness/memory.h"
 #include "tensor/tensor.h"
@@ -168,6 +168,7 @@ static int run_step(trainer *t, tutti_group *group, const way *w, int step, int 
 static int train(tutti_group *group, const tutti_ddp_opts *opts, const way *w, char digest[33],
                  int *attempts_p)
 {
+    tutti_ddp_stats stats;
     trainer t;
 
     *attempts_p = 0;
@@ -176,6 +177,12 @@ static int train(tutti_group *group, const tutti_ddp_opts *opts, const way *w, c
         CHECK_0(run_step(&t, group, w, step, attempts_p));
     CHECK_0(check_equal_on_all_ranks(group, t.module));
     CHECK_OK(tutti_ddp_check_replicas(t.ddp));
+    stats = tutti_ddp_get_stats(t.ddp);
+    CHECK(stats.steps == STEPS && stats.n_buckets > 0 && !stats.broadcast_buffers);
+    CHECK(stats.traffic.gradient_bytes > 0 && stats.mean.exposed_ms > 0);
+    CHECK(tutti_group_size(group) == 1 ||
+          stats.traffic.wire_bytes >=
+              stats.traffic.gradient_bytes * (opts->wire_bits == 32 ? 1 : 2));
     tutti_module_digest(t.module, digest);
     trainer_free(&t);
     return 0;
@@ -369,6 +376,7 @@ static int what_cannot_be_is_refused(tutti_group *group, void *arg)
                  {{.shards = V, .wire_bits = 16}, "wire_bits is 16"}};
     tutti_comm_hook hook;
     tutti_join *join;
+    tutti_zero *zero;
     bool again;
     trainer t;
 
@@ -383,6 +391,8 @@ static int what_cannot_be_is_refused(tutti_group *group, void *arg)
     CHECK_TEXT(tutti_last_error(), "\"bf16\"");
     CHECK(tutti_join_begin(&join, &t.ddp, 1, NULL) == TUTTI_ERR_ARG);
     CHECK_TEXT(tutti_last_error(), "shards");
+    CHECK(tutti_zero_new(&zero, t.ddp) == TUTTI_ERR_UNSUPPORTED);
+    CHECK_TEXT(tutti_last_error(), "share of the optimizer's state");
     CHECK_OK(tutti_barrier(group, NULL));
     CHECK_OK(tutti_ddp_regroup(t.ddp, NULL));
     tutti_ddp_free(t.ddp);

@@ -1,10 +1,13 @@
 /* reducer: means over logical shards. The bits are those of sums made here, in integers, whoever computes which shard, in
  * whatever order and in whichever buckets, on 1 to 8 ranks; also where a gradient outgrows its range, where shards come late,
  * and in another group after one has died.   SPDX-License-Identifier: MIT
- * devices: strict cuda */
+ * timeout: 120
+ * devices: strict cuda nccl */
 #include "distributed/bodies.h"
 #include "harness/stream.h"
 #include <tutti/reducer.h>
+
+#include <signal.h>
 
 #include <signal.h>
 
@@ -115,7 +118,7 @@ static void describe(tutti_reducer_parameter *p)
 typedef struct deal {
     uint32_t seed;
     bool late;      /* some rank takes one more after its last */
-    bool says_last; /* and all say which is their last */
+    bool says_last; /* and all say which is their last, those that come later too */
 } deal;
 
 static uint32_t draw(const deal *d, int step, int i)
@@ -172,8 +175,9 @@ static int attempt(tutti_reducer *r, tutti_group *group, int step, const deal *d
     last = n - 1 - (d->late && n > 1);
     CHECK_OK(tutti_reducer_begin(r));
     for (int k = 0; k < n; k++) {
-        CHECK_OK(tutti_reducer_begin_shard(r, d->says_last && k == last));
-        tutti_reducer_counters(r)[0] += INT64_MAX;
+        CHECK_OK(tutti_reducer_begin_shard(r, d->says_last && k >= last));
+        tutti_reducer_counters(r)[0] =
+            (int64_t)((uint64_t)tutti_reducer_counters(r)[0] + INT64_MAX);
         tutti_reducer_counters(r)[1] += mine[k];
         CHECK_0(compute(r, step, mine[k], tutti_group_rank(group)));
     }
@@ -453,9 +457,10 @@ static int unused_ones_are_zeros(tutti_group *group, void *arg)
     return 0;
 }
 
-/* A group dies in the middle of a step: the others make the same step in another. */
+/* Rank 0 dies in the middle of a step, or (without arg) says that it ends: the others make the same step in another group. */
 static int goes_on_after_a_death(tutti_group *group, void *arg)
 {
+    const bool is_killed = arg != NULL;
     const int size = tutti_group_size(group), rank = tutti_group_rank(group);
     const deal d = {.seed = 11, .says_last = true, .late = true};
     expected *x = malloc(sizeof *x);
@@ -464,7 +469,6 @@ static int goes_on_after_a_death(tutti_group *group, void *arg)
     tutti_reducer *r;
     int ranks[8];
 
-    (void)arg;
     CHECK(x);
     describe(p);
     begin_expecting(x, V, 64);
@@ -484,11 +488,13 @@ static int goes_on_after_a_death(tutti_group *group, void *arg)
     CHECK_OK(tutti_reducer_begin_shard(r, true));
     if (rank == 0) {
         CHECK_OK(tutti_reducer_ready(r, 0));
+        if (is_killed)
+            raise(SIGKILL);
         tutti_group_abort(first, "the end of rank 0");
         CHECK_OK(tutti_reducer_regroup(r, NULL));
     } else {
         (void)!compute(r, 1, rank, rank); /* the group may have died */
-        CHECK(tutti_reducer_finish(r) == TUTTI_ERR_ABORTED);
+        CHECK(tutti_reducer_finish(r) == (is_killed ? TUTTI_ERR_PEER : TUTTI_ERR_ABORTED));
         CHECK_OK(tutti_reducer_regroup(r, second));
         for (int step = 1; step < 4; step++)
             CHECK_0(run_step(r, second, step, &d, x));
@@ -499,6 +505,17 @@ static int goes_on_after_a_death(tutti_group *group, void *arg)
     tutti_reducer_free(r);
     free(x);
     return 0;
+}
+
+static void a_killed_rank_is_missed_by_nobody(void **state)
+{
+    int results[3];
+    const tutti_ranks_opts opts = {.processes = true, .results = results};
+
+    (void)state;
+    assert_int_equal(tutti_run_ranks(3, goes_on_after_a_death, results, &opts), 1);
+    assert_int_equal(results[0], -SIGKILL);
+    assert_true(results[1] == 0 && results[2] == 0);
 }
 
 /* Again and again, also out of the middle of a step that nobody else has given up yet. */
@@ -595,6 +612,7 @@ int main(void)
                                        TEST(run_two, infinities_can_be_errors),
                                        TEST(run_three, unused_ones_are_zeros),
                                        TEST(run_three, goes_on_after_a_death),
+                                       cmocka_unit_test(a_killed_rank_is_missed_by_nobody),
                                        TEST(run_two, regroups_leak_nothing),
                                        TEST(run_two, what_cannot_be_is_refused)};
 

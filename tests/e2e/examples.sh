@@ -60,6 +60,20 @@ for name in linear_regression bring_your_own_gradients; do
     same $name alone 2 5
 done
 
+# However many workers, and whoever of them is killed: the digest is that of one.
+digest() { sed -n 's/.*digest //p' "$folder/$1"; }
+for name in elastic_reducer elastic_training; do
+    [ "$(wc -l <"$SOURCE_DIR/examples/$name.c")" -lt 120 ] || fail "$name: not under 120 lines"
+    for ranks in alone 1 3; do
+        run $name $ranks 300
+        [ -n "$(digest $name.$ranks)" ] || fail "$name, $ranks: no digest"
+        [ "$(digest $name.$ranks)" = "$(digest $name.alone)" ] || fail "$name: digests differ between alone and $ranks"
+    done
+    timeout 60 "$TUTTI" run -n 2 --chaos kill=20,until=2,seed=3 "$examples/example_$name" 300 >"$folder/chaos" 2>"$folder/errors" ||
+        fail "$name, chaos: exit code $?: $(cat "$folder/errors")"
+    [ "$(digest chaos)" = "$(digest $name.alone)" ] || fail "$name: digests differ between alone and chaos: $(cat "$folder/chaos" "$folder/errors")"
+done
+
 accuracy() { # NAME RANKS LEAST
     sed -n 's/.*accuracy //p' "$folder/$1.$2" | tail -1 | awk -v least="$3" '{ exit !($1 > least) }' ||
         fail "$1, $2: the accuracy is not above $3"

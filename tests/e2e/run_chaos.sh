@@ -34,9 +34,8 @@ equal "slowed once" "$(grep -c 'slowed to 1/3 for 3600 s$' "$work/err")" 1
 err_has ' 1 slowed; '
 
 # One of three is left alone, and when it is done nobody is disturbed any more: the others go on.
-run 0 "$TUTTI" run -n 3 --chaos stop=100:3600,burst=3 sh -c 'echo $$ >"$1/pid$RANK"
-    until [ -e "$1/done" ]; do
-        [ "$(cat "$1"/pid* | while read -r p; do cat "/proc/$p/status" 2>/dev/null; done | grep -c "^State:.T")" = 2 ] && touch "$1/done"
+run 0 "$TUTTI" run -n 3 --chaos stop=100:3600,burst=3 sh -c 'until [ -e "$1/done" ]; do
+        [ "$(ps -o stat= --ppid $PPID | grep -c "^T")" = 2 ] && touch "$1/done"
     done
     exit 0' sh "$work"
 equal "stopped" "$(grep -c 'stopped for 3600 s$' "$work/err")" 2
@@ -54,8 +53,8 @@ nobody_left
 # Connections: a group of Tutti's over TCP loses its peers, in every start.
 if "$TUTTI" run --chaos cut=1 true 2>"$work/err"; then
     run 3 env TUTTI_TRANSPORT=tcp "$TUTTI" run -n 2 --max-restarts 1 --chaos cut=2 "$TUTTI" bench barrier --iterations 100000000
-    equal "cuts" "$(grep -cE 'rank [01] \(process [0-9]+\): [1-9][0-9]* TCP connections? cut$' "$work/err")" 2
-    err_has ' 2 cut off \([1-9][0-9]* connections\)'
+    [ "$(grep -cE 'rank [01] \(process [0-9]+\): [1-9][0-9]* TCP connections? cut$' "$work/err")" -ge 2 ] || fail "fewer than two cuts"
+    err_has ' [1-9][0-9]* cut off \([1-9][0-9]* connections\)'
 else
     err_has 'cut is not possible here: the kernel does not let'
     echo "not tested: $(cat "$work/err")"

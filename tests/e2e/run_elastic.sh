@@ -46,12 +46,16 @@ run 0 "$TUTTI" run -n 3 "$worker" "$shared" 60 4 4 build@2=other
 err_has '\[2\] refused: it is "other", the others are "test 1".*Install the same build everywhere'
 grep -c 'finished at step 60' "$work/out" | grep -q 2 || fail "two were to finish"
 
-# A place that dies without a step is given up; the last one is the job's failure, which takes a restart.
+# A place that goes on dying stays empty, for a while; the last one is the job's failure, which takes a restart.
 new_folder
 run 0 "$TUTTI" run -n 2 "$worker" "$shared" 60 4 4 die=1:start:4
-err_has 'rank 1 \(process [0-9]+\) ended with exit code 4 before its first step: 3 in its place have died without a new step; nobody takes its place'
-run 4 "$TUTTI" run --max-restarts 1 "$worker" "$shared" 60 4 4 die=0:start:4
-equal "starts" "$(grep -c 'exit code 4' "$work/err")" 2
+err_has 'rank 1 \(process [0-9]+\) ended with exit code 4 before its first step: 3 in its place have died without a new step: it stays empty for 1 step'
+err_has 'rank 1: the empty place is tried again'
+err_has ' it stays empty for 2 steps'
+run 139 "$TUTTI" run -n 2 --max-restarts 1 "$worker" "$shared" 60 4 4 die=0:joined:139 die=1:joined:139
+equal "deaths" "$(grep -c 'was killed by SIGSEGV' "$work/err")" 12
+err_has '3 in its place have died without a new step, and nobody is left'
+err_has 'no restart is left'
 
 # Told to end: the signal goes to the workers, as ever.
 new_folder

@@ -31,3 +31,13 @@ TUTTI_CPU_ISA=avx2 train again --model mlp --max-steps 2 --eval-every 0 --thread
 [ ! -d mlp.avx2.1 ] || same again mlp.avx2.1
 [ ! -d mlp.avx512.1 ] || [ "$(digest mlp.avx512.1)" != "$(digest mlp.avx2.1)" ] || fail "avx2 was asked for and avx512 is what ran"
 TUTTI_CPU_ISA=avx9 refused 2 'TUTTI_CPU_ISA is "avx9", expected auto, avx512, avx2 or sse41' "$TUTTI" train --run-dir bad --max-steps 1
+
+# Workers that would not give the same bits are not mixed in an elastic job: the second to come is refused.
+if [ -d mlp.avx2.1 ] && [ -d mlp.sse41.1 ]; then
+    cat >mixed.sh <<'END'
+[ "$LOCAL_RANK" = 0 ] && export TUTTI_CPU_ISA=avx2 || export TUTTI_CPU_ISA=sse41
+exec "$TUTTI" train --model mlp --run-dir mixed --shards 3 --max-steps 2 --eval-every 0 --threads 1
+END
+    timeout 60 "$TUTTI" run -n 2 sh mixed.sh >mixed.out 2>&1 || { cat mixed.out; fail "the job of who is left"; }
+    grep -qE 'a worker is refused: .*onednn [0-9.]+ (avx2|sse41)".*TUTTI_CPU_ISA' mixed.out || { cat mixed.out; fail "builds are mixed"; }
+fi

@@ -86,4 +86,10 @@ refused 2 "sync_bn: with shards the statistics of batch norm are a shard's own" 
 refused 2 "comm_hook: powersgd rounds" "$TUTTI" train --shards 4 --comm-hook powersgd
 refused 2 "wire_bits: it is of the sums over shards" "$TUTTI" train --wire-bits 32
 refused 2 "shards: 4097 is out of range" "$TUTTI" train --shards 4097
-refused 2 "a step has 2 shards, but there are 3 ranks" "$TUTTI" run -n 3 "$TUTTI" train --shards 2 --run-dir few --model mlp
+refused 2 "a step has 2 shards, but there are 3 ranks" "$TUTTI" run -n 3 env -u TUTTI_AGENT_FD "$TUTTI" train --shards 2 --run-dir few --model mlp
+[ ! -e few/config.json ] || fail "the run folder was begun"
+
+# Who finds no data, or has another configuration, says so; the group knows before it begins.
+refused 1 "data folder none" "$TUTTI" run -n 2 "$TUTTI" train --shards 4 --data cifar10 --data-dir none --run-dir none.run
+[ ! -e none.run/config.json ] || fail "the run folder was begun without data"
+refused 2 "lr: this rank has" "$TUTTI" run -n 2 sh -c 'exec "$0" train --shards 4 --model mlp --run-dir differ --lr 0.0$((RANK + 1))' "$TUTTI"

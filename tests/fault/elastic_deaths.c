@@ -1,5 +1,6 @@
 /* elastic: workers die in each place of their lives, one and several, and the state at the end is the undisturbed one.
- * SPDX-License-Identifier: MIT */
+ * SPDX-License-Identifier: MIT
+ * timeout: 180 */
 #include "harness/elastic_coordinator.h"
 #include "harness/elastic_model.h"
 
@@ -25,6 +26,7 @@ static void run(const char *what, model_plan *plan, int n, int least_killed,
                   what, job.n_workers, job.killed, job.generation, tutti__now_ms() - job.begin_ms,
                   (double)atomic_load(&plan->pause_ns) * 1e-6);
     assert_int_equal(wrong, 0);
+    assert_int_equal(atomic_load(&plan->restarts), 0); /* no committed step is lost */
     assert_true(job.killed >= least_killed);
     assert_true(atomic_load(&plan->n_digests) >= 1);
     for (int i = 0; i < atomic_load(&plan->n_digests); i++)
@@ -74,10 +76,64 @@ static void one_in_each_place(void **state)
         }
 }
 
+/* Worker 0 has committed a step more than 1, and dies while it sends the state: what 1 had is still there. */
+static void newest_dies_sending(void **state)
+{
+    (void)state;
+    for (size_t numbers = 1000; numbers <= 100000; numbers *= 100) {
+        model_plan *plan = plan_of(12);
+
+        plan->numbers = numbers;
+        plan->cut_worker = 2;
+        plan->cut_step = 5;
+        plan->deaths[0] = (model_death){MODEL_STATE, 0, SIGKILL, 6, 0};
+        run("newest dies sending", plan, 2, 1, NULL);
+    }
+}
+
+/* What has befallen one worker is not the others' end. */
+static void memory_of_one(void **state)
+{
+    model_plan *plan = plan_of(12);
+
+    (void)state;
+    plan->failing_worker = 2;
+    plan->failing_step = 5;
+    plan->failure = TUTTI_ERR_MEMORY;
+    run("no memory", plan, 3, 0, NULL);
+}
+
+/* The program's own failure would come again: it ends the job, on all workers, and they say it. */
+static void own_failure(void **state)
+{
+    model_plan *plan = plan_of(12);
+    int wrong;
+
+    (void)state;
+    plan->failing_worker = 2;
+    plan->failing_step = 5;
+    plan->failure = TUTTI_ERR_FORMAT;
+    wrong = elastic_run(&job, &(elastic_job_opts){.n = 3,
+                                                  .shards = plan->shards,
+                                                  .body = model_train,
+                                                  .arg = plan,
+                                                  .timeout_ms = 10000,
+                                                  .no_replacement = true,
+                                                  .patient = true});
+    assert_int_equal(wrong, 1);
+    assert_int_equal(job.n_workers, 3);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(job.workers[i].result, i == 1 ? 1 : 3);
+    assert_int_equal(atomic_load(&plan->n_digests), 0);
+    munmap(plan, sizeof *plan);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(nobody_dies),
-                                       cmocka_unit_test(one_in_each_place)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nobody_dies), cmocka_unit_test(one_in_each_place),
+        cmocka_unit_test(newest_dies_sending), cmocka_unit_test(memory_of_one),
+        cmocka_unit_test(own_failure)};
 
     setvbuf(stdout, NULL, _IOLBF, 0);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -90,8 +90,10 @@ static void say(elastic_worker *w, const tutti__agent_word *word)
 
 void elastic_tell_leave(elastic_worker *w)
 {
-    if (w->state < ELASTIC_ENDING)
-        say(w, &(tutti__agent_word){.kind = TUTTI__AGENT_LEAVE});
+    if (w->state >= ELASTIC_ENDING)
+        return;
+    w->sent_away = true;
+    say(w, &(tutti__agent_word){.kind = TUTTI__AGENT_LEAVE});
 }
 
 /* Once in a generation. */
@@ -165,10 +167,10 @@ static void bury(elastic_job *job, elastic_worker *w)
     if (w->result != -SIGKILL) {
         printf("place %d (process %d), in state %d, ended with %d\n", w->place, (int)w->pid, was,
                w->result);
-        job->failed += w->result != 3; /* who lost its peers is replaced as one that was killed */
+        job->failed += w->result != 3 && w->result != 4; /* these are replaced as if killed */
     }
     job->killed += w->result == -SIGKILL;
-    if (!job->finished && !job->opts->no_replacement && (w->result == 3 || w->result < 0))
+    if (!job->finished && !job->opts->no_replacement && (w->result >= 3 || w->result < 0))
         start(job, w->place);
 }
 
@@ -216,9 +218,26 @@ static void form(elastic_job *job)
     }
 }
 
-/* Somebody is IN what all others have left, and one of them takes it for dead. */
+static bool is_stopped(pid_t pid)
+{
+    char path[40], stat[256] = "";
+    const char *end;
+    FILE *file;
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    file = fopen(path, "re");
+    end = file && fgets(stat, sizeof stat, file) ? strrchr(stat, ')') : NULL;
+    if (file)
+        fclose(file);
+    return end && end[1] == ' ' && end[2] == 'T';
+}
+
+/* Somebody is IN what others have left, and one of them takes it for dead, or it is stopped. */
 static void end_frozen(elastic_job *job)
 {
+    for (int i = 0; i < job->n_workers; i++)
+        if (job->workers[i].state == ELASTIC_IN && is_stopped(job->workers[i].pid))
+            kill(job->workers[i].pid, SIGKILL);
     for (int i = 0; i < job->n_workers; i++) {
         const elastic_worker *accuser = &job->workers[i];
 
@@ -287,7 +306,8 @@ int elastic_run(elastic_job *job, const elastic_job_opts *opts)
         decide(job);
         if (opts->tick)
             opts->tick(job, opts->arg);
-        if (tutti__now_ms() - job->begin_ms < opts->timeout_ms && job->failed == 0)
+        if (tutti__now_ms() - job->begin_ms < opts->timeout_ms &&
+            (job->failed == 0 || opts->patient))
             continue;
         for (int i = 0; i < job->n_workers; i++)
             if (job->workers[i].state != ELASTIC_GONE) {

@@ -28,6 +28,7 @@ typedef struct elastic_worker {
     int rank, before; /* in the generation; in the one before, for who becomes rank 0 */
     int64_t step;     /* that it has said last; -1: none */
     bool told;        /* to regroup, in this generation */
+    bool sent_away;
     int n_lost, lost[TUTTI__AGENT_MAX_LOST];
     int result; /* of one that is gone: exit code, or -signal */
 } elastic_worker;
@@ -52,6 +53,7 @@ typedef struct elastic_job_opts {
     void *arg;                         /* what changes in it is to lie in shared memory */
     int timeout_ms;                    /* for the whole job; it is killed then, and has failed */
     bool no_replacement;
+    bool patient; /* the others of a worker that has failed are not killed, but waited for */
     /* Called about every millisecond while the job runs: kills, starts, tells. NULL: nothing happens. */
     void (*tick)(elastic_job *job, void *arg);
 } elastic_job_opts;

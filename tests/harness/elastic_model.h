@@ -48,6 +48,15 @@ typedef struct model_plan {
     int heartbeat_ms; /* of groups; 0: default */
     tutti_transport transport;
     model_death deaths[MODEL_DEATHS];
+    int failing_worker; /* 1 + that which fails of its own once, at failing_step, with `failure`; 0: none */
+    uint64_t failing_step;
+    tutti_status failure;
+    _Atomic int failed;
+    int cut_worker; /* 1 + that which misses the means of cut_step once, though others have them; 0: none */
+    uint64_t cut_step;
+    _Atomic int cut;
+    _Atomic uint64_t newest; /* the highest step that anybody has committed */
+    _Atomic int restarts;    /* from the beginning, after that */
     _Atomic int n_digests;
     uint64_t digests[MODEL_WORKERS];        /* of those who came to the end */
     _Atomic uint64_t committed_ns, died_ns; /* the last commit; the last death */
@@ -141,8 +150,11 @@ static inline tutti_status model_regroup(void *self, tutti_group *group)
     model_worker *w = self;
 
     w->group = group;
-    if (group)
-        model_pass(w, MODEL_REGROUP);
+    if (!group)
+        return TUTTI_OK;
+    if (tutti_elastic_is_fresh(w->e) && atomic_load(&w->plan->newest) > 0)
+        atomic_fetch_add(&w->plan->restarts, 1);
+    model_pass(w, MODEL_REGROUP);
     return TUTTI_OK;
 }
 
@@ -175,10 +187,24 @@ static inline tutti_status model_finish(void *self, bool *again_p)
     TUTTI_TRY(tutti_all_reduce(w->group, TUTTI_BUF(w->sums, w->plan->numbers + 1, TUTTI_I64),
                                TUTTI_SUM, NULL));
     model_pass(w, MODEL_REDUCED);
+    if (w->plan->cut_worker == w->place + 1 && w->plan->cut_step == tutti_elastic_step(w->e) &&
+        !atomic_exchange(&w->plan->cut, 1))
+        return tutti_fail(TUTTI_ERR_PEER, "cut off, for a test");
     if (w->sums[w->plan->numbers] != w->plan->shards)
         return tutti_fail(TUTTI_ERR_STATE, "%lld of %d shards were computed",
                           (long long)w->sums[w->plan->numbers], w->plan->shards);
     return TUTTI_OK;
+}
+
+/* The program's own failure. */
+static inline tutti_status model_fail(model_worker *w)
+{
+    model_plan *plan = w->plan;
+
+    if (plan->failing_worker != w->place + 1 || plan->failing_step != tutti_elastic_step(w->e) ||
+        atomic_exchange(&plan->failed, 1))
+        return TUTTI_OK;
+    return tutti_fail(plan->failure, "of its own, for a test");
 }
 
 static inline void model_compute(model_worker *w, int shard)
@@ -199,6 +225,10 @@ static inline void model_change(model_worker *w)
     model_pass(w, MODEL_UPDATE);
     model_update(w->x, half, w->plan->numbers, w->sums);
     tutti_elastic_commit(w->e);
+    longest = atomic_load(&w->plan->newest);
+    while (tutti_elastic_step(w->e) > longest &&
+           !atomic_compare_exchange_weak(&w->plan->newest, &longest, tutti_elastic_step(w->e)))
+        ;
     died = atomic_exchange(&w->plan->died_ns, 0);
     pause = died ? tutti__now_ns() - died : 0;
     longest = atomic_load(&w->plan->pause_ns);
@@ -236,6 +266,9 @@ static inline int model_train(int place, void *arg)
     while (tutti_elastic_step(w.e) < plan->steps && tutti_elastic_begin(w.e)) {
         while ((shard = tutti_elastic_shard(w.e)) >= 0)
             model_compute(&w, shard);
+        status = model_fail(&w);
+        if (status != TUTTI_OK && tutti_elastic_recover(w.e, status))
+            return 99;
         if (tutti_elastic_finish(w.e))
             model_change(&w);
     }

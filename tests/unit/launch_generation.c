@@ -40,8 +40,8 @@ static void add(fixture *f, const char *format, ...)
 
 static void act(void *context, const tutti__action *a)
 {
-    static const char *const words[] = {"G",     "regroup ", "leave ",  "refuse ",
-                                        "kill ", "replace ", "let_go ", "fail "};
+    static const char *const words[] = {"G",        "regroup ", "leave ",  "refuse ", "kill ",
+                                        "replace ", "rest ",    "let_go ", "fail "};
     fixture *f = context;
     char who[32] = "nobody";
 
@@ -307,9 +307,10 @@ static void all_dead_begin_again_together(void **state)
     tutti__generations_free(&f.g);
 }
 
-static void a_place_is_given_up_and_the_last_is_the_failure(void **state)
+static void a_place_that_goes_on_dying_is_tried_ever_more_seldom(void **state)
 {
     fixture f;
+    char worker[32] = "a1";
 
     (void)state;
     begin(&f, 1, 2);
@@ -319,65 +320,69 @@ static void a_place_is_given_up_and_the_last_is_the_failure(void **state)
     *f.text = '\0';
     ended(&f, "a1", 3, 0);
     ready(&f, "a0", 1);
-    expect(&f, "replace a1 regroup a0 G2 a0:0/1");
     ended(&f, "a1'", 4, 0);
-    committed(&f, "a0", 2); /* somebody goes on: counted anew */
+    committed(&f, "a0", 2); /* that others go on says nothing of this place */
     ended(&f, "a1''", 0, 6);
-    expect(&f, "replace a1' replace a1''");
-    ready(&f, "a1'''", -1);
-    expect(&f, "regroup a0");
-    ended(&f, "a1'''", 0, 6);
-    ready(&f, "a0", 2);
-    expect(&f, "replace a1''' G3 a0:0/1");
-    ended(&f, "a1''''", 0, 6);
-    expect(&f, "let_go a1''''");
-    assert_string_equal(f.why, "3 in its place have died without a new step");
-    for (int i = 0; i < 3; i++)
-        ended(&f, (const char *const[]){"a0", "a0'", "a0''"}[i], 0, 6);
-    expect(&f, "replace a0 replace a0' fail a0''");
-    tutti__generations_free(&f.g);
-}
-
-static void false_starts_count_though_others_go_on(void **state)
-{
-    fixture f;
-
-    (void)state;
-    begin(&f, 1, 3);
-    ready(&f, "a0", -1);
-    ready(&f, "a2", -1);
-    ended(&f, "a1", 4, 0);
-    expect(&f, "replace a1");
-    pass(&f, 60000);
-    expect(&f, "G1 a0:0/2 a2:1/2");
-    committed(&f, "a0", 1);
-    ended(&f, "a1'", 0, 9); /* that is not the program's doing */
-    committed(&f, "a0", 2);
-    ended(&f, "a1''", 0, 11);
+    expect(&f, "replace a1 regroup a0 G2 a0:0/1 replace a1' rest a1''");
+    assert_string_equal(f.why,
+                        "3 in its place have died without a new step: it stays empty for 1 step");
     committed(&f, "a0", 3);
-    expect(&f, "replace a1' replace a1''");
-    ended(&f, "a1'''", 4, 0);
-    expect(&f, "let_go a1'''");
-    assert_string_equal(f.why, "4 in its place have died before they were ready");
+    expect(&f, "replace a1''");
+    ended(&f, "a1'''", 0, 6);
+    expect(&f, "rest a1'''");
+    committed(&f, "a0", 4);
+    expect(&f, "");
+    committed(&f, "a0", 5);
+    expect(&f, "replace a1'''");
+    ready(&f, "a1''''", -1);
+    ready(&f, "a0", 5);
+    expect(&f, "regroup a0 G3 a0:0/2 a1'''':1/2");
+    committed(&f, "a1''''", 6); /* forgiven */
+    snprintf(worker, sizeof worker, "a1''''");
+    ended(&f, worker, 0, 6);
+    expect(&f, "replace a1'''' regroup a0");
     tutti__generations_free(&f.g);
 }
 
-static void kills_are_forgiven_but_not_for_ever(void **state)
+static void the_last_place_is_the_failure(void **state)
 {
     fixture f;
-    char worker[32] = "a1";
 
     (void)state;
     begin(&f, 1, 2);
     ready(&f, "a0", -1);
-    ready(&f, "a1", -1);
-    committed(&f, "a0", 1);
-    for (int i = 0; i < 10; i++, strcat(worker, "'")) {
-        *f.text = '\0';
-        ended(&f, worker, 0, 9);
-        assert_int_equal(strncmp(f.text, i < 9 ? "replace " : "let_go ", 7), 0);
-    }
-    assert_string_equal(f.why, "10 in its place have died without a new step");
+    for (int i = 0; i < 3; i++)
+        ended(&f, (const char *const[]){"a1", "a1'", "a1''"}[i], 4, 0);
+    expect(&f, "replace a1 replace a1' rest a1'' G1 a0:0/1");
+    for (int i = 0; i < 3; i++)
+        ended(&f, (const char *const[]){"a0", "a0'", "a0''"}[i], 0, 9);
+    expect(&f, "replace a0 replace a0' fail a0''");
+    assert_string_equal(f.why, "3 in its place have died without a new step");
+    tutti__generations_free(&f.g);
+}
+
+static void empty_places_are_tried_where_nobody_is_left(void **state)
+{
+    fixture f;
+
+    (void)state;
+    begin(&f, 2, 1);
+    ready(&f, "a0", -1);
+    for (int i = 0; i < 3; i++)
+        ended(&f, (const char *const[]){"b0", "b0'", "b0''"}[i], 4, 0);
+    committed(&f, "a0", 0);
+    *f.text = '\0';
+    tutti__generations_node_lost(&f.g, f.now, 0);
+    expect(&f, "replace b0''");
+    tutti__generations_free(&f.g);
+
+    begin(&f, 2, 1);
+    ready(&f, "a0", -1);
+    for (int i = 0; i < 3; i++)
+        ended(&f, (const char *const[]){"b0", "b0'", "b0''"}[i], 4, 0);
+    *f.text = '\0';
+    say(&f, "a0", TUTTI__WORKER_FINISHED, 9, "");
+    expect(&f, "let_go b0''");
     tutti__generations_free(&f.g);
 }
 
@@ -488,6 +493,25 @@ static void after_the_end_nobody_is_replaced(void **state)
     tutti__generations_free(&f.g);
 }
 
+/* It has ended, the others take it for dead, and their word is there before its own. */
+static void work_is_done_though_who_did_it_was_given_up(void **state)
+{
+    fixture f;
+
+    (void)state;
+    begin_four(&f);
+    say(&f, "a1", TUTTI__WORKER_READY, 9, "0");
+    say(&f, "b0", TUTTI__WORKER_READY, 9, "0");
+    say(&f, "b1", TUTTI__WORKER_READY, 9, "0");
+    assert_non_null(strstr(f.text, "kill a0 G2 a1:0/3 b0:1/3 b1:2/3"));
+    *f.text = '\0';
+    say(&f, "a0", TUTTI__WORKER_FINISHED, 9, "");
+    expect(&f, "leave a1 leave b0 leave b1");
+    ended(&f, "b1", 0, 9);
+    expect(&f, "let_go b1");
+    tutti__generations_free(&f.g);
+}
+
 static void other_builds_are_refused(void **state)
 {
     tutti__worker_word word = {.protocol = TUTTI__AGENT_PROTOCOL,
@@ -594,14 +618,15 @@ int main(void)
         cmocka_unit_test(who_is_late_goes_if_blamed_stopped_or_too_late),
         cmocka_unit_test(the_only_one_with_the_state_is_waited_for),
         cmocka_unit_test(all_dead_begin_again_together),
-        cmocka_unit_test(a_place_is_given_up_and_the_last_is_the_failure),
-        cmocka_unit_test(false_starts_count_though_others_go_on),
-        cmocka_unit_test(kills_are_forgiven_but_not_for_ever),
+        cmocka_unit_test(a_place_that_goes_on_dying_is_tried_ever_more_seldom),
+        cmocka_unit_test(the_last_place_is_the_failure),
+        cmocka_unit_test(empty_places_are_tried_where_nobody_is_left),
         cmocka_unit_test(own_failures_end_the_round),
         cmocka_unit_test(who_leaves_is_not_waited_for),
         cmocka_unit_test(who_starts_on_a_leaving_node_leaves_when_it_is_ready),
         cmocka_unit_test(a_lost_node_is_gone_with_all_its_workers),
         cmocka_unit_test(after_the_end_nobody_is_replaced),
+        cmocka_unit_test(work_is_done_though_who_did_it_was_given_up),
         cmocka_unit_test(other_builds_are_refused),
         cmocka_unit_test(who_cannot_be_reached_goes_after_three_generations),
         cmocka_unit_test(a_new_coordinator_learns_what_goes_on),

@@ -6,7 +6,7 @@
  * A group is a file of the folder, mapped by its members; a step is done when all of them have come to it, and changes the
  * state, eight bytes that depend on every step before. Rank 0 keeps a checkpoint every tenth step. At the end each prints the state.
  *     die=RANK:STEP:CODE   the worker of this RANK ends so before that step, once; CODE 128 + n: by signal n
- *     die=RANK:start:CODE  before it is ready, always
+ *     die=RANK:start:CODE, die=RANK:joined:CODE   before it is ready, in a group; always
  *     build=TEXT, build@RANK=TEXT   of this rank only
  *     finish=no            it ends with 0 and says nothing of it */
 #include "elastic/agent_words.h"
@@ -65,7 +65,8 @@ static void may_die(char **args, const char *when)
         if (strncmp(*args, prefix, strlen(prefix)) != 0)
             continue;
         snprintf(path, sizeof path, "%s/%s", folder, *args);
-        if (strcmp(when, "start") == 0 || open(path, O_CREAT | O_EXCL, 0600) >= 0)
+        if (strcmp(when, "start") == 0 || strcmp(when, "joined") == 0 ||
+            open(path, O_CREAT | O_EXCL, 0600) >= 0)
             end_by(atoi(*args + strlen(prefix)));
     }
 }
@@ -158,7 +159,7 @@ static bool meet(int64_t where)
 }
 
 /* Waits for a generation, and forms it. */
-static bool form(void)
+static bool form(char **args)
 {
     say(TUTTI__WORKER_READY, "");
     do {
@@ -187,6 +188,7 @@ static bool form(void)
         return false;
     step = group->step;
     state = group->state;
+    may_die(args, "joined");
     return true;
 }
 
@@ -253,7 +255,7 @@ int main(int argc, char **argv)
         return 4;
     may_die(argv + 5, "start");
     while (step < steps) {
-        if (!form())
+        if (!form(argv + 5))
             continue;
         while (step < steps && advance(argv + 5))
             continue;

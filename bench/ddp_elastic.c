@@ -1,0 +1,174 @@
+/* ddp_elastic.c -- a worker that may be killed: what bench/elastic.sh measures beside bench/peer/torchft_recovery.py.
+ * SPDX-License-Identifier: MIT
+ *
+ *     tutti run -n WORKERS bench_ddp_elastic FOLDER SHARDS [SHARD_MS]
+ *
+ * Trains linear(64 -> 256) ReLU linear(256 -> 10) by SGD; a shard is 32 samples, drawn from (step, shard), and SHARD_MS (5) of waiting in
+ * place of a larger model's arithmetic. Goes on until the step that the file FOLDER/end names, which may come late. Lines of
+ * FOLDER/log: "SECONDS PROCESS STEP" for each commit, and in the end "digest PROCESS DIGEST". */
+#include "base/base.h"
+#include <tutti/tutti.h>
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { BATCH = 32, FEATURES = 64, HIDDEN = 256, CLASSES = 10 };
+
+static const char *folder;
+static int log_fd;
+
+/* A whole line at once: workers share the file. */
+static void say(const char *format, ...) TUTTI_PRINTF(1, 2);
+static void say(const char *format, ...)
+{
+    char line[128];
+    va_list args;
+    int n;
+
+    va_start(args, format);
+    n = vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    if (write(log_fd, line, (size_t)n) != n)
+        perror("bench_ddp_elastic: log");
+}
+
+/* The step at which to stop; UINT64_MAX: not known yet. */
+static uint64_t read_end(void)
+{
+    char path[4096];
+    uint64_t end = UINT64_MAX;
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/end", folder);
+    f = fopen(path, "r");
+    if (f && fscanf(f, "%" SCNu64, &end) != 1)
+        end = UINT64_MAX;
+    if (f)
+        fclose(f);
+    return end;
+}
+
+static void draw(uint64_t step, int shard, float *x, int64_t *labels)
+{
+    static uint32_t bits[BATCH * (FEATURES + 1)];
+
+    tutti__philox_fill(
+        4711, (tutti__philox_counter){{0, (uint32_t)shard, (uint32_t)step, (uint32_t)(step >> 32)}},
+        0, bits, TUTTI__COUNT_OF(bits));
+    for (int i = 0; i < BATCH * FEATURES; i++)
+        x[i] = (float)(bits[i] >> 8) * 0x1p-23f - 1;
+    for (int i = 0; i < BATCH; i++)
+        labels[i] = (int64_t)(bits[BATCH * FEATURES + i] % CLASSES);
+}
+
+static void wait_ms(long ms)
+{
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
+}
+
+static void log_commit(uint64_t step)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    say("%lld.%06ld %ld %llu\n", (long long)now.tv_sec, now.tv_nsec / 1000, (long)getpid(),
+        (unsigned long long)step);
+}
+
+typedef struct trainer {
+    tutti_ctx *cx;
+    tutti_module module;
+    tutti_linear hidden, out;
+    tutti_optim *optim;
+    tutti_elastic *e;
+} trainer;
+
+/* Forward and backward of a batch. */
+static tutti_status compute(trainer *t, uint64_t step, int shard)
+{
+    static float x[BATCH * FEATURES];
+    static int64_t labels[BATCH];
+    tutti_tensor *loss, *y;
+    tutti_status status;
+
+    draw(step, shard, x, labels);
+    tutti_step_begin(t->cx, NULL);
+    y = tutti_input(t->cx, (tutti_array){x, TUTTI_SHAPE(BATCH, FEATURES), TUTTI_F32});
+    y = tutti_linear_forward(&t->out, tutti_relu(tutti_linear_forward(&t->hidden, y)));
+    loss = tutti_cross_entropy(
+        y, tutti_input(t->cx, (tutti_array){labels, TUTTI_SHAPE(BATCH), TUTTI_I64}));
+    tutti_optim_zero_grad(t->optim);
+    status = tutti_backward(loss);
+    tutti_step_end(t->cx);
+    return status;
+}
+
+static void open_trainer(trainer *t, int shards)
+{
+    TUTTI_MUST(tutti_ctx_new(&t->cx, (tutti_device){TUTTI_CPU, 0},
+                             &(tutti_ctx_opts){.seed = 1, .threads = 1}));
+    tutti_module_init(&t->module, t->cx);
+    tutti_linear_init(&t->hidden, &t->module, "hidden", FEATURES, HIDDEN);
+    tutti_linear_init(&t->out, &t->module, "out", HIDDEN, CLASSES);
+    TUTTI_MUST(tutti_sgd_new(&t->optim, &t->module, &(tutti_sgd_opts){.lr = 0.05f}));
+    TUTTI_MUST(
+        compute(t, 0, 0)); /* makes kernels, for which a group that it joins would have to wait */
+    TUTTI_MUST(tutti_elastic_new(&t->e, &(tutti_elastic_opts){.shards = shards}));
+    TUTTI_MUST(tutti_elastic_keep_module(t->e, &t->module, NULL, NULL));
+    TUTTI_MUST(tutti_elastic_keep_optim(t->e, t->optim));
+}
+
+static void train(trainer *t, long shard_ms)
+{
+    int shard;
+
+    while (tutti_elastic_step(t->e) < read_end() && tutti_elastic_begin(t->e)) {
+        while ((shard = tutti_elastic_shard(t->e)) >= 0) {
+            tutti_status status;
+
+            wait_ms(shard_ms);
+            status = compute(t, tutti_elastic_step(t->e), shard);
+            if (tutti_status_scope(status) != TUTTI_SCOPE_GROUP) /* finish will say it */
+                TUTTI_MUST(status);
+        }
+        if (!tutti_elastic_finish(t->e))
+            continue;
+        TUTTI_MUST(tutti_optim_step(t->optim));
+        tutti_elastic_commit(t->e);
+        log_commit(tutti_elastic_step(t->e));
+    }
+    TUTTI_MUST(tutti_elastic_end(t->e));
+}
+
+int main(int argc, char **argv)
+{
+    trainer t;
+    char path[4096], digest[33];
+
+    if (argc < 3 || atoi(argv[2]) < 1) {
+        fprintf(stderr, "usage: %s FOLDER SHARDS [SHARD_MS]\n", argv[0]);
+        return 2;
+    }
+    folder = argv[1];
+    snprintf(path, sizeof path, "%s/log", folder);
+    log_fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    if (log_fd < 0) {
+        perror(path);
+        return 1;
+    }
+    open_trainer(&t, atoi(argv[2]));
+    train(&t, argc > 3 ? atol(argv[3]) : 5);
+    tutti_module_digest(&t.module, digest);
+    say("digest %ld %s\n", (long)getpid(), digest);
+    tutti_elastic_free(t.e);
+    tutti_optim_free(t.optim);
+    tutti_module_destroy(&t.module);
+    tutti_ctx_free(t.cx);
+    close(log_fd);
+    return 0;
+}

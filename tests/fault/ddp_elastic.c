@@ -1,0 +1,247 @@
+/* ddp: a network with batch norm, dropout and momentum in elastic training: however many workers there are, and whoever of them
+ * dies, its weights, buffers and the optimizer's state are the same bits.   SPDX-License-Identifier: MIT
+ * timeout: 120
+ * devices: strict */
+#include "harness/device.h"
+#include "harness/elastic_coordinator.h"
+#include "harness/elastic_model.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <tutti/ddp.h>
+#include <cmocka.h>
+
+enum { SHARDS = 6, BATCH = 4, SIDE = 4, CLASSES = 3, STEPS = 14 };
+
+typedef struct network {
+    tutti_module base;
+    tutti_conv2d conv;
+    tutti_batch_norm2d norm;
+    tutti_linear fc;
+} network;
+
+static void init(network *net, tutti_ctx *cx)
+{
+    tutti_module_init(&net->base, cx);
+    tutti_conv2d_init(&net->conv, &net->base, "conv",
+                      &(tutti_conv2d_layer_opts){.in = 2, .out = 4, .kernel = 3, .padding = 1});
+    tutti_batch_norm2d_init(&net->norm, &net->base, "norm", 4);
+    tutti_linear_init(&net->fc, &net->base, "fc", 4 * SIDE * SIDE, CLASSES);
+}
+
+/* Forward and backward of one shard, on data that are a function of step and shard. */
+static tutti_status compute(network *net, uint64_t step, int shard)
+{
+    tutti_ctx *cx = net->base.cx;
+    float x[BATCH * 2 * SIDE * SIDE];
+    int64_t y[BATCH];
+    tutti_tensor *out;
+    tutti_status status;
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(x); i++) {
+        uint32_t random[4];
+
+        tutti__philox(step, (tutti__philox_counter){{(uint32_t)shard, (uint32_t)i, 0, 3}}, random);
+        x[i] = (float)random[0] * 0x1p-31f - 1;
+        y[i % BATCH] = random[1] % CLASSES;
+    }
+    tutti_step_begin(cx, NULL);
+    tutti_module_zero_grad(&net->base);
+    out = tutti_input(cx, (tutti_array){x, TUTTI_SHAPE(BATCH, 2, SIDE, SIDE), TUTTI_F32});
+    out = tutti_batch_norm2d_forward(&net->norm, tutti_conv2d_forward(&net->conv, out));
+    out = tutti_dropout(tutti_flatten(tutti_relu(out)), 0.3f);
+    out = tutti_linear_forward(&net->fc, out);
+    status = tutti_backward(
+        tutti_cross_entropy(out, tutti_input(cx, (tutti_array){y, TUTTI_SHAPE(BATCH), TUTTI_I64})));
+    tutti_step_end(cx);
+    return status;
+}
+
+/* Of parameters, buffers, and what the optimizer remembers. */
+static uint64_t digest(const network *net, tutti_optim *optim)
+{
+    char text[33];
+    float values[4096];
+    uint64_t hash;
+
+    tutti_module_digest(&net->base, text);
+    hash = tutti__hash64(text, sizeof text);
+    for (size_t i = 0; i < tutti_module_n_parameters(&net->base); i++) {
+        const tutti_tensor *t = tutti_module_parameter(&net->base, i);
+
+        if (tutti_optim_state_read(optim, 0, t, values) != TUTTI_OK)
+            return 0;
+        hash = hash * 31 + tutti__hash64(values, (size_t)tutti_shape_count(tutti_tensor_shape(t)) *
+                                                     sizeof *values);
+        hash = hash * 31 + tutti_optim_updates(optim, t);
+    }
+    return hash;
+}
+
+/* A part that only dies where the plan says so. */
+static tutti_status bomb_regroup(void *self, tutti_group *group)
+{
+    model_worker *w = self;
+
+    if (group && tutti_elastic_is_fresh(w->e) && atomic_load(&w->plan->newest) > 0)
+        atomic_fetch_add(&w->plan->restarts, 1);
+    if (group)
+        model_pass(w, MODEL_REGROUP);
+    return TUTTI_OK;
+}
+
+static tutti_status bomb_state(void *self, tutti_status (*move)(void *arg, tutti_buf buf),
+                               void *arg)
+{
+    (void)move;
+    (void)arg;
+    model_pass(self, MODEL_STATE);
+    return TUTTI_OK;
+}
+
+static tutti_status bomb_finish(void *self, bool *again_p)
+{
+    model_worker *w = self;
+
+    (void)again_p;
+    model_pass(w, MODEL_REDUCED);
+    if (w->plan->cut_worker == w->place + 1 && w->plan->cut_step == tutti_elastic_step(w->e) &&
+        !atomic_exchange(&w->plan->cut, 1))
+        return tutti_fail(TUTTI_ERR_PEER, "cut off, for a test");
+    return TUTTI_OK;
+}
+
+static void train_steps(model_worker *w, network *net, tutti_optim *optim)
+{
+    int shard;
+
+    while (tutti_elastic_step(w->e) < w->plan->steps && tutti_elastic_begin(w->e)) {
+        tutti_status status = TUTTI_OK;
+
+        while (status == TUTTI_OK && (shard = tutti_elastic_shard(w->e)) >= 0) {
+            model_pass(w, MODEL_SHARD);
+            status = compute(net, tutti_elastic_step(w->e), shard);
+        }
+        if (status != TUTTI_OK && tutti_elastic_recover(w->e, status))
+            continue;
+        model_pass(w, MODEL_REDUCE);
+        if (!tutti_elastic_finish(w->e))
+            continue;
+        model_pass(w, MODEL_UPDATE);
+        TUTTI_MUST(tutti_optim_step(optim));
+        tutti_elastic_commit(w->e);
+        atomic_store(&w->plan->newest, 1);
+        model_pass(w, MODEL_COMMITTED);
+    }
+}
+
+static int train(int place, void *arg)
+{
+    model_worker w = {.plan = arg, .place = place};
+    network net;
+    tutti_optim *optim;
+    tutti_ctx *cx;
+    tutti_status status;
+
+    TUTTI_MUST(tutti_ctx_new(&cx, test_device(), NULL));
+    init(&net, cx);
+    TUTTI_MUST(tutti_sgd_new(&optim, &net.base, &(tutti_sgd_opts){.lr = 0.05f, .momentum = 0.9f}));
+    TUTTI_MUST(tutti_elastic_new(&w.e, &(tutti_elastic_opts){.shards = SHARDS}));
+    TUTTI_MUST(tutti_elastic_keep_module(w.e, &net.base, NULL, NULL));
+    TUTTI_MUST(tutti_elastic_keep(w.e, &(tutti_elastic_part){.name = "deaths",
+                                                             .regroup = bomb_regroup,
+                                                             .state = bomb_state,
+                                                             .finish = bomb_finish,
+                                                             .self = &w}));
+    TUTTI_MUST(tutti_elastic_keep_optim(w.e, optim));
+    train_steps(&w, &net, optim);
+    model_pass(&w, MODEL_END);
+    status = tutti_elastic_end(w.e);
+    if (status != TUTTI_OK)
+        fprintf(stderr, "place %d: %s\n", place, tutti_last_error());
+    else if (!tutti_elastic_left(w.e))
+        w.plan->digests[atomic_fetch_add(&w.plan->n_digests, 1)] = digest(&net, optim);
+    tutti_elastic_free(w.e);
+    tutti_optim_free(optim);
+    tutti_module_destroy(&net.base);
+    tutti_ctx_free(cx);
+    return tutti_status_exit_code(status);
+}
+
+static elastic_job job;
+static uint64_t undisturbed; /* 0: not known yet */
+
+static void run(const char *what, model_plan *plan, int n, int killed)
+{
+    int wrong;
+
+    plan->steps = STEPS;
+    wrong = elastic_run(
+        &job, &(elastic_job_opts){
+                  .n = n, .shards = SHARDS, .body = train, .arg = plan, .timeout_ms = 30000});
+    print_message("%s, %d workers: %d killed, %u generations, %.0f ms\n", what, n, job.killed,
+                  job.generation, tutti__now_ms() - job.begin_ms);
+    assert_int_equal(wrong, 0);
+    assert_true(job.killed >= killed);
+    assert_int_equal(atomic_load(&plan->restarts), 0);
+    assert_true(atomic_load(&plan->n_digests) >= 1);
+    for (int i = 0; i < atomic_load(&plan->n_digests); i++) {
+        undisturbed = undisturbed ? undisturbed : plan->digests[i];
+        assert_int_equal(plan->digests[i], undisturbed);
+    }
+    assert_true(undisturbed != 0);
+    munmap(plan, sizeof *plan);
+}
+
+static void nobody_dies(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= SHARDS; n++)
+        run("undisturbed", model_plan_new(), n, 0);
+}
+
+static void one_in_each_place(void **state)
+{
+    static const model_place places[] = {MODEL_REGROUP, MODEL_STATE,  MODEL_SHARD,     MODEL_REDUCE,
+                                         MODEL_REDUCED, MODEL_UPDATE, MODEL_COMMITTED, MODEL_END};
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI__COUNT_OF(places); i++) {
+        model_plan *plan = model_plan_new();
+
+        plan->deaths[0] = (model_death){.place = places[i],
+                                        .worker = (int)i % 2,
+                                        .signal = SIGKILL,
+                                        .step = places[i] <= MODEL_STATE ? 0
+                                                : places[i] == MODEL_END ? STEPS
+                                                                         : 5};
+        plan->deaths[1] = (model_death){MODEL_REDUCE, -1, SIGKILL, 9, 0};
+        run("a death", plan, 3, 2); /* so that one lives in any case */
+    }
+}
+
+/* The module has finished the step on both, and a part after it fails on one, on the other, and on both: that step is done again as
+ * if nothing had been. */
+static void finished_in_vain(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 3; n++)
+        for (uint64_t step = 0; step < 4; step += 3) {
+            model_plan *plan = model_plan_new();
+
+            plan->cut_worker = 1;
+            plan->cut_step = step;
+            run("finished in vain", plan, n, 0);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(nobody_dies),
+                                       cmocka_unit_test(one_in_each_place),
+                                       cmocka_unit_test(finished_in_vain)};
+
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

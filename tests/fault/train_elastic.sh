@@ -1,0 +1,100 @@
+# Workers of a run by shards are killed, and stopped, at any step: it ends with the bits of one that nothing happened to.   timeout: 150
+# SPDX-License-Identifier: MIT
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+
+keys="--model mlp --dropout 0.3 --shards 8 --batch-size 8 --epochs 30 --log-every 5 --checkpoint-every 100 --threads 1 --progress plain"
+lines() { sed 's/"images_per_s.*//; s/"time_s.*//' "$1/metrics.jsonl"; }
+# What a run that was disturbed must have in common with one that was not: all bits; and each step's line once.
+check_bits() { # DIR
+    local key
+    for key in status steps train_loss val_loss val_accuracy samples_digest parameter_digest; do
+        [ "$(field "$1/summary.json" $key)" = "$(field whole/summary.json $key)" ] || { cat "$1.out"; fail "$1: $key"; }
+    done
+    cmp whole/checkpoints/latest/model.safetensors "$1/checkpoints/latest/model.safetensors"
+    cmp whole/checkpoints/latest/optimizer.safetensors "$1/checkpoints/latest/optimizer.safetensors"
+    [ -z "$(find "$1" -name '*.tmp')" ] || fail "left: $(find "$1" -name '*.tmp')"
+    ! pgrep -f "^tutti train --run-dir $PWD/$1 " || fail "$1: workers are left"
+}
+check() { # DIR
+    check_bits "$1"
+    diff <(lines whole) <(lines "$1") || { cat "$1.out"; fail "$1: lines of metrics.jsonl"; }
+}
+workers() { pgrep -f "^tutti train --run-dir $PWD/$1 " || true; } # DIR: their processes
+worker() { # DIR RANK
+    local pid
+    for pid in $(workers "$1"); do
+        { tr '\0' '\n' <"/proc/$pid/environ" | grep -qx "RANK=$2" && echo "$pid" && return; } 2>environ.err
+    done
+}
+begin() { # DIR N ARGUMENTS...: in the background, until it has written a line
+    local dir=$1 n=$2
+    shift 2
+    timeout 100 "$TUTTI" train -n "$n" --run-dir "$PWD/$dir" "$@" >"$dir.out" 2>&1 &
+    job=$!
+    until grep -q '"step": 5,' "$dir/metrics.jsonl" 2>grep.err; do
+        kill -0 $job 2>kill.err || { cat "$dir.out"; fail "$dir has ended before its first line"; }
+    done
+}
+# Waits for a step's line, so that what follows comes at another place of the run each time, whatever the machine's speed.
+reach() { # DIR STEP
+    until grep -q "^{\"step\": $2," "$1/metrics.jsonl"; do
+        kill -0 $job 2>kill.err || { cat "$1.out"; fail "$1 has ended before step $2"; }
+    done
+}
+end() { # DIR CODE
+    local code=0
+    wait $job || code=$?
+    [ $code = "$2" ] || { cat "$1.out"; fail "$1: exit code $code, expected $2"; }
+}
+timeout 60 "$TUTTI" train --run-dir "$PWD/whole" $keys >whole.out 2>&1 || { cat whole.out; fail "the run itself"; }
+
+# Any rank, rank 0 among them, which writes the run folder.
+begin one 3 $keys
+reach one 100
+kill -KILL "$(worker one 1)"
+reach one 250
+kill -KILL "$(worker one 0)"
+reach one 400
+kill -KILL "$(workers one | tail -1)" # a replacement perhaps, and perhaps before it has joined
+end one 0
+check one
+grep -q 'rank 0 has gone: this one writes .*one from here on, after step' one.out || { cat one.out; fail "nobody took the folder over"; }
+lost=$(field one/summary.json lost_workers)
+{ [ "$lost" = 2 ] || [ "$lost" = 3 ]; } || { cat one/summary.json; fail "the dead were not counted"; }
+[ "$(field one/summary.json left_workers)" = 0 ] || { cat one/summary.json; fail "the dead were counted as if they had left"; }
+
+# All but one, and then the one that was left.
+begin most 3 $keys --tensorboard
+reach most 60
+kill -KILL "$(worker most 0)" "$(worker most 2)"
+reach most 200
+kill -KILL "$(workers most | head -1)"
+end most 0
+check most
+
+# All: the checkpoint is what is left.
+begin all 2 $keys
+reach all 250
+kill -KILL $(workers all)
+end all 0
+check all
+grep -q 'resumed from .*all/checkpoints/step-00000[2-6]' all.out || { cat all.out; fail "it did not go on from a checkpoint"; }
+
+# One that is stopped and goes on: late, not dead.
+begin late 2 $keys
+reach late 100
+pid=$(worker late 1)
+kill -STOP "$pid"
+kill -CONT "$pid"
+end late 0
+check late
+
+# A signal to the job saves and ends it, and it goes on with as many workers as there are then.
+begin told 3 $keys
+reach told 150
+kill -TERM $job
+end told 143
+[ "$(field told/summary.json status)" = interrupted ] || { cat told/summary.json; fail "it was not interrupted"; }
+timeout 60 "$TUTTI" train -n 2 --run-dir "$PWD/told" $keys --resume auto >>told.out 2>&1 || { cat told.out; fail "it does not go on"; }
+! grep -q 'until there' told.out || { cat told.out; fail "the number of workers makes a difference"; }
+check_bits told # where it stopped there is a line more
