@@ -513,6 +513,9 @@ static void go_on(tutti__coordinator *c)
     c->paused = false;
     if (c->succeeds) {
         c->succeeds = false;
+        for (int i = 0; i < c->roster.n; i++)
+            if (!is_here(c, c->roster.list[i].id))
+                c->elastic.generations.deaths += c->roster.list[i].workers;
         c->base = c->roster;
         c->roster.term++;
         c->roster.version = 0;
@@ -573,7 +576,8 @@ static void make_list(tutti__coordinator *c)
              at > 0 && !(r->list[at - 1].first) && (o->link.local || r->list[at - 1].id > o->id);
              at--)
             r->list[at] = r->list[at - 1];
-        r->list[at] = (tutti__roster_node){.id = o->id, .port = o->listens, .first = o->link.local};
+        r->list[at] = (tutti__roster_node){
+            .id = o->id, .workers = o->n, .port = o->listens, .first = o->link.local};
         snprintf(r->list[at].address, sizeof r->list[at].address, "%s", o->listens_at);
     }
     c->list_changed = false;
@@ -723,6 +727,7 @@ static void resume(tutti__coordinator *c, node *n, const json_t *m)
         tutti__store_fence(c->opts.job->store, c->round);
         c->elastic.begun |= c->succeeds;
         tutti__elastic_round_begin(&c->elastic, c->round);
+        c->elastic.succeeds = c->succeeds;
         c->elastic.generations.elastic = true;
         c->elastic.generations.paused = c->paused;
         tutti__elastic_round_hold(&c->elastic, HOLD_S);
