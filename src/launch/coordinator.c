@@ -505,6 +505,18 @@ static void succeed(tutti__coordinator *c)
             c->last_id = c->roster.list[i].id;
 }
 
+static void tell_succession(tutti__coordinator *c)
+{
+    for (const node *n = first_node(c); n; n = next_node(n))
+        if (n->link.local)
+            SAY(c,
+                "this node coordinates the job from now on (term %lld), with %d of %d nodes; nodes "
+                "that come now find it by --rdzv-endpoint %s%s%s:%d",
+                (long long)c->roster.term, count_here(c), c->roster.n,
+                strchr(n->listens_at, ':') ? "[" : "", n->listens_at,
+                strchr(n->listens_at, ':') ? "]" : "", n->listens);
+}
+
 static void go_on(tutti__coordinator *c)
 {
     double silent_s =
@@ -520,8 +532,7 @@ static void go_on(tutti__coordinator *c)
         c->roster.term++;
         c->roster.version = 0;
         c->list_changed = true;
-        SAY(c, "this node coordinates the job from now on (term %lld), with %d of %d nodes",
-            (long long)c->roster.term, count_here(c), c->roster.n);
+        tell_succession(c);
     } else {
         SAY(c, "%d of %d nodes are here again: the job goes on", count_here(c), c->roster.n);
     }

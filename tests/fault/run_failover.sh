@@ -60,8 +60,11 @@ kill_node a
 wait_until "another coordinates" sh -c "cat '$work'/?.out | grep -q 'this node coordinates'"
 node d $flags "$worker" "$shared" 1500 4 8
 saying d 'the job goes on elsewhere: joining it at 127.0.0.1:'
-for name in b c d; do ended $name 0; done
 wait_until "the third is in" sh -c "cat '$work'/[bcd].out | grep -q 'generation [0-9]* of 3'"
+host=$(grep -l 'this node coordinates' "$work"/[bc].out)
+kill -TERM "$(front "$(basename "${host:-b.out}" .out)")" # a host may leave, too
+wait_until "the next coordinates" sh -c "cat '$work'/?.out | grep -q 'this node coordinates the job from now on (term 3)'"
+for name in b c d; do ended $name 0; done
 equal "states" "$(cat "$work"/[bcd].out | sed -n 's/.*finished at //p' | sort | uniq -c | wc -l)" 1
 
 # The host is frozen: the others are more than half and go on. It goes on as one of the others.
