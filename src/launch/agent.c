@@ -358,6 +358,7 @@ static void look_for_successor(agent *a)
 
 static void look_for_rendezvous(agent *a)
 {
+    bool searched = a->membership.searches;
     tutti_status status;
 
     a->membership.searches =
@@ -366,7 +367,8 @@ static void look_for_rendezvous(agent *a)
         look_for_successor(a);
         return;
     }
-    tutti__dial_close(&a->membership.dial);
+    if (searched)
+        tutti__dial_close(&a->membership.dial);
     if (!lacks_rendezvous(a))
         return;
     a->membership.running = keeps_running(a);

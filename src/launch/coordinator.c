@@ -29,10 +29,11 @@ typedef struct node {
     int wanted_rank;     /* --node-rank; -1: native */
     int n, port;         /* workers; a free port there, for MASTER_PORT */
     int listens;         /* the port of its agent, where it may succeed us; 0: none */
+    bool here;           /* all is known of its workers */
     bool apart;          /* it hung up for want of hearing us, and lives */
     int64_t told, acked; /* version of the list of nodes */
     int64_t pid;
-    char host[64], address[128];
+    char host[64], address[128], listens_at[128];
     json_t
         *pending; /* its wish to join, while we find out whether the holder of its rank is alive */
     double pending_ms; /* since when */
@@ -228,7 +229,7 @@ static void enter_round(tutti__coordinator *c, node *n)
 {
     if (n->id == 0 || find_id(c, n->id))
         n->id = ++c->last_id;
-    n->in_round = true;
+    n->in_round = n->here = true;
     n->over = false;
     n->told = n->acked = 0;
     c->list_changed = true;
@@ -466,7 +467,18 @@ static node *find_id(const tutti__coordinator *c, int id)
 
 static bool is_here(void *context, int id)
 {
-    return find_id(context, id) != NULL;
+    const node *n = find_id(context, id);
+
+    return n && n->here;
+}
+
+static int count_here(const tutti__coordinator *c)
+{
+    int count = 0;
+
+    for (const node *n = first_node(c); n; n = next_node(n))
+        count += n->in_round && n->here;
+    return count;
 }
 
 static void mark_dead(tutti__coordinator *c, int id)
@@ -487,6 +499,7 @@ static void succeed(tutti__coordinator *c)
     c->roster = *c->opts.roster;
     c->succeeds = c->paused = true;
     c->until = tutti__now_ms() + 2e3 * tutti__or(limits(c)->keep_alive_s, 5);
+    c->next_word = tutti__now_ms() + FIRST_WORD_MS;
     for (int i = 0; i < c->roster.n; i++)
         if (c->roster.list[i].id > c->last_id)
             c->last_id = c->roster.list[i].id;
@@ -505,30 +518,43 @@ static void go_on(tutti__coordinator *c)
         c->roster.version = 0;
         c->list_changed = true;
         SAY(c, "this node coordinates the job from now on (term %lld), with %d of %d nodes",
-            (long long)c->roster.term, count_in_round(c), c->roster.n);
+            (long long)c->roster.term, count_here(c), c->roster.n);
     } else {
-        SAY(c, "%d of %d nodes are here again: the job goes on", count_in_round(c), c->roster.n);
+        SAY(c, "%d of %d nodes are here again: the job goes on", count_here(c), c->roster.n);
     }
     /* Who is silent may still be at work with the state, until it misses us as well. */
     tutti__elastic_round_hold(&c->elastic, silent_s);
     tutti__elastic_round_pause(&c->elastic, false);
 }
 
-/* Two sides of a network that is cut must not both go on. */
+/* Two sides of a network that is cut must not both. */
+static bool may_go_on(tutti__coordinator *c)
+{
+    return !c->replaced && tutti__roster_suffices(&c->roster, is_here, c) &&
+           tutti__roster_suffices(&c->base, is_here, c);
+}
+
+static void tell_pause(tutti__coordinator *c)
+{
+    SAY(c, "only %d of %d nodes are heard, the others may go on by themselves: waiting",
+        count_here(c), c->roster.n);
+    c->next_word = tutti__now_ms() + LATER_WORD_MS;
+}
+
 static void consider_pause(tutti__coordinator *c)
 {
-    bool may = !c->replaced && tutti__roster_suffices(&c->roster, is_here, c) &&
-               tutti__roster_suffices(&c->base, is_here, c);
+    bool may = may_go_on(c);
 
     if (!may && !c->paused) {
         c->paused = true;
         c->until = 0;
-        SAY(c, "only %d of %d nodes are heard, the others may go on by themselves: waiting",
-            count_in_round(c), c->roster.n);
+        tell_pause(c);
         tutti__elastic_round_pause(&c->elastic, true);
     } else if (may && c->paused &&
                (tutti__now_ms() >= c->until || tutti__roster_all_here(&c->roster, is_here, c))) {
         go_on(c);
+    } else if (c->paused && tutti__now_ms() >= c->next_word) {
+        tell_pause(c);
     }
 }
 
@@ -536,19 +562,19 @@ static void consider_pause(tutti__coordinator *c)
 static void make_list(tutti__coordinator *c)
 {
     tutti__roster *r = &c->roster;
-    int n = count_in_round(c), at;
+    int n = count_here(c), at;
 
     r->version++;
     r->n = 0;
     for (const node *o = first_node(c); n <= TUTTI__ROSTER_MAX && o; o = next_node(o)) {
-        if (!o->in_round)
+        if (!o->in_round || !o->here)
             continue;
         for (at = r->n++;
              at > 0 && !(r->list[at - 1].first) && (o->link.local || r->list[at - 1].id > o->id);
              at--)
             r->list[at] = r->list[at - 1];
         r->list[at] = (tutti__roster_node){.id = o->id, .port = o->listens, .first = o->link.local};
-        snprintf(r->list[at].address, sizeof r->list[at].address, "%s", o->address);
+        snprintf(r->list[at].address, sizeof r->list[at].address, "%s", o->listens_at);
     }
     c->list_changed = false;
 }
@@ -563,7 +589,7 @@ static void spread_list(tutti__coordinator *c)
     if (c->list_changed)
         make_list(c);
     for (const node *n = first_node(c); n; n = next_node(n)) {
-        bool knows = !n->in_round || n->acked >= c->roster.version;
+        bool knows = !n->in_round || !n->here || n->acked >= c->roster.version;
 
         known_to_all &= knows;
         known &= knows || n->acked == 0;
@@ -573,7 +599,7 @@ static void spread_list(tutti__coordinator *c)
     for (node *n = first_node(c); n; n = next_node(n)) {
         json_t *m;
 
-        if (!n->in_round || n->told >= c->roster.version || (n->acked == 0 && !known))
+        if (!n->in_round || !n->here || n->told >= c->roster.version || (n->acked == 0 && !known))
             continue;
         n->told = c->roster.version;
         m = tutti__roster_write(&c->roster);
@@ -713,6 +739,7 @@ static void resume(tutti__coordinator *c, node *n, const json_t *m)
     n->id = (int)tutti__message_number(m, "me", 0);
     c->last_id = n->id > c->last_id ? n->id : c->last_id;
     enter_round(c, n);
+    n->here = false;
     send_to(c, n, json_pack("{s:s}", "type", "welcome"));
     if (c->survivors > 0 && count_in_round(c) >= c->survivors)
         tutti__elastic_round_hold(&c->elastic, 0);
@@ -730,6 +757,7 @@ static void on_join(tutti__coordinator *c, node *n, const json_t *m)
     n->n = (int)tutti__message_number(m, "workers", 0);
     n->port = (int)tutti__message_number(m, "port", 0);
     n->listens = (int)tutti__message_number(m, "listens", 0);
+    snprintf(n->listens_at, sizeof n->listens_at, "%s", tutti__message_text(m, "listens_at"));
     n->wanted_rank = limits(c)->native ? -1 : (int)tutti__message_number(m, "node_rank", -1);
     if (c->state == ENDED) {
         n->joined = true;
@@ -769,13 +797,14 @@ static void on_lost(void *context, tutti__link *link, const char *why)
     json_decref(n->pending);
     n->pending = NULL;
     if (was_in && c->state == RUNNING && is_elastic(c)) {
-        if (!n->left && was_running)
-            SAY(c, "node %s was lost with %d worker%s: %s; the others go on", name_of(n, name),
-                n->n, n->n == 1 ? "" : "s", why);
-        tell_of_min(c);
         c->list_changed = true;
         if (link->channel.ended && !n->apart)
             mark_dead(c, n->id);
+        if (!n->left && was_running)
+            SAY(c, "node %s was lost with %d worker%s: %s%s", name_of(n, name), n->n,
+                n->n == 1 ? "" : "s", n->apart ? "it hears us no more" : why,
+                may_go_on(c) ? "; the others go on" : "");
+        tell_of_min(c);
         consider_pause(c);
         tutti__elastic_round_node_lost(&c->elastic, n->id);
         return;
@@ -864,6 +893,17 @@ static void hear_worker(tutti__coordinator *c, const node *n, const json_t *m)
             send_to(c, o, json_pack("{s:s, s:i}", "type", "elastic", "round", c->round));
 }
 
+/* The job to which this rendezvous once belonged goes on under another coordinator. */
+static void on_moved(tutti__coordinator *c, const json_t *m)
+{
+    for (node *n = first_node(c); !c->began && n; n = next_node(n))
+        if (n->joined)
+            send_to(c, n,
+                    json_pack("{s:s, s:o, s:I}", "type", "elsewhere", "address",
+                              tutti__message_string(tutti__message_text(m, "address")), "port",
+                              (json_int_t)tutti__message_number(m, "port", 0)));
+}
+
 static void on_message(void *context, tutti__link *link, const json_t *m)
 {
     tutti__coordinator *c = context;
@@ -874,6 +914,8 @@ static void on_message(void *context, tutti__link *link, const json_t *m)
         return;
     if (tutti__message_is(m, "join"))
         on_join(c, n, m);
+    else if (tutti__message_is(m, "moved"))
+        on_moved(c, m);
     else if (tutti__message_is(m, "apart"))
         n->apart = true;
     else if (!n->joined && !(n->link.local && tutti__message_is(m, "leave")))
@@ -890,6 +932,8 @@ static void on_message(void *context, tutti__link *link, const json_t *m)
         n->port = (int)tutti__message_number(m, "port", n->port);
     } else if (tutti__message_is(m, "leave"))
         on_leave(c, n, m);
+    else if (tutti__message_is(m, "here"))
+        n->here = c->list_changed = true;
     else if (tutti__message_is(m, "nodes"))
         n->acked = tutti__message_number(m, "version", 0);
     else if (current && c->state == RUNNING)
@@ -919,7 +963,10 @@ double tutti__coordinator_deadline(const tutti__coordinator *c)
     if (c->state == RUNNING) {
         double elastic = tutti__elastic_round_deadline(&c->elastic);
 
-        next = c->paused && c->until > tutti__now_ms() && c->until < next ? c->until : next;
+        if (c->paused) {
+            next = c->until > tutti__now_ms() && c->until < next ? c->until : next;
+            next = c->next_word < next ? c->next_word : next;
+        }
         return elastic < next ? elastic : next;
     }
     if (c->state != GATHERING)
@@ -937,6 +984,12 @@ bool tutti__coordinator_is_paused(const tutti__coordinator *c)
 bool tutti__coordinator_has(const tutti__coordinator *c, int id)
 {
     return find_id(c, id) != NULL;
+}
+
+const tutti__roster *tutti__coordinator_successor(const tutti__coordinator *c)
+{
+    return c->state == RUNNING && !c->paused && c->roster.term > 1 && c->roster.n > 0 ? &c->roster
+                                                                                      : NULL;
 }
 
 void tutti__coordinator_is_dead(tutti__coordinator *c, int id)

@@ -60,6 +60,8 @@ bool tutti__coordinator_done(const tutti__coordinator *coordinator);
 bool tutti__coordinator_is_paused(const tutti__coordinator *coordinator);
 /* Is the node of that number in the list connected? */
 bool tutti__coordinator_has(const tutti__coordinator *coordinator, int id);
+/* The list, once the round is elastic, and this coordinator followed another. NULL: no. */
+const tutti__roster *tutti__coordinator_successor(const tutti__coordinator *coordinator);
 /* It is known to be dead. */
 void tutti__coordinator_is_dead(tutti__coordinator *coordinator, int id);
 void tutti__coordinator_free(tutti__coordinator *coordinator);

@@ -15,10 +15,9 @@ static void end(tutti__dial *d, tutti__dial_state state, bool hung_up)
     d->hung_up = hung_up;
 }
 
-void tutti__dial_begin(tutti__dial *d, const tutti__secret *secret, const char *host, int port,
+void tutti__dial_begin(tutti__dial *d, const tutti__secret *secret, const tutti__address *address,
                        double deadline)
 {
-    tutti__address address;
     int fd;
 
     *d = (tutti__dial){.secret = secret,
@@ -26,12 +25,12 @@ void tutti__dial_begin(tutti__dial *d, const tutti__secret *secret, const char *
                        .channel = {.fd = -1},
                        .deadline = deadline,
                        .state = TUTTI__DIAL_FAILED};
-    if (port < 1 || tutti__resolve(&address, host, port) != TUTTI_OK)
+    if (address->length == 0)
         return;
-    fd = socket(address.at.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    fd = socket(address->at.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return;
-    if (connect(fd, (const struct sockaddr *)&address.at, address.length) != 0 &&
+    if (connect(fd, (const struct sockaddr *)&address->at, address->length) != 0 &&
         errno != EINPROGRESS) {
         d->state = errno == ECONNREFUSED ? TUTTI__DIAL_REFUSED : TUTTI__DIAL_FAILED;
         close(fd);

@@ -25,8 +25,8 @@ typedef struct tutti__dial {
     bool hung_up;    /* FAILED: and may be just beginning or ending */
 } tutti__dial;
 
-void tutti__dial_begin(tutti__dial *dial, const tutti__secret *secret, const char *host, int port,
-                       double deadline);
+void tutti__dial_begin(tutti__dial *dial, const tutti__secret *secret,
+                       const tutti__address *address, double deadline);
 /* As far as it goes now. */
 void tutti__dial_advance(tutti__dial *dial);
 /* Takes the channel over from OPEN; the dial is NONE then. */

@@ -5,6 +5,7 @@
  *                 ended     a worker's process, by a code or a signal; is answered by a verdict
  *                 stopped   a worker was stopped, or goes on
  *                 resumed   what a worker is doing, to a coordinator that does not know
+ *                 here      so much of all workers
  *   coordinator   elastic   the round is: somebody was READY
  *                 word      for a worker
  *                 kill      a worker
@@ -206,6 +207,7 @@ void tutti__elastic_tell_all(tutti__workers *w, tutti__membership *m)
             tell_end(w, m, worker);
         }
     }
+    tutti__membership_send(m, json_pack("{s:s}", "type", "here"));
 }
 
 /* ---- Orders -------------------------------------------------------------------------------------------- */

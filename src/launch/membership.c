@@ -67,6 +67,7 @@ static tutti_status host(tutti__membership *m, const char *store_host, const tut
                                     .round_over = m->round_over,
                                     .context = m->context};
 
+    tutti__succession_stand_down(m);
     if (!roster)
         snprintf(m->address, sizeof m->address, "%s",
                  nodes_of(m)->local_addr ? nodes_of(m)->local_addr
@@ -102,8 +103,14 @@ static tutti_status try_to_host(tutti__membership *m)
     const char *store_host = nodes->host;
     tutti__address address = m->endpoint;
     char owner[160] = "";
-    int listener, error = listen_at(&address, &listener);
+    int listener, error;
 
+    if (m->listener >= 0 && m->listens == nodes->port) { /* from another time as the host */
+        tutti__succession_stand_down(m);
+        close(m->listener);
+        m->listener = -1;
+    }
+    error = listen_at(&address, &listener);
     if (error == EADDRNOTAVAIL && must_host(nodes)) { /* behind a NAT, or a service's address */
         TUTTI_TRY(tutti__resolve(&address, m->endpoint.at.ss_family == AF_INET6 ? "::" : "0.0.0.0",
                                  nodes->port));
@@ -163,35 +170,38 @@ tutti_status tutti__membership_succeed(tutti__membership *m)
 
 /* ---- Connecting -------------------------------------------------------------------------------------- */
 
+/* Without the port: "10.0.0.1", "fd00::1". */
+static void write_host(const tutti__address *address, char *text, size_t bytes)
+{
+    char all[128], *begin = all, *colon;
+
+    tutti__address_text(address, all, sizeof all);
+    colon = strrchr(all, ':');
+    if (colon)
+        *colon = '\0';
+    if (*begin == '[') {
+        begin++;
+        begin[strcspn(begin, "]")] = '\0';
+    }
+    snprintf(text, bytes, "%s", begin);
+}
+
 static void note_address(tutti__membership *m, int fd)
 {
     tutti__address address = {.length = sizeof address.at};
-    char *colon;
 
-    if (nodes_of(m)->local_addr) {
+    if (nodes_of(m)->local_addr)
         snprintf(m->address, sizeof m->address, "%s", nodes_of(m)->local_addr);
-        return;
-    }
-    if (getsockname(fd, (struct sockaddr *)&address.at, &address.length) != 0)
-        return;
-    tutti__address_text(&address, m->address, sizeof m->address);
-    colon = strrchr(m->address, ':');
-    if (colon)
-        *colon = '\0';
-    if (m->address[0] == '[') { /* [fd00::1] -> fd00::1 */
-        size_t n = strlen(m->address);
-
-        memmove(m->address, m->address + 1, n - 2);
-        m->address[n - 2] = '\0';
-    }
+    else if (getsockname(fd, (struct sockaddr *)&address.at, &address.length) == 0)
+        write_host(&address, m->address, sizeof m->address);
 }
 
-static tutti_status connect_to_host(tutti__membership *m)
+static tutti_status connect_to_host(tutti__membership *m, const tutti__address *address)
 {
     const tutti__claim claim = {.kind = 'L', .job = m->secret.job, .process = m->secret.process};
     const tutti__nodes *nodes = nodes_of(m);
     char who[400];
-    int fd = tutti__connect_once(&m->endpoint, tutti__now_ms() + CONNECT_MS);
+    int fd = tutti__connect_once(address, tutti__now_ms() + CONNECT_MS);
     tutti_status status;
 
     snprintf(who, sizeof who, "the rendezvous at %.255s:%d", nodes->host, nodes->port);
@@ -213,14 +223,21 @@ tutti_status tutti__membership_join(tutti__membership *m, tutti__channel *channe
 {
     const tutti__job *job = m->job;
     const tutti__nodes *nodes = nodes_of(m);
+    char
+        listens_at[128]; /* as a number: nobody is to wait for a name server when a host was lost */
     json_t *message;
     int port;
 
+    if (m->listener >= 0 && m->listens == nodes->port && !nodes->local_addr &&
+        !tutti__address_is_loopback(&m->endpoint))
+        write_host(&m->endpoint, listens_at, sizeof listens_at);
+    else
+        snprintf(listens_at, sizeof listens_at, "%s", m->address);
     TUTTI_TRY(tutti__job_choose_port(job, &port));
     tutti__membership_listen(m);
     message = json_pack(
         "{s:s, s:i, s:s, s:o, s:i, s:i, s:i, s:i, s:i, s:b, s:i, s:I, s:o, s:i, s:i, s:i, s:i, "
-        "s:b, s:i, s:i, s:i, s:i}",
+        "s:b, s:i, s:i, s:i, s:i, s:o}",
         "type", "join", "protocol", TUTTI__RENDEZVOUS_PROTOCOL, "version", TUTTI_VERSION, "host",
         tutti__message_string(job->host), "pid", (int)getpid(), "workers", job->opts.n, "node_rank",
         nodes->has_node_rank || nodes->max <= 1 ? nodes->node_rank : -1, "min", nodes->min, "max",
@@ -229,7 +246,7 @@ tutti_status tutti__membership_join(tutti__membership *m, tutti__channel *channe
         "rounds", m->rounds, "restarts", m->restarts, "nodes",
         m->rounds > 0 ? job->round.n_nodes : 0, "running", m->running, "group_rank",
         job->round.group_rank, "first_rank", job->round.first_rank, "listens", m->listens, "me",
-        m->me);
+        m->me, "listens_at", tutti__message_string(listens_at));
     if (m->running && m->roster.n > 0)
         json_object_set_new(message, "roster", tutti__roster_write(&m->roster));
     tutti__channel_send(channel, message);
@@ -245,6 +262,12 @@ static tutti_status attempt(tutti__membership *m)
 
     if (nodes->max <= 1)
         return host(m, "127.0.0.1", NULL);
+    if (m->moved.length > 0) {
+        tutti_status status = connect_to_host(m, &m->moved);
+
+        m->moved.length = status == TUTTI_OK ? m->moved.length : 0; /* else where it was at first */
+        return status;
+    }
     if (m->endpoint.length == 0 &&
         tutti__resolve(&m->endpoint, nodes->host, nodes->port) != TUTTI_OK) {
         m->endpoint.length = 0;
@@ -252,7 +275,7 @@ static tutti_status attempt(tutti__membership *m)
     }
     if (may_host(nodes))
         TUTTI_TRY(try_to_host(m));
-    return m->connected ? TUTTI_OK : connect_to_host(m);
+    return m->connected ? TUTTI_OK : connect_to_host(m, &m->endpoint);
 }
 
 static tutti_status give_up(tutti__membership *m, double waited_s)
@@ -319,6 +342,8 @@ double tutti__membership_deadline(const tutti__membership *m)
 
     if (m->dial.state != TUTTI__DIAL_NONE)
         return m->dial.deadline < next ? m->dial.deadline : next;
+    if (m->coordinator && m->announce_ms > 0)
+        next = m->announce_ms < next ? m->announce_ms : next;
     if (!m->connected || m->searches)
         next = m->next_try_ms < next ? m->next_try_ms : next;
     return next;
@@ -345,6 +370,8 @@ void tutti__membership_serve(tutti__membership *m)
         tutti__coordinator_serve(m->coordinator);
     while (m->stands_by && tutti__door_serve(&m->standby))
         ;
+    if (m->coordinator)
+        tutti__succession_announce(m);
     if (!m->connected)
         return;
     tutti__channel_flush(&m->channel);
@@ -353,6 +380,25 @@ void tutti__membership_serve(tutti__membership *m)
         tutti__channel_send(&m->channel, json_pack("{s:s}", "type", "apart"));
         m->channel.fault = "it has not been heard for too long";
     }
+}
+
+/* The job goes on under another coordinator, and we have not begun. */
+static void go_elsewhere(tutti__membership *m, const json_t *message)
+{
+    const char *host = tutti__message_text(message, "address");
+    int port = (int)tutti__message_number(message, "port", 0);
+
+    if (m->rounds > 0)
+        return;
+    if (!*host || tutti__resolve(&m->moved, host, port) != TUTTI_OK)
+        m->moved.length = 0;
+    else
+        SAY(m, "the job goes on elsewhere: joining it at %s:%d", host, port);
+    tutti__channel_close(&m->channel);
+    tutti__coordinator_free(m->coordinator);
+    m->coordinator = NULL;
+    m->connected = m->joined = false;
+    m->next_try_ms = m->moved.length > 0 ? 0 : tutti__now_ms() + RETRY_MS;
 }
 
 json_t *tutti__membership_take(tutti__membership *m)
@@ -365,6 +411,9 @@ json_t *tutti__membership_take(tutti__membership *m)
             tutti__channel_send(&m->channel, message); /* that we are here, too */
         } else if (tutti__message_is(message, "nodes")) {
             tutti__succession_note(m, message);
+            json_decref(message);
+        } else if (tutti__message_is(message, "elsewhere")) {
+            go_elsewhere(m, message);
             json_decref(message);
         } else {
             return message;
@@ -437,9 +486,7 @@ void tutti__membership_close(tutti__membership *m)
     if (m->listener >= 0) /* before the others see that we are gone, and ask here */
         close(m->listener);
     m->listener = -1;
-    if (m->stands_by)
-        tutti__door_free(&m->standby);
-    m->stands_by = false;
+    tutti__succession_stand_down(m);
     json_decref(m->first_word);
     m->first_word = NULL;
     tutti__dial_close(&m->dial);

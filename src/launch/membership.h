@@ -14,7 +14,7 @@ typedef struct tutti__membership {
     tutti__secret secret;
     tutti__coordinator *coordinator; /* NULL: another node hosts it */
     tutti__channel channel;          /* to it */
-    tutti__address endpoint;
+    tutti__address endpoint, moved;  /* moved: where the job has gone on; length 0: nowhere */
     bool connected, joined;
     bool running; /* with workers of an elastic round, which outlive the loss of the rendezvous */
     char address[128]; /* of this node, as the others reach it */
@@ -35,6 +35,7 @@ typedef struct tutti__membership {
     bool lives;         /* somebody before us in the list does, in this pass */
     bool elsewhere;     /* the dial goes to where we were sent */
     bool uncertain;     /* the coordinator was lost, and nobody knows whether it is dead */
+    double announce_ms; /* when to look next who is at the endpoint; 0: we are */
     json_t *first_word; /* of the coordinator that we were taken by; NULL: none */
     void (*round_over)(void *context);
     void *context;
@@ -61,8 +62,12 @@ tutti_status tutti__succession_advance(tutti__membership *m, bool *found_p);
 /* It is to be called: there is a list, and we have no coordinator, or one that waits for others. */
 bool tutti__succession_is_on(const tutti__membership *m);
 int tutti__succession_fd(const tutti__membership *m, short *events_p);
+/* Answers at the listener no more. */
+void tutti__succession_stand_down(tutti__membership *m);
 /* The coordinator's list. */
 void tutti__succession_note(tutti__membership *m, const json_t *message);
+/* Where we coordinate, but not at the endpoint: whoever meets there is told where the job is. */
+void tutti__succession_announce(tutti__membership *m);
 /* The coordinator was lost. */
 void tutti__succession_begin(tutti__membership *m);
 /* Of membership.c: a listener for it; a coordinator in place of the one that was lost; what we say to one. */

@@ -10,8 +10,9 @@
 
 enum {
     DIAL_MS = 1000, /* for one node to connect and answer */
-    PASS_MS = 100,  /* between two questions to all */
-    AGAIN_MS = 10,  /* to one that hung up: it just begins or ends */
+    ANNOUNCE_MS = 500,
+    PASS_MS = 100, /* between two questions to all */
+    AGAIN_MS = 10, /* to one that hung up: it just begins or ends */
     HANG_UPS = 10
 };
 
@@ -61,6 +62,13 @@ static void stand_by(tutti__membership *m)
             -1) == TUTTI_OK)
         return;
     tutti__door_free(&m->standby);
+    m->stands_by = false;
+}
+
+void tutti__succession_stand_down(tutti__membership *m)
+{
+    if (m->stands_by)
+        tutti__door_free(&m->standby);
     m->stands_by = false;
 }
 
@@ -120,6 +128,16 @@ static void ask_next(tutti__membership *m)
     m->at++;
 }
 
+/* An address that is none fails as one where nobody answers. */
+static void dial(tutti__membership *m, const char *host, int port)
+{
+    tutti__address address;
+
+    if (tutti__resolve(&address, host, port) != TUTTI_OK)
+        address.length = 0;
+    tutti__dial_begin(&m->dial, &m->secret, &address, tutti__now_ms() + DIAL_MS);
+}
+
 static void on_refused(tutti__membership *m)
 {
     if (!m->elsewhere) {
@@ -154,7 +172,7 @@ static void on_elsewhere(tutti__membership *m, const json_t *answer)
         return;
     }
     tutti__dial_close(&m->dial);
-    tutti__dial_begin(&m->dial, &m->secret, address, port, tutti__now_ms() + DIAL_MS);
+    dial(m, address, port);
     m->asked = false;
     m->elsewhere = true;
 }
@@ -201,13 +219,33 @@ static void ask(tutti__membership *m)
     }
 }
 
-static tutti_status succeed(tutti__membership *m)
+/* ---- Whoever comes to the place where the job was first ------------------------------------------------- */
+
+void tutti__succession_announce(tutti__membership *m)
 {
-    if (m->stands_by)
-        tutti__door_free(&m->standby);
-    m->stands_by = false;
-    return tutti__membership_succeed(m);
+    const tutti__roster *r = tutti__coordinator_successor(m->coordinator);
+    tutti__dial *d = &m->dial;
+
+    if (!r || m->listens == m->job->opts.nodes.port) {
+        m->announce_ms = 0;
+        return;
+    }
+    if (d->state == TUTTI__DIAL_NONE && tutti__now_ms() >= m->announce_ms) {
+        m->announce_ms = tutti__now_ms() + ANNOUNCE_MS;
+        tutti__dial_begin(d, &m->secret, &m->endpoint, tutti__now_ms() + DIAL_MS);
+    }
+    tutti__dial_advance(d);
+    if (d->state == TUTTI__DIAL_OPEN) {
+        tutti__channel_send(&d->channel, json_pack("{s:s, s:o, s:i}", "type", "moved", "address",
+                                                   tutti__message_string(r->list[0].address),
+                                                   "port", r->list[0].port));
+        tutti__dial_close(d);
+    } else if (d->state >= TUTTI__DIAL_REFUSED) {
+        tutti__dial_close(d);
+    }
 }
+
+/* ---- Taking over ---------------------------------------------------------------------------------------- */
 
 /* Begins to ask the next. *ours_p: it is our turn, nobody lives who comes before. */
 static void choose_target(tutti__membership *m, bool *ours_p)
@@ -218,8 +256,7 @@ static void choose_target(tutti__membership *m, bool *ours_p)
     if (target >= 0) {
         m->at = target;
         m->asked = false;
-        tutti__dial_begin(&m->dial, &m->secret, m->roster.list[target].address,
-                          m->roster.list[target].port, tutti__now_ms() + DIAL_MS);
+        dial(m, m->roster.list[target].address, m->roster.list[target].port);
         return;
     }
     m->at = 0;
@@ -239,7 +276,7 @@ tutti_status tutti__succession_advance(tutti__membership *m, bool *found_p)
             choose_target(m, &ours);
             if (ours) {
                 *found_p = true;
-                return succeed(m);
+                return tutti__membership_succeed(m);
             }
             continue;
         }

@@ -261,7 +261,7 @@ static void save_epoch(tutti__run *run, bool end)
     const uint64_t every = (uint64_t)run->config->checkpoint_every;
     const bool whole = run->at.batch == run->batches;
 
-    if (run->members->saved_epoch == run->at.epoch ||
+    if (run->rank != 0 || run->members->saved_epoch == run->at.epoch ||
         (!end && every > 0 && run->at.step % every != 0))
         return;
     save(run, whole ? run->at.epoch + 1 : run->at.epoch, whole ? 0 : (size_t)run->at.batch, end);

@@ -31,10 +31,10 @@ err_has '^tutti run: rank 0 \(process [0-9]+\) ended with exit code 3 at step 40
 err_has ' 2 deaths, 2 replacements'
 grep -q 'failed first' "$work/err" && fail "a death was a failure"
 
-# All at once: from the checkpoint, which is of step 30.
+# All of them: from the checkpoint, which is of step 30.
 new_folder
-run 0 "$TUTTI" run -n 3 "$worker" "$shared" 60 4 4 die=0:35:139 die=1:35:137 die=2:35:137
-same_end 3 60
+run 0 "$TUTTI" run "$worker" "$shared" 60 4 4 die=0:35:139
+equal "end" "$(grep finished "$work/out")" "finished at step 60 with $undisturbed"
 out_has 'fresh at step 30, after all died'
 
 # A program's own failure ends the job as ever, and what is refused is no failure.
@@ -43,8 +43,8 @@ run 7 "$TUTTI" run -n 2 "$worker" "$shared" 60 4 4 die=1:20:7
 err_has 'rank 1 failed first: exit code 7'
 new_folder
 run 0 "$TUTTI" run -n 3 "$worker" "$shared" 60 4 4 build@2=other
-err_has '\[2\] refused: it is "other", the others are "test 1".*Install the same build everywhere'
-grep -c 'finished at step 60' "$work/out" | grep -q 2 || fail "two were to finish"
+err_has 'refused: it is "(other|test 1)", the others are "(other|test 1)".*Install the same build everywhere' # whoever was first
+out_has 'finished at step 60'
 
 # A place that goes on dying stays empty, for a while; the last one is the job's failure, which takes a restart.
 new_folder

@@ -69,7 +69,7 @@ kill -KILL "$(front a)"
 wait "${node_pid[a]}"
 kill -KILL "$(cat "$shared/pid.3")"
 wait_until "four are at work" at_work 4
-says b 'the rendezvous host .* was lost: .*; the workers go on while it is looked for'
+says b 'the node that coordinates, .* was lost: .*; the next one takes over'
 kill -KILL "$(cat "$shared/pid.4")"
 ended b 0
 ended c 0

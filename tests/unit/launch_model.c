@@ -58,8 +58,7 @@ typedef struct group {
 } group;
 
 typedef struct member {
-    uint8_t state, flags, generation, rank, accusers, start, idle, idle_killed, starting,
-        starting_killed;
+    uint8_t state, flags, generation, rank, accusers, start, deaths, pause, rest;
     int8_t step, death_step;
 } member;
 
@@ -68,7 +67,7 @@ typedef struct state {
     group groups[GROUPS];
     member m[N];
     uint8_t last, size, flags, voids, shards;
-    int8_t step;
+    int8_t step, reached;
     uint8_t faults, silence; /* left; there was one that the victim does not end of */
 } state;
 
@@ -529,7 +528,7 @@ static void act(void *context, const tutti__action *a)
     }
 }
 
-enum { LEAVING = 1, IS_STOPPED = 2, TOLD = 4, BROKEN = 8, CLOSED = 16 };
+enum { LEAVING = 1, IS_STOPPED = 2, TOLD = 4, BROKEN = 8, CLOSED = 16, RESTING = 32 };
 enum { IS_FORMED = 1, IS_ELASTIC = 2, IS_FINISHED = 4, HAS_FAILED = 8 };
 
 static void unpack(const state *s)
@@ -550,8 +549,10 @@ static void unpack(const state *s)
                                      .rank = p->rank,
                                      .step = p->step,
                                      .accusers = p->accusers,
-                                     .idle = {p->idle, p->idle_killed},
-                                     .starting = {p->starting, p->starting_killed},
+                                     .resting = p->flags & RESTING,
+                                     .deaths = p->deaths,
+                                     .pause = p->pause,
+                                     .wake = p->rest,
                                      .death_step = p->death_step};
     }
     g->last = s->last;
@@ -562,6 +563,8 @@ static void unpack(const state *s)
     g->failed = s->flags & HAS_FAILED;
     g->voids = s->voids;
     g->step = s->step;
+    g->reached = s->reached;
+    g->work = 0; /* rests are told from here */
     g->shards = s->shards;
     g->trouble = false;
 }
@@ -577,16 +580,15 @@ static void pack(state *s)
             (member){.state = (uint8_t)m->state,
                      .flags = (uint8_t)((m->leaving ? LEAVING : 0) | (m->stopped ? IS_STOPPED : 0) |
                                         (m->told_regroup ? TOLD : 0) | (m->broken ? BROKEN : 0) |
-                                        (m->closed ? CLOSED : 0)),
+                                        (m->closed ? CLOSED : 0) | (m->resting ? RESTING : 0)),
                      .generation = (uint8_t)m->generation,
                      .rank = (uint8_t)m->rank,
                      .step = (int8_t)m->step,
                      .accusers = (uint8_t)m->accusers,
                      .start = (uint8_t)m->id.start,
-                     .idle = (uint8_t)m->idle.all,
-                     .idle_killed = (uint8_t)m->idle.killed,
-                     .starting = (uint8_t)m->starting.all,
-                     .starting_killed = (uint8_t)m->starting.killed,
+                     .deaths = (uint8_t)m->deaths,
+                     .pause = (uint8_t)m->pause,
+                     .rest = (uint8_t)(m->resting ? m->wake - g->work : 0),
                      .death_step = (int8_t)m->death_step};
     }
     s->last = (uint8_t)g->last;
@@ -595,6 +597,7 @@ static void pack(state *s)
                          (g->finished ? IS_FINISHED : 0) | (g->failed ? HAS_FAILED : 0));
     s->voids = (uint8_t)g->voids;
     s->step = (int8_t)g->step;
+    s->reached = (int8_t)g->reached;
     s->shards = (uint8_t)g->shards;
 }
 
