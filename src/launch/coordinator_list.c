@@ -98,7 +98,7 @@ bool tutti__list_may_go_on(tutti__coordinator *c)
 static void tell_pause(tutti__coordinator *c)
 {
     SAY(c, "only %d of %d nodes are heard, the others may go on by themselves: waiting",
-        count_here(c), c->roster.n);
+        count_here(c), c->base.n > c->roster.n ? c->base.n : c->roster.n);
     c->next_word = tutti__now_ms() + LATER_WORD_MS;
 }
 
