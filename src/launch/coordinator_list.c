@@ -174,12 +174,15 @@ void tutti__list_spread(tutti__coordinator *c)
 
 /* ---- Nodes that come from elsewhere, or belong there ---------------------------------------------------- */
 
+/* `stranger`: this process has never been of the asker's job, so whoever listened here before is dead. */
 void tutti__list_send_elsewhere(tutti__coordinator *c, tutti__node *n)
 {
-    send_to(c, n, json_pack("{s:s, s:I}", "type", "elsewhere", "term", (json_int_t)0));
+    send_to(c, n,
+            json_pack("{s:s, s:I, s:b}", "type", "elsewhere", "term", (json_int_t)0, "stranger",
+                      n->is_strangers));
 }
 
-bool tutti__list_gives_way(tutti__coordinator *c, const tutti__node *n, const json_t *m)
+bool tutti__list_gives_way(tutti__coordinator *c, tutti__node *n, const json_t *m)
 {
     tutti__roster theirs;
     int me = -1, other;
@@ -189,6 +192,10 @@ bool tutti__list_gives_way(tutti__coordinator *c, const tutti__node *n, const js
     for (const tutti__node *o = first_node(c); o; o = next_node(o))
         if (o->link.local && o->in_round)
             me = o->id;
+    n->is_strangers =
+        !c->succeeds && (!c->began || strcmp(tutti__message_text(m, "id"), c->opts.job->id) != 0);
+    if (n->is_strangers)
+        return true;
     if (theirs.term > c->roster.term && !c->succeeds) {
         c->replaced = true;
         return true;

@@ -10,6 +10,7 @@
 typedef struct tutti__node {
     tutti__link link;
     bool joined, refused;
+    bool is_strangers;   /* it asks for another job than ours */
     bool in_round;       /* it is a node of the current round */
     bool over;           /* its workers of the round have ended */
     bool left;           /* it was told to end */
@@ -106,7 +107,7 @@ void tutti__list_consider_pause(tutti__coordinator *c);
 void tutti__list_spread(tutti__coordinator *c);
 /* Is it not for us to take this node back? It knows of a coordinator that has followed us; or it comes before us, where nobody
  * goes on yet. */
-bool tutti__list_gives_way(tutti__coordinator *c, const tutti__node *n, const json_t *join);
+bool tutti__list_gives_way(tutti__coordinator *c, tutti__node *n, const json_t *join);
 void tutti__list_send_elsewhere(tutti__coordinator *c, tutti__node *n);
 /* The job to which this rendezvous once belonged goes on under another coordinator. */
 void tutti__list_on_moved(tutti__coordinator *c, const json_t *message);

@@ -96,6 +96,20 @@ saying b 'another node coordinates the job: this one joins it again'
 for name in a b; do ended $name 0; done
 equal "coordinators" "$(coordinators)" 0
 equal "ends" "$(cat "$work"/?.out | sed -n 's/.*finished at //p' | sort | uniq -c | tr -s ' ' | cut -d ' ' -f 2 | tr '\n' ,)" "2,"
+# Its machine starts again, and there another launcher with the same command line, before the others have asked: it is no host of theirs.
+new_job keep_alive_interval=0.3
+begin "$worker" "$shared" 1500 5 8
+wait_until "three are at work" sh -c "cat '$work'/[abc].out | grep -q 'of 3'"
+frozen="$(agent_of b) $(agent_of c)"
+kill -STOP $frozen
+kill_node a
+node d $flags "$worker" "$shared" 1500 5 8
+wait_until "another rendezvous is open" grep -qi ":$(printf %04X "$port") .* 0A " /proc/net/tcp
+kill -CONT $frozen
+saying d 'the job goes on elsewhere: joining it at 127.0.0.1:'
+for name in b c d; do ended $name 0; done
+equal "coordinators" "$(coordinators)" 1
+
 nobody_works() { ! pgrep -f "$worker $work" >/dev/null; }
 wait_until "no worker is left" nobody_works
 finish
