@@ -20,9 +20,8 @@ typedef struct tutti__members {
     uint64_t left_before;       /* ranks that were told to leave, when the last group was formed */
     bool welcomed;              /* the console has its first lines */
     tutti_elastic_stats before; /* of what run->kept has counted */
-    bool torn; /* what it has is half overwritten by a state of which the rest never came */
-    int64_t saved_epoch; /* rank 0's: of the last checkpoint at an epoch's end */
-    int64_t line, eval;  /* and steps of the last line and evaluation in its run folder */
+    int64_t saved_epoch;        /* rank 0's: of the last checkpoint at an epoch's end */
+    int64_t line, eval;         /* and steps of the last line and evaluation in its run folder */
     bool
         sought; /* the loader is at this epoch and start, and was asked for the first batches of this group */
     int64_t epoch;
