@@ -58,9 +58,12 @@ typedef struct tutti_elastic_part {
     tutti_status (*begin)(void *self);
     tutti_status (*begin_shard)(void *self, int shard, bool last);
     tutti_status (*finish)(void *self, bool *again_p);
+    /* All are about to leave the group, in which nothing is under way, since others join or leave: what is kept in shares is to be
+     * brought together on every rank, whatever may become of the others. Collective. */
+    tutti_status (*gather)(void *self);
     void (*free)(void *self);
     void *self;
-    uint64_t reserved[4]; /* zero */
+    uint64_t reserved[3]; /* zero */
 } tutti_elastic_part;
 
 /* Errors: ARG. */
@@ -89,6 +92,11 @@ TUTTI_API tutti_group *tutti_elastic_group(tutti_elastic *e);
 TUTTI_API bool tutti_elastic_is_fresh(const tutti_elastic *e);
 /* Fresh, though the job had begun: all who had the state have died, and a checkpoint is to be taken up. */
 TUTTI_API bool tutti_elastic_has_lost_all(const tutti_elastic *e);
+/* For parts, in regroup of NULL: a share of what is kept has gone with the group, so that this worker has no state any more. Where nobody
+ * else has one, the next group is fresh. */
+TUTTI_API void tutti_elastic_forget(tutti_elastic *e);
+/* What is kept here is half overwritten, or forgotten: in a fresh group no beginning, unless it is set up anew. */
+TUTTI_API bool tutti_elastic_is_torn(const tutti_elastic *e);
 /* After a failure of the program's own collectives: true if the step, or whatever it was, is to be tried again in a new group:
  * go back to begin. False: the failure is the job's end. */
 TUTTI_API bool tutti_elastic_recover(tutti_elastic *e, tutti_status status);
@@ -104,8 +112,8 @@ TUTTI_API void tutti_elastic_set_step(tutti_elastic *e, uint64_t step);
 TUTTI_API bool tutti_elastic_begin(tutti_elastic *e);
 /* The next shard for this rank; -1: none is left. */
 TUTTI_API int tutti_elastic_shard(tutti_elastic *e);
-/* True: all shards of all ranks are in the mean, and the state may be changed up to commit, without further collectives. False:
- * go back to begin. */
+/* True: all shards of all ranks are in the mean, and the state may be changed up to commit, without further collectives but those of
+ * ZeRO (ddp.h; what fails there goes to recover, and nothing is committed). False: go back to begin. */
 TUTTI_API bool tutti_elastic_finish(tutti_elastic *e);
 TUTTI_API void tutti_elastic_commit(tutti_elastic *e);
 /* The program is at its end: waits for the others to be there too. OK also where this worker was told to leave the job, which

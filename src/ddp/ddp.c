@@ -449,6 +449,7 @@ void tutti_ddp_free(tutti_ddp *ddp)
         (void)!tutti_ctx_set_backward_listener(tutti_module_ctx(ddp->module), NULL);
     if (ddp->moved) /* the block goes: the module gets memory of its own again, and keeps its gradients */
         tutti__flat_return_gradients(ddp->module->root);
+    tutti__zero_leave_ddp(ddp);
     tutti_reducer_free(ddp->reducer);
     tutti__ddp_shards_free(ddp);
     if (ddp->packed)

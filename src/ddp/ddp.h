@@ -74,6 +74,7 @@ struct tutti_ddp {
     tutti__ddp_shards *shards; /* NULL: means are over ranks */
     bool partial;              /* some ranks have joined */
     bool shadowing;            /* this backward is others': nothing of it is from here */
+    tutti_zero *zero;          /* with shards; NULL: none */
 };
 
 /* On which the model lies and is computed. */
@@ -129,6 +130,16 @@ tutti_status tutti__ddp_bring_buffers(tutti_ddp *ddp);
 void tutti__ddp_shard_clock(tutti_ddp *ddp);
 /* After a finished step, before the next: buffers and the context are again as that began. */
 tutti_status tutti__ddp_take_back(tutti_ddp *ddp);
+
+/* ---- ZeRO with shards (zero.c) ---------------------------------------------------------------------------------------- */
+
+/* Of ddp->zero, which may be NULL. Collective: the state of all optimizers is brought together on every rank, and in shares again with
+ * the next step. */
+tutti_status tutti__zero_gather(const tutti_ddp *ddp);
+/* Leaves the group, NULL or new, that it was in: shares of state that were not brought together are dropped. True if there were any. */
+bool tutti__zero_regroup(const tutti_ddp *ddp, tutti_group *group);
+/* DDP goes. */
+void tutti__zero_leave_ddp(const tutti_ddp *ddp);
 
 /* ---- Join (join.c) ---------------------------------------------------------------------------------------------------- */
 

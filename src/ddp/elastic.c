@@ -32,10 +32,17 @@ static tutti_status take_back(kept_module *k)
 static tutti_status regroup(void *self, tutti_group *group)
 {
     kept_module *k = self;
-    tutti_status status = group ? TUTTI_OK : take_back(k);
-    tutti_status regrouped = tutti_ddp_regroup(k->ddp, group);
+    tutti_status status = group ? TUTTI_OK : take_back(k), regrouped;
 
+    if (!group && tutti__zero_regroup(k->ddp, NULL)) /* the others have theirs, or had */
+        tutti_elastic_forget(k->ranges.e);
+    regrouped = tutti_ddp_regroup(k->ddp, group);
     return status == TUTTI_OK ? regrouped : status;
+}
+
+static tutti_status gather(void *self)
+{
+    return tutti__zero_gather(((const kept_module *)self)->ddp);
 }
 
 static tutti_status module_state(void *self, mover *move, void *arg)
@@ -123,6 +130,7 @@ tutti_status tutti_elastic_keep_module(tutti_elastic *e, tutti_module *module,
                                                          .begin = begin,
                                                          .begin_shard = begin_shard,
                                                          .finish = finish,
+                                                         .gather = gather,
                                                          .free = free_module,
                                                          .self = k});
     if (status == TUTTI_OK && ddp_p)
@@ -137,12 +145,6 @@ static tutti_status optim_state(void *self, mover *move, void *arg)
     tutti_optim *optim = self;
     const struct tutti_root *root = optim->module->root;
 
-    if (root->sharding)
-        return tutti__fail(
-            TUTTI_ERR_UNSUPPORTED,
-            "elastic_keep_optim: with ZeRO each rank has a share of %s's state, which "
-            "is lost with it; train without ZeRO",
-            optim->rule->name);
     TUTTI_TRY(tutti__optim_prepare(optim, NULL));
     TUTTI_TRY(move(arg, TUTTI_BUF(&optim->lr, 1, TUTTI_F32)));
     TUTTI_TRY(move(arg, TUTTI_BUF(optim->steps, root->parameters.n, TUTTI_I64)));

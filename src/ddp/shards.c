@@ -450,6 +450,7 @@ tutti_status tutti_ddp_regroup(tutti_ddp *ddp, tutti_group *group)
         return tutti__fail(TUTTI_ERR_STATE,
                            "tutti_ddp_regroup: DDP was made without tutti_ddp_opts.shards");
     TUTTI_TRY(tutti_reducer_regroup(ddp->reducer, NULL));
+    (void)tutti__zero_regroup(ddp, NULL);
     if (ddp->shards->in_step)
         status = tutti__ddp_take_back(ddp);
     ddp->shards->in_step = ddp->shards->in_shard = ddp->in_step = ddp->paused = false;
@@ -462,5 +463,6 @@ tutti_status tutti_ddp_regroup(tutti_ddp *ddp, tutti_group *group)
         status = tutti__ddp_enter(ddp, status);
     if (status != TUTTI_OK)
         ddp->group = NULL;
+    (void)tutti__zero_regroup(ddp, ddp->group);
     return status;
 }

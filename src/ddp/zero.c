@@ -8,7 +8,10 @@
  *
  * The tail t, less than an element a rank, and what is in no bucket (sparse gradients, ignored parameters) every rank
  * keeps whole. Sums are in rank order, as all_reduce's are, and an update looks at one element only: the bits are those of
- * training without shares. docs/design/zero.md */
+ * training without shares. docs/design/zero.md
+ *
+ * With logical shards of a step (shards.c) gradients are reduced as without ZeRO, and all of the mean is everywhere. The group may
+ * change: what was in shares is brought together before, or is lost with the ranks that had it. */
 #include "ddp/ddp.h"
 
 #include "comm/comm.h"
@@ -18,6 +21,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { ALL_RANKS = -1 };
+
 typedef struct bucket {
     float *p; /* its gradients */
     size_t count;
@@ -26,7 +31,8 @@ typedef struct bucket {
 /* What the hook knows and leaves; the reducer's, as long as that lives. The communication thread writes while backward
  * runs; afterwards the main thread reads. */
 typedef struct buckets {
-    tutti_zero *zero; /* NULL: gone, buckets are averaged as ever */
+    tutti_zero *
+        zero; /* NULL: gone, buckets are averaged as ever. With logical shards there is no hook, and they are its own */
     bucket *p;
     size_t n;
     uint64_t *
@@ -35,7 +41,7 @@ typedef struct buckets {
 
 struct tutti_zero {
     tutti_ddp *ddp;
-    tutti_group *group;
+    tutti_group *group; /* NULL: none now, with logical shards */
     struct tutti_root *root;
     buckets *buckets; /* NULL: DDP is gone */
     tutti__sharding sharding;
@@ -57,19 +63,19 @@ static tutti_stream *stream_of(const tutti_zero *zero)
 
 /* ---- Backward: the hook, on the communication thread ------------------------------------------------------------------ */
 
-static tutti_status note(buckets *all, const tutti_bucket *b)
+static tutti_status note(buckets *all, size_t index, bucket b)
 {
     bucket *p;
 
-    if (b->index >= all->n) {
-        p = realloc(all->p, (b->index + 1) * sizeof *p);
+    if (index >= all->n) {
+        p = realloc(all->p, (index + 1) * sizeof *p);
         if (!p)
-            return tutti__fail(TUTTI_ERR_MEMORY, "zero: no memory for %zu buckets", b->index + 1);
-        memset(p + all->n, 0, (b->index + 1 - all->n) * sizeof *p);
+            return tutti__fail(TUTTI_ERR_MEMORY, "zero: no memory for %zu buckets", index + 1);
+        memset(p + all->n, 0, (index + 1 - all->n) * sizeof *p);
         all->p = p;
-        all->n = b->index + 1;
+        all->n = index + 1;
     }
-    all->p[b->index] = (bucket){b->buf.p, b->buf.count};
+    all->p[index] = b;
     return TUTTI_OK;
 }
 
@@ -112,7 +118,7 @@ static tutti_status reduce(void *self, tutti_group *group, const tutti_bucket *b
     if (!all->zero)
         return tutti_all_reduce(group, b->buf, TUTTI_AVG, NULL);
     TUTTI_TRY(check(all, b));
-    TUTTI_TRY(note(all, b));
+    TUTTI_TRY(note(all, b->index, (bucket){b->buf.p, b->buf.count}));
     share = share_of(all->zero, &all->p[b->index]);
     whole.count = share * (size_t)tutti_group_size(group);
     mine.count = share;
@@ -162,19 +168,56 @@ static tutti_status make_room(tutti_zero *zero)
     return zero->ranges && zero->bucket_of && zero->works ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
+/* With logical shards: of the reducer's buckets what is flat memory, which buffers are not. */
+static tutti_status list_buckets(const tutti_zero *zero)
+{
+    const tutti_ddp *ddp = zero->ddp;
+    const struct tutti_root *root = zero->root;
+
+    for (size_t b = 0; b < tutti_reducer_n_buckets(ddp->reducer); b++) {
+        const tutti_bucket_info info = tutti_reducer_bucket(ddp->reducer, b);
+        size_t begin = root->n_flat, end = 0;
+
+        for (size_t place = info.first; place < info.first + info.n; place++) {
+            const size_t i = tutti_reducer_at(ddp->reducer, place);
+
+            if (i >= ddp->n)
+                continue;
+            begin = root->offsets[i] < begin ? root->offsets[i] : begin;
+            end = root->offsets[i] + (size_t)tutti_shape_count(ddp->parameters[i]->shape);
+        }
+        TUTTI_TRY(note(
+            zero->buckets, b,
+            (bucket){end > 0 ? root->flat_gradients + begin : NULL, end > 0 ? end - begin : 0}));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status check_prepared(const tutti_zero *zero)
+{
+    if (!zero->buckets)
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "zero: its DDP is gone; free ZeRO and the optimizer before it");
+    if (!zero->group)
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "zero: its DDP is in no group, so there are no shares; call "
+                           "tutti_ddp_regroup with one");
+    if (zero->buckets->n == 0)
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "zero: no backward has averaged gradients yet, so there are no shares; "
+                           "run one after tutti_ddp_resume");
+    return TUTTI_OK;
+}
+
 static tutti_status prepare(void *self)
 {
     tutti_zero *zero = self;
     const struct tutti_root *root = zero->root;
     size_t at = 0;
 
-    if (!zero->buckets)
-        return tutti__fail(TUTTI_ERR_STATE,
-                           "zero: its DDP is gone; free ZeRO and the optimizer before it");
-    if (zero->buckets->n == 0)
-        return tutti__fail(TUTTI_ERR_STATE,
-                           "zero: no backward has averaged gradients yet, so there are no shares; "
-                           "run one after tutti_ddp_resume");
+    if (zero->group && zero->sharding.whole_gradients)
+        TUTTI_TRY(list_buckets(zero));
+    TUTTI_TRY(check_prepared(zero));
     if (zero->sharding.layouts == root->layouts)
         return TUTTI_OK;
     TUTTI_TRY(make_room(zero));
@@ -183,7 +226,7 @@ static tutti_status prepare(void *self)
         const size_t share = share_of(zero, b), rank = (size_t)zero->sharding.peers.rank;
         size_t begin;
 
-        if (!b->p) /* a sparse one, which comes to no hook */
+        if (!b->p) /* a sparse one, which comes to no hook; buffers */
             continue;
         begin = (size_t)(b->p - root->flat_gradients);
         add_range(zero, at, begin, SIZE_MAX);
@@ -269,7 +312,8 @@ static tutti_status gather(tutti_zero *zero, const float *state, float *whole, f
     return whole ? tutti_stream_wait(stream) : TUTTI_OK;
 }
 
-/* Room for a bucket on the device; on `root` for all of the state too, on the host, since a device need not have room for it. */
+/* Room for a bucket on the device; on `root`, or with ALL_RANKS, for all of the state too, on the host, since a device need not have
+ * room for it. */
 static tutti_status room_for_whole(const tutti_zero *zero, tutti_optim *optim, int root,
                                    float **all_p)
 {
@@ -283,7 +327,7 @@ static tutti_status room_for_whole(const tutti_zero *zero, tutti_optim *optim, i
         cx->device, (largest * (size_t)zero->sharding.peers.size + 1) * sizeof **all_p, false);
     if (!*all_p)
         return TUTTI_ERR_MEMORY;
-    if (tutti_group_rank(zero->group) != root)
+    if (root != ALL_RANKS && tutti_group_rank(zero->group) != root)
         return TUTTI_OK;
     for (size_t k = 0; tutti_optim_state_name(optim, k); k++) {
         optim->whole[k] = tutti__alloc_unset((zero->root->n_flat + 1) * sizeof(float));
@@ -293,22 +337,12 @@ static tutti_status room_for_whole(const tutti_zero *zero, tutti_optim *optim, i
     return TUTTI_OK;
 }
 
-tutti_status tutti_zero_consolidate(tutti_zero *zero, tutti_optim *optim, int root)
+/* Of one optimizer whose state is in shares. */
+static tutti_status bring_together(tutti_zero *zero, tutti_optim *optim, int root)
 {
-    float *all;
+    float *all = NULL;
     tutti_status status;
 
-    TUTTI_TRY(TUTTI__NOT_NULL(zero));
-    TUTTI_TRY(TUTTI__NOT_NULL(optim));
-    if (optim->module->root != zero->root)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "tutti_zero_consolidate: the optimizer is of another module");
-    if (root < 0 || root >= tutti_group_size(zero->group))
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "tutti_zero_consolidate: root is %d, expected a rank from 0 to %d", root,
-                           tutti_group_size(zero->group) - 1);
-    if (optim->sharding != &zero->sharding) /* before the first step: state is whole */
-        return TUTTI_OK;
     TUTTI_TRY(prepare(zero));
     tutti__optim_free_whole(optim);
     status = tutti__group_agree(zero->group, room_for_whole(zero, optim, root, &all));
@@ -318,6 +352,76 @@ tutti_status tutti_zero_consolidate(tutti_zero *zero, tutti_optim *optim, int ro
     if (status != TUTTI_OK)
         tutti__optim_free_whole(optim);
     return status;
+}
+
+tutti_status tutti_zero_consolidate(tutti_zero *zero, tutti_optim *optim, int root)
+{
+    TUTTI_TRY(TUTTI__NOT_NULL(zero));
+    TUTTI_TRY(TUTTI__NOT_NULL(optim));
+    if (optim->module->root != zero->root)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tutti_zero_consolidate: the optimizer is of another module");
+    if (optim->sharding != &zero->sharding) /* before the first step: state is whole */
+        return TUTTI_OK;
+    if (root < 0 || root >= tutti_group_size(zero->group))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "tutti_zero_consolidate: root is %d, expected a rank from 0 to %d", root,
+                           tutti_group_size(zero->group) - 1);
+    return bring_together(zero, optim, root);
+}
+
+/* ---- Groups that change: with logical shards --------------------------------------------------------------------------- */
+
+/* The next of the root's optimizers whose state is in shares, from `entry` on; NULL: there is none. */
+static tutti_optim *next_in_shares(const tutti_zero *zero, tutti__optim_entry *entry)
+{
+    while (entry && ((tutti_optim *)(void *)entry)->sharding != &zero->sharding)
+        entry = entry->next;
+    return (tutti_optim *)(void *)entry; /* which it begins with */
+}
+
+tutti_status tutti__zero_gather(const tutti_ddp *ddp)
+{
+    tutti_zero *zero = ddp->zero;
+    tutti_optim *optim = zero ? next_in_shares(zero, zero->root->optims) : NULL;
+
+    for (; optim; optim = next_in_shares(zero, optim->entry.next)) {
+        TUTTI_TRY(bring_together(zero, optim, ALL_RANKS));
+        TUTTI_TRY(tutti__optim_take_whole(optim));
+    }
+    return TUTTI_OK;
+}
+
+bool tutti__zero_regroup(const tutti_ddp *ddp, tutti_group *group)
+{
+    tutti_zero *zero = ddp->zero;
+    tutti_optim *optim = zero ? next_in_shares(zero, zero->root->optims) : NULL;
+    bool lost = false;
+
+    if (!zero)
+        return false;
+    if (zero->works)
+        (void)!finish(zero); /* they end with the group */
+    for (; optim; optim = next_in_shares(zero, optim->entry.next))
+        lost |= tutti__optim_drop_share(optim);
+    zero->group = group;
+    if (group)
+        zero->sharding.peers = tutti_group_peers(group);
+    zero->sharding.layouts = 0; /* other ranges */
+    return lost;
+}
+
+static void free_buckets(tutti_zero *zero)
+{
+    free(zero->buckets->p);
+    free(zero->buckets);
+    zero->buckets = NULL;
+}
+
+void tutti__zero_leave_ddp(const tutti_ddp *ddp)
+{
+    if (ddp->zero)
+        free_buckets(ddp->zero);
 }
 
 /* ---- Making one -------------------------------------------------------------------------------------------------------- */
@@ -332,9 +436,40 @@ static tutti_status check_ddp(const tutti_ddp *ddp)
                            "tutti_zero_new: communication hook \"%s\" is set, and ZeRO reduces "
                            "gradients in its own way; use one of the two",
                            ddp->hook.name);
-    if (ddp->reducer)
+    if (ddp->reducer && !ddp->shards)
         return tutti__fail(TUTTI_ERR_STATE,
                            "tutti_zero_new: after the first backward; call it before");
+    return TUTTI_OK;
+}
+
+static tutti__sharding sharding_of(tutti_zero *zero)
+{
+    return (tutti__sharding){
+        .self = zero, .prepare = prepare, .begin = begin, .updated = updated, .finish = finish};
+}
+
+/* Needs no group yet, and asks none. */
+static tutti_status new_by_shards(tutti_zero **zero_p, tutti_ddp *ddp)
+{
+    tutti_zero *zero;
+
+    TUTTI_TRY(check_ddp(ddp));
+    zero = tutti__alloc(sizeof *zero);
+    if (!zero)
+        return TUTTI_ERR_MEMORY;
+    zero->buckets = tutti__alloc(sizeof *zero->buckets);
+    if (!zero->buckets) {
+        free(zero);
+        return TUTTI_ERR_MEMORY;
+    }
+    zero->ddp = ddp;
+    zero->root = ddp->module->root;
+    zero->sharding = sharding_of(zero);
+    zero->sharding.whole_gradients = true;
+    zero->root->sharding = &zero->sharding;
+    ddp->zero = zero;
+    (void)tutti__zero_regroup(ddp, ddp->group);
+    *zero_p = zero;
     return TUTTI_OK;
 }
 
@@ -347,10 +482,7 @@ tutti_status tutti_zero_new(tutti_zero **zero_p, tutti_ddp *ddp)
     *zero_p = NULL;
     TUTTI_TRY(TUTTI__NOT_NULL(ddp));
     if (ddp->shards)
-        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                           "tutti_zero_new: with logical shards any rank may go at any time, and "
-                           "with ZeRO its share of the optimizer's state would go with it; leave "
-                           "tutti_ddp_opts.shards at 0, or do without ZeRO");
+        return new_by_shards(zero_p, ddp);
     zero = tutti__alloc(sizeof *zero);
     hook.self = tutti__alloc(sizeof(buckets));
     if (!zero || !hook.self) {
@@ -364,12 +496,8 @@ tutti_status tutti_zero_new(tutti_zero **zero_p, tutti_ddp *ddp)
     zero->buckets = hook.self;
     zero->buckets->zero = zero;
     zero->buckets->shared = tutti__alloc((ddp->n + 1) * sizeof(uint64_t));
-    zero->sharding = (tutti__sharding){.self = zero,
-                                       .peers = tutti_group_peers(ddp->group),
-                                       .prepare = prepare,
-                                       .begin = begin,
-                                       .updated = updated,
-                                       .finish = finish};
+    zero->sharding = sharding_of(zero);
+    zero->sharding.peers = tutti_group_peers(ddp->group);
     status =
         tutti__group_agree(ddp->group, zero->buckets->shared ? check_ddp(ddp) : TUTTI_ERR_MEMORY);
     if (status != TUTTI_OK)
@@ -393,8 +521,12 @@ void tutti_zero_free(tutti_zero *zero)
         (void)!finish(zero);
     if (zero->root->sharding == &zero->sharding)
         zero->root->sharding = NULL;
-    if (zero->buckets)
+    if (zero->buckets && zero->sharding.whole_gradients) {
+        zero->ddp->zero = NULL;
+        free_buckets(zero);
+    } else if (zero->buckets) {
         zero->buckets->zero = NULL;
+    }
     free(zero->ranges);
     free(zero->bucket_of);
     free(zero->works);

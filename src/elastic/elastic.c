@@ -77,6 +77,19 @@ bool tutti_elastic_has_lost_all(const tutti_elastic *e)
     return e && e->lost_all;
 }
 
+bool tutti_elastic_is_torn(const tutti_elastic *e)
+{
+    return e && e->torn;
+}
+
+void tutti_elastic_forget(tutti_elastic *e)
+{
+    if (!e)
+        return;
+    e->has_state = false;
+    e->torn = true;
+}
+
 uint64_t tutti_elastic_step(const tutti_elastic *e)
 {
     return e ? e->step : 0;
@@ -107,14 +120,25 @@ tutti_elastic_stats tutti_elastic_get_stats(const tutti_elastic *e)
 
 /* ---- An attempt --------------------------------------------------------------------------------------------- */
 
+static tutti_status gather(tutti_elastic *e)
+{
+    TUTTI__EACH_PART(e, gather, (part->calls.self));
+    return TUTTI_OK;
+}
+
 /* What was agreed upon in the attempt before: this worker leaves the job, or all leave the group, in which nothing is under way. */
 static tutti_status follow_agreement(tutti_elastic *e)
 {
     const bool leaving = e->leaving;
+    tutti_status status;
 
     if (!e->regrouping && !leaving)
         return TUTTI_OK;
-    tutti__elastic_leave(e, leaving ? "told to leave the job" : "others join or leave");
+    status = e->group ? gather(e) : TUTTI_OK;
+    if (status != TUTTI_OK && !tutti_elastic_recover(e, status))
+        return status;
+    if (e->group)
+        tutti__elastic_leave(e, leaving ? "told to leave the job" : "others join or leave");
     if (!leaving)
         return TUTTI_OK;
     e->left = true;

@@ -36,7 +36,7 @@ typedef struct tutti__cursor {
 } tutti__cursor;
 
 /* ---- Shares of flat memory (ZeRO) ----------------------------------------------------------------------
- * Where they are set, a gradient is the mean over all ranks in these ranges only, and optimizers update them only. They
+ * Where they are set, optimizers update these ranges only, and a gradient is the mean over all ranks in them only, unless said. They
  * cover this rank's share of what ranks divide, and what every rank keeps whole. */
 typedef struct tutti__range {
     size_t begin, end; /* elements of flat memory */
@@ -48,7 +48,8 @@ typedef struct tutti__sharding {
     tutti_peers peers;
     const tutti__range *ranges; /* rising */
     size_t n;
-    uint64_t layouts; /* the layout that they are of */
+    uint64_t layouts;     /* the layout that they are of */
+    bool whole_gradients; /* every rank has all of the mean: norms are summed without the others */
     /* Makes the ranges good for the layout at hand. STATE if there is no averaged gradient. */
     tutti_status (*prepare)(void *self);
     /* What comes is for all ranks: an update by this optimizer with this rate, or (NULL) clipping to this norm. */

@@ -1,7 +1,7 @@
 /* clip.c -- the joint norm of all gradients, and scaling them down to a limit.   SPDX-License-Identifier: MIT
  *
  * The norm is summed in double, parameter by parameter in creation order, in eight lanes: neither the layout of flat
- * memory nor the machine's vectors change its bits. Where flat memory is shared out between ranks, each sums its own
+ * memory nor the machine's vectors change its bits. Where gradients are shared out between ranks, each sums its own
  * ranges, and the norms are joined: the same to rounding. */
 #include "optim/optim.h"
 
@@ -98,7 +98,9 @@ tutti_status tutti_clip_grad_norm(tutti_module *m, float max_norm, float *norm_p
     if (!(max_norm >= 0))
         return tutti__fail(TUTTI_ERR_ARG, "clip_grad_norm: max_norm is %g, expected a number >= 0",
                            (double)max_norm);
-    TUTTI_TRY(m->root->sharding ? norm_of_shares(m, max_norm, &norm) : norm_of(m, NULL, &norm));
+    TUTTI_TRY(root->sharding && !root->sharding->whole_gradients
+                  ? norm_of_shares(m, max_norm, &norm)
+                  : norm_of(m, NULL, &norm));
     if (norm_p)
         *norm_p = (float)norm;
     factor = (double)max_norm / (norm + 1e-6);

@@ -130,6 +130,7 @@ static tutti_status alloc_state(const tutti_optim *optim, size_t n,
         state[k] = cx->device_ops->alloc(cx->device, n * sizeof(float), true);
         if (!state[k]) {
             free_state(optim, state);
+            memset(state, 0, TUTTI__OPTIM_STATES * sizeof *state);
             return TUTTI_ERR_MEMORY;
         }
     }
@@ -238,6 +239,40 @@ tutti_status tutti__optim_prepare(tutti_optim *optim, const tutti__sharding *sha
     if (status != TUTTI_OK)
         optim->sharding = NULL;
     return status;
+}
+
+tutti_status tutti__optim_take_whole(tutti_optim *optim)
+{
+    const size_t n = optim->module->root->n_flat;
+    float *state[TUTTI__OPTIM_STATES] = {0};
+    tutti_status status = alloc_state(optim, n, state);
+
+    for (int k = 0; k < TUTTI__OPTIM_STATES && state[k] && status == TUTTI_OK; k++)
+        status = tutti__copy_in(optim->cx->stream, state[k], optim->whole[k], n * sizeof(float));
+    if (status == TUTTI_OK)
+        status = tutti_stream_wait(optim->cx->stream);
+    free_state(optim, status == TUTTI_OK ? optim->state : state);
+    TUTTI_TRY(status);
+    memcpy(optim->state, state, sizeof state);
+    optim->n_state = n;
+    optim->sharding = NULL;
+    tutti__optim_free_whole(optim);
+    return TUTTI_OK;
+}
+
+bool tutti__optim_drop_share(tutti_optim *optim)
+{
+    const bool lost = optim->rule->state_names[0] != NULL;
+
+    tutti__optim_free_whole(optim);
+    free_state(optim, optim->state);
+    memset(optim->state, 0, sizeof optim->state);
+    if (lost)
+        memset(optim->steps, 0, optim->module->root->parameters.n * sizeof *optim->steps);
+    optim->n_state = 0;
+    optim->sharding = NULL;
+    optim->layouts = 0; /* of no layout: the next step makes it anew */
+    return lost;
 }
 
 /* ---- The walk --------------------------------------------------------------------------------------------- */

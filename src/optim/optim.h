@@ -114,5 +114,9 @@ tutti_status tutti__optim_state_copy(const tutti_optim *optim, size_t k,
                                      float *dst);
 /* Forgets what was gathered. */
 void tutti__optim_free_whole(tutti_optim *optim);
+/* Where state is in shares: what was gathered takes this rank's place, and is whole until the next step; or the share is dropped, and
+ * it is as if there had been no step: true, unless there is no state. */
+tutti_status tutti__optim_take_whole(tutti_optim *optim);
+bool tutti__optim_drop_share(tutti_optim *optim);
 
 #endif

@@ -307,7 +307,7 @@ static tutti_status save(tutti__run *run, int64_t epoch, size_t batch, bool fini
 
     if (run->rank == 0)
         before = s->failure == TUTTI_OK ? settle(run) : tutti__fail_again(s->failure, s->unsaved);
-    if (run->zero)
+    if (run->zero && run->shards == 0)
         status = tutti_zero_consolidate(run->zero, run->optim, 0);
     if (status == TUTTI_OK && bytes > 0)
         status = run->rank == 0 ? collect_hooks(run, bytes) : send_hook(run, bytes);
@@ -326,6 +326,20 @@ static void count_stall(tutti__run *run, uint64_t begin_ns)
     tutti__ledger_add(&run->ledger, TUTTI__TIME_CHECKPOINT, seconds);
     tutti__record(run->recorder, "step", "checkpoint", (int64_t)run->at.step, TUTTI__THREAD_MAIN,
                   begin_ns, tutti__now_ns());
+}
+
+tutti_status tutti__run_checkpoint_gather(tutti__run *run, bool *wanted_p)
+{
+    int64_t wanted = *wanted_p;
+
+    if (!run->zero)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_broadcast(run->group, TUTTI_BUF(&wanted, 1, TUTTI_I64), 0, NULL));
+    *wanted_p = wanted != 0;
+    if (!*wanted_p)
+        return TUTTI_OK;
+    tutti__writer_wait_for_copy(run->saving.writer); /* of what was gathered before */
+    return tutti_zero_consolidate(run->zero, run->optim, 0);
 }
 
 /* That it is over, but for the writing. */

@@ -26,7 +26,9 @@ typedef struct tutti__saving {
  * failure that ends the run has been said, and is the same on all ranks. */
 tutti_status tutti__run_checkpoint(struct tutti__run *run, int64_t epoch, size_t batch,
                                    bool finished);
-/* The same of rank 0 by itself, where the others have nothing to bring, and are not told: saving.failure ends the run. */
+/* The same of rank 0 by itself, where the others have nothing to bring, and are not told: saving.failure ends the run. With ZeRO all
+ * come together before, if rank 0 wants one: *wanted_p is then its answer on all ranks. Collective there, and sends nothing else. */
+tutti_status tutti__run_checkpoint_gather(struct tutti__run *run, bool *wanted_p);
 tutti_status tutti__run_checkpoint_alone(struct tutti__run *run, int64_t epoch, size_t batch,
                                          bool finished);
 /* Before each update: waits until parameters and state may change. Looks after a write that is over. */

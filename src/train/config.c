@@ -431,11 +431,6 @@ static tutti_status check_shards(const tutti__train_config *c)
                            "number of ranks; with shards use comm_hook=none (wire_bits=32 for slow "
                            "links), or shards=0",
                            c->comm_hook);
-    if (c->zero)
-        return tutti__fail(
-            TUTTI_ERR_ARG,
-            "zero: with shards every rank keeps the optimizer's state whole, so that "
-            "no worker's death loses any; use zero=0, or shards=0");
     return TUTTI_OK;
 }
 

@@ -49,12 +49,17 @@ static tutti_status regroup(void *self, tutti_group *group);
 static tutti_status move_state(void *self, tutti_status (*move)(void *arg, tutti_buf buf),
                                void *arg);
 static tutti_status take_state(void *self);
+static tutti_status gather(void *self);
 
 /* The order is that in which they move into a group: the run itself first, which can refuse. */
 static tutti_status keep_all(tutti__run *run)
 {
-    const tutti_elastic_part part = {
-        .name = "run", .regroup = regroup, .state = move_state, .loaded = take_state, .self = run};
+    const tutti_elastic_part part = {.name = "run",
+                                     .regroup = regroup,
+                                     .state = move_state,
+                                     .loaded = take_state,
+                                     .gather = gather,
+                                     .self = run};
     tutti_ddp_opts opts = tutti__run_ddp_opts(run);
 
     TUTTI_TRY(tutti_elastic_keep(run->elastic, &part));
@@ -62,6 +67,8 @@ static tutti_status keep_all(tutti__run *run)
         return TUTTI_OK;
     opts.n_counters = TUTTI__N_COUNTERS;
     TUTTI_TRY(tutti_elastic_keep_module(run->elastic, run->module, &opts, &run->ddp));
+    if (run->config->zero)
+        TUTTI_TRY(tutti_zero_new(&run->zero, run->ddp));
     TUTTI_TRY(tutti__run_open_optimizer(run));
     return tutti_elastic_keep_optim(run->elastic, run->optim);
 }
@@ -124,6 +131,18 @@ static void pack(tutti__run *run)
     memcpy(k->time, run->ledger.total, sizeof k->time);
 }
 
+/* The run's until now: what this process has sent is among it, or was not of the run. */
+static void count_traffic_from(tutti__run *run, tutti_traffic traffic)
+{
+    tutti_traffic own;
+
+    run->traffic_before = (tutti_traffic){0};
+    own = tutti__run_traffic(run);
+    run->traffic_before =
+        (tutti_traffic){.gradient_bytes = traffic.gradient_bytes - own.gradient_bytes,
+                        .wire_bytes = traffic.wire_bytes - own.wire_bytes};
+}
+
 static tutti_status unpack(tutti__run *run)
 {
     const tutti__position at = {.step = run->at.step,
@@ -131,7 +150,6 @@ static tutti_status unpack(tutti__run *run)
                                 .start = run->at.start,
                                 .batch = run->at.batch};
     const tutti__kept *k = &run->kept;
-    tutti_traffic own;
 
     strcpy(run->config->run_dir, k->run_dir);
     strcpy(run->token, k->token);
@@ -139,11 +157,7 @@ static tutti_status unpack(tutti__run *run)
     run->stopping = k->signalled != 0;
     run->start_ns = tutti__now_ns();
     run->seconds_before = k->seconds;
-    run->traffic_before = (tutti_traffic){0};
-    own = tutti__run_traffic(run);
-    run->traffic_before =
-        (tutti_traffic){.gradient_bytes = k->traffic.gradient_bytes - own.gradient_bytes,
-                        .wire_bytes = k->traffic.wire_bytes - own.wire_bytes};
+    count_traffic_from(run, k->traffic);
     memcpy(run->ledger.total, k->time, sizeof k->time);
     tutti_ctx_set_step(run->cx, k->forwards);
     tutti__plan(run, &at);
@@ -315,26 +329,57 @@ static void hand_over(tutti__run *run)
     tutti__run_folder_close(&run->folder);
     tutti__progress_clear(&run->progress);
     tutti__progress_init(&run->progress, NULL, run->config->progress);
+    run->members->saved_epoch = 0;
 }
 
-/* Rank 0's, from which all others begin. */
-static tutti_status open_beginning(tutti__run *run)
+/* This process has trained, and its state is gone: nothing of it may be left over. */
+static void begin_again(tutti__run *run)
 {
     tutti__kept *k = &run->kept;
 
+    hand_over(run);
+    tutti__resume_free(&run->resume);
+    run->resume = (tutti__resume){0};
+    *k = (tutti__kept){0};
+    run->at =
+        (tutti__standing){.epoch = 1, .val_loss = NAN, .val_accuracy = NAN, .shown_loss = NAN};
+    run->saved_step = 0;
+    run->stopping = false;
+    run->signalled = 0;
+    run->seconds_before = 0;
+    run->start_ns = tutti__now_ns();
+}
+
+/* Rank 0's, from which all others begin. *torn_p: there is nothing to begin from. */
+static tutti_status open_beginning(tutti__run *run, bool *torn_p)
+{
+    const bool torn = tutti_elastic_is_torn(run->elastic);
+    tutti__kept *k = &run->kept;
+
+    if (torn)
+        begin_again(run);
     if (run->folder.lock.fd >= 0) /* a group that came to nothing has been here before */
         return TUTTI_OK;
     tutti__progress_init(&run->progress, stdout, run->config->progress);
-    if (tutti_elastic_has_lost_all(run->elastic)) /* as if the launcher had begun anew */
+    if (torn || tutti_elastic_has_lost_all(run->elastic)) /* as if the launcher had begun anew */
         run->job.restarted = true;
     TUTTI_TRY(tutti__run_open_files(run));
+    *torn_p = torn && !run->resume.found;
+    if (*torn_p)
+        return TUTTI_OK;
     TUTTI_TRY(tutti__run_load_init(run));
     TUTTI_TRY(tutti__resume_apply_alone(run));
     strcpy(k->run_dir, run->config->run_dir);
     strcpy(k->token, run->token);
     if (!run->resume.found)
         k->from = (tutti__position){.epoch = 1};
+    count_traffic_from(run, run->traffic_before);
     tutti_elastic_set_step(run->elastic, run->at.step);
+    if (torn)
+        tutti__progress_say(&run->progress,
+                            "a worker has gone, and with it its share of the optimizer's state: "
+                            "resumed from %s",
+                            run->resume.path);
     if (run->resume.complete)
         return TUTTI_OK;
     TUTTI_TRY(tutti__run_begin_folder(run));
@@ -342,14 +387,34 @@ static tutti_status open_beginning(tutti__run *run)
     return TUTTI_OK;
 }
 
+/* A process that has trained does not know any more how all began; the others wait for one in its place. */
+static tutti_status fail_torn(tutti__run *run)
+{
+    hand_over(run);
+    return tutti__fail(
+        TUTTI_ERR_MEMORY,
+        "a worker has gone, and with it its share of the optimizer's state (zero=1); "
+        "there is no checkpoint yet, so this worker ends too, and the run begins anew "
+        "(--checkpoint-every N for some)");
+}
+
 static tutti_status begin_fresh(tutti__run *run)
 {
     tutti__kept *k = &run->kept;
+    int64_t stayed = run->members->is_member;
+    bool torn = false;
+    tutti_status status;
 
-    TUTTI_TRY(tutti__members_agree(run, run->rank == 0 ? open_beginning(run) : TUTTI_OK));
+    TUTTI_TRY(tutti_all_reduce(run->group, TUTTI_BUF(&stayed, 1, TUTTI_I64), TUTTI_SUM, NULL));
+    run->members->is_member = false; /* until the state is here */
+    status = run->rank == 0 ? open_beginning(run, &torn) : TUTTI_OK;
+    if (torn)
+        return fail_torn(run);
+    TUTTI_TRY(tutti__members_agree(run, status));
     if (tutti_elastic_has_lost_all(run->elastic)) {
-        k->lost += k->members;
-        k->joined += run->size;
+        stayed = stayed < k->members ? stayed : k->members;
+        k->lost += k->members - stayed;
+        k->joined += run->size - stayed;
     }
     k->members = run->size;
     if (run->rank == 0) {
@@ -359,7 +424,14 @@ static tutti_status begin_fresh(tutti__run *run)
     return TUTTI_OK;
 }
 
-/* ---- A new group ------------------------------------------------------------------------------------------------ */
+/* ---- A new group, or none ------------------------------------------------------------------------------------------ */
+
+/* With ZeRO the optimizer's state changes then, of which a checkpoint may be under way. */
+static tutti_status gather(void *self)
+{
+    tutti__writer_wait_for_copy(((tutti__run *)self)->saving.writer);
+    return TUTTI_OK;
+}
 
 static void leave(tutti__run *run)
 {
@@ -370,6 +442,7 @@ static void leave(tutti__run *run)
     if (work && tutti_work_wait(work) != TUTTI_OK)
         run->signalled = run->kept.signalled;
     run->group = NULL;
+    (void)!gather(run);
 }
 
 static tutti_status regroup(void *self, tutti_group *group)

@@ -249,23 +249,29 @@ static tutti_status evaluate(tutti__run *run)
     return status;
 }
 
-/* Rank 0's affair. What fails so that the run is to end, the others hear in the next step, or at the end. */
-static void save(tutti__run *run, int64_t epoch, size_t batch, bool finished)
+/* Rank 0's affair, which knows whether it is `wanted`; with ZeRO the others bring what they have. What fails so that the run is to
+ * end, the others hear in the next step, or at the end. */
+static tutti_status save(tutti__run *run, bool wanted, int64_t epoch, size_t batch, bool finished)
 {
-    if (run->rank == 0 && tutti__run_checkpoint_alone(run, epoch, batch, finished) != TUTTI_OK)
+    TUTTI_TRY(tutti__run_checkpoint_gather(run, &wanted));
+    if (run->rank == 0 && wanted &&
+        tutti__run_checkpoint_alone(run, epoch, batch, finished) != TUTTI_OK)
         tutti_log(TUTTI_LOG_DEBUG, "train", "%s", tutti_last_error());
+    return TUTTI_OK;
 }
 
-static void save_epoch(tutti__run *run, bool end)
+static tutti_status save_epoch(tutti__run *run, bool end)
 {
     const uint64_t every = (uint64_t)run->config->checkpoint_every;
     const bool whole = run->at.batch == run->batches;
 
-    if (run->rank != 0 || run->members->saved_epoch == run->at.epoch ||
-        (!end && every > 0 && run->at.step % every != 0))
-        return;
-    save(run, whole ? run->at.epoch + 1 : run->at.epoch, whole ? 0 : (size_t)run->at.batch, end);
+    if (!end && every > 0 && run->at.step % every != 0)
+        return TUTTI_OK;
+    TUTTI_TRY(save(run, run->members->saved_epoch != run->at.epoch,
+                   whole ? run->at.epoch + 1 : run->at.epoch, whole ? 0 : (size_t)run->at.batch,
+                   end));
     run->members->saved_epoch = run->at.epoch;
+    return TUTTI_OK;
 }
 
 static tutti_status finish(tutti__run *run)
@@ -273,8 +279,9 @@ static tutti_status finish(tutti__run *run)
     tutti_status status = TUTTI_OK;
 
     tutti__progress_clear(&run->progress);
-    if (run->stopping && (run->saved_step != run->at.step || run->signalled == TUTTI__UNSAVED))
-        save(run, run->at.epoch, (size_t)run->at.batch, false);
+    if (run->stopping)
+        TUTTI_TRY(save(run, run->saved_step != run->at.step || run->signalled == TUTTI__UNSAVED,
+                       run->at.epoch, (size_t)run->at.batch, false));
     if (run->rank == 0 && run->saving.failure != TUTTI_OK)
         status = tutti__fail_again(run->saving.failure, run->saving.unsaved);
     TUTTI_TRY(tutti__members_agree(run, status));
@@ -312,12 +319,14 @@ static tutti_status do_next(tutti__run *run, bool *over_p)
         if (run->test_data && (uint64_t)k->eval.step < run->at.step &&
             (end || run->at.epoch % run->config->eval_every == 0))
             return evaluate(run);
-        save_epoch(run, end);
+        TUTTI_TRY(save_epoch(run, end));
         if (end)
             return finish(run);
         begin_epoch(run);
-    } else if (run->saved_step != run->at.step && tutti__run_checkpoint_is_due(run))
-        save(run, run->at.epoch, (size_t)run->at.batch, false);
+    } else if (tutti__run_checkpoint_is_due(run)) {
+        TUTTI_TRY(save(run, run->saved_step != run->at.step, run->at.epoch, (size_t)run->at.batch,
+                       false));
+    }
     return take_step(run, over_p);
 }
 
