@@ -398,6 +398,9 @@ static void go_elsewhere(tutti__membership *m, const json_t *message)
     tutti__channel_close(&m->channel);
     tutti__coordinator_free(m->coordinator);
     m->coordinator = NULL;
+    /* It admits the workers of the job that we would have been the first of. */
+    tutti_store_free(m->job->store);
+    m->job->store = NULL;
     m->connected = m->joined = false;
     m->next_try_ms = m->moved.length > 0 ? 0 : tutti__now_ms() + RETRY_MS;
 }
