@@ -396,7 +396,7 @@ static tutti_status fail_torn(tutti__run *run)
         TUTTI_ERR_MEMORY,
         "a worker has gone, and with it its share of the optimizer's state (zero=1); "
         "there is no checkpoint yet, so this worker ends too, and the run begins anew "
-        "(--checkpoint-every N for some)");
+        "(--checkpoint-every N writes some)");
 }
 
 static tutti_status begin_fresh(tutti__run *run)
