@@ -339,6 +339,10 @@ void tutti_elastic_commit(tutti_elastic *e)
     now = tutti__now_coarse_ns();
     if (e->committed_ns > 0 && now - e->committed_ns < COMMITTED_NS)
         return;
+    if (e->committed_ns == 0) /* with the time, for who measures how long training stood still */
+        tutti_log(TUTTI_LOG_DEBUG, "elastic",
+                  "generation %u, %d ranks: step %llu is its first, at %.3f", e->generation,
+                  e->size, (unsigned long long)e->step, tutti__wall_seconds());
     e->committed_ns = now;
     /* That the agent is gone is found out in begin. */
     (void)tutti__agent_say(e, TUTTI__WORKER_COMMITTED);

@@ -505,6 +505,18 @@ static void succeed(tutti__coordinator *c)
             c->last_id = c->roster.list[i].id;
 }
 
+static void tell_succession(tutti__coordinator *c)
+{
+    for (const node *n = first_node(c); n; n = next_node(n))
+        if (n->link.local)
+            SAY(c,
+                "this node coordinates the job from now on (term %lld), with %d of %d nodes; nodes "
+                "that come now find it by --rdzv-endpoint %s%s%s:%d",
+                (long long)c->roster.term, count_here(c), c->roster.n,
+                strchr(n->listens_at, ':') ? "[" : "", n->listens_at,
+                strchr(n->listens_at, ':') ? "]" : "", n->listens);
+}
+
 static void go_on(tutti__coordinator *c)
 {
     double silent_s =
@@ -513,12 +525,14 @@ static void go_on(tutti__coordinator *c)
     c->paused = false;
     if (c->succeeds) {
         c->succeeds = false;
+        for (int i = 0; i < c->roster.n; i++)
+            if (!is_here(c, c->roster.list[i].id))
+                c->elastic.generations.deaths += c->roster.list[i].workers;
         c->base = c->roster;
         c->roster.term++;
         c->roster.version = 0;
         c->list_changed = true;
-        SAY(c, "this node coordinates the job from now on (term %lld), with %d of %d nodes",
-            (long long)c->roster.term, count_here(c), c->roster.n);
+        tell_succession(c);
     } else {
         SAY(c, "%d of %d nodes are here again: the job goes on", count_here(c), c->roster.n);
     }
@@ -573,7 +587,8 @@ static void make_list(tutti__coordinator *c)
              at > 0 && !(r->list[at - 1].first) && (o->link.local || r->list[at - 1].id > o->id);
              at--)
             r->list[at] = r->list[at - 1];
-        r->list[at] = (tutti__roster_node){.id = o->id, .port = o->listens, .first = o->link.local};
+        r->list[at] = (tutti__roster_node){
+            .id = o->id, .workers = o->n, .port = o->listens, .first = o->link.local};
         snprintf(r->list[at].address, sizeof r->list[at].address, "%s", o->listens_at);
     }
     c->list_changed = false;
@@ -723,6 +738,7 @@ static void resume(tutti__coordinator *c, node *n, const json_t *m)
         tutti__store_fence(c->opts.job->store, c->round);
         c->elastic.begun |= c->succeeds;
         tutti__elastic_round_begin(&c->elastic, c->round);
+        c->elastic.succeeds = c->succeeds;
         c->elastic.generations.elastic = true;
         c->elastic.generations.paused = c->paused;
         tutti__elastic_round_hold(&c->elastic, HOLD_S);

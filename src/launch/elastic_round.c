@@ -171,11 +171,11 @@ void tutti__elastic_round_tell(const tutti__elastic_round *r)
         return;
     SAY(r,
         "%lld steps in %.1f s; %d death%s, %d replacement%s, %d worker%s joined and %d left; %u "
-        "generation%s; %.2f s lost to deaths",
+        "generation%s; %.2f s lost to deaths%s",
         (long long)(g->step < 0 ? 0 : g->step), (tutti__now_ms() - r->since_ms) * 1e-3, g->deaths,
         g->deaths == 1 ? "" : "s", g->replaced, g->replaced == 1 ? "" : "s", g->joined,
         g->joined == 1 ? "" : "s", g->left, g->last, g->last == 1 ? "" : "s",
-        (double)g->lost_ms * 1e-3);
+        (double)g->lost_ms * 1e-3, r->succeeds ? " (since this node coordinates)" : "");
 }
 
 void tutti__elastic_round_init(tutti__elastic_round *r, const tutti__elastic_round_opts *opts)
@@ -188,6 +188,7 @@ void tutti__elastic_round_begin(tutti__elastic_round *r, int number)
 {
     r->begun |= r->generations.step > 0;
     r->number = number;
+    r->succeeds = false;
     r->since_ms = tutti__now_ms();
     tutti__generations_free(&r->generations);
     tutti__generations_init(

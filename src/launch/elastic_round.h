@@ -19,8 +19,9 @@ typedef struct tutti__elastic_round_opts {
 typedef struct tutti__elastic_round {
     tutti__elastic_round_opts opts;
     tutti__generations generations;
-    int number; /* of the round */
-    bool begun; /* the job, before this round */
+    int number;    /* of the round */
+    bool begun;    /* the job, before this round */
+    bool succeeds; /* another node coordinated the round before */
     double since_ms;
 } tutti__elastic_round;
 

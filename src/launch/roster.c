@@ -53,9 +53,9 @@ json_t *tutti__roster_write(const tutti__roster *r)
     json_t *list = json_array();
 
     for (int i = 0; i < r->n; i++)
-        json_array_append_new(list, json_pack("[i, o, i]", r->list[i].id,
+        json_array_append_new(list, json_pack("[i, o, i, i]", r->list[i].id,
                                               tutti__message_string(r->list[i].address),
-                                              r->list[i].port));
+                                              r->list[i].port, r->list[i].workers));
     return json_pack("{s:I, s:I, s:o}", "term", (json_int_t)r->term, "version",
                      (json_int_t)r->version, "list", list);
 }
@@ -75,7 +75,8 @@ bool tutti__roster_read(tutti__roster *r, const json_t *object)
 
         node->id = (int)json_integer_value(json_array_get(entry, 0));
         node->port = (int)json_integer_value(json_array_get(entry, 2));
-        if (node->id < 1 || node->port < 0 || node->port > 65535 || !address)
+        node->workers = (int)json_integer_value(json_array_get(entry, 3));
+        if (node->id < 1 || node->workers < 0 || node->port < 0 || node->port > 65535 || !address)
             return false;
         snprintf(node->address, sizeof node->address, "%s", address);
     }

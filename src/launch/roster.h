@@ -15,6 +15,7 @@ enum { TUTTI__ROSTER_MAX = 400 }; /* so that it fits a message; more nodes have 
 
 typedef struct tutti__roster_node {
     int id;
+    int workers;
     char address[128];
     int port; /* where it listens; 0: nowhere */
     bool first;

@@ -292,8 +292,7 @@ static tutti_status continue_folder(tutti__run *run)
     TUTTI_TRY(tutti__checkpoint_list(dir, &steps, &n));
     run->saved_step = n > 0 ? steps[0] : 0;
     free(steps);
-    if (run->saved_step == run->at.step)
-        run->members->saved_epoch = run->at.epoch;
+    run->members->saved_epoch = run->saved_step == run->at.step ? run->at.epoch : 0;
     tutti__logs_begin(&run->logs, &run->folder, run->config, &run->gpus, run->at.step);
     if (logged.step < (uint64_t)run->kept.line.step)
         tutti__logs_step(&run->logs, &run->kept.line);

@@ -80,6 +80,16 @@ end all 0
 check all
 grep -q 'resumed from .*all/checkpoints/step-00000[2-6]' all.out || { cat all.out; fail "it did not go on from a checkpoint"; }
 
+# Rank 0, in the middle of the last checkpoint: another writes it.
+begin last 2 $keys
+pid=$(worker last 0)
+until [ -e last/checkpoints/step-00000690.tmp ] || [ -e last/checkpoints/step-00000690 ]; do
+    kill -0 "$pid" || fail "rank 0 has ended without a last checkpoint"
+done
+kill -KILL "$pid" || true # it may have been too quick
+end last 0
+check last
+
 # One that is stopped and goes on: late, not dead.
 begin late 2 $keys
 reach late 100

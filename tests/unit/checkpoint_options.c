@@ -69,6 +69,7 @@ static tutti_reducer *reducer;
 static tutti_comm_hook hook;
 static tutti_join *join;
 static tutti_group *group;
+static tutti_elastic *elastic;
 static tutti_ddp *ddp;
 static tutti_ctx *cx;
 static double error;
@@ -118,6 +119,16 @@ static tutti_status begin_step(const tutti_step_opts *o)
     tutti_step_begin(w.cx, o);
     status = tutti_tensor_status(tutti_input(w.cx, (tutti_array){x, TUTTI_SHAPE(4), TUTTI_F32}));
     tutti_step_end(w.cx);
+    return status;
+}
+
+static tutti_status keep_part(const tutti_elastic_part *o)
+{
+    tutti_status status = tutti_elastic_new(&elastic, &(tutti_elastic_opts){.shards = 1});
+
+    if (status == TUTTI_OK)
+        status = tutti_elastic_keep(elastic, o);
+    tutti_elastic_free(elastic);
     return status;
 }
 
@@ -227,6 +238,8 @@ ROW(powersgd_opts, tutti_comm_hook_powersgd(&hook, o))
 ROW(ddp_opts, tutti_ddp_new(&ddp, &w.root, w.group, o))
 ROW(join_opts, tutti_join_begin(&join, &w.ddp, 1, o))
 ROW(group_opts, tutti_group_init(&group, o))
+ROW(elastic_opts, tutti_elastic_new(&elastic, o))
+ROW(elastic_part, keep_part(o))
 #undef ROW
 
 #define ROWS(ROW)                                                                                  \
@@ -259,7 +272,9 @@ ROW(group_opts, tutti_group_init(&group, o))
     ROW(powersgd_opts)                                                                             \
     ROW(ddp_opts)                                                                                  \
     ROW(join_opts)                                                                                 \
-    ROW(group_opts)
+    ROW(group_opts)                                                                                \
+    ROW(elastic_opts)                                                                              \
+    ROW(elastic_part)
 
 #define CHECK_ROW(type)                                                                            \
     static void type##_of_a_newer_program_are_refused(void **state)                                \
@@ -279,7 +294,8 @@ ROWS(CHECK_ROW)
 
 /* Filled in by the library alone: a caller's are not looked at. */
 #define RESULTS                                                                                    \
-    "bucket bucket_gradient bucket_info ddp_stats dataset_info dataset_source batch ctx_memory "   \
+    "bucket bucket_gradient bucket_info ddp_stats elastic_stats dataset_info dataset_source "      \
+    "batch ctx_memory "                                                                            \
     "module "
 
 static bool is_listed(const char *type)

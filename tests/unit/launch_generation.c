@@ -608,6 +608,27 @@ static void a_new_coordinator_begins_nothing_without_the_state(void **state)
     tutti__generations_free(&f.g);
 }
 
+/* Others may go on: who is at work ends with the step at hand, and nothing is begun. */
+static void nothing_is_begun_while_it_is_paused(void **state)
+{
+    fixture f;
+
+    (void)state;
+    begin(&f, 1, 2);
+    ready(&f, "a0", -1);
+    ready(&f, "a1", -1);
+    expect(&f, "G1 a0:0/2 a1:1/2");
+    tutti__generations_pause(&f.g, f.now, true);
+    expect(&f, "regroup a0 regroup a1");
+    ready(&f, "a0", 5);
+    ready(&f, "a1", 5);
+    expect(&f, "");
+    assert_true(tutti__generations_deadline(&f.g) == UINT64_MAX);
+    tutti__generations_pause(&f.g, f.now, false);
+    expect(&f, "G2 a0:0/2 a1:1/2");
+    tutti__generations_free(&f.g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -631,6 +652,7 @@ int main(void)
         cmocka_unit_test(who_cannot_be_reached_goes_after_three_generations),
         cmocka_unit_test(a_new_coordinator_learns_what_goes_on),
         cmocka_unit_test(a_new_coordinator_begins_nothing_without_the_state),
+        cmocka_unit_test(nothing_is_begun_while_it_is_paused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,101 @@
+# tutti run: the rendezvous host of an elastic job dies in the middle of a training, and the one after it; it is frozen and goes on;
+# a node comes to where the job was first. Others coordinate, no step is lost, and the end is the undisturbed one.   timeout: 120
+# SPDX-License-Identifier: MIT
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/nodes.sh"
+worker=$BUILD_DIR/tests/program/elastic_worker
+export TUTTI_LOG=error TUTTI_COLOR=never
+folders=0
+
+new_job() { # MORE --rdzv-conf: $flags of a job of up to 3 nodes, and $shared, a folder of it
+    rm -f "$work"/?.out
+    new_port
+    shared=$work/shared$((++folders))
+    mkdir "$shared"
+    flags="--nnodes 1:3 --rdzv-backend native --rdzv-endpoint 127.0.0.1:$port --rdzv-conf last_call_timeout=20,$1"
+}
+begin() { # PROGRAM...: nodes a, b, c; a is the rendezvous host
+    node a $flags "$@"
+    wait_until "the rendezvous is open" grep -qi ":$(printf %04X "$port") " /proc/net/tcp
+    node b $flags "$@"
+    node c $flags "$@"
+}
+agent_of() { pgrep -P "$(front "$1")" -x run-agent; }
+kill_node() { # NAME: its launcher, both processes at once; its workers die with it
+    kill -KILL "$(agent_of "$1")" "$(front "$1")"
+    wait "${node_pid[$1]}" 2>/dev/null
+}
+steps() { sed -n 's/.*"step": \([0-9]*\),.*/\1/p' "$shared/run/metrics.jsonl" 2>/dev/null | sort -n | tail -1; }
+has_steps() { [ "$(steps)" -ge "$1" ] 2>/dev/null; }
+digest() { sed -n 's/.*"parameter_digest": "\([0-9a-f]*\)".*/\1/p' "$1/summary.json"; }
+coordinators() { cat "$work"/?.out | grep -c 'this node coordinates the job from now on'; }
+
+# A training. The first host dies, and the second: each time the next one takes over.
+options="train --model mlp --dropout 0.3 --shards 6 --batch-size 8 --max-steps 600 --epochs 100 --log-every 1 --eval-every 0 --threads 1"
+(cd "$work" && timeout 60 "$TUTTI" $options --run-dir undisturbed >"$work/undisturbed.out" 2>&1) || fail "the undisturbed training"
+new_job keep_alive_interval=5
+begin "$TUTTI" $options --run-dir "$shared/run"
+wait_until "100 steps are done" has_steps 100
+kill_node a
+at=$(steps)
+begin=$(date +%s%N)
+wait_until "it goes on after the first host" has_steps $((at + 10))
+took=$((($(date +%s%N) - begin) / 1000000))
+[ $took -lt 3000 ] || fail "it took $took ms"
+second=$(grep -l 'this node coordinates the job from now on (term 2), with 2 of 3 nodes' "$work"/[bc].out)
+second=$(basename "${second:-b.out}" .out)
+third=$([ "$second" = b ] && echo c || echo b)
+wait_until "it goes on" has_steps 250
+kill_node "$second"
+ended "$third" 0
+says "$third" 'this node coordinates the job from now on \(term 3\), with 1 of 2 nodes'
+equal "digest" "$(digest "$shared/run")" "$(digest "$work/undisturbed")"
+grep -q 'starting the workers again' "$work"/?.out && fail "somebody started again"
+
+# A node that comes later to the place where the job began, even one that could host another job there, is told where it is.
+new_job keep_alive_interval=5
+begin "$worker" "$shared" 1500 4 8
+wait_until "three are at work" grep -hq 'of 3' "$work/a.out" "$work/b.out" "$work/c.out"
+kill_node a
+wait_until "another coordinates" sh -c "cat '$work'/?.out | grep -q 'this node coordinates'"
+node d $flags "$worker" "$shared" 1500 4 8
+saying d 'the job goes on elsewhere: joining it at 127.0.0.1:'
+wait_until "the third is in" sh -c "cat '$work'/[bcd].out | grep -q 'generation [0-9]* of 3'"
+host=$(grep -l 'this node coordinates' "$work"/[bc].out)
+kill -TERM "$(front "$(basename "${host:-b.out}" .out)")" # a host may leave, too
+wait_until "the next coordinates" sh -c "cat '$work'/?.out | grep -q 'this node coordinates the job from now on (term 3)'"
+for name in b c d; do ended $name 0; done
+equal "states" "$(cat "$work"/[bcd].out | sed -n 's/.*finished at //p' | sort | uniq -c | wc -l)" 1
+
+# The host is frozen: the others are more than half and go on. It goes on as one of the others.
+new_job keep_alive_interval=0.3
+begin "$worker" "$shared" 1000 5 8
+wait_until "three are at work" grep -hq 'of 3' "$work/a.out" "$work/b.out" "$work/c.out"
+frozen=$(agent_of a)
+kill -STOP "$frozen"
+wait_until "another coordinates" sh -c "cat '$work'/?.out | grep -q 'this node coordinates the job from now on (term 2), with 2 of 3 nodes'"
+wait_until "two are at work" sh -c "cat '$work'/[bc].out | grep -q 'of 2'"
+kill -CONT "$frozen"
+saying a 'another node coordinates the job: this one joins it again'
+for name in a b c; do ended $name 0; done
+equal "coordinators" "$(coordinators)" 1
+equal "ends" "$(cat "$work"/?.out | sed -n 's/.*finished at //p' | sort | uniq -c | tr -s ' ' | cut -d ' ' -f 2 | tr '\n' ,)" "3,"
+
+# Of two, the other is not more than half: it waits, and joins the host when that goes on.
+new_job keep_alive_interval=0.3
+flags=${flags/1:3/1:2}
+node a $flags "$worker" "$shared" 600 5 8
+wait_until "the rendezvous is open" grep -qi ":$(printf %04X "$port") " /proc/net/tcp
+node b $flags "$worker" "$shared" 600 5 8
+wait_until "two are at work" sh -c "cat '$work'/[ab].out | grep -q 'generation 1 of 2'"
+frozen=$(agent_of a)
+kill -STOP "$frozen"
+saying b 'only 1 of 2 nodes are heard, the others may go on by themselves: waiting'
+kill -CONT "$frozen"
+saying b 'another node coordinates the job: this one joins it again'
+for name in a b; do ended $name 0; done
+equal "coordinators" "$(coordinators)" 0
+equal "ends" "$(cat "$work"/?.out | sed -n 's/.*finished at //p' | sort | uniq -c | tr -s ' ' | cut -d ' ' -f 2 | tr '\n' ,)" "2,"
+nobody_works() { ! pgrep -f "$worker $work" >/dev/null; }
+wait_until "no worker is left" nobody_works
+finish

@@ -1,0 +1,67 @@
+# elastic.sh -- for test scripts: runs by shards that are disturbed, beside one that is not.   SPDX-License-Identifier: MIT
+#
+# . "${SOURCE_DIR:?is set by ctest}/tests/harness/elastic.sh"   after train.sh
+# SEED repeats a test's choices.
+SEED=${SEED:-$((${EPOCHREALTIME//[!0-9]/} % 32768))}
+RANDOM=$SEED
+export TMPDIR=$work/.tmp # what a launcher puts there must be gone at the end
+mkdir "$TMPDIR"
+exec {nothing}<> <(:)
+
+pause() { # MILLISECONDS, without a process
+    printf -v seconds '%d.%03d' $(($1 / 1000)) $(($1 % 1000))
+    read -r -t "$seconds" -u "$nothing" || true
+}
+now_us() { echo "${EPOCHREALTIME//[!0-9]/}"; }
+# What is left of a job that has ended: processes with its folder, temporary files.
+nothing_left() { # DIR
+    local end=$((SECONDS + 10))
+    while pgrep -f -- "--run-dir $PWD/$1 " >left; do
+        [ $SECONDS -lt $end ] || fail "$1: left $(pgrep -af -- "--run-dir $PWD/$1 ")"
+    done
+    [ -z "$(find "$1" -name '*.tmp' -o -name 'earlier*')" ] || fail "$1: left $(find "$1" -name '*.tmp' -o -name 'earlier*')"
+    [ -z "$(ls "$TMPDIR")" ] || fail "$1: left in the temporary folder: $(ls "$TMPDIR")"
+}
+lines() { sed 's/"images_per_s.*//' "$1/metrics.jsonl" | grep '^{"step"'; } # DIR: each step's loss
+# A run that was disturbed has the result of one that was not, each step's line once, and leaves nothing.
+same_end() { # WHOLE DIR
+    local key
+    for key in status steps train_loss val_loss val_accuracy samples_digest parameter_digest; do
+        [ "$(field "$2/summary.json" $key)" = "$(field "$1/summary.json" $key)" ] ||
+            failed_run "$2" "$key is $(field "$2/summary.json" $key), undisturbed $(field "$1/summary.json" $key)"
+    done
+    cmp "$1/checkpoints/latest/model.safetensors" "$2/checkpoints/latest/model.safetensors" || failed_run "$2" "model"
+    cmp "$1/checkpoints/latest/optimizer.safetensors" "$2/checkpoints/latest/optimizer.safetensors" || failed_run "$2" "optimizer"
+    diff <(lines "$1") <(lines "$2") >lines.diff || { head lines.diff; failed_run "$2" "lines of metrics.jsonl"; }
+    nothing_left "$2"
+}
+failed_run() { # DIR WHAT
+    for file in "$1".*out; do
+        echo "---- $file"
+        tail -n 60 "$file"
+    done
+    [ -z "${KEEP:-}" ] || cp -r "$work" "$KEEP"
+    fail "$1 (SEED=$SEED): $2"
+}
+# A launcher of this shell's, $job, and its workers: children of the agent, which is a child of the front.
+agent_of() { pgrep -P "$1" -x run-agent || true; } # PID
+workers_of() {                                 # AGENT: $workers
+    workers=()
+    read -ra workers <"/proc/$1/task/$1/children" 2>no-children || true
+}
+# chosen N LIST...: N of the list at random, in $chosen
+choose() {
+    local n=$1 i
+    shift
+    chosen=()
+    local list=("$@")
+    while [ ${#chosen[@]} -lt "$n" ] && [ ${#list[@]} -gt 0 ]; do
+        i=$((RANDOM % ${#list[@]}))
+        chosen+=("${list[i]}")
+        list=("${list[@]:0:i}" "${list[@]:i+1}")
+    done
+}
+# The generations in a run's output: "seconds size" of each one's first committed step (TUTTI_LOG=warn,elastic:debug).
+generations() { sed -n 's/.*, \([0-9]*\) ranks: step [0-9]* is its first, at \([0-9]*\.[0-9]\{3\}\)$/\2 \1/p' "$@" | sort -n; }
+middle() { sort -g | awk '{ all[NR] = $1 } END { print NR ? all[int((NR + 1) / 2)] : "-" }'; } # the median
+most() { sort -g | awk 'END { print NR ? $1 : "-" }'; }
