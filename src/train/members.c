@@ -437,7 +437,7 @@ static tutti_status fail_torn(tutti__run *run)
         "all workers that had the state whole have gone, or, with zero=1, one with its share of "
         "it; "
         "there is no checkpoint yet, so this worker ends too, and the run begins anew "
-        "(--checkpoint-every N for some)");
+        "(--checkpoint-every N writes some)");
 }
 
 static tutti_status begin_fresh(tutti__run *run)
