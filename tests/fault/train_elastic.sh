@@ -119,3 +119,16 @@ end told 143
 timeout 60 "$TUTTI" train -n 2 --run-dir "$PWD/told" $keys --resume auto >>told.out 2>&1 || { cat told.out; fail "it does not go on"; }
 ! grep -q 'until there' told.out || { cat told.out; fail "the number of workers makes a difference"; }
 check_bits told # where it stopped there is a line more
+
+# Rank 0 dies before it has written a line of its own: those of before the interruption stay.
+begin again 3 $keys
+reach again 150
+kill -TERM $job
+end again 143
+lines again >before.lines
+begin again 3 $keys --log-every 100000 --resume auto
+until grep -q 'resumed from' again.out; do kill -0 $job; done
+kill -KILL "$(worker again 0)"
+end again 0
+diff before.lines <(lines again | head -n "$(wc -l <before.lines)") || { cat again.out; fail "lines from before the interruption"; }
+check_bits again
