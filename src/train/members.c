@@ -281,9 +281,10 @@ static tutti_status take_state(void *self)
 
 static void say_taken_over(tutti__run *run)
 {
-    tutti__progress_say(&run->progress,
-                        "rank 0 has gone: this one writes %s from here on, after step %llu",
-                        run->folder.path, (unsigned long long)run->at.step);
+    tutti__progress_say(
+        &run->progress,
+        "the rank that wrote %s has gone: this one does from here on, after step %llu",
+        run->folder.path, (unsigned long long)run->at.step);
 }
 
 void tutti__members_write_lines(tutti__run *run)
