@@ -292,6 +292,8 @@ void tutti__members_write_lines(tutti__run *run)
     const tutti__kept *k = &run->kept;
     tutti__members *m = run->members;
 
+    if (!tutti__run_lock_is_held(&run->folder.lock, run->folder.path))
+        return;
     if (k->line.step > m->line) {
         tutti__logs_step(&run->logs, &k->line);
         m->line = k->line.step;
