@@ -213,12 +213,13 @@ static tutti_status prepare(void *self)
 {
     tutti_zero *zero = self;
     const struct tutti_root *root = zero->root;
+    const bool stale = zero->sharding.layouts != root->layouts;
     size_t at = 0;
 
-    if (zero->group && zero->sharding.whole_gradients)
+    if (zero->buckets && zero->group && zero->sharding.whole_gradients && stale)
         TUTTI_TRY(list_buckets(zero));
     TUTTI_TRY(check_prepared(zero));
-    if (zero->sharding.layouts == root->layouts)
+    if (!stale)
         return TUTTI_OK;
     TUTTI_TRY(make_room(zero));
     for (size_t i = 0; i < zero->buckets->n; i++) {
