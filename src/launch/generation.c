@@ -374,11 +374,21 @@ static void wake_resting(tutti__generations *g, uint64_t now)
             order_replacement(g, now, &g->list[i]);
 }
 
+/* Who waits in a round that has failed would wait until it is killed. */
+static void dismiss(tutti__generations *g)
+{
+    for (int i = 0; i < g->n; i++)
+        if (g->list[i].state == TUTTI__MEMBER_WAITING && is_open(&g->list[i]))
+            tell_leave(g, &g->list[i]);
+}
+
 static void consider(tutti__generations *g, uint64_t now)
 {
     const tutti__member *first;
     tutti__member *worst;
 
+    if (g->failed)
+        dismiss(g);
     if (g->finished || g->failed || g->paused || !g->elastic)
         return;
     wake_resting(g, now);

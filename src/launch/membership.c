@@ -247,6 +247,7 @@ tutti_status tutti__membership_join(tutti__membership *m, tutti__channel *channe
         m->rounds > 0 ? job->round.n_nodes : 0, "running", m->running, "group_rank",
         job->round.group_rank, "first_rank", job->round.first_rank, "listens", m->listens, "me",
         m->me, "listens_at", tutti__message_string(listens_at));
+    json_object_set_new(message, "id", tutti__message_string(job->id));
     if (m->running && m->roster.n > 0)
         json_object_set_new(message, "roster", tutti__roster_write(&m->roster));
     tutti__channel_send(channel, message);
@@ -397,6 +398,9 @@ static void go_elsewhere(tutti__membership *m, const json_t *message)
     tutti__channel_close(&m->channel);
     tutti__coordinator_free(m->coordinator);
     m->coordinator = NULL;
+    /* It admits the workers of the job that we would have been the first of. */
+    tutti_store_free(m->job->store);
+    m->job->store = NULL;
     m->connected = m->joined = false;
     m->next_try_ms = m->moved.length > 0 ? 0 : tutti__now_ms() + RETRY_MS;
 }

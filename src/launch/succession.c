@@ -166,6 +166,10 @@ static void on_elsewhere(tutti__membership *m, const json_t *answer)
     int port = (int)tutti__message_number(answer, "port", 0);
 
     snprintf(address, sizeof address, "%s", tutti__message_text(answer, "address"));
+    if (json_is_true(json_object_get(answer, "stranger")) && !m->elsewhere) {
+        on_refused(m);
+        return;
+    }
     m->lives = true;
     if (term <= m->roster.term || m->elsewhere) {
         ask_next(m);

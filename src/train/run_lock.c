@@ -5,7 +5,9 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -135,6 +137,29 @@ static void make_token(char token[33])
     snprintf(token, 33, "%016llx", (unsigned long long)tutti__hash64(&parts, sizeof parts));
 }
 
+/* The file has this name still: nobody has seized the folder. */
+static bool is_current(int fd, const char *path)
+{
+    struct stat here, there;
+
+    return fstat(fd, &here) == 0 && stat(path, &there) == 0 && here.st_dev == there.st_dev &&
+           here.st_ino == there.st_ino;
+}
+
+/* Opens and locks: as lock_within, in the file that has the name in the end. */
+static tutti_status open_and_lock(tutti__run_lock *lock, const char *path, int ms, int *error_p)
+{
+    for (;;) {
+        lock->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+        if (lock->fd < 0)
+            return tutti__fail_errno(errno, "cannot write %s", path);
+        *error_p = lock_within(lock->fd, ms);
+        if (*error_p || is_current(lock->fd, path))
+            return TUTTI_OK;
+        tutti__run_lock_release(lock);
+    }
+}
+
 tutti_status tutti__run_lock_take(tutti__run_lock *lock, const char *folder,
                                   const tutti__train_job *job)
 {
@@ -143,10 +168,8 @@ tutti_status tutti__run_lock_take(tutti__run_lock *lock, const char *folder,
     int error;
 
     TUTTI_TRY(lock_path(folder, path));
-    lock->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (lock->fd < 0)
-        return tutti__fail_errno(errno, "cannot write %s", path);
-    error = lock_within(lock->fd, job->restarted || job->requeued ? RESTARTED_MS : WAIT_MS);
+    TUTTI_TRY(open_and_lock(lock, path, job->restarted || job->requeued ? RESTARTED_MS : WAIT_MS,
+                            &error));
     if (error == EAGAIN) {
         status = refuse(lock->fd, folder);
         tutti__run_lock_release(lock);
@@ -170,23 +193,27 @@ void tutti__run_lock_release(tutti__run_lock *lock)
     lock->fd = -1;
 }
 
+static bool has_token(int fd, const char *token)
+{
+    json_t *owner = read_owner(fd);
+    bool has = strcmp(text_of(owner, "token", ""), token) == 0;
+
+    json_decref(owner);
+    return has;
+}
+
 bool tutti__run_lock_inherit(tutti__run_lock *lock, const char *folder, const char *token,
                              const tutti__train_job *job, int ms)
 {
     char path[4096];
-    json_t *owner;
-    bool ours;
 
     if (lock_path(folder, path) != TUTTI_OK)
         return false;
     lock->fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (lock->fd < 0) /* another host's folder */
         return false;
-    ours = lock_within(lock->fd, ms) == 0;
-    owner = ours ? read_owner(lock->fd) : NULL;
-    ours = ours && strcmp(text_of(owner, "token", ""), token) == 0;
-    json_decref(owner);
-    if (!ours) {
+    if (lock_within(lock->fd, ms) != 0 || !is_current(lock->fd, path) ||
+        !has_token(lock->fd, token)) {
         tutti__run_lock_release(lock);
         return false;
     }
@@ -194,4 +221,40 @@ bool tutti__run_lock_inherit(tutti__run_lock *lock, const char *folder, const ch
     if (write_owner(lock, path, job) != TUTTI_OK)
         tutti_log(TUTTI_LOG_INFO, "train", "%s", tutti_last_error());
     return true;
+}
+
+bool tutti__run_lock_seize(tutti__run_lock *lock, const char *folder, const char *token,
+                           const tutti__train_job *job)
+{
+    char path[4096], mine[4096 + 16];
+    int old;
+    bool ours;
+
+    if (lock_path(folder, path) != TUTTI_OK)
+        return false;
+    old = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    ours = old >= 0 && has_token(old, token);
+    if (old >= 0)
+        close(old);
+    if (!ours)
+        return false;
+    snprintf(mine, sizeof mine, "%s.tmp", path);
+    (void)unlink(mine); /* of one who died here */
+    lock->fd = open(mine, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (lock->fd < 0)
+        return false;
+    snprintf(lock->token, sizeof lock->token, "%s", token);
+    if (try_lock(lock->fd) == 0 && write_owner(lock, mine, job) == TUTTI_OK &&
+        rename(mine, path) == 0)
+        return true;
+    (void)unlink(mine);
+    tutti__run_lock_release(lock);
+    return false;
+}
+
+bool tutti__run_lock_is_held(const tutti__run_lock *lock, const char *folder)
+{
+    char path[4096];
+
+    return lock->fd >= 0 && lock_path(folder, path) == TUTTI_OK && is_current(lock->fd, path);
 }

@@ -21,5 +21,11 @@ void tutti__run_lock_release(tutti__run_lock *lock);
  * ours now, and the file says so. */
 bool tutti__run_lock_inherit(tutti__run_lock *lock, const char *folder, const char *token,
                              const tutti__train_job *job, int ms);
+/* Takes it from one with this token that has it still, but is no member any more, and may be frozen or cut off: in a new file
+ * of the same name. False: it is another job's, or there is no such file. */
+bool tutti__run_lock_seize(tutti__run_lock *lock, const char *folder, const char *token,
+                           const tutti__train_job *job);
+/* It is, and nobody has seized it. */
+bool tutti__run_lock_is_held(const tutti__run_lock *lock, const char *folder);
 
 #endif

@@ -7,11 +7,11 @@
 kills=${KILLS:-16}
 export TUTTI_LOG=warn,elastic:debug
 # Kinds of runs: workers, how they are disturbed (by hand, by --chaos), and flags.
-mlp="--model mlp --dropout 0.3 --shards 8 --batch-size 8 --epochs ${EPOCHS:-120} --checkpoint-every 500"
+mlp="--model mlp --dropout 0.3 --shards 8 --batch-size 8 --epochs ${EPOCHS:-60} --checkpoint-every 500"
 resnet="--model mini_resnet --shards 4 --batch-size 4 --max-steps 60 --eval-every 0 --checkpoint-every 10"
 kinds=("mlp 3 hand" "mlp 2 hand" "resnet 3 hand" "mlp 4 hand tcp" "mlp 3 chaos" "resnet 4 chaos")
 
-# disturbed_by_hand N: kills of $job's workers, now one, now several, now all but one; some of them while a generation is still
+# Kills of $job's workers, now one, now several, now all but one; some of them while a generation is still
 # being formed. A line "kill SECONDS PROCESSES" each.
 disturb_by_hand() { # DIR N MOST
     local agent='' n=$2 count full=0 events=0
@@ -78,7 +78,7 @@ for ((i = 0; killed < kills; i++)); do
     timeout=$!
     job=''
     until [ -n "$job" ]; do job=$(pgrep -P $timeout -x tutti) || kill -0 $timeout; done
-    [ "$how" != hand ] || disturb_by_hand "run$i" "$n" 10
+    [ "$how" != hand ] || disturb_by_hand "run$i" "$n" 5
     code=0
     wait $timeout || code=$?
     [ $code = 0 ] || failed_run "run$i" "exit code $code"

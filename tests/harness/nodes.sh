@@ -12,7 +12,7 @@ new_port() { # $port: free, and not the kernel's to give away
 node() { # NAME FLAGS AND PROGRAM...: starts a node; its output goes to NAME.out
     local name=$1
     shift
-    "${on[@]}" timeout -k 2 50 "$TUTTI" run "$@" >"$work/$name.out" 2>&1 &
+    "${on[@]}" timeout -k 2 "${node_seconds:-50}" "$TUTTI" run "$@" >"$work/$name.out" 2>&1 &
     node_pid[$name]=$!
 }
 # NAME: the front process of its tutti run, a child of timeout (and of ip netns exec's successor)

@@ -397,7 +397,14 @@ static void own_failures_end_the_round(void **state)
     ready(&f, "a0", 1);
     ready(&f, "a1", 1);
     ready(&f, "b1", 1);
-    expect(&f, ""); /* nothing is begun any more */
+    expect(&f, "leave a0 leave a1 leave b1"); /* nothing is begun any more that they could wait for */
+    tutti__generations_free(&f.g);
+
+    begin_four(&f); /* and who waits already */
+    ready(&f, "a0", 1);
+    *f.text = '\0';
+    ended(&f, "b0", 1, 0);
+    expect(&f, "fail b0 leave a0");
     tutti__generations_free(&f.g);
 }
 
