@@ -699,11 +699,13 @@ static void learn(tutti__coordinator *c, const json_t *m)
 
 static void send_elsewhere(tutti__coordinator *c, node *n)
 {
-    send_to(c, n, json_pack("{s:s, s:I}", "type", "elsewhere", "term", (json_int_t)0));
+    send_to(c, n,
+            json_pack("{s:s, s:I, s:b}", "type", "elsewhere", "term", (json_int_t)0, "began",
+                      c->began));
 }
 
-/* Is it not for us to take this node back? It knows of a coordinator that has followed us; or it comes before us, where nobody
- * goes on yet. */
+/* Is it not for us to take this node back? We came to the place of one that has died, and know nothing of its job; or it knows of
+ * a coordinator that has followed us; or it comes before us, where nobody goes on yet. */
 static bool gives_way(tutti__coordinator *c, const node *n, const json_t *m)
 {
     tutti__roster theirs;
@@ -711,6 +713,8 @@ static bool gives_way(tutti__coordinator *c, const node *n, const json_t *m)
 
     if (n->link.local || !tutti__roster_read(&theirs, json_object_get(m, "roster")))
         return false;
+    if (!c->began && !c->succeeds)
+        return true;
     for (const node *o = first_node(c); o; o = next_node(o))
         if (o->link.local && o->in_round)
             me = o->id;

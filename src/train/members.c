@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 enum {
-    SUCCESSION_MS = 30000
-}; /* for one who has been rank 0 to end, or to write what it has begun */
+    SUCCESSION_MS = 1000
+}; /* for one who has been rank 0 and was killed; whoever is still there by then is frozen or cut off, and none of the group */
 
 /* ---- Alone ---------------------------------------------------------------------------------------------------- */
 
@@ -301,24 +301,6 @@ static tutti_status continue_folder(tutti__run *run)
     return TUTTI_OK;
 }
 
-static tutti_status take_over(tutti__run *run)
-{
-    if (run->folder.lock.fd >= 0)
-        return TUTTI_OK;
-    strcpy(run->folder.path, run->config->run_dir);
-    if (!tutti__run_lock_inherit(&run->folder.lock, run->folder.path, run->token, &run->job,
-                                 SUCCESSION_MS))
-        return tutti__fail(TUTTI_ERR_STATE,
-                           "rank 0 has gone, and rank 0 is now a process that does not get hold of "
-                           "the run folder %s: it must lie where all hosts see it under this name, "
-                           "or workers join on other hosts only for as long as the first one lives",
-                           run->folder.path);
-    tutti__progress_init(&run->progress, stdout, run->config->progress);
-    TUTTI_TRY(continue_folder(run));
-    say_taken_over(run);
-    return TUTTI_OK;
-}
-
 /* Another member has come further, and is rank 0 now. */
 static void hand_over(tutti__run *run)
 {
@@ -330,6 +312,26 @@ static void hand_over(tutti__run *run)
     tutti__progress_clear(&run->progress);
     tutti__progress_init(&run->progress, NULL, run->config->progress);
     run->members->saved_epoch = 0;
+}
+
+static tutti_status take_over(tutti__run *run)
+{
+    if (tutti__run_lock_is_lost(&run->folder.lock, run->folder.path)) /* and comes back */
+        hand_over(run);
+    if (run->folder.lock.fd >= 0)
+        return TUTTI_OK;
+    strcpy(run->folder.path, run->config->run_dir);
+    if (!tutti__run_lock_inherit(&run->folder.lock, run->folder.path, run->token, &run->job,
+                                 SUCCESSION_MS, true))
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "rank 0 has gone, and rank 0 is now a process that does not get hold of "
+                           "the run folder %s: it must lie where all hosts see it under this name, "
+                           "or workers join on other hosts only for as long as the first one lives",
+                           run->folder.path);
+    tutti__progress_init(&run->progress, stdout, run->config->progress);
+    TUTTI_TRY(continue_folder(run));
+    say_taken_over(run);
+    return TUTTI_OK;
 }
 
 /* This process has trained, and its state is gone: nothing of it may be left over. */

@@ -6,6 +6,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -41,6 +42,33 @@ static int lock_within(int fd, int ms)
     while ((error = try_lock(fd)) == EAGAIN && tutti__now_ns() < end)
         nanosleep(&tick, NULL);
     return error;
+}
+
+/* Whoever takes the lock by force puts a new file in the place of the one that is locked. */
+bool tutti__run_lock_is_lost(const tutti__run_lock *lock, const char *folder)
+{
+    char path[4096];
+    struct stat held, there;
+
+    return lock->fd >= 0 && lock_path(folder, path) == TUTTI_OK && fstat(lock->fd, &held) == 0 &&
+           stat(path, &there) == 0 && (held.st_ino != there.st_ino || held.st_dev != there.st_dev);
+}
+
+/* The file that is there when it is locked. lock->fd -1: errno. Else as try_lock. */
+static int open_locked(tutti__run_lock *lock, const char *folder, const char *path, int flags,
+                       int ms)
+{
+    int error;
+
+    for (;;) {
+        lock->fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0666);
+        if (lock->fd < 0)
+            return errno;
+        error = lock_within(lock->fd, ms);
+        if (error || !tutti__run_lock_is_lost(lock, folder))
+            return error;
+        close(lock->fd);
+    }
 }
 
 /* NULL: nothing that can be understood. */
@@ -143,10 +171,10 @@ tutti_status tutti__run_lock_take(tutti__run_lock *lock, const char *folder,
     int error;
 
     TUTTI_TRY(lock_path(folder, path));
-    lock->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    error = open_locked(lock, folder, path, O_CREAT,
+                        job->restarted || job->requeued ? RESTARTED_MS : WAIT_MS);
     if (lock->fd < 0)
-        return tutti__fail_errno(errno, "cannot write %s", path);
-    error = lock_within(lock->fd, job->restarted || job->requeued ? RESTARTED_MS : WAIT_MS);
+        return tutti__fail_errno(error, "cannot write %s", path);
     if (error == EAGAIN) {
         status = refuse(lock->fd, folder);
         tutti__run_lock_release(lock);
@@ -170,28 +198,52 @@ void tutti__run_lock_release(tutti__run_lock *lock)
     lock->fd = -1;
 }
 
+static bool has_token(int fd, const char *token)
+{
+    json_t *owner = read_owner(fd);
+    bool has = strcmp(text_of(owner, "token", ""), token) == 0;
+
+    json_decref(owner);
+    return has;
+}
+
+/* A file of our own, locked, in the place of the one that another has locked. */
+static bool replace(tutti__run_lock *lock, const char *path, const tutti__train_job *job)
+{
+    char new_path[4096 + 8];
+
+    tutti__run_lock_release(lock);
+    snprintf(new_path, sizeof new_path, "%s.tmp", path);
+    unlink(new_path);
+    lock->fd = open(new_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (lock->fd < 0)
+        return false;
+    if (try_lock(lock->fd) == 0 && write_owner(lock, new_path, job) == TUTTI_OK &&
+        rename(new_path, path) == 0)
+        return true;
+    unlink(new_path);
+    return false;
+}
+
 bool tutti__run_lock_inherit(tutti__run_lock *lock, const char *folder, const char *token,
-                             const tutti__train_job *job, int ms)
+                             const tutti__train_job *job, int ms, bool by_force)
 {
     char path[4096];
-    json_t *owner;
+    int error;
     bool ours;
 
     if (lock_path(folder, path) != TUTTI_OK)
         return false;
-    lock->fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    error = open_locked(lock, folder, path, 0, ms);
     if (lock->fd < 0) /* another host's folder */
         return false;
-    ours = lock_within(lock->fd, ms) == 0;
-    owner = ours ? read_owner(lock->fd) : NULL;
-    ours = ours && strcmp(text_of(owner, "token", ""), token) == 0;
-    json_decref(owner);
-    if (!ours) {
-        tutti__run_lock_release(lock);
-        return false;
-    }
+    ours = (error == 0 || (error == EAGAIN && by_force)) && has_token(lock->fd, token);
     snprintf(lock->token, sizeof lock->token, "%s", token);
-    if (write_owner(lock, path, job) != TUTTI_OK)
+    if (ours && error == EAGAIN)
+        ours = replace(lock, path, job);
+    else if (ours && write_owner(lock, path, job) != TUTTI_OK)
         tutti_log(TUTTI_LOG_INFO, "train", "%s", tutti_last_error());
-    return true;
+    if (!ours)
+        tutti__run_lock_release(lock);
+    return ours;
 }
