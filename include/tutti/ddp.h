@@ -35,7 +35,7 @@ typedef struct tutti_ddp_opts {
     int check_replicas; /* every so many steps; 0: TUTTI_CHECK_REPLICAS, or never; -1: never */
     tutti_nonfinite nonfinite;
     /* As in tutti_reducer_opts, with the calls below. UNSUPPORTED, by name, with what is not the same on any number of ranks:
-     * keep_buffers, a buffer_hook, ignored, a communication hook, sparse gradients, batch norm over all ranks, ZeRO, Join. */
+     * keep_buffers, a buffer_hook, ignored, a communication hook, sparse gradients, batch norm over all ranks, Join. */
     int shards, wire_bits;
     size_t n_counters;
     uint64_t reserved[2]; /* zero */
@@ -91,7 +91,9 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_ddp_begin_step(tutti_ddp *ddp);
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ddp_begin_shard(tutti_ddp *ddp, int shard, bool last);
 /* *again_p: as tutti_reducer_again; buffers are then as at the beginning, as they are where it fails. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ddp_finish_step(tutti_ddp *ddp, bool *again_p);
-/* As tutti_reducer_regroup; also forgets the step at hand. Compares the models, and copies neither parameters nor buffers. */
+/* As tutti_reducer_regroup; also forgets the step at hand. Compares the models, and copies neither parameters nor buffers. With ZeRO
+ * what optimizers have in shares is dropped, and they are as before their first step: to keep it, consolidate on a rank that stays, and
+ * write it (tutti_optim_state_write, tutti_optim_set_updates) on all in the new group. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ddp_regroup(tutti_ddp *ddp, tutti_group *group);
 
 /* Elastic training of a module (elastic.h): makes DDP for it, with e's shards, and keeps both as a part of the state: parameters,
@@ -100,7 +102,9 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_elastic_keep_module(tutti_elastic *
                                                                  tutti_module *module,
                                                                  const tutti_ddp_opts *opts,
                                                                  tutti_ddp **ddp_p);
-/* The optimizer's state and hyper-parameters that change (learning rate, step count); borrowed. After its module. */
+/* The optimizer's state and hyper-parameters that change (learning rate, step count); borrowed. After its module. With ZeRO (made for
+ * keep_module's DDP) the state is whole on all while a group is formed, and in shares from its first step on: where ranks join or leave,
+ * it is brought together before; where one dies, its share is lost, and with it the state of all (tutti_elastic_has_lost_all). */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_elastic_keep_optim(tutti_elastic *e,
                                                                 tutti_optim *optim);
 
@@ -153,11 +157,13 @@ TUTTI_API void tutti_convert_sync_batch_norm(tutti_module *module, tutti_group *
  *     tutti_optim_step, before any update, with names and values;
  *   - an averaged backward that adds to a gradient without zero_grad, of the root or of a child, since the last one is an
  *     error (pause and resume accumulate as ever);
- *   - there is no room for another communication hook. */
+ *   - there is no room for another communication hook.
+ * With logical shards (tutti_ddp_opts.shards) gradients are reduced in full, as without ZeRO, and the first three do not hold but for
+ * tutti_optim_step: tutti_tensor_grad and clip_grad_norm are those of training without ZeRO, to the bit. */
 typedef struct tutti_zero tutti_zero;
 
-/* Before the first backward, for every optimizer of ddp's module. Collective, and ends on all ranks as tutti_ddp_new does.
- * Borrows ddp: free the optimizers, then ZeRO, then DDP. The module must live as long. */
+/* Before the first backward, for every optimizer of ddp's module. Collective, and ends on all ranks as tutti_ddp_new does; with
+ * logical shards it asks no other rank. Borrows ddp: free the optimizers, then ZeRO, then DDP. The module must live as long. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_zero_new(tutti_zero **zero_p, tutti_ddp *ddp);
 TUTTI_API void tutti_zero_free(tutti_zero *zero);
 /* Gathers all of the optimizer's state on rank `root`, where tutti_optim_state_read gives it until the next step. The

@@ -128,6 +128,8 @@ tutti_status tutti__ddp_shard_step(tutti_ddp *ddp);
 void tutti__ddp_shard_backward(tutti_ddp *ddp);
 tutti_status tutti__ddp_bring_buffers(tutti_ddp *ddp);
 void tutti__ddp_shard_clock(tutti_ddp *ddp);
+/* In a step: buffers are a shard's own. */
+bool tutti__ddp_shards_open(const tutti_ddp *ddp);
 /* After a finished step, before the next: buffers and the context are again as that began. */
 tutti_status tutti__ddp_take_back(tutti_ddp *ddp);
 

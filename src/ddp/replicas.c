@@ -178,9 +178,12 @@ static tutti_status compare(verdict *v, uint64_t *mine, uint64_t *totals, const 
     return explain(v, mine);
 }
 
-/* Buffers are the same only until a step computes with them. */
+/* Buffers are the same only until a step computes with them. With shards every step ends with their mean; who has just joined has
+ * computed none. */
 static bool buffers_are_shared(const tutti_ddp *ddp)
 {
+    if (ddp->shards)
+        return !tutti__ddp_shards_open(ddp);
     return !ddp->opts.keep_buffers && !ddp->opts.buffer_hook &&
            ddp->buffers_round == tutti_module_ctx(ddp->module)->round;
 }

@@ -313,7 +313,6 @@ tutti_status tutti_ddp_begin_step(tutti_ddp *ddp)
     s->forward_ns = s->backward_ns = 0;
     s->in_step = true;
     s->in_shard = s->had_backward = false;
-    ddp->buffers_round = 0;
     return TUTTI_OK;
 }
 
@@ -408,6 +407,11 @@ static tutti_status finish(tutti_ddp *ddp)
     return TUTTI_OK;
 }
 
+bool tutti__ddp_shards_open(const tutti_ddp *ddp)
+{
+    return ddp->shards->in_step;
+}
+
 tutti_status tutti__ddp_take_back(tutti_ddp *ddp)
 {
     ddp->module->cx->step = ddp->shards->context_step;
@@ -423,7 +427,6 @@ tutti_status tutti_ddp_finish_step(tutti_ddp *ddp, bool *again_p)
     TUTTI_TRY(check_call(ddp, "tutti_ddp_finish_step", true));
     status = finish(ddp);
     ddp->shards->in_step = false;
-    ddp->buffers_round = ddp->module->cx->round;
     *again_p = status == TUTTI_OK && tutti_reducer_again(ddp->reducer);
     if (status == TUTTI_OK && !*again_p) {
         ddp->module->cx->step =

@@ -126,7 +126,7 @@ void tutti__log_pipe_close(tutti__log_pipe *pipe, tutti__console *console);
 
 /* ---- Workers ----------------------------------------------------------------------------------------- */
 
-/* What an elastic worker has said, and was told last (elastic_worker.h). */
+/* What an elastic worker has said, and was told last (elastic_workers.h). */
 typedef struct tutti__voice {
     int fd; /* our end of the sockets; -1: none */
     bool spoke;

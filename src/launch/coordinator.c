@@ -1,8 +1,6 @@
 /* coordinator.c -- the rendezvous of a job's nodes, round by round.   SPDX-License-Identifier: MIT */
-#include "launch/coordinator.h"
+#include "launch/coordinator_parts.h"
 #include "comm/bootstrap/store/store.h"
-#include "launch/door.h"
-#include "launch/elastic_round.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -15,79 +13,8 @@ enum {
     HOLD_S = 5 /* for nodes that lost their rendezvous host, before a job begins anew */
 };
 
-/* A connection that has proven to be of the job, and is a node once it has joined. */
-typedef struct node {
-    tutti__link link;
-    bool joined, refused;
-    bool in_round;       /* it is a node of the current round */
-    bool over;           /* its workers of the round have ended */
-    bool left;           /* it was told to end */
-    bool busy;           /* has workers of a round that is over; it was told to stop them */
-    int id;              /* of its stay in a round: no other node had it */
-    int first_rank;      /* of the round */
-    int place;           /* 1 + its number in the last round it was in; 0: none */
-    int wanted_rank;     /* --node-rank; -1: native */
-    int n, port;         /* workers; a free port there, for MASTER_PORT */
-    int listens;         /* the port of its agent, where it may succeed us; 0: none */
-    bool here;           /* all is known of its workers */
-    bool apart;          /* it hung up for want of hearing us, and lives */
-    int64_t told, acked; /* version of the list of nodes */
-    int64_t pid;
-    char host[64], address[128], listens_at[128];
-    json_t
-        *pending; /* its wish to join, while we find out whether the holder of its rank is alive */
-    double pending_ms; /* since when */
-} node;
-
-typedef enum job_state { GATHERING, RUNNING, STOPPING, ENDED } job_state;
-
-struct tutti__coordinator {
-    tutti__coordinator_opts opts;
-    tutti__door door;
-    job_state state;
-    bool began;   /* there has been a round */
-    bool failing; /* the round is stopped because of a failure */
-    bool retired; /* this node ends, and the others may wait for its return */
-    int round, restarts;
-    int code, last_id;
-    tutti__elastic_round elastic;
-    char master_addr[128];
-    int master_port;
-    tutti__roster roster, base; /* the list; the last one that all nodes know of */
-    bool list_changed;
-    bool succeeds;  /* the list is still that of the coordinator before us */
-    bool replaced;  /* there is another coordinator */
-    bool paused;    /* others may go on without the nodes that are here, nobody knows */
-    double until;   /* for which nodes are waited that may come */
-    int survivors;  /* nodes that will come from a rendezvous host that was lost; 0: a new job */
-    char why[1024]; /* the first failure, or what stopped the round */
-    double since, last_call, told, next_word, ended;
-};
-
-/* What it is in the list. */
-static node *find_id(const tutti__coordinator *c, int id);
-
-#define SAY(c, format, ...)                                                                        \
-    tutti__console_print((c)->opts.console, "%s: " format "\n", (c)->opts.job->opts.title,         \
-                         __VA_ARGS__)
-
-static const tutti__nodes *limits(const tutti__coordinator *c)
-{
-    return &c->opts.job->opts.nodes;
-}
-
-static node *first_node(const tutti__coordinator *c)
-{
-    return (node *)c->door.links;
-}
-
-static node *next_node(const node *n)
-{
-    return (node *)n->link.next;
-}
-
 /* "hostb (process 4711)" */
-static const char *name_of(const node *n, char text[128])
+static const char *name_of(const tutti__node *n, char text[128])
 {
     snprintf(text, 128, "%.63s (process %lld)", n->host, (long long)n->pid);
     return text;
@@ -95,16 +22,11 @@ static const char *name_of(const node *n, char text[128])
 
 /* ---- Telling the nodes ------------------------------------------------------------------------------- */
 
-static void send_to(tutti__coordinator *c, node *n, json_t *message)
-{
-    tutti__door_send(&c->door, &n->link, message);
-}
-
 static void send_to_id(void *context, int id, json_t *message)
 {
     tutti__coordinator *c = context;
 
-    node *n = find_id(c, id);
+    tutti__node *n = tutti__coordinator_find(c, id);
 
     if (n)
         send_to(c, n, message);
@@ -112,13 +34,7 @@ static void send_to_id(void *context, int id, json_t *message)
         json_decref(message);
 }
 
-/* Who dies may be replaced, who comes may join. */
-static bool is_elastic(const tutti__coordinator *c)
-{
-    return tutti__elastic_round_is_one(&c->elastic);
-}
-
-static void tell_end(tutti__coordinator *c, node *n)
+static void tell_end(tutti__coordinator *c, tutti__node *n)
 {
     send_to(c, n,
             json_pack("{s:s, s:i, s:o}", "type", "end", "code", c->code, "why",
@@ -130,7 +46,7 @@ static void end_job(tutti__coordinator *c, int code)
     c->state = ENDED;
     c->code = code;
     c->ended = tutti__now_ms();
-    for (node *n = first_node(c); n; n = next_node(n))
+    for (tutti__node *n = first_node(c); n; n = next_node(n))
         if (n->joined)
             tell_end(c, n);
 }
@@ -140,15 +56,16 @@ static void stop_round(tutti__coordinator *c, bool failing)
 {
     c->failing = failing;
     c->state = STOPPING;
-    for (node *n = first_node(c); n; n = next_node(n))
+    for (tutti__node *n = first_node(c); n; n = next_node(n))
         if (n->in_round && !n->over)
             send_to(c, n,
                     json_pack("{s:s, s:i, s:o, s:b}", "type", "stop", "round", c->round, "why",
                               tutti__message_string(c->why), "failing", failing));
 }
 
-static void refuse(tutti__coordinator *c, node *n, const char *format, ...) TUTTI_PRINTF(3, 4);
-static void refuse(tutti__coordinator *c, node *n, const char *format, ...)
+static void refuse(tutti__coordinator *c, tutti__node *n, const char *format, ...)
+    TUTTI_PRINTF(3, 4);
+static void refuse(tutti__coordinator *c, tutti__node *n, const char *format, ...)
 {
     char why[512], name[128];
     va_list args;
@@ -170,7 +87,7 @@ static void refuse(tutti__coordinator *c, node *n, const char *format, ...)
 /* Before: nodes of the last round in their order, then new ones by host and process. */
 static int by_order(const void *a, const void *b)
 {
-    const node *x = *(node *const *)a, *y = *(node *const *)b;
+    const tutti__node *x = *(tutti__node *const *)a, *y = *(tutti__node *const *)b;
     int order;
 
     if (x->wanted_rank != y->wanted_rank)
@@ -183,7 +100,7 @@ static int by_order(const void *a, const void *b)
     return order;
 }
 
-static bool is_idle(const node *n)
+static bool is_idle(const tutti__node *n)
 {
     return n->joined && !n->in_round && !n->busy;
 }
@@ -192,27 +109,18 @@ static int count_idle(const tutti__coordinator *c)
 {
     int count = 0;
 
-    for (const node *n = first_node(c); n; n = next_node(n))
+    for (const tutti__node *n = first_node(c); n; n = next_node(n))
         count += is_idle(n);
     return count;
 }
 
-static int count_in_round(const tutti__coordinator *c)
-{
-    int count = 0;
-
-    for (const node *n = first_node(c); n; n = next_node(n))
-        count += n->in_round;
-    return count;
-}
-
 /* The idle nodes in the order of their ranks, at most `max` of them; how many. */
-static int choose_nodes(const tutti__coordinator *c, node **chosen, int max)
+static int choose_nodes(const tutti__coordinator *c, tutti__node **chosen, int max)
 {
-    node **all = malloc(((size_t)count_idle(c) + 1) * sizeof(*all));
+    tutti__node **all = malloc(((size_t)count_idle(c) + 1) * sizeof(*all));
     int count = 0;
 
-    for (node *n = first_node(c); all && n; n = next_node(n))
+    for (tutti__node *n = first_node(c); all && n; n = next_node(n))
         if (is_idle(n))
             all[count++] = n;
     if (count > 0)
@@ -225,9 +133,9 @@ static int choose_nodes(const tutti__coordinator *c, node **chosen, int max)
 }
 
 /* It takes part from now on, with its place and its ranks. */
-static void enter_round(tutti__coordinator *c, node *n)
+static void enter_round(tutti__coordinator *c, tutti__node *n)
 {
-    if (n->id == 0 || find_id(c, n->id))
+    if (n->id == 0 || tutti__coordinator_find(c, n->id))
         n->id = ++c->last_id;
     n->in_round = n->here = true;
     n->over = false;
@@ -239,12 +147,12 @@ static void enter_round(tutti__coordinator *c, node *n)
     end_job(c, 4);
 }
 
-static void tell_round(tutti__coordinator *c, node *n)
+static void tell_round(tutti__coordinator *c, tutti__node *n)
 {
     const tutti__job *job = c->opts.job;
     int world_size = 0;
 
-    for (const node *o = first_node(c); o; o = next_node(o))
+    for (const tutti__node *o = first_node(c); o; o = next_node(o))
         if (o->in_round && o->first_rank + o->n > world_size)
             world_size = o->first_rank + o->n;
     send_to(c, n,
@@ -265,7 +173,7 @@ static int first_free(const tutti__coordinator *c, int n, bool ranks)
 
     do {
         taken = false;
-        for (const node *o = first_node(c); o && !taken; o = next_node(o)) {
+        for (const tutti__node *o = first_node(c); o && !taken; o = next_node(o)) {
             int begin = ranks ? o->first_rank : o->place - 1, end = begin + (ranks ? o->n : 1);
 
             taken = o->in_round && first < end && begin < first + n;
@@ -281,7 +189,7 @@ static void admit(tutti__coordinator *c)
     const tutti__generations *g = &c->elastic.generations;
     char name[128];
 
-    for (node *n = first_node(c); n; n = next_node(n)) {
+    for (tutti__node *n = first_node(c); n; n = next_node(n)) {
         if (!is_idle(n) || c->paused || count_in_round(c) >= limits(c)->max || g->finished ||
             tutti__generations_living(g, -1) == 0)
             continue;
@@ -297,7 +205,7 @@ static void admit(tutti__coordinator *c)
 static void begin_round(tutti__coordinator *c)
 {
     int max = limits(c)->max, n_nodes;
-    node **nodes = malloc((size_t)max * sizeof(*nodes));
+    tutti__node **nodes = malloc((size_t)max * sizeof(*nodes));
 
     if (!nodes) {
         snprintf(c->why, sizeof c->why, "no memory for %d nodes", max);
@@ -309,7 +217,8 @@ static void begin_round(tutti__coordinator *c)
     c->began = true;
     tutti__elastic_round_begin(&c->elastic, c->round);
     c->state = RUNNING;
-    c->failing = false;
+    c->failing = c->paused = false;
+    c->roster.n = c->base.n = 0; /* the numbers are others */
     c->why[0] = '\0';
     c->code = 0;
     tutti__store_fence(c->opts.job->store, c->round);
@@ -359,12 +268,12 @@ static void tell_waiting(tutti__coordinator *c)
     used = snprintf(text, sizeof text, "waiting for nodes since %.0f s: %d of %d%s came (",
                     (now - c->since) * 1e-3, idle, limits(c)->min,
                     limits(c)->max > limits(c)->min ? " or more" : "");
-    for (const node *n = first_node(c); n && used < (int)sizeof text - 80; n = next_node(n))
+    for (const tutti__node *n = first_node(c); n && used < (int)sizeof text - 80; n = next_node(n))
         if (is_idle(n))
             used += snprintf(text + used, sizeof text - (size_t)used, "%s%.63s",
                              text[used - 1] == '(' ? "" : ", ", n->host);
     snprintf(text + used, sizeof text - (size_t)used, ")");
-    for (node *n = first_node(c); n; n = next_node(n))
+    for (tutti__node *n = first_node(c); n; n = next_node(n))
         if (n->joined)
             send_to(c, n,
                     json_pack("{s:s, s:o}", "type", "wait", "why", tutti__message_string(text)));
@@ -401,7 +310,7 @@ static int count_running(const tutti__coordinator *c)
 {
     int count = 0;
 
-    for (const node *n = first_node(c); n; n = next_node(n))
+    for (const tutti__node *n = first_node(c); n; n = next_node(n))
         count += n->in_round && !n->over;
     return count;
 }
@@ -428,7 +337,7 @@ static void tell_of_min(tutti__coordinator *c)
 {
     int left = 0;
 
-    for (const node *n = first_node(c); n; n = next_node(n))
+    for (const tutti__node *n = first_node(c); n; n = next_node(n))
         left += n->in_round && !n->left;
     if (left > 0 && left < limits(c)->min)
         SAY(c, "%d node%s left, fewer than --nnodes asks for (%d)", left,
@@ -439,7 +348,7 @@ static void tell_of_min(tutti__coordinator *c)
 static void conclude(tutti__coordinator *c)
 {
     tutti__elastic_round_tell(&c->elastic);
-    for (node *n = first_node(c); n; n = next_node(n))
+    for (tutti__node *n = first_node(c); n; n = next_node(n))
         n->in_round = n->over = false;
     if (c->state == RUNNING) {
         end_job(c, 0);
@@ -455,185 +364,15 @@ static void conclude(tutti__coordinator *c)
     enter_gathering(c);
 }
 
-/* ---- The list of nodes, and who of them may go on ------------------------------------------------------ */
-
-static node *find_id(const tutti__coordinator *c, int id)
-{
-    for (node *n = first_node(c); n; n = next_node(n))
-        if (n->in_round && n->id == id)
-            return n;
-    return NULL;
-}
-
-static bool is_here(void *context, int id)
-{
-    const node *n = find_id(context, id);
-
-    return n && n->here;
-}
-
-static int count_here(const tutti__coordinator *c)
-{
-    int count = 0;
-
-    for (const node *n = first_node(c); n; n = next_node(n))
-        count += n->in_round && n->here;
-    return count;
-}
-
-static void mark_dead(tutti__coordinator *c, int id)
-{
-    tutti__roster *lists[] = {&c->roster, &c->base};
-
-    for (int i = 0; i < 2; i++) {
-        tutti__roster_node *entry = tutti__roster_find(lists[i], id);
-
-        if (entry)
-            entry->dead = true;
-    }
-}
-
-/* Begins as the successor of a coordinator that was lost: with its list, and nothing is done before enough have come. */
-static void succeed(tutti__coordinator *c)
-{
-    c->roster = *c->opts.roster;
-    c->succeeds = c->paused = true;
-    c->until = tutti__now_ms() + 2e3 * tutti__or(limits(c)->keep_alive_s, 5);
-    c->next_word = tutti__now_ms() + FIRST_WORD_MS;
-    for (int i = 0; i < c->roster.n; i++)
-        if (c->roster.list[i].id > c->last_id)
-            c->last_id = c->roster.list[i].id;
-}
-
-static void tell_succession(tutti__coordinator *c)
-{
-    for (const node *n = first_node(c); n; n = next_node(n))
-        if (n->link.local)
-            SAY(c,
-                "this node coordinates the job from now on (term %lld), with %d of %d nodes; nodes "
-                "that come now find it by --rdzv-endpoint %s%s%s:%d",
-                (long long)c->roster.term, count_here(c), c->roster.n,
-                strchr(n->listens_at, ':') ? "[" : "", n->listens_at,
-                strchr(n->listens_at, ':') ? "]" : "", n->listens);
-}
-
-static void go_on(tutti__coordinator *c)
-{
-    double silent_s =
-        tutti__roster_all_here(&c->roster, is_here, c) ? 0 : tutti__or(limits(c)->keep_alive_s, 5);
-
-    c->paused = false;
-    if (c->succeeds) {
-        c->succeeds = false;
-        for (int i = 0; i < c->roster.n; i++)
-            if (!is_here(c, c->roster.list[i].id))
-                c->elastic.generations.deaths += c->roster.list[i].workers;
-        c->base = c->roster;
-        c->roster.term++;
-        c->roster.version = 0;
-        c->list_changed = true;
-        tell_succession(c);
-    } else {
-        SAY(c, "%d of %d nodes are here again: the job goes on", count_here(c), c->roster.n);
-    }
-    /* Who is silent may still be at work with the state, until it misses us as well. */
-    tutti__elastic_round_hold(&c->elastic, silent_s);
-    tutti__elastic_round_pause(&c->elastic, false);
-}
-
-/* Two sides of a network that is cut must not both. */
-static bool may_go_on(tutti__coordinator *c)
-{
-    return !c->replaced && tutti__roster_suffices(&c->roster, is_here, c) &&
-           tutti__roster_suffices(&c->base, is_here, c);
-}
-
-static void tell_pause(tutti__coordinator *c)
-{
-    SAY(c, "only %d of %d nodes are heard, the others may go on by themselves: waiting",
-        count_here(c), c->roster.n);
-    c->next_word = tutti__now_ms() + LATER_WORD_MS;
-}
-
-static void consider_pause(tutti__coordinator *c)
-{
-    bool may = may_go_on(c);
-
-    if (!may && !c->paused) {
-        c->paused = true;
-        c->until = 0;
-        tell_pause(c);
-        tutti__elastic_round_pause(&c->elastic, true);
-    } else if (may && c->paused &&
-               (tutti__now_ms() >= c->until || tutti__roster_all_here(&c->roster, is_here, c))) {
-        go_on(c);
-    } else if (c->paused && tutti__now_ms() >= c->next_word) {
-        tell_pause(c);
-    }
-}
-
-/* Ourselves first, then by the time of their coming. */
-static void make_list(tutti__coordinator *c)
-{
-    tutti__roster *r = &c->roster;
-    int n = count_here(c), at;
-
-    r->version++;
-    r->n = 0;
-    for (const node *o = first_node(c); n <= TUTTI__ROSTER_MAX && o; o = next_node(o)) {
-        if (!o->in_round || !o->here)
-            continue;
-        for (at = r->n++;
-             at > 0 && !(r->list[at - 1].first) && (o->link.local || r->list[at - 1].id > o->id);
-             at--)
-            r->list[at] = r->list[at - 1];
-        r->list[at] = (tutti__roster_node){
-            .id = o->id, .workers = o->n, .port = o->listens, .first = o->link.local};
-        snprintf(r->list[at].address, sizeof r->list[at].address, "%s", o->listens_at);
-    }
-    c->list_changed = false;
-}
-
-/* A node that has come is told when the others know of it, so that it cannot outvote them before. */
-static void spread_list(tutti__coordinator *c)
-{
-    bool known = true, known_to_all = true;
-
-    if (limits(c)->max <= 1 || c->paused)
-        return;
-    if (c->list_changed)
-        make_list(c);
-    for (const node *n = first_node(c); n; n = next_node(n)) {
-        bool knows = !n->in_round || !n->here || n->acked >= c->roster.version;
-
-        known_to_all &= knows;
-        known &= knows || n->acked == 0;
-    }
-    if (known_to_all)
-        c->base = c->roster;
-    for (node *n = first_node(c); n; n = next_node(n)) {
-        json_t *m;
-
-        if (!n->in_round || !n->here || n->told >= c->roster.version || (n->acked == 0 && !known))
-            continue;
-        n->told = c->roster.version;
-        m = tutti__roster_write(&c->roster);
-        json_object_set_new(m, "type", json_string("nodes"));
-        json_object_set_new(m, "me", json_integer(n->id));
-        json_object_set_new(m, "store", tutti__message_string(c->opts.job->store_address));
-        send_to(c, n, m);
-    }
-}
-
 static void consider(tutti__coordinator *c)
 {
     if ((c->state == RUNNING || c->state == STOPPING) && count_running(c) == 0)
         conclude(c);
     if (c->state == RUNNING && is_elastic(c)) {
-        consider_pause(c);
+        tutti__list_consider_pause(c);
         tutti__elastic_round_tick(&c->elastic);
         admit(c);
-        spread_list(c);
+        tutti__list_spread(c);
     } else if (c->state == RUNNING && count_in_round(c) < limits(c)->max && count_idle(c) > 0 &&
                count_running(c) == count_in_round(c)) { /* else it is about to end well */
         snprintf(c->why, sizeof c->why, "%d more node%s came", count_idle(c),
@@ -646,16 +385,16 @@ static void consider(tutti__coordinator *c)
 
 /* ---- What nodes say ---------------------------------------------------------------------------------- */
 
-static node *holder_of(const tutti__coordinator *c, const node *other)
+static tutti__node *holder_of(const tutti__coordinator *c, const tutti__node *other)
 {
-    for (node *n = first_node(c); n; n = next_node(n))
+    for (tutti__node *n = first_node(c); n; n = next_node(n))
         if (n != other && n->joined && n->wanted_rank >= 0 && n->wanted_rank == other->wanted_rank)
             return n;
     return NULL;
 }
 
 /* Refuses a node that cannot take part. */
-static bool fits(tutti__coordinator *c, node *n, const json_t *m)
+static bool fits(tutti__coordinator *c, tutti__node *n, const json_t *m)
 {
     char why[512];
 
@@ -667,9 +406,9 @@ static bool fits(tutti__coordinator *c, node *n, const json_t *m)
 
 /* Is its rank another node's? A machine that has lost its power does not say good-bye: the newcomer waits until the holder
  * is heard, and is refused then, or is lost. */
-static bool must_wait(tutti__coordinator *c, node *n, const json_t *m)
+static bool must_wait(tutti__coordinator *c, tutti__node *n, const json_t *m)
 {
-    node *holder = holder_of(c, n);
+    tutti__node *holder = holder_of(c, n);
     char name[128];
 
     if (!holder)
@@ -697,39 +436,8 @@ static void learn(tutti__coordinator *c, const json_t *m)
         c->survivors = (int)tutti__message_number(m, "nodes", 0) - 1;
 }
 
-static void send_elsewhere(tutti__coordinator *c, node *n)
-{
-    send_to(c, n,
-            json_pack("{s:s, s:I, s:b}", "type", "elsewhere", "term", (json_int_t)0, "began",
-                      c->began));
-}
-
-/* Is it not for us to take this node back? We came to the place of one that has died, and know nothing of its job; or it knows of
- * a coordinator that has followed us; or it comes before us, where nobody goes on yet. */
-static bool gives_way(tutti__coordinator *c, const node *n, const json_t *m)
-{
-    tutti__roster theirs;
-    int me = -1, other;
-
-    if (n->link.local || !tutti__roster_read(&theirs, json_object_get(m, "roster")))
-        return false;
-    if (!c->began && !c->succeeds)
-        return true;
-    for (const node *o = first_node(c); o; o = next_node(o))
-        if (o->link.local && o->in_round)
-            me = o->id;
-    if (theirs.term > c->roster.term && !c->succeeds) {
-        c->replaced = true;
-        return true;
-    }
-    if (c->succeeds && tutti__roster_is_newer(&theirs, &c->roster))
-        c->roster = theirs;
-    other = tutti__roster_index(&c->roster, (int)tutti__message_number(m, "me", 0));
-    return c->paused && other >= 0 && other < tutti__roster_index(&c->roster, me);
-}
-
 /* It comes with workers of an elastic round, having lost its connection or its rendezvous host. */
-static void resume(tutti__coordinator *c, node *n, const json_t *m)
+static void resume(tutti__coordinator *c, tutti__node *n, const json_t *m)
 {
     int round = (int)tutti__message_number(m, "rounds", 1) - 1;
 
@@ -765,7 +473,7 @@ static void resume(tutti__coordinator *c, node *n, const json_t *m)
         tutti__elastic_round_hold(&c->elastic, 0);
 }
 
-static void on_join(tutti__coordinator *c, node *n, const json_t *m)
+static void on_join(tutti__coordinator *c, tutti__node *n, const json_t *m)
 {
     const char *address = tutti__message_text(m, "address");
 
@@ -784,8 +492,8 @@ static void on_join(tutti__coordinator *c, node *n, const json_t *m)
         tell_end(c, n);
         return;
     }
-    if (json_is_true(json_object_get(m, "running")) && gives_way(c, n, m)) {
-        send_elsewhere(c, n);
+    if (json_is_true(json_object_get(m, "running")) && tutti__list_gives_way(c, n, m)) {
+        tutti__list_send_elsewhere(c, n);
         return;
     }
     if (!fits(c, n, m) || must_wait(c, n, m))
@@ -801,7 +509,7 @@ static void on_join(tutti__coordinator *c, node *n, const json_t *m)
 /* Nodes that wait because another has their rank. */
 static void ask_again(tutti__coordinator *c)
 {
-    for (node *n = first_node(c); n; n = next_node(n))
+    for (tutti__node *n = first_node(c); n; n = next_node(n))
         if (n->pending && !n->joined && !n->refused)
             on_join(c, n, n->pending);
 }
@@ -809,7 +517,7 @@ static void ask_again(tutti__coordinator *c)
 static void on_lost(void *context, tutti__link *link, const char *why)
 {
     tutti__coordinator *c = context;
-    node *n = (node *)link;
+    tutti__node *n = (tutti__node *)link;
     char text[512], name[128];
     bool was_in = n->in_round, was_running = n->in_round && !n->over;
 
@@ -819,13 +527,13 @@ static void on_lost(void *context, tutti__link *link, const char *why)
     if (was_in && c->state == RUNNING && is_elastic(c)) {
         c->list_changed = true;
         if (link->channel.ended && !n->apart)
-            mark_dead(c, n->id);
+            tutti__coordinator_is_dead(c, n->id);
         if (!n->left && was_running)
             SAY(c, "node %s was lost with %d worker%s: %s%s", name_of(n, name), n->n,
                 n->n == 1 ? "" : "s", n->apart ? "it hears us no more" : why,
-                may_go_on(c) ? "; the others go on" : "");
+                tutti__list_may_go_on(c) ? "; the others go on" : "");
         tell_of_min(c);
-        consider_pause(c);
+        tutti__list_consider_pause(c);
         tutti__elastic_round_node_lost(&c->elastic, n->id);
         return;
     }
@@ -853,7 +561,7 @@ static int code_in(const json_t *m)
 }
 
 /* Its workers leave after the step at hand, and nobody waits. False: no others are left to go on. */
-static bool leave_elastic(tutti__coordinator *c, node *n, const json_t *m)
+static bool leave_elastic(tutti__coordinator *c, tutti__node *n, const json_t *m)
 {
     const tutti__generations *g = &c->elastic.generations;
     char name[128];
@@ -867,7 +575,7 @@ static bool leave_elastic(tutti__coordinator *c, node *n, const json_t *m)
 }
 
 /* A node that was told to end goes; without it the job goes on if that is allowed. */
-static void on_leave(tutti__coordinator *c, node *n, const json_t *m)
+static void on_leave(tutti__coordinator *c, tutti__node *n, const json_t *m)
 {
     int others = -1;
     bool may_return = c->restarts < c->opts.job->opts.max_restarts;
@@ -875,7 +583,7 @@ static void on_leave(tutti__coordinator *c, node *n, const json_t *m)
     char name[128];
 
     n->left = true;
-    for (const node *o = first_node(c); o; o = next_node(o))
+    for (const tutti__node *o = first_node(c); o; o = next_node(o))
         others += o->joined && (o == n || !o->left);
     if (c->state == ENDED)
         return;
@@ -902,32 +610,21 @@ static void on_leave(tutti__coordinator *c, node *n, const json_t *m)
     }
 }
 
-static void hear_worker(tutti__coordinator *c, const node *n, const json_t *m)
+static void hear_worker(tutti__coordinator *c, const tutti__node *n, const json_t *m)
 {
     bool was_elastic = is_elastic(c);
 
     if (!tutti__elastic_round_hear(&c->elastic, n->id, m) || was_elastic || !is_elastic(c))
         return;
-    for (node *o = first_node(c); o; o = next_node(o))
+    for (tutti__node *o = first_node(c); o; o = next_node(o))
         if (o->in_round && !o->over)
             send_to(c, o, json_pack("{s:s, s:i}", "type", "elastic", "round", c->round));
-}
-
-/* The job to which this rendezvous once belonged goes on under another coordinator. */
-static void on_moved(tutti__coordinator *c, const json_t *m)
-{
-    for (node *n = first_node(c); !c->began && n; n = next_node(n))
-        if (n->joined)
-            send_to(c, n,
-                    json_pack("{s:s, s:o, s:I}", "type", "elsewhere", "address",
-                              tutti__message_string(tutti__message_text(m, "address")), "port",
-                              (json_int_t)tutti__message_number(m, "port", 0)));
 }
 
 static void on_message(void *context, tutti__link *link, const json_t *m)
 {
     tutti__coordinator *c = context;
-    node *n = (node *)link;
+    tutti__node *n = (tutti__node *)link;
     bool current = tutti__message_number(m, "round", -1) == c->round && n->in_round;
 
     if (n->refused)
@@ -935,7 +632,7 @@ static void on_message(void *context, tutti__link *link, const json_t *m)
     if (tutti__message_is(m, "join"))
         on_join(c, n, m);
     else if (tutti__message_is(m, "moved"))
-        on_moved(c, m);
+        tutti__list_on_moved(c, m);
     else if (tutti__message_is(m, "apart"))
         n->apart = true;
     else if (!n->joined && !(n->link.local && tutti__message_is(m, "leave")))
@@ -996,27 +693,6 @@ double tutti__coordinator_deadline(const tutti__coordinator *c)
     return c->last_call > 0 && c->last_call < next ? c->last_call : next;
 }
 
-bool tutti__coordinator_is_paused(const tutti__coordinator *c)
-{
-    return c->paused && c->state == RUNNING;
-}
-
-bool tutti__coordinator_has(const tutti__coordinator *c, int id)
-{
-    return find_id(c, id) != NULL;
-}
-
-const tutti__roster *tutti__coordinator_successor(const tutti__coordinator *c)
-{
-    return c->state == RUNNING && !c->paused && c->roster.term > 1 && c->roster.n > 0 ? &c->roster
-                                                                                      : NULL;
-}
-
-void tutti__coordinator_is_dead(tutti__coordinator *c, int id)
-{
-    mark_dead(c, id);
-}
-
 int tutti__coordinator_fd(const tutti__coordinator *c)
 {
     return c->door.epoll;
@@ -1028,7 +704,7 @@ bool tutti__coordinator_done(const tutti__coordinator *c)
         return true;
     if (c->state != ENDED)
         return false;
-    for (const node *n = first_node(c); n; n = next_node(n))
+    for (const tutti__node *n = first_node(c); n; n = next_node(n))
         if (!n->link.local && n->link.proven && !n->refused)
             return false;
     return true;
@@ -1052,11 +728,11 @@ tutti_status tutti__coordinator_new(tutti__coordinator **coordinator_p,
     enter_gathering(c);
     c->roster.term = 1;
     if (opts->roster)
-        succeed(c);
+        tutti__list_succeed(c);
     status = tutti__door_open(
         &c->door,
         &(tutti__door_opts){
-            .link_bytes = sizeof(node),
+            .link_bytes = sizeof(tutti__node),
             .listener = opts->listener,
             .secret = opts->secret,
             .claim = {.kind = 'L', .job = opts->secret->job, .process = opts->secret->process},
@@ -1078,7 +754,7 @@ void tutti__coordinator_free(tutti__coordinator *c)
 {
     if (!c)
         return;
-    for (node *n = first_node(c); n; n = next_node(n))
+    for (tutti__node *n = first_node(c); n; n = next_node(n))
         json_decref(n->pending);
     tutti__elastic_round_free(&c->elastic);
     tutti__door_free(&c->door);

@@ -14,6 +14,8 @@
  * `place` and `start` name the process; news and orders that crossed on the way are about one that has gone, and are dropped. */
 #include "launch/elastic_workers.h"
 
+#include "base/terminal.h"
+
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -25,7 +27,14 @@
 enum { COMMITS_MS = 100 }; /* steps that follow each other faster are told together */
 
 #define SAY(w, format, ...)                                                                        \
-    tutti__console_print((w)->console, "%s: " format "\n", (w)->job->opts.title, __VA_ARGS__)
+    tutti__console_print((w)->console, "%s%s: " format "\n", line_start(w), (w)->job->opts.title,  \
+                         __VA_ARGS__)
+
+/* The progress bar of a worker that writes to the terminal itself gives way; where it lives, it draws the bar again. */
+static const char *line_start(const tutti__workers *w)
+{
+    return w->job->opts.rank0_direct && tutti__can_redraw(STDERR_FILENO) ? "\r\033[K" : "";
+}
 
 /* ---- News ---------------------------------------------------------------------------------------------- */
 

@@ -48,13 +48,16 @@ bool tutti__join_misfit(const tutti__job *job, const json_t *m, char *why, size_
     else if (json_is_true(json_object_get(m, "native")) != l->native)
         snprintf(why, bytes, "it was started with --rdzv-backend %s, the rendezvous host with %s",
                  l->native ? "static" : "native", l->native ? "native" : "static");
-    else if (is_out_of_range(m, "workers", 1, 1 << 16) || is_out_of_range(m, "port", 1, 65535))
+    else if (is_out_of_range(m, "workers", 1, 1 << 16) || is_out_of_range(m, "port", 1, 65535) ||
+             is_out_of_range(m, "listens", 0, 65535))
         snprintf(why, bytes, "its message makes no sense (%lld workers, port %lld)",
                  (long long)tutti__message_number(m, "workers", 0),
                  (long long)tutti__message_number(m, "port", 0));
     else if (is_out_of_range(m, "rounds", 0, (1 << 30) - 1) ||
              is_out_of_range(m, "restarts", 0, (1 << 30) - 1) ||
-             is_out_of_range(m, "group_rank", 0, 1 << 16) ||
+             is_out_of_range(m, "group_rank", 0, 1 << 16) || is_out_of_range(m, "me", 0, 1 << 30) ||
+             (json_is_true(json_object_get(m, "running")) &&
+              tutti__message_number(m, "rounds", 0) < 1) ||
              is_out_of_range(m, "first_rank", 0, 1 << 30))
         snprintf(why, bytes, "its message makes no sense (%lld rounds, %lld restarts)",
                  (long long)tutti__message_number(m, "rounds", 0),

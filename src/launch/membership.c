@@ -247,6 +247,7 @@ tutti_status tutti__membership_join(tutti__membership *m, tutti__channel *channe
         m->rounds > 0 ? job->round.n_nodes : 0, "running", m->running, "group_rank",
         job->round.group_rank, "first_rank", job->round.first_rank, "listens", m->listens, "me",
         m->me, "listens_at", tutti__message_string(listens_at));
+    json_object_set_new(message, "id", tutti__message_string(job->id));
     if (m->running && m->roster.n > 0)
         json_object_set_new(message, "roster", tutti__roster_write(&m->roster));
     tutti__channel_send(channel, message);

@@ -2,6 +2,8 @@
 #include "launch/roster.h"
 #include "launch/channel.h"
 
+#include <string.h>
+
 int tutti__roster_index(const tutti__roster *r, int id)
 {
     for (int i = 0; i < r->n; i++)
@@ -77,6 +79,9 @@ bool tutti__roster_read(tutti__roster *r, const json_t *object)
         node->port = (int)json_integer_value(json_array_get(entry, 2));
         node->workers = (int)json_integer_value(json_array_get(entry, 3));
         if (node->id < 1 || node->workers < 0 || node->port < 0 || node->port > 65535 || !address)
+            return false;
+        if (strspn(address, "0123456789abcdefghijklmnopqrstuvwxyz"
+                            "ABCDEFGHIJKLMNOPQRSTUVWXYZ.:_%-") != strlen(address))
             return false;
         snprintf(node->address, sizeof node->address, "%s", address);
     }

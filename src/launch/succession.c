@@ -165,11 +165,11 @@ static void on_elsewhere(tutti__membership *m, const json_t *answer)
     char address[128];
     int port = (int)tutti__message_number(answer, "port", 0);
 
-    if (json_is_false(json_object_get(answer, "began"))) { /* whom we know there has died */
+    snprintf(address, sizeof address, "%s", tutti__message_text(answer, "address"));
+    if (json_is_true(json_object_get(answer, "stranger")) && !m->elsewhere) {
         on_refused(m);
         return;
     }
-    snprintf(address, sizeof address, "%s", tutti__message_text(answer, "address"));
     m->lives = true;
     if (term <= m->roster.term || m->elsewhere) {
         ask_next(m);

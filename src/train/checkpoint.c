@@ -280,8 +280,7 @@ static tutti_status write_one(tutti__run *run, int64_t epoch, size_t batch, bool
     tutti__writing writing = {.step = run->at.step,
                               .keep = (size_t)run->config->keep_checkpoints,
                               .hook_bytes = tutti__powersgd_bytes(&run->hook),
-                              .ranks = run->size,
-                              .folder = &run->folder};
+                              .ranks = run->size};
     tutti_status status;
 
     writing.hooks = writing.hook_bytes > 0 ? s->hooks : NULL;

@@ -199,7 +199,8 @@ tutti_status tutti__run_evaluate(tutti__run *run)
                                            .val_accuracy = run->at.val_accuracy,
                                            .time_s = tutti__run_seconds(run),
                                            .step = (int64_t)run->at.step};
-    tutti__logs_eval(&run->logs, &run->kept.eval);
+    if (run->shards == 0) /* else tutti__members_write_lines does */
+        tutti__logs_eval(&run->logs, &run->kept.eval);
     tutti__progress_say(&run->progress, "epoch %lld/%lld  test loss %.4f  test accuracy %.2f %%",
                         (long long)run->at.epoch, (long long)run->config->epochs, run->at.val_loss,
                         100 * run->at.val_accuracy);

@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 enum {
-    SUCCESSION_MS = 1000
-}; /* for one who has been rank 0 and was killed; whoever is still there by then is frozen or cut off, and none of the group */
+    SUCCESSION_MS = 2000
+}; /* for one who has been rank 0, and was killed, to end; who is a member has let go of the folder before */
 
 /* ---- Alone ---------------------------------------------------------------------------------------------------- */
 
@@ -197,23 +197,30 @@ static void count_members(tutti__run *run, const reach *all, int64_t left)
     k->members = run->size;
 }
 
-/* All who are at the same step as the furthest of them are where that is. Who is behind, or new, gets it with the rest of the state. */
+/* All who are at the same step as the furthest of them are where that is: all of it or, if that dies meanwhile, nothing. Who is
+ * behind, or new, gets it with the rest of the state. */
 static tutti_status take_place(tutti__run *run, const reach *all, int furthest)
 {
     const reach *mine = &all[run->rank];
     const bool behind = !mine->member || mine->step < all[furthest].step;
-    tutti__standing at = run->at, *at_p = behind ? &at : &run->at;
-    tutti__kept *kept = tutti__alloc(sizeof *kept), *kept_p = behind ? kept : &run->kept;
-    tutti_status status = kept ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    struct place {
+        tutti__standing at;
+        tutti__kept kept;
+    } *place = tutti__alloc(sizeof *place);
+    tutti_status status;
 
-    if (status == TUTTI_OK)
-        status =
-            tutti_broadcast(run->group, TUTTI_BUF(at_p, sizeof *at_p, TUTTI_U8), furthest, NULL);
-    if (status == TUTTI_OK)
-        status = tutti_broadcast(run->group, TUTTI_BUF(kept_p, sizeof *kept_p, TUTTI_U8), furthest,
-                                 NULL);
-    free(kept);
-    return status == TUTTI_OK && !behind ? unpack(run) : status;
+    if (!place)
+        return TUTTI_ERR_MEMORY;
+    place->at = run->at;
+    place->kept = run->kept;
+    status = tutti_broadcast(run->group, TUTTI_BUF(place, sizeof *place, TUTTI_U8), furthest, NULL);
+    if (status == TUTTI_OK && !behind) {
+        run->at = place->at;
+        run->kept = place->kept;
+        status = unpack(run);
+    }
+    free(place);
+    return status;
 }
 
 static tutti_status agree_on_place(tutti__run *run)
@@ -272,16 +279,38 @@ static tutti_status take_state(void *self)
 
 static void say_taken_over(tutti__run *run)
 {
-    tutti__progress_say(&run->progress,
-                        "rank 0 has gone: this one writes %s from here on, after step %llu",
-                        run->folder.path, (unsigned long long)run->at.step);
+    tutti__progress_say(
+        &run->progress,
+        "the rank that wrote %s has gone: this one does from here on, after step %llu",
+        run->folder.path, (unsigned long long)run->at.step);
+}
+
+void tutti__members_write_lines(tutti__run *run)
+{
+    const tutti__kept *k = &run->kept;
+    tutti__members *m = run->members;
+
+    if (k->line.step > m->line) {
+        tutti__logs_step(&run->logs, &k->line);
+        m->line = k->line.step;
+    }
+    if (k->eval.step > m->eval) {
+        tutti__logs_eval(&run->logs, &k->eval);
+        m->eval = k->eval.step;
+    }
+}
+
+static uint64_t later(int64_t step, uint64_t than)
+{
+    return (uint64_t)step > than ? (uint64_t)step : than;
 }
 
 /* The last checkpoint that is there, and lines that the one before did not come to write. */
 static tutti_status continue_folder(tutti__run *run)
 {
-    tutti__logged logged = {.step = (uint64_t)run->kept.line.step,
-                            .eval = (uint64_t)run->kept.eval.step,
+    const tutti__kept *k = &run->kept;
+    tutti__logged logged = {.step = later(k->line.step, k->begun_at),
+                            .eval = later(k->eval.step, k->begun_at),
                             .system = run->at.step};
     char dir[4096];
     uint64_t *steps;
@@ -294,14 +323,13 @@ static tutti_status continue_folder(tutti__run *run)
     free(steps);
     run->members->saved_epoch = run->saved_step == run->at.step ? run->at.epoch : 0;
     tutti__logs_begin(&run->logs, &run->folder, run->config, &run->gpus, run->at.step);
-    if (logged.step < (uint64_t)run->kept.line.step)
-        tutti__logs_step(&run->logs, &run->kept.line);
-    if (logged.eval < (uint64_t)run->kept.eval.step)
-        tutti__logs_eval(&run->logs, &run->kept.eval);
+    run->members->line = (int64_t)logged.step;
+    run->members->eval = (int64_t)logged.eval;
+    tutti__members_write_lines(run);
     return TUTTI_OK;
 }
 
-/* Another member has come further, and is rank 0 now. */
+/* Another is rank 0, now or meanwhile. */
 static void hand_over(tutti__run *run)
 {
     if (run->folder.lock.fd < 0)
@@ -314,15 +342,25 @@ static void hand_over(tutti__run *run)
     run->members->saved_epoch = 0;
 }
 
+/* Whoever has it still is no member of this group: it ends, or is frozen or cut off. */
+static bool take_lock(tutti__run *run)
+{
+    tutti__run_lock *lock = &run->folder.lock;
+    const char *path = run->folder.path;
+
+    return tutti__run_lock_inherit(lock, path, run->token, &run->job, SUCCESSION_MS) ||
+           tutti__run_lock_seize(lock, path, run->token, &run->job);
+}
+
 static tutti_status take_over(tutti__run *run)
 {
-    if (tutti__run_lock_is_lost(&run->folder.lock, run->folder.path)) /* and comes back */
-        hand_over(run);
-    if (run->folder.lock.fd >= 0)
+    if (tutti__run_lock_is_held(&run->folder.lock, run->folder.path)) {
+        tutti__members_write_lines(run);
         return TUTTI_OK;
+    }
+    hand_over(run);
     strcpy(run->folder.path, run->config->run_dir);
-    if (!tutti__run_lock_inherit(&run->folder.lock, run->folder.path, run->token, &run->job,
-                                 SUCCESSION_MS, true))
+    if (!take_lock(run))
         return tutti__fail(TUTTI_ERR_STATE,
                            "rank 0 has gone, and rank 0 is now a process that does not get hold of "
                            "the run folder %s: it must lie where all hosts see it under this name, "
@@ -346,6 +384,7 @@ static void begin_again(tutti__run *run)
     run->at =
         (tutti__standing){.epoch = 1, .val_loss = NAN, .val_accuracy = NAN, .shown_loss = NAN};
     run->saved_step = 0;
+    run->members->line = run->members->eval = 0;
     run->stopping = false;
     run->signalled = 0;
     run->seconds_before = 0;
@@ -371,6 +410,7 @@ static tutti_status open_beginning(tutti__run *run, bool *torn_p)
         return TUTTI_OK;
     TUTTI_TRY(tutti__run_load_init(run));
     TUTTI_TRY(tutti__resume_apply_alone(run));
+    k->begun_at = run->at.step;
     strcpy(k->run_dir, run->config->run_dir);
     strcpy(k->token, run->token);
     if (!run->resume.found)
@@ -395,9 +435,10 @@ static tutti_status fail_torn(tutti__run *run)
     hand_over(run);
     return tutti__fail(
         TUTTI_ERR_MEMORY,
-        "a worker has gone, and with it its share of the optimizer's state (zero=1); "
+        "all workers that had the state whole have gone, or, with zero=1, one with its share of "
+        "it; "
         "there is no checkpoint yet, so this worker ends too, and the run begins anew "
-        "(--checkpoint-every N for some)");
+        "(--checkpoint-every N writes some)");
 }
 
 static tutti_status begin_fresh(tutti__run *run)

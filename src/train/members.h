@@ -21,6 +21,7 @@ typedef struct tutti__members {
     bool welcomed;              /* the console has its first lines */
     tutti_elastic_stats before; /* of what run->kept has counted */
     int64_t saved_epoch;        /* rank 0's: of the last checkpoint at an epoch's end */
+    int64_t line, eval;         /* and steps of the last line and evaluation in its run folder */
     bool
         sought; /* the loader is at this epoch and start, and was asked for the first batches of this group */
     int64_t epoch;
@@ -50,6 +51,9 @@ tutti_status tutti__members_agree(tutti__run *run, tutti_status status);
 void tutti__run_say_beginning(tutti__run *run);
 const char *tutti__run_word_of_stopping(const tutti__run *run);
 tutti_status tutti__run_write_results(tutti__run *run);
+
+/* The last line and evaluation of run->kept, into the run folder of rank 0, unless they are there. */
+void tutti__members_write_lines(tutti__run *run);
 
 /* warm_up.c: makes the kernels of a step. */
 tutti_status tutti__warm_up(tutti__run *run);

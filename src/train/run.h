@@ -43,6 +43,7 @@ typedef struct tutti__kept {
     bool complete;                               /* there was nothing to do */
     bool finished;            /* a checkpoint was taken up that has all steps and evaluations */
     bool ended;               /* all is written */
+    uint64_t begun_at;        /* the step at which the run folder was begun or continued */
     uint64_t line_due;        /* the last step of which a line is to be written */
     tutti__step_metrics line; /* the last that was written; step 0: none */
     tutti__eval_metrics eval;

@@ -423,13 +423,8 @@ static tutti_status reopen_if_gone(tutti__run_folder *folder)
 tutti_status tutti__run_folder_flush(tutti__run_folder *folder)
 {
     size_t done = 0;
-    tutti_status status;
+    tutti_status status = folder->metrics >= 0 ? reopen_if_gone(folder) : open_metrics(folder, 0);
 
-    if (tutti__run_lock_is_lost(&folder->lock, folder->path)) { /* another writes them */
-        folder->n_pending = 0;
-        return TUTTI_OK;
-    }
-    status = folder->metrics >= 0 ? reopen_if_gone(folder) : open_metrics(folder, 0);
     while (status == TUTTI_OK && done < folder->n_pending) {
         ssize_t n = write(folder->metrics, folder->pending + done, folder->n_pending - done);
 

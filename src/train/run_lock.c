@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -42,33 +43,6 @@ static int lock_within(int fd, int ms)
     while ((error = try_lock(fd)) == EAGAIN && tutti__now_ns() < end)
         nanosleep(&tick, NULL);
     return error;
-}
-
-/* Whoever takes the lock by force puts a new file in the place of the one that is locked. */
-bool tutti__run_lock_is_lost(const tutti__run_lock *lock, const char *folder)
-{
-    char path[4096];
-    struct stat held, there;
-
-    return lock->fd >= 0 && lock_path(folder, path) == TUTTI_OK && fstat(lock->fd, &held) == 0 &&
-           stat(path, &there) == 0 && (held.st_ino != there.st_ino || held.st_dev != there.st_dev);
-}
-
-/* The file that is there when it is locked. lock->fd -1: errno. Else as try_lock. */
-static int open_locked(tutti__run_lock *lock, const char *folder, const char *path, int flags,
-                       int ms)
-{
-    int error;
-
-    for (;;) {
-        lock->fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0666);
-        if (lock->fd < 0)
-            return errno;
-        error = lock_within(lock->fd, ms);
-        if (error || !tutti__run_lock_is_lost(lock, folder))
-            return error;
-        close(lock->fd);
-    }
 }
 
 /* NULL: nothing that can be understood. */
@@ -163,6 +137,29 @@ static void make_token(char token[33])
     snprintf(token, 33, "%016llx", (unsigned long long)tutti__hash64(&parts, sizeof parts));
 }
 
+/* The file has this name still: nobody has seized the folder. */
+static bool is_current(int fd, const char *path)
+{
+    struct stat here, there;
+
+    return fstat(fd, &here) == 0 && stat(path, &there) == 0 && here.st_dev == there.st_dev &&
+           here.st_ino == there.st_ino;
+}
+
+/* Opens and locks: as lock_within, in the file that has the name in the end. */
+static tutti_status open_and_lock(tutti__run_lock *lock, const char *path, int ms, int *error_p)
+{
+    for (;;) {
+        lock->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+        if (lock->fd < 0)
+            return tutti__fail_errno(errno, "cannot write %s", path);
+        *error_p = lock_within(lock->fd, ms);
+        if (*error_p || is_current(lock->fd, path))
+            return TUTTI_OK;
+        tutti__run_lock_release(lock);
+    }
+}
+
 tutti_status tutti__run_lock_take(tutti__run_lock *lock, const char *folder,
                                   const tutti__train_job *job)
 {
@@ -171,10 +168,8 @@ tutti_status tutti__run_lock_take(tutti__run_lock *lock, const char *folder,
     int error;
 
     TUTTI_TRY(lock_path(folder, path));
-    error = open_locked(lock, folder, path, O_CREAT,
-                        job->restarted || job->requeued ? RESTARTED_MS : WAIT_MS);
-    if (lock->fd < 0)
-        return tutti__fail_errno(error, "cannot write %s", path);
+    TUTTI_TRY(open_and_lock(lock, path, job->restarted || job->requeued ? RESTARTED_MS : WAIT_MS,
+                            &error));
     if (error == EAGAIN) {
         status = refuse(lock->fd, folder);
         tutti__run_lock_release(lock);
@@ -207,43 +202,59 @@ static bool has_token(int fd, const char *token)
     return has;
 }
 
-/* A file of our own, locked, in the place of the one that another has locked. */
-static bool replace(tutti__run_lock *lock, const char *path, const tutti__train_job *job)
-{
-    char new_path[4096 + 8];
-
-    tutti__run_lock_release(lock);
-    snprintf(new_path, sizeof new_path, "%s.tmp", path);
-    unlink(new_path);
-    lock->fd = open(new_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (lock->fd < 0)
-        return false;
-    if (try_lock(lock->fd) == 0 && write_owner(lock, new_path, job) == TUTTI_OK &&
-        rename(new_path, path) == 0)
-        return true;
-    unlink(new_path);
-    return false;
-}
-
 bool tutti__run_lock_inherit(tutti__run_lock *lock, const char *folder, const char *token,
-                             const tutti__train_job *job, int ms, bool by_force)
+                             const tutti__train_job *job, int ms)
 {
     char path[4096];
-    int error;
+
+    if (lock_path(folder, path) != TUTTI_OK)
+        return false;
+    lock->fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (lock->fd < 0) /* another host's folder */
+        return false;
+    if (lock_within(lock->fd, ms) != 0 || !is_current(lock->fd, path) ||
+        !has_token(lock->fd, token)) {
+        tutti__run_lock_release(lock);
+        return false;
+    }
+    snprintf(lock->token, sizeof lock->token, "%s", token);
+    if (write_owner(lock, path, job) != TUTTI_OK)
+        tutti_log(TUTTI_LOG_INFO, "train", "%s", tutti_last_error());
+    return true;
+}
+
+bool tutti__run_lock_seize(tutti__run_lock *lock, const char *folder, const char *token,
+                           const tutti__train_job *job)
+{
+    char path[4096], mine[4096 + 16];
+    int old;
     bool ours;
 
     if (lock_path(folder, path) != TUTTI_OK)
         return false;
-    error = open_locked(lock, folder, path, 0, ms);
-    if (lock->fd < 0) /* another host's folder */
-        return false;
-    ours = (error == 0 || (error == EAGAIN && by_force)) && has_token(lock->fd, token);
-    snprintf(lock->token, sizeof lock->token, "%s", token);
-    if (ours && error == EAGAIN)
-        ours = replace(lock, path, job);
-    else if (ours && write_owner(lock, path, job) != TUTTI_OK)
-        tutti_log(TUTTI_LOG_INFO, "train", "%s", tutti_last_error());
+    old = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    ours = old >= 0 && has_token(old, token);
+    if (old >= 0)
+        close(old);
     if (!ours)
-        tutti__run_lock_release(lock);
-    return ours;
+        return false;
+    snprintf(mine, sizeof mine, "%s.tmp", path);
+    (void)unlink(mine); /* of one who died here */
+    lock->fd = open(mine, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (lock->fd < 0)
+        return false;
+    snprintf(lock->token, sizeof lock->token, "%s", token);
+    if (try_lock(lock->fd) == 0 && write_owner(lock, mine, job) == TUTTI_OK &&
+        rename(mine, path) == 0)
+        return true;
+    (void)unlink(mine);
+    tutti__run_lock_release(lock);
+    return false;
+}
+
+bool tutti__run_lock_is_held(const tutti__run_lock *lock, const char *folder)
+{
+    char path[4096];
+
+    return lock->fd >= 0 && lock_path(folder, path) == TUTTI_OK && is_current(lock->fd, path);
 }

@@ -18,11 +18,14 @@ tutti_status tutti__run_lock_take(tutti__run_lock *lock, const char *folder,
                                   const tutti__train_job *job);
 void tutti__run_lock_release(tutti__run_lock *lock);
 /* For the ranks beside the one that took it: true if its process has gone, within `ms`, and the lock with this token is
- * ours now, and the file says so. by_force: also if it has not gone, as where its host is frozen or cut off; it finds that out
- * by is_lost, and must write nothing into the folder any more. */
+ * ours now, and the file says so. */
 bool tutti__run_lock_inherit(tutti__run_lock *lock, const char *folder, const char *token,
-                             const tutti__train_job *job, int ms, bool by_force);
-/* It was held, and another has taken it by force. */
-bool tutti__run_lock_is_lost(const tutti__run_lock *lock, const char *folder);
+                             const tutti__train_job *job, int ms);
+/* Takes it from one with this token that has it still, but is no member any more, and may be frozen or cut off: in a new file
+ * of the same name. False: it is another job's, or there is no such file. */
+bool tutti__run_lock_seize(tutti__run_lock *lock, const char *folder, const char *token,
+                           const tutti__train_job *job);
+/* It is, and nobody has seized it. */
+bool tutti__run_lock_is_held(const tutti__run_lock *lock, const char *folder);
 
 #endif

@@ -236,7 +236,7 @@ static tutti_status write_line(tutti__run *run)
 {
     TUTTI_TRY(tutti__ledger_exchange(&run->ledger, run->group));
     run->kept.line = tutti__run_line(run, run->kept.norm);
-    tutti__logs_step(&run->logs, &run->kept.line);
+    tutti__members_write_lines(run);
     tutti__run_show(run, true, 0);
     return TUTTI_OK;
 }
@@ -246,15 +246,18 @@ static tutti_status evaluate(tutti__run *run)
     tutti_status status = tutti__run_evaluate(run);
 
     run->kept.signalled = run->stopping ? run->signalled : 0;
+    if (status == TUTTI_OK)
+        tutti__members_write_lines(run);
     return status;
 }
 
 /* Rank 0's affair, which knows whether it is `wanted`; with ZeRO the others bring what they have. What fails so that the run is to
- * end, the others hear in the next step, or at the end. */
+ * end, the others hear in the next step, or at the end. Where it was frozen, and another has the folder since, nothing is
+ * written: its group is dead. */
 static tutti_status save(tutti__run *run, bool wanted, int64_t epoch, size_t batch, bool finished)
 {
     TUTTI_TRY(tutti__run_checkpoint_gather(run, &wanted));
-    if (run->rank == 0 && wanted &&
+    if (run->rank == 0 && wanted && tutti__run_lock_is_held(&run->folder.lock, run->folder.path) &&
         tutti__run_checkpoint_alone(run, epoch, batch, finished) != TUTTI_OK)
         tutti_log(TUTTI_LOG_DEBUG, "train", "%s", tutti_last_error());
     return TUTTI_OK;

@@ -302,13 +302,12 @@ static void write_failure(tutti__run *run, const char *reason)
     tutti__summary summary;
     char path[TUTTI__CONFIG_TEXT + 16], digests[2][33];
 
-    if (run->rank == 0 &&
-        (run->folder.metrics < 0 || tutti__run_lock_is_lost(&run->folder.lock, run->folder.path)))
-        return; /* the folder is not yet this run's, or another writes it by now */
+    if (run->rank == 0 && run->folder.metrics < 0)
+        return; /* the folder is not yet this run's */
     if (run->rank != 0) {
         snprintf(path, sizeof path, "%s/summary.json", run->config->run_dir);
         if (!tutti__run_lock_inherit(&run->folder.lock, run->config->run_dir, run->token, &run->job,
-                                     INHERIT_MS, false) ||
+                                     INHERIT_MS) ||
             access(path, F_OK) == 0)
             return;
         snprintf(run->folder.path, sizeof run->folder.path, "%s", run->config->run_dir);

@@ -9,8 +9,7 @@
 #ifndef TUTTI_TRAIN_WRITER_H
 #define TUTTI_TRAIN_WRITER_H
 
-#include "train/run_folder.h"
-
+#include "base/base.h"
 #include <jansson.h>
 #include <tutti/optim.h>
 
@@ -26,7 +25,6 @@ typedef struct tutti__writing {
         hooks; /* what each rank's hook keeps, one after the other; borrowed until the end, NULL: none */
     size_t hook_bytes; /* of one rank */
     int ranks;
-    const tutti__run_folder *folder; /* borrowed until the end; NULL: nobody else writes to dir */
 } tutti__writing;
 
 /* Borrows module, optimizer and recorder (NULL: none) until it is freed; freeing waits for a write. */

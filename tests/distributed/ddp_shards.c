@@ -3,6 +3,7 @@
  * timeout: 120
  * devices: strict cuda nccl */
 #include "distributed/ddp_bodies.h"
+#include "ddp/ddp.h"
 #include "harness/memory.h"
 #include "tensor/tensor.h"
 #include <tutti/tutti.h>
@@ -45,15 +46,25 @@ static tutti_tensor *net_forward(tutti_module *m, tutti_tensor *x)
 
 static const tutti_model_kind kind = {"net", sizeof(net), net_init, net_forward, 0, {0}};
 
+/* How a network is trained. */
+typedef struct way {
+    int batches;        /* of a shard */
+    uint32_t seed;      /* of who computes what; 0: rank r each r-th */
+    bool late;          /* says "last" one shard too early */
+    float clip, growth; /* growth: of the loss in step 2 */
+    bool adam, zero;
+} way;
+
 typedef struct trainer {
     tutti_ctx *cx;
     tutti_model *model;
     tutti_module *module;
     tutti_ddp *ddp;
+    tutti_zero *zero;
     tutti_optim *optim;
 } trainer;
 
-static int trainer_new(trainer *t, tutti_group *group, const tutti_ddp_opts *opts)
+static int trainer_new_by(trainer *t, tutti_group *group, const tutti_ddp_opts *opts, const way *w)
 {
     const tutti_ctx_opts cx_opts = {.seed = 3, .threads = 1, .kernels = test_kernels()};
 
@@ -66,13 +77,25 @@ static int trainer_new(trainer *t, tutti_group *group, const tutti_ddp_opts *opt
     t->module = tutti_model_module(t->model);
     ((net *)t->module)->takes_side = true;
     CHECK_OK(tutti_ddp_new(&t->ddp, t->module, group, opts));
-    CHECK_OK(tutti_sgd_new(&t->optim, t->module, &(tutti_sgd_opts){.lr = 0.1f, .momentum = 0.9f}));
+    if (w->zero)
+        CHECK_OK(tutti_zero_new(&t->zero, t->ddp));
+    if (w->adam)
+        CHECK_OK(tutti_adam_new(&t->optim, t->module, &(tutti_adam_opts){.lr = 0.01f}));
+    else
+        CHECK_OK(
+            tutti_sgd_new(&t->optim, t->module, &(tutti_sgd_opts){.lr = 0.1f, .momentum = 0.9f}));
     return 0;
+}
+
+static int trainer_new(trainer *t, tutti_group *group, const tutti_ddp_opts *opts)
+{
+    return trainer_new_by(t, group, opts, &(way){0});
 }
 
 static void trainer_free(trainer *t)
 {
     tutti_optim_free(t->optim);
+    tutti_zero_free(t->zero);
     tutti_ddp_free(t->ddp);
     tutti_model_free(t->model);
     tutti_ctx_free(t->cx);
@@ -102,14 +125,6 @@ static int backward(trainer *t, int step, int shard, int k, float weight)
     tutti_step_end(t->cx);
     return 0;
 }
-
-/* How a step is made. */
-typedef struct way {
-    int batches;        /* of a shard */
-    uint32_t seed;      /* of who computes what; 0: rank r each r-th */
-    bool late;          /* says "last" one shard too early */
-    float clip, growth; /* growth: of the loss in step 2 */
-} way;
 
 static int owner(const way *w, int step, int shard, int size)
 {
@@ -165,6 +180,28 @@ static int run_step(trainer *t, tutti_group *group, const way *w, int step, int 
     return 0;
 }
 
+/* Of what the optimizer remembers, which this rank has whole. */
+static int state_digest(const trainer *t, char digest[33])
+{
+    uint64_t hash = 0;
+
+    for (size_t i = 0; i < tutti_module_n_parameters(t->module); i++) {
+        const tutti_tensor *p = tutti_module_parameter(t->module, i);
+        const size_t bytes = tutti__tensor_bytes(p);
+        float *values = tutti__alloc(bytes);
+
+        CHECK(values != NULL);
+        for (size_t k = 0; tutti_optim_state_name(t->optim, k); k++) {
+            CHECK_OK(tutti_optim_state_read(t->optim, k, p, values));
+            hash = hash * 31 + tutti__hash64(values, bytes);
+        }
+        hash = hash * 31 + tutti_optim_updates(t->optim, p);
+        free(values);
+    }
+    snprintf(digest, 33, "%016llx", (unsigned long long)hash);
+    return 0;
+}
+
 static int train(tutti_group *group, const tutti_ddp_opts *opts, const way *w, char digest[33],
                  int *attempts_p)
 {
@@ -172,7 +209,7 @@ static int train(tutti_group *group, const tutti_ddp_opts *opts, const way *w, c
     trainer t;
 
     *attempts_p = 0;
-    CHECK_0(trainer_new(&t, group, opts));
+    CHECK_0(trainer_new_by(&t, group, opts, w));
     for (int step = 0; step < STEPS; step++)
         CHECK_0(run_step(&t, group, w, step, attempts_p));
     CHECK_0(check_equal_on_all_ranks(group, t.module));
@@ -219,6 +256,54 @@ static int ranks_change_no_bit(tutti_group *group, void *arg)
         CHECK_TEXT(digest, mine);
         CHECK(attempts == by_one);
         CHECK(o == 3 || attempts == STEPS + (w->growth > 0));
+    }
+    tutti_group_free(alone);
+    return 0;
+}
+
+/* Nor does it where the optimizer's state lies in shares: neither of parameters, nor of the norm, nor of that state, brought together. */
+static int shares_change_no_bit(tutti_group *group, void *arg)
+{
+    static const tutti_ddp_opts opts[] = {
+        {.shards = V},
+        {.shards = V, .bucket_mb = 1e-3, .first_bucket_mb = 1e-3},
+        {.shards = V, .find_unused = true, .bucket_mb = TUTTI_ZERO, .check_replicas = 2}};
+    const size_t size = (size_t)tutti_group_size(group);
+    const int rank = tutti_group_rank(group), last = (int)size - 1;
+    tutti_group *alone;
+
+    (void)arg;
+    CHECK_OK(tutti_group_split_by(group, rank, 0, "alone", &alone));
+    for (size_t k = 0; k < 2 * TUTTI__COUNT_OF(opts); k++) {
+        const way one = {.batches = 1, .clip = 0.5f, .adam = k % 2 == 1};
+        way shared = one;
+        char digest[33], expected[33];
+        int attempts = 0;
+        size_t bytes;
+        trainer a, b;
+
+        shared.zero = true;
+        shared.seed = 7;
+        CHECK_0(trainer_new_by(&a, alone, &opts[0], &one));
+        CHECK_0(trainer_new_by(&b, group, &opts[k / 2], &shared));
+        for (int step = 0; step < STEPS; step++) {
+            CHECK_0(run_step(&a, alone, &one, step, &attempts));
+            CHECK_0(run_step(&b, group, &shared, step, &attempts));
+            tutti_module_digest(a.module, expected);
+            tutti_module_digest(b.module, digest);
+            CHECK_TEXT(digest, expected);
+        }
+        bytes = tutti_optim_state_bytes(a.optim);
+        CHECK(tutti_optim_state_bytes(b.optim) >= bytes / size);
+        CHECK(size == 1 || tutti_optim_state_bytes(b.optim) < bytes / size + bytes / 4);
+        CHECK_OK(tutti_zero_consolidate(b.zero, b.optim, last));
+        CHECK_0(state_digest(&a, expected));
+        if (rank == last) {
+            CHECK_0(state_digest(&b, digest));
+            CHECK_TEXT(digest, expected);
+        }
+        trainer_free(&a);
+        trainer_free(&b);
     }
     tutti_group_free(alone);
     return 0;
@@ -353,6 +438,46 @@ static int goes_on_in_another_group(tutti_group *group, void *arg)
     return 0;
 }
 
+/* Shares that were brought together go on in another group, in other shares; those that were not are dropped. */
+static int shares_follow_the_group(tutti_group *group, void *arg)
+{
+    const int size = tutti_group_size(group), rank = tutti_group_rank(group);
+    const way w = {.batches = 1, .adam = true}, shared = {.batches = 1, .adam = true, .zero = true};
+    char digest[33], expected[33];
+    int ranks[8], attempts = 0;
+    tutti_group *fewer;
+    trainer t;
+
+    (void)arg;
+    for (int i = 0; i < size; i++)
+        ranks[i] = i;
+    CHECK_0(train(group, &(tutti_ddp_opts){.shards = V}, &w, expected, &attempts));
+    CHECK_OK(tutti_group_split(group, ranks, size - 1, "fewer", &fewer));
+    CHECK_0(trainer_new_by(&t, NULL, &(tutti_ddp_opts){.shards = V}, &shared));
+    CHECK(tutti_optim_step(t.optim) == TUTTI_ERR_STATE);
+    CHECK_TEXT(tutti_last_error(), "in no group");
+    CHECK_OK(tutti_ddp_regroup(t.ddp, group));
+    for (int step = 0; step < 2; step++)
+        CHECK_0(run_step(&t, group, &shared, step, &attempts));
+    CHECK_OK(tutti__zero_gather(t.ddp));
+    CHECK(!tutti__zero_regroup(t.ddp, NULL));
+    if (rank < size - 1) {
+        CHECK_OK(tutti_ddp_regroup(t.ddp, fewer));
+        for (int step = 2; step < STEPS; step++)
+            CHECK_0(run_step(&t, fewer, &shared, step, &attempts));
+        tutti_module_digest(t.module, digest);
+        CHECK_TEXT(digest, expected);
+        CHECK(tutti_optim_updates(t.optim, tutti_module_parameter(t.module, 0)) == STEPS);
+        CHECK(tutti__zero_regroup(t.ddp, NULL));
+        CHECK(tutti_optim_updates(t.optim, tutti_module_parameter(t.module, 0)) == 0);
+        CHECK(tutti_optim_state_bytes(t.optim) == 0);
+        CHECK_OK(tutti_ddp_regroup(t.ddp, NULL));
+    }
+    tutti_group_free(fewer);
+    trainer_free(&t);
+    return 0;
+}
+
 static tutti_status any_buffers(void *arg, tutti_group *group, tutti_tensor *const *buffers,
                                 size_t n)
 {
@@ -376,7 +501,6 @@ static int what_cannot_be_is_refused(tutti_group *group, void *arg)
                  {{.shards = V, .wire_bits = 16}, "wire_bits is 16"}};
     tutti_comm_hook hook;
     tutti_join *join;
-    tutti_zero *zero;
     bool again;
     trainer t;
 
@@ -391,8 +515,6 @@ static int what_cannot_be_is_refused(tutti_group *group, void *arg)
     CHECK_TEXT(tutti_last_error(), "\"bf16\"");
     CHECK(tutti_join_begin(&join, &t.ddp, 1, NULL) == TUTTI_ERR_ARG);
     CHECK_TEXT(tutti_last_error(), "shards");
-    CHECK(tutti_zero_new(&zero, t.ddp) == TUTTI_ERR_UNSUPPORTED);
-    CHECK_TEXT(tutti_last_error(), "share of the optimizer's state");
     CHECK_OK(tutti_barrier(group, NULL));
     CHECK_OK(tutti_ddp_regroup(t.ddp, NULL));
     tutti_ddp_free(t.ddp);
@@ -418,6 +540,14 @@ static void run_on_all_sizes(void **state)
         run((tutti_rank_body *)*state, NULL, n);
 }
 
+static void run_to_four(void **state)
+{
+    const char *device = getenv("TUTTI_TEST_DEVICE");
+
+    for (int n = 1; n <= (device && *device ? 2 : 4); n++)
+        run((tutti_rank_body *)*state, NULL, n);
+}
+
 static void run_three(void **state)
 {
     run((tutti_rank_body *)*state, NULL, 3);
@@ -427,9 +557,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {TEST(run_on_all_sizes, ranks_change_no_bit),
                                        TEST(run_over_tcp, ranks_change_no_bit),
+                                       TEST(run_to_four, shares_change_no_bit),
+                                       TEST(run_over_tcp, shares_change_no_bit),
                                        TEST(run_all, shards_are_ranks),
                                        TEST(run_three, unused_parameters_wait),
                                        TEST(run_three, goes_on_in_another_group),
+                                       TEST(run_three, shares_follow_the_group),
                                        TEST(run_two, what_cannot_be_is_refused)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);

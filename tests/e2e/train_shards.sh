@@ -46,6 +46,19 @@ train a1 $grad --threads 1
 train a3 -n 3 $grad --threads 1
 alike a1 a3
 
+# The optimizer's state in shares: whole again in checkpoints, whose bytes are the same.
+train z1 $mlp --threads 1 --zero 1
+alike m1 z1
+train z3 -n 3 $mlp --threads 1 --zero 1 --bucket-mb 0.02
+alike m1 z3
+train za -n 2 $grad --threads 1 --zero 1
+alike a1 za
+rm -r z3/summary.json z3/model.safetensors
+find z3/checkpoints -mindepth 1 -maxdepth 1 ! -name step-00000017 -exec rm -r {} +
+ln -s step-00000017 z3/checkpoints/latest
+train z3 -n 2 $mlp --threads 1 --zero 1 --resume auto
+alike m1 z3
+
 # fp16: found-inf comes from the sum, which all see.
 TUTTI_EMULATE_HALF=1 train f1 $grad --threads 1 --amp fp16 --epochs 1
 TUTTI_EMULATE_HALF=1 train f2 -n 2 $grad --threads 1 --amp fp16 --epochs 1

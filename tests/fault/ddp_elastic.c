@@ -112,11 +112,33 @@ static tutti_status bomb_finish(void *self, bool *again_p)
     return TUTTI_OK;
 }
 
+/* Steps before which workers wait for something to have happened to their job; in memory that all share. */
+enum { GATES = 2 };
+static const uint64_t gate_steps[GATES] = {4, 8};
+typedef struct gates {
+    _Atomic int closed[GATES], waiting[GATES];
+} gates;
+static gates *at_gates;
+
+static void wait_at_gates(const model_worker *w)
+{
+    for (int i = 0; i < GATES; i++) {
+        if (tutti_elastic_step(w->e) != gate_steps[i] || !atomic_load(&at_gates->closed[i]))
+            continue;
+        atomic_fetch_add(&at_gates->waiting[i], 1);
+        while (atomic_load(&at_gates->closed[i]))
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}
+
+static bool in_shares; /* the optimizer's state (ZeRO) */
+
 static void train_steps(model_worker *w, network *net, tutti_optim *optim)
 {
     int shard;
 
-    while (tutti_elastic_step(w->e) < w->plan->steps && tutti_elastic_begin(w->e)) {
+    while (wait_at_gates(w),
+           tutti_elastic_step(w->e) < w->plan->steps && tutti_elastic_begin(w->e)) {
         tutti_status status = TUTTI_OK;
 
         while (status == TUTTI_OK && (shard = tutti_elastic_shard(w->e)) >= 0) {
@@ -129,17 +151,39 @@ static void train_steps(model_worker *w, network *net, tutti_optim *optim)
         if (!tutti_elastic_finish(w->e))
             continue;
         model_pass(w, MODEL_UPDATE);
-        TUTTI_MUST(tutti_optim_step(optim));
+        status = tutti_optim_step(optim);
+        if (status != TUTTI_OK) {
+            (void)tutti_elastic_recover(w->e, status); /* begin knows */
+            continue;
+        }
         tutti_elastic_commit(w->e);
         atomic_store(&w->plan->newest, 1);
         model_pass(w, MODEL_COMMITTED);
     }
 }
 
+/* After the end, on all ranks: each has all of the optimizer's state in turn. */
+static uint64_t digest_in_turn(tutti_elastic *e, tutti_zero *zero, const network *net,
+                               tutti_optim *optim)
+{
+    tutti_group *group = tutti_elastic_group(e);
+    uint64_t mine = 0;
+
+    for (int r = 0; r < tutti_group_size(group); r++) {
+        if (zero)
+            TUTTI_MUST(tutti_zero_consolidate(zero, optim, r));
+        if (r == tutti_group_rank(group))
+            mine = digest(net, optim);
+    }
+    return mine;
+}
+
 static int train(int place, void *arg)
 {
     model_worker w = {.plan = arg, .place = place};
     network net;
+    tutti_ddp *ddp;
+    tutti_zero *zero = NULL;
     tutti_optim *optim;
     tutti_ctx *cx;
     tutti_status status;
@@ -148,7 +192,10 @@ static int train(int place, void *arg)
     init(&net, cx);
     TUTTI_MUST(tutti_sgd_new(&optim, &net.base, &(tutti_sgd_opts){.lr = 0.05f, .momentum = 0.9f}));
     TUTTI_MUST(tutti_elastic_new(&w.e, &(tutti_elastic_opts){.shards = SHARDS}));
-    TUTTI_MUST(tutti_elastic_keep_module(w.e, &net.base, NULL, NULL));
+    TUTTI_MUST(
+        tutti_elastic_keep_module(w.e, &net.base, &(tutti_ddp_opts){.check_replicas = 1}, &ddp));
+    if (in_shares)
+        TUTTI_MUST(tutti_zero_new(&zero, ddp));
     TUTTI_MUST(tutti_elastic_keep(w.e, &(tutti_elastic_part){.name = "deaths",
                                                              .regroup = bomb_regroup,
                                                              .state = bomb_state,
@@ -161,7 +208,9 @@ static int train(int place, void *arg)
     if (status != TUTTI_OK)
         fprintf(stderr, "place %d: %s\n", place, tutti_last_error());
     else if (!tutti_elastic_left(w.e))
-        w.plan->digests[atomic_fetch_add(&w.plan->n_digests, 1)] = digest(&net, optim);
+        w.plan->digests[atomic_fetch_add(&w.plan->n_digests, 1)] =
+            digest_in_turn(w.e, zero, &net, optim);
+    tutti_zero_free(zero);
     tutti_elastic_free(w.e);
     tutti_optim_free(optim);
     tutti_module_destroy(&net.base);
@@ -172,19 +221,24 @@ static int train(int place, void *arg)
 static elastic_job job;
 static uint64_t undisturbed; /* 0: not known yet */
 
-static void run(const char *what, model_plan *plan, int n, int killed)
+static void run_with(const char *what, model_plan *plan, int n, int killed,
+                     void (*tick)(elastic_job *job, void *arg))
 {
     int wrong;
 
     plan->steps = STEPS;
-    wrong = elastic_run(
-        &job, &(elastic_job_opts){
-                  .n = n, .shards = SHARDS, .body = train, .arg = plan, .timeout_ms = 30000});
+    wrong = elastic_run(&job, &(elastic_job_opts){.n = n,
+                                                  .shards = SHARDS,
+                                                  .body = train,
+                                                  .arg = plan,
+                                                  .timeout_ms = 30000,
+                                                  .tick = tick});
     print_message("%s, %d workers: %d killed, %u generations, %.0f ms\n", what, n, job.killed,
                   job.generation, tutti__now_ms() - job.begin_ms);
     assert_int_equal(wrong, 0);
     assert_true(job.killed >= killed);
-    assert_int_equal(atomic_load(&plan->restarts), 0);
+    if (!in_shares || killed == 0)
+        assert_int_equal(atomic_load(&plan->restarts), 0);
     assert_true(atomic_load(&plan->n_digests) >= 1);
     for (int i = 0; i < atomic_load(&plan->n_digests); i++) {
         undisturbed = undisturbed ? undisturbed : plan->digests[i];
@@ -194,10 +248,29 @@ static void run(const char *what, model_plan *plan, int n, int killed)
     munmap(plan, sizeof *plan);
 }
 
+static void run(const char *what, model_plan *plan, int n, int killed)
+{
+    run_with(what, plan, n, killed, NULL);
+}
+
+static int share(void **state)
+{
+    (void)state;
+    in_shares = true;
+    return 0;
+}
+
+static int share_nothing(void **state)
+{
+    (void)state;
+    in_shares = false;
+    return 0;
+}
+
 static void nobody_dies(void **state)
 {
     (void)state;
-    for (int n = 1; n <= SHARDS; n++)
+    for (int n = 1; n <= (in_shares ? 3 : SHARDS); n++)
         run("undisturbed", model_plan_new(), n, 0);
 }
 
@@ -221,6 +294,49 @@ static void one_in_each_place(void **state)
     }
 }
 
+/* With its share of the state of all: the job begins again, from where workers that know nothing begin. */
+static void one_dies_with_its_share(void **state)
+{
+    static const model_place places[] = {MODEL_REGROUP, MODEL_SHARD,  MODEL_REDUCE,
+                                         MODEL_REDUCED, MODEL_UPDATE, MODEL_COMMITTED};
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI__COUNT_OF(places); i++) {
+        model_plan *plan = model_plan_new();
+        const bool at_first = places[i] == MODEL_REGROUP; /* when nobody has a share yet */
+
+        plan->deaths[0] = (model_death){
+            .place = places[i], .worker = (int)i % 2, .signal = SIGKILL, .step = at_first ? 0 : 5};
+        run("a death in shares", plan, 3, 1);
+    }
+}
+
+/* The first worker is joined by another when it is at the first gate, and leaves when both are at the second. */
+static void one_joins_one_leaves(elastic_job *of, void *arg)
+{
+    (void)arg;
+    if (atomic_load(&at_gates->waiting[0]) == 1 && of->n_workers == 1)
+        elastic_start(of);
+    if (of->workers[0].told)
+        atomic_store(&at_gates->closed[0], 0);
+    if (atomic_load(&at_gates->waiting[1]) == 2 && !of->workers[0].sent_away) {
+        elastic_tell_leave(&of->workers[0]);
+        atomic_store(&at_gates->closed[1], 0);
+    }
+}
+
+static void shares_are_handed_over(void **state)
+{
+    (void)state;
+    for (int i = 0; i < GATES; i++) {
+        atomic_store(&at_gates->waiting[i], 0);
+        atomic_store(&at_gates->closed[i], 1);
+    }
+    run_with("joined and left", model_plan_new(), 1, 0, one_joins_one_leaves);
+    assert_int_equal(job.left, 1);
+    assert_int_equal(job.generation, 3);
+}
+
 /* The module has finished the step on both, and a part after it fails on one, on the other, and on both: that step is done again as
  * if nothing had been. */
 static void finished_in_vain(void **state)
@@ -238,10 +354,19 @@ static void finished_in_vain(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(nobody_dies),
-                                       cmocka_unit_test(one_in_each_place),
-                                       cmocka_unit_test(finished_in_vain)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nobody_dies),
+        cmocka_unit_test(one_in_each_place),
+        cmocka_unit_test(finished_in_vain),
+        cmocka_unit_test(shares_are_handed_over),
+        cmocka_unit_test_setup_teardown(nobody_dies, share, share_nothing),
+        cmocka_unit_test_setup_teardown(one_dies_with_its_share, share, share_nothing),
+        cmocka_unit_test_setup_teardown(shares_are_handed_over, share, share_nothing)};
 
+    at_gates =
+        mmap(NULL, sizeof *at_gates, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (at_gates == MAP_FAILED)
+        return 1;
     setvbuf(stdout, NULL, _IOLBF, 0);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

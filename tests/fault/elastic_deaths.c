@@ -106,26 +106,30 @@ static void memory_of_one(void **state)
 /* The program's own failure would come again: it ends the job, on all workers, and they say it. */
 static void own_failure(void **state)
 {
-    model_plan *plan = plan_of(12);
-    int wrong;
+    static const tutti_status failures[] = {TUTTI_ERR_FORMAT, TUTTI_ERR_MISMATCH};
 
     (void)state;
-    plan->failing_worker = 2;
-    plan->failing_step = 5;
-    plan->failure = TUTTI_ERR_FORMAT;
-    wrong = elastic_run(&job, &(elastic_job_opts){.n = 3,
-                                                  .shards = plan->shards,
-                                                  .body = model_train,
-                                                  .arg = plan,
-                                                  .timeout_ms = 10000,
-                                                  .no_replacement = true,
-                                                  .patient = true});
-    assert_int_equal(wrong, 1);
-    assert_int_equal(job.n_workers, 3);
-    for (int i = 0; i < 3; i++)
-        assert_int_equal(job.workers[i].result, i == 1 ? 1 : 3);
-    assert_int_equal(atomic_load(&plan->n_digests), 0);
-    munmap(plan, sizeof *plan);
+    for (size_t k = 0; k < TUTTI__COUNT_OF(failures); k++) {
+        model_plan *plan = plan_of(12);
+        int wrong;
+
+        plan->failing_worker = 2;
+        plan->failing_step = 5;
+        plan->failure = failures[k];
+        wrong = elastic_run(&job, &(elastic_job_opts){.n = 3,
+                                                      .shards = plan->shards,
+                                                      .body = model_train,
+                                                      .arg = plan,
+                                                      .timeout_ms = 10000,
+                                                      .no_replacement = true,
+                                                      .patient = true});
+        assert_int_equal(wrong, 1);
+        assert_int_equal(job.n_workers, 3);
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(job.workers[i].result, i == 1 ? 1 : 3);
+        assert_int_equal(atomic_load(&plan->n_digests), 0);
+        munmap(plan, sizeof *plan);
+    }
 }
 
 int main(void)

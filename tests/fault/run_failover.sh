@@ -54,14 +54,14 @@ grep -q 'starting the workers again' "$work"/?.out && fail "somebody started aga
 
 # A node that comes later to the place where the job began, even one that could host another job there, is told where it is.
 new_job keep_alive_interval=5
-begin "$worker" "$shared" 1500 4 8
+begin "$worker" "$shared" 2000 4 8
 wait_until "three are at work" grep -hq 'of 3' "$work/a.out" "$work/b.out" "$work/c.out"
 kill_node a
-wait_until "another coordinates" sh -c "cat '$work'/?.out | grep -q 'this node coordinates'"
-node d $flags "$worker" "$shared" 1500 4 8
+wait_until "another coordinates" sh -c "cat '$work'/?.out | grep -q 'this node coordinates the job'"
+node d $flags "$worker" "$shared" 2000 4 8
 saying d 'the job goes on elsewhere: joining it at 127.0.0.1:'
 wait_until "the third is in" sh -c "cat '$work'/[bcd].out | grep -q 'generation [0-9]* of 3'"
-host=$(grep -l 'this node coordinates' "$work"/[bc].out)
+host=$(grep -l 'this node coordinates the job' "$work"/[bc].out)
 kill -TERM "$(front "$(basename "${host:-b.out}" .out)")" # a host may leave, too
 wait_until "the next coordinates" sh -c "cat '$work'/?.out | grep -q 'this node coordinates the job from now on (term 3)'"
 for name in b c d; do ended $name 0; done
@@ -69,7 +69,7 @@ equal "states" "$(cat "$work"/[bcd].out | sed -n 's/.*finished at //p' | sort | 
 
 # The host is frozen: the others are more than half and go on. It goes on as one of the others.
 new_job keep_alive_interval=0.3
-begin "$worker" "$shared" 1000 5 8
+begin "$worker" "$shared" 2000 5 8
 wait_until "three are at work" grep -hq 'of 3' "$work/a.out" "$work/b.out" "$work/c.out"
 frozen=$(agent_of a)
 kill -STOP "$frozen"
@@ -84,9 +84,9 @@ equal "ends" "$(cat "$work"/?.out | sed -n 's/.*finished at //p' | sort | uniq -
 # Of two, the other is not more than half: it waits, and joins the host when that goes on.
 new_job keep_alive_interval=0.3
 flags=${flags/1:3/1:2}
-node a $flags "$worker" "$shared" 600 5 8
+node a $flags "$worker" "$shared" 2000 5 8
 wait_until "the rendezvous is open" grep -qi ":$(printf %04X "$port") " /proc/net/tcp
-node b $flags "$worker" "$shared" 600 5 8
+node b $flags "$worker" "$shared" 2000 5 8
 wait_until "two are at work" sh -c "cat '$work'/[ab].out | grep -q 'generation 1 of 2'"
 frozen=$(agent_of a)
 kill -STOP "$frozen"
@@ -96,6 +96,20 @@ saying b 'another node coordinates the job: this one joins it again'
 for name in a b; do ended $name 0; done
 equal "coordinators" "$(coordinators)" 0
 equal "ends" "$(cat "$work"/?.out | sed -n 's/.*finished at //p' | sort | uniq -c | tr -s ' ' | cut -d ' ' -f 2 | tr '\n' ,)" "2,"
+# Its machine starts again, and there another launcher with the same command line, before the others have asked: it is no host of theirs.
+new_job keep_alive_interval=0.3
+begin "$worker" "$shared" 1500 5 8
+wait_until "three are at work" sh -c "cat '$work'/[abc].out | grep -q 'of 3'"
+frozen="$(agent_of b) $(agent_of c)"
+kill -STOP $frozen
+kill_node a
+node d $flags "$worker" "$shared" 1500 5 8
+wait_until "another rendezvous is open" grep -qi ":$(printf %04X "$port") .* 0A " /proc/net/tcp
+kill -CONT $frozen
+saying d 'the job goes on elsewhere: joining it at 127.0.0.1:'
+for name in b c d; do ended $name 0; done
+equal "coordinators" "$(coordinators)" 1
+
 nobody_works() { ! pgrep -f "$worker $work" >/dev/null; }
 wait_until "no worker is left" nobody_works
 finish

@@ -16,14 +16,14 @@ node_on() { # I NAME ARGUMENTS...: tutti run on a host, a child of timeout
     on_host "$i" timeout -k 2 60 "$TUTTI" run "$@" >"$work/$name.out" 2>&1 &
     node_pid[$name]=$!
 }
-begin() { # N: nodes a, b, c on that many hosts; a is the rendezvous host
+begin() { # N STEPS: nodes a, b, c on that many hosts; a is the rendezvous host
     local i names=(a b c)
     rm -f "$work"/?.out
     shared=$work/shared$((++folders))
     mkdir "$shared"
     for i in $(seq 0 $(($1 - 1))); do
         node_on "$i" "${names[i]}" --nnodes "1:$1" --rdzv-backend native --rdzv-endpoint one:$((29400 + folders)) \
-            --rdzv-conf last_call_timeout=20,keep_alive_interval=0.3 "$worker" "$shared" 800 4 8
+            --rdzv-conf last_call_timeout=20,keep_alive_interval=0.3 "$worker" "$shared" "$2" 4 8
     done
     wait_until "$1 are at work" sh -c "cat '$work'/?.out | grep -q 'generation [0-9]* of $1'"
 }
@@ -32,15 +32,18 @@ mend() { ip link set "port$1" master hub; }
 all_say() { # COUNT REGEX
     equal "\"$2\"" "$(cat "$work"/?.out | grep -cE "$2")" "$1"
 }
-same_end() { # N
-    equal "ends" "$(cat "$work"/?.out | sed -n 's/.*finished at //p' | sort | uniq -c | tr -s ' ')" " $1 step 800 with $undisturbed"
+same_end() { # N STEPS
+    equal "ends" "$(cat "$work"/?.out | sed -n 's/.*finished at //p' | sort | uniq -c | tr -s ' ')" " $1 step $2 with ${undisturbed[$2]}"
 }
-mkdir "$work/alone"
-run 0 "$TUTTI" run "$worker" "$work/alone" 800 0 8
-undisturbed=$(sed -n 's/.*finished at step 800 with //p' "$work/out")
+declare -A undisturbed
+for steps in 800 2500; do
+    mkdir "$work/alone$steps"
+    run 0 "$TUTTI" run "$worker" "$work/alone$steps" $steps 0 8
+    undisturbed[$steps]=$(sed -n "s/.*finished at step $steps with //p" "$work/out")
+done
 
 # The cable of the rendezvous host: it waits, the other two go on; when it is mended, all work together.
-begin 3
+begin 3 2500
 cut 0
 saying a 'only 1 of 3 nodes are heard, the others may go on by themselves: waiting'
 wait_until "another coordinates" sh -c "cat '$work'/[bc].out | grep -q 'coordinates the job from now on (term 2), with 2 of 3 nodes'"
@@ -49,27 +52,27 @@ grep -q 'generation [0-9]* of 1' "$work"/a.out && fail "both sides went on"
 mend 0
 saying a 'another node coordinates the job: this one joins it again'
 for name in a b c; do ended $name 0; done
-all_say 1 'this node coordinates'
-same_end 3
+all_say 1 'this node coordinates the job'
+same_end 3 2500
 
 # It loses its power: nobody is told of it, and it does not come back.
-begin 3
+begin 3 800
 cut 0
 kill -KILL $(pgrep -P "$(front a)") "$(front a)"
 wait "${node_pid[a]}" 2>/dev/null
 for name in b c; do ended $name 0; done
-all_say 1 'this node coordinates'
-same_end 2
+all_say 1 'this node coordinates the job'
+same_end 2 800
 mend 0
 
 # Of two hosts that are cut apart the rendezvous host goes on, and the other waits until the cable is mended.
-begin 2
+begin 2 2500
 cut 1
 saying a 'generation [0-9]* of 1'
 saying b 'only 1 of 2 nodes are heard, the others may go on by themselves: waiting'
 mend 1
 saying b 'another node coordinates the job: this one joins it again'
 for name in a b; do ended $name 0; done
-all_say 0 'this node coordinates'
-same_end 2
+all_say 0 'this node coordinates the job'
+same_end 2 2500
 finish

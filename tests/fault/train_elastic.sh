@@ -37,7 +37,7 @@ begin() { # DIR N ARGUMENTS...: in the background, until it has written a line
 }
 # Waits for a step's line, so that what follows comes at another place of the run each time, whatever the machine's speed.
 reach() { # DIR STEP
-    until grep -q "^{\"step\": $2," "$1/metrics.jsonl"; do
+    until grep -q "^{\"step\": $2," "$1/metrics.jsonl" 2>reach.err; do
         kill -0 $job 2>kill.err || { cat "$1.out"; fail "$1 has ended before step $2"; }
     done
 }
@@ -58,10 +58,21 @@ reach one 400
 kill -KILL "$(workers one | tail -1)" # a replacement perhaps, and perhaps before it has joined
 end one 0
 check one
-grep -q 'rank 0 has gone: this one writes .*one from here on, after step' one.out || { cat one.out; fail "nobody took the folder over"; }
+grep -q 'the rank that wrote .*one has gone: this one does from here on, after step' one.out || { cat one.out; fail "nobody took the folder over"; }
 lost=$(field one/summary.json lost_workers)
 { [ "$lost" = 2 ] || [ "$lost" = 3 ]; } || { cat one/summary.json; fail "the dead were not counted"; }
 [ "$(field one/summary.json left_workers)" = 0 ] || { cat one/summary.json; fail "the dead were counted as if they had left"; }
+
+# In a terminal the bar gives way to what the launcher says of a death.
+if command -v script >script.path; then
+    timeout 100 env TERM=xterm script -qefc "stty cols 120; exec $TUTTI train -n 2 --run-dir $PWD/screen ${keys/plain/bar}" /dev/null >screen.out </dev/null &
+    job=$!
+    reach screen 100
+    kill -KILL "$(worker screen 1)"
+    end screen 0
+    check screen
+    grep -q $'\r\033\\[Ktutti train: rank 1 (process [0-9]*) was killed by SIGKILL' screen.out || { cat -v screen.out; fail "a death stands behind the bar"; }
+fi
 
 # All but one, and then the one that was left.
 begin most 3 $keys --tensorboard
@@ -108,3 +119,16 @@ end told 143
 timeout 60 "$TUTTI" train -n 2 --run-dir "$PWD/told" $keys --resume auto >>told.out 2>&1 || { cat told.out; fail "it does not go on"; }
 ! grep -q 'until there' told.out || { cat told.out; fail "the number of workers makes a difference"; }
 check_bits told # where it stopped there is a line more
+
+# Rank 0 dies before it has written a line of its own: those of before the interruption stay.
+begin again 3 $keys
+reach again 150
+kill -TERM $job
+end again 143
+lines again >before.lines
+begin again 3 $keys --log-every 100000 --resume auto
+until grep -q 'resumed from' again.out; do kill -0 $job; done
+kill -KILL "$(worker again 0)"
+end again 0
+diff before.lines <(lines again | head -n "$(wc -l <before.lines)") || { cat again.out; fail "lines from before the interruption"; }
+check_bits again

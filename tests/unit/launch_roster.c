@@ -114,6 +114,8 @@ static void written_and_read(void **state)
     json_object_set_new(object, "term", json_integer(1));
     json_object_set_new(object, "list", json_pack("[[i, s, i, i]]", 1, "10.0.0.1", 65536, 1));
     assert_false(tutti__roster_read(&back, object));
+    json_object_set_new(object, "list", json_pack("[[i, s, i, i]]", 1, "\033[2J", 1, 1));
+    assert_false(tutti__roster_read(&back, object));
     json_object_set_new(object, "list", json_pack("[[i]]", 1));
     assert_false(tutti__roster_read(&back, object));
     json_decref(object);

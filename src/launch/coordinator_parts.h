@@ -1,0 +1,115 @@
+/* coordinator_parts.h -- what the files of the coordinator share: coordinator.c, coordinator_list.c.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_LAUNCH_COORDINATOR_PARTS_H
+#define TUTTI_LAUNCH_COORDINATOR_PARTS_H
+
+#include "launch/coordinator.h"
+#include "launch/door.h"
+#include "launch/elastic_round.h"
+
+/* A connection that has proven to be of the job, and is a node once it has joined. */
+typedef struct tutti__node {
+    tutti__link link;
+    bool joined, refused;
+    bool is_strangers;   /* it asks for another job than ours */
+    bool in_round;       /* it is a node of the current round */
+    bool over;           /* its workers of the round have ended */
+    bool left;           /* it was told to end */
+    bool busy;           /* has workers of a round that is over; it was told to stop them */
+    int id;              /* of its stay in a round: no other node had it */
+    int first_rank;      /* of the round */
+    int place;           /* 1 + its number in the last round it was in; 0: none */
+    int wanted_rank;     /* --node-rank; -1: native */
+    int n, port;         /* workers; a free port there, for MASTER_PORT */
+    int listens;         /* the port of its agent, where it may succeed us; 0: none */
+    bool here;           /* all is known of its workers */
+    bool apart;          /* it hung up for want of hearing us, and lives */
+    int64_t told, acked; /* version of the list of nodes */
+    int64_t pid;
+    char host[64], address[128], listens_at[128];
+    json_t
+        *pending; /* its wish to join, while we find out whether the holder of its rank is alive */
+    double pending_ms; /* since when */
+} tutti__node;
+
+typedef enum tutti__job_state { GATHERING, RUNNING, STOPPING, ENDED } tutti__job_state;
+
+struct tutti__coordinator {
+    tutti__coordinator_opts opts;
+    tutti__door door;
+    tutti__job_state state;
+    bool began;   /* there has been a round */
+    bool failing; /* the round is stopped because of a failure */
+    bool retired; /* this node ends, and the others may wait for its return */
+    int round, restarts;
+    int code, last_id;
+    tutti__elastic_round elastic;
+    char master_addr[128];
+    int master_port;
+    tutti__roster roster, base; /* the list; the last one that all nodes know of */
+    bool list_changed;
+    bool succeeds;  /* the list is still that of the coordinator before us */
+    bool replaced;  /* there is another coordinator */
+    bool paused;    /* others may go on without the nodes that are here, nobody knows */
+    double until;   /* for which nodes are waited that may come */
+    int survivors;  /* nodes that will come from a rendezvous host that was lost; 0: a new job */
+    char why[1024]; /* the first failure, or what stopped the round */
+    double since, last_call, told, next_word, ended;
+};
+
+#define SAY(c, format, ...)                                                                        \
+    tutti__console_print((c)->opts.console, "%s: " format "\n", (c)->opts.job->opts.title,         \
+                         __VA_ARGS__)
+
+static inline const tutti__nodes *limits(const tutti__coordinator *c)
+{
+    return &c->opts.job->opts.nodes;
+}
+
+static inline tutti__node *first_node(const tutti__coordinator *c)
+{
+    return (tutti__node *)c->door.links;
+}
+
+static inline tutti__node *next_node(const tutti__node *n)
+{
+    return (tutti__node *)n->link.next;
+}
+
+static inline void send_to(tutti__coordinator *c, tutti__node *n, json_t *message)
+{
+    tutti__door_send(&c->door, &n->link, message);
+}
+
+/* Who dies may be replaced, who comes may join. */
+static inline bool is_elastic(const tutti__coordinator *c)
+{
+    return tutti__elastic_round_is_one(&c->elastic);
+}
+
+static inline int count_in_round(const tutti__coordinator *c)
+{
+    int count = 0;
+
+    for (const tutti__node *n = first_node(c); n; n = next_node(n))
+        count += n->in_round;
+    return count;
+}
+
+/* The node of the round with that number in the list; NULL: it is not connected. */
+tutti__node *tutti__coordinator_find(const tutti__coordinator *c, int id);
+/* Begins as the successor of a coordinator that was lost: with its list, and nothing is done before enough have come. */
+void tutti__list_succeed(tutti__coordinator *c);
+/* Two sides of a network that is cut must not both: this one? */
+bool tutti__list_may_go_on(tutti__coordinator *c);
+/* Pauses the round, or lets it go on. */
+void tutti__list_consider_pause(tutti__coordinator *c);
+/* Tells the list to those who do not have it. */
+void tutti__list_spread(tutti__coordinator *c);
+/* Is it not for us to take this node back? It knows of a coordinator that has followed us; or it comes before us, where nobody
+ * goes on yet. */
+bool tutti__list_gives_way(tutti__coordinator *c, tutti__node *n, const json_t *join);
+void tutti__list_send_elsewhere(tutti__coordinator *c, tutti__node *n);
+/* The job to which this rendezvous once belonged goes on under another coordinator. */
+void tutti__list_on_moved(tutti__coordinator *c, const json_t *message);
+
+#endif

@@ -1,0 +1,67 @@
+# Workers of a run by shards are killed, come and go while the optimizer's state lies in shares: what goes with a worker is made good from
+# the last checkpoint, who leaves in good order hands it over, and the bits are those of a run without shares that nothing happened to.   timeout: 120
+# SPDX-License-Identifier: MIT
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+
+keys="--model mlp --dropout 0.3 --shards 6 --batch-size 16 --epochs 40 --log-every 10 --checkpoint-every 100 --eval-every 10 --threads 1 --progress plain"
+keys="$keys --optimizer adamw --clip-grad-norm 1"
+lines() { sed 's/"images_per_s.*//; s/"time_s.*//' "$1/metrics.jsonl"; }
+check() { # DIR OUTPUT
+    same whole "$1"
+    cmp whole/checkpoints/latest/model.safetensors "$1/checkpoints/latest/model.safetensors"
+    cmp whole/checkpoints/latest/optimizer.safetensors "$1/checkpoints/latest/optimizer.safetensors"
+    [ "$(field "$1/summary.json" samples_digest)" = "$(field whole/summary.json samples_digest)" ] || fail "$1: samples_digest"
+    diff <(lines whole) <(lines "$1") || { cat "$2"; fail "$1: lines of metrics.jsonl"; }
+    ! pgrep -f "^tutti train --run-dir $PWD/$1 " || fail "$1: workers are left"
+}
+workers() { pgrep -f "^tutti train --run-dir $PWD/$1 " || true; }
+reach() { # DIR STEP OUTPUT
+    until grep -q "^{\"step\": $2," "$1/metrics.jsonl" 2>grep.err; do
+        kill -0 $job 2>kill.err || { cat "$3"; fail "$1 has ended before step $2"; }
+    done
+}
+end() { # OUTPUT
+    local code=0
+    wait $job || code=$?
+    [ $code = 0 ] || { cat "$1"; fail "exit code $code"; }
+}
+train whole $keys
+
+# Rank 0 of three, and another: the others go on in process from what was saved.
+timeout 100 "$TUTTI" train -n 3 --run-dir "$PWD/one" $keys --zero 1 >one.out 2>&1 &
+job=$!
+reach one 150 one.out
+kill -KILL "$(workers one | head -1)"
+reach one 320 one.out
+kill -KILL "$(workers one | tail -1)" # the replacement perhaps
+end one.out
+check one one.out
+grep -q "its share of the optimizer's state: resumed from .*one/checkpoints/step-00000[1-3]00" one.out || { cat one.out; fail "nobody went on from a checkpoint"; }
+lost=$(field one/summary.json lost_workers)
+{ [ "$lost" = 1 ] || [ "$lost" = 2 ]; } || { cat one/summary.json; fail "$lost workers lost, expected one since the last checkpoint or two"; }
+
+# Before there is a checkpoint: all begin again.
+timeout 100 "$TUTTI" train -n 2 --run-dir "$PWD/early" $keys --zero 1 >early.out 2>&1 &
+job=$!
+reach early 10 early.out
+kill -KILL "$(workers early | tail -1)"
+end early.out
+check early early.out
+
+# A node comes, and goes again: no step is done twice.
+port=$((20000 + RANDOM % 10000))
+flags="--nnodes 1:2 --rdzv-backend native --rdzv-endpoint 127.0.0.1:$port --rdzv-conf last_call_timeout=0"
+long="${keys/--epochs 40/--epochs 250}"
+train whole $long
+TUTTI_LOG=elastic:debug timeout 100 "$TUTTI" run $flags -n 1 "$TUTTI" train --run-dir "$PWD/node" $long --zero 1 >node.out 2>&1 &
+job=$!
+reach node 20 node.out
+TUTTI_LOG=elastic:debug timeout 100 "$TUTTI" run $flags -n 2 "$TUTTI" train --run-dir "$PWD/node" $long --zero 1 >guest.out 2>&1 &
+guest=$!
+until grep -q 'rank . of 3' guest.out; do kill -0 $job 2>kill.err || { cat node.out guest.out; fail "it has ended before the guests came"; }; done
+kill -TERM $guest
+wait $guest || { cat guest.out; fail "the guests ended with $?"; }
+end node.out
+check node node.out
+[ "$(field node/summary.json left_workers)" = 2 ] || { cat node/summary.json; fail "the guests did not leave in good order"; }
+! grep -q 'resumed from' node.out guest.out || { cat node.out; fail "a step was done again"; }
