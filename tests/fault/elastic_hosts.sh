@@ -10,7 +10,7 @@ wanted=${HOSTS:-3}
 export TUTTI_LOG=warn,elastic:debug TUTTI_SECRET_FILE=$work/secret TUTTI_HEARTBEAT_S=1
 (umask 077 && head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n' >"$work/secret")
 hosts_up
-flags="--model mlp --dropout 0.3 --shards 8 --batch-size 8 --epochs ${EPOCHS:-500} --checkpoint-every 1000 --threads 1 --log-every 1"
+flags="--model mlp --dropout 0.3 --shards 8 --batch-size 8 --epochs ${EPOCHS:-250} --checkpoint-every 1000 --threads 1 --log-every 1"
 train whole $flags
 steps=$(field whole/summary.json steps)
 
@@ -87,7 +87,7 @@ for ((i = 0, events = 0; events < wanted; i++)); do
     run=run$i port=$((29400 + i)) tries=() node_pid=() began=$SECONDS
     for host in 0 1 2; do begin_node $host; done
     await "all are at work" all_at_work
-    for ((k = 0; k < 5; k++)); do
+    for ((k = 0; k < 5 && events < wanted; k++)); do
         ! at_its_end || break
         what=cut
         case $((RANDOM % 3)) in 0) what=freeze ;; 1) [ $((RANDOM % 2)) = 0 ] || what=power ;; esac
