@@ -286,7 +286,8 @@ static bool is_late(const tutti__generations *g, const tutti__member *m, uint64_
             now >= m->broken_ms + g->opts.limit_ms);
 }
 
-/* Members that cannot reach each other would form generations in vain for ever: the one goes whom most could not reach. */
+/* Members that cannot reach each other, or one that can reach nobody, would form generations in vain for ever: the one goes whom
+ * most could not reach. */
 static tutti__member *unreachable(const tutti__generations *g)
 {
     tutti__member *worst = NULL;
@@ -496,6 +497,8 @@ static void on_ready(tutti__generations *g, uint64_t now, tutti__member *m,
                      const tutti__worker_word *word)
 {
     bool was_in = m->state == TUTTI__MEMBER_IN;
+    /* Unasked, and the first: what it cannot do it can say of nobody else. */
+    bool gave_up = was_in && !m->broken && !m->told_regroup && !g->formed && word->n_lost <= 0;
     char text[512];
     const char *why = misfit(g, word, text, sizeof text);
 
@@ -518,6 +521,7 @@ static void on_ready(tutti__generations *g, uint64_t now, tutti__member *m,
     m->step = word->step;
     note_step(g, word->step);
     note_accusations(g, word, now);
+    m->accusers += gave_up;
     if (was_in)
         break_up(g, m->generation, now);
     if (m->leaving || g->finished)

@@ -397,7 +397,8 @@ static void own_failures_end_the_round(void **state)
     ready(&f, "a0", 1);
     ready(&f, "a1", 1);
     ready(&f, "b1", 1);
-    expect(&f, "leave a0 leave a1 leave b1"); /* nothing is begun any more that they could wait for */
+    expect(&f,
+           "leave a0 leave a1 leave b1"); /* nothing is begun any more that they could wait for */
     tutti__generations_free(&f.g);
 
     begin_four(&f); /* and who waits already */
@@ -571,6 +572,32 @@ static void who_cannot_be_reached_goes_after_three_generations(void **state)
     tutti__generations_free(&f.g);
 }
 
+/* It can reach nobody, and so says of nobody that they are dead. */
+static void who_gives_up_first_goes_after_three_generations(void **state)
+{
+    fixture f;
+    char text[64];
+
+    (void)state;
+    begin_four(&f);
+    for (int i = 2; i < 5; i++) {
+        ready(&f, "b0", 1);
+        expect(&f, "regroup a0 regroup a1 regroup b1");
+        ready(&f, "a0", 1);
+        ready(&f, "a1", 1);
+        ready(&f, "b1", 1);
+        snprintf(text, sizeof text, "G%d a0:0/4 a1:1/4 b0:2/4 b1:3/4", i);
+        expect(&f, text);
+    }
+    ready(&f, "b0", 1);
+    expect(&f, "regroup a0 regroup a1 regroup b1");
+    ready(&f, "a0", 1);
+    ready(&f, "a1", 1);
+    ready(&f, "b1", 1);
+    expect(&f, "kill b0 G5 a0:0/3 a1:1/3 b1:2/3");
+    tutti__generations_free(&f.g);
+}
+
 static void a_new_coordinator_learns_what_goes_on(void **state)
 {
     fixture f;
@@ -657,6 +684,7 @@ int main(void)
         cmocka_unit_test(work_is_done_though_who_did_it_was_given_up),
         cmocka_unit_test(other_builds_are_refused),
         cmocka_unit_test(who_cannot_be_reached_goes_after_three_generations),
+        cmocka_unit_test(who_gives_up_first_goes_after_three_generations),
         cmocka_unit_test(a_new_coordinator_learns_what_goes_on),
         cmocka_unit_test(a_new_coordinator_begins_nothing_without_the_state),
         cmocka_unit_test(nothing_is_begun_while_it_is_paused),
