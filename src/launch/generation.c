@@ -143,13 +143,13 @@ static void note_trouble(tutti__generations *g, uint64_t since)
     g->trouble = g->last > 0 && !g->finished;
 }
 
-static void kill_member(tutti__generations *g, tutti__member *m, uint64_t now)
+static void kill_member(tutti__generations *g, tutti__member *m, uint64_t now, const char *why)
 {
     bool was_in = m->state == TUTTI__MEMBER_IN;
 
     enter(m, TUTTI__MEMBER_GONE, now);
     note_trouble(g, now);
-    act(g, TUTTI__ACT_KILL, m, NULL);
+    act(g, TUTTI__ACT_KILL, m, why);
     if (was_in)
         break_up(g, m->generation, now);
 }
@@ -395,13 +395,15 @@ static void consider(tutti__generations *g, uint64_t now)
     wake_resting(g, now);
     for (int i = 0; i < g->n; i++)
         if (is_late(g, &g->list[i], now))
-            kill_member(g, &g->list[i], now);
+            kill_member(g, &g->list[i], now,
+                        g->list[i].stopped ? "it is stopped, and others wait for it"
+                                           : "others wait for it, and it does not answer");
     if (count(g, TUTTI__MEMBER_IN) > 0) {
         consider_newcomers(g, now);
         return;
     }
     if ((worst = unreachable(g)) != NULL)
-        kill_member(g, worst, now);
+        kill_member(g, worst, now, "no generation comes about with it");
     first = first_newcomer(g);
     if (first && may_begin(g, first, now))
         form(g, now);

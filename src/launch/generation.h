@@ -45,7 +45,7 @@ typedef enum tutti__act {
     TUTTI__ACT_REGROUP,    /* words to the member */
     TUTTI__ACT_LEAVE,
     TUTTI__ACT_REFUSE, /* with `why`; its place is closed */
-    TUTTI__ACT_KILL,   /* SIGKILL, and its end is still to be told */
+    TUTTI__ACT_KILL,   /* SIGKILL, `why`, and its end is still to be told */
     /* Answers to ENDED, one to each: */
     TUTTI__ACT_REPLACE, /* start another in its place, id.start + 1 */
     TUTTI__ACT_REST,    /* nobody takes its place for now, `why`; REPLACE or LET_GO may follow */
