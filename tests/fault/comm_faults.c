@@ -206,7 +206,7 @@ static int run_row(tutti_group *group, void *arg)
     for (int i = 0; i < CALLS && status == TUTTI_OK; i++)
         status = reduce(group, p, COUNT, TUTTI_F32);
     if (status == TUTTI_OK)
-        status = tutti_barrier(group, NULL);
+        status = tutti_meet(group, "healthy");
     if (status == TUTTI_OK && rank == VICTIM && b->fault == LEFT) {
         atomic_store(&b->fault_ns, tutti__now_ns());
         free(p);
