@@ -626,6 +626,14 @@ static void replace(tutti__generations *g, uint64_t now, tutti__member *m)
     act(g, g->failed ? TUTTI__ACT_FAIL : TUTTI__ACT_REST, m, why);
 }
 
+/* It died of that, and not of somebody who can reach nobody. */
+static void forget_accusations(tutti__generations *g, uint32_t generation)
+{
+    for (int i = 0; i < g->n; i++)
+        if (g->list[i].generation == generation)
+            g->list[i].accusers = 0;
+}
+
 void tutti__generations_ended(tutti__generations *g, uint64_t now_ms, tutti__worker_id id, int code,
                               int sig)
 {
@@ -656,8 +664,10 @@ void tutti__generations_ended(tutti__generations *g, uint64_t now_ms, tutti__wor
         m->closed = g->failed = true;
         act(g, TUTTI__ACT_FAIL, m, NULL);
     }
-    if (was_in)
+    if (was_in) {
+        forget_accusations(g, generation);
         break_up(g, generation, now_ms);
+    }
     consider(g, now_ms);
 }
 

@@ -595,6 +595,18 @@ static void who_gives_up_first_goes_after_three_generations(void **state)
     ready(&f, "a1", 1);
     ready(&f, "b1", 1);
     expect(&f, "kill b0 G5 a0:0/3 a1:1/3 b1:2/3");
+    for (int i = 0; i < 3; i++) { /* whom the others heard die, before it was told here */
+        ready(&f, "a0", 1);
+        ready(&f, "a1", 1);
+        *f.text = '\0';
+        tutti__generations_ended(&f.g, f.now, (tutti__worker_id){1, 1, i}, 0, 9);
+        assert_null(strstr(f.text, "kill"));
+        *f.text = '\0';
+        tutti__generations_said(
+            &f.g, f.now, (tutti__worker_id){1, 1, i + 1},
+            &(tutti__worker_word){
+                .protocol = TUTTI__AGENT_PROTOCOL, .shards = 4, .step = -1, .build = "one"});
+    }
     tutti__generations_free(&f.g);
 }
 
