@@ -3,10 +3,12 @@
 #include "train/members.h"
 
 #include "checkpoint/folder.h"
+#include "checkpoint/state.h"
 #include "comm/bootstrap/environment.h"
 #include "train/agree.h"
 #include "train/amp.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -290,6 +292,8 @@ void tutti__members_write_lines(tutti__run *run)
     const tutti__kept *k = &run->kept;
     tutti__members *m = run->members;
 
+    if (!tutti__run_lock_is_held(&run->folder.lock, run->folder.path))
+        return;
     if (k->line.step > m->line) {
         tutti__logs_step(&run->logs, &k->line);
         m->line = k->line.step;
@@ -305,6 +309,28 @@ static uint64_t later(int64_t step, uint64_t than)
     return (uint64_t)step > than ? (uint64_t)step : than;
 }
 
+/* A host that was cut off must not undo what the others have finished meanwhile. */
+static tutti_status check_unfinished(const tutti__run *run)
+{
+    char path[TUTTI__CONFIG_TEXT + 16];
+    const char *status;
+    json_t *summary;
+    bool finished;
+
+    snprintf(path, sizeof path, "%s/summary.json", run->folder.path);
+    summary = tutti__json_read(path, 0, NULL);
+    status = json_string_value(json_object_get(summary, "status"));
+    finished = status && strcmp(status, "completed") == 0 &&
+               json_integer_value(json_object_get(summary, "steps")) > (json_int_t)run->at.step;
+    json_decref(summary);
+    if (!finished)
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_STATE,
+                       "the run in %s was completed by others, while this worker was cut off after "
+                       "step %llu: nothing is left to do here",
+                       run->folder.path, (unsigned long long)run->at.step);
+}
+
 /* The last checkpoint that is there, and lines that the one before did not come to write. */
 static tutti_status continue_folder(tutti__run *run)
 {
@@ -316,6 +342,7 @@ static tutti_status continue_folder(tutti__run *run)
     uint64_t *steps;
     size_t n;
 
+    TUTTI_TRY(check_unfinished(run));
     TUTTI_TRY(tutti__run_folder_take_over(&run->folder, run->at.step, &logged));
     TUTTI_TRY(tutti__run_folder_checkpoints(&run->folder, dir));
     TUTTI_TRY(tutti__checkpoint_list(dir, &steps, &n));

@@ -52,7 +52,7 @@ void tutti__run_say_beginning(tutti__run *run);
 const char *tutti__run_word_of_stopping(const tutti__run *run);
 tutti_status tutti__run_write_results(tutti__run *run);
 
-/* The last line and evaluation of run->kept, into the run folder of rank 0, unless they are there. */
+/* The last line and evaluation of run->kept, into the run folder of whoever has it, unless they are there. */
 void tutti__members_write_lines(tutti__run *run);
 
 /* warm_up.c: makes the kernels of a step. */

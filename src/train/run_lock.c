@@ -256,5 +256,6 @@ bool tutti__run_lock_is_held(const tutti__run_lock *lock, const char *folder)
 {
     char path[4096];
 
-    return lock->fd >= 0 && lock_path(folder, path) == TUTTI_OK && is_current(lock->fd, path);
+    return lock->fd >= 0 && lock_path(folder, path) == TUTTI_OK &&
+           (is_current(lock->fd, path) || access(path, F_OK) != 0); /* who writes then finds out */
 }

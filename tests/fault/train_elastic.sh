@@ -132,3 +132,12 @@ kill -KILL "$(worker again 0)"
 end again 0
 diff before.lines <(lines again | head -n "$(wc -l <before.lines)") || { cat again.out; fail "lines from before the interruption"; }
 check_bits again
+
+# Others have completed the run, of which this one knows nothing: it leaves the folder as it is.
+begin done 2 $keys
+reach done 100
+printf '{"status": "completed", "steps": 690}\n' >done/summary.json
+kill -KILL "$(worker done 0)"
+end done 1
+grep -q 'was completed by others, while this worker was cut off after step [0-9]*:' done.out || { cat done.out; fail "it does not say why"; }
+[ "$(field done/summary.json status)" = completed ] || { cat done/summary.json; fail "it has written into a folder that is done"; }
