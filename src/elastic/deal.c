@@ -30,7 +30,7 @@ struct tutti__deal {
 
 /* ---- Words ---------------------------------------------------------------------------------------------------- */
 
-enum { BITS = 13 };
+enum { BITS = 13, LOOKS = 16 };
 _Static_assert(TUTTI__MAX_SHARDS < 1 << BITS, "a range fits a word");
 
 typedef struct range {
@@ -153,7 +153,7 @@ void tutti__deal_begin(tutti__deal *deal, uint64_t attempt, const int *first)
 
 /* ---- Taking --------------------------------------------------------------------------------------------------- */
 
-static bool take_own(tutti__deal *deal, int *shard_p, bool *last_p)
+static bool take_own(tutti__deal *deal, int *shard_p)
 {
     uint64_t word = atomic_load(deal->own);
     range r = left_of(deal, deal->rank, word);
@@ -162,7 +162,6 @@ static bool take_own(tutti__deal *deal, int *shard_p, bool *last_p)
         if (atomic_compare_exchange_weak(deal->own, &word,
                                          pack(deal->attempt, (range){r.next + 1, r.end}))) {
             *shard_p = r.next;
-            *last_p = count(r) == 1;
             return true;
         }
         r = left_of(deal, deal->rank, word);
@@ -197,15 +196,16 @@ static bool take_near(tutti__deal *deal, int *shard_p)
     }
 }
 
-/* Brings to the front those that are not known to have nothing left. Who gets something by taking it is missed: it has just begun. */
-static int sort_far(tutti__deal *deal)
+/* Brings to the front those that are not known to have at most `least` left. Who gets something by taking it is missed: it has
+ * just begun. */
+static int sort_far(tutti__deal *deal, int least)
 {
     int n = 0;
 
     for (int i = 0; i < deal->n_far; i++) {
         tutti__word_exchange far = deal->far[i];
 
-        if (count(left_of(deal, far.rank, far.expected)) == 0)
+        if (count(left_of(deal, far.rank, far.expected)) <= least)
             continue;
         deal->far[i] = deal->far[n];
         deal->far[n++] = far;
@@ -243,7 +243,7 @@ static tutti__word_exchange *find_most(const tutti__deal *deal, int n)
 /* Into this rank's word, which has nothing left, and so is nobody's to touch but its own. */
 static tutti_status take_far(tutti__deal *deal, bool *taken_p)
 {
-    int n = sort_far(deal);
+    int n = sort_far(deal, 0);
     tutti__word_exchange *victim;
 
     *taken_p = false;
@@ -264,6 +264,36 @@ static tutti_status take_far(tutti__deal *deal, bool *taken_p)
     return TUTTI_OK;
 }
 
+/* Whether somebody has more than `least` left. Of other hosts' ranks a few tell enough: what is said now is a guess anyway. */
+static tutti_status find_work(tutti__deal *deal, int least, bool *found_p)
+{
+    tutti__word_exchange *most;
+    int n;
+
+    *found_p = true;
+    for (int i = 0; i < deal->n_near; i++)
+        if (count(left_of(deal, deal->near[i].rank, atomic_load(deal->near[i].word))) > least)
+            return TUTTI_OK;
+    n = sort_far(deal, least);
+    n = n < LOOKS ? n : LOOKS;
+    TUTTI_TRY(look_far(deal, n));
+    most = find_most(deal, n);
+    *found_p = most && count(left_of(deal, most->rank, most->expected)) > least;
+    return TUTTI_OK;
+}
+
+/* A rank with one left begins it while this one computes its own; only who has more will be helped. Whom this rank helps already is
+ * the slower one of the two, and may not have begun its last by then. */
+static tutti_status is_last(tutti__deal *deal, bool helping, bool *last_p)
+{
+    bool more = true;
+
+    if (tutti__deal_left(deal) == 0)
+        TUTTI_TRY(find_work(deal, helping ? 0 : 1, &more));
+    *last_p = !more;
+    return TUTTI_OK;
+}
+
 tutti_status tutti__deal_take(tutti__deal *deal, int *shard_p, bool *last_p, int *owner_p)
 {
     bool taken;
@@ -272,7 +302,7 @@ tutti_status tutti__deal_take(tutti__deal *deal, int *shard_p, bool *last_p, int
     *last_p = true;
     TUTTI_TRY(tutti_group_status(deal->group));
     do {
-        taken = take_own(deal, shard_p, last_p) || take_near(deal, shard_p);
+        taken = take_own(deal, shard_p) || take_near(deal, shard_p);
         if (taken)
             break;
         TUTTI_TRY(take_far(deal, &taken));
@@ -280,8 +310,7 @@ tutti_status tutti__deal_take(tutti__deal *deal, int *shard_p, bool *last_p, int
     if (*shard_p < 0)
         return TUTTI_OK;
     *owner_p = owner_of(deal, *shard_p);
-    *last_p = *last_p || *owner_p != deal->rank;
-    return TUTTI_OK;
+    return is_last(deal, *owner_p != deal->rank, last_p);
 }
 
 int tutti__deal_left(const tutti__deal *deal)

@@ -23,8 +23,9 @@ void tutti__deal_free(tutti__deal *deal);
  * Other ranks may have begun it, and taken from this rank's range, or begin it later. But all ranks have passed a collective since
  * their last take of the attempt before. */
 void tutti__deal_begin(tutti__deal *deal, uint64_t attempt, const int *first);
-/* The next shard, -1: none is left anywhere. *last_p: it is the last of this rank's own range, or another's. *owner_p: whose it
- * was to be. GROUP errors: the group is dead. */
+/* The next shard, -1: none is left anywhere. *last_p: this rank has none left, and most likely takes no other's after this one:
+ * nobody has more than one left, or, where it is another's already, any; a rank may come to its end without having heard so.
+ * *owner_p: whose it was to be. GROUP errors: the group is dead. */
 tutti_status tutti__deal_take(tutti__deal *deal, int *shard_p, bool *last_p, int *owner_p);
 /* How many of this rank's own nobody has begun. */
 int tutti__deal_left(const tutti__deal *deal);
