@@ -608,8 +608,16 @@ static tutti_status apply_ranges(tutti__run *run)
         return tutti__fail(TUTTI_ERR_FORMAT,
                            "%s/state.json is damaged: ranges are %zu numbers, expected %zu",
                            run->resume.path, json_array_size(ranges), n);
-    for (size_t i = 0; i < n; i++)
-        tutti_reducer_ranges(reducer)[i] = (float)json_number_value(json_array_get(ranges, i));
+    for (size_t i = 0; i < n; i++) {
+        const float range = (float)json_number_value(json_array_get(ranges, i));
+
+        if (!isfinite(range) || range <= 0)
+            return tutti__fail(TUTTI_ERR_FORMAT,
+                               "%s/state.json is damaged: number %zu of its ranges, that of "
+                               "\"%s\", is not above 0",
+                               run->resume.path, i, tutti_reducer_name(reducer, i));
+        tutti_reducer_ranges(reducer)[i] = range;
+    }
     return TUTTI_OK;
 }
 
