@@ -117,8 +117,8 @@ TUTTI_API int tutti_elastic_shard(tutti_elastic *e);
 TUTTI_API bool tutti_elastic_finish(tutti_elastic *e);
 TUTTI_API void tutti_elastic_commit(tutti_elastic *e);
 /* The program is at its end: waits for the others to be there too. OK also where this worker was told to leave the job, which
- * goes on without it (tutti_elastic_left). Else the first failure; under `tutti run` STATE where ranks disagree, so that their exit
- * code (1) ends the job. */
+ * goes on without it (tutti_elastic_left). Else the first failure; under `tutti run` ARG where ranks disagree, so that their exit
+ * code (2) ends the job. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_elastic_end(tutti_elastic *e);
 TUTTI_API bool tutti_elastic_left(const tutti_elastic *e);
 

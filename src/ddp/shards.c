@@ -452,8 +452,8 @@ tutti_status tutti_ddp_regroup(tutti_ddp *ddp, tutti_group *group)
     if (!ddp->shards)
         return tutti__fail(TUTTI_ERR_STATE,
                            "tutti_ddp_regroup: DDP was made without tutti_ddp_opts.shards");
-    TUTTI_TRY(tutti_reducer_regroup(ddp->reducer, NULL));
     (void)tutti__zero_regroup(ddp, NULL);
+    TUTTI_TRY(tutti_reducer_regroup(ddp->reducer, NULL));
     if (ddp->shards->in_step)
         status = tutti__ddp_take_back(ddp);
     ddp->shards->in_step = ddp->shards->in_shard = ddp->in_step = ddp->paused = false;

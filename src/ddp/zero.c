@@ -213,12 +213,13 @@ static tutti_status prepare(void *self)
 {
     tutti_zero *zero = self;
     const struct tutti_root *root = zero->root;
+    const bool stale = zero->sharding.layouts != root->layouts;
     size_t at = 0;
 
-    if (zero->group && zero->sharding.whole_gradients)
+    if (zero->buckets && zero->group && zero->sharding.whole_gradients && stale)
         TUTTI_TRY(list_buckets(zero));
     TUTTI_TRY(check_prepared(zero));
-    if (zero->sharding.layouts == root->layouts)
+    if (!stale)
         return TUTTI_OK;
     TUTTI_TRY(make_room(zero));
     for (size_t i = 0; i < zero->buckets->n; i++) {
@@ -361,12 +362,12 @@ tutti_status tutti_zero_consolidate(tutti_zero *zero, tutti_optim *optim, int ro
     if (optim->module->root != zero->root)
         return tutti__fail(TUTTI_ERR_ARG,
                            "tutti_zero_consolidate: the optimizer is of another module");
-    if (optim->sharding != &zero->sharding) /* before the first step: state is whole */
-        return TUTTI_OK;
-    if (root < 0 || root >= tutti_group_size(zero->group))
+    if (zero->group && (root < 0 || root >= tutti_group_size(zero->group)))
         return tutti__fail(TUTTI_ERR_ARG,
                            "tutti_zero_consolidate: root is %d, expected a rank from 0 to %d", root,
                            tutti_group_size(zero->group) - 1);
+    if (optim->sharding != &zero->sharding) /* before the first step: state is whole */
+        return TUTTI_OK;
     return bring_together(zero, optim, root);
 }
 

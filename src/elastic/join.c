@@ -31,7 +31,7 @@ tutti_status tutti__elastic_fail(tutti_elastic *e, tutti_status status)
 {
     if (e->agent >= 0 && status == TUTTI_ERR_MISMATCH)
         status =
-            TUTTI_ERR_STATE; /* exit code 1: whoever replaced this worker would disagree in the same */
+            TUTTI_ERR_ARG; /* exit code 2: whoever replaced this worker would disagree in the same */
     if (e->status == TUTTI_OK) {
         e->status = status;
         snprintf(e->message, sizeof e->message, "%s", tutti_last_error());

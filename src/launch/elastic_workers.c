@@ -334,6 +334,16 @@ static tutti_status on_verdict(tutti__workers *w, tutti__worker *worker, const j
     return TUTTI_OK;
 }
 
+static void kill_worker(const tutti__workers *w, const tutti__worker *worker, const char *why)
+{
+    const char *said = worker->voice.waits ? worker->voice.ready.why : "";
+
+    if (worker->running && *why)
+        SAY(w, "rank %d (process %d) is killed: %s%s%s%s", worker->rank, (int)worker->pid, why,
+            *said ? " (it says: " : "", said, *said ? ")" : "");
+    tutti__worker_signal(worker, SIGKILL);
+}
+
 bool tutti__elastic_obey(tutti__workers *w, const json_t *m, const sigset_t *mask,
                          const struct sigaction *sigpipe, tutti_status *status_p)
 {
@@ -353,7 +363,7 @@ bool tutti__elastic_obey(tutti__workers *w, const json_t *m, const sigset_t *mas
     if (tutti__message_is(m, "word"))
         send_word(worker, m);
     else if (tutti__message_is(m, "kill"))
-        tutti__worker_signal(worker, SIGKILL);
+        kill_worker(w, worker, tutti__message_text(m, "why"));
     else
         *status_p = on_verdict(w, worker, m, mask, sigpipe);
     return true;

@@ -143,13 +143,13 @@ static void note_trouble(tutti__generations *g, uint64_t since)
     g->trouble = g->last > 0 && !g->finished;
 }
 
-static void kill_member(tutti__generations *g, tutti__member *m, uint64_t now)
+static void kill_member(tutti__generations *g, tutti__member *m, uint64_t now, const char *why)
 {
     bool was_in = m->state == TUTTI__MEMBER_IN;
 
     enter(m, TUTTI__MEMBER_GONE, now);
     note_trouble(g, now);
-    act(g, TUTTI__ACT_KILL, m, NULL);
+    act(g, TUTTI__ACT_KILL, m, why);
     if (was_in)
         break_up(g, m->generation, now);
 }
@@ -286,7 +286,8 @@ static bool is_late(const tutti__generations *g, const tutti__member *m, uint64_
             now >= m->broken_ms + g->opts.limit_ms);
 }
 
-/* Members that cannot reach each other would form generations in vain for ever: the one goes whom most could not reach. */
+/* Members that cannot reach each other, or one that can reach nobody, would form generations in vain for ever: the one goes whom
+ * most could not reach. */
 static tutti__member *unreachable(const tutti__generations *g)
 {
     tutti__member *worst = NULL;
@@ -394,13 +395,15 @@ static void consider(tutti__generations *g, uint64_t now)
     wake_resting(g, now);
     for (int i = 0; i < g->n; i++)
         if (is_late(g, &g->list[i], now))
-            kill_member(g, &g->list[i], now);
+            kill_member(g, &g->list[i], now,
+                        g->list[i].stopped ? "it is stopped, and others wait for it"
+                                           : "others wait for it, and it does not answer");
     if (count(g, TUTTI__MEMBER_IN) > 0) {
         consider_newcomers(g, now);
         return;
     }
     if ((worst = unreachable(g)) != NULL)
-        kill_member(g, worst, now);
+        kill_member(g, worst, now, "no generation comes about with it");
     first = first_newcomer(g);
     if (first && may_begin(g, first, now))
         form(g, now);
@@ -496,6 +499,8 @@ static void on_ready(tutti__generations *g, uint64_t now, tutti__member *m,
                      const tutti__worker_word *word)
 {
     bool was_in = m->state == TUTTI__MEMBER_IN;
+    /* Unasked, and the first: what it cannot do it can say of nobody else. */
+    bool gave_up = was_in && !m->broken && !m->told_regroup && !g->formed && word->n_lost <= 0;
     char text[512];
     const char *why = misfit(g, word, text, sizeof text);
 
@@ -518,6 +523,7 @@ static void on_ready(tutti__generations *g, uint64_t now, tutti__member *m,
     m->step = word->step;
     note_step(g, word->step);
     note_accusations(g, word, now);
+    m->accusers += gave_up;
     if (was_in)
         break_up(g, m->generation, now);
     if (m->leaving || g->finished)
@@ -639,6 +645,14 @@ static void fail_without(tutti__generations *g, int code, const char *why)
         &(tutti__action){.act = TUTTI__ACT_FAIL, .id = {-1, -1, 0}, .code = code, .why = why});
 }
 
+/* It died of that, and not of somebody who can reach nobody. */
+static void forget_accusations(tutti__generations *g, uint32_t generation)
+{
+    for (int i = 0; i < g->n; i++)
+        if (g->list[i].generation == generation)
+            g->list[i].accusers = 0;
+}
+
 void tutti__generations_ended(tutti__generations *g, uint64_t now_ms, tutti__worker_id id, int code,
                               int sig)
 {
@@ -674,8 +688,10 @@ void tutti__generations_ended(tutti__generations *g, uint64_t now_ms, tutti__wor
         m->closed = g->failed = true;
         act(g, TUTTI__ACT_FAIL, m, NULL);
     }
-    if (was_in)
+    if (was_in) {
+        forget_accusations(g, generation);
         break_up(g, generation, now_ms);
+    }
     consider(g, now_ms);
 }
 

@@ -24,15 +24,15 @@ typedef struct tutti__worker_id {
 typedef struct tutti__member {
     tutti__worker_id id;
     tutti__member_state state;
-    bool leaving;                 /* is told LEAVE, or will be when it is READY */
-    bool stopped;                 /* by SIGSTOP */
-    bool told_regroup;            /* in this generation */
-    bool broken;                  /* IN: others are out of its generation, since broken_ms */
-    bool closed;                  /* the place: nobody is started in it any more */
-    uint32_t generation;          /* the last it was in; 0: none */
-    int rank;                     /* in it */
-    int64_t step;                 /* committed, as far as it was told; -1: it has no state */
-    int accusers;                 /* who took it for dead in that generation */
+    bool leaving;        /* is told LEAVE, or will be when it is READY */
+    bool stopped;        /* by SIGSTOP */
+    bool told_regroup;   /* in this generation */
+    bool broken;         /* IN: others are out of its generation, since broken_ms */
+    bool closed;         /* the place: nobody is started in it any more */
+    uint32_t generation; /* the last it was in; 0: none */
+    int rank;            /* in it */
+    int64_t step;        /* committed, as far as it was told; -1: it has no state */
+    int accusers; /* who took it for dead in that generation; itself, if it gave it up of its own */
     uint64_t since_ms, broken_ms; /* in this state */
     int deaths;                   /* in this place, since it committed a step beyond death_step */
     int64_t death_step;           /* the highest of the job when the last of them died */
@@ -45,7 +45,7 @@ typedef enum tutti__act {
     TUTTI__ACT_REGROUP,    /* words to the member */
     TUTTI__ACT_LEAVE,
     TUTTI__ACT_REFUSE, /* with `why`; its place is closed */
-    TUTTI__ACT_KILL,   /* SIGKILL, and its end is still to be told */
+    TUTTI__ACT_KILL,   /* SIGKILL, `why`, and its end is still to be told */
     /* Answers to ENDED, one to each: */
     TUTTI__ACT_REPLACE, /* start another in its place, id.start + 1 */
     TUTTI__ACT_REST,    /* nobody takes its place for now, `why`; REPLACE or LET_GO may follow */

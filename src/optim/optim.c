@@ -264,6 +264,7 @@ bool tutti__optim_drop_share(tutti_optim *optim)
 {
     const bool lost = optim->rule->state_names[0] != NULL;
 
+    (void)!tutti_stream_wait(optim->cx->stream); /* an update that has failed may be under way */
     tutti__optim_free_whole(optim);
     free_state(optim, optim->state);
     memset(optim->state, 0, sizeof optim->state);

@@ -478,6 +478,11 @@ static tutti_status begin_fresh(tutti__run *run)
     TUTTI_TRY(tutti_all_reduce(run->group, TUTTI_BUF(&stayed, 1, TUTTI_I64), TUTTI_SUM, NULL));
     run->members->is_member = false; /* until the state is here */
     status = run->rank == 0 ? open_beginning(run, &torn) : TUTTI_OK;
+    if (status != TUTTI_OK) { /* if it is to try again, it does so from the beginning */
+        snprintf(run->members->why, sizeof run->members->why, "%s", tutti_last_error());
+        begin_again(run);
+        status = tutti__fail_again(status, run->members->why);
+    }
     if (torn)
         return fail_torn(run);
     TUTTI_TRY(tutti__members_agree(run, status));

@@ -57,6 +57,7 @@ run 0 "$TUTTI" run -n 2 "$worker" "$shared" 60 4 4 die=1:start:4
 err_has 'rank 1 \(process [0-9]+\) ended with exit code 4 before its first step: 3 in its place have died without a new step: it stays empty for 1 step'
 err_has 'rank 1: the empty place is tried again'
 err_has ' it stays empty for 2 steps'
+new_folder
 run 139 "$TUTTI" run -n 2 --max-restarts 1 "$worker" "$shared" 60 4 4 die=0:joined:139 die=1:joined:139
 equal "deaths" "$(grep -c 'was killed by SIGSEGV' "$work/err")" 12
 err_has '3 in its place have died without a new step, and nobody is left'

@@ -1,42 +1,79 @@
-# All of what must not make a difference to a run by shards, with every number of ranks.   timeout: 1200   tier: long
+# `tutti train --shards 8`, the table: parameters, samples, losses and checkpoints are the same to the bit for any number of ranks and
+# threads, any buckets and transport, ZeRO 0 and 1, with and without accumulation.   tier: long   timeout: 600
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+mlp="--model mlp --dropout 0.3 --shards 8 --batch-size 8 --epochs 2 --log-every 1 --checkpoint-every 17 --keep-checkpoints 0 --clip-grad-norm 1"
+resnet="--model mini_resnet --shards 8 --batch-size 4 --max-steps 6 --eval-every 3 --log-every 1 --checkpoint-every 4 --keep-checkpoints 0"
+accumulated="--model mlp --dropout 0.3 --shards 8 --batch-size 4 --grad-accumulation 3 --epochs 2 --log-every 1 --optimizer adamw --checkpoint-every 11 --keep-checkpoints 0"
+runs="mlp resnet accumulated"
 
-result() {
-    local key
-    for key in steps train_loss val_loss val_accuracy samples_digest parameter_digest; do
-        echo "$key $(field "$1/summary.json" $key)"
-    done
-    sed 's/"images_per_s.*//; s/"time_s.*//' "$1/metrics.jsonl"
-    (cd "$1/checkpoints/latest" && sha256sum model.safetensors optimizer.safetensors)
+of() { field "$1/summary.json" "$2"; }
+hash() { sha256sum | cut -c 1-12; }
+# parameter_digest samples_digest losses checkpoints
+columns() { # DIR
+    local p
+    echo "$(of "$1" parameter_digest)" "$(of "$1" samples_digest)" \
+        "$({ for p in train_loss val_loss val_accuracy; do of "$1" $p; done; sed 's/"images_per_s.*//; s/"time_s.*//' "$1/metrics.jsonl"; } | hash)" \
+        "$(cd "$1/checkpoints" && sha256sum step-*/*.safetensors latest/*.safetensors | hash)"
 }
-alike() { diff <(result "$1") <(result "$2") >diff.out || { cat diff.out; fail "$1 and $2 differ"; }; }
-
-mlp="--model mlp --dropout 0.3 --shards 8 --batch-size 8 --epochs 3 --log-every 5 --checkpoint-every 31"
-resnet="--model mini_resnet --shards 8 --batch-size 4 --max-steps 20 --epochs 2 --log-every 2 --checkpoint-every 7"
-for model in mlp resnet; do
-    for more in "" "--grad-accumulation 3" "--amp bf16" "--wire-bits 32" "--optimizer adam --clip-grad-norm 0.5"; do
-        keys="${!model} $more"
-        export TUTTI_EMULATE_HALF=1
-        train whole $keys --threads 1
-        echo "$model $more: $(digest whole)"
-        for n in 1 2 3 4 5 7 8; do
-            train "n$n" -n $n $keys --threads 1
-            alike whole "n$n"
-        done
-        train threads -n 3 $keys --threads 2 --workers 2
-        alike whole threads
-        train alone $keys --threads 4 --workers 0 --checkpoint-background false
-        alike whole alone
-        for bucket in 0.001 0.05 1; do
-            train buckets -n 2 $keys --threads 1 --bucket-mb $bucket --first-bucket-mb $bucket
-            alike whole buckets
-        done
-        TUTTI_TRANSPORT=tcp train tcp -n 4 $keys --threads 1
-        alike whole tcp
-        timeout 300 "$TUTTI" run --chaos kill=3,seed=3 -n 3 "$TUTTI" train --run-dir chaos $keys --threads 1 >chaos.out 2>&1 ||
-            { cat chaos.out; fail "under chaos"; }
-        alike whole chaos
-        rm -rf whole n? threads alone buckets tcp chaos
+differ=0
+row() { # WHAT RUN: the folder `now`
+    local want got
+    got=$(columns now)
+    [ -e "$2.columns" ] || echo "$got" >"$2.columns"
+    want=$(cat "$2.columns")
+    printf '| %-11s | %-34s | %.12s | %.12s | %s | %s |\n' "$2" "$1" $got
+    [ "$got" = "$want" ] || { echo "^ differs from the first"; differ=$((differ + 1)); }
+    rm -r now now.out
+}
+printf '| %-11s | %-34s | %-12s | %-12s | %-12s | %-12s |\n' run how parameters samples losses checkpoints
+echo '|---|---|---|---|---|---|'
+for run in $runs; do
+    for n in 1 2 3 4 5 7 8; do
+        train now -n $n ${!run} --threads 1
+        row "$n ranks" $run
+    done
+    train now ${!run} --threads 2
+    row "1 rank of 2 threads" $run
+    train now -n 2 ${!run} --threads 2 --workers 0
+    row "2 ranks of 2 threads, no loaders" $run
+    for mb in 0.001 0.02 100; do
+        train now -n 3 ${!run} --threads 1 --bucket-mb $mb --first-bucket-mb $mb
+        row "3 ranks, buckets of $mb MB" $run
+    done
+    TUTTI_TRANSPORT=tcp train now -n 3 ${!run} --threads 1
+    row "3 ranks over TCP" $run
+    for n in 2 5; do
+        train now -n $n ${!run} --threads 1 --zero 1
+        row "$n ranks, ZeRO" $run
     done
 done
+
+# Two hosts, each a network namespace.
+cat >two_hosts.sh <<'END'
+. "$SOURCE_DIR/tests/harness/hosts.sh"
+hosts_enter a.test b.test
+cd "$work"
+hosts_up
+for i in 0 1; do
+    on_host $i timeout 100 "$TUTTI" run --nnodes 2 --node-rank $i --rdzv-endpoint a.test:29500 -n $((i + 1)) \
+        "$TUTTI" train --run-dir "$work/now" --threads 1 $FLAGS >>now.out 2>&1 &
+done
+wait -n && wait -n
+END
+for run in $runs; do
+    code=0
+    FLAGS=${!run} TUTTI_SECRET=$(head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n') work=$work bash two_hosts.sh >two.out 2>&1 || code=$?
+    [ $code != 77 ] || { echo "two hosts $(cat two.out)"; break; }
+    [ $code = 0 ] || { cat two.out now.out; fail "two hosts: exit code $code"; }
+    row "two hosts of 1 and 2 ranks" $run
+done
+[ $differ = 0 ] || fail "$differ rows differ"
+
+# As many ranks without shards do the same to rounding.
+for shards in "" "--shards 8"; do
+    train now -n $([ -n "$shards" ] && echo 3 || echo 8) --model mlp --dropout 0.3 --batch-size 8 --max-steps 40 --schedule constant --threads 1 $shards
+    numbers now/model.safetensors >"plain${shards:+.shards}.txt"
+    rm -r now
+done
+close plain.txt plain.shards.txt 1e-5

@@ -7,33 +7,103 @@ hosts_enter a.test b.test c.test
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/elastic.sh"
 wanted=${HOSTS:-3}
-export TUTTI_LOG=warn,elastic:debug TUTTI_SECRET_FILE=$work/secret
+export TUTTI_LOG=warn,elastic:debug TUTTI_SECRET_FILE=$work/secret TUTTI_HEARTBEAT_S=1
 (umask 077 && head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n' >"$work/secret")
 hosts_up
-flags="--model mlp --dropout 0.3 --shards 8 --batch-size 8 --epochs ${EPOCHS:-150} --checkpoint-every 1000 --threads 1 --log-every 1"
+flags="--model mlp --dropout 0.3 --shards 8 --batch-size 8 --epochs ${EPOCHS:-250} --checkpoint-every 1000 --threads 1 --log-every 1"
 train whole $flags
 steps=$(field whole/summary.json steps)
 
+
 members() { generations "$run".*.out | tail -n 1 | cut -d ' ' -f 2; } # of the last generation
 step() { tail -c 4096 "$run/metrics.jsonl" 2>no-metrics | sed -n 's/^{"step": \([0-9]*\),.*/\1/p' | tail -n 1; }
-# A node a host, with one worker: silence is noticed in a second. The majority is what goes on when the network parts.
-begin_node() { # HOST
+at_its_end() {
+    local now
+    now=$(step || true)
+    [ "${now:-0}" -gt $((steps * 3 / 4)) ]
+}
+begin_node() { # HOST: with one worker. Silence is noticed in a second
     tries[$1]=$((${tries[$1]:-0} + 1))
-    on_host "$1" timeout -k 2 100 "$TUTTI" run --nnodes 1:3 --rdzv-backend native --rdzv-endpoint 10.88.0.1:29400 \
+    on_host "$1" timeout -k 2 100 "$TUTTI" run --nnodes 1:3 --rdzv-backend native --rdzv-endpoint "a.test:$port" \
         --rdzv-conf last_call_timeout=3,keep_alive_interval=0.3,join_timeout=30 -n 1 \
-        "$TUTTI" train --run-dir "$work/$run" --heartbeat-timeout 1 $flags >"$run.$1.${tries[$1]}.out" 2>&1 &
+        "$TUTTI" train --run-dir "$work/$run" $flags >"$run.$1.${tries[$1]}.out" 2>&1 &
     node_pid[$1]=$!
 }
-processes_of() { # HOST: of its job
+# In time, or there is something that hangs.
+await() { # WHAT COMMAND...
+    local end=$((SECONDS + 30)) what=$1
+    shift
+    until "$@"; do
+        [ $SECONDS -lt $end ] || failed_run "$run" "never: $what"
+        pause 50
+    done
+}
+all_at_work() { [ "$(members)" = 3 ] || at_its_end; }
+processes_on() { # HOST: of the job
     local p
-    for p in $(pgrep -f -- "$TUTTI"); do
-        [ "$(readlink "/proc/$p/ns/net")" != "$(readlink "/proc/${host_pids[$1]}/ns/net")" ] || echo "$p"
+    for p in $(pgrep -f -- "^$TUTTI "); do
+        [ "$(readlink "/proc/$p/ns/net" 2>no-process)" != "$(readlink "/proc/${host_pids[$1]}/ns/net")" ] || echo "$p"
     done
 }
-at_its_end() { [ "$(step || true)" -gt $((steps * 3 / 4)) ] || [ "$SECONDS" -gt "$limit" ]; }
-await_members() { # N
-    until [ "$(members)" = "$1" ]; do
-        ! at_its_end || return
-        pause 20
+cut_off() { ip link set "port$1" nomaster; } # no packet comes through, and nobody is told
+mend() { ip link set "port$1" master hub; }
+# Every host has its node, and all of them work.
+mend_all() {
+    local i
+    for i in 0 1 2; do
+        kill -0 "${node_pid[i]}" 2>no-node || { ! at_its_end && begin_node "$i"; } || true
     done
+    await "all are at work again" all_at_work
 }
+disturb() { # WHAT HOST
+    local all
+    echo "$EPOCHREALTIME $*" >>"$run.events"
+    case $1 in
+    cut)
+        cut_off "$2"
+        pause $((200 + RANDOM % 2500))
+        mend "$2"
+        ;;
+    freeze)
+        all=$(processes_on "$2")
+        [ -n "$all" ] || return 0 # it has just ended
+        kill -STOP $all 2>no-process || true
+        pause $((200 + RANDOM % 2500))
+        kill -CONT $all 2>no-process || true
+        ;;
+    power) # it is gone before anybody is told
+        all=$(processes_on "$2")
+        cut_off "$2"
+        [ -z "$all" ] || kill -KILL $all 2>no-process || true
+        pause $((200 + RANDOM % 1500))
+        mend "$2"
+        ;;
+    esac
+}
+
+echo "SEED=$SEED, load $(cut -d ' ' -f 1 /proc/loadavg)"
+declare -A done=([cut]=0 [freeze]=0 [power]=0)
+for ((i = 0, events = 0; events < wanted; i++)); do
+    run=run$i port=$((29400 + i)) tries=() node_pid=() began=$SECONDS
+    for host in 0 1 2; do begin_node $host; done
+    await "all are at work" all_at_work
+    for ((k = 0; k < 5 && events < wanted; k++)); do
+        ! at_its_end || break
+        what=cut
+        case $((RANDOM % 3)) in 0) what=freeze ;; 1) [ $((RANDOM % 2)) = 0 ] || what=power ;; esac
+        disturb $what $((RANDOM % 3))
+        done[$what]=$((done[$what] + 1)) events=$((events + 1))
+        mend_all
+        pause $((RANDOM % 300))
+    done
+    for host in 0 1 2; do
+        code=0
+        wait "${node_pid[host]}" || code=$?
+        [ $code = 0 ] || failed_run "$run" "the node of host $host ended with $code"
+    done
+    ! grep -q power "$run.events" || rm -rf "$TMPDIR"/* # of a launcher whose processes were all killed at once
+    same_end whole "$run"
+    echo "run $i: $k events in $((SECONDS - began)) s: $(cut -d ' ' -f 2- "$run.events" | tr '\n' ',') $(generations "$run".*.out | cut -d ' ' -f 2 | tr '\n' ' ')"
+    rm -r "$run"*
+done
+echo "$i runs: ${done[cut]} hosts cut off, ${done[freeze]} frozen, ${done[power]} lost their power; load $(cut -d ' ' -f 1 /proc/loadavg)"

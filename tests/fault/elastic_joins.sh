@@ -8,7 +8,7 @@
 wanted=${EVENTS:-6}
 export TUTTI_LOG=warn,elastic:debug
 node_seconds=100
-flags="--model mlp --dropout 0.3 --shards 8 --batch-size 8 --epochs ${EPOCHS:-150} --checkpoint-every 1000 --threads 1 --log-every 1"
+flags="--model mlp --dropout 0.3 --shards 8 --batch-size 8 --epochs ${EPOCHS:-120} --checkpoint-every 1000 --threads 1 --log-every 1"
 train whole $flags
 steps=$(field whole/summary.json steps)
 

@@ -46,6 +46,14 @@ wait $launcher
 equal "exit code" $? 0
 all_end 3
 
+# One that can reach nobody is what goes, not the job.
+new_job
+run 0 "$TUTTI" run -n 3 "$worker" "$shared" 200 1 8 alone=1
+cp "$work/out" "$work/a.out"
+grep -q 'rank 1 (process [0-9]*) is killed: no generation comes about with it (it says: cannot connect)' "$work/out" "$work/err" ||
+    fail "nothing says why it was killed"
+all_end 2
+
 # The front of a node, then the agent of another; its front says so.
 new_job
 begin a b c

@@ -610,6 +610,44 @@ static void who_cannot_be_reached_goes_after_three_generations(void **state)
     tutti__generations_free(&f.g);
 }
 
+/* It can reach nobody, and so says of nobody that they are dead. */
+static void who_gives_up_first_goes_after_three_generations(void **state)
+{
+    fixture f;
+    char text[64];
+
+    (void)state;
+    begin_four(&f);
+    for (int i = 2; i < 5; i++) {
+        ready(&f, "b0", 1);
+        expect(&f, "regroup a0 regroup a1 regroup b1");
+        ready(&f, "a0", 1);
+        ready(&f, "a1", 1);
+        ready(&f, "b1", 1);
+        snprintf(text, sizeof text, "G%d a0:0/4 a1:1/4 b0:2/4 b1:3/4", i);
+        expect(&f, text);
+    }
+    ready(&f, "b0", 1);
+    expect(&f, "regroup a0 regroup a1 regroup b1");
+    ready(&f, "a0", 1);
+    ready(&f, "a1", 1);
+    ready(&f, "b1", 1);
+    expect(&f, "kill b0 G5 a0:0/3 a1:1/3 b1:2/3");
+    for (int i = 0; i < 3; i++) { /* whom the others heard die, before it was told here */
+        ready(&f, "a0", 1);
+        ready(&f, "a1", 1);
+        *f.text = '\0';
+        tutti__generations_ended(&f.g, f.now, (tutti__worker_id){1, 1, i}, 0, 9);
+        assert_null(strstr(f.text, "kill"));
+        *f.text = '\0';
+        tutti__generations_said(
+            &f.g, f.now, (tutti__worker_id){1, 1, i + 1},
+            &(tutti__worker_word){
+                .protocol = TUTTI__AGENT_PROTOCOL, .shards = 4, .step = -1, .build = "one"});
+    }
+    tutti__generations_free(&f.g);
+}
+
 static void a_new_coordinator_learns_what_goes_on(void **state)
 {
     fixture f;
@@ -697,6 +735,7 @@ int main(void)
         cmocka_unit_test(work_is_done_though_who_did_it_was_given_up),
         cmocka_unit_test(other_builds_are_refused),
         cmocka_unit_test(who_cannot_be_reached_goes_after_three_generations),
+        cmocka_unit_test(who_gives_up_first_goes_after_three_generations),
         cmocka_unit_test(a_new_coordinator_learns_what_goes_on),
         cmocka_unit_test(a_new_coordinator_begins_nothing_without_the_state),
         cmocka_unit_test(nothing_is_begun_while_it_is_paused),

@@ -8,6 +8,7 @@
  *     die=RANK:STEP:CODE   the worker of this RANK ends so before that step, once; CODE 128 + n: by signal n
  *     die=RANK:start:CODE, die=RANK:joined:CODE   before it is ready, in a group; always
  *     build=TEXT, build@RANK=TEXT   of this rank only
+ *     alone=RANK           it can form no generation
  *     finish=no            it ends with 0 and says nothing of it */
 #include "elastic/agent_words.h"
 
@@ -34,6 +35,7 @@ static const char *folder;
 static int agent, rank, step_ms;
 static int64_t steps, step = -1, state;
 static bool leaves;           /* told LEAVE */
+static bool alone;            /* reaches nobody */
 static tutti__agent_word now; /* the generation */
 static shared *group;
 static tutti__worker_word said = {.protocol = TUTTI__AGENT_PROTOCOL, .build = "test 1"};
@@ -161,7 +163,7 @@ static bool meet(int64_t where)
 /* Waits for a generation, and forms it. */
 static bool form(char **args)
 {
-    say(TUTTI__WORKER_READY, "");
+    say(TUTTI__WORKER_READY, alone && said.generation > 0 ? "cannot connect" : "");
     do {
         hear(&now, -1);
         if (now.kind == TUTTI__AGENT_LEAVE || now.kind == TUTTI__AGENT_REFUSED) {
@@ -171,8 +173,10 @@ static bool form(char **args)
             end_by(now.kind == TUTTI__AGENT_REFUSED ? 2 : 0);
         }
     } while (now.kind != TUTTI__AGENT_GENERATION);
-    map_group();
     said.generation = now.generation;
+    if (alone)
+        return false;
+    map_group();
     if (now.rank == 0) {
         if (now.fresh && step < 0)
             step = load_checkpoint();
@@ -222,11 +226,14 @@ static bool advance(char **args)
 
 static void read_options(char **args)
 {
-    char mine[32];
+    char mine[32], none[32];
 
     snprintf(mine, sizeof mine, "build@%d=", rank);
+    snprintf(none, sizeof none, "alone=%d", rank);
     for (; *args; args++)
-        if (strncmp(*args, "build=", 6) == 0)
+        if (strcmp(*args, none) == 0)
+            alone = true;
+        else if (strncmp(*args, "build=", 6) == 0)
             snprintf(said.build, sizeof said.build, "%s", *args + 6);
         else if (strncmp(*args, mine, strlen(mine)) == 0)
             snprintf(said.build, sizeof said.build, "%s", *args + strlen(mine));
