@@ -130,7 +130,8 @@ void tutti__log_pipe_close(tutti__log_pipe *pipe, tutti__console *console);
 typedef struct tutti__voice {
     int fd; /* our end of the sockets; -1: none */
     bool spoke;
-    bool waits; /* READY, and was told of no generation since */
+    bool waits;    /* READY, and was told of no generation since */
+    bool finished; /* FINISHED */
     tutti__worker_word ready;
     uint32_t generation; /* it was told last; 0: none */
     int rank;            /* there */

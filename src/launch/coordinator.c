@@ -327,9 +327,9 @@ static void note_failure(tutti__coordinator *c, int code, const char *why)
     c->failing = true;
 }
 
-static void on_nobody_left(void *context, const char *why)
+static void on_nobody_left(void *context, int code, const char *why)
 {
-    note_failure(context, 3, why);
+    note_failure(context, code, why);
 }
 
 /* Fewer than were asked for go on all the same: nothing is lost by that. */

@@ -74,7 +74,7 @@ static void act(void *context, const tutti__action *a)
         break;
     default:
         if (a->id.node < 0) {
-            r->opts.fail(r->opts.context, a->why);
+            r->opts.fail(r->opts.context, a->code, a->why);
             return;
         }
         m = make_verdict(r, a);

@@ -12,7 +12,7 @@ typedef struct tutti__elastic_round_opts {
     const tutti__job *job; /* its store's address */
     tutti__console *console;
     void (*send)(void *context, int node, json_t *message); /* takes the message over */
-    void (*fail)(void *context, const char *why);           /* no worker is left */
+    void (*fail)(void *context, int code, const char *why); /* no worker is left */
     void *context;
 } tutti__elastic_round_opts;
 

@@ -101,7 +101,8 @@ static void on_word(tutti__workers *w, tutti__membership *m, tutti__worker *work
         v->ready = *word;
         v->step = v->told_step = word->step;
     }
-    w->finished |= word->kind == TUTTI__WORKER_FINISHED;
+    v->finished |= word->kind == TUTTI__WORKER_FINISHED;
+    w->finished |= v->finished;
     tell_word(w, m, worker, word);
 }
 
@@ -209,6 +210,12 @@ void tutti__elastic_tell_all(tutti__workers *w, tutti__membership *m)
         v->told_step = v->step;
         if (v->waits)
             tell_word(w, m, worker, &v->ready);
+        if (v->finished)
+            tell_word(w, m, worker,
+                      &(tutti__worker_word){.protocol = TUTTI__AGENT_PROTOCOL,
+                                            .kind = TUTTI__WORKER_FINISHED,
+                                            .generation = v->generation,
+                                            .step = v->step});
         v->told_stopped = false;
         tell_stopped(w, m, worker);
         if (worker->awaits) {

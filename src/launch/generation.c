@@ -626,6 +626,25 @@ static void replace(tutti__generations *g, uint64_t now, tutti__member *m)
     act(g, g->failed ? TUTTI__ACT_FAIL : TUTTI__ACT_REST, m, why);
 }
 
+static bool rests(const tutti__generations *g)
+{
+    for (int i = 0; i < g->n; i++)
+        if (g->list[i].resting)
+            return true;
+    return false;
+}
+
+/* Nobody is left, and nobody will be: who could say whether the work is done? */
+static void fail_without(tutti__generations *g, int code, const char *why)
+{
+    if (g->finished || g->failed || rests(g) || tutti__generations_living(g, -1) > 0)
+        return;
+    g->failed = true;
+    g->opts.act(
+        g->opts.context,
+        &(tutti__action){.act = TUTTI__ACT_FAIL, .id = {-1, -1, 0}, .code = code, .why = why});
+}
+
 /* It died of that, and not of somebody who can reach nobody. */
 static void forget_accusations(tutti__generations *g, uint32_t generation)
 {
@@ -638,7 +657,7 @@ void tutti__generations_ended(tutti__generations *g, uint64_t now_ms, tutti__wor
                               int sig)
 {
     tutti__member *m = find_worker(g, id);
-    bool was_in, dies = sig != 0 || code == 3 || code == 4;
+    bool was_in, unsaid, dies = sig != 0 || code == 3 || code == 4;
     uint32_t generation;
 
     if (!m)
@@ -650,7 +669,8 @@ void tutti__generations_ended(tutti__generations *g, uint64_t now_ms, tutti__wor
         g->deaths++;
         note_trouble(g, now_ms);
     }
-    if (!is_open(m) || (sig == 0 && code == 0) || (g->finished && dies)) {
+    unsaid = is_open(m) && sig == 0 && code == 0;
+    if (!is_open(m) || unsaid || (g->finished && dies)) {
         g->left += is_open(m) && !g->finished;
         act(g, TUTTI__ACT_LET_GO, m,
             sig == 0 && code == 0 ? NULL
@@ -658,6 +678,10 @@ void tutti__generations_ended(tutti__generations *g, uint64_t now_ms, tutti__wor
             : m->closed           ? "it was refused"
                                   : "the job's work was done");
         m->closed = true;
+        if (unsaid)
+            fail_without(g, 1,
+                         "all workers have ended before any said that the work was done "
+                         "(tutti_elastic_end)");
     } else if (dies) {
         replace(g, now_ms, m);
     } else {
@@ -739,14 +763,6 @@ void tutti__generations_resumed(tutti__generations *g, uint64_t now_ms, tutti__w
     consider(g, now_ms);
 }
 
-static bool rests(const tutti__generations *g)
-{
-    for (int i = 0; i < g->n; i++)
-        if (g->list[i].resting)
-            return true;
-    return false;
-}
-
 void tutti__generations_node_lost(tutti__generations *g, uint64_t now_ms, int node)
 {
     int before = tutti__generations_living(g, -1), kept = 0;
@@ -770,11 +786,8 @@ void tutti__generations_node_lost(tutti__generations *g, uint64_t now_ms, int no
         note_trouble(g, now_ms);
         break_up(g, generation, now_ms);
     }
-    g->failed |= before > 0 && tutti__generations_living(g, -1) == 0 && !rests(g) && !g->finished;
-    if (g->failed)
-        g->opts.act(g->opts.context, &(tutti__action){.act = TUTTI__ACT_FAIL,
-                                                      .id = {-1, -1, 0},
-                                                      .why = "no worker is left"});
+    if (before > 0)
+        fail_without(g, 3, "no worker is left");
     consider(g, now_ms);
 }
 

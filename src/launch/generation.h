@@ -50,7 +50,7 @@ typedef enum tutti__act {
     TUTTI__ACT_REPLACE, /* start another in its place, id.start + 1 */
     TUTTI__ACT_REST,    /* nobody takes its place for now, `why`; REPLACE or LET_GO may follow */
     TUTTI__ACT_LET_GO,  /* nobody takes its place; `why`, unless it ended in good order */
-    TUTTI__ACT_FAIL     /* it is the job's failure. id.node -1: no worker is left, `why` */
+    TUTTI__ACT_FAIL     /* it is the job's failure. id.node -1: no worker is left, `code`, `why` */
 } tutti__act;
 
 typedef struct tutti__action {
@@ -59,6 +59,7 @@ typedef struct tutti__action {
     uint32_t generation;
     int rank, size, local_rank, local_size;
     bool fresh, committed; /* as in agent_words.h */
+    int code;              /* that the job ends with */
     const char *why;       /* until the callback returns */
 } tutti__action;
 

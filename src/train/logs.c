@@ -357,10 +357,10 @@ void tutti__logs_end(tutti__logs *logs, const tutti__summary *summary)
             check_wandb(s, tutti__wandb_file_end(s->wandb, summary));
         close_wandb(s);
     }
-    tutti__logs_leave(logs);
+    tutti__logs_leave(logs, true);
 }
 
-void tutti__logs_leave(tutti__logs *logs)
+void tutti__logs_leave(tutti__logs *logs, bool own)
 {
     tutti__sinks *s = logs->sinks;
 
@@ -368,7 +368,7 @@ void tutti__logs_leave(tutti__logs *logs)
     logs->sinks = NULL;
     if (!s)
         return;
-    if (s->wandb)
+    if (s->wandb && own)
         check_wandb(s, tutti__wandb_file_flush(s->wandb));
     close_events(s);
     close_wandb(s);

@@ -27,7 +27,7 @@ void tutti__logs_eval(tutti__logs *logs, const tutti__eval_metrics *m);
 void tutti__logs_tensors(tutti__logs *logs, tutti_module *m, uint64_t step, bool whole);
 /* The run's end, also a failed one's; frees what the logs hold. */
 void tutti__logs_end(tutti__logs *logs, const tutti__summary *summary);
-/* Another rank writes them from here on. */
-void tutti__logs_leave(tutti__logs *logs);
+/* Another rank writes them from here on. own: it does not yet, and what is not written is written now. */
+void tutti__logs_leave(tutti__logs *logs, bool own);
 
 #endif

@@ -362,7 +362,7 @@ static void hand_over(tutti__run *run)
     if (run->folder.lock.fd < 0)
         return;
     tutti__run_checkpoint_close(run);
-    tutti__logs_leave(&run->logs);
+    tutti__logs_leave(&run->logs, tutti__run_lock_is_held(&run->folder.lock, run->folder.path));
     tutti__run_folder_close(&run->folder);
     tutti__progress_clear(&run->progress);
     tutti__progress_init(&run->progress, NULL, run->config->progress);

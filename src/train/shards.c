@@ -251,13 +251,18 @@ static tutti_status evaluate(tutti__run *run)
     return status;
 }
 
+/* Rank 0's, unless it was frozen, and another has taken the folder since: then its group is dead. */
+static bool has_folder(const tutti__run *run)
+{
+    return run->rank == 0 && tutti__run_lock_is_held(&run->folder.lock, run->folder.path);
+}
+
 /* Rank 0's affair, which knows whether it is `wanted`; with ZeRO the others bring what they have. What fails so that the run is to
- * end, the others hear in the next step, or at the end. Where it was frozen, and another has the folder since, nothing is
- * written: its group is dead. */
+ * end, the others hear in the next step, or at the end. */
 static tutti_status save(tutti__run *run, bool wanted, int64_t epoch, size_t batch, bool finished)
 {
     TUTTI_TRY(tutti__run_checkpoint_gather(run, &wanted));
-    if (run->rank == 0 && wanted && tutti__run_lock_is_held(&run->folder.lock, run->folder.path) &&
+    if (wanted && has_folder(run) &&
         tutti__run_checkpoint_alone(run, epoch, batch, finished) != TUTTI_OK)
         tutti_log(TUTTI_LOG_DEBUG, "train", "%s", tutti_last_error());
     return TUTTI_OK;
@@ -290,7 +295,8 @@ static tutti_status finish(tutti__run *run)
     TUTTI_TRY(tutti__members_agree(run, status));
     TUTTI_TRY(tutti__members_agree(run, tutti_ddp_check_replicas(run->ddp)));
     TUTTI_TRY(tutti__members_agree(run, run->rank == 0 ? tutti__samples_audit(run) : TUTTI_OK));
-    TUTTI_TRY(tutti__members_agree(run, tutti__run_write_results(run)));
+    TUTTI_TRY(
+        tutti__members_agree(run, has_folder(run) ? tutti__run_write_results(run) : TUTTI_OK));
     run->kept.ended = true;
     return TUTTI_OK;
 }

@@ -360,7 +360,7 @@ static tutti_status train(tutti__run *run)
     if (run->shards > 0 ? run->kept.complete : run->resume.complete) {
         tutti__progress_say(&run->progress, "%s is complete: all %llu steps are done",
                             run->config->run_dir, (unsigned long long)run->total_steps);
-        return TUTTI_OK;
+        return run->shards > 0 ? tutti__members_work(run) : TUTTI_OK;
     }
     status = run->shards > 0 ? tutti__members_work(run) : run_to_the_end(run);
     if (status != TUTTI_OK && !run->summarised) {

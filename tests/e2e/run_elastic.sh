@@ -46,6 +46,11 @@ run 0 "$TUTTI" run -n 3 "$worker" "$shared" 60 4 4 build@2=other
 err_has 'refused: it is "(other|test 1)", the others are "(other|test 1)".*Install the same build everywhere' # whoever was first
 out_has 'finished at step 60'
 
+# All end early as if all were well: nobody has said that the work is done.
+new_folder
+run 1 "$TUTTI" run -n 2 "$worker" "$shared" 60 4 4 die=0:20:0 die=1:20:0
+err_has 'all workers have ended before any said that the work was done \(tutti_elastic_end\)'
+
 # A place that goes on dying stays empty, for a while; the last one is the job's failure, which takes a restart.
 new_folder
 run 0 "$TUTTI" run -n 2 "$worker" "$shared" 60 4 4 die=1:start:4

@@ -94,6 +94,11 @@ train forth -n 2 --model mlp --dropout 0.3 --batch-size 8 --max-steps 50 --sched
 grep -q '4 ranks until there, 3 shards from here' forth.out || { cat forth.out; fail "says nothing of another dealing"; }
 [ "$(of forth steps)" = 50 ] || fail "forth took $(of forth steps) steps"
 
+# Of a run that is complete nothing is left to do, which its launcher takes for the work's end.
+train forth -n 2 --model mlp --dropout 0.3 --batch-size 8 --max-steps 50 --schedule constant --threads 1 --resume auto --run-dir forth --shards 3
+grep -q 'forth is complete: all 50 steps are done' forth.out || { cat forth.out; fail "says nothing of being complete"; }
+! grep -q 'all workers have ended before' forth.out || { cat forth.out; fail "the launcher does not know that the work is done"; }
+
 # What cannot keep the promise is refused, with what to do instead.
 refused 2 "sync_bn: with shards the statistics of batch norm are a shard's own" "$TUTTI" train --shards 4 --sync-bn
 refused 2 "comm_hook: powersgd rounds" "$TUTTI" train --shards 4 --comm-hook powersgd

@@ -16,7 +16,7 @@ typedef struct fixture {
     int64_t step[8][8];
     uint32_t generation[8][8]; /* that each was told last */
     int rank[8][8];
-    int fresh, committed;
+    int fresh, committed, code;
     char why[512], text[4096];
 } fixture;
 
@@ -47,6 +47,7 @@ static void act(void *context, const tutti__action *a)
 
     if (a->id.node >= 0)
         name(a->id, who, sizeof who);
+    f->code = a->code;
     if (a->why)
         snprintf(f->why, sizeof f->why, "%s", a->why);
     if (*f->text)
@@ -409,6 +410,43 @@ static void own_failures_end_the_round(void **state)
     tutti__generations_free(&f.g);
 }
 
+/* An early exit(0), of all. */
+static void who_ends_must_say_that_the_work_is_done(void **state)
+{
+    fixture f;
+
+    (void)state;
+    begin(&f, 1, 2);
+    ready(&f, "a0", -1);
+    ready(&f, "a1", -1);
+    committed(&f, "a0", 5);
+    *f.text = '\0';
+    ended(&f, "a1", 0, 0);
+    ready(&f, "a0", 5);
+    expect(&f, "let_go a1 regroup a0 G2 a0:0/1");
+    ended(&f, "a0", 0, 0);
+    expect(&f, "let_go a0 fail nobody");
+    assert_int_equal(f.code, 1);
+    assert_string_equal(f.why, "all workers have ended before any said that the work was done "
+                               "(tutti_elastic_end)");
+    tutti__generations_free(&f.g);
+
+    begin(&f, 1, 2); /* another takes the place of one that died, and may say it */
+    ready(&f, "a0", -1);
+    ready(&f, "a1", -1);
+    committed(&f, "a0", 5);
+    ended(&f, "a1", 0, 9);
+    *f.text = '\0';
+    ended(&f, "a0", 0, 0);
+    expect(&f, "let_go a0");
+    ready(&f, "a1'", -1);
+    expect(&f, "G2 a1':0/1");
+    say(&f, "a1'", TUTTI__WORKER_FINISHED, 9, "");
+    ended(&f, "a1'", 0, 0);
+    expect(&f, "let_go a1'");
+    tutti__generations_free(&f.g);
+}
+
 static void who_leaves_is_not_waited_for(void **state)
 {
     fixture f;
@@ -689,6 +727,7 @@ int main(void)
         cmocka_unit_test(the_last_place_is_the_failure),
         cmocka_unit_test(empty_places_are_tried_where_nobody_is_left),
         cmocka_unit_test(own_failures_end_the_round),
+        cmocka_unit_test(who_ends_must_say_that_the_work_is_done),
         cmocka_unit_test(who_leaves_is_not_waited_for),
         cmocka_unit_test(who_starts_on_a_leaving_node_leaves_when_it_is_ready),
         cmocka_unit_test(a_lost_node_is_gone_with_all_its_workers),
