@@ -3,7 +3,7 @@
  *     reducer.c   making one: what it reduces, in which order, cut into which buckets, where in memory
  *     step.c      a step: gradients get ready, buckets leave, means come back
  *     finite.c    NaN and infinities, by rank and parameter
- *     exact.c    means over logical shards, whoever computed them
+ *     exact.c     means over logical shards, whoever computed them
  *     rows.c      a bucket of which only some rows travel
  *     hooks.c     ready-made communication hooks; powersgd.c: one more */
 #ifndef TUTTI_REDUCER_INTERNAL_H

@@ -200,7 +200,7 @@ void tutti__run_show(tutti__run *run, bool logged, double seconds)
     tutti__progress_step(&run->progress, &s, logged);
 }
 
-static tutti_status end_step(tutti__run *run, double norm, bool logged, uint64_t begin_ns)
+double tutti__run_count_step(tutti__run *run, uint64_t begin_ns)
 {
     double seconds = (double)(tutti__now_ns() - begin_ns) * 1e-9;
 
@@ -210,6 +210,13 @@ static tutti_status end_step(tutti__run *run, double norm, bool logged, uint64_t
     run->at.log_seconds += seconds;
     tutti__ledger_step(&run->ledger, seconds, run->data_seconds,
                        tutti__ddp_exposed_seconds(run->ddp));
+    return seconds;
+}
+
+static tutti_status end_step(tutti__run *run, double norm, bool logged, uint64_t begin_ns)
+{
+    const double seconds = tutti__run_count_step(run, begin_ns);
+
     if (logged)
         TUTTI_TRY(log_step(run, norm));
     tutti__logs_tensors(&run->logs, run->module, run->at.step, !run->zero);

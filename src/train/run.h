@@ -158,6 +158,8 @@ bool tutti__run_checkpoint_is_due(const tutti__run *run);
  * where it was asked for or needed. */
 tutti_status tutti__run_gradients(tutti__run *run, tutti_batch *batch, uint64_t begin_ns);
 tutti_status tutti__run_update(tutti__run *run, bool wants_norm, double *norm_p);
+/* One more step is done, which began at begin_ns: into run->at and the ledger. The seconds that it has taken. */
+double tutti__run_count_step(tutti__run *run, uint64_t begin_ns);
 /* Parts of the first: a batch; the sum of gradients, which is the mean once it is multiplied by *rest_p. */
 bool tutti__run_next_batch(tutti__run *run, size_t index, tutti_batch *batch);
 tutti_status tutti__run_accumulate(tutti__run *run, tutti_batch *batch, uint64_t begin_ns,

@@ -173,18 +173,13 @@ static tutti_status commit(tutti__run *run, double rest, uint64_t begin_ns)
         next % (uint64_t)run->config->log_every == 0 || next == run->total_steps || run->stopping;
     TUTTI_TRY(tutti__run_scale(run, rest));
     TUTTI_TRY(tutti__run_update(run, logged, &run->kept.norm));
-    seconds = (double)(tutti__now_ns() - begin_ns) * 1e-9 - run->saving.step_stall_s;
-    run->at.step = next;
+    seconds = tutti__run_count_step(run, begin_ns);
     run->at.batch += n;
     run->kept.forwards += n;
-    run->at.train_seconds += seconds;
-    run->at.log_seconds += seconds;
     if (run->at.batch == run->batches)
         run->at.epochs_done = run->at.epoch;
     if (logged)
         run->kept.line_due = next;
-    tutti__ledger_step(&run->ledger, seconds, run->data_seconds,
-                       tutti__ddp_exposed_seconds(run->ddp));
     count_lost(run);
     tutti_elastic_commit(run->elastic);
     tutti__logs_tensors(&run->logs, run->module, run->at.step, true);
