@@ -16,6 +16,12 @@
 
 #include "tensor/tensor.h"
 
+typedef enum tutti__direction {
+    TUTTI__FORWARD,
+    TUTTI__BACKWARD_DATA,
+    TUTTI__BACKWARD_WEIGHTS
+} tutti__direction;
+
 typedef struct tutti__conv2d {
     int stride, padding;
 } tutti__conv2d;

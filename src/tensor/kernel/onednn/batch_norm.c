@@ -219,7 +219,7 @@ tutti_status tutti__onednn_batch_norm_forward(tutti_tensor *y, tutti_tensor *x, 
         t.squares = tutti__step_alloc(x->cx, (size_t)t.view.c * sizeof *t.squares);
         if (!t.squares)
             return TUTTI_ERR_MEMORY;
-        tutti__onednn_parallel(x->cx, statistics_group, &t, tutti__lanes_count(&t.view));
+        tutti__parallel(x->cx, statistics_group, &t, tutti__lanes_count(&t.view));
         TUTTI_TRY(tutti__peers_moments(a, saved, t.squares, running_mean, running_var));
         t.count = saved->count;
     }
@@ -229,7 +229,7 @@ tutti_status tutti__onednn_batch_norm_forward(tutti_tensor *y, tutti_tensor *x, 
     }
     TUTTI_TRY(tutti__tensor_alloc(y, layout));
     t.out = (tutti__elements){y->data, y->dtype};
-    tutti__onednn_parallel(y->cx, forward_group, &t, tutti__lanes_count(&t.view));
+    tutti__parallel(y->cx, forward_group, &t, tutti__lanes_count(&t.view));
     return TUTTI_OK;
 }
 
@@ -453,9 +453,9 @@ static tutti_status backward_over_all_ranks(batch_norm *t, tutti_ctx *cx)
     if (!t->sums)
         return TUTTI_ERR_MEMORY;
     t->sums_xhat = t->sums + t->view.c;
-    tutti__onednn_parallel(cx, sums_group, t, n);
+    tutti__parallel(cx, sums_group, t, n);
     TUTTI_TRY(tutti__peers_sums(cx, t->a->peers, t->view.c, t->sums, t->sums_xhat));
-    tutti__onednn_parallel(cx, dx_group, t, n);
+    tutti__parallel(cx, dx_group, t, n);
     return TUTTI_OK;
 }
 
@@ -500,6 +500,6 @@ tutti_status tutti__onednn_batch_norm_backward(tutti_tensor *dx, tutti_tensor *d
     }
     if (a->peers)
         return backward_over_all_ranks(&t, dy->cx);
-    tutti__onednn_parallel(dy->cx, backward_group, &t, tutti__lanes_count(&t.view));
+    tutti__parallel(dy->cx, backward_group, &t, tutti__lanes_count(&t.view));
     return TUTTI_OK;
 }

@@ -63,7 +63,7 @@ static void mds_free(tutti__window_mds *m)
     tutti__md_free(m->bias);
 }
 
-static bool use_winograd(const convolution *c)
+static bool use_winograd(tutti_ctx *cx, const convolution *c)
 {
     const int64_t tiles = c->y.d[0] * ((c->y.d[2] + WINOGRAD_TILE - 1) / WINOGRAD_TILE) *
                           ((c->y.d[3] + WINOGRAD_TILE - 1) / WINOGRAD_TILE);
@@ -73,7 +73,7 @@ static bool use_winograd(const convolution *c)
            c->a->padding <= 2 && c->w.d[0] >= WINOGRAD_MIN_CHANNELS &&
            c->w.d[1] >= WINOGRAD_MIN_CHANNELS && tiles >= WINOGRAD_MIN_TILES &&
            pixels * 10 >= tiles * WINOGRAD_TILE * WINOGRAD_TILE * 6 &&
-           tutti__winograd_can(c->x, c->w);
+           tutti__winograd_can(cx, c->x, c->w);
 }
 
 static dnnl_status_t convolution_pd(tutti_ctx *cx, const convolution *c, dnnl_primitive_desc_t hint,
@@ -165,8 +165,8 @@ tutti_status tutti__onednn_conv2d_forward(tutti_tensor *y, tutti_tensor *x, tutt
     tutti__onednn_primitive *p;
     void *data[4] = {NULL};
 
-    if (use_winograd(&c))
-        return tutti__winograd_forward(y, x, w, b, a->padding);
+    if (use_winograd(y->cx, &c))
+        return tutti__winograd_forward(y, x, w, b, a);
     TUTTI_TRY(convolution_get(y->cx, &c, &p));
     TUTTI_TRY(tutti__onednn_in(x, p->layouts[0], &data[0]));
     TUTTI_TRY(tutti__onednn_in_as(w, p->layouts[1], y->dtype, &data[1]));
@@ -189,8 +189,8 @@ tutti_status tutti__onednn_conv2d_backward_data(tutti_tensor *dx, tutti_tensor *
     tutti__onednn_primitive *p;
     void *data[3];
 
-    if (use_winograd(&c))
-        return tutti__winograd_backward_data(dx, dy, w, a->padding);
+    if (use_winograd(dx->cx, &c))
+        return tutti__winograd_backward_data(dx, dy, w, a);
     TUTTI_TRY(convolution_get(dx->cx, &c, &p));
     TUTTI_TRY(tutti__onednn_in_as(w, p->layouts[1], dx->dtype, &data[1]));
     TUTTI_TRY(tutti__onednn_in(dy, p->layouts[2], &data[2]));
@@ -253,7 +253,7 @@ static tutti_status run_in_parts(tutti_ctx *cx, const convolution *c,
     }
     TUTTI_TRY(tutti__onednn_run_parts(cx, part, t.parts));
     if (t.parts > 1)
-        tutti__onednn_parallel(cx, sum_job, &t, (t.n + ADD_ELEMENTS - 1) / ADD_ELEMENTS);
+        tutti__parallel(cx, sum_job, &t, (t.n + ADD_ELEMENTS - 1) / ADD_ELEMENTS);
     return TUTTI_OK;
 }
 
@@ -275,8 +275,8 @@ tutti_status tutti__onednn_conv2d_backward_weights(tutti_tensor *dw, tutti_tenso
     if (!dw)
         return TUTTI_OK;
     c.w = dw->shape;
-    if (use_winograd(&c))
-        return tutti__winograd_backward_weights(dw, dy, x, a->padding);
+    if (use_winograd(dy->cx, &c))
+        return tutti__winograd_backward_weights(dw, dy, x, a);
     TUTTI_TRY(convolution_get(dy->cx, &c, &p));
     TUTTI_TRY(tutti__onednn_in(x, p->layouts[0], &data[0]));
     TUTTI_TRY(tutti__onednn_in(dy, p->layouts[2], &data[2]));

@@ -78,7 +78,7 @@ static void map(tutti_tensor *y, operation what, const void *a, const void *b)
     const size_t bytes = y->layout ? y->layout->bytes : tutti__tensor_bytes(y);
     job t = {what, y->data, a, b, (int64_t)(bytes / tutti_dtype_size(y->dtype)), y->dtype};
 
-    tutti__onednn_parallel(y->cx, map_job, &t, (t.n + PART - 1) / PART);
+    tutti__parallel(y->cx, map_job, &t, (t.n + PART - 1) / PART);
 }
 
 tutti_status tutti__onednn_relu_forward(tutti_tensor *y, tutti_tensor *x)

@@ -76,9 +76,11 @@ const char *tutti__onednn_isa_name(void)
     return number;
 }
 
-bool tutti__onednn_has_avx512(void)
+const tutti__isa *tutti__onednn_isa(void)
 {
     const dnnl_cpu_isa_t found = dnnl_get_effective_cpu_isa();
 
-    return (found & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
+    return tutti__isa_of((found & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core ? "avx512"
+                         : (found & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2             ? "avx2"
+                                                                                        : "base");
 }

@@ -122,7 +122,7 @@ tutti_status tutti__onednn_bias_gradient(tutti_tensor *db, tutti_tensor *dy)
 
     TUTTI_TRY(tutti__onednn_walk(dy, &t.view, &layout, &data));
     t.x = (tutti__elements){data, dy->dtype};
-    tutti__onednn_parallel(dy->cx, bias_gradient_group, &t, tutti__lanes_count(&t.view));
+    tutti__parallel(dy->cx, bias_gradient_group, &t, tutti__lanes_count(&t.view));
     return TUTTI_OK;
 }
 
@@ -154,7 +154,7 @@ tutti_status tutti__onednn_global_avg_pool_forward(tutti_tensor *y, tutti_tensor
     TUTTI_TRY(tutti__tensor_alloc(y, NULL));
     t.x = (tutti__elements){data, TUTTI_F32};
     t.y = y->data;
-    tutti__onednn_parallel(y->cx, mean_group, &t, tutti__lanes_count(&t.view));
+    tutti__parallel(y->cx, mean_group, &t, tutti__lanes_count(&t.view));
     return TUTTI_OK;
 }
 
@@ -185,6 +185,6 @@ tutti_status tutti__onednn_global_avg_pool_backward(tutti_tensor *dx, tutti_tens
     tutti__onednn_view_of(dx->shape, layout, &t.view);
     t.x = (tutti__elements){data, TUTTI_F32};
     t.y = dx->data;
-    tutti__onednn_parallel(dx->cx, spread_group, &t, tutti__lanes_count(&t.view));
+    tutti__parallel(dx->cx, spread_group, &t, tutti__lanes_count(&t.view));
     return TUTTI_OK;
 }

@@ -61,7 +61,7 @@ static tutti_status multiply(tutti_ctx *cx, const product *p)
     n = (of + t.most - 1) / t.most;
     tutti__onednn_threads(cx, 1);
     tutti__onednn_hold_signals(&kept);
-    tutti__onednn_parallel(cx, multiply_part, &t, n);
+    tutti__parallel(cx, multiply_part, &t, n);
     tutti__onednn_pass_signals(&kept);
     for (int64_t i = 0; i < n; i++)
         TUTTI_TRY(tutti__onednn_check(t.status[i], "a matrix product"));

@@ -113,6 +113,20 @@ tutti_status tutti__onednn_layout(tutti_ctx *cx, tutti__const_md md, const tutti
     return TUTTI_OK;
 }
 
+tutti_status tutti__onednn_tagged(tutti_ctx *cx, tutti_shape shape, dnnl_format_tag_t tag,
+                                  const tutti__layout **layout_p)
+{
+    tutti__md md;
+    tutti_status status = tutti__onednn_check(tutti__md_new(&md, 4, shape.d, dnnl_f32, tag),
+                                              "describing a blocked layout");
+
+    if (status == TUTTI_OK) {
+        status = tutti__onednn_layout(cx, md, layout_p);
+        tutti__md_free(md);
+    }
+    return status;
+}
+
 bool tutti__onednn_view_of(tutti_shape shape, const tutti__layout *layout, tutti__onednn_view *v)
 {
     const tutti__md_strides *s = layout ? &((const layout_entry *)layout)->strides : NULL;
@@ -353,7 +367,7 @@ tutti_status tutti__onednn_run_parts(tutti_ctx *cx, tutti__onednn_part *parts, i
     t.scratch = od->scratch.p;
     tutti__onednn_threads(cx, 1);
     tutti__onednn_hold_signals(&kept);
-    tutti__onednn_parallel(cx, run_part, &t, n);
+    tutti__parallel(cx, run_part, &t, n);
     tutti__onednn_pass_signals(&kept);
     for (int i = 0; i < n; i++)
         TUTTI_TRY(tutti__onednn_check(t.status[i], "running a primitive"));
@@ -462,7 +476,7 @@ tutti_status tutti__onednn_walk(tutti_tensor *x, tutti__onednn_view *view,
 /* ---- Threads ---------------------------------------------------------------------------------------------- */
 
 typedef struct team {
-    tutti__onednn_job *job;
+    tutti__job *job;
     void *arg;
     int64_t n;
     _Atomic int64_t next;
@@ -520,7 +534,7 @@ static void team_member(void *arg)
         t->job(t->arg, i, member);
 }
 
-void tutti__onednn_parallel(tutti_ctx *cx, tutti__onednn_job *job, void *arg, int64_t n)
+void tutti__parallel(tutti_ctx *cx, tutti__job *job, void *arg, int64_t n)
 {
     const tutti__onednn *od = cx->kernel_state;
     team t = {.job = job, .arg = arg, .n = n};
@@ -577,6 +591,7 @@ tutti_status tutti__onednn_open(tutti_ctx *cx)
     if (!od)
         return TUTTI_ERR_MEMORY;
     cx->kernel_state = od;
+    od->isa = tutti__onednn_isa();
     find_openmp(od);
     start_threads(cx);
     status = dnnl_engine_create(&od->engine, dnnl_cpu, 0);

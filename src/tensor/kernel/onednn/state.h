@@ -7,6 +7,8 @@
 
 #include "tensor/kernel.h"
 #include "tensor/kernel/onednn/shim.h"
+#include "tensor/kernel/vector/isa.h"
+#include "tensor/parallel.h"
 
 #include <signal.h>
 
@@ -16,7 +18,8 @@ tutti_status tutti__onednn_check(dnnl_status_t status, const char *what);
 /* TUTTI_CPU_ISA's choice, before anything else of oneDNN; ARG, UNSUPPORTED. */
 tutti_status tutti__onednn_isa_choose(void);
 const char *tutti__onednn_isa_name(void); /* of what is used: "avx2" */
-bool tutti__onednn_has_avx512(void);
+/* Our own arithmetic in the instruction set that oneDNN uses. */
+const tutti__isa *tutti__onednn_isa(void);
 
 /* Whether pd is more than oneDNN's reference loops. Frees pd. */
 bool tutti__onednn_is_fast(dnnl_primitive_desc_t pd);
@@ -115,6 +118,9 @@ typedef struct tutti__onednn_part {
 tutti_status tutti__onednn_run_parts(tutti_ctx *cx, tutti__onednn_part *parts, int n);
 /* How many parts are worth their while, of work that is so many times what makes one: by the shapes alone. */
 int tutti__onednn_parts_of(int64_t times);
+/* The interned layout of this tag. */
+tutti_status tutti__onednn_tagged(tutti_ctx *cx, tutti_shape shape, dnnl_format_tag_t tag,
+                                  const tutti__layout **layout_p);
 /* Memory for a result between two primitives; valid until asked for again. */
 tutti_status tutti__onednn_staging(tutti_ctx *cx, size_t bytes, void **p);
 /* Memory for work within a kernel; valid until any primitive runs. */
@@ -128,10 +134,6 @@ void tutti__onednn_pass_signals(const sigset_t *kept);
 /* Tells OpenMP, for this thread, how many threads there are; tutti__onednn_find says the context's. oneDNN cuts some sums into
  * as many as there are threads: what does so is made and run for one thread, in parts of our own. */
 void tutti__onednn_threads(tutti_ctx *cx, int threads);
-/* Calls job(arg, i, member) for i in [0, n), on the context's threads (those of oneDNN's OpenMP); member, less than
- * cx->threads, says on which. Jobs must not depend on one another, so the bits do not depend on the number of threads. */
-typedef void tutti__onednn_job(void *arg, int64_t i, int member);
-void tutti__onednn_parallel(tutti_ctx *cx, tutti__onednn_job *job, void *arg, int64_t n);
 
 /* ---- The state ------------------------------------------------------------------------------------------------ */
 
@@ -149,6 +151,7 @@ typedef struct tutti__onednn {
     tutti__onednn_primitive *primitives;
     size_t n_primitives;
     tutti__onednn_memory scratch, staging;
+    const tutti__isa *isa; /* our own arithmetic, in the same instruction set */
     /* OpenMP's, of the runtime that oneDNN brought; NULL where it brought none */
     void (*set_threads)(int n);
     void (*fork)(void (*fn)(void *), void *arg, unsigned n, unsigned flags);
@@ -170,14 +173,14 @@ tutti_status tutti__onednn_conv2d_backward_data(tutti_tensor *dx, tutti_tensor *
 tutti_status tutti__onednn_conv2d_backward_weights(tutti_tensor *dw, tutti_tensor *db,
                                                    tutti_tensor *dy, tutti_tensor *x,
                                                    const tutti__conv2d *a);
-/* Winograd of our own, for 3x3 and stride 1; whether this machine and these channels can have it. */
-bool tutti__winograd_can(tutti_shape x, tutti_shape w);
+/* By our own Winograd, for 3x3 and stride 1; whether the instruction set and these channels can have it. */
+bool tutti__winograd_can(tutti_ctx *cx, tutti_shape x, tutti_shape w);
 tutti_status tutti__winograd_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
-                                     tutti_tensor *b, int padding);
+                                     tutti_tensor *b, const tutti__conv2d *a);
 tutti_status tutti__winograd_backward_data(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *w,
-                                           int padding);
+                                           const tutti__conv2d *a);
 tutti_status tutti__winograd_backward_weights(tutti_tensor *dw, tutti_tensor *dy, tutti_tensor *x,
-                                              int padding);
+                                              const tutti__conv2d *a);
 
 tutti_status tutti__onednn_linear_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
                                           tutti_tensor *b);

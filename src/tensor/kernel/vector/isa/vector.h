@@ -1,0 +1,41 @@
+/* vector.h -- the vectors of the instruction set that a file of this folder is being compiled for.   SPDX-License-Identifier: MIT
+ *
+ * The build defines TUTTI__ISA (avx512, avx2, base) and TUTTI__LANES (floats a vector: 16, 8, 4). Vectors are the compiler's, not of one
+ * processor. They stay inside functions that are inlined, since their calling convention differs between sets. */
+#ifndef TUTTI_TENSOR_KERNEL_VECTOR_ISA_FOLDER_VECTOR_H
+#define TUTTI_TENSOR_KERNEL_VECTOR_ISA_FOLDER_VECTOR_H
+
+#include "tensor/kernel/vector/isa.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#define W TUTTI__LANES
+
+typedef float vec __attribute__((vector_size(W * 4)));
+typedef int32_t veci __attribute__((vector_size(W * 4)));
+/* anywhere in memory, as any array of floats */
+typedef float vec_at __attribute__((vector_size(W * 4), aligned(4), may_alias));
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* name_avx2: what other files of the folder see of this one */
+#define TUTTI__JOIN_(a, b)  a##_##b
+#define TUTTI__JOIN(a, b)   TUTTI__JOIN_(a, b)
+#define TUTTI__OF_ISA(name) TUTTI__JOIN(name, TUTTI__ISA)
+
+#define tutti__winograd_work    TUTTI__OF_ISA(tutti__winograd_work)
+#define tutti__winograd_forward TUTTI__OF_ISA(tutti__winograd_forward)
+#define tutti__winograd_data    TUTTI__OF_ISA(tutti__winograd_data)
+#define tutti__winograd_weights TUTTI__OF_ISA(tutti__winograd_weights)
+
+size_t tutti__winograd_work(const tutti_ctx *cx, const tutti__conv_shape *s,
+                            tutti__direction direction);
+void tutti__winograd_forward(tutti_ctx *cx, const tutti__conv_shape *s, float *y, const float *x,
+                             const float *w, const float *bias, void *work);
+void tutti__winograd_data(tutti_ctx *cx, const tutti__conv_shape *s, float *dx, const float *dy,
+                          const float *w, void *work);
+void tutti__winograd_weights(tutti_ctx *cx, const tutti__conv_shape *s, float *dw, const float *dy,
+                             const float *x, void *work);
+
+#endif

@@ -1,0 +1,12 @@
+/* parallel.h -- jobs on a context's threads.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_TENSOR_PARALLEL_H
+#define TUTTI_TENSOR_PARALLEL_H
+
+#include "tensor/tensor.h"
+
+/* Calls job(arg, i, member) for i in [0, n), on the context's threads, and returns when all are done; member, less than
+ * cx->threads, says on which. Jobs must not depend on one another, so the bits do not depend on the number of threads. */
+typedef void tutti__job(void *arg, int64_t i, int member);
+void tutti__parallel(tutti_ctx *cx, tutti__job *job, void *arg, int64_t n);
+
+#endif
