@@ -1,11 +1,21 @@
 /* state.c -- interned layouts, cached primitives, threads.   SPDX-License-Identifier: MIT */
 #include "tensor/kernel/onednn/state.h"
-#include "tensor/kernel/onednn/vector.h"
 
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+
+#if defined(__has_feature)
+#define HAS_FEATURE(x) __has_feature(x)
+#else
+#define HAS_FEATURE(x) 0
+#endif
+#if defined(__SANITIZE_THREAD__) || HAS_FEATURE(thread_sanitizer)
+#define THREAD_SANITIZER 1
+#else
+#define THREAD_SANITIZER 0
+#endif
 
 /* Shapes that keep changing (images of all sizes) must not fill memory with code made for each. */
 #define MAX_PRIMITIVES 512
@@ -578,7 +588,7 @@ static void find_openmp(tutti__onednn *od)
     u.p = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
     od->set_threads = u.set_threads;
     u.p = dlsym(RTLD_DEFAULT, "GOMP_parallel");
-    od->fork = TUTTI__THREAD_SANITIZER ? NULL : u.fork; /* which cannot see OpenMP's barriers */
+    od->fork = THREAD_SANITIZER ? NULL : u.fork; /* which cannot see OpenMP's barriers */
 }
 
 tutti_status tutti__onednn_open(tutti_ctx *cx)
