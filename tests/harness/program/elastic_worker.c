@@ -9,6 +9,7 @@
  *     die=RANK:start:CODE, die=RANK:joined:CODE   before it is ready, in a group; always
  *     build=TEXT, build@RANK=TEXT   of this rank only
  *     alone=RANK           it can form no generation
+ *     brake=STEP           from there on a step takes 200 ms until FOLDER/go is there: the work is not done before a test is
  *     finish=no            it ends with 0 and says nothing of it */
 #include "elastic/agent_words.h"
 
@@ -24,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MEMBERS = 64, FORM_MS = 3000 };
+enum { MEMBERS = 64, FORM_MS = 3000, BRAKED_MS = 200 };
 
 typedef struct shared {            /* of a generation */
     _Atomic int64_t came[MEMBERS]; /* 1 + the step that a rank has come to; 1: it is there */
@@ -33,7 +34,7 @@ typedef struct shared {            /* of a generation */
 
 static const char *folder;
 static int agent, rank, step_ms;
-static int64_t steps, step = -1, state;
+static int64_t steps, step = -1, state, brake = INT64_MAX;
 static bool leaves;           /* told LEAVE */
 static bool alone;            /* reaches nobody */
 static tutti__agent_word now; /* the generation */
@@ -196,6 +197,17 @@ static bool form(char **args)
     return true;
 }
 
+static void work(void)
+{
+    char go[PATH_MAX];
+    int ms = step_ms;
+
+    snprintf(go, sizeof go, "%s/go", folder);
+    if (step >= brake && access(go, F_OK) != 0)
+        ms = BRAKED_MS;
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000L}, NULL);
+}
+
 /* False: the generation is over. */
 static bool advance(char **args)
 {
@@ -205,7 +217,7 @@ static bool advance(char **args)
 
     snprintf(when, sizeof when, "%lld", (long long)step);
     may_die(args, when);
-    nanosleep(&(struct timespec){step_ms / 1000, step_ms % 1000 * 1000000L}, NULL);
+    work();
     if (!meet(step + 2))
         return false;
     state = (int64_t)((uint64_t)state * 6364136223846793005u + (uint64_t)step + 1);
@@ -233,6 +245,8 @@ static void read_options(char **args)
     for (; *args; args++)
         if (strcmp(*args, none) == 0)
             alone = true;
+        else if (strncmp(*args, "brake=", 6) == 0)
+            brake = atoll(*args + 6);
         else if (strncmp(*args, "build=", 6) == 0)
             snprintf(said.build, sizeof said.build, "%s", *args + 6);
         else if (strncmp(*args, mine, strlen(mine)) == 0)

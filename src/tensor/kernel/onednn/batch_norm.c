@@ -328,6 +328,13 @@ static tutti_status backward_over_all_ranks(batch_norm *t, tutti_ctx *cx)
     return TUTTI_OK;
 }
 
+/* That of dy, which is read for the last time where this is written: its lines are in the cache then, and no others need come there. dy may be
+ * NULL: its memory is taken. */
+static tutti_status gradient_memory(tutti_tensor *t, tutti_tensor *dy, const tutti__layout *layout)
+{
+    return dy && dy->layout == layout ? tutti__tensor_take(t, dy) : tutti__tensor_alloc(t, layout);
+}
+
 tutti_status tutti__onednn_batch_norm_backward(tutti_tensor *dx, tutti_tensor *dw, tutti_tensor *db,
                                                tutti_tensor *dresidual, tutti_tensor *dy,
                                                tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
@@ -361,11 +368,11 @@ tutti_status tutti__onednn_batch_norm_backward(tutti_tensor *dx, tutti_tensor *d
         t.add_db = db->accumulate;
     }
     if (dresidual) {
-        TUTTI_TRY(tutti__tensor_alloc(dresidual, layout));
+        TUTTI_TRY(gradient_memory(dresidual, dy, layout));
         t.dresidual = (tutti__elements){dresidual->data, dresidual->dtype};
     }
     if (dx) {
-        TUTTI_TRY(tutti__tensor_alloc(dx, layout));
+        TUTTI_TRY(gradient_memory(dx, dresidual ? NULL : dy, layout));
         t.out = (tutti__elements){dx->data, dx->dtype};
     }
     if (a->peers)

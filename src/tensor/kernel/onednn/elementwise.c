@@ -76,7 +76,8 @@ tutti_status tutti__onednn_relu_backward(tutti_tensor *dx, tutti_tensor *dy, tut
     void *dy_data;
 
     TUTTI_TRY(tutti__onednn_in(dy, y->layout, &dy_data));
-    TUTTI_TRY(tutti__tensor_alloc(dx, y->layout));
+    TUTTI_TRY(dy->layout == y->layout ? tutti__tensor_take(dx, dy)
+                                      : tutti__tensor_alloc(dx, y->layout));
     map(dx, RELU_BACKWARD, dy_data, y->data);
     return TUTTI_OK;
 }
