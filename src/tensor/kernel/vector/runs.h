@@ -30,8 +30,8 @@ typedef enum tutti__mask {
     TUTTI__MASK_FROM_Y  /* where y <= 0 */
 } tutti__mask;
 
-/* Every pointer to floats is to the first step of a run of the same form. Sums are of TUTTI__WIDTH lanes, in float over the run, which then
- * join those in double that are there; lanes from width on get what does not count. A NaN counts as let through by a relu, and stays one. */
+/* Every pointer to floats is to the first step of a run of the same form. Sums are of `width` lanes, in float over the run, which then join
+ * those in double that are there. A NaN counts as let through by a relu, and stays one. */
 typedef struct tutti__runs {
     /* The sums of x; y = value. */
     void (*sum)(const float *x, const tutti__run *r, double *of_lane);

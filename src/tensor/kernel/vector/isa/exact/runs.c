@@ -36,13 +36,13 @@ INLINE void load(vec *v, const float *p)
     EACH_REGISTER v[k] = AT(p);
 }
 
-/* Lanes join their sums. */
-INLINE void join(double *of_lane, const vec *v)
+/* Lanes join their sums: those of a step, since what is behind a short one counts nowhere. */
+INLINE void join(double *of_lane, const vec *v, int width)
 {
     float lane[TUTTI__WIDTH];
 
     EACH_REGISTER PUT(lane) = v[k];
-    for (int l = 0; l < TUTTI__WIDTH; l++)
+    for (int l = 0; l < width; l++)
         of_lane[l] += (double)lane[l];
 }
 
@@ -58,7 +58,7 @@ INLINE void sum_steps(const float *x, const tutti__run *r, int width, double *of
 
         EACH_REGISTER s[k] += AT(v);
     }
-    join(of_lane, s);
+    join(of_lane, s, width);
 }
 
 static void sum(const float *x, const tutti__run *r, double *of_lane)
@@ -100,8 +100,8 @@ INLINE void moments_steps(const float *x, const tutti__run *r, int width, const 
             q[k] += d * d;
         }
     }
-    join(sum, s);
-    join(square, q);
+    join(sum, s, width);
+    join(square, q, width);
 }
 
 static void moments(const float *x, const tutti__run *r, const float *shift, double *sum,
@@ -193,8 +193,8 @@ INLINE void norm_sums_steps(const float *dy, const float *x, const float *y, flo
         if (masked)
             WRITTEN(to, masked, width);
     }
-    join(sum, s);
-    join(product, q);
+    join(sum, s, width);
+    join(product, q, width);
 }
 
 static void norm_sums(const float *dy, const float *x, const float *y, float *masked,
