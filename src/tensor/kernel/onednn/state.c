@@ -5,6 +5,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(__has_feature)
+#define HAS_FEATURE(x) __has_feature(x)
+#else
+#define HAS_FEATURE(x) 0
+#endif
+#if defined(__SANITIZE_THREAD__) || HAS_FEATURE(thread_sanitizer)
+#define THREAD_SANITIZER 1
+#else
+#define THREAD_SANITIZER 0
+#endif
+
 /* Shapes that keep changing (images of all sizes) must not fill memory with code made for each. */
 #define MAX_PRIMITIVES 512
 

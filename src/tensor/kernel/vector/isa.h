@@ -6,6 +6,7 @@
 #define TUTTI_TENSOR_KERNEL_VECTOR_ISA_H
 
 #include "tensor/kernel.h"
+#include "tensor/kernel/vector/runs.h"
 #include "tensor/parallel.h"
 
 #include <stddef.h>
@@ -19,6 +20,7 @@ typedef struct tutti__conv_shape {
 typedef struct tutti__isa {
     const char *name; /* of the set, as in TUTTI_CPU_ISA */
     int lanes;        /* floats a vector */
+    const tutti__runs *runs;
 
     /* Winograd, for kernel 3, stride 1, padding up to 2, and channels that are multiples of lanes. `work`: so many bytes of memory.
      * Weights: forward [out/lanes][in/lanes][3][3][lanes in][lanes out]; for data [out/lanes][in/lanes][3][3][lanes out][lanes in];
