@@ -151,10 +151,8 @@ typedef struct tutti__onednn {
     tutti__onednn_primitive *primitives;
     size_t n_primitives;
     tutti__onednn_memory scratch, staging;
-    const tutti__isa *isa; /* our own arithmetic, in the same instruction set */
-    /* OpenMP's, of the runtime that oneDNN brought; NULL where it brought none */
-    void (*set_threads)(int n);
-    void (*fork)(void (*fn)(void *), void *arg, unsigned n, unsigned flags);
+    const tutti__isa *isa;      /* our own arithmetic, in the same instruction set */
+    void (*set_threads)(int n); /* OpenMP's; NULL where oneDNN brought none */
 } tutti__onednn;
 
 /* db [C] (or +=) = the sum of dy [N,C,H,W] over all but C. */
