@@ -68,9 +68,10 @@ static bool use_winograd(tutti_ctx *cx, const convolution *c)
                           ((c->y.d[3] + WINOGRAD_TILE - 1) / WINOGRAD_TILE);
     const int64_t pixels = c->y.d[0] * c->y.d[2] * c->y.d[3];
 
-    return c->dtype == TUTTI_F32 && c->w.d[2] == 3 && c->w.d[3] == 3 && c->a->stride == 1 &&
-           c->a->padding <= 2 && c->w.d[0] >= WINOGRAD_MIN_CHANNELS &&
-           c->w.d[1] >= WINOGRAD_MIN_CHANNELS && tiles >= WINOGRAD_MIN_TILES &&
+    return c->dtype == TUTTI_F32 && c->w.d[2] == 3 && c->w.d[3] == 3 &&
+           (c->a->stride == 1 ? c->a->padding <= 2 : c->a->stride == 2 && c->a->padding == 1) &&
+           c->w.d[0] >= WINOGRAD_MIN_CHANNELS && c->w.d[1] >= WINOGRAD_MIN_CHANNELS &&
+           tiles >= WINOGRAD_MIN_TILES &&
            pixels * 10 >= tiles * WINOGRAD_TILE * WINOGRAD_TILE * 6 &&
            tutti__winograd_can(cx, c->x, c->w);
 }
