@@ -404,7 +404,7 @@ static void convolve_part(void *arg, int64_t part, int member)
 
 /* Tiles a part: so that v and m are about so many bytes. */
 #ifndef PART_BYTES
-#define PART_BYTES ((int64_t)768 << 10)
+#define PART_BYTES ((int64_t)1536 << 10)
 #endif
 
 static int64_t part_of(const winograd *t)
@@ -451,7 +451,7 @@ static void set_part(winograd *t, int64_t part)
     t->work_size = t->points * t->points * (t->v_stride + t->m_stride);
 }
 
-/* Threads meet twice a part of the weight gradient: larger ones for them. The order of the sums, and so the bits, are the same. */
+/* Threads meet twice a part of the weight gradient: larger ones for them, a multiple, so that the order of the sums is the same. */
 static int64_t weights_part(const tutti_ctx *cx, const winograd *t)
 {
     return part_of(t) * (cx->threads > 1 ? 4 * cx->threads : 1);
@@ -528,18 +528,22 @@ static void transform_slice(void *arg, int64_t i, int member)
         transform_patches(t, &dy, first, last, e, t->m_stride, 4, 6, gradient_1);
 }
 
+/* Points that share weights add to the same sums: in one order, whatever the part. */
 static void product_point(void *arg, int64_t own, int member)
 {
     const gradient *g = arg;
     const winograd *t = &g->t;
+    const int64_t tiles = g->last - g->first, most = part_of(t);
     bool add = g->first > 0;
 
     (void)member;
-    for (int i = (int)own / 6; i < points_end(t, (int)own / 6); i++)
-        for (int j = (int)own % 6; j < points_end(t, (int)own % 6); j++, add = true)
-            product_channels(t, g->v + (i * t->points + j) * t->v_stride,
-                             g->e + (i * t->points + j) * t->m_stride, g->m + own * t->u_stride,
-                             g->last - g->first, add);
+    for (int64_t first = 0; first < tiles; first += most)
+        for (int i = (int)own / 6; i < points_end(t, (int)own / 6); i++)
+            for (int j = (int)own % 6; j < points_end(t, (int)own % 6); j++, add = true)
+                product_channels(t, g->v + (i * t->points + j) * t->v_stride + first * t->in_c,
+                                 g->e + (i * t->points + j) * t->m_stride + first * t->out_c,
+                                 g->m + own * t->u_stride,
+                                 tiles - first < most ? tiles - first : most, add);
 }
 
 INLINE void transform_kernel_back(vec *kernel, const float *from, int64_t stride, transform *f)
