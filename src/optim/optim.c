@@ -1,7 +1,7 @@
 /* optim.c -- what all optimizers share: state in flat memory, and the walk over it.   SPDX-License-Identifier: MIT */
 #include "optim/optim.h"
-
 #include "tensor/parallel.h"
+#include "tensor/profile.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -313,9 +313,8 @@ static size_t plan_runs(tutti_optim *optim)
     return n;
 }
 
-#define PART                                                                                       \
-    ((size_t)1                                                                                     \
-     << 16) /* elements a job: more than their way to a thread costs, and a thread's share of a cache */
+/* Elements a job: worth their way to a thread. */
+#define PART ((size_t)1 << 16)
 
 typedef struct update_job {
     const tutti_optim *optim;
@@ -353,6 +352,24 @@ static tutti_status update_run(const tutti_optim *optim, const tutti__run *run)
     return (tutti_status)t.status;
 }
 
+/* Parameters and state are read and written, gradients read. */
+static void note(const tutti_optim *optim, const tutti__run *run, uint64_t begin_ns)
+{
+    const tutti_shape shape = TUTTI_SHAPE((int64_t)run->n);
+    int arrays = 3;
+
+    for (int k = 0; k < TUTTI__OPTIM_STATES; k++)
+        arrays += run->state[k] ? 2 : 0;
+    tutti__profile_add(
+        optim->cx,
+        &(tutti__profile_work){.op = optim->rule->name,
+                               .pass = "update",
+                               .x = &shape,
+                               .y = &shape,
+                               .bytes = (double)arrays * (double)run->n * sizeof(float)},
+        begin_ns, tutti__now_ns());
+}
+
 /* What of a run lies in a range, whose state begins at `at`. */
 static tutti_status update(const tutti_optim *optim, const tutti__stretch *stretch,
                            const tutti__range *range, size_t at)
@@ -360,6 +377,7 @@ static tutti_status update(const tutti_optim *optim, const tutti__stretch *stret
     const struct tutti_root *root = optim->module->root;
     const size_t begin = stretch->begin > range->begin ? stretch->begin : range->begin;
     const size_t end = stretch->end < range->end ? stretch->end : range->end;
+    const uint64_t begin_ns = tutti__profile_begin(optim->cx);
     tutti__run run = {.p = root->flat_parameters + begin,
                       .g = root->flat_gradients + begin,
                       .n = end - begin,
@@ -371,7 +389,10 @@ static tutti_status update(const tutti_optim *optim, const tutti__stretch *stret
         return TUTTI_OK;
     for (int k = 0; k < TUTTI__OPTIM_STATES; k++)
         run.state[k] = optim->state[k] ? optim->state[k] + at + (begin - range->begin) : NULL;
-    return update_run(optim, &run);
+    TUTTI_TRY(update_run(optim, &run));
+    if (begin_ns)
+        note(optim, &run, begin_ns);
+    return TUTTI_OK;
 }
 
 tutti_status tutti_optim_step(tutti_optim *optim)

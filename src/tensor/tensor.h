@@ -112,6 +112,8 @@ struct tutti_ctx {
     uint64_t kernel_allocations; /* counted by kernels that allocate outside the arena */
     tutti_backward_listener listener;
     tutti__recorder *recorder; /* NULL: no trace */
+    struct tutti__profile *
+        profile; /* of operations (profile.h); NULL: none, as on devices that compute behind the host */
 };
 
 static inline bool tutti__is_half(tutti_dtype dtype)
