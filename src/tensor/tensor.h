@@ -77,6 +77,8 @@ typedef struct tutti__copied {
     tutti__event *event; /* passed when it is there */
 } tutti__copied;
 
+typedef struct tutti__pool tutti__pool;
+
 struct tutti_ctx {
     tutti_device device;
     const tutti__device_ops *device_ops;
@@ -89,8 +91,10 @@ struct tutti_ctx {
     tutti_dtype autocast;                             /* of products; F32: off */
     void *kernel_state; /* kernels' own: engine, cached primitives, interned layouts */
     uint64_t seed, shard;
-    bool shard_chosen; /* by the caller */
-    int threads;
+    bool shard_chosen;             /* by the caller */
+    int threads;                   /* of kernels, the caller among them */
+    bool threads_have_cores;       /* each one, beside the other ranks of this host */
+    tutti__pool *pool;             /* parallel.c's; NULL: not needed yet */
     tutti__arena arena;            /* of the step: what the host reads (nodes, tensors, texts) */
     tutti__arena memory;           /* of the step: elements, on the device */
     bool in_step, eval, recording; /* recording: the tape is on */
