@@ -200,6 +200,7 @@ bool tutti__list_gives_way(tutti__coordinator *c, tutti__node *n, const json_t *
         return true;
     if (theirs.term > c->roster.term && !c->succeeds) {
         c->replaced = true;
+        c->base = theirs; /* of these one coordinates: they are asked, and take this node */
         return true;
     }
     if (c->succeeds && tutti__roster_is_newer(&theirs, &c->roster))

@@ -99,8 +99,9 @@ void tutti__succession_begin(tutti__membership *m)
 
 bool tutti__succession_is_on(const tutti__membership *m)
 {
-    return m->roster.n > 1 && m->me > 0 &&
-           (m->coordinator ? tutti__coordinator_is_paused(m->coordinator) : !m->connected);
+    if (m->coordinator)
+        return m->me > 0 && tutti__coordinator_is_paused(m->coordinator);
+    return m->roster.n > 1 && m->me > 0 && !m->connected;
 }
 
 int tutti__succession_fd(const tutti__membership *m, short *events_p)

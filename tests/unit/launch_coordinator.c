@@ -542,6 +542,29 @@ static void who_is_dead_is_asked_again_for_a_newer_list(void **state)
     end(&f);
 }
 
+/* Who comes knows of a coordinator that has followed this one: it is among the nodes of a list that this one never had. */
+static void whoever_was_followed_asks_for_the_later_one(void **state)
+{
+    tutti__channel b;
+    fixture f;
+
+    (void)state;
+    begin_with(&f, (tutti__nodes){.min = 1, .max = 3, .native = true, .last_call_s = -1}, 0, 0,
+               NULL);
+    b = connect_node(&f);
+    join(&f, &f.local, "a", "{}");
+    say(&f, &f.local, READY);
+    assert_false(tutti__coordinator_is_paused(f.coordinator));
+    join(&f, &b, "b",
+         "{\"running\": true, \"rounds\": 1, \"me\": 2, \"id\": \"job\", \"roster\": {\"term\": 2, "
+         "\"version\": 1, \"list\": [[2, \"10.0.0.2\", 1, 2], [3, \"10.0.0.3\", 1, 2]]}}");
+    hears(&f, &b, "elsewhere", "");
+    assert_true(tutti__coordinator_is_paused(f.coordinator));
+    assert_int_equal(missing_from(&f, 0), 2);
+    tutti__channel_close(&b);
+    end(&f);
+}
+
 /* A node says nothing of its own accord: it is asked in time, however short the time is. */
 static void a_silent_node_is_asked_before_it_is_missed(void **state)
 {
@@ -658,6 +681,7 @@ int main(void)
         cmocka_unit_test(workers_that_start_may_turn_out_elastic),
         cmocka_unit_test(nodes_that_were_lost_are_all_asked),
         cmocka_unit_test(who_is_dead_is_asked_again_for_a_newer_list),
+        cmocka_unit_test(whoever_was_followed_asks_for_the_later_one),
         cmocka_unit_test(a_silent_node_is_asked_before_it_is_missed),
         cmocka_unit_test(strangers_are_turned_away),
         cmocka_unit_test(a_failure_is_no_success_whatever_code_it_says),
