@@ -34,6 +34,7 @@ static const geometry geometries[] = {
     {"wide", 4, 48, 32, 16, 3, 1, 0, true, true, false},
     {"edges", 4, 32, 48, 15, 3, 1, 0, true, true, true},
     {"no winograd", 3, 40, 40, 15, 3, 1, 0, true, true, true},
+    {"stride, Winograd", 16, 32, 48, 15, 3, 2, 0, true, true, true},
     {"stride", 3, 16, 32, 9, 3, 2, 0, true, true, false},
     {"one by one", 2, 16, 64, 8, 1, 1, 0, true, true, true},
     {"padded block", 3, 10, 10, 7, 3, 1, 0, true, true, true},

@@ -70,7 +70,7 @@ static shapes shapes_next(void)
     s.padding = (int)below(4);
     if (s.operation == CONVOLUTION && below(2)) {
         s.kernel = 3;
-        s.stride = 1;
+        s.stride = (int)(1 + below(2));
     }
     if (s.operation != CONVOLUTION && s.padding > s.kernel / 2)
         s.padding = s.kernel / 2;

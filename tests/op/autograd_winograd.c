@@ -1,0 +1,255 @@
+/* autograd_winograd.c -- Winograd's convolutions, of each instruction set that this CPU has, against sums in double.
+ * SPDX-License-Identifier: MIT
+ *
+ * Both strides, every direction: odd sizes, images smaller than a tile, one row, padding of 0 to 2, channels of one block and of an odd
+ * number; with NaN in the memory to work in, which must not show. The bits are those of one thread.
+ * timeout: 120 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tensor/kernel/vector/isa.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Of the norm of the differences, by the norm of the result: docs/design/cpu_kernels.md. */
+#define TOLERANCE 2e-6
+
+static const tutti__conv_shape shapes[] = {
+    {2, 64, 64, 9, 7, 9, 7, 3, 1, 1},     {1, 32, 48, 1, 13, 1, 13, 3, 1, 1},
+    {3, 16, 32, 8, 8, 6, 6, 3, 1, 0},     {2, 48, 16, 5, 6, 7, 8, 3, 1, 2},
+    {1, 16, 16, 3, 3, 1, 1, 3, 1, 0},     {4, 128, 128, 16, 16, 16, 16, 3, 1, 1},
+    {1, 256, 32, 4, 4, 4, 4, 3, 1, 1},    {2, 32, 64, 8, 8, 4, 4, 3, 2, 1},
+    {3, 64, 32, 9, 7, 5, 4, 3, 2, 1},     {1, 16, 16, 1, 1, 1, 1, 3, 2, 1},
+    {5, 48, 32, 17, 12, 9, 6, 3, 2, 1},   {2, 16, 32, 2, 3, 1, 2, 3, 2, 1},
+    {4, 128, 128, 16, 16, 8, 8, 3, 2, 1}, {1, 32, 256, 6, 5, 3, 3, 3, 2, 1},
+};
+
+/* What a convolution is given and makes: activations in blocks of lanes, weights row-major. */
+typedef struct data {
+    float *x, *w, *bias, *y, *dy, *dx, *dw, *dw_twice;
+    int64_t n_x, n_w, n_y;
+    double *exact_y, *exact_dx, *exact_dw;
+} data;
+
+static uint64_t state = 1;
+
+static float noise(void)
+{
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (float)((double)(state >> 40) / 8388608.0 - 1.0);
+}
+
+static void *memory(int64_t n, bool fill)
+{
+    const size_t bytes = ((size_t)n * sizeof(float) + 63) / 64 * 64;
+    float *p = aligned_alloc(64, bytes);
+
+    assert_non_null(p);
+    for (int64_t i = 0; i < n; i++)
+        p[i] = fill ? noise() : NAN;
+    return p;
+}
+
+static double *exact(int64_t n)
+{
+    double *p = calloc((size_t)n, sizeof *p);
+
+    assert_non_null(p);
+    return p;
+}
+
+static data data_new(const tutti__conv_shape *s)
+{
+    data d = {.n_x = s->n * s->in_c * s->in_h * s->in_w,
+              .n_w = s->out_c * s->in_c * 9,
+              .n_y = s->n * s->out_c * s->out_h * s->out_w};
+
+    d.x = memory(d.n_x, true);
+    d.w = memory(d.n_w, true);
+    d.bias = memory(s->out_c, true);
+    d.dy = memory(d.n_y, true);
+    d.y = memory(d.n_y, false);
+    d.dx = memory(d.n_x, false);
+    d.dw = memory(d.n_w, false);
+    d.dw_twice = memory(d.n_w, false);
+    d.exact_y = exact(d.n_y);
+    d.exact_dx = exact(d.n_x);
+    d.exact_dw = exact(d.n_w);
+    return d;
+}
+
+static void data_free(data *d)
+{
+    float *const all[] = {d->x, d->w, d->bias, d->y, d->dy, d->dx, d->dw, d->dw_twice};
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+    free(d->exact_y);
+    free(d->exact_dx);
+    free(d->exact_dw);
+}
+
+static int64_t at(int lanes, int64_t channels, int64_t pixels, int64_t n, int64_t c, int64_t pixel)
+{
+    return ((n * (channels / lanes) + c / lanes) * pixels + pixel) * lanes + c % lanes;
+}
+
+/* One pixel and channel of y and what it means for the gradients. */
+static void convolve_pixel(const tutti__conv_shape *s, data *d, int lanes, int64_t n, int64_t m,
+                           int64_t pixel)
+{
+    const int64_t i_y = at(lanes, s->out_c, s->out_h * s->out_w, n, m, pixel);
+    const int64_t h = pixel / s->out_w * s->stride - s->padding;
+    const int64_t w = pixel % s->out_w * s->stride - s->padding;
+    double sum = (double)d->bias[m];
+
+    for (int64_t c = 0; c < s->in_c; c++)
+        for (int k = 0; k < 9; k++) {
+            const int64_t i = h + k / 3, j = w + k % 3, i_w = (m * s->in_c + c) * 9 + k;
+            int64_t i_x;
+
+            if (i < 0 || i >= s->in_h || j < 0 || j >= s->in_w)
+                continue;
+            i_x = at(lanes, s->in_c, s->in_h * s->in_w, n, c, i * s->in_w + j);
+            sum += (double)d->x[i_x] * (double)d->w[i_w];
+            d->exact_dx[i_x] += (double)d->dy[i_y] * (double)d->w[i_w];
+            d->exact_dw[i_w] += (double)d->dy[i_y] * (double)d->x[i_x];
+        }
+    d->exact_y[i_y] = sum;
+}
+
+static double error(const float *a, const double *b, int64_t n)
+{
+    double difference = 0, norm = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        difference += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+        norm += b[i] * b[i];
+    }
+    return sqrt(difference / norm);
+}
+
+static void *work_new(const tutti__isa *isa, const tutti_ctx *cx, const tutti__conv_shape *s,
+                      tutti__direction direction)
+{
+    return memory((int64_t)(isa->winograd_work(cx, s, direction) / sizeof(float)), false);
+}
+
+static void run(const tutti__isa *isa, tutti_ctx *cx, const tutti__conv_shape *s, data *d)
+{
+    void *work = work_new(isa, cx, s, TUTTI__FORWARD);
+
+    isa->winograd_forward(cx, s, d->y, d->x, d->w, d->bias, work);
+    free(work);
+    work = work_new(isa, cx, s, TUTTI__BACKWARD_DATA);
+    isa->winograd_data(cx, s, d->dx, d->dy, d->w, work);
+    free(work);
+    work = work_new(isa, cx, s, TUTTI__BACKWARD_WEIGHTS);
+    isa->winograd_weights(cx, s, d->dw, false, d->dy, d->x, work);
+    memcpy(d->dw_twice, d->dw, (size_t)d->n_w * sizeof *d->dw);
+    isa->winograd_weights(cx, s, d->dw_twice, true, d->dy, d->x, work);
+    free(work);
+}
+
+static void check(const tutti__isa *isa, const tutti__conv_shape *s, data *d)
+{
+    const double y = error(d->y, d->exact_y, d->n_y), dx = error(d->dx, d->exact_dx, d->n_x);
+    const double dw = error(d->dw, d->exact_dw, d->n_w);
+
+    print_message("%-6s x %dx%dx%dx%d out %d stride %d padding %d: y %.2g dx %.2g dw %.2g\n",
+                  isa->name, (int)s->n, (int)s->in_c, (int)s->in_h, (int)s->in_w, (int)s->out_c,
+                  (int)s->stride, (int)s->padding, y, dx, dw);
+    assert_true(y < TOLERANCE && dx < TOLERANCE && dw < TOLERANCE);
+    for (int64_t i = 0; i < d->n_w; i++)
+        assert_true(d->dw_twice[i] == 2 * d->dw[i]);
+}
+
+static void check_shape(const tutti__isa *isa, tutti_ctx *cx[2], const tutti__conv_shape *s)
+{
+    data one = data_new(s), three = one;
+
+    three.y = memory(one.n_y, false);
+    three.dx = memory(one.n_x, false);
+    three.dw = memory(one.n_w, false);
+    three.dw_twice = memory(one.n_w, false);
+    for (int64_t n = 0; n < s->n; n++)
+        for (int64_t m = 0; m < s->out_c; m++)
+            for (int64_t pixel = 0; pixel < s->out_h * s->out_w; pixel++)
+                convolve_pixel(s, &one, isa->lanes, n, m, pixel);
+    run(isa, cx[0], s, &one);
+    check(isa, s, &one);
+    run(isa, cx[1], s, &three);
+    assert_memory_equal(one.y, three.y, (size_t)one.n_y * sizeof(float));
+    assert_memory_equal(one.dx, three.dx, (size_t)one.n_x * sizeof(float));
+    assert_memory_equal(one.dw, three.dw, (size_t)one.n_w * sizeof(float));
+    free(three.y);
+    free(three.dx);
+    free(three.dw);
+    free(three.dw_twice);
+    data_free(&one);
+}
+
+static void check_isa(const char *name)
+{
+    tutti_ctx *cx[2];
+
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(tutti_ctx_new(&cx[i], (tutti_device){TUTTI_CPU, 0},
+                                       &(tutti_ctx_opts){.threads = i ? 3 : 1}),
+                         TUTTI_OK);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        check_shape(tutti__isa_of(name), cx, &shapes[i]);
+    for (int i = 0; i < 2; i++)
+        tutti_ctx_free(cx[i]);
+}
+
+static void base(void **unused)
+{
+    (void)unused;
+    check_isa("base");
+}
+
+static void avx2(void **unused)
+{
+    (void)unused;
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        check_isa("avx2");
+        return;
+    }
+#endif
+    print_message("no AVX2 and FMA here\n");
+    skip();
+}
+
+static void avx512(void **unused)
+{
+    (void)unused;
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+        check_isa("avx512");
+        return;
+    }
+#endif
+    print_message("no AVX-512 here\n");
+    skip();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(base),
+        cmocka_unit_test(avx2),
+        cmocka_unit_test(avx512),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
