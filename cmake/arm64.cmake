@@ -21,5 +21,5 @@ set(ENV{PKG_CONFIG_LIBDIR} "${CMAKE_SYSROOT}/usr/lib/aarch64-linux-gnu/pkgconfig
 
 find_program(TUTTI_QEMU qemu-aarch64 NO_CMAKE_FIND_ROOT_PATH)
 if(TUTTI_QEMU)
-  set(CMAKE_CROSSCOMPILING_EMULATOR ${TUTTI_QEMU} -L ${CMAKE_SYSROOT})
+  set(CMAKE_CROSSCOMPILING_EMULATOR ${TUTTI_QEMU} -cpu cortex-a76 -L ${CMAKE_SYSROOT}) # NEON, and no SVE, as most
 endif()

@@ -4,7 +4,6 @@
  * Weights are reordered from row-major once a step and wanted layout; their gradient goes back the other way, straight
  * into the bucket. */
 #include "tensor/kernel/onednn/state.h"
-#include "tensor/kernel/onednn/vector.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -69,9 +68,10 @@ static bool use_winograd(tutti_ctx *cx, const convolution *c)
                           ((c->y.d[3] + WINOGRAD_TILE - 1) / WINOGRAD_TILE);
     const int64_t pixels = c->y.d[0] * c->y.d[2] * c->y.d[3];
 
-    return c->dtype == TUTTI_F32 && c->w.d[2] == 3 && c->w.d[3] == 3 && c->a->stride == 1 &&
-           c->a->padding <= 2 && c->w.d[0] >= WINOGRAD_MIN_CHANNELS &&
-           c->w.d[1] >= WINOGRAD_MIN_CHANNELS && tiles >= WINOGRAD_MIN_TILES &&
+    return c->dtype == TUTTI_F32 && c->w.d[2] == 3 && c->w.d[3] == 3 &&
+           (c->a->stride == 1 ? c->a->padding <= 2 : c->a->stride == 2 && c->a->padding == 1) &&
+           c->w.d[0] >= WINOGRAD_MIN_CHANNELS && c->w.d[1] >= WINOGRAD_MIN_CHANNELS &&
+           tiles >= WINOGRAD_MIN_TILES &&
            pixels * 10 >= tiles * WINOGRAD_TILE * WINOGRAD_TILE * 6 &&
            tutti__winograd_can(cx, c->x, c->w);
 }
@@ -208,16 +208,11 @@ tutti_status tutti__onednn_conv2d_backward_data(tutti_tensor *dx, tutti_tensor *
 #define ADD_ELEMENTS ((int64_t)1 << 14) /* a job */
 
 typedef struct sum_parts {
+    const tutti__runs *runs;
     float *sum; /* the first part; the others follow */
     int64_t n;
     int parts;
 } sum_parts;
-
-TUTTI__CLONES static void add_parts(float *restrict sum, const float *restrict part, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        sum[i] += part[i];
-}
 
 static void sum_job(void *arg, int64_t i, int member)
 {
@@ -227,7 +222,7 @@ static void sum_job(void *arg, int64_t i, int member)
 
     (void)member;
     for (int k = 1; k < t->parts; k++)
-        add_parts(t->sum + first, t->sum + first + k * t->n, n);
+        t->runs->add(t->sum + first, t->sum + first, t->sum + first + k * t->n, n);
 }
 
 /* dw, in the layout of `whole`, at the beginning of parts * bytes. */
@@ -237,7 +232,8 @@ static tutti_status run_in_parts(tutti_ctx *cx, const convolution *c,
     const int64_t images = c->x.d[0], most = (images + parts - 1) / parts;
     const size_t dw_bytes = whole->bytes[1];
     tutti__onednn_part part[TUTTI__ONEDNN_MAX_PARTS];
-    sum_parts t = {data[1], (int64_t)(dw_bytes / sizeof(float)), (int)((images + most - 1) / most)};
+    sum_parts t = {((const tutti__onednn *)cx->kernel_state)->isa->runs, data[1],
+                   (int64_t)(dw_bytes / sizeof(float)), (int)((images + most - 1) / most)};
 
     for (int i = 0; i < t.parts; i++) {
         const int64_t first = i * most;

@@ -1,11 +1,20 @@
 /* state.c -- interned layouts, cached primitives, threads.   SPDX-License-Identifier: MIT */
 #include "tensor/kernel/onednn/state.h"
-#include "tensor/kernel/onednn/vector.h"
 
 #include <dlfcn.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+
+#if defined(__has_feature)
+#define HAS_FEATURE(x) __has_feature(x)
+#else
+#define HAS_FEATURE(x) 0
+#endif
+#if defined(__SANITIZE_THREAD__) || HAS_FEATURE(thread_sanitizer)
+#define THREAD_SANITIZER 1
+#else
+#define THREAD_SANITIZER 0
+#endif
 
 /* Shapes that keep changing (images of all sizes) must not fill memory with code made for each. */
 #define MAX_PRIMITIVES 512
@@ -475,14 +484,6 @@ tutti_status tutti__onednn_walk(tutti_tensor *x, tutti__onednn_view *view,
 
 /* ---- Threads ---------------------------------------------------------------------------------------------- */
 
-typedef struct team {
-    tutti__job *job;
-    void *arg;
-    int64_t n;
-    _Atomic int64_t next;
-    _Atomic int members;
-} team;
-
 void tutti__onednn_hold_signals(sigset_t *kept)
 {
     static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
@@ -499,50 +500,12 @@ void tutti__onednn_pass_signals(const sigset_t *kept)
     pthread_sigmask(SIG_SETMASK, kept, NULL);
 }
 
-static void no_work(void *arg)
-{
-    (void)arg;
-}
-
-/* OpenMP's threads keep the mask of the thread that starts them: none of them shall ever take a signal. */
-static void start_threads(const tutti_ctx *cx)
-{
-    const tutti__onednn *od = cx->kernel_state;
-    sigset_t kept;
-
-    if (cx->threads < 2 || !od->fork)
-        return;
-    tutti__onednn_hold_signals(&kept);
-    od->fork(no_work, NULL, (unsigned)cx->threads, 0);
-    tutti__onednn_pass_signals(&kept);
-}
-
 void tutti__onednn_threads(tutti_ctx *cx, int threads)
 {
     const tutti__onednn *od = cx->kernel_state;
 
     if (od->set_threads)
         od->set_threads(threads);
-}
-
-static void team_member(void *arg)
-{
-    team *t = arg;
-    const int member = atomic_fetch_add(&t->members, 1);
-
-    for (int64_t i; (i = atomic_fetch_add(&t->next, 1)) < t->n;)
-        t->job(t->arg, i, member);
-}
-
-void tutti__parallel(tutti_ctx *cx, tutti__job *job, void *arg, int64_t n)
-{
-    const tutti__onednn *od = cx->kernel_state;
-    team t = {.job = job, .arg = arg, .n = n};
-
-    if (cx->threads > 1 && n > 1 && od->fork)
-        od->fork(team_member, &t, (unsigned)(cx->threads < n ? cx->threads : n), 0);
-    else
-        team_member(&t);
 }
 
 /* ---- Opening and closing -------------------------------------------------------------------------------- */
@@ -572,13 +535,9 @@ static void find_openmp(tutti__onednn *od)
     union {
         void *p;
         void (*set_threads)(int);
-        void (*fork)(void (*)(void *), void *, unsigned, unsigned);
-    } u;
+    } u = {dlsym(RTLD_DEFAULT, "omp_set_num_threads")};
 
-    u.p = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
     od->set_threads = u.set_threads;
-    u.p = dlsym(RTLD_DEFAULT, "GOMP_parallel");
-    od->fork = TUTTI__THREAD_SANITIZER ? NULL : u.fork; /* which cannot see OpenMP's barriers */
 }
 
 tutti_status tutti__onednn_open(tutti_ctx *cx)
@@ -593,7 +552,6 @@ tutti_status tutti__onednn_open(tutti_ctx *cx)
     cx->kernel_state = od;
     od->isa = tutti__onednn_isa();
     find_openmp(od);
-    start_threads(cx);
     status = dnnl_engine_create(&od->engine, dnnl_cpu, 0);
     if (status == dnnl_success)
         status = dnnl_stream_create(&od->stream, od->engine, dnnl_stream_default_flags);

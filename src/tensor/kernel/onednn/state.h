@@ -151,10 +151,8 @@ typedef struct tutti__onednn {
     tutti__onednn_primitive *primitives;
     size_t n_primitives;
     tutti__onednn_memory scratch, staging;
-    const tutti__isa *isa; /* our own arithmetic, in the same instruction set */
-    /* OpenMP's, of the runtime that oneDNN brought; NULL where it brought none */
-    void (*set_threads)(int n);
-    void (*fork)(void (*fn)(void *), void *arg, unsigned n, unsigned flags);
+    const tutti__isa *isa;      /* our own arithmetic, in the same instruction set */
+    void (*set_threads)(int n); /* OpenMP's; NULL where oneDNN brought none */
 } tutti__onednn;
 
 /* db [C] (or +=) = the sum of dy [N,C,H,W] over all but C. */
@@ -173,7 +171,7 @@ tutti_status tutti__onednn_conv2d_backward_data(tutti_tensor *dx, tutti_tensor *
 tutti_status tutti__onednn_conv2d_backward_weights(tutti_tensor *dw, tutti_tensor *db,
                                                    tutti_tensor *dy, tutti_tensor *x,
                                                    const tutti__conv2d *a);
-/* By our own Winograd, for 3x3 and stride 1; whether the instruction set and these channels can have it. */
+/* By our own Winograd, for 3x3, stride 1 with padding up to 2 and stride 2 with padding 1; whether the instruction set and these channels can have it. */
 bool tutti__winograd_can(tutti_ctx *cx, tutti_shape x, tutti_shape w);
 tutti_status tutti__winograd_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
                                      tutti_tensor *b, const tutti__conv2d *a);
