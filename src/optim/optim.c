@@ -1,8 +1,10 @@
 /* optim.c -- what all optimizers share: state in flat memory, and the walk over it.   SPDX-License-Identifier: MIT */
 #include "optim/optim.h"
+#include "tensor/parallel.h"
 #include "tensor/profile.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -329,6 +331,46 @@ static void note(const tutti_optim *optim, const tutti__run *run, uint64_t begin
         begin_ns, tutti__now_ns());
 }
 
+#define PART                                                                                       \
+    ((size_t)1                                                                                     \
+     << 16) /* elements a job: more than their way to a thread costs, and a thread's share of a cache */
+
+typedef struct update_job {
+    const tutti_optim *optim;
+    const tutti__run *run;
+    _Atomic int status;
+} update_job;
+
+static void update_part(void *arg, int64_t i, int member)
+{
+    update_job *t = arg;
+    const size_t first = (size_t)i * PART;
+    tutti__run run = *t->run;
+    tutti_status status;
+
+    (void)member;
+    run.p += first;
+    run.g += first;
+    for (int k = 0; k < TUTTI__OPTIM_STATES; k++)
+        if (run.state[k])
+            run.state[k] += first;
+    run.n = run.n - first < PART ? run.n - first : PART;
+    status = t->optim->rule->update(t->optim->cx->stream, &run);
+    if (status != TUTTI_OK)
+        atomic_store(&t->status, (int)status);
+}
+
+/* On the host by the threads of the context: element for element, so that the bits are one thread's. */
+static tutti_status update_run(const tutti_optim *optim, const tutti__run *run)
+{
+    update_job t = {.optim = optim, .run = run, .status = TUTTI_OK};
+
+    if (!optim->cx->device_ops->is_host)
+        return optim->rule->update(optim->cx->stream, run);
+    tutti__parallel(optim->cx, update_part, &t, (int64_t)((run->n + PART - 1) / PART));
+    return (tutti_status)t.status;
+}
+
 /* What of a run lies in a range, whose state begins at `at`. */
 static tutti_status update(const tutti_optim *optim, const tutti__stretch *stretch,
                            const tutti__range *range, size_t at)
@@ -348,7 +390,7 @@ static tutti_status update(const tutti_optim *optim, const tutti__stretch *stret
         return TUTTI_OK;
     for (int k = 0; k < TUTTI__OPTIM_STATES; k++)
         run.state[k] = optim->state[k] ? optim->state[k] + at + (begin - range->begin) : NULL;
-    TUTTI_TRY(optim->rule->update(optim->cx->stream, &run));
+    TUTTI_TRY(update_run(optim, &run));
     if (begin_ns)
         note(optim, &run, begin_ns);
     return TUTTI_OK;

@@ -129,8 +129,11 @@ tutti_tensor *tutti__tensor_new(tutti_ctx *cx, tutti_shape shape, tutti_dtype dt
 /* Gives it memory from the arena: of layout->bytes, or row-major for NULL. Recycles what backward
  * has released. */
 tutti_status tutti__tensor_alloc(tutti_tensor *t, const tutti__layout *layout);
-/* Lets tutti__tensor_alloc hand t's memory out again: step memory that nothing reads any more. */
+/* Lets tutti__tensor_alloc hand t's memory out again: step memory that nothing reads any more. Nothing if it has been taken. */
 void tutti__tensor_release(tutti_tensor *t);
+/* Memory for t, of `from`'s layout: that of `from` itself, which then has none, if nobody else has it; for a kernel that writes an element
+ * where it has read the same one for the last time. Else as tutti__tensor_alloc. */
+tutti_status tutti__tensor_take(tutti_tensor *t, tutti_tensor *from);
 /* Row-major elements of t: t->data itself, or a copy in the arena made by the kernels' reorder. */
 tutti_status tutti__tensor_row_major(tutti_tensor *t, const void **p);
 /* The row-major elements of t in another shape of as many elements. NULL with the message made. */

@@ -1,7 +1,7 @@
 #!/bin/bash
 # No function fuses products and sums or approximates a quotient or root, whatever it was compiled for, so that clones for
-# several instruction sets give the same bits. What is in isa/ folders may: the choice of one set is the choice of its bits;
-# and peak.c, of which nothing but the time is used.   SPDX-License-Identifier: MIT
+# several instruction sets give the same bits. What is in isa/ folders may, but for isa/exact/: the choice of one set is the choice of its
+# bits; and peak.c, of which nothing but the time is used.   SPDX-License-Identifier: MIT
 set -eu
 objdump=$(sed -n 's/^CMAKE_OBJDUMP:FILEPATH=//p' "$BUILD_DIR/CMakeCache.txt")
 command -v "$objdump" >/dev/null || { echo "skipped: no objdump (binutils)"; exit 77; }
@@ -17,7 +17,7 @@ for library in "$BUILD_DIR"/layers/lib*.a; do
     found=$("$objdump" -d --no-show-raw-insn "$library" | awk -v unwanted="$unwanted" '
         / file format / { object = $1; sub(":$", "", object); objects++ }
         /^[0-9a-f]+ <.*>:$/ { where = $2 }
-        object !~ /_(base|avx2|avx512)\.c\.o$/ && object != "peak.c.o" && $2 ~ unwanted {
+        (object !~ /_(base|avx2|avx512)\.c\.o$/ || object ~ /^exact_/) && object != "peak.c.o" && $2 ~ unwanted {
             if (!told[object where]++) print "    " object " " where " " $2
         }
         END { print "objects", objects }')

@@ -4,7 +4,8 @@
  *     elastic_worker FOLDER STEPS STEP_MS SHARDS [WHAT=HOW ...]
  *
  * A group is a file of the folder, mapped by its members; a step is done when all of them have come to it, and changes the
- * state, eight bytes that depend on every step before. Rank 0 keeps a checkpoint every tenth step. At the end each prints the state.
+ * state, eight bytes that depend on every step before. Rank 0 keeps a checkpoint every tenth step. At the end all meet once more,
+ * and each prints the state.
  *     die=RANK:STEP:CODE   the worker of this RANK ends so before that step, once; CODE 128 + n: by signal n
  *     die=RANK:start:CODE, die=RANK:joined:CODE   before it is ready, in a group; always
  *     build=TEXT, build@RANK=TEXT   of this rank only
@@ -161,6 +162,13 @@ static bool meet(int64_t where)
     }
 }
 
+/* All have committed the last step, or nobody would have come to the end. */
+static void end_well(void)
+{
+    printf("finished at step %lld with %lld\n", (long long)step, (long long)state);
+    end_by(0);
+}
+
 /* Waits for a generation, and forms it. */
 static bool form(char **args)
 {
@@ -171,6 +179,8 @@ static bool form(char **args)
             if (now.kind == TUTTI__AGENT_REFUSED)
                 fprintf(stderr, "refused: %s\n", now.why);
             say(TUTTI__WORKER_LEAVES, "");
+            if (step >= steps) /* the others are through, and we heard of a newcomer first */
+                end_well();
             end_by(now.kind == TUTTI__AGENT_REFUSED ? 2 : 0);
         }
     } while (now.kind != TUTTI__AGENT_GENERATION);
@@ -275,15 +285,15 @@ int main(int argc, char **argv)
     if (!(file = fopen(path, "w")) || fprintf(file, "%d\n", (int)getpid()) < 0 || fclose(file) != 0)
         return 4;
     may_die(argv + 5, "start");
-    while (step < steps) {
+    for (bool done = false; !done;) {
         if (!form(argv + 5))
             continue;
         while (step < steps && advance(argv + 5))
             continue;
+        done = step >= steps && meet(steps + 2);
         munmap(group, sizeof *group);
     }
     if (tells)
         say(TUTTI__WORKER_FINISHED, "");
-    printf("finished at step %lld with %lld\n", (long long)step, (long long)state);
-    return 0;
+    end_well();
 }

@@ -1,9 +1,6 @@
-/* winograd.c -- 3x3 convolutions of stride 1 by our own kernels, in oneDNN's blocked layouts.   SPDX-License-Identifier: MIT */
+/* winograd.c -- 3x3 convolutions of stride 1 and 2 by our own kernels: activations in oneDNN's blocked layouts, weights row-major.
+ * SPDX-License-Identifier: MIT */
 #include "tensor/kernel/onednn/state.h"
-
-typedef struct layouts {
-    const tutti__layout *x, *w, *y; /* of w: outputs last, or for data inputs last */
-} layouts;
 
 static tutti__conv_shape shape_of(tutti_shape x, tutti_shape w, tutti_shape y,
                                   const tutti__conv2d *a)
@@ -20,18 +17,13 @@ static tutti__conv_shape shape_of(tutti_shape x, tutti_shape w, tutti_shape y,
                                .padding = a->padding};
 }
 
-static tutti_status layouts_of(tutti_ctx *cx, tutti_shape x, tutti_shape w, tutti_shape y,
-                               bool turned, layouts *l)
+/* [N][C/lanes][H][W][lanes] */
+static tutti_status blocked(tutti_ctx *cx, tutti_shape shape, const tutti__layout **layout_p)
 {
     const tutti__onednn *od = cx->kernel_state;
-    const bool wide = od->isa->lanes == 16;
 
-    TUTTI_TRY(tutti__onednn_tagged(cx, x, wide ? dnnl_nChw16c : dnnl_nChw8c, &l->x));
-    TUTTI_TRY(tutti__onednn_tagged(cx, y, wide ? dnnl_nChw16c : dnnl_nChw8c, &l->y));
-    return tutti__onednn_tagged(cx, w,
-                                turned ? (wide ? dnnl_OIhw16o16i : dnnl_OIhw8o8i)
-                                       : (wide ? dnnl_OIhw16i16o : dnnl_OIhw8i8o),
-                                &l->w);
+    return tutti__onednn_tagged(cx, shape, od->isa->lanes == 16 ? dnnl_nChw16c : dnnl_nChw8c,
+                                layout_p);
 }
 
 bool tutti__winograd_can(tutti_ctx *cx, tutti_shape x, tutti_shape w)
@@ -46,15 +38,16 @@ tutti_status tutti__winograd_forward(tutti_tensor *y, tutti_tensor *x, tutti_ten
 {
     const tutti__isa *isa = ((const tutti__onednn *)y->cx->kernel_state)->isa;
     const tutti__conv_shape s = shape_of(x->shape, w->shape, y->shape, a);
-    layouts l;
+    const tutti__layout *x_layout, *y_layout;
     void *x_data, *w_data, *b_data = NULL, *work;
 
-    TUTTI_TRY(layouts_of(y->cx, x->shape, w->shape, y->shape, false, &l));
-    TUTTI_TRY(tutti__onednn_in(x, l.x, &x_data));
-    TUTTI_TRY(tutti__onednn_in(w, l.w, &w_data));
+    TUTTI_TRY(blocked(y->cx, x->shape, &x_layout));
+    TUTTI_TRY(blocked(y->cx, y->shape, &y_layout));
+    TUTTI_TRY(tutti__onednn_in(x, x_layout, &x_data));
+    TUTTI_TRY(tutti__onednn_in(w, NULL, &w_data));
     if (b)
         TUTTI_TRY(tutti__onednn_in(b, NULL, &b_data));
-    TUTTI_TRY(tutti__tensor_alloc(y, l.y));
+    TUTTI_TRY(tutti__tensor_alloc(y, y_layout));
     TUTTI_TRY(tutti__onednn_scratch(y->cx, isa->winograd_work(y->cx, &s, TUTTI__FORWARD), &work));
     isa->winograd_forward(y->cx, &s, y->data, x_data, w_data, b_data, work);
     return TUTTI_OK;
@@ -65,13 +58,14 @@ tutti_status tutti__winograd_backward_data(tutti_tensor *dx, tutti_tensor *dy, t
 {
     const tutti__isa *isa = ((const tutti__onednn *)dx->cx->kernel_state)->isa;
     const tutti__conv_shape s = shape_of(dx->shape, w->shape, dy->shape, a);
-    layouts l;
+    const tutti__layout *dx_layout, *dy_layout;
     void *dy_data, *w_data, *work;
 
-    TUTTI_TRY(layouts_of(dx->cx, dx->shape, w->shape, dy->shape, true, &l));
-    TUTTI_TRY(tutti__onednn_in(dy, l.y, &dy_data));
-    TUTTI_TRY(tutti__onednn_in(w, l.w, &w_data));
-    TUTTI_TRY(tutti__tensor_alloc(dx, l.x));
+    TUTTI_TRY(blocked(dx->cx, dx->shape, &dx_layout));
+    TUTTI_TRY(blocked(dx->cx, dy->shape, &dy_layout));
+    TUTTI_TRY(tutti__onednn_in(dy, dy_layout, &dy_data));
+    TUTTI_TRY(tutti__onednn_in(w, NULL, &w_data));
+    TUTTI_TRY(tutti__tensor_alloc(dx, dx_layout));
     TUTTI_TRY(
         tutti__onednn_scratch(dx->cx, isa->winograd_work(dx->cx, &s, TUTTI__BACKWARD_DATA), &work));
     isa->winograd_data(dx->cx, &s, dx->data, dy_data, w_data, work);
@@ -84,16 +78,15 @@ tutti_status tutti__winograd_backward_weights(tutti_tensor *dw, tutti_tensor *dy
     tutti_ctx *cx = dw->cx;
     const tutti__isa *isa = ((const tutti__onednn *)cx->kernel_state)->isa;
     const tutti__conv_shape s = shape_of(x->shape, dw->shape, dy->shape, a);
-    layouts l;
-    void *dy_data, *x_data, *dw_data, *work;
+    const tutti__layout *x_layout, *dy_layout;
+    void *dy_data, *x_data, *work;
 
-    TUTTI_TRY(layouts_of(cx, x->shape, dw->shape, dy->shape, false, &l));
-    TUTTI_TRY(tutti__onednn_in(x, l.x, &x_data));
-    TUTTI_TRY(tutti__onednn_in(dy, l.y, &dy_data));
-    TUTTI_TRY(tutti__onednn_staging(cx, l.w->bytes, &dw_data));
+    TUTTI_TRY(blocked(cx, x->shape, &x_layout));
+    TUTTI_TRY(blocked(cx, dy->shape, &dy_layout));
+    TUTTI_TRY(tutti__onednn_in(x, x_layout, &x_data));
+    TUTTI_TRY(tutti__onednn_in(dy, dy_layout, &dy_data));
     TUTTI_TRY(
         tutti__onednn_scratch(cx, isa->winograd_work(cx, &s, TUTTI__BACKWARD_WEIGHTS), &work));
-    isa->winograd_weights(cx, &s, dw_data, dy_data, x_data, work);
-    return tutti__onednn_reorder(cx, dw->shape, &(tutti__onednn_place){l.w, TUTTI_F32, dw_data},
-                                 &(tutti__onednn_place){NULL, TUTTI_F32, dw->data}, dw->accumulate);
+    isa->winograd_weights(cx, &s, dw->data, dw->accumulate, dy_data, x_data, work);
+    return TUTTI_OK;
 }

@@ -6,6 +6,7 @@
 #define TUTTI_TENSOR_KERNEL_VECTOR_ISA_H
 
 #include "tensor/kernel.h"
+#include "tensor/kernel/vector/runs.h"
 #include "tensor/parallel.h"
 
 #include <stddef.h>
@@ -19,18 +20,18 @@ typedef struct tutti__conv_shape {
 typedef struct tutti__isa {
     const char *name; /* of the set, as in TUTTI_CPU_ISA */
     int lanes;        /* floats a vector */
+    const tutti__runs *runs;
 
-    /* Winograd, for kernel 3, stride 1, padding up to 2, and channels that are multiples of lanes. `work`: so many bytes of memory.
-     * Weights: forward [out/lanes][in/lanes][3][3][lanes in][lanes out]; for data [out/lanes][in/lanes][3][3][lanes out][lanes in];
-     * dw as forward's. bias [out_c] or NULL. */
+    /* Winograd, for kernel 3, stride 1 and padding up to 2 or stride 2 and padding 1, and channels that are multiples of lanes.
+     * `work`: so many bytes of memory, aligned to a vector. Weights are row-major; bias [out_c] or NULL. */
     size_t (*winograd_work)(const tutti_ctx *cx, const tutti__conv_shape *s,
                             tutti__direction direction);
     void (*winograd_forward)(tutti_ctx *cx, const tutti__conv_shape *s, float *y, const float *x,
                              const float *w, const float *bias, void *work);
     void (*winograd_data)(tutti_ctx *cx, const tutti__conv_shape *s, float *dx, const float *dy,
                           const float *w, void *work);
-    void (*winograd_weights)(tutti_ctx *cx, const tutti__conv_shape *s, float *dw, const float *dy,
-                             const float *x, void *work);
+    void (*winograd_weights)(tutti_ctx *cx, const tutti__conv_shape *s, float *dw, bool accumulate,
+                             const float *dy, const float *x, void *work);
 } tutti__isa;
 
 /* Of the instruction set that TUTTI_CPU_ISA allows and the CPU has; never NULL. */
