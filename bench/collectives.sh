@@ -41,7 +41,7 @@ for op in $OPS; do
         g=$(of group "$op" "$b") p=$(of plain "$op" "$b") theirs=()
         for name in $peers; do theirs+=("$(of "$name" "$op" "$b")"); done
         best=$(least "${theirs[@]}" -)
-        printf '| %s | %s | %s | %s |%s %s | %s |\n' "$op" "$b" "$g" "$p" "$(printf ' %s |' "${theirs[@]}")" \
+        printf '| %s | %s | %s | %s |%s %s | %s |\n' "$op" "$b" "$g" "$p" "${theirs[*]+$(printf ' %s |' "${theirs[@]}")}" \
             "$(ratio "$best" "$g")" "$(ratio "$best" "$p")"
     done
 done

@@ -43,7 +43,7 @@ peer_tool() { # NAME TOOL ARGS...: mpicc or mpirun of that peer
     if [ -z "$prefix" ]; then
         timeout "${PEER_SECONDS:-120}" "$2" "${@:3}"
     else
-        I_MPI_ROOT=$prefix CCL_ROOT=$prefix LD_LIBRARY_PATH=$prefix/lib PATH=$prefix/bin:$PATH \
+        I_MPI_ROOT=$prefix CCL_ROOT=$prefix LD_LIBRARY_PATH=$work:$prefix/lib PATH=$prefix/bin:$PATH \
             PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe timeout "${PEER_SECONDS:-120}" "$bin$2" "${@:3}"
     fi
 }
@@ -53,8 +53,9 @@ peer_build() { # NAME
         echo "${1^^} is not set"
         return 1
     elif [ "$1" = oneccl ]; then
+        ln -sf "$prefix/lib/libccl.so.1" "$work/libccl.so.2" # its own name, under which the package lacks it
         c++ -O2 -w -std=c++17 -o "$work/$1" bench/peer/oneccl_collectives.cpp -I"$prefix/include" -L"$prefix/lib" \
-            -Wl,-rpath,"$prefix/lib" -lccl -lmpi -lintlc
+            -Wl,-rpath-link,"$work" -l:libccl.so.1 -lmpi -lintlc
     else
         peer_tool "$1" mpicc -O2 -w -o "$work/$1" bench/peer/mpi_collectives.c
     fi
