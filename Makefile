@@ -4,7 +4,7 @@ JOBS ?= $(shell nproc)
 CMAKE = cmake
 CONFIGURE_LOG = --log-level=WARNING
 
-.PHONY: all tutti demo test test-long bench check install clean format asan tsan
+.PHONY: all tutti demo test test-long bench check install clean format asan tsan arm64
 
 BUILD = @$(CMAKE) --build build -j$(JOBS) --target $@ $(if $(findstring s,$(filter-out --%,$(MAKEFLAGS))),-- --quiet)
 
@@ -19,17 +19,19 @@ demo: ; scripts/demo
 test: ; scripts/test
 bench: all ; bench/run
 
-# The longer tier: everything under AddressSanitizer and UBSan, the race-prone parts under ThreadSanitizer.
-test-long: asan tsan
+# The longer tier: everything under AddressSanitizer and UBSan, the race-prone parts under ThreadSanitizer,
+# and what processors may differ in compiled for arm64, in qemu-user.
+test-long: asan tsan arm64
 asan:
 	$(CMAKE) --preset asan $(CONFIGURE_LOG) && $(CMAKE) --build build-asan -j$(JOBS)
 	ctest --preset asan
 tsan:
 	$(CMAKE) --preset tsan $(CONFIGURE_LOG) && $(CMAKE) --build build-tsan -j$(JOBS)
 	ctest --preset tsan -R 'comm|loader|launch|reducer|ddp|run_'
+arm64: ; scripts/test --arm64 || [ $$? = 77 ]
 
 check: ; tools/check
 format: ; git ls-files '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
 install: all ; $(CMAKE) --install build --prefix $(PREFIX)
-clean: ; rm -rf build build-dev build-clang build-asan build-tsan build-cuda
+clean: ; rm -rf build build-dev build-clang build-asan build-tsan build-cuda build-arm64

@@ -1,59 +1,87 @@
 #!/bin/bash
-# step.sh: one training step of MiniResNet on 2 ranks, Tutti beside PyTorch DDP + Gloo, in one run.
+# step.sh: training beside PyTorch DDP + Gloo, in one run: throughput, start to first finished step, memory, and what two ranks
+# make of one.
 #
-#   bench/step.sh                 throughput (A B A B ..., medians) and start to first finished step
-#   PYTHON=python3 PEERS=../shared/bench ROUNDS=3 BATCH=32 RANKS=2 bench/step.sh
+#   PYTHON=python3 bench/step.sh                    MiniResNet, 2 ranks x 1 thread, batch 32 a rank
+#   BATCH="8 32 128" ROUNDS=5 bench/step.sh         a table for each batch
+#   ISA=avx2 bench/step.sh                          both without AVX-512
+#   MODEL=mlp bench/step.sh                         the digits; many small steps
+#   RANKS=2 THREADS=1 STEPS=14 VARIANTS="plain last compile last+compile" PEERS=none bench/step.sh
 #
-# PYTHON must be able to import torch; PEERS holds pytorch_train.py and ranks.sh. Where one is missing, only ours is measured.
+# Of PyTorch's variants (last: channels last; compile: torch.compile, whose compiling is in no step that counts, but in its first one)
+# each runs once; then ours and the fastest of them in turn, A B A B. Where PYTHON cannot import torch, or PEERS=none, ours alone.
 . "$(dirname "$0")/lib.sh"
-PYTHON=${PYTHON:-python3} ROUNDS=${ROUNDS:-3} BATCH=${BATCH:-32} RANKS=${RANKS:-2}
-STEPS=${STEPS:-14}
+PYTHON=${PYTHON:-python3} ROUNDS=${ROUNDS:-3} BATCH=${BATCH:-32} RANKS=${RANKS:-2} THREADS=${THREADS:-1} MODEL=${MODEL:-mini_resnet}
+ISA=${ISA:-auto} VARIANTS=${VARIANTS:-plain last compile last+compile}
+case $MODEL in
+mlp) data=digits lr=0.01 STEPS=${STEPS:-2000} log_every=100 VARIANTS=${VARIANTS// last*/} ;; # no channels
+*) data=synthetic lr=0.1 STEPS=${STEPS:-14} log_every=1 ;;
+esac
+[ "$ISA" = auto ] || export TUTTI_CPU_ISA=$ISA
+[ "$ISA" != avx2 ] || export ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
+memory=$(command -v time || true) # GNU time: the peak of the largest process, which is a rank
 
-train() { # images/s: the median of steps 3 and later
-    "$TUTTI" train -n "$RANKS" --data synthetic --model mini_resnet --batch_size "$BATCH" --max_steps "$STEPS" \
-        --log_every 1 --eval_every 0 --augment off --lr 0.1 --momentum 0.9 --weight_decay 5e-4 --threads 1 \
-        --run_dir "$work/run" >"$work/out" 2>&1 || { cat "$work/out" >&2; exit 1; }
+train() { # RANKS STEPS LOG_EVERY [COMMAND...]
+    "${@:4}" "$TUTTI" train -n "$1" --data $data --model "$MODEL" --batch_size "$batch" --epochs 100000 --max_steps "$2" --log_every "$3" \
+        --eval_every 0 --augment off --lr $lr --momentum 0.9 --weight_decay 5e-4 --threads "$THREADS" --run_dir "$work/run"
+}
+ours_images() { # RANKS [COMMAND...]: images/s, the median of the lines behind the second
+    train "$1" "$STEPS" $log_every "${@:2}" >"$work/out" 2>&1 || { cat "$work/out" >&2; exit 1; }
     sed -n 's/.*"images_per_s": *\([0-9.e+]*\).*/\1/p' "$work/run/metrics.jsonl" | tail -n +3 | median
 }
-since() { # BEGIN PATTERN: passes standard input on, and prints the seconds from BEGIN to the line with PATTERN on descriptor 3
+theirs() { # VARIANT STEPS [COMMAND...]: its output
+    local layout=plain compile=0
+    case $1 in last*) layout=last ;; esac
+    case $1 in *compile) compile=1 ;; esac
+    OMP_NUM_THREADS=$THREADS "${@:3}" bash bench/peer/ranks.sh "$RANKS" "$PYTHON" bench/peer/pytorch_step.py model="$MODEL" \
+        data=$data batch="$batch" steps="$2" threads="$THREADS" lr=$lr layout=$layout compile=$compile 2>"$work/torch.err" ||
+        { tail -n 5 "$work/torch.err" >&2; exit 1; }
+}
+theirs_images() { theirs "$1" "$STEPS" | sed -n 's/^images_per_s //p'; } # VARIANT
+since() { # BEGIN PATTERN: seconds from BEGIN to the first line with PATTERN; reads on to the end
+    local line found=""
     while IFS= read -r line; do
-        case $line in *"$2"*) date +%s.%N | awk -v begin="$1" '{print $1 - begin}' >&3 ;; esac
-        printf '%s\n' "$line"
+        case $line in *"$2"*) [ -n "$found" ] || date +%s.%N | awk -v begin="$1" '{print $1 - begin}'; found=yes ;; esac
     done
 }
-train_first() { # seconds from the command's start until it says that step 1 is done
-    "$TUTTI" train -n "$RANKS" --data synthetic --model mini_resnet --batch_size "$BATCH" --max_steps 1 \
-        --log_every 1 --eval_every 0 --augment off --threads 1 --run_dir "$work/first" 2>&1 |
-        since "$(date +%s.%N)" "step 1/1" 3>>"$work/ours-first" >/dev/null
-}
-theirs() { # CL=0|1: images/s, and seconds from the command's start until it says that step 1 is done
-    PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1 BS=$BATCH STEPS=$STEPS CL=$1 \
-        bash "$PEERS/ranks.sh" "$RANKS" "$PYTHON" "$PEERS/pytorch_train.py" 2>/dev/null |
-        since "$(date +%s.%N)" "first step done" 3>>"$work/torch-first-$1" >"$work/torch"
-    sed -n 's/.* \([0-9.]*\) img\/s.*/\1/p' "$work/torch" >>"$work/torch-images-$1"
+ours_first() { train "$RANKS" 1 1 2>&1 | since "$(date +%s.%N)" "step 1/1"; }
+theirs_first() { theirs "$1" 1 | since "$(date +%s.%N)" "first step done"; } # VARIANT
+peak() { # FUNCTION ARGUMENTS...: MiB
+    [ -n "$memory" ] || { echo - && return; }
+    "$@" "$memory" -q -o "$work/peak" -f %M >"$work/out" 2>&1 || { cat "$work/out" >&2; exit 1; }
+    awk '{printf "%.0f\n", $1 / 1024}' "$work/peak"
 }
 
 peer=yes
-[ -e "$PEERS/pytorch_train.py" ] && "$PYTHON" -c 'import torch' 2>/dev/null || peer=
-[ -n "$peer" ] || echo "step.sh: no PyTorch peer ($PYTHON with torch, $PEERS/pytorch_train.py): ours only"
-
-train_first # warms the page cache
-: >"$work/ours-first"
-for _ in $(seq "$ROUNDS"); do
-    train >>"$work/ours"
-    train_first
-    [ -z "$peer" ] || { theirs 0; theirs 1; }
-done
-images=$(median <"$work/ours")
-first=$(median <"$work/ours-first")
-echo "MiniResNet, $RANKS ranks x 1 thread, batch $BATCH a rank, f32, medians of $ROUNDS rounds"
-printf '%-34s %10s %8s   %s\n' "" "images/s" "ours x" "start to first step, s (ours sooner by)"
-printf '%-34s %10.1f %8s   %.3f\n' "tutti train" "$images" "" "$first"
-[ -z "$peer" ] || for layout in 0 1; do
-    name="PyTorch DDP + Gloo"
-    [ $layout = 0 ] || name="$name, channels-last"
-    other=$(median <"$work/torch-images-$layout")
-    other_first=$(median <"$work/torch-first-$layout")
-    printf '%-34s %10.1f %8s   %.3f (%sx)\n' "$name" "$other" "$(ratio "$images" "$other")" "$other_first" \
-        "$(ratio "$other_first" "$first")"
+[ "$PEERS" != none ] && "$PYTHON" -c 'import torch' 2>/dev/null || peer=
+[ -n "$peer" ] || echo "step.sh: no PyTorch peer ($PYTHON with torch): ours only"
+for batch in $BATCH; do
+    best="" && rm -f "$work"/*.images "$work"/*.first
+    train "$RANKS" 1 1 >"$work/out" 2>&1 || { cat "$work/out" >&2; exit 1; } # warms the page cache
+    for variant in ${peer:+$VARIANTS}; do
+        theirs_images "$variant" >"$work/$variant.images"
+        theirs_first "$variant" >"$work/$variant.first"
+        [ -n "$best" ] && awk "BEGIN { exit !($(cat "$work/$variant.images") <= $(cat "$work/$best.images")) }" || best=$variant
+    done
+    for _ in $(seq "$ROUNDS"); do
+        ours_images "$RANKS" >>"$work/ours.images"
+        [ -z "$peer" ] || theirs_images "$best" >>"$work/$best.images"
+        ours_first >>"$work/ours.first"
+        [ -z "$peer" ] || theirs_first plain >>"$work/plain.first"
+        ours_images 1 taskset -c 0 >>"$work/alone.images"
+    done
+    images=$(median <"$work/ours.images") first=$(median <"$work/ours.first") alone=$(median <"$work/alone.images")
+    mib=$(peak train "$RANKS" "$(((STEPS + 3) / 4))" 1)
+    printf '\n%s, batch %d a rank, %d ranks x %d thread, f32, %s; medians of %d rounds\n\n' "$MODEL" "$batch" "$RANKS" "$THREADS" "$ISA" "$ROUNDS"
+    echo "| | images/s | ours x | start to first step, s | ours sooner by | peak memory a rank, MiB | ours / theirs |"
+    echo "|---|---|---|---|---|---|---|"
+    echo "| tutti train | $images | | $first | | $mib | |"
+    for variant in ${peer:+$VARIANTS}; do
+        other=$(median <"$work/$variant.images") other_first=$(median <"$work/$variant.first") other_mib=-
+        [ "$variant" != "$best" ] && [ "$variant" != plain ] || other_mib=$(peak theirs "$variant" "$(((STEPS + 3) / 4))")
+        echo "| PyTorch, $variant$([ "$variant" != "$best" ] || echo " (its best)") | $other | $(ratio "$images" "$other") | $other_first |" \
+            "$(ratio "$other_first" "$first") | $other_mib | $(ratio "$mib" "$other_mib") |"
+    done
+    awk -v n="$RANKS" -v all="$images" -v one="$alone" \
+        'BEGIN { printf "\n%d ranks / %d x one rank alone on a core: %.3f (%.1f images/s alone)\n", n, n, all / (n * one), one }'
 done

@@ -20,16 +20,28 @@ static tutti_status add_gradients(tutti_tensor *a, tutti_tensor *b, tutti_tensor
 {
     const tutti__kernels *kernels;
     tutti_tensor *into = !a->shared ? a : b, *from = into == a ? b : a;
+    const uint64_t begin_ns = tutti__profile_begin(a->cx);
 
     TUTTI_TRY(tutti__kernels_of(a->cx, a->dtype, &kernels));
     if (into->shared) {
         *sum_p = tutti__tensor_new(a->cx, a->shape, a->dtype);
-        return *sum_p ? kernels->add_forward(*sum_p, a, b) : TUTTI_ERR_MEMORY;
+        if (!*sum_p)
+            return TUTTI_ERR_MEMORY;
+        TUTTI_TRY(kernels->add_forward(*sum_p, a, b));
+    } else {
+        *sum_p = into;
+        TUTTI_TRY(kernels->add_to(into, from));
+        if (!from->shared)
+            tutti__tensor_release(from);
     }
-    *sum_p = into;
-    TUTTI_TRY(kernels->add_to(into, from));
-    if (!from->shared)
-        tutti__tensor_release(from);
+    if (begin_ns)
+        tutti__profile_add(a->cx,
+                           &(tutti__profile_work){.op = "add",
+                                                  .pass = "gradients",
+                                                  .x = &a->shape,
+                                                  .y = &a->shape,
+                                                  .bytes = 3 * (double)tutti__tensor_bytes(a)},
+                           begin_ns, tutti__now_ns());
     return TUTTI_OK;
 }
 

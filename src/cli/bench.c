@@ -65,6 +65,7 @@ static const char HELP[] =
     "--sync-bn "
     "BOOL\n"
     "  --shards V  --wire-bits 64|32\n"
+    "  --layers BOOL            also show each operation of each layer (default false)\n"
     "\n"
     "Of loader, beside -n and --json:\n"
     "  --data NAME              as in tutti train (default digits); --data-dir DIR, --image-size "
@@ -119,6 +120,7 @@ typedef enum flag_id {
     SYNC_BN,
     SHARDS,
     WIRE_BITS,
+    LAYERS,
     N_FLAGS
 } flag_id;
 
@@ -153,7 +155,8 @@ static const char *const flag_names[N_FLAGS] = {"--nproc-per-node",
                                                 "--zero",
                                                 "--sync-bn",
                                                 "--shards",
-                                                "--wire-bits"};
+                                                "--wire-bits",
+                                                "--layers"};
 
 /* What a flag is for. */
 enum { MESSAGES = 1, LOADER = 2, STEPS = 4 };
@@ -461,16 +464,25 @@ static tutti_status read_workers(const char *text, tutti__bench_data *data)
     }
 }
 
+static tutti_status read_bool(const line *l, flag_id id, bool *value_p)
+{
+    static const char *const names[] = {"true", "false", "on", "off", "1", "0"};
+    size_t choice;
+
+    if (!l->of[id])
+        return TUTTI_OK;
+    TUTTI_TRY(read_choice(l, id, names, TUTTI__COUNT_OF(names), &choice));
+    *value_p = choice % 2 == 0;
+    return TUTTI_OK;
+}
+
 static tutti_status read_data(const line *l, tutti__bench_data *data)
 {
-    static const char *const bools[] = {"true", "false", "on", "off", "1", "0"};
     int64_t image_size = 0, batch = 32, prefetch = 0;
-    size_t augment = 0;
 
     TUTTI_TRY(read_number(l, IMAGE_SIZE, 0, 8192, &image_size));
     TUTTI_TRY(read_number(l, BATCH_SIZE, 1, 1000000, &batch));
     TUTTI_TRY(read_number(l, PREFETCH, 0, 1024, &prefetch));
-    TUTTI_TRY(read_choice(l, AUGMENT, bools, TUTTI__COUNT_OF(bools), &augment));
     TUTTI_TRY(read_workers(l->of[WORKERS] ? l->of[WORKERS] : "1", data));
     data->name = l->of[DATA] ? l->of[DATA] : "digits";
     data->dir = l->of[DATA_DIR] ? l->of[DATA_DIR] : "";
@@ -478,7 +490,8 @@ static tutti_status read_data(const line *l, tutti__bench_data *data)
     data->image_size = (int)image_size;
     data->batch = (int)batch;
     data->prefetch = (int)prefetch;
-    data->augment = augment % 2 == 0;
+    data->augment = true;
+    TUTTI_TRY(read_bool(l, AUGMENT, &data->augment));
     data->seconds = 3;
     if (l->of[SECONDS] && (!tutti__parse_double(l->of[SECONDS], &data->seconds) ||
                            !(data->seconds > 0 && data->seconds <= 86400)))
@@ -499,11 +512,12 @@ static tutti_status read_step(const line *l, tutti__bench *b)
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(fixed); i++)
         argv[argc++] = (char *)(uintptr_t)fixed[i];
-    for (int id = BATCH_SIZE; id < N_FLAGS; id++)
+    for (int id = BATCH_SIZE; id < LAYERS; id++)
         if (l->of[id]) {
             argv[argc++] = (char *)(uintptr_t)flag_names[id];
             argv[argc++] = (char *)(uintptr_t)l->of[id];
         }
+    TUTTI_TRY(read_bool(l, LAYERS, &b->layers));
     return tutti__config_read(&b->config, argc, argv);
 }
 

@@ -4,6 +4,8 @@
 
 #include "comm/comm.h"
 #include "comm/core/operation.h"
+#include "device/cpu/peak.h"
+#include "tensor/profile.h"
 #include "train/config.h"
 
 #include <stdio.h>
@@ -37,6 +39,7 @@ typedef struct tutti__bench {
     tutti__bench_data
         data; /* of the loader, for which the above but `run` and `backend` says nothing */
     tutti__train_config config; /* of steps, which heed `iterations` and `warmup` too */
+    bool layers, mix;           /* of steps: a table by layer; which ranks and threads are best */
     const char *json;           /* file, "-": standard output, or NULL */
 } tutti__bench;
 
@@ -47,6 +50,23 @@ tutti_status tutti__bench_ping_pong(const tutti__bench *bench, int64_t *wrong_p)
 tutti_status tutti__bench_loader(const tutti__bench *bench, int64_t *wrong_p);
 /* Here *wrong_p counts ranks whose parameters are not rank 0's at the end. */
 tutti_status tutti__bench_step(const tutti__bench *bench, int64_t *wrong_p);
+
+/* ---- Operations of steps (bench_ops.c) ----------------------------------------------------------------- */
+
+/* What steps of one rank consisted of, in milliseconds a step. */
+typedef struct tutti__bench_ops {
+    const tutti__profile *profile; /* of `steps` steps */
+    size_t steps;
+    double step_ms, data_ms, exposed_ms; /* means, not medians: the parts add up */
+    double page_faults; /* minor ones, a step: pages that the kernel cleared or mapped */
+    int threads;        /* of peak.gflops each */
+    tutti__cpu_peak peak;
+} tutti__bench_ops;
+
+/* A table by kind of operation, and one by layer if `layers`. */
+void tutti__bench_ops_print(FILE *out, const tutti__bench_ops *ops, bool layers);
+/* Members of the JSON row, each behind ", ": "ops" is an array, by layer and shape. */
+void tutti__bench_ops_json(FILE *json, const tutti__bench_ops *ops);
 
 /* ---- What they have in common (bench_table.c) ---------------------------------------------------------- */
 

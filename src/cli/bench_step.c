@@ -8,12 +8,14 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 /* What is timed, in milliseconds: a step, and what of it; communication is beside backward, but for what is exposed.
  * CPU is the time of all threads of the process, which a busy machine disturbs least. */
 typedef enum part {
     STEP,
+    DATA,
     FORWARD,
     BACKWARD,
     COMMUNICATION,
@@ -29,8 +31,10 @@ typedef struct stand {
     tutti_group *group; /* of all ranks */
     tutti__train_config config;
     tutti__bench_table table;
-    size_t n;      /* steps */
-    double *times; /* [N_PARTS][n] */
+    size_t n;                /* steps */
+    double *times;           /* [N_PARTS][n] */
+    tutti__profile *profile; /* of this rank's operations; NULL: nobody watches */
+    tutti__bench_ops ops;
 } stand;
 
 typedef struct result {
@@ -131,11 +135,12 @@ static tutti_status step(tutti__run *run, double ms[N_PARTS])
     tutti_batch batch;
     double norm, begin_cpu_ms;
 
-    if (run->shards == 0)
-        TUTTI_TRY(next(run, &batch));
     TUTTI_TRY(tutti_barrier(run->group, NULL));
     begin_cpu_ms = cpu_ms();
     begin_ns = tutti__now_ns();
+    run->data_seconds = 0;
+    if (run->shards == 0)
+        TUTTI_TRY(next(run, &batch));
     TUTTI_TRY(run->shards > 0 ? shard_gradients(run) : tutti__run_gradients(run, &batch, begin_ns));
     gradients_ns = tutti__now_ns();
     TUTTI_TRY(tutti__run_update(run, false, &norm));
@@ -144,27 +149,52 @@ static tutti_status step(tutti__run *run, double ms[N_PARTS])
     ms[CPU] = cpu_ms() - begin_cpu_ms;
     parts = tutti_ddp_get_stats(run->ddp).last;
     ms[STEP] = (double)(end_ns - begin_ns) * 1e-6;
+    ms[DATA] = run->data_seconds * 1e3;
     ms[FORWARD] = parts.forward_ms;
     ms[BACKWARD] = parts.backward_ms;
     ms[COMMUNICATION] = parts.comm_ms;
     ms[EXPOSED] = parts.exposed_ms;
     ms[OPTIMIZER] = (double)(end_ns - gradients_ns) * 1e-6;
-    ms[OTHER] = ms[STEP] - ms[FORWARD] - ms[BACKWARD] - ms[EXPOSED] - ms[OPTIMIZER];
+    ms[OTHER] = ms[STEP] - ms[DATA] - ms[FORWARD] - ms[BACKWARD] - ms[EXPOSED] - ms[OPTIMIZER];
     return TUTTI_OK;
+}
+
+static double page_faults(void)
+{
+    struct rusage usage;
+
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (double)usage.ru_minflt : 0;
+}
+
+static void keep_ops(stand *s, const tutti__run *run, const double mean_ms[N_PARTS], double faults)
+{
+    s->ops.steps = s->n;
+    s->ops.step_ms = mean_ms[STEP];
+    s->ops.data_ms = mean_ms[DATA];
+    s->ops.exposed_ms = mean_ms[EXPOSED];
+    s->ops.page_faults = faults;
+    s->ops.threads = tutti_ctx_threads(run->cx);
 }
 
 static tutti_status take_steps(stand *s, tutti__run *run, result *r)
 {
     const tutti_buf all = {s->times, N_PARTS * s->n, TUTTI_F64, NULL};
-    double ms[N_PARTS];
+    double ms[N_PARTS], sums[N_PARTS] = {0}, faults;
 
     for (int64_t i = 0; i < s->bench->warmup; i++)
         TUTTI_TRY(step(run, ms));
+    faults = page_faults();
+    if (run->cx->profile)
+        tutti__profile_reset(run->cx->profile);
     for (size_t i = 0; i < s->n; i++) {
         TUTTI_TRY(step(run, ms));
-        for (int p = 0; p < N_PARTS; p++)
+        for (int p = 0; p < N_PARTS; p++) {
             s->times[(size_t)p * s->n + i] = ms[p] / run->size;
+            sums[p] += ms[p] / (double)s->n;
+        }
     }
+    if (run->cx->profile)
+        keep_ops(s, run, sums, (page_faults() - faults) / (double)s->n);
     TUTTI_TRY(tutti_all_reduce(run->group, all, TUTTI_SUM, NULL));
     for (int p = N_PARTS - 1; p >= 0; p--) /* the step's 95th percentile is the last */
         tutti__bench_sort(s->times + (size_t)p * s->n, s->n, &r->median[p], &r->p95);
@@ -188,11 +218,24 @@ static tutti_status compare_replicas(tutti__run *run, result *r)
     return tutti_all_reduce(run->group, TUTTI_BUF(&r->wrong, 1, TUTTI_I64), TUTTI_SUM, NULL);
 }
 
+/* Operations of the CPU's, beside what its cores could do: all ranks look at once, as they will compute. */
+static tutti_status watch(stand *s, tutti_ctx *cx)
+{
+    if (!tutti__on_host(tutti_ctx_stream(cx)))
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__cpu_peak_measure(&s->ops.peak));
+    cx->profile = s->profile = tutti__profile_new();
+    s->ops.profile = s->profile;
+    return s->profile ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
 static tutti_status train(stand *s, tutti__run *run, result *r)
 {
     tutti_ddp_stats stats;
 
     TUTTI_TRY(tutti__group_agree(run->group, open_run(run)));
+    if (run->group == s->group)
+        TUTTI_TRY(tutti__group_agree(run->group, watch(s, run->cx)));
     TUTTI_TRY(tutti__run_open_ddp(run));
     TUTTI_TRY(tutti__group_agree(run->group, tutti__run_open_optimizer(run)));
     TUTTI_TRY(take_steps(s, run, r));
@@ -265,13 +308,13 @@ static void print_table(const stand *s, const result *r, double efficiency)
         r->threads == 1 ? "" : "s", c->optimizer, c->amp, r->device.name,
         (double)r->gradient_bytes / MIB, r->buckets, c->comm_hook, (long long)c->zero, s->n,
         TUTTI_VERSION);
-    fprintf(out, "#%9s %9s %9s %10s %9s %9s %9s %9s %9s %9s %9s %9s %9s %7s\n", "step", "p95",
-            "images/s", "efficiency", "forward", "backward", "comm", "exposed", "optimizer",
+    fprintf(out, "#%9s %9s %9s %10s %9s %9s %9s %9s %9s %9s %9s %9s %9s %9s %7s\n", "step", "p95",
+            "images/s", "efficiency", "data", "forward", "backward", "comm", "exposed", "optimizer",
             "other", "cpu", "arena", "state", "#wrong");
-    fprintf(out, "#%9s %9s %9s %10s %9s %9s %9s %9s %9s %9s %9s %9s %9s\n", "(ms)", "(ms)", "", "",
-            "(ms)", "(ms)", "(ms)", "(ms)", "(ms)", "(ms)", "(ms)", "(MiB)", "(MiB)");
+    fprintf(out, "#%9s %9s %9s %10s %9s %9s %9s %9s %9s %9s %9s %9s %9s %9s\n", "(ms)", "(ms)", "",
+            "", "(ms)", "(ms)", "(ms)", "(ms)", "(ms)", "(ms)", "(ms)", "(ms)", "(MiB)", "(MiB)");
     fprintf(out, "%10.2f %9.2f %9.1f %10.3f", r->median[STEP], r->p95, r->images_per_s, efficiency);
-    for (int p = FORWARD; p <= CPU; p++)
+    for (int p = DATA; p <= CPU; p++)
         fprintf(out, " %9.2f", r->median[p]);
     fprintf(out, " %9.1f %9.1f %7lld\n", (double)r->arena_bytes / MIB,
             (double)r->optimizer_bytes / MIB, (long long)r->wrong);
@@ -294,26 +337,34 @@ static void print_json(stand *s, const result *r, double alone, double efficienc
                                           .p95_us = r->p95 * 1e3,
                                           .algbw = algbw,
                                           .busbw = algbw * 2 * (ranks - 1) / ranks};
-    char more[1024];
+    char *more = NULL;
+    size_t bytes;
+    FILE *json = open_memstream(&more, &bytes);
 
-    snprintf(more, sizeof more,
-             ", \"model\": \"%s\", \"device\": \"%s\", \"batch_size\": %lld, \"amp\": \"%s\", "
-             "\"optimizer\": \"%s\", "
-             "\"bucket_mb\": %.6f, \"comm_hook\": \"%s\", \"zero\": %lld, \"sync_bn\": %s, "
-             "\"shards\": %lld, "
-             "\"threads\": %d, \"images_per_s\": %.3f, \"images_per_s_alone\": %.3f, "
-             "\"efficiency\": %.6f, \"forward_ms\": %.3f, \"backward_ms\": %.3f, "
-             "\"communication_ms\": %.3f, \"exposed_ms\": %.3f, \"optimizer_ms\": %.3f, "
-             "\"cpu_ms\": %.3f, "
-             "\"buckets\": %zu, \"arena_bytes\": %zu, \"optimizer_bytes\": %zu, "
-             "\"skipped_steps\": %llu, \"parameter_digest\": \"%s\"",
-             c->model, r->device.name, (long long)c->batch_size, c->amp, c->optimizer, c->bucket_mb,
-             c->comm_hook, (long long)c->zero, c->sync_bn ? "true" : "false", (long long)c->shards,
-             r->threads, r->images_per_s, alone, efficiency, r->median[FORWARD],
-             r->median[BACKWARD], r->median[COMMUNICATION], r->median[EXPOSED],
-             r->median[OPTIMIZER], r->median[CPU], r->buckets, r->arena_bytes, r->optimizer_bytes,
-             (unsigned long long)r->skipped, r->digest);
-    tutti__bench_json_row(&s->table, &figures, more);
+    if (!json)
+        return;
+    fprintf(json,
+            ", \"model\": \"%s\", \"device\": \"%s\", \"batch_size\": %lld, \"amp\": \"%s\", "
+            "\"optimizer\": \"%s\", "
+            "\"bucket_mb\": %.6f, \"comm_hook\": \"%s\", \"zero\": %lld, \"sync_bn\": %s, "
+            "\"shards\": %lld, "
+            "\"threads\": %d, \"images_per_s\": %.3f, \"images_per_s_alone\": %.3f, "
+            "\"efficiency\": %.6f, \"data_ms\": %.3f, \"forward_ms\": %.3f, \"backward_ms\": %.3f, "
+            "\"communication_ms\": %.3f, \"exposed_ms\": %.3f, \"optimizer_ms\": %.3f, "
+            "\"cpu_ms\": %.3f, "
+            "\"buckets\": %zu, \"arena_bytes\": %zu, \"optimizer_bytes\": %zu, "
+            "\"skipped_steps\": %llu, \"parameter_digest\": \"%s\"",
+            c->model, r->device.name, (long long)c->batch_size, c->amp, c->optimizer, c->bucket_mb,
+            c->comm_hook, (long long)c->zero, c->sync_bn ? "true" : "false", (long long)c->shards,
+            r->threads, r->images_per_s, alone, efficiency, r->median[DATA], r->median[FORWARD],
+            r->median[BACKWARD], r->median[COMMUNICATION], r->median[EXPOSED], r->median[OPTIMIZER],
+            r->median[CPU], r->buckets, r->arena_bytes, r->optimizer_bytes,
+            (unsigned long long)r->skipped, r->digest);
+    if (s->profile)
+        tutti__bench_ops_json(json, &s->ops);
+    if (fclose(json) == 0)
+        tutti__bench_json_row(&s->table, &figures, more);
+    free(more);
 }
 
 static tutti_status run(stand *s, int64_t *wrong_p)
@@ -336,6 +387,8 @@ static tutti_status run(stand *s, int64_t *wrong_p)
         return TUTTI_OK;
     efficiency = r.images_per_s / (ranks * alone.images_per_s);
     print_table(s, &r, efficiency);
+    if (s->profile)
+        tutti__bench_ops_print(s->table.out, &s->ops, s->bench->layers);
     print_json(s, &r, alone.images_per_s, efficiency);
     return TUTTI_OK;
 }
@@ -353,6 +406,7 @@ tutti_status tutti__bench_step(const tutti__bench *bench, int64_t *wrong_p)
         return status;
     status = run(&s, wrong_p);
     status = tutti__bench_table_close(&s.table, status);
+    tutti__profile_free(s.profile);
     free(s.times);
     tutti_group_free(s.group);
     return status;

@@ -72,7 +72,7 @@ void tutti__check_variables(tutti__doctor *d)
 
 void tutti__check_launcher(tutti__doctor *d)
 {
-    const char *rank = env("RANK"), *size = env("WORLD_SIZE"), *threads = env("OMP_NUM_THREADS");
+    const char *rank = env("RANK"), *size = env("WORLD_SIZE");
 
     if ((rank || size) && !env("TORCHELASTIC_RUN_ID") && !env("SLURM_STEP_ID") &&
         !env("OMPI_COMM_WORLD_RANK")) {
@@ -82,10 +82,5 @@ void tutti__check_launcher(tutti__doctor *d)
                     rank ? rank : "unset", size ? size : "unset");
         tutti__remedy(d, "unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR "
                          "MASTER_PORT, unless this is one rank of several");
-    }
-    if (threads && strcmp(threads, "1") == 0 && tutti__cores() > d->ranks) {
-        tutti__find(d, TUTTI__NOTE, "OMP_NUM_THREADS", "is 1: %d ranks leave %d of %d cores idle",
-                    d->ranks, tutti__cores() - d->ranks, tutti__cores());
-        tutti__remedy(d, "unset OMP_NUM_THREADS: tutti run then sets cores / ranks");
     }
 }

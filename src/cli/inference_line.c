@@ -165,8 +165,7 @@ int tutti__inference_command(const tutti__inference_command_opts *opts, int argc
         (opts->check && opts->check(line) != TUTTI_OK))
         code = usage(line);
     else
-        code = tutti__workers_run(
-            &(tutti__workers){line->title, argc, argv, n, false, opts->work, line});
+        code = tutti__workers_run(&(tutti__workers){line->title, argc, argv, n, opts->work, line});
     free(line->keys);
     return code;
 }

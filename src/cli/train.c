@@ -71,8 +71,7 @@ int tutti__cli_train(int argc, char **argv)
                 (long long)n);
         code = 2;
     } else
-        code = tutti__workers_run(
-            &(tutti__workers){"tutti train", argc, argv, n, config->threads == 1, train, config});
+        code = tutti__workers_run(&(tutti__workers){"tutti train", argc, argv, n, train, config});
     free(config);
     return code;
 }

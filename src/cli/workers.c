@@ -6,7 +6,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 tutti_status tutti__workers_take(int *argc, char **argv, int64_t *n_p)
 {
@@ -50,33 +49,10 @@ tutti_status tutti__workers_check(const char *title, int64_t n)
     return n > 0 ? tutti__launcher_refuse(&outer, title, flag) : TUTTI_OK;
 }
 
-/* Has OpenMP's threads sleep, not spin, where they wait for each other, in programs that are started from here. libgomp
- * spins for milliseconds by default, which on a machine that does anything else too costs whole time slices: 2 threads on 2
- * busy cores made 33 images/s with it and 870 without. False: nothing to do, or the user has chosen. */
-static bool let_threads_sleep(bool one_thread)
-{
-    return !one_thread && tutti__cores() > 1 && !getenv("OMP_WAIT_POLICY") &&
-           !getenv("GOMP_SPINCOUNT") && setenv("OMP_WAIT_POLICY", "passive", 1) == 0;
-}
-
-/* Under its own name, by which the kernel calls processes, where that is to be found. */
-static void start_again(char *const *argv)
-{
-    char path[4096];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
-
-    if (n > 0) {
-        path[n] = '\0';
-        execv(path, argv);
-    }
-    execv("/proc/self/exe", argv); /* it was replaced meanwhile */
-}
-
 int tutti__workers_run(const tutti__workers *w)
 {
     char name[] = "tutti";
     char **whole = calloc((size_t)w->argc + 2, sizeof *whole);
-    bool again = let_threads_sleep(w->one_thread);
     int code;
 
     if (!whole) {
@@ -88,11 +64,8 @@ int tutti__workers_run(const tutti__workers *w)
     if (w->n > 0)
         code = tutti__launch(&(tutti__launch_opts){
             .title = w->title, .argv = whole, .n = (int)w->n, .rank0_direct = true});
-    else {
-        if (again) /* libgomp has read its environment already */
-            start_again(whole);
+    else
         code = w->work(w->user);
-    }
     free(whole);
     return code;
 }

@@ -13,8 +13,7 @@ typedef struct tutti__workers {
     const char *title; /* "tutti train" */
     int argc;          /* argv[0]: the subcommand; argv ends in NULL */
     char **argv;
-    int64_t n;       /* 0: this process does it */
-    bool one_thread; /* a rank's kernels have one */
+    int64_t n; /* 0: this process does it */
     int (*work)(void *user);
     void *user;
 } tutti__workers;

@@ -16,10 +16,10 @@
  *
  * A read may hang (a file system that is not there any more). Each worker keeps the sample that it is at where the caller can
  * see it, and a caller that has waited too long says who is at what. */
+#include "base/thread.h"
 #include "data/ring.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -178,18 +178,13 @@ static void *work(void *user)
 
 static tutti_status start_workers(tutti_loader *loader)
 {
-    sigset_t all, kept;
     int error = 0;
 
-    /* Signals are the program's business: its own threads shall get them. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &kept);
     while (!error && loader->n_threads < loader->opts.workers) {
-        error = pthread_create(&loader->threads[loader->n_threads], NULL, work, loader);
+        error = tutti__thread_start(&loader->threads[loader->n_threads], work, loader);
         if (!error)
             loader->n_threads++;
     }
-    pthread_sigmask(SIG_SETMASK, &kept, NULL);
     if (error)
         return tutti__fail(TUTTI_ERR_MEMORY,
                            "loader: cannot start worker %d of %d: %s; use fewer workers",

@@ -10,7 +10,8 @@ enum {
     FAREWELL_MS = 5000,   /* for the others to take the end of the job */
     FIRST_WORD_MS = 3000, /* of waiting */
     LATER_WORD_MS = 30000,
-    HOLD_S = 5 /* for nodes that lost their rendezvous host, before a job begins anew */
+    SETTLE_MS = 5000, /* opts.settle_ms */
+    HOLD_S = 5        /* for nodes that lost their rendezvous host, before a job begins anew */
 };
 
 /* "hostb (process 4711)" */
@@ -217,6 +218,7 @@ static void begin_round(tutti__coordinator *c)
     c->began = true;
     tutti__elastic_round_begin(&c->elastic, c->round);
     c->state = RUNNING;
+    c->since = tutti__now_ms();
     c->failing = c->paused = false;
     c->roster.n = c->base.n = 0; /* the numbers are others */
     c->why[0] = '\0';
@@ -364,6 +366,18 @@ static void conclude(tutti__coordinator *c)
     enter_gathering(c);
 }
 
+/* Nodes have come for which all workers are to start again: there is room for them, and the round is not about to end well. */
+static bool has_newcomers(const tutti__coordinator *c)
+{
+    return !is_elastic(c) && count_in_round(c) < limits(c)->max && count_idle(c) > 0 &&
+           count_running(c) == count_in_round(c);
+}
+
+static double settled_at(const tutti__coordinator *c)
+{
+    return c->since + (c->opts.settle_ms > 0 ? c->opts.settle_ms : SETTLE_MS);
+}
+
 static void consider(tutti__coordinator *c)
 {
     if ((c->state == RUNNING || c->state == STOPPING) && count_running(c) == 0)
@@ -373,8 +387,7 @@ static void consider(tutti__coordinator *c)
         tutti__elastic_round_tick(&c->elastic);
         admit(c);
         tutti__list_spread(c);
-    } else if (c->state == RUNNING && count_in_round(c) < limits(c)->max && count_idle(c) > 0 &&
-               count_running(c) == count_in_round(c)) { /* else it is about to end well */
+    } else if (c->state == RUNNING && has_newcomers(c) && tutti__now_ms() >= settled_at(c)) {
         snprintf(c->why, sizeof c->why, "%d more node%s came", count_idle(c),
                  count_idle(c) == 1 ? "" : "s");
         stop_round(c, false);
@@ -684,6 +697,8 @@ double tutti__coordinator_deadline(const tutti__coordinator *c)
             next = c->until > tutti__now_ms() && c->until < next ? c->until : next;
             next = c->next_word < next ? c->next_word : next;
         }
+        if (has_newcomers(c) && settled_at(c) < next)
+            next = settled_at(c);
         return elastic < next ? elastic : next;
     }
     if (c->state != GATHERING)

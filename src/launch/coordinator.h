@@ -44,6 +44,9 @@ typedef struct tutti__coordinator_opts {
     const char *store;   /* host:port of the job's store */
     const tutti__roster *
         roster; /* of the coordinator that was lost, whom this one is to follow; NULL: it is the first. Copied */
+    /* How old a round is before its workers are ended for a newcomer: until then they may say that they are elastic, and it
+     * joins them. Default 5000. */
+    double settle_ms;
     void (*round_over)(void *context); /* all workers of a failed round have ended */
     void *context;
 } tutti__coordinator_opts;

@@ -53,7 +53,8 @@ struct tutti__coordinator {
     double until;   /* for which nodes are waited that may come */
     int survivors;  /* nodes that will come from a rendezvous host that was lost; 0: a new job */
     char why[1024]; /* the first failure, or what stopped the round */
-    double since, last_call, told, next_word, ended;
+    double since;   /* this state: GATHERING, RUNNING */
+    double last_call, told, next_word, ended;
 };
 
 #define SAY(c, format, ...)                                                                        \

@@ -229,6 +229,13 @@ static bool is_direct(const tutti__worker *worker, const tutti__log_pipe *pipe)
            (worker->rank == 0 && job->opts.rank0_direct);
 }
 
+static tutti_status no_descriptors(const tutti__worker *worker)
+{
+    return tutti__fail(TUTTI_ERR_MEMORY,
+                       "no descriptors for the pipes and sockets of rank %d (see ulimit -n): %s",
+                       worker->rank, strerror(errno));
+}
+
 /* Prepares one stream. *end_p: what the worker gets; -1: ours, inherited. */
 static tutti_status open_stream(tutti__worker *worker, tutti__streams which, tutti__log_pipe *pipe,
                                 int *end_p)
@@ -254,9 +261,7 @@ static tutti_status open_stream(tutti__worker *worker, tutti__streams which, tut
     if (shown && is_direct(worker, pipe))
         return TUTTI_OK;
     if (pipe2(ends, O_CLOEXEC) != 0)
-        return tutti__fail(TUTTI_ERR_MEMORY,
-                           "no pipe for the output of rank %d (see ulimit -n): %s", worker->rank,
-                           strerror(errno));
+        return no_descriptors(worker);
     pipe->fd = ends[0];
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     *end_p = ends[1];
@@ -349,9 +354,7 @@ tutti_status tutti__worker_start(tutti__worker *worker, const tutti__job *job, c
     if (status == TUTTI_OK)
         status = open_stream(worker, TUTTI__STREAM_ERR, &worker->err, &ends[1]);
     if (status == TUTTI_OK && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0)
-        status =
-            tutti__fail(TUTTI_ERR_MEMORY, "no sockets to speak with rank %d (see ulimit -n): %s",
-                        worker->rank, strerror(errno));
+        status = no_descriptors(worker);
     else if (status == TUTTI_OK) {
         worker->voice.fd = sockets[0];
         ends[2] = sockets[1];

@@ -1,7 +1,10 @@
 /* optim.c -- what all optimizers share: state in flat memory, and the walk over it.   SPDX-License-Identifier: MIT */
 #include "optim/optim.h"
+#include "tensor/parallel.h"
+#include "tensor/profile.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -310,6 +313,64 @@ static size_t plan_runs(tutti_optim *optim)
     return n;
 }
 
+/* Parameters and state are read and written, gradients read. */
+static void note(const tutti_optim *optim, const tutti__run *run, uint64_t begin_ns)
+{
+    const tutti_shape shape = TUTTI_SHAPE((int64_t)run->n);
+    int arrays = 3;
+
+    for (int k = 0; k < TUTTI__OPTIM_STATES; k++)
+        arrays += run->state[k] ? 2 : 0;
+    tutti__profile_add(
+        optim->cx,
+        &(tutti__profile_work){.op = optim->rule->name,
+                               .pass = "update",
+                               .x = &shape,
+                               .y = &shape,
+                               .bytes = (double)arrays * (double)run->n * sizeof(float)},
+        begin_ns, tutti__now_ns());
+}
+
+#define PART                                                                                       \
+    ((size_t)1                                                                                     \
+     << 16) /* elements a job: more than their way to a thread costs, and a thread's share of a cache */
+
+typedef struct update_job {
+    const tutti_optim *optim;
+    const tutti__run *run;
+    _Atomic int status;
+} update_job;
+
+static void update_part(void *arg, int64_t i, int member)
+{
+    update_job *t = arg;
+    const size_t first = (size_t)i * PART;
+    tutti__run run = *t->run;
+    tutti_status status;
+
+    (void)member;
+    run.p += first;
+    run.g += first;
+    for (int k = 0; k < TUTTI__OPTIM_STATES; k++)
+        if (run.state[k])
+            run.state[k] += first;
+    run.n = run.n - first < PART ? run.n - first : PART;
+    status = t->optim->rule->update(t->optim->cx->stream, &run);
+    if (status != TUTTI_OK)
+        atomic_store(&t->status, (int)status);
+}
+
+/* On the host by the threads of the context: element for element, so that the bits are one thread's. */
+static tutti_status update_run(const tutti_optim *optim, const tutti__run *run)
+{
+    update_job t = {.optim = optim, .run = run, .status = TUTTI_OK};
+
+    if (!optim->cx->device_ops->is_host)
+        return optim->rule->update(optim->cx->stream, run);
+    tutti__parallel(optim->cx, update_part, &t, (int64_t)((run->n + PART - 1) / PART));
+    return (tutti_status)t.status;
+}
+
 /* What of a run lies in a range, whose state begins at `at`. */
 static tutti_status update(const tutti_optim *optim, const tutti__stretch *stretch,
                            const tutti__range *range, size_t at)
@@ -317,6 +378,7 @@ static tutti_status update(const tutti_optim *optim, const tutti__stretch *stret
     const struct tutti_root *root = optim->module->root;
     const size_t begin = stretch->begin > range->begin ? stretch->begin : range->begin;
     const size_t end = stretch->end < range->end ? stretch->end : range->end;
+    const uint64_t begin_ns = tutti__profile_begin(optim->cx);
     tutti__run run = {.p = root->flat_parameters + begin,
                       .g = root->flat_gradients + begin,
                       .n = end - begin,
@@ -328,7 +390,10 @@ static tutti_status update(const tutti_optim *optim, const tutti__stretch *stret
         return TUTTI_OK;
     for (int k = 0; k < TUTTI__OPTIM_STATES; k++)
         run.state[k] = optim->state[k] ? optim->state[k] + at + (begin - range->begin) : NULL;
-    return optim->rule->update(optim->cx->stream, &run);
+    TUTTI_TRY(update_run(optim, &run));
+    if (begin_ns)
+        note(optim, &run, begin_ns);
+    return TUTTI_OK;
 }
 
 tutti_status tutti_optim_step(tutti_optim *optim)

@@ -4,6 +4,7 @@
  * A step owns everything that is made in it: the arena, the tape and the use counts of parameters
  * begin anew with each. */
 #include "tensor/kernel.h"
+#include "tensor/parallel.h"
 #include "tensor/tensor.h"
 
 #include <stdio.h>
@@ -110,8 +111,9 @@ tutti_status tutti__kernels_of(tutti_ctx *cx, tutti_dtype dtype, const tutti__ke
 }
 
 /* Threads of one rank's kernels: what was asked for, or its share of the cores. */
-static tutti_status choose_threads(int asked, int *threads_p)
+static tutti_status choose_threads(tutti_ctx *cx, int asked)
 {
+    const int cores = tutti__cores();
     long from_env;
     int64_t ranks_here = 1;
     const char *text = getenv("LOCAL_WORLD_SIZE");
@@ -127,8 +129,9 @@ static tutti_status choose_threads(int asked, int *threads_p)
     if (asked == 0)
         asked = (int)from_env;
     if (asked == 0)
-        asked = (int)(tutti__cores() / ranks_here);
-    *threads_p = asked > 0 ? asked : 1;
+        asked = (int)(cores / ranks_here);
+    cx->threads = asked > 0 ? asked : 1;
+    cx->threads_have_cores = cx->threads * ranks_here <= cores;
     return TUTTI_OK;
 }
 
@@ -165,7 +168,7 @@ static tutti_status open_ctx(tutti_ctx *cx, tutti_device device, const tutti_ctx
         cx->memory.self = cx;
     }
     TUTTI_TRY(tutti_stream_new(&cx->stream, device));
-    TUTTI_TRY(choose_threads(opts->threads, &cx->threads));
+    TUTTI_TRY(choose_threads(cx, opts->threads));
     return open_kernels(cx, opts->kernels);
 }
 
@@ -208,6 +211,7 @@ void tutti_ctx_free(tutti_ctx *cx)
     if (!cx)
         return;
     tutti_step_end(cx);
+    tutti__parallel_end(cx);
     cx->kernels->close(cx);
     tutti__arena_destroy(&cx->arena);
     tutti__arena_destroy(&cx->memory);

@@ -79,10 +79,86 @@ static tutti__node *node_new(tutti_ctx *cx, const tutti__op *op, tutti_tensor *c
     return n;
 }
 
+/* ---- Profiles -------------------------------------------------------------------------------- */
+
+static double bytes_of(const tutti_tensor *t)
+{
+    return t ? (double)tutti__tensor_bytes(t) : 0;
+}
+
+static double forward_bytes(const tutti__node *n)
+{
+    double bytes = n->dst->shared ? 0 : bytes_of(n->dst); /* a view moves nothing */
+
+    for (int i = 0; i < n->n_src && bytes > 0; i++)
+        bytes += bytes_of(n->src[i]);
+    return bytes;
+}
+
+/* Of the gradients of sources [first, end), and of what they are computed from. */
+static double backward_bytes(const tutti__node *n, int first, int end, unsigned reads)
+{
+    const tutti_tensor *dy = n->dst->grad;
+    double bytes = 0;
+
+    for (int i = first; i < end; i++)
+        if (n->src_grad[i] && n->src_grad[i]->data != dy->data)
+            bytes += bytes_of(n->src_grad[i]);
+    if (bytes == 0)
+        return 0;
+    for (int i = 0; i < n->n_src; i++)
+        bytes += reads >> i & 1 ? bytes_of(n->src[i]) : 0;
+    return bytes + bytes_of(dy) + (reads >> TUTTI__MAX_SRC & 1 ? bytes_of(n->dst) : 0);
+}
+
+static const char *layer_of(const tutti__node *n)
+{
+    for (int i = 0; i < n->n_src; i++)
+        if (n->src[i] && n->src[i]->parameter)
+            return n->src[i]->parameter->name;
+    return NULL;
+}
+
+/* Adds what n's forward or backward did to the profile. */
+static void note(tutti__node *n, bool backward, uint64_t begin_ns, uint64_t end_ns)
+{
+    tutti_ctx *cx = n->dst->cx;
+    const tutti__op *op = n->op;
+    const bool product = op->flops != NULL;
+    tutti__profile_work w = {.op = op->name,
+                             .pass = backward ? "backward" : "forward",
+                             .parameter = layer_of(n),
+                             .x = n->src[0] ? &n->src[0]->shape : NULL,
+                             .w = product ? &n->src[1]->shape : NULL,
+                             .y = &n->dst->shape,
+                             .flops = product ? op->flops(n) : 0};
+
+    if (!backward)
+        w.bytes = forward_bytes(n);
+    else if (!product)
+        w.bytes = backward_bytes(n, 0, n->n_src, op->backward_reads);
+    if (backward && product && n->weights_ns) {
+        w.pass = "weights";
+        w.bytes = backward_bytes(n, 1, n->n_src, 1 << 0);
+        tutti__profile_add(cx, &w, begin_ns, n->weights_ns);
+        begin_ns = n->weights_ns;
+    }
+    if (backward && product) {
+        if (!n->src_grad[0])
+            return;
+        w.pass = "data";
+        w.bytes = backward_bytes(n, 0, 1, 1 << 1);
+    }
+    tutti__profile_add(cx, &w, begin_ns, end_ns);
+}
+
+/* ---- Running --------------------------------------------------------------------------------- */
+
 tutti_status tutti__node_run(tutti__node *n, tutti_status (*function)(tutti__node *n))
 {
     tutti_ctx *cx = n->dst->cx;
     const tutti__kernels *kernels = cx->kernels;
+    const uint64_t begin_ns = tutti__profile_begin(cx);
     tutti_dtype dtype = n->dst->dtype;
     tutti_status status;
 
@@ -95,6 +171,8 @@ tutti_status tutti__node_run(tutti__node *n, tutti_status (*function)(tutti__nod
             cx->kernels = cx->f32_kernels->empty ? cx->f32_kernels->empty : cx->f32_kernels;
     status = function(n);
     cx->kernels = kernels;
+    if (begin_ns && status == TUTTI_OK)
+        note(n, function == n->op->backward, begin_ns, tutti__now_ns());
     return status;
 }
 

@@ -7,6 +7,7 @@
 #define TUTTI_TENSOR_OP_H
 
 #include "tensor/kernel.h"
+#include "tensor/profile.h"
 #include "tensor/tensor.h"
 
 #define TUTTI__MAX_SRC 4
@@ -32,6 +33,10 @@ typedef struct tutti__op {
      * sees them, and so is its result. What else is real (weights, statistics) is F32. */
     unsigned activations;
     tutti__cast cast;
+    /* For profiles (profile.h). FLOPs of a matrix product or convolution, of which backward has two, one for each factor's
+     * gradient; NULL: it only moves memory, and bit i says that backward reads source i, bit TUTTI__MAX_SRC the result. */
+    double (*flops)(const tutti__node *n);
+    unsigned backward_reads;
 } tutti__op;
 
 struct tutti__node {
@@ -45,6 +50,8 @@ struct tutti__node {
     void *saved[2];   /* what forward keeps for backward, in the arena */
     /* Set by tutti__grad_of in backward; the tape adds them up. */
     tutti_tensor *src_grad[TUTTI__MAX_SRC];
+    uint64_t
+        weights_ns; /* where a profile is kept: when backward had the gradients of weights; else 0 */
     tutti__node *previous, *next;
 };
 
@@ -86,6 +93,11 @@ tutti_status tutti__grad_of(tutti__node *n, int i, tutti_tensor **grad_p);
 tutti_status tutti__weight_grad_of(tutti__node *n, int i, tutti_tensor **grad_p);
 /* In backward: the gradient of source i is `grad` itself (add, flatten): nothing is copied. */
 void tutti__grad_pass(tutti__node *n, int i, tutti_tensor *grad);
+/* In backward of an operation with flops: the gradients of weights are there, that of source 0 comes next. */
+static inline void tutti__weights_done(tutti__node *n)
+{
+    n->weights_ns = tutti__profile_begin(n->dst->cx);
+}
 /* A parameter's gradient as a destination: its flat memory, which from now on holds contributions.
  * NULL with the message made. */
 tutti_tensor *tutti__parameter_grad(tutti_tensor *parameter);

@@ -84,6 +84,8 @@ void tutti__tensor_release(tutti_tensor *t)
     tutti_ctx *cx = t->cx;
     tutti__spare *spare = cx->spare_entries;
 
+    if (!t->data)
+        return;
     if (spare)
         cx->spare_entries = spare->next;
     else
@@ -93,6 +95,16 @@ void tutti__tensor_release(tutti_tensor *t)
         cx->spare = spare;
     }
     t->data = NULL;
+}
+
+tutti_status tutti__tensor_take(tutti_tensor *t, tutti_tensor *from)
+{
+    if (from->shared)
+        return tutti__tensor_alloc(t, from->layout);
+    t->layout = from->layout;
+    t->data = from->data;
+    from->data = NULL;
+    return TUTTI_OK;
 }
 
 tutti_status tutti__tensor_row_major(tutti_tensor *t, const void **p)

@@ -77,6 +77,8 @@ typedef struct tutti__copied {
     tutti__event *event; /* passed when it is there */
 } tutti__copied;
 
+typedef struct tutti__pool tutti__pool;
+
 struct tutti_ctx {
     tutti_device device;
     const tutti__device_ops *device_ops;
@@ -89,8 +91,10 @@ struct tutti_ctx {
     tutti_dtype autocast;                             /* of products; F32: off */
     void *kernel_state; /* kernels' own: engine, cached primitives, interned layouts */
     uint64_t seed, shard;
-    bool shard_chosen; /* by the caller */
-    int threads;
+    bool shard_chosen;             /* by the caller */
+    int threads;                   /* of kernels, the caller among them */
+    bool threads_have_cores;       /* each one, beside the other ranks of this host */
+    tutti__pool *pool;             /* parallel.c's; NULL: not needed yet */
     tutti__arena arena;            /* of the step: what the host reads (nodes, tensors, texts) */
     tutti__arena memory;           /* of the step: elements, on the device */
     bool in_step, eval, recording; /* recording: the tape is on */
@@ -108,6 +112,8 @@ struct tutti_ctx {
     uint64_t kernel_allocations; /* counted by kernels that allocate outside the arena */
     tutti_backward_listener listener;
     tutti__recorder *recorder; /* NULL: no trace */
+    struct tutti__profile *
+        profile; /* of operations (profile.h); NULL: none, as on devices that compute behind the host */
 };
 
 static inline bool tutti__is_half(tutti_dtype dtype)
@@ -123,8 +129,11 @@ tutti_tensor *tutti__tensor_new(tutti_ctx *cx, tutti_shape shape, tutti_dtype dt
 /* Gives it memory from the arena: of layout->bytes, or row-major for NULL. Recycles what backward
  * has released. */
 tutti_status tutti__tensor_alloc(tutti_tensor *t, const tutti__layout *layout);
-/* Lets tutti__tensor_alloc hand t's memory out again: step memory that nothing reads any more. */
+/* Lets tutti__tensor_alloc hand t's memory out again: step memory that nothing reads any more. Nothing if it has been taken. */
 void tutti__tensor_release(tutti_tensor *t);
+/* Memory for t, of `from`'s layout: that of `from` itself, which then has none, if nobody else has it; for a kernel that writes an element
+ * where it has read the same one for the last time. Else as tutti__tensor_alloc. */
+tutti_status tutti__tensor_take(tutti_tensor *t, tutti_tensor *from);
 /* Row-major elements of t: t->data itself, or a copy in the arena made by the kernels' reorder. */
 tutti_status tutti__tensor_row_major(tutti_tensor *t, const void **p);
 /* The row-major elements of t in another shape of as many elements. NULL with the message made. */

@@ -14,6 +14,7 @@
 #include "train/plan.h"
 #include "train/progress.h"
 #include "train/resume.h"
+#include "tensor/profile.h"
 #include "train/run_folder.h"
 #include <tutti/tutti.h>
 
@@ -116,6 +117,7 @@ typedef struct tutti__run {
     tutti_traffic traffic_before; /* its bytes until there */
 
     tutti__recorder *recorder; /* NULL: no trace */
+    tutti__profile *profile;   /* of its operations; NULL: none */
     size_t recorder_capacity;
     int64_t profile_first, profile_last;
     uint64_t profile_begin_ns, profile_end_ns;

@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TRACE_EVENTS_A_STEP 512
+#define TRACE_EVENTS_A_BATCH 512 /* and as many for the step */
 
 /* "digits:train", "cifar10:DIR/test" */
 static tutti_status open_split(tutti__run *run, const char *split, tutti_dataset **dataset_p)
@@ -220,6 +220,9 @@ tutti_status tutti__run_open_optimizer(tutti__run *run)
 
 tutti_status tutti__run_open_trace(tutti__run *run)
 {
+    const size_t batches =
+        (size_t)run->config->grad_accumulation * (size_t)(run->shards > 0 ? run->shards : 1);
+
     /* The syntax was checked with the configuration. */
     if (!tutti__config_profile(run->config, &run->profile_first, &run->profile_last) ||
         run->profile_first == 0)
@@ -228,11 +231,17 @@ tutti_status tutti__run_open_trace(tutti__run *run)
         return tutti__fail(TUTTI_ERR_ARG, "profile: %s begins after the last step, %llu",
                            run->config->profile, (unsigned long long)run->total_steps);
     run->recorder_capacity =
-        (size_t)(run->profile_last - run->profile_first + 3) * TRACE_EVENTS_A_STEP;
+        (size_t)(run->profile_last - run->profile_first + 3) * (1 + batches) * TRACE_EVENTS_A_BATCH;
     run->recorder = tutti__recorder_new(run->recorder_capacity);
     if (!run->recorder)
         return TUTTI_ERR_MEMORY;
     run->cx->recorder = run->recorder; /* for the tape and DDP */
+    if (tutti__on_host(
+            tutti_ctx_stream(run->cx))) { /* elsewhere operations end later than they return */
+        run->profile = run->cx->profile = tutti__profile_new();
+        if (!run->profile)
+            return TUTTI_ERR_MEMORY;
+    }
     tutti__loader_set_recorder(run->train_loader, run->recorder);
     return TUTTI_OK;
 }
@@ -452,4 +461,5 @@ void tutti__run_close(tutti__run *run)
     if (!run->elastic)
         tutti_group_free(run->group);
     tutti__recorder_free(run->recorder);
+    tutti__profile_free(run->profile);
 }

@@ -1,4 +1,5 @@
 /* trace.c -- spans to Chrome's JSON.   SPDX-License-Identifier: MIT */
+#include "tensor/profile.h"
 #include "train/trace.h"
 
 #include <stdio.h>
@@ -84,6 +85,19 @@ static void print_ddp(FILE *out, tutti_ddp *ddp, const tutti__clock *clock)
     fprintf(out, "},\n");
 }
 
+/* GB/s are 1e9 bytes a second, of what must be read and written at least. */
+static void print_operation(FILE *out, const tutti__time_span *e)
+{
+    const tutti__profile_row *row = (const void *)(uintptr_t)e->detail[0];
+    const double ns = e->end_ns > e->begin_ns ? (double)(e->end_ns - e->begin_ns) : 1;
+
+    fprintf(out, ",\"args\":{");
+    if (*row->layer)
+        fprintf(out, "\"layer\":\"%s\",", row->layer);
+    fprintf(out, "\"shape\":\"%s\",\"flops\":%.0f,\"bytes\":%.0f,\"gflops\":%.5g,\"gbps\":%.5g}",
+            row->shape, row->flops, row->bytes, row->flops / ns, row->bytes / ns);
+}
+
 static void print_trace(FILE *out, const tutti__time_span *events, size_t n, const tutti__trace *t)
 {
     int last_loader = 0;
@@ -114,7 +128,9 @@ static void print_trace(FILE *out, const tutti__time_span *events, size_t n, con
                 e->name, e->category, t->rank, e->thread,
                 (double)tutti__clock_of_rank0(t->clock, e->begin_ns) * 1e-3,
                 (double)(e->end_ns - e->begin_ns) * 1e-3);
-        if (e->arg >= 0)
+        if (strcmp(e->category, TUTTI__PROFILE_CATEGORY) == 0)
+            print_operation(out, e);
+        else if (e->arg >= 0)
             fprintf(out, ",\"args\":{\"%s\":%lld}", unit_of(e), (long long)e->arg);
         fprintf(out, "},\n");
     }

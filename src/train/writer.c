@@ -1,6 +1,8 @@
 /* writer.c -- checkpoints written by a thread of rank 0 while the training goes on.   SPDX-License-Identifier: MIT */
 #include "train/writer.h"
 
+#include "base/thread.h"
+
 #include "checkpoint/folder.h"
 #include "checkpoint/optim_block.h"
 #include "checkpoint/snapshot.h"
@@ -9,7 +11,6 @@
 #include "train/trace.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -188,15 +189,10 @@ static void *work(void *user)
 
 static tutti_status start(tutti__writer *w)
 {
-    sigset_t all, kept;
     int error;
 
     w->over = false;
-    /* Signals are the main thread's. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &kept);
-    error = pthread_create(&w->thread, NULL, work, w);
-    pthread_sigmask(SIG_SETMASK, &kept, NULL);
+    error = tutti__thread_start(&w->thread, work, w);
     if (error)
         return tutti__fail(TUTTI_ERR_MEMORY, "cannot start the thread that writes checkpoints: %s",
                            strerror(error));

@@ -72,12 +72,13 @@ step() { # RANKS FLAGS...
     local n=$1
     shift
     run 0 "$TUTTI" bench step -n "$n" --model mlp --batch-size 16 --threads 1 --iterations 4 --warmup 1 --json "$work/rows.json" "$@"
-    equal "rows of step" "$(grep -vc '^#' "$work/out")" 1
-    equal "wrong of step" "$(awk '!/^#/ { print $NF }' "$work/out")" 0
-    awk '!/^#/ && ($5 <= 0 || $6 <= 0 || $9 <= 0 || $5 + $6 + $9 > $1 * 1.5 || $11 <= 0 || $1 > $2) { exit 1 }' "$work/out" ||
+    grep -E '^ +[0-9]' "$work/out" >"$work/row"
+    equal "rows of step" "$(wc -l <"$work/row")" 1
+    equal "wrong of step" "$(awk '{ print $NF }' "$work/row")" 0
+    awk '$5 < 0 || $6 <= 0 || $7 <= 0 || $10 <= 0 || $5 + $6 + $7 + $10 > $1 * 1.5 || $12 <= 0 || $1 > $2 { exit 1 }' "$work/row" ||
         fail "parts of a step: $(cat "$work/out")"
 }
-value() { sed -n "s/.*\"$1\": \"\{0,1\}\([^,\"}]*\).*/\1/p" "$work/rows.json"; } # KEY
+value() { sed -n "s/, \"ops\": \[.*//; s/.*\"$1\": \"\{0,1\}\([^,\"}]*\).*/\1/p" "$work/rows.json"; } # KEY
 step 2
 digest=$(value parameter_digest)
 equal "bytes" "$(value bytes)" "$(((3072 * 256 + 256 + 256 * 10 + 10) * 4))"
@@ -94,6 +95,31 @@ equal "digest with zero" "$(value parameter_digest)" "$digest"
 TUTTI_EMULATE_HALF=1 step 1 --optimizer adamw --amp bf16
 equal "alone" "$(value efficiency) $(value amp) $(value optimizer)" "1.000000 bf16 adamw"
 [ "$(value parameter_digest)" != "$digest" ] || fail "adamw in bf16 gives the digest of sgd"
+
+# Its operations: in both tables and the JSON, with exact FLOPs, and together they are nearly all of a step. A convolution of
+# 64 channels of 32x32 to 128 of 16x16, 3x3, 4 images: 2 x 4 x 128 x 16 x 16 x 64 x 3 x 3 FLOPs in each direction.
+op() { # NAME LAYER KEY
+    grep -o '{"name": "[^}]*}' "$work/rows.json" |
+        sed -n "s/.*\"name\": \"$1\", \"layer\": \"$2\",.*\"$3\": \"\{0,1\}\([^,\"}]*\).*/\1/p"
+}
+step 1 --model mini_resnet --batch-size 4 --layers on
+for direction in forward weights data; do
+    equal "FLOPs of conv2d $direction" "$(op "conv2d $direction" layers.2.c1 flops)" 150994944
+    near "GFLOP/s of conv2d $direction" "$(op "conv2d $direction" layers.2.c1 gflops)" \
+        "$(awk "BEGIN { print 150994944e-6 / $(op "conv2d $direction" layers.2.c1 ms) }")"
+    out_has "^layers.2.c1 +conv2d $direction +\\[4,64,32,32\\] \\* \\[128,64,3,3\\] -> \\[4,128,16,16\\] +[0-9.]+ +[0-9.]+ % +[0-9.]+ +[0-9.]+\$"
+    out_has "^conv2d $direction +1[45]\.0 "
+done
+equal "calls" "$(op "conv2d forward" layers.2.c1 calls)" 1.000
+equal "data of the first layer" "$(op "conv2d data" stem.0 ms)" "" # images need no gradient
+equal "bytes of batch norm" "$(op "batch_norm2d forward" layers.3.b1 bytes)" "$(((2 * 4 * 128 * 16 * 16 + 2 * 128) * 4))"
+equal "bytes of sgd with momentum" "$(op "sgd update" "" bytes)" "$(($(op "sgd update" "" shape | tr -d '[]') * 20))"
+out_has '^batch_norm2d backward +15\.0 +[0-9.]+ +[0-9.]+ % +[0-9.]+$'
+out_has '^exposed communication '
+[ -z "$(value peak_isa)" ] || awk "BEGIN { exit !($(value peak_gflops) > 0.1 && $(value copy_gbps) > 0.1) }" || fail "peak: $(value peak_gflops)"
+grep -o '{"name": "[^}]*}' "$work/rows.json" | sed 's/.*"ms": \([0-9.]*\).*/\1/' |
+    awk -v step="$(value mean_step_ms)" '{ sum += $1 } END { print sum, "of", step; exit !(sum > 0.8 * step && sum <= step) }' >"$work/sum" ||
+    fail "operations take $(cat "$work/sum") ms"
 
 # Where and how it was measured; to standard output, with the table on standard error.
 run 0 "$TUTTI" bench all_reduce -n 2 --sizes 8,1K --iterations 2 --memory plain --json -

@@ -2,7 +2,6 @@
 # equal sets, whatever the machine has beyond.   SPDX-License-Identifier: MIT
 # timeout: 120
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
-export OMP_WAIT_POLICY=passive # more threads than cores
 
 # MODEL ARGUMENTS...: digests for 1 to 4 threads, under each instruction set that this CPU has
 check() {

@@ -27,6 +27,25 @@ for rank in 0 1; do
     done
 done
 
+# Operations: their layers and shapes, exact FLOPs (2 x 16 x 128 x 4 x 4 x 64 x 3 x 3), rates that agree with their times, inside the
+# phases of the step.
+for pass in forward weights data; do
+    span=$(grep -F "\"name\":\"conv2d $pass\",\"cat\":\"op\"" run/trace/rank-0.json | grep -F '"layer":"layers.2.c1"')
+    [ "$(grep -c . <<<"$span")" = 3 ] || fail "conv2d $pass of layers.2.c1 in 3 steps: $span"
+    [ "$(grep -cF '"shape":"[16,64,8,8] * [128,64,3,3] -> [16,128,4,4]","flops":37748736,' <<<"$span")" = 3 ] || fail "shape and FLOPs: $span"
+done
+awk 'function number(key,  s) { s = $0; sub(".*\"" key "\":", "", s); return s + 0 }
+    /"cat":"op"/ && number("dur") > 10 {
+        if (number("flops") == 0 && number("bytes") > 0 && (number("gbps") * number("dur") / (number("bytes") * 1e-3) - 1) ^ 2 > 1e-3) exit failed = 1
+        if (number("flops") > 0 && (number("gflops") * number("dur") / (number("flops") * 1e-3) - 1) ^ 2 > 1e-3) exit failed = 1
+        operations += number("dur")
+    }
+    /"name":"(forward|backward|optimizer)","cat":"step"/ { phases += number("dur") }
+    END {
+        printf "operations %.0f us, phases %.0f us\n", operations, phases
+        exit failed || !(operations > 0.3 * phases && operations <= phases)
+    }' run/trace/rank-0.json || fail "operations of the trace"
+
 # A trace that cannot be written costs no training.
 mkdir -p kept
 touch kept/trace # in place of the folder

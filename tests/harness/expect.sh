@@ -10,9 +10,11 @@ export TMPDIR=$work/.tmp # where a launcher leaves a folder if both its processe
 marker=9$(($$ % 10000000)) # seconds for `sleep`: nobody else sleeps as long
 trap 'pkill -KILL -f "sleep $marker" 2>/dev/null; rm -rf "$work"' EXIT
 
+details() { :; } # what else is to be known of a failure
 fail() {
     echo "FAILED: $1"
     failures=$((failures + 1))
+    details
 }
 
 # run CODE COMMAND...: in at most 20 seconds (or $seconds_at_most) with this exit code; its output in $out, $err (files) and $seconds taken

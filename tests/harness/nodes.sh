@@ -21,15 +21,28 @@ ended() { # NAME CODE
     local code
     wait "${node_pid[$1]}"
     code=$?
-    [ "$code" = "$2" ] && return
-    fail "node $1 ended with $code, expected $2:"
-    sed 's/^/    /' "$work/$1.out" | head -30
+    [ "$code" = "$2" ] || fail "node $1 ended with $code, expected $2"
 }
 says() { # NAME REGEX
-    grep -qE -- "$2" "$work/$1.out" && return
-    fail "node $1 does not say \"$2\":"
-    sed 's/^/    /' "$work/$1.out" | head -30
+    grep -qE -- "$2" "$work/$1.out" || fail "node $1 does not say \"$2\""
+}
+none_says() { # REGEX: none of the nodes whose output is there
+    ! cat "$work"/*.out | grep -qE -- "$1" || fail "a node says \"$1\""
 }
 saying() { # NAME REGEX: waits until it does
-    wait_until "node $1 says \"$2\"" grep -qE -- "$2" "$work/$1.out" || sed 's/^/    /' "$work/$1.out" | head -30
+    wait_until "node $1 says \"$2\"" grep -qE -- "$2" "$work/$1.out"
+}
+at_work() { # N: so many elastic_worker in the last generation of $shared
+    local last
+    last=$(ls "$shared" | sed -n 's/^generation-//p' | sort -n | tail -1)
+    cat "$work"/*.out | grep -qE "generation $last of $1$"
+}
+details() { # what the nodes have said, as far as it was not shown with the failure before
+    local file
+    for file in "$work"/*.out; do
+        cmp -s "$file" "$file.shown" && continue
+        cp "$file" "$file.shown"
+        echo "    ---- node $(basename "$file" .out):"
+        tail -n 40 "$file" | sed 's/^/    /'
+    done
 }

@@ -30,7 +30,7 @@ static void fits(void **state)
             const char *two = strstr(text, "  ");
             char first[6];
 
-            snprintf(first, sizeof first, "%s", FIELDS[i]);
+            snprintf(first, sizeof first, "%.5s", FIELDS[i]);
             assert_true(!two || !strstr(text, first) || strstr(text, FIELDS[i]));
         }
     }

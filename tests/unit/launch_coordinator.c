@@ -25,10 +25,13 @@ typedef struct fixture {
     tutti__coordinator *coordinator;
 } fixture;
 
-static void begin_with(fixture *f, tutti__nodes nodes, int max_restarts)
+static void begin_with(fixture *f, tutti__nodes nodes, int max_restarts, double settle_ms)
 {
-    tutti__coordinator_opts opts = {
-        .job = &f->job, .console = &f->console, .secret = &f->secret, .address = "127.0.0.1"};
+    tutti__coordinator_opts opts = {.job = &f->job,
+                                    .console = &f->console,
+                                    .secret = &f->secret,
+                                    .address = "127.0.0.1",
+                                    .settle_ms = settle_ms};
     int ends[2];
 
     memset(f, 0, sizeof *f);
@@ -49,7 +52,7 @@ static void begin_with(fixture *f, tutti__nodes nodes, int max_restarts)
 
 static void begin(fixture *f, int min, int max, bool native, int max_restarts)
 {
-    begin_with(f, (tutti__nodes){.min = min, .max = max, .native = native}, max_restarts);
+    begin_with(f, (tutti__nodes){.min = min, .max = max, .native = native}, max_restarts, 0);
 }
 
 static void end(fixture *f)
@@ -390,7 +393,7 @@ static void a_node_that_comes_at_the_end_is_too_late(void **state)
     fixture f;
 
     (void)state;
-    begin_with(&f, (tutti__nodes){.min = 2, .max = 3, .native = true, .last_call_s = -1}, 0);
+    begin_with(&f, (tutti__nodes){.min = 2, .max = 3, .native = true, .last_call_s = -1}, 0, 1);
     b = connect_node(&f);
     c = connect_node(&f);
     join(&f, &f.local, "a", "{}");
@@ -408,6 +411,46 @@ static void a_node_that_comes_at_the_end_is_too_late(void **state)
     end(&f);
 }
 
+/* Nodes that come while the first workers still start: whether these are elastic decides between a new start and a joining. */
+static void workers_that_start_may_turn_out_elastic(void **state)
+{
+    static const char ready[] =
+        "{\"type\":\"said\", \"round\":0, \"place\":0, \"start\":0, \"protocol\":1, \"kind\":0, "
+        "\"shards\":4, \"step\":-1, \"build\":\"it\"}";
+
+    (void)state;
+    for (int elastic = 0; elastic < 2; elastic++) {
+        tutti__channel b;
+        fixture f;
+
+        begin_with(&f, (tutti__nodes){.min = 1, .max = 2, .native = true, .last_call_s = -1}, 0,
+                   elastic ? 60000 : 200);
+        b = connect_node(&f);
+        join(&f, &f.local, "a", "{}");
+        hears(&f, &f.local, "round", "\"nodes\":1");
+        join(&f, &b, "b", "{}");
+        if (elastic) {
+            assert_null(hear(&f, &f.local));
+            say(&f, &f.local, ready);
+            hears(&f, &f.local, "elastic", "\"round\":0");
+            hears(&f, &b, "round", "\"elastic\":true");
+        } else {
+            for (double end_ms = tutti__now_ms() + 10000;
+                 tutti__now_ms() < end_ms && !f.local.n_in;) {
+                double wait_ms = tutti__coordinator_deadline(f.coordinator) - tutti__now_ms();
+
+                poll(&(struct pollfd){f.local.fd, POLLIN, 0}, 1,
+                     wait_ms > 0 ? (int)wait_ms + 1 : 0);
+                tutti__coordinator_serve(f.coordinator);
+                tutti__channel_read(&f.local);
+            }
+            hears(&f, &f.local, "stop", "1 more node came");
+        }
+        tutti__channel_close(&b);
+        end(&f);
+    }
+}
+
 /* A node says nothing of its own accord: it is asked in time, however short the time is. */
 static void a_silent_node_is_asked_before_it_is_missed(void **state)
 {
@@ -417,7 +460,7 @@ static void a_silent_node_is_asked_before_it_is_missed(void **state)
     fixture f;
 
     (void)state;
-    begin_with(&f, (tutti__nodes){.min = 2, .max = 2, .keep_alive_s = 1, .keep_alive_misses = 4},
+    begin_with(&f, (tutti__nodes){.min = 2, .max = 2, .keep_alive_s = 1, .keep_alive_misses = 4}, 0,
                0);
     node = connect_node(&f);
     join(&f, &node, "b", "{\"node_rank\": 1}");
@@ -521,6 +564,7 @@ int main(void)
         cmocka_unit_test(a_node_that_leaves_hides_no_failure),
         cmocka_unit_test(a_node_that_leaves_early_is_in_no_round),
         cmocka_unit_test(a_node_that_comes_at_the_end_is_too_late),
+        cmocka_unit_test(workers_that_start_may_turn_out_elastic),
         cmocka_unit_test(a_silent_node_is_asked_before_it_is_missed),
         cmocka_unit_test(strangers_are_turned_away),
         cmocka_unit_test(a_failure_is_no_success_whatever_code_it_says),

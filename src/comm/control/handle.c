@@ -1,7 +1,7 @@
 /* handle.c -- descriptors and numbers for peers, by which they come to memory that is shared.   SPDX-License-Identifier: MIT */
 #include "comm/control/state.h"
 
-#include "comm/core/thread.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>

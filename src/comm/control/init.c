@@ -2,7 +2,7 @@
 #include "comm/control/state.h"
 
 #include "comm/core/failure.h"
-#include "comm/core/thread.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <netinet/in.h>

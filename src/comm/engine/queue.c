@@ -5,7 +5,7 @@
  * calls. A function may be queued too: the collectives that it calls run at once, in its place in the order. */
 #include "comm/engine/queue.h"
 
-#include "comm/core/thread.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <stdio.h>

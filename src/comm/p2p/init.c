@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: MIT */
 #include "comm/p2p/state.h"
 
-#include "comm/core/thread.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * at the memory once more. So one of the two always sees the other. */
 #include "comm/p2p/state.h"
 
-#include "comm/core/thread.h"
+#include "base/thread.h"
 
 #include <stdlib.h>
 #include <string.h>

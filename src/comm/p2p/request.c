@@ -1,7 +1,7 @@
 /* request.c -- sends and receives from their start until they are done.   SPDX-License-Identifier: MIT */
 #include "comm/p2p/state.h"
 
-#include "comm/core/thread.h"
+#include "base/thread.h"
 
 #include <sched.h>
 #include <stdio.h>

@@ -47,9 +47,19 @@ static tutti_status conv2d_backward(tutti__node *n)
     TUTTI_TRY(tutti__grad_of(n, 0, &dx));
     TUTTI_TRY(tutti__weight_grad_of(n, 1, &dw));
     TUTTI_TRY(tutti__weight_grad_of(n, 2, &db));
-    if (dw || db)
+    if (dw || db) {
         TUTTI_TRY(kernels->conv2d_backward_weights(dw, db, dy, n->src[0], n->attributes));
+        tutti__weights_done(n);
+    }
     return dx ? kernels->conv2d_backward_data(dx, dy, n->src[1], n->attributes) : TUTTI_OK;
+}
+
+/* Computed directly, with the products of padding. */
+static double conv2d_flops(const tutti__node *n)
+{
+    const tutti_shape w = n->src[1]->shape;
+
+    return 2.0 * (double)tutti_shape_count(n->dst->shape) * (double)(w.d[1] * w.d[2] * w.d[3]);
 }
 
 tutti_tensor *tutti_functional_conv2d(tutti_tensor *x, tutti_tensor *weight, tutti_tensor *bias,
@@ -60,7 +70,8 @@ tutti_tensor *tutti_functional_conv2d(tutti_tensor *x, tutti_tensor *weight, tut
                                  .forward = conv2d_forward,
                                  .backward = conv2d_backward,
                                  .activations = 1,
-                                 .cast = TUTTI__CAST_LOW};
+                                 .cast = TUTTI__CAST_LOW,
+                                 .flops = conv2d_flops};
     const tutti__conv2d a = {opts.stride ? opts.stride : 1, opts.padding};
     tutti_status status = TUTTI__CHECK_RESERVED(tutti_conv2d_opts, &opts);
 

@@ -63,6 +63,7 @@ tutti_tensor *tutti_cross_entropy_with(tutti_tensor *logits, tutti_tensor *label
                                  .shape = cross_entropy_shape,
                                  .forward = cross_entropy_forward,
                                  .backward = cross_entropy_backward,
+                                 .backward_reads = 1 << 0,
                                  .activations = 1,
                                  .cast = TUTTI__CAST_F32};
     const tutti__cross_entropy a = {opts ? (float)tutti__or((double)opts->label_smoothing, 0) : 0,

@@ -73,8 +73,10 @@ static tutti_status linear_backward(tutti__node *n)
     TUTTI_TRY(tutti__weight_grad_of(n, 2, &db));
     if (!dy || !x)
         return TUTTI_ERR_MEMORY;
-    if (dw || db)
+    if (dw || db) {
         TUTTI_TRY(kernels->linear_backward_weights(dw, db, dy, x));
+        tutti__weights_done(n);
+    }
     if (!dx)
         return TUTTI_OK;
     dx_rows = twin_of(dx);
@@ -84,6 +86,11 @@ static tutti_status linear_backward(tutti__node *n)
     return unfold(dx, dx_rows);
 }
 
+static double linear_flops(const tutti__node *n)
+{
+    return 2.0 * (double)tutti_shape_count(n->dst->shape) * (double)n->src[1]->shape.d[1];
+}
+
 tutti_tensor *tutti_functional_linear(tutti_tensor *x, tutti_tensor *weight, tutti_tensor *bias)
 {
     static const tutti__op op = {.name = "linear",
@@ -91,7 +98,8 @@ tutti_tensor *tutti_functional_linear(tutti_tensor *x, tutti_tensor *weight, tut
                                  .forward = linear_forward,
                                  .backward = linear_backward,
                                  .activations = 1,
-                                 .cast = TUTTI__CAST_LOW};
+                                 .cast = TUTTI__CAST_LOW,
+                                 .flops = linear_flops};
 
     return tutti__op_run(&op, (tutti_tensor *[]){x, weight, bias}, 3, NULL, 0);
 }

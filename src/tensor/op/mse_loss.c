@@ -40,6 +40,7 @@ tutti_tensor *tutti_mse_loss(tutti_tensor *x, tutti_tensor *target)
                                  .shape = mse_loss_shape,
                                  .forward = mse_loss_forward,
                                  .backward = mse_loss_backward,
+                                 .backward_reads = 3,
                                  .activations = 3,
                                  .cast = TUTTI__CAST_F32};
 

@@ -29,6 +29,7 @@ tutti_tensor *tutti_relu(tutti_tensor *x)
                                  .shape = relu_shape,
                                  .forward = relu_forward,
                                  .backward = relu_backward,
+                                 .backward_reads = 1 << TUTTI__MAX_SRC,
                                  .activations = 1};
 
     return tutti__op_run(&op, &x, 1, NULL, 0);

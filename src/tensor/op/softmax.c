@@ -32,6 +32,7 @@ tutti_tensor *tutti_softmax(tutti_tensor *x)
                                  .shape = softmax_shape,
                                  .forward = softmax_forward,
                                  .backward = softmax_backward,
+                                 .backward_reads = 1 << TUTTI__MAX_SRC,
                                  .activations = 1,
                                  .cast = TUTTI__CAST_F32};
 
@@ -44,6 +45,7 @@ tutti_tensor *tutti_log_softmax(tutti_tensor *x)
                                  .shape = softmax_shape,
                                  .forward = softmax_forward,
                                  .backward = softmax_backward,
+                                 .backward_reads = 1 << TUTTI__MAX_SRC,
                                  .activations = 1,
                                  .cast = TUTTI__CAST_F32};
 

@@ -4,11 +4,13 @@
  *     elastic_worker FOLDER STEPS STEP_MS SHARDS [WHAT=HOW ...]
  *
  * A group is a file of the folder, mapped by its members; a step is done when all of them have come to it, and changes the
- * state, eight bytes that depend on every step before. Rank 0 keeps a checkpoint every tenth step. At the end each prints the state.
+ * state, eight bytes that depend on every step before. Rank 0 keeps a checkpoint every tenth step. At the end all meet once more,
+ * and each prints the state.
  *     die=RANK:STEP:CODE   the worker of this RANK ends so before that step, once; CODE 128 + n: by signal n
  *     die=RANK:start:CODE, die=RANK:joined:CODE   before it is ready, in a group; always
  *     build=TEXT, build@RANK=TEXT   of this rank only
  *     alone=RANK           it can form no generation
+ *     brake=STEP           from there on a step takes 200 ms until FOLDER/go is there: the work is not done before a test is
  *     finish=no            it ends with 0 and says nothing of it */
 #include "elastic/agent_words.h"
 
@@ -24,7 +26,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MEMBERS = 64, FORM_MS = 3000 };
+enum { MEMBERS = 64, FORM_MS = 3000, BRAKED_MS = 200 };
 
 typedef struct shared {            /* of a generation */
     _Atomic int64_t came[MEMBERS]; /* 1 + the step that a rank has come to; 1: it is there */
@@ -33,7 +35,7 @@ typedef struct shared {            /* of a generation */
 
 static const char *folder;
 static int agent, rank, step_ms;
-static int64_t steps, step = -1, state;
+static int64_t steps, step = -1, state, brake = INT64_MAX;
 static bool leaves;           /* told LEAVE */
 static bool alone;            /* reaches nobody */
 static tutti__agent_word now; /* the generation */
@@ -160,6 +162,13 @@ static bool meet(int64_t where)
     }
 }
 
+/* All have committed the last step, or nobody would have come to the end. */
+static void end_well(void)
+{
+    printf("finished at step %lld with %lld\n", (long long)step, (long long)state);
+    end_by(0);
+}
+
 /* Waits for a generation, and forms it. */
 static bool form(char **args)
 {
@@ -170,6 +179,8 @@ static bool form(char **args)
             if (now.kind == TUTTI__AGENT_REFUSED)
                 fprintf(stderr, "refused: %s\n", now.why);
             say(TUTTI__WORKER_LEAVES, "");
+            if (step >= steps) /* the others are through, and we heard of a newcomer first */
+                end_well();
             end_by(now.kind == TUTTI__AGENT_REFUSED ? 2 : 0);
         }
     } while (now.kind != TUTTI__AGENT_GENERATION);
@@ -196,6 +207,17 @@ static bool form(char **args)
     return true;
 }
 
+static void work(void)
+{
+    char go[PATH_MAX];
+    int ms = step_ms;
+
+    snprintf(go, sizeof go, "%s/go", folder);
+    if (step >= brake && access(go, F_OK) != 0)
+        ms = BRAKED_MS;
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000L}, NULL);
+}
+
 /* False: the generation is over. */
 static bool advance(char **args)
 {
@@ -205,7 +227,7 @@ static bool advance(char **args)
 
     snprintf(when, sizeof when, "%lld", (long long)step);
     may_die(args, when);
-    nanosleep(&(struct timespec){step_ms / 1000, step_ms % 1000 * 1000000L}, NULL);
+    work();
     if (!meet(step + 2))
         return false;
     state = (int64_t)((uint64_t)state * 6364136223846793005u + (uint64_t)step + 1);
@@ -233,6 +255,8 @@ static void read_options(char **args)
     for (; *args; args++)
         if (strcmp(*args, none) == 0)
             alone = true;
+        else if (strncmp(*args, "brake=", 6) == 0)
+            brake = atoll(*args + 6);
         else if (strncmp(*args, "build=", 6) == 0)
             snprintf(said.build, sizeof said.build, "%s", *args + 6);
         else if (strncmp(*args, mine, strlen(mine)) == 0)
@@ -261,15 +285,15 @@ int main(int argc, char **argv)
     if (!(file = fopen(path, "w")) || fprintf(file, "%d\n", (int)getpid()) < 0 || fclose(file) != 0)
         return 4;
     may_die(argv + 5, "start");
-    while (step < steps) {
+    for (bool done = false; !done;) {
         if (!form(argv + 5))
             continue;
         while (step < steps && advance(argv + 5))
             continue;
+        done = step >= steps && meet(steps + 2);
         munmap(group, sizeof *group);
     }
     if (tells)
         say(TUTTI__WORKER_FINISHED, "");
-    printf("finished at step %lld with %lld\n", (long long)step, (long long)state);
-    return 0;
+    end_well();
 }

@@ -3,7 +3,7 @@
  * NCCL's own calls that end a communicator may wait for the device, or, where the network has failed, for good. They run in a
  * thread that is left behind if it takes too long. */
 #include "comm/backend/nccl/nccl.h"
-#include "comm/core/thread.h"
+#include "base/thread.h"
 #include "device/cuda/cuda.h"
 
 #include <stdio.h>

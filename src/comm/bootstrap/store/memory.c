@@ -1,6 +1,6 @@
 /* memory.c -- a store for ranks that are threads: a dictionary, a lock, a condition.   SPDX-License-Identifier: MIT */
 #include "comm/bootstrap/store/store.h"
-#include "comm/core/thread.h"
+#include "base/thread.h"
 
 #include <stdio.h>
 #include <stdlib.h>

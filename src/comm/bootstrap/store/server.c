@@ -6,7 +6,7 @@
  * noticed by the others. */
 #include "comm/bootstrap/store/store.h"
 
-#include "comm/core/thread.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -18,7 +18,7 @@
  * who is furthest behind goes on, and wakes all. */
 #include "comm/transport/shared_memory/shm.h"
 
-#include "comm/core/thread.h"
+#include "base/thread.h"
 
 #include <sched.h>
 #include <stddef.h>
@@ -110,15 +110,6 @@ static tutti_status sleep_until(tutti__shm *shm, const tutti__op *op, int missin
 
 /* ---- Looking ------------------------------------------------------------------------------------------ */
 
-static void relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 /* A processor that this thread may use and where no rank waits; -1: none. */
 static int vacant(const tutti__shm *shm, const cpu_set_t *allowed)
 {
@@ -174,7 +165,7 @@ static tutti_status wait_for_all(tutti__shm *shm, const tutti__op *op, point at,
     missing = find_missing(shm, 0, at);
     for (int yields = 0; missing < shm->comm->size && yields < shm->yields; yields++) {
         for (int look = 0; missing < shm->comm->size && look < shm->looks; look++) {
-            relax();
+            tutti__relax();
             missing = find_missing(shm, missing, at);
         }
         if (missing == shm->comm->size)

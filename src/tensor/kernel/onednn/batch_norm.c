@@ -10,6 +10,7 @@
 
 typedef struct batch_norm {
     tutti__onednn_view view;
+    const tutti__runs *runs;
     const tutti__batch_norm *a;
     const float *w, *b;
     tutti__elements x, residual, dy, y; /* all of one dtype */
@@ -20,62 +21,45 @@ typedef struct batch_norm {
     double *squares, *sums, *sums_xhat; /* over several ranks, of every channel; else NULL */
 } batch_norm;
 
-/* Of one group, a value a lane. */
-typedef struct lane_values {
-    float mean[TUTTI__WIDTH], scale[TUTTI__WIDTH], bias[TUTTI__WIDTH];
-    float dy_mean[TUTTI__WIDTH], slope[TUTTI__WIDTH]; /* backward */
-} lane_values;
-
-typedef enum mask { MASK_NONE, MASK_FROM_X, MASK_FROM_Y } mask;
-
 /* ---- Forward -------------------------------------------------------------------------------------------- */
 
-TUTTI__INLINE void moments_steps(const float *x, const tutti__run *r, int width, const float *shift,
-                                 float *sum, float *square)
+/* A value close to the mean of each channel, a lane each: the mean of the first image. */
+static void shifts(const batch_norm *t, const tutti__lanes *g, float *of_channel, float *shift)
 {
-    tutti__v16 k, v, s = {0}, q = {0};
+    double lane[TUTTI__WIDTH] = {0}, sum[TUTTI__WIDTH] = {0};
+    tutti__lanes_buffer buffer;
+    tutti__run run, as;
 
-    TUTTI__LOAD(k, shift, TUTTI__WIDTH);
-    for (int64_t i = 0; i < r->steps; i++, x += r->stride) {
-        TUTTI__LOAD(v, x, width);
-        v = v - k;
-        s += v;
-        q += v * v;
+    TUTTI__FOR_CHUNKS(1, &t->view, g, run, at)
+    {
+        const float *x = tutti__lanes_read(t->x, at, &run, buffer, &as);
+
+        t->runs->sum(x, &as, lane);
     }
-    TUTTI__STORE(sum, s, width);
-    TUTTI__STORE(square, q, width);
-}
-
-TUTTI__CLONES static void moments(const float *x, const tutti__run *r, const float *shift,
-                                  float *sum, float *square)
-{
-    if (r->width == TUTTI__WIDTH)
-        moments_steps(x, r, TUTTI__WIDTH, shift, sum, square);
-    else
-        moments_steps(x, r, r->width, shift, sum, square);
+    tutti__lanes_fold(g, lane, sum);
+    for (int c = 0; c < g->channels; c++)
+        of_channel[c] = (float)(sum[c] / (double)t->view.s);
+    tutti__lanes_spread(g, of_channel, shift);
 }
 
 static void statistics(const batch_norm *t, const tutti__lanes *g, float *mean, double *variance)
 {
     const double count = (double)(t->view.n * t->view.s);
-    double sum[TUTTI__WIDTH] = {0}, square[TUTTI__WIDTH] = {0}, first[TUTTI__WIDTH] = {0};
-    float lane_sum[TUTTI__WIDTH], lane_square[TUTTI__WIDTH], shift[TUTTI__WIDTH] = {0};
-    float shift_of[TUTTI__WIDTH] = {0};
+    double lane_sum[TUTTI__WIDTH] = {0}, lane_square[TUTTI__WIDTH] = {0};
+    double sum[TUTTI__WIDTH] = {0}, square[TUTTI__WIDTH] = {0};
+    float shift[TUTTI__WIDTH], shift_of[TUTTI__WIDTH];
     tutti__lanes_buffer buffer;
     tutti__run run, as;
 
-    tutti__lanes_sum(&t->view, g, t->x, 1, first);
-    for (int c = 0; c < g->channels; c++)
-        shift_of[c] = (float)(first[c] / (double)t->view.s);
-    tutti__lanes_spread(g, shift_of, shift);
+    shifts(t, g, shift_of, shift);
     TUTTI__FOR_CHUNKS(t->view.n, &t->view, g, run, at)
     {
-        memset(lane_sum, 0, sizeof lane_sum);
-        memset(lane_square, 0, sizeof lane_square);
-        moments(tutti__lanes_read(t->x, at, &run, buffer, &as), &as, shift, lane_sum, lane_square);
-        tutti__lanes_fold(g, lane_sum, sum);
-        tutti__lanes_fold(g, lane_square, square);
+        const float *x = tutti__lanes_read(t->x, at, &run, buffer, &as);
+
+        t->runs->moments(x, &as, shift, lane_sum, lane_square);
     }
+    tutti__lanes_fold(g, lane_sum, sum);
+    tutti__lanes_fold(g, lane_square, square);
     for (int c = 0; c < g->channels; c++) {
         const double d = sum[c] / count, v = square[c] / count - d * d;
 
@@ -84,41 +68,7 @@ static void statistics(const batch_norm *t, const tutti__lanes *g, float *mean, 
     }
 }
 
-TUTTI__INLINE void normalise_steps(float *y, const float *x, const float *residual,
-                                   const tutti__run *r, int width, const lane_values *p, bool relu)
-{
-    tutti__v16 v, z, mean, scale, bias;
-
-    TUTTI__LOAD(mean, p->mean, TUTTI__WIDTH);
-    TUTTI__LOAD(scale, p->scale, TUTTI__WIDTH);
-    TUTTI__LOAD(bias, p->bias, TUTTI__WIDTH);
-    for (int64_t i = 0; i < r->steps; i++) {
-        TUTTI__LOAD(v, x + i * r->stride, width);
-        v = (v - mean) * scale + bias;
-        if (residual) {
-            TUTTI__LOAD(z, residual + i * r->stride, width);
-            v += z;
-        }
-        if (relu)
-            v = TUTTI__RELU(v);
-        TUTTI__STORE(y + i * r->stride, v, width);
-    }
-}
-
-TUTTI__CLONES static void normalise(float *y, const float *x, const float *residual,
-                                    const tutti__run *r, const lane_values *p, bool relu)
-{
-    if (r->width != TUTTI__WIDTH)
-        normalise_steps(y, x, residual, r, r->width, p, relu);
-    else if (residual && relu)
-        normalise_steps(y, x, residual, r, TUTTI__WIDTH, p, true);
-    else if (relu)
-        normalise_steps(y, x, NULL, r, TUTTI__WIDTH, p, true);
-    else
-        normalise_steps(y, x, residual, r, TUTTI__WIDTH, p, false);
-}
-
-static void spread_scale(const batch_norm *t, const tutti__lanes *g, lane_values *p)
+static void spread_scale(const batch_norm *t, const tutti__lanes *g, tutti__norm *p)
 {
     float scale[TUTTI__WIDTH];
 
@@ -144,18 +94,19 @@ static void statistics_group(void *arg, int64_t i, int member)
 }
 
 /* The second pass: what it gives may lie where x was widened to. */
-static void normalise_group(const batch_norm *t, const tutti__lanes *g, const lane_values *p)
+static void normalise_group(const batch_norm *t, const tutti__lanes *g, const tutti__norm *p)
 {
     tutti__lanes_buffer x_buffer, residual_buffer;
     tutti__run run, as;
 
-    TUTTI__FOR_CHUNKS(t->view.n, &t->view, g, run, at)
+    TUTTI__FOR_CHUNKS_BACK(t->view.n, &t->view, g, run, at)
     {
         const float *x = tutti__lanes_read(t->x, at, &run, x_buffer, &as);
         const float *residual =
             t->residual.p ? tutti__lanes_read(t->residual, at, &run, residual_buffer, &as) : NULL;
 
-        normalise(tutti__lanes_write(t->out, at, x_buffer), x, residual, &as, p, t->a->relu);
+        t->runs->normalise(tutti__lanes_write(t->out, at, x_buffer), x, residual, &as, p,
+                           t->a->relu);
         tutti__lanes_written(t->out, at, &run, x_buffer);
     }
 }
@@ -166,7 +117,7 @@ static void forward_group(void *arg, int64_t i, int member)
     const tutti__lanes g = tutti__lanes_at(&t->view, i);
     float *mean = t->mean + g.channel;
     double variance[TUTTI__WIDTH];
-    lane_values p;
+    tutti__norm p;
 
     (void)member;
     if (t->a->training && !t->squares)
@@ -199,7 +150,8 @@ tutti_status tutti__onednn_batch_norm_forward(tutti_tensor *y, tutti_tensor *x, 
                                               tutti__batch_norm_saved *saved)
 {
     const size_t bytes = (size_t)x->shape.d[1] * sizeof(float);
-    batch_norm t = {.a = a, .w = w->data, .b = b->data, .count = saved->count};
+    batch_norm t = {
+        .runs = tutti__runs_of(x->cx), .a = a, .w = w->data, .b = b->data, .count = saved->count};
     const tutti__layout *layout;
     void *data;
 
@@ -219,7 +171,7 @@ tutti_status tutti__onednn_batch_norm_forward(tutti_tensor *y, tutti_tensor *x, 
         t.squares = tutti__step_alloc(x->cx, (size_t)t.view.c * sizeof *t.squares);
         if (!t.squares)
             return TUTTI_ERR_MEMORY;
-        tutti__onednn_parallel(x->cx, statistics_group, &t, tutti__lanes_count(&t.view));
+        tutti__parallel(x->cx, statistics_group, &t, tutti__lanes_count(&t.view));
         TUTTI_TRY(tutti__peers_moments(a, saved, t.squares, running_mean, running_var));
         t.count = saved->count;
     }
@@ -229,92 +181,11 @@ tutti_status tutti__onednn_batch_norm_forward(tutti_tensor *y, tutti_tensor *x, 
     }
     TUTTI_TRY(tutti__tensor_alloc(y, layout));
     t.out = (tutti__elements){y->data, y->dtype};
-    tutti__onednn_parallel(y->cx, forward_group, &t, tutti__lanes_count(&t.view));
+    tutti__parallel(y->cx, forward_group, &t, tutti__lanes_count(&t.view));
     return TUTTI_OK;
 }
 
 /* ---- Backward ------------------------------------------------------------------------------------------- */
-
-/* d = dy behind the relu */
-#define LOAD_DY(d, v)                                                                              \
-    do {                                                                                           \
-        TUTTI__LOAD(d, dy + i * r->stride, width);                                                 \
-        if (from == MASK_FROM_X) {                                                                 \
-            (d) = TUTTI__WHERE(~((v)*scale + bias <= 0), d);                                       \
-        } else if (from == MASK_FROM_Y) {                                                          \
-            tutti__v16 y_;                                                                         \
-            TUTTI__LOAD(y_, y + i * r->stride, width);                                             \
-            (d) = TUTTI__WHERE(~(y_ <= 0), d);                                                     \
-        }                                                                                          \
-    } while (0)
-
-TUTTI__INLINE void sums_steps(const float *dy, const float *x, const float *y, float *dresidual,
-                              const tutti__run *r, int width, const lane_values *p, mask from,
-                              float *sum, float *product)
-{
-    tutti__v16 v, d, mean, scale, bias, s = {0}, q = {0};
-
-    TUTTI__LOAD(mean, p->mean, TUTTI__WIDTH);
-    TUTTI__LOAD(scale, p->scale, TUTTI__WIDTH);
-    TUTTI__LOAD(bias, p->bias, TUTTI__WIDTH);
-    for (int64_t i = 0; i < r->steps; i++) {
-        TUTTI__LOAD(v, x + i * r->stride, width);
-        v = v - mean;
-        LOAD_DY(d, v);
-        if (dresidual)
-            TUTTI__STORE(dresidual + i * r->stride, d, width);
-        s += d;
-        q += d * v;
-    }
-    TUTTI__STORE(sum, s, width);
-    TUTTI__STORE(product, q, width);
-}
-
-TUTTI__CLONES static void sums(const float *dy, const float *x, const float *y, float *dresidual,
-                               const tutti__run *r, const lane_values *p, mask from, float *sum,
-                               float *product)
-{
-    if (r->width != TUTTI__WIDTH)
-        sums_steps(dy, x, y, dresidual, r, r->width, p, from, sum, product);
-    else if (from == MASK_FROM_X)
-        sums_steps(dy, x, NULL, dresidual, r, TUTTI__WIDTH, p, MASK_FROM_X, sum, product);
-    else if (from == MASK_FROM_Y)
-        sums_steps(dy, x, y, dresidual, r, TUTTI__WIDTH, p, MASK_FROM_Y, sum, product);
-    else
-        sums_steps(dy, x, NULL, dresidual, r, TUTTI__WIDTH, p, MASK_NONE, sum, product);
-}
-
-TUTTI__INLINE void dx_steps(float *dx, const float *dy, const float *x, const float *y,
-                            const tutti__run *r, int width, const lane_values *p, mask from)
-{
-    tutti__v16 v, d, mean, scale, bias, dy_mean, slope;
-
-    TUTTI__LOAD(mean, p->mean, TUTTI__WIDTH);
-    TUTTI__LOAD(scale, p->scale, TUTTI__WIDTH);
-    TUTTI__LOAD(bias, p->bias, TUTTI__WIDTH);
-    TUTTI__LOAD(dy_mean, p->dy_mean, TUTTI__WIDTH);
-    TUTTI__LOAD(slope, p->slope, TUTTI__WIDTH);
-    for (int64_t i = 0; i < r->steps; i++) {
-        TUTTI__LOAD(v, x + i * r->stride, width);
-        v = v - mean;
-        LOAD_DY(d, v);
-        d = (d - dy_mean - v * slope) * scale;
-        TUTTI__STORE(dx + i * r->stride, d, width);
-    }
-}
-
-TUTTI__CLONES static void dx_of(float *dx, const float *dy, const float *x, const float *y,
-                                const tutti__run *r, const lane_values *p, mask from)
-{
-    if (r->width != TUTTI__WIDTH)
-        dx_steps(dx, dy, x, y, r, r->width, p, from);
-    else if (from == MASK_FROM_X)
-        dx_steps(dx, dy, x, NULL, r, TUTTI__WIDTH, p, MASK_FROM_X);
-    else if (from == MASK_FROM_Y)
-        dx_steps(dx, dy, x, y, r, TUTTI__WIDTH, p, MASK_FROM_Y);
-    else
-        dx_steps(dx, dy, x, NULL, r, TUTTI__WIDTH, p, MASK_NONE);
-}
 
 /* Parameters' gradients, from this rank's sums. */
 static void store_sums(const batch_norm *t, const tutti__lanes *g, const double *sum,
@@ -333,7 +204,7 @@ static void store_sums(const batch_norm *t, const tutti__lanes *g, const double 
 
 /* What dx takes away from dy, from the sums over all. */
 static void spread_sums(const batch_norm *t, const tutti__lanes *g, const double *sum,
-                        const double *product, lane_values *p)
+                        const double *product, tutti__norm *p)
 {
     float dy_mean[TUTTI__WIDTH] = {0}, slope[TUTTI__WIDTH] = {0};
 
@@ -347,15 +218,15 @@ static void spread_sums(const batch_norm *t, const tutti__lanes *g, const double
     tutti__lanes_spread(g, slope, p->slope);
 }
 
-static mask mask_of(const batch_norm *t)
+static tutti__mask mask_of(const batch_norm *t)
 {
-    return !t->a->relu ? MASK_NONE : t->b ? MASK_FROM_X : MASK_FROM_Y;
+    return !t->a->relu ? TUTTI__MASK_NONE : t->b ? TUTTI__MASK_FROM_X : TUTTI__MASK_FROM_Y;
 }
 
-static void sums_of_group(const batch_norm *t, const tutti__lanes *g, const lane_values *p,
+static void sums_of_group(const batch_norm *t, const tutti__lanes *g, const tutti__norm *p,
                           double *sum, double *product)
 {
-    float lane_sum[TUTTI__WIDTH], lane_product[TUTTI__WIDTH];
+    double lane_sum[TUTTI__WIDTH] = {0}, lane_product[TUTTI__WIDTH] = {0};
     tutti__lanes_buffer x_buffer, dy_buffer, y_buffer;
     tutti__run run, as;
 
@@ -364,37 +235,35 @@ static void sums_of_group(const batch_norm *t, const tutti__lanes *g, const lane
         const float *x = tutti__lanes_read(t->x, at, &run, x_buffer, &as);
         const float *dy = tutti__lanes_read(t->dy, at, &run, dy_buffer, &as);
         const float *y = t->y.p ? tutti__lanes_read(t->y, at, &run, y_buffer, &as) : NULL;
+        float *masked = t->dresidual.p ? tutti__lanes_write(t->dresidual, at, dy_buffer) : NULL;
 
-        memset(lane_sum, 0, sizeof lane_sum);
-        memset(lane_product, 0, sizeof lane_product);
-        sums(dy, x, y, t->dresidual.p ? tutti__lanes_write(t->dresidual, at, dy_buffer) : NULL, &as,
-             p, mask_of(t), lane_sum, lane_product);
-        if (t->dresidual.p)
+        t->runs->norm_sums(dy, x, y, masked, &as, p, mask_of(t), lane_sum, lane_product);
+        if (masked)
             tutti__lanes_written(t->dresidual, at, &run, dy_buffer);
-        tutti__lanes_fold(g, lane_sum, sum);
-        tutti__lanes_fold(g, lane_product, product);
     }
+    tutti__lanes_fold(g, lane_sum, sum);
+    tutti__lanes_fold(g, lane_product, product);
     store_sums(t, g, sum, product);
 }
 
-static void dx_of_group(const batch_norm *t, const tutti__lanes *g, const lane_values *p)
+static void dx_of_group(const batch_norm *t, const tutti__lanes *g, const tutti__norm *p)
 {
     /* dresidual is dy with the mask applied */
     const tutti__elements behind_relu = t->dresidual.p ? t->dresidual : t->dy;
-    mask from = t->dresidual.p ? MASK_NONE : mask_of(t);
+    const tutti__mask from = t->dresidual.p ? TUTTI__MASK_NONE : mask_of(t);
     tutti__lanes_buffer x_buffer, dy_buffer, y_buffer;
     tutti__run run, as;
 
     if (!t->out.p)
         return;
-    TUTTI__FOR_CHUNKS(t->view.n, &t->view, g, run, at)
+    TUTTI__FOR_CHUNKS_BACK(t->view.n, &t->view, g, run, at)
     {
         const float *x = tutti__lanes_read(t->x, at, &run, x_buffer, &as);
         const float *dy = tutti__lanes_read(behind_relu, at, &run, dy_buffer, &as);
         const float *y =
-            from == MASK_FROM_Y ? tutti__lanes_read(t->y, at, &run, y_buffer, &as) : NULL;
+            from == TUTTI__MASK_FROM_Y ? tutti__lanes_read(t->y, at, &run, y_buffer, &as) : NULL;
 
-        dx_of(tutti__lanes_write(t->out, at, dy_buffer), dy, x, y, &as, p, from);
+        t->runs->norm_dx(tutti__lanes_write(t->out, at, dy_buffer), dy, x, y, &as, p, from);
         tutti__lanes_written(t->out, at, &run, dy_buffer);
     }
 }
@@ -404,7 +273,7 @@ static void backward_group(void *arg, int64_t i, int member)
     const batch_norm *t = arg;
     const tutti__lanes g = tutti__lanes_at(&t->view, i);
     double sum[TUTTI__WIDTH] = {0}, product[TUTTI__WIDTH] = {0};
-    lane_values p = {0};
+    tutti__norm p = {0};
 
     (void)member;
     spread_scale(t, &g, &p);
@@ -419,7 +288,7 @@ static void sums_group(void *arg, int64_t i, int member)
     const batch_norm *t = arg;
     const tutti__lanes g = tutti__lanes_at(&t->view, i);
     double sum[TUTTI__WIDTH] = {0}, product[TUTTI__WIDTH] = {0};
-    lane_values p = {0};
+    tutti__norm p = {0};
 
     (void)member;
     spread_scale(t, &g, &p);
@@ -435,7 +304,7 @@ static void dx_group(void *arg, int64_t i, int member)
     const batch_norm *t = arg;
     const tutti__lanes g = tutti__lanes_at(&t->view, i);
     double product[TUTTI__WIDTH] = {0};
-    lane_values p = {0};
+    tutti__norm p = {0};
 
     (void)member;
     spread_scale(t, &g, &p);
@@ -453,10 +322,17 @@ static tutti_status backward_over_all_ranks(batch_norm *t, tutti_ctx *cx)
     if (!t->sums)
         return TUTTI_ERR_MEMORY;
     t->sums_xhat = t->sums + t->view.c;
-    tutti__onednn_parallel(cx, sums_group, t, n);
+    tutti__parallel(cx, sums_group, t, n);
     TUTTI_TRY(tutti__peers_sums(cx, t->a->peers, t->view.c, t->sums, t->sums_xhat));
-    tutti__onednn_parallel(cx, dx_group, t, n);
+    tutti__parallel(cx, dx_group, t, n);
     return TUTTI_OK;
+}
+
+/* That of dy, which is read for the last time where this is written: its lines are in the cache then, and no others need come there. dy may be
+ * NULL: its memory is taken. */
+static tutti_status gradient_memory(tutti_tensor *t, tutti_tensor *dy, const tutti__layout *layout)
+{
+    return dy && dy->layout == layout ? tutti__tensor_take(t, dy) : tutti__tensor_alloc(t, layout);
 }
 
 tutti_status tutti__onednn_batch_norm_backward(tutti_tensor *dx, tutti_tensor *dw, tutti_tensor *db,
@@ -465,7 +341,8 @@ tutti_status tutti__onednn_batch_norm_backward(tutti_tensor *dx, tutti_tensor *d
                                                const tutti__batch_norm *a,
                                                const tutti__batch_norm_saved *saved)
 {
-    batch_norm t = {.a = a,
+    batch_norm t = {.runs = tutti__runs_of(x->cx),
+                    .a = a,
                     .w = w->data,
                     .b = saved->mask,
                     .mean = saved->mean,
@@ -491,15 +368,15 @@ tutti_status tutti__onednn_batch_norm_backward(tutti_tensor *dx, tutti_tensor *d
         t.add_db = db->accumulate;
     }
     if (dresidual) {
-        TUTTI_TRY(tutti__tensor_alloc(dresidual, layout));
+        TUTTI_TRY(gradient_memory(dresidual, dy, layout));
         t.dresidual = (tutti__elements){dresidual->data, dresidual->dtype};
     }
     if (dx) {
-        TUTTI_TRY(tutti__tensor_alloc(dx, layout));
+        TUTTI_TRY(gradient_memory(dx, dresidual ? NULL : dy, layout));
         t.out = (tutti__elements){dx->data, dx->dtype};
     }
     if (a->peers)
         return backward_over_all_ranks(&t, dy->cx);
-    tutti__onednn_parallel(dy->cx, backward_group, &t, tutti__lanes_count(&t.view));
+    tutti__parallel(dy->cx, backward_group, &t, tutti__lanes_count(&t.view));
     return TUTTI_OK;
 }

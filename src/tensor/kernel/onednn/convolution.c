@@ -4,7 +4,6 @@
  * Weights are reordered from row-major once a step and wanted layout; their gradient goes back the other way, straight
  * into the bucket. */
 #include "tensor/kernel/onednn/state.h"
-#include "tensor/kernel/onednn/vector.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -16,28 +15,31 @@
 #define WINOGRAD_MIN_TILES    64
 #define WINOGRAD_TILE         4
 
+#define PART_PRODUCTS ((int64_t)1 << 22) /* multiplications, at least */
+#define PART_PIXELS                                                                                \
+    256 /* of y, at least, of a weight gradient: reading and writing dw once more costs little beside the products */
+
+enum { SOURCE, WEIGHTS, RESULT }; /* of a primitive's arguments, or their gradients */
+
 typedef struct convolution {
     const tutti__conv2d *a;
     tutti_shape x, w, y;
     bool bias;
     tutti__direction direction;
     tutti_dtype dtype; /* of x and y, and of w where it is read; bias and dw are F32 */
-    const tutti__onednn_primitive
-        *whole; /* this is one of parts of it, in its layouts; NULL: not so */
-    int part;
+    const tutti__onednn_primitive *whole; /* this is some images of it; NULL: not so */
 } convolution;
 
-/* The layouts of some of the images of the whole. */
 static bool part_mds_new(tutti__window_mds *m, const convolution *c)
 {
-    const dnnl_primitive_desc_t pd = c->whole->pd;
-    const tutti__const_md src = dnnl_primitive_desc_query_md(pd, dnnl_query_src_md, 0);
-    const tutti__const_md dw = dnnl_primitive_desc_query_md(pd, dnnl_query_diff_weights_md, 0);
-    const tutti__const_md dy = dnnl_primitive_desc_query_md(pd, dnnl_query_diff_dst_md, 0);
+    const int64_t images = c->x.d[0];
+    const tutti__onednn_primitive *p = c->whole;
+    const tutti__onednn_arg *w = &p->args[WEIGHTS];
 
-    return tutti__md_images(&m->src, src, c->x.d[0]) == dnnl_success &&
-           tutti__md_clone(&m->weights, dw) == dnnl_success &&
-           tutti__md_images(&m->dst, dy, c->x.d[0]) == dnnl_success;
+    return tutti__onednn_md_images(&m->src, p, SOURCE, images) == dnnl_success &&
+           tutti__md_clone(&m->weights, dnnl_primitive_desc_query_md(p->pd, w->query, w->index)) ==
+               dnnl_success &&
+           tutti__onednn_md_images(&m->dst, p, RESULT, images) == dnnl_success;
 }
 
 static bool mds_new(tutti__window_mds *m, const convolution *c)
@@ -47,11 +49,10 @@ static bool mds_new(tutti__window_mds *m, const convolution *c)
     const dnnl_data_type_t w = c->direction == TUTTI__BACKWARD_WEIGHTS ? dnnl_f32 : type;
 
     *m = (tutti__window_mds){0};
-    if (c->whole)
-        return part_mds_new(m, c);
-    return tutti__md_new(&m->src, 4, c->x.d, type, any) == dnnl_success &&
-           tutti__md_new(&m->weights, 4, c->w.d, w, any) == dnnl_success &&
-           tutti__md_new(&m->dst, 4, c->y.d, type, any) == dnnl_success &&
+    return (c->whole ? part_mds_new(m, c)
+                     : tutti__md_new(&m->src, 4, c->x.d, type, any) == dnnl_success &&
+                           tutti__md_new(&m->weights, 4, c->w.d, w, any) == dnnl_success &&
+                           tutti__md_new(&m->dst, 4, c->y.d, type, any) == dnnl_success) &&
            (!c->bias || tutti__md_new(&m->bias, 1, c->w.d, dnnl_f32, dnnl_a) == dnnl_success);
 }
 
@@ -63,17 +64,18 @@ static void mds_free(tutti__window_mds *m)
     tutti__md_free(m->bias);
 }
 
-static bool use_winograd(const convolution *c)
+static bool use_winograd(tutti_ctx *cx, const convolution *c)
 {
     const int64_t tiles = c->y.d[0] * ((c->y.d[2] + WINOGRAD_TILE - 1) / WINOGRAD_TILE) *
                           ((c->y.d[3] + WINOGRAD_TILE - 1) / WINOGRAD_TILE);
     const int64_t pixels = c->y.d[0] * c->y.d[2] * c->y.d[3];
 
-    return c->dtype == TUTTI_F32 && c->w.d[2] == 3 && c->w.d[3] == 3 && c->a->stride == 1 &&
-           c->a->padding <= 2 && c->w.d[0] >= WINOGRAD_MIN_CHANNELS &&
-           c->w.d[1] >= WINOGRAD_MIN_CHANNELS && tiles >= WINOGRAD_MIN_TILES &&
+    return c->dtype == TUTTI_F32 && c->w.d[2] == 3 && c->w.d[3] == 3 &&
+           (c->a->stride == 1 ? c->a->padding <= 2 : c->a->stride == 2 && c->a->padding == 1) &&
+           c->w.d[0] >= WINOGRAD_MIN_CHANNELS && c->w.d[1] >= WINOGRAD_MIN_CHANNELS &&
+           tiles >= WINOGRAD_MIN_TILES &&
            pixels * 10 >= tiles * WINOGRAD_TILE * WINOGRAD_TILE * 6 &&
-           tutti__winograd_can(c->x, c->w);
+           tutti__winograd_can(cx, c->x, c->w);
 }
 
 static dnnl_status_t convolution_pd(tutti_ctx *cx, const convolution *c, dnnl_primitive_desc_t hint,
@@ -94,41 +96,79 @@ static dnnl_status_t convolution_pd(tutti_ctx *cx, const convolution *c, dnnl_pr
 }
 
 static tutti_status convolution_get(tutti_ctx *cx, const convolution *c,
+                                    tutti__onednn_primitive **primitive_p);
+
+/* Forward's, in layouts of its choice. */
+static tutti_status hint_of(tutti_ctx *cx, const convolution *c, dnnl_primitive_desc_t *hint_p)
+{
+    convolution forward = *c;
+    tutti__onednn_primitive *p;
+
+    *hint_p = NULL;
+    if (c->direction == TUTTI__FORWARD)
+        return TUTTI_OK;
+    forward.direction = TUTTI__FORWARD;
+    TUTTI_TRY(convolution_get(cx, &forward, &p));
+    *hint_p = p->pd;
+    return TUTTI_OK;
+}
+
+static dnnl_status_t convolution_part(tutti_ctx *cx, const void *self,
+                                      const tutti__onednn_primitive *whole, int64_t images,
+                                      dnnl_primitive_desc_t *pd_p)
+{
+    convolution c = *(const convolution *)self;
+    dnnl_primitive_desc_t hint;
+
+    if (hint_of(cx, &c, &hint) != TUTTI_OK)
+        return dnnl_out_of_memory;
+    c.whole = whole;
+    c.x.d[0] = c.y.d[0] = images;
+    return convolution_pd(cx, &c, hint, pd_p);
+}
+
+static int64_t parts_of(const convolution *c)
+{
+    const int64_t pixels = c->y.d[0] * c->y.d[2] * c->y.d[3];
+
+    return tutti__onednn_parts_of(c->direction == TUTTI__BACKWARD_WEIGHTS
+                                      ? pixels / PART_PIXELS
+                                      : pixels * tutti_shape_count(c->w) / PART_PRODUCTS);
+}
+
+static tutti_status convolution_get(tutti_ctx *cx, const convolution *c,
                                     tutti__onednn_primitive **primitive_p)
 {
     static const tutti__onednn_arg args[3][4] = {
-        [TUTTI__FORWARD] = {{DNNL_ARG_SRC, dnnl_query_src_md, 0},
-                            {DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0},
-                            {DNNL_ARG_DST, dnnl_query_dst_md, 0},
-                            {DNNL_ARG_BIAS, dnnl_query_weights_md, 1}},
-        [TUTTI__BACKWARD_DATA] = {{DNNL_ARG_DIFF_SRC, dnnl_query_diff_src_md, 0},
-                                  {DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0},
-                                  {DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0}},
-        [TUTTI__BACKWARD_WEIGHTS] = {{DNNL_ARG_SRC, dnnl_query_src_md, 0},
-                                     {DNNL_ARG_DIFF_WEIGHTS, dnnl_query_diff_weights_md, 0},
-                                     {DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0}},
+        [TUTTI__FORWARD] = {{DNNL_ARG_SRC, dnnl_query_src_md, 0, TUTTI__ONEDNN_IMAGES},
+                            {DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0, TUTTI__ONEDNN_WHOLE},
+                            {DNNL_ARG_DST, dnnl_query_dst_md, 0, TUTTI__ONEDNN_IMAGES},
+                            {DNNL_ARG_BIAS, dnnl_query_weights_md, 1, TUTTI__ONEDNN_WHOLE}},
+        [TUTTI__BACKWARD_DATA] = {{DNNL_ARG_DIFF_SRC, dnnl_query_diff_src_md, 0,
+                                   TUTTI__ONEDNN_IMAGES},
+                                  {DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0, TUTTI__ONEDNN_WHOLE},
+                                  {DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0,
+                                   TUTTI__ONEDNN_IMAGES}},
+        [TUTTI__BACKWARD_WEIGHTS] = {{DNNL_ARG_SRC, dnnl_query_src_md, 0, TUTTI__ONEDNN_IMAGES},
+                                     {DNNL_ARG_DIFF_WEIGHTS, dnnl_query_diff_weights_md, 0,
+                                      TUTTI__ONEDNN_EACH},
+                                     {DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0,
+                                      TUTTI__ONEDNN_IMAGES}},
     };
-    const tutti__onednn_key key = {
-        {TUTTI__ONEDNN_CONVOLUTION, c->direction, c->bias, c->a->stride, c->a->padding, c->x.d[0],
-         c->x.d[1], c->x.d[2], c->x.d[3], c->w.d[0], c->w.d[2], c->w.d[3], c->dtype,
-         c->whole ? c->whole->key.v[5] * TUTTI__ONEDNN_MAX_PARTS + c->part + 1 : 0}};
-    tutti__onednn_primitive *forward = NULL;
-    dnnl_primitive_desc_t pd = NULL;
+    const tutti__onednn_key key = {{TUTTI__ONEDNN_CONVOLUTION, c->direction, c->bias, c->a->stride,
+                                    c->a->padding, c->x.d[0], c->x.d[1], c->x.d[2], c->x.d[3],
+                                    c->w.d[0], c->w.d[2], c->w.d[3], c->dtype}};
+    dnnl_primitive_desc_t pd = NULL, hint;
     dnnl_status_t status;
+    int kept;
 
     *primitive_p = tutti__onednn_find(cx, &key);
     if (*primitive_p)
         return TUTTI_OK;
-    if (c->direction != TUTTI__FORWARD) {
-        convolution hint = *c;
-
-        hint.direction = TUTTI__FORWARD;
-        hint.whole = NULL;
-        TUTTI_TRY(convolution_get(cx, &hint, &forward));
-    }
-    if (c->direction == TUTTI__BACKWARD_WEIGHTS)
-        tutti__onednn_threads(cx, 1);
-    status = convolution_pd(cx, c, forward ? forward->pd : NULL, &pd);
+    TUTTI_TRY(hint_of(cx, c, &hint));
+    kept = tutti__onednn_alone_begin();
+    status = convolution_pd(cx, c, hint, &pd);
+    tutti__onednn_alone_end(kept);
     if (status != dnnl_success) {
         char what[240];
 
@@ -136,7 +176,9 @@ static tutti_status convolution_get(tutti_ctx *cx, const convolution *c,
                  tutti__shape_text(c->x), tutti__shape_text(c->w), c->a->stride, c->a->padding);
         return tutti__onednn_check(status, what);
     }
-    return tutti__onednn_add(cx, &key, pd, args[c->direction], c->bias ? 4 : 3, primitive_p);
+    TUTTI_TRY(tutti__onednn_add(cx, &key, pd, args[c->direction], c->bias ? 4 : 3, primitive_p));
+    return tutti__onednn_cut(
+        cx, *primitive_p, &(tutti__onednn_parts){convolution_part, c, c->x.d[0], (int)parts_of(c)});
 }
 
 bool tutti__onednn_can_convolve(tutti_ctx *cx, tutti_dtype dtype)
@@ -165,8 +207,8 @@ tutti_status tutti__onednn_conv2d_forward(tutti_tensor *y, tutti_tensor *x, tutt
     tutti__onednn_primitive *p;
     void *data[4] = {NULL};
 
-    if (use_winograd(&c))
-        return tutti__winograd_forward(y, x, w, b, a->padding);
+    if (use_winograd(y->cx, &c))
+        return tutti__winograd_forward(y, x, w, b, a);
     TUTTI_TRY(convolution_get(y->cx, &c, &p));
     TUTTI_TRY(tutti__onednn_in(x, p->layouts[0], &data[0]));
     TUTTI_TRY(tutti__onednn_in_as(w, p->layouts[1], y->dtype, &data[1]));
@@ -189,8 +231,8 @@ tutti_status tutti__onednn_conv2d_backward_data(tutti_tensor *dx, tutti_tensor *
     tutti__onednn_primitive *p;
     void *data[3];
 
-    if (use_winograd(&c))
-        return tutti__winograd_backward_data(dx, dy, w, a->padding);
+    if (use_winograd(dx->cx, &c))
+        return tutti__winograd_backward_data(dx, dy, w, a);
     TUTTI_TRY(convolution_get(dx->cx, &c, &p));
     TUTTI_TRY(tutti__onednn_in_as(w, p->layouts[1], dx->dtype, &data[1]));
     TUTTI_TRY(tutti__onednn_in(dy, p->layouts[2], &data[2]));
@@ -203,21 +245,14 @@ tutti_status tutti__onednn_conv2d_backward_data(tutti_tensor *dx, tutti_tensor *
  * A sum over the batch, which oneDNN would cut by the number of threads. The batch is cut into parts by the shapes alone,
  * one thread computes a part, and parts are added in their order. */
 
-#define PART_PIXELS                                                                                \
-    256 /* of y, at least: reading and writing dw once more has to cost little beside the products */
 #define ADD_ELEMENTS ((int64_t)1 << 14) /* a job */
 
 typedef struct sum_parts {
+    const tutti__runs *runs;
     float *sum; /* the first part; the others follow */
     int64_t n;
     int parts;
 } sum_parts;
-
-TUTTI__CLONES static void add_parts(float *restrict sum, const float *restrict part, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        sum[i] += part[i];
-}
 
 static void sum_job(void *arg, int64_t i, int member)
 {
@@ -227,33 +262,18 @@ static void sum_job(void *arg, int64_t i, int member)
 
     (void)member;
     for (int k = 1; k < t->parts; k++)
-        add_parts(t->sum + first, t->sum + first + k * t->n, n);
+        t->runs->add(t->sum + first, t->sum + first, t->sum + first + k * t->n, n);
 }
 
-/* dw, in the layout of `whole`, at the beginning of parts * bytes. */
-static tutti_status run_in_parts(tutti_ctx *cx, const convolution *c,
-                                 tutti__onednn_primitive *whole, int parts, void *const data[3])
+/* dw, in the layout of p, at the beginning of p->n_parts * bytes. */
+static tutti_status run_and_sum(tutti_ctx *cx, tutti__onednn_primitive *p, void *const data[3])
 {
-    const int64_t images = c->x.d[0], most = (images + parts - 1) / parts;
-    const size_t dw_bytes = whole->bytes[1];
-    tutti__onednn_part part[TUTTI__ONEDNN_MAX_PARTS];
-    sum_parts t = {data[1], (int64_t)(dw_bytes / sizeof(float)), (int)((images + most - 1) / most)};
+    sum_parts t = {((const tutti__onednn *)cx->kernel_state)->isa->runs, data[WEIGHTS],
+                   (int64_t)(p->bytes[WEIGHTS] / sizeof(float)), p->n_parts};
 
-    for (int i = 0; i < t.parts; i++) {
-        const int64_t first = i * most;
-        convolution of_part = *c;
-
-        of_part.whole = whole;
-        of_part.part = i;
-        of_part.x.d[0] = of_part.y.d[0] = first + most < images ? most : images - first;
-        TUTTI_TRY(convolution_get(cx, &of_part, &part[i].primitive));
-        part[i].data[0] = (char *)data[0] + (size_t)first * (whole->bytes[0] / (size_t)images);
-        part[i].data[1] = (char *)data[1] + (size_t)i * dw_bytes;
-        part[i].data[2] = (char *)data[2] + (size_t)first * (whole->bytes[2] / (size_t)images);
-    }
-    TUTTI_TRY(tutti__onednn_run_parts(cx, part, t.parts));
+    TUTTI_TRY(tutti__onednn_run(cx, p, data));
     if (t.parts > 1)
-        tutti__onednn_parallel(cx, sum_job, &t, (t.n + ADD_ELEMENTS - 1) / ADD_ELEMENTS);
+        tutti__parallel(cx, sum_job, &t, (t.n + ADD_ELEMENTS - 1) / ADD_ELEMENTS);
     return TUTTI_OK;
 }
 
@@ -268,25 +288,23 @@ tutti_status tutti__onednn_conv2d_backward_weights(tutti_tensor *dw, tutti_tenso
                      .dtype = dy->dtype};
     tutti__onednn_primitive *p;
     void *data[3];
-    int parts;
 
     if (db)
         TUTTI_TRY(tutti__onednn_bias_gradient(db, dy));
     if (!dw)
         return TUTTI_OK;
     c.w = dw->shape;
-    if (use_winograd(&c))
-        return tutti__winograd_backward_weights(dw, dy, x, a->padding);
+    if (use_winograd(dy->cx, &c))
+        return tutti__winograd_backward_weights(dw, dy, x, a);
     TUTTI_TRY(convolution_get(dy->cx, &c, &p));
     TUTTI_TRY(tutti__onednn_in(x, p->layouts[0], &data[0]));
     TUTTI_TRY(tutti__onednn_in(dy, p->layouts[2], &data[2]));
-    parts = tutti__onednn_parts_of(c.y.d[0] * c.y.d[2] * c.y.d[3] / PART_PIXELS);
-    if (parts == 1 && !p->layouts[1] && !dw->accumulate) {
+    if (p->n_parts == 1 && !p->layouts[1] && !dw->accumulate) {
         data[1] = dw->data;
-        return run_in_parts(dy->cx, &c, p, 1, data);
+        return tutti__onednn_run(dy->cx, p, data);
     }
-    TUTTI_TRY(tutti__onednn_staging(dy->cx, (size_t)parts * p->bytes[1], &data[1]));
-    TUTTI_TRY(run_in_parts(dy->cx, &c, p, parts, data));
+    TUTTI_TRY(tutti__onednn_staging(dy->cx, (size_t)p->n_parts * p->bytes[1], &data[1]));
+    TUTTI_TRY(run_and_sum(dy->cx, p, data));
     return tutti__onednn_reorder(dy->cx, dw->shape,
                                  &(tutti__onednn_place){p->layouts[1], TUTTI_F32, data[1]},
                                  &(tutti__onednn_place){NULL, TUTTI_F32, dw->data}, dw->accumulate);

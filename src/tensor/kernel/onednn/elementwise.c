@@ -1,6 +1,5 @@
 /* elementwise.c -- relu and add, flat over memory: sources in one layout, padding included.   SPDX-License-Identifier: MIT */
 #include "tensor/kernel/onednn/state.h"
-#include "tensor/kernel/onednn/vector.h"
 
 #define PART  ((int64_t)1 << 14) /* elements a job */
 #define PIECE 2048               /* of them at a time, where they are of 16 bit */
@@ -9,45 +8,27 @@ typedef enum operation { RELU, RELU_BACKWARD, ADD } operation;
 
 typedef struct job {
     operation operation;
+    const tutti__runs *runs;
     float *y;
     const float *a, *b;
     int64_t n;
     tutti_dtype dtype;
 } job;
 
-TUTTI__INLINE void map_steps(const job *t, operation what, int64_t from, int64_t to)
-{
-    tutti__v16 a, b;
-
-    for (int64_t i = from; i < to; i += TUTTI__WIDTH) {
-        const int n = (int)(to - i < TUTTI__WIDTH ? to - i : TUTTI__WIDTH);
-
-        TUTTI__LOAD(a, t->a + i, n);
-        if (what == RELU) {
-            a = TUTTI__RELU(a);
-        } else {
-            TUTTI__LOAD(b, t->b + i, n);
-            a = what == ADD ? a + b : TUTTI__WHERE(~(b <= 0), a);
-        }
-        TUTTI__STORE(t->y + i, a, n);
-    }
-}
-
-TUTTI__CLONES static void map_part(const job *t, int64_t from, int64_t to)
+static void map_part(const job *t, float *y, const float *a, const float *b, int64_t n)
 {
     if (t->operation == RELU)
-        map_steps(t, RELU, from, to);
+        t->runs->relu(y, a, n);
     else if (t->operation == ADD)
-        map_steps(t, ADD, from, to);
+        t->runs->add(y, a, b, n);
     else
-        map_steps(t, RELU_BACKWARD, from, to);
+        t->runs->relu_gradient(y, a, b, n);
 }
 
 /* The same of 16 bit, widened and narrowed in the cache. */
 static void map_half(const job *t, int64_t from, int64_t to)
 {
     float a[PIECE], b[PIECE];
-    const job wide = {.operation = t->operation, .y = a, .a = a, .b = b};
 
     for (int64_t i = from; i < to; i += PIECE) {
         const int64_t n = to - i < PIECE ? to - i : PIECE;
@@ -55,7 +36,7 @@ static void map_half(const job *t, int64_t from, int64_t to)
         tutti__half_to_f32(a, (const uint16_t *)(const void *)t->a + i, (size_t)n, t->dtype);
         if (t->operation != RELU)
             tutti__half_to_f32(b, (const uint16_t *)(const void *)t->b + i, (size_t)n, t->dtype);
-        map_part(&wide, 0, n);
+        map_part(t, a, a, b, n);
         tutti__half_from_f32((uint16_t *)(void *)t->y + i, a, (size_t)n, t->dtype);
     }
 }
@@ -67,7 +48,7 @@ static void map_job(void *arg, int64_t i, int member)
 
     (void)member;
     if (t->dtype == TUTTI_F32)
-        map_part(t, from, to);
+        map_part(t, t->y + from, t->a + from, t->b ? t->b + from : NULL, to - from);
     else
         map_half(t, from, to);
 }
@@ -76,9 +57,11 @@ static void map_job(void *arg, int64_t i, int member)
 static void map(tutti_tensor *y, operation what, const void *a, const void *b)
 {
     const size_t bytes = y->layout ? y->layout->bytes : tutti__tensor_bytes(y);
-    job t = {what, y->data, a, b, (int64_t)(bytes / tutti_dtype_size(y->dtype)), y->dtype};
+    const tutti__onednn *od = y->cx->kernel_state;
+    job t = {what,    od->isa->runs, y->data, a, b, (int64_t)(bytes / tutti_dtype_size(y->dtype)),
+             y->dtype};
 
-    tutti__onednn_parallel(y->cx, map_job, &t, (t.n + PART - 1) / PART);
+    tutti__parallel(y->cx, map_job, &t, (t.n + PART - 1) / PART);
 }
 
 tutti_status tutti__onednn_relu_forward(tutti_tensor *y, tutti_tensor *x)
@@ -93,7 +76,8 @@ tutti_status tutti__onednn_relu_backward(tutti_tensor *dx, tutti_tensor *dy, tut
     void *dy_data;
 
     TUTTI_TRY(tutti__onednn_in(dy, y->layout, &dy_data));
-    TUTTI_TRY(tutti__tensor_alloc(dx, y->layout));
+    TUTTI_TRY(dy->layout == y->layout ? tutti__tensor_take(dx, dy)
+                                      : tutti__tensor_alloc(dx, y->layout));
     map(dx, RELU_BACKWARD, dy_data, y->data);
     return TUTTI_OK;
 }

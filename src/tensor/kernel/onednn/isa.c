@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 typedef struct isa {
     const char *name; /* in TUTTI_CPU_ISA; NULL: no choice, only a name for what is found */
@@ -64,11 +65,31 @@ tutti_status tutti__onednn_isa_choose(void)
                        "TUTTI_CPU_ISA is \"%.40s\", expected auto, avx512, avx2 or sse41", text);
 }
 
+/* Of an arm64, which oneDNN does not tell: its own code there is for one length of SVE's vectors each. NULL: it is none. */
+static const char *arm64_name(char *text, size_t size)
+{
+#if defined(__aarch64__) && defined(PR_SVE_GET_VL)
+    const int length = prctl(PR_SVE_GET_VL, 0, 0, 0, 0);
+
+    if (length < 0)
+        return "asimd";
+    snprintf(text, size, "sve%d", (length & PR_SVE_VL_LEN_MASK) * 8);
+    return text;
+#else
+    (void)size;
+    (void)text;
+    return NULL;
+#endif
+}
+
 const char *tutti__onednn_isa_name(void)
 {
     const dnnl_cpu_isa_t found = dnnl_get_effective_cpu_isa();
     static _Thread_local char number[32];
+    const char *arm64 = arm64_name(number, sizeof number);
 
+    if (arm64)
+        return arm64;
     for (size_t i = 0; i < TUTTI__COUNT_OF(isas); i++)
         if (found == isas[i].isa)
             return isas[i].found;
@@ -76,9 +97,11 @@ const char *tutti__onednn_isa_name(void)
     return number;
 }
 
-bool tutti__onednn_has_avx512(void)
+const tutti__isa *tutti__onednn_isa(void)
 {
     const dnnl_cpu_isa_t found = dnnl_get_effective_cpu_isa();
 
-    return (found & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
+    return tutti__isa_of((found & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core ? "avx512"
+                         : (found & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2             ? "avx2"
+                                                                                        : "base");
 }

@@ -1,42 +1,6 @@
 /* lanes.c -- per-channel sums: bias gradients and global average pooling.   SPDX-License-Identifier: MIT */
 #include "tensor/kernel/onednn/lanes.h"
 
-TUTTI__INLINE void sum_steps(const float *x, const tutti__run *r, int width, float *sum)
-{
-    tutti__v16 v, s = {0};
-
-    for (int64_t i = 0; i < r->steps; i++) {
-        TUTTI__LOAD(v, x + i * r->stride, width);
-        s += v;
-    }
-    TUTTI__STORE(sum, s, width);
-}
-
-TUTTI__CLONES static void sum_run(const float *x, const tutti__run *r, float *sum)
-{
-    if (r->width == TUTTI__WIDTH)
-        sum_steps(x, r, TUTTI__WIDTH, sum);
-    else
-        sum_steps(x, r, r->width, sum);
-}
-
-TUTTI__INLINE void fill_steps(float *y, const tutti__run *r, int width, const float *value)
-{
-    tutti__v16 v;
-
-    TUTTI__LOAD(v, value, TUTTI__WIDTH);
-    for (int64_t i = 0; i < r->steps; i++)
-        TUTTI__STORE(y + i * r->stride, v, width);
-}
-
-TUTTI__CLONES static void fill_run(float *y, const tutti__run *r, const float *value)
-{
-    if (r->width == TUTTI__WIDTH)
-        fill_steps(y, r, TUTTI__WIDTH, value);
-    else
-        fill_steps(y, r, r->width, value);
-}
-
 /* ---- Runs of 16 bit ------------------------------------------------------------------------------------- */
 
 const float *tutti__lanes_read(tutti__elements x, int64_t at, const tutti__run *run, float *buffer,
@@ -78,27 +42,31 @@ void tutti__lanes_written(tutti__elements y, int64_t at, const tutti__run *run, 
                                  (size_t)run->width, y.dtype);
 }
 
-void tutti__lanes_sum(const tutti__onednn_view *v, const tutti__lanes *g, tutti__elements x,
-                      int64_t images, double *sum)
-{
-    tutti__lanes_buffer buffer;
-    tutti__run run, as;
-
-    TUTTI__FOR_CHUNKS(images, v, g, run, at)
-    {
-        float lane[TUTTI__WIDTH] = {0};
-
-        sum_run(tutti__lanes_read(x, at, &run, buffer, &as), &as, lane);
-        tutti__lanes_fold(g, lane, sum);
-    }
-}
+/* ---- Sums ----------------------------------------------------------------------------------------------- */
 
 typedef struct job {
     tutti__onednn_view view;
+    const tutti__runs *runs;
     tutti__elements x;
     float *y;
     bool add;
 } job;
+
+/* The sums of the group's channels over `images` images from element `first` on. */
+static void sums_of(const job *t, const tutti__lanes *g, int64_t first, int64_t images, double *sum)
+{
+    double lane[TUTTI__WIDTH] = {0};
+    tutti__lanes_buffer buffer;
+    tutti__run run, as;
+
+    TUTTI__FOR_CHUNKS(images, &t->view, g, run, at)
+    {
+        const float *x = tutti__lanes_read(t->x, first + at, &run, buffer, &as);
+
+        t->runs->sum(x, &as, lane);
+    }
+    tutti__lanes_fold(g, lane, sum);
+}
 
 /* ---- Bias gradient -------------------------------------------------------------------------------------- */
 
@@ -109,20 +77,20 @@ static void bias_gradient_group(void *arg, int64_t i, int member)
     double sum[TUTTI__WIDTH] = {0};
 
     (void)member;
-    tutti__lanes_sum(&t->view, &g, t->x, t->view.n, sum);
+    sums_of(t, &g, 0, t->view.n, sum);
     for (int c = 0; c < g.channels; c++)
         t->y[g.channel + c] = (float)(sum[c] + (t->add ? (double)t->y[g.channel + c] : 0));
 }
 
 tutti_status tutti__onednn_bias_gradient(tutti_tensor *db, tutti_tensor *dy)
 {
-    job t = {.y = db->data, .add = db->accumulate};
+    job t = {.runs = tutti__runs_of(dy->cx), .y = db->data, .add = db->accumulate};
     const tutti__layout *layout;
     void *data;
 
     TUTTI_TRY(tutti__onednn_walk(dy, &t.view, &layout, &data));
     t.x = (tutti__elements){data, dy->dtype};
-    tutti__onednn_parallel(dy->cx, bias_gradient_group, &t, tutti__lanes_count(&t.view));
+    tutti__parallel(dy->cx, bias_gradient_group, &t, tutti__lanes_count(&t.view));
     return TUTTI_OK;
 }
 
@@ -137,8 +105,7 @@ static void mean_group(void *arg, int64_t i, int member)
     for (int64_t n = 0; n < t->view.n; n++) {
         double sum[TUTTI__WIDTH] = {0};
 
-        tutti__lanes_sum(&t->view, &g,
-                         (tutti__elements){(float *)t->x.p + n * t->view.image, TUTTI_F32}, 1, sum);
+        sums_of(t, &g, n * t->view.image, 1, sum);
         for (int c = 0; c < g.channels; c++)
             t->y[n * t->view.c + g.channel + c] = (float)(sum[c] / (double)t->view.s);
     }
@@ -146,7 +113,7 @@ static void mean_group(void *arg, int64_t i, int member)
 
 tutti_status tutti__onednn_global_avg_pool_forward(tutti_tensor *y, tutti_tensor *x)
 {
-    job t = {0};
+    job t = {.runs = tutti__runs_of(x->cx)};
     const tutti__layout *layout;
     void *data;
 
@@ -154,7 +121,7 @@ tutti_status tutti__onednn_global_avg_pool_forward(tutti_tensor *y, tutti_tensor
     TUTTI_TRY(tutti__tensor_alloc(y, NULL));
     t.x = (tutti__elements){data, TUTTI_F32};
     t.y = y->data;
-    tutti__onednn_parallel(y->cx, mean_group, &t, tutti__lanes_count(&t.view));
+    tutti__parallel(y->cx, mean_group, &t, tutti__lanes_count(&t.view));
     return TUTTI_OK;
 }
 
@@ -170,14 +137,14 @@ static void spread_group(void *arg, int64_t i, int member)
             share[c] = ((const float *)t->x.p)[n * t->view.c + g.channel + c] / (float)t->view.s;
         tutti__lanes_spread(&g, share, lane);
         for (int r = 0; r < 2; r++)
-            fill_run(t->y + n * t->view.image + g.run[r].offset, &g.run[r], lane);
+            t->runs->fill(t->y + n * t->view.image + g.run[r].offset, &g.run[r], lane);
     }
 }
 
 tutti_status tutti__onednn_global_avg_pool_backward(tutti_tensor *dx, tutti_tensor *dy)
 {
     const tutti__layout *layout = tutti__onednn_usual_layout(dx->cx, dx->shape, dx->dtype);
-    job t = {0};
+    job t = {.runs = tutti__runs_of(dx->cx)};
     void *data;
 
     TUTTI_TRY(tutti__onednn_in(dy, NULL, &data));
@@ -185,6 +152,6 @@ tutti_status tutti__onednn_global_avg_pool_backward(tutti_tensor *dx, tutti_tens
     tutti__onednn_view_of(dx->shape, layout, &t.view);
     t.x = (tutti__elements){data, TUTTI_F32};
     t.y = dx->data;
-    tutti__onednn_parallel(dx->cx, spread_group, &t, tutti__lanes_count(&t.view));
+    tutti__parallel(dx->cx, spread_group, &t, tutti__lanes_count(&t.view));
     return TUTTI_OK;
 }

@@ -11,16 +11,11 @@
 #define TUTTI_TENSOR_KERNEL_ONEDNN_LANES_H
 
 #include "tensor/kernel/onednn/state.h"
-#include "tensor/kernel/onednn/vector.h"
+
+#include <string.h>
 
 /* Float sums run over no more than this many steps before they join a double. */
 #define TUTTI__CHUNK 512
-
-typedef struct tutti__run {
-    int64_t offset; /* from the start of an image */
-    int64_t steps, stride;
-    int width; /* floats a step, at most 16 */
-} tutti__run;
 
 typedef struct tutti__lanes {
     int64_t channel;   /* the first */
@@ -29,12 +24,12 @@ typedef struct tutti__lanes {
     tutti__run run[2]; /* whole vectors, then the rest; steps may be 0 */
 } tutti__lanes;
 
-TUTTI__INLINE bool tutti__lanes_contiguous(const tutti__onednn_view *v)
+static inline bool tutti__lanes_contiguous(const tutti__onednn_view *v)
 {
     return v->step == v->inner && TUTTI__WIDTH % v->inner == 0;
 }
 
-TUTTI__INLINE int64_t tutti__lanes_count(const tutti__onednn_view *v)
+static inline int64_t tutti__lanes_count(const tutti__onednn_view *v)
 {
     const int64_t blocks = v->padded_c / v->inner;
 
@@ -42,7 +37,7 @@ TUTTI__INLINE int64_t tutti__lanes_count(const tutti__onednn_view *v)
                                       : blocks * ((v->inner + TUTTI__WIDTH - 1) / TUTTI__WIDTH);
 }
 
-TUTTI__INLINE tutti__lanes tutti__lanes_at(const tutti__onednn_view *v, int64_t i)
+static inline tutti__lanes tutti__lanes_at(const tutti__onednn_view *v, int64_t i)
 {
     const int64_t length = v->s * v->inner;
     tutti__lanes g = {0};
@@ -71,23 +66,23 @@ TUTTI__INLINE tutti__lanes tutti__lanes_at(const tutti__onednn_view *v, int64_t 
 }
 
 /* Spreads a per-channel array over the lanes; padding gets 0. */
-TUTTI__INLINE void tutti__lanes_spread(const tutti__lanes *g, const float *of_channel,
-                                       float lane[16])
+static inline void tutti__lanes_spread(const tutti__lanes *g, const float *of_channel,
+                                       float lane[TUTTI__WIDTH])
 {
     for (int l = 0; l < TUTTI__WIDTH; l++)
         lane[l] = l % g->period < g->channels ? of_channel[l % g->period] : 0.0f;
 }
 
 /* Adds the lanes of each channel to its sum. */
-TUTTI__INLINE void tutti__lanes_fold(const tutti__lanes *g, const float lane[16],
+static inline void tutti__lanes_fold(const tutti__lanes *g, const double lane[TUTTI__WIDTH],
                                      double *of_channel)
 {
     for (int l = 0; l < TUTTI__WIDTH; l++)
         if (l % g->period < g->channels)
-            of_channel[l % g->period] += (double)lane[l];
+            of_channel[l % g->period] += lane[l];
 }
 
-TUTTI__INLINE tutti__run tutti__chunk(const tutti__run *r, int64_t done, int64_t more)
+static inline tutti__run tutti__chunk(const tutti__run *r, int64_t done, int64_t more)
 {
     return (tutti__run){r->offset + done * r->stride, more < TUTTI__CHUNK ? more : TUTTI__CHUNK,
                         r->stride, r->width};
@@ -96,11 +91,17 @@ TUTTI__INLINE tutti__run tutti__chunk(const tutti__run *r, int64_t done, int64_t
 /* Does what follows for each chunk of the group's runs in `images` images: `run`, `at` from the start of the tensor. */
 #define TUTTI__FOR_CHUNKS(images, view, g, run, at)                                                \
     for (int64_t n_ = 0; n_ < (images); n_++)                                                      \
-        for (int r_ = 0; r_ < 2; r_++)                                                             \
-            for (int64_t done_ = 0, at = 0, more_ = (g)->run[r_].steps;                            \
-                 more_ > 0 && ((run) = tutti__chunk(&(g)->run[r_], done_, more_),                  \
-                              at = n_ * (view)->image + (run).offset, true);                       \
-                 done_ += TUTTI__CHUNK, more_ -= TUTTI__CHUNK)
+    TUTTI__FOR_CHUNKS_OF(n_, view, g, run, at)
+/* From the last image to the first: a second pass meets what the first has left in the cache. */
+#define TUTTI__FOR_CHUNKS_BACK(images, view, g, run, at)                                           \
+    for (int64_t n_ = (images); n_-- > 0;)                                                         \
+    TUTTI__FOR_CHUNKS_OF(n_, view, g, run, at)
+#define TUTTI__FOR_CHUNKS_OF(image_, view, g, run, at)                                             \
+    for (int r_ = 0; r_ < 2; r_++)                                                                 \
+        for (int64_t done_ = 0, at = 0, more_ = (g)->run[r_].steps;                                \
+             more_ > 0 && ((run) = tutti__chunk(&(g)->run[r_], done_, more_),                      \
+                          at = (image_) * (view)->image + (run).offset, true);                     \
+             done_ += TUTTI__CHUNK, more_ -= TUTTI__CHUNK)
 
 /* Elements that may be of 16 bit. Kernels see a run of them as floats: as they lie, or widened into a buffer in the cache. */
 typedef struct tutti__elements {
@@ -117,8 +118,10 @@ float *tutti__lanes_write(tutti__elements y, int64_t at, float *buffer);
 void tutti__lanes_written(tutti__elements y, int64_t at, const tutti__run *run,
                           const float *buffer);
 
-/* The sums of the group's channels over some images from element x on join sum[0..channels). */
-void tutti__lanes_sum(const tutti__onednn_view *v, const tutti__lanes *g, tutti__elements x,
-                      int64_t images, double *sum);
+/* The functions on runs of this context's instruction set. */
+static inline const tutti__runs *tutti__runs_of(const tutti_ctx *cx)
+{
+    return ((const tutti__onednn *)cx->kernel_state)->isa->runs;
+}
 
 #endif

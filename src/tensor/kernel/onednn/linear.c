@@ -33,6 +33,7 @@ static void multiply_part(void *arg, int64_t i, int member)
     const bool a_turned = p->op[0] == 'T', b_turned = p->op[1] == 'T';
     const float *a = p->a, *b = p->b;
     float *c = p->c;
+    int kept;
 
     (void)member;
     if (t->by_rows) {
@@ -42,10 +43,12 @@ static void multiply_part(void *arg, int64_t i, int member)
         b += b_turned ? first * p->inner : first;
         c += first;
     }
+    kept = tutti__onednn_alone_begin();
     t->status[i] =
         dnnl_sgemm(p->op[0], p->op[1], t->by_rows ? n : p->rows, t->by_rows ? p->columns : n,
                    p->inner, 1.0f, a, a_turned ? p->rows : p->inner, b,
                    b_turned ? p->inner : p->columns, p->add ? 1.0f : 0.0f, c, p->columns);
+    tutti__onednn_alone_end(kept);
 }
 
 static tutti_status multiply(tutti_ctx *cx, const product *p)
@@ -59,9 +62,8 @@ static tutti_status multiply(tutti_ctx *cx, const product *p)
     t.most = (of + parts - 1) / parts;
     t.most = (t.most + 15) / 16 * 16;
     n = (of + t.most - 1) / t.most;
-    tutti__onednn_threads(cx, 1);
     tutti__onednn_hold_signals(&kept);
-    tutti__onednn_parallel(cx, multiply_part, &t, n);
+    tutti__parallel(cx, multiply_part, &t, n);
     tutti__onednn_pass_signals(&kept);
     for (int64_t i = 0; i < n; i++)
         TUTTI_TRY(tutti__onednn_check(t.status[i], "a matrix product"));
@@ -132,7 +134,6 @@ typedef struct half_product {
     int64_t rows, columns, inner;
     tutti_dtype dtype, result;
     bool bias, add;
-    int part;
 } half_product;
 
 static dnnl_status_t half_pd(tutti_ctx *cx, const half_product *h, dnnl_primitive_desc_t *pd_p)
@@ -160,46 +161,52 @@ static dnnl_status_t half_pd(tutti_ctx *cx, const half_product *h, dnnl_primitiv
     return status;
 }
 
+static dnnl_status_t half_part(tutti_ctx *cx, const void *self,
+                               const tutti__onednn_primitive *whole, int64_t rows,
+                               dnnl_primitive_desc_t *pd_p)
+{
+    half_product h = *(const half_product *)self;
+
+    (void)whole;
+    h.rows = rows;
+    return half_pd(cx, &h, pd_p);
+}
+
+/* In parts as those in F32, but of rows that lie together: not those of weight gradients, which one thread computes. */
 static tutti_status get_half(tutti_ctx *cx, const half_product *h, tutti__onednn_primitive **p)
 {
-    static const tutti__onednn_arg args[] = {{DNNL_ARG_SRC, dnnl_query_src_md, 0},
-                                             {DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0},
-                                             {DNNL_ARG_DST, dnnl_query_dst_md, 0},
-                                             {DNNL_ARG_BIAS, dnnl_query_weights_md, 1}};
+    static const tutti__onednn_arg args[] = {
+        {DNNL_ARG_SRC, dnnl_query_src_md, 0, TUTTI__ONEDNN_IMAGES},
+        {DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0, TUTTI__ONEDNN_WHOLE},
+        {DNNL_ARG_DST, dnnl_query_dst_md, 0, TUTTI__ONEDNN_IMAGES},
+        {DNNL_ARG_BIAS, dnnl_query_weights_md, 1, TUTTI__ONEDNN_WHOLE}};
     const tutti__onednn_key key = {{TUTTI__ONEDNN_MATMUL, h->op[0], h->op[1], h->rows, h->columns,
-                                    h->inner, h->dtype, h->result, h->bias, h->add, h->part}};
+                                    h->inner, h->dtype, h->result, h->bias, h->add}};
     dnnl_primitive_desc_t pd = NULL;
+    dnnl_status_t status;
+    int kept;
 
     *p = tutti__onednn_find(cx, &key);
     if (*p)
         return TUTTI_OK;
-    tutti__onednn_threads(cx, 1);
-    TUTTI_TRY(tutti__onednn_check(half_pd(cx, h, &pd), "a matrix product in 16 bit"));
-    return tutti__onednn_add(cx, &key, pd, args, h->bias ? 4 : 3, p);
+    kept = tutti__onednn_alone_begin();
+    status = half_pd(cx, h, &pd);
+    tutti__onednn_alone_end(kept);
+    TUTTI_TRY(tutti__onednn_check(status, "a matrix product in 16 bit"));
+    TUTTI_TRY(tutti__onednn_add(cx, &key, pd, args, h->bias ? 4 : 3, p));
+    return tutti__onednn_cut(
+        cx, *p,
+        &(tutti__onednn_parts){
+            half_part, h, h->rows,
+            tutti__onednn_parts_of(h->rows * h->columns * h->inner / PART_PRODUCTS)});
 }
 
-/* In parts as those in F32, but of rows that lie together: not those of weight gradients, which one thread computes. */
 static tutti_status run_half(tutti_ctx *cx, const half_product *h, void *const data[4])
 {
-    const int parts = h->op[0] == 'T'
-                          ? 1
-                          : tutti__onednn_parts_of(h->rows * h->columns * h->inner / PART_PRODUCTS);
-    const int64_t most = (h->rows + parts - 1) / parts;
-    tutti__onednn_part part[TUTTI__ONEDNN_MAX_PARTS];
-    int n = 0;
+    tutti__onednn_primitive *p;
 
-    for (int64_t first = 0; first < h->rows; first += most, n++) {
-        half_product of_part = *h;
-
-        of_part.part = n;
-        of_part.rows = h->rows - first < most ? h->rows - first : most;
-        TUTTI_TRY(get_half(cx, &of_part, &part[n].primitive));
-        memcpy(part[n].data, data, 4 * sizeof *data);
-        part[n].data[0] = (char *)data[0] + (size_t)(first * h->inner) * tutti_dtype_size(h->dtype);
-        part[n].data[2] =
-            (char *)data[2] + (size_t)(first * h->columns) * tutti_dtype_size(h->result);
-    }
-    return tutti__onednn_run_parts(cx, part, n);
+    TUTTI_TRY(get_half(cx, h, &p));
+    return tutti__onednn_run(cx, p, data);
 }
 
 tutti_status tutti__onednn_half_linear_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,

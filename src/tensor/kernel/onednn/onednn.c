@@ -6,6 +6,7 @@
 #include "tensor/kernel/reference/reference.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define TEXT_(x) #x
 #define TEXT(x)  TEXT_(x)
@@ -96,8 +97,12 @@ static tutti_status mse_backward(tutti_tensor *dx, tutti_tensor *dloss, tutti_te
 
 static void bits(const tutti_ctx *cx, char *text, size_t size)
 {
+    const int threads = tutti__onednn_foreign_threads();
+
     (void)cx;
     snprintf(text, size, "%s %s", NAME, tutti__onednn_isa_name());
+    if (threads)
+        snprintf(text + strlen(text), size - strlen(text), " tbb %d", threads);
 }
 
 static bool can_half(tutti_ctx *cx, tutti_dtype dtype)

@@ -1,6 +1,8 @@
 /* pool.c -- pooling by oneDNN, in the layout that x has.   SPDX-License-Identifier: MIT */
 #include "tensor/kernel/onednn/state.h"
 
+#define PART_ELEMENTS ((int64_t)1 << 15) /* of x, at least */
+
 typedef struct pooling {
     const tutti__pool *a;
     dnnl_alg_kind_t algorithm;
@@ -9,7 +11,9 @@ typedef struct pooling {
     tutti__direction direction;
 } pooling;
 
-static dnnl_status_t pooling_pd(tutti_ctx *cx, const pooling *c, dnnl_primitive_desc_t hint,
+/* whole: of these images of it; NULL: in the layout of x */
+static dnnl_status_t pooling_pd(tutti_ctx *cx, const pooling *c,
+                                const tutti__onednn_primitive *whole, dnnl_primitive_desc_t hint,
                                 dnnl_primitive_desc_t *pd_p)
 {
     tutti__onednn *od = cx->kernel_state;
@@ -17,10 +21,12 @@ static dnnl_status_t pooling_pd(tutti_ctx *cx, const pooling *c, dnnl_primitive_
     const tutti__window window = {
         .algorithm = c->algorithm, .kernel = {k, k}, .stride = {s, s}, .padding = {p, p}};
     tutti__window_mds m = {0};
-    dnnl_status_t status = tutti__onednn_md_of(&m.src, c->x, c->layout, TUTTI_F32);
+    dnnl_status_t status = whole ? tutti__onednn_md_images(&m.src, whole, 0, c->x.d[0])
+                                 : tutti__onednn_md_of(&m.src, c->x, c->layout, TUTTI_F32);
 
     if (status == dnnl_success)
-        status = tutti__md_new(&m.dst, 4, c->y.d, dnnl_f32, dnnl_format_tag_any);
+        status = whole ? tutti__onednn_md_images(&m.dst, whole, 1, c->x.d[0])
+                       : tutti__md_new(&m.dst, 4, c->y.d, dnnl_f32, dnnl_format_tag_any);
     if (status == dnnl_success)
         status =
             tutti__pd_pooling(pd_p, od->engine, c->direction, &window, &m, hint, od->attributes);
@@ -29,16 +35,38 @@ static dnnl_status_t pooling_pd(tutti_ctx *cx, const pooling *c, dnnl_primitive_
     return status;
 }
 
+/* A backward primitive wants the forward one of the same images. */
+static dnnl_status_t pooling_part(tutti_ctx *cx, const void *self,
+                                  const tutti__onednn_primitive *whole, int64_t images,
+                                  dnnl_primitive_desc_t *pd_p)
+{
+    pooling c = *(const pooling *)self, forward;
+    dnnl_primitive_desc_t hint = NULL;
+    dnnl_status_t status = dnnl_success;
+
+    c.x.d[0] = c.y.d[0] = images;
+    forward = c;
+    forward.direction = TUTTI__FORWARD;
+    if (c.direction != TUTTI__FORWARD)
+        status = pooling_pd(cx, &forward, whole, NULL, &hint);
+    if (status == dnnl_success)
+        status = pooling_pd(cx, &c, whole, hint, pd_p);
+    if (hint)
+        dnnl_primitive_desc_destroy(hint);
+    return status;
+}
+
 static tutti_status pooling_get(tutti_ctx *cx, const pooling *c,
                                 tutti__onednn_primitive **primitive_p)
 {
     static const tutti__onednn_arg args[2][3] = {
-        [TUTTI__FORWARD] = {{DNNL_ARG_SRC, dnnl_query_src_md, 0},
-                            {DNNL_ARG_DST, dnnl_query_dst_md, 0},
-                            {DNNL_ARG_WORKSPACE, dnnl_query_workspace_md, 0}},
-        [TUTTI__BACKWARD_DATA] = {{DNNL_ARG_DIFF_SRC, dnnl_query_diff_src_md, 0},
-                                  {DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0},
-                                  {DNNL_ARG_WORKSPACE, dnnl_query_workspace_md, 0}},
+        [TUTTI__FORWARD] = {{DNNL_ARG_SRC, dnnl_query_src_md, 0, TUTTI__ONEDNN_IMAGES},
+                            {DNNL_ARG_DST, dnnl_query_dst_md, 0, TUTTI__ONEDNN_IMAGES},
+                            {DNNL_ARG_WORKSPACE, dnnl_query_workspace_md, 0, TUTTI__ONEDNN_IMAGES}},
+        [TUTTI__BACKWARD_DATA] =
+            {{DNNL_ARG_DIFF_SRC, dnnl_query_diff_src_md, 0, TUTTI__ONEDNN_IMAGES},
+             {DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0, TUTTI__ONEDNN_IMAGES},
+             {DNNL_ARG_WORKSPACE, dnnl_query_workspace_md, 0, TUTTI__ONEDNN_IMAGES}},
     };
     const int n_args = c->algorithm == dnnl_pooling_max ? 3 : 2;
     const tutti__onednn_key key = {{TUTTI__ONEDNN_POOLING, c->direction, c->algorithm, c->a->kernel,
@@ -46,6 +74,8 @@ static tutti_status pooling_get(tutti_ctx *cx, const pooling *c,
                                     c->x.d[3], (int64_t)(intptr_t)c->layout}};
     tutti__onednn_primitive *forward = NULL;
     dnnl_primitive_desc_t pd = NULL;
+    dnnl_status_t status;
+    int kept;
 
     *primitive_p = tutti__onednn_find(cx, &key);
     if (*primitive_p)
@@ -56,8 +86,15 @@ static tutti_status pooling_get(tutti_ctx *cx, const pooling *c,
         hint.direction = TUTTI__FORWARD;
         TUTTI_TRY(pooling_get(cx, &hint, &forward));
     }
-    TUTTI_TRY(tutti__onednn_check(pooling_pd(cx, c, forward ? forward->pd : NULL, &pd), "pooling"));
-    return tutti__onednn_add(cx, &key, pd, args[c->direction], n_args, primitive_p);
+    kept = tutti__onednn_alone_begin();
+    status = pooling_pd(cx, c, NULL, forward ? forward->pd : NULL, &pd);
+    tutti__onednn_alone_end(kept);
+    TUTTI_TRY(tutti__onednn_check(status, "pooling"));
+    TUTTI_TRY(tutti__onednn_add(cx, &key, pd, args[c->direction], n_args, primitive_p));
+    return tutti__onednn_cut(
+        cx, *primitive_p,
+        &(tutti__onednn_parts){pooling_part, c, c->x.d[0],
+                               tutti__onednn_parts_of(tutti_shape_count(c->x) / PART_ELEMENTS)});
 }
 
 /* What max pooling keeps: oneDNN's indices, and in which layout x came. */

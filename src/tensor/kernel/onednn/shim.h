@@ -6,6 +6,8 @@
 #ifndef TUTTI_TENSOR_KERNEL_ONEDNN_SHIM_H
 #define TUTTI_TENSOR_KERNEL_ONEDNN_SHIM_H
 
+#include "tensor/kernel.h"
+
 #include <oneapi/dnnl/dnnl.h>
 #include <oneapi/dnnl/dnnl_debug.h>
 #include <stdbool.h>
@@ -34,12 +36,6 @@ typedef struct tutti__md_strides {
     dnnl_dims_t blocks, block_dims;         /* innermost last; the dimension that each splits */
 } tutti__md_strides;
 bool tutti__md_query(tutti__const_md md, tutti__md_strides *strides_p);
-
-typedef enum tutti__direction {
-    TUTTI__FORWARD,
-    TUTTI__BACKWARD_DATA,
-    TUTTI__BACKWARD_WEIGHTS
-} tutti__direction;
 
 /* A convolution or pooling window, the same in both directions. */
 typedef struct tutti__window {

@@ -1,14 +1,13 @@
-/* state.c -- interned layouts, cached primitives, threads.   SPDX-License-Identifier: MIT */
+/* state.c -- interned layouts, memory, tensors in other layouts; opening and closing.   SPDX-License-Identifier: MIT */
 #include "tensor/kernel/onednn/state.h"
-#include "tensor/kernel/onednn/vector.h"
 
-#include <dlfcn.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Shapes that keep changing (images of all sizes) must not fill memory with code made for each. */
 #define MAX_PRIMITIVES 512
+
+#define PART_ELEMENTS ((int64_t)1 << 16) /* of a reorder, at least */
 
 typedef struct tutti__onednn_layout_entry {
     tutti__layout layout; /* what tensors point to */
@@ -113,6 +112,20 @@ tutti_status tutti__onednn_layout(tutti_ctx *cx, tutti__const_md md, const tutti
     return TUTTI_OK;
 }
 
+tutti_status tutti__onednn_tagged(tutti_ctx *cx, tutti_shape shape, dnnl_format_tag_t tag,
+                                  const tutti__layout **layout_p)
+{
+    tutti__md md;
+    tutti_status status = tutti__onednn_check(tutti__md_new(&md, 4, shape.d, dnnl_f32, tag),
+                                              "describing a blocked layout");
+
+    if (status == TUTTI_OK) {
+        status = tutti__onednn_layout(cx, md, layout_p);
+        tutti__md_free(md);
+    }
+    return status;
+}
+
 bool tutti__onednn_view_of(tutti_shape shape, const tutti__layout *layout, tutti__onednn_view *v)
 {
     const tutti__md_strides *s = layout ? &((const layout_entry *)layout)->strides : NULL;
@@ -158,97 +171,7 @@ const tutti__layout *tutti__onednn_usual_layout(tutti_ctx *cx, tutti_shape shape
     return NULL;
 }
 
-/* ---- Primitives ----------------------------------------------------------------------------------------- */
-
-tutti__onednn_primitive *tutti__onednn_find(tutti_ctx *cx, const tutti__onednn_key *key)
-{
-    tutti__onednn *od = cx->kernel_state;
-    tutti__onednn_primitive *p = od->primitives;
-
-    tutti__onednn_threads(cx, cx->threads);
-    while (p && memcmp(&p->key, key, sizeof *key) != 0)
-        p = p->next;
-    return p;
-}
-
-static void primitive_free(tutti__onednn_primitive *p)
-{
-    for (int i = 0; i <= p->n_args; i++)
-        if (p->args[i].memory)
-            dnnl_memory_destroy(p->args[i].memory);
-    if (p->primitive)
-        dnnl_primitive_destroy(p->primitive);
-    if (p->pd)
-        dnnl_primitive_desc_destroy(p->pd);
-    free(p);
-}
-
-static void primitives_free(tutti__onednn *od)
-{
-    while (od->primitives) {
-        tutti__onednn_primitive *next = od->primitives->next;
-
-        primitive_free(od->primitives);
-        od->primitives = next;
-    }
-    od->n_primitives = 0;
-}
-
-static tutti_status primitive_init(tutti_ctx *cx, tutti__onednn_primitive *p,
-                                   const tutti__onednn_arg *args)
-{
-    tutti__onednn *od = cx->kernel_state;
-    tutti__const_md md;
-
-    TUTTI_TRY(
-        tutti__onednn_check(dnnl_primitive_create(&p->primitive, p->pd), "making a primitive"));
-    for (int i = 0; i < p->n_args; i++) {
-        md = dnnl_primitive_desc_query_md(p->pd, args[i].query, args[i].index);
-        p->bytes[i] = dnnl_memory_desc_get_size(md);
-        if (args[i].query != dnnl_query_workspace_md)
-            TUTTI_TRY(tutti__onednn_layout(cx, md, &p->layouts[i]));
-        p->args[i].arg = args[i].arg;
-        TUTTI_TRY(tutti__onednn_check(
-            dnnl_memory_create(&p->args[i].memory, md, od->engine, DNNL_MEMORY_NONE),
-            "making a memory object"));
-    }
-    md = dnnl_primitive_desc_query_md(p->pd, dnnl_query_scratchpad_md, 0);
-    p->scratch_bytes = md ? dnnl_memory_desc_get_size(md) : 0;
-    if (p->scratch_bytes == 0)
-        return TUTTI_OK;
-    p->args[p->n_args].arg = DNNL_ARG_SCRATCHPAD;
-    return tutti__onednn_check(
-        dnnl_memory_create(&p->args[p->n_args].memory, md, od->engine, DNNL_MEMORY_NONE),
-        "making a scratchpad");
-}
-
-tutti_status tutti__onednn_add(tutti_ctx *cx, const tutti__onednn_key *key,
-                               dnnl_primitive_desc_t pd, const tutti__onednn_arg *args, int n_args,
-                               tutti__onednn_primitive **primitive_p)
-{
-    tutti__onednn *od = cx->kernel_state;
-    tutti__onednn_primitive *p = tutti__alloc(sizeof *p);
-    tutti_status status = p ? TUTTI_OK : TUTTI_ERR_MEMORY;
-
-    if (!p) {
-        dnnl_primitive_desc_destroy(pd);
-        return status;
-    }
-    p->key = *key;
-    p->pd = pd;
-    p->n_args = n_args;
-    status = primitive_init(cx, p, args);
-    if (status != TUTTI_OK) {
-        primitive_free(p);
-        return status;
-    }
-    p->next = od->primitives;
-    od->primitives = p;
-    od->n_primitives++;
-    cx->kernel_allocations++;
-    *primitive_p = p;
-    return TUTTI_OK;
-}
+/* ---- Memory ---------------------------------------------------------------------------------------------- */
 
 /* Grows only, by whole huge pages, since the whole of it is swept again and again. */
 static tutti_status memory_grow(tutti_ctx *cx, tutti__onednn_memory *m, size_t bytes)
@@ -287,102 +210,70 @@ tutti_status tutti__onednn_scratch(tutti_ctx *cx, size_t bytes, void **p)
     return TUTTI_OK;
 }
 
-/* Gives the primitive its addresses and runs it. */
-static dnnl_status_t execute(const tutti__onednn *od, tutti__onednn_primitive *p, void *const *data,
-                             void *scratch)
-{
-    int n = p->n_args;
-    dnnl_status_t status = dnnl_success;
-
-    for (int i = 0; i < n && status == dnnl_success; i++)
-        status = dnnl_memory_set_data_handle(p->args[i].memory, data[i]);
-    if (p->scratch_bytes && status == dnnl_success)
-        status = dnnl_memory_set_data_handle(p->args[n++].memory, scratch);
-    if (status == dnnl_success)
-        status = dnnl_primitive_execute(p->primitive, od->stream, n, p->args);
-    return status == dnnl_success ? dnnl_stream_wait(od->stream) : status;
-}
-
-tutti_status tutti__onednn_run(tutti_ctx *cx, tutti__onednn_primitive *p, void *const *data)
-{
-    tutti__onednn *od = cx->kernel_state;
-    dnnl_status_t status;
-    sigset_t kept;
-
-    TUTTI_TRY(memory_grow(cx, &od->scratch, p->scratch_bytes));
-    tutti__onednn_hold_signals(&kept); /* a convolution may be a matrix product */
-    status = execute(od, p, data, od->scratch.p);
-    tutti__onednn_pass_signals(&kept);
-    return tutti__onednn_check(status, "running a primitive");
-}
-
-int tutti__onednn_parts_of(int64_t times)
-{
-    return times < 1 ? 1 : times < TUTTI__ONEDNN_MAX_PARTS ? (int)times : TUTTI__ONEDNN_MAX_PARTS;
-}
-
-typedef struct parts_job {
-    const tutti__onednn *od;
-    tutti__onednn_part *parts;
-    char *scratch;
-    size_t scratch_bytes; /* of each */
-    dnnl_status_t status[TUTTI__ONEDNN_MAX_PARTS];
-} parts_job;
-
-static void run_part(void *arg, int64_t i, int member)
-{
-    parts_job *t = arg;
-
-    (void)member;
-    t->status[i] = execute(t->od, t->parts[i].primitive, t->parts[i].data,
-                           t->scratch + (size_t)i * t->scratch_bytes);
-}
-
-tutti_status tutti__onednn_run_parts(tutti_ctx *cx, tutti__onednn_part *parts, int n)
-{
-    tutti__onednn *od = cx->kernel_state;
-    parts_job t = {.od = od, .parts = parts};
-    sigset_t kept;
-
-    for (int i = 0; i < n; i++) {
-        const size_t bytes = (parts[i].primitive->scratch_bytes + 4095) / 4096 * 4096;
-
-        t.scratch_bytes = bytes > t.scratch_bytes ? bytes : t.scratch_bytes;
-    }
-    TUTTI_TRY(memory_grow(cx, &od->scratch, (size_t)n * t.scratch_bytes));
-    t.scratch = od->scratch.p;
-    tutti__onednn_threads(cx, 1);
-    tutti__onednn_hold_signals(&kept);
-    tutti__onednn_parallel(cx, run_part, &t, n);
-    tutti__onednn_pass_signals(&kept);
-    for (int i = 0; i < n; i++)
-        TUTTI_TRY(tutti__onednn_check(t.status[i], "running a primitive"));
-    return TUTTI_OK;
-}
-
 /* ---- Reorders -------------------------------------------------------------------------------------------- */
 
-static tutti_status reorder_make(tutti_ctx *cx, const tutti__onednn_key *key, tutti_shape shape,
-                                 const tutti__onednn_place *from, const tutti__onednn_place *to,
-                                 bool accumulate, tutti__onednn_primitive **primitive_p)
+typedef struct reorder {
+    tutti_shape shape;
+    const tutti__onednn_place *from, *to;
+    bool accumulate;
+} reorder;
+
+/* Frees both descriptors. status: of making them. */
+static dnnl_status_t reorder_between(tutti_ctx *cx, tutti__md src, tutti__md dst, bool accumulate,
+                                     dnnl_status_t status, dnnl_primitive_desc_t *pd_p)
 {
-    static const tutti__onednn_arg args[] = {{DNNL_ARG_FROM, dnnl_query_src_md, 0},
-                                             {DNNL_ARG_TO, dnnl_query_dst_md, 0}};
     tutti__onednn *od = cx->kernel_state;
-    tutti__md src = NULL, dst = NULL;
-    dnnl_primitive_desc_t pd = NULL;
-    dnnl_status_t status = tutti__onednn_md_of(&src, shape, from->layout, from->dtype);
 
     if (status == dnnl_success)
-        status = tutti__onednn_md_of(&dst, shape, to->layout, to->dtype);
-    if (status == dnnl_success)
         status =
-            dnnl_reorder_primitive_desc_create(&pd, src, od->engine, dst, od->engine,
+            dnnl_reorder_primitive_desc_create(pd_p, src, od->engine, dst, od->engine,
                                                accumulate ? od->add_attributes : od->attributes);
     tutti__md_free(src);
     tutti__md_free(dst);
+    return status;
+}
+
+static dnnl_status_t reorder_pd(tutti_ctx *cx, const reorder *r, dnnl_primitive_desc_t *pd_p)
+{
+    tutti__md src = NULL, dst = NULL;
+    dnnl_status_t status = tutti__onednn_md_of(&src, r->shape, r->from->layout, r->from->dtype);
+
+    if (status == dnnl_success)
+        status = tutti__onednn_md_of(&dst, r->shape, r->to->layout, r->to->dtype);
+    return reorder_between(cx, src, dst, r->accumulate, status, pd_p);
+}
+
+static dnnl_status_t reorder_part(tutti_ctx *cx, const void *self,
+                                  const tutti__onednn_primitive *whole, int64_t images,
+                                  dnnl_primitive_desc_t *pd_p)
+{
+    const reorder *r = self;
+    tutti__md src = NULL, dst = NULL;
+    dnnl_status_t status = tutti__onednn_md_images(&src, whole, 0, images);
+
+    if (status == dnnl_success)
+        status = tutti__onednn_md_images(&dst, whole, 1, images);
+    return reorder_between(cx, src, dst, r->accumulate, status, pd_p);
+}
+
+static tutti_status reorder_get(tutti_ctx *cx, const tutti__onednn_key *key, const reorder *r,
+                                tutti__onednn_primitive **primitive_p)
+{
+    static const tutti__onednn_arg args[] = {
+        {DNNL_ARG_FROM, dnnl_query_src_md, 0, TUTTI__ONEDNN_IMAGES},
+        {DNNL_ARG_TO, dnnl_query_dst_md, 0, TUTTI__ONEDNN_IMAGES}};
+    dnnl_primitive_desc_t pd = NULL;
+    int kept = tutti__onednn_alone_begin();
+    dnnl_status_t status = reorder_pd(cx, r, &pd);
+
+    tutti__onednn_alone_end(kept);
     TUTTI_TRY(tutti__onednn_check(status, "a reorder between layouts"));
-    return tutti__onednn_add(cx, key, pd, args, 2, primitive_p);
+    TUTTI_TRY(tutti__onednn_add(cx, key, pd, args, 2, primitive_p));
+    return tutti__onednn_cut(
+        cx, *primitive_p,
+        &(tutti__onednn_parts){
+            reorder_part, r, r->shape.d[0],
+            tutti__onednn_parts_of(tutti_shape_count(r->shape) / PART_ELEMENTS)});
 }
 
 tutti_status tutti__onednn_reorder(tutti_ctx *cx, tutti_shape shape,
@@ -398,7 +289,7 @@ tutti_status tutti__onednn_reorder(tutti_ctx *cx, tutti_shape shape,
     memcpy(key.v + 7, shape.d, (size_t)shape.n * sizeof(int64_t));
     p = tutti__onednn_find(cx, &key);
     if (!p)
-        TUTTI_TRY(reorder_make(cx, &key, shape, from, to, accumulate, &p));
+        TUTTI_TRY(reorder_get(cx, &key, &(reorder){shape, from, to, accumulate}, &p));
     return tutti__onednn_run(cx, p, (void *[]){from->data, to->data});
 }
 
@@ -459,78 +350,6 @@ tutti_status tutti__onednn_walk(tutti_tensor *x, tutti__onednn_view *view,
     return tutti__onednn_in(x, *layout_p, data_p);
 }
 
-/* ---- Threads ---------------------------------------------------------------------------------------------- */
-
-typedef struct team {
-    tutti__onednn_job *job;
-    void *arg;
-    int64_t n;
-    _Atomic int64_t next;
-    _Atomic int members;
-} team;
-
-void tutti__onednn_hold_signals(sigset_t *kept)
-{
-    static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
-    sigset_t set;
-
-    sigfillset(&set);
-    for (size_t i = 0; i < TUTTI__COUNT_OF(own); i++) /* the thread's own doing cannot wait */
-        sigdelset(&set, own[i]);
-    pthread_sigmask(SIG_SETMASK, &set, kept);
-}
-
-void tutti__onednn_pass_signals(const sigset_t *kept)
-{
-    pthread_sigmask(SIG_SETMASK, kept, NULL);
-}
-
-static void no_work(void *arg)
-{
-    (void)arg;
-}
-
-/* OpenMP's threads keep the mask of the thread that starts them: none of them shall ever take a signal. */
-static void start_threads(const tutti_ctx *cx)
-{
-    const tutti__onednn *od = cx->kernel_state;
-    sigset_t kept;
-
-    if (cx->threads < 2 || !od->fork)
-        return;
-    tutti__onednn_hold_signals(&kept);
-    od->fork(no_work, NULL, (unsigned)cx->threads, 0);
-    tutti__onednn_pass_signals(&kept);
-}
-
-void tutti__onednn_threads(tutti_ctx *cx, int threads)
-{
-    const tutti__onednn *od = cx->kernel_state;
-
-    if (od->set_threads)
-        od->set_threads(threads);
-}
-
-static void team_member(void *arg)
-{
-    team *t = arg;
-    const int member = atomic_fetch_add(&t->members, 1);
-
-    for (int64_t i; (i = atomic_fetch_add(&t->next, 1)) < t->n;)
-        t->job(t->arg, i, member);
-}
-
-void tutti__onednn_parallel(tutti_ctx *cx, tutti__onednn_job *job, void *arg, int64_t n)
-{
-    const tutti__onednn *od = cx->kernel_state;
-    team t = {.job = job, .arg = arg, .n = n};
-
-    if (cx->threads > 1 && n > 1 && od->fork)
-        od->fork(team_member, &t, (unsigned)(cx->threads < n ? cx->threads : n), 0);
-    else
-        team_member(&t);
-}
-
 /* ---- Opening and closing -------------------------------------------------------------------------------- */
 
 static dnnl_status_t attributes_new(dnnl_primitive_attr_t *attributes_p, bool add)
@@ -552,33 +371,18 @@ static dnnl_status_t attributes_new(dnnl_primitive_attr_t *attributes_p, bool ad
     return status;
 }
 
-/* Conversion through a union: ISO C has no cast from an object pointer to a function's. */
-static void find_openmp(tutti__onednn *od)
-{
-    union {
-        void *p;
-        void (*set_threads)(int);
-        void (*fork)(void (*)(void *), void *, unsigned, unsigned);
-    } u;
-
-    u.p = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
-    od->set_threads = u.set_threads;
-    u.p = dlsym(RTLD_DEFAULT, "GOMP_parallel");
-    od->fork = TUTTI__THREAD_SANITIZER ? NULL : u.fork; /* which cannot see OpenMP's barriers */
-}
-
 tutti_status tutti__onednn_open(tutti_ctx *cx)
 {
     tutti__onednn *od;
     dnnl_status_t status;
 
+    TUTTI_TRY(tutti__onednn_check_runtime());
     TUTTI_TRY(tutti__onednn_isa_choose());
     od = tutti__alloc(sizeof *od);
     if (!od)
         return TUTTI_ERR_MEMORY;
     cx->kernel_state = od;
-    find_openmp(od);
-    start_threads(cx);
+    od->isa = tutti__onednn_isa();
     status = dnnl_engine_create(&od->engine, dnnl_cpu, 0);
     if (status == dnnl_success)
         status = dnnl_stream_create(&od->stream, od->engine, dnnl_stream_default_flags);
@@ -597,7 +401,7 @@ void tutti__onednn_close(tutti_ctx *cx)
 
     if (!od)
         return;
-    primitives_free(od);
+    tutti__onednn_primitives_free(od);
     while (od->layouts) {
         layout_entry *next = od->layouts->next;
 
@@ -624,5 +428,5 @@ void tutti__onednn_step_end(tutti_ctx *cx)
     tutti__onednn *od = cx->kernel_state;
 
     if (od->n_primitives > MAX_PRIMITIVES)
-        primitives_free(od);
+        tutti__onednn_primitives_free(od);
 }

@@ -7,8 +7,12 @@
 
 #include "tensor/kernel.h"
 #include "tensor/kernel/onednn/shim.h"
+#include "tensor/kernel/vector/isa.h"
+#include "tensor/parallel.h"
 
 #include <signal.h>
+
+typedef struct tutti__onednn tutti__onednn; /* in a context; below */
 
 /* OK, or the failure of a oneDNN call, named. */
 tutti_status tutti__onednn_check(dnnl_status_t status, const char *what);
@@ -16,7 +20,8 @@ tutti_status tutti__onednn_check(dnnl_status_t status, const char *what);
 /* TUTTI_CPU_ISA's choice, before anything else of oneDNN; ARG, UNSUPPORTED. */
 tutti_status tutti__onednn_isa_choose(void);
 const char *tutti__onednn_isa_name(void); /* of what is used: "avx2" */
-bool tutti__onednn_has_avx512(void);
+/* Our own arithmetic in the instruction set that oneDNN uses. */
+const tutti__isa *tutti__onednn_isa(void);
 
 /* Whether pd is more than oneDNN's reference loops. Frees pd. */
 bool tutti__onednn_is_fast(dnnl_primitive_desc_t pd);
@@ -81,57 +86,91 @@ typedef struct tutti__onednn_key {
 
 #define TUTTI__ONEDNN_MAX_ARGS 5
 
-typedef struct tutti__onednn_primitive {
-    struct tutti__onednn_primitive *next;
-    tutti__onednn_key key;
-    dnnl_primitive_desc_t pd;
-    dnnl_primitive_t primitive;
-    int n_args; /* without the scratchpad, which is the last of args */
-    dnnl_exec_arg_t args[TUTTI__ONEDNN_MAX_ARGS + 1];
-    const tutti__layout *layouts[TUTTI__ONEDNN_MAX_ARGS]; /* a workspace has none */
-    size_t bytes[TUTTI__ONEDNN_MAX_ARGS], scratch_bytes;
-} tutti__onednn_primitive;
+/* What a part of a primitive gets of an argument: the whole, its images, or as much once more (a sum of its own). */
+typedef enum tutti__onednn_share {
+    TUTTI__ONEDNN_WHOLE,
+    TUTTI__ONEDNN_IMAGES,
+    TUTTI__ONEDNN_EACH
+} tutti__onednn_share;
 
-/* NULL: not made yet. */
-tutti__onednn_primitive *tutti__onednn_find(tutti_ctx *cx, const tutti__onednn_key *key);
 /* Which argument of the primitive is which of its descriptor's memories. */
 typedef struct tutti__onednn_arg {
     int arg;
     dnnl_query_t query;
     int index;
+    tutti__onednn_share share;
 } tutti__onednn_arg;
+
+typedef struct tutti__onednn_primitive {
+    struct tutti__onednn_primitive *next;
+    tutti__onednn_key key;
+    dnnl_primitive_desc_t pd;
+    dnnl_primitive_t primitive; /* NULL: has not run yet, or only its parts run */
+    bool lent;                  /* pd and primitive belong to the part before */
+    bool holds_signals;
+    int n_args; /* without the scratchpad, which is the last of exec */
+    tutti__onednn_arg args[TUTTI__ONEDNN_MAX_ARGS];
+    dnnl_exec_arg_t exec[TUTTI__ONEDNN_MAX_ARGS + 1];
+    const tutti__layout *layouts[TUTTI__ONEDNN_MAX_ARGS]; /* a workspace has none */
+    size_t bytes[TUTTI__ONEDNN_MAX_ARGS], scratch_bytes;
+    struct tutti__onednn_primitive *parts; /* NULL: runs as one */
+    int n_parts;                           /* 1 then */
+    int64_t images, most;                  /* of the whole, and of a part but the last */
+} tutti__onednn_primitive;
+
+/* NULL: not made yet. */
+tutti__onednn_primitive *tutti__onednn_find(tutti_ctx *cx, const tutti__onednn_key *key);
 /* Takes pd over, in success and failure. */
 tutti_status tutti__onednn_add(tutti_ctx *cx, const tutti__onednn_key *key,
                                dnnl_primitive_desc_t pd, const tutti__onednn_arg *args, int n_args,
                                tutti__onednn_primitive **primitive_p);
-tutti_status tutti__onednn_run(tutti_ctx *cx, tutti__onednn_primitive *p, void *const *data);
-/* Runs n of them, each on one thread, at the same time where the context has several: what each computes does not depend on
- * how many. They have been made under tutti__onednn_threads(1), and are n different ones. */
+void tutti__onednn_primitives_free(tutti__onednn *od);
+
+/* oneDNN computes on one thread at a time, on each of ours: its own would wait for each other by spinning, and it cuts some
+ * sums into as many as it has threads. A primitive of much work is cut into parts of its first dimension, by the shapes
+ * alone, which run at the same time where the context has several threads. */
 #define TUTTI__ONEDNN_MAX_PARTS 8
-typedef struct tutti__onednn_part {
-    tutti__onednn_primitive *primitive;
-    void *data[TUTTI__ONEDNN_MAX_ARGS];
-} tutti__onednn_part;
-tutti_status tutti__onednn_run_parts(tutti_ctx *cx, tutti__onednn_part *parts, int n);
+typedef struct tutti__onednn_parts {
+    /* *pd_p: the same of so many images, in the layouts of the whole */
+    dnnl_status_t (*make)(tutti_ctx *cx, const void *self, const tutti__onednn_primitive *whole,
+                          int64_t images, dnnl_primitive_desc_t *pd_p);
+    const void *self;
+    int64_t images; /* the first dimension */
+    int n;          /* parts, at most */
+} tutti__onednn_parts;
+/* The layout of so many images of p's i-th argument. */
+dnnl_status_t tutti__onednn_md_images(tutti__md *md_p, const tutti__onednn_primitive *p, int i,
+                                      int64_t images);
+/* Leaves p whole where there is one part, or images do not lie one behind the other. */
+tutti_status tutti__onednn_cut(tutti_ctx *cx, tutti__onednn_primitive *p,
+                               const tutti__onednn_parts *parts);
+/* data: of p's arguments, in the order of its args; of a share EACH n_parts times the bytes. */
+tutti_status tutti__onednn_run(tutti_ctx *cx, tutti__onednn_primitive *p, void *const *data);
 /* How many parts are worth their while, of work that is so many times what makes one: by the shapes alone. */
 int tutti__onednn_parts_of(int64_t times);
+/* The interned layout of this tag. */
+tutti_status tutti__onednn_tagged(tutti_ctx *cx, tutti_shape shape, dnnl_format_tag_t tag,
+                                  const tutti__layout **layout_p);
 /* Memory for a result between two primitives; valid until asked for again. */
 tutti_status tutti__onednn_staging(tutti_ctx *cx, size_t bytes, void **p);
 /* Memory for work within a kernel; valid until any primitive runs. */
 tutti_status tutti__onednn_scratch(tutti_ctx *cx, size_t bytes, void **p);
 
-/* Between these two, this thread takes no signals. For calls into oneDNN: its matrix products (2.6 at least, with or without
- * AVX-512) point the stack pointer into their workspace, and a handler's frame would be written over the heap before it. */
+/* Between these two, oneDNN's calls from this thread use no other, where it runs on OpenMP; the program's own setting is
+ * what it was behind them. Around whatever makes or runs primitives, and sgemm. */
+int tutti__onednn_alone_begin(void);
+void tutti__onednn_alone_end(int kept);
+
+/* OK, or UNSUPPORTED: a oneDNN that computes on threads which only C++ can give it. */
+tutti_status tutti__onednn_check_runtime(void);
+/* The threads that results depend on where oneDNN has TBB's, which cannot be limited from C; else 0. */
+int tutti__onednn_foreign_threads(void);
+
+/* Between these two, this thread takes no signals. For matrix products in F32 (dnnl_sgemm, and primitives made of it): those of
+ * long sums point the stack pointer into their workspace before oneDNN 3.12, with or without AVX-512, and a handler's frame
+ * would be written over the heap before it. */
 void tutti__onednn_hold_signals(sigset_t *kept);
 void tutti__onednn_pass_signals(const sigset_t *kept);
-
-/* Tells OpenMP, for this thread, how many threads there are; tutti__onednn_find says the context's. oneDNN cuts some sums into
- * as many as there are threads: what does so is made and run for one thread, in parts of our own. */
-void tutti__onednn_threads(tutti_ctx *cx, int threads);
-/* Calls job(arg, i, member) for i in [0, n), on the context's threads (those of oneDNN's OpenMP); member, less than
- * cx->threads, says on which. Jobs must not depend on one another, so the bits do not depend on the number of threads. */
-typedef void tutti__onednn_job(void *arg, int64_t i, int member);
-void tutti__onednn_parallel(tutti_ctx *cx, tutti__onednn_job *job, void *arg, int64_t n);
 
 /* ---- The state ------------------------------------------------------------------------------------------------ */
 
@@ -140,7 +179,7 @@ typedef struct tutti__onednn_memory {
     size_t bytes;
 } tutti__onednn_memory;
 
-typedef struct tutti__onednn {
+struct tutti__onednn {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     dnnl_primitive_attr_t attributes,
@@ -149,10 +188,8 @@ typedef struct tutti__onednn {
     tutti__onednn_primitive *primitives;
     size_t n_primitives;
     tutti__onednn_memory scratch, staging;
-    /* OpenMP's, of the runtime that oneDNN brought; NULL where it brought none */
-    void (*set_threads)(int n);
-    void (*fork)(void (*fn)(void *), void *arg, unsigned n, unsigned flags);
-} tutti__onednn;
+    const tutti__isa *isa; /* our own arithmetic, in the same instruction set */
+};
 
 /* db [C] (or +=) = the sum of dy [N,C,H,W] over all but C. */
 tutti_status tutti__onednn_bias_gradient(tutti_tensor *db, tutti_tensor *dy);
@@ -170,14 +207,14 @@ tutti_status tutti__onednn_conv2d_backward_data(tutti_tensor *dx, tutti_tensor *
 tutti_status tutti__onednn_conv2d_backward_weights(tutti_tensor *dw, tutti_tensor *db,
                                                    tutti_tensor *dy, tutti_tensor *x,
                                                    const tutti__conv2d *a);
-/* Winograd of our own, for 3x3 and stride 1; whether this machine and these channels can have it. */
-bool tutti__winograd_can(tutti_shape x, tutti_shape w);
+/* By our own Winograd, for 3x3, stride 1 with padding up to 2 and stride 2 with padding 1; whether the instruction set and these channels can have it. */
+bool tutti__winograd_can(tutti_ctx *cx, tutti_shape x, tutti_shape w);
 tutti_status tutti__winograd_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
-                                     tutti_tensor *b, int padding);
+                                     tutti_tensor *b, const tutti__conv2d *a);
 tutti_status tutti__winograd_backward_data(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *w,
-                                           int padding);
+                                           const tutti__conv2d *a);
 tutti_status tutti__winograd_backward_weights(tutti_tensor *dw, tutti_tensor *dy, tutti_tensor *x,
-                                              int padding);
+                                              const tutti__conv2d *a);
 
 tutti_status tutti__onednn_linear_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
                                           tutti_tensor *b);

@@ -1,517 +1,92 @@
-/* winograd.c -- 3x3 convolutions of stride 1 by Winograd's F(4x4, 3x3).
- * SPDX-License-Identifier: MIT
- *
- * A 4x4 tile of y needs a 6x6 patch of x. Patches and weights are transformed (6x6 = 36 points each), every point is one
- * matrix product over channels, and the products are transformed back: 36 multiplications where direct convolution has 144.
- *
- *     forward, data     m[point][tile][M] = v[point][tile][C] * u[point][C][M]        v = B'xB, u = GwG', y = A'mA
- *     weights           m[point][C][M]    = v[point][tile][C]' * e[point][tile][M]    e = AyA', dw = G'mG
- *
- * Tiles are taken in parts whose v and m stay in the cache. The interpolation points 0, +-5/8, +-3/2 and infinity keep
- * rounding near that of direct convolution (Barabasz et al. 2020 study the choice). Data are nChw16c: a vector is 16
- * channels of a pixel. For AVX-512, whose 32 registers hold the 8x32 block of the products. oneDNN 2.6 has a Winograd
- * too, 1.1 to 1.7 times slower; 3.1 and later have none. */
+/* winograd.c -- 3x3 convolutions of stride 1 and 2 by our own kernels: activations in oneDNN's blocked layouts, weights row-major.
+ * SPDX-License-Identifier: MIT */
 #include "tensor/kernel/onednn/state.h"
-#include "tensor/kernel/onednn/vector.h"
 
-#define P            36 /* points */
-#define TILE_ROWS    8
-#define CHANNEL_ROWS 8 /* of a product's block in registers; divides 16 */
-#define MAX_ROWS     16
-#define PART         32 /* tiles a part; a multiple of TILE_ROWS */
-
-#if defined(__x86_64__) && defined(__GNUC__)
-#define FAST      __attribute__((target("avx512f")))
-#define HAVE_FAST true
-#else
-#define FAST
-#define HAVE_FAST false
-#endif
-
-#define A1 0.625f
-#define B1 1.5f
-#define A2 (A1 * A1)
-#define B2 (B1 * B1)
-#define A3 (A1 * A2)
-#define B3 (B1 * B2)
-#define NA (1.0f / (2 * A2 * (A2 - B2)))
-#define NB (1.0f / (2 * B2 * (B2 - A2)))
-
-typedef tutti__v16 v16;
-
-/* The convolution as this file sees it: `in` is x or dy, `out` is y or dx. */
-typedef struct winograd {
-    int64_t n, in_c, out_c, in_h, in_w, out_h, out_w;
-    int64_t padding, tiles_h, tiles_w, tiles, part;
-    int64_t v_stride, m_stride, u_stride; /* from point to point, in floats; not powers of two */
-    const float *in, *w, *bias;           /* bias NULL: none */
-    float *out, *u, *work;                /* work: v and m of each thread */
-    int64_t work_size;
-    bool flip; /* data gradient: the kernel turned round */
-} winograd;
-
-/* ---- One-dimensional transforms ---------------------------------------------------------------------------- */
-
-/* Each reads in[k * step] and writes out[k]; they are applied to columns, then to rows. */
-#define INPUT_1D(o, i, s)                                                                          \
-    do {                                                                                           \
-        const v16 u_ = (i)[4 * (s)] - B2 * (i)[2 * (s)], u2_ = (i)[4 * (s)] - A2 * (i)[2 * (s)];   \
-        const v16 w_ = A1 * ((i)[3 * (s)] - B2 * (i)[1 * (s)]);                                    \
-        const v16 w2_ = B1 * ((i)[3 * (s)] - A2 * (i)[1 * (s)]);                                   \
-        (o)[0] = A2 * B2 * (i)[0] - (A2 + B2) * (i)[2 * (s)] + (i)[4 * (s)];                       \
-        (o)[1] = u_ + w_;                                                                          \
-        (o)[2] = u_ - w_;                                                                          \
-        (o)[3] = u2_ + w2_;                                                                        \
-        (o)[4] = u2_ - w2_;                                                                        \
-        (o)[5] = A2 * B2 * (i)[1 * (s)] - (A2 + B2) * (i)[3 * (s)] + (i)[5 * (s)];                 \
-    } while (0)
-
-#define OUTPUT_1D(o, i, s)                                                                         \
-    do {                                                                                           \
-        const v16 s_ = (i)[1 * (s)] + (i)[2 * (s)], d_ = (i)[1 * (s)] - (i)[2 * (s)];              \
-        const v16 s2_ = (i)[3 * (s)] + (i)[4 * (s)], d2_ = (i)[3 * (s)] - (i)[4 * (s)];            \
-        (o)[0] = (i)[0] + s_ + s2_;                                                                \
-        (o)[1] = A1 * d_ + B1 * d2_;                                                               \
-        (o)[2] = A2 * s_ + B2 * s2_;                                                               \
-        (o)[3] = A3 * d_ + B3 * d2_ + (i)[5 * (s)];                                                \
-    } while (0)
-
-#define GRADIENT_1D(o, i, s)                                                                       \
-    do {                                                                                           \
-        const v16 e_ = (i)[0] + A2 * (i)[2 * (s)], o_ = A1 * (i)[1 * (s)] + A3 * (i)[3 * (s)];     \
-        const v16 e2_ = (i)[0] + B2 * (i)[2 * (s)], o2_ = B1 * (i)[1 * (s)] + B3 * (i)[3 * (s)];   \
-        (o)[0] = (i)[0];                                                                           \
-        (o)[1] = e_ + o_;                                                                          \
-        (o)[2] = e_ - o_;                                                                          \
-        (o)[3] = e2_ + o2_;                                                                        \
-        (o)[4] = e2_ - o2_;                                                                        \
-        (o)[5] = (i)[3 * (s)];                                                                     \
-    } while (0)
-
-#define WEIGHTS_1D(o, i, s)                                                                        \
-    do {                                                                                           \
-        const v16 e_ = (i)[0] + A2 * (i)[2 * (s)], e2_ = (i)[0] + B2 * (i)[2 * (s)];               \
-        (o)[0] = (i)[0] * (1.0f / (A2 * B2));                                                      \
-        (o)[1] = NA * (e_ + A1 * (i)[1 * (s)]);                                                    \
-        (o)[2] = NA * (e_ - A1 * (i)[1 * (s)]);                                                    \
-        (o)[3] = NB * (e2_ + B1 * (i)[1 * (s)]);                                                   \
-        (o)[4] = NB * (e2_ - B1 * (i)[1 * (s)]);                                                   \
-        (o)[5] = (i)[2 * (s)];                                                                     \
-    } while (0)
-
-#define WEIGHTS_GRADIENT_1D(o, i, s)                                                               \
-    do {                                                                                           \
-        const v16 s_ = NA * ((i)[1 * (s)] + (i)[2 * (s)]),                                         \
-                  d_ = NA * ((i)[1 * (s)] - (i)[2 * (s)]);                                         \
-        const v16 s2_ = NB * ((i)[3 * (s)] + (i)[4 * (s)]);                                        \
-        const v16 d2_ = NB * ((i)[3 * (s)] - (i)[4 * (s)]);                                        \
-        (o)[0] = (i)[0] * (1.0f / (A2 * B2)) + s_ + s2_;                                           \
-        (o)[1] = A1 * d_ + B1 * d2_;                                                               \
-        (o)[2] = A2 * s_ + B2 * s2_ + (i)[5 * (s)];                                                \
-    } while (0)
-
-/* ---- Tiles --------------------------------------------------------------------------------------------------- */
-
-typedef struct place {
-    int64_t n, h, w; /* of the tile's first pixel of y */
-} place;
-
-static inline place place_of(const winograd *t, int64_t tile)
+static tutti__conv_shape shape_of(tutti_shape x, tutti_shape w, tutti_shape y,
+                                  const tutti__conv2d *a)
 {
-    const int64_t of_image = tile % (t->tiles_h * t->tiles_w);
-
-    return (place){tile / (t->tiles_h * t->tiles_w), of_image / t->tiles_w * 4,
-                   of_image % t->tiles_w * 4};
+    return (tutti__conv_shape){.n = x.d[0],
+                               .in_c = x.d[1],
+                               .out_c = y.d[1],
+                               .in_h = x.d[2],
+                               .in_w = x.d[3],
+                               .out_h = y.d[2],
+                               .out_w = y.d[3],
+                               .kernel = w.d[2],
+                               .stride = a->stride,
+                               .padding = a->padding};
 }
 
-/* patch = size x size pixels of an image plane from (h, w) on, zero outside */
-FAST static inline void load_patch(v16 *patch, const float *plane, int64_t height, int64_t width,
-                                   int64_t h, int64_t w, int size)
+/* [N][C/lanes][H][W][lanes] */
+static tutti_status blocked(tutti_ctx *cx, tutti_shape shape, const tutti__layout **layout_p)
 {
-    const bool inside = h >= 0 && w >= 0 && h + size <= height && w + size <= width;
+    const tutti__onednn *od = cx->kernel_state;
 
-    for (int i = 0; i < size; i++)
-        for (int j = 0; j < size; j++)
-            if (inside || (h + i >= 0 && h + i < height && w + j >= 0 && w + j < width))
-                patch[i * size + j] =
-                    *(const tutti__v16_anywhere *)(plane + ((h + i) * width + w + j) * 16);
-            else
-                patch[i * size + j] = (v16){0};
+    return tutti__onednn_tagged(cx, shape, od->isa->lanes == 16 ? dnnl_nChw16c : dnnl_nChw8c,
+                                layout_p);
 }
 
-/* v[point][tile - first][C] of the tiles [first, last) */
-FAST static void transform_input(const winograd *t, int64_t first, int64_t last, float *v)
+bool tutti__winograd_can(tutti_ctx *cx, tutti_shape x, tutti_shape w)
 {
-    for (int64_t c = 0; c < t->in_c; c += 16)
-        for (int64_t tile = first; tile < last; tile++) {
-            const place at = place_of(t, tile);
-            float *to = v + (tile - first) * t->in_c + c;
-            v16 x[P], y[P], z[6];
+    const tutti__isa *isa = ((const tutti__onednn *)cx->kernel_state)->isa;
 
-            load_patch(x, t->in + (at.n * t->in_c + c) * t->in_h * t->in_w, t->in_h, t->in_w,
-                       at.h - t->padding, at.w - t->padding, 6);
-            for (int j = 0; j < 6; j++) {
-                INPUT_1D(z, x + j, 6);
-                for (int i = 0; i < 6; i++)
-                    y[i * 6 + j] = z[i];
-            }
-            for (int i = 0; i < 6; i++) {
-                INPUT_1D(z, y + i * 6, 1);
-                for (int j = 0; j < 6; j++)
-                    *(v16 *)(to + (i * 6 + j) * t->v_stride) = z[j];
-            }
-        }
-}
-
-/* y's tiles [first, last) from m[point][tile - first][M] */
-FAST static void transform_output(const winograd *t, int64_t first, int64_t last, const float *m)
-{
-    for (int64_t c = 0; c < t->out_c; c += 16)
-        for (int64_t tile = first; tile < last; tile++) {
-            const place at = place_of(t, tile);
-            const float *from = m + (tile - first) * t->out_c + c;
-            float *plane = t->out + (at.n * t->out_c + c) * t->out_h * t->out_w;
-            v16 x[6], y[4 * 6], z[4], bias = {0};
-
-            if (t->bias)
-                bias = *(const tutti__v16_anywhere *)(t->bias + c);
-            for (int j = 0; j < 6; j++) {
-                for (int i = 0; i < 6; i++)
-                    x[i] = *(const v16 *)(from + (i * 6 + j) * t->m_stride);
-                OUTPUT_1D(z, x, 1);
-                for (int i = 0; i < 4; i++)
-                    y[i * 6 + j] = z[i];
-            }
-            for (int i = 0; i < 4 && at.h + i < t->out_h; i++) {
-                OUTPUT_1D(z, y + i * 6, 1);
-                for (int j = 0; j < 4 && at.w + j < t->out_w; j++)
-                    *(tutti__v16_anywhere *)(plane + ((at.h + i) * t->out_w + at.w + j) * 16) =
-                        z[j] + bias;
-            }
-        }
-}
-
-/* ---- Products ------------------------------------------------------------------------------------------------- */
-
-typedef struct product {
-    const float *a, *b;
-    float *c;
-    int64_t a_row, a_k, b_k, c_row, inner;
-    bool add;
-} product;
-
-/* c[r][0 .. 16 vectors) = or += sum over k of a[r * a_row + k * a_k] * b[k * b_k ..] for some rows, all in registers */
-TUTTI__INLINE FAST void product_block(const product *p, int rows, int vectors)
-{
-    v16 sum[MAX_ROWS][2], y[2];
-    const float *a = p->a, *b = p->b;
-
-    for (int r = 0; r < rows; r++)
-        for (int i = 0; i < vectors; i++)
-            sum[r][i] = p->add ? *(const v16 *)(p->c + r * p->c_row + i * 16) : (v16){0};
-    for (int64_t k = 0; k < p->inner; k++, a += p->a_k, b += p->b_k) {
-        for (int i = 0; i < vectors; i++)
-            y[i] = *(const v16 *)(b + i * 16);
-        for (int r = 0; r < rows; r++)
-            for (int i = 0; i < vectors; i++)
-                sum[r][i] += a[r * p->a_row] * y[i];
-    }
-    for (int r = 0; r < rows; r++)
-        for (int i = 0; i < vectors; i++)
-            *(v16 *)(p->c + r * p->c_row + i * 16) = sum[r][i];
-}
-
-/* m = v u of one point: rows are tiles; u's panels are [C][32], the last may be [C][16] */
-FAST static void product_tiles(const winograd *t, const float *v, const float *u, float *m,
-                               int64_t rows)
-{
-    product p = {.a_row = t->in_c, .a_k = 1, .c_row = t->out_c, .inner = t->in_c};
-
-    for (int64_t j = 0; j < t->out_c; j += 32)
-        for (int64_t r = 0; r < rows; r += TILE_ROWS) {
-            p.a = v + r * t->in_c;
-            p.b = u + j * t->in_c;
-            p.c = m + r * t->out_c + j;
-            p.b_k = t->out_c - j >= 32 ? 32 : 16;
-            if (p.b_k == 32)
-                product_block(&p, TILE_ROWS, 2);
-            else
-                product_block(&p, TILE_ROWS, 1);
-        }
-}
-
-/* m[C][M] = or += v' e of one point */
-FAST static void product_channels(const winograd *t, const float *v, const float *e, float *m,
-                                  int64_t tiles, bool add)
-{
-    product p = {
-        .a_row = 1, .a_k = t->in_c, .b_k = t->out_c, .c_row = t->out_c, .inner = tiles, .add = add};
-
-    for (int64_t j = 0; j < t->out_c; j += 32)
-        for (int64_t c = 0; c < t->in_c; c += CHANNEL_ROWS) {
-            p.a = v + c;
-            p.b = e + j;
-            p.c = m + c * t->out_c + j;
-            if (t->out_c - j >= 32)
-                product_block(&p, CHANNEL_ROWS, 2);
-            else
-                product_block(&p, CHANNEL_ROWS, 1);
-        }
-}
-
-/* ---- Forward and data gradient ---------------------------------------------------------------------------------- */
-
-/* Weights come as [out/16][in/16][3][3][16 in][16 out]; one job a block of 16 out. u: see product_tiles. */
-FAST static void transform_weights(void *arg, int64_t block, int member)
-{
-    const winograd *t = arg;
-    const int64_t panel = block / 2 * 32, width = t->out_c - panel >= 32 ? 32 : 16;
-
-    (void)member;
-    for (int64_t c = 0; c < t->in_c; c++) {
-        const float *w = t->w + (block * (t->in_c / 16) + c / 16) * 9 * 256 + c % 16 * 16;
-        float *to = t->u + panel * t->in_c + c * width + block % 2 * 16;
-        v16 x[9], y[6 * 3], z[6];
-
-        for (int k = 0; k < 9; k++)
-            x[t->flip ? 8 - k : k] = *(const v16 *)(w + k * 256);
-        for (int j = 0; j < 3; j++) {
-            WEIGHTS_1D(z, x + j, 3);
-            for (int i = 0; i < 6; i++)
-                y[i * 3 + j] = z[i];
-        }
-        for (int i = 0; i < 6; i++) {
-            WEIGHTS_1D(z, y + i * 3, 1);
-            for (int j = 0; j < 6; j++)
-                *(v16 *)(to + (i * 6 + j) * t->u_stride) = z[j];
-        }
-    }
-}
-
-static void convolve_part(void *arg, int64_t part, int member)
-{
-    const winograd *t = arg;
-    const int64_t first = part * t->part;
-    const int64_t last = first + t->part < t->tiles ? first + t->part : t->tiles;
-    const int64_t rows =
-        (last - first + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS; /* the rest of v: whatever it is */
-    float *v = t->work + member * t->work_size, *m = v + P * t->v_stride;
-
-    transform_input(t, first, last, v);
-    for (int p = 0; p < P; p++)
-        product_tiles(t, v + p * t->v_stride, t->u + p * t->u_stride, m + p * t->m_stride, rows);
-    transform_output(t, first, last, m);
-}
-
-static winograd winograd_of(tutti_shape in, tutti_shape out, int64_t padding, int64_t part)
-{
-    winograd t = {.n = in.d[0],
-                  .in_c = in.d[1],
-                  .out_c = out.d[1],
-                  .in_h = in.d[2],
-                  .in_w = in.d[3],
-                  .out_h = out.d[2],
-                  .out_w = out.d[3],
-                  .padding = padding,
-                  .part = part};
-
-    t.tiles_h = (t.out_h + 3) / 4;
-    t.tiles_w = (t.out_w + 3) / 4;
-    t.tiles = t.n * t.tiles_h * t.tiles_w;
-    t.v_stride = part * t.in_c + 16;
-    t.m_stride = part * t.out_c + 16;
-    t.u_stride = t.in_c * t.out_c + 16;
-    t.work_size = P * (t.v_stride + t.m_stride);
-    return t;
-}
-
-static tutti_status convolve(tutti_ctx *cx, winograd *t)
-{
-    void *memory;
-
-    TUTTI_TRY(tutti__onednn_scratch(
-        cx, (size_t)(P * t->u_stride + cx->threads * t->work_size) * sizeof(float), &memory));
-    t->u = memory;
-    t->work = t->u + P * t->u_stride;
-    tutti__onednn_parallel(cx, transform_weights, t, t->out_c / 16);
-    tutti__onednn_parallel(cx, convolve_part, t, (t->tiles + t->part - 1) / t->part);
-    return TUTTI_OK;
-}
-
-static tutti_status blocked(tutti_ctx *cx, tutti_shape shape, dnnl_format_tag_t tag,
-                            const tutti__layout **layout_p)
-{
-    tutti__md md;
-    tutti_status status = tutti__onednn_check(tutti__md_new(&md, 4, shape.d, dnnl_f32, tag),
-                                              "describing a blocked layout");
-
-    if (status == TUTTI_OK) {
-        status = tutti__onednn_layout(cx, md, layout_p);
-        tutti__md_free(md);
-    }
-    return status;
-}
-
-bool tutti__winograd_can(tutti_shape x, tutti_shape w)
-{
-    return HAVE_FAST && tutti__onednn_has_avx512() && x.d[1] % 16 == 0 && w.d[0] % 16 == 0;
+    return isa->lanes >= 8 && x.d[1] % isa->lanes == 0 && w.d[0] % isa->lanes == 0;
 }
 
 tutti_status tutti__winograd_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
-                                     tutti_tensor *b, int padding)
+                                     tutti_tensor *b, const tutti__conv2d *a)
 {
-    winograd t = winograd_of(x->shape, y->shape, padding, PART);
-    const tutti__layout *x_layout, *y_layout, *w_layout;
-    void *data;
+    const tutti__isa *isa = ((const tutti__onednn *)y->cx->kernel_state)->isa;
+    const tutti__conv_shape s = shape_of(x->shape, w->shape, y->shape, a);
+    const tutti__layout *x_layout, *y_layout;
+    void *x_data, *w_data, *b_data = NULL, *work;
 
-    TUTTI_TRY(blocked(y->cx, x->shape, dnnl_nChw16c, &x_layout));
-    TUTTI_TRY(blocked(y->cx, y->shape, dnnl_nChw16c, &y_layout));
-    TUTTI_TRY(blocked(y->cx, w->shape, dnnl_OIhw16i16o, &w_layout));
-    TUTTI_TRY(tutti__onednn_in(x, x_layout, &data));
-    t.in = data;
-    TUTTI_TRY(tutti__onednn_in(w, w_layout, &data));
-    t.w = data;
-    if (b) {
-        TUTTI_TRY(tutti__onednn_in(b, NULL, &data));
-        t.bias = data;
-    }
+    TUTTI_TRY(blocked(y->cx, x->shape, &x_layout));
+    TUTTI_TRY(blocked(y->cx, y->shape, &y_layout));
+    TUTTI_TRY(tutti__onednn_in(x, x_layout, &x_data));
+    TUTTI_TRY(tutti__onednn_in(w, NULL, &w_data));
+    if (b)
+        TUTTI_TRY(tutti__onednn_in(b, NULL, &b_data));
     TUTTI_TRY(tutti__tensor_alloc(y, y_layout));
-    t.out = y->data;
-    return convolve(y->cx, &t);
+    TUTTI_TRY(tutti__onednn_scratch(y->cx, isa->winograd_work(y->cx, &s, TUTTI__FORWARD), &work));
+    isa->winograd_forward(y->cx, &s, y->data, x_data, w_data, b_data, work);
+    return TUTTI_OK;
 }
 
 tutti_status tutti__winograd_backward_data(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *w,
-                                           int padding)
+                                           const tutti__conv2d *a)
 {
-    winograd t = winograd_of(dy->shape, dx->shape, 2 - padding, PART);
-    const tutti__layout *dx_layout, *dy_layout, *w_layout;
-    void *data;
+    const tutti__isa *isa = ((const tutti__onednn *)dx->cx->kernel_state)->isa;
+    const tutti__conv_shape s = shape_of(dx->shape, w->shape, dy->shape, a);
+    const tutti__layout *dx_layout, *dy_layout;
+    void *dy_data, *w_data, *work;
 
-    t.flip = true;
-    TUTTI_TRY(blocked(dx->cx, dx->shape, dnnl_nChw16c, &dx_layout));
-    TUTTI_TRY(blocked(dx->cx, dy->shape, dnnl_nChw16c, &dy_layout));
-    TUTTI_TRY(blocked(dx->cx, w->shape, dnnl_IOhw16o16i, &w_layout));
-    TUTTI_TRY(tutti__onednn_in(dy, dy_layout, &data));
-    t.in = data;
-    TUTTI_TRY(tutti__onednn_in(w, w_layout, &data));
-    t.w = data;
+    TUTTI_TRY(blocked(dx->cx, dx->shape, &dx_layout));
+    TUTTI_TRY(blocked(dx->cx, dy->shape, &dy_layout));
+    TUTTI_TRY(tutti__onednn_in(dy, dy_layout, &dy_data));
+    TUTTI_TRY(tutti__onednn_in(w, NULL, &w_data));
     TUTTI_TRY(tutti__tensor_alloc(dx, dx_layout));
-    t.out = dx->data;
-    return convolve(dx->cx, &t);
-}
-
-/* ---- Weight gradient ---------------------------------------------------------------------------------------------- */
-
-typedef struct gradient {
-    winograd t; /* in is x; out is dy, read only */
-    int64_t first, last;
-    float *v, *e, *m, *dw;
-} gradient;
-
-#define SLICE 8 /* tiles a job */
-
-/* e[point][tile - first][M] of the tiles [first, last) of dy */
-FAST static void transform_gradient(const winograd *t, int64_t first, int64_t last, float *e)
-{
-    for (int64_t c = 0; c < t->out_c; c += 16)
-        for (int64_t tile = first; tile < last; tile++) {
-            const place at = place_of(t, tile);
-            float *to = e + (tile - first) * t->out_c + c;
-            v16 x[16], y[6 * 4], z[6];
-
-            load_patch(x, t->out + (at.n * t->out_c + c) * t->out_h * t->out_w, t->out_h, t->out_w,
-                       at.h, at.w, 4);
-            for (int j = 0; j < 4; j++) {
-                GRADIENT_1D(z, x + j, 4);
-                for (int i = 0; i < 6; i++)
-                    y[i * 4 + j] = z[i];
-            }
-            for (int i = 0; i < 6; i++) {
-                GRADIENT_1D(z, y + i * 4, 1);
-                for (int j = 0; j < 6; j++)
-                    *(v16 *)(to + (i * 6 + j) * t->m_stride) = z[j];
-            }
-        }
-}
-
-static void transform_slice(void *arg, int64_t i, int member)
-{
-    const gradient *g = arg;
-    const int64_t first = g->first + i * SLICE;
-    const int64_t last = first + SLICE < g->last ? first + SLICE : g->last;
-
-    (void)member;
-    transform_input(&g->t, first, last, g->v + i * SLICE * g->t.in_c);
-    transform_gradient(&g->t, first, last, g->e + i * SLICE * g->t.out_c);
-}
-
-static void product_point(void *arg, int64_t p, int member)
-{
-    const gradient *g = arg;
-
-    (void)member;
-    product_channels(&g->t, g->v + p * g->t.v_stride, g->e + p * g->t.m_stride,
-                     g->m + p * g->t.u_stride, g->last - g->first, g->first > 0);
-}
-
-/* dw [M/16][C/16][3][3][16 C][16 M] from m; one job a block of 16 M */
-FAST static void transform_dw(void *arg, int64_t block, int member)
-{
-    const gradient *g = arg;
-    const winograd *t = &g->t;
-
-    (void)member;
-    for (int64_t c = 0; c < t->in_c; c++) {
-        const float *from = g->m + c * t->out_c + block * 16;
-        float *to = g->dw + (block * (t->in_c / 16) + c / 16) * 9 * 256 + c % 16 * 16;
-        v16 x[6], y[3 * 6], z[3];
-
-        for (int j = 0; j < 6; j++) {
-            for (int i = 0; i < 6; i++)
-                x[i] = *(const v16 *)(from + (i * 6 + j) * t->u_stride);
-            WEIGHTS_GRADIENT_1D(z, x, 1);
-            for (int i = 0; i < 3; i++)
-                y[i * 6 + j] = z[i];
-        }
-        for (int i = 0; i < 3; i++) {
-            WEIGHTS_GRADIENT_1D(z, y + i * 6, 1);
-            for (int j = 0; j < 3; j++)
-                *(v16 *)(to + (i * 3 + j) * 256) = z[j];
-        }
-    }
+    TUTTI_TRY(
+        tutti__onednn_scratch(dx->cx, isa->winograd_work(dx->cx, &s, TUTTI__BACKWARD_DATA), &work));
+    isa->winograd_data(dx->cx, &s, dx->data, dy_data, w_data, work);
+    return TUTTI_OK;
 }
 
 tutti_status tutti__winograd_backward_weights(tutti_tensor *dw, tutti_tensor *dy, tutti_tensor *x,
-                                              int padding)
+                                              const tutti__conv2d *a)
 {
     tutti_ctx *cx = dw->cx;
-    /* Threads meet twice a part: larger ones for them. The order of the sums, and so the bits, are the same. */
-    gradient g = {.t = winograd_of(x->shape, dy->shape, padding,
-                                   cx->threads > 1 ? PART * 4 * cx->threads : PART)};
-    const tutti__layout *x_layout, *dy_layout, *dw_layout;
-    void *data, *dw_data;
+    const tutti__isa *isa = ((const tutti__onednn *)cx->kernel_state)->isa;
+    const tutti__conv_shape s = shape_of(x->shape, dw->shape, dy->shape, a);
+    const tutti__layout *x_layout, *dy_layout;
+    void *dy_data, *x_data, *work;
 
-    TUTTI_TRY(blocked(cx, x->shape, dnnl_nChw16c, &x_layout));
-    TUTTI_TRY(blocked(cx, dy->shape, dnnl_nChw16c, &dy_layout));
-    TUTTI_TRY(blocked(cx, dw->shape, dnnl_OIhw16i16o, &dw_layout));
-    TUTTI_TRY(tutti__onednn_in(x, x_layout, &data));
-    g.t.in = data;
-    TUTTI_TRY(tutti__onednn_in(dy, dy_layout, &data));
-    g.t.out = data;
-    TUTTI_TRY(tutti__onednn_staging(cx, dw_layout->bytes, &dw_data));
-    g.dw = dw_data;
-    TUTTI_TRY(tutti__onednn_scratch(cx, (size_t)(g.t.work_size + P * g.t.u_stride) * sizeof(float),
-                                    &data));
-    g.v = data;
-    g.e = g.v + P * g.t.v_stride;
-    g.m = g.e + P * g.t.m_stride;
-    for (; g.first < g.t.tiles; g.first = g.last) {
-        g.last = g.first + g.t.part < g.t.tiles ? g.first + g.t.part : g.t.tiles;
-        tutti__onednn_parallel(cx, transform_slice, &g, (g.last - g.first + SLICE - 1) / SLICE);
-        tutti__onednn_parallel(cx, product_point, &g, P);
-    }
-    tutti__onednn_parallel(cx, transform_dw, &g, g.t.out_c / 16);
-    return tutti__onednn_reorder(cx, dw->shape,
-                                 &(tutti__onednn_place){dw_layout, TUTTI_F32, dw_data},
-                                 &(tutti__onednn_place){NULL, TUTTI_F32, dw->data}, dw->accumulate);
+    TUTTI_TRY(blocked(cx, x->shape, &x_layout));
+    TUTTI_TRY(blocked(cx, dy->shape, &dy_layout));
+    TUTTI_TRY(tutti__onednn_in(x, x_layout, &x_data));
+    TUTTI_TRY(tutti__onednn_in(dy, dy_layout, &dy_data));
+    TUTTI_TRY(
+        tutti__onednn_scratch(cx, isa->winograd_work(cx, &s, TUTTI__BACKWARD_WEIGHTS), &work));
+    isa->winograd_weights(cx, &s, dw->data, dw->accumulate, dy_data, x_data, work);
+    return TUTTI_OK;
 }

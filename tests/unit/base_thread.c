@@ -1,5 +1,5 @@
-/* comm: a wait until a deadline that is over ends at once, instead of lasting for ever.   SPDX-License-Identifier: MIT */
-#include "comm/core/thread.h"
+/* base: a wait until a deadline that is over ends at once, instead of lasting for ever.   SPDX-License-Identifier: MIT */
+#include "base/thread.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

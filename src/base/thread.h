@@ -1,7 +1,7 @@
-/* thread.h -- starting threads; waiting; sleeping on a 32-bit word, between threads or processes.
+/* thread.h -- starting threads; waiting; spinning; sleeping on a 32-bit word, between threads or processes.
  * SPDX-License-Identifier: MIT */
-#ifndef TUTTI_COMM_THREAD_H
-#define TUTTI_COMM_THREAD_H
+#ifndef TUTTI_BASE_THREAD_H
+#define TUTTI_BASE_THREAD_H
 
 #include "base/base.h"
 
@@ -63,9 +63,24 @@ static inline void tutti__futex_wait(_Atomic uint32_t *word, uint32_t value, dou
     syscall(SYS_futex, word, FUTEX_WAIT, value, ms < 0 ? NULL : &t, NULL, 0);
 }
 
+static inline void tutti__futex_wake_some(_Atomic uint32_t *word, int most)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE, most, NULL, NULL, 0);
+}
+
 static inline void tutti__futex_wake(_Atomic uint32_t *word)
 {
-    syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    tutti__futex_wake_some(word, INT32_MAX);
+}
+
+/* Tells the core that this thread spins. */
+static inline void tutti__relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
 }
 
 #endif

@@ -1,0 +1,18 @@
+/* peak.h -- what a core of this machine can do, measured.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_DEVICE_CPU_PEAK_H
+#define TUTTI_DEVICE_CPU_PEAK_H
+
+#include "base/base.h"
+
+typedef struct tutti__cpu_peak {
+    const char
+        *isa; /* "avx512", "avx2", "sse41", "neon"; "": none that this measures, and gflops is 0 */
+    double
+        gflops; /* F32 FMAs (sse41: products and sums) in the widest vectors of `isa` and registers alone; an FMA is two */
+    double gbps; /* a copy of 32 MiB, 1e9 bytes a second, read and written */
+} tutti__cpu_peak;
+
+/* By the calling thread, in about 50 ms, on the core that it runs on, with the instruction set that TUTTI_CPU_ISA allows. MEMORY. */
+tutti_status tutti__cpu_peak_measure(tutti__cpu_peak *peak);
+
+#endif

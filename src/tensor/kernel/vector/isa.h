@@ -1,0 +1,40 @@
+/* isa.h -- arithmetic that is compiled once for each instruction set, over plain memory.   SPDX-License-Identifier: MIT
+ *
+ * Every file of this folder's isa/ is compiled for each set (CMakeLists.txt lists them) with TUTTI__ISA and TUTTI__LANES of it, and
+ * what it gives others is a function of one table a set. Activations come in blocks of `lanes` channels: [N][C/lanes][H][W][lanes]. */
+#ifndef TUTTI_TENSOR_KERNEL_VECTOR_ISA_H
+#define TUTTI_TENSOR_KERNEL_VECTOR_ISA_H
+
+#include "tensor/kernel.h"
+#include "tensor/kernel/vector/runs.h"
+#include "tensor/parallel.h"
+
+#include <stddef.h>
+
+/* A convolution by its shapes, forward: x [n,in_c,in_h,in_w], w [out_c,in_c,kernel,kernel], y [n,out_c,out_h,out_w]. */
+typedef struct tutti__conv_shape {
+    int64_t n, in_c, out_c, in_h, in_w, out_h, out_w;
+    int64_t kernel, stride, padding;
+} tutti__conv_shape;
+
+typedef struct tutti__isa {
+    const char *name; /* of the set, as in TUTTI_CPU_ISA */
+    int lanes;        /* floats a vector */
+    const tutti__runs *runs;
+
+    /* Winograd, for kernel 3, stride 1 and padding up to 2 or stride 2 and padding 1, and channels that are multiples of lanes.
+     * `work`: so many bytes of memory, aligned to a vector. Weights are row-major; bias [out_c] or NULL. */
+    size_t (*winograd_work)(const tutti_ctx *cx, const tutti__conv_shape *s,
+                            tutti__direction direction);
+    void (*winograd_forward)(tutti_ctx *cx, const tutti__conv_shape *s, float *y, const float *x,
+                             const float *w, const float *bias, void *work);
+    void (*winograd_data)(tutti_ctx *cx, const tutti__conv_shape *s, float *dx, const float *dy,
+                          const float *w, void *work);
+    void (*winograd_weights)(tutti_ctx *cx, const tutti__conv_shape *s, float *dw, bool accumulate,
+                             const float *dy, const float *x, void *work);
+} tutti__isa;
+
+/* Of the instruction set that TUTTI_CPU_ISA allows and the CPU has; never NULL. */
+const tutti__isa *tutti__isa_of(const char *isa);
+
+#endif

@@ -1,0 +1,182 @@
+/* transforms.h -- Winograd's one-dimensional transforms, of vectors.   SPDX-License-Identifier: MIT
+ *
+ * Each reads i[0], i[1], ... and writes o[0], o[1], ...; a file applies them to columns, then to rows. A convolution with a kernel g
+ * of 3 gives y = A((G g) * (B x)), its gradient by g is G'((A' dy) * (B x)); Toom and Cook's algorithm, transposed:
+ *
+ *     stride 1    F(4, 3): 6 points 0, +-a, +-b, infinity; y[s] = g[0] x[s] + g[1] x[s+1] + g[2] x[s+2]
+ *     stride 2    9 points: y[s] = g[0] x[2s] + g[2] x[2s+2] is F(4, 2) of the even x, 5 points +-a, +-b, infinity;
+ *                 + g[1] x[2s+1] is 4 products of the odd x as they are, all with the sixth transformed weight */
+#ifndef TUTTI_TENSOR_KERNEL_VECTOR_ISA_FOLDER_TRANSFORMS_H
+#define TUTTI_TENSOR_KERNEL_VECTOR_ISA_FOLDER_TRANSFORMS_H
+
+#include "tensor/kernel/vector/isa/vector.h"
+
+/* The points: they keep rounding near that of direct convolution (Barabasz et al. 2020 study the choice). */
+#define A1 0.625f
+#define B1 1.5f
+#define A2 (A1 * A1)
+#define B2 (B1 * B1)
+#define A3 (A1 * A2)
+#define B3 (B1 * B2)
+/* 1 / the product of a point's distances to the others, with 0 and without */
+#define NA (1.0f / (2 * A2 * (A2 - B2)))
+#define NB (1.0f / (2 * B2 * (B2 - A2)))
+#define KA (1.0f / (2 * A1 * (A2 - B2)))
+#define KB (1.0f / (2 * B1 * (B2 - A2)))
+
+/* ---- Stride 1 -------------------------------------------------------------------------------------------------- */
+
+/* B: 6 to 6 */
+INLINE void input_1(vec *o, const vec *i)
+{
+    const vec u = i[4] - B2 * i[2], u2 = i[4] - A2 * i[2];
+    const vec w = A1 * (i[3] - B2 * i[1]), w2 = B1 * (i[3] - A2 * i[1]);
+
+    o[0] = A2 * B2 * i[0] - (A2 + B2) * i[2] + i[4];
+    o[1] = u + w;
+    o[2] = u - w;
+    o[3] = u2 + w2;
+    o[4] = u2 - w2;
+    o[5] = A2 * B2 * i[1] - (A2 + B2) * i[3] + i[5];
+}
+
+/* A: 6 to 4 */
+INLINE void output_1(vec *o, const vec *i)
+{
+    const vec s = i[1] + i[2], d = i[1] - i[2], s2 = i[3] + i[4], d2 = i[3] - i[4];
+
+    o[0] = i[0] + s + s2;
+    o[1] = A1 * d + B1 * d2;
+    o[2] = A2 * s + B2 * s2;
+    o[3] = A3 * d + B3 * d2 + i[5];
+}
+
+/* A': 4 to 6 */
+INLINE void gradient_1(vec *o, const vec *i)
+{
+    const vec e = i[0] + A2 * i[2], d = A1 * i[1] + A3 * i[3];
+    const vec e2 = i[0] + B2 * i[2], d2 = B1 * i[1] + B3 * i[3];
+
+    o[0] = i[0];
+    o[1] = e + d;
+    o[2] = e - d;
+    o[3] = e2 + d2;
+    o[4] = e2 - d2;
+    o[5] = i[3];
+}
+
+/* G: 3 to 6 */
+INLINE void weights_1(vec *o, const vec *i)
+{
+    const vec e = i[0] + A2 * i[2], e2 = i[0] + B2 * i[2];
+
+    o[0] = i[0] * (1.0f / (A2 * B2));
+    o[1] = NA * (e + A1 * i[1]);
+    o[2] = NA * (e - A1 * i[1]);
+    o[3] = NB * (e2 + B1 * i[1]);
+    o[4] = NB * (e2 - B1 * i[1]);
+    o[5] = i[2];
+}
+
+/* G': 6 to 3 */
+INLINE void weights_gradient_1(vec *o, const vec *i)
+{
+    const vec s = NA * (i[1] + i[2]), d = NA * (i[1] - i[2]);
+    const vec s2 = NB * (i[3] + i[4]), d2 = NB * (i[3] - i[4]);
+
+    o[0] = i[0] * (1.0f / (A2 * B2)) + s + s2;
+    o[1] = A1 * d + B1 * d2;
+    o[2] = A2 * s + B2 * s2 + i[5];
+}
+
+/* ---- Stride 2 -------------------------------------------------------------------------------------------------- */
+
+/* F(4, 2): 5 to 5, from i[0], i[step], ... */
+INLINE void input_half(vec *o, const vec *i, int step)
+{
+    const vec u = i[3 * step] - B2 * i[step], w = A1 * (i[2 * step] - B2 * i[0]);
+    const vec u2 = i[3 * step] - A2 * i[step], w2 = B1 * (i[2 * step] - A2 * i[0]);
+
+    o[0] = u + w;
+    o[1] = u - w;
+    o[2] = u2 + w2;
+    o[3] = u2 - w2;
+    o[4] = A2 * B2 * i[0] - (A2 + B2) * i[2 * step] + i[4 * step];
+}
+
+/* B: 9 to 9 */
+INLINE void input_2(vec *o, const vec *i)
+{
+    input_half(o, i, 2);
+    for (int k = 0; k < 4; k++)
+        o[5 + k] = i[1 + 2 * k];
+}
+
+/* A: 9 to 4 */
+INLINE void output_2(vec *o, const vec *i)
+{
+    const vec s = i[0] + i[1], d = i[0] - i[1], s2 = i[2] + i[3], d2 = i[2] - i[3];
+
+    o[0] = s + s2 + i[5];
+    o[1] = A1 * d + B1 * d2 + i[6];
+    o[2] = A2 * s + B2 * s2 + i[7];
+    o[3] = A3 * d + B3 * d2 + i[4] + i[8];
+}
+
+/* A': 4 to 9 */
+INLINE void gradient_2(vec *o, const vec *i)
+{
+    const vec e = i[0] + A2 * i[2], d = A1 * i[1] + A3 * i[3];
+    const vec e2 = i[0] + B2 * i[2], d2 = B1 * i[1] + B3 * i[3];
+
+    o[0] = e + d;
+    o[1] = e - d;
+    o[2] = e2 + d2;
+    o[3] = e2 - d2;
+    o[4] = i[3];
+    for (int k = 0; k < 4; k++)
+        o[5 + k] = i[k];
+}
+
+/* G: 3 to 6; the last is for all four odd x */
+INLINE void weights_2(vec *o, const vec *i)
+{
+    o[0] = KA * (i[0] + A1 * i[2]);
+    o[1] = -KA * (i[0] - A1 * i[2]);
+    o[2] = KB * (i[0] + B1 * i[2]);
+    o[3] = -KB * (i[0] - B1 * i[2]);
+    o[4] = i[2];
+    o[5] = i[1];
+}
+
+/* G': 6 to 3 */
+INLINE void weights_gradient_2(vec *o, const vec *i)
+{
+    o[0] = KA * (i[0] - i[1]) + KB * (i[2] - i[3]);
+    o[1] = i[5];
+    o[2] = KA * A1 * (i[0] + i[1]) + KB * B1 * (i[2] + i[3]) + i[4];
+}
+
+/* The gradient by x: of 8 x, the even ones (of padding 1) are g[1] dy[s], the odd ones g[2] dy[s] + g[0] dy[s+1], which is forward's
+ * with the kernel turned round. 5 to 9 */
+INLINE void spread_input_2(vec *o, const vec *i)
+{
+    input_half(o, i, 1);
+    for (int k = 0; k < 4; k++)
+        o[5 + k] = i[k];
+}
+
+/* 9 to 8 */
+INLINE void spread_output_2(vec *o, const vec *i)
+{
+    const vec s = i[0] + i[1], d = i[0] - i[1], s2 = i[2] + i[3], d2 = i[2] - i[3];
+
+    o[1] = s + s2;
+    o[3] = A1 * d + B1 * d2;
+    o[5] = A2 * s + B2 * s2;
+    o[7] = A3 * d + B3 * d2 + i[4];
+    for (int k = 0; k < 4; k++)
+        o[2 * k] = i[5 + k];
+}
+
+#endif

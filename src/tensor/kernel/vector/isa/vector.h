@@ -1,0 +1,82 @@
+/* vector.h -- the vectors of the instruction set that a file of this folder is being compiled for.   SPDX-License-Identifier: MIT
+ *
+ * The build defines TUTTI__ISA (avx512, avx2, base) and TUTTI__LANES (floats a vector: 16, 8, 4). Vectors are the compiler's, not of one
+ * processor. They stay inside functions that are inlined, since their calling convention differs between sets. */
+#ifndef TUTTI_TENSOR_KERNEL_VECTOR_ISA_FOLDER_VECTOR_H
+#define TUTTI_TENSOR_KERNEL_VECTOR_ISA_FOLDER_VECTOR_H
+
+#include "tensor/kernel/vector/isa.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#define W TUTTI__LANES
+
+typedef float vec __attribute__((vector_size(W * 4)));
+typedef int32_t veci __attribute__((vector_size(W * 4)));
+/* anywhere in memory, as any array of floats */
+typedef float vec_at __attribute__((vector_size(W * 4), aligned(4), may_alias));
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* a vector of the lanes that f(lane, s) names: those of a, then those of b; constants */
+#if W == 16
+#define TUTTI__LANES_OF(f, s)                                                                      \
+    f(0, s), f(1, s), f(2, s), f(3, s), f(4, s), f(5, s), f(6, s), f(7, s), f(8, s), f(9, s),      \
+        f(10, s), f(11, s), f(12, s), f(13, s), f(14, s), f(15, s)
+#elif W == 8
+#define TUTTI__LANES_OF(f, s) f(0, s), f(1, s), f(2, s), f(3, s), f(4, s), f(5, s), f(6, s), f(7, s)
+#else
+#define TUTTI__LANES_OF(f, s) f(0, s), f(1, s), f(2, s), f(3, s)
+#endif
+#ifdef __clang__
+#define TUTTI__SHUFFLE(a, b, f, s) __builtin_shufflevector(a, b, TUTTI__LANES_OF(f, s))
+#else
+#define TUTTI__SHUFFLE(a, b, f, s) __builtin_shuffle(a, b, (veci){TUTTI__LANES_OF(f, s)})
+#endif
+
+/* Swaps bit s of the row's number with that of the lane's. */
+#define TUTTI__LOW(lane, s)  ((lane) & (s) ? W + (lane) - (s) : (lane))
+#define TUTTI__HIGH(lane, s) ((lane) & (s) ? W + (lane) : (lane) + (s))
+#define TUTTI__SWAP_BIT(rows, s)                                                                   \
+    for (int i_ = 0; i_ < W; i_++)                                                                 \
+        if (!(i_ & (s))) {                                                                         \
+            const vec a_ = (rows)[i_], b_ = (rows)[i_ + (s)];                                      \
+                                                                                                   \
+            (rows)[i_] = TUTTI__SHUFFLE(a_, b_, TUTTI__LOW, s);                                    \
+            (rows)[i_ + (s)] = TUTTI__SHUFFLE(a_, b_, TUTTI__HIGH, s);                             \
+        }
+
+/* W rows of W floats become columns. */
+INLINE void transpose(vec *rows)
+{
+#if W >= 16
+    TUTTI__SWAP_BIT(rows, 8)
+#endif
+#if W >= 8
+    TUTTI__SWAP_BIT(rows, 4)
+#endif
+    TUTTI__SWAP_BIT(rows, 2)
+    TUTTI__SWAP_BIT(rows, 1)
+}
+
+/* name_avx2: what other files of the folder see of this one */
+#define TUTTI__JOIN_(a, b)  a##_##b
+#define TUTTI__JOIN(a, b)   TUTTI__JOIN_(a, b)
+#define TUTTI__OF_ISA(name) TUTTI__JOIN(name, TUTTI__ISA)
+
+#define tutti__winograd_work    TUTTI__OF_ISA(tutti__winograd_work)
+#define tutti__winograd_forward TUTTI__OF_ISA(tutti__winograd_forward)
+#define tutti__winograd_data    TUTTI__OF_ISA(tutti__winograd_data)
+#define tutti__winograd_weights TUTTI__OF_ISA(tutti__winograd_weights)
+
+size_t tutti__winograd_work(const tutti_ctx *cx, const tutti__conv_shape *s,
+                            tutti__direction direction);
+void tutti__winograd_forward(tutti_ctx *cx, const tutti__conv_shape *s, float *y, const float *x,
+                             const float *w, const float *bias, void *work);
+void tutti__winograd_data(tutti_ctx *cx, const tutti__conv_shape *s, float *dx, const float *dy,
+                          const float *w, void *work);
+void tutti__winograd_weights(tutti_ctx *cx, const tutti__conv_shape *s, float *dw, bool accumulate,
+                             const float *dy, const float *x, void *work);
+
+#endif

@@ -1,0 +1,602 @@
+/* winograd.c -- 3x3 convolutions of stride 1 and 2 by Winograd's minimal filtering.   SPDX-License-Identifier: MIT
+ *
+ * A 4x4 tile of y needs a patch of x. Patches and weights are transformed to points, every point is one matrix product over channels,
+ * and the products are transformed back. Stride 1: a patch of 6x6, 36 points, 36 multiplications where direct convolution has 144.
+ * Stride 2: a patch of 9x9, 81 points for 144; of them only 36 have weights of their own.
+ *
+ *     forward, data     m[point][tile][M] = v[point][tile][C] * u[point][C][M]        v = B'xB, u = GwG', y = A'mA
+ *     weights           m[point][C][M]    = v[point][tile][C]' * e[point][tile][M]    e = AyA', dw = G'mG
+ *
+ * Tiles are taken in parts whose v and m stay in the cache. A vector is W channels of a pixel. */
+#include "tensor/kernel/vector/isa/transforms.h"
+
+#define OWN 36 /* points with weights of their own: 6 a dimension */
+#if TUTTI__LANES == 16
+#define TILE_ROWS    8 /* of a product's block in registers, with 2 vectors each */
+#define CHANNEL_ROWS 8 /* the same for weight gradients; divides W */
+#else
+#define TILE_ROWS    6
+#define CHANNEL_ROWS 4
+#endif
+#define MAX_ROWS 8
+
+/* The convolution as this file sees it: `in` is x or dy, `out` is y or dx. */
+typedef struct winograd {
+    int64_t n, in_c, out_c, in_h, in_w, out_h, out_w;
+    bool turned, strided; /* from y to x; of stride 2 */
+    int points;           /* a dimension: 6 or 9 */
+    int tile, step;       /* pixels of `out`, and of `in` from tile to tile */
+    int64_t padding, tiles_h, tiles_w, tiles, part;
+    int64_t v_stride, m_stride, u_stride; /* from point to point, in floats; not powers of two */
+    const float *in, *w, *bias;           /* bias NULL: none */
+    float *out, *u, *work;                /* work: v and m of each thread */
+    int64_t work_size;
+} winograd;
+
+typedef void transform(vec *o, const vec *i);
+
+/* Weights of one's own i, a dimension, are those of the points i, or from 5 on, of all the rest. */
+static inline int points_end(const winograd *t, int i)
+{
+    return i == 5 ? t->points : i + 1;
+}
+
+/* ---- Tiles --------------------------------------------------------------------------------------------------- */
+
+typedef struct place {
+    int64_t n, h, w; /* the tile's image, and its row and column among the image's tiles */
+} place;
+
+static inline place place_of(const winograd *t, int64_t tile)
+{
+    const int64_t of_image = tile % (t->tiles_h * t->tiles_w);
+
+    return (place){tile / (t->tiles_h * t->tiles_w), of_image / t->tiles_w, of_image % t->tiles_w};
+}
+
+/* An image's planes, of W channels each, and how the patches of tiles lie in them. */
+typedef struct planes {
+    const float *data;
+    int64_t channels, height, width;
+    int64_t step, padding;
+} planes;
+
+static inline const float *plane_of(const planes *x, int64_t n, int64_t c)
+{
+    return x->data + (n * x->channels + c) * x->height * x->width;
+}
+
+/* The tile's pixels among those W channels will be read soon. */
+INLINE void prefetch(const planes *x, place at, int64_t c)
+{
+    const float *from = plane_of(x, at.n, c) + (at.h * x->width + at.w) * x->step * W;
+
+    for (int64_t i = 0; i < x->step; i++)
+        for (int64_t j = 0; j < x->step * W; j += 16)
+            __builtin_prefetch(from + i * x->width * W + j, 0, 2);
+}
+
+/* patch[0 .. size) = a column of the image from row h on; zero outside */
+INLINE void load_column(vec *patch, const planes *x, const float *plane, int64_t h, int64_t w,
+                        int size)
+{
+    const float *from = plane + (h * x->width + w) * W;
+
+    if (w < 0 || w >= x->width)
+        for (int i = 0; i < size; i++)
+            patch[i] = (vec){0};
+    else if (h >= 0 && h + size <= x->height)
+        for (int i = 0; i < size; i++)
+            patch[i] = *(const vec_at *)(from + i * x->width * W);
+    else
+        for (int i = 0; i < size; i++)
+            if (h + i >= 0 && h + i < x->height)
+                patch[i] = *(const vec_at *)(from + i * x->width * W);
+            else
+                patch[i] = (vec){0};
+}
+
+/* to[point][tile - first][channels] = the transformed patches of tiles [first, last), size x size pixels each */
+INLINE void transform_patches(const winograd *t, const planes *x, int64_t first, int64_t last,
+                              float *to, int64_t stride, int size, int points, transform *f)
+{
+    for (int64_t c = 0; c < x->channels; c += W)
+        for (int64_t tile = first; tile < last; tile++) {
+            const place at = place_of(t, tile);
+            const float *plane = plane_of(x, at.n, c);
+            float *at_tile = to + (tile - first) * x->channels + c;
+            vec column[9], y[9 * 9], z[9];
+
+            if (c + W < x->channels)
+                prefetch(x, at, c + W);
+            else if (tile + last - first < t->tiles)
+                prefetch(x, place_of(t, tile + last - first), 0);
+            for (int j = 0; j < size; j++) {
+                load_column(column, x, plane, at.h * x->step - x->padding,
+                            at.w * x->step - x->padding + j, size);
+                f(z, column);
+                for (int i = 0; i < points; i++)
+                    y[i * size + j] = z[i];
+            }
+            for (int i = 0; i < points; i++) {
+                f(z, y + i * size);
+                for (int j = 0; j < points; j++)
+                    *(vec *)(at_tile + (i * points + j) * stride) = z[j];
+            }
+        }
+}
+
+/* v[point][tile - first][C] of the tiles [first, last) */
+static void transform_input(const winograd *t, int64_t first, int64_t last, float *v)
+{
+    const planes x = {t->in, t->in_c, t->in_h, t->in_w, t->step, t->padding};
+
+    if (!t->strided)
+        transform_patches(t, &x, first, last, v, t->v_stride, 6, 6, input_1);
+    else if (t->turned)
+        transform_patches(t, &x, first, last, v, t->v_stride, 5, 9, spread_input_2);
+    else
+        transform_patches(t, &x, first, last, v, t->v_stride, 9, 9, input_2);
+}
+
+/* out's tiles [first, last), size x size pixels each, from m[point][tile - first][M] */
+INLINE void transform_back(const winograd *t, int64_t first, int64_t last, const float *m, int size,
+                           int points, transform *f)
+{
+    for (int64_t c = 0; c < t->out_c; c += W)
+        for (int64_t tile = first; tile < last; tile++) {
+            const place at = place_of(t, tile);
+            const int64_t h = at.h * size, w = at.w * size;
+            const float *from = m + (tile - first) * t->out_c + c;
+            float *to = t->out + (at.n * t->out_c + c) * t->out_h * t->out_w;
+            vec x[9], y[8 * 9], z[8], bias = {0};
+
+            if (t->bias)
+                bias = *(const vec_at *)(t->bias + c);
+            for (int j = 0; j < points; j++) {
+                for (int i = 0; i < points; i++)
+                    x[i] = *(const vec *)(from + (i * points + j) * t->m_stride);
+                f(z, x);
+                for (int i = 0; i < size; i++)
+                    y[i * points + j] = z[i];
+            }
+            for (int i = 0; i < size && h + i < t->out_h; i++) {
+                float *row = to + ((h + i) * t->out_w + w) * W;
+
+                f(z, y + i * points);
+                if (w + size <= t->out_w)
+                    for (int j = 0; j < size; j++)
+                        *(vec_at *)(row + j * W) = z[j] + bias;
+                else
+                    for (int j = 0; j < size; j++)
+                        if (w + j < t->out_w)
+                            *(vec_at *)(row + j * W) = z[j] + bias;
+            }
+        }
+}
+
+static void transform_output(const winograd *t, int64_t first, int64_t last, const float *m)
+{
+    if (!t->strided)
+        transform_back(t, first, last, m, 4, 6, output_1);
+    else if (t->turned)
+        transform_back(t, first, last, m, 8, 9, spread_output_2);
+    else
+        transform_back(t, first, last, m, 4, 9, output_2);
+}
+
+/* ---- Products ------------------------------------------------------------------------------------------------- */
+
+typedef struct product {
+    const float *a, *b;
+    float *c;
+    int64_t a_row, a_k, b_k, c_row, inner;
+    bool add;
+} product;
+
+/* c[r][0 .. vectors * W) = or += sum over k of a[r * a_row + k * a_k] * b[k * b_k ..] for some rows, all in registers */
+INLINE void product_block(const product *p, int rows, int vectors)
+{
+    vec sum[MAX_ROWS][2], y[2];
+    const float *a = p->a, *b = p->b;
+
+    for (int r = 0; r < rows; r++)
+        for (int i = 0; i < vectors; i++)
+            sum[r][i] = p->add ? *(const vec *)(p->c + r * p->c_row + i * W) : (vec){0};
+    for (int64_t k = 0; k < p->inner; k++, a += p->a_k, b += p->b_k) {
+        for (int i = 0; i < vectors; i++)
+            y[i] = *(const vec *)(b + i * W);
+        for (int r = 0; r < rows; r++)
+            for (int i = 0; i < vectors; i++)
+                sum[r][i] += a[r * p->a_row] * y[i];
+    }
+    for (int r = 0; r < rows; r++)
+        for (int i = 0; i < vectors; i++)
+            *(vec *)(p->c + r * p->c_row + i * W) = sum[r][i];
+}
+
+/* As many rows as are left. */
+INLINE void product_rest(const product *p, int rows, int vectors)
+{
+    switch (rows) {
+    case 1:
+        product_block(p, 1, vectors);
+        break;
+    case 2:
+        product_block(p, 2, vectors);
+        break;
+    case 3:
+        product_block(p, 3, vectors);
+        break;
+    case 4:
+        product_block(p, 4, vectors);
+        break;
+    case 5:
+        product_block(p, 5, vectors);
+        break;
+    case 6:
+        product_block(p, 6, vectors);
+        break;
+    case 7:
+        product_block(p, 7, vectors);
+        break;
+    default:
+        product_block(p, 8, vectors);
+        break;
+    }
+}
+
+/* m = v u of one point: rows are tiles; u's panels are [C][2 W], the last may be [C][W] */
+static void product_tiles(const winograd *t, const float *v, const float *u, float *m, int64_t rows)
+{
+    product p = {.a_row = t->in_c, .a_k = 1, .c_row = t->out_c, .inner = t->in_c};
+
+    for (int64_t j = 0; j < t->out_c; j += 2 * W)
+        for (int64_t r = 0; r < rows; r += TILE_ROWS) {
+            const int left = (int)(rows - r < TILE_ROWS ? rows - r : TILE_ROWS);
+
+            p.a = v + r * t->in_c;
+            p.b = u + j * t->in_c;
+            p.c = m + r * t->out_c + j;
+            p.b_k = t->out_c - j >= 2 * W ? 2 * W : W;
+            if (p.b_k == W)
+                product_rest(&p, left, 1);
+            else if (left == TILE_ROWS)
+                product_block(&p, TILE_ROWS, 2);
+            else
+                product_rest(&p, left, 2);
+        }
+}
+
+/* m[C][M] = or += v' e of one point */
+static void product_channels(const winograd *t, const float *v, const float *e, float *m,
+                             int64_t tiles, bool add)
+{
+    product p = {
+        .a_row = 1, .a_k = t->in_c, .b_k = t->out_c, .c_row = t->out_c, .inner = tiles, .add = add};
+
+    for (int64_t j = 0; j < t->out_c; j += 2 * W)
+        for (int64_t c = 0; c < t->in_c; c += CHANNEL_ROWS) {
+            p.a = v + c;
+            p.b = e + j;
+            p.c = m + c * t->out_c + j;
+            if (t->out_c - j >= 2 * W)
+                product_block(&p, CHANNEL_ROWS, 2);
+            else
+                product_block(&p, CHANNEL_ROWS, 1);
+        }
+}
+
+/* ---- Weights ------------------------------------------------------------------------------------------------------ */
+
+/* In memory they are [M][C][3][3]. A square of them is W outputs by W inputs, 9 vectors a row. */
+
+/* square[input * 9 + tap], a lane an output */
+INLINE void load_square(vec *square, const float *w, int64_t row)
+{
+    for (int k = 0; k < 9; k++) {
+        vec lanes[W];
+
+        for (int m = 0; m < W; m++)
+            lanes[m] = *(const vec_at *)(w + m * row + k * W);
+        transpose(lanes);
+        for (int i = 0; i < W; i++)
+            square[k * W + i] = lanes[i];
+    }
+}
+
+/* square[output * 9 + tap], a lane an input */
+INLINE void turn_square(vec *square)
+{
+    for (int k = 0; k < 9; k++) {
+        vec lanes[W];
+
+        for (int c = 0; c < W; c++)
+            lanes[c] = square[c * 9 + k];
+        transpose(lanes);
+        for (int m = 0; m < W; m++)
+            square[m * 9 + k] = lanes[m];
+    }
+}
+
+INLINE void store_square(float *dw, int64_t row, const vec *square, bool add)
+{
+    for (int k = 0; k < 9; k++) {
+        vec lanes[W];
+
+        for (int i = 0; i < W; i++)
+            lanes[i] = square[k * W + i];
+        transpose(lanes);
+        for (int m = 0; m < W; m++) {
+            vec_at *to = (vec_at *)(dw + m * row + k * W);
+
+            if (add)
+                lanes[m] += *to;
+            *to = lanes[m];
+        }
+    }
+}
+
+/* u's points of W weights of this convolution's out, [point][C][panel] */
+INLINE void transform_kernel(float *to, int64_t stride, const vec *kernel, transform *f)
+{
+    vec x[3], y[6 * 3], z[6];
+
+    for (int j = 0; j < 3; j++) {
+        for (int i = 0; i < 3; i++)
+            x[i] = kernel[i * 3 + j];
+        f(z, x);
+        for (int i = 0; i < 6; i++)
+            y[i * 3 + j] = z[i];
+    }
+    for (int i = 0; i < 6; i++) {
+        f(z, y + i * 3);
+        for (int j = 0; j < 6; j++)
+            *(vec *)(to + (i * 6 + j) * stride) = z[j];
+    }
+}
+
+/* One job a block of W channels of out. u: see product_tiles. */
+static void transform_weights(void *arg, int64_t block, int member)
+{
+    const winograd *t = arg;
+    const int64_t panel = block / 2 * 2 * W, width = t->out_c - panel >= 2 * W ? 2 * W : W;
+    const int64_t row = (t->turned ? t->out_c : t->in_c) * 9;
+
+    (void)member;
+    for (int64_t c = 0; c < t->in_c; c += W) {
+        vec square[9 * W], kernel[9];
+
+        load_square(square, t->w + (t->turned ? c * row + block * W * 9 : block * W * row + c * 9),
+                    row);
+        if (t->turned)
+            turn_square(square);
+        for (int i = 0; i < W; i++) {
+            float *to = t->u + panel * t->in_c + (c + i) * width + block % 2 * W;
+
+            for (int k = 0; k < 9; k++)
+                kernel[t->turned ? 8 - k : k] = square[i * 9 + k];
+            if (t->strided)
+                transform_kernel(to, t->u_stride, kernel, weights_2);
+            else
+                transform_kernel(to, t->u_stride, kernel, weights_1);
+        }
+    }
+}
+
+/* ---- Forward and data gradient ---------------------------------------------------------------------------------- */
+
+static void convolve_part(void *arg, int64_t part, int member)
+{
+    const winograd *t = arg;
+    const int64_t first = part * t->part;
+    const int64_t last = first + t->part < t->tiles ? first + t->part : t->tiles;
+    float *v = t->work + member * t->work_size, *m = v + t->points * t->points * t->v_stride;
+
+    transform_input(t, first, last, v);
+    for (int own = 0; own < OWN; own++)
+        for (int i = own / 6; i < points_end(t, own / 6); i++)
+            for (int j = own % 6; j < points_end(t, own % 6); j++)
+                product_tiles(t, v + (i * t->points + j) * t->v_stride, t->u + own * t->u_stride,
+                              m + (i * t->points + j) * t->m_stride, last - first);
+    transform_output(t, first, last, m);
+}
+
+/* Tiles a part: so that v and m are about so many bytes. */
+#ifndef PART_BYTES
+#define PART_BYTES ((int64_t)768 << 10)
+#endif
+
+static int64_t part_of(const winograd *t)
+{
+    const int64_t tile = t->points * t->points * (t->in_c + t->out_c) * (int64_t)sizeof(float);
+    const int64_t part = PART_BYTES / tile / TILE_ROWS * TILE_ROWS;
+    const int64_t least = t->strided ? 2 * TILE_ROWS : 4 * TILE_ROWS;
+
+    return part < least ? least : part;
+}
+
+/* `turned`: from y to x. part: in tiles, or 0. */
+static winograd winograd_of(const tutti__conv_shape *s, bool turned)
+{
+    const bool strided = s->stride == 2;
+    winograd t = {.n = s->n,
+                  .in_c = turned ? s->out_c : s->in_c,
+                  .out_c = turned ? s->in_c : s->out_c,
+                  .in_h = turned ? s->out_h : s->in_h,
+                  .in_w = turned ? s->out_w : s->in_w,
+                  .out_h = turned ? s->in_h : s->out_h,
+                  .out_w = turned ? s->in_w : s->out_w,
+                  .turned = turned,
+                  .strided = strided,
+                  .points = strided ? 9 : 6,
+                  .tile = strided && turned ? 8 : 4,
+                  .step = strided && !turned ? 8 : 4,
+                  .padding = !turned   ? s->padding
+                             : strided ? 0
+                                       : 2 - s->padding};
+
+    t.tiles_h = (t.out_h + t.tile - 1) / t.tile;
+    t.tiles_w = (t.out_w + t.tile - 1) / t.tile;
+    t.tiles = t.n * t.tiles_h * t.tiles_w;
+    t.u_stride = t.in_c * t.out_c + W;
+    return t;
+}
+
+static void set_part(winograd *t, int64_t part)
+{
+    t->part = part;
+    t->v_stride = part * t->in_c + W;
+    t->m_stride = part * t->out_c + W;
+    t->work_size = t->points * t->points * (t->v_stride + t->m_stride);
+}
+
+/* Threads meet twice a part of the weight gradient: larger ones for them. The order of the sums, and so the bits, are the same. */
+static int64_t weights_part(const tutti_ctx *cx, const winograd *t)
+{
+    return part_of(t) * (cx->threads > 1 ? 4 * cx->threads : 1);
+}
+
+size_t tutti__winograd_work(const tutti_ctx *cx, const tutti__conv_shape *s,
+                            tutti__direction direction)
+{
+    const bool weights = direction == TUTTI__BACKWARD_WEIGHTS;
+    winograd t = winograd_of(s, direction == TUTTI__BACKWARD_DATA);
+
+    set_part(&t, weights ? weights_part(cx, &t) : part_of(&t));
+    return (size_t)(OWN * t.u_stride + (weights ? 1 : cx->threads) * t.work_size) * sizeof(float);
+}
+
+static void convolve(tutti_ctx *cx, winograd *t, void *work)
+{
+    set_part(t, part_of(t));
+    t->u = work;
+    t->work = t->u + OWN * t->u_stride;
+    tutti__parallel(cx, transform_weights, t, t->out_c / W);
+    tutti__parallel(cx, convolve_part, t, (t->tiles + t->part - 1) / t->part);
+}
+
+void tutti__winograd_forward(tutti_ctx *cx, const tutti__conv_shape *s, float *y, const float *x,
+                             const float *w, const float *bias, void *work)
+{
+    winograd t = winograd_of(s, false);
+
+    t.in = x;
+    t.w = w;
+    t.bias = bias;
+    t.out = y;
+    convolve(cx, &t, work);
+}
+
+void tutti__winograd_data(tutti_ctx *cx, const tutti__conv_shape *s, float *dx, const float *dy,
+                          const float *w, void *work)
+{
+    winograd t = winograd_of(s, true);
+
+    t.in = dy;
+    t.w = w;
+    t.out = dx;
+    convolve(cx, &t, work);
+}
+
+/* ---- Weight gradient ---------------------------------------------------------------------------------------------- */
+
+typedef struct gradient {
+    winograd t; /* in is x */
+    const float *dy;
+    int64_t first, last;
+    float *v, *e, *m, *dw;
+    bool accumulate;
+} gradient;
+
+#define SLICE 8 /* tiles a job */
+
+static void transform_slice(void *arg, int64_t i, int member)
+{
+    const gradient *g = arg;
+    const winograd *t = &g->t;
+    const planes dy = {g->dy, t->out_c, t->out_h, t->out_w, 4, 0};
+    const int64_t first = g->first + i * SLICE;
+    const int64_t last = first + SLICE < g->last ? first + SLICE : g->last;
+    float *e = g->e + i * SLICE * t->out_c;
+
+    (void)member;
+    transform_input(t, first, last, g->v + i * SLICE * t->in_c);
+    if (t->strided)
+        transform_patches(t, &dy, first, last, e, t->m_stride, 4, 9, gradient_2);
+    else
+        transform_patches(t, &dy, first, last, e, t->m_stride, 4, 6, gradient_1);
+}
+
+static void product_point(void *arg, int64_t own, int member)
+{
+    const gradient *g = arg;
+    const winograd *t = &g->t;
+    bool add = g->first > 0;
+
+    (void)member;
+    for (int i = (int)own / 6; i < points_end(t, (int)own / 6); i++)
+        for (int j = (int)own % 6; j < points_end(t, (int)own % 6); j++, add = true)
+            product_channels(t, g->v + (i * t->points + j) * t->v_stride,
+                             g->e + (i * t->points + j) * t->m_stride, g->m + own * t->u_stride,
+                             g->last - g->first, add);
+}
+
+INLINE void transform_kernel_back(vec *kernel, const float *from, int64_t stride, transform *f)
+{
+    vec x[6], y[3 * 6], z[3];
+
+    for (int j = 0; j < 6; j++) {
+        for (int i = 0; i < 6; i++)
+            x[i] = *(const vec *)(from + (i * 6 + j) * stride);
+        f(z, x);
+        for (int i = 0; i < 3; i++)
+            y[i * 6 + j] = z[i];
+    }
+    for (int i = 0; i < 3; i++) {
+        f(z, y + i * 6);
+        for (int j = 0; j < 3; j++)
+            kernel[i * 3 + j] = z[j];
+    }
+}
+
+/* One job a block of W outputs. */
+static void transform_dw(void *arg, int64_t block, int member)
+{
+    const gradient *g = arg;
+    const winograd *t = &g->t;
+
+    (void)member;
+    for (int64_t c = 0; c < t->in_c; c += W) {
+        vec square[9 * W];
+
+        for (int i = 0; i < W; i++) {
+            const float *from = g->m + (c + i) * t->out_c + block * W;
+
+            if (t->strided)
+                transform_kernel_back(square + i * 9, from, t->u_stride, weights_gradient_2);
+            else
+                transform_kernel_back(square + i * 9, from, t->u_stride, weights_gradient_1);
+        }
+        store_square(g->dw + block * W * t->in_c * 9 + c * 9, t->in_c * 9, square, g->accumulate);
+    }
+}
+
+void tutti__winograd_weights(tutti_ctx *cx, const tutti__conv_shape *s, float *dw, bool accumulate,
+                             const float *dy, const float *x, void *work)
+{
+    gradient g = {.t = winograd_of(s, false), .dy = dy, .dw = dw, .accumulate = accumulate};
+    winograd *t = &g.t;
+
+    set_part(t, weights_part(cx, t));
+    t->in = x;
+    g.v = work;
+    g.e = g.v + t->points * t->points * t->v_stride;
+    g.m = g.v + t->work_size;
+    for (; g.first < t->tiles; g.first = g.last) {
+        g.last = g.first + t->part < t->tiles ? g.first + t->part : t->tiles;
+        tutti__parallel(cx, transform_slice, &g, (g.last - g.first + SLICE - 1) / SLICE);
+        tutti__parallel(cx, product_point, &g, OWN);
+    }
+    tutti__parallel(cx, transform_dw, &g, t->out_c / W);
+}

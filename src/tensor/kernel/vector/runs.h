@@ -1,0 +1,60 @@
+/* runs.h -- arithmetic over runs of vectors, a table an instruction set.   SPDX-License-Identifier: MIT
+ *
+ * What the functions in isa/exact/ give is the same to the bit in every set: sixteen lanes are as many registers as it takes, every lane is
+ * summed in the order of the steps, and no product and sum are fused. */
+#ifndef TUTTI_TENSOR_KERNEL_VECTOR_RUNS_H
+#define TUTTI_TENSOR_KERNEL_VECTOR_RUNS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define TUTTI__WIDTH 16
+
+/* `steps` times `width` floats, each `stride` floats behind the one before. */
+typedef struct tutti__run {
+    int64_t offset; /* of the first from the start of an image: for whoever cuts runs */
+    int64_t steps, stride;
+    int width; /* 1 to TUTTI__WIDTH */
+} tutti__run;
+
+/* Of batch norm, a value a lane: y = (x - mean) * scale + bias, dx = (dy - dy_mean - (x - mean) * slope) * scale. */
+typedef struct tutti__norm {
+    float mean[TUTTI__WIDTH], scale[TUTTI__WIDTH], bias[TUTTI__WIDTH];
+    float dy_mean[TUTTI__WIDTH], slope[TUTTI__WIDTH]; /* backward */
+} tutti__norm;
+
+/* How backward knows where the relu behind batch norm let nothing through. */
+typedef enum tutti__mask {
+    TUTTI__MASK_NONE,   /* there is no relu */
+    TUTTI__MASK_FROM_X, /* where (x - mean) * scale + bias <= 0 */
+    TUTTI__MASK_FROM_Y  /* where y <= 0 */
+} tutti__mask;
+
+/* Every pointer to floats is to the first step of a run of the same form. Sums are of `width` lanes, in float over the run, which then join
+ * those in double that are there. A NaN counts as let through by a relu, and stays one. */
+typedef struct tutti__runs {
+    /* The sums of x; y = value. */
+    void (*sum)(const float *x, const tutti__run *r, double *of_lane);
+    void (*fill)(float *y, const tutti__run *r, const float *value);
+
+    /* Sums of x - shift and of its square. */
+    void (*moments)(const float *x, const tutti__run *r, const float *shift, double *sum,
+                    double *square);
+    /* residual may be NULL; y may be x */
+    void (*normalise)(float *y, const float *x, const float *residual, const tutti__run *r,
+                      const tutti__norm *p, bool relu);
+    /* Sums of d and of d * (x - mean), where d is dy behind the relu; it is kept in masked if that is not NULL, which may be dy. */
+    void (*norm_sums)(const float *dy, const float *x, const float *y, float *masked,
+                      const tutti__run *r, const tutti__norm *p, tutti__mask from, double *sum,
+                      double *product);
+    /* dx may be dy */
+    void (*norm_dx)(float *dx, const float *dy, const float *x, const float *y, const tutti__run *r,
+                    const tutti__norm *p, tutti__mask from);
+
+    /* Flat over n floats; y may be a or b. y = max(a, 0); y = a where b > 0, else 0; y = a + b. */
+    void (*relu)(float *y, const float *a, int64_t n);
+    void (*relu_gradient)(float *y, const float *a, const float *b, int64_t n);
+    void (*add)(float *y, const float *a, const float *b, int64_t n);
+} tutti__runs;
+
+#endif

@@ -1,0 +1,238 @@
+/* parallel.c -- a context's threads.   SPDX-License-Identifier: MIT
+ *
+ * They are made when they are first needed and sleep while there is nothing to do. The caller works too, and everybody takes
+ * the next job that nobody has taken: who comes late, because another program has the core, finds less to do, and nobody
+ * waits for a thread that has taken nothing. Threads look for the next call a little before they sleep, since a kernel
+ * follows the other, but only where each has a core; the caller, too, sleeps before long where a job lasts. */
+#include "tensor/parallel.h"
+
+#include "base/thread.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+#define SPIN_MS    0.05 /* a wake-up costs less */
+#define SPIN_LOOKS 64   /* between two looks at the clock */
+
+typedef struct member {
+    struct tutti__pool *pool;
+    pthread_t thread;
+    int number;
+} member;
+
+struct tutti__pool {
+    /* Of the call at hand, written while `left` is 0, read by who has taken a job: the call lasts until it is done. */
+    tutti__job *job;
+    void *arg;
+    int64_t n;
+    int n_members; /* the caller is not one */
+    bool spin;
+    unsigned forks;                      /* `forks` when they were made */
+    _Alignas(64) _Atomic int64_t left;   /* jobs that nobody has taken */
+    _Alignas(64) _Atomic int64_t undone; /* jobs that are not done */
+    _Atomic uint32_t caller_sleeps;
+    _Alignas(64) _Atomic uint32_t calls; /* counted; what members wait for */
+    _Atomic int sleepers;
+    _Atomic bool end;
+    member members[];
+};
+
+/* Whose job this thread is at, and as which member. */
+typedef struct place {
+    const tutti__pool *pool;
+    int number;
+} place;
+static _Thread_local place here;
+
+/* A process that was forked off has none of its parent's threads. */
+static _Atomic unsigned forks;
+
+static void after_fork(void)
+{
+    atomic_fetch_add(&forks, 1);
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, after_fork);
+}
+
+/* Looks until *word is not `value`, for as long as that may be cheaper than to sleep. */
+static bool spin_while(_Atomic uint32_t *word, uint32_t value)
+{
+    const double end = tutti__now_ms() + SPIN_MS;
+
+    do {
+        for (int i = 0; i < SPIN_LOOKS; i++) {
+            if (atomic_load_explicit(word, memory_order_acquire) != value)
+                return true;
+            tutti__relax();
+        }
+    } while (tutti__now_ms() < end);
+    return false;
+}
+
+/* ---- Members ---------------------------------------------------------------------------------------------- */
+
+static bool take(tutti__pool *p, int64_t *i)
+{
+    int64_t left = atomic_load_explicit(&p->left, memory_order_relaxed);
+
+    while (left > 0)
+        if (atomic_compare_exchange_weak_explicit(&p->left, &left, left - 1, memory_order_acquire,
+                                                  memory_order_relaxed)) {
+            *i = p->n - left;
+            return true;
+        }
+    return false;
+}
+
+static void work(tutti__pool *p, int number)
+{
+    for (int64_t i; take(p, &i);) {
+        p->job(p->arg, i, number);
+        if (atomic_fetch_sub(&p->undone, 1) == 1 && atomic_exchange(&p->caller_sleeps, 0))
+            tutti__futex_wake(&p->caller_sleeps);
+    }
+}
+
+static void wait_for_call(tutti__pool *p, uint32_t seen)
+{
+    if (p->spin && spin_while(&p->calls, seen))
+        return;
+    atomic_fetch_add(&p->sleepers, 1);
+    while (atomic_load(&p->calls) == seen)
+        tutti__futex_wait(&p->calls, seen, -1);
+    atomic_fetch_sub(&p->sleepers, 1);
+}
+
+static void *member_main(void *arg)
+{
+    const member *m = arg;
+    tutti__pool *p = m->pool;
+
+    prctl(PR_SET_NAME, "tutti-kernels");
+    here = (place){p, m->number};
+    while (!atomic_load(&p->end)) {
+        const uint32_t seen = atomic_load(&p->calls);
+
+        work(p, m->number);
+        wait_for_call(p, seen);
+    }
+    return NULL;
+}
+
+static void call_members(tutti__pool *p, int most)
+{
+    atomic_fetch_add(&p->calls, 1);
+    if (atomic_load(&p->sleepers))
+        tutti__futex_wake_some(&p->calls, most);
+}
+
+/* ---- The pool --------------------------------------------------------------------------------------------- */
+
+static void pool_free(tutti__pool *p)
+{
+    if (p->forks == atomic_load(&forks)) {
+        atomic_store(&p->end, true);
+        call_members(p, p->n_members);
+        for (int i = 0; i < p->n_members; i++)
+            pthread_join(p->members[i].thread, NULL);
+    }
+    free(p);
+}
+
+static tutti__pool *pool_new(tutti_ctx *cx)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    const int wanted = cx->threads - 1;
+    tutti__pool *p = tutti__alloc(sizeof *p + (size_t)wanted * sizeof p->members[0]);
+    int error = p ? 0 : ENOMEM;
+
+    pthread_once(&once, watch_forks);
+    if (p) {
+        p->spin = cx->threads_have_cores;
+        p->forks = atomic_load(&forks);
+    }
+    while (!error && p->n_members < wanted) {
+        member *m = &p->members[p->n_members];
+
+        *m = (member){.pool = p, .number = p->n_members + 1};
+        error = tutti__thread_start(&m->thread, member_main, m);
+        p->n_members += !error;
+    }
+    if (!error)
+        return p;
+    cx->threads = p ? p->n_members + 1 : 1;
+    tutti_log(TUTTI_LOG_WARN, "tensor",
+              "kernels compute with %d threads, not the %d of the context: no further one can be "
+              "started: %s; ask for fewer, or raise the limit (ulimit -u, the container's pids)",
+              cx->threads, wanted + 1, strerror(error));
+    if (cx->threads > 1)
+        return p;
+    free(p);
+    return NULL;
+}
+
+/* NULL: the caller alone. */
+static tutti__pool *pool_of(tutti_ctx *cx)
+{
+    if (cx->pool && cx->pool->forks != atomic_load_explicit(&forks, memory_order_relaxed))
+        tutti__parallel_end(cx);
+    if (!cx->pool && cx->threads > 1)
+        cx->pool = pool_new(cx);
+    return cx->pool;
+}
+
+void tutti__parallel_end(tutti_ctx *cx)
+{
+    if (cx->pool)
+        pool_free(cx->pool);
+    cx->pool = NULL;
+}
+
+static void wait_for_jobs(tutti__pool *p)
+{
+    const double end = p->spin ? tutti__now_ms() + SPIN_MS : 0;
+
+    while (atomic_load_explicit(&p->undone, memory_order_acquire) && p->spin) {
+        for (int i = 0; i < SPIN_LOOKS && atomic_load_explicit(&p->undone, memory_order_relaxed);
+             i++)
+            tutti__relax();
+        if (tutti__now_ms() >= end)
+            break;
+    }
+    for (;;) {
+        atomic_store(&p->caller_sleeps, 1);
+        if (atomic_load(&p->undone) == 0)
+            break;
+        tutti__futex_wait(&p->caller_sleeps, 1, -1);
+    }
+    atomic_store_explicit(&p->caller_sleeps, 0, memory_order_relaxed);
+}
+
+void tutti__parallel(tutti_ctx *cx, tutti__job *job, void *arg, int64_t n)
+{
+    const bool within = here.pool && here.pool == cx->pool;
+    const place outer = here; /* of another context, if not none */
+    tutti__pool *p = within || n < 2 ? NULL : pool_of(cx);
+
+    if (!p) {
+        for (int64_t i = 0; i < n; i++)
+            job(arg, i, within ? here.number : 0);
+        return;
+    }
+    p->job = job;
+    p->arg = arg;
+    p->n = n;
+    atomic_store_explicit(&p->undone, n, memory_order_relaxed);
+    atomic_store_explicit(&p->left, n, memory_order_release);
+    call_members(p, n - 1 < p->n_members ? (int)(n - 1) : p->n_members);
+    here = (place){p, 0};
+    work(p, 0);
+    here = outer;
+    if (atomic_load_explicit(&p->undone, memory_order_acquire))
+        wait_for_jobs(p);
+}
