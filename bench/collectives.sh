@@ -1,43 +1,47 @@
 #!/bin/bash
-# collectives.sh: every collective of F32 on one host, from group memory and from plain memory, beside an MPI's, in one run.
+# collectives.sh: every collective of F32 on one host, from group memory and from plain memory, beside MPIs' and oneCCL's, in one run.
 #
 #   bench/collectives.sh                       microseconds, medians of rounds A B C A B C ...
-#   ROUNDS=3 RANKS=2 bench/collectives.sh
+#   ROUNDS=3 RANKS=2 OPS="gather barrier" SIZES="4 65536" bench/collectives.sh
+#   OPENMPI5=venv5 MPICH=venvm IMPI=venvi ONECCL=venvc bench/collectives.sh       beside these too
 #
-# Where mpicc is missing, its column is "-". Both sides take the larger buffer's bytes, and work in place where they may.
+# The table is Markdown, for RECORDS.md. Of a peer that is not here, and of what a peer has not, the column is "-". All take the
+# larger buffer's bytes, work in place where they may, and are timed alike: after a barrier, mean over ranks, median over calls.
 . "$(dirname "$0")/lib.sh"
-ROUNDS=${ROUNDS:-3} RANKS=${RANKS:-2}
-sizes="4096 65536 1048576 26214400"
-ops="all_reduce reduce reduce_scatter broadcast scatter gather all_gather all_to_all"
+ROUNDS=${ROUNDS:-3} RANKS=${RANKS:-2} SIZES=${SIZES:-4 4096 65536 1048576 4194304 26214400 67108864}
+OPS=${OPS:-all_reduce reduce reduce_scatter broadcast scatter gather all_gather all_to_all barrier}
 
 all() { # MEMORY: lines of collective, bytes and microseconds
-    for op in $ops; do
-        ours "$op" "$RANKS" "$sizes" --memory "$1" | sed "s/^/$op /"
+    for op in $OPS; do
+        if [ "$op" = barrier ]; then
+            ours barrier "$RANKS" ""
+        else
+            ours "$op" "$RANKS" "$SIZES" --memory "$1"
+        fi | sed "s/^/$op /"
     done
 }
-mpi() {
-    [ ! -x "$work/mpi" ] || timeout 120 mpirun -np "$RANKS" "$work/mpi" 2>/dev/null
+of() { # NAME OP BYTES
+    awk -v op="$2" -v b="$3" '$1 == op && $2 == b {print $3}' "$work/$1.times" | median
 }
-nth() { # NAME OP LINE-OF-SIZE: ranks round sizes down, so that the n-th size of each is compared
-    awk -v op="$2" '$1 == op {print $2, $3}' "$work/$1.times" | sort -g -k1,1 |
-        awk -v at="$3" '$1 != last {last = $1; size++} size == at {print $2}' | median
+sizes_of() { # OP: in bytes, as measured
+    awk -v op="$1" '$1 == op {print $2}' "$work/group.times" | sort -gu
 }
 
-mpicc -O2 -o "$work/mpi" bench/peer/mpi_collectives.c 2>/dev/null || true
-touch "$work"/{group,plain,mpi}.times
+peers_open
 for _ in $(seq "$ROUNDS"); do
     all group >>"$work/group.times"
-    mpi >>"$work/mpi.times"
     all plain >>"$work/plain.times"
+    for name in $peers; do peer "$name" "$RANKS" "$OPS" "$SIZES" >>"$work/$name.times"; done
 done
-echo "collectives, $RANKS ranks, F32, us: medians of $ROUNDS rounds"
-printf '%-15s %10s %10s %10s %10s | %10s %10s\n' "" bytes group plain MPI MPI/group MPI/plain
-for op in $ops; do
-    at=0
-    for b in $sizes; do
-        at=$((at + 1))
-        g=$(nth group "$op" "$at") p=$(nth plain "$op" "$at") m=$(nth mpi "$op" "$at")
-        printf '%-15s %10s %10s %10s %10s | %10s %10s\n' "$op" "$b" "$g" "$p" "$m" "$(ratio "$m" "$g")" \
-            "$(ratio "$m" "$p")"
+printf 'collectives, %s ranks, F32, us: medians of %s rounds\n\n' "$RANKS" "$ROUNDS"
+printf '| | bytes | group memory | plain memory |%s best / group | best / plain |\n' "$(peer_titles)"
+printf '|---|---|---|---|%s---|---|\n' "$(for name in $peers; do printf -- '---|'; done)"
+for op in $OPS; do
+    for b in $(sizes_of "$op"); do
+        g=$(of group "$op" "$b") p=$(of plain "$op" "$b") theirs=()
+        for name in $peers; do theirs+=("$(of "$name" "$op" "$b")"); done
+        best=$(least "${theirs[@]}" -)
+        printf '| %s | %s | %s | %s |%s %s | %s |\n' "$op" "$b" "$g" "$p" "${theirs[*]+$(printf ' %s |' "${theirs[@]}")}" \
+            "$(ratio "$best" "$g")" "$(ratio "$best" "$p")"
     done
 done

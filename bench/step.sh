@@ -22,6 +22,7 @@ esac
 memory=$(command -v time || true) # GNU time: the peak of the largest process, which is a rank
 
 train() { # RANKS STEPS LOG_EVERY [COMMAND...]
+    rm -rf "$work/run"
     "${@:4}" "$TUTTI" train -n "$1" --data $data --model "$MODEL" --batch_size "$batch" --epochs 100000 --max_steps "$2" --log_every "$3" \
         --eval_every 0 --augment off --lr $lr --momentum 0.9 --weight_decay 5e-4 --threads "$THREADS" --run_dir "$work/run"
 }

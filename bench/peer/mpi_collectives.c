@@ -1,45 +1,116 @@
-/* mpi_collectives.c -- collectives of an MPI, timed as `tutti bench` times ours: for bench/collectives.sh.
+/* mpi_collectives.c -- collectives of an MPI, timed as `tutti bench` times ours: for bench/all_reduce.sh and collectives.sh.
  * SPDX-License-Identifier: MIT
  *
- *     mpirun -np N mpi_collectives        lines of: collective, bytes of the larger buffer, microseconds
+ *     mpirun -np N mpi_collectives OP... BYTES...        lines of: collective, bytes of the larger buffer, microseconds
  *
- * Each call follows a barrier; its time is the mean over ranks, shown is the median over calls. */
+ * Each call follows a barrier; its time is the mean over ranks, shown is the median over calls. A collective is checked once
+ * with numbers that tell who gave what. */
+#define _GNU_SOURCE
 #include <mpi.h>
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-enum { MOST = 25 << 20, WARMUP = 5 };
+enum { WARMUP = 5, LEAST = 10, MOST = 1000, HUGE_PAGE = 2 << 20, LARGE = 2 * HUGE_PAGE };
+static const double SECONDS =
+    0.4; /* of one collective and size: with more ranks than cores a call may take milliseconds */
 
 typedef struct stand {
     int rank, size;
-    char *src, *dst;
+    float *src, *dst;
 } stand;
 
-static void call(const stand *s, const char *op, int whole)
-{
-    int piece = whole / s->size;
-    MPI_Comm world = MPI_COMM_WORLD;
+typedef struct collective {
+    const char *name;
+    void (*call)(const stand *s, int whole, int piece);
+} collective;
 
-    if (strcmp(op, "all_reduce") == 0)
-        MPI_Allreduce(MPI_IN_PLACE, s->dst, whole, MPI_FLOAT, MPI_SUM, world);
-    else if (strcmp(op, "reduce") == 0)
-        MPI_Reduce(s->rank == 0 ? MPI_IN_PLACE : s->dst, s->dst, whole, MPI_FLOAT, MPI_SUM, 0,
-                   world);
-    else if (strcmp(op, "reduce_scatter") == 0)
-        MPI_Reduce_scatter_block(s->src, s->dst, piece, MPI_FLOAT, MPI_SUM, world);
-    else if (strcmp(op, "broadcast") == 0)
-        MPI_Bcast(s->dst, whole, MPI_FLOAT, 0, world);
-    else if (strcmp(op, "scatter") == 0)
-        MPI_Scatter(s->src, piece, MPI_FLOAT, s->dst, piece, MPI_FLOAT, 0, world);
-    else if (strcmp(op, "gather") == 0)
-        MPI_Gather(s->rank == 0 ? MPI_IN_PLACE : s->src, piece, MPI_FLOAT, s->dst, piece, MPI_FLOAT,
-                   0, world);
-    else if (strcmp(op, "all_gather") == 0)
-        MPI_Allgather(MPI_IN_PLACE, 0, MPI_FLOAT, s->dst, piece, MPI_FLOAT, world);
-    else
-        MPI_Alltoall(s->src, piece, MPI_FLOAT, s->dst, piece, MPI_FLOAT, world);
+static void all_reduce(const stand *s, int whole, int piece)
+{
+    (void)piece;
+    MPI_Allreduce(MPI_IN_PLACE, s->dst, whole, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
+
+static void reduce(const stand *s, int whole, int piece)
+{
+    (void)piece;
+    MPI_Reduce(s->rank == 0 ? MPI_IN_PLACE : s->dst, s->dst, whole, MPI_FLOAT, MPI_SUM, 0,
+               MPI_COMM_WORLD);
+}
+
+static void reduce_scatter(const stand *s, int whole, int piece)
+{
+    (void)whole;
+    MPI_Reduce_scatter_block(s->src, s->dst, piece, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
+
+static void broadcast(const stand *s, int whole, int piece)
+{
+    (void)piece;
+    MPI_Bcast(s->dst, whole, MPI_FLOAT, 0, MPI_COMM_WORLD);
+}
+
+static void scatter(const stand *s, int whole, int piece)
+{
+    (void)whole;
+    MPI_Scatter(s->src, piece, MPI_FLOAT, s->dst, piece, MPI_FLOAT, 0, MPI_COMM_WORLD);
+}
+
+static void gather(const stand *s, int whole, int piece)
+{
+    (void)whole;
+    MPI_Gather(s->rank == 0 ? MPI_IN_PLACE : s->dst, piece, MPI_FLOAT, s->dst, piece, MPI_FLOAT, 0,
+               MPI_COMM_WORLD);
+}
+
+static void all_gather(const stand *s, int whole, int piece)
+{
+    (void)whole;
+    MPI_Allgather(MPI_IN_PLACE, 0, MPI_FLOAT, s->dst, piece, MPI_FLOAT, MPI_COMM_WORLD);
+}
+
+static void all_to_all(const stand *s, int whole, int piece)
+{
+    (void)whole;
+    MPI_Alltoall(s->src, piece, MPI_FLOAT, s->dst, piece, MPI_FLOAT, MPI_COMM_WORLD);
+}
+
+static void barrier(const stand *s, int whole, int piece)
+{
+    (void)s;
+    (void)whole;
+    (void)piece;
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static const collective COLLECTIVES[] = {
+    {"all_reduce", all_reduce}, {"reduce", reduce},         {"reduce_scatter", reduce_scatter},
+    {"broadcast", broadcast},   {"scatter", scatter},       {"gather", gather},
+    {"all_gather", all_gather}, {"all_to_all", all_to_all}, {"barrier", barrier}};
+
+/* Each rank gives its number + 1 everywhere: what rank 0 has at the end says whether all gave. */
+static void check(const stand *s, const collective *c, int whole, int piece)
+{
+    float last = 0;
+
+    for (int i = 0; i < whole; i++)
+        s->src[i] = s->dst[i] = (float)(s->rank + 1);
+    c->call(s, whole, piece);
+    if (c->call == all_reduce || c->call == reduce || c->call == reduce_scatter)
+        last = (float)(s->size * (s->size + 1)) / 2;
+    else if (c->call == broadcast || c->call == scatter)
+        last = 1;
+    else if (c->call != barrier)
+        last = (float)s->size;
+    if (s->rank == 0 && last != 0 &&
+        s->dst[c->call == reduce_scatter || c->call == scatter ? piece - 1 : whole - 1] != last) {
+        fprintf(stderr, "mpi_collectives: %s of %d elements is wrong\n", c->name, whole);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    memset(s->src, 0, (size_t)whole * sizeof(float)); /* what is summed again and again stays 0 */
+    memset(s->dst, 0, (size_t)whole * sizeof(float));
 }
 
 static int compare(const void *a, const void *b)
@@ -49,48 +120,97 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void measure(const stand *s, const char *op, int whole)
+static double timed(const stand *s, const collective *c, int whole)
 {
-    int calls = (int)(1e9 / (whole * 4.0 + 5e5));
-    double *times, begin;
+    double begin;
 
-    calls = calls < 10 ? 10 : calls > 500 ? 500 : calls;
+    MPI_Barrier(MPI_COMM_WORLD);
+    begin = MPI_Wtime();
+    c->call(s, whole, whole / s->size);
+    return MPI_Wtime() - begin;
+}
+
+static void measure(const stand *s, const collective *c, int whole)
+{
+    double *times, begin;
+    int calls;
+
+    check(s, c, whole, whole / s->size);
+    begin = MPI_Wtime();
+    for (int i = 0; i < WARMUP; i++)
+        (void)timed(s, c, whole);
+    calls = (int)(SECONDS / ((MPI_Wtime() - begin) / WARMUP + 1e-9));
+    calls = calls < LEAST ? LEAST : calls > MOST ? MOST : calls;
+    MPI_Bcast(&calls, 1, MPI_INT, 0, MPI_COMM_WORLD);
     times = calloc((size_t)calls, sizeof *times);
-    for (int i = -WARMUP; i < calls; i++) {
-        MPI_Barrier(MPI_COMM_WORLD);
-        begin = MPI_Wtime();
-        call(s, op, whole);
-        if (i >= 0)
-            times[i] = (MPI_Wtime() - begin) * 1e6 / s->size;
-    }
+    if (!times)
+        MPI_Abort(MPI_COMM_WORLD, 4);
+    for (int i = 0; i < calls; i++)
+        times[i] = timed(s, c, whole) * 1e6 / s->size;
     MPI_Allreduce(MPI_IN_PLACE, times, calls, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
     qsort(times, (size_t)calls, sizeof *times, compare);
     if (s->rank == 0)
-        printf("%s %zu %.2f\n", op, (size_t)whole * sizeof(float), times[calls / 2]);
+        printf("%s %zu %.3f\n", c->name, c->call == barrier ? 0 : (size_t)whole * sizeof(float),
+               times[calls / 2]);
     free(times);
+}
+
+/* Elements of the larger buffer, at least one for each rank. */
+static int whole_of(const stand *s, const char *bytes)
+{
+    int n = (int)(atol(bytes) / (long)sizeof(float)) / s->size;
+
+    return (n > 0 ? n : 1) * s->size;
+}
+
+static void measure_all(const stand *s, const collective *c, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (atol(argv[i]) > 0) {
+            int whole = whole_of(s, argv[i]);
+
+            if (c->call == all_reduce || c->call == reduce || c->call == broadcast)
+                whole = (int)(atol(argv[i]) / (long)sizeof(float));
+            measure(s, c, whole);
+            if (c->call == barrier)
+                return;
+        }
+}
+
+/* As ours: of large pages, if it is large and the system gives any. Each page is one of its own: those never written are all one
+ * page of zeros, which is quick to read. */
+static float *take(size_t bytes)
+{
+    size_t alignment = bytes < LARGE ? 64 : HUGE_PAGE,
+           rounded = (bytes + alignment - 1) / alignment * alignment;
+    float *p = aligned_alloc(alignment, rounded);
+
+    if (p && bytes >= LARGE)
+        (void)madvise(p, rounded, MADV_HUGEPAGE);
+    return p ? memset(p, 0, rounded) : NULL;
 }
 
 int main(int argc, char **argv)
 {
-    static const char *const OPS[] = {"all_reduce", "reduce", "reduce_scatter", "broadcast",
-                                      "scatter",    "gather", "all_gather",     "all_to_all"};
-    static const int BYTES[] = {4 << 10, 64 << 10, 1 << 20, MOST};
     stand s = {0};
+    size_t most = 0;
 
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &s.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &s.size);
-    s.src = malloc(MOST);
-    s.dst = malloc(MOST);
+    for (int i = 1; i < argc; i++) {
+        size_t n = (size_t)whole_of(&s, argv[i]);
+
+        most = n > most ? n : most;
+    }
+    s.src = take(most * sizeof *s.src);
+    s.dst = take(most * sizeof *s.dst);
     if (!s.src || !s.dst)
-        return 4;
-    memset(
-        s.src, 0,
-        MOST); /* pages of its own: those never written are all one page of zeros, which is quick to read */
-    memset(s.dst, 1, MOST);
-    for (size_t o = 0; o < sizeof OPS / sizeof *OPS; o++)
-        for (size_t i = 0; i < sizeof BYTES / sizeof *BYTES; i++)
-            measure(&s, OPS[o], BYTES[i] / 4 / s.size * s.size);
+        MPI_Abort(MPI_COMM_WORLD, 4);
+    for (int i = 1; i < argc; i++)
+        for (size_t c = 0; c < sizeof COLLECTIVES / sizeof *COLLECTIVES; c++)
+            if (strcmp(argv[i], COLLECTIVES[c].name) == 0)
+                measure_all(&s, &COLLECTIVES[c], argc, argv);
     free(s.src);
     free(s.dst);
     MPI_Finalize();

@@ -1,8 +1,8 @@
-/* arena.c -- a bump allocator whose blocks join at reset, so that equal rounds stop allocating.
- * SPDX-License-Identifier: MIT
+/* arena.c -- a bump allocator that keeps its blocks, so that equal rounds stop allocating.   SPDX-License-Identifier: MIT
  *
- *   warming up:   [block 1 ####][block 2 ######][block 3 ##  ]
- *   after reset:  [block 1                                   ]   as large as all of them */
+ *   warming up:      [block 1 ####][block 2 ######][block 3 ##  ]
+ *   later:           [block 1 ####][block 2 ###   ][block 3     ]   the same blocks in the same order: their pages are there already
+ *   having grown:    [block 1                                            ]   joined, lest unequal rounds leave pieces too small */
 #include "base/base.h"
 
 #include <stdlib.h>
@@ -49,16 +49,27 @@ static tutti__arena_block *block_new(tutti__arena *arena, size_t bytes)
     }
     block->bytes = bytes;
     block->used = 0;
-    block->next = arena->blocks;
-    arena->blocks = block;
+    block->next = NULL;
+    *(arena->last ? &arena->last->next : &arena->blocks) = block;
+    arena->last = block;
     arena->capacity += bytes;
     arena->allocations++;
     return block;
 }
 
+/* The first block with room from the one in use on: those before are as full as this round gets them. */
+static tutti__arena_block *block_with(const tutti__arena *arena, size_t bytes)
+{
+    tutti__arena_block *block = arena->in_use ? arena->in_use : arena->blocks;
+
+    while (block && block->bytes - block->used < bytes)
+        block = block->next;
+    return block;
+}
+
 void *tutti__arena_alloc(tutti__arena *arena, size_t bytes)
 {
-    tutti__arena_block *block = arena->blocks;
+    tutti__arena_block *block;
     void *p;
 
     if (bytes > SIZE_MAX / 2) {
@@ -66,7 +77,8 @@ void *tutti__arena_alloc(tutti__arena *arena, size_t bytes)
         return NULL;
     }
     bytes = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    if (!block || block->bytes - block->used < bytes) {
+    block = block_with(arena, bytes);
+    if (!block) {
         size_t grow = arena->capacity > FIRST_BLOCK ? arena->capacity / 2 : FIRST_BLOCK;
 
         block =
@@ -74,6 +86,7 @@ void *tutti__arena_alloc(tutti__arena *arena, size_t bytes)
         if (!block)
             return NULL;
     }
+    arena->in_use = block;
     p = block->data + block->used;
     block->used += bytes;
     arena->used += bytes;
@@ -89,20 +102,25 @@ static void free_blocks(tutti__arena *arena)
         free(arena->blocks);
         arena->blocks = next;
     }
+    arena->last = arena->in_use = NULL;
     arena->capacity = 0;
 }
 
 void tutti__arena_reset(tutti__arena *arena)
 {
-    if (arena->blocks && arena->blocks->next) {
+    const bool grew = arena->allocations != arena->settled;
+
+    if (grew && arena->settled > 0) {
         size_t capacity = arena->capacity;
 
         free_blocks(arena);
         block_new(arena, capacity); /* on failure the next allocation reports it */
-    } else if (arena->blocks) {
-        arena->blocks->used = 0;
     }
+    for (tutti__arena_block *block = arena->blocks; block; block = block->next)
+        block->used = 0;
+    arena->in_use = NULL;
     arena->used = 0;
+    arena->settled = arena->allocations;
 }
 
 void tutti__arena_destroy(tutti__arena *arena)

@@ -84,18 +84,20 @@ void tutti__log_set_rank(int rank);
 int tutti__log_rank(void);
 
 /* ---- Arena: a bump allocator that settles ---------------------------------------------------------
- * Grows by whole blocks while it is warming up; tutti__arena_reset joins the blocks of the last round into one, so that
- * from the second equal round on nothing is allocated. Memory is 64-byte aligned and not zeroed. */
+ * Grows by whole blocks while it is warming up, which the next rounds use again: from the second equal round on nothing is allocated.
+ * tutti__arena_reset joins them into one after a later round that needed more. Memory is 64-byte aligned and not zeroed. */
 typedef struct tutti__arena_block tutti__arena_block;
 typedef struct tutti__arena {
     /* Where blocks come from; NULL: the heap. get: NULL with the message made. */
     void *(*get)(void *self, size_t bytes);
     void (*put)(void *self, void *p);
     void *self;
-    tutti__arena_block *blocks; /* newest first */
-    size_t used;                /* bytes handed out since the last reset, rounded up to 64 */
-    size_t capacity;            /* bytes in all blocks */
-    uint64_t allocations;       /* blocks ever allocated */
+    tutti__arena_block *blocks, *last; /* oldest first */
+    tutti__arena_block *in_use;        /* NULL: none yet in this round */
+    size_t used;                       /* bytes handed out since the last reset, rounded up to 64 */
+    size_t capacity;                   /* bytes in all blocks */
+    uint64_t allocations;              /* blocks ever allocated */
+    uint64_t settled;                  /* of them before this round */
 } tutti__arena;
 
 void *tutti__arena_alloc(tutti__arena *arena, size_t bytes); /* NULL: out of memory, message made */

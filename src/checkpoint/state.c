@@ -44,19 +44,22 @@ static tutti_status check_digest(const json_t *state, const char *path)
 json_t *tutti__json_read(const char *path, size_t flags, json_error_t *error)
 {
     const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL; /* json_loadfd would read a byte at a time */
     const char *fault = NULL;
     json_t *json = NULL;
     struct stat st;
 
-    if (fd < 0 || fstat(fd, &st) != 0)
+    if (!file || fstat(fd, &st) != 0)
         fault = strerror(errno);
     else if (!S_ISREG(st.st_mode))
         fault = "it is not a regular file";
     else
-        json = json_loadfd(fd, flags, error);
+        json = json_loadf(file, flags, error);
     if (fault && error)
         snprintf(error->text, sizeof error->text, "%s", fault);
-    if (fd >= 0)
+    if (file)
+        fclose(file);
+    else if (fd >= 0)
         close(fd);
     return json;
 }

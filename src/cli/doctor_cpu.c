@@ -221,6 +221,11 @@ void tutti__check_kernels(tutti__doctor *d)
         tutti__find(d, TUTTI__FINE, "kernels", "%s, %d thread%s for a rank alone",
                     tutti_ctx_kernels_name(cx), tutti_ctx_threads(cx),
                     tutti_ctx_threads(cx) == 1 ? "" : "s");
+        if (tutti_ctx_threads(cx) > 1)
+            tutti__find(d, TUTTI__NOTE, "ranks and threads",
+                        "training is usually fastest with a rank a core (tutti train -n %d); "
+                        "`tutti bench step -n RANKS --threads THREADS` compares",
+                        tutti_ctx_threads(cx));
     }
     tutti_ctx_free(cx);
     tutti__find(d, TUTTI__NOTE, "optional parts", "this build has: %s", TUTTI_PARTS);

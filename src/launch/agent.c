@@ -39,8 +39,10 @@ typedef struct agent {
     bool ended;        /* the job, with end_code */
     int end_code;
     bool abandoned; /* output that waits is given up */
-    bool paused;    /* the workers, while nobody knows whether the coordinator lives */
-    bool leaving;   /* workers leave the elastic round, at the latest by leave_ns */
+    bool
+        paused; /* the workers, while nobody knows whether the coordinator lives, since paused_ms */
+    double paused_ms;
+    bool leaving; /* workers leave the elastic round, at the latest by leave_ns */
     uint64_t leave_ns;
     int stop_signal;  /* that came first; 0: none */
     uint64_t stop_ns; /* when */
@@ -342,14 +344,24 @@ static void serve_rendezvous(agent *a)
 
 static void look_for_successor(agent *a)
 {
-    bool found, was_uncertain = a->paused;
+    double limit_s = tutti__or(a->job->opts.nodes.join_timeout_s, 600);
+    bool found;
     tutti_status status;
 
     a->membership.running = true;
     status = tutti__succession_advance(&a->membership, &found);
-    a->paused = a->membership.uncertain;
-    if (a->paused && !was_uncertain)
+    if (a->membership.uncertain && !a->paused) {
         tutti__elastic_pause(&a->workers);
+        a->paused_ms = tutti__now_ms();
+    }
+    a->paused = a->membership.uncertain;
+    if (a->paused && !a->membership.coordinator && !found &&
+        tutti__now_ms() >= a->paused_ms + limit_s * 1e3)
+        status = tutti__fail(TUTTI_ERR_PEER,
+                             "tried for %g s in vain to reach the node that coordinates, at %s, or "
+                             "one that follows it "
+                             "(--rdzv-conf join_timeout=%g)",
+                             limit_s, a->membership.roster.list[0].address, limit_s);
     if (status != TUTTI_OK)
         fail(a, status);
     else if (found)
@@ -369,6 +381,7 @@ static void look_for_rendezvous(agent *a)
     }
     if (searched)
         tutti__dial_close(&a->membership.dial);
+    a->paused = false;
     if (!lacks_rendezvous(a))
         return;
     a->membership.running = keeps_running(a);

@@ -281,13 +281,21 @@ static void tell_waiting(tutti__coordinator *c)
                     json_pack("{s:s, s:o}", "type", "wait", "why", tutti__message_string(text)));
 }
 
+/* When a coordinator that waits for nodes gives up. */
+static double limit_of_waiting(const tutti__coordinator *c)
+{
+    double since = c->state == RUNNING ? c->paused_since : c->since;
+
+    return since + tutti__or(limits(c)->join_timeout_s, 600) * 1e3;
+}
+
 static void gather(tutti__coordinator *c)
 {
     double limit_s = tutti__or(limits(c)->join_timeout_s, 600);
 
     if (is_complete(c)) {
         begin_round(c);
-    } else if (tutti__now_ms() >= c->since + limit_s * 1e3) {
+    } else if (tutti__now_ms() >= limit_of_waiting(c)) {
         snprintf(c->why, sizeof c->why,
                  "waited %g s for %d nodes, but only %d came; are the others started, with this "
                  "endpoint, and can they reach it? (--rdzv-conf join_timeout=%g)",
@@ -346,6 +354,19 @@ static void tell_of_min(tutti__coordinator *c)
             left == 1 ? " is" : "s are", limits(c)->min);
 }
 
+/* It may be that the others have gone on long since, and ended the job. */
+static void consider_giving_up(tutti__coordinator *c)
+{
+    if (!c->paused || tutti__now_ms() < limit_of_waiting(c))
+        return;
+    snprintf(c->why, sizeof c->why,
+             "waited %g s in vain for nodes that may go on without this one: are they cut off, or "
+             "their machines down? "
+             "(--rdzv-conf join_timeout=%g)",
+             tutti__or(limits(c)->join_timeout_s, 600), tutti__or(limits(c)->join_timeout_s, 600));
+    end_job(c, 3);
+}
+
 /* All workers of the round have ended. */
 static void conclude(tutti__coordinator *c)
 {
@@ -387,6 +408,7 @@ static void consider(tutti__coordinator *c)
         tutti__elastic_round_tick(&c->elastic);
         admit(c);
         tutti__list_spread(c);
+        consider_giving_up(c);
     } else if (c->state == RUNNING && has_newcomers(c) && tutti__now_ms() >= settled_at(c)) {
         snprintf(c->why, sizeof c->why, "%d more node%s came", count_idle(c),
                  count_idle(c) == 1 ? "" : "s");
@@ -685,8 +707,7 @@ void tutti__coordinator_serve(tutti__coordinator *c)
 
 double tutti__coordinator_deadline(const tutti__coordinator *c)
 {
-    double limit = c->since + tutti__or(limits(c)->join_timeout_s, 600) * 1e3,
-           next = tutti__door_deadline(&c->door);
+    double limit = limit_of_waiting(c), next = tutti__door_deadline(&c->door);
 
     if (c->state == ENDED && tutti__now_ms() < c->ended + FAREWELL_MS)
         return c->ended + FAREWELL_MS < next ? c->ended + FAREWELL_MS : next;
@@ -696,6 +717,7 @@ double tutti__coordinator_deadline(const tutti__coordinator *c)
         if (c->paused) {
             next = c->until > tutti__now_ms() && c->until < next ? c->until : next;
             next = c->next_word < next ? c->next_word : next;
+            next = limit < next ? limit : next;
         }
         if (has_newcomers(c) && settled_at(c) < next)
             next = settled_at(c);

@@ -61,8 +61,10 @@ void tutti__coordinator_serve(tutti__coordinator *coordinator);
 bool tutti__coordinator_done(const tutti__coordinator *coordinator);
 /* Too few nodes are here, who waits may look for another coordinator. */
 bool tutti__coordinator_is_paused(const tutti__coordinator *coordinator);
-/* Is the node of that number in the list connected? */
-bool tutti__coordinator_has(const tutti__coordinator *coordinator, int id);
+/* Of the nodes that count when it is decided who may go on, the first from *at_p on that is not connected, not known to be dead,
+ * and can be asked; NULL: there is none. *at_p becomes its place. */
+const tutti__roster_node *tutti__coordinator_missing(const tutti__coordinator *coordinator,
+                                                     int *at_p);
 /* The list, once the round is elastic, and this coordinator followed another. NULL: no. */
 const tutti__roster *tutti__coordinator_successor(const tutti__coordinator *coordinator);
 /* It is known to be dead. */

@@ -46,6 +46,7 @@ void tutti__list_succeed(tutti__coordinator *c)
 {
     c->roster = *c->opts.roster;
     c->succeeds = c->paused = true;
+    c->paused_since = tutti__now_ms();
     c->until = tutti__now_ms() + 2e3 * tutti__or(limits(c)->keep_alive_s, 5);
     c->next_word = tutti__now_ms() + FIRST_WORD_MS;
     for (int i = 0; i < c->roster.n; i++)
@@ -108,6 +109,7 @@ void tutti__list_consider_pause(tutti__coordinator *c)
 
     if (!may && !c->paused) {
         c->paused = true;
+        c->paused_since = tutti__now_ms();
         c->until = 0;
         tell_pause(c);
         tutti__elastic_round_pause(&c->elastic, true);
@@ -198,6 +200,7 @@ bool tutti__list_gives_way(tutti__coordinator *c, tutti__node *n, const json_t *
         return true;
     if (theirs.term > c->roster.term && !c->succeeds) {
         c->replaced = true;
+        c->base = theirs; /* of these one coordinates: they are asked, and take this node */
         return true;
     }
     if (c->succeeds && tutti__roster_is_newer(&theirs, &c->roster))
@@ -221,9 +224,18 @@ bool tutti__coordinator_is_paused(const tutti__coordinator *c)
     return c->paused && c->state == RUNNING;
 }
 
-bool tutti__coordinator_has(const tutti__coordinator *c, int id)
+const tutti__roster_node *tutti__coordinator_missing(const tutti__coordinator *c, int *at_p)
 {
-    return tutti__coordinator_find(c, id) != NULL;
+    for (; *at_p < c->roster.n + c->base.n; ++*at_p) {
+        bool newest = *at_p < c->roster.n;
+        const tutti__roster_node *node =
+            newest ? &c->roster.list[*at_p] : &c->base.list[*at_p - c->roster.n];
+
+        if (!node->dead && node->port > 0 && !tutti__coordinator_find(c, node->id) &&
+            (newest || tutti__roster_index(&c->roster, node->id) < 0))
+            return node;
+    }
+    return NULL;
 }
 
 const tutti__roster *tutti__coordinator_successor(const tutti__coordinator *c)

@@ -47,9 +47,10 @@ struct tutti__coordinator {
     int master_port;
     tutti__roster roster, base; /* the list; the last one that all nodes know of */
     bool list_changed;
-    bool succeeds;  /* the list is still that of the coordinator before us */
-    bool replaced;  /* there is another coordinator */
-    bool paused;    /* others may go on without the nodes that are here, nobody knows */
+    bool succeeds; /* the list is still that of the coordinator before us */
+    bool replaced; /* there is another coordinator */
+    bool paused;   /* others may go on without the nodes that are here, nobody knows */
+    double paused_since;
     double until;   /* for which nodes are waited that may come */
     int survivors;  /* nodes that will come from a rendezvous host that was lost; 0: a new job */
     char why[1024]; /* the first failure, or what stopped the round */

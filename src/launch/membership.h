@@ -31,7 +31,8 @@ typedef struct tutti__membership {
     tutti__dial dial;
     bool searches;      /* `advance` is called */
     bool asked;         /* through the dial: join */
-    int at, hang_ups;   /* whom of the list we ask; how often it hung up */
+    int at, asks;       /* whom of the list we ask, and its number there */
+    int hang_ups;       /* how often it hung up */
     bool lives;         /* somebody before us in the list does, in this pass */
     bool elsewhere;     /* the dial goes to where we were sent */
     bool uncertain;     /* the coordinator was lost, and nobody knows whether it is dead */

@@ -99,8 +99,9 @@ void tutti__succession_begin(tutti__membership *m)
 
 bool tutti__succession_is_on(const tutti__membership *m)
 {
-    return m->roster.n > 1 && m->me > 0 &&
-           (m->coordinator ? tutti__coordinator_is_paused(m->coordinator) : !m->connected);
+    if (m->coordinator)
+        return m->me > 0 && tutti__coordinator_is_paused(m->coordinator);
+    return m->roster.n > 1 && m->me > 0 && !m->connected;
 }
 
 int tutti__succession_fd(const tutti__membership *m, short *events_p)
@@ -108,16 +109,20 @@ int tutti__succession_fd(const tutti__membership *m, short *events_p)
     return tutti__dial_fd(&m->dial, events_p);
 }
 
-/* The next of the list, from `at` on, that is to be asked; -1: none. Before it coordinates a node asks those before it only. */
-static int next_target(const tutti__membership *m)
+/* The next, from `at` on, that is to be asked; NULL: none. Whoever coordinates asks all that it lacks, others those before them. */
+static const tutti__roster_node *next_target(tutti__membership *m)
 {
     int me = tutti__roster_index(&m->roster, m->me);
 
-    for (int i = m->at; i < m->roster.n && (m->coordinator || m->listener < 0 || i < me); i++)
-        if (i != me && !m->roster.list[i].dead && m->roster.list[i].port > 0 &&
-            !(m->coordinator && tutti__coordinator_has(m->coordinator, m->roster.list[i].id)))
-            return i;
-    return -1;
+    if (m->coordinator)
+        return tutti__coordinator_missing(m->coordinator, &m->at);
+    for (; m->at < m->roster.n && (m->listener < 0 || m->at < me); m->at++) {
+        const tutti__roster_node *node = &m->roster.list[m->at];
+
+        if (m->at != me && !node->dead && node->port > 0)
+            return node;
+    }
+    return NULL;
 }
 
 static void ask_next(tutti__membership *m)
@@ -140,11 +145,12 @@ static void dial(tutti__membership *m, const char *host, int port)
 
 static void on_refused(tutti__membership *m)
 {
-    if (!m->elsewhere) {
-        m->roster.list[m->at].dead = true;
-        if (m->coordinator)
-            tutti__coordinator_is_dead(m->coordinator, m->roster.list[m->at].id);
-    }
+    tutti__roster_node *node = tutti__roster_find(&m->roster, m->asks);
+
+    if (!m->elsewhere && node)
+        node->dead = true;
+    if (!m->elsewhere && m->coordinator)
+        tutti__coordinator_is_dead(m->coordinator, m->asks);
     ask_next(m);
 }
 
@@ -254,13 +260,13 @@ void tutti__succession_announce(tutti__membership *m)
 /* Begins to ask the next. *ours_p: it is our turn, nobody lives who comes before. */
 static void choose_target(tutti__membership *m, bool *ours_p)
 {
-    int target = next_target(m);
+    const tutti__roster_node *target = next_target(m);
 
-    *ours_p = target < 0 && !m->coordinator && !m->lives && m->listener >= 0;
-    if (target >= 0) {
-        m->at = target;
+    *ours_p = !target && !m->coordinator && !m->lives && m->listener >= 0;
+    if (target) {
+        m->asks = target->id;
         m->asked = false;
-        dial(m, m->roster.list[target].address, m->roster.list[target].port);
+        dial(m, target->address, target->port);
         return;
     }
     m->at = 0;

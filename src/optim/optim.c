@@ -313,27 +313,8 @@ static size_t plan_runs(tutti_optim *optim)
     return n;
 }
 
-/* Parameters and state are read and written, gradients read. */
-static void note(const tutti_optim *optim, const tutti__run *run, uint64_t begin_ns)
-{
-    const tutti_shape shape = TUTTI_SHAPE((int64_t)run->n);
-    int arrays = 3;
-
-    for (int k = 0; k < TUTTI__OPTIM_STATES; k++)
-        arrays += run->state[k] ? 2 : 0;
-    tutti__profile_add(
-        optim->cx,
-        &(tutti__profile_work){.op = optim->rule->name,
-                               .pass = "update",
-                               .x = &shape,
-                               .y = &shape,
-                               .bytes = (double)arrays * (double)run->n * sizeof(float)},
-        begin_ns, tutti__now_ns());
-}
-
-#define PART                                                                                       \
-    ((size_t)1                                                                                     \
-     << 16) /* elements a job: more than their way to a thread costs, and a thread's share of a cache */
+/* Elements a job: worth their way to a thread. */
+#define PART ((size_t)1 << 16)
 
 typedef struct update_job {
     const tutti_optim *optim;
@@ -369,6 +350,24 @@ static tutti_status update_run(const tutti_optim *optim, const tutti__run *run)
         return optim->rule->update(optim->cx->stream, run);
     tutti__parallel(optim->cx, update_part, &t, (int64_t)((run->n + PART - 1) / PART));
     return (tutti_status)t.status;
+}
+
+/* Parameters and state are read and written, gradients read. */
+static void note(const tutti_optim *optim, const tutti__run *run, uint64_t begin_ns)
+{
+    const tutti_shape shape = TUTTI_SHAPE((int64_t)run->n);
+    int arrays = 3;
+
+    for (int k = 0; k < TUTTI__OPTIM_STATES; k++)
+        arrays += run->state[k] ? 2 : 0;
+    tutti__profile_add(
+        optim->cx,
+        &(tutti__profile_work){.op = optim->rule->name,
+                               .pass = "update",
+                               .x = &shape,
+                               .y = &shape,
+                               .bytes = (double)arrays * (double)run->n * sizeof(float)},
+        begin_ns, tutti__now_ns());
 }
 
 /* What of a run lies in a range, whose state begins at `at`. */

@@ -2,8 +2,10 @@
  *
  * They are made when they are first needed and sleep while there is nothing to do. The caller works too, and everybody takes
  * the next job that nobody has taken: who comes late, because another program has the core, finds less to do, and nobody
- * waits for a thread that has taken nothing. Threads look for the next call a little before they sleep, since a kernel
- * follows the other, but only where each has a core; the caller, too, sleeps before long where a job lasts. */
+ * waits for a thread that has taken nothing. Threads look for the next call a little before they sleep, since one kernel
+ * follows the other, but only where each has a core. The caller looks longer whether the last jobs are done, since a thread
+ * is at them, and a core that has gone to sleep takes its time to wake up (on virtual machines more than 50 us); but not
+ * where one of the threads has lost its core to another program lately: that would only keep it longer from getting one. */
 #include "tensor/parallel.h"
 
 #include "base/thread.h"
@@ -12,14 +14,18 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 
-#define SPIN_MS    0.05 /* a wake-up costs less */
+#define SPIN_MS    0.05 /* for the next call */
+#define JOB_MS     0.5  /* for the last job, where nobody disturbs */
+#define LATELY_MS  10.0 /* a time slice or two */
 #define SPIN_LOOKS 64   /* between two looks at the clock */
 
 typedef struct member {
     struct tutti__pool *pool;
     pthread_t thread;
     int number;
+    long losses; /* of the core, so far */
 } member;
 
 struct tutti__pool {
@@ -29,8 +35,10 @@ struct tutti__pool {
     int64_t n;
     int n_members; /* the caller is not one */
     bool spin;
-    unsigned forks;                      /* `forks` when they were made */
-    _Alignas(64) _Atomic int64_t left;   /* jobs that nobody has taken */
+    unsigned forks;                    /* `forks` when they were made */
+    long losses;                       /* as a member's, the caller's */
+    _Atomic int64_t disturbed_us;      /* until when threads count as disturbed, by tutti__now_ms */
+    _Alignas(64) _Atomic int64_t left; /* jobs that nobody has taken */
     _Alignas(64) _Atomic int64_t undone; /* jobs that are not done */
     _Atomic uint32_t caller_sleeps;
     _Alignas(64) _Atomic uint32_t calls; /* counted; what members wait for */
@@ -59,19 +67,31 @@ static void watch_forks(void)
     pthread_atfork(NULL, NULL, after_fork);
 }
 
-/* Looks until *word is not `value`, for as long as that may be cheaper than to sleep. */
-static bool spin_while(_Atomic uint32_t *word, uint32_t value)
+static int64_t now_us(void)
 {
-    const double end = tutti__now_ms() + SPIN_MS;
+    return (int64_t)(tutti__now_ms() * 1e3);
+}
 
-    do {
-        for (int i = 0; i < SPIN_LOOKS; i++) {
-            if (atomic_load_explicit(word, memory_order_acquire) != value)
-                return true;
-            tutti__relax();
-        }
-    } while (tutti__now_ms() < end);
-    return false;
+/* Notes whether this thread, which has lost its core *losses times so far, has lost it again. */
+static void note_losses(tutti__pool *p, long *losses)
+{
+    struct rusage usage;
+
+    if (getrusage(RUSAGE_THREAD, &usage) != 0 || usage.ru_nivcsw == *losses)
+        return;
+    *losses = usage.ru_nivcsw;
+    atomic_store_explicit(&p->disturbed_us, now_us() + (int64_t)(LATELY_MS * 1e3),
+                          memory_order_relaxed);
+}
+
+static bool disturbed(tutti__pool *p)
+{
+    return atomic_load_explicit(&p->disturbed_us, memory_order_relaxed) > now_us();
+}
+
+static bool done_with(_Atomic int64_t *undone)
+{
+    return atomic_load_explicit(undone, memory_order_acquire) == 0;
 }
 
 /* ---- Members ---------------------------------------------------------------------------------------------- */
@@ -98,9 +118,31 @@ static void work(tutti__pool *p, int number)
     }
 }
 
-static void wait_for_call(tutti__pool *p, uint32_t seen)
+/* Looks for another call for as long as that may be cheaper than to sleep. */
+static bool look_for_call(member *m, uint32_t seen)
 {
-    if (p->spin && spin_while(&p->calls, seen))
+    tutti__pool *p = m->pool;
+    double end = 0;
+
+    do {
+        for (int i = 0; i < SPIN_LOOKS; i++) {
+            if (atomic_load_explicit(&p->calls, memory_order_acquire) != seen)
+                return true;
+            tutti__relax();
+        }
+        if (end == 0) {
+            end = tutti__now_ms() + SPIN_MS;
+            note_losses(p, &m->losses);
+        }
+    } while (tutti__now_ms() < end);
+    return false;
+}
+
+static void wait_for_call(member *m, uint32_t seen)
+{
+    tutti__pool *p = m->pool;
+
+    if (p->spin && look_for_call(m, seen))
         return;
     atomic_fetch_add(&p->sleepers, 1);
     while (atomic_load(&p->calls) == seen)
@@ -110,7 +152,7 @@ static void wait_for_call(tutti__pool *p, uint32_t seen)
 
 static void *member_main(void *arg)
 {
-    const member *m = arg;
+    member *m = arg;
     tutti__pool *p = m->pool;
 
     prctl(PR_SET_NAME, "tutti-kernels");
@@ -119,7 +161,7 @@ static void *member_main(void *arg)
         const uint32_t seen = atomic_load(&p->calls);
 
         work(p, m->number);
-        wait_for_call(p, seen);
+        wait_for_call(m, seen);
     }
     return NULL;
 }
@@ -193,17 +235,28 @@ void tutti__parallel_end(tutti_ctx *cx)
     cx->pool = NULL;
 }
 
+static bool look_for_end(tutti__pool *p)
+{
+    double end = 0;
+
+    do {
+        for (int i = 0; i < SPIN_LOOKS; i++) {
+            if (done_with(&p->undone))
+                return true;
+            tutti__relax();
+        }
+        if (end == 0) {
+            note_losses(p, &p->losses);
+            end = tutti__now_ms() + JOB_MS;
+        }
+    } while (!disturbed(p) && tutti__now_ms() < end);
+    return false;
+}
+
 static void wait_for_jobs(tutti__pool *p)
 {
-    const double end = p->spin ? tutti__now_ms() + SPIN_MS : 0;
-
-    while (atomic_load_explicit(&p->undone, memory_order_acquire) && p->spin) {
-        for (int i = 0; i < SPIN_LOOKS && atomic_load_explicit(&p->undone, memory_order_relaxed);
-             i++)
-            tutti__relax();
-        if (tutti__now_ms() >= end)
-            break;
-    }
+    if (p->spin && look_for_end(p))
+        return;
     for (;;) {
         atomic_store(&p->caller_sleeps, 1);
         if (atomic_load(&p->undone) == 0)
@@ -233,6 +286,6 @@ void tutti__parallel(tutti_ctx *cx, tutti__job *job, void *arg, int64_t n)
     here = (place){p, 0};
     work(p, 0);
     here = outer;
-    if (atomic_load_explicit(&p->undone, memory_order_acquire))
+    if (!done_with(&p->undone))
         wait_for_jobs(p);
 }

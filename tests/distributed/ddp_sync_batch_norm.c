@@ -4,6 +4,7 @@
  * devices: strict */
 #include "distributed/ddp_bodies.h"
 #include "harness/device.h"
+#include "harness/emulator.h"
 #include "harness/memory.h"
 #include "tensor/tensor.h"
 #include <tutti/tutti.h>
@@ -434,7 +435,9 @@ int main(void)
         TEST(run_all_as_processes, a_rank_without_images_trains_along),
         TEST(run_all_as_processes, a_model_with_batch_norm_obeys_the_law_of_shared_work),
     };
-    const size_t n = TUTTI__COUNT_OF(tests) - (test_device().kind == TUTTI_STRICT ? 2 : 0);
+    const bool slow = test_device().kind == TUTTI_STRICT ||
+                      test_emulated("without the whole models, which take minutes there");
+    const size_t n = TUTTI__COUNT_OF(tests) - (slow ? 2 : 0);
 
     return _cmocka_run_group_tests("batch norm", tests, n, NULL, NULL);
 }

@@ -23,7 +23,7 @@ begin() { # N STEPS: nodes a, b, c on that many hosts; a is the rendezvous host
     mkdir "$shared"
     for i in $(seq 0 $(($1 - 1))); do
         node_on "$i" "${names[i]}" --nnodes "1:$1" --rdzv-backend native --rdzv-endpoint one:$((29400 + folders)) \
-            --rdzv-conf last_call_timeout=20,keep_alive_interval=0.3 "$worker" "$shared" "$2" 4 8
+            --rdzv-conf "last_call_timeout=20,keep_alive_interval=0.3${conf:+,$conf}" "$worker" "$shared" "$2" 4 8
     done
     wait_until "$1 are at work" sh -c "cat '$work'/?.out | grep -q 'generation [0-9]* of $1'"
 }
@@ -75,4 +75,13 @@ saying b 'another node coordinates the job: this one joins it again'
 for name in a b; do ended $name 0; done
 all_say 0 'this node coordinates the job'
 same_end 2 2500
+
+# The cable stays cut: the one that waits gives up, and its workers with it.
+conf=join_timeout=5 begin 2 800
+cut 1
+ended b 3
+says b 'waited 5 s in vain for nodes that may go on without this one'
+ended a 0
+same_end 1 800
+equal "left behind" "$(pgrep -fc "$worker $shared ")" 0
 finish

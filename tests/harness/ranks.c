@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { GRACE_MS = 15000 };
+enum { GRACE_MS = 15000, TIMEOUT_MS = 30000, EMULATED_TIMEOUT_MS = 120000 };
 
 typedef struct rank_run {
     int rank, size, result;
@@ -208,6 +208,7 @@ static bool on_cuda(void)
 
 int tutti_run_ranks(int n, tutti_rank_body *body, void *arg, const tutti_ranks_opts *opts)
 {
+    const int timeout_ms = getenv("TUTTI_TEST_EMULATOR") ? EMULATED_TIMEOUT_MS : TIMEOUT_MS;
     rank_run *runs = calloc((size_t)n, sizeof *runs);
     int failed = 0;
 
@@ -219,7 +220,7 @@ int tutti_run_ranks(int n, tutti_rank_body *body, void *arg, const tutti_ranks_o
                              .body = body,
                              .arg = arg,
                              .opts = opts,
-                             .timeout_ms = opts->timeout_ms ? opts->timeout_ms : 30000};
+                             .timeout_ms = opts->timeout_ms ? opts->timeout_ms : timeout_ms};
     if (opts->processes)
         run_processes(runs, n);
     else if (on_cuda())

@@ -162,6 +162,36 @@ static void arena_stops_allocating_after_one_round(void **state)
     tutti__arena_destroy(&arena);
 }
 
+/* A first round's memory is that of the second; after one that needed more, all is one block. */
+static void arena_keeps_its_memory(void **state)
+{
+    tutti__arena arena = {0};
+    unsigned char *first[100];
+
+    (void)state;
+    for (int round = 0; round < 2; round++, tutti__arena_reset(&arena))
+        for (int i = 0; i < 100; i++) {
+            unsigned char *p = tutti__arena_alloc(&arena, 100001);
+
+            if (round == 0)
+                first[i] = p;
+            assert_ptr_equal(p, first[i]);
+        }
+    for (int i = 0; i < 300; i++)
+        assert_non_null(tutti__arena_alloc(&arena, 100001));
+    tutti__arena_reset(&arena);
+    for (int i = 0; i < 300; i++) {
+        unsigned char *p = tutti__arena_alloc(&arena, 100001);
+
+        assert_ptr_equal(p, i == 0 ? p : first[0] + (size_t)i * 100032);
+        if (i == 0)
+            first[0] = p;
+    }
+    assert_true(arena.used <= arena.capacity);
+    tutti__arena_destroy(&arena);
+    assert_int_equal(arena.capacity, 0);
+}
+
 static void nearest_names_the_likely_flag_and_nothing_far(void **state)
 {
     const char *const names[] = {"batch_size", "epochs", "lr"};
@@ -417,6 +447,7 @@ int main(void)
         cmocka_unit_test(normal_numbers_are_box_and_muller_s),
         cmocka_unit_test(mt19937_matches_the_reference_output),
         cmocka_unit_test(arena_stops_allocating_after_one_round),
+        cmocka_unit_test(arena_keeps_its_memory),
         cmocka_unit_test(nearest_names_the_likely_flag_and_nothing_far),
         cmocka_unit_test(scopes_and_exit_codes_follow_the_table),
         cmocka_unit_test(numbers_are_whole_or_refused),

@@ -25,13 +25,15 @@ typedef struct fixture {
     tutti__coordinator *coordinator;
 } fixture;
 
-static void begin_with(fixture *f, tutti__nodes nodes, int max_restarts, double settle_ms)
+static void begin_with(fixture *f, tutti__nodes nodes, int max_restarts, double settle_ms,
+                       const tutti__roster *roster)
 {
     tutti__coordinator_opts opts = {.job = &f->job,
                                     .console = &f->console,
                                     .secret = &f->secret,
                                     .address = "127.0.0.1",
-                                    .settle_ms = settle_ms};
+                                    .settle_ms = settle_ms,
+                                    .roster = roster};
     int ends[2];
 
     memset(f, 0, sizeof *f);
@@ -52,7 +54,7 @@ static void begin_with(fixture *f, tutti__nodes nodes, int max_restarts, double 
 
 static void begin(fixture *f, int min, int max, bool native, int max_restarts)
 {
-    begin_with(f, (tutti__nodes){.min = min, .max = max, .native = native}, max_restarts, 0);
+    begin_with(f, (tutti__nodes){.min = min, .max = max, .native = native}, max_restarts, 0, NULL);
 }
 
 static void end(fixture *f)
@@ -393,7 +395,8 @@ static void a_node_that_comes_at_the_end_is_too_late(void **state)
     fixture f;
 
     (void)state;
-    begin_with(&f, (tutti__nodes){.min = 2, .max = 3, .native = true, .last_call_s = -1}, 0, 1);
+    begin_with(&f, (tutti__nodes){.min = 2, .max = 3, .native = true, .last_call_s = -1}, 0, 1,
+               NULL);
     b = connect_node(&f);
     c = connect_node(&f);
     join(&f, &f.local, "a", "{}");
@@ -411,44 +414,155 @@ static void a_node_that_comes_at_the_end_is_too_late(void **state)
     end(&f);
 }
 
+/* Serves at the coordinator's own times until the local node is told something, 10 s at most. */
+static void wait_for_word(fixture *f)
+{
+    for (double end_ms = tutti__now_ms() + 10000; tutti__now_ms() < end_ms && !f->local.n_in;) {
+        double wait_ms = tutti__coordinator_deadline(f->coordinator) - tutti__now_ms();
+
+        poll(&(struct pollfd){f->local.fd, POLLIN, 0}, 1, wait_ms > 0 ? (int)wait_ms + 1 : 0);
+        tutti__coordinator_serve(f->coordinator);
+        tutti__channel_read(&f->local);
+    }
+}
+
+#define READY                                                                                      \
+    "{\"type\":\"said\", \"round\":0, \"place\":0, \"start\":0, \"protocol\":1, \"kind\":0, "      \
+    "\"shards\":4, \"step\":-1, \"build\":\"it\"}"
+
 /* Nodes that come while the first workers still start: whether these are elastic decides between a new start and a joining. */
 static void workers_that_start_may_turn_out_elastic(void **state)
 {
-    static const char ready[] =
-        "{\"type\":\"said\", \"round\":0, \"place\":0, \"start\":0, \"protocol\":1, \"kind\":0, "
-        "\"shards\":4, \"step\":-1, \"build\":\"it\"}";
-
     (void)state;
     for (int elastic = 0; elastic < 2; elastic++) {
         tutti__channel b;
         fixture f;
 
         begin_with(&f, (tutti__nodes){.min = 1, .max = 2, .native = true, .last_call_s = -1}, 0,
-                   elastic ? 60000 : 200);
+                   elastic ? 60000 : 200, NULL);
         b = connect_node(&f);
         join(&f, &f.local, "a", "{}");
         hears(&f, &f.local, "round", "\"nodes\":1");
         join(&f, &b, "b", "{}");
         if (elastic) {
             assert_null(hear(&f, &f.local));
-            say(&f, &f.local, ready);
+            say(&f, &f.local, READY);
             hears(&f, &f.local, "elastic", "\"round\":0");
             hears(&f, &b, "round", "\"elastic\":true");
         } else {
-            for (double end_ms = tutti__now_ms() + 10000;
-                 tutti__now_ms() < end_ms && !f.local.n_in;) {
-                double wait_ms = tutti__coordinator_deadline(f.coordinator) - tutti__now_ms();
-
-                poll(&(struct pollfd){f.local.fd, POLLIN, 0}, 1,
-                     wait_ms > 0 ? (int)wait_ms + 1 : 0);
-                tutti__coordinator_serve(f.coordinator);
-                tutti__channel_read(&f.local);
-            }
+            wait_for_word(&f);
             hears(&f, &f.local, "stop", "1 more node came");
         }
         tutti__channel_close(&b);
         end(&f);
     }
+}
+
+static int missing_from(const fixture *f, int at)
+{
+    const tutti__roster_node *node = tutti__coordinator_missing(f->coordinator, &at);
+
+    return node ? node->id : 0;
+}
+
+/* For want of hearing the coordinator, which is no proof that it is dead. */
+static void hangs_up(fixture *f, tutti__channel *node, const char *lost)
+{
+    say(f, node, "{\"type\":\"apart\"}");
+    tutti__channel_close(node);
+    for (int i = 0; i < 5000 && !console_says(f, lost); i++) {
+        tutti__coordinator_serve(f->coordinator);
+        poll(NULL, 0, 2); /* a child of connect_node may have the socket, too, until it has ended */
+    }
+}
+
+/* The list has one node less already, of which nobody but the local one knows: it counts all the same, and is asked. */
+static void nodes_that_were_lost_are_all_asked(void **state)
+{
+    tutti__channel b, c;
+    fixture f;
+
+    (void)state;
+    begin_with(&f, (tutti__nodes){.min = 3, .max = 3, .native = true, .join_timeout_s = 60}, 0, 0,
+               NULL);
+    b = connect_node(&f);
+    c = connect_node(&f);
+    join(&f, &f.local, "a", "{\"listens\": 1, \"listens_at\": \"10.0.0.1\"}");
+    join(&f, &b, "b", "{\"listens\": 1, \"listens_at\": \"10.0.0.2\"}");
+    join(&f, &c, "c", "{\"listens\": 1, \"listens_at\": \"10.0.0.3\"}");
+    say(&f, &f.local, READY);
+    for (int i = 1; i <= 3; i++) {
+        tutti__channel *node = i == 1 ? &f.local : i == 2 ? &b : &c;
+
+        say(&f, node, "{\"type\":\"nodes\", \"version\":1}");
+    }
+    hangs_up(&f, &b, "node b (process 1) was lost");
+    assert_false(tutti__coordinator_is_paused(f.coordinator));
+    hangs_up(&f, &c, "node c (process 1) was lost");
+    assert_true(tutti__coordinator_is_paused(f.coordinator));
+    assert_int_equal(missing_from(&f, 0) + missing_from(&f, 2), 2 + 3);
+    tutti__coordinator_is_dead(f.coordinator, 2);
+    tutti__coordinator_is_dead(f.coordinator, 3);
+    tutti__coordinator_serve(f.coordinator);
+    assert_false(tutti__coordinator_is_paused(f.coordinator));
+    assert_int_equal(missing_from(&f, 0), 0);
+    end(&f);
+}
+
+/* A node of the same list passes by with a newer one: of the dead that says nothing, they are asked again. The
+ * waiting has an end. */
+static void who_is_dead_is_asked_again_for_a_newer_list(void **state)
+{
+    const char *theirs =
+        "{\"running\": true, \"rounds\": 1, \"me\": 2, \"id\": \"job\", \"roster\": {\"term\": 1, "
+        "\"version\": 5, \"list\": [[1, \"10.0.0.1\", 1, 2], [2, \"10.0.0.2\", 1, 2], [3, "
+        "\"10.0.0.3\", 1, 2]]}}";
+    tutti__roster roster = {.term = 1, .version = 4, .n = 3};
+    tutti__channel b;
+    fixture f;
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        roster.list[i] =
+            (tutti__roster_node){.id = i + 1, .workers = 2, .port = 1, .first = i == 0};
+    begin_with(&f, (tutti__nodes){.min = 1, .max = 3, .native = true, .join_timeout_s = 0.5}, 0, 0,
+               &roster);
+    b = connect_node(&f);
+    join(&f, &f.local, "c", "{\"running\": true, \"rounds\": 1, \"me\": 3, \"id\": \"job\"}");
+    tutti__coordinator_is_dead(f.coordinator, 1);
+    assert_int_equal(missing_from(&f, 0), 2);
+    join(&f, &b, "b", theirs);
+    hears(&f, &b, "elsewhere", "");
+    assert_int_equal(missing_from(&f, 0), 1);
+    assert_int_equal(missing_from(&f, 1), 2);
+    hears(&f, &f.local, "welcome", "");
+    wait_for_word(&f);
+    hears(&f, &f.local, "end", "\"code\":3,\"type\":\"end\",\"why\":\"waited 0.5 s in vain");
+    tutti__channel_close(&b);
+    end(&f);
+}
+
+/* Who comes knows of a coordinator that has followed this one: it is among the nodes of a list that this one never had. */
+static void whoever_was_followed_asks_for_the_later_one(void **state)
+{
+    tutti__channel b;
+    fixture f;
+
+    (void)state;
+    begin_with(&f, (tutti__nodes){.min = 1, .max = 3, .native = true, .last_call_s = -1}, 0, 0,
+               NULL);
+    b = connect_node(&f);
+    join(&f, &f.local, "a", "{}");
+    say(&f, &f.local, READY);
+    assert_false(tutti__coordinator_is_paused(f.coordinator));
+    join(&f, &b, "b",
+         "{\"running\": true, \"rounds\": 1, \"me\": 2, \"id\": \"job\", \"roster\": {\"term\": 2, "
+         "\"version\": 1, \"list\": [[2, \"10.0.0.2\", 1, 2], [3, \"10.0.0.3\", 1, 2]]}}");
+    hears(&f, &b, "elsewhere", "");
+    assert_true(tutti__coordinator_is_paused(f.coordinator));
+    assert_int_equal(missing_from(&f, 0), 2);
+    tutti__channel_close(&b);
+    end(&f);
 }
 
 /* A node says nothing of its own accord: it is asked in time, however short the time is. */
@@ -461,7 +575,7 @@ static void a_silent_node_is_asked_before_it_is_missed(void **state)
 
     (void)state;
     begin_with(&f, (tutti__nodes){.min = 2, .max = 2, .keep_alive_s = 1, .keep_alive_misses = 4}, 0,
-               0);
+               0, NULL);
     node = connect_node(&f);
     join(&f, &node, "b", "{\"node_rank\": 1}");
     while (tutti__now_ms() < end_ms && !(m && tutti__message_is(m, "ping")) && !node.fault) {
@@ -565,6 +679,9 @@ int main(void)
         cmocka_unit_test(a_node_that_leaves_early_is_in_no_round),
         cmocka_unit_test(a_node_that_comes_at_the_end_is_too_late),
         cmocka_unit_test(workers_that_start_may_turn_out_elastic),
+        cmocka_unit_test(nodes_that_were_lost_are_all_asked),
+        cmocka_unit_test(who_is_dead_is_asked_again_for_a_newer_list),
+        cmocka_unit_test(whoever_was_followed_asks_for_the_later_one),
         cmocka_unit_test(a_silent_node_is_asked_before_it_is_missed),
         cmocka_unit_test(strangers_are_turned_away),
         cmocka_unit_test(a_failure_is_no_success_whatever_code_it_says),

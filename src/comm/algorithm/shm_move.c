@@ -1,15 +1,19 @@
 /* shm_move.c -- moving data unchanged through shared memory: broadcast, gather, all_to_all and their kin.
  * SPDX-License-Identifier: MIT
  *
- * Who takes a piece reads it where it lies, if it can, large ones through the kernel (cma.c); otherwise it goes in chunks
- * through the giver's staging buffers: in each round, between two barriers, chunk k is copied out while chunk k+1 is copied
- * in. A giver whose pieces differ from rank to rank divides its buffer among them. Chunks are numbered as in
+ * Small pieces travel with the call. Of others, who takes one reads it where it lies, if it can, or through the kernel (cma.c);
+ * otherwise it goes in chunks through the giver's staging buffers: in round k chunk k is copied out and chunk k+2 copied in,
+ * and a rank may be two rounds ahead of another. A giver whose pieces differ from rank to rank divides its buffer among them. Chunks are numbered as in
  * shm_reduce_staged.c, through all operations. */
 #include "comm/algorithm/shm.h"
+#include "comm/core/copy.h"
 #include "comm/transport/shared_memory/cma.h"
+#include "comm/transport/shared_memory/way.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+enum { OF_STAGE = 2 }; /* the part of a staging buffer that is used: all stay in the cache */
 
 typedef struct move {
     tutti__shm *shm;
@@ -61,7 +65,8 @@ static void copy_in(const move *m, size_t k)
         bytes = chunk_of(m, tutti__piece_out(m->op, rank, to), k, &begin);
         if (bytes == 0 || (to == rank && (m->traits->scatters || m->traits->to_root)))
             continue;
-        memcpy(stage_for(m, rank, to, k), (const char *)m->op->src + begin, bytes);
+        tutti__way_copy_in(m->shm, stage_for(m, rank, to, k), (const char *)m->op->src + begin,
+                           bytes);
         if (!m->traits->scatters)
             return; /* all take the same */
     }
@@ -85,6 +90,8 @@ static tutti_status copy_out(const move *m, size_t k)
                           : stage_for(m, r, rank, k);
         if (r != rank && tutti__shm_call_of(m->shm, r)->segment == TUTTI__CMA)
             TUTTI_TRY(tutti__cma_read(m->shm, r, (char *)m->op->dst + to, from, bytes));
+        else if (!m->at[r])
+            tutti__copy((char *)m->op->dst + to, from, bytes);
         else if (from != (char *)m->op->dst + to)
             memcpy((char *)m->op->dst + to, from, bytes);
     }
@@ -147,27 +154,71 @@ static tutti_status plan(move *m, bool *any_direct_p)
     return TUTTI_OK;
 }
 
-static tutti_status run_rounds(move *m)
+/* Staged at least in part: each is up to AHEAD chunks ahead of the others. */
+static tutti_status run_rounds(const move *m, bool any_direct)
+{
+    for (size_t k = 0; k < m->n_chunks; k++) {
+        copy_in(m, k + TUTTI__SHM_AHEAD);
+        if (m->n_chunks > TUTTI__SHM_AHEAD)
+            TUTTI_TRY(tutti__shm_barrier_behind(m->shm, m->op, TUTTI__SHM_AHEAD));
+        TUTTI_TRY(any_direct ? tutti__shm_access_begin(m->shm) : TUTTI_OK);
+        TUTTI_TRY(copy_out(m, k));
+        if (any_direct)
+            tutti__shm_access_end(m->shm);
+    }
+    m->shm->tick += m->n_chunks;
+    return TUTTI_OK;
+}
+
+/* Something goes otherwise than through group memory, that all know. */
+static bool is_timed(const move *m)
+{
+    for (int from = m->first; from < m->last; from++)
+        if (!m->at[from] || tutti__shm_call_of(m->shm, from)->segment == TUTTI__CMA)
+            return !m->traits->uneven;
+    return false;
+}
+
+static tutti_status run(move *m)
 {
     bool any_direct = false;
 
-    copy_in(m, 0); /* its own reach is known; whether the others' is, shows the barrier */
+    for (size_t k = 0; k < TUTTI__SHM_AHEAD; k++)
+        copy_in(m, k); /* its own reach is known; whether the others' is, shows the barrier */
     TUTTI_TRY(tutti__shm_enter_access(m->shm, m->op));
     TUTTI_TRY(plan(m, &any_direct));
     if (!m->direct || m->n_chunks == 0)
         tutti__shm_access_end(m->shm);
-    for (size_t k = 0; k < m->n_chunks; k++) {
-        if (k + 1 < m->n_chunks)
-            copy_in(m, k + 1);
-        TUTTI_TRY(any_direct && !m->direct ? tutti__shm_access_begin(m->shm) : TUTTI_OK);
-        TUTTI_TRY(copy_out(m, k));
-        if (any_direct)
-            tutti__shm_access_end(m->shm);
-        /* Peers may read this rank's own memory until the last barrier. */
-        if (k + 1 < m->n_chunks || any_direct)
-            TUTTI_TRY(tutti__shm_barrier(m->shm, m->op));
+    if (is_timed(m))
+        tutti__way_begin(m->shm, m->op);
+    if (!m->direct)
+        TUTTI_TRY(run_rounds(m, any_direct));
+    else if (m->n_chunks > 0)
+        TUTTI_TRY(copy_out(m, 0));
+    if (is_timed(m))
+        tutti__way_end(m->shm, m->op);
+    tutti__shm_access_end(m->shm);
+    /* Peers may read this rank's own memory until then. */
+    return any_direct ? tutti__shm_barrier(m->shm, m->op) : TUTTI_OK;
+}
+
+/* So little that everybody says it along with the call. */
+static tutti_status run_small(const move *m)
+{
+    tutti__shm *shm = m->shm;
+    int rank = shm->comm->rank;
+    size_t bytes = tutti__op_given(rank, shm->comm->size, m->op) * m->element;
+
+    if (bytes > 0)
+        memcpy(tutti__shm_call_of(shm, rank)->small, m->op->src, bytes);
+    TUTTI_TRY(tutti__shm_enter(shm, m->op));
+    for (int r = m->first; r < m->last; r++) {
+        tutti__piece in = tutti__piece_in(rank, m->op, r), out = tutti__piece_out(m->op, r, rank);
+
+        if (in.count > 0 && (r != rank || m->op->src != m->op->dst))
+            memmove((char *)m->op->dst + in.at * m->element,
+                    tutti__shm_call_of(shm, r)->small + out.at * m->element, in.count * m->element);
     }
-    m->shm->tick += m->direct ? 0 : m->n_chunks;
     return TUTTI_OK;
 }
 
@@ -185,18 +236,22 @@ tutti_status tutti__shm_move(tutti__shm *shm, tutti__op *op)
     char *few[16] = {0};
     tutti_status status;
 
+    if (!traits->uneven && (size_t)op->signature.count * m.element * lots <= TUTTI__SHM_SMALL)
+        return run_small(&m);
     m.at = shm->comm->size <= (int)TUTTI__COUNT_OF(few)
                ? few
                : calloc((size_t)shm->comm->size, sizeof *m.at);
     if (!m.at)
         return tutti__comm_fail(shm->comm, TUTTI_ERR_MEMORY, shm->comm->rank,
                                 "rank %d has no memory", shm->comm->rank);
-    m.lot = shm->block->chunk_bytes / lots / 64 * 64 / m.element;
+    m.lot = shm->block->chunk_bytes / OF_STAGE / lots / 64 * 64 / m.element;
+    if (m.lot == 0)
+        m.lot = 64 / m.element; /* of chunks that tests make small */
     if (traits->uneven)
         publish_counts(&m);
     if (tutti__shm_call_of(shm, shm->comm->rank)->segment != TUTTI__SHM_STAGED)
         m.at[shm->comm->rank] = (char *)(uintptr_t)op->src; /* nothing to copy in */
-    status = run_rounds(&m);
+    status = run(&m);
     if (m.at != few)
         free(m.at);
     return status;

@@ -21,7 +21,8 @@ typedef struct tutti__shm_reduction {
     const void **src;
     void **dst; /* room for as many as there are ranks */
     /* Staged: elements of a chunk; and whether each rank stages all that it gives, and who takes the result reduces all. */
-    size_t chunk, n_chunks;
+    size_t chunk, n_chunks,
+        ahead; /* ahead: chunks that are copied in before the first is reduced */
     bool whole;
 } tutti__shm_reduction;
 

@@ -8,33 +8,16 @@
  * operations of the group: the last chunk of one operation may still be read while the first of the next is copied in.
  * SPDX-License-Identifier: MIT */
 #include "comm/algorithm/shm_reduce.h"
+#include "comm/core/copy.h"
+#include "comm/transport/shared_memory/way.h"
 
 #include <string.h>
 
 enum {
     WHOLE_BYTES = 64 << 10, /* of all ranks: so little that each reduces all */
     OF_STAGE =
-        2, /* where each reduces all, the part of a staging buffer that is used: it stays in the cache */
-    AHEAD = 2048, /* bytes that a copy fetches ahead */
+        4, /* where each reduces all, the part of a staging buffer that is used: all stay in the cache */
 };
-
-/* By loads and stores: memcpy stores this much past the cache from which a peer is about to read it. Prefetchers stop at the
- * end of a page; what this fetches goes on. */
-TUTTI__CLONES static void copy(void *restrict to, const void *restrict from, size_t bytes)
-{
-    typedef uint64_t lines __attribute__((vector_size(256), aligned(1), may_alias));
-    const char *x = from;
-    char *y = to;
-    size_t at = 0;
-
-    for (; bytes - at >= sizeof(lines); at += sizeof(lines)) {
-        for (size_t line = 0; line < sizeof(lines); line += 64)
-            __builtin_prefetch((const void *)((uintptr_t)(x + at) + AHEAD + line));
-        *(lines *)(void *)(y + at) = *(const lines *)(const void *)(x + at);
-        __asm__ volatile("" ::: "memory"); /* or the compiler makes it a memcpy */
-    }
-    memcpy(y + at, x + at, bytes - at);
-}
 
 static char *stage(const tutti__shm_reduction *r, int rank, size_t k)
 {
@@ -63,8 +46,9 @@ static void copy_in_pieces(const tutti__shm_reduction *r, size_t k)
     size_t bytes = chunk_count(r, k) * r->element;
 
     for (int to = 0; to < r->shm->comm->size; to++)
-        copy(stage(r, r->shm->comm->rank, k) + (size_t)to * r->chunk * r->element,
-             (const char *)r->op->src + ((size_t)to * r->count + k * r->chunk) * r->element, bytes);
+        tutti__way_copy_in(
+            r->shm, stage(r, r->shm->comm->rank, k) + (size_t)to * r->chunk * r->element,
+            (const char *)r->op->src + ((size_t)to * r->count + k * r->chunk) * r->element, bytes);
 }
 
 /* All of the chunk but this rank's own share, which it reduces from where it lies. */
@@ -76,8 +60,8 @@ static void copy_in_shares(const tutti__shm_reduction *r, size_t k)
     size_t begin = own.at * r->element, end = begin + own.count * r->element;
     const char *src = (const char *)r->op->src + k * r->chunk * r->element;
 
-    copy(stage(r, rank, k), src, begin);
-    copy(stage(r, rank, k) + end, src + end, n * r->element - end);
+    tutti__way_copy_in(r->shm, stage(r, rank, k), src, begin);
+    tutti__way_copy_in(r->shm, stage(r, rank, k) + end, src + end, n * r->element - end);
 }
 
 static void copy_in(const tutti__shm_reduction *r, size_t k)
@@ -87,8 +71,9 @@ static void copy_in(const tutti__shm_reduction *r, size_t k)
     if (r->at[rank])
         return;
     if (r->whole)
-        copy(stage(r, rank, k), (const char *)r->op->src + k * r->chunk * r->element,
-             chunk_count(r, k) * r->element);
+        tutti__way_copy_in(r->shm, stage(r, rank, k),
+                           (const char *)r->op->src + k * r->chunk * r->element,
+                           chunk_count(r, k) * r->element);
     else if (r->scatters)
         copy_in_pieces(r, k);
     else
@@ -148,8 +133,8 @@ static void copy_out(const tutti__shm_reduction *r, size_t k)
         tutti__piece share = tutti__shm_share(r, n, i);
 
         if (i != r->shm->comm->rank)
-            copy(dst + share.at * r->element, stage(r, i, k) + share.at * r->element,
-                 share.count * r->element);
+            tutti__copy(dst + share.at * r->element, stage(r, i, k) + share.at * r->element,
+                        share.count * r->element);
     }
 }
 
@@ -164,7 +149,44 @@ void tutti__shm_reduce_stage(tutti__shm_reduction *r)
         r->chunk /= OF_STAGE;
     }
     r->n_chunks = (r->count + r->chunk - 1) / r->chunk;
-    copy_in(r, 0); /* whether peers can read each other's, shows the barrier */
+    r->ahead = r->scatters || r->whole ? TUTTI__SHM_AHEAD : 1;
+    tutti__way_choose(r->shm, r->op);
+    for (size_t k = 0; k < r->ahead && k < r->n_chunks; k++)
+        copy_in(r, k); /* whether peers can read each other's, shows the barrier */
+}
+
+/* Nobody waits for what is reduced: ranks are that far ahead of each other as chunks are. */
+static tutti_status run_ahead(const tutti__shm_reduction *r)
+{
+    for (size_t k = 0; k < r->n_chunks; k++) {
+        if (k + r->ahead < r->n_chunks)
+            copy_in(r, k + r->ahead);
+        if (r->n_chunks > r->ahead)
+            TUTTI_TRY(tutti__shm_barrier_behind(r->shm, r->op, r->ahead));
+        reduce_chunk(r, k);
+    }
+    return TUTTI_OK;
+}
+
+/* Some wait for what others reduce, or write into others' memory. */
+static tutti_status run_in_step(const tutti__shm_reduction *r, bool out, bool any_direct)
+{
+    for (size_t k = 0; k < r->n_chunks; k++) {
+        if (out && k > 0)
+            copy_out(r, k - 1);
+        TUTTI_TRY(any_direct ? tutti__shm_access_begin(r->shm) : TUTTI_OK);
+        reduce_chunk(r, k);
+        if (any_direct)
+            tutti__shm_access_end(r->shm);
+        if (k + r->ahead < r->n_chunks)
+            copy_in(r, k + r->ahead);
+        /* Peers may read this rank's own memory until the last barrier. */
+        if (k + 1 < r->n_chunks || out || any_direct)
+            TUTTI_TRY(tutti__shm_barrier(r->shm, r->op));
+    }
+    if (out)
+        copy_out(r, r->n_chunks - 1);
+    return TUTTI_OK;
 }
 
 tutti_status tutti__shm_reduce_staged(tutti__shm_reduction *r)
@@ -175,21 +197,9 @@ tutti_status tutti__shm_reduce_staged(tutti__shm_reduction *r)
         any_direct = any_direct || r->at[i];
     r->whole = r->whole && !any_direct;
     out = !r->scatters && !r->whole;
-    for (size_t k = 0; k < r->n_chunks; k++) {
-        if (out && k > 0)
-            copy_out(r, k - 1);
-        TUTTI_TRY(any_direct ? tutti__shm_access_begin(r->shm) : TUTTI_OK);
-        reduce_chunk(r, k);
-        if (any_direct)
-            tutti__shm_access_end(r->shm);
-        if (k + 1 < r->n_chunks)
-            copy_in(r, k + 1);
-        /* Peers may read this rank's own memory until the last barrier. */
-        if (k + 1 < r->n_chunks || out || any_direct)
-            TUTTI_TRY(tutti__shm_barrier(r->shm, r->op));
-    }
-    if (out)
-        copy_out(r, r->n_chunks - 1);
+    tutti__way_begin(r->shm, r->op);
+    TUTTI_TRY(out || any_direct ? run_in_step(r, out, any_direct) : run_ahead(r));
+    tutti__way_end(r->shm, r->op);
     r->shm->tick += r->n_chunks;
     return TUTTI_OK;
 }

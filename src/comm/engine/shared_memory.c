@@ -2,6 +2,7 @@
 #include "comm/algorithm/shm.h"
 #include "comm/engine/engine.h"
 #include "comm/transport/shared_memory/cma.h"
+#include "comm/transport/shared_memory/way.h"
 
 #include <stdlib.h>
 
@@ -43,6 +44,7 @@ static tutti_status run_op(tutti__shm *shm, tutti__op *op)
         return tutti__shm_enter(shm, op);
     if (tutti__op_traits_of(op)->reduces)
         return tutti__shm_reduce(shm, op);
+    tutti__way_choose(shm, op);
     if (!direct)
         tutti__cma_offer(shm, op, bytes);
     return tutti__shm_move(shm, op);

@@ -44,7 +44,8 @@ ROUND(round_avx512, __attribute__((target("avx512f"))), "v", __m512, _mm512_set1
 ROUND(round_avx2, __attribute__((target("avx2,fma"))), "x", __m256, _mm256_set1_ps, _mm256_fmadd_ps)
 ROUND(round_sse41, , "x", __m128, _mm_set1_ps, SSE_FMA)
 #elif defined(__aarch64__)
-#define NEON_FMA(a, x, y) vfmaq_f32(y, a, x)
+/* The sum is the operand that the result replaces: one instruction, which cores forward to the next such one early. */
+#define NEON_FMA(a, x, y) vfmaq_f32(a, x, y)
 ROUND(round_neon, , "w", float32x4_t, vdupq_n_f32, NEON_FMA)
 #endif
 

@@ -8,10 +8,14 @@
  *
  * Nothing in shared memory is ever locked, so a rank that is killed holds nothing up.
  *
+ * A barrier may lag: the others need not have come to it, but to the last, or the last but one. Who is furthest behind then
+ * never waits.
+ *
  * Why no sleeper is forgotten: who goes to sleep counts itself, then looks once more; who has seen all come looks for
  * sleepers after a fence. Of these two, one is first in the order of fences and is seen by the other: either the sleeper
  * sees that all have come, or it is counted and gets woken. If all go to sleep, the last to be counted sees that all
- * have come. */
+ * have come. Where barriers lag, who has come may itself sleep, and wakes nobody; then it waits for one further behind, and
+ * who is furthest behind goes on, and wakes all. */
 #include "comm/transport/shared_memory/shm.h"
 
 #include "base/thread.h"
@@ -149,12 +153,15 @@ static void part_from(tutti__shm *shm, int rank)
         (void)sched_setaffinity(0, sizeof allowed, &allowed);
 }
 
-/* accesses: this rank then begins an access, which the fence at the end comes after (access.c). */
-static tutti_status wait_for_all(tutti__shm *shm, const tutti__op *op, point at, bool accesses)
+/* This rank comes to `at`; the others need have come to `lag` before it only. accesses: it then begins an access, which the
+ * fence at the end comes after (access.c). */
+static tutti_status wait_for_all(tutti__shm *shm, const tutti__op *op, point at, uint64_t lag,
+                                 bool accesses)
 {
     int missing;
 
     atomic_store_explicit(counter_of(shm, shm->comm->rank, at), at.number, memory_order_release);
+    at.number -= at.number < lag ? at.number : lag;
     missing = find_missing(shm, 0, at);
     for (int yields = 0; missing < shm->comm->size && yields < shm->yields; yields++) {
         for (int look = 0; missing < shm->comm->size && look < shm->looks; look++) {
@@ -187,8 +194,14 @@ void tutti__shm_barrier_open(tutti__shm *shm)
 
 tutti_status tutti__shm_barrier(tutti__shm *shm, const tutti__op *op)
 {
-    TUTTI_TRY(
-        wait_for_all(shm, op, (point){offsetof(tutti__shm_slot, arrived), ++shm->barriers}, false));
+    return tutti__shm_barrier_behind(shm, op, 0);
+}
+
+tutti_status tutti__shm_barrier_behind(tutti__shm *shm, const tutti__op *op, uint64_t lag)
+{
+    const point next = {offsetof(tutti__shm_slot, arrived), ++shm->barriers};
+
+    TUTTI_TRY(wait_for_all(shm, op, next, lag, false));
     /* A rank that had come may be gone again: what was read of its memory since need not be what it gave. */
     return tutti__shm_check_abandoned(shm);
 }
@@ -199,7 +212,7 @@ static tutti_status enter(tutti__shm *shm, const tutti__op *op, bool accesses)
         offsetof(tutti__shm_slot, calls) + (shm->calls & 1) * sizeof(tutti__shm_call);
 
     TUTTI_TRY(wait_for_all(
-        shm, op, (point){offset + offsetof(tutti__shm_call, arrived), shm->calls}, accesses));
+        shm, op, (point){offset + offsetof(tutti__shm_call, arrived), shm->calls}, 0, accesses));
     for (int r = 0; r < shm->comm->size; r++)
         TUTTI_TRY(tutti__comm_check_signature(shm->comm, &op->signature, r,
                                               &tutti__shm_call_of(shm, r)->signature));

@@ -12,9 +12,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* Below 32 KiB of the usual chunk, staging is quicker than a system call and its pages. */
-enum { OF_CHUNK = 8 };
-
 void tutti__cma_open(tutti__shm *shm)
 {
     tutti__shm_slot *slot = &shm->block->slots[shm->comm->rank];
@@ -72,7 +69,7 @@ void tutti__cma_offer(tutti__shm *shm, const tutti__op *op, size_t bytes)
 {
     tutti__shm_call *ours = tutti__shm_call_of(shm, shm->comm->rank);
 
-    if (shm->cma != TUTTI__CMA_ALWAYS || bytes == 0 || bytes < shm->block->chunk_bytes / OF_CHUNK)
+    if (shm->way != TUTTI__BY_KERNEL || bytes == 0)
         return;
     ours->segment = TUTTI__CMA;
     ours->at = (uint64_t)(uintptr_t)op->src;

@@ -3,18 +3,19 @@
  *
  *     block      header: first failure, wait word | a slot a rank: where it is, what it calls, where its buffer lies
  *     counts     for each rank, of its uneven operation: elements for each rank, and expected from each
- *     staging    for each rank three buffers, through which memory goes that peers cannot read
+ *     staging    for each rank six buffers, through which memory goes that peers cannot read
  *     segments   from tutti_group_alloc: a part a rank, read and written by all
  *
  * shm.c makes the block and says calls in it; barrier.c waits in it; access.c keeps peers off the buffers of a call that has
- * failed; segment.c allocates; cma.c reads other processes; threads.c and processes.c hand memory out. The algorithms
+ * failed; segment.c allocates; cma.c reads other processes; way.c
+ * chooses between it and staging; threads.c and processes.c hand memory out. The algorithms
  * (algorithm/shm_*.c) are made of these. */
 #ifndef TUTTI_COMM_TRANSPORT_SHM_H
 #define TUTTI_COMM_TRANSPORT_SHM_H
 
 #include "comm/core/failure.h"
 
-enum { TUTTI__SHM_STAGES = 3, TUTTI__SHM_SMALL = 16 + 32 * 64 };
+enum { TUTTI__SHM_STAGES = 6, TUTTI__SHM_AHEAD = 2, TUTTI__SHM_SMALL = 16 + 32 * 64 };
 
 /* What a rank says when it starts an operation. Its first cache line alone tells that the rank has come, to what, and
  * where its memory lies, or up to 16 bytes of what is in it. */
@@ -28,7 +29,7 @@ typedef struct tutti__shm_call {
             int32_t error; /* alloc: why rank 0 could not, else 0 */
             uint64_t at;   /* offset in this rank's part of the segment; HERE, CMA: an address */
         };
-        char small[TUTTI__SHM_SMALL]; /* of a small reduction: the contribution itself */
+        char small[TUTTI__SHM_SMALL]; /* of a small operation: the contribution itself */
     };
 } tutti__shm_call;
 
@@ -42,6 +43,7 @@ typedef struct tutti__shm_slot {
     /* Barriers so far, but for those that begin an operation. */
     _Alignas(64) _Atomic uint64_t arrived;
     _Alignas(64) _Atomic uint64_t called; /* 1 + the sequence of its last call */
+    _Atomic uint32_t took_ns[2];          /* its last timed calls, in turn (way.c) */
     _Atomic uint32_t cpu;                 /* 1 + where it last waited for long; 0: it has not */
     /* It reads or writes peers' buffers (access.c). Not in the line beside one that peers poll: processors fetch lines in
      * pairs, and the fence after this store would wait until it is fetched back. */
@@ -82,6 +84,22 @@ typedef enum tutti__cma {
     TUTTI__CMA_NEVER
 } tutti__cma;
 
+/* way.h */
+typedef enum tutti__shm_way {
+    TUTTI__BY_STORES,
+    TUTTI__BY_STRINGS,
+    TUTTI__BY_KERNEL,
+    TUTTI__SHM_WAYS
+} tutti__shm_way;
+
+enum { TUTTI__SHM_PACES = 12 };
+
+/* Of calls of one operation and about one size. */
+typedef struct tutti__shm_pace {
+    uint32_t calls;
+    float ns[TUTTI__SHM_WAYS]; /* that they take; 0: not known */
+} tutti__shm_pace;
+
 typedef struct tutti__shm tutti__shm;
 
 /* How memory is handed out: among threads, or among processes. */
@@ -97,12 +115,16 @@ struct tutti__shm {
     tutti__comm *comm;
     tutti__shm_block *block;
     char *staging;
-    uint64_t calls, barriers, tick; /* tick: staged chunks so far; chunk t lies in buffer t mod 3 */
+    uint64_t calls, barriers, tick; /* tick: staged chunks so far; chunk t lies in buffer t mod 6 */
     const void *exposed; /* what peers may access in the running operation; NULL: nothing */
     size_t exposed_bytes;
     int looks, yields; /* at a barrier: before giving the core away, before sleeping */
     tutti__cma cma;
     uint64_t token;
+    tutti__shm_way way; /* of the running operation */
+    tutti__shm_pace paces[TUTTI__N_OPS][TUTTI__SHM_PACES];
+    uint64_t n_timed, began_ns;
+    float *timed;    /* what the last timed call is to teach; NULL: nothing */
     double moved_ms; /* when it last gave way to a peer on its core */
     pthread_mutex_t segments_lock;
     tutti__shm_segment *segments;
@@ -147,6 +169,8 @@ bool tutti__shm_declare(tutti__shm *shm, const tutti__op *op, const void *p, siz
 tutti_status tutti__shm_enter(tutti__shm *shm, const tutti__op *op);
 /* One within it: all ranks have come so far. */
 tutti_status tutti__shm_barrier(tutti__shm *shm, const tutti__op *op);
+/* The same, but the others need have come to the barrier that was `lag` before this one only. */
+tutti_status tutti__shm_barrier_behind(tutti__shm *shm, const tutti__op *op, uint64_t lag);
 void tutti__shm_barrier_open(tutti__shm *shm);
 
 /* An operation that has been entered reads and writes peers' buffers only between these two, and meets no barrier there.
@@ -174,7 +198,9 @@ uint64_t *tutti__shm_counts_of(tutti__shm *shm, uint64_t sequence, int rank);
 
 /* ---- Memory -------------------------------------------------------------------------------------------- */
 
-/* The buffer through which chunk k of the running operation goes from `rank`. */
+/* The buffer through which chunk k of the running operation goes from `rank`. Chunk k + AHEAD may be copied in while others
+ * are AHEAD barriers behind: of those that they may still read, k - AHEAD - 1 is the first. The first AHEAD chunks of an
+ * operation may be there before it is entered, when others may still read the last AHEAD + 1 of the one before. */
 static inline char *tutti__shm_stage(const tutti__shm *shm, int rank, size_t k)
 {
     size_t buffer = (size_t)((shm->tick + k) % TUTTI__SHM_STAGES);

@@ -72,7 +72,7 @@ static const char *arm64_name(char *text, size_t size)
     const int length = prctl(PR_SVE_GET_VL, 0, 0, 0, 0);
 
     if (length < 0)
-        return "asimd";
+        return "neon";
     snprintf(text, size, "sve%d", (length & PR_SVE_VL_LEN_MASK) * 8);
     return text;
 #else

@@ -1,0 +1,124 @@
+/* way.c -- how what peers cannot read where it lies gets to them: by what has been quickest.
+ * SPDX-License-Identifier: MIT
+ *
+ * A rank says in its slot how long a call took it, from when all had come; the next timed call, once entered, is when all of
+ * these are there and none is overwritten yet. The slowest rank's time counts. */
+#include "comm/transport/shared_memory/way.h"
+
+#include "comm/core/copy.h"
+
+enum {
+    LEAST_BYTES = 8 << 10, /* of all that a rank gives: below, nothing is worth its clock */
+    OF_CHUNK = 8,          /* below 32 KiB of the usual chunk a system call does not pay */
+    TRIES = 3,             /* of each way, before the quickest is taken */
+    AGAIN = 61,            /* calls from one further try to the next */
+};
+
+static size_t bytes_of(const tutti__shm *shm, const tutti__op *op)
+{
+    return (size_t)op->signature.count * tutti_dtype_size((tutti_dtype)op->signature.dtype) *
+           (tutti__op_traits_of(op)->scatters ? (size_t)shm->comm->size : 1);
+}
+
+/* What is known of calls like this one, a power of two apart; NULL: they are not timed. */
+static tutti__shm_pace *pace_of(tutti__shm *shm, const tutti__op *op)
+{
+    size_t step = 0;
+
+    if (bytes_of(shm, op) < LEAST_BYTES)
+        return NULL;
+    while (step + 1 < TUTTI__SHM_PACES && bytes_of(shm, op) >> step >= 2 * LEAST_BYTES)
+        step++;
+    return &shm->paces[op->signature.op][step];
+}
+
+static bool can(const tutti__shm *shm, const tutti__op *op, tutti__shm_way way)
+{
+    if (way == TUTTI__BY_KERNEL)
+        return shm->cma == TUTTI__CMA_ALWAYS && !tutti__op_traits_of(op)->reduces;
+    return true;
+}
+
+static tutti__shm_way quickest(const tutti__shm *shm, const tutti__op *op,
+                               const tutti__shm_pace *pace)
+{
+    tutti__shm_way best = TUTTI__BY_STORES;
+
+    for (int way = 0; way < TUTTI__SHM_WAYS; way++)
+        if (can(shm, op, (tutti__shm_way)way) && pace->ns[way] > 0 &&
+            (pace->ns[best] <= 0 || pace->ns[way] < pace->ns[best]))
+            best = (tutti__shm_way)way;
+    return best;
+}
+
+void tutti__way_choose(tutti__shm *shm, const tutti__op *op)
+{
+    const tutti__shm_pace *pace = pace_of(shm, op);
+    uint32_t n;
+
+    shm->way = TUTTI__BY_STORES;
+    if (tutti__op_traits_of(op)->uneven && can(shm, op, TUTTI__BY_KERNEL))
+        shm->way = TUTTI__BY_KERNEL;
+    if (!pace)
+        return;
+    n = pace->calls;
+    shm->way = (tutti__shm_way)(n < TRIES * TUTTI__SHM_WAYS ? n % TUTTI__SHM_WAYS
+                                                            : n / AGAIN % TUTTI__SHM_WAYS);
+    if ((n >= TRIES * TUTTI__SHM_WAYS && n % AGAIN != 0) || !can(shm, op, shm->way) ||
+        (shm->way == TUTTI__BY_KERNEL && bytes_of(shm, op) < shm->block->chunk_bytes / OF_CHUNK))
+        shm->way = quickest(shm, op, pace);
+}
+
+/* Quick to believe what is quicker; slower calls may have been disturbed. */
+static void learn(tutti__shm *shm)
+{
+    float *mean = shm->timed, took = 0;
+
+    if (!mean)
+        return;
+    for (int r = 0; r < shm->comm->size; r++) {
+        uint32_t ns = atomic_load_explicit(&shm->block->slots[r].took_ns[shm->n_timed & 1],
+                                           memory_order_relaxed);
+
+        took = (float)ns > took ? (float)ns : took;
+    }
+    if (*mean <= 0 || took < *mean)
+        *mean = took;
+    else
+        *mean += ((took < 2 * *mean ? took : 2 * *mean) - *mean) / 8;
+    shm->timed = NULL;
+}
+
+void tutti__way_begin(tutti__shm *shm, const tutti__op *op)
+{
+    if (!pace_of(shm, op))
+        return;
+    learn(shm);
+    shm->began_ns = tutti__now_ns();
+}
+
+void tutti__way_end(tutti__shm *shm, const tutti__op *op)
+{
+    tutti__shm_pace *pace = pace_of(shm, op);
+    uint64_t ns;
+
+    if (!pace)
+        return;
+    ns = tutti__now_ns() - shm->began_ns;
+    if (tutti__op_traits_of(op)->to_root && op->signature.root != (uint32_t)shm->comm->rank)
+        ns = 0; /* it takes nothing */
+    shm->n_timed++;
+    atomic_store_explicit(&shm->block->slots[shm->comm->rank].took_ns[shm->n_timed & 1],
+                          (uint32_t)(ns < UINT32_MAX ? ns : UINT32_MAX), memory_order_relaxed);
+    shm->timed = &pace->ns[shm->way];
+    pace->calls++;
+}
+
+void tutti__way_copy_in(const tutti__shm *shm, void *restrict to, const void *restrict from,
+                        size_t bytes)
+{
+    if (shm->way == TUTTI__BY_STRINGS)
+        tutti__copy_string(to, from, bytes);
+    else
+        tutti__copy(to, from, bytes);
+}

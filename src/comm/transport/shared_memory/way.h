@@ -1,0 +1,25 @@
+/* way.h -- how what peers cannot read where it lies gets to them.   SPDX-License-Identifier: MIT
+ *
+ *     by stores, by strings    through staging buffers, copied in by one or the other of core/copy.h
+ *     by the kernel            read by who takes it, from where it lies (cma.c)
+ *
+ * Which is quickest depends on the processor, on where the hypervisor has put its cores, on the size of pages and of the
+ * message: each is up to four times as slow as another somewhere. So a group times its first calls of each operation and
+ * size by each of them in turn, takes the quickest, and tries the others again now and then. All ranks see the same
+ * times. The bytes that come out are the same whichever it was. */
+#ifndef TUTTI_COMM_TRANSPORT_WAY_H
+#define TUTTI_COMM_TRANSPORT_WAY_H
+
+#include "comm/transport/shared_memory/shm.h"
+
+/* Before the operation is entered: sets shm->way. */
+void tutti__way_choose(tutti__shm *shm, const tutti__op *op);
+/* Of an operation in which at least one contribution goes by shm->way, on all ranks: once it is entered, and when this rank
+ * has all that it takes. */
+void tutti__way_begin(tutti__shm *shm, const tutti__op *op);
+void tutti__way_end(tutti__shm *shm, const tutti__op *op);
+/* Copies into a staging buffer, by shm->way. */
+void tutti__way_copy_in(const tutti__shm *shm, void *restrict to, const void *restrict from,
+                        size_t bytes);
+
+#endif
