@@ -8,11 +8,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Winograd does a quarter of the products and pays with transforms of data and weights: it needs channels to win, tiles
- * that fill, and enough of them to share the weights. Of oneDNN's Winograd against direct convolution, on AVX-512: 0.7 to
- * 0.95 times the speed with 16 channels, 1.0 with 32 tiles, 1.5 to 2.1 beyond. */
-#define WINOGRAD_MIN_CHANNELS 32
-#define WINOGRAD_MIN_TILES    64
+/* Winograd does a quarter of the products (strided: 9 of 16) and pays with transforms of data and weights: it needs tiles that fill, and
+ * enough of them to share the weights. By bench_nn_convolutions (bench/RECORDS.md) it is 1.1 to 5 times as fast as direct convolution
+ * with 16 to 512 channels, in each direction and instruction set, but for 512 channels with 4 tiles (0.4 to 1.9). */
+#define WINOGRAD_MIN_CHANNELS 16
+#define WINOGRAD_MIN_TILES    4
+#define CHANNELS_PER_TILE     64 /* at most */
 #define WINOGRAD_TILE         4
 
 #define PART_PRODUCTS ((int64_t)1 << 22) /* multiplications, at least */
@@ -64,18 +65,46 @@ static void mds_free(tutti__window_mds *m)
     tutti__md_free(m->bias);
 }
 
-static bool use_winograd(tutti_ctx *cx, const convolution *c)
+static const char *const conv_names[] = {"auto", "winograd", "direct"};
+
+tutti_status tutti__onednn_conv_choose(tutti__onednn_conv *conv_p)
+{
+    const char *text = tutti__env_text(TUTTI__ENV_CONV);
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(conv_names); i++)
+        if (strcmp(text, conv_names[i]) == 0) {
+            *conv_p = (tutti__onednn_conv)i;
+            return TUTTI_OK;
+        }
+    return tutti__fail(TUTTI_ERR_ARG, "TUTTI_CONV is \"%.40s\", expected auto, winograd or direct",
+                       text);
+}
+
+const char *tutti__onednn_conv_name(tutti__onednn_conv conv)
+{
+    return conv_names[conv];
+}
+
+/* Whether it is quicker, as bench_nn_convolutions measures. Not measured here: bits must not depend on a clock. */
+static bool winograd_pays(const convolution *c)
 {
     const int64_t tiles = c->y.d[0] * ((c->y.d[2] + WINOGRAD_TILE - 1) / WINOGRAD_TILE) *
                           ((c->y.d[3] + WINOGRAD_TILE - 1) / WINOGRAD_TILE);
     const int64_t pixels = c->y.d[0] * c->y.d[2] * c->y.d[3];
 
-    return c->dtype == TUTTI_F32 && c->w.d[2] == 3 && c->w.d[3] == 3 &&
+    return c->w.d[0] >= WINOGRAD_MIN_CHANNELS && c->w.d[1] >= WINOGRAD_MIN_CHANNELS &&
+           tiles >= WINOGRAD_MIN_TILES && pixels * 10 >= tiles * WINOGRAD_TILE * WINOGRAD_TILE * 6;
+}
+
+static bool use_winograd(tutti_ctx *cx, const convolution *c)
+{
+    const tutti__onednn_conv conv = ((const tutti__onednn *)cx->kernel_state)->conv;
+
+    return conv != TUTTI__ONEDNN_CONV_DIRECT && c->dtype == TUTTI_F32 && c->w.d[2] == 3 &&
+           c->w.d[3] == 3 &&
            (c->a->stride == 1 ? c->a->padding <= 2 : c->a->stride == 2 && c->a->padding == 1) &&
-           c->w.d[0] >= WINOGRAD_MIN_CHANNELS && c->w.d[1] >= WINOGRAD_MIN_CHANNELS &&
-           tiles >= WINOGRAD_MIN_TILES &&
-           pixels * 10 >= tiles * WINOGRAD_TILE * WINOGRAD_TILE * 6 &&
-           tutti__winograd_can(cx, c->x, c->w);
+           tutti__winograd_can(cx, c->x, c->w) &&
+           (conv == TUTTI__ONEDNN_CONV_WINOGRAD || winograd_pays(c));
 }
 
 static dnnl_status_t convolution_pd(tutti_ctx *cx, const convolution *c, dnnl_primitive_desc_t hint,

@@ -99,8 +99,12 @@ static void bits(const tutti_ctx *cx, char *text, size_t size)
 {
     const int threads = tutti__onednn_foreign_threads();
 
-    (void)cx;
+    const tutti__onednn_conv conv = ((const tutti__onednn *)cx->kernel_state)->conv;
+
     snprintf(text, size, "%s %s", NAME, tutti__onednn_isa_name());
+    if (conv != TUTTI__ONEDNN_CONV_AUTO)
+        snprintf(text + strlen(text), size - strlen(text), " conv %s",
+                 tutti__onednn_conv_name(conv));
     if (threads)
         snprintf(text + strlen(text), size - strlen(text), " tbb %d", threads);
 }

@@ -374,15 +374,18 @@ static dnnl_status_t attributes_new(dnnl_primitive_attr_t *attributes_p, bool ad
 tutti_status tutti__onednn_open(tutti_ctx *cx)
 {
     tutti__onednn *od;
+    tutti__onednn_conv conv;
     dnnl_status_t status;
 
     TUTTI_TRY(tutti__onednn_check_runtime());
     TUTTI_TRY(tutti__onednn_isa_choose());
+    TUTTI_TRY(tutti__onednn_conv_choose(&conv));
     od = tutti__alloc(sizeof *od);
     if (!od)
         return TUTTI_ERR_MEMORY;
     cx->kernel_state = od;
     od->isa = tutti__onednn_isa();
+    od->conv = conv;
     status = dnnl_engine_create(&od->engine, dnnl_cpu, 0);
     if (status == dnnl_success)
         status = dnnl_stream_create(&od->stream, od->engine, dnnl_stream_default_flags);

@@ -179,6 +179,13 @@ typedef struct tutti__onednn_memory {
     size_t bytes;
 } tutti__onednn_memory;
 
+/* TUTTI_CONV's choice for 3x3 convolutions. */
+typedef enum tutti__onednn_conv {
+    TUTTI__ONEDNN_CONV_AUTO,
+    TUTTI__ONEDNN_CONV_WINOGRAD,
+    TUTTI__ONEDNN_CONV_DIRECT
+} tutti__onednn_conv;
+
 struct tutti__onednn {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
@@ -189,6 +196,7 @@ struct tutti__onednn {
     size_t n_primitives;
     tutti__onednn_memory scratch, staging;
     const tutti__isa *isa; /* our own arithmetic, in the same instruction set */
+    tutti__onednn_conv conv;
 };
 
 /* db [C] (or +=) = the sum of dy [N,C,H,W] over all but C. */
@@ -200,6 +208,9 @@ void tutti__onednn_step_end(tutti_ctx *cx);
 
 /* ---- Kernels of the table -------------------------------------------------------------------------------- */
 
+/* TUTTI_CONV; ARG. */
+tutti_status tutti__onednn_conv_choose(tutti__onednn_conv *conv_p);
+const char *tutti__onednn_conv_name(tutti__onednn_conv conv);
 tutti_status tutti__onednn_conv2d_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
                                           tutti_tensor *b, const tutti__conv2d *a);
 tutti_status tutti__onednn_conv2d_backward_data(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *w,

@@ -22,7 +22,10 @@ static tutti_status blocked(tutti_ctx *cx, tutti_shape shape, const tutti__layou
 {
     const tutti__onednn *od = cx->kernel_state;
 
-    return tutti__onednn_tagged(cx, shape, od->isa->lanes == 16 ? dnnl_nChw16c : dnnl_nChw8c,
+    return tutti__onednn_tagged(cx, shape,
+                                od->isa->lanes == 16  ? dnnl_nChw16c
+                                : od->isa->lanes == 8 ? dnnl_nChw8c
+                                                      : dnnl_nChw4c,
                                 layout_p);
 }
 
@@ -30,7 +33,7 @@ bool tutti__winograd_can(tutti_ctx *cx, tutti_shape x, tutti_shape w)
 {
     const tutti__isa *isa = ((const tutti__onednn *)cx->kernel_state)->isa;
 
-    return isa->lanes >= 8 && x.d[1] % isa->lanes == 0 && w.d[0] % isa->lanes == 0;
+    return x.d[1] % isa->lanes == 0 && w.d[0] % isa->lanes == 0;
 }
 
 tutti_status tutti__winograd_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
