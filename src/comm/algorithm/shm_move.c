@@ -1,10 +1,11 @@
 /* shm_move.c -- moving data unchanged through shared memory: broadcast, gather, all_to_all and their kin.
  * SPDX-License-Identifier: MIT
  *
- * Small pieces travel with the call. Of others, who takes one reads it where it lies, if it can, or through the kernel (cma.c);
- * in a broadcast or gather in group memory the giver writes half of it meanwhile. Otherwise it goes in chunks through the giver's staging buffers: in round k chunk k is copied out and chunk k+2 copied in,
- * and a rank may be two rounds ahead of another. A giver whose pieces differ from rank to rank divides its buffer among them. Chunks are numbered as in
- * shm_reduce_staged.c, through all operations. */
+ * Small pieces travel with the call. Of others, who takes one reads it where it lies, if it can, or through the kernel
+ * (cma.c); in a broadcast or gather in group memory the giver writes a part of it meanwhile. Otherwise it goes in chunks
+ * through the giver's staging buffers: in round k chunk k is copied out and chunk k+2 copied in, and a rank may be two
+ * rounds ahead of another. A giver whose pieces differ from rank to rank divides its buffer among them. Chunks are numbered
+ * as in shm_reduce_staged.c, through all operations. */
 #include "comm/algorithm/shm.h"
 #include "comm/core/copy.h"
 #include "comm/transport/shared_memory/cma.h"
