@@ -1,4 +1,4 @@
-/* comm: whichever way plain memory gets to peers, what comes out is the same: every way is tried in turn, over many calls, also
+/* comm: whichever way memory gets to peers, what comes out is the same: every way is tried in turn, over many calls, also
  * where one rank may not read other processes.   SPDX-License-Identifier: MIT */
 #include "harness/ranks.h"
 
@@ -96,27 +96,52 @@ static int check_moves(stand *s)
                            TUTTI_BUF(s->dst, n * s->count, TUTTI_F32), NULL) == TUTTI_OK);
     for (int r = 0; r < s->size; r++)
         CHECK(holds(s, s->dst + (size_t)r * s->count, r, s->rank));
+    fill(s, n);
+    CHECK(tutti_scatter(s->group,
+                        s->rank == root ? TUTTI_CONST_BUF(s->src, n * s->count, TUTTI_F32)
+                                        : (tutti_const_buf){0},
+                        TUTTI_BUF(s->dst, s->count, TUTTI_F32), root, NULL) == TUTTI_OK);
+    CHECK(holds(s, s->dst, root, s->rank));
+    fill(s, 1);
+    CHECK(
+        tutti_gather(s->group, TUTTI_CONST_BUF(s->src, s->count, TUTTI_F32),
+                     s->rank == root ? TUTTI_BUF(s->dst, n * s->count, TUTTI_F32) : (tutti_buf){0},
+                     root, NULL) == TUTTI_OK);
+    for (int r = 0; s->rank == root && r < s->size; r++)
+        CHECK(holds(s, s->dst + (size_t)r * s->count, r, 0));
     return 0;
 }
+
+typedef struct sizes {
+    size_t counts[6]; /* up to the first 0 */
+    bool shared;      /* in memory of tutti_group_alloc */
+} sizes;
 
 /* Sizes alternate, so that the tail of a call of many chunks meets the head of one of few. */
 static int make_many_calls(tutti_group *group, void *arg)
 {
-    const size_t *counts = arg;
+    const sizes *how = arg;
+    const size_t *counts = how->counts;
+    void *memory = NULL;
     stand s = {.group = group, .size = tutti_group_size(group), .rank = tutti_group_rank(group)};
     const size_t most = (size_t)s.size * 50000 * sizeof *s.src;
     int result = 0;
 
-    s.src = malloc(most);
-    s.dst = malloc(most);
-    CHECK(s.src && s.dst);
+    if (how->shared)
+        CHECK(tutti_group_alloc(group, 2 * most, &memory) == TUTTI_OK);
+    else
+        CHECK(memory = malloc(2 * most));
+    s.src = memory;
+    s.dst = s.src + most / sizeof *s.src;
     for (s.call = 0; s.call < CALLS && result == 0; s.call++)
         for (size_t i = 0; counts[i] && result == 0; i++) {
             s.count = counts[i];
             result = check_reductions(&s) || check_moves(&s);
         }
-    free(s.src);
-    free(s.dst);
+    if (how->shared)
+        tutti_group_release(group, memory);
+    else
+        free(memory);
     return result;
 }
 
@@ -134,29 +159,31 @@ static void may_not_read(int rank)
         _exit(77);
 }
 
-static void run(int ranks, size_t chunk_bytes, bool threads, void (*before)(int rank))
-{
-    static const size_t COUNTS[] = {3000, 40, 50000, 9001, 0}, SMALL[] = {2100, 700, 5003, 0};
-    const tutti_ranks_opts opts = {.processes = !threads,
-                                   .before = before,
-                                   .tuning = {.chunk_bytes = chunk_bytes, .stage_all = threads}};
+static const sizes USUAL = {{3000, 40, 50000, 9001}, false}, SMALL = {{2100, 700, 5003}, false};
+/* More than 64 chunks of 1 KiB, which go past the cache. */
+static const sizes MUCH = {{2100, 20011, 1027}, false}, MUCH_SHARED = {{2100, 20011, 1027}, true};
 
-    assert_int_equal(tutti_run_ranks(ranks, make_many_calls,
-                                     (void *)(uintptr_t)(chunk_bytes ? SMALL : COUNTS), &opts),
-                     0);
+static const tutti_ranks_opts PROCESSES = {.processes = true}, THREADS = {0};
+
+static void run(int ranks, size_t chunk_bytes, const sizes *counts, const tutti_ranks_opts *how)
+{
+    tutti_ranks_opts opts = *how;
+
+    opts.tuning.chunk_bytes = chunk_bytes;
+    assert_int_equal(tutti_run_ranks(ranks, make_many_calls, (void *)(uintptr_t)counts, &opts), 0);
 }
 
 static void two_processes(void **state)
 {
     (void)state;
-    run(2, 0, false, NULL);
-    run(2, 1024, false, NULL);
+    run(2, 0, &USUAL, &PROCESSES);
+    run(2, 1024, &MUCH, &PROCESSES);
 }
 
 static void more_processes_than_cores(void **state)
 {
     (void)state;
-    run(3, 4096, false, NULL);
+    run(3, 4096, &SMALL, &PROCESSES);
 }
 
 static void one_rank_may_not_read_the_others(void **state)
@@ -165,8 +192,8 @@ static void one_rank_may_not_read_the_others(void **state)
     const tutti_ranks_opts probe = {.processes = true, .before = may_not_read, .results = results};
 
     (void)state;
-    if (tutti_run_ranks(2, make_many_calls, (void *)(uintptr_t)(const size_t[]){9000, 0}, &probe) !=
-        0) {
+    if (tutti_run_ranks(2, make_many_calls, (void *)(uintptr_t) & (const sizes){{9000}, false},
+                        &probe) != 0) {
         if (results[ODD] == 77) {
             print_message("no seccomp filters here\n");
             skip();
@@ -177,9 +204,21 @@ static void one_rank_may_not_read_the_others(void **state)
 
 static void threads_that_stage(void **state)
 {
+    const tutti_ranks_opts stage_all = {.tuning = {.stage_all = true}};
+
     (void)state;
-    run(2, 1024, true, NULL);
-    run(3, 0, true, NULL);
+    run(2, 1024, &SMALL, &stage_all);
+    run(3, 0, &USUAL, &stage_all);
+}
+
+/* Each writes into the others' memory too. */
+static void memory_of_the_group(void **state)
+{
+    (void)state;
+    run(2, 0, &(const sizes){{3000, 50000, 40, 9001}, true}, &PROCESSES);
+    run(2, 1024, &MUCH_SHARED, &PROCESSES);
+    run(3, 1024, &MUCH_SHARED, &PROCESSES);
+    run(3, 1024, &MUCH, &THREADS);
 }
 
 int main(void)
@@ -189,6 +228,7 @@ int main(void)
         cmocka_unit_test(more_processes_than_cores),
         cmocka_unit_test(one_rank_may_not_read_the_others),
         cmocka_unit_test(threads_that_stage),
+        cmocka_unit_test(memory_of_the_group),
     };
 
     return cmocka_run_group_tests_name("comm_ways", tests, NULL, NULL);

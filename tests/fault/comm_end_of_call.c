@@ -64,13 +64,16 @@ static tutti_status start(tutti_group *group, int op, float *p, float *more, tut
         return tutti_reduce_scatter(group, tutti_buf_const(whole), piece, TUTTI_SUM, work_p);
     case TUTTI__OP_ALL_GATHER:
         return tutti_all_gather(group, tutti_buf_const(piece), whole, work_p);
+    case TUTTI__OP_GATHER:
+        return tutti_gather(group, tutti_buf_const(piece),
+                            tutti_group_rank(group) == 0 ? whole : (tutti_buf){0}, 0, work_p);
     default:
         return tutti_broadcast(group, buf, 0, work_p);
     }
 }
 
-static const int OPS[] = {TUTTI__OP_BROADCAST, TUTTI__OP_ALL_REDUCE, TUTTI__OP_REDUCE,
-                          TUTTI__OP_REDUCE_SCATTER, TUTTI__OP_ALL_GATHER};
+static const int OPS[] = {TUTTI__OP_BROADCAST,      TUTTI__OP_ALL_REDUCE, TUTTI__OP_REDUCE,
+                          TUTTI__OP_REDUCE_SCATTER, TUTTI__OP_ALL_GATHER, TUTTI__OP_GATHER};
 
 /* ---- Threads --------------------------------------------------------------------------------------------- */
 

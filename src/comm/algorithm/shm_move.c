@@ -1,10 +1,11 @@
 /* shm_move.c -- moving data unchanged through shared memory: broadcast, gather, all_to_all and their kin.
  * SPDX-License-Identifier: MIT
  *
- * Small pieces travel with the call. Of others, who takes one reads it where it lies, if it can, or through the kernel (cma.c);
- * otherwise it goes in chunks through the giver's staging buffers: in round k chunk k is copied out and chunk k+2 copied in,
- * and a rank may be two rounds ahead of another. A giver whose pieces differ from rank to rank divides its buffer among them. Chunks are numbered as in
- * shm_reduce_staged.c, through all operations. */
+ * Small pieces travel with the call. Of others, who takes one reads it where it lies, if it can, or through the kernel
+ * (cma.c); in a broadcast or gather in group memory the giver writes a part of it meanwhile. Otherwise it goes in chunks
+ * through the giver's staging buffers: in round k chunk k is copied out and chunk k+2 copied in, and a rank may be two
+ * rounds ahead of another. A giver whose pieces differ from rank to rank divides its buffer among them. Chunks are numbered
+ * as in shm_reduce_staged.c, through all operations. */
 #include "comm/algorithm/shm.h"
 #include "comm/core/copy.h"
 #include "comm/transport/shared_memory/cma.h"
@@ -13,7 +14,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OF_STAGE = 2 }; /* the part of a staging buffer that is used: all stay in the cache */
+enum {
+    OF_STAGE = 2, /* the part of a staging buffer that is used: all stay in the cache */
+    PAST_CHUNKS =
+        64, /* of the usual chunk: so much is stored past the cache, where it would not stay */
+    PAGE = 4096,
+};
 
 typedef struct move {
     tutti__shm *shm;
@@ -22,7 +28,8 @@ typedef struct move {
     size_t element, lot, n_chunks; /* lot: elements of one piece that a chunk holds */
     int first, last;               /* ranks that give: [first, last) */
     bool direct;                   /* all that is given is read where it lies */
-    char **at;                     /* of each rank's src; NULL: staged */
+    bool past;                     /* what comes in is more than a cache holds */
+    char **at;                     /* of what each rank has declared ; NULL: nothing, or staged */
 } move;
 
 /* What `from` gives to `to`, in elements. */
@@ -37,6 +44,18 @@ static tutti__piece piece_of(const move *m, int from, int to)
         piece.at += counts[r];
     piece.count = counts[to];
     return piece;
+}
+
+/* Whether others can read and write what `rank` has declared. */
+static bool can_reach(const move *m, int rank)
+{
+    return m->at[rank] && tutti__shm_call_of(m->shm, rank)->segment != TUTTI__CMA;
+}
+
+/* Root of a gather gives itself only. */
+static bool gives_to_others(const move *m, int rank)
+{
+    return !m->traits->to_root || rank != (int)m->op->signature.root;
 }
 
 /* The part of a piece that chunk k holds: bytes, and where it begins. */
@@ -72,30 +91,75 @@ static void copy_in(const move *m, size_t k)
     }
 }
 
+/* In a broadcast or gather one side would wait while the other copies: so both do, if each can reach what the other has declared.
+ * Root of a scatter copies its own piece meanwhile. */
+static bool both_copy(const move *m, int peer)
+{
+    return m->direct && (m->traits->from_root || m->traits->to_root) && !m->traits->scatters &&
+           can_reach(m, peer) && can_reach(m, m->shm->comm->rank);
+}
+
+/* Of the bytes of a piece between this rank and another, those that this one copies: root as many as each other in all. */
+static tutti__piece own_part(const move *m, int peer, size_t bytes)
+{
+    tutti__piece of_root = tutti__part(bytes, (size_t)m->shm->comm->size, 0, PAGE);
+
+    if (!both_copy(m, peer))
+        return (tutti__piece){0, bytes};
+    return m->shm->comm->rank == (int)m->op->signature.root
+               ? of_root
+               : (tutti__piece){of_root.count, bytes - of_root.count};
+}
+
+static void copy_direct(const move *m, char *to, const char *from, size_t bytes)
+{
+    if (to == from)
+        return;
+    if (m->past)
+        tutti__copy_past(to, from, bytes);
+    else
+        memcpy(to, from, bytes);
+}
+
 static tutti_status copy_out(const move *m, size_t k)
 {
     int rank = m->shm->comm->rank, size = m->shm->comm->size;
 
     for (int i = 0; i < size; i++) {
         int r = (rank + i) % size; /* not all read the same rank first */
-        size_t begin, to,
-            bytes = chunk_of(m, tutti__piece_in(m->shm->comm->rank, m->op, r), k, &to);
-        const char *from;
+        size_t begin, to, bytes = chunk_of(m, tutti__piece_in(rank, m->op, r), k, &to);
+        char *dst = (char *)m->op->dst + to;
+        tutti__piece part = own_part(m, r, bytes);
 
         if (bytes == 0)
             continue;
         (void)chunk_of(m, piece_of(m, r, rank), k, &begin);
-        from = r == rank  ? (const char *)m->op->src + begin
-               : m->at[r] ? m->at[r] + begin
-                          : stage_for(m, r, rank, k);
-        if (r != rank && tutti__shm_call_of(m->shm, r)->segment == TUTTI__CMA)
-            TUTTI_TRY(tutti__cma_read(m->shm, r, (char *)m->op->dst + to, from, bytes));
+        if (r == rank)
+            copy_direct(m, dst, (const char *)m->op->src + begin, bytes);
         else if (!m->at[r])
-            tutti__copy((char *)m->op->dst + to, from, bytes);
-        else if (from != (char *)m->op->dst + to)
-            memcpy((char *)m->op->dst + to, from, bytes);
+            (m->past ? tutti__copy_past : tutti__copy)(dst, stage_for(m, r, rank, k), bytes);
+        else if (tutti__shm_call_of(m->shm, r)->segment == TUTTI__CMA)
+            TUTTI_TRY(tutti__cma_read(m->shm, r, dst, m->at[r] + begin, bytes));
+        else
+            copy_direct(m, dst + part.at, m->at[r] + begin + part.at, part.count);
     }
     return TUTTI_OK;
+}
+
+/* Its part of what it gives to others, straight into where they take it. */
+static void push(const move *m)
+{
+    int rank = m->shm->comm->rank, size = m->shm->comm->size;
+
+    for (int i = 1; i < size; i++) {
+        int r = (rank + i) % size;
+        tutti__piece out = tutti__piece_out(m->op, rank, r);
+        tutti__piece part = own_part(m, r, out.count * m->element);
+
+        if (out.count > 0 && both_copy(m, r))
+            copy_direct(m, m->at[r] + tutti__piece_in(r, m->op, rank).at * m->element + part.at,
+                        (const char *)m->op->src + out.at * m->element + part.at, part.count);
+    }
 }
 
 /* Elements of the largest piece that `from` gives. */
@@ -107,6 +171,18 @@ static size_t most_of(const move *m, int from)
     for (int to = 0; m->traits->uneven && to < m->shm->comm->size; to++)
         most = counts[to] > most ? (size_t)counts[to] : most;
     return most;
+}
+
+/* Of the larger of src and dst. */
+static size_t whole_bytes(const move *m)
+{
+    size_t size = (size_t)m->shm->comm->size, count = (size_t)m->op->signature.count;
+
+    if (m->traits->uneven)
+        count = tutti__op_taken(m->shm->comm->rank, (int)size, m->op);
+    else if (m->traits->scatters || m->traits->gathers)
+        count *= size;
+    return count * m->element;
 }
 
 static void publish_counts(const move *m)
@@ -141,10 +217,10 @@ static tutti_status plan(move *m, bool *any_direct_p)
 
     if (m->traits->uneven)
         TUTTI_TRY(check_counts(m));
-    TUTTI_TRY(tutti__shm_find_contributions(m->shm, m->first, m->last, m->at));
+    TUTTI_TRY(tutti__shm_find_contributions(m->shm, 0, m->shm->comm->size, m->at));
     m->direct = true;
     for (int from = m->first; from < m->last; from++) {
-        size_t count = most_of(m, from);
+        size_t count = gives_to_others(m, from) ? most_of(m, from) : 0;
 
         most = count > most ? count : most;
         m->direct = m->direct && (m->at[from] || count == 0);
@@ -174,7 +250,7 @@ static tutti_status run_rounds(const move *m, bool any_direct)
 static bool is_timed(const move *m)
 {
     for (int from = m->first; from < m->last; from++)
-        if (!m->at[from] || tutti__shm_call_of(m->shm, from)->segment == TUTTI__CMA)
+        if (gives_to_others(m, from) && !can_reach(m, from))
             return !m->traits->uneven;
     return false;
 }
@@ -191,10 +267,12 @@ static tutti_status run(move *m)
         tutti__shm_access_end(m->shm);
     if (is_timed(m))
         tutti__way_begin(m->shm, m->op);
-    if (!m->direct)
+    if (!m->direct) {
         TUTTI_TRY(run_rounds(m, any_direct));
-    else if (m->n_chunks > 0)
+    } else if (m->n_chunks > 0) {
         TUTTI_TRY(copy_out(m, 0));
+        push(m);
+    }
     if (is_timed(m))
         tutti__way_end(m->shm, m->op);
     tutti__shm_access_end(m->shm);
@@ -236,6 +314,7 @@ tutti_status tutti__shm_move(tutti__shm *shm, tutti__op *op)
     char *few[16] = {0};
     tutti_status status;
 
+    m.past = whole_bytes(&m) >= PAST_CHUNKS * shm->block->chunk_bytes;
     if (!traits->uneven && (size_t)op->signature.count * m.element * lots <= TUTTI__SHM_SMALL)
         return run_small(&m);
     m.at = shm->comm->size <= (int)TUTTI__COUNT_OF(few)

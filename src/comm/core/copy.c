@@ -5,6 +5,10 @@
 
 #include <string.h>
 
+#if defined(__x86_64__) && !defined(TUTTI__SANITIZED)
+#include <emmintrin.h>
+#endif
+
 enum { AHEAD = 2048 }; /* bytes that a copy fetches ahead */
 
 /* Not memcpy, which stores this much past the cache on some processors. Prefetchers stop at the end of a page; what this
@@ -29,6 +33,30 @@ void tutti__copy_string(void *restrict to, const void *restrict from, size_t byt
 {
 #if defined(__x86_64__) && !defined(TUTTI__SANITIZED)
     __asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes)::"memory");
+#else
+    tutti__copy(to, from, bytes);
+#endif
+}
+
+void tutti__copy_past(void *restrict to, const void *restrict from, size_t bytes)
+{
+#if defined(__x86_64__) && !defined(TUTTI__SANITIZED)
+    const size_t line = 64;
+    size_t at = (line - (uintptr_t)to % line) % line;
+
+    at = at < bytes ? at : bytes;
+    memcpy(to, from, at);
+    for (; bytes - at >= line; at += line) {
+        const char *x = (const char *)from + at;
+        char *y = (char *)to + at;
+
+        __builtin_prefetch((const void *)((uintptr_t)x + AHEAD));
+        for (size_t i = 0; i < line; i += sizeof(__m128i))
+            _mm_stream_si128((__m128i *)(void *)(y + i),
+                             _mm_loadu_si128((const __m128i *)(const void *)(x + i)));
+    }
+    memcpy((char *)to + at, (const char *)from + at, bytes - at);
+    _mm_sfence(); /* these stores come after later ones otherwise */
 #else
     tutti__copy(to, from, bytes);
 #endif

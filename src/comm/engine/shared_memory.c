@@ -16,12 +16,18 @@ static tutti__shm *shm_of(tutti__engine *engine)
     return ((shm_engine *)engine)->shm;
 }
 
-/* Says where what it gives lies: there the result goes too, if peers can write it, so that must be in place. */
+/* Says where what it gives to others lies, or what it takes, if it gives them nothing and they copy too. Of a reduction the result goes
+ * where the contribution lies, if peers can write it, so that must be in place. */
 static bool declare(tutti__shm *shm, tutti__op *op, size_t bytes)
 {
     const tutti__op_traits *traits = tutti__op_traits_of(op);
-    bool direct;
+    bool is_root = op->signature.root == (uint32_t)shm->comm->rank, direct;
 
+    if (!traits->reduces && !traits->scatters &&
+        ((traits->to_root && is_root) || (traits->from_root && !is_root)))
+        return tutti__shm_declare(shm, op, op->dst,
+                                  tutti__op_taken(shm->comm->rank, shm->comm->size, op) *
+                                      tutti_dtype_size((tutti_dtype)op->signature.dtype));
     if (op->src == op->dst || !traits->reduces || traits->scatters)
         return tutti__shm_declare(shm, op, op->src, bytes);
     direct = tutti__shm_declare(shm, op, op->dst, bytes);

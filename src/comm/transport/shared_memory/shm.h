@@ -25,7 +25,7 @@ typedef struct tutti__shm_call {
     union {
         struct {
             uint32_t
-                segment; /* where the contribution lies: TUTTI__SHM_STAGED ..., or a segment's number */
+                segment; /* where what it declares lies: TUTTI__SHM_STAGED ..., or a segment's number */
             int32_t error; /* alloc: why rank 0 could not, else 0 */
             uint64_t at;   /* offset in this rank's part of the segment; HERE, CMA: an address */
         };
@@ -163,7 +163,7 @@ void tutti__shm_wake_all(tutti__shm *shm);
 
 /* ---- Calls and barriers -------------------------------------------------------------------------------- */
 
-/* Says what this rank calls, and where its `bytes` at p lie. True if peers can read them there. */
+/* Says what this rank calls, and where its `bytes` at p lie, which peers are to read or write. True if they can. */
 bool tutti__shm_declare(tutti__shm *shm, const tutti__op *op, const void *p, size_t bytes);
 /* The barrier that begins an operation: all ranks have come, and to the same call. */
 tutti_status tutti__shm_enter(tutti__shm *shm, const tutti__op *op);
@@ -208,7 +208,7 @@ static inline char *tutti__shm_stage(const tutti__shm *shm, int rank, size_t k)
     return shm->staging + ((size_t)rank * TUTTI__SHM_STAGES + buffer) * shm->block->chunk_bytes;
 }
 
-/* Once the operation is entered: where each contribution of ranks [first, last) lies, NULL if it is staged. */
+/* Once the operation is entered: where what ranks [first, last) have declared lies, NULL if peers cannot reach it. */
 tutti_status tutti__shm_find_contributions(tutti__shm *shm, int first, int last, char **at);
 /* The segment in whose part of this rank these bytes lie, or NULL. */
 const tutti__shm_segment *tutti__shm_segment_of(tutti__shm *shm, const void *p, size_t bytes);
