@@ -24,7 +24,7 @@ memory=$(command -v time || true) # GNU time: the peak of the largest process, w
 train() { # RANKS STEPS LOG_EVERY [COMMAND...]
     rm -rf "$work/run"
     "${@:4}" "$TUTTI" train -n "$1" --data $data --model "$MODEL" --batch_size "$batch" --epochs 100000 --max_steps "$2" --log_every "$3" \
-        --eval_every 0 --augment off --lr $lr --momentum 0.9 --weight_decay 5e-4 --threads "$THREADS" --run_dir "$work/run"
+        --eval_every 0 --checkpoint_every 1000000000 --augment off --lr $lr --momentum 0.9 --weight_decay 5e-4 --threads "$THREADS" --run_dir "$work/run"
 }
 ours_images() { # RANKS [COMMAND...]: images/s, the median of the lines behind the second
     train "$1" "$STEPS" $log_every "${@:2}" >"$work/out" 2>&1 || { cat "$work/out" >&2; exit 1; }

@@ -53,6 +53,8 @@ tutti_status tutti__group_submit(tutti_group *group, tutti_status (*call)(void *
 /* Collectives that this thread calls on the group from now on are of this reducer (below 65,536), step and bucket (1 + which; 0:
  * none in particular), which ranks compare along with the call, and messages name. Reducer 0: the program's again. */
 void tutti__group_mark(const tutti_group *group, unsigned reducer, size_t bucket, uint64_t step);
+/* Asynchronous collectives that this thread calls on the group from now on are begun by whoever waits for them: see tutti__queue_hold. */
+void tutti__group_hold(const tutti_group *group, bool held);
 /* Waits until the work is done and says when it ran, by tutti__now_ns. The handle stays: tutti_work_wait frees it. */
 void tutti__work_times(tutti_work *work, uint64_t *begin_ns_p, uint64_t *end_ns_p);
 /* How a collective constructor comes to one end on all ranks: each brings its status, with the thread's message. OK if all

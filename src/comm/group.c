@@ -138,6 +138,11 @@ void tutti__group_mark(const tutti_group *group, unsigned reducer, size_t bucket
     tutti__queue_mark(group->queue, reducer, bucket, step);
 }
 
+void tutti__group_hold(const tutti_group *group, bool held)
+{
+    tutti__queue_hold(group->queue, held);
+}
+
 uint64_t tutti__group_bytes(const tutti_group *group)
 {
     return tutti__queue_bytes(group->queue);

@@ -556,6 +556,7 @@ void tutti__ring_wait(tutti_loader *loader, const tutti__slot *s)
 static tutti__slot *wait_for_batch(tutti_loader *loader)
 {
     tutti__slot *s = &loader->slots[loader->position % loader->n_slots];
+    bool released = false;
 
     if (loader->n_threads == 0) {
         uint64_t begin_ns = tutti__now_ns();
@@ -574,12 +575,16 @@ static tutti__slot *wait_for_batch(tutti_loader *loader)
         old->full = false;
         old->worker = -1;
         loader->released++;
-        pthread_cond_signal(&loader->work);
+        released = true;
     }
-    if (!s->full)
+    if (!s->full) {
+        pthread_cond_signal(&loader->work);
         tutti__ring_wait(loader, s);
+    }
     loader->position++;
     pthread_mutex_unlock(&loader->mutex);
+    if (released) /* not under the mutex, which the worker would only find taken */
+        pthread_cond_signal(&loader->work);
     return s;
 }
 

@@ -169,7 +169,10 @@ static tutti_status launch_bucket(tutti_reducer *r, size_t i)
     }
     buf.stream = r->stream;
     tutti__step_mark(r, 1 + i);
+    /* nothing is left to compute beside the last one: who waits for it may as well send it */
+    tutti__group_hold(r->group, i + 1 == r->n_buckets);
     status = tutti_all_reduce(r->group, buf, r->divisor ? TUTTI_SUM : TUTTI_AVG, &b->work);
+    tutti__group_hold(r->group, false);
     tutti__step_unmark(r);
     return status;
 }

@@ -4,7 +4,8 @@
  *
  * An optimizer step may take several batches (grad_accumulation): all but the last only accumulate. Ranks decide together
  * when to stop: each brings "a signal came to me" at the start of a step, and everybody knows the answer at its end,
- * because the reduction of that one number ran beside the computation. */
+ * because the reduction of that one number goes before the gradients' first bucket. */
+#include "comm/comm.h"
 #include "data/loader.h"
 #include "data/sampler.h"
 #include "device/flat.h"
@@ -265,9 +266,14 @@ tutti_status tutti__run_gradients(tutti__run *run, tutti_batch *batch, uint64_t 
 
 tutti_status tutti__run_ask_to_stop(tutti__run *run)
 {
+    tutti_status status;
+
     run->signalled = run->saving.failure == TUTTI_OK ? tutti__signals_seen() : TUTTI__UNSAVED;
-    return tutti_all_reduce(run->group, TUTTI_BUF(&run->signalled, 1, TUTTI_I64), TUTTI_MAX,
-                            &run->signal_work);
+    tutti__group_hold(run->group, true); /* the gradients' first bucket takes it along */
+    status = tutti_all_reduce(run->group, TUTTI_BUF(&run->signalled, 1, TUTTI_I64), TUTTI_MAX,
+                              &run->signal_work);
+    tutti__group_hold(run->group, false);
+    return status;
 }
 
 tutti_status tutti__run_hear_of_stop(tutti__run *run)

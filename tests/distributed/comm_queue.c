@@ -1,4 +1,4 @@
-/* comm: the communication thread: functions that queue functions, and when it is left asleep.
+/* comm: the communication thread: functions that queue functions, and when it is left asleep; work that is held.
  * SPDX-License-Identifier: MIT
  * timeout: 60 */
 #include "harness/ranks.h"
@@ -103,11 +103,92 @@ static void synchronous_calls_do_not_wake_the_thread(void **state)
         tutti_run_ranks_as_processes(2, the_thread_sleeps_on, NULL, TUTTI_TRANSPORT_AUTO), 0);
 }
 
+/* Held operations leave the thread asleep: whoever waits for them runs them, both in the order of the calls. */
+static int held_work_is_the_waiters(tutti_group *group, void *arg)
+{
+    enum { CALLS = 200 };
+    errand e = {.group = group, .sum = 1};
+    tutti_work *works[2];
+    long before;
+
+    (void)arg;
+    CHECK(tutti__group_submit(group, outer, &e, &works[0]) == TUTTI_OK);
+    CHECK(tutti_work_wait(works[0]) == TUTTI_OK);
+    before = sleeps_of(e.thread);
+    CHECK(before >= 0);
+    for (int i = 0; i < CALLS; i++) {
+        int32_t value[2] = {1, 2}, size = tutti_group_size(group);
+
+        tutti__group_hold(group, true);
+        for (int k = 0; k < 2; k++)
+            CHECK(tutti_all_reduce(group, TUTTI_BUF(&value[k], 1, TUTTI_I32), TUTTI_SUM,
+                                   &works[k]) == TUTTI_OK);
+        tutti__group_hold(group, false);
+        usleep(100);
+        CHECK(tutti_work_wait(works[1]) == TUTTI_OK && tutti_work_wait(works[0]) == TUTTI_OK);
+        CHECK(value[0] == size && value[1] == 2 * size);
+    }
+    CHECK(sleeps_of(e.thread) - before < CALLS / 4);
+    return 0;
+}
+
+static void held_work_does_not_wake_the_thread(void **state)
+{
+    (void)state;
+    assert_int_equal(tutti_run_ranks_as_threads(1, held_work_is_the_waiters, NULL), 0);
+    assert_int_equal(
+        tutti_run_ranks_as_processes(2, held_work_is_the_waiters, NULL, TUTTI_TRANSPORT_AUTO), 0);
+}
+
+/* However somebody asks for it, and whatever comes behind it: ranks ask in different ways. */
+static int held_work_gets_done(tutti_group *group, void *arg)
+{
+    const int32_t size = tutti_group_size(group);
+
+    (void)arg;
+    for (int i = 0; i < 60; i++) {
+        const int way = (i + tutti_group_rank(group)) % 4;
+        int32_t value = 1;
+        errand e = {.group = group, .sum = 1};
+        tutti_work *work, *behind;
+        tutti_status status;
+
+        tutti__group_hold(group, true);
+        CHECK(tutti_all_reduce(group, TUTTI_BUF(&value, 1, TUTTI_I32), TUTTI_SUM, &work) ==
+              TUTTI_OK);
+        tutti__group_hold(group, false);
+        while (way == 0 && !tutti_work_done(work))
+            usleep(10);
+        if (way == 1) {
+            while ((status = tutti_work_wait_for(work, 1)) == TUTTI_ERR_TIMEOUT)
+                continue;
+            CHECK(status == TUTTI_OK);
+        }
+        if (way == 2)
+            CHECK(tutti_work_wait(work) == TUTTI_OK);
+        CHECK(tutti__group_submit(group, inner, &e, &behind) == TUTTI_OK);
+        CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
+        CHECK(tutti_work_wait(behind) == TUTTI_OK);
+        if (way == 0 || way == 3)
+            CHECK(tutti_work_wait(work) == TUTTI_OK);
+        CHECK(value == size && e.sum == size);
+    }
+    return 0;
+}
+
+static void held_work_gets_done_whoever_asks(void **state)
+{
+    (void)state;
+    assert_int_equal(tutti_run_ranks_everywhere(3, held_work_gets_done, NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_queued_function_may_queue_another),
         cmocka_unit_test(synchronous_calls_do_not_wake_the_thread),
+        cmocka_unit_test(held_work_does_not_wake_the_thread),
+        cmocka_unit_test(held_work_gets_done_whoever_asks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,7 +2,8 @@
  *
  * The thread starts with the first asynchronous call. A synchronous call runs in the caller when nothing is queued or
  * running, which saves two thread switches; otherwise it queues like the others, so the order is always that of the
- * calls. A function may be queued too: the collectives that it calls run at once, in its place in the order. */
+ * calls. A function may be queued too: the collectives that it calls run at once, in its place in the order. What is held
+ * (tutti__queue_hold) is queued without waking the thread: whoever waits for it finds it there and runs it. */
 #include "comm/engine/queue.h"
 
 #include "base/thread.h"
@@ -30,6 +31,7 @@ struct tutti_work {
     uint64_t begin_ns, end_ns;
     _Atomic uint32_t state; /* PENDING ... */
     char *message;          /* of a failure; NULL: none, or no memory for it */
+    bool held;              /* the thread has not been woken for it; in the queue, under the lock */
     bool is_p2p;            /* then `request` is it, and what is above is not used */
     tutti__p2p_request request;
     tutti__parcel parcel;
@@ -53,7 +55,7 @@ struct tutti__queue {
 
 /* Whose queued function this thread runs, and for which reducer it calls. */
 static _Thread_local struct {
-    const tutti__queue *inside, *marked;
+    const tutti__queue *inside, *marked, *holds;
     tutti__signature mark; /* reducer, bucket and tag count */
 } here;
 
@@ -63,6 +65,11 @@ void tutti__queue_mark(const tutti__queue *queue, unsigned reducer, size_t bucke
     here.mark.reducer = (uint16_t)reducer;
     here.mark.bucket = (uint16_t)bucket;
     here.mark.tag = (int32_t)(step & INT32_MAX);
+}
+
+void tutti__queue_hold(const tutti__queue *queue, bool held)
+{
+    here.holds = held ? queue : NULL;
 }
 
 static void add_mark(tutti__signature *signature)
@@ -294,6 +301,7 @@ static tutti_status enqueue(tutti__queue *q, const task *todo, tutti_work **work
 {
     tutti_work *work = work_new(q, todo);
     int error = 0;
+    bool held;
 
     if (!work) {
         let_go(q, todo);
@@ -304,6 +312,7 @@ static tutti_status enqueue(tutti__queue *q, const task *todo, tutti_work **work
         *work_p = work;
         return TUTTI_OK;
     }
+    held = work->held = here.holds == q && !todo->call && !todo->op.stream;
     pthread_mutex_lock(&q->lock);
     if (!q->has_thread) {
         error = tutti__thread_start(&q->thread, comm_main, q);
@@ -315,9 +324,10 @@ static tutti_status enqueue(tutti__queue *q, const task *todo, tutti_work **work
         else
             q->first = work;
         q->last = work;
-        pthread_cond_broadcast(&q->changed);
     }
     pthread_mutex_unlock(&q->lock);
+    if (!error && !held) /* not under the lock, which it would only find taken */
+        pthread_cond_broadcast(&q->changed);
     if (error) {
         free(work);
         let_go(q, todo);
@@ -343,9 +353,13 @@ static bool take_turn(tutti__queue *q)
 
 static void end_turn(tutti__queue *q)
 {
+    const tutti_work *work;
+
     pthread_mutex_lock(&q->lock);
     q->running = false;
-    if (q->first || q->stopping) /* else there is nothing for the thread to do */
+    for (work = q->first; work && work->held; work = work->next)
+        continue;
+    if (work || q->stopping) /* else there is nothing for the thread to do */
         pthread_cond_broadcast(&q->changed);
     pthread_mutex_unlock(&q->lock);
 }
@@ -421,11 +435,48 @@ void tutti__queue_free(tutti__queue *q)
     free(q);
 }
 
+/* The next operation, for a waiter to run; NULL: the thread is at work, or it is the thread's. */
+static tutti_work *take_next(tutti__queue *q)
+{
+    tutti_work *next;
+
+    pthread_mutex_lock(&q->lock);
+    next = q->running ? NULL : q->first;
+    if (next && (next->task.call || next->task.op.stream))
+        next = NULL;
+    if (next) {
+        q->first = next->next;
+        q->running = true;
+    }
+    pthread_mutex_unlock(&q->lock);
+    return next;
+}
+
+/* Sees that held work gets done: by the waiter, in the order of the calls, or by the thread if the waiter has a deadline. */
+static void release(tutti_work *work, bool run)
+{
+    tutti__queue *q = work->queue;
+    tutti_work *next;
+
+    while (run && atomic_load(&work->state) != DONE && (next = take_next(q))) {
+        run_work(next);
+        end_turn(q);
+    }
+    if (atomic_load(&work->state) == DONE)
+        return;
+    pthread_mutex_lock(&q->lock);
+    work->held = false;
+    pthread_mutex_unlock(&q->lock);
+    pthread_cond_broadcast(&q->changed);
+}
+
 /* Until it is done or the deadline is over (0: however long it takes). */
 static bool wait_until(tutti_work *work, double deadline)
 {
     double left = -1;
 
+    if (work->held && atomic_load(&work->state) != DONE)
+        release(work, deadline == 0);
     for (;;) {
         uint32_t state = atomic_load(&work->state);
 
@@ -532,7 +583,13 @@ bool tutti_work_done(const tutti_work *work)
 {
     if (!work)
         return true;
-    return work->is_p2p ? tutti__p2p_test(&work->request) : atomic_load(&work->state) == DONE;
+    if (work->is_p2p)
+        return tutti__p2p_test(&work->request);
+    if (atomic_load(&work->state) == DONE)
+        return true;
+    if (work->held)
+        pthread_cond_broadcast(&work->queue->changed);
+    return false;
 }
 
 void tutti__work_times(tutti_work *work, uint64_t *begin_ns_p, uint64_t *end_ns_p)

@@ -28,6 +28,10 @@ tutti_status tutti__submit_call(tutti__queue *queue, tutti_status (*call)(void *
 /* Operations that this thread submits from now on are a reducer's, and say so (signature.h: reducer, bucket, tag); reducer 0:
  * they are not. */
 void tutti__queue_mark(const tutti__queue *queue, unsigned reducer, size_t bucket, uint64_t step);
+/* Asynchronous operations on the CPU's memory that this thread submits from now on wake nobody: whoever waits for one runs it, and those
+ * before it, in the order of the calls, unless another operation, a look (tutti_work_done) or a wait with a deadline wakes the thread. For who
+ * has nothing to do before waiting, and saves two thread switches. */
+void tutti__queue_hold(const tutti__queue *queue, bool held);
 /* How long operations submitted from now on may take; of those that run, the number of the next, and the bytes that this
  * rank has contributed. */
 void tutti__queue_set_timeout(tutti__queue *queue, int timeout_ms);
