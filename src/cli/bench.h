@@ -39,7 +39,7 @@ typedef struct tutti__bench {
     tutti__bench_data
         data; /* of the loader, for which the above but `run` and `backend` says nothing */
     tutti__train_config config; /* of steps, which heed `iterations` and `warmup` too */
-    bool layers, mix;           /* of steps: a table by layer; which ranks and threads are best */
+    bool layers;                /* of steps: a table by layer too */
     const char *json;           /* file, "-": standard output, or NULL */
 } tutti__bench;
 

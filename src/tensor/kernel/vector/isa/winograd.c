@@ -403,9 +403,7 @@ static void convolve_part(void *arg, int64_t part, int member)
 }
 
 /* Tiles a part: so that v and m are about so many bytes. */
-#ifndef PART_BYTES
 #define PART_BYTES ((int64_t)1536 << 10)
-#endif
 
 static int64_t part_of(const winograd *t)
 {
@@ -416,7 +414,7 @@ static int64_t part_of(const winograd *t)
     return part < least ? least : part;
 }
 
-/* `turned`: from y to x. part: in tiles, or 0. */
+/* `turned`: from y to x. */
 static winograd winograd_of(const tutti__conv_shape *s, bool turned)
 {
     const bool strided = s->stride == 2;
@@ -439,37 +437,25 @@ static winograd winograd_of(const tutti__conv_shape *s, bool turned)
     t.tiles_h = (t.out_h + t.tile - 1) / t.tile;
     t.tiles_w = (t.out_w + t.tile - 1) / t.tile;
     t.tiles = t.n * t.tiles_h * t.tiles_w;
+    t.part = part_of(&t);
+    t.v_stride = t.part * t.in_c + W;
+    t.m_stride = t.part * t.out_c + W;
     t.u_stride = t.in_c * t.out_c + W;
+    t.work_size = t.points * t.points * (t.v_stride + t.m_stride);
     return t;
-}
-
-static void set_part(winograd *t, int64_t part)
-{
-    t->part = part;
-    t->v_stride = part * t->in_c + W;
-    t->m_stride = part * t->out_c + W;
-    t->work_size = t->points * t->points * (t->v_stride + t->m_stride);
-}
-
-/* Threads meet twice a part of the weight gradient: larger ones for them, a multiple, so that the order of the sums is the same. */
-static int64_t weights_part(const tutti_ctx *cx, const winograd *t)
-{
-    return part_of(t) * (cx->threads > 1 ? 4 * cx->threads : 1);
 }
 
 size_t tutti__winograd_work(const tutti_ctx *cx, const tutti__conv_shape *s,
                             tutti__direction direction)
 {
-    const bool weights = direction == TUTTI__BACKWARD_WEIGHTS;
-    winograd t = winograd_of(s, direction == TUTTI__BACKWARD_DATA);
+    const winograd t = winograd_of(s, direction == TUTTI__BACKWARD_DATA);
+    const int64_t members = direction == TUTTI__BACKWARD_WEIGHTS ? 1 : cx->threads;
 
-    set_part(&t, weights ? weights_part(cx, &t) : part_of(&t));
-    return (size_t)(OWN * t.u_stride + (weights ? 1 : cx->threads) * t.work_size) * sizeof(float);
+    return (size_t)(OWN * t.u_stride + members * t.work_size) * sizeof(float);
 }
 
 static void convolve(tutti_ctx *cx, winograd *t, void *work)
 {
-    set_part(t, part_of(t));
     t->u = work;
     t->work = t->u + OWN * t->u_stride;
     tutti__parallel(cx, transform_weights, t, t->out_c / W);
@@ -528,22 +514,19 @@ static void transform_slice(void *arg, int64_t i, int member)
         transform_patches(t, &dy, first, last, e, t->m_stride, 4, 6, gradient_1);
 }
 
-/* Points that share weights add to the same sums: in one order, whatever the part. */
+/* Points that share weights add to the same sums, one after another. */
 static void product_point(void *arg, int64_t own, int member)
 {
     const gradient *g = arg;
     const winograd *t = &g->t;
-    const int64_t tiles = g->last - g->first, most = part_of(t);
     bool add = g->first > 0;
 
     (void)member;
-    for (int64_t first = 0; first < tiles; first += most)
-        for (int i = (int)own / 6; i < points_end(t, (int)own / 6); i++)
-            for (int j = (int)own % 6; j < points_end(t, (int)own % 6); j++, add = true)
-                product_channels(t, g->v + (i * t->points + j) * t->v_stride + first * t->in_c,
-                                 g->e + (i * t->points + j) * t->m_stride + first * t->out_c,
-                                 g->m + own * t->u_stride,
-                                 tiles - first < most ? tiles - first : most, add);
+    for (int i = (int)own / 6; i < points_end(t, (int)own / 6); i++)
+        for (int j = (int)own % 6; j < points_end(t, (int)own % 6); j++, add = true)
+            product_channels(t, g->v + (i * t->points + j) * t->v_stride,
+                             g->e + (i * t->points + j) * t->m_stride, g->m + own * t->u_stride,
+                             g->last - g->first, add);
 }
 
 INLINE void transform_kernel_back(vec *kernel, const float *from, int64_t stride, transform *f)
@@ -592,7 +575,6 @@ void tutti__winograd_weights(tutti_ctx *cx, const tutti__conv_shape *s, float *d
     gradient g = {.t = winograd_of(s, false), .dy = dy, .dw = dw, .accumulate = accumulate};
     winograd *t = &g.t;
 
-    set_part(t, weights_part(cx, t));
     t->in = x;
     g.v = work;
     g.e = g.v + t->points * t->points * t->v_stride;
