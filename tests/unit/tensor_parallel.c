@@ -34,7 +34,7 @@
 #define SANITIZER 0
 #endif
 
-enum { MOST_JOBS = 1000, MOST_THREADS = 16, CALLS = 3000, ENDS = 4000, MANY = 300 };
+enum { MOST_JOBS = 1000, MOST_THREADS = 16, CALLS = 3000, ENDS = 12000, MANY = 300 };
 
 static tutti_ctx *new_ctx(int threads)
 {
