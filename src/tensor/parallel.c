@@ -22,13 +22,13 @@
 #define SPIN_LOOKS 64   /* between two looks at the clock */
 
 typedef struct member {
-    struct tutti__pool *pool;
+    struct tutti__thread_pool *pool;
     pthread_t thread;
     int number;
     long losses; /* of the core, so far */
 } member;
 
-struct tutti__pool {
+struct tutti__thread_pool {
     /* Of the call at hand, written while `left` is 0, read by who has taken a job: the call lasts until it is done. */
     tutti__job *job;
     void *arg;
@@ -49,7 +49,7 @@ struct tutti__pool {
 
 /* Whose job this thread is at, and as which member. */
 typedef struct place {
-    const tutti__pool *pool;
+    const tutti__thread_pool *pool;
     int number;
 } place;
 static _Thread_local place here;
@@ -73,7 +73,7 @@ static int64_t now_us(void)
 }
 
 /* Notes whether this thread, which has lost its core *losses times so far, has lost it again. */
-static void note_losses(tutti__pool *p, long *losses)
+static void note_losses(tutti__thread_pool *p, long *losses)
 {
     struct rusage usage;
 
@@ -84,7 +84,7 @@ static void note_losses(tutti__pool *p, long *losses)
                           memory_order_relaxed);
 }
 
-static bool disturbed(tutti__pool *p)
+static bool disturbed(tutti__thread_pool *p)
 {
     return atomic_load_explicit(&p->disturbed_us, memory_order_relaxed) > now_us();
 }
@@ -96,7 +96,7 @@ static bool done_with(_Atomic int64_t *undone)
 
 /* ---- Members ---------------------------------------------------------------------------------------------- */
 
-static bool take(tutti__pool *p, int64_t *i)
+static bool take(tutti__thread_pool *p, int64_t *i)
 {
     int64_t left = atomic_load_explicit(&p->left, memory_order_relaxed);
 
@@ -109,7 +109,7 @@ static bool take(tutti__pool *p, int64_t *i)
     return false;
 }
 
-static void work(tutti__pool *p, int number)
+static void work(tutti__thread_pool *p, int number)
 {
     for (int64_t i; take(p, &i);) {
         p->job(p->arg, i, number);
@@ -121,7 +121,7 @@ static void work(tutti__pool *p, int number)
 /* Looks for another call for as long as that may be cheaper than to sleep. */
 static bool look_for_call(member *m, uint32_t seen)
 {
-    tutti__pool *p = m->pool;
+    tutti__thread_pool *p = m->pool;
     double end = 0;
 
     do {
@@ -140,7 +140,7 @@ static bool look_for_call(member *m, uint32_t seen)
 
 static void wait_for_call(member *m, uint32_t seen)
 {
-    tutti__pool *p = m->pool;
+    tutti__thread_pool *p = m->pool;
 
     if (p->spin && look_for_call(m, seen))
         return;
@@ -153,20 +153,21 @@ static void wait_for_call(member *m, uint32_t seen)
 static void *member_main(void *arg)
 {
     member *m = arg;
-    tutti__pool *p = m->pool;
+    tutti__thread_pool *p = m->pool;
 
     prctl(PR_SET_NAME, "tutti-kernels");
     here = (place){p, m->number};
-    while (!atomic_load(&p->end)) {
+    for (;;) {
         const uint32_t seen = atomic_load(&p->calls);
 
+        if (atomic_load(&p->end)) /* after the calls, the last of which says it */
+            return NULL;
         work(p, m->number);
         wait_for_call(m, seen);
     }
-    return NULL;
 }
 
-static void call_members(tutti__pool *p, int most)
+static void call_members(tutti__thread_pool *p, int most)
 {
     atomic_fetch_add(&p->calls, 1);
     if (atomic_load(&p->sleepers))
@@ -175,7 +176,7 @@ static void call_members(tutti__pool *p, int most)
 
 /* ---- The pool --------------------------------------------------------------------------------------------- */
 
-static void pool_free(tutti__pool *p)
+static void pool_free(tutti__thread_pool *p)
 {
     if (p->forks == atomic_load(&forks)) {
         atomic_store(&p->end, true);
@@ -186,11 +187,11 @@ static void pool_free(tutti__pool *p)
     free(p);
 }
 
-static tutti__pool *pool_new(tutti_ctx *cx)
+static tutti__thread_pool *pool_new(tutti_ctx *cx)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     const int wanted = cx->threads - 1;
-    tutti__pool *p = tutti__alloc(sizeof *p + (size_t)wanted * sizeof p->members[0]);
+    tutti__thread_pool *p = tutti__alloc(sizeof *p + (size_t)wanted * sizeof p->members[0]);
     int error = p ? 0 : ENOMEM;
 
     pthread_once(&once, watch_forks);
@@ -219,7 +220,7 @@ static tutti__pool *pool_new(tutti_ctx *cx)
 }
 
 /* NULL: the caller alone. */
-static tutti__pool *pool_of(tutti_ctx *cx)
+static tutti__thread_pool *pool_of(tutti_ctx *cx)
 {
     if (cx->pool && cx->pool->forks != atomic_load_explicit(&forks, memory_order_relaxed))
         tutti__parallel_end(cx);
@@ -235,7 +236,7 @@ void tutti__parallel_end(tutti_ctx *cx)
     cx->pool = NULL;
 }
 
-static bool look_for_end(tutti__pool *p)
+static bool look_for_end(tutti__thread_pool *p)
 {
     double end = 0;
 
@@ -253,7 +254,7 @@ static bool look_for_end(tutti__pool *p)
     return false;
 }
 
-static void wait_for_jobs(tutti__pool *p)
+static void wait_for_jobs(tutti__thread_pool *p)
 {
     if (p->spin && look_for_end(p))
         return;
@@ -270,7 +271,7 @@ void tutti__parallel(tutti_ctx *cx, tutti__job *job, void *arg, int64_t n)
 {
     const bool within = here.pool && here.pool == cx->pool;
     const place outer = here; /* of another context, if not none */
-    tutti__pool *p = within || n < 2 ? NULL : pool_of(cx);
+    tutti__thread_pool *p = within || n < 2 ? NULL : pool_of(cx);
 
     if (!p) {
         for (int64_t i = 0; i < n; i++)

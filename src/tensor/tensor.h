@@ -77,7 +77,7 @@ typedef struct tutti__copied {
     tutti__event *event; /* passed when it is there */
 } tutti__copied;
 
-typedef struct tutti__pool tutti__pool;
+typedef struct tutti__thread_pool tutti__thread_pool;
 
 struct tutti_ctx {
     tutti_device device;
@@ -94,7 +94,7 @@ struct tutti_ctx {
     bool shard_chosen;             /* by the caller */
     int threads;                   /* of kernels, the caller among them */
     bool threads_have_cores;       /* each one, beside the other ranks of this host */
-    tutti__pool *pool;             /* parallel.c's; NULL: not needed yet */
+    tutti__thread_pool *pool;      /* parallel.c's; NULL: not needed yet */
     tutti__arena arena;            /* of the step: what the host reads (nodes, tensors, texts) */
     tutti__arena memory;           /* of the step: elements, on the device */
     bool in_step, eval, recording; /* recording: the tape is on */

@@ -34,7 +34,7 @@
 #define SANITIZER 0
 #endif
 
-enum { MOST_JOBS = 1000, MOST_THREADS = 16, CALLS = 3000, MANY = 300 };
+enum { MOST_JOBS = 1000, MOST_THREADS = 16, CALLS = 3000, ENDS = 12000, MANY = 300 };
 
 static tutti_ctx *new_ctx(int threads)
 {
@@ -118,6 +118,24 @@ static void threads_are_made_when_they_are_needed(void **state)
     assert_int_equal(threads_of_process(), before + 3);
     tutti_ctx_free(cx);
     assert_int_equal(threads_of_process(), before);
+}
+
+/* Members that come late to a call, whose jobs the caller has done, meet the end at any point of their way back to sleep. */
+static void threads_end_right_behind_a_call(void **state)
+{
+    tutti_ctx *cx = new_ctx(8);
+
+    (void)state;
+    for (int k = 0; k < ENDS; k++) {
+        alarm(30); /* ends the test where one sleeps on */
+        assert_true(call_counts(cx, 2 + k % 3));
+        for (volatile int delay = k * 37 % 2000; delay > 0; delay--)
+            continue;
+        tutti__parallel_end(cx);
+    }
+    alarm(0);
+    assert_int_equal(threads_of_process(), 1 + THREAD_SANITIZER);
+    tutti_ctx_free(cx);
 }
 
 static void add(void *arg, int64_t i, int member)
@@ -327,6 +345,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_job_is_done_once),
         cmocka_unit_test(threads_are_made_when_they_are_needed),
+        cmocka_unit_test(threads_end_right_behind_a_call),
         cmocka_unit_test(many_small_calls),
         cmocka_unit_test(calls_within_jobs_are_done_by_that_thread),
         cmocka_unit_test(contexts_do_not_know_each_other),

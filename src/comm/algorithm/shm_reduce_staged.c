@@ -1,11 +1,13 @@
-/* shm_reduce_staged.c -- data that peers cannot read where it lies goes in chunks through staging buffers, three a rank, so
- * that in each round, between two barriers,
+/* shm_reduce_staged.c -- data that peers cannot read where it lies goes in chunks through staging buffers, six a rank (shm.h).
+ *
+ * Where ranks take shares of a chunk, they meet once a round, between two barriers, in three different buffers:
  *
  *     chunk k-1 is copied out     chunk k is reduced     chunk k+1 is copied in
  *
- * in three different buffers. Where it is no more work that each rank reduces everything for itself, it does, and nothing
- * is copied out: one barrier fewer. What of it can be read where it lies is not copied in. Chunks are numbered through all
- * operations of the group: the last chunk of one operation may still be read while the first of the next is copied in.
+ * Where each rank reduces for itself all that it takes (few bytes, two ranks, reduce_scatter), nothing is copied out and nobody waits for a
+ * result: in round k chunk k is reduced, k+2 copied in, and a rank may be two rounds ahead of another. What can be read where it lies is
+ * not copied in. Chunks are numbered through all operations of the group: the last ones of one operation may still be read while
+ * the first of the next are copied in.
  * SPDX-License-Identifier: MIT */
 #include "comm/algorithm/shm_reduce.h"
 #include "comm/core/copy.h"
