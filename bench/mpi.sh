@@ -8,8 +8,10 @@
 . "$(dirname "$0")/lib.sh"
 ROUNDS=${ROUNDS:-5} RANKS=${RANKS:-2} SIZES=${SIZES:-4 4096 65536 1048576 4194304 26214400}
 
+[ -f "$PEERS/mpi_all_reduce.c" ] || { echo "mpi.sh: no mpi_all_reduce.c in $PEERS; name its folder, as PEERS=DIR" && exit 0; }
 for mpi in openmpi mpich; do
-    command -v "mpirun.$mpi" >/dev/null && "mpicc.$mpi" -O2 -w -o "$work/peer" "$PEERS/mpi_all_reduce.c" || continue
+    command -v "mpirun.$mpi" >/dev/null || { echo "mpi.sh: without $mpi: no mpirun.$mpi" && continue; }
+    "mpicc.$mpi" -O2 -w -o "$work/peer" "$PEERS/mpi_all_reduce.c" || continue
     : >"$work/ours.times" && : >"$work/peers.times"
     for _ in $(seq "$ROUNDS"); do
         ours_mpi "$mpi" all_reduce "$RANKS" "$SIZES" >>"$work/ours.times"

@@ -17,6 +17,10 @@ case $MODEL in
 mlp) data=digits lr=0.01 STEPS=${STEPS:-2000} log_every=100 VARIANTS=${VARIANTS// last*/} ;; # no channels
 *) data=synthetic lr=0.1 STEPS=${STEPS:-14} log_every=1 ;;
 esac
+[ "$STEPS" -ge $((3 * log_every)) ] || {
+    echo "step.sh: STEPS=$STEPS, expected at least $((3 * log_every)), of which the last are measured" >&2
+    exit 2
+}
 [ "$ISA" = auto ] || export TUTTI_CPU_ISA=$ISA
 [ "$ISA" != avx2 ] || export ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
 memory=$(command -v time || true) # GNU time: the peak of the largest process, which is a rank

@@ -187,7 +187,8 @@ double tutti__wall_seconds(void); /* since 1970, as the host's clock is set */
 uint64_t tutti__now_coarse_ns(void);
 /* Equal for processes of one machine; of one that does not say which it is, nobody's. */
 uint64_t tutti__boot_id(void);
-int tutti__cores(void); /* that this process may use: affinity and cgroup quota, at least 1 */
+/* That this process may use: affinity and cgroup quota, at least 1; not one where OpenMP has bound the thread that asks. */
+int tutti__cores(void);
 void *tutti__alloc(
     size_t bytes); /* 64-byte aligned, zeroed; free with free(). NULL: message made */
 /* The same, not zeroed and without a message. Large memory asks for huge pages: fewer misses of the address cache. */

@@ -1,5 +1,6 @@
 /* os.c -- time, cores, memory, files.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -78,7 +79,7 @@ int tutti__cores(void)
     cpu_set_t set;
     int cores = 1, limit = cgroup_cores();
 
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
+    if (tutti__openmp_binds(&set) || sched_getaffinity(0, sizeof set, &set) == 0)
         cores = CPU_COUNT(&set);
     else if (sysconf(_SC_NPROCESSORS_ONLN) > 0)
         cores = (int)sysconf(_SC_NPROCESSORS_ONLN);

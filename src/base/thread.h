@@ -7,6 +7,7 @@
 
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -14,16 +15,27 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A thread that takes no signals: they belong to the program's own threads. 0, or an errno. */
+/* Whether OpenMP has bound the calling thread to one of its places; then *cpus_p are those of all places. */
+bool tutti__openmp_binds(cpu_set_t *cpus_p);
+
+/* A thread that takes no signals: they belong to the program's own threads. Nor is it bound to the core of OpenMP's first
+ * thread, should that start it. 0, or an errno. */
 static inline int tutti__thread_start(pthread_t *thread, void *(*body)(void *), void *arg)
 {
+    pthread_attr_t attributes;
     sigset_t all, kept;
-    int error;
+    cpu_set_t cpus;
+    int error = pthread_attr_init(&attributes);
 
+    if (error)
+        return error;
+    if (tutti__openmp_binds(&cpus))
+        pthread_attr_setaffinity_np(&attributes, sizeof cpus, &cpus);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &kept);
-    error = pthread_create(thread, NULL, body, arg);
+    error = pthread_create(thread, &attributes, body, arg);
     pthread_sigmask(SIG_SETMASK, &kept, NULL);
+    pthread_attr_destroy(&attributes);
     return error;
 }
 

@@ -1,5 +1,6 @@
 /* main.c -- `tutti`: finds the subcommand in the table and hands over.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
+#include "base/thread.h"
 #include "cli/cli.h"
 
 #include <fcntl.h>
@@ -84,7 +85,10 @@ static int run(const command *c, int argc, char **argv)
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
+    cpu_set_t cpus;
 
+    if (tutti__openmp_binds(&cpus)) /* workers, which inherit it, would share a core */
+        sched_setaffinity(0, sizeof cpus, &cpus);
     if (!*name) {
         print_help(stderr);
         return 2;

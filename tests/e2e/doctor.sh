@@ -23,6 +23,9 @@ out_has '^Tutti [0-9.]+ on '
 out_has '^[0-9]+ problems?, [0-9]+ warnings? in [0-9.]+ s$'
 problems=$(sed -n 's/^\([0-9]*\) problem.*/\1/p' "$work/out")
 equal "exit code" "$code" $((problems > 0))
+counted=$(grep -o 'Tutti counts [0-9]*' "$work/out")
+bound=$(OMP_PROC_BIND=true OMP_PLACES=threads timeout 60 "$TUTTI" doctor processor | grep -o 'Tutti counts [0-9]*')
+equal "cores where OpenMP binds" "$bound" "$counted"
 for title in Processor Memory Network Storage GPU Environment; do out_has "^$title$"; done
 awk '/^  (warning|problem)/ { if (open) exit 1; open = 1; next } { if (open && !/^ +remedy: ./) exit 1; open = 0 } END { exit open }' "$work/out" ||
     fail "a warning or problem without a remedy on the next line"

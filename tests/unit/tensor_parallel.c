@@ -11,7 +11,9 @@
 #include <cmocka.h>
 #include <dirent.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -340,7 +342,70 @@ static void where_no_thread_can_be_had_fewer_do_it(void **state)
         skip();
 }
 
-int main(void)
+/* ---- OpenMP, which binds the thread that loads it */
+
+typedef struct meeting {
+    pthread_barrier_t all;
+    _Atomic int cpus; /* sum over members */
+} meeting;
+
+static int my_cpus(void)
+{
+    cpu_set_t set;
+
+    assert_int_equal(sched_getaffinity(0, sizeof set, &set), 0);
+    return CPU_COUNT(&set);
+}
+
+static void meet(void *arg, int64_t i, int number)
+{
+    meeting *m = arg;
+
+    (void)i;
+    pthread_barrier_wait(&m->all); /* each thread takes one job */
+    if (number > 0)
+        atomic_fetch_add(&m->cpus, my_cpus());
+}
+
+/* In a process of its own, with OpenMP's variables set: it has as many threads as without, and they go where they like. */
+static int where_openmp_binds(int cores, int cpus)
+{
+    meeting m = {.cpus = 0};
+    tutti_ctx *cx = new_ctx(0);
+    const int threads = tutti_ctx_threads(cx);
+
+    pthread_barrier_init(&m.all, NULL, (unsigned)threads);
+    tutti__parallel(cx, meet, &m, threads);
+    pthread_barrier_destroy(&m.all);
+    tutti_ctx_free(cx);
+    if (threads == cores && m.cpus == (threads - 1) * cpus)
+        return 42;
+    fprintf(stderr, "%d threads of %d cores; members may use %d CPUs together, of %d each\n",
+            threads, cores, m.cpus, cpus);
+    return 4;
+}
+
+static int start_bound(tutti_ctx *cx)
+{
+    char cores[16], cpus[16];
+
+    (void)cx;
+    snprintf(cores, sizeof cores, "%d", tutti__cores());
+    snprintf(cpus, sizeof cpus, "%d", my_cpus());
+    setenv("OMP_PROC_BIND", "true", 1);
+    setenv("OMP_PLACES", "threads", 1);
+    execl("/proc/self/exe", "tensor_parallel", cores, cpus, (char *)NULL);
+    return 5;
+}
+
+static void threads_are_not_bound_where_openmp_bound_the_caller(void **state)
+{
+    (void)state;
+    unsetenv("LOCAL_WORLD_SIZE");
+    assert_int_equal(in_a_child(start_bound, NULL), 42);
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_job_is_done_once),
@@ -352,7 +417,10 @@ int main(void)
         cmocka_unit_test(signals_are_the_programs),
         cmocka_unit_test(a_forked_process_makes_its_own),
         cmocka_unit_test(where_no_thread_can_be_had_fewer_do_it),
+        cmocka_unit_test(threads_are_not_bound_where_openmp_bound_the_caller),
     };
 
+    if (argc == 3)
+        return where_openmp_binds(atoi(argv[1]), atoi(argv[2]));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
