@@ -381,7 +381,8 @@ static int a_model_with_batch_norm_obeys_the_law_of_shared_work(tutti_group *gro
             d = fmax(d, largest(test_values(a), test_values(tutti_module_state(t.module, i)),
                                 (size_t)tutti_shape_count(a->shape)));
     }
-    CHECK(d < 5e-4);
+    /* A relu whose input rounding carries over zero moves 1e-3 in three steps; without joined statistics it is 0.09. */
+    CHECK(d < 5e-3);
     tutti_module_digest(t.module, digest);
     CHECK_OK(tutti_all_gather(group, TUTTI_CONST_BUF(digest, 33, TUTTI_U8),
                               TUTTI_BUF(all, 33 * (size_t)size, TUTTI_U8), NULL));

@@ -12,6 +12,7 @@ new_port() { # $port: free, and not the kernel's to give away
 node() { # NAME FLAGS AND PROGRAM...: starts a node; its output goes to NAME.out
     local name=$1
     shift
+    : >"$work/$name.out" # before anybody looks for what an earlier node of this name has said too
     "${on[@]}" timeout -k 2 "${node_seconds:-50}" "$TUTTI" run "$@" >"$work/$name.out" 2>&1 &
     node_pid[$name]=$!
 }
