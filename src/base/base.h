@@ -159,6 +159,9 @@ tutti_status tutti__env_check(void);
 const char *tutti__env_text(tutti__env_id id); /* the default where unset or empty */
 /* ARG, naming the variable and its text, if it is set but not an integer in [low, high]. */
 tutti_status tutti__env_int(tutti__env_id id, long low, long high, long *value_p);
+/* *choice_p: which of the n names it is; ARG with all of them, and the one that was perhaps meant. */
+tutti_status tutti__env_choice(tutti__env_id id, const char *const *names, size_t n,
+                               size_t *choice_p);
 
 /* Whole text as an integer; false for anything else. */
 bool tutti__parse_int64(const char *text, int64_t *value_p);

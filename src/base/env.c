@@ -32,6 +32,31 @@ tutti_status tutti__env_int(tutti__env_id id, long low, long high, long *value_p
     return TUTTI_OK;
 }
 
+tutti_status tutti__env_choice(tutti__env_id id, const char *const *names, size_t n,
+                               size_t *choice_p)
+{
+    const char *text = tutti__env_text(id), *near;
+    char list[160] = "";
+    size_t at = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(text, names[i]) == 0) {
+            *choice_p = i;
+            return TUTTI_OK;
+        }
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s",
+                               i == 0      ? ""
+                               : i < n - 1 ? ", "
+                                           : " or ",
+                               names[i]);
+        at = at < sizeof list ? at : sizeof list - 1;
+    }
+    near = tutti__nearest(text, names, n);
+    return tutti__fail(TUTTI_ERR_ARG, "%s is \"%.40s\", expected %s%s%s%s",
+                       tutti__env_table[id].name, text, list, near ? " (did you mean " : "",
+                       near ? near : "", near ? "?)" : "");
+}
+
 static bool known(const char *name)
 {
     for (int i = 0; i < TUTTI__N_ENV; i++)
@@ -42,11 +67,11 @@ static bool known(const char *name)
 
 tutti_status tutti__env_check(void)
 {
-    const char *names[TUTTI__N_ENV], *color = tutti__env_text(TUTTI__ENV_COLOR);
+    static const char *const colors[] = {"auto", "always", "never"};
+    const char *names[TUTTI__N_ENV];
+    size_t color;
 
-    if (strcmp(color, "auto") != 0 && strcmp(color, "always") != 0 && strcmp(color, "never") != 0)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "TUTTI_COLOR is \"%.40s\", expected auto, always or never", color);
+    TUTTI_TRY(tutti__env_choice(TUTTI__ENV_COLOR, colors, TUTTI__COUNT_OF(colors), &color));
     for (int i = 0; i < TUTTI__N_ENV; i++)
         names[i] = tutti__env_table[i].name;
     for (char **entry = environ; *entry; entry++) {

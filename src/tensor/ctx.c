@@ -15,7 +15,7 @@
 static tutti_status wanted_kernels(tutti_kernels wanted, tutti_kernels *wanted_p)
 {
     static const char *const names[] = {"auto", "reference", "onednn"};
-    const char *text = tutti__env_text(TUTTI__ENV_KERNELS), *near;
+    size_t choice;
 
     *wanted_p = wanted;
     if (wanted != TUTTI_KERNELS_AUTO) {
@@ -25,16 +25,9 @@ static tutti_status wanted_kernels(tutti_kernels wanted, tutti_kernels *wanted_p
                            "tutti_ctx_new: kernels is %d, expected a tutti_kernels value",
                            (int)wanted);
     }
-    for (size_t i = 0; i < TUTTI__COUNT_OF(names); i++) {
-        if (strcmp(text, names[i]) == 0) {
-            *wanted_p = (tutti_kernels)i;
-            return TUTTI_OK;
-        }
-    }
-    near = tutti__nearest(text, names, TUTTI__COUNT_OF(names));
-    return tutti__fail(TUTTI_ERR_ARG,
-                       "TUTTI_KERNELS is \"%s\", expected auto, reference or onednn%s%s%s", text,
-                       near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
+    TUTTI_TRY(tutti__env_choice(TUTTI__ENV_KERNELS, names, TUTTI__COUNT_OF(names), &choice));
+    *wanted_p = (tutti_kernels)choice;
+    return TUTTI_OK;
 }
 
 /* A device that is not the CPU has one family; the strict one's are the reference kernels. */

@@ -69,15 +69,11 @@ static const char *const conv_names[] = {"auto", "winograd", "direct"};
 
 tutti_status tutti__onednn_conv_choose(tutti__onednn_conv *conv_p)
 {
-    const char *text = tutti__env_text(TUTTI__ENV_CONV);
+    size_t choice;
 
-    for (size_t i = 0; i < TUTTI__COUNT_OF(conv_names); i++)
-        if (strcmp(text, conv_names[i]) == 0) {
-            *conv_p = (tutti__onednn_conv)i;
-            return TUTTI_OK;
-        }
-    return tutti__fail(TUTTI_ERR_ARG, "TUTTI_CONV is \"%.40s\", expected auto, winograd or direct",
-                       text);
+    TUTTI_TRY(tutti__env_choice(TUTTI__ENV_CONV, conv_names, TUTTI__COUNT_OF(conv_names), &choice));
+    *conv_p = (tutti__onednn_conv)choice;
+    return TUTTI_OK;
 }
 
 const char *tutti__onednn_conv_name(tutti__onednn_conv conv)
