@@ -52,20 +52,20 @@ tutti_status tutti__workers_check(const char *title, int64_t n)
 int tutti__workers_run(const tutti__workers *w)
 {
     char name[] = "tutti";
-    char **whole = calloc((size_t)w->argc + 2, sizeof *whole);
+    char **whole;
     int code;
 
+    if (w->n == 0)
+        return w->work(w->user);
+    whole = calloc((size_t)w->argc + 2, sizeof *whole);
     if (!whole) {
         fprintf(stderr, "%s: no memory\n", w->title);
         return 4;
     }
     whole[0] = name;
     memcpy(whole + 1, w->argv, (size_t)w->argc * sizeof *whole);
-    if (w->n > 0)
-        code = tutti__launch(&(tutti__launch_opts){
-            .title = w->title, .argv = whole, .n = (int)w->n, .rank0_direct = true});
-    else
-        code = w->work(w->user);
+    code = tutti__launch(&(tutti__launch_opts){
+        .title = w->title, .argv = whole, .n = (int)w->n, .rank0_direct = true});
     free(whole);
     return code;
 }
