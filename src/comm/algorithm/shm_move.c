@@ -257,7 +257,7 @@ static bool is_timed(const move *m)
 
 static tutti_status run(move *m)
 {
-    bool any_direct = false;
+    bool any_direct = false, timed;
 
     for (size_t k = 0; k < TUTTI__SHM_AHEAD; k++)
         copy_in(m, k); /* its own reach is known; whether the others' is, shows the barrier */
@@ -265,7 +265,8 @@ static tutti_status run(move *m)
     TUTTI_TRY(plan(m, &any_direct));
     if (!m->direct || m->n_chunks == 0)
         tutti__shm_access_end(m->shm);
-    if (is_timed(m))
+    timed = is_timed(m);
+    if (timed)
         tutti__way_begin(m->shm, m->op);
     if (!m->direct) {
         TUTTI_TRY(run_rounds(m, any_direct));
@@ -273,7 +274,7 @@ static tutti_status run(move *m)
         TUTTI_TRY(copy_out(m, 0));
         push(m);
     }
-    if (is_timed(m))
+    if (timed)
         tutti__way_end(m->shm, m->op);
     tutti__shm_access_end(m->shm);
     /* Peers may read this rank's own memory until then. */
