@@ -215,8 +215,8 @@ INLINE void product_block(const product *p, int rows, int vectors)
             *(vec *)(p->c + r * p->c_row + i * W) = sum[r][i];
 }
 
-/* As many rows as are left. */
-INLINE void product_rest(const product *p, int rows, int vectors)
+/* Up to TILE_ROWS rows. */
+INLINE void product_rows(const product *p, int rows, int vectors)
 {
     switch (rows) {
     case 1:
@@ -260,11 +260,9 @@ static void product_tiles(const winograd *t, const float *v, const float *u, flo
             p.c = m + r * t->out_c + j;
             p.b_k = t->out_c - j >= 2 * W ? 2 * W : W;
             if (p.b_k == W)
-                product_rest(&p, left, 1);
-            else if (left == TILE_ROWS)
-                product_block(&p, TILE_ROWS, 2);
+                product_rows(&p, left, 1);
             else
-                product_rest(&p, left, 2);
+                product_rows(&p, left, 2);
         }
 }
 
