@@ -122,6 +122,15 @@ static void pass(fixture *f, uint64_t ms)
     tutti__generations_tick(&f->g, f->now);
 }
 
+/* A node of two; one has said that a step is committed. */
+static void begin_two(fixture *f, int64_t step)
+{
+    begin(f, 1, 2);
+    ready(f, "a0", -1);
+    ready(f, "a1", -1);
+    committed(f, "a0", step);
+}
+
 /* Two nodes of two, at step 1. */
 static void begin_four(fixture *f)
 {
@@ -203,10 +212,7 @@ static void newcomers_are_gathered_for_a_moment(void **state)
     fixture f;
 
     (void)state;
-    begin(&f, 1, 2);
-    ready(&f, "a0", -1);
-    ready(&f, "a1", -1);
-    committed(&f, "a0", 1);
+    begin_two(&f, 1);
     *f.text = '\0';
     assert_int_equal(tutti__generations_node_came(&f.g, 1, 2), TUTTI_OK);
     ready(&f, "b1", -1);
@@ -270,10 +276,7 @@ static void the_only_one_with_the_state_is_waited_for(void **state)
     fixture f;
 
     (void)state;
-    begin(&f, 1, 2);
-    ready(&f, "a0", -1);
-    ready(&f, "a1", -1);
-    committed(&f, "a0", 5);
+    begin_two(&f, 5);
     ended(&f, "a1", 0, 9);
     ready(&f, "a1'", -1);
     *f.text = '\0';
@@ -416,10 +419,7 @@ static void who_ends_must_say_that_the_work_is_done(void **state)
     fixture f;
 
     (void)state;
-    begin(&f, 1, 2);
-    ready(&f, "a0", -1);
-    ready(&f, "a1", -1);
-    committed(&f, "a0", 5);
+    begin_two(&f, 5);
     *f.text = '\0';
     ended(&f, "a1", 0, 0);
     ready(&f, "a0", 5);
@@ -431,10 +431,7 @@ static void who_ends_must_say_that_the_work_is_done(void **state)
                                "(tutti_elastic_end)");
     tutti__generations_free(&f.g);
 
-    begin(&f, 1, 2); /* another takes the place of one that died, and may say it */
-    ready(&f, "a0", -1);
-    ready(&f, "a1", -1);
-    committed(&f, "a0", 5);
+    begin_two(&f, 5); /* another takes the place of one that died, and may say it */
     ended(&f, "a1", 0, 9);
     *f.text = '\0';
     ended(&f, "a0", 0, 0);
