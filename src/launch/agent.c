@@ -46,6 +46,7 @@ typedef struct agent {
     uint64_t leave_ns;
     int stop_signal;  /* that came first; 0: none */
     uint64_t stop_ns; /* when */
+    bool interrupted; /* it was Ctrl-C, and there were workers */
     int code;         /* of our own failure; 0: none */
 } agent;
 
@@ -80,6 +81,7 @@ static void stop(agent *a, int sig)
 
     a->stop_signal = sig;
     a->stop_ns = tutti__now_ns();
+    a->interrupted = sig == SIGINT && a->workers.n_running > 0;
     if (a->workers.phase < TUTTI__STOPPING && sig != SIGPIPE && a->workers.n_running > 0) {
         if (sig == SIGINT &&
             isatty(STDERR_FILENO)) /* the cursor is behind a ^C, or a progress bar */
@@ -586,6 +588,8 @@ static int exit_code(const agent *a)
         return a->end_code;
     if (a->workers.blamed)
         return tutti__worker_exit_code(a->workers.blamed);
+    if (chosen == 0 && a->interrupted) /* `tutti run ... && publish` shall not publish half a job */
+        return 128 + SIGINT;
     return chosen >= 0 && a->membership.rounds > 0 ? chosen : 128 + a->stop_signal;
 }
 
