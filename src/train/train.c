@@ -130,6 +130,10 @@ void tutti__run_say_beginning(tutti__run *run)
                         (long long)c->batch_size, tutti_ctx_kernels_name(run->cx),
                         tutti_ctx_threads(run->cx), tutti_ctx_threads(run->cx) == 1 ? "" : "s");
     say_device(run);
+    if (!c->deterministic && run->cx->device.kind != TUTTI_CUDA)
+        tutti__progress_say(&run->progress,
+                            "deterministic false changes nothing here: only GPUs have algorithms "
+                            "whose bits vary");
     say_amp(run);
     if (run->folder.aside[0])
         tutti__progress_say(&run->progress, "run folder %s (its earlier run is now in %s)",
