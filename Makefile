@@ -4,7 +4,7 @@ JOBS ?= $(shell nproc)
 CMAKE = cmake
 CONFIGURE_LOG = --log-level=WARNING
 
-.PHONY: all tutti demo test test-long bench check install clean format asan tsan arm64
+.PHONY: all tutti demo test test-long bench check install uninstall clean format asan tsan arm64
 
 BUILD = @$(CMAKE) --build build -j$(JOBS) --target $@ $(if $(findstring s,$(filter-out --%,$(MAKEFLAGS))),-- --quiet)
 
@@ -33,5 +33,10 @@ arm64: ; scripts/test --arm64 || [ $$? = 77 ]
 check: ; tools/check
 format: ; git ls-files '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
-install: all ; $(CMAKE) --install build --prefix $(PREFIX)
+# DESTDIR=FOLDER: in front of PREFIX, for packages.
+install: build/build.ninja
+	@$(CMAKE) --build build -j$(JOBS) --target installable
+	@rm -f build/install_manifest.txt # that root left
+	@$(CMAKE) --install build --prefix "$$(realpath -m "$(PREFIX)")"
+uninstall: ; @$(CMAKE) -D PREFIX="$$(realpath -m "$(PREFIX)")" -P cmake/Uninstall.cmake
 clean: ; rm -rf build build-dev build-clang build-asan build-tsan build-cuda build-arm64
