@@ -15,7 +15,7 @@ _tutti_offer() # none, any, file, dir, or words: what may stand for $cur
 
 _tutti()
 {
-    local cur=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]} flag="" i values
+    local cur=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]} flag="" named=0 words i
 
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
@@ -44,6 +44,8 @@ _tutti()
                 _tutti_offer file
             fi
             return
+        else
+            named=$((named + 1))
         fi
     done
     if [ -n "$flag" ]; then
@@ -54,9 +56,10 @@ _tutti()
     elif [ "$command" = run ]; then
         compopt -o filenames 2>/dev/null
         mapfile -t COMPREPLY < <(compgen -c -f -- "$cur" | sort -u)
-    else
-        _tutti_offer "$(_tutti_files "$command")"
-        mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -W "$(_tutti_words "$command")" -- "$cur")
+    else # data show FILE, bench all_reduce, doctor memory network
+        words=$(_tutti_words "$command")
+        ((named == 0)) && [ -n "$words" ] || words=$(_tutti_files "$command")
+        _tutti_offer "$words"
     fi
 }
 
