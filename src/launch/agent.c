@@ -552,7 +552,7 @@ static void on_round_over(void *context)
     const tutti__report r = {a->job, a->workers.list, &a->console, a->workers.oom_kills};
 
     if (a->job->round.n_nodes > 1)
-        tutti__report_flights(&r);
+        tutti__report_flights(&r, "");
 }
 
 static tutti_status prepare(agent *a)
