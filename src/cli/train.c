@@ -22,9 +22,9 @@ static void print_help(void)
            "  -n, --nproc-per-node N\n"
            "                       workers on this machine (default 1: this process)\n"
            "  --config FILE.json   keys and values as a JSON object; flags override it. The "
-           "config.json of an\n"
-           "                       earlier run repeats it (in its folder, unless --run-dir names "
-           "another)\n"
+           "config.json of a run\n"
+           "                       repeats it in a new folder; with --resume auto it goes on in "
+           "its own\n"
            "  -h, --help           this text\n\n"
            "Keys (hyphens and underscores are the same; --KEY=VALUE works too; booleans also as "
            "--KEY and\n"
@@ -58,9 +58,15 @@ int tutti__cli_train(int argc, char **argv)
         }
     if (tutti__workers_take(&argc, argv, &n) != TUTTI_OK ||
         tutti__workers_check("tutti train", n) != TUTTI_OK ||
-        tutti__trainer_new(&trainer, "tutti train", argc - 1, argv + 1, NULL) != TUTTI_OK)
+        tutti__trainer_new(&trainer, "tutti train", NULL, argc - 1, argv + 1, NULL) != TUTTI_OK)
         return tutti__say_usage("tutti train");
-    if (n > 0 && strcmp(trainer->config.backend, "mpi") == 0) {
+    if (n == 0 && tutti__config_lacks_ranks(&trainer->config)) {
+        tutti__fail(TUTTI_ERR_ARG,
+                    "--config: this is the configuration of a run of %lld ranks; add -n %lld, or "
+                    "-n 1 to train with one rank, whose steps take other samples",
+                    (long long)trainer->config.world_size, (long long)trainer->config.world_size);
+        code = tutti__say_usage("tutti train");
+    } else if (n > 0 && strcmp(trainer->config.backend, "mpi") == 0) {
         fprintf(stderr,
                 "tutti train: backend mpi needs mpirun, which -n does not start: mpirun -n %lld "
                 "tutti train --backend mpi ...\n",

@@ -132,6 +132,10 @@ void tutti__run_say_beginning(tutti__run *run)
                         (long long)c->batch_size, tutti_ctx_kernels_name(run->cx),
                         tutti_ctx_threads(run->cx), tutti_ctx_threads(run->cx) == 1 ? "" : "s");
     say_device(run);
+    if (!c->deterministic && run->cx->device.kind != TUTTI_CUDA)
+        tutti__progress_say(&run->progress,
+                            "deterministic false changes nothing here: only GPUs have algorithms "
+                            "whose bits vary");
     say_amp(run);
     if (run->folder.aside[0])
         tutti__progress_say(&run->progress, "run folder %s (its earlier run is now in %s)",
@@ -323,15 +327,17 @@ static void write_failure(tutti__run *run, const char *reason)
     tutti__logs_end(&run->logs, &summary);
 }
 
-/* A step may take long. The bar's line is left as it is. */
+/* A step may take long. */
 const char *tutti__run_word_of_stopping(tutti__run *run)
 {
+    const bool launched = getenv("TUTTI_AGENT_FD"); /* the launcher ends it at the second Ctrl-C */
+
     if (!run->progress.out)
         return NULL;
     snprintf(run->word, sizeof run->word,
-             "%s%.100s: asked to stop: the step under way is finished, then all is saved; three "
-             "more signals end it at once\n",
-             run->progress.bar.out ? "\n" : "", run->parts->title);
+             "%s%.90s: asked to stop: the step under way is finished, then all is saved%s\n",
+             run->progress.bar.out ? tutti__wipe(STDERR_FILENO) : "", run->parts->title,
+             launched ? "" : "; three more signals end it at once");
     return run->word;
 }
 
