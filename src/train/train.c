@@ -335,7 +335,7 @@ const char *tutti__run_word_of_stopping(tutti__run *run)
     if (!run->progress.out)
         return NULL;
     snprintf(run->word, sizeof run->word,
-             "%s%.100s: asked to stop: the step under way is finished, then all is saved%s\n",
+             "%s%.90s: asked to stop: the step under way is finished, then all is saved%s\n",
              run->progress.bar.out ? tutti__wipe(STDERR_FILENO) : "", run->parts->title,
              launched ? "" : "; three more signals end it at once");
     return run->word;
