@@ -282,7 +282,7 @@ static void print_rows(FILE *out, const flight_group *g, bool color)
                     *cell ? cell : "-", red ? "\033[0m" : "");
         }
     if (hidden)
-        fprintf(out, "    ... and %d lines more\n", hidden);
+        fprintf(out, "    ... and %d line%s more\n", hidden, tutti__s((uint64_t)hidden));
 }
 
 /* A part of the job numbers its ranks anew. */
