@@ -108,7 +108,7 @@ offers "run.json runs" tutti train --config r
 offers "pack show" tutti data ""
 offers "runs" tutti checkpoint show runs
 offers "all_gather all_gather_v all_reduce all_to_all all_to_all_v" tutti bench all_
-offers "bf16 f16 f32 f64" tutti bench all_reduce --dtype ""
+offers "bf16 f16 f32 f64 i32 i64 i8 u8" tutti bench all_reduce --dtype ""
 offers "mini_resnet" tutti eval runs/x --model mini
 offers "c10d native static" tutti run --rdzv-backend ""
 offers "--standalone" tutti run -n 2 --st
