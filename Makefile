@@ -4,7 +4,7 @@ JOBS ?= $(shell nproc)
 CMAKE = cmake
 CONFIGURE_LOG = --log-level=WARNING
 
-.PHONY: all tutti demo test test-long bench check install clean format asan tsan arm64
+.PHONY: all tutti demo test test-long bench check docs install clean format asan tsan arm64
 
 BUILD = @$(CMAKE) --build build -j$(JOBS) --target $@ $(if $(findstring s,$(filter-out --%,$(MAKEFLAGS))),-- --quiet)
 
@@ -31,6 +31,12 @@ tsan:
 arm64: ; scripts/test --arm64 || [ $$? = 77 ]
 
 check: ; tools/check
+
+# The pages of docs/ as a site: build/site. Its search needs a server.
+docs:
+	@command -v mkdocs >/dev/null || { echo "make docs needs mkdocs: apt-get install mkdocs (scripts/install-deps --ci does)" >&2; exit 4; }
+	@mkdocs build --quiet
+	@echo "build/site/index.html; with search: python3 -m http.server -d build/site, then http://localhost:8000"
 format: ; git ls-files '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
 install: all ; $(CMAKE) --install build --prefix $(PREFIX)

@@ -518,7 +518,7 @@ static tutti_status read_step(const line *l, tutti__bench *b)
             argv[argc++] = (char *)(uintptr_t)l->of[id];
         }
     TUTTI_TRY(read_bool(l, LAYERS, &b->layers));
-    return tutti__config_read(&b->config, argc, argv);
+    return tutti__config_read(&b->config, &b->parts, argc, argv);
 }
 
 static tutti_status read_line(line *l, tutti__bench *b, int64_t *n_p)
