@@ -18,6 +18,7 @@ static tutti_stream *stream;
 static tutti_store *store;
 static tutti_group *group;
 static tutti_model *model;
+static tutti_trainer *trainer;
 static tutti_optim *optim;
 static tutti_reducer *reducer;
 static tutti_elastic *elastic;

@@ -115,6 +115,11 @@ static inline void fetch_all(const job *j, size_t offset)
                 z[i] = y[i];                                                                       \
         }                                                                                          \
     }                                                                                              \
+    /* Less than a tile. Clones of it would save nanoseconds, and cost the compiler seconds. */    \
+    static __attribute__((noinline)) void name##_rest(const job *j, size_t at, size_t n)           \
+    {                                                                                              \
+        name##_tile(j, at, n);                                                                     \
+    }                                                                                              \
     TUTTI__CLONES static void name(const job *j, size_t count)                                     \
     {                                                                                              \
         const size_t tile = TILE_BYTES / sizeof(T);                                                \
@@ -126,7 +131,7 @@ static inline void fetch_all(const job *j, size_t offset)
             name##_tile(j, at, tile);                                                              \
         }                                                                                          \
         if (at < count)                                                                            \
-            name##_tile(j, at, count - at);                                                        \
+            name##_rest(j, at, count - at);                                                        \
     }
 
 TYPE(f32, float, float, float, SAME, SAME, OVER, ARITHMETIC)
