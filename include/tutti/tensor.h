@@ -66,7 +66,10 @@ typedef struct tutti_ctx_opts {
     uint64_t shard;
     int threads;           /* of kernels; default: cores / LOCAL_WORLD_SIZE, at least 1 */
     tutti_kernels kernels; /* UNSUPPORTED if this build lacks them */
-    uint64_t reserved[4];  /* zero */
+    /* On a GPU convolutions may take the algorithm that is measured to be the fastest, also one whose bits vary from run to
+     * run, as with TUTTI_DETERMINISTIC=0; the CPU has none of that kind. */
+    bool nondeterministic;
+    uint64_t reserved[3]; /* zero */
 } tutti_ctx_opts;
 
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ctx_new(tutti_ctx **cx_p, tutti_device device,

@@ -10,8 +10,9 @@ enum {
     REDRAW_NS = 100000000,
     CELLS = 40, /* of the bar at most */
     CELLS_LEAST = 5,
-    ROOMY = 60, /* columns from which on a bar is worth more than the last fields */
-    FRAME = 3   /* " [" and "]" */
+    ROOMY = 44, /* columns from which on a bar is worth more than the last fields */
+    FRAME = 3,  /* " [" and "]" */
+    ECHO = 2    /* "^C", which a terminal writes where the cursor is */
 };
 
 bool tutti__is_carried(void)
@@ -117,8 +118,9 @@ bool tutti__bar_draw(tutti__bar *bar, const char *head, double fraction, const c
     if (!bar->out)
         return true;
     columns = tutti__columns(fileno(bar->out));
-    /* The last column stays free: a cursor that has passed it wraps on some terminals. */
-    tutti__bar_text(text, sizeof text, columns - 1, head, fraction, fields, n_fields);
+    /* The last column stays free: a cursor that has passed it wraps on some terminals. Room for ^C lets it be wiped out with
+     * the bar. */
+    tutti__bar_text(text, sizeof text, columns - 1 - ECHO, head, fraction, fields, n_fields);
     colour_to = (int)strcspn(text, "]") + 1;
     if (colour_to > (int)strlen(text)) /* no room for a bar */
         colour_to = (int)strcspn(text, " ");
@@ -129,6 +131,11 @@ bool tutti__bar_draw(tutti__bar *bar, const char *head, double fraction, const c
         fprintf(bar->out, "%s\033[K", text);
     bar->drawn = (int)strlen(text);
     return fflush(bar->out) == 0;
+}
+
+const char *tutti__wipe(int fd)
+{
+    return tutti__can_redraw(fd) ? "\r\033[K" : "";
 }
 
 bool tutti__bar_clear(tutti__bar *bar)

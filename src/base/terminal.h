@@ -16,6 +16,8 @@ bool tutti__wants_colour(int fd);
 /* Whether mpirun started this process: it gives its ranks terminals of their own, and carries what they write to whatever
  * it was started on itself. */
 bool tutti__is_carried(void);
+/* What takes the cursor's line off a terminal, a bar and the ^C behind it; "" where fd is none. */
+const char *tutti__wipe(int fd);
 /* Columns of the terminal as it is now; 80 where fd is none. */
 int tutti__columns(int fd);
 

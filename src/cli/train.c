@@ -21,9 +21,9 @@ static void print_help(void)
            "  -n, --nproc-per-node N\n"
            "                       workers on this machine (default 1: this process)\n"
            "  --config FILE.json   keys and values as a JSON object; flags override it. The "
-           "config.json of an\n"
-           "                       earlier run repeats it (in its folder, unless --run-dir names "
-           "another)\n"
+           "config.json of a run\n"
+           "                       repeats it in a new folder; with --resume auto it goes on in "
+           "its own\n"
            "  -h, --help           this text\n\n"
            "Keys (hyphens and underscores are the same; --KEY=VALUE works too; booleans also as "
            "--KEY and\n"
@@ -45,6 +45,19 @@ static int usage_error(void)
     return 2;
 }
 
+/* A run of several ranks is repeated by one only where that is said: -n 1, or a launcher's variables. */
+static tutti_status check_ranks(const tutti__train_config *config, int64_t n)
+{
+    if (n > 0 || config->world_size < 2 || config->shards > 0 || getenv("LOCAL_RANK") ||
+        tutti__launcher_find().name)
+        return TUTTI_OK;
+    return tutti__fail(
+        TUTTI_ERR_ARG,
+        "--config: this is the configuration of a run of %lld ranks; add -n %lld, or "
+        "-n 1 to train with one rank, whose steps take other samples",
+        (long long)config->world_size, (long long)config->world_size);
+}
+
 int tutti__cli_train(int argc, char **argv)
 {
     tutti__train_config *config;
@@ -62,7 +75,8 @@ int tutti__cli_train(int argc, char **argv)
     config = tutti__alloc(sizeof *config);
     if (!config)
         return 4;
-    if (tutti__config_read(config, argc - 1, argv + 1) != TUTTI_OK)
+    if (tutti__config_read(config, argc - 1, argv + 1) != TUTTI_OK ||
+        check_ranks(config, n) != TUTTI_OK)
         code = usage_error();
     else if (n > 0 && strcmp(config->backend, "mpi") == 0) {
         fprintf(stderr,

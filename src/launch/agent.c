@@ -3,6 +3,7 @@
  *
  * One loop over signals, the front's control pipe, the rendezvous and the workers' streams. What happens to the workers of
  * a round is workers.c; what the nodes agree upon is coordinator.c, also where there is one node only. */
+#include "base/terminal.h"
 #include "launch/chaos.h"
 #include "launch/elastic_workers.h"
 #include "launch/files.h"
@@ -46,6 +47,7 @@ typedef struct agent {
     uint64_t leave_ns;
     int stop_signal;  /* that came first; 0: none */
     uint64_t stop_ns; /* when */
+    bool interrupted; /* it was Ctrl-C, and there were workers */
     int code;         /* of our own failure; 0: none */
 } agent;
 
@@ -76,14 +78,15 @@ static void fail(agent *a, tutti_status status)
 static void stop(agent *a, int sig)
 {
     bool final = a->job->opts.nodes.max <= 1 || sig == SIGINT || sig == SIGPIPE;
+    const char *wipe = a->job->opts.rank0_direct ? tutti__wipe(STDERR_FILENO) : ""; /* a bar's */
     char why[64];
 
     a->stop_signal = sig;
     a->stop_ns = tutti__now_ns();
+    a->interrupted = sig == SIGINT && a->workers.n_running > 0;
     if (a->workers.phase < TUTTI__STOPPING && sig != SIGPIPE && a->workers.n_running > 0) {
-        if (sig == SIGINT &&
-            isatty(STDERR_FILENO)) /* the cursor is behind a ^C, or a progress bar */
-            tutti__console_print(&a->console, "\n");
+        if (sig == SIGINT && isatty(STDERR_FILENO)) /* the cursor is behind a ^C */
+            tutti__console_print(&a->console, "%s", *wipe ? wipe : "\n");
         SAY(a, "SIG%s: stopping %d worker%s%s", sigabbrev_np(sig), a->workers.n_running,
             a->workers.n_running == 1 ? "" : "s", sig == SIGINT ? " (once more: kill)" : "");
     }
@@ -586,6 +589,8 @@ static int exit_code(const agent *a)
         return a->end_code;
     if (a->workers.blamed)
         return tutti__worker_exit_code(a->workers.blamed);
+    if (chosen == 0 && a->interrupted) /* `tutti run ... && publish` shall not publish half a job */
+        return 128 + SIGINT;
     return chosen >= 0 && a->membership.rounds > 0 ? chosen : 128 + a->stop_signal;
 }
 

@@ -33,7 +33,7 @@ enum { COMMITS_MS = 100 }; /* steps that follow each other faster are told toget
 /* The progress bar of a worker that writes to the terminal itself gives way; where it lives, it draws the bar again. */
 static const char *line_start(const tutti__workers *w)
 {
-    return w->job->opts.rank0_direct && tutti__can_redraw(STDERR_FILENO) ? "\r\033[K" : "";
+    return w->job->opts.rank0_direct ? tutti__wipe(STDERR_FILENO) : "";
 }
 
 /* ---- News ---------------------------------------------------------------------------------------------- */

@@ -93,6 +93,7 @@ struct tutti_ctx {
     uint64_t seed, shard;
     bool shard_chosen;             /* by the caller */
     int threads;                   /* of kernels, the caller among them */
+    bool nondeterministic;         /* algorithms whose bits vary will do */
     bool threads_have_cores;       /* each one, beside the other ranks of this host */
     tutti__thread_pool *pool;      /* parallel.c's; NULL: not needed yet */
     tutti__arena arena;            /* of the step: what the host reads (nodes, tensors, texts) */

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* "mini_resnet mlp linear ": what is registered, as limits of a CHOICE. */
 #define WORD(name)  #name " "
@@ -35,6 +36,8 @@ typedef struct reader {
     tutti__train_config *config;
     bool given[TUTTI__N_KEYS];
     const char *file;
+    char ran_in
+        [TUTTI__CONFIG_TEXT]; /* the folder of the run that has written the file; "": a user has */
 } reader;
 
 /* "batch_size: ..." from the command line, "FILE: batch_size: ..." from a file. */
@@ -294,6 +297,22 @@ static tutti_status set_from_json(reader *r, const char *name, const json_t *val
     return set_value(r, &tutti__key_table[i], text);
 }
 
+/* The config.json of a run says also where it was and how it began. That is not taken over: a repetition begins, in a folder
+ * of its own, and --resume auto finds the run where its file is now. */
+static tutti_status leave_run_alone(reader *r, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char metrics[TUTTI__CONFIG_TEXT + 16];
+
+    snprintf(r->ran_in, sizeof r->ran_in, "%.*s", slash ? (int)(slash - path) : 1,
+             slash ? path : ".");
+    snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", r->ran_in);
+    if (access(metrics, F_OK) != 0) /* the file is a copy */
+        strcpy(r->ran_in, r->config->run_dir);
+    r->config->run_dir[0] = '\0';
+    return set_value(r, &tutti__key_table[TUTTI__KEY_OF_resume], "no");
+}
+
 static tutti_status read_file(reader *r, const char *path)
 {
     json_error_t error;
@@ -331,6 +350,8 @@ static tutti_status read_file(reader *r, const char *path)
             break;
     }
     r->file = NULL;
+    if (status == TUTTI_OK && json_object_get(root, WORLD_SIZE))
+        status = leave_run_alone(r, path);
     json_decref(root);
     return status;
 }
@@ -502,6 +523,8 @@ tutti_status tutti__config_read_each(tutti__train_config *config, int argc, char
         TUTTI_TRY(set_value(&r, &tutti__key_table[f.key], f.text));
         r.given[f.key] = true;
     }
+    if (!config->run_dir[0] && strcmp(config->resume, "auto") == 0)
+        strcpy(config->run_dir, r.ran_in);
     if (!r.given[TUTTI__KEY_OF_lr] && strcmp(config->optimizer, "sgd") != 0)
         config->lr = 0.001;
     if (!r.given[TUTTI__KEY_OF_warmup_epochs] && config->epochs < 8)

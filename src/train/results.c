@@ -125,14 +125,17 @@ static void say_times(tutti__run *run, double all)
 
 void tutti__run_say_results(tutti__run *run, const tutti__summary *s)
 {
+    char ranks[32] = "";
+
     tutti__progress_say(&run->progress, "\n%s", run->stopping ? "interrupted" : "result");
     say_figures(run, s);
     tutti__progress_say(&run->progress, "\nwhere the time went");
     say_times(run, s->seconds);
+    tutti__progress_say(&run->progress, "\nrun folder %s", run->folder.path);
+    if (run->stopping && tutti_group_local_size(run->group) == run->size && run->size > 1)
+        snprintf(ranks, sizeof ranks, "-n %d ", run->size);
     if (run->stopping)
         tutti__progress_say(&run->progress,
-                            "\nrun folder %s (--config %s/config.json --resume auto goes on)",
-                            run->folder.path, run->folder.path);
-    else
-        tutti__progress_say(&run->progress, "\nrun folder %s", run->folder.path);
+                            "to go on: tutti train %s--config %s/config.json --resume auto", ranks,
+                            run->folder.path);
 }

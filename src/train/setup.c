@@ -150,7 +150,9 @@ tutti_status tutti__run_open_model(tutti__run *run)
                                    .width = info.width,
                                    .classes = info.classes,
                                    .dropout = c->dropout};
-    tutti_ctx_opts ctx_opts = {.seed = (uint64_t)c->seed, .threads = threads_of(run)};
+    tutti_ctx_opts ctx_opts = {.seed = (uint64_t)c->seed,
+                               .threads = threads_of(run),
+                               .nondeterministic = !c->deterministic};
     tutti_device device;
 
     TUTTI_TRY(find_device(run, &device));

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -130,6 +131,10 @@ void tutti__run_say_beginning(tutti__run *run)
                         (long long)c->batch_size, tutti_ctx_kernels_name(run->cx),
                         tutti_ctx_threads(run->cx), tutti_ctx_threads(run->cx) == 1 ? "" : "s");
     say_device(run);
+    if (!c->deterministic && run->cx->device.kind != TUTTI_CUDA)
+        tutti__progress_say(&run->progress,
+                            "deterministic false changes nothing here: only GPUs have algorithms "
+                            "whose bits vary");
     say_amp(run);
     if (run->folder.aside[0])
         tutti__progress_say(&run->progress, "run folder %s (its earlier run is now in %s)",
@@ -321,16 +326,18 @@ static void write_failure(tutti__run *run, const char *reason)
     tutti__logs_end(&run->logs, &summary);
 }
 
-/* A step may take long. The bar's line is left as it is. */
 const char *tutti__run_word_of_stopping(const tutti__run *run)
 {
-#define STOPPING                                                                                   \
-    "tutti train: asked to stop: the step under way is finished, then all is saved; three more "   \
-    "signals end it at once\n"
+    static char word[192]; /* for a signal handler, of which a process has one */
+    const bool launched = getenv("TUTTI_AGENT_FD"); /* the launcher ends it at the second Ctrl-C */
+
     if (!run->progress.out)
         return NULL;
-    return run->progress.bar.out ? "\n" STOPPING : STOPPING;
-#undef STOPPING
+    snprintf(word, sizeof word,
+             "%stutti train: asked to stop: the step under way is finished, then all is saved%s\n",
+             run->progress.bar.out ? tutti__wipe(STDERR_FILENO) : "",
+             launched ? "" : "; three more signals end it at once");
+    return word;
 }
 
 static tutti_status run_to_the_end(tutti__run *run)

@@ -56,6 +56,22 @@ if command -v script >/dev/null; then
     grep -q 'epoch 1/2 \[.*\].*loss' screen || fail "no bar in a wide window"
     grep -q 'evaluation' screen || fail "no bar of the evaluation"
     ! LC_ALL=C grep -q $'[\x80-\xff]' screen || fail "the bar is not ASCII"
+    in_terminal 60 --
+    grep -q 'epoch 1/2 \[.*\].*loss' screen || fail "no bar in 60 columns"
+    # Ctrl-C: the bar gives way, and the ^C that the terminal wrote behind it; there is room for that in the line.
+    script -qec "stty cols 60; exec '$TUTTI' train --run-dir torn --model mlp --epochs 100000 --log-every 1 --eval-every 0" /dev/null \
+        >screen </dev/null &
+    job=$!
+    for _ in $(seq 400); do
+        [ "$(cat torn/metrics.jsonl 2>/dev/null | wc -l)" -gt 5 ] && break
+        sleep 0.02
+    done
+    kill -INT "$(cat "/proc/$job/task/$job/children")"
+    code=0
+    wait $job || code=$?
+    [ $code = 130 ] || fail "exit code $code after Ctrl-C in a terminal"
+    grep -q $'\r\033\[Ktutti train: asked to stop' screen || { cat -v screen; fail "Ctrl-C leaves the bar behind"; }
+    tr '\r' '\n' <screen | sed 's/\x1b\[[0-9;]*[A-Za-z]//g' | awk '/^epoch .*loss/ && length($0) > 57 { exit 1 }' || fail "no room for ^C"
 else
     echo "script(1) is not installed: terminals are not looked at"
 fi

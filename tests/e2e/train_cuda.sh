@@ -23,6 +23,15 @@ for seed in 2 3; do
     same one "again$seed"
 done
 
+# ---- Only --no-deterministic lets convolutions be measured; on the CPU it changes nothing, which is said.
+resnet="--model mini_resnet --max-steps 1 --batch-size 1 --eval-every 0 --augment off"
+STANDIN_RECORD=$work/record train sure $resnet --device cuda
+STANDIN_RECORD=$work/record-free train free $resnet --device cuda --no-deterministic
+(($(grep -c 'cudnn execute' record-free) > $(grep -c 'cudnn execute' record))) || fail "--no-deterministic measures nothing"
+train sure-cpu $mlp --device cpu --no-deterministic
+same sure-cpu cpu
+says sure-cpu.out '^deterministic false changes nothing here'
+
 # ---- Ranks and GPUs.
 train share -n 2 $mlp --batch-size 16 --device cuda --system-metrics
 says share.out '^on 1 GPU \(stand-in GPU\), which up to 2 ranks share: '

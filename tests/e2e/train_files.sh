@@ -18,9 +18,28 @@ done
 grep -q '^{"eval": {"epoch": 1, "val_loss": [0-9.e-]*, "val_accuracy": [0-9.e-]*, "time_s": [0-9.e-]*, "step": 45}}$' run/metrics.jsonl || fail "no eval"
 grep -q '"batch_size": 32' run/config.json || fail "config.json"
 
-# Its config.json repeats the run; its weights are a start.
+# Its config.json repeats the run, elsewhere; its weights are a start.
 train again --config run/config.json
 same run again
+before=$(find run -type f -exec md5sum {} + | sort)
+timeout 60 "$TUTTI" train --config run/config.json >repeated.out 2>&1 || { cat repeated.out; fail "--config of a run folder"; }
+[ "$(find run -type f -exec md5sum {} + | sort)" = "$before" ] || fail "--config run/config.json has changed run"
+same run "$(sed -n 's/^run folder //p' repeated.out | tail -1)"
+rm -r runs
+mkdir elsewhere
+cp -r run elsewhere/moved # goes on where the file lies, not where it lay; what resume was then is no matter
+sed -i 's/"resume": "no"/"resume": "auto"/' elsewhere/moved/config.json
+timeout 60 "$TUTTI" train --config elsewhere/moved/config.json --resume auto >resumed.out 2>&1 || fail "--resume auto: $(cat resumed.out)"
+grep -q '^elsewhere/moved is complete' resumed.out || { cat resumed.out; fail "resumed another run"; }
+train anew --config elsewhere/moved/config.json
+[ "$(field anew/summary.json steps)" = 45 ] || fail "took over the resume of the run"
+# With as many ranks, unless one is asked for.
+train two -n 2 $mlp --epochs 1 --max-steps 4
+refused 2 'of a run of 2 ranks; add -n 2, or -n 1' "$TUTTI" train --config two/config.json
+train two-again -n 2 --config two/config.json
+same two two-again
+train two-by-one -n 1 --config two/config.json
+grep -q 'of a run of 2 ranks' two-by-one.out || fail "silence about the ranks"
 train start $mlp --init run/model.safetensors --lr 0 --epochs 1 --max-steps 1 --eval-every 0
 same run start
 train run $mlp --epochs 1 --max-steps 1 # the same folder again

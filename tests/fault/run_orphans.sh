@@ -71,6 +71,13 @@ both_ready
 kill -TERM $launcher
 ends_with 0
 equal "saved" "$(grep -c saved "$work/out")" 2
+: >"$work/out"
+"$TUTTI" run -n 2 sh -c 'trap "echo saved; exit 0" INT; echo ready; while :; do sleep 0.05; done' >"$work/out" 2>/dev/null &
+launcher=$!
+both_ready
+kill -INT $launcher
+ends_with 130 # not done, however well its workers have ended
+equal "saved" "$(grep -c saved "$work/out")" 2
 
 # A second Ctrl-C does not wait for those who ignore the first.
 "$TUTTI" run -n 2 sh -c "trap '' INT; sleep $marker & wait; wait" 2>/dev/null &

@@ -323,10 +323,9 @@ static void tf32_is_allowed(void)
 }
 
 /* Both engines that will do are measured, once: 1 + 3 times each, and then the better computes. */
-static void the_fastest_is_taken(void)
+static void measures(tutti_ctx *cx)
 {
     static values v;
-    tutti_ctx *cx = context(TUTTI_CUDA);
 
     CHECK_OK(step(cx, &convolution, TUTTI_F32, &v));
     compare(&convolution, &v, 1e-5);
@@ -334,6 +333,20 @@ static void the_fastest_is_taken(void)
     CHECK_OK(step(cx, &convolution, TUTTI_F32, &v));
     CHECK(recorded("cudnn execute").n == 3 * (2 * 4 + 1) + 3);
     tutti_ctx_free(cx);
+}
+
+static void the_fastest_is_taken(void)
+{
+    measures(context(TUTTI_CUDA));
+}
+
+static void the_fastest_is_asked_for(void)
+{
+    tutti_ctx *cx;
+
+    CHECK_OK(tutti_ctx_new(&cx, (tutti_device){TUTTI_CUDA, 0},
+                           &(tutti_ctx_opts){.nondeterministic = true}));
+    measures(cx);
 }
 
 /* ---- Refusals ---------------------------------------------------------------------------------------------- */
@@ -467,6 +480,7 @@ int main(void)
         {tensor_cores_are_for_16_bit, {NULL}},
         {tf32_is_allowed, {"TUTTI_TF32=1"}},
         {the_fastest_is_taken, {"TUTTI_DETERMINISTIC=0"}},
+        {the_fastest_is_asked_for, {NULL}},
         {no_engine, {"STANDIN_CUDNN=none"}},
         {no_plan, {"STANDIN_CUDNN=refuse"}},
         {no_memory, {"STANDIN_CUDNN=workspace=200000000", "STANDIN_CUDA_MEMORY=64"}},
@@ -487,6 +501,7 @@ int main(void)
                                         "tensor_cores_are_for_16_bit",
                                         "tf32_is_allowed",
                                         "the_fastest_is_taken",
+                                        "the_fastest_is_asked_for",
                                         "no_engine",
                                         "no_plan",
                                         "no_memory",

@@ -43,6 +43,8 @@ static void keeps_what_matters(void **state)
     assert_string_equal(bar(79, 0.5),
                         "epoch 1/8 [========        ]  loss 0.1234  0:07 left  455 images/s"
                         "  step 12/360");
+    assert_string_equal(bar(57, 0.5), "epoch 1/8 [===    ]  loss 0.1234  0:07 left  455 images/s");
+    assert_string_equal(bar(44, 0.5), "epoch 1/8 [====    ]  loss 0.1234  0:07 left");
     assert_string_equal(bar(5, 0.5), "epoch");
 }
 

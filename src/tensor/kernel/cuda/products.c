@@ -43,7 +43,7 @@ tutti_status tutti__cuda_products_open(tutti_ctx *cx)
 
     TUTTI_TRY(tutti__env_int(TUTTI__ENV_DETERMINISTIC, 0, 1, &deterministic));
     TUTTI_TRY(tutti__env_int(TUTTI__ENV_TF32, 0, 1, &tf32));
-    o.deterministic = deterministic;
+    o.deterministic = deterministic && !cx->nondeterministic;
     o.tf32 = tf32;
     s->products_state = tutti__alloc(sizeof(products));
     if (!s->products_state)
