@@ -166,6 +166,8 @@ TUTTI_API tutti_tensor *tutti_mean(tutti_tensor *x);                /* of all el
 /* x in another dtype of F32, BF16, F16, rounded to nearest even; x itself if it is that. */
 TUTTI_API tutti_tensor *tutti_cast(tutti_tensor *x, tutti_dtype dtype);
 TUTTI_API tutti_tensor *tutti_flatten(tutti_tensor *x); /* [N, ...] -> [N, K] */
+/* The same elements, row-major, in another shape; one of its dimensions may be -1: what the others leave. */
+TUTTI_API tutti_tensor *tutti_reshape(tutti_tensor *x, tutti_shape shape);
 TUTTI_API tutti_tensor *tutti_max_pool2d(tutti_tensor *x,
                                          tutti_pool_opts opts); /* [N,C,H,W]; pads with -inf */
 /* Mean over the window; padding counts as zeros and is counted (PyTorch's count_include_pad). */

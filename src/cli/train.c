@@ -47,19 +47,6 @@ static int train(void *user)
     return code;
 }
 
-/* A run of several ranks is repeated by one only where that is said: -n 1, or a launcher's variables. */
-static tutti_status check_ranks(const tutti__train_config *config, int64_t n)
-{
-    if (n > 0 || config->world_size < 2 || config->shards > 0 || getenv("LOCAL_RANK") ||
-        tutti__launcher_find().name)
-        return TUTTI_OK;
-    return tutti__fail(
-        TUTTI_ERR_ARG,
-        "--config: this is the configuration of a run of %lld ranks; add -n %lld, or "
-        "-n 1 to train with one rank, whose steps take other samples",
-        (long long)config->world_size, (long long)config->world_size);
-}
-
 int tutti__cli_train(int argc, char **argv)
 {
     tutti_trainer *trainer = NULL;
@@ -73,12 +60,15 @@ int tutti__cli_train(int argc, char **argv)
         }
     if (tutti__workers_take(&argc, argv, &n) != TUTTI_OK ||
         tutti__workers_check("tutti train", n) != TUTTI_OK ||
-        tutti__trainer_new(&trainer, "tutti train", argc - 1, argv + 1, NULL) != TUTTI_OK ||
-        check_ranks(&trainer->config, n) != TUTTI_OK) {
-        tutti_trainer_free(trainer);
+        tutti__trainer_new(&trainer, "tutti train", NULL, argc - 1, argv + 1, NULL) != TUTTI_OK)
         return tutti__say_usage("tutti train");
-    }
-    if (n > 0 && strcmp(trainer->config.backend, "mpi") == 0) {
+    if (n == 0 && tutti__config_lacks_ranks(&trainer->config)) {
+        tutti__fail(TUTTI_ERR_ARG,
+                    "--config: this is the configuration of a run of %lld ranks; add -n %lld, or "
+                    "-n 1 to train with one rank, whose steps take other samples",
+                    (long long)trainer->config.world_size, (long long)trainer->config.world_size);
+        code = tutti__say_usage("tutti train");
+    } else if (n > 0 && strcmp(trainer->config.backend, "mpi") == 0) {
         fprintf(stderr,
                 "tutti train: backend mpi needs mpirun, which -n does not start: mpirun -n %lld "
                 "tutti train --backend mpi ...\n",

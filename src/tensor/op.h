@@ -126,6 +126,9 @@ tutti_status tutti__grad_of(tutti__node *n, int i, tutti_tensor **grad_p);
 tutti_status tutti__weight_grad_of(tutti__node *n, int i, tutti_tensor **grad_p);
 /* In backward: the gradient of source i is `grad` itself (add, flatten): nothing is copied. */
 void tutti__grad_pass(tutti__node *n, int i, tutti_tensor *grad);
+/* Of reshape and what else only says another shape of the same elements. */
+tutti_status tutti__reshape_forward(tutti__node *n);
+tutti_status tutti__reshape_backward(tutti__node *n);
 /* In backward of an operation with flops: the gradients of weights are there, that of source 0 comes next. */
 static inline void tutti__weights_done(tutti__node *n)
 {

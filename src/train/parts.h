@@ -8,6 +8,7 @@
 
 typedef struct tutti__parts {
     const char *title;      /* the command or program, for messages; NULL: "tutti train" */
+    const char *program;    /* its path; NULL: the command */
     tutti_trainer_opts own; /* zeros: nothing */
     /* What the configuration's names mean: set by tutti__parts_find. */
     const tutti_model_kind *model;

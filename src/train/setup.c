@@ -176,7 +176,8 @@ tutti_status tutti__run_open_model(tutti__run *run)
                                    .classes = info.classes ? info.classes : info.targets,
                                    .dropout = c->dropout,
                                    .kind = kind};
-    tutti_ctx_opts ctx_opts = {.seed = (uint64_t)c->seed, .threads = threads_of(run),
+    tutti_ctx_opts ctx_opts = {.seed = (uint64_t)c->seed,
+                               .threads = threads_of(run),
                                .nondeterministic = !c->deterministic};
     tutti_device device;
 

@@ -125,7 +125,8 @@ void tutti__run_say_beginning(tutti__run *run)
                         grouped(tutti_module_count(run->module), parameters), c->data,
                         grouped((int64_t)info.count, images), kind, tests);
     if (run->shards > 0)
-        snprintf(shards, sizeof shards, " over %d shards", run->shards);
+        snprintf(shards, sizeof shards, " over %d shard%s", run->shards,
+                 tutti__s((uint64_t)run->shards));
     tutti__progress_say(&run->progress,
                         "%d rank%s (%s)%s x batch %lld, %s kernels, %d thread%s a rank", run->size,
                         run->size == 1 ? "" : "s", tutti_group_transport_name(run->group), shards,
@@ -335,7 +336,7 @@ const char *tutti__run_word_of_stopping(tutti__run *run)
     if (!run->progress.out)
         return NULL;
     snprintf(run->word, sizeof run->word,
-             "%s%.100s: asked to stop: the step under way is finished, then all is saved%s\n",
+             "%s%.90s: asked to stop: the step under way is finished, then all is saved%s\n",
              run->progress.bar.out ? tutti__wipe(STDERR_FILENO) : "", run->parts->title,
              launched ? "" : "; three more signals end it at once");
     return run->word;

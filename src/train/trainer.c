@@ -1,4 +1,5 @@
 /* trainer.c -- a training run as a program has it.   SPDX-License-Identifier: MIT */
+#include "comm/comm.h"
 #include "train/agree.h"
 #include "train/signals.h"
 #include "train/train.h"
@@ -80,8 +81,8 @@ static tutti_status open(tutti_trainer *trainer, int argc, char *const *argv,
     return tutti__config_read(&trainer->config, &trainer->parts, argc, argv);
 }
 
-tutti_status tutti__trainer_new(tutti_trainer **trainer_p, const char *title, int argc,
-                                char *const *argv, const tutti_trainer_opts *opts)
+tutti_status tutti__trainer_new(tutti_trainer **trainer_p, const char *title, const char *program,
+                                int argc, char *const *argv, const tutti_trainer_opts *opts)
 {
     tutti_trainer *trainer = tutti__alloc(sizeof *trainer);
     tutti_status status;
@@ -90,6 +91,8 @@ tutti_status tutti__trainer_new(tutti_trainer **trainer_p, const char *title, in
     if (!trainer)
         return TUTTI_ERR_MEMORY;
     snprintf(trainer->title, sizeof trainer->title, "%s", title);
+    snprintf(trainer->program, sizeof trainer->program, "%s", program ? program : "");
+    trainer->parts.program = program ? trainer->program : NULL;
     status = open(trainer, argc, argv, opts);
     if (status == TUTTI_OK)
         *trainer_p = trainer;
@@ -111,19 +114,39 @@ tutti_status tutti_trainer_new(tutti_trainer **trainer_p, int argc, char *const 
                                const tutti_trainer_opts *opts)
 {
     const char *title = title_of(argc, argv);
+    tutti_trainer *trainer;
 
     *trainer_p = NULL;
     if (argc > 0)
         TUTTI_TRY(TUTTI__NOT_NULL(argv));
     if (argc < 1)
-        return tutti__trainer_new(trainer_p, title, 0, NULL, opts);
+        return tutti__trainer_new(trainer_p, title, title, 0, NULL, opts);
     TUTTI_TRY(refuse_ranks(title, argc - 1, argv + 1));
-    return tutti__trainer_new(trainer_p, title, argc - 1, argv + 1, opts);
+    TUTTI_TRY(tutti__trainer_new(&trainer, title, argv[0], argc - 1, argv + 1, opts));
+    if (tutti__config_lacks_ranks(&trainer->config)) {
+        const long long ranks = trainer->config.world_size;
+
+        tutti_trainer_free(trainer);
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "--config: this is the configuration of a run of %lld ranks; tutti run "
+            "-n %lld ./%.60s ... repeats it, and with -n 1 one rank, whose steps take "
+            "other samples",
+            ranks, ranks, title);
+    }
+    *trainer_p = trainer;
+    return TUTTI_OK;
 }
 
 void tutti_trainer_free(tutti_trainer *trainer)
 {
     free(trainer);
+}
+
+bool tutti__config_lacks_ranks(const tutti__train_config *config)
+{
+    return config->world_size >= 2 && config->shards == 0 && !getenv("LOCAL_RANK") &&
+           !tutti__launcher_find().name;
 }
 
 /* ---- Its run -------------------------------------------------------------------------------------------------- */
@@ -139,9 +162,9 @@ static void print_help(const tutti_trainer *trainer)
         "  tutti run -n 2 %s --epochs 3      two ranks on this machine; also under torchrun, srun, "
         "mpirun\n\n"
         "  --config FILE.json   keys and values as a JSON object; flags override it. The "
-        "config.json of an\n"
-        "                       earlier run repeats it (in its folder, unless --run-dir names "
-        "another)\n"
+        "config.json of a run\n"
+        "                       repeats it in a new folder; with --resume auto it goes on in its "
+        "own\n"
         "  -h, --help           this text\n\n"
         "Keys (hyphens and underscores are the same; --KEY=VALUE works too; booleans also as "
         "--KEY and\n"

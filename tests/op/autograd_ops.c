@@ -31,6 +31,9 @@ BUILD(relu, tutti_relu(in[0]))
 BUILD(add, tutti_add(in[0], in[1]))
 BUILD(scale, tutti_scale(in[0], r->f))
 BUILD(flatten, tutti_flatten(in[0]))
+BUILD(reshape, tutti_reshape(in[0], TUTTI_SHAPE(4, -1, 3)))
+BUILD(reshape_wrong, tutti_reshape(in[0], TUTTI_SHAPE(4, 2)))
+BUILD(reshape_twice, tutti_reshape(in[0], TUTTI_SHAPE(-1, -1)))
 BUILD(max_pool, tutti_max_pool2d(in[0], POOL))
 BUILD(avg_pool, tutti_avg_pool2d(in[0], POOL))
 BUILD(global_pool, tutti_global_avg_pool2d(in[0]))
@@ -104,6 +107,7 @@ static const row rows[] = {
     {"scale of a scalar", scale, .in = {SCALAR}, .f = 65536},
     {"add", add, .in = {X(3, 5), X(3, 5)}},
     {"flatten of a matrix", flatten, .in = {X(2, 3)}},
+    {"reshape of a row", reshape, .in = {X(24)}},
 
     {"max_pool2d 3 stride 2 padding 1", max_pool, .in = {FAR(2, 5, 7, 6)}, .kernel = 3, .stride = 2, .padding = 1},
     {"max_pool2d 3 stride 1", max_pool, .in = {FAR(1, 17, 4, 5)}, .kernel = 3, .stride = 1},
@@ -153,6 +157,9 @@ static const row rows[] = {
     {"shapes differ", add, .in = {X(2, 3), X(3, 2)}, .error = "add: a is [2,3] but b is [3,2]"},
     {"b NULL", add, .in = {X(2, 3)}, .error = "add: b is NULL"},
     {"a vector", flatten, .in = {X(4)}, .error = "flatten: x is [4], expected at least two dimensions"},
+    {"another count", reshape_wrong, .in = {X(2, 3)}, .error = "reshape: x is [2,3], and [4,2] is not a shape of as many elements"},
+    {"not to be divided", reshape, .in = {X(5)}, .error = "reshape: x is [5], and [4,-1,3] is not"},
+    {"two to be found", reshape_twice, .in = {X(4)}, .error = "[-1,-1] is not a shape"},
     {"window too large", max_pool, .in = {X(1, 1, 2, 2)}, .kernel = 3, .error = "smaller than the window of 3"},
     {"padding over half", max_pool, .in = {X(1, 1, 4, 4)}, .kernel = 2, .padding = 2, .error = "half of the kernel"},
     {"no kernel", avg_pool, .in = {X(1, 1, 4, 4)}, .error = "avg_pool2d: kernel 0"},
