@@ -108,6 +108,7 @@ offers "run.json runs" tutti train --config r
 offers "pack show" tutti data ""
 offers "runs" tutti checkpoint show runs
 offers "all_gather all_gather_v all_reduce all_to_all all_to_all_v" tutti bench all_
+offers "run.json runs" tutti train --model ru
 offers "bf16 f16 f32 f64 i32 i64 i8 u8" tutti bench all_reduce --dtype ""
 offers "mini_resnet" tutti eval runs/x --model mini
 offers "c10d native static" tutti run --rdzv-backend ""
@@ -132,6 +133,9 @@ END
     types "train" "tutti tra"
     types "train --optimizer" "tutti train --opt"
     types "train --model mlp" "tutti train --model ml"
+    types "train --model ./run.json" "tutti train --model ./run."
+    types "run true" "tutti run tru"
+    types "run ./run.json" "tutti run ./run."
     types "train --data-dir runs" "tutti train --data-dir ru"
     types "run --standalone tutti train --optimizer" "tutti run --standalone tutti train --opt"
     types "data show" "tutti data sh"
