@@ -33,6 +33,9 @@ for command in $("$TUTTI" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
     expect "$command with a misspelt flag" 2 "tutti $command: " "$TUTTI" "$command" --hlep
 done
 
+# One of a thing is not said in the plural.
+expect "a step of one" 0 '1 image a rank.*1 bucket, .* 1 step,' sh -c '"$TUTTI" bench step --model linear --batch-size 1 --iterations 1 --warmup 1 | tr "\n" " "'
+
 # Rubbish in the environment, and output that is lost.
 expect "a wrong TUTTI_COLOR" 2 'TUTTI_COLOR is "blue", expected auto, always or never' env TUTTI_COLOR=blue "$TUTTI" run true
 expect "an unknown variable" 0 'TUTTI_TIMEOUT is no variable of Tutti.s and is not read; did you mean TUTTI_TIMEOUT_S\?' \
