@@ -1,4 +1,5 @@
-# Protobuf.cmake: tutti_proto, the messages of src/train/proto/*.proto as C, made by protoc-c while building.
+# Protobuf.cmake: the messages of src/train/proto/*.proto as C, made by protoc-c while building: TUTTI_PROTO_SOURCES, which are compiled
+# with the train layer, and tutti_proto, what includes them needs.
 #
 # 1.3 is the first that knows proto3. What it makes checks by itself that the library is not older than the compiler.
 pkg_check_modules(PROTOBUF_C REQUIRED IMPORTED_TARGET libprotobuf-c>=1.3)
@@ -11,7 +12,7 @@ if(failed OR NOT version MATCHES "protobuf-c ([0-9.]+)" OR CMAKE_MATCH_1 VERSION
   message(FATAL_ERROR "${PROTOC_C} is \"${version}\"; expected protobuf-c 1.3 or later")
 endif()
 
-set(made "")
+set(TUTTI_PROTO_SOURCES "")
 file(GLOB protos CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/train/proto/*.proto)
 file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/proto)
 foreach(proto ${protos})
@@ -19,9 +20,9 @@ foreach(proto ${protos})
   set(outputs ${CMAKE_BINARY_DIR}/proto/${name}.pb-c.c ${CMAKE_BINARY_DIR}/proto/${name}.pb-c.h)
   add_custom_command(OUTPUT ${outputs} DEPENDS ${proto} VERBATIM
     COMMAND ${PROTOC_C} --proto_path=${CMAKE_SOURCE_DIR}/src/train/proto --c_out=${CMAKE_BINARY_DIR}/proto ${proto})
-  list(APPEND made ${outputs})
+  list(APPEND TUTTI_PROTO_SOURCES ${outputs})
 endforeach()
-add_library(tutti_proto STATIC ${made})
-target_compile_options(tutti_proto PRIVATE -w) # not ours to mend
+set_source_files_properties(${TUTTI_PROTO_SOURCES} PROPERTIES COMPILE_OPTIONS -w) # not ours to mend
+add_library(tutti_proto INTERFACE)
 target_include_directories(tutti_proto SYSTEM INTERFACE ${CMAKE_BINARY_DIR}/proto)
-target_link_libraries(tutti_proto PUBLIC PkgConfig::PROTOBUF_C)
+target_link_libraries(tutti_proto INTERFACE PkgConfig::PROTOBUF_C)

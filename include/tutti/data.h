@@ -12,19 +12,22 @@
 extern "C" {
 #endif
 
-/* ---- Data sets: images as bytes [C,H,W], and a label ------------------------------------------------ */
+/* ---- Data sets: samples of one shape, each with a label or with numbers to predict -------------------- */
 
 typedef struct tutti_dataset tutti_dataset;
 
-/* What a data set is: images of one size, 0..255, and how they are normalised: (byte/255 - mean) / std. */
+/* What a data set is. Images are bytes of one size, normalised when they are loaded: (byte/255 - mean) / std. */
 typedef struct tutti_dataset_info {
     const char *name; /* "cifar10" */
     const char *split;
     size_t count;
-    int channels, height, width, classes;
+    int channels, height, width;    /* of a sample [C,H,W]; of one [K]: K, 1, 1 */
+    int classes;                    /* labels are below it; 0: the sample has targets instead */
     float mean[4], std[4];          /* a channel */
     const char *const *class_names; /* NULL: numbers */
-    uint64_t reserved[4];           /* zero */
+    tutti_dtype dtype;              /* of samples: U8; F32 and I64 are loaded as they are */
+    int targets;                    /* F32 numbers that go with a sample; 0: a label does */
+    uint64_t reserved[3];           /* zero */
 } tutti_dataset_info;
 
 /* Zero means default. */
@@ -54,11 +57,39 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_open_with(tutti_dataset **d
                                                                const tutti_dataset_opts *opts);
 TUTTI_API void tutti_dataset_free(tutti_dataset *dataset);
 TUTTI_API tutti_dataset_info tutti_dataset_describe(const tutti_dataset *dataset);
-/* Reads image `index` as bytes [C,H,W] and its label. Any thread may call. Errors name file and index. */
+/* Reads image `index` as bytes [C,H,W] and its label. Any thread may call. Errors name file and index; UNSUPPORTED of samples that
+ * are not bytes with a label. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_read(const tutti_dataset *dataset,
                                                           size_t index, uint8_t *image,
                                                           int64_t *label_p);
-/* A data set of F32 rows and F32 targets in memory, borrowed: for regression and the reader's own data. */
+
+/* Samples of the program's own: in memory, or read by a function. Zero means default. */
+typedef struct tutti_samples {
+    size_t count;
+    tutti_shape shape; /* of one: [C,H,W], or [K] */
+    /* F32: as they are. U8: images, normalised by mean and std, which loaders can augment; 1 to 4 channels. I64: as they are,
+     * indices for an embedding. */
+    tutti_dtype dtype;
+    int classes; /* each sample has a label in [0, classes) */
+    int targets; /* or, where classes is 0, so many F32 numbers to predict */
+    /* In memory, borrowed until the data set is freed: count samples back to back, and labels [count] or y [count, targets]. */
+    const void *x;
+    const int64_t *labels;
+    const float *y;
+    /* Or by function: sample `index` below count into x, and its label (int64_t) or targets (float) into y. Workers of a loader call
+     * it at once. What fails says why with tutti_fail; the index is added. */
+    tutti_status (*read)(void *self, size_t index, void *x, void *y);
+    void *self;
+    float mean[4], std[4]; /* of U8, a channel; std 0: 1 */
+    const char *name;      /* of messages and run folders; "memory", or "own" with read. Copied */
+    const char *split;     /* "train". Copied */
+    const char *const *class_names; /* NULL: numbers. Borrowed */
+    uint64_t reserved[4];           /* zero */
+} tutti_samples;
+/* Errors: ARG with what is missing or does not go together; a label in memory that is no class, by its index. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_new(tutti_dataset **dataset_p,
+                                                         const tutti_samples *samples);
+/* The same of F32 rows and F32 targets in memory: for regression. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_from_memory(tutti_dataset **dataset_p,
                                                                  const float *x, size_t n_x,
                                                                  const float *y, size_t n_y,
@@ -148,8 +179,8 @@ typedef struct tutti_loader_opts {
 } tutti_loader_opts;
 
 typedef struct tutti_batch {
-    tutti_array x;         /* F32 [n,C,H,W], normalised; or [n,K] from memory */
-    tutti_array y;         /* I64 [n]; or F32 [n,T] from memory */
+    tutti_array x;         /* F32 [n,C,H,W], images normalised, or [n,K]; I64 of samples that are */
+    tutti_array y;         /* labels, I64 [n]; or targets, F32 [n,T] */
     size_t n;              /* samples in it */
     size_t index;          /* of the batch in the epoch */
     const size_t *samples; /* [n], their numbers in the data set */

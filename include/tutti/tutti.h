@@ -16,5 +16,6 @@
 #include <tutti/ddp.h>
 #include <tutti/data.h>
 #include <tutti/checkpoint.h>
+#include <tutti/trainer.h>
 
 #endif

@@ -6,7 +6,7 @@
 #include "comm/core/operation.h"
 #include "device/cpu/peak.h"
 #include "tensor/profile.h"
-#include "train/config.h"
+#include "train/parts.h"
 
 #include <stdio.h>
 
@@ -39,6 +39,7 @@ typedef struct tutti__bench {
     tutti__bench_data
         data; /* of the loader, for which the above but `run` and `backend` says nothing */
     tutti__train_config config; /* of steps, which heed `iterations` and `warmup` too */
+    tutti__parts parts;         /* its */
     bool layers;                /* of steps: a table by layer too */
     const char *json;           /* file, "-": standard output, or NULL */
 } tutti__bench;

@@ -255,6 +255,7 @@ static tutti_status train(stand *s, tutti__run *run, result *r)
 static tutti_status measure(stand *s, tutti_group *group, tutti__core_share cores, result *r)
 {
     tutti__run run = {.config = &s->config,
+                      .parts = &s->bench->parts,
                       .group = group,
                       .shards = (int)s->config.shards,
                       .rank = tutti_group_rank(group),

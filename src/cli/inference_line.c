@@ -3,7 +3,7 @@
 
 #include "cli/counter.h"
 #include "cli/workers.h"
-#include "comm/comm.h"
+#include "train/agree.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -88,8 +88,9 @@ static tutti_status read_flag(tutti__inference_line *line, const char *own, int 
 static tutti_status check_keys(const tutti__inference_line *line)
 {
     tutti__train_config *config = tutti__alloc(sizeof *config);
-    tutti_status status =
-        config ? tutti__config_read_each(config, line->n_keys, line->keys) : TUTTI_ERR_MEMORY;
+    tutti__parts parts = {.title = line->title};
+    tutti_status status = config ? tutti__config_read_each(config, &parts, line->n_keys, line->keys)
+                                 : TUTTI_ERR_MEMORY;
 
     free(config);
     return status;
@@ -117,16 +118,6 @@ static tutti_status read_line(tutti__inference_line *line, const char *own, int 
         return tutti__fail(TUTTI_ERR_ARG,
                            "expected a checkpoint, a run folder or a file of weights");
     return check_keys(line);
-}
-
-/* Says the thread's message as a usage error, once a host; returns 2. */
-static int usage(const tutti__inference_line *line)
-{
-    /* All ranks of a host have the same arguments; one of them says what is wrong. */
-    if (tutti__launcher_find().first_on_host)
-        fprintf(stderr, "%s: %s\n", line->title, tutti_last_error());
-    tutti__error_file_write(true, tutti_last_error());
-    return 2;
 }
 
 int tutti__inference_run(const tutti__inference_line *line, bool rows,
@@ -163,7 +154,7 @@ int tutti__inference_command(const tutti__inference_command_opts *opts, int argc
         tutti__workers_check(line->title, n) != TUTTI_OK ||
         read_line(line, opts->own, argc, argv) != TUTTI_OK ||
         (opts->check && opts->check(line) != TUTTI_OK))
-        code = usage(line);
+        code = tutti__say_usage(line->title);
     else
         code = tutti__workers_run(&(tutti__workers){line->title, argc, argv, n, opts->work, line});
     free(line->keys);

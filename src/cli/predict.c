@@ -24,7 +24,7 @@ static const char HELP[] =
     "sample, "
     "index,\n"
     "                           label, predicted, and a column a class\n"
-    "  --format KIND            logits (default) or probabilities\n"
+    "  --format KIND            logits or probabilities (default logits)\n"
     "  -h, --help               this text\n";
 
 /* What there is to write: values are [n, classes]. */

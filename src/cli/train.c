@@ -3,8 +3,11 @@
 #include "cli/cli.h"
 #include "cli/workers.h"
 #include "comm/comm.h"
+#include "train/agree.h"
+#include "train/signals.h"
 #include "train/train.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,39 +31,25 @@ static void print_help(void)
            "Keys (hyphens and underscores are the same; --KEY=VALUE works too; booleans also as "
            "--KEY and\n"
            "--no-KEY):\n\n");
-    tutti__config_help(stdout);
+    tutti__config_help(stdout, NULL);
 }
 
-static int train(void *config)
+/* The process ends after it, so signals need not be what they were. */
+static int train(void *user)
 {
-    return tutti__train(config);
-}
+    tutti_trainer *trainer = user;
+    int code;
 
-static int usage_error(void)
-{
-    /* All ranks of a host have the same arguments; one of them says what is wrong. */
-    if (tutti__launcher_find().first_on_host)
-        fprintf(stderr, "tutti train: %s\n", tutti_last_error());
-    tutti__error_file_write(true, tutti_last_error());
-    return 2;
-}
-
-/* A run of several ranks is repeated by one only where that is said: -n 1, or a launcher's variables. */
-static tutti_status check_ranks(const tutti__train_config *config, int64_t n)
-{
-    if (n > 0 || config->world_size < 2 || config->shards > 0 || getenv("LOCAL_RANK") ||
-        tutti__launcher_find().name)
-        return TUTTI_OK;
-    return tutti__fail(
-        TUTTI_ERR_ARG,
-        "--config: this is the configuration of a run of %lld ranks; add -n %lld, or "
-        "-n 1 to train with one rank, whose steps take other samples",
-        (long long)config->world_size, (long long)config->world_size);
+    (void)!tutti__trainer_run(trainer); /* what failed has been said */
+    code = tutti_trainer_get_result(trainer).exit_code;
+    if (code == 128 + SIGPIPE)
+        tutti__signals_end_by_pipe();
+    return code;
 }
 
 int tutti__cli_train(int argc, char **argv)
 {
-    tutti__train_config *config;
+    tutti_trainer *trainer = NULL;
     int64_t n;
     int code;
 
@@ -70,22 +59,23 @@ int tutti__cli_train(int argc, char **argv)
             return 0;
         }
     if (tutti__workers_take(&argc, argv, &n) != TUTTI_OK ||
-        tutti__workers_check("tutti train", n) != TUTTI_OK)
-        return usage_error();
-    config = tutti__alloc(sizeof *config);
-    if (!config)
-        return 4;
-    if (tutti__config_read(config, argc - 1, argv + 1) != TUTTI_OK ||
-        check_ranks(config, n) != TUTTI_OK)
-        code = usage_error();
-    else if (n > 0 && strcmp(config->backend, "mpi") == 0) {
+        tutti__workers_check("tutti train", n) != TUTTI_OK ||
+        tutti__trainer_new(&trainer, "tutti train", NULL, argc - 1, argv + 1, NULL) != TUTTI_OK)
+        return tutti__say_usage("tutti train");
+    if (n == 0 && tutti__config_lacks_ranks(&trainer->config)) {
+        tutti__fail(TUTTI_ERR_ARG,
+                    "--config: this is the configuration of a run of %lld ranks; add -n %lld, or "
+                    "-n 1 to train with one rank, whose steps take other samples",
+                    (long long)trainer->config.world_size, (long long)trainer->config.world_size);
+        code = tutti__say_usage("tutti train");
+    } else if (n > 0 && strcmp(trainer->config.backend, "mpi") == 0) {
         fprintf(stderr,
                 "tutti train: backend mpi needs mpirun, which -n does not start: mpirun -n %lld "
                 "tutti train --backend mpi ...\n",
                 (long long)n);
         code = 2;
     } else
-        code = tutti__workers_run(&(tutti__workers){"tutti train", argc, argv, n, train, config});
-    free(config);
+        code = tutti__workers_run(&(tutti__workers){"tutti train", argc, argv, n, train, trainer});
+    tutti_trainer_free(trainer);
     return code;
 }

@@ -6,6 +6,7 @@
 
 #include <limits.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -159,7 +160,13 @@ static tutti_status open_place(tutti_dataset *dataset, const place *at, int imag
     for (int c = 0; c < 4; c++)
         dataset->info.std[c] = 1;
     TUTTI_TRY(at->format->open(&dataset->self, &source, &dataset->info));
-    return check_info(dataset);
+    TUTTI_TRY(check_info(dataset));
+    dataset->info.dtype = TUTTI_U8;
+    dataset->info.targets = 0;
+    dataset->dims = 3;
+    dataset->x_bytes = tutti__image_bytes(&dataset->info);
+    dataset->y_bytes = sizeof(int64_t);
+    return TUTTI_OK;
 }
 
 static tutti_status check_size(const char *spec, const place *at, int image_size)
@@ -224,11 +231,134 @@ void tutti_dataset_free(tutti_dataset *dataset)
     free(dataset);
 }
 
-tutti_status tutti_dataset_from_memory(tutti_dataset **dataset_p, const float *x, size_t n_x,
-                                       const float *y, size_t n_y, size_t count)
+/* ---- The program's samples --------------------------------------------------------------------------------- */
+
+static tutti_status fail_samples(const tutti_samples *s, const char *format, ...)
+    TUTTI_PRINTF(2, 3);
+static tutti_status fail_samples(const tutti_samples *s, const char *format, ...)
+{
+    char text[512];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return tutti__fail(TUTTI_ERR_ARG, "data set %.60s: %s", s->name ? s->name : "of samples", text);
+}
+
+static tutti_status check_shape(const tutti_samples *s)
+{
+    const bool is_row = s->shape.n == 1, is_u8 = s->dtype == TUTTI_U8;
+    size_t count = 1;
+
+    if (!is_row && s->shape.n != 3)
+        return fail_samples(s, "a sample has %d dimensions; expected [C,H,W] or [K]", s->shape.n);
+    for (int i = 0; i < s->shape.n; i++) {
+        const int64_t d = s->shape.d[i];
+
+        if (d < 1 || d > INT_MAX || count > MAX_BYTES / (size_t)d)
+            return fail_samples(s,
+                                "dimension %d of a sample is %lld; expected at least 1, and at "
+                                "most %zu elements in all",
+                                i, (long long)d, MAX_BYTES);
+        count *= (size_t)d;
+    }
+    if (!is_u8 && s->dtype != TUTTI_F32 && s->dtype != TUTTI_I64)
+        return fail_samples(s, "samples of %s; expected U8, F32 or I64",
+                            tutti_dtype_name(s->dtype));
+    if (is_u8 && !is_row && s->shape.d[0] > 4)
+        return fail_samples(s, "images of U8 with %lld channels; expected 1 to 4, or F32",
+                            (long long)s->shape.d[0]);
+    for (int c = 0; c < 4; c++)
+        if (!isfinite(s->mean[c]) || !(s->std[c] >= 0) || !isfinite(s->std[c]))
+            return fail_samples(s,
+                                "mean %g and std %g of channel %d; expected numbers, and a "
+                                "std above 0 (0: 1)",
+                                (double)s->mean[c], (double)s->std[c], c);
+    return TUTTI_OK;
+}
+
+/* Labels in memory are known to be right from here on, unless the program changes them. */
+static tutti_status check_labels(const tutti_samples *s)
+{
+    for (size_t i = 0; s->labels && i < s->count; i++)
+        if (s->labels[i] < 0 || s->labels[i] >= s->classes)
+            return fail_samples(s, "label %zu is %lld, expected 0 to %d", i,
+                                (long long)s->labels[i], s->classes - 1);
+    return TUTTI_OK;
+}
+
+static tutti_status check_samples(const tutti_samples *s)
+{
+    const bool is_class = s->classes > 0;
+
+    if (s->count == 0)
+        return fail_samples(s, "count is 0; expected at least one sample");
+    if (s->classes < 0 || s->classes > MAX_CLASSES || s->targets < 0 ||
+        (s->classes > 0) == (s->targets > 0))
+        return fail_samples(s,
+                            "%d classes and %d targets; expected one of them: classes for labels, "
+                            "targets for numbers to predict",
+                            s->classes, s->targets);
+    if (s->read ? s->x || s->labels || s->y
+                : !s->x || (is_class ? !s->labels || s->y : !s->y || s->labels))
+        return fail_samples(s, "x %s, labels %s, y %s, read %s; expected x and %s, or read alone",
+                            s->x ? "given" : "NULL", s->labels ? "given" : "NULL",
+                            s->y ? "given" : "NULL", s->read ? "given" : "NULL",
+                            is_class ? "labels" : "y");
+    TUTTI_TRY(check_shape(s));
+    return check_labels(s);
+}
+
+static void describe(tutti_dataset *dataset)
+{
+    const tutti_samples *s = &dataset->samples;
+    const bool is_row = s->shape.n == 1;
+
+    snprintf(dataset->name, sizeof dataset->name, "%s",
+             s->name   ? s->name
+             : s->read ? "own"
+                       : "memory");
+    snprintf(dataset->split, sizeof dataset->split, "%s", s->split ? s->split : "train");
+    dataset->info = (tutti_dataset_info){.name = dataset->name,
+                                         .split = dataset->split,
+                                         .count = s->count,
+                                         .channels = (int)s->shape.d[0],
+                                         .height = is_row ? 1 : (int)s->shape.d[1],
+                                         .width = is_row ? 1 : (int)s->shape.d[2],
+                                         .classes = s->classes,
+                                         .class_names = s->class_names,
+                                         .dtype = s->dtype,
+                                         .targets = s->targets};
+    for (int c = 0; c < 4; c++) {
+        dataset->info.mean[c] = s->mean[c];
+        dataset->info.std[c] = s->std[c] > 0 ? s->std[c] : 1;
+    }
+    dataset->dims = s->shape.n;
+    dataset->x_bytes = (size_t)tutti_shape_count(s->shape) * tutti_dtype_size(s->dtype);
+    dataset->y_bytes = s->classes > 0 ? sizeof(int64_t) : (size_t)s->targets * sizeof(float);
+}
+
+tutti_status tutti_dataset_new(tutti_dataset **dataset_p, const tutti_samples *samples)
 {
     tutti_dataset *dataset;
 
+    *dataset_p = NULL;
+    TUTTI_TRY(TUTTI__NOT_NULL(samples));
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_samples, samples));
+    TUTTI_TRY(check_samples(samples));
+    dataset = tutti__alloc(sizeof *dataset);
+    if (!dataset)
+        return TUTTI_ERR_MEMORY;
+    dataset->samples = *samples;
+    describe(dataset);
+    *dataset_p = dataset;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_dataset_from_memory(tutti_dataset **dataset_p, const float *x, size_t n_x,
+                                       const float *y, size_t n_y, size_t count)
+{
     *dataset_p = NULL;
     if (!x || !y || n_x < 1 || n_x > INT_MAX || n_y < 1 || n_y > INT_MAX)
         return tutti__fail(TUTTI_ERR_ARG,
@@ -236,19 +366,12 @@ tutti_status tutti_dataset_from_memory(tutti_dataset **dataset_p, const float *x
                            "both are needed, with "
                            "at least 1 value a row",
                            x ? "given" : "NULL", n_x, y ? "given" : "NULL", n_y);
-    dataset = tutti__alloc(sizeof *dataset);
-    if (!dataset)
-        return TUTTI_ERR_MEMORY;
-    dataset->rows = (tutti__rows){x, y, n_x, n_y};
-    dataset->info = (tutti_dataset_info){.name = "memory",
-                                         .split = dataset->split,
-                                         .count = count,
-                                         .channels = (int)n_x,
-                                         .height = 1,
-                                         .width = 1,
-                                         .std = {1}};
-    *dataset_p = dataset;
-    return TUTTI_OK;
+    return tutti_dataset_new(dataset_p, &(tutti_samples){.count = count,
+                                                         .shape = TUTTI_SHAPE((int64_t)n_x),
+                                                         .targets = (int)n_y,
+                                                         .x = x,
+                                                         .y = y,
+                                                         .name = "memory"});
 }
 
 /* ---- Reading --------------------------------------------------------------------------------------------- */
@@ -258,19 +381,39 @@ tutti_dataset_info tutti_dataset_describe(const tutti_dataset *dataset)
     return dataset ? dataset->info : (tutti_dataset_info){.name = "", .split = ""};
 }
 
+/* From the program's memory, or its function. */
+static tutti_status read_samples(const tutti_dataset *dataset, size_t index, void *x, void *y)
+{
+    const tutti_samples *s = &dataset->samples;
+
+    if (s->read)
+        return s->read(s->self, index, x, y);
+    memcpy(x, (const char *)s->x + index * dataset->x_bytes, dataset->x_bytes);
+    if (s->labels)
+        memcpy(y, s->labels + index, dataset->y_bytes);
+    else
+        memcpy(y, s->y + index * (size_t)s->targets, dataset->y_bytes);
+    return TUTTI_OK;
+}
+
 tutti_status tutti__dataset_read(const tutti_dataset *dataset, size_t index, bool random,
-                                 uint64_t chance, uint8_t *image, int64_t *label_p)
+                                 uint64_t chance, void *x, void *y)
 {
     const tutti_dataset_info *info = &dataset->info;
     tutti_status status;
+    int64_t label = 0;
 
-    if (random)
-        status = dataset->format->read_random(dataset->self, index, chance, image, label_p);
+    if (!dataset->format)
+        status = read_samples(dataset, index, x, y);
+    else if (random)
+        status = dataset->format->read_random(dataset->self, index, chance, x, y);
     else
-        status = dataset->format->read(dataset->self, index, image, label_p);
-    if (status == TUTTI_OK && (*label_p < 0 || *label_p >= info->classes))
+        status = dataset->format->read(dataset->self, index, x, y);
+    if (info->classes > 0)
+        memcpy(&label, y, sizeof label);
+    if (status == TUTTI_OK && info->classes > 0 && (label < 0 || label >= info->classes))
         status = tutti__fail(TUTTI_ERR_FORMAT, "the label is %lld, expected 0 to %d",
-                             (long long)*label_p, info->classes - 1);
+                             (long long)label, info->classes - 1);
     if (status != TUTTI_OK)
         return tutti__fail(status, "%s (sample %zu of data set %s, %s)", tutti_last_error(), index,
                            info->name, info->split);
@@ -287,11 +430,43 @@ tutti_status tutti_dataset_read(const tutti_dataset *dataset, size_t index, uint
     if (index >= info->count)
         return tutti__fail(TUTTI_ERR_ARG, "data set %s, %s: there is no sample %zu, it has %zu",
                            info->name, info->split, index, info->count);
-    if (dataset->rows.x)
-        return tutti__fail(
-            TUTTI_ERR_UNSUPPORTED,
-            "a data set from memory holds rows of F32, not images: read it through a loader");
+    if (info->dtype != TUTTI_U8 || info->classes == 0)
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "data set %s, %s: its samples are %s with %s, not bytes with a label: "
+                           "read it through a loader",
+                           info->name, info->split, tutti_dtype_name(info->dtype),
+                           info->classes > 0 ? "a label" : "targets");
     return tutti__dataset_read(dataset, index, false, 0, image, label_p);
+}
+
+tutti_shape tutti__dataset_x_shape(const tutti_dataset *dataset, int64_t n, int channels)
+{
+    const tutti_dataset_info *info = &dataset->info;
+
+    if (dataset->dims == 1)
+        return TUTTI_SHAPE(n, info->channels);
+    return TUTTI_SHAPE(n, channels ? channels : info->channels, info->height, info->width);
+}
+
+tutti_shape tutti__dataset_y_shape(const tutti_dataset *dataset, int64_t n)
+{
+    return dataset->info.classes > 0 ? TUTTI_SHAPE(n) : TUTTI_SHAPE(n, dataset->info.targets);
+}
+
+bool tutti__dataset_has_images(const tutti_dataset *dataset)
+{
+    return dataset->info.dtype == TUTTI_U8 && dataset->dims == 3;
+}
+
+const char *tutti__dataset_text(const tutti_dataset *dataset, char text[64])
+{
+    const tutti_dataset_info *info = &dataset->info;
+
+    if (dataset->dims == 1)
+        snprintf(text, 64, "rows of %d", info->channels);
+    else
+        snprintf(text, 64, "images of %dx%dx%d", info->channels, info->height, info->width);
+    return text;
 }
 
 const char *tutti__dataset_locate(const tutti_dataset *dataset, size_t index, char *text,

@@ -22,24 +22,28 @@ const tutti_dataset_format *tutti__format_at(size_t i);
 /* "cifar10:DIR/train|test", in text. */
 const char *tutti__format_usage(const tutti_dataset_format *format, char text[96]);
 
-/* F32 rows instead of images. */
-typedef struct tutti__rows {
-    const float *x, *y;
-    size_t n_x, n_y;
-} tutti__rows;
-
 struct tutti_dataset {
-    const tutti_dataset_format *format; /* NULL: rows */
+    const tutti_dataset_format *format; /* NULL: the program's samples */
     void *self;                         /* the format's */
     tutti_dataset_info info;
     int image_size; /* 0: images as they are */
-    tutti__rows rows;
-    char split[64];
+    tutti_samples samples;
+    int dims; /* of a sample: 3, [C,H,W]; 1, [K] */
+    size_t x_bytes, y_bytes;
+    char name[64], split[64];
 };
 
-/* As tutti_dataset_read; random: by the format's read_random, with this chance. */
+/* Sample `index` below count into x, and its label or targets into y; random: by the format's read_random, with this chance.
+ * Any thread. */
 tutti_status tutti__dataset_read(const tutti_dataset *dataset, size_t index, bool random,
-                                 uint64_t chance, uint8_t *image, int64_t *label_p);
+                                 uint64_t chance, void *x, void *y);
+/* Of a batch of n: its samples, and its labels or targets; channels: in place of the data set's (0: those). */
+tutti_shape tutti__dataset_x_shape(const tutti_dataset *dataset, int64_t n, int channels);
+tutti_shape tutti__dataset_y_shape(const tutti_dataset *dataset, int64_t n);
+/* Bytes that crops and flips make sense of. */
+bool tutti__dataset_has_images(const tutti_dataset *dataset);
+/* "images of 3x32x32", "rows of 64". */
+const char *tutti__dataset_text(const tutti_dataset *dataset, char text[64]);
 /* Where a sample lies, printable; "sample 7" where the format does not tell. Any thread. */
 const char *tutti__dataset_locate(const tutti_dataset *dataset, size_t index, char *text,
                                   size_t size);

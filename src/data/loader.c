@@ -43,17 +43,13 @@ static tutti_status fill_sample(const tutti_loader *loader, const tutti__slot *s
 {
     const tutti_dataset *dataset = loader->dataset;
     const bool random = loader->opts.augment && dataset->image_size > 0;
-    float *x = s->x + i * loader->x_count;
+    void *x = (char *)s->x + i * loader->x_bytes, *y = (char *)s->y + i * loader->y_bytes;
     uint64_t chance;
 
-    if (dataset->rows.x) {
-        memcpy(x, dataset->rows.x + index * dataset->rows.n_x, loader->x_count * sizeof *x);
-        memcpy((float *)s->y + i * dataset->rows.n_y, dataset->rows.y + index * dataset->rows.n_y,
-               loader->y_bytes);
-        return TUTTI_OK;
-    }
+    if (loader->image_stride == 0)
+        return tutti__dataset_read(dataset, index, false, 0, x, y);
     chance = random ? tutti__transform_chance(&loader->transform, s->epoch, index) : 0;
-    TUTTI_TRY(tutti__dataset_read(dataset, index, random, chance, image, (int64_t *)s->y + i));
+    TUTTI_TRY(tutti__dataset_read(dataset, index, random, chance, image, y));
     tutti__transform_apply(&loader->transform, s->epoch, index, image, x);
     return TUTTI_OK;
 }
@@ -103,7 +99,7 @@ void tutti__ring_fill(tutti_loader *loader, tutti__slot *s, int worker)
 
 void tutti__ring_send(tutti_loader *loader, tutti__slot *s)
 {
-    const size_t bytes[] = {s->n * loader->x_count * sizeof *s->x, s->n * loader->y_bytes};
+    const size_t bytes[] = {s->n * loader->x_bytes, s->n * loader->y_bytes};
 
     if (!loader->ahead.cx || s->status != TUTTI_OK || is_unwanted(loader, s))
         return;
@@ -213,10 +209,12 @@ static tutti_status check_opts(const tutti_dataset *dataset, const tutti_loader_
     if (opts->shards < 0 || opts->shards > MAX_SHARDS)
         return tutti__fail(TUTTI_ERR_ARG, "loader: %d shards, expected 0 (by rank) to %d",
                            opts->shards, MAX_SHARDS);
-    if (dataset->rows.x && (opts->augment || opts->channels))
-        return tutti__fail(
-            TUTTI_ERR_ARG,
-            "loader: augment and channels are for images; this data set has rows of F32");
+    if (!tutti__dataset_has_images(dataset) && (opts->augment || opts->channels))
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "loader: augment and channels are for images of bytes; the samples of "
+                           "data set %s are %s of %s",
+                           info->name, dataset->dims == 1 ? "rows" : "images",
+                           tutti_dtype_name(info->dtype));
     if (info->count == 0)
         return tutti__fail(TUTTI_ERR_ARG, "loader: the data set is empty");
     if (info->count < (size_t)size && !opts->no_padding)
@@ -244,7 +242,7 @@ static tutti_status allocate(tutti_loader *loader)
 {
     const tutti_loader_opts *opts = &loader->opts;
     size_t batch = (size_t)opts->batch, prefetch = (size_t)opts->prefetch;
-    size_t n_x = loader->x_count * sizeof(float), n = loader->n_indices;
+    size_t n_x = loader->x_bytes, n = loader->n_indices;
 
     if (batch > n)
         batch = n;
@@ -255,8 +253,8 @@ static tutti_status allocate(tutti_loader *loader)
         loader->n_slots = loader->n_batches ? loader->n_batches : 1;
     loader->indices = tutti__alloc(opts->shards ? 1 : n * sizeof *loader->indices);
     loader->slots = tutti__alloc(loader->n_slots * sizeof *loader->slots);
-    if (!loader->dataset->rows.x)
-        loader->image_stride = (tutti__image_bytes(&loader->dataset->info) + 63) / 64 * 64;
+    if (loader->dataset->info.dtype == TUTTI_U8)
+        loader->image_stride = (loader->dataset->x_bytes + 63) / 64 * 64;
     loader->images = tutti__alloc(loader->image_stride * (size_t)(opts->workers + 1));
     if (!loader->indices || !loader->slots || !loader->images)
         return TUTTI_ERR_MEMORY;
@@ -284,6 +282,25 @@ void tutti__ring_set_start(tutti_loader *loader, size_t start)
         loader->n_batches++;
 }
 
+/* A row of bytes is an image of one line. */
+static tutti_status prepare_transform(tutti_loader *loader, const tutti_dataset *dataset)
+{
+    const tutti_loader_opts *opts = &loader->opts;
+    tutti_dataset_info info = dataset->info;
+
+    if (dataset->dims == 1) {
+        info.width = info.channels;
+        info.channels = 1;
+    }
+    TUTTI_TRY(tutti__transform_init(&loader->transform, &info, opts->channels, opts->augment,
+                                    opts->seed));
+    if (dataset->image_size > 0)
+        loader->transform.padding = 0; /* the data set crops at random by itself */
+    loader->x_bytes = (size_t)loader->transform.channels * (size_t)info.height *
+                      (size_t)info.width * sizeof(float);
+    return TUTTI_OK;
+}
+
 static tutti_status prepare(tutti_loader *loader, const tutti_dataset *dataset, int rank, int size)
 {
     const tutti_loader_opts *opts = &loader->opts;
@@ -303,18 +320,10 @@ static tutti_status prepare(tutti_loader *loader, const tutti_dataset *dataset, 
                            "loader: drop_last leaves nothing of the %zu samples of a %s with a "
                            "batch size of %zu; use a smaller batch size",
                            loader->n_indices, opts->shards ? "shard" : "rank", (size_t)opts->batch);
-    if (dataset->rows.x) {
-        loader->x_count = dataset->rows.n_x;
-        loader->y_bytes = dataset->rows.n_y * sizeof(float);
-    } else {
-        TUTTI_TRY(tutti__transform_init(&loader->transform, &dataset->info, opts->channels,
-                                        opts->augment, opts->seed));
-        if (dataset->image_size > 0)
-            loader->transform.padding = 0; /* the data set crops at random by itself */
-        loader->x_count = (size_t)loader->transform.channels * (size_t)dataset->info.height *
-                          (size_t)dataset->info.width;
-        loader->y_bytes = sizeof(int64_t);
-    }
+    loader->x_bytes = dataset->x_bytes;
+    loader->y_bytes = dataset->y_bytes;
+    if (dataset->info.dtype == TUTTI_U8)
+        TUTTI_TRY(prepare_transform(loader, dataset));
     TUTTI_TRY(allocate(loader));
     return start_workers(loader);
 }
@@ -391,7 +400,7 @@ tutti_status tutti__loader_copy_ahead(tutti_loader *loader, tutti_ctx *cx)
 {
     const size_t whole = (size_t)loader->opts.batch;
     const size_t batch = whole < loader->n_indices ? whole : loader->n_indices;
-    const size_t bytes[] = {batch * loader->x_count * sizeof(float), batch * loader->y_bytes};
+    const size_t bytes[] = {batch * loader->x_bytes, batch * loader->y_bytes};
 
     if (cx->device_ops->is_host || loader->begun || loader->ahead.cx)
         return TUTTI_OK;
@@ -407,8 +416,7 @@ tutti_status tutti__loader_copy_ahead(tutti_loader *loader, tutti_ctx *cx)
                                "loader: no memory for %zu batches of %zu samples of %zu bytes on "
                                "the device, and pinned for it: %s; use a smaller batch size or "
                                "prefetch",
-                               loader->n_slots, batch, loader->x_count * sizeof(float),
-                               tutti_last_error());
+                               loader->n_slots, batch, loader->x_bytes, tutti_last_error());
         s->x = s->ahead.host[0];
         s->y = s->ahead.host[1];
     }
@@ -612,18 +620,10 @@ bool tutti__ring_deliver(tutti_loader *loader, tutti__slot *s, tutti_batch *batc
     if (loader->ahead.cx)
         tutti__ahead_offer(&loader->ahead, &s->ahead);
     *batch_p = (tutti_batch){.n = s->n, .index = s->index, .samples = s->samples};
-    batch_p->x.p = s->x;
-    batch_p->y.p = s->y;
-    if (dataset->rows.x) {
-        batch_p->x.shape = TUTTI_SHAPE(n, (int64_t)dataset->rows.n_x);
-        batch_p->y.shape = TUTTI_SHAPE(n, (int64_t)dataset->rows.n_y);
-        batch_p->y.dtype = TUTTI_F32;
-    } else {
-        batch_p->x.shape =
-            TUTTI_SHAPE(n, loader->transform.channels, dataset->info.height, dataset->info.width);
-        batch_p->y.shape = TUTTI_SHAPE(n);
-        batch_p->y.dtype = TUTTI_I64;
-    }
+    batch_p->x = (tutti_array){s->x, tutti__dataset_x_shape(dataset, n, loader->opts.channels),
+                               dataset->info.dtype == TUTTI_I64 ? TUTTI_I64 : TUTTI_F32};
+    batch_p->y = (tutti_array){s->y, tutti__dataset_y_shape(dataset, n),
+                               dataset->info.classes > 0 ? TUTTI_I64 : TUTTI_F32};
     return true;
 }
 

@@ -23,8 +23,7 @@ typedef struct tutti__slot {
     size_t n;
     int worker; /* who makes it; -1: nobody has begun */
     /* ---- */
-    float *x;
-    void *y;                 /* I64 labels, or F32 rows */
+    void *x, *y;             /* samples; labels or targets */
     tutti__ahead_slot ahead; /* x and y are its, if there is a device */
     bool full;
     atomic_bool dropped; /* by shard: it is not wanted any more */
@@ -64,7 +63,7 @@ struct tutti_loader {
     tutti_loader_opts opts;
     tutti_sampler_opts sampler;
     tutti__transform transform;
-    size_t x_count, y_bytes; /* of one sample: floats, bytes */
+    size_t x_bytes, y_bytes; /* of one sample as it is delivered */
     int log_rank;
     tutti__recorder *_Atomic recorder;
 
@@ -76,9 +75,9 @@ struct tutti_loader {
     size_t n_slots;
     tutti__slot *slots, *held; /* held: the caller has it; NULL: none */
     tutti__ahead ahead;
-    uint8_t *images; /* scratch of one image for each worker, and for the caller */
-    size_t image_stride;
-    int n_numbered; /* workers that have taken theirs */
+    uint8_t *images;     /* scratch of one image for each worker, and for the caller */
+    size_t image_stride; /* 0: samples are delivered as they are read */
+    int n_numbered;      /* workers that have taken theirs */
     atomic_size_t
         at[TUTTI__LOADER_WORKERS + 1]; /* the sample that a worker, or the caller, is reading */
 

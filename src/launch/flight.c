@@ -23,7 +23,7 @@ typedef struct row {
     const json_t *report;
     bool odd;  /* not where the others wait */
     bool mark; /* the one to look at */
-    char state[64], last[64], call[128];
+    char state[64], last[80], call[128];
     double since_s; /* -1: not in a call */
 } row;
 

@@ -1,6 +1,8 @@
 /* agree.c -- one status for all ranks.   SPDX-License-Identifier: MIT */
 #include "train/agree.h"
 
+#include "comm/comm.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,11 +10,19 @@
 
 #define MESSAGE 2048
 
-static const char *title = "tutti train";
+static _Thread_local const char *title = "tutti train";
 
 void tutti__say_as(const char *command)
 {
-    title = command;
+    title = command ? command : "tutti train";
+}
+
+int tutti__say_usage(const char *command)
+{
+    if (tutti__launcher_find().first_on_host)
+        fprintf(stderr, "%s: %s\n", command, tutti_last_error());
+    tutti__error_file_write(true, tutti_last_error());
+    return 2;
 }
 
 void tutti__say_error(int rank, int size)
@@ -126,6 +136,8 @@ tutti_status tutti__fail_alone(tutti_group *group, tutti_status status)
 static bool is_local(int key)
 {
     switch (key) {
+    case TUTTI__KEY_OF_model_file:
+    case TUTTI__KEY_OF_data_file:
     case TUTTI__KEY_OF_data_dir:
     case TUTTI__KEY_OF_init:
     case TUTTI__KEY_OF_run_dir:

@@ -18,8 +18,10 @@ bool tutti__is_lost(tutti_status status);
 /* Of a failure in the middle of work that needs all ranks: one of this rank's own ends the group, with the thread's message, which
  * the others get; both are said. Returns status, the message kept. */
 tutti_status tutti__fail_alone(tutti_group *group, tutti_status status);
-/* What messages of this process begin with; static text. Without it "tutti train". */
+/* What messages of this thread begin with, borrowed; NULL, and without it: "tutti train". */
 void tutti__say_as(const char *command);
+/* Says the thread's message as a usage error, once a host: all its ranks have the same arguments. 2. */
+int tutti__say_usage(const char *command);
 /* Prints the thread's last message as this rank's. */
 void tutti__say_error(int rank, int size);
 /* Collective: MISMATCH, with the key, on ranks whose configuration is not rank 0's in what must be the same. */

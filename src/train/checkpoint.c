@@ -153,7 +153,7 @@ static void say(tutti__run *run, const char *format, ...)
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     tutti__progress_clear(&run->progress);
-    fprintf(stderr, "tutti train: %s\n", text);
+    fprintf(stderr, "%s: %s\n", run->parts->title, text);
 }
 
 /* "; checkpoints/step-00000120 is whole" */

@@ -5,6 +5,7 @@
 
 #include "data/dataset.h"
 #include "nn/nn.h"
+#include "train/parts.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -34,6 +35,7 @@ enum { MAX_FILE = 1 << 20 }; /* bytes; all keys take some kilobytes */
 /* Reading in progress: which keys were given, and where the current ones come from (a file's path, or NULL). */
 typedef struct reader {
     tutti__train_config *config;
+    const tutti__parts *parts;
     bool given[TUTTI__N_KEYS];
     const char *file;
     char ran_in
@@ -178,6 +180,7 @@ static tutti_status set_value(const reader *r, const tutti__key_row *key, const 
     case TUTTI__KEY_CHOICE:
         TUTTI_TRY(set_choice(r, key, text));
         break;
+    case TUTTI__KEY_NAME: /* what it names is found when all is read */
     case TUTTI__KEY_TEXT:
         TUTTI_TRY(set_text(r, key, text));
         break;
@@ -256,15 +259,14 @@ static const char *nearest_key(const char *name)
     return tutti__nearest(name, names, TUTTI__N_KEYS + 1);
 }
 
-/* file: where the name was read; NULL: the command line. */
-static tutti_status unknown(const char *file, const char *name)
+static tutti_status unknown(const reader *r, const char *name)
 {
     const char *nearest = nearest_key(name);
 
-    return tutti__fail(TUTTI_ERR_ARG,
-                       "%s%sunknown key \"%.60s\"%s%s%s (tutti train --help lists all)",
-                       file ? file : "", file ? ": " : "", name, nearest ? "; did you mean \"" : "",
-                       nearest ? nearest : "", nearest ? "\"?" : "");
+    return tutti__fail(TUTTI_ERR_ARG, "%s%sunknown key \"%.60s\"%s%s%s (%s --help lists all)",
+                       r->file ? r->file : "", r->file ? ": " : "", name,
+                       nearest ? "; did you mean \"" : "", nearest ? nearest : "",
+                       nearest ? "\"?" : "", r->parts->title ? r->parts->title : "tutti train");
 }
 
 /* ---- Files ---- */
@@ -280,7 +282,7 @@ static tutti_status set_from_json(reader *r, const char *name, const json_t *val
         return TUTTI_OK;
     }
     if (i < 0)
-        return unknown(r->file, name);
+        return unknown(r, name);
     if (json_is_string(value))
         text = json_string_value(value);
     else if (json_is_integer(value))
@@ -368,13 +370,14 @@ static tutti_status needs_value(const char *name, int key)
 {
     char choices[256];
 
-    if (key < TUTTI__N_KEYS && tutti__key_table[key].type == TUTTI__KEY_CHOICE)
+    if (key < TUTTI__N_KEYS && (tutti__key_table[key].type == TUTTI__KEY_CHOICE ||
+                                tutti__key_table[key].type == TUTTI__KEY_NAME))
         return tutti__fail(TUTTI_ERR_ARG, "%s needs a value: %s", name,
                            list_text(tutti__key_table[key].limits, choices, sizeof choices));
     return tutti__fail(TUTTI_ERR_ARG, "%s needs a value, as in %s=VALUE", name, name);
 }
 
-static tutti_status read_flag(int argc, char *const *argv, int i, flag *f)
+static tutti_status read_flag(const reader *r, int argc, char *const *argv, int i, flag *f)
 {
     const char *name = argv[i] + 2, *equals = strchr(argv[i], '=');
     size_t n = equals ? (size_t)(equals - name) : strlen(argv[i]) - 2;
@@ -399,7 +402,7 @@ static tutti_status read_flag(int argc, char *const *argv, int i, flag *f)
         char word[64];
 
         snprintf(word, sizeof word, "%.*s", (int)(n < 60 ? n : 60), name);
-        return unknown(NULL, word);
+        return unknown(r, word);
     }
     if (f->text)
         return TUTTI_OK;
@@ -455,7 +458,7 @@ static tutti_status check_shards(const tutti__train_config *c)
     return TUTTI_OK;
 }
 
-static tutti_status check_together(const tutti__train_config *c)
+static tutti_status check_together(const tutti__train_config *c, const tutti__parts *parts)
 {
     int64_t first, last;
 
@@ -463,19 +466,7 @@ static tutti_status check_together(const tutti__train_config *c)
 
     if (c->nesterov && (strcmp(c->optimizer, "sgd") != 0 || c->momentum == 0))
         return tutti__fail(TUTTI_ERR_ARG, "nesterov: needs optimizer=sgd and a momentum above 0");
-    if (!c->data_dir[0] && !tutti__format_find(c->data)->no_folder)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "data_dir: data=%s lies in files; say where with --data-dir FOLDER",
-                           c->data);
-    if (c->data_dir[0] && tutti__format_find(c->data)->no_folder)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "data_dir: data=%s needs no files; leave data_dir out, or say which "
-                           "data lie there (cifar10, mnist, folder, ...)",
-                           c->data);
-    if (c->image_size && !tutti__format_find(c->data)->read_random)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "image_size: the images of data=%s have one size; it is for data=folder",
-                           c->data);
+    TUTTI_TRY(tutti__parts_check(parts, c));
     if (c->zero && strcmp(c->comm_hook, "none") != 0)
         return tutti__fail(TUTTI_ERR_ARG,
                            "comm_hook: zero=1 shares gradients out in its own way; use "
@@ -503,39 +494,70 @@ static tutti_status check_together(const tutti__train_config *c)
     return TUTTI_OK;
 }
 
-tutti_status tutti__config_read_each(tutti__train_config *config, int argc, char *const *argv)
+/* Files before flags, which override them. */
+static tutti_status read_arguments(reader *r, int argc, char *const *argv)
 {
-    reader r = {.config = config};
     flag f;
 
-    memset(config, 0, sizeof *config);
-    for (int i = 0; i < TUTTI__N_KEYS; i++)
-        TUTTI_TRY(set_value(&r, &tutti__key_table[i], tutti__key_table[i].value));
     for (int i = 0; i < argc; i += f.used) {
-        TUTTI_TRY(read_flag(argc, argv, i, &f));
+        TUTTI_TRY(read_flag(r, argc, argv, i, &f));
         if (f.key == TUTTI__N_KEYS)
-            TUTTI_TRY(read_file(&r, f.text));
+            TUTTI_TRY(read_file(r, f.text));
     }
     for (int i = 0; i < argc; i += f.used) {
-        TUTTI_TRY(read_flag(argc, argv, i, &f));
+        TUTTI_TRY(read_flag(r, argc, argv, i, &f));
         if (f.key == TUTTI__N_KEYS)
             continue;
-        TUTTI_TRY(set_value(&r, &tutti__key_table[f.key], f.text));
-        r.given[f.key] = true;
+        TUTTI_TRY(set_value(r, &tutti__key_table[f.key], f.text));
+        r->given[f.key] = true;
+        if (f.key == TUTTI__KEY_OF_model) /* another than a file has named */
+            r->config->model_file[0] = '\0';
+        if (f.key == TUTTI__KEY_OF_data)
+            r->config->data_file[0] = '\0';
     }
+    return TUTTI_OK;
+}
+
+/* The table's, then the program's. */
+static tutti_status set_defaults(reader *r)
+{
+    const char *const *defaults = r->parts->own.defaults;
+    tutti_status status;
+    int n = 0;
+
+    for (int i = 0; i < TUTTI__N_KEYS; i++)
+        TUTTI_TRY(set_value(r, &tutti__key_table[i], tutti__key_table[i].value));
+    tutti__parts_set_names(r->parts, r->config);
+    while (defaults && defaults[n])
+        n++;
+    status = read_arguments(r, n, (char *const *)(uintptr_t)defaults);
+    return status == TUTTI_OK
+               ? TUTTI_OK
+               : tutti__fail(status, "the program's defaults: %s", tutti_last_error());
+}
+
+tutti_status tutti__config_read_each(tutti__train_config *config, tutti__parts *parts, int argc,
+                                     char *const *argv)
+{
+    reader r = {.config = config, .parts = parts};
+
+    memset(config, 0, sizeof *config);
+    TUTTI_TRY(set_defaults(&r));
+    TUTTI_TRY(read_arguments(&r, argc, argv));
     if (!config->run_dir[0] && strcmp(config->resume, "auto") == 0)
         strcpy(config->run_dir, r.ran_in);
     if (!r.given[TUTTI__KEY_OF_lr] && strcmp(config->optimizer, "sgd") != 0)
         config->lr = 0.001;
     if (!r.given[TUTTI__KEY_OF_warmup_epochs] && config->epochs < 8)
         config->warmup_epochs = (double)config->epochs / 8;
-    return TUTTI_OK;
+    return tutti__parts_find(parts, config);
 }
 
-tutti_status tutti__config_read(tutti__train_config *config, int argc, char *const *argv)
+tutti_status tutti__config_read(tutti__train_config *config, tutti__parts *parts, int argc,
+                                char *const *argv)
 {
-    TUTTI_TRY(tutti__config_read_each(config, argc, argv));
-    return check_together(config);
+    TUTTI_TRY(tutti__config_read_each(config, parts, argc, argv));
+    return check_together(config, parts);
 }
 
 /* ---- Out ---- */
@@ -557,6 +579,7 @@ json_t *tutti__config_value(const tutti__train_config *config, int key)
         item = json_boolean(*(const bool *)value);
         break;
     case TUTTI__KEY_CHOICE:
+    case TUTTI__KEY_NAME:
     case TUTTI__KEY_TEXT:
         item = json_string(value);
         break;
@@ -590,6 +613,7 @@ static const char *value_text(const tutti__key_row *key, char *text, size_t size
 
     switch (key->type) {
     case TUTTI__KEY_CHOICE:
+    case TUTTI__KEY_NAME:
         return list_text(key->limits, text, size);
     case TUTTI__KEY_FLAG:
         return "true or false";
@@ -608,7 +632,24 @@ static const char *value_text(const tutti__key_row *key, char *text, size_t size
     return text;
 }
 
-void tutti__config_help(FILE *out)
+/* Which a program has decided by what it brings. */
+static bool is_decided(const tutti__parts *parts, int key)
+{
+    switch (key) {
+    case TUTTI__KEY_OF_model:
+    case TUTTI__KEY_OF_model_file:
+        return parts && parts->own.model;
+    case TUTTI__KEY_OF_data:
+    case TUTTI__KEY_OF_data_file:
+    case TUTTI__KEY_OF_data_dir:
+    case TUTTI__KEY_OF_image_size:
+        return parts && parts->own.train;
+    default:
+        return false;
+    }
+}
+
+void tutti__config_help(FILE *out, const tutti__parts *parts)
 {
     char text[256];
 
@@ -616,11 +657,13 @@ void tutti__config_help(FILE *out)
         const tutti__key_row *key = &tutti__key_table[i];
         char flag_text[64];
 
+        if (is_decided(parts, i))
+            continue;
         snprintf(flag_text, sizeof flag_text, "--%s", key->name);
         for (char *p = flag_text; *p; p++)
             *p = *p == '_' ? '-' : *p;
-        fprintf(out, "  %-20s %s (default %s)\n", flag_text, value_text(key, text, sizeof text),
-                *key->value ? key->value : "none");
+        fprintf(out, "  %-20s%s%s (default %s)\n", flag_text, strlen(flag_text) < 20 ? " " : "  ",
+                value_text(key, text, sizeof text), *key->value ? key->value : "none");
         fprintf(out, "  %-20s %s\n", "", key->help);
     }
 }

@@ -13,6 +13,7 @@ typedef enum tutti__key_type {
     TUTTI__KEY_REAL,
     TUTTI__KEY_FLAG,
     TUTTI__KEY_CHOICE,
+    TUTTI__KEY_NAME,
     TUTTI__KEY_TEXT
 } tutti__key_type;
 
@@ -28,6 +29,7 @@ typedef struct tutti__key_row {
 #define TUTTI__MEMBER_REAL(name)   double name;
 #define TUTTI__MEMBER_FLAG(name)   bool name;
 #define TUTTI__MEMBER_CHOICE(name) char name[32];
+#define TUTTI__MEMBER_NAME(name)   char name[TUTTI__CONFIG_TEXT];
 #define TUTTI__MEMBER_TEXT(name)   char name[TUTTI__CONFIG_TEXT];
 typedef struct tutti__train_config {
 #define KEY(type, name, value, limits, help) TUTTI__MEMBER_##type(name)
@@ -45,18 +47,22 @@ enum {
 };
 extern const tutti__key_row tutti__key_table[TUTTI__N_KEYS];
 
+struct tutti__parts;
 /* Reads the arguments after `tutti train` over the defaults: --key value, --key=value, --flag, --no-flag, and
- * --config FILE.json, which is read first so that flags override it; hyphens and underscores are the same. Then checks
- * what keys ask of each other. Errors: ARG with the key, its value and what was expected; unknown keys with the nearest. */
-tutti_status tutti__config_read(tutti__train_config *config, int argc, char *const *argv);
+ * --config FILE.json, which is read first so that flags override it; hyphens and underscores are the same. Then finds the model and
+ * the data that they name (parts.h), and checks what keys ask of each other. Errors: ARG with the key, its value and what was
+ * expected; unknown keys with the nearest. */
+tutti_status tutti__config_read(tutti__train_config *config, struct tutti__parts *parts, int argc,
+                                char *const *argv);
 /* As tutti__config_read, but each key by itself: for flags that a run's own keys will complete. */
-tutti_status tutti__config_read_each(tutti__train_config *config, int argc, char *const *argv);
+tutti_status tutti__config_read_each(tutti__train_config *config, struct tutti__parts *parts,
+                                     int argc, char *const *argv);
 /* The value of a key, in its type; the caller's. NULL: out of memory. */
 json_t *tutti__config_value(const tutti__train_config *config, int key);
 /* All keys and values, and world_size where it is known, as JSON text with a final newline; free() it. NULL: out of memory, message made. */
 char *tutti__config_json(const tutti__train_config *config);
-/* A paragraph a key: name, values, default, help. */
-void tutti__config_help(FILE *out);
+/* A paragraph a key: name, values, default, help. parts: those of a program whose keys they are; NULL: none. */
+void tutti__config_help(FILE *out, const struct tutti__parts *parts);
 /* The steps of `profile`: true if it is "A:B" with 1 <= A <= B; both 0 if it is empty. */
 bool tutti__config_profile(const tutti__train_config *config, int64_t *first_p, int64_t *last_p);
 

@@ -11,30 +11,35 @@
 
 /* Memory that is kept from one batch to the next. */
 typedef struct room {
-    float *p;
-    size_t n;
+    void *p;
+    size_t bytes;
 } room;
 
 typedef struct rooms {
-    room logits, pictures;
+    room outputs, samples;
 } rooms;
 
-static tutti_status make_room(room *r, size_t n)
+static tutti_status make_room(room *r, size_t bytes)
 {
-    if (n <= r->n)
+    if (bytes <= r->bytes)
         return TUTTI_OK;
     free(r->p);
-    r->n = 0;
-    r->p = tutti__alloc(n * sizeof *r->p);
+    r->bytes = 0;
+    r->p = tutti__alloc(bytes);
     if (!r->p)
         return TUTTI_ERR_MEMORY;
-    r->n = n;
+    r->bytes = bytes;
     return TUTTI_OK;
+}
+
+static size_t element_bytes(const tutti_batch *batch)
+{
+    return tutti_dtype_size(batch->x.dtype);
 }
 
 /* A smaller batch filled up with zeros: kernels choose by the size of a batch how they add, and a sample's logits shall not depend
  * on how many others there are. */
-static tutti_status fill_up(const tutti__run *run, const tutti_batch *batch, room *pictures,
+static tutti_status fill_up(const tutti__run *run, const tutti_batch *batch, room *samples,
                             tutti_array *x)
 {
     const size_t batch_size = (size_t)run->config->batch_size;
@@ -45,31 +50,59 @@ static tutti_status fill_up(const tutti__run *run, const tutti_batch *batch, roo
     *x = batch->x;
     if (batch->n >= wanted)
         return TUTTI_OK;
-    TUTTI_TRY(make_room(pictures, wanted * each));
-    memset(pictures->p, 0, wanted * each * sizeof *pictures->p);
-    memcpy(pictures->p, batch->x.p, batch->n * each * sizeof *pictures->p);
-    x->p = pictures->p;
+    TUTTI_TRY(make_room(samples, wanted * each * element_bytes(batch)));
+    memset(samples->p, 0, wanted * each * element_bytes(batch));
+    memcpy(samples->p, batch->x.p, batch->n * each * element_bytes(batch));
+    x->p = samples->p;
     x->shape.d[0] = (int64_t)wanted;
     return TUTTI_OK;
 }
 
+/* What a batch's outputs [n, ...] are worth. width: of one. */
+static tutti_status count(const tutti__run *run, const tutti__evaluation *e,
+                          const tutti_batch *batch, const float *outputs, size_t width)
+{
+    const size_t classes = e->tally->classes;
+    const size_t targets = (size_t)tutti_dataset_describe(run->test_data).targets;
+    const bool own_loss = run->parts->own.loss;
+
+    if (classes > 0 && width != classes)
+        return tutti__fail(TUTTI_ERR_FORMAT, "the model has %zu classes and the data have %zu",
+                           width, classes);
+    if (classes > 0)
+        return tutti__tally_add(e->tally, outputs, batch->y.p, batch->n, own_loss);
+    if (own_loss)
+        return TUTTI_OK;
+    if (width != targets)
+        return tutti__fail(TUTTI_ERR_FORMAT,
+                           "the model gives %zu numbers a sample and the data have %zu targets",
+                           width, targets);
+    tutti__tally_add_errors(e->tally, outputs, batch->y.p, batch->n, targets);
+    return TUTTI_OK;
+}
+
+/* The program's loss is a mean over the batch: what fills it up would be in it. */
 static tutti_status compute(tutti__run *run, const tutti__evaluation *e, const tutti_batch *batch,
                             rooms *memory)
 {
+    const bool own_loss = run->parts->own.loss;
     tutti_array x = batch->x;
-    tutti_tensor *y;
+    tutti_tensor *y, *loss;
     size_t n;
 
-    TUTTI_TRY(fill_up(run, batch, &memory->pictures, &x));
+    if (!own_loss)
+        TUTTI_TRY(fill_up(run, batch, &memory->samples, &x));
     y = tutti_model_forward(run->model, tutti_input(run->cx, x));
     TUTTI_TRY(tutti_tensor_status(y));
+    if (own_loss) {
+        loss = tutti__run_loss(run, y, tutti_input(run->cx, batch->y));
+        TUTTI_TRY(tutti_tensor_status(loss));
+        tutti__tally_add_loss(e->tally, (double)tutti_item(loss), batch->n);
+    }
     n = (size_t)tutti_shape_count(tutti_tensor_shape(y));
-    if (n != (size_t)x.shape.d[0] * e->tally->classes)
-        return tutti__fail(TUTTI_ERR_FORMAT, "the model has %zu classes and the data have %zu",
-                           n / (size_t)x.shape.d[0], e->tally->classes);
-    TUTTI_TRY(make_room(&memory->logits, n));
-    TUTTI_TRY(tutti_tensor_read(y, memory->logits.p));
-    return tutti__tally_add(e->tally, memory->logits.p, batch->y.p, batch->n);
+    TUTTI_TRY(make_room(&memory->outputs, n * sizeof(float)));
+    TUTTI_TRY(tutti_tensor_read(y, memory->outputs.p));
+    return count(run, e, batch, memory->outputs.p, n / (size_t)x.shape.d[0]);
 }
 
 /* How many batches the rank with the most has: rank 0, where shares differ. By shard they are dealt out one by one. */
@@ -113,7 +146,7 @@ static tutti_status do_round(tutti__run *run, const tutti__evaluation *e, size_t
         tutti_step_end(run->cx);
     }
     if (status == TUTTI_OK && e->rows)
-        status = e->rows(e->user, round, *more_p ? &batch : NULL, memory->logits.p);
+        status = e->rows(e->user, round, *more_p ? &batch : NULL, memory->outputs.p);
     return status;
 }
 
@@ -122,7 +155,7 @@ static tutti_status evaluate_share(tutti__run *run, const tutti__evaluation *e)
 {
     const size_t rounds = rounds_of(run), count = tutti_dataset_describe(run->test_data).count;
     const size_t each = (size_t)run->size * (size_t)run->config->batch_size;
-    rooms memory = {.logits = {NULL, 0}};
+    rooms memory = {.outputs = {NULL, 0}};
     tutti_status status = TUTTI_OK;
     bool more = true;
 
@@ -135,8 +168,8 @@ static tutti_status evaluate_share(tutti__run *run, const tutti__evaluation *e)
         if (status == TUTTI_OK)
             status = tutti__tick_call(e->tick, i + 1 < rounds ? (i + 1) * each : count, count);
     }
-    free(memory.logits.p);
-    free(memory.pictures.p);
+    free(memory.outputs.p);
+    free(memory.samples.p);
     return status;
 }
 
@@ -168,16 +201,28 @@ static tutti_status evaluate_test(tutti__run *run)
         status = tutti__evaluate(run, &(tutti__evaluation){.tally = &tally, .tick = &tick});
     if (status == TUTTI_OK && !run->stopping) {
         run->at.val_loss = tutti__tally_loss(&tally);
-        run->at.val_accuracy =
-            (double)tutti__tally_correct(&tally) / (double)tutti__tally_samples(&tally);
+        run->at.val_accuracy = tutti__tally_accuracy(&tally);
     }
     tutti__tally_free(&tally);
     return status;
 }
 
+void tutti__run_tell_eval(const tutti__run *run, const tutti__eval_metrics *eval)
+{
+    const tutti_trainer_opts *own = &run->parts->own;
+
+    if (run->rank == 0 && own->on_eval)
+        own->on_eval(own->self, &(tutti_trainer_eval){.step = (uint64_t)eval->step,
+                                                      .epoch = eval->epoch,
+                                                      .loss = eval->val_loss,
+                                                      .accuracy = eval->val_accuracy,
+                                                      .seconds = eval->time_s});
+}
+
 tutti_status tutti__run_evaluate(tutti__run *run)
 {
     uint64_t begin_ns = tutti__now_ns();
+    char accuracy[48] = "";
 
     if (run->shards == 0) /* else they are the same everywhere */
         TUTTI_TRY(tutti_ddp_broadcast_buffers(run->ddp));
@@ -199,10 +244,14 @@ tutti_status tutti__run_evaluate(tutti__run *run)
                                            .val_accuracy = run->at.val_accuracy,
                                            .time_s = tutti__run_seconds(run),
                                            .step = (int64_t)run->at.step};
-    if (run->shards == 0) /* else tutti__members_write_lines does */
+    if (run->shards == 0) { /* else tutti__members_write_lines does */
         tutti__logs_eval(&run->logs, &run->kept.eval);
-    tutti__progress_say(&run->progress, "epoch %lld/%lld  test loss %.4f  test accuracy %.2f %%",
+        tutti__run_tell_eval(run, &run->kept.eval);
+    }
+    if (!isnan(run->at.val_accuracy))
+        snprintf(accuracy, sizeof accuracy, "  test accuracy %.2f %%", 100 * run->at.val_accuracy);
+    tutti__progress_say(&run->progress, "epoch %lld/%lld  test loss %.4f%s",
                         (long long)run->at.epoch, (long long)run->config->epochs, run->at.val_loss,
-                        100 * run->at.val_accuracy);
+                        accuracy);
     return TUTTI_OK;
 }

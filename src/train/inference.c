@@ -18,6 +18,7 @@ typedef struct inference {
     tutti__run run; /* first: what is shared with training */
     const tutti__inference *job;
     tutti__train_config *config;
+    tutti__parts parts;
     tutti__tally tally;
     char weights[2048];
     double seconds;
@@ -65,6 +66,26 @@ static bool is_given(const tutti__inference *job, const char *key)
     return false;
 }
 
+/* Code is loaded because the user names it, never because a checkpoint does, which may come from anywhere. */
+static tutti_status refuse_code(const tutti__inference *job, const json_t *keys)
+{
+    static const char *const NAMES[][2] = {{"model", "model_file"}, {"data", "data_file"}};
+    const char *dir = json_string_value(json_object_get(keys, "data_dir"));
+
+    for (size_t i = 0; i < TUTTI__COUNT_OF(NAMES); i++) {
+        const char *file = json_string_value(json_object_get(keys, NAMES[i][1]));
+
+        if (file && *file && !is_given(job, NAMES[i][0]) && !is_given(job, NAMES[i][1]))
+            return tutti__fail(
+                TUTTI_ERR_ARG,
+                "%s was trained with the %s of a shared object, which is not loaded "
+                "because a checkpoint says so; if you trust it, add --%s %.400s%s%.400s",
+                job->path, NAMES[i][0], NAMES[i][0], file,
+                i == 1 && dir && *dir ? " --data-dir " : "", i == 1 && dir ? dir : "");
+    }
+    return TUTTI_OK;
+}
+
 /* The checkpoint's keys before the given ones, which override them. */
 static tutti_status read_config(inference *in, const json_t *keys)
 {
@@ -90,7 +111,7 @@ static tutti_status read_config(inference *in, const json_t *keys)
         argv[n++] = (char *)(uintptr_t)value;
     }
     memcpy(argv + n, job->argv, (size_t)job->argc * sizeof *argv);
-    status = tutti__config_read(in->config, n + job->argc, argv);
+    status = tutti__config_read(in->config, &in->parts, n + job->argc, argv);
     free(argv);
     return status;
 }
@@ -109,6 +130,8 @@ static tutti_status choose_config(inference *in)
                         "config.json), which would name model and data; say them with --model "
                         "and --data",
                         in->job->path);
+    if (status == TUTTI_OK)
+        status = refuse_code(in->job, keys);
     if (status == TUTTI_OK)
         status = read_config(in, keys);
     json_decref(keys);
@@ -242,11 +265,12 @@ static tutti_status open_all(inference *in)
 
     run->start_ns = tutti__now_ns();
     run->folder.metrics = run->folder.lock.fd = -1;
-    TUTTI_TRY(tutti__config_read_each(in->config, in->job->argc, in->job->argv));
+    TUTTI_TRY(tutti__config_read_each(in->config, &in->parts, in->job->argc, in->job->argv));
     TUTTI_TRY(tutti__run_open_group(run));
     TUTTI_TRY(tutti__fail_together(run->group, run->rank == 0 ? choose_config(in) : TUTTI_OK));
     TUTTI_TRY(
         tutti_broadcast(run->group, TUTTI_BUF(in->config, sizeof *in->config, TUTTI_U8), 0, NULL));
+    TUTTI_TRY(tutti__fail_together(run->group, tutti__parts_find(&in->parts, in->config)));
     TUTTI_TRY(tutti__core_share_find(run->group, &run->cores));
     TUTTI_TRY(tutti__fail_together(run->group, open_alone(in)));
     return share_weights(in);
@@ -308,10 +332,12 @@ int tutti__infer(const tutti__inference *job,
 
     if (!in)
         return 4;
-    tutti__signals_are_errors();
+    tutti__signals_begin();
     in->job = job;
     tutti__say_as(job->command);
     in->config = in->run.config = tutti__alloc(sizeof *in->config);
+    in->parts.title = job->command;
+    in->run.parts = &in->parts;
     if (in->config)
         status = open_all(in);
     if (status == TUTTI_OK)

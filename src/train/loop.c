@@ -76,10 +76,22 @@ static tutti_status take_loss(tutti__run *run, size_t n)
     return TUTTI_OK;
 }
 
+tutti_tensor *tutti__run_loss(const tutti__run *run, tutti_tensor *output, tutti_tensor *target)
+{
+    const tutti_trainer_opts *own = &run->parts->own;
+    const tutti_cross_entropy_opts opts = {.label_smoothing = (float)run->config->label_smoothing};
+    const tutti_dataset *data = run->train_data ? run->train_data : run->test_data;
+
+    if (own->loss)
+        return own->loss(own->self, output, target);
+    if (tutti_dataset_describe(data).classes == 0)
+        return tutti_mse_loss(output, target);
+    return tutti_cross_entropy_with(output, target, &opts);
+}
+
 /* Forward and backward of one batch; averages over ranks if it is the last of its optimizer step. */
 static tutti_status train_batch(tutti__run *run, const tutti_batch *batch, bool last)
 {
-    const tutti_cross_entropy_opts opts = {.label_smoothing = (float)run->config->label_smoothing};
     const tutti_stream *stream = tutti_ctx_stream(run->cx);
     const bool on_host = tutti__on_host(stream);
     uint64_t t = tutti__now_ns();
@@ -93,7 +105,7 @@ static tutti_status train_batch(tutti__run *run, const tutti_batch *batch, bool 
     tutti__range_begin(stream, "forward");
     tutti_step_begin(run->cx, &(tutti_step_opts){.autocast = tutti__amp_dtype(run)});
     logits = tutti_model_forward(run->model, tutti_input(run->cx, batch->x));
-    loss = tutti_cross_entropy_with(logits, tutti_input(run->cx, batch->y), &opts);
+    loss = tutti__run_loss(run, logits, tutti_input(run->cx, batch->y));
     tutti__range_end(stream);
     mark(run, "forward", t);
     run->local_images += (double)batch->n;
@@ -171,6 +183,20 @@ tutti__step_metrics tutti__run_line(tutti__run *run, double norm)
     return line;
 }
 
+void tutti__run_tell_step(const tutti__run *run, const tutti__step_metrics *line)
+{
+    const tutti_trainer_opts *own = &run->parts->own;
+
+    if (run->rank == 0 && own->on_step)
+        own->on_step(own->self, &(tutti_trainer_step){.step = (uint64_t)line->step,
+                                                      .epoch = line->epoch,
+                                                      .loss = line->loss,
+                                                      .lr = line->lr,
+                                                      .grad_norm = line->grad_norm,
+                                                      .images_per_s = line->images_per_s,
+                                                      .seconds = line->time_s});
+}
+
 static tutti_status log_step(tutti__run *run, double norm)
 {
     tutti__step_metrics line;
@@ -178,6 +204,7 @@ static tutti_status log_step(tutti__run *run, double norm)
     TUTTI_TRY(exchange_sums(run));
     line = tutti__run_line(run, norm);
     tutti__logs_step(&run->logs, &line);
+    tutti__run_tell_step(run, &line);
     return TUTTI_OK;
 }
 

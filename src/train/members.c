@@ -296,10 +296,12 @@ void tutti__members_write_lines(tutti__run *run)
         return;
     if (k->line.step > m->line) {
         tutti__logs_step(&run->logs, &k->line);
+        tutti__run_tell_step(run, &k->line);
         m->line = k->line.step;
     }
     if (k->eval.step > m->eval) {
         tutti__logs_eval(&run->logs, &k->eval);
+        tutti__run_tell_eval(run, &k->eval);
         m->eval = k->eval.step;
     }
 }

@@ -125,6 +125,7 @@ static void say_times(tutti__run *run, double all)
 
 void tutti__run_say_results(tutti__run *run, const tutti__summary *s)
 {
+    const char *program = run->parts->program;
     char ranks[32] = "";
 
     tutti__progress_say(&run->progress, "\n%s", run->stopping ? "interrupted" : "result");
@@ -136,6 +137,9 @@ void tutti__run_say_results(tutti__run *run, const tutti__summary *s)
         snprintf(ranks, sizeof ranks, "-n %d ", run->size);
     if (run->stopping)
         tutti__progress_say(&run->progress,
-                            "to go on: tutti train %s--config %s/config.json --resume auto", ranks,
-                            run->folder.path);
+                            "to go on: %s%s%s%s--config %s/config.json --resume auto",
+                            !program ? "tutti train "
+                            : *ranks ? "tutti run "
+                                     : "",
+                            ranks, program ? program : "", program ? " " : "", run->folder.path);
 }

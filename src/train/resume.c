@@ -310,7 +310,7 @@ static tutti_status read_first_whole(tutti__run *run, const char *dir, const uin
         if (status == TUTTI_ERR_ARG || status == TUTTI_ERR_MEMORY)
             break;
         if (status != TUTTI_OK)
-            fprintf(stderr, "tutti train: checkpoint %s is passed over: %s\n", folder,
+            fprintf(stderr, "%s: checkpoint %s is passed over: %s\n", run->parts->title, folder,
                     tutti_last_error());
         status = TUTTI_OK;
     }

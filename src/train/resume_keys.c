@@ -11,6 +11,8 @@
 static bool is_free(int key, const tutti__train_config *config, const json_t *keys)
 {
     switch (key) {
+    case TUTTI__KEY_OF_model_file:
+    case TUTTI__KEY_OF_data_file:
     case TUTTI__KEY_OF_data_dir:
     case TUTTI__KEY_OF_workers:
     case TUTTI__KEY_OF_prefetch:

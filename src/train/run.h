@@ -11,6 +11,7 @@
 #include "train/ledger.h"
 #include "train/logs.h"
 #include "train/loss.h"
+#include "train/parts.h"
 #include "train/plan.h"
 #include "train/progress.h"
 #include "train/resume.h"
@@ -64,6 +65,7 @@ typedef struct tutti__kept {
 
 typedef struct tutti__run {
     tutti__train_config *config;
+    const tutti__parts *parts; /* what its names mean */
     tutti_group *group;
     int rank, size, local_rank;
     int shards; /* of a step, whatever the size; 0: one a rank */
@@ -73,7 +75,8 @@ typedef struct tutti__run {
     tutti__core_share cores;
     tutti__gpus gpus;
     tutti_ctx *cx;
-    tutti_dataset *train_data, *test_data; /* test_data NULL: no evaluation */
+    const tutti_dataset *train_data, *test_data; /* test_data NULL: no evaluation */
+    tutti_dataset *opened[2];                    /* those of them that the run has opened */
     tutti_loader *train_loader, *test_loader;
     tutti_model *model;
     tutti_module *module;
@@ -104,6 +107,7 @@ typedef struct tutti__run {
     bool stopping;           /* all ranks agreed to stop before the end */
     bool summarised;         /* summary.json says how it ended */
     bool told;               /* a failure has been said, on all ranks alike */
+    char word[256];          /* what the first signal is answered with */
     int64_t signalled;       /* which signal, of any rank, once signal_work is done; 0: none */
     tutti_work *signal_work; /* NULL: none under way */
 
@@ -162,11 +166,16 @@ tutti_status tutti__run_gradients(tutti__run *run, tutti_batch *batch, uint64_t 
 tutti_status tutti__run_update(tutti__run *run, bool wants_norm, double *norm_p);
 /* One more step is done, which began at begin_ns: into run->at and the ledger. The seconds that it has taken. */
 double tutti__run_count_step(tutti__run *run, uint64_t begin_ns);
+/* The mean loss over a batch, from what the model gives and what was to be given. */
+tutti_tensor *tutti__run_loss(const tutti__run *run, tutti_tensor *output, tutti_tensor *target);
 /* Parts of the first: a batch; the sum of gradients, which is the mean once it is multiplied by *rest_p. */
 bool tutti__run_next_batch(tutti__run *run, size_t index, tutti_batch *batch);
 tutti_status tutti__run_accumulate(tutti__run *run, tutti_batch *batch, uint64_t begin_ns,
                                    double *rest_p);
 tutti_status tutti__run_scale(tutti__run *run, double factor);
+/* To the program's functions, on rank 0. */
+void tutti__run_tell_step(const tutti__run *run, const tutti__step_metrics *line);
+void tutti__run_tell_eval(const tutti__run *run, const tutti__eval_metrics *eval);
 /* What is logged: all that has been summed up since the last line, which begins anew; and shown of a step. */
 tutti__step_metrics tutti__run_line(tutti__run *run, double norm);
 void tutti__run_show(tutti__run *run, bool logged, double seconds);

@@ -47,8 +47,8 @@ static tutti_status make_default(tutti__run_folder *folder, const tutti__train_c
 
         if (i > 1)
             snprintf(suffix, sizeof suffix, "-%d", i);
-        snprintf(folder->path, sizeof folder->path, "runs/%s-%s-%s%s", config->data, config->model,
-                 name, suffix);
+        snprintf(folder->path, sizeof folder->path, "runs/%.60s-%.60s-%s%s", config->data,
+                 config->model, name, suffix);
         if (restarted && access(folder->path, F_OK) == 0) {
             strcpy(last, folder->path);
             continue;

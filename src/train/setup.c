@@ -22,19 +22,24 @@
 #define TRACE_EVENTS_A_BATCH 512 /* and as many for the step */
 
 /* "digits:train", "cifar10:DIR/test" */
-static tutti_status open_split(tutti__run *run, const char *split, tutti_dataset **dataset_p)
+static tutti_status open_split(tutti__run *run, const char *split, tutti_dataset **opened_p,
+                               const tutti_dataset **dataset_p)
 {
     const tutti__train_config *c = run->config;
-    char spec[TUTTI__CONFIG_TEXT + 64];
+    const tutti_dataset_opts opts = {.image_size = (int)c->image_size,
+                                     .format = run->parts->format};
+    char spec[2 * TUTTI__CONFIG_TEXT + 64];
 
     snprintf(spec, sizeof spec, "%s:%s%s%s", c->data, c->data_dir, c->data_dir[0] ? "/" : "",
              split);
-    return tutti_dataset_open_with(dataset_p, spec,
-                                   &(tutti_dataset_opts){.image_size = (int)c->image_size});
+    TUTTI_TRY(tutti_dataset_open_with(opened_p, spec, &opts));
+    *dataset_p = *opened_p;
+    return TUTTI_OK;
 }
 
-static tutti_loader_opts loader_opts(const tutti__run *run)
+static tutti_loader_opts loader_opts(const tutti__run *run, const tutti_dataset *data)
 {
+    const int channels = run->parts->model->channels;
     const tutti__train_config *c = run->config;
 
     return (tutti_loader_opts){.batch = (int)c->batch_size,
@@ -42,43 +47,61 @@ static tutti_loader_opts loader_opts(const tutti__run *run)
                                .workers = (int)c->workers,
                                .prefetch = (int)c->prefetch,
                                .seed = (uint64_t)c->seed,
-                               .channels = tutti__model_find(c->model)->channels};
+                               .channels = tutti__dataset_has_images(data) ? channels : 0};
 }
 
 tutti_status tutti__run_open_test(tutti__run *run, const char *split)
 {
-    tutti_loader_opts opts = loader_opts(run);
+    const tutti_trainer_opts *own = &run->parts->own;
+    tutti_loader_opts opts;
 
+    run->test_data = own->test;
+    if (!own->train)
+        TUTTI_TRY(open_split(run, split, &run->opened[1], &run->test_data));
+    if (!run->test_data)
+        return TUTTI_OK;
+    opts = loader_opts(run, run->test_data);
     opts.no_padding = true;
-    TUTTI_TRY(open_split(run, split, &run->test_data));
     return tutti_loader_new(&run->test_loader, run->test_data, run->group, &opts);
+}
+
+static tutti_status check_alike(const tutti__run *run)
+{
+    const tutti_dataset *train = run->train_data, *test = run->test_data;
+    const tutti_dataset_info a = tutti_dataset_describe(train), b = tutti_dataset_describe(test);
+    char train_text[64], test_text[64];
+
+    if (a.channels == b.channels && a.height == b.height && a.width == b.width &&
+        a.classes == b.classes && a.targets == b.targets && a.dtype == b.dtype &&
+        train->dims == test->dims)
+        return TUTTI_OK;
+    return tutti__fail(
+        TUTTI_ERR_FORMAT,
+        "data: the training data are %s (%s) in %d classes with %d targets, the test data %s (%s) "
+        "in "
+        "%d with %d; both must be alike%s",
+        tutti__dataset_text(train, train_text), tutti_dtype_name(a.dtype), a.classes, a.targets,
+        tutti__dataset_text(test, test_text), tutti_dtype_name(b.dtype), b.classes, b.targets,
+        a.classes == b.classes && run->parts->format && run->parts->format->read_random
+            ? " (--image-size N makes all N x N)"
+            : "");
 }
 
 static tutti_status open_data(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
-    tutti_loader_opts opts = loader_opts(run);
+    tutti_loader_opts opts;
 
-    TUTTI_TRY(open_split(run, "train", &run->train_data));
+    run->train_data = run->parts->own.train;
+    if (!run->train_data)
+        TUTTI_TRY(open_split(run, "train", &run->opened[0], &run->train_data));
     if (c->eval_every > 0)
         TUTTI_TRY(tutti__run_open_test(run, "test"));
-    if (run->test_data) {
-        tutti_dataset_info a = tutti_dataset_describe(run->train_data);
-        tutti_dataset_info b = tutti_dataset_describe(run->test_data);
-
-        if (a.channels != b.channels || a.height != b.height || a.width != b.width ||
-            a.classes != b.classes)
-            return tutti__fail(
-                TUTTI_ERR_FORMAT,
-                "data: the training images are %dx%dx%d in %d classes, the test images "
-                "%dx%dx%d in %d; both must be alike%s",
-                a.channels, a.height, a.width, a.classes, b.channels, b.height, b.width, b.classes,
-                a.classes == b.classes && tutti__format_find(c->data)->read_random
-                    ? " (--image-size N makes all N x N)"
-                    : "");
-    }
+    if (run->test_data)
+        TUTTI_TRY(check_alike(run));
+    opts = loader_opts(run, run->train_data);
     opts.shuffle = true;
-    opts.augment = c->augment;
+    opts.augment = c->augment && tutti__dataset_has_images(run->train_data);
     return tutti_loader_new(&run->train_loader, run->train_data, run->group, &opts);
 }
 
@@ -142,14 +165,17 @@ static tutti_status find_device(const tutti__run *run, tutti_device *device_p)
 tutti_status tutti__run_open_model(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
-    tutti_dataset_info info =
-        tutti_dataset_describe(run->train_data ? run->train_data : run->test_data);
-    int channels = tutti__model_find(c->model)->channels;
-    tutti_model_opts model_opts = {.channels = channels ? channels : info.channels,
+    const tutti_dataset *data = run->train_data ? run->train_data : run->test_data;
+    const tutti_dataset_info info = tutti_dataset_describe(data);
+    const tutti_model_kind *kind = run->parts->model;
+    const int channels =
+        kind->channels && tutti__dataset_has_images(data) ? kind->channels : info.channels;
+    tutti_model_opts model_opts = {.channels = channels,
                                    .height = info.height,
                                    .width = info.width,
-                                   .classes = info.classes,
-                                   .dropout = c->dropout};
+                                   .classes = info.classes ? info.classes : info.targets,
+                                   .dropout = c->dropout,
+                                   .kind = kind};
     tutti_ctx_opts ctx_opts = {.seed = (uint64_t)c->seed,
                                .threads = threads_of(run),
                                .nondeterministic = !c->deterministic};
@@ -447,8 +473,8 @@ void tutti__run_close(tutti__run *run)
         run->stopping = true;
     tutti_loader_free(run->train_loader);
     tutti_loader_free(run->test_loader);
-    tutti_dataset_free(run->train_data);
-    tutti_dataset_free(run->test_data);
+    tutti_dataset_free(run->opened[0]);
+    tutti_dataset_free(run->opened[1]);
     tutti_scaler_free(run->scaler);
     tutti_optim_free(run->optim);
     tutti_zero_free(run->zero);

@@ -4,12 +4,20 @@
 #include "base/base.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
 static volatile sig_atomic_t first, n_seen;
-static const char *word; /* what the first is answered with; NULL: nothing */
+static const char *volatile word; /* what the first is answered with; NULL: nothing */
+
+/* Runs may be threads: the first changes what signals do, and the last puts it back. */
+static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGPIPE, SIGXFSZ};
+enum { WATCHED = 4 }; /* of them, the first */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct sigaction before[TUTTI__COUNT_OF(numbers)];
+static int n_runs;
 
 enum { ONE_REQUEST_MS = 500 };
 
@@ -37,24 +45,43 @@ static void on_signal(int number)
     errno = error;
 }
 
-void tutti__signals_are_errors(void)
+void tutti__signals_begin(void)
 {
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN);
+    pthread_mutex_lock(&mutex);
+    if (n_runs++ == 0) {
+        first = n_seen = 0;
+        for (size_t i = 0; i < TUTTI__COUNT_OF(numbers); i++)
+            sigaction(numbers[i], NULL, &before[i]);
+        signal(SIGPIPE, SIG_IGN);
+        signal(SIGXFSZ, SIG_IGN);
+    }
+    pthread_mutex_unlock(&mutex);
 }
 
 void tutti__signals_watch(const char *said)
 {
-    static const int watched[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, before;
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
 
-    word = said;
+    pthread_mutex_lock(&mutex);
+    if (said)
+        word = said;
     sigemptyset(&action.sa_mask);
-    for (size_t i = 0; i < TUTTI__COUNT_OF(watched); i++)
+    for (size_t i = 0; i < WATCHED; i++)
         /* A shell script has its background jobs ignore SIGINT, which nobody has asked for. */
-        if (watched[i] == SIGINT ||
-            (sigaction(watched[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN))
-            sigaction(watched[i], &action, NULL);
+        if (numbers[i] == SIGINT || before[i].sa_handler != SIG_IGN)
+            sigaction(numbers[i], &action, NULL);
+    pthread_mutex_unlock(&mutex);
+}
+
+void tutti__signals_end(void)
+{
+    pthread_mutex_lock(&mutex);
+    if (--n_runs == 0) {
+        for (size_t i = 0; i < TUTTI__COUNT_OF(numbers); i++)
+            sigaction(numbers[i], &before[i], NULL);
+        word = NULL;
+    }
+    pthread_mutex_unlock(&mutex);
 }
 
 int tutti__signals_seen(void)

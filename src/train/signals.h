@@ -4,12 +4,15 @@
 #ifndef TUTTI_TRAIN_SIGNALS_H
 #define TUTTI_TRAIN_SIGNALS_H
 
-/* A reader that has gone and a file that may not grow become failed writes, which would otherwise end the process. */
-void tutti__signals_are_errors(void);
+/* A reader that has gone and a file that may not grow become failed writes, which would otherwise end the process. A run begins
+ * with this. */
+void tutti__signals_begin(void);
+/* What all these signals did before is so again, once the last run of the process has ended. */
+void tutti__signals_end(void);
 /* From the first step on SIGINT, SIGTERM, SIGHUP and SIGUSR1 only ask; before, there is nothing to save, and they end the
  * process as usual. One but SIGINT that was ignored when the process began (nohup) stays so.
- * said: what goes to standard error at once when the first comes, static text, for the step in which it comes may be long;
- * NULL: nothing. */
+ * said: what goes to standard error at once when the first comes, for the step in which it comes may be long; borrowed until the
+ * end; NULL: nothing. */
 void tutti__signals_watch(const char *said);
 /* The first that came; 0: none. */
 int tutti__signals_seen(void);

@@ -55,23 +55,51 @@ static size_t place_of(const float *row, size_t n, size_t label)
     return before;
 }
 
-static void add_loss(tutti__tally *t, const float *row, size_t label, size_t best)
+static void add_loss(tutti__tally *t, double loss)
 {
-    double sum = 0, loss, whole;
+    const double whole = floor(loss);
 
-    for (size_t k = 0; k < t->classes; k++)
-        sum += tutti__exp((double)row[k] - (double)row[best]);
-    loss = tutti__log(sum) + (double)row[best] - (double)row[label];
     if (isnan(loss) || !(fabs(loss) < 0x1p40)) {
         t->counts[isnan(loss) ? LOSS_NAN : LOSS_INFINITE]++;
         return;
     }
-    whole = floor(loss);
     t->counts[LOSS_WHOLE] += (int64_t)whole;
     t->counts[LOSS_PART] += llround((loss - whole) * PARTS);
 }
 
-tutti_status tutti__tally_add(tutti__tally *t, const float *logits, const int64_t *labels, size_t n)
+static double cross_entropy(const float *row, size_t n, size_t label, size_t best)
+{
+    double sum = 0;
+
+    for (size_t k = 0; k < n; k++)
+        sum += tutti__exp((double)row[k] - (double)row[best]);
+    return tutti__log(sum) + (double)row[best] - (double)row[label];
+}
+
+void tutti__tally_add_loss(tutti__tally *t, double mean, size_t n)
+{
+    add_loss(t, mean * (double)n);
+    if (t->classes == 0)
+        t->counts[SAMPLES] += (int64_t)n;
+}
+
+void tutti__tally_add_errors(tutti__tally *t, const float *outputs, const float *targets, size_t n,
+                             size_t width)
+{
+    for (size_t i = 0; i < n; i++) {
+        double sum = 0;
+
+        for (size_t k = i * width; k < (i + 1) * width; k++) {
+            const double d = (double)outputs[k] - (double)targets[k];
+
+            sum += d * d;
+        }
+        tutti__tally_add_loss(t, sum / (double)width, 1);
+    }
+}
+
+tutti_status tutti__tally_add(tutti__tally *t, const float *logits, const int64_t *labels, size_t n,
+                              bool own_loss)
 {
     for (size_t i = 0; i < n; i++) {
         const float *row = logits + i * t->classes;
@@ -88,7 +116,8 @@ tutti_status tutti__tally_add(tutti__tally *t, const float *logits, const int64_
         t->hits[label] += best == label;
         if (t->confusion)
             t->confusion[label * t->classes + best]++;
-        add_loss(t, row, label, best);
+        if (!own_loss)
+            add_loss(t, cross_entropy(row, t->classes, label, best));
     }
     return TUTTI_OK;
 }
@@ -111,6 +140,11 @@ int64_t tutti__tally_correct(const tutti__tally *t)
 int64_t tutti__tally_top5(const tutti__tally *t)
 {
     return t->counts[TOP5];
+}
+
+double tutti__tally_accuracy(const tutti__tally *t)
+{
+    return t->classes > 0 ? (double)t->counts[CORRECT] / (double)t->counts[SAMPLES] : NAN;
 }
 
 double tutti__tally_loss(const tutti__tally *t)

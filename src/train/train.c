@@ -1,5 +1,6 @@
 /* train.c -- one rank's run from its beginning to its exit code.   SPDX-License-Identifier: MIT */
 #include "train/train.h"
+#include "data/dataset.h"
 #include "data/sampler.h"
 #include "train/agree.h"
 #include "train/amp.h"
@@ -7,7 +8,6 @@
 #include "train/signals.h"
 
 #include <math.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,16 +113,17 @@ static void say_amp(tutti__run *run)
 void tutti__run_say_beginning(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
-    tutti_dataset_info info = tutti_dataset_describe(run->train_data);
-    char parameters[32], images[32], tests[64] = "", shards[32] = "";
+    const tutti_dataset_info info = tutti_dataset_describe(run->train_data);
+    char parameters[32], images[32], kind[64], tests[64] = "", shards[32] = "";
 
+    tutti__dataset_text(run->train_data, kind);
     if (run->test_data)
-        snprintf(tests, sizeof tests, ", %s test images",
-                 grouped((int64_t)tutti_dataset_describe(run->test_data).count, images));
-    tutti__progress_say(
-        &run->progress, "%s, %s parameters, on %s: %s training images of %dx%dx%d%s", c->model,
-        grouped(tutti_module_count(run->module), parameters), c->data,
-        grouped((int64_t)info.count, images), info.channels, info.height, info.width, tests);
+        snprintf(tests, sizeof tests, ", %s test %.*s",
+                 grouped((int64_t)tutti_dataset_describe(run->test_data).count, images),
+                 (int)strcspn(kind, " "), kind);
+    tutti__progress_say(&run->progress, "%s, %s parameters, on %s: %s training %s%s", c->model,
+                        grouped(tutti_module_count(run->module), parameters), c->data,
+                        grouped((int64_t)info.count, images), kind, tests);
     if (run->shards > 0)
         snprintf(shards, sizeof shards, " over %d shard%s", run->shards,
                  tutti__s((uint64_t)run->shards));
@@ -327,18 +328,18 @@ static void write_failure(tutti__run *run, const char *reason)
     tutti__logs_end(&run->logs, &summary);
 }
 
-const char *tutti__run_word_of_stopping(const tutti__run *run)
+/* A step may take long. */
+const char *tutti__run_word_of_stopping(tutti__run *run)
 {
-    static char word[192]; /* for a signal handler, of which a process has one */
     const bool launched = getenv("TUTTI_AGENT_FD"); /* the launcher ends it at the second Ctrl-C */
 
     if (!run->progress.out)
         return NULL;
-    snprintf(word, sizeof word,
-             "%stutti train: asked to stop: the step under way is finished, then all is saved%s\n",
-             run->progress.bar.out ? tutti__wipe(STDERR_FILENO) : "",
+    snprintf(run->word, sizeof run->word,
+             "%s%.90s: asked to stop: the step under way is finished, then all is saved%s\n",
+             run->progress.bar.out ? tutti__wipe(STDERR_FILENO) : "", run->parts->title,
              launched ? "" : "; three more signals end it at once");
-    return word;
+    return run->word;
 }
 
 static tutti_status run_to_the_end(tutti__run *run)
@@ -379,19 +380,55 @@ static tutti_status train(tutti__run *run)
     return status;
 }
 
-int tutti__train(tutti__train_config *config)
+/* What a process ends with. */
+static int exit_code(const tutti__run *run, tutti_status status)
 {
-    tutti__run run = {.config = config};
+    if (status == TUTTI_ERR_MISMATCH && run->shards > 0)
+        status = TUTTI_ERR_ARG; /* a replacement, as for a lost peer, would differ in the same */
+    if (status != TUTTI_OK || !run->stopping)
+        return tutti_status_exit_code(status);
+    return 128 + (int)run->signalled;
+}
+
+static void fill_in(const tutti__run *run, tutti_status status, tutti_trainer_result *result)
+{
+    const tutti__standing *at = &run->at;
+
+    result->status = status != TUTTI_OK ? "failed" : run->stopping ? "interrupted" : "completed";
+    result->exit_code = exit_code(run, status);
+    result->rank = run->rank;
+    result->world_size = run->size;
+    result->steps = at->step;
+    result->epochs = at->epochs_done;
+    result->train_loss = at->epoch_loss.sum / at->epoch_loss.n;
+    result->val_loss = at->val_loss;
+    result->val_accuracy = at->val_accuracy;
+    result->images_per_s = at->images / at->train_seconds;
+    result->seconds = tutti__run_seconds(run);
+    if (run->module && tutti_module_status(run->module) == TUTTI_OK) {
+        result->parameters = tutti_module_count(run->module);
+        if (status == TUTTI_OK)
+            tutti_module_digest(run->module, result->parameter_digest);
+    }
+}
+
+tutti_status tutti__train(tutti__train_config *config, const tutti__parts *parts,
+                          tutti_trainer_result *result)
+{
+    tutti__run *run = tutti__alloc(sizeof *run);
+    char message[2048];
     tutti_status status;
 
-    tutti__signals_are_errors();
-    status = train(&run);
-    tutti__run_close(&run);
-    if (status == TUTTI_ERR_MISMATCH && run.shards > 0)
-        status = TUTTI_ERR_ARG; /* a replacement, as for a lost peer, would differ in the same */
-    if (status != TUTTI_OK || !run.stopping)
-        return tutti_status_exit_code(status);
-    if (run.signalled == SIGPIPE)
-        tutti__signals_end_by_pipe();
-    return 128 + (int)run.signalled;
+    if (!run)
+        return TUTTI_ERR_MEMORY;
+    run->config = config;
+    run->parts = parts;
+    tutti__say_as(parts->title);
+    status = train(run);
+    snprintf(message, sizeof message, "%s", tutti_last_error());
+    fill_in(run, status, result);
+    tutti__run_close(run);
+    result->exit_code = exit_code(run, status); /* closing may have found a signal */
+    free(run);
+    return status == TUTTI_OK ? TUTTI_OK : tutti__fail_again(status, message);
 }

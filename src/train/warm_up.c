@@ -3,6 +3,7 @@
  * Kernels are made when they are first used, which takes longer than a step does. A process that takes the place of a dead one
  * makes them while it waits to be called, instead of in its first step, for which all wait. It leaves no trace: buffers and the
  * context's step are put back, and gradients begin anew with the first shard. */
+#include "data/dataset.h"
 #include "nn/nn.h"
 #include "tensor/tensor.h"
 #include "train/amp.h"
@@ -32,19 +33,14 @@ static tutti_status copy_buffers(const tutti_module *m, char *to, bool back)
     return TUTTI_OK;
 }
 
-static tutti_status compute(tutti__run *run, float *x, int64_t *labels, int64_t n)
+static tutti_status compute(tutti__run *run, tutti_array x, tutti_array y)
 {
-    const tutti_dataset_info info = tutti_dataset_describe(run->train_data);
-    const int channels = tutti__model_find(run->config->model)->channels;
-    const tutti_array images = {
-        x, TUTTI_SHAPE(n, channels ? channels : info.channels, info.height, info.width), TUTTI_F32};
     tutti_tensor *loss;
     tutti_status status;
 
     tutti_step_begin(run->cx, &(tutti_step_opts){.autocast = tutti__amp_dtype(run)});
-    loss =
-        tutti_cross_entropy(tutti_model_forward(run->model, tutti_input(run->cx, images)),
-                            tutti_input(run->cx, (tutti_array){labels, TUTTI_SHAPE(n), TUTTI_I64}));
+    loss = tutti__run_loss(run, tutti_model_forward(run->model, tutti_input(run->cx, x)),
+                           tutti_input(run->cx, y));
     status = tutti_backward(loss);
     tutti_step_end(run->cx);
     return status;
@@ -52,26 +48,33 @@ static tutti_status compute(tutti__run *run, float *x, int64_t *labels, int64_t 
 
 tutti_status tutti__warm_up(tutti__run *run)
 {
-    const tutti_dataset_info info = tutti_dataset_describe(run->train_data);
-    const size_t batch = (size_t)run->config->batch_size,
-                 n = batch < info.count ? batch : info.count;
-    const size_t each =
-        (size_t)(info.channels > 3 ? info.channels : 3) * (size_t)info.height * (size_t)info.width;
+    const tutti_dataset *data = run->train_data;
+    const tutti_dataset_info info = tutti_dataset_describe(data);
+    const size_t batch = (size_t)run->config->batch_size;
+    const int64_t n = (int64_t)(batch < info.count ? batch : info.count);
     const uint64_t step = tutti_ctx_step(run->cx);
-    float *x = tutti__alloc(n * each * sizeof *x);
-    int64_t *labels = tutti__alloc(n * sizeof *labels);
+    tutti_array x = {.shape = tutti__dataset_x_shape(
+                         data, n,
+                         tutti__dataset_has_images(data) ? run->parts->model->channels : 0),
+                     .dtype = info.dtype == TUTTI_I64 ? TUTTI_I64 : TUTTI_F32},
+                y = {.shape = tutti__dataset_y_shape(data, n),
+                     .dtype = info.classes > 0 ? TUTTI_I64 : TUTTI_F32};
+    void *x_zeros = tutti__alloc((size_t)tutti_shape_count(x.shape) * tutti_dtype_size(x.dtype)),
+         *y_zeros = tutti__alloc((size_t)tutti_shape_count(y.shape) * tutti_dtype_size(y.dtype));
     char *buffers = tutti__alloc(buffers_bytes(run->module) + 1);
-    tutti_status status = x && labels && buffers ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    tutti_status status = x_zeros && y_zeros && buffers ? TUTTI_OK : TUTTI_ERR_MEMORY;
 
+    x.p = x_zeros;
+    y.p = y_zeros;
     if (status == TUTTI_OK)
         status = copy_buffers(run->module, buffers, false);
     if (status == TUTTI_OK)
-        status = compute(run, x, labels, (int64_t)n);
+        status = compute(run, x, y);
     if (status == TUTTI_OK)
         status = copy_buffers(run->module, buffers, true);
     tutti_ctx_set_step(run->cx, step);
-    free(x);
-    free(labels);
+    free(x_zeros);
+    free(y_zeros);
     free(buffers);
     return status;
 }

@@ -15,7 +15,10 @@ expect() { # DESCRIPTION CODE PATTERN COMMAND...: the exit code and a line of th
 
 expect "help lists what works" 0 '^  run  ' "$TUTTI" --help
 expect "help is also a command" 0 '^  train  ' "$TUTTI" help
-expect "version" 0 '^tutti [0-9]+\.[0-9]+\.[0-9]+$' "$TUTTI" --version
+for version in --version -V version; do
+    expect "$version" 0 '^tutti [0-9]+\.[0-9]+\.[0-9]+$' "$TUTTI" $version
+    expect "$version: how it was built" 0 '^(gcc|clang) [0-9.]+, [A-Za-z]+, with ' "$TUTTI" $version
+done
 expect "no command shows the usage" 2 '^usage: tutti' "$TUTTI"
 expect "a misspelt command names the nearest" 2 'did you mean "train"' "$TUTTI" trian
 expect "a misspelt flag names the nearest" 2 'no flag "--verson"; did you mean "--version"?' "$TUTTI" --verson

@@ -97,6 +97,11 @@ static tutti_tensor *global_pooled(const sources *s)
     return tutti_flatten(tutti_global_avg_pool2d(norm(s)));
 }
 
+static tutti_tensor *reshaped(const sources *s)
+{
+    return tutti_reshape(norm(s), TUTTI_SHAPE(-1, 7, 40));
+}
+
 static tutti_tensor *flattened(const sources *s)
 {
     return tutti_flatten(norm(s));
@@ -152,6 +157,7 @@ static const row rows[] = {
     {"global pool of vectors", global_pooled, .x = S(3, 72, 9, 8)},
     {"global pool, 11 channels", global_pooled, .x = S(3, 11, 9, 8)},
     {"flatten", flattened, .x = S(3, 40, 6, 7)},
+    {"reshape", reshaped, .x = S(3, 40, 6, 7)},
     {"dropout of vectors", dropped, .x = S(3, 16, 9, 8)},
     {"dropout, 5 channels", dropped, .x = S(3, 5, 9, 8)},
     {"dropout, one pixel", dropped, .x = S(30, 5, 1, 1)},

@@ -83,6 +83,7 @@ BUILD(avg_pool, tutti_avg_pool2d(x, POOL))
 BUILD(global_pool, tutti_global_avg_pool2d(x))
 BUILD(dropout, tutti_dropout(x, 0.25f))
 BUILD(flatten, tutti_flatten(x))
+BUILD(reshape, tutti_reshape(x, TUTTI_SHAPE(8, -1)))
 
 #define S TUTTI_SHAPE
 static const row rows[] = {
@@ -106,6 +107,7 @@ static const row rows[] = {
     {"global pool", {4, {2, 16, 8, 8}}, {0, {0}}, 0, 0, false, false, false, global_pool},
     {"dropout", {2, {16, 33}}, {0, {0}}, 0, 0, false, false, false, dropout},
     {"flatten", {4, {2, 3, 4, 4}}, {0, {0}}, 0, 0, false, false, false, flatten},
+    {"reshape", {4, {2, 3, 4, 4}}, {0, {0}}, 0, 0, false, false, false, reshape},
 };
 
 /* What a step of y . factors made. */

@@ -2,6 +2,7 @@
  * the last; and what a log line costs with every log on. */
 #include "train/ledger.h"
 #include "train/logs.h"
+#include "train/parts.h"
 
 #include <fcntl.h>
 #include <jansson.h>
@@ -27,7 +28,7 @@ static void begin(tutti__run_folder *folder, tutti__train_config *config, const 
     snprintf(path, sizeof path, "%s/metrics.jsonl", folder->path);
     folder->metrics = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     assert_true(folder->metrics >= 0);
-    assert_int_equal(tutti__config_read(config, 0, NULL), TUTTI_OK);
+    assert_int_equal(tutti__config_read(config, &(tutti__parts){.title = NULL}, 0, NULL), TUTTI_OK);
     snprintf(config->prometheus, sizeof config->prometheus, "%s/%s.prom", place, name);
     strcpy(config->wandb, "offline");
     config->tensorboard = config->system_metrics = true;

@@ -1,5 +1,4 @@
-/* flatten.c -- [N, ...] as [N, K]: the same elements, no copy where they are row-major.
- * SPDX-License-Identifier: MIT */
+/* flatten.c -- [N, ...] as [N, K]: a reshape.   SPDX-License-Identifier: MIT */
 #include "tensor/op.h"
 
 static tutti_status flatten_shape(const tutti__node *n, tutti_shape *y, tutti_dtype *dtype)
@@ -18,32 +17,12 @@ static tutti_status flatten_shape(const tutti__node *n, tutti_shape *y, tutti_dt
     return TUTTI_OK;
 }
 
-static tutti_status flatten_forward(tutti__node *n)
-{
-    const void *p;
-
-    TUTTI_TRY(tutti__tensor_row_major(n->src[0], &p));
-    n->dst->data = (void *)p;
-    n->dst->shared = p == n->src[0]->data;
-    return TUTTI_OK;
-}
-
-static tutti_status flatten_backward(tutti__node *n)
-{
-    tutti_tensor *dx = tutti__tensor_view(n->dst->grad, n->src[0]->shape);
-
-    if (!dx)
-        return TUTTI_ERR_MEMORY;
-    tutti__grad_pass(n, 0, dx);
-    return TUTTI_OK;
-}
-
 tutti_tensor *tutti_flatten(tutti_tensor *x)
 {
     static const tutti__op op = {.name = "flatten",
                                  .shape = flatten_shape,
-                                 .forward = flatten_forward,
-                                 .backward = flatten_backward,
+                                 .forward = tutti__reshape_forward,
+                                 .backward = tutti__reshape_backward,
                                  .activations = 1};
 
     return tutti__op_run(&op, &x, 1, NULL, 0);

@@ -64,6 +64,7 @@ static tutti_optim *optim;
 static tutti_model *model;
 static tutti_scaler *scaler;
 static tutti_dataset *dataset;
+static tutti_trainer *trainer;
 static tutti_loader *loader;
 static tutti_reducer *reducer;
 static tutti_comm_hook hook;
@@ -240,6 +241,8 @@ ROW(join_opts, tutti_join_begin(&join, &w.ddp, 1, o))
 ROW(group_opts, tutti_group_init(&group, o))
 ROW(elastic_opts, tutti_elastic_new(&elastic, o))
 ROW(elastic_part, keep_part(o))
+ROW(samples, tutti_dataset_new(&dataset, o))
+ROW(trainer_opts, tutti_trainer_new(&trainer, 0, NULL, o))
 #undef ROW
 
 #define ROWS(ROW)                                                                                  \
@@ -274,7 +277,9 @@ ROW(elastic_part, keep_part(o))
     ROW(join_opts)                                                                                 \
     ROW(group_opts)                                                                                \
     ROW(elastic_opts)                                                                              \
-    ROW(elastic_part)
+    ROW(elastic_part)                                                                              \
+    ROW(samples)                                                                                   \
+    ROW(trainer_opts)
 
 #define CHECK_ROW(type)                                                                            \
     static void type##_of_a_newer_program_are_refused(void **state)                                \
@@ -296,7 +301,7 @@ ROWS(CHECK_ROW)
 #define RESULTS                                                                                    \
     "bucket bucket_gradient bucket_info ddp_stats elastic_stats dataset_info dataset_source "      \
     "batch ctx_memory "                                                                            \
-    "module "
+    "module trainer_step trainer_eval trainer_result "
 
 static bool is_listed(const char *type)
 {

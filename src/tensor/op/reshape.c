@@ -1,0 +1,76 @@
+/* reshape.c -- the same elements in another shape: no copy where they are row-major.
+ * SPDX-License-Identifier: MIT */
+#include "tensor/op.h"
+
+/* -1 is what the others leave over. */
+static tutti_status infer(tutti_shape x, tutti_shape *y)
+{
+    const int64_t count = tutti_shape_count(x);
+    int64_t known = 1;
+    int unknown = -1;
+
+    for (int i = 0; i < y->n; i++) {
+        if (y->d[i] < -1 || (y->d[i] == 0 && i > 0) || (y->d[i] == -1 && unknown >= 0) ||
+            (y->d[i] > 0 && known > INT64_MAX / y->d[i]))
+            return TUTTI_ERR_ARG;
+        if (y->d[i] == -1)
+            unknown = i;
+        else
+            known *= y->d[i];
+    }
+    if (unknown < 0)
+        return known == count ? TUTTI_OK : TUTTI_ERR_ARG;
+    if (known == 0 || count % known != 0 || (count == 0 && unknown > 0))
+        return TUTTI_ERR_ARG;
+    y->d[unknown] = count / known;
+    return TUTTI_OK;
+}
+
+static tutti_status reshape_shape(const tutti__node *n, tutti_shape *y, tutti_dtype *dtype)
+{
+    const tutti_shape *wanted = n->attributes;
+
+    (void)dtype;
+    TUTTI_TRY(tutti__check_source(n, 0, "x", NULL, TUTTI_F32));
+    *y = *wanted;
+    if (wanted->n < 0 || wanted->n > TUTTI_MAX_DIMS || infer(n->src[0]->shape, y) != TUTTI_OK)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "x is %s, and %s is not a shape of as many elements (one dimension "
+                           "may be -1: what the others leave)",
+                           tutti__shape_text(n->src[0]->shape),
+                           wanted->n < 0 || wanted->n > TUTTI_MAX_DIMS
+                               ? "what was asked for"
+                               : tutti__shape_text(*wanted));
+    return TUTTI_OK;
+}
+
+tutti_status tutti__reshape_forward(tutti__node *n)
+{
+    const void *p;
+
+    TUTTI_TRY(tutti__tensor_row_major(n->src[0], &p));
+    n->dst->data = (void *)p;
+    n->dst->shared = p == n->src[0]->data;
+    return TUTTI_OK;
+}
+
+tutti_status tutti__reshape_backward(tutti__node *n)
+{
+    tutti_tensor *dx = tutti__tensor_view(n->dst->grad, n->src[0]->shape);
+
+    if (!dx)
+        return TUTTI_ERR_MEMORY;
+    tutti__grad_pass(n, 0, dx);
+    return TUTTI_OK;
+}
+
+tutti_tensor *tutti_reshape(tutti_tensor *x, tutti_shape shape)
+{
+    static const tutti__op op = {.name = "reshape",
+                                 .shape = reshape_shape,
+                                 .forward = tutti__reshape_forward,
+                                 .backward = tutti__reshape_backward,
+                                 .activations = 1};
+
+    return tutti__op_run(&op, &x, 1, &shape, sizeof shape);
+}

@@ -1,0 +1,266 @@
+/* parts.c -- from names to models and data sets.   SPDX-License-Identifier: MIT
+ *
+ * A shared object is loaded because a flag or a configuration file names it, never because a checkpoint does (inference.c),
+ * and stays loaded: what it holds are tables and functions. */
+#include "train/parts.h"
+
+#include "data/dataset.h"
+#include "nn/nn.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define WORD(name) #name ", "
+
+/* A key that names a part, and where to look. */
+typedef struct place {
+    const char *key, *symbol, *macro;
+    const char *other_symbol, *other_key; /* what the file may hold instead */
+    size_t bytes;                         /* of the part */
+    char *name, *file;                    /* the configuration's */
+} place;
+
+static place model_place(tutti__train_config *config)
+{
+    return (place){"model",
+                   "tutti_shared_model",
+                   "TUTTI_SHARED_MODEL(KIND)",
+                   "tutti_shared_data",
+                   "data",
+                   sizeof(tutti_model_kind),
+                   config->model,
+                   config->model_file};
+}
+
+static place data_place(tutti__train_config *config)
+{
+    return (place){"data",
+                   "tutti_shared_data",
+                   "TUTTI_SHARED_DATA(FORMAT)",
+                   "tutti_shared_model",
+                   "model",
+                   sizeof(tutti_dataset_format),
+                   config->data,
+                   config->data_file};
+}
+
+/* ---- Shared objects ---------------------------------------------------------------------------------------- */
+
+static bool is_path(const char *name)
+{
+    const size_t n = strlen(name);
+
+    return strchr(name, '/') || (n > 3 && strcmp(name + n - 3, ".so") == 0);
+}
+
+/* The path becomes absolute, so that it is good in config.json. */
+static tutti_status make_absolute(const place *p)
+{
+    const char *given = is_path(p->name) ? p->name : p->file;
+    char *absolute = realpath(given, NULL);
+    struct stat about;
+    tutti_status status = TUTTI_OK;
+
+    if (!absolute)
+        return tutti__fail_errno(errno, "%s: cannot open %.400s", p->key, given);
+    if (stat(absolute, &about) != 0)
+        status = tutti__fail_errno(errno, "%s: cannot open %.400s", p->key, absolute);
+    else if (!S_ISREG(about.st_mode))
+        status = tutti__fail(TUTTI_ERR_ARG, "%s: %.400s is not a file; expected a shared object",
+                             p->key, absolute);
+    else if (strlen(absolute) >= TUTTI__CONFIG_TEXT)
+        status = tutti__fail(TUTTI_ERR_ARG, "%s: the path %.60s... is too long", p->key, absolute);
+    else
+        strcpy(p->file, absolute);
+    free(absolute);
+    return status;
+}
+
+/* "0.1.": before 1.0 a minor version may break programs. */
+static bool same_version(const char *version)
+{
+    const char *dot = strchr(TUTTI_VERSION, '.');
+    const size_t n = (size_t)(strchr(dot + 1, '.') - TUTTI_VERSION) + 1;
+
+    return version && strncmp(version, TUTTI_VERSION, n) == 0;
+}
+
+static tutti_status check_part(const place *p, const tutti_shared_part *part)
+{
+    if (part->bytes == p->bytes && part->part && same_version(part->version))
+        return TUTTI_OK;
+    if (part->bytes != p->bytes || !part->part)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s: the symbol %s of %.400s is not what %s of Tutti " TUTTI_VERSION
+                           " makes; compile it again with these headers",
+                           p->key, p->symbol, p->file, p->macro);
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "%s: %.400s was compiled for Tutti %.20s, and this is Tutti " TUTTI_VERSION
+                       "; compile it again with these headers",
+                       p->key, p->file, part->version ? part->version : "of no version");
+}
+
+static tutti_status load(const place *p, const void **part_p)
+{
+    const tutti_shared_part *part;
+    void *handle = dlopen(p->file, RTLD_NOW | RTLD_LOCAL);
+
+    if (!handle)
+        return tutti__fail(TUTTI_ERR_ARG, "%s: cannot load the shared object: %.900s", p->key,
+                           dlerror());
+    part = dlsym(handle, p->symbol);
+    if (!part && dlsym(handle, p->other_symbol))
+        return tutti__fail(TUTTI_ERR_ARG, "%s: %.400s holds a %s: give it with --%s", p->key,
+                           p->file, strcmp(p->key, "data") == 0 ? "model" : "data format",
+                           p->other_key);
+    if (!part)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s: %.400s has no symbol %s; write %s; at file scope of its source",
+                           p->key, p->file, p->symbol, p->macro);
+    TUTTI_TRY(check_part(p, part));
+    *part_p = part->part;
+    return TUTTI_OK;
+}
+
+/* Names become parts of file names, and of one word of a spec. */
+static tutti_status check_name(const place *p, const char *name)
+{
+    if (name && name[0] && strlen(name) <= 60 && !strpbrk(name, "/: ") && name[0] != '.')
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "%s: the name \"%.60s\" is not one of 1 to 60 characters without '/', ':' "
+                       "and blanks, and without '.' in front",
+                       p->key, name ? name : "");
+}
+
+/* Of what was loaded: as it was configured, if it was by name too. */
+static tutti_status take_name(const place *p, const char *name)
+{
+    TUTTI_TRY(check_name(p, name));
+    if (!is_path(p->name) && strcmp(p->name, name) != 0)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s: %.400s holds \"%s\", and the configuration says "
+                           "%s \"%.60s\"",
+                           p->key, p->file, name, p->key, p->name);
+    strcpy(p->name, name);
+    return TUTTI_OK;
+}
+
+/* ---- Names ------------------------------------------------------------------------------------------------- */
+
+void tutti__parts_set_names(const tutti__parts *parts, tutti__train_config *config)
+{
+    const tutti_trainer_opts *own = &parts->own;
+
+    if (own->model && own->model->name)
+        snprintf(config->model, sizeof config->model, "%s", own->model->name);
+    if (own->train)
+        snprintf(config->data, sizeof config->data, "%s", tutti_dataset_describe(own->train).name);
+    else if (own->format && own->format->name)
+        snprintf(config->data, sizeof config->data, "%s", own->format->name);
+}
+
+/* list: the library's names, each with a comma and a blank. own: the program's, or NULL. */
+static tutti_status fail_name(const place *p, const char *list, const char *own)
+{
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "%s: \"%.100s\" is none of its values; expected %s%s%sor a shared object "
+                       "(./my_%s.so)",
+                       p->key, p->name, list, own ? own : "", own ? ", " : "", p->key);
+}
+
+static tutti_status fail_own(const place *p, const char *own)
+{
+    return tutti__fail(TUTTI_ERR_ARG, "%s: this program brings its own, \"%.60s\"; leave %s out",
+                       p->key, own, p->key);
+}
+
+static tutti_status find_model(tutti__parts *parts, tutti__train_config *config)
+{
+    const tutti_model_kind *own = parts->own.model;
+    const place p = model_place(config);
+    const void *part;
+
+    if (own) {
+        TUTTI_TRY(check_name(&p, own->name));
+        parts->model = own;
+        return strcmp(config->model, own->name) == 0 && !config->model_file[0]
+                   ? TUTTI_OK
+                   : fail_own(&p, own->name);
+    }
+    if (is_path(config->model) || config->model_file[0]) {
+        TUTTI_TRY(make_absolute(&p));
+        TUTTI_TRY(load(&p, &part));
+        parts->model = part;
+        return take_name(&p, parts->model->name);
+    }
+    parts->model = tutti__model_find(config->model);
+    return parts->model ? TUTTI_OK : fail_name(&p, TUTTI__MODELS(WORD), NULL);
+}
+
+static tutti_status find_data(tutti__parts *parts, tutti__train_config *config)
+{
+    const tutti_trainer_opts *own = &parts->own;
+    const place p = data_place(config);
+    const void *part;
+
+    parts->format = NULL;
+    if (own->train) {
+        const char *name = tutti_dataset_describe(own->train).name;
+
+        TUTTI_TRY(check_name(&p, name));
+        return strcmp(config->data, name) == 0 && !config->data_file[0] ? TUTTI_OK
+                                                                        : fail_own(&p, name);
+    }
+    if (is_path(config->data) || config->data_file[0]) {
+        TUTTI_TRY(make_absolute(&p));
+        TUTTI_TRY(load(&p, &part));
+        parts->format = part;
+        return take_name(&p, parts->format->name);
+    }
+    if (own->format && own->format->name && strcmp(config->data, own->format->name) == 0) {
+        parts->format = own->format;
+        return check_name(&p, own->format->name);
+    }
+    parts->format = tutti__format_find(config->data);
+    return parts->format
+               ? TUTTI_OK
+               : fail_name(&p, TUTTI__FORMATS(WORD), own->format ? own->format->name : NULL);
+}
+
+tutti_status tutti__parts_find(tutti__parts *parts, tutti__train_config *config)
+{
+    TUTTI_TRY(find_model(parts, config));
+    return find_data(parts, config);
+}
+
+/* ---- What data keys ask ------------------------------------------------------------------------------------- */
+
+tutti_status tutti__parts_check(const tutti__parts *parts, const tutti__train_config *c)
+{
+    const tutti_dataset_format *format = parts->format;
+
+    if (!format && (c->data_dir[0] || c->image_size))
+        return tutti__fail(TUTTI_ERR_ARG, "%s: this program brings its own data; leave %s out",
+                           c->data_dir[0] ? "data_dir" : "image_size",
+                           c->data_dir[0] ? "data_dir" : "image_size");
+    if (!format)
+        return TUTTI_OK;
+    if (!c->data_dir[0] && !format->no_folder)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "data_dir: data=%s lies in files; say where with --data-dir FOLDER",
+                           c->data);
+    if (c->data_dir[0] && format->no_folder)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "data_dir: data=%s needs no files; leave data_dir out, or say which "
+                           "data lie there (cifar10, mnist, folder, ...)",
+                           c->data);
+    if (c->image_size && !format->read_random)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "image_size: the images of data=%s have one size; it is for data=folder",
+                           c->data);
+    return TUTTI_OK;
+}

@@ -1,0 +1,26 @@
+/* parts.h -- what a run is made of: the program's own model and data, those of shared objects, or the library's.
+ * SPDX-License-Identifier: MIT */
+#ifndef TUTTI_TRAIN_PARTS_H
+#define TUTTI_TRAIN_PARTS_H
+
+#include "train/config.h"
+#include <tutti/trainer.h>
+
+typedef struct tutti__parts {
+    const char *title;      /* the command or program, for messages; NULL: "tutti train" */
+    const char *program;    /* its path; NULL: the command */
+    tutti_trainer_opts own; /* zeros: nothing */
+    /* What the configuration's names mean: set by tutti__parts_find. */
+    const tutti_model_kind *model;
+    const tutti_dataset_format *format; /* NULL: the program's own data sets */
+} tutti__parts;
+
+/* The names that the program's own parts have by default, over those of the table. */
+void tutti__parts_set_names(const tutti__parts *parts, tutti__train_config *config);
+/* Finds model and format, and loads the shared objects that are named: by model_file, data_file, or by a path in model or
+ * data, which becomes the file's absolute path and the name in it. Errors: ARG, NOT_FOUND, with the key. */
+tutti_status tutti__parts_find(tutti__parts *parts, tutti__train_config *config);
+/* What is asked of data keys once format is known. */
+tutti_status tutti__parts_check(const tutti__parts *parts, const tutti__train_config *config);
+
+#endif

@@ -1,0 +1,231 @@
+/* trainer.c -- a training run as a program has it.   SPDX-License-Identifier: MIT */
+#include "comm/comm.h"
+#include "train/agree.h"
+#include "train/signals.h"
+#include "train/train.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Making one ----------------------------------------------------------------------------------------------- */
+
+static tutti_status check_opts(const tutti_trainer_opts *opts)
+{
+    TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_trainer_opts, opts));
+    if (opts->test && !opts->train)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "trainer: test data without training data; expected both, "
+                           "or train alone");
+    if (opts->train && opts->format)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "trainer: train and format; expected one of them: format is "
+                           "for data that --data names");
+    return TUTTI_OK;
+}
+
+/* The keys are of one rank: whoever starts several is outside. */
+static tutti_status refuse_ranks(const char *title, int argc, char *const *argv)
+{
+    static const char *const names[] = {"-n", "--nproc-per-node", "--nproc_per_node"};
+
+    for (int i = 0; i < argc; i++)
+        for (size_t k = 0; k < TUTTI__COUNT_OF(names); k++) {
+            const size_t n = strlen(names[k]);
+            const char *rest = argv[i] + n;
+
+            if (strncmp(argv[i], names[k], n) != 0 ||
+                (*rest && *rest != '=' && !(k == 0 && strspn(rest, "0123456789") == strlen(rest))))
+                continue;
+            rest += *rest == '=';
+            if (!*rest && i + 1 < argc)
+                rest = argv[i + 1];
+            return tutti__fail(
+                TUTTI_ERR_ARG,
+                "%s: a program does not start ranks; tutti run does: tutti run -n %.20s "
+                "./%.60s ...",
+                names[k], *rest ? rest : "2", title);
+        }
+    return TUTTI_OK;
+}
+
+static bool wants_help(int argc, char *const *argv)
+{
+    for (int i = 0; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return true;
+    return false;
+}
+
+static tutti_status open(tutti_trainer *trainer, int argc, char *const *argv,
+                         const tutti_trainer_opts *opts)
+{
+    trainer->parts.title = trainer->title;
+    if (opts)
+        trainer->parts.own = *opts;
+    trainer->result = (tutti_trainer_result){.status = "",
+                                             .world_size = 1,
+                                             .train_loss = NAN,
+                                             .val_loss = NAN,
+                                             .val_accuracy = NAN,
+                                             .images_per_s = NAN,
+                                             .run_dir = trainer->config.run_dir};
+    if (opts)
+        TUTTI_TRY(check_opts(opts));
+    trainer->wants_help = wants_help(argc, argv);
+    if (trainer->wants_help)
+        return TUTTI_OK;
+    /* The workers of a job share its environment: the one that starts them has looked at it. */
+    if (!getenv("RANK"))
+        TUTTI_TRY(tutti__env_check());
+    return tutti__config_read(&trainer->config, &trainer->parts, argc, argv);
+}
+
+tutti_status tutti__trainer_new(tutti_trainer **trainer_p, const char *title, const char *program,
+                                int argc, char *const *argv, const tutti_trainer_opts *opts)
+{
+    tutti_trainer *trainer = tutti__alloc(sizeof *trainer);
+    tutti_status status;
+
+    *trainer_p = NULL;
+    if (!trainer)
+        return TUTTI_ERR_MEMORY;
+    snprintf(trainer->title, sizeof trainer->title, "%s", title);
+    snprintf(trainer->program, sizeof trainer->program, "%s", program ? program : "");
+    trainer->parts.program = program ? trainer->program : NULL;
+    status = open(trainer, argc, argv, opts);
+    if (status == TUTTI_OK)
+        *trainer_p = trainer;
+    else
+        tutti_trainer_free(trainer);
+    return status;
+}
+
+/* The program's name without its folders. */
+static const char *title_of(int argc, char *const *argv)
+{
+    const char *path = argc > 0 && argv && argv[0] ? argv[0] : "program",
+               *slash = strrchr(path, '/');
+
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+tutti_status tutti_trainer_new(tutti_trainer **trainer_p, int argc, char *const *argv,
+                               const tutti_trainer_opts *opts)
+{
+    const char *title = title_of(argc, argv);
+    tutti_trainer *trainer;
+
+    *trainer_p = NULL;
+    if (argc > 0)
+        TUTTI_TRY(TUTTI__NOT_NULL(argv));
+    if (argc < 1)
+        return tutti__trainer_new(trainer_p, title, title, 0, NULL, opts);
+    TUTTI_TRY(refuse_ranks(title, argc - 1, argv + 1));
+    TUTTI_TRY(tutti__trainer_new(&trainer, title, argv[0], argc - 1, argv + 1, opts));
+    if (tutti__config_lacks_ranks(&trainer->config)) {
+        const long long ranks = trainer->config.world_size;
+
+        tutti_trainer_free(trainer);
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "--config: this is the configuration of a run of %lld ranks; tutti run "
+            "-n %lld ./%.60s ... repeats it, and with -n 1 one rank, whose steps take "
+            "other samples",
+            ranks, ranks, title);
+    }
+    *trainer_p = trainer;
+    return TUTTI_OK;
+}
+
+void tutti_trainer_free(tutti_trainer *trainer)
+{
+    free(trainer);
+}
+
+bool tutti__config_lacks_ranks(const tutti__train_config *config)
+{
+    return config->world_size >= 2 && config->shards == 0 && !getenv("LOCAL_RANK") &&
+           !tutti__launcher_find().name;
+}
+
+/* ---- Its run -------------------------------------------------------------------------------------------------- */
+
+static void print_help(const tutti_trainer *trainer)
+{
+    const char *title = trainer->title;
+
+    printf(
+        "Trains; with several ranks, data-parallel.\n\n"
+        "usage: %s [--config FILE.json] [--KEY VALUE]...\n\n"
+        "  %s --epochs 3                     alone\n"
+        "  tutti run -n 2 %s --epochs 3      two ranks on this machine; also under torchrun, srun, "
+        "mpirun\n\n"
+        "  --config FILE.json   keys and values as a JSON object; flags override it. The "
+        "config.json of a run\n"
+        "                       repeats it in a new folder; with --resume auto it goes on in its "
+        "own\n"
+        "  -h, --help           this text\n\n"
+        "Keys (hyphens and underscores are the same; --KEY=VALUE works too; booleans also as "
+        "--KEY and\n"
+        "--no-KEY):\n\n",
+        title, title, title);
+    tutti__config_help(stdout, &trainer->parts);
+    fflush(stdout);
+}
+
+tutti_status tutti__trainer_run(tutti_trainer *trainer)
+{
+    tutti_trainer_result *result = &trainer->result;
+    tutti_status status;
+
+    if (trainer->has_run)
+        return tutti__fail(TUTTI_ERR_STATE, "trainer: it has run; make another for another run");
+    trainer->has_run = true;
+    if (trainer->wants_help) {
+        print_help(trainer);
+        result->status = "completed";
+        return TUTTI_OK;
+    }
+    tutti__signals_begin();
+    status = tutti__train(&trainer->config, &trainer->parts, result);
+    if (status != TUTTI_OK && result->exit_code == 0)
+        result->exit_code = tutti_status_exit_code(status);
+    return status;
+}
+
+tutti_status tutti_trainer_run(tutti_trainer *trainer)
+{
+    const bool begins = trainer && !trainer->has_run && !trainer->wants_help;
+    tutti_status status;
+
+    TUTTI_TRY(TUTTI__NOT_NULL(trainer));
+    status = tutti__trainer_run(trainer);
+    if (begins)
+        tutti__signals_end();
+    return status;
+}
+
+tutti_trainer_result tutti_trainer_get_result(const tutti_trainer *trainer)
+{
+    return trainer ? trainer->result : (tutti_trainer_result){.status = "", .run_dir = ""};
+}
+
+int tutti_trainer_main(int argc, char *const *argv, const tutti_trainer_opts *opts)
+{
+    tutti_trainer *trainer;
+    const tutti_status status = tutti_trainer_new(&trainer, argc, argv, opts);
+    int code;
+
+    if (status == TUTTI_ERR_MEMORY) {
+        fprintf(stderr, "%s: %s\n", title_of(argc, argv), tutti_last_error());
+        return tutti_status_exit_code(status);
+    }
+    if (status != TUTTI_OK)
+        return tutti__say_usage(title_of(argc, argv));
+    code = tutti__trainer_run(trainer) == TUTTI_OK || trainer->result.exit_code != 0
+               ? trainer->result.exit_code
+               : 1;
+    tutti_trainer_free(trainer);
+    return code;
+}
