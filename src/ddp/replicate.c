@@ -137,6 +137,36 @@ static tutti_status agree_on_options(const tutti_ddp *ddp, tutti__item *items)
     return tutti__agree(ddp->group, "options of tutti_ddp_new", "option", items, n);
 }
 
+/* The replicas stay equal, whatever computes their gradients. But the run cannot be repeated to the bit on other ranks. */
+static tutti_status compare_builds(const tutti_ddp *ddp)
+{
+    const int size = tutti_group_size(ddp->group);
+    char mine[TUTTI__BUILD_TEXT] = "", (*all)[TUTTI__BUILD_TEXT];
+    tutti_status status;
+    int other = 1;
+
+    if (size == 1)
+        return TUTTI_OK;
+    all = tutti__alloc((size_t)size * sizeof *all);
+    if (!all) {
+        tutti_group_abort(ddp->group, "no memory for the builds of %d ranks", size);
+        return TUTTI_ERR_MEMORY;
+    }
+    snprintf(mine, sizeof mine, "%s", tutti__build_text());
+    status = tutti_all_gather(ddp->group, TUTTI_CONST_BUF(mine, sizeof mine, TUTTI_U8),
+                              TUTTI_BUF(all, (size_t)size * sizeof *all, TUTTI_U8), NULL);
+    while (other < size && strcmp(all[other], all[0]) == 0)
+        other++;
+    if (status == TUTTI_OK && other < size && tutti_group_rank(ddp->group) == 0)
+        tutti_log(TUTTI_LOG_WARN, "ddp",
+                  "rank 0 computes with %s, but rank %d with %s: replicas stay equal, but another "
+                  "number or order of ranks gives other bits; the same build everywhere and one "
+                  "TUTTI_CPU_ISA (avx2, say) make the run repeatable",
+                  all[0], other, all[other]);
+    free(all);
+    return status;
+}
+
 /* ---- Copying ---------------------------------------------------------------------------------------------------------- */
 
 /* One broadcast a parameter, all under way at once: what is ignored may lie anywhere between. works: zeroed room for all. */
@@ -202,6 +232,8 @@ tutti_status tutti__ddp_enter(tutti_ddp *ddp, tutti_status local)
     status = agree_on_tensors(ddp, local, items);
     if (status == TUTTI_OK)
         status = agree_on_options(ddp, items);
+    if (status == TUTTI_OK && !ddp->shards)
+        status = compare_builds(ddp);
     free(items);
     if (status == TUTTI_OK)
         status = tutti__agree_number(ddp->group, &ddp->number);

@@ -2,7 +2,6 @@
 #include "launch/coordinator_parts.h"
 #include "comm/bootstrap/store/store.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,16 +9,8 @@ enum {
     FAREWELL_MS = 5000,   /* for the others to take the end of the job */
     FIRST_WORD_MS = 3000, /* of waiting */
     LATER_WORD_MS = 30000,
-    SETTLE_MS = 5000, /* opts.settle_ms */
-    HOLD_S = 5        /* for nodes that lost their rendezvous host, before a job begins anew */
+    SETTLE_MS = 5000 /* opts.settle_ms */
 };
-
-/* "hostb (process 4711)" */
-static const char *name_of(const tutti__node *n, char text[128])
-{
-    snprintf(text, 128, "%.63s (process %lld)", n->host, (long long)n->pid);
-    return text;
-}
 
 /* ---- Telling the nodes ------------------------------------------------------------------------------- */
 
@@ -35,25 +26,25 @@ static void send_to_id(void *context, int id, json_t *message)
         json_decref(message);
 }
 
-static void tell_end(tutti__coordinator *c, tutti__node *n)
+void tutti__coordinator_tell_end(tutti__coordinator *c, tutti__node *n)
 {
     send_to(c, n,
             json_pack("{s:s, s:i, s:o}", "type", "end", "code", c->code, "why",
                       tutti__message_string(c->why)));
 }
 
-static void end_job(tutti__coordinator *c, int code)
+void tutti__coordinator_end_job(tutti__coordinator *c, int code)
 {
     c->state = ENDED;
     c->code = code;
     c->ended = tutti__now_ms();
     for (tutti__node *n = first_node(c); n; n = next_node(n))
         if (n->joined)
-            tell_end(c, n);
+            tutti__coordinator_tell_end(c, n);
 }
 
 /* All nodes of the round are to end their workers. */
-static void stop_round(tutti__coordinator *c, bool failing)
+void tutti__coordinator_stop_round(tutti__coordinator *c, bool failing)
 {
     c->failing = failing;
     c->state = STOPPING;
@@ -62,25 +53,6 @@ static void stop_round(tutti__coordinator *c, bool failing)
             send_to(c, n,
                     json_pack("{s:s, s:i, s:o, s:b}", "type", "stop", "round", c->round, "why",
                               tutti__message_string(c->why), "failing", failing));
-}
-
-static void refuse(tutti__coordinator *c, tutti__node *n, const char *format, ...)
-    TUTTI_PRINTF(3, 4);
-static void refuse(tutti__coordinator *c, tutti__node *n, const char *format, ...)
-{
-    char why[512], name[128];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(why, sizeof why, format, args);
-    va_end(args);
-    if (!n->link.local)
-        SAY(c, "node %s is refused: %s", name_of(n, name), why);
-    n->refused = true;
-    n->joined = false;
-    send_to(c, n, json_pack("{s:s, s:o}", "type", "refuse", "why", tutti__message_string(why)));
-    if (n->link.local)
-        end_job(c, 2);
 }
 
 /* ---- Beginning a round ------------------------------------------------------------------------------- */
@@ -134,7 +106,7 @@ static int choose_nodes(const tutti__coordinator *c, tutti__node **chosen, int m
 }
 
 /* It takes part from now on, with its place and its ranks. */
-static void enter_round(tutti__coordinator *c, tutti__node *n)
+void tutti__coordinator_enter_round(tutti__coordinator *c, tutti__node *n)
 {
     if (n->id == 0 || tutti__coordinator_find(c, n->id))
         n->id = ++c->last_id;
@@ -145,7 +117,7 @@ static void enter_round(tutti__coordinator *c, tutti__node *n)
     if (tutti__elastic_round_node_came(&c->elastic, n->id, n->n) == TUTTI_OK)
         return;
     snprintf(c->why, sizeof c->why, "%s", tutti_last_error());
-    end_job(c, 4);
+    tutti__coordinator_end_job(c, 4);
 }
 
 static void tell_round(tutti__coordinator *c, tutti__node *n)
@@ -197,7 +169,7 @@ static void admit(tutti__coordinator *c)
         n->place = 1 + (n->wanted_rank >= 0 ? n->wanted_rank : first_free(c, 1, false));
         n->first_rank = first_free(c, n->n, true);
         n->id = 0;
-        enter_round(c, n);
+        tutti__coordinator_enter_round(c, n);
         SAY(c, "node %s joins with %d worker%s", name_of(n, name), n->n, n->n == 1 ? "" : "s");
         tell_round(c, n);
     }
@@ -210,7 +182,7 @@ static void begin_round(tutti__coordinator *c)
 
     if (!nodes) {
         snprintf(c->why, sizeof c->why, "no memory for %d nodes", max);
-        end_job(c, 4);
+        tutti__coordinator_end_job(c, 4);
         return;
     }
     n_nodes = choose_nodes(c, nodes, max);
@@ -230,7 +202,7 @@ static void begin_round(tutti__coordinator *c)
         nodes[i]->place = i + 1;
         nodes[i]->id = 0;
         nodes[i]->first_rank = rank;
-        enter_round(c, nodes[i]);
+        tutti__coordinator_enter_round(c, nodes[i]);
     }
     for (int i = 0; i < n_nodes && c->state == RUNNING; i++)
         tell_round(c, nodes[i]);
@@ -300,7 +272,7 @@ static void gather(tutti__coordinator *c)
                  "waited %g s for %d nodes, but only %d came; are the others started, with this "
                  "endpoint, and can they reach it? (--rdzv-conf join_timeout=%g)",
                  limit_s, limits(c)->min, count_idle(c), limit_s);
-        end_job(c, 3);
+        tutti__coordinator_end_job(c, 3);
     } else {
         tell_waiting(c);
     }
@@ -326,24 +298,24 @@ static int count_running(const tutti__coordinator *c)
 }
 
 /* The first word of a failure counts, but "I lost a peer" (3) gives way to a cause. */
-static void note_failure(tutti__coordinator *c, int code, const char *why)
+void tutti__coordinator_note_failure(tutti__coordinator *c, int code, const char *why)
 {
     if (c->state == ENDED || (c->failing && (c->code != 3 || code == 3)))
         return;
     c->code = code;
     snprintf(c->why, sizeof c->why, "%s", why);
     if (c->state == RUNNING)
-        stop_round(c, true);
+        tutti__coordinator_stop_round(c, true);
     c->failing = true;
 }
 
 static void on_nobody_left(void *context, int code, const char *why)
 {
-    note_failure(context, code, why);
+    tutti__coordinator_note_failure(context, code, why);
 }
 
 /* Fewer than were asked for go on all the same: nothing is lost by that. */
-static void tell_of_min(tutti__coordinator *c)
+void tutti__coordinator_tell_of_min(tutti__coordinator *c)
 {
     int left = 0;
 
@@ -364,7 +336,7 @@ static void consider_giving_up(tutti__coordinator *c)
              "their machines down? "
              "(--rdzv-conf join_timeout=%g)",
              tutti__or(limits(c)->join_timeout_s, 600), tutti__or(limits(c)->join_timeout_s, 600));
-    end_job(c, 3);
+    tutti__coordinator_end_job(c, 3);
 }
 
 /* All workers of the round have ended. */
@@ -374,13 +346,13 @@ static void conclude(tutti__coordinator *c)
     for (tutti__node *n = first_node(c); n; n = next_node(n))
         n->in_round = n->over = false;
     if (c->state == RUNNING) {
-        end_job(c, 0);
+        tutti__coordinator_end_job(c, 0);
         return;
     }
     if (c->failing && c->opts.round_over)
         c->opts.round_over(c->opts.context);
     if (c->failing && c->restarts >= c->opts.job->opts.max_restarts) {
-        end_job(c, c->code);
+        tutti__coordinator_end_job(c, c->code);
         return;
     }
     c->restarts += c->failing;
@@ -412,284 +384,10 @@ static void consider(tutti__coordinator *c)
     } else if (c->state == RUNNING && has_newcomers(c) && tutti__now_ms() >= settled_at(c)) {
         snprintf(c->why, sizeof c->why, "%d more node%s came", count_idle(c),
                  count_idle(c) == 1 ? "" : "s");
-        stop_round(c, false);
+        tutti__coordinator_stop_round(c, false);
     }
     if (c->state == GATHERING)
         gather(c);
-}
-
-/* ---- What nodes say ---------------------------------------------------------------------------------- */
-
-static tutti__node *holder_of(const tutti__coordinator *c, const tutti__node *other)
-{
-    for (tutti__node *n = first_node(c); n; n = next_node(n))
-        if (n != other && n->joined && n->wanted_rank >= 0 && n->wanted_rank == other->wanted_rank)
-            return n;
-    return NULL;
-}
-
-/* Refuses a node that cannot take part. */
-static bool fits(tutti__coordinator *c, tutti__node *n, const json_t *m)
-{
-    char why[512];
-
-    if (!tutti__join_misfit(c->opts.job, m, why, sizeof why))
-        return true;
-    refuse(c, n, "%s", why);
-    return false;
-}
-
-/* Is its rank another node's? A machine that has lost its power does not say good-bye: the newcomer waits until the holder
- * is heard, and is refused then, or is lost. */
-static bool must_wait(tutti__coordinator *c, tutti__node *n, const json_t *m)
-{
-    tutti__node *holder = holder_of(c, n);
-    char name[128];
-
-    if (!holder)
-        return false;
-    if (!n->pending) {
-        n->pending = json_incref((json_t *)(uintptr_t)m);
-        n->pending_ms = tutti__now_ms();
-        send_to(c, holder, json_pack("{s:s}", "type", "ping"));
-    }
-    if (holder->link.local || holder->link.channel.heard_ms > n->pending_ms)
-        refuse(c, n, "--node-rank %d is taken by %s: each node needs its own, from 0 to %d",
-               n->wanted_rank, name_of(holder, name), limits(c)->max - 1);
-    return true;
-}
-
-/* A rendezvous host that has died and come back learns from the others how far they were. */
-static void learn(tutti__coordinator *c, const json_t *m)
-{
-    int rounds = (int)tutti__message_number(m, "rounds", 0),
-        restarts = (int)tutti__message_number(m, "restarts", 0);
-
-    c->round = rounds > c->round ? rounds : c->round;
-    c->restarts = restarts > c->restarts ? restarts : c->restarts;
-    if (tutti__message_number(m, "nodes", 0) > 1)
-        c->survivors = (int)tutti__message_number(m, "nodes", 0) - 1;
-}
-
-/* It comes with workers of an elastic round, having lost its connection or its rendezvous host. */
-static void resume(tutti__coordinator *c, tutti__node *n, const json_t *m)
-{
-    int round = (int)tutti__message_number(m, "rounds", 1) - 1;
-
-    if (!c->began) {
-        c->began = true;
-        c->round = round;
-        c->state = RUNNING;
-        snprintf(c->master_addr, sizeof c->master_addr, "%s", n->address);
-        c->master_port = n->port;
-        tutti__store_fence(c->opts.job->store, c->round);
-        c->elastic.begun |= c->succeeds;
-        tutti__elastic_round_begin(&c->elastic, c->round);
-        c->elastic.succeeds = c->succeeds;
-        c->elastic.generations.elastic = true;
-        c->elastic.generations.paused = c->paused;
-        tutti__elastic_round_hold(&c->elastic, HOLD_S);
-    }
-    if (c->state != RUNNING || c->round != round || !is_elastic(c)) {
-        n->busy = true;
-        send_to(c, n,
-                json_pack("{s:s, s:i, s:s}", "type", "stop", "round", round, "why",
-                          "the job has gone on without this node"));
-        return;
-    }
-    n->place = 1 + (int)tutti__message_number(m, "group_rank", 0);
-    n->first_rank = (int)tutti__message_number(m, "first_rank", 0);
-    n->id = (int)tutti__message_number(m, "me", 0);
-    c->last_id = n->id > c->last_id ? n->id : c->last_id;
-    enter_round(c, n);
-    n->here = false;
-    send_to(c, n, json_pack("{s:s}", "type", "welcome"));
-    if (c->survivors > 0 && count_in_round(c) >= c->survivors)
-        tutti__elastic_round_hold(&c->elastic, 0);
-}
-
-static void on_join(tutti__coordinator *c, tutti__node *n, const json_t *m)
-{
-    const char *address = tutti__message_text(m, "address");
-
-    if (n->joined)
-        return;
-    snprintf(n->host, sizeof n->host, "%s", tutti__message_text(m, "host"));
-    snprintf(n->address, sizeof n->address, "%s", *address ? address : c->opts.address);
-    n->pid = tutti__message_number(m, "pid", 0);
-    n->n = (int)tutti__message_number(m, "workers", 0);
-    n->port = (int)tutti__message_number(m, "port", 0);
-    n->listens = (int)tutti__message_number(m, "listens", 0);
-    snprintf(n->listens_at, sizeof n->listens_at, "%s", tutti__message_text(m, "listens_at"));
-    n->wanted_rank = limits(c)->native ? -1 : (int)tutti__message_number(m, "node_rank", -1);
-    if (c->state == ENDED) {
-        n->joined = true;
-        tell_end(c, n);
-        return;
-    }
-    if (json_is_true(json_object_get(m, "running")) && tutti__list_gives_way(c, n, m)) {
-        tutti__list_send_elsewhere(c, n);
-        return;
-    }
-    if (!fits(c, n, m) || must_wait(c, n, m))
-        return;
-    n->joined = true;
-    tutti__join_warn(c->opts.job, c->opts.console, m);
-    if (!c->began)
-        learn(c, m);
-    if (json_is_true(json_object_get(m, "running")))
-        resume(c, n, m);
-}
-
-/* Nodes that wait because another has their rank. */
-static void ask_again(tutti__coordinator *c)
-{
-    for (tutti__node *n = first_node(c); n; n = next_node(n))
-        if (n->pending && !n->joined && !n->refused)
-            on_join(c, n, n->pending);
-}
-
-static void on_lost(void *context, tutti__link *link, const char *why)
-{
-    tutti__coordinator *c = context;
-    tutti__node *n = (tutti__node *)link;
-    char text[512], name[128];
-    bool was_in = n->in_round, was_running = n->in_round && !n->over;
-
-    n->joined = n->in_round = false;
-    json_decref(n->pending);
-    n->pending = NULL;
-    if (was_in && c->state == RUNNING && is_elastic(c)) {
-        c->list_changed = true;
-        if (link->channel.ended && !n->apart)
-            tutti__coordinator_is_dead(c, n->id);
-        if (!n->left && was_running)
-            SAY(c, "node %s was lost with %d worker%s: %s%s", name_of(n, name), n->n,
-                n->n == 1 ? "" : "s", n->apart ? "it hears us no more" : why,
-                tutti__list_may_go_on(c) ? "; the others go on" : "");
-        tell_of_min(c);
-        tutti__list_consider_pause(c);
-        tutti__elastic_round_node_lost(&c->elastic, n->id);
-        return;
-    }
-    if (!was_running || (c->state != RUNNING && c->state != STOPPING))
-        return;
-    if (n->left) {
-        if (c->state == RUNNING) {
-            snprintf(c->why, sizeof c->why, "node %s left", name_of(n, name));
-            stop_round(c, false);
-        }
-        return;
-    }
-    snprintf(text, sizeof text, "node %s was lost: %s", name_of(n, name), why);
-    note_failure(c, 3, text);
-}
-
-/* What exit() and a shell can carry; a failure that says anything else, 0 included, is 1. */
-static int code_in(const json_t *m)
-{
-    int64_t sig = tutti__message_number(m, "signal", 0), code = tutti__message_number(m, "code", 1);
-
-    if (sig > 0 && sig < NSIG)
-        return 128 + (int)sig;
-    return code > 0 && code < 256 ? (int)code : 1;
-}
-
-/* Its workers leave after the step at hand, and nobody waits. False: no others are left to go on. */
-static bool leave_elastic(tutti__coordinator *c, tutti__node *n, const json_t *m)
-{
-    const tutti__generations *g = &c->elastic.generations;
-    char name[128];
-
-    if (tutti__generations_living(g, -1) == tutti__generations_living(g, n->id))
-        return false;
-    SAY(c, "node %s leaves: %s; the others go on", name_of(n, name), tutti__message_text(m, "why"));
-    tell_of_min(c);
-    tutti__elastic_round_node_leaves(&c->elastic, n->id);
-    return true;
-}
-
-/* A node that was told to end goes; without it the job goes on if that is allowed. */
-static void on_leave(tutti__coordinator *c, tutti__node *n, const json_t *m)
-{
-    int others = -1;
-    bool may_return = c->restarts < c->opts.job->opts.max_restarts;
-    bool final = json_is_true(json_object_get(m, "final")), ends;
-    char name[128];
-
-    n->left = true;
-    for (const tutti__node *o = first_node(c); o; o = next_node(o))
-        others += o->joined && (o == n || !o->left);
-    if (c->state == ENDED)
-        return;
-    if (!final && c->state == RUNNING && n->in_round && is_elastic(c) && leave_elastic(c, n, m))
-        return;
-    if (n->link.local && others > 0 && may_return && !final) {
-        c->retired = true;
-        if (n->in_round && !n->over)
-            send_to(c, n,
-                    json_pack("{s:s, s:i, s:s}", "type", "stop", "round", c->round, "why", ""));
-        return;
-    }
-    ends = n->link.local || final || (others < limits(c)->min && !may_return);
-    if (ends || c->state == RUNNING) /* else what stops the round came first */
-        snprintf(c->why, sizeof c->why, "node %s ends: %s", name_of(n, name),
-                 tutti__message_text(m, "why"));
-    if (ends) {
-        end_job(c, code_in(m));
-    } else if (c->state == RUNNING && n->in_round) {
-        c->restarts += others < limits(c)->min;
-        stop_round(c, false);
-    } else if (c->state == GATHERING) {
-        n->joined = false;
-    }
-}
-
-static void hear_worker(tutti__coordinator *c, const tutti__node *n, const json_t *m)
-{
-    bool was_elastic = is_elastic(c);
-
-    if (!tutti__elastic_round_hear(&c->elastic, n->id, m) || was_elastic || !is_elastic(c))
-        return;
-    for (tutti__node *o = first_node(c); o; o = next_node(o))
-        if (o->in_round && !o->over)
-            send_to(c, o, json_pack("{s:s, s:i}", "type", "elastic", "round", c->round));
-}
-
-static void on_message(void *context, tutti__link *link, const json_t *m)
-{
-    tutti__coordinator *c = context;
-    tutti__node *n = (tutti__node *)link;
-    bool current = tutti__message_number(m, "round", -1) == c->round && n->in_round;
-
-    if (n->refused)
-        return;
-    if (tutti__message_is(m, "join"))
-        on_join(c, n, m);
-    else if (tutti__message_is(m, "moved"))
-        tutti__list_on_moved(c, m);
-    else if (tutti__message_is(m, "apart"))
-        n->apart = true;
-    else if (!n->joined && !(n->link.local && tutti__message_is(m, "leave")))
-        return;
-    else if (tutti__message_is(m, "failed") && current && !(c->state == STOPPING && !c->failing))
-        /* where nodes stop in good order, workers lose the peers that were faster */
-        note_failure(c, code_in(m), tutti__message_text(m, "why"));
-    else if (tutti__message_is(m, "over") && n->busy) {
-        n->busy = false;
-    } else if (tutti__message_is(m, "over") && current) {
-        n->over = true;
-        c->retired |= n->left && n->link.local;
-        n->joined = !n->left;
-        n->port = (int)tutti__message_number(m, "port", n->port);
-    } else if (tutti__message_is(m, "leave"))
-        on_leave(c, n, m);
-    else if (tutti__message_is(m, "here"))
-        n->here = c->list_changed = true;
-    else if (tutti__message_is(m, "nodes"))
-        n->acked = tutti__message_number(m, "version", 0);
-    else if (current && c->state == RUNNING)
-        hear_worker(c, n, m);
 }
 
 /* ---- Beginning and end ------------------------------------------------------------------------------- */
@@ -700,7 +398,7 @@ void tutti__coordinator_serve(tutti__coordinator *c)
 
     do {
         more = tutti__door_serve(&c->door);
-        ask_again(c);
+        tutti__coordinator_ask_again(c);
         consider(c);
     } while (more);
 }
@@ -775,8 +473,8 @@ tutti_status tutti__coordinator_new(tutti__coordinator **coordinator_p,
             .claim = {.kind = 'L', .job = opts->secret->job, .process = opts->secret->process},
             .ping_ms = tutti__or(limits(c)->keep_alive_s, 5) * 1e3,
             .misses = limits(c)->keep_alive_misses > 0 ? limits(c)->keep_alive_misses : 3,
-            .on_message = on_message,
-            .on_lost = on_lost,
+            .on_message = tutti__coordinator_on_message,
+            .on_lost = tutti__coordinator_on_lost,
             .context = c},
         opts->local);
     if (status != TUTTI_OK) {

@@ -1,4 +1,5 @@
-/* coordinator_parts.h -- what the files of the coordinator share: coordinator.c, coordinator_list.c.   SPDX-License-Identifier: MIT */
+/* coordinator_parts.h -- what the files of the coordinator share: coordinator.c, coordinator_list.c,
+ * coordinator_messages.c.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_LAUNCH_COORDINATOR_PARTS_H
 #define TUTTI_LAUNCH_COORDINATOR_PARTS_H
 
@@ -82,6 +83,13 @@ static inline void send_to(tutti__coordinator *c, tutti__node *n, json_t *messag
     tutti__door_send(&c->door, &n->link, message);
 }
 
+/* "hostb (process 4711)" */
+static inline const char *name_of(const tutti__node *n, char text[128])
+{
+    snprintf(text, 128, "%.63s (process %lld)", n->host, (long long)n->pid);
+    return text;
+}
+
 /* Who dies may be replaced, who comes may join. */
 static inline bool is_elastic(const tutti__coordinator *c)
 {
@@ -99,6 +107,21 @@ static inline int count_in_round(const tutti__coordinator *c)
 
 /* The node of the round with that number in the list; NULL: it is not connected. */
 tutti__node *tutti__coordinator_find(const tutti__coordinator *c, int id);
+/* coordinator.c: the job is over, and all are told. */
+void tutti__coordinator_end_job(tutti__coordinator *c, int code);
+void tutti__coordinator_tell_end(tutti__coordinator *c, tutti__node *n);
+/* All nodes of the round are to end their workers. */
+void tutti__coordinator_stop_round(tutti__coordinator *c, bool failing);
+/* It takes part from now on, with its place and its ranks. */
+void tutti__coordinator_enter_round(tutti__coordinator *c, tutti__node *n);
+/* The first word of a failure counts, but "I lost a peer" (3) gives way to a cause. */
+void tutti__coordinator_note_failure(tutti__coordinator *c, int code, const char *why);
+/* Fewer than were asked for go on all the same: nothing is lost by that. */
+void tutti__coordinator_tell_of_min(tutti__coordinator *c);
+/* coordinator_messages.c: for the door; nodes that wait because another has their rank. */
+void tutti__coordinator_on_message(void *context, tutti__link *link, const json_t *m);
+void tutti__coordinator_on_lost(void *context, tutti__link *link, const char *why);
+void tutti__coordinator_ask_again(tutti__coordinator *c);
 /* Begins as the successor of a coordinator that was lost: with its list, and nothing is done before enough have come. */
 void tutti__list_succeed(tutti__coordinator *c);
 /* Two sides of a network that is cut must not both: this one? */
