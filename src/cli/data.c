@@ -138,9 +138,10 @@ static int run_pack(int argc, char **argv)
     status = tutti__data_pack(paths[0], paths[1], &opts, &report);
     if (status != TUTTI_OK)
         return fail("pack", status, &counter);
-    printf("packed %zu training and %zu test images of %d classes, %dx%d, into %s in %.1f s\n",
-           report.train, report.test, report.classes, report.width, report.height,
-           tutti__printable(paths[1], dest, sizeof dest), (double)(tutti__now_ns() - begin) * 1e-9);
+    printf("packed %zu training and %zu test images of %d class%s, %dx%d, into %s in %.1f s\n",
+           report.train, report.test, report.classes, report.classes == 1 ? "" : "es", report.width,
+           report.height, tutti__printable(paths[1], dest, sizeof dest),
+           (double)(tutti__now_ns() - begin) * 1e-9);
     return 0;
 }
 

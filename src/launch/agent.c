@@ -358,7 +358,7 @@ static void look_for_successor(agent *a)
         a->paused_ms = tutti__now_ms();
     }
     a->paused = a->membership.uncertain;
-    if (a->paused && !a->membership.coordinator && !found &&
+    if (status == TUTTI_OK && a->paused && !a->membership.coordinator && !found &&
         tutti__now_ms() >= a->paused_ms + limit_s * 1e3)
         status = tutti__fail(TUTTI_ERR_PEER,
                              "tried for %g s in vain to reach the node that coordinates, at %s, or "
