@@ -75,8 +75,8 @@ static tutti_status open(tutti_trainer *trainer, int argc, char *const *argv,
     trainer->wants_help = wants_help(argc, argv);
     if (trainer->wants_help)
         return TUTTI_OK;
-    /* The workers of a job share its environment: the one that starts them has looked at it. */
-    if (!getenv("RANK"))
+    /* `tutti` has looked at it itself. The workers of a job share it: the one that starts them has looked. */
+    if (trainer->parts.program && !getenv("RANK"))
         TUTTI_TRY(tutti__env_check());
     return tutti__config_read(&trainer->config, &trainer->parts, argc, argv);
 }
