@@ -4,12 +4,13 @@ JOBS ?= $(shell nproc)
 CMAKE = cmake
 CONFIGURE_LOG = --log-level=WARNING
 
-.PHONY: all tutti demo test test-long bench check install clean format asan tsan arm64
+.PHONY: all tutti installable demo test test-long bench check docs install uninstall clean format asan tsan arm64
 
-BUILD = @$(CMAKE) --build build -j$(JOBS) --target $@ $(if $(findstring s,$(filter-out --%,$(MAKEFLAGS))),-- --quiet)
+BUILD = @$(CMAKE) --build build -j$(JOBS) --target $@ $(if $(findstring s,$(firstword -$(MAKEFLAGS))),-- --quiet)
 
 all: build/build.ninja ; $(BUILD)
 tutti: build/build.ninja ; $(BUILD)
+installable: build/build.ninja ; $(BUILD)
 
 build/build.ninja:
 	@$(CMAKE) --preset release $(CONFIGURE_LOG) >build-configure.log 2>&1 || { cat build-configure.log; rm -f build-configure.log; exit 1; }
@@ -31,7 +32,17 @@ tsan:
 arm64: ; scripts/test --arm64 || [ $$? = 77 ]
 
 check: ; tools/check
+
+# The pages of docs/ as a site: build/site. Its search needs a server.
+docs:
+	@command -v mkdocs >/dev/null || { echo "make docs needs mkdocs: apt-get install mkdocs (scripts/install-deps --ci does)" >&2; exit 4; }
+	@mkdocs build --quiet
+	@echo "build/site/index.html; with search: python3 -m http.server -d build/site, then http://localhost:8000"
 format: ; git ls-files '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
-install: all ; $(CMAKE) --install build --prefix $(PREFIX)
+# DESTDIR=FOLDER: in front of PREFIX, for packages.
+install: installable
+	@rm -f build/install_manifest.txt # that root left
+	@$(CMAKE) --install build --prefix "$$(realpath -m "$(PREFIX)")"
+uninstall: ; @$(CMAKE) -D PREFIX="$$(realpath -m "$(PREFIX)")" -P cmake/Uninstall.cmake
 clean: ; rm -rf build build-dev build-clang build-asan build-tsan build-cuda build-arm64

@@ -10,6 +10,8 @@
 #
 # Of PyTorch's variants (last: channels last; compile: torch.compile, whose compiling is in no step that counts, but in its first one)
 # each runs once; then ours and the fastest of them in turn, A B A B. Where PYTHON cannot import torch, or PEERS=none, ours alone.
+# Last, what the ranks make of one rank alone on a core, and what as many unconnected jobs of one rank make, a core each: what
+# these lose is lost to the memory, caches and clock that cores share, the rest is data parallelism's own.
 . "$(dirname "$0")/lib.sh"
 PYTHON=${PYTHON:-python3} ROUNDS=${ROUNDS:-3} BATCH=${BATCH:-32} RANKS=${RANKS:-2} THREADS=${THREADS:-1} MODEL=${MODEL:-mini_resnet}
 ISA=${ISA:-auto} VARIANTS=${VARIANTS:-plain last compile last+compile}
@@ -33,6 +35,14 @@ train() { # RANKS STEPS LOG_EVERY [COMMAND...]
 ours_images() { # RANKS [COMMAND...]: images/s, the median of the lines behind the second
     train "$1" "$STEPS" $log_every "${@:2}" >"$work/out" 2>&1 || { cat "$work/out" >&2; exit 1; }
     sed -n 's/.*"images_per_s": *\([0-9.e+]*\).*/\1/p' "$work/run/metrics.jsonl" | tail -n +3 | median
+}
+apart_images() { # images/s of RANKS jobs of one rank at once, a core each
+    local core
+    for core in $(seq 0 $((RANKS - 1))); do
+        (work=$work/apart$core && mkdir -p "$work" && ours_images 1 taskset -c "$core" >"$work/images") &
+    done
+    wait
+    cat "$work"/apart*/images | awk '{ sum += $1 } END { print sum }'
 }
 theirs() { # VARIANT STEPS [COMMAND...]: its output
     local layout=plain compile=0
@@ -74,8 +84,10 @@ for batch in $BATCH; do
         [ -z "$peer" ] || theirs_images "$best" >>"$work/$best.images"
         [ -z "$peer" ] || theirs_first plain >>"$work/plain.first"
         ours_images 1 taskset -c 0 >>"$work/alone.images"
+        apart_images >>"$work/apart.images"
     done
     images=$(median <"$work/ours.images") first=$(median <"$work/ours.first") alone=$(median <"$work/alone.images")
+    apart=$(median <"$work/apart.images")
     mib=$(peak train "$RANKS" "$(((STEPS + 3) / 4))" 1)
     printf '\n%s, batch %d a rank, %d ranks x %d thread, f32, %s; medians of %d rounds\n\n' "$MODEL" "$batch" "$RANKS" "$THREADS" "$ISA" "$ROUNDS"
     echo "| | images/s | ours x | start to first step, s | ours sooner by | peak memory a rank, MiB | ours / theirs |"
@@ -87,6 +99,7 @@ for batch in $BATCH; do
         echo "| PyTorch, $variant$([ "$variant" != "$best" ] || echo " (its best)") | $other | $(ratio "$images" "$other") | $other_first |" \
             "$(ratio "$other_first" "$first") | $other_mib | $(ratio "$mib" "$other_mib") |"
     done
-    awk -v n="$RANKS" -v all="$images" -v one="$alone" \
-        'BEGIN { printf "\n%d ranks / %d x one rank alone on a core: %.3f (%.1f images/s alone)\n", n, n, all / (n * one), one }'
+    awk -v n="$RANKS" -v all="$images" -v one="$alone" -v apart="$apart" 'BEGIN {
+        printf "\n%d ranks / %d x one rank alone on a core: %.3f (%.1f images/s alone)\n", n, n, all / (n * one), one
+        printf "%d unconnected ranks / %d x one alone: %.3f; %d ranks / %d unconnected ones: %.3f\n", n, n, apart / (n * one), n, n, all / apart }'
 done

@@ -8,6 +8,7 @@
 # pictures and labels are not stored: they are MT19937 words, which the test draws for itself (weights: the generator
 # of torch.manual_seed in order of construction; a CRC-32 in the file's metadata says whether they came out the same).
 # rules.safetensors: a small vector under every optimizer, learning-rate schedules, gradient clipping.
+# operations.safetensors: results and gradients of operations that no golden model has.
 # amp.safetensors: the losses of ten such steps under torch.autocast("cpu", torch.bfloat16), and some first gradients.
 # state_dict.safetensors: a small network's weights as users save them; logits.safetensors: what it then answers.
 # A second run gives the same tensors; safetensors writes the metadata in whatever order, so compare contents, not bytes.
@@ -272,6 +273,26 @@ def golden_state_dict():
     print("state_dict:", ", ".join(model.state_dict()))
 
 
+OPERATIONS = {
+    "sigmoid": torch.sigmoid, "tanh": torch.tanh, "sub": torch.sub, "mul": torch.mul, "mean": torch.mean,
+}
+
+
+def golden_operations():
+    """y = f(a[, b]), and the gradients of a and b from dy; a has numbers near zero and far from it."""
+    draws, out = Draws(11), {}
+    a, b = draws.uniform(32) * 12, draws.uniform(32)
+    a[:8] = torch.tensor([0.0, 1e-8, -1e-4, 2e-3, 30.0, -30.0, -200.0, 200.0])
+    out |= {"a": a.clone(), "b": b.clone(), "dy": draws.uniform(32)}
+    for name, function in OPERATIONS.items():
+        x = [t.clone().requires_grad_() for t in ((a, b) if name in ("sub", "mul") else (a,))]
+        y = function(*x)
+        y.backward(out["dy"][0] if y.dim() == 0 else out["dy"])
+        out |= {f"{name}.y": y.detach().reshape(-1)} | {f"{name}.grad{i}": t.grad for i, t in enumerate(x)}
+    save_file(out, os.path.join(OUT, "operations.safetensors"), {"torch": torch.__version__})
+    print("operations:", ", ".join(OPERATIONS))
+
+
 def main():
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
@@ -283,6 +304,7 @@ def main():
     golden_amp([("mlp", lambda: MLP(3 * 8 * 8), 32, 8, 0.1, 1, ("fc2.weight", "fc1.bias")),
                 ("mini_resnet", lambda: MiniResNet(3), 8, 8, 0.005, 7, ("fc.weight", "stem.0.weight", "stem.1.weight"))])
     golden_rules()
+    golden_operations()
     golden_state_dict()
 
 

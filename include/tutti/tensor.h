@@ -155,8 +155,14 @@ typedef struct tutti_pool_opts {
 } tutti_pool_opts;
 
 TUTTI_API tutti_tensor *tutti_relu(tutti_tensor *x);                 /* max(x, 0) */
+TUTTI_API tutti_tensor *tutti_sigmoid(tutti_tensor *x);              /* 1 / (1 + exp(-x)) */
+TUTTI_API tutti_tensor *tutti_tanh(tutti_tensor *x);                 /* hyperbolic tangent */
 TUTTI_API tutti_tensor *tutti_add(tutti_tensor *a, tutti_tensor *b); /* a + b, equal shapes */
-TUTTI_API tutti_tensor *tutti_scale(tutti_tensor *x, float factor);  /* x * factor */
+TUTTI_API tutti_tensor *tutti_sub(tutti_tensor *a, tutti_tensor *b); /* a - b, equal shapes */
+/* a * b, element by element, equal shapes */
+TUTTI_API tutti_tensor *tutti_mul(tutti_tensor *a, tutti_tensor *b);
+TUTTI_API tutti_tensor *tutti_scale(tutti_tensor *x, float factor); /* x * factor */
+TUTTI_API tutti_tensor *tutti_mean(tutti_tensor *x);                /* of all elements: a scalar */
 /* x in another dtype of F32, BF16, F16, rounded to nearest even; x itself if it is that. */
 TUTTI_API tutti_tensor *tutti_cast(tutti_tensor *x, tutti_dtype dtype);
 TUTTI_API tutti_tensor *tutti_flatten(tutti_tensor *x); /* [N, ...] -> [N, K] */

@@ -184,7 +184,7 @@ static tutti_status scan(tutti_ctx *cx, tutti_tensor *loss)
     TUTTI_TRY(cx->stream->ops->flat->fill(cx->stream, loss->grad->data, 1, 1));
     for (tutti__node *n = cx->last_node; n; n = n->previous) {
         if (n->dst->grad) {
-            tutti_status status = tutti__node_run(n, n->op->backward);
+            tutti_status status = tutti__node_backward(n);
 
             if (status == TUTTI_OK)
                 status = deliver_all(n);

@@ -167,6 +167,11 @@ tutti_status tutti__env_choice(tutti__env_id id, const char *const *names, size_
 bool tutti__parse_int64(const char *text, int64_t *value_p);
 bool tutti__parse_double(const char *text, double *value_p);
 bool tutti__ends_in(const char *text, const char *end);
+/* The end of a plural: printf("%d rank%s", n, tutti__s(n)). */
+static inline const char *tutti__s(uint64_t n)
+{
+    return n == 1 ? "" : "s";
+}
 /* The first candidate that begins with `text`, of 3 letters or more, else the nearest (edit distance); '-' and '_' alike.
  * NULL: none is near. */
 const char *tutti__nearest(const char *text, const char *const *candidates, size_t n);

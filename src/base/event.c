@@ -45,12 +45,14 @@ void tutti__recorder_free(tutti__recorder *recorder)
 
 uint64_t tutti__record_open(tutti__recorder *recorder, const tutti__time_span *event)
 {
-    uint64_t number, words[WORDS];
+    typedef uint64_t __attribute__((may_alias)) word;
+    const word *words =
+        (const word *)event; /* as they were stored: a wider load would wait for all of them */
+    uint64_t number;
     slot *s;
 
     if (!recorder)
         return 0;
-    memcpy(words, event, sizeof words);
     number = atomic_fetch_add_explicit(&recorder->next, 1, memory_order_relaxed);
     s = &recorder->slots[number & recorder->mask];
     atomic_store_explicit(&s->sequence, 0, memory_order_relaxed);

@@ -229,8 +229,8 @@ static void say_plan(const plan *p, char *said, size_t size)
     if (p->prefix > 0)
         snprintf(prefix, sizeof prefix, "; \"%.*s\" taken off their names",
                  (int)(p->prefix < 40 ? p->prefix : 40), first);
-    snprintf(text, sizeof text, "%zu of %zu tensors from %.1000s (%s)%s", p->taken, p->n,
-             tutti__weights_path(p->file), tutti__weights_kind(p->file), prefix);
+    snprintf(text, sizeof text, "%zu of %zu tensor%s from %.1000s (%s)%s", p->taken, p->n,
+             tutti__s(p->n), tutti__weights_path(p->file), tutti__weights_kind(p->file), prefix);
     say(text, sizeof text, "read", &p->converted);
     say(text, sizeof text, "left as they were", &p->kept);
     say(text, sizeof text, "of another shape or dtype", &p->different);

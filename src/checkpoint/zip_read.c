@@ -232,8 +232,8 @@ static tutti_status read_directory(tutti__zip *zip)
     free(p);
     /* The end's own count has 16 bits. */
     if (status == TUTTI_OK && (zip->n & 0xffff) != (zip->n_said & 0xffff))
-        status = malformed(zip, "its directory holds %zu entries, and its end says %llu", zip->n,
-                           (unsigned long long)zip->n_said);
+        status = malformed(zip, "its directory holds %zu file%s, and its end says %llu", zip->n,
+                           tutti__s(zip->n), (unsigned long long)zip->n_said);
     return status == TUTTI_OK ? sort_names(zip) : status;
 }
 

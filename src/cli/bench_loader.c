@@ -195,9 +195,10 @@ static void print_head(const stand *s)
     if (tutti_group_rank(s->group) != 0)
         return;
     fprintf(s->table.out,
-            "# loader, %s, %s: %zu images of %dx%dx%d, %d rank%s, augment %s, Tutti %s\n",
-            info.name, info.split, info.count, info.channels, info.height, info.width, ranks,
-            ranks == 1 ? "" : "s", s->bench->data.augment ? "on" : "off", TUTTI_VERSION);
+            "# loader, %s, %s: %zu image%s of %dx%dx%d, %d rank%s, augment %s, Tutti %s\n",
+            info.name, info.split, info.count, tutti__s(info.count), info.channels, info.height,
+            info.width, ranks, tutti__s((uint64_t)ranks), s->bench->data.augment ? "on" : "off",
+            TUTTI_VERSION);
     fprintf(s->table.out, "#%7s %9s %12s %10s %12s %12s %8s %10s %7s\n", "workers", "batch",
             "images/s", "MB/s", "batch (us)", "p95 (us)", "wait (%)", "first (ms)", "#wrong");
     fflush(s->table.out);

@@ -85,11 +85,11 @@ static void print_kinds(FILE *out, const tutti__bench_ops *o, sum *kinds)
     sum rest = {.ms = o->step_ms - o->data_ms - o->exposed_ms};
 
     fprintf(out,
-            "# rank 0, means of %zu steps of %.2f ms; a core's measured peak: %.1f GFLOP/s (%s, "
+            "# rank 0, means of %zu step%s of %.2f ms; a core's measured peak: %.1f GFLOP/s (%s, "
             "F32), a copy %.1f GB/s;\n# convolutions as if computed directly; %.0f page faults a "
             "step\n",
-            o->steps, o->step_ms, o->peak.gflops, *o->peak.isa ? o->peak.isa : "unknown",
-            o->peak.gbps, o->page_faults);
+            o->steps, tutti__s(o->steps), o->step_ms, o->peak.gflops,
+            *o->peak.isa ? o->peak.isa : "unknown", o->peak.gbps, o->page_faults);
     fprintf(out, "#%-27s %7s %9s %8s %8s %8s %8s\n", "operation", "calls", "(ms)", "share",
             "GFLOP/s", "of peak", "GB/s");
     for (size_t i = 0; i < n; i++) {

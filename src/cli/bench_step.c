@@ -297,18 +297,21 @@ static void print_table(const stand *s, const result *r, double efficiency)
     char shards[48] = "";
 
     if (c->shards > 0)
-        snprintf(shards, sizeof shards, " over %lld shards", (long long)c->shards);
-    fprintf(
-        out,
-        "# step, %s, synthetic 3x32x32, %d rank%s (%s)%s, %lld images a %s and %d thread%s a rank, "
-        "%s, "
-        "amp %s, %s,\n# %.1f MiB of gradients in %zu buckets, hook %s, zero %lld, %zu steps, Tutti "
-        "%s\n",
-        c->model, ranks, ranks == 1 ? "" : "s", tutti_group_transport_name(s->group), shards,
-        (long long)c->batch_size, c->shards > 0 ? "shard" : "rank", r->threads,
-        r->threads == 1 ? "" : "s", c->optimizer, c->amp, r->device.name,
-        (double)r->gradient_bytes / MIB, r->buckets, c->comm_hook, (long long)c->zero, s->n,
-        TUTTI_VERSION);
+        snprintf(shards, sizeof shards, " over %lld shard%s", (long long)c->shards,
+                 tutti__s((uint64_t)c->shards));
+    fprintf(out,
+            "# step, %s, synthetic 3x32x32, %d rank%s (%s)%s, %lld image%s a %s and %d thread%s a "
+            "rank, "
+            "%s, "
+            "amp %s, %s,\n# %.1f MiB of gradients in %zu bucket%s, hook %s, zero %lld, %zu step%s, "
+            "Tutti "
+            "%s\n",
+            c->model, ranks, tutti__s((uint64_t)ranks), tutti_group_transport_name(s->group),
+            shards, (long long)c->batch_size, tutti__s((uint64_t)c->batch_size),
+            c->shards > 0 ? "shard" : "rank", r->threads, tutti__s((uint64_t)r->threads),
+            c->optimizer, c->amp, r->device.name, (double)r->gradient_bytes / MIB, r->buckets,
+            tutti__s(r->buckets), c->comm_hook, (long long)c->zero, s->n, tutti__s(s->n),
+            TUTTI_VERSION);
     fprintf(out, "#%9s %9s %9s %10s %9s %9s %9s %9s %9s %9s %9s %9s %9s %9s %7s\n", "step", "p95",
             "images/s", "efficiency", "data", "forward", "backward", "comm", "exposed", "optimizer",
             "other", "cpu", "arena", "state", "#wrong");

@@ -173,9 +173,9 @@ static tutti_status show_table(const tutti__weights *file, const json_t *state, 
         bytes += e->bytes;
         numbers += (uint64_t)tutti_shape_count(e->shape);
     }
-    printf("%s (%s): %zu tensors, %" PRIu64 " numbers, %" PRIu64 " bytes\n",
+    printf("%s (%s): %zu tensor%s, %" PRIu64 " number%s, %" PRIu64 " bytes\n",
            tutti__printable(tutti__weights_path(file), name, sizeof name),
-           tutti__weights_kind(file), n, numbers, bytes);
+           tutti__weights_kind(file), n, tutti__s(n), numbers, tutti__s(numbers), bytes);
     printf("  %-*s  %-5s  %-*s  %12s%s\n", width, "name", "dtype", shapes, "shape", "bytes",
            digests ? "  xxh3" : "");
     for (size_t i = 0; i < n; i++) {
@@ -249,12 +249,12 @@ static int run_verify(int argc, char **argv)
     status = tutti__verify(argv[0], say_verified, NULL, &c);
     if (status != TUTTI_OK)
         return fail("verify", status);
-    printf("all is whole: %zu file%s, %zu tensors, %" PRIu64 " bytes\n", c.files,
-           c.files == 1 ? "" : "s", c.tensors, c.bytes);
+    printf("all is whole: %zu file%s, %zu tensor%s, %" PRIu64 " bytes\n", c.files,
+           tutti__s(c.files), c.tensors, tutti__s(c.tensors), c.bytes);
     if (c.unchecked > 0)
-        printf(
-            "(%zu tensors could be read, but no digest tells whether they are what was written)\n",
-            c.unchecked);
+        printf("(%zu tensor%s could be read, but no digest tells whether the file is what was "
+               "written)\n",
+               c.unchecked, tutti__s(c.unchecked));
     return 0;
 }
 
@@ -409,7 +409,8 @@ static int run_export(int argc, char **argv)
 
         return tutti__counter_stopped() ? 128 + tutti__counter_stopped() : code;
     }
-    printf("%zu tensors in %s\n", n, tutti__printable(l.paths[1], shown, sizeof shown));
+    printf("%zu tensor%s in %s\n", n, tutti__s(n),
+           tutti__printable(l.paths[1], shown, sizeof shown));
     return 0;
 }
 

@@ -3,9 +3,12 @@
 #include "cli/cli.h"
 #include "cli/counter.h"
 #include "data/dataset.h"
+#include "data/records.h"
 
 #include <stdio.h>
 #include <string.h>
+
+#define IMAGE_SIZE "--image-size needs a number from 1 to 8192"
 
 static void print_help(void)
 {
@@ -13,7 +16,7 @@ static void print_help(void)
     char usage[96];
 
     fputs("usage: tutti data show [--image-size N] SPEC\n"
-          "       tutti data pack [--resize] SOURCE DEST\n"
+          "       tutti data pack [--image-size N] [--resize] SOURCE DEST\n"
           "\n"
           "show reads a whole data set and describes it: counts, shape, images of each class, mean "
           "and standard\n"
@@ -24,10 +27,14 @@ static void print_help(void)
     fputs("  --image-size N   images of any size, scaled so that the shorter side is N, and their "
           "middle square (folder)\n"
           "\n"
-          "pack turns the images SOURCE/train/CLASS/FILE and SOURCE/test/CLASS/FILE (or val), all "
-          "of 32x32 pixels,\n"
-          "into CIFAR-10 binary files in the new folder DEST, for --data cifar10 --data-dir DEST.\n"
-          "  --resize         stretch images of other sizes to 32x32\n",
+          "pack turns the images SOURCE/train/CLASS/FILE and SOURCE/test/CLASS/FILE (or val) into "
+          "CIFAR-10 binary\n"
+          "files in the new folder DEST, with their size, mean and standard deviation "
+          "in " TUTTI__RECORDS_INFO ", for --data cifar10\n"
+          "--data-dir DEST.\n"
+          "  --image-size N   images of any size become N x N, as above; without it all must have "
+          "one size, and keep it\n"
+          "  --resize         stretch them to N x N instead (without --image-size: 32 x 32)\n",
           stdout);
 }
 
@@ -45,20 +52,49 @@ static int fail_usage(const char *verb, const char *what)
     return 2;
 }
 
+/* At argv[*i]; "--image-size N" and "--image-size=N". */
+static bool is_image_size(const char *text)
+{
+    return strncmp(text, "--image", 7) == 0 && (text[7] == '-' || text[7] == '_') &&
+           strncmp(text + 8, "size", 4) == 0 && (!text[12] || text[12] == '=');
+}
+
+static bool take_size(int argc, char **argv, int *i, int *size_p)
+{
+    const char *text = strchr(argv[*i], '=');
+    int64_t size;
+
+    text = text ? text + 1 : ++*i < argc ? argv[*i] : "";
+    if (!tutti__parse_int64(text, &size) || size < 1 || size > TUTTI__RECORDS_SIDE)
+        return false;
+    *size_p = (int)size;
+    return true;
+}
+
+static int unknown_flag(const char *verb, const char *flag)
+{
+    static const char *const names[] = {"--image-size", "--resize"};
+    const char *nearest = tutti__nearest(flag, names, strcmp(verb, "pack") == 0 ? 2 : 1);
+
+    fprintf(stderr, "tutti data %s: there is no flag \"%s\"%s%s%s; see tutti data --help\n", verb,
+            flag, nearest ? ", did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "");
+    return 2;
+}
+
 static int run_show(int argc, char **argv)
 {
     tutti__counter counter;
     tutti__tick tick = tutti__counter_begin(&counter, "reading", "images");
     tutti_dataset_opts opts = {0};
     const char *spec = NULL;
-    int64_t size;
     tutti_status status;
 
     for (int i = 0; i < argc; i++) {
-        if (strcmp(argv[i], "--image-size") == 0 || strcmp(argv[i], "--image_size") == 0) {
-            if (++i == argc || !tutti__parse_int64(argv[i], &size) || size < 1 || size > 8192)
-                return fail_usage("show", "--image-size needs a number from 1 to 8192");
-            opts.image_size = (int)size;
+        if (is_image_size(argv[i])) {
+            if (!take_size(argc, argv, &i, &opts.image_size))
+                return fail_usage("show", IMAGE_SIZE);
+        } else if (argv[i][0] == '-' && argv[i][1]) {
+            return unknown_flag("show", argv[i]);
         } else if (spec)
             return fail_usage("show", "expected one data set, such as digits:train");
         else
@@ -83,10 +119,13 @@ static int run_pack(int argc, char **argv)
     int n = 0;
 
     for (int i = 0; i < argc; i++) {
-        if (strcmp(argv[i], "--resize") == 0)
+        if (is_image_size(argv[i])) {
+            if (!take_size(argc, argv, &i, &opts.image_size))
+                return fail_usage("pack", IMAGE_SIZE);
+        } else if (strcmp(argv[i], "--resize") == 0)
             opts.resize = true;
         else if (argv[i][0] == '-' && argv[i][1])
-            return fail_usage("pack", "the only flag is --resize");
+            return unknown_flag("pack", argv[i]);
         else if (n == 2)
             return fail_usage("pack", "more than a source and a destination");
         else
@@ -94,11 +133,14 @@ static int run_pack(int argc, char **argv)
     }
     if (n != 2)
         return fail_usage("pack", "expected the source and the destination folder");
+    if (opts.resize && opts.image_size == 0)
+        opts.image_size = 32;
     status = tutti__data_pack(paths[0], paths[1], &opts, &report);
     if (status != TUTTI_OK)
         return fail("pack", status, &counter);
-    printf("packed %zu training and %zu test images of %d classes into %s in %.1f s\n",
-           report.train, report.test, report.classes, tutti__printable(paths[1], dest, sizeof dest),
+    printf("packed %zu training and %zu test images of %d class%s, %dx%d, into %s in %.1f s\n",
+           report.train, report.test, report.classes, report.classes == 1 ? "" : "es", report.width,
+           report.height, tutti__printable(paths[1], dest, sizeof dest),
            (double)(tutti__now_ns() - begin) * 1e-9);
     return 0;
 }

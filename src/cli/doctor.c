@@ -255,8 +255,9 @@ int tutti__cli_doctor(int argc, char **argv)
     }
     uname(&host);
     if (!line.json || strcmp(line.json, "-") != 0)
-        printf("Tutti %s on %s, %s %s %s, for %d ranks\n", TUTTI_VERSION, host.nodename,
-               host.sysname, host.release, host.machine, line.ranks);
+        printf("Tutti %s on %s, %s %s %s, for %d rank%s\n", TUTTI_VERSION, host.nodename,
+               host.sysname, host.release, host.machine, line.ranks,
+               tutti__s((uint64_t)line.ranks));
     status = run_all(&line, &findings);
     seconds = (tutti__now_ms() - begin) * 1e-3;
     if (status == TUTTI_OK && (!line.json || strcmp(line.json, "-") != 0))

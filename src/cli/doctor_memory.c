@@ -50,9 +50,9 @@ void tutti__check_memory(tutti__doctor *d)
     }
     available = meminfo(text, "\nMemAvailable:");
     mark = judge(available, d->ranks);
-    tutti__find(d, mark, "memory", "%s free of %s, %s for each of %d ranks",
+    tutti__find(d, mark, "memory", "%s free of %s, %s for each of %d rank%s",
                 tutti__size(&a, available), tutti__size(&b, meminfo(text, "MemTotal:")),
-                tutti__size(&c, available / d->ranks), d->ranks);
+                tutti__size(&c, available / d->ranks), d->ranks, tutti__s((uint64_t)d->ranks));
     if (mark != TUTTI__FINE)
         tutti__remedy(d, "end what else runs here (ps --sort=-rss -eo rss,pid,args | head), or "
                          "start fewer ranks");
@@ -117,6 +117,7 @@ void tutti__check_overcommit(tutti__doctor *d)
     int64_t mode = 0, panic = 0, score = 0;
     tutti__size_text a;
     char text[8192], *kills;
+    long killed = 0;
 
     if (tutti__slurp_int64("/proc/sys/vm/overcommit_memory", &mode) && mode == 2 &&
         tutti__slurp("/proc/meminfo", text, sizeof text)) {
@@ -139,10 +140,10 @@ void tutti__check_overcommit(tutti__doctor *d)
                     "processes of this shell are ended before others (oom_score_adj %d)",
                     (int)score);
     if (tutti__slurp("/proc/vmstat", text, sizeof text) && (kills = strstr(text, "\noom_kill ")) &&
-        atol(kills + strlen("\noom_kill ")) > 0)
+        (killed = atol(kills + strlen("\noom_kill "))) > 0)
         tutti__find(d, TUTTI__NOTE, "out of memory",
-                    "the kernel has ended %ld processes for want of memory since it started",
-                    atol(kills + strlen("\noom_kill ")));
+                    "the kernel has ended %ld process%s for want of memory since it started",
+                    killed, killed == 1 ? "" : "es");
 }
 
 void tutti__check_huge_pages(tutti__doctor *d)

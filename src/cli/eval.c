@@ -113,9 +113,9 @@ static void print_tables(const tutti__inference_result *r)
     const tutti__tally *t = r->tally;
     const int64_t n = tutti__tally_samples(t), correct = tutti__tally_correct(t);
 
-    printf("%s\n%s on %s:%s, %lld images, %d rank%s, %.0f images/s\n", r->weights, r->config->model,
-           r->data.name, r->data.split, (long long)n, r->size, r->size == 1 ? "" : "s",
-           (double)n / r->seconds);
+    printf("%s\n%s on %s:%s, %lld image%s, %d rank%s, %.0f images/s\n", r->weights,
+           r->config->model, r->data.name, r->data.split, (long long)n, tutti__s((uint64_t)n),
+           r->size, tutti__s((uint64_t)r->size), (double)n / r->seconds);
     printf("accuracy %.2f %% (%lld of %lld)", 100 * share(correct, n), (long long)correct,
            (long long)n);
     if (t->classes > 5)

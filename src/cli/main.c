@@ -32,8 +32,17 @@ static void print_help(FILE *file)
     for (size_t i = 0; i < TUTTI__COUNT_OF(commands); i++)
         if (commands[i].run)
             fprintf(file, "  %-10s  %s\n", commands[i].name, commands[i].help);
-    fprintf(file, "\n  tutti COMMAND --help   the flags of a command\n"
-                  "  tutti --version        the version\n");
+    fprintf(file, "\n  -V, --version  the version, and how it was built\n"
+                  "  -h, --help     this text; tutti COMMAND --help: the flags of a command\n");
+}
+
+/* The first line is for programs, the second for whoever reads a report of a defect. */
+static void print_version(void)
+{
+    const char *compiler = strchr(tutti__build_text(), ' ');
+
+    printf("tutti %s\n%s, %s, with %s\n", TUTTI_VERSION, compiler ? compiler + 1 : "",
+           TUTTI_BUILD_TYPE, *TUTTI_PARTS ? TUTTI_PARTS : "no optional part");
 }
 
 static int refuse(const char *name)
@@ -102,8 +111,8 @@ int main(int argc, char **argv)
         print_help(stdout);
         return close_output(0);
     }
-    if (strcmp(name, "--version") == 0) {
-        printf("tutti %s\n", TUTTI_VERSION);
+    if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0 || strcmp(name, "version") == 0) {
+        print_version();
         return close_output(0);
     }
     for (size_t i = 0; i < TUTTI__COUNT_OF(commands); i++)

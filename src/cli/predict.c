@@ -24,7 +24,7 @@ static const char HELP[] =
     "sample, "
     "index,\n"
     "                           label, predicted, and a column a class\n"
-    "  --format KIND            logits (default) or probabilities\n"
+    "  --format KIND            logits or probabilities (default logits)\n"
     "  -h, --help               this text\n";
 
 /* What there is to write: values are [n, classes]. */
@@ -143,8 +143,9 @@ static tutti_status deliver(void *user, const tutti__inference_result *r)
     free(a.values);
     free(a.predicted);
     if (status == TUTTI_OK && strcmp(line->out, "-") != 0)
-        printf("%s of %zu images of %s:%s in %s: accuracy %.2f %%, loss %.4f\n", a.kind, a.n,
-               r->data.name, r->data.split, tutti__printable(line->out, shown, sizeof shown),
+        printf("%s of %zu image%s of %s:%s in %s: accuracy %.2f %%, loss %.4f\n", a.kind, a.n,
+               tutti__s(a.n), r->data.name, r->data.split,
+               tutti__printable(line->out, shown, sizeof shown),
                100 * (double)tutti__tally_correct(t) / (double)tutti__tally_samples(t),
                tutti__tally_loss(t));
     return status;

@@ -2,12 +2,14 @@
 #include "base/base.h"
 #include "cli/cli.h"
 #include "cli/workers.h"
+#include "comm/comm.h"
 #include "train/agree.h"
 #include "train/signals.h"
 #include "train/train.h"
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void print_help(void)

@@ -301,7 +301,7 @@ void tutti__coalesce_forget(const tutti_group *group)
     batch_free(b);
 }
 
-tutti_status tutti__coalesce(tutti_group *group, const tutti__op *op, tutti_work **work_p)
+tutti_status tutti__coalesce(tutti_group *group, tutti__op *op, tutti_work **work_p)
 {
     batch *b = begun ? *find(group) : NULL;
 

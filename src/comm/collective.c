@@ -4,10 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool known_dtype(tutti_dtype dtype)
-{
-    return tutti_dtype_size(dtype) > 0;
-}
+/* Buffers are passed by value: a check that is no part of its call would copy them by wide loads, which wait for the narrow stores
+ * that have just made them. */
+#define CHECK static inline __attribute__((always_inline)) tutti_status
 
 static tutti_status check_group(const char *call, const tutti_group *group)
 {
@@ -36,21 +35,34 @@ tutti_status tutti__check_group(const char *call, const tutti_group *group)
     return TUTTI_OK;
 }
 
-tutti_status tutti__check_buf(const char *call, const char *name, tutti_const_buf buf)
+static tutti_status refuse_buf(const char *call, const char *name, tutti_const_buf buf)
 {
-    if (!known_dtype(buf.dtype))
+    if (tutti__element(buf.dtype) == 0)
         return tutti__fail(TUTTI_ERR_ARG, "%s: %s has the unknown dtype %d", call, name,
                            (int)buf.dtype);
     if (!buf.p && buf.count > 0)
         return tutti__fail(TUTTI_ERR_ARG, "%s: %s is NULL with %zu elements", call, name,
                            buf.count);
-    if (buf.count > SIZE_MAX / 2 / tutti_dtype_size(buf.dtype))
-        return tutti__fail(TUTTI_ERR_ARG, "%s: %s has %zu elements, more than memory holds", call,
-                           name, buf.count);
+    return tutti__fail(TUTTI_ERR_ARG, "%s: %s has %zu elements, more than memory holds", call, name,
+                       buf.count);
+}
+
+CHECK check_buf(const char *call, const char *name, tutti_const_buf buf)
+{
+    size_t bytes;
+
+    if (tutti__element(buf.dtype) == 0 || (!buf.p && buf.count > 0) ||
+        __builtin_mul_overflow(buf.count, 2 * tutti__element(buf.dtype), &bytes))
+        return refuse_buf(call, name, buf);
     return TUTTI_OK;
 }
 
-static tutti_status check_redop(const char *call, tutti_redop op, tutti_dtype dtype)
+tutti_status tutti__check_buf(const char *call, const char *name, tutti_const_buf buf)
+{
+    return check_buf(call, name, buf);
+}
+
+CHECK check_redop(const char *call, tutti_redop op, tutti_dtype dtype)
 {
     bool real =
         dtype == TUTTI_F32 || dtype == TUTTI_F64 || dtype == TUTTI_F16 || dtype == TUTTI_BF16;
@@ -69,7 +81,7 @@ static tutti_status check_redop(const char *call, tutti_redop op, tutti_dtype dt
     return TUTTI_OK;
 }
 
-static tutti_status check_root(const char *call, const tutti_group *group, int root)
+CHECK check_root(const char *call, const tutti_group *group, int root)
 {
     if (root < 0 || root >= group->comm.size)
         return tutti__fail(TUTTI_ERR_ARG, "%s: root is %d, expected a rank from 0 to %d", call,
@@ -78,7 +90,7 @@ static tutti_status check_root(const char *call, const tutti_group *group, int r
 }
 
 /* What only root has, another rank must not give: it would wait for a result that never comes. */
-static tutti_status check_unused(const char *call, const char *name, tutti_const_buf buf, int root)
+CHECK check_unused(const char *call, const char *name, tutti_const_buf buf, int root)
 {
     if (buf.p || buf.count > 0)
         return tutti__fail(TUTTI_ERR_ARG,
@@ -87,9 +99,9 @@ static tutti_status check_unused(const char *call, const char *name, tutti_const
     return TUTTI_OK;
 }
 
-static tutti_status check_apart(const char *call, tutti_const_buf src, tutti_buf dst)
+CHECK check_apart(const char *call, tutti_const_buf src, tutti_buf dst)
 {
-    size_t element = tutti_dtype_size(src.dtype);
+    size_t element = tutti__element(src.dtype);
     const char *s = src.p, *d = dst.p;
 
     if (src.dtype != dst.dtype)
@@ -107,7 +119,7 @@ static tutti_status check_counts(const char *call, const tutti_group *group, con
 {
     size_t sum = 0;
 
-    TUTTI_TRY(tutti__check_buf(call, name, buf));
+    TUTTI_TRY(check_buf(call, name, buf));
     if (!counts)
         return tutti__fail(TUTTI_ERR_ARG, "%s: the counts of %s are NULL, expected %d", call, name,
                            group->comm.size);
@@ -126,14 +138,14 @@ static tutti_status check_counts(const char *call, const tutti_group *group, con
 }
 
 /* The larger side is `size` times the smaller, of one dtype, and the buffers overlap at most in this rank's place. */
-static tutti_status check_pair(const char *call, const tutti_group *group, tutti_const_buf part,
-                               const char *part_name, tutti_const_buf whole, const char *whole_name)
+CHECK check_pair(const char *call, const tutti_group *group, tutti_const_buf part,
+                 const char *part_name, tutti_const_buf whole, const char *whole_name)
 {
-    size_t bytes = part.count * tutti_dtype_size(part.dtype), n = (size_t)group->comm.size;
+    size_t bytes = part.count * tutti__element(part.dtype), n = (size_t)group->comm.size;
     const char *p = part.p, *w = whole.p;
 
-    TUTTI_TRY(tutti__check_buf(call, part_name, part));
-    TUTTI_TRY(tutti__check_buf(call, whole_name, whole));
+    TUTTI_TRY(check_buf(call, part_name, part));
+    TUTTI_TRY(check_buf(call, whole_name, whole));
     if (part.dtype != whole.dtype)
         return tutti__fail(TUTTI_ERR_ARG, "%s: %s is %s but %s is %s", call, part_name,
                            tutti_dtype_name(part.dtype), whole_name, tutti_dtype_name(whole.dtype));
@@ -158,7 +170,7 @@ static void place_text(const tutti_stream *stream, char *text, size_t capacity)
 }
 
 /* Sets where the buffers lie: in one place, unless this rank does not use one of them. */
-static tutti_status put(const char *call, tutti__op *op, tutti_const_buf src, tutti_const_buf dst)
+CHECK put(const char *call, tutti__op *op, tutti_const_buf src, tutti_const_buf dst)
 {
     tutti_stream *from = tutti__on_host(src.stream) ? NULL : src.stream,
                  *to = tutti__on_host(dst.stream) ? NULL : dst.stream;
@@ -179,8 +191,9 @@ static tutti_status put(const char *call, tutti__op *op, tutti_const_buf src, tu
 }
 
 /* `buf`: a piece. */
-static tutti__op make_op(tutti__op_kind kind, tutti_const_buf buf, const void *src, void *dst,
-                         tutti_work **work_p)
+static inline __attribute__((always_inline)) tutti__op make_op(tutti__op_kind kind,
+                                                               tutti_const_buf buf, const void *src,
+                                                               void *dst, tutti_work **work_p)
 {
     tutti__op op = {.src = src, .dst = dst};
 
@@ -193,10 +206,10 @@ static tutti__op make_op(tutti__op_kind kind, tutti_const_buf buf, const void *s
 }
 
 /* src reduced into dst: the same memory, or apart. */
-static tutti_status check_from(const char *call, tutti_const_buf src, tutti_buf dst)
+CHECK check_from(const char *call, tutti_const_buf src, tutti_buf dst)
 {
-    TUTTI_TRY(tutti__check_buf(call, "src", src));
-    TUTTI_TRY(tutti__check_buf(call, "dst", tutti_buf_const(dst)));
+    TUTTI_TRY(check_buf(call, "src", src));
+    TUTTI_TRY(check_buf(call, "dst", tutti_buf_const(dst)));
     if (src.count != dst.count)
         return tutti__fail(TUTTI_ERR_ARG, "%s: src has %zu elements but dst %zu", call, src.count,
                            dst.count);
@@ -209,7 +222,7 @@ tutti_status tutti_all_reduce(tutti_group *group, tutti_buf buf, tutti_redop red
     tutti__op op = make_op(TUTTI__OP_ALL_REDUCE, tutti_buf_const(buf), buf.p, buf.p, work_p);
 
     TUTTI_TRY(check_group("all_reduce", group));
-    TUTTI_TRY(tutti__check_buf("all_reduce", "buf", tutti_buf_const(buf)));
+    TUTTI_TRY(check_buf("all_reduce", "buf", tutti_buf_const(buf)));
     TUTTI_TRY(check_redop("all_reduce", redop, buf.dtype));
     op.signature.redop = (uint8_t)redop;
     TUTTI_TRY(put("all_reduce", &op, tutti_buf_const(buf), tutti_buf_const(buf)));
@@ -234,7 +247,7 @@ tutti_status tutti_broadcast(tutti_group *group, tutti_buf buf, int root, tutti_
     tutti__op op = make_op(TUTTI__OP_BROADCAST, tutti_buf_const(buf), buf.p, buf.p, work_p);
 
     TUTTI_TRY(check_group("broadcast", group));
-    TUTTI_TRY(tutti__check_buf("broadcast", "buf", tutti_buf_const(buf)));
+    TUTTI_TRY(check_buf("broadcast", "buf", tutti_buf_const(buf)));
     TUTTI_TRY(check_root("broadcast", group, root));
     op.signature.root = (uint32_t)root;
     TUTTI_TRY(put("broadcast", &op, tutti_buf_const(buf), tutti_buf_const(buf)));
@@ -247,7 +260,7 @@ tutti_status tutti_reduce(tutti_group *group, tutti_buf buf, tutti_redop redop, 
     tutti__op op = make_op(TUTTI__OP_REDUCE, tutti_buf_const(buf), buf.p, buf.p, work_p);
 
     TUTTI_TRY(check_group("reduce", group));
-    TUTTI_TRY(tutti__check_buf("reduce", "buf", tutti_buf_const(buf)));
+    TUTTI_TRY(check_buf("reduce", "buf", tutti_buf_const(buf)));
     TUTTI_TRY(check_redop("reduce", redop, buf.dtype));
     TUTTI_TRY(check_root("reduce", group, root));
     op.signature.redop = (uint8_t)redop;
@@ -266,7 +279,7 @@ tutti_status tutti_reduce_from(tutti_group *group, tutti_const_buf src, tutti_bu
     if (group->comm.rank == root) {
         TUTTI_TRY(check_from("reduce_from", src, dst));
     } else {
-        TUTTI_TRY(tutti__check_buf("reduce_from", "src", src));
+        TUTTI_TRY(check_buf("reduce_from", "src", src));
         TUTTI_TRY(check_unused("reduce_from", "dst", tutti_buf_const(dst), root));
         op.dst = (void *)(uintptr_t)src.p; /* nobody writes there */
     }
@@ -287,7 +300,7 @@ tutti_status tutti_scatter(tutti_group *group, tutti_const_buf src, tutti_buf ds
     if (group->comm.rank == root) {
         TUTTI_TRY(check_pair("scatter", group, tutti_buf_const(dst), "dst", src, "src"));
     } else {
-        TUTTI_TRY(tutti__check_buf("scatter", "dst", tutti_buf_const(dst)));
+        TUTTI_TRY(check_buf("scatter", "dst", tutti_buf_const(dst)));
         TUTTI_TRY(check_unused("scatter", "src", src, root));
     }
     op.signature.root = (uint32_t)root;
@@ -305,7 +318,7 @@ tutti_status tutti_gather(tutti_group *group, tutti_const_buf src, tutti_buf dst
     if (group->comm.rank == root) {
         TUTTI_TRY(check_pair("gather", group, src, "src", tutti_buf_const(dst), "dst"));
     } else {
-        TUTTI_TRY(tutti__check_buf("gather", "src", src));
+        TUTTI_TRY(check_buf("gather", "src", src));
         TUTTI_TRY(check_unused("gather", "dst", tutti_buf_const(dst), root));
     }
     op.signature.root = (uint32_t)root;
@@ -331,7 +344,7 @@ tutti_status tutti_all_gather_v(tutti_group *group, tutti_const_buf src, tutti_b
     size_t at;
 
     TUTTI_TRY(check_group("all_gather_v", group));
-    TUTTI_TRY(tutti__check_buf("all_gather_v", "src", src));
+    TUTTI_TRY(check_buf("all_gather_v", "src", src));
     TUTTI_TRY(check_counts("all_gather_v", group, "dst", tutti_buf_const(dst), counts));
     if (src.count != counts[group->comm.rank])
         return tutti__fail(TUTTI_ERR_ARG,
@@ -340,7 +353,7 @@ tutti_status tutti_all_gather_v(tutti_group *group, tutti_const_buf src, tutti_b
                            src.count, group->comm.rank, counts[group->comm.rank]);
     op.signature.count = 0;
     op.dst_counts = counts;
-    at = tutti__piece_in(group->comm.rank, &op, group->comm.rank).at * tutti_dtype_size(dst.dtype);
+    at = tutti__piece_in(group->comm.rank, &op, group->comm.rank).at * tutti__element(dst.dtype);
     if (src.p != (char *)dst.p + at || src.dtype != dst.dtype)
         TUTTI_TRY(check_apart("all_gather_v", src, dst));
     TUTTI_TRY(put("all_gather_v", &op, src, tutti_buf_const(dst)));
@@ -355,8 +368,8 @@ tutti_status tutti_all_to_all(tutti_group *group, tutti_const_buf src, tutti_buf
 
     TUTTI_TRY(check_group("all_to_all", group));
     n = (size_t)group->comm.size;
-    TUTTI_TRY(tutti__check_buf("all_to_all", "src", src));
-    TUTTI_TRY(tutti__check_buf("all_to_all", "dst", tutti_buf_const(dst)));
+    TUTTI_TRY(check_buf("all_to_all", "src", src));
+    TUTTI_TRY(check_buf("all_to_all", "dst", tutti_buf_const(dst)));
     if (src.count != dst.count || src.count % n != 0)
         return tutti__fail(TUTTI_ERR_ARG,
                            "all_to_all: src has %zu elements and dst %zu, expected the same "

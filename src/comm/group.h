@@ -44,7 +44,7 @@ bool tutti__group_is_parents(const tutti_group *group);
 /* ARG for a buffer that cannot be. */
 tutti_status tutti__check_buf(const char *call, const char *name, tutti_const_buf buf);
 /* Submits a checked operation, or notes it between tutti_coalesce_begin and tutti_coalesce_end. */
-tutti_status tutti__coalesce(tutti_group *group, const tutti__op *op, tutti_work **work_p);
+tutti_status tutti__coalesce(tutti_group *group, tutti__op *op, tutti_work **work_p);
 /* This thread is between the two; and gives up what it has noted. */
 bool tutti__coalescing(const tutti_group *group);
 void tutti__coalesce_forget(const tutti_group *group);

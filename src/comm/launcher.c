@@ -61,11 +61,11 @@ tutti_status tutti__launcher_refuse(const tutti__launcher *launcher, const char 
         return TUTTI_OK;
     if (*again)
         snprintf(instead, sizeof instead,
-                 "leave %s away, so that they are the ranks of one, or leave %s away: %s %s ...",
-                 again, name, title, again);
+                 "drop %s, so that they are the ranks of one job, or drop %s: %s %s ...", again,
+                 name, title, again);
     else
         snprintf(instead, sizeof instead,
-                 "have %s start the program itself, or leave %s away: %s -n N PROGRAM", name, name,
+                 "have %s start the program itself, or drop %s: %s -n N PROGRAM", name, name,
                  title);
     return tutti__fail(TUTTI_ERR_ARG,
                        "%s has started %d processes already, and with `%s%s%s` each of them would "

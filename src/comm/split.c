@@ -33,7 +33,7 @@ typedef struct wish {
     int32_t status, colour, key; /* colour: below 0 for no group; of a list: 0 */
     uint32_t zero;
     uint64_t digest; /* of all that must be the same on every rank */
-    char words[136]; /* the call, for messages */
+    char words[152]; /* the call, for messages */
 } wish;
 
 /* Every rank hears of a rank's mistake, and of all that it needs to know who is in its group. The caller frees *all_p. */

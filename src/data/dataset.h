@@ -67,11 +67,12 @@ tutti_status tutti__tick_call(const tutti__tick *tick, size_t done, size_t total
 
 typedef struct tutti__pack_report {
     size_t train, test;
-    int classes;
+    int classes, height, width;
 } tutti__pack_report;
 
 typedef struct tutti__pack_opts {
-    bool resize;             /* scale every image to 32x32; otherwise another size is an error */
+    int image_size;          /* of the square that images become; 0: as they are, all of one size */
+    bool resize;             /* to image_size by stretching; false: scaled, and the middle square */
     const tutti__tick *tick; /* NULL: none */
 } tutti__pack_opts;
 

@@ -89,6 +89,12 @@ static tutti_status holds_any(bool *holds_p, const char *dir, const char *const 
     return TUTTI_OK;
 }
 
+tutti_status tutti__with_origin(tutti_status status, const char *origin)
+{
+    return status == TUTTI_ERR_NOT_FOUND ? tutti__fail(status, "%s. %s", tutti_last_error(), origin)
+                                         : status;
+}
+
 tutti_status tutti__find_folder(char found[4096], const char *dir, const char *const *subs,
                                 size_t n_subs, const char *const *files, size_t n)
 {

@@ -12,6 +12,8 @@ tutti_status tutti__read_file(const char *path, size_t limit, uint8_t **p, size_
 tutti_status tutti__read_at(int fd, const char *path, uint64_t offset, void *p, size_t bytes);
 /* Writes to `found` which of dir and its subs holds one of the files. NOT_FOUND, with the names, if none does; ARG if several
  * subs do, for then it is not clear what is meant. */
+/* A status of a folder or file that is not there, with the words that say where the data set comes from. */
+tutti_status tutti__with_origin(tutti_status status, const char *origin);
 tutti_status tutti__find_folder(char found[4096], const char *dir, const char *const *subs,
                                 size_t n_subs, const char *const *files, size_t n);
 

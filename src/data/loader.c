@@ -218,11 +218,12 @@ static tutti_status check_opts(const tutti_dataset *dataset, const tutti_loader_
     if (info->count == 0)
         return tutti__fail(TUTTI_ERR_ARG, "loader: the data set is empty");
     if (info->count < (size_t)size && !opts->no_padding)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "loader: data set %s%s%s has %zu samples for %d %s; use at most %zu %s, "
-                           "or no_padding, which lets %s go without samples",
-                           info->name, *info->split ? ", " : "", info->split, info->count, size,
-                           who, info->count, who, who);
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "loader: data set %s%s%s has %zu sample%s for %d %s; use at most %zu %s, "
+            "or no_padding, which lets %s go without samples",
+            info->name, *info->split ? ", " : "", info->split, info->count, tutti__s(info->count),
+            size, who, info->count, who, who);
     return TUTTI_OK;
 }
 

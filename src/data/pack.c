@@ -4,29 +4,32 @@
  * that any part of a file holds every class. The same folder gives the same bytes. */
 #include "data/dataset.h"
 #include "data/image/image.h"
+#include "data/records.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SIDE        32
-#define PIXELS      (3 * SIDE * SIDE)
 #define TRAIN_FILES 5
 #define MAX_CLASSES 256
 
 static const char *const FILES[] = {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
                                     "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin",
-                                    "batches.meta.txt"};
-enum { N_FILES = TUTTI__COUNT_OF(FILES), TEST_FILE = TRAIN_FILES, NAMES_FILE = TRAIN_FILES + 1 };
+                                    "batches.meta.txt", TUTTI__RECORDS_INFO};
+enum { N_FILES = TUTTI__COUNT_OF(FILES), TEST_FILE = TRAIN_FILES, NAMES_FILE, INFO_FILE };
 
 typedef struct packer {
     const tutti__pack_opts *opts;
     char dest[4000], partial[4096];
     bool made; /* partial exists and is ours */
     FILE *file[N_FILES];
+    int height, width;
+    uint8_t *record;
+    uint64_t sum[3], squares[3]; /* of the training images' bytes, by channel */
     size_t done, total;
 } packer;
 
@@ -90,15 +93,24 @@ static tutti_status write_bytes(packer *p, int file, const void *bytes, size_t n
 static tutti_status write_image(packer *p, const tutti_dataset *images, size_t index, int file)
 {
     char path[4096];
-    uint8_t record[1 + PIXELS];
-    tutti__image_want want = {p->opts->resize ? TUTTI__FIT_STRETCH : TUTTI__FIT_EXACT, SIDE, SIDE,
-                              0};
+    const size_t plane = (size_t)p->height * (size_t)p->width;
+    const tutti__image_want want = {p->opts->resize       ? TUTTI__FIT_STRETCH
+                                    : p->opts->image_size ? TUTTI__FIT_CENTRE
+                                                          : TUTTI__FIT_EXACT,
+                                    p->height, p->width, 0};
     int64_t label;
 
     TUTTI_TRY(tutti__folder_sample(images->self, index, path, &label));
-    TUTTI_TRY(tutti__image_load(path, &want, record + 1));
-    record[0] = (uint8_t)label;
-    TUTTI_TRY(write_bytes(p, file, record, sizeof record));
+    TUTTI_TRY(tutti__image_load(path, &want, p->record + 1));
+    p->record[0] = (uint8_t)label;
+    for (size_t c = 0; c < 3 && file < TEST_FILE; c++)
+        for (size_t k = 0; k < plane; k++) {
+            const uint64_t byte = p->record[1 + c * plane + k];
+
+            p->sum[c] += byte;
+            p->squares[c] += byte * byte;
+        }
+    TUTTI_TRY(write_bytes(p, file, p->record, 1 + 3 * plane));
     return tutti__tick_call(p->opts->tick, ++p->done, p->total);
 }
 
@@ -125,6 +137,26 @@ static tutti_status write_names(packer *p, const tutti_dataset_info *info)
         TUTTI_TRY(write_bytes(p, NAMES_FILE, "\n", 1));
     }
     return TUTTI_OK;
+}
+
+/* The size, and mean and standard deviation of the training images, as fractions of 255. */
+static tutti_status write_info(packer *p, size_t n_images)
+{
+    const double n = (double)n_images * p->height * p->width;
+    double mean[3], std[3];
+    char text[256];
+    int bytes;
+
+    for (int c = 0; c < 3; c++) {
+        mean[c] = (double)p->sum[c] / n / 255;
+        std[c] = sqrt(fmax((double)p->squares[c] / n / 65025 - mean[c] * mean[c], 0));
+        std[c] = fmax(std[c], 1.0 / 255); /* of one colour: nothing to scale by */
+    }
+    bytes = snprintf(text, sizeof text,
+                     "{\"height\": %d, \"width\": %d, \"mean\": [%.6f, %.6f, %.6f], "
+                     "\"std\": [%.6f, %.6f, %.6f]}\n",
+                     p->height, p->width, mean[0], mean[1], mean[2], std[0], std[1], std[2]);
+    return write_bytes(p, INFO_FILE, text, (size_t)bytes);
 }
 
 /* Everything is on the disk before the folder gets its name. */
@@ -165,13 +197,15 @@ static void clean(packer *p)
     rmdir(p->partial);
 }
 
-static tutti_status open_split(tutti_dataset **images_p, const char *source, const char *split)
+static tutti_status open_split(tutti_dataset **images_p, const char *source, const char *split,
+                               int image_size)
 {
+    const tutti_dataset_opts opts = {.image_size = image_size};
     char spec[4200];
 
     if (snprintf(spec, sizeof spec, "folder:%s/%s", source, split) >= (int)sizeof spec)
         return tutti__fail(TUTTI_ERR_ARG, "folder %.60s... has too long a name", source);
-    return tutti_dataset_open(images_p, spec);
+    return tutti_dataset_open_with(images_p, spec, &opts);
 }
 
 static tutti_status pack(packer *p, const tutti_dataset *train, const tutti_dataset *test)
@@ -182,10 +216,21 @@ static tutti_status pack(packer *p, const tutti_dataset *train, const tutti_data
             "%d classes do not fit the layout, which has a byte for the label: at most %d",
             train->info.classes, MAX_CLASSES);
     p->total = train->info.count + test->info.count;
+    p->height = train->info.height;
+    p->width = train->info.width;
+    if (p->height > TUTTI__RECORDS_SIDE || p->width > TUTTI__RECORDS_SIDE)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "the images of %s are %dx%d pixels, of which %d a side are packed; make "
+                           "them smaller with --image-size N",
+                           train->info.name, p->height, p->width, TUTTI__RECORDS_SIDE);
+    p->record = tutti__alloc(1 + tutti__image_bytes(&train->info));
+    if (!p->record)
+        return TUTTI_ERR_MEMORY;
     TUTTI_TRY(create_files(p));
     TUTTI_TRY(write_names(p, &train->info));
     TUTTI_TRY(write_images(p, train, 0, TRAIN_FILES));
     TUTTI_TRY(write_images(p, test, TEST_FILE, 1));
+    TUTTI_TRY(write_info(p, train->info.count));
     return commit(p);
 }
 
@@ -197,14 +242,16 @@ tutti_status tutti__data_pack(const char *source, const char *dest, const tutti_
     tutti_status status = check_dest(&p, dest);
 
     if (status == TUTTI_OK)
-        status = open_split(&train, source, "train");
+        status = open_split(&train, source, "train", opts->image_size);
     if (status == TUTTI_OK)
-        status = open_split(&test, source, "test");
+        status = open_split(&test, source, "test", opts->image_size);
     if (status == TUTTI_OK)
         status = pack(&p, train, test);
     if (status == TUTTI_OK)
-        *report_p = (tutti__pack_report){train->info.count, test->info.count, train->info.classes};
+        *report_p = (tutti__pack_report){train->info.count, test->info.count, train->info.classes,
+                                         p.height, p.width};
     clean(&p);
+    free(p.record);
     tutti_dataset_free(train);
     tutti_dataset_free(test);
     return status;

@@ -1,24 +1,28 @@
-/* records.c -- files of records: label bytes and 3x32x32 pixel bytes.   SPDX-License-Identifier: MIT
+/* records.c -- files of records: label bytes and pixel bytes, 3x32x32 unless images.json says otherwise.   SPDX-License-Identifier: MIT
  *
  * The files may have any number of records, and the file of names, where present, says how many classes there are: so the
- * layout serves for any 32x32 images of up to 256 classes (`tutti data pack` writes CIFAR-10's).
+ * layout serves for any images of up to 256 classes (`tutti data pack` writes CIFAR-10's).
  * Records are read with pread, not mapped: the page cache is shared between ranks all the same, and a file that shrinks
  * or a disk that fails is an error with a name instead of SIGBUS. */
 #include "data/records.h"
 
 #include "data/files.h"
 
+#include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
-#define PIXELS  3072
 #define FILES   5
 #define CLASSES 256 /* what a label byte can say */
 
 typedef struct records {
     const tutti__records_layout *layout;
     size_t bytes; /* of a record */
+    size_t pixels;
+    bool described; /* by images.json */
     int n_files, classes;
     int fd[FILES];
     size_t end[FILES]; /* the index after the file's last record */
@@ -29,7 +33,7 @@ typedef struct records {
 
 static tutti_status open_file(records *r, const char *dir, const char *file)
 {
-    char path[4096];
+    char path[4096], original[64];
     uint64_t bytes;
     int i = r->n_files;
 
@@ -39,13 +43,15 @@ static tutti_status open_file(records *r, const char *dir, const char *file)
     r->path[i] = strdup(path);
     if (!r->path[i])
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory to open %s", path);
-    if (bytes % r->bytes != 0)
+    if (bytes % r->bytes != 0) {
+        snprintf(original, sizeof original, "? The original has %llu bytes", r->layout->own_bytes);
         return tutti__fail(
             TUTTI_ERR_FORMAT,
             "%s has %llu bytes, which is not a whole number of records of %zu bytes (the last has "
-            "%llu): is the file truncated? The original has %llu bytes",
+            "%llu): is the file truncated%s",
             path, (unsigned long long)bytes, r->bytes, (unsigned long long)(bytes % r->bytes),
-            r->layout->own_bytes);
+            r->described ? ", or of another size than " TUTTI__RECORDS_INFO " says?" : original);
+    }
     r->end[i] = (i ? r->end[i - 1] : 0) + (size_t)(bytes / r->bytes);
     return TUTTI_OK;
 }
@@ -74,6 +80,68 @@ static tutti_status read_names(records *r, const char *dir)
     return TUTTI_OK;
 }
 
+/* A number of images.json, from low to high. */
+static bool take_number(const json_t *value, double low, double high, double *number_p)
+{
+    *number_p = json_number_value(value);
+    return json_is_number(value) && *number_p >= low && *number_p <= high;
+}
+
+static bool take_numbers(const json_t *root, const char *name, double low, float numbers[3])
+{
+    const json_t *list = json_object_get(root, name);
+    double number;
+
+    if (json_array_size(list) != 3)
+        return false;
+    for (size_t i = 0; i < 3; i++) {
+        if (!take_number(json_array_get(list, i), low, 1, &number))
+            return false;
+        numbers[i] = (float)number;
+    }
+    return true;
+}
+
+/* The images' size and statistics: the layout's, unless images.json says others. */
+static tutti_status describe(records *r, const char *dir, tutti_dataset_info *info)
+{
+    char path[4096];
+    double height = 32, width = 32;
+    json_error_t error;
+    uint8_t *text;
+    size_t bytes;
+    json_t *root;
+
+    memcpy(info->mean, r->layout->mean, sizeof r->layout->mean);
+    memcpy(info->std, r->layout->std, sizeof r->layout->std);
+    TUTTI_TRY(tutti__path(path, dir, TUTTI__RECORDS_INFO));
+    r->described = access(path, F_OK) == 0;
+    if (r->described) {
+        TUTTI_TRY(tutti__read_file(path, 1 << 16, &text, &bytes));
+        root = json_loadb((const char *)text, bytes, 0, &error);
+        free(text);
+        if (!take_number(json_object_get(root, "height"), 1, TUTTI__RECORDS_SIDE, &height) ||
+            !take_number(json_object_get(root, "width"), 1, TUTTI__RECORDS_SIDE, &width) ||
+            height != floor(height) || width != floor(width) ||
+            !take_numbers(root, "mean", 0, info->mean) ||
+            !take_numbers(root, "std", 1e-6, info->std)) {
+            json_decref(root);
+            return tutti__fail(
+                TUTTI_ERR_FORMAT,
+                "%s: expected height and width from 1 to %d, and mean and std, three "
+                "numbers up to 1 each; tutti data pack writes it",
+                path, TUTTI__RECORDS_SIDE);
+        }
+        json_decref(root);
+    }
+    info->channels = 3;
+    info->height = (int)height;
+    info->width = (int)width;
+    r->pixels = tutti__image_bytes(info);
+    r->bytes = r->layout->label_bytes + r->pixels;
+    return TUTTI_OK;
+}
+
 tutti_status tutti__records_open(void **self_p, const tutti_dataset_source *source,
                                  const tutti__records_layout *layout, tutti_dataset_info *info)
 {
@@ -84,8 +152,10 @@ tutti_status tutti__records_open(void **self_p, const tutti_dataset_source *sour
         return TUTTI_ERR_MEMORY;
     *self_p = r;
     r->layout = layout;
-    r->bytes = layout->label_bytes + PIXELS;
-    TUTTI_TRY(tutti__find_folder(found, source->dir, &layout->folder, 1, layout->files, 1));
+    TUTTI_TRY(tutti__with_origin(
+        tutti__find_folder(found, source->dir, &layout->folder, 1, layout->files, 1),
+        layout->origin));
+    TUTTI_TRY(describe(r, found, info));
     for (size_t i = 0; i < layout->n_files; i++)
         TUTTI_TRY(open_file(r, found, layout->files[i]));
     TUTTI_TRY(read_names(r, found));
@@ -93,13 +163,8 @@ tutti_status tutti__records_open(void **self_p, const tutti_dataset_source *sour
     if (info->count == 0)
         return tutti__fail(TUTTI_ERR_FORMAT, "the files of %s in %s hold no records", info->split,
                            found);
-    info->channels = 3;
-    info->height = 32;
-    info->width = 32;
     info->classes = r->classes;
     info->class_names = r->names ? r->class_names : NULL;
-    memcpy(info->mean, layout->mean, sizeof layout->mean);
-    memcpy(info->std, layout->std, sizeof layout->std);
     return TUTTI_OK;
 }
 
@@ -117,19 +182,23 @@ static int file_of(const records *r, size_t index, size_t *number_p)
 tutti_status tutti__records_read(const void *self, size_t index, uint8_t *image, int64_t *label_p)
 {
     const records *r = self;
-    uint8_t record[8 + PIXELS];
+    uint8_t head[8];
     size_t number, labels = r->layout->label_bytes;
     int i = file_of(r, index, &number), label;
+    const uint64_t at = (uint64_t)number * r->bytes;
+    const struct iovec parts[] = {{head, labels}, {image, r->pixels}};
 
-    TUTTI_TRY(tutti__read_at(r->fd[i], r->path[i], (uint64_t)number * r->bytes, record, r->bytes));
-    label = record[labels - 1];
+    if (preadv(r->fd[i], parts, 2, (off_t)at) != (ssize_t)r->bytes) { /* in part, or in vain */
+        TUTTI_TRY(tutti__read_at(r->fd[i], r->path[i], at, head, labels));
+        TUTTI_TRY(tutti__read_at(r->fd[i], r->path[i], at + labels, image, r->pixels));
+    }
+    label = head[labels - 1];
     if (label >= r->classes)
         return tutti__fail(TUTTI_ERR_FORMAT, "%s: record %zu has label %d, expected 0 to %d%s%s%s",
                            r->path[i], number, label, r->classes - 1,
                            r->names ? " (the classes of " : "", r->names ? r->layout->names : "",
                            r->names ? ")" : "");
     *label_p = label;
-    memcpy(image, record + labels, PIXELS);
     return TUTTI_OK;
 }
 

@@ -1,9 +1,15 @@
-/* records.h -- what the binary files of CIFAR-10 and CIFAR-100 have in common: records of label bytes and 3x32x32 pixels.
+/* records.h -- what the binary files of CIFAR-10 and CIFAR-100 have in common: records of label bytes and planes of pixels.
  * SPDX-License-Identifier: MIT */
 #ifndef TUTTI_DATA_RECORDS_H
 #define TUTTI_DATA_RECORDS_H
 
 #include "data/dataset.h"
+
+/* Beside the files, of images of another size or with statistics of their own, as `tutti data pack` writes it:
+ *     {"height": 64, "width": 64, "mean": [0.48, 0.45, 0.40], "std": [0.23, 0.22, 0.22]}
+ * Without it images are 32x32, and mean and std the layout's. */
+#define TUTTI__RECORDS_INFO "images.json"
+#define TUTTI__RECORDS_SIDE 8192 /* at most */
 
 typedef struct tutti__records_layout {
     const char *const *files; /* of the split, in order */
@@ -15,6 +21,7 @@ typedef struct tutti__records_layout {
     int classes;
     float mean[3], std[3];
     unsigned long long own_bytes; /* of the original's first file, for messages */
+    const char *origin;           /* where the original comes from, for messages */
 } tutti__records_layout;
 
 tutti_status tutti__records_open(void **self_p, const tutti_dataset_source *source,

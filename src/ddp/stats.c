@@ -101,13 +101,15 @@ void tutti__ddp_log_buckets(const tutti_ddp *ddp)
 {
     const tutti_reducer *r = ddp->reducer;
     const size_t n_buckets = tutti_reducer_n_buckets(r);
+    const int n_ranks = tutti_group_size(ddp->group);
     size_t n_gradients = 0;
 
     for (size_t b = 0; b < n_buckets; b++)
         n_gradients += tutti_reducer_bucket(r, b).n;
-    tutti_log(TUTTI_LOG_INFO, "ddp", "%zu gradients in %zu buckets, averaged over %d ranks by %s",
-              n_gradients, n_buckets, tutti_group_size(ddp->group),
-              ddp->hook.run ? ddp->hook.name : "all_reduce");
+    tutti_log(TUTTI_LOG_INFO, "ddp",
+              "%zu gradient%s in %zu bucket%s, averaged over %d rank%s by %s", n_gradients,
+              tutti__s(n_gradients), n_buckets, tutti__s(n_buckets), n_ranks,
+              tutti__s((uint64_t)n_ranks), ddp->hook.run ? ddp->hook.name : "all_reduce");
     for (size_t b = 0; b < n_buckets; b++) {
         const tutti_bucket_info info = tutti_reducer_bucket(r, b);
         char names[1024];

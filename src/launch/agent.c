@@ -358,7 +358,7 @@ static void look_for_successor(agent *a)
         a->paused_ms = tutti__now_ms();
     }
     a->paused = a->membership.uncertain;
-    if (a->paused && !a->membership.coordinator && !found &&
+    if (status == TUTTI_OK && a->paused && !a->membership.coordinator && !found &&
         tutti__now_ms() >= a->paused_ms + limit_s * 1e3)
         status = tutti__fail(TUTTI_ERR_PEER,
                              "tried for %g s in vain to reach the node that coordinates, at %s, or "
@@ -552,7 +552,7 @@ static void on_round_over(void *context)
     const tutti__report r = {a->job, a->workers.list, &a->console, a->workers.oom_kills};
 
     if (a->job->round.n_nodes > 1)
-        tutti__report_flights(&r);
+        tutti__report_flights(&r, "");
 }
 
 static tutti_status prepare(agent *a)

@@ -245,8 +245,9 @@ typedef struct tutti__report {
 
 /* Of the workers that have failed the one with the cause; NULL: none has. */
 const tutti__worker *tutti__first_failed(const tutti__worker *workers, int n);
-/* What all ranks were doing when a group of theirs died, if one did; only where the store is. */
-void tutti__report_flights(const tutti__report *report);
+/* What all ranks were doing when a group of theirs died, if one did; only where the store is. said: words that the report has
+ * had, "" for none. */
+void tutti__report_flights(const tutti__report *report, const char *said);
 /* Once, when it is known who was first. Returns the cause, which may be another that still runs. */
 const tutti__worker *tutti__report_failure(const tutti__report *report, const tutti__worker *first);
 /* For the other nodes: 'rank 3 on b failed first: exit code 1 (process 7, after 2.000 s), in its own words: no data'. */

@@ -273,11 +273,12 @@ void tutti__chaos_close(tutti__chaos *chaos)
 
     if (chaos->begin_ns)
         SAY(chaos,
-            ": in %.1f s %d killed, %d stopped, %d cut off (%d connections), %d slowed; %d "
+            ": in %.1f s %d killed, %d stopped, %d cut off (%d connection%s), %d slowed; %d "
             "event%s found nobody to hit; seed %llu",
             seconds_since(chaos->begin_ns), hits[TUTTI__CHAOS_KILL], hits[TUTTI__CHAOS_STOP],
-            hits[TUTTI__CHAOS_CUT], chaos->connections, hits[TUTTI__CHAOS_SLOW], chaos->misses,
-            chaos->misses == 1 ? "" : "s", (unsigned long long)chaos->plan->seed);
+            hits[TUTTI__CHAOS_CUT], chaos->connections, tutti__s((uint64_t)chaos->connections),
+            hits[TUTTI__CHAOS_SLOW], chaos->misses, tutti__s((uint64_t)chaos->misses),
+            (unsigned long long)chaos->plan->seed);
     free(chaos->victims);
     *chaos = (tutti__chaos){0};
 }

@@ -256,7 +256,7 @@ void tutti__run_print_help(FILE *file)
             snprintf(letter, sizeof letter, "-%c,", flags[i].letter);
         snprintf(left, sizeof left, "%3s --%s %s", letter, flags[i].name, flags[i].metavar);
         fprintf(file, "  %-31s ", left);
-        if (strlen(left) > 31)
+        if (strlen(left) > 30)
             fprintf(file, "\n%*s", 34, "");
         print_wrapped(file, flags[i].help, 34);
     }

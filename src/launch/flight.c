@@ -23,7 +23,7 @@ typedef struct row {
     const json_t *report;
     bool odd;  /* not where the others wait */
     bool mark; /* the one to look at */
-    char state[64], last[64], call[128];
+    char state[64], last[80], call[128];
     double since_s; /* -1: not in a call */
 } row;
 
@@ -282,7 +282,7 @@ static void print_rows(FILE *out, const flight_group *g, bool color)
                     *cell ? cell : "-", red ? "\033[0m" : "");
         }
     if (hidden)
-        fprintf(out, "    ... and %d lines more\n", hidden);
+        fprintf(out, "    ... and %d line%s more\n", hidden, tutti__s((uint64_t)hidden));
 }
 
 /* A part of the job numbers its ranks anew. */

@@ -206,7 +206,20 @@ static void tell_how(const tutti__worker *w, char *how, size_t bytes)
     snprintf(how, bytes, "%s", tutti__worker_is_stopped(w) ? "stopped (SIGSTOP)" : "runs, silent");
 }
 
-void tutti__report_flights(const tutti__report *r)
+/* A cause in the table's first line that has been said in the same words is not said again. */
+static void shorten(char *table, const char *said)
+{
+    static const char before[] = " said: ", instead[] = " said so (above)";
+    char *at = *said ? strstr(table, said) : NULL, *from = at ? at - strlen(before) : NULL;
+
+    if (!at || from < table || memcmp(from, before, strlen(before)) != 0 ||
+        strlen(before) + strlen(said) < strlen(instead))
+        return;
+    memcpy(from, instead, strlen(instead));
+    memmove(from + strlen(instead), at + strlen(said), strlen(at + strlen(said)) + 1);
+}
+
+void tutti__report_flights(const tutti__report *r, const char *said)
 {
     const tutti__round *round = &r->job->round;
     int n = round->world_size;
@@ -226,8 +239,10 @@ void tutti__report_flights(const tutti__report *r)
     if (how && list && r->job->store)
         table = tutti__flight_collect(r->job->store, round->number, list, n, r->job->opts.title,
                                       tutti__wants_colour(STDERR_FILENO));
-    if (table)
+    if (table) {
+        shorten(table, said);
         tutti__console_add(r->console, STDERR_FILENO, table, strlen(table));
+    }
     free(table);
     free(how);
     free(list);
@@ -262,14 +277,53 @@ static void tell_cause(const tutti__report *r, const failure *cause)
             "this rank; use fewer workers, a smaller batch, or more memory");
 }
 
-/* Rank 0, whose output does not pass through us, has said the same: nothing in it would be new. */
+/* Has a line of Tutti's, which the console has shown of this worker, these words? */
+static bool has_shown(const tutti__log_pipe *pipe, const char *words)
+{
+    const char *line = pipe->tail, *end = pipe->tail + pipe->tail_bytes, *newline;
+    const size_t bytes = strlen(words);
+
+    if (pipe->console_fd < 0 || pipe->filters)
+        return false;
+    for (; line < end; line = newline + 1) {
+        newline = memchr(line, '\n', (size_t)(end - line));
+        newline = newline ? newline : end;
+        if (newline - line > 5 && memcmp(line, "tutti", 5) == 0 &&
+            memmem(line, (size_t)(newline - line), words, bytes))
+            return true;
+    }
+    return false;
+}
+
+/* Does a rank's own line on the console say the same? That of rank 0 may not pass through us. */
 static bool is_said(const tutti__report *r, const tutti__words *words)
 {
     const tutti__worker *zero = &r->workers[0];
     tutti__words said;
 
-    return zero->rank == 0 && r->job->opts.rank0_direct && tutti__error_file_read(zero, &said) &&
-           strcmp(said.text, words->text) == 0;
+    if (zero->rank == 0 && r->job->opts.rank0_direct && tutti__error_file_read(zero, &said) &&
+        strcmp(said.text, words->text) == 0)
+        return true;
+    for (int i = 0; i < r->job->opts.n; i++)
+        if (has_shown(&r->workers[i].err, words->text))
+            return true;
+    return false;
+}
+
+/* Have all ranks failed in the same way, and said the same of it? */
+static bool all_alike(const tutti__report *r, const failure *cause)
+{
+    if (!cause->has_words || r->job->opts.n < 2 || r->job->round.n_nodes > 1)
+        return false;
+    for (int i = 0; i < r->job->opts.n; i++) {
+        const tutti__worker *w = &r->workers[i];
+        tutti__words words;
+
+        if (!tutti__worker_failed(w) || w->status != cause->worker->status ||
+            !tutti__error_file_read(w, &words) || strcmp(words.text, cause->words.text) != 0)
+            return false;
+    }
+    return true;
 }
 
 /* The end of a file that the worker has written itself. */
@@ -343,16 +397,27 @@ static void pass_on(const tutti__report *r, const failure *cause)
 const tutti__worker *tutti__report_failure(const tutti__report *r, const tutti__worker *first)
 {
     failure cause;
+    char how[160];
+    bool alike;
     int running = 0;
 
     if (reader_has_gone(first))
         return first;
     cause = find_cause(r, first);
+    for (int i = 0; i < r->job->opts.n; i++)
+        if (!r->workers[i].running || &r->workers[i] == cause.worker)
+            tutti__log_pipe_drain(&r->workers[i].err, r->console); /* its last */
     tutti__console_tell_repeats(r->console);
-    tutti__log_pipe_drain(&r->workers[cause.worker->local_rank].err, r->console); /* its last */
-    tell_cause(r, &cause);
+    alike = all_alike(r, &cause);
+    if (alike) {
+        tutti__worker_describe(cause.worker, how, sizeof how);
+        SAY(r, "all %d ranks failed for the same reason: %s", r->job->opts.n, how);
+    } else {
+        tell_cause(r, &cause);
+    }
     tell_words(r, &cause);
-    tell_others(r, cause.worker);
+    if (!alike)
+        tell_others(r, cause.worker);
     for (int i = 0; i < r->job->opts.n; i++)
         running += r->workers[i].running && &r->workers[i] != cause.worker;
     if (running == 0 && cause.worker->running)
@@ -362,7 +427,7 @@ const tutti__worker *tutti__report_failure(const tutti__report *r, const tutti__
     else if (running > 1)
         SAY(r, "stopping the other %d workers", running);
     if (r->job->round.n_nodes == 1) /* else the others have yet to tell */
-        tutti__report_flights(r);
+        tutti__report_flights(r, cause.has_words ? cause.words.text : "");
     pass_on(r, &cause);
     return cause.worker;
 }

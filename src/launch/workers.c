@@ -155,7 +155,8 @@ static void kill_all(tutti__workers *w)
         !(w->blind && left == 0 && w->n_running == 0))
         return;
     if (!w->blind)
-        SAY(w, "%d processes do not end, not even by SIGKILL; they are left behind", left);
+        SAY(w, "%d process%s, left behind: not even SIGKILL ends %s", left, left == 1 ? "" : "es",
+            left == 1 ? "it" : "them");
     w->childless = w->abandoned = true;
 }
 

@@ -320,6 +320,7 @@ typedef struct update_job {
     const tutti_optim *optim;
     const tutti__run *run;
     _Atomic int status;
+    char text[2048]; /* of the first that fails: messages are a thread's own */
 } update_job;
 
 static void update_part(void *arg, int64_t i, int member)
@@ -328,6 +329,7 @@ static void update_part(void *arg, int64_t i, int member)
     const size_t first = (size_t)i * PART;
     tutti__run run = *t->run;
     tutti_status status;
+    int none = TUTTI_OK;
 
     (void)member;
     run.p += first;
@@ -337,19 +339,23 @@ static void update_part(void *arg, int64_t i, int member)
             run.state[k] += first;
     run.n = run.n - first < PART ? run.n - first : PART;
     status = t->optim->rule->update(t->optim->cx->stream, &run);
-    if (status != TUTTI_OK)
-        atomic_store(&t->status, (int)status);
+    if (status != TUTTI_OK && atomic_compare_exchange_strong(&t->status, &none, (int)status))
+        snprintf(t->text, sizeof t->text, "%s", tutti_last_error());
 }
 
 /* On the host by the threads of the context: element for element, so that the bits are one thread's. */
 static tutti_status update_run(const tutti_optim *optim, const tutti__run *run)
 {
-    update_job t = {.optim = optim, .run = run, .status = TUTTI_OK};
+    update_job t;
+
+    t.optim = optim;
+    t.run = run;
+    t.status = TUTTI_OK;
 
     if (!optim->cx->device_ops->is_host)
         return optim->rule->update(optim->cx->stream, run);
     tutti__parallel(optim->cx, update_part, &t, (int64_t)((run->n + PART - 1) / PART));
-    return (tutti_status)t.status;
+    return t.status == TUTTI_OK ? TUTTI_OK : tutti__fail_again((tutti_status)t.status, t.text);
 }
 
 /* Parameters and state are read and written, gradients read. */

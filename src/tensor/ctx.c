@@ -7,6 +7,8 @@
 #include "tensor/parallel.h"
 #include "tensor/tensor.h"
 
+#include <assert.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +33,7 @@ static tutti_status wanted_kernels(tutti_kernels wanted, tutti_kernels *wanted_p
 }
 
 /* A device that is not the CPU has one family; the strict one's are the reference kernels. */
-static tutti_status open_device_kernels(tutti_ctx *cx, tutti_kernels wanted)
+static tutti_status choose_device_kernels(tutti_ctx *cx, tutti_kernels wanted)
 {
     const bool strict = cx->device.kind == TUTTI_STRICT;
 
@@ -41,11 +43,11 @@ static tutti_status open_device_kernels(tutti_ctx *cx, tutti_kernels wanted)
                            "kernels auto, or device cpu",
                            wanted == TUTTI_KERNELS_ONEDNN ? "onednn" : "reference",
                            cx->device_ops->name);
-    cx->kernels = cx->f32_kernels = strict ? &tutti__kernels_strict : &tutti__kernels_cuda;
-    return cx->kernels->open(cx);
+    cx->kernels = strict ? &tutti__kernels_strict : &tutti__kernels_cuda;
+    return TUTTI_OK;
 }
 
-static tutti_status open_kernels(tutti_ctx *cx, tutti_kernels wanted)
+static tutti_status choose_kernels(tutti_ctx *cx, tutti_kernels wanted)
 {
     long emulate;
 
@@ -53,19 +55,52 @@ static tutti_status open_kernels(tutti_ctx *cx, tutti_kernels wanted)
     cx->emulate_half = emulate == 1;
     TUTTI_TRY(wanted_kernels(wanted, &wanted));
     if (cx->device.kind != TUTTI_CPU)
-        return open_device_kernels(cx, wanted);
+        return choose_device_kernels(cx, wanted);
     if (wanted != TUTTI_KERNELS_REFERENCE) {
         tutti_status status = tutti__kernels_onednn(&cx->kernels);
 
-        cx->f32_kernels = cx->kernels;
-        if (status == TUTTI_OK)
-            return cx->kernels->open(cx);
-        if (wanted == TUTTI_KERNELS_ONEDNN || status != TUTTI_ERR_UNSUPPORTED)
+        if (status == TUTTI_OK || wanted == TUTTI_KERNELS_ONEDNN || status != TUTTI_ERR_UNSUPPORTED)
             return status;
     }
-    cx->kernels = cx->f32_kernels = &tutti__kernels_reference;
+    cx->kernels = &tutti__kernels_reference;
     cx->emulate_half = true; /* they are the oracle, not the fast path */
-    return cx->kernels->open(cx);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__kernels_check(const tutti__kernels *k, bool half)
+{
+#define ONE(name)     +1
+#define TWO(name)     +2
+#define MISSING(name) !k->name ? #name:
+#define HALF_OF(name)                                                                              \
+    !k->name##_forward != !k->name##_backward                                                      \
+        ? k->name##_forward ? #name "_backward" : #name "_forward"                                 \
+        :
+    static_assert(sizeof *k == offsetof(tutti__kernels, reorder) +
+                                   (0 TUTTI__KERNELS_REQUIRED(ONE) TUTTI__KERNELS_REQUIRED_F32(ONE)
+                                        TUTTI__KERNELS_OPTIONAL_PAIRS(TWO)
+                                            TUTTI__KERNELS_OPTIONAL(ONE)) *
+                                       sizeof(void (*)(void)),
+                  "a function of the table is in none of kernel.h's lists");
+    const char *missing = TUTTI__KERNELS_REQUIRED(MISSING) NULL;
+
+    if (!missing && !half)
+        missing = TUTTI__KERNELS_REQUIRED_F32(MISSING) NULL;
+    if (!missing)
+        missing = TUTTI__KERNELS_OPTIONAL_PAIRS(HALF_OF) NULL;
+    if (!missing)
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_INTERNAL,
+                       "kernels %s: the table%s lacks %s; kernel.h lists what may be left out",
+                       k->name, half ? " of 16 bit" : "", missing);
+}
+
+static tutti_status open_kernels(tutti_ctx *cx, tutti_kernels wanted)
+{
+    TUTTI_TRY(choose_kernels(cx, wanted));
+    TUTTI_TRY(tutti__kernels_check(cx->kernels, false));
+    cx->f32_kernels = cx->kernels;
+    return cx->kernels->open ? cx->kernels->open(cx) : TUTTI_OK;
 }
 
 static tutti_status choose_half(tutti_ctx *cx, tutti_dtype dtype, const tutti__kernels **kernels_p)
@@ -73,6 +108,7 @@ static tutti_status choose_half(tutti_ctx *cx, tutti_dtype dtype, const tutti__k
     const tutti__kernels *k = cx->f32_kernels;
 
     if (k->can_half && k->can_half(cx, dtype)) {
+        TUTTI_TRY(tutti__kernels_check(k->half, true));
         *kernels_p = k->half;
         return TUTTI_OK;
     }
@@ -206,7 +242,8 @@ void tutti_ctx_free(tutti_ctx *cx)
         return;
     tutti_step_end(cx);
     tutti__parallel_end(cx);
-    cx->kernels->close(cx);
+    if (cx->kernels->close)
+        cx->kernels->close(cx);
     tutti__arena_destroy(&cx->arena);
     tutti__arena_destroy(&cx->memory);
     tutti_stream_free(cx->stream);

@@ -1,9 +1,11 @@
 /* kernel.h -- the arithmetic behind operations: one table a kernel family.
  * SPDX-License-Identifier: MIT
  *
- * kernel/reference is plain C, row-major, always built, the oracle. kernel/onednn starts from a
- * copy of its table and overrides what it does faster; activations stay in its own layouts between
- * operations.
+ * kernel/reference is plain C, row-major, always built, the oracle; activations of kernel/onednn and kernel/cuda stay in
+ * layouts of their own between operations. A table says all that it computes: nothing is inherited. What may be missing is
+ * listed below it (TUTTI__KERNELS_OPTIONAL): the operation's own plain C (op.h) then takes its place, on any device and in any
+ * dtype. A table that lacks another entry is refused where a context is made, by tutti__kernels_check. Most operations have
+ * no entry at all.
  *
  * Destinations. y, dx, ... arrive without data: the kernel picks a layout, calls
  * tutti__tensor_alloc, and writes. dw and db of parameters arrive with data (row-major, possibly
@@ -60,7 +62,7 @@ typedef struct tutti__cross_entropy {
 
 struct tutti__kernels {
     const char *name; /* "reference" */
-    /* Makes cx->kernel_state (engine, caches; cx->threads is set) and frees it. */
+    /* Makes cx->kernel_state (engine, caches; cx->threads is set) and frees it. NULL: there is none. */
     tutti_status (*open)(tutti_ctx *cx);
     void (*close)(tutti_ctx *cx);
     /* What else than this library their bits depend on, without commas, in text[size]; NULL: the name says it all. */
@@ -106,8 +108,6 @@ struct tutti__kernels {
                                         const tutti__batch_norm *a,
                                         const tutti__batch_norm_saved *saved);
 
-    tutti_status (*relu_forward)(tutti_tensor *y, tutti_tensor *x);
-    tutti_status (*relu_backward)(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *y);
     tutti_status (*add_forward)(tutti_tensor *y, tutti_tensor *a, tutti_tensor *b);
     /* dst += src: both have data, layouts may differ; how backward joins two gradients */
     tutti_status (*add_to)(tutti_tensor *dst, tutti_tensor *src);
@@ -122,6 +122,12 @@ struct tutti__kernels {
     tutti_status (*global_avg_pool_forward)(tutti_tensor *y, tutti_tensor *x);
     tutti_status (*global_avg_pool_backward)(tutti_tensor *dx, tutti_tensor *dy);
 
+    /* y [..,D] = rows of w [V,D], which indices (checked) name; dy is row-major */
+    tutti_status (*embedding_forward)(tutti_tensor *y, tutti_tensor *w, tutti_tensor *indices);
+    tutti_status (*embedding_backward)(tutti_tensor *dw, tutti_tensor *dy, tutti_tensor *indices);
+
+    tutti_status (*relu_forward)(tutti_tensor *y, tutti_tensor *x);
+    tutti_status (*relu_backward)(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *y);
     /* mask: Philox(key; step, shard, call, element/4); scale 1/(1-p) */
     tutti_status (*dropout)(tutti_tensor *y, tutti_tensor *x, float p, uint32_t call);
     tutti_status (*softmax_forward)(tutti_tensor *y, tutti_tensor *x, bool log);
@@ -136,11 +142,35 @@ struct tutti__kernels {
     tutti_status (*mse_forward)(tutti_tensor *loss, tutti_tensor *x, tutti_tensor *target);
     tutti_status (*mse_backward)(tutti_tensor *dx, tutti_tensor *dloss, tutti_tensor *x,
                                  tutti_tensor *target);
-
-    /* y [..,D] = rows of w [V,D], which indices (checked) name; dy is row-major */
-    tutti_status (*embedding_forward)(tutti_tensor *y, tutti_tensor *w, tutti_tensor *indices);
-    tutti_status (*embedding_backward)(tutti_tensor *dw, tutti_tensor *dy, tutti_tensor *indices);
 };
+
+/* Every function of the table, in its order: what each must have, what those of F32 must have, and what may be NULL. */
+#define TUTTI__KERNELS_REQUIRED(X)                                                                 \
+    X(reorder)                                                                                     \
+    X(cast)                                                                                        \
+    X(conv2d_forward)                                                                              \
+    X(conv2d_backward_data)                                                                        \
+    X(conv2d_backward_weights)                                                                     \
+    X(linear_forward)                                                                              \
+    X(linear_backward_data)                                                                        \
+    X(linear_backward_weights)                                                                     \
+    X(batch_norm_forward)                                                                          \
+    X(batch_norm_backward)                                                                         \
+    X(add_forward)                                                                                 \
+    X(add_to)                                                                                      \
+    X(max_pool_forward)                                                                            \
+    X(max_pool_backward)                                                                           \
+    X(avg_pool_forward)                                                                            \
+    X(avg_pool_backward)                                                                           \
+    X(global_avg_pool_forward)                                                                     \
+    X(global_avg_pool_backward)
+#define TUTTI__KERNELS_REQUIRED_F32(X) X(embedding_forward) X(embedding_backward)
+/* <name>_forward and <name>_backward: both or none. */
+#define TUTTI__KERNELS_OPTIONAL_PAIRS(X) X(relu) X(softmax) X(cross_entropy) X(mse)
+#define TUTTI__KERNELS_OPTIONAL(X)       X(dropout)
+
+/* OK, or INTERNAL with the name of the function that the table lacks; half: it is for activations of 16 bit. */
+tutti_status tutti__kernels_check(const tutti__kernels *kernels, bool half);
 
 extern const tutti__kernels tutti__kernels_reference;
 /* The same on the strict device, with 16 bit as emulated below. */
@@ -153,7 +183,6 @@ tutti_status tutti__cast_row_major(tutti_tensor *dst, tutti_tensor *src);
 /* Activations of 16 bit over a context's F32 kernels: rounded before, rounded after. */
 extern const tutti__kernels tutti__kernels_emulated;
 /* Those of its functions that do for tables with layouts too. */
-tutti_status tutti__emulated_dropout(tutti_tensor *y, tutti_tensor *x, float p, uint32_t call);
 tutti_status tutti__emulated_max_pool_forward(tutti_tensor *y, tutti_tensor *x,
                                               const tutti__pool *a, void **saved);
 tutti_status tutti__emulated_max_pool_backward(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *x,

@@ -31,6 +31,23 @@ tutti_status tutti__check_source(const tutti__node *n, int i, const char *what, 
     return TUTTI_OK;
 }
 
+tutti_status tutti__shape_of_sources(const tutti__node *n, tutti_shape *shape_p,
+                                     tutti_dtype *dtype_p)
+{
+    static const char *const names[TUTTI__MAX_SRC] = {"a", "b", "c", "d"};
+
+    (void)dtype_p;
+    for (int i = 0; i < n->n_src; i++) {
+        TUTTI_TRY(tutti__check_source(n, i, n->n_src == 1 ? "x" : names[i], NULL, TUTTI_F32));
+        if (i > 0 && !tutti_shape_equal(n->src[i]->shape, *shape_p))
+            return tutti__fail(TUTTI_ERR_ARG, "a is %s but %s is %s; nothing is broadcast",
+                               tutti__shape_text(*shape_p), names[i],
+                               tutti__shape_text(n->src[i]->shape));
+        *shape_p = n->src[0]->shape;
+    }
+    return TUTTI_OK;
+}
+
 tutti_status tutti__name_operation(const tutti__node *n, const char *what, tutti_status status)
 {
     const char *name = "";
@@ -154,7 +171,7 @@ static void note(tutti__node *n, bool backward, uint64_t begin_ns, uint64_t end_
 
 /* ---- Running --------------------------------------------------------------------------------- */
 
-tutti_status tutti__node_run(tutti__node *n, tutti_status (*function)(tutti__node *n))
+static tutti_status run(tutti__node *n, tutti_status (*function)(tutti__node *n), bool backward)
 {
     tutti_ctx *cx = n->dst->cx;
     const tutti__kernels *kernels = cx->kernels;
@@ -172,8 +189,18 @@ tutti_status tutti__node_run(tutti__node *n, tutti_status (*function)(tutti__nod
     status = function(n);
     cx->kernels = kernels;
     if (begin_ns && status == TUTTI_OK)
-        note(n, function == n->op->backward, begin_ns, tutti__now_ns());
+        note(n, backward, begin_ns, tutti__now_ns());
     return status;
+}
+
+tutti_status tutti__node_forward(tutti__node *n)
+{
+    return run(n, n->op->forward ? n->op->forward : tutti__plain_forward, false);
+}
+
+tutti_status tutti__node_backward(tutti__node *n)
+{
+    return run(n, n->op->backward ? n->op->backward : tutti__plain_backward, true);
 }
 
 /* ---- Autocast -------------------------------------------------------------------------------- */
@@ -225,7 +252,7 @@ static tutti_status compute(tutti_ctx *cx, tutti__node *n)
     n->dst = tutti__tensor_new(cx, shape, dtype);
     if (!n->dst)
         return TUTTI_ERR_MEMORY;
-    return tutti__node_run(n, n->op->forward);
+    return tutti__node_forward(n);
 }
 
 static void count_uses(tutti_ctx *cx, const tutti__node *n)

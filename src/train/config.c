@@ -662,8 +662,8 @@ void tutti__config_help(FILE *out, const tutti__parts *parts)
         snprintf(flag_text, sizeof flag_text, "--%s", key->name);
         for (char *p = flag_text; *p; p++)
             *p = *p == '_' ? '-' : *p;
-        fprintf(out, "  %-20s %s (default %s)\n", flag_text, value_text(key, text, sizeof text),
-                *key->value ? key->value : "none");
+        fprintf(out, "  %-20s%s%s (default %s)\n", flag_text, strlen(flag_text) < 20 ? " " : "  ",
+                value_text(key, text, sizeof text), *key->value ? key->value : "none");
         fprintf(out, "  %-20s %s\n", "", key->help);
     }
 }

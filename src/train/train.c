@@ -125,7 +125,8 @@ void tutti__run_say_beginning(tutti__run *run)
                         grouped(tutti_module_count(run->module), parameters), c->data,
                         grouped((int64_t)info.count, images), kind, tests);
     if (run->shards > 0)
-        snprintf(shards, sizeof shards, " over %d shards", run->shards);
+        snprintf(shards, sizeof shards, " over %d shard%s", run->shards,
+                 tutti__s((uint64_t)run->shards));
     tutti__progress_say(&run->progress,
                         "%d rank%s (%s)%s x batch %lld, %s kernels, %d thread%s a rank", run->size,
                         run->size == 1 ? "" : "s", tutti_group_transport_name(run->group), shards,

@@ -15,7 +15,10 @@ expect() { # DESCRIPTION CODE PATTERN COMMAND...: the exit code and a line of th
 
 expect "help lists what works" 0 '^  run  ' "$TUTTI" --help
 expect "help is also a command" 0 '^  train  ' "$TUTTI" help
-expect "version" 0 '^tutti [0-9]+\.[0-9]+\.[0-9]+$' "$TUTTI" --version
+for version in --version -V version; do
+    expect "$version" 0 '^tutti [0-9]+\.[0-9]+\.[0-9]+$' "$TUTTI" $version
+    expect "$version: how it was built" 0 '^(gcc|clang) [0-9.]+, [A-Za-z]+, with ' "$TUTTI" $version
+done
 expect "no command shows the usage" 2 '^usage: tutti' "$TUTTI"
 expect "a misspelt command names the nearest" 2 'did you mean "train"' "$TUTTI" trian
 expect "a misspelt flag names the nearest" 2 'no flag "--verson"; did you mean "--version"?' "$TUTTI" --verson
@@ -29,6 +32,9 @@ for command in $("$TUTTI" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
     expect "help $command" 0 'usage: ' "$TUTTI" help "$command"
     expect "$command with a misspelt flag" 2 "tutti $command: " "$TUTTI" "$command" --hlep
 done
+
+# One of a thing is not said in the plural.
+expect "a step of one" 0 '1 image a rank.*1 bucket, .* 1 step,' sh -c '"$TUTTI" bench step --model linear --batch-size 1 --iterations 1 --warmup 1 | tr "\n" " "'
 
 # Rubbish in the environment, and output that is lost.
 expect "a wrong TUTTI_COLOR" 2 'TUTTI_COLOR is "blue", expected auto, always or never' env TUTTI_COLOR=blue "$TUTTI" run true

@@ -27,9 +27,15 @@ check 2 "show or pack" "$TUTTI" data
 check 2 "there is no \"shwo\"" "$TUTTI" data shwo
 check 2 "expected one data set" "$TUTTI" data show
 check 2 "did you mean \"digits\"" "$TUTTI" data show digit:train
-check 2 "--resize" "$TUTTI" data pack --size 3 a b
+check 2 'there is no flag "--size", did you mean "--resize"?' "$TUTTI" data pack --size 3 a b
+check 2 'there is no flag "--resize"' "$TUTTI" data show --resize digits:train
+check 2 "needs a number from 1 to 8192" "$TUTTI" data pack --image-size 0 a b
 check 1 "there is no data_batch_1.bin" "$TUTTI" data show cifar10:./train
 check 1 "nowhere" "$TUTTI" data show cifar10:nowhere/train
+# Where to get what is missing.
+check 1 "cifar-10-binary.tar.gz (162 MiB) from https://www.cs.toronto.edu/~kriz/cifar.html" "$TUTTI" data show cifar10:nowhere/train
+check 1 "cifar-100-binary.tar.gz" "$TUTTI" data show cifar100:./train
+check 1 "train- and t10k-images-idx3-ubyte.gz" "$TUTTI" data show mnist:./test
 
 # A 32x32 image, all of one colour.
 png() {
@@ -63,7 +69,7 @@ b.png"
     check 2 "image_size: the images of data=digits have one size" "$TUTTI" train --image-size 48
     check 0 "4 training images of 3x12x12" "$TUTTI" train --data folder --data-dir pictures --image-size 12 --epochs 1 \
         --batch-size 2 --model mlp --run-dir run
-    check 0 "packed 4 training and 4 test images of 2 classes into packed" "$TUTTI" data pack pictures packed
+    check 0 "packed 4 training and 4 test images of 2 classes, 32x32, into packed" "$TUTTI" data pack pictures packed
     check 0 "dog                         2" "$TUTTI" data show cifar10:packed/test
     # The recipes have keys that there are, and train.
     check 0 "4 training images of 3x32x32" "$TUTTI" train --config "$SOURCE_DIR/configs/cifar10.json" --data-dir packed \
@@ -71,6 +77,24 @@ b.png"
     check 0 "on digits: 1,438 training images" "$TUTTI" train \
         --config "$SOURCE_DIR/configs/digits.json" --max-steps 2 --eval-every 0 --run-dir recipe-digits
     check 2 "not empty" "$TUTTI" data pack pictures packed
+    # Other sizes: scaled, stretched; what pack writes about them is what is used.
+    check 0 "of 2 classes, 48x48, into larger" "$TUTTI" data pack --image-size=48 pictures larger
+    check 0 "each 3 x 48 x 48 bytes" "$TUTTI" data show cifar10:larger/test
+    check 0 "4 training images of 3x48x48" "$TUTTI" train --data cifar10 --data-dir larger --epochs 1 --batch-size 2 \
+        --model mini_resnet --run-dir run-larger
+    check 0 "of 2 classes, 12x12, into smaller" "$TUTTI" data pack --resize --image-size 12 pictures smaller
+    [ "$(stat -c %s smaller/test_batch.bin)" = $((4 * (1 + 3 * 12 * 12))) ] || { echo "failed: the size of packed files"; status=1; }
+    "$TUTTI" data show cifar10:packed/train >shown # as used, and as measured
+    awk '/^channel/ { on = 4; next } --on > 0 && ($2 != $3) { bad = 1 } on > 0 { n++ } END { exit bad || n != 3 }' shown ||
+        { echo "failed: the mean in images.json is not that of the images:"; cat shown packed/images.json; status=1; }
+    for broken in '{' '{"height": 0, "width": 32, "mean": [0,0,0], "std": [1,1,1]}' '{"height": 32, "width": 9999, "mean": [0,0,0], "std": [1,1,1]}' \
+        '{"height": 32, "width": 32.5, "mean": [0,0,0], "std": [1,1,1]}' '{"height": 32, "width": 32, "mean": [0,0], "std": [1,1,1]}' \
+        '{"height": 32, "width": 32, "mean": [0,0,0], "std": [1,0,1]}' '[]'; do
+        printf '%s' "$broken" >smaller/images.json
+        check 1 "smaller/images.json: expected height and width from 1 to 8192" "$TUTTI" data show cifar10:smaller/train
+    done
+    printf '{"height": 13, "width": 12, "mean": [0,0,0], "std": [1,1,1]}' >smaller/images.json
+    check 1 "or of another size than images.json says?" "$TUTTI" data show cifar10:smaller/test
     truncate -s 5000 packed/test_batch.bin
     check 1 "packed/test_batch.bin has 5000 bytes" "$TUTTI" data show cifar10:packed/test
     printf 'broken' >pictures/val/dog/2.png

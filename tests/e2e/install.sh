@@ -17,8 +17,10 @@ grep -q '^TUTTI_SANITIZE:[A-Z]*=.' "$BUILD_DIR/CMakeCache.txt" && {
 }
 cmake --install "$BUILD_DIR" --prefix "$prefix" >install.out 2>&1 || { cat install.out; fail "cmake --install"; }
 libraries=$(dirname "$(find "$prefix" -name libtutti.so)")
-export PKG_CONFIG_PATH="$libraries/pkgconfig" LD_LIBRARY_PATH="$libraries"
-[ "$("$prefix/bin/tutti" --version)" = "tutti $(pkg-config --modversion tutti)" ] || fail "the command's and tutti.pc's versions differ"
+eval "$(sed -n 's/^-- for your shell: //p' install.out)" # the line that make install asks for, and no other
+[ "$(command -v tutti)" = "$prefix/bin/tutti" ] || { cat install.out; fail "the line does not lead to the installed command"; }
+"$prefix/bin/tutti" --version >version
+[ "$(head -n 1 version)" = "tutti $(pkg-config --modversion tutti)" ] || fail "the command's and tutti.pc's versions differ"
 
 # compile COMMAND...: no errors, no warnings
 compile() {
@@ -96,10 +98,16 @@ project(user LANGUAGES C)
 find_package(tutti 0.1 REQUIRED)
 add_executable(main main.c)
 target_link_libraries(main tutti::tutti)
+add_executable(alone main.c)
+target_link_libraries(alone tutti::tutti_static)
 END
 export CMAKE_GENERATOR=$(sed -n 's/^CMAKE_GENERATOR:INTERNAL=//p' "$BUILD_DIR/CMakeCache.txt")
-CC=$c timeout 60 cmake -S project -B project/build -DCMAKE_PREFIX_PATH="$prefix" >cmake.out 2>&1 &&
+CC=$c timeout 60 cmake -S project -B project/build >cmake.out 2>&1 && # by the PATH
     timeout 60 cmake --build project/build >>cmake.out 2>&1 || { cat cmake.out; fail "the CMake project"; }
 cp project/build/main package
 runs 'loss' package
+cp project/build/alone package-static
+ldd package-static >static.ldd
+! grep libtutti static.ldd || fail "tutti::tutti_static needs libtutti.so"
+runs 'loss' package-static
 echo "the installed copy is complete$skipped"

@@ -19,7 +19,7 @@ refused_under() {
         done
         equal "codes under $name: $command" "$(grep -c 'code 2$' "$work/out")" 2
         out_has "$name has started 2 processes already, and with .tutti ${command%% *}"
-        out_has "or leave $name away: tutti ${command%% *}"
+        out_has "or drop $name: tutti ${command%% *}"
         equal "messages under $name: $command" "$(grep -c 'has started 2 processes' "$work/out")" 1
     done
     [ -e "$work/run" ] && fail "a refused training made its run folder"

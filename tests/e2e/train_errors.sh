@@ -32,6 +32,8 @@ refused 2 'WORLD_SIZE' env RANK=0 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT
 # Data
 refused 1 'nowhere' "$TUTTI" train -n 2 $mlp --data cifar10 --data-dir nowhere
 [ "$(grep -c nowhere refused.out)" = 1 ] || { cat refused.out; fail "said more than once"; }
+refused 1 'all 3 ranks failed for the same reason: exit code 1' "$TUTTI" run -n 3 "$TUTTI" train $mlp --data cifar10 --data-dir nowhere
+[ "$(grep -c nowhere refused.out)" = 1 ] || { cat refused.out; fail "said more than once under tutti run"; }
 mkdir cifar
 for f in data_batch_1 data_batch_2 data_batch_3 data_batch_4 data_batch_5 test_batch; do
     head -c $((3073 * 40)) /dev/zero >cifar/$f.bin
@@ -61,4 +63,5 @@ refused 2 'samples' "$TUTTI" train -n 3 $mlp --data cifar10 --data-dir cifar-few
 
 # Divergence is found, named and ends all ranks.
 refused 1 'diverged' "$TUTTI" train -n 2 $mlp --model mlp --lr 1000 --weight-decay 1000 --max-steps 0
+[ "$(grep -c 'diverged' refused.out)" -le 2 ] || { cat refused.out; fail "the launcher repeats what ranks have said"; }
 echo "all refused"

@@ -89,7 +89,7 @@ static inline bool golden_has(const golden *g, const char *name)
 }
 
 /* In [-1, 1) with 24 bits, as Draws.uniform. */
-static void draw_uniform(tutti__mt19937 *mt, float *p, size_t n)
+static inline void draw_uniform(tutti__mt19937 *mt, float *p, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         p[i] = (float)(tutti__mt19937_next(mt) >> 8) * 0x1p-23f - 1;

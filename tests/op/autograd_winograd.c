@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: MIT
  *
  * Both strides, every direction: odd sizes, images smaller than a tile, one row, padding of 0 to 2, channels of one block and of an odd
- * number; with NaN in the memory to work in, which must not show. The bits are those of one thread.
+ * number, results large enough to go past the cache; with NaN in the memory to work in, which must not show. The bits are those of one thread.
  * timeout: 120 */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,6 +29,7 @@ static const tutti__conv_shape shapes[] = {
     {3, 64, 32, 9, 7, 5, 4, 3, 2, 1},     {1, 16, 16, 1, 1, 1, 1, 3, 2, 1},
     {5, 48, 32, 17, 12, 9, 6, 3, 2, 1},   {2, 16, 32, 2, 3, 1, 2, 3, 2, 1},
     {4, 128, 128, 16, 16, 8, 8, 3, 2, 1}, {1, 32, 256, 6, 5, 3, 3, 3, 2, 1},
+    {3, 64, 64, 27, 26, 27, 26, 3, 1, 1}, {5, 32, 48, 33, 31, 17, 16, 3, 2, 1},
 };
 
 /* What a convolution is given and makes: activations in blocks of lanes, weights row-major. */

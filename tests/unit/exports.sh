@@ -11,6 +11,8 @@ copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 mkdir "$copy/tools"
 cp -r tools/check-exports tools/exports "$copy/tools"
+mkdir -p "$copy/src/tensor/op"
+cp src/tensor/op/ops.def "$copy/src/tensor/op"
 sed -i 's/^tutti_ctx_new /tutti_ctx_knew /' "$copy"/tools/exports/*.txt
 ! "$copy/tools/check-exports" "$BUILD_DIR" >"$copy/out" || { echo "another list passed"; exit 1; }
 for line in '< tutti_ctx_knew TUTTI_0.1' '> tutti_ctx_new TUTTI_0.1' 'tools/check-exports --record'; do

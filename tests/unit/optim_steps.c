@@ -6,6 +6,8 @@
 #include "optim/optim.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -522,6 +524,49 @@ static void decimals_are_read_as_written(void **state)
     assert_true(isinf(tutti__optim_decimal(INFINITY)));
 }
 
+static pthread_t caller;
+static _Atomic int n_others;
+
+/* Every thread but the caller fails, and the caller sees to it that there is one. */
+static tutti_status update_fails_elsewhere(tutti_stream *stream, const tutti__run *run)
+{
+    (void)stream;
+    (void)run;
+    if (!pthread_equal(pthread_self(), caller)) {
+        n_others++;
+        return tutti__fail(TUTTI_ERR_STATE, "the other thread's own words");
+    }
+    for (uint64_t end = tutti__now_ns() + 10000000000u; n_others == 0 && tutti__now_ns() < end;)
+        sched_yield();
+    return TUTTI_OK;
+}
+
+/* Messages are a thread's own, and the threads that compute are not the caller's. */
+static void a_failure_in_another_thread_keeps_its_words(void **state)
+{
+    static const tutti__optim_rule rule = {.name = "broken", .update = update_fails_elsewhere};
+    static const tutti__optim_options options;
+    tutti_module root;
+    tutti_linear layer;
+    tutti_optim *optim;
+    tutti_ctx *cx;
+
+    (void)state;
+    if (test_device().kind != TUTTI_CPU)
+        return;
+    caller = pthread_self();
+    assert_int_equal(tutti_ctx_new(&cx, test_device(), &(tutti_ctx_opts){.threads = 2}), TUTTI_OK);
+    tutti_module_init(&root, cx);
+    tutti_linear_init(&layer, &root, "a", 1000, 1000); /* several parts */
+    assert_int_equal(tutti__optim_new(&optim, &root, &rule, 0.1f, &options), TUTTI_OK);
+    give_gradients(&root, 1);
+    assert_int_equal(tutti_optim_step(optim), TUTTI_ERR_STATE);
+    assert_string_equal(tutti_last_error(), "the other thread's own words");
+    tutti_optim_free(optim);
+    tutti_module_destroy(&root);
+    tutti_ctx_free(cx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -540,6 +585,7 @@ int main(void)
         cmocka_unit_test(no_rate_is_a_thousandth_everywhere),
         cmocka_unit_test(adam_without_betas_and_eps_is_the_sign),
         cmocka_unit_test(decimals_are_read_as_written),
+        cmocka_unit_test(a_failure_in_another_thread_keeps_its_words),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

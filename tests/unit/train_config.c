@@ -105,8 +105,7 @@ static void wrong_values_name_key_value_and_what_was_expected(void **state)
     REFUSED("lr: \"fast\" is not a number", "0 to 1000", "--lr", "fast");
     REFUSED("lr: -1 is out of range", "0 to 1000", "--lr", "-1");
     REFUSED("lr: nan", "out of range", "--lr", "nan");
-    REFUSED("model: \"resnet\"", "mini_resnet, mlp, linear, or a shared object", "--model",
-            "resnet");
+    REFUSED("model: \"resnet\"", "expected mini_resnet, mlp", "--model", "resnet");
     REFUSED("augment: \"maybe\"", "true", "--augment=maybe");
     REFUSED("--lr needs a value", "", "--lr");
     REFUSED("--run-dir needs a value", "--run-dir=VALUE", "--run-dir", "--lr", "1");

@@ -1,5 +1,5 @@
 /* NULL crashes no public function, over the whole library: null.def has a row for each, and the recorded list of exported
- * names (tools/exports) says which that are.   SPDX-License-Identifier: MIT */
+ * names (tools/exports) says which that are; operations have their row in tensor/op/ops.def.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 #include <tutti/tutti.h>
 
@@ -74,13 +74,21 @@ static void poisoned(const char *call, const tutti_tensor *t)
         check;                                                                                     \
     }
 #include "null.def"
+
+static tutti_tensor *in[4]; /* the sources of operations: NULL */
+#define OP(name, call, ...) CALL(tutti_##name, POISONED(call))
+#include "tensor/op/ops.def"
 #undef CALL
 
-static const struct CMUnitTest rows[] = {
 #define CALL(name, check) {#name, check_##name, NULL, NULL, NULL},
+static const struct CMUnitTest rows[] = {
 #include "null.def"
-#undef CALL
 };
+static const struct CMUnitTest operations[] = {
+#include "tensor/op/ops.def"
+};
+#undef OP
+#undef CALL
 
 static bool has_row(const char *name)
 {
@@ -119,5 +127,6 @@ int main(void)
 {
     const struct CMUnitTest all[] = {cmocka_unit_test(every_exported_function_has_a_row)};
 
-    return cmocka_run_group_tests(all, NULL, NULL) + cmocka_run_group_tests(rows, NULL, NULL);
+    return cmocka_run_group_tests(all, NULL, NULL) + cmocka_run_group_tests(rows, NULL, NULL) +
+           cmocka_run_group_tests(operations, NULL, NULL);
 }

@@ -1,11 +1,14 @@
 /* shm.h -- collectives through memory that all ranks see.   SPDX-License-Identifier: MIT
  *
- * Each runs one operation to its end; this rank has declared its contribution (tutti__shm_declare). */
+ * Each runs one operation to its end; of all but small ones this rank has declared its contribution (tutti__shm_declare). */
 #ifndef TUTTI_COMM_ALGORITHM_SHM_H
 #define TUTTI_COMM_ALGORITHM_SHM_H
 
 #include "comm/transport/shared_memory/shm.h"
 
+/* Of few bytes, which has not been declared. */
+bool tutti__shm_is_small(const tutti__shm *shm, const tutti__op *op);
+tutti_status tutti__shm_small(tutti__shm *shm, const tutti__op *op);
 /* Of what reduces. */
 tutti_status tutti__shm_reduce(tutti__shm *shm, tutti__op *op);
 /* Of what moves pieces unchanged. */

@@ -1,7 +1,7 @@
 /* shm_move.c -- moving data unchanged through shared memory: broadcast, gather, all_to_all and their kin.
  * SPDX-License-Identifier: MIT
  *
- * Small pieces travel with the call. Of others, who takes one reads it where it lies, if it can, or through the kernel
+ * Who takes a piece reads it where it lies, if it can, or through the kernel
  * (cma.c); in a broadcast or gather in group memory the giver writes a part of it meanwhile. Otherwise it goes in chunks
  * through the giver's staging buffers: in round k chunk k is copied out and chunk k+2 copied in, and a rank may be two
  * rounds ahead of another. A giver whose pieces differ from rank to rank divides its buffer among them. Chunks are numbered
@@ -44,12 +44,6 @@ static tutti__piece piece_of(const move *m, int from, int to)
         piece.at += counts[r];
     piece.count = counts[to];
     return piece;
-}
-
-/* Whether others can read and write what `rank` has declared. */
-static bool can_reach(const move *m, int rank)
-{
-    return m->at[rank] && tutti__shm_call_of(m->shm, rank)->segment != TUTTI__CMA;
 }
 
 /* Root of a gather gives itself only. */
@@ -96,7 +90,7 @@ static void copy_in(const move *m, size_t k)
 static bool both_copy(const move *m, int peer)
 {
     return m->direct && (m->traits->from_root || m->traits->to_root) && !m->traits->scatters &&
-           can_reach(m, peer) && can_reach(m, m->shm->comm->rank);
+           tutti__shm_reaches(m->shm, peer) && tutti__shm_reaches(m->shm, m->shm->comm->rank);
 }
 
 /* Of the bytes of a piece between this rank and another, those that this one copies: root as many as each other in all. */
@@ -250,7 +244,7 @@ static tutti_status run_rounds(const move *m, bool any_direct)
 static bool is_timed(const move *m)
 {
     for (int from = m->first; from < m->last; from++)
-        if (gives_to_others(m, from) && !can_reach(m, from))
+        if (gives_to_others(m, from) && !tutti__shm_reaches(m->shm, from))
             return !m->traits->uneven;
     return false;
 }
@@ -281,26 +275,6 @@ static tutti_status run(move *m)
     return any_direct ? tutti__shm_barrier(m->shm, m->op) : TUTTI_OK;
 }
 
-/* So little that everybody says it along with the call. */
-static tutti_status run_small(const move *m)
-{
-    tutti__shm *shm = m->shm;
-    int rank = shm->comm->rank;
-    size_t bytes = tutti__op_given(rank, shm->comm->size, m->op) * m->element;
-
-    if (bytes > 0)
-        memcpy(tutti__shm_call_of(shm, rank)->small, m->op->src, bytes);
-    TUTTI_TRY(tutti__shm_enter(shm, m->op));
-    for (int r = m->first; r < m->last; r++) {
-        tutti__piece in = tutti__piece_in(rank, m->op, r), out = tutti__piece_out(m->op, r, rank);
-
-        if (in.count > 0 && (r != rank || m->op->src != m->op->dst))
-            memmove((char *)m->op->dst + in.at * m->element,
-                    tutti__shm_call_of(shm, r)->small + out.at * m->element, in.count * m->element);
-    }
-    return TUTTI_OK;
-}
-
 tutti_status tutti__shm_move(tutti__shm *shm, tutti__op *op)
 {
     const tutti__op_traits *traits = tutti__op_traits_of(op);
@@ -316,8 +290,6 @@ tutti_status tutti__shm_move(tutti__shm *shm, tutti__op *op)
     tutti_status status;
 
     m.past = whole_bytes(&m) >= PAST_CHUNKS * shm->block->chunk_bytes;
-    if (!traits->uneven && (size_t)op->signature.count * m.element * lots <= TUTTI__SHM_SMALL)
-        return run_small(&m);
     m.at = shm->comm->size <= (int)TUTTI__COUNT_OF(few)
                ? few
                : calloc((size_t)shm->comm->size, sizeof *m.at);

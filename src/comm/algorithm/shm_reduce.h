@@ -1,7 +1,6 @@
 /* shm_reduce.h -- what the algorithms that reduce in shared memory have in common.   SPDX-License-Identifier: MIT
  *
  *     shm_reduce.c          which one it is
- *     shm_reduce_small.c    contributions within the calls' cache lines
  *     shm_reduce_direct.c   over everybody's own memory
  *     shm_reduce_staged.c   in chunks through staging buffers */
 #ifndef TUTTI_COMM_ALGORITHM_SHM_REDUCE_H
@@ -26,8 +25,6 @@ typedef struct tutti__shm_reduction {
     bool whole;
 } tutti__shm_reduction;
 
-/* So little that everybody says it along with the call. Enters the operation. */
-tutti_status tutti__shm_reduce_small(const tutti__shm_reduction *r);
 /* Entered for access; all contributions can be read where they lie. */
 tutti_status tutti__shm_reduce_direct(const tutti__shm_reduction *r);
 /* Before the operation is entered: puts the first chunk of this rank's contribution where peers find it, if they need it. */

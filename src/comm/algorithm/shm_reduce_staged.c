@@ -6,11 +6,12 @@
  *
  * Where each rank reduces for itself all that it takes (few bytes, two ranks, reduce_scatter), nothing is copied out and nobody waits for a
  * result: in round k chunk k is reduced, k+2 copied in, and a rank may be two rounds ahead of another. What can be read where it lies is
- * not copied in. Chunks are numbered through all operations of the group: the last ones of one operation may still be read while
+ * not copied in; through the kernel a rank reads the part that it reduces, into staging of its own that is free just then. Chunks are numbered through all operations of the group: the last ones of one operation may still be read while
  * the first of the next are copied in.
  * SPDX-License-Identifier: MIT */
 #include "comm/algorithm/shm_reduce.h"
 #include "comm/core/copy.h"
+#include "comm/transport/shared_memory/cma.h"
 #include "comm/transport/shared_memory/way.h"
 
 #include <string.h>
@@ -33,13 +34,47 @@ static size_t chunk_count(const tutti__shm_reduction *r, size_t k)
     return r->count - begin < r->chunk ? r->count - begin : r->chunk;
 }
 
-/* Chunk k of rank's contribution; reduce_scatter: the piece of it for `to`. */
-static const char *contribution(const tutti__shm_reduction *r, int rank, size_t k, int to)
+/* What `from` contributes to chunk k of what this rank takes. */
+static const char *contribution(const tutti__shm_reduction *r, int from, size_t k)
 {
-    if (r->at[rank])
-        return r->at[rank] +
-               (k * r->chunk + (r->scatters ? (size_t)to * r->count : 0)) * r->element;
-    return stage(r, rank, k) + (r->scatters ? (size_t)to * r->chunk : 0) * r->element;
+    size_t rank = (size_t)r->shm->comm->rank;
+    const char *at = from == (int)rank ? r->op->src : r->at[from];
+
+    if (at)
+        return at + (k * r->chunk + (r->scatters ? rank * r->count : 0)) * r->element;
+    return stage(r, from, k) + (r->scatters ? rank * r->chunk : 0) * r->element;
+}
+
+static bool is_read(const tutti__shm_reduction *r, int from)
+{
+    return from != r->shm->comm->rank && tutti__shm_call_of(r->shm, from)->segment == TUTTI__CMA;
+}
+
+/* So many elements of each rank are read at once: all have room where chunk k + 1 will be staged. */
+static size_t read_count(const tutti__shm_reduction *r, size_t n)
+{
+    size_t room = r->shm->block->chunk_bytes / (size_t)r->shm->comm->size / 64 * 64 / r->element;
+
+    for (int i = 0; i < r->shm->comm->size; i++)
+        if (is_read(r, i))
+            return room < n ? room : n;
+    return n;
+}
+
+/* r->src: n elements of all contributions to chunk k, from `begin` on. */
+static tutti_status find_sources(const tutti__shm_reduction *r, size_t k, size_t begin, size_t n)
+{
+    char *room = stage(r, r->shm->comm->rank, k + 1);
+
+    for (int i = 0; i < r->shm->comm->size; i++) {
+        r->src[i] = contribution(r, i, k) + begin * r->element;
+        if (!is_read(r, i))
+            continue;
+        TUTTI_TRY(tutti__cma_read(r->shm, i, room, r->src[i], n * r->element));
+        r->src[i] = room;
+        room += (n * r->element + 63) / 64 * 64;
+    }
+    return TUTTI_OK;
 }
 
 /* A piece of the chunk for each rank. */
@@ -82,45 +117,40 @@ static void copy_in(const tutti__shm_reduction *r, size_t k)
         copy_in_shares(r, k);
 }
 
-/* Where the reduction of this rank's part goes: all_reduce to everybody by its staging, reduce to root. */
+/* Where the reduction of chunk k goes, from `begin` on: all_reduce to everybody by its staging, reduce to root. */
 static size_t find_destinations(const tutti__shm_reduction *r, size_t k, size_t begin)
 {
     int rank = r->shm->comm->rank;
     char *own = (char *)r->op->dst + (k * r->chunk + begin) * r->element,
          *staged = stage(r, rank, k) + begin * r->element;
 
-    if (r->whole || r->op->signature.op != TUTTI__OP_REDUCE) {
+    if (r->whole || r->scatters || r->op->signature.op != TUTTI__OP_REDUCE) {
         r->dst[0] = own;
         r->dst[1] = staged;
-        return r->whole ? 1 : 2;
+        return r->whole || r->scatters ? 1 : 2;
     }
     r->dst[0] = rank == (int)r->op->signature.root ? own : staged;
     return 1;
 }
 
 /* Chunk k, once all contributions to it are there. */
-static void reduce_chunk(const tutti__shm_reduction *r, size_t k)
+static tutti_status reduce_chunk(const tutti__shm_reduction *r, size_t k)
 {
-    int rank = r->shm->comm->rank, size = r->shm->comm->size;
-    size_t n = chunk_count(r, k), n_dst;
+    size_t n = chunk_count(r, k), size = (size_t)r->shm->comm->size, most, count, n_dst;
     tutti__piece part = {0, n};
 
-    if (r->scatters) {
-        for (int i = 0; i < size; i++)
-            r->src[i] = contribution(r, i, k, rank);
-        r->dst[0] = (char *)r->op->dst + k * r->chunk * r->element;
-        tutti__reduce(r->dtype, r->redop, r->dst, 1, r->src, (size_t)size, n);
-        return;
-    }
-    if (!r->whole)
-        part = tutti__shm_share(r, n, rank);
+    if (!r->whole && !r->scatters)
+        part = tutti__shm_share(r, n, r->shm->comm->rank);
     else if (!tutti__shm_takes(r))
-        return;
-    for (int i = 0; i < size; i++)
-        r->src[i] = i == rank ? (const char *)r->op->src + (k * r->chunk + part.at) * r->element
-                              : contribution(r, i, k, 0) + part.at * r->element;
-    n_dst = find_destinations(r, k, part.at);
-    tutti__reduce(r->dtype, r->redop, r->dst, n_dst, r->src, (size_t)size, part.count);
+        return TUTTI_OK;
+    most = read_count(r, part.count);
+    for (size_t done = 0; done < part.count; done += count) {
+        count = part.count - done < most ? part.count - done : most;
+        TUTTI_TRY(find_sources(r, k, part.at + done, count));
+        n_dst = find_destinations(r, k, part.at + done);
+        tutti__reduce(r->dtype, r->redop, r->dst, n_dst, r->src, size, count);
+    }
+    return TUTTI_OK;
 }
 
 /* The reduced chunk k lies in shares, in everybody's staging; its own is where it belongs already. */
@@ -143,16 +173,22 @@ static void copy_out(const tutti__shm_reduction *r, size_t k)
 void tutti__shm_reduce_stage(tutti__shm_reduction *r)
 {
     size_t size = (size_t)r->shm->comm->size;
+    int rank = r->shm->comm->rank;
 
+    tutti__way_choose(r->shm, r->op);
+    if (!r->at[rank] && r->shm->way == TUTTI__BY_KERNEL) {
+        tutti__cma_offer(r->shm, r->op, r->count * r->element * (r->scatters ? size : 1));
+        r->at[rank] = (char *)(uintptr_t)r->op->src; /* nothing to copy in */
+    }
     r->chunk = r->shm->block->chunk_bytes / r->element / (r->scatters ? size : 1);
     /* Between two ranks it moves as many bytes; of few bytes a barrier costs more. */
-    if (!r->scatters && (size == 2 || size * r->count * r->element <= WHOLE_BYTES)) {
+    if (!r->scatters && r->shm->way != TUTTI__BY_KERNEL &&
+        (size == 2 || size * r->count * r->element <= WHOLE_BYTES)) {
         r->whole = true;
         r->chunk /= OF_STAGE;
     }
     r->n_chunks = (r->count + r->chunk - 1) / r->chunk;
     r->ahead = r->scatters || r->whole ? TUTTI__SHM_AHEAD : 1;
-    tutti__way_choose(r->shm, r->op);
     for (size_t k = 0; k < r->ahead && k < r->n_chunks; k++)
         copy_in(r, k); /* whether peers can read each other's, shows the barrier */
 }
@@ -165,7 +201,7 @@ static tutti_status run_ahead(const tutti__shm_reduction *r)
             copy_in(r, k + r->ahead);
         if (r->n_chunks > r->ahead)
             TUTTI_TRY(tutti__shm_barrier_behind(r->shm, r->op, r->ahead));
-        reduce_chunk(r, k);
+        TUTTI_TRY(reduce_chunk(r, k));
     }
     return TUTTI_OK;
 }
@@ -177,7 +213,7 @@ static tutti_status run_in_step(const tutti__shm_reduction *r, bool out, bool an
         if (out && k > 0)
             copy_out(r, k - 1);
         TUTTI_TRY(any_direct ? tutti__shm_access_begin(r->shm) : TUTTI_OK);
-        reduce_chunk(r, k);
+        TUTTI_TRY(reduce_chunk(r, k));
         if (any_direct)
             tutti__shm_access_end(r->shm);
         if (k + r->ahead < r->n_chunks)

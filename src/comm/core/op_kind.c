@@ -1,7 +1,7 @@
 /* op_kind.c -- the table of operations.   SPDX-License-Identifier: MIT */
 #include "comm/core/op_kind.h"
 
-static const tutti__op_traits TRAITS[] = {
+const tutti__op_traits tutti__op_table[TUTTI__N_OPS] = {
     [TUTTI__OP_ALL_REDUCE] = {.name = "all_reduce", .reduces = true},
     [TUTTI__OP_REDUCE] = {.name = "reduce", .reduces = true, .to_root = true},
     [TUTTI__OP_REDUCE_SCATTER] = {.name = "reduce_scatter", .reduces = true, .scatters = true},
@@ -22,12 +22,7 @@ static const tutti__op_traits TRAITS[] = {
     [TUTTI__OP_WORD] = {.name = "exchange_word"},
 };
 
-const tutti__op_traits *tutti__op_kind_traits(tutti__op_kind kind)
-{
-    return &TRAITS[kind];
-}
-
 const char *tutti__op_name(tutti__op_kind kind)
 {
-    return (unsigned)kind < TUTTI__N_OPS ? TRAITS[kind].name : "?";
+    return (unsigned)kind < TUTTI__N_OPS ? tutti__op_table[kind].name : "?";
 }

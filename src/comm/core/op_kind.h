@@ -37,7 +37,7 @@ typedef struct tutti__op_traits {
     bool uneven;    /* pieces differ in size: counts say how, and signature.count is 0 */
 } tutti__op_traits;
 
-const tutti__op_traits *tutti__op_kind_traits(tutti__op_kind kind); /* of a kind below N_OPS */
-const char *tutti__op_name(tutti__op_kind kind);                    /* "?" of none */
+extern const tutti__op_traits tutti__op_table[TUTTI__N_OPS];
+const char *tutti__op_name(tutti__op_kind kind); /* "?" of none */
 
 #endif

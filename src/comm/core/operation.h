@@ -35,7 +35,7 @@ typedef struct tutti__piece {
 
 static inline const tutti__op_traits *tutti__op_traits_of(const tutti__op *op)
 {
-    return tutti__op_kind_traits((tutti__op_kind)op->signature.op);
+    return &tutti__op_table[op->signature.op];
 }
 /* What `from` gives to `to`, as it lies in from's src; uneven: of this rank's own only. Nothing where one does not give
  * or the other does not take. */

@@ -54,39 +54,59 @@ static inline void fetch_all(const job *j, size_t offset)
 #define OVER(a, b)    ((a) / (b))
 #define NOT_INT(a, b) ((void)(b), (a)) /* refused before it comes here */
 
-/* Of one source, with the accumulator. */
-#define EACH(COMBINE, T, ACC, WIDE, LOAD)                                                          \
-    for (size_t i = 0; i < n; i++) {                                                               \
-        const WIDE a = (WIDE)acc[i], b = (WIDE)LOAD(x[i]);                                         \
+/* One source more, x, to what FIRST is of the others; TO is of type TO_T. FIRST or x may be the memory of TO, but element by element. */
+#define EACH(COMBINE, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                     \
+    _Pragma("GCC ivdep") for (size_t i = 0; i < n; i++)                                            \
+    {                                                                                              \
+        const WIDE a = (WIDE)(ACC)FIRST, b = (WIDE)LOAD(x[i]);                                     \
                                                                                                    \
-        acc[i] = (ACC)COMBINE(a, b);                                                               \
+        TO = (TO_T)STORE((ACC)COMBINE(a, b));                                                      \
     }                                                                                              \
     break;
 
-#define ARITHMETIC(T, ACC, WIDE, LOAD)                                                             \
+#define ARITHMETIC(ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                        \
     case TUTTI_PRODUCT:                                                                            \
-        EACH(MUL, T, ACC, WIDE, LOAD)                                                              \
+        EACH(MUL, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                         \
     case TUTTI_MIN:                                                                                \
-        EACH(LEAST, T, ACC, ACC, LOAD)                                                             \
+        EACH(LEAST, ACC, ACC, LOAD, FIRST, TO, TO_T, STORE)                                        \
     case TUTTI_MAX:                                                                                \
-        EACH(MOST, T, ACC, ACC, LOAD)                                                              \
+        EACH(MOST, ACC, ACC, LOAD, FIRST, TO, TO_T, STORE)                                         \
     default:                                                                                       \
-        EACH(ADD, T, ACC, WIDE, LOAD)
-#define BITWISE(T, ACC, WIDE, LOAD)                                                                \
+        EACH(ADD, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)
+#define BITWISE(ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                           \
     case TUTTI_BAND:                                                                               \
-        EACH(AND, T, ACC, WIDE, LOAD)                                                              \
+        EACH(AND, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                         \
     case TUTTI_BOR:                                                                                \
-        EACH(OR, T, ACC, WIDE, LOAD)                                                               \
+        EACH(OR, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                          \
     default:                                                                                       \
-        EACH(XOR, T, ACC, WIDE, LOAD)
+        EACH(XOR, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)
 
-/* WIDE: where sums and products are made, so that those of integers wrap. */
+/* WIDE: where sums and products are made, so that those of integers wrap. Two sources need no accumulator in memory. */
 #define TYPE(name, T, ACC, WIDE, LOAD, STORE, DIVIDE, CASES)                                       \
     static inline                                                                                  \
-        __attribute__((always_inline)) void name##_tile(const job *j, size_t at, size_t n)         \
+        __attribute__((always_inline)) void name##_pair(const job *j, size_t at, size_t n)         \
+    {                                                                                              \
+        const T *w = (const T *)j->src[0] + at, *x = (const T *)j->src[1] + at;                    \
+        T *y = (T *)j->dst[0] + at; /* perhaps a source */                                         \
+        const ACC divisor = (ACC)j->divisor;                                                       \
+                                                                                                   \
+        if (j->op == TUTTI_AVG) {                                                                  \
+            _Pragma("GCC ivdep") for (size_t i = 0; i < n; i++)                                    \
+            {                                                                                      \
+                const WIDE a = (WIDE)(ACC)LOAD(w[i]), b = (WIDE)LOAD(x[i]);                        \
+                                                                                                   \
+                y[i] = (T)STORE(DIVIDE((ACC)ADD(a, b), divisor));                                  \
+            }                                                                                      \
+            return;                                                                                \
+        }                                                                                          \
+        switch (j->op) {                                                                           \
+            CASES(ACC, WIDE, LOAD, LOAD(w[i]), y[i], T, STORE)                                     \
+        }                                                                                          \
+    }                                                                                              \
+    static inline                                                                                  \
+        __attribute__((always_inline)) void name##_many(const job *j, size_t at, size_t n)         \
     {                                                                                              \
         const T *x = (const T *)j->src[0] + at;                                                    \
-        T *y = (T *)j->dst[0] + at; /* perhaps a source */                                         \
         ACC acc[TILE_BYTES / sizeof(T)];                                                           \
                                                                                                    \
         for (size_t i = 0; i < n; i++)                                                             \
@@ -95,18 +115,28 @@ static inline void fetch_all(const job *j, size_t offset)
             IN_ORDER();                                                                            \
             x = (const T *)j->src[s] + at;                                                         \
             switch (j->op) {                                                                       \
-                CASES(T, ACC, WIDE, LOAD)                                                          \
+                CASES(ACC, WIDE, LOAD, acc[i], acc[i], ACC, SAME)                                  \
             }                                                                                      \
         }                                                                                          \
         if (j->op == TUTTI_AVG)                                                                    \
             for (size_t i = 0; i < n; i++)                                                         \
                 acc[i] = (ACC)DIVIDE(acc[i], (ACC)j->divisor);                                     \
         {                                                                                          \
-            T *restrict sum = y;                                                                   \
+            T *restrict sum = (T *)j->dst[0] + at; /* perhaps a source */                          \
                                                                                                    \
             for (size_t i = 0; i < n; i++)                                                         \
                 sum[i] = (T)STORE(acc[i]);                                                         \
         }                                                                                          \
+    }                                                                                              \
+    static inline                                                                                  \
+        __attribute__((always_inline)) void name##_tile(const job *j, size_t at, size_t n)         \
+    {                                                                                              \
+        const T *y = (const T *)j->dst[0] + at;                                                    \
+                                                                                                   \
+        if (j->n_src == 2)                                                                         \
+            name##_pair(j, at, n);                                                                 \
+        else                                                                                       \
+            name##_many(j, at, n);                                                                 \
         for (size_t d = 1; d < j->n_dst; d++) {                                                    \
             T *restrict z = (T *)j->dst[d] + at; /* of another rank */                             \
                                                                                                    \
@@ -114,6 +144,11 @@ static inline void fetch_all(const job *j, size_t offset)
             for (size_t i = 0; i < n; i++)                                                         \
                 z[i] = y[i];                                                                       \
         }                                                                                          \
+    }                                                                                              \
+    /* Less than a tile. Clones of it would save nanoseconds, and cost the compiler seconds. */    \
+    static __attribute__((noinline)) void name##_rest(const job *j, size_t at, size_t n)           \
+    {                                                                                              \
+        name##_tile(j, at, n);                                                                     \
     }                                                                                              \
     TUTTI__CLONES static void name(const job *j, size_t count)                                     \
     {                                                                                              \
@@ -126,7 +161,7 @@ static inline void fetch_all(const job *j, size_t offset)
             name##_tile(j, at, tile);                                                              \
         }                                                                                          \
         if (at < count)                                                                            \
-            name##_tile(j, at, count - at);                                                        \
+            name##_rest(j, at, count - at);                                                        \
     }
 
 TYPE(f32, float, float, float, SAME, SAME, OVER, ARITHMETIC)

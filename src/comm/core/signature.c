@@ -27,7 +27,7 @@ static void print_origin(const tutti__signature *s, char *text, size_t capacity)
 static void print_details(const tutti__signature *signature, const char *origin, char *text,
                           size_t capacity)
 {
-    const tutti__op_traits *traits = tutti__op_kind_traits((tutti__op_kind)signature->op);
+    const tutti__op_traits *traits = &tutti__op_table[signature->op];
     const char *dtype = tutti_dtype_name((tutti_dtype)signature->dtype),
                *redop = signature->redop < TUTTI__COUNT_OF(REDOPS) ? REDOPS[signature->redop] : "?";
     char count[32] = "", root[48] = "";
@@ -75,12 +75,7 @@ void tutti__signature_text(const tutti__signature *signature, char *text, size_t
         print_details(signature, origin, rest, capacity);
 }
 
-bool tutti__signature_equal(const tutti__signature *a, const tutti__signature *b)
-{
-    return memcmp(a, b, sizeof *a) == 0;
-}
-
 size_t tutti__signature_bytes(const tutti__signature *signature)
 {
-    return (size_t)signature->count * tutti_dtype_size((tutti_dtype)signature->dtype);
+    return (size_t)signature->count * tutti__element(signature->dtype);
 }

@@ -5,6 +5,8 @@
 #include "comm/core/op_kind.h"
 #include <tutti/group.h>
 
+#include <string.h>
+
 /* What ranks must agree on; every message begins with it. 40 bytes: with it a rank's call fits one cache line of shared
  * memory. */
 typedef struct tutti__signature {
@@ -23,10 +25,23 @@ typedef struct tutti__signature {
 } tutti__signature;
 _Static_assert(sizeof(tutti__signature) == 40, "no hole: signatures are compared byte by byte");
 
+/* tutti_dtype_size, inline: calls that take a tenth of a microsecond ask several times. */
+static inline size_t tutti__element(unsigned dtype)
+{
+#define X(name, value, bytes, text) [value] = bytes,
+    static const uint8_t BYTES[] = {TUTTI_DTYPE_TABLE(X)};
+#undef X
+
+    return dtype < sizeof BYTES ? BYTES[dtype] : 0;
+}
+
 /* "all_reduce #12 (F32 x 1000, sum; reducer 2, step 7, bucket 3)" */
 enum { TUTTI__SIGNATURE_TEXT = 160 };
 void tutti__signature_text(const tutti__signature *signature, char *text, size_t capacity);
-bool tutti__signature_equal(const tutti__signature *a, const tutti__signature *b);
+static inline bool tutti__signature_equal(const tutti__signature *a, const tutti__signature *b)
+{
+    return memcmp(a, b, sizeof *a) == 0;
+}
 /* Bytes of one piece. */
 size_t tutti__signature_bytes(const tutti__signature *signature);
 

@@ -32,7 +32,7 @@ static inline uint64_t tutti__flight_begin(tutti__flight *flight, const tutti__s
                                            uint64_t begin_ns)
 {
     const tutti__time_span event = {
-        .name = tutti__op_name((tutti__op_kind)signature->op),
+        .name = tutti__op_table[signature->op].name,
         .category = "comm",
         .begin_ns = begin_ns,
         .arg = (int64_t)signature->sequence,

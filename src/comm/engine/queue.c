@@ -21,6 +21,8 @@ typedef struct task {
     tutti__mark *mark; /* op's, if it was made here */
 } task;
 
+enum { TICK_MS = 10 }; /* by which the coarse clock may be late */
+
 enum { PENDING, AWAITED, DONE }; /* AWAITED: not done, and somebody sleeps until it is */
 
 struct tutti_work {
@@ -48,8 +50,11 @@ struct tutti__queue {
     _Atomic uint64_t bytes;    /* that this rank contributed */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    tutti_work *first, *last;
-    bool running, stopping, has_thread;
+    /* Written under the lock; `first` is looked at without it too. */
+    tutti_work *_Atomic first;
+    tutti_work *last;
+    _Atomic bool running; /* somebody has the turn; taken without the lock */
+    bool stopping, has_thread;
     pthread_t thread;
 };
 
@@ -97,25 +102,31 @@ static tutti_status run_on_device(tutti__queue *q, tutti__op *op)
     return status;
 }
 
+/* Whoever has the turn counts. */
+static uint64_t count(_Atomic uint64_t *counter, uint64_t more)
+{
+    uint64_t before = atomic_load_explicit(counter, memory_order_relaxed);
+
+    atomic_store_explicit(counter, before + more, memory_order_relaxed);
+    return before;
+}
+
 /* The turn is the caller's. Operations are numbered as they run, in the same order on every rank. */
 static tutti_status run(tutti__queue *q, tutti__op *op)
 {
-    uint64_t begin = tutti__now_ns(), ticket;
+    /* To a few milliseconds: the exact time would be a fifth of a small collective. */
+    uint64_t begin = tutti__now_coarse_ns(), ticket;
     tutti_status status;
 
-    op->deadline = (double)begin * 1e-6 + op->timeout_ms;
+    op->deadline = (double)begin * 1e-6 + TICK_MS + op->timeout_ms;
     if (op->stream)
         tutti__devices_claim(q->devices, op);
-    op->signature.sequence = atomic_fetch_add(&q->sequence, 1);
+    op->signature.sequence = count(&q->sequence, 1);
     ticket = tutti__flight_begin(q->flight, &op->signature, begin);
     if (tutti__comm_failed(q->comm))
         return tutti__comm_error(q->comm, &op->signature);
-    /* Whoever has the turn counts. */
-    atomic_store_explicit(&q->bytes,
-                          atomic_load_explicit(&q->bytes, memory_order_relaxed) +
-                              tutti__op_given(q->comm->rank, q->comm->size, op) *
-                                  tutti_dtype_size((tutti_dtype)op->signature.dtype),
-                          memory_order_relaxed);
+    (void)count(&q->bytes, tutti__op_given(q->comm->rank, q->comm->size, op) *
+                               tutti__element(op->signature.dtype));
     status = op->stream ? run_on_device(q, op) : q->engine->ops->run(q->engine, op);
     if (status != TUTTI_OK) /* of this call only, its message made, or of the group */
         return tutti__comm_failed(q->comm) ? tutti__comm_error(q->comm, &op->signature) : status;
@@ -171,6 +182,14 @@ static void run_work(tutti_work *work)
     set_done(work);
 }
 
+/* True if the turn is now the caller's. */
+static bool take_running(tutti__queue *q)
+{
+    bool running = false;
+
+    return atomic_compare_exchange_strong(&q->running, &running, true);
+}
+
 static void *comm_main(void *arg)
 {
     tutti__queue *q = arg;
@@ -180,9 +199,8 @@ static void *comm_main(void *arg)
     for (;;) {
         tutti_work *work = q->first;
 
-        if (work && !q->running) {
+        if (work && take_running(q)) {
             q->first = work->next;
-            q->running = true;
             pthread_mutex_unlock(&q->lock);
             run_work(work);
             pthread_mutex_lock(&q->lock);
@@ -338,25 +356,21 @@ static tutti_status enqueue(tutti__queue *q, const task *todo, tutti_work **work
     return TUTTI_OK;
 }
 
-/* True if the caller may run it now. */
+/* True if the caller may run it now. Nobody takes what is queued out of it before the turn is his. */
 static bool take_turn(tutti__queue *q)
 {
-    bool free_now;
-
-    pthread_mutex_lock(&q->lock);
-    free_now = !q->first && !q->running;
-    if (free_now)
-        q->running = true;
-    pthread_mutex_unlock(&q->lock);
-    return free_now;
+    return !q->first && take_running(q);
 }
 
+/* The thread may have found the turn taken: it looked at it after it had seen what is queued, and here it is the other way round. */
 static void end_turn(tutti__queue *q)
 {
     const tutti_work *work;
 
-    pthread_mutex_lock(&q->lock);
     q->running = false;
+    if (!q->first)
+        return;
+    pthread_mutex_lock(&q->lock);
     for (work = q->first; work && work->held; work = work->next)
         continue;
     if (work || q->stopping) /* else there is nothing for the thread to do */
@@ -383,27 +397,42 @@ static tutti_status submit(tutti__queue *q, task *todo, tutti_work **work_p)
     return tutti_work_wait(work);
 }
 
-tutti_status tutti__submit(tutti__queue *q, const tutti__op *op, tutti_work **work_p)
+/* One that cannot run now, or lies on a device. */
+static tutti_status submit_op(tutti__queue *q, const tutti__op *op, tutti_work **work_p)
 {
     task todo = {.op = *op};
 
-    if (work_p)
-        *work_p = NULL;
-    todo.op.signature.group = q->comm->id;
-    todo.op.signature.sequence = atomic_load(&q->sequence); /* for the message; counted by run */
-    if (here.marked == q)
-        add_mark(&todo.op.signature);
-    todo.op.timeout_ms = atomic_load(&q->timeout_ms);
-    if (tutti__comm_failed(q->comm)) {
-        (void)tutti__flight_begin(q->flight, &todo.op.signature,
-                                  tutti__now_ns()); /* it has come so far */
-        return tutti__comm_error(q->comm, &todo.op.signature);
-    }
     if (op->stream && !op->mark) {
         TUTTI_TRY(tutti__devices_mark(q->devices, op->stream, &todo.mark));
         todo.op.mark = todo.mark;
     }
     return submit(q, &todo, work_p);
+}
+
+tutti_status tutti__submit(tutti__queue *q, tutti__op *op, tutti_work **work_p)
+{
+    bool inside = here.inside == q;
+    tutti_status status;
+
+    if (work_p)
+        *work_p = NULL;
+    op->signature.group = q->comm->id;
+    op->signature.sequence = /* for the message; counted by run */
+        atomic_load_explicit(&q->sequence, memory_order_relaxed);
+    if (here.marked == q)
+        add_mark(&op->signature);
+    op->timeout_ms = atomic_load_explicit(&q->timeout_ms, memory_order_relaxed);
+    if (tutti__comm_failed(q->comm)) {
+        (void)tutti__flight_begin(q->flight, &op->signature,
+                                  tutti__now_ns()); /* it has come so far */
+        return tutti__comm_error(q->comm, &op->signature);
+    }
+    if (work_p || op->stream || !(inside || take_turn(q)))
+        return submit_op(q, op, work_p);
+    status = run(q, op);
+    if (!inside)
+        end_turn(q);
+    return status;
 }
 
 tutti_status tutti__submit_call(tutti__queue *q, tutti_status (*call)(void *arg),
@@ -441,13 +470,11 @@ static tutti_work *take_next(tutti__queue *q)
     tutti_work *next;
 
     pthread_mutex_lock(&q->lock);
-    next = q->running ? NULL : q->first;
-    if (next && (next->task.call || next->task.op.stream))
+    next = q->first;
+    if (next && (next->task.call || next->task.op.stream || !take_running(q)))
         next = NULL;
-    if (next) {
+    if (next)
         q->first = next->next;
-        q->running = true;
-    }
     pthread_mutex_unlock(&q->lock);
     return next;
 }

@@ -17,9 +17,9 @@ void tutti__queue_set_engine(tutti__queue *queue, tutti__engine *engine);
 /* Finishes what is queued (at once where the group is dead) and ends the thread. NULL is fine. */
 void tutti__queue_free(tutti__queue *queue);
 
-/* Runs or queues the operation; see tutti_work. The group's time limit counts from when it starts. Of one on a device's buffers
+/* Runs or queues the operation, of which `op` is no longer what it was; see tutti_work. The group's time limit counts from when it starts. Of one on a device's buffers
  * whose mark is NULL, it comes behind all that its stream was given so far; other marks stay the caller's. */
-tutti_status tutti__submit(tutti__queue *queue, const tutti__op *op, tutti_work **work_p);
+tutti_status tutti__submit(tutti__queue *queue, tutti__op *op, tutti_work **work_p);
 /* Runs `call` in the order of the calls; collectives that it calls on this group run at once, before what was called after
  * it. Every rank submits it at the same place and calls the same within. On a dead group it is not called; `drop` (may be
  * NULL) is, in any case and last. */

@@ -27,7 +27,7 @@ static bool declare(tutti__shm *shm, tutti__op *op, size_t bytes)
         ((traits->to_root && is_root) || (traits->from_root && !is_root)))
         return tutti__shm_declare(shm, op, op->dst,
                                   tutti__op_taken(shm->comm->rank, shm->comm->size, op) *
-                                      tutti_dtype_size((tutti_dtype)op->signature.dtype));
+                                      tutti__element(op->signature.dtype));
     if (op->src == op->dst || !traits->reduces || traits->scatters)
         return tutti__shm_declare(shm, op, op->src, bytes);
     direct = tutti__shm_declare(shm, op, op->dst, bytes);
@@ -38,16 +38,17 @@ static bool declare(tutti__shm *shm, tutti__op *op, size_t bytes)
 
 static tutti_status run_op(tutti__shm *shm, tutti__op *op)
 {
-    size_t bytes = tutti__op_given(shm->comm->rank, shm->comm->size, op) *
-                   tutti_dtype_size((tutti_dtype)op->signature.dtype);
+    size_t bytes;
     bool direct;
 
     tutti__cma_agree(shm);
     if (tutti__op_allocates(op))
         return tutti__shm_alloc(shm, op);
+    if (tutti__shm_is_small(shm, op))
+        return tutti__shm_small(shm, op);
+    bytes =
+        tutti__op_given(shm->comm->rank, shm->comm->size, op) * tutti__element(op->signature.dtype);
     direct = declare(shm, op, bytes);
-    if (tutti__op_is_empty(op))
-        return tutti__shm_enter(shm, op);
     if (tutti__op_traits_of(op)->reduces)
         return tutti__shm_reduce(shm, op);
     tutti__way_choose(shm, op);

@@ -4,7 +4,9 @@
 #define COMMON                                                                                     \
     .folder = "cifar-10-batches-bin", .label_bytes = 1, .names = "batches.meta.txt",               \
     .classes = 10, .mean = {0.4914f, 0.4822f, 0.4465f}, .std = {0.2470f, 0.2435f, 0.2616f},        \
-    .own_bytes = 30730000
+    .own_bytes = 30730000,                                                                         \
+    .origin = "CIFAR-10 is cifar-10-binary.tar.gz (162 MiB) from "                                 \
+              "https://www.cs.toronto.edu/~kriz/cifar.html, unpacked in that folder"
 
 static tutti_status cifar10_open(void **self_p, const tutti_dataset_source *source,
                                  tutti_dataset_info *info)

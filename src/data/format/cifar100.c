@@ -7,7 +7,9 @@
 
 #define COMMON                                                                                     \
     .n_files = 1, .folder = "cifar-100-binary", .label_bytes = 2, .names = "fine_label_names.txt", \
-    .classes = 100, .mean = {0.5071f, 0.4865f, 0.4409f}, .std = {0.2673f, 0.2564f, 0.2762f}
+    .classes = 100, .mean = {0.5071f, 0.4865f, 0.4409f}, .std = {0.2673f, 0.2564f, 0.2762f},       \
+    .origin = "CIFAR-100 is cifar-100-binary.tar.gz (161 MiB) from "                               \
+              "https://www.cs.toronto.edu/~kriz/cifar.html, unpacked in that folder"
 
 static tutti_status cifar100_open(void **self_p, const tutti_dataset_source *source,
                                   tutti_dataset_info *info)

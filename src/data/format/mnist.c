@@ -10,6 +10,11 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#define ORIGIN                                                                                     \
+    "MNIST is four files, train- and t10k-images-idx3-ubyte.gz and -labels-idx1-ubyte.gz (11 "     \
+    "MiB), from https://ossci-datasets.s3.amazonaws.com/mnist/ (a mirror); Fashion-MNIST has the " \
+    "same names: https://github.com/zalandoresearch/fashion-mnist"
+
 #define CLASSES  10
 #define MAX_SIDE 4096
 #define LIMIT    ((uint64_t)4 << 30) /* bytes of images: beyond it the header is not believed */
@@ -179,9 +184,10 @@ static tutti_status read_files(mnist *data, const tutti_dataset_source *source,
     char found[4096], path[4096];
     idx_header header = {{0}}, labels = {{0}};
 
-    TUTTI_TRY(
-        tutti__find_folder(found, source->dir, FOLDERS, TUTTI__COUNT_OF(FOLDERS), names[0], 4));
-    TUTTI_TRY(find_file(path, found, names[1]));
+    TUTTI_TRY(tutti__with_origin(
+        tutti__find_folder(found, source->dir, FOLDERS, TUTTI__COUNT_OF(FOLDERS), names[0], 4),
+        ORIGIN));
+    TUTTI_TRY(tutti__with_origin(find_file(path, found, names[1]), ORIGIN));
     data->labels_path = strdup(path);
     if (!data->labels_path)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory to open %s", path);

@@ -59,17 +59,6 @@ static void release(tutti_tensor *t)
         tutti__tensor_release(t);
 }
 
-static tutti_status open_nothing(tutti_ctx *cx)
-{
-    (void)cx;
-    return TUTTI_OK;
-}
-
-static void close_nothing(tutti_ctx *cx)
-{
-    (void)cx;
-}
-
 /* ---- Products ---- */
 
 static tutti_status conv2d_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
@@ -196,30 +185,6 @@ static tutti_status batch_norm_backward(tutti_tensor *dx, tutti_tensor *dw, tutt
 
 /* ---- Element by element ---- */
 
-static tutti_status relu_forward(tutti_tensor *y, tutti_tensor *x)
-{
-    tutti_tensor *y32, *x32;
-
-    TUTTI_TRY(wide(x, &x32));
-    TUTTI_TRY(blank(y, &y32));
-    TUTTI_TRY(f32_of(y)->relu_forward(y32, x32));
-    release(x32);
-    return take(y, y32);
-}
-
-static tutti_status relu_backward(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *y)
-{
-    tutti_tensor *dx32, *dy32, *y32;
-
-    TUTTI_TRY(wide(dy, &dy32));
-    TUTTI_TRY(wide(y, &y32));
-    TUTTI_TRY(blank(dx, &dx32));
-    TUTTI_TRY(f32_of(dx)->relu_backward(dx32, dy32, y32));
-    release(dy32);
-    release(y32);
-    return take(dx, dx32);
-}
-
 static tutti_status add_forward(tutti_tensor *y, tutti_tensor *a, tutti_tensor *b)
 {
     tutti_tensor *y32, *a32, *b32;
@@ -254,17 +219,6 @@ static tutti_status reorder(tutti_tensor *dst, tutti_tensor *src)
         return add_to(dst, src);
     memcpy(dst->data, src->data, tutti__tensor_bytes(src));
     return TUTTI_OK;
-}
-
-tutti_status tutti__emulated_dropout(tutti_tensor *y, tutti_tensor *x, float p, uint32_t call)
-{
-    tutti_tensor *y32, *x32;
-
-    TUTTI_TRY(wide(x, &x32));
-    TUTTI_TRY(blank(y, &y32));
-    TUTTI_TRY(f32_of(y)->dropout(y32, x32, p, call));
-    release(x32);
-    return take(y, y32);
 }
 
 /* ---- Pooling ---- */
@@ -343,8 +297,6 @@ tutti_status tutti__emulated_global_avg_pool_backward(tutti_tensor *dx, tutti_te
 /* Softmax and losses see F32 only, embeddings weights only. */
 const tutti__kernels tutti__kernels_emulated = {
     .name = "emulated",
-    .open = open_nothing,
-    .close = close_nothing,
     .reorder = reorder,
     .cast = tutti__cast_row_major,
     .conv2d_forward = conv2d_forward,
@@ -355,8 +307,6 @@ const tutti__kernels tutti__kernels_emulated = {
     .linear_backward_weights = linear_backward_weights,
     .batch_norm_forward = batch_norm_forward,
     .batch_norm_backward = batch_norm_backward,
-    .relu_forward = relu_forward,
-    .relu_backward = relu_backward,
     .add_forward = add_forward,
     .add_to = add_to,
     .max_pool_forward = tutti__emulated_max_pool_forward,
@@ -365,5 +315,4 @@ const tutti__kernels tutti__kernels_emulated = {
     .avg_pool_backward = tutti__emulated_avg_pool_backward,
     .global_avg_pool_forward = tutti__emulated_global_avg_pool_forward,
     .global_avg_pool_backward = tutti__emulated_global_avg_pool_backward,
-    .dropout = tutti__emulated_dropout,
 };

@@ -34,8 +34,6 @@
        tutti_tensor * dy, tutti_tensor * y, tutti_tensor * x, tutti_tensor * w,                    \
        const tutti__batch_norm *a, const tutti__batch_norm_saved *saved),                          \
       (dx, dw, db, dresidual, dy, y, x, w, a, saved))                                              \
-    X(relu_forward, (tutti_tensor * y, tutti_tensor * x), (y, x))                                  \
-    X(relu_backward, (tutti_tensor * dx, tutti_tensor * dy, tutti_tensor * y), (dx, dy, y))        \
     X(add_forward, (tutti_tensor * y, tutti_tensor * a, tutti_tensor * b), (y, a, b))              \
     X(add_to, (tutti_tensor * dst, tutti_tensor * src), (dst, src))                                \
     X(max_pool_forward, (tutti_tensor * y, tutti_tensor * x, const tutti__pool *a, void **saved),  \
@@ -47,26 +45,9 @@
     X(avg_pool_backward, (tutti_tensor * dx, tutti_tensor * dy, const tutti__pool *a),             \
       (dx, dy, a))                                                                                 \
     X(global_avg_pool_forward, (tutti_tensor * y, tutti_tensor * x), (y, x))                       \
-    X(global_avg_pool_backward, (tutti_tensor * dx, tutti_tensor * dy), (dx, dy))                  \
-    X(dropout, (tutti_tensor * y, tutti_tensor * x, float p, uint32_t call), (y, x, p, call))
+    X(global_avg_pool_backward, (tutti_tensor * dx, tutti_tensor * dy), (dx, dy))
 
 #define OF_F32(X)                                                                                  \
-    X(softmax_forward, (tutti_tensor * y, tutti_tensor * x, bool log), (y, x, log))                \
-    X(softmax_backward, (tutti_tensor * dx, tutti_tensor * dy, tutti_tensor * y, bool log),        \
-      (dx, dy, y, log))                                                                            \
-    X(cross_entropy_forward,                                                                       \
-      (tutti_tensor * loss, tutti_tensor * logits, tutti_tensor * labels,                          \
-       const tutti__cross_entropy *a, void **saved),                                               \
-      (loss, logits, labels, a, saved))                                                            \
-    X(cross_entropy_backward,                                                                      \
-      (tutti_tensor * dx, tutti_tensor * dloss, tutti_tensor * logits, tutti_tensor * labels,      \
-       const tutti__cross_entropy *a, void *saved),                                                \
-      (dx, dloss, logits, labels, a, saved))                                                       \
-    X(mse_forward, (tutti_tensor * loss, tutti_tensor * x, tutti_tensor * target),                 \
-      (loss, x, target))                                                                           \
-    X(mse_backward,                                                                                \
-      (tutti_tensor * dx, tutti_tensor * dloss, tutti_tensor * x, tutti_tensor * target),          \
-      (dx, dloss, x, target))                                                                      \
     X(embedding_forward, (tutti_tensor * y, tutti_tensor * w, tutti_tensor * indices),             \
       (y, w, indices))                                                                             \
     X(embedding_backward, (tutti_tensor * dw, tutti_tensor * dy, tutti_tensor * indices),          \
@@ -91,17 +72,6 @@ OF_BOTH(F32)
 OF_F32(F32)
 OF_BOTH(HALF)
 
-static tutti_status open_nothing(tutti_ctx *cx)
-{
-    (void)cx;
-    return TUTTI_OK;
-}
-
-static void close_nothing(tutti_ctx *cx)
-{
-    (void)cx;
-}
-
 static bool can_half(tutti_ctx *cx, tutti_dtype dtype)
 {
     (void)cx;
@@ -112,12 +82,7 @@ static bool can_half(tutti_ctx *cx, tutti_dtype dtype)
 #define F32_ROW(name, parameters, arguments)  .name = f32_##name,
 #define HALF_ROW(name, parameters, arguments) .name = half_##name,
 
-static const tutti__kernels half = {
-    .name = "strict", .open = open_nothing, .close = close_nothing, OF_BOTH(HALF_ROW)};
+static const tutti__kernels half = {.name = "strict", OF_BOTH(HALF_ROW)};
 
-const tutti__kernels tutti__kernels_strict = {.name = "strict",
-                                              .open = open_nothing,
-                                              .close = close_nothing,
-                                              .can_half = can_half,
-                                              .half = &half,
-                                              OF_BOTH(F32_ROW) OF_F32(F32_ROW)};
+const tutti__kernels tutti__kernels_strict = {
+    .name = "strict", .can_half = can_half, .half = &half, OF_BOTH(F32_ROW) OF_F32(F32_ROW)};

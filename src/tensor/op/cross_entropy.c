@@ -2,8 +2,13 @@
  * label.
  * SPDX-License-Identifier: MIT
  *   logits [N,C]   labels [N] I64   ->   loss []
- * Labels are checked here, once for every kernel family: kernels trust them. */
+ * Labels are checked here, once for every kernel family: kernels trust them.
+ *
+ * A row with label t among C classes, s the label smoothing, p the softmax:
+ *   -(1 - s) * log p[t] - s / C * sum log p        gradient: p - (1 - s) * [c = t] - s / C
+ * and the mean over the rows that are not ignored (0 / 0 where all are, as in PyTorch; their gradient is 0). */
 #include "tensor/op.h"
+#include "tensor/op/softmax.h"
 
 #define IGNORED_BY_DEFAULT (-100)
 
@@ -41,19 +46,80 @@ static tutti_status cross_entropy_shape(const tutti__node *n, tutti_shape *loss,
     return check_labels(labels, logits->shape.d[1], a->ignore_index);
 }
 
+static int64_t keeps(const tutti__node *n)
+{
+    return tutti_shape_count(n->src[0]->shape);
+}
+
+static void plain_forward(const tutti__plain *p)
+{
+    const tutti__cross_entropy *a = p->n->attributes;
+    const tutti_shape shape = p->n->src[0]->shape;
+    const int64_t N = shape.d[0], C = shape.d[1], *label = p->src[1];
+    const double smoothing = (double)a->label_smoothing;
+    double sum = 0, counted = 0;
+
+    for (int64_t n = 0; n < N; n++) {
+        const float *x = (const float *)p->src[0] + n * C;
+        float *log_p = p->kept + n * C;
+        double total = tutti__log_sum_exp(x, C), all = 0;
+
+        for (int64_t c = 0; c < C; c++)
+            log_p[c] = (float)((double)x[c] - total);
+        if (label[n] == a->ignore_index)
+            continue;
+        for (int64_t c = 0; c < C && smoothing > 0; c++)
+            all += (double)log_p[c];
+        sum -= (1 - smoothing) * (double)log_p[label[n]] + smoothing / (double)C * all;
+        counted++;
+    }
+    p->y[0] = (float)(sum / counted);
+}
+
+static void plain_backward(const tutti__plain *p)
+{
+    const tutti__cross_entropy *a = p->n->attributes;
+    const tutti_shape shape = p->n->src[0]->shape;
+    const int64_t N = shape.d[0], C = shape.d[1], *label = p->src[1];
+    const double smoothing = (double)a->label_smoothing;
+    int64_t counted = 0;
+    double scale;
+
+    for (int64_t n = 0; n < N; n++)
+        counted += label[n] != a->ignore_index;
+    scale = counted ? (double)p->dy[0] / (double)counted : 0;
+    for (int64_t n = 0; n < N; n++) {
+        const float *log_p = p->kept + n * C;
+        float *dx = p->dsrc[0] + n * C;
+
+        for (int64_t c = 0; c < C; c++) {
+            double target = smoothing / (double)C + (c == label[n] ? 1 - smoothing : 0);
+            double d = tutti__exp((double)log_p[c]) - target;
+
+            dx[c] = label[n] == a->ignore_index ? 0 : (float)(d * scale);
+        }
+    }
+}
+
 static tutti_status cross_entropy_forward(tutti__node *n)
 {
-    return n->dst->cx->kernels->cross_entropy_forward(n->dst, n->src[0], n->src[1], n->attributes,
-                                                      &n->saved[0]);
+    const tutti__kernels *k = n->dst->cx->kernels;
+
+    if (!k->cross_entropy_forward)
+        return tutti__plain_forward(n);
+    return k->cross_entropy_forward(n->dst, n->src[0], n->src[1], n->attributes, &n->saved[0]);
 }
 
 static tutti_status cross_entropy_backward(tutti__node *n)
 {
+    const tutti__kernels *k = n->dst->cx->kernels;
     tutti_tensor *dx;
 
+    if (!k->cross_entropy_backward)
+        return tutti__plain_backward(n);
     TUTTI_TRY(tutti__grad_of(n, 0, &dx));
-    return n->dst->cx->kernels->cross_entropy_backward(dx, n->dst->grad, n->src[0], n->src[1],
-                                                       n->attributes, n->saved[0]);
+    return k->cross_entropy_backward(dx, n->dst->grad, n->src[0], n->src[1], n->attributes,
+                                     n->saved[0]);
 }
 
 tutti_tensor *tutti_cross_entropy_with(tutti_tensor *logits, tutti_tensor *labels,
@@ -61,9 +127,12 @@ tutti_tensor *tutti_cross_entropy_with(tutti_tensor *logits, tutti_tensor *label
 {
     static const tutti__op op = {.name = "cross_entropy",
                                  .shape = cross_entropy_shape,
+                                 .plain_forward = plain_forward,
+                                 .plain_backward = plain_backward,
+                                 .keeps = keeps,
                                  .forward = cross_entropy_forward,
                                  .backward = cross_entropy_backward,
-                                 .backward_reads = 1 << 0,
+                                 .backward_reads = 1 << 0 | 1 << 1,
                                  .activations = 1,
                                  .cast = TUTTI__CAST_F32};
     const tutti__cross_entropy a = {opts ? (float)tutti__or((double)opts->label_smoothing, 0) : 0,

@@ -22,26 +22,60 @@ static tutti_status dropout_shape(const tutti__node *n, tutti_shape *y, tutti_dt
     return TUTTI_OK;
 }
 
-static tutti_status dropout_forward(tutti__node *n)
+static void drop(const tutti__node *n, float *to, const float *from, int64_t count)
 {
     const attributes *a = n->attributes;
+    const tutti_ctx *cx = n->dst->cx;
+    const float scale = a->p < 1 ? 1 / (1 - a->p) : 0;
 
-    return n->dst->cx->kernels->dropout(n->dst, n->src[0], a->p, a->call);
+    for (int64_t i = 0; i < count; i += 1024) {
+        tutti__philox_counter counter = {
+            {(uint32_t)cx->step, (uint32_t)cx->shard, a->call, (uint32_t)(i / 4)}};
+        int64_t n_words = count - i < 1024 ? count - i : 1024;
+        uint32_t words[1024];
+
+        tutti__philox_fill(cx->seed, counter, 3, words, (size_t)n_words);
+        for (int64_t k = 0; k < n_words; k++)
+            to[i + k] = tutti__unit_float(words[k]) < a->p ? 0 : from[i + k] * scale;
+    }
+}
+
+static void plain_forward(const tutti__plain *p)
+{
+    drop(p->n, p->y, p->src[0], p->count);
+}
+
+static void plain_backward(const tutti__plain *p)
+{
+    drop(p->n, p->dsrc[0], p->dy, p->count);
+}
+
+static tutti_status dropout_forward(tutti__node *n)
+{
+    const tutti__kernels *k = n->dst->cx->kernels;
+    const attributes *a = n->attributes;
+
+    return k->dropout ? k->dropout(n->dst, n->src[0], a->p, a->call) : tutti__plain_forward(n);
 }
 
 static tutti_status dropout_backward(tutti__node *n)
 {
+    const tutti__kernels *k = n->dst->cx->kernels;
     const attributes *a = n->attributes;
     tutti_tensor *dx;
 
+    if (!k->dropout)
+        return tutti__plain_backward(n);
     TUTTI_TRY(tutti__grad_of(n, 0, &dx));
-    return n->dst->cx->kernels->dropout(dx, n->dst->grad, a->p, a->call);
+    return k->dropout(dx, n->dst->grad, a->p, a->call);
 }
 
 tutti_tensor *tutti_dropout(tutti_tensor *x, float p)
 {
     static const tutti__op op = {.name = "dropout",
                                  .shape = dropout_shape,
+                                 .plain_forward = plain_forward,
+                                 .plain_backward = plain_backward,
                                  .forward = dropout_forward,
                                  .backward = dropout_backward,
                                  .activations = 1};

@@ -14,23 +14,55 @@ static tutti_status mse_loss_shape(const tutti__node *n, tutti_shape *loss, tutt
     return TUTTI_OK;
 }
 
-static tutti_status mse_loss_forward(tutti__node *n)
+static void plain_forward(const tutti__plain *p)
 {
-    return n->dst->cx->kernels->mse_forward(n->dst, n->src[0], n->src[1]);
+    const int64_t count = tutti_shape_count(p->n->src[0]->shape);
+    const float *x = p->src[0], *target = p->src[1];
+    double sum = 0;
+
+    for (int64_t i = 0; i < count; i++) {
+        double d = (double)x[i] - (double)target[i];
+
+        sum += d * d;
+    }
+    p->y[0] = (float)(sum / (double)count);
 }
 
 /* The loss is symmetric: the target's gradient is that of x with the two exchanged. */
+static void plain_backward(const tutti__plain *p)
+{
+    const int64_t count = tutti_shape_count(p->n->src[0]->shape);
+    const float scale = 2 * p->dy[0] / (float)count;
+
+    for (int k = 0; k < 2; k++) {
+        const float *x = p->src[k], *target = p->src[1 - k];
+        float *dx = p->dsrc[k];
+
+        for (int64_t i = 0; dx && i < count; i++)
+            dx[i] = scale * (x[i] - target[i]);
+    }
+}
+
+static tutti_status mse_loss_forward(tutti__node *n)
+{
+    const tutti__kernels *k = n->dst->cx->kernels;
+
+    return k->mse_forward ? k->mse_forward(n->dst, n->src[0], n->src[1]) : tutti__plain_forward(n);
+}
+
 static tutti_status mse_loss_backward(tutti__node *n)
 {
-    const tutti__kernels *kernels = n->dst->cx->kernels;
+    const tutti__kernels *k = n->dst->cx->kernels;
     tutti_tensor *dx, *dtarget;
 
+    if (!k->mse_backward)
+        return tutti__plain_backward(n);
     TUTTI_TRY(tutti__grad_of(n, 0, &dx));
     TUTTI_TRY(tutti__grad_of(n, 1, &dtarget));
     if (dx)
-        TUTTI_TRY(kernels->mse_backward(dx, n->dst->grad, n->src[0], n->src[1]));
+        TUTTI_TRY(k->mse_backward(dx, n->dst->grad, n->src[0], n->src[1]));
     if (dtarget)
-        TUTTI_TRY(kernels->mse_backward(dtarget, n->dst->grad, n->src[1], n->src[0]));
+        TUTTI_TRY(k->mse_backward(dtarget, n->dst->grad, n->src[1], n->src[0]));
     return TUTTI_OK;
 }
 
@@ -38,6 +70,8 @@ tutti_tensor *tutti_mse_loss(tutti_tensor *x, tutti_tensor *target)
 {
     static const tutti__op op = {.name = "mse_loss",
                                  .shape = mse_loss_shape,
+                                 .plain_forward = plain_forward,
+                                 .plain_backward = plain_backward,
                                  .forward = mse_loss_forward,
                                  .backward = mse_loss_backward,
                                  .backward_reads = 3,

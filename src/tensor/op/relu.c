@@ -2,34 +2,53 @@
  * Backward looks at y, so that x need not be kept. */
 #include "tensor/op.h"
 
-static tutti_status relu_shape(const tutti__node *n, tutti_shape *y, tutti_dtype *dtype)
+static void plain_forward(const tutti__plain *p)
 {
-    (void)dtype;
-    TUTTI_TRY(tutti__check_source(n, 0, "x", NULL, TUTTI_F32));
-    *y = n->src[0]->shape;
-    return TUTTI_OK;
+    const float *x = p->src[0];
+
+    for (int64_t i = 0; i < p->count; i++)
+        p->y[i] = x[i] < 0 ? 0 : x[i]; /* NaN stays NaN */
+}
+
+static void plain_backward(const tutti__plain *p)
+{
+    float *dx = p->dsrc[0];
+
+    for (int64_t i = 0; i < p->count; i++) {
+        float d = p->dy[i]; /* read in any case: no branch */
+
+        dx[i] = p->y[i] <= 0 ? 0 : d;
+    }
 }
 
 static tutti_status relu_forward(tutti__node *n)
 {
-    return n->dst->cx->kernels->relu_forward(n->dst, n->src[0]);
+    const tutti__kernels *k = n->dst->cx->kernels;
+
+    return k->relu_forward ? k->relu_forward(n->dst, n->src[0]) : tutti__plain_forward(n);
 }
 
 static tutti_status relu_backward(tutti__node *n)
 {
+    const tutti__kernels *k = n->dst->cx->kernels;
     tutti_tensor *dx;
 
+    if (!k->relu_backward)
+        return tutti__plain_backward(n);
     TUTTI_TRY(tutti__grad_of(n, 0, &dx));
-    return n->dst->cx->kernels->relu_backward(dx, n->dst->grad, n->dst);
+    return k->relu_backward(dx, n->dst->grad, n->dst);
 }
 
 tutti_tensor *tutti_relu(tutti_tensor *x)
 {
     static const tutti__op op = {.name = "relu",
-                                 .shape = relu_shape,
+                                 .shape = tutti__shape_of_sources,
+                                 .plain_forward = plain_forward,
+                                 .plain_backward = plain_backward,
+                                 .elementwise = true,
                                  .forward = relu_forward,
                                  .backward = relu_backward,
-                                 .backward_reads = 1 << TUTTI__MAX_SRC,
+                                 .backward_reads = TUTTI__READS_RESULT,
                                  .activations = 1};
 
     return tutti__op_run(&op, &x, 1, NULL, 0);

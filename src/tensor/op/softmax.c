@@ -1,5 +1,6 @@
 /* softmax.c -- softmax and log-softmax over the last dimension.   SPDX-License-Identifier: MIT
  * One operation with two faces; the attribute says whether the logarithm is meant. */
+#include "tensor/op/softmax.h"
 #include "tensor/op.h"
 
 static tutti_status softmax_shape(const tutti__node *n, tutti_shape *y, tutti_dtype *dtype)
@@ -12,42 +13,91 @@ static tutti_status softmax_shape(const tutti__node *n, tutti_shape *y, tutti_dt
     return TUTTI_OK;
 }
 
+static bool is_log(const tutti__node *n)
+{
+    return *(const bool *)n->attributes;
+}
+
+static int64_t width_of(const tutti__node *n)
+{
+    return n->dst->shape.d[n->dst->shape.n - 1];
+}
+
+static void plain_forward(const tutti__plain *p)
+{
+    const int64_t width = width_of(p->n);
+    const bool log = is_log(p->n);
+
+    for (int64_t at = 0; at < p->count; at += width) {
+        const float *x = (const float *)p->src[0] + at;
+        double total = tutti__log_sum_exp(x, width);
+
+        for (int64_t i = 0; i < width; i++) {
+            double value = (double)x[i] - total;
+
+            p->y[at + i] = (float)(log ? value : tutti__exp(value));
+        }
+    }
+}
+
+/* softmax: dx = y * (dy - sum dy*y).   log-softmax: dx = dy - exp(y) * sum dy */
+static void plain_backward(const tutti__plain *p)
+{
+    const int64_t width = width_of(p->n);
+    const bool log = is_log(p->n);
+
+    for (int64_t at = 0; at < p->count; at += width) {
+        const float *y = p->y + at, *dy = p->dy + at;
+        float *dx = p->dsrc[0] + at;
+        double sum = 0;
+
+        for (int64_t i = 0; i < width; i++)
+            sum += (double)dy[i] * (log ? 1 : (double)y[i]);
+        for (int64_t i = 0; i < width; i++) {
+            double d = (double)dy[i], v = (double)y[i];
+
+            dx[i] = (float)(log ? d - tutti__exp(v) * sum : v * (d - sum));
+        }
+    }
+}
+
 static tutti_status softmax_forward(tutti__node *n)
 {
-    return n->dst->cx->kernels->softmax_forward(n->dst, n->src[0], *(const bool *)n->attributes);
+    const tutti__kernels *k = n->dst->cx->kernels;
+
+    return k->softmax_forward ? k->softmax_forward(n->dst, n->src[0], is_log(n))
+                              : tutti__plain_forward(n);
 }
 
 static tutti_status softmax_backward(tutti__node *n)
 {
+    const tutti__kernels *k = n->dst->cx->kernels;
     tutti_tensor *dx;
 
+    if (!k->softmax_backward)
+        return tutti__plain_backward(n);
     TUTTI_TRY(tutti__grad_of(n, 0, &dx));
-    return n->dst->cx->kernels->softmax_backward(dx, n->dst->grad, n->dst,
-                                                 *(const bool *)n->attributes);
+    return k->softmax_backward(dx, n->dst->grad, n->dst, is_log(n));
 }
+
+#define OP(called)                                                                                 \
+    {                                                                                              \
+        .name = called, .shape = softmax_shape, .plain_forward = plain_forward,                    \
+        .plain_backward = plain_backward, .forward = softmax_forward,                              \
+        .backward = softmax_backward, .backward_reads = TUTTI__READS_RESULT, .activations = 1,     \
+        .cast = TUTTI__CAST_F32                                                                    \
+    }
 
 tutti_tensor *tutti_softmax(tutti_tensor *x)
 {
-    static const tutti__op op = {.name = "softmax",
-                                 .shape = softmax_shape,
-                                 .forward = softmax_forward,
-                                 .backward = softmax_backward,
-                                 .backward_reads = 1 << TUTTI__MAX_SRC,
-                                 .activations = 1,
-                                 .cast = TUTTI__CAST_F32};
+    static const tutti__op op = OP("softmax");
 
     return tutti__op_run(&op, &x, 1, &(bool){false}, sizeof(bool));
 }
 
 tutti_tensor *tutti_log_softmax(tutti_tensor *x)
 {
-    static const tutti__op op = {.name = "log_softmax",
-                                 .shape = softmax_shape,
-                                 .forward = softmax_forward,
-                                 .backward = softmax_backward,
-                                 .backward_reads = 1 << TUTTI__MAX_SRC,
-                                 .activations = 1,
-                                 .cast = TUTTI__CAST_F32};
+    static const tutti__op op = OP("log_softmax");
 
     return tutti__op_run(&op, &x, 1, &(bool){true}, sizeof(bool));
 }

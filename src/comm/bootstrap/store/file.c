@@ -344,7 +344,7 @@ tutti_status tutti_store_file_open(tutti_store **store_p, const char *path)
 {
     file_store *f;
     char *copy;
-    int fd;
+    int fd = -1;
 
     *store_p = NULL;
     if (!path || !*path)

@@ -6,6 +6,7 @@
 #include "comm/transport/shared_memory/cma.h"
 
 #include "comm/bootstrap/process.h"
+#include "comm/transport/shared_memory/way.h"
 
 #include <errno.h>
 #include <string.h>
@@ -69,7 +70,7 @@ void tutti__cma_offer(tutti__shm *shm, const tutti__op *op, size_t bytes)
 {
     tutti__shm_call *ours = tutti__shm_call_of(shm, shm->comm->rank);
 
-    if (shm->way != TUTTI__BY_KERNEL || bytes == 0)
+    if (shm->way != TUTTI__BY_KERNEL || bytes < tutti__way_least_read(shm))
         return;
     ours->segment = TUTTI__CMA;
     ours->at = (uint64_t)(uintptr_t)op->src;

@@ -67,12 +67,9 @@ void tutti__shm_see(tutti__shm *shm)
 
 /* ---- Calls --------------------------------------------------------------------------------------------- */
 
-bool tutti__shm_declare(tutti__shm *shm, const tutti__op *op, const void *p, size_t bytes)
+tutti__shm_call *tutti__shm_say(tutti__shm *shm, const tutti__op *op)
 {
     tutti__shm_call *ours;
-    const tutti__shm_segment *s;
-    /* Inside another group a rank may learn of a failure, and free its memory, while others still read it. */
-    bool anywhere = shm->memory->one_process && !shm->comm->outer;
 
     shm->calls++;
     atomic_store_explicit(&shm->block->slots[shm->comm->rank].called, op->signature.sequence + 1,
@@ -82,6 +79,16 @@ bool tutti__shm_declare(tutti__shm *shm, const tutti__op *op, const void *p, siz
     ours->segment = TUTTI__SHM_STAGED;
     ours->error = 0;
     shm->exposed = NULL;
+    return ours;
+}
+
+bool tutti__shm_declare(tutti__shm *shm, const tutti__op *op, const void *p, size_t bytes)
+{
+    tutti__shm_call *ours = tutti__shm_say(shm, op);
+    const tutti__shm_segment *s;
+    /* Inside another group a rank may learn of a failure, and free its memory, while others still read it. */
+    bool anywhere = shm->memory->one_process && !shm->comm->outer;
+
     if (shm->comm->tuning.stage_all || bytes == 0)
         return false;
     if (anywhere) {

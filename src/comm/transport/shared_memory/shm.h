@@ -15,7 +15,7 @@
 
 #include "comm/core/failure.h"
 
-enum { TUTTI__SHM_STAGES = 6, TUTTI__SHM_AHEAD = 2, TUTTI__SHM_SMALL = 16 + 32 * 64 };
+enum { TUTTI__SHM_STAGES = 6, TUTTI__SHM_AHEAD = 2, TUTTI__SHM_SMALL = 16 + 64 * 64 };
 
 /* What a rank says when it starts an operation. Its first cache line alone tells that the rank has come, to what, and
  * where its memory lies, or up to 16 bytes of what is in it. */
@@ -163,7 +163,9 @@ void tutti__shm_wake_all(tutti__shm *shm);
 
 /* ---- Calls and barriers -------------------------------------------------------------------------------- */
 
-/* Says what this rank calls, and where its `bytes` at p lie, which peers are to read or write. True if they can. */
+/* Says what this rank calls. */
+tutti__shm_call *tutti__shm_say(tutti__shm *shm, const tutti__op *op);
+/* The same, and where its `bytes` at p lie, which peers are to read or write. True if they can. */
 bool tutti__shm_declare(tutti__shm *shm, const tutti__op *op, const void *p, size_t bytes);
 /* The barrier that begins an operation: all ranks have come, and to the same call. */
 tutti_status tutti__shm_enter(tutti__shm *shm, const tutti__op *op);
@@ -191,6 +193,13 @@ bool tutti__shm_await_cause(tutti__shm *shm);
 static inline tutti__shm_call *tutti__shm_call_of(const tutti__shm *shm, int rank)
 {
     return &shm->block->slots[rank].calls[shm->calls & 1];
+}
+/* Whether the others can read and write what `rank` has declared. */
+static inline bool tutti__shm_reaches(const tutti__shm *shm, int rank)
+{
+    uint32_t segment = tutti__shm_call_of(shm, rank)->segment;
+
+    return segment != TUTTI__SHM_STAGED && segment != TUTTI__CMA;
 }
 /* What `rank` gives to each in the uneven operation of this sequence number, then what it expects from each; read after
  * the operation was entered. */

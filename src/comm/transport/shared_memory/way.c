@@ -16,7 +16,7 @@ enum {
 
 static size_t bytes_of(const tutti__shm *shm, const tutti__op *op)
 {
-    return (size_t)op->signature.count * tutti_dtype_size((tutti_dtype)op->signature.dtype) *
+    return (size_t)op->signature.count * tutti__element(op->signature.dtype) *
            (tutti__op_traits_of(op)->scatters ? (size_t)shm->comm->size : 1);
 }
 
@@ -32,20 +32,24 @@ static tutti__shm_pace *pace_of(tutti__shm *shm, const tutti__op *op)
     return &shm->paces[op->signature.op][step];
 }
 
-static bool can(const tutti__shm *shm, const tutti__op *op, tutti__shm_way way)
+size_t tutti__way_least_read(const tutti__shm *shm)
+{
+    return shm->block->chunk_bytes / OF_CHUNK;
+}
+
+static bool can(const tutti__shm *shm, tutti__shm_way way)
 {
     if (way == TUTTI__BY_KERNEL)
-        return shm->cma == TUTTI__CMA_ALWAYS && !tutti__op_traits_of(op)->reduces;
+        return shm->cma == TUTTI__CMA_ALWAYS;
     return true;
 }
 
-static tutti__shm_way quickest(const tutti__shm *shm, const tutti__op *op,
-                               const tutti__shm_pace *pace)
+static tutti__shm_way quickest(const tutti__shm *shm, const tutti__shm_pace *pace)
 {
     tutti__shm_way best = TUTTI__BY_STORES;
 
     for (int way = 0; way < TUTTI__SHM_WAYS; way++)
-        if (can(shm, op, (tutti__shm_way)way) && pace->ns[way] > 0 &&
+        if (can(shm, (tutti__shm_way)way) && pace->ns[way] > 0 &&
             (pace->ns[best] <= 0 || pace->ns[way] < pace->ns[best]))
             best = (tutti__shm_way)way;
     return best;
@@ -57,16 +61,16 @@ void tutti__way_choose(tutti__shm *shm, const tutti__op *op)
     uint32_t n;
 
     shm->way = TUTTI__BY_STORES;
-    if (tutti__op_traits_of(op)->uneven && can(shm, op, TUTTI__BY_KERNEL))
+    if (tutti__op_traits_of(op)->uneven && can(shm, TUTTI__BY_KERNEL))
         shm->way = TUTTI__BY_KERNEL;
     if (!pace)
         return;
     n = pace->calls;
     shm->way = (tutti__shm_way)(n < TRIES * TUTTI__SHM_WAYS ? n % TUTTI__SHM_WAYS
                                                             : n / AGAIN % TUTTI__SHM_WAYS);
-    if ((n >= TRIES * TUTTI__SHM_WAYS && n % AGAIN != 0) || !can(shm, op, shm->way) ||
-        (shm->way == TUTTI__BY_KERNEL && bytes_of(shm, op) < shm->block->chunk_bytes / OF_CHUNK))
-        shm->way = quickest(shm, op, pace);
+    if ((n >= TRIES * TUTTI__SHM_WAYS && n % AGAIN != 0) || !can(shm, shm->way) ||
+        (shm->way == TUTTI__BY_KERNEL && bytes_of(shm, op) < tutti__way_least_read(shm)))
+        shm->way = quickest(shm, pace);
 }
 
 /* Quick to believe what is quicker; slower calls may have been disturbed. */

@@ -1,7 +1,7 @@
 /* onednn.c -- the table of the oneDNN kernels.   SPDX-License-Identifier: MIT
  *
- * What oneDNN gains nothing for (losses, softmax, dropout: small, or bound to element numbers) stays with the reference
- * kernels, which see row-major sources. */
+ * What oneDNN gains nothing for (losses, softmax, dropout: small, or bound to element numbers) is left to the operations'
+ * plain C, which sees row-major sources. */
 #include "tensor/kernel/onednn/state.h"
 #include "tensor/kernel/reference/reference.h"
 
@@ -18,78 +18,6 @@ static tutti_status reorder(tutti_tensor *dst, tutti_tensor *src)
     return tutti__onednn_reorder(
         dst->cx, dst->shape, &(tutti__onednn_place){src->layout, src->dtype, src->data},
         &(tutti__onednn_place){dst->layout, dst->dtype, dst->data}, dst->accumulate);
-}
-
-/* t as the reference kernels want to see it. */
-static tutti_status row_major(tutti_tensor *t, tutti_tensor *plain)
-{
-    *plain = *t;
-    plain->layout = NULL;
-    return tutti__onednn_in(t, NULL, &plain->data);
-}
-
-static tutti_status dropout(tutti_tensor *y, tutti_tensor *x, float p, uint32_t call)
-{
-    tutti_tensor x_plain;
-
-    TUTTI_TRY(row_major(x, &x_plain));
-    return tutti__kernels_reference.dropout(y, &x_plain, p, call);
-}
-
-static tutti_status softmax_forward(tutti_tensor *y, tutti_tensor *x, bool log)
-{
-    tutti_tensor x_plain;
-
-    TUTTI_TRY(row_major(x, &x_plain));
-    return tutti__kernels_reference.softmax_forward(y, &x_plain, log);
-}
-
-static tutti_status softmax_backward(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *y, bool log)
-{
-    tutti_tensor dy_plain;
-
-    TUTTI_TRY(row_major(dy, &dy_plain));
-    return tutti__kernels_reference.softmax_backward(dx, &dy_plain, y, log);
-}
-
-static tutti_status cross_entropy_forward(tutti_tensor *loss, tutti_tensor *logits,
-                                          tutti_tensor *labels, const tutti__cross_entropy *a,
-                                          void **saved)
-{
-    tutti_tensor logits_plain;
-
-    TUTTI_TRY(row_major(logits, &logits_plain));
-    return tutti__kernels_reference.cross_entropy_forward(loss, &logits_plain, labels, a, saved);
-}
-
-static tutti_status cross_entropy_backward(tutti_tensor *dx, tutti_tensor *dloss,
-                                           tutti_tensor *logits, tutti_tensor *labels,
-                                           const tutti__cross_entropy *a, void *saved)
-{
-    tutti_tensor logits_plain;
-
-    TUTTI_TRY(row_major(logits, &logits_plain));
-    return tutti__kernels_reference.cross_entropy_backward(dx, dloss, &logits_plain, labels, a,
-                                                           saved);
-}
-
-static tutti_status mse_forward(tutti_tensor *loss, tutti_tensor *x, tutti_tensor *target)
-{
-    tutti_tensor x_plain, target_plain;
-
-    TUTTI_TRY(row_major(x, &x_plain));
-    TUTTI_TRY(row_major(target, &target_plain));
-    return tutti__kernels_reference.mse_forward(loss, &x_plain, &target_plain);
-}
-
-static tutti_status mse_backward(tutti_tensor *dx, tutti_tensor *dloss, tutti_tensor *x,
-                                 tutti_tensor *target)
-{
-    tutti_tensor x_plain, target_plain;
-
-    TUTTI_TRY(row_major(x, &x_plain));
-    TUTTI_TRY(row_major(target, &target_plain));
-    return tutti__kernels_reference.mse_backward(dx, dloss, &x_plain, &target_plain);
 }
 
 #define NAME                                                                                       \
@@ -137,7 +65,6 @@ static const tutti__kernels half_kernels = {
     .avg_pool_backward = tutti__emulated_avg_pool_backward,
     .global_avg_pool_forward = tutti__emulated_global_avg_pool_forward,
     .global_avg_pool_backward = tutti__emulated_global_avg_pool_backward,
-    .dropout = tutti__emulated_dropout,
 };
 
 tutti_status tutti__kernels_onednn(const tutti__kernels **kernels_p)
@@ -171,13 +98,6 @@ tutti_status tutti__kernels_onednn(const tutti__kernels **kernels_p)
         .avg_pool_backward = tutti__onednn_avg_pool_backward,
         .global_avg_pool_forward = tutti__onednn_global_avg_pool_forward,
         .global_avg_pool_backward = tutti__onednn_global_avg_pool_backward,
-        .dropout = dropout,
-        .softmax_forward = softmax_forward,
-        .softmax_backward = softmax_backward,
-        .cross_entropy_forward = cross_entropy_forward,
-        .cross_entropy_backward = cross_entropy_backward,
-        .mse_forward = mse_forward,
-        .mse_backward = mse_backward,
         .embedding_forward = tutti__reference_embedding_forward,
         .embedding_backward = tutti__reference_embedding_backward,
     };

@@ -1,21 +1,8 @@
 /* reference.c -- the table of the reference kernels.   SPDX-License-Identifier: MIT */
 #include "tensor/kernel/reference/reference.h"
 
-static tutti_status open_nothing(tutti_ctx *cx)
-{
-    (void)cx;
-    return TUTTI_OK;
-}
-
-static void close_nothing(tutti_ctx *cx)
-{
-    (void)cx;
-}
-
 const tutti__kernels tutti__kernels_reference = {
     .name = "reference",
-    .open = open_nothing,
-    .close = close_nothing,
     .reorder = tutti__reference_reorder,
     .cast = tutti__cast_row_major,
     .conv2d_forward = tutti__reference_conv2d_forward,
@@ -26,8 +13,6 @@ const tutti__kernels tutti__kernels_reference = {
     .linear_backward_weights = tutti__reference_linear_backward_weights,
     .batch_norm_forward = tutti__reference_batch_norm_forward,
     .batch_norm_backward = tutti__reference_batch_norm_backward,
-    .relu_forward = tutti__reference_relu_forward,
-    .relu_backward = tutti__reference_relu_backward,
     .add_forward = tutti__reference_add_forward,
     .add_to = tutti__reference_add_to,
     .max_pool_forward = tutti__reference_max_pool_forward,
@@ -36,13 +21,6 @@ const tutti__kernels tutti__kernels_reference = {
     .avg_pool_backward = tutti__reference_avg_pool_backward,
     .global_avg_pool_forward = tutti__reference_global_avg_pool_forward,
     .global_avg_pool_backward = tutti__reference_global_avg_pool_backward,
-    .dropout = tutti__reference_dropout,
-    .softmax_forward = tutti__reference_softmax_forward,
-    .softmax_backward = tutti__reference_softmax_backward,
-    .cross_entropy_forward = tutti__reference_cross_entropy_forward,
-    .cross_entropy_backward = tutti__reference_cross_entropy_backward,
-    .mse_forward = tutti__reference_mse_forward,
-    .mse_backward = tutti__reference_mse_backward,
     .embedding_forward = tutti__reference_embedding_forward,
     .embedding_backward = tutti__reference_embedding_backward,
 };

@@ -80,11 +80,8 @@ tutti_status tutti__reference_batch_norm_backward(tutti_tensor *dx, tutti_tensor
                                                   const tutti__batch_norm_saved *saved);
 
 tutti_status tutti__reference_reorder(tutti_tensor *dst, tutti_tensor *src);
-tutti_status tutti__reference_relu_forward(tutti_tensor *y, tutti_tensor *x);
-tutti_status tutti__reference_relu_backward(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *y);
 tutti_status tutti__reference_add_forward(tutti_tensor *y, tutti_tensor *a, tutti_tensor *b);
 tutti_status tutti__reference_add_to(tutti_tensor *dst, tutti_tensor *src);
-tutti_status tutti__reference_dropout(tutti_tensor *y, tutti_tensor *x, float p, uint32_t call);
 
 tutti_status tutti__reference_max_pool_forward(tutti_tensor *y, tutti_tensor *x,
                                                const tutti__pool *a, void **saved);
@@ -96,21 +93,6 @@ tutti_status tutti__reference_avg_pool_backward(tutti_tensor *dx, tutti_tensor *
                                                 const tutti__pool *a);
 tutti_status tutti__reference_global_avg_pool_forward(tutti_tensor *y, tutti_tensor *x);
 tutti_status tutti__reference_global_avg_pool_backward(tutti_tensor *dx, tutti_tensor *dy);
-
-tutti_status tutti__reference_softmax_forward(tutti_tensor *y, tutti_tensor *x, bool log);
-tutti_status tutti__reference_softmax_backward(tutti_tensor *dx, tutti_tensor *dy, tutti_tensor *y,
-                                               bool log);
-
-tutti_status tutti__reference_cross_entropy_forward(tutti_tensor *loss, tutti_tensor *logits,
-                                                    tutti_tensor *labels,
-                                                    const tutti__cross_entropy *a, void **saved);
-tutti_status tutti__reference_cross_entropy_backward(tutti_tensor *dx, tutti_tensor *dloss,
-                                                     tutti_tensor *logits, tutti_tensor *labels,
-                                                     const tutti__cross_entropy *a, void *saved);
-tutti_status tutti__reference_mse_forward(tutti_tensor *loss, tutti_tensor *x,
-                                          tutti_tensor *target);
-tutti_status tutti__reference_mse_backward(tutti_tensor *dx, tutti_tensor *dloss, tutti_tensor *x,
-                                           tutti_tensor *target);
 
 tutti_status tutti__reference_embedding_forward(tutti_tensor *y, tutti_tensor *w,
                                                 tutti_tensor *indices);

@@ -9,6 +9,9 @@
 
 #include <stdint.h>
 #include <string.h>
+#ifdef __SSE__
+#include <immintrin.h>
+#endif
 
 #define W TUTTI__LANES
 
@@ -18,6 +21,36 @@ typedef int32_t veci __attribute__((vector_size(W * 4)));
 typedef float vec_at __attribute__((vector_size(W * 4), aligned(4), may_alias));
 
 #define INLINE static inline __attribute__((always_inline))
+
+/* Stores past the cache: lines that will be overwritten whole need not be fetched. p is aligned to a vector. Others see what was stored
+ * behind streamed() only, which belongs into the same job. */
+#if defined __AVX512F__ && W == 16
+INLINE void stream(float *p, vec v)
+{
+    _mm512_stream_ps(p, (__m512)v);
+}
+#elif defined __AVX__ && W == 8
+INLINE void stream(float *p, vec v)
+{
+    _mm256_stream_ps(p, (__m256)v);
+}
+#elif defined __SSE__ && W == 4
+INLINE void stream(float *p, vec v)
+{
+    _mm_stream_ps(p, (__m128)v);
+}
+#else
+INLINE void stream(float *p, vec v)
+{
+    *(vec *)p = v;
+}
+#endif
+INLINE void streamed(void)
+{
+#ifdef __SSE__
+    _mm_sfence();
+#endif
+}
 
 /* a vector of the lanes that f(lane, s) names: those of a, then those of b; constants */
 #if W == 16

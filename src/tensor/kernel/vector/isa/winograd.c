@@ -30,6 +30,7 @@ typedef struct winograd {
     int64_t v_stride, m_stride, u_stride; /* from point to point, in floats; not powers of two */
     const float *in, *w, *bias;           /* bias NULL: none */
     float *out, *u, *work;                /* work: v and m of each thread */
+    bool streams;                         /* out goes past the cache */
     int64_t work_size;
 } winograd;
 
@@ -164,13 +165,11 @@ INLINE void transform_back(const winograd *t, int64_t first, int64_t last, const
                 float *row = to + ((h + i) * t->out_w + w) * W;
 
                 f(z, y + i * points);
-                if (w + size <= t->out_w)
-                    for (int j = 0; j < size; j++)
+                for (int j = 0; j < size && w + j < t->out_w; j++)
+                    if (t->streams)
+                        stream(row + j * W, z[j] + bias);
+                    else
                         *(vec_at *)(row + j * W) = z[j] + bias;
-                else
-                    for (int j = 0; j < size; j++)
-                        if (w + j < t->out_w)
-                            *(vec_at *)(row + j * W) = z[j] + bias;
             }
         }
 }
@@ -183,6 +182,8 @@ static void transform_output(const winograd *t, int64_t first, int64_t last, con
         transform_back(t, first, last, m, 8, 9, spread_output_2);
     else
         transform_back(t, first, last, m, 4, 9, output_2);
+    if (t->streams)
+        streamed();
 }
 
 /* ---- Products ------------------------------------------------------------------------------------------------- */
@@ -452,8 +453,19 @@ size_t tutti__winograd_work(const tutti_ctx *cx, const tutti__conv_shape *s,
     return (size_t)(OWN * t.u_stride + members * t.work_size) * sizeof(float);
 }
 
+/* Of `out`, from which on it goes past the cache: it is read after all of it is there, and v, m and u need the cache till then. */
+#define STREAM_BYTES ((int64_t)512 << 10)
+
+static bool should_stream(const winograd *t)
+{
+    const int64_t bytes = t->n * t->out_c * t->out_h * t->out_w * (int64_t)sizeof(float);
+
+    return bytes >= STREAM_BYTES && (uintptr_t)t->out % sizeof(vec) == 0;
+}
+
 static void convolve(tutti_ctx *cx, winograd *t, void *work)
 {
+    t->streams = should_stream(t);
     t->u = work;
     t->work = t->u + OWN * t->u_stride;
     tutti__parallel(cx, transform_weights, t, t->out_c / W);

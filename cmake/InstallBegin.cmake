@@ -1,0 +1,11 @@
+# InstallBegin.cmake: before anything is installed: which of the folders that are installed into are not there yet?
+set(TUTTI_NEW_FOLDERS "")
+foreach(folder IN LISTS TUTTI_FOLDERS)
+  while(folder AND NOT EXISTS "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/${folder}")
+    list(APPEND TUTTI_NEW_FOLDERS "${folder}/")
+    get_filename_component(folder "${folder}" DIRECTORY)
+  endwhile()
+endforeach()
+if(NOT EXISTS "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}")
+  list(APPEND TUTTI_NEW_FOLDERS "./")
+endif()

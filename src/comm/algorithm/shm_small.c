@@ -1,0 +1,114 @@
+/* shm_small.c -- operations of few bytes: each rank says along with its call what it gives to others, and takes what it needs
+ * from theirs. One barrier, at whose end nobody waits: calls alternate between two places, and nobody comes to the call after the
+ * next before all have left this one.   SPDX-License-Identifier: MIT */
+#include "comm/algorithm/shm.h"
+#include "comm/core/reduce.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { FEW = 16, REDUCED_BYTES = 2 << 10 }; /* ranks without an allocation; see TUTTI__SHM_SMALL */
+
+typedef struct small {
+    tutti__shm *shm;
+    const tutti__op *op;
+    const tutti__op_traits *traits;
+    size_t piece; /* bytes */
+    int rank, size, root;
+} small;
+
+/* By what all ranks say alike. */
+bool tutti__shm_is_small(const tutti__shm *shm, const tutti__op *op)
+{
+    const tutti__op_traits *traits = tutti__op_traits_of(op);
+    size_t pieces = traits->scatters ? (size_t)shm->comm->size : 1,
+           most = traits->reduces ? REDUCED_BYTES : TUTTI__SHM_SMALL;
+
+    return tutti__op_is_empty(op) || (!traits->uneven && (size_t)op->signature.count <= most &&
+                                      tutti__signature_bytes(&op->signature) * pieces <= most);
+}
+
+static bool takes(const small *s, int rank)
+{
+    return !s->traits->to_root || rank == s->root;
+}
+
+/* Where the piece of `from` for `to` lies, in what `from` gives. */
+static size_t place(const small *s, int to)
+{
+    return s->traits->scatters ? (size_t)to * s->piece : 0;
+}
+
+/* What others take. */
+static void say(const small *s)
+{
+    char *said = tutti__shm_call_of(s->shm, s->rank)->small;
+
+    if (s->traits->from_root && s->rank != s->root)
+        return;
+    for (int to = 0; to < s->size; to++)
+        if (to != s->rank && takes(s, to)) {
+            memcpy(said + place(s, to), (const char *)s->op->src + place(s, to), s->piece);
+            if (!s->traits->scatters)
+                return; /* all take the same */
+        }
+}
+
+/* What `from` gives to this rank: its own lies where it always did. */
+static const char *given(const small *s, int from)
+{
+    const char *all = from == s->rank ? s->op->src : tutti__shm_call_of(s->shm, from)->small;
+
+    return all + place(s, s->rank);
+}
+
+static tutti_status reduce(const small *s)
+{
+    const void *few[FEW], **src = few;
+    void *dst = s->op->dst;
+
+    if (s->size > FEW && !(src = malloc((size_t)s->size * sizeof *src)))
+        return tutti__comm_fail(s->shm->comm, TUTTI_ERR_MEMORY, s->rank, "rank %d has no memory",
+                                s->rank);
+    for (int r = 0; r < s->size; r++)
+        src[r] = given(s, r);
+    tutti__reduce((tutti_dtype)s->op->signature.dtype, (tutti_redop)s->op->signature.redop, &dst, 1,
+                  src, (size_t)s->size, (size_t)s->op->signature.count);
+    if (src != few)
+        free(src);
+    return TUTTI_OK;
+}
+
+static void move(const small *s)
+{
+    int first = s->traits->from_root ? s->root : 0,
+        last = s->traits->from_root ? s->root + 1 : s->size;
+    char *dst = s->op->dst;
+
+    for (int from = first; from < last; from++, dst += s->traits->gathers ? s->piece : 0)
+        if (dst != given(s, from))
+            memcpy(dst, given(s, from), s->piece);
+}
+
+tutti_status tutti__shm_small(tutti__shm *shm, const tutti__op *op)
+{
+    const small s = {.shm = shm,
+                     .op = op,
+                     .traits = tutti__op_traits_of(op),
+                     .piece = tutti__signature_bytes(&op->signature),
+                     .rank = shm->comm->rank,
+                     .size = shm->comm->size,
+                     .root = (int)op->signature.root};
+    bool empty = tutti__op_is_empty(op);
+
+    tutti__shm_say(shm, op);
+    if (!empty)
+        say(&s);
+    TUTTI_TRY(tutti__shm_enter(shm, op));
+    if (empty || !takes(&s, s.rank))
+        return TUTTI_OK;
+    if (s.traits->reduces)
+        return reduce(&s);
+    move(&s);
+    return TUTTI_OK;
+}

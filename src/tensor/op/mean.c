@@ -1,0 +1,40 @@
+/* mean.c -- the mean of all elements, a scalar.   SPDX-License-Identifier: MIT */
+#include "tensor/op.h"
+
+static tutti_status mean_shape(const tutti__node *n, tutti_shape *y, tutti_dtype *dtype)
+{
+    (void)dtype;
+    *y = (tutti_shape){0};
+    return tutti__check_source(n, 0, "x", NULL, TUTTI_F32);
+}
+
+static void forward(const tutti__plain *p)
+{
+    const int64_t count = tutti_shape_count(p->n->src[0]->shape);
+    const float *x = p->src[0];
+    double sum = 0;
+
+    for (int64_t i = 0; i < count; i++)
+        sum += (double)x[i];
+    p->y[0] = (float)(sum / (double)count);
+}
+
+static void backward(const tutti__plain *p)
+{
+    const int64_t count = tutti_shape_count(p->n->src[0]->shape);
+
+    for (int64_t i = 0; i < count; i++)
+        p->dsrc[0][i] = p->dy[0] / (float)count;
+}
+
+tutti_tensor *tutti_mean(tutti_tensor *x)
+{
+    static const tutti__op op = {.name = "mean",
+                                 .shape = mean_shape,
+                                 .plain_forward = forward,
+                                 .plain_backward = backward,
+                                 .activations = 1,
+                                 .cast = TUTTI__CAST_F32};
+
+    return tutti__op_run(&op, &x, 1, NULL, 0);
+}

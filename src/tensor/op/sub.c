@@ -1,0 +1,31 @@
+/* sub.c -- y = a - b, equal shapes.   SPDX-License-Identifier: MIT */
+#include "tensor/op.h"
+
+static void forward(const tutti__plain *p)
+{
+    const float *a = p->src[0], *b = p->src[1];
+
+    for (int64_t i = 0; i < p->count; i++)
+        p->y[i] = a[i] - b[i];
+}
+
+static void backward(const tutti__plain *p)
+{
+    for (int64_t i = 0; p->dsrc[0] && i < p->count; i++)
+        p->dsrc[0][i] = p->dy[i];
+    for (int64_t i = 0; p->dsrc[1] && i < p->count; i++)
+        p->dsrc[1][i] = -p->dy[i];
+}
+
+tutti_tensor *tutti_sub(tutti_tensor *a, tutti_tensor *b)
+{
+    static const tutti__op op = {.name = "sub",
+                                 .shape = tutti__shape_of_sources,
+                                 .plain_forward = forward,
+                                 .plain_backward = backward,
+                                 .elementwise = true,
+                                 .activations = 3,
+                                 .cast = TUTTI__CAST_WIDEST};
+
+    return tutti__op_run(&op, (tutti_tensor *[]){a, b}, 2, NULL, 0);
+}

@@ -1,0 +1,40 @@
+/* tanh.c -- y = tanh(x), the hyperbolic tangent.   SPDX-License-Identifier: MIT */
+#include "base/real.h"
+#include "tensor/op.h"
+
+#include <math.h>
+
+/* (1 - e) / (1 + e) with e = exp(-2|x|), or, where 1 - e has no digits left, the first two terms of the series. */
+static double tangent(double x)
+{
+    const double e = tutti__exp(-2 * fabs(x));
+
+    return fabs(x) < 1e-3 ? x - x * x * x / 3 : copysign((1 - e) / (1 + e), x);
+}
+
+static void forward(const tutti__plain *p)
+{
+    const float *x = p->src[0];
+
+    for (int64_t i = 0; i < p->count; i++)
+        p->y[i] = (float)tangent((double)x[i]);
+}
+
+static void backward(const tutti__plain *p)
+{
+    for (int64_t i = 0; i < p->count; i++)
+        p->dsrc[0][i] = p->dy[i] * (1 - p->y[i] * p->y[i]);
+}
+
+tutti_tensor *tutti_tanh(tutti_tensor *x)
+{
+    static const tutti__op op = {.name = "tanh",
+                                 .shape = tutti__shape_of_sources,
+                                 .plain_forward = forward,
+                                 .plain_backward = backward,
+                                 .elementwise = true,
+                                 .backward_reads = TUTTI__READS_RESULT,
+                                 .activations = 1};
+
+    return tutti__op_run(&op, &x, 1, NULL, 0);
+}

@@ -1,0 +1,141 @@
+# What `make install` leaves, and `make uninstall` takes away: nothing more, nothing less; DESTDIR; an older version underneath. The
+# manual pages, and completion by bash and zsh.   timeout: 120
+# SPDX-License-Identifier: MIT
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+command -v cmake >/dev/null || { echo "skipped: needs cmake"; exit 77; }
+prefix="$work/a prefix"
+skipped=""
+unset DESTDIR
+
+install() { cmake --install "$BUILD_DIR" --prefix "$1" >install.out 2>&1 || { cat install.out; fail "cmake --install --prefix $1"; }; }
+uninstall() { cmake -D PREFIX="$1" -P "$SOURCE_DIR/cmake/Uninstall.cmake" >uninstall.out 2>&1 || { cat uninstall.out; fail "Uninstall.cmake of $1"; }; }
+listed() { grep -v '/$' "$1/share/tutti/installed" | LC_ALL=C sort; }
+there() { (cd "$1" && find . ! -type d | sed 's|^\./||' | LC_ALL=C sort); }
+
+# A new prefix: what is there is what the list says, and all of it goes.
+install "$prefix"
+grep -q 'export PATH=".*a prefix/bin:$PATH" PKG_CONFIG_PATH=".*a prefix/lib.*/pkgconfig"' install.out ||
+    { cat install.out; fail "does not say what to put into the environment"; }
+listed "$prefix" >list && there "$prefix" >tree && cmp list tree || fail "the list of what was installed differs from what is there"
+for file in bin/tutti include/tutti/tutti.h share/doc/tutti/README.md share/doc/tutti/LICENSE share/doc/tutti/docs/train.md \
+    share/doc/tutti/examples/linear_regression.c; do
+    grep -qx "$file" tree || fail "$file is not installed"
+done
+uninstall "$prefix"
+[ ! -e "$prefix" ] || { find "$prefix"; fail "something is left of a prefix that was made"; }
+refused 1 'nothing to remove' cmake -D PREFIX="$prefix" -P "$SOURCE_DIR/cmake/Uninstall.cmake"
+
+# Into a prefix that others use, over an older version, which had a file that is gone now; from elsewhere than the build.
+mkdir -p "$prefix"/{lib,share/man/man1,include/tutti} && touch "$prefix/share/man/man1/other.1" "$prefix/include/tutti/mine.h"
+(cd "$prefix" && find .) | LC_ALL=C sort >before
+install "$prefix"
+mkdir "$prefix/include/tutti/old" && touch "$prefix/include/tutti/old/old.h"
+printf 'include/tutti/old/old.h\ninclude/tutti/old/\n' >>"$prefix/share/tutti/installed"
+install "$prefix"
+[ ! -e "$prefix/include/tutti/old" ] || fail "what only the older version had is still there"
+uninstall "$prefix"
+(cd "$prefix" && find .) | LC_ALL=C sort | cmp before - || fail "uninstalling changed what others have"
+rm -rf "$prefix"
+
+# A list that names something outside is not followed.
+install "$prefix"
+touch outside
+echo ../outside >>"$prefix/share/tutti/installed"
+refused 1 'outside of' cmake -D PREFIX="$prefix" -P "$SOURCE_DIR/cmake/Uninstall.cmake"
+[ -e outside ] || fail "a file outside of the prefix was removed"
+
+# DESTDIR: under it, as it will be under the prefix; the linker's own folders need not be named to it.
+export DESTDIR="$work/stage"
+install /usr
+[ "$(ls "$DESTDIR")" = usr ] || fail "DESTDIR has $(ls "$DESTDIR")"
+! grep -rq rpath "$DESTDIR"/usr/lib*/pkgconfig || fail "tutti.pc under /usr names the linker's own folder to it"
+uninstall /usr
+[ ! -e "$DESTDIR/usr" ] || fail "something is left in DESTDIR"
+unset DESTDIR
+
+# ---- Manual pages ----------------------------------------------------------------------------------------------------
+pages="$BUILD_DIR/manual/man1"
+for command in $("$TUTTI" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
+    [ -e "$pages/tutti-$command.1" ] || fail "there is no tutti-$command(1)"
+    sed 's/\\-/-/g' "$pages/tutti-$command.1" >page
+    for flag in $("$TUTTI" "$command" --help | sed -nE 's/^ {2,6}(-.,? )?(--[a-z-]+).*/\2/p'); do
+        grep -qF -e "fB$flag\\fP" page || fail "tutti-$command(1) does not have $flag"
+    done
+done
+for variable in $("$TUTTI" run --env | sed -n '/^Set for/q; s/^| `\(TUTTI_[A-Z_]*\)`.*/\1/p'); do
+    grep -qx "\.B $variable" "$pages/tutti.1" || fail "tutti(1) does not have $variable"
+done
+if command -v groff >/dev/null; then
+    for page in "$pages"/*.1; do
+        groff -ww -man -Tutf8 -z "$page" >groff.out 2>&1 && [ ! -s groff.out ] || { cat groff.out; fail "groff warns of $page"; }
+    done
+else
+    skipped="$skipped (groff is not here)"
+fi
+if command -v mandoc >/dev/null; then
+    mandoc -T lint -W warning "$pages"/*.1 >mandoc.out 2>&1 || { cat mandoc.out; fail "mandoc warns"; }
+fi
+
+# ---- Completion ------------------------------------------------------------------------------------------------------
+mkdir files && touch files/run.json && mkdir files/runs
+cat >offer.bash <<'END'
+. "$BUILD_DIR/manual/tutti.bash"
+offer() { # WORDS...: what is offered for the last
+    COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
+    _tutti
+    printf '%s\n' "${COMPREPLY[@]}" | LC_ALL=C sort | tr '\n' ' ' | sed 's/ $//'
+}
+cd files
+offer "$@"
+END
+offers() { # EXPECTED WORDS...
+    local expected=$1 got
+    shift
+    got=$(bash -u offer.bash "$@" 2>&1)
+    [ "$got" = "$expected" ] || fail "completion of \"$*\" is \"$got\", expected \"$expected\""
+}
+offers "train" tutti tr
+offers "--version" tutti --v
+offers "data doctor" tutti help d
+offers "--optimizer" tutti train --op
+offers "adam adamw sgd" tutti train --optimizer ""
+offers "adam adamw" tutti train --optimizer = a
+offers "adam adamw sgd" tutti train --optimizer =
+offers "" tutti train --epochs ""
+offers "false true" tutti train --augment ""
+offers "runs" tutti train --data-dir r
+offers "run.json runs" tutti train --config r
+offers "pack show" tutti data ""
+offers "runs" tutti checkpoint show runs
+offers "all_gather all_gather_v all_reduce all_to_all all_to_all_v" tutti bench all_
+offers "bf16 f16 f32 f64 i32 i64 i8 u8" tutti bench all_reduce --dtype ""
+offers "mini_resnet" tutti eval runs/x --model mini
+offers "c10d native static" tutti run --rdzv-backend ""
+offers "--standalone" tutti run -n 2 --st
+offers "--optimizer" tutti run -n 2 --standalone tutti train --op
+offers "" tutti nonsense x
+
+if command -v zsh >/dev/null; then
+    cat >type.zsh <<'END'
+zmodload zsh/zpty
+zpty shell zsh -f -i
+zpty -w shell "PS1=; unsetopt prompt_cr prompt_sp; fpath=($BUILD_DIR/manual \$fpath); autoload -U compinit; compinit -u -D; tutti() { print -r -- \"<\$*>\" }; cd files; print made ready"
+zpty -r -m shell out $'*made ready\r*' || exit 1
+zpty -w shell "$1"$'\t'
+zpty -r -m shell out '*<*>*' || exit 1
+print -r -- "$out"
+END
+    types() { # EXPECTED BEGUN: what the command gets after Tab and Return
+        timeout 20 zsh -f type.zsh "$2" >type.out 2>&1 || { cat type.out; fail "zsh, of \"$2\""; }
+        grep -qF "<$1" type.out || { cat type.out; fail "zsh completes \"$2\" to another than \"$1\""; }
+    }
+    types "train" "tutti tra"
+    types "train --optimizer" "tutti train --opt"
+    types "train --model mlp" "tutti train --model ml"
+    types "train --data-dir runs" "tutti train --data-dir ru"
+    types "run --standalone tutti train --optimizer" "tutti run --standalone tutti train --opt"
+    types "data show" "tutti data sh"
+else
+    skipped="$skipped (zsh is not here)"
+fi
+echo "what is installed is complete, and goes without a trace$skipped"

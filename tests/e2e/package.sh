@@ -1,0 +1,40 @@
+# The Debian packages of `cpack -G DEB`: their dependencies, what is in them, and that the command and a program run out of
+# them.   timeout: 120
+# SPDX-License-Identifier: MIT
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+for tool in cpack dpkg-deb dpkg-shlibdeps; do
+    command -v $tool >/dev/null || { echo "skipped: needs $tool"; exit 77; }
+done
+c=$(command -v "${CC:-cc}" || command -v gcc || command -v clang) && command -v pkg-config >/dev/null ||
+    { echo "skipped: needs a C compiler and pkg-config"; exit 77; }
+grep -q '^TUTTI_SANITIZE:[A-Z]*=.' "$BUILD_DIR/CMakeCache.txt" && {
+    echo "skipped: the libraries of this build need a sanitizer's run time"
+    exit 77
+}
+timeout 100 cpack -G DEB --config "$BUILD_DIR/CPackConfig.cmake" -B "$work/packages" >cpack.out 2>&1 || { cat cpack.out; fail "cpack"; }
+version=$("$TUTTI" --version | sed -n 's/^tutti //p')
+architecture=$(dpkg --print-architecture)
+for package in tutti libtutti-dev; do
+    file="packages/${package}_${version}_$architecture.deb"
+    [ -e "$file" ] || { ls packages; fail "there is no $file"; }
+    dpkg-deb -x "$file" root
+    [ -e "root/usr/share/doc/$package/copyright" ] || fail "$package has no licence"
+done
+depends=$(dpkg-deb -f "packages/tutti_${version}_$architecture.deb" Depends)
+for library in libc6 libsodium libxxhash libjansson zlib1g; do
+    case "$depends" in *"$library"*) ;; *) fail "tutti depends on \"$depends\", without $library" ;; esac
+done
+! [[ "$depends" =~ mpi|cuda|libstdc ]] || fail "tutti depends on \"$depends\": the modules' needs are not the command's"
+[ "$(dpkg-deb -f "packages/libtutti-dev_${version}_$architecture.deb" Depends)" = "tutti (= $version), libc6-dev" ] ||
+    fail "libtutti-dev does not depend on tutti of the same version"
+[ ! -e root/usr/share/tutti ] || fail "a package has the list that only make uninstall reads"
+[ -e root/usr/share/zsh/vendor-completions/_tutti ] || fail "zsh of Debian does not find the completion"
+dpkg-deb -e "packages/tutti_${version}_$architecture.deb" control
+grep -q ldconfig control/postinst control/triggers 2>/dev/null || fail "the loader is not told of the libraries"
+
+(cd root && usr/bin/tutti train --epochs 1 --max-steps 5 --progress quiet --run-dir ../run) || fail "the packaged command does not train"
+export PKG_CONFIG_PATH=$(dirname "$(find root -name tutti.pc)")
+timeout 60 "$c" "$SOURCE_DIR/examples/bring_your_own_gradients.c" $(pkg-config --cflags --libs tutti) -o program >compile.out 2>&1 ||
+    { cat compile.out; fail "to compile with the packaged pkg-config file"; }
+LD_LIBRARY_PATH=$(dirname "$(find root -name libtutti.so)") timeout 60 ./program >program.out 2>&1 || { cat program.out; fail "the program"; }
+echo "the packages have what they need: $depends"

@@ -1,0 +1,252 @@
+/* Every operation of tensor/op/ops.def, by its row: gradients against finite differences; agreement of every kernel family with
+ * the reference (results, gradients; weights as parameters that accumulate; the same bits twice; no allocation after warm-up), also between
+ * convolutions, where activations lie in blocks; in 16 bit; the same bits for any number of threads; empty batches.
+ *   test_op_autograd_declared [NAME]           its tests, of this operation only
+ *   test_op_autograd_declared --time [NAME]    its times instead
+ * SPDX-License-Identifier: MIT
+ * timeout: 120   devices: strict cuda */
+#include "op/rows.h"
+
+#define UNIFORM(...)                                                                               \
+    {                                                                                              \
+        UNIFORM, S(__VA_ARGS__), false                                                             \
+    }
+#define APART(...)                                                                                 \
+    {                                                                                              \
+        APART, S(__VA_ARGS__), false                                                               \
+    }
+#define WEIGHT(...)                                                                                \
+    {                                                                                              \
+        UNIFORM, S(__VA_ARGS__), true                                                              \
+    }
+#define LABELS(...)                                                                                \
+    {                                                                                              \
+        LABELS, S(__VA_ARGS__), false                                                              \
+    }
+
+#define OP(name, call, ...) BUILD(build_##name, call)
+#include "tensor/op/ops.def"
+#undef OP
+
+static const row rows[] = {
+#define OP(name, call, ...) {#name, build_##name, .in = {__VA_ARGS__}},
+#include "tensor/op/ops.def"
+#undef OP
+};
+
+static int n_inputs(const row *r)
+{
+    int n = 0;
+
+    while (n < MAX_INPUTS && r->in[n].fill != NONE)
+        n++;
+    return n;
+}
+
+/* The same of so many elements at least in its largest input; the batch grows. */
+static row enlarged(const row *r, int64_t elements)
+{
+    row big = *r;
+    int64_t largest = 1, factor;
+
+    for (int i = 0; i < n_inputs(r); i++) {
+        int64_t count = tutti_shape_count(r->in[i].shape);
+
+        if (!r->in[i].weight && count > largest)
+            largest = count;
+    }
+    factor = (elements + largest - 1) / largest;
+    for (int i = 0; i < n_inputs(r); i++)
+        if (!r->in[i].weight && r->in[i].shape.n > 0)
+            big.in[i].shape.d[0] *= factor;
+    return big;
+}
+
+/* ---- Between convolutions ---------------------------------------------------------------------------- */
+
+/* The inner row's inputs are convolved by the first input behind them, an image that comes out by the same. */
+static tutti_tensor *between(const row *r, tutti_tensor *const *in, bench *b)
+{
+    const int n = n_inputs(r->inner);
+    tutti_tensor *h[MAX_INPUTS] = {0}, *y;
+
+    for (int i = 0; i < n; i++)
+        h[i] = tutti_functional_conv2d(in[i], in[n], NULL, (tutti_conv2d_opts){0});
+    y = r->inner->build(r->inner, h, b);
+    if (tutti_tensor_shape(y).n == 4)
+        y = tutti_functional_conv2d(y, in[n], NULL, (tutti_conv2d_opts){0});
+    return y;
+}
+
+/* Of 3 channels, which do not fill a block, and of 16. */
+static void among_blocks(void **state)
+{
+    static const int64_t channels[] = {3, 16};
+    const row *r = *state;
+    const int n = n_inputs(r);
+
+    for (int i = 0; i < n; i++)
+        if (r->in[i].fill == LABELS || r->in[i].weight || r->in[i].shape.n != 4)
+            skip();
+    for (size_t k = 0; k < TUTTI__COUNT_OF(channels); k++) {
+        row around = {.name = r->name, .build = between, .inner = r, .agree = 1e-4};
+
+        for (int i = 0; i < n; i++) {
+            around.in[i] = (input){UNIFORM, r->in[i].shape, false};
+            around.in[i].shape.d[1] = channels[k];
+        }
+        around.in[n] = (input){UNIFORM, TUTTI_SHAPE(channels[k], channels[k], 1, 1), true};
+        families_agree(&(void *){&around});
+    }
+}
+
+/* ---- 16 bit ------------------------------------------------------------------------------------------ */
+
+static tutti_tensor *of_half(const row *r, tutti_tensor *const *in, bench *b)
+{
+    tutti_tensor *h[MAX_INPUTS] = {0};
+
+    for (int i = 0; i < n_inputs(r->inner); i++) {
+        const input *given = &r->inner->in[i];
+
+        h[i] = given->fill == LABELS || given->weight ? in[i] : tutti_cast(in[i], r->half);
+    }
+    return tutti_cast(r->inner->build(r->inner, h, b), TUTTI_F32);
+}
+
+/* All families within rounding of each other, and of the results in F32. */
+static void in_16_bit(void **state)
+{
+    static const struct {
+        tutti_dtype dtype;
+        double tolerance;
+    } halves[] = {{TUTTI_BF16, 2e-2}, {TUTTI_F16, 3e-3}};
+    const row *r = *state;
+    results exact = run_family(r, reference_family);
+
+    for (size_t k = 0; k < TUTTI__COUNT_OF(halves); k++) {
+        row rounded = *r;
+        results half;
+
+        rounded.build = of_half;
+        rounded.inner = r;
+        rounded.half = halves[k].dtype;
+        rounded.agree = halves[k].tolerance;
+        families_agree(&(void *){&rounded});
+        half = run_family(&rounded, reference_family);
+        assert_agree(&rounded, "F32", &exact, &half);
+        results_free(&half);
+    }
+    results_free(&exact);
+}
+
+/* ---- Threads, and empty batches ---------------------------------------------------------------------- */
+
+static void check_threads(const row *r, family f)
+{
+    const row big = enlarged(r, 70000);
+    results one = {0};
+
+    for (int threads = 1; threads <= 3; threads += 2) {
+        results out = {0};
+        bench b;
+
+        f.threads = threads;
+        bench_init(&b, &big, f);
+        train_step(&b, NULL, threads == 1 ? &one : &out);
+        bench_free(&b);
+        for (int i = 0; i < out.n; i++)
+            if (memcmp(one.values[i], out.values[i], out.counts[i] * sizeof(float)) != 0)
+                fail_msg("%s: %d threads give other bits than one", r->name, threads);
+        results_free(&out);
+    }
+    results_free(&one);
+}
+
+static void same_bits_by_threads(void **state)
+{
+    check_each(*state, check_threads);
+}
+
+static void check_empty(const row *r, family f)
+{
+    row empty = *r;
+    tutti_tensor *in[MAX_INPUTS] = {0}, *y;
+    bench b;
+
+    for (int i = 0; i < n_inputs(r); i++)
+        if (!r->in[i].weight)
+            empty.in[i].shape.d[0] = 0;
+    bench_init(&b, &empty, f);
+    tutti_step_begin(b.cx, NULL);
+    for (int i = 0; i < b.n_inputs; i++)
+        in[i] = b.arrays[i].dtype == TUTTI_F32 ? tutti_input_with_grad(b.cx, b.arrays[i])
+                                               : tutti_input(b.cx, b.arrays[i]);
+    y = empty.build(&empty, in, &b);
+    if (tutti_tensor_status(y) != TUTTI_OK || tutti_backward(tutti_mean(y)) != TUTTI_OK)
+        fail_msg("%s of an empty batch: %s", r->name, tutti_last_error());
+    for (int i = 0; i < b.n_inputs; i++)
+        for (int64_t k = 0; r->in[i].weight && k < tutti_shape_count(r->in[i].shape); k++)
+            if (test_grad(in[i])[k] != 0)
+                fail_msg("%s of an empty batch: its weights have a gradient", r->name);
+    tutti_step_end(b.cx);
+    bench_free(&b);
+}
+
+static void empty_batches_are_fine(void **state)
+{
+    const row *r = *state;
+
+    if (r->in[0].shape.n == 0)
+        skip();
+    check_each(r, check_empty);
+}
+
+/* ---- All of it --------------------------------------------------------------------------------------- */
+
+int main(int argc, char **argv)
+{
+    enum { MODES = 7 };
+    static struct CMUnitTest tests[TUTTI__COUNT_OF(rows) * MODES];
+    const bool timed = argc > 1 && strcmp(argv[1], "--time") == 0;
+    const char *only = argc > 1 + timed ? argv[1 + timed] : NULL;
+    size_t n = 0;
+    int failed;
+
+    setenv("TUTTI_EMULATE_HALF", "1", 1);
+    if (timed)
+        print_times_head();
+    for (size_t i = 0; i < TUTTI__COUNT_OF(rows); i++) {
+        const row *r = &rows[i];
+        bool weights = false;
+
+        if (only && strcmp(only, r->name) != 0)
+            continue;
+        if (timed) {
+            const row big = enlarged(r, 1 << 20);
+
+            print_times(&big);
+            continue;
+        }
+        for (int k = 0; k < MAX_INPUTS; k++)
+            weights |= r->in[k].weight;
+        tests[n++] = test_of(r, "gradient", gradient_matches_differences);
+        tests[n++] = test_of(r, "agreement", families_agree);
+        if (weights)
+            tests[n++] = test_of(r, "parameters", weights_as_parameters_accumulate);
+        tests[n++] = test_of(r, "among blocks", among_blocks);
+        tests[n++] = test_of(r, "16 bit", in_16_bit);
+        tests[n++] = test_of(r, "threads", same_bits_by_threads);
+        tests[n++] = test_of(r, "empty batch", empty_batches_are_fine);
+    }
+    if (timed)
+        return 0;
+    if (n == 0) {
+        fprintf(stderr, "there is no operation %s in ops.def\n", only);
+        return 1;
+    }
+    failed = _cmocka_run_group_tests("operations", tests, n, NULL, NULL);
+    for (size_t i = 0; i < n; i++)
+        free((char *)tests[i].name);
+    return failed;
+}

@@ -1,0 +1,160 @@
+/* optim_models.c -- what every model of the list in nn/nn.h must do: answer in its shape, give each parameter a gradient, learn a
+ * batch, obey dropout, and compute the same twice and by every kernel family.   SPDX-License-Identifier: MIT */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "nn/nn.h"
+#include <tutti/autograd.h>
+#include <tutti/optim.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BATCH = 12, SIDE = 8, CLASSES = 4 };
+
+typedef struct trained {
+    tutti_ctx *cx;
+    tutti_model *model;
+    int channels;
+    float x[BATCH * 3 * SIDE * SIDE];
+    int64_t y[BATCH];
+} trained;
+
+static void begin(trained *t, const char *name, tutti_kernels kernels, double dropout)
+{
+    const tutti_model_kind *kind = tutti__model_find(name);
+
+    *t = (trained){.channels = kind->channels ? kind->channels : 1};
+    assert_int_equal(tutti_ctx_new(&t->cx, (tutti_device){TUTTI_CPU, 0},
+                                   &(tutti_ctx_opts){.seed = 5, .kernels = kernels}),
+                     TUTTI_OK);
+    assert_int_equal(tutti_model_new(&t->model, t->cx, name,
+                                     &(tutti_model_opts){.channels = t->channels,
+                                                         .height = SIDE,
+                                                         .width = SIDE,
+                                                         .classes = CLASSES,
+                                                         .dropout = dropout}),
+                     TUTTI_OK);
+    for (int i = 0; i < BATCH; i++) {
+        const int n = t->channels * SIDE * SIDE;
+
+        t->y[i] = i % CLASSES;
+        for (int k = 0; k < n; k++) /* stripes as wide as the class says, and noise */
+            t->x[i * n + k] =
+                (float)(k / (1 + i % CLASSES) % 2) + (float)((i * 31 + k * 17) % 13) / 26;
+    }
+}
+
+static void end(trained *t)
+{
+    tutti_model_free(t->model);
+    tutti_ctx_free(t->cx);
+}
+
+/* The loss of a training step, whose gradients stay. */
+static float step(trained *t)
+{
+    const tutti_array x = {t->x, TUTTI_SHAPE(BATCH, t->channels, SIDE, SIDE), TUTTI_F32};
+    const tutti_array y = {t->y, TUTTI_SHAPE(BATCH), TUTTI_I64};
+    tutti_tensor *logits, *loss;
+    float value;
+
+    tutti_module_zero_grad(tutti_model_module(t->model));
+    tutti_step_begin(t->cx, NULL);
+    logits = tutti_model_forward(t->model, tutti_input(t->cx, x));
+    loss = tutti_cross_entropy(logits, tutti_input(t->cx, y));
+    if (tutti_backward(loss) != TUTTI_OK)
+        fail_msg("%s", tutti_last_error());
+    assert_true(tutti_shape_equal(tutti_tensor_shape(logits), TUTTI_SHAPE(BATCH, CLASSES)));
+    value = tutti_item(loss);
+    tutti_step_end(t->cx);
+    return value;
+}
+
+static void every_parameter_has_a_gradient(void **state)
+{
+    trained t;
+
+    begin(&t, *state, TUTTI_KERNELS_AUTO, 0);
+    step(&t);
+    for (size_t i = 0; i < tutti_module_n_parameters(tutti_model_module(t.model)); i++) {
+        tutti_tensor *p = tutti_module_parameter(tutti_model_module(t.model), i);
+
+        if (!tutti_tensor_grad(p))
+            fail_msg("%s: %s has no gradient", (const char *)*state, tutti_tensor_name(p));
+    }
+    end(&t);
+}
+
+static void it_learns_a_batch(void **state)
+{
+    tutti_optim *optim;
+    float first = 0, last = 0;
+    trained t;
+
+    begin(&t, *state, TUTTI_KERNELS_AUTO, 0);
+    assert_int_equal(
+        tutti_adam_new(&optim, tutti_model_module(t.model), &(tutti_adam_opts){.lr = 0.005f}),
+        TUTTI_OK);
+    for (int i = 0; i < 40; i++) {
+        last = step(&t);
+        first = i ? first : last;
+        assert_int_equal(tutti_optim_step(optim), TUTTI_OK);
+    }
+    if (!(last < 0.5f * first))
+        fail_msg("%s: the loss of one batch fell from %g to %g only in 40 steps of Adam",
+                 (const char *)*state, (double)first, (double)last);
+    tutti_optim_free(optim);
+    end(&t);
+}
+
+static float loss_of(const char *name, tutti_kernels kernels, double dropout, int steps)
+{
+    float loss = 0;
+    trained t;
+
+    begin(&t, name, kernels, dropout);
+    for (int i = 0; i < steps; i++)
+        loss = step(&t);
+    end(&t);
+    return loss;
+}
+
+/* Weights stay, so only masks make steps differ. */
+static void dropout_is_obeyed(void **state)
+{
+    const char *name = *state;
+
+    if (loss_of(name, TUTTI_KERNELS_AUTO, 0.5, 1) == loss_of(name, TUTTI_KERNELS_AUTO, 0.5, 2))
+        fail_msg("%s: two steps with dropout 0.5 have one loss: opts->dropout is not used", name);
+    assert_true(loss_of(name, TUTTI_KERNELS_AUTO, 0, 1) == loss_of(name, TUTTI_KERNELS_AUTO, 0, 2));
+}
+
+static void families_agree(void **state)
+{
+    const char *name = *state;
+    const float fast = loss_of(name, TUTTI_KERNELS_AUTO, 0, 1),
+                plain = loss_of(name, TUTTI_KERNELS_REFERENCE, 0, 1);
+
+    assert_true(fast == loss_of(name, TUTTI_KERNELS_AUTO, 0, 1));
+    if (!(fabsf(fast - plain) <= 1e-4f))
+        fail_msg("%s: the first loss is %g, by the reference kernels %g", name, (double)fast,
+                 (double)plain);
+}
+
+int main(void)
+{
+#define TESTS(name)                                                                                \
+    {"every_parameter_has_a_gradient: " #name, every_parameter_has_a_gradient, NULL, NULL, #name}, \
+        {"it_learns_a_batch: " #name, it_learns_a_batch, NULL, NULL, #name},                       \
+        {"dropout_is_obeyed: " #name, dropout_is_obeyed, NULL, NULL, #name},                       \
+        {"families_agree: " #name, families_agree, NULL, NULL, #name},
+    const struct CMUnitTest tests[] = {TUTTI__MODELS(TESTS)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
