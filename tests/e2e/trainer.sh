@@ -108,7 +108,7 @@ TUTTI_SHARED_DATA(format);'
 train so -n 2 --model ./model.so --data ./data.so --epochs 10 --batch-size 8 --lr 0.1 --augment off
 [ "$(field so/config.json model) $(field so/config.json data)" = "line halves" ] || fail "names of shared objects"
 [ "$(field so/config.json model_file)" = "$work/model.so" ] || fail "the file is not in config.json: $(field so/config.json model_file)"
-[ "$(field so/summary.json val_accuracy)" = 1 ] || fail "accuracy $(field so/summary.json val_accuracy)"
+[ "$(field so/summary.json val_accuracy)" = 1.0 ] || fail "accuracy $(field so/summary.json val_accuracy)"
 train again -n 2 --config so/config.json
 same so again
 train so -n 2 --config so/config.json --resume auto
@@ -121,7 +121,7 @@ timeout 60 "$TUTTI" predict so --model ./model.so --data ./data.so --out predict
 train digits --model ./model.so --epochs 1
 refused 2 'data_dir: data=halves needs no files' "$TUTTI" train --data ./data.so --data-dir x
 
-refused 1 'model: cannot open ./nowhere.so: No such file' "$TUTTI" train --model ./nowhere.so
+refused 2 'model: cannot open ./nowhere.so: No such file' "$TUTTI" train --model ./nowhere.so
 refused 2 "model: $work is not a file; expected a shared object" "$TUTTI" train --model ./
 echo "no object" >text.so
 refused 2 'model: cannot load the shared object' "$TUTTI" train --model text.so
