@@ -8,10 +8,14 @@
 #include "nn/nn.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <link.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define WORD(name) #name ", "
 
@@ -103,11 +107,40 @@ static tutti_status check_part(const place *p, const tutti_shared_part *part)
                        p->key, p->file, part->version ? part->version : "of no version");
 }
 
+/* False: the file ends before what it says it holds, which the dynamic linker finds out by SIGBUS. What is no such file at all the linker
+ * says itself. */
+static bool is_whole(const char *path)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ElfW(Ehdr) head;
+    ElfW(Phdr) part;
+    struct stat about;
+    bool whole = true;
+
+    if (fd < 0 || fstat(fd, &about) != 0 || pread(fd, &head, sizeof head, 0) != sizeof head ||
+        memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 || head.e_phentsize != sizeof part)
+        head.e_phnum = 0;
+    for (int i = 0; i < head.e_phnum && whole; i++) {
+        const uint64_t at = head.e_phoff + (uint64_t)i * sizeof part;
+        const uint64_t size = (uint64_t)about.st_size;
+
+        whole = at < size && pread(fd, &part, sizeof part, (off_t)at) == sizeof part &&
+                part.p_filesz <= size && part.p_offset <= size - part.p_filesz;
+    }
+    if (fd >= 0)
+        close(fd);
+    return whole;
+}
+
 static tutti_status load(const place *p, const void **part_p)
 {
     const tutti_shared_part *part;
-    void *handle = dlopen(p->file, RTLD_NOW | RTLD_LOCAL);
+    void *handle;
 
+    if (!is_whole(p->file))
+        return tutti__fail(TUTTI_ERR_ARG, "%s: cannot load the shared object: %.400s is cut off",
+                           p->key, p->file);
+    handle = dlopen(p->file, RTLD_NOW | RTLD_LOCAL);
     if (!handle)
         return tutti__fail(TUTTI_ERR_ARG, "%s: cannot load the shared object: %.900s", p->key,
                            dlerror());

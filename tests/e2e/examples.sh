@@ -88,6 +88,23 @@ for ranks in 1 2; do
     [ -s "$folder/weights.$ranks" ] || fail "mini_resnet, $ranks: no weights written"
 done
 
+# A model and data of one's own, in at most 60 lines; the same in PyTorch, where that is.
+[ "$(wc -l <"$SOURCE_DIR/examples/own_model.c")" -le 60 ] || fail "own_model: more than 60 lines"
+cd "$folder" || exit 1
+for ranks in alone 2; do
+    run own_model $ranks --epochs 4 --augment off --run-dir "$folder/own.$ranks"
+    sed -n 's/.*"val_accuracy": //p' "$folder/own.$ranks/summary.json" | awk '{ exit !($1 > 0.9) }' || fail "own_model, $ranks: accuracy"
+done
+run own_model 1 --data digits --epochs 1 --run-dir "$folder/own.digits"
+python=$(command -v "${TUTTI_TEST_PYTHON:-python3}")
+if "$python" -c 'import torch.distributed as d; assert d.is_gloo_available()' 2>/dev/null; then
+    timeout 90 "$TUTTI" run -n 2 "$python" "$SOURCE_DIR/examples/own_model.py" --epochs 2 --run-dir pytorch >pytorch.out 2>&1 ||
+        fail "own_model.py: $(cat pytorch.out)"
+    sed -n 's/.*test accuracy \([0-9.]*\).*/\1/p' pytorch.out | tail -n 1 | awk '{ exit !($1 > 90) }' || fail "own_model.py: $(cat pytorch.out)"
+else
+    echo "own_model.py: not run (${TUTTI_TEST_PYTHON:-python3} has no PyTorch with Gloo)"
+fi
+
 # a wrong argument is a message and an exit code, whichever rank says it first
 if "$TUTTI" run -n 2 "$examples/example_mini_resnet" no_such_data 1 >"$folder/out" 2>&1; then
     fail "mini_resnet no_such_data: exit code 0"

@@ -1,0 +1,146 @@
+# A program's own model, data and loss through tutti_trainer: what tutti train does, by any number of ranks; and models and data
+# in shared objects, hostile ones too.
+# SPDX-License-Identifier: MIT    timeout: 180
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
+export TUTTI_KERNELS=reference
+cp "$BUILD_DIR/tests/program/own_trainer" mine
+last() { sed -n 's/^\(\[[0-9]*\] \)*result: //p' "$1"; }
+own() { # DIR RANKS WHAT KEYS...: must end well
+    local dir=$1 ranks=$2 what=$3 code=0
+    shift 3
+    if [ "$ranks" = alone ]; then
+        timeout 60 ./mine "$what" --run-dir "$dir" "$@" >"$dir.out" 2>&1 || code=$?
+    else
+        timeout 60 "$TUTTI" run -n "$ranks" ./mine "$what" --run-dir "$dir" "$@" >"$dir.out" 2>&1 || code=$?
+    fi
+    [ $code = 0 ] || { cat "$dir.out"; fail "exit code $code from: $dir $ranks $what $*"; }
+}
+
+# ---- What a run leaves and tells
+own images alone images --tensorboard
+for file in config.json metrics.jsonl summary.json model.safetensors checkpoints/latest tensorboard; do
+    [ -e "images/$file" ] || fail "no images/$file"
+done
+[ "$(field images/config.json model)" = net ] && [ "$(field images/config.json data)" = memory ] || fail "names in config.json"
+[ "$(field images/config.json epochs)" = 2 ] || fail "the program's defaults"
+grep -q 'net, .* on memory: 96 training images of 1x8x8, 32 test images' images.out || fail "what is trained is not said"
+[ "$(grep -c 'told: step' images.out)" = "$(grep -c '"loss"' images/metrics.jsonl)" ] || fail "lines told and written differ"
+[ "$(grep -c 'told: eval' images.out)" = 2 ] || fail "evaluations told"
+last images.out | grep -q "^completed, code 0, rank 0 of 1, 24 steps, 2 epochs, accuracy 1.0000, digest $(digest images), images$" ||
+    { last images.out; fail "the result"; }
+grep -q '^signals: as before$' images.out || fail "signals are not what they were"
+
+# ---- A function that reads gives the same bits; a loss of one's own gives others
+own read alone read --workers 2
+same images read
+own loss alone loss
+[ "$(digest loss)" != "$(digest images)" ] || fail "the program's loss is not used"
+own rows alone rows --model linear --epochs 30 --eval-every 10
+awk -v l="$(field rows/summary.json val_loss)" 'BEGIN { exit !(l < 0.01) }' || fail "regression: $(field rows/summary.json val_loss)"
+[ "$(field rows/summary.json val_accuracy)" = null ] || fail "regression has an accuracy"
+own rows2 2 rows --model mlp
+grep -q '96 training rows of 2, 32 test rows' rows2.out || fail "rows are not said"
+own keys alone model --data digits --epochs 1
+[ "$(field keys/config.json data)" = digits ] || fail "data by keys"
+
+# ---- Ranks: the result is everybody's; by shards it is the same for any number
+own two 2 images
+for rank in 0 1; do grep -q "^\[$rank\] result: completed, code 0, rank $rank of 2, 12 steps.* digest $(digest two), two$" two.out ||
+    { cat two.out; fail "the result of rank $rank"; }; done
+[ "$(grep -c 'told: step' two.out)" = 3 ] || fail "steps are told on rank 0 alone"
+own shards1 alone images --shards 4
+own shards2 2 images --shards 4
+same shards1 shards2
+timeout 60 "$TUTTI" run -n 2 --chaos kill=2,until=1,seed=5 ./mine images --run-dir chaos --shards 4 --epochs 40 >chaos.out 2>&1 ||
+    { cat chaos.out; fail "killed ranks"; }
+own calm alone images --shards 4 --epochs 40
+same calm chaos
+
+# ---- Interrupted and resumed is uninterrupted, bit for bit
+code=0
+timeout 60 ./mine images --run-dir cut --epochs 4000 --schedule constant --warmup-epochs 0 >cut.out 2>&1 &
+pid=$!
+for _ in $(seq 200); do
+    grep -q 'told: eval' cut.out 2>/dev/null && break
+    sleep 0.05
+done
+kill -TERM $pid
+wait $pid || code=$?
+[ $code = 143 ] || { tail cut.out; fail "exit code $code of a run stopped by SIGTERM"; }
+last cut.out | grep -q '^interrupted, code 143' || fail "it does not say that it was interrupted"
+grep -q 'to go on: ./mine --config cut/config.json --resume auto' cut.out || fail "how to go on is not said"
+steps=$(field cut/summary.json steps)
+own cut alone images --resume auto --schedule constant --warmup-epochs 0 --epochs 4000 --max-steps $((steps + 5))
+own whole alone images --schedule constant --warmup-epochs 0 --epochs 4000 --max-steps $((steps + 5))
+same cut whole
+
+# ---- What is wrong is said as tutti train says it
+refused 2 'unknown key "epoch"; did you mean "epochs"? (mine --help lists all)' ./mine images --epoch 3
+refused 2 'model: this program brings its own, "net"; leave model out' ./mine images --model mlp
+refused 2 'data: this program brings its own, "memory"; leave data out' ./mine images --data digits
+refused 2 'data_dir: this program brings its own data; leave data_dir out' ./mine images --data-dir x
+refused 2 'tutti run -n 2 ./mine' ./mine images -n 2
+refused 2 'tutti run -n 3 ./mine' ./mine images --nproc-per-node=3
+refused 2 'this is the configuration of a run of 2 ranks; tutti run -n 2 ./mine' ./mine images --config two/config.json
+./mine images --help >help.out
+grep -q 'tutti run -n 2 mine --epochs 3' help.out && ! grep -q -- '--data-dir\|--model ' help.out || fail "--help"
+
+# ---- Shared objects
+c=$(command -v "${CC:-cc}" || command -v gcc || command -v clang || true)
+if [ -z "$c" ] || grep -q '^TUTTI_SANITIZE:[A-Z]*=.' "$BUILD_DIR/CMakeCache.txt"; then
+    echo "not tested: shared objects (no compiler, or the build has a sanitizer)"
+    exit 0
+fi
+shared() { # NAME SOURCE: NAME.so
+    printf '#include <tutti/tutti.h>\n%s\n' "$2" >"$1.c"
+    "$c" -Wall -Wextra -Werror -fPIC -shared -I"$SOURCE_DIR/include" -o "$1.so" "$1.c" || fail "$1.so does not compile"
+}
+model='typedef struct { tutti_module base; tutti_linear fc; } line;
+static void init(tutti_module *m, const tutti_model_opts *o) { tutti_linear_init(&((line *)m)->fc, m, "fc", o->channels * o->height * o->width, o->classes); }
+static tutti_tensor *forward(tutti_module *m, tutti_tensor *x) { return tutti_linear_forward(&((line *)m)->fc, tutti_flatten(x)); }
+static const tutti_model_kind kind = {.name = "line", .bytes = sizeof(line), .init = init, .forward = forward};'
+shared model "$model TUTTI_SHARED_MODEL(kind);"
+shared data '#include <string.h>
+static tutti_status open(void **self, const tutti_dataset_source *s, tutti_dataset_info *i) { (void)self; i->count = s->train ? 80 : 40; i->channels = 1; i->height = i->width = 4; i->classes = 2; return TUTTI_OK; }
+static tutti_status read(const void *self, size_t n, uint8_t *x, int64_t *y) { (void)self; memset(x, n % 2 ? 200 : 20, 16); *y = (int64_t)(n % 2); return TUTTI_OK; }
+static const tutti_dataset_format format = {.name = "halves", .help = "two greys", .no_folder = true, .open = open, .read = read};
+TUTTI_SHARED_DATA(format);'
+train so -n 2 --model ./model.so --data ./data.so --epochs 10 --batch-size 8 --lr 0.1 --augment off
+[ "$(field so/config.json model) $(field so/config.json data)" = "line halves" ] || fail "names of shared objects"
+[ "$(field so/config.json model_file)" = "$work/model.so" ] || fail "the file is not in config.json: $(field so/config.json model_file)"
+[ "$(field so/summary.json val_accuracy)" = 1.0 ] || fail "accuracy $(field so/summary.json val_accuracy)"
+train again -n 2 --config so/config.json
+same so again
+train so -n 2 --config so/config.json --resume auto
+# Weights come from anywhere: a checkpoint names code, and does not have it loaded.
+refused 2 "add --model $work/model.so" "$TUTTI" eval so
+refused 2 "add --data $work/data.so" "$TUTTI" eval so --model ./model.so
+timeout 60 "$TUTTI" eval so -n 2 --model ./model.so --data ./data.so >eval.out || fail "eval"
+grep -q 'accuracy 100.00 % (40 of 40)' eval.out || { cat eval.out; fail "eval says another accuracy"; }
+timeout 60 "$TUTTI" predict so --model ./model.so --data ./data.so --out predicted.csv >predict.out || fail "predict"
+train digits --model ./model.so --epochs 1
+refused 2 'data_dir: data=halves needs no files' "$TUTTI" train --data ./data.so --data-dir x
+
+refused 2 'model: cannot open ./nowhere.so: No such file' "$TUTTI" train --model ./nowhere.so
+refused 2 "model: $work is not a file; expected a shared object" "$TUTTI" train --model ./
+echo "no object" >text.so
+refused 2 'model: cannot load the shared object' "$TUTTI" train --model text.so
+head -c 3000 model.so >short.so
+refused 2 'model: cannot load the shared object' "$TUTTI" train --model ./short.so
+mkfifo pipe.so
+refused 2 "pipe.so is not a file" "$TUTTI" train --model ./pipe.so
+shared empty 'int unrelated;'
+refused 2 'has no symbol tutti_shared_model; write TUTTI_SHARED_MODEL(KIND);' "$TUTTI" train --model ./empty.so
+refused 2 'holds a data format: give it with --data' "$TUTTI" train --model ./data.so
+refused 2 'holds a model: give it with --model' "$TUTTI" train --data ./model.so
+shared old "$model extern const tutti_shared_part tutti_shared_model; const tutti_shared_part tutti_shared_model = {\"0.0.9\", sizeof kind, &kind};"
+refused 2 'was compiled for Tutti 0.0.9, and this is Tutti' "$TUTTI" train --model ./old.so
+shared odd "$model extern const tutti_shared_part tutti_shared_model; const tutti_shared_part tutti_shared_model = {TUTTI_VERSION, 8, &kind};"
+refused 2 'is not what TUTTI_SHARED_MODEL(KIND) of Tutti' "$TUTTI" train --model ./odd.so
+shared bad 'static const tutti_model_kind kind = {.name = "../up", .bytes = 1}; TUTTI_SHARED_MODEL(kind);'
+refused 2 'the name "../up" is not one of' "$TUTTI" train --model ./bad.so
+shared none 'static const tutti_model_kind kind = {.name = "none", .bytes = 1}; TUTTI_SHARED_MODEL(kind);'
+refused 2 'needs a name, the functions init and forward' "$TUTTI" train --model ./none.so
+shared lost "$model extern int not_there(void); int call(void); int call(void) { return not_there(); } TUTTI_SHARED_MODEL(kind);"
+refused 2 'undefined symbol: not_there' "$TUTTI" train --model ./lost.so
+refused 2 'holds "line", and the configuration says model "mlp"' "$TUTTI" train --model mlp --model-file ./model.so
