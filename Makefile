@@ -6,12 +6,13 @@ CONFIGURE_LOG = --log-level=WARNING
 
 .PHONY: all tutti demo test test-long bench check install clean format asan tsan arm64
 
-BUILD = @$(CMAKE) --build build -j$(JOBS) --target $@ $(if $(findstring s,$(filter-out --%,$(MAKEFLAGS))),-- --quiet)
+BUILD = @$(CMAKE) --build build -j$(JOBS) --target $@ $(if $(findstring s,$(firstword -$(MAKEFLAGS))),-- --quiet)
 
 all: build/build.ninja ; $(BUILD)
 tutti: build/build.ninja ; $(BUILD)
 
 build/build.ninja:
+	@command -v $(CMAKE) >/dev/null || { echo "make: no $(CMAKE) here: scripts/install-deps installs what building needs" >&2; exit 1; }
 	@$(CMAKE) --preset release $(CONFIGURE_LOG) >build-configure.log 2>&1 || { cat build-configure.log; rm -f build-configure.log; exit 1; }
 	@rm -f build-configure.log
 
