@@ -32,7 +32,7 @@ tsan:
 arm64: ; scripts/test --arm64 || [ $$? = 77 ]
 
 check: ; tools/check
-format: ; git ls-files '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
+format: ; tools/format
 
 install: all ; $(CMAKE) --install build --prefix $(PREFIX)
 clean: ; rm -rf build build-dev build-clang build-asan build-tsan build-cuda build-arm64
