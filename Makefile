@@ -13,6 +13,7 @@ tutti: build/build.ninja ; $(BUILD)
 installable: build/build.ninja ; $(BUILD)
 
 build/build.ninja:
+	@command -v $(CMAKE) >/dev/null || { echo "make: no $(CMAKE) here: scripts/install-deps installs what building needs" >&2; exit 1; }
 	@$(CMAKE) --preset release $(CONFIGURE_LOG) >build-configure.log 2>&1 || { cat build-configure.log; rm -f build-configure.log; exit 1; }
 	@rm -f build-configure.log
 
@@ -38,7 +39,7 @@ docs:
 	@command -v mkdocs >/dev/null || { echo "make docs needs mkdocs: apt-get install mkdocs (scripts/install-deps --ci does)" >&2; exit 4; }
 	@mkdocs build --quiet
 	@echo "build/site/index.html; with search: python3 -m http.server -d build/site, then http://localhost:8000"
-format: ; git ls-files '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
+format: ; tools/format
 
 # DESTDIR=FOLDER: in front of PREFIX, for packages.
 install: installable

@@ -1,12 +1,12 @@
 # progress.sh: sourced by the scripts that take long. What a command prints goes to a log; meanwhile one line says how far it is.
 #
 #   progress NAME SAY LOG COMMAND...    runs COMMAND with its output in LOG. "NAME: " and what SAY prints from LOG is shown every 2 s
-#                                       in one line of a terminal, and elsewhere every 5 s in a line of its own
+#                                       in one line of a terminal, and elsewhere every 3 s in a line of its own
 
 if [ -t 1 ] && [ "${TERM:-dumb}" != dumb ]; then
     progress_every=2 progress_begin='\r\033[K' progress_end=''
 else
-    progress_every=5 progress_begin='' progress_end='\n'
+    progress_every=3 progress_begin='' progress_end='\n'
 fi
 
 # The command runs in the foreground, so that Ctrl-C reaches it; what watches ends with it, or with this shell.

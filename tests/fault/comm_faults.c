@@ -103,7 +103,7 @@ static tutti_status keep_making(tutti_group *group, fault what)
 
     for (int r = 0; r < size; r++)
         all[r] = r;
-    for (int i = 0; status == TUTTI_OK; i++) {
+    while (status == TUTTI_OK) {
         tutti_group *made = NULL;
         void *p;
 

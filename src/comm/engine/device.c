@@ -432,7 +432,7 @@ tutti_status tutti__devices_run(tutti__devices *d, tutti__op *op)
 tutti_status tutti__devices_scratch(tutti__devices *d, tutti_stream *stream, size_t bytes, void **p,
                                     tutti_stream **own_p)
 {
-    lane *l;
+    lane *l = NULL;
 
     TUTTI_TRY(lane_of(d, stream, &l));
     if (!l->scratch)
@@ -444,7 +444,7 @@ tutti_status tutti__devices_scratch(tutti__devices *d, tutti_stream *stream, siz
 
 tutti_status tutti__devices_settle(tutti__devices *d, const tutti__op *op)
 {
-    lane *l;
+    lane *l = NULL;
 
     TUTTI_TRY(lane_of(d, op->stream, &l));
     return await_lane(d, op, l, "copies of small buffers");

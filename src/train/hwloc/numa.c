@@ -1,4 +1,5 @@
 /* numa.c -- the CPUs near each rank's device, as torchrun's --numa-binding counts them.   SPDX-License-Identifier: MIT */
+#include "train/hwloc/readable.h"
 #include "train/pin.h"
 
 #include <errno.h>
@@ -146,6 +147,13 @@ tutti_status tutti__numa_binding(tutti__numa_mode mode, int n, cpu_set_t *sets)
     places p = {.n = n, .nodes = calloc((size_t)n, sizeof *p.nodes)};
     tutti_status status;
 
+    if (!tutti__topology_readable()) {
+        free(p.nodes);
+        return tutti__fail(
+            TUTTI_ERR_UNSUPPORTED,
+            "--numa-binding: /sys/devices/system/cpu does not tell how the CPUs "
+            "lie; mount /sys (mount -t sysfs sys /sys), or leave out --numa-binding");
+    }
     if (!p.nodes || hwloc_topology_init(&p.topology) != 0) {
         free(p.nodes);
         return tutti__fail(TUTTI_ERR_MEMORY, "--numa-binding: no memory for %d ranks", n);

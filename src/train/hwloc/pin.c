@@ -1,4 +1,5 @@
 /* pin.c -- gives each local rank cores of its own, near each other.   SPDX-License-Identifier: MIT */
+#include "train/hwloc/readable.h"
 #include "train/pin.h"
 
 #include <hwloc.h>
@@ -46,7 +47,8 @@ bool tutti__cpu_pin(int index, int n)
     bool bound;
 
     /* More ranks than cores: the kernel's scheduler shares them better than we could. */
-    if (n < 2 || n > tutti__cores() || hwloc_topology_init(&topology) != 0)
+    if (n < 2 || n > tutti__cores() || !tutti__topology_readable() ||
+        hwloc_topology_init(&topology) != 0)
         return false;
     bound = load_cores(topology) && restrict_to_ours(topology) && bind_share(topology, index, n);
     hwloc_topology_destroy(topology);
