@@ -61,16 +61,15 @@ static void say_continued(tutti__run *run)
     if (then == now)
         return;
     tutti__progress_say(
-        &run->progress,
-        "%lld %s%s until there, %lld%s from here: a step takes %lld samples instead of %lld", then,
-        were > 0 ? "shard" : "rank", then == 1 ? "" : "s", now,
+        &run->progress, "%lld %s%s before, %lld%s now: a step takes %lld samples instead of %lld",
+        then, were > 0 ? "shard" : "rank", then == 1 ? "" : "s", now,
         (were > 0) == (run->shards > 0) ? ""
         : run->shards > 0               ? " shards"
                                         : " ranks",
         (long long)run->config->batch_size * now, (long long)run->config->batch_size * then);
     if (run->at.start > 0 && run->at.start < count)
         tutti__progress_say(&run->progress,
-                            "the %zu samples of epoch %lld that are left are dealt out to them",
+                            "the %zu remaining samples of epoch %lld are divided among them",
                             count - run->at.start, (long long)run->at.epoch);
 }
 
