@@ -44,7 +44,7 @@ typedef struct tutti__op {
     /* Element i of y is made of element i of the sources, all of one shape, and so are gradients: the plain C may be given
      * any run of elements, by several threads at a time. */
     bool elementwise;
-    int64_t (*keeps)(const tutti__node *n); /* NULL: nothing */
+    int64_t (*keeps)(const tutti__node *n); /* NULL: nothing; always so where elementwise */
     /* Where more than plain C is to run: they choose between kernels and tutti__plain_forward and _backward. NULL: those. */
     tutti_status (*forward)(tutti__node *n);
     /* Asks tutti__grad_of for what is wanted and fills it. n->dst->grad is the gradient of the

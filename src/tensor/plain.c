@@ -179,6 +179,10 @@ static void part_job(void *arg, int64_t i, int member)
 
 static tutti_status check_elementwise(const tutti__node *n)
 {
+    if (n->op->keeps)
+        return tutti__fail(TUTTI_ERR_INTERNAL,
+                           "the operation is declared elementwise, but keeps floats for backward, "
+                           "which has no place for each part");
     for (int i = 0; i < n->n_src; i++)
         if (n->src[i] &&
             (n->src[i]->dtype == TUTTI_I64 || !tutti_shape_equal(n->src[i]->shape, n->dst->shape)))

@@ -180,6 +180,13 @@ static void two_processes(void **state)
     run(2, 1024, &MUCH, &PROCESSES);
 }
 
+/* Some of these calls are large enough to be read through the kernel and some are not, though they are timed together. */
+static void two_processes_beside_the_least_read(void **state)
+{
+    (void)state;
+    run(2, 3 << 19, &(const sizes){{50000, 33000}, false}, &PROCESSES);
+}
+
 static void more_processes_than_cores(void **state)
 {
     (void)state;
@@ -225,6 +232,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_processes),
+        cmocka_unit_test(two_processes_beside_the_least_read),
         cmocka_unit_test(more_processes_than_cores),
         cmocka_unit_test(one_rank_may_not_read_the_others),
         cmocka_unit_test(threads_that_stage),

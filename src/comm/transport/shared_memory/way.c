@@ -37,19 +37,22 @@ size_t tutti__way_least_read(const tutti__shm *shm)
     return shm->block->chunk_bytes / OF_CHUNK;
 }
 
-static bool can(const tutti__shm *shm, tutti__shm_way way)
+/* Small calls are timed together with some that are large enough for the kernel. */
+static bool can(const tutti__shm *shm, const tutti__op *op, tutti__shm_way way)
 {
     if (way == TUTTI__BY_KERNEL)
-        return shm->cma == TUTTI__CMA_ALWAYS;
+        return shm->cma == TUTTI__CMA_ALWAYS &&
+               (tutti__op_traits_of(op)->uneven || bytes_of(shm, op) >= tutti__way_least_read(shm));
     return true;
 }
 
-static tutti__shm_way quickest(const tutti__shm *shm, const tutti__shm_pace *pace)
+static tutti__shm_way quickest(const tutti__shm *shm, const tutti__op *op,
+                               const tutti__shm_pace *pace)
 {
     tutti__shm_way best = TUTTI__BY_STORES;
 
     for (int way = 0; way < TUTTI__SHM_WAYS; way++)
-        if (can(shm, (tutti__shm_way)way) && pace->ns[way] > 0 &&
+        if (can(shm, op, (tutti__shm_way)way) && pace->ns[way] > 0 &&
             (pace->ns[best] <= 0 || pace->ns[way] < pace->ns[best]))
             best = (tutti__shm_way)way;
     return best;
@@ -61,16 +64,15 @@ void tutti__way_choose(tutti__shm *shm, const tutti__op *op)
     uint32_t n;
 
     shm->way = TUTTI__BY_STORES;
-    if (tutti__op_traits_of(op)->uneven && can(shm, TUTTI__BY_KERNEL))
+    if (tutti__op_traits_of(op)->uneven && can(shm, op, TUTTI__BY_KERNEL))
         shm->way = TUTTI__BY_KERNEL;
     if (!pace)
         return;
     n = pace->calls;
     shm->way = (tutti__shm_way)(n < TRIES * TUTTI__SHM_WAYS ? n % TUTTI__SHM_WAYS
                                                             : n / AGAIN % TUTTI__SHM_WAYS);
-    if ((n >= TRIES * TUTTI__SHM_WAYS && n % AGAIN != 0) || !can(shm, shm->way) ||
-        (shm->way == TUTTI__BY_KERNEL && bytes_of(shm, op) < tutti__way_least_read(shm)))
-        shm->way = quickest(shm, pace);
+    if ((n >= TRIES * TUTTI__SHM_WAYS && n % AGAIN != 0) || !can(shm, op, shm->way))
+        shm->way = quickest(shm, op, pace);
 }
 
 /* Quick to believe what is quicker; slower calls may have been disturbed. */
