@@ -84,7 +84,7 @@ found warning 'shared memory: growing shared memory \(ulimit -f\)' 'ulimit -f'
 
 # ---- Environment, secret, names of interfaces
 TUTTI_TIMEOUT=5 TUTTI_SECRET=0123456789abcdef TUTTI_LOG=error NCCL_DEBUG=INFO doctor 0 environment
-found warning 'TUTTI_TIMEOUT: .*not read' 'did you mean TUTTI_TIMEOUT_S\?'
+found warning 'TUTTI_TIMEOUT: .*ignored' 'did you mean TUTTI_TIMEOUT_S\?'
 found note 'NCCL_DEBUG: INFO'
 grep -q 0123456789abcdef "$work/out" && fail "it shows the secret"
 env -u TORCHELASTIC_RUN_ID RANK=0 WORLD_SIZE=2 "$TUTTI" doctor environment >"$work/out"
@@ -134,7 +134,7 @@ run 1 unshare -n "$TUTTI" doctor network
 found problem 'loopback: ' 'ip link set lo up'
 mkfifo "$work/fifo" # to read it hangs
 broken 1 "mount --bind $work/fifo /proc/sys/net/ipv4/ip_local_port_range" network
-found problem 'port_range: not known: no answer within' '.'
+found problem 'port_range: unknown: no answer within' '.'
 found ok 'loopback: '
 faster_than 15
 if command -v perl >/dev/null; then
