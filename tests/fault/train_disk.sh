@@ -19,7 +19,7 @@ nothing_left() { [ -z "$(find "$1" -name '*.tmp')" ] || fail "left in $1: $(find
 # A file may not grow beyond 40 KiB: no checkpoint, no weights; but metrics, and a summary with the reason.
 with=(bash -c 'ulimit -f 40; exec "$@"' limit)
 ends 4 small $mlp -n 2
-says small 'the state of step 15 is not saved: cannot write small/checkpoints/step-00000015.tmp/model.safetensors.tmp: File too large; the training goes on'
+says small 'the state of step 15 is not saved: cannot write small/checkpoints/step-00000015.tmp/model.safetensors: File too large; the training goes on'
 [ "$(grep -c 'goes on' small.out)" = 3 ] || { cat small.out; fail "not each failure was said"; }
 [ "$(field small/summary.json steps)" = 46 ] && grep -q '"reason": ".*step 46 is not saved: .*File too large' small/summary.json || fail "$(cat small/summary.json)"
 [ "$(grep -c '"step"' small/metrics.jsonl)" -ge 10 ] || fail "metrics.jsonl"
@@ -42,11 +42,12 @@ if command -v strace >strace.path && strace -f -o trace -e trace=fsync true 2>st
         grep -q INJECTED trace || fail "$dir: nothing was injected"
         rm -rf "$dir"
     }
-    injected no_room write:error=ENOSPC /model.safetensors.tmp
-    injected quota write:error=EDQUOT /optimizer.safetensors.tmp
+    injected no_room write:error=ENOSPC /model.safetensors
+    injected quota write:error=EDQUOT /optimizer.safetensors
     injected bad_disk fsync:error=EIO /state.json
     injected read_only mkdir:error=EROFS ''
-    injected no_rename rename:error=EIO /model.safetensors.tmp
+    injected bad_folder fsync:error=EIO ''
+    injected no_rename rename:error=EIO ''
     injected misread pread64:error=EIO /optimizer.safetensors
     # No thread for two of them (the first is that of one engine or another): the same.
     with=(strace -f -o trace -e trace=clone,clone3 -e inject=clone,clone3:error=EAGAIN:when=3..4)
