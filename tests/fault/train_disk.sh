@@ -67,6 +67,26 @@ if command -v strace >strace.path && strace -f -o trace -e trace=fsync true 2>st
         same earlier/earlier-1 whole
         rm -rf earlier/[!e]* && mv earlier/earlier-1/* earlier && rmdir earlier/earlier-1
     done
+    # Killed at each call by which a checkpoint comes to the disk, gets its name and replaces the oldest: what has a name is whole,
+    # `latest` names one of them, and the run goes on to the same end.
+    tmp=step-00000045.tmp gone=step-00000015.old.tmp
+    for at in fsync:$tmp/{model,optimizer}.safetensors fsync:$tmp/state.json pread64:$tmp/model.safetensors fsync:$tmp renameat2:$tmp rename:$tmp \
+        fsync: unlink:latest.tmp rename:latest.tmp unlinkat:$gone rmdir:$gone; do
+        call=${at%%:*} file=killed/checkpoints/${at#*:}
+        with=(strace -f -o trace -e "trace=$call" -e "inject=$call:signal=KILL" -P "${file%/}" -P "$work/${file%/}")
+        echo "killed at $at"
+        ends 137 killed $mlp 2>killed.err
+        with=()
+        for folder in killed/checkpoints/step-*[0-9]; do
+            [ ! -e "$folder" ] || "$TUTTI" checkpoint verify "$folder" >killed.out 2>&1 || { cat killed.out; fail "killed at $at: $folder is damaged"; }
+        done
+        [ ! -L killed/checkpoints/latest ] || [ -f killed/checkpoints/latest/state.json ] || fail "killed at $at: latest points nowhere"
+        case $at in *$tmp* | *$gone) [ -d killed/checkpoints/step-00000030 ] || fail "killed at $at: the checkpoint before is gone" ;; esac
+        train killed $mlp --resume auto
+        same killed whole
+        nothing_left killed
+        rm -rf killed
+    done
     # A file system without ftruncate, flock and locks (FUSE, object stores): all is saved; resumed too.
     with=(strace -f -o trace -e trace=ftruncate,truncate,flock,fcntl -e inject=ftruncate,truncate:error=EINVAL -e inject=flock:error=ENOSYS)
     ends 0 store $mlp --max-steps 50 --schedule constant
