@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { READ_BYTES = 1 << 18 };
+
 /* ---- Names ----------------------------------------------------------------------------------------------- */
 
 static tutti_status join(char path[TUTTI__CHECKPOINT_PATH], const char *dir, const char *name)
@@ -92,43 +94,159 @@ static tutti_status remove_step(const char *dir, uint64_t step)
     return remove_folder(gone);
 }
 
-tutti_status tutti__checkpoint_text(const char *folder, const char *name, const char *text)
+/* ---- One checkpoint ----------------------------------------------------------------------------------------
+
+ * The order, and why it is enough. A folder of this name is no checkpoint while it ends in .tmp, so nothing before the rename
+ * can do harm: a kill or a full disk leaves a folder that the next run removes, and the checkpoints before are not touched.
+ * The rename must not outlast a loss of power where the contents do not: so before it each file is fsynced (its bytes and its
+ * length), then the folder (their names). Files need no temporary names of their own in a folder that is temporary. Older
+ * checkpoints must not go where the rename has not come to the disk: so the parent is fsynced before `latest` moves and before
+ * anything is removed, which the caller does last. Between these points the order of calls is free: the disk is told to begin
+ * with each file while the next is made, and reads all of them again while it makes the folder durable. */
+
+tutti_status tutti__checkpoint_begin(tutti__draft *draft, const char *dir, uint64_t step)
 {
-    char path[TUTTI__CHECKPOINT_PATH];
-    tutti_status status;
-    int fd;
+    char folder[TUTTI__CHECKPOINT_PATH];
 
-    TUTTI_TRY(join(path, folder, name));
-    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return tutti__fail_errno(errno, "cannot write %s", path);
-    status = tutti__write_all(fd, path, text, strlen(text));
-    if (status == TUTTI_OK)
-        status = tutti__sync_file(fd, path);
-    if (close(fd) != 0 && status == TUTTI_OK)
-        status = tutti__fail_errno(errno, "cannot write %s", path);
-    return status;
-}
-
-/* ---- One checkpoint ---------------------------------------------------------------------------------------- */
-
-tutti_status tutti__checkpoint_begin(const char *dir, uint64_t step,
-                                     char temporary[TUTTI__CHECKPOINT_PATH])
-{
-    TUTTI_TRY(step_path(dir, step, ".tmp", temporary));
+    draft->dir = dir;
+    draft->step = step;
+    draft->n = 0;
+    draft->folder[0] = '\0';
+    TUTTI_TRY(step_path(dir, step, ".tmp", folder));
+    strcpy(draft->folder, folder);
     TUTTI_TRY(tutti__make_dirs(dir));
-    TUTTI_TRY(remove_folder(temporary));
-    if (mkdir(temporary, 0777) != 0)
-        return tutti__fail_errno(errno, "cannot make folder %s", temporary);
+    TUTTI_TRY(remove_folder(folder));
+    if (mkdir(folder, 0777) != 0)
+        return tutti__fail_errno(errno, "cannot make folder %s", folder);
     return TUTTI_OK;
 }
 
-tutti_status tutti__checkpoint_abandon(const char *dir, uint64_t step, tutti_status status)
+static tutti_status file_path(const tutti__draft *draft, const tutti__draft_file *file,
+                              char path[TUTTI__CHECKPOINT_PATH])
 {
-    char temporary[TUTTI__CHECKPOINT_PATH], message[2048];
+    return join(path, draft->folder, file->name);
+}
+
+/* All of the last file has been written: its digest, and the disk begins, which is not waited for. */
+static void end_last(tutti__draft *draft)
+{
+    tutti__draft_file *file = draft->n > 0 ? &draft->files[draft->n - 1] : NULL;
+
+    if (!file || !file->hash)
+        return;
+    tutti__hash128_end(file->hash, file->digest);
+    file->hash = NULL;
+    sync_file_range(file->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+}
+
+static tutti_status close_files(tutti__draft *draft)
+{
+    char path[TUTTI__CHECKPOINT_PATH];
+    tutti_status status = TUTTI_OK;
+
+    end_last(draft);
+    for (size_t i = 0; i < draft->n; i++)
+        if (close(draft->files[i].fd) != 0 && status == TUTTI_OK &&
+            (status = file_path(draft, &draft->files[i], path)) == TUTTI_OK)
+            status = tutti__fail_errno(errno, "cannot write %s", path);
+    draft->n = 0;
+    return status;
+}
+
+/* That the file holds what was written to it. */
+static tutti_status read_back(const tutti__draft_file *file, const char *path, char *room)
+{
+    tutti__hash128_state *hash = tutti__hash128_new();
+    char digest[33];
+    off_t at = 0;
+    ssize_t n;
+
+    if (!hash)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory to read %s back", path);
+    while ((n = pread(file->fd, room, READ_BYTES, at)) != 0) {
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            break;
+        tutti__hash128_add(hash, room, (size_t)n);
+        at += n;
+    }
+    tutti__hash128_end(hash, digest);
+    if (n < 0)
+        return tutti__fail_errno(errno, "cannot read %s back", path);
+    if (strcmp(digest, file->digest) != 0)
+        return tutti__fail(TUTTI_ERR_IO,
+                           "%s is damaged: %s was written, and the disk returns %s (digests)", path,
+                           file->digest, digest);
+    return TUTTI_OK;
+}
+
+/* Files and their names come to the disk; then they are read from there, not from what the kernel has in memory. */
+static tutti_status make_durable(tutti__draft *draft)
+{
+    char path[TUTTI__CHECKPOINT_PATH], *room;
+    tutti_status status = TUTTI_OK;
+
+    end_last(draft);
+    for (size_t i = 0; i < draft->n; i++) {
+        TUTTI_TRY(file_path(draft, &draft->files[i], path));
+        TUTTI_TRY(tutti__sync_file(draft->files[i].fd, path));
+    }
+    for (size_t i = 0; i < draft->n; i++) {
+        posix_fadvise(draft->files[i].fd, 0, 0, POSIX_FADV_DONTNEED);
+        posix_fadvise(draft->files[i].fd, 0, 0, POSIX_FADV_WILLNEED);
+    }
+    TUTTI_TRY(tutti__sync_folder(draft->folder));
+    room = tutti__alloc_unset(READ_BYTES);
+    if (!room)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory to read %s back", draft->folder);
+    for (size_t i = 0; i < draft->n && status == TUTTI_OK; i++) {
+        status = file_path(draft, &draft->files[i], path);
+        if (status == TUTTI_OK)
+            status = read_back(&draft->files[i], path, room);
+    }
+    free(room);
+    return status == TUTTI_OK ? close_files(draft) : status;
+}
+
+tutti_status tutti__checkpoint_file(tutti__draft *draft, const char *name)
+{
+    tutti__draft_file *file;
+    char path[TUTTI__CHECKPOINT_PATH];
+
+    if (draft->n == TUTTI__DRAFT_FILES)
+        TUTTI_TRY(make_durable(draft));
+    end_last(draft);
+    file = &draft->files[draft->n];
+    snprintf(file->name, sizeof file->name, "%s", name);
+    TUTTI_TRY(file_path(draft, file, path));
+    file->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (file->fd < 0)
+        return tutti__fail_errno(errno, "cannot write %s", path);
+    draft->n++;
+    file->hash = tutti__hash128_new();
+    return file->hash ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "no memory to write %s", path);
+}
+
+tutti_status tutti__checkpoint_write(void *user, const void *p, size_t bytes)
+{
+    tutti__draft *draft = user;
+    tutti__draft_file *file = &draft->files[draft->n - 1];
+    char path[TUTTI__CHECKPOINT_PATH];
+
+    TUTTI_TRY(file_path(draft, file, path));
+    TUTTI_TRY(tutti__write_all(file->fd, path, p, bytes));
+    tutti__hash128_add(file->hash, p, bytes);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__checkpoint_abandon(tutti__draft *draft, tutti_status status)
+{
+    char message[2048];
 
     snprintf(message, sizeof message, "%s", tutti_last_error());
-    if (step_path(dir, step, ".tmp", temporary) != TUTTI_OK || remove_folder(temporary) != TUTTI_OK)
+    close_files(draft);
+    if (draft->folder[0] && remove_folder(draft->folder) != TUTTI_OK)
         tutti_log(TUTTI_LOG_INFO, "checkpoint", "%s", tutti_last_error());
     return tutti__fail_again(status, message);
 }
@@ -152,13 +270,14 @@ static tutti_status point_latest(const char *dir, uint64_t step)
     return TUTTI_OK;
 }
 
-tutti_status tutti__checkpoint_commit(const char *dir, uint64_t step)
+tutti_status tutti__checkpoint_commit(tutti__draft *draft)
 {
-    char path[TUTTI__CHECKPOINT_PATH], temporary[TUTTI__CHECKPOINT_PATH];
+    const char *dir = draft->dir, *temporary = draft->folder;
+    const uint64_t step = draft->step;
+    char path[TUTTI__CHECKPOINT_PATH];
 
     TUTTI_TRY(step_path(dir, step, "", path));
-    TUTTI_TRY(step_path(dir, step, ".tmp", temporary));
-    TUTTI_TRY(tutti__sync_folder(temporary));
+    TUTTI_TRY(make_durable(draft));
     /* Another of this step changes places with it at once, where the file system can; else it goes first. */
     if (renameat2(AT_FDCWD, temporary, AT_FDCWD, path, RENAME_EXCHANGE) != 0) {
         TUTTI_TRY(remove_step(dir, step));

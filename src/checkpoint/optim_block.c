@@ -123,7 +123,7 @@ static void list_states(const tutti__optim_block *block, char text[160])
 }
 
 tutti_status tutti__optim_block_write(const tutti__optim_block *block, const tutti_module *m,
-                                      const char *path)
+                                      tutti__put *put, void *user)
 {
     const size_t n = (block->n_states + 1) * block->n_parameters;
     tutti__safetensors_source *sources = tutti__alloc((n + 1) * sizeof *sources);
@@ -134,7 +134,7 @@ tutti_status tutti__optim_block_write(const tutti__optim_block *block, const tut
     if (sources && names) {
         describe(block, m, sources, names);
         list_states(block, states);
-        status = tutti__safetensors_write(path, sources, n, pairs, TUTTI__COUNT_OF(pairs));
+        status = tutti__safetensors_put(put, user, sources, n, pairs, TUTTI__COUNT_OF(pairs));
     }
     free(sources);
     free(names);

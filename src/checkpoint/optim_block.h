@@ -5,6 +5,7 @@
 #ifndef TUTTI_CHECKPOINT_OPTIM_BLOCK_H
 #define TUTTI_CHECKPOINT_OPTIM_BLOCK_H
 
+#include "checkpoint/safetensors.h"
 #include "device/device.h"
 #include <jansson.h>
 #include <tutti/optim.h>
@@ -33,8 +34,9 @@ tutti_status tutti__optim_block_take(tutti__optim_block *block, const tutti_opti
                                      const tutti_module *m, tutti_stream *stream);
 tutti_status tutti__optim_block_put(const tutti__optim_block *block, tutti_optim *optim,
                                     const tutti_module *m);
+/* The contents of its file, to put(user, ...). */
 tutti_status tutti__optim_block_write(const tutti__optim_block *block, const tutti_module *m,
-                                      const char *path);
+                                      tutti__put *put, void *user);
 /* Makes the block as the file says. FORMAT where it is not of this module, or a digest is not that of its contents. */
 tutti_status tutti__optim_block_read(tutti__optim_block *block, const tutti_module *m,
                                      const char *path);

@@ -95,22 +95,11 @@ static char *make_header(const tutti__safetensors_source *const *sorted, size_t 
     return block;
 }
 
-static tutti_status write_contents(int fd, const char *path, const char *header,
-                                   size_t header_bytes,
-                                   const tutti__safetensors_source *const *sorted, size_t n)
-{
-    TUTTI_TRY(tutti__write_all(fd, path, header, header_bytes));
-    for (size_t i = 0; i < n; i++)
-        TUTTI_TRY(tutti__write_all(fd, path, sorted[i]->array.p, array_bytes(&sorted[i]->array)));
-    return TUTTI_OK;
-}
-
-tutti_status tutti__safetensors_write(const char *path, const tutti__safetensors_source *sources,
-                                      size_t n, const tutti__safetensors_pair *metadata,
-                                      size_t n_metadata)
+tutti_status tutti__safetensors_put(tutti__put *put, void *user,
+                                    const tutti__safetensors_source *sources, size_t n,
+                                    const tutti__safetensors_pair *metadata, size_t n_metadata)
 {
     const tutti__safetensors_source **sorted = tutti__alloc((n + 1) * sizeof *sorted);
-    tutti__replacement file;
     size_t header_bytes = 0;
     char *header;
     tutti_status status = TUTTI_ERR_ARG;
@@ -122,12 +111,28 @@ tutti_status tutti__safetensors_write(const char *path, const tutti__safetensors
     qsort(sorted, n, sizeof *sorted, by_alignment_then_name);
     header = make_header(sorted, n, metadata, n_metadata, &header_bytes);
     if (header)
-        status = tutti__replace_begin(&file, path);
-    if (status == TUTTI_OK) {
-        status = write_contents(file.fd, file.temporary, header, header_bytes, sorted, n);
-        status = tutti__replace_end(&file, status, true);
-    }
+        status = put(user, header, header_bytes);
+    for (size_t i = 0; i < n && status == TUTTI_OK; i++)
+        status = put(user, sorted[i]->array.p, array_bytes(&sorted[i]->array));
     free(header);
     free(sorted);
     return status;
+}
+
+static tutti_status put_in_file(void *user, const void *p, size_t bytes)
+{
+    const tutti__replacement *file = user;
+
+    return tutti__write_all(file->fd, file->temporary, p, bytes);
+}
+
+tutti_status tutti__safetensors_write(const char *path, const tutti__safetensors_source *sources,
+                                      size_t n, const tutti__safetensors_pair *metadata,
+                                      size_t n_metadata)
+{
+    tutti__replacement file;
+
+    TUTTI_TRY(tutti__replace_begin(&file, path));
+    return tutti__replace_end(
+        &file, tutti__safetensors_put(put_in_file, &file, sources, n, metadata, n_metadata), true);
 }

@@ -30,7 +30,4 @@ typedef struct tutti__verify_counts {
 tutti_status tutti__verify(const char *path, tutti__verify_call *call, void *user,
                            tutti__verify_counts *counts);
 
-/* One checkpoint's folder, whatever its name. FORMAT with the first thing that is damaged. */
-tutti_status tutti__checkpoint_verify(const char *folder);
-
 #endif

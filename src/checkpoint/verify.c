@@ -11,8 +11,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { NOTE_BYTES = 2048 };
-
 typedef struct verifier {
     tutti__verify_call *call;
     void *user;
@@ -240,24 +238,4 @@ tutti_status tutti__verify(const char *path, tutti__verify_call *call, void *use
     return tutti__fail(TUTTI_ERR_FORMAT, "%zu thing%s of %zu files and %zu tensors damaged",
                        counts->damaged, counts->damaged == 1 ? "" : "s", counts->files,
                        counts->tensors);
-}
-
-/* Keeps the first. */
-static void note(void *user, const char *file, const char *problem)
-{
-    char *first = user;
-
-    (void)file;
-    if (problem && !*first)
-        snprintf(first, NOTE_BYTES, "%s", problem);
-}
-
-tutti_status tutti__checkpoint_verify(const char *folder)
-{
-    char first[NOTE_BYTES] = "";
-    tutti__verify_counts counts = {0};
-    verifier v = {note, first, &counts};
-
-    verify_checkpoint(&v, folder);
-    return counts.damaged ? tutti__fail(TUTTI_ERR_FORMAT, "%s", first) : TUTTI_OK;
 }

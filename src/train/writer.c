@@ -83,22 +83,23 @@ static tutti_status model_digest(const tutti__writer *w, char digest[33])
     return hash ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's digest");
 }
 
-static tutti_status write_hooks(const tutti__writer *w, const char *folder)
+static tutti_status write_hooks(const tutti__writer *w, tutti__draft *draft)
 {
     const tutti__writing *it = &w->writing;
 
     for (int r = 0; it->hooks && r < it->ranks; r++) {
-        char *p = it->hooks + (size_t)r * it->hook_bytes, path[TUTTI__CHECKPOINT_PATH + 64];
+        char *p = it->hooks + (size_t)r * it->hook_bytes, name[64];
         const tutti__safetensors_source source = {
             "powersgd", {p, TUTTI_SHAPE((int64_t)it->hook_bytes), TUTTI_U8}};
 
-        snprintf(path, sizeof path, "%s/hook-rank-%05d.safetensors", folder, r);
-        TUTTI_TRY(tutti__safetensors_write(path, &source, 1, NULL, 0));
+        snprintf(name, sizeof name, "hook-rank-%05d.safetensors", r);
+        TUTTI_TRY(tutti__checkpoint_file(draft, name));
+        TUTTI_TRY(tutti__safetensors_put(tutti__checkpoint_write, draft, &source, 1, NULL, 0));
     }
     return TUTTI_OK;
 }
 
-static tutti_status write_state(const tutti__writer *w, const char *folder)
+static tutti_status write_state(const tutti__writer *w, tutti__draft *draft)
 {
     json_t *state = w->writing.state;
     char digest[33], *text = NULL;
@@ -111,37 +112,38 @@ static tutti_status write_state(const tutti__writer *w, const char *folder)
         text = json_dumps(state, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     if (!text)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for a checkpoint's state.json");
-    status = tutti__checkpoint_text(folder, "state.json", text);
+    status = tutti__checkpoint_file(draft, "state.json");
+    if (status == TUTTI_OK)
+        status = tutti__checkpoint_write(draft, text, strlen(text));
     free(text);
     return status;
 }
 
-static tutti_status write_files(const tutti__writer *w, const char *folder)
+static tutti_status write_files(const tutti__writer *w, tutti__draft *draft)
 {
     static const tutti__safetensors_pair format = {"format", "pt"};
-    char path[TUTTI__CHECKPOINT_PATH + 64];
 
-    snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    TUTTI_TRY(tutti__safetensors_write(path, w->model.sources, w->model.n, &format, 1));
-    snprintf(path, sizeof path, "%s/optimizer.safetensors", folder);
-    TUTTI_TRY(tutti__optim_block_write(&w->block, w->module, path));
-    TUTTI_TRY(write_hooks(w, folder));
-    TUTTI_TRY(write_state(w, folder));
-    return tutti__checkpoint_verify(folder);
+    TUTTI_TRY(tutti__checkpoint_file(draft, "model.safetensors"));
+    TUTTI_TRY(tutti__safetensors_put(tutti__checkpoint_write, draft, w->model.sources, w->model.n,
+                                     &format, 1));
+    TUTTI_TRY(tutti__checkpoint_file(draft, "optimizer.safetensors"));
+    TUTTI_TRY(tutti__optim_block_write(&w->block, w->module, tutti__checkpoint_write, draft));
+    TUTTI_TRY(write_hooks(w, draft));
+    return write_state(w, draft);
 }
 
 static tutti_status write_checkpoint(const tutti__writer *w)
 {
     const tutti__writing *it = &w->writing;
-    char folder[TUTTI__CHECKPOINT_PATH] = "";
-    tutti_status status = tutti__checkpoint_begin(it->dir, it->step, folder);
+    tutti__draft draft;
+    tutti_status status = tutti__checkpoint_begin(&draft, it->dir, it->step);
 
     if (status == TUTTI_OK)
-        status = write_files(w, folder);
+        status = write_files(w, &draft);
     if (status == TUTTI_OK)
-        status = tutti__checkpoint_commit(it->dir, it->step);
+        status = tutti__checkpoint_commit(&draft);
     if (status != TUTTI_OK)
-        return tutti__checkpoint_abandon(it->dir, it->step, status);
+        return tutti__checkpoint_abandon(&draft, status);
     if (tutti__checkpoint_keep(it->dir, it->keep) != TUTTI_OK)
         tutti_log(TUTTI_LOG_WARN, "train", "an older checkpoint stays: %s", tutti_last_error());
     return TUTTI_OK;

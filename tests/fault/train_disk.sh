@@ -19,7 +19,7 @@ nothing_left() { [ -z "$(find "$1" -name '*.tmp')" ] || fail "left in $1: $(find
 # A file may not grow beyond 40 KiB: no checkpoint, no weights; but metrics, and a summary with the reason.
 with=(bash -c 'ulimit -f 40; exec "$@"' limit)
 ends 4 small $mlp -n 2
-says small 'the state of step 15 is not saved: cannot write small/checkpoints/step-00000015.tmp/model.safetensors.tmp: File too large; training continues'
+says small 'the state of step 15 is not saved: cannot write small/checkpoints/step-00000015.tmp/model.safetensors: File too large; training continues'
 [ "$(grep -c 'training continues' small.out)" = 3 ] || { cat small.out; fail "not each failure was said"; }
 [ "$(field small/summary.json steps)" = 46 ] && grep -q '"reason": ".*step 46 is not saved: .*File too large' small/summary.json || fail "$(cat small/summary.json)"
 [ "$(grep -c '"step"' small/metrics.jsonl)" -ge 10 ] || fail "metrics.jsonl"
@@ -42,11 +42,12 @@ if command -v strace >strace.path && strace -f -o trace -e trace=fsync true 2>st
         grep -q INJECTED trace || fail "$dir: nothing was injected"
         rm -rf "$dir"
     }
-    injected no_room write:error=ENOSPC /model.safetensors.tmp
-    injected quota write:error=EDQUOT /optimizer.safetensors.tmp
+    injected no_room write:error=ENOSPC /model.safetensors
+    injected quota write:error=EDQUOT /optimizer.safetensors
     injected bad_disk fsync:error=EIO /state.json
     injected read_only mkdir:error=EROFS ''
-    injected no_rename rename:error=EIO /model.safetensors.tmp
+    injected bad_folder fsync:error=EIO ''
+    injected no_rename rename:error=EIO ''
     injected misread pread64:error=EIO /optimizer.safetensors
     # No thread for two of them (the first is that of one engine or another): the same.
     with=(strace -f -o trace -e trace=clone,clone3 -e inject=clone,clone3:error=EAGAIN:when=3..4)
@@ -65,6 +66,26 @@ if command -v strace >strace.path && strace -f -o trace -e trace=fsync true 2>st
         [ ! -e earlier/earlier-2 ] || fail "one run became two"
         same earlier/earlier-1 whole
         rm -rf earlier/[!e]* && mv earlier/earlier-1/* earlier && rmdir earlier/earlier-1
+    done
+    # Killed at each call by which a checkpoint comes to the disk, gets its name and replaces the oldest: what has a name is whole,
+    # `latest` names one of them, and the run goes on to the same end.
+    tmp=step-00000045.tmp gone=step-00000015.old.tmp
+    for at in fsync:$tmp/{model,optimizer}.safetensors fsync:$tmp/state.json pread64:$tmp/model.safetensors fsync:$tmp renameat2:$tmp rename:$tmp \
+        fsync: unlink:latest.tmp rename:latest.tmp unlinkat:$gone rmdir:$gone; do
+        call=${at%%:*} file=killed/checkpoints/${at#*:}
+        with=(strace -f -o trace -e "trace=$call" -e "inject=$call:signal=KILL" -P "${file%/}" -P "$work/${file%/}")
+        echo "killed at $at"
+        ends 137 killed $mlp 2>killed.err
+        with=()
+        for folder in killed/checkpoints/step-*[0-9]; do
+            [ ! -e "$folder" ] || "$TUTTI" checkpoint verify "$folder" >killed.out 2>&1 || { cat killed.out; fail "killed at $at: $folder is damaged"; }
+        done
+        [ ! -L killed/checkpoints/latest ] || [ -f killed/checkpoints/latest/state.json ] || fail "killed at $at: latest points nowhere"
+        case $at in *$tmp* | *$gone) [ -d killed/checkpoints/step-00000030 ] || fail "killed at $at: the checkpoint before is gone" ;; esac
+        train killed $mlp --resume auto
+        same killed whole
+        nothing_left killed
+        rm -rf killed
     done
     # A file system without ftruncate, flock and locks (FUSE, object stores): all is saved; resumed too.
     with=(strace -f -o trace -e trace=ftruncate,truncate,flock,fcntl -e inject=ftruncate,truncate:error=EINVAL -e inject=flock:error=ENOSYS)

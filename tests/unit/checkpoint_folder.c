@@ -43,13 +43,27 @@ static bool is_there(const char *name)
     return lstat(in_dir(name), &st) == 0;
 }
 
+static void write_file(tutti__draft *draft, const char *name, const char *text)
+{
+    assert_int_equal(tutti__checkpoint_file(draft, name), TUTTI_OK);
+    assert_int_equal(tutti__checkpoint_write(draft, text, strlen(text)), TUTTI_OK);
+}
+
 static void save(uint64_t step)
 {
-    char folder[TUTTI__CHECKPOINT_PATH];
+    tutti__draft draft;
 
-    assert_int_equal(tutti__checkpoint_begin(dir, step, folder), TUTTI_OK);
-    assert_int_equal(tutti__checkpoint_text(folder, "state.json", "{}"), TUTTI_OK);
-    assert_int_equal(tutti__checkpoint_commit(dir, step), TUTTI_OK);
+    assert_int_equal(tutti__checkpoint_begin(&draft, dir, step), TUTTI_OK);
+    write_file(&draft, "state.json", "{}");
+    assert_int_equal(tutti__checkpoint_commit(&draft), TUTTI_OK);
+}
+
+static void put_text(const char *folder, const char *name, const char *text)
+{
+    char path[400];
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_int_equal(tutti__write_file(path, text, strlen(text)), TUTTI_OK);
 }
 
 static void expect_steps(const uint64_t *expected, size_t n_expected)
@@ -89,11 +103,36 @@ static void the_latest_come_first_and_only_they_are_kept(void **state)
     EXPECT_STEPS(100000000, 20);
 }
 
+/* More files than are kept open at a time; and one that changes on the disk before it has its name. */
+static void files_are_read_back_before_they_count(void **state)
+{
+    tutti__draft draft;
+    char name[64];
+
+    (void)state;
+    assert_int_equal(tutti__checkpoint_begin(&draft, dir, 7), TUTTI_OK);
+    for (int i = 0; i < 2 * TUTTI__DRAFT_FILES + 1; i++) {
+        snprintf(name, sizeof name, "file-%d", i);
+        write_file(&draft, name, name);
+    }
+    assert_int_equal(tutti__checkpoint_commit(&draft), TUTTI_OK);
+    assert_true(is_there("step-00000007/file-0") && is_there("step-00000007/file-32"));
+
+    assert_int_equal(tutti__checkpoint_begin(&draft, dir, 8), TUTTI_OK);
+    write_file(&draft, "model", "whole");
+    assert_int_equal(truncate(in_dir("step-00000008.tmp/model"), 3), 0);
+    assert_int_equal(tutti__checkpoint_commit(&draft), TUTTI_ERR_IO);
+    assert_non_null(strstr(tutti_last_error(), "step-00000008.tmp/model is damaged"));
+    assert_int_equal(tutti__checkpoint_abandon(&draft, TUTTI_ERR_IO), TUTTI_ERR_IO);
+    EXPECT_STEPS(7);
+    expect_latest("step-00000007");
+}
+
 static void one_of_the_same_step_is_replaced(void **state)
 {
     (void)state;
     save(3);
-    assert_int_equal(tutti__checkpoint_text(in_dir("step-00000003"), "other", "x"), TUTTI_OK);
+    put_text(in_dir("step-00000003"), "other", "x");
     save(3);
     assert_true(is_there("step-00000003/state.json"));
     assert_false(is_there("step-00000003/other"));
@@ -106,7 +145,7 @@ static void one_that_cannot_be_removed_does_not_stop_its_successor(void **state)
     (void)state;
     save(3);
     assert_int_equal(mkdir(in_dir("step-00000003/inner"), 0777), 0);
-    assert_int_equal(tutti__checkpoint_text(in_dir("step-00000003/inner"), "x", "x"), TUTTI_OK);
+    put_text(in_dir("step-00000003/inner"), "x", "x");
     save(3);
     assert_true(is_there("step-00000003/state.json"));
     assert_false(is_there("step-00000003/inner"));
@@ -117,19 +156,23 @@ static void one_that_cannot_be_removed_does_not_stop_its_successor(void **state)
 
 static void what_was_not_finished_is_no_checkpoint_and_goes(void **state)
 {
-    char folder[TUTTI__CHECKPOINT_PATH];
+    tutti__draft draft;
 
     (void)state;
     save(1);
-    assert_int_equal(tutti__checkpoint_begin(dir, 2, folder), TUTTI_OK);
-    assert_int_equal(tutti__checkpoint_text(folder, "model", "half"), TUTTI_OK);
+    assert_int_equal(tutti__checkpoint_begin(&draft, dir, 2), TUTTI_OK);
+    write_file(&draft, "model", "half");
+    assert_int_equal(tutti__checkpoint_abandon(&draft, TUTTI_ERR_DISK), TUTTI_ERR_DISK);
+    assert_false(is_there("step-00000002.tmp"));
+    assert_int_equal(mkdir(in_dir("step-00000002.tmp"), 0777), 0);
+    put_text(in_dir("step-00000002.tmp"), "model", "half");
     EXPECT_STEPS(1);
-    assert_int_equal(tutti__checkpoint_begin(dir, 2, folder), TUTTI_OK); /* again: empty */
+    assert_int_equal(tutti__checkpoint_begin(&draft, dir, 2), TUTTI_OK); /* again: empty */
     assert_false(is_there("step-00000002.tmp/model"));
-    assert_int_equal(tutti__checkpoint_abandon(dir, 2, TUTTI_ERR_DISK), TUTTI_ERR_DISK);
+    assert_int_equal(tutti__checkpoint_abandon(&draft, TUTTI_ERR_DISK), TUTTI_ERR_DISK);
     assert_false(is_there("step-00000002.tmp"));
 
-    assert_int_equal(tutti__checkpoint_begin(dir, 5, folder), TUTTI_OK);
+    assert_int_equal(tutti__checkpoint_begin(&draft, dir, 5), TUTTI_OK);
     assert_int_equal(rename(in_dir("step-00000001"), in_dir("step-00000001.old.tmp")), 0);
     assert_int_equal(symlink("step-00000001", in_dir("latest.tmp")), 0);
     assert_int_equal(tutti__checkpoint_keep_until(dir, 5), TUTTI_OK);
@@ -190,15 +233,15 @@ static void of_a_link_only_the_link_goes(void **state)
 
 static void a_file_in_the_place_of_a_folder_is_told(void **state)
 {
-    char folder[TUTTI__CHECKPOINT_PATH];
+    tutti__draft draft;
     const char *path = in_dir("file");
     char copy[256], below[300];
 
     (void)state;
     snprintf(copy, sizeof copy, "%s", path);
-    assert_int_equal(tutti__checkpoint_text(dir, "file", "x"), TUTTI_OK);
+    put_text(dir, "file", "x");
     snprintf(below, sizeof below, "%s/checkpoints", copy);
-    assert_int_not_equal(tutti__checkpoint_begin(below, 1, folder), TUTTI_OK);
+    assert_int_not_equal(tutti__checkpoint_begin(&draft, below, 1), TUTTI_OK);
     assert_non_null(strstr(tutti_last_error(), copy));
     unlink(copy);
 }
@@ -208,6 +251,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_latest_come_first_and_only_they_are_kept, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(files_are_read_back_before_they_count, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_that_cannot_be_removed_does_not_stop_its_successor,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_of_the_same_step_is_replaced, set_up, tear_down),
