@@ -395,8 +395,10 @@ static void fill_in(const tutti__run *run, tutti_status status, tutti_trainer_re
 
     result->status = status != TUTTI_OK ? "failed" : run->stopping ? "interrupted" : "completed";
     result->exit_code = exit_code(run, status);
-    result->rank = run->rank;
-    result->world_size = run->size;
+    if (run->size > 0) { /* else there was no group */
+        result->rank = run->rank;
+        result->world_size = run->size;
+    }
     result->steps = at->step;
     result->epochs = at->epochs_done;
     result->train_loss = at->epoch_loss.sum / at->epoch_loss.n;
@@ -429,5 +431,6 @@ tutti_status tutti__train(tutti__train_config *config, const tutti__parts *parts
     tutti__run_close(run);
     result->exit_code = exit_code(run, status); /* closing may have found a signal */
     free(run);
+    tutti__say_as(NULL); /* the title is the trainer's */
     return status == TUTTI_OK ? TUTTI_OK : tutti__fail_again(status, message);
 }
