@@ -20,7 +20,7 @@ refused_under() {
         equal "codes under $name: $command" "$(grep -c 'code 2$' "$work/out")" 2
         out_has "$name has already started 2 processes, and with .tutti ${command%% *}"
         out_has "or drop $name: tutti ${command%% *}"
-        equal "messages under $name: $command" "$(grep -c 'has started 2 processes' "$work/out")" 1
+        equal "messages under $name: $command" "$(grep -c 'has already started 2 processes' "$work/out")" 1
     done
     [ -e "$work/run" ] && fail "a refused training made its run folder"
 }
