@@ -22,8 +22,8 @@ static const char HELP[] =
     "tables\n"
     "  -h, --help               this text\n"
     "\n"
-    "recall: share of a class's samples that were predicted correctly; precision: share of the "
-    "predictions of a class that are correct.\n";
+    "recall: share of a class's samples that were predicted correctly;\n"
+    "precision: share of the predictions of a class that are correct.\n";
 
 enum { MAX_CONFUSION = 4096, SHOWN_CONFUSION = 20, NAME_BYTES = 24 };
 

@@ -100,7 +100,7 @@ tutti_status tutti__comm_fail_lost(tutti__comm *comm, int rank)
         return tutti__comm_fail(comm, TUTTI_ERR_PEER, rank,
                                 "%s has left the group (tutti_group_free) without this call", peer);
     return tutti__comm_fail(comm, TUTTI_ERR_PEER, rank,
-                            "%s was lost: its process ended or its host went away; see its own "
+                            "%s was lost: its process ended or its host went away; see its "
                             "last lines for the reason",
                             peer);
 }
