@@ -1,5 +1,5 @@
 /* comm: bytes from strangers and from members that have gone mad: the handshake and the store's frames, mutated at random
- * from a fixed seed; the server lives on and answers rightly.   SPDX-License-Identifier: MIT */
+ * from a fixed seed; the server lives on and answers rightly.   SPDX-License-Identifier: MIT    timeout: 120 */
 #include "comm/bootstrap/store/store.h"
 
 #include <errno.h>

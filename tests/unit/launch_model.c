@@ -1,5 +1,5 @@
 /* launch: every order of messages and deaths of a small elastic job, with the coordinator's own rules.
- * SPDX-License-Identifier: MIT
+ * SPDX-License-Identifier: MIT    timeout: 240
  *
  * Three places, two steps. The coordinator is src/launch/generation.c as it is; workers, their collectives and the words between
  * are a model, one transition each, in any order that queues allow. Beside them faults: a worker dies, freezes (and perhaps
@@ -14,8 +14,7 @@
  *
  * "Living" leaves out whom the coordinator has ordered to be killed. Where something does not hold the shortest way there is
  * printed. A rule that is switched off must be found. Visited states are kept as 64-bit hashes: of ten millions two are taken for
- * one with a probability of 3e-6. Left out, since it changes little: COMMITTED arrives at once, and who has finished ends at once.
- * timeout: 240 */
+ * one with a probability of 3e-6. Left out, since it changes little: COMMITTED arrives at once, and who has finished ends at once. */
 #include "harness/launch_steps.h"
 
 #include <setjmp.h>
