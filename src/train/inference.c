@@ -285,7 +285,7 @@ static tutti_status evaluate(inference *in)
     const uint64_t begin_ns = tutti__now_ns();
     tutti_status status;
 
-    tutti__signals_watch(NULL);
+    tutti__signals_watch("");
     status = tutti__evaluate(
         &in->run, &(tutti__evaluation){.tally = &in->tally,
                                        .tick = in->run.rank == 0 && tick.call ? &tick : NULL,

@@ -107,7 +107,6 @@ typedef struct tutti__run {
     bool stopping;           /* all ranks agreed to stop before the end */
     bool summarised;         /* summary.json says how it ended */
     bool told;               /* a failure has been said, on all ranks alike */
-    char word[256];          /* what the first signal is answered with */
     int64_t signalled;       /* which signal, of any rank, once signal_work is done; 0: none */
     tutti_work *signal_work; /* NULL: none under way */
 
