@@ -24,11 +24,8 @@ function(tutti_remove_files root files folders)
       string(FIND "${parent}" "${folder}" at)
       if(at EQUAL 0 AND IS_DIRECTORY "${root}/${parent}")
         file(REAL_PATH "${root}/${parent}" path) # of ./ too
-        file(GLOB inside LIST_DIRECTORIES TRUE "${path}/*" "${path}/.*")
-        list(FILTER inside EXCLUDE REGEX "/\\.\\.?$")
-        if(NOT inside)
-          file(REMOVE_RECURSE "${path}")
-        endif()
+        # Not REMOVE_RECURSE after a look inside: rmdir itself refuses what is not empty, whatever its path holds ([, *, ?).
+        execute_process(COMMAND rmdir -- "${path}" OUTPUT_QUIET ERROR_QUIET RESULT_VARIABLE ignored)
         break()
       endif()
     endforeach()

@@ -153,3 +153,12 @@ else
     skipped="$skipped (zsh is not here)"
 fi
 echo "what is installed is complete, and goes without a trace$skipped"
+
+# A path with brackets is no pattern: what others put into folders of the installation stays.
+unset DESTDIR
+odd="$work/a[1]b"
+mkdir -p "$odd/share/tutti" "$odd/bin"
+touch "$odd/bin/tutti" "$odd/bin/mine"
+printf '%s\n' ./ bin/ bin/tutti share/ share/tutti/ share/tutti/installed >"$odd/share/tutti/installed"
+uninstall "$odd"
+[ "$(cd "$odd" && find . | sort | tr '\n' ' ')" = ". ./bin ./bin/mine " ] || { find "$odd"; fail "what is left of a prefix with brackets"; }
