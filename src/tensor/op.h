@@ -89,9 +89,8 @@ static inline bool tutti__counts_use(const tutti__node *n, int i)
  * "fc1.weight": `. */
 tutti_status tutti__name_operation(const tutti__node *n, const char *what, tutti_status status);
 
-/* Runs n's forward or backward: on its context's kernels, or if a source is an empty batch on those that the family has
- * for that (`empty`). */
-tutti_status tutti__node_forward(tutti__node *n);
+/* Runs n's backward, as tutti__op_run its forward: on its context's kernels, or if a source is an empty batch on those that
+ * the family has for that (`empty`). */
 tutti_status tutti__node_backward(tutti__node *n);
 
 /* Those of an operation's plain C: results and gradients get memory, sources in other dtypes, layouts and memories are brought to

@@ -273,6 +273,7 @@ static tutti_status open_all(inference *in)
     TUTTI_TRY(tutti__fail_together(run->group, tutti__parts_find(&in->parts, in->config)));
     TUTTI_TRY(tutti__core_share_find(run->group, &run->cores));
     TUTTI_TRY(tutti__fail_together(run->group, open_alone(in)));
+    TUTTI_TRY(tutti__fail_together(run->group, tutti__run_same_data(run)));
     return share_weights(in);
 }
 

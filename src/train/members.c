@@ -539,6 +539,7 @@ static tutti_status regroup(void *self, tutti_group *group)
     TUTTI_TRY(tutti__members_agree(
         run, m->alone == TUTTI_OK ? TUTTI_OK : tutti__fail_again(m->alone, m->why)));
     TUTTI_TRY(tutti__members_agree(run, tutti__same_config(group, run->config)));
+    TUTTI_TRY(tutti__members_agree(run, tutti__run_same_data(run)));
     tutti__gpus_close(&run->gpus);
     TUTTI_TRY(tutti__gpus_open(&run->gpus, group, tutti_ctx_device(run->cx)));
     TUTTI_TRY(tutti__members_agree(run, tutti__ledger_resize(&run->ledger, run->size)));

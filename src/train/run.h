@@ -140,6 +140,8 @@ tutti_status tutti__run_open(tutti__run *run);
 tutti_status tutti__run_open_group(tutti__run *run);
 tutti_status tutti__run_open_test(tutti__run *run, const char *split);
 tutti_status tutti__run_open_model(tutti__run *run);
+/* Collective, when they are open: MISMATCH on ranks whose data are not as many and of the same shape as rank 0's. */
+tutti_status tutti__run_same_data(const tutti__run *run);
 /* Its parts, for runs that only take steps (`tutti bench step`), with run->config, group, rank, size and cores set, in this
  * order: data and model, which need no other rank; DDP, where ranks meet; what follows, alone again. */
 tutti_status tutti__run_open_alone(tutti__run *run);
