@@ -5,6 +5,8 @@
 
 #include "checkpoint/state.h"
 #include "checkpoint/weights.h"
+#include "data/dataset.h"
+#include "nn/nn.h"
 #include "tensor/tensor.h"
 #include "train/agree.h"
 #include "train/signals.h"
@@ -66,6 +68,18 @@ static bool is_given(const tutti__inference *job, const char *key)
     return false;
 }
 
+/* Only its name is known. */
+static tutti_status fail_program(const tutti__inference *job, bool is_model, const char *name)
+{
+    return tutti__fail(
+        TUTTI_ERR_ARG,
+        "%s was trained by a program with its own %s, \"%.60s\"; evaluate it in "
+        "that program, or build the %s as a shared object (%s) and add --%s "
+        "./FILE.so",
+        job->path, is_model ? "model" : "data", name, is_model ? "model" : "data format",
+        is_model ? "TUTTI_SHARED_MODEL" : "TUTTI_SHARED_DATA", is_model ? "model" : "data");
+}
+
 /* Code is loaded because the user names it, never because a checkpoint does, which may come from anywhere. */
 static tutti_status refuse_code(const tutti__inference *job, const json_t *keys)
 {
@@ -73,15 +87,20 @@ static tutti_status refuse_code(const tutti__inference *job, const json_t *keys)
     const char *dir = json_string_value(json_object_get(keys, "data_dir"));
 
     for (size_t i = 0; i < TUTTI__COUNT_OF(NAMES); i++) {
+        const char *name = json_string_value(json_object_get(keys, NAMES[i][0]));
         const char *file = json_string_value(json_object_get(keys, NAMES[i][1]));
 
-        if (file && *file && !is_given(job, NAMES[i][0]) && !is_given(job, NAMES[i][1]))
+        if (is_given(job, NAMES[i][0]) || is_given(job, NAMES[i][1]))
+            continue;
+        if (file && *file)
             return tutti__fail(
                 TUTTI_ERR_ARG,
                 "%s was trained with the %s of a shared object, which is not loaded "
                 "because a checkpoint says so; if you trust it, add --%s %.400s%s%.400s",
                 job->path, NAMES[i][0], NAMES[i][0], file,
                 i == 1 && dir && *dir ? " --data-dir " : "", i == 1 && dir ? dir : "");
+        if (name && !(i == 0 ? tutti__model_find(name) != NULL : tutti__format_find(name) != NULL))
+            return fail_program(job, i == 0, name);
     }
     return TUTTI_OK;
 }

@@ -92,6 +92,15 @@ refused 2 'data: this rank has 96 training images of 1x8x8 in 4 classes, 16 test
 ./mine images --help >help.out
 grep -q 'tutti run -n 2 mine --epochs 3' help.out && ! grep -q -- '--data-dir\|--model ' help.out || fail "--help"
 
+# ---- tutti eval does not have what a program brought
+refused 2 'rows was trained by a program with its own data, "memory"; evaluate it in that program, or build the data format' \
+    "$TUTTI" eval rows
+for command in eval "predict --out -"; do
+    refused 2 'images was trained by a program with its own model, "net"; evaluate it in that program, or build the model as a' \
+        "$TUTTI" $command images
+    grep -q '(TUTTI_SHARED_MODEL) and add --model ./FILE.so' refused.out || fail "the remedy"
+done
+
 # ---- Shared objects
 c=$(command -v "${CC:-cc}" || command -v gcc || command -v clang || true)
 if [ -z "$c" ] || grep -q '^TUTTI_SANITIZE:[A-Z]*=.' "$BUILD_DIR/CMakeCache.txt"; then
