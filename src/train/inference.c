@@ -105,12 +105,16 @@ static tutti_status refuse_code(const tutti__inference *job, const json_t *keys)
     return TUTTI_OK;
 }
 
-/* The checkpoint's keys before the given ones, which override them. */
+/* The checkpoint's keys before the given ones, which override them. config: made of the given ones alone; its data is the
+ * name in a shared object. */
 static tutti_status read_config(inference *in, const json_t *keys)
 {
     static const char *const NAMES[] = {"model", "data", "data_dir", "image_size"};
     static const char *const FLAGS[] = {"--model", "--data", "--data-dir", "--image-size"};
     const tutti__inference *job = in->job;
+    const char *trained_on = json_string_value(json_object_get(keys, "data"));
+    const bool other_data =
+        is_given(job, "data") && !(trained_on && strcmp(in->config->data, trained_on) == 0);
     char **argv = tutti__alloc(((size_t)job->argc + 9) * sizeof *argv), size[24];
     tutti_status status;
     int n = 0;
@@ -124,7 +128,7 @@ static tutti_status read_config(inference *in, const json_t *keys)
         if (json_is_integer(key))
             snprintf(size, sizeof size, "%lld", (long long)json_integer_value(key));
         /* Another data set does not lie in the same folder, and its images have other sizes. */
-        if (!value || !*value || is_given(job, NAMES[i]) || (i >= 2 && is_given(job, "data")))
+        if (!value || !*value || is_given(job, NAMES[i]) || (i >= 2 && other_data))
             continue;
         argv[n++] = (char *)(uintptr_t)FLAGS[i];
         argv[n++] = (char *)(uintptr_t)value;

@@ -72,6 +72,12 @@ for name in net pixels; do
 done
 run 0 "$TUTTI" train -n 2 --model ./shared_net.so --data ./shared_pixels.so --data-dir . --epochs 3 --lr 0.1 --run-dir run5
 awk -F': ' '/val_accuracy/ { exit !($2 + 0 > 0.5) }' run5/summary.json || fail "accuracy: $(grep accuracy run5/summary.json)"
+run 2 "$TUTTI" eval run5 --data ./shared_pixels.so
+err_has 'add --model .*/shared_net.so'
+run 0 "$TUTTI" eval run5 --model ./shared_net.so --data ./shared_pixels.so # the format is the run's: so is its folder
+out_has 'on pixels:test, 60 images'
+run 2 "$TUTTI" eval run5 --model ./shared_net.so --data cifar10 # another's is not
+err_has 'data_dir: data=cifar10 lies in files; say where with --data-dir FOLDER'
 
 # As parts of the library: the new files, the lists with their names, and what reads the lists, before what is built already.
 mkdir -p tree/data tree/nn
