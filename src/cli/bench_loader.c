@@ -148,7 +148,7 @@ static void print_row(stand *s, int workers, const tally *t, double images_per_s
     if (!json)
         return;
     fputs(", \"data\": ", json);
-    tutti__json_string(json, d->name);
+    tutti__json_string(json, tutti_dataset_describe(s->dataset).name);
     fputs(", \"split\": ", json);
     tutti__json_string(json, d->split);
     fprintf(json,
@@ -207,13 +207,16 @@ static void print_head(const stand *s)
 static tutti_status open_data(stand *s)
 {
     const tutti__bench_data *d = &s->bench->data;
+    tutti_dataset_opts opts = {.image_size = d->image_size};
     tutti_status status;
-    char *spec;
+    char *spec, *named;
 
     if (asprintf(&spec, "%s:%s%s%s", d->name, d->dir, *d->dir ? "/" : "", d->split) < 0)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory to open a data set");
-    status = tutti_dataset_open_with(&s->dataset, spec,
-                                     &(tutti_dataset_opts){.image_size = d->image_size});
+    status = tutti__parts_find_spec(spec, &named, &opts.format);
+    if (status == TUTTI_OK)
+        status = tutti_dataset_open_with(&s->dataset, named, &opts);
+    free(named);
     free(spec);
     return status;
 }

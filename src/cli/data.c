@@ -4,8 +4,10 @@
 #include "cli/counter.h"
 #include "data/dataset.h"
 #include "data/records.h"
+#include "train/parts.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define IMAGE_SIZE "--image-size needs a number from 1 to 8192"
@@ -24,6 +26,8 @@ static void print_help(void)
           stdout);
     for (size_t i = 0; (format = tutti__format_at(i)); i++)
         printf("  %-28s %s\n", tutti__format_usage(format, usage), format->help);
+    printf("  %-28s %s\n", "./FILE.so:DIR/train|test",
+           "a format of your own (docs/your-own-dataset.md)");
     fputs("  --image-size N   images of any size, scaled so that the shorter side is N, and their "
           "middle square (folder)\n"
           "\n"
@@ -87,6 +91,7 @@ static int run_show(int argc, char **argv)
     tutti__tick tick = tutti__counter_begin(&counter, "reading", "images");
     tutti_dataset_opts opts = {0};
     const char *spec = NULL;
+    char *named;
     tutti_status status;
 
     for (int i = 0; i < argc; i++) {
@@ -102,7 +107,10 @@ static int run_show(int argc, char **argv)
     }
     if (!spec)
         return fail_usage("show", "expected one data set, such as digits:train");
-    status = tutti__data_show(spec, &opts, stdout, &tick);
+    status = tutti__parts_find_spec(spec, &named, &opts.format);
+    if (status == TUTTI_OK)
+        status = tutti__data_show(named, &opts, stdout, &tick);
+    free(named);
     return status == TUTTI_OK ? 0 : fail("show", status, &counter);
 }
 

@@ -39,7 +39,8 @@ static place model_place(tutti__train_config *config)
                    config->model_file};
 }
 
-static place data_place(tutti__train_config *config)
+/* name, file: of TUTTI__CONFIG_TEXT bytes. */
+static place data_place(char *name, char *file)
 {
     return (place){"data",
                    "tutti_shared_data",
@@ -47,17 +48,22 @@ static place data_place(tutti__train_config *config)
                    "tutti_shared_model",
                    "model",
                    sizeof(tutti_dataset_format),
-                   config->data,
-                   config->data_file};
+                   name,
+                   file};
 }
 
 /* ---- Shared objects ---------------------------------------------------------------------------------------- */
 
-static bool is_path(const char *name)
+static bool ends_in_so(const char *name)
 {
     const size_t n = strlen(name);
 
-    return strchr(name, '/') || (n > 3 && strcmp(name + n - 3, ".so") == 0);
+    return n > 3 && strcmp(name + n - 3, ".so") == 0;
+}
+
+static bool is_path(const char *name)
+{
+    return strchr(name, '/') || ends_in_so(name);
 }
 
 /* The path becomes absolute, so that it is good in config.json. */
@@ -237,11 +243,20 @@ static tutti_status find_model(tutti__parts *parts, tutti__train_config *config)
     return parts->model ? TUTTI_OK : fail_name(&p, TUTTI__MODELS(WORD), NULL);
 }
 
+static tutti_status load_format(const place *p, const tutti_dataset_format **format_p)
+{
+    const void *part;
+
+    TUTTI_TRY(make_absolute(p));
+    TUTTI_TRY(load(p, &part));
+    *format_p = part;
+    return take_name(p, (*format_p)->name);
+}
+
 static tutti_status find_data(tutti__parts *parts, tutti__train_config *config)
 {
     const tutti_trainer_opts *own = &parts->own;
-    const place p = data_place(config);
-    const void *part;
+    const place p = data_place(config->data, config->data_file);
 
     parts->format = NULL;
     if (own->train) {
@@ -251,12 +266,8 @@ static tutti_status find_data(tutti__parts *parts, tutti__train_config *config)
         return strcmp(config->data, name) == 0 && !config->data_file[0] ? TUTTI_OK
                                                                         : fail_own(&p, name);
     }
-    if (is_path(config->data) || config->data_file[0]) {
-        TUTTI_TRY(make_absolute(&p));
-        TUTTI_TRY(load(&p, &part));
-        parts->format = part;
-        return take_name(&p, parts->format->name);
-    }
+    if (is_path(config->data) || config->data_file[0])
+        return load_format(&p, &parts->format);
     if (own->format && own->format->name && strcmp(config->data, own->format->name) == 0) {
         parts->format = own->format;
         return check_name(&p, own->format->name);
@@ -271,6 +282,27 @@ tutti_status tutti__parts_find(tutti__parts *parts, tutti__train_config *config)
 {
     TUTTI_TRY(find_model(parts, config));
     return find_data(parts, config);
+}
+
+tutti_status tutti__parts_find_spec(const char *spec, char **named_p,
+                                    const tutti_dataset_format **format_p)
+{
+    const size_t n = strcspn(spec, ":");
+    char name[TUTTI__CONFIG_TEXT] = "", file[TUTTI__CONFIG_TEXT] = "";
+    const place p = data_place(name, file);
+
+    *named_p = NULL;
+    *format_p = NULL;
+    if (n < sizeof name)
+        memcpy(name, spec, n);
+    /* A folder without its format is told which formats there are. */
+    if (ends_in_so(name) || (spec[n] && is_path(name))) {
+        TUTTI_TRY(load_format(&p, format_p));
+        if (asprintf(named_p, "%s%s", name, spec + n) < 0)
+            *named_p = NULL;
+    } else
+        *named_p = strdup(spec);
+    return *named_p ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "no memory for a data set's spec");
 }
 
 /* ---- What data keys ask ------------------------------------------------------------------------------------- */

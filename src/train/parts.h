@@ -20,6 +20,11 @@ void tutti__parts_set_names(const tutti__parts *parts, tutti__train_config *conf
 /* Finds model and format, and loads the shared objects that are named: by model_file, data_file, or by a path in model or
  * data, which becomes the file's absolute path and the name in it. Errors: ARG, NOT_FOUND, with the key. */
 tutti_status tutti__parts_find(tutti__parts *parts, tutti__train_config *config);
+/* A data set's spec whose format may be a shared object, "./FILE.so:DIR/SPLIT": *format_p is what it holds, which stays loaded,
+ * and *named_p the spec with its name, for tutti_dataset_open_with. Of any other spec a copy, and NULL. The caller frees
+ * *named_p; it is NULL after a failure. Errors: ARG, NOT_FOUND, MEMORY, with "data". */
+tutti_status tutti__parts_find_spec(const char *spec, char **named_p,
+                                    const tutti_dataset_format **format_p);
 /* What is asked of data keys once format is known. */
 tutti_status tutti__parts_check(const tutti__parts *parts, const tutti__train_config *config);
 

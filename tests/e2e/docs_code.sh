@@ -70,6 +70,18 @@ echo 'TUTTI_SHARED_DATA(pixels_format);' | cat pixels.c - >shared_pixels.c
 for name in net pixels; do
     compile "$c" -std=c11 -Wall -Wextra -shared -fPIC -I"$SOURCE_DIR/include" -o "shared_$name.so" "shared_$name.c"
 done
+run 0 "$TUTTI" data show ./shared_pixels.so:./train
+out_has '^data set   pixels, train'
+out_has '^images     320, each 1 x 8 x 8 bytes'
+run 2 "$TUTTI" data show ./shared_pixels.so
+err_has 'data set "pixels": the split is missing; write pixels:DIR/train'
+run 2 "$TUTTI" data show ./shared_net.so:./train
+err_has 'shared_net.so holds a model'
+run 2 "$TUTTI" data show ./train # not taken for a shared object
+err_has 'there is no format "./train"; write one of digits'
+run 0 "$TUTTI" bench loader -n 2 --data ./shared_pixels.so --data-dir . --split test --seconds 0.1 --json rows.json
+out_has '^# loader, pixels, test: 60 images of 1x8x8, 2 ranks'
+grep -q '"data": "pixels", "split": "test"' rows.json || fail "the data set's name: $(cat rows.json)"
 run 0 "$TUTTI" train -n 2 --model ./shared_net.so --data ./shared_pixels.so --data-dir . --epochs 3 --lr 0.1 --run-dir run5
 awk -F': ' '/val_accuracy/ { exit !($2 + 0 > 0.5) }' run5/summary.json || fail "accuracy: $(grep accuracy run5/summary.json)"
 run 2 "$TUTTI" eval run5 --data ./shared_pixels.so
