@@ -209,7 +209,7 @@ tutti_status tutti__make_dirs(const char *path);
 /* Writes all of it to fd; path is for the message. */
 tutti_status tutti__write_all(int fd, const char *path, const void *p, size_t bytes);
 
-/* New contents for a file (replace.c): open, written through fd, and ended with what became of it. What is no regular file
+/* New contents for a file (replace.c): open, written through fd, and ended with what became of it. What is not a regular file
  * takes the bytes itself; a link stays, and what it names is replaced. */
 typedef struct tutti__replacement {
     int fd;

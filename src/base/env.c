@@ -85,7 +85,7 @@ tutti_status tutti__env_check(void)
             continue;
         nearest = tutti__nearest(name, names, TUTTI__N_ENV);
         tutti_log(TUTTI_LOG_WARN, "env",
-                  "%s is no variable of Tutti's and is not read%s%s%s (tutti run --env lists them)",
+                  "%s is not a variable of Tutti and is ignored%s%s%s (tutti run --env lists them)",
                   name, nearest ? "; did you mean " : "", nearest ? nearest : "",
                   nearest ? "?" : "");
     }

@@ -1,7 +1,7 @@
 /* replace.c -- new contents take a file's place at once, or not at all.   SPDX-License-Identifier: MIT
  *
  * They are written beside it, under a name that nobody else has, and renamed: readers see the old or the new file, writers
- * do not disturb each other, and a failure leaves what was there. What is no regular file (a device, a pipe) stays what it
+ * do not disturb each other, and a failure leaves what was there. What is not a regular file (a device, a pipe) stays what it
  * is and takes the bytes. */
 #include "base/base.h"
 

@@ -112,7 +112,7 @@ static tutti_status check_patterns(const plan *p)
             found = matches(tutti_tensor_name(tutti_module_state(p->m, i)), only, n);
         if (!found)
             return tutti__fail(TUTTI_ERR_ARG,
-                               "only: \"%.*s\" is no tensor or part of the model, such as %s",
+                               "only: \"%.*s\" is not a tensor or part of the model, such as %s",
                                (int)(n < 100 ? n : 100), only,
                                p->n ? tutti_tensor_name(tutti_module_state(p->m, 0)) : "(none)");
     }

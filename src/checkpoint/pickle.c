@@ -367,7 +367,7 @@ static tutti_status call(machine *m)
     TUTTI_TRY(pop(m, &function));
     if (function->kind != TUTTI__PICKLE_GLOBAL || !function->of.global->build ||
         arguments->kind != TUTTI__PICKLE_TUPLE)
-        return malformed(m, "it calls what is no function");
+        return malformed(m, "it calls something that is not a function");
     TUTTI_TRY(function->of.global->build(m, arguments, &result));
     return push(m, result);
 }
@@ -428,8 +428,8 @@ static tutti_status add(machine *m, bool list, bool many)
     if (object->kind == TUTTI__PICKLE_OTHER)
         return TUTTI_OK;
     if (object->kind != (list ? TUTTI__PICKLE_LIST : TUTTI__PICKLE_DICT) || n % each != 0)
-        return malformed(m, list ? "it appends to what is no list"
-                                 : "it sets a key of what is no dictionary");
+        return malformed(m, list ? "it appends to something that is not a list"
+                                 : "it sets a key of something that is not a dictionary");
     return list ? add_items(m, &object->of.items, p, n) : add_pairs(m, object, p, n);
 }
 

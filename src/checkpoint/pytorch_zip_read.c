@@ -116,7 +116,7 @@ static tutti_status no_state(const tutti__pytorch *file)
         TUTTI_ERR_UNSUPPORTED,
         "%s holds no one dictionary of tensors by name (%s%s); save the weights alone "
         "in Python: torch.save(model.state_dict(), FILE)",
-        file->path, used ? "its keys: " : "it is no dictionary", keys);
+        file->path, used ? "its keys: " : "it is not a dictionary", keys);
 }
 
 /* ---- Tensors ---------------------------------------------------------------------------------------------------- */

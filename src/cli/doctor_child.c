@@ -209,19 +209,17 @@ static tutti_status add_hung(const tutti__check *check, tutti__findings *finding
 {
     char text[128];
 
-    snprintf(text, sizeof text, "not known: no answer within %d s, given up", CHECK_MS / 1000);
+    snprintf(text, sizeof text, "unknown: no answer within %d s, abandoned", CHECK_MS / 1000);
     TUTTI_TRY(add(findings, check, TUTTI__PROBLEM, check->name, text));
-    return add_remedy(findings, *check->if_hangs
-                                    ? check->if_hangs
-                                    : "look at `dmesg`, and at what this machine waits for");
+    return add_remedy(findings, *check->if_hangs ? check->if_hangs : "look at `dmesg`");
 }
 
 static tutti_status add_died(const tutti__check *check, int status, tutti__findings *findings)
 {
     char text[128];
 
-    snprintf(text, sizeof text, "not known: the check was ended by signal %d (%s)",
-             WTERMSIG(status), strsignal(WTERMSIG(status)));
+    snprintf(text, sizeof text, "unknown: the check was killed by signal %d (%s)", WTERMSIG(status),
+             strsignal(WTERMSIG(status)));
     TUTTI_TRY(add(findings, check, TUTTI__WARNING, check->name, text));
     return add_remedy(findings, *check->if_hangs ? check->if_hangs
                                                  : "the limits of this shell (ulimit -a), or "

@@ -24,7 +24,7 @@ static void note_module(void *user, const char *kind, const char *problem)
     tutti__find(m->d, TUTTI__WARNING, "backend mpi", "the module for %s cannot be loaded: %s", kind,
                 problem);
     tutti__remedy(m->d, "install that MPI here, or name its libraries' folder in LD_LIBRARY_PATH; "
-                        "the native backend does without");
+                        "the native backend does not need it");
 }
 
 /* Open MPI says it in the first line, MPICH in one of its own. */
@@ -55,14 +55,12 @@ void tutti__check_mpi(tutti__doctor *d)
             tutti__find(d, TUTTI__FINE, "MPI", "%s: %s%s", path,
                         strncmp(text, "HYDRA", 5) == 0 ? "MPICH " : "", version_line(text));
         else
-            tutti__find(d, TUTTI__NOTE, "MPI", "%s is there, but does not tell its version", path);
+            tutti__find(d, TUTTI__NOTE, "MPI", "%s exists, but does not report its version", path);
     }
     if (!found)
-        tutti__find(d, TUTTI__NOTE, "MPI",
-                    "there is no mpirun in PATH; nothing of Tutti's needs it but backend mpi");
+        tutti__find(d, TUTTI__NOTE, "MPI", "there is no mpirun in PATH; only backend mpi needs it");
     if (tutti__try_mpi_modules(note_module, &m) == 0)
-        tutti__find(d, TUTTI__NOTE, "backend mpi",
-                    "this build has no module for any MPI (docs/mpi.md)");
+        tutti__find(d, TUTTI__NOTE, "backend mpi", "this build has no MPI module (docs/mpi.md)");
     else if (*m.names)
         tutti__find(d, TUTTI__FINE, "backend mpi", "modules for %s", m.names);
 }

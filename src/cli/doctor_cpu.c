@@ -39,11 +39,10 @@ void tutti__check_cores(tutti__doctor *d)
                     "this shell may use %d of %d cores (taskset, Slurm, or the container's cpuset)",
                     allowed, online);
     if (quota > 0 && quota < allowed) {
-        tutti__find(
-            d, TUTTI__WARNING, "CPU quota",
-            "the cgroup gives the time of %.2f cores, though %d can be seen: threads beyond "
-            "that are stopped for parts of each 100 ms",
-            quota, allowed);
+        tutti__find(d, TUTTI__WARNING, "CPU quota",
+                    "the cgroup allows the time of %.2f cores of %d visible ones: more threads are "
+                    "stopped for parts of each 100 ms",
+                    quota, allowed);
         tutti__remedy(d,
                       "run ranks x threads for %d (tutti run -n %d, TUTTI_THREADS=1), or raise the "
                       "quota (docker --cpus, "
@@ -97,8 +96,7 @@ static const char *describe_pinning(bool pinned)
 
     if (strcmp(wish, "off") == 0)
         return "off (TUTTI_PIN)";
-    return pinned ? "tutti train binds each rank to its share"
-                  : "ranks are left to the kernel's scheduler";
+    return pinned ? "tutti train binds each rank to its share" : "the kernel schedules the ranks";
 }
 
 void tutti__check_nodes(tutti__doctor *d)
@@ -113,10 +111,10 @@ void tutti__check_nodes(tutti__doctor *d)
                     "%d socket%s, %d physical core%s, %s, %d NUMA node%s", sockets,
                     sockets == 1 ? "" : "s", physical, physical == 1 ? "" : "s",
                     physical < threads ? "SMT on (two threads share a core's arithmetic)"
-                                       : "one thread a core (no SMT)",
+                                       : "one thread per core (no SMT)",
                     nodes, nodes == 1 ? "" : "s");
     else
-        tutti__find(d, TUTTI__NOTE, "topology", "the kernel does not tell; %d NUMA node%s", nodes,
+        tutti__find(d, TUTTI__NOTE, "topology", "not reported by the kernel; %d NUMA node%s", nodes,
                     nodes == 1 ? "" : "s");
     if (share < 2)
         return;
@@ -176,7 +174,7 @@ void tutti__check_vectors(tutti__doctor *d)
     size_t used = 0;
 
     if (!read_flags(flags, sizeof flags)) {
-        tutti__find(d, TUTTI__NOTE, "vector extensions", "/proc/cpuinfo does not tell");
+        tutti__find(d, TUTTI__NOTE, "vector extensions", "not reported by /proc/cpuinfo");
         return;
     }
     for (size_t i = 0; i < TUTTI__COUNT_OF(words); i++)
@@ -205,7 +203,7 @@ void tutti__check_kernels(tutti__doctor *d)
 
     if (tutti_ctx_new(&cx, (tutti_device){TUTTI_CPU, 0}, NULL) != TUTTI_OK) {
         tutti__find(d, TUTTI__PROBLEM, "kernels", "%s", tutti_last_error());
-        tutti__remedy(d, "mend or unset TUTTI_KERNELS and TUTTI_THREADS, or build again with "
+        tutti__remedy(d, "correct or unset TUTTI_KERNELS and TUTTI_THREADS, or build again with "
                          "libdnnl-dev installed");
         return;
     }
@@ -218,12 +216,12 @@ void tutti__check_kernels(tutti__doctor *d)
                           ? "unset TUTTI_KERNELS"
                           : "install oneDNN (libdnnl-dev) and build again");
     } else {
-        tutti__find(d, TUTTI__FINE, "kernels", "%s, %d thread%s for a rank alone",
+        tutti__find(d, TUTTI__FINE, "kernels", "%s, %d thread%s for a single rank",
                     tutti_ctx_kernels_name(cx), tutti_ctx_threads(cx),
                     tutti_ctx_threads(cx) == 1 ? "" : "s");
         if (tutti_ctx_threads(cx) > 1)
             tutti__find(d, TUTTI__NOTE, "ranks and threads",
-                        "training is usually fastest with a rank a core (tutti train -n %d); "
+                        "training is usually fastest with one rank per core (tutti train -n %d); "
                         "`tutti bench step -n RANKS --threads THREADS` compares",
                         tutti_ctx_threads(cx));
     }
@@ -257,12 +255,12 @@ void tutti__check_load(tutti__doctor *d)
         tutti__find(d, load > 1.5 * cores ? TUTTI__NOTE : TUTTI__FINE, "load",
                     "%.2f over the last minute, on %d core%s%s", load, cores, cores == 1 ? "" : "s",
                     load > 1.5 * cores
-                        ? ": others compute here too, and figures measured now say little"
+                        ? ": other programs are computing too, so measurements now say little"
                         : "");
     tutti__visit_cgroups("cpu.stat", "cpu", "cpu.stat", note_throttling, &t);
     if (t.throttled > 0)
         tutti__find(
             d, TUTTI__NOTE, "throttling",
-            "the CPU quota has stopped this cgroup in %lld of %lld periods since it was made",
+            "the CPU quota throttled this cgroup in %lld of %lld periods since it was created",
             t.throttled, t.periods);
 }

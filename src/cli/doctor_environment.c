@@ -32,7 +32,7 @@ static void report_misspelt(tutti__doctor *d, const char *name)
     for (int i = 0; i < TUTTI__N_ENV; i++)
         names[i] = tutti__env_table[i].name;
     nearest = tutti__nearest(name, names, TUTTI__N_ENV);
-    tutti__find(d, TUTTI__WARNING, name, "is set, but no variable of Tutti's: it is not read");
+    tutti__find(d, TUTTI__WARNING, name, "is set, but is not a variable of Tutti: it is ignored");
     if (nearest)
         tutti__remedy(d, "unset it; did you mean %s?", nearest);
     else

@@ -160,15 +160,14 @@ static void judge_gpu(tutti__doctor *d, const char *subject, const tutti__nvml_a
     }
     if (a->bad_memory > 0) {
         tutti__find(d, TUTTI__WARNING, subject,
-                    "%lld errors of its memory that ECC could not correct since the driver was "
+                    "%lld uncorrectable ECC memory errors since the driver was "
                     "loaded",
                     (long long)a->bad_memory);
         tutti__remedy(d, "reset it (nvidia-smi -r) or reboot; if they come again, replace it");
     }
     if (a->now.temperature_c >= HOT_C) {
-        tutti__find(d, TUTTI__WARNING, subject, "%.0f C: it slows down to stay whole",
-                    a->now.temperature_c);
-        tutti__remedy(d, "look at the fans and the air; nvidia-smi -q -d PERFORMANCE says more");
+        tutti__find(d, TUTTI__WARNING, subject, "%.0f C: it is throttled", a->now.temperature_c);
+        tutti__remedy(d, "check the cooling; nvidia-smi -q -d PERFORMANCE says more");
     }
 }
 
@@ -282,7 +281,8 @@ void tutti__check_gpu_reports(tutti__doctor *d)
         tutti__find(d, TUTTI__WARNING, subject, "%s, %d time%s since the machine started: %s",
                     r.list[i].gpu, r.list[i].times, r.list[i].times == 1 ? "" : "s",
                     tutti__xid_text(r.list[i].xid));
-        tutti__remedy(d, "`dmesg | grep Xid` has the whole report; NVIDIA's list of Xids the cure");
+        tutti__remedy(
+            d, "`dmesg | grep Xid` has the whole report; NVIDIA's list of Xids has the remedy");
     }
 }
 
@@ -326,8 +326,9 @@ static void check_module(tutti__doctor *d, bool gpu)
     if (tutti_device_parse(&device, "cuda", 0) != TUTTI_OK) {
         tutti__find(d, gpu ? TUTTI__WARNING : TUTTI__NOTE, "Tutti's own", "%s", tutti_last_error());
         if (gpu)
-            tutti__remedy(d, "docs/gpu.md says how the CUDA module is built and where it is looked "
-                             "for");
+            tutti__remedy(d,
+                          "docs/gpu.md says how to build the CUDA module, and where it is searched "
+                          "for");
         return;
     }
     if (tutti__device_describe(device, &info) == TUTTI_OK)
@@ -356,7 +357,7 @@ void tutti__check_gpu_libraries(tutti__doctor *d)
             tutti__find(d, TUTTI__FINE, libraries[i].name, "can be loaded, version %ld", version);
         else if (gpu)
             tutti__find(d, TUTTI__NOTE, libraries[i].name,
-                        "is not installed, or not where libraries are looked for");
+                        "is not installed, or not in the library search path");
     }
     check_module(d, gpu);
 }

@@ -54,14 +54,13 @@ void tutti__check_memory(tutti__doctor *d)
                 tutti__size(&a, available), tutti__size(&b, meminfo(text, "MemTotal:")),
                 tutti__size(&c, available / d->ranks), d->ranks, tutti__s((uint64_t)d->ranks));
     if (mark != TUTTI__FINE)
-        tutti__remedy(d, "end what else runs here (ps --sort=-rss -eo rss,pid,args | head), or "
+        tutti__remedy(d, "stop other programs (ps --sort=-rss -eo rss,pid,args | head), or "
                          "start fewer ranks");
     swap = meminfo(text, "\nSwapTotal:");
     tutti__find(
         d, TUTTI__NOTE, "swap", "%s",
-        swap > 0
-            ? "there is some: ranks that do not fit into memory become slow instead of being ended"
-            : "none: the kernel ends a process when memory runs out");
+        swap > 0 ? "exists: ranks that do not fit into memory become slow instead of being killed"
+                 : "none: the kernel kills a process when memory runs out");
 }
 
 /* ---- Limits --------------------------------------------------------------------------------------------- */
@@ -106,7 +105,7 @@ void tutti__check_memory_limits(tutti__doctor *d)
     }
     if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY) {
         tutti__find(d, TUTTI__WARNING, "address space",
-                    "limited to %s a process (ulimit -v); what ranks share counts in each",
+                    "limited to %s per process (ulimit -v); shared memory counts in each",
                     tutti__size(&a, (double)space.rlim_cur));
         tutti__remedy(d, "ulimit -v unlimited");
     }
@@ -137,12 +136,12 @@ void tutti__check_overcommit(tutti__doctor *d)
     }
     if (tutti__slurp_int64("/proc/self/oom_score_adj", &score) && score > 0)
         tutti__find(d, TUTTI__NOTE, "out of memory",
-                    "processes of this shell are ended before others (oom_score_adj %d)",
+                    "processes of this shell are killed before others (oom_score_adj %d)",
                     (int)score);
     if (tutti__slurp("/proc/vmstat", text, sizeof text) && (kills = strstr(text, "\noom_kill ")) &&
         (killed = atol(kills + strlen("\noom_kill "))) > 0)
         tutti__find(d, TUTTI__NOTE, "out of memory",
-                    "the kernel has ended %ld process%s for want of memory since it started",
+                    "the out-of-memory killer has killed %ld process%s since the machine started",
                     killed, killed == 1 ? "" : "es");
 }
 
@@ -191,7 +190,7 @@ static int try_dev_shm(size_t bytes)
 void tutti__check_dev_shm(tutti__doctor *d)
 {
     static const char others[] =
-        "Tutti itself does without; MPI, NCCL and PyTorch's loaders need it";
+        "Tutti itself does not need it; MPI, NCCL and PyTorch's loaders need it";
     tutti__size_text a, b;
     struct statvfs info;
     double size, left;
@@ -209,7 +208,7 @@ void tutti__check_dev_shm(tutti__doctor *d)
         tutti__find(d, TUTTI__WARNING, "/dev/shm",
                     "a file of 1 MiB cannot be made there: %s (%s free of %s); %s", strerror(error),
                     tutti__size(&a, left), tutti__size(&b, size), others);
-        tutti__remedy(d, error == ENOSPC ? "remove what lies there, or mount -o remount,size=1G "
+        tutti__remedy(d, error == ENOSPC ? "remove files there, or mount -o remount,size=1G "
                                            "/dev/shm (docker --shm-size=1g)"
                                          : "chmod 1777 /dev/shm, and mount it read-write");
         return;

@@ -152,11 +152,11 @@ void tutti__check_hostname(tutti__doctor *d)
     address_text(list->ai_addr, at, sizeof at);
     freeaddrinfo(list);
     if (took > 1000) {
-        tutti__find(d, TUTTI__WARNING, "host name", "%s is %s, but it took %.1f s to learn that",
-                    name, at, took * 1e-3);
-        tutti__remedy(d,
-                      "add \"%s %s\" to /etc/hosts, or mend the name servers of /etc/resolv.conf",
-                      at, name);
+        tutti__find(d, TUTTI__WARNING, "host name", "%s is %s, but the look-up took %.1f s", name,
+                    at, took * 1e-3);
+        tutti__remedy(
+            d, "add \"%s %s\" to /etc/hosts, or correct the name servers in /etc/resolv.conf", at,
+            name);
     } else if (is_loopback(at) && *outward && !is_loopback(outward)) {
         tutti__find(
             d, TUTTI__WARNING, "host name",
@@ -201,7 +201,7 @@ void tutti__check_interfaces(tutti__doctor *d)
                 *list ? list : "none with an address");
     if (tutti__chosen_address(chosen, sizeof chosen) != TUTTI_OK) {
         tutti__find(d, TUTTI__PROBLEM, "chosen interface", "%s", tutti_last_error());
-        tutti__remedy(d, "mend or unset TUTTI_SOCKET_IFNAME");
+        tutti__remedy(d, "correct or unset TUTTI_SOCKET_IFNAME");
         return;
     }
     outward_address(outward, sizeof outward);
@@ -239,7 +239,7 @@ static void check_port(tutti__doctor *d, int port, const char *what, const char 
     if (tutti__port_owner(port, owner, sizeof owner)) {
         tutti__find(d, TUTTI__WARNING, "port", "%d (%s) is taken by %s", port, what, owner);
     } else if (!port_is_free(port)) {
-        tutti__find(d, TUTTI__WARNING, "port", "%d (%s) is taken, by whom cannot be seen", port,
+        tutti__find(d, TUTTI__WARNING, "port", "%d (%s) is in use, by an unknown process", port,
                     what);
     } else {
         tutti__find(d, TUTTI__FINE, "port", "%d (%s) is free", port, what);
@@ -264,21 +264,21 @@ void tutti__check_port_range(tutti__doctor *d)
         sscanf(text, "%d %d", &low, &high) != 2)
         return;
     if (high - low < 1024) {
-        tutti__find(d, TUTTI__WARNING, "port range", "only %d to %d for connections going out", low,
+        tutti__find(d, TUTTI__WARNING, "port range", "only %d to %d for outgoing connections", low,
                     high);
         tutti__remedy(d, "sysctl net.ipv4.ip_local_port_range=\"32768 60999\"");
     } else if (low <= 29500 && 29500 <= high) {
         tutti__find(d, TUTTI__NOTE, "port range",
-                    "%d to %d: the kernel may give 29500 to a connection going out just before "
-                    "rank 0 wants it",
+                    "%d to %d: the kernel may give 29500 to an outgoing connection just before "
+                    "rank 0 needs it",
                     low, high);
         tutti__remedy(d, "sysctl net.ipv4.ip_local_reserved_ports=29400,29500");
     } else {
-        tutti__find(d, TUTTI__FINE, "port range", "%d to %d for connections going out", low, high);
+        tutti__find(d, TUTTI__FINE, "port range", "%d to %d for outgoing connections", low, high);
     }
     if (tutti__slurp_int64("/proc/sys/net/core/somaxconn", &backlog) && backlog < d->ranks) {
         tutti__find(d, TUTTI__WARNING, "waiting connections",
-                    "at most %lld a port, for %d ranks that call rank 0 at once",
+                    "at most %lld per port, but %d ranks connect to rank 0 at once",
                     (long long)backlog, d->ranks);
         tutti__remedy(d, "sysctl net.core.somaxconn=4096");
     }
@@ -308,7 +308,7 @@ void tutti__check_firewall(tutti__doctor *d)
     if (!tool) {
         tutti__find(d, TUTTI__NOTE, "firewall",
                     "not known (%s); ranks on several hosts need TCP on all ports between them",
-                    geteuid() == 0 ? "neither nft nor iptables is here to ask"
+                    geteuid() == 0 ? "neither nft nor iptables is installed"
                                    : "only root may read its rules");
         return;
     }

@@ -209,10 +209,10 @@ void tutti__check_shared_memory_ranks(tutti__doctor *d)
         return;
     if (meet(TUTTI_TRANSPORT_AUTO, &r) != TUTTI_OK) {
         tutti__find(d, TUTTI__PROBLEM, "over shared memory", "%s", tutti_last_error());
-        tutti__remedy(d, "mend what is marked above; TUTTI_LOG=debug tutti run -n 2 tutti bench "
+        tutti__remedy(d, "fix what is marked above; TUTTI_LOG=debug tutti run -n 2 tutti bench "
                          "barrier says more");
     } else if (strcmp(r.transport, "shared memory") != 0) {
-        tutti__find(d, TUTTI__WARNING, "over shared memory", "the ranks came to use %s instead",
+        tutti__find(d, TUTTI__WARNING, "over shared memory", "the ranks used %s instead",
                     r.transport);
         tutti__remedy(d, "see \"/proc\" and \"shared memory\" above: a container without /proc, "
                          "its seccomp profile, or ulimits");
@@ -229,7 +229,7 @@ void tutti__check_tcp_ranks(tutti__doctor *d)
         return;
     if (meet(TUTTI_TRANSPORT_TCP, &r) != TUTTI_OK) {
         tutti__find(d, TUTTI__PROBLEM, "over TCP (loopback)", "%s", tutti_last_error());
-        tutti__remedy(d, "mend what is marked above; TUTTI_TRANSPORT=tcp TUTTI_LOG=debug tutti run "
+        tutti__remedy(d, "fix what is marked above; TUTTI_TRANSPORT=tcp TUTTI_LOG=debug tutti run "
                          "-n 2 tutti bench barrier says more");
     } else {
         report(d, "over TCP (loopback)", &r);

@@ -25,10 +25,10 @@ static const file_system file_systems[] = {
     {BTRFS_SUPER_MAGIC, "btrfs", NULL},
     {0x2fc12fc1, "zfs", NULL},
     {F2FS_SUPER_MAGIC, "f2fs", NULL},
-    {TMPFS_MAGIC, "tmpfs", "it lies in memory, counts as such, and is gone when the machine stops"},
-    {RAMFS_MAGIC, "ramfs", "it lies in memory, counts as such, and is gone when the machine stops"},
+    {TMPFS_MAGIC, "tmpfs", "it is in memory, and is lost when the machine stops"},
+    {RAMFS_MAGIC, "ramfs", "it is in memory, and is lost when the machine stops"},
     {OVERLAYFS_SUPER_MAGIC, "overlay",
-     "it goes with its container: keep run folders in a mounted volume"},
+     "it is removed with its container: keep run folders in a mounted volume"},
     {NFS_SUPER_MAGIC, "nfs",
      "shared by hosts; only rank 0 writes, other hosts see files a moment later"},
     {0xff534d42, "cifs", "shared by hosts; only rank 0 writes"},
@@ -37,8 +37,8 @@ static const file_system file_systems[] = {
     {0x47504653, "gpfs", "shared by hosts"},
     {0x19830326, "beegfs", "shared by hosts"},
     {0x00c36400, "ceph", "shared by hosts"},
-    {V9FS_MAGIC, "9p", "a virtual machine's host serves it"},
-    {0x65735546, "fuse", "a program serves it: its fsync may promise more than it holds"},
+    {V9FS_MAGIC, "9p", "the virtual machine's host serves it"},
+    {0x65735546, "fuse", "a user-space program serves it: its fsync may not be reliable"},
 };
 
 static const file_system *file_system_of(const char *path)
@@ -94,8 +94,9 @@ static void judge_space(tutti__doctor *d, const char *subject, const char *folde
     }
     tutti__find(d, left < 64 * MIB ? TUTTI__PROBLEM : TUTTI__WARNING, subject,
                 "%s and %llu files left", tutti__size(&a, left), (unsigned long long)info.f_favail);
-    tutti__remedy(d,
-                  "remove old run folders (du -s runs/* | sort -n), or give --run-dir elsewhere");
+    tutti__remedy(
+        d,
+        "remove old run folders (du -s runs/* | sort -n), or set --run-dir to another file system");
 }
 
 void tutti__check_folder(tutti__doctor *d)
@@ -119,7 +120,7 @@ void tutti__check_folder(tutti__doctor *d)
     if (error) {
         tutti__find(d, TUTTI__WARNING, "writing here", "%s: run folders cannot be made here",
                     strerror(error));
-        tutti__remedy(d, "work in another folder, or give --run-dir elsewhere");
+        tutti__remedy(d, "work in another folder, or set --run-dir to another file system");
         return;
     }
     judge_space(d, "space here", ".");

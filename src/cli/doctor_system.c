@@ -39,7 +39,7 @@ void tutti__check_kernel(tutti__doctor *d)
         tutti__find(d, TUTTI__FINE, "kernel", "%s %s", name.sysname, name.release);
     if (!tutti__slurp("/proc/self/stat", text, sizeof text) || !*text) {
         tutti__find(d, TUTTI__PROBLEM, "/proc",
-                    "not mounted: tutti run cannot find what workers leave behind");
+                    "not mounted: tutti run cannot find processes that workers leave behind");
         tutti__remedy(d, "mount -t proc proc /proc");
     }
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
@@ -54,7 +54,7 @@ void tutti__check_kernel(tutti__doctor *d)
         close(fd);
     } else {
         tutti__find(d, TUTTI__NOTE, "supervision",
-                    "pidfd_open: %s: ends of processes are seen by SIGCHLD alone", strerror(errno));
+                    "pidfd_open: %s: ends of processes are only seen by SIGCHLD", strerror(errno));
     }
     check_seccomp(d);
 }
@@ -205,7 +205,7 @@ void tutti__check_other_limits(tutti__doctor *d)
             "none are written when a rank crashes (ulimit -c unlimited, to debug one)", NULL);
     if (getrlimit(RLIMIT_CPU, &cpu) == 0 && cpu.rlim_cur != RLIM_INFINITY) {
         tutti__find(d, TUTTI__WARNING, "processor time",
-                    "a process is ended after %llu s of it (ulimit -t)",
+                    "a process is killed after %llu s of it (ulimit -t)",
                     (unsigned long long)cpu.rlim_cur);
         tutti__remedy(d, "ulimit -t unlimited");
     }
@@ -223,10 +223,11 @@ void tutti__check_clock(tutti__doctor *d)
         tutti__find(d, TUTTI__NOTE, "clock",
                     "adjtimex: %s: whether it is synchronised is not known", strerror(errno));
     } else if (result == TIME_ERROR || (state.status & STA_UNSYNC)) {
-        tutti__find(d, TUTTI__WARNING, "clock",
-                    "not synchronised, says the kernel: times in logs and traces of several hosts "
-                    "do not fit together "
-                    "(on one host this does not matter)");
+        tutti__find(
+            d, TUTTI__WARNING, "clock",
+            "not synchronised, according to the kernel: times in logs and traces of several "
+            "hosts will not match "
+            "(on one host this does not matter)");
         tutti__remedy(d, "timedatectl set-ntp true, or install chrony");
     } else {
         tutti__find(d, TUTTI__FINE, "clock", "synchronised, %.3f ms off by the kernel's estimate",

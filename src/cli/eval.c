@@ -8,7 +8,7 @@
 #include <string.h>
 
 static const char HELP[] =
-    "Accuracy and loss of weights on a data set, of all and of each class; each sample counts "
+    "Accuracy and loss of weights on a data set, overall and per class; each sample counts "
     "once.\n"
     "\n"
     "usage: tutti eval PATH [-n N] [--FLAG VALUE]...\n"
@@ -16,16 +16,14 @@ static const char HELP[] =
     "  tutti eval runs/mine\n"
     "  tutti eval runs/mine/checkpoints/latest -n 2 --confusion\n"
     "  tutti eval resnet.pt --model mini_resnet --data cifar10 --data-dir data/cifar10 --json -\n"
-    "\n" TUTTI__INFERENCE_HELP
-    "  --confusion              also how often each class was taken for each other\n"
+    "\n" TUTTI__INFERENCE_HELP "  --confusion              also the confusion matrix\n"
     "  --json FILE              the results as a JSON object; -: to standard output, in place of "
     "the "
     "tables\n"
     "  -h, --help               this text\n"
     "\n"
-    "recall is the accuracy within a class; precision, how many of those that were taken for it "
-    "are "
-    "of it.\n";
+    "recall: share of a class's samples that were predicted correctly;\n"
+    "precision: share of the predictions of a class that are correct.\n";
 
 enum { MAX_CONFUSION = 4096, SHOWN_CONFUSION = 20, NAME_BYTES = 24 };
 
@@ -93,8 +91,7 @@ static void print_confusion(const tutti__inference_result *r)
     char name[4 * NAME_BYTES];
 
     if (t->classes > SHOWN_CONFUSION) {
-        printf("\n  %zu classes are too many for a table of confusions; --json has it\n",
-               t->classes);
+        printf("\n  %zu classes are too many for a confusion matrix; --json has it\n", t->classes);
         return;
     }
     printf("\n  %-*s  taken for\n  %-*s", width, "", width, "class");

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 static const char HELP[] =
-    "Makes the folder NAME with a program that trains a small network of its own, and what builds "
+    "Makes the folder NAME with a program that trains a small network, and the files to build "
     "it.\n"
     "\n"
     "usage: tutti new NAME [--dir DIR]\n"
@@ -25,8 +25,8 @@ static const char HELP[] =
     "\n"
     "NAME becomes the name of the program and of its source file: letters, digits, _ and -, the "
     "first a letter.\n"
-    "The folder holds NAME.c, CMakeLists.txt, README.md and .gitignore. What is there already is "
-    "never touched.\n";
+    "The folder holds NAME.c, CMakeLists.txt, README.md and .gitignore. Existing files are "
+    "never changed.\n";
 
 /* What stands in a template between two @. */
 typedef struct values {
@@ -94,7 +94,7 @@ static tutti_status check_name(const char *name)
         if (n == 0 || !isascii(name[i]) ||
             !(i == 0 ? isalpha(name[i]) : isalnum(name[i]) || strchr("_-", name[i])))
             return tutti__fail(TUTTI_ERR_ARG,
-                               "\"%.60s\" is no name for a program: expected letters, digits, _ "
+                               "\"%.60s\" is not a valid program name: expected letters, digits, _ "
                                "and -, the first a letter",
                                shown);
     if (is_one_of(name, keywords, TUTTI__COUNT_OF(keywords)))

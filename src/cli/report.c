@@ -17,14 +17,14 @@ static const char HELP[] =
     "usage: tutti report RUN_DIR... [--out FILE.html]\n"
     "       tutti report --trace OUT.json RUN_DIR\n"
     "\n"
-    "  --out FILE      where to (default: RUN_DIR/report.html; of several runs: report.html "
+    "  --out FILE      output file (default: RUN_DIR/report.html; for several runs: report.html "
     "here);\n"
     "                  - is standard output\n"
-    "  --trace FILE    no page, but the traces of all ranks (tutti train --profile A:B) in one "
-    "file, for\n"
+    "  --trace FILE    instead of the page, the traces of all ranks (tutti train --profile A:B) "
+    "in one file, for\n"
     "                  ui.perfetto.dev\n"
     "\n"
-    "A run may go on meanwhile, or have been killed: what is missing is said in the page.\n";
+    "A run may still be going on, or have been killed: the page says what is missing.\n";
 
 typedef struct command_line {
     const char *out, *trace;

@@ -49,7 +49,7 @@ static FILE *open_file(tutti__report_run *run, const char *name, off_t *bytes_p)
         return NULL;
     }
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-        note(run, "%s is no regular file, and was left out", name);
+        note(run, "%s is not a regular file, and was left out", name);
         close(fd);
         return NULL;
     }
@@ -77,7 +77,7 @@ static json_t *read_object(tutti__report_run *run, const char *name)
         note(run, "%s is empty", name);
     else
         note(run, "%s is damaged, and was left out: %s", name,
-             json ? "it is no JSON object" : error.text);
+             json ? "it is not a JSON object" : error.text);
     json_decref(json);
     return NULL;
 }
@@ -208,7 +208,7 @@ tutti_status tutti__report_read(tutti__report_run *run, const tutti__tick *tick)
         return tutti__fail_errno(errno, "cannot read the run folder %s", run->path);
     if (!S_ISDIR(st.st_mode))
         return tutti__fail(TUTTI_ERR_ARG,
-                           "%s is no folder; expected a run folder, which holds metrics.jsonl",
+                           "%s is not a folder; expected a run folder, which holds metrics.jsonl",
                            run->path);
     run->config = read_object(run, "config.json");
     run->summary = read_object(run, "summary.json");

@@ -12,7 +12,7 @@
 /* Of a dead group: its cause, without making it the thread's message; OK while it lives. *culprit_p: the rank that caused it,
  * -1: none in particular. The text is the group's. */
 tutti_status tutti__group_cause(tutti_group *group, int *culprit_p, const char **text_p);
-/* Of a dead one: the rank has not been heard for a whole heartbeat. */
+/* Of a dead one: the rank has not been heard from for a whole heartbeat. */
 bool tutti__group_is_silent(tutti_group *group, int rank);
 /* Kills the group on all ranks, of a cause that is no rank's failure (PEER). */
 void tutti__group_give_up(tutti_group *group, const char *why);
@@ -43,7 +43,7 @@ tutti_status tutti__launcher_refuse(const tutti__launcher *launcher, const char 
                                     const char *again);
 
 /* Waits until an event of the stream's device has passed; GROUP errors where the group dies meanwhile, or its time limit is over:
- * "... waited 600 s in vain for <what>". */
+ * "... timed out after 600 s waiting for <what>". */
 tutti_status tutti__group_await(tutti_group *group, tutti_stream *stream, tutti__event *event,
                                 const char *what);
 /* Runs `call` on the communication thread, in the order of the calls; collectives that it calls on this group run at once,

@@ -68,7 +68,7 @@ tutti_status tutti__launcher_refuse(const tutti__launcher *launcher, const char 
                  "have %s start the program itself, or drop %s: %s -n N PROGRAM", name, name,
                  title);
     return tutti__fail(TUTTI_ERR_ARG,
-                       "%s has started %d processes already, and with `%s%s%s` each of them would "
-                       "start a job of its own: %s",
+                       "%s has already started %d processes, and with `%s%s%s` each of them would "
+                       "start its own job: %s",
                        name, launcher->n_ranks, title, *again ? " " : "", again, instead);
 }

@@ -151,6 +151,7 @@ static tutti_status open_place(tutti_dataset *dataset, const place *at, int imag
                                    .split = dataset->split,
                                    .train = strcmp(at->split, "train") == 0,
                                    .image_size = image_size};
+    tutti_status status;
 
     dataset->format = at->format;
     dataset->image_size = image_size;
@@ -159,7 +160,11 @@ static tutti_status open_place(tutti_dataset *dataset, const place *at, int imag
     dataset->info.split = dataset->split;
     for (int c = 0; c < 4; c++)
         dataset->info.std[c] = 1;
-    TUTTI_TRY(at->format->open(&dataset->self, &source, &dataset->info));
+    status = at->format->open(&dataset->self, &source, &dataset->info);
+    if (status != TUTTI_OK && !tutti_last_error()[0])
+        return tutti__fail(status, "the open function of data format %s failed and did not say why",
+                           at->format->name);
+    TUTTI_TRY(status);
     TUTTI_TRY(check_info(dataset));
     dataset->info.dtype = TUTTI_U8;
     dataset->info.targets = 0;
@@ -297,9 +302,9 @@ static tutti_status check_samples(const tutti_samples *s)
     if (s->classes < 0 || s->classes > MAX_CLASSES || s->targets < 0 ||
         (s->classes > 0) == (s->targets > 0))
         return fail_samples(s,
-                            "%d classes and %d targets; expected one of them: classes for labels, "
-                            "targets for numbers to predict",
-                            s->classes, s->targets);
+                            "%d classes and %d targets; expected one of them: classes for labels "
+                            "(up to %d), targets for numbers to predict",
+                            s->classes, s->targets, MAX_CLASSES);
     if (s->read ? s->x || s->labels || s->y
                 : !s->x || (is_class ? !s->labels || s->y : !s->y || s->labels))
         return fail_samples(s, "x %s, labels %s, y %s, read %s; expected x and %s, or read alone",
@@ -415,8 +420,10 @@ tutti_status tutti__dataset_read(const tutti_dataset *dataset, size_t index, boo
         status = tutti__fail(TUTTI_ERR_FORMAT, "the label is %lld, expected 0 to %d",
                              (long long)label, info->classes - 1);
     if (status != TUTTI_OK)
-        return tutti__fail(status, "%s (sample %zu of data set %s, %s)", tutti_last_error(), index,
-                           info->name, info->split);
+        return tutti__fail(status, "%s (sample %zu of data set %s, %s)",
+                           tutti_last_error()[0] ? tutti_last_error()
+                                                 : "its read function failed and did not say why",
+                           index, info->name, info->split);
     return TUTTI_OK;
 }
 

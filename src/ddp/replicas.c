@@ -71,8 +71,8 @@ static tutti_status fail_apart(const verdict *v, int right)
     return tutti__fail(
         TUTTI_ERR_MISMATCH,
         "replicas differ at step %llu: rank%s %s, where the other %d have %016" PRIx64
-        "; \"%s\" is the first that differs on rank %d. Its memory is at fault, or something "
-        "other than the optimizer has written there on some ranks only",
+        "; \"%s\" is the first that differs on rank %d. Either its memory is faulty, or something "
+        "other than the optimizer has changed it on some ranks only",
         (unsigned long long)tutti_ctx_step(tutti_module_ctx(v->ddp->module)), n > 1 ? "s" : "",
         ranks, v->size - n, v->totals[right], first_difference(v, first, right), first);
 }
@@ -93,8 +93,8 @@ static tutti_status fail_undecided(const verdict *v)
     return tutti__fail(
         TUTTI_ERR_MISMATCH,
         "replicas differ at step %llu: the digest is %s; \"%s\" is the first that differs on ranks "
-        "0 and %d. A rank's memory is at fault, or something other than the optimizer has written "
-        "there on some ranks only",
+        "0 and %d. Either a rank's memory is faulty, or something other than the optimizer has "
+        "changed it on some ranks only",
         (unsigned long long)tutti_ctx_step(tutti_module_ctx(v->ddp->module)), ranks,
         first_difference(v, 0, other), other);
 }

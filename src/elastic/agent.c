@@ -21,11 +21,12 @@ tutti_status tutti__agent_find(int *fd_p)
         return TUTTI_OK;
     if (!tutti__parse_int64(text, &fd) || fd < 0 || fd > INT32_MAX ||
         getsockopt((int)fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0 || type != SOCK_SEQPACKET)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "TUTTI_AGENT_FD is \"%.40s\", which is no open socket of an agent: only "
-                           "tutti run sets it, and a wrapper around this program must pass the "
-                           "descriptor on, or unset the variable",
-                           text);
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "TUTTI_AGENT_FD is \"%.40s\", which is not an open socket of an agent: only "
+            "tutti run sets it, and a wrapper around this program must pass the "
+            "descriptor on, or unset the variable",
+            text);
     fcntl((int)fd, F_SETFD, FD_CLOEXEC);
     *fd_p = (int)fd;
     return TUTTI_OK;

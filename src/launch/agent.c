@@ -297,7 +297,7 @@ static void on_lost(agent *a)
     if (a->ended || a->stop_signal)
         return;
     if (keeps_running(a) && tutti__succession_is_on(m)) {
-        SAY(a, "the node that coordinates, at %s, was lost: %s; the next one takes over",
+        SAY(a, "the coordinator node at %s was lost: %s; the next one takes over",
             m->roster.list[0].address, m->trouble);
         return;
     }
@@ -360,11 +360,11 @@ static void look_for_successor(agent *a)
     a->paused = a->membership.uncertain;
     if (status == TUTTI_OK && a->paused && !a->membership.coordinator && !found &&
         tutti__now_ms() >= a->paused_ms + limit_s * 1e3)
-        status = tutti__fail(TUTTI_ERR_PEER,
-                             "tried for %g s in vain to reach the node that coordinates, at %s, or "
-                             "one that follows it "
-                             "(--rdzv-conf join_timeout=%g)",
-                             limit_s, a->membership.roster.list[0].address, limit_s);
+        status = tutti__fail(
+            TUTTI_ERR_PEER,
+            "gave up after %g s of trying to reach the coordinator node at %s, or its successor "
+            "(--rdzv-conf join_timeout=%g)",
+            limit_s, a->membership.roster.list[0].address, limit_s);
     if (status != TUTTI_OK)
         fail(a, status);
     else if (found)

@@ -250,7 +250,7 @@ const tutti__worker *tutti__first_failed(const tutti__worker *workers, int n);
 void tutti__report_flights(const tutti__report *report, const char *said);
 /* Once, when it is known who was first. Returns the cause, which may be another that still runs. */
 const tutti__worker *tutti__report_failure(const tutti__report *report, const tutti__worker *first);
-/* For the other nodes: 'rank 3 on b failed first: exit code 1 (process 7, after 2.000 s), in its own words: no data'. */
+/* For the other nodes: 'rank 3 on b failed first: exit code 1 (process 7, after 2.000 s), with the error: no data'. */
 void tutti__describe_failure(const tutti__worker *first, char *text, size_t bytes);
 /* "0-3, 5", of n ranks in order, "..." where there is no room for more. */
 void tutti__list_ranks(const int *ranks, size_t n, char *text, size_t bytes);

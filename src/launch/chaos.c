@@ -274,7 +274,7 @@ void tutti__chaos_close(tutti__chaos *chaos)
     if (chaos->begin_ns)
         SAY(chaos,
             ": in %.1f s %d killed, %d stopped, %d cut off (%d connection%s), %d slowed; %d "
-            "event%s found nobody to hit; seed %llu",
+            "event%s had no target; seed %llu",
             seconds_since(chaos->begin_ns), hits[TUTTI__CHAOS_KILL], hits[TUTTI__CHAOS_STOP],
             hits[TUTTI__CHAOS_CUT], chaos->connections, tutti__s((uint64_t)chaos->connections),
             hits[TUTTI__CHAOS_SLOW], chaos->misses, tutti__s((uint64_t)chaos->misses),

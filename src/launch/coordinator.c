@@ -332,9 +332,8 @@ static void consider_giving_up(tutti__coordinator *c)
     if (!c->paused || tutti__now_ms() < limit_of_waiting(c))
         return;
     snprintf(c->why, sizeof c->why,
-             "waited %g s in vain for nodes that may go on without this one: are they cut off, or "
-             "their machines down? "
-             "(--rdzv-conf join_timeout=%g)",
+             "timed out after %g s waiting for nodes that may have continued without this one: are "
+             "they cut off, or their machines down? (--rdzv-conf join_timeout=%g)",
              tutti__or(limits(c)->join_timeout_s, 600), tutti__or(limits(c)->join_timeout_s, 600));
     tutti__coordinator_end_job(c, 3);
 }

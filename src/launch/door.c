@@ -140,7 +140,7 @@ static void keep_alive(tutti__door *door)
     double limit_ms = door->opts.ping_ms * door->opts.misses, now = tutti__now_ms();
     char why[96];
 
-    snprintf(why, sizeof why, "it has not been heard for %g s", limit_ms * 1e-3);
+    snprintf(why, sizeof why, "it has not been heard from for %g s", limit_ms * 1e-3);
     for (tutti__link *link = door->links; link; link = link->next) {
         if (link->channel.fd < 0 || link->local)
             continue;

@@ -291,7 +291,7 @@ static void describe_end(const tutti__workers *w, const tutti__worker *worker, c
     else
         snprintf(how, sizeof how, "ended with exit code %d", WEXITSTATUS(status));
     if (status == SIGKILL && tutti__oom_kills() > w->oom_kills)
-        why = " (the kernel's out-of-memory killer has struck meanwhile)";
+        why = " (the kernel's out-of-memory killer ran meanwhile)";
     snprintf(text, bytes, "rank %d%s%.80s (process %d) %s%s%s", worker->rank,
              w->job->round.n_nodes > 1 ? " on " : "", w->job->round.n_nodes > 1 ? w->job->host : "",
              (int)worker->pid, how, step, why);
@@ -328,7 +328,7 @@ static tutti_status on_verdict(tutti__workers *w, tutti__worker *worker, const j
         return TUTTI_OK;
     }
     if (*why)
-        SAY(w, "%s: %s; nobody takes its place", text, why);
+        SAY(w, "%s: %s; it is not replaced", text, why);
     if (!worker->rests)
         tutti__workers_sweep_after(w, worker);
     return TUTTI_OK;

@@ -233,20 +233,18 @@ static void print_wrapped(FILE *file, const char *text, int column)
 
 void tutti__run_print_help(FILE *file)
 {
-    fputs(
-        "usage: tutti run [FLAGS] PROGRAM [ARGUMENTS]\n\n"
-        "Starts PROGRAM as N workers on this machine, each with the environment that torchrun "
-        "gives (RANK,\n"
-        "WORLD_SIZE, MASTER_ADDR, ...), shows their output, each line with its rank, and ends "
-        "with the exit code\n"
-        "of the worker that failed first (128 + n for a signal), or 0. The first failure stops "
-        "the others; no\n"
-        "process is left behind, theirs included. Rank 0 reads standard input. A PROGRAM ending "
-        "in .py is run by\n"
-        "python3. Each flag NAME can also be set in the environment as PET_NAME; the beginning of "
-        "a torchrun flag\n"
-        "is enough where no other begins so.\n\n",
-        file);
+    fputs("usage: tutti run [FLAGS] PROGRAM [ARGUMENTS]\n\n"
+          "Starts PROGRAM as N workers on this machine, each with torchrun's environment (RANK, "
+          "WORLD_SIZE,\n"
+          "MASTER_ADDR, ...), and shows their output with the rank before each line. The first "
+          "failure stops the\n"
+          "other workers and their children. The exit code is that of the worker that failed first "
+          "(128 + n for\n"
+          "signal n), or 0. Rank 0 reads standard input. A PROGRAM that ends in .py is run by "
+          "python3. Each flag\n"
+          "NAME can also be set in the environment as PET_NAME; torchrun's flags can be "
+          "abbreviated.\n\n",
+          file);
     for (int i = 0; i < TUTTI__N_FLAGS; i++) {
         char left[64], letter[4] = "";
 

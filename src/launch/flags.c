@@ -48,7 +48,7 @@ static tutti_status read_n(const given *g, int *n_p)
         return TUTTI_OK;
     }
     if (strcmp(g->text, "gpu") == 0)
-        return tutti__fail(TUTTI_ERR_ARG, "%s is \"gpu\", but %s; `cpu` starts a worker a core",
+        return tutti__fail(TUTTI_ERR_ARG, "%s is \"gpu\", but %s; `cpu` starts one worker per core",
                            g->source,
                            getenv("CUDA_VISIBLE_DEVICES")
                                ? "CUDA_VISIBLE_DEVICES names no device"

@@ -234,7 +234,7 @@ static void verdict(FILE *out, const flight_group *g, const char *title)
     }
     if (g->top < 0 || n_absent == 0 || n_waiting == 0 || strcmp(status, "ERR_MISMATCH") == 0)
         return;
-    fprintf(out, "%s: rank%s %s did not come through %s, in which rank%s %s wait%s\n", title,
+    fprintf(out, "%s: rank%s %s did not complete %s, in which rank%s %s wait%s\n", title,
             n_absent > 1 ? "s" : "", absent, g->top_text, n_waiting > 1 ? "s" : "", waiting,
             n_waiting > 1 ? "" : "s");
 }

@@ -214,8 +214,8 @@ static void warn_of_many(const tutti__job *job)
 
     if (job->opts.n > cores)
         tutti_log(TUTTI_LOG_WARN, "launch",
-                  "%d workers share %d core%s: they take turns, and each waits for those that "
-                  "have none; -n %d gives every worker a core",
+                  "%d workers share %d core%s: they take turns, which is slower; -n %d gives every "
+                  "worker a core",
                   job->opts.n, cores, cores == 1 ? "" : "s", cores);
 }
 

@@ -285,7 +285,7 @@ static tutti_status give_up(tutti__membership *m, double waited_s)
 
     return tutti__fail(
         TUTTI_ERR_TIMEOUT,
-        "tried for %.0f s in vain to reach the rendezvous at %s:%d: %s; is `tutti run` "
+        "gave up after %.0f s of trying to reach the rendezvous at %s:%d: %s; is `tutti run` "
         "of node 0 running there, is the address right, does a firewall let the "
         "port through? (--master-addr, --rdzv-endpoint, --rdzv-conf "
         "join_timeout=%g)",
@@ -379,7 +379,7 @@ void tutti__membership_serve(tutti__membership *m)
     tutti__channel_read(&m->channel);
     if (!m->coordinator && tutti__now_ms() >= silence_deadline(m)) {
         tutti__channel_send(&m->channel, json_pack("{s:s}", "type", "apart"));
-        m->channel.fault = "it has not been heard for too long";
+        m->channel.fault = "it has not been heard from for too long";
     }
 }
 

@@ -113,10 +113,10 @@ static void quote_words(const tutti__report *r, const char *words)
     size_t bytes = strcspn(words, "\n");
 
     if (!words[bytes]) {
-        SAY(r, "its own words: %s", words);
+        SAY(r, "its error: %s", words);
         return;
     }
-    SAY(r, "%s", "its own words:");
+    SAY(r, "%s", "its error:");
     for (int n = 0; *words && n < QUOTED_LINES; n++) {
         quote_line(r, words, bytes);
         words += bytes + (words[bytes] == '\n');
@@ -209,7 +209,7 @@ static void tell_how(const tutti__worker *w, char *how, size_t bytes)
 /* A cause in the table's first line that has been said in the same words is not said again. */
 static void shorten(char *table, const char *said)
 {
-    static const char before[] = " said: ", instead[] = " said so (above)";
+    static const char before[] = " said: ", instead[] = " reported it (above)";
     char *at = *said ? strstr(table, said) : NULL, *from = at ? at - strlen(before) : NULL;
 
     if (!at || from < table || memcmp(from, before, strlen(before)) != 0 ||
@@ -259,8 +259,8 @@ static void tell_cause(const tutti__report *r, const failure *cause)
         snprintf(where, sizeof where, " on %s", r->job->host);
     if (w->running && tutti__worker_is_stopped(w)) {
         SAY(r,
-            "rank %d%s (process %d) is stopped (SIGSTOP, a debugger): the others took it for lost; "
-            "`kill -CONT %d` lets such a rank go on",
+            "rank %d%s (process %d) is stopped (SIGSTOP, a debugger): the others gave up on it; "
+            "`kill -CONT %d` resumes it",
             w->rank, where, (int)w->pid, (int)w->pid);
     } else if (w->running) {
         SAY(r, "rank %d%s failed%s: it says so, and is still ending (process %d, after %.3f s)",
@@ -272,8 +272,8 @@ static void tell_cause(const tutti__report *r, const failure *cause)
     }
     if (!w->running && w->status == SIGKILL && tutti__oom_kills() > r->oom_kills)
         SAY(r, "%s",
-            "the kernel's out-of-memory killer has struck on this machine meanwhile: most likely "
-            "it ended "
+            "the kernel's out-of-memory killer ran on this machine meanwhile, and most likely "
+            "killed "
             "this rank; use fewer workers, a smaller batch, or more memory");
 }
 
@@ -365,7 +365,7 @@ void tutti__describe_failure(const tutti__worker *first, char *text, size_t byte
         n = snprintf(text, bytes, "rank %d on %s (process %d) %s", first->rank, first->job->host,
                      (int)first->pid,
                      tutti__worker_is_stopped(first)
-                         ? "is stopped (SIGSTOP, a debugger): the others took it for lost"
+                         ? "is stopped (SIGSTOP, a debugger): the others gave up on it"
                          : "failed first and is still ending");
     } else {
         tutti__worker_describe(first, how, sizeof how);
@@ -374,7 +374,7 @@ void tutti__describe_failure(const tutti__worker *first, char *text, size_t byte
                      (double)(first->ended_ns - first->started_ns) * 1e-9);
     }
     if (n > 0 && (size_t)n < bytes && tutti__error_file_read(first, &words))
-        snprintf(text + n, bytes - (size_t)n, ", in its own words: %.*s",
+        snprintf(text + n, bytes - (size_t)n, ", with the error: %.*s",
                  (int)strcspn(words.text, "\n"), words.text);
 }
 

@@ -195,7 +195,7 @@ void tutti__flat_return_gradients(struct tutti_root *root)
 {
     if (!root->gradients_borrowed || layout(root, NULL, NULL) == TUTTI_OK)
         return;
-    tutti_log(TUTTI_LOG_WARN, "nn", "the gradients are lost with the memory that they lay in: %s",
+    tutti_log(TUTTI_LOG_WARN, "nn", "the gradients are lost, because their memory was freed: %s",
               tutti_last_error());
     root->gradients_borrowed = false;
     root->flat_gradients = NULL;

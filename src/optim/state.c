@@ -14,7 +14,8 @@ static tutti_status check_parameter(const tutti_optim *optim, const tutti_tensor
     if (!optim)
         return tutti__fail(TUTTI_ERR_ARG, "the optimizer is NULL");
     if (!parameter || !parameter->parameter || parameter->parameter->owner != optim->module->root)
-        return tutti__fail(TUTTI_ERR_ARG, "%s: %s is no parameter of its module", optim->rule->name,
+        return tutti__fail(TUTTI_ERR_ARG, "%s: %s is not a parameter of its module",
+                           optim->rule->name,
                            parameter && parameter->name[0] ? parameter->name : "the tensor");
     return TUTTI_OK;
 }

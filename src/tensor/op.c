@@ -193,11 +193,6 @@ static tutti_status run(tutti__node *n, tutti_status (*function)(tutti__node *n)
     return status;
 }
 
-tutti_status tutti__node_forward(tutti__node *n)
-{
-    return run(n, n->op->forward ? n->op->forward : tutti__plain_forward, false);
-}
-
 tutti_status tutti__node_backward(tutti__node *n)
 {
     return run(n, n->op->backward ? n->op->backward : tutti__plain_backward, true);
@@ -252,7 +247,7 @@ static tutti_status compute(tutti_ctx *cx, tutti__node *n)
     n->dst = tutti__tensor_new(cx, shape, dtype);
     if (!n->dst)
         return TUTTI_ERR_MEMORY;
-    return tutti__node_forward(n);
+    return run(n, n->op->forward ? n->op->forward : tutti__plain_forward, false);
 }
 
 static void count_uses(tutti_ctx *cx, const tutti__node *n)

@@ -44,7 +44,7 @@ typedef struct tutti__op {
     /* Element i of y is made of element i of the sources, all of one shape, and so are gradients: the plain C may be given
      * any run of elements, by several threads at a time. */
     bool elementwise;
-    int64_t (*keeps)(const tutti__node *n); /* NULL: nothing */
+    int64_t (*keeps)(const tutti__node *n); /* NULL: nothing; always so where elementwise */
     /* Where more than plain C is to run: they choose between kernels and tutti__plain_forward and _backward. NULL: those. */
     tutti_status (*forward)(tutti__node *n);
     /* Asks tutti__grad_of for what is wanted and fills it. n->dst->grad is the gradient of the
@@ -89,9 +89,8 @@ static inline bool tutti__counts_use(const tutti__node *n, int i)
  * "fc1.weight": `. */
 tutti_status tutti__name_operation(const tutti__node *n, const char *what, tutti_status status);
 
-/* Runs n's forward or backward: on its context's kernels, or if a source is an empty batch on those that the family has
- * for that (`empty`). */
-tutti_status tutti__node_forward(tutti__node *n);
+/* Runs n's backward, as tutti__op_run its forward: on its context's kernels, or if a source is an empty batch on those that
+ * the family has for that (`empty`). */
 tutti_status tutti__node_backward(tutti__node *n);
 
 /* Those of an operation's plain C: results and gradients get memory, sources in other dtypes, layouts and memories are brought to

@@ -18,7 +18,11 @@ typedef struct work {
     tutti__plain p;
     const tutti__layout *layout; /* of all its tensors; NULL: row-major */
     tutti_tensor *copies[MAX_COPIES];
-    int n_copies;
+    struct {
+        void *p;
+        size_t bytes;
+    } scratch[MAX_COPIES];
+    int n_copies, n_scratch;
 } work;
 
 static bool on_host(const work *w)
@@ -40,24 +44,25 @@ static tutti_status copy_new(work *w, tutti_shape shape, tutti_dtype dtype, tutt
     return TUTTI_OK;
 }
 
-/* Memory of the host for `shape`: the step's, which is given back at once where the host's is the device's. */
+/* Memory of the host for `shape`. */
 static tutti_status host_memory(work *w, tutti_shape shape, tutti_dtype dtype, void **p_p)
 {
-    tutti_tensor *t;
+    const size_t bytes = (size_t)tutti_shape_count(shape) * tutti_dtype_size(dtype);
+    void *p = tutti__scratch_take(w->cx, bytes);
 
-    if (on_host(w)) {
-        TUTTI_TRY(copy_new(w, shape, dtype, &t));
-        *p_p = t->data;
-        return TUTTI_OK;
-    }
-    *p_p = tutti__step_alloc(w->cx, (size_t)tutti_shape_count(shape) * tutti_dtype_size(dtype) + 1);
-    return *p_p ? TUTTI_OK : TUTTI_ERR_MEMORY;
+    if (!p)
+        return TUTTI_ERR_MEMORY;
+    w->scratch[w->n_scratch].p = *p_p = p;
+    w->scratch[w->n_scratch++].bytes = bytes;
+    return TUTTI_OK;
 }
 
 static void give_back(work *w)
 {
     for (int i = 0; i < w->n_copies; i++)
         tutti__tensor_release(w->copies[i]);
+    for (int i = 0; i < w->n_scratch; i++)
+        tutti__scratch_give(w->cx, w->scratch[i].p, w->scratch[i].bytes);
 }
 
 /* ---- In and out -------------------------------------------------------------------------------- */
@@ -93,12 +98,16 @@ static tutti_status see(work *w, tutti_tensor *t, const void **p_p)
     return TUTTI_OK;
 }
 
-/* Where t, a result, is computed. */
-static tutti_status place(work *w, tutti_tensor *t, float **p_p)
+/* Where t, a result, is computed. `read`: what nobody needs on the device any more, now that the host has it; NULL: nothing. */
+static tutti_status place(work *w, tutti_tensor *t, tutti_tensor *read, float **p_p)
 {
     void *p;
 
-    TUTTI_TRY(tutti__tensor_alloc(t, w->layout));
+    if (!on_host(w) && read && read->data && !read->layout && read->dtype == t->dtype &&
+        tutti_shape_equal(read->shape, t->shape))
+        TUTTI_TRY(tutti__tensor_take(t, read));
+    else
+        TUTTI_TRY(tutti__tensor_alloc(t, w->layout));
     if (on_host(w) && t->dtype == TUTTI_F32)
         p = t->data;
     else
@@ -179,6 +188,10 @@ static void part_job(void *arg, int64_t i, int member)
 
 static tutti_status check_elementwise(const tutti__node *n)
 {
+    if (n->op->keeps)
+        return tutti__fail(TUTTI_ERR_INTERNAL,
+                           "the operation is declared elementwise, but keeps floats for backward, "
+                           "which has no place for each part");
     for (int i = 0; i < n->n_src; i++)
         if (n->src[i] &&
             (n->src[i]->dtype == TUTTI_I64 || !tutti_shape_equal(n->src[i]->shape, n->dst->shape)))
@@ -228,7 +241,7 @@ tutti_status tutti__plain_forward(tutti__node *n)
     for (int i = 0; i < n->n_src; i++)
         if (n->src[i])
             TUTTI_TRY(see(&w, n->src[i], &w.p.src[i]));
-    TUTTI_TRY(place(&w, n->dst, &w.p.y));
+    TUTTI_TRY(place(&w, n->dst, NULL, &w.p.y));
     TUTTI_TRY(compute(&w, n->op->plain_forward));
     TUTTI_TRY(put(&w, n->dst, w.p.y));
     give_back(&w);
@@ -264,7 +277,7 @@ tutti_status tutti__plain_backward(tutti__node *n)
     for (int i = 0; i < n->n_src; i++) {
         TUTTI_TRY(tutti__grad_of(n, i, &dsrc[i]));
         if (dsrc[i])
-            TUTTI_TRY(place(&w, dsrc[i], &w.p.dsrc[i]));
+            TUTTI_TRY(place(&w, dsrc[i], n->dst->grad, &w.p.dsrc[i]));
     }
     TUTTI_TRY(compute(&w, n->op->plain_backward));
     for (int i = 0; i < n->n_src; i++)

@@ -50,12 +50,56 @@ size_t tutti__tensor_bytes(const tutti_tensor *t)
     return (size_t)tutti_shape_count(t->shape) * tutti_dtype_size(t->dtype);
 }
 
-/* What a tensor takes from the arena: whole cache lines; also of an empty batch, so that no two have one address. */
+/* Whole cache lines; also of nothing, so that no two have one address. */
+static size_t whole_lines(size_t bytes)
+{
+    return bytes ? (bytes + 63) / 64 * 64 : 64;
+}
+
+/* NULL if there is none of that size. */
+static void *spare_take(tutti_ctx *cx, tutti__spare **list, size_t bytes)
+{
+    for (tutti__spare **link = list; *link; link = &(*link)->next)
+        if ((*link)->bytes == bytes) {
+            tutti__spare *taken = *link;
+
+            *link = taken->next;
+            taken->next = cx->spare_entries;
+            cx->spare_entries = taken;
+            return taken->data;
+        }
+    return NULL;
+}
+
+static void spare_give(tutti_ctx *cx, tutti__spare **list, void *p, size_t bytes)
+{
+    tutti__spare *spare = cx->spare_entries;
+
+    if (spare)
+        cx->spare_entries = spare->next;
+    else
+        spare = tutti__step_alloc(cx, sizeof *spare);
+    if (spare) { /* else it waits for the step's end */
+        *spare = (tutti__spare){*list, p, bytes};
+        *list = spare;
+    }
+}
+
+void *tutti__scratch_take(tutti_ctx *cx, size_t bytes)
+{
+    void *p = spare_take(cx, &cx->host_spare, whole_lines(bytes));
+
+    return p ? p : tutti__step_alloc(cx, whole_lines(bytes));
+}
+
+void tutti__scratch_give(tutti_ctx *cx, void *p, size_t bytes)
+{
+    spare_give(cx, &cx->host_spare, p, whole_lines(bytes));
+}
+
 static size_t step_bytes(const tutti_tensor *t, const tutti__layout *layout)
 {
-    size_t bytes = layout ? layout->bytes : tutti__tensor_bytes(t);
-
-    return bytes ? (bytes + 63) / 64 * 64 : 64;
+    return whole_lines(layout ? layout->bytes : tutti__tensor_bytes(t));
 }
 
 tutti_status tutti__tensor_alloc(tutti_tensor *t, const tutti__layout *layout)
@@ -64,36 +108,17 @@ tutti_status tutti__tensor_alloc(tutti_tensor *t, const tutti__layout *layout)
     size_t bytes = step_bytes(t, layout);
 
     t->layout = layout;
-    for (tutti__spare **link = &cx->spare; *link; link = &(*link)->next) {
-        if ((*link)->bytes == bytes) {
-            tutti__spare *taken = *link;
-
-            t->data = taken->data;
-            *link = taken->next;
-            taken->next = cx->spare_entries;
-            cx->spare_entries = taken;
-            return TUTTI_OK;
-        }
-    }
-    t->data = tutti__step_memory(cx, bytes);
+    t->data = spare_take(cx, &cx->spare, bytes);
+    if (!t->data)
+        t->data = tutti__step_memory(cx, bytes);
     return t->data ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
 void tutti__tensor_release(tutti_tensor *t)
 {
-    tutti_ctx *cx = t->cx;
-    tutti__spare *spare = cx->spare_entries;
-
     if (!t->data)
         return;
-    if (spare)
-        cx->spare_entries = spare->next;
-    else
-        spare = tutti__step_alloc(cx, sizeof *spare);
-    if (spare) { /* else it waits for the step's end */
-        *spare = (tutti__spare){cx->spare, t->data, step_bytes(t, t->layout)};
-        cx->spare = spare;
-    }
+    spare_give(t->cx, &t->cx->spare, t->data, step_bytes(t, t->layout));
     t->data = NULL;
 }
 

@@ -62,7 +62,7 @@ struct tutti_tensor {
     uint64_t serial;            /* cx->serial when it was made; 0: persistent */
 };
 
-/* Memory that backward has released, for tutti__tensor_alloc to hand out again. */
+/* Memory of the step that nothing reads any more, to be handed out again. */
 typedef struct tutti__spare {
     struct tutti__spare *next;
     void *data;
@@ -105,9 +105,10 @@ struct tutti_ctx {
     uint64_t serial; /* 1 + steps ended: stamps step tensors */
     uint32_t dropout_calls; /* in this step */
     tutti__node *first_node, *last_node;
-    size_t n_nodes, n_parameters;        /* on the tape; parameters counted once */
-    tutti__spare *spare, *spare_entries; /* entries that stand for nothing */
-    tutti_status step_status;            /* a failure of step_begin: poisons the step's results */
+    size_t n_nodes, n_parameters;     /* on the tape; parameters counted once */
+    tutti__spare *spare, *host_spare; /* of `memory`, and of `arena` */
+    tutti__spare *spare_entries;      /* that stand for nothing */
+    tutti_status step_status;         /* a failure of step_begin: poisons the step's results */
     const char *step_text;
     tutti_tensor out_of_memory;  /* the poisoned tensor that needs no memory */
     uint64_t kernel_allocations; /* counted by kernels that allocate outside the arena */
@@ -153,6 +154,9 @@ size_t tutti__tensor_bytes(const tutti_tensor *t); /* row-major */
  * message made. */
 void *tutti__step_alloc(tutti_ctx *cx, size_t bytes);
 void *tutti__step_memory(tutti_ctx *cx, size_t bytes);
+/* Memory of the host for a while: what was given back is handed out again in the same step. NULL with the message made. */
+void *tutti__scratch_take(tutti_ctx *cx, size_t bytes);
+void tutti__scratch_give(tutti_ctx *cx, void *p, size_t bytes); /* `bytes` as taken */
 
 /* A persistent tensor (module's memory, not the arena's); freed with free(). data is the caller's
  * business. */

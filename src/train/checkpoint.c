@@ -193,7 +193,7 @@ static tutti_status fail(tutti__run *run, uint64_t step)
         s->failure = TUTTI_ERR_DISK;
         return tutti__fail_again(s->failure, s->unsaved);
     }
-    say(run, "%s; the training goes on, and the next checkpoint is another attempt", s->unsaved);
+    say(run, "%s; training continues, and tries again at the next checkpoint", s->unsaved);
     return TUTTI_OK;
 }
 

@@ -273,6 +273,7 @@ static tutti_status open_all(inference *in)
     TUTTI_TRY(tutti__fail_together(run->group, tutti__parts_find(&in->parts, in->config)));
     TUTTI_TRY(tutti__core_share_find(run->group, &run->cores));
     TUTTI_TRY(tutti__fail_together(run->group, open_alone(in)));
+    TUTTI_TRY(tutti__fail_together(run->group, tutti__run_same_data(run)));
     return share_weights(in);
 }
 
@@ -284,7 +285,7 @@ static tutti_status evaluate(inference *in)
     const uint64_t begin_ns = tutti__now_ns();
     tutti_status status;
 
-    tutti__signals_watch(NULL);
+    tutti__signals_watch("");
     status = tutti__evaluate(
         &in->run, &(tutti__evaluation){.tally = &in->tally,
                                        .tick = in->run.rank == 0 && tick.call ? &tick : NULL,

@@ -36,7 +36,7 @@ struct tutti__sinks {
 static bool failed(tutti_status status, const char *what)
 {
     if (status != TUTTI_OK)
-        tutti_log(TUTTI_LOG_WARN, "train", "%s: %s; training goes on without it", what,
+        tutti_log(TUTTI_LOG_WARN, "train", "%s: %s; training continues without it", what,
                   tutti_last_error());
     return status != TUTTI_OK;
 }

@@ -281,10 +281,9 @@ static tutti_status take_state(void *self)
 
 static void say_taken_over(tutti__run *run)
 {
-    tutti__progress_say(
-        &run->progress,
-        "the rank that wrote %s has gone: this one does from here on, after step %llu",
-        run->folder.path, (unsigned long long)run->at.step);
+    tutti__progress_say(&run->progress,
+                        "the rank that wrote %s is gone: this rank takes over after step %llu",
+                        run->folder.path, (unsigned long long)run->at.step);
 }
 
 void tutti__members_write_lines(tutti__run *run)
@@ -466,7 +465,7 @@ static tutti_status fail_torn(tutti__run *run)
         TUTTI_ERR_MEMORY,
         "all workers that had the state whole have gone, or, with zero=1, one with its share of "
         "it; "
-        "there is no checkpoint yet, so this worker ends too, and the run begins anew "
+        "there is no checkpoint yet, so this worker ends too, and the run starts again "
         "(--checkpoint-every N writes some)");
 }
 
@@ -540,6 +539,7 @@ static tutti_status regroup(void *self, tutti_group *group)
     TUTTI_TRY(tutti__members_agree(
         run, m->alone == TUTTI_OK ? TUTTI_OK : tutti__fail_again(m->alone, m->why)));
     TUTTI_TRY(tutti__members_agree(run, tutti__same_config(group, run->config)));
+    TUTTI_TRY(tutti__members_agree(run, tutti__run_same_data(run)));
     tutti__gpus_close(&run->gpus);
     TUTTI_TRY(tutti__gpus_open(&run->gpus, group, tutti_ctx_device(run->cx)));
     TUTTI_TRY(tutti__members_agree(run, tutti__ledger_resize(&run->ledger, run->size)));

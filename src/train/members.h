@@ -47,9 +47,9 @@ tutti_status tutti__members_work(tutti__run *run);
 void tutti__members_say(tutti__run *run, tutti_status status);
 /* tutti__fail_together of a group that may be lost. */
 tutti_status tutti__members_agree(tutti__run *run, tutti_status status);
-/* train.c: what the console says at first, and when a signal comes; the end, on rank 0. */
+/* train.c: what the console says at first; signals, and what is said when the first comes; the end, on rank 0. */
 void tutti__run_say_beginning(tutti__run *run);
-const char *tutti__run_word_of_stopping(tutti__run *run);
+void tutti__run_watch_signals(const tutti__run *run);
 tutti_status tutti__run_write_results(tutti__run *run);
 
 /* The last line and evaluation of run->kept, into the run folder of whoever has it, unless they are there. */

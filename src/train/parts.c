@@ -161,11 +161,14 @@ static tutti_status load(const place *p, const void **part_p)
 /* Names become parts of file names, and of one word of a spec. */
 static tutti_status check_name(const place *p, const char *name)
 {
-    if (name && name[0] && strlen(name) <= 60 && !strpbrk(name, "/: ") && name[0] != '.')
+    char shown[256];
+
+    if (name && name[0] && strlen(name) <= 60 && !strpbrk(name, "/: ") && name[0] != '.' &&
+        strcmp(tutti__printable(name, shown, sizeof shown), name) == 0)
         return TUTTI_OK;
     return tutti__fail(TUTTI_ERR_ARG,
-                       "%s: the name \"%.60s\" is not one of 1 to 60 characters without '/', ':' "
-                       "and blanks, and without '.' in front",
+                       "%s: the name \"%.60s\" is not one of 1 to 60 printable characters without "
+                       "'/', ':' and blanks, and without '.' in front",
                        p->key, name ? name : "");
 }
 

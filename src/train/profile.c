@@ -43,7 +43,7 @@ tutti_status tutti__run_profile_after(tutti__run *run, uint64_t begin_ns)
     if (run->shards == 0) /* else ranks come and go: of a trace each has its own clock */
         TUTTI_TRY(tutti__clock_read(&run->clock, run->group));
     if (write_trace(run) != TUTTI_OK) /* as with other logs, the model is worth more */
-        tutti_log(TUTTI_LOG_WARN, "train", "profile: %s; training goes on without its trace",
+        tutti_log(TUTTI_LOG_WARN, "train", "profile: %s; training continues without its trace",
                   tutti_last_error());
     return TUTTI_OK;
 }

@@ -105,9 +105,10 @@ static tutti_status check_ranges(const json_t *state, const char *folder)
         if (!value && ranges[i].younger)
             continue;
         if (!json_is_integer(value) || n < ranges[i].min || n > ranges[i].max)
-            return tutti__fail(
-                TUTTI_ERR_FORMAT, "%s/state.json is damaged: %s is no integer from %lld to %lld",
-                folder, ranges[i].key, (long long)ranges[i].min, (long long)ranges[i].max);
+            return tutti__fail(TUTTI_ERR_FORMAT,
+                               "%s/state.json is damaged: %s is not an integer from %lld to %lld",
+                               folder, ranges[i].key, (long long)ranges[i].min,
+                               (long long)ranges[i].max);
     }
     return TUTTI_OK;
 }

@@ -107,7 +107,6 @@ typedef struct tutti__run {
     bool stopping;           /* all ranks agreed to stop before the end */
     bool summarised;         /* summary.json says how it ended */
     bool told;               /* a failure has been said, on all ranks alike */
-    char word[256];          /* what the first signal is answered with */
     int64_t signalled;       /* which signal, of any rank, once signal_work is done; 0: none */
     tutti_work *signal_work; /* NULL: none under way */
 
@@ -141,6 +140,8 @@ tutti_status tutti__run_open(tutti__run *run);
 tutti_status tutti__run_open_group(tutti__run *run);
 tutti_status tutti__run_open_test(tutti__run *run, const char *split);
 tutti_status tutti__run_open_model(tutti__run *run);
+/* Collective, when they are open: MISMATCH on ranks whose data are not as many and of the same shape as rank 0's. */
+tutti_status tutti__run_same_data(const tutti__run *run);
 /* Its parts, for runs that only take steps (`tutti bench step`), with run->config, group, rank, size and cores set, in this
  * order: data and model, which need no other rank; DDP, where ranks meet; what follows, alone again. */
 tutti_status tutti__run_open_alone(tutti__run *run);

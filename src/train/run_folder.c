@@ -460,7 +460,7 @@ void tutti__run_folder_text(tutti__run_folder *folder, const char *line, size_t 
 
     if (status != TUTTI_OK && !folder->torn)
         tutti_log(TUTTI_LOG_WARN, "train",
-                  "%s; the training goes on, and its lines are kept until they can be written",
+                  "%s; training continues, and its lines are kept until they can be written",
                   tutti_last_error());
     folder->torn = status != TUTTI_OK;
 }

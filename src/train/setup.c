@@ -87,6 +87,45 @@ static tutti_status check_alike(const tutti__run *run)
             : "");
 }
 
+static size_t describe_split(char *text, size_t size, const tutti_dataset *data, const char *split)
+{
+    char samples[64];
+    int n;
+
+    if (!data)
+        return (size_t)snprintf(text, size, "no %s data", split);
+    n = snprintf(text, size, "%zu %s %s", tutti_dataset_describe(data).count, split,
+                 tutti__dataset_text(data, samples));
+    if (tutti_dataset_describe(data).classes > 0)
+        n += snprintf(text + n, size - (size_t)n, " in %d classes",
+                      tutti_dataset_describe(data).classes);
+    return (size_t)n;
+}
+
+/* Shares of data of unequal size would leave samples out without a word, or have ranks take different numbers of steps. */
+tutti_status tutti__run_same_data(const tutti__run *run)
+{
+    enum { SIZE = 512 };
+    char here[SIZE] = "", there[SIZE];
+    size_t n = 0;
+
+    if (run->train_data) {
+        n = describe_split(here, sizeof here, run->train_data, "training");
+        n += (size_t)snprintf(here + n, sizeof here - n, ", ");
+    }
+    describe_split(here + n, sizeof here - n, run->test_data, "test");
+    memcpy(there, here, sizeof there);
+    TUTTI_TRY(tutti_broadcast(run->group, TUTTI_BUF(there, sizeof there, TUTTI_U8), 0, NULL));
+    there[sizeof there - 1] = '\0';
+    if (strcmp(here, there) == 0)
+        return TUTTI_OK;
+    return tutti__fail(
+        TUTTI_ERR_MISMATCH,
+        "data: this rank has %s, and rank 0 has %s; give all ranks the same data, of "
+        "which each takes its share",
+        here, there);
+}
+
 static tutti_status open_data(tutti__run *run)
 {
     const tutti__train_config *c = run->config;
@@ -442,6 +481,7 @@ tutti_status tutti__run_open(tutti__run *run)
     TUTTI_TRY(tutti__fail_together(run->group, tutti__same_config(run->group, run->config)));
     TUTTI_TRY(tutti__core_share_find(run->group, &run->cores));
     TUTTI_TRY(tutti__fail_together(run->group, open_alone(run)));
+    TUTTI_TRY(tutti__fail_together(run->group, tutti__run_same_data(run)));
     TUTTI_TRY(
         tutti__say_loss(run->group, tutti__gpus_open(&run->gpus, run->group, run->cx->device)));
     status = open_together(run);

@@ -341,7 +341,7 @@ static void welcome(tutti__run *run)
     run->members->welcomed = true;
     if (!run->kept.complete)
         tutti__run_say_beginning(run);
-    tutti__signals_watch(tutti__run_word_of_stopping(run));
+    tutti__run_watch_signals(run);
 }
 
 static tutti_status work(tutti__run *run)

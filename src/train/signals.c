@@ -6,11 +6,12 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 static volatile sig_atomic_t first, n_seen;
-static const char *volatile word; /* what the first is answered with; NULL: nothing */
+static char word[256]; /* what the first is answered with; "": nothing */
 
 /* Runs may be threads: the first changes what signals do, and the last puts it back. */
 static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGPIPE, SIGXFSZ};
@@ -34,8 +35,8 @@ static void on_signal(int number)
     last_ms = now_ms;
     if (!first) {
         first = number;
-        if (word && write(STDERR_FILENO, word, strlen(word)) < 0)
-            word = NULL; /* nobody reads it */
+        if (write(STDERR_FILENO, word, strlen(word)) < 0)
+            word[0] = '\0'; /* nobody reads it */
     }
     n_seen++;
     if (n_seen > 3) {
@@ -63,8 +64,8 @@ void tutti__signals_watch(const char *said)
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
 
     pthread_mutex_lock(&mutex);
-    if (said)
-        word = said;
+    if (!word[0]) /* else a run in another thread has said the same */
+        snprintf(word, sizeof word, "%s", said);
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < WATCHED; i++)
         /* A shell script has its background jobs ignore SIGINT, which nobody has asked for. */
@@ -79,7 +80,7 @@ void tutti__signals_end(void)
     if (--n_runs == 0) {
         for (size_t i = 0; i < TUTTI__COUNT_OF(numbers); i++)
             sigaction(numbers[i], &before[i], NULL);
-        word = NULL;
+        word[0] = '\0';
     }
     pthread_mutex_unlock(&mutex);
 }

@@ -11,8 +11,8 @@ void tutti__signals_begin(void);
 void tutti__signals_end(void);
 /* From the first step on SIGINT, SIGTERM, SIGHUP and SIGUSR1 only ask; before, there is nothing to save, and they end the
  * process as usual. One but SIGINT that was ignored when the process began (nohup) stays so.
- * said: what goes to standard error at once when the first comes, for the step in which it comes may be long; borrowed until the
- * end; NULL: nothing. */
+ * said: what goes to standard error at once when the first comes, for the step in which it comes may be long; copied;
+ * "": nothing. */
 void tutti__signals_watch(const char *said);
 /* The first that came; 0: none. */
 int tutti__signals_seen(void);

@@ -61,16 +61,15 @@ static void say_continued(tutti__run *run)
     if (then == now)
         return;
     tutti__progress_say(
-        &run->progress,
-        "%lld %s%s until there, %lld%s from here: a step takes %lld samples instead of %lld", then,
-        were > 0 ? "shard" : "rank", then == 1 ? "" : "s", now,
+        &run->progress, "%lld %s%s before, %lld%s now: a step takes %lld samples instead of %lld",
+        then, were > 0 ? "shard" : "rank", then == 1 ? "" : "s", now,
         (were > 0) == (run->shards > 0) ? ""
         : run->shards > 0               ? " shards"
                                         : " ranks",
         (long long)run->config->batch_size * now, (long long)run->config->batch_size * then);
     if (run->at.start > 0 && run->at.start < count)
         tutti__progress_say(&run->progress,
-                            "the %zu samples of epoch %lld that are left are dealt out to them",
+                            "the %zu remaining samples of epoch %lld are divided among them",
                             count - run->at.start, (long long)run->at.epoch);
 }
 
@@ -329,17 +328,17 @@ static void write_failure(tutti__run *run, const char *reason)
 }
 
 /* A step may take long. */
-const char *tutti__run_word_of_stopping(tutti__run *run)
+void tutti__run_watch_signals(const tutti__run *run)
 {
     const bool launched = getenv("TUTTI_AGENT_FD"); /* the launcher ends it at the second Ctrl-C */
+    char word[256] = "";
 
-    if (!run->progress.out)
-        return NULL;
-    snprintf(run->word, sizeof run->word,
-             "%s%.90s: asked to stop: the step under way is finished, then all is saved%s\n",
-             run->progress.bar.out ? tutti__wipe(STDERR_FILENO) : "", run->parts->title,
-             launched ? "" : "; three more signals end it at once");
-    return run->word;
+    if (run->progress.out)
+        snprintf(word, sizeof word,
+                 "%s%.90s: asked to stop: the step under way is finished, then all is saved%s\n",
+                 run->progress.bar.out ? tutti__wipe(STDERR_FILENO) : "", run->parts->title,
+                 launched ? "" : "; three more signals end it at once");
+    tutti__signals_watch(word);
 }
 
 static tutti_status run_to_the_end(tutti__run *run)
@@ -347,7 +346,7 @@ static tutti_status run_to_the_end(tutti__run *run)
     tutti_status status = TUTTI_OK;
 
     tutti__run_say_beginning(run);
-    tutti__signals_watch(tutti__run_word_of_stopping(run));
+    tutti__run_watch_signals(run);
     if (!run->resume.finished)
         status = tutti__run_epochs(run);
     tutti__progress_clear(&run->progress);

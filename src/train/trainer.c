@@ -156,15 +156,15 @@ static void print_help(const tutti_trainer *trainer)
     const char *title = trainer->title;
 
     printf(
-        "Trains; with several ranks, data-parallel.\n\n"
+        "Trains the program's model; with several ranks, data-parallel.\n\n"
         "usage: %s [--config FILE.json] [--KEY VALUE]...\n\n"
         "  %s --epochs 3                     alone\n"
         "  tutti run -n 2 %s --epochs 3      two ranks on this machine; also under torchrun, srun, "
         "mpirun\n\n"
         "  --config FILE.json   keys and values as a JSON object; flags override it. The "
         "config.json of a run\n"
-        "                       repeats it in a new folder; with --resume auto it goes on in its "
-        "own\n"
+        "                       repeats it in a new folder; with --resume auto the run continues "
+        "in its own\n"
         "  -h, --help           this text\n\n"
         "Keys (hyphens and underscores are the same; --KEY=VALUE works too; booleans also as "
         "--KEY and\n"

@@ -105,8 +105,8 @@ static void choose_id(char id[65])
         return;
     }
     if (*given)
-        tutti_log(TUTTI_LOG_WARN, "train", "WANDB_RUN_ID \"%.40s\" is no run id; one is made up",
-                  given);
+        tutti_log(TUTTI_LOG_WARN, "train",
+                  "WANDB_RUN_ID \"%.40s\" is not a run id; a new one is generated", given);
     if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
         for (size_t i = 0; i < sizeof bytes; i++)
             bytes[i] = (uint8_t)(tutti__now_ns() >> i ^ (uint64_t)getpid() << i);

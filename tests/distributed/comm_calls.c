@@ -179,7 +179,7 @@ static int short_limit(tutti_group *group, void *arg)
     do
         status = tutti_work_wait_for(work, 20000);
     while (status == TUTTI_ERR_TIMEOUT && !tutti_work_done(work));
-    CHECK(status == TUTTI_ERR_TIMEOUT && says("waited 0.15 s in vain for rank 2 ("));
+    CHECK(status == TUTTI_ERR_TIMEOUT && says("timed out after 0.15 s waiting for rank 2 ("));
     CHECK(tutti__now_ms() - begin < 10000);
     CHECK(tutti_work_wait(work) == TUTTI_ERR_TIMEOUT); /* the handle stayed, and frees here */
     CHECK(says("all_reduce #") && says("rank 2 ("));

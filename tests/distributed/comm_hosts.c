@@ -236,7 +236,7 @@ static int cable_is_pulled(tutti_group *group, void *arg)
 
     (void)arg;
     CHECK(work_until(group, 0, pull_cable) == TUTTI_ERR_PEER);
-    CHECK(strstr(tutti_last_error(), "not been heard for"));
+    CHECK(strstr(tutti_last_error(), "not been heard from for"));
     /* Who beat a little earlier may be judged alone. */
     CHECK(strstr(tutti_last_error(), off ? ": rank 0 (" : ": rank 2 (") ||
           strstr(tutti_last_error(), off ? ": rank 1 (" : ": rank 3 ("));

@@ -459,7 +459,7 @@ static int late(tutti_group *group)
     if (tutti_group_rank(group) == 1)
         usleep(1500000); /* hangs, as it were */
     CHECK(says(tutti_all_reduce(group, TUTTI_BUF(x, CHUNK, TUTTI_F32), TUTTI_SUM, NULL),
-               TUTTI_ERR_TIMEOUT, "0.3 s in vain for rank 1 ("));
+               TUTTI_ERR_TIMEOUT, "0.3 s waiting for rank 1 ("));
     CHECK(tutti__now_ms() - begin < 5000);
     tutti_group_free(group);
     return goes_on();

@@ -1,4 +1,5 @@
-/* comm: the communication thread: functions that queue functions, and when it is left asleep; work that is held.
+/* comm: the communication thread: functions that queue functions, and when it is left asleep; calls that take turns with it; work
+ * that is held.
  * SPDX-License-Identifier: MIT
  * timeout: 60 */
 #include "harness/ranks.h"
@@ -103,6 +104,46 @@ static void synchronous_calls_do_not_wake_the_thread(void **state)
         tutti_run_ranks_as_processes(2, the_thread_sleeps_on, NULL, TUTTI_TRANSPORT_AUTO), 0);
 }
 
+/* The thread and the caller hand the turn to each other, without a lock. Out of order, counts would not match, or one would wait
+ * for the other. */
+static int both_kinds_keep_their_order(tutti_group *group, void *arg)
+{
+    enum { CALLS = 3000, AHEAD = 3 };
+    const int32_t size = tutti_group_size(group);
+    int32_t asynchronous[AHEAD][2], value;
+    tutti_work *works[AHEAD] = {NULL};
+
+    (void)arg;
+    for (int i = 0; i < CALLS; i++) {
+        int k = i % AHEAD;
+
+        if (works[k]) {
+            CHECK(tutti_work_wait(works[k]) == TUTTI_OK);
+            CHECK(asynchronous[k][0] == size && asynchronous[k][1] == (i - AHEAD) * size);
+        }
+        asynchronous[k][0] = 1;
+        asynchronous[k][1] = i;
+        CHECK(tutti_all_reduce(group, TUTTI_BUF(asynchronous[k], 2, TUTTI_I32), TUTTI_SUM,
+                               &works[k]) == TUTTI_OK);
+        value = i;
+        for (int n = 0; n < i % 4; n++) {
+            CHECK(tutti_all_reduce(group, TUTTI_BUF(&value, 1, TUTTI_I32), TUTTI_MAX, NULL) ==
+                  TUTTI_OK);
+            CHECK(value == i);
+        }
+    }
+    for (int k = 0; k < AHEAD; k++)
+        CHECK(tutti_work_wait(works[k]) == TUTTI_OK);
+    return 0;
+}
+
+static void calls_and_the_thread_take_turns(void **state)
+{
+    (void)state;
+    assert_int_equal(tutti_run_ranks_as_threads(1, both_kinds_keep_their_order, NULL), 0);
+    assert_int_equal(tutti_run_ranks_everywhere(2, both_kinds_keep_their_order, NULL), 0);
+}
+
 /* Held operations leave the thread asleep: whoever waits for them runs them, both in the order of the calls. */
 static int held_work_is_the_waiters(tutti_group *group, void *arg)
 {
@@ -187,6 +228,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_queued_function_may_queue_another),
         cmocka_unit_test(synchronous_calls_do_not_wake_the_thread),
+        cmocka_unit_test(calls_and_the_thread_take_turns),
         cmocka_unit_test(held_work_does_not_wake_the_thread),
         cmocka_unit_test(held_work_gets_done_whoever_asks),
     };

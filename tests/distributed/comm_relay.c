@@ -139,7 +139,7 @@ static int rank_0_is_cut_off(tutti_group *group, void *arg)
         ;
     leave_together(group); /* the relay ends with its process, which the others would see */
     CHECK(status == TUTTI_ERR_PEER);
-    CHECK(strstr(tutti_last_error(), "not been heard for"));
+    CHECK(strstr(tutti_last_error(), "not been heard from for"));
     /* Of two, whose last beats came at different times, one may be judged before the other. */
     CHECK(rank == 0
               ? strstr(tutti_last_error(), ": rank 1 (") || strstr(tutti_last_error(), ": rank 2 (")

@@ -243,7 +243,7 @@ static const struct {
 } ENDS[N_ENDS] = {
     [KILLED] = {TUTTI_ERR_PEER, "rank 1 (", true, false},
     [SILENT] = {TUTTI_ERR_PEER, "has not been heard", true, false},
-    [LATE] = {TUTTI_ERR_TIMEOUT, "in vain for rank 1 (", true, true},
+    [LATE] = {TUTTI_ERR_TIMEOUT, "waiting for rank 1 (", true, true},
     [LEFT] = {TUTTI_ERR_PEER, "has left the group", false, true},
     [ABORTED] = {TUTTI_ERR_ABORTED, "said: enough", false, false},
 };

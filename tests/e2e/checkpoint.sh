@@ -62,7 +62,7 @@ train part --data synthetic $keep --init run --init-partial
 grep -q '^init: 3 of 4 tensors .*left as they were: fc1.weight; of another shape' part.out || fail "what was not taken is not said"
 train part $keep --init run --init-only fc2,fc1.bias
 grep -q '^init: 3 of 4 tensors .*left as they were: fc1.weight$' part.out || fail "--init-only"
-refused 2 'only: "fc3" is no tensor' "$TUTTI" train $keep --run-dir part --init run --init-only fc3
+refused 2 'only: "fc3" is not a tensor' "$TUTTI" train $keep --run-dir part --init run --init-only fc3
 python3 - <<'END'
 import json, struct
 b = bytearray(open("run/model.safetensors", "rb").read())

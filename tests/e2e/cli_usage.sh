@@ -38,7 +38,7 @@ expect "a step of one" 0 '1 image a rank.*1 bucket, .* 1 step,' sh -c '"$TUTTI" 
 
 # Rubbish in the environment, and output that is lost.
 expect "a wrong TUTTI_COLOR" 2 'TUTTI_COLOR is "blue", expected auto, always or never' env TUTTI_COLOR=blue "$TUTTI" run true
-expect "an unknown variable" 0 'TUTTI_TIMEOUT is no variable of Tutti.s and is not read; did you mean TUTTI_TIMEOUT_S\?' \
+expect "an unknown variable" 0 'TUTTI_TIMEOUT is not a variable of Tutti and is ignored; did you mean TUTTI_TIMEOUT_S\?' \
     env TUTTI_TIMEOUT=5 "$TUTTI" run true
 expect "its value is not shown, nor the job stopped" 0 '^ok$' env TUTTI_FOO=5 "$TUTTI" run echo ok
 if [ -c /dev/full ]; then

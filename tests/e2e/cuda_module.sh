@@ -36,7 +36,7 @@ if [ -n "$c" ]; then
     rm libgone.so.9
     refused 4 "libgone.so.9: cannot open shared object file" "$TUTTI" train $mlp --device cuda --run-dir none
     "$c" -shared -fPIC -o module.so gone.c
-    refused 4 "module.so is no module of Tutti" "$TUTTI" train $mlp --device cuda --run-dir none
+    refused 4 "module.so is not a module of Tutti" "$TUTTI" train $mlp --device cuda --run-dir none
 else
     skipped="$skipped no C compiler;"
 fi

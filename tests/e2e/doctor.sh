@@ -84,7 +84,7 @@ found warning 'shared memory: growing shared memory \(ulimit -f\)' 'ulimit -f'
 
 # ---- Environment, secret, names of interfaces
 TUTTI_TIMEOUT=5 TUTTI_SECRET=0123456789abcdef TUTTI_LOG=error NCCL_DEBUG=INFO doctor 0 environment
-found warning 'TUTTI_TIMEOUT: .*not read' 'did you mean TUTTI_TIMEOUT_S\?'
+found warning 'TUTTI_TIMEOUT: .*ignored' 'did you mean TUTTI_TIMEOUT_S\?'
 found note 'NCCL_DEBUG: INFO'
 grep -q 0123456789abcdef "$work/out" && fail "it shows the secret"
 env -u TORCHELASTIC_RUN_ID RANK=0 WORLD_SIZE=2 "$TUTTI" doctor environment >"$work/out"
@@ -134,7 +134,7 @@ run 1 unshare -n "$TUTTI" doctor network
 found problem 'loopback: ' 'ip link set lo up'
 mkfifo "$work/fifo" # to read it hangs
 broken 1 "mount --bind $work/fifo /proc/sys/net/ipv4/ip_local_port_range" network
-found problem 'port_range: not known: no answer within' '.'
+found problem 'port_range: unknown: no answer within' '.'
 found ok 'loopback: '
 faster_than 15
 if command -v perl >/dev/null; then
@@ -175,7 +175,7 @@ if cc -shared -fPIC -o "$work/libcuda.so.1" "$work/cuda.c" 2>/dev/null && mkdir 
     with_gpu 0 CUDA_NONE=1
     found warning "CUDA: the driver's library finds no GPU \(cuInit: error 100\)" 'gpus all'
     with_gpu 0 CUDA_CRASH=1
-    found warning 'gpus: not known: the check was ended by signal 6' 'dmesg'
+    found warning 'gpus: unknown: the check was killed by signal 6' 'dmesg'
     # As NVIDIA's management library sees them, in a stand-in; reports in the kernel's log.
     nvml="LD_LIBRARY_PATH=$work:$BUILD_DIR/standin/nvml"
     printf '%s\n' '4,1,0,-;NVRM: Xid (PCI:0000:65:00): 79, pid=12, GPU has fallen off the bus.' '4,2,0,-;other' \
@@ -189,7 +189,7 @@ if cc -shared -fPIC -o "$work/libcuda.so.1" "$work/cuda.c" 2>/dev/null && mkdir 
     found warning 'Xid 31: 0000:66:00, 1 time since .*page fault' 'dmesg'
     with_gpu 1 "$nvml" STANDIN_NVML=lost STANDIN_ECC=1
     found problem 'NVML 1: the driver cannot reach it' 'reboot'
-    found warning 'NVML 0: 3 errors of its memory' 'reset'
+    found warning 'NVML 0: 3 uncorrectable ECC memory errors' 'reset'
     with_gpu 0 "$nvml" STANDIN_NVML=bare
     found note 'peer access: 1 of 1 pairs of GPUs have none'
     with_gpu 0 "LD_LIBRARY_PATH=$work:$BUILD_DIR/standin/nvml_old"

@@ -32,7 +32,7 @@ unset MASTER_ADDR WORLD_SIZE
 # srun in the shell of salloc, whose name it inherits.
 SLURM_JOB_NAME=interactive under salloc -n 2 -- "${small[@]}"
 same native salloc
-refused 2 'srun has started 2 processes already' srun -n 2 "$TUTTI" train -n 2
+refused 2 'srun has already started 2 processes' srun -n 2 "$TUTTI" train -n 2
 [ "$(grep -c 'srun has started' refused.out)" = 1 ] || { cat refused.out; fail "said more than once"; }
 
 ran=""

@@ -18,9 +18,9 @@ refused_under() {
             echo "$name started nothing: $(head -c 2000 "$work/out")"
         done
         equal "codes under $name: $command" "$(grep -c 'code 2$' "$work/out")" 2
-        out_has "$name has started 2 processes already, and with .tutti ${command%% *}"
+        out_has "$name has already started 2 processes, and with .tutti ${command%% *}"
         out_has "or drop $name: tutti ${command%% *}"
-        equal "messages under $name: $command" "$(grep -c 'has started 2 processes' "$work/out")" 1
+        equal "messages under $name: $command" "$(grep -c 'has already started 2 processes' "$work/out")" 1
     done
     [ -e "$work/run" ] && fail "a refused training made its run folder"
 }
@@ -33,7 +33,7 @@ command -v mpiexec.hydra >/dev/null && refused_under mpirun mpiexec.hydra -n 2
 # The numbers that srun sets; a real one is in mpi_srun.sh. `tutti run` a node is what it is for.
 step="SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=0 SLURM_STEP_TASKS_PER_NODE=2 SLURM_JOB_ID=1"
 run 2 env $step "$TUTTI" train -n 2
-err_has '^tutti train: srun has started 2 processes already'
+err_has '^tutti train: srun has already started 2 processes'
 run 2 env $step SLURM_PROCID=1 SLURM_LOCALID=1 "$TUTTI" train -n 2
 equal "words of rank 1" "$(cat "$work/err")" ""
 

@@ -111,7 +111,7 @@ read_page torn/report.html && { grep -q '^0 steps "loss" 3 1$' page.txt || fail 
 mkfifo pipe/metrics.jsonl
 cp one/same/summary.json pipe
 report pipe
-page_has pipe/report.html 'metrics.jsonl is no regular file'
+page_has pipe/report.html 'metrics.jsonl is not a regular file'
 
 # Names and texts that a terminal would obey are shown; a last line that is whole, and wrong, is not called half.
 mkdir escapes
@@ -150,7 +150,7 @@ refused 2 '--out needs' "$TUTTI" report one/same --out
 refused 2 'takes one run' "$TUTTI" report --trace t.json one/same two/same
 refused 1 'nowhere' "$TUTTI" report nowhere
 refused 1 'holds no run' "$TUTTI" report evil
-refused 2 'is no folder' "$TUTTI" report reader.py
+refused 2 'is not a folder' "$TUTTI" report reader.py
 refused 1 'holds no trace' "$TUTTI" report --trace t.json two/same
 mkdir -p escapes/trace && echo '{}' >escapes/trace/rank-0.json
 refused 1 'has no array traceEvents' "$TUTTI" report --trace t.json escapes

@@ -23,7 +23,7 @@ equal "announcement" "$(head -1 "$work/err")" \
     "tutti run: chaos IS ON, this job's workers are disturbed on purpose: kill 10/s, seed 3; 1 of 3 left alone"
 equal "kills" "$(grep -cE '^tutti run: chaos at [0-9.]+ s: rank [012] \(process [0-9]+\) killed$' "$work/err")" 2
 err_has 'failed first: killed by SIGKILL'
-err_has '^tutti run: chaos: in [0-9.]+ s 2 killed, 0 stopped, 0 cut off \(0 connections\), 0 slowed; [0-9]+ events? found nobody to hit; seed 3$'
+err_has '^tutti run: chaos: in [0-9.]+ s 2 killed, 0 stopped, 0 cut off \(0 connections\), 0 slowed; [0-9]+ events? had no target; seed 3$'
 nobody_left
 
 # A worker that was stopped goes on, and one that is slowed does so again and again.

@@ -32,31 +32,31 @@ TMPDIR=$work/none run 0 "$TUTTI" run true # no such folder: /tmp then
 # Its words, in either of torchrun's forms, or as they are.
 fails '{"message": "no more paper", "timestamp": 1700000000}'
 err_has '^tutti run: rank 1 failed first: exit code 7 '
-err_has '^tutti run: its own words: no more paper$'
+err_has '^tutti run: its error: no more paper$'
 fails '{"message": {"message": "ValueError: x", "extraInfo": {"py_callstack": "...", "timestamp": "1700000000"}}}' 'echo cause >&2'
-err_has '^tutti run: its own words: ValueError: x$'
+err_has '^tutti run: its error: ValueError: x$'
 err_has '^    \| cause$'
 fails '{"message": {"message": "first\\nsecond\\n\\n"}}'
-equal "two lines" "$(grep -A2 'its own words:$' "$work/err" | tail -2 | tr '\n' ' ')" "    | first     | second "
+equal "two lines" "$(grep -A2 'its error:$' "$work/err" | tail -2 | tr '\n' ' ')" "    | first     | second "
 fails 'disk on fire\n'
-err_has '^tutti run: its own words: disk on fire$'
+err_has '^tutti run: its error: disk on fire$'
 nothing_left "after failures"
 
 # Nobody trusts them.
 fails '{"message": "\\u001b[31mred\\u0007 \\u009b1m \\t \\u00e9"}'
-err_has '^tutti run: its own words: \\x1b\[31mred\\x07 \\x9b1m \\x09 é$'
+err_has '^tutti run: its error: \\x1b\[31mred\\x07 \\x9b1m \\x09 é$'
 fails 'raw \033[2J \377 text'
-err_has '^tutti run: its own words: raw \\x1b\[2J \\xff text$'
+err_has '^tutti run: its error: raw \\x1b\[2J \\xff text$'
 fails '{"message": {"message": 5}}'
 fails '{"message": "x", "timestamp": {}}'
-err_has 'its own words: x$'
+err_has 'its error: x$'
 fails '{"message": {"extraInfo": 3'
 fails ''
 grep -q 'words' "$work/err" && fail "an empty file has words"
 fails '' 'head -c 3000000 /dev/zero | tr "\0" "[" >"$TORCHELASTIC_ERROR_FILE"'
 equal "a long text is cut" "$(awk 'length($0) > 3000' "$work/err" | wc -l)" 0
 fails '' '{ printf "{\"message\": \""; head -c 200000 /dev/zero | tr "\0" z; printf "\"}"; } >"$TORCHELASTIC_ERROR_FILE"'
-err_has 'its own words: z{1000}'
+err_has 'its error: z{1000}'
 equal "a long message is cut" "$(awk 'length($0) > 3000' "$work/err" | wc -l)" 0
 for odd in 'mkfifo' 'mkdir' 'ln -s /etc/passwd'; do
     fails '' "rm \"\$TORCHELASTIC_ERROR_FILE\"; $odd \"\$TORCHELASTIC_ERROR_FILE\""
@@ -70,11 +70,11 @@ later='F=$TORCHELASTIC_ERROR_FILE; if [ $RANK = 1 ]; then echo "my fault" >"$F";
     until [ -s "${F%/0/error.json}/1/error.json" ]; do sleep 0.01; done; sleep 0.02; exit 5'
 PAUSE=0.15 run 1 "$TUTTI" run -n 2 sh -c "$later"
 err_has '^tutti run: rank 1 failed first: exit code 1 '
-err_has '^tutti run: its own words: my fault$'
+err_has '^tutti run: its error: my fault$'
 err_has '^tutti run: then rank 0: exit code 5$'
 PAUSE=$marker run 5 "$TUTTI" run -n 2 sh -c "$later"
 err_has '^tutti run: rank 1 failed first: it says so, and is still ending \(process [0-9]+, after 0\.[0-9]+ s\)$'
-err_has '^tutti run: its own words: my fault$'
+err_has '^tutti run: its error: my fault$'
 err_has '^tutti run: then rank 0: exit code 5$'
 nobody_left
 # Who dates its failure ahead says that another's came first.
@@ -89,10 +89,10 @@ GOOD=1 TORCHELASTIC_ERROR_FILE=$work/again.json run 0 "$TUTTI" run --max-restart
 out_has '/attempt_0/0/error.json$'
 out_has '/attempt_1/0/error.json$'
 grep -q stale "$work/out" && fail "an attempt found an earlier one's file"
-err_has 'its own words: attempt 0$'
+err_has 'its error: attempt 0$'
 [ -e "$work/again.json" ] && fail "a failure that was mended was told to the launcher above"
 GOOD=no TORCHELASTIC_ERROR_FILE=$work/again.json run 1 "$TUTTI" run --max-restarts 1 -n 1 sh -c "$again"
-err_has 'its own words: attempt 1$'
+err_has 'its error: attempt 1$'
 [ -e "$work/again.json" ] || fail "the last failure was not told to the launcher above"
 nothing_left "after restarts"
 
@@ -109,7 +109,7 @@ grep -qE '"message": "tutti run: rank 1 failed first: exit code 7 \(process [0-9
 # Through two launchers.
 JSON='{"message": {"message": "deep", "extraInfo": {"timestamp": "1700000000"}}}' run 7 "$TUTTI" run \
     "$TUTTI" run -n 2 sh -c '[ $RANK = 0 ] || exec $others; echo "$JSON" >"$TORCHELASTIC_ERROR_FILE"; exit 7'
-err_has '^tutti run: its own words: deep$'
+err_has '^tutti run: its error: deep$'
 grep -qF '"message": "deep"' "$work/own.json" || fail "the words were lost between launchers"
 # Only files are replaced: a link stays one, a pipe that nobody reads is not waited for, and a device keeps its name.
 ln -s own.json "$work/link"

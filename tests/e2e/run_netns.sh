@@ -54,11 +54,11 @@ for i in 1 2; do on_host $i $i $flags sh -c "$program"; done
 saying 1 'start 0 of 2'
 saying 2 'start 0 of 2'
 ip -n "$(host 2)" link set eth0 down
-saying 1 'was lost: it has not been heard for 0.6 s'
+saying 1 'was lost: it has not been heard from for 0.6 s'
 saying 1 'start 1 of 1'
 ended 2 3
 says 2 'the rendezvous host 10.79.0.1:29400 was lost'
-says 2 'in vain to reach the rendezvous at 10.79.0.1:29400: (Network is unreachable|No route to host|Connection timed out)'
+says 2 'trying to reach the rendezvous at 10.79.0.1:29400: (Network is unreachable|No route to host|Connection timed out)'
 # Joined again, and the node restarted by whoever looks after it: it takes part.
 ip -n "$(host 2)" link set eth0 up
 on_host 2 again $flags sh -c "$program"
@@ -71,5 +71,5 @@ ended again 0
 # A master that drops all packets: the limit holds, Ctrl-C is heard meanwhile.
 on_host 1 silent --nnodes 2 --node-rank 1 --master-addr 10.79.0.77 --master-port 29500 --rdzv-conf join_timeout=1 true
 ended silent 3
-says silent 'in vain to reach the rendezvous at 10.79.0.77:29500: (Connection timed out|No route to host)'
+says silent 'trying to reach the rendezvous at 10.79.0.77:29500: (Connection timed out|No route to host)'
 finish

@@ -77,7 +77,7 @@ says a 'is refused: --node-rank 1 is taken'
 # Nobody there; somebody else there; the port taken.
 new_port
 run 3 "$TUTTI" run --nnodes 2 --node-rank 1 --master-addr 127.0.0.1 --master-port $port --rdzv-conf join_timeout=0.5 true
-err_has "in vain to reach the rendezvous at 127.0.0.1:$port: Connection refused; is .tutti run. of node 0 running"
+err_has "trying to reach the rendezvous at 127.0.0.1:$port: Connection refused; is .tutti run. of node 0 running"
 run 3 "$TUTTI" run --nnodes 2 --node-rank 0 --master-addr 127.0.0.1 --master-port $port --rdzv-conf join_timeout=0.5 true
 err_has 'waited 0.5 s for 2 nodes, but only 1 came'
 if command -v python3 >/dev/null; then

@@ -96,7 +96,7 @@ main()
 END
 run 1 "$TUTTI" run -n 2 "$work/fails.py"
 err_has '^tutti run: rank 1 failed first: exit code 1 '
-err_has '^tutti run: its own words: ValueError: out of luck$'
+err_has '^tutti run: its error: ValueError: out of luck$'
 
 # Below torchrun: it tells what ours knows of the first failure, with an error file of the worker and without.
 run 1 "$torchrun" --nproc-per-node 1 --no-python "$TUTTI" run -n 2 "$work/fails.py"

@@ -75,10 +75,10 @@ at() { # SED EXPRESSION TEXT: of a checkpoint in the middle of an epoch, changed
 }
 train middle $mlp --max-steps 50 --keep-checkpoints 1
 at 's/"start": 0/"start": 5000/' 'state.json is damaged: start 5000 and batch 5 of 1 ranks are not 160 samples of 1438'
-at 's/"start": 0/"start": "x"/' 'state.json is damaged: start is no integer from 0 to'
+at 's/"start": 0/"start": "x"/' 'state.json is damaged: start is not an integer from 0 to'
 at 's/"batch": 5/"batch": 6/' 'batch 6 of 1 ranks are not 160 samples'
-at 's/"world_size": 1/"world_size": 4294967297/' 'world_size is no integer from 1 to'
-at 's/"epoch": 2/"epoch": 4000000000/' 'epoch is no integer from 1 to'
+at 's/"world_size": 1/"world_size": 4294967297/' 'world_size is not an integer from 1 to'
+at 's/"epoch": 2/"epoch": 4000000000/' 'epoch is not an integer from 1 to'
 sed 's/"train_images": 1438/"train_images": 1500/; /"digest"/d; s/\("model_digest".*\),$/\1/' middle/checkpoints/step-00000050/state.json >state && cp state middle/checkpoints/step-00000050/state.json
 refused 2 'data: the run of middle/checkpoints/step-00000050 had 1500 training images, and this one has 1438' "$TUTTI" train $mlp --max-steps 50 --resume middle
 # A checkpoint that was copied out of its run begins a new one, in the default folder: nothing is written beside it.

@@ -12,9 +12,9 @@ from=two/checkpoints/step-00000014
 [ "$(sum $from/state.json samples)" = 672 ] || fail "samples: $(sum $from/state.json samples)"
 for ranks in 1 3; do
     train "on$ranks" $still -n $ranks --batch-size 24 --resume $from
-    grep -q "2 ranks until there, $ranks from here: a step takes $((24 * ranks)) samples instead of 48" on$ranks.out ||
+    grep -q "2 ranks before, $ranks now: a step takes $((24 * ranks)) samples instead of 48" on$ranks.out ||
         { cat on$ranks.out; fail "says nothing of $ranks ranks"; }
-    grep -q 'the 766 samples of epoch 1 that are left are dealt out to them' on$ranks.out || fail "says nothing of the rest"
+    grep -q 'the 766 remaining samples of epoch 1 are divided among them' on$ranks.out || fail "says nothing of the rest"
     images=$(sum on$ranks/checkpoints/latest/state.json images)
     padded=$(((3 - 766 % 3) % 3 * (ranks / 3)))
     [ "${images%.*}" = $((1438 + padded)) ] || fail "$ranks ranks: $images images of 1438"
@@ -84,10 +84,10 @@ node a
 first=$launcher
 until_says a 'step 50/'
 node b
-until_says a '1 rank until there, 2 from here'
+until_says a '1 rank before, 2 now'
 until_says a '\] epoch .* step ' # of two, who have a prefix
 kill -TERM $launcher
-until_says a '2 ranks until there, 1 from here'
+until_says a '2 ranks before, 1 now'
 wait $launcher || true
 kill -TERM $first
 code=0

@@ -76,7 +76,7 @@ for from in 1 3; do
     ln -s step-00000017 again/checkpoints/latest
     train again -n $((4 - from)) $mlp --threads 1 --resume auto
     grep -q 'resumed from again/checkpoints/step-00000017' again.out || { cat again.out; fail "it was not resumed"; }
-    ! grep -q 'until there' again.out || { cat again.out; fail "shards were taken for ranks"; }
+    ! grep -q 'before, [0-9].* now' again.out || { cat again.out; fail "shards were taken for ranks"; }
     alike m1 again
     rm -r again
 done
@@ -89,9 +89,9 @@ for n in 1 4; do
 done
 close p1.txt p4.txt 1e-5
 train back -n 2 --model mlp --dropout 0.3 --batch-size 8 --max-steps 50 --schedule constant --threads 1 --resume p1
-grep -q '4 shards until there, 2 ranks from here' back.out || { cat back.out; fail "says nothing of another dealing"; }
+grep -q '4 shards before, 2 ranks now' back.out || { cat back.out; fail "says nothing of another dealing"; }
 train forth -n 2 --model mlp --dropout 0.3 --batch-size 8 --max-steps 50 --schedule constant --threads 1 --resume p4 --run-dir forth --shards 3
-grep -q '4 ranks until there, 3 shards from here' forth.out || { cat forth.out; fail "says nothing of another dealing"; }
+grep -q '4 ranks before, 3 shards now' forth.out || { cat forth.out; fail "says nothing of another dealing"; }
 [ "$(of forth steps)" = 50 ] || fail "forth took $(of forth steps) steps"
 
 # Of a run that is complete nothing is left to do, which its launcher takes for the work's end.

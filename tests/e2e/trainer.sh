@@ -82,6 +82,13 @@ refused 2 'data_dir: this program brings its own data; leave data_dir out' ./min
 refused 2 'tutti run -n 2 ./mine' ./mine images -n 2
 refused 2 'tutti run -n 3 ./mine' ./mine images --nproc-per-node=3
 refused 2 'this is the configuration of a run of 2 ranks; tutti run -n 2 ./mine' ./mine images --config two/config.json
+refused 1 'its read function failed and did not say why (sample' ./mine silent
+refused 2 'model: the name "net\x1b[31m\n" is not one of 1 to 60 printable characters' ./mine name
+# Ranks that bring data of unequal size would leave samples out of an evaluation, or take different numbers of steps.
+refused 3 'data: this rank has 48 training images of 1x8x8 in 4 classes, 32 test images of 1x8x8 in 4 classes, and rank 0 has 96 training' \
+    "$TUTTI" run -n 2 ./mine fewer
+refused 3 'data: this rank has 96 training images of 1x8x8 in 4 classes, 16 test' "$TUTTI" run -n 2 ./mine fewer-tests
+refused 2 'data: this rank has 96 training images of 1x8x8 in 4 classes, 16 test' "$TUTTI" run -n 2 ./mine fewer-tests --shards 4
 ./mine images --help >help.out
 grep -q 'tutti run -n 2 mine --epochs 3' help.out && ! grep -q -- '--data-dir\|--model ' help.out || fail "--help"
 
@@ -142,5 +149,10 @@ refused 2 'the name "../up" is not one of' "$TUTTI" train --model ./bad.so
 shared none 'static const tutti_model_kind kind = {.name = "none", .bytes = 1}; TUTTI_SHARED_MODEL(kind);'
 refused 2 'needs a name, the functions init and forward' "$TUTTI" train --model ./none.so
 shared lost "$model extern int not_there(void); int call(void); int call(void) { return not_there(); } TUTTI_SHARED_MODEL(kind);"
+shared mute 'static tutti_status open(void **self, const tutti_dataset_source *s, tutti_dataset_info *i) { (void)self, (void)s, (void)i; return TUTTI_ERR_IO; }
+static tutti_status read(const void *self, size_t n, uint8_t *x, int64_t *y) { (void)self, (void)n, (void)x, (void)y; return TUTTI_ERR_IO; }
+static const tutti_dataset_format format = {.name = "mute", .help = "nothing", .no_folder = true, .open = open, .read = read};
+TUTTI_SHARED_DATA(format);'
+refused 1 'the open function of data format mute failed and did not say why' "$TUTTI" train --data ./mute.so
 refused 2 'undefined symbol: not_there' "$TUTTI" train --model ./lost.so
 refused 2 'holds "line", and the configuration says model "mlp"' "$TUTTI" train --model mlp --model-file ./model.so

@@ -59,8 +59,8 @@ static int check_message(void)
     const char *text = tutti_last_error();
 
     CHECK(strstr(text, "rank 1 (") && strstr(text, "process ") && strstr(text, "SIGSTOP"));
-    CHECK(strstr(text, "has not been heard for 0.") && strstr(text, "(heartbeat 0.5 s)"));
-    CHECK(strstr(text, "declared") && strstr(text, "group \"world\""));
+    CHECK(strstr(text, "has not been heard from for 0.") && strstr(text, "(heartbeat 0.5 s)"));
+    CHECK(strstr(text, "reported by rank ") && strstr(text, "group \"world\""));
     return 0;
 }
 
@@ -190,7 +190,7 @@ static int one_stops_at_once(tutti_group *group, void *arg)
     if (opts.rank == VICTIM)
         raise(SIGSTOP);
     CHECK(tutti_barrier(brief, NULL) == TUTTI_ERR_PEER);
-    CHECK(strstr(tutti_last_error(), "has not been heard for") != NULL);
+    CHECK(strstr(tutti_last_error(), "has not been heard from for") != NULL);
     if (opts.rank == 0)
         kill((pid_t)group->comm.peers[VICTIM].pid, SIGKILL);
     tutti_group_free(brief);

@@ -203,7 +203,7 @@ static void test_stop(void **state)
                  .most_ms = HEARTBEAT_MS + WITHIN_MS,
                  .status = TUTTI_ERR_PEER,
                  .says = "rank 1 (",
-                 .also = "has not been heard for"});
+                 .also = "has not been heard from for"});
 }
 
 static void test_abort(void **state)
@@ -224,7 +224,7 @@ static void test_time_limit(void **state)
                  .timeout_ms = 300,
                  .most_ms = 300 + WITHIN_MS,
                  .status = TUTTI_ERR_TIMEOUT,
-                 .says = "waited 0.3 s in vain for NCCL",
+                 .says = "timed out after 0.3 s waiting for NCCL",
                  .also = "TUTTI_TIMEOUT_S"});
 }
 
@@ -291,7 +291,7 @@ static int no_communicator_twice(tutti_group *outer, void *arg)
 
 static void test_init(void **state)
 {
-    char fails[] = "rank 1 (", hangs[] = "waited 0.5 s in vain for NCCL";
+    char fails[] = "rank 1 (", hangs[] = "timed out after 0.5 s waiting for NCCL";
 
     (void)state;
     setenv("STANDIN_NCCL_FAULT", "init:1", 1);

@@ -130,7 +130,7 @@ static void check_lost(const char *task, int code, const char *state)
            "^test: the group \"world\" of 4 ranks died: rank 2 \\(.+, process [0-9]+\\) was lost",
            true);
     expect(task,
-           "^test: rank 2 did not come through all_reduce #12 \\(F32 x 1000, sum\\), in which "
+           "^test: rank 2 did not complete all_reduce #12 \\(F32 x 1000, sum\\), in which "
            "ranks? [0-9, -]+ waits?$",
            true);
     snprintf(pattern, sizeof pattern, "^  > 2 +%s +all_reduce #11 \\(by its peers\\) +-", state);
@@ -149,7 +149,7 @@ static void check_all(void)
 
     setenv("TUTTI_TIMEOUT_S", "1", 1);
     launch(4, "hang", 3);
-    expect("hang", "died: all_reduce #12 .* waited 1 s in vain for rank 2", true);
+    expect("hang", "died: all_reduce #12 .* timed out after 1 s waiting for rank 2", true);
     expect(
         "hang",
         "^  > 2 +(runs, silent +all_reduce #11 \\(by its peers\\)|in no call +all_reduce #11) +-",
@@ -159,7 +159,7 @@ static void check_all(void)
 
     setenv("TUTTI_HEARTBEAT_S", "1", 1);
     launch(4, "stop", 3);
-    expect("stop", "died: rank 2 .* has not been heard for", true);
+    expect("stop", "died: rank 2 .* has not been heard from for", true);
     expect("stop", "^  > 2 +stopped \\(SIGSTOP\\) +all_reduce #11 \\(by its peers\\) +-", true);
     unsetenv("TUTTI_HEARTBEAT_S");
 

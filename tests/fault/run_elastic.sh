@@ -76,7 +76,7 @@ kill -KILL "$(front a)"
 wait "${node_pid[a]}"
 kill -KILL "$(cat "$shared/pid.3")"
 wait_until "four are at work" at_work 4
-says b 'the node that coordinates, .* was lost: .*; the next one takes over'
+says b 'the coordinator node at .* was lost: .*; the next one takes over'
 kill -KILL "$(cat "$shared/pid.4")"
 release
 ended b 0

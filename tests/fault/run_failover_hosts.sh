@@ -80,7 +80,7 @@ same_end 2 2500
 conf=join_timeout=5 begin 2 800
 cut 1
 ended b 3
-says b 'waited 5 s in vain for nodes that may go on without this one'
+says b 'timed out after 5 s waiting for nodes that may have continued without this one'
 ended a 0
 same_end 1 800
 equal "left behind" "$(pgrep -fc "$worker $shared ")" 0

@@ -70,7 +70,7 @@ stopped='if [ $RANK = 1 ]; then echo $$ >"$PIDS"; kill -STOP $$; sleep 9; fi
     until [ -s "$PIDS" ] && grep -q "^State:.T" "/proc/$(cat "$PIDS")/status"; do sleep 0.01; done; exit $CODE'
 CODE=3 PIDS=$work/stopped run 3 "$TUTTI" run -n 3 sh -c "$stopped"
 faster_than 2
-err_has '^tutti run: rank 1 \(process [0-9]+\) is stopped \(SIGSTOP, a debugger\): the others took it for lost; `kill -CONT [0-9]+`'
+err_has '^tutti run: rank 1 \(process [0-9]+\) is stopped \(SIGSTOP, a debugger\): the others gave up on it; `kill -CONT [0-9]+`'
 err_has '^tutti run: then ranks 0, 2: exit code 3$'
 rm "$work/stopped"
 CODE=4 PIDS=$work/stopped run 4 "$TUTTI" run -n 2 sh -c "$stopped"

@@ -116,7 +116,7 @@ saying 1 'start 0'
 frozen=$(agent_of 1)
 kill -STOP "$frozen"
 ended 0 3
-says 0 'was lost: it has not been heard for 0.6 s'
+says 0 'was lost: it has not been heard from for 0.6 s'
 kill -CONT "$frozen"
 ended 1 3
 

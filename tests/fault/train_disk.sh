@@ -19,8 +19,8 @@ nothing_left() { [ -z "$(find "$1" -name '*.tmp')" ] || fail "left in $1: $(find
 # A file may not grow beyond 40 KiB: no checkpoint, no weights; but metrics, and a summary with the reason.
 with=(bash -c 'ulimit -f 40; exec "$@"' limit)
 ends 4 small $mlp -n 2
-says small 'the state of step 15 is not saved: cannot write small/checkpoints/step-00000015.tmp/model.safetensors: File too large; the training goes on'
-[ "$(grep -c 'goes on' small.out)" = 3 ] || { cat small.out; fail "not each failure was said"; }
+says small 'the state of step 15 is not saved: cannot write small/checkpoints/step-00000015.tmp/model.safetensors: File too large; training continues'
+[ "$(grep -c 'training continues' small.out)" = 3 ] || { cat small.out; fail "not each failure was said"; }
 [ "$(field small/summary.json steps)" = 46 ] && grep -q '"reason": ".*step 46 is not saved: .*File too large' small/summary.json || fail "$(cat small/summary.json)"
 [ "$(grep -c '"step"' small/metrics.jsonl)" -ge 10 ] || fail "metrics.jsonl"
 nothing_left small
@@ -35,7 +35,7 @@ if command -v strace >strace.path && strace -f -o trace -e trace=fsync true 2>st
         local dir=$1 rule=$2 file=$1/checkpoints/step-00000045.tmp$3
         with=(strace -f -o trace -e "trace=${rule%%:*}" -e "inject=$rule" -P "$file" -P "$work/$file")
         ends 0 "$dir" $mlp
-        says "$dir" 'the state of step 45 is not saved: .*; .*/checkpoints/step-00000030 is whole; the training goes on'
+        says "$dir" 'the state of step 45 is not saved: .*; .*/checkpoints/step-00000030 is whole; training continues'
         same "$dir" whole
         cmp "$dir/model.safetensors" whole/model.safetensors || fail "$dir: weights"
         nothing_left "$dir"
@@ -137,7 +137,7 @@ whole30=$1 mlp=$2
 while_full='wait_for "is not saved.*goes on"; wait_for "metrics.jsonl: No space"; rm disk/hog'
 on_disk
 [ $code = 0 ] && [ "$(digest disk/run)" = "$whole30" ] || { cat err; fail "exit code $code: full for a while"; }
-grep -q 'metrics.jsonl: No space left on device; the training goes on' err || { cat err; fail "metrics: not said"; }
+grep -q 'metrics.jsonl: No space left on device; training continues' err || { cat err; fail "metrics: not said"; }
 [ "$(sed -n 's/^{"step": \([0-9]*\),.*/\1/p' disk/run/metrics.jsonl | tr '\n' ' ')" = "$(seq 1350 | tr '\n' ' ')" ] || fail "lines of metrics.jsonl are missing"
 [ -z "$(find disk -name '*.tmp')" ] || fail "left: $(find disk -name '*.tmp')"
 rm -rf disk/run

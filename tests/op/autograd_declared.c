@@ -86,8 +86,10 @@ static void among_blocks(void **state)
     const int n = n_inputs(r);
 
     for (int i = 0; i < n; i++)
-        if (r->in[i].fill == LABELS || r->in[i].weight || r->in[i].shape.n != 4)
+        if (r->in[i].fill == LABELS || r->in[i].weight || r->in[i].shape.n != 4) {
+            print_message("skipped: source %d is no activation of four dimensions\n", i);
             skip();
+        }
     for (size_t k = 0; k < TUTTI__COUNT_OF(channels); k++) {
         row around = {.name = r->name, .build = between, .inner = r, .agree = 1e-4};
 

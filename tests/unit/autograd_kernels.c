@@ -116,12 +116,23 @@ static tutti_status scalar(const tutti__node *n, tutti_shape *shape, tutti_dtype
     return TUTTI_OK;
 }
 
+static int64_t one(const tutti__node *n)
+{
+    (void)n;
+    return 1;
+}
+
 /* What an operation has wrong is said where it runs. */
 static void half_made_operations_are_refused(void **state)
 {
     static const tutti__op nothing = {.name = "nothing", .shape = tutti__shape_of_sources};
     static const tutti__op wrong = {
         .name = "wrong", .shape = scalar, .plain_forward = first_element, .elementwise = true};
+    static const tutti__op keeper = {.name = "keeper",
+                                     .shape = tutti__shape_of_sources,
+                                     .plain_forward = first_element,
+                                     .elementwise = true,
+                                     .keeps = one};
     static const tutti__op forward_only = {
         .name = "first", .shape = scalar, .plain_forward = first_element};
     const float values[] = {1, 2};
@@ -136,6 +147,8 @@ static void half_made_operations_are_refused(void **state)
     assert_non_null(strstr(tutti_last_error(), "nothing: kernels "));
     assert_int_equal(tutti_tensor_status(run(tutti_input(cx, array), &wrong)), TUTTI_ERR_INTERNAL);
     assert_non_null(strstr(tutti_last_error(), "declared elementwise, but source 0 is F32 [2]"));
+    assert_int_equal(tutti_tensor_status(run(tutti_input(cx, array), &keeper)), TUTTI_ERR_INTERNAL);
+    assert_non_null(strstr(tutti_last_error(), "declared elementwise, but keeps floats"));
     assert_int_equal(tutti_backward(run(tutti_input_with_grad(cx, array), &forward_only)),
                      TUTTI_ERR_UNSUPPORTED);
     assert_non_null(strstr(tutti_last_error(), "backward of first: "));

@@ -1,4 +1,4 @@
-/* base: a file is replaced whole; what is no regular file stays what it is.   SPDX-License-Identifier: MIT */
+/* base: a file is replaced whole; what is not a regular file stays what it is.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 
 #include <dirent.h>

@@ -213,7 +213,7 @@ static void only_what_is_named_is_taken_and_all_of_it_must_fit(void **state)
     assert_int_equal(tutti_tensor_read(f.bn.weight, weight), TUTTI_OK);
     assert_true(weight[0] == 1); /* as it was made */
     assert_int_equal(tutti_module_load_with(&f.root, f.path, &slip, NULL, 0), TUTTI_ERR_ARG);
-    assert_non_null(strstr(tutti_last_error(), "\"fx\" is no tensor or part of the model"));
+    assert_non_null(strstr(tutti_last_error(), "\"fx\" is not a tensor or part of the model"));
     write_weights("", TUTTI_F32, 10, ones);
     assert_int_equal(tutti_module_load_with(&f.root, f.path, &head, NULL, 0), TUTTI_ERR_FORMAT);
     assert_non_null(strstr(tutti_last_error(), "fc.bias (F32 [10], expected F32 [3])"));

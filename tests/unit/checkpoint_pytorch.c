@@ -208,7 +208,7 @@ static void a_state_dict_is_found_inside_a_training_checkpoint(void **state)
     WRITE(BEGIN "}(" NAME("x") "}" NAME("w") MATRIX "s" NAME("y") "}" NAME("w") MATRIX "su.");
     expect_refused(TUTTI_ERR_UNSUPPORTED, "its keys: x, y");
     WRITE(BEGIN "]" MATRIX "a.");
-    expect_refused(TUTTI_ERR_UNSUPPORTED, "it is no dictionary");
+    expect_refused(TUTTI_ERR_UNSUPPORTED, "it is not a dictionary");
 }
 
 static void zip64_is_written_and_read(void **state)
@@ -252,15 +252,15 @@ static void what_is_no_weights_is_refused_by_name(void **state)
     WRITE(BEGIN "h\7.");
     expect_refused(TUTTI_ERR_FORMAT, "the memo is empty there");
     WRITE(BEGIN "]" NAME("k") "K\1s.");
-    expect_refused(TUTTI_ERR_FORMAT, "sets a key of what is no dictionary");
+    expect_refused(TUTTI_ERR_FORMAT, "sets a key of something that is not a dictionary");
     WRITE(BEGIN "(" MATRIX "t" NAME("k") "K\1s.");
-    expect_refused(TUTTI_ERR_FORMAT, "sets a key of what is no dictionary");
+    expect_refused(TUTTI_ERR_FORMAT, "sets a key of something that is not a dictionary");
     WRITE(BEGIN STORAGE("FloatStorage") "}b.");
     expect_refused(TUTTI_ERR_FORMAT, "gives attributes to what has none");
     WRITE(BEGIN "K\1)R.");
-    expect_refused(TUTTI_ERR_FORMAT, "it calls what is no function");
+    expect_refused(TUTTI_ERR_FORMAT, "it calls something that is not a function");
     WRITE(BEGIN "ctorch\nFloatStorage\n)R.");
-    expect_refused(TUTTI_ERR_FORMAT, "it calls what is no function");
+    expect_refused(TUTTI_ERR_FORMAT, "it calls something that is not a function");
     WRITE(BEGIN "(X\7\0\0\0storage" NAME("x") "tQ.");
     expect_refused(TUTTI_ERR_FORMAT, "a storage is not named by type, key and size");
 }

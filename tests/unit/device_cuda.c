@@ -500,7 +500,7 @@ static void a_module_that_is_not_there(void)
 
 static void what_is_no_module(void)
 {
-    says("cuda", TUTTI_ERR_UNSUPPORTED, "is no module of Tutti " TUTTI_VERSION);
+    says("cuda", TUTTI_ERR_UNSUPPORTED, "is not a module of Tutti " TUTTI_VERSION);
 }
 
 /* ---- Cases ---------------------------------------------------------------------------------------------------- */

@@ -537,7 +537,8 @@ static void who_is_dead_is_asked_again_for_a_newer_list(void **state)
     assert_int_equal(missing_from(&f, 1), 2);
     hears(&f, &f.local, "welcome", "");
     wait_for_word(&f);
-    hears(&f, &f.local, "end", "\"code\":3,\"type\":\"end\",\"why\":\"waited 0.5 s in vain");
+    hears(&f, &f.local, "end",
+          "\"code\":3,\"type\":\"end\",\"why\":\"timed out after 0.5 s waiting");
     tutti__channel_close(&b);
     end(&f);
 }

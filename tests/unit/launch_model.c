@@ -30,13 +30,18 @@
 
 enum { MOST_STATES = 9000000, MOST_EDGES = 36000000, SLOTS = 1 << 24 };
 
+typedef struct slot { /* both in one cache line: of most visits half the time is waiting for it */
+    uint64_t hash;    /* 0: free */
+    uint64_t index;
+} slot;
+
 typedef struct edge {
     uint32_t from, to;
 } edge;
 
 static struct {
-    uint64_t *hash;                    /* SLOTS; 0: free */
-    uint32_t *index, *parent, *before; /* before: edges into each */
+    slot *slots;               /* SLOTS */
+    uint32_t *parent, *before; /* before: edges into each */
     uint8_t *pick;
     edge *edges;
     uint32_t n, n_edges;
@@ -47,8 +52,7 @@ static struct {
 
 static void all_new(void)
 {
-    all.hash = calloc(SLOTS, sizeof *all.hash);
-    all.index = calloc(SLOTS, sizeof *all.index);
+    all.slots = calloc(SLOTS, sizeof *all.slots);
     all.parent = calloc(MOST_STATES, sizeof *all.parent);
     all.before = calloc(MOST_STATES, sizeof *all.before);
     all.pick = calloc(MOST_STATES, 1);
@@ -61,8 +65,7 @@ static void all_new(void)
 
 static void all_free(void)
 {
-    free(all.hash);
-    free(all.index);
+    free(all.slots);
     free(all.parent);
     free(all.before);
     free(all.pick);
@@ -90,18 +93,17 @@ static void keep_next(const state *s, uint32_t index)
 static uint32_t visit(const state *s, uint32_t parent, int pick)
 {
     const uint64_t hash = XXH3_64bits(s, sizeof *s) | 1;
-    size_t slot = (size_t)(hash >> 20) % SLOTS;
+    size_t at = (size_t)(hash >> 20) % SLOTS;
 
-    while (all.hash[slot] && all.hash[slot] != hash)
-        slot = (slot + 1) % SLOTS;
-    if (all.hash[slot])
-        return all.index[slot];
+    while (all.slots[at].hash && all.slots[at].hash != hash)
+        at = (at + 1) % SLOTS;
+    if (all.slots[at].hash)
+        return (uint32_t)all.slots[at].index;
     if (all.n == MOST_STATES) {
         broken("the model has too many states");
         return 0;
     }
-    all.hash[slot] = hash;
-    all.index[slot] = all.n;
+    all.slots[at] = (slot){hash, all.n};
     all.parent[all.n] = parent;
     all.pick[all.n] = (uint8_t)pick;
     keep_next(s, all.n);
@@ -138,6 +140,7 @@ static void print_way(uint32_t index, int pick)
     int picks[256], n = 0;
     state s = beginning();
 
+    telling = true;
     picks[n++] = pick;
     for (; index > 0 && n < 256; index = all.parent[index])
         picks[n++] = all.pick[index];
@@ -145,6 +148,7 @@ static void print_way(uint32_t index, int pick)
         if (picks[n] >= 0 && make(&s, picks[n]) != NOTHING)
             print_message("    %s\n", told);
     }
+    telling = false;
 }
 
 static void expand(const state *s, uint32_t from)

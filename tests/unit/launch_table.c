@@ -32,7 +32,7 @@ static void alike_share_a_line(void **state)
     assert_string_equal(
         table,
         "x: the group \"world\" of 4 ranks died: rank 2 was lost\n"
-        "x: rank 2 did not come through all_reduce #8 (F32 x 5, sum), in which ranks 0-1, 3 wait\n"
+        "x: rank 2 did not complete all_reduce #8 (F32 x 5, sum), in which ranks 0-1, 3 wait\n"
         "    rank    state              last finished              waits in                      "
         "for\n"
         "  > 2       killed by SIGKILL  barrier #7 (by its peers)  -                             "

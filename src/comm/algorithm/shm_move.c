@@ -253,15 +253,19 @@ static tutti_status run(move *m)
 {
     bool any_direct = false, timed;
 
-    for (size_t k = 0; k < TUTTI__SHM_AHEAD; k++)
-        copy_in(m, k); /* its own reach is known; whether the others' is, shows the barrier */
+    if (!m->at[m->shm->comm->rank]) {
+        tutti__way_stage_begin(m->shm);
+        for (size_t k = 0; k < TUTTI__SHM_AHEAD; k++)
+            copy_in(m, k); /* its own reach is known; whether the others' is, shows the barrier */
+        tutti__way_stage_end(m->shm);
+    }
     TUTTI_TRY(tutti__shm_enter_access(m->shm, m->op));
     TUTTI_TRY(plan(m, &any_direct));
     if (!m->direct || m->n_chunks == 0)
         tutti__shm_access_end(m->shm);
     timed = is_timed(m);
     if (timed)
-        tutti__way_begin(m->shm, m->op);
+        tutti__way_begin(m->shm);
     if (!m->direct) {
         TUTTI_TRY(run_rounds(m, any_direct));
     } else if (m->n_chunks > 0) {

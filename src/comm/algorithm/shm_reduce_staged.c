@@ -189,8 +189,12 @@ void tutti__shm_reduce_stage(tutti__shm_reduction *r)
     }
     r->n_chunks = (r->count + r->chunk - 1) / r->chunk;
     r->ahead = r->scatters || r->whole ? TUTTI__SHM_AHEAD : 1;
+    if (r->at[rank])
+        return;
+    tutti__way_stage_begin(r->shm);
     for (size_t k = 0; k < r->ahead && k < r->n_chunks; k++)
         copy_in(r, k); /* whether peers can read each other's, shows the barrier */
+    tutti__way_stage_end(r->shm);
 }
 
 /* Nobody waits for what is reduced: ranks are that far ahead of each other as chunks are. */
@@ -235,7 +239,7 @@ tutti_status tutti__shm_reduce_staged(tutti__shm_reduction *r)
         any_direct = any_direct || r->at[i];
     r->whole = r->whole && !any_direct;
     out = !r->scatters && !r->whole;
-    tutti__way_begin(r->shm, r->op);
+    tutti__way_begin(r->shm);
     TUTTI_TRY(out || any_direct ? run_in_step(r, out, any_direct) : run_ahead(r));
     tutti__way_end(r->shm, r->op);
     r->shm->tick += r->n_chunks;

@@ -7,7 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FEW = 16, REDUCED_BYTES = 2 << 10 }; /* ranks without an allocation; see TUTTI__SHM_SMALL */
+enum {
+    FEW = 16,               /* ranks without an allocation */
+    REDUCED_BYTES = 2 << 10 /* of a rank at most; other operations: TUTTI__SHM_SMALL */
+};
 
 typedef struct small {
     tutti__shm *shm;

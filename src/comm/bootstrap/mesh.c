@@ -37,7 +37,7 @@ static tutti_status fail_call(const char *peer, const char *reason)
 {
     return tutti__fail(TUTTI_ERR_PEER,
                        "%s was lost while the group was being made (%s): its process ended or its "
-                       "host went away; see its own last lines for the reason",
+                       "host went away; see its last lines for the reason",
                        peer, reason);
 }
 

@@ -67,7 +67,7 @@ void tutti__control_forget(tutti__control *control);
 void tutti__control_wake(tutti__control *control);
 /* The peer's end is closed: its process has ended, or it has left. */
 bool tutti__control_is_over(tutti__control *control, int rank);
-/* It has not hung up, but not been heard for a heartbeat either. */
+/* It has not hung up, but not been heard from for a heartbeat either. */
 bool tutti__control_is_silent(tutti__control *control, int rank);
 
 /* Handles: a descriptor (-1: none), duplicated for the peer, and a number. 0 or an errno. */

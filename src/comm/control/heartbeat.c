@@ -122,9 +122,9 @@ static void accuse(tutti__control *control, int first, double now)
     cause->culprit = first;
     snprintf(
         cause->text, sizeof cause->text,
-        "%s %s not been heard for %.3g s (heartbeat %.3g s): stopped (SIGSTOP, a debugger), "
-        "%s frozen, or the link to %s cut; so %s declared. TUTTI_HEARTBEAT_S sets the limit, 0 "
-        "lifts it",
+        "%s %s not been heard from for %.3g s (heartbeat %.3g s): stopped (SIGSTOP, a debugger), "
+        "%s frozen, or the link to %s cut; reported by %s. TUTTI_HEARTBEAT_S sets the limit, 0 "
+        "disables it",
         names, silent == 1 ? "has" : "have", (now - control->links[first].heard) / 1e3,
         control->heartbeat_ms / 1e3, silent == 1 ? "its machine" : "their machines",
         silent == 1 ? "it" : "them", peer);

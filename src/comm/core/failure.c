@@ -100,7 +100,7 @@ tutti_status tutti__comm_fail_lost(tutti__comm *comm, int rank)
         return tutti__comm_fail(comm, TUTTI_ERR_PEER, rank,
                                 "%s has left the group (tutti_group_free) without this call", peer);
     return tutti__comm_fail(comm, TUTTI_ERR_PEER, rank,
-                            "%s was lost: its process ended or its host went away; see its own "
+                            "%s was lost: its process ended or its host went away; see its "
                             "last lines for the reason",
                             peer);
 }
@@ -131,7 +131,7 @@ tutti_status tutti__comm_fail_late(tutti__comm *comm, const tutti__op *op, const
     tutti__signature_text(&op->signature, signature, sizeof signature);
     return tutti__comm_fail(
         comm, TUTTI_ERR_TIMEOUT, first,
-        "%s waited %.3g s in vain for %s: it hangs, is much slower, or made fewer calls "
+        "%s timed out after %.3g s waiting for %s: it hangs, is much slower, or made fewer calls "
         "(TUTTI_TIMEOUT_S or tutti_group_set_timeout sets the limit)",
         signature, op->timeout_ms / 1e3, names);
 }

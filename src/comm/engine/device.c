@@ -234,7 +234,7 @@ tutti_status tutti__devices_await(tutti__comm *comm, const tutti__op *op, tutti_
     tutti__comm_peer_text(comm, comm->rank, who, sizeof who);
     return tutti__comm_fail(
         comm, TUTTI_ERR_TIMEOUT, comm->rank,
-        "%s%s waited %.3g s in vain for %s (device %s:%d): its kernels hang, or "
+        "%s%s timed out after %.3g s waiting for %s (device %s:%d): its kernels hang, or "
         "are much slower than elsewhere (TUTTI_TIMEOUT_S or "
         "tutti_group_set_timeout sets the limit)",
         call, who, op->timeout_ms / 1e3, what, stream->ops->name, stream->device.index);

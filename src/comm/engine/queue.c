@@ -356,13 +356,15 @@ static tutti_status enqueue(tutti__queue *q, const task *todo, tutti_work **work
     return TUTTI_OK;
 }
 
-/* True if the caller may run it now. Nobody takes what is queued out of it before the turn is his. */
+/* True if the caller may run it now. Who takes work out of the queue has the turn already, so a queue that is empty is not one
+ * whose last work has yet to run. */
 static bool take_turn(tutti__queue *q)
 {
     return !q->first && take_running(q);
 }
 
-/* The thread may have found the turn taken: it looked at it after it had seen what is queued, and here it is the other way round. */
+/* Wakes the thread for what it found queued while the turn was taken. It looks at the queue first and at the turn after it, and here
+ * it is the other way round (both in one order for all threads), so that one of the two sees the other. */
 static void end_turn(tutti__queue *q)
 {
     const tutti_work *work;

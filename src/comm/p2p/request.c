@@ -168,7 +168,7 @@ static void fail_late(tutti__p2p *p2p, const tutti__p2p_request *request)
         tutti__comm_peer_text(p2p->comm, request->peer, peer, sizeof peer);
     (void)tutti__comm_fail(
         p2p->comm, TUTTI_ERR_TIMEOUT, request->peer,
-        "%s of rank %d waited %.3g s in vain for %s to %s (TUTTI_TIMEOUT_S, "
+        "%s of rank %d timed out after %.3g s waiting for %s to %s (TUTTI_TIMEOUT_S, "
         "tutti_group_set_timeout set the limit)",
         signature, p2p->comm->rank, request->timeout_ms / 1e3, peer,
         request->signature.op == TUTTI__OP_WORD ? "answer: it is stopped, or cut off"

@@ -55,7 +55,7 @@ static tutti_status load(const tutti__cuda **cuda_p)
     if (!cuda || cuda->table != TUTTI__CUDA_TABLE || strcmp(cuda->version, TUTTI_VERSION) != 0) {
         (void)tutti__fail(
             TUTTI_ERR_UNSUPPORTED,
-            "device cuda: %s is no module of Tutti %s, but of %s%s; install both from "
+            "device cuda: %s is not a module of Tutti %s, but of %s%s; install both from "
             "one build",
             path, TUTTI_VERSION, cuda ? cuda->version : "something else",
             cuda && strcmp(cuda->version, TUTTI_VERSION) == 0 ? ", of another build" : "");

@@ -1,10 +1,13 @@
 /* own_trainer.c -- a program over tutti_trainer, for the tests: a model, data and a loss of its own, which its first argument chooses.
  * SPDX-License-Identifier: MIT
  *
- *     own_trainer images|read|rows|loss|model [KEYS...]
+ *     own_trainer images|read|rows|loss|model|silent|fewer|fewer-tests|name [KEYS...]
+ *
+ * silent: reading fails without a message. fewer, fewer-tests: rank 1 has half of the data. name: a model of a name that terminals obey.
  *
  * Says what its functions were told ("step", "eval"), what the run came to, and what became of signals. */
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <tutti/tutti.h>
 
@@ -35,7 +38,7 @@ static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
     return tutti_linear_forward(&m->fc, tutti_reshape(x, TUTTI_SHAPE(n, -1)));
 }
 
-static const tutti_model_kind kind = {
+static tutti_model_kind kind = {
     .name = "net", .bytes = sizeof(net), .init = init, .forward = forward};
 
 static uint8_t images[ALL][SIDE * SIDE];
@@ -60,6 +63,12 @@ static tutti_status read_image(void *self, size_t index, void *x, void *y)
     memcpy(x, images[index], sizeof images[index]);
     memcpy(y, &labels[index], sizeof labels[index]);
     return TUTTI_OK;
+}
+
+static tutti_status fail_silently(void *self, size_t index, void *x, void *y)
+{
+    (void)self, (void)index, (void)x, (void)y;
+    return TUTTI_ERR_IO;
 }
 
 static tutti_tensor *half_of_entropy(void *self, tutti_tensor *output, tutti_tensor *target)
@@ -95,13 +104,18 @@ static tutti_dataset *open(const char *what, bool test)
                        .dtype = TUTTI_U8,
                        .classes = CLASSES,
                        .split = test ? "test" : "train"};
+    const char *rank = getenv("RANK");
     tutti_dataset *data;
 
     if (strcmp(what, "model") == 0)
         return NULL;
+    if (strcmp(what, test ? "fewer-tests" : "fewer") == 0 && rank && strcmp(rank, "1") == 0)
+        s.count /= 2;
     if (strcmp(what, "read") == 0) {
         s.read = read_image;
         s.self = (void *)(uintptr_t)&starts[test];
+    } else if (strcmp(what, "silent") == 0) {
+        s.read = fail_silently;
     } else if (strcmp(what, "rows") == 0) {
         s.shape = TUTTI_SHAPE(2);
         s.dtype = TUTTI_F32;
@@ -128,6 +142,8 @@ int main(int argc, char **argv)
     tutti_status status;
 
     make();
+    if (strcmp(what, "name") == 0)
+        kind.name = "net\033[31m\n";
     train = open(what, false);
     test = open(what, true);
     signal(SIGTERM, ignore);

@@ -131,7 +131,7 @@ static tutti_status load_module(const char *path, const tutti__mpi **mpi_p)
                            dlerror());
     if (!mpi || mpi->table != TUTTI__MPI_TABLE || strcmp(mpi->version, TUTTI_VERSION) != 0) {
         (void)tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                          "backend mpi: %s is no module of Tutti %s, but of %s", path,
+                          "backend mpi: %s is not a module of Tutti %s, but of %s", path,
                           TUTTI_VERSION, mpi ? mpi->version : "something else");
         dlclose(library);
         return TUTTI_ERR_UNSUPPORTED;

@@ -32,10 +32,11 @@ tutti_status tutti__mpi_fail(tutti__mpi_engine *e, const char *what, int error)
 /* In init ranks have no names yet. */
 static tutti_status fail_init_late(const tutti__comm *comm)
 {
-    return tutti__fail(TUTTI_ERR_PEER,
-                       "waited %.3g s in vain for the other %d rank%s: one has died, hangs, or "
-                       "makes its groups in another order",
-                       comm->timeout_ms / 1e3, comm->size - 1, comm->size == 2 ? "" : "s");
+    return tutti__fail(
+        TUTTI_ERR_PEER,
+        "timed out after %.3g s waiting for the other %d rank%s: one has died, hangs, or "
+        "makes its groups in another order",
+        comm->timeout_ms / 1e3, comm->size - 1, comm->size == 2 ? "" : "s");
 }
 
 static tutti_status fail_late(tutti__mpi_engine *e)

@@ -49,11 +49,12 @@ static tutti_status check(const tutti__nccl_carrier *c, const tutti__op *op, con
         return TUTTI_OK;
     tutti__signature_text(&op->signature, text, sizeof text);
     tutti__comm_peer_text(comm, comm->rank, who, sizeof who);
-    return tutti__comm_fail(comm, TUTTI_ERR_TIMEOUT, -1,
-                            "%s: %s waited %.3g s in vain for NCCL, in %s, although all ranks are "
-                            "in it: a network or a GPU hangs or is slow (TUTTI_TIMEOUT_S or "
-                            "tutti_group_set_timeout sets the limit)",
-                            text, who, op->timeout_ms / 1e3, what);
+    return tutti__comm_fail(
+        comm, TUTTI_ERR_TIMEOUT, -1,
+        "%s: %s timed out after %.3g s waiting for NCCL, in %s, although all ranks are "
+        "in it: a network or a GPU hangs or is slow (TUTTI_TIMEOUT_S or "
+        "tutti_group_set_timeout sets the limit)",
+        text, who, op->timeout_ms / 1e3, what);
 }
 
 /* ---- Waiting ------------------------------------------------------------------------------------------- */

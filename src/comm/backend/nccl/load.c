@@ -42,7 +42,7 @@ static tutti_status check(const char *path, const tutti__nccl *nccl, tutti__nccl
 
     if (!nccl || nccl->table != TUTTI__NCCL_TABLE || strcmp(nccl->version, TUTTI_VERSION) != 0)
         return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                           "backend nccl: %s is no module of Tutti %s, but of %s", path,
+                           "backend nccl: %s is not a module of Tutti %s, but of %s", path,
                            TUTTI_VERSION, nccl ? nccl->version : "something else");
     why = nccl->start(library);
     version_text(library->version, there, sizeof there);

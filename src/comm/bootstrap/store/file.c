@@ -257,7 +257,7 @@ static tutti_status begin_anew(int fd, const char *path)
                info.st_size < (off_t)sizeof head ? (size_t)info.st_size : sizeof head) != 0)
         return tutti__fail(
             TUTTI_ERR_ARG,
-            "%s is no store of Tutti's, but a file of %lld bytes that would be lost; "
+            "%s is not a store of Tutti, but a file of %lld bytes that would be lost; "
             "give a path at which there is none",
             path, (long long)info.st_size);
     if (!error)
@@ -301,7 +301,7 @@ static tutti_status open_path(const char *path, int *fd_p)
         if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_uid != geteuid()) {
             close(fd);
             return tutti__fail(TUTTI_ERR_ARG,
-                               "the store file %s is no file of this user: another could answer "
+                               "the store file %s is not owned by this user: another could answer "
                                "for the ranks of this job; give a path of your own",
                                path);
         }

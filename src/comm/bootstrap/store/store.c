@@ -35,10 +35,10 @@ static tutti_status ask(tutti_store *store, const tutti__request *request, tutti
                            "%s has no key \"%s\" after waiting %.3g s for another rank to set it",
                            store->where, request->key, (double)request->number / 1e3);
     if (status == TUTTI_ERR_FORMAT)
-        return tutti__fail(
-            status,
-            "%s: cannot add to key \"%s\": its value is no decimal number, or the sum is too large",
-            store->where, request->key);
+        return tutti__fail(status,
+                           "%s: cannot add to key \"%s\": its value is not a decimal number, or "
+                           "the sum is too large",
+                           store->where, request->key);
     return status;
 }
 

@@ -43,8 +43,9 @@ typedef struct tutti__shm_slot {
     /* Barriers so far, but for those that begin an operation. */
     _Alignas(64) _Atomic uint64_t arrived;
     _Alignas(64) _Atomic uint64_t called; /* 1 + the sequence of its last call */
-    _Atomic uint32_t took_ns[2];          /* its last timed calls, in turn (way.c) */
-    _Atomic uint32_t cpu;                 /* 1 + where it last waited for long; 0: it has not */
+    /* Its last timed calls, in turn, once entered, and what it had copied in before (way.c). */
+    _Atomic uint32_t took_ns[2], staged_ns[2];
+    _Atomic uint32_t cpu; /* 1 + where it last waited for long; 0: it has not */
     /* It reads or writes peers' buffers (access.c). Not in the line beside one that peers poll: processors fetch lines in
      * pairs, and the fence after this store would wait until it is fetched back. */
     _Alignas(128) _Atomic uint32_t accessing;
@@ -123,7 +124,8 @@ struct tutti__shm {
     uint64_t token;
     tutti__shm_way way; /* of the running operation */
     tutti__shm_pace paces[TUTTI__N_OPS][TUTTI__SHM_PACES];
-    uint64_t n_timed, began_ns;
+    uint64_t n_timed, began_ns, staged_ns;
+    bool is_timed;   /* the running operation */
     float *timed;    /* what the last timed call is to teach; NULL: nothing */
     double moved_ms; /* when it last gave way to a peer on its core */
     pthread_mutex_t segments_lock;

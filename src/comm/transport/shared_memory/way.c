@@ -1,8 +1,9 @@
 /* way.c -- how what peers cannot read where it lies gets to them: by what has been quickest.
  * SPDX-License-Identifier: MIT
  *
- * A rank says in its slot how long a call took it, from when all had come; the next timed call, once entered, is when all of
- * these are there and none is overwritten yet. The slowest rank's time counts. */
+ * A rank says in its slot how long it copied in before the call was entered, and how long the call took it from when all had
+ * come; the next timed call, once entered, is when all of these are there and none is overwritten yet. The slowest rank's times
+ * count, one after the other: nobody takes anything before all is copied in. */
 #include "comm/transport/shared_memory/way.h"
 
 #include "comm/core/copy.h"
@@ -12,6 +13,7 @@ enum {
     OF_CHUNK = 8,          /* below 32 KiB of the usual chunk a system call does not pay */
     TRIES = 3,             /* of each way, before the quickest is taken */
     AGAIN = 61,            /* calls from one further try to the next */
+    TIMED = 4,             /* of so many other calls one is timed: small ones feel the clock */
 };
 
 static size_t bytes_of(const tutti__shm *shm, const tutti__op *op)
@@ -37,19 +39,22 @@ size_t tutti__way_least_read(const tutti__shm *shm)
     return shm->block->chunk_bytes / OF_CHUNK;
 }
 
-static bool can(const tutti__shm *shm, tutti__shm_way way)
+/* Small calls are timed together with some that are large enough for the kernel. */
+static bool can(const tutti__shm *shm, const tutti__op *op, tutti__shm_way way)
 {
     if (way == TUTTI__BY_KERNEL)
-        return shm->cma == TUTTI__CMA_ALWAYS;
+        return shm->cma == TUTTI__CMA_ALWAYS &&
+               (tutti__op_traits_of(op)->uneven || bytes_of(shm, op) >= tutti__way_least_read(shm));
     return true;
 }
 
-static tutti__shm_way quickest(const tutti__shm *shm, const tutti__shm_pace *pace)
+static tutti__shm_way quickest(const tutti__shm *shm, const tutti__op *op,
+                               const tutti__shm_pace *pace)
 {
     tutti__shm_way best = TUTTI__BY_STORES;
 
     for (int way = 0; way < TUTTI__SHM_WAYS; way++)
-        if (can(shm, (tutti__shm_way)way) && pace->ns[way] > 0 &&
+        if (can(shm, op, (tutti__shm_way)way) && pace->ns[way] > 0 &&
             (pace->ns[best] <= 0 || pace->ns[way] < pace->ns[best]))
             best = (tutti__shm_way)way;
     return best;
@@ -60,32 +65,39 @@ void tutti__way_choose(tutti__shm *shm, const tutti__op *op)
     const tutti__shm_pace *pace = pace_of(shm, op);
     uint32_t n;
 
+    shm->is_timed = false;
+    shm->staged_ns = 0;
     shm->way = TUTTI__BY_STORES;
-    if (tutti__op_traits_of(op)->uneven && can(shm, TUTTI__BY_KERNEL))
+    if (tutti__op_traits_of(op)->uneven && can(shm, op, TUTTI__BY_KERNEL))
         shm->way = TUTTI__BY_KERNEL;
     if (!pace)
         return;
     n = pace->calls;
+    shm->is_timed = n < TRIES * TUTTI__SHM_WAYS || n % AGAIN == 0 || n % TIMED == 0;
     shm->way = (tutti__shm_way)(n < TRIES * TUTTI__SHM_WAYS ? n % TUTTI__SHM_WAYS
                                                             : n / AGAIN % TUTTI__SHM_WAYS);
-    if ((n >= TRIES * TUTTI__SHM_WAYS && n % AGAIN != 0) || !can(shm, shm->way) ||
-        (shm->way == TUTTI__BY_KERNEL && bytes_of(shm, op) < tutti__way_least_read(shm)))
-        shm->way = quickest(shm, pace);
+    if ((n >= TRIES * TUTTI__SHM_WAYS && n % AGAIN != 0) || !can(shm, op, shm->way))
+        shm->way = quickest(shm, op, pace);
 }
 
 /* Quick to believe what is quicker; slower calls may have been disturbed. */
 static void learn(tutti__shm *shm)
 {
-    float *mean = shm->timed, took = 0;
+    float *mean = shm->timed, took = 0, staged = 0;
 
     if (!mean)
         return;
     for (int r = 0; r < shm->comm->size; r++) {
-        uint32_t ns = atomic_load_explicit(&shm->block->slots[r].took_ns[shm->n_timed & 1],
-                                           memory_order_relaxed);
+        const tutti__shm_slot *slot = &shm->block->slots[r];
+        float took_ns =
+            (float)atomic_load_explicit(&slot->took_ns[shm->n_timed & 1], memory_order_relaxed);
+        float staged_ns =
+            (float)atomic_load_explicit(&slot->staged_ns[shm->n_timed & 1], memory_order_relaxed);
 
-        took = (float)ns > took ? (float)ns : took;
+        took = took_ns > took ? took_ns : took;
+        staged = staged_ns > staged ? staged_ns : staged;
     }
+    took += staged;
     if (*mean <= 0 || took < *mean)
         *mean = took;
     else
@@ -93,29 +105,50 @@ static void learn(tutti__shm *shm)
     shm->timed = NULL;
 }
 
-void tutti__way_begin(tutti__shm *shm, const tutti__op *op)
+void tutti__way_stage_begin(tutti__shm *shm)
 {
-    if (!pace_of(shm, op))
+    if (shm->is_timed)
+        shm->began_ns = tutti__now_ns();
+}
+
+void tutti__way_stage_end(tutti__shm *shm)
+{
+    if (shm->is_timed)
+        shm->staged_ns = tutti__now_ns() - shm->began_ns;
+}
+
+void tutti__way_begin(tutti__shm *shm)
+{
+    if (!shm->is_timed)
         return;
     learn(shm);
     shm->began_ns = tutti__now_ns();
 }
 
+static uint32_t capped(uint64_t ns)
+{
+    return (uint32_t)(ns < UINT32_MAX ? ns : UINT32_MAX);
+}
+
 void tutti__way_end(tutti__shm *shm, const tutti__op *op)
 {
     tutti__shm_pace *pace = pace_of(shm, op);
+    tutti__shm_slot *slot = &shm->block->slots[shm->comm->rank];
     uint64_t ns;
 
     if (!pace)
+        return;
+    pace->calls++;
+    if (!shm->is_timed)
         return;
     ns = tutti__now_ns() - shm->began_ns;
     if (tutti__op_traits_of(op)->to_root && op->signature.root != (uint32_t)shm->comm->rank)
         ns = 0; /* it takes nothing */
     shm->n_timed++;
-    atomic_store_explicit(&shm->block->slots[shm->comm->rank].took_ns[shm->n_timed & 1],
-                          (uint32_t)(ns < UINT32_MAX ? ns : UINT32_MAX), memory_order_relaxed);
+    atomic_store_explicit(&slot->took_ns[shm->n_timed & 1], capped(ns), memory_order_relaxed);
+    atomic_store_explicit(&slot->staged_ns[shm->n_timed & 1], capped(shm->staged_ns),
+                          memory_order_relaxed);
     shm->timed = &pace->ns[shm->way];
-    pace->calls++;
 }
 
 void tutti__way_copy_in(const tutti__shm *shm, void *restrict to, const void *restrict from,

@@ -14,9 +14,12 @@
 
 /* Before the operation is entered: sets shm->way. */
 void tutti__way_choose(tutti__shm *shm, const tutti__op *op);
+/* Around what this rank copies in before the operation is entered. */
+void tutti__way_stage_begin(tutti__shm *shm);
+void tutti__way_stage_end(tutti__shm *shm);
 /* Of an operation in which at least one contribution goes by shm->way, on all ranks: once it is entered, and when this rank
  * has all that it takes. */
-void tutti__way_begin(tutti__shm *shm, const tutti__op *op);
+void tutti__way_begin(tutti__shm *shm);
 void tutti__way_end(tutti__shm *shm, const tutti__op *op);
 /* Bytes of a rank: below, reading them through the kernel does not pay. */
 size_t tutti__way_least_read(const tutti__shm *shm);
