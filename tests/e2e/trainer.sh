@@ -154,5 +154,9 @@ static tutti_status read(const void *self, size_t n, uint8_t *x, int64_t *y) { (
 static const tutti_dataset_format format = {.name = "mute", .help = "nothing", .no_folder = true, .open = open, .read = read};
 TUTTI_SHARED_DATA(format);'
 refused 1 'the open function of data format mute failed and did not say why' "$TUTTI" train --data ./mute.so
+shared leaves "#include <stdlib.h>
+__attribute__((constructor)) static void leave(void) { exit(0); }
+$model TUTTI_SHARED_MODEL(kind);"
+refused 1 "the shared object $work/leaves.so ended the process while it was loaded" "$TUTTI" train --model ./leaves.so
 refused 2 'undefined symbol: not_there' "$TUTTI" train --model ./lost.so
 refused 2 'holds "line", and the configuration says model "mlp"' "$TUTTI" train --model mlp --model-file ./model.so
