@@ -89,6 +89,11 @@ refused 3 'data: this rank has 48 training images of 1x8x8 in 4 classes, 32 test
     "$TUTTI" run -n 2 ./mine fewer
 refused 3 'data: this rank has 96 training images of 1x8x8 in 4 classes, 16 test' "$TUTTI" run -n 2 ./mine fewer-tests
 refused 2 'data: this rank has 96 training images of 1x8x8 in 4 classes, 16 test' "$TUTTI" run -n 2 ./mine fewer-tests --shards 4
+refused 2 "the program's loss function returned NULL" ./mine no-loss
+refused 2 'model net: its forward function returned NULL' ./mine no-output
+own nested 2 nested
+grep -q 'nested: .*STATE' nested.out || { cat nested.out; fail "a run within a run is not refused"; }
+grep -q '96 training images of 1x8x8, 1 test image$' nested.out || { cat nested.out; fail "one test image"; }
 ./mine images --help >help.out
 grep -q 'tutti run -n 2 mine --epochs 3' help.out && ! grep -q -- '--data-dir\|--model ' help.out || fail "--help"
 
