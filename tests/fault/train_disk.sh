@@ -131,10 +131,10 @@ on_disk() {
     wait $pid || code=$?
     rm pipe
 }
-wait_for() { until grep -q "$1" err; do sleep 0.01; done; }
+wait_for() { until grep -q "$1" err; do kill -0 $pid 2>kill.err || { cat err; fail "it never said: $1"; }; sleep 0.01; done; }
 whole30=$1 mlp=$2
 
-while_full='wait_for "is not saved.*goes on"; wait_for "metrics.jsonl: No space"; rm disk/hog'
+while_full='wait_for "is not saved.*training continues"; wait_for "metrics.jsonl: No space"; rm disk/hog'
 on_disk
 [ $code = 0 ] && [ "$(digest disk/run)" = "$whole30" ] || { cat err; fail "exit code $code: full for a while"; }
 grep -q 'metrics.jsonl: No space left on device; training continues' err || { cat err; fail "metrics: not said"; }
