@@ -79,7 +79,7 @@ if "$TUTTI" --version | tail -n 1 | grep -w png >/dev/null; then
 fi
 
 # The commands that are said are a shell's.
-mkdir "it's here" -dash
+mkdir -- "it's here" -dash
 for dir in "it's here" -dash; do
     "$TUTTI" new quoted --dir="$dir" >new.out
     (eval "$(grep '^  cd ' new.out)" && [ "$PWD" = "$work/$dir/quoted" ]) || { cat new.out; fail "cd does not lead there"; }
