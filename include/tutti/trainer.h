@@ -51,9 +51,11 @@ typedef struct tutti_trainer_opts {
     const tutti_dataset_format
         *format; /* beside the library's, for --data; and the default there */
     /* The mean loss over a batch, a scalar, from what the model gives and batch.y. NULL: cross entropy with label_smoothing for
-     * labels of classes, else the mean squared error. */
+     * labels of classes, else the mean squared error. In an evaluation the last batch of a rank may be shorter, and kernels may add
+     * in another order for it: with a loss of the program's own, the last bits of the result may depend on the number of ranks. */
     tutti_tensor *(*loss)(void *self, tutti_tensor *output, tutti_tensor *target);
-    /* On rank 0, in the thread of the run: after each line of metrics.jsonl (each log_every steps), and each evaluation. */
+    /* On rank 0, in the thread of the run: after each line of metrics.jsonl (each log_every steps), and each evaluation. They
+     * cannot run another trainer. */
     void (*on_step)(void *self, const tutti_trainer_step *step);
     void (*on_eval)(void *self, const tutti_trainer_eval *eval);
     void *self; /* the first argument of these functions */
@@ -80,11 +82,11 @@ typedef struct tutti_trainer_result {
 typedef struct tutti_trainer tutti_trainer;
 
 /* Reads the keys from argv[1] on; argv[0] names the program in messages, and neither is kept. Errors: ARG with the key, its
- * value and what was expected, as tutti train says it; also -n, with the command that starts ranks. opts NULL: {0}. */
+ * value and what was expected, as tutti train says it; also an argument that is NULL, and -n, with the command that starts ranks. opts NULL: {0}. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_trainer_new(tutti_trainer **trainer_p, int argc,
                                                          char *const *argv,
                                                          const tutti_trainer_opts *opts);
-/* The run, once, in the group that the environment describes (group.h; none: alone). Progress goes to standard output on rank
+/* The run, once, and not within another of this thread (STATE), in the group that the environment describes (group.h; none: alone). Progress goes to standard output on rank
  * 0, which is flushed by line there; what fails has been said on standard error. OK also where a signal ended it after all was
  * saved. With --help it prints the keys, and trains nothing.
  *
@@ -95,7 +97,7 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_trainer_run(tutti_trainer *trainer)
 TUTTI_API tutti_trainer_result tutti_trainer_get_result(const tutti_trainer *trainer);
 TUTTI_API void tutti_trainer_free(tutti_trainer *trainer);
 
-/* All of it: what a program's main returns. What is wrong with the arguments is said on standard error, once a host. */
+/* All of it: what a program's main returns; once a process, for signals are not restored. What is wrong with the arguments is said on standard error, once a host. */
 TUTTI_API int tutti_trainer_main(int argc, char *const *argv, const tutti_trainer_opts *opts);
 
 /* ---- tutti train --model ./my_model.so --data ./my_data.so ----------------------------------------------------

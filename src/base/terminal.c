@@ -173,3 +173,23 @@ void tutti__bar_count(tutti__bar *bar, const char *doing, const char *what, size
     snprintf(left_field, sizeof left_field, "%s left", left);
     tutti__bar_draw(bar, doing, fraction, fields, done > 0 ? 3 : 2);
 }
+
+void tutti__print_wrapped(FILE *out, const char *text, int column)
+{
+    int left = 100 - column;
+
+    while (*text) {
+        int n = (int)strlen(text);
+
+        if (n > left)
+            for (n = left; n > 0 && text[n] != ' '; n--)
+                continue;
+        if (n == 0)
+            n = (int)strlen(text);
+        fprintf(out, "%.*s\n", n, text);
+        text += n;
+        text += strspn(text, " ");
+        if (*text)
+            fprintf(out, "%*s", column, "");
+    }
+}

@@ -50,5 +50,8 @@ void tutti__bar_text(char *text, size_t room, int width, const char *head, doubl
                      const char *const *fields, size_t n_fields);
 /* "0:07", "12:34", "1:02:03", "4 d 03:02:01" */
 void tutti__time_text(double seconds, char text[24]);
+/* A text of --help, which begins at `column`, and a line end: in lines of at most 100 columns, parted at blanks, all but the
+ * first indented by `column`. */
+void tutti__print_wrapped(FILE *out, const char *text, int column);
 
 #endif

@@ -33,7 +33,7 @@ typedef struct values {
     char name[65];
     char from
         [4096]; /* where CMake finds the library: a prefix, or the build folder; "": not known */
-    char tutti[4160]; /* this command, as a shell reads it */
+    char tutti[4 * 4096 + 8]; /* this command, as a shell reads it */
 } values;
 
 static const char program_text[] = {
@@ -127,10 +127,15 @@ static bool is_in_path(const char *executable)
     return false;
 }
 
-/* A path without quotes in it, as a shell reads it. */
+/* A path as a shell reads it, and no flag. size: at least 4 times the path's, and 8. */
 static const char *shell_word(char *out, size_t size, const char *path)
 {
-    snprintf(out, size, strpbrk(path, " \t&()<>|*?[]{}#~!\"\\$;`") ? "'%s'" : "%s", path);
+    const char *quote = strpbrk(path, " \t&()<>|*?[]{}#~!\"'\\$;`") ? "'" : "";
+    size_t n = (size_t)snprintf(out, size, "%s%s", path[0] == '-' ? "./" : "", quote);
+
+    for (; *path && n + 8 < size; path++)
+        n += (size_t)snprintf(out + n, size - n, "%.1s%s", path, *path == '\'' ? "\\''" : "");
+    snprintf(out + n, size - n, "%s", quote);
     return out;
 }
 
@@ -306,7 +311,7 @@ static tutti_status read_line(int argc, char **argv, const char **name_p, const 
 
 static void say_next(const values *v, const char *path)
 {
-    char shown[4096], word[4200];
+    char shown[4096], word[4 * sizeof shown + 8];
 
     tutti__printable(path, shown, sizeof shown);
     printf("made %s: %s.c, CMakeLists.txt, README.md\n\n"

@@ -465,14 +465,15 @@ bool tutti__dataset_has_images(const tutti_dataset *dataset)
     return dataset->info.dtype == TUTTI_U8 && dataset->dims == 3;
 }
 
-const char *tutti__dataset_text(const tutti_dataset *dataset, char text[64])
+const char *tutti__dataset_text(const tutti_dataset *dataset, size_t n, char text[64])
 {
     const tutti_dataset_info *info = &dataset->info;
 
     if (dataset->dims == 1)
-        snprintf(text, 64, "rows of %d", info->channels);
+        snprintf(text, 64, "row%s of %d", tutti__s(n), info->channels);
     else
-        snprintf(text, 64, "images of %dx%dx%d", info->channels, info->height, info->width);
+        snprintf(text, 64, "image%s of %dx%dx%d", tutti__s(n), info->channels, info->height,
+                 info->width);
     return text;
 }
 

@@ -2,6 +2,8 @@
  * SPDX-License-Identifier: MIT */
 #include "launch/flag_text.h"
 
+#include "base/terminal.h"
+
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -210,27 +212,6 @@ tutti_status tutti__flag_texts_read(tutti__flag_texts *texts, int argc, char **a
 
 /* ---- Help ------------------------------------------------------------------------------------------- */
 
-/* In lines of at most 100 columns, indented by `column` after the first. */
-static void print_wrapped(FILE *file, const char *text, int column)
-{
-    int left = 100 - column;
-
-    while (*text) {
-        int n = (int)strlen(text);
-
-        if (n > left)
-            for (n = left; n > 0 && text[n] != ' '; n--)
-                continue;
-        if (n == 0)
-            n = (int)strlen(text);
-        fprintf(file, "%.*s\n", n, text);
-        text += n;
-        text += strspn(text, " ");
-        if (*text)
-            fprintf(file, "%*s", column, "");
-    }
-}
-
 void tutti__run_print_help(FILE *file)
 {
     fputs("usage: tutti run [FLAGS] PROGRAM [ARGUMENTS]\n\n"
@@ -256,7 +237,7 @@ void tutti__run_print_help(FILE *file)
         fprintf(file, "  %-31s ", left);
         if (strlen(left) > 30)
             fprintf(file, "\n%*s", 34, "");
-        print_wrapped(file, flags[i].help, 34);
+        tutti__print_wrapped(file, flags[i].help, 34);
     }
     fputs("\nOf torchrun's flags these are accepted with no other value:\n", file);
     for (int i = 0; i < TUTTI__N_FLAGS; i++)

@@ -5,7 +5,8 @@
  * layouts of their own between operations. A table says all that it computes: nothing is inherited. What may be missing is
  * listed below it (TUTTI__KERNELS_OPTIONAL): the operation's own plain C (op.h) then takes its place, on any device and in any
  * dtype. A table that lacks another entry is refused where a context is made, by tutti__kernels_check. Most operations have
- * no entry at all.
+ * no entry at all. kernel/reference takes the operation's own plain C for ReLU, softmax, dropout, cross entropy and the mean squared
+ * error: where another table does so too, the two do not check each other; gradient checks and PyTorch's values do.
  *
  * Destinations. y, dx, ... arrive without data: the kernel picks a layout, calls
  * tutti__tensor_alloc, and writes. dw and db of parameters arrive with data (row-major, possibly

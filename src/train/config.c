@@ -3,6 +3,7 @@
  * Flags and files meet in one function, set_value, that takes a text: what is refused in one place is refused in all. */
 #include "train/config.h"
 
+#include "base/terminal.h"
 #include "data/dataset.h"
 #include "nn/nn.h"
 #include "train/parts.h"
@@ -664,6 +665,7 @@ void tutti__config_help(FILE *out, const tutti__parts *parts)
             *p = *p == '_' ? '-' : *p;
         fprintf(out, "  %-20s%s%s (default %s)\n", flag_text, strlen(flag_text) < 20 ? " " : "  ",
                 value_text(key, text, sizeof text), *key->value ? key->value : "none");
-        fprintf(out, "  %-20s %s\n", "", key->help);
+        fprintf(out, "%23s", "");
+        tutti__print_wrapped(out, key->help, 23);
     }
 }

@@ -92,10 +92,10 @@ static tutti_status compute(tutti__run *run, const tutti__evaluation *e, const t
 
     if (!own_loss)
         TUTTI_TRY(fill_up(run, batch, &memory->samples, &x));
-    y = tutti_model_forward(run->model, tutti_input(run->cx, x));
+    TUTTI_TRY(tutti__run_forward(run, x, &y));
     TUTTI_TRY(tutti_tensor_status(y));
     if (own_loss) {
-        loss = tutti__run_loss(run, y, tutti_input(run->cx, batch->y));
+        TUTTI_TRY(tutti__run_loss(run, y, batch->y, &loss));
         TUTTI_TRY(tutti_tensor_status(loss));
         tutti__tally_add_loss(e->tally, (double)tutti_item(loss), batch->n);
     }

@@ -76,17 +76,33 @@ static tutti_status take_loss(tutti__run *run, size_t n)
     return TUTTI_OK;
 }
 
-tutti_tensor *tutti__run_loss(const tutti__run *run, tutti_tensor *output, tutti_tensor *target)
+tutti_status tutti__run_forward(const tutti__run *run, tutti_array x, tutti_tensor **output_p)
+{
+    *output_p = tutti_model_forward(run->model, tutti_input(run->cx, x));
+    return *output_p ? TUTTI_OK
+                     : tutti__fail(TUTTI_ERR_ARG,
+                                   "model %s: its forward function returned NULL; expected a "
+                                   "tensor",
+                                   run->config->model);
+}
+
+tutti_status tutti__run_loss(const tutti__run *run, tutti_tensor *output, tutti_array y,
+                             tutti_tensor **loss_p)
 {
     const tutti_trainer_opts *own = &run->parts->own;
     const tutti_cross_entropy_opts opts = {.label_smoothing = (float)run->config->label_smoothing};
     const tutti_dataset *data = run->train_data ? run->train_data : run->test_data;
+    tutti_tensor *target = tutti_input(run->cx, y);
 
     if (own->loss)
-        return own->loss(own->self, output, target);
-    if (tutti_dataset_describe(data).classes == 0)
-        return tutti_mse_loss(output, target);
-    return tutti_cross_entropy_with(output, target, &opts);
+        *loss_p = own->loss(own->self, output, target);
+    else if (tutti_dataset_describe(data).classes == 0)
+        *loss_p = tutti_mse_loss(output, target);
+    else
+        *loss_p = tutti_cross_entropy_with(output, target, &opts);
+    return *loss_p ? TUTTI_OK
+                   : tutti__fail(TUTTI_ERR_ARG, "the program's loss function returned NULL; "
+                                                "expected a scalar tensor");
 }
 
 /* Forward and backward of one batch; averages over ranks if it is the last of its optimizer step. */
@@ -95,7 +111,7 @@ static tutti_status train_batch(tutti__run *run, const tutti_batch *batch, bool 
     const tutti_stream *stream = tutti_ctx_stream(run->cx);
     const bool on_host = tutti__on_host(stream);
     uint64_t t = tutti__now_ns();
-    tutti_tensor *loss, *logits;
+    tutti_tensor *loss = NULL, *logits;
     tutti_status status;
 
     if (last)
@@ -104,12 +120,14 @@ static tutti_status train_batch(tutti__run *run, const tutti_batch *batch, bool 
         tutti_ddp_pause(run->ddp);
     tutti__range_begin(stream, "forward");
     tutti_step_begin(run->cx, &(tutti_step_opts){.autocast = tutti__amp_dtype(run)});
-    logits = tutti_model_forward(run->model, tutti_input(run->cx, batch->x));
-    loss = tutti__run_loss(run, logits, tutti_input(run->cx, batch->y));
+    status = tutti__run_forward(run, batch->x, &logits);
+    if (status == TUTTI_OK)
+        status = tutti__run_loss(run, logits, batch->y, &loss);
     tutti__range_end(stream);
     mark(run, "forward", t);
     run->local_images += (double)batch->n;
-    status = tutti__loss_ask(&run->loss, loss);
+    if (status == TUTTI_OK)
+        status = tutti__loss_ask(&run->loss, loss);
     if (status == TUTTI_OK && on_host) /* before it is in everybody's gradient */
         status = take_loss(run, batch->n);
     tutti__range_begin(stream, "backward");

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -138,6 +139,38 @@ static bool is_whole(const char *path)
     return whole;
 }
 
+/* The file whose constructors run in this thread. */
+static _Thread_local const char *loading;
+
+/* At exit: a process that trains nothing must not end well. */
+static void blame_file(void)
+{
+    if (!loading)
+        return;
+    fprintf(stderr,
+            "tutti: the shared object %s ended the process while it was loaded (a constructor of "
+            "it called exit)\n",
+            loading);
+    _exit(1);
+}
+
+static void blame_at_exit(void)
+{
+    (void)atexit(blame_file);
+}
+
+static void *open_guarded(const char *file)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    void *handle;
+
+    pthread_once(&once, blame_at_exit);
+    loading = file;
+    handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    loading = NULL;
+    return handle;
+}
+
 static tutti_status load(const place *p, const void **part_p)
 {
     const tutti_shared_part *part;
@@ -146,7 +179,7 @@ static tutti_status load(const place *p, const void **part_p)
     if (!is_whole(p->file))
         return tutti__fail(TUTTI_ERR_ARG, "%s: cannot load the shared object: %.400s is cut off",
                            p->key, p->file);
-    handle = dlopen(p->file, RTLD_NOW | RTLD_LOCAL);
+    handle = open_guarded(p->file);
     if (!handle)
         return tutti__fail(TUTTI_ERR_ARG, "%s: cannot load the shared object: %.900s", p->key,
                            dlerror());

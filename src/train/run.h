@@ -167,8 +167,11 @@ tutti_status tutti__run_gradients(tutti__run *run, tutti_batch *batch, uint64_t 
 tutti_status tutti__run_update(tutti__run *run, bool wants_norm, double *norm_p);
 /* One more step is done, which began at begin_ns: into run->at and the ledger. The seconds that it has taken. */
 double tutti__run_count_step(tutti__run *run, uint64_t begin_ns);
-/* The mean loss over a batch, from what the model gives and what was to be given. */
-tutti_tensor *tutti__run_loss(const tutti__run *run, tutti_tensor *output, tutti_tensor *target);
+/* What the model gives; and the mean loss over a batch, from that and what was to be given. A program's function that returns NULL
+ * is named; what else failed poisons the tensor. */
+tutti_status tutti__run_forward(const tutti__run *run, tutti_array x, tutti_tensor **output_p);
+tutti_status tutti__run_loss(const tutti__run *run, tutti_tensor *output, tutti_array y,
+                             tutti_tensor **loss_p);
 /* Parts of the first: a batch; the sum of gradients, which is the mean once it is multiplied by *rest_p. */
 bool tutti__run_next_batch(tutti__run *run, size_t index, tutti_batch *batch);
 tutti_status tutti__run_accumulate(tutti__run *run, tutti_batch *batch, uint64_t begin_ns,

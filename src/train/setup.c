@@ -80,8 +80,8 @@ static tutti_status check_alike(const tutti__run *run)
         "data: the training data are %s (%s) in %d classes with %d targets, the test data %s (%s) "
         "in "
         "%d with %d; both must be alike%s",
-        tutti__dataset_text(train, train_text), tutti_dtype_name(a.dtype), a.classes, a.targets,
-        tutti__dataset_text(test, test_text), tutti_dtype_name(b.dtype), b.classes, b.targets,
+        tutti__dataset_text(train, 0, train_text), tutti_dtype_name(a.dtype), a.classes, a.targets,
+        tutti__dataset_text(test, 0, test_text), tutti_dtype_name(b.dtype), b.classes, b.targets,
         a.classes == b.classes && run->parts->format && run->parts->format->read_random
             ? " (--image-size N makes all N x N)"
             : "");
@@ -95,7 +95,7 @@ static size_t describe_split(char *text, size_t size, const tutti_dataset *data,
     if (!data)
         return (size_t)snprintf(text, size, "no %s data", split);
     n = snprintf(text, size, "%zu %s %s", tutti_dataset_describe(data).count, split,
-                 tutti__dataset_text(data, samples));
+                 tutti__dataset_text(data, tutti_dataset_describe(data).count, samples));
     if (tutti_dataset_describe(data).classes > 0)
         n += snprintf(text + n, size - (size_t)n, " in %d classes",
                       tutti_dataset_describe(data).classes);

@@ -115,11 +115,14 @@ void tutti__run_say_beginning(tutti__run *run)
     const tutti_dataset_info info = tutti_dataset_describe(run->train_data);
     char parameters[32], images[32], kind[64], tests[64] = "", shards[32] = "";
 
-    tutti__dataset_text(run->train_data, kind);
-    if (run->test_data)
-        snprintf(tests, sizeof tests, ", %s test %.*s",
-                 grouped((int64_t)tutti_dataset_describe(run->test_data).count, images),
+    if (run->test_data) {
+        const size_t n = tutti_dataset_describe(run->test_data).count;
+
+        tutti__dataset_text(run->test_data, n, kind);
+        snprintf(tests, sizeof tests, ", %s test %.*s", grouped((int64_t)n, images),
                  (int)strcspn(kind, " "), kind);
+    }
+    tutti__dataset_text(run->train_data, info.count, kind);
     tutti__progress_say(&run->progress, "%s, %s parameters, on %s: %s training %s%s", c->model,
                         grouped(tutti_module_count(run->module), parameters), c->data,
                         grouped((int64_t)info.count, images), kind, tests);

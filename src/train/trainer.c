@@ -116,9 +116,15 @@ tutti_status tutti_trainer_new(tutti_trainer **trainer_p, int argc, char *const 
     const char *title = title_of(argc, argv);
     tutti_trainer *trainer;
 
+    TUTTI_TRY(TUTTI__NOT_NULL(trainer_p));
     *trainer_p = NULL;
     if (argc > 0)
         TUTTI_TRY(TUTTI__NOT_NULL(argv));
+    for (int i = 0; i < argc; i++)
+        if (!argv[i])
+            return tutti__fail(TUTTI_ERR_ARG,
+                               "tutti_trainer_new: argv[%d] is NULL, and argc says %d arguments", i,
+                               argc);
     if (argc < 1)
         return tutti__trainer_new(trainer_p, title, title, 0, NULL, opts);
     TUTTI_TRY(refuse_ranks(title, argc - 1, argv + 1));
@@ -151,6 +157,9 @@ bool tutti__config_lacks_ranks(const tutti__train_config *config)
 
 /* ---- Its run -------------------------------------------------------------------------------------------------- */
 
+/* This thread is in a run. */
+static _Thread_local bool running;
+
 static void print_help(const tutti_trainer *trainer)
 {
     const char *title = trainer->title;
@@ -179,6 +188,9 @@ tutti_status tutti__trainer_run(tutti_trainer *trainer)
     tutti_trainer_result *result = &trainer->result;
     tutti_status status;
 
+    if (running) /* its group would wait for ranks that are in the run outside */
+        return tutti__fail(TUTTI_ERR_STATE, "trainer: a run within a run; expected this thread's "
+                                            "run to have ended first");
     if (trainer->has_run)
         return tutti__fail(TUTTI_ERR_STATE, "trainer: it has run; make another for another run");
     trainer->has_run = true;
@@ -188,7 +200,9 @@ tutti_status tutti__trainer_run(tutti_trainer *trainer)
         return TUTTI_OK;
     }
     tutti__signals_begin();
+    running = true;
     status = tutti__train(&trainer->config, &trainer->parts, result);
+    running = false;
     if (status != TUTTI_OK && result->exit_code == 0)
         result->exit_code = tutti_status_exit_code(status);
     return status;
@@ -196,7 +210,7 @@ tutti_status tutti__trainer_run(tutti_trainer *trainer)
 
 tutti_status tutti_trainer_run(tutti_trainer *trainer)
 {
-    const bool begins = trainer && !trainer->has_run && !trainer->wants_help;
+    const bool begins = trainer && !trainer->has_run && !trainer->wants_help && !running;
     tutti_status status;
 
     TUTTI_TRY(TUTTI__NOT_NULL(trainer));

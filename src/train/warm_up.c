@@ -35,13 +35,15 @@ static tutti_status copy_buffers(const tutti_module *m, char *to, bool back)
 
 static tutti_status compute(tutti__run *run, tutti_array x, tutti_array y)
 {
-    tutti_tensor *loss;
+    tutti_tensor *output, *loss = NULL;
     tutti_status status;
 
     tutti_step_begin(run->cx, &(tutti_step_opts){.autocast = tutti__amp_dtype(run)});
-    loss = tutti__run_loss(run, tutti_model_forward(run->model, tutti_input(run->cx, x)),
-                           tutti_input(run->cx, y));
-    status = tutti_backward(loss);
+    status = tutti__run_forward(run, x, &output);
+    if (status == TUTTI_OK)
+        status = tutti__run_loss(run, output, y, &loss);
+    if (status == TUTTI_OK)
+        status = tutti_backward(loss);
     tutti_step_end(run->cx);
     return status;
 }

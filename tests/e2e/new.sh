@@ -78,6 +78,13 @@ if "$TUTTI" --version | tail -n 1 | grep -w png >/dev/null; then
     [ "$(field first-net/runs/photos/summary.json status)" = completed ] || fail "images of one's own: not completed"
 fi
 
+# The commands that are said are a shell's.
+mkdir -- "it's here" -dash
+for dir in "it's here" -dash; do
+    "$TUTTI" new quoted --dir="$dir" >new.out
+    (eval "$(grep '^  cd ' new.out)" && [ "$PWD" = "$work/$dir/quoted" ]) || { cat new.out; fail "cd does not lead there"; }
+done
+
 # From an installed copy in the PATH: the commands are short, and CMake needs no hint.
 prefix="$work/a prefix"
 cmake --install "$BUILD_DIR" --prefix "$prefix" >install.out 2>&1 || { cat install.out; fail "cmake --install"; }

@@ -89,6 +89,11 @@ refused 3 'data: this rank has 48 training images of 1x8x8 in 4 classes, 32 test
     "$TUTTI" run -n 2 ./mine fewer
 refused 3 'data: this rank has 96 training images of 1x8x8 in 4 classes, 16 test' "$TUTTI" run -n 2 ./mine fewer-tests
 refused 2 'data: this rank has 96 training images of 1x8x8 in 4 classes, 16 test' "$TUTTI" run -n 2 ./mine fewer-tests --shards 4
+refused 2 "the program's loss function returned NULL" ./mine no-loss
+refused 2 'model net: its forward function returned NULL' ./mine no-output
+own nested 2 nested
+grep -q 'nested: .*STATE' nested.out || { cat nested.out; fail "a run within a run is not refused"; }
+grep -q '96 training images of 1x8x8, 1 test image$' nested.out || { cat nested.out; fail "one test image"; }
 ./mine images --help >help.out
 grep -q 'tutti run -n 2 mine --epochs 3' help.out && ! grep -q -- '--data-dir\|--model ' help.out || fail "--help"
 
@@ -163,5 +168,9 @@ static tutti_status read(const void *self, size_t n, uint8_t *x, int64_t *y) { (
 static const tutti_dataset_format format = {.name = "mute", .help = "nothing", .no_folder = true, .open = open, .read = read};
 TUTTI_SHARED_DATA(format);'
 refused 1 'the open function of data format mute failed and did not say why' "$TUTTI" train --data ./mute.so
+shared leaves "#include <stdlib.h>
+__attribute__((constructor)) static void leave(void) { exit(0); }
+$model TUTTI_SHARED_MODEL(kind);"
+refused 1 "the shared object $work/leaves.so ended the process while it was loaded" "$TUTTI" train --model ./leaves.so
 refused 2 'undefined symbol: not_there' "$TUTTI" train --model ./lost.so
 refused 2 'holds "line", and the configuration says model "mlp"' "$TUTTI" train --model mlp --model-file ./model.so

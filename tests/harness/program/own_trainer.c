@@ -1,9 +1,10 @@
 /* own_trainer.c -- a program over tutti_trainer, for the tests: a model, data and a loss of its own, which its first argument chooses.
  * SPDX-License-Identifier: MIT
  *
- *     own_trainer images|read|rows|loss|model|silent|fewer|fewer-tests|name [KEYS...]
+ *     own_trainer images|read|rows|loss|model|silent|fewer|fewer-tests|name|no-loss|no-output|nested [KEYS...]
  *
  * silent: reading fails without a message. fewer, fewer-tests: rank 1 has half of the data. name: a model of a name that terminals obey.
+ * no-loss, no-output: the loss or the forward function returns NULL. nested: a run within the first on_step; and one test image.
  *
  * Says what its functions were told ("step", "eval"), what the run came to, and what became of signals. */
 #include <signal.h>
@@ -36,6 +37,12 @@ static tutti_tensor *forward(tutti_module *module, tutti_tensor *x)
 
     x = tutti_relu(tutti_conv2d_forward(&m->conv, x));
     return tutti_linear_forward(&m->fc, tutti_reshape(x, TUTTI_SHAPE(n, -1)));
+}
+
+static tutti_tensor *no_output(tutti_module *module, tutti_tensor *x)
+{
+    (void)module, (void)x;
+    return NULL;
 }
 
 static tutti_model_kind kind = {
@@ -77,8 +84,29 @@ static tutti_tensor *half_of_entropy(void *self, tutti_tensor *output, tutti_ten
     return tutti_scale(tutti_cross_entropy(output, target), 0.5f);
 }
 
+static tutti_tensor *no_loss(void *self, tutti_tensor *output, tutti_tensor *target)
+{
+    (void)self, (void)output, (void)target;
+    return NULL;
+}
+
+static bool nested;
+
+static void run_within(void)
+{
+    char *const argv[] = {"inner", "--run-dir=inner", NULL};
+    tutti_trainer *inner;
+
+    TUTTI_MUST(tutti_trainer_new(&inner, 2, argv, NULL));
+    printf("nested: %s\n", tutti_status_name(tutti_trainer_run(inner)));
+    tutti_trainer_free(inner);
+}
+
 static void on_step(void *self, const tutti_trainer_step *s)
 {
+    if (nested)
+        run_within();
+    nested = false;
     printf("%s: step %d of epoch %d, loss %.4f\n", (const char *)self, (int)s->step, (int)s->epoch,
            s->loss);
 }
@@ -111,6 +139,8 @@ static tutti_dataset *open(const char *what, bool test)
         return NULL;
     if (strcmp(what, test ? "fewer-tests" : "fewer") == 0 && rank && strcmp(rank, "1") == 0)
         s.count /= 2;
+    if (test && nested)
+        s.count = 1;
     if (strcmp(what, "read") == 0) {
         s.read = read_image;
         s.self = (void *)(uintptr_t)&starts[test];
@@ -144,20 +174,25 @@ int main(int argc, char **argv)
     make();
     if (strcmp(what, "name") == 0)
         kind.name = "net\033[31m\n";
+    if (strcmp(what, "no-output") == 0)
+        kind.forward = no_output;
+    nested = strcmp(what, "nested") == 0;
     train = open(what, false);
     test = open(what, true);
     signal(SIGTERM, ignore);
     argv[1] = argv[0];
-    TUTTI_MUST(tutti_trainer_new(
-        &trainer, argc - 1, argv + 1,
-        &(tutti_trainer_opts){.model = strcmp(what, "rows") ? &kind : NULL,
-                              .train = train,
-                              .test = test,
-                              .loss = strcmp(what, "loss") ? NULL : half_of_entropy,
-                              .on_step = on_step,
-                              .on_eval = on_eval,
-                              .self = (void *)(uintptr_t) "told",
-                              .defaults = defaults}));
+    TUTTI_MUST(
+        tutti_trainer_new(&trainer, argc - 1, argv + 1,
+                          &(tutti_trainer_opts){.model = strcmp(what, "rows") ? &kind : NULL,
+                                                .train = train,
+                                                .test = test,
+                                                .loss = strcmp(what, "loss") == 0 ? half_of_entropy
+                                                        : strcmp(what, "no-loss") == 0 ? no_loss
+                                                                                       : NULL,
+                                                .on_step = on_step,
+                                                .on_eval = on_eval,
+                                                .self = (void *)(uintptr_t) "told",
+                                                .defaults = defaults}));
     status = tutti_trainer_run(trainer);
     r = tutti_trainer_get_result(trainer);
     printf(
