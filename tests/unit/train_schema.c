@@ -121,6 +121,7 @@ static void all_logs_keep_their_types_and_cost_little(void **state)
     tutti__logs_end(&logs, &summary);
     assert_null(logs.sinks);
     close(folder.metrics);
+    free(folder.pending); /* room for lines */
 
     snprintf(path, sizeof path, "%s/metrics.jsonl", folder.path);
     file = fopen(path, "r");
@@ -187,6 +188,7 @@ static void what_is_off_opens_nothing(void **state)
     tutti__logs_step(&logs, &(tutti__step_metrics){.step = 1});
     tutti__logs_end(&logs, &(tutti__summary){.status = "completed"});
     close(folder.metrics);
+    free(folder.pending); /* room for lines */
     snprintf(path, sizeof path, "%s/tensorboard", folder.path);
     assert_int_not_equal(access(path, F_OK), 0);
 }

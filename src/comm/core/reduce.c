@@ -54,9 +54,16 @@ static inline void fetch_all(const job *j, size_t offset)
 #define OVER(a, b)    ((a) / (b))
 #define NOT_INT(a, b) ((void)(b), (a)) /* refused before it comes here */
 
+/* Elements do not depend on each other. Clang knows no such pragma, and finds out as the loop begins. */
+#ifdef __clang__
+#define INDEPENDENT
+#else
+#define INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
 /* One source more, x, to what FIRST is of the others; TO is of type TO_T. FIRST or x may be the memory of TO, but element by element. */
 #define EACH(COMBINE, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)                                     \
-    _Pragma("GCC ivdep") for (size_t i = 0; i < n; i++)                                            \
+    INDEPENDENT for (size_t i = 0; i < n; i++)                                                     \
     {                                                                                              \
         const WIDE a = (WIDE)(ACC)FIRST, b = (WIDE)LOAD(x[i]);                                     \
                                                                                                    \
@@ -91,7 +98,7 @@ static inline void fetch_all(const job *j, size_t offset)
         const ACC divisor = (ACC)j->divisor;                                                       \
                                                                                                    \
         if (j->op == TUTTI_AVG) {                                                                  \
-            _Pragma("GCC ivdep") for (size_t i = 0; i < n; i++)                                    \
+            INDEPENDENT for (size_t i = 0; i < n; i++)                                             \
             {                                                                                      \
                 const WIDE a = (WIDE)(ACC)LOAD(w[i]), b = (WIDE)LOAD(x[i]);                        \
                                                                                                    \
