@@ -31,7 +31,7 @@ digest() { sed -n 's/.*"parameter_digest": "\([0-9a-f]*\)".*/\1/p' "$1/summary.j
 coordinators() { cat "$work"/?.out | grep -c 'this node coordinates the job from now on'; }
 
 # A training. The first host dies, and the second: each time the next one takes over.
-options="train --model mlp --dropout 0.3 --shards 6 --batch-size 8 --max-steps 600 --epochs 100 --log-every 1 --eval-every 0 --threads 1"
+options="train --model mlp --dropout 0.3 --shards 6 --batch-size 8 --max-steps 6000 --epochs 300 --log-every 1 --eval-every 0 --threads 1"
 (cd "$work" && timeout 60 "$TUTTI" $options --run-dir undisturbed >"$work/undisturbed.out" 2>&1) || fail "the undisturbed training"
 new_job keep_alive_interval=5
 begin "$TUTTI" $options --run-dir "$shared/run"

