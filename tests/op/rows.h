@@ -314,23 +314,13 @@ static void results_free(results *r)
         free(r->values[i]);
 }
 
-static void keep_gradient(results *out, tutti_tensor *t)
+static void keep_read(results *out, tutti_tensor *t,
+                      tutti_status (*read)(tutti_tensor *t, void *dst))
 {
     int64_t count = tutti_shape_count(tutti_tensor_shape(t));
     float *p = tutti__alloc((size_t)count * sizeof(float));
 
-    if (tutti_tensor_grad_read(t, p) != TUTTI_OK)
-        fail_msg("%s", tutti_last_error());
-    keep(out, p, count);
-    free(p);
-}
-
-static void keep_tensor(results *out, tutti_tensor *t)
-{
-    int64_t count = tutti_shape_count(tutti_tensor_shape(t));
-    float *p = tutti__alloc((size_t)count * sizeof(float));
-
-    if (tutti_tensor_read(t, p) != TUTTI_OK)
+    if (read(t, p) != TUTTI_OK)
         fail_msg("%s", tutti_last_error());
     keep(out, p, count);
     free(p);
@@ -355,12 +345,12 @@ static void train_step(bench *b, test_parameter *parameters, results *out)
     if (tutti_backward(weighted_sum(y, b)) != TUTTI_OK)
         fail_msg("%s: %s", b->row->name, tutti_last_error());
     if (out) {
-        keep_tensor(out, y);
+        keep_read(out, y, tutti_tensor_read);
         for (int i = 0; i < b->n_inputs; i++)
             if (b->arrays[i].dtype == TUTTI_F32)
-                keep_gradient(out, in[i]);
-        keep_tensor(out, b->running_mean[0]);
-        keep_tensor(out, b->running_var[0]);
+                keep_read(out, in[i], tutti_tensor_grad_read);
+        keep_read(out, b->running_mean[0], tutti_tensor_read);
+        keep_read(out, b->running_var[0], tutti_tensor_read);
     }
     tutti_step_end(b->cx);
 }
@@ -372,7 +362,7 @@ static void eval_step(bench *b, results *out)
     tutti_step_begin(b->cx, &(tutti_step_opts){.eval = true});
     for (int i = 0; i < b->n_inputs; i++)
         in[i] = tutti_input(b->cx, b->arrays[i]);
-    keep_tensor(out, b->row->build(b->row, in, b));
+    keep_read(out, b->row->build(b->row, in, b), tutti_tensor_read);
     tutti_step_end(b->cx);
 }
 
