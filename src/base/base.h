@@ -167,6 +167,8 @@ tutti_status tutti__env_choice(tutti__env_id id, const char *const *names, size_
 bool tutti__parse_int64(const char *text, int64_t *value_p);
 bool tutti__parse_double(const char *text, double *value_p);
 bool tutti__ends_in(const char *text, const char *end);
+/* Whether one of these arguments is --help or -h. */
+bool tutti__wants_help(int argc, char *const *argv);
 /* The end of a plural: printf("%d rank%s", n, tutti__s(n)). */
 static inline const char *tutti__s(uint64_t n)
 {

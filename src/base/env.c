@@ -99,6 +99,14 @@ bool tutti__ends_in(const char *text, const char *end)
     return n >= k && strcmp(text + n - k, end) == 0;
 }
 
+bool tutti__wants_help(int argc, char *const *argv)
+{
+    for (int i = 0; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return true;
+    return false;
+}
+
 bool tutti__parse_int64(const char *text, int64_t *value_p)
 {
     char *end;

@@ -624,11 +624,10 @@ int tutti__cli_bench(int argc, char **argv)
     line l = {0};
     int64_t n = 0;
 
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            fputs(HELP, stdout);
-            return 0;
-        }
+    if (tutti__wants_help(argc - 1, argv + 1)) {
+        fputs(HELP, stdout);
+        return 0;
+    }
     if (read_texts(&l, argc, argv) != TUTTI_OK || read_line(&l, &b, &n) != TUTTI_OK ||
         check_launcher(&l, n) != TUTTI_OK) {
         if (speaks())

@@ -419,11 +419,10 @@ int tutti__cli_checkpoint(int argc, char **argv)
     const char *verb = argc > 1 ? argv[1] : "";
     char shown[256];
 
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            fputs(HELP, stdout);
-            return 0;
-        }
+    if (tutti__wants_help(argc - 1, argv + 1)) {
+        fputs(HELP, stdout);
+        return 0;
+    }
     if (strcmp(verb, "show") == 0)
         return run_show(argc - 2, argv + 2);
     if (strcmp(verb, "verify") == 0)

@@ -244,11 +244,10 @@ int tutti__cli_doctor(int argc, char **argv)
     tutti_status status;
     int code;
 
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            print_help();
-            return 0;
-        }
+    if (tutti__wants_help(argc - 1, argv + 1)) {
+        print_help();
+        return 0;
+    }
     if (read_line(&line, argc, argv) != TUTTI_OK) {
         fprintf(stderr, "tutti doctor: %s\n", tutti_last_error());
         return 2;

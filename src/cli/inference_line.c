@@ -145,11 +145,10 @@ int tutti__inference_command(const tutti__inference_command_opts *opts, int argc
     int64_t n = 0;
     int code;
 
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            fputs(opts->help, stdout);
-            return 0;
-        }
+    if (tutti__wants_help(argc - 1, argv + 1)) {
+        fputs(opts->help, stdout);
+        return 0;
+    }
     if (tutti__workers_take(&argc, argv, &n) != TUTTI_OK ||
         tutti__workers_check(line->title, n) != TUTTI_OK ||
         read_line(line, opts->own, argc, argv) != TUTTI_OK ||

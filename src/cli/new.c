@@ -284,19 +284,16 @@ static tutti_status read_line(int argc, char **argv, const char **name_p, const 
     static const char *const flags[] = {"--dir", "--help"};
 
     for (int i = 1; i < argc; i++) {
-        const char *text, *nearest;
+        const char *text;
         bool missing = false;
 
         if ((text = tutti__flag_value("--dir", argc, argv, &i, &missing)))
             *dir_p = text;
         else if (missing || (*dir_p && !**dir_p))
             return tutti__fail(TUTTI_ERR_ARG, "--dir needs a folder");
-        else if (argv[i][0] == '-' && argv[i][1]) {
-            nearest = tutti__nearest(argv[i], flags, TUTTI__COUNT_OF(flags));
-            return tutti__fail(TUTTI_ERR_ARG, "there is no flag \"%.40s\"%s%s%s", argv[i],
-                               nearest ? "; did you mean \"" : "", nearest ? nearest : "",
-                               nearest ? "\"?" : "");
-        } else if (*name_p)
+        else if (argv[i][0] == '-' && argv[i][1])
+            return tutti__flag_unknown(argv[i], flags, TUTTI__COUNT_OF(flags));
+        else if (*name_p)
             return tutti__fail(TUTTI_ERR_ARG, "one name, not two: \"%.40s\" and \"%.40s\"", *name_p,
                                argv[i]);
         else
@@ -328,11 +325,10 @@ int tutti__cli_new(int argc, char **argv)
     char path[4096];
     tutti_status status;
 
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            fputs(HELP, stdout);
-            return 0;
-        }
+    if (tutti__wants_help(argc - 1, argv + 1)) {
+        fputs(HELP, stdout);
+        return 0;
+    }
     if (read_line(argc, argv, &name, &dir) != TUTTI_OK) {
         fprintf(stderr, "tutti new: %s; see tutti new --help\n", tutti_last_error());
         return 2;

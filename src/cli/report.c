@@ -38,7 +38,7 @@ static tutti_status read_line(command_line *line, int argc, char **argv)
     bool only_runs = false;
 
     for (int i = 1; i < argc; i++) {
-        const char *nearest, *text;
+        const char *text;
         bool missing = false;
 
         if (only_runs || argv[i][0] != '-')
@@ -51,12 +51,8 @@ static tutti_status read_line(command_line *line, int argc, char **argv)
             line->trace = text;
         else if (missing)
             return tutti__fail(TUTTI_ERR_ARG, "%s needs a file's name", argv[i]);
-        else {
-            nearest = tutti__nearest(argv[i], flags, TUTTI__COUNT_OF(flags));
-            return tutti__fail(TUTTI_ERR_ARG, "there is no flag \"%.40s\"%s%s%s", argv[i],
-                               nearest ? "; did you mean \"" : "", nearest ? nearest : "",
-                               nearest ? "\"?" : "");
-        }
+        else
+            return tutti__flag_unknown(argv[i], flags, TUTTI__COUNT_OF(flags));
     }
     if (line->n == 0)
         return tutti__fail(TUTTI_ERR_ARG, "of which runs? Give run folders, such as runs/*");
@@ -140,12 +136,11 @@ int tutti__cli_report(int argc, char **argv)
     tutti_status status;
     bool usage;
 
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            fputs(HELP, stdout);
-            free(line.runs);
-            return 0;
-        }
+    if (tutti__wants_help(argc - 1, argv + 1)) {
+        fputs(HELP, stdout);
+        free(line.runs);
+        return 0;
+    }
     status = line.runs ? read_line(&line, argc, argv)
                        : tutti__fail(TUTTI_ERR_MEMORY, "no memory for %d arguments", argc);
     usage = status != TUTTI_OK;
