@@ -2,6 +2,7 @@
 #include "base/base.h"
 #include "cli/cli.h"
 #include "cli/counter.h"
+#include "cli/flag.h"
 #include "data/dataset.h"
 #include "data/records.h"
 #include "train/parts.h"
@@ -56,22 +57,20 @@ static int fail_usage(const char *verb, const char *what)
     return 2;
 }
 
-/* At argv[*i]; "--image-size N" and "--image-size=N". */
-static bool is_image_size(const char *text)
+/* Whether argv[*i] is --image-size, which then goes to *size_p; 0: it is not a size. */
+static bool take_image_size(int argc, char **argv, int *i, int *size_p)
 {
-    return strncmp(text, "--image", 7) == 0 && (text[7] == '-' || text[7] == '_') &&
-           strncmp(text + 8, "size", 4) == 0 && (!text[12] || text[12] == '=');
-}
-
-static bool take_size(int argc, char **argv, int *i, int *size_p)
-{
-    const char *text = strchr(argv[*i], '=');
+    bool missing = false;
+    const char *text = tutti__flag_value("--image-size", argc, argv, i, &missing);
     int64_t size;
 
-    text = text ? text + 1 : ++*i < argc ? argv[*i] : "";
-    if (!tutti__parse_int64(text, &size) || size < 1 || size > TUTTI__RECORDS_SIDE)
+    if (!text && !missing)
+        text = tutti__flag_value("--image_size", argc, argv, i, &missing);
+    if (!text && !missing)
         return false;
-    *size_p = (int)size;
+    *size_p = text && tutti__parse_int64(text, &size) && size >= 1 && size <= TUTTI__RECORDS_SIDE
+                  ? (int)size
+                  : 0;
     return true;
 }
 
@@ -95,8 +94,8 @@ static int run_show(int argc, char **argv)
     tutti_status status;
 
     for (int i = 0; i < argc; i++) {
-        if (is_image_size(argv[i])) {
-            if (!take_size(argc, argv, &i, &opts.image_size))
+        if (take_image_size(argc, argv, &i, &opts.image_size)) {
+            if (opts.image_size == 0)
                 return fail_usage("show", IMAGE_SIZE);
         } else if (argv[i][0] == '-' && argv[i][1]) {
             return unknown_flag("show", argv[i]);
@@ -127,8 +126,8 @@ static int run_pack(int argc, char **argv)
     int n = 0;
 
     for (int i = 0; i < argc; i++) {
-        if (is_image_size(argv[i])) {
-            if (!take_size(argc, argv, &i, &opts.image_size))
+        if (take_image_size(argc, argv, &i, &opts.image_size)) {
+            if (opts.image_size == 0)
                 return fail_usage("pack", IMAGE_SIZE);
         } else if (strcmp(argv[i], "--resize") == 0)
             opts.resize = true;
@@ -157,11 +156,10 @@ int tutti__cli_data(int argc, char **argv)
 {
     const char *verb = argc > 1 ? argv[1] : "";
 
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            print_help();
-            return 0;
-        }
+    if (tutti__wants_help(argc - 1, argv + 1)) {
+        print_help();
+        return 0;
+    }
     tutti__counter_catch_signals();
     if (strcmp(verb, "show") == 0)
         return run_show(argc - 2, argv + 2);
