@@ -22,15 +22,7 @@ static void print_help(void)
            "  tutti train --run-dir R --resume auto\n"
            "                                    continues from R's last checkpoint\n\n"
            "  -n, --nproc-per-node N\n"
-           "                       workers on this machine (default 1: this process)\n"
-           "  --config FILE.json   keys and values as a JSON object; flags override it. The "
-           "config.json of a run\n"
-           "                       repeats it in a new folder; with --resume auto the run "
-           "continues in its own\n"
-           "  -h, --help           this text\n\n"
-           "Keys (hyphens and underscores are the same; --KEY=VALUE works too; booleans also as "
-           "--KEY and\n"
-           "--no-KEY):\n\n");
+           "                       workers on this machine (default 1: this process)\n");
     tutti__config_help(stdout, NULL);
 }
 
@@ -53,11 +45,10 @@ int tutti__cli_train(int argc, char **argv)
     int64_t n;
     int code;
 
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            print_help();
-            return 0;
-        }
+    if (tutti__wants_help(argc - 1, argv + 1)) {
+        print_help();
+        return 0;
+    }
     if (tutti__workers_take(&argc, argv, &n) != TUTTI_OK ||
         tutti__workers_check("tutti train", n) != TUTTI_OK ||
         tutti__trainer_new(&trainer, "tutti train", NULL, argc - 1, argv + 1, NULL) != TUTTI_OK)

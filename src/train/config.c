@@ -654,6 +654,15 @@ void tutti__config_help(FILE *out, const tutti__parts *parts)
 {
     char text[256];
 
+    fputs("  --config FILE.json   keys and values as a JSON object; flags override it. The "
+          "config.json of a run\n"
+          "                       repeats it in a new folder; with --resume auto the run continues "
+          "in its own\n"
+          "  -h, --help           this text\n\n"
+          "Keys (hyphens and underscores are the same; --KEY=VALUE works too; booleans also as "
+          "--KEY and\n"
+          "--no-KEY):\n\n",
+          out);
     for (int i = 0; i < TUTTI__N_KEYS; i++) {
         const tutti__key_row *key = &tutti__key_table[i];
         char flag_text[64];

@@ -61,7 +61,7 @@ tutti_status tutti__config_read_each(tutti__train_config *config, struct tutti__
 json_t *tutti__config_value(const tutti__train_config *config, int key);
 /* All keys and values, and world_size where it is known, as JSON text with a final newline; free() it. NULL: out of memory, message made. */
 char *tutti__config_json(const tutti__train_config *config);
-/* A paragraph a key: name, values, default, help. parts: those of a program whose keys they are; NULL: none. */
+/* --config, --help, and a paragraph a key: name, values, default, help. parts: those of a program whose keys they are; NULL: none. */
 void tutti__config_help(FILE *out, const struct tutti__parts *parts);
 /* The steps of `profile`: true if it is "A:B" with 1 <= A <= B; both 0 if it is empty. */
 bool tutti__config_profile(const tutti__train_config *config, int64_t *first_p, int64_t *last_p);

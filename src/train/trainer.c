@@ -49,14 +49,6 @@ static tutti_status refuse_ranks(const char *title, int argc, char *const *argv)
     return TUTTI_OK;
 }
 
-static bool wants_help(int argc, char *const *argv)
-{
-    for (int i = 0; i < argc; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
-            return true;
-    return false;
-}
-
 static tutti_status open(tutti_trainer *trainer, int argc, char *const *argv,
                          const tutti_trainer_opts *opts)
 {
@@ -72,7 +64,7 @@ static tutti_status open(tutti_trainer *trainer, int argc, char *const *argv,
                                              .run_dir = trainer->config.run_dir};
     if (opts)
         TUTTI_TRY(check_opts(opts));
-    trainer->wants_help = wants_help(argc, argv);
+    trainer->wants_help = tutti__wants_help(argc, argv);
     if (trainer->wants_help)
         return TUTTI_OK;
     /* `tutti` has looked at it itself. The workers of a job share it: the one that starts them has looked. */
@@ -169,21 +161,14 @@ static void print_help(const tutti_trainer *trainer)
         "usage: %s [--config FILE.json] [--KEY VALUE]...\n\n"
         "  %s --epochs 3                     alone\n"
         "  tutti run -n 2 %s --epochs 3      two ranks on this machine; also under torchrun, srun, "
-        "mpirun\n\n"
-        "  --config FILE.json   keys and values as a JSON object; flags override it. The "
-        "config.json of a run\n"
-        "                       repeats it in a new folder; with --resume auto the run continues "
-        "in its own\n"
-        "  -h, --help           this text\n\n"
-        "Keys (hyphens and underscores are the same; --KEY=VALUE works too; booleans also as "
-        "--KEY and\n"
-        "--no-KEY):\n\n",
+        "mpirun\n\n",
         title, title, title);
     tutti__config_help(stdout, &trainer->parts);
     fflush(stdout);
 }
 
-tutti_status tutti__trainer_run(tutti_trainer *trainer)
+/* restore: what signals did before. */
+static tutti_status run(tutti_trainer *trainer, bool restore)
 {
     tutti_trainer_result *result = &trainer->result;
     tutti_status status;
@@ -203,21 +188,22 @@ tutti_status tutti__trainer_run(tutti_trainer *trainer)
     running = true;
     status = tutti__train(&trainer->config, &trainer->parts, result);
     running = false;
+    if (restore)
+        tutti__signals_end();
     if (status != TUTTI_OK && result->exit_code == 0)
         result->exit_code = tutti_status_exit_code(status);
     return status;
 }
 
+tutti_status tutti__trainer_run(tutti_trainer *trainer)
+{
+    return run(trainer, false);
+}
+
 tutti_status tutti_trainer_run(tutti_trainer *trainer)
 {
-    const bool begins = trainer && !trainer->has_run && !trainer->wants_help && !running;
-    tutti_status status;
-
     TUTTI_TRY(TUTTI__NOT_NULL(trainer));
-    status = tutti__trainer_run(trainer);
-    if (begins)
-        tutti__signals_end();
-    return status;
+    return run(trainer, true);
 }
 
 tutti_trainer_result tutti_trainer_get_result(const tutti_trainer *trainer)
