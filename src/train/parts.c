@@ -55,16 +55,14 @@ static place data_place(char *name, char *file)
 
 /* ---- Shared objects ---------------------------------------------------------------------------------------- */
 
-static bool ends_in_so(const char *name)
+static bool is_so(const char *name)
 {
-    const size_t n = strlen(name);
-
-    return n > 3 && strcmp(name + n - 3, ".so") == 0;
+    return tutti__ends_in(name, ".so") && strcmp(name, ".so") != 0;
 }
 
 static bool is_path(const char *name)
 {
-    return strchr(name, '/') || ends_in_so(name);
+    return strchr(name, '/') || is_so(name);
 }
 
 /* The path becomes absolute, so that it is good in config.json. */
@@ -329,7 +327,7 @@ tutti_status tutti__parts_find_spec(const char *spec, char **named_p,
     if (n < sizeof name)
         memcpy(name, spec, n);
     /* A folder without its format is told which formats there are. */
-    if (ends_in_so(name) || (spec[n] && is_path(name))) {
+    if (is_so(name) || (spec[n] && is_path(name))) {
         TUTTI_TRY(load_format(&p, format_p));
         if (asprintf(named_p, "%s%s", name, spec + n) < 0)
             *named_p = NULL;
