@@ -82,7 +82,8 @@ typedef struct tutti_trainer_result {
 typedef struct tutti_trainer tutti_trainer;
 
 /* Reads the keys from argv[1] on; argv[0] names the program in messages, and neither is kept. Errors: ARG with the key, its
- * value and what was expected, as tutti train says it; also an argument that is NULL, and -n, with the command that starts ranks. opts NULL: {0}. */
+ * value and what was expected, as tutti train says it; also a model or format that lacks a member, an argument that is NULL,
+ * and -n, with the command that starts ranks. opts NULL: {0}. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_trainer_new(tutti_trainer **trainer_p, int argc,
                                                          char *const *argv,
                                                          const tutti_trainer_opts *opts);

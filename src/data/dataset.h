@@ -19,6 +19,8 @@ TUTTI__FORMATS(TUTTI__FORMAT)
 /* The library's format of this name, and the i-th; NULL: there is none. */
 const tutti_dataset_format *tutti__format_find(const char *name);
 const tutti_dataset_format *tutti__format_at(size_t i);
+/* ARG with the member that a format of the program's own lacks. */
+tutti_status tutti__format_check(const tutti_dataset_format *own);
 /* "cifar10:DIR/train|test", in text. */
 const char *tutti__format_usage(const tutti_dataset_format *format, char text[96]);
 
