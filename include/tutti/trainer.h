@@ -26,11 +26,11 @@ extern "C" {
 
 /* A line of metrics.jsonl: means since the line before, over all ranks. */
 typedef struct tutti_trainer_step {
-    uint64_t step; /* optimizer steps done */
-    int64_t epoch; /* from 1 */
-    double loss, lr, grad_norm, images_per_s;
-    double seconds;       /* since the run began */
-    uint64_t reserved[4]; /* zero */
+    uint64_t step;                            /* optimizer steps done */
+    int64_t epoch;                            /* from 1 */
+    double loss, lr, grad_norm, images_per_s; /* images_per_s: samples, whatever they are */
+    double seconds;                           /* since the run began */
+    uint64_t reserved[4];                     /* zero */
 } tutti_trainer_step;
 
 /* An evaluation of the whole test set, over all ranks. */

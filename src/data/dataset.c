@@ -471,6 +471,11 @@ bool tutti__dataset_has_images(const tutti_dataset *dataset)
     return dataset->info.dtype == TUTTI_U8 && dataset->dims == 3;
 }
 
+const char *tutti__dataset_noun(const tutti_dataset *dataset)
+{
+    return dataset->dims == 1 ? "samples" : "images";
+}
+
 const char *tutti__dataset_text(const tutti_dataset *dataset, size_t n, char text[64])
 {
     const tutti_dataset_info *info = &dataset->info;

@@ -44,6 +44,8 @@ tutti_shape tutti__dataset_x_shape(const tutti_dataset *dataset, int64_t n, int 
 tutti_shape tutti__dataset_y_shape(const tutti_dataset *dataset, int64_t n);
 /* Bytes that crops and flips make sense of. */
 bool tutti__dataset_has_images(const tutti_dataset *dataset);
+/* What a rate or a count is of: "images", or "samples" where they are rows. */
+const char *tutti__dataset_noun(const tutti_dataset *dataset);
 /* "images of 3x32x32", "rows of 64"; of n of them ("image" of one). */
 const char *tutti__dataset_text(const tutti_dataset *dataset, size_t n, char text[64]);
 /* Where a sample lies, printable; "sample 7" where the format does not tell. Any thread. */

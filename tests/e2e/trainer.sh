@@ -40,6 +40,8 @@ awk -v l="$(field rows/summary.json val_loss)" 'BEGIN { exit !(l < 0.01) }' || f
 [ "$(field rows/summary.json val_accuracy)" = null ] || fail "regression has an accuracy"
 own rows2 2 rows --model mlp
 grep -q '96 training rows of 2, 32 test rows' rows2.out || fail "rows are not said"
+grep -q '^\[0\] epoch .* samples/s' rows2.out && grep -q '^\[0\]   samples/s ' rows2.out && ! grep -q image rows2.out ||
+    { cat rows2.out; fail "rows are called images"; }
 own keys alone model --data digits --epochs 1
 [ "$(field keys/config.json data)" = digits ] || fail "data by keys"
 
