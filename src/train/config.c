@@ -537,6 +537,27 @@ static tutti_status set_defaults(reader *r)
                : tutti__fail(status, "the program's defaults: %s", tutti_last_error());
 }
 
+/* On by default for images of bytes, of which alone crops and flips make sense. */
+static tutti_status settle_augment(const reader *r)
+{
+    const tutti_dataset *own = r->parts->own.train;
+    tutti_dataset_info info;
+    char text[64];
+
+    if (!own || tutti__dataset_has_images(own))
+        return TUTTI_OK;
+    info = tutti_dataset_describe(own);
+    if (r->given[TUTTI__KEY_OF_augment] && r->config->augment)
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "augment: crops and flips are of images of bytes (U8 [C,H,W]), and the "
+                           "samples of data=%s are %s %s; leave augment out, and augment where the "
+                           "program reads its samples",
+                           r->config->data, tutti_dtype_name(info.dtype),
+                           tutti__dataset_text(own, 2, text));
+    r->config->augment = false;
+    return TUTTI_OK;
+}
+
 tutti_status tutti__config_read_each(tutti__train_config *config, tutti__parts *parts, int argc,
                                      char *const *argv)
 {
@@ -551,7 +572,8 @@ tutti_status tutti__config_read_each(tutti__train_config *config, tutti__parts *
         config->lr = 0.001;
     if (!r.given[TUTTI__KEY_OF_warmup_epochs] && config->epochs < 8)
         config->warmup_epochs = (double)config->epochs / 8;
-    return tutti__parts_find(parts, config);
+    TUTTI_TRY(tutti__parts_find(parts, config));
+    return settle_augment(&r);
 }
 
 tutti_status tutti__config_read(tutti__train_config *config, tutti__parts *parts, int argc,

@@ -140,7 +140,7 @@ static tutti_status open_data(tutti__run *run)
         TUTTI_TRY(check_alike(run));
     opts = loader_opts(run, run->train_data);
     opts.shuffle = true;
-    opts.augment = c->augment && tutti__dataset_has_images(run->train_data);
+    opts.augment = c->augment;
     return tutti_loader_new(&run->train_loader, run->train_data, run->group, &opts);
 }
 

@@ -42,6 +42,8 @@ own rows2 2 rows --model mlp
 grep -q '96 training rows of 2, 32 test rows' rows2.out || fail "rows are not said"
 grep -q '^\[0\] epoch .* samples/s' rows2.out && grep -q '^\[0\]   samples/s ' rows2.out && ! grep -q image rows2.out ||
     { cat rows2.out; fail "rows are called images"; }
+[ "$(field rows2/config.json augment)" = false ] || fail "rows are augmented: $(field rows2/config.json augment)"
+refused 2 'augment: crops and flips are of images of bytes (U8 [C,H,W]), and the samples of data=memory are F32 rows of 2' ./mine rows --augment
 own keys alone model --data digits --epochs 1
 [ "$(field keys/config.json data)" = digits ] || fail "data by keys"
 

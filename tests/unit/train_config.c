@@ -311,6 +311,41 @@ static void an_incomplete_model_or_format_is_refused_before_the_run(void **state
     expect_incomplete(&by_format, "data: the name \"\" is not one of 1 to 60");
 }
 
+static void augment_is_refused_for_what_are_no_images_of_bytes(void **state)
+{
+    static const float x[2 * 4], y[2];
+    static const uint8_t bytes[2 * 4];
+    tutti_samples samples = {
+        .count = 2, .shape = TUTTI_SHAPE(4), .dtype = TUTTI_F32, .targets = 1, .x = x, .y = y};
+    char given[] = "--augment", *argv[] = {given, NULL};
+    tutti__train_config c;
+    tutti__parts parts = {.title = NULL};
+    tutti_dataset *data;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        static const char *const messages[] = {"samples of data=memory are F32 rows of 4;",
+                                               "are F32 images of 1x2x2;", NULL};
+
+        if (i > 0)
+            samples.shape = TUTTI_SHAPE(1, 2, 2);
+        if (i == 2) {
+            samples.dtype = TUTTI_U8;
+            samples.x = bytes;
+        }
+        assert_int_equal(tutti_dataset_new(&data, &samples), TUTTI_OK);
+        parts.own.train = data;
+        assert_int_equal(tutti__config_read(&c, &parts, 0, NULL), TUTTI_OK);
+        assert_int_equal(c.augment, !messages[i]);
+        assert_int_equal(tutti__config_read(&c, &parts, 1, argv),
+                         messages[i] ? TUTTI_ERR_ARG : TUTTI_OK);
+        if (messages[i] && (!strstr(tutti_last_error(), messages[i]) ||
+                            !strstr(tutti_last_error(), "augment: crops and flips")))
+            fail_msg("\"%s\"", tutti_last_error());
+        tutti_dataset_free(data);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -323,6 +358,7 @@ int main(void)
         cmocka_unit_test(what_is_off_may_be_said),
         cmocka_unit_test(a_device_may_have_a_number),
         cmocka_unit_test(keys_that_need_each_other_say_so),
+        cmocka_unit_test(augment_is_refused_for_what_are_no_images_of_bytes),
         cmocka_unit_test(an_incomplete_model_or_format_is_refused_before_the_run),
         cmocka_unit_test(histograms_are_tensorboard_s),
         cmocka_unit_test(a_file_gives_values_and_flags_override_it),
