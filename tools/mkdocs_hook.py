@@ -64,7 +64,7 @@ def wrap(block):
 
 
 def on_page_content(html, page, config, files):
-    html = re.sub(r"<table>.*?</table>", r'<div class="wide">\g<0></div>', html, flags=re.S)
+    html = re.sub(r"<table>(.*?</table>)", r'<div class="wide"><table class="docutils">\1</div>', html, flags=re.S)
     return re.sub(r"(<pre[^>]*>(?:<span></span>)?<code[^>]*>)(.*?)(</code></pre>)", wrap, html, flags=re.S)
 
 
