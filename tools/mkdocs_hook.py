@@ -55,6 +55,7 @@ def on_page_markdown(markdown, page, config, files):
 def unbroken(html):
     """Flags and other short words with hyphens are not broken at those."""
     parts = re.split(r"(<[^>]*>)", html)
+    # Tags lie at the odd places.
     parts[::2] = [re.sub(r"\S*-\S*", lambda m: f'<span class="word">{m[0]}</span>' if len(m[0]) < 36 else m[0], text) for text in parts[::2]]
     return "".join(parts)
 
@@ -73,10 +74,16 @@ def wrap(block):
     return block[1] + "".join(lines).rstrip("\n") + block[3]
 
 
+def table(match):
+    """It scrolls, after long names in it were broken between their words."""
+    cells = re.sub(r"<code>[^<]*</code>", lambda m: re.sub(r"(?<=\w)([_.=(])(?=\w)", r"\1<wbr>", m[0]), match[1])
+    return f'<div class="wide"><table class="docutils">{cells}</div>'
+
+
 def on_page_content(html, page, config, files):
-    html = re.sub(r"<table>(.*?</table>)", r'<div class="wide"><table class="docutils">\1</div>', html, flags=re.S)
+    html = re.sub(r"<table>(.*?</table>)", table, html, flags=re.S)
     html = re.sub(r"(<pre[^>]*>(?:<span></span>)?<code[^>]*>)(.*?)(</code></pre>)", wrap, html, flags=re.S)
-    return re.sub(r"<code>[^<]*</code>", lambda m: unbroken(m[0]), html)
+    return re.sub(r"<code>(?:[^<]|<wbr>)*</code>", lambda m: unbroken(m[0]), html)
 
 
 def on_post_build(config):
