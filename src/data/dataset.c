@@ -185,8 +185,8 @@ static tutti_status check_size(const char *spec, const place *at, int image_size
         return TUTTI_OK;
     if (!at->format->read_random)
         return tutti__fail(TUTTI_ERR_ARG,
-                           "data set \"%.200s\": image_size is for images of many sizes, and those "
-                           "of %s have one; leave it out",
+                           "data set \"%.200s\": image_size is for images of different sizes, but "
+                           "those of %s have one size; leave it out",
                            spec, at->format->name);
     if (image_size < 1 || image_size > 8192)
         return tutti__fail(TUTTI_ERR_ARG,

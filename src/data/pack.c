@@ -249,10 +249,11 @@ static tutti_status pack(packer *p, const tutti_dataset *train, const tutti_data
     p->height = train->info.height;
     p->width = train->info.width;
     if (p->height > TUTTI__RECORDS_SIDE || p->width > TUTTI__RECORDS_SIDE)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "the images of %s are %dx%d pixels, of which %d a side are packed; make "
-                           "them smaller with --image-size N",
-                           train->info.name, p->height, p->width, TUTTI__RECORDS_SIDE);
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "the images of %s are %dx%d pixels, but at most %d a side can be packed; make "
+            "them smaller with --image-size N",
+            train->info.name, p->height, p->width, TUTTI__RECORDS_SIDE);
     p->record = tutti__alloc(1 + tutti__image_bytes(&train->info));
     if (!p->record)
         return TUTTI_ERR_MEMORY;

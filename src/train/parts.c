@@ -240,7 +240,7 @@ void tutti__parts_set_names(const tutti__parts *parts, tutti__train_config *conf
 static tutti_status fail_name(const place *p, const char *list, const char *own)
 {
     return tutti__fail(TUTTI_ERR_ARG,
-                       "%s: \"%.100s\" is none of its values; expected %s%s%sor a shared object "
+                       "%s: \"%.100s\" is not one of its values; expected %s%s%sor a shared object "
                        "(./my_%s.so)",
                        p->key, p->name, list, own ? own : "", own ? ", " : "", p->key);
 }
@@ -356,13 +356,13 @@ tutti_status tutti__parts_check(const tutti__parts *parts, const tutti__train_co
     if (!format)
         return TUTTI_OK;
     if (!c->data_dir[0] && !format->no_folder)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "data_dir: data=%s lies in files; say where with --data-dir FOLDER",
-                           c->data);
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "data_dir: data=%s needs files; give their folder with --data-dir FOLDER", c->data);
     if (c->data_dir[0] && format->no_folder)
         return tutti__fail(TUTTI_ERR_ARG,
-                           "data_dir: data=%s needs no files; leave data_dir out, or say which "
-                           "data lie there (cifar10, mnist, folder, ...)",
+                           "data_dir: data=%s needs no files; leave data_dir out, or name the data "
+                           "that are there (cifar10, mnist, folder, ...)",
                            c->data);
     if (c->image_size && !format->read_random)
         return tutti__fail(TUTTI_ERR_ARG,

@@ -142,7 +142,7 @@ void tutti__run_say_results(tutti__run *run, const tutti__summary *s)
         snprintf(ranks, sizeof ranks, "-n %d ", run->size);
     if (run->stopping)
         tutti__progress_say(&run->progress,
-                            "to go on: %s%s%s%s--config %s/config.json --resume auto",
+                            "to continue: %s%s%s%s--config %s/config.json --resume auto",
                             !program ? "tutti train "
                             : *ranks ? "tutti run "
                                      : "",

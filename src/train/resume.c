@@ -313,7 +313,7 @@ static tutti_status read_first_whole(tutti__run *run, const char *dir, const uin
         if (status == TUTTI_ERR_ARG || status == TUTTI_ERR_MEMORY)
             break;
         if (status != TUTTI_OK)
-            fprintf(stderr, "%s: checkpoint %s is passed over: %s\n", run->parts->title, folder,
+            fprintf(stderr, "%s: checkpoint %s is skipped: %s\n", run->parts->title, folder,
                     tutti_last_error());
         status = TUTTI_OK;
     }
@@ -361,7 +361,7 @@ tutti_status tutti__resume_choose(tutti__run *run)
     TUTTI_TRY(read_latest(run, dir));
     if (run->resume.found)
         return TUTTI_OK;
-    return tutti__fail(TUTTI_ERR_NOT_FOUND, "resume: there is no whole checkpoint in %s", dir);
+    return tutti__fail(TUTTI_ERR_NOT_FOUND, "resume: there is no intact checkpoint in %s", dir);
 }
 
 /* ---- For all ranks ----------------------------------------------------------------------------------------------- */

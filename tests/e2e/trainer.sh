@@ -72,7 +72,7 @@ kill -TERM $pid
 wait $pid || code=$?
 [ $code = 143 ] || { tail cut.out; fail "exit code $code of a run stopped by SIGTERM"; }
 last cut.out | grep -q '^interrupted, code 143' || fail "it does not say that it was interrupted"
-grep -q 'to go on: ./mine --config cut/config.json --resume auto' cut.out || fail "how to go on is not said"
+grep -q 'to continue: ./mine --config cut/config.json --resume auto' cut.out || fail "how to go on is not said"
 steps=$(field cut/summary.json steps)
 own cut alone images --resume auto --schedule constant --warmup-epochs 0 --epochs 4000 --max-steps $((steps + 5))
 own whole alone images --schedule constant --warmup-epochs 0 --epochs 4000 --max-steps $((steps + 5))

@@ -153,8 +153,8 @@ static void a_device_may_have_a_number(void **state)
 static void keys_that_need_each_other_say_so(void **state)
 {
     (void)state;
-    REFUSED("init_only: says what to take of init", "--init FILE", "--init-only", "fc");
-    REFUSED("init_partial: says what to take of init", "--init FILE", "--init-partial");
+    REFUSED("init_only: selects tensors of init", "--init FILE", "--init-only", "fc");
+    REFUSED("init_partial: selects tensors of init", "--init FILE", "--init-partial");
     REFUSED("nesterov", "momentum", "--nesterov", "--momentum", "0");
     REFUSED("data_dir", "--data-dir", "--data", "cifar10");
     REFUSED("profile: \"3\"", "1:5", "--profile", "3");
@@ -213,7 +213,8 @@ static void a_bad_file_is_refused_by_name(void **state)
         {"{", "not a JSON object"},
         {"", "not a JSON object"},
         {"{\"lr\": 1, \"lr\": 2}", "duplicate"},
-        {"{\"device\": \"gpu\"}", "none of its values; expected auto, cpu, cuda, cuda:N or strict"},
+        {"{\"device\": \"gpu\"}",
+         "not one of its values; expected auto, cpu, cuda, cuda:N or strict"},
     };
     char path[64];
 
