@@ -275,6 +275,9 @@ def golden_state_dict():
 
 OPERATIONS = {
     "sigmoid": torch.sigmoid, "tanh": torch.tanh, "sub": torch.sub, "mul": torch.mul, "mean": torch.mean,
+    # In F32 PyTorch's tails have few digits, or none.
+    "gelu": lambda x: nn.functional.gelu(x.double()).float(),
+    "gelu_tanh": lambda x: nn.functional.gelu(x.double(), approximate="tanh").float(),
 }
 
 

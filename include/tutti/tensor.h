@@ -157,6 +157,10 @@ typedef struct tutti_pool_opts {
 TUTTI_API tutti_tensor *tutti_relu(tutti_tensor *x);                 /* max(x, 0) */
 TUTTI_API tutti_tensor *tutti_sigmoid(tutti_tensor *x);              /* 1 / (1 + exp(-x)) */
 TUTTI_API tutti_tensor *tutti_tanh(tutti_tensor *x);                 /* hyperbolic tangent */
+/* x P(x), P the cumulative function of the normal distribution: (1 + erf(x / sqrt 2)) / 2, or PyTorch's approximate="tanh",
+ * (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2. */
+typedef enum tutti_gelu_form { TUTTI_GELU_EXACT, TUTTI_GELU_TANH } tutti_gelu_form;
+TUTTI_API tutti_tensor *tutti_gelu(tutti_tensor *x, tutti_gelu_form form);
 TUTTI_API tutti_tensor *tutti_add(tutti_tensor *a, tutti_tensor *b); /* a + b, equal shapes */
 TUTTI_API tutti_tensor *tutti_sub(tutti_tensor *a, tutti_tensor *b); /* a - b, equal shapes */
 /* a * b, element by element, equal shapes */

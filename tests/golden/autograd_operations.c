@@ -14,9 +14,21 @@ typedef struct operation {
     tutti_tensor *(*of_two)(tutti_tensor *a, tutti_tensor *b);
 } operation;
 
+static tutti_tensor *gelu(tutti_tensor *x)
+{
+    return tutti_gelu(x, TUTTI_GELU_EXACT);
+}
+
+static tutti_tensor *gelu_tanh(tutti_tensor *x)
+{
+    return tutti_gelu(x, TUTTI_GELU_TANH);
+}
+
 static const operation operations[] = {
-    {"sigmoid", tutti_sigmoid, NULL}, {"tanh", tutti_tanh, NULL}, {"mean", tutti_mean, NULL},
-    {"sub", NULL, tutti_sub},         {"mul", NULL, tutti_mul},
+    {"sigmoid", tutti_sigmoid, NULL}, {"tanh", tutti_tanh, NULL},
+    {"mean", tutti_mean, NULL},       {"gelu", gelu, NULL},
+    {"gelu_tanh", gelu_tanh, NULL},   {"sub", NULL, tutti_sub},
+    {"mul", NULL, tutti_mul},
 };
 
 static const float *values(const golden *g, const char *name, const char *part, size_t *n_p)

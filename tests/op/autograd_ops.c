@@ -28,6 +28,8 @@ BUILD(conv2d,
 BUILD(linear, tutti_functional_linear(in[0], in[1], in[2]))
 BUILD(batch_norm, normalise(b, 0, in, r->relu, in[3]))
 BUILD(relu, tutti_relu(in[0]))
+BUILD(gelu_tanh, tutti_gelu(in[0], TUTTI_GELU_TANH))
+BUILD(gelu_wrong, tutti_gelu(in[0], (tutti_gelu_form)2))
 BUILD(add, tutti_add(in[0], in[1]))
 BUILD(scale, tutti_scale(in[0], r->f))
 BUILD(flatten, tutti_flatten(in[0]))
@@ -105,6 +107,8 @@ static const row rows[] = {
 
     {"relu", relu, .in = {FAR(3, 5)}},
     {"relu of a scalar", relu, .in = {SCALAR}},
+    {"gelu by tanh", gelu_tanh, .in = {X(2, 3, 4, 5)}},
+    {"gelu by tanh of a row", gelu_tanh, .in = {X(37)}},
     {"scale of a scalar", scale, .in = {SCALAR}, .f = 65536},
     {"add", add, .in = {X(3, 5), X(3, 5)}},
     {"flatten of a matrix", flatten, .in = {X(2, 3)}},
@@ -155,6 +159,7 @@ static const row rows[] = {
     {"statistics of one value", batch_norm, .in = {X(1, 3, 1, 1), P(3), W(3)}, .error = "more than 1 value per channel"},
     {"weight of another size", batch_norm, .in = {X(2, 3, 2, 2), P(4), W(3)}, .error = "weight is F32 [4], expected F32 [3]"},
     {"residual differs", batch_norm, .in = {X(2, 3, 2, 2), P(3), W(3), X(2, 3, 2, 1)}, .error = "residual is F32 [2,3,2,1]"},
+    {"form 2", gelu_wrong, .in = {X(3)}, .error = "gelu: form is 2, expected TUTTI_GELU_EXACT or TUTTI_GELU_TANH"},
     {"shapes differ", add, .in = {X(2, 3), X(3, 2)}, .error = "add: a is [2,3] but b is [3,2]"},
     {"b NULL", add, .in = {X(2, 3)}, .error = "add: b is NULL"},
     {"a vector", flatten, .in = {X(4)}, .error = "flatten: x is [4], expected at least two dimensions"},
