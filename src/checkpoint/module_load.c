@@ -227,7 +227,7 @@ static void say_plan(const plan *p, char *said, size_t size)
     char text[3200], prefix[80] = "";
 
     if (p->prefix > 0)
-        snprintf(prefix, sizeof prefix, "; \"%.*s\" taken off their names",
+        snprintf(prefix, sizeof prefix, "; \"%.*s\" removed from their names",
                  (int)(p->prefix < 40 ? p->prefix : 40), first);
     snprintf(text, sizeof text, "%zu of %zu tensor%s from %.1000s (%s)%s", p->taken, p->n,
              tutti__s(p->n), tutti__weights_path(p->file), tutti__weights_kind(p->file), prefix);

@@ -80,7 +80,7 @@ static tutti_status read_at(const tutti__safetensors *file, void *dst, uint64_t 
         if (n < 0)
             return tutti__fail_errno(errno, "cannot read %s", file->path);
         if (n == 0)
-            return malformed(file, "it ends at byte %" PRIu64 ", before its data do", offset);
+            return malformed(file, "it ends at byte %" PRIu64 ", before its data end", offset);
         next += n;
         offset += (uint64_t)n;
         bytes -= (uint64_t)n;

@@ -249,8 +249,8 @@ static int run_verify(int argc, char **argv)
     status = tutti__verify(argv[0], say_verified, NULL, &c);
     if (status != TUTTI_OK)
         return fail("verify", status);
-    printf("all is whole: %zu file%s, %zu tensor%s, %" PRIu64 " bytes\n", c.files,
-           tutti__s(c.files), c.tensors, tutti__s(c.tensors), c.bytes);
+    printf("all intact: %zu file%s, %zu tensor%s, %" PRIu64 " bytes\n", c.files, tutti__s(c.files),
+           c.tensors, tutti__s(c.tensors), c.bytes);
     if (c.unchecked > 0)
         printf("(%zu tensor%s could be read, but no digest tells whether the file is what was "
                "written)\n",
@@ -291,7 +291,7 @@ static tutti_status read_all(const tutti__weights *file, int wanted, const tutti
                                tutti__weights_path(file), e->name, e->dtype_text);
         if (!tutti__is_utf8(e->name))
             return tutti__fail(TUTTI_ERR_FORMAT,
-                               "%s: the name of tensor \"%.100s\" is no UTF-8 text, which names in "
+                               "%s: the name of tensor \"%.100s\" is not UTF-8, as names in "
                                "PyTorch and safetensors are",
                                tutti__weights_path(file), e->name);
         sources[i] = (tutti__safetensors_source){e->name, {NULL, e->shape, dtype}};

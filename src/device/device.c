@@ -54,7 +54,7 @@ static tutti_device choose_device(int local_rank)
         status = ops->why();
     if (status == TUTTI_OK)
         return (tutti_device){TUTTI_CUDA, local_rank % ops->count()};
-    tutti_log(TUTTI_LOG_DEBUG, "device", "auto: the CPU, since: %s", tutti_last_error());
+    tutti_log(TUTTI_LOG_DEBUG, "device", "auto: the CPU, because: %s", tutti_last_error());
     return (tutti_device){TUTTI_CPU, 0};
 }
 

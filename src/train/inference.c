@@ -147,12 +147,11 @@ static tutti_status choose_config(inference *in)
 
     if (status == TUTTI_OK && !json_is_object(keys) &&
         !(is_given(in->job, "model") && is_given(in->job, "data")))
-        status =
-            tutti__fail(TUTTI_ERR_ARG,
-                        "%s has no configuration beside it (a checkpoint's state.json, a run's "
-                        "config.json), which would name model and data; say them with --model "
-                        "and --data",
-                        in->job->path);
+        status = tutti__fail(
+            TUTTI_ERR_ARG,
+            "%s has no configuration beside it (a checkpoint's state.json, a run's "
+            "config.json), which would name model and data; give them with --model and --data",
+            in->job->path);
     if (status == TUTTI_OK)
         status = refuse_code(in->job, keys);
     if (status == TUTTI_OK)

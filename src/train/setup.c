@@ -184,7 +184,7 @@ static void warn_of_idle_gpu(const tutti__run *run)
         status = ops->why();
     if (status != TUTTI_OK)
         tutti_log(TUTTI_LOG_WARN, "train",
-                  "device auto takes the CPU, although NVIDIA's kernel driver is here "
+                  "device auto uses the CPU, although NVIDIA's kernel driver is here "
                   "(/dev/nvidiactl): %s",
                   tutti_last_error());
 }
@@ -354,7 +354,7 @@ tutti_status tutti__run_load_init(tutti__run *run)
     if (status != TUTTI_OK)
         return tutti__fail(status, "init: %s%s", tutti_last_error(),
                            !opts.partial && strstr(tutti_last_error(), "of this model")
-                               ? " (--init-partial takes what fits)"
+                               ? " (--init-partial loads what fits)"
                                : "");
     tutti__progress_say(&run->progress, "init: %s", said);
     return TUTTI_OK;
