@@ -92,7 +92,7 @@ def wrap(block):
 
 def table(match):
     """It scrolls, after long names in it were broken between their words."""
-    cells = re.sub(r"<code>[^<]*</code>", lambda m: re.sub(r"(?<=\w)([_.=(])(?=\w)", r"\1<wbr>", m[0]), match[1])
+    cells = re.sub(r"<code>[^<]*</code>", lambda m: re.sub(r"(?<=\w)([_.=(/])(?=\w)", r"\1<wbr>", m[0]), match[1])
     return f'<div class="wide"><table class="docutils">{cells}</div>'
 
 
