@@ -1,7 +1,7 @@
 """What mkdocs has to be told about the pages of docs/ (mkdocs.yml): links to sources outside of docs/ lead to copies of them, a fence
 with a file's name gets a caption, the site begins with the guide, and very long lines of output are wrapped."""
 import os, re
-from html import unescape
+from html import escape, unescape
 from pathlib import Path
 
 from mkdocs.structure.files import File
@@ -52,6 +52,14 @@ def on_page_markdown(markdown, page, config, files):
     return re.sub(r"^```(\w+) ([\w.]+)$", r'<p class="file"><code>\2</code></p>\n\n```\1', markdown, flags=re.M)
 
 
+def unbroken(html):
+    """Flags and other short words with hyphens are not broken at those."""
+    parts = re.split(r"(<[^>]*>)", html)
+    # Tags lie at the odd places.
+    parts[::2] = [re.sub(r"\S*-\S*", lambda m: f'<span class="word">{m[0]}</span>' if len(m[0]) < 36 else m[0], text) for text in parts[::2]]
+    return "".join(parts)
+
+
 def wrap(block):
     """Commands and sentences that they print are wrapped; programs and rows of tables scroll."""
     lines, goes_on, console = [], False, "$ " in re.sub(r"<[^>]*>", "", block[2])[:2]
@@ -59,13 +67,23 @@ def wrap(block):
         words = unescape(re.sub(r"<[^>]*>", "", line))
         command = goes_on or words.startswith("$ ")
         goes_on = command and words.endswith("\\")
-        lines.append(f'<span class="long">{line}</span>' if command or len(words) > LONG or console and words and not re.search(r"\S  +\S", words) else line + "\n")
+        if console and not command: # whatever it looks like
+            line = f'<span class="go">{escape(words)}</span>'
+        wrapped = command or len(words) > LONG or console and words and not re.search(r"\S  +\S", words)
+        lines.append(f'<span class="long">{unbroken(line)}</span>' if wrapped else line + "\n")
     return block[1] + "".join(lines).rstrip("\n") + block[3]
 
 
+def table(match):
+    """It scrolls, after long names in it were broken between their words."""
+    cells = re.sub(r"<code>[^<]*</code>", lambda m: re.sub(r"(?<=\w)([_.=(])(?=\w)", r"\1<wbr>", m[0]), match[1])
+    return f'<div class="wide"><table class="docutils">{cells}</div>'
+
+
 def on_page_content(html, page, config, files):
-    html = re.sub(r"<table>.*?</table>", r'<div class="wide">\g<0></div>', html, flags=re.S)
-    return re.sub(r"(<pre[^>]*>(?:<span></span>)?<code[^>]*>)(.*?)(</code></pre>)", wrap, html, flags=re.S)
+    html = re.sub(r"<table>(.*?</table>)", table, html, flags=re.S)
+    html = re.sub(r"(<pre[^>]*>(?:<span></span>)?<code[^>]*>)(.*?)(</code></pre>)", wrap, html, flags=re.S)
+    return re.sub(r"<code>(?:[^<]|<wbr>)*</code>", lambda m: unbroken(m[0]), html)
 
 
 def on_post_build(config):

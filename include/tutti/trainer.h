@@ -26,11 +26,11 @@ extern "C" {
 
 /* A line of metrics.jsonl: means since the line before, over all ranks. */
 typedef struct tutti_trainer_step {
-    uint64_t step; /* optimizer steps done */
-    int64_t epoch; /* from 1 */
-    double loss, lr, grad_norm, images_per_s;
-    double seconds;       /* since the run began */
-    uint64_t reserved[4]; /* zero */
+    uint64_t step;                            /* optimizer steps done */
+    int64_t epoch;                            /* from 1 */
+    double loss, lr, grad_norm, images_per_s; /* images_per_s: samples, whatever they are */
+    double seconds;                           /* since the run began */
+    uint64_t reserved[4];                     /* zero */
 } tutti_trainer_step;
 
 /* An evaluation of the whole test set, over all ranks. */
@@ -82,8 +82,8 @@ typedef struct tutti_trainer_result {
 typedef struct tutti_trainer tutti_trainer;
 
 /* Reads the keys from argv[1] on; argv[0] names the program in messages. argv is not kept. opts NULL: {0}. Errors: ARG with the
- * key, its value and what was expected, as in tutti train; also for a NULL argument, and for -n, with the command that starts
- * ranks. */
+ * key, its value and what was expected, as in tutti train; also for a model or format that lacks a member, for a NULL argument,
+ * and for -n, with the command that starts ranks. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_trainer_new(tutti_trainer **trainer_p, int argc,
                                                          char *const *argv,
                                                          const tutti_trainer_opts *opts);

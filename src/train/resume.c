@@ -4,6 +4,7 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/state.h"
+#include "data/dataset.h"
 #include "reducer/reducer.h"
 #include "tensor/tensor.h"
 #include "train/amp.h"
@@ -229,10 +230,11 @@ static tutti_status check_data(const tutti__run *run, const char *folder)
 
     if (json_is_integer(was) && json_integer_value(was) != (json_int_t)count)
         return tutti__fail(TUTTI_ERR_ARG,
-                           "data: the run of %s had %lld training images, and this one has %zu, "
+                           "data: the run of %s had %lld training %s, and this one has %zu, "
                            "which would change the result; resume with the same data, or begin a "
                            "new run from its weights: --init %s/model.safetensors",
-                           folder, (long long)json_integer_value(was), count, folder);
+                           folder, (long long)json_integer_value(was),
+                           tutti__dataset_noun(run->train_data), count, folder);
     if (json_object_get(state, "samples") &&
         (at.start > count ||
          tutti__plan_samples(run, &at, shares_then(run)) != natural(state, "samples")))

@@ -1,5 +1,6 @@
 /* comm: whichever way memory gets to peers, what comes out is the same: every way is tried in turn, over many calls, also
- * where one rank may not read other processes.   SPDX-License-Identifier: MIT */
+ * where one rank may not read other processes.   SPDX-License-Identifier: MIT
+ * timeout: 120 */
 #include "harness/ranks.h"
 
 #include <errno.h>
@@ -19,11 +20,17 @@ enum {
     ALL_AGAIN = 130, /* calls until each way has been tried again */
     ALL_ONCE = 20,   /* until each has been tried, and the quickest taken */
     ODD = 1,
+    MOST = 50000, /* numbers of a piece */
+    MOST_RANKS = 3,
+    PERIOD = 8191,
 };
 
-static float value_of(int from, int to, size_t i, int call)
+/* What is sent is a stretch of these numbers that begins elsewhere for each sender, receiver and call. */
+static float numbers[MOST + PERIOD];
+
+static const float *numbers_of(int from, int to, int call)
 {
-    return (float)((i * 7 + (size_t)(from * 31 + to * 17 + call * 5)) % 8191);
+    return numbers + (from * 1031 + to * 517 + call * 5) % PERIOD;
 }
 
 typedef struct stand {
@@ -36,26 +43,27 @@ typedef struct stand {
 static void fill(const stand *s, size_t pieces)
 {
     for (size_t to = 0; to < pieces; to++)
-        for (size_t i = 0; i < s->count; i++)
-            s->src[to * s->count + i] = value_of(s->rank, (int)to, i, s->call);
+        memcpy(s->src + to * s->count, numbers_of(s->rank, (int)to, s->call),
+               s->count * sizeof *s->src);
     memset(s->dst, 0x5a, (size_t)s->size * s->count * sizeof *s->dst);
 }
 
 static bool holds(const stand *s, const float *p, int from, int to)
 {
-    for (size_t i = 0; i < s->count; i++)
-        if (p[i] != value_of(from, to, i, s->call))
-            return false;
-    return true;
+    return memcmp(p, numbers_of(from, to, s->call), s->count * sizeof *p) == 0;
 }
 
 static bool holds_sum(const stand *s, int to)
 {
+    const float *parts[MOST_RANKS];
+
+    for (int r = 0; r < s->size; r++)
+        parts[r] = numbers_of(r, to, s->call);
     for (size_t i = 0; i < s->count; i++) {
-        float sum = value_of(0, to, i, s->call);
+        float sum = parts[0][i];
 
         for (int r = 1; r < s->size; r++)
-            sum += value_of(r, to, i, s->call);
+            sum += parts[r][i];
         if (s->dst[i] != sum)
             return false;
     }
@@ -129,7 +137,7 @@ static int make_many_calls(tutti_group *group, void *arg)
     const size_t *counts = how->counts;
     void *memory = NULL;
     stand s = {.group = group, .size = tutti_group_size(group), .rank = tutti_group_rank(group)};
-    const size_t most = (size_t)s.size * 50000 * sizeof *s.src;
+    const size_t most = (size_t)s.size * MOST * sizeof *s.src;
     int result = 0;
 
     if (how->shared)
@@ -164,9 +172,9 @@ static void may_not_read(int rank)
         _exit(77);
 }
 
-static const sizes USUAL = {{3000, 40, 50000, 9001}, ALL_AGAIN, false};
+static const sizes USUAL = {{3000, 40, MOST, 9001}, ALL_AGAIN, false};
 static const sizes SMALL = {{2100, 700, 5003}, ALL_AGAIN, false};
-static const sizes SHARED = {{3000, 50000, 40, 9001}, ALL_ONCE, true};
+static const sizes SHARED = {{3000, MOST, 40, 9001}, ALL_ONCE, true};
 /* More than 64 chunks of 1 KiB, which go past the cache. */
 static const sizes MUCH = {{2100, 20011, 1027}, ALL_ONCE, false};
 static const sizes MUCH_SHARED = {{2100, 20011, 1027}, ALL_ONCE, true};
@@ -192,7 +200,7 @@ static void two_processes(void **state)
 static void two_processes_beside_the_least_read(void **state)
 {
     (void)state;
-    run(2, 3 << 19, &(const sizes){{50000, 33000}, ALL_AGAIN, false}, &PROCESSES);
+    run(2, 3 << 19, &(const sizes){{MOST, 33000}, ALL_AGAIN, false}, &PROCESSES);
 }
 
 static void more_processes_than_cores(void **state)
@@ -248,5 +256,7 @@ int main(void)
         cmocka_unit_test(memory_of_the_group),
     };
 
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        numbers[i] = (float)(i * 7 % PERIOD);
     return cmocka_run_group_tests_name("comm_ways", tests, NULL, NULL);
 }
