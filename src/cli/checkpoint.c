@@ -236,7 +236,7 @@ static void say_verified(void *user, const char *file, const char *problem)
     if (problem)
         printf("DAMAGED  %s\n", tutti__printable(problem, shown, sizeof shown));
     else
-        printf("whole    %s\n", tutti__printable(file, shown, sizeof shown));
+        printf("intact   %s\n", tutti__printable(file, shown, sizeof shown));
     fflush(stdout);
 }
 
