@@ -50,7 +50,7 @@ static void give_event(tutti__cuda_device *d, void *event)
     if (reserve((void **)&d->spare, d->n_spare, &d->spare_capacity, sizeof *d->spare))
         d->spare[d->n_spare++] = event;
     else
-        (void)tutti__cuda_module()->runtime->event_free(d->index, event);
+        (void)tutti__cuda_module()->runtime->event_free(event);
 }
 
 static tutti_status take_event(tutti__cuda_device *d, void **event_p)

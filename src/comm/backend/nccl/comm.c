@@ -125,10 +125,7 @@ static bool end_in_time(int (*call)(tutti__nccl_comm *comm), tutti__nccl_comm *c
         (void)call(comm);
         return true;
     }
-    if (pthread_clockjoin_np(
-            thread, NULL, CLOCK_MONOTONIC,
-            &(struct timespec){(time_t)(until / 1e3),
-                               (long)((until - 1e3 * (double)(time_t)(until / 1e3)) * 1e6)}) != 0) {
+    if (!tutti__thread_join_by(thread, until)) {
         pthread_detach(thread);
         back = false;
     }
