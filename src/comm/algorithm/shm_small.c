@@ -99,6 +99,9 @@ void tutti__shm_small_say(tutti__shm *shm, const tutti__op *op)
     const small s = small_of(shm, op);
 
     tutti__shm_say(shm, op);
+    for (int r = 0; r < s.size; r++)
+        if (r != s.rank) /* of those who are here already, it is under way meanwhile */
+            __builtin_prefetch(tutti__shm_call_of(shm, r));
     if (!tutti__op_is_empty(op))
         say(&s);
     tutti__shm_come(shm);
