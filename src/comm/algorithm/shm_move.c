@@ -11,7 +11,6 @@
 #include "comm/transport/shared_memory/cma.h"
 #include "comm/transport/shared_memory/way.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -290,16 +289,9 @@ tutti_status tutti__shm_move(tutti__shm *shm, tutti__op *op)
               .first = traits->from_root ? root : 0,
               .last = traits->from_root ? root + 1 : shm->comm->size};
     size_t lots = traits->scatters ? (size_t)shm->comm->size : 1;
-    char *few[16] = {0};
-    tutti_status status;
 
     m.past = whole_bytes(&m) >= PAST_CHUNKS * shm->block->chunk_bytes;
-    m.at = shm->comm->size <= (int)TUTTI__COUNT_OF(few)
-               ? few
-               : calloc((size_t)shm->comm->size, sizeof *m.at);
-    if (!m.at)
-        return tutti__comm_fail(shm->comm, TUTTI_ERR_MEMORY, shm->comm->rank,
-                                "rank %d has no memory", shm->comm->rank);
+    m.at = (char **)tutti__shm_pointers(shm);
     m.lot = shm->block->chunk_bytes / OF_STAGE / lots / 64 * 64 / m.element;
     if (m.lot == 0)
         m.lot = 64 / m.element; /* of chunks that tests make small */
@@ -307,8 +299,5 @@ tutti_status tutti__shm_move(tutti__shm *shm, tutti__op *op)
         publish_counts(&m);
     if (tutti__shm_call_of(shm, shm->comm->rank)->segment != TUTTI__SHM_STAGED)
         m.at[shm->comm->rank] = (char *)(uintptr_t)op->src; /* nothing to copy in */
-    status = run(&m);
-    if (m.at != few)
-        free(m.at);
-    return status;
+    return run(&m);
 }
