@@ -77,8 +77,7 @@ static void copy_in(const move *m, size_t k)
         bytes = chunk_of(m, tutti__piece_out(m->op, rank, to), k, &begin);
         if (bytes == 0 || (to == rank && (m->traits->scatters || m->traits->to_root)))
             continue;
-        tutti__way_copy_in(m->shm, stage_for(m, rank, to, k), (const char *)m->op->src + begin,
-                           bytes);
+        tutti__way_copy(m->shm, stage_for(m, rank, to, k), (const char *)m->op->src + begin, bytes);
         if (!m->traits->scatters)
             return; /* all take the same */
     }
@@ -114,6 +113,14 @@ static void copy_direct(const move *m, char *to, const char *from, size_t bytes)
         memcpy(to, from, bytes);
 }
 
+static void copy_staged(const move *m, char *to, const char *from, size_t bytes)
+{
+    if (m->past)
+        tutti__copy_past(to, from, bytes);
+    else
+        tutti__way_copy(m->shm, to, from, bytes);
+}
+
 static tutti_status copy_out(const move *m, size_t k)
 {
     int rank = m->shm->comm->rank, size = m->shm->comm->size;
@@ -130,7 +137,7 @@ static tutti_status copy_out(const move *m, size_t k)
         if (r == rank)
             copy_direct(m, dst, (const char *)m->op->src + begin, bytes);
         else if (!m->at[r])
-            (m->past ? tutti__copy_past : tutti__copy)(dst, stage_for(m, r, rank, k), bytes);
+            copy_staged(m, dst, stage_for(m, r, rank, k), bytes);
         else if (tutti__shm_call_of(m->shm, r)->segment == TUTTI__CMA)
             TUTTI_TRY(tutti__cma_read(m->shm, r, dst, m->at[r] + begin, bytes));
         else

@@ -24,7 +24,12 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-enum { LOOKS = 64, YIELDS = 32, MOVE_MS = 10 };
+enum {
+    LOOKS = 64,
+    YIELDS = 32,
+    IN_CALL = 4, /* times as many yields within a call, where all are at work */
+    MOVE_MS = 10,
+};
 
 /* Which counter of every slot, and what it is to reach. */
 typedef struct point {
@@ -164,11 +169,12 @@ static void come(const tutti__shm *shm, point at)
 static tutti_status wait_for_all(tutti__shm *shm, const tutti__op *op, point at, uint64_t lag,
                                  bool accesses)
 {
-    int missing;
+    int missing, most = at.offset == offsetof(tutti__shm_slot, arrived) ? IN_CALL * shm->yields
+                                                                        : shm->yields;
 
     at.number -= at.number < lag ? at.number : lag;
     missing = find_missing(shm, 0, at);
-    for (int yields = 0; missing < shm->comm->size && yields < shm->yields; yields++) {
+    for (int yields = 0; missing < shm->comm->size && yields < most; yields++) {
         for (int look = 0; missing < shm->comm->size && look < shm->looks; look++) {
             tutti__relax();
             missing = find_missing(shm, missing, at);
