@@ -1,10 +1,10 @@
-/* autograd.h -- backward over the tape, and who listens to it.
+/* autograd.h -- backward over the tape, and its listener.
  * SPDX-License-Identifier: MIT
  *
  * Creation order of the tape's nodes is topological order, so backward is one reverse scan. Each node that reads a
  * parameter counted one use of it; the scan takes the uses back, and at zero the parameter's gradient is final and
- * the listener hears of it, once. Parameters without uses are known before the scan starts.
- * Limits: one backward a step (add the losses first); no gradient of a gradient.
+ * the listener is called, once. Parameters without uses are known before the scan starts.
+ * Limits: one backward per step (add the losses first); no gradient of a gradient.
  * Threads: the context's thread. */
 #ifndef TUTTI_AUTOGRAD_H
 #define TUTTI_AUTOGRAD_H
@@ -21,7 +21,7 @@ extern "C" {
  * listener reports (PEER, TIMEOUT, ...). */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_backward(tutti_tensor *loss);
 
-/* One listener a context (DDP is one). Any function may be NULL. */
+/* One listener per context (DDP is one). Any function may be NULL. */
 typedef struct tutti_backward_listener {
     void *self;
     /* In tutti_step_begin of a training step. A failure poisons the step's results. */
@@ -31,7 +31,7 @@ typedef struct tutti_backward_listener {
     tutti_status (*begin)(void *self, tutti_tensor *const *order, size_t n_order);
     /* The gradient of a parameter of `order` is final; once for each. */
     void (*ready)(void *self, tutti_tensor *parameter);
-    /* Last in every backward, whatever failed (then status and tutti_last_error() hold the cause: a poisoned loss,
+    /* At the end of every backward, also after a failure (status and tutti_last_error() then hold the cause: a poisoned loss,
      * begin, the scan). Its result is tutti_backward's, unless status was already a failure. Not called for STATE:
      * outside a training step, or the second backward in one. */
     tutti_status (*end)(void *self, tutti_status status);

@@ -35,7 +35,7 @@ TUTTI_API const char *tutti_dtype_name(tutti_dtype dtype); /* "F32"; "?" if unkn
 typedef enum tutti_device_kind {
     TUTTI_CPU,
     TUTTI_CUDA,
-    TUTTI_STRICT /* for tests: the CPU's kernels on memory that nothing but kernels and copies can touch */
+    TUTTI_STRICT /* for tests: the CPU's kernels, on memory that only kernels and copies can access */
 } tutti_device_kind;
 
 /* A device is a value: which kind, and which one of that kind. */
@@ -45,27 +45,27 @@ typedef struct tutti_device {
 } tutti_device;
 
 /* Reads "cpu", "cuda", "cuda:1", "strict", or "auto" (the fastest present; local_rank chooses among several).
- * "cuda" alone is that of local_rank; with more ranks than devices they share.
+ * "cuda" without a number is the device of local_rank; if there are more ranks than devices, they share.
  * Errors: ARG for other text, UNSUPPORTED for a kind that this build lacks, DEVICE for one that this machine lacks. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_device_parse(tutti_device *device_p, const char *text,
                                                           int local_rank);
 
 /* ---- Streams -------------------------------------------------------------------------------------
- * Work on a device that is done in the order in which it was given. The CPU's is done when the call that gives it
- * returns; a GPU's some time later. Threads: any, one at a time. */
+ * Work on a device, done in the order of submission. On the CPU it is done when the submitting call returns; on a GPU
+ * some time later. Threads: any, one at a time. */
 typedef struct tutti_stream tutti_stream;
 
-/* UNSUPPORTED or DEVICE where it is absent; MEMORY, DEVICE. */
+/* Errors: UNSUPPORTED or DEVICE if there is no such device; MEMORY, DEVICE. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_stream_new(tutti_stream **stream_p,
                                                         tutti_device device);
-/* Around a stream of the program's own, which stays the program's, and is freed after this. CUDA: a cudaStream_t; the default
- * stream is cudaStreamLegacy, not NULL, and cudaStreamPerThread will not do. ARG, and as above. */
+/* Wraps a stream of the program, which keeps its ownership and frees it after this one. CUDA: a cudaStream_t; for the default
+ * stream pass cudaStreamLegacy, not NULL; cudaStreamPerThread is not supported. Errors: ARG, and as above. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_stream_wrap(tutti_stream **stream_p,
                                                          tutti_device device, void *native);
-/* Waits until all that was given to it is done. DEVICE: some of it failed. */
+/* Waits until all submitted work is done. DEVICE: some of it failed. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_stream_wait(tutti_stream *stream);
 TUTTI_API tutti_device tutti_stream_device(const tutti_stream *stream); /* of NULL: the CPU */
-/* Waits likewise. No call on a buffer that bears it is under way, and no reducer has it any more. NULL is fine. */
+/* Waits likewise. No call on a buffer with this stream may be in progress, and no reducer may still use it. NULL is fine. */
 TUTTI_API void tutti_stream_free(tutti_stream *stream);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* elastic.h -- training that outlives its workers: any of them may die, join or leave, and the result is the same to the bit.
+/* elastic.h -- training that survives its workers: any may die, join or leave, and the result has the same bits.
  * SPDX-License-Identifier: MIT
  *
  *     tutti_elastic_new(&e, &(tutti_elastic_opts){.shards = 8});
@@ -15,14 +15,14 @@
  *     }
  *     status = tutti_elastic_end(e);
  *
- * A step is `shards` logical shards, whatever the number of workers; what is computed for (step, shard) depends on nothing else.
- * Sums over shards know no order (reducer.h), so it does not matter who computes which. Nothing outlasts an attempt at a step
- * but what is kept, and that changes between finish and commit only: where a worker dies, the others form a new group, take
- * the state from one of them who has it, and begin the step again.
- * Under `tutti run` dead workers are replaced, and others join and leave. Under other launchers the group is that of the
+ * A step is `shards` logical shards, whatever the number of workers; what is computed for (step, shard) must depend on nothing
+ * else. Sums over shards do not depend on the order (reducer.h), so any worker may compute any shard. Only the state that is kept
+ * outlives an attempt at a step, and it changes only between finish and commit. When a worker dies, the others form a new group,
+ * copy the state from a worker that has it, and begin the step again.
+ * Under `tutti run` dead workers are replaced, and others may join and leave. Under other launchers the group is that of the
  * environment, and a lost rank ends the others with PEER.
  *
- * Threads: one thread calls. Calls between begin and commit that concern the group are collective as in its headers. */
+ * Threads: one thread calls. Between begin and commit, calls on the group are collective as described in its headers. */
 #ifndef TUTTI_ELASTIC_H
 #define TUTTI_ELASTIC_H
 
@@ -37,29 +37,28 @@ typedef struct tutti_elastic tutti_elastic;
 /* Zero means default. */
 typedef struct tutti_elastic_opts {
     int shards; /* of a step, 1 to 4096; required. Workers beyond this number wait as spares */
-    tutti_group_opts
-        group; /* of each group that is formed; store, rank and world_size are not to be set */
-    uint64_t reserved[4]; /* zero */
+    tutti_group_opts group; /* of each group; store, rank and world_size must stay 0 */
+    uint64_t reserved[4];   /* zero */
 } tutti_elastic_opts;
 
 /* One part of the state, as a table of functions; any may be NULL. They are called on all ranks in the order in which parts were
- * kept. What fails with an error of scope GROUP is tried again in the next group, all else ends the job. */
+ * kept. After an error of scope GROUP they are called again in the next group; other errors end the job. */
 typedef struct tutti_elastic_part {
     const char *name; /* in messages; copied */
-    /* There is a new group; NULL: the old one is gone, and is about to be freed. Collective. */
+    /* There is a new group; NULL: the old one is dead, and about to be freed. Collective. */
     tutti_status (*regroup)(void *self, tutti_group *group);
-    /* Calls move(arg, buf) for each range of the part's memory: the same counts and dtypes on all ranks. Ranges of up to 1 MiB go to
-     * all ranks of each new group, larger ones only where somebody lacks the step. What they name stays valid until `loaded`. */
+    /* Calls move(arg, buf) for each range of the part's memory: the same counts and dtypes on all ranks. Ranges of up to 1 MiB are
+     * sent to all ranks of each new group, larger ones only if a rank lacks the step. Buffers stay valid until `loaded`. */
     tutti_status (*state)(void *self, tutti_status (*move)(void *arg, tutti_buf buf), void *arg);
     /* The state has been received. */
     tutti_status (*loaded)(void *self);
-    /* An attempt at a step begins; a shard of it, perhaps the last of this rank; all shards of all ranks are done: *again_p is
-     * set where they have to be computed anew, on all ranks alike. */
+    /* begin: an attempt at a step begins. begin_shard: a shard of it, perhaps this rank's last. finish: all shards of all ranks are
+     * done; set *again_p if they must be computed again, on all ranks alike. */
     tutti_status (*begin)(void *self);
     tutti_status (*begin_shard)(void *self, int shard, bool last);
     tutti_status (*finish)(void *self, bool *again_p);
-    /* All are about to leave the group, in which nothing is under way, since others join or leave: what is kept in shares is to be
-     * brought together on every rank, whatever may become of the others. Collective. */
+    /* All are about to leave the group because others join or leave; nothing is in progress. Gather sharded state completely on
+     * every rank, so that each could continue without the others. Collective. */
     tutti_status (*gather)(void *self);
     void (*free)(void *self);
     void *self;
@@ -71,59 +70,58 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_elastic_new(tutti_elastic **e_p,
                                                          const tutti_elastic_opts *opts);
 /* Frees the parts too, the last one first. NULL is fine. */
 TUTTI_API void tutti_elastic_free(tutti_elastic *e);
-/* Before the first group: ARG, STATE, MEMORY. A part is taken over, also where this fails. */
+/* Before the first group. Takes ownership of the part, also on failure. Errors: ARG, STATE, MEMORY. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_elastic_keep(tutti_elastic *e,
                                                           const tutti_elastic_part *part);
-/* Memory of the program's own: borrowed. */
+/* The same for memory of the program; borrowed. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_elastic_keep_bytes(tutti_elastic *e, const char *name,
                                                                 void *p, size_t bytes);
-/* A reducer that was made with opts.shards and without a group: borrowed. Its ranges are kept, and its steps taken. */
+/* The same for a reducer that was made with opts.shards and without a group; borrowed. Keeps its ranges, and runs its steps. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_elastic_keep_reducer(tutti_elastic *e,
                                                                   tutti_reducer *reducer);
 
-/* Makes sure that there is a group: if there is none, forms one with all who are there, and brings the state to those who lack
- * it. begin does so by itself. ABORTED: this worker was told to leave, and end is OK. */
+/* If there is no group, forms one with all workers that are present, and copies the state to those that lack it; begin does
+ * this by itself. ABORTED: this worker was told to leave, and end is OK. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_elastic_join(tutti_elastic *e);
-/* The group, for collectives of the program's own; NULL: none now. */
+/* The group, for the program's own collectives; NULL: none at present. */
 TUTTI_API tutti_group *tutti_elastic_group(tutti_elastic *e);
-/* In the first group, and where all who had the state have died: whatever rank 0 has when join returns from regroup is the
- * beginning for all; ranks whose memory was half overwritten, and which have set no step in regroup, are passed over. To be
- * asked in regroup. */
+/* For use in regroup. True in the first group, and if all workers that had the state have died: rank 0's state after regroup is
+ * the start for all. (Ranks whose memory is half overwritten, and that have set no step in regroup, do not become its source.) */
 TUTTI_API bool tutti_elastic_is_fresh(const tutti_elastic *e);
-/* Fresh, though the job had begun: all who had the state have died, and a checkpoint is to be taken up. */
+/* Fresh although the job had begun: all workers that had the state have died; read a checkpoint. */
 TUTTI_API bool tutti_elastic_has_lost_all(const tutti_elastic *e);
-/* For parts, in regroup of NULL: a share of what is kept has gone with the group, so that this worker has no state any more. Where nobody
- * else has one, the next group is fresh. */
+/* For parts, in regroup with NULL: a share of the state was lost with the group, so this worker no longer has the state. If no other
+ * worker has it, the next group is fresh. */
 TUTTI_API void tutti_elastic_forget(tutti_elastic *e);
-/* What is kept here is half overwritten, or forgotten: in a fresh group no beginning, unless it is set up anew. */
+/* This worker's state is half overwritten, or forgotten: in a fresh group it must be set up again before it can be a start. */
 TUTTI_API bool tutti_elastic_is_torn(const tutti_elastic *e);
-/* After a failure of the program's own collectives: true if the step, or whatever it was, is to be tried again in a new group:
- * go back to begin. False: the failure is the job's end. */
+/* After a failure of the program's own collectives. True: go back to begin, which tries again in a new group. False: the failure
+ * ends the job. */
 TUTTI_API bool tutti_elastic_recover(tutti_elastic *e, tutti_status status);
 
 /* As in opts. */
 TUTTI_API int tutti_elastic_shards(const tutti_elastic *e);
-/* Committed steps. Set in regroup of a fresh group, by rank 0, where it has read a checkpoint. */
+/* Committed steps. After reading a checkpoint, rank 0 sets it in regroup of a fresh group. */
 TUTTI_API uint64_t tutti_elastic_step(const tutti_elastic *e);
 TUTTI_API void tutti_elastic_set_step(tutti_elastic *e, uint64_t step);
-/* An attempt at the next step; one of nothing (no shard, finish is false) where the step is another than before the call, as after
- * joining: the loop's condition, which depends on the step alone, is to be looked at first. False: this worker has to end, for
- * a failure, or since it was told to leave (end says which). */
+/* Begins an attempt at the next step. If the step is not the same as before the call, as after joining, the attempt is empty (no
+ * shard, finish is false), so that the loop checks its condition, which may depend only on the step. False: this worker must
+ * end, after a failure or because it was told to leave (end says which). */
 TUTTI_API bool tutti_elastic_begin(tutti_elastic *e);
-/* The next shard for this rank; -1: none is left. */
+/* The next shard for this rank; -1: no more. */
 TUTTI_API int tutti_elastic_shard(tutti_elastic *e);
-/* True: all shards of all ranks are in the mean, and the state may be changed up to commit, without further collectives but those of
- * ZeRO (ddp.h; what fails there goes to recover, and nothing is committed). False: go back to begin. */
+/* True: the mean includes all shards of all ranks, and the state may be changed until commit, without further collectives except
+ * those of ZeRO (ddp.h; pass their failures to recover, and do not commit). False: go back to begin. */
 TUTTI_API bool tutti_elastic_finish(tutti_elastic *e);
 TUTTI_API void tutti_elastic_commit(tutti_elastic *e);
-/* The program is at its end: waits for the others to be there too. OK also where this worker was told to leave the job, which
- * goes on without it (tutti_elastic_left). Else the first failure; under `tutti run` ARG where ranks disagree, so that their exit
+/* At the end of the program: waits until the others are there too. OK also if this worker was told to leave the job, which
+ * continues without it (tutti_elastic_left). Else the first failure; under `tutti run` ARG if ranks disagree, so that their exit
  * code (2) ends the job. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_elastic_end(tutti_elastic *e);
 TUTTI_API bool tutti_elastic_left(const tutti_elastic *e);
 
-/* What has happened so far, to this worker: attempts that came to nothing, groups it was in, seconds from a failure to the next
- * begin, shards it computed and those of them that another was to compute. */
+/* What has happened to this worker so far: failed attempts at steps, groups it was in, seconds from a failure to the next begin, shards it
+ * computed, and those of them that were dealt to another. */
 typedef struct tutti_elastic_stats {
     uint64_t steps, attempts, groups, lost_ranks, shards, taken_over;
     double lost_s;

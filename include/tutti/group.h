@@ -2,13 +2,13 @@
  * SPDX-License-Identifier: MIT
  *
  * A group is a fixed set of ranks 0..size-1. All of them issue the same collectives in the same order; each
- * call returns at once with a work handle, or waits if no handle is asked for. Collectives know buffers
- * (pointer, count, dtype, stream), never tensors. A group of one is a promise: every call works and nothing is sent,
- * so programs never ask "if distributed".
+ * call returns at once with a work handle, or blocks if no handle is requested. Collectives work on buffers
+ * (pointer, count, dtype, stream), never on tensors. In a group of one every call works and nothing is sent,
+ * so programs need no "if distributed".
  *
- * After an error of scope GROUP the group is dead: calls return its first error; free it and make another.
+ * After an error of scope GROUP the group is dead: all calls return the first error; free it and make another.
  *
- * Threads: one thread issues (the order is the contract between ranks); any thread may wait on its work.
+ * Threads: one thread issues calls (ranks must agree on their order); any thread may wait for a work handle.
  * Ranks may be processes, or threads of one process that share a memory store. */
 #ifndef TUTTI_GROUP_H
 #define TUTTI_GROUP_H
@@ -25,22 +25,22 @@ typedef struct tutti_work tutti_work;
 typedef struct tutti_store tutti_store;
 
 /* ---- Store: the small shared dictionary through which ranks find each other ----------------------
- * Keys are text up to 255 bytes, values up to 1 MiB of bytes. Times are in milliseconds; a wait that
- * passes its deadline is TIMEOUT and the message names the key.
+ * Keys are text up to 255 bytes, values up to 1 MiB of bytes. Times are in milliseconds; a wait past
+ * its deadline returns TIMEOUT, and the message names the key.
  * Threads: any thread may call. */
 
 /* In one process, for ranks that are threads. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_memory_new(tutti_store **store_p);
 
-/* In a file, for processes of one host, or of several with a file system that knows locks. It lives as long as anybody
- * has it open: who opens a file that nobody has open begins it anew (so nothing of a killed job is met again), and the
- * last one to free it removes it. Readable by its user only. Not to be used across fork.
- * Errors: ARG for a file that is no store or another user's; IO, NOT_FOUND, DISK. */
+/* In a file, for processes of one host, or of several hosts if the file system supports locks. It lives as long as a
+ * process has it open: if no process has, opening it starts it empty (so nothing of a killed job remains), and the last
+ * process to free it removes it. Readable only by its user. Not usable across fork.
+ * Errors: ARG for a file that is not a store or belongs to another user; IO, NOT_FOUND, DISK. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_file_open(tutti_store **store_p,
                                                              const char *path);
 
-/* Another handle on the same store (memory: shared by count; file: opened again; TCP: a connection of its own). Each is
- * freed. */
+/* Another handle on the same store (memory: reference-counted; file: opened again; TCP: its own connection). Free each
+ * handle. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_clone(tutti_store **store_p, tutti_store *store);
 
 /* Hosts a TCP store in this process and connects to it. Port 0: the kernel chooses; read it with
@@ -52,12 +52,12 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_tcp_serve(tutti_store **store
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_tcp_connect(tutti_store **store_p,
                                                                const char *host, int port,
                                                                int timeout_ms);
-/* Where a TCP store listens; 0 of the others. */
+/* The port of a TCP store; 0 for others. */
 TUTTI_API int tutti_store_port(const tutti_store *store);
-/* Frees one handle; the store goes with its last. NULL is fine. */
+/* Frees one handle; the store ends with the last one. NULL is fine. */
 TUTTI_API void tutti_store_free(tutti_store *store);
 
-/* All of these: ARG for keys and values that are too large; IO when the store cannot be reached any more. */
+/* Errors of all of these: ARG for keys and values that are too large; IO if the store can no longer be reached. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_store_set(tutti_store *store, const char *key,
                                                        const void *value, size_t bytes);
 /* Waits for the key, then copies its value. *bytes: capacity on entry, length on return. ARG if too small. */
@@ -85,13 +85,13 @@ typedef enum tutti_transport {
     TUTTI_TRANSPORT_TCP   /* TCP everywhere, also inside a host */
 } tutti_transport;
 
-/* What carries the collectives. */
+/* The transport of collectives. */
 typedef enum tutti_backend {
-    /* TUTTI_BACKEND; else native where ranks can meet, with NCCL between GPUs if each rank has one of its own; else MPI */
+    /* TUTTI_BACKEND; else native if ranks can find each other, with NCCL between GPUs if each rank has its own GPU; else MPI */
     TUTTI_BACKEND_AUTO,
-    TUTTI_BACKEND_NATIVE, /* Tutti's own; what is on GPUs goes through memory of the host */
+    TUTTI_BACKEND_NATIVE, /* Tutti's own; data on GPUs go through host memory */
     TUTTI_BACKEND_MPI,    /* the site's MPI, for ranks that mpirun or srun started; docs/mpi.md */
-    TUTTI_BACKEND_NCCL /* native, and NCCL for what is on GPUs: UNSUPPORTED where it cannot be had; docs/nccl.md */
+    TUTTI_BACKEND_NCCL /* native, with NCCL for data on GPUs; UNSUPPORTED if that is not possible; docs/nccl.md */
 } tutti_backend;
 
 /* Zero means default. */
@@ -102,17 +102,17 @@ typedef struct tutti_group_opts {
     const char *name;                 /* in messages and store keys; default "world" */
     int timeout_ms;                   /* of one collective and of set-up; default 600,000 */
     tutti_transport transport;
-    /* A rank that is silent for so long (stopped, frozen, cut off) is dead for all. The most patient rank's counts.
-     * Default TUTTI_HEARTBEAT_S, 5 s; -1 (of any rank): never, for debuggers. */
+    /* A rank that is silent for this long (stopped, frozen, cut off) is considered dead by all. The largest value of all
+     * ranks applies. Default TUTTI_HEARTBEAT_S, 5 s; -1 (on any rank): never, for debuggers. */
     int heartbeat_ms;
-    tutti_backend backend; /* not MPI with a store given: its ranks and their numbers are MPI's */
+    tutti_backend backend; /* MPI cannot be combined with a store: MPI itself numbers the ranks */
     uint64_t reserved[4];  /* zero */
 } tutti_group_opts;
 
 /* Joins the group that the environment describes (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,
  * MASTER_PORT; then Slurm's, Open MPI's and PMI's variables; none: a group of one), or the one in opts.
- * Errors: ARG for a half-set environment, naming what is missing and the command that sets it; IO, TIMEOUT,
- * PEER (who never came). */
+ * Errors: ARG for an incomplete environment, naming what is missing and the command that sets it; IO, TIMEOUT,
+ * PEER (naming the ranks that never came). */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_init(tutti_group **group_p,
                                                         const tutti_group_opts *opts);
 /* Leaves the group. Unfinished work is waited for if the group is healthy. NULL is fine. In a forked child it does
@@ -120,9 +120,9 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_init(tutti_group **group_p,
 TUTTI_API void tutti_group_free(tutti_group *group);
 
 /* A new group of some of these ranks, in the order given. Collective over `group`: every rank calls it with the
- * same list and name; *sub_p is NULL on ranks that are not in it, and so not to be called with. Its traffic is its own.
- * For this and the next two: name NULL is "sub". What one rank is refused for (ARG) all ranks return, and the group lives;
- * MISMATCH where ranks give different lists, names or sizes. */
+ * same list and name; *sub_p is NULL on ranks outside it, which must not use it. Its traffic is separate.
+ * For this and the next two: name NULL is "sub". If the call is invalid on one rank, all ranks return its ARG, and the group
+ * stays usable; MISMATCH if ranks give different lists, names or sizes. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_split(tutti_group *group, const int *ranks,
                                                          int n_ranks, const char *name,
                                                          tutti_group **sub_p);
@@ -132,58 +132,58 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_split(tutti_group *group, con
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_split_parts(tutti_group *group, int part_size,
                                                                const char *name,
                                                                tutti_group **sub_p);
-/* Splits by colour: ranks that give the same one form a group, named NAME-COLOUR, in the order of their keys, where those are
- * equal of their ranks. A negative colour: this rank is in no group, *sub_p is NULL. Collective over `group`; the name is the
- * same on all ranks. */
+/* Splits by colour: ranks with the same colour form a group, named NAME-COLOUR, in the order of their keys (equal keys: of
+ * their ranks). Negative colour: this rank is in no group, and *sub_p is NULL. Collective over `group`; the name must be the same
+ * on all ranks. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_split_by(tutti_group *group, int colour, int key,
                                                             const char *name, tutti_group **sub_p);
 
-/* OK, or why the group is dead, as its next call would say: a peer that was lost or failed, an abort, a time limit. Issues
- * nothing and never blocks; any thread may ask, beside calls in flight. A peer's death shows here in milliseconds.
+/* OK, or why the group is dead, as its next call would report: a peer that was lost or failed, an abort, a time limit. Issues
+ * nothing and never blocks; any thread may call it while calls are in flight. A peer's death shows here in milliseconds.
  * Errors: ARG for NULL; PEER, TIMEOUT, MISMATCH, ABORTED. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_status(tutti_group *group);
 
-/* What the group is. Any thread may ask, also of a dead group; texts live as long as the group. Of NULL: rank -1 of 0, the
+/* Properties of the group. Any thread, also for a dead group; texts live as long as the group. For NULL: rank -1 of 0, the
  * CPU, empty texts. */
 TUTTI_API int tutti_group_rank(const tutti_group *group);
 TUTTI_API int tutti_group_size(const tutti_group *group);
 TUTTI_API int tutti_group_local_rank(const tutti_group *group);
 TUTTI_API int tutti_group_local_size(const tutti_group *group);
-/* Ranks of a sub-group beside those of the group from tutti_group_init that it descends from. -1: no such rank, or not in
- * this group. */
+/* Translate between ranks of a sub-group and ranks of the group from tutti_group_init that it was split from. -1: no such
+ * rank, or not in this group. */
 TUTTI_API int tutti_group_global_rank(const tutti_group *group, int rank);
 TUTTI_API int tutti_group_rank_of(const tutti_group *group, int global_rank);
 /* How many collectives this rank has begun in the group (asynchronous ones begin in their turn), those inside
- * tutti_group_init, tutti_group_alloc and tutti_group_split included: the number that the next one bears in messages.
- * Ranks in step have the same. */
+ * tutti_group_init, tutti_group_alloc and tutti_group_split included: the number that the next one has in messages.
+ * It is the same on all ranks that have made the same calls. */
 TUTTI_API uint64_t tutti_group_sequence(const tutti_group *group);
-/* How long each collective issued from now on may take, from when it starts; those in flight keep theirs. A collective
+/* Sets the time limit of collectives issued from now on, counted from their start; those in flight keep theirs. A collective
  * that takes longer kills the group. 0: the timeout_ms that the group was made with. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_set_timeout(tutti_group *group, int timeout_ms);
 TUTTI_API const char *tutti_group_name(const tutti_group *group);
 /* "shared memory", "tcp", "shared memory + tcp", "mpi", "single". */
 TUTTI_API const char *tutti_group_transport_name(const tutti_group *group);
-/* The device of this rank: its local rank's GPU where there is one, else the CPU. */
+/* The device of this rank: its local rank's GPU if there is one, else the CPU. */
 TUTTI_API tutti_device tutti_group_device(const tutti_group *group);
 
 /* Tells every rank, at once, that this one has failed and why; their pending and later calls return ABORTED with
  * this message and this rank's name. The group is dead afterwards. */
 TUTTI_API void tutti_group_abort(tutti_group *group, const char *format, ...) TUTTI_PRINTF(2, 3);
 
-/* Prints one line on standard output, from rank 0 only; NULL is alone, and so rank 0. It is the program's own line, not a
- * log's: no TUTTI_LOG, no callback. */
+/* Prints one line on standard output, from rank 0 only; NULL counts as rank 0. It is output of the program, not a log line:
+ * TUTTI_LOG and the log callback do not apply. */
 TUTTI_API void tutti_log0(const tutti_group *group, const char *format, ...) TUTTI_PRINTF(2, 3);
 
 /* Memory that peers can read directly, zeroed and 64-byte aligned (page-aligned, in fact). Collective: every rank
  * calls it with the same size in the same order. Collectives on it copy nothing (backend mpi: all_reduce, reduce and
- * broadcast in place). Released in the same order, or all at once by tutti_group_free. ARG, MEMORY: of one rank, named,
- * on all of them; the group lives. */
+ * broadcast in place). Release it in the same order on all ranks, or all at once by tutti_group_free. If one rank fails (ARG,
+ * MEMORY), all return its error, which names it; the group stays usable. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_alloc(tutti_group *group, size_t bytes,
                                                          void **p);
-/* The same on the stream's device, from which the group moves buffers best; stream NULL: the host's. Each rank names its own
- * device. Peers read the memory directly only if all ranks ask for the host's. When it is released, no stream uses it.
- * A device's buffer of a collective lies in such memory on all ranks or on none, and equally far from its beginning (but for a
- * rank's own piece of a larger one): backend nccl registers it, and NCCL finds the peers' buffers by this rank's. */
+/* The same on the stream's device, where the group moves buffers fastest; stream NULL: host memory. Each rank names its own
+ * device. Peers read the memory directly only if all ranks ask for host memory. No stream may still use it when it is released.
+ * A device buffer of a collective must be in such memory on all ranks or on none, at the same offset (except for a rank's own
+ * piece of a larger one): backend nccl registers it, and NCCL derives the peers' addresses from this rank's. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_group_alloc_on(tutti_group *group,
                                                             tutti_stream *stream, size_t bytes,
                                                             void **p);
@@ -191,18 +191,18 @@ TUTTI_API void tutti_group_release(tutti_group *group, void *p);
 
 /* ---- Collectives ------------------------------------------------------------------------------- */
 
-/* Borrowed until the call returns or, with a handle, the work is done: from then on, whatever the status, nobody accesses it. */
+/* Borrowed until the call returns or, with a handle, the work is done; after that it is never accessed, whatever the status. */
 typedef struct tutti_buf {
     void *p;
     size_t count; /* elements; 0 is fine */
     tutti_dtype dtype;
-    /* NULL: memory of the host. Else of the stream's device: the call comes behind all that was given to the stream before
-     * it, and is over for every stream when its work is done. The buffers of one call bear one stream; what other ranks' do
-     * is theirs. Calls that are coalesced come behind what was given before tutti_coalesce_end. */
+    /* NULL: host memory. Else memory of the stream's device: the call runs after all work submitted to the stream before it,
+     * and when it is done, its result is visible to every stream. All buffers of one call must have the same stream; other ranks
+     * may use other streams. Coalesced calls run after the work submitted before tutti_coalesce_end. */
     tutti_stream *stream;
 } tutti_buf;
 
-/* The same of what is only read: nobody writes there. */
+/* The same, for memory that is only read. */
 typedef struct tutti_const_buf {
     const void *p;
     size_t count;
@@ -210,7 +210,7 @@ typedef struct tutti_const_buf {
     tutti_stream *stream;
 } tutti_const_buf;
 
-/* TUTTI_BUF(gradients, n, TUTTI_F32), a value: of the host. */
+/* TUTTI_BUF(gradients, n, TUTTI_F32): a value, for host memory. */
 #ifdef __cplusplus
 inline tutti_buf TUTTI_BUF(void *p, size_t count, tutti_dtype dtype)
 {
@@ -225,7 +225,7 @@ inline tutti_const_buf TUTTI_CONST_BUF(const void *p, size_t count, tutti_dtype 
 #define TUTTI_CONST_BUF(p, count, dtype) ((tutti_const_buf){p, count, dtype, NULL})
 #endif
 
-/* What lies in a buffer, as a source. */
+/* A buffer as a source. */
 static inline __attribute__((unused)) tutti_const_buf tutti_buf_const(tutti_buf buf)
 {
     tutti_const_buf source;
@@ -248,21 +248,21 @@ typedef enum tutti_redop {
     TUTTI_BXOR
 } tutti_redop;
 
-/* For all of these. work_p NULL: waits before returning. Otherwise *work_p is freed by tutti_work_wait.
- * Errors: ARG (nothing was sent); MISMATCH when ranks call differently (both calls are named on all ranks);
- * PEER, TIMEOUT, ABORTED. Sums are in rank order (on several hosts those of each host's ranks, then of the hosts; with MPI
- * and NCCL in their own): the bits do not depend on timing.
- * A buffer that a rank does not use, being not the root, is {0}. A piece may already lie at its place in the larger
- * buffer; otherwise src and dst do not overlap. */
+/* For all of these: work_p NULL: blocks until done. Otherwise *work_p must be freed by tutti_work_wait.
+ * Errors: ARG (nothing was sent); MISMATCH if ranks make different calls (all ranks name both calls);
+ * PEER, TIMEOUT, ABORTED. Sums are in rank order (on several hosts: within each host, then over the hosts; MPI and NCCL use
+ * their own order), so the bits do not depend on timing.
+ * A buffer that only the root uses is {0} on other ranks. A piece may already be at its place in the larger buffer; otherwise
+ * src and dst must not overlap. */
 
-/* Reduces over all ranks, in place; everyone gets the result. */
+/* Reduces over all ranks, in place; all ranks get the result. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_reduce(tutti_group *group, tutti_buf buf,
                                                         tutti_redop op, tutti_work **work_p);
-/* Reduces over all ranks, in place at root; the others' buffers stay as they are. */
+/* Reduces over all ranks, in place at root; the others' buffers are not changed. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_reduce(tutti_group *group, tutti_buf buf,
                                                     tutti_redop op, int root, tutti_work **work_p);
-/* The same of what lies in src, into dst, which has as many elements of the same dtype and is apart from src, or is src's
- * own memory: then they are those above. Some ranks may call these and others those. Of reduce_from, dst is root's alone, {0}
+/* The same from src into dst, which has the same count and dtype and does not overlap src, or is the same memory (then they
+ * equal those above). Some ranks may call these while others call those. In reduce_from only root has a dst; it is {0}
  * elsewhere. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_reduce_from(tutti_group *group,
                                                              tutti_const_buf src, tutti_buf dst,
@@ -274,7 +274,7 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_reduce_from(tutti_group *group, tut
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_reduce_scatter(tutti_group *group, tutti_const_buf src,
                                                             tutti_buf dst, tutti_redop op,
                                                             tutti_work **work_p);
-/* Copies root's buffer to everyone. */
+/* Copies root's buffer to all ranks. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_broadcast(tutti_group *group, tutti_buf buf, int root,
                                                        tutti_work **work_p);
 /* dst = this rank's piece (dst.count elements) of root's src (size × dst.count); src is {0} elsewhere. */
@@ -286,8 +286,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_gather(tutti_group *group, tutti_co
 /* dst (size × src.count) = every rank's src, in rank order. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_gather(tutti_group *group, tutti_const_buf src,
                                                         tutti_buf dst, tutti_work **work_p);
-/* The same of srcs that differ in size: counts[r] elements are rank r's (src.count = counts[own rank], dst.count = their
- * sum). `counts` is copied, as are all counts below; MISMATCH names who sends another number than somebody expects. */
+/* The same with srcs of different sizes: rank r has counts[r] elements (src.count = counts[own rank], dst.count = their sum).
+ * `counts` is copied, as are all counts below; MISMATCH names the ranks whose counts disagree. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_gather_v(tutti_group *group, tutti_const_buf src,
                                                           tutti_buf dst, const size_t *counts,
                                                           tutti_work **work_p);
@@ -295,69 +295,69 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_gather_v(tutti_group *group, tu
  * elements. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_to_all(tutti_group *group, tutti_const_buf src,
                                                         tutti_buf dst, tutti_work **work_p);
-/* The same of pieces that differ in size, one behind the other: src_counts[r] elements go to rank r, dst_counts[r] come
+/* The same with pieces of different sizes, one after the other: src_counts[r] elements go to rank r, dst_counts[r] come
  * from it (src.count, dst.count = their sums). */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_to_all_v(tutti_group *group, tutti_const_buf src,
                                                           const size_t *src_counts, tutti_buf dst,
                                                           const size_t *dst_counts,
                                                           tutti_work **work_p);
-/* Nobody leaves before everybody has come. */
+/* Returns when all ranks have called it. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_barrier(tutti_group *group, tutti_work **work_p);
 
 /* ---- Coalesced calls -----------------------------------------------------------------------------
- * Many small reductions as one: what n calls would do, bit for bit, for about the price of one call for all of their bytes.
- * All ranks coalesce the same calls, in the same order: MISMATCH names both sides by the number of calls, the elements of
- * those that travel together, and a digest of kind, count, dtype and reduction of all. tutti_group_sequence counts them as
- * they travel, and each time they do may take the group's time limit. */
+ * Many small reductions as one: the same bits as n calls, for about the time of one call with all of their bytes.
+ * All ranks must coalesce the same calls in the same order: MISMATCH names both sides by the number of calls, the elements of
+ * those sent together, and a digest of kind, count, dtype and reduction of all. tutti_group_sequence counts the messages that
+ * are sent, and the group's time limit applies to each. */
 
 /* tutti_all_reduce of each of n buffers, whose dtypes may differ and which do not overlap. The list is borrowed until the
  * call returns, the buffers until the work is done. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_all_reduce_list(tutti_group *group,
                                                              const tutti_buf *bufs, size_t n,
                                                              tutti_redop op, tutti_work **work_p);
-/* Collectives that this thread calls on the group from begin to end (all those above, and tutti_barrier) are only noted, with
- * work_p NULL, and return OK or ARG; end issues them as one, whose work is done when all are. They may run in any order, so
- * none uses what another gives; all_reduces of up to 16 KiB travel together. Nothing else uses the group in between,
- * be it a send, a split or a backward: STATE. */
+/* Between begin and end, collectives that this thread calls on the group (all those above, and tutti_barrier; with work_p
+ * NULL) are only recorded, and return OK or ARG; end issues them as one, whose work is done when all are. They may run in any
+ * order, so none may use another's result; all_reduces of up to 16 KiB are sent together. Other uses of the group in between
+ * (a send, a split, a backward) return STATE. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_coalesce_begin(tutti_group *group);
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_coalesce_end(tutti_group *group, tutti_work **work_p);
 
 /* ---- Between two ranks --------------------------------------------------------------------------
- * Outside the order of the collectives: any thread may call these, before, after and beside collectives in flight. The
- * messages from one rank with one tag (0 and up) are received in the order in which they were sent. A send is done when
- * its buffer may be used again, not when the message is received; a rank that then leaves the group, or just ends, loses
- * nothing of it. A send of a device's buffer waits for its stream, and the buffer may be used again on return; a receive into one
- * brings the message to the device when the receive is waited for. Unexpected messages wait at the receiver if they are small (up
- * to 16 KiB each, 4 KiB among more than 64 ranks of a host, and 256 KiB from each rank), all others at the sender, and nothing waits
- * behind them. To itself a rank can send too.
- * Errors: ARG; MISMATCH when the two name different dtypes or counts (both are named); PEER, TIMEOUT (that of
- * tutti_group_set_timeout, from the call on), ABORTED. All of scope GROUP kill the group, like a collective's. */
+ * Independent of the order of collectives: any thread may call these, also while collectives are in flight. Messages from one
+ * rank with one tag (0 or more) are received in the order in which they were sent. A send is done when its buffer may be used
+ * again, not when the message is received; the message is not lost if the sender then leaves the group or ends. A send from a
+ * device buffer waits for its stream, and the buffer may be used again on return; a receive into one copies the message to the
+ * device when the receive is waited for. Unexpected messages are buffered by the receiver if they are small (up to 16 KiB each,
+ * 4 KiB with more than 64 ranks on a host, and 256 KiB from each rank); others wait at the sender, and block no other message. A
+ * rank can also send to itself.
+ * Errors: ARG; MISMATCH if the two ranks give different dtypes or counts (both are named); PEER, TIMEOUT (the limit of
+ * tutti_group_set_timeout, from the call on), ABORTED. All of scope GROUP kill the group, as in a collective. */
 
 enum { TUTTI_ANY_RANK = -1 };
 
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_send(tutti_group *group, tutti_const_buf buf, int to,
                                                   int tag, tutti_work **work_p);
-/* `from` may be TUTTI_ANY_RANK: whoever's comes first. tutti_work_source tells whose it was. */
+/* `from` may be TUTTI_ANY_RANK: the message that comes first; tutti_work_source returns its sender. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_recv(tutti_group *group, tutti_buf buf, int from,
                                                   int tag, tutti_work **work_p);
-/* Waits until the work of a receive is done. The rank that sent; -1 if it failed. The handle stays. */
+/* Waits until a receive is done and returns the rank that sent; -1 if it failed. The handle stays valid. */
 TUTTI_API int tutti_work_source(tutti_work *work);
 
-/* A barrier that says who is missing: rank 0 waits timeout_ms (0: the group's limit) for all others, then names the first
- * rank that has not come, or with wait_all each, on all ranks (TIMEOUT). Slower than tutti_barrier, and like sends outside
- * the order of the collectives: for finding out who is stuck. The group is dead after a failure, as after any TIMEOUT:
- * ranks that come late get the same message. */
+/* A barrier that names missing ranks: rank 0 waits timeout_ms (0: the group's limit) for all others, then names the first
+ * missing rank, or with wait_all every one, on all ranks (TIMEOUT). Slower than tutti_barrier, and like sends independent of
+ * the order of collectives: for finding out which rank is stuck. The group is dead after a failure, as after any TIMEOUT; late
+ * ranks get the same message. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_monitored_barrier(tutti_group *group, int timeout_ms,
                                                                bool wait_all);
 
 /* ---- Work --------------------------------------------------------------------------------------- */
 
-/* Waits and frees the handle, whatever the outcome, which it returns: OK, or the call's error. */
+/* Waits, frees the handle in any case, and returns OK or the call's error. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_work_wait(tutti_work *work);
-/* Waits at most `ms` milliseconds (0: only looks). TIMEOUT: the handle stays, the work goes on and the group lives, unless
- * it was the collective's own time limit that has passed, which the next wait says again. Otherwise as tutti_work_wait. */
+/* Waits at most `ms` milliseconds (0: only polls). TIMEOUT: the handle stays valid, the work continues and the group lives;
+ * or it was the collective's own time limit, which the next wait reports again. Otherwise as tutti_work_wait. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_work_wait_for(tutti_work *work, int ms);
-/* True once tutti_work_wait would not block; so of NULL. */
+/* True if tutti_work_wait would not block, and for NULL. */
 TUTTI_API bool tutti_work_done(const tutti_work *work);
 
 #ifdef __cplusplus

@@ -3,8 +3,7 @@
  *
  * A module is embedded in the user's struct and holds a name, a parent, parameters, buffers and children, all in
  * creation order; that order and the dotted names are PyTorch's state_dict. Initialisers never return errors: the
- * first one sticks to the root module, and tutti_module_status (and whatever takes the module: DDP, an optimizer)
- * reports it.
+ * root module keeps the first one, and tutti_module_status (and calls that take the module, such as DDP's) report it.
  *
  *     typedef struct { tutti_module base; tutti_linear fc1, fc2; } mlp;
  *     tutti_module_init(&m->base, cx);
@@ -20,14 +19,14 @@
 extern "C" {
 #endif
 
-/* Transparent so that it can be embedded; its fields are the library's. */
+/* Visible so that it can be embedded; its fields are private to the library. */
 typedef struct tutti_module {
     tutti_ctx *cx;
     struct tutti_module *parent; /* NULL: a root */
     struct tutti_module *first_child, *last_child, *next;
     struct tutti_root *root; /* parameters, buffers, flat memory, the first error */
     char name[48];           /* within the parent */
-    tutti_peers peers;       /* whose batches batch norm looks at, beside this rank's */
+    tutti_peers peers;       /* ranks whose batches batch norm includes */
     uint64_t reserved[4];
 } tutti_module;
 
@@ -48,17 +47,17 @@ typedef enum tutti_init {
     TUTTI_INIT_NORMAL   /* of mean 0 and standard deviation `bound` */
 } tutti_init;
 
-/* A parameter or buffer of one's own; the tensor is the module's. NULL if it cannot be made: the module's first error
- * says why. Make a module's own before its children's, as PyTorch lists them. */
+/* A new parameter or buffer, owned by the module. NULL if it cannot be made: the module's first error says why. Make a
+ * module's own before its children's, as PyTorch lists them. */
 TUTTI_API tutti_tensor *tutti_parameter_new(tutti_module *m, const char *name, tutti_shape shape,
                                             tutti_init init, float bound);
 TUTTI_API tutti_tensor *tutti_buffer_new(tutti_module *m, const char *name, tutti_shape shape,
                                          tutti_dtype dtype, tutti_init init);
-/* Freezes a parameter (false) or frees it again: it stays in its place, and gets no gradient and no update. */
+/* Freezes a parameter (false) or unfreezes it: a frozen one keeps its place, and gets no gradient and no update. */
 TUTTI_API void tutti_parameter_set_requires_grad(tutti_tensor *parameter, bool requires_grad);
 
-/* From now on every batch norm in m, at any depth and also those still to be made, normalises over the batches of all
- * peers (SyncBatchNorm); NULL: over this rank's alone again. Names in the state dict stay. For groups:
+/* From now on every batch norm in m, at any depth and including those made later, normalises over the batches of all
+ * peers (SyncBatchNorm); NULL: only over this rank's again. Names in the state dict stay. For groups:
  * tutti_convert_sync_batch_norm (ddp.h). */
 TUTTI_API void tutti_module_set_peers(tutti_module *m, const tutti_peers *peers);
 
@@ -74,13 +73,13 @@ TUTTI_API tutti_tensor *tutti_module_find(const tutti_module *m, const char *nam
 TUTTI_API int64_t tutti_module_count(const tutti_module *m); /* elements of all parameters */
 /* XXH3-128 over parameters and buffers in name order, as 32 hexadecimal digits and a NUL; "" if memory ran out. */
 TUTTI_API void tutti_module_digest(const tutti_module *m, char digest[33]);
-/* Forgets all gradients; costs nothing: the next contribution overwrites. */
+/* Discards all gradients, at no cost: the next contribution overwrites. */
 TUTTI_API void tutti_module_zero_grad(tutti_module *m);
 
-/* The flat memory beneath a root: parameters back to back (each start 64-byte aligned, gaps zero), and gradients
- * with the same offsets, so that an optimizer or a collective makes one pass. Laid out in creation order at first
- * use, or in the order given (DDP's, in its first backward); a new layout moves values, gradients since zero_grad and
- * optimizers' state along, and a tutti_flat is good until then. No parameter can be added afterwards. */
+/* The flat memory of a root: parameters back to back (each 64-byte aligned, gaps zero), and gradients at the same
+ * offsets, so that an optimizer or a collective makes one pass. Laid out in creation order at first use, or in a given
+ * order (DDP's, in its first backward). A new layout moves values, gradients since zero_grad and optimizers' state, and
+ * invalidates every tutti_flat. No parameter can be added afterwards. */
 typedef struct tutti_flat {
     float *parameters, *gradients; /* n elements each */
     size_t n;
@@ -88,7 +87,7 @@ typedef struct tutti_flat {
     const size_t *offsets; /* of each parameter in creation order, in elements */
 } tutti_flat;
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_module_flat(tutti_module *root, tutti_flat *flat_p);
-/* order: all parameters, permuted; NULL: as they lie. gradients: NULL (memory of its own), or zeroed memory
+/* order: all parameters, permuted; NULL: the current order. gradients: NULL (the module's own memory), or zeroed memory
  * of at least tutti_module_flat_size floats (a bucket's), borrowed until the next layout or tutti_module_destroy. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_module_flat_layout(tutti_module *root,
                                                                 tutti_tensor *const *order,
@@ -110,8 +109,8 @@ typedef struct tutti_embedding {
     tutti_module base;
     tutti_tensor *weight; /* [n, width]; N(0, 1) */
 } tutti_embedding;
-/* sparse: DDP sends only the rows that a step used, on any rank, in a bucket of their own. The gradient in memory is
- * dense all the same, zero elsewhere, and optimizers see it so. */
+/* sparse: DDP sends only the rows that a step used on any rank, in a separate bucket. The gradient in memory is still
+ * dense, zero elsewhere, also for optimizers. */
 TUTTI_API void tutti_embedding_init(tutti_embedding *m, tutti_module *parent, const char *name,
                                     int64_t n, int64_t width, bool sparse);
 /* indices, I64 of any shape [..] -> [.., width] */
@@ -139,7 +138,7 @@ typedef struct tutti_batch_norm2d {
     tutti_tensor *weight, *bias;              /* ones, zeros */
     tutti_tensor *running_mean, *running_var; /* buffers: zeros, ones */
     tutti_tensor *num_batches_tracked;        /* buffer, I64 scalar */
-    float momentum, eps; /* the program's to set, at any time; 0: as in tutti_batch_norm2d_args */
+    float momentum, eps; /* may be set at any time; 0: as in tutti_batch_norm2d_args */
 } tutti_batch_norm2d;
 TUTTI_API void tutti_batch_norm2d_init(tutti_batch_norm2d *m, tutti_module *parent,
                                        const char *name, int64_t channels);
@@ -157,26 +156,26 @@ typedef struct tutti_model_opts {
     int64_t channels, height, width; /* of the input */
     int64_t classes;
     double dropout;                      /* probability, before the last layer; 0: none */
-    const struct tutti_model_kind *kind; /* one of the program's own, beside the library's */
+    const struct tutti_model_kind *kind; /* also the program's kind of model */
     uint64_t reserved[4];                /* zero */
 } tutti_model_opts;
 
-/* What a model is: a struct that begins with its tutti_module, and two functions; a table that is static in the program.
- * The library's own are the files of src/nn/model. See docs/your-own-model.md. */
+/* A kind of model: a struct that begins with its tutti_module, and two functions; a table that is static in the program.
+ * The library's own are in src/nn/model. See docs/your-own-model.md. */
 typedef struct tutti_model_kind {
     const char *name;
-    size_t bytes; /* of the struct, which comes zeroed */
+    size_t bytes; /* size of the struct, which is zeroed before init */
     /* Makes the layers; m is a root module already. */
     void (*init)(tutti_module *m, const tutti_model_opts *opts);
     /* x [N,C,H,W] -> logits [N,classes] */
     tutti_tensor *(*forward)(tutti_module *m, tutti_tensor *x);
-    int channels; /* of the input that it is made for: where 3, grey images are given it thrice. 0: any number */
+    int channels; /* of its input; 3: grey images are repeated in all three. 0: any number */
     uint64_t reserved[4]; /* zero */
 } tutti_model_kind;
 
 /* A model by name: "mini_resnet" (conv3x3-64, three stages of two residual blocks of 64, 128, 256 channels;
  * 2,777,674 parameters for 3 channels and 10 classes; input [N,3,H,W]), "mlp" (fc1: K->256, relu, fc2: 256->classes),
- * "linear" (fc: K->classes; a [N,...] input is flattened for both), or what opts->kind is called. Errors: ARG with the list. */
+ * "linear" (fc: K->classes; a [N,...] input is flattened for both), or the name of opts->kind. Errors: ARG with the list. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_model_new(tutti_model **model_p, tutti_ctx *cx,
                                                        const char *name,
                                                        const tutti_model_opts *opts);

@@ -1,8 +1,8 @@
 /* optim.h -- optimizers: one fused pass over flat memory; learning-rate schedules; gradient clipping.
  * SPDX-License-Identifier: MIT
  *
- * The update rules are PyTorch's (torch.optim.SGD, Adam, AdamW), to the order of operations.
- * Threads: the module's context's thread. */
+ * The update rules are PyTorch's (torch.optim.SGD, Adam, AdamW), including the order of operations.
+ * Threads: the thread of the module's context. */
 #ifndef TUTTI_OPTIM_H
 #define TUTTI_OPTIM_H
 
@@ -25,7 +25,7 @@ typedef struct tutti_adam_opts {
     float lr;           /* 0: 1e-3; TUTTI_ZERO: no change */
     float beta1, beta2; /* 0: 0.9, 0.999; TUTTI_ZERO: no memory of earlier gradients */
     float
-        eps; /* 0: 1e-8; TUTTI_ZERO: none (an element without a gradient so far keeps its value) */
+        eps; /* 0: 1e-8; TUTTI_ZERO: none (an element that never had a gradient keeps its value) */
     float weight_decay;   /* Adam: added to the gradient. AdamW: decoupled, lr * weight_decay * p */
     uint64_t reserved[4]; /* zero */
 } tutti_adam_opts;
@@ -40,46 +40,47 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_adamw_new(tutti_optim **optim_p, tu
                                                        const tutti_adam_opts *opts);
 TUTTI_API void tutti_optim_free(tutti_optim *optim);
 
-/* What a group of parameters has of its own; 0: as the optimizer; TUTTI_ZERO: zero. */
+/* Options of a group of parameters; 0: the optimizer's value; TUTTI_ZERO: zero. */
 typedef struct tutti_optim_group_opts {
-    float lr_factor; /* its rate is the optimizer's times this; 0: 1 */
+    float lr_factor; /* its rate is the optimizer's times this; 0 means 1 */
     float weight_decay;
     float momentum, dampening; /* sgd */
     float beta1, beta2, eps;   /* adam, adamw */
     uint64_t reserved[4];      /* zero */
 } tutti_optim_group_opts;
 
-/* Takes n parameters out of their group into a new one (torch's add_param_group); those in no group are the optimizer's
- * own. State stays under its names, so that checkpoints fit whatever the groups. opts NULL: defaults. The same on all ranks.
- * Errors: ARG naming the option or the place in the list; STATE: momentum, in an sgd without that has stepped. */
+/* Moves n parameters into a new group (torch's add_param_group); parameters in no group use the optimizer's options. Names of
+ * the state do not change, so checkpoints fit whatever the groups. opts NULL: defaults. The same on all ranks.
+ * Errors: ARG, naming the option or the place in the list; STATE: momentum for a group of an sgd without momentum that has
+ * already stepped. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_optim_add_group(tutti_optim *optim,
                                                              tutti_tensor *const *parameters,
                                                              size_t n,
                                                              const tutti_optim_group_opts *opts);
-/* The usual one: every parameter of at most one dimension (biases, the weights of norms) without weight decay. Those of other
- * groups leave them, and their options: call it first. Errors: as tutti_optim_add_group. */
+/* The usual group: every parameter of at most one dimension (biases, the weights of norms), without weight decay. It takes them
+ * out of other groups, so call it first. Errors: as tutti_optim_add_group. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_optim_no_decay(tutti_optim *optim);
 
 /* As tutti_module_zero_grad. */
 TUTTI_API void tutti_optim_zero_grad(tutti_optim *optim);
 /* Updates every parameter that has a gradient since zero_grad; others keep value and state, as in PyTorch. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_optim_step(tutti_optim *optim);
-/* From the next step on, of all groups; 0 is zero. A rate that is negative or not a number fails the next step (ARG). */
+/* Sets the learning rate from the next step on, for all groups; 0 is zero. If it is negative or NaN, the next step fails (ARG). */
 TUTTI_API void tutti_optim_set_lr(tutti_optim *optim, float lr);
 TUTTI_API float tutti_optim_lr(const tutti_optim *optim);
 
-/* ---- State, for checkpoints: under PyTorch's names, a tensor of each parameter's shape --------------------- */
+/* ---- State, for checkpoints: PyTorch's names, one tensor per parameter, of its shape ---------------------- */
 
 /* "momentum_buffer" of sgd with momentum, "exp_avg" and "exp_avg_sq" of adam and adamw; NULL past the last. */
 TUTTI_API const char *tutti_optim_state_name(const tutti_optim *optim, size_t k);
-/* How many updates a parameter has behind it ("step"). */
+/* How many updates a parameter has had ("step"). */
 TUTTI_API uint64_t tutti_optim_updates(const tutti_optim *optim, const tutti_tensor *parameter);
-/* State k of a parameter, row-major F32; zeros before its first update. With ZeRO only where tutti_zero_consolidate has
- * gathered it since the last step, else STATE. */
+/* State k of a parameter, row-major F32; zeros before its first update. With ZeRO only on the rank where
+ * tutti_zero_consolidate has gathered it since the last step, else STATE. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_optim_state_read(tutti_optim *optim, size_t k,
                                                               const tutti_tensor *parameter,
                                                               float *dst);
-/* Sets it. With ZeRO every rank is given it whole, and keeps its share from the next step on. */
+/* Sets it. With ZeRO pass all of it on every rank; each keeps its share from the next step on. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_optim_state_write(tutti_optim *optim, size_t k,
                                                                const tutti_tensor *parameter,
                                                                const float *src);
@@ -100,7 +101,7 @@ typedef enum tutti_schedule_kind {
     TUTTI_SCHEDULE_COSINE /* from lr to final_lr over total_steps - warmup_steps; total_steps 0: constant */
 } tutti_schedule_kind;
 
-/* Not options but a description: each field is what it says, zero included. */
+/* Not an options struct: each field is taken literally, zero included. */
 typedef struct tutti_schedule {
     tutti_schedule_kind kind;
     float lr, final_lr, gamma;
@@ -108,7 +109,7 @@ typedef struct tutti_schedule {
     uint64_t reserved[4]; /* zero */
 } tutti_schedule;
 /* The rate of step 0, 1, ...: linear from lr/warmup_steps up to lr in the warm-up, then the schedule's own. NaN, with
- * tutti_last_error(), where reserved is not zero. */
+ * tutti_last_error(), if reserved is not zero. */
 TUTTI_API float tutti_schedule_lr(const tutti_schedule *schedule, uint64_t step);
 
 #ifdef __cplusplus

@@ -1,14 +1,14 @@
-/* status.h -- what a call returns, and the sentence that explains it.
+/* status.h -- what a call returns, and the message that explains it.
  * SPDX-License-Identifier: MIT
  *
  * Every call that can fail returns tutti_status: 0, or a negative error. Errors come in three scopes,
  * by the largest thing that is lost:
- *   CALL     this call only: a bad argument, a missing file. Mend it and go on.
- *   GROUP    a peer is gone or the ranks disagree: the group is dead, free it and make a new one.
+ *   CALL     this call only: a bad argument, a missing file. Correct it and continue.
+ *   GROUP    a peer is gone or the ranks disagree: the group is dead; free it and make a new one.
  *   PROCESS  memory, disk or device is exhausted: save what can be saved and exit.
- * The message is made once, where the error is first decided; callers only forward the status.
- * NULL in place of an object crashes no call: what returns a status refuses it (ARG), what asks answers 0, -1, NULL or "",
- * what makes a tensor makes none, and what frees, sets or begins does nothing.
+ * The message is made once, where the error is found; callers only forward the status.
+ * No call crashes if an object is NULL: a function that returns a status returns ARG, a getter returns 0, -1, NULL or "", a
+ * function that returns a tensor returns NULL, and one that frees, sets or begins does nothing.
  * Threads: tutti_last_error() belongs to the calling thread. */
 #ifndef TUTTI_STATUS_H
 #define TUTTI_STATUS_H
@@ -35,13 +35,13 @@ extern "C" {
 #define TUTTI_VERSION_PATCH 0
 #define TUTTI_VERSION       "0.1.0"
 
-/* Options structs begin as zeros ({0}, or a literal that names what it sets): a field that is 0 has its default, which
- * stands beside it. Where a default is another number and zero means something too, TUTTI_ZERO says zero in float and
- * double fields, and -1 in integers that say so. Arguments and setters take zero as zero.
- * The `reserved` fields at the end are for later versions, and zero: a library that finds something there refuses the
- * call (ARG), instead of leaving out what a newer program asks for. The rule and its reasons: docs/design/api.md. */
+/* Zero-initialise options structs ({0}, or a literal with designators): a field that is 0 has its default, which is
+ * documented beside it. If the default is not 0, set TUTTI_ZERO for zero in float and double fields, and -1 in integer
+ * fields that say so. Arguments and setters take zero as zero.
+ * The `reserved` fields at the end are for later versions and must be zero: if one is not, the call returns ARG, so that an
+ * older library never silently ignores an option of a newer program. Rule and reasons: docs/design/api.md. */
 #define TUTTI_ZERO                                                                                 \
-    1.17549435082228750797e-38f /* FLT_MIN: what nobody means, and lost in every sum */
+    1.17549435082228750797e-38f /* FLT_MIN: never meant literally, and negligible in every sum */
 
 /* X(name, value, text) */
 #define TUTTI_STATUS_TABLE(X)                                                                      \
@@ -74,7 +74,7 @@ typedef enum tutti_scope {
     TUTTI_SCOPE_PROCESS
 } tutti_scope;
 
-/* The last error's sentence on this thread ("" before any). Valid until the next failing call. */
+/* The message of the last error on this thread ("" before any). Valid until the next failing call. */
 TUTTI_API const char *tutti_last_error(void);
 TUTTI_API const char *tutti_status_name(tutti_status status); /* "ERR_PEER" */
 TUTTI_API const char *tutti_status_text(tutti_status status); /* "a peer was lost" */
@@ -97,21 +97,21 @@ typedef enum tutti_log_level {
 TUTTI_API void tutti_log(tutti_log_level level, const char *area, const char *format, ...)
     TUTTI_PRINTF(3, 4);
 
-/* Gets the lines that TUTTI_LOG lets through, in place of standard error: text without prefix and end of line, valid
- * during the call; rank -1 on a thread that works for no group yet. Called on the thread that logs: any of the
- * program's or the library's, several at once. What it logs itself goes to standard error. It returns soon, for ranks
- * may wait meanwhile, and calls nothing else of the library. */
+/* Receives the lines that TUTTI_LOG lets through, instead of standard error: text without prefix and end of line, valid
+ * during the call; rank -1 on a thread that belongs to no group yet. Called on the thread that logs, which may be any of the
+ * program's or the library's, several at once. It must return soon, because ranks may be waiting, and must call no other
+ * function of the library; what it logs itself goes to standard error. */
 typedef void (*tutti_log_callback)(void *user, tutti_log_level level, const char *area, int rank,
                                    const char *text);
-/* For the whole process; NULL: standard error again. Any thread, but not inside a callback. When it returns, the
- * callback before runs no more, so that what `user` pointed to may go. `user` is borrowed. */
+/* For the whole process; NULL: standard error again. Any thread, but not inside a callback. When it returns, the previous
+ * callback no longer runs, so its `user` may be freed. `user` is borrowed. */
 TUTTI_API void tutti_log_set_callback(tutti_log_callback callback, void *user);
 
-/* Makes the thread's message and returns `status`: for functions that a program gives the library (a data set's format,
- * say), and that fail. The message says what was wrong, where, and what was expected. */
+/* Sets the thread's message and returns `status`: for callbacks of the program that fail (such as those of a data set's
+ * format). The message should say what was wrong, where, and what was expected. */
 TUTTI_API tutti_status tutti_fail(tutti_status status, const char *format, ...) TUTTI_PRINTF(2, 3);
 
-/* Forwards a failure to the caller; the message is already made. */
+/* Forwards a failure to the caller; the message is already set. */
 #define TUTTI_TRY(expression)                                                                      \
     do {                                                                                           \
         tutti_status tutti_try_status_ = (expression);                                             \

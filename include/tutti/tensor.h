@@ -2,9 +2,9 @@
  * SPDX-License-Identifier: MIT
  *
  * Operations run at once and record themselves on the context's tape (autograd.h). Results live in the step's
- * arena, between tutti_step_begin and tutti_step_end; nobody frees them. Parameters and buffers belong to their
+ * arena, between tutti_step_begin and tutti_step_end; programs never free them. Parameters and buffers belong to their
  * module (nn.h). An operation that fails returns a poisoned tensor; later operations pass it on, and
- * tutti_backward, tutti_item and tutti_tensor_read report the first cause: one check a step is enough.
+ * tutti_backward, tutti_item and tutti_tensor_read report the first cause: one check per step is enough.
  *
  * Dimension names: N batch, C channels, H height, W width, K features in, M features out.
  * Threads: a context and all its tensors belong to one thread at a time. */
@@ -54,20 +54,20 @@ typedef struct tutti_array {
 
 typedef enum tutti_kernels {
     TUTTI_KERNELS_AUTO,      /* the fastest this build has */
-    TUTTI_KERNELS_REFERENCE, /* plain C loops: the oracle */
+    TUTTI_KERNELS_REFERENCE, /* plain C loops, against which the others are tested */
     TUTTI_KERNELS_ONEDNN
 } tutti_kernels;
 
 /* Zero means default. */
 typedef struct tutti_ctx_opts {
     uint64_t seed; /* of initialisation and dropout */
-    /* Which share of the batch this context computes: enters dropout's counter, so that shards draw different masks.
-     * 0: not chosen, which is the rank with DDP, and 0 without; tutti_ctx_set_shard can say 0. */
+    /* Which share of the batch this context computes: part of dropout's counter, so that shards draw different masks.
+     * 0: not set, which means the rank with DDP, else 0; tutti_ctx_set_shard can set 0 itself. */
     uint64_t shard;
     int threads;           /* of kernels; default: cores / LOCAL_WORLD_SIZE, at least 1 */
     tutti_kernels kernels; /* UNSUPPORTED if this build lacks them */
-    /* On a GPU convolutions may take the algorithm that is measured to be the fastest, also one whose bits vary from run to
-     * run, as with TUTTI_DETERMINISTIC=0; the CPU has none of that kind. */
+    /* On a GPU, convolutions may use the algorithm measured to be fastest, even if its bits vary from run to run, as with
+     * TUTTI_DETERMINISTIC=0. No effect on the CPU. */
     bool nondeterministic;
     uint64_t reserved[3]; /* zero */
 } tutti_ctx_opts;
@@ -76,7 +76,7 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_ctx_new(tutti_ctx **cx_p, tutti_dev
                                                      const tutti_ctx_opts *opts);
 TUTTI_API void tutti_ctx_free(tutti_ctx *cx);
 TUTTI_API tutti_device tutti_ctx_device(const tutti_ctx *cx);
-/* Where its kernels run, one after the other; the context's. */
+/* The stream on which its kernels run in order; owned by the context. */
 TUTTI_API tutti_stream *tutti_ctx_stream(tutti_ctx *cx);
 TUTTI_API const char *tutti_ctx_kernels_name(const tutti_ctx *cx); /* "reference", "onednn 2.6.3" */
 TUTTI_API int tutti_ctx_threads(const tutti_ctx *cx);
@@ -92,23 +92,23 @@ typedef struct tutti_step_opts {
 
 /* Opens a step; opts may be NULL. Training steps are counted, and the count is the step part of dropout's counter. */
 TUTTI_API void tutti_step_begin(tutti_ctx *cx, const tutti_step_opts *opts);
-/* Ends it: all of its tensors are gone. */
+/* Ends it; all of its tensors become invalid. */
 TUTTI_API void tutti_step_end(tutti_ctx *cx);
 TUTTI_API uint64_t tutti_ctx_step(const tutti_ctx *cx);
 TUTTI_API void tutti_ctx_set_step(tutti_ctx *cx, uint64_t step);
 TUTTI_API uint64_t tutti_ctx_shard(const tutti_ctx *cx);
-/* Chooses the shard, from the next operation on: DDP leaves it alone. */
+/* Sets the shard, from the next operation on; DDP then does not change it. */
 TUTTI_API void tutti_ctx_set_shard(tutti_ctx *cx, uint64_t shard);
 
-/* Autocast, from the next operation to the end of the step or the next call: BF16 or F16; F32 switches it off. As PyTorch's:
- * convolutions and linear layers take activations and weights rounded to 16 bit, sum in F32 and give 16 bit; softmax and
- * the losses take F32; add, and batch norm's residual, the widest; the rest stays as it comes. Parameters, their
- * gradients and batch norm's statistics are always F32: weights are rounded once a step. Gradients of activations have the
- * activations' dtype; F16's want a scaler (amp.h). docs/amp.md.
- * UNSUPPORTED: the kernels have none on this machine and TUTTI_EMULATE_HALF is not set. */
+/* Autocast, from the next operation to the end of the step or the next call: BF16 or F16; F32 switches it off. As in PyTorch,
+ * convolutions and linear layers take activations and weights rounded to 16 bit, sum in F32 and return 16 bit; softmax and
+ * the losses take F32; add, and batch norm's residual, take the widest; other operations keep their input's dtype. Parameters,
+ * their gradients and batch norm's statistics are always F32; weights are rounded once per step. Gradients of activations have
+ * the activations' dtype; with F16 use a scaler (amp.h). docs/amp.md.
+ * UNSUPPORTED: the kernels have no such arithmetic on this machine, and TUTTI_EMULATE_HALF is not set. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_ctx_set_autocast(tutti_ctx *cx, tutti_dtype dtype);
-/* What computes in BF16 or F16 here: "onednn 2.6.3", "emulated" (reference kernels, or TUTTI_EMULATE_HALF=1: F32 kernels with
- * rounding around them, slower than F32). NULL with the message of why nothing does. */
+/* Which kernels compute in BF16 or F16: "onednn 2.6.3", or "emulated" (reference kernels, or TUTTI_EMULATE_HALF=1: F32 kernels
+ * with rounding before and after, slower than F32). NULL if none do; the thread's message says why. */
 TUTTI_API const char *tutti_ctx_half_kernels_name(tutti_ctx *cx, tutti_dtype dtype);
 
 /* Bytes a context holds: the arena's size, and how often any memory was allocated since the context was made
@@ -123,8 +123,8 @@ TUTTI_API tutti_ctx_memory tutti_ctx_memory_stats(const tutti_ctx *cx);
 /* ---- Tensors ----------------------------------------------------------------------------------- */
 
 /* A step tensor over the caller's memory, without a copy on the CPU; a GPU gets one. Borrows array.p until the step ends.
- * F32 data, I64 labels; every dimension at least 1, but for the first, which may be 0: an empty batch, of which every
- * operation makes an empty result (a mean loss: NaN) and a gradient of zeros. */
+ * F32 data, I64 labels. Every dimension is at least 1, except that the first may be 0: of an empty batch every operation
+ * makes an empty result (a mean loss: NaN) and a gradient of zeros. */
 TUTTI_API tutti_tensor *tutti_input(tutti_ctx *cx, tutti_array array);
 /* The same, as a leaf that receives a gradient (tutti_tensor_grad); for tests and saliency. */
 TUTTI_API tutti_tensor *tutti_input_with_grad(tutti_ctx *cx, tutti_array array);
@@ -133,7 +133,7 @@ TUTTI_API tutti_shape tutti_tensor_shape(const tutti_tensor *t);
 TUTTI_API tutti_dtype tutti_tensor_dtype(const tutti_tensor *t);
 TUTTI_API const char *tutti_tensor_name(
     const tutti_tensor *t); /* parameters and buffers; else "" */
-/* OK, or the first cause (then tutti_last_error() says it). */
+/* OK, or the first cause (tutti_last_error() has its message). */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_tensor_status(const tutti_tensor *t);
 /* Copies the elements, row-major, to host memory of at least shape_count * dtype_size bytes. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_tensor_read(tutti_tensor *t, void *dst);
@@ -163,10 +163,10 @@ TUTTI_API tutti_tensor *tutti_sub(tutti_tensor *a, tutti_tensor *b); /* a - b, e
 TUTTI_API tutti_tensor *tutti_mul(tutti_tensor *a, tutti_tensor *b);
 TUTTI_API tutti_tensor *tutti_scale(tutti_tensor *x, float factor); /* x * factor */
 TUTTI_API tutti_tensor *tutti_mean(tutti_tensor *x);                /* of all elements: a scalar */
-/* x in another dtype of F32, BF16, F16, rounded to nearest even; x itself if it is that. */
+/* x as F32, BF16 or F16, rounded to nearest even; x itself if it has that dtype. */
 TUTTI_API tutti_tensor *tutti_cast(tutti_tensor *x, tutti_dtype dtype);
 TUTTI_API tutti_tensor *tutti_flatten(tutti_tensor *x); /* [N, ...] -> [N, K] */
-/* The same elements, row-major, in another shape; one of its dimensions may be -1: what the others leave. */
+/* The same elements, row-major, in another shape; one of its dimensions may be -1: computed from the others. */
 TUTTI_API tutti_tensor *tutti_reshape(tutti_tensor *x, tutti_shape shape);
 TUTTI_API tutti_tensor *tutti_max_pool2d(tutti_tensor *x,
                                          tutti_pool_opts opts); /* [N,C,H,W]; pads with -inf */
@@ -180,7 +180,7 @@ TUTTI_API tutti_tensor *tutti_softmax(tutti_tensor *x);     /* over the last dim
 TUTTI_API tutti_tensor *tutti_log_softmax(tutti_tensor *x); /* over the last dimension */
 
 /* Mean cross entropy of logits [N,C] with labels [N] (I64). Labels equal to -100 are ignored, as in PyTorch: not
- * counted in the mean. Other labels outside 0..C-1 poison the result, named with their row. */
+ * counted in the mean. Other labels outside 0..C-1 poison the result; the message names the row. */
 TUTTI_API tutti_tensor *tutti_cross_entropy(tutti_tensor *logits, tutti_tensor *labels);
 typedef struct tutti_cross_entropy_opts {
     float label_smoothing; /* in [0, 1]: this share of the target is spread over all classes */
@@ -195,8 +195,8 @@ TUTTI_API tutti_tensor *tutti_mse_loss(tutti_tensor *x, tutti_tensor *target);
 
 /* ---- Other ranks ------------------------------------------------------------------------------- */
 
-/* The ranks that an operation computes with, as far as operations know of any: two functions that move floats, made
- * from a group by tutti_group_peers (ddp.h). Both wait; all ranks call them in the same order. */
+/* The ranks that an operation computes with: two functions that exchange floats, made from a group by tutti_group_peers
+ * (ddp.h). Both block; all ranks call them in the same order. */
 typedef struct tutti_peers {
     void *self;
     int rank, size; /* size 0 or 1: alone, nothing is called */
@@ -210,7 +210,7 @@ typedef struct tutti_peers {
 /* ---- Operations with weights (modules of nn.h call these) ---------------------------------------- */
 
 typedef struct tutti_conv2d_opts {
-    int stride, padding;  /* both ways; stride 0 means 1. Groups 1, dilation 1 */
+    int stride, padding;  /* in both dimensions; stride 0 means 1. Groups 1, dilation 1 */
     uint64_t reserved[4]; /* zero */
 } tutti_conv2d_opts;
 
@@ -221,8 +221,8 @@ TUTTI_API tutti_tensor *tutti_functional_conv2d(tutti_tensor *x, tutti_tensor *w
 TUTTI_API tutti_tensor *tutti_functional_linear(tutti_tensor *x, tutti_tensor *weight,
                                                 tutti_tensor *bias);
 
-/* Row indices[..] of weight [V,D] for each index (I64, any shape) -> [..,D]. An index outside 0..V-1 poisons the result,
- * named with its place. */
+/* Row indices[..] of weight [V,D] for each index (I64, any shape) -> [..,D]. An index outside 0..V-1 poisons the result;
+ * the message names its place. */
 TUTTI_API tutti_tensor *tutti_functional_embedding(tutti_tensor *weight, tutti_tensor *indices);
 
 typedef struct tutti_batch_norm2d_args {
@@ -232,7 +232,7 @@ typedef struct tutti_batch_norm2d_args {
     float momentum, eps;
     bool relu;                /* max(., 0) of the result, in the same pass */
     tutti_tensor *residual;   /* added before the relu; NULL: none */
-    const tutti_peers *peers; /* training: normalise over their batches too; NULL: this batch alone.
+    const tutti_peers *peers; /* training: normalise over their batches too; NULL: only this batch.
                                  Borrowed until backward is done */
     uint64_t reserved[4];     /* zero */
 } tutti_batch_norm2d_args;

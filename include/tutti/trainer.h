@@ -1,8 +1,8 @@
-/* trainer.h -- a whole training run around a model and data of the program's own.
+/* trainer.h -- a complete training run with a program's own model and data.
  * SPDX-License-Identifier: MIT
  *
  * What `tutti train` does (data-parallel steps, progress, metrics.jsonl, summary.json, TensorBoard, checkpoints, resume,
- * evaluation, signals, elastic runs by shards), for a program that brings its model, its data, its loss, or all of them:
+ * evaluation, signals, elastic runs by shards), for a program with its own model, data or loss, or all of them:
  *
  *     int main(int argc, char **argv)
  *     {
@@ -26,11 +26,11 @@ extern "C" {
 
 /* A line of metrics.jsonl: means since the line before, over all ranks. */
 typedef struct tutti_trainer_step {
-    uint64_t step; /* optimizer steps done */
-    int64_t epoch; /* from 1 */
-    double loss, lr, grad_norm, images_per_s;
-    double seconds;       /* since the run began */
-    uint64_t reserved[4]; /* zero */
+    uint64_t step;                            /* optimizer steps done */
+    int64_t epoch;                            /* from 1 */
+    double loss, lr, grad_norm, images_per_s; /* images_per_s: samples, whatever they are */
+    double seconds;                           /* since the run began */
+    uint64_t reserved[4];                     /* zero */
 } tutti_trainer_step;
 
 /* An evaluation of the whole test set, over all ranks. */
@@ -42,20 +42,20 @@ typedef struct tutti_trainer_eval {
     uint64_t reserved[4]; /* zero */
 } tutti_trainer_eval;
 
-/* What the program brings; everything is borrowed until tutti_trainer_free. Zero means default. */
+/* The program's parts; everything is borrowed until tutti_trainer_free. Zero means default. */
 typedef struct tutti_trainer_opts {
-    const tutti_model_kind *model; /* NULL: what --model says */
-    /* The same on all ranks: each takes its share. NULL: what --data says, with its test split. test NULL beside train: no
+    const tutti_model_kind *model; /* NULL: from --model */
+    /* The same on all ranks; each uses its share. train NULL: from --data, with its test split. train without test: no
      * evaluation. */
     const tutti_dataset *train, *test;
     const tutti_dataset_format
-        *format; /* beside the library's, for --data; and the default there */
-    /* The mean loss over a batch, a scalar, from what the model gives and batch.y. NULL: cross entropy with label_smoothing for
-     * labels of classes, else the mean squared error. In an evaluation the last batch of a rank may be shorter, and kernels may add
-     * in another order for it: with a loss of the program's own, the last bits of the result may depend on the number of ranks. */
+        *format; /* for --data, in addition to the library's; also its default */
+    /* The mean loss of a batch, a scalar, from the model's output and batch.y. NULL: cross entropy with label_smoothing for class
+     * labels, else the mean squared error. In an evaluation a rank's last batch may be shorter, and kernels may then add in another
+     * order: with your own loss, the last bits of the evaluation's result may depend on the number of ranks. */
     tutti_tensor *(*loss)(void *self, tutti_tensor *output, tutti_tensor *target);
-    /* On rank 0, in the thread of the run: after each line of metrics.jsonl (each log_every steps), and each evaluation. They
-     * cannot run another trainer. */
+    /* Called on rank 0, on the run's thread: after each line of metrics.jsonl (every log_every steps), and after each evaluation.
+     * They cannot run another trainer. */
     void (*on_step)(void *self, const tutti_trainer_step *step);
     void (*on_eval)(void *self, const tutti_trainer_eval *eval);
     void *self; /* the first argument of these functions */
@@ -64,10 +64,10 @@ typedef struct tutti_trainer_opts {
     uint64_t reserved[4]; /* zero */
 } tutti_trainer_opts;
 
-/* What a run came to: the same on all ranks, but for rank. NaN: not known. */
+/* The result of a run: the same on all ranks, except rank. NaN: not known. */
 typedef struct tutti_trainer_result {
     const char *status; /* "completed", "interrupted", "failed"; "" before the run. Static text */
-    int exit_code;      /* that the process should end with: as `tutti train` (docs/train.md) */
+    int exit_code; /* with which the process should end, as `tutti train` does (docs/train.md) */
     int rank, world_size;
     uint64_t steps;
     int64_t epochs;
@@ -81,28 +81,30 @@ typedef struct tutti_trainer_result {
 
 typedef struct tutti_trainer tutti_trainer;
 
-/* Reads the keys from argv[1] on; argv[0] names the program in messages, and neither is kept. Errors: ARG with the key, its
- * value and what was expected, as tutti train says it; also an argument that is NULL, and -n, with the command that starts ranks. opts NULL: {0}. */
+/* Reads the keys from argv[1] on; argv[0] names the program in messages. argv is not kept. opts NULL: {0}. Errors: ARG with the
+ * key, its value and what was expected, as in tutti train; also for a model or format that lacks a member, for a NULL argument,
+ * and for -n, with the command that starts ranks. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_trainer_new(tutti_trainer **trainer_p, int argc,
                                                          char *const *argv,
                                                          const tutti_trainer_opts *opts);
-/* The run, once, and not within another of this thread (STATE), in the group that the environment describes (group.h; none: alone). Progress goes to standard output on rank
- * 0, which is flushed by line there; what fails has been said on standard error. OK also where a signal ended it after all was
- * saved. With --help it prints the keys, and trains nothing.
+/* Runs it, once, in the group that the environment describes (group.h; none: alone). STATE a second time, or within another run
+ * of this thread. Rank 0 shows progress on standard output, flushed by line; failures are reported on standard error. OK also if a
+ * signal ended the run after everything was saved. With --help it prints the keys, and does not train.
  *
- * The process: from the first step on SIGINT, SIGTERM, SIGHUP and SIGUSR1 ask the run to stop (the fourth ends the process),
- * SIGPIPE and SIGXFSZ are ignored; what they did before is restored when the run ends. The thread is bound to this rank's share of
- * the cores (TUTTI_PIN=off: not). It never exits. */
+ * Effects on the process: from the first step on, SIGINT, SIGTERM, SIGHUP and SIGUSR1 ask the run to stop (the fourth signal ends
+ * the process), and SIGPIPE and SIGXFSZ are ignored; the previous handlers are restored when the run ends. The thread is bound to
+ * this rank's share of the cores (unless TUTTI_PIN=off). It never calls exit. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_trainer_run(tutti_trainer *trainer);
 TUTTI_API tutti_trainer_result tutti_trainer_get_result(const tutti_trainer *trainer);
 TUTTI_API void tutti_trainer_free(tutti_trainer *trainer);
 
-/* All of it: what a program's main returns; once a process, for signals are not restored. What is wrong with the arguments is said on standard error, once a host. */
+/* All of the above; main returns its result. Once per process, because signals are not restored. Errors in the arguments are
+ * reported on standard error, once per host. */
 TUTTI_API int tutti_trainer_main(int argc, char *const *argv, const tutti_trainer_opts *opts);
 
 /* ---- tutti train --model ./my_model.so --data ./my_data.so ----------------------------------------------------
- * A shared object says what it holds by one of these, at file scope: cc -shared -fPIC my_model.c -o my_model.so. It needs not be
- * linked with the library, for what it calls is the command's own. docs/your-own-model.md, docs/your-own-dataset.md */
+ * A shared object declares its model or format with one of these, at file scope: cc -shared -fPIC my_model.c -o my_model.so. It need not be
+ * linked with the library: it uses the command's. docs/your-own-model.md, docs/your-own-dataset.md */
 
 typedef struct tutti_shared_part {
     const char *version; /* of the headers */

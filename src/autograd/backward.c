@@ -137,7 +137,7 @@ static tutti_status readiness_order(const tutti_ctx *cx, tutti_tensor **order)
                 n->src[i]->parameter->uses++;
     if (n_order != cx->n_parameters)
         return tutti__fail(TUTTI_ERR_INTERNAL,
-                           "tutti_backward: %zu of %zu parameters would get final", n_order,
+                           "tutti_backward: %zu of %zu parameters would become final", n_order,
                            cx->n_parameters);
     return TUTTI_OK;
 }

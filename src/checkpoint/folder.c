@@ -176,7 +176,7 @@ static tutti_status read_back(const tutti__draft_file *file, const char *path, c
         return tutti__fail_errno(errno, "cannot read %s back", path);
     if (strcmp(digest, file->digest) != 0)
         return tutti__fail(TUTTI_ERR_IO,
-                           "%s is damaged: %s was written, and the disk returns %s (digests)", path,
+                           "%s is damaged: digest %s was written, but the disk returns %s", path,
                            file->digest, digest);
     return TUTTI_OK;
 }
@@ -287,7 +287,7 @@ tutti_status tutti__checkpoint_commit(tutti__draft *draft)
     TUTTI_TRY(tutti__sync_folder(dir));
     TUTTI_TRY(point_latest(dir, step));
     if (remove_folder(temporary) != TUTTI_OK)
-        tutti_log(TUTTI_LOG_WARN, "checkpoint", "an older checkpoint stays: %s",
+        tutti_log(TUTTI_LOG_WARN, "checkpoint", "an older checkpoint was not removed: %s",
                   tutti_last_error());
     return TUTTI_OK;
 }

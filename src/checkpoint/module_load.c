@@ -227,7 +227,7 @@ static void say_plan(const plan *p, char *said, size_t size)
     char text[3200], prefix[80] = "";
 
     if (p->prefix > 0)
-        snprintf(prefix, sizeof prefix, "; \"%.*s\" taken off their names",
+        snprintf(prefix, sizeof prefix, "; \"%.*s\" removed from their names",
                  (int)(p->prefix < 40 ? p->prefix : 40), first);
     snprintf(text, sizeof text, "%zu of %zu tensor%s from %.1000s (%s)%s", p->taken, p->n,
              tutti__s(p->n), tutti__weights_path(p->file), tutti__weights_kind(p->file), prefix);
@@ -251,11 +251,10 @@ static tutti_status read_one(const plan *p, size_t i, void *dst)
     bad = p->opts->finite ? tutti__find_nonfinite(dst, dtype, n) : n;
     if (bad == n)
         return TUTTI_OK;
-    return tutti__fail(
-        TUTTI_ERR_FORMAT,
-        "%s holds NaN or infinity in %s (the first at element %zu of %zu): weights of a "
-        "training that has diverged; take an earlier checkpoint",
-        tutti__weights_path(p->file), tutti_tensor_name(t), bad, n);
+    return tutti__fail(TUTTI_ERR_FORMAT,
+                       "%s holds NaN or infinity in %s (the first at element %zu of %zu): the "
+                       "training that wrote it has diverged; use an earlier checkpoint",
+                       tutti__weights_path(p->file), tutti_tensor_name(t), bad, n);
 }
 
 static tutti_status carry_out(const plan *p)

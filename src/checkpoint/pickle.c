@@ -351,12 +351,12 @@ static tutti_status read_global(machine *m)
         if (is(module, g->module) && is(name, g->type ? g->type->storage : g->name))
             return push_new(m, (value){.kind = TUTTI__PICKLE_GLOBAL, .of.global = g});
     }
-    return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                       "%s holds a %.*s.%.*s, which weights are not made of, and nothing in it is "
-                       "executed; save the "
-                       "weights alone in Python: torch.save(model.state_dict(), FILE)",
-                       m->path, (int)(module.n < 60 ? module.n : 60), module.p,
-                       (int)(name.n < 60 ? name.n : 60), name.p);
+    return tutti__fail(
+        TUTTI_ERR_UNSUPPORTED,
+        "%s holds a %.*s.%.*s, which is not part of plain weights (nothing in it was executed); "
+        "save only the weights in Python: torch.save(model.state_dict(), FILE)",
+        m->path, (int)(module.n < 60 ? module.n : 60), module.p, (int)(name.n < 60 ? name.n : 60),
+        name.p);
 }
 
 static tutti_status call(machine *m)
@@ -551,7 +551,7 @@ static tutti_status unknown(machine *m, int op)
 {
     char text[80];
 
-    snprintf(text, sizeof text, "operation 0x%02x is none that saved weights need", op);
+    snprintf(text, sizeof text, "operation 0x%02x is not one that saved weights need", op);
     return malformed(m, text);
 }
 

@@ -112,11 +112,10 @@ static tutti_status no_state(const tutti__pytorch *file)
             used += (size_t)snprintf(keys + used, sizeof keys - used, "%s%.*s", used ? ", " : "",
                                      (int)(k->of.text.n < 40 ? k->of.text.n : 40), k->of.text.p);
     }
-    return tutti__fail(
-        TUTTI_ERR_UNSUPPORTED,
-        "%s holds no one dictionary of tensors by name (%s%s); save the weights alone "
-        "in Python: torch.save(model.state_dict(), FILE)",
-        file->path, used ? "its keys: " : "it is not a dictionary", keys);
+    return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                       "%s does not hold a dictionary of tensors by name (%s%s); save only the "
+                       "weights in Python: torch.save(model.state_dict(), FILE)",
+                       file->path, used ? "its keys: " : "it is not a dictionary", keys);
 }
 
 /* ---- Tensors ---------------------------------------------------------------------------------------------------- */
@@ -254,7 +253,7 @@ static tutti_status find_prefix(tutti__pytorch *file)
     size_t n = first ? strcspn(first->name, "/") : 0;
 
     if (!first || !first->name[n] || n >= sizeof file->prefix)
-        return malformed(file, "its first entry lies in no folder");
+        return malformed(file, "its first entry is not in a folder");
     memcpy(file->prefix, first->name, n);
     return TUTTI_OK;
 }

@@ -80,7 +80,7 @@ static tutti_status read_at(const tutti__safetensors *file, void *dst, uint64_t 
         if (n < 0)
             return tutti__fail_errno(errno, "cannot read %s", file->path);
         if (n == 0)
-            return malformed(file, "it ends at byte %" PRIu64 ", before its data do", offset);
+            return malformed(file, "it ends at byte %" PRIu64 ", before its data end", offset);
         next += n;
         offset += (uint64_t)n;
         bytes -= (uint64_t)n;
@@ -241,8 +241,7 @@ static tutti_status read_header(tutti__safetensors *file)
     if (!S_ISREG(st.st_mode))
         return tutti__fail(TUTTI_ERR_FORMAT, "%s is not a regular file", file->path);
     if (st.st_size < 8)
-        return malformed(file, "it has %lld bytes, and a header alone takes more",
-                         (long long)st.st_size);
+        return malformed(file, "it has %lld bytes, less than a header", (long long)st.st_size);
     TUTTI_TRY(read_at(file, head, 8, 0));
     memcpy(&n, head, 8);
     n = le64toh(n);

@@ -235,7 +235,7 @@ tutti_status tutti__verify(const char *path, tutti__verify_call *call, void *use
         verify_file(&v, path, NULL);
     if (counts->damaged == 0)
         return TUTTI_OK;
-    return tutti__fail(TUTTI_ERR_FORMAT, "%zu thing%s of %zu files and %zu tensors damaged",
+    return tutti__fail(TUTTI_ERR_FORMAT, "%zu damaged part%s in %zu files and %zu tensors",
                        counts->damaged, counts->damaged == 1 ? "" : "s", counts->files,
                        counts->tensors);
 }

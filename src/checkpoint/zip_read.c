@@ -57,7 +57,7 @@ static tutti_status read_at(const tutti__zip *zip, void *dst, uint64_t bytes, ui
         if (n < 0)
             return tutti__fail_errno(errno, "cannot read %s", zip->path);
         if (n == 0)
-            return malformed(zip, "it ends at byte %llu, before its data do",
+            return malformed(zip, "it ends at byte %llu, before its data end",
                              (unsigned long long)offset);
         next += n;
         offset += (uint64_t)n;
@@ -322,7 +322,7 @@ static tutti_status find_data(const tutti__zip *zip, const tutti__zip_entry *e, 
         return malformed(zip, "entry \"%.100s\" has no header where the directory says", e->name);
     begin = e->header + LOCAL_BYTES + number(p + 26, 2) + number(p + 28, 2);
     if (begin > zip->file_bytes || e->bytes > zip->file_bytes - begin)
-        return malformed(zip, "entry \"%.100s\" of %llu bytes is not whole (truncated?)", e->name,
+        return malformed(zip, "entry \"%.100s\" of %llu bytes is incomplete (truncated?)", e->name,
                          (unsigned long long)e->bytes);
     *begin_p = begin;
     return TUTTI_OK;
@@ -334,8 +334,8 @@ tutti_status tutti__zip_read(const tutti__zip *zip, const tutti__zip_entry *entr
     uint64_t begin = 0;
 
     if (offset > entry->bytes || bytes > entry->bytes - offset)
-        return malformed(zip, "entry \"%.100s\" has %llu bytes, and more are wanted", entry->name,
-                         (unsigned long long)entry->bytes);
+        return malformed(zip, "entry \"%.100s\" has %llu bytes, but more were requested",
+                         entry->name, (unsigned long long)entry->bytes);
     TUTTI_TRY(find_data(zip, entry, &begin));
     return read_at(zip, dst, bytes, begin + offset);
 }

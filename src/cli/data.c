@@ -29,8 +29,8 @@ static void print_help(void)
         printf("  %-28s %s\n", tutti__format_usage(format, usage), format->help);
     printf("  %-28s %s\n", "./FILE.so:DIR/train|test",
            "a format of your own (docs/your-own-dataset.md)");
-    fputs("  --image-size N   images of any size, scaled so that the shorter side is N, and their "
-          "middle square (folder)\n"
+    fputs("  --image-size N   scale images so that the shorter side is N, and use the middle "
+          "square (folder)\n"
           "\n"
           "pack turns the images SOURCE/train/CLASS/FILE and SOURCE/test/CLASS/FILE (or val) into "
           "CIFAR-10 binary\n"
@@ -38,7 +38,7 @@ static void print_help(void)
           "in " TUTTI__RECORDS_INFO ", for --data cifar10\n"
           "--data-dir DEST.\n"
           "  --image-size N   images of any size become N x N, as above; without it all must have "
-          "one size, and keep it\n"
+          "the same size, and keep it\n"
           "  --resize         stretch them to N x N instead (without --image-size: 32 x 32)\n",
           stdout);
 }

@@ -269,7 +269,7 @@ static void explain_no_reading(tutti__doctor *d)
     tutti__find(d, TUTTI__NOTE, "reading peers",
                 "refused (process_vm_readv): collectives on memory that is not from "
                 "tutti_group_alloc are staged, "
-                "at about half the speed; gradients of tutti train are not concerned");
+                "at about half the speed; gradients of tutti train are not affected");
     if (tutti__slurp_int64("/proc/sys/kernel/yama/ptrace_scope", &scope) && scope > 0)
         tutti__remedy(d, "sysctl kernel.yama.ptrace_scope=0 (it is %d)", (int)scope);
     else

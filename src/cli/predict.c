@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 
 static const char HELP[] =
-    "Writes a model's answers to all samples of a data set, in the data set's order.\n"
+    "Writes a model's predictions for all samples of a data set, in the data set's order.\n"
     "\n"
     "usage: tutti predict PATH --out FILE [-n N] [--FLAG VALUE]...\n"
     "\n"
@@ -20,10 +20,8 @@ static const char HELP[] =
     "\n" TUTTI__INFERENCE_HELP
     "  --out FILE               .safetensors: tensors logits (or probabilities) F32 [N, classes], "
     "label and\n"
-    "                           predicted I64 [N]; .csv, or - for standard output: a line a "
-    "sample, "
-    "index,\n"
-    "                           label, predicted, and a column a class\n"
+    "                           predicted I64 [N]; .csv, or - for standard output: one line per\n"
+    "                           sample: index, label, predicted, and one column per class\n"
     "  --format KIND            logits or probabilities (default logits)\n"
     "  -h, --help               this text\n";
 

@@ -70,7 +70,7 @@ static const struct {
             {"val_accuracy", "test accuracy", PERCENT},
             {"val_loss", "test loss", NUMBER},
             {"train_loss", "training loss, last epoch", NUMBER},
-            {"images_per_s", "images/s", RATE},
+            {"images_per_s", "samples/s", RATE},
             {"seconds", "time", DURATION},
             {"world_size", "ranks", COUNT},
             {"steps", "steps", COUNT},

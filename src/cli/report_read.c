@@ -180,9 +180,8 @@ static tutti_status read_metrics(tutti__report_run *run, const tutti__tick *tick
             first_bad = number;
     }
     if (half)
-        note(run,
-             "metrics.jsonl ends in half a line (the run was killed, or writes just now), which "
-             "was left out");
+        note(run, "metrics.jsonl ends in half a line (the run was killed, or is writing), which "
+                  "was left out");
     if (bad > 0)
         note(run,
              "metrics.jsonl has %llu line%s that cannot be read and %s left out; the first is "
@@ -222,7 +221,7 @@ tutti_status tutti__report_read(tutti__report_run *run, const tutti__tick *tick)
     if (!run->config)
         note(run, "config.json is missing");
     if (!run->summary)
-        note(run, "summary.json is missing: the run goes on, or was killed");
+        note(run, "summary.json is missing: the run is still going on, or was killed");
     return TUTTI_OK;
 }
 

@@ -309,8 +309,8 @@ tutti_status tutti__coalesce(tutti_group *group, tutti__op *op, tutti_work **wor
         return tutti__submit(group->queue, op, work_p);
     if (work_p)
         return tutti__fail(TUTTI_ERR_STATE,
-                           "%s between tutti_coalesce_begin and tutti_coalesce_end has no work of "
-                           "its own: give NULL, and take that of tutti_coalesce_end",
+                           "%s between tutti_coalesce_begin and tutti_coalesce_end has no work "
+                           "handle of its own: pass NULL, and use that of tutti_coalesce_end",
                            tutti__op_name((tutti__op_kind)op->signature.op));
     return add(b, op);
 }

@@ -30,7 +30,7 @@ tutti_status tutti__check_group(const char *call, const tutti_group *group)
     if (tutti__coalescing(group))
         return tutti__fail(TUTTI_ERR_STATE,
                            "%s between tutti_coalesce_begin and tutti_coalesce_end of group "
-                           "\"%s\", where only collectives may be",
+                           "\"%s\", where only collectives are allowed",
                            call, group->comm.name);
     return TUTTI_OK;
 }
@@ -186,7 +186,8 @@ CHECK put(const char *call, tutti__op *op, tutti_const_buf src, tutti_const_buf 
     place_text(from, src_text, sizeof src_text);
     place_text(to, dst_text, sizeof dst_text);
     return tutti__fail(
-        TUTTI_ERR_ARG, "%s: src is %s, but dst %s%s; the buffers of a call bear one stream", call,
+        TUTTI_ERR_ARG,
+        "%s: src is %s, but dst %s%s; the buffers of a call must have the same stream", call,
         src_text, dst_text, strcmp(src_text, dst_text) == 0 ? ", in another stream" : "");
 }
 

@@ -65,7 +65,7 @@ static tutti_status check_mpi_ranks(const tutti__env_group *env, int rank, int s
     if (strcmp(env->source, "none") != 0 && (env->rank != rank || env->world_size != size))
         return tutti__fail(TUTTI_ERR_ARG,
                            "backend mpi: %s says rank %d of %d, but %s says rank %d of %d; unset "
-                           "RANK and WORLD_SIZE, or make them MPI's",
+                           "RANK and WORLD_SIZE, or set them to MPI's",
                            env->source, env->rank, env->world_size, tutti__mpi_version(), rank,
                            size);
     return TUTTI_OK;
@@ -242,8 +242,8 @@ tutti_status tutti__group_init(tutti_group **group_p, const tutti_group_opts *gi
                            (int)opts.transport);
     if (!opts.store && (opts.rank != 0 || opts.world_size != 0))
         return tutti__fail(TUTTI_ERR_ARG,
-                           "group \"%s\": opts give rank %d of %d but no store in which ranks can "
-                           "meet; give one, or neither: then the environment's count",
+                           "group \"%s\": opts set rank %d of %d but no store where ranks can "
+                           "meet; set a store too, or neither to use the environment's",
                            name, opts.rank, opts.world_size);
     member.backend = backend == TUTTI_BACKEND_MPI ? TUTTI_BACKEND_NATIVE : backend;
     if (!opts.store)

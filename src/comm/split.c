@@ -44,7 +44,7 @@ static tutti_status agree(tutti_group *group, wish *mine, tutti_status status, w
     int failed = 0;
 
     if (!all) {
-        tutti_group_abort(group, "no memory for the wishes of %zu ranks", n);
+        tutti_group_abort(group, "no memory for the requests of %zu ranks", n);
         return TUTTI_ERR_MEMORY;
     }
     mine->status = status;

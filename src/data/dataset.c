@@ -109,18 +109,23 @@ static tutti_status parse_spec(const char *spec, char *text, const tutti_dataset
 
 /* ---- Opening --------------------------------------------------------------------------------------------- */
 
-static tutti_status check_own(const tutti_dataset_format *own)
+tutti_status tutti__format_check(const tutti_dataset_format *own)
 {
-    if (!own)
-        return TUTTI_OK;
+    const char *wrong;
+
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_dataset_format, own));
-    if (!own->name || !own->name[0] || strlen(own->name) > 60 || strchr(own->name, ':') ||
-        !own->open || !own->read)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "data set: the program's format \"%.60s\" needs a name of 1 to 60 "
-                           "characters without ':', and the functions open and read",
-                           own->name ? own->name : "");
-    return TUTTI_OK;
+    wrong = !own->name || !own->name[0]                        ? "name is empty"
+            : strlen(own->name) > 60 || strchr(own->name, ':') ? "name is too long or has a ':'"
+            : !own->open                                       ? "open is NULL"
+            : !own->read                                       ? "read is NULL"
+                                                               : NULL;
+    if (!wrong)
+        return TUTTI_OK;
+    return tutti__fail(
+        TUTTI_ERR_ARG,
+        "data format \"%.60s\": %s in its tutti_dataset_format; expected a name of 1 "
+        "to 60 characters without ':', and the functions open and read",
+        own->name ? own->name : "", wrong);
 }
 
 /* A format's word is not taken for it: what it says decides how much is allocated and what is divided by. */
@@ -180,8 +185,8 @@ static tutti_status check_size(const char *spec, const place *at, int image_size
         return TUTTI_OK;
     if (!at->format->read_random)
         return tutti__fail(TUTTI_ERR_ARG,
-                           "data set \"%.200s\": image_size is for images of many sizes, and those "
-                           "of %s have one; leave it out",
+                           "data set \"%.200s\": image_size is for images of different sizes, but "
+                           "those of %s have one size; leave it out",
                            spec, at->format->name);
     if (image_size < 1 || image_size > 8192)
         return tutti__fail(TUTTI_ERR_ARG,
@@ -205,7 +210,8 @@ tutti_status tutti_dataset_open_with(tutti_dataset **dataset_p, const char *spec
         return tutti__fail(TUTTI_ERR_ARG,
                            "data set: the spec is NULL; write e.g. \"digits:train\"");
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_dataset_opts, opts));
-    TUTTI_TRY(check_own(own));
+    if (own)
+        TUTTI_TRY(tutti__format_check(own));
     text = strdup(spec);
     if (!text)
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory to open a data set");
@@ -463,6 +469,11 @@ tutti_shape tutti__dataset_y_shape(const tutti_dataset *dataset, int64_t n)
 bool tutti__dataset_has_images(const tutti_dataset *dataset)
 {
     return dataset->info.dtype == TUTTI_U8 && dataset->dims == 3;
+}
+
+const char *tutti__dataset_noun(const tutti_dataset *dataset)
+{
+    return dataset->dims == 1 ? "samples" : "images";
 }
 
 const char *tutti__dataset_text(const tutti_dataset *dataset, size_t n, char text[64])

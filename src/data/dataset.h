@@ -19,6 +19,8 @@ TUTTI__FORMATS(TUTTI__FORMAT)
 /* The library's format of this name, and the i-th; NULL: there is none. */
 const tutti_dataset_format *tutti__format_find(const char *name);
 const tutti_dataset_format *tutti__format_at(size_t i);
+/* ARG with the member that a format of the program's own lacks. */
+tutti_status tutti__format_check(const tutti_dataset_format *own);
 /* "cifar10:DIR/train|test", in text. */
 const char *tutti__format_usage(const tutti_dataset_format *format, char text[96]);
 
@@ -42,6 +44,8 @@ tutti_shape tutti__dataset_x_shape(const tutti_dataset *dataset, int64_t n, int 
 tutti_shape tutti__dataset_y_shape(const tutti_dataset *dataset, int64_t n);
 /* Bytes that crops and flips make sense of. */
 bool tutti__dataset_has_images(const tutti_dataset *dataset);
+/* What a rate or a count is of: "images", or "samples" where they are rows. */
+const char *tutti__dataset_noun(const tutti_dataset *dataset);
 /* "images of 3x32x32", "rows of 64"; of n of them ("image" of one). */
 const char *tutti__dataset_text(const tutti_dataset *dataset, size_t n, char text[64]);
 /* Where a sample lies, printable; "sample 7" where the format does not tell. Any thread. */

@@ -637,7 +637,7 @@ bool tutti_loader_next(tutti_loader *loader, tutti_batch *batch_p)
     if (loader->opts.shards)
         return tutti__ring_end(
             loader, TUTTI_ERR_STATE,
-            "loader: batches of shards have no order to come in; ask tutti_loader_take for them");
+            "loader: batches by shard have no fixed order; get them with tutti_loader_take");
     index = loader->position;
     if (!loader->begun && loader->status == TUTTI_OK)
         begin_epoch(loader, 0, 0, 0);

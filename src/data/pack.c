@@ -33,7 +33,32 @@ typedef struct packer {
     size_t done, total;
 } packer;
 
-static tutti_status check_dest(packer *p, const char *dest)
+/* What is packed is not written to: its folders are its classes. dest may be missing; its parent is there, or nothing is made. */
+static tutti_status check_outside(const char *source, const char *dest)
+{
+    char *real_source = realpath(source, NULL), *real_dest = realpath(dest, NULL), *parent;
+    const size_t n = real_source ? strlen(real_source) : 0;
+    const char *slash = strrchr(dest, '/');
+    bool inside;
+
+    if (!real_dest && errno == ENOENT) {
+        parent = slash ? strndup(dest, slash == dest ? 1 : (size_t)(slash - dest)) : strdup(".");
+        real_dest = parent ? realpath(parent, NULL) : NULL;
+        free(parent);
+    }
+    inside = real_source && real_dest && strncmp(real_dest, real_source, n) == 0 &&
+             (real_dest[n] == '\0' || real_dest[n] == '/' || n == 1);
+    free(real_source);
+    free(real_dest);
+    if (!inside)
+        return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "cannot pack into %s: it lies in %s, which is packed; name a new folder "
+                       "outside it",
+                       dest, source);
+}
+
+static tutti_status check_dest(packer *p, const char *source, const char *dest)
 {
     size_t n = strlen(dest);
     struct dirent *entry;
@@ -47,10 +72,15 @@ static tutti_status check_dest(packer *p, const char *dest)
                            "the folder to pack into has an empty or too long name: \"%.60s\"",
                            dest);
     memcpy(p->dest, dest, n);
+    TUTTI_TRY(check_outside(source, p->dest));
     snprintf(p->partial, sizeof p->partial, "%s.partial", p->dest);
     d = opendir(p->dest);
     if (!d && errno == ENOENT)
         return TUTTI_OK;
+    if (!d && errno == ENOTDIR)
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "cannot pack into %s: it or what it lies in is a file; name a new folder", p->dest);
     if (!d)
         return tutti__fail_errno(errno, "cannot pack into %s", p->dest);
     while ((entry = readdir(d)))
@@ -219,10 +249,11 @@ static tutti_status pack(packer *p, const tutti_dataset *train, const tutti_data
     p->height = train->info.height;
     p->width = train->info.width;
     if (p->height > TUTTI__RECORDS_SIDE || p->width > TUTTI__RECORDS_SIDE)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "the images of %s are %dx%d pixels, of which %d a side are packed; make "
-                           "them smaller with --image-size N",
-                           train->info.name, p->height, p->width, TUTTI__RECORDS_SIDE);
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "the images of %s are %dx%d pixels, but at most %d a side can be packed; make "
+            "them smaller with --image-size N",
+            train->info.name, p->height, p->width, TUTTI__RECORDS_SIDE);
     p->record = tutti__alloc(1 + tutti__image_bytes(&train->info));
     if (!p->record)
         return TUTTI_ERR_MEMORY;
@@ -239,7 +270,7 @@ tutti_status tutti__data_pack(const char *source, const char *dest, const tutti_
 {
     packer p = {.opts = opts};
     tutti_dataset *train = NULL, *test = NULL;
-    tutti_status status = check_dest(&p, dest);
+    tutti_status status = check_dest(&p, source, dest);
 
     if (status == TUTTI_OK)
         status = open_split(&train, source, "train", opts->image_size);

@@ -483,8 +483,8 @@ tutti_status tutti_ddp_set_hook(tutti_ddp *ddp, const tutti_comm_hook *hook)
         status = tutti__check_hook("tutti_ddp_set_hook", &ddp->hook, hook);
     if (status == TUTTI_OK && ddp->shards)
         status = tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                             "communication hook \"%s\" cannot keep what logical shards promise, "
-                             "the same bits on any number of ranks; use one of the two",
+                             "communication hook \"%s\" breaks the promise of logical shards, the "
+                             "same bits for any number of ranks; use one of the two",
                              hook->name);
     if (status == TUTTI_OK && ddp->reducer)
         status = tutti__fail(TUTTI_ERR_STATE,

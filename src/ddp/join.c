@@ -141,8 +141,8 @@ static tutti_status shadow(tutti_join *join)
 
     if (++join->shadows == MANY_SHADOWS + 1)
         tutti_log(TUTTI_LOG_WARN, "ddp",
-                  "this rank ran out of inputs, and has answered for the others %d times since; "
-                  "divide the data more evenly",
+                  "this rank ran out of inputs, and has since followed the others' collectives %d "
+                  "times; divide the data more evenly",
                   MANY_SHADOWS);
     if (ddp)
         follow(join, ddp);
@@ -254,10 +254,10 @@ static tutti_status check(const tutti_join *join)
             return tutti__fail(TUTTI_ERR_STATE,
                                "tutti_join_begin: this DDP is in a join already; end that first");
         if (normalises_together(ddp->module) && !join->opts.throw_on_early_termination)
-            return tutti__fail(
-                TUTTI_ERR_ARG,
-                "tutti_join_begin: the model has batch norm over all ranks, in whose forward a "
-                "rank without inputs has no part; set throw_on_early_termination, or convert back");
+            return tutti__fail(TUTTI_ERR_ARG,
+                               "tutti_join_begin: the model has batch norm over all ranks, and a "
+                               "rank without inputs cannot take part in its forward; set "
+                               "throw_on_early_termination, or convert back");
         if (ddp->shards)
             return tutti__fail(TUTTI_ERR_ARG,
                                "tutti_join_begin: with logical shards a rank without inputs just "
@@ -265,7 +265,7 @@ static tutti_status check(const tutti_join *join)
                                "is nothing to join");
         if (ddp->opts.buffer_hook)
             return tutti__fail(TUTTI_ERR_ARG,
-                               "tutti_join_begin: a rank without inputs has no part in a "
+                               "tutti_join_begin: a rank without inputs cannot take part in a "
                                "buffer_hook; let rank 0's buffers be broadcast, or keep_buffers");
         if (ddp->module->root->sharding && join->opts.n_optims == 0)
             return tutti__fail(TUTTI_ERR_ARG,

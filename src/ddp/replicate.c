@@ -161,7 +161,7 @@ static tutti_status compare_builds(const tutti_ddp *ddp)
         tutti_log(TUTTI_LOG_WARN, "ddp",
                   "rank 0 computes with %s, but rank %d with %s: replicas stay equal, but another "
                   "number or order of ranks gives other bits; the same build everywhere and one "
-                  "TUTTI_CPU_ISA (avx2, say) make the run repeatable",
+                  "TUTTI_CPU_ISA (such as avx2) make the run repeatable",
                   all[0], other, all[other]);
     free(all);
     return status;

@@ -55,7 +55,7 @@ static bool normalises_together(const tutti_module *m)
 static tutti_status refuse(const char *what, const char *remedy)
 {
     return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                       "%s cannot keep what logical shards promise, the same bits on any number of "
+                       "%s breaks the promise of logical shards, the same bits for any number of "
                        "ranks; %s, or leave tutti_ddp_opts.shards at 0",
                        what, remedy);
 }

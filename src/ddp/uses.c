@@ -54,7 +54,7 @@ tutti_status tutti__ddp_check_roles(const tutti_ddp *ddp)
         return tutti__fail(
             TUTTI_ERR_STATE,
             "%s was frozen when DDP was made, and requires a gradient now on rank %d, "
-            "which nobody would average; free DDP and make it again on every rank",
+            "but would not be averaged; free DDP and make it again on every rank",
             tutti__names_end(&freed), tutti_group_rank(ddp->group));
     return TUTTI_OK;
 }

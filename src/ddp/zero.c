@@ -89,7 +89,7 @@ static uint64_t zero_grads(const tutti__parameter *parameter)
 static tutti_status check(const buckets *all, const tutti_bucket *b)
 {
     if (b->buf.dtype != TUTTI_F32)
-        return tutti__fail(TUTTI_ERR_UNSUPPORTED, "zero: \"%s\" is %s; only F32 is shared out",
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED, "zero: \"%s\" is %s; only F32 can be sharded",
                            b->gradients[0].name, tutti_dtype_name(b->buf.dtype));
     for (size_t k = 0; k < b->n; k++) {
         const size_t i = b->gradients[k].parameter;
@@ -100,7 +100,7 @@ static tutti_status check(const buckets *all, const tutti_bucket *b)
         if (all->shared[i] == zero_grads(p))
             return tutti__fail(
                 TUTTI_ERR_STATE,
-                "zero: the gradient of \"%s\" is shared out already, and another backward cannot "
+                "zero: the gradient of \"%s\" is sharded already, and another backward cannot "
                 "add to it; call zero_grad after each step, and accumulate between "
                 "tutti_ddp_pause and tutti_ddp_resume",
                 b->gradients[k].name);
@@ -431,7 +431,7 @@ static tutti_status check_ddp(const tutti_ddp *ddp)
 {
     if (ddp->module->root->sharding)
         return tutti__fail(TUTTI_ERR_STATE,
-                           "tutti_zero_new: the module's state is shared out already");
+                           "tutti_zero_new: the module's state is sharded already");
     if (ddp->hook.run)
         return tutti__fail(TUTTI_ERR_STATE,
                            "tutti_zero_new: communication hook \"%s\" is set, and ZeRO reduces "

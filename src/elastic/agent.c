@@ -83,11 +83,11 @@ static tutti_status take(tutti_elastic *e, const tutti__agent_word *word)
         e->asked_to_leave = true;
         return TUTTI_OK;
     case TUTTI__AGENT_REFUSED:
-        return tutti__fail(TUTTI_ERR_ARG, "the job does not take this worker: %.*s",
+        return tutti__fail(TUTTI_ERR_ARG, "the job refuses this worker: %.*s",
                            (int)sizeof word->why, word->why);
     default:
-        return tutti__fail(TUTTI_ERR_INTERNAL, "the launcher's agent said a word of kind %u",
-                           word->kind);
+        return tutti__fail(TUTTI_ERR_INTERNAL,
+                           "the launcher's agent sent an unknown message of kind %u", word->kind);
     }
 }
 

@@ -16,8 +16,8 @@ static tutti_status check(const tutti_elastic_opts *opts)
                            "elastic_new: a step of %d shards, expected 1 to %d (opts.shards)",
                            opts->shards, MAX_SHARDS);
     if (opts->group.store || opts->group.rank != 0 || opts->group.world_size != 0)
-        return tutti__fail(TUTTI_ERR_ARG, "elastic_new: opts.group gives a store or a rank, which "
-                                          "the launcher gives each group; leave them zero");
+        return tutti__fail(TUTTI_ERR_ARG, "elastic_new: opts.group sets a store or a rank, which "
+                                          "the launcher provides; leave them zero");
     return TUTTI_OK;
 }
 

@@ -229,8 +229,8 @@ static tutti_status enter(tutti_elastic *e)
     TUTTI_TRY(make_room(e, tutti_group_size(e->group)));
     if (e->size > e->opts.shards)
         return tutti__fail(TUTTI_ERR_ARG,
-                           "a step has %d shards, but there are %d ranks: start as many workers at "
-                           "most, or give it more shards",
+                           "a step has %d shards, but there are %d ranks: start at most as many "
+                           "workers, or use more shards",
                            e->opts.shards, e->size);
     e->can_begin = !e->torn;
     TUTTI__EACH_PART(e, regroup, (part->calls.self, e->group));

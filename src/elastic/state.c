@@ -22,9 +22,9 @@ _Static_assert(sizeof(header) == 3 * sizeof(int64_t), "a header is three integer
  * know at least how everything began. */
 static tutti_status fail_torn(tutti_elastic *e)
 {
-    static const char why[] =
-        "all workers that had the state have died, and what the others have is half overwritten; "
-        "to go on from a checkpoint, read it in a part's regroup, and call tutti_elastic_set_step";
+    static const char why[] = "all workers that had the state have died, and the state of the "
+                              "others is half overwritten; to continue from a checkpoint, read it "
+                              "in a part's regroup, and call tutti_elastic_set_step";
 
     tutti__group_give_up(e->group, why);
     (void)tutti__fail(TUTTI_ERR_PEER, "%s", why);
@@ -42,11 +42,10 @@ static tutti_status choose(tutti_elastic *e, const header *all, int n, tutti__tr
     }
     for (int r = 1; r < n; r++) {
         if (all[r].step > all[0].step)
-            return tutti__fail(
-                TUTTI_ERR_INTERNAL,
-                "rank %d has committed %lld steps, but rank 0, from which the others "
-                "are to take the state, %lld",
-                r, (long long)all[r].step, (long long)all[0].step);
+            return tutti__fail(TUTTI_ERR_INTERNAL,
+                               "rank %d has committed %lld steps, but rank 0, which sends the "
+                               "state to the others, %lld",
+                               r, (long long)all[r].step, (long long)all[0].step);
         t->all = t->all || all[r].step < all[0].step;
     }
     return TUTTI_OK;

@@ -302,7 +302,8 @@ static void on_lost(agent *a)
         return;
     }
     if (keeps_running(a)) {
-        SAY(a, "the rendezvous host %s:%d was lost: %s; the workers go on while it is looked for",
+        SAY(a,
+            "the rendezvous host %s:%d was lost: %s; the workers continue while it is looked for",
             a->job->opts.nodes.host, a->job->opts.nodes.port, m->trouble);
         return;
     }

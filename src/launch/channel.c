@@ -55,7 +55,7 @@ static bool reserve(tutti__channel *channel, size_t bytes)
         return true;
     larger = wanted <= OUT_LIMIT ? realloc(channel->out, wanted) : NULL;
     if (!larger) {
-        channel->fault = "it takes no messages";
+        channel->fault = "it does not accept messages";
         return false;
     }
     channel->out = larger;
@@ -142,7 +142,7 @@ json_t *tutti__channel_take(tutti__channel *channel)
     for (size_t i = 0; i < HEAD; i++)
         n |= (size_t)head[i] << (8 * i);
     if (n > TUTTI__MESSAGE_BYTES) {
-        channel->fault = "it sends no messages of ours";
+        channel->fault = "its messages are not those of tutti run";
         channel->n_in = 0;
         return NULL;
     }
@@ -156,7 +156,7 @@ json_t *tutti__channel_take(tutti__channel *channel)
         return message;
     }
     json_decref(message);
-    channel->fault = "it sends no messages of ours";
+    channel->fault = "its messages are not those of tutti run";
     channel->n_in = 0;
     return NULL;
 }

@@ -239,7 +239,7 @@ static void tell_waiting(tutti__coordinator *c)
     c->told++;
     if (c->told == 1) /* the first word is not said at once */
         return;
-    used = snprintf(text, sizeof text, "waiting for nodes since %.0f s: %d of %d%s came (",
+    used = snprintf(text, sizeof text, "waiting for nodes (%.0f s so far): %d of %d%s came (",
                     (now - c->since) * 1e-3, idle, limits(c)->min,
                     limits(c)->max > limits(c)->min ? " or more" : "");
     for (const tutti__node *n = first_node(c); n && used < (int)sizeof text - 80; n = next_node(n))

@@ -83,7 +83,7 @@ static void go_on(tutti__coordinator *c)
         c->list_changed = true;
         tell_succession(c);
     } else {
-        SAY(c, "%d of %d nodes are here again: the job goes on", count_here(c), c->roster.n);
+        SAY(c, "%d of %d nodes are back: the job continues", count_here(c), c->roster.n);
     }
     /* Who is silent may still be at work with the state, until it misses us as well. */
     tutti__elastic_round_hold(&c->elastic, silent_s);
@@ -98,7 +98,8 @@ bool tutti__list_may_go_on(tutti__coordinator *c)
 
 static void tell_pause(tutti__coordinator *c)
 {
-    SAY(c, "only %d of %d nodes are heard, the others may go on by themselves: waiting",
+    SAY(c,
+        "only %d of %d nodes are connected, and the others may continue without this node: waiting",
         count_here(c), c->base.n > c->roster.n ? c->base.n : c->roster.n);
     c->next_word = tutti__now_ms() + LATER_WORD_MS;
 }

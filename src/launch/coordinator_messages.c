@@ -102,7 +102,7 @@ static void resume(tutti__coordinator *c, tutti__node *n, const json_t *m)
         n->busy = true;
         send_to(c, n,
                 json_pack("{s:s, s:i, s:s}", "type", "stop", "round", round, "why",
-                          "the job has gone on without this node"));
+                          "the job has continued without this node"));
         return;
     }
     n->place = 1 + (int)tutti__message_number(m, "group_rank", 0);
@@ -173,8 +173,8 @@ void tutti__coordinator_on_lost(void *context, tutti__link *link, const char *wh
             tutti__coordinator_is_dead(c, n->id);
         if (!n->left && was_running)
             SAY(c, "node %s was lost with %d worker%s: %s%s", name_of(n, name), n->n,
-                n->n == 1 ? "" : "s", n->apart ? "it hears us no more" : why,
-                tutti__list_may_go_on(c) ? "; the others go on" : "");
+                n->n == 1 ? "" : "s", n->apart ? "it no longer hears from this node" : why,
+                tutti__list_may_go_on(c) ? "; the others continue" : "");
         tutti__coordinator_tell_of_min(c);
         tutti__list_consider_pause(c);
         tutti__elastic_round_node_lost(&c->elastic, n->id);
@@ -211,7 +211,8 @@ static bool leave_elastic(tutti__coordinator *c, tutti__node *n, const json_t *m
 
     if (tutti__generations_living(g, -1) == tutti__generations_living(g, n->id))
         return false;
-    SAY(c, "node %s leaves: %s; the others go on", name_of(n, name), tutti__message_text(m, "why"));
+    SAY(c, "node %s leaves: %s; the others continue", name_of(n, name),
+        tutti__message_text(m, "why"));
     tutti__coordinator_tell_of_min(c);
     tutti__elastic_round_node_leaves(&c->elastic, n->id);
     return true;

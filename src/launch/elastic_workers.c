@@ -315,7 +315,7 @@ static tutti_status on_verdict(tutti__workers *w, tutti__worker *worker, const j
     worker->awaits = false;
     if (strcmp(verdict, "replace") == 0 && w->phase == TUTTI__RUNNING) {
         if (worker->rests)
-            SAY(w, "rank %d: the empty place is tried again", worker->rank);
+            SAY(w, "rank %d: another worker is tried in the empty place", worker->rank);
         else
             SAY(w, "%s: a replacement takes its place", text);
         return tutti__workers_replace(w, worker, mask, sigpipe);
@@ -324,7 +324,7 @@ static tutti_status on_verdict(tutti__workers *w, tutti__worker *worker, const j
         worker->excused = false;
         worker->fails = true;
         if (*why)
-            SAY(w, "%s: %s, and nobody is left", text, why);
+            SAY(w, "%s: %s, and no worker is left", text, why);
         return TUTTI_OK;
     }
     if (*why)

@@ -48,11 +48,10 @@ static tutti_status read_n(const given *g, int *n_p)
         return TUTTI_OK;
     }
     if (strcmp(g->text, "gpu") == 0)
-        return tutti__fail(TUTTI_ERR_ARG, "%s is \"gpu\", but %s; `cpu` starts one worker per core",
-                           g->source,
-                           getenv("CUDA_VISIBLE_DEVICES")
-                               ? "CUDA_VISIBLE_DEVICES names no device"
-                               : "no device is to be seen on this machine (/dev/nvidia0)");
+        return tutti__fail(
+            TUTTI_ERR_ARG, "%s is \"gpu\", but %s; `cpu` starts one worker per core", g->source,
+            getenv("CUDA_VISIBLE_DEVICES") ? "CUDA_VISIBLE_DEVICES names no device"
+                                           : "this machine has no visible device (/dev/nvidia0)");
     if (strcmp(g->text, "xpu") == 0)
         return BAD(g, "a number, auto, cpu or gpu: devices of this kind are not known to %s",
                    "Tutti");

@@ -403,7 +403,7 @@ void tutti__generation_consider(tutti__generations *g, uint64_t now)
         return;
     }
     if ((worst = unreachable(g)) != NULL)
-        kill_member(g, worst, now, "no generation comes about with it");
+        kill_member(g, worst, now, "no group can be formed with it");
     first = first_newcomer(g);
     if (first && may_begin(g, first, now))
         form(g, now);

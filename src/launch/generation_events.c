@@ -242,7 +242,7 @@ void tutti__generations_ended(tutti__generations *g, uint64_t now_ms, tutti__wor
         m->closed = true;
         if (unsaid)
             fail_without(g, 1,
-                         "all workers have ended before any said that the work was done "
+                         "all workers have ended, and none said that the work was done "
                          "(tutti_elastic_end)");
     } else if (dies) {
         replace(g, now_ms, m);

@@ -191,9 +191,10 @@ static int finish(const front *f, int status)
     if (!WIFSIGNALED(status))
         return WEXITSTATUS(status);
     end_orphans(f);
-    fprintf(stderr,
-            "%s: the launcher's agent (process %d) was killed by SIG%s; all workers are ended\n",
-            f->title, (int)f->agent, sigabbrev_np(WTERMSIG(status)));
+    fprintf(
+        stderr,
+        "%s: the launcher's agent (process %d) was killed by SIG%s; all workers are being ended\n",
+        f->title, (int)f->agent, sigabbrev_np(WTERMSIG(status)));
     return 128 + WTERMSIG(status);
 }
 

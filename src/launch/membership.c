@@ -302,9 +302,9 @@ static tutti_status wait_on(tutti__membership *m)
         return give_up(m, waited_ms * 1e-3);
     m->next_try_ms = now + (waited_ms < SLOW_RETRY_MS ? RETRY_MS : SLOW_RETRY_MS);
     if (waited_ms >= FIRST_WORD_MS && now >= m->next_word_ms) {
-        SAY(m, "waiting since %.0f s, for at most %g, for the rendezvous at %s:%d: %s",
-            waited_ms * 1e-3, tutti__or(nodes_of(m)->join_timeout_s, 600), nodes_of(m)->host,
-            nodes_of(m)->port, m->trouble);
+        SAY(m, "waiting for the rendezvous at %s:%d (%.0f s so far, at most %g): %s",
+            nodes_of(m)->host, nodes_of(m)->port, waited_ms * 1e-3,
+            tutti__or(nodes_of(m)->join_timeout_s, 600), m->trouble);
         m->next_word_ms = now + LATER_WORD_MS;
     }
     return TUTTI_OK;
@@ -394,7 +394,7 @@ static void go_elsewhere(tutti__membership *m, const json_t *message)
     if (!*host || tutti__resolve(&m->moved, host, port) != TUTTI_OK)
         m->moved.length = 0;
     else
-        SAY(m, "the job goes on elsewhere: joining it at %s:%d", host, port);
+        SAY(m, "the job continues elsewhere: joining it at %s:%d", host, port);
     tutti__channel_close(&m->channel);
     tutti__coordinator_free(m->coordinator);
     m->coordinator = NULL;

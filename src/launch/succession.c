@@ -194,7 +194,7 @@ static void on_taken(tutti__membership *m, json_t *answer)
         tutti__channel_close(&m->channel);
         tutti__coordinator_free(m->coordinator);
         m->coordinator = NULL;
-        SAY(m, "%s", "another node coordinates the job: this one joins it again");
+        SAY(m, "%s", "another node coordinates the job: this one rejoins it");
     }
     m->channel = tutti__dial_take(&m->dial);
     m->connected = m->joined = true;

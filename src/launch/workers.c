@@ -109,8 +109,8 @@ static void tell_of_stopped(tutti__workers *w)
             now - worker->stopped_ns < STOPPED_MS * (uint64_t)MS)
             continue;
         SAY(w,
-            "rank %d (process %d) has been stopped for %d s (SIGSTOP, a debugger); `kill -CONT "
-            "%d` lets it go on",
+            "rank %d (process %d) has been stopped for %d s (SIGSTOP, a debugger); `kill -CONT %d` "
+            "resumes it",
             worker->rank, (int)worker->pid, STOPPED_MS / 1000, (int)worker->pid);
         worker->told_stopped = true;
     }

@@ -24,18 +24,23 @@ const tutti_model_kind *tutti__model_find(const char *name)
     return NULL;
 }
 
-static tutti_status check_own(const tutti_model_kind *own)
+tutti_status tutti__model_check(const tutti_model_kind *own)
 {
-    if (!own)
-        return TUTTI_OK;
+    const char *lacks;
+
     TUTTI_TRY(TUTTI__CHECK_RESERVED(tutti_model_kind, own));
-    if (!own->name || !own->name[0] || own->bytes < sizeof(tutti_module) || !own->init ||
-        !own->forward)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "model: the program's kind \"%.60s\" needs a name, the functions init "
-                           "and forward, and bytes of a struct that begins with a tutti_module",
-                           own->name ? own->name : "");
-    return TUTTI_OK;
+    lacks = !own->name || !own->name[0]         ? "name is empty"
+            : own->bytes < sizeof(tutti_module) ? "bytes is less than a tutti_module's"
+            : !own->init                        ? "init is NULL"
+            : !own->forward                     ? "forward is NULL"
+                                                : NULL;
+    if (!lacks)
+        return TUTTI_OK;
+    return tutti__fail(
+        TUTTI_ERR_ARG,
+        "model \"%.60s\": %s in its tutti_model_kind; expected a name, the size of a "
+        "struct that begins with a tutti_module, and the functions init and forward",
+        own->name ? own->name : "", lacks);
 }
 
 static tutti_status find_kind(const char *name, const tutti_model_kind *own,
@@ -45,7 +50,8 @@ static tutti_status find_kind(const char *name, const tutti_model_kind *own,
     const size_t count = TUTTI__COUNT_OF(KINDS) + (own != NULL);
     char list[512] = "";
 
-    TUTTI_TRY(check_own(own));
+    if (own)
+        TUTTI_TRY(tutti__model_check(own));
     *kind_p = own && name && strcmp(name, own->name) == 0 ? own
               : name                                      ? tutti__model_find(name)
                                                           : NULL;

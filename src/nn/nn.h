@@ -138,5 +138,7 @@ static inline tutti_tensor *tutti__model_dropout(float dropout, tutti_tensor *x)
 
 /* The library's model of this name; NULL: there is none. */
 const tutti_model_kind *tutti__model_find(const char *name);
+/* ARG with the member that a kind of the program's own lacks. */
+tutti_status tutti__model_check(const tutti_model_kind *own);
 
 #endif

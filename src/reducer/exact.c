@@ -430,15 +430,14 @@ static tutti_status check_message(const tutti_reducer *r)
     if (s->message[SHARDS] != s->count)
         return tutti__fail(TUTTI_ERR_STATE,
                            "step %llu: all ranks together have computed %lld shards, expected %d: "
-                           "each is one rank's, who calls tutti_reducer_begin_shard for it once",
+                           "exactly one rank must call tutti_reducer_begin_shard for each",
                            (unsigned long long)r->step, (long long)s->message[SHARDS], s->count);
     if (s->message[RANGES] != 0)
-        return tutti__fail(
-            TUTTI_ERR_MISMATCH,
-            "step %llu: tutti_reducer_ranges differ between ranks, and so their sums "
-            "mean nothing; who joins, or goes on from a checkpoint, takes the "
-            "others' ranges along with their parameters",
-            (unsigned long long)r->step);
+        return tutti__fail(TUTTI_ERR_MISMATCH,
+                           "step %llu: tutti_reducer_ranges differ between ranks, so their sums "
+                           "are meaningless; a rank that joins or resumes from a checkpoint must "
+                           "take the others' ranges with their parameters",
+                           (unsigned long long)r->step);
     return TUTTI_OK;
 }
 

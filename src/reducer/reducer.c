@@ -675,8 +675,8 @@ tutti_status tutti_reducer_set_hook(tutti_reducer *r, const tutti_comm_hook *hoo
         status = tutti__check_hook("tutti_reducer_set_hook", &r->hook, hook);
     if (status == TUTTI_OK && r->exact)
         status = tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                             "communication hook \"%s\" cannot keep what logical shards promise, "
-                             "the same bits on any number of ranks; use one of the two",
+                             "communication hook \"%s\" breaks the promise of logical shards, the "
+                             "same bits for any number of ranks; use one of the two",
                              hook->name);
     if (status == TUTTI_OK && r->in_step)
         status = tutti__fail(TUTTI_ERR_STATE,

@@ -213,7 +213,7 @@ static tutti_status check_arrival(tutti_reducer *r, size_t i, const char *call)
     if (g->ready_turn == r->turn)
         return tutti__step_keep(
             r, tutti__fail(TUTTI_ERR_STATE,
-                           "gradient %zu, \"%s\", got ready twice in step %llu on rank %d; call "
+                           "gradient %zu, \"%s\", was ready twice in step %llu on rank %d; call "
                            "tutti_reducer_ready once, when it is final",
                            i, g->name, (unsigned long long)r->step, tutti_group_rank(r->group)));
     return TUTTI_OK;
@@ -355,7 +355,7 @@ tutti_status tutti__step_fail_missing(const tutti_reducer *r)
             tutti__names_add(&names, r->gradients[r->order[place]].name);
     return tutti__fail(
         TUTTI_ERR_STATE,
-        "gradients that never got ready in step %llu on rank %d: %s; call "
+        "gradients that were never ready in step %llu on rank %d: %s; call "
         "tutti_reducer_ready for each in every step (a gradient may be zero), or set "
         "find_unused",
         (unsigned long long)r->step, tutti_group_rank(r->group), tutti__names_end(&names));

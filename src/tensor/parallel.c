@@ -210,8 +210,8 @@ static tutti__thread_pool *pool_new(tutti_ctx *cx)
         return p;
     cx->threads = p ? p->n_members + 1 : 1;
     tutti_log(TUTTI_LOG_WARN, "tensor",
-              "kernels compute with %d threads, not the %d of the context: no further one can be "
-              "started: %s; ask for fewer, or raise the limit (ulimit -u, the container's pids)",
+              "kernels compute with %d threads, not the %d of the context: no more can be started: "
+              "%s; ask for fewer, or raise the limit (ulimit -u, the container's pids)",
               cx->threads, wanted + 1, strerror(error));
     if (cx->threads > 1)
         return p;

@@ -60,7 +60,7 @@ static tutti_status scaled_update(tutti__run *run)
     return tutti__fail(TUTTI_ERR_STATE,
                        "the gradient is infinite or NaN in step %llu, even with a loss scale of %g "
                        "after %llu skipped steps: training has diverged; lower the learning rate, "
-                       "set clip_grad_norm, or take amp bf16",
+                       "set clip_grad_norm, or use amp bf16",
                        (unsigned long long)run->at.step + 1, (double)scale,
                        (unsigned long long)run->at.skipped_steps);
 }

@@ -167,7 +167,7 @@ static void whole_text(const tutti__run *run, char text[TUTTI__CHECKPOINT_PATH +
     if (tutti__run_folder_checkpoints(&run->folder, dir) == TUTTI_OK &&
         tutti__checkpoint_list(dir, &steps, &n) == TUTTI_OK && n > 0 &&
         tutti__checkpoint_path(dir, steps[0], path) == TUTTI_OK)
-        snprintf(text, TUTTI__CHECKPOINT_PATH + 64, "; %s is whole", path);
+        snprintf(text, TUTTI__CHECKPOINT_PATH + 64, "; %s is intact", path);
     free(steps);
 }
 
@@ -225,7 +225,7 @@ bool tutti__run_checkpoint_make_room(tutti__run *run)
     free(steps);
     if (n < 2)
         return false;
-    say(run, "%s: the checkpoints older than the newest make room", reason);
+    say(run, "%s: all checkpoints but the newest are removed to make room", reason);
     if (tutti__checkpoint_keep(dir, 1) == TUTTI_OK)
         return true;
     tutti_log(TUTTI_LOG_WARN, "train", "%s", tutti_last_error());

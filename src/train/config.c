@@ -145,7 +145,7 @@ static tutti_status set_choice(const reader *r, const tutti__key_row *key, const
     char *value = value_of(r->config, key);
 
     if (!has_choice(key->limits, text))
-        return refuse(r, key, "\"%.100s\" is none of its values; expected %s", text,
+        return refuse(r, key, "\"%.100s\" is not one of its values; expected %s", text,
                       list_text(key->limits, choices, sizeof choices));
     snprintf(value, 32, "%s", text);
     return TUTTI_OK;
@@ -442,18 +442,19 @@ static tutti_status check_shards(const tutti__train_config *c)
     if (c->shards == 0)
         return strcmp(c->wire_bits, "64") == 0
                    ? TUTTI_OK
-                   : tutti__fail(TUTTI_ERR_ARG,
-                                 "wire_bits: it is of the sums over shards; add --shards V, or use "
-                                 "comm_hook=bf16 or fp16");
+                   : tutti__fail(
+                         TUTTI_ERR_ARG,
+                         "wire_bits: it applies to sums over shards; add --shards V, or use "
+                         "comm_hook=bf16 or fp16");
     if (c->sync_bn)
         return tutti__fail(
             TUTTI_ERR_ARG,
-            "sync_bn: with shards the statistics of batch norm are a shard's own; "
+            "sync_bn: with shards, batch norm uses the statistics of one shard; "
             "leave sync_bn out and make shards larger (batch_size), or use shards=0");
     if (strcmp(c->comm_hook, "none") != 0)
         return tutti__fail(TUTTI_ERR_ARG,
-                           "comm_hook: %s rounds what a rank has summed up, which depends on the "
-                           "number of ranks; with shards use comm_hook=none (wire_bits=32 for slow "
+                           "comm_hook: %s rounds the sum of a rank, which depends on the number of "
+                           "ranks; with shards use comm_hook=none (wire_bits=32 for slow "
                            "links), or shards=0",
                            c->comm_hook);
     return TUTTI_OK;
@@ -469,9 +470,8 @@ static tutti_status check_together(const tutti__train_config *c, const tutti__pa
         return tutti__fail(TUTTI_ERR_ARG, "nesterov: needs optimizer=sgd and a momentum above 0");
     TUTTI_TRY(tutti__parts_check(parts, c));
     if (c->zero && strcmp(c->comm_hook, "none") != 0)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "comm_hook: zero=1 shares gradients out in its own way; use "
-                           "comm_hook=none or zero=0");
+        return tutti__fail(TUTTI_ERR_ARG, "comm_hook: zero=1 reduces gradients in its own way; use "
+                                          "comm_hook=none or zero=0");
     if (strcmp(c->backend, "nccl") == 0 &&
         (strcmp(c->device, "cpu") == 0 || strcmp(c->device, "strict") == 0))
         return tutti__fail(TUTTI_ERR_ARG,
@@ -479,7 +479,8 @@ static tutti_status check_together(const tutti__train_config *c, const tutti__pa
                            "backend=auto or native, or device=cuda",
                            c->device);
     if (c->histograms && !c->tensorboard)
-        return tutti__fail(TUTTI_ERR_ARG, "histograms: TensorBoard shows them; add --tensorboard");
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "histograms: they are shown by TensorBoard; add --tensorboard");
     if (!tutti__config_profile(c, &first, &last))
         return tutti__fail(TUTTI_ERR_ARG,
                            "profile: \"%s\" is not A:B; expected the first and the last "
@@ -490,7 +491,7 @@ static tutti_status check_together(const tutti__train_config *c, const tutti__pa
                            c->profile);
     if (!c->init[0] && (c->init_only[0] || c->init_partial))
         return tutti__fail(TUTTI_ERR_ARG,
-                           "%s: says what to take of init, which is not given; add --init FILE",
+                           "%s: selects tensors of init, which is not given; add --init FILE",
                            c->init_only[0] ? "init_only" : "init_partial");
     return TUTTI_OK;
 }

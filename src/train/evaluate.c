@@ -3,6 +3,8 @@
  * Every rank computes its share alone; counts and sums, not means, are added up at the end, so that the result does not
  * depend on the number of ranks. */
 #include "train/evaluate.h"
+
+#include "data/dataset.h"
 #include "train/trace.h"
 
 #include <math.h>
@@ -185,14 +187,17 @@ tutti_status tutti__evaluate(tutti__run *run, const tutti__evaluation *e)
 
 static bool show(void *user, size_t done, size_t total)
 {
-    tutti__bar_count(user, "evaluation", "images", done, total);
+    tutti__run *run = user;
+
+    tutti__bar_count(&run->progress.bar, "evaluation", tutti__dataset_noun(run->test_data), done,
+                     total);
     return true;
 }
 
 /* Sets run->at.val_loss and run->at.val_accuracy, unless a signal came. */
 static tutti_status evaluate_test(tutti__run *run)
 {
-    tutti__tick tick = {show, &run->progress.bar};
+    tutti__tick tick = {show, run};
     tutti__tally tally = {0};
     tutti_status status =
         tutti__tally_new(&tally, (size_t)tutti_dataset_describe(run->test_data).classes, false);

@@ -6,6 +6,7 @@
  * when to stop: each brings "a signal came to me" at the start of a step, and everybody knows the answer at its end,
  * because the reduction of that one number goes before the gradients' first bucket. */
 #include "comm/comm.h"
+#include "data/dataset.h"
 #include "data/loader.h"
 #include "data/sampler.h"
 #include "device/flat.h"
@@ -234,6 +235,7 @@ void tutti__run_show(tutti__run *run, bool logged, double seconds)
                                .steps = run->total_steps,
                                .loss = run->at.shown_loss,
                                .lr = (double)tutti_optim_lr(run->optim),
+                               .noun = tutti__dataset_noun(run->train_data),
                                .images_per_s = run->shown_images_per_s,
                                .step_images =
                                    (double)(run->step_samples * (size_t)tutti__run_shares(run)),

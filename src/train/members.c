@@ -390,9 +390,8 @@ static tutti_status take_over(tutti__run *run)
     strcpy(run->folder.path, run->config->run_dir);
     if (!take_lock(run))
         return tutti__fail(TUTTI_ERR_STATE,
-                           "rank 0 has gone, and rank 0 is now a process that does not get hold of "
-                           "the run folder %s: it must lie where all hosts see it under this name, "
-                           "or workers join on other hosts only for as long as the first one lives",
+                           "rank 0 is gone, and the new rank 0 cannot lock the run folder %s: put "
+                           "the folder on a file system that all hosts share, at the same path",
                            run->folder.path);
     tutti__progress_init(&run->progress, stdout, run->config->progress);
     TUTTI_TRY(continue_folder(run));
@@ -447,7 +446,7 @@ static tutti_status open_beginning(tutti__run *run, bool *torn_p)
     tutti_elastic_set_step(run->elastic, run->at.step);
     if (torn)
         tutti__progress_say(&run->progress,
-                            "a worker has gone, and with it its share of the optimizer's state: "
+                            "a worker was lost, and with it its share of the optimizer's state: "
                             "resumed from %s",
                             run->resume.path);
     if (run->resume.complete)
@@ -463,9 +462,8 @@ static tutti_status fail_torn(tutti__run *run)
     hand_over(run);
     return tutti__fail(
         TUTTI_ERR_MEMORY,
-        "all workers that had the state whole have gone, or, with zero=1, one with its share of "
-        "it; "
-        "there is no checkpoint yet, so this worker ends too, and the run starts again "
+        "no worker has the complete state any more (with zero=1, a death loses a share), and there "
+        "is no checkpoint yet: this worker ends too, and the run starts again "
         "(--checkpoint-every N writes some)");
 }
 

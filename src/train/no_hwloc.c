@@ -14,5 +14,5 @@ tutti_status tutti__numa_binding(tutti__numa_mode mode, int n, cpu_set_t *sets)
     (void)n;
     (void)sets;
     return tutti__fail(TUTTI_ERR_ARG, "--numa-binding needs hwloc, which this build was made "
-                                      "without; numactl or taskset before PROGRAM does as well");
+                                      "without; numactl or taskset before PROGRAM works too");
 }

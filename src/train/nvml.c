@@ -209,9 +209,9 @@ bool tutti__nvml_next_xid(tutti__nvml *nvml, int wait_ms, tutti__xid *xid_p)
 
 const char *tutti__xid_text(int number)
 {
-#define PROGRAM "an error of a kernel or of the memory it was given, seldom of the GPU"
+#define PROGRAM "an error of a kernel or its memory accesses, rarely of the GPU"
 #define RESET   "; end what uses the GPU and reset it (nvidia-smi -r), else reboot"
-#define REPLACE "; if it comes again the GPU is to be replaced"
+#define REPLACE "; if it happens again, replace the GPU"
     static const struct {
         int number;
         const char *text;
@@ -224,8 +224,8 @@ const char *tutti__xid_text(int number)
         {48, "the GPU's memory has an error that ECC cannot correct" RESET REPLACE},
         {61, "the GPU's microcontroller failed" RESET REPLACE},
         {62, "the GPU's microcontroller halted" RESET REPLACE},
-        {63, "a bad row of the GPU's memory is to be mapped out" RESET},
-        {64, "a bad row of the GPU's memory could not be mapped out: the GPU is to be replaced"},
+        {63, "a bad row of the GPU's memory will be mapped out at the next reset" RESET},
+        {64, "a bad row of the GPU's memory could not be mapped out: replace the GPU"},
         {69, "the GPU refused a command: " PROGRAM},
         {74, "an NVLink connection failed: look at `nvidia-smi nvlink -e`" RESET REPLACE},
         {79, "the GPU has fallen off the bus: look at its power, heat and slot; reboot" REPLACE},

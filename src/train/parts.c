@@ -240,7 +240,7 @@ void tutti__parts_set_names(const tutti__parts *parts, tutti__train_config *conf
 static tutti_status fail_name(const place *p, const char *list, const char *own)
 {
     return tutti__fail(TUTTI_ERR_ARG,
-                       "%s: \"%.100s\" is none of its values; expected %s%s%sor a shared object "
+                       "%s: \"%.100s\" is not one of its values; expected %s%s%sor a shared object "
                        "(./my_%s.so)",
                        p->key, p->name, list, own ? own : "", own ? ", " : "", p->key);
 }
@@ -259,6 +259,7 @@ static tutti_status find_model(tutti__parts *parts, tutti__train_config *config)
 
     if (own) {
         TUTTI_TRY(check_name(&p, own->name));
+        TUTTI_TRY(tutti__model_check(own));
         parts->model = own;
         return strcmp(config->model, own->name) == 0 && !config->model_file[0]
                    ? TUTTI_OK
@@ -268,7 +269,8 @@ static tutti_status find_model(tutti__parts *parts, tutti__train_config *config)
         TUTTI_TRY(make_absolute(&p));
         TUTTI_TRY(load(&p, &part));
         parts->model = part;
-        return take_name(&p, parts->model->name);
+        TUTTI_TRY(take_name(&p, parts->model->name));
+        return tutti__model_check(parts->model);
     }
     parts->model = tutti__model_find(config->model);
     return parts->model ? TUTTI_OK : fail_name(&p, TUTTI__MODELS(WORD), NULL);
@@ -281,7 +283,8 @@ static tutti_status load_format(const place *p, const tutti_dataset_format **for
     TUTTI_TRY(make_absolute(p));
     TUTTI_TRY(load(p, &part));
     *format_p = part;
-    return take_name(p, (*format_p)->name);
+    TUTTI_TRY(take_name(p, (*format_p)->name));
+    return tutti__format_check(*format_p);
 }
 
 static tutti_status find_data(tutti__parts *parts, tutti__train_config *config)
@@ -299,9 +302,13 @@ static tutti_status find_data(tutti__parts *parts, tutti__train_config *config)
     }
     if (is_path(config->data) || config->data_file[0])
         return load_format(&p, &parts->format);
-    if (own->format && own->format->name && strcmp(config->data, own->format->name) == 0) {
+    if (own->format) {
+        TUTTI_TRY(check_name(&p, own->format->name));
+        TUTTI_TRY(tutti__format_check(own->format));
+    }
+    if (own->format && strcmp(config->data, own->format->name) == 0) {
         parts->format = own->format;
-        return check_name(&p, own->format->name);
+        return TUTTI_OK;
     }
     parts->format = tutti__format_find(config->data);
     return parts->format
@@ -349,13 +356,13 @@ tutti_status tutti__parts_check(const tutti__parts *parts, const tutti__train_co
     if (!format)
         return TUTTI_OK;
     if (!c->data_dir[0] && !format->no_folder)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "data_dir: data=%s lies in files; say where with --data-dir FOLDER",
-                           c->data);
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "data_dir: data=%s needs files; give their folder with --data-dir FOLDER", c->data);
     if (c->data_dir[0] && format->no_folder)
         return tutti__fail(TUTTI_ERR_ARG,
-                           "data_dir: data=%s needs no files; leave data_dir out, or say which "
-                           "data lie there (cifar10, mnist, folder, ...)",
+                           "data_dir: data=%s needs no files; leave data_dir out, or name the data "
+                           "that are there (cifar10, mnist, folder, ...)",
                            c->data);
     if (c->image_size && !format->read_random)
         return tutti__fail(TUTTI_ERR_ARG,

@@ -71,9 +71,9 @@ void tutti__progress_step(tutti__progress *p, const tutti__progress_state *s, bo
     tutti__time_text(s->seconds_left, left);
     if (!p->bar.out) {
         tutti__progress_say(
-            p, "epoch %lld/%lld  step %llu/%llu  loss %.4f  lr %.4g  %.0f images/s  %s left",
+            p, "epoch %lld/%lld  step %llu/%llu  loss %.4f  lr %.4g  %.0f %s/s  %s left",
             (long long)s->epoch, (long long)s->epochs, (unsigned long long)s->step,
-            (unsigned long long)s->steps, s->loss, s->lr, s->images_per_s, left);
+            (unsigned long long)s->steps, s->loss, s->lr, s->images_per_s, s->noun, left);
         return;
     }
     if (!tutti__bar_is_due(&p->bar) && s->step < s->steps)
@@ -81,7 +81,7 @@ void tutti__progress_step(tutti__progress *p, const tutti__progress_state *s, bo
     snprintf(head, sizeof head, "epoch %lld/%lld", (long long)s->epoch, (long long)s->epochs);
     snprintf(loss, sizeof loss, "loss %.4f", s->loss);
     snprintf(time, sizeof time, "%s left", left);
-    snprintf(rate, sizeof rate, "%.0f images/s", images_per_s);
+    snprintf(rate, sizeof rate, "%.0f %s/s", images_per_s, s->noun);
     snprintf(step, sizeof step, "step %llu/%llu", (unsigned long long)s->step,
              (unsigned long long)s->steps);
     if (!tutti__bar_draw(&p->bar, head, (double)s->step / (double)s->steps, fields,

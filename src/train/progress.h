@@ -15,6 +15,7 @@ typedef struct tutti__progress_state {
     int64_t epoch, epochs; /* from 1 */
     uint64_t step, steps;
     double loss, lr, seconds_left;
+    const char *noun;                 /* what images_per_s is of: tutti__dataset_noun */
     double images_per_s;              /* of the last log line */
     double step_images, step_seconds; /* the step's, of all ranks */
 } tutti__progress_state;

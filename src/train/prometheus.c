@@ -94,7 +94,7 @@ tutti_status tutti__prometheus_write(const char *path, const char *run,
         free(labels);
         return tutti__fail(TUTTI_ERR_MEMORY, "no memory for %s", path);
     }
-    print_head(out, "", "running", "1 while the run goes on, 0 when it has ended");
+    print_head(out, "", "running", "1 while the run is going on, 0 when it has ended");
     fprintf(out, "tutti_running{%s} %d\n", labels, now->running);
     print_record(out, "train_", tutti__step_table, labels, now->step);
     print_record(out, "eval_", tutti__eval_table, labels, now->eval);

@@ -1,6 +1,8 @@
 /* results.c -- what a run has come to, and where its time went, for the console.   SPDX-License-Identifier: MIT */
 #include "train/run.h"
 
+#include "data/dataset.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -26,14 +28,17 @@ __attribute__((format(printf, 3, 4))) static void say_value(tutti__run *run, con
 
 static void say_figures(tutti__run *run, const tutti__summary *s)
 {
+    char rate[16];
+
     if (isfinite(s->val_accuracy))
         say_value(run, "test accuracy", "%.2f %%", 100 * s->val_accuracy);
     if (isfinite(s->val_loss))
         say_value(run, "test loss", "%.4f", s->val_loss);
     if (isfinite(s->train_loss))
         say_value(run, "training loss", "%.4f", s->train_loss);
+    snprintf(rate, sizeof rate, "%s/s", tutti__dataset_noun(run->train_data));
     if (isfinite(s->images_per_s))
-        say_value(run, "images/s", "%.0f", s->images_per_s);
+        say_value(run, rate, "%.0f", s->images_per_s);
     say_value(run, "steps", "%lld", (long long)s->steps);
     say_value(run, "epochs", "%lld", (long long)s->epochs);
     if (s->lost_workers + s->joined_workers + s->left_workers > 0)
@@ -137,7 +142,7 @@ void tutti__run_say_results(tutti__run *run, const tutti__summary *s)
         snprintf(ranks, sizeof ranks, "-n %d ", run->size);
     if (run->stopping)
         tutti__progress_say(&run->progress,
-                            "to go on: %s%s%s%s--config %s/config.json --resume auto",
+                            "to continue: %s%s%s%s--config %s/config.json --resume auto",
                             !program ? "tutti train "
                             : *ranks ? "tutti run "
                                      : "",

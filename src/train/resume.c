@@ -4,6 +4,7 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/state.h"
+#include "data/dataset.h"
 #include "reducer/reducer.h"
 #include "tensor/tensor.h"
 #include "train/amp.h"
@@ -229,10 +230,11 @@ static tutti_status check_data(const tutti__run *run, const char *folder)
 
     if (json_is_integer(was) && json_integer_value(was) != (json_int_t)count)
         return tutti__fail(TUTTI_ERR_ARG,
-                           "data: the run of %s had %lld training images, and this one has %zu, "
+                           "data: the run of %s had %lld training %s, and this one has %zu, "
                            "which would change the result; resume with the same data, or begin a "
                            "new run from its weights: --init %s/model.safetensors",
-                           folder, (long long)json_integer_value(was), count, folder);
+                           folder, (long long)json_integer_value(was),
+                           tutti__dataset_noun(run->train_data), count, folder);
     if (json_object_get(state, "samples") &&
         (at.start > count ||
          tutti__plan_samples(run, &at, shares_then(run)) != natural(state, "samples")))
@@ -311,7 +313,7 @@ static tutti_status read_first_whole(tutti__run *run, const char *dir, const uin
         if (status == TUTTI_ERR_ARG || status == TUTTI_ERR_MEMORY)
             break;
         if (status != TUTTI_OK)
-            fprintf(stderr, "%s: checkpoint %s is passed over: %s\n", run->parts->title, folder,
+            fprintf(stderr, "%s: checkpoint %s is skipped: %s\n", run->parts->title, folder,
                     tutti_last_error());
         status = TUTTI_OK;
     }
@@ -359,7 +361,7 @@ tutti_status tutti__resume_choose(tutti__run *run)
     TUTTI_TRY(read_latest(run, dir));
     if (run->resume.found)
         return TUTTI_OK;
-    return tutti__fail(TUTTI_ERR_NOT_FOUND, "resume: there is no whole checkpoint in %s", dir);
+    return tutti__fail(TUTTI_ERR_NOT_FOUND, "resume: there is no intact checkpoint in %s", dir);
 }
 
 /* ---- For all ranks ----------------------------------------------------------------------------------------------- */

@@ -413,7 +413,8 @@ static tutti_status reopen_if_gone(tutti__run_folder *folder)
 
     if (fstat(folder->metrics, &st) != 0 || st.st_nlink > 0)
         return TUTTI_OK;
-    tutti_log(TUTTI_LOG_WARN, "train", "%s/metrics.jsonl has gone: a new one begins", folder->path);
+    tutti_log(TUTTI_LOG_WARN, "train", "%s/metrics.jsonl is gone: starting a new one",
+              folder->path);
     close(folder->metrics);
     folder->metrics = -1;
     TUTTI_TRY(tutti__make_dirs(folder->path));

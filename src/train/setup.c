@@ -119,11 +119,10 @@ tutti_status tutti__run_same_data(const tutti__run *run)
     there[sizeof there - 1] = '\0';
     if (strcmp(here, there) == 0)
         return TUTTI_OK;
-    return tutti__fail(
-        TUTTI_ERR_MISMATCH,
-        "data: this rank has %s, and rank 0 has %s; give all ranks the same data, of "
-        "which each takes its share",
-        here, there);
+    return tutti__fail(TUTTI_ERR_MISMATCH,
+                       "data: this rank has %s, and rank 0 has %s; give all ranks the same data; "
+                       "each uses its share",
+                       here, there);
 }
 
 static tutti_status open_data(tutti__run *run)
@@ -184,7 +183,7 @@ static void warn_of_idle_gpu(const tutti__run *run)
         status = ops->why();
     if (status != TUTTI_OK)
         tutti_log(TUTTI_LOG_WARN, "train",
-                  "device auto takes the CPU, although NVIDIA's kernel driver is here "
+                  "device auto uses the CPU, although NVIDIA's kernel driver is here "
                   "(/dev/nvidiactl): %s",
                   tutti_last_error());
 }
@@ -354,7 +353,7 @@ tutti_status tutti__run_load_init(tutti__run *run)
     if (status != TUTTI_OK)
         return tutti__fail(status, "init: %s%s", tutti_last_error(),
                            !opts.partial && strstr(tutti_last_error(), "of this model")
-                               ? " (--init-partial takes what fits)"
+                               ? " (--init-partial loads what fits)"
                                : "");
     tutti__progress_say(&run->progress, "init: %s", said);
     return TUTTI_OK;

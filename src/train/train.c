@@ -78,7 +78,8 @@ static void say_resumed(tutti__run *run)
     if (run->resume.found)
         say_continued(run);
     else if (strcmp(run->config->resume, "auto") == 0 || run->job.restarted || run->job.requeued)
-        tutti__progress_say(&run->progress, "resume: no checkpoint there, from the beginning");
+        tutti__progress_say(&run->progress,
+                            "resume: no checkpoint there, starting from the beginning");
 }
 
 /* Nothing of the CPU, which is everybody's. */
@@ -90,8 +91,8 @@ static void say_device(tutti__run *run)
         return;
     if (g->most_on_one > 1)
         tutti__progress_say(&run->progress,
-                            "on %d GPU%s (%s), which up to %d ranks share: their collectives go "
-                            "through the host's memory",
+                            "on %d GPU%s (%s), shared by up to %d ranks each: their collectives go "
+                            "through host memory",
                             g->n_devices, g->n_devices == 1 ? "" : "s", g->device.name,
                             g->most_on_one);
     else
@@ -338,7 +339,7 @@ void tutti__run_watch_signals(const tutti__run *run)
 
     if (run->progress.out)
         snprintf(word, sizeof word,
-                 "%s%.90s: asked to stop: the step under way is finished, then all is saved%s\n",
+                 "%s%.90s: stopping: finishing the current step, then saving%s\n",
                  run->progress.bar.out ? tutti__wipe(STDERR_FILENO) : "", run->parts->title,
                  launched ? "" : "; three more signals end it at once");
     tutti__signals_watch(word);

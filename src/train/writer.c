@@ -145,7 +145,8 @@ static tutti_status write_checkpoint(const tutti__writer *w)
     if (status != TUTTI_OK)
         return tutti__checkpoint_abandon(&draft, status);
     if (tutti__checkpoint_keep(it->dir, it->keep) != TUTTI_OK)
-        tutti_log(TUTTI_LOG_WARN, "train", "an older checkpoint stays: %s", tutti_last_error());
+        tutti_log(TUTTI_LOG_WARN, "train", "an older checkpoint was not removed: %s",
+                  tutti_last_error());
     return TUTTI_OK;
 }
 

@@ -318,7 +318,7 @@ static int misuse_is_told(tutti_group *group, void *arg)
     CHECK_OK(backward(&t, 1));
     CHECK_OK(tutti_optim_step(t.optim));
     CHECK(backward(&t, 2) != TUTTI_OK); /* without zero_grad */
-    CHECK_TEXT(tutti_last_error(), "shared out already");
+    CHECK_TEXT(tutti_last_error(), "sharded already");
     trainer_free(&t);
     return 0;
 }
@@ -353,7 +353,7 @@ static int optimizers_of_children_train_as_without_shares(tutti_group *group, vo
     tutti_optim_zero_grad(optims[1][0]); /* but not the other child's */
     CHECK(backward(&t[1], 7) != TUTTI_OK);
     CHECK_TEXT(tutti_last_error(), "the gradient of \"fc2.");
-    CHECK_TEXT(tutti_last_error(), "shared out already");
+    CHECK_TEXT(tutti_last_error(), "sharded already");
     for (int zero = 0; zero < 2; zero++) {
         for (int i = 0; i < 2; i++)
             tutti_optim_free(optims[zero][i]);

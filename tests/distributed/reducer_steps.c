@@ -431,8 +431,8 @@ static int all_ranks_hear_of_a_failure(tutti_group *group, void *arg)
         tutti_status status;
         const char *text;
     } rows[] = {
-        {forget_two, TUTTI_ERR_STATE, "never got ready in step 1 on rank %d: \"e\", \"b\""},
-        {ready_twice, TUTTI_ERR_STATE, "gradient 5, \"f\", got ready twice in step 1 on rank %d"},
+        {forget_two, TUTTI_ERR_STATE, "were never ready in step 1 on rank %d: \"e\", \"b\""},
+        {ready_twice, TUTTI_ERR_STATE, "gradient 5, \"f\", was ready twice in step 1 on rank %d"},
         {no_such_gradient, TUTTI_ERR_ARG, "there is no gradient 99, only 7 in all"},
         {free_in_step, TUTTI_ERR_STATE, "rank %d freed its reducer in the middle of step 1"},
     };

@@ -147,7 +147,7 @@ err_has 'did you mean "step"'
 run 2 "$TUTTI" bench step --model mini-resnett
 err_has 'mini_resnet'
 run 2 "$TUTTI" bench step --amp fp8
-err_has 'amp: "fp8" is none of its values; expected off, bf16 or fp16'
+err_has 'amp: "fp8" is not one of its values; expected off, bf16 or fp16'
 run 2 "$TUTTI" bench step --workers 2
 err_has '--workers is for loader, not for step'
 run 2 "$TUTTI" bench step --dtype f16

@@ -56,7 +56,7 @@ ln -s w.pt link.pt
 "$TUTTI" checkpoint export run link.pt --force >/dev/null && [ -L link.pt ] || fail "the link is gone"
 
 # ---- Parts of a file
-refused 1 'fc1.weight (F32 [256,64], expected F32 [256,3072]) (--init-partial takes what fits)' \
+refused 1 'fc1.weight (F32 [256,64], expected F32 [256,3072]) (--init-partial loads what fits)' \
     "$TUTTI" train --data synthetic $keep --run-dir part --init run
 train part --data synthetic $keep --init run --init-partial
 grep -q '^init: 3 of 4 tensors .*left as they were: fc1.weight; of another shape' part.out || fail "what was not taken is not said"
@@ -88,7 +88,7 @@ grep -F 'a\n\x1b[31mb\xe2\x80\xaec' evil.out >/dev/null || fail "show: the name"
 
 # ---- verify names what is damaged, of a run too
 "$TUTTI" checkpoint verify run >verify.out || fail "verify: $(cat verify.out)"
-grep -q '^all is whole: 7 files' verify.out || fail "verify: $(tail -1 verify.out)"
+grep -q '^all intact: 7 files' verify.out || fail "verify: $(tail -1 verify.out)"
 for file in model.safetensors optimizer.safetensors state.json; do
     cp -r run broken
     python3 - "broken/checkpoints/step-00000003/$file" <<'END'
@@ -99,7 +99,7 @@ open(sys.argv[1], "wb").write(b)
 END
     refused 1 "DAMAGED  broken/checkpoints/step-00000003/$file" "$TUTTI" checkpoint verify broken
     [ "$(grep -c '^DAMAGED' refused.out)" = 1 ] || fail "more than $file"
-    grep -q '^whole    broken/checkpoints/step-00000006/model.safetensors' refused.out || fail "the others are not looked at"
+    grep -q '^intact   broken/checkpoints/step-00000006/model.safetensors' refused.out || fail "the others are not looked at"
     rm -r broken
 done
 cp -r run broken

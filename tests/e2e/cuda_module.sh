@@ -17,7 +17,7 @@ if ./alone train $mlp --device cuda --run-dir none >out 2>&1 || ! grep -q "there
 else
     refused 4 "name the module's path in TUTTI_CUDA_MODULE" ./alone train $mlp --device cuda --run-dir none
     TUTTI_LOG=device:debug train auto $mlp --device auto
-    grep -q "auto: the CPU, since: device cuda" auto.out || fail "auto does not say why, for those who ask"
+    grep -q "auto: the CPU, because: device cuda" auto.out || fail "auto does not say why, for those who ask"
     ./alone train $mlp --device auto --run-dir quiet >quiet.out 2>&1 || { cat quiet.out; fail "auto without a module"; }
     ! grep -q "cuda" quiet.out || { cat quiet.out; fail "auto is not silent"; }
 fi
@@ -76,10 +76,10 @@ END
 if unshare -rm bash with_driver true 2>/dev/null; then
     rm -rf dev
     TUTTI_CUDA_MODULE='' unshare -rm bash with_driver ./alone train $mlp --run-dir idle >idle.out 2>&1 || { cat idle.out; fail "auto beside a driver"; }
-    [ "$(grep -c 'device auto takes the CPU, although NVIDIA.s kernel driver is here (/dev/nvidiactl): device cuda: ' idle.out)" = 1 ] || { cat idle.out; fail "auto does not say why a GPU idles"; }
+    [ "$(grep -c 'device auto uses the CPU, although NVIDIA.s kernel driver is here (/dev/nvidiactl): device cuda: ' idle.out)" = 1 ] || { cat idle.out; fail "auto does not say why a GPU idles"; }
     rm -rf dev
     CUDA_VISIBLE_DEVICES='' TUTTI_CUDA_MODULE='' unshare -rm bash with_driver ./alone train $mlp --run-dir hidden >hidden.out 2>&1 || { cat hidden.out; fail "hidden GPUs"; }
-    ! grep -q "takes the CPU" hidden.out || fail "auto warns of GPUs that are hidden"
+    ! grep -q "uses the CPU" hidden.out || fail "auto warns of GPUs that are hidden"
 else
     skipped="$skipped no mount namespace, so no driver beside a build without CUDA;"
 fi

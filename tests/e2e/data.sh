@@ -77,6 +77,18 @@ b.png"
     check 0 "on digits: 1,438 training images" "$TUTTI" train \
         --config "$SOURCE_DIR/configs/digits.json" --max-steps 2 --eval-every 0 --run-dir recipe-digits
     check 2 "not empty" "$TUTTI" data pack pictures packed
+    # What is packed is not written to, by whatever path; a file is no folder.
+    ln -s pictures link
+    mkdir pictures/empty && : >file
+    for into in pictures/new pictures/train/new/ link/new "$folder/link/empty" pictures/../link/train/cat/x; do
+        check 2 "it lies in pictures, which is packed; name a new folder outside it" "$TUTTI" data pack pictures "$into"
+    done
+    rmdir pictures/empty
+    check 2 "it lies in ., which is packed" env -C pictures "$TUTTI" data pack . new
+    check 2 "it lies in link, which is packed" "$TUTTI" data pack link pictures/new
+    check 2 "into file: it or what it lies in is a file; name a new folder" "$TUTTI" data pack pictures file
+    check 2 "it or what it lies in is a file" "$TUTTI" data pack pictures file/new
+    [ "$(ls pictures)" = "$(printf 'train\nval')" ] || { echo "failed: a refused pack left something: $(ls pictures)"; status=1; }
     # Other sizes: scaled, stretched; what pack writes about them is what is used.
     check 0 "of 2 classes, 48x48, into larger" "$TUTTI" data pack --image-size=48 pictures larger
     check 0 "each 3 x 48 x 48 bytes" "$TUTTI" data show cifar10:larger/test

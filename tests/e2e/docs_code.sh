@@ -48,7 +48,7 @@ falls 0.5
 run 0 ./train_pixels --data digits --model mlp --epochs 2 --run-dir run2 # the library's are there too
 falls 0.9
 run 2 ./train_pixels --data pixel
-err_has 'data: "pixel" is none of its values; expected .*synthetic, pixels, or a shared object'
+err_has 'data: "pixel" is not one of its values; expected .*synthetic, pixels, or a shared object'
 echo "3,1,2" >>train.csv
 run 1 ./train_pixels --data-dir .
 err_has './train.csv: line 321 is broken|line 321 holds'
@@ -89,7 +89,7 @@ err_has 'add --model .*/shared_net.so'
 run 0 "$TUTTI" eval run5 --model ./shared_net.so --data ./shared_pixels.so # the format is the run's: so is its folder
 out_has 'on pixels:test, 60 images'
 run 2 "$TUTTI" eval run5 --model ./shared_net.so --data cifar10 # another's is not
-err_has 'data_dir: data=cifar10 lies in files; say where with --data-dir FOLDER'
+err_has 'data_dir: data=cifar10 needs files; give their folder with --data-dir FOLDER'
 
 # As parts of the library: the new files, the lists with their names, and what reads the lists, before what is built already.
 mkdir -p tree/data tree/nn
@@ -111,7 +111,7 @@ if [[ $link == *" -o tutti "* ]]; then
     run 0 ./tutti train --data pixels --data-dir "$work" --model skip_net --epochs 3 --lr 0.05 --run-dir run
     awk -F': ' '/val_accuracy/ { exit !($2 + 0 > 0.9) }' run/summary.json || fail "accuracy: $(grep accuracy run/summary.json)"
     run 0 ./tutti data --help
-    out_has 'pixels:DIR/train\|test +text, a line a picture'
+    out_has 'pixels:DIR/train\|test +text, one image per line'
     run 2 ./tutti train --model resnet
     err_has 'expected mini_resnet, .*skip_net'
 else

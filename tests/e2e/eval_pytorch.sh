@@ -103,5 +103,5 @@ print(f"logits of its weights differ by {(a - b).abs().max():.2e} at most")
 assert (a - b).abs().max() < 1e-5 * max(1, b.abs().max())
 END
 train on --init ddp.pt --epochs 1 --max-steps 1 --eval-every 0
-grep -q '^init: 92 of 92 tensors from ddp.pt (PyTorch, key "model"); "module." taken off their names$' on.out || fail "init: $(head -1 on.out)"
+grep -q '^init: 92 of 92 tensors from ddp.pt (PyTorch, key "model"); "module." removed from their names$' on.out || fail "init: $(head -1 on.out)"
 echo "to PyTorch and back: ok"

@@ -49,18 +49,18 @@ out_has 'finished at step 60'
 # All end early as if all were well: nobody has said that the work is done.
 new_folder
 run 1 "$TUTTI" run -n 2 "$worker" "$shared" 60 4 4 die=0:20:0 die=1:20:0
-err_has 'all workers have ended before any said that the work was done \(tutti_elastic_end\)'
+err_has 'all workers have ended, and none said that the work was done \(tutti_elastic_end\)'
 
 # A place that goes on dying stays empty, for a while; the last one is the job's failure, which takes a restart.
 new_folder
 run 0 "$TUTTI" run -n 2 "$worker" "$shared" 60 4 4 die=1:start:4
 err_has 'rank 1 \(process [0-9]+\) ended with exit code 4 before its first step: 3 in its place have died without a new step: it stays empty for 1 step'
-err_has 'rank 1: the empty place is tried again'
+err_has 'rank 1: another worker is tried in the empty place'
 err_has ' it stays empty for 2 steps'
 new_folder
 run 139 "$TUTTI" run -n 2 --max-restarts 1 "$worker" "$shared" 60 4 4 die=0:joined:139 die=1:joined:139
 equal "deaths" "$(grep -c 'was killed by SIGSEGV' "$work/err")" 12
-err_has '3 in its place have died without a new step, and nobody is left'
+err_has '3 in its place have died without a new step, and no worker is left'
 err_has 'no restart is left'
 
 # Told to end: the signal goes to the workers, as ever.
@@ -96,7 +96,7 @@ says a 'node .* joins with 2 workers'
 kill -TERM "$(front b)"
 ended b 0
 says b '\] leaves at step'
-saying a 'node .* leaves: SIGTERM; the others go on'
+saying a 'node .* leaves: SIGTERM; the others continue'
 wait_until "two are at work" at_work 2
 node c $flags -n 1 "$worker" "$shared" 250 5 8 brake=150
 wait_until "three are at work" at_work 3
@@ -116,7 +116,7 @@ for name in b c; do node $name $flags -n 2 "$worker" "$shared" 250 5 8 brake=150
 wait_until "six are at work" at_work 6
 kill -KILL "$(front c)"
 wait "${node_pid[c]}"
-saying a 'node .* was lost with 2 workers: .*; the others go on'
+saying a 'node .* was lost with 2 workers: .*; the others continue'
 wait_until "four are at work" at_work 4
 kill -KILL "$(cat "$shared/pid.0")"
 touch "$shared/go"

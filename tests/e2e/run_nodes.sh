@@ -10,7 +10,7 @@ where='echo "rank $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE no
 new_port
 static="--nnodes 2 --master-addr 127.0.0.1 --master-port $port"
 node b $static --node-rank 1 -n 1 sh -c "$where; echo master \$MASTER_ADDR:\$MASTER_PORT"
-saying b 'waiting since [0-9]+ s, for at most 600, for the rendezvous at 127.0.0.1:[0-9]+: Connection refused' # the first has yet to come
+saying b 'waiting for the rendezvous at 127.0.0.1:[0-9]+ \([0-9]+ s so far, at most 600\): Connection refused' # the first has yet to come
 node a $static --node-rank 0 -n 2 sh -c "$where; echo master \$MASTER_ADDR:\$MASTER_PORT"
 ended a 0
 ended b 0
@@ -52,7 +52,7 @@ touch "$work/go"
 ended a 0
 ended b 0
 
-# What does not fit together is refused, on both sides, with a remedy; the others go on waiting.
+# What does not fit together is refused, on both sides, with a remedy; the others continue waiting.
 new_port
 static="--nnodes 2 --master-addr 127.0.0.1 --master-port $port --rdzv-conf join_timeout=20"
 node a $static --node-rank 0 true

@@ -34,7 +34,7 @@ says sure-cpu.out '^deterministic false changes nothing here'
 
 # ---- Ranks and GPUs.
 train share -n 2 $mlp --batch-size 16 --device cuda --system-metrics
-says share.out '^on 1 GPU \(stand-in GPU\), which up to 2 ranks share: '
+says share.out '^on 1 GPU \(stand-in GPU\), shared by up to 2 ranks each: '
 [ "$(ranks share)" = "2 0 0 0" ] || fail "ranks and Xids of shared GPUs: $(ranks share)"
 losses share >share.loss
 close cpu.loss share.loss 1e-4

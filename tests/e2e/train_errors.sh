@@ -17,7 +17,7 @@ refused 2 'unknown key "gpus"; did you mean "-n"?' "$TUTTI" train --gpus 2
 refused 2 '--amp needs a value: off, bf16 or fp16' "$TUTTI" train --amp
 refused 2 'is a folder; expected a file (of a run: ./config.json)' "$TUTTI" train --config .
 refused 2 'data_dir: data=digits needs no files' "$TUTTI" train --data-dir "$work"
-refused 2 'amp: "bf61" is none of its values; expected off, bf16 or fp16' "$TUTTI" train --amp bf61
+refused 2 'amp: "bf61" is not one of its values; expected off, bf16 or fp16' "$TUTTI" train --amp bf61
 refused 2 'data_dir' "$TUTTI" train --data cifar10
 refused 2 'workers: 257 is out of range' "$TUTTI" train --workers 257
 refused 2 'expected 1 to 4096' "$TUTTI" train -n 0

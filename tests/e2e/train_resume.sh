@@ -47,19 +47,19 @@ cmp killed/model.safetensors whole/model.safetensors || fail "the weights of a r
 rm killed/summary.json
 printf x | dd of=killed/checkpoints/step-00000135/model.safetensors bs=1 seek=9000 conv=notrunc 2>dd.out
 train killed $mlp --checkpoint-every 20 --resume auto
-grep -q 'step-00000135 is passed over: .*model.safetensors is damaged: tensor "fc1.weight" has digest' killed.out || fail "flipped: $(cat killed.out)"
+grep -q 'step-00000135 is skipped: .*model.safetensors is damaged: tensor "fc1.weight" has digest' killed.out || fail "flipped: $(cat killed.out)"
 grep -q 'resumed from killed/checkpoints/step-00000120' killed.out || fail "the one before was not taken"
 same killed whole
 rm killed/summary.json # one digit of where the run was: nothing but its digest tells
 sed -i 's/"batch": 0,/"batch": 8,/' killed/checkpoints/step-00000135/state.json
 train killed $mlp --checkpoint-every 20 --resume auto
-grep -q 'step-00000135 is passed over: .*state.json is damaged: its contents have digest' killed.out || fail "a digit: $(cat killed.out)"
+grep -q 'step-00000135 is skipped: .*state.json is damaged: its contents have digest' killed.out || fail "a digit: $(cat killed.out)"
 same killed whole
 rm killed/summary.json
 truncate -s 5000 killed/checkpoints/step-00000135/optimizer.safetensors
 echo '{' >killed/checkpoints/step-00000120/state.json
 train killed $mlp --resume auto
-for text in 'optimizer.safetensors is not a valid' 'state.json is damaged' 'no checkpoint there, from the beginning' 'its earlier run is now in killed/earlier-1'; do
+for text in 'optimizer.safetensors is not a valid' 'state.json is damaged' 'no checkpoint there, starting from the beginning' 'its earlier run is now in killed/earlier-1'; do
     grep -q "$text" killed.out || { cat killed.out; fail "it does not say: $text"; }
 done
 same killed whole

@@ -26,8 +26,8 @@ saved() {
     [ "$(readlink "$1/checkpoints/latest")" = "step-$(printf %08d "$steps")" ] ||
         fail "$1: $steps steps, and the last checkpoint is $(readlink "$1/checkpoints/latest")"
     [ -z "$(find "$1" -name '*.tmp')" ] || fail "$1: left $(find "$1" -name '*.tmp')"
-    [ "$(grep -c '^tutti train: asked to stop: ' "$1.err")" = 1 ] || { cat "$1.err"; fail "$1: is not answered, once"; }
-    ! grep -vE '^tutti train: (asked to stop: |SIG[A-Z0-9]+: stopping 2 workers)' "$1.err" || fail "$1: words on standard error"
+    [ "$(grep -c '^tutti train: stopping: ' "$1.err")" = 1 ] || { cat "$1.err"; fail "$1: is not answered, once"; }
+    ! grep -vE '^tutti train: (stopping: |SIG[A-Z0-9]+: stopping 2 workers)' "$1.err" || fail "$1: words on standard error"
 }
 train whole $mlp --max-steps 900
 for each in "TERM 143" "INT 130" "HUP 129" "USR1 138"; do

@@ -40,6 +40,8 @@ awk -v l="$(field rows/summary.json val_loss)" 'BEGIN { exit !(l < 0.01) }' || f
 [ "$(field rows/summary.json val_accuracy)" = null ] || fail "regression has an accuracy"
 own rows2 2 rows --model mlp
 grep -q '96 training rows of 2, 32 test rows' rows2.out || fail "rows are not said"
+grep -q '^\[0\] epoch .* samples/s' rows2.out && grep -q '^\[0\]   samples/s ' rows2.out && ! grep -q image rows2.out ||
+    { cat rows2.out; fail "rows are called images"; }
 own keys alone model --data digits --epochs 1
 [ "$(field keys/config.json data)" = digits ] || fail "data by keys"
 
@@ -68,7 +70,7 @@ kill -TERM $pid
 wait $pid || code=$?
 [ $code = 143 ] || { tail cut.out; fail "exit code $code of a run stopped by SIGTERM"; }
 last cut.out | grep -q '^interrupted, code 143' || fail "it does not say that it was interrupted"
-grep -q 'to go on: ./mine --config cut/config.json --resume auto' cut.out || fail "how to go on is not said"
+grep -q 'to continue: ./mine --config cut/config.json --resume auto' cut.out || fail "how to go on is not said"
 steps=$(field cut/summary.json steps)
 own cut alone images --resume auto --schedule constant --warmup-epochs 0 --epochs 4000 --max-steps $((steps + 5))
 own whole alone images --schedule constant --warmup-epochs 0 --epochs 4000 --max-steps $((steps + 5))
@@ -161,7 +163,10 @@ refused 2 'is not what TUTTI_SHARED_MODEL(KIND) of Tutti' "$TUTTI" train --model
 shared bad 'static const tutti_model_kind kind = {.name = "../up", .bytes = 1}; TUTTI_SHARED_MODEL(kind);'
 refused 2 'the name "../up" is not one of' "$TUTTI" train --model ./bad.so
 shared none 'static const tutti_model_kind kind = {.name = "none", .bytes = 1}; TUTTI_SHARED_MODEL(kind);'
-refused 2 'needs a name, the functions init and forward' "$TUTTI" train --model ./none.so
+refused 2 'model "none": bytes is less than' "$TUTTI" train --model ./none.so
+shared half 'static void init(tutti_module *m, const tutti_model_opts *o) { (void)m, (void)o; }
+static const tutti_model_kind kind = {.name = "half", .bytes = sizeof(tutti_module), .init = init}; TUTTI_SHARED_MODEL(kind);'
+refused 2 'model "half": forward is NULL in its tutti_model_kind' "$TUTTI" train --model ./half.so
 shared lost "$model extern int not_there(void); int call(void); int call(void) { return not_there(); } TUTTI_SHARED_MODEL(kind);"
 shared mute 'static tutti_status open(void **self, const tutti_dataset_source *s, tutti_dataset_info *i) { (void)self, (void)s, (void)i; return TUTTI_ERR_IO; }
 static tutti_status read(const void *self, size_t n, uint8_t *x, int64_t *y) { (void)self, (void)n, (void)x, (void)y; return TUTTI_ERR_IO; }

@@ -200,16 +200,16 @@ static void check_claims(int port)
     assert_logged("it has no secret");
     assert_int_equal(greet_as(port, &other, &claim, text), TUTTI_ERR_IO);
     assert_non_null(strstr(text, "has another secret: it belongs to another job"));
-    assert_logged("it does not take our proof: it has another secret or job");
+    assert_logged("it rejects our authentication: its secret or job differs");
     elsewhere.job = 4711;
     assert_int_equal(greet_as(port, &right, &elsewhere, text), TUTTI_ERR_IO);
-    assert_non_null(strstr(text, "serves another job of the same secret"));
+    assert_non_null(strstr(text, "belongs to another job with the same secret"));
     stale.attempt = 0;
     stale.process ^= 1; /* the process that hosts the store outlives attempts */
     usleep(1000000);
     assert_int_equal(greet_as(port, &right, &stale, text), TUTTI_ERR_IO);
     assert_non_null(strstr(text, "refuses attempt 0 of this job"));
-    assert_logged("it is of an attempt of the job that is over");
+    assert_logged("it belongs to an attempt of the job that has ended");
 }
 
 /* Has the secret's form but not the secret: a proof that was recorded elsewhere, or guessed. */
@@ -250,7 +250,7 @@ static void check_ended(int port)
     assert_int_equal(send(fd, hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
     assert_int_equal(recv(fd, answer, sizeof answer, MSG_WAITALL), sizeof answer);
     close(fd);
-    assert_logged("it ended before it had proven itself");
+    assert_logged("it ended before it was authenticated");
 }
 
 static void check_rubbish(int port)
@@ -319,7 +319,7 @@ static void check_taken_rank(int port)
     }
     assert_int_equal(waitpid(second, &status, 0), second);
     assert_int_equal(status, 0);
-    assert_logged("another process is here as its rank already");
+    assert_logged("another process already has its rank");
     assert_int_equal(write(go_on[1], "x", 1), 1);
     assert_int_equal(waitpid(first, &status, 0), first);
     assert_int_equal(status, 0);
@@ -392,7 +392,7 @@ static void patience_end(patience *p)
                   p->loris_ms, p->sent);
     assert_true(ms < PROVE_MS + 2000);
     assert_true(p->loris_ms > PROVE_MS - 1000 && p->loris_ms < PROVE_MS + 2000);
-    assert_logged("it has not proven itself in 10 s");
+    assert_logged("it did not authenticate within 10 s");
 }
 
 static void the_store_turns_strangers_away(void **state)
@@ -419,7 +419,7 @@ static void the_store_turns_strangers_away(void **state)
     patience_end(&p);
     check_ended(port);
     check_taken_rank(port);
-    for (const char *at = end_log(); (at = strstr(at, "turns away")) != NULL; at++)
+    for (const char *at = end_log(); (at = strstr(at, " rejects ")) != NULL; at++)
         lines++;
     print_message("%d log lines in %.0f s\n", lines, (tutti__now_ms() - begin) * 1e-3);
     assert_true(lines >= 8 && lines <= (tutti__now_ms() - begin) * 1e-3 + 2);
@@ -592,7 +592,7 @@ static void a_rank_turns_strangers_away(void **state)
         assert_true(until_hung_up(strangers[i], 2000) >= 0);
         close(strangers[i]);
     }
-    assert_non_null(strstr(log, "rank 0 of group \"world\" turns away 127.0.0.1:"));
+    assert_non_null(strstr(log, "rank 0 of group \"world\" rejects 127.0.0.1:"));
     kill(server, SIGKILL);
     waitpid(server, NULL, 0);
 }

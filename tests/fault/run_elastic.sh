@@ -48,7 +48,7 @@ all_end 3
 new_job
 run 0 "$TUTTI" run -n 3 "$worker" "$shared" 200 1 8 alone=1
 cp "$work/out" "$work/a.out"
-grep -q 'rank 1 (process [0-9]*) is killed: no generation comes about with it (it says: cannot connect)' "$work/out" "$work/err" ||
+grep -q 'rank 1 (process [0-9]*) is killed: no group can be formed with it (it says: cannot connect)' "$work/out" "$work/err" ||
     fail "nothing says why it was killed"
 all_end 2
 
@@ -59,7 +59,7 @@ wait_until "six are at work" at_work 6
 front=$(front b)
 kill -KILL "$front"
 wait "${node_pid[b]}"
-saying a 'node .* was lost with 2 workers: .*; the others go on'
+saying a 'node .* was lost with 2 workers: .*; the others continue'
 wait_until "four are at work" at_work 4
 kill -KILL "$(pgrep -P "$(front c)")"
 ended c 137

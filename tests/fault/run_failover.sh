@@ -59,7 +59,7 @@ wait_until "three are at work" grep -hq 'of 3' "$work/a.out" "$work/b.out" "$wor
 kill_node a
 wait_until "another coordinates" sh -c "cat '$work'/?.out | grep -q 'this node coordinates the job'"
 node d $flags "$worker" "$shared" 2000 4 8
-saying d 'the job goes on elsewhere: joining it at 127.0.0.1:'
+saying d 'the job continues elsewhere: joining it at 127.0.0.1:'
 wait_until "the third is in" sh -c "cat '$work'/[bcd].out | grep -q 'generation [0-9]* of 3'"
 host=$(grep -l 'this node coordinates the job' "$work"/[bc].out)
 kill -TERM "$(front "$(basename "${host:-b.out}" .out)")" # a host may leave, too
@@ -76,7 +76,7 @@ kill -STOP "$frozen"
 wait_until "another coordinates" sh -c "cat '$work'/?.out | grep -q 'this node coordinates the job from now on (term 2), with 2 of 3 nodes'"
 wait_until "two are at work" sh -c "cat '$work'/[bc].out | grep -q 'of 2'"
 kill -CONT "$frozen"
-saying a 'another node coordinates the job: this one joins it again'
+saying a 'another node coordinates the job: this one rejoins it'
 for name in a b c; do ended $name 0; done
 equal "coordinators" "$(coordinators)" 1
 equal "ends" "$(cat "$work"/?.out | sed -n 's/.*finished at //p' | sort | uniq -c | tr -s ' ' | cut -d ' ' -f 2 | tr '\n' ,)" "3,"
@@ -90,9 +90,9 @@ node b $flags "$worker" "$shared" 2000 5 8
 wait_until "two are at work" sh -c "cat '$work'/[ab].out | grep -q 'generation 1 of 2'"
 frozen=$(agent_of a)
 kill -STOP "$frozen"
-saying b 'only 1 of 2 nodes are heard, the others may go on by themselves: waiting'
+saying b 'only 1 of 2 nodes are connected, and the others may continue without this node: waiting'
 kill -CONT "$frozen"
-saying b 'another node coordinates the job: this one joins it again'
+saying b 'another node coordinates the job: this one rejoins it'
 for name in a b; do ended $name 0; done
 equal "coordinators" "$(coordinators)" 0
 equal "ends" "$(cat "$work"/?.out | sed -n 's/.*finished at //p' | sort | uniq -c | tr -s ' ' | cut -d ' ' -f 2 | tr '\n' ,)" "2,"
@@ -106,7 +106,7 @@ kill_node a
 node d $flags "$worker" "$shared" 1500 5 8
 wait_until "another rendezvous is open" grep -qi ":$(printf %04X "$port") .* 0A " /proc/net/tcp
 kill -CONT $frozen
-saying d 'the job goes on elsewhere: joining it at 127.0.0.1:'
+saying d 'the job continues elsewhere: joining it at 127.0.0.1:'
 for name in b c d; do ended $name 0; done
 equal "coordinators" "$(coordinators)" 1
 

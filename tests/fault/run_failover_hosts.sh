@@ -45,12 +45,12 @@ done
 # The cable of the rendezvous host: it waits, the other two go on; when it is mended, all work together.
 begin 3 2500
 cut 0
-saying a 'only 1 of 3 nodes are heard, the others may go on by themselves: waiting'
+saying a 'only 1 of 3 nodes are connected, and the others may continue without this node: waiting'
 wait_until "another coordinates" sh -c "cat '$work'/[bc].out | grep -q 'coordinates the job from now on (term 2), with 2 of 3 nodes'"
 wait_until "two are at work" sh -c "cat '$work'/[bc].out | grep -q 'generation [0-9]* of 2'"
 grep -q 'generation [0-9]* of 1' "$work"/a.out && fail "both sides went on"
 mend 0
-saying a 'another node coordinates the job: this one joins it again'
+saying a 'another node coordinates the job: this one rejoins it'
 for name in a b c; do ended $name 0; done
 all_say 1 'this node coordinates the job'
 same_end 3 2500
@@ -69,9 +69,9 @@ mend 0
 begin 2 2500
 cut 1
 saying a 'generation [0-9]* of 1'
-saying b 'only 1 of 2 nodes are heard, the others may go on by themselves: waiting'
+saying b 'only 1 of 2 nodes are connected, and the others may continue without this node: waiting'
 mend 1
-saying b 'another node coordinates the job: this one joins it again'
+saying b 'another node coordinates the job: this one rejoins it'
 for name in a b; do ended $name 0; done
 all_say 0 'this node coordinates the job'
 same_end 2 2500

@@ -102,8 +102,8 @@ static void both_ranks_say_who_listens_there(void **state)
         pids[0], errors[0],
         (const char *const[]){"cannot listen on", where, "another process", "MASTER_PORT", NULL},
         10);
-    expect_end(pids[1], errors[1],
-               (const char *const[]){where, "does not answer as Tutti would", NULL}, 20);
+    expect_end(pids[1], errors[1], (const char *const[]){where, "does not answer like Tutti", NULL},
+               20);
     close(listener);
 }
 

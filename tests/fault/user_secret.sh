@@ -40,7 +40,7 @@ rank 0 2 $bench & first=$!
 HOME=$work/other rank 1 2 $bench
 equal "exit code beside another secret" $? 1
 says 1 "has another secret: .* its host has another $work/other/.config/tutti/secret than this one .* TUTTI_SECRET_FILE"
-wait_until "rank 0 says whom it turned away" grep -q 'turns away 127.0.0.1:[0-9]*: it does not take our proof' "$work/0.err"
+wait_until "rank 0 says whom it turned away" grep -q 'rejects 127.0.0.1:[0-9]*: it rejects our authentication' "$work/0.err"
 # The right one comes, and the job goes on.
 rank 1 2 $bench || fail "the right rank was turned away: $(cat "$work/1.err")"
 wait $first || fail "rank 0: $(cat "$work/0.err")"
@@ -79,15 +79,15 @@ if [ "$(id -u)" = 0 ] && $nobody true 2>/dev/null && $nobody "$TUTTI" --version 
     rank 0 2 $bench & first=$!
     rank 1 2 $nobody $bench
     equal "exit code of another user" $? 1
-    says 1 'is of another user, and without a secret'
-    wait_until "rank 0 says so too" grep -q 'turns away .*: it \(is of another user\|does not take\)' "$work/0.err"
+    says 1 'belongs to another user, and without a secret'
+    wait_until "rank 0 says so too" grep -q 'rejects .*: it \(belongs to another user\|rejects\)' "$work/0.err"
     rank 1 2 $bench || fail "the same user without a secret: $(cat "$work/1.err")"
     wait $first || fail "rank 0 without a secret: $(cat "$work/0.err")"
     # Nor does a rank join a store that another user hosts at its port.
     rank 0 2 $nobody $bench & first=$!
     rank 1 2 $bench
     equal "exit code at another user's store" $? 1
-    says 1 'is of another user'
+    says 1 'belongs to another user'
     rank 1 2 $nobody $bench || fail "two ranks of nobody: $(cat "$work/1.err")"
     wait $first || fail "two ranks of nobody: $(cat "$work/0.err")"
     # With a secret there is nothing to ask the kernel for.
@@ -95,7 +95,7 @@ if [ "$(id -u)" = 0 ] && $nobody true 2>/dev/null && $nobody "$TUTTI" --version 
     rank 0 2 $bench & first=$!
     rank 1 2 $nobody $bench
     says 1 'expects a secret while this rank has none'
-    wait_until "rank 0 says so" grep -q 'turns away .*: it has no secret' "$work/0.err"
+    wait_until "rank 0 says so" grep -q 'rejects .*: it has no secret' "$work/0.err"
     rank 1 2 $bench
     wait $first || fail "rank 0 beside a stranger: $(cat "$work/0.err")"
     # A home that belongs to another user is no place for a file.

@@ -225,7 +225,8 @@ static void what_is_no_weights_is_refused_by_name(void **state)
 {
     (void)state;
     WRITE(BEGIN "cposix\nsystem\n(X\4\0\0\0truetR.");
-    expect_refused(TUTTI_ERR_UNSUPPORTED, "holds a posix.system, which weights are not made of");
+    expect_refused(TUTTI_ERR_UNSUPPORTED,
+                   "holds a posix.system, which is not part of plain weights");
     WRITE(BEGIN "cbuiltins\neval\n(X\1\0\0\0"
                 "1"
                 "tR.");
@@ -235,7 +236,7 @@ static void what_is_no_weights_is_refused_by_name(void **state)
     WRITE("\x80\x04\x8c\1w.");
     expect_refused(TUTTI_ERR_FORMAT, "protocol 4, expected 2");
     WRITE(BEGIN "(i.");
-    expect_refused(TUTTI_ERR_FORMAT, "operation 0x69 is none");
+    expect_refused(TUTTI_ERR_FORMAT, "operation 0x69 is not one");
     WRITE(BEGIN "}");
     expect_refused(TUTTI_ERR_FORMAT, "it ends too early");
     WRITE(BEGIN "X\xff\xff\xff\x7f"
@@ -346,7 +347,7 @@ static void what_is_out_of_proportion_is_refused(void **state)
     PUT("h\1h\2", 1000000);
     PUT("u.", 1);
     write_large(pickle, &text, &n);
-    expect_refused(TUTTI_ERR_UNSUPPORTED, "no one dictionary of tensors");
+    expect_refused(TUTTI_ERR_UNSUPPORTED, "does not hold a dictionary of tensors");
     /* Views of the same megabyte */
     pickle = open_memstream(&text, &n);
     PUT(BEGIN "}(" NAME("a") FLOATS("K\0", "J\0\0\4\0", "K\1") "q\1", 1);

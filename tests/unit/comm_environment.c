@@ -247,7 +247,7 @@ static void half_a_group_is_an_error_that_says_what_is_missing(void **state)
         {TORCH " TUTTI_STORE=nowhere",
          "TUTTI_STORE is \"nowhere\", expected HOST:PORT or file:PATH"},
         {TORCH " TUTTI_STORE=file:", "TUTTI_STORE is \"file:\", expected HOST:PORT or file:PATH"},
-        {"WORLD_SIZE=2 SLURM_JOB_ID=1", "start the ranks with srun, which tells each who it is"},
+        {"WORLD_SIZE=2 SLURM_JOB_ID=1", "start the ranks with srun, which gives each its rank"},
         {SLURM " WORLD_SIZE=8",
          "WORLD_SIZE is 8, but Slurm started this rank with SLURM_STEP_NUM_TASKS 7"},
         {SLURM " WORLD_SIZE=7 RANK=0",

@@ -448,7 +448,7 @@ static void damaged_idx_files_are_named(void **state)
     (void)state;
     mnist_fails(IMAGES_HEAD, 3 * 784 - 1, LABELS_HEAD, 3, "a/t10k-images-idx3-ubyte", "truncated");
     assert_error_says("2351", "2352", NULL);
-    mnist_fails(IMAGES_HEAD, 3 * 784 + 1, LABELS_HEAD, 3, "images-idx3", "goes on after");
+    mnist_fails(IMAGES_HEAD, 3 * 784 + 1, LABELS_HEAD, 3, "images-idx3", "continues after");
     mnist_fails(FLOATS, 3 * 784, LABELS_HEAD, 3, "00000d03", "expected 00000803");
     mnist_fails(HUGE_, 784, LABELS_HEAD, 3, "at most", "header");
     mnist_fails(LYING, 784, LABELS_HEAD, 3, "truncated", "3288334336");

@@ -427,7 +427,7 @@ static void who_ends_must_say_that_the_work_is_done(void **state)
     ended(&f, "a0", 0, 0);
     expect(&f, "let_go a0 fail nobody");
     assert_int_equal(f.code, 1);
-    assert_string_equal(f.why, "all workers have ended before any said that the work was done "
+    assert_string_equal(f.why, "all workers have ended, and none said that the work was done "
                                "(tutti_elastic_end)");
     tutti__generations_free(&f.g);
 

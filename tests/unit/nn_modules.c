@@ -428,7 +428,7 @@ static void a_wrong_order_is_refused_and_changes_nothing(void **state)
     assert_int_equal(flat.offsets[1], 16);
     tutti_module_init_child(&child, &m.root, "child");
     assert_int_equal(tutti_module_flat(&child, &flat), TUTTI_ERR_ARG);
-    says("'child' lies in another module");
+    says("'child' is part of another module");
     tutti_module_destroy(&m.root);
     tutti_module_destroy(&other.root);
 }

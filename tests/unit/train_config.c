@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include <tutti/trainer.h>
 
 #define N_ARGUMENTS 12
 
@@ -152,8 +153,8 @@ static void a_device_may_have_a_number(void **state)
 static void keys_that_need_each_other_say_so(void **state)
 {
     (void)state;
-    REFUSED("init_only: says what to take of init", "--init FILE", "--init-only", "fc");
-    REFUSED("init_partial: says what to take of init", "--init FILE", "--init-partial");
+    REFUSED("init_only: selects tensors of init", "--init FILE", "--init-only", "fc");
+    REFUSED("init_partial: selects tensors of init", "--init FILE", "--init-partial");
     REFUSED("nesterov", "momentum", "--nesterov", "--momentum", "0");
     REFUSED("data_dir", "--data-dir", "--data", "cifar10");
     REFUSED("profile: \"3\"", "1:5", "--profile", "3");
@@ -212,7 +213,8 @@ static void a_bad_file_is_refused_by_name(void **state)
         {"{", "not a JSON object"},
         {"", "not a JSON object"},
         {"{\"lr\": 1, \"lr\": 2}", "duplicate"},
-        {"{\"device\": \"gpu\"}", "none of its values; expected auto, cpu, cuda, cuda:N or strict"},
+        {"{\"device\": \"gpu\"}",
+         "not one of its values; expected auto, cpu, cuda, cuda:N or strict"},
     };
     char path[64];
 
@@ -257,6 +259,59 @@ static void the_json_repeats_the_run(void **state)
     REFUSED("world-size", "unknown", "--world-size", "3");
 }
 
+/* ---- What a program brings ------------------------------------------------------------------------------------ */
+
+static void init_nothing(tutti_module *m, const tutti_model_opts *opts)
+{
+    (void)m, (void)opts;
+}
+
+static tutti_tensor *same(tutti_module *m, tutti_tensor *x)
+{
+    (void)m;
+    return x;
+}
+
+static tutti_status open_nothing(void **self_p, const tutti_dataset_source *source,
+                                 tutti_dataset_info *info)
+{
+    (void)self_p, (void)source, (void)info;
+    return TUTTI_OK;
+}
+
+static void expect_incomplete(const tutti_trainer_opts *opts, const char *message)
+{
+    char *argv[] = {"program", NULL};
+    tutti_trainer *trainer;
+
+    assert_int_equal(tutti_trainer_new(&trainer, 1, argv, opts), TUTTI_ERR_ARG);
+    assert_null(trainer);
+    if (!strstr(tutti_last_error(), message))
+        fail_msg("\"%s\" does not say \"%s\"", tutti_last_error(), message);
+}
+
+static void an_incomplete_model_or_format_is_refused_before_the_run(void **state)
+{
+    const tutti_model_kind whole = {
+        .name = "net", .bytes = sizeof(tutti_module), .init = init_nothing, .forward = same};
+    tutti_model_kind model = whole;
+    tutti_dataset_format format = {.name = "halves", .open = open_nothing};
+    const tutti_trainer_opts by_model = {.model = &model}, by_format = {.format = &format};
+
+    (void)state;
+    model.forward = NULL;
+    expect_incomplete(&by_model, "model \"net\": forward is NULL in its tutti_model_kind");
+    model = whole;
+    model.init = NULL;
+    expect_incomplete(&by_model, "model \"net\": init is NULL");
+    model = whole;
+    model.bytes = sizeof(tutti_module) - 1;
+    expect_incomplete(&by_model, "model \"net\": bytes is less than a tutti_module's");
+    expect_incomplete(&by_format, "data format \"halves\": read is NULL");
+    format.name = NULL;
+    expect_incomplete(&by_format, "data: the name \"\" is not one of 1 to 60");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -269,6 +324,7 @@ int main(void)
         cmocka_unit_test(what_is_off_may_be_said),
         cmocka_unit_test(a_device_may_have_a_number),
         cmocka_unit_test(keys_that_need_each_other_say_so),
+        cmocka_unit_test(an_incomplete_model_or_format_is_refused_before_the_run),
         cmocka_unit_test(histograms_are_tensorboard_s),
         cmocka_unit_test(a_file_gives_values_and_flags_override_it),
         cmocka_unit_test(a_bad_file_is_refused_by_name),

@@ -238,22 +238,25 @@ static tutti_status check_answer(const uint8_t *hello, const uint8_t *answer,
                    : tutti__fail(TUTTI_ERR_IO, "%s has another secret: it belongs to another job",
                                  who);
     if (other_job(&there, mine))
-        return tutti__fail(TUTTI_ERR_IO,
-                           "%s serves another job of the same secret (TORCHELASTIC_RUN_ID, or the "
-                           "job that mpirun or srun named, differs)",
-                           who);
+        return tutti__fail(
+            TUTTI_ERR_IO,
+            "%s belongs to another job with the same secret (TORCHELASTIC_RUN_ID, or the "
+            "job that mpirun or srun named, differs)",
+            who);
     if (there.kind != mine->kind ||
         (theirs && (there.group != theirs->group || there.rank != theirs->rank)))
-        return tutti__fail(TUTTI_ERR_IO, "%s is of this job, but not whom this rank called", who);
+        return tutti__fail(TUTTI_ERR_IO,
+                           "%s is of this job, but not the process that this rank called", who);
     return TUTTI_OK;
 }
 
 static tutti_status fail_other_user(const char *who)
 {
-    return tutti__fail(TUTTI_ERR_IO,
-                       "%s is of another user, and without a secret only processes of one user may "
-                       "meet: start all ranks as one user, or with the same TUTTI_SECRET_FILE",
-                       who);
+    return tutti__fail(
+        TUTTI_ERR_IO,
+        "%s belongs to another user, and without a secret only processes of one user can form a "
+        "group: start all ranks as one user, or with the same TUTTI_SECRET_FILE",
+        who);
 }
 
 static tutti_status check_verdict(char verdict, const tutti__claim *mine, const char *who)
@@ -264,13 +267,12 @@ static tutti_status check_verdict(char verdict, const tutti__claim *mine, const 
     case TUTTI__STALE:
         return tutti__fail(TUTTI_ERR_IO,
                            "%s refuses attempt %u of this job: a newer one has begun, and this "
-                           "process is left over",
+                           "process is a leftover",
                            who, mine->attempt);
     case TUTTI__TAKEN:
         return tutti__fail(
             TUTTI_ERR_IO,
-            "%s refuses a second rank %u: another process is there as that rank; was "
-            "one started twice?",
+            "%s refuses a second rank %u: another process has that rank; was one started twice?",
             who, mine->rank - 1);
     case TUTTI__OTHER_USER:
         return fail_other_user(who);
@@ -282,8 +284,8 @@ static tutti_status check_verdict(char verdict, const tutti__claim *mine, const 
 static tutti_status fail_silent(const char *who, int error)
 {
     return tutti__fail(error == ETIMEDOUT ? TUTTI_ERR_TIMEOUT : TUTTI_ERR_PEER,
-                       "%s does not answer as Tutti would: %s; is something else there, is it "
-                       "stopped or at its limit of open files (see its own lines), or did it just "
+                       "%s does not answer like Tutti: %s; is another program there, is it stopped "
+                       "or at its limit of open files (see its output), or did it just "
                        "end?",
                        who, error == ECONNRESET ? "connection closed" : strerror(error));
 }
@@ -370,7 +372,7 @@ static int answer_hello(tutti__acceptor *d, int fd, const tutti__secret *secret,
     const tutti__claim theirs = claim_in(d->hello);
 
     if (theirs.kind != mine->kind)
-        return turn_away(d, "it wants something else than is here");
+        return turn_away(d, "it asks for a service that this process does not offer");
     make_head(d->answer, secret, mine);
     make_mac(d->answer + TUTTI__HEAD_BYTES, secret, "accept", d->hello, d->answer);
     /* The first bytes on this socket: they fit its buffer or the client is none. */
@@ -387,7 +389,7 @@ static int check_proof(tutti__acceptor *d, const tutti__secret *secret, const tu
         return turn_away(d,
                          secret->set ? "it has no secret" : "it has a secret, this job has none");
     if (sodium_is_zero(d->proof, sizeof d->proof))
-        return turn_away(d, "it does not take our proof: it has another secret or job");
+        return turn_away(d, "it rejects our authentication: its secret or job differs");
     make_mac(mac, secret, "connect", d->hello, d->answer);
     if (sodium_memcmp(mac, d->proof, MAC_BYTES) != 0)
         return turn_away(d, secret->users ? "it does not know this user's secret"
@@ -414,7 +416,7 @@ int tutti__acceptor_step(tutti__acceptor *d, int fd, const tutti__secret *secret
                 0) /* it only looked whether somebody listens, as ranks do that miss another */
             return turn_away(d, NULL);
         if (n <= 0)
-            return turn_away(d, hello ? "it hung up" : "it ended before it had proven itself");
+            return turn_away(d, hello ? "it hung up" : "it ended before it was authenticated");
         d->got += (size_t)n;
         if (memcmp(d->hello, MAGIC, d->got < sizeof MAGIC ? d->got : sizeof MAGIC) != 0)
             return turn_away(d, "it speaks another protocol");
@@ -430,10 +432,10 @@ bool tutti__acceptor_decide(tutti__acceptor *d, int fd, char verdict)
     bool sent = send(fd, &verdict, 1, MSG_NOSIGNAL) == 1;
 
     if (verdict != TUTTI__WELCOME)
-        d->why = verdict == TUTTI__STALE   ? "it is of an attempt of the job that is over"
-                 : verdict == TUTTI__TAKEN ? "another process is here as its rank already"
+        d->why = verdict == TUTTI__STALE   ? "it belongs to an attempt of the job that has ended"
+                 : verdict == TUTTI__TAKEN ? "another process already has its rank"
                  : verdict == TUTTI__OTHER_USER
-                     ? "it is of another user, and there is no secret that it could know"
+                     ? "it belongs to another user, and there is no secret"
                      : "no such rank is expected here";
     return sent && verdict == TUTTI__WELCOME;
 }
@@ -467,6 +469,6 @@ void tutti__log_refusal(tutti__refusals *refusals, int fd, const tutti__acceptor
         tutti__address_text(&from, text, sizeof text);
     if (refusals->hidden)
         snprintf(more, sizeof more, " (and %u others since the last such line)", refusals->hidden);
-    tutti_log(TUTTI_LOG_WARN, "comm", "%s turns away %s: %s%s", door, text, why, more);
+    tutti_log(TUTTI_LOG_WARN, "comm", "%s rejects %s: %s%s", door, text, why, more);
     *refusals = (tutti__refusals){.next_ms = now + 1000};
 }

@@ -14,7 +14,7 @@
 
 #define REMEDY "start the ranks with `tutti run -n N PROGRAM`, which sets all of them"
 #define REMEDY_IN_A_JOB                                                                            \
-    "start the ranks with srun, which tells each who it is, or with `tutti run -n N PROGRAM`"
+    "start the ranks with srun, which gives each its rank, or with `tutti run -n N PROGRAM`"
 
 typedef struct launcher {
     const char *source, *mark; /* present if `mark` is set */

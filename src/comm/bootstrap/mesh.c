@@ -52,8 +52,8 @@ static void say_silent(const tutti__bootstrap *boot, int rank, const tutti__wait
     tutti__comm_peer_text(boot->comm, rank, peer, sizeof peer);
     tutti_log(
         TUTTI_LOG_WARN, "comm",
-        "group \"%s\": rank %d of %d has waited %.0f s for %s%s: it has said where it is, but "
-        "does not connect; stopped, or much slower? This rank waits for %.4g s "
+        "group \"%s\": rank %d of %d has waited %.0f s for %s%s: it has published its address, but "
+        "does not connect; is it stopped, or much slower? This rank waits for %.4g s "
         "(TUTTI_TIMEOUT_S)",
         boot->comm->name, boot->comm->rank, boot->comm->size, tutti__waiting_seconds(waiting), peer,
         tutti__waiting_state(theirs->host, theirs->pid), boot->comm->timeout_ms / 1e3);
@@ -146,7 +146,7 @@ static int hear(const tutti__bootstrap *boot, candidate *v, const tutti__mesh *m
     char verdict;
 
     if (state == 0 && tutti__now_ms() >= v->deadline) {
-        v->acceptor.why = "it has not proven itself in 10 s";
+        v->acceptor.why = "it did not authenticate within 10 s";
         return -1;
     }
     if (state <= 0)
@@ -233,7 +233,7 @@ static tutti_status accept_candidates(int listener, candidate *candidates, int *
         return TUTTI_OK; /* nobody waits, or who waited is gone */
     return tutti__fail(TUTTI_ERR_MEMORY,
                        "cannot accept the connections of other ranks: %s; raise the limit of open "
-                       "files (ulimit -n), of which a rank needs some, and one or more a peer",
+                       "files (ulimit -n), a rank needs some, and one or more per peer",
                        strerror(errno));
 }
 

@@ -59,7 +59,7 @@ static void forgive(tutti__control *control, double now)
         control->links[r].heard = now;
     control->judge_at = now + control->limit_ms;
     tutti_log(TUTTI_LOG_INFO, "comm",
-              "group \"%s\": this process was away for %.3g s, so it forgives its peers' silence",
+              "group \"%s\": this process did not run for %.3g s, so it ignores its peers' silence",
               control->comm->name, (now - control->lap) / 1e3);
 }
 

@@ -111,7 +111,7 @@ static void *control_main(void *arg)
             wait = TELL_MS;
         n = epoll_wait(control->epoll, events, N_EVENTS, more ? 0 : wait);
         if (n < 0 && errno != EINTR) {
-            tutti_log(TUTTI_LOG_ERROR, "comm", "group \"%s\" is no longer watched: %s",
+            tutti_log(TUTTI_LOG_ERROR, "comm", "group \"%s\" is no longer monitored: %s",
                       control->comm->name, strerror(errno));
             return NULL;
         }

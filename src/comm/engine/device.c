@@ -243,7 +243,7 @@ tutti_status tutti__devices_await(tutti__comm *comm, const tutti__op *op, tutti_
 tutti_status tutti__devices_reach(tutti__comm *comm, const tutti__op *op, const tutti__mark *mark)
 {
     return tutti__devices_await(comm, op, op->stream, mark->event, true,
-                                "what its program had given to the stream before");
+                                "work submitted to the stream before");
 }
 
 /* What has been given to the lane ends by itself, so that is waited for whatever becomes of the group. */
@@ -308,7 +308,7 @@ static void note_staging(tutti__devices *d, const tutti_stream *stream)
         return;
     d->noted = true;
     tutti_log(TUTTI_LOG_INFO, "comm",
-              "group \"%s\" moves what is on %s:%d through memory of the host, which is meant for "
+              "group \"%s\" copies data on %s:%d through host memory, which is meant for "
               "tests and for ranks that share a GPU",
               d->comm->name, stream->ops->name, stream->device.index);
 }

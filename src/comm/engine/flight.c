@@ -244,7 +244,7 @@ static void report(tutti__flight *flight)
     if (text && *folder && status == TUTTI_OK)
         status = write_report(flight, folder, text);
     if (status != TUTTI_OK)
-        tutti_log(TUTTI_LOG_WARN, "comm", "the last collectives of this rank are not told: %s",
+        tutti_log(TUTTI_LOG_WARN, "comm", "cannot report the last collectives of this rank: %s",
                   tutti_last_error());
     (void)tutti__fail_again(status, message); /* what the caller was about to say */
     free(text);

@@ -589,8 +589,8 @@ tutti_status tutti_work_wait_for(tutti_work *work, int ms)
     }
     comm = work->queue->comm;
     return tutti__fail(TUTTI_ERR_TIMEOUT,
-                       "rank %d of group \"%s\": %s is not done after %.3g s; it goes on, wait for "
-                       "it again",
+                       "rank %d of group \"%s\": %s is not done after %.3g s; it is still in "
+                       "progress: wait for it again",
                        comm->rank, comm->name,
                        work->task.call ? "what was queued"
                                        : tutti__op_name((tutti__op_kind)work->task.op.signature.op),

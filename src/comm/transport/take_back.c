@@ -22,6 +22,6 @@ void tutti__take_back(const tutti__comm *comm, const void *p, size_t bytes)
     }
     tutti_log(TUTTI_LOG_WARN, "comm",
               "no memory for a private copy of %zu bytes of group \"%s\": a peer that was stopped "
-              "may still write to them when it goes on",
+              "may still write to them when it continues",
               bytes, comm->name);
 }

@@ -99,7 +99,7 @@ static tutti_status read_values(gzFile file, const char *path, uint64_t bytes, u
                            (unsigned long long)bytes, path);
     if (n > 0)
         return tutti__fail(TUTTI_ERR_FORMAT,
-                           "%s goes on after the %llu values that its header tells", path,
+                           "%s continues after the %llu values that its header announces", path,
                            (unsigned long long)bytes);
     return fail_read(file, path, got, bytes);
 }
@@ -139,7 +139,7 @@ static tutti_status read_idx(const char *path, int dims, idx_header *header, uin
         values *= status == TUTTI_OK ? header->d[i] : 0;
     if (status == TUTTI_OK && values > LIMIT)
         status = tutti__fail(TUTTI_ERR_FORMAT,
-                             "%s: its header tells of %llu bytes, at most %llu are read", path,
+                             "%s: its header announces %llu bytes, at most %llu are read", path,
                              (unsigned long long)values, (unsigned long long)LIMIT);
     if (status == TUTTI_OK)
         status = read_values(file, path, values, p);

@@ -97,11 +97,10 @@ tutti_status tutti__jpeg_decode(tutti__image *image)
     if (!setjmp(d.jump))
         status = decode(&d);
     else if (d.too_many_scans)
-        status =
-            tutti__fail(TUTTI_ERR_FORMAT,
-                        "%s is a JPEG of more than %d scans, each of which costs the time of a "
-                        "whole image: it is not read; `jpegtran -optimize` makes one of it",
-                        image->path, MAX_SCANS);
+        status = tutti__fail(TUTTI_ERR_FORMAT,
+                             "%s is a JPEG of more than %d scans, each as slow as a whole image: "
+                             "it is not read; `jpegtran -optimize` makes it one scan",
+                             image->path, MAX_SCANS);
     else
         status =
             tutti__fail(TUTTI_ERR_FORMAT, "%s is a damaged JPEG file: %s", image->path, d.message);

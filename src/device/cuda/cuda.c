@@ -25,7 +25,7 @@ static tutti_status too_old(const tutti__cuda_device *d, const tutti__cuda_prope
 {
     if (d->index > 0) {
         tutti_log(TUTTI_LOG_INFO, "device",
-                  "cuda:%d (%s), of compute capability %d.%d, and those behind it are left out",
+                  "cuda:%d (%s), of compute capability %d.%d, and those after it are not used",
                   d->index, d->name, p->major, p->minor);
         return TUTTI_OK;
     }
@@ -101,7 +101,7 @@ tutti_status tutti__cuda_done(tutti_device device, tutti_status status, const ch
     return tutti__fail(status, "cuda:%d (%s): %s: %s%s", device.index, device_of(device)->name,
                        what, tutti__cuda_module()->error(),
                        status == TUTTI_ERR_DEVICE
-                           ? "; this process can use the device no more: start it again from its "
+                           ? "; this process can no longer use the device: restart it from its "
                              "last checkpoint, and look for NVRM: Xid in the kernel's log (dmesg)"
                            : "");
 }

@@ -46,11 +46,10 @@ static tutti_status load(const tutti__cuda **cuda_p)
     TUTTI_TRY(find(path, sizeof path));
     library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library)
-        return tutti__fail(
-            TUTTI_ERR_DEVICE,
-            "device cuda: the module %s cannot be loaded: %s; install what it misses, "
-            "name its folder in LD_LIBRARY_PATH, " OR_ELSE,
-            path, dlerror());
+        return tutti__fail(TUTTI_ERR_DEVICE,
+                           "device cuda: the module %s cannot be loaded: %s; install what is "
+                           "missing, name its folder in LD_LIBRARY_PATH, " OR_ELSE,
+                           path, dlerror());
     cuda = dlsym(library, TUTTI__CUDA_SYMBOL);
     if (!cuda || cuda->table != TUTTI__CUDA_TABLE || strcmp(cuda->version, TUTTI_VERSION) != 0) {
         (void)tutti__fail(

@@ -61,7 +61,8 @@ static tutti_status find_nodes(places *p)
     int n_nodes = hwloc_get_nbobjs_by_type(p->topology, HWLOC_OBJ_NUMANODE);
 
     if (n_nodes < 1)
-        return tutti__fail(TUTTI_ERR_ARG, "--numa-binding: the machine does not tell its nodes");
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "--numa-binding: this machine does not report its NUMA nodes");
     for (int i = 0; i < p->n; i++) {
         int node = node_of_device(device_of_rank(i));
 
@@ -149,10 +150,9 @@ tutti_status tutti__numa_binding(tutti__numa_mode mode, int n, cpu_set_t *sets)
 
     if (!tutti__topology_readable()) {
         free(p.nodes);
-        return tutti__fail(
-            TUTTI_ERR_UNSUPPORTED,
-            "--numa-binding: /sys/devices/system/cpu does not tell how the CPUs "
-            "lie; mount /sys (mount -t sysfs sys /sys), or leave out --numa-binding");
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "--numa-binding: /sys/devices/system/cpu does not describe the CPUs; "
+                           "mount /sys (mount -t sysfs sys /sys), or leave out --numa-binding");
     }
     if (!p.nodes || hwloc_topology_init(&p.topology) != 0) {
         free(p.nodes);
@@ -163,7 +163,7 @@ tutti_status tutti__numa_binding(tutti__numa_mode mode, int n, cpu_set_t *sets)
     hwloc_topology_set_type_filter(p.topology, HWLOC_OBJ_CORE, HWLOC_TYPE_FILTER_KEEP_ALL);
     hwloc_topology_set_type_filter(p.topology, HWLOC_OBJ_L3CACHE, HWLOC_TYPE_FILTER_KEEP_ALL);
     if (sched_getaffinity(0, sizeof p.mine, &p.mine) != 0 || hwloc_topology_load(p.topology) != 0)
-        status = tutti__fail_errno(errno, "--numa-binding: the machine does not tell its CPUs");
+        status = tutti__fail_errno(errno, "--numa-binding: this machine does not report its CPUs");
     else
         status = choose_all(&p, mode, sets);
     hwloc_topology_destroy(p.topology);

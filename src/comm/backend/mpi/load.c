@@ -182,8 +182,8 @@ static tutti_status run_starter(starter *s, int timeout_ms)
     if (!s->world.multiple)
         return tutti__fail(TUTTI_ERR_UNSUPPORTED,
                            "backend mpi: %s was started %s a thread level below "
-                           "MPI_THREAD_MULTIPLE, but collectives run in a thread of their own "
-                           "while the program goes on; %s",
+                           "MPI_THREAD_MULTIPLE, but collectives run in a separate thread while "
+                           "the program continues; %s",
                            s->world.version, s->world.ours ? "and gives only" : "by the program at",
                            s->world.ours ? "use an MPI that has it"
                                          : "ask MPI_Init_thread for MPI_THREAD_MULTIPLE");

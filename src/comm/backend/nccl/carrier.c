@@ -58,11 +58,10 @@ static tutti_status check_device(const tutti__nccl_carrier *c, tutti_device devi
 {
     if (device.index == c->device.index)
         return TUTTI_OK;
-    (void)tutti__fail(
-        TUTTI_ERR_ARG,
-        "the buffer is on cuda:%d, but those of its calls before were on cuda:%d, and "
-        "NCCL has one GPU for a rank of a group",
-        device.index, c->device.index);
+    (void)tutti__fail(TUTTI_ERR_ARG,
+                      "the buffer is on cuda:%d, but those of earlier calls were on cuda:%d: with "
+                      "NCCL, a rank of a group uses one GPU",
+                      device.index, c->device.index);
     return tutti__devices_fail(c->base.comm);
 }
 
@@ -151,10 +150,11 @@ static tutti_status get_registered(tutti__nccl_carrier *c, const tutti__op *op, 
     }
     return status != TUTTI_ERR_MEMORY || r->own
                ? status
-               : tutti__fail(TUTTI_ERR_MEMORY,
-                             "cuda:%d: out of memory: ncclMemAlloc has no %zu bytes; try a smaller "
-                             "--batch-size, --amp bf16, or backend native",
-                             c->device.index, r->memory.bytes);
+               : tutti__fail(
+                     TUTTI_ERR_MEMORY,
+                     "cuda:%d: out of memory: ncclMemAlloc of %zu bytes failed; try a smaller "
+                     "--batch-size, --amp bf16, or backend native",
+                     c->device.index, r->memory.bytes);
 }
 
 static tutti_status get(tutti__nccl_carrier *c, const tutti__op *op, region *r)

@@ -73,12 +73,11 @@ static void judge(const tutti__comm *comm, const offer *all, char *why, size_t c
                 all[r].version / 100 % 100, all[r].version % 100);
         for (int q = 0; q < r && !*why; q++)
             if (all[q].machine == all[r].machine && strcmp(all[q].gpu, all[r].gpu) == 0)
-                snprintf(
-                    why, capacity,
-                    "rank %d and rank %d on %s are both on GPU %s (cuda:%d, cuda:%d), and NCCL "
-                    "wants one for each rank: start one rank a GPU, or use backend native, "
-                    "which moves GPUs' memory through the host's",
-                    q, r, comm->peers[r].host, all[r].gpu, all[q].index, all[r].index);
+                snprintf(why, capacity,
+                         "rank %d and rank %d on %s are both on GPU %s (cuda:%d, cuda:%d), but "
+                         "NCCL needs one for each rank: start one rank per GPU, or use backend "
+                         "native, which copies through host memory",
+                         q, r, comm->peers[r].host, all[r].gpu, all[q].index, all[r].index);
     }
 }
 
@@ -105,7 +104,7 @@ tutti_status tutti__nccl_choose(tutti__nccl_carrier *c, const tutti__op *op)
                                  comm->name, why);
         else if (*why && comm->rank == 0)
             tutti_log(TUTTI_LOG_WARN, "comm",
-                      "group \"%s\" moves GPUs' memory through the host's, not by NCCL: %s",
+                      "group \"%s\" copies GPU memory through the host, without NCCL: %s",
                       comm->name, why);
     }
     free(all);
@@ -132,10 +131,11 @@ tutti_status tutti__nccl_share_id(tutti__nccl_carrier *c, const tutti__op *op, t
     *id = said.id;
     if (!said.error)
         return TUTTI_OK;
-    return tutti__comm_fail(comm, TUTTI_ERR_ABORTED, 0,
-                            "rank 0 on %s: NCCL makes no id: %.300s; NCCL_SOCKET_IFNAME names the "
-                            "network interface, NCCL_DEBUG=INFO says more",
-                            comm->peers[0].host, said.text);
+    return tutti__comm_fail(
+        comm, TUTTI_ERR_ABORTED, 0,
+        "rank 0 on %s: NCCL cannot make a unique id: %.300s; NCCL_SOCKET_IFNAME names the "
+        "network interface, NCCL_DEBUG=INFO says more",
+        comm->peers[0].host, said.text);
 }
 
 tutti_status tutti__nccl_agree(tutti__nccl_carrier *c, const tutti__op *op, tutti_status mine)

@@ -32,7 +32,7 @@ static tutti_status fail(tutti__nccl_carrier *c, int error, const char *what)
     return tutti__comm_fail(comm, TUTTI_ERR_PEER, -1,
                             "%s: NCCL %d.%d.%d on cuda:%d reports, in %s: %s; NCCL_DEBUG=INFO says "
                             "more, NCCL_SOCKET_IFNAME names the network interface, and backend "
-                            "native does without NCCL",
+                            "native works without NCCL",
                             who, c->library.version / 10000, c->library.version / 100 % 100,
                             c->library.version % 100, c->device.index, what, text);
 }

@@ -12,7 +12,7 @@ static struct process {
     tutti__nccl_library library;
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-#define OR_NATIVE "; or use backend native, which moves GPUs' memory through the host's"
+#define OR_NATIVE "; or use backend native, which copies through host memory"
 
 static void version_text(int version, char *text, size_t capacity)
 {
@@ -49,8 +49,8 @@ static tutti_status check(const char *path, const tutti__nccl *nccl, tutti__nccl
     version_text(nccl->header, header, sizeof header);
     if (why)
         return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                           "backend nccl: NCCL %s will not do: %s; Tutti was built with %s: let "
-                           "LD_LIBRARY_PATH name the folder of such a one" OR_NATIVE,
+                           "backend nccl: NCCL %s cannot be used: %s; Tutti was built with %s: "
+                           "name the folder of a suitable one in LD_LIBRARY_PATH" OR_NATIVE,
                            there, why, header);
     tutti_log(library->version < nccl->header ? TUTTI_LOG_INFO : TUTTI_LOG_DEBUG, "comm",
               "NCCL %s (Tutti was built with %s): %s", there, header,

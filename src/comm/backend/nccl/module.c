@@ -82,9 +82,9 @@ static const char *start(tutti__nccl_library *library_p)
         return "ncclGetVersion fails";
     library_p->version = version;
     if (version < OLDEST)
-        return "it is older than 2.14, the first whose communicators need not block";
+        return "it is older than 2.14, the first version with non-blocking communicators";
     if (version / 10000 != NCCL_MAJOR)
-        return "it is of another major version than the one that Tutti was built with";
+        return "Tutti was built with another major version";
     find_newer(version);
     library_p->registers = newer.add;
     library_p->windows = newer.add_window;

@@ -255,11 +255,10 @@ static tutti_status begin_anew(int fd, const char *path)
     if (!error &&
         memcmp(head, MAGIC,
                info.st_size < (off_t)sizeof head ? (size_t)info.st_size : sizeof head) != 0)
-        return tutti__fail(
-            TUTTI_ERR_ARG,
-            "%s is not a store of Tutti, but a file of %lld bytes that would be lost; "
-            "give a path at which there is none",
-            path, (long long)info.st_size);
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s is not a store of Tutti, but a file of %lld bytes that would be "
+                           "lost; give a path where there is no file",
+                           path, (long long)info.st_size);
     if (!error)
         error = ftruncate(fd, 0) != 0 ? errno : write_at(fd, MAGIC, sizeof MAGIC, 0);
     return error ? tutti__fail_errno(error, "cannot write the store file %s", path) : TUTTI_OK;
@@ -275,10 +274,8 @@ static tutti_status join_users(int fd, const char *path, bool *taken_p)
         error = lock_byte(fd, USE_BYTE, F_RDLCK);
     *taken_p = error == 0 && same_file(fd, path);
     if (error && error != EAGAIN)
-        return tutti__fail_errno(error,
-                                 "cannot lock the store file %s: does its file system know "
-                                 "locks?",
-                                 path);
+        return tutti__fail_errno(
+            error, "cannot lock the store file %s: does its file system support locks?", path);
     if (!*taken_p || !alone)
         return TUTTI_OK;
     TUTTI_TRY(begin_anew(fd, path));

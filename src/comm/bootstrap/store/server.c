@@ -358,8 +358,7 @@ static void accept_all(tutti__server *s)
             c->next->previous = c;
         s->connections = c;
         if (++s->unauthenticated > s->max_unauthenticated)
-            (void)drop_oldest_unauthenticated(
-                s, 0, "more clients wait to prove themselves than there is room for");
+            (void)drop_oldest_unauthenticated(s, 0, "too many clients wait for authentication");
     }
     if ((errno == EMFILE || errno == ENFILE) &&
         !drop_oldest_unauthenticated(s, IDLE_MS, "it is slow, and descriptors have run out") &&
@@ -380,7 +379,7 @@ static int keep_deadlines(tutti__server *s)
         if (!c->known && !c->closing && c->deadline <= now) {
             c->closing = true;
             tutti__log_refusal(&s->refusals, c->fd, &c->acceptor, s->where,
-                               "it has not proven itself in 10 s");
+                               "it did not authenticate within 10 s");
         }
         if (c->closing) {
             drop(s, c);

@@ -35,11 +35,10 @@ static tutti_status no_device(cudaError_t error)
                                 driver / 1000, driver % 1000 / 10, runtime / 1000,
                                 runtime % 1000 / 10, driver / 1000);
     if (error == cudaErrorNoDevice && visible)
-        return tutti__cuda_fail(
-            TUTTI_ERR_DEVICE,
-            "no device is visible: CUDA_VISIBLE_DEVICES is \"%.60s\"; unset it, "
-            "or let it name a device",
-            visible);
+        return tutti__cuda_fail(TUTTI_ERR_DEVICE,
+                                "no device is visible: CUDA_VISIBLE_DEVICES is \"%.60s\"; unset "
+                                "it, or name a device in it",
+                                visible);
     if (error == cudaErrorNoDevice)
         return tutti__cuda_fail(
             TUTTI_ERR_DEVICE, "there is a driver, but it sees no device: nvidia-smi tells more; a "
