@@ -1,5 +1,6 @@
 /* optim_models.c -- what every model of the list in nn/nn.h must do: answer in its shape, give each parameter a gradient, learn a
- * batch, obey dropout, and compute the same twice and by every kernel family.   SPDX-License-Identifier: MIT */
+ * batch, obey dropout, and compute the same twice and by every kernel family.   SPDX-License-Identifier: MIT
+ * timeout: 120 */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,5 @@
 /* tensor: jobs on a context's threads are each done once, whatever else happens.   SPDX-License-Identifier: MIT
  * timeout: 120 */
-#include "harness/emulator.h"
 #include "tensor/parallel.h"
 
 #include <setjmp.h>
@@ -126,7 +125,7 @@ static void threads_are_made_when_they_are_needed(void **state)
 /* Members that come late to a call, whose jobs the caller has done, meet the end at any point of their way back to sleep. */
 static void threads_end_right_behind_a_call(void **state)
 {
-    const int ends = ENDS / (THREAD_SANITIZER || test_emulated("of fewer ends") ? 8 : 1);
+    const int ends = ENDS / (THREAD_SANITIZER ? 8 : 1);
     tutti_ctx *cx = new_ctx(8);
 
     (void)state;
