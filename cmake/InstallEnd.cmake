@@ -1,7 +1,13 @@
 # InstallEnd.cmake: after all is installed: writes the list of it, relative to the prefix, which Uninstall.cmake reads: files, and
 # (with a slash) the folders that were made for them. Removes what an earlier version had installed, and this one has not.
+# Not under DESTDIR: what a package manager installs it removes by itself.
+if(NOT "$ENV{DESTDIR}" STREQUAL "")
+  list(LENGTH CMAKE_INSTALL_MANIFEST_FILES n)
+  message(STATUS "tutti ${TUTTI_VERSION}: ${n} files in $ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}")
+  return()
+endif()
 include("${CMAKE_CURRENT_LIST_DIR}/RemoveFiles.cmake")
-set(root "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}")
+set(root "${CMAKE_INSTALL_PREFIX}")
 set(lines "${TUTTI_LIST}")
 foreach(file IN LISTS CMAKE_INSTALL_MANIFEST_FILES)
   file(RELATIVE_PATH file "${CMAKE_INSTALL_PREFIX}" "${file}")
@@ -29,16 +35,14 @@ file(WRITE "${root}/${TUTTI_LIST}" "${text}\n")
 set(usual FALSE)
 if(CMAKE_INSTALL_PREFIX MATCHES "^/(usr(/local)?)?/?$")
   set(usual TRUE)
-  if(NOT "$ENV{DESTDIR}")
-    find_program(TUTTI_LDCONFIG ldconfig PATHS /sbin /usr/sbin)
-    if(TUTTI_LDCONFIG)
-      execute_process(COMMAND ${TUTTI_LDCONFIG} OUTPUT_QUIET ERROR_QUIET RESULT_VARIABLE ignored) # for root
-    endif()
+  find_program(TUTTI_LDCONFIG ldconfig PATHS /sbin /usr/sbin)
+  if(TUTTI_LDCONFIG)
+    execute_process(COMMAND ${TUTTI_LDCONFIG} OUTPUT_QUIET ERROR_QUIET RESULT_VARIABLE ignored) # for root
   endif()
 endif()
 
 message(STATUS "tutti ${TUTTI_VERSION}: ${n} files in ${root}")
-if(NOT usual AND "$ENV{DESTDIR}" STREQUAL "")
+if(NOT usual)
   message(STATUS "for your shell: export PATH=\"${CMAKE_INSTALL_PREFIX}/${TUTTI_BINDIR}:\$PATH\" "
                  "PKG_CONFIG_PATH=\"${CMAKE_INSTALL_PREFIX}/${TUTTI_LIBDIR}/pkgconfig\"")
 endif()

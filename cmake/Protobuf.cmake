@@ -17,7 +17,6 @@ foreach(proto ${protos})
     COMMAND ${PROTOC_C} --proto_path=${CMAKE_SOURCE_DIR}/src/train/proto --c_out=${CMAKE_BINARY_DIR}/proto ${proto})
   list(APPEND TUTTI_PROTO_SOURCES ${outputs})
 endforeach()
-set_source_files_properties(${TUTTI_PROTO_SOURCES} PROPERTIES COMPILE_OPTIONS -w) # not ours to mend
 add_library(tutti_proto INTERFACE)
 target_include_directories(tutti_proto SYSTEM INTERFACE ${CMAKE_BINARY_DIR}/proto)
 target_link_libraries(tutti_proto INTERFACE PkgConfig::PROTOBUF_C)

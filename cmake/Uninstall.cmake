@@ -1,10 +1,9 @@
-# cmake -D PREFIX=/usr/local -P cmake/Uninstall.cmake: removes what was installed there, by the list that was left there; DESTDIR as when
-# it was installed.
+# cmake -D PREFIX=/usr/local -P cmake/Uninstall.cmake: removes what was installed there, by the list that was left there.
 include("${CMAKE_CURRENT_LIST_DIR}/RemoveFiles.cmake")
 if(NOT IS_ABSOLUTE "${PREFIX}")
   message(FATAL_ERROR "PREFIX is \"${PREFIX}\", expected the absolute path that was installed into")
 endif()
-set(root "$ENV{DESTDIR}${PREFIX}")
+set(root "${PREFIX}")
 set(list "${root}/share/tutti/installed")
 if(NOT EXISTS "${list}")
   message(FATAL_ERROR "nothing to remove: `make install` leaves a list, and there is none:\n  ${root}/share/tutti/installed")
@@ -18,7 +17,7 @@ list(FILTER folders INCLUDE REGEX "/$")
 list(LENGTH files n)
 tutti_remove_files("${root}" "${files}" "${folders}")
 tutti_remove_files("${root}" "share/tutti/installed" "${folders}") # the last: so what was interrupted can be repeated
-if("$ENV{DESTDIR}" STREQUAL "" AND PREFIX MATCHES "^/(usr(/local)?)?/?$")
+if(PREFIX MATCHES "^/(usr(/local)?)?/?$")
   find_program(LDCONFIG ldconfig PATHS /sbin /usr/sbin)
   if(LDCONFIG)
     execute_process(COMMAND ${LDCONFIG} OUTPUT_QUIET ERROR_QUIET RESULT_VARIABLE ignored)

@@ -7,7 +7,7 @@
  * parameter is final and the listener hears of it. The order in which that will happen is known
  * before the scan from the counts alone. A tensor's first gradient is adopted, a second
  * is added into one of the two; when a node is done, the gradient of its result is released for
- * the next one, so that the scan works in a few buffers. */
+ * the next one, so that the scan works in a few buffers, and if a model made it, the result too. */
 #include "device/flat.h"
 #include "tensor/op.h"
 
@@ -191,6 +191,8 @@ static tutti_status scan(tutti_ctx *cx, tutti_tensor *loss)
             if (status != TUTTI_OK)
                 return tutti__name_operation(n, "backward of ", status);
         }
+        if (n->dst->inner)
+            tutti__tensor_let_go(n->dst);
         take_back_uses(cx, n);
     }
     return TUTTI_OK;

@@ -42,7 +42,7 @@ static tutti__arena_block *block_new(tutti__arena *arena, size_t bytes)
     tutti__arena_block *block = tutti__alloc(sizeof *block);
 
     if (block)
-        block->data = get(arena, bytes);
+        block->data = get(arena, bytes + ALIGNMENT); /* so that no two blocks touch */
     if (!block || !block->data) {
         free(block);
         return NULL;

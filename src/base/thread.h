@@ -39,6 +39,31 @@ static inline int tutti__thread_start(pthread_t *thread, void *(*body)(void *), 
     return error;
 }
 
+/* tutti__now_ms() as the kernel wants it. */
+static inline struct timespec tutti__timespec(double ms)
+{
+    const time_t seconds = (time_t)(ms / 1e3);
+
+    return (struct timespec){seconds, (long)((ms - 1e3 * (double)seconds) * 1e6)};
+}
+
+/* False if the thread has not ended by the deadline; it can still be joined then, or detached. */
+static inline bool tutti__thread_join_by(pthread_t thread, double deadline)
+{
+#ifdef TUTTI__SANITIZED /* gcc 12's ThreadSanitizer does not see pthread_clockjoin_np join */
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until = tutti__timespec(1e3 * (double)until.tv_sec + (double)until.tv_nsec / 1e6 + deadline -
+                            tutti__now_ms());
+    return pthread_timedjoin_np(thread, NULL, &until) == 0;
+#else
+    const struct timespec until = tutti__timespec(deadline);
+
+    return pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &until) == 0;
+#endif
+}
+
 /* A condition whose waits end by tutti__now_ms(). */
 static inline void tutti__cond_init(pthread_cond_t *cond)
 {
@@ -53,8 +78,7 @@ static inline void tutti__cond_init(pthread_cond_t *cond)
 /* False once the deadline is over. May return true for no reason. */
 static inline bool tutti__cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, double deadline)
 {
-    struct timespec until = {(time_t)(deadline / 1e3),
-                             (long)((deadline - 1e3 * (double)(time_t)(deadline / 1e3)) * 1e6)};
+    const struct timespec until = tutti__timespec(deadline);
 
     return pthread_cond_timedwait(cond, lock, &until) == 0;
 }
@@ -70,7 +94,7 @@ static inline double tutti__ms_left(double deadline)
 /* Sleeps while *word == value, at most `ms` (< 0: no limit). May return early for no reason. */
 static inline void tutti__futex_wait(_Atomic uint32_t *word, uint32_t value, double ms)
 {
-    struct timespec t = {(time_t)(ms / 1e3), (long)((ms - 1e3 * (double)(time_t)(ms / 1e3)) * 1e6)};
+    const struct timespec t = tutti__timespec(ms);
 
     syscall(SYS_futex, word, FUTEX_WAIT, value, ms < 0 ? NULL : &t, NULL, 0);
 }

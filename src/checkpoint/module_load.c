@@ -251,11 +251,10 @@ static tutti_status read_one(const plan *p, size_t i, void *dst)
     bad = p->opts->finite ? tutti__find_nonfinite(dst, dtype, n) : n;
     if (bad == n)
         return TUTTI_OK;
-    return tutti__fail(
-        TUTTI_ERR_FORMAT,
-        "%s holds NaN or infinity in %s (the first at element %zu of %zu): weights of a "
-        "training that has diverged; take an earlier checkpoint",
-        tutti__weights_path(p->file), tutti_tensor_name(t), bad, n);
+    return tutti__fail(TUTTI_ERR_FORMAT,
+                       "%s holds NaN or infinity in %s (the first at element %zu of %zu): the "
+                       "training that wrote it has diverged; use an earlier checkpoint",
+                       tutti__weights_path(p->file), tutti_tensor_name(t), bad, n);
 }
 
 static tutti_status carry_out(const plan *p)

@@ -253,7 +253,7 @@ static tutti_status find_prefix(tutti__pytorch *file)
     size_t n = first ? strcspn(first->name, "/") : 0;
 
     if (!first || !first->name[n] || n >= sizeof file->prefix)
-        return malformed(file, "its first entry lies in no folder");
+        return malformed(file, "its first entry is not in a folder");
     memcpy(file->prefix, first->name, n);
     return TUTTI_OK;
 }

@@ -241,8 +241,7 @@ static tutti_status read_header(tutti__safetensors *file)
     if (!S_ISREG(st.st_mode))
         return tutti__fail(TUTTI_ERR_FORMAT, "%s is not a regular file", file->path);
     if (st.st_size < 8)
-        return malformed(file, "it has %lld bytes, and a header alone takes more",
-                         (long long)st.st_size);
+        return malformed(file, "it has %lld bytes, less than a header", (long long)st.st_size);
     TUTTI_TRY(read_at(file, head, 8, 0));
     memcpy(&n, head, 8);
     n = le64toh(n);

@@ -21,24 +21,25 @@ static const char HELP[] =
     "dictionary "
     "that has one\n"
     "under \"model\" or the like), a checkpoint (RUN/checkpoints/step-N, or latest), or a run "
-    "folder, "
-    "of which the\n"
-    "latest checkpoint is meant. Nothing in a file is ever executed.\n"
+    "folder "
+    "(its latest\n"
+    "checkpoint). Nothing in a file is ever executed.\n"
     "\n"
-    "show lists what it holds: tensors with type, shape and bytes; of a checkpoint also step, "
-    "epoch, "
-    "ranks and keys.\n"
+    "show lists the tensors with type, shape and bytes; for a checkpoint also step, epoch, ranks "
+    "and "
+    "keys.\n"
     "  --digest       also the XXH3-64 of each tensor\n"
     "  --json         as a JSON object\n"
     "\n"
-    "verify reads all of it and compares every digest: of each tensor, of state.json, of the whole "
-    "model; of a run\n"
-    "folder all checkpoints. Exit code 1 if anything is damaged, with its name.\n"
+    "verify reads everything and checks every digest: of each tensor, of state.json, of the model; "
+    "in "
+    "a run folder,\n"
+    "of all checkpoints. It names what is damaged, and then exits with 1.\n"
     "\n"
     "export writes the weights to OUT: a file that ends in .safetensors, or in .pt or .pth for "
     "torch.load.\n"
-    "  --dtype TYPE   f32, f16 or bf16: reals become this (default: as they are)\n"
-    "  --force        replace OUT if it is there\n";
+    "  --dtype TYPE   f32, f16 or bf16, for floating-point tensors (default: unchanged)\n"
+    "  --force        replace OUT if it exists\n";
 
 static int fail(const char *verb, tutti_status status)
 {
@@ -235,7 +236,7 @@ static void say_verified(void *user, const char *file, const char *problem)
     if (problem)
         printf("DAMAGED  %s\n", tutti__printable(problem, shown, sizeof shown));
     else
-        printf("whole    %s\n", tutti__printable(file, shown, sizeof shown));
+        printf("intact   %s\n", tutti__printable(file, shown, sizeof shown));
     fflush(stdout);
 }
 

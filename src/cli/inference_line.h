@@ -19,13 +19,14 @@ typedef struct tutti__inference_line {
     "PATH is a checkpoint (RUN/checkpoints/step-N, or latest), a run folder (its latest "          \
     "checkpoint), or a\n"                                                                          \
     ".safetensors or PyTorch .pt file. Model and data set are those of the run; without one, "     \
-    "--model and --data\n"                                                                         \
-    "say them.\n"                                                                                  \
+    "give --model\n"                                                                               \
+    "and --data.\n"                                                                                \
     "\n"                                                                                           \
-    "  -n, --nproc-per-node N   workers on this machine, each with its share of the data: the "    \
-    "same results\n"                                                                               \
-    "                           (default: this process; also under tutti run, torchrun, srun, "    \
-    "mpirun)\n"                                                                                    \
+    "  -n, --nproc-per-node N   workers on this machine, each with its share of the data; the "    \
+    "results are the\n"                                                                            \
+    "                           same with any N "                                                  \
+    "(default: this process; also under tutti run, torchrun, srun,\n"                              \
+    "                           mpirun)\n"                                                         \
     "  --split NAME             which part of the data set (default test)\n"                       \
     "  --model, --data, --data-dir, --image-size, --batch-size, --workers, --prefetch, --threads," \
     "\n"                                                                                           \

@@ -86,7 +86,7 @@ static tutti_status check_name(const char *name)
     tutti__printable(name, shown, sizeof shown);
     if (strchr(name, '/'))
         return tutti__fail(TUTTI_ERR_ARG,
-                           "the name \"%.60s\" has a slash; --dir says in which folder", shown);
+                           "the name \"%.60s\" has a slash; give the folder with --dir", shown);
     if (n >= sizeof((values *)0)->name)
         return tutti__fail(TUTTI_ERR_ARG, "the name \"%.40s...\" has %zu characters, at most %zu",
                            shown, n, sizeof((values *)0)->name - 1);

@@ -57,7 +57,7 @@ static tutti_status read_line(command_line *line, int argc, char **argv)
     if (line->n == 0)
         return tutti__fail(TUTTI_ERR_ARG, "of which runs? Give run folders, such as runs/*");
     if (line->trace && (line->n > 1 || line->out))
-        return tutti__fail(TUTTI_ERR_ARG, "--trace takes one run, and no --out");
+        return tutti__fail(TUTTI_ERR_ARG, "--trace takes one run, without --out");
     for (size_t i = 0; i < line->n; i++)
         if (!*line->runs[i].path)
             return tutti__fail(TUTTI_ERR_ARG, "a run folder's name is empty");

@@ -116,9 +116,8 @@ tutti_status tutti__find_folder(char found[4096], const char *dir, const char *c
         TUTTI_TRY(tutti__path(path, dir, subs[i]));
         TUTTI_TRY(holds_any(&holds, path, files, n));
         if (holds && sub)
-            return tutti__fail(TUTTI_ERR_ARG,
-                               "%s holds %s and %s; name the one that is meant: %s/%s", dir, sub,
-                               subs[i], dir, sub);
+            return tutti__fail(TUTTI_ERR_ARG, "%s holds %s and %s; name one of them: %s/%s", dir,
+                               sub, subs[i], dir, sub);
         if (holds)
             sub = subs[i];
     }

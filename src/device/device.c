@@ -127,9 +127,10 @@ tutti_status tutti_stream_wrap(tutti_stream **stream_p, tutti_device device, voi
 {
     *stream_p = NULL;
     if (!native && device.kind == TUTTI_CUDA)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "tutti_stream_wrap: NULL, CUDA's default stream, cannot be told from no "
-                           "stream: pass cudaStreamLegacy, which is the same");
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "tutti_stream_wrap: NULL, CUDA's default stream, cannot be distinguished from no "
+            "stream: pass cudaStreamLegacy, which is the same");
     return stream_make(stream_p, device, native);
 }
 

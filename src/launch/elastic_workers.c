@@ -324,7 +324,7 @@ static tutti_status on_verdict(tutti__workers *w, tutti__worker *worker, const j
         worker->excused = false;
         worker->fails = true;
         if (*why)
-            SAY(w, "%s: %s, and nobody is left", text, why);
+            SAY(w, "%s: %s, and no worker is left", text, why);
         return TUTTI_OK;
     }
     if (*why)

@@ -31,8 +31,8 @@ static tutti_status check_root(const tutti_module *m, const char *call)
 {
     TUTTI_TRY(tutti_module_status(m));
     if (m->root->module != m)
-        return tutti__fail(TUTTI_ERR_ARG, "%s: '%s' lies in another module; pass the outermost",
-                           call, tutti__module_path(m));
+        return tutti__fail(TUTTI_ERR_ARG, "%s: '%s' is part of another module; pass the root", call,
+                           tutti__module_path(m));
     return TUTTI_OK;
 }
 

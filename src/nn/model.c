@@ -1,5 +1,6 @@
 /* model.c -- models by name: those of the list in nn.h, and the program's own.   SPDX-License-Identifier: MIT */
 #include "nn/nn.h"
+#include "tensor/op.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,5 +136,18 @@ tutti_module *tutti_model_module(tutti_model *model)
 
 tutti_tensor *tutti_model_forward(tutti_model *model, tutti_tensor *x)
 {
-    return TUTTI__NOT_NULL(model) == TUTTI_OK ? model->kind->forward(model->module, x) : NULL;
+    tutti_ctx *cx;
+    tutti_tensor *y;
+    bool in_model;
+
+    if (TUTTI__NOT_NULL(model) != TUTTI_OK)
+        return NULL;
+    cx = tutti_module_ctx(model->module);
+    in_model = cx->in_model;
+    cx->in_model = true;
+    y = model->kind->forward(model->module, x);
+    cx->in_model = in_model;
+    for (tutti_tensor *t = y; t && !in_model; t = t->shared && t->node ? t->node->src[0] : NULL)
+        t->inner = false; /* of a view also what it looks at */
+    return y;
 }

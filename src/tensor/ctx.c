@@ -193,9 +193,9 @@ static tutti_status open_ctx(tutti_ctx *cx, tutti_device device, const tutti_ctx
                                        .poison_text = "out of memory for the tensors of a step"};
     TUTTI_TRY(tutti__device_ops_of(device.kind, &cx->device_ops));
     if (!cx->device_ops->is_host) { /* the host's is the heap's, as the arena says */
-        cx->memory.get = get_block;
-        cx->memory.put = put_block;
-        cx->memory.self = cx;
+        cx->memory.get = cx->small.get = get_block;
+        cx->memory.put = cx->small.put = put_block;
+        cx->memory.self = cx->small.self = cx;
     }
     TUTTI_TRY(tutti_stream_new(&cx->stream, device));
     TUTTI_TRY(choose_threads(cx, opts->threads));
@@ -246,6 +246,7 @@ void tutti_ctx_free(tutti_ctx *cx)
         cx->kernels->close(cx);
     tutti__arena_destroy(&cx->arena);
     tutti__arena_destroy(&cx->memory);
+    tutti__arena_destroy(&cx->small);
     tutti_stream_free(cx->stream);
     free(cx);
 }
@@ -321,10 +322,11 @@ tutti_ctx_memory tutti_ctx_memory_stats(const tutti_ctx *cx)
 {
     if (!cx)
         return (tutti_ctx_memory){0};
-    return (tutti_ctx_memory){.arena_bytes = cx->arena.capacity + cx->memory.capacity,
-                              .arena_used_bytes = cx->arena.used + cx->memory.used,
+    return (tutti_ctx_memory){.arena_bytes =
+                                  cx->arena.capacity + cx->memory.capacity + cx->small.capacity,
+                              .arena_used_bytes = cx->arena.used + cx->memory.used + cx->small.used,
                               .allocations = cx->arena.allocations + cx->memory.allocations +
-                                             cx->kernel_allocations};
+                                             cx->small.allocations + cx->kernel_allocations};
 }
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
@@ -360,7 +362,7 @@ void tutti_step_begin(tutti_ctx *cx, const tutti_step_opts *opts)
     cx->autocast = TUTTI_F32;
     cx->first_node = cx->last_node = NULL;
     cx->n_nodes = cx->n_parameters = 0;
-    cx->spare = cx->host_spare = cx->spare_entries = NULL;
+    cx->spare = cx->cold = cx->host_spare = cx->spare_entries = NULL;
     cx->step_status = TUTTI_OK;
     cx->step += cx->recording;
     status = TUTTI__CHECK_RESERVED(tutti_step_opts, opts);
@@ -381,8 +383,9 @@ void tutti_step_end(tutti_ctx *cx)
     cx->in_step = cx->recording = false;
     cx->autocast = TUTTI_F32;
     cx->first_node = cx->last_node = NULL;
-    cx->spare = cx->host_spare = cx->spare_entries = NULL;
+    cx->spare = cx->cold = cx->host_spare = cx->spare_entries = NULL;
     cx->serial++;
     tutti__arena_reset(&cx->arena);
     tutti__arena_reset(&cx->memory);
+    tutti__arena_reset(&cx->small);
 }

@@ -289,6 +289,17 @@ static void record(tutti_ctx *cx, tutti__node *n)
     cx->n_nodes++;
 }
 
+/* Lets the sources go that nobody will read any more. */
+static void let_sources_go(const tutti__node *n)
+{
+    for (int i = 0; i < n->n_src; i++) {
+        tutti_tensor *t = n->src[i];
+
+        if (t && t->read_once && (!t->node || (t->unread && !(n->op->backward_reads >> i & 1))))
+            tutti__tensor_let_go(t);
+    }
+}
+
 tutti_tensor *tutti__op_run(const tutti__op *op, tutti_tensor *const *src, int n_src,
                             const void *attributes, size_t attributes_bytes)
 {
@@ -316,6 +327,7 @@ tutti_tensor *tutti__op_run(const tutti__op *op, tutti_tensor *const *src, int n
     if (status != TUTTI_OK)
         return tutti__poisoned(cx, tutti__name_operation(n, "", status));
     record(cx, n);
+    let_sources_go(n);
     return n->dst;
 }
 

@@ -1,8 +1,7 @@
 /* tensor.c -- making, reading and writing tensors; poison.   SPDX-License-Identifier: MIT
  *
- * Memory of step tensors comes from the context's arena. What backward releases waits in a list
- * and is handed out again to the next tensor of the same size, so that backward works in a few
- * buffers that stay in the cache. */
+ * Memory of step tensors comes from the context's arena. What is released waits in a list and is handed out again: whole to the
+ * next tensor of the same size, so that backward works in a few buffers that stay in the cache, else in pieces. */
 #include "base/half.h"
 #include "tensor/kernel.h"
 #include "tensor/tensor.h"
@@ -18,9 +17,12 @@ void *tutti__step_alloc(tutti_ctx *cx, size_t bytes)
     return tutti__arena_alloc(&cx->arena, bytes);
 }
 
+/* What is smaller lies apart: large pieces that are given back lie side by side then, and make room for larger ones. */
+#define LARGE ((size_t)256 << 10)
+
 void *tutti__step_memory(tutti_ctx *cx, size_t bytes)
 {
-    return tutti__arena_alloc(&cx->memory, bytes);
+    return tutti__arena_alloc(bytes < LARGE ? &cx->small : &cx->memory, bytes);
 }
 
 tutti_tensor *tutti__tensor_new(tutti_ctx *cx, tutti_shape shape, tutti_dtype dtype)
@@ -31,8 +33,12 @@ tutti_tensor *tutti__tensor_new(tutti_ctx *cx, tutti_shape shape, tutti_dtype dt
         return NULL;
     t = tutti__step_alloc(cx, sizeof *t);
     if (t)
-        *t = (tutti_tensor){
-            .cx = cx, .shape = shape, .dtype = dtype, .name = "", .serial = cx->serial};
+        *t = (tutti_tensor){.cx = cx,
+                            .shape = shape,
+                            .dtype = dtype,
+                            .name = "",
+                            .serial = cx->serial,
+                            .inner = cx->in_model};
     return t;
 }
 
@@ -56,19 +62,62 @@ static size_t whole_lines(size_t bytes)
     return bytes ? (bytes + 63) / 64 * 64 : 64;
 }
 
-/* NULL if there is none of that size. */
+static void spare_drop(tutti_ctx *cx, tutti__spare **link)
+{
+    tutti__spare *dropped = *link;
+
+    *link = dropped->next;
+    dropped->next = cx->spare_entries;
+    cx->spare_entries = dropped;
+}
+
+/* The one of that size that was given last, else, for what is large, the smallest that is larger; NULL: none. */
+static tutti__spare **spare_fit(tutti__spare **list, size_t bytes)
+{
+    tutti__spare **fit = NULL;
+
+    for (tutti__spare **link = list; *link; link = &(*link)->next) {
+        if ((*link)->bytes == bytes)
+            return link;
+        if (bytes >= LARGE && (*link)->bytes > bytes && (!fit || (*link)->bytes < (*fit)->bytes))
+            fit = link;
+    }
+    return fit;
+}
+
+/* Makes one of what lies side by side. */
+static void spare_join(tutti_ctx *cx, tutti__spare **list)
+{
+    for (tutti__spare *a = *list; a; a = a->next)
+        for (tutti__spare **link = list; *link;) {
+            if ((char *)a->data + a->bytes != (*link)->data) {
+                link = &(*link)->next;
+                continue;
+            }
+            a->bytes += (*link)->bytes;
+            spare_drop(cx, link);
+            link = list;
+        }
+}
+
+/* NULL if no piece is large enough. */
 static void *spare_take(tutti_ctx *cx, tutti__spare **list, size_t bytes)
 {
-    for (tutti__spare **link = list; *link; link = &(*link)->next)
-        if ((*link)->bytes == bytes) {
-            tutti__spare *taken = *link;
+    tutti__spare **link = spare_fit(list, bytes);
+    void *p;
 
-            *link = taken->next;
-            taken->next = cx->spare_entries;
-            cx->spare_entries = taken;
-            return taken->data;
-        }
-    return NULL;
+    if (!link && bytes >= LARGE) {
+        spare_join(cx, list);
+        link = spare_fit(list, bytes);
+    }
+    if (!link)
+        return NULL;
+    p = (*link)->data;
+    (*link)->data = (char *)p + bytes;
+    (*link)->bytes -= bytes;
+    if ((*link)->bytes == 0)
+        spare_drop(cx, link);
+    return p;
 }
 
 static void spare_give(tutti_ctx *cx, tutti__spare **list, void *p, size_t bytes)
@@ -110,6 +159,8 @@ tutti_status tutti__tensor_alloc(tutti_tensor *t, const tutti__layout *layout)
     t->layout = layout;
     t->data = spare_take(cx, &cx->spare, bytes);
     if (!t->data)
+        t->data = spare_take(cx, &cx->cold, bytes);
+    if (!t->data)
         t->data = tutti__step_memory(cx, bytes);
     return t->data ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
@@ -120,6 +171,21 @@ void tutti__tensor_release(tutti_tensor *t)
         return;
     spare_give(t->cx, &t->cx->spare, t->data, step_bytes(t, t->layout));
     t->data = NULL;
+}
+
+void tutti__tensor_let_go(tutti_tensor *t)
+{
+    if (!t->data || t->shared)
+        return;
+    spare_give(t->cx, &t->cx->cold, t->data, step_bytes(t, t->layout));
+    t->data = NULL;
+    t->gone = true;
+}
+
+void tutti__tensor_read_once(tutti_tensor *t)
+{
+    if (t && t->poison == TUTTI_OK)
+        t->read_once = true;
 }
 
 tutti_status tutti__tensor_take(tutti_tensor *t, tutti_tensor *from)
@@ -183,6 +249,12 @@ tutti_status tutti__tensor_alive(const tutti_tensor *t)
                            "the tensor %s belongs to a step that has ended; "
                            "read what you need of it before tutti_step_end",
                            tutti__shape_text(t->shape));
+    if (t->gone)
+        return tutti__fail(
+            TUTTI_ERR_STATE,
+            "the tensor %s was made inside a model, and its memory has been used again; "
+            "read it before tutti_backward, or let the model's forward return it",
+            tutti__shape_text(t->shape));
     return TUTTI_OK;
 }
 

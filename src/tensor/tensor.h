@@ -51,6 +51,10 @@ struct tutti_tensor {
     bool needs_grad;             /* a parameter that requires it, or computed from one */
     bool accumulate;    /* as a destination with data set: add to it rather than overwrite */
     bool shared;        /* data also belongs to another tensor: do not write into it */
+    bool inner;         /* made in a model's forward, and not its result */
+    bool unread;        /* backward of its node does not look at it: the kernel says so */
+    bool read_once;     /* one operation reads it, nobody else */
+    bool gone;          /* its memory has been handed out again */
     tutti__node *node;  /* that made it; NULL for inputs, parameters, buffers */
     tutti_tensor *grad; /* during backward; also of leaves afterwards */
     tutti__parameter *parameter; /* NULL unless a parameter */
@@ -91,14 +95,16 @@ struct tutti_ctx {
     tutti_dtype autocast;                             /* of products; F32: off */
     void *kernel_state; /* kernels' own: engine, cached primitives, interned layouts */
     uint64_t seed, shard;
-    bool shard_chosen;             /* by the caller */
-    int threads;                   /* of kernels, the caller among them */
-    bool nondeterministic;         /* algorithms whose bits vary will do */
-    bool threads_have_cores;       /* each one, beside the other ranks of this host */
-    tutti__thread_pool *pool;      /* parallel.c's; NULL: not needed yet */
-    tutti__arena arena;            /* of the step: what the host reads (nodes, tensors, texts) */
-    tutti__arena memory;           /* of the step: elements, on the device */
+    bool shard_chosen;        /* by the caller */
+    int threads;              /* of kernels, the caller among them */
+    bool nondeterministic;    /* algorithms whose bits vary will do */
+    bool threads_have_cores;  /* each one, beside the other ranks of this host */
+    tutti__thread_pool *pool; /* parallel.c's; NULL: not needed yet */
+    tutti__arena arena;       /* of the step: what the host reads (nodes, tensors, texts) */
+    tutti__arena memory,
+        small; /* of the step: elements, on the device; small ones apart (tensor.c) */
     bool in_step, eval, recording; /* recording: the tape is on */
+    bool in_model;                 /* in a model's forward */
     bool backward_done;            /* in this step */
     uint64_t step;                 /* training steps begun; 1 in the first */
     uint64_t round;  /* steps begun and backwards done: stamps what holds until the optimizer */
@@ -106,9 +112,10 @@ struct tutti_ctx {
     uint32_t dropout_calls; /* in this step */
     tutti__node *first_node, *last_node;
     size_t n_nodes, n_parameters;     /* on the tape; parameters counted once */
-    tutti__spare *spare, *host_spare; /* of `memory`, and of `arena` */
-    tutti__spare *spare_entries;      /* that stand for nothing */
-    tutti_status step_status;         /* a failure of step_begin: poisons the step's results */
+    tutti__spare *spare, *host_spare; /* of `memory` and `small`, and of `arena` */
+    tutti__spare *cold; /* activations that have gone: taken where nothing in `spare` fits */
+    tutti__spare *spare_entries; /* that stand for nothing */
+    tutti_status step_status;    /* a failure of step_begin: poisons the step's results */
     const char *step_text;
     tutti_tensor out_of_memory;  /* the poisoned tensor that needs no memory */
     uint64_t kernel_allocations; /* counted by kernels that allocate outside the arena */
@@ -133,6 +140,10 @@ tutti_tensor *tutti__tensor_new(tutti_ctx *cx, tutti_shape shape, tutti_dtype dt
 tutti_status tutti__tensor_alloc(tutti_tensor *t, const tutti__layout *layout);
 /* Lets tutti__tensor_alloc hand t's memory out again: step memory that nothing reads any more. Nothing if it has been taken. */
 void tutti__tensor_release(tutti_tensor *t);
+/* The same for an activation, which others may still point to: reading it is then an error. */
+void tutti__tensor_let_go(tutti_tensor *t);
+/* Says that one operation will read t, and nobody else: its memory goes behind that operation, unless backward reads it. */
+void tutti__tensor_read_once(tutti_tensor *t);
 /* Memory for t, of `from`'s layout: that of `from` itself, which then has none, if nobody else has it; for a kernel that writes an element
  * where it has read the same one for the last time. Else as tutti__tensor_alloc. */
 tutti_status tutti__tensor_take(tutti_tensor *t, tutti_tensor *from);

@@ -39,7 +39,7 @@ static tutti_status check_kinds(const tutti__gpu_place *all, size_t n)
         if (strcmp(all[i].kind, all[0].kind) != 0)
             return tutti__fail(TUTTI_ERR_MISMATCH,
                                "device: rank 0 computes on %s, but rank %zu on %s; give all ranks "
-                               "the same --device (auto takes the CPU where no GPU can be used: "
+                               "the same --device (auto uses the CPU if no GPU can be used: "
                                "`tutti doctor gpu` says why)",
                                all[0].kind, i, all[i].kind);
     return TUTTI_OK;

@@ -95,8 +95,8 @@ static tutti_status refuse_code(const tutti__inference *job, const json_t *keys)
         if (file && *file)
             return tutti__fail(
                 TUTTI_ERR_ARG,
-                "%s was trained with the %s of a shared object, which is not loaded "
-                "because a checkpoint says so; if you trust it, add --%s %.400s%s%.400s",
+                "%s was trained with the %s of a shared object, which is never loaded just because "
+                "a checkpoint names it; if you trust it, add --%s %.400s%s%.400s",
                 job->path, NAMES[i][0], NAMES[i][0], file,
                 i == 1 && dir && *dir ? " --data-dir " : "", i == 1 && dir ? dir : "");
         if (name && !(i == 0 ? tutti__model_find(name) != NULL : tutti__format_find(name) != NULL))

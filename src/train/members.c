@@ -389,11 +389,10 @@ static tutti_status take_over(tutti__run *run)
     hand_over(run);
     strcpy(run->folder.path, run->config->run_dir);
     if (!take_lock(run))
-        return tutti__fail(
-            TUTTI_ERR_STATE,
-            "rank 0 has gone, and rank 0 is now a process that cannot lock the run folder %s: put "
-            "the folder on a file system that all hosts share, at the same path",
-            run->folder.path);
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "rank 0 is gone, and the new rank 0 cannot lock the run folder %s: put "
+                           "the folder on a file system that all hosts share, at the same path",
+                           run->folder.path);
     tutti__progress_init(&run->progress, stdout, run->config->progress);
     TUTTI_TRY(continue_folder(run));
     say_taken_over(run);

@@ -209,7 +209,7 @@ bool tutti__nvml_next_xid(tutti__nvml *nvml, int wait_ms, tutti__xid *xid_p)
 
 const char *tutti__xid_text(int number)
 {
-#define PROGRAM "an error of a kernel or of the memory it was given, seldom of the GPU"
+#define PROGRAM "an error of a kernel or its memory accesses, rarely of the GPU"
 #define RESET   "; end what uses the GPU and reset it (nvidia-smi -r), else reboot"
 #define REPLACE "; if it happens again, replace the GPU"
     static const struct {

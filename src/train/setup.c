@@ -119,11 +119,10 @@ tutti_status tutti__run_same_data(const tutti__run *run)
     there[sizeof there - 1] = '\0';
     if (strcmp(here, there) == 0)
         return TUTTI_OK;
-    return tutti__fail(
-        TUTTI_ERR_MISMATCH,
-        "data: this rank has %s, and rank 0 has %s; give all ranks the same data, of "
-        "which each takes its share",
-        here, there);
+    return tutti__fail(TUTTI_ERR_MISMATCH,
+                       "data: this rank has %s, and rank 0 has %s; give all ranks the same data; "
+                       "each uses its share",
+                       here, there);
 }
 
 static tutti_status open_data(tutti__run *run)

@@ -372,7 +372,7 @@ tutti_status tutti__members_work(tutti__run *run)
     if (status != TUTTI_OK && !run->told)
         tutti__members_say(run, status);
     if (status == TUTTI_OK && tutti_elastic_left(run->elastic))
-        tutti_log(TUTTI_LOG_INFO, "train", "left the run after step %llu, as it was told to",
+        tutti_log(TUTTI_LOG_INFO, "train", "left the run after step %llu, as requested",
                   (unsigned long long)run->at.step);
     return status;
 }

@@ -163,7 +163,7 @@ static int refusals(tutti_group *group, void *arg)
     CHECK(tutti_send(group, tutti_buf_const(one), 0, 0, NULL) == TUTTI_ERR_STATE);
     CHECK(tutti_all_reduce_list(group, &one, 1, TUTTI_SUM, NULL) == TUTTI_ERR_STATE);
     CHECK(tutti_all_reduce(group, one, TUTTI_SUM, &work) == TUTTI_ERR_STATE && work == NULL);
-    CHECK(strstr(tutti_last_error(), "has no work of its own") != NULL);
+    CHECK(strstr(tutti_last_error(), "has no work handle") != NULL);
     CHECK(tutti_all_reduce(group, TUTTI_BUF(&y, 1, (tutti_dtype)99), TUTTI_SUM, NULL) ==
           TUTTI_ERR_ARG);
     CHECK(tutti_all_reduce(group, one, TUTTI_SUM, NULL) == TUTTI_OK);

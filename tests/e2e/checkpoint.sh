@@ -99,7 +99,7 @@ open(sys.argv[1], "wb").write(b)
 END
     refused 1 "DAMAGED  broken/checkpoints/step-00000003/$file" "$TUTTI" checkpoint verify broken
     [ "$(grep -c '^DAMAGED' refused.out)" = 1 ] || fail "more than $file"
-    grep -q '^whole    broken/checkpoints/step-00000006/model.safetensors' refused.out || fail "the others are not looked at"
+    grep -q '^intact   broken/checkpoints/step-00000006/model.safetensors' refused.out || fail "the others are not looked at"
     rm -r broken
 done
 cp -r run broken

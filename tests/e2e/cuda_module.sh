@@ -79,7 +79,7 @@ if unshare -rm bash with_driver true 2>/dev/null; then
     [ "$(grep -c 'device auto uses the CPU, although NVIDIA.s kernel driver is here (/dev/nvidiactl): device cuda: ' idle.out)" = 1 ] || { cat idle.out; fail "auto does not say why a GPU idles"; }
     rm -rf dev
     CUDA_VISIBLE_DEVICES='' TUTTI_CUDA_MODULE='' unshare -rm bash with_driver ./alone train $mlp --run-dir hidden >hidden.out 2>&1 || { cat hidden.out; fail "hidden GPUs"; }
-    ! grep -q "takes the CPU" hidden.out || fail "auto warns of GPUs that are hidden"
+    ! grep -q "uses the CPU" hidden.out || fail "auto warns of GPUs that are hidden"
 else
     skipped="$skipped no mount namespace, so no driver beside a build without CUDA;"
 fi

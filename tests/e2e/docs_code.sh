@@ -111,7 +111,7 @@ if [[ $link == *" -o tutti "* ]]; then
     run 0 ./tutti train --data pixels --data-dir "$work" --model skip_net --epochs 3 --lr 0.05 --run-dir run
     awk -F': ' '/val_accuracy/ { exit !($2 + 0 > 0.9) }' run/summary.json || fail "accuracy: $(grep accuracy run/summary.json)"
     run 0 ./tutti data --help
-    out_has 'pixels:DIR/train\|test +text, a line a picture'
+    out_has 'pixels:DIR/train\|test +text, one image per line'
     run 2 ./tutti train --model resnet
     err_has 'expected mini_resnet, .*skip_net'
 else

@@ -49,8 +49,7 @@ export DESTDIR="$work/stage"
 install /usr
 [ "$(ls "$DESTDIR")" = usr ] || fail "DESTDIR has $(ls "$DESTDIR")"
 ! grep -rq rpath "$DESTDIR"/usr/lib*/pkgconfig || fail "tutti.pc under /usr names the linker's own folder to it"
-uninstall /usr
-[ ! -e "$DESTDIR/usr" ] || fail "something is left in DESTDIR"
+[ ! -e "$DESTDIR/usr/share/tutti" ] || fail "DESTDIR has the list that only make uninstall reads, where a package manager keeps its own"
 unset DESTDIR
 
 # Where this user may not write, it says so before anything else, with both ways out.
@@ -86,7 +85,7 @@ if command -v mandoc >/dev/null; then
 fi
 
 # ---- Completion ------------------------------------------------------------------------------------------------------
-mkdir files && touch files/run.json && mkdir files/runs
+mkdir files && touch files/run.json files/rule.so && mkdir files/runs
 cat >offer.bash <<'END'
 . "$BUILD_DIR/manual/tutti.bash"
 offer() { # WORDS...: what is offered for the last
@@ -114,11 +113,12 @@ offers "adam adamw sgd" tutti train --optimizer =
 offers "" tutti train --epochs ""
 offers "false true" tutti train --augment ""
 offers "runs" tutti train --data-dir r
-offers "run.json runs" tutti train --config r
+offers "run.json runs" tutti train --config run
 offers "pack show" tutti data ""
 offers "runs" tutti checkpoint show runs
 offers "all_gather all_gather_v all_reduce all_to_all all_to_all_v" tutti bench all_
-offers "run.json runs" tutti train --model ru
+offers "rule.so runs" tutti train --model ru
+offers "rule.so runs" tutti train --data ru
 offers "bf16 f16 f32 f64 i32 i64 i8 u8" tutti bench all_reduce --dtype ""
 offers "mini_resnet" tutti eval runs/x --model mini
 offers "c10d native static" tutti run --rdzv-backend ""
@@ -143,7 +143,7 @@ END
     types "train" "tutti tra"
     types "train --optimizer" "tutti train --opt"
     types "train --model mlp" "tutti train --model ml"
-    types "train --model ./run.json" "tutti train --model ./run."
+    types "train --model ./rule.so" "tutti train --model ./ru"
     types "run true" "tutti run tru"
     types "run ./run.json" "tutti run ./run."
     types "train --data-dir runs" "tutti train --data-dir ru"

@@ -9,7 +9,7 @@ for name in int main "two words" a/b /tmp 9lives "a;b" "a\$b" é "" test Makefil
     refused 2 'tutti new --help' "$TUTTI" new "$name"
 done
 refused 2 'a word of C' "$TUTTI" new while
-refused 2 'has a slash; --dir says' "$TUTTI" new a/b
+refused 2 'has a slash; give the folder with --dir' "$TUTTI" new a/b
 refused 2 'there is no flag "--dri"; did you mean "--dir"' "$TUTTI" new x --dri y
 refused 2 'which name?' "$TUTTI" new
 refused 2 'one name, not two' "$TUTTI" new x y

@@ -60,7 +60,7 @@ err_has ' it stays empty for 2 steps'
 new_folder
 run 139 "$TUTTI" run -n 2 --max-restarts 1 "$worker" "$shared" 60 4 4 die=0:joined:139 die=1:joined:139
 equal "deaths" "$(grep -c 'was killed by SIGSEGV' "$work/err")" 12
-err_has '3 in its place have died without a new step, and nobody is left'
+err_has '3 in its place have died without a new step, and no worker is left'
 err_has 'no restart is left'
 
 # Told to end: the signal goes to the workers, as ever.

@@ -97,7 +97,7 @@ grep -q '4 ranks before, 3 shards now' forth.out || { cat forth.out; fail "says 
 # Of a run that is complete nothing is left to do, which its launcher takes for the work's end.
 train forth -n 2 --model mlp --dropout 0.3 --batch-size 8 --max-steps 50 --schedule constant --threads 1 --resume auto --run-dir forth --shards 3
 grep -q 'forth is complete: all 50 steps are done' forth.out || { cat forth.out; fail "says nothing of being complete"; }
-! grep -q 'all workers have ended before' forth.out || { cat forth.out; fail "the launcher does not know that the work is done"; }
+! grep -q 'all workers have ended, and none' forth.out || { cat forth.out; fail "the launcher does not know that the work is done"; }
 
 # What cannot keep the promise is refused, with what to do instead.
 refused 2 "sync_bn: with shards, batch norm uses the statistics of one shard" "$TUTTI" train --shards 4 --sync-bn

@@ -203,7 +203,7 @@ static void check_claims(int port)
     assert_logged("it rejects our authentication: its secret or job differs");
     elsewhere.job = 4711;
     assert_int_equal(greet_as(port, &right, &elsewhere, text), TUTTI_ERR_IO);
-    assert_non_null(strstr(text, "serves another job of the same secret"));
+    assert_non_null(strstr(text, "belongs to another job with the same secret"));
     stale.attempt = 0;
     stale.process ^= 1; /* the process that hosts the store outlives attempts */
     usleep(1000000);

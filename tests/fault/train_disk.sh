@@ -31,9 +31,10 @@ with=()
 
 # Calls that fail once, in the third checkpoint (step 45), at each place: the next checkpoint is another attempt; the end is right.
 if command -v strace >strace.path && strace -f -o trace -e trace=fsync true 2>strace.err; then
+    traced=(env "ASAN_OPTIONS=${ASAN_OPTIONS-}:detect_leaks=0" strace -f -o trace) # LeakSanitizer would trace it too
     injected() { # NAME RULE FILE: for calls on that file of the checkpoint while it is written
         local dir=$1 rule=$2 file=$1/checkpoints/step-00000045.tmp$3
-        with=(strace -f -o trace -e "trace=${rule%%:*}" -e "inject=$rule" -P "$file" -P "$work/$file")
+        with=("${traced[@]}" -e "trace=${rule%%:*}" -e "inject=$rule" -P "$file" -P "$work/$file")
         ends 0 "$dir" $mlp
         says "$dir" 'the state of step 45 is not saved: .*; .*/checkpoints/step-00000030 is intact; training continues'
         same "$dir" whole
@@ -50,7 +51,7 @@ if command -v strace >strace.path && strace -f -o trace -e trace=fsync true 2>st
     injected no_rename rename:error=EIO ''
     injected misread pread64:error=EIO /optimizer.safetensors
     # No thread for two of them (the first is that of one engine or another): the same.
-    with=(strace -f -o trace -e trace=clone,clone3 -e inject=clone,clone3:error=EAGAIN:when=3..4)
+    with=("${traced[@]}" -e trace=clone,clone3 -e inject=clone,clone3:error=EAGAIN:when=3..4)
     ends 0 no_threads $mlp --workers 0
     [ "$(grep -c 'is not saved: cannot start the thread that writes checkpoints' no_threads.out)" = 2 ] || { cat no_threads.out; fail "threads that cannot be started"; }
     same no_threads whole
@@ -58,7 +59,7 @@ if command -v strace >strace.path && strace -f -o trace -e trace=fsync true 2>st
     train earlier $mlp --tensorboard
     (cd earlier && find . -type f ! -name .lock | sort) >files
     for k in 1 4 6 8; do
-        with=(strace -f -o trace -e trace=rename,renameat2 -e "inject=rename,renameat2:signal=KILL:when=$k")
+        with=("${traced[@]}" -e trace=rename,renameat2 -e "inject=rename,renameat2:signal=KILL:when=$k")
         ends 137 earlier $mlp --max-steps 1 2>killed.err
         with=()
         train earlier $mlp --max-steps 1
@@ -73,7 +74,7 @@ if command -v strace >strace.path && strace -f -o trace -e trace=fsync true 2>st
     for at in fsync:$tmp/{model,optimizer}.safetensors fsync:$tmp/state.json pread64:$tmp/model.safetensors fsync:$tmp renameat2:$tmp rename:$tmp \
         fsync: unlink:latest.tmp rename:latest.tmp unlinkat:$gone rmdir:$gone; do
         call=${at%%:*} file=killed/checkpoints/${at#*:}
-        with=(strace -f -o trace -e "trace=$call" -e "inject=$call:signal=KILL" -P "${file%/}" -P "$work/${file%/}")
+        with=("${traced[@]}" -e "trace=$call" -e "inject=$call:signal=KILL" -P "${file%/}" -P "$work/${file%/}")
         echo "killed at $at"
         ends 137 killed $mlp 2>killed.err
         with=()
@@ -88,7 +89,7 @@ if command -v strace >strace.path && strace -f -o trace -e trace=fsync true 2>st
         rm -rf killed
     done
     # A file system without ftruncate, flock and locks (FUSE, object stores): all is saved; resumed too.
-    with=(strace -f -o trace -e trace=ftruncate,truncate,flock,fcntl -e inject=ftruncate,truncate:error=EINVAL -e inject=flock:error=ENOSYS)
+    with=("${traced[@]}" -e trace=ftruncate,truncate,flock,fcntl -e inject=ftruncate,truncate:error=EINVAL -e inject=flock:error=ENOSYS)
     ends 0 store $mlp --max-steps 50 --schedule constant
     ends 0 store $mlp --schedule constant --resume store/checkpoints/step-00000045
     with=()

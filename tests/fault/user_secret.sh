@@ -79,7 +79,7 @@ if [ "$(id -u)" = 0 ] && $nobody true 2>/dev/null && $nobody "$TUTTI" --version 
     rank 0 2 $bench & first=$!
     rank 1 2 $nobody $bench
     equal "exit code of another user" $? 1
-    says 1 'is of another user, and without a secret'
+    says 1 'belongs to another user, and without a secret'
     wait_until "rank 0 says so too" grep -q 'rejects .*: it \(belongs to another user\|rejects\)' "$work/0.err"
     rank 1 2 $bench || fail "the same user without a secret: $(cat "$work/1.err")"
     wait $first || fail "rank 0 without a secret: $(cat "$work/0.err")"
@@ -87,7 +87,7 @@ if [ "$(id -u)" = 0 ] && $nobody true 2>/dev/null && $nobody "$TUTTI" --version 
     rank 0 2 $nobody $bench & first=$!
     rank 1 2 $bench
     equal "exit code at another user's store" $? 1
-    says 1 'is of another user'
+    says 1 'belongs to another user'
     rank 1 2 $nobody $bench || fail "two ranks of nobody: $(cat "$work/1.err")"
     wait $first || fail "two ranks of nobody: $(cat "$work/0.err")"
     # With a secret there is nothing to ask the kernel for.

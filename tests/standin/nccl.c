@@ -209,7 +209,7 @@ static void combine(void *sum, const void *part, size_t n, ncclDataType_t type, 
     case ncclUint32:
         COMBINE(uint32_t, uint64_t, SAME, SAME);
     case ncclInt64:
-        COMBINE(int64_t, int64_t, SAME, SAME);
+        COMBINE(int64_t, __int128, SAME, SAME);
     case ncclUint64:
         COMBINE(uint64_t, uint64_t, SAME, SAME);
     case ncclFloat16:

@@ -168,7 +168,7 @@ static void ddps_prefix_and_halves_are_taken_with_a_word(void **state)
     assert_int_equal(tutti_tensor_read(f.fc.bias, bias), TUTTI_OK);
     assert_true(bias[0] == 1 && bias[2] == 1);
     assert_non_null(strstr(said, "6 of 7 tensors from "));
-    assert_non_null(strstr(said, "\"_orig_mod.module.\" taken off"));
+    assert_non_null(strstr(said, "\"_orig_mod.module.\" removed"));
     assert_non_null(strstr(said, "BF16 as F32"));
     assert_non_null(strstr(said, "left as they were: bn.num_batches_tracked"));
 }

@@ -236,7 +236,7 @@ static void what_is_no_weights_is_refused_by_name(void **state)
     WRITE("\x80\x04\x8c\1w.");
     expect_refused(TUTTI_ERR_FORMAT, "protocol 4, expected 2");
     WRITE(BEGIN "(i.");
-    expect_refused(TUTTI_ERR_FORMAT, "operation 0x69 is none");
+    expect_refused(TUTTI_ERR_FORMAT, "operation 0x69 is not one");
     WRITE(BEGIN "}");
     expect_refused(TUTTI_ERR_FORMAT, "it ends too early");
     WRITE(BEGIN "X\xff\xff\xff\x7f"

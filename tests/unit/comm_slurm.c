@@ -267,7 +267,7 @@ static void half_a_step_is_an_error(void **state)
         {"SLURM_NODEID", "4", "SLURM_NODEID is \"4\", expected an integer from 0 to 3"},
         {"SLURM_LOCALID", "2", "SLURM_LOCALID is \"2\", expected an integer from 0 to 1"},
         {"SLURM_STEP_NODELIST", "gpu[", "host list \"gpu[\" is malformed"},
-        {"SLURM_STEP_TASKS_PER_NODE", "2", "which says nothing of node 2"},
+        {"SLURM_STEP_TASKS_PER_NODE", "2", "which has no entry for node 2"},
         {"SLURM_RESTART_COUNT", "-1", "SLURM_RESTART_COUNT is \"-1\""},
     };
     tutti__slurm_step step;

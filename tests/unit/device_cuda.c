@@ -342,7 +342,7 @@ static void a_stream_of_the_programs_own(void)
     tutti_stream_free(wrapped);
     CHECK_OK(cuda->runtime->zero(0, native, p, 4)); /* it is still there */
     CHECK_OK(cuda->runtime->stream_wait(0, native));
-    CHECK_OK(cuda->runtime->stream_free(0, native));
+    CHECK_OK(cuda->runtime->stream_free(native));
     tutti_stream_free(first);
 }
 

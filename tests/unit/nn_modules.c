@@ -428,7 +428,7 @@ static void a_wrong_order_is_refused_and_changes_nothing(void **state)
     assert_int_equal(flat.offsets[1], 16);
     tutti_module_init_child(&child, &m.root, "child");
     assert_int_equal(tutti_module_flat(&child, &flat), TUTTI_ERR_ARG);
-    says("'child' lies in another module");
+    says("'child' is part of another module");
     tutti_module_destroy(&m.root);
     tutti_module_destroy(&other.root);
 }
@@ -587,6 +587,71 @@ static void models_give_logits_for_every_class(void **state)
     }
 }
 
+typedef struct stack {
+    tutti_module base;
+    tutti_conv2d conv[4];
+    tutti_tensor *inside; /* of the last forward */
+} stack;
+
+static void stack_init(tutti_module *m, const tutti_model_opts *opts)
+{
+    static const char *const names[] = {"a", "b", "c", "d"};
+
+    (void)opts;
+    for (int i = 0; i < 4; i++)
+        tutti_conv2d_init(&((stack *)m)->conv[i], m, names[i],
+                          &(tutti_conv2d_layer_opts){.in = 3, .out = 3, .kernel = 3, .padding = 1});
+}
+
+static tutti_tensor *stack_forward(tutti_module *m, tutti_tensor *x)
+{
+    stack *s = (stack *)m;
+
+    for (int i = 0; i < 4; i++) {
+        if (i == 2)
+            s->inside = x;
+        x = tutti_conv2d_forward(&s->conv[i], x);
+    }
+    return tutti_flatten(x); /* a view of what is made inside */
+}
+
+/* What only the model has seen is gone behind backward, not before; its result stays. */
+static void backward_uses_the_memory_of_what_a_model_makes(void **state)
+{
+    enum { N = 32, COUNT = N * 3 * 32 * 32 };
+    static const tutti_model_kind kind = {
+        .name = "stack", .bytes = sizeof(stack), .init = stack_init, .forward = stack_forward};
+    static float x[COUNT], zeros[COUNT], inside[COUNT], before[COUNT], after[COUNT];
+    tutti_model_opts opts = pictures;
+    tutti_ctx *cx = *state;
+    tutti_model *model;
+    tutti_tensor *y, *loss;
+    size_t forward;
+
+    for (int i = 0; i < COUNT; i++)
+        x[i] = (float)(i % 7) - 3;
+    opts.kind = &kind;
+    assert_int_equal(tutti_model_new(&model, cx, "stack", &opts), TUTTI_OK);
+    tutti_step_begin(cx, NULL);
+    y = tutti_model_forward(
+        model, tutti_input(cx, (tutti_array){x, TUTTI_SHAPE(N, 3, 32, 32), TUTTI_F32}));
+    loss =
+        tutti_mse_loss(y, tutti_input(cx, (tutti_array){zeros, tutti_tensor_shape(y), TUTTI_F32}));
+    assert_int_equal(tutti_tensor_read(((stack *)tutti_model_module(model))->inside, inside),
+                     TUTTI_OK);
+    assert_int_equal(tutti_tensor_read(y, before), TUTTI_OK);
+    forward = tutti_ctx_memory_stats(cx).arena_used_bytes;
+    assert_int_equal(tutti_backward(loss), TUTTI_OK);
+    assert_true(tutti_ctx_memory_stats(cx).arena_used_bytes - forward < 4 * sizeof x);
+    assert_int_equal(tutti_tensor_read(y, after), TUTTI_OK);
+    assert_memory_equal(after, before, sizeof after);
+    assert_int_equal(tutti_tensor_read(((stack *)tutti_model_module(model))->inside, inside),
+                     TUTTI_ERR_STATE);
+    says("read it before tutti_backward");
+    tutti_step_end(cx);
+    tutti_model_free(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -610,6 +675,7 @@ int main(void)
         cmocka_unit_test(a_frozen_parameter_gets_no_gradient),
         cmocka_unit_test(an_embedding_is_a_table_of_normal_vectors),
         cmocka_unit_test(models_give_logits_for_every_class),
+        cmocka_unit_test(backward_uses_the_memory_of_what_a_model_makes),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

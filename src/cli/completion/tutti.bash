@@ -9,9 +9,9 @@ _tutti_offer() # none, any, file, dir, or words: what may stand for $cur
     "" | none | any) ;;
     file) compopt -o filenames 2>/dev/null; mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
     dir) compopt -o filenames 2>/dev/null; mapfile -t COMPREPLY < <(compgen -d -- "$cur") ;;
-    *" +file")
+    *" +so") # or a shared object, in whatever folder
         compopt -o filenames 2>/dev/null
-        mapfile -t COMPREPLY < <(compgen -W "${1% +file}" -- "$cur"; compgen -f -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W "${1% +so}" -- "$cur"; compgen -f -X '!*.so' -- "$cur"; compgen -d -- "$cur")
         ;;
     *) mapfile -t COMPREPLY < <(compgen -W "$1" -- "$cur") ;;
     esac

@@ -11,7 +11,6 @@
 #include "comm/transport/shared_memory/cma.h"
 #include "comm/transport/shared_memory/way.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -78,8 +77,7 @@ static void copy_in(const move *m, size_t k)
         bytes = chunk_of(m, tutti__piece_out(m->op, rank, to), k, &begin);
         if (bytes == 0 || (to == rank && (m->traits->scatters || m->traits->to_root)))
             continue;
-        tutti__way_copy_in(m->shm, stage_for(m, rank, to, k), (const char *)m->op->src + begin,
-                           bytes);
+        tutti__way_copy(m->shm, stage_for(m, rank, to, k), (const char *)m->op->src + begin, bytes);
         if (!m->traits->scatters)
             return; /* all take the same */
     }
@@ -115,6 +113,14 @@ static void copy_direct(const move *m, char *to, const char *from, size_t bytes)
         memcpy(to, from, bytes);
 }
 
+static void copy_staged(const move *m, char *to, const char *from, size_t bytes)
+{
+    if (m->past)
+        tutti__copy_past(to, from, bytes);
+    else
+        tutti__way_copy(m->shm, to, from, bytes);
+}
+
 static tutti_status copy_out(const move *m, size_t k)
 {
     int rank = m->shm->comm->rank, size = m->shm->comm->size;
@@ -131,7 +137,7 @@ static tutti_status copy_out(const move *m, size_t k)
         if (r == rank)
             copy_direct(m, dst, (const char *)m->op->src + begin, bytes);
         else if (!m->at[r])
-            (m->past ? tutti__copy_past : tutti__copy)(dst, stage_for(m, r, rank, k), bytes);
+            copy_staged(m, dst, stage_for(m, r, rank, k), bytes);
         else if (tutti__shm_call_of(m->shm, r)->segment == TUTTI__CMA)
             TUTTI_TRY(tutti__cma_read(m->shm, r, dst, m->at[r] + begin, bytes));
         else
@@ -290,16 +296,9 @@ tutti_status tutti__shm_move(tutti__shm *shm, tutti__op *op)
               .first = traits->from_root ? root : 0,
               .last = traits->from_root ? root + 1 : shm->comm->size};
     size_t lots = traits->scatters ? (size_t)shm->comm->size : 1;
-    char *few[16] = {0};
-    tutti_status status;
 
     m.past = whole_bytes(&m) >= PAST_CHUNKS * shm->block->chunk_bytes;
-    m.at = shm->comm->size <= (int)TUTTI__COUNT_OF(few)
-               ? few
-               : calloc((size_t)shm->comm->size, sizeof *m.at);
-    if (!m.at)
-        return tutti__comm_fail(shm->comm, TUTTI_ERR_MEMORY, shm->comm->rank,
-                                "rank %d has no memory", shm->comm->rank);
+    m.at = (char **)tutti__shm_pointers(shm);
     m.lot = shm->block->chunk_bytes / OF_STAGE / lots / 64 * 64 / m.element;
     if (m.lot == 0)
         m.lot = 64 / m.element; /* of chunks that tests make small */
@@ -307,8 +306,5 @@ tutti_status tutti__shm_move(tutti__shm *shm, tutti__op *op)
         publish_counts(&m);
     if (tutti__shm_call_of(shm, shm->comm->rank)->segment != TUTTI__SHM_STAGED)
         m.at[shm->comm->rank] = (char *)(uintptr_t)op->src; /* nothing to copy in */
-    status = run(&m);
-    if (m.at != few)
-        free(m.at);
-    return status;
+    return run(&m);
 }

@@ -4,10 +4,6 @@
 
 #include "comm/algorithm/shm.h"
 
-#include <stdlib.h>
-
-enum { FEW = 16 }; /* ranks without an allocation */
-
 static tutti_status run(tutti__shm_reduction *r)
 {
     bool all_direct = true;
@@ -36,17 +32,10 @@ tutti_status tutti__shm_reduce(tutti__shm *shm, tutti__op *op)
                               .element = tutti_dtype_size((tutti_dtype)signature->dtype),
                               .count = (size_t)signature->count,
                               .scatters = tutti__op_traits_of(op)->scatters};
-    void *few[3 * FEW] = {0}, **pointers = size <= FEW ? few : calloc(3 * size, sizeof *few);
-    tutti_status status;
+    void **pointers = tutti__shm_pointers(shm);
 
-    if (!pointers)
-        return tutti__comm_fail(shm->comm, TUTTI_ERR_MEMORY, shm->comm->rank,
-                                "rank %d has no memory", shm->comm->rank);
     r.at = (char **)pointers;
     r.src = (const void **)pointers + size;
     r.dst = pointers + 2 * size;
-    status = run(&r);
-    if (pointers != few)
-        free(pointers);
-    return status;
+    return run(&r);
 }

@@ -4,8 +4,8 @@
  *
  *     chunk k-1 is copied out     chunk k is reduced     chunk k+1 is copied in
  *
- * Where each rank reduces for itself all that it takes (few bytes, two ranks, reduce_scatter), nothing is copied out and nobody waits for a
- * result: in round k chunk k is reduced, k+2 copied in, and a rank may be two rounds ahead of another. What can be read where it lies is
+ * Where each rank reduces for itself all that it takes (few bytes, two ranks, reduce_scatter), nothing is copied out, root of a
+ * reduce copies nothing in, and nobody waits for a result: in round k chunk k is reduced, k+2 copied in, and a rank may be two rounds ahead of another. What can be read where it lies is
  * not copied in; through the kernel a rank reads the part that it reduces, into staging of its own that is free just then. Chunks are numbered through all operations of the group: the last ones of one operation may still be read while
  * the first of the next are copied in.
  * SPDX-License-Identifier: MIT */
@@ -18,8 +18,9 @@
 
 enum {
     WHOLE_BYTES = 64 << 10, /* of all ranks: so little that each reduces all */
-    OF_STAGE =
-        4, /* where each reduces all, the part of a staging buffer that is used: all stay in the cache */
+    /* Where each reduces all, the part of a staging buffer that is used: half; of much a quarter, so that all stay in the cache. */
+    OF_STAGE = 2,
+    MUCH_CHUNKS = 64, /* of the usual chunk */
 };
 
 static char *stage(const tutti__shm_reduction *r, int rank, size_t k)
@@ -83,7 +84,7 @@ static void copy_in_pieces(const tutti__shm_reduction *r, size_t k)
     size_t bytes = chunk_count(r, k) * r->element;
 
     for (int to = 0; to < r->shm->comm->size; to++)
-        tutti__way_copy_in(
+        tutti__way_copy(
             r->shm, stage(r, r->shm->comm->rank, k) + (size_t)to * r->chunk * r->element,
             (const char *)r->op->src + ((size_t)to * r->count + k * r->chunk) * r->element, bytes);
 }
@@ -97,20 +98,26 @@ static void copy_in_shares(const tutti__shm_reduction *r, size_t k)
     size_t begin = own.at * r->element, end = begin + own.count * r->element;
     const char *src = (const char *)r->op->src + k * r->chunk * r->element;
 
-    tutti__way_copy_in(r->shm, stage(r, rank, k), src, begin);
-    tutti__way_copy_in(r->shm, stage(r, rank, k) + end, src + end, n * r->element - end);
+    tutti__way_copy(r->shm, stage(r, rank, k), src, begin);
+    tutti__way_copy(r->shm, stage(r, rank, k) + end, src + end, n * r->element - end);
+}
+
+/* Of a reduce where root reduces all, nobody takes what root gives. */
+static bool nobody_takes(const tutti__shm_reduction *r)
+{
+    return r->whole && tutti__op_traits_of(r->op)->to_root && tutti__shm_takes(r);
 }
 
 static void copy_in(const tutti__shm_reduction *r, size_t k)
 {
     int rank = r->shm->comm->rank;
 
-    if (r->at[rank])
+    if (r->at[rank] || nobody_takes(r))
         return;
     if (r->whole)
-        tutti__way_copy_in(r->shm, stage(r, rank, k),
-                           (const char *)r->op->src + k * r->chunk * r->element,
-                           chunk_count(r, k) * r->element);
+        tutti__way_copy(r->shm, stage(r, rank, k),
+                        (const char *)r->op->src + k * r->chunk * r->element,
+                        chunk_count(r, k) * r->element);
     else if (r->scatters)
         copy_in_pieces(r, k);
     else
@@ -185,7 +192,7 @@ void tutti__shm_reduce_stage(tutti__shm_reduction *r)
     if (!r->scatters && r->shm->way != TUTTI__BY_KERNEL &&
         (size == 2 || size * r->count * r->element <= WHOLE_BYTES)) {
         r->whole = true;
-        r->chunk /= OF_STAGE;
+        r->chunk /= r->count >= MUCH_CHUNKS * r->chunk ? 2 * OF_STAGE : OF_STAGE;
     }
     r->n_chunks = (r->count + r->chunk - 1) / r->chunk;
     r->ahead = r->scatters || r->whole ? TUTTI__SHM_AHEAD : 1;
@@ -237,7 +244,8 @@ tutti_status tutti__shm_reduce_staged(tutti__shm_reduction *r)
 
     for (int i = 0; i < r->shm->comm->size; i++)
         any_direct = any_direct || r->at[i];
-    r->whole = r->whole && !any_direct;
+    /* In an all_reduce a rank would overwrite what others still read where it lies. */
+    r->whole = r->whole && (!any_direct || tutti__op_traits_of(r->op)->to_root);
     out = !r->scatters && !r->whole;
     tutti__way_begin(r->shm);
     TUTTI_TRY(out || any_direct ? run_in_step(r, out, any_direct) : run_ahead(r));

@@ -4,13 +4,9 @@
 #include "comm/algorithm/shm.h"
 #include "comm/core/reduce.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-enum {
-    FEW = 16,               /* ranks without an allocation */
-    REDUCED_BYTES = 2 << 10 /* of a rank at most; other operations: TUTTI__SHM_SMALL */
-};
+enum { REDUCED_BYTES = 2 << 10 }; /* of a rank at most; other operations: TUTTI__SHM_SMALL */
 
 typedef struct small {
     tutti__shm *shm;
@@ -65,21 +61,15 @@ static const char *given(const small *s, int from)
     return all + place(s, s->rank);
 }
 
-static tutti_status reduce(const small *s)
+static void reduce(const small *s)
 {
-    const void *few[FEW], **src = few;
+    const void **src = (const void **)s->shm->pointers;
     void *dst = s->op->dst;
 
-    if (s->size > FEW && !(src = malloc((size_t)s->size * sizeof *src)))
-        return tutti__comm_fail(s->shm->comm, TUTTI_ERR_MEMORY, s->rank, "rank %d has no memory",
-                                s->rank);
     for (int r = 0; r < s->size; r++)
         src[r] = given(s, r);
     tutti__reduce((tutti_dtype)s->op->signature.dtype, (tutti_redop)s->op->signature.redop, &dst, 1,
                   src, (size_t)s->size, (size_t)s->op->signature.count);
-    if (src != few)
-        free(src);
-    return TUTTI_OK;
 }
 
 static void move(const small *s)
@@ -93,25 +83,40 @@ static void move(const small *s)
             memcpy(dst, given(s, from), s->piece);
 }
 
-tutti_status tutti__shm_small(tutti__shm *shm, const tutti__op *op)
+static small small_of(tutti__shm *shm, const tutti__op *op)
 {
-    const small s = {.shm = shm,
-                     .op = op,
-                     .traits = tutti__op_traits_of(op),
-                     .piece = tutti__signature_bytes(&op->signature),
-                     .rank = shm->comm->rank,
-                     .size = shm->comm->size,
-                     .root = (int)op->signature.root};
-    bool empty = tutti__op_is_empty(op);
+    return (small){.shm = shm,
+                   .op = op,
+                   .traits = tutti__op_traits_of(op),
+                   .piece = tutti__signature_bytes(&op->signature),
+                   .rank = shm->comm->rank,
+                   .size = shm->comm->size,
+                   .root = (int)op->signature.root};
+}
+
+void tutti__shm_small_say(tutti__shm *shm, const tutti__op *op)
+{
+    const small s = small_of(shm, op);
 
     tutti__shm_say(shm, op);
-    if (!empty)
+    for (int r = 0; r < s.size; r++)
+        if (r != s.rank) /* of those who are here already, it is under way meanwhile */
+            __builtin_prefetch(tutti__shm_call_of(shm, r));
+    if (!tutti__op_is_empty(op))
         say(&s);
+    tutti__shm_come(shm);
+}
+
+tutti_status tutti__shm_small(tutti__shm *shm, const tutti__op *op)
+{
+    const small s = small_of(shm, op);
+
     TUTTI_TRY(tutti__shm_enter(shm, op));
-    if (empty || !takes(&s, s.rank))
+    if (tutti__op_is_empty(op) || !takes(&s, s.rank))
         return TUTTI_OK;
     if (s.traits->reduces)
-        return reduce(&s);
-    move(&s);
+        reduce(&s);
+    else
+        move(&s);
     return TUTTI_OK;
 }

@@ -238,10 +238,11 @@ static tutti_status check_answer(const uint8_t *hello, const uint8_t *answer,
                    : tutti__fail(TUTTI_ERR_IO, "%s has another secret: it belongs to another job",
                                  who);
     if (other_job(&there, mine))
-        return tutti__fail(TUTTI_ERR_IO,
-                           "%s serves another job of the same secret (TORCHELASTIC_RUN_ID, or the "
-                           "job that mpirun or srun named, differs)",
-                           who);
+        return tutti__fail(
+            TUTTI_ERR_IO,
+            "%s belongs to another job with the same secret (TORCHELASTIC_RUN_ID, or the "
+            "job that mpirun or srun named, differs)",
+            who);
     if (there.kind != mine->kind ||
         (theirs && (there.group != theirs->group || there.rank != theirs->rank)))
         return tutti__fail(TUTTI_ERR_IO,

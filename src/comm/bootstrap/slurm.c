@@ -187,7 +187,7 @@ tutti_status tutti__tasks_on_node(const char *list, int node, int *tasks_p)
         next += *next == ',';
     }
     return tutti__fail(TUTTI_ERR_ARG,
-                       "SLURM_STEP_TASKS_PER_NODE is \"%.60s\", which says nothing of node %d: "
+                       "SLURM_STEP_TASKS_PER_NODE is \"%.60s\", which has no entry for node %d: "
                        "expected e.g. 2(x3),1",
                        list, node);
 }

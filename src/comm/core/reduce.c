@@ -41,6 +41,11 @@ static inline void fetch_all(const job *j, size_t offset)
 /* Keeps the compiler from exchanging a loop over ranks with the loop over elements inside it. */
 #define IN_ORDER() __asm__ volatile("" ::: "memory")
 
+/* Of less than a tile, what is widened goes element by element: vectors for loops of any length are what the compiler takes longest for. */
+#define ELEMENTS(ACC)                                                                              \
+    if (!whole && sizeof *x < sizeof(ACC))                                                         \
+    __asm__ volatile("")
+
 /* NaN wins, as in PyTorch. */
 #define ADD(a, x)   ((a) + (x))
 #define MUL(a, x)   ((a) * (x))
@@ -50,9 +55,11 @@ static inline void fetch_all(const job *j, size_t offset)
 #define OR(a, x)    ((a) | (x))
 #define XOR(a, x)   ((a) ^ (x))
 
-#define SAME(x)       (x)
-#define OVER(a, b)    ((a) / (b))
-#define NOT_INT(a, b) ((void)(b), (a)) /* refused before it comes here */
+#define SAME(x) (x)
+
+/* Is it the mean? Of integers it is refused before it comes here, and no loop is compiled for it. */
+#define MEAN(op)    ((op) == TUTTI_AVG)
+#define NO_MEAN(op) ((void)(op), false)
 
 /* Elements do not depend on each other. Clang knows no such pragma, and finds out as the loop begins. */
 #ifdef __clang__
@@ -67,6 +74,7 @@ static inline void fetch_all(const job *j, size_t offset)
     {                                                                                              \
         const WIDE a = (WIDE)(ACC)FIRST, b = (WIDE)LOAD(x[i]);                                     \
                                                                                                    \
+        ELEMENTS(ACC);                                                                             \
         TO = (TO_T)STORE((ACC)COMBINE(a, b));                                                      \
     }                                                                                              \
     break;
@@ -89,20 +97,21 @@ static inline void fetch_all(const job *j, size_t offset)
         EACH(XOR, ACC, WIDE, LOAD, FIRST, TO, TO_T, STORE)
 
 /* WIDE: where sums and products are made, so that those of integers wrap. Two sources need no accumulator in memory. */
-#define TYPE(name, T, ACC, WIDE, LOAD, STORE, DIVIDE, CASES)                                       \
-    static inline                                                                                  \
-        __attribute__((always_inline)) void name##_pair(const job *j, size_t at, size_t n)         \
+#define TYPE(name, T, ACC, WIDE, LOAD, STORE, AVERAGE, CASES)                                      \
+    static inline __attribute__((always_inline)) void name##_pair(const job *j, size_t at,         \
+                                                                  size_t n, bool whole)            \
     {                                                                                              \
         const T *w = (const T *)j->src[0] + at, *x = (const T *)j->src[1] + at;                    \
         T *y = (T *)j->dst[0] + at; /* perhaps a source */                                         \
         const ACC divisor = (ACC)j->divisor;                                                       \
                                                                                                    \
-        if (j->op == TUTTI_AVG) {                                                                  \
+        if (AVERAGE(j->op)) {                                                                      \
             INDEPENDENT for (size_t i = 0; i < n; i++)                                             \
             {                                                                                      \
                 const WIDE a = (WIDE)(ACC)LOAD(w[i]), b = (WIDE)LOAD(x[i]);                        \
                                                                                                    \
-                y[i] = (T)STORE(DIVIDE((ACC)ADD(a, b), divisor));                                  \
+                ELEMENTS(ACC);                                                                     \
+                y[i] = (T)STORE((ACC)((ACC)ADD(a, b) / divisor));                                  \
             }                                                                                      \
             return;                                                                                \
         }                                                                                          \
@@ -110,14 +119,16 @@ static inline void fetch_all(const job *j, size_t offset)
             CASES(ACC, WIDE, LOAD, LOAD(w[i]), y[i], T, STORE)                                     \
         }                                                                                          \
     }                                                                                              \
-    static inline                                                                                  \
-        __attribute__((always_inline)) void name##_many(const job *j, size_t at, size_t n)         \
+    static inline __attribute__((always_inline)) void name##_many(const job *j, size_t at,         \
+                                                                  size_t n, bool whole)            \
     {                                                                                              \
         const T *x = (const T *)j->src[0] + at;                                                    \
         ACC acc[TILE_BYTES / sizeof(T)];                                                           \
                                                                                                    \
-        for (size_t i = 0; i < n; i++)                                                             \
+        for (size_t i = 0; i < n; i++) {                                                           \
+            ELEMENTS(ACC);                                                                         \
             acc[i] = (ACC)LOAD(x[i]);                                                              \
+        }                                                                                          \
         for (size_t s = 1; s < j->n_src; s++) {                                                    \
             IN_ORDER();                                                                            \
             x = (const T *)j->src[s] + at;                                                         \
@@ -125,25 +136,27 @@ static inline void fetch_all(const job *j, size_t offset)
                 CASES(ACC, WIDE, LOAD, acc[i], acc[i], ACC, SAME)                                  \
             }                                                                                      \
         }                                                                                          \
-        if (j->op == TUTTI_AVG)                                                                    \
+        if (AVERAGE(j->op))                                                                        \
             for (size_t i = 0; i < n; i++)                                                         \
-                acc[i] = (ACC)DIVIDE(acc[i], (ACC)j->divisor);                                     \
+                acc[i] = (ACC)(acc[i] / (ACC)j->divisor);                                          \
         {                                                                                          \
             T *restrict sum = (T *)j->dst[0] + at; /* perhaps a source */                          \
                                                                                                    \
-            for (size_t i = 0; i < n; i++)                                                         \
+            for (size_t i = 0; i < n; i++) {                                                       \
+                ELEMENTS(ACC);                                                                     \
                 sum[i] = (T)STORE(acc[i]);                                                         \
+            }                                                                                      \
         }                                                                                          \
     }                                                                                              \
-    static inline                                                                                  \
-        __attribute__((always_inline)) void name##_tile(const job *j, size_t at, size_t n)         \
+    static inline __attribute__((always_inline)) void name##_tile(const job *j, size_t at,         \
+                                                                  size_t n, bool whole)            \
     {                                                                                              \
         const T *y = (const T *)j->dst[0] + at;                                                    \
                                                                                                    \
         if (j->n_src == 2)                                                                         \
-            name##_pair(j, at, n);                                                                 \
+            name##_pair(j, at, n, whole);                                                          \
         else                                                                                       \
-            name##_many(j, at, n);                                                                 \
+            name##_many(j, at, n, whole);                                                          \
         for (size_t d = 1; d < j->n_dst; d++) {                                                    \
             T *restrict z = (T *)j->dst[d] + at; /* of another rank */                             \
                                                                                                    \
@@ -155,7 +168,7 @@ static inline void fetch_all(const job *j, size_t offset)
     /* Less than a tile. Clones of it would save nanoseconds, and cost the compiler seconds. */    \
     static __attribute__((noinline)) void name##_rest(const job *j, size_t at, size_t n)           \
     {                                                                                              \
-        name##_tile(j, at, n);                                                                     \
+        name##_tile(j, at, n, false);                                                              \
     }                                                                                              \
     TUTTI__CLONES static void name(const job *j, size_t count)                                     \
     {                                                                                              \
@@ -165,22 +178,22 @@ static inline void fetch_all(const job *j, size_t offset)
         for (; count - at >= tile; at += tile) {                                                   \
             if (count - at >= 2 * tile)                                                            \
                 fetch_all(j, (at + tile) * sizeof(T));                                             \
-            name##_tile(j, at, tile);                                                              \
+            name##_tile(j, at, tile, true);                                                        \
         }                                                                                          \
         if (at < count)                                                                            \
             name##_rest(j, at, count - at);                                                        \
     }
 
-TYPE(f32, float, float, float, SAME, SAME, OVER, ARITHMETIC)
-TYPE(f64, double, double, double, SAME, SAME, OVER, ARITHMETIC)
-TYPE(f16, uint16_t, float, float, tutti__f32_of_f16, tutti__f16_of_f32, OVER, ARITHMETIC)
-TYPE(bf16, uint16_t, float, float, tutti__f32_of_bf16, tutti__bf16_of_f32, OVER, ARITHMETIC)
-TYPE(i8, int8_t, int8_t, uint8_t, SAME, SAME, NOT_INT, ARITHMETIC)
-TYPE(u8, uint8_t, uint8_t, uint8_t, SAME, SAME, NOT_INT, ARITHMETIC)
-TYPE(i32, int32_t, int32_t, uint32_t, SAME, SAME, NOT_INT, ARITHMETIC)
-TYPE(i64, int64_t, int64_t, uint64_t, SAME, SAME, NOT_INT, ARITHMETIC)
+TYPE(f32, float, float, float, SAME, SAME, MEAN, ARITHMETIC)
+TYPE(f64, double, double, double, SAME, SAME, MEAN, ARITHMETIC)
+TYPE(f16, uint16_t, float, float, tutti__f32_of_f16, tutti__f16_of_f32, MEAN, ARITHMETIC)
+TYPE(bf16, uint16_t, float, float, tutti__f32_of_bf16, tutti__bf16_of_f32, MEAN, ARITHMETIC)
+TYPE(i8, int8_t, int8_t, uint8_t, SAME, SAME, NO_MEAN, ARITHMETIC)
+TYPE(u8, uint8_t, uint8_t, uint8_t, SAME, SAME, NO_MEAN, ARITHMETIC)
+TYPE(i32, int32_t, int32_t, uint32_t, SAME, SAME, NO_MEAN, ARITHMETIC)
+TYPE(i64, int64_t, int64_t, uint64_t, SAME, SAME, NO_MEAN, ARITHMETIC)
 /* Bit by bit the width of a type does not matter: bytes stand for all of them. */
-TYPE(bits, uint8_t, uint8_t, uint8_t, SAME, SAME, NOT_INT, BITWISE)
+TYPE(bits, uint8_t, uint8_t, uint8_t, SAME, SAME, NO_MEAN, BITWISE)
 
 static void (*const REDUCE[])(const job *j, size_t count) = {
     [TUTTI_F32] = f32, [TUTTI_F64] = f64, [TUTTI_F16] = f16, [TUTTI_BF16] = bf16,

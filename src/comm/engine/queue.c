@@ -114,16 +114,20 @@ static uint64_t count(_Atomic uint64_t *counter, uint64_t more)
 /* The turn is the caller's. Operations are numbered as they run, in the same order on every rank. */
 static tutti_status run(tutti__queue *q, tutti__op *op)
 {
-    /* To a few milliseconds: the exact time would be a fifth of a small collective. */
-    uint64_t begin = tutti__now_coarse_ns(), ticket;
+    const bool failed = tutti__comm_failed(q->comm);
+    uint64_t begin, ticket;
     tutti_status status;
 
-    op->deadline = (double)begin * 1e-6 + TICK_MS + op->timeout_ms;
     if (op->stream)
         tutti__devices_claim(q->devices, op);
     op->signature.sequence = count(&q->sequence, 1);
+    if (!failed && !op->stream && q->engine->ops->say)
+        q->engine->ops->say(q->engine, op);
+    /* To a few milliseconds: the exact time would be a fifth of a small collective. */
+    begin = tutti__now_coarse_ns();
+    op->deadline = (double)begin * 1e-6 + TICK_MS + op->timeout_ms;
     ticket = tutti__flight_begin(q->flight, &op->signature, begin);
-    if (tutti__comm_failed(q->comm))
+    if (failed)
         return tutti__comm_error(q->comm, &op->signature);
     (void)count(&q->bytes, tutti__op_given(q->comm->rank, q->comm->size, op) *
                                tutti__element(op->signature.dtype));

@@ -9,6 +9,7 @@
 typedef struct shm_engine {
     tutti__engine base;
     tutti__shm *shm;
+    bool said, small; /* of the operation that is run next: its beginning is done; it is small */
 } shm_engine;
 
 static tutti__shm *shm_of(tutti__engine *engine)
@@ -36,16 +37,24 @@ static bool declare(tutti__shm *shm, tutti__op *op, size_t bytes)
     return direct;
 }
 
-static tutti_status run_op(tutti__shm *shm, tutti__op *op)
+static void say(tutti__engine *engine, tutti__op *op)
+{
+    shm_engine *e = (shm_engine *)engine;
+
+    tutti__cma_agree(e->shm);
+    e->small = !tutti__op_allocates(op) && tutti__shm_is_small(e->shm, op);
+    if (e->small)
+        tutti__shm_small_say(e->shm, op);
+    e->said = true;
+}
+
+static tutti_status run_large(tutti__shm *shm, tutti__op *op)
 {
     size_t bytes;
     bool direct;
 
-    tutti__cma_agree(shm);
     if (tutti__op_allocates(op))
         return tutti__shm_alloc(shm, op);
-    if (tutti__shm_is_small(shm, op))
-        return tutti__shm_small(shm, op);
     bytes =
         tutti__op_given(shm->comm->rank, shm->comm->size, op) * tutti__element(op->signature.dtype);
     direct = declare(shm, op, bytes);
@@ -59,11 +68,15 @@ static tutti_status run_op(tutti__shm *shm, tutti__op *op)
 
 static tutti_status run(tutti__engine *engine, tutti__op *op)
 {
-    tutti__shm *shm = shm_of(engine);
-    tutti_status status = run_op(shm, op);
+    shm_engine *e = (shm_engine *)engine;
+    tutti_status status;
 
+    if (!e->said)
+        say(engine, op);
+    e->said = false;
+    status = e->small ? tutti__shm_small(e->shm, op) : run_large(e->shm, op);
     if (status != TUTTI_OK)
-        tutti__shm_leave(shm);
+        tutti__shm_leave(e->shm);
     return status;
 }
 
@@ -100,6 +113,7 @@ static void close_engine(tutti__engine *engine)
 }
 
 static const tutti__engine_ops SHARED_MEMORY = {.name = "shared memory",
+                                                .say = say,
                                                 .run = run,
                                                 .announce = announce,
                                                 .wake = wake,
@@ -118,7 +132,7 @@ tutti_status tutti__engine_shared_memory(tutti__engine **engine_p, tutti__comm *
         tutti__shm_close(shm);
         return TUTTI_ERR_MEMORY;
     }
-    *engine = (shm_engine){{&SHARED_MEMORY, comm}, shm};
+    *engine = (shm_engine){.base = {&SHARED_MEMORY, comm}, .shm = shm};
     tutti__cma_open(shm);
     return TUTTI_OK;
 }

@@ -50,7 +50,7 @@ static void give_event(tutti__cuda_device *d, void *event)
     if (reserve((void **)&d->spare, d->n_spare, &d->spare_capacity, sizeof *d->spare))
         d->spare[d->n_spare++] = event;
     else
-        (void)tutti__cuda_module()->runtime->event_free(d->index, event);
+        (void)tutti__cuda_module()->runtime->event_free(event);
 }
 
 static tutti_status take_event(tutti__cuda_device *d, void **event_p)
@@ -210,11 +210,12 @@ static void out_of_memory(tutti__cuda_device *d, const tutti__cuda_pool *pool, s
     size_text(asked, sizeof asked, bytes);
     size_text(used, sizeof used, pool->usage.used);
     if (pool->pinned) {
-        (void)tutti__fail(TUTTI_ERR_MEMORY,
-                          "cuda:%d (%s): no %s of pinned host memory, beside the %s that this rank "
-                          "has: try fewer --workers, a smaller --prefetch or --batch-size, fewer "
-                          "ranks a host",
-                          d->index, d->name, asked, used);
+        (void)tutti__fail(
+            TUTTI_ERR_MEMORY,
+            "cuda:%d (%s): no %s of pinned host memory, in addition to the %s that this rank has: "
+            "try fewer --workers, a smaller --prefetch or --batch-size, fewer "
+            "ranks a host",
+            d->index, d->name, asked, used);
         return;
     }
     (void)tutti__cuda_module()->runtime->memory(d->index, &unused, &total);

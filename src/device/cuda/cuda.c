@@ -234,7 +234,7 @@ static tutti_status cuda_stream_new(tutti_stream **stream_p, tutti_device device
     if (status != TUTTI_OK) {
         status = tutti__cuda_done(device, status, "making a stream");
         if (s->ours && s->native)
-            (void)r->stream_free(device.index, s->native);
+            (void)r->stream_free(s->native);
         free(s);
     }
     return status;
@@ -256,7 +256,7 @@ static void cuda_stream_free(tutti_stream *stream)
         }
     pthread_mutex_unlock(&d->lock);
     if (s->ours)
-        (void)r->stream_free(d->index, s->native);
+        (void)r->stream_free(s->native);
     free(s);
 }
 
@@ -288,8 +288,9 @@ static tutti_status cuda_event_new(tutti_device device, tutti__event **event_p)
 
 static void cuda_event_free(tutti_device device, tutti__event *event)
 {
+    (void)device;
     if (event)
-        (void)tutti__cuda_module()->runtime->event_free(device.index, event->native);
+        (void)tutti__cuda_module()->runtime->event_free(event->native);
     free(event);
 }
 

@@ -46,10 +46,10 @@ typedef struct tutti__cuda_runtime {
 
     tutti_status (*stream_new)(int device,
                                void **stream_p); /* not ordered with the default stream */
-    tutti_status (*stream_free)(int device, void *stream);
+    tutti_status (*stream_free)(void *stream);
     tutti_status (*stream_wait)(int device, void *stream);
     tutti_status (*event_new)(int device, void **event_p);
-    tutti_status (*event_free)(int device, void *event);
+    tutti_status (*event_free)(void *event);
     tutti_status (*event_record)(int device, void *event, void *stream);
     tutti_status (*event_wait)(int device, void *event, void *stream);
     tutti_status (*event_passed)(int device, void *event, bool *passed_p);
@@ -71,7 +71,7 @@ struct tutti__cuda_own;  /* tensor/kernel/cuda/own.h: kernels of our own, behind
 struct
     tutti__cuda_products; /* tensor/kernel/cuda/products.h: convolutions and matrix products, by cuDNN and cuBLASLt */
 
-enum { TUTTI__CUDA_TABLE = 3 }; /* goes up when a table changes */
+enum { TUTTI__CUDA_TABLE = 4 }; /* goes up when a table changes */
 
 typedef struct tutti__cuda {
     int table;                     /* TUTTI__CUDA_TABLE */

@@ -71,6 +71,7 @@ tutti_tensor *tutti_functional_conv2d(tutti_tensor *x, tutti_tensor *weight, tut
                                  .backward = conv2d_backward,
                                  .activations = 1,
                                  .cast = TUTTI__CAST_LOW,
+                                 .backward_reads = 1 << 0 | 1 << 1,
                                  .flops = conv2d_flops};
     const tutti__conv2d a = {opts.stride ? opts.stride : 1, opts.padding};
     tutti_status status = TUTTI__CHECK_RESERVED(tutti_conv2d_opts, &opts);

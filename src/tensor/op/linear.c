@@ -99,6 +99,7 @@ tutti_tensor *tutti_functional_linear(tutti_tensor *x, tutti_tensor *weight, tut
                                  .backward = linear_backward,
                                  .activations = 1,
                                  .cast = TUTTI__CAST_LOW,
+                                 .backward_reads = 1 << 0 | 1 << 1,
                                  .flops = linear_flops};
 
     return tutti__op_run(&op, (tutti_tensor *[]){x, weight, bias}, 3, NULL, 0);

@@ -110,6 +110,8 @@ __attribute__((destructor)) static void end(void)
         return;
     standin_enter();
     s.ending = true;
+    for (struct CUstream_st *x = s.streams; x; x = x->next)
+        pthread_detach(x->thread); /* what runs may never end */
     standin_wake_all();
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += 2;

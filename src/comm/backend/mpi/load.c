@@ -3,6 +3,7 @@
  * MPI starts and ends once a process, whatever becomes of groups. It is ended when the program exits, if we have started
  * it. MPI_Finalize waits for all ranks: a rank that leaves because something failed must not wait for those that fail with
  * it, so it ends without, and the launcher, seeing that, ends the job. */
+#include "base/thread.h"
 #include "comm/backend/backend.h"
 #include "comm/backend/mpi/engine.h"
 
@@ -161,15 +162,13 @@ static void *starter_main(void *arg)
  * inherits our signal mask, since MPI may start helpers from it. */
 static tutti_status run_starter(starter *s, int timeout_ms)
 {
-    struct timespec until;
+    const double until = tutti__now_ms() + timeout_ms;
     pthread_t thread;
     int error = pthread_create(&thread, NULL, starter_main, s);
 
     if (error)
         return tutti__fail_errno(error, "cannot start a thread for MPI");
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (timeout_ms + 999) / 1000;
-    if (pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &until) != 0) {
+    if (!tutti__thread_join_by(thread, until)) {
         pthread_detach(thread);
         process.stuck = true;
         return tutti__fail(TUTTI_ERR_TIMEOUT,
@@ -183,8 +182,8 @@ static tutti_status run_starter(starter *s, int timeout_ms)
     if (!s->world.multiple)
         return tutti__fail(TUTTI_ERR_UNSUPPORTED,
                            "backend mpi: %s was started %s a thread level below "
-                           "MPI_THREAD_MULTIPLE, but collectives run in a thread of their own "
-                           "while the program goes on; %s",
+                           "MPI_THREAD_MULTIPLE, but collectives run in a separate thread while "
+                           "the program continues; %s",
                            s->world.version, s->world.ours ? "and gives only" : "by the program at",
                            s->world.ours ? "use an MPI that has it"
                                          : "ask MPI_Init_thread for MPI_THREAD_MULTIPLE");

@@ -32,7 +32,7 @@ static tutti_status fail(tutti__nccl_carrier *c, int error, const char *what)
     return tutti__comm_fail(comm, TUTTI_ERR_PEER, -1,
                             "%s: NCCL %d.%d.%d on cuda:%d reports, in %s: %s; NCCL_DEBUG=INFO says "
                             "more, NCCL_SOCKET_IFNAME names the network interface, and backend "
-                            "native does without NCCL",
+                            "native works without NCCL",
                             who, c->library.version / 10000, c->library.version / 100 % 100,
                             c->library.version % 100, c->device.index, what, text);
 }
@@ -125,10 +125,7 @@ static bool end_in_time(int (*call)(tutti__nccl_comm *comm), tutti__nccl_comm *c
         (void)call(comm);
         return true;
     }
-    if (pthread_clockjoin_np(
-            thread, NULL, CLOCK_MONOTONIC,
-            &(struct timespec){(time_t)(until / 1e3),
-                               (long)((until - 1e3 * (double)(time_t)(until / 1e3)) * 1e6)}) != 0) {
+    if (!tutti__thread_join_by(thread, until)) {
         pthread_detach(thread);
         back = false;
     }

@@ -24,7 +24,12 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-enum { LOOKS = 64, YIELDS = 32, MOVE_MS = 10 };
+enum {
+    LOOKS = 64,
+    YIELDS = 32,
+    IN_CALL = 4, /* times as many yields within a call, where all are at work */
+    MOVE_MS = 10,
+};
 
 /* Which counter of every slot, and what it is to reach. */
 typedef struct point {
@@ -153,17 +158,23 @@ static void part_from(tutti__shm *shm, int rank)
         (void)sched_setaffinity(0, sizeof allowed, &allowed);
 }
 
-/* This rank comes to `at`; the others need have come to `lag` before it only. accesses: it then begins an access, which the
+/* This rank is here. */
+static void come(const tutti__shm *shm, point at)
+{
+    atomic_store_explicit(counter_of(shm, shm->comm->rank, at), at.number, memory_order_release);
+}
+
+/* This rank has come to `at`; the others need have come to `lag` before it only. accesses: it then begins an access, which the
  * fence at the end comes after (access.c). */
 static tutti_status wait_for_all(tutti__shm *shm, const tutti__op *op, point at, uint64_t lag,
                                  bool accesses)
 {
-    int missing;
+    int missing, most = at.offset == offsetof(tutti__shm_slot, arrived) ? IN_CALL * shm->yields
+                                                                        : shm->yields;
 
-    atomic_store_explicit(counter_of(shm, shm->comm->rank, at), at.number, memory_order_release);
     at.number -= at.number < lag ? at.number : lag;
     missing = find_missing(shm, 0, at);
-    for (int yields = 0; missing < shm->comm->size && yields < shm->yields; yields++) {
+    for (int yields = 0; missing < shm->comm->size && yields < most; yields++) {
         for (int look = 0; missing < shm->comm->size && look < shm->looks; look++) {
             tutti__relax();
             missing = find_missing(shm, missing, at);
@@ -201,18 +212,32 @@ tutti_status tutti__shm_barrier_behind(tutti__shm *shm, const tutti__op *op, uin
 {
     const point next = {offsetof(tutti__shm_slot, arrived), ++shm->barriers};
 
+    come(shm, next);
     TUTTI_TRY(wait_for_all(shm, op, next, lag, false));
     /* A rank that had come may be gone again: what was read of its memory since need not be what it gave. */
     return tutti__shm_check_abandoned(shm);
 }
 
+/* Where the running operation begins. */
+static point beginning(const tutti__shm *shm)
+{
+    return (point){offsetof(tutti__shm_slot, calls) + (shm->calls & 1) * sizeof(tutti__shm_call) +
+                       offsetof(tutti__shm_call, arrived),
+                   shm->calls};
+}
+
+void tutti__shm_come(tutti__shm *shm)
+{
+    come(shm, beginning(shm));
+}
+
 static tutti_status enter(tutti__shm *shm, const tutti__op *op, bool accesses)
 {
-    const size_t offset =
-        offsetof(tutti__shm_slot, calls) + (shm->calls & 1) * sizeof(tutti__shm_call);
+    const point at = beginning(shm);
 
-    TUTTI_TRY(wait_for_all(
-        shm, op, (point){offset + offsetof(tutti__shm_call, arrived), shm->calls}, 0, accesses));
+    if (!is_here(shm, shm->comm->rank, at))
+        come(shm, at);
+    TUTTI_TRY(wait_for_all(shm, op, at, 0, accesses));
     for (int r = 0; r < shm->comm->size; r++)
         TUTTI_TRY(tutti__comm_check_signature(shm->comm, &op->signature, r,
                                               &tutti__shm_call_of(shm, r)->signature));

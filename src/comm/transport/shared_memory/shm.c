@@ -110,10 +110,20 @@ bool tutti__shm_declare(tutti__shm *shm, const tutti__op *op, const void *p, siz
 
 /* ---- Init, teardown ------------------------------------------------------------------------------------ */
 
+static size_t pointers_bytes(const tutti__comm *comm)
+{
+    return 3 * (size_t)comm->size * sizeof(void *);
+}
+
+void **tutti__shm_pointers(tutti__shm *shm)
+{
+    return memset(shm->pointers, 0, pointers_bytes(shm->comm));
+}
+
 tutti_status tutti__shm_new(tutti__shm **shm_p, tutti__comm *comm, const tutti__shm_memory *memory,
                             tutti__shm_block *block)
 {
-    tutti__shm *shm = tutti__alloc(sizeof *shm);
+    tutti__shm *shm = tutti__alloc(sizeof *shm + pointers_bytes(comm));
 
     *shm_p = shm;
     if (!shm) {
@@ -123,6 +133,7 @@ tutti_status tutti__shm_new(tutti__shm **shm_p, tutti__comm *comm, const tutti__
     shm->comm = comm;
     shm->block = block;
     shm->staging = (char *)block + tutti__shm_block_bytes(comm->size, 0);
+    shm->pointers = (void **)(shm + 1);
     shm->memory = memory;
     pthread_mutex_init(&shm->segments_lock, NULL);
     tutti__shm_barrier_open(shm);

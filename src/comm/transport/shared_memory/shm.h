@@ -116,6 +116,7 @@ struct tutti__shm {
     tutti__comm *comm;
     tutti__shm_block *block;
     char *staging;
+    void **pointers;                /* tutti__shm_pointers */
     uint64_t calls, barriers, tick; /* tick: staged chunks so far; chunk t lies in buffer t mod 6 */
     const void *exposed; /* what peers may access in the running operation; NULL: nothing */
     size_t exposed_bytes;
@@ -169,6 +170,8 @@ void tutti__shm_wake_all(tutti__shm *shm);
 tutti__shm_call *tutti__shm_say(tutti__shm *shm, const tutti__op *op);
 /* The same, and where its `bytes` at p lie, which peers are to read or write. True if they can. */
 bool tutti__shm_declare(tutti__shm *shm, const tutti__op *op, const void *p, size_t bytes);
+/* This rank has come to the call that it has said: peers may read it. tutti__shm_enter does so, where nobody did before. */
+void tutti__shm_come(tutti__shm *shm);
 /* The barrier that begins an operation: all ranks have come, and to the same call. */
 tutti_status tutti__shm_enter(tutti__shm *shm, const tutti__op *op);
 /* One within it: all ranks have come so far. */
@@ -190,6 +193,9 @@ void tutti__shm_leave(tutti__shm *shm);
 tutti_status tutti__shm_check_abandoned(tutti__shm *shm);
 /* Something has failed, of which this rank will hear in a moment, unless it was not that: true once it has. */
 bool tutti__shm_await_cause(tutti__shm *shm);
+
+/* Three times as many as there are ranks, all NULL: the running operation's until it ends. */
+void **tutti__shm_pointers(tutti__shm *shm);
 
 /* What `rank` says of the running operation. */
 static inline tutti__shm_call *tutti__shm_call_of(const tutti__shm *shm, int rank)

@@ -151,8 +151,8 @@ void tutti__way_end(tutti__shm *shm, const tutti__op *op)
     shm->timed = &pace->ns[shm->way];
 }
 
-void tutti__way_copy_in(const tutti__shm *shm, void *restrict to, const void *restrict from,
-                        size_t bytes)
+void tutti__way_copy(const tutti__shm *shm, void *restrict to, const void *restrict from,
+                     size_t bytes)
 {
     if (shm->way == TUTTI__BY_STRINGS)
         tutti__copy_string(to, from, bytes);

@@ -23,8 +23,8 @@ void tutti__way_begin(tutti__shm *shm);
 void tutti__way_end(tutti__shm *shm, const tutti__op *op);
 /* Bytes of a rank: below, reading them through the kernel does not pay. */
 size_t tutti__way_least_read(const tutti__shm *shm);
-/* Copies into a staging buffer, by shm->way. */
-void tutti__way_copy_in(const tutti__shm *shm, void *restrict to, const void *restrict from,
-                        size_t bytes);
+/* Copies into a staging buffer, or out of one, by shm->way. */
+void tutti__way_copy(const tutti__shm *shm, void *restrict to, const void *restrict from,
+                     size_t bytes);
 
 #endif

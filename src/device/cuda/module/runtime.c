@@ -2,6 +2,7 @@
 #include "device/cuda/module/shared.h"
 
 #include <nvtx3/nvToolsExt.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,9 +127,9 @@ static tutti_status stream_new(int device, void **stream_p)
     return TUTTI__CALL(cudaStreamCreateWithFlags((cudaStream_t *)stream_p, cudaStreamNonBlocking));
 }
 
-static tutti_status stream_free(int device, void *stream)
+/* Of whichever device, also of one that has failed and cannot be used any more. */
+static tutti_status stream_free(void *stream)
 {
-    TRY_USE(device);
     return TUTTI__CALL(cudaStreamDestroy(stream));
 }
 
@@ -145,9 +146,8 @@ static tutti_status event_new(int device, void **event_p)
     return TUTTI__CALL(cudaEventCreateWithFlags((cudaEvent_t *)event_p, cudaEventDisableTiming));
 }
 
-static tutti_status event_free(int device, void *event)
+static tutti_status event_free(void *event)
 {
-    TRY_USE(device);
     return TUTTI__CALL(cudaEventDestroy(event));
 }
 
@@ -215,8 +215,17 @@ static tutti_status zero(int device, void *stream, void *p, size_t bytes)
 
 /* ---- For profilers ------------------------------------------------------------------------------------------- */
 
+static pthread_once_t nvtx = PTHREAD_ONCE_INIT;
+
+static void nvtx_begin(void)
+{
+    nvtxInitialize(NULL);
+}
+
+/* NVTX would begin by itself, while other threads read the pointers that it sets then. */
 static void range_push(const char *name)
 {
+    pthread_once(&nvtx, nvtx_begin);
     (void)nvtxRangePushA(name);
 }
 

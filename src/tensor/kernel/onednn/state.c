@@ -24,7 +24,7 @@ tutti_status tutti__onednn_check(dnnl_status_t status, const char *what)
     return tutti__fail(status == dnnl_out_of_memory   ? TUTTI_ERR_MEMORY
                        : status == dnnl_unimplemented ? TUTTI_ERR_UNSUPPORTED
                                                       : TUTTI_ERR_INTERNAL,
-                       "oneDNN %d.%d.%d: %s: %s; TUTTI_KERNELS_REFERENCE does without oneDNN",
+                       "oneDNN %d.%d.%d: %s: %s; TUTTI_KERNELS_REFERENCE works without oneDNN",
                        DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, DNNL_VERSION_PATCH, what,
                        dnnl_status2str(status));
 }

@@ -9,9 +9,6 @@
 
 #include <stdint.h>
 #include <string.h>
-#ifdef __SSE__
-#include <immintrin.h>
-#endif
 
 #define W TUTTI__LANES
 
@@ -23,32 +20,26 @@ typedef float vec_at __attribute__((vector_size(W * 4), aligned(4), may_alias));
 #define INLINE static inline __attribute__((always_inline))
 
 /* Stores past the cache: lines that will be overwritten whole need not be fetched. p is aligned to a vector. Others see what was stored
- * behind streamed() only, which belongs into the same job. */
-#if defined __AVX512F__ && W == 16
-INLINE void stream(float *p, vec v)
-{
-    _mm512_stream_ps(p, (__m512)v);
-}
+ * behind streamed() only, which belongs into the same job. Not by immintrin.h: it takes the compiler longer than most files here. */
+#if defined __clang__ && defined __SSE__
+#define TUTTI__STREAM(p, v) __builtin_nontemporal_store(v, (vec *)(p))
+#elif defined __AVX512F__ && W == 16
+#define TUTTI__STREAM __builtin_ia32_movntps512
 #elif defined __AVX__ && W == 8
-INLINE void stream(float *p, vec v)
-{
-    _mm256_stream_ps(p, (__m256)v);
-}
+#define TUTTI__STREAM __builtin_ia32_movntps256
 #elif defined __SSE__ && W == 4
-INLINE void stream(float *p, vec v)
-{
-    _mm_stream_ps(p, (__m128)v);
-}
+#define TUTTI__STREAM __builtin_ia32_movntps
 #else
+#define TUTTI__STREAM(p, v) (*(vec *)(p) = (v))
+#endif
 INLINE void stream(float *p, vec v)
 {
-    *(vec *)p = v;
+    TUTTI__STREAM(p, v);
 }
-#endif
 INLINE void streamed(void)
 {
 #ifdef __SSE__
-    _mm_sfence();
+    __builtin_ia32_sfence();
 #endif
 }
 
