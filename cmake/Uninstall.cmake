@@ -1,7 +1,11 @@
 # cmake -D PREFIX=/usr/local -P cmake/Uninstall.cmake: removes what was installed there, by the list that was left there.
+# There is none under DESTDIR; with DESTDIR set, PREFIX alone would name another installation.
 include("${CMAKE_CURRENT_LIST_DIR}/RemoveFiles.cmake")
 if(NOT IS_ABSOLUTE "${PREFIX}")
   message(FATAL_ERROR "PREFIX is \"${PREFIX}\", expected the absolute path that was installed into")
+endif()
+if(NOT "$ENV{DESTDIR}" STREQUAL "")
+  message(FATAL_ERROR "make uninstall has no DESTDIR: what was installed under $ENV{DESTDIR} has no list; remove that folder")
 endif()
 set(root "${PREFIX}")
 set(list "${root}/share/tutti/installed")

@@ -50,6 +50,7 @@ install /usr
 [ "$(ls "$DESTDIR")" = usr ] || fail "DESTDIR has $(ls "$DESTDIR")"
 ! grep -rq rpath "$DESTDIR"/usr/lib*/pkgconfig || fail "tutti.pc under /usr names the linker's own folder to it"
 [ ! -e "$DESTDIR/usr/share/tutti" ] || fail "DESTDIR has the list that only make uninstall reads, where a package manager keeps its own"
+refused 1 'has no DESTDIR' cmake -D PREFIX=/usr -P "$SOURCE_DIR/cmake/Uninstall.cmake" # and not the /usr of this machine
 unset DESTDIR
 
 # Where this user may not write, it says so before anything else, with both ways out.
