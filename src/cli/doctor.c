@@ -76,9 +76,9 @@ static tutti_status ask_for_group(command_line *line, const char *name)
         }
     }
     nearest = tutti__nearest(name, names, n);
-    return tutti__fail(
-        TUTTI_ERR_ARG, "there is no group \"%.40s\"%s%s%s; tutti doctor --help lists them", name,
-        nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
+    return tutti__fail(TUTTI_ERR_ARG, "there is no group \"%.40s\"%s%s%s", name,
+                       nearest ? "; did you mean " : "", nearest ? nearest : "",
+                       nearest ? "?" : "");
 }
 
 static tutti_status read_ranks(command_line *line, const char *text)
@@ -99,7 +99,7 @@ static tutti_status read_line(command_line *line, int argc, char **argv)
 
     *line = (command_line){.ranks = cores > 2 ? cores : 2, .all = true};
     for (int i = 1; i < argc; i++) {
-        const char *nearest, *text = NULL;
+        const char *text = NULL;
         bool missing = false;
 
         if (argv[i][0] != '-') {
@@ -112,10 +112,7 @@ static tutti_status read_line(command_line *line, int argc, char **argv)
         } else if (missing) {
             return tutti__fail(TUTTI_ERR_ARG, "%s needs a value", argv[i]);
         } else {
-            nearest = tutti__nearest(argv[i], flags, TUTTI__COUNT_OF(flags));
-            return tutti__fail(TUTTI_ERR_ARG, "there is no flag %.40s%s%s%s", argv[i],
-                               nearest ? "; did you mean " : "", nearest ? nearest : "",
-                               nearest ? "?" : "");
+            return tutti__flag_unknown(argv[i], flags, TUTTI__COUNT_OF(flags));
         }
     }
     return TUTTI_OK;
@@ -250,7 +247,7 @@ int tutti__cli_doctor(int argc, char **argv)
         return 0;
     }
     if (read_line(&line, argc, argv) != TUTTI_OK) {
-        fprintf(stderr, "tutti doctor: %s\n", tutti_last_error());
+        fprintf(stderr, "tutti doctor: %s; see tutti doctor --help\n", tutti_last_error());
         return 2;
     }
     uname(&host);

@@ -73,9 +73,9 @@ static tutti_status fail_program(const tutti__inference *job, bool is_model, con
 {
     return tutti__fail(
         TUTTI_ERR_ARG,
-        "%s was trained by a program with its own %s, \"%.60s\"; evaluate it in "
-        "that program, or build the %s as a shared object (%s) and add --%s "
-        "./FILE.so",
+        "%s was trained by a program with its own %s, \"%.60s\"; build the %s as a shared object "
+        "(%s) "
+        "and add --%s ./FILE.so",
         job->path, is_model ? "model" : "data", name, is_model ? "model" : "data format",
         is_model ? "TUTTI_SHARED_MODEL" : "TUTTI_SHARED_DATA", is_model ? "model" : "data");
 }

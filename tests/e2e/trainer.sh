@@ -102,10 +102,10 @@ grep -q '96 training images of 1x8x8, 1 test image$' nested.out || { cat nested.
 grep -q 'tutti run -n 2 mine --epochs 3' help.out && ! grep -q -- '--data-dir\|--model ' help.out || fail "--help"
 
 # ---- tutti eval does not have what a program brought
-refused 2 'rows was trained by a program with its own data, "memory"; evaluate it in that program, or build the data format' \
+refused 2 'rows was trained by a program with its own data, "memory"; build the data format as a shared object' \
     "$TUTTI" eval rows
 for command in eval "predict --out -"; do
-    refused 2 'images was trained by a program with its own model, "net"; evaluate it in that program, or build the model as a' \
+    refused 2 'images was trained by a program with its own model, "net"; build the model as a shared object' \
         "$TUTTI" $command images
     grep -q '(TUTTI_SHARED_MODEL) and add --model ./FILE.so' refused.out || fail "the remedy"
 done
@@ -142,6 +142,10 @@ refused 2 "add --model $work/model.so" "$TUTTI" eval so
 refused 2 "add --data $work/data.so" "$TUTTI" eval so --model ./model.so
 timeout 60 "$TUTTI" eval so -n 2 --model ./model.so --data ./data.so >eval.out || fail "eval"
 grep -q 'accuracy 100.00 % (40 of 40)' eval.out || { cat eval.out; fail "eval says another accuracy"; }
+shared program "$model TUTTI_SHARED_MODEL(kind);
+int main(int argc, char **argv) { return tutti_trainer_main(argc, argv, &(tutti_trainer_opts){.model = &kind}); }"
+timeout 60 "$TUTTI" eval so --model ./program.so --data ./data.so >eval.out || fail "eval of a program's source as a shared object"
+grep -q 'accuracy 100.00 % (40 of 40)' eval.out || { cat eval.out; fail "eval by a program's source says another accuracy"; }
 timeout 60 "$TUTTI" predict so --model ./model.so --data ./data.so --out predicted.csv >predict.out || fail "predict"
 train digits --model ./model.so --epochs 1
 refused 2 'data_dir: data=halves needs no files' "$TUTTI" train --data ./data.so --data-dir x
