@@ -2,7 +2,7 @@
 # them.   timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
-for tool in cpack dpkg-deb dpkg-shlibdeps; do
+for tool in cpack dpkg-deb dpkg-shlibdeps file; do
     command -v $tool >/dev/null || { echo "skipped: needs $tool"; exit 77; }
 done
 c=$(command -v "${CC:-cc}" || command -v gcc || command -v clang) && command -v pkg-config >/dev/null ||
@@ -12,6 +12,13 @@ grep -q '^TUTTI_SANITIZE:[A-Z]*=.' "$BUILD_DIR/CMakeCache.txt" && {
     exit 77
 }
 timeout 100 cpack -G DEB --config "$BUILD_DIR/CPackConfig.cmake" -B "$work/packages" >cpack.out 2>&1 || { cat cpack.out; fail "cpack"; }
+
+# Without the tool that finds dependencies there would be packages without any: cpack refuses.
+mkdir empty
+! PATH=$PWD/empty timeout 60 "$(command -v cpack)" -G DEB --config "$BUILD_DIR/CPackConfig.cmake" -B "$work/refused" \
+    -D CMAKE_FIND_USE_CMAKE_SYSTEM_PATH=OFF >refused.out 2>&1 || fail "cpack made packages without dpkg-shlibdeps"
+grep -q 'no dpkg-shlibdeps here' refused.out || { cat refused.out; fail "cpack does not say that dpkg-shlibdeps is absent"; }
+
 version=$("$TUTTI" --version | sed -n 's/^tutti //p')
 architecture=$(dpkg --print-architecture)
 for package in tutti libtutti-dev; do

@@ -1,0 +1,7 @@
+# Package.cmake: read by cpack. Without these tools it would make packages that depend on nothing, and say so in passing.
+foreach(tool dpkg-shlibdeps file)
+  find_program(TUTTI_PACKAGE_${tool} ${tool})
+  if(CPACK_GENERATOR STREQUAL "DEB" AND NOT TUTTI_PACKAGE_${tool})
+    message(FATAL_ERROR "no ${tool} here, which finds what a package depends on: apt-get install dpkg-dev file")
+  endif()
+endforeach()
