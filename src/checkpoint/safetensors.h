@@ -57,7 +57,8 @@ typedef tutti_status tutti__put(void *user, const void *p, size_t bytes);
 tutti_status tutti__safetensors_put(tutti__put *put, void *user,
                                     const tutti__safetensors_source *sources, size_t n,
                                     const tutti__safetensors_pair *metadata, size_t n_metadata);
-/* Writes path through a temporary file, fsync, rename and fsync of the folder, so that a failure leaves what was there; with the metadata and a digest of each array. */
+/* Writes path through a temporary file, fsync, rename and fsync of the folder, so that a failure leaves what was there; with
+ * the metadata and a digest of each array. */
 tutti_status tutti__safetensors_write(const char *path, const tutti__safetensors_source *sources,
                                       size_t n, const tutti__safetensors_pair *metadata,
                                       size_t n_metadata);

@@ -3,6 +3,7 @@
  * Takes batches as fast as they come, and does nothing with them: what is measured is reading, decoding and augmentation,
  * as training has them. The first batch is compared with what the same loader gives without workers. */
 #include "cli/bench.h"
+#include "data/dataset.h"
 #include "data/loader.h"
 
 #include <math.h>
@@ -191,14 +192,13 @@ static void print_head(const stand *s)
 {
     const tutti_dataset_info info = tutti_dataset_describe(s->dataset);
     int ranks = tutti_group_size(s->group);
+    char text[64];
 
     if (tutti_group_rank(s->group) != 0)
         return;
-    fprintf(s->table.out,
-            "# loader, %s, %s: %zu image%s of %dx%dx%d, %d rank%s, augment %s, Tutti %s\n",
-            info.name, info.split, info.count, tutti__s(info.count), info.channels, info.height,
-            info.width, ranks, tutti__s((uint64_t)ranks), s->bench->data.augment ? "on" : "off",
-            TUTTI_VERSION);
+    fprintf(s->table.out, "# loader, %s, %s: %zu %s, %d rank%s, augment %s, Tutti %s\n", info.name,
+            info.split, info.count, tutti__dataset_text(s->dataset, info.count, text), ranks,
+            tutti__s((uint64_t)ranks), s->bench->data.augment ? "on" : "off", TUTTI_VERSION);
     fprintf(s->table.out, "#%7s %9s %12s %10s %12s %12s %8s %10s %7s\n", "workers", "batch",
             "images/s", "MB/s", "batch (us)", "p95 (us)", "wait (%)", "first (ms)", "#wrong");
     fflush(s->table.out);

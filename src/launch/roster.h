@@ -33,7 +33,8 @@ tutti__roster_node *tutti__roster_find(tutti__roster *roster, int id);
 /* -1: it is not in it. */
 int tutti__roster_index(const tutti__roster *roster, int id);
 bool tutti__roster_is_newer(const tutti__roster *roster, const tutti__roster *than);
-/* May those that are `here` go on? Where there is no list, yes. More than half of those that are not known to be dead; or half of them, with the first. */
+/* May those that are `here` go on? Where there is no list, yes. More than half of those that are not known to be dead; or half
+ * of them, with the first. */
 bool tutti__roster_suffices(const tutti__roster *roster, bool (*here)(void *context, int id),
                             void *context);
 /* All but those who are known to be dead are. */

@@ -11,10 +11,10 @@
  * Destinations. y, dx, ... arrive without data: the kernel picks a layout, calls
  * tutti__tensor_alloc, and writes. dw and db of parameters arrive with data (row-major, possibly
  * in a bucket): the kernel writes, or adds if ->accumulate. A table of 16-bit kernels sees activations and their gradients
- * (x, y, dx, dy) of 16 bit, and weights, statistics, dw and db of F32 all the same: it rounds weights itself, sums in F32. A NULL destination is not wanted.
- * batch_norm_backward and relu_backward may take dy's memory for their result (tutti__tensor_take): nothing reads dy after them.
- * Sources may have any layout of the family; parameters and buffers are always row-major. Results
- * depend neither on timing nor on the number of threads, to the bit. */
+ * (x, y, dx, dy) of 16 bit, and weights, statistics, dw and db of F32 all the same: it rounds weights itself, sums in F32. A
+ * NULL destination is not wanted. batch_norm_backward and relu_backward may take dy's memory for their result
+ * (tutti__tensor_take): nothing reads dy after them. Sources may have any layout of the family; parameters and buffers are
+ * always row-major. Results depend neither on timing nor on the number of threads, to the bit. */
 #ifndef TUTTI_TENSOR_KERNEL_H
 #define TUTTI_TENSOR_KERNEL_H
 

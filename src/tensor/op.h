@@ -105,8 +105,8 @@ tutti_status tutti__plain_backward(tutti__node *n);
 tutti_tensor *tutti__op_run(const tutti__op *op, tutti_tensor *const *src, int n_src,
                             const void *attributes, size_t attributes_bytes);
 
-/* For shape: source i is there, has the dtype (an activation that should be F32 may be of 16 bit), and as many dimensions as `dims` names, as in
- * "[N,C,H,W]" (NULL: any). `what` is its name in the message. */
+/* For shape: source i is there, has the dtype (an activation that should be F32 may be of 16 bit), and as many dimensions as
+ * `dims` names, as in "[N,C,H,W]" (NULL: any). `what` is its name in the message. */
 tutti_status tutti__check_source(const tutti__node *n, int i, const char *what, const char *dims,
                                  tutti_dtype dtype);
 /* A whole shape rule: the result is as source 0, and the others, as many as the operation has, are there and of its shape. */

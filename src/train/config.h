@@ -59,7 +59,8 @@ tutti_status tutti__config_read_each(tutti__train_config *config, struct tutti__
                                      int argc, char *const *argv);
 /* The value of a key, in its type; the caller's. NULL: out of memory. */
 json_t *tutti__config_value(const tutti__train_config *config, int key);
-/* All keys and values, and world_size where it is known, as JSON text with a final newline; free() it. NULL: out of memory, message made. */
+/* All keys and values, and world_size where it is known, as JSON text with a final newline; free() it. NULL: out of memory,
+ * message made. */
 char *tutti__config_json(const tutti__train_config *config);
 /* --config, --help, and a paragraph a key: name, values, default, help. parts: those of a program whose keys they are; NULL: none. */
 void tutti__config_help(FILE *out, const struct tutti__parts *parts);

@@ -58,8 +58,8 @@ tutti_status tutti__ledger_exchange(tutti__ledger *ledger, tutti_group *group);
 double tutti__ledger_line_ms(const tutti__ledger *ledger, tutti__time what);
 void tutti__ledger_begin_line(tutti__ledger *ledger);
 
-/* {"compute_s": ..., ..., "waited_for_s": [rank 0's, ...], "failures": [{"step": ..., "lost_s": ..., "reason": ...}, ...]}; and a run that goes on from one: ranks that are no more are
- * left out. */
+/* {"compute_s": ..., ..., "waited_for_s": [rank 0's, ...], "failures": [{"step": ..., "lost_s": ..., "reason": ...}, ...]}; and
+ * a run that goes on from one: ranks that are no more are left out. */
 json_t *tutti__ledger_json(const tutti__ledger *ledger);
 void tutti__ledger_restore(tutti__ledger *ledger, const json_t *json);
 

@@ -7,8 +7,8 @@
 #include <sched.h>
 
 /* Binds this process to its share of the cores it may use (its own cores, caches shared if possible), as number `index` of `n`
- * processes that may use the same, so that they do not wander over each other. False, and nothing changed, with one rank, with more ranks than cores, without
- * hwloc, or where the machine does not tell or allow it. */
+ * processes that may use the same, so that they do not wander over each other. False, and nothing changed, with one rank, with
+ * more ranks than cores, without hwloc, or where the machine does not tell or allow it. */
 bool tutti__cpu_pin(int index, int n);
 
 /* torchrun's --numa-binding. */

@@ -86,7 +86,7 @@ if command -v mandoc >/dev/null; then
 fi
 
 # ---- Completion ------------------------------------------------------------------------------------------------------
-mkdir files && touch files/run.json files/rule.so && mkdir files/runs
+mkdir files && touch files/run.json files/rule.{so,c} && mkdir files/runs
 cat >offer.bash <<'END'
 . "$BUILD_DIR/manual/tutti.bash"
 offer() { # WORDS...: what is offered for the last
@@ -144,7 +144,7 @@ END
     types "train" "tutti tra"
     types "train --optimizer" "tutti train --opt"
     types "train --model mlp" "tutti train --model ml"
-    types "train --model ./rule.so" "tutti train --model ./ru"
+    types "train --model ./rule.so" "tutti train --model ./rul"
     types "run true" "tutti run tru"
     types "run ./run.json" "tutti run ./run."
     types "train --data-dir runs" "tutti train --data-dir ru"

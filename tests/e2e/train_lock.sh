@@ -16,7 +16,7 @@ begin() {
 worker() { # DIR RANK: its process
     local pid
     for pid in $(pgrep -f -- "--run-dir $1 "); do
-        tr '\0' '\n' <"/proc/$pid/environ" 2>environ.err | grep -qx "RANK=$2" && echo "$pid" && return
+        grep -zqsx "RANK=$2" "/proc/$pid/environ" && echo "$pid" && return
     done
 }
 

@@ -23,7 +23,7 @@ workers() { pgrep -f "^tutti train --run-dir $PWD/$1 " || true; } # DIR: their p
 worker() { # DIR RANK
     local pid
     for pid in $(workers "$1"); do
-        { tr '\0' '\n' <"/proc/$pid/environ" | grep -qx "RANK=$2" && echo "$pid" && return; } 2>environ.err
+        grep -zqsx "RANK=$2" "/proc/$pid/environ" && echo "$pid" && return
     done
 }
 begin() { # DIR N ARGUMENTS...: in the background, until it has written a line

@@ -31,7 +31,7 @@ done
 process_of() { # RANK
     local pid
     for pid in $(pgrep -f -- "--run-dir $work/disk/run" || true); do
-        tr '\0' '\n' <"/proc/$pid/environ" 2>environ.err | grep -qx "RANK=$1" && echo "$pid" && return
+        grep -zqsx "RANK=$1" "/proc/$pid/environ" && echo "$pid" && return
     done
 }
 # disturb WAY LAUNCHER RANK

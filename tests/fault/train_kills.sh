@@ -16,7 +16,7 @@ workers() { pgrep -f -- "--run-dir $work/" || true; } # all processes of a job, 
 process_of() {                                      # RANK
     local pid
     for pid in $(workers); do
-        tr '\0' '\n' <"/proc/$pid/environ" 2>environ.err | grep -qx "RANK=$1" && echo "$pid" && return
+        grep -zqsx "RANK=$1" "/proc/$pid/environ" && echo "$pid" && return
     done
 }
 now_us() { echo "${EPOCHREALTIME//[!0-9]/}"; }

@@ -99,8 +99,8 @@ tutti_status tutti__parcel_close(tutti__parcel *parcel, bool arrived);
 /* Where the call came. NULL on devices without events: it has passed. */
 tutti__event *tutti__mark_event(const tutti__mark *mark);
 /* Waits until an event of the stream's device has passed, and sees to the deadline of an operation (of none: TUTTI__N_OPS)
- * meanwhile, and, with `abandons`, to the group's life. What fails or is late has killed the group; `what` says what was waited for: "rank 1 waited
- * timed out after 600 s waiting for <what>". */
+ * meanwhile, and, with `abandons`, to the group's life. What fails or is late has killed the group; `what` says what was waited
+ * for: "rank 1 waited timed out after 600 s waiting for <what>". */
 tutti_status tutti__devices_await(tutti__comm *comm, const tutti__op *op, tutti_stream *stream,
                                   tutti__event *event, bool abandons, const char *what);
 /* This rank's device, or its memory, has failed with the thread's message: kills the group, which says so. */

@@ -18,8 +18,8 @@ typedef struct tutti__engine_ops {
     /* Tells the others of an operation that is run next, as far as that waits for nobody; what the caller does in between is done
      * while the news travels. NULL, or not called: run does it. */
     void (*say)(tutti__engine *engine, tutti__op *op);
-    /* Runs one operation, on the host's memory, to its end; GROUP errors through tutti__comm_fail. When it returns, with whatever status, nobody
-     * touches the operation's buffers any more. */
+    /* Runs one operation, on the host's memory, to its end; GROUP errors through tutti__comm_fail. When it returns, with
+     * whatever status, nobody touches the operation's buffers any more. */
     tutti_status (*run)(tutti__engine *engine, tutti__op *op);
     /* Agrees with the others on the first failure: if another was there first, it replaces *cause. NULL: no such way. */
     void (*announce)(tutti__engine *engine, tutti__cause *cause);

@@ -17,8 +17,9 @@ void tutti__queue_set_engine(tutti__queue *queue, tutti__engine *engine);
 /* Finishes what is queued (at once where the group is dead) and ends the thread. NULL is fine. */
 void tutti__queue_free(tutti__queue *queue);
 
-/* Runs or queues the operation, of which `op` is no longer what it was; see tutti_work. The group's time limit counts from when it starts. Of one on a device's buffers
- * whose mark is NULL, it comes behind all that its stream was given so far; other marks stay the caller's. */
+/* Runs or queues the operation, of which `op` is no longer what it was; see tutti_work. The group's time limit counts from when
+ * it starts. Of one on a device's buffers whose mark is NULL, it comes behind all that its stream was given so far; other marks
+ * stay the caller's. */
 tutti_status tutti__submit(tutti__queue *queue, tutti__op *op, tutti_work **work_p);
 /* Runs `call` in the order of the calls; collectives that it calls on this group run at once, before what was called after
  * it. Every rank submits it at the same place and calls the same within. On a dead group it is not called; `drop` (may be
@@ -29,8 +30,8 @@ tutti_status tutti__submit_call(tutti__queue *queue, tutti_status (*call)(void *
  * they are not. */
 void tutti__queue_mark(const tutti__queue *queue, unsigned reducer, size_t bucket, uint64_t step);
 /* Asynchronous operations on the CPU's memory that this thread submits from now on wake nobody: whoever waits for one runs it, and those
- * before it, in the order of the calls, unless another operation, a look (tutti_work_done) or a wait with a deadline wakes the thread. For who
- * has nothing to do before waiting, and saves two thread switches. */
+ * before it, in the order of the calls, unless another operation, a look (tutti_work_done) or a wait with a deadline wakes the
+ * thread. For who has nothing to do before waiting, and saves two thread switches. */
 void tutti__queue_hold(const tutti__queue *queue, bool held);
 /* How long operations submitted from now on may take; of those that run, the number of the next, and the bytes that this
  * rank has contributed. */

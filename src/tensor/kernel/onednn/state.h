@@ -218,7 +218,8 @@ tutti_status tutti__onednn_conv2d_backward_data(tutti_tensor *dx, tutti_tensor *
 tutti_status tutti__onednn_conv2d_backward_weights(tutti_tensor *dw, tutti_tensor *db,
                                                    tutti_tensor *dy, tutti_tensor *x,
                                                    const tutti__conv2d *a);
-/* By our own Winograd, for 3x3, stride 1 with padding up to 2 and stride 2 with padding 1; whether the instruction set and these channels can have it. */
+/* By our own Winograd, for 3x3, stride 1 with padding up to 2 and stride 2 with padding 1; whether the instruction set and
+ * these channels can have it. */
 bool tutti__winograd_can(tutti_ctx *cx, tutti_shape x, tutti_shape w);
 tutti_status tutti__winograd_forward(tutti_tensor *y, tutti_tensor *x, tutti_tensor *w,
                                      tutti_tensor *b, const tutti__conv2d *a);
