@@ -132,7 +132,8 @@ static int patience(tutti_group *group, void *arg)
         CHECK(tutti_work_wait_for(work, -1) == TUTTI_ERR_ARG);
         CHECK(tutti_work_wait_for(work, 0) == TUTTI_ERR_TIMEOUT);
         CHECK(tutti_work_wait_for(work, 30) == TUTTI_ERR_TIMEOUT);
-        CHECK(says("rank 0 of group \"world\": all_reduce is not done after 0.03 s; it goes on"));
+        CHECK(says("rank 0 of group \"world\": all_reduce is not done after 0.03 s; it is still in "
+                   "progress"));
         CHECK(tutti__now_ms() - begin >= 30 && !tutti_work_done(work));
         CHECK(tutti_store_set(group->boot.store, "gave up", "", 0) == TUTTI_OK);
         CHECK(tutti_work_wait_for(work, 20000) == TUTTI_OK);
