@@ -4,6 +4,7 @@
  *   later:           [block 1 ####][block 2 ###   ][block 3     ]   the same blocks in the same order: their pages are there already
  *   having grown:    [block 1                                            ]   joined, lest unequal rounds leave pieces too small */
 #include "base/base.h"
+#include "base/asan.h"
 
 #include <stdlib.h>
 
@@ -90,6 +91,7 @@ void *tutti__arena_alloc(tutti__arena *arena, size_t bytes)
     p = block->data + block->used;
     block->used += bytes;
     arena->used += bytes;
+    tutti__memory_taken(p, bytes);
     return p;
 }
 
@@ -98,6 +100,7 @@ static void free_blocks(tutti__arena *arena)
     while (arena->blocks) {
         tutti__arena_block *next = arena->blocks->next;
 
+        tutti__memory_taken(arena->blocks->data, arena->blocks->bytes);
         put(arena, arena->blocks->data);
         free(arena->blocks);
         arena->blocks = next;

@@ -3,6 +3,7 @@
  * Memory of step tensors comes from the context's arena. What is released waits in a list and is handed out again: whole to the
  * next tensor of the same size, so that backward works in a few buffers that stay in the cache, else in pieces. */
 #include "base/half.h"
+#include "base/asan.h"
 #include "tensor/kernel.h"
 #include "tensor/tensor.h"
 
@@ -117,6 +118,7 @@ static void *spare_take(tutti_ctx *cx, tutti__spare **list, size_t bytes)
     (*link)->bytes -= bytes;
     if ((*link)->bytes == 0)
         spare_drop(cx, link);
+    tutti__memory_taken(p, bytes);
     return p;
 }
 
@@ -131,6 +133,8 @@ static void spare_give(tutti_ctx *cx, tutti__spare **list, void *p, size_t bytes
     if (spare) { /* else it waits for the step's end */
         *spare = (tutti__spare){*list, p, bytes};
         *list = spare;
+        if (cx->device_ops->is_host) /* else what is in the stream still reads it */
+            tutti__memory_gone(p, bytes);
     }
 }
 

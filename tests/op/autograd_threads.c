@@ -2,7 +2,7 @@
  *
  * Every operation with arithmetic, forward and backward, of both kernel families, in F32 and in 16 bit, over shapes that
  * fill and do not fill blocks, tiles and parts: results of 1 to 4 and 7 threads are compared as memory.
- * timeout: 120 */
+ * timeout: 400, which ThreadSanitizer needs */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,7 @@
 /* tensor: contexts and their choices, inputs, reading and writing, and what happens out of order.
  * SPDX-License-Identifier: MIT
  * devices: strict cuda */
+#include "base/asan.h"
 #include "harness/device.h"
 #include "op/parameter.h"
 
@@ -210,6 +211,38 @@ static void only_training_steps_are_counted(void **state)
     tutti_ctx_free(cx);
 }
 
+/* ---- Memory ------------------------------------------------------------------------------------------- */
+
+static void memory_given_back_is_an_error_to_asan(void **state)
+{
+    (void)state;
+#ifdef TUTTI__ASAN
+    tutti_ctx *cx = new_ctx(NULL);
+    char *p;
+
+    if (!cx->device_ops->is_host) {
+        tutti_ctx_free(cx);
+        skip();
+    }
+    tutti_step_begin(cx, NULL);
+    p = tutti__scratch_take(cx, 128);
+    assert_false(__asan_address_is_poisoned(p + 127));
+    tutti__scratch_give(cx, p, 128);
+    assert_true(__asan_address_is_poisoned(p) && __asan_address_is_poisoned(p + 127));
+    assert_ptr_equal(tutti__scratch_take(cx, 128), p);
+    assert_false(__asan_address_is_poisoned(p) || __asan_address_is_poisoned(p + 127));
+    tutti__scratch_give(cx, p, 128);
+    tutti_step_end(cx);
+    tutti_step_begin(cx, NULL); /* which reuses the block */
+    p = tutti__scratch_take(cx, 4096);
+    assert_null(__asan_region_is_poisoned(p, 4096));
+    tutti_step_end(cx);
+    tutti_ctx_free(cx);
+#else
+    skip();
+#endif
+}
+
 /* ---- Dropout ------------------------------------------------------------------------------------------ */
 
 #define N 10000
@@ -300,6 +333,7 @@ int main(void)
         cmocka_unit_test(calls_out_of_order_are_said_to_be_so),
         cmocka_unit_test(written_parameters_are_what_operations_read),
         cmocka_unit_test(only_training_steps_are_counted),
+        cmocka_unit_test(memory_given_back_is_an_error_to_asan),
         cmocka_unit_test(dropout_is_a_function_of_seed_step_shard_and_call),
         cmocka_unit_test(dropout_passes_through_in_eval),
         cmocka_unit_test(shapes_count_and_compare),
