@@ -10,9 +10,9 @@
 static inline double tangent(double x)
 {
     const double u = fabs(x), e = tutti__exp_normal(-2 * (u > 20 ? 20 : u)); /* NaN stays NaN */
-    const double far = copysign((1 - e) / (1 + e), x), near = x - x * x * x / 3;
+    const double far = (1 - e) / (1 + e), near = u - u * u * u / 3;
 
-    return u < 1e-3 ? near : far;
+    return copysign(u < 1e-3 ? near : far, x); /* of -0 too */
 }
 
 TUTTI__CLONES static void tangents(float *restrict y, const float *restrict x, int64_t n)
