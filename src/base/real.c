@@ -13,23 +13,10 @@ static double two_to(int k)
     return value;
 }
 
-/* 2^k e^r with |r| <= log(2) / 2; thirteen terms of e^r leave 4e-18. */
 double tutti__exp(double x)
 {
-    static const double inverse[] = {1,
-                                     1. / 2,
-                                     1. / 6,
-                                     1. / 24,
-                                     1. / 120,
-                                     1. / 720,
-                                     1. / 5040,
-                                     1. / 40320,
-                                     1. / 362880,
-                                     1. / 3628800,
-                                     1. / 39916800,
-                                     1. / 479001600,
-                                     1. / 6227020800};
-    double k, r, p = 0;
+    double shifted, rest;
+    int k;
 
     if (x != x)
         return x;
@@ -37,12 +24,10 @@ double tutti__exp(double x)
         return INFINITY;
     if (x < -745.2)
         return 0;
-    k = (x * 1.4426950408889634074 + 0x1.8p52) - 0x1.8p52; /* the nearest integer */
-    r = (x - k * TUTTI__LN2_HIGH) - k * TUTTI__LN2_LOW;
-    for (int i = 12; i >= 0; i--)
-        p = r * (inverse[i] + p);
+    rest = tutti__exp_of_rest(x, &shifted);
+    k = (int)(shifted - 0x1.8p52);
     /* In two steps, since 2^k alone may be no normal number. */
-    return (1 + p) * two_to((int)k / 2) * two_to((int)k - (int)k / 2);
+    return rest * two_to(k / 2) * two_to(k - k / 2);
 }
 
 double tutti__log(double x)

@@ -41,11 +41,6 @@ static inline void fetch_all(const job *j, size_t offset)
 /* Keeps the compiler from exchanging a loop over ranks with the loop over elements inside it. */
 #define IN_ORDER() __asm__ volatile("" ::: "memory")
 
-/* Of less than a tile, what is widened goes element by element: vectors for loops of any length are what the compiler takes longest for. */
-#define ELEMENTS(ACC)                                                                              \
-    if (!whole && sizeof *x < sizeof(ACC))                                                         \
-    __asm__ volatile("")
-
 /* NaN wins, as in PyTorch. */
 #define ADD(a, x)   ((a) + (x))
 #define MUL(a, x)   ((a) * (x))
@@ -74,7 +69,6 @@ static inline void fetch_all(const job *j, size_t offset)
     {                                                                                              \
         const WIDE a = (WIDE)(ACC)FIRST, b = (WIDE)LOAD(x[i]);                                     \
                                                                                                    \
-        ELEMENTS(ACC);                                                                             \
         TO = (TO_T)STORE((ACC)COMBINE(a, b));                                                      \
     }                                                                                              \
     break;
@@ -98,8 +92,8 @@ static inline void fetch_all(const job *j, size_t offset)
 
 /* WIDE: where sums and products are made, so that those of integers wrap. Two sources need no accumulator in memory. */
 #define TYPE(name, T, ACC, WIDE, LOAD, STORE, AVERAGE, CASES)                                      \
-    static inline __attribute__((always_inline)) void name##_pair(const job *j, size_t at,         \
-                                                                  size_t n, bool whole)            \
+    static inline                                                                                  \
+        __attribute__((always_inline)) void name##_pair(const job *j, size_t at, size_t n)         \
     {                                                                                              \
         const T *w = (const T *)j->src[0] + at, *x = (const T *)j->src[1] + at;                    \
         T *y = (T *)j->dst[0] + at; /* perhaps a source */                                         \
@@ -110,7 +104,6 @@ static inline void fetch_all(const job *j, size_t offset)
             {                                                                                      \
                 const WIDE a = (WIDE)(ACC)LOAD(w[i]), b = (WIDE)LOAD(x[i]);                        \
                                                                                                    \
-                ELEMENTS(ACC);                                                                     \
                 y[i] = (T)STORE((ACC)((ACC)ADD(a, b) / divisor));                                  \
             }                                                                                      \
             return;                                                                                \
@@ -119,16 +112,14 @@ static inline void fetch_all(const job *j, size_t offset)
             CASES(ACC, WIDE, LOAD, LOAD(w[i]), y[i], T, STORE)                                     \
         }                                                                                          \
     }                                                                                              \
-    static inline __attribute__((always_inline)) void name##_many(const job *j, size_t at,         \
-                                                                  size_t n, bool whole)            \
+    static inline                                                                                  \
+        __attribute__((always_inline)) void name##_many(const job *j, size_t at, size_t n)         \
     {                                                                                              \
         const T *x = (const T *)j->src[0] + at;                                                    \
         ACC acc[TILE_BYTES / sizeof(T)];                                                           \
                                                                                                    \
-        for (size_t i = 0; i < n; i++) {                                                           \
-            ELEMENTS(ACC);                                                                         \
+        for (size_t i = 0; i < n; i++)                                                             \
             acc[i] = (ACC)LOAD(x[i]);                                                              \
-        }                                                                                          \
         for (size_t s = 1; s < j->n_src; s++) {                                                    \
             IN_ORDER();                                                                            \
             x = (const T *)j->src[s] + at;                                                         \
@@ -142,21 +133,19 @@ static inline void fetch_all(const job *j, size_t offset)
         {                                                                                          \
             T *restrict sum = (T *)j->dst[0] + at; /* perhaps a source */                          \
                                                                                                    \
-            for (size_t i = 0; i < n; i++) {                                                       \
-                ELEMENTS(ACC);                                                                     \
+            for (size_t i = 0; i < n; i++)                                                         \
                 sum[i] = (T)STORE(acc[i]);                                                         \
-            }                                                                                      \
         }                                                                                          \
     }                                                                                              \
-    static inline __attribute__((always_inline)) void name##_tile(const job *j, size_t at,         \
-                                                                  size_t n, bool whole)            \
+    static inline                                                                                  \
+        __attribute__((always_inline)) void name##_tile(const job *j, size_t at, size_t n)         \
     {                                                                                              \
         const T *y = (const T *)j->dst[0] + at;                                                    \
                                                                                                    \
         if (j->n_src == 2)                                                                         \
-            name##_pair(j, at, n, whole);                                                          \
+            name##_pair(j, at, n);                                                                 \
         else                                                                                       \
-            name##_many(j, at, n, whole);                                                          \
+            name##_many(j, at, n);                                                                 \
         for (size_t d = 1; d < j->n_dst; d++) {                                                    \
             T *restrict z = (T *)j->dst[d] + at; /* of another rank */                             \
                                                                                                    \
@@ -168,7 +157,7 @@ static inline void fetch_all(const job *j, size_t offset)
     /* Less than a tile. Clones of it would save nanoseconds, and cost the compiler seconds. */    \
     static __attribute__((noinline)) void name##_rest(const job *j, size_t at, size_t n)           \
     {                                                                                              \
-        name##_tile(j, at, n, false);                                                              \
+        name##_tile(j, at, n);                                                                     \
     }                                                                                              \
     TUTTI__CLONES static void name(const job *j, size_t count)                                     \
     {                                                                                              \
@@ -178,7 +167,7 @@ static inline void fetch_all(const job *j, size_t offset)
         for (; count - at >= tile; at += tile) {                                                   \
             if (count - at >= 2 * tile)                                                            \
                 fetch_all(j, (at + tile) * sizeof(T));                                             \
-            name##_tile(j, at, tile, true);                                                        \
+            name##_tile(j, at, tile);                                                              \
         }                                                                                          \
         if (at < count)                                                                            \
             name##_rest(j, at, count - at);                                                        \

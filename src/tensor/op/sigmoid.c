@@ -1,13 +1,21 @@
 /* sigmoid.c -- y = 1 / (1 + exp(-x)).   SPDX-License-Identifier: MIT */
+#include "base/base.h"
 #include "base/real.h"
 #include "tensor/op.h"
 
+/* From |x| = 700 on, y is 0 or 1. NaN stays NaN. */
+TUTTI__CLONES static void sigmoids(float *restrict y, const float *restrict x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const double v = (double)x[i], near = v > 700 ? 700 : v < -700 ? -700 : v;
+
+        y[i] = (float)(1 / (1 + tutti__exp_normal(-near)));
+    }
+}
+
 static void forward(const tutti__plain *p)
 {
-    const float *x = p->src[0];
-
-    for (int64_t i = 0; i < p->count; i++)
-        p->y[i] = (float)(1 / (1 + tutti__exp(-(double)x[i])));
+    sigmoids(p->y, p->src[0], p->count);
 }
 
 static void backward(const tutti__plain *p)
