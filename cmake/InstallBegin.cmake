@@ -1,4 +1,7 @@
 # InstallBegin.cmake: before anything is installed: which of the folders that are installed into are not there yet?
+if("$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}" MATCHES ";")
+  message(FATAL_ERROR "tutti: PREFIX and DESTDIR must not contain a semicolon, which separates CMake's lists: $ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}")
+endif()
 set(TUTTI_NEW_FOLDERS "")
 foreach(folder IN LISTS TUTTI_FOLDERS)
   while(folder AND NOT EXISTS "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/${folder}")

@@ -1,5 +1,4 @@
-/* own_model.c -- a convolutional network of one's own, on images in memory or in a folder; own_model.py is the same in PyTorch.
- * SPDX-License-Identifier: MIT
+/* own_model.c -- your own CNN on images in memory or in a folder; own_model.py is the same in PyTorch.   SPDX-License-Identifier: MIT
  *     tutti run -n 2 build/examples/example_own_model --epochs 5
  *     tutti run -n 2 build/examples/example_own_model --data folder --data-dir pictures */
 #include <string.h>
@@ -53,7 +52,8 @@ static tutti_dataset *squares(size_t first, size_t end)
 int main(int argc, char **argv)
 {
     tutti_model_kind kind = {.name = "cnn", .bytes = sizeof(cnn), .init = init, .forward = forward};
-    tutti_trainer_opts opts = {.model = &kind};
+    static tutti_trainer_opts opts; /* keeps the data until the program ends */
+    opts.model = &kind;
     if (argc < 2 || strncmp(argv[1], "--data", 6) != 0) /* else what --data says */
         opts.train = squares(0, 1280), opts.test = squares(1280, 1600);
     return tutti_trainer_main(argc, argv, &opts);

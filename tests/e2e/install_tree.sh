@@ -37,6 +37,9 @@ uninstall "$prefix"
 (cd "$prefix" && find .) | LC_ALL=C sort | cmp before - || fail "uninstalling changed what others have"
 rm -rf "$prefix"
 
+refused 1 'semicolon' cmake --install "$BUILD_DIR" --prefix "$work/a;b"
+[ ! -e "$work/a;b" ] || fail "something was installed under a prefix that is refused"
+
 # A list that names something outside is not followed.
 install "$prefix"
 touch outside
