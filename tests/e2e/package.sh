@@ -15,7 +15,7 @@ timeout 100 cpack -G DEB --config "$BUILD_DIR/CPackConfig.cmake" -B "$work/packa
 
 # Without the tool that finds dependencies there would be packages without any: cpack refuses.
 mkdir empty
-! PATH=$PWD/empty timeout 60 "$(command -v cpack)" -G DEB --config "$BUILD_DIR/CPackConfig.cmake" -B "$work/refused" \
+! timeout 60 env PATH="$PWD/empty" "$(command -v cpack)" -G DEB --config "$BUILD_DIR/CPackConfig.cmake" -B "$work/refused" \
     -D CMAKE_FIND_USE_CMAKE_SYSTEM_PATH=OFF >refused.out 2>&1 || fail "cpack made packages without dpkg-shlibdeps"
 grep -q 'no dpkg-shlibdeps here' refused.out || { cat refused.out; fail "cpack does not say that dpkg-shlibdeps is absent"; }
 
