@@ -111,8 +111,11 @@ static void prune(tutti_ctx *cx, const tutti_tensor *loss)
     loss->node->reached = true;
     for (tutti__node *n = cx->last_node; n; n = previous) {
         previous = n->previous;
-        if (!n->reached)
+        if (!n->reached) {
             unlink_node(cx, n);
+            if (n->dst->inner && n->dst->shared) /* the scan may release what it is a view of */
+                tutti__tensor_let_go(n->dst);
+        }
         for (int i = 0; n->reached && i < n->n_src; i++)
             if (n->wants_grad[i] && n->src[i]->node)
                 n->src[i]->node->reached = true;

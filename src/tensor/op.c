@@ -294,8 +294,9 @@ static void let_sources_go(const tutti__node *n)
 {
     for (int i = 0; i < n->n_src; i++) {
         tutti_tensor *t = n->src[i];
+        const bool backward_reads = n->dst->node && n->op->backward_reads >> i & 1;
 
-        if (t && t->read_once && (!t->node || (t->unread && !(n->op->backward_reads >> i & 1))))
+        if (t && t->read_once && !backward_reads && (!t->node || t->unread))
             tutti__tensor_let_go(t);
     }
 }

@@ -179,9 +179,10 @@ void tutti__tensor_release(tutti_tensor *t)
 
 void tutti__tensor_let_go(tutti_tensor *t)
 {
-    if (!t->data || t->shared)
+    if (!t->data)
         return;
-    spare_give(t->cx, &t->cx->cold, t->data, step_bytes(t, t->layout));
+    if (!t->shared) /* else what it is a view of goes, perhaps later */
+        spare_give(t->cx, &t->cx->cold, t->data, step_bytes(t, t->layout));
     t->data = NULL;
     t->gone = true;
 }

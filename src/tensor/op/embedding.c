@@ -75,7 +75,8 @@ tutti_tensor *tutti_functional_embedding(tutti_tensor *weight, tutti_tensor *ind
     static const tutti__op op = {.name = "embedding",
                                  .shape = embedding_shape,
                                  .forward = embedding_forward,
-                                 .backward = embedding_backward};
+                                 .backward = embedding_backward,
+                                 .backward_reads = 1 << 1};
 
     return tutti__op_run(&op, (tutti_tensor *[]){weight, indices}, 2, NULL, 0);
 }
