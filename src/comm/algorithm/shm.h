@@ -8,7 +8,7 @@
 
 /* Of few bytes, which has not been declared: says it, and what this rank gives, waiting for nobody; then runs it. */
 bool tutti__shm_is_small(const tutti__shm *shm, const tutti__op *op);
-void tutti__shm_small_say(tutti__shm *shm, const tutti__op *op);
+void tutti__shm_small_publish(tutti__shm *shm, const tutti__op *op);
 tutti_status tutti__shm_small(tutti__shm *shm, const tutti__op *op);
 /* Of what reduces. */
 tutti_status tutti__shm_reduce(tutti__shm *shm, tutti__op *op);

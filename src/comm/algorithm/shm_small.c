@@ -1,4 +1,4 @@
-/* shm_small.c -- operations of few bytes: each rank says along with its call what it gives to others, and takes what it needs
+/* shm_small.c -- operations of few bytes: each rank publishes what it gives to others with its call, and takes what it needs
  * from theirs. One barrier, at whose end nobody waits: calls alternate between two places, and nobody comes to the call after the
  * next before all have left this one.   SPDX-License-Identifier: MIT */
 #include "comm/algorithm/shm.h"
@@ -39,15 +39,15 @@ static size_t place(const small *s, int to)
 }
 
 /* What others take. */
-static void say(const small *s)
+static void give(const small *s)
 {
-    char *said = tutti__shm_call_of(s->shm, s->rank)->small;
+    char *pieces = tutti__shm_call_of(s->shm, s->rank)->small;
 
     if (s->traits->from_root && s->rank != s->root)
         return;
     for (int to = 0; to < s->size; to++)
         if (to != s->rank && takes(s, to)) {
-            memcpy(said + place(s, to), (const char *)s->op->src + place(s, to), s->piece);
+            memcpy(pieces + place(s, to), (const char *)s->op->src + place(s, to), s->piece);
             if (!s->traits->scatters)
                 return; /* all take the same */
         }
@@ -94,17 +94,17 @@ static small small_of(tutti__shm *shm, const tutti__op *op)
                    .root = (int)op->signature.root};
 }
 
-void tutti__shm_small_say(tutti__shm *shm, const tutti__op *op)
+void tutti__shm_small_publish(tutti__shm *shm, const tutti__op *op)
 {
     const small s = small_of(shm, op);
 
-    tutti__shm_say(shm, op);
+    tutti__shm_publish(shm, op);
     for (int r = 0; r < s.size; r++)
         if (r != s.rank) /* of those who are here already, it is under way meanwhile */
             __builtin_prefetch(tutti__shm_call_of(shm, r));
     if (!tutti__op_is_empty(op))
-        say(&s);
-    tutti__shm_come(shm);
+        give(&s);
+    tutti__shm_arrive(shm);
 }
 
 tutti_status tutti__shm_small(tutti__shm *shm, const tutti__op *op)

@@ -15,9 +15,9 @@ typedef struct tutti__engine tutti__engine;
 /* Functions that may be NULL say what that means. */
 typedef struct tutti__engine_ops {
     const char *name;
-    /* Tells the others of an operation that is run next, as far as that waits for nobody; what the caller does in between is done
-     * while the news travels. NULL, or not called: run does it. */
-    void (*say)(tutti__engine *engine, tutti__op *op);
+    /* Publishes the operation that is run next to the others, as far as that waits for nobody; what the caller does in between is
+     * done while the cache line travels. NULL, or not called: run does it. */
+    void (*publish)(tutti__engine *engine, tutti__op *op);
     /* Runs one operation, on the host's memory, to its end; GROUP errors through tutti__comm_fail. When it returns, with
      * whatever status, nobody touches the operation's buffers any more. */
     tutti_status (*run)(tutti__engine *engine, tutti__op *op);

@@ -121,8 +121,8 @@ static tutti_status run(tutti__queue *q, tutti__op *op)
     if (op->stream)
         tutti__devices_claim(q->devices, op);
     op->signature.sequence = count(&q->sequence, 1);
-    if (!failed && !op->stream && q->engine->ops->say)
-        q->engine->ops->say(q->engine, op);
+    if (!failed && !op->stream && q->engine->ops->publish)
+        q->engine->ops->publish(q->engine, op);
     /* To a few milliseconds: the exact time would be a fifth of a small collective. */
     begin = tutti__now_coarse_ns();
     op->deadline = (double)begin * 1e-6 + TICK_MS + op->timeout_ms;

@@ -9,7 +9,8 @@
 typedef struct shm_engine {
     tutti__engine base;
     tutti__shm *shm;
-    bool said, small; /* of the operation that is run next: its beginning is done; it is small */
+    const tutti__op *published; /* the operation that is run next, if it is published already */
+    bool small;                 /* it is */
 } shm_engine;
 
 static tutti__shm *shm_of(tutti__engine *engine)
@@ -37,15 +38,15 @@ static bool declare(tutti__shm *shm, tutti__op *op, size_t bytes)
     return direct;
 }
 
-static void say(tutti__engine *engine, tutti__op *op)
+static void publish(tutti__engine *engine, tutti__op *op)
 {
     shm_engine *e = (shm_engine *)engine;
 
     tutti__cma_agree(e->shm);
     e->small = !tutti__op_allocates(op) && tutti__shm_is_small(e->shm, op);
     if (e->small)
-        tutti__shm_small_say(e->shm, op);
-    e->said = true;
+        tutti__shm_small_publish(e->shm, op);
+    e->published = op;
 }
 
 static tutti_status run_large(tutti__shm *shm, tutti__op *op)
@@ -71,9 +72,9 @@ static tutti_status run(tutti__engine *engine, tutti__op *op)
     shm_engine *e = (shm_engine *)engine;
     tutti_status status;
 
-    if (!e->said)
-        say(engine, op);
-    e->said = false;
+    if (e->published != op)
+        publish(engine, op);
+    e->published = NULL;
     status = e->small ? tutti__shm_small(e->shm, op) : run_large(e->shm, op);
     if (status != TUTTI_OK)
         tutti__shm_leave(e->shm);
@@ -113,7 +114,7 @@ static void close_engine(tutti__engine *engine)
 }
 
 static const tutti__engine_ops SHARED_MEMORY = {.name = "shared memory",
-                                                .say = say,
+                                                .publish = publish,
                                                 .run = run,
                                                 .announce = announce,
                                                 .wake = wake,

@@ -159,18 +159,17 @@ static void part_from(tutti__shm *shm, int rank)
 }
 
 /* This rank is here. */
-static void come(const tutti__shm *shm, point at)
+static void arrive(const tutti__shm *shm, point at)
 {
     atomic_store_explicit(counter_of(shm, shm->comm->rank, at), at.number, memory_order_release);
 }
 
-/* This rank has come to `at`; the others need have come to `lag` before it only. accesses: it then begins an access, which the
- * fence at the end comes after (access.c). */
+/* This rank has arrived at `at`; the others need only have arrived at `lag` before it. Sleeps after `most` yields. accesses: it then
+ * begins an access, which the fence at the end comes after (access.c). */
 static tutti_status wait_for_all(tutti__shm *shm, const tutti__op *op, point at, uint64_t lag,
-                                 bool accesses)
+                                 int most, bool accesses)
 {
-    int missing, most = at.offset == offsetof(tutti__shm_slot, arrived) ? IN_CALL * shm->yields
-                                                                        : shm->yields;
+    int missing;
 
     at.number -= at.number < lag ? at.number : lag;
     missing = find_missing(shm, 0, at);
@@ -212,8 +211,8 @@ tutti_status tutti__shm_barrier_behind(tutti__shm *shm, const tutti__op *op, uin
 {
     const point next = {offsetof(tutti__shm_slot, arrived), ++shm->barriers};
 
-    come(shm, next);
-    TUTTI_TRY(wait_for_all(shm, op, next, lag, false));
+    arrive(shm, next);
+    TUTTI_TRY(wait_for_all(shm, op, next, lag, IN_CALL * shm->yields, false));
     /* A rank that had come may be gone again: what was read of its memory since need not be what it gave. */
     return tutti__shm_check_abandoned(shm);
 }
@@ -226,9 +225,9 @@ static point beginning(const tutti__shm *shm)
                    shm->calls};
 }
 
-void tutti__shm_come(tutti__shm *shm)
+void tutti__shm_arrive(tutti__shm *shm)
 {
-    come(shm, beginning(shm));
+    arrive(shm, beginning(shm));
 }
 
 static tutti_status enter(tutti__shm *shm, const tutti__op *op, bool accesses)
@@ -236,8 +235,8 @@ static tutti_status enter(tutti__shm *shm, const tutti__op *op, bool accesses)
     const point at = beginning(shm);
 
     if (!is_here(shm, shm->comm->rank, at))
-        come(shm, at);
-    TUTTI_TRY(wait_for_all(shm, op, at, 0, accesses));
+        arrive(shm, at);
+    TUTTI_TRY(wait_for_all(shm, op, at, 0, shm->yields, accesses));
     for (int r = 0; r < shm->comm->size; r++)
         TUTTI_TRY(tutti__comm_check_signature(shm->comm, &op->signature, r,
                                               &tutti__shm_call_of(shm, r)->signature));

@@ -67,7 +67,7 @@ void tutti__shm_see(tutti__shm *shm)
 
 /* ---- Calls --------------------------------------------------------------------------------------------- */
 
-tutti__shm_call *tutti__shm_say(tutti__shm *shm, const tutti__op *op)
+tutti__shm_call *tutti__shm_publish(tutti__shm *shm, const tutti__op *op)
 {
     tutti__shm_call *ours;
 
@@ -84,7 +84,7 @@ tutti__shm_call *tutti__shm_say(tutti__shm *shm, const tutti__op *op)
 
 bool tutti__shm_declare(tutti__shm *shm, const tutti__op *op, const void *p, size_t bytes)
 {
-    tutti__shm_call *ours = tutti__shm_say(shm, op);
+    tutti__shm_call *ours = tutti__shm_publish(shm, op);
     const tutti__shm_segment *s;
     /* Inside another group a rank may learn of a failure, and free its memory, while others still read it. */
     bool anywhere = shm->memory->one_process && !shm->comm->outer;

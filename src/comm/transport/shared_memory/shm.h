@@ -166,12 +166,12 @@ void tutti__shm_wake_all(tutti__shm *shm);
 
 /* ---- Calls and barriers -------------------------------------------------------------------------------- */
 
-/* Says what this rank calls. */
-tutti__shm_call *tutti__shm_say(tutti__shm *shm, const tutti__op *op);
+/* Publishes what this rank calls. */
+tutti__shm_call *tutti__shm_publish(tutti__shm *shm, const tutti__op *op);
 /* The same, and where its `bytes` at p lie, which peers are to read or write. True if they can. */
 bool tutti__shm_declare(tutti__shm *shm, const tutti__op *op, const void *p, size_t bytes);
-/* This rank has come to the call that it has said: peers may read it. tutti__shm_enter does so, where nobody did before. */
-void tutti__shm_come(tutti__shm *shm);
+/* This rank has arrived at the call that it has published: peers may read it. tutti__shm_enter does so if nobody did before. */
+void tutti__shm_arrive(tutti__shm *shm);
 /* The barrier that begins an operation: all ranks have come, and to the same call. */
 tutti_status tutti__shm_enter(tutti__shm *shm, const tutti__op *op);
 /* One within it: all ranks have come so far. */
