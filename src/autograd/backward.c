@@ -113,8 +113,9 @@ static void prune(tutti_ctx *cx, const tutti_tensor *loss)
         previous = n->previous;
         if (!n->reached) {
             unlink_node(cx, n);
-            if (n->dst->inner && n->dst->shared) /* the scan may release what it is a view of */
-                tutti__tensor_let_go(n->dst);
+            if (n->dst->intermediate &&
+                n->dst->shared) /* the scan may release what it is a view of */
+                tutti__activation_release(n->dst);
         }
         for (int i = 0; n->reached && i < n->n_src; i++)
             if (n->wants_grad[i] && n->src[i]->node)
@@ -194,8 +195,8 @@ static tutti_status scan(tutti_ctx *cx, tutti_tensor *loss)
             if (status != TUTTI_OK)
                 return tutti__name_operation(n, "backward of ", status);
         }
-        if (n->dst->inner)
-            tutti__tensor_let_go(n->dst);
+        if (n->dst->intermediate)
+            tutti__activation_release(n->dst);
         take_back_uses(cx, n);
     }
     return TUTTI_OK;

@@ -362,7 +362,7 @@ void tutti_step_begin(tutti_ctx *cx, const tutti_step_opts *opts)
     cx->autocast = TUTTI_F32;
     cx->first_node = cx->last_node = NULL;
     cx->n_nodes = cx->n_parameters = 0;
-    cx->spare = cx->cold = cx->host_spare = cx->spare_entries = NULL;
+    cx->spare = cx->spare_activations = cx->host_spare = cx->spare_entries = NULL;
     cx->step_status = TUTTI_OK;
     cx->step += cx->recording;
     status = TUTTI__CHECK_RESERVED(tutti_step_opts, opts);
@@ -383,7 +383,7 @@ void tutti_step_end(tutti_ctx *cx)
     cx->in_step = cx->recording = false;
     cx->autocast = TUTTI_F32;
     cx->first_node = cx->last_node = NULL;
-    cx->spare = cx->cold = cx->host_spare = cx->spare_entries = NULL;
+    cx->spare = cx->spare_activations = cx->host_spare = cx->spare_entries = NULL;
     cx->serial++;
     tutti__arena_reset(&cx->arena);
     tutti__arena_reset(&cx->memory);

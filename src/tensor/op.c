@@ -289,18 +289,6 @@ static void record(tutti_ctx *cx, tutti__node *n)
     cx->n_nodes++;
 }
 
-/* Lets the sources go that nobody will read any more. */
-static void let_sources_go(const tutti__node *n)
-{
-    for (int i = 0; i < n->n_src; i++) {
-        tutti_tensor *t = n->src[i];
-        const bool backward_reads = n->dst->node && n->op->backward_reads >> i & 1;
-
-        if (t && t->read_once && !backward_reads && (!t->node || t->unread))
-            tutti__tensor_let_go(t);
-    }
-}
-
 tutti_tensor *tutti__op_run(const tutti__op *op, tutti_tensor *const *src, int n_src,
                             const void *attributes, size_t attributes_bytes)
 {
@@ -328,7 +316,6 @@ tutti_tensor *tutti__op_run(const tutti__op *op, tutti_tensor *const *src, int n
     if (status != TUTTI_OK)
         return tutti__poisoned(cx, tutti__name_operation(n, "", status));
     record(cx, n);
-    let_sources_go(n);
     return n->dst;
 }
 

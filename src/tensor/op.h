@@ -54,8 +54,7 @@ typedef struct tutti__op {
      * sees them, and so is its result. What else is real (weights, statistics) is F32. */
     unsigned activations;
     tutti__cast cast;
-    /* Bit i: backward reads source i; TUTTI__READS_RESULT: y. Plain C is given these, profiles count them; a source that one operation
-     * reads goes behind it if its bit is not set. */
+    /* Bit i: backward reads source i; TUTTI__READS_RESULT: y. Plain C is given these, profiles count them. */
     unsigned backward_reads;
     /* For profiles (profile.h): FLOPs of a matrix product or convolution, of which backward has two, one for each factor's
      * gradient; NULL: it only moves memory. */

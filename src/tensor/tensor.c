@@ -39,7 +39,7 @@ tutti_tensor *tutti__tensor_new(tutti_ctx *cx, tutti_shape shape, tutti_dtype dt
                             .dtype = dtype,
                             .name = "",
                             .serial = cx->serial,
-                            .inner = cx->in_model};
+                            .intermediate = cx->in_model};
     return t;
 }
 
@@ -163,7 +163,7 @@ tutti_status tutti__tensor_alloc(tutti_tensor *t, const tutti__layout *layout)
     t->layout = layout;
     t->data = spare_take(cx, &cx->spare, bytes);
     if (!t->data)
-        t->data = spare_take(cx, &cx->cold, bytes);
+        t->data = spare_take(cx, &cx->spare_activations, bytes);
     if (!t->data)
         t->data = tutti__step_memory(cx, bytes);
     return t->data ? TUTTI_OK : TUTTI_ERR_MEMORY;
@@ -177,20 +177,14 @@ void tutti__tensor_release(tutti_tensor *t)
     t->data = NULL;
 }
 
-void tutti__tensor_let_go(tutti_tensor *t)
+void tutti__activation_release(tutti_tensor *t)
 {
     if (!t->data)
         return;
     if (!t->shared) /* else what it is a view of goes, perhaps later */
-        spare_give(t->cx, &t->cx->cold, t->data, step_bytes(t, t->layout));
+        spare_give(t->cx, &t->cx->spare_activations, t->data, step_bytes(t, t->layout));
     t->data = NULL;
-    t->gone = true;
-}
-
-void tutti__tensor_read_once(tutti_tensor *t)
-{
-    if (t && t->poison == TUTTI_OK)
-        t->read_once = true;
+    t->released = true;
 }
 
 tutti_status tutti__tensor_take(tutti_tensor *t, tutti_tensor *from)
@@ -254,7 +248,7 @@ tutti_status tutti__tensor_alive(const tutti_tensor *t)
                            "the tensor %s belongs to a step that has ended; "
                            "read what you need of it before tutti_step_end",
                            tutti__shape_text(t->shape));
-    if (t->gone)
+    if (t->released)
         return tutti__fail(
             TUTTI_ERR_STATE,
             "the tensor %s was made inside a model, and its memory has been used again; "

@@ -51,10 +51,8 @@ struct tutti_tensor {
     bool needs_grad;             /* a parameter that requires it, or computed from one */
     bool accumulate;    /* as a destination with data set: add to it rather than overwrite */
     bool shared;        /* data also belongs to another tensor: do not write into it */
-    bool inner;         /* made in a model's forward, and not its result */
-    bool unread;        /* backward of its node does not look at it: the kernel says so */
-    bool read_once;     /* one operation reads it, nobody else */
-    bool gone;          /* its memory has been handed out again */
+    bool intermediate;  /* made in a model's forward, and not its result */
+    bool released;      /* an activation whose memory may have been handed out again */
     tutti__node *node;  /* that made it; NULL for inputs, parameters, buffers */
     tutti_tensor *grad; /* during backward; also of leaves afterwards */
     tutti__parameter *parameter; /* NULL unless a parameter */
@@ -113,9 +111,9 @@ struct tutti_ctx {
     tutti__node *first_node, *last_node;
     size_t n_nodes, n_parameters;     /* on the tape; parameters counted once */
     tutti__spare *spare, *host_spare; /* of `memory` and `small`, and of `arena` */
-    tutti__spare *cold; /* activations that have gone: taken where nothing in `spare` fits */
-    tutti__spare *spare_entries; /* that stand for nothing */
-    tutti_status step_status;    /* a failure of step_begin: poisons the step's results */
+    tutti__spare *spare_activations;  /* those released: taken where nothing in `spare` fits */
+    tutti__spare *spare_entries;      /* that stand for nothing */
+    tutti_status step_status;         /* a failure of step_begin: poisons the step's results */
     const char *step_text;
     tutti_tensor out_of_memory;  /* the poisoned tensor that needs no memory */
     uint64_t kernel_allocations; /* counted by kernels that allocate outside the arena */
@@ -141,9 +139,7 @@ tutti_status tutti__tensor_alloc(tutti_tensor *t, const tutti__layout *layout);
 /* Lets tutti__tensor_alloc hand t's memory out again: step memory that nothing reads any more. Nothing if it has been taken. */
 void tutti__tensor_release(tutti_tensor *t);
 /* The same for an activation, which others may still point to: reading it is then an error. */
-void tutti__tensor_let_go(tutti_tensor *t);
-/* Says that one operation will read t, and nobody else: its memory goes behind that operation, unless backward reads it. */
-void tutti__tensor_read_once(tutti_tensor *t);
+void tutti__activation_release(tutti_tensor *t);
 /* Memory for t, of `from`'s layout: that of `from` itself, which then has none, if nobody else has it; for a kernel that writes an element
  * where it has read the same one for the last time. Else as tutti__tensor_alloc. */
 tutti_status tutti__tensor_take(tutti_tensor *t, tutti_tensor *from);

@@ -623,7 +623,7 @@ static void backward_uses_the_memory_of_what_a_model_makes(void **state)
     enum { N = 32, COUNT = N * 3 * 32 * 32 };
     static const tutti_model_kind kind = {
         .name = "stack", .bytes = sizeof(stack), .init = stack_init, .forward = stack_forward};
-    static float x[COUNT], zeros[COUNT], inside[COUNT], before[COUNT], after[COUNT];
+    static float x[COUNT], zeros[COUNT], inside[COUNT], again[COUNT], before[COUNT], after[COUNT];
     tutti_model_opts opts = pictures;
     tutti_ctx *cx = *state;
     tutti_model *model;
@@ -649,10 +649,12 @@ static void backward_uses_the_memory_of_what_a_model_makes(void **state)
     assert_true(tutti_ctx_memory_stats(cx).arena_used_bytes - forward < 4 * sizeof x);
     assert_int_equal(tutti_tensor_read(y, after), TUTTI_OK);
     assert_memory_equal(after, before, sizeof after);
-    assert_int_equal(tutti_tensor_read(s->inside, inside), TUTTI_ERR_STATE);
+    assert_int_equal(tutti_tensor_read(s->inside, again), TUTTI_ERR_STATE);
     says("read it before tutti_backward");
-    assert_int_equal(tutti_tensor_read(s->view, inside), TUTTI_ERR_STATE);
-    says("read it before tutti_backward");
+    if (tutti_tensor_read(s->view, again) == TUTTI_OK) /* kernels whose layout made it a copy */
+        assert_memory_equal(again, inside, sizeof again);
+    else
+        says("read it before tutti_backward");
     tutti_step_end(cx);
     tutti_model_free(model);
 }

@@ -65,10 +65,8 @@ static tutti_tensor *block_forward(block *m, tutti_tensor *x)
     tutti_tensor *shortcut = x;
 
     y = tutti_conv2d_forward(&m->c2, y);
-    if (m->has_sc) {
+    if (m->has_sc)
         shortcut = tutti_batch_norm2d_forward(&m->sc_norm, tutti_conv2d_forward(&m->sc_conv, x));
-        tutti__tensor_read_once(shortcut);
-    }
     return tutti_batch_norm2d_relu_forward(&m->b2, y, shortcut);
 }
 

@@ -161,7 +161,6 @@ tutti_status tutti__onednn_batch_norm_forward(tutti_tensor *y, tutti_tensor *x, 
         return TUTTI_ERR_MEMORY;
     if (saved->mask)
         memcpy(saved->mask, b->data, bytes);
-    y->unread = !a->relu || saved->mask;
     t.mean = saved->mean;
     t.inv_std = saved->inv_std;
     t.running_mean = running_mean->data;
