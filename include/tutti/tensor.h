@@ -154,9 +154,9 @@ typedef struct tutti_pool_opts {
     uint64_t reserved[4];        /* zero */
 } tutti_pool_opts;
 
-TUTTI_API tutti_tensor *tutti_relu(tutti_tensor *x);                 /* max(x, 0) */
-TUTTI_API tutti_tensor *tutti_sigmoid(tutti_tensor *x);              /* 1 / (1 + exp(-x)) */
-TUTTI_API tutti_tensor *tutti_tanh(tutti_tensor *x);                 /* hyperbolic tangent */
+TUTTI_API tutti_tensor *tutti_relu(tutti_tensor *x);    /* max(x, 0) */
+TUTTI_API tutti_tensor *tutti_sigmoid(tutti_tensor *x); /* 1 / (1 + exp(-x)) */
+TUTTI_API tutti_tensor *tutti_tanh(tutti_tensor *x);    /* hyperbolic tangent */
 /* x P(x), P the cumulative function of the normal distribution: (1 + erf(x / sqrt 2)) / 2, or PyTorch's approximate="tanh",
  * (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2. */
 typedef enum tutti_gelu_form { TUTTI_GELU_EXACT, TUTTI_GELU_TANH } tutti_gelu_form;
