@@ -18,7 +18,7 @@ for tool in "$check" "$compare"; do
     run 0 "$tool" --help
     out_has "--build DIR"
     run 2 "$tool" --build
-    err_has 'where is its value'
+    err_has 'or its value is missing'
     run 2 "$tool" --standin --build "$work/nothing"
     [ ! -e "$work/nothing" ] || fail "$tool made a build where one was named"
 done
