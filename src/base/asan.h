@@ -4,16 +4,7 @@
 #ifndef TUTTI__ASAN_H
 #define TUTTI__ASAN_H
 
-#include <stddef.h>
-
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define TUTTI__ASAN
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) && !defined(TUTTI__ASAN)
-#define TUTTI__ASAN
-#endif
+#include "base/base.h"
 
 #ifdef TUTTI__ASAN
 #include <sanitizer/asan_interface.h>

@@ -18,12 +18,17 @@
  * has, so that one binary runs everywhere. The bits are the same in each (no contraction to fused multiply-add, no
  * reassociation). Not under sanitizers, whose run-time is not yet up when the loader picks. */
 #if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
-    __has_feature(memory_sanitizer)
+#if __has_feature(address_sanitizer)
+#define TUTTI__ASAN
+#endif
+#if __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
 #define TUTTI__SANITIZED
 #endif
 #endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_ADDRESS__) && !defined(TUTTI__ASAN)
+#define TUTTI__ASAN
+#endif
+#if defined(TUTTI__ASAN) || defined(__SANITIZE_THREAD__)
 #define TUTTI__SANITIZED
 #endif
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__has_attribute) &&                       \
