@@ -89,16 +89,17 @@ static tutti_status check_alike(const tutti__run *run)
 
 static size_t describe_split(char *text, size_t size, const tutti_dataset *data, const char *split)
 {
+    tutti_dataset_info info;
     char samples[64];
     int n;
 
     if (!data)
         return (size_t)snprintf(text, size, "no %s data", split);
-    n = snprintf(text, size, "%zu %s %s", tutti_dataset_describe(data).count, split,
-                 tutti__dataset_text(data, tutti_dataset_describe(data).count, samples));
-    if (tutti_dataset_describe(data).classes > 0)
-        n += snprintf(text + n, size - (size_t)n, " in %d classes",
-                      tutti_dataset_describe(data).classes);
+    info = tutti_dataset_describe(data);
+    n = snprintf(text, size, "%zu %s %s", info.count, split,
+                 tutti__dataset_text(data, info.count, samples));
+    if (info.classes > 0)
+        n += snprintf(text + n, size - (size_t)n, " in %d classes", info.classes);
     return (size_t)n;
 }
 
