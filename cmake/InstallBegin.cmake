@@ -1,4 +1,4 @@
-# InstallBegin.cmake: before anything is installed: which of the folders that are installed into are not there yet?
+# InstallBegin.cmake: before anything is installed: can it be installed there, and which of the folders are not there yet?
 if("$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}" MATCHES ";")
   message(FATAL_ERROR "tutti: PREFIX and DESTDIR must not contain a semicolon, which separates CMake's lists: $ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}")
 endif()
