@@ -76,11 +76,12 @@ static void say_time(tutti__run *run, const char *name, double seconds, double a
 static void say_waits(tutti__run *run, double all)
 {
     const tutti__ledger *l = &run->ledger;
+    const int rows = l->size == 1 ? 0 : l->size < RANKS_SHOWN ? l->size : RANKS_SHOWN;
     double left = l->total[TUTTI__TIME_WAIT], before = INFINITY;
     char name[40];
     int last = -1;
 
-    for (int shown = 0; shown < RANKS_SHOWN && shown < l->size; shown++) {
+    for (int row = 0; row < rows; row++) {
         int most = -1;
 
         for (int r = 0; r < l->size; r++) {
@@ -89,15 +90,13 @@ static void say_waits(tutti__run *run, double all)
             if ((s < before || (s == before && r > last)) && (most < 0 || s > l->waited_for[most]))
                 most = r;
         }
-        if (most < 0 || l->waited_for[most] < 0.0005 * all)
-            break;
         before = l->waited_for[most];
         last = most;
         snprintf(name, sizeof name, "waiting for rank %d", most);
         say_time(run, name, before, all);
         left -= before;
     }
-    if (left >= 0.0005 * all)
+    if ((rows && l->size > rows) || left >= 0.0005 * all)
         say_time(run, last < 0 ? "waiting for ranks" : "waiting for others", left, all);
 }
 

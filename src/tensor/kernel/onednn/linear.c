@@ -2,6 +2,7 @@
  *   x [R,K]   w [M,K]   b [M] or NULL   ->   y [R,M] */
 #include "tensor/kernel/onednn/state.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #define PART_PRODUCTS ((int64_t)1 << 19) /* multiplications, at least */
@@ -51,6 +52,22 @@ static void multiply_part(void *arg, int64_t i, int member)
     tutti__onednn_alone_end(kept);
 }
 
+/* sgemm generates the code for a kind of shape at its first call, and keeps it for the process. Which shapes share theirs is
+ * its own business, so each is remembered (or takes another's place: a guess then, and 256 places are many). */
+static tutti_status room_for_code(const product *p)
+{
+    static atomic_bool seen[256];
+    const uint64_t shape[] = {(uint64_t)p->op[0] << 16 | (uint64_t)p->op[1] << 8 | p->add,
+                              (uint64_t)p->rows, (uint64_t)p->columns, (uint64_t)p->inner};
+    atomic_bool *mine = &seen[tutti__hash64(shape, sizeof shape) % TUTTI__COUNT_OF(seen)];
+
+    if (*mine)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti__onednn_room_for_code());
+    *mine = true;
+    return TUTTI_OK;
+}
+
 static tutti_status multiply(tutti_ctx *cx, const product *p)
 {
     const int parts = tutti__onednn_parts_of(p->rows * p->columns * p->inner / PART_PRODUCTS);
@@ -59,6 +76,7 @@ static tutti_status multiply(tutti_ctx *cx, const product *p)
     int64_t n;
     sigset_t kept;
 
+    TUTTI_TRY(room_for_code(p));
     t.most = (of + parts - 1) / parts;
     t.most = (t.most + 15) / 16 * 16;
     n = (of + t.most - 1) / t.most;

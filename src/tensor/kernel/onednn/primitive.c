@@ -183,8 +183,10 @@ static tutti_status primitive_ready(tutti_ctx *cx, tutti__onednn_primitive *p)
 
     if (p->exec[0].memory)
         return TUTTI_OK;
-    if (!p->primitive)
+    if (!p->primitive) {
+        TUTTI_TRY(tutti__onednn_room_for_code());
         status = dnnl_primitive_create(&p->primitive, p->pd);
+    }
     TUTTI_TRY(tutti__onednn_check(status, "making a primitive"));
     for (int i = p->scratch_bytes ? p->n_args : p->n_args - 1; i >= 0; i--) {
         const bool own = i < p->n_args;

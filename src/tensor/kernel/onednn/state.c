@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 /* Shapes that keep changing (images of all sizes) must not fill memory with code made for each. */
 #define MAX_PRIMITIVES 512
@@ -348,6 +349,22 @@ tutti_status tutti__onednn_walk(tutti_tensor *x, tutti__onednn_view *view,
         tutti__onednn_view_of(x->shape, NULL, view);
     }
     return tutti__onednn_in(x, *layout_p, data_p);
+}
+
+/* ---- Memory for generated code ------------------------------------------------------------------------------ */
+
+/* More than is asked for at once: 14 MiB by sgemm's first call, 256 KiB to 1 MiB by a primitive. */
+#define CODE_BYTES ((size_t)16 << 20)
+
+tutti_status tutti__onednn_room_for_code(void)
+{
+    void *p = mmap(NULL, CODE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (p == MAP_FAILED)
+        return tutti_fail(TUTTI_ERR_MEMORY, "no memory for %zu bytes of oneDNN's generated code",
+                          CODE_BYTES);
+    munmap(p, CODE_BYTES);
+    return TUTTI_OK;
 }
 
 /* ---- Opening and closing -------------------------------------------------------------------------------- */

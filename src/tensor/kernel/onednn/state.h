@@ -166,6 +166,9 @@ tutti_status tutti__onednn_check_runtime(void);
 /* The threads that results depend on where oneDNN has TBB's, which cannot be limited from C; else 0. */
 int tutti__onednn_foreign_threads(void);
 
+/* Called before oneDNN generates code: 2.6 writes through NULL where it finds no memory for that. MEMORY. */
+tutti_status tutti__onednn_room_for_code(void);
+
 /* Between these two, this thread takes no signals. For matrix products in F32 (dnnl_sgemm, and primitives made of it): those of
  * long sums point the stack pointer into their workspace before oneDNN 3.12, with or without AVX-512, and a handler's frame
  * would be written over the heap before it. */
