@@ -20,8 +20,9 @@ bool tutti__is_lost(tutti_status status);
 tutti_status tutti__fail_alone(tutti_group *group, tutti_status status);
 /* What messages of this thread begin with, borrowed; NULL, and without it: "tutti train". */
 void tutti__say_as(const char *command);
-/* Says the thread's message as a usage error, once a host: all its ranks have the same arguments. 2. */
-int tutti__say_usage(const char *command);
+/* Says the thread's message as a usage error, once a host: all its ranks have the same arguments. 2; with MEMORY, which is
+ * this rank's alone, its exit code. */
+int tutti__say_usage(const char *command, tutti_status status);
 /* Prints the thread's last message as this rank's. */
 void tutti__say_error(int rank, int size);
 /* Collective: MISMATCH, with the key, on ranks whose configuration is not rank 0's in what must be the same. */

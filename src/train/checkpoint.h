@@ -33,9 +33,9 @@ tutti_status tutti__run_checkpoint_alone(struct tutti__run *run, int64_t epoch, 
                                          bool finished);
 /* Before each update: waits until parameters and state may change. Looks after a write that is over. */
 void tutti__run_checkpoint_copied(struct tutti__run *run);
-/* At the end, where something could not be written (the thread's error): removes all checkpoints but the newest, and says so.
- * False if there is nothing to remove, or keep_checkpoints is 0. Rank 0. */
-bool tutti__run_checkpoint_make_room(struct tutti__run *run);
+/* At the end, where something could not be written (status, and the thread's error): removes all checkpoints but the newest, and
+ * says so. False if that is of no use (MEMORY), there is nothing to remove, or keep_checkpoints is 0. Rank 0. */
+bool tutti__run_checkpoint_make_room(struct tutti__run *run, tutti_status status);
 /* Waits for what is being written, and says where that failed; frees. */
 void tutti__run_checkpoint_close(struct tutti__run *run);
 
