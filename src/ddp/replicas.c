@@ -157,13 +157,21 @@ static tutti_status hash_all(const verdict *v, uint64_t *hashes)
     return status;
 }
 
+/* Of this rank's own: the others, who would wait for it, hear of it. */
+static tutti_status fail_alone(const tutti_ddp *ddp, tutti_status status)
+{
+    if (status != TUTTI_OK)
+        tutti_group_abort(ddp->group, "%s", tutti_last_error());
+    return status;
+}
+
 /* mine: room for a hash of each tensor and one more. */
 static tutti_status compare(verdict *v, uint64_t *mine, uint64_t *totals, const tutti__item *items,
                             size_t n_items)
 {
     bool differ = false;
 
-    TUTTI_TRY(hash_all(v, mine));
+    TUTTI_TRY(fail_alone(v->ddp, hash_all(v, mine)));
     mine[v->n] = tutti__hash64(items, n_items * sizeof *items);
     totals[v->size] = tutti__hash64(mine, (v->n + 1) * sizeof *mine);
     TUTTI_TRY(
@@ -201,7 +209,7 @@ static tutti_status check_replicas(tutti_ddp *ddp)
 
     if (!tensors || !mine || !totals)
         status = TUTTI_ERR_MEMORY;
-    if (status == TUTTI_OK) {
+    if (fail_alone(ddp, status) == TUTTI_OK) {
         v.tensors = tensors;
         v.n = list(ddp, buffers_are_shared(ddp), tensors);
         status = compare(&v, mine, totals, items, n_items);

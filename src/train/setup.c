@@ -511,6 +511,7 @@ void tutti__run_close(tutti__run *run)
     /* Its number lies in run: it must have landed. Only a dead group has left it under way. */
     if (run->signal_work && tutti_work_wait(run->signal_work) != TUTTI_OK)
         run->stopping = true;
+    run->signal_work = NULL; /* which whoever leaves the group asks for too */
     tutti_loader_free(run->train_loader);
     tutti_loader_free(run->test_loader);
     tutti_dataset_free(run->opened[0]);

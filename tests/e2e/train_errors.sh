@@ -45,6 +45,11 @@ truncate -s $((3073 * 40)) cifar/data_batch_3.bin
 printf '\013' | dd of=cifar/data_batch_3.bin bs=1 seek=$((3073 * 7)) conv=notrunc 2>/dev/null
 refused 1 'label' "$TUTTI" train $mlp --data cifar10 --data-dir cifar --max-steps 0 --epochs 1
 grep -q 'data_batch_3.bin' refused.out || fail "which file? $(cat refused.out)"
+# The same of a test image, in a run by shards: no place of a worker is filled again.
+cp cifar/data_batch_1.bin cifar/data_batch_3.bin
+printf '\013' | dd of=cifar/test_batch.bin bs=1 seek=$((3073 * 7)) conv=notrunc 2>/dev/null
+refused 1 'test_batch.bin' "$TUTTI" train -n 2 $mlp --shards 2 --data cifar10 --data-dir cifar --max-steps 0 --epochs 1
+! grep -q SIG refused.out || { cat refused.out; fail "a test image of no class: a worker crashed"; }
 
 # Ranks that do not fit together
 cat >each.sh <<'END'
