@@ -260,10 +260,14 @@ static tutti_status read_header(tutti__safetensors *file)
     if (status == TUTTI_OK && count_values(text, (size_t)n) > MAX_VALUES)
         status = malformed(file, "its header holds more than %u values", MAX_VALUES);
     if (status == TUTTI_OK) {
+        errno = 0;
         file->header = json_loadb(text, (size_t)n, JSON_REJECT_DUPLICATES, &error);
-        status = file->header
-                     ? parse_header(file)
-                     : malformed(file, "its header, at byte %d: %s", error.position, error.text);
+        if (file->header)
+            status = parse_header(file);
+        else if (errno == ENOMEM) /* jansson may take that for the text's end */
+            status = tutti__fail(TUTTI_ERR_MEMORY, "no memory for the header of %s", file->path);
+        else
+            status = malformed(file, "its header, at byte %d: %s", error.position, error.text);
     }
     free(text);
     return status;

@@ -77,8 +77,11 @@ tutti_status tutti__state_read(json_t **state_p, const char *folder)
         return tutti__fail_errno(errno, "cannot read %s", path);
     if (!S_ISREG(st.st_mode))
         return tutti__fail(TUTTI_ERR_FORMAT, "%s is not a regular file", path);
+    errno = 0;
     *state_p =
         st.st_size < MAX_STATE ? tutti__json_read(path, JSON_REJECT_DUPLICATES, &error) : NULL;
+    if (!*state_p && errno == ENOMEM)
+        return tutti__fail(TUTTI_ERR_MEMORY, "no memory to read %s", path);
     if (!*state_p)
         return tutti__fail(TUTTI_ERR_FORMAT, "%s is damaged: %s", path,
                            st.st_size < MAX_STATE ? error.text : "too large");
