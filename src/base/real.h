@@ -52,7 +52,7 @@ static inline double tutti__cos_near(double angle, int32_t quarter)
     return quarter == 1 || quarter == 2 ? -c : c;
 }
 
-/* e^x = 2^k e^r with |r| <= log(2) / 2: returns e^r (13 terms; error 4e-18), and stores k + 0x1.8p52, whose last bits are k. */
+/* e^x = 2^k e^r with |r| <= log(2) / 2: returns e^r (degree 13; error 4e-18), and stores k + 0x1.8p52, whose last bits are k. */
 static inline double tutti__exp_of_rest(double x, double *shifted_p)
 {
     const double shifted = x * 1.4426950408889634074 + 0x1.8p52, k = shifted - 0x1.8p52;
