@@ -1,6 +1,6 @@
-/* safetensors_write.c -- write a safetensors file whole or not at all.   SPDX-License-Identifier: MIT
+/* safetensors_write.c -- writes a safetensors file atomically.   SPDX-License-Identifier: MIT
  *
- * The header is padded to 8 bytes and arrays lie in descending alignment of their types, then by name, so that each is
+ * The header is padded to 8 bytes, and arrays are sorted by descending alignment of their types, then by name, so that each is
  * naturally aligned in a mapped file; equal contents give equal bytes. */
 #include "checkpoint/safetensors.h"
 
@@ -38,7 +38,7 @@ static json_t *entry_json(const tutti_array *array, size_t offset)
                      (json_int_t)(offset + array_bytes(array)));
 }
 
-/* Of each array, by which a reader sees what is damaged. */
+/* A digest of each array, by which a reader detects damage. */
 static int add_digests(json_t *pairs, const tutti__safetensors_source *const *sorted, size_t n)
 {
     int failed = 0;
@@ -56,7 +56,7 @@ static int add_digests(json_t *pairs, const tutti__safetensors_source *const *so
     return failed;
 }
 
-/* Length, JSON and padding as one block; *bytes_p is its size. NULL: out of memory, or two of one name (message made). */
+/* Length, JSON and padding as one block; *bytes_p is its size. NULL: out of memory, or two arrays with one name (message set). */
 static char *make_header(const tutti__safetensors_source *const *sorted, size_t n,
                          const tutti__safetensors_pair *metadata, size_t n_metadata,
                          size_t *bytes_p)
