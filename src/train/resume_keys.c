@@ -1,13 +1,13 @@
 /* resume_keys.c -- which keys of a checkpoint's run must be this run's.   SPDX-License-Identifier: MIT
  *
- * What is interrupted and resumed has the bits of what never stopped; a key that makes another result is refused. */
+ * A resumed run has the same bits as an uninterrupted one, so changes of keys that alter the result are rejected. */
 #include "train/resume.h"
 #include "train/run.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Where files lie, what is shown and saved, how work is spread: the result is the same, to rounding at most. */
+/* Keys about paths, output, and distribution of work: the result is the same, at most to rounding. */
 static bool is_free(int key, const tutti__train_config *config, const json_t *keys)
 {
     switch (key) {
@@ -42,15 +42,15 @@ static bool is_free(int key, const tutti__train_config *config, const json_t *ke
     case TUTTI__KEY_OF_profile:
     case TUTTI__KEY_OF_deterministic:
     case TUTTI__KEY_OF_timeout_s:
-    case TUTTI__KEY_OF_shards: /* as another number of ranks */
+    case TUTTI__KEY_OF_shards: /* allowed, as another number of ranks is */
         return true;
     case TUTTI__KEY_OF_wire_bits:
         return config->shards == 0 || json_integer_value(json_object_get(keys, "shards")) == 0;
     case TUTTI__KEY_OF_bucket_mb:
-    case TUTTI__KEY_OF_first_bucket_mb: /* PowerSGD's state is a bucket's */
+    case TUTTI__KEY_OF_first_bucket_mb: /* PowerSGD's state is per bucket */
         return strcmp(config->comm_hook, "powersgd") != 0;
     case TUTTI__KEY_OF_epochs:
-    case TUTTI__KEY_OF_max_steps: /* other schedules look at the end from their first step */
+    case TUTTI__KEY_OF_max_steps: /* other schedules depend on the end from the first step on */
         return strcmp(config->schedule, "constant") == 0;
     default:
         return false;
@@ -85,7 +85,7 @@ static tutti_status refuse(const tutti__run *run, int key, const json_t *was, co
     return status;
 }
 
-/* With a constant rate a warm-up that is over has no more say; its default follows `epochs`, which may change. */
+/* With a constant rate, a completed warm-up has no further effect; its default depends on `epochs`, which may change. */
 static bool is_over(int key, const tutti__run *run, const json_t *was, const json_t *is)
 {
     const double done = (double)json_integer_value(json_object_get(run->resume.state, "epoch")) - 1;
@@ -104,7 +104,7 @@ tutti_status tutti__resume_check_keys(const tutti__run *run, const json_t *keys,
         const char *name = tutti__key_table[i].name;
         const json_t *was = json_object_get(keys, name), *is = json_object_get(mine, name);
 
-        /* A key that the checkpoint does not know is younger than it. */
+        /* A key that the checkpoint lacks is newer than it. */
         if (was && !is_free(i, run->config, keys) && !json_equal(was, is) &&
             !is_over(i, run, was, is))
             status = refuse(run, i, was, is, path);
