@@ -1,4 +1,4 @@
-/* counter.c -- how far a command is, and whether it shall stop.   SPDX-License-Identifier: MIT */
+/* counter.c -- shows a command's progress, and stops it on a signal.   SPDX-License-Identifier: MIT */
 #include "cli/counter.h"
 
 #include <signal.h>

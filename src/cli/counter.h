@@ -1,4 +1,4 @@
-/* counter.h -- a bar on a terminal for what is counted, and Ctrl-C between two of them.   SPDX-License-Identifier: MIT */
+/* counter.h -- a progress bar for counted work, which Ctrl-C stops between two items.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_CLI_COUNTER_H
 #define TUTTI_CLI_COUNTER_H
 
@@ -10,12 +10,12 @@ typedef struct tutti__counter {
     tutti__bar bar;
 } tutti__counter;
 
-/* The tick that shows it on standard error, where that is a terminal, and stops the work once a signal has come. */
+/* A tick that shows progress on standard error, if that is a terminal, and stops the work after a signal. */
 tutti__tick tutti__counter_begin(tutti__counter *counter, const char *doing, const char *what);
 void tutti__counter_clear(tutti__counter *counter);
 
-/* From now on the first SIGINT, SIGTERM or SIGHUP stops the work between two things, so that nothing is left behind. */
+/* From now on the first SIGINT, SIGTERM or SIGHUP stops the work between two items, so that it can clean up. */
 void tutti__counter_catch_signals(void);
-int tutti__counter_stopped(void); /* by which; 0: none */
+int tutti__counter_stopped(void); /* the signal; 0: none */
 
 #endif

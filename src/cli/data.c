@@ -57,7 +57,7 @@ static int fail_usage(const char *verb, const char *what)
     return 2;
 }
 
-/* Whether argv[*i] is --image-size, which then goes to *size_p; 0: it is not a size. */
+/* Whether argv[*i] is --image-size, whose value goes to *size_p; 0: not a size. */
 static bool take_image_size(int argc, char **argv, int *i, int *size_p)
 {
     bool missing = false;

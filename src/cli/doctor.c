@@ -47,7 +47,7 @@ typedef struct command_line {
     int ranks;
     const char *json;   /* NULL: none; "-": standard output */
     bool all;           /* groups */
-    bool asked[N_ROWS]; /* those of group rows */
+    bool asked[N_ROWS]; /* indexed by group rows */
 } command_line;
 
 /* ---- Command line --------------------------------------------------------------------------------------- */
@@ -194,7 +194,7 @@ static tutti_status write_json(const char *path, const tutti__findings *f,
         return tutti__fail_errno(errno, "cannot write %s (--json)", path);
     print_json(file, f, host, ranks, seconds);
     if (file == stdout)
-        return TUTTI_OK; /* main looks after that one */
+        return TUTTI_OK; /* main checks standard output */
     written = !ferror(file);
     errno = 0;
     if (fclose(file) != 0 || !written)
@@ -225,7 +225,7 @@ static tutti_status run_all(const command_line *line, tutti__findings *findings)
         check.name = rows[i].name;
         check.if_hangs = rows[i].if_hangs;
         check.run = rows[i].run;
-        fflush(stdout); /* who waits sees what there is; and a child has nothing to write twice */
+        fflush(stdout); /* shows results so far, and leaves no buffered output to the child */
         TUTTI_TRY(tutti__run_check(&check, line->ranks, findings));
         for (size_t k = before; page && k < findings->n; k++)
             print_found(&findings->list[k], colour);
