@@ -1,6 +1,7 @@
 /* inference_line.c -- flags of `tutti eval` and `tutti predict`.   SPDX-License-Identifier: MIT */
 #include "cli/inference_line.h"
 
+#include "base/flag.h"
 #include "cli/counter.h"
 #include "cli/workers.h"
 #include "train/agree.h"
@@ -39,9 +40,9 @@ static const char **find_own(tutti__inference_line *line, const char *own, const
     return NULL;
 }
 
-static tutti_status unknown(const char *own, const char *arg)
+static tutti_status unknown(const char *title, const char *own, const char *arg)
 {
-    const char *names[TUTTI__COUNT_OF(KEYS) + 8] = {"--split", "-n", "--help"}, *nearest;
+    const char *names[TUTTI__COUNT_OF(KEYS) + 8] = {"--split", "-n", "--help"};
     static const char *const OWN[] = {"--json", "--confusion", "--out", "--format"};
     size_t n = 3;
 
@@ -50,10 +51,7 @@ static tutti_status unknown(const char *own, const char *arg)
     for (size_t i = 0; i < TUTTI__COUNT_OF(OWN); i++)
         if (strstr(own, OWN[i]))
             names[n++] = OWN[i];
-    nearest = tutti__nearest(arg, names, n);
-    return tutti__fail(TUTTI_ERR_ARG, "there is no flag \"%.60s\"%s%s%s", arg,
-                       nearest ? "; did you mean \"" : "; see --help", nearest ? nearest : "",
-                       nearest ? "\"?" : "");
+    return tutti__fail_unknown("flag", title, arg, names, n);
 }
 
 static bool is_key(const char *arg)
@@ -71,7 +69,7 @@ static tutti_status read_flag(tutti__inference_line *line, const char *own, int 
     const char **value = find_own(line, own, arg);
 
     if (!value && !is_key(arg))
-        return unknown(own, arg);
+        return unknown(line->title, own, arg);
     if (!equals && (*i_p + 1 >= argc || strncmp(argv[*i_p + 1], "--", 2) == 0))
         return tutti__fail(TUTTI_ERR_ARG, "%.60s needs a value, as in %.60s VALUE", arg, arg);
     if (value)
