@@ -2,7 +2,7 @@
 #include "cli/report.h"
 #include "cli/cli.h"
 #include "base/flag.h"
-#include "cli/counter.h"
+#include "train/counter.h"
 
 #include <stdlib.h>
 #include <string.h>

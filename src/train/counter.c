@@ -1,5 +1,5 @@
 /* counter.c -- how far a command is, and whether it shall stop.   SPDX-License-Identifier: MIT */
-#include "cli/counter.h"
+#include "train/counter.h"
 
 #include <signal.h>
 

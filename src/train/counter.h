@@ -1,6 +1,6 @@
 /* counter.h -- a bar on a terminal for what is counted, and Ctrl-C between two of them.   SPDX-License-Identifier: MIT */
-#ifndef TUTTI_CLI_COUNTER_H
-#define TUTTI_CLI_COUNTER_H
+#ifndef TUTTI_TRAIN_COUNTER_H
+#define TUTTI_TRAIN_COUNTER_H
 
 #include "base/terminal.h"
 #include "data/dataset.h"
