@@ -20,7 +20,7 @@ int tutti__inference_command(const tutti__inference_command_opts *opts, int argc
         tutti__workers_check(line->title, n) != TUTTI_OK ||
         tutti__inference_line_read(line, opts->own, argc - 1, argv + 1) != TUTTI_OK ||
         (opts->check && opts->check(line) != TUTTI_OK))
-        code = tutti__say_usage(line->title);
+        code = tutti__say_usage(line->title, status);
     else
         code = tutti__workers_run(&(tutti__workers){line->title, argc, argv, n, opts->work, line});
     free(line->keys);
