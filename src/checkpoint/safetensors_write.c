@@ -1,6 +1,6 @@
-/* safetensors_write.c -- write a safetensors file whole or not at all.   SPDX-License-Identifier: MIT
+/* safetensors_write.c -- writes a safetensors file atomically.   SPDX-License-Identifier: MIT
  *
- * The header is padded to 8 bytes and arrays lie in descending alignment of their types, then by name, so that each is
+ * The header is padded to 8 bytes, and arrays are sorted by descending alignment of their types, then by name, so that each is
  * naturally aligned in a mapped file; equal contents give equal bytes. */
 #include "checkpoint/safetensors.h"
 
@@ -43,7 +43,7 @@ static json_t *entry_json(const tutti_array *array, size_t offset)
                      (json_int_t)(offset + array_bytes(array)));
 }
 
-/* Of each array, by which a reader sees what is damaged. */
+/* A digest of each array, by which a reader detects damage. */
 static int add_digests(json_t *pairs, const tutti__safetensors_source *const *sorted, size_t n)
 {
     int failed = 0;

@@ -1,4 +1,4 @@
-/* train.c -- `tutti train`: reads the flags, and trains, or has N workers do it.   SPDX-License-Identifier: MIT */
+/* train.c -- `tutti train`: reads the flags, and trains in this process or in N workers.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 #include "cli/cli.h"
 #include "cli/workers.h"
@@ -26,13 +26,13 @@ static void print_help(void)
     tutti__config_help(stdout, NULL);
 }
 
-/* The process ends after it, so signals need not be what they were. */
+/* The process ends after it, so signal handlers need not be restored. */
 static int train(void *user)
 {
     tutti_trainer *trainer = user;
     int code;
 
-    (void)!tutti__trainer_run(trainer); /* what failed has been said */
+    (void)!tutti__trainer_run(trainer); /* failures were reported */
     code = tutti_trainer_get_result(trainer).exit_code;
     if (code == 128 + SIGPIPE)
         tutti__signals_end_by_pipe();
