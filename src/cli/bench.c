@@ -1,5 +1,7 @@
 /* bench.c -- `tutti bench`: reads the flags, and measures in this process or in N workers.   SPDX-License-Identifier: MIT */
 #include "cli/bench.h"
+
+#include "base/flag.h"
 #include "cli/cli.h"
 #include "comm/comm.h"
 #include "cli/workers.h"
@@ -237,16 +239,6 @@ static flag_id find_flag(const char *arg, const char **text_p)
     return N_FLAGS;
 }
 
-static tutti_status fail_nearest(const char *what, const char *text, const char *const *names,
-                                 size_t n)
-{
-    const char *nearest = tutti__nearest(text, names, n);
-
-    return tutti__fail(TUTTI_ERR_ARG, "there is no %s \"%.60s\"%s%s%s", what, text,
-                       nearest ? "; did you mean \"" : "; see tutti bench --help",
-                       nearest ? nearest : "", nearest ? "\"?" : "");
-}
-
 static tutti_status read_texts(line *l, int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
@@ -264,7 +256,7 @@ static tutti_status read_texts(line *l, int argc, char **argv)
         }
         id = find_flag(arg, &text);
         if (id == N_FLAGS)
-            return fail_nearest("flag", arg, flag_names, N_FLAGS);
+            return tutti__fail_unknown("flag", "tutti bench", arg, flag_names, N_FLAGS);
         if (!text && ++i < argc)
             text = argv[i];
         if (!text)
@@ -383,7 +375,7 @@ static tutti_status read_kind(const char *text, tutti__bench *b)
             return TUTTI_OK;
         }
     }
-    return fail_nearest("benchmark", text, names, TUTTI__COUNT_OF(names));
+    return tutti__fail_unknown("benchmark", "tutti bench", text, names, TUTTI__COUNT_OF(names));
 }
 
 /* Rejects flags of another kind of benchmark. */

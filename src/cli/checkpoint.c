@@ -4,7 +4,7 @@
 #include "checkpoint/state.h"
 #include "checkpoint/weights.h"
 #include "cli/cli.h"
-#include "cli/counter.h"
+#include "train/counter.h"
 #include "tensor/tensor.h"
 
 #include <inttypes.h>

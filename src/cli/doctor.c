@@ -2,7 +2,7 @@
 #include "cli/doctor.h"
 #include "base/terminal.h"
 #include "cli/cli.h"
-#include "cli/flag.h"
+#include "base/flag.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -62,7 +62,7 @@ static void print_help(void)
 
 static tutti_status ask_for_group(command_line *line, const char *name)
 {
-    const char *names[N_ROWS], *nearest;
+    const char *names[N_ROWS];
     size_t n = 0;
 
     for (size_t i = 0; i < N_ROWS; i++) {
@@ -75,10 +75,7 @@ static tutti_status ask_for_group(command_line *line, const char *name)
             return TUTTI_OK;
         }
     }
-    nearest = tutti__nearest(name, names, n);
-    return tutti__fail(TUTTI_ERR_ARG, "there is no group \"%.40s\"%s%s%s", name,
-                       nearest ? "; did you mean " : "", nearest ? nearest : "",
-                       nearest ? "?" : "");
+    return tutti__fail_unknown("group", NULL, name, names, n);
 }
 
 static tutti_status read_ranks(command_line *line, const char *text)
@@ -112,7 +109,7 @@ static tutti_status read_line(command_line *line, int argc, char **argv)
         } else if (missing) {
             return tutti__fail(TUTTI_ERR_ARG, "%s needs a value", argv[i]);
         } else {
-            return tutti__flag_unknown(argv[i], flags, TUTTI__COUNT_OF(flags));
+            return tutti__fail_unknown("flag", NULL, argv[i], flags, TUTTI__COUNT_OF(flags));
         }
     }
     return TUTTI_OK;

@@ -1,7 +1,7 @@
 /* new.c -- `tutti new`: makes a folder with a training program and its build files.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 #include "cli/cli.h"
-#include "cli/flag.h"
+#include "base/flag.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -291,7 +291,7 @@ static tutti_status read_line(int argc, char **argv, const char **name_p, const 
         else if (missing || (*dir_p && !**dir_p))
             return tutti__fail(TUTTI_ERR_ARG, "--dir needs a folder");
         else if (argv[i][0] == '-' && argv[i][1])
-            return tutti__flag_unknown(argv[i], flags, TUTTI__COUNT_OF(flags));
+            return tutti__fail_unknown("flag", NULL, argv[i], flags, TUTTI__COUNT_OF(flags));
         else if (*name_p)
             return tutti__fail(TUTTI_ERR_ARG, "one name, not two: \"%.40s\" and \"%.40s\"", *name_p,
                                argv[i]);

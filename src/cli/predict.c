@@ -3,7 +3,8 @@
 #include "checkpoint/safetensors.h"
 #include "checkpoint/weights.h"
 #include "cli/cli.h"
-#include "cli/inference_line.h"
+#include "cli/inference_command.h"
+#include "train/signals.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -153,7 +154,11 @@ static tutti_status deliver(void *user, const tutti__inference_result *r)
 
 static int predict(void *user)
 {
-    return tutti__inference_run(user, true, deliver, user);
+    tutti_trainer_result result = {.status = ""};
+
+    tutti__signals_begin();
+    (void)!tutti__inference_run(user, true, deliver, user, &result);
+    return result.exit_code;
 }
 
 /* Whether out is the weight file that `path` means, or its run's final weights, which a mistake would overwrite. */

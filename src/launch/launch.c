@@ -16,6 +16,20 @@
 
 /* ---- Job ------------------------------------------------------------------------------------------- */
 
+static void fail_not_executable(const char *name)
+{
+    const bool cc = tutti__ends_in(name, ".cc") || tutti__ends_in(name, ".cpp");
+    const char *dot = strrchr(name, '.');
+
+    if (!cc && !tutti__ends_in(name, ".c"))
+        tutti__fail(TUTTI_ERR_IO, "cannot run %s: it is not executable (chmod +x it)", name);
+    else
+        tutti__fail(TUTTI_ERR_IO,
+                    "cannot run %s: it is a source file; compile it (%s %s $(pkg-config --cflags "
+                    "--libs tutti) -o %.*s), and run the program",
+                    name, cc ? "c++" : "cc", name, (int)(dot - name), name);
+}
+
 /* Searches PATH as a shell does. Returns 0, 126 or 127. */
 static int find_program(char *path, size_t bytes, const char *name)
 {
@@ -37,10 +51,10 @@ static int find_program(char *path, size_t bytes, const char *name)
         if (S_ISREG(info.st_mode) && access(path, X_OK) == 0)
             return 0;
     }
-    if (exists)
-        tutti__fail(TUTTI_ERR_IO, "cannot run %s: %s", name,
-                    S_ISDIR(info.st_mode) ? "it is a folder"
-                                          : "it is not executable (chmod +x it)");
+    if (exists && S_ISDIR(info.st_mode))
+        tutti__fail(TUTTI_ERR_IO, "cannot run %s: it is a folder", name);
+    else if (exists)
+        fail_not_executable(name);
     else
         tutti__fail(TUTTI_ERR_NOT_FOUND, "cannot find %s%s", name,
                     folders ? " in PATH; for a file in this folder write ./ before its name" : "");

@@ -245,6 +245,7 @@ static const struct other_name {
     {"devices", "-n"},
     {"n", "-n"},
     {"world_size", "-n"},
+    {"eval", "tutti eval"},
 };
 
 static const char *nearest_key(const char *name)

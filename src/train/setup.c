@@ -55,7 +55,7 @@ tutti_status tutti__run_open_test(tutti__run *run, const char *split)
     const tutti_trainer_opts *own = &run->parts->own;
     tutti_loader_opts opts;
 
-    run->test_data = own->test;
+    run->test_data = strcmp(split, "train") == 0 ? own->train : own->test;
     if (!own->train)
         TUTTI_TRY(open_split(run, split, &run->opened[1], &run->test_data));
     if (!run->test_data)

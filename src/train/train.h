@@ -3,11 +3,14 @@
 #define TUTTI_TRAIN_TRAIN_H
 
 #include "train/config.h"
+#include "train/inference_line.h"
 #include "train/parts.h"
 
 struct tutti_trainer {
     char title[100], program[512];
     bool wants_help, has_run;
+    tutti__inference_line eval; /* of --eval; without a path: it trains */
+    char **eval_args;           /* from which it borrows */
     tutti__train_config config;
     tutti__parts parts; /* its title and program point to the above */
     tutti_trainer_result result;

@@ -1,18 +1,8 @@
-/* inference_line.h -- common to `tutti eval` and `tutti predict`: their flags, and how they start.
- * SPDX-License-Identifier: MIT */
-#ifndef TUTTI_CLI_INFERENCE_LINE_H
-#define TUTTI_CLI_INFERENCE_LINE_H
+/* inference_command.h -- common to `tutti eval` and `tutti predict` as commands.   SPDX-License-Identifier: MIT */
+#ifndef TUTTI_CLI_INFERENCE_COMMAND_H
+#define TUTTI_CLI_INFERENCE_COMMAND_H
 
-#include "train/inference.h"
-
-typedef struct tutti__inference_line {
-    const char *title;               /* "tutti eval" */
-    const char *path, *split;        /* split: "test" unless given */
-    const char *json, *out, *format; /* NULL: not given */
-    bool confusion;
-    int n_keys;
-    char **keys; /* flags that are keys of `tutti train`; free() the list */
-} tutti__inference_line;
+#include "train/inference_line.h"
 
 /* The common part of the help. */
 #define TUTTI__INFERENCE_HELP                                                                      \
@@ -32,11 +22,6 @@ typedef struct tutti__inference_line {
     "\n"                                                                                           \
     "  --device, --backend, --timeout-s\n"                                                         \
     "                           as in tutti train --help\n"
-
-/* The work: `rows` and line->confusion select the results. Returns the exit code. */
-int tutti__inference_run(const tutti__inference_line *line, bool rows,
-                         tutti_status (*done)(void *user, const tutti__inference_result *result),
-                         void *user);
 
 typedef struct tutti__inference_command_opts {
     tutti__inference_line *line; /* with its title; the argument of `work` */

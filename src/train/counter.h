@@ -1,6 +1,6 @@
 /* counter.h -- a progress bar for counted work, which Ctrl-C stops between two items.   SPDX-License-Identifier: MIT */
-#ifndef TUTTI_CLI_COUNTER_H
-#define TUTTI_CLI_COUNTER_H
+#ifndef TUTTI_TRAIN_COUNTER_H
+#define TUTTI_TRAIN_COUNTER_H
 
 #include "base/terminal.h"
 #include "data/dataset.h"

@@ -1,0 +1,28 @@
+/* inference_command.c -- how `tutti eval` and `tutti predict` begin.   SPDX-License-Identifier: MIT */
+#include "cli/inference_command.h"
+
+#include "cli/workers.h"
+#include "train/agree.h"
+
+#include <stdlib.h>
+
+int tutti__inference_command(const tutti__inference_command_opts *opts, int argc, char **argv)
+{
+    tutti__inference_line *line = opts->line;
+    int64_t n = 0;
+    int code;
+
+    if (tutti__wants_help(argc - 1, argv + 1)) {
+        fputs(opts->help, stdout);
+        return 0;
+    }
+    if (tutti__workers_take(&argc, argv, &n) != TUTTI_OK ||
+        tutti__workers_check(line->title, n) != TUTTI_OK ||
+        tutti__inference_line_read(line, opts->own, argc - 1, argv + 1) != TUTTI_OK ||
+        (opts->check && opts->check(line) != TUTTI_OK))
+        code = tutti__say_usage(line->title);
+    else
+        code = tutti__workers_run(&(tutti__workers){line->title, argc, argv, n, opts->work, line});
+    free(line->keys);
+    return code;
+}
