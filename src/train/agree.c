@@ -17,12 +17,12 @@ void tutti__say_as(const char *command)
     title = command ? command : "tutti train";
 }
 
-int tutti__say_usage(const char *command)
+int tutti__say_usage(const char *command, tutti_status status)
 {
-    if (tutti__launcher_find().first_on_host)
+    if (status == TUTTI_ERR_MEMORY || tutti__launcher_find().first_on_host)
         fprintf(stderr, "%s: %s\n", command, tutti_last_error());
     tutti__error_file_write(true, tutti_last_error());
-    return 2;
+    return status == TUTTI_ERR_MEMORY ? tutti_status_exit_code(status) : 2;
 }
 
 void tutti__say_error(int rank, int size)

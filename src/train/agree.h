@@ -20,8 +20,9 @@ bool tutti__is_lost(tutti_status status);
 tutti_status tutti__fail_alone(tutti_group *group, tutti_status status);
 /* The prefix of this thread's messages, borrowed; NULL or not set: "tutti train". */
 void tutti__say_as(const char *command);
-/* Prints the thread's message as a usage error, once per host, since all its ranks have the same arguments. Returns 2. */
-int tutti__say_usage(const char *command);
+/* Prints the thread's message as a usage error, once per host, since all its ranks have the same arguments. Returns 2; for MEMORY,
+ * which may be this rank's alone, its exit code. */
+int tutti__say_usage(const char *command, tutti_status status);
 /* Prints the thread's last message, with this rank. */
 void tutti__say_error(int rank, int size);
 /* Collective: MISMATCH, with the key, on ranks whose configuration differs from rank 0's in a key that must be the same. */

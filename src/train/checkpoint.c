@@ -209,7 +209,7 @@ static tutti_status settle(tutti__run *run)
     return status == TUTTI_OK ? TUTTI_OK : fail(run, tutti__writer_step(s->writer));
 }
 
-bool tutti__run_checkpoint_make_room(tutti__run *run)
+bool tutti__run_checkpoint_make_room(tutti__run *run, tutti_status status)
 {
     char dir[4096];
     uint64_t *steps = NULL;
@@ -217,7 +217,7 @@ bool tutti__run_checkpoint_make_room(tutti__run *run)
     char reason[2048];
 
     snprintf(reason, sizeof reason, "%s", tutti_last_error());
-    if (run->config->keep_checkpoints == 0)
+    if (status == TUTTI_ERR_MEMORY || run->config->keep_checkpoints == 0)
         return false;
     if (tutti__run_folder_checkpoints(&run->folder, dir) != TUTTI_OK ||
         tutti__checkpoint_list(dir, &steps, &n) != TUTTI_OK)
@@ -240,7 +240,7 @@ static void try_again(tutti__run *run, tutti_status status)
     char message[2048];
 
     snprintf(message, sizeof message, "%s", tutti_last_error());
-    if (tutti__run_checkpoint_make_room(run)) {
+    if (status == TUTTI_ERR_MEMORY || tutti__run_checkpoint_make_room(run, status)) {
         status = tutti__writer_again(s->writer);
         if (status == TUTTI_OK)
             status = tutti__writer_end(s->writer);

@@ -606,25 +606,30 @@ json_t *tutti__config_value(const tutti__train_config *config, int key)
     case TUTTI__KEY_CHOICE:
     case TUTTI__KEY_NAME:
     case TUTTI__KEY_TEXT:
-        item = json_string(value);
+        item = json_string(tutti__is_utf8(value) ? value : "(not UTF-8)");
         break;
     }
-    return item ? item : json_string("(not UTF-8)");
+    return item;
 }
 
 char *tutti__config_json(const tutti__train_config *config)
 {
+    const size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION(15);
     json_t *root = json_object();
     char *text, *line = NULL;
+    int failed = 0;
 
     for (int i = 0; i < TUTTI__N_KEYS; i++)
-        json_object_set_new(root, tutti__key_table[i].name, tutti__config_value(config, i));
+        failed |=
+            json_object_set_new(root, tutti__key_table[i].name, tutti__config_value(config, i));
     if (config->world_size > 0)
-        json_object_set_new(root, WORLD_SIZE, json_integer(config->world_size));
-    text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
-    json_decref(root);
-    if (text && asprintf(&line, "%s\n", text) < 0)
+        failed |= json_object_set_new(root, WORLD_SIZE, json_integer(config->world_size));
+    text = failed ? NULL : json_dumps(root, flags);
+    /* Of an object's key that it has no memory for, jansson 2.14 says nothing: the text is without it. */
+    if (text && strlen(text) == json_dumpb(root, NULL, 0, flags) &&
+        asprintf(&line, "%s\n", text) < 0)
         line = NULL;
+    json_decref(root);
     free(text);
     if (!line)
         tutti__fail(TUTTI_ERR_MEMORY, "no memory for config.json");

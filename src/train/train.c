@@ -229,11 +229,12 @@ static void note(shortfall *notes, const char *format, ...)
 static bool write_weights(tutti__run *run, shortfall *notes)
 {
     const bool saved = run->saving.n > 0 && !run->saving.unsaved[0];
+    const tutti_status status = tutti__run_folder_weights(&run->folder, run->module);
     char reason[2048];
 
-    if (tutti__run_folder_weights(&run->folder, run->module) == TUTTI_OK)
+    if (status == TUTTI_OK)
         return true;
-    if (saved && tutti__run_checkpoint_make_room(run) &&
+    if (saved && tutti__run_checkpoint_make_room(run, status) &&
         tutti__run_folder_weights(&run->folder, run->module) == TUTTI_OK)
         return true;
     snprintf(reason, sizeof reason, "%s", tutti_last_error());
@@ -261,7 +262,8 @@ static tutti_status write_end(tutti__run *run, shortfall *notes, tutti__summary 
         note(notes, "metrics.jsonl lacks %zu bytes", folder->n_pending);
     summary->reason = notes->n > 0 ? notes->text : NULL;
     status = write_summary(run, summary);
-    if (status != TUTTI_OK && !run->saving.unsaved[0] && tutti__run_checkpoint_make_room(run))
+    if (status != TUTTI_OK && !run->saving.unsaved[0] &&
+        tutti__run_checkpoint_make_room(run, status))
         status = write_summary(run, summary);
     if (status != TUTTI_OK || folder->n_pending == 0)
         return status;

@@ -261,12 +261,8 @@ int tutti_trainer_main(int argc, char *const *argv, const tutti_trainer_opts *op
     const tutti_status status = tutti_trainer_new(&trainer, argc, argv, opts);
     int code;
 
-    if (status == TUTTI_ERR_MEMORY) {
-        fprintf(stderr, "%s: %s\n", title_of(argc, argv), tutti_last_error());
-        return tutti_status_exit_code(status);
-    }
     if (status != TUTTI_OK)
-        return tutti__say_usage(title_of(argc, argv));
+        return tutti__say_usage(title_of(argc, argv), status);
     code = tutti__trainer_run(trainer) == TUTTI_OK || trainer->result.exit_code != 0
                ? trainer->result.exit_code
                : 1;

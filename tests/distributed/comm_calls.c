@@ -166,11 +166,11 @@ static int short_limit(tutti_group *group, void *arg)
     CHECK(tutti_group_set_timeout(group, 1) == TUTTI_OK);
     CHECK(tutti_group_set_timeout(group, 0) == TUTTI_OK); /* the group's default again */
     CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
-    if (rank == 2) {
-        /* Does not call until the others have timed out, of which it is notified. */
+    if (rank == 1) {
+        /* Does not call until the other has timed out, of which it is notified. */
         while (!tutti__comm_failed(&group->comm))
             usleep(1000);
-        CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_TIMEOUT && says("rank 2 ("));
+        CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_TIMEOUT && says("rank 1 ("));
         return 0;
     }
     begin = tutti__now_ms();
@@ -180,17 +180,17 @@ static int short_limit(tutti_group *group, void *arg)
     do
         status = tutti_work_wait_for(work, 20000);
     while (status == TUTTI_ERR_TIMEOUT && !tutti_work_done(work));
-    CHECK(status == TUTTI_ERR_TIMEOUT && says("timed out after 0.15 s waiting for rank 2 ("));
+    CHECK(status == TUTTI_ERR_TIMEOUT && says("timed out after 0.15 s waiting for rank 1 ("));
     CHECK(tutti__now_ms() - begin < 10000);
     CHECK(tutti_work_wait(work) == TUTTI_ERR_TIMEOUT); /* the handle stayed, and frees here */
-    CHECK(says("all_reduce #") && says("rank 2 ("));
+    CHECK(says("all_reduce #") && says("rank 1 ("));
     return 0;
 }
 
 static void a_limit_counts_for_the_calls_after_it(void **state)
 {
     (void)state;
-    run_everywhere(3, short_limit, NULL);
+    run_everywhere(2, short_limit, NULL); /* of more, another might be late by as much */
 }
 
 /* ---- Sub-groups --------------------------------------------------------------------------------------------------- */

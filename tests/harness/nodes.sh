@@ -41,7 +41,7 @@ at_work() { # N: N elastic_workers in the last generation of $shared
 details() { # what the nodes have said, as far as it was not shown with the failure before
     local file
     for file in "$work"/*.out; do
-        cmp -s "$file" "$file.shown" && continue
+        [ ! -e "$file" ] || cmp -s "$file" "$file.shown" && continue
         cp "$file" "$file.shown"
         echo "    ---- node $(basename "$file" .out):"
         tail -n 40 "$file" | sed 's/^/    /'
