@@ -1,13 +1,13 @@
 #!/bin/bash
-# all_reduce.sh: all_reduce of F32 on one host, Tutti beside the bound of shared memory, MPIs, oneCCL and Gloo, in one run.
+# all_reduce.sh: all_reduce of F32 on one host, Tutti compared with the bound of shared memory, MPIs, oneCCL and Gloo, in one run.
 #
-#   bench/all_reduce.sh           microseconds, medians of rounds A B C A B C ...; 2 ranks beside all, 4 beside MPIs and oneCCL
+#   bench/all_reduce.sh           microseconds, medians of rounds A B C A B C ...; 2 ranks with all peers, 4 with MPIs and oneCCL
 #   PEERS=../shared/bench PYTHON=python3 ROUNDS=5 RANKS="2 4" bench/all_reduce.sh
-#   OPENMPI5=venv5 MPICH=venvm IMPI=venvi ONECCL=venvc bench/all_reduce.sh       beside these too (lib.sh)
+#   OPENMPI5=venv5 MPICH=venvm IMPI=venvi ONECCL=venvc bench/all_reduce.sh       with these peers too (lib.sh)
 #
-# The tables are Markdown, for RECORDS.md. PEERS holds limit_shared_memory_all_reduce.c and pytorch_all_reduce.py. Where it,
-# AVX-512, PyTorch (PYTHON) or a peer is missing, that column is "-", or not there; so is what a peer does not measure. "best"
-# is the best of MPIs and oneCCL. The peers do not write between calls; nor does Tutti, but for the four elements that each call
+# The tables are Markdown, for RECORDS.md. PEERS contains limit_shared_memory_all_reduce.c and pytorch_all_reduce.py. If it,
+# AVX-512, PyTorch (PYTHON) or a peer is missing, that column is "-" or absent; so is what a peer does not measure. "best"
+# is the best of MPIs and oneCCL. The peers do not write between calls; nor does Tutti, except for the four elements that each call
 # checks.
 . "$(dirname "$0")/lib.sh"
 ROUNDS=${ROUNDS:-5} RANKS=${RANKS:-2 4} PYTHON=${PYTHON:-python3}
@@ -55,7 +55,7 @@ for ranks in $RANKS; do
     sizes="4 4096 65536 1048576 4194304 26214400"
     if [ "$ranks" = 2 ]; then
         sizes+=" 67108864 268435456"
-        # shellcheck disable=SC2086 # a name each
+        # shellcheck disable=SC2086 # one argument per name
         measure group limit plain $peers gloo
     else
         : >"$work/limit.times"

@@ -4,7 +4,7 @@
  *
  * Forward and backward of the model that bench/step.sh trains (conv3x3(3->64) BN ReLU, three stages of two basic blocks of
  * 64, 128, 256 channels, global average pool, linear), on random images 3x32x32, without nn, optimizer or communication.
- * Kernels are timed by standing in for them in the context's table. Prints the fastest step and its parts, in milliseconds
+ * Kernels are timed by wrappers in the context's table. Prints the fastest step and its parts, in milliseconds
  * of this thread's CPU time, which a busy machine disturbs least. */
 #include "tensor/kernel.h"
 
@@ -35,7 +35,7 @@ static const char *const part_names[N_PARTS] = {
     "conv forward",        "conv backward data", "conv backward weights", "batch norm forward",
     "batch norm backward", "forward in all",     "backward in all"};
 
-/* The wrappers below have no argument of their own to find this by. */
+/* Static because the wrappers below have no argument of their own. */
 static struct {
     const tutti__kernels *kernels;
     tutti_dtype dtype; /* of autocast */

@@ -1,12 +1,12 @@
 #!/bin/bash
-# busy.sh: a training program of one's own beside programs that keep cores busy: quiet, beside one, beside two, in turns.
+# busy.sh: a user's training program next to programs that keep cores busy: none, one and two of them, in turn.
 #
 #   bench/busy.sh
 #   PYTHON=python3 ROUNDS=3 STEPS=300 BATCH=32 THREADS="0 1" PROGRAM=build/bench/bench_optim_small_cnn bench/busy.sh
 #
-# Threads 0: those that the program chooses. A row: milliseconds a step, the median of the rounds, and their multiple of the
-# quiet time. Of two cores, two threads beside one busy program get 1.5 at best where the scheduler leaves it on one core (4/3 of
-# the time), 4/3 where it moves it about (1.5 times), and beside two a half (twice the time); one thread gets 1 and 2/3 (1.5 times).
+# Threads 0: those that the program chooses. A row: milliseconds per step, the median of the rounds, and the ratio to the
+# quiet time. Of two cores, two threads next to one busy program get 1.5 at best if the scheduler leaves it on one core (4/3 of
+# the time), 4/3 if it migrates it (1.5 times), and half next to two (twice the time); one thread gets 1 and 2/3 (1.5 times).
 . "$(dirname "$0")/lib.sh"
 PYTHON=${PYTHON:-python3} ROUNDS=${ROUNDS:-3} STEPS=${STEPS:-300} BATCH=${BATCH:-32} THREADS=${THREADS:-0 1}
 PROGRAM=${PROGRAM:-build/bench/bench_optim_small_cnn}
@@ -17,7 +17,7 @@ calm() {
 }
 trap 'calm; hosts_close; rm -rf "$work"' EXIT
 
-beside() { # N NAME COMMAND...: its milliseconds a step
+beside() { # N NAME COMMAND...: its milliseconds per step
     local i
     for ((i = 0; i < $1; i++)); do
         (while :; do :; done) &

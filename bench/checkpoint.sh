@@ -1,11 +1,11 @@
 #!/bin/bash
-# What a checkpoint costs the training: MiniResNet with momentum (22 MB a checkpoint), 2 ranks, batch 32 each.
+# The cost of a checkpoint during training: MiniResNet with momentum (22 MB per checkpoint), 2 ranks, batch 32 each.
 # SPDX-License-Identifier: MIT
 #
-#   bench/checkpoint.sh [ROUNDS [DIR]]     DIR: where the run folder is, a file system that is to be measured
+#   bench/checkpoint.sh [ROUNDS [DIR]]     DIR: where the run folder is, on the file system to be measured
 #
-# stall: what rank 0 waits at a checkpoint; slower: what a whole run takes longer with a checkpoint each 10 steps than with
-# none, for each checkpoint (writing needs a core too); both in a step's time. Modes take turns.
+# stall: how long rank 0 waits at a checkpoint; slower: how much longer a whole run takes with a checkpoint each 10 steps than with
+# none, per checkpoint (writing needs a core too); both in units of a step's time. Modes alternate.
 set -euo pipefail
 tutti=${TUTTI:-$(dirname "$0")/../build/tutti}
 rounds=${1:-3}

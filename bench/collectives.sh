@@ -1,12 +1,12 @@
 #!/bin/bash
-# collectives.sh: every collective of F32 on one host, from group memory and from plain memory, beside MPIs' and oneCCL's, in one run.
+# collectives.sh: every collective of F32 on one host, from group and from plain memory, compared with MPIs' and oneCCL's, in one run.
 #
 #   bench/collectives.sh                       microseconds, medians of rounds A B C A B C ...
 #   ROUNDS=3 RANKS=2 OPS="gather barrier" SIZES="4 65536" bench/collectives.sh
-#   OPENMPI5=venv5 MPICH=venvm IMPI=venvi ONECCL=venvc bench/collectives.sh       beside these too
+#   OPENMPI5=venv5 MPICH=venvm IMPI=venvi ONECCL=venvc bench/collectives.sh       with these peers too
 #
-# The table is Markdown, for RECORDS.md. Of a peer that is not here, and of what a peer has not, the column is "-". All take the
-# larger buffer's bytes, work in place where they may, and are timed alike: after a barrier, mean over ranks, median over calls.
+# The table is Markdown, for RECORDS.md. For a missing peer, and for a collective that a peer lacks, the column is "-". All take the
+# larger buffer's bytes, work in place if possible, and are timed alike: after a barrier, mean over ranks, median over calls.
 . "$(dirname "$0")/lib.sh"
 ROUNDS=${ROUNDS:-3} RANKS=${RANKS:-2} SIZES=${SIZES:-4 4096 65536 1048576 4194304 26214400 67108864}
 OPS=${OPS:-all_reduce reduce reduce_scatter broadcast scatter gather all_gather all_to_all barrier}

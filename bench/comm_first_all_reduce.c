@@ -1,5 +1,5 @@
 /* A rank's first all_reduce: from $BEGIN (seconds since 1970, when the launcher was started) to its end, in milliseconds, and
- * how it divides. bench/start.sh runs it.   SPDX-License-Identifier: MIT */
+ * its parts. bench/start.sh runs it.   SPDX-License-Identifier: MIT */
 #include <stdlib.h>
 #include <time.h>
 #include <tutti/group.h>

@@ -1,4 +1,4 @@
-/* What it costs to prove to belong to the job: connections to a store with the handshake, beside connections and a byte
+/* The cost of the job's authentication: connections to a store with the handshake, compared with connections and a byte
  * each way without it, in turn, over loopback.   SPDX-License-Identifier: MIT */
 #include "comm/bootstrap/store/store.h"
 
@@ -17,7 +17,7 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Accepts, sends what comes back. */
+/* Accepts connections and echoes what they send. */
 static void *echo_main(void *arg)
 {
     int listener = *(int *)arg;

@@ -2,9 +2,9 @@
  *
  *     build/bench/bench_comm_reduce [KIB]
  *
- * A row a type, a column a number of sources, each of KIB kibibytes (default 32: all in the second-level cache), summed and
- * stored into all of them, as an all_reduce in place does. The figure is GB/s of what is read and written: two bytes
- * moved a byte of each source. It is the best of several rounds. */
+ * One row per type, one column per number of sources, each of KIB kibibytes (default 32: all in the second-level cache), summed and
+ * stored into all of them, as an all_reduce in place does. The figure is GB/s read and written: two bytes
+ * moved per byte of each source. It is the best of several rounds. */
 #include "base/base.h"
 #include "comm/core/reduce.h"
 
@@ -43,7 +43,7 @@ int main(int argc, char **argv)
         at[i] = tutti__alloc(bytes + 64 * MOST);
         if (!at[i])
             return 1;
-        at[i] = (char *)at[i] + 64 * i; /* not all in the same sets of the cache */
+        at[i] = (char *)at[i] + 64 * i; /* not all in the same cache sets */
     }
     printf("# GB/s read and written by one core, %zu KiB a source\n%-10s", bytes >> 10, "sum");
     for (size_t s = 0; s < TUTTI__COUNT_OF(SOURCES); s++)

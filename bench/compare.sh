@@ -1,13 +1,13 @@
 #!/bin/bash
-# compare.sh: two builds of Tutti beside each other, in one run: what became slower, and what faster.
+# compare.sh: compares two builds of Tutti in one run: what became slower, and what faster.
 #
 #   bench/compare.sh BEFORE AFTER              two `tutti` binaries; microseconds, medians of rounds A B A B ...
 #   ROUNDS=5 ONLY='^(tcp|hosts)' bench/compare.sh old/build/tutti build/tutti
 #
-# A case is run by one binary and then by the other, so that what drifts strikes both. ONLY is a regular expression for
+# A case is run by one binary and then by the other, so that drift affects both. ONLY is a regular expression for
 # cases: PLACE OP RANKS MEMORY, with the place host (shared memory), tcp, hosts and hosts_tcp (two hosts of two ranks each, in
-# network namespaces; root), openmpi or mpich (backend mpi). Places that are not here, and operations that a binary does not
-# know, are left out, and said to be. Spread is (largest - smallest) / median of the rounds before: a ratio within it is
+# network namespaces; root), openmpi or mpich (backend mpi). Places that are not available, and operations that a binary does not
+# have, are left out with a message. Spread is (largest - smallest) / median of the BEFORE rounds: a ratio within it is
 # noise. Exit code 1 if a case failed.
 [ $# = 2 ] && [ -x "$1" ] && [ -x "$2" ] || {
     echo "usage: bench/compare.sh BEFORE AFTER      (two tutti binaries)" >&2
@@ -21,7 +21,7 @@ sizes="4096 65536 1048576 26214400"
 
 knows() { # BINARY OP
     local text
-    text=$("$1" bench "$2" -n 0 2>&1) || true # the number is refused, after the name
+    text=$("$1" bench "$2" -n 0 2>&1) || true # the number is rejected, but only after the name was checked
     [[ $text != *"there is no benchmark"* ]]
 }
 cases() {
@@ -48,7 +48,7 @@ is_here() { # PLACE
     openmpi | mpich) command -v "mpirun.$1" >/dev/null ;;
     esac
 }
-measure() { # PLACE OP RANKS MEMORY: by $TUTTI
+measure() { # PLACE OP RANKS MEMORY: with $TUTTI
     local sizes=$sizes
     case $2 in all_reduce | ping_pong) sizes=$all_reduce_sizes ;; esac
     case $1 in

@@ -1,11 +1,11 @@
 #!/bin/bash
-# curve.sh: the loss of MiniResNet on CIFAR-10 beside PyTorch's, from the same weights, with the same batches and updates.
+# curve.sh: the loss of MiniResNet on CIFAR-10 compared with PyTorch's, from the same weights, with the same batches and updates.
 #
 #   PYTHON=python3 DATA=DIR bench/curve.sh          DIR: CIFAR-10's binary files, or 32x32 images as DIR/train/CLASS/FILE, DIR/test
 #   STEPS=200 EVERY=10 RANKS=2 BATCH=64 LR=0.05 ISA=auto bench/curve.sh
 #
-# Losses are means over the EVERY steps before; their difference begins with rounding, which training multiplies from step to step: as
-# much lies between two of PyTorch's own runs that differ in rounding, such as with channels last, the last column.
+# Losses are means over the last EVERY steps; their difference starts with rounding, which training amplifies: as
+# large is that between two PyTorch runs that differ in rounding, such as with channels last, the last column.
 . "$(dirname "$0")/lib.sh"
 PYTHON=${PYTHON:-python3} DATA=${DATA:-} STEPS=${STEPS:-200} EVERY=${EVERY:-10} RANKS=${RANKS:-2} BATCH=${BATCH:-64} LR=${LR:-0.05}
 ISA=${ISA:-auto}

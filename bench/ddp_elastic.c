@@ -1,10 +1,10 @@
-/* ddp_elastic.c -- a worker that may be killed: what bench/elastic.sh measures beside bench/peer/torchft_recovery.py.
+/* ddp_elastic.c -- a worker that may be killed: for bench/elastic.sh, which compares it with bench/peer/torchft_recovery.py.
  * SPDX-License-Identifier: MIT
  *
  *     tutti run -n WORKERS bench_ddp_elastic FOLDER SHARDS [SHARD_MS]
  *
  * Trains linear(64 -> 256) ReLU linear(256 -> 10) by SGD; a shard is 32 samples, drawn from (step, shard), and SHARD_MS (5) of waiting in
- * place of a larger model's arithmetic. Goes on until the step that the file FOLDER/end names, which may come late. Lines of
+ * place of a larger model's arithmetic. Runs until the step in the file FOLDER/end, which may be created later. Lines of
  * FOLDER/log: "SECONDS PROCESS STEP" for each commit, and in the end "digest PROCESS DIGEST". */
 #include "base/base.h"
 #include <tutti/tutti.h>
@@ -22,7 +22,7 @@ enum { BATCH = 32, FEATURES = 64, HIDDEN = 256, CLASSES = 10 };
 static const char *folder;
 static int log_fd;
 
-/* A whole line at once: workers share the file. */
+/* Writes a whole line at once: workers share the file. */
 static void say(const char *format, ...) TUTTI_PRINTF(1, 2);
 static void say(const char *format, ...)
 {
@@ -37,7 +37,7 @@ static void say(const char *format, ...)
         perror("bench_ddp_elastic: log");
 }
 
-/* The step at which to stop; UINT64_MAX: not known yet. */
+/* The step at which to stop; UINT64_MAX: not yet known. */
 static uint64_t read_end(void)
 {
     char path[4096];
@@ -117,7 +117,7 @@ static void open_trainer(trainer *t, int shards)
     tutti_linear_init(&t->out, &t->module, "out", HIDDEN, CLASSES);
     TUTTI_MUST(tutti_sgd_new(&t->optim, &t->module, &(tutti_sgd_opts){.lr = 0.05f}));
     TUTTI_MUST(
-        compute(t, 0, 0)); /* makes kernels, for which a group that it joins would have to wait */
+        compute(t, 0, 0)); /* creates kernels before joining a group, which would have to wait */
     TUTTI_MUST(tutti_elastic_new(&t->e, &(tutti_elastic_opts){.shards = shards}));
     TUTTI_MUST(tutti_elastic_keep_module(t->e, &t->module, NULL, NULL));
     TUTTI_MUST(tutti_elastic_keep_optim(t->e, t->optim));
@@ -133,7 +133,7 @@ static void train(trainer *t, long shard_ms)
 
             wait_ms(shard_ms);
             status = compute(t, tutti_elastic_step(t->e), shard);
-            if (tutti_status_scope(status) != TUTTI_SCOPE_GROUP) /* finish will say it */
+            if (tutti_status_scope(status) != TUTTI_SCOPE_GROUP) /* finish reports it */
                 TUTTI_MUST(status);
         }
         if (!tutti_elastic_finish(t->e))

@@ -3,8 +3,8 @@
  *     tutti run -n 2 build/bench/bench_ddp_overlap [BATCH [SIDE [BUCKET_MB]]]
  *
  * Steps of MiniResNet on images of SIDE x SIDE, alternating in blocks: with gradients averaged, and paused (nothing is
- * sent, but a barrier ends backward, so that both meet the slower rank). The medians over all steps are compared, so that the
- * machine's drift meets both alike; then the last step's buckets. */
+ * sent, but a barrier ends backward, so that both wait for the slower rank). The medians over all steps are compared, so that the
+ * machine's drift affects both alike; then the last step's buckets. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

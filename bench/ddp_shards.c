@@ -1,9 +1,9 @@
-/* ddp_shards.c -- what a step over logical shards costs beside one of plain DDP.   SPDX-License-Identifier: MIT
+/* ddp_shards.c -- the cost of a step over logical shards compared with plain DDP.   SPDX-License-Identifier: MIT
  *
  *     tutti run -n 2 build/bench/bench_ddp_shards [BATCH [SIDE [ROUNDS [WIRE_BITS]]]]
  *
- * Two MiniResNets take turns at steps on the same images of SIDE x SIDE: one averages over the ranks, the other over as many
- * shards, one a rank. Medians over all rounds, so that the machine's drift meets both alike: of the time that passes, and of
+ * Two MiniResNets alternate in steps on the same images of SIDE x SIDE: one averages over the ranks, the other over as many
+ * shards, one per rank. Medians over all rounds, so that the machine's drift affects both alike: of the wall-clock time, and of
  * the processor time of rank 0's process, which other programs on the machine disturb less. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,12 +1,12 @@
 #!/bin/bash
-# elastic.sh: training by logical shards: what it costs where nothing happens, a worker that is late, workers that die.
+# elastic.sh: training by logical shards: its cost without failures, with a slow worker, and with workers that die.
 #
 #   bench/elastic.sh                 all three
 #   PYTHON=python3 ONLY='calm|late|killed' ROUNDS=3 STEPS=16 KILLS=10 PEER_KILLS=3 HEARTBEAT_MS=1000 bench/elastic.sh
 #
-# calm: MiniResNet on 2 workers, --shards 2 beside plain DDP. late: one of 2 workers has a third of its time (stopped 20 ms of 30),
-# --shards 8 beside fixed shares, which is plain DDP with 4 batches accumulated. killed: 3 workers, of which one at a time is killed and
-# replaced (bench_ddp_elastic), beside the same kills of torchft's workers on the CPU with Gloo (peer/torchft_recovery.py), where
+# calm: MiniResNet on 2 workers, --shards 2 compared with plain DDP. late: one of 2 workers runs a third of the time (stopped 20 ms of 30),
+# --shards 8 compared with plain DDP with 4 batches accumulated. killed: 3 workers, of which one at a time is killed and
+# replaced (bench_ddp_elastic), compared with the same kills of torchft's workers on the CPU with Gloo (peer/torchft_recovery.py), if
 # PYTHON can import torchft. Figures are medians. Next step: from the kill to the commit of the first step that began after it;
 # pause: the longest time without a commit of a survivor, from the kill to the replacement's first commit.
 . "$(dirname "$0")/lib.sh"
@@ -18,7 +18,7 @@ trap '[ -z "$job" ] || kill "$job" 2>/dev/null || true; hosts_close; rm -rf "$wo
 
 # ---- MiniResNet
 
-train() { # NAME FLAGS...: the run stays in $work/NAME
+train() { # NAME FLAGS...: its run folder is $work/NAME
     rm -rf "${work:?}/$1"
     timeout 300 "$TUTTI" train -n 2 --data synthetic --model mini_resnet --batch_size "$BATCH" --max_steps "$STEPS" --log_every 1 \
         --eval_every 0 --augment off --lr 0.1 --momentum 0.9 --threads 1 --run_dir "$work/$1" "${@:2}" >"$work/out" 2>&1 || {
@@ -26,7 +26,7 @@ train() { # NAME FLAGS...: the run stays in $work/NAME
         exit 1
     }
 }
-images() { # NAME: a second, without the first steps
+images() { # NAME: images per second, without the first steps
     sed -n 's/.*"images_per_s": *\([0-9.e+]*\).*/\1/p' "$work/$1/metrics.jsonl" | tail -n +5 | median
 }
 digest() { sed -n 's/.*"parameter_digest": *"\([0-9a-f]*\)".*/\1/p' "$work/$1/summary.json"; }
@@ -36,8 +36,8 @@ worker() { # NAME LOCAL_RANK: its process
         ! grep -qzx "LOCAL_RANK=$2" "/proc/$pid/environ" 2>/dev/null || echo "$pid"
     done
 }
-pause() { read -r -t "$1" -u "$nothing" || true; } # SECONDS, without a process
-slow_down() {                                       # NAME LOCAL_RANK: two thirds of its time are taken from it, until it ends
+pause() { read -r -t "$1" -u "$nothing" || true; } # SECONDS: sleeps without starting a process
+slow_down() {                                       # NAME LOCAL_RANK: takes two thirds of its time from it, until it ends
     local pid="" nothing
     exec {nothing}<> <(:)
     while [ -z "$pid" ] && kill -0 $$; do
@@ -102,13 +102,13 @@ await() { # PATIENCE_S WHAT COMMAND...: until it succeeds, while $job runs
         sleep 0.02
     done
 }
-committed() { # FOLDER SINCE N [PID]: each of all workers, or this one, has so many steps since then
+committed() { # FOLDER SINCE N [PID]: every worker, or this one, has committed N steps since then
     [ -e "$1/log" ] && tail -n 2000 "$1/log" | awk -v since="$2" -v n="$3" -v pid="${4:-}" -v workers="$WORKERS" '
         $1 != "digest" && $1 > since {steps[$2]++}
         END {for (p in steps) done += steps[p] >= n && (pid == "" || p == pid)
              exit !(done >= (pid == "" ? workers : 1))}'
 }
-newcomer() { # FOLDER: prints a process that was not in $work/seen
+newcomer() { # FOLDER: prints a process that is not in $work/seen
     tail -n 200 "$1/log" | awk '$1 != "digest" {print $2}' | sort -u | grep -vxFf "$work/seen" | head -1 | grep .
 }
 has_newcomer() { newcomer "$1" >/dev/null; }

@@ -1,6 +1,6 @@
 #!/bin/bash
 # hosts.sh: all_reduce and broadcast of F32 between two hosts of two ranks each (network namespaces joined by a veth pair; root),
-# hierarchical beside TCP between all ranks, in one run. Microseconds, medians of rounds A B A B ...
+# hierarchical compared with TCP between all ranks, in one run. Microseconds, medians of rounds A B A B ...
 #
 #   ROUNDS=5 SOCKETS=2 MEMORY=group bench/hosts.sh
 . "$(dirname "$0")/lib.sh"

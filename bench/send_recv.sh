@@ -1,16 +1,16 @@
 #!/bin/bash
-# send_recv.sh: half of the round trip of a message between two ranks of one host, Tutti beside Open MPI, in one run.
+# send_recv.sh: half of the round trip of a message between two ranks of one host, Tutti compared with Open MPI, in one run.
 #
 #   bench/send_recv.sh                         microseconds, medians of rounds A B C A B C ...
 #   ROUNDS=5 SIZES="4 4096" bench/send_recv.sh
 #
-# The table is Markdown, for RECORDS.md. Where mpicc is missing, its column is "-". Both sides time rounds in the same way
-# (bench/peer/mpi_send_recv.c); ours writes and checks four elements before and after each.
+# The table is Markdown, for RECORDS.md. If mpicc is missing, its column is "-". Both sides time rounds in the same way
+# (bench/peer/mpi_send_recv.c); Tutti's writes and checks four elements before and after each.
 . "$(dirname "$0")/lib.sh"
 ROUNDS=${ROUNDS:-5} SIZES=${SIZES:-4 1024 4096 16384 65536 262144 1048576 4194304 26214400}
 
 mpi() {
-    # shellcheck disable=SC2086 # an argument a size
+    # shellcheck disable=SC2086 # one argument per size
     [ ! -x "$work/mpi" ] || timeout 120 mpirun -np 2 "$work/mpi" $SIZES 2>/dev/null
 }
 

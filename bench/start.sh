@@ -1,11 +1,11 @@
 #!/bin/bash
-# start.sh: how soon a job begins and ends, Tutti beside torchrun, in one run.
+# start.sh: how fast a job starts and ends, Tutti compared with torchrun, in one run.
 #
-#   bench/start.sh                two workers of /bin/true, and two ranks to their first finished all_reduce
+#   bench/start.sh                two workers of /bin/true, and two ranks until the end of their first all_reduce
 #   PYTHON=python3 ROUNDS=10 FIRST_ROUNDS=20 RANKS=2 bench/start.sh
 #
-# A round is A B; figures are medians, of wall-clock milliseconds. PYTHON must be able to import torch, and torchrun lies beside
-# it; where it is missing, only ours is measured. The last columns are the least and the largest of the rounds.
+# A round is A B; figures are medians, of wall-clock milliseconds. PYTHON must be able to import torch, and torchrun be next to
+# it; if it is missing, only Tutti is measured. The last columns are the least and the largest of the rounds.
 . "$(dirname "$0")/lib.sh"
 PYTHON=${PYTHON:-python3} ROUNDS=${ROUNDS:-10} FIRST_ROUNDS=${FIRST_ROUNDS:-20} RANKS=${RANKS:-2}
 build=$(dirname "$TUTTI")

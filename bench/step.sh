@@ -1,17 +1,17 @@
 #!/bin/bash
-# step.sh: training beside PyTorch DDP + Gloo, in one run: throughput, start to first finished step, memory, and what two ranks
-# make of one.
+# step.sh: training compared with PyTorch DDP + Gloo, in one run: throughput, start to first finished step, memory, and the speedup of
+# two ranks.
 #
-#   PYTHON=python3 bench/step.sh                    MiniResNet, 2 ranks x 1 thread, batch 32 a rank
+#   PYTHON=python3 bench/step.sh                    MiniResNet, 2 ranks x 1 thread, batch 32 per rank
 #   BATCH="8 32 128" ROUNDS=5 bench/step.sh         a table for each batch
 #   ISA=avx2 bench/step.sh                          both without AVX-512
 #   MODEL=mlp bench/step.sh                         the digits; many small steps
 #   RANKS=2 THREADS=1 STEPS=14 VARIANTS="plain last compile last+compile" PEERS=none bench/step.sh
 #
-# Of PyTorch's variants (last: channels last; compile: torch.compile, whose compiling is in no step that counts, but in its first one)
-# each runs once; then ours and the fastest of them in turn, A B A B. Where PYTHON cannot import torch, or PEERS=none, ours alone.
-# Last, what the ranks make of one rank alone on a core, and what as many unconnected jobs of one rank make, a core each: what
-# these lose is lost to the memory, caches and clock that cores share, the rest is data parallelism's own.
+# Of PyTorch's variants (last: channels last; compile: torch.compile, whose compilation is in the first steps, which are not timed)
+# each runs once; then Tutti and the fastest of them in turn, A B A B. If PYTHON cannot import torch, or with PEERS=none, Tutti alone.
+# Last, the throughput of all ranks relative to one rank alone on a core, and that of as many independent one-rank jobs, a core each: what
+# these lose is due to the memory, caches and clock that cores share, the rest is the cost of data parallelism.
 . "$(dirname "$0")/lib.sh"
 PYTHON=${PYTHON:-python3} ROUNDS=${ROUNDS:-3} BATCH=${BATCH:-32} RANKS=${RANKS:-2} THREADS=${THREADS:-1} MODEL=${MODEL:-mini_resnet}
 ISA=${ISA:-auto} VARIANTS=${VARIANTS:-plain last compile last+compile}
@@ -32,11 +32,11 @@ train() { # RANKS STEPS LOG_EVERY [COMMAND...]
     "${@:4}" "$TUTTI" train -n "$1" --data $data --model "$MODEL" --batch_size "$batch" --epochs 100000 --max_steps "$2" --log_every "$3" \
         --eval_every 0 --checkpoint_every 1000000000 --augment off --lr $lr --momentum 0.9 --weight_decay 5e-4 --threads "$THREADS" --run_dir "$work/run"
 }
-ours_images() { # RANKS [COMMAND...]: images/s, the median of the lines behind the second
+ours_images() { # RANKS [COMMAND...]: images/s, the median of the lines after the second
     train "$1" "$STEPS" $log_every "${@:2}" >"$work/out" 2>&1 || { cat "$work/out" >&2; exit 1; }
     sed -n 's/.*"images_per_s": *\([0-9.e+]*\).*/\1/p' "$work/run/metrics.jsonl" | tail -n +3 | median
 }
-apart_images() { # images/s of RANKS jobs of one rank at once, a core each
+apart_images() { # images/s of RANKS jobs of one rank at once, one core each
     local core
     for core in $(seq 0 $((RANKS - 1))); do
         (work=$work/apart$core && mkdir -p "$work" && ours_images 1 taskset -c "$core" >"$work/images") &
@@ -80,7 +80,7 @@ for batch in $BATCH; do
     done
     for _ in $(seq "$ROUNDS"); do
         ours_images "$RANKS" >>"$work/ours.images"
-        ours_first >>"$work/ours.first" # each start behind its own kind: on a virtual machine, memory that went back to the host is slow to come
+        ours_first >>"$work/ours.first" # each after a run of its own kind: a virtual machine is slow to regain memory returned to the host
         [ -z "$peer" ] || theirs_images "$best" >>"$work/$best.images"
         [ -z "$peer" ] || theirs_first plain >>"$work/plain.first"
         ours_images 1 taskset -c 0 >>"$work/alone.images"

@@ -1,11 +1,11 @@
 #!/bin/bash
-# tcp.sh: all_reduce of F32 over TCP loopback, Tutti beside the bound of the wire and Open MPI over TCP, in one run.
+# tcp.sh: all_reduce of F32 over TCP loopback, Tutti compared with the bound of TCP itself and Open MPI over TCP, in one run.
 #
 #   bench/tcp.sh           microseconds, medians of rounds A B C A B C ...
 #   PEERS=../shared/bench ROUNDS=5 SOCKETS=2 bench/tcp.sh
 #
-# PEERS holds limit_tcp_exchange.c (the bytes of a 25 MiB all_reduce of two ranks, both ways at once, no arithmetic) and
-# mpi_all_reduce.c. Where it or mpicc is missing, that column is "-".
+# PEERS contains limit_tcp_exchange.c (the bytes of a 25 MiB all_reduce of two ranks, both ways at once, no arithmetic) and
+# mpi_all_reduce.c. If it or mpicc is missing, that column is "-".
 . "$(dirname "$0")/lib.sh"
 ROUNDS=${ROUNDS:-5}
 export TUTTI_SOCKETS_PER_PAIR=${SOCKETS:-1}

@@ -1,13 +1,13 @@
-# What libtutti_cuda needs, NVIDIA's toolkit and cuDNN, and what libtutti_nccl needs beside them. Sets CUDA_COMPLETE and
-# NCCL_COMPLETE; CUDA_MISSING and NCCL_MISSING say what is not there, NCCL_REMEDY what to do. Nothing links with the driver's libcuda.
+# What libtutti_cuda needs, NVIDIA's toolkit and cuDNN, and what libtutti_nccl needs in addition. Sets CUDA_COMPLETE and
+# NCCL_COMPLETE; CUDA_MISSING and NCCL_MISSING list what was not found, NCCL_REMEDY what to do. Nothing links with the driver's libcuda.
 #
 # nvcc: CMAKE_CUDA_COMPILER or CUDACXX; else in CUDA_PATH, CUDA_HOME, the PATH, or /usr/local/cuda. cuDNN and NCCL are looked for
-# beside the toolkit, and in CMAKE_PREFIX_PATH.
+# in the toolkit's folders, and in CMAKE_PREFIX_PATH.
 set(CUDA_COMPLETE FALSE)
 set(CUDA_MISSING "")
 set(NCCL_COMPLETE FALSE)
 
-# Ampere, Hopper, and what comes after them by way of Hopper's PTX.
+# Ampere, Hopper, and later ones through Hopper's PTX.
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES "80-real;90" CACHE STRING "GPUs that libtutti_cuda is compiled for")
 endif()
@@ -22,8 +22,8 @@ if(NOT nvcc)
   set(nvcc "${TUTTI_NVCC}")
 endif()
 if(nvcc)
-  # check_language compiles in a project of its own, since enable_language would end this one where nvcc cannot: without the
-  # toolkit around it, or without a C++ compiler that it takes. What it is to use it reads from the environment.
+  # check_language compiles in a separate project, since enable_language would stop this one if nvcc fails: without the
+  # rest of the toolkit, or without a C++ compiler that it supports. It reads from the environment what to use.
   if(NOT CMAKE_CUDA_COMPILER)
     unset(CMAKE_CUDA_COMPILER CACHE)
     set(ENV{CUDACXX} "${nvcc}")
@@ -83,7 +83,7 @@ else()
 endif()
 string(REPLACE ";" ", " CUDA_MISSING "${CUDA_MISSING}")
 
-# tutti_folders(OUT LIBRARIES...): where modules find these at run time, less what the system searches by itself.
+# tutti_folders(OUT LIBRARIES...): the folders of these for the modules' RPATH, without the system's default ones.
 function(tutti_folders out)
   set(folders "")
   foreach(library ${ARGN})

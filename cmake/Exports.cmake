@@ -1,4 +1,4 @@
-# tutti_exports(TARGET): what the dynamic linker sees of a shared library. Programs are bound to the soname and to the node of
+# tutti_exports(TARGET): the exported symbols of a shared library. Programs are bound to the soname and to the version node of
 # exports.map, both of which change with the first two numbers of the version: before 1.0 a minor version may break
 # programs. What is exported is recorded in tools/exports/; tools/check-exports compares.
 function(tutti_exports target)

@@ -1,6 +1,6 @@
-# tutti_find_mpis(WRAPPERS): asks each MPI compiler wrapper that exists what it would do. Sets MPIS, the kinds found
-# (openmpi, mpich), and for each MPI_<kind>_INCLUDES, _LIBRARIES (with the folders they lie in) and _RPATH.
-# CMake's own FindMPI knows one MPI a build.
+# tutti_find_mpis(WRAPPERS): asks each MPI compiler wrapper that exists for its flags. Sets MPIS, the implementations found
+# (openmpi, mpich), and for each MPI_<kind>_INCLUDES, _LIBRARIES (with their folders) and _RPATH.
+# CMake's own FindMPI finds one MPI per build.
 function(tutti_find_mpis wrappers)
   set(kinds "")
   file(WRITE ${CMAKE_BINARY_DIR}/CMakeFiles/which_mpi.c "#include <mpi.h>\n")

@@ -1,8 +1,8 @@
-# Install.cmake: what is installed beside the libraries and modules, and the packages of `cpack -G DEB`.
+# Install.cmake: what is installed besides the libraries and modules, and the packages of `cpack -G DEB`.
 #
 # Components, which are the packages: command (with the shared libraries, manual pages, completion, docs), development, and
-# mpi and cuda with the modules that need those. A plain `cmake --install` takes all, and leaves a list of what it
-# installed in share/tutti, by which cmake/Uninstall.cmake removes it.
+# mpi and cuda with the modules that need those. A plain `cmake --install` installs all, and writes a list of what it
+# installed into share/tutti, which cmake/Uninstall.cmake reads.
 include(CMakePackageConfigHelpers)
 
 set(TUTTI_DOC ${CMAKE_INSTALL_DATAROOTDIR}/doc/tutti)
@@ -10,7 +10,7 @@ set(TUTTI_BASH_COMPLETION ${CMAKE_INSTALL_DATAROOTDIR}/bash-completion/completio
 set(TUTTI_ZSH_COMPLETION ${CMAKE_INSTALL_DATAROOTDIR}/zsh/site-functions)
 set(TUTTI_CMAKE ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
 
-# Every folder that is installed into: those that are not there yet are removed by Uninstall.cmake, where nothing else is in them.
+# Every folder that is installed into: Uninstall.cmake removes those that did not exist before, if they are empty.
 set(folders ${CMAKE_INSTALL_BINDIR} ${CMAKE_INSTALL_INCLUDEDIR}/tutti ${CMAKE_INSTALL_LIBDIR}/tutti ${CMAKE_INSTALL_LIBDIR}/pkgconfig
             ${TUTTI_CMAKE} ${TUTTI_DOC} ${TUTTI_BASH_COMPLETION} ${TUTTI_ZSH_COMPLETION} ${CMAKE_INSTALL_MANDIR}/man1
             ${CMAKE_INSTALL_DATAROOTDIR}/tutti)
@@ -21,12 +21,12 @@ install(CODE "set(TUTTI_FOLDERS \"${folders}\")
               set(TUTTI_VERSION ${PROJECT_VERSION})
               include(\"${CMAKE_CURRENT_LIST_DIR}/InstallBegin.cmake\")" COMPONENT all)
 
-set(CMAKE_INSTALL_MESSAGE NEVER) # InstallEnd.cmake says what has become of it
+set(CMAKE_INSTALL_MESSAGE NEVER) # InstallEnd.cmake prints a summary
 
 # `make install` builds this: neither tests nor benchmarks.
 add_custom_target(installable)
 
-# Manual pages and completion, made of what each command says to --help.
+# Manual pages and completion, generated from each command's --help.
 function(tutti_manual)
   set(manual ${CMAKE_BINARY_DIR}/manual)
   if(CMAKE_CROSSCOMPILING AND NOT CMAKE_CROSSCOMPILING_EMULATOR)
@@ -60,10 +60,10 @@ function(tutti_install)
   write_basic_package_version_file(tuttiConfigVersion.cmake COMPATIBILITY SameMinorVersion)
   install(FILES ${CMAKE_BINARY_DIR}/tuttiConfig.cmake ${CMAKE_BINARY_DIR}/tuttiConfigVersion.cmake
           DESTINATION ${TUTTI_CMAKE} COMPONENT development)
-  # The build folder is a package too: -D tutti_DIR=build. Of the shared libraries, which need nothing else to be found.
+  # The build folder is a package too: -D tutti_DIR=build. It has the shared libraries only, which need no other packages.
   export(TARGETS tutti_shared tutti_comm_shared NAMESPACE tutti:: FILE ${CMAKE_BINARY_DIR}/tuttiTargets.cmake)
 
-  # Where every linker looks, a program needs not be told where the library is.
+  # In the linker's default folders a program needs no RPATH.
   install(CODE "if(CMAKE_INSTALL_PREFIX MATCHES \"^/(usr)?/?$\")
     foreach(name tutti tutti_comm)
       set(file \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/pkgconfig/\${name}.pc\")
@@ -76,7 +76,7 @@ function(tutti_install)
   tutti_packages()
 endfunction()
 
-# cpack -G DEB: tutti, libtutti-dev, and tutti-mpi and tutti-cuda where their modules were built.
+# cpack -G DEB: tutti, libtutti-dev, and tutti-mpi and tutti-cuda if their modules were built.
 macro(tutti_packages)
   get_property(modules GLOBAL PROPERTY TUTTI_MODULE_COMPONENTS)
   list(REMOVE_DUPLICATES modules)
@@ -93,7 +93,7 @@ macro(tutti_packages)
   set(CPACK_PACKAGE_NAME tutti)
   set(CPACK_PACKAGE_VENDOR "The Tutti authors")
   set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "distributed data-parallel training in C")
-  set(CPACK_SET_DESTDIR ON) # install() sees the prefix that the package will have
+  set(CPACK_SET_DESTDIR ON) # so that install() uses the package's prefix
   set(CPACK_INSTALL_PREFIX /usr)
   set(CPACK_STRIP_FILES ON)
   set(CPACK_DEB_COMPONENT_INSTALL ON)

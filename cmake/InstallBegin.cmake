@@ -13,7 +13,7 @@ if(NOT EXISTS "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}")
   list(APPEND TUTTI_NEW_FOLDERS "./")
 endif()
 
-# May this user write there, or in the nearest folder that is there?
+# May this user write there, or in the nearest folder that exists?
 foreach(folder IN LISTS TUTTI_FOLDERS)
   set(folder "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/${folder}")
   while(NOT EXISTS "${folder}")

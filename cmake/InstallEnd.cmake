@@ -1,6 +1,6 @@
-# InstallEnd.cmake: after all is installed: writes the list of it, relative to the prefix, which Uninstall.cmake reads: files, and
-# (with a slash) the folders that were made for them. Removes what an earlier version had installed, and this one has not.
-# Not under DESTDIR: what a package manager installs it removes by itself.
+# InstallEnd.cmake: after the installation: writes the list of what was installed, relative to the prefix, for Uninstall.cmake:
+# files, and (with a slash) the folders that were made for them. Removes what an earlier version had installed and this one has not.
+# Not under DESTDIR: a package manager removes what it installed.
 if(NOT "$ENV{DESTDIR}" STREQUAL "")
   list(LENGTH CMAKE_INSTALL_MANIFEST_FILES n)
   message(STATUS "tutti ${TUTTI_VERSION}: ${n} files in $ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}")
@@ -31,13 +31,13 @@ list(SORT lines)
 list(JOIN lines "\n" text)
 file(WRITE "${root}/${TUTTI_LIST}" "${text}\n")
 
-# Programs that pkg-config or CMake built know where the library is; others ask the loader, which keeps a list of its own folders.
+# Programs built through pkg-config or CMake have an RPATH; for others the loader needs its cache updated.
 set(usual FALSE)
 if(CMAKE_INSTALL_PREFIX MATCHES "^/(usr(/local)?)?/?$")
   set(usual TRUE)
   find_program(TUTTI_LDCONFIG ldconfig PATHS /sbin /usr/sbin)
   if(TUTTI_LDCONFIG)
-    execute_process(COMMAND ${TUTTI_LDCONFIG} OUTPUT_QUIET ERROR_QUIET RESULT_VARIABLE ignored) # for root
+    execute_process(COMMAND ${TUTTI_LDCONFIG} OUTPUT_QUIET ERROR_QUIET RESULT_VARIABLE ignored) # needs root
   endif()
 endif()
 

@@ -1,6 +1,6 @@
-# Files in an isa/ folder are compiled once for each instruction set of the processor: a set's options, and TUTTI__ISA and TUTTI__LANES
-# (floats a vector). Loops must unroll into registers in every build type. Products and sums may fuse, but in isa/exact/, where every set
-# gives the same bits (tests/unit/fused.sh looks).
+# Files in an isa/ folder are compiled once for each instruction set of the processor, with its options, and with TUTTI__ISA and
+# TUTTI__LANES (floats per vector). Loops must unroll into registers in every build type. Products and sums may be fused, except in
+# isa/exact/, where every set gives the same bits (checked by tests/unit/fused.sh).
 set(TUTTI_ISAS base)
 set(TUTTI_ISA_LANES_base 4) # SSE2, NEON, or what the compiler makes of four floats
 set(TUTTI_ISA_FLAGS_base "")
@@ -12,7 +12,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   set(TUTTI_ISA_FLAGS_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512)
 endif()
 
-# Replaces each isa/NAME.c in the list of that name by a file a set, which includes it.
+# Replaces each isa/NAME.c in the list of that name by one file per set, which includes it.
 function(tutti_for_each_isa list)
   set(result ${${list}})
   list(FILTER result EXCLUDE REGEX "/isa/")

@@ -1,7 +1,7 @@
-# Needs.cmake: says everything that building lacks in one message, with the remedy, instead of one thing a run.
+# Needs.cmake: reports everything that is missing for the build in one message, with the remedy, instead of one item per run.
 #
 #   tutti_need(FOUND WHAT)    WHAT is missing unless FOUND is true
-#   tutti_needs_met()         ends with the message, where something is
+#   tutti_needs_met()         fails with the message if something is
 function(tutti_need found what)
   if(NOT found)
     set(TUTTI_MISSING ${TUTTI_MISSING} ${what} PARENT_SCOPE)
@@ -15,7 +15,7 @@ function(tutti_needs_met)
   endif()
 endfunction()
 
-# Programs, before project() looks for a compiler. What the caller has named is the caller's.
+# Programs, before project() looks for a compiler. One that the caller has set is kept.
 find_program(TUTTI_CC NAMES cc gcc clang)
 if(NOT CMAKE_C_COMPILER AND NOT CMAKE_TOOLCHAIN_FILE AND "$ENV{CC}" STREQUAL "")
   tutti_need("${TUTTI_CC}" "a C compiler (gcc)")

@@ -1,4 +1,4 @@
-# Package.cmake: read by cpack. Without these tools it would make packages that depend on nothing, and say so in passing.
+# Package.cmake: read by cpack. Without these tools it would make packages without dependencies, with only a warning.
 foreach(tool dpkg-shlibdeps file)
   find_program(TUTTI_PACKAGE_${tool} ${tool})
   if(CPACK_GENERATOR STREQUAL "DEB" AND NOT TUTTI_PACKAGE_${tool})

@@ -1,8 +1,8 @@
-# Optional parts. TUTTI_<PART> is AUTO (taken where it is found), ON (an error where it is not) or OFF (not looked for).
+# Optional parts. TUTTI_<PART> is AUTO (used if it is found), ON (an error if it is not) or OFF (not looked for).
 #
 #   tutti_parts(NAMES...)      declares them
 #   tutti_look_for(PART OUT)   OUT: whether to look for it at all
-#   tutti_part(PART FOUND LOOKED_FOR REMEDY)    after the search: into TUTTI_FOUND, or the error of ON
+#   tutti_part(PART FOUND LOOKED_FOR REMEDY)    after the search: appends to TUTTI_FOUND, or fails if ON
 function(tutti_parts)
   foreach(part ${ARGN})
     string(TOUPPER ${part} name)

@@ -1,7 +1,7 @@
 # Protobuf.cmake: the messages of src/train/proto/*.proto as C, made by protoc-c while building: TUTTI_PROTO_SOURCES, which are compiled
-# with the train layer, and tutti_proto, what includes them needs.
+# with the train layer, and tutti_proto, what files that include them need.
 #
-# What it makes checks by itself that the library is not older than the compiler.
+# The generated code itself checks that the library is not older than the compiler.
 execute_process(COMMAND ${PROTOC_C} --version OUTPUT_VARIABLE version RESULT_VARIABLE failed)
 if(failed OR NOT version MATCHES "protobuf-c ([0-9.]+)" OR CMAKE_MATCH_1 VERSION_LESS 1.3)
   message(FATAL_ERROR "${PROTOC_C} is \"${version}\"; expected protobuf-c 1.3 or later")

@@ -1,4 +1,4 @@
-# tutti_remove_files(ROOT FILES FOLDERS): FILES, then those FOLDERS ("a/b/"; what is below them too) that nothing is left in. All are
+# tutti_remove_files(ROOT FILES FOLDERS): removes FILES, then those FOLDERS ("a/b/"; also their subfolders) that are empty. All are
 # relative to ROOT.
 function(tutti_remove_files root files folders)
   set(parents "")
@@ -18,13 +18,13 @@ function(tutti_remove_files root files folders)
   endforeach()
   list(APPEND parents "./")
   list(REMOVE_DUPLICATES parents)
-  list(SORT parents ORDER DESCENDING) # what is deeper comes first, ./ last
+  list(SORT parents ORDER DESCENDING) # deeper ones first, ./ last
   foreach(parent IN LISTS parents)
     foreach(folder IN LISTS folders)
       string(FIND "${parent}" "${folder}" at)
       if(at EQUAL 0 AND IS_DIRECTORY "${root}/${parent}")
-        file(REAL_PATH "${root}/${parent}" path) # of ./ too
-        # Not REMOVE_RECURSE after a look inside: rmdir itself refuses what is not empty, whatever its path holds ([, *, ?).
+        file(REAL_PATH "${root}/${parent}" path) # resolves ./ too
+        # rmdir refuses a folder that is not empty; a GLOB before REMOVE_RECURSE would fail for paths with [, * or ?.
         execute_process(COMMAND rmdir -- "${path}" OUTPUT_QUIET ERROR_QUIET RESULT_VARIABLE ignored)
         break()
       endif()

@@ -1,5 +1,5 @@
-# cmake -D PREFIX=/usr/local -P cmake/Uninstall.cmake: removes what was installed there, by the list that was left there.
-# There is none under DESTDIR; with DESTDIR set, PREFIX alone would name another installation.
+# cmake -D PREFIX=/usr/local -P cmake/Uninstall.cmake: removes what was installed there, according to the list there.
+# There is no list under DESTDIR; with DESTDIR set, PREFIX alone would name another installation.
 include("${CMAKE_CURRENT_LIST_DIR}/RemoveFiles.cmake")
 if(NOT IS_ABSOLUTE "${PREFIX}")
   message(FATAL_ERROR "PREFIX is \"${PREFIX}\", expected the absolute path that was installed into")
@@ -20,7 +20,7 @@ set(folders ${lines})
 list(FILTER folders INCLUDE REGEX "/$")
 list(LENGTH files n)
 tutti_remove_files("${root}" "${files}" "${folders}")
-tutti_remove_files("${root}" "share/tutti/installed" "${folders}") # the last: so what was interrupted can be repeated
+tutti_remove_files("${root}" "share/tutti/installed" "${folders}") # last, so that an interrupted run can be repeated
 if(PREFIX MATCHES "^/(usr(/local)?)?/?$")
   find_program(LDCONFIG ldconfig PATHS /sbin /usr/sbin)
   if(LDCONFIG)

@@ -1,5 +1,5 @@
-# arm64.cmake: a toolchain file that compiles for arm64 on a machine of another kind, against the system that
-# scripts/arm64-sysroot unpacks, and runs what it made in qemu-user. The preset arm64 uses it.
+# arm64.cmake: a toolchain file that cross-compiles for arm64, against the system that
+# scripts/arm64-sysroot unpacks, and runs the programs in qemu-user. The preset arm64 uses it.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
@@ -12,7 +12,7 @@ if(NOT EXISTS "${CMAKE_SYSROOT}/usr/include")
   message(FATAL_ERROR "${CMAKE_SYSROOT} is no arm64 system: scripts/arm64-sysroot unpacks one there")
 endif()
 
-set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER) # protoc-c and the like run here
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER) # protoc-c etc. run on this machine
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
@@ -21,5 +21,5 @@ set(ENV{PKG_CONFIG_LIBDIR} "${CMAKE_SYSROOT}/usr/lib/aarch64-linux-gnu/pkgconfig
 
 find_program(TUTTI_QEMU qemu-aarch64 NO_CMAKE_FIND_ROOT_PATH)
 if(TUTTI_QEMU)
-  set(CMAKE_CROSSCOMPILING_EMULATOR ${TUTTI_QEMU} -cpu cortex-a76 -L ${CMAKE_SYSROOT}) # NEON, and no SVE, as most
+  set(CMAKE_CROSSCOMPILING_EMULATOR ${TUTTI_QEMU} -cpu cortex-a76 -L ${CMAKE_SYSROOT}) # NEON without SVE, as most have
 endif()

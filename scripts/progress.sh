@@ -1,4 +1,4 @@
-# progress.sh: sourced by the scripts that take long. What a command prints goes to a log; meanwhile one line says how far it is.
+# progress.sh: sourced by long-running scripts. A command's output goes to a log; meanwhile one line shows its progress.
 #
 #   progress NAME SAY LOG COMMAND...    runs COMMAND with its output in LOG. "NAME: " and what SAY prints from LOG is shown every 2 s
 #                                       in one line of a terminal, and elsewhere every 3 s in a line of its own
@@ -9,7 +9,7 @@ else
     progress_every=3 progress_begin='' progress_end='\n'
 fi
 
-# The command runs in the foreground, so that Ctrl-C reaches it; what watches ends with it, or with this shell.
+# The command runs in the foreground, so that Ctrl-C reaches it; the watcher exits with it, or with this shell.
 progress() {
     progress_name=$1 progress_say=$2 progress_log=$3
     shift 3

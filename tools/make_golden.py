@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-# make_golden.py: what PyTorch computes, as files for tests/golden.   SPDX-License-Identifier: MIT
+# make_golden.py: results of PyTorch as files for tests/golden.   SPDX-License-Identifier: MIT
 #
 #   python3 -m venv V && V/bin/pip install torch numpy safetensors
 #   V/bin/python tools/make_golden.py
 #
 # <model>.safetensors: ten SGD steps from PyTorch's own initial weights: every loss and the first step's gradients. Weights,
-# pictures and labels are not stored: they are MT19937 words, which the test draws for itself (weights: the generator
-# of torch.manual_seed in order of construction; a CRC-32 in the file's metadata says whether they came out the same).
+# images and labels are not stored: they are MT19937 numbers, which the test draws again (weights: the generator
+# of torch.manual_seed in order of construction; a CRC-32 in the file's metadata tells whether they are the same).
 # rules.safetensors: a small vector under every optimizer, learning-rate schedules, gradient clipping.
-# operations.safetensors: results and gradients of operations that no golden model has.
+# operations.safetensors: results and gradients of operations that no golden model uses.
 # amp.safetensors: the losses of ten such steps under torch.autocast("cpu", torch.bfloat16), and some first gradients.
-# state_dict.safetensors: a small network's weights as users save them; logits.safetensors: what it then answers.
-# A second run gives the same tensors; safetensors writes the metadata in whatever order, so compare contents, not bytes.
+# state_dict.safetensors: a small network's weights as users save them; logits.safetensors: its outputs.
+# A second run gives the same tensors; safetensors writes the metadata in any order, so compare contents, not bytes.
 import math
 import os
 import sys
@@ -125,8 +125,8 @@ def golden_model(name, make, batch, size, lr, seed, f16=False):
     patterns = draws.uniform(CLASSES, 3, size, size)
     losses, out = [], {}
     for step in range(10):
-        # A pattern for each class beneath noise: what can be learned is learned steadily, so that ten losses measure the
-        # arithmetic; labels without sense would make them chaotic.
+        # A pattern for each class plus noise: it is learned steadily, so that ten losses measure the
+        # arithmetic; random labels would make them chaotic.
         y = draws.labels(batch)
         x = patterns[y] + draws.uniform(batch, 3, size, size) * 0.5
         loss = nn.functional.cross_entropy(model(x), y)
@@ -264,7 +264,7 @@ def golden_state_dict():
                         ("flatten", nn.Flatten()), ("fc", nn.Linear(4 * 4 * 4, CLASSES))):
         model.add_module(name, layer)
     draws = Draws(5)
-    for _ in range(3):  # so that the statistics are no longer what they begin as
+    for _ in range(3):  # so that the statistics differ from their initial values
         model(draws.uniform(8, 3, 4, 4))
     model.eval()
     save_file(model.state_dict(), os.path.join(OUT, "state_dict.safetensors"))
@@ -275,7 +275,7 @@ def golden_state_dict():
 
 OPERATIONS = {
     "sigmoid": torch.sigmoid, "tanh": torch.tanh, "sub": torch.sub, "mul": torch.mul, "mean": torch.mean,
-    # In F32 PyTorch's tails have few digits, or none.
+    # In F32 PyTorch's tails have few correct digits, or none.
     "gelu": lambda x: nn.functional.gelu(x.double()).float(),
     "gelu_tanh": lambda x: nn.functional.gelu(x.double(), approximate="tanh").float(),
 }
@@ -301,8 +301,8 @@ def main():
     torch.use_deterministic_algorithms(True)
     golden_model("linear", lambda: Linear(3 * 8 * 8), batch=32, size=8, lr=0.1, seed=1)
     golden_model("mlp", lambda: MLP(3 * 8 * 8), batch=32, size=8, lr=0.1, seed=1)
-    # A relu that falls the other way changes the later losses by 1e-3, and among a million inputs some come within
-    # rounding of zero. Of the data seeds 1 to 119, this one keeps the largest distance.
+    # A relu input whose sign flips changes the later losses by 1e-3, and among a million inputs some come within
+    # rounding of zero. Of the data seeds 1 to 119, this one has the largest distance.
     golden_model("mini_resnet", lambda: MiniResNet(3), batch=8, size=8, lr=0.005, seed=7, f16=True)
     golden_amp([("mlp", lambda: MLP(3 * 8 * 8), 32, 8, 0.1, 1, ("fc2.weight", "fc1.bias")),
                 ("mini_resnet", lambda: MiniResNet(3), 8, 8, 0.005, 7, ("fc.weight", "stem.0.weight", "stem.1.weight"))])

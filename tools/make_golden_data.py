@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-# make_golden_data.py: the order and the batches that PyTorch makes, as numbers for tests/unit/data_*.c.
+# make_golden_data.py: PyTorch's sample order and batches, as numbers for tests/unit/data_*.c.
 # SPDX-License-Identifier: MIT
 #
 #   python3 -m venv V && V/bin/pip install torch numpy
 #   V/bin/python tools/make_golden_data.py
 #
-# Prints lists of indices, and hashes where lists would be long. The pictures are the library's own 8x8 digits.
+# Prints lists of indices, and hashes where lists would be long. The images are the library's own 8x8 digits.
 import os
 import re
 import sys

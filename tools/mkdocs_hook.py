@@ -8,7 +8,7 @@ from mkdocs.structure.files import File
 
 TOP = Path(__file__).resolve().parent.parent
 LINK = re.compile(r"(?<!\!)\[([^\]]*)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
-LONG = 150  # characters: a line of a program that is longer is wrapped
+LONG = 150  # characters: a longer line of a program is wrapped
 
 
 def place(page):
@@ -71,7 +71,7 @@ def on_page_markdown(markdown, page, config, files):
 def unbroken(html):
     """Flags and other short words with hyphens are not broken at those."""
     parts = re.split(r"(<[^>]*>)", html)
-    # Tags lie at the odd places.
+    # Tags are at the odd indices.
     parts[::2] = [re.sub(r"\S*-\S*", lambda m: f'<span class="word">{m[0]}</span>' if len(m[0]) < 36 else m[0], text) for text in parts[::2]]
     return "".join(parts)
 
@@ -83,7 +83,7 @@ def wrap(block):
         words = unescape(re.sub(r"<[^>]*>", "", line))
         command = goes_on or words.startswith("$ ")
         goes_on = command and words.endswith("\\")
-        if console and not command: # whatever it looks like
+        if console and not command: # output, even if it looks like a command
             line = f'<span class="go">{escape(words)}</span>'
         wrapped = command or len(words) > LONG or console and words and not re.search(r"\S  +\S", words)
         lines.append(f'<span class="long">{unbroken(line)}</span>' if wrapped else line + "\n")

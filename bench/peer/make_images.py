@@ -1,4 +1,4 @@
-# An image folder of JPEGs of another size, made of one: SOURCE/SPLIT/CLASS/FILE.jpg scaled to SIDE x SIDE.
+# Makes an image folder of JPEGs of another size from one: SOURCE/SPLIT/CLASS/FILE.jpg scaled to SIDE x SIDE.
 #   make_images.py SOURCE DEST SIDE COUNT          COUNT of each class                   SPDX-License-Identifier: MIT
 import os
 import sys

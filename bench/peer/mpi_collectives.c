@@ -1,10 +1,10 @@
-/* mpi_collectives.c -- collectives of an MPI, timed as `tutti bench` times ours: for bench/all_reduce.sh and collectives.sh.
+/* mpi_collectives.c -- an MPI's collectives, timed as `tutti bench` times Tutti's: for bench/all_reduce.sh and collectives.sh.
  * SPDX-License-Identifier: MIT
  *
  *     mpirun -np N mpi_collectives OP... BYTES...        lines of: collective, bytes of the larger buffer, microseconds
  *
- * Each call follows a barrier; its time is the mean over ranks, shown is the median over calls. A collective is checked once
- * with numbers that tell who gave what. */
+ * Each call follows a barrier; its time is the mean over ranks; prints the median over calls. Each collective is checked once
+ * with numbers that identify each rank's contribution. */
 #define _GNU_SOURCE
 #include <mpi.h>
 
@@ -90,7 +90,7 @@ static const collective COLLECTIVES[] = {
     {"broadcast", broadcast},   {"scatter", scatter},       {"gather", gather},
     {"all_gather", all_gather}, {"all_to_all", all_to_all}, {"barrier", barrier}};
 
-/* Each rank gives its number + 1 everywhere: what rank 0 has at the end says whether all gave. */
+/* Each rank contributes its number + 1 everywhere: rank 0's result shows whether all contributed. */
 static void check(const stand *s, const collective *c, int whole, int piece)
 {
     float last = 0;
@@ -109,7 +109,7 @@ static void check(const stand *s, const collective *c, int whole, int piece)
         fprintf(stderr, "mpi_collectives: %s of %d elements is wrong\n", c->name, whole);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
-    memset(s->src, 0, (size_t)whole * sizeof(float)); /* what is summed again and again stays 0 */
+    memset(s->src, 0, (size_t)whole * sizeof(float)); /* repeated sums stay 0 */
     memset(s->dst, 0, (size_t)whole * sizeof(float));
 }
 
@@ -177,8 +177,8 @@ static void measure_all(const stand *s, const collective *c, int argc, char **ar
         }
 }
 
-/* As ours: of large pages, if it is large and the system gives any. Each page is one of its own: those never written are all one
- * page of zeros, which is quick to read. */
+/* Like Tutti: uses large pages for large buffers if available. Writes each page: pages never written are all mapped to one
+ * page of zeros, which is fast to read. */
 static float *take(size_t bytes)
 {
     size_t alignment = bytes < LARGE ? 64 : HUGE_PAGE,

@@ -1,10 +1,10 @@
-/* mpi_send_recv.c -- messages of an MPI that go to and fro between two ranks, timed as `tutti bench ping_pong` times ours:
+/* mpi_send_recv.c -- an MPI's ping-pong between two ranks, timed as `tutti bench ping_pong` times Tutti's:
  * for bench/send_recv.sh.
  * SPDX-License-Identifier: MIT
  *
  *     mpirun -np 2 mpi_send_recv BYTES...        lines of: bytes, microseconds of half a round trip
  *
- * A timed round follows a barrier and is of several trips where messages are short, of one where they are long; shown is the
+ * A timed round follows a barrier and has several round trips if messages are short, one if they are long; prints the
  * median over rounds. */
 #include <mpi.h>
 
@@ -72,7 +72,7 @@ int main(int argc, char **argv)
     s.dst = malloc((size_t)most);
     if (ranks != 2 || !s.src || !s.dst)
         MPI_Abort(MPI_COMM_WORLD, 2);
-    memset(s.src, 1, (size_t)most); /* pages of its own */
+    memset(s.src, 1, (size_t)most); /* its own pages, not the page of zeros */
     memset(s.dst, 2, (size_t)most);
     for (int i = 1; i < argc; i++)
         measure(&s, atoi(argv[i]));

@@ -1,4 +1,4 @@
-# The same of PyTorch with Gloo: milliseconds from $BEGIN to the end of a rank's first all_reduce.  SPDX-License-Identifier: MIT
+# Milliseconds from $BEGIN to the end of a rank's first all_reduce, with PyTorch and Gloo.   SPDX-License-Identifier: MIT
 import os
 import time
 

@@ -1,4 +1,4 @@
-# The same of PyTorch: images a second that a DataLoader over an ImageFolder gives (ToTensor, Normalize, workers, shuffled).
+# Images per second of PyTorch's DataLoader over an ImageFolder (ToTensor, Normalize, workers, shuffled).
 #   pytorch_loader.py FOLDER WORKERS BATCH SECONDS [IMAGE_SIZE]                          SPDX-License-Identifier: MIT
 # IMAGE_SIZE: RandomResizedCrop to it, and RandomHorizontalFlip.
 import sys
@@ -28,6 +28,6 @@ for i, (x, y) in enumerate(batches()):
         images += len(x)
         if time.monotonic() - begin >= seconds:
             break
-    elif i >= 2 * workers + 2:  # what lay ready is not counted
+    elif i >= 2 * workers + 2:  # batches that were prefetched are not counted
         begin = time.monotonic()
 print(f"{images / (time.monotonic() - begin):.1f} images/s", flush=True)

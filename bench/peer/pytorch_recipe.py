@@ -1,9 +1,9 @@
 # A recipe of configs/ in PyTorch: the same model, data, augmentation, order of samples and schedule, with DistributedDataParallel
-# and Gloo. Prints a line of JSON an epoch: epoch, train_loss, val_loss, val_accuracy, seconds.      SPDX-License-Identifier: MIT
+# and Gloo. Prints one line of JSON per epoch: epoch, train_loss, val_loss, val_accuracy, seconds.      SPDX-License-Identifier: MIT
 #
 #   torchrun --nproc-per-node 2 bench/peer/pytorch_recipe.py configs/cifar10.json DIR [KEY=VALUE]...
 #
-# DIR holds CIFAR-10's binary files. KEY=VALUE overrides a key, as epochs=2 or max_steps=10.
+# DIR contains CIFAR-10's binary files. KEY=VALUE overrides a key, as epochs=2 or max_steps=10.
 import json
 import math
 import os
@@ -98,7 +98,7 @@ def main():
     test_images, test_labels = read(sys.argv[2], ["test_batch.bin"])
     net = mini_resnet().to(memory_format=torch.channels_last)
     model = DistributedDataParallel(net)
-    plain = [p for p in net.parameters() if p.ndim == 1]  # biases, and weights of norms
+    plain = [p for p in net.parameters() if p.ndim == 1]  # biases, and weights of normalization layers
     groups = [{"params": [p for p in net.parameters() if p.ndim > 1]},
               {"params": plain, "weight_decay": key["weight_decay"] if key.get("decay_biases", True) else 0}]
     optimizer = torch.optim.SGD(groups, key["lr"], key["momentum"], nesterov=key["nesterov"], weight_decay=key["weight_decay"])
@@ -106,7 +106,7 @@ def main():
     per_epoch = math.ceil(len(sampler) / key["batch_size"])
     total = min(per_epoch * key["epochs"], key.get("max_steps") or 1 << 60)
     warmup, step, begin = round(key["warmup_epochs"] * per_epoch), 0, time.monotonic()
-    torch.manual_seed(key["seed"] + 1 + rank)  # of the augmentation
+    torch.manual_seed(key["seed"] + 1 + rank)  # for the augmentation
     for epoch in range(key["epochs"]):
         sampler.set_epoch(epoch)
         order, loss_sum, seen = torch.tensor(list(sampler)), 0.0, 0

@@ -1,13 +1,13 @@
 # The models of `tutti train` in PyTorch, with the same parameters, order of samples and updates, by DistributedDataParallel and
-# Gloo: how fast a step is, and what the loss does.   SPDX-License-Identifier: MIT
+# Gloo: the speed of a step, and the course of the loss.   SPDX-License-Identifier: MIT
 #
-#   RANK=... pytorch_step.py [KEY=VALUE]...     also alone, without RANK
+#   RANK=... pytorch_step.py [KEY=VALUE]...     without RANK: a single process
 #
 #   model=mini_resnet|mlp   data=synthetic|digits|DIR (CIFAR-10's binary files)   batch=32   steps=14   threads=1   lr=0.1
-#   layout=plain|last (channels last)   compile=0|1   init=FILE (rank 0 writes the first weights there)   log=K (a line of the mean loss
+#   layout=plain|last (channels last)   compile=0|1   init=FILE (rank 0 writes the initial weights there)   log=K (a line of the mean loss
 #   of all ranks every K steps)
 #
-# Images are normalised and in memory before the first step. Says when the first step is done, then the median of the steps behind
+# Images are normalised and in memory before the first step. Prints a line when the first step is done, then the median of the steps after
 # the first WARM: with compile=1 these compile.
 import os
 import sys
@@ -132,7 +132,7 @@ def main():
         print(f"images_per_s {world / np.median(times[WARM:]):.2f}", flush=True)
     if dist.is_initialized():
         dist.barrier()
-    os._exit(0)  # threads of Gloo and of torch.compile end some processes by an abort otherwise
+    os._exit(0)  # otherwise threads of Gloo and of torch.compile abort some processes at exit
 
 
 main()

@@ -1,5 +1,5 @@
 #!/bin/bash
-# ranks.sh N COMMAND...: N copies of a command with the environment that torch.distributed reads; fails if one does.
+# ranks.sh N COMMAND...: N copies of a command with the environment that torch.distributed reads; fails if any does.
 #   SPDX-License-Identifier: MIT
 n=$1 failed=0 pids=""
 shift

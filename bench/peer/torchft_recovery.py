@@ -1,13 +1,13 @@
 # Workers of torchft, on the CPU with Gloo, killed and replaced one after the other; then the same steps undisturbed. Prints a line of
-# JSON: seconds until a step that began after the kill is committed, the longest without a commit until the replacement's first,
-# seconds until that, samples that no step has trained on, whether the weights are those of the undisturbed run.
+# JSON: seconds until a step that began after the kill is committed, the longest time without a commit until the replacement's first,
+# seconds until that, samples never trained on, whether the weights are those of the undisturbed run.
 # SPDX-License-Identifier: MIT
 #
 #   python3 bench/peer/torchft_recovery.py [KEY=VALUE]...     workers=3 kills=3 shard_ms=5 heartbeat_ms=1000
 #
 # PyPI: torch torchft opentelemetry-sdk opentelemetry-exporter-otlp-proto-http. A step is one batch of 32 for each worker, drawn
 # from (step, worker), and shard_ms of waiting in place of a larger model's arithmetic: as in bench/ddp_elastic.c. Gradients are averaged by
-# Manager.allreduce: where a connection breaks while torchft's DistributedDataParallel (0.2.0) waits, that ends with an assertion, and
+# Manager.allreduce: if a connection breaks while torchft's DistributedDataParallel (0.2.0) waits, it fails with an assertion, and
 # the survivors die too.
 import hashlib
 import json
@@ -64,7 +64,7 @@ def work(worker, keys, folder, port, first):
         model.load_state_dict(kept["model"])
         sgd.load_state_dict(kept["optim"])
 
-    # Those of the first hour begin together, or some would train alone until the others have been imported.
+    # The initial workers start together, or some would train alone until the others have imported their modules.
     open(os.path.join(folder, f"ready.{worker}"), "w").close()
     while first and sum(name.startswith("ready.") for name in os.listdir(folder)) < keys["workers"]:
         time.sleep(0.01)

@@ -1,5 +1,5 @@
-# docs/adding.md, done as it says in a copy of the sources: an operation is 3 files and a model 2, and what is there already tests,
-# exports, lists and trains them. Only what reads the changed files is compiled, and linked before what is built.
+# docs/adding.md, applied to a copy of the sources: an operation needs 3 files and a model 2, and existing code tests,
+# exports, lists and trains them. Only files that read the changed ones are compiled, and linked before the built ones.
 # e2e/adding_all builds the same with CMake.
 # timeout: 180
 # SPDX-License-Identifier: MIT
@@ -17,7 +17,7 @@ cp -r tree before
 object_of() { # FILE
     echo "$work/${1//\//_}.o"
 }
-compile() { # FILE [LIKE]: object of tree/FILE, compiled as LIKE, another file, if the build does not know it
+compile() { # FILE [LIKE]: object of tree/FILE, compiled like another file, LIKE, if the build does not know it
     local command
     command=$(grep -F -m1 -- "-c $SOURCE_DIR/${2:-$1}" commands) || fail "the build compiles no ${2:-$1}"
     command=$(sed -E "s| -M[TF] [^ ]+| |g; s| -MD | |; s| -o [^ ]+| -o $(object_of "$1")|" <<<"$command")
@@ -25,7 +25,7 @@ compile() { # FILE [LIKE]: object of tree/FILE, compiled as LIKE, another file, 
     for folder in src include tests; do command=${command//$SOURCE_DIR\/$folder/$work\/tree\/$folder}; done
     (cd "$BUILD_DIR" && eval "$command") >compile.out 2>&1 && [ ! -s compile.out ] || { cat compile.out; fail "to compile $1"; }
 }
-link() { # OUTPUT FILE...: what the build links to OUTPUT, with the objects of these files for the build's own; into tree/build
+link() { # OUTPUT FILE...: links OUTPUT as the build does, with these files' objects in place of the build's; into tree/build
     local command output=$1 objects=""
     command=$(grep -F -m1 -- " -o $output " commands) || fail "the build links no $output"
     shift
@@ -36,7 +36,7 @@ link() { # OUTPUT FILE...: what the build links to OUTPUT, with the objects of t
     (cd "$BUILD_DIR" && eval "${command/ -o $output / $objects -o $work/tree/build/$(basename "$output") }") >link.out 2>&1 ||
         { cat link.out; fail "to link $output"; }
 }
-touched() { # FILES: what differs from the sources before
+touched() { # FILES: number of files that differ from the earlier sources
     diff -rq before tree | grep -vc ': build$'
 }
 

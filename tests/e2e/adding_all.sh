@@ -1,4 +1,4 @@
-# docs/adding.md in a copy of the sources, built by CMake as a newcomer would: it finds the new files by itself.
+# docs/adding.md in a copy of the sources, built by CMake as a newcomer would: it finds the new files.
 # tier: long
 # timeout: 900
 # SPDX-License-Identifier: MIT
@@ -9,7 +9,7 @@ page=$SOURCE_DIR/docs/adding.md
 seconds_at_most=800
 mkdir "$work/tree"
 cd "$SOURCE_DIR" || exit 1
-for entry in *; do # less the builds
+for entry in *; do # without build folders
     [ -e "$entry/CMakeCache.txt" ] || cp -r "$entry" "$work/tree"
 done
 cd "$work/tree" || exit 1

@@ -1,10 +1,10 @@
-# bench.sh -- `tutti bench`: every collective is measured and right, the table and its JSON agree, wrong flags are told.
+# bench.sh -- `tutti bench`: every collective is measured and correct, the table and its JSON agree, wrong flags are reported.
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
 
 field() { sed -n "/\"bytes\": $1,/s/.*\"$2\": \"\{0,1\}\([^,\"}]*\).*/\1/p" "$work/rows.json"; } # BYTES KEY
-# To 5 %: microseconds have three decimals, and a group of one takes a few hundredths.
+# Within 5 %: microseconds have three decimals, and a group of one takes a few hundredths.
 near() { awk "BEGIN { d = $2 - $3; e = 1e-3 + 0.05 * $3; exit !(d < e && -d < e) }" || equal "$@"; }
 
 # COLLECTIVE RANKS busbw/algbw FLAGS...
@@ -46,7 +46,7 @@ measure send_recv 2 1 --in-flight 3
 TUTTI_TRANSPORT=tcp measure send_recv 3 1 --memory plain
 measure send_recv 1 1
 measure ping_pong 2 1
-measure ping_pong 5 1 --memory plain --dtype i8 # two pairs, and one who watches
+measure ping_pong 5 1 --memory plain --dtype i8 # two pairs, and one idle
 TUTTI_TRANSPORT=tcp measure ping_pong 2 1 --sizes 8,48,300K --warmup 1
 TUTTI_TRANSPORT=tcp measure reduce 2 1 --op band --dtype u8 --in-flight 3
 run 0 "$TUTTI" bench barrier -n 2 --iterations 3 --json "$work/rows.json"
@@ -54,7 +54,7 @@ out_has '^ +0 +0 +f32 +none +-1 .* 0$'
 run 0 "$TUTTI" bench all_gather -n 2 --sizes 8-64,1K --iterations 1
 equal "sizes of a range" "$(awk '!/^#/ { printf "%s ", $1 }' "$work/out")" "8 16 32 64 1024 "
 
-# The loader: a row for each number of workers, nothing wrong, rates that agree; two ranks add up.
+# The loader: a row for each number of workers, no errors, consistent rates; the rates of two ranks are added.
 run 0 "$TUTTI" bench loader --workers 0,1,2 --seconds 0.1 --batch-size 8 --json "$work/rows.json"
 equal "rows of loader" "$(grep -vc '^#' "$work/out")" 3
 equal "wrong of loader" "$(awk '!/^#/ { n += $9 } END { print n }' "$work/out")" 0
@@ -67,7 +67,7 @@ awk '{ d = $3 * 256 / 1e6 / $4 - 1; e = $4 / 1000 / ($1 + 1e-9) - 1; if (d * d >
 run 0 "$TUTTI" bench loader -n 2 --seconds 0.1 --augment off --data synthetic --prefetch 1 --split test
 out_has '^# loader, synthetic, test: 10000 images of 3x32x32, 2 ranks, augment off'
 
-# A training step: its parts are no longer than it, the replicas stay alike, ZeRO and bucket sizes change no bit.
+# A training step: its parts are no longer than the whole, replicas stay equal, ZeRO and bucket sizes change no bit.
 step() { # RANKS FLAGS...
     local n=$1
     shift
@@ -96,7 +96,7 @@ TUTTI_EMULATE_HALF=1 step 1 --optimizer adamw --amp bf16
 equal "alone" "$(value efficiency) $(value amp) $(value optimizer)" "1.000000 bf16 adamw"
 [ "$(value parameter_digest)" != "$digest" ] || fail "adamw in bf16 gives the digest of sgd"
 
-# Its operations: in both tables and the JSON, with exact FLOPs, and together they are nearly all of a step. A convolution of
+# Its operations: in both tables and the JSON, with exact FLOPs, and together they take nearly all of a step. A convolution of
 # 64 channels of 32x32 to 128 of 16x16, 3x3, 4 images: 2 x 4 x 128 x 16 x 16 x 64 x 3 x 3 FLOPs in each direction.
 op() { # NAME LAYER KEY
     grep -o '{"name": "[^}]*}' "$work/rows.json" |
@@ -137,7 +137,7 @@ out_has '2 ranks \(shared memory\), group memory'
 run 0 "$TUTTI" bench all_gather --sizes 5 --dtype f64 # alone, less than an element
 out_has '^ +8 +1 +f64 +none'
 
-# What cannot be measured is refused before anything starts, with what was expected.
+# Invalid requests are rejected before anything starts, with what was expected.
 run 2 "$TUTTI" bench
 err_has 'what to measure\?'
 run 2 "$TUTTI" bench all_reduc

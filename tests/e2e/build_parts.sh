@@ -1,5 +1,5 @@
 #!/bin/bash
-# build_parts.sh -- an optional part that is not complete: AUTO goes on without it, ON says what is missing and what to do.
+# build_parts.sh -- an incomplete optional part: AUTO continues without it, ON reports what is missing and what to do.
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 command -v cmake >/dev/null || { echo "skipped: there is no cmake" && exit 77; }
@@ -12,7 +12,7 @@ configure() { # CODE OPTIONS...
 }
 says() { grep -qF -- "$1" "$work/said" || { cat "$work/err" && fail "CMake does not say \"$1\""; }; }
 
-# An nvcc that cannot compile: without the rest of its toolkit, or beside a C++ compiler that is too new for it.
+# An nvcc that cannot compile: without the rest of its toolkit, or with a C++ compiler that is too new for it.
 printf '#!/bin/sh\necho "nvcc fatal: no toolkit" >&2\nexit 1\n' >"$work/nvcc"
 chmod +x "$work/nvcc"
 export CUDACXX=$work/nvcc

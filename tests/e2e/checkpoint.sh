@@ -1,4 +1,4 @@
-# checkpoint.sh -- `tutti checkpoint`, and --init from all that holds weights.   SPDX-License-Identifier: MIT
+# checkpoint.sh -- `tutti checkpoint`, and --init from every format of weights.   SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 mlp="--model mlp --epochs 1 --max-steps 6 --eval-every 0 --threads 1"
 keep="--lr 0 --max-steps 1 --model mlp --eval-every 0 --threads 1"
@@ -25,7 +25,7 @@ train epoch --model mlp --epochs 1 --threads 1
 "$TUTTI" checkpoint show epoch >show.out || fail "show of a whole epoch"
 grep -q ', after epoch 1, of 1 rank; the run was finished' show.out || fail "show: the epoch: $(head -3 show.out)"
 
-# ---- export, and back: the digest is what it was
+# ---- export, and back: the digest is the same
 "$TUTTI" checkpoint export run w.pt >/dev/null || fail "export to .pt"
 "$TUTTI" checkpoint export w.pt --out w.safetensors >/dev/null || fail "export to .safetensors"
 "$TUTTI" checkpoint export run/model.safetensors half.pt --dtype f16 >/dev/null || fail "export as f16"
@@ -46,8 +46,8 @@ refused 1 'cannot open nowhere' "$TUTTI" checkpoint show nowhere
 mkdir empty
 refused 1 'empty holds no weights; expected' "$TUTTI" checkpoint show empty
 mkfifo pipe.pt
-exec 8<>pipe.pt # a reader from the beginning, whenever cat comes
-timeout 30 cat pipe.pt >piped 8>&- & # not for ever, if the export fails
+exec 8<>pipe.pt # a reader from the start, before cat
+timeout 30 cat pipe.pt >piped 8>&- & # not forever, if the export fails
 "$TUTTI" checkpoint export run pipe.pt --force >/dev/null || fail "export into a pipe"
 exec 8>&-
 wait
@@ -80,7 +80,7 @@ END
 refused 1 'nan.safetensors holds NaN or infinity in fc2.bias' "$TUTTI" train $keep --run-dir part --init nan.safetensors
 refused 1 'flipped.safetensors is damaged: tensor "fc2.bias" has digest' "$TUTTI" train $keep --run-dir part --init flipped.safetensors
 
-# ---- Names of others never reach the terminal as they are.
+# ---- Foreign names are escaped on the terminal.
 "$TUTTI" checkpoint show evil.safetensors >evil.out
 refused 1 'a\n\x1b[31mb\xe2\x80\xaec' "$TUTTI" train $keep --run-dir part --init evil.safetensors
 grep -F 'a\n\x1b[31mb\xe2\x80\xaec' evil.out >/dev/null || fail "show: the name"

@@ -24,7 +24,7 @@ expect "a misspelt command names the nearest" 2 'did you mean "train"' "$TUTTI" 
 expect "a misspelt flag names the nearest" 2 'no flag "--verson"; did you mean "--version"?' "$TUTTI" --verson
 expect "a far word names none" 2 'no command "xyzzyxyzzy"\. See' "$TUTTI" xyzzyxyzzy
 for later in checkpoint report doctor; do
-    "$TUTTI" --help | grep -q "^  $later " && continue # it has come
+    "$TUTTI" --help | grep -q "^  $later " && continue # implemented by now
     expect "$later is refused" 2 'is not in this version' "$TUTTI" "$later"
 done
 for command in $("$TUTTI" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
@@ -33,10 +33,10 @@ for command in $("$TUTTI" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
     expect "$command with a misspelt flag" 2 "tutti $command: " "$TUTTI" "$command" --hlep
 done
 
-# One of a thing is not said in the plural.
+# Singular for one.
 expect "a step of one" 0 '1 image a rank.*1 bucket, .* 1 step,' sh -c '"$TUTTI" bench step --model linear --batch-size 1 --iterations 1 --warmup 1 | tr "\n" " "'
 
-# Rubbish in the environment, and output that is lost.
+# Invalid environment, and lost output.
 expect "a wrong TUTTI_COLOR" 2 'TUTTI_COLOR is "blue", expected auto, always or never' env TUTTI_COLOR=blue "$TUTTI" run true
 expect "an unknown variable" 0 'TUTTI_TIMEOUT is not a variable of Tutti and is ignored; did you mean TUTTI_TIMEOUT_S\?' \
     env TUTTI_TIMEOUT=5 "$TUTTI" run true

@@ -1,5 +1,5 @@
 #!/bin/bash
-# cuda_module.sh -- where the CUDA module is found, what is said where it is not or cannot be loaded, and training with it
+# cuda_module.sh -- where the CUDA module is found, the errors if it is missing or cannot be loaded, and training with it
 # over the stand-ins of NVIDIA's libraries.   SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 mlp="--model mlp --epochs 1 --max-steps 4 --eval-every 0"
@@ -27,7 +27,7 @@ for device in cpu strict; do
 done
 refused 2 "backend nccl is for step: the buffers of all_reduce are the host's" "$TUTTI" bench all_reduce --backend nccl
 
-# What a module needs and lacks is named; so is what is none.
+# A module's missing dependency is named; so is a file that is no module.
 export TUTTI_CUDA_MODULE=$PWD/module.so
 if [ -n "$c" ]; then
     echo 'int gone; int tutti_x(void) { return gone; }' >gone.c
@@ -41,7 +41,7 @@ else
     skipped="$skipped no C compiler;"
 fi
 
-# Modules find NVIDIA's libraries where they were at build time, whatever the system's own search knows.
+# Modules find NVIDIA's libraries where they were at build time, independent of the system's search path.
 for file in $module $([ -z "$module" ] || find "$(dirname "$module")" -name libtutti_nccl.so); do
     command -v readelf >/dev/null || break
     runpath=:$(readelf -d "$file" | sed -n 's/.*R.*PATH.*\[\(.*\)\].*/\1/p'):
@@ -67,7 +67,7 @@ else
     skipped="$skipped no CUDA module in this build, or a driver on this machine;"
 fi
 
-# Where a driver seems to be, auto says why it takes the CPU; not where the GPUs are hidden on purpose.
+# If there seems to be a driver, auto reports why it uses the CPU; not if the GPUs are hidden on purpose.
 cat >with_driver <<'END'
 mkdir dev && mount -t tmpfs dev dev && mkdir dev/shm && touch dev/nvidiactl || exit 77
 for node in null zero random urandom; do touch dev/$node && mount --bind /dev/$node dev/$node || exit 77; done
@@ -98,7 +98,7 @@ if [ -e "$standin" ]; then
     refused 4 "an illegal memory access was encountered" env STANDIN_CUDA_FAULT=0:400 "$TUTTI" train --model mlp --epochs 1 --device cuda --run-dir broken
     grep -q "cuda:0 (stand-in GPU)" refused.out || { cat refused.out; fail "not named"; }
 
-    # After warm-up the host waits where it wants a number, not for memory: as often for 60 steps as for 20.
+    # After warm-up the host waits only for results, not for memory: as often for 60 steps as for 20.
     for steps in 20 60; do
         STANDIN_CUDA_REPORT=1 train "waits$steps" --model mlp --epochs 9 --max-steps $steps --eval-every 0 --log-every 1000 --device cuda
         sed -n 's/^standin cuda: //p' "waits$steps.out" >"waits$steps.txt"

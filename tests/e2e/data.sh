@@ -1,5 +1,5 @@
 #!/bin/bash
-# The command `tutti data`: what it prints, its exit codes, and that nothing is left behind.
+# The command `tutti data`: its output, its exit codes, and that it leaves nothing behind.
 # SPDX-License-Identifier: MIT
 set -u
 folder=$(mktemp -d)
@@ -7,7 +7,7 @@ trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit 1
 status=0
 
-# check EXIT_CODE WORDS COMMAND...: runs the command; its output (both streams) must hold the words.
+# check EXIT_CODE WORDS COMMAND...: runs the command; its output (both streams) must contain the words.
 check() {
     local code=$1 words=$2 output got
     shift 2
@@ -53,7 +53,7 @@ done
 if "$TUTTI" data show folder:pictures/train 2>&1 | grep -q "cannot read PNG"; then
     echo "without libpng: packing is not tested"
 else
-    # Names of files and classes are shown, not obeyed.
+    # Control characters in names of files and classes are escaped.
     cp -r pictures odd
     mv odd/train/dog "odd/train/d$(printf '\033')[2Jog" && mv odd/val/dog "odd/val/d$(printf '\033')[2Jog"
     ln -s nowhere.png "odd/train/cat/a
@@ -62,7 +62,7 @@ b.png"
     check 0 'd\x1b[2Jog' "$TUTTI" data show folder:odd/train
     printf 'broken' >"odd/train/cat/$(printf '\033')[31m.png"
     check 1 'odd/train/cat/\x1b[31m.png is neither' "$TUTTI" data show folder:odd/train
-    # Any size becomes the one that is asked for.
+    # Any size is scaled to the requested one.
     check 0 "each 3 x 48 x 48 bytes" "$TUTTI" data show --image-size 48 folder:pictures/train
     check 2 "needs a number from 1 to 8192" "$TUTTI" data show folder:pictures/train --image-size 0
     check 2 "those of digits have one" "$TUTTI" data show --image-size 48 digits:train
@@ -71,13 +71,13 @@ b.png"
         --batch-size 2 --model mlp --run-dir run
     check 0 "packed 4 training and 4 test images of 2 classes, 32x32, into packed" "$TUTTI" data pack pictures packed
     check 0 "dog                         2" "$TUTTI" data show cifar10:packed/test
-    # The recipes have keys that there are, and train.
+    # The recipes have valid keys, and train.
     check 0 "4 training images of 3x32x32" "$TUTTI" train --config "$SOURCE_DIR/configs/cifar10.json" --data-dir packed \
         --batch-size 2 --epochs 1 --model linear --run-dir recipe
     check 0 "on digits: 1,438 training images" "$TUTTI" train \
         --config "$SOURCE_DIR/configs/digits.json" --max-steps 2 --eval-every 0 --run-dir recipe-digits
     check 2 "not empty" "$TUTTI" data pack pictures packed
-    # What is packed is not written to, by whatever path; a file is no folder.
+    # The packed folder is not written to, by any path; a file is no folder.
     ln -s pictures link
     mkdir pictures/empty && : >file
     for into in pictures/new pictures/train/new/ link/new "$folder/link/empty" pictures/../link/train/cat/x; do
@@ -89,7 +89,7 @@ b.png"
     check 2 "into file: it or what it lies in is a file; name a new folder" "$TUTTI" data pack pictures file
     check 2 "it or what it lies in is a file" "$TUTTI" data pack pictures file/new
     [ "$(ls pictures)" = "$(printf 'train\nval')" ] || { echo "failed: a refused pack left something: $(ls pictures)"; status=1; }
-    # Other sizes: scaled, stretched; what pack writes about them is what is used.
+    # Other sizes: scaled, stretched; the statistics that pack writes are used.
     check 0 "of 2 classes, 48x48, into larger" "$TUTTI" data pack --image-size=48 pictures larger
     check 0 "each 3 x 48 x 48 bytes" "$TUTTI" data show cifar10:larger/test
     check 0 "4 training images of 3x48x48" "$TUTTI" train --data cifar10 --data-dir larger --epochs 1 --batch-size 2 \

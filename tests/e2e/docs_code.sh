@@ -1,5 +1,5 @@
 # The programs of docs/your-own-model.md and your-own-dataset.md: under 60 lines, without a warning, and they train; the same files
-# as parts of the library, by the steps that the pages tell.
+# as parts of the library, by the pages' steps.
 # timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
@@ -17,7 +17,7 @@ take() { # PAGE NAME: the program, of less than 60 lines
     "$SOURCE_DIR/tools/doc-code" "$1" "$2" >"$2" || fail "$2 is not in $1"
     [ "$(wc -l <"$2")" -lt 60 ] || fail "$2 has $(wc -l <"$2") lines, not under 60"
 }
-compile() { # COMMAND...: without a word
+compile() { # COMMAND...: without any output
     "$@" >compile.out 2>&1 && [ ! -s compile.out ] || { cat compile.out; fail "to compile: $*"; }
 }
 falls() { # FACTOR: the last loss in $work/out is below FACTOR times the first
@@ -33,7 +33,7 @@ for name in pixels skip_net; do
     compile "$c" -std=c11 -Wall -Wextra -I"$SOURCE_DIR/include" -o "train_$name" "train_$name.c" "$name.c" -L"$BUILD_DIR" -ltutti \
         -Wl,-rpath,"$BUILD_DIR" -lm
 done
-awk 'BEGIN { # four classes: which quarter of the picture is bright
+awk 'BEGIN { # four classes: which quarter of the image is bright
     srand(1)
     for (part = 0; part < 2; part++)
         for (i = 0; i < (part ? 60 : 320); i++) {
@@ -45,7 +45,7 @@ awk 'BEGIN { # four classes: which quarter of the picture is bright
 }'
 run 0 "$TUTTI" run -n 2 ./train_pixels --data-dir "$work" --model mlp --epochs 3 --batch-size 16 --run-dir run1
 falls 0.5
-run 0 ./train_pixels --data digits --model mlp --epochs 2 --run-dir run2 # the library's are there too
+run 0 ./train_pixels --data digits --model mlp --epochs 2 --run-dir run2 # the library's formats work too
 falls 0.9
 run 2 ./train_pixels --data pixel
 err_has 'data: "pixel" is not one of its values; expected .*synthetic, pixels, or a shared object'
@@ -91,7 +91,7 @@ out_has 'on pixels:test, 60 images'
 run 2 "$TUTTI" eval run5 --model ./shared_net.so --data cifar10 # another's is not
 err_has 'data_dir: data=cifar10 needs files; give their folder with --data-dir FOLDER'
 
-# As parts of the library: the new files, the lists with their names, and what reads the lists, before what is built already.
+# As parts of the library: the new files, the lists with their names, and the files that read the lists, linked before the built ones.
 mkdir -p tree/data tree/nn
 sed 's/pixels_format/tutti__format_pixels/; s|<tutti/tutti.h>|"data/dataset.h"|' pixels.c >tree/pixels.c
 sed 's/skip_net_kind/tutti__model_skip_net/; s|<tutti/tutti.h>|"nn/nn.h"|' skip_net.c >tree/skip_net.c

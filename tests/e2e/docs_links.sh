@@ -1,4 +1,4 @@
-# docs_links.sh -- links, anchors and names in README and docs/ are right; the check itself finds what is wrong.
+# docs_links.sh -- links, anchors and names in README and docs/ are valid; the check itself finds errors.
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 command -v python3 >/dev/null || { echo "skipped: needs python3" && exit 77; }

@@ -1,4 +1,4 @@
-# docs/metrics.md says what the table of metrics says.
+# docs/metrics.md matches the table of metrics.
 # SPDX-License-Identifier: MIT
 set -eu
 "$SOURCE_DIR/tools/make-metrics-docs" --check

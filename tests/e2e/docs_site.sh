@@ -1,5 +1,5 @@
-# docs_site.sh -- the site of docs/: mkdocs makes it without a warning, all pages are in it and in the search, nothing is fetched from
-# elsewhere, every link leads somewhere.
+# docs_site.sh -- the site of docs/: mkdocs builds it without a warning, all pages are in it and in the search, nothing is fetched from
+# other sites, every link works.
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 command -v mkdocs >/dev/null || { echo "skipped: needs mkdocs (scripts/install-deps --ci)" && exit 77; }

@@ -1,7 +1,7 @@
 # doctor.sh -- `tutti doctor` on this machine, and on one that is broken on purpose.   SPDX-License-Identifier: MIT
 # timeout: 120, run: serial
 . "${SOURCE_DIR:?}/tests/harness/expect.sh" || exit 1
-cd "${work:?}" || exit 1 # without it all that follows would be written to /
+cd "${work:?}" || exit 1 # else the following would write to /
 set -u
 unset TUTTI_SECRET_FILE TUTTI_SOCKET_IFNAME TUTTI_KERNELS
 
@@ -10,13 +10,13 @@ doctor() { # CODE ARGUMENTS...
     shift
     run "$code" "$TUTTI" doctor "$@"
 }
-# The line of a finding, and for what is to be mended the remedy on the next.
+# The line of a finding, and for problems the remedy on the next.
 found() { # MARK PATTERN [REMEDY]
     out_has "^  $1 +$2"
     [ $# = 2 ] || grep -E -A1 -- "^  $1 +$2" "$work/out" | grep -qE "^ +remedy: .*$3" || fail "no remedy \"$3\" after \"$2\""
 }
 
-# ---- The whole page, and the same as JSON. What this machine is like decides about the exit code.
+# ---- The whole page, and the same as JSON. The exit code depends on this machine.
 timeout 60 "$TUTTI" doctor --json "$work/all.json" >"$work/out" 2>"$work/err"
 code=$?
 out_has '^Tutti [0-9.]+ on '
@@ -105,7 +105,7 @@ found ok "secret: $work/home/.config/tutti/secret, mode 0600"
 mkdir "$work/gone" && (cd "$work/gone" && rmdir "$work/gone" && run 1 "$TUTTI" doctor storage && found problem 'this folder: ' 'cd to') ||
     fail "a folder that is gone"
 
-# ---- Programs that hang are given up, and do not stay
+# ---- Hanging programs are killed
 mkdir "$work/bin"
 for name in sinfo srun mpirun; do printf '#!/bin/sh\nexec sleep %s\n' "$marker" >"$work/bin/$name"; done
 chmod +x "$work/bin/"*
@@ -114,7 +114,7 @@ found warning 'Slurm: .*no answer within 3 s' 'scontrol ping'
 faster_than 15
 nobody_left
 
-# ---- A machine of which parts are broken: in namespaces of its own
+# ---- A machine with broken parts: in namespaces
 if [ "$(id -u)" != 0 ] || ! unshare -mn true 2>/dev/null; then
     echo "not tried: /dev/shm, ports and loopback (they need root and namespaces)"
     finish
@@ -132,7 +132,7 @@ broken 0 'mount -t tmpfs -o ro tmpfs /dev/shm' memory
 found warning '/dev/shm: .*Read-only' 'read-write'
 run 1 unshare -n "$TUTTI" doctor network
 found problem 'loopback: ' 'ip link set lo up'
-mkfifo "$work/fifo" # to read it hangs
+mkfifo "$work/fifo" # reading it blocks
 broken 1 "mount --bind $work/fifo /proc/sys/net/ipv4/ip_local_port_range" network
 found problem 'port_range: unknown: no answer within' '.'
 found ok 'loopback: '
@@ -152,7 +152,7 @@ END
     found ok 'port: 29400 '
 fi
 
-# ---- A GPU, as far as one can be made up: its device, and the driver's library
+# ---- A mock GPU: its device, and the driver's library
 cat >"$work/cuda.c" <<'END'
 #include <stdlib.h>
 #include <string.h>
@@ -176,7 +176,7 @@ if cc -shared -fPIC -o "$work/libcuda.so.1" "$work/cuda.c" 2>/dev/null && mkdir 
     found warning "CUDA: the driver's library finds no GPU \(cuInit: error 100\)" 'gpus all'
     with_gpu 0 CUDA_CRASH=1
     found warning 'gpus: unknown: the check was killed by signal 6' 'dmesg'
-    # As NVIDIA's management library sees them, in a stand-in; reports in the kernel's log.
+    # By a stand-in of NVIDIA's management library; reports in the kernel's log.
     nvml="LD_LIBRARY_PATH=$work:$BUILD_DIR/standin/nvml"
     printf '%s\n' '4,1,0,-;NVRM: Xid (PCI:0000:65:00): 79, pid=12, GPU has fallen off the bus.' '4,2,0,-;other' \
         '4,3,0,-;NVRM: Xid (PCI:0000:65:00): 79, pid=13' '4,4,0,-;NVRM: Xid (PCI:0000:66:00): 31, pid=13' >"$work/dev/kmsg"

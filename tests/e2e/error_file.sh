@@ -1,4 +1,4 @@
-# error_file.sh -- a rank that fails says why in the file that its launcher names, as torchrun reads it.
+# error_file.sh -- a failed rank writes why to the file that its launcher names, in torchrun's format.
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 mlp="--model mlp --augment off --threads 1 --run-dir $work/run"
@@ -21,7 +21,7 @@ END
 time_of() { sed 's/.*"timestamp": "\([0-9]*\)".*/\1/' "$work/$1.json"; }
 command -v python3 >/dev/null || { echo "skipped: no python3, which reads the files as torchrun does"; exit 77; }
 
-# Alone: usage, and what fails later; a good run writes none.
+# Alone: usage errors, and later failures; a successful run writes none.
 export TORCHELASTIC_ERROR_FILE=$work/0.json
 run 2 "$TUTTI" train --batch-size 0
 says 0 'batch_size: 0 is out of range'
@@ -40,7 +40,7 @@ run 2 env RANK=0 WORLD_SIZE=2 "$TUTTI" bench all_reduce
 says 0 'LOCAL_RANK is not set'
 unset TORCHELASTIC_ERROR_FILE
 
-# The rank that failed has the earlier time, and both its words.
+# The rank that failed has the earlier time, and its own message.
 rm -f "$work"/*.json
 rank 1 "$TUTTI" train $mlp --max-steps 2 & other=$!
 rank 0 "$TUTTI" train $mlp --max-steps 2 --init "$work/nowhere"
@@ -50,7 +50,7 @@ says 1 nowhere
 [ "$(time_of 0)" -lt "$(time_of 1)" ] || fail "rank 1, which only heard of it, would be blamed"
 [ "$(time_of 0)" -le "$(date +%s)" ] || fail "rank 0 failed in the future"
 
-# Who was killed has no file, and is dated by the launcher when it looks: the survivor gives way.
+# A killed rank has no file, and the launcher dates it when it looks: the survivor is dated later.
 rm -f "$work"/*.json
 rank 0 "$TUTTI" train $mlp --epochs 1000 & first=$!
 rank 1 "$TUTTI" train $mlp --epochs 1000 & second=$!

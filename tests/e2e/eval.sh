@@ -1,4 +1,4 @@
-# eval.sh -- `tutti eval` and `tutti predict`: the numbers of training's own evaluation, whatever the number of ranks.
+# eval.sh -- `tutti eval` and `tutti predict`: the numbers of training's own evaluation, for any number of ranks.
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 
@@ -16,7 +16,7 @@ cmp <(results one.json | grep -v '"weights"') <(results many.json | grep -v '"we
 grep -Eq '^  class +images +correct +recall +precision$' one.out || fail "no table of classes"
 grep -q '^mini_resnet on digits:test, 359 images, 1 rank' one.out || fail "$(head -2 one.out)"
 
-# ---- The same as in training, and as the rows say
+# ---- The same as in training, and as in the rows
 "$TUTTI" predict run --out rows.csv >predict.out || fail "predict"
 "$TUTTI" predict run --out rows.safetensors >/dev/null || fail "predict to safetensors"
 "$TUTTI" predict run --out - -n 2 >rows2.csv || fail "predict -n 2"
@@ -48,7 +48,7 @@ for r in p:
     assert abs(sum(r[3:]) - 1) < 1e-5 and r[3 + int(r[2])] == max(r[3:])
 END
 
-# ---- A file without a run beside it, another split, and what cannot be
+# ---- A file without a run, another split, and errors
 "$TUTTI" checkpoint export run w.pt >/dev/null
 "$TUTTI" eval w.pt --model mini_resnet --data digits --json - >alone.json || fail "a .pt file"
 cmp <(results one.json | grep '"loss"') <(results alone.json | grep '"loss"') || fail "a .pt file gives another loss"
@@ -70,7 +70,7 @@ echo precious >kept.csv
 refused 2 'neither train nor test' "$TUTTI" predict run --out kept.csv --split dev
 [ "$(cat kept.csv)" = precious ] || fail "a failure has replaced a file"
 
-# ---- The images' size is the run's too, and a folder that has moved is named alone.
+# ---- The image size comes from the run too, and only a moved folder must be given.
 python3 - <<'END'
 import os, struct, zlib
 def png(path, w, h, value):
@@ -96,7 +96,7 @@ fi
 # ---- A signal ends it promptly, between two batches, and leaves no file.
 "$TUTTI" predict run --data synthetic --split train --out late.csv >late.out 2>&1 &
 pid=$!
-for ((i = 0; i < 2000; i++)); do # until it listens to SIGTERM
+for ((i = 0; i < 2000; i++)); do # until it handles SIGTERM
     caught=$(sed -n 's/^SigCgt:[[:space:]]*//p' "/proc/$pid/status" 2>/dev/null || true)
     (((16#${caught:-0} >> 14) & 1)) && break
     sleep 0.01

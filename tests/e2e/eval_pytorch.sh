@@ -1,4 +1,4 @@
-# eval_pytorch.sh -- weights travel to PyTorch and back, and give the same logits and accuracy there and here.
+# eval_pytorch.sh -- weights exported to PyTorch and back give the same logits and accuracy in both.
 # SPDX-License-Identifier: MIT
 # timeout: 180, tier: long
 #
@@ -19,7 +19,7 @@ for type in f32 f16 bf16; do
 done
 "$TUTTI" predict run --out logits.safetensors >/dev/null
 
-# PyTorch's answers to the same images, with weights that it loads by its own readers; then files that it saves.
+# PyTorch's outputs for the same images, with weights loaded by its own readers; then files that it saves.
 cat >there.py <<'END'
 import json, os, re, sys
 import torch
@@ -55,7 +55,7 @@ for name in ("f32", "f16", "bf16"):
 state = torch.load("f32.pt", weights_only=True)
 assert (answers(state) - ours["logits"]).abs().max() < 1e-5 * max(1, ours["logits"].abs().max().item())
 
-# PyTorch trains on from there, so that what comes back is its own.
+# PyTorch continues training, so that the saved weights are its own.
 model = MiniResNet(3)
 model.load_state_dict(state)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
@@ -83,7 +83,7 @@ json.dump(accuracy, open("accuracy.json", "w"))
 END
 "$python" there.py || fail "PyTorch's side"
 
-# What PyTorch saved gives PyTorch's answers here, whatever the kind of file.
+# Weights saved by PyTorch give PyTorch's outputs here, for every kind of file.
 for file in own.pt ddp.pt double.pt strided.pt own.safetensors half.pt; do
     name=own
     [ $file = half.pt ] && name=half

@@ -1,4 +1,4 @@
-# Each example runs alone and with two ranks; losses fall, and agree where they must.   SPDX-License-Identifier: MIT
+# Each example runs alone and with two ranks; losses decrease, and agree where they must.   SPDX-License-Identifier: MIT
 # timeout: 240
 set -u
 examples=$BUILD_DIR/examples
@@ -51,7 +51,7 @@ for ranks in alone 1 2; do
     run bring_your_own_gradients $ranks
     falls bring_your_own_gradients $ranks 0.5
 done
-# The last layer travels while the first is computed: not in every step of a busy machine.
+# The last layer is reduced while the first is computed: not in every step of a busy machine.
 sed -n 's/^.*overlap in \([0-9]*\) of 1000 steps$/\1/p' "$folder/bring_your_own_gradients.2" | awk '{ n = $1 } END { exit !(n > 0) }' ||
     fail "bring_your_own_gradients: nothing overlaps"
 [ "$(wc -l <"$SOURCE_DIR/examples/bring_your_own_gradients.c")" -lt 100 ] || fail "bring_your_own_gradients: not under 100 lines"
@@ -60,7 +60,7 @@ for name in linear_regression bring_your_own_gradients; do
     same $name alone 2 5
 done
 
-# However many workers, and whoever of them is killed: the digest is that of one.
+# For any number of workers, and any killed one, the digest is that of one worker.
 digest() { sed -n 's/.*digest //p' "$folder/$1"; }
 for name in elastic_reducer elastic_training; do
     [ "$(wc -l <"$SOURCE_DIR/examples/$name.c")" -lt 120 ] || fail "$name: not under 120 lines"
@@ -88,7 +88,7 @@ for ranks in 1 2; do
     [ -s "$folder/weights.$ranks" ] || fail "mini_resnet, $ranks: no weights written"
 done
 
-# A model and data of one's own, in at most 60 lines; the same in PyTorch, where that is.
+# A program's own model and data, in at most 60 lines; the same in PyTorch, if installed.
 [ "$(wc -l <"$SOURCE_DIR/examples/own_model.c")" -le 60 ] || fail "own_model: more than 60 lines"
 cd "$folder" || exit 1
 for ranks in alone 2; do
@@ -105,7 +105,7 @@ else
     echo "own_model.py: not run (${TUTTI_TEST_PYTHON:-python3} has no PyTorch with Gloo)"
 fi
 
-# a wrong argument is a message and an exit code, whichever rank says it first
+# a wrong argument is a message and an exit code, from any rank
 if "$TUTTI" run -n 2 "$examples/example_mini_resnet" no_such_data 1 >"$folder/out" 2>&1; then
     fail "mini_resnet no_such_data: exit code 0"
 fi

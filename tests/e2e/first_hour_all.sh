@@ -1,5 +1,5 @@
-# first_hour_all.sh -- the guide's first hour as a reader follows it: its own commands clone, run the demo and build, and the rest of
-# the page is run with what they built.
+# first_hour_all.sh -- the guide's first hour as a reader follows it: the page's commands clone, run the demo and build, and the rest of
+# the page runs with that build.
 # tier: long
 # timeout: 900
 # SPDX-License-Identifier: MIT

@@ -1,5 +1,5 @@
 # The installed copy: programs compile against it and run, by pkg-config (shared and static), CMake and from C++; so does
-# the program that README.md shows.   timeout: 240
+# the program in README.md.   timeout: 240
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 prefix="$work/a prefix" # with a space, as users have them
@@ -17,7 +17,7 @@ grep -q '^TUTTI_SANITIZE:[A-Z]*=.' "$BUILD_DIR/CMakeCache.txt" && {
 }
 cmake --install "$BUILD_DIR" --prefix "$prefix" >install.out 2>&1 || { cat install.out; fail "cmake --install"; }
 libraries=$(dirname "$(find "$prefix" -name libtutti.so)")
-eval "$(sed -n 's/^-- for your shell: //p' install.out)" # the line that make install asks for, and no other
+eval "$(sed -n 's/^-- for your shell: //p' install.out)" # only the line that make install prints
 [ "$(command -v tutti)" = "$prefix/bin/tutti" ] || { cat install.out; fail "the line does not lead to the installed command"; }
 "$prefix/bin/tutti" --version >version
 [ "$(head -n 1 version)" = "tutti $(pkg-config --modversion tutti)" ] || fail "the command's and tutti.pc's versions differ"
@@ -26,7 +26,7 @@ eval "$(sed -n 's/^-- for your shell: //p' install.out)" # the line that make in
 compile() {
     timeout 60 "$@" >compile.out 2>&1 && [ ! -s compile.out ] || { cat compile.out; fail "to compile: $*"; }
 }
-# runs TEXT PROGRAM: with two ranks, in a folder of its own; TEXT must be said
+# runs TEXT PROGRAM: with two ranks, in its own folder; must print TEXT
 runs() {
     mkdir "$2.run"
     (cd "$2.run" && timeout 60 "$prefix/bin/tutti" run -n 2 "../$2") >"$2.out" 2>&1 || { cat "$2.out"; fail "$2: exit code $?"; }

@@ -31,14 +31,14 @@ compile() {
 needs() {
     ldd "$1" | sed -E 's/ => .*//; s/ \(0x.*//; s/^[[:space:]]*//; s/.*\///; s/\.so.*//; /^linux-(vdso|gate)/d; /^ld-linux/d' | sort -u
 }
-# small FILE: no more than the small library's own, the C library in its parts, and what the compiler brings ($2)
+# small FILE: loads only the small library's dependencies, the C library's parts, and what the compiler adds ($2)
 small() {
     needs "$1" >"$1.needs"
     ! grep -vxE "libtutti_comm|libsodium|libxxhash|libc|libm|libpthread|libdl|librt${2:-}" "$1.needs" ||
         fail "$1 needs more than the small library: $(tr '\n' ' ' <"$1.needs")"
     grep -qx libsodium "$1.needs" || fail "$1 does not load libsodium: is ldd read rightly? $(tr '\n' ' ' <"$1.needs")"
 }
-# runs TEXT PROGRAM: with two ranks; TEXT must be said
+# runs TEXT PROGRAM: with two ranks; must print TEXT
 runs() {
     timeout 60 "$prefix/bin/tutti" run -n 2 "./$2" >"$2.out" 2>&1 || { cat "$2.out"; fail "$2: exit code $?"; }
     grep -q -e "$1" "$2.out" || { cat "$2.out"; fail "$2 does not say \"$1\""; }
@@ -82,7 +82,7 @@ done
 needs with_tutti | grep -qx libtutti || fail "tutti::tutti is not libtutti.so"
 ! needs with_tutti_static | grep -q libtutti || fail "tutti::tutti_static loads a library of Tutti"
 
-# Both in one program would be two copies of one state.
+# Both in one program would duplicate state.
 sed -i 's/^foreach.*/foreach(target once)/; s/with_[^ )]*/both/; s/tutti::\${target}/tutti::tutti tutti::tutti_comm/' project/CMakeLists.txt
 ! cmake -S project -B project/build >both.out 2>&1 || fail "CMake links both libraries"
 grep -q 'tutti_library' both.out || { cat both.out; fail "CMake does not say which two libraries"; }

@@ -1,4 +1,4 @@
-# What scripts/install-deps says where it cannot install: the cause and the remedy, with exit code 4. Stand-ins take the place of
+# The errors of scripts/install-deps: the cause and the remedy, with exit code 4. Stand-ins replace
 # apt-get, dpkg-query, id and sudo: nothing is installed.
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"

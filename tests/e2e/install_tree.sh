@@ -1,4 +1,4 @@
-# What `make install` leaves, and `make uninstall` takes away: nothing more, nothing less; DESTDIR; an older version underneath. The
+# `make install` and `make uninstall`: exactly the listed files; DESTDIR; over an older version. The
 # manual pages, and completion by bash and zsh.   timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
@@ -12,7 +12,7 @@ uninstall() { cmake -D PREFIX="$1" -P "$SOURCE_DIR/cmake/Uninstall.cmake" >unins
 listed() { grep -v '/$' "$1/share/tutti/installed" | LC_ALL=C sort; }
 there() { (cd "$1" && find . ! -type d | sed 's|^\./||' | LC_ALL=C sort); }
 
-# A new prefix: what is there is what the list says, and all of it goes.
+# A new prefix: it contains exactly the list's files, and all of them are removed.
 install "$prefix"
 grep -q 'export PATH=".*a prefix/bin:$PATH" PKG_CONFIG_PATH=".*a prefix/lib.*/pkgconfig"' install.out ||
     { cat install.out; fail "does not say what to put into the environment"; }
@@ -25,7 +25,7 @@ uninstall "$prefix"
 [ ! -e "$prefix" ] || { find "$prefix"; fail "something is left of a prefix that was made"; }
 refused 1 'nothing to remove' cmake -D PREFIX="$prefix" -P "$SOURCE_DIR/cmake/Uninstall.cmake"
 
-# Into a prefix that others use, over an older version, which had a file that is gone now; from elsewhere than the build.
+# Into a shared prefix, over an older version with a file that no longer exists; run from another folder.
 mkdir -p "$prefix"/{lib,share/man/man1,include/tutti} && touch "$prefix/share/man/man1/other.1" "$prefix/include/tutti/mine.h"
 (cd "$prefix" && find .) | LC_ALL=C sort >before
 install "$prefix"
@@ -40,14 +40,14 @@ rm -rf "$prefix"
 refused 1 'semicolon' cmake --install "$BUILD_DIR" --prefix "$work/a;b"
 [ ! -e "$work/a;b" ] || fail "something was installed under a prefix that is refused"
 
-# A list that names something outside is not followed.
+# A list with a path outside of the prefix is rejected.
 install "$prefix"
 touch outside
 echo ../outside >>"$prefix/share/tutti/installed"
 refused 1 'outside of' cmake -D PREFIX="$prefix" -P "$SOURCE_DIR/cmake/Uninstall.cmake"
 [ -e outside ] || fail "a file outside of the prefix was removed"
 
-# DESTDIR: under it, as it will be under the prefix; the linker's own folders need not be named to it.
+# DESTDIR: the files below it are those of the prefix; the linker's default folders need no hint.
 export DESTDIR="$work/stage"
 install /usr
 [ "$(ls "$DESTDIR")" = usr ] || fail "DESTDIR has $(ls "$DESTDIR")"
@@ -56,7 +56,7 @@ install /usr
 refused 1 'has no DESTDIR' cmake -D PREFIX=/usr -P "$SOURCE_DIR/cmake/Uninstall.cmake" # and not the /usr of this machine
 unset DESTDIR
 
-# Where this user may not write, it says so before anything else, with both ways out.
+# If this user may not write there, it says so first, with both remedies.
 as=""
 [ "$(id -u)" != 0 ] || as="setpriv --reuid=65534 --regid=65534 --clear-groups"
 if ! $as test -r "$BUILD_DIR/cmake_install.cmake" || $as test -w /usr/bin; then
@@ -92,7 +92,7 @@ fi
 mkdir files && touch files/run.json files/rule.{so,c} && mkdir files/runs
 cat >offer.bash <<'END'
 . "$BUILD_DIR/manual/tutti.bash"
-offer() { # WORDS...: what is offered for the last
+offer() { # WORDS...: completions of the last word
     COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
     _tutti
     printf '%s\n' "${COMPREPLY[@]}" | LC_ALL=C sort | tr '\n' ' ' | sed 's/ $//'
@@ -158,7 +158,7 @@ else
 fi
 echo "what is installed is complete, and goes without a trace$skipped"
 
-# A path with brackets is no pattern: what others put into folders of the installation stays.
+# A path with brackets is not a pattern: other files in folders of the installation stay.
 unset DESTDIR
 odd="$work/a[1]b"
 mkdir -p "$odd/share/tutti" "$odd/bin"

@@ -1,5 +1,5 @@
-# kubernetes.sh -- the manifests of scripts/kubernetes, as pods: their commands with their environment, each on a host of its own
-# and as process 1 there; trained, evicted, resumed; a pod that is lost and made anew.
+# kubernetes.sh -- the manifests of scripts/kubernetes, as pods: their commands with their environment, each on its own host
+# and as process 1 there; training, eviction, resuming; a lost and recreated pod.
 # timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/hosts.sh"
@@ -22,7 +22,7 @@ manifest() {
     done
     run_dir=$root/runs/tutti
 }
-# pod I MORE...: in the background, as $!; MORE is said to `tutti train` too
+# pod I MORE...: in the background, as $!; MORE is appended to `tutti train`
 pod() {
     local i=$1 argv env
     shift
@@ -59,7 +59,7 @@ trains() {
 }
 small=(--model=mlp --epochs=100000 --log-every=1 --schedule=constant)
 try() {
-    # Evicted: both pods get SIGTERM, save, and go on when they are made anew.
+    # Evicted: both pods get SIGTERM, save, and resume when they are recreated.
     start "${small[@]}"
     trains 20
     for i in 0 1; do kill -TERM "$(main_process $i)"; done
@@ -70,7 +70,7 @@ try() {
     trains $((saved + 20))
     [ "$(grep -c "\"step\": $saved," "$run_dir/metrics.jsonl")" = 1 ] || { show && fail "step $saved was done anew"; }
 
-    # A pod that is lost, with all in it, is made anew; the other waits for it, and both go on from the last checkpoint.
+    # A lost pod is recreated; the other waits for it, and both resume from the last checkpoint.
     kill -KILL "$(main_process 1)"
     ends 1
     begin=$(date +%s%N)

@@ -1,7 +1,7 @@
 /* launch: Tutti programs under the launcher find each other, and a lost peer ends the job at once.
  * SPDX-License-Identifier: MIT
  *
- * The program is its own worker: with an argument it is a rank, without it launches itself. */
+ * With an argument the program is a rank; without, it launches itself. */
 #include "launch/launch.h"
 #include "base/base.h"
 
@@ -78,7 +78,7 @@ int main(int argc, char **argv)
         failures += check(launch(sizes[i], "reduce", &seconds) == 0, "ranks find each other");
         printf("%d ranks: started, reduced and ended in %.1f ms\n", sizes[i], seconds * 1e3);
     }
-    stranger = fork(); /* a child of the caller's own outlives the job */
+    stranger = fork(); /* the caller's own child outlives the job */
     if (stranger == 0) {
         pause();
         _exit(0);

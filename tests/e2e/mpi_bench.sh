@@ -1,4 +1,4 @@
-# mpi_bench.sh -- every collective over each MPI is right, of 2, 3 and 4 ranks; where ranks cannot meet, MPI is chosen.
+# mpi_bench.sh -- every collective is correct over each MPI, with 2, 3 and 4 ranks; if ranks cannot meet otherwise, MPI is chosen.
 # timeout: 180
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
@@ -29,10 +29,10 @@ for mpi in openmpi mpich; do
     run 0 "mpirun.$mpi" -n 3 "$TUTTI" bench ping_pong --backend mpi --sizes 8,600K --iterations 4
     equal "wrong of ping_pong" "$(awk '!/^#/ { n += $NF } END { print n + 0 }' "$work/out")" 0
 
-    # No flag: native on one host; MPI where mpirun's variables tell of several, and nobody says where to meet.
+    # No flag: native on one host; MPI if mpirun's variables show several hosts, and no MASTER_ADDR is set.
     run 0 "mpirun.$mpi" -n 2 "$TUTTI" bench all_reduce --sizes 8 --iterations 2
     out_has '2 ranks \(shared memory\)'
-    # One rank a host, as it were: --backend native must be refused there, with both remedies named by auto if MPI fails.
+    # Simulates one rank per host: --backend native must be refused, and auto names both remedies if MPI fails.
     hosts=(env OMPI_COMM_WORLD_LOCAL_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0 MPI_LOCALNRANKS=1 MPI_LOCALRANKID=0)
     run 0 "mpirun.$mpi" -n 2 "${hosts[@]}" "$TUTTI" bench all_reduce --sizes 8 --iterations 2
     out_has '2 ranks \(mpi\)'

@@ -1,4 +1,4 @@
-# mpi_run.sh -- scripts/mpi/run: ranks by each mpirun that is here, on this host, and on two hosts that it reaches by ssh.
+# mpi_run.sh -- scripts/mpi/run: ranks by each installed mpirun, on this host, and on two hosts by ssh.
 # timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/sshd.sh"
@@ -6,7 +6,7 @@ hosts_enter a b
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 hosts_up
 export HOME=$work OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-export ASAN_OPTIONS=detect_leaks=0 # MPIs have theirs
+export ASAN_OPTIONS=detect_leaks=0 # MPI libraries have leaks of their own
 unset OMPI_COMM_WORLD_SIZE PMI_RANK TUTTI_MPI TUTTI_BACKEND
 small=(--model mlp --epochs 1 --lr 0.05 --max-steps 12)
 train native -n 4 "${small[@]}"

@@ -1,9 +1,9 @@
-# mpi_srun.sh -- under srun of a Slurm of our own: tutti train with no flag, and over each MPI through PMIx or PMI-2.
+# mpi_srun.sh -- under srun of a private Slurm: tutti train without flags, and over each MPI through PMIx or PMI-2.
 # timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/slurm.sh"
-export ASAN_OPTIONS=detect_leaks=0 # MPIs have theirs
+export ASAN_OPTIONS=detect_leaks=0 # MPI libraries have leaks of their own
 unset OMPI_COMM_WORLD_SIZE PMI_RANK TUTTI_MPI TUTTI_BACKEND
 trap 'slurm_stop; rm -rf "$work"' EXIT
 slurm_start
@@ -19,7 +19,7 @@ says plain '2 ranks (shared memory)'
 ! grep -i warn plain.out || fail "srun tutti train warns" # it has the user's secret
 same native plain
 
-# The usual prologue of an sbatch script, and what must not be half believed.
+# The usual prologue of an sbatch script, whose variables are incomplete.
 export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(slurm_free_port) WORLD_SIZE=2
 under prologue -n 2 -- "${small[@]}"
 same native prologue
@@ -48,7 +48,7 @@ for pair in pmix:openmpi pmi2:mpich; do
     says "$type" '2 ranks (mpi)'
     same native "$type"
 
-    # An MPI that this srun does not serve.
+    # An MPI that this srun does not support.
     code=0
     TUTTI_MPI=mpich timeout 60 srun -n 2 --mpi=none "$TUTTI" train --backend mpi >none.out 2>&1 || code=$?
     [ "$mpi" != mpich ] || { [ $code = 2 ] && says none 'believes that this process is alone'; } || fail "exit code $code"

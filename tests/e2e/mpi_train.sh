@@ -1,5 +1,5 @@
-# mpi_train.sh -- under each mpirun: tutti train with no flag, and over MPI, with the weights of two workers of tutti run; what
-# is wrong with an MPI is said.   timeout: 180
+# mpi_train.sh -- under each mpirun: tutti train without flags, and over MPI, with the weights of two workers of tutti run;
+# errors about MPI.   timeout: 180
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 unset OMPI_COMM_WORLD_SIZE PMI_RANK TUTTI_MPI TUTTI_BACKEND
@@ -18,7 +18,7 @@ under() {
     }
 }
 says() { grep -qF -e "$2" "$1.out" || { cat "$1.out"; fail "$1 does not say \"$2\""; }; }
-# Unlike `refused`, of any exit code but 0: each mpirun has its own ways with those of ranks.
+# Unlike `refused`, with any exit code but 0: each mpirun handles the ranks' codes in its own way.
 fails() {
     local text=$1
     shift
@@ -41,7 +41,7 @@ for mpi in openmpi mpich; do
     says "plain-$mpi" '2 ranks (shared memory)'
     same native "plain-$mpi"
 
-    # Over MPI: two ranks have but one order to add in.
+    # Over MPI: two ranks have only one order of addition.
     under "$mpi" 2 "mpi-$mpi" "${small[@]}" --backend mpi
     says "mpi-$mpi" '2 ranks (mpi)'
     same native "mpi-$mpi"
@@ -53,7 +53,7 @@ for mpi in openmpi mpich; do
     says "three-$mpi" '3 ranks (mpi)'
     same "three-$mpi" "again-$mpi"
 
-    # Which module: by path; not that of another MPI; not a file that is none.
+    # Which module: by path; not that of another MPI; not a file that is no module.
     TUTTI_MPI=$module under "$mpi" 2 "path-$mpi" "${small[@]}" --backend mpi
     same native "path-$mpi"
     TUTTI_MPI=nosuch fails 'there is no libtutti_mpi_nosuch.so' "mpirun.$mpi" -n 2 "$TUTTI" train --backend mpi
@@ -64,11 +64,11 @@ for mpi in openmpi mpich; do
     [ ! -e "$(dirname "$module")/libtutti_nccl.so" ] || missing='device cuda: '
     fails "$missing" "mpirun.$mpi" -n 2 env TUTTI_BACKEND=nccl "$TUTTI" train --device cuda
 
-    # A binary without modules beside it.
+    # A binary without modules in its folder.
     mkdir -p "alone-$mpi" && cp "$TUTTI" "alone-$mpi/tutti"
     fails 'there is no module libtutti_mpi_*.so' "mpirun.$mpi" -n 2 "alone-$mpi/tutti" train --backend mpi
 
-    # A rank that is killed in the middle ends the job, and nothing stays.
+    # Killing a rank during training ends the job, and leaves nothing.
     begin=$(date +%s%N)
     timeout 60 "mpirun.$mpi" -n 2 "$TUTTI" train --run-dir "killed-$mpi" "${small[@]}" --epochs 100000 --max-steps 0 \
         --backend mpi >"killed-$mpi.out" 2>&1 &

@@ -1,5 +1,5 @@
-# `tutti new`: what it makes is built against the installed copy and against the build folder, trains and evaluates with two ranks by
-# the commands of its README; what it refuses leaves nothing behind.   timeout: 180
+# `tutti new`: its folder builds against the installed copy and against the build folder, trains and evaluates with two ranks by
+# the commands of its README; errors leave nothing behind.   timeout: 180
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 
@@ -25,7 +25,7 @@ if [ "$(id -u)" != 0 ]; then
     mkdir -m 555 locked
     refused 1 'Permission denied' "$TUTTI" new x --dir locked
 fi
-# A full disk, where a file system of one's own may be mounted.
+# A full disk, if a file system can be mounted.
 cat >full.sh <<'END'
 mkdir small && mount -t tmpfs -o size=4k,nr_inodes=20 tmpfs small || exit 77
 "$TUTTI" new x --dir small
@@ -67,7 +67,7 @@ grep -q '^  cd first-net$' new.out || { cat new.out; fail "does not say what com
 ! grep -rn '@[A-Z]' first-net || fail "something was not filled in"
 trains first-net
 
-# Images of one's own, by the command that the README has for them: here one picture again and again.
+# Own images, by the README's command for them: here copies of one image.
 if "$TUTTI" --version | tail -n 1 | grep -w png >/dev/null; then
     mkdir -p first-net/photos/{train,test}/{cat,dog}
     for folder in first-net/photos/*/*; do
@@ -78,7 +78,7 @@ if "$TUTTI" --version | tail -n 1 | grep -w png >/dev/null; then
     [ "$(field first-net/runs/photos/summary.json status)" = completed ] || fail "images of one's own: not completed"
 fi
 
-# The commands that are said are a shell's.
+# The printed commands are quoted for a shell.
 mkdir -- "it's here" -dash
 for dir in "it's here" -dash; do
     "$TUTTI" new quoted --dir="$dir" >new.out
@@ -93,7 +93,7 @@ grep -q '^tutti run -n 2 build/second$' "with space/second/README.md" || fail "R
 ldd "with space/second/build/second" >second.ldd
 grep -q "libtutti.so.0.1 => $prefix/" second.ldd || { cat second.ldd; fail "second runs with another library than the installed one"; }
 
-# Moved to where there is no such Tutti: CMake is told by -D tutti_DIR.
+# Moved to a place without Tutti: CMake needs -D tutti_DIR.
 sed -i 's|HINTS ".*"|HINTS "/nonexistent"|' first-net/CMakeLists.txt
 cmake -S first-net -B other -D tutti_DIR="$BUILD_DIR" >cmake.out 2>&1 || { cat cmake.out; fail "-D tutti_DIR=BUILD"; }
 echo "two programs made, built, trained and evaluated"

@@ -1,4 +1,4 @@
-# The Debian packages of `cpack -G DEB`: their dependencies, what is in them, and that the command and a program run out of
+# The Debian packages of `cpack -G DEB`: their dependencies, their contents, and that the command and a program run from
 # them.   timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
@@ -13,7 +13,7 @@ grep -q '^TUTTI_SANITIZE:[A-Z]*=.' "$BUILD_DIR/CMakeCache.txt" && {
 }
 timeout 100 cpack -G DEB --config "$BUILD_DIR/CPackConfig.cmake" -B "$work/packages" >cpack.out 2>&1 || { cat cpack.out; fail "cpack"; }
 
-# Without the tool that finds dependencies there would be packages without any: cpack refuses.
+# Without the tool that finds dependencies packages would have none: cpack refuses.
 mkdir empty
 ! timeout 60 env PATH="$PWD/empty" "$(command -v cpack)" -G DEB --config "$BUILD_DIR/CPackConfig.cmake" -B "$work/refused" \
     -D CMAKE_FIND_USE_CMAKE_SYSTEM_PATH=OFF >refused.out 2>&1 || fail "cpack made packages without dpkg-shlibdeps"

@@ -7,7 +7,7 @@ python=$(command -v "${TUTTI_TEST_PYTHON:-python3}") && "$python" -c 'import tor
     echo "skipped: ${TUTTI_TEST_PYTHON:-python3} has no PyTorch with Gloo (pip install torch; TUTTI_TEST_PYTHON names another interpreter)"
     exit 77
 }
-PATH=$(dirname "$python"):$PATH # a script is started by python3, and torchrun lies beside it
+PATH=$(dirname "$python"):$PATH # a script is started by python3, and torchrun is in the same folder
 train=$SOURCE_DIR/examples/pytorch_ddp.py
 unset PET_NNODES PET_NPROC_PER_NODE
 
@@ -40,7 +40,7 @@ run 0 $nodes
 wait $! || { fail "the other node: exit code $?" && tail -n 20 "$work/node"; }
 equal "ranks of both nodes that are done" "$(cat "$work/out" "$work/node" | grep -cE 'rank [01] \(local 0\) of 2: done, replicas agree')" 2
 
-# ---- An exception of a worker: its code, its name, and its own words; with torch's @record or without
+# ---- An exception of a worker: its exit code, name, and message; with torch's @record or without
 for how in "" --record; do
     # shellcheck disable=SC2086
     run 1 "$TUTTI" run -n 2 "$train" --epochs 2 --fail-rank 1 $how

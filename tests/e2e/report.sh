@@ -1,4 +1,4 @@
-# report.sh -- `tutti report`: the page of real runs, of hostile names, of torn and missing files, of many lines; the merged trace.
+# report.sh -- `tutti report`: the page of real runs, with malicious names, truncated and missing files, many lines; the merged trace.
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 
@@ -6,8 +6,8 @@ report() { "$TUTTI" report "$@" >report.out 2>report.err || { cat report.out rep
 page_has() { grep -qF -e "$2" "$1" || fail "no \"$2\" in the page $1"; }
 page_lacks() { ! grep -qF -e "$2" "$1" || fail "\"$2\" is in the page $1"; }
 
-# A reader of HTML and JSON that is not ours: elements are closed in order, nothing is fetched, no run has put an element of its
-# own into the page. Prints "RUN KEY VALUE" of summaries and "RUN NAME N" of curves.
+# An independent reader of HTML and JSON: elements are closed in order, nothing is fetched, no run has added an
+# element to the page. Prints "RUN KEY VALUE" of summaries and "RUN NAME N" of curves.
 cat >reader.py <<'END'
 import html.parser, json, sys
 VOID = {"meta", "link", "input", "br"}
@@ -45,7 +45,7 @@ for i, run in enumerate(json.loads(page.data)):
 for text in page.text:
     print("text", text)
 END
-# What the page holds, in page.txt; nothing to compare without Python.
+# Writes the page's contents to page.txt; not without Python.
 read_page() {
     command -v python3 >/dev/null || return 1
     python3 reader.py "$1" >page.txt || fail "the page $1 is malformed"
@@ -71,7 +71,7 @@ if read_page one/same/report.html; then
     grep -q "^text $(digest one/same)" page.txt || fail "no table of results for those without scripts"
 fi
 
-# Several: folders of the same name are told apart, the same folder twice too.
+# Several: folders of the same name are distinguished, also the same folder twice.
 report one/same two/same one/same --out several.html
 if read_page several.html; then
     [ "$(sed -n 's/^[0-9] label //p' page.txt | tr '\n' ' ')" = '"one/same" "two/same" "one/same (2)" ' ] || fail "labels: $(cat page.txt)"
@@ -80,7 +80,7 @@ report one/same --out - >/dev/null
 grep -q '^</html>' report.out || fail "the page does not go to standard output"
 (cd one && "$TUTTI" report same ../two/same >/dev/null && [ -s report.html ]) || fail "no report.html of several runs"
 
-# Names, keys and words that want to be markup.
+# Names, keys and texts that look like markup.
 evil=$'<script>alert(1)</script><!--DATA-->\n&"'\''\xff'
 mkdir evil
 evil=${evil//\//|}
@@ -97,7 +97,7 @@ if read_page evil.html; then
     grep -qF 'text </script><img src=x onerror=alert(1)>' page.txt || fail "the reason is not in the table"
 fi
 
-# A run that was killed in the middle of a line; one of which only that is left; damaged files; a pipe where a file is expected.
+# A run that was killed in the middle of a line; one with only metrics.jsonl; damaged files; a pipe where a file is expected.
 mkdir torn pipe
 printf '{"step": 1, "loss": 2.0}\n{"step": 2, "loss": 1.5}\nnot JSON\n[1]\n{"step": 3, "loss": 1.0}\n{"step": 4, "lo' >torn/metrics.jsonl
 : >torn/summary.json
@@ -113,7 +113,7 @@ cp one/same/summary.json pipe
 report pipe
 page_has pipe/report.html 'metrics.jsonl is not a regular file'
 
-# Names and texts that a terminal would obey are shown; a last line that is whole, and wrong, is not called half.
+# Control characters in names and texts are escaped; a last line that is complete but invalid is not called truncated.
 mkdir escapes
 printf '{"a": \033[2J}' >escapes/config.json
 printf '{"step": 1, "loss": 1}\nnot JSON\n' >escapes/metrics.jsonl
@@ -143,7 +143,7 @@ assert len(both["traceEvents"]) == sum(len(t["traceEvents"]) for t in one)
 assert [o["rank"] for o in both["otherData"]] == [0, 1]' || fail "the merged trace is not the sum of both"
 fi
 
-# What cannot be.
+# Errors.
 refused 2 'of which runs?' "$TUTTI" report
 refused 2 'did you mean "--out"' "$TUTTI" report --ouT x one/same
 refused 2 '--out needs' "$TUTTI" report one/same --out

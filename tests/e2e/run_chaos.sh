@@ -1,4 +1,4 @@
-# tutti run --chaos: workers are killed, stopped, slowed and cut off as asked, each with a line, and nobody else is.
+# tutti run --chaos: workers are killed, stopped, slowed and disconnected as requested, each with a line, and no other process is.
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 export TUTTI_LOG=error
@@ -12,12 +12,12 @@ run 2 "$TUTTI" run -n 2 --chaos kill=1,keep=2 touch "$work/started"
 err_has 'keep is 2, expected less than this node.s 2 workers'
 [ -e "$work/started" ] && fail "a refused job was started"
 
-# A job beside it, that nothing may happen to.
+# Another job, which must not be affected.
 timeout 60 "$TUTTI" run -n 2 sh -c "trap 'touch $work/bystander' CONT; until [ -e $work/end ]; do sleep 0.05; done" \
     >/dev/null 2>"$work/err.bystander" &
 bystander=$!
 
-# Kills: each is a failure, until no restart is left. A kill in the time between two starts hits nobody.
+# Kills: each is a failure, until no restart is left. A kill between two starts has no victim.
 run 137 "$TUTTI" run -n 3 --max-restarts 1 --chaos kill=10,seed=3 sleep "$marker"
 equal "announcement" "$(head -1 "$work/err")" \
     "tutti run: chaos IS ON, this job's workers are disturbed on purpose: kill 10/s, seed 3; 1 of 3 left alone"
@@ -26,21 +26,21 @@ err_has 'failed first: killed by SIGKILL'
 err_has '^tutti run: chaos: in [0-9.]+ s 2 killed, 0 stopped, 0 cut off \(0 connections\), 0 slowed; [0-9]+ events? had no target; seed 3$'
 nobody_left
 
-# A worker that was stopped goes on, and one that is slowed does so again and again.
+# A stopped worker continues, and a slowed one is stopped and continued repeatedly.
 run 0 "$TUTTI" run --chaos stop=20:0.05 sh -c 'n=0; trap "n=\$((n + 1))" CONT; until [ $n -ge 2 ]; do :; done'
 err_has 'rank 0 \(process [0-9]+\) stopped for 0.05 s$'
 run 0 "$TUTTI" run --chaos slow=100:3:3600 sh -c 'n=0; trap "n=\$((n + 1))" CONT; until [ $n -ge 5 ]; do :; done'
 equal "slowed once" "$(grep -c 'slowed to 1/3 for 3600 s$' "$work/err")" 1
 err_has ' 1 slowed; '
 
-# One of three is left alone, and when it is done nobody is disturbed any more: the others go on.
+# One of three is not disturbed, and when it has ended none is: the others continue.
 run 0 "$TUTTI" run -n 3 --chaos stop=100:3600,burst=3 sh -c 'until [ -e "$1/done" ]; do
         [ "$(ps -o stat= --ppid $PPID | grep -c "^T")" = 2 ] && touch "$1/done"
     done
     exit 0' sh "$work"
 equal "stopped" "$(grep -c 'stopped for 3600 s$' "$work/err")" 2
 
-# A stopped job hears that it is to end.
+# A stopped job can be ended.
 timeout 20 "$TUTTI" run --chaos stop=1000:3600 sleep "$marker" >"$work/out" 2>"$work/err" &
 launcher=$!
 wait_until "the worker is stopped" grep -q 'stopped for' "$work/err"
@@ -50,7 +50,7 @@ equal "exit code" $? 143
 err_has 'chaos: in [0-9.]+ s 0 killed, 1 stopped'
 nobody_left
 
-# Connections: a group of Tutti's over TCP loses its peers, in every start.
+# Connections: a group of Tutti's over TCP loses its peers in every start.
 if "$TUTTI" run --chaos cut=1 true 2>"$work/err"; then
     run 3 env TUTTI_TRANSPORT=tcp "$TUTTI" run -n 2 --max-restarts 1 --chaos cut=2 "$TUTTI" bench barrier --iterations 100000000
     [ "$(grep -cE 'rank [01] \(process [0-9]+\): [1-9][0-9]* TCP connections? cut$' "$work/err")" -ge 2 ] || fail "fewer than two cuts"

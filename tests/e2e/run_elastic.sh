@@ -1,4 +1,4 @@
-# tutti run: workers that speak with their launcher are replaced one by one, and nodes come and go while the others work.
+# tutti run: elastic workers are replaced one by one, and nodes join and leave while the others work.
 # timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
@@ -7,7 +7,7 @@ worker=$BUILD_DIR/tests/program/elastic_worker
 export TUTTI_LOG=error
 folders=0
 
-new_folder() { # $shared: what the groups of a job meet in
+new_folder() { # $shared: the folder of a job's groups
     shared=$work/shared$((++folders))
     mkdir "$shared"
 }
@@ -37,7 +37,7 @@ run 0 "$TUTTI" run "$worker" "$shared" 60 4 4 die=0:35:139
 equal "end" "$(grep finished "$work/out")" "finished at step 60 with $undisturbed"
 out_has 'fresh at step 30, after all died'
 
-# A program's own failure ends the job as ever, and what is refused is no failure.
+# A program's own failure ends the job, and a refused worker is no failure.
 new_folder
 run 7 "$TUTTI" run -n 2 "$worker" "$shared" 60 4 4 die=1:20:7
 err_has 'rank 1 failed first: exit code 7'
@@ -46,12 +46,12 @@ run 0 "$TUTTI" run -n 3 "$worker" "$shared" 60 4 4 build@2=other
 err_has 'refused: it is "(other|test 1)", the others are "(other|test 1)".*Install the same build everywhere' # whoever was first
 out_has 'finished at step 60'
 
-# All end early as if all were well: nobody has said that the work is done.
+# All end early with code 0, but none has reported that the work is done.
 new_folder
 run 1 "$TUTTI" run -n 2 "$worker" "$shared" 60 4 4 die=0:20:0 die=1:20:0
 err_has 'all workers have ended, and none said that the work was done \(tutti_elastic_end\)'
 
-# A place that goes on dying stays empty, for a while; the last one is the job's failure, which takes a restart.
+# A place whose workers keep dying stays empty for a while; if the last one dies, the job fails, which takes a restart.
 new_folder
 run 0 "$TUTTI" run -n 2 "$worker" "$shared" 60 4 4 die=1:start:4
 err_has 'rank 1 \(process [0-9]+\) ended with exit code 4 before its first step: 3 in its place have died without a new step: it stays empty for 1 step'
@@ -63,7 +63,7 @@ equal "deaths" "$(grep -c 'was killed by SIGSEGV' "$work/err")" 12
 err_has '3 in its place have died without a new step, and no worker is left'
 err_has 'no restart is left'
 
-# Told to end: the signal goes to the workers, as ever.
+# Told to end: the signal is forwarded to the workers.
 new_folder
 timeout 20 "$TUTTI" run -n 2 "$worker" "$shared" 100000 4 4 >"$work/out" 2>"$work/err" &
 launcher=$!
@@ -72,7 +72,7 @@ kill -TERM $launcher
 wait $launcher
 equal "exit code after SIGTERM" $? 143
 
-# What a dead worker leaves behind goes with it; its last words are shown.
+# A dead worker's descendants are ended; its last output is shown.
 new_folder
 run 0 "$TUTTI" run -n 2 sh -c '[ $RANK = 0 ] || [ -e '"$shared"'/once ] || { : >'"$shared"'/once; sleep '"$marker"' & echo last words; }
     exec "$0" "$@"' "$worker" "$shared" 100 4 4 die=1:10:137
@@ -80,7 +80,7 @@ out_has '^\[1\] last words'
 err_has 'rank 1 \(process [0-9]+\) was killed by SIGKILL at step 10'
 nobody_left
 
-# A node comes late, one leaves, and nobody else starts again. The ranks of the one that comes follow.
+# A node comes late, one leaves, and no other worker restarts. The new node's ranks come last.
 native() { # [NODES]: what all nodes of a new job are started with
     rm -f "$work"/*.out*
     new_port
@@ -108,7 +108,7 @@ says a '0 deaths, 0 replacements, 3 workers joined and 2 left'
 says c ' 2\] finished'
 none_says 'starting the workers again'
 
-# A node that is lost with its workers; those of the others are replaced in their places meanwhile.
+# A node that is lost with its workers; meanwhile those of the others are replaced in their places.
 native 2:3
 node a $flags -n 2 "$worker" "$shared" 250 5 8 brake=150
 wait_until "the rendezvous is open" grep -qi ":$(printf %04X "$port") " /proc/net/tcp

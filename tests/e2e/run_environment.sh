@@ -1,4 +1,4 @@
-# run_environment.sh -- what workers are told.   SPDX-License-Identifier: MIT
+# run_environment.sh -- the workers' environment.   SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 
 export SHOW='for name in LOCAL_RANK RANK GROUP_RANK ROLE_RANK ROLE_NAME LOCAL_WORLD_SIZE WORLD_SIZE GROUP_WORLD_SIZE \
@@ -20,7 +20,7 @@ run 0 "$TUTTI" run -n 1 sh -c "$job"
 run 0 "$TUTTI" run -n 2 sh -c 'tr "\0" "\n" </proc/$PPID/cmdline; tr "\0" "\n" </proc/$PPID/environ'
 grep -q "TUTTI_SECRET" "$work/out" && fail "the secret can be read from outside, in the launcher's arguments or environment"
 
-# Flags that say what workers are told, also from the environment; the command line wins.
+# Flags about the workers' environment, also from PET_ variables; the command line has precedence.
 run 0 "$TUTTI" run --nproc_per_node=2 --master-addr=localhost --master-port 0 --rdzv-id job7 --role trainer \
     sh -c 'echo $MASTER_ADDR $TORCHELASTIC_RUN_ID $ROLE_NAME'
 out_has '^\[1\] localhost job7 trainer$'
@@ -34,7 +34,7 @@ OMP_NUM_THREADS=5,2 run 0 "$TUTTI" run -n 2 sh -c 'echo threads $OMP_NUM_THREADS
 out_has 'threads 5,2$'
 [ "$(nproc)" = 1 ] || { run 0 "$TUTTI" run -n auto sh -c 'echo $WORLD_SIZE' && out_has "[2-9]"; }
 
-# Arguments and the environment of the user arrive untouched.
+# Arguments and the environment of the user arrive unchanged.
 MINE='a b' run 0 "$TUTTI" run -n 1 -- sh -c 'printf "<%s>" "$MINE" "$@"' name -n 5 --tee '' '$$ ${local_rank}'
 out_has '^<a b><-n><5><--tee><><\$\$ \$\{local_rank\}>$'
 
@@ -43,7 +43,7 @@ echo question | run 0 "$TUTTI" run -n 2 sh -c 'echo "got $(cat)"'
 out_has '^\[0\] got question$'
 out_has '^\[1\] got $'
 
-# Many workers: more pipes than descriptors at first; workers keep the limit that we were started with.
+# Many workers: more pipes than descriptors at first; workers have the launcher's original limit.
 run 0 bash -c 'ulimit -Sn 100; exec "$0" run -n 150 sh -c "ulimit -n"' "$TUTTI"
 equal "limits of descriptors" "$(cut -d' ' -f2 "$work/out" | sort | uniq -c | tr -s ' ')" " 150 100"
 for inherited in 0 1 2 3 4 5 6; do # which of a worker's descriptors is the first too many depends on it
@@ -53,7 +53,7 @@ for inherited in 0 1 2 3 4 5 6; do # which of a worker's descriptors is the firs
 done
 nobody_left
 
-# The chosen port can be listened on, and is not one that the kernel gives to others.
+# The chosen port can be listened on, and is not in the kernel's range for outgoing connections.
 run 0 "$TUTTI" run -n 1 sh -c 'echo $MASTER_PORT'
 read -r low _ </proc/sys/net/ipv4/ip_local_port_range
 [ "$low" -lt 20000 ] || [ "$(cat "$work/out")" -lt "$low" ] || fail "port $(cat "$work/out") may be taken by a connection"

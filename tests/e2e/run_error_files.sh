@@ -1,4 +1,4 @@
-# run_error_files.sh -- TORCHELASTIC_ERROR_FILE: one for each worker, its words in the report, and on to the launcher's own.
+# run_error_files.sh -- TORCHELASTIC_ERROR_FILE: one for each worker, quoted in the report, and passed on to the launcher's own.
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 export TUTTI_LOG=error
@@ -8,14 +8,14 @@ unset TORCHELASTIC_ERROR_FILE
 nothing_left() { # WHEN
     wait_until "no folder $1" [ -z "$(ls -A "$TMPDIR")" ] || ls "$TMPDIR"
 }
-# fails JSON [SHELL]: rank 1 of two says this and fails; $SHELL runs before. The others wait for it.
+# fails JSON [SHELL]: rank 1 of two writes this and fails; $SHELL runs before. The others wait for it.
 export others="sleep $marker"
 fails() {
     JSON=$1 MORE=${2:-:} run 7 "$TUTTI" run -n 2 sh -c \
         '[ $RANK = 1 ] || exec $others; printf "%b" "$JSON" >"$TORCHELASTIC_ERROR_FILE"; eval "$MORE"; exit 7'
 }
 
-# One each, in a folder of ours that goes away; never the launcher's own; in --log-dir where there is one.
+# One per worker, in a folder that is removed; never the launcher's own; in --log-dir if given.
 TORCHELASTIC_ERROR_FILE=$work/mine run 0 "$TUTTI" run -n 3 sh -c \
     'echo "$TORCHELASTIC_ERROR_FILE $(stat -c %a "$TMPDIR"/tutti-*)"; >"$TORCHELASTIC_ERROR_FILE"'
 equal "paths" "$(cut -d' ' -f2 "$work/out" | sort -u | wc -l)" 3
@@ -27,9 +27,9 @@ out_has "^\[1\] $work/logs/j/attempt_0/1/error.json$"
 run 3 "$TUTTI" run -n 2 --log-dir "$work/logs" --rdzv-id j sh -c 'exit 3'
 grep -q old "$work/err" && fail "the error file of an earlier job of this name was told"
 nothing_left "with --log-dir"
-TMPDIR=$work/none run 0 "$TUTTI" run true # no such folder: /tmp then
+TMPDIR=$work/none run 0 "$TUTTI" run true # no such folder: uses /tmp
 
-# Its words, in either of torchrun's forms, or as they are.
+# Its message, in either of torchrun's formats, or as plain text.
 fails '{"message": "no more paper", "timestamp": 1700000000}'
 err_has '^tutti run: rank 1 failed first: exit code 7 '
 err_has '^tutti run: its error: no more paper$'
@@ -42,7 +42,7 @@ fails 'disk on fire\n'
 err_has '^tutti run: its error: disk on fire$'
 nothing_left "after failures"
 
-# Nobody trusts them.
+# The contents are untrusted.
 fails '{"message": "\\u001b[31mred\\u0007 \\u009b1m \\t \\u00e9"}'
 err_has '^tutti run: its error: \\x1b\[31mred\\x07 \\x9b1m \\x09 é$'
 fails 'raw \033[2J \377 text'
@@ -65,7 +65,7 @@ done
 nothing_left "after odd files"
 nobody_left
 
-# Who wrote first failed first, though another ended first; also if it has yet to end.
+# The first to write failed first, though another ended first; also if it has not ended yet.
 later='F=$TORCHELASTIC_ERROR_FILE; if [ $RANK = 1 ]; then echo "my fault" >"$F"; sleep $PAUSE; exit 1; fi
     until [ -s "${F%/0/error.json}/1/error.json" ]; do sleep 0.01; done; sleep 0.02; exit 5'
 PAUSE=0.15 run 1 "$TUTTI" run -n 2 sh -c "$later"
@@ -77,7 +77,7 @@ err_has '^tutti run: rank 1 failed first: it says so, and is still ending \(proc
 err_has '^tutti run: its error: my fault$'
 err_has '^tutti run: then rank 0: exit code 5$'
 nobody_left
-# Who dates its failure ahead says that another's came first.
+# A failure dated ahead means that another's came first.
 run 6 "$TUTTI" run -n 2 sh -c '[ $RANK = 1 ] && { sleep 0.1; exit 6; }
     echo "{\"message\": \"a peer\", \"timestamp\": $(($(date +%s) + 60))}" >"$TORCHELASTIC_ERROR_FILE"; exit 5'
 err_has '^tutti run: rank 1 failed first: exit code 6'
@@ -111,7 +111,7 @@ JSON='{"message": {"message": "deep", "extraInfo": {"timestamp": "1700000000"}}}
     "$TUTTI" run -n 2 sh -c '[ $RANK = 0 ] || exec $others; echo "$JSON" >"$TORCHELASTIC_ERROR_FILE"; exit 7'
 err_has '^tutti run: its error: deep$'
 grep -qF '"message": "deep"' "$work/own.json" || fail "the words were lost between launchers"
-# Only files are replaced: a link stays one, a pipe that nobody reads is not waited for, and a device keeps its name.
+# Only files are replaced: a link stays one, a pipe without a reader does not block, and a device keeps its name.
 ln -s own.json "$work/link"
 TORCHELASTIC_ERROR_FILE=$work/link fails '{"message": "by a link"}'
 [ -L "$work/link" ] || fail "a link was replaced by a file"
@@ -126,7 +126,7 @@ fi
 unset TORCHELASTIC_ERROR_FILE
 nobody_left
 
-# The folder goes away with a launcher that is killed, whichever of its two processes.
+# The folder is removed when either process of the launcher is killed.
 for victim in front agent; do
     "$TUTTI" run -n 2 sleep $marker >"$work/out" 2>&1 &
     front=$!

@@ -1,4 +1,4 @@
-# run_flags.sh -- the command line of `tutti run`: what is refused, and how.   SPDX-License-Identifier: MIT
+# run_flags.sh -- the command line of `tutti run`: its errors.   SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 
 refuses() { # PATTERN FLAGS...
@@ -55,7 +55,7 @@ PET_LOGS_SPECS=mine refuses 'PET_LOGS_SPECS is not in this version' true
 PET_STANDALONE=perhaps refuses 'PET_STANDALONE is "perhaps", expected 0 or 1' true
 TORCH_ELASTIC_SHUTDOWN_TIMEOUT=-2 refuses 'TORCH_ELASTIC_SHUTDOWN_TIMEOUT is "-2"' true
 
-# torchrun's ways of saying one node.
+# torchrun's spellings of one node.
 run 0 "$TUTTI" run --standalone --nnodes 1 --nproc-per-node 2 --max-restarts=0 --monitor-interval 5 true
 run 0 "$TUTTI" run --nnodes=1:1 --node_rank=0 --rdzv_backend=static --start-method spawn --no_python true
 PET_NNODES=1 PET_NODE_RANK=0 PET_RDZV_BACKEND='' run 0 "$TUTTI" run true
@@ -66,12 +66,12 @@ run 0 "$TUTTI" run --nproc 2 --max-r 3 --rdzv-backend c10d --rdzv-endpoint somew
 out_has '^\[1\] 3$'
 run 0 "$TUTTI" run --stand --rdzv-endpoint localhost:1 -n 2 true
 
-# What torchrun accepts and we need not read.
+# Flags of torchrun that are accepted and ignored.
 for method in spawn fork forkserver; do
     run 0 "$TUTTI" run --start-method $method --event-log-handler=null --monitor-interval=0.1 true
 done
 
-# Workers on devices: as many as are visible; none: one a core.
+# Workers on devices: as many as are visible; none: one per core.
 CUDA_VISIBLE_DEVICES=4,GPU-8932f937,6 run 0 "$TUTTI" run -n gpu sh -c 'echo $WORLD_SIZE'
 out_has '^\[2\] 3$'
 CUDA_VISIBLE_DEVICES=1,0,-1,3 run 0 "$TUTTI" run --nproc_per_node=auto sh -c 'echo $WORLD_SIZE'
@@ -103,7 +103,7 @@ else
     err_has 'needs hwloc' || true
 fi
 
-# More workers than cores: a line with the numbers, which TUTTI_LOG=error leaves away.
+# More workers than cores: a warning with the numbers, which TUTTI_LOG=error hides.
 cores=$(nproc)
 run 0 "$TUTTI" run -n $((cores + 1)) true
 err_has "^tutti warn launch: $((cores + 1)) workers share $cores cores?: .* -n $cores gives"
@@ -113,7 +113,7 @@ equal "silenced" "$(cat "$work/err")" ""
 run 0 "$TUTTI" run -n "$cores" true
 equal "one worker a core" "$(cat "$work/err")" ""
 
-# --help and docs/run.md know every flag.
+# --help and docs/run.md list every flag.
 run 0 "$TUTTI" run --help
 for name in $(sed -n 's/^[A-Z]*([A-Z_]*, "\([a-z-]*\)",.*/\1/p' "$SOURCE_DIR/src/launch/flags.def"); do
     out_has "--$name "
@@ -145,7 +145,7 @@ printf 'echo plain "$1"\n' >"$work/script" && chmod +x "$work/script"
 run 0 "$TUTTI" run -n 1 "$work/script" words
 equal "a script without #!" "$(cat "$work/out")" "plain words"
 
-# A port that somebody has.
+# A port in use.
 port_owner='use IO::Socket::INET; $s = IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1") or die; print $s->sockport, "\n"; close STDOUT; sleep 30'
 if command -v perl >/dev/null; then
     exec 5< <(exec perl -e "\$| = 1; $port_owner")
@@ -163,7 +163,7 @@ if command -v python3 >/dev/null; then
     out_has "^\[1\] 1 \['--n', '5'\]$"
     run 0 "$TUTTI" run -n 1 -m platform
     cp "$work/s.py" "$work/script"
-    for flags in --run-path "--run-path --no-python"; do # it wins over --no-python, as with torchrun
+    for flags in --run-path "--run-path --no-python"; do # it overrides --no-python, as in torchrun
         run 0 "$TUTTI" run -n 2 $flags "$work/script" x
         out_has "^\[1\] 1 \['x'\]$"
     done

@@ -1,5 +1,5 @@
-# tutti run on hosts, which are network namespaces: IPv4 and IPv6, which address ranks get, training over them, a cable that
-# is cut and joined again, a master that nobody answers for.   timeout: 120
+# tutti run on hosts, which are network namespaces: IPv4 and IPv6, the ranks' MASTER_ADDR, training over them, a network that
+# is cut and restored, an unreachable master.   timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/nodes.sh"
@@ -25,7 +25,7 @@ on_host() { # HOST NAME FLAGS...
     node "${@:2}"
 }
 
-# Static, over both families; every rank is told where rank 0 is. The second host is numbered first.
+# Static, over both families; every rank gets rank 0's address. The second host is numbered first.
 for address in 10.79.0.2 fd79::2; do
     flags="--nnodes 2 --master-addr $address --master-port 29500 -n 2"
     for i in 1 2; do
@@ -37,7 +37,7 @@ for address in 10.79.0.2 fd79::2; do
     says 2 "0 of 4 at $address by"
 done
 
-# Native: whose address the endpoint is hosts; training gives the parameters of the same layout started by hand.
+# Native: the node with the endpoint's address hosts; training gives the parameters of the same layout started by hand.
 flags="--nnodes 1:2 --rdzv-backend native --rdzv-endpoint [fd79::1]:29400 --rdzv-conf last_call_timeout=20"
 mlp="train --model mlp --data digits --max-steps 20 --batch-size 8 --lr 0.05 --threads 1"
 for i in 2 1; do on_host $i $i $flags "$TUTTI" $mlp --run-dir "$work/native"; done
@@ -47,7 +47,7 @@ ended 2 0
 digest() { sed -n 's/.*"parameter_digest": "\(.*\)".*/\1/p' "$work/$1/summary.json"; }
 equal "parameters of two hosts" "$(digest native)" "$(digest one_host)"
 
-# A cable is cut: both sides notice by silence; the host's side goes on alone where it may.
+# The network is cut: both sides notice the silence; the host's side continues alone if it may.
 program='echo "start $TUTTI_ATTEMPT of $WORLD_SIZE"; while [ ! -e '"$work"'/go ]; do sleep 0.02; done'
 flags="--nnodes 1:2 --rdzv-backend native --rdzv-endpoint 10.79.0.1:29400 --max-restarts 1 --rdzv-conf last_call_timeout=20,join_timeout=2,keep_alive_interval=0.2"
 for i in 1 2; do on_host $i $i $flags sh -c "$program"; done
@@ -59,7 +59,7 @@ saying 1 'start 1 of 1'
 ended 2 3
 says 2 'the rendezvous host 10.79.0.1:29400 was lost'
 says 2 'trying to reach the rendezvous at 10.79.0.1:29400: (Network is unreachable|No route to host|Connection timed out)'
-# Joined again, and the node restarted by whoever looks after it: it takes part.
+# Restored, and the node restarted: it takes part.
 ip -n "$(host 2)" link set eth0 up
 on_host 2 again $flags sh -c "$program"
 saying 1 'start 2 of 2'
@@ -68,7 +68,7 @@ touch "$work/go"
 ended 1 0
 ended again 0
 
-# A master that drops all packets: the limit holds, Ctrl-C is heard meanwhile.
+# A master that drops all packets: the time limit holds, and Ctrl-C works meanwhile.
 on_host 1 silent --nnodes 2 --node-rank 1 --master-addr 10.79.0.77 --master-port 29500 --rdzv-conf join_timeout=1 true
 ended silent 3
 says silent 'trying to reach the rendezvous at 10.79.0.77:29500: (Connection timed out|No route to host)'

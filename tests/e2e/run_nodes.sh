@@ -1,4 +1,4 @@
-# tutti run: several nodes, here several agents on loopback: ranks, numbers of nodes, what does not fit together, and the
+# tutti run: several nodes, here several agents on loopback: ranks, numbers of nodes, mismatched nodes, and the
 # ends.   timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
@@ -10,7 +10,7 @@ where='echo "rank $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE no
 new_port
 static="--nnodes 2 --master-addr 127.0.0.1 --master-port $port"
 node b $static --node-rank 1 -n 1 sh -c "$where; echo master \$MASTER_ADDR:\$MASTER_PORT"
-saying b 'waiting for the rendezvous at 127.0.0.1:[0-9]+ \([0-9]+ s so far, at most 600\): Connection refused' # the first has yet to come
+saying b 'waiting for the rendezvous at 127.0.0.1:[0-9]+ \([0-9]+ s so far, at most 600\): Connection refused' # the first has not started yet
 node a $static --node-rank 0 -n 2 sh -c "$where; echo master \$MASTER_ADDR:\$MASTER_PORT"
 ended a 0
 ended b 0
@@ -19,7 +19,7 @@ says a 'rank 1 of 3 local 1 of 2 node 0 of 2$'
 says b ' 2\] rank 2 of 3 local 0 of 1 node 1 of 2$'
 equal "masters" "$(sed -n 's/.*master //p' "$work/a.out" "$work/b.out" | sort -u | wc -l)" 1
 
-# Native: any order, 1 to 3 nodes, here 2 within the last call; --node-rank is not needed.
+# Native: any order, 1 to 3 nodes, here 2 within the last call; without --node-rank.
 new_port
 native="--nnodes 1:3 --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:$port --rdzv-conf last_call_timeout=1"
 for name in a b; do node $name $native -n 2 sh -c "$where"; done
@@ -52,7 +52,7 @@ touch "$work/go"
 ended a 0
 ended b 0
 
-# What does not fit together is refused, on both sides, with a remedy; the others continue waiting.
+# Mismatches are refused, on both sides, with a remedy; the others continue waiting.
 new_port
 static="--nnodes 2 --master-addr 127.0.0.1 --master-port $port --rdzv-conf join_timeout=20"
 node a $static --node-rank 0 true
@@ -74,7 +74,7 @@ grep -qE -- '--node-rank 1 is taken by .*process [0-9]+\): each node needs its o
 ended a 0
 says a 'is refused: --node-rank 1 is taken'
 
-# Nobody there; somebody else there; the port taken.
+# No host; another program as host; the port in use.
 new_port
 run 3 "$TUTTI" run --nnodes 2 --node-rank 1 --master-addr 127.0.0.1 --master-port $port --rdzv-conf join_timeout=0.5 true
 err_has "trying to reach the rendezvous at 127.0.0.1:$port: Connection refused; is .tutti run. of node 0 running"

@@ -1,6 +1,6 @@
 # run_output.sh -- workers' output: whole lines, in order, nothing lost; files.   SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
-export TUTTI_LOG=error # no word of more workers than cores
+export TUTTI_LOG=error # no warning of more workers than cores
 
 # Lines carry their rank; a last line without its end is shown and ended.
 run 0 "$TUTTI" run -n 2 sh -c 'echo out $RANK; echo err $RANK >&2; printf part'
@@ -11,7 +11,7 @@ for rank in 0 1; do
 done
 equal "lines" "$(wc -l <"$work/out")" 4
 
-# One worker: as if it had been started without us.
+# One worker: as if started without the launcher.
 run 0 "$TUTTI" run -n 1 sh -c 'printf "a\nb"; printf c >&2'
 equal "output" "$(cat "$work/out")" "$(printf 'a\nb')"
 equal "error output" "$(cat "$work/err")" c
@@ -56,7 +56,7 @@ if script -qec true /dev/null >/dev/null 2>&1; then
     done
 fi
 
-# On a terminal, what is said of Ctrl-C begins a line of its own, whatever stands on it: a progress bar, the ^C.
+# On a terminal, the message about Ctrl-C starts a new line after a progress bar or ^C.
 if script -qec true /dev/null >/dev/null 2>&1; then
     printf '#!/bin/sh\nprintf "half a line"\nread -r _ _ _ front _ </proc/$PPID/stat\nkill -INT $front\nexec sleep 30\n' >"$work/half"
     chmod +x "$work/half"
@@ -104,7 +104,7 @@ mkdir -p "$work/other/latest"
 run 0 "$TUTTI" run --log-dir "$work/other" --rdzv-id j true
 equal "a folder of that name" "$(ls -A "$work/other" | tr '\n' ' ')" "j latest "
 
-# Without --log-dir: nothing is left, but what was redirected.
+# Without --log-dir: nothing is left, except redirected output.
 mkdir "$work/tmp"
 TMPDIR=$work/tmp run 0 "$TUTTI" run -n 2 -t 3 echo hi
 equal "left behind" "$(ls -A "$work/tmp")" ""
@@ -114,7 +114,7 @@ kept=$(sed -n 's/^tutti run: the files of this job are in \([^ ]*\) (--log-dir n
 equal "the file of --redirects" "$(cat "$kept/latest/attempt_0/0/stdout.log")" 0
 equal "its folder" "$(stat -c %a "$kept") $(dirname "$kept")" "700 $work/tmp"
 
-# What lines begin with.
+# Prefixes of lines.
 run 0 "$TUTTI" run -n 2 --no-prefix sh -c 'echo "{\"rank\": $RANK}"'
 equal "without a prefix" "$(sort "$work/out" | tr '\n' ' ')" '{"rank": 0} {"rank": 1} '
 run 0 "$TUTTI" run -n 2 --log-line-prefix-template '' echo hi
@@ -152,7 +152,7 @@ fi
 timeout 20 "$TUTTI" run -n 2 echo text >&- 2>"$work/err"
 equal "exit code with output closed" $? 0
 
-# The reader goes away: workers are stopped without a word, as in any pipeline.
+# The reader closes the pipe: workers are stopped without a message, as in any pipeline.
 for n in 1 2; do
     begin=$(date +%s%N)
     timeout 20 "$TUTTI" run -n $n yes 2>"$work/err" | head -1 >"$work/out"
@@ -161,7 +161,7 @@ for n in 1 2; do
     [ $((($(date +%s%N) - begin) / 1000000)) -lt 5000 ] || fail "slow to see that the reader has gone"
 done
 
-# A reader that takes nothing: signals are still heard, workers wait.
+# A reader that does not read: signals still work, workers block.
 mkfifo "$work/fifo"
 exec 6<>"$work/fifo"
 timeout 20 "$TUTTI" run -n 2 --shutdown-timeout 1 sh -c "sleep $marker & yes" >"$work/fifo" 2>"$work/err" 6<&- &
@@ -170,11 +170,11 @@ wait_until "workers have started" sleepers 2
 sleep 0.2 # for the pipe to fill; less would only make the test easier
 kill -TERM $launcher
 nobody_left
-wait $launcher # though its output is never taken
+wait $launcher # though its output is never read
 equal "exit code" $? 143
 exec 6<&-
 
-# A pipe that nobody reads, in the place of a log: told at once, in one line, and nobody waits.
+# A pipe without a reader in place of a log: reported at once, in one line, without waiting.
 mkdir -p "$work/pipes/job/attempt_0/1" && mkfifo "$work/pipes/job/attempt_0/1/stdout.log"
 run 1 "$TUTTI" run --log-dir "$work/pipes" --rdzv-id job --tee 3 -n 2 sleep $marker
 err_has '^tutti run: cannot write .*/attempt_0/1/stdout.log: No such device or address$'

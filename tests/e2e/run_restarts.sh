@@ -1,4 +1,4 @@
-# tutti run --max-restarts: a failure starts all workers anew, as often as allowed; what each start is told, and where its
+# tutti run --max-restarts: a failure restarts all workers, as often as allowed; the environment of each start, and where its
 # logs are.
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
@@ -17,7 +17,7 @@ run 0 "$TUTTI" run -n 2 --max-restarts 3 --log-dir "$work/log" --rdzv-id job --t
 equal "folders" "$(cd "$work/log/job" && echo attempt_*)" "attempt_0 attempt_1 attempt_2"
 equal "log of the last" "$(cat "$work/log/job/attempt_2/1/stdout.log")" text
 
-# A killed worker, a worker that kills itself with its children behind it: nobody of the old start is left in the new.
+# A killed worker, a worker that kills itself and leaves children: no process of the old start is left in the new one.
 run 0 "$TUTTI" run -n 3 --max-restarts 1 sh -c 'if [ $TUTTI_ATTEMPT = 1 ]; then pgrep -fc "^sleep '"$marker"'"; exit 0; fi
     setsid sleep '"$marker"' & sleep '"$marker"' & [ $RANK = 2 ] && kill -KILL $$; wait'
 equal "sleepers of the first start in the second" "$(sort -u "$work/out" | tr '\n' ,)" "[0] 0,[1] 0,[2] 0,"
@@ -33,13 +33,13 @@ equal "exit code" $? 143
 equal "starts" "$(grep -c up "$work/out")" 2
 nobody_left
 
-# A Tutti program: groups of the first start are gone for the second, which begins at once.
+# A Tutti program: groups of the first start do not disturb the second, which begins at once.
 run 0 "$TUTTI" run -n 2 --max-restarts 1 sh -c '[ $TUTTI_ATTEMPT = 1 ] || [ $RANK = 0 ] || exit 9
     exec "$0" train --model mlp --max-steps 5 --run-dir '"$work"'/run' "$TUTTI"
 err_has 'rank 1 failed first: exit code 9'
 out_has '2 ranks \(shared memory\)'
 
-# What every rank was doing is told of each start: the launcher is not of an attempt that is over.
+# What every rank was doing is reported for each start, by its attempt.
 run 137 "$TUTTI" run -n 2 --max-restarts 2 sh -c '[ $RANK = 0 ] || { p=$$; (until [ -s "$1/up$TUTTI_ATTEMPT" ]; do sleep 0.01; done
     kill -KILL $p) & }; exec "$0" bench barrier --iterations 100000000 --json "$1/up$TUTTI_ATTEMPT"' "$TUTTI" "$work"
 equal "tables of three starts" "$(grep -c 'the group "world" of 2 ranks died' "$work/err")" 3

@@ -1,4 +1,4 @@
-# run_torchrun.sh -- beside torchrun itself: the same environment, each option, one launcher in the other.
+# run_torchrun.sh -- compared with torchrun itself: the same environment, each option, one launcher in the other.
 # SPDX-License-Identifier: MIT    timeout: 300    tier: long
 #
 # TUTTI_TEST_TORCHRUN: another torchrun than the one in PATH.
@@ -9,7 +9,7 @@ unset TUTTI_TEST_TORCHRUN
 export TUTTI_LOG=error TUTTI
 export PATH="$(dirname "$torchrun"):$PATH" # its Python
 
-# Every option: a row in docs/run.md, and known here, if only to be refused with a sentence.
+# Every option: a row in docs/run.md, and known, or refused with a message.
 options=$(grep -E '^  -' "$work/help" | grep -oE -- '--[a-z]+(-[a-z]+)*( |,|$)' | tr -d ' ,' | sort -u)
 [ "$(echo "$options" | wc -l)" -ge 25 ] || fail "torchrun --help has only: $options"
 for option in $options; do
@@ -17,7 +17,7 @@ for option in $options; do
     "$TUTTI" run "$option" </dev/null 2>&1 | grep -q "there is no flag" && fail "tutti run does not know $option"
 done
 
-# The environment that a worker sees: names, and values but for those that differ by design.
+# The environment that a worker sees: names, and values except those that differ by design.
 show='env | grep -vE "^(_|SHLVL|PWD|OLDPWD|LC_CTYPE)=" | sort'
 for run in torchrun "$TUTTI"; do
     name=$(basename "$run")
@@ -30,7 +30,7 @@ for run in torchrun "$TUTTI"; do
 done
 equal "torchrun's variables that are missing here" "$(comm -23 "$work/torchrun.names" "$work/tutti.names" | tr '\n' ' ')" ""
 equal "variables of ours" "$(comm -13 "$work/torchrun.names" "$work/tutti.names" | grep -v ^TUTTI_ | tr '\n' ' ')" ""
-for name in torchrun tutti; do # ours passes on SIGUSR1 too
+for name in torchrun tutti; do # ours also forwards SIGUSR1
     grep -q '^TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT' "$work/$name.env" || fail "$name: signals to handle"
 done
 differ='^(TORCHELASTIC_SIGNALS_TO_HANDLE|MASTER_ADDR|MASTER_PORT|OMP_NUM_THREADS|TORCHELASTIC_ERROR_FILE|TORCHELASTIC_RUN_ID|TORCHELASTIC_USE_AGENT_STORE|TUTTI_[A-Z_]*)='
@@ -82,7 +82,7 @@ sort -u "$work/out" >"$work/ours"
 run 0 "$torchrun" --nproc-per-node 2 "$work/ddp.py"
 equal "weights, and those under torchrun" "$(cat "$work/ours")" "$(sort -u "$work/out")"
 
-# A Python worker that fails: its words.
+# A Python worker that fails: its message.
 cat >"$work/fails.py" <<'END'
 import os
 from torch.distributed.elastic.multiprocessing.errors import record
@@ -98,7 +98,7 @@ run 1 "$TUTTI" run -n 2 "$work/fails.py"
 err_has '^tutti run: rank 1 failed first: exit code 1 '
 err_has '^tutti run: its error: ValueError: out of luck$'
 
-# Below torchrun: it tells what ours knows of the first failure, with an error file of the worker and without.
+# Under torchrun: it reports the first failure, with and without an error file of the worker.
 run 1 "$torchrun" --nproc-per-node 1 --no-python "$TUTTI" run -n 2 "$work/fails.py"
 err_has 'ValueError: out of luck'
 run 1 "$torchrun" --nproc-per-node 1 --no-python "$TUTTI" run -n 2 sh -c '[ $RANK = 0 ] || exit 7; sleep 60'

@@ -1,4 +1,4 @@
-# slurm.sh -- under a Slurm of three nodes, each a host of its own: srun, salloc, sbatch, tutti run on each node, a killed rank.
+# slurm.sh -- under a Slurm of three nodes, each its own host: srun, salloc, sbatch, tutti run on each node, a killed rank.
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/slurm.sh"
 slurm_needed
@@ -10,7 +10,7 @@ hosts_up
 slurm_start
 
 small=(--model mlp --epochs 1 --lr 0.05 --max-steps 4 --log-every 1)
-# under DIR COMMAND...: a run into DIR, which must end well, as one job.
+# under DIR COMMAND...: a run into DIR, which must succeed, as one job.
 under() {
     local dir=$1
     shift
@@ -35,7 +35,7 @@ mute plain 'without a secret'
 under uneven salloc -Q -N3 -n6 srun "$TUTTI" train
 one_job uneven 6 4
 
-# A shell of srun's own is no rank; what it starts by srun is.
+# A shell started by srun --pty is no rank; processes that it starts by srun are.
 if command -v script >/dev/null; then
     cat >shell <<END
 [ "\$SLURM_PROCID" = 1 ] && exit
@@ -48,7 +48,7 @@ END
     one_job pty-one 1 4
 fi
 
-# hydra starts one daemon a node by srun, whose numbers the ranks inherit.
+# hydra starts one daemon per node by srun, whose variables the ranks inherit.
 if command -v mpirun.mpich >/dev/null; then
     under hydra salloc -Q -N3 --ntasks-per-node=2 env MPIRUN=mpirun.mpich \
         "$SOURCE_DIR/scripts/mpi/run" -H n0:2,n1:2,n2:2 "$TUTTI" train
@@ -56,12 +56,12 @@ if command -v mpirun.mpich >/dev/null; then
     same hydra plain
 fi
 
-# A launcher a node.
+# One launcher per node.
 under nodes srun -N3 --ntasks-per-node=1 "$TUTTI" run -n 2 "$TUTTI" train
 one_job nodes 6 4
 same nodes plain
 
-# The prologue that torchrun's users know.
+# The usual prologue for torchrun.
 cat >prologue.sbatch <<'END'
 #!/bin/bash
 export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
@@ -114,7 +114,7 @@ for flag in -K0 -K1; do
     times="${times:-} $flag $took ms (code $code)"
 done
 
-# A wrong option is refused once a node, not by all six.
+# A wrong option is reported once per node, not by all six ranks.
 code=0
 srun -N3 --ntasks-per-node=2 "$TUTTI" train --epochz 3 >wrong.out 2>&1 || code=$?
 [ $code = 2 ] && [ "$(grep -c 'epochz' wrong.out)" -le 3 ] || { cat wrong.out && fail "code $code, or more than a line a node, for a wrong option"; }

@@ -1,5 +1,5 @@
 # slurm_requeue.sh -- scripts/slurm/*.sbatch under a Slurm of three nodes: requeued by hand, preempted, out of time; what is
-# resumed ends with the parameters of an undisturbed run.
+# resumed has the parameters of an undisturbed run.
 # timeout: 600  tier: long
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/slurm.sh"
@@ -11,7 +11,7 @@ export HOME=$work SLURM_KILL_WAIT=10 RANKS_PER_NODE=2
 hosts_up
 slurm_start
 
-# Long enough to be disturbed, short enough to be waited for.
+# Long enough to be disturbed, short enough to wait for.
 keys=(--model mlp --epochs 400 --lr 0.01 --eval-every 1000000 --checkpoint-every 1000000 --log-every 100 --schedule constant)
 wait_for() { # WHAT SECONDS COMMAND...
     local what=$1 end=$((SECONDS + $2))
@@ -26,7 +26,7 @@ state() { scontrol show job "$1" | sed -n 's/^ *JobState=\([A-Z]*\).*/\1/p'; }
 is() { [ "$(state "$1")" = "$2" ]; } # JOB STATE
 waiting() { is "$1" PENDING; }
 finished() { case $(state "$1") in COMPLETED | FAILED | TIMEOUT | CANCELLED | NODE_FAIL) ;; *) false ;; esac }
-# submit DIR SCRIPT FLAGS...: as $job, which trains as $more says too
+# submit DIR SCRIPT FLAGS...: as $job; $more is appended to its training's flags
 more=()
 submit() {
     local dir=$1 script=$2
@@ -49,7 +49,7 @@ to_the_end() {
     echo "$1: interrupted after step $saved of $(field "$1/summary.json" steps)"
 }
 
-# Nobody disturbs it.
+# Undisturbed.
 timeout 120 srun -N3 --ntasks-per-node=2 "$TUTTI" train --run-dir plain "${keys[@]}" >plain.out 2>&1 </dev/null || { tail plain.out && fail "the plain run"; }
 
 for script in srun run; do
@@ -59,13 +59,13 @@ for script in srun run; do
     again requeued-$script
     to_the_end requeued-$script
 
-    # Preempted by a job of a better partition: Slurm gives it the grace time.
+    # Preempted by a job of a better partition: Slurm gives it a grace time.
     submit preempted-$script $script.sbatch --ntasks-per-node=$tasks
     sbatch -Q -p urgent -N3 --exclusive -o urgent.out --wrap 'srun sleep 2'
     again preempted-$script
     to_the_end preempted-$script
 
-    # Out of time: SIGUSR1, and the script asks for more. Then cancelled: saved, and not back.
+    # Out of time: SIGUSR1, and the script requeues itself. Then cancelled: saved, and not requeued.
     more=(--epochs 1000000)
     submit late-$script $script.sbatch --ntasks-per-node=$tasks --time=2 --signal=USR1@20
     again late-$script

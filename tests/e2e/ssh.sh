@@ -1,4 +1,4 @@
-# ssh.sh -- scripts/ssh/run over two hosts with real ssh servers: one job; arguments, codes and signals arrive; nothing stays.
+# ssh.sh -- scripts/ssh/run over two hosts with real ssh servers: one job; arguments, exit codes and signals are forwarded; nothing is left.
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/sshd.sh"
 sshd_needed
@@ -9,7 +9,7 @@ hosts_up
 sshd_start
 job=$SOURCE_DIR/scripts/ssh/run
 
-# A tutti that tells how it was called and what it hears, and does the rest as it is told.
+# A mock tutti that records its calls and signals.
 cat >stand-in <<'END'
 #!/bin/bash
 while [ "$1" != -- ]; do
@@ -72,7 +72,7 @@ equal "exit code" $? 137
 told "1: SIGTERM"
 wait_until "all ended" gone
 
-# Hosts that are none, and programs.
+# Invalid hosts and programs.
 run 255 "$job" a,nowhere wait
 err_has "ssh to nowhere failed"
 wait_until "all ended" gone

@@ -32,7 +32,7 @@ if [ -e "$BUILD_DIR/tests/standin/libtutti_cuda.so" ]; then
     grep -q '^ok .* training: 2 ranks on one GPU equal 1' "$work/report" || fail "2 ranks on one GPU were not checked"
     grep -q '^skipped .*compute-sanitizer' "$work/report" || fail "the sanitizer was not skipped"
     grep -qE '^[0-9]+ ok, 0 failed, [0-9]+ skipped' "$work/report" || fail "no sum"
-    # What is wrong is counted, shown, and the exit code's business.
+    # Failures are counted, shown, and set the exit code.
     run 1 env STANDIN_CUDA_DEVICES=0 "$check" --build "$BUILD_DIR" --standin --report "$work/report" --only 'twice'
     grep -q '^FAILED .* training: twice the same bits' "$work/report" || fail "a failure is not in the table"
     grep -q '^---- training: twice the same bits, exit code' "$work/report" || fail "a failure's log is not in the report"

@@ -1,5 +1,5 @@
 # torchrun.sh -- Tutti's programs under the real torchrun: they train as under `tutti run`, and when a rank fails torchrun's
-# report names it, with its words, not a survivor's.   SPDX-License-Identifier: MIT   timeout: 120   tier: long
+# report names it, with its message, not a survivor.   SPDX-License-Identifier: MIT   timeout: 120   tier: long
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 torchrun=${TUTTI_TEST_TORCHRUN:-$(command -v torchrun || true)}
 unset TUTTI_TEST_TORCHRUN
@@ -14,7 +14,7 @@ train native -n 2 $mlp
 under "$TUTTI" train --run-dir torch $mlp >torch.out 2>&1 || { cat torch.out; fail "tutti train under torchrun"; }
 same native torch
 
-# root RANK EXIT TEXT: who the report says was first, how it ended, and its words
+# root RANK EXIT TEXT: the report's first failed rank, how it ended, and its message
 root() {
     sed -n '/^Root Cause/,$p' report >root
     grep -q "rank      : $1 " root || { cat report; fail "rank $1 is not the root cause"; }
@@ -36,10 +36,10 @@ done
 under bash each.sh 1 A=b --model linear >report 2>&1 && fail "two models in one run"
 root 1 3 'model: this rank has "linear" and rank 0 has "mlp"'
 
-# Killed ranks write nothing, and are named all the same; the survivor's words are among the other failures.
+# Killed ranks write nothing, but are named; the survivor's message is among the other failures.
 rm -rf run
 cat >die.sh <<'END'
-# The rank that dies does so by itself, once the run has begun.
+# The rank kills itself after the run has begun.
 [ "$RANK" = 1 ] && (while ! [ -s run/metrics.jsonl ]; do sleep 0.01; done; kill -KILL $$) &
 exec "$TUTTI" train --run-dir run --epochs 1000 --model mlp --augment off --threads 1
 END

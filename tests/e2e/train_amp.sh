@@ -1,4 +1,4 @@
-# Mixed precision: digits are learned in bf16 and fp16, steps that overflow are left out, and where the kernels have no 16-bit
+# Mixed precision: digits are learned in bf16 and fp16, steps that overflow are skipped, and if the kernels have no 16-bit
 # arithmetic the run is refused.   timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
@@ -9,7 +9,7 @@ accuracy_at_least() { # RUN FRACTION
 }
 scales() { sed -n 's/.*"loss_scale": \([^,}]*\).*/\1/p' "$1/metrics.jsonl"; }
 
-# A CPU without AVX-512, as far as oneDNN knows; kernels that emulate say so.
+# oneDNN limited to a CPU without AVX-512; emulating kernels are reported.
 short="--model mlp --max-steps 3 --threads 1 --eval-every 0"
 if "$TUTTI" train --run-dir which --max-steps 1 --model mlp --eval-every 0 | grep -q ' onednn '; then
     for amp in bf16 fp16; do
@@ -23,8 +23,8 @@ fi
 TUTTI_KERNELS=reference train emulated $short --amp fp16
 grep -q 'amp fp16: emulated, slower than amp off' emulated.out || fail "does not say how it computes: $(cat emulated.out)"
 
-# fp16, whose gradients travel in fp16 too: times 65536 they overflow at first. All ranks leave the same steps out, the scale
-# falls until it fits, and accumulation and clipping see gradients without it.
+# fp16, with gradients sent in fp16 too: times 65536 they overflow at first. All ranks skip the same steps, the scale
+# decreases until it fits, and accumulation and clipping use unscaled gradients.
 export TUTTI_EMULATE_HALF=1
 mlp="-n 2 --threads 1 --model mlp --epochs 2 --lr 0.02 --batch-size 1 --log-every 1 --comm-hook fp16
     --grad-accumulation 2 --clip-grad-norm 5 --label-smoothing 0.05"

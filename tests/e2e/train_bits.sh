@@ -1,5 +1,5 @@
 # train_bits.sh -- the bits of a training run do not depend on the number of threads, and TUTTI_CPU_ISA chooses them: equal for
-# equal sets, whatever the machine has beyond.   SPDX-License-Identifier: MIT
+# equal sets, whatever else the machine has.   SPDX-License-Identifier: MIT
 # timeout: 120
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 
@@ -36,14 +36,14 @@ if [ -d mini_resnet.auto.1 ]; then
     TUTTI_CONV=fft refused 2 'TUTTI_CONV is "fft", expected auto, winograd or direct' "$TUTTI" train --run-dir bad --max-steps 1
 fi
 
-# Workers that would not give the same bits are not mixed in an elastic job: the second to come is refused.
+# Workers that would not give the same bits are not mixed in an elastic job: the second one is refused.
 if [ -d mlp.avx2.1 ] && [ -d mlp.sse41.1 ]; then
     cat >mixed.sh <<'END'
 [ "$LOCAL_RANK" = 0 ] && export TUTTI_CPU_ISA=avx2 || export TUTTI_CPU_ISA=sse41
 exec "$TUTTI" train --model mlp --run-dir mixed --shards 3 --max-steps 2 --eval-every 0 --threads 1
 END
     timeout 60 "$TUTTI" run -n 2 sh mixed.sh >mixed.out 2>&1 || { cat mixed.out; fail "the job of who is left"; }
-    # By rank they may be mixed: the replicas are equal, and it is said what is not.
+    # By rank they may be mixed: the replicas are equal, and a warning says what may differ.
     sed -i 's/--shards 3/--run-dir ranks/' mixed.sh
     timeout 60 "$TUTTI" run -n 2 sh mixed.sh >ranks.out 2>&1 || { cat ranks.out; fail "ranks of two instruction sets"; }
     [ "$(grep -cE 'rank 0 computes with .*avx2, but rank 1 with .*sse41: replicas stay equal' ranks.out)" = 1 ] || { cat ranks.out; fail "silence about mixed instruction sets"; }

@@ -1,4 +1,4 @@
-# train_clocks.sh -- traces of ranks whose clocks are 100000 s apart lie on one axis; all that a step does is in them.
+# train_clocks.sh -- traces of ranks whose clocks are 100000 s apart have one time axis, and contain all parts of a step.
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 skip() { echo "skipped: $*"; exit 77; }
@@ -25,7 +25,7 @@ clocks = [t["otherData"]["clock"] for t in traces]
 assert clocks[0]["offset_ns"] == [0, 0] and clocks[0]["error_ns"] == [0, 0], clocks[0]
 for c in clocks[1:]:
     for offset, error in zip(c["offset_ns"], c["error_ns"]):
-        # That far apart at the start of the namespace; what is left is the error that is claimed.
+        # That far apart at the start of the namespace; the rest is the claimed error.
         assert abs(offset + 100000 * 10**9) <= error + 1000, (offset, error)
         assert 0 < error < 50 * 10**6, error
 events = [[e for e in t["traceEvents"] if e["ph"] == "X"] for t in traces]

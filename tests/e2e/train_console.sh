@@ -1,9 +1,9 @@
-# train_console.sh -- what `tutti train` shows: lines, bar, nothing; in narrow and dumb terminals; results and times at the end, and
-# what a failure has cost.   SPDX-License-Identifier: MIT
+# train_console.sh -- the output of `tutti train`: lines, bar, nothing; in narrow and dumb terminals; results and times at the end, and
+# the cost of a failure.   SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 export OMP_NUM_THREADS=1
 
-# Lines say what metrics.jsonl says.
+# Lines agree with metrics.jsonl.
 train plain -n 2 --model mlp --epochs 2 --log-every 15
 sed -n 's/^epoch .* step \([0-9]*\)\/.* \([0-9]*\) images\/s .*/\1 \2/p' plain.out >said
 sed -n 's/^{"step": \([0-9]*\),.*"images_per_s": \([^,]*\),.*/\1 \2/p' plain/metrics.jsonl | awk '{ printf "%d %.0f\n", $1, $2 }' >written
@@ -20,14 +20,14 @@ awk '/^where the time went/ { on = 1 } on && / %$/ { if (/in all/) all = $(NF - 
      END { exit !(all == 100 && sum > 99 && sum < 101) }' plain.out || { cat plain.out; fail "the parts of the time are not all of it"; }
 awk 'length($0) > 38 && on { exit 1 } /^result/ { on = 1 } /^run folder/ { on = 0 }' plain.out || fail "the tables are wider than 38 columns"
 
-# Nothing; but for errors.
+# Only errors.
 train quiet --model mlp --epochs 1 --progress quiet
 [ ! -s quiet.out ] || { cat quiet.out; fail "quiet is not quiet"; }
 refused 1 'diverged' "$TUTTI" train --run-dir loud --model mlp --lr 1000 --progress quiet
 [ "$(wc -l <refused.out)" = 1 ] || { cat refused.out; fail "a quiet failure says more than what failed"; }
 refused 2 'expected auto, bar, plain or quiet' "$TUTTI" train --progress quite
 
-# Terminals. in_terminal COLUMNS ENVIRONMENT... -- ARGUMENTS...: a run on a terminal of its own, in `screen`
+# Terminals. in_terminal COLUMNS ENVIRONMENT... -- ARGUMENTS...: a run on its own terminal, in `screen`
 in_terminal() {
     local columns=$1 environment=()
     shift
@@ -58,7 +58,7 @@ if command -v script >/dev/null; then
     ! LC_ALL=C grep -q $'[\x80-\xff]' screen || fail "the bar is not ASCII"
     in_terminal 60 --
     grep -q 'epoch 1/2 \[.*\].*loss' screen || fail "no bar in 60 columns"
-    # Ctrl-C: the bar gives way, and the ^C that the terminal wrote behind it; there is room for that in the line.
+    # Ctrl-C: clears the bar, and the ^C that the terminal wrote after it, for which the line has room.
     script -qec "stty cols 60; exec '$TUTTI' train --run-dir torn --model mlp --epochs 100000 --log-every 1 --eval-every 0" /dev/null \
         >screen </dev/null &
     job=$!
@@ -78,8 +78,8 @@ fi
 train forced --model mlp --epochs 1 --progress bar
 grep -q $'\033\[K' forced.out || fail "--progress bar draws none into a file"
 
-# A run that was killed behind its checkpoint lost what it did since; one that was asked to stop lost nothing.
-killed() { # SIGNAL: a run that ends by it behind step 40
+# A run killed after its checkpoint has lost the work since; one that was asked to stop has lost nothing.
+killed() { # SIGNAL: a run that ends by it after step 40
     local job
     rm -rf run
     "$TUTTI" train --run-dir run --model mlp --epochs 4000 --schedule constant --checkpoint-every 20 --log-every 1 --eval-every 0 >run.out 2>&1 &

@@ -1,5 +1,5 @@
 #!/bin/bash
-# train_cuda.sh -- `tutti train --device cuda` as a whole, over the tests' stand-ins of NVIDIA's libraries.   timeout: 120
+# train_cuda.sh -- `tutti train --device cuda` in full, on the tests' stand-ins of NVIDIA's libraries.   timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 export TUTTI_CUDA_MODULE=$BUILD_DIR/tests/standin/libtutti_cuda.so
@@ -10,7 +10,7 @@ mlp="--model mlp --data digits --epochs 1 --augment off --log-every 1 --lr 0.05 
 says() { grep -qE -- "$2" "$1" || { cat "$1" && fail "$1 does not say \"$2\""; }; }
 ranks() { sed -n 's/.*"gpus": \[{[^}]*"ranks": \([0-9]*\), "xid": \([0-9]*\)}, {[^}]*"ranks": \([0-9]*\), "xid": \([0-9]*\)}.*/\1 \2 \3 \4/p' "$1/metrics.jsonl" | tail -1; }
 
-# ---- The CPU's curve, and the same bits whatever order the streams take.
+# ---- The CPU's curve, and the same bits for any order of the streams.
 train cpu $mlp --device cpu
 train one $mlp --device cuda
 losses cpu >cpu.loss
@@ -23,7 +23,7 @@ for seed in 2 3; do
     same one "again$seed"
 done
 
-# ---- Only --no-deterministic lets convolutions be measured; on the CPU it changes nothing, which is said.
+# ---- Only --no-deterministic lets convolutions be measured; on the CPU it has no effect, which is reported.
 resnet="--model mini_resnet --max-steps 1 --batch-size 1 --eval-every 0 --augment off"
 STANDIN_RECORD=$work/record train sure $resnet --device cuda
 STANDIN_RECORD=$work/record-free train free $resnet --device cuda --no-deterministic
@@ -54,12 +54,12 @@ same one second
 refused 2 "device cuda:2: there are 2 CUDA devices, the last is cuda:1" "$TUTTI" train $mlp --device cuda:2 --run-dir none
 unset STANDIN_CUDA_DEVICES
 
-# ---- ZeRO's state is put together on the host: a device that has room for its share has it for a checkpoint too.
+# ---- ZeRO's state is gathered on the host: a device with room for its share has enough for a checkpoint.
 big="--model mlp --data synthetic --epochs 1 --max-steps 2 --eval-every 0 --optimizer adam --device cuda --checkpoint-every 1"
 STANDIN_CUDA_MEMORY=22 train shares -n 2 $big --zero 1
 STANDIN_CUDA_MEMORY=18 refused 4 "out of memory: asked for" "$TUTTI" train -n 2 $big --zero 1 --run-dir shares-full
 
-# ---- What may be missing, or break.
+# ---- Missing parts and failures.
 STANDIN_CUDA_DRIVER=0 refused 4 "no NVIDIA driver" "$TUTTI" train $mlp --device cuda --run-dir none
 STANDIN_CUDA_DEVICES=0 refused 4 "it sees no device" "$TUTTI" train $mlp --device cuda --run-dir none
 STANDIN_CUDA_DRIVER=0 train without $mlp --device auto

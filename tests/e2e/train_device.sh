@@ -1,5 +1,5 @@
 #!/bin/bash
-# train_device.sh -- a GPU that is not there is said and costs nothing; auto does without.   SPDX-License-Identifier: MIT
+# train_device.sh -- a missing GPU is reported and costs nothing; auto uses the CPU.   SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 mlp="--model mlp --epochs 1 --max-steps 4 --eval-every 0"
 export CUDA_VISIBLE_DEVICES= # whatever this machine has

@@ -1,4 +1,4 @@
-# `tutti train` with its defaults learns to read digits, with 2 ranks.   timeout: 120
+# `tutti train` with its defaults learns the digits, with 2 ranks.   timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 

@@ -1,4 +1,4 @@
-# docs/train.md says what the table of keys says.
+# docs/train.md matches the table of keys.
 # SPDX-License-Identifier: MIT
 set -eu
 "$SOURCE_DIR/tools/make-train-docs" --check

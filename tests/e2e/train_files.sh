@@ -1,9 +1,9 @@
-# The run folder: what is in it, after a run, an interrupted one, a full disk.   timeout: 120
+# The run folder: its contents after a run, an interrupted run, a full disk.   timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 mlp="--model mlp --augment off --threads 1"
 
-# What is there, and that it is what the manual says.
+# Its contents are as documented.
 train run $mlp --epochs 1 --log-every 20
 [ "$(ls run | tr '\n' ' ')" = "checkpoints config.json metrics.jsonl model.safetensors summary.json " ] || fail "files: $(ls run)"
 for key in status world_size steps epochs train_loss val_loss val_accuracy images_per_s seconds parameters parameter_digest \
@@ -18,7 +18,7 @@ done
 grep -q '^{"eval": {"epoch": 1, "val_loss": [0-9.e-]*, "val_accuracy": [0-9.e-]*, "time_s": [0-9.e-]*, "step": 45}}$' run/metrics.jsonl || fail "no eval"
 grep -q '"batch_size": 32' run/config.json || fail "config.json"
 
-# Its config.json repeats the run, elsewhere; its weights are a start.
+# Its config.json repeats the run in another folder; its weights can be initial weights.
 train again --config run/config.json
 same run again
 before=$(find run -type f -exec md5sum {} + | sort)
@@ -27,13 +27,13 @@ timeout 60 "$TUTTI" train --config run/config.json >repeated.out 2>&1 || { cat r
 same run "$(sed -n 's/^run folder //p' repeated.out | tail -1)"
 rm -r runs
 mkdir elsewhere
-cp -r run elsewhere/moved # goes on where the file lies, not where it lay; what resume was then is no matter
+cp -r run elsewhere/moved # resumes in the file's folder, not in the original one; the old value of resume does not matter
 sed -i 's/"resume": "no"/"resume": "auto"/' elsewhere/moved/config.json
 timeout 60 "$TUTTI" train --config elsewhere/moved/config.json --resume auto >resumed.out 2>&1 || fail "--resume auto: $(cat resumed.out)"
 grep -q '^elsewhere/moved is complete' resumed.out || { cat resumed.out; fail "resumed another run"; }
 train anew --config elsewhere/moved/config.json
 [ "$(field anew/summary.json steps)" = 45 ] || fail "took over the resume of the run"
-# With as many ranks, unless one is asked for.
+# With the same number of ranks, unless one is requested.
 train two -n 2 $mlp --epochs 1 --max-steps 4
 refused 2 'of a run of 2 ranks; add -n 2, or -n 1' "$TUTTI" train --config two/config.json
 train two-again -n 2 --config two/config.json
@@ -46,7 +46,7 @@ train run $mlp --epochs 1 --max-steps 1 # the same folder again
 grep -q "its earlier run is now in run/earlier-1" run.out || fail "silence about the earlier run"
 [ "$(field run/summary.json steps)" = 1 ] || fail "the earlier run's summary"
 
-# Killed between its last checkpoint, in the middle of an epoch, and its end: nothing is lost, nothing done twice.
+# Killed between its last checkpoint, in the middle of an epoch, and its end: nothing is lost, nothing repeated.
 train ended $mlp --epochs 2 --max-steps 60
 cp -r ended cut
 rm cut/summary.json
@@ -65,26 +65,26 @@ for n in 1 2; do
     pid=$!
     while read -r line; do
         case $line in epoch*) break ;; esac
-    done <"pipe$n" # closes: what follows goes nowhere
-    kill -TERM $pid # timeout passes it on
+    done <"pipe$n" # closes the pipe: later output is lost
+    kill -TERM $pid # timeout forwards it
     wait $pid || true
     [ "$(field "stop$n/summary.json" status)" = interrupted ] || { cat "stop$n.err"; fail "status after SIGTERM, -n $n"; }
     [ -s "stop$n/model.safetensors" ] || fail "no weights after SIGTERM"
 done
 
-# A full disk, at each file; /dev/full stands in for it.
+# A full disk, at each file; simulated by /dev/full.
 for file in model.safetensors config.json summary.json; do
     mkdir full
     ln -s /dev/full "full/$file"
     refused 4 "full/$file" "$TUTTI" train -n 2 $mlp --run-dir full --max-steps 3 --log-every 1 --eval-every 0
     rm -r full
 done
-# Metrics do not cost the run.
+# Failing metrics do not end the run.
 mkdir full
 ln -s /dev/full full/metrics.jsonl
 train full $mlp --max-steps 3 --log-every 1 --eval-every 0
 [ "$(grep -c "cannot write full/metrics.jsonl.*its lines are kept" full.out)" = 1 ] || { cat full.out; fail "said once that metrics.jsonl cannot be written"; }
-# A pipe that nobody reads is said, not waited for; nor is one in place of a file that is read.
+# A pipe without a reader is reported and does not block; nor does one in place of a file that is read.
 mkdir fifo
 mkfifo fifo/metrics.jsonl
 refused 1 'cannot write fifo/metrics.jsonl: it is a pipe that nobody reads' "$TUTTI" train $mlp --run-dir fifo

@@ -1,5 +1,5 @@
 #!/bin/bash
-# train_gpu_metrics.sh -- figures of GPUs and the driver's error reports, by a library that stands in for NVIDIA's.
+# train_gpu_metrics.sh -- figures of GPUs and the driver's error reports, by a stand-in of NVIDIA's library.
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 mlp="--model mlp --epochs 1 --eval-every 0 --max-steps 3"
@@ -21,7 +21,7 @@ grep -qF 'tutti_gpu_percent{run="gpus",model="mlp",data="digits",gpu="1"} 70.0' 
 grep -qF 'tutti_gpu_xid{run="gpus",model="mlp",data="digits",gpu="1"} 79' gpus.prom || fail "Prometheus' Xid"
 expect "the summary's device" "$(field gpus/summary.json device)" CPU
 
-# Nothing but what the first versions had; a GPU that is not there any more keeps its place.
+# Only the functions of the first versions; a lost GPU keeps its position.
 with_nvml nvml_old old STANDIN_XIDS=1:79
 expect "an old library" "$(gpus old)" "[$first, ${second/79/0}]"
 with_nvml nvml lost STANDIN_NVML=lost STANDIN_XIDS=0:0

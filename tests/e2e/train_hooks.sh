@@ -3,7 +3,7 @@
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 mlp="-n 2 --model mlp --augment off --threads 1 --batch-size 16 --epochs 2 --lr 0.05 --eval-every 2"
 
-# wire DIR LOW HIGH: the share of its gradients' bytes that a run put on the wire.
+# wire DIR LOW HIGH: the fraction of its gradients' bytes that a run sent.
 wire() {
     awk -v w="$(field "$1/summary.json" wire_bytes)" -v g="$(field "$1/summary.json" gradient_bytes)" -v low="$2" -v high="$3" \
         'BEGIN { exit !(g > 0 && w / g >= low && w / g <= high) }' ||
@@ -28,11 +28,11 @@ near powersgd
 train powersgd_again $mlp --comm-hook powersgd --powersgd-rank 2 --powersgd-start 10
 same powersgd powersgd_again
 
-# Accumulation sends once a step.
+# Accumulation sends once per step.
 train accumulated $mlp --comm-hook bf16 --grad-accumulation 2 --batch-size 8
 [ "$(field accumulated/summary.json wire_bytes)" = "$(field bf16/summary.json wire_bytes)" ] || fail "accumulation sends more"
 
-# Every parameter is used: neither promise changes a bit.
+# Every parameter is used: neither option changes a bit.
 train unused $mlp --find-unused
 train static $mlp --static-graph
 same plain unused

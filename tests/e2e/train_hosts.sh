@@ -1,5 +1,5 @@
-# `tutti train` on several hosts, which are network namespaces: one rank a host gives the parameters of one host to the bit,
-# and so do equal layouts, over IPv4 and IPv6; each rank is told where the others are by hand.   timeout: 120
+# `tutti train` on several hosts, which are network namespaces: one rank per host has the same bits as on one host,
+# and so do equal layouts, over IPv4 and IPv6; each rank is started by hand.   timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 skip() { echo "skipped: $*"; exit 77; }

@@ -24,7 +24,7 @@ train buckets -n 2 $mlp --batch-size 16 --bucket-mb 0.01 --first-bucket-mb 0.001
 same two again
 same two buckets
 
-# Shares of the optimizer's state: equal to the bit, and a half each.
+# Sharded optimizer state: the same bits, and half of the state each.
 train shares -n 2 $mlp --batch-size 16 --zero 1
 same two shares
 train adam -n 2 $mlp --batch-size 16 --optimizer adamw
@@ -38,7 +38,7 @@ train three -n 3 $three
 train three_again -n 3 $three --bucket-mb 1
 same three three_again
 
-# Batch norm over all ranks: 1 rank x batch 8 = 2 ranks x batch 4 with mini_resnet too; without it they part at once.
+# Batch norm over all ranks: 1 rank x batch 8 = 2 ranks x batch 4 with mini_resnet too; without it they differ at once.
 # On the reference kernels: the fast ones choose other convolutions for another batch size, and round differently.
 export TUTTI_KERNELS=reference
 whole="--max-steps 2 --log-every 1 --epochs 1 --augment off --threads 1 --eval-every 0"

@@ -1,9 +1,9 @@
-# One job at a time in a run folder; whoever is left says how a run ended; small limits and names.   timeout: 120
+# One job at a time in a run folder; a remaining rank records the end of a run; small limits and names.   timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 long="--model mlp --threads 1 --epochs 100000 --lr 0.001 --log-every 1 --eval-every 0"
 
-# begin DIR N: a job of N workers into DIR, in the background; returns when it trains. Its launcher's process in $job.
+# begin DIR N: a job of N workers into DIR, in the background; returns when it trains. $job: its launcher's process.
 begin() {
     rm -rf "$1"
     "$TUTTI" run -n "$2" "$TUTTI" train --run-dir "$1" $long >"$1.out" 2>&1 &
@@ -20,7 +20,7 @@ worker() { # DIR RANK: its process
     done
 }
 
-# A second job is told whose folder it is, and changes nothing in it.
+# A second job is told who has the folder, and changes nothing in it.
 begin busy 2
 owner=$(worker busy 0)
 refused 1 "the run folder busy is in use by process $owner on $(hostname), since 20" "$TUTTI" train --run-dir busy --model mlp
@@ -29,7 +29,7 @@ refused 1 "process $owner" "$TUTTI" train -n 2 --run-dir busy --model mlp --resu
 [ "$(cat "/proc/$owner/comm")" = tutti ] || fail "the worker is called $(cat "/proc/$owner/comm")"
 kill -0 "$owner" || fail "the first job was disturbed"
 
-# A killed one is not in the way, nor is its word of who it was.
+# A killed job does not block the folder, nor does its record.
 kill -KILL $job "$owner" "$(worker busy 1)" 2>kill.err || true
 wait $job || true
 train busy --model mlp --threads 1 --max-steps 2
@@ -40,7 +40,7 @@ owner=$(worker ending 0)
 TUTTI_ATTEMPT=1 TORCHELASTIC_RUN_ID=x train ending --model mlp --threads 1 --max-steps 2
 wait
 
-# Rank 0 is killed: another rank writes what became of the run, once; so does rank 0 where another was.
+# Rank 0 is killed: another rank writes the summary, once; rank 0 does if another was killed.
 for victim in 0 2; do
     begin lost 3
     rm -f lost/summary.json

@@ -1,4 +1,4 @@
-# Logs of a run: TensorBoard, W&B, Prometheus, system metrics, read back by readers of our own.   timeout: 120
+# Logs of a run: TensorBoard, W&B, Prometheus, system metrics, read back by independent readers.   timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 command -v python3 >/dev/null || { echo "skipped: no python3 to read the files with"; exit 77; }
@@ -12,7 +12,7 @@ read_back() { # FILE.py from standard input, with what all of them need
     python3 check.py "$@" || fail "$1"
 }
 
-# ---- Everything on: what the files say is what metrics.jsonl says.
+# ---- Everything on: the files agree with metrics.jsonl.
 train run -n 2 $mlp --epochs 2 --tensorboard --histograms 20 --wandb offline --prometheus "$work/node.prom" --system-metrics
 read_back "all logs of one run" <<'PYTHON'
 steps = [l for l in lines("run") if "step" in l]
@@ -81,7 +81,7 @@ names = [l.split()[2] for l in text.splitlines() if l.startswith("# TYPE ")]
 assert len(names) == len(set(names)) == len([l for l in text.splitlines() if l.startswith("# HELP ")])
 PYTHON
 
-# ---- Killed and resumed: another file that goes on where the checkpoint was taken, another W&B run of the same group.
+# ---- Killed and resumed: another file that continues from the checkpoint, another W&B run of the same group.
 train whole $mlp --epochs 4
 timeout 60 "$TUTTI" train --run-dir killed $mlp --epochs 4 --checkpoint-every 20 --tensorboard --wandb offline >killed.out 2>&1 &
 job=$!
@@ -115,7 +115,7 @@ if len(runs) == 2:
     assert r.one(runs[1][1][1], 14) in (60, 80, 100, 120, 140, 160) and runs[0][-1][0] != "footer" and runs[1][-1][0] == "footer"
 PYTHON
 
-# ---- A new run in the same folder: the curves of the earlier one are gone.
+# ---- A new run in the same folder: the earlier curves are removed.
 train killed $mlp --max-steps 1 --tensorboard
 [ "$(ls killed/tensorboard | wc -l)" = 1 ] || fail "event files of two runs in one folder"
 train killed $mlp --max-steps 1
@@ -130,7 +130,7 @@ run = r.wandb(path)[1][1]
 assert [r.one(run, n) for n in (1, 2, 3, 6, 8, 9)] == [b"my-id", b"e", b"p", b"g", b"n", b"hm"] and r.every(run, 10) == [b"a", b"b"]
 PYTHON
 
-# ---- A log that cannot be written is said, and costs nothing else.
+# ---- A log that cannot be written is reported, and has no other effect.
 mkdir bad && touch bad/tensorboard bad/wandb
 train bad $mlp --epochs 1 --tensorboard --wandb offline --prometheus /nowhere/at/all.prom --histograms 5
 for what in tensorboard wandb prometheus; do
@@ -142,7 +142,7 @@ train bad $mlp --epochs 1 --prometheus /dev/null
 [ -c /dev/null ] || fail "/dev/null is no device any more"
 refused 2 "add --tensorboard" "$TUTTI" train $mlp --histograms 5 --run-dir none
 
-# ---- How a run ended that failed.
+# ---- The end of a failed run.
 refused 1 "diverged" "$TUTTI" train $mlp --lr 1000 --momentum 1 --weight-decay 1000 --warmup-epochs 0 --run-dir diverged --tensorboard --wandb offline --prometheus d.prom
 read_back "a failed run" <<'PYTHON'
 (path,) = glob.glob("diverged/tensorboard/*")

@@ -1,4 +1,4 @@
-# Logs of a run before the readers that people use: TensorBoard, W&B, polars, pandas; those that are there.   timeout: 180
+# Logs of a run in the usual readers, if installed: TensorBoard, W&B, polars, pandas.   timeout: 180
 # SPDX-License-Identifier: MIT
 #
 # TUTTI_TEST_PYTHON names a Python that has (some of) them: pip install tensorboard wandb polars pandas
@@ -68,7 +68,7 @@ assert told["exitcode"] == 0 and "wandb-metadata.json" in told["uploaded"], told
 PYTHON
 esac
 
-# A column has one type, from the first line on: polars looks at a few lines only and refuses what comes otherwise.
+# A column has one type, from the first line on: polars reads the type from a few lines only and rejects others.
 grep '^{"step"' run/metrics.jsonl >steps.jsonl
 case $found in *polars*)
     "$python" - <<'PYTHON' || fail "polars"

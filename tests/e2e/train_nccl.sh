@@ -1,6 +1,6 @@
 #!/bin/bash
-# train_nccl.sh -- `tutti train --device cuda --backend nccl` as a whole, over the tests' stand-ins of CUDA and NCCL: the weights of
-# the native backend, resumed like uninterrupted, and what a rank's death does to the others.   timeout: 120
+# train_nccl.sh -- `tutti train --device cuda --backend nccl` in full, on the tests' stand-ins of CUDA and NCCL: the weights of
+# the native backend, resumed as uninterrupted, and the effect of a rank's death on the others.   timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 for name in cuda nccl; do
@@ -12,7 +12,7 @@ export STANDIN_CUDA_DEVICES=3
 unset CUDA_VISIBLE_DEVICES TUTTI_BACKEND
 mlp="--model mlp --data digits --epochs 1 --augment off --log-every 1 --lr 0.05 --eval-every 0 --batch-size 16 --device cuda"
 
-# ---- Two ranks have but one order to add in, and halve without rounding: the same bits, whoever carries them.
+# ---- Two ranks have only one order of addition, and halve exactly: the same bits with either transport.
 train nccl -n 2 $mlp --max-steps 10 --backend nccl
 train native -n 2 $mlp --max-steps 10 --backend native
 [ -n "$(digest nccl)" ] || fail "no digest"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Without /sys, as in a chroot, ranks train unpinned, and hwloc complains to nobody.
+# Without /sys, as in a chroot, ranks train unpinned, without messages from hwloc.
 set -euo pipefail
 unshare -rm true 2>/dev/null || { echo "skipped: no mount namespaces here"; exit 77; }
 dir=$(mktemp -d)

@@ -1,8 +1,8 @@
-# Which checkpoint a run goes on from, what it leaves of the interrupted one, and what is refused.   timeout: 120
+# Which checkpoint a run resumes from, what it keeps of the interrupted run, and errors.   timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 
-# What a checkpoint is; the two latest are kept; the weights are a start.
+# A checkpoint's contents; the two latest are kept; the weights can be initial weights.
 mlp="--model mlp --threads 1 --epochs 3 --log-every 5"
 train run $mlp --checkpoint-every 20
 [ "$(ls run/checkpoints | tr '\n' ' ')" = "latest step-00000120 step-00000135 " ] || fail "kept: $(ls run/checkpoints)"
@@ -13,7 +13,7 @@ cmp run/model.safetensors run/checkpoints/latest/model.safetensors || fail "the 
 train start --model mlp --init run/checkpoints/latest/model.safetensors --lr 0 --max-steps 1 --eval-every 0 --threads 1
 same start run
 
-# Killed in the middle: what comes after is as if nothing had been; no step is there twice, nothing temporary is left.
+# Killed during training: the result is as if undisturbed; no step is logged twice, nothing temporary is left.
 train whole $mlp
 mkfifo pipe
 "$TUTTI" train --run-dir killed $mlp --checkpoint-every 20 >pipe 2>killed.err &
@@ -33,7 +33,7 @@ shape() { sed 's/"images_per_s.*//; s/"time_s.*//' "$1/metrics.jsonl"; }
 [ "$(shape killed)" = "$(shape whole)" ] || { diff <(shape killed) <(shape whole); fail "the lines of metrics.jsonl differ"; }
 [ -z "$(find killed -name '*.tmp')" ] || fail "left: $(find killed -name '*.tmp')"
 
-# A run that is complete is left alone; one that lacks its last files gets them.
+# A complete run is not changed; one that lacks its last files gets them.
 before=$(stat -c '%Y %n' killed/* | sort)
 train killed $mlp --checkpoint-every 20 --resume auto
 grep -q 'killed is complete: all 135 steps are done' killed.out || { cat killed.out; fail "says nothing of being complete"; }
@@ -43,14 +43,14 @@ train killed $mlp --checkpoint-every 20 --resume auto
 same killed whole
 cmp killed/model.safetensors whole/model.safetensors || fail "the weights of a run that was completed later"
 
-# Damaged checkpoints are passed over, with the reason; they do not stay.
+# Damaged checkpoints are skipped, with the reason, and removed.
 rm killed/summary.json
 printf x | dd of=killed/checkpoints/step-00000135/model.safetensors bs=1 seek=9000 conv=notrunc 2>dd.out
 train killed $mlp --checkpoint-every 20 --resume auto
 grep -q 'step-00000135 is skipped: .*model.safetensors is damaged: tensor "fc1.weight" has digest' killed.out || fail "flipped: $(cat killed.out)"
 grep -q 'resumed from killed/checkpoints/step-00000120' killed.out || fail "the one before was not taken"
 same killed whole
-rm killed/summary.json # one digit of where the run was: nothing but its digest tells
+rm killed/summary.json # one digit of the position: only the digest detects it
 sed -i 's/"batch": 0,/"batch": 8,/' killed/checkpoints/step-00000135/state.json
 train killed $mlp --checkpoint-every 20 --resume auto
 grep -q 'step-00000135 is skipped: .*state.json is damaged: its contents have digest' killed.out || fail "a digit: $(cat killed.out)"
@@ -66,8 +66,8 @@ same killed whole
 refused 1 'holds no checkpoint' "$TUTTI" train $mlp --resume "$work/pipe"
 refused 1 'cannot read nowhere' "$TUTTI" train $mlp --resume nowhere
 
-# A position that cannot be, in a file of a version without digests, is no position; other data are another run.
-at() { # SED EXPRESSION TEXT: of a checkpoint in the middle of an epoch, changed
+# An impossible position, in a file of a version without digests, is an error; so are other data.
+at() { # SED EXPRESSION TEXT: changes a checkpoint in the middle of an epoch
     cp -r middle changed
     sed -i "/\"digest\"/d; s/\(\"model_digest\".*\),$/\1/; $1" changed/checkpoints/step-*/state.json
     refused 1 "$2" "$TUTTI" train $mlp --max-steps 50 --run-dir new --resume changed
@@ -81,20 +81,20 @@ at 's/"world_size": 1/"world_size": 4294967297/' 'world_size is not an integer f
 at 's/"epoch": 2/"epoch": 4000000000/' 'epoch is not an integer from 1 to'
 sed 's/"train_images": 1438/"train_images": 1500/; /"digest"/d; s/\("model_digest".*\),$/\1/' middle/checkpoints/step-00000050/state.json >state && cp state middle/checkpoints/step-00000050/state.json
 refused 2 'data: the run of middle/checkpoints/step-00000050 had 1500 training images, and this one has 1438' "$TUTTI" train $mlp --max-steps 50 --resume middle
-# A checkpoint that was copied out of its run begins a new one, in the default folder: nothing is written beside it.
+# A checkpoint copied out of its run starts a new run, in the default folder: nothing is written next to it.
 mkdir -p copied/here
 cp -r whole/checkpoints/step-00000135 copied/here/
 (cd copied/here && timeout 60 "$TUTTI" train $mlp --resume step-00000135 >../out) || { cat copied/out; fail "a copied checkpoint"; }
 [ "$(ls -A copied copied/here | xargs)" = "copied: here out copied/here: runs step-00000135" ] || { ls -A copied copied/here; fail "written beside a copied checkpoint"; }
 
-# From an earlier checkpoint, into the same folder: what came later goes. From a run folder: its latest.
+# From an earlier checkpoint, into the same folder: later data are removed. From a run folder: its latest.
 train back $mlp --checkpoint-every 20 --keep-checkpoints 0
 train back $mlp --checkpoint-every 20 --keep-checkpoints 0 --resume back/checkpoints/step-00000040
 same back whole
 timeout 60 "$TUTTI" train $mlp --resume back >out || fail "a run folder is a path too"
 grep -q 'back is complete' out || { cat out; fail "run_dir is the folder of the checkpoint"; }
 
-# Keys that would change the result are refused by name; the others are free.
+# Keys that would change the result are rejected by name; others may differ.
 for key in "model linear" "batch-size 16" "seed 1" "lr 0.5" "optimizer adam --lr 0.02" "no-augment" "epochs 4" "grad-accumulation 2"; do
     name=${key#no-} && name=${name%% *}
     refused 2 "${name//-/_}: the run of back/checkpoints/" "$TUTTI" train $mlp --${key} --run-dir back --resume auto
@@ -112,7 +112,7 @@ train more $constant --epochs 3 --resume auto
 train at_once $constant --epochs 3 --warmup-epochs 0.25
 same more at_once
 
-# A new run in the folder of another moves it aside, and says so; what is there can go on.
+# A new run in another's folder moves that aside, and reports it; the old run can still be resumed.
 train back $mlp --max-steps 3
 grep -q 'run folder back (its earlier run is now in back/earlier-1)' back.out || { cat back.out; fail "silence about the earlier run"; }
 [ "$(ls back/checkpoints | tr '\n' ' ')" = "latest step-00000003 " ] || fail "checkpoints of another run stayed"
@@ -126,7 +126,7 @@ rm -rf failed/checkpoints # not worth keeping
 train failed $mlp --max-steps 1
 [ ! -e failed/earlier-1 ] || fail "a run without weights was kept"
 
-# A job that its launcher, or Slurm, starts again goes on by itself, in its own folder; a new job begins.
+# A job restarted by its launcher or Slurm resumes in its own folder; a new job starts from the beginning.
 first() { # VARIABLE=VALUE...: stopped after its first epoch by a killed process
     mkfifo stop
     env "$@" "$TUTTI" train $mlp --checkpoint-background false >stop 2>stop.err &

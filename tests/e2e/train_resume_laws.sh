@@ -1,4 +1,4 @@
-# Interrupted and resumed = uninterrupted, bit for bit: in the middle of epochs, with all that has a state.   timeout: 120
+# Interrupted and resumed = uninterrupted, bit for bit: in the middle of epochs, with everything that has state.   timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 
@@ -19,7 +19,7 @@ law() {
     done
     [ $resumed -ge 1 ] || fail "$name: nothing was resumed"
 }
-# 12 steps an epoch, so in the middle of epochs and at their ends.
+# 12 steps per epoch, so in the middle of epochs and at their ends.
 short="--max-steps 20 --batch-size 64 -n 2 --model mlp"
 law one --max-steps 20 --batch-size 128 --model mlp
 law plain $short
@@ -37,7 +37,7 @@ TUTTI_EMULATE_HALF=1 law amp_fp16 $short --amp fp16 --comm-hook fp16 --clip-grad
 law dropout $short --dropout 0.3 --batch-size 20 --grad-accumulation 3
 law resnet_shares -n 2 --max-steps 11 --batch-size 4 --grad-accumulation 2 --zero 1 --sync-bn
 
-# Saved again before another step was taken, as when only the last evaluation was left to do: what hooks keep is kept.
+# Saved again before another step, as when only the last evaluation remained: the hooks' state is kept.
 keys="--max-steps 30 --batch-size 40 -n 3 --model mlp --threads 1 --schedule constant --eval-every 0
     --comm-hook powersgd --powersgd-rank 2 --powersgd-start 5 --bucket-mb 0.02"
 train whole $keys

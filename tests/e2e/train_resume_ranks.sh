@@ -1,9 +1,9 @@
-# A checkpoint of some ranks goes on with others: each sample of the epoch once, steps and rate where they belong.   timeout: 120
+# A checkpoint is resumed with another number of ranks: each sample of the epoch once, correct steps and learning rate.   timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 sum() { sed -n "s/.*\"$2\": \([0-9.e+-]*\).*/\1/p" "$1" | head -1; } # FILE KEY
 
-# With lr 0 the mean loss of the epoch, and the number of images, tell which samples it had: each once, as one rank alone has
+# With lr 0 the mean loss of the epoch, and the number of images, show which samples were used: each once, as with one rank
 # them (1438 of them; nothing is padded with 1 rank, and with 2 and then 1).
 still="--model linear --augment off --lr 0 --threads 1 --epochs 1 --eval-every 0 --seed 3"
 train alone $still --batch-size 50
@@ -28,7 +28,7 @@ close a b 1e-5
 sum on3/summary.json train_loss >a # two samples of 1440 are padding
 close a b 3e-3
 
-# Once more with others in the same epoch, and the same twice: the bits do not depend on where it was interrupted.
+# Again with other numbers in the same epoch, and the same twice: the bits do not depend on the point of interruption.
 keys="--model mlp --threads 1 --epochs 3 --batch-size 30 --schedule constant --optimizer adamw --lr 0.001 --zero 1 --keep-checkpoints 0"
 train first $keys -n 2 --checkpoint-every 5
 train second $keys -n 3 --checkpoint-every 2 --resume first/checkpoints/step-00000010
@@ -53,7 +53,7 @@ train more $cosine --resume pair/checkpoints/step-00000048  # of 96: the half
 for k in 1 48 96; do
     [ "$(rate more $((48 + k)))" = "$(rate one $((96 + k)))" ] || fail "the rate of step $k after the half"
 done
-# PowerSGD's errors, shared out anew.
+# PowerSGD's errors, redistributed.
 power="--model mlp --threads 1 --epochs 2 --batch-size 30 --comm-hook powersgd --powersgd-start 5 --bucket-mb 0.02"
 train lossy $power -n 3 --keep-checkpoints 0
 train fewer $power -n 2 --resume lossy/checkpoints/step-00000016
@@ -61,7 +61,7 @@ train lone $power --resume lossy/checkpoints/step-00000016
 train fewer2 $power -n 2 --resume lossy/checkpoints/step-00000016
 same fewer fewer2
 
-# Nodes come and go, and the training with them: 1 rank, 2, 1 again, as tutti run begins its rounds.
+# Nodes join and leave during training: 1 rank, 2, 1 again, in rounds of tutti run.
 port=$("$TUTTI" run sh -c 'echo $MASTER_PORT')
 node() { # NAME: its launcher in $launcher
     "$TUTTI" run --nnodes 1:2 --rdzv-backend native --rdzv-endpoint "127.0.0.1:$port" --rdzv-conf last_call_timeout=0,join_timeout=20 \
@@ -70,7 +70,7 @@ node() { # NAME: its launcher in $launcher
     nodes+=($launcher)
 }
 nodes=()
-trap 'kill -TERM "${nodes[@]}" 2>kill.err || true; wait; rm -rf "$work"' EXIT # also where this fails
+trap 'kill -TERM "${nodes[@]}" 2>kill.err || true; wait; rm -rf "$work"' EXIT # also on failure
 until_says() { # NAME TEXT
     local end=$((SECONDS + 30))
     until grep -q -- "$2" "$1.out"; do

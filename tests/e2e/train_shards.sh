@@ -1,8 +1,8 @@
-# `tutti train --shards V`: a step is V logical shards, and what is trained is the same to the bit for any number of ranks.   timeout: 120
+# `tutti train --shards V`: a step is V logical shards, and the result has the same bits for any number of ranks.   timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 
-# All that must not depend on who has computed: figures and losses, parameters, the state of the optimizer.
+# Everything that must not depend on which rank computed: metrics and losses, parameters, the optimizer's state.
 result() {
     local key
     for key in steps train_loss val_loss val_accuracy samples_digest parameter_digest; do
@@ -40,13 +40,13 @@ for n in 3 8; do
     alike r1 r$n
 done
 
-# Several batches a step, the last of them smaller, and a step of fewer at the epoch's end.
+# Several batches per step, the last of them smaller, and a step of fewer at the epoch's end.
 grad="--model mlp --shards 5 --batch-size 16 --grad-accumulation 4 --epochs 3 --log-every 1 --optimizer adamw"
 train a1 $grad --threads 1
 train a3 -n 3 $grad --threads 1
 alike a1 a3
 
-# The optimizer's state in shares: whole again in checkpoints, whose bytes are the same.
+# Sharded optimizer state: gathered in checkpoints, whose bytes are the same.
 train z1 $mlp --threads 1 --zero 1
 alike m1 z1
 train z3 -n 3 $mlp --threads 1 --zero 1 --bucket-mb 0.02
@@ -59,12 +59,12 @@ ln -s step-00000017 z3/checkpoints/latest
 train z3 -n 2 $mlp --threads 1 --zero 1 --resume auto
 alike m1 z3
 
-# fp16: found-inf comes from the sum, which all see.
+# fp16: infinities are found in the sum, which all ranks have.
 TUTTI_EMULATE_HALF=1 train f1 $grad --threads 1 --amp fp16 --epochs 1
 TUTTI_EMULATE_HALF=1 train f2 -n 2 $grad --threads 1 --amp fp16 --epochs 1
 alike f1 f2
 
-# Numbers of 32 bits on the way: another rounding, which does not depend on ranks either.
+# With --wire-bits 32: another rounding, which does not depend on ranks either.
 train w1 $mlp --threads 1 --wire-bits 32 --epochs 1
 train w3 -n 3 $mlp --threads 1 --wire-bits 32 --epochs 1
 alike w1 w3
@@ -81,7 +81,7 @@ for from in 1 3; do
     rm -r again
 done
 
-# As many ranks without shards do the same to rounding; and go on where the others were, and the other way round.
+# The same number of ranks without shards agrees within rounding; and resumes from such a checkpoint, and vice versa.
 for n in 1 4; do
     shards=$([ $n = 1 ] && echo "--shards 4" || true)
     train p$n -n $n --model mlp --dropout 0.3 --batch-size 8 --max-steps 40 --schedule constant --threads 1 $shards
@@ -94,12 +94,12 @@ train forth -n 2 --model mlp --dropout 0.3 --batch-size 8 --max-steps 50 --sched
 grep -q '4 ranks before, 3 shards now' forth.out || { cat forth.out; fail "says nothing of another dealing"; }
 [ "$(of forth steps)" = 50 ] || fail "forth took $(of forth steps) steps"
 
-# Of a run that is complete nothing is left to do, which its launcher takes for the work's end.
+# A complete run has nothing left to do, and its launcher is told that the work is done.
 train forth -n 2 --model mlp --dropout 0.3 --batch-size 8 --max-steps 50 --schedule constant --threads 1 --resume auto --run-dir forth --shards 3
 grep -q 'forth is complete: all 50 steps are done' forth.out || { cat forth.out; fail "says nothing of being complete"; }
 ! grep -q 'all workers have ended, and none' forth.out || { cat forth.out; fail "the launcher does not know that the work is done"; }
 
-# What cannot keep the promise is refused, with what to do instead.
+# Incompatible keys are rejected, with an alternative.
 refused 2 "sync_bn: with shards, batch norm uses the statistics of one shard" "$TUTTI" train --shards 4 --sync-bn
 refused 2 "comm_hook: powersgd rounds" "$TUTTI" train --shards 4 --comm-hook powersgd
 refused 2 "wire_bits: it applies to sums over shards" "$TUTTI" train --wire-bits 32
@@ -107,7 +107,7 @@ refused 2 "shards: 4097 is out of range" "$TUTTI" train --shards 4097
 refused 2 "a step has 2 shards, but there are 3 ranks" "$TUTTI" run -n 3 env -u TUTTI_AGENT_FD "$TUTTI" train --shards 2 --run-dir few --model mlp
 [ ! -e few/config.json ] || fail "the run folder was begun"
 
-# Who finds no data, or has another configuration, says so; the group knows before it begins.
+# Missing data, or another configuration, is reported before the group begins.
 refused 1 "data folder none" "$TUTTI" run -n 2 "$TUTTI" train --shards 4 --data cifar10 --data-dir none --run-dir none.run
 [ ! -e none.run/config.json ] || fail "the run folder was begun without data"
 refused 2 "lr: this rank has" "$TUTTI" run -n 2 sh -c 'exec "$0" train --shards 4 --model mlp --run-dir differ --lr 0.0$((RANK + 1))' "$TUTTI"

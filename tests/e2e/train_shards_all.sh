@@ -70,7 +70,7 @@ for run in $runs; do
 done
 [ $differ = 0 ] || fail "$differ rows differ"
 
-# As many ranks without shards do the same to rounding.
+# The same number of ranks without shards agrees within rounding.
 for shards in "" "--shards 8"; do
     train now -n $([ -n "$shards" ] && echo 3 || echo 8) --model mlp --dropout 0.3 --batch-size 8 --max-steps 40 --schedule constant --threads 1 $shards
     numbers now/model.safetensors >"plain${shards:+.shards}.txt"

@@ -1,4 +1,4 @@
-# Asked to stop: the step is finished, a checkpoint written, the code says which signal; resuming loses nothing.   timeout: 120
+# Asked to stop: the step is finished, a checkpoint is written, the exit code tells the signal; resuming loses nothing.   timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 mlp="--model mlp --threads 1 --epochs 300 --lr 0.001 --log-every 1 --eval-every 50"
@@ -18,7 +18,7 @@ stopped() {
     [ $wanted = seen ] || { cat "$dir.out" "$dir.err"; fail "$dir: nothing like the line that was waited for"; }
     [ $got = "$code" ] || { tail -3 "$dir.out"; cat "$dir.err"; fail "$dir: exit code $got after SIG$signal, expected $code"; }
 }
-# saved DIR: interrupted, and everything that was done is in the checkpoint.
+# saved DIR: interrupted, and all work is in the checkpoint.
 saved() {
     local steps
     steps=$(field "$1/summary.json" steps)
@@ -39,7 +39,7 @@ for each in "TERM 143" "INT 130" "HUP 129" "USR1 138"; do
     same "$1" whole
 done
 
-# Several ranks stop at the same step; the launcher passes the code on.
+# Several ranks stop at the same step; the launcher returns their exit code.
 train two -n 2 $mlp --max-steps 600
 for each in "TERM 143" "USR1 138"; do
     set -- $each
@@ -49,7 +49,7 @@ for each in "TERM 143" "USR1 138"; do
     same "two-$1" two
 done
 
-# One request comes often: Slurm signals every process of a step, and each launcher passes on what it got.
+# One request arrives several times: Slurm signals every process of a step, and each launcher forwards its signals.
 timeout 60 "$TUTTI" train --run-dir often $mlp --max-steps 900 >pipe 2>often.err &
 pid=$! got=0
 while read -r line; do
@@ -64,7 +64,7 @@ wait $pid || got=$?
 [ $got = 143 ] || fail "exit code $got after many signals"
 saved often
 
-# During an evaluation: it is left at once, and is made when the run goes on.
+# During an evaluation: it stops at once, and is repeated when the run resumes.
 slow="--max-steps 4 --batch-size 1 --log-every 1 --threads 1"
 train evaluated $slow
 stopped during TERM 143 "*step 4/4*" $slow
@@ -75,13 +75,13 @@ same during evaluated
 [ "$(grep -c eval during/metrics.jsonl)" = 1 ] || fail "the evaluation was not made up for"
 [ "$(field during/summary.json val_accuracy)" = "$(field evaluated/summary.json val_accuracy)" ] || fail "accuracy"
 
-# At any moment of the set-up: nobody waits, nothing is half written.
+# At any moment of the set-up: no rank hangs, no file is incomplete.
 for ms in 000 001 002 003 004 006 008 010 015 020 030; do
     got=0 name=""
     rm -rf early
     "$TUTTI" train -n 2 --run-dir early $mlp >early.out 2>&1 &
     pid=$!
-    while [ "$name" != tutti ]; do # until then it is this shell's, traps and all
+    while [ "$name" != tutti ]; do # until then it is this shell, with its traps
         read -r name <"/proc/$pid/comm" || { cat early.out; fail "it has ended by itself"; }
     done
     sleep 0.$ms
@@ -93,7 +93,7 @@ for ms in 000 001 002 003 004 006 008 010 015 020 030; do
     [ -z "$(find early -name '*.tmp' 2>/dev/null)" ] || fail "left: $(find early -name '*.tmp')"
 done
 
-# What was to be ignored from the beginning stays so.
+# Signals ignored at the start stay ignored.
 (trap '' HUP; exec "$TUTTI" train --run-dir nohup $mlp --max-steps 3000 >pipe 2>nohup.err) &
 pid=$!
 while read -r line; do
@@ -102,7 +102,7 @@ done <pipe
 wait $pid || fail "a hang-up that nohup told to ignore: $(cat nohup.err)"
 [ "$(field nohup/summary.json status)" = completed ] || fail "a hang-up stopped a run under nohup"
 
-# A reader that has seen enough ends the run, as it ends any program, without a word.
+# A reader that closes the pipe ends the run, as any program, without a message.
 for n in "" "-n 1" "-n 2"; do
     rm -rf reader
     got=0

@@ -1,4 +1,4 @@
-# Training on the strict device, whose memory kills whoever touches it but kernels and copies, is training on the CPU's reference
+# Training on the strict device, whose memory only kernels and copies can access, equals training on the CPU's reference
 # kernels, bit for bit: with everything that reads or writes parameters, gradients and states.   timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
@@ -6,7 +6,7 @@ export TUTTI_KERNELS=reference
 mlp="--model mlp --log-every 1 --max-steps 12 --batch-size 64 --threads 1 --checkpoint-every 5 --keep-checkpoints 0"
 resnet="--log-every 1 --max-steps 3 --batch-size 4 --threads 1 --eval-every 0"
 
-# law NAME ARGUMENTS...: the same losses, accuracy and weights on both devices, and on from a checkpoint of the one or the other.
+# law NAME ARGUMENTS...: the same losses, accuracy and weights on both devices, and after resuming from either's checkpoint.
 law() {
     local name=$1 device
     shift

@@ -1,11 +1,11 @@
-# A program's own model, data and loss through tutti_trainer: what tutti train does, by any number of ranks; and models and data
-# in shared objects, hostile ones too.
+# A program's own model, data and loss through tutti_trainer: as tutti train, with any number of ranks; and models and data
+# in shared objects, also malicious ones.
 # SPDX-License-Identifier: MIT    timeout: 180
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 export TUTTI_KERNELS=reference
 cp "$BUILD_DIR/tests/program/own_trainer" mine
 last() { sed -n 's/^\(\[[0-9]*\] \)*result: //p' "$1"; }
-own() { # DIR RANKS WHAT KEYS...: must end well
+own() { # DIR RANKS WHAT KEYS...: must succeed
     local dir=$1 ranks=$2 what=$3 code=0
     shift 3
     if [ "$ranks" = alone ]; then
@@ -16,7 +16,7 @@ own() { # DIR RANKS WHAT KEYS...: must end well
     [ $code = 0 ] || { cat "$dir.out"; fail "exit code $code from: $dir $ranks $what $*"; }
 }
 
-# ---- What a run leaves and tells
+# ---- A run's files and output
 own images alone images --tensorboard
 for file in config.json metrics.jsonl summary.json model.safetensors checkpoints/latest tensorboard; do
     [ -e "images/$file" ] || fail "no images/$file"
@@ -30,7 +30,7 @@ last images.out | grep -q "^completed, code 0, rank 0 of 1, 24 steps, 2 epochs, 
     { last images.out; fail "the result"; }
 grep -q '^signals: as before$' images.out || fail "signals are not what they were"
 
-# ---- A function that reads gives the same bits; a loss of one's own gives others
+# ---- A function that reads gives the same bits; another loss gives other bits
 own read alone read --workers 2
 same images read
 own loss alone loss
@@ -47,7 +47,7 @@ refused 2 'augment: crops and flips are of images of bytes (U8 [C,H,W]), and the
 own keys alone model --data digits --epochs 1
 [ "$(field keys/config.json data)" = digits ] || fail "data by keys"
 
-# ---- Ranks: the result is everybody's; by shards it is the same for any number
+# ---- Ranks: all have the result; by shards it is the same for any number
 own two 2 images
 for rank in 0 1; do grep -q "^\[$rank\] result: completed, code 0, rank $rank of 2, 12 steps.* digest $(digest two), two$" two.out ||
     { cat two.out; fail "the result of rank $rank"; }; done
@@ -78,7 +78,7 @@ own cut alone images --resume auto --schedule constant --warmup-epochs 0 --epoch
 own whole alone images --schedule constant --warmup-epochs 0 --epochs 4000 --max-steps $((steps + 5))
 same cut whole
 
-# ---- What is wrong is said as tutti train says it
+# ---- Errors are those of tutti train
 refused 2 'unknown key "epoch"; did you mean "epochs"? (mine --help lists all)' ./mine images --epoch 3
 refused 2 'model: this program brings its own, "net"; leave model out' ./mine images --model mlp
 refused 2 'data: this program brings its own, "memory"; leave data out' ./mine images --data digits
@@ -88,7 +88,7 @@ refused 2 'tutti run -n 3 ./mine' ./mine images --nproc-per-node=3
 refused 2 'this is the configuration of a run of 2 ranks; tutti run -n 2 ./mine' ./mine images --config two/config.json
 refused 1 'its read function failed and did not say why (sample' ./mine silent
 refused 2 'model: the name "net\x1b[31m\n" is not one of 1 to 60 printable characters' ./mine name
-# Ranks that bring data of unequal size would leave samples out of an evaluation, or take different numbers of steps.
+# Ranks with data of unequal size would miss samples in an evaluation, or take different numbers of steps.
 refused 3 'data: this rank has 48 training images of 1x8x8 in 4 classes, 32 test images of 1x8x8 in 4 classes, and rank 0 has 96 training' \
     "$TUTTI" run -n 2 ./mine fewer
 refused 3 'data: this rank has 96 training images of 1x8x8 in 4 classes, 16 test' "$TUTTI" run -n 2 ./mine fewer-tests
@@ -135,7 +135,7 @@ refused 2 'w.safetensors has no configuration beside it (a checkpoint'"'"'s stat
 refused 2 'unknown key "eval"; did you mean "tutti eval"?' "$TUTTI" train --eval images
 grep -q -- '--eval PATH' help.out || fail "--help does not tell of --eval"
 
-# ---- tutti eval does not have what a program brought
+# ---- tutti eval does not have a program's own parts
 refused 2 'rows was trained by a program with its own data, "memory"; evaluate it with that program (./PROGRAM --eval RUN), or build the data format as a shared object' \
     "$TUTTI" eval rows
 for command in eval "predict --out -"; do
@@ -171,7 +171,7 @@ train so -n 2 --model ./model.so --data ./data.so --epochs 10 --batch-size 8 --l
 train again -n 2 --config so/config.json
 same so again
 train so -n 2 --config so/config.json --resume auto
-# Weights come from anywhere: a checkpoint names code, and does not have it loaded.
+# Weights come from anywhere: a checkpoint may name code, which is not loaded.
 refused 2 "add --model $work/model.so" "$TUTTI" eval so
 refused 2 "add --data $work/data.so" "$TUTTI" eval so --model ./model.so
 timeout 60 "$TUTTI" eval so -n 2 --model ./model.so --data ./data.so >eval.out || fail "eval"

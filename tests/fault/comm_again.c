@@ -1,5 +1,5 @@
-/* comm: after a death the survivors make a new group, alone and with a restarted rank, again and again in the same process,
- * and neither descriptors nor memory grow.   SPDX-License-Identifier: MIT */
+/* comm: after a death the survivors repeatedly make a new group in the same process, alone and with a restarted rank,
+ * and neither descriptors nor memory use grow.   SPDX-License-Identifier: MIT */
 #include "harness/ranks.h"
 
 #include <dirent.h>
@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-/* SETTLED: by then the threads of every kind have filled the allocator's caches, which count as in use. */
+/* SETTLED: by this round every thread has filled the allocator's caches, which count as in use. */
 enum { ROUNDS = 70, SETTLED = 40, SIZE = 3, VICTIM = 2, COUNT = 5000 };
 
 static int count_fds(void)
@@ -51,7 +51,7 @@ static tutti_group_opts round_opts(tutti_store *store, int rank, int size, int r
                               .transport = round % 2 ? TUTTI_TRANSPORT_TCP : TUTTI_TRANSPORT_AUTO};
 }
 
-/* Until it fails; the group goes with it. */
+/* Runs all-reduces until one fails; frees the group. */
 static int with_the_victim(tutti_store *store, int rank, int round)
 {
     const tutti_group_opts opts = round_opts(store, rank, SIZE, round);
@@ -117,7 +117,7 @@ static int survive(int rank, int port)
     return 0;
 }
 
-/* Starts the victim anew each time that it has died. */
+/* Restarts the victim each time that it dies. */
 static int restart_it(int port)
 {
     for (int round = 0; round < ROUNDS; round++) {

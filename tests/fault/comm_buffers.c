@@ -1,4 +1,4 @@
-/* comm: when a send or receive has returned, with whatever status, nobody touches its buffer any more: it may be unmapped.
+/* comm: once a send or receive has returned, with any status, its buffer is no longer accessed and may be unmapped.
  * SPDX-License-Identifier: MIT
  * timeout: 120 */
 #include "harness/ranks.h"
@@ -38,7 +38,7 @@ static tutti_buf buffer(uint32_t *p)
     return TUTTI_BUF(p, COUNT, TUTTI_I32);
 }
 
-/* The group's end comes a little later in each run: before the message, while it is copied, and after. */
+/* The group is aborted a little later in each run: before the message, while it is copied, and after it. */
 static void pass_time(int round)
 {
     double until = tutti__now_ms() + round * round * 0.02;
@@ -66,7 +66,7 @@ static int send_on(tutti_group *group)
     return 0;
 }
 
-/* Two at a time: one is copied, one waits. */
+/* Receives two at a time: one is copied, one is pending. */
 static int receive_on(tutti_group *group)
 {
     tutti_status status = TUTTI_OK;
@@ -93,7 +93,7 @@ static int until_the_end(tutti_group *group, void *arg)
     int rank = tutti_group_rank(group);
     tutti_status status = tutti_barrier(group, NULL);
 
-    if (rank < 2 && status == TUTTI_ERR_ABORTED) /* the end has overtaken the barrier */
+    if (rank < 2 && status == TUTTI_ERR_ABORTED) /* aborted during the barrier */
         return 0;
     CHECK(status == TUTTI_OK);
     if (rank == 0)

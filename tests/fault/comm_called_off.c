@@ -1,4 +1,4 @@
-/* comm: making a group is given up at once when the descriptor that the thread heeds is readable, wherever it waits.
+/* comm: group setup is cancelled at once when the thread's cancellation descriptor becomes readable, wherever it waits.
  * SPDX-License-Identifier: MIT */
 #include "comm/bootstrap/store/store.h"
 #include "harness/ranks.h"
@@ -12,7 +12,7 @@
 
 enum { SOON_MS = 3000 };
 
-static int silent_port; /* somebody listens there and says nothing */
+static int silent_port; /* a listener that never replies */
 static _Atomic int n_waiting;
 
 typedef struct joiner {
@@ -55,7 +55,7 @@ static tutti_store *serve(void)
     return store;
 }
 
-/* n ranks of two begin; then they are called off. */
+/* Starts n ranks of a group of two, then cancels them. */
 static void call_off(int n)
 {
     joiner joiners[2];
@@ -71,7 +71,7 @@ static void call_off(int n)
     }
     while (atomic_load(&n_waiting) < n)
         poll(NULL, 0, 1);
-    poll(NULL, 0, 50); /* so that they are waiting, mostly; the outcome is the same */
+    poll(NULL, 0, 50); /* so that they are usually waiting; the outcome does not depend on it */
     called_ms = tutti__now_ms();
     assert_int_equal(write(ends[1], "x", 1), 1);
     for (int r = 0; r < n; r++) {
@@ -90,14 +90,14 @@ static void while_a_rank_is_missing(void **state)
     call_off(1);
 }
 
-/* Rank 1 waits for rank 0's answer, and that for rank 1's call. */
+/* Rank 1 waits for rank 0's reply, and rank 0 for rank 1's connection. */
 static void while_ranks_connect(void **state)
 {
     (void)state;
     call_off(2);
 }
 
-/* Nobody answers where the store should be. */
+/* No process replies at the store's address. */
 static void while_the_store_is_missing(void **state)
 {
     double begin_ms = tutti__now_ms();
@@ -118,7 +118,7 @@ static void while_the_store_is_missing(void **state)
     close(ends[1]);
 }
 
-/* Who is told an attempt of the job uses that, whatever the environment says; ranks of an older one are turned away. */
+/* An attempt number passed explicitly overrides the environment; ranks of an older attempt are rejected. */
 static void attempts(void **state)
 {
     tutti_store *store = serve(), *old, *new;

@@ -1,4 +1,4 @@
-/* comm: when a call has returned, with whatever status, nobody touches its buffer any more: the program may unmap it while
+/* comm: once a call has returned, with any status, its buffer is no longer accessed: the program may unmap it while
  * slow peers are in the middle of the operation.   SPDX-License-Identifier: MIT
  * timeout: 120 */
 #include "harness/ranks.h"
@@ -77,7 +77,7 @@ static const int OPS[] = {TUTTI__OP_BROADCAST,      TUTTI__OP_ALL_REDUCE, TUTTI_
 
 /* ---- Threads --------------------------------------------------------------------------------------------- */
 
-/* Rank 0 ends the call in the middle, later in every try, and its buffers are gone as soon as it has returned. */
+/* Rank 0 leaves the call midway (abort or time limit), later in each try, and unmaps its buffers as soon as it has returned. */
 static int one_leaves(tutti_group *group, void *arg)
 {
     const board *b = arg;
@@ -169,8 +169,8 @@ static bool await(const _Atomic int *word, int value)
     return true;
 }
 
-/* Rank 0 stops rank 1 while that stores into rank 0's memory, leaves by its time limit, uses the memory again, and lets
- * rank 1 go on. Returns 77 where rank 1 was too quick to be stopped. */
+/* Rank 0 stops rank 1 while rank 1 stores into rank 0's memory, times out, reuses the memory, and resumes
+ * rank 1. Returns 77 if rank 1 was too fast to be stopped. */
 static int stop_peer(board *b, tutti_group *group, volatile float *p, pid_t peer)
 {
     const size_t share = MANY / 2, early = share + share / 8; /* rank 1 writes from `share` on */
@@ -191,7 +191,7 @@ static int stop_peer(board *b, tutti_group *group, volatile float *p, pid_t peer
         return 77;
     }
     CHECK(tutti_work_wait(work) == TUTTI_ERR_TIMEOUT);
-    CHECK(p[0] != 0 && p[early] == 3 && p[MANY - 1] == 1); /* its contents are what they were */
+    CHECK(p[0] != 0 && p[early] == 3 && p[MANY - 1] == 1); /* contents unchanged */
     for (size_t i = 0; i < MANY; i++)
         p[i] = PATTERN;
     CHECK(kill(peer, SIGCONT) == 0);
@@ -245,7 +245,7 @@ static void a_stopped_process_writes_to_nobody(void **state)
     assert_int_equal(results[1], 0);
 }
 
-/* Root leaves a broadcast that peers read by way of the kernel, and writes something else there: who returns OK has what
+/* Root leaves a broadcast that peers read through the kernel, and overwrites its buffer: a rank that returns OK has what
  * was broadcast. */
 static int root_reuses(tutti_group *group, void *arg)
 {
@@ -257,7 +257,7 @@ static int root_reuses(tutti_group *group, void *arg)
     CHECK(p);
     for (size_t i = 0; i < MANY; i++)
         p[i] = rank == 0 ? 1 : 0;
-    for (int i = 0; i < 3; i++) /* until they know that they can read each other */
+    for (int i = 0; i < 3; i++) /* until the ranks know that they can read each other's memory */
         CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
     if (rank == 0)
         CHECK(tutti_group_set_timeout(group, 1 + b->try) == TUTTI_OK);

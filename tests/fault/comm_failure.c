@@ -1,4 +1,4 @@
-/* comm: a rank that dies, leaves, hangs, aborts or calls something else is named by all the others, at once.
+/* comm: a rank that dies, leaves, hangs, aborts or makes a different call is named at once by all the others.
  * SPDX-License-Identifier: MIT
  * timeout: 120 */
 #include "harness/ranks.h"
@@ -16,10 +16,10 @@
 
 enum { SIZE = 4, VICTIM = 2, COUNT = 1 << 16 };
 
-/* What the ranks tell the test, in memory that processes share too. */
+/* What the ranks report to the test, in memory shared between processes. */
 typedef struct board {
-    _Atomic uint64_t killed_ns; /* when the victim went */
-    _Atomic uint64_t latest_ns; /* when the last survivor knew */
+    _Atomic uint64_t killed_ns; /* when the victim died or left */
+    _Atomic uint64_t latest_ns; /* when the last survivor got its error */
     _Atomic int ready;          /* ranks that have made the group */
     int way;
 } board;
@@ -78,11 +78,11 @@ static int one_dies(tutti_group *group, void *arg)
     note_time(b);
     CHECK(status == TUTTI_ERR_PEER);
     CHECK(strstr(tutti_last_error(), "rank 2 (") && strstr(tutti_last_error(), "was lost"));
-    /* Who was still in the call before, which the victim had ended, is told there. */
+    /* A rank still in the previous call, which the victim had completed, gets the error there. */
     CHECK(strstr(tutti_last_error(), "all_reduce #21 (F32 x 65536, avg)") ||
           strstr(tutti_last_error(), "all_reduce #20 (F32 x 65536, avg)"));
     CHECK(strstr(tutti_last_error(), "\"world\"") != NULL);
-    CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_PEER); /* dead it stays */
+    CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_PEER); /* the failure is permanent */
     free(p);
     return 0;
 }
@@ -100,7 +100,7 @@ static void run_death(int way, tutti_transport transport, const int *hosts)
         assert_int_equal(results[r], r == VICTIM ? -SIGKILL : 0);
     ms = (double)(atomic_load(&b->latest_ns) - atomic_load(&b->killed_ns)) * 1e-6;
     print_message("all know after %.2f ms\n", ms);
-    assert_true(ms < 1000); /* 0.2 s is the aim; a loaded machine may be late */
+    assert_true(ms < 1000); /* the target is 0.2 s; a loaded machine may be slower */
     munmap(b, sizeof *b);
 }
 
@@ -158,7 +158,7 @@ static int calls_differ(tutti_group *group, void *arg)
     tutti_status status = tutti_barrier(group, NULL);
 
     CHECK(status == TUTTI_OK ||
-          status == TUTTI_ERR_MISMATCH); /* the next call's failure may strike a slow rank here */
+          status == TUTTI_ERR_MISMATCH); /* a slow rank may see the next call's failure here */
     if (rank != VICTIM)
         status = tutti_all_reduce(group, TUTTI_BUF(p, 1000, TUTTI_F32), TUTTI_SUM, NULL);
     else if (way == 0)
@@ -275,7 +275,7 @@ static int one_aborts(tutti_group *group, void *arg)
     atomic_fetch_add(&b->ready, 1);
     if (tutti_group_rank(group) == VICTIM) {
         while (atomic_load(&b->ready) % SIZE !=
-               0) /* or the others hear of it while they make the group */
+               0) /* otherwise the others may see it during group setup */
             sched_yield();
         tutti_group_abort(group, "loss is NaN in step %d", 7);
     } else if (pending) {
@@ -292,7 +292,7 @@ static int one_aborts(tutti_group *group, void *arg)
     CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_ABORTED);
     CHECK(strstr(tutti_last_error(), "rank 2 (") &&
           strstr(tutti_last_error(), "said: loss is NaN in step 7"));
-    tutti_group_abort(group, "too late"); /* the first cause stays */
+    tutti_group_abort(group, "too late"); /* the first cause is kept */
     CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_ABORTED);
     CHECK(strstr(tutti_last_error(), "said: loss is NaN in step 7") != NULL);
     free(p);
@@ -323,7 +323,7 @@ static int survivors_go_on(tutti_group *group, void *arg)
     tutti_group *rest;
     float x = 1;
 
-    /* Who is through this knows that all have left tutti_group_init; the others may hear of the death in it. */
+    /* A rank that completes this knows that all have returned from tutti_group_init; the others may see the death in there. */
     if (tutti_barrier(group, NULL) == TUTTI_OK && rank == VICTIM)
         die(arg);
     CHECK(tutti_barrier(group, NULL) == TUTTI_ERR_PEER);
@@ -352,7 +352,7 @@ static void survivors_make_a_new_group(void **state)
     munmap(b, sizeof *b);
 }
 
-/* Sub-groups are made and left, until the victim dies somewhere in it. */
+/* Makes and frees sub-groups until the victim dies during one of these calls. */
 static int dies_in_setup(tutti_group *group, void *arg)
 {
     const struct itimerval fuse = {.it_value = {0, *(const int *)arg}};

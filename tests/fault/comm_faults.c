@@ -1,4 +1,4 @@
-/* comm: the table of faults: what happens, how soon every other rank knows, and that it says who, where, in what.
+/* comm: the table of faults: what happens, how soon every other rank has an error, and that the error names rank, host and call.
  * SPDX-License-Identifier: MIT
  * timeout: 180
  *
@@ -56,7 +56,7 @@ static const row ROWS[N_FAULTS] = {
     [HANGS] = {"hangs, time limit 0.8 s", TUTTI_ERR_TIMEOUT, LIMIT_MS + 200,
                "waiting for rank 1 ("},
     [ABORTS] = {"aborts", TUTTI_ERR_ABORTED, 200, "said: the loss is NaN"},
-    /* Or before it comes, which only the time limit of the others, 1 s, or a launcher can tell. */
+    /* Or before it connects, which only the others' time limit (1 s) or a launcher can detect. */
     [IN_SETUP] = {"killed while a group is made", TUTTI_ERR_PEER, 1200, "rank 1"},
     [IN_SPLIT] = {"killed in a split", TUTTI_ERR_PEER, 200, "was lost"},
     [IN_ALLOC] = {"killed in an alloc", TUTTI_ERR_PEER, 200, "was lost"},
@@ -81,7 +81,7 @@ static void note_time(board *b)
 
 /* ---- The victim --------------------------------------------------------------------------------------- */
 
-/* A timer of the kernel's kills it in the middle of what it does next. */
+/* Sets a kernel timer that kills it in the middle of its next operation. */
 static void arm(board *b, unsigned after_us)
 {
     struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGKILL};
@@ -95,7 +95,7 @@ static void arm(board *b, unsigned after_us)
         abort();
 }
 
-/* Calls that all ranks make again and again, until one of them fails. */
+/* Calls that all ranks repeat until one fails. */
 static tutti_status keep_making(tutti_group *group, fault what)
 {
     int size = tutti_group_size(group), all[8];
@@ -144,7 +144,7 @@ static tutti_status misbehave(tutti_group *group, board *b, float *p)
         _exit(0);
     case STOPPED:
         while (atomic_load(&b->told) < tutti_group_size(group) - 1)
-            raise(SIGSTOP); /* the test lets it go on */
+            raise(SIGSTOP); /* the test resumes it */
         return reduce(group, p, COUNT, TUTTI_F32);
     case OTHER_OP:
         return tutti_broadcast(group, TUTTI_BUF(p, COUNT, TUTTI_F32), 0, NULL);
@@ -171,7 +171,7 @@ static tutti_status misbehave(tutti_group *group, board *b, float *p)
 
 /* ---- Ranks -------------------------------------------------------------------------------------------- */
 
-/* Who, on which host, in what operation, of what size, of which group. */
+/* The message must name the rank, its host, the operation, its size and the group. */
 static int check_message(const board *b, tutti_status status, int rank)
 {
     const row *w = &ROWS[b->fault];
@@ -227,7 +227,7 @@ static int run_row(tutti_group *group, void *arg)
 
 /* ---- The table ---------------------------------------------------------------------------------------- */
 
-/* Lets a stopped rank go on once the others know. */
+/* Resumes a stopped rank once the others have their error. */
 static pid_t start_nurse(board *b, int size)
 {
     pid_t pid = fork();
@@ -268,7 +268,7 @@ static void run_fault(board *b, fault what, bool tcp, int size)
                   tcp ? "TCP" : "shared memory", size, ms, w->limit_ms);
     for (int r = 0; r < size; r++)
         assert_int_equal(results[r], r == VICTIM && dies ? -SIGKILL : 0);
-    if (w->limit_ms * 5 < ms) /* a loaded machine may be late */
+    if (w->limit_ms * 5 < ms) /* a loaded machine may be slower */
         fail_msg("%s: the last rank knew after %.1f ms", w->name, ms);
 }
 

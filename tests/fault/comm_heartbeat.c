@@ -1,5 +1,5 @@
-/* comm: a stopped rank is named by all the others within the heartbeat, and says itself why it is dead when it goes on; who
- * was away itself accuses nobody.
+/* comm: a stopped rank is named by all the others within the heartbeat, and reports why it was removed when it resumes; a rank
+ * that was itself suspended accuses no other.
  * SPDX-License-Identifier: MIT
  * timeout: 120 */
 #include "harness/ranks.h"
@@ -53,7 +53,7 @@ static bool wait_for(const _Atomic int *value, int least)
 
 /* ---- One stops ------------------------------------------------------------------------------------------ */
 
-/* What everybody is told: who, how, and who found it. */
+/* Every rank's message: which rank, how it failed, and which rank detected it. */
 static int check_message(void)
 {
     const char *text = tutti_last_error();
@@ -74,7 +74,7 @@ static int one_stops(tutti_group *group, void *arg)
     CHECK(tutti_barrier(group, NULL) == TUTTI_OK);
     atomic_store(&b->pids[rank], (int)getpid());
     atomic_fetch_add(&b->ready, 1);
-    /* A rank that only computes meanwhile learns it too. */
+    /* A rank that is only computing meanwhile gets it too. */
     if (b->idle && rank != VICTIM)
         while (!tutti__comm_failed(&group->comm))
             usleep(200);
@@ -92,7 +92,7 @@ static int one_stops(tutti_group *group, void *arg)
     return check_message();
 }
 
-/* Stops the victim, lets it go on when the others know. */
+/* Stops the victim, resumes it when the others have their error. */
 static pid_t start_stopper(board *b)
 {
     pid_t pid = fork();
@@ -127,7 +127,7 @@ static void run_stop(tutti_transport transport, const int *hosts, bool idle)
     assert_int_equal(status, 0);
     ms = (double)(atomic_load(&b->latest_ns) - atomic_load(&b->stopped_ns)) * 1e-6;
     print_message("heartbeat %d ms: all know %.0f ms after the stop\n", HEARTBEAT_MS, ms);
-    assert_true(ms < 4 * HEARTBEAT_MS); /* one is the aim; a loaded machine may be late */
+    assert_true(ms < 4 * HEARTBEAT_MS); /* the target is one; a loaded machine may be slower */
     munmap(b, sizeof *b);
 }
 
@@ -141,7 +141,7 @@ static void a_stopped_rank_is_named(void **state)
     run_stop(TUTTI_TRANSPORT_AUTO, tutti_two_hosts, false);
 }
 
-static _Atomic int start_late_ms; /* new threads wait so long for their first processor */
+static _Atomic int start_late_ms; /* how long new threads wait before they first run */
 
 typedef struct late_start {
     void *(*body)(void *);
@@ -157,7 +157,7 @@ static void *start_late(void *arg)
     return own.body(own.arg);
 }
 
-/* In front of libc's, or the sanitizer's. */
+/* Interposes libc's, or the sanitizer's. */
 int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *),
                    void *arg)
 {
@@ -173,7 +173,7 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
     return next(thread, attributes, start_late, late);
 }
 
-/* As soon as it has the group, while its threads still wait for a processor. */
+/* As soon as it has the group, before its threads have run. */
 static int one_stops_at_once(tutti_group *group, void *arg)
 {
     const tutti_group_opts opts = {.store = group->boot.store,
@@ -246,7 +246,7 @@ static pid_t start_suspender(board *b)
         usleep(2 * HEARTBEAT_MS * 1000);
         for (int r = 0; r < SIZE; r++)
             kill(atomic_load(&b->pids[(r + round) % SIZE]), SIGCONT);
-        usleep(HEARTBEAT_MS * 1000); /* time to accuse somebody */
+        usleep(HEARTBEAT_MS * 1000); /* long enough to accuse another rank */
     }
     atomic_store(&b->told, 1);
     _exit(0);
@@ -273,7 +273,7 @@ static void a_job_that_was_stopped_as_a_whole_goes_on(void **state)
 
 /* ---- Off ------------------------------------------------------------------------------------------------------ */
 
-/* One rank without a heartbeat, as under a debugger, is enough: nobody is accused. */
+/* One rank without a heartbeat, as under a debugger, suffices: no rank is accused. */
 static int group_without(tutti_group *group, void *arg)
 {
     board *b = arg;

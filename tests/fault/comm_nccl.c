@@ -1,5 +1,5 @@
-/* comm: what goes wrong while NCCL carries a call ends on all ranks in an error that says who or what; nothing of NCCL stays,
- * and a new group works in the same process. NCCL and CUDA are the stand-ins of tests/standin: their kernels wait for good
+/* comm: a failure during a call that NCCL runs gives an error on all ranks that names rank or cause; nothing of NCCL remains,
+ * and a new group works in the same process. NCCL and CUDA are the stand-ins of tests/standin: their kernels wait forever
  * for a rank that does not come.
  * SPDX-License-Identifier: MIT
  * timeout: 120 */
@@ -26,7 +26,7 @@ typedef struct round {
     deed deed;
     int timeout_ms;           /* of the calls; 0: the group's */
     int most_ms;              /* from the deed, or the call, to the error */
-    tutti_status status;      /* 0: whichever */
+    tutti_status status;      /* 0: any */
     const char *says, *also;  /* in the message of every rank */
     _Atomic uint64_t done_ns; /* when the deed was done */
 } round;
@@ -71,7 +71,7 @@ static void act(round *r, tutti_group *group)
         tutti_group_abort(group, "enough of it");
 }
 
-/* The first call works; the victim's second hangs in NCCL, so that all are in it when the deed is done: nobody can have left
+/* The first call works; the victim's second hangs in NCCL, so that all ranks are in it when the deed is done: none can have left
  * it, and rank 0 tells the victim that it has begun. */
 static int fail_once(round *r, tutti_group *group, gpu *g)
 {
@@ -88,7 +88,7 @@ static int fail_once(round *r, tutti_group *group, gpu *g)
         CHECK(tutti_send(group, TUTTI_CONST_BUF(&go, 1, TUTTI_U8), VICTIM, 0, NULL) == TUTTI_OK);
     if (r->deed != NOTHING && rank == VICTIM) {
         CHECK(tutti_recv(group, TUTTI_BUF(&go, 1, TUTTI_U8), 0, 0, NULL) == TUTTI_OK);
-        while (tutti_work_wait_for(work, 50) != TUTTI_ERR_TIMEOUT) /* it hangs */
+        while (tutti_work_wait_for(work, 50) != TUTTI_ERR_TIMEOUT) /* it must hang */
             CHECK(false);
         act(r, group);
     }
@@ -99,11 +99,11 @@ static int fail_once(round *r, tutti_group *group, gpu *g)
         return 1;
     }
     CHECK((double)(tutti__now_ns() - atomic_load(&r->done_ns)) * 1e-6 < r->most_ms);
-    CHECK(all_reduce(group, g, COUNT, NULL) == status); /* ever after */
+    CHECK(all_reduce(group, g, COUNT, NULL) == status); /* and every later call */
     return 0;
 }
 
-/* A group of those that are left. */
+/* A group of the survivors. */
 static int start_again(tutti_store *store, int rank, int size)
 {
     const tutti_group_opts opts = {
@@ -309,7 +309,7 @@ static void test_init(void **state)
 
 /* ---- Calls that differ --------------------------------------------------------------------------------------- */
 
-/* Named on all ranks, with both calls, before NCCL hears of them. */
+/* Reported on all ranks, with both calls, before either is passed to NCCL. */
 static int mismatch(tutti_group *group, void *arg)
 {
     const bool host = *(bool *)arg, odd = tutti_group_rank(group) == VICTIM;

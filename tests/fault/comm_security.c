@@ -1,8 +1,8 @@
-/* comm: strangers at the doors of a job -- without the secret, with another's, late, double, silent, slow, talking rubbish
- * -- are turned away in time with a log line, and the job goes on.   SPDX-License-Identifier: MIT
+/* comm: unauthorized connections to a job -- without the secret, with another job's, late, duplicate, silent, slow, sending garbage
+ * -- are rejected in time with a log line, and the job continues.   SPDX-License-Identifier: MIT
  * timeout: 90
  *
- * 12 s of it are the 10 s that a stranger has to prove itself. */
+ * It takes 12 s, because a client has 10 s to authenticate. */
 #include "comm/bootstrap/socket.h"
 #include "comm/bootstrap/store/store.h"
 #include "harness/ranks.h"
@@ -77,7 +77,7 @@ static void assert_logged(const char *what)
         fprintf(stdout, "not logged: \"%s\", but:\n%s\n", what, end_log());
         fail();
     }
-    usleep(1000000); /* a line a second at most: the next case has its own */
+    usleep(1000000); /* at most one line a second is logged: the next case gets its own */
 }
 
 /* ---- A job that goes on -------------------------------------------------------------------------------- */
@@ -137,7 +137,7 @@ static int knock(int port)
     return fd;
 }
 
-/* Reads until the other side hangs up; milliseconds, -1: it did not within `ms`. */
+/* Reads until the other side closes; returns the milliseconds, or -1 if it did not within `ms`. */
 static double until_hung_up(int fd, double ms)
 {
     double begin = tutti__now_ms(), deadline = begin + ms;
@@ -170,7 +170,7 @@ static tutti__secret right_secret(void)
     return secret;
 }
 
-/* Greets with this secret and claim; the status, with the client's message in *text. */
+/* Performs the handshake with this secret and claim; returns the status, and the client's message in *text. */
 static tutti_status greet_as(int port, const tutti__secret *secret, const tutti__claim *claim,
                              char *text)
 {
@@ -212,7 +212,7 @@ static void check_claims(int port)
     assert_logged("it belongs to an attempt of the job that has ended");
 }
 
-/* Has the secret's form but not the secret: a proof that was recorded elsewhere, or guessed. */
+/* Sends a well-formed proof without knowing the secret: one recorded elsewhere, or guessed. */
 static void check_false_proofs(int port)
 {
     tutti__secret right = right_secret();
@@ -229,7 +229,7 @@ static void check_false_proofs(int port)
     randombytes_buf(proof, sizeof proof);
     assert_int_equal(send(fd, proof, sizeof proof, MSG_NOSIGNAL), sizeof proof);
     assert_turned_away("a guessed proof", fd, "it does not know the job's secret");
-    fd = knock(port); /* the server's own proof, played back */
+    fd = knock(port); /* the server's own proof, replayed */
     assert_int_equal(send(fd, hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
     assert_int_equal(recv(fd, answer, sizeof answer, MSG_WAITALL), sizeof answer);
     assert_int_equal(send(fd, answer + TUTTI__HEAD_BYTES, TUTTI__PROOF_BYTES, MSG_NOSIGNAL),
@@ -237,7 +237,7 @@ static void check_false_proofs(int port)
     assert_turned_away("the server's proof, played back", fd, "it does not know the job's secret");
 }
 
-/* A rank that is told to end between question and answer is no stranger, and is not called one. */
+/* A rank that is cancelled in the middle of the handshake is not logged as unauthorized. */
 static void check_ended(int port)
 {
     tutti__secret right = right_secret();
@@ -273,7 +273,7 @@ static void check_rubbish(int port)
     fd = knock(port);
     assert_true(send(fd, noise, 48, MSG_NOSIGNAL) > 0);
     assert_turned_away("an older version", fd, "it speaks another protocol");
-    /* A member, then a frame of 4 GiB. */
+    /* Authenticates, then announces a frame of 4 GiB. */
     claim.attempt = 1;
     fd = knock(port);
     fcntl(fd, F_SETFL, O_NONBLOCK);
@@ -284,7 +284,7 @@ static void check_rubbish(int port)
     close(fd);
 }
 
-/* In the first, RANK 1 is there and stays; the second comes as RANK 1 too. */
+/* The first process is RANK 1 and stays connected; the second also claims RANK 1. */
 static void check_taken_rank(int port)
 {
     int ready[2], go_on[2], status;
@@ -323,7 +323,7 @@ static void check_taken_rank(int port)
     assert_int_equal(write(go_on[1], "x", 1), 1);
     assert_int_equal(waitpid(first, &status, 0), first);
     assert_int_equal(status, 0);
-    /* Its place is free once it has gone. */
+    /* The rank is free again once that process has exited. */
     second = fork();
     if (second == 0) {
         tutti_store *store;
@@ -346,7 +346,7 @@ static void check_taken_rank(int port)
 
 enum { CROWD = 100 };
 
-/* Silent ones, and one that sends a byte now and then, beside the others: nobody gets more than its time. */
+/* Silent clients, and one that sends a byte now and then, along with the others: none gets more than the time limit. */
 typedef struct patience {
     int crowd[CROWD], loris;
     double begin, loris_ms;
@@ -505,7 +505,7 @@ static int join_and_reduce(int rank, int port)
     return failed;
 }
 
-/* A store in a process of its own: this one forks ranks, so it has no threads. */
+/* A store in its own process: this one forks ranks, so it must not have threads. */
 static pid_t serve_elsewhere(int *port_p)
 {
     int ends[2];
@@ -531,7 +531,7 @@ static pid_t serve_elsewhere(int *port_p)
     return server;
 }
 
-/* They come before the other rank does, and rank 0 meets all of them together. */
+/* They connect before the other rank does, and rank 0 handles all of them at once. */
 static void a_rank_turns_strangers_away(void **state)
 {
     enum { STRANGERS = 40 };
@@ -571,7 +571,7 @@ static void a_rank_turns_strangers_away(void **state)
             else if (i % 4 < 3) /* the fourth kind is silent */
                 assert_true(send(strangers[i], noise[i], sizeof noise[i], MSG_NOSIGNAL) > 0);
         }
-        if (r == 0) { /* one that knows the secret and claims to be no rank that can be */
+        if (r == 0) { /* one that knows the secret and claims an impossible rank */
             assert_int_equal(tutti__secret_read(&secret), TUTTI_OK);
             no_rank.job = secret.job;
             no_rank.attempt = secret.attempt;
@@ -653,7 +653,7 @@ static int check_process(pid_t pid, const char *what, bool may_know)
     return failures;
 }
 
-/* Rank 0 joins; rank 1 looks at everybody while rank 0 waits for it, then joins too. */
+/* Rank 0 joins; rank 1 inspects all processes while rank 0 waits for it, then joins too. */
 static int look_around(void)
 {
     tutti_group_opts opts = {.transport = TUTTI_TRANSPORT_TCP};

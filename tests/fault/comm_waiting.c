@@ -1,5 +1,5 @@
-/* comm: a rank that is stopped while a group is made, or never comes, is named after 5 s, long before the time limit, by one of
- * those that wait; and in the error at its end.   SPDX-License-Identifier: MIT */
+/* comm: a rank that is stopped during group setup, or never arrives, is named after 5 s, long before the time limit, by one of
+ * the waiting ranks; and in the final error.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 
 typedef struct rank {
     pid_t pid;
-    int errors; /* what it says */
+    int errors; /* its standard error */
 } rank;
 
 static void put_number(const char *name, int value)
@@ -27,7 +27,7 @@ static void put_number(const char *name, int value)
     setenv(name, text, 1);
 }
 
-/* `tutti bench barrier` as a rank of `size` that meet at the store. */
+/* `tutti bench barrier` as one of `size` ranks that rendezvous at the store. */
 static rank start(const tutti_store *store, int r, int size)
 {
     const char *tutti = getenv("TUTTI") ? getenv("TUTTI") : "../tutti";
@@ -64,7 +64,7 @@ static void assert_says(const rank *r, const char *what)
         fail_msg("does not say \"%s\", but:\n%s", what, words_of(r));
 }
 
-/* Waits for its end, which must be that a peer was lost. */
+/* Waits for it to exit, which must report a lost peer. */
 static void assert_lost(const rank *r)
 {
     int status;
@@ -81,7 +81,7 @@ static void end(const rank *r)
     close(r->errors);
 }
 
-/* Starts `stopped` of two, which publishes where it is and waits for the other; then stops it. */
+/* Starts rank `stopped` of two, which publishes its address and waits for the other; then stops it. */
 static rank start_and_stop(tutti_store *store, int stopped)
 {
     rank r = start(store, stopped, 2);
@@ -107,7 +107,7 @@ static void a_rank_that_is_stopped_or_absent_is_named(void **state)
         stopped[i] = start_and_stop(stores[i], i);
         waiting[i] = start(stores[i], !i, 2);
     }
-    waiting[2] = start(stores[2], 0, 3); /* rank 1 never comes */
+    waiting[2] = start(stores[2], 0, 3); /* rank 1 never arrives */
     waiting[3] = start(stores[2], 2, 3);
     for (int i = 0; i < 4; i++)
         assert_lost(&waiting[i]);
@@ -122,7 +122,7 @@ static void a_rank_that_is_stopped_or_absent_is_named(void **state)
     assert_says(&waiting[0], "waited 7 s for an answer of rank 0 (");
     assert_says(&waiting[2], "has waited 5 s for rank 1 of 3: it has not come to the store at");
     assert_says(&waiting[2], "waited 7 s, but 1 of 3 ranks never came: rank 1");
-    assert_null(strstr(words_of(&waiting[3]), "has waited 5 s")); /* one says it */
+    assert_null(strstr(words_of(&waiting[3]), "has waited 5 s")); /* only one logs it */
     for (int i = 0; i < 2; i++)
         end(&stopped[i]);
     for (int i = 0; i < 3; i++)

@@ -1,5 +1,5 @@
-/* ddp: a network with batch norm, dropout and momentum in elastic training: however many workers there are, and whoever of them
- * dies, its weights, buffers and the optimizer's state are the same bits.   SPDX-License-Identifier: MIT
+/* ddp: a network with batch norm, dropout and momentum in elastic training: whatever the number of workers, and whichever of them
+ * dies, its weights, buffers and optimizer state are bit-identical.   SPDX-License-Identifier: MIT
  * timeout: 120
  * devices: strict */
 #include "harness/device.h"
@@ -30,7 +30,7 @@ static void init(network *net, tutti_ctx *cx)
     tutti_linear_init(&net->fc, &net->base, "fc", 4 * SIDE * SIDE, CLASSES);
 }
 
-/* Forward and backward of one shard, on data that are a function of step and shard. */
+/* Forward and backward of one shard, on data computed from step and shard. */
 static tutti_status compute(network *net, uint64_t step, int shard)
 {
     tutti_ctx *cx = net->base.cx;
@@ -58,7 +58,7 @@ static tutti_status compute(network *net, uint64_t step, int shard)
     return status;
 }
 
-/* Of parameters, buffers, and what the optimizer remembers. */
+/* Digest of parameters, buffers and optimizer state. */
 static uint64_t digest(const network *net, tutti_optim *optim)
 {
     char text[33];
@@ -79,7 +79,7 @@ static uint64_t digest(const network *net, tutti_optim *optim)
     return hash;
 }
 
-/* A part that only dies where the plan says so. */
+/* A registered state that dies where the plan says so, and counts restarts. */
 static tutti_status bomb_regroup(void *self, tutti_group *group)
 {
     model_worker *w = self;
@@ -112,7 +112,7 @@ static tutti_status bomb_finish(void *self, bool *again_p)
     return TUTTI_OK;
 }
 
-/* Steps before which workers wait for something to have happened to their job; in memory that all share. */
+/* Steps before which workers wait for an event in their job; in memory shared by all. */
 enum { GATES = 2 };
 static const uint64_t gate_steps[GATES] = {4, 8};
 typedef struct gates {
@@ -131,7 +131,7 @@ static void wait_at_gates(const model_worker *w)
     }
 }
 
-static bool in_shares; /* the optimizer's state (ZeRO) */
+static bool in_shares; /* the optimizer state is sharded (ZeRO) */
 
 static void train_steps(model_worker *w, network *net, tutti_optim *optim)
 {
@@ -153,7 +153,7 @@ static void train_steps(model_worker *w, network *net, tutti_optim *optim)
         model_pass(w, MODEL_UPDATE);
         status = tutti_optim_step(optim);
         if (status != TUTTI_OK) {
-            (void)tutti_elastic_recover(w->e, status); /* begin knows */
+            (void)tutti_elastic_recover(w->e, status); /* begin reports it */
             continue;
         }
         tutti_elastic_commit(w->e);
@@ -162,7 +162,7 @@ static void train_steps(model_worker *w, network *net, tutti_optim *optim)
     }
 }
 
-/* After the end, on all ranks: each has all of the optimizer's state in turn. */
+/* After the end, on all ranks: gathers the full optimizer state on each in turn. */
 static uint64_t digest_in_turn(tutti_elastic *e, tutti_zero *zero, const network *net,
                                tutti_optim *optim)
 {
@@ -219,7 +219,7 @@ static int train(int place, void *arg)
 }
 
 static elastic_job job;
-static uint64_t undisturbed; /* 0: not known yet */
+static uint64_t undisturbed; /* 0: not yet computed */
 
 static void run_with(const char *what, model_plan *plan, int n, int killed,
                      void (*tick)(elastic_job *job, void *arg))
@@ -290,11 +290,11 @@ static void one_in_each_place(void **state)
                                                 : places[i] == MODEL_END ? STEPS
                                                                          : 5};
         plan->deaths[1] = (model_death){MODEL_REDUCE, -1, SIGKILL, 9, 0};
-        run("a death", plan, 3, 2); /* so that one lives in any case */
+        run("a death", plan, 3, 2); /* so that at least one survives */
     }
 }
 
-/* With its share of the state of all: the job begins again, from where workers that know nothing begin. */
+/* It dies with its shard of the state: the job restarts from the initial state. */
 static void one_dies_with_its_share(void **state)
 {
     static const model_place places[] = {MODEL_REGROUP, MODEL_SHARD,  MODEL_REDUCE,
@@ -303,7 +303,7 @@ static void one_dies_with_its_share(void **state)
     (void)state;
     for (size_t i = 0; i < TUTTI__COUNT_OF(places); i++) {
         model_plan *plan = model_plan_new();
-        const bool at_first = places[i] == MODEL_REGROUP; /* when nobody has a share yet */
+        const bool at_first = places[i] == MODEL_REGROUP; /* when no worker has a shard yet */
 
         plan->deaths[0] = (model_death){
             .place = places[i], .worker = (int)i % 2, .signal = SIGKILL, .step = at_first ? 0 : 5};
@@ -311,7 +311,7 @@ static void one_dies_with_its_share(void **state)
     }
 }
 
-/* The first worker is joined by another when it is at the first gate, and leaves when both are at the second. */
+/* A second worker joins when the first is at the first gate; the first leaves when both are at the second. */
 static void one_joins_one_leaves(elastic_job *of, void *arg)
 {
     (void)arg;
@@ -337,8 +337,8 @@ static void shares_are_handed_over(void **state)
     assert_int_equal(job.generation, 3);
 }
 
-/* The module has finished the step on both, and a part after it fails on one, on the other, and on both: that step is done again as
- * if nothing had been. */
+/* The module has finished the step on both, and a state registered after it fails on one, on the other, and on both: the step
+ * is repeated with the same result. */
 static void finished_in_vain(void **state)
 {
     (void)state;

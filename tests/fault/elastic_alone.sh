@@ -1,4 +1,4 @@
-# Elastic training without tutti run: the group is that of the environment, the result the same, and a lost rank the others' end.
+# Elastic training without tutti run: the group comes from the environment, the result is the same, and a lost rank ends the others.
 # SPDX-License-Identifier: MIT
 set -u
 program=$BUILD_DIR/examples/example_elastic_reducer
@@ -35,7 +35,7 @@ for size in 2 4; do
     [ "$(cat "$folder/0")" = "$alone" ] || fail "$size ranks: $(cat "$folder/0"), alone: $alone"
 done
 
-# Rank 1's process goes; rank 0 says so, and ends as one that has lost a peer.
+# Rank 1 is killed; rank 0 reports it and exits with the code for a lost peer.
 export TUTTI_LOG=warn,elastic:debug
 start 2 100000000
 set -- $pids
@@ -50,7 +50,7 @@ wait "$2"
 [ $code = 3 ] || fail "a lost rank: exit code $code, expected 3: $(cat "$folder/0")"
 grep -q "rank 1" "$folder/0" || fail "a lost rank: nothing says which: $(cat "$folder/0")"
 
-# A descriptor that is no agent's is refused, with what to do.
+# A descriptor that does not belong to an agent is refused, with a hint.
 TUTTI_AGENT_FD=0 timeout 40 "$program" 1 >"$folder/out" 2>&1 </dev/null && fail "TUTTI_AGENT_FD=0: exit code 0"
 grep -q TUTTI_AGENT_FD "$folder/out" || fail "TUTTI_AGENT_FD=0: $(cat "$folder/out")"
 

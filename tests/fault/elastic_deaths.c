@@ -1,4 +1,4 @@
-/* elastic: workers die in each place of their lives, one and several, and the state at the end is the undisturbed one.
+/* elastic: workers die at each point of their protocol, one and several, and the final state is that of an undisturbed run.
  * SPDX-License-Identifier: MIT
  * timeout: 180 */
 #include "harness/elastic_coordinator.h"
@@ -52,7 +52,7 @@ static void nobody_dies(void **state)
         run("undisturbed", plan_of(20), n, 0, NULL);
 }
 
-/* Each place, as rank 0 and as another; a second death follows a few steps later. */
+/* At each point, as rank 0 and as another rank; a second death follows a few steps later. */
 static void one_in_each_place(void **state)
 {
     static const char *const names[MODEL_PLACES] = {"forming", "state",   "begin",  "shard",
@@ -76,7 +76,7 @@ static void one_in_each_place(void **state)
         }
 }
 
-/* Worker 0 has committed a step more than 1, and dies while it sends the state: what 1 had is still there. */
+/* Worker 0 has committed one step more than worker 1, and dies while it sends the state: worker 1's own state is still intact. */
 static void newest_dies_sending(void **state)
 {
     (void)state;
@@ -91,7 +91,7 @@ static void newest_dies_sending(void **state)
     }
 }
 
-/* What has befallen one worker is not the others' end. */
+/* A failure local to one worker does not end the others. */
 static void memory_of_one(void **state)
 {
     model_plan *plan = plan_of(12);
@@ -103,7 +103,7 @@ static void memory_of_one(void **state)
     run("no memory", plan, 3, 0, NULL);
 }
 
-/* The program's own failure would come again: it ends the job, on all workers, and they say it. */
+/* A failure of the program itself would recur: it ends the job on all workers, and they report it. */
 static void own_failure(void **state)
 {
     static const tutti_status failures[] = {TUTTI_ERR_FORMAT, TUTTI_ERR_MISMATCH};

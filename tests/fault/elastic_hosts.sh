@@ -1,7 +1,7 @@
-# Hosts of a run by shards, each a network namespace, are cut off, frozen, killed, and come back: it ends with the bits of one that
-# nothing happened to, and nothing hangs.   timeout: 170
+# Hosts of a run by shards, each a network namespace, are disconnected, frozen, killed, and come back: it ends with the bits of an
+# undisturbed run, and nothing hangs.   timeout: 170
 # SPDX-License-Identifier: MIT
-# HOSTS is how many hosts are cut or frozen at least (default 3; elastic_hosts_all does 20), SEED repeats a plan.
+# HOSTS is the minimum number of disturbances (default 3; elastic_hosts_all does 20), SEED repeats a plan.
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/hosts.sh"
 hosts_enter a.test b.test c.test
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
@@ -22,14 +22,14 @@ at_its_end() {
     now=$(step || true)
     [ "${now:-0}" -gt $((steps * 3 / 4)) ]
 }
-begin_node() { # HOST: with one worker. Silence is noticed in a second
+begin_node() { # HOST: with one worker; a silent host is detected within a second
     tries[$1]=$((${tries[$1]:-0} + 1))
     on_host "$1" timeout -k 2 100 "$TUTTI" run --nnodes 1:3 --rdzv-backend native --rdzv-endpoint "a.test:$port" \
         --rdzv-conf last_call_timeout=3,keep_alive_interval=0.3,join_timeout=30 -n 1 \
         "$TUTTI" train --run-dir "$work/$run" $flags >"$run.$1.${tries[$1]}.out" 2>&1 &
     node_pid[$1]=$!
 }
-# In time, or there is something that hangs.
+# Fails if COMMAND does not succeed in time: something hangs.
 await() { # WHAT COMMAND...
     local end=$((SECONDS + 30)) what=$1
     shift
@@ -39,15 +39,15 @@ await() { # WHAT COMMAND...
     done
 }
 all_at_work() { [ "$(members)" = 3 ] || at_its_end; }
-processes_on() { # HOST: of the job
+processes_on() { # HOST: of the job's
     local p
     for p in $(pgrep -f -- "^$TUTTI "); do
         [ "$(readlink "/proc/$p/ns/net" 2>no-process)" != "$(readlink "/proc/${host_pids[$1]}/ns/net")" ] || echo "$p"
     done
 }
-cut_off() { ip link set "port$1" nomaster; } # no packet comes through, and nobody is told
+cut_off() { ip link set "port$1" nomaster; } # no packet passes, and no peer is notified
 mend() { ip link set "port$1" master hub; }
-# Every host has its node, and all of them work.
+# Gives every host its node, and waits until all of them train.
 mend_all() {
     local i
     for i in 0 1 2; do
@@ -66,12 +66,12 @@ disturb() { # WHAT HOST
         ;;
     freeze)
         all=$(processes_on "$2")
-        [ -n "$all" ] || return 0 # it has just ended
+        [ -n "$all" ] || return 0 # it has just exited
         kill -STOP $all 2>no-process || true
         pause $((200 + RANDOM % 2500))
         kill -CONT $all 2>no-process || true
         ;;
-    power) # it is gone before anybody is told
+    power) # it dies before it can notify any peer
         all=$(processes_on "$2")
         cut_off "$2"
         [ -z "$all" ] || kill -KILL $all 2>no-process || true
@@ -101,7 +101,7 @@ for ((i = 0, events = 0; events < wanted; i++)); do
         wait "${node_pid[host]}" || code=$?
         [ $code = 0 ] || failed_run "$run" "the node of host $host ended with $code"
     done
-    ! grep -q power "$run.events" || rm -rf "$TMPDIR"/* # of a launcher whose processes were all killed at once
+    ! grep -q power "$run.events" || rm -rf "$TMPDIR"/* # left by a launcher whose processes were all killed at once
     same_end whole "$run"
     echo "run $i: $k events in $((SECONDS - began)) s: $(cut -d ' ' -f 2- "$run.events" | tr '\n' ',') $(generations "$run".*.out | cut -d ' ' -f 2 | tr '\n' ' ')"
     rm -r "$run"*

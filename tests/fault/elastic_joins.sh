@@ -1,7 +1,7 @@
-# Nodes join a run by shards and leave it at random moments, the rendezvous host too: it ends with the bits of one that nobody
-# disturbed.   timeout: 150
+# Nodes join a run by shards and leave it at random moments, the rendezvous host too: it ends with the bits of an undisturbed
+# run.   timeout: 150
 # SPDX-License-Identifier: MIT
-# EVENTS is how many joins and leaves at least (default 6; elastic_joins_all does 20 and more), SEED repeats a plan.
+# EVENTS is the minimum number of joins and leaves (default 6; elastic_joins_all does 20 and more), SEED repeats a plan.
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/elastic.sh"
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/nodes.sh"
@@ -15,14 +15,14 @@ steps=$(field whole/summary.json steps)
 members() { generations "$run".*.out | tail -n 1 | cut -d ' ' -f 2; } # of the last generation
 step() { tail -c 4096 "$run/metrics.jsonl" 2>no-metrics | sed -n 's/^{"step": \([0-9]*\),.*/\1/p' | tail -n 1; }
 at_its_end() { ! kill -0 "${node_pid[${nodes[0]}]}" 2>no-node || [ "$(step || true)" -gt $((steps * 3 / 4)) ]; }
-# Waits for a generation of all who are to be there; false: the run is soon over.
+# Waits for a generation of all expected workers; false: the run is about to end.
 all_there() {
     until [ "$(members)" = "$workers" ]; do
         ! at_its_end || return
         pause 20
     done
 }
-begin_node() { # the next one, with one worker or two
+begin_node() { # starts the next one, with one worker or two
     name=$run.$((++last))
     count[$last]=$((1 + RANDOM % 2))
     node "$name" --nnodes 1:4 --rdzv-backend native --rdzv-endpoint "127.0.0.1:$port" --rdzv-conf last_call_timeout=3 \
@@ -30,7 +30,7 @@ begin_node() { # the next one, with one worker or two
     workers=$((workers + count[last]))
     nodes+=("$name")
 }
-# The rendezvous host as any other: who comes after it is told by its successor where the job is, in the time of the last call.
+# Also ends the rendezvous host: a later node learns from its successor where the job is, within the last-call time.
 end_node() { # NAME
     local i=${1##*.} k pid
     pid=$(front "$1") && kill -TERM $pid || true
@@ -59,7 +59,7 @@ for ((i = 0; joins + leaves < wanted; i++)); do
         if [ ${#nodes[@]} = 1 ] || { [ ${#nodes[@]} -lt 4 ] && [ $((RANDOM % 2)) = 0 ]; }; then
             begin_node
             joins=$((joins + 1))
-            # Whoever comes when the job is over would be the first of another.
+            # A node that arrives after the end would start another job.
             all_there || break
         else
             choose 1 "${nodes[@]}"

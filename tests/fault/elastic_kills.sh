@@ -1,18 +1,18 @@
-# Random SIGKILLs of workers of runs by shards, several in one step and all but one at once among them: every run ends with the
-# bits of one that nobody disturbed. Measures what a kill costs.   timeout: 150
+# Random SIGKILLs of workers of runs by shards, sometimes several in one step or all but one at once: every run ends with the
+# bits of an undisturbed run. Measures the cost of a kill.   timeout: 150
 # SPDX-License-Identifier: MIT
-# KILLS is how many processes at least (default 16; elastic_kills_all does 200), SEED repeats a plan.
+# KILLS is the minimum number of processes killed (default 16; elastic_kills_all does 200), SEED repeats a plan.
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/elastic.sh"
 kills=${KILLS:-16}
 export TUTTI_LOG=warn,elastic:debug
-# Kinds of runs: workers, how they are disturbed (by hand, by --chaos), and flags.
+# Kinds of runs: workers, what kills them (this script or --chaos), and flags.
 mlp="--model mlp --dropout 0.3 --shards 8 --batch-size 8 --epochs ${EPOCHS:-60} --checkpoint-every 500"
 resnet="--model mini_resnet --shards 4 --batch-size 4 --max-steps 60 --eval-every 0 --checkpoint-every 10"
 kinds=("mlp 3 hand" "mlp 2 hand" "resnet 3 hand" "mlp 4 hand tcp" "mlp 3 chaos" "resnet 4 chaos")
 
-# Kills of $job's workers, now one, now several, now all but one; some of them while a generation is still
-# being formed. A line "kill SECONDS PROCESSES" each.
+# Kills $job's workers: one, several, or all but one at a time; sometimes while a generation is still
+# being formed. Writes a line "kill SECONDS PROCESSES" for each.
 disturb_by_hand() { # DIR N MOST
     local agent='' n=$2 count full=0 events=0
     while [ -z "$agent" ] || [ ! -s "$1/metrics.jsonl" ]; do
@@ -20,7 +20,7 @@ disturb_by_hand() { # DIR N MOST
         agent=$(agent_of "$job")
     done
     for ((events = 0; events < $3; events++)); do
-        # All are at work before most kills; the others come while somebody starts or moves.
+        # Before most kills all workers are training; the other kills strike while some start or move.
         if [ $((RANDOM % 4)) != 0 ]; then
             until [ "$(generations "$1.out" | awk -v n="$n" '$2 == n' | wc -l)" -gt $full ]; do
                 kill -0 "$job" 2>no-job || return 0
@@ -43,8 +43,8 @@ disturb_by_hand() { # DIR N MOST
     done
 }
 
-# What each kill has cost, in ms: "pause" to the next committed step, "full" until all were at work again, if nobody else was
-# killed meanwhile; without a step's time.
+# The cost of each kill in ms: "pause" to the next committed step, "full" until all were training again, if no other was
+# killed meanwhile; less the time of one step.
 costs() { # DIR N
     local step
     step=$(sed -n 's/.*"time_s": \([0-9.]*\),.*/\1/p' "$1/metrics.jsonl" | awk 'NR > 1 { print ($1 - last) * 1e3 } { last = $1 }' | middle)

@@ -1,4 +1,4 @@
-/* elastic: workers are killed, frozen, added and sent away at random moments; what is trained does not change.
+/* elastic: workers are killed, frozen, added and removed at random moments; the trained weights do not change.
  * SPDX-License-Identifier: MIT
  * timeout: 180 */
 #include "harness/elastic_chaos.h"
@@ -24,7 +24,7 @@ static void all_but_one(void **state)
                   chaos_plan(60, 2000, 200), 4, seed);
 }
 
-/* State of several MB, so that deaths fall into its transfer. */
+/* State of several MB, so that deaths happen during its transfer. */
 static void large_states(void **state)
 {
     (void)state;

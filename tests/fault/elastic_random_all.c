@@ -1,4 +1,4 @@
-/* elastic: more than two hundred deaths in jobs of 2 to 4 workers, at random moments, by a seed that is printed, or given as the argument.
+/* elastic: more than two hundred deaths in jobs of 2 to 4 workers, at random moments, with a seed that is printed or passed as the argument.
  * SPDX-License-Identifier: MIT
  * tier: long
  * timeout: 300 */

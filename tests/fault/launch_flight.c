@@ -1,8 +1,8 @@
-/* launch: when a group dies, `tutti run` tells in one table what every rank was doing, also those that cannot say.
+/* launch: when a group fails, `tutti run` prints one table of what every rank was doing, including ranks that cannot report it.
  * SPDX-License-Identifier: MIT
  * timeout: 120
  *
- * The program is its own worker: with arguments it is a rank, without it launches itself and reads what is said. */
+ * The program is its own worker: with arguments it is a rank, without any it launches itself and checks the output. */
 #include "base/base.h"
 #include "launch/launch.h"
 
@@ -24,7 +24,7 @@ static tutti_status reduce(tutti_group *group, float *p, size_t n)
     return tutti_all_reduce(group, TUTTI_BUF(p, n, TUTTI_F32), TUTTI_SUM, NULL);
 }
 
-/* What the victim does instead of its 12th call; the others make theirs. */
+/* What the victim does in place of its 12th call; the others make theirs. */
 static tutti_status misbehave(tutti_group *group, const char *task, float *p)
 {
     if (strcmp(task, "kill") == 0)
@@ -38,7 +38,7 @@ static tutti_status misbehave(tutti_group *group, const char *task, float *p)
     if (strcmp(task, "count") == 0)
         return reduce(group, p, COUNT - 1);
     if (strcmp(task, "abort") == 0)
-        tutti_group_abort(group, "the \"loss\" is NaN\n\t\\ \xe2\x82"); /* cut in a character */
+        tutti_group_abort(group, "the \"loss\" is NaN\n\t\\ \xe2\x82"); /* incomplete UTF-8 */
     return reduce(group, p, COUNT);
 }
 
@@ -135,7 +135,7 @@ static void check_lost(const char *task, int code, const char *state)
            true);
     snprintf(pattern, sizeof pattern, "^  > 2 +%s +all_reduce #11 \\(by its peers\\) +-", state);
     expect(task, pattern, true);
-    /* Mostly all three; one that was on its way when it heard has a line of its own. */
+    /* Usually all three; a rank that got the error between calls has its own line. */
     expect(task,
            "^    [0-9, -]+ +waits +all_reduce #11 +all_reduce #12 \\(F32 x 1000, sum\\) "
            "+[0-9]+\\.[0-9]+ s$",
@@ -192,7 +192,7 @@ int main(int argc, char **argv)
 {
     static const char *const transports[] = {"auto", "tcp"};
 
-    if (argc > 2 && strcmp(argv[1], "show") == 0) { /* for a look at it */
+    if (argc > 2 && strcmp(argv[1], "show") == 0) { /* to look at the table by hand */
         char self[] = "launch_flight", *task[] = {self, argv[2], NULL};
 
         return tutti__launch(
@@ -200,7 +200,7 @@ int main(int argc, char **argv)
     }
     if (argc > 1)
         return tutti_status_exit_code(work(argv[1]));
-    setenv("TUTTI_TIMEOUT_S", "20", 1); /* what hangs says where, before this test's own limit */
+    setenv("TUTTI_TIMEOUT_S", "20", 1); /* a hang is reported before this test times out */
     for (size_t i = 0; i < TUTTI__COUNT_OF(transports); i++) {
         setenv("TUTTI_TRANSPORT", transports[i], 1);
         check_all();

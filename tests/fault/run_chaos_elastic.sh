@@ -1,4 +1,4 @@
-# tutti run --chaos on an elastic job: workers are killed and slowed while it trains, and the result is that of a run in peace.
+# tutti run --chaos on an elastic job: workers are killed and slowed while it trains, and the result is that of an undisturbed run.
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 export TUTTI_LOG=error

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Ranks that may open too few files say so and end, before their time limit; with a few more they work.
+# Ranks whose limit of open files is too low report it and exit before their time limit; with a few more they work.
 # timeout: 120
 set -eu
 work=$(mktemp -d)

@@ -1,5 +1,5 @@
-# tutti run: what an elastic job outlives: frozen workers, killed agents and their fronts, the loss of the rendezvous host, and kills
-# at any moment. The end is the undisturbed one, and nobody is left behind.
+# tutti run: what an elastic job survives: frozen workers, killed agents and front processes, loss of the rendezvous host, and kills
+# at any moment. The final state is that of an undisturbed run, and no process is left.
 # timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
@@ -22,7 +22,7 @@ begin() { # NAME...: two workers each, the first is the rendezvous host
 }
 nobody_works() { ! pgrep -f "$worker $shared" >/dev/null; }
 release() { touch "$shared/go"; }
-all_end() { # N: so many workers, with the undisturbed state
+all_end() { # N: N workers finish, with the undisturbed state
     equal "ends" "$(cat "$work"/?.out | sed -n 's/.*finished at //p' | sort | uniq -c | tr -s ' ')" " $1 step 200 with $undisturbed"
     wait_until "no worker is left" nobody_works
 }
@@ -31,7 +31,7 @@ new_job
 run 0 "$TUTTI" run "$worker" "$shared" 200 0 8
 undisturbed=$(sed -n 's/.*finished at step 200 with //p' "$work/out")
 
-# A frozen worker is waited for until another takes it for dead; then it is killed, and replaced.
+# The others wait for a frozen worker until one of them declares it dead; then it is killed and replaced.
 new_job
 timeout 30 "$TUTTI" run -n 3 "$worker" "$shared" 200 4 8 brake=100 >"$work/a.out" 2>&1 &
 launcher=$!
@@ -44,7 +44,7 @@ wait $launcher
 equal "exit code" $? 0
 all_end 3
 
-# One that can reach nobody is what goes, not the job.
+# A worker that can reach no other is removed; the job continues.
 new_job
 run 0 "$TUTTI" run -n 3 "$worker" "$shared" 200 1 8 alone=1
 cp "$work/out" "$work/a.out"
@@ -52,7 +52,7 @@ grep -q 'rank 1 (process [0-9]*) is killed: no group can be formed with it (it s
     fail "nothing says why it was killed"
 all_end 2
 
-# The front of a node, then the agent of another; its front says so.
+# Kills the front process of a node, then the agent of another; that one's front reports it.
 new_job
 begin a b c
 wait_until "six are at work" at_work 6
@@ -68,7 +68,7 @@ release
 ended a 0
 all_end 2
 
-# The rendezvous host, killed: another takes over. Workers die meanwhile.
+# The rendezvous host is killed: another takes over. Workers die meanwhile.
 new_job
 begin a b c
 wait_until "six are at work" at_work 6
@@ -85,7 +85,7 @@ all_end 4
 cat "$work/b.out" "$work/c.out" | grep -cq 'a replacement takes its place' || fail "nobody was replaced"
 none_says 'starting the workers again'
 
-# Told to end, all of them at once: the last ones get the signal, as ever.
+# All are told to end at once: the last workers get the signal as usual.
 new_job
 begin a b
 wait_until "four are at work" at_work 4
@@ -102,7 +102,7 @@ for i in $(seq 8); do
         file=$shared/pid.$((RANDOM % 6))
         [ -s "$file" ] && kill -KILL "$(cat "$file")" 2>/dev/null
     done
-    sleep 0.0$((RANDOM % 10)) # when, not whether
+    sleep 0.0$((RANDOM % 10)) # it varies the moment, not the outcome
 done
 wait_until "six are at work" at_work 6
 release

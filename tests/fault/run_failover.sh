@@ -1,5 +1,5 @@
-# tutti run: the rendezvous host of an elastic job dies in the middle of a training, and the one after it; it is frozen and goes on;
-# a node comes to where the job was first. Others coordinate, no step is lost, and the end is the undisturbed one.   timeout: 120
+# tutti run: the rendezvous host of an elastic job dies during a training, and so does its successor; it is frozen and resumed;
+# a node connects to the job's first address. Others coordinate, no step is lost, and the final state is the undisturbed one.   timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/nodes.sh"
@@ -7,14 +7,14 @@ worker=$BUILD_DIR/tests/program/elastic_worker
 export TUTTI_LOG=error TUTTI_COLOR=never
 folders=0
 
-new_job() { # MORE --rdzv-conf: $flags of a job of up to 3 nodes, and $shared, a folder of it
+new_job() { # MORE --rdzv-conf: sets $flags of a job of up to 3 nodes, and $shared, its folder
     rm -f "$work"/?.out
     new_port
     shared=$work/shared$((++folders))
     mkdir "$shared"
     flags="--nnodes 1:3 --rdzv-backend native --rdzv-endpoint 127.0.0.1:$port --rdzv-conf last_call_timeout=20,$1"
 }
-begin() { # PROGRAM...: nodes a, b, c; a is the rendezvous host
+begin() { # PROGRAM...: starts nodes a, b, c; a is the rendezvous host
     node a $flags "$@"
     wait_until "the rendezvous is open" grep -qi ":$(printf %04X "$port") " /proc/net/tcp
     node b $flags "$@"
@@ -30,7 +30,7 @@ has_steps() { [ "$(steps)" -ge "$1" ] 2>/dev/null; }
 digest() { sed -n 's/.*"parameter_digest": "\([0-9a-f]*\)".*/\1/p' "$1/summary.json"; }
 coordinators() { cat "$work"/?.out | grep -c 'this node coordinates the job from now on'; }
 
-# A training. The first host dies, and the second: each time the next one takes over.
+# A training. The first host dies, then the second: each time the next one takes over.
 options="train --model mlp --dropout 0.3 --shards 6 --batch-size 8 --max-steps 6000 --epochs 300 --log-every 1 --eval-every 0 --threads 1"
 (cd "$work" && timeout 60 "$TUTTI" $options --run-dir undisturbed >"$work/undisturbed.out" 2>&1) || fail "the undisturbed training"
 new_job keep_alive_interval=5
@@ -52,7 +52,7 @@ says "$third" 'this node coordinates the job from now on \(term 3\), with 1 of 2
 equal "digest" "$(digest "$shared/run")" "$(digest "$work/undisturbed")"
 none_says 'starting the workers again'
 
-# A node that comes later to the place where the job began, even one that could host another job there, is told where it is.
+# A node that connects later to the job's first address, even one that could host another job there, is redirected to the job.
 new_job keep_alive_interval=5
 begin "$worker" "$shared" 2000 4 8
 wait_until "three are at work" grep -hq 'of 3' "$work/a.out" "$work/b.out" "$work/c.out"
@@ -62,12 +62,12 @@ node d $flags "$worker" "$shared" 2000 4 8
 saying d 'the job continues elsewhere: joining it at 127.0.0.1:'
 wait_until "the third is in" sh -c "cat '$work'/[bcd].out | grep -q 'generation [0-9]* of 3'"
 host=$(grep -l 'this node coordinates the job' "$work"/[bc].out)
-kill -TERM "$(front "$(basename "${host:-b.out}" .out)")" # a host may leave, too
+kill -TERM "$(front "$(basename "${host:-b.out}" .out)")" # a host may also leave
 wait_until "the next coordinates" sh -c "cat '$work'/?.out | grep -q 'this node coordinates the job from now on (term 3)'"
 for name in b c d; do ended $name 0; done
 equal "states" "$(cat "$work"/[bcd].out | sed -n 's/.*finished at //p' | sort | uniq -c | wc -l)" 1
 
-# The host is frozen: the others are more than half and go on. It goes on as one of the others.
+# The host is frozen: the others are a majority and continue. When resumed, it rejoins as an ordinary node.
 new_job keep_alive_interval=0.3
 begin "$worker" "$shared" 2000 5 8
 wait_until "three are at work" grep -hq 'of 3' "$work/a.out" "$work/b.out" "$work/c.out"
@@ -81,7 +81,7 @@ for name in a b c; do ended $name 0; done
 equal "coordinators" "$(coordinators)" 1
 equal "ends" "$(cat "$work"/?.out | sed -n 's/.*finished at //p' | sort | uniq -c | tr -s ' ' | cut -d ' ' -f 2 | tr '\n' ,)" "3,"
 
-# Of two, the other is not more than half: it waits, and joins the host when that goes on.
+# Of two, the other is no majority: it waits, and rejoins the host when that is resumed.
 new_job keep_alive_interval=0.3
 flags=${flags/1:3/1:2}
 node a $flags "$worker" "$shared" 2000 5 8
@@ -96,7 +96,7 @@ saying b 'another node coordinates the job: this one rejoins it'
 for name in a b; do ended $name 0; done
 equal "coordinators" "$(coordinators)" 0
 equal "ends" "$(cat "$work"/?.out | sed -n 's/.*finished at //p' | sort | uniq -c | tr -s ' ' | cut -d ' ' -f 2 | tr '\n' ,)" "2,"
-# Its machine starts again, and there another launcher with the same command line, before the others have asked: it is no host of theirs.
+# The host's machine reboots and starts a launcher with the same command line before the others have tried to reconnect: they do not take it for their host.
 new_job keep_alive_interval=0.3
 begin "$worker" "$shared" 1500 5 8
 wait_until "three are at work" sh -c "cat '$work'/[abc].out | grep -q 'of 3'"

@@ -1,5 +1,5 @@
-# tutti run on three hosts, which are network namespaces: the rendezvous host of an elastic job is cut off, and comes back; it loses
-# its power; a host of two is cut off. Two sides never both go on, and the end is the undisturbed one.   timeout: 120
+# tutti run on three hosts, which are network namespaces: the rendezvous host of an elastic job is disconnected, and comes back; it loses
+# power; one of two hosts is disconnected. The two sides never both continue, and the final state is the undisturbed one.   timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/hosts.sh"
 hosts_enter one two three
@@ -10,13 +10,13 @@ worker=$BUILD_DIR/tests/program/elastic_worker
 export TUTTI_LOG=error
 folders=0
 
-node_on() { # I NAME ARGUMENTS...: tutti run on a host, a child of timeout
+node_on() { # I NAME ARGUMENTS...: runs `tutti run` on a host, as a child of timeout
     local i=$1 name=$2
     shift 2
     on_host "$i" timeout -k 2 60 "$TUTTI" run "$@" >"$work/$name.out" 2>&1 &
     node_pid[$name]=$!
 }
-begin() { # N STEPS: nodes a, b, c on that many hosts; a is the rendezvous host
+begin() { # N STEPS: starts nodes a, b, c on that many hosts; a is the rendezvous host
     local i names=(a b c)
     rm -f "$work"/?.out
     shared=$work/shared$((++folders))
@@ -27,7 +27,7 @@ begin() { # N STEPS: nodes a, b, c on that many hosts; a is the rendezvous host
     done
     wait_until "$1 are at work" sh -c "cat '$work'/?.out | grep -q 'generation [0-9]* of $1'"
 }
-cut() { ip link set "port$1" nomaster; } # no packet comes through, and nobody is told
+cut() { ip link set "port$1" nomaster; } # no packet passes, and no peer is notified
 mend() { ip link set "port$1" master hub; }
 all_say() { # COUNT REGEX
     equal "\"$2\"" "$(cat "$work"/?.out | grep -cE "$2")" "$1"
@@ -42,7 +42,7 @@ for steps in 800 2500; do
     undisturbed[$steps]=$(sed -n "s/.*finished at step $steps with //p" "$work/out")
 done
 
-# The cable of the rendezvous host: it waits, the other two go on; when it is mended, all work together.
+# The rendezvous host is disconnected: it waits, the other two continue; when it is reconnected, all train together.
 begin 3 2500
 cut 0
 saying a 'only 1 of 3 nodes are connected, and the others may continue without this node: waiting'
@@ -55,7 +55,7 @@ for name in a b c; do ended $name 0; done
 all_say 1 'this node coordinates the job'
 same_end 3 2500
 
-# It loses its power: nobody is told of it, and it does not come back.
+# It loses power: no peer is notified, and it does not come back.
 begin 3 800
 cut 0
 kill -KILL $(pgrep -P "$(front a)") "$(front a)"
@@ -65,7 +65,7 @@ all_say 1 'this node coordinates the job'
 same_end 2 800
 mend 0
 
-# Of two hosts that are cut apart the rendezvous host goes on, and the other waits until the cable is mended.
+# Of two hosts disconnected from each other the rendezvous host continues, and the other waits until it is reconnected.
 begin 2 2500
 cut 1
 saying a 'generation [0-9]* of 1'
@@ -76,7 +76,7 @@ for name in a b; do ended $name 0; done
 all_say 0 'this node coordinates the job'
 same_end 2 2500
 
-# The cable stays cut: the one that waits gives up, and its workers with it.
+# It stays disconnected: the waiting host gives up, and its workers with it.
 conf=join_timeout=5 begin 2 800
 cut 1
 ended b 3

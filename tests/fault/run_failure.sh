@@ -1,4 +1,4 @@
-# run_failure.sh -- the first failure stops the others, is named, and its exit code is passed on.
+# run_failure.sh -- the first failure stops the other ranks, is reported, and its exit code is passed on.
 # SPDX-License-Identifier: MIT    run: serial
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 
@@ -22,21 +22,21 @@ run 134 "$TUTTI" run sh -c 'kill -ABRT $$'
 err_has 'rank 0 failed: killed by SIGABRT'
 nobody_left
 
-# One rank ends well while the others go on: nothing happens to them.
+# One rank exits successfully while the others continue: nothing happens to them.
 run 0 "$TUTTI" run -n 2 sh -c '[ $RANK = 0 ] || { sleep 0.6; echo late; }'
 out_has '^\[1\] late$'
 
-# Code 3, a peer lost, is an effect: the rank that failed otherwise is named, though it ended later.
+# Code 3, a lost peer, is a consequence: the rank that failed with another code is named, though it exited later.
 run 9 "$TUTTI" run -n 3 sh -c '[ $RANK = 2 ] || exit 3; sleep 0.1; exit 9'
 err_has 'rank 2 failed first: exit code 9'
 err_has 'then ranks 0-1: exit code 3'
 
-# Ranks that ended alike are a line, and neighbours a range.
+# Ranks with the same exit share a line, and adjacent ranks are printed as a range.
 run 9 "$TUTTI" run -n 7 sh -c 'case $RANK in 2) exit 9 ;; 5) sleep 0.1; exit 4 ;; *) sleep 0.1; exit 3 ;; esac'
 err_has 'then ranks 0-1, 3-4, 6: exit code 3'
 err_has 'then rank 5: exit code 4'
 
-# Only the last lines are repeated, whole.
+# Only the last lines are repeated, uncut.
 run 1 "$TUTTI" run -n 2 sh -c 'seq -f "line %.0f" 5000 >&2; exit 1'
 equal "repeated lines" "$(grep -c '^    | line [0-9]*$' "$work/err")" 10
 err_has '^    \| line 5000$'
@@ -47,7 +47,7 @@ err_has '^    \| hidden$'
 run 1 "$TUTTI" run -n 2 --log-dir "$work/logs" --rdzv-id k -r 2 sh -c 'seq 100000 >&2; exit $RANK'
 equal "the last lines of a file" "$(grep -c '^    | 9999[1-9]$\|^    | 100000$' "$work/err")" 10
 
-# Who does not hear SIGTERM is killed after the shutdown timeout; who needs a moment gets it.
+# A worker that ignores SIGTERM is killed after the shutdown timeout; one that needs a moment gets it.
 stubborn="[ \$RANK = 0 ] && exit 5; trap '' TERM; sleep $marker & wait; wait; sleep $marker"
 run 5 "$TUTTI" run -n 2 --shutdown-timeout 0.5 sh -c "$stubborn"
 faster_than 3
@@ -65,7 +65,7 @@ out_has '^\[1\] saved$'
 run 5 "$TUTTI" run -n 2 sh -c '[ $RANK = 0 ] && { sleep 0.2; exit 5; }; kill -STOP $$'
 faster_than 2
 
-# Who is stopped is the cause where the others took it for lost, and is mentioned where they did not.
+# A stopped rank is the cause if the others took it for lost, and is mentioned if they did not.
 stopped='if [ $RANK = 1 ]; then echo $$ >"$PIDS"; kill -STOP $$; sleep 9; fi
     until [ -s "$PIDS" ] && grep -q "^State:.T" "/proc/$(cat "$PIDS")/status"; do sleep 0.01; done; exit $CODE'
 CODE=3 PIDS=$work/stopped run 3 "$TUTTI" run -n 3 sh -c "$stopped"
@@ -77,7 +77,7 @@ CODE=4 PIDS=$work/stopped run 4 "$TUTTI" run -n 2 sh -c "$stopped"
 err_has '^tutti run: rank 0 failed first: exit code 4'
 err_has '^tutti run: rank 1 \(process [0-9]+\) is stopped'
 
-# What all ranks say alike of themselves in Tutti's own words is said once; files have it all, others' lines are theirs.
+# Tutti's own messages that are the same on all ranks are printed once; log files have them all, other programs' lines stay as they are.
 same='echo "tutti train: rank $RANK: lost rank 70, [$RANK]" >&2; echo "other: rank 5" >&2; exit 3'
 run 3 "$TUTTI" run -n 40 --log-dir "$work/logs" --rdzv-id same -t 2 sh -c "$same"
 equal "said in full" "$(grep -c '^\[[0-9]*\] tutti train: ' "$work/err")" 1
@@ -90,8 +90,8 @@ equal "others' lines" "$(grep -c '^\[[0-9]*\] other: rank 5$' "$work/err")" 40
 run 3 "$TUTTI" run -n 4 --no-prefix sh -c "$same"
 equal "without a prefix each is shown" "$(grep -c '^tutti train: rank' "$work/err")" 4
 
-# A child of the failed rank that writes faster than is read, through a pipe as large as can be had, keeps nobody from
-# being stopped. It ends by itself in 6 s, so that a launcher that waits for it is late, not lost.
+# A child of the failed rank that writes faster than the launcher reads, through the largest possible pipe, does not keep the others from
+# being stopped. It exits by itself after 6 s, so that a launcher that waits for it is late but does not hang.
 flood='fcntl(STDERR, 1031, 1 << 20); my ($end, $text) = (time + 6, "flood\n" x 16384); 1 while time < $end && syswrite(STDERR, $text)'
 run 3 "$TUTTI" run -n 2 sh -c \
     '[ $RANK = 0 ] || exec sleep "$1"; perl -e "$2" flood "$1" & exit 3' sh $marker "$flood"
@@ -102,7 +102,7 @@ err_has '^tutti run: stopping the other worker$'
 nobody_left
 equal "floods" "$(pgrep -fc "^perl.* flood $marker")" 0
 
-# What the failed rank said last is shown, not lost with it.
+# The failed rank's last output is shown, not lost.
 for _ in 1 2 3 4 5; do
     run 1 "$TUTTI" run -n 4 sh -c 'echo last words of $RANK; exit 1'
     equal "last words" "$(sort "$work/out" | tr '\n' ' ')" \

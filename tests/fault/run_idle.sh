@@ -1,10 +1,10 @@
-# run_idle.sh -- a launcher that waits for workers which take their time to end waits in the kernel.   timeout: 60
+# run_idle.sh -- a launcher that waits for slowly exiting workers blocks in the kernel.   timeout: 60
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/nodes.sh"
 
 deaf="trap '' TERM; echo started; sleep $marker"
-spent() { # NAME: seconds of CPU time of a node's launcher and workers, once it has ended
+spent() { # NAME: CPU seconds of a node's launcher and workers, once it has exited
     awk '$1 == "user" || $1 == "sys" { n += $2 } END { print n + 0 }' "$work/$1.time"
 }
 launch() { # NAME FLAGS AND PROGRAM...: `node`, with its CPU time in NAME.time
@@ -19,8 +19,8 @@ waited_idly() { # NAME
 }
 launcher_of() { pgrep -f -o -- "^$TUTTI run .*$1"; }
 
-# One node, told to end: the job is over for everybody else long before its worker is killed. A rendezvous host that was lost:
-# nobody looks for it while workers end. Both at once, since each takes its seconds.
+# One node is told to end: the job is over for all others long before its worker is killed. A rendezvous host is lost:
+# no node searches for it while workers exit. Both in parallel, since each takes seconds.
 launch alone --rdzv-id idle-$$-alone --shutdown-timeout 7 sh -c "$deaf"
 new_port
 static="--nnodes 2 --master-addr 127.0.0.1 --master-port $port --shutdown-timeout 3 --max-restarts 1 --rdzv-conf join_timeout=0.2"

@@ -1,13 +1,13 @@
-# tutti run on several nodes when something goes: a worker, a node, the rendezvous host, by kill, by signal, by silence.
+# tutti run on several nodes when something is lost: a worker, a node, the rendezvous host, by kill, by signal, by silence.
 # Nodes are agents on loopback.   timeout: 180
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/nodes.sh"
 
-# Runs until told otherwise: `touch go` ends it well.
+# Runs until stopped: `touch go` ends it successfully.
 forever='echo "start $TUTTI_ATTEMPT restart $TORCHELASTIC_RESTART_COUNT rank $RANK of $WORLD_SIZE"
 while [ ! -e '"$work"'/go ]; do sleep 0.02; done; echo "finished $TUTTI_ATTEMPT"'
-elastic() { # MORE FLAGS: $flags of a job of 1 or 2 nodes at a port of its own
+elastic() { # MORE FLAGS: sets $flags of a job of 1 or 2 nodes at its own port
     new_port
     rm -f "$work/go"
     flags="--nnodes 1:2 --rdzv-backend native --rdzv-endpoint 127.0.0.1:$port --rdzv-conf last_call_timeout=20,join_timeout=20,keep_alive_interval=0.2 $*"
@@ -17,14 +17,14 @@ fixed() {
     rm -f "$work/go"
     flags="--nnodes 2 --master-addr 127.0.0.1 --master-port $port --rdzv-conf join_timeout=20,keep_alive_interval=0.2 $*"
 }
-find_host() { # $host, $other: which of nodes a and b hosts the rendezvous, and which does not
+find_host() { # sets $host, $other: the one of nodes a and b that hosts the rendezvous, and the one that does not
     host=a
     other=b
     [ "$(ss -ltnp "sport = :$port" 2>/dev/null | grep -c "pid=$(agent_of b),")" = 1 ] && host=b other=a
 }
 agent_of() { pgrep -P "$(front "$1")" -x run-agent; }
 
-# A worker fails on one node: all nodes start anew; without a restart left, all end with its code and its name.
+# A worker fails on one node: all nodes restart; with no restart left, all exit with its code and report its name.
 fixed --max-restarts 1
 fail_on_1='if [ $RANK = 1 ]; then echo "the reason" >&2; exit 7; fi; exec sleep '"$marker"
 for i in 0 1; do node $i $flags --node-rank $i sh -c "$fail_on_1"; done
@@ -36,7 +36,7 @@ says 0 'no restart is left \(--max-restarts 1\)'
 says 1 'the reason'
 nobody_left
 
-# A node is lost (its launcher killed): the others go on without it at once, where that is allowed.
+# A node is lost (its launcher killed): the others continue without it at once, if that is allowed.
 elastic --max-restarts 1
 for name in a b; do node $name $flags sh -c "$forever"; saying a waiting\|start; done
 saying b 'of 2'
@@ -48,7 +48,7 @@ touch "$work/go"
 ended a 0
 wait "${node_pid[b]}"
 
-# Without a restart: the job ends, exit code 3.
+# With no restart left: the job ends, exit code 3.
 elastic
 for name in a b; do node $name $flags sh -c "$forever"; done
 saying a 'of 2'
@@ -59,7 +59,7 @@ ended $host 3
 says $host 'was lost: the connection was lost'
 wait "${node_pid[$other]}"
 
-# The rendezvous host is lost and comes back: the other waits for it, and both begin anew with one restart taken.
+# The rendezvous host is lost and comes back: the other waits for it, and both restart, with one restart used.
 fixed --max-restarts 1
 for i in 0 1; do node $i $flags --node-rank $i sh -c "$forever"; done
 saying 0 'start 0'
@@ -74,7 +74,7 @@ touch "$work/go"
 ended back 0
 ended 1 0
 
-# The host of a job that may go on with fewer is lost: the next one on that address takes over, without a last call.
+# The host of a job that may continue with fewer nodes is lost: the next one at that address takes over, without a last call.
 elastic --max-restarts 1
 node host $flags sh -c "$forever"
 wait_until "the rendezvous is open" sh -c "ss -ltn | grep -q ':$port '"
@@ -89,7 +89,7 @@ touch "$work/go"
 ended other 0
 wait "${node_pid[host]}"
 
-# It is lost, and no restart is left.
+# It is lost, with no restart left.
 fixed
 for i in 0 1; do node $i $flags --node-rank $i sh -c "$forever"; done
 saying 1 'start 0'
@@ -98,7 +98,7 @@ ended 1 3
 says 1 'the rendezvous host .* was lost: .*; no restart is left to wait for it'
 wait "${node_pid[0]}"
 
-# Both processes of a launcher killed at once: the other node sees it all the same.
+# Both processes of a launcher killed at once: the other node still detects it.
 fixed
 for i in 0 1; do node $i $flags --node-rank $i sh -c "$forever"; done
 saying 0 'start 0'
@@ -108,7 +108,7 @@ ended 0 3
 says 0 'node .* was lost'
 wait "${node_pid[1]}"
 
-# A node that is frozen, not dead, is missed by its silence; when it goes on, it is turned away and ends.
+# A node that is frozen, not dead, is detected by its silence; when resumed, it is rejected and exits.
 fixed
 for i in 0 1; do node $i $flags --node-rank $i sh -c "$forever"; done
 saying 0 'start 0'
@@ -120,7 +120,7 @@ says 0 'was lost: it has not been heard from for 0.6 s'
 kill -CONT "$frozen"
 ended 1 3
 
-# A node is told to end: a job that can go on without it does; one that cannot ends on all nodes.
+# A node is told to end: a job that can continue without it does; one that cannot ends on all nodes.
 elastic
 for name in a b; do node $name $flags sh -c "$forever"; done
 saying a 'of 2'
@@ -142,10 +142,10 @@ says 0 'node .* ends: SIGTERM'
 fixed --max-restarts 1
 for i in 0 1; do node $i $flags --node-rank $i sh -c "$forever"; done
 saying 1 'start 0'
-kill -INT "$(front 0)" # Ctrl-C means the job, whatever restarts are left
+kill -INT "$(front 0)" # Ctrl-C ends the job, even with restarts left
 ended 0 130
 ended 1 130
-fixed --max-restarts 2 # also after one of them, of which nobody says then that none is left
+fixed --max-restarts 2 # also after a restart, which then must not report that none is left
 for i in 0 1; do node $i $flags --node-rank $i sh -c "[ \$TUTTI_ATTEMPT\$RANK = 00 ] && exit 5; $forever"; done
 saying 1 'start 1 restart 1'
 kill -INT "$(front 0)"

@@ -1,16 +1,16 @@
-# run_orphans.sh -- whatever happens, no process is left: signals, killed launchers, daemons.
+# run_orphans.sh -- no process is ever left: signals, killed launchers, daemons.
 # SPDX-License-Identifier: MIT    run: serial
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
-set -m # as in a terminal: background jobs hear SIGINT
+set -m # as in a terminal: background jobs receive SIGINT
 
-# Each worker: itself, a child, a grandchild in a session of its own, and one whose parent has gone.
+# Each worker: itself, a child, a grandchild in its own session, and one whose parent has exited.
 export FAMILY="sleep $marker & setsid sh -c 'sleep $marker & wait' & (setsid sleep $marker &); wait"
 start() { # FLAGS...: two such workers in the background as $launcher
     "$TUTTI" run -n 2 "$@" bash -c "$FAMILY" >"$work/out" 2>"$work/err" &
     launcher=$!
     wait_until "workers have started" sleepers 6
 }
-both_ready() { # as it says itself, not as the one before it said: a signal too early strikes the shell that starts it
+both_ready() { # reported by this launcher, not by the one before it: a signal sent too early hits the shell that starts it
     wait_until "ready" grep -q '\[0\] ready' "$work/out"
     wait_until "ready" grep -q '\[1\] ready' "$work/out"
 }
@@ -21,7 +21,7 @@ ends_with() { # CODE
 }
 
 for signal in INT TERM HUP QUIT; do
-    start --shutdown-timeout 1 # bash does not hear QUIT
+    start --shutdown-timeout 1 # bash ignores QUIT
     kill -$signal $launcher
     case $signal in INT) ends_with 130 ;; TERM) ends_with 143 ;; HUP) ends_with 129 ;; QUIT) ends_with 131 ;; esac
     err_has "^tutti run: SIG$signal: stopping 2 workers"
@@ -42,7 +42,7 @@ ends_with 137
 err_has "agent \(process $agent\) was killed by SIGKILL"
 start
 agent=$(pgrep -P $launcher)
-kill -STOP $launcher # a signal for an agent that has gone
+kill -STOP $launcher # a signal for an agent that has exited
 kill -KILL "$agent"
 kill -TERM $launcher
 kill -CONT $launcher
@@ -51,7 +51,7 @@ while kill -0 $launcher 2>/dev/null; do wait $launcher 2>/dev/null; done
 start
 kill -KILL -- -$launcher # its process group, as `timeout -k` does
 ends_with 137 2>/dev/null
-"$TUTTI" run -n 3 sleep $marker & # both at once: at least the workers die with them
+"$TUTTI" run -n 3 sleep $marker & # both killed at once: at least the workers die with them
 launcher=$!
 wait_until "workers have started" sleepers 3
 kill -KILL "$(pgrep -P $launcher)" $launcher
@@ -76,15 +76,15 @@ equal "saved" "$(grep -c saved "$work/out")" 2
 launcher=$!
 both_ready
 kill -INT $launcher
-ends_with 130 # not done, however well its workers have ended
+ends_with 130 # not successful, even if its workers exited with 0
 equal "saved" "$(grep -c saved "$work/out")" 2
 
-# A second Ctrl-C does not wait for those who ignore the first.
+# A second Ctrl-C does not wait for workers that ignore the first.
 "$TUTTI" run -n 2 sh -c "trap '' INT; sleep $marker & wait; wait" 2>/dev/null &
 launcher=$!
 wait_until "workers have started" sleepers 2
 kill -INT $launcher
-sleep 0.4 # a second one sooner would count as the same
+sleep 0.4 # an earlier second one would count as the same
 kill -INT $launcher
 ends_with 130
 
@@ -100,7 +100,7 @@ wait_until "workers continue" stopped SS
 kill -TERM $launcher
 ends_with 143
 
-# nohup is respected.
+# nohup is honoured.
 : >"$work/out"
 (trap '' HUP; exec "$TUTTI" run -n 2 sh -c 'echo ready; sleep 0.5; echo done' >"$work/out" 2>&1) &
 launcher=$!
@@ -109,14 +109,14 @@ kill -HUP $launcher
 ends_with 0
 equal "done" "$(grep -c done "$work/out")" 2
 
-# A script's background job is told to ignore SIGINT; it stops nevertheless, its workers too.
+# A script's background job inherits an ignored SIGINT; it and its workers stop nevertheless.
 (trap '' INT; exec "$TUTTI" run -n 2 sleep $marker 2>/dev/null) &
 launcher=$!
 wait_until "workers have started" sleepers 2
 kill -INT $launcher
 ends_with 130
 
-# Leftovers of workers that ended well, or failed, end with the job; so do daemons that hold the output open.
+# Processes left by workers that succeeded, or failed, end with the job; so do daemons that hold the output open.
 run 0 "$TUTTI" run -n 2 bash -c "setsid sleep $marker & disown; exit 0"
 faster_than 2
 nobody_left
@@ -124,7 +124,7 @@ run 6 "$TUTTI" run -n 2 bash -c "trap '' TERM; (trap '' TERM; sleep $marker) & e
 faster_than 3
 nobody_left
 
-# Nor does an agent that is stopped keep a job from ending.
+# A stopped agent does not keep a job from ending either.
 "$TUTTI" run -n 2 --shutdown-timeout 2 sleep $marker >"$work/out" 2>&1 & front=$!
 wait_until "workers have started" sleepers 2
 agent=$(pgrep -P $front)
@@ -135,13 +135,13 @@ wait $front
 equal "exit code with an agent that was stopped" $? 143
 nobody_left
 
-# Children that we had before (as after exec in a shell) are not ours to end.
+# Children that the process had before (as after exec in a shell) must not be killed.
 bash -c 'sleep '"$marker"' & exec "$0" run -n 2 bash -c "kill -KILL \$PPID; sleep 30"' "$TUTTI" >"$work/out" 2>"$work/err"
 equal "exit code" $? 137
 sleepers 1 || fail "a stranger's child was ended"
 pkill -KILL -f "^sleep $marker"
 
-# Without /proc what workers have started is found by their process groups only, and that is said.
+# Without /proc, the workers' descendants are found by their process groups only, and a message says so.
 if grep -q '^TUTTI_SANITIZE:[A-Z]*=.' "$BUILD_DIR/CMakeCache.txt"; then
     echo "not tested: without /proc, which sanitizers need"
 elif [ "$(id -u)" = 0 ] && unshare -m umount -l /proc 2>/dev/null; then
@@ -150,7 +150,7 @@ elif [ "$(id -u)" = 0 ] && unshare -m umount -l /proc 2>/dev/null; then
     nobody_left
 fi
 
-# Jobs in jobs.
+# Nested jobs.
 run 4 "$TUTTI" run -n 2 env -u RANK -u LOCAL_RANK "$TUTTI" run -n 2 sh -c "[ \$PPID = 1 ] || exit 4"
 nobody_left
 finish

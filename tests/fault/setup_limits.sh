@@ -1,10 +1,10 @@
-# setup_limits.sh -- ranks that may open too few files to make a group: whoever has too few says so and ends with 4, and
-# nobody takes a peer for something else. A world size that cannot be is refused at once.   SPDX-License-Identifier: MIT
+# setup_limits.sh -- ranks whose limit of open files is too low to make a group: such a rank reports it and exits with 4, and
+# no rank mistakes a peer's failure for another. An impossible world size is refused at once.   SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT
 export TUTTI_TIMEOUT_S=5
 
-rank() { # N RANK PORT: of two, with at most N descriptors; its exit code and words in $work/N.RANK.{code,err}
+rank() { # N RANK PORT: of two, with at most N descriptors; its exit code and messages in $work/N.RANK.{code,err}
     RANK=$2 LOCAL_RANK=$2 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$3 timeout -k 2 20 \
         sh -c 'ulimit -n "$0"; exec "$TUTTI" bench barrier --iterations 1' "$1" >/dev/null 2>"$work/$1.$2.err"
     echo $? >"$work/$1.$2.code"
@@ -43,7 +43,7 @@ port=$("$TUTTI" run -n 1 sh -c 'echo $MASTER_PORT')
 WORLD_SIZE=10000 RANK=0 LOCAL_RANK=0 LOCAL_WORLD_SIZE=10000 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port run 4 bash -c "$few"
 err_has 'rank 0 of 10000 needs a connection to each other rank .* but this process may open 1000 \(ulimit -n\)'
 faster_than 2
-# A thousand ranks that never come are counted in no time, as ranges.
+# A thousand ranks that never arrive are reported without delay, as ranges.
 export TUTTI_TIMEOUT_S=1
 WORLD_SIZE=900 RANK=3 LOCAL_RANK=3 LOCAL_WORLD_SIZE=900 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$TUTTI" bench barrier 2>/dev/null &
 WORLD_SIZE=900 RANK=0 LOCAL_RANK=0 LOCAL_WORLD_SIZE=900 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port run 3 "$TUTTI" bench barrier

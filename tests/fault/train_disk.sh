@@ -1,11 +1,11 @@
-# A checkpoint that cannot be written, for each reason: the one before stays whole, the training goes on or stops as asked, the
+# A checkpoint that cannot be written, for each reason: the previous one stays intact, the training continues or stops as configured, the
 # model and the metrics are not lost.   timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 mlp="--model mlp --threads 1 --epochs 2 --log-every 5 --checkpoint-every 15"
 train whole $mlp
 
-# ends CODE DIR ARGUMENTS...: a run that must end with CODE, through ${with[@]}
+# ends CODE DIR ARGUMENTS...: a run that must exit with CODE, started through ${with[@]}
 with=()
 ends() {
     local code=$1 dir=$2 got=0
@@ -16,7 +16,7 @@ ends() {
 says() { grep -q -- "$2" "$1.out" || { cat "$1.out"; fail "$1 does not say: $2"; }; }
 nothing_left() { [ -z "$(find "$1" -name '*.tmp')" ] || fail "left in $1: $(find "$1" -name '*.tmp')"; }
 
-# A file may not grow beyond 40 KiB: no checkpoint, no weights; but metrics, and a summary with the reason.
+# Files are limited to 40 KiB: no checkpoint and no weights are written, but metrics, and a summary with the reason.
 with=(bash -c 'ulimit -f 40; exec "$@"' limit)
 ends 4 small $mlp -n 2
 says small 'the state of step 15 is not saved: cannot write small/checkpoints/step-00000015.tmp/model.safetensors: File too large; training continues'
@@ -29,7 +29,7 @@ ends 4 stopped $mlp -n 2 --checkpoint-failure stop --epochs 2000
 [ "$(grep -c 'is not saved' stopped.out)" = 1 ] || { cat stopped.out; fail "the reason was not said once"; }
 with=()
 
-# Calls that fail once, in the third checkpoint (step 45), at each place: the next checkpoint is another attempt; the end is right.
+# A system call of the third checkpoint (step 45) fails, one kind in each run: the next checkpoint tries again; the final state is right.
 if command -v strace >strace.path && strace -f -o trace -e trace=fsync true 2>strace.err; then
     traced=(env "ASAN_OPTIONS=${ASAN_OPTIONS-}:detect_leaks=0" strace -f -o trace) # LeakSanitizer would trace it too
     injected() { # NAME RULE FILE: for calls on that file of the checkpoint while it is written
@@ -50,12 +50,12 @@ if command -v strace >strace.path && strace -f -o trace -e trace=fsync true 2>st
     injected bad_folder fsync:error=EIO ''
     injected no_rename rename:error=EIO ''
     injected misread pread64:error=EIO /optimizer.safetensors
-    # No thread for two of them (the first is that of one engine or another): the same.
+    # Two thread creations fail (the first is an engine's): the same.
     with=("${traced[@]}" -e trace=clone,clone3 -e inject=clone,clone3:error=EAGAIN:when=3..4)
     ends 0 no_threads $mlp --workers 0
     [ "$(grep -c 'is not saved: cannot start the thread that writes checkpoints' no_threads.out)" = 2 ] || { cat no_threads.out; fail "threads that cannot be started"; }
     same no_threads whole
-    # Killed at any moment while an earlier run is moved aside: all of it is found again, in one folder.
+    # Killed at each call while an earlier run is moved aside: all of it is found again, in one folder.
     train earlier $mlp --tensorboard
     (cd earlier && find . -type f ! -name .lock | sort) >files
     for k in 1 4 6 8; do
@@ -68,8 +68,8 @@ if command -v strace >strace.path && strace -f -o trace -e trace=fsync true 2>st
         same earlier/earlier-1 whole
         rm -rf earlier/[!e]* && mv earlier/earlier-1/* earlier && rmdir earlier/earlier-1
     done
-    # Killed at each call by which a checkpoint comes to the disk, gets its name and replaces the oldest: what has a name is whole,
-    # `latest` names one of them, and the run goes on to the same end.
+    # Killed at each call that writes a checkpoint, renames it and deletes the oldest: a checkpoint with its final name is complete,
+    # `latest` names one of them, and the resumed run reaches the same final state.
     tmp=step-00000045.tmp gone=step-00000015.old.tmp
     for at in fsync:$tmp/{model,optimizer}.safetensors fsync:$tmp/state.json pread64:$tmp/model.safetensors fsync:$tmp renameat2:$tmp rename:$tmp \
         fsync: unlink:latest.tmp rename:latest.tmp unlinkat:$gone rmdir:$gone; do
@@ -88,7 +88,7 @@ if command -v strace >strace.path && strace -f -o trace -e trace=fsync true 2>st
         nothing_left killed
         rm -rf killed
     done
-    # A file system without ftruncate, flock and locks (FUSE, object stores): all is saved; resumed too.
+    # A file system without ftruncate, flock and fcntl locks (FUSE, object stores): everything is saved, and can be resumed.
     with=("${traced[@]}" -e trace=ftruncate,truncate,flock,fcntl -e inject=ftruncate,truncate:error=EINVAL -e inject=flock:error=ENOSYS)
     ends 0 store $mlp --max-steps 50 --schedule constant
     ends 0 store $mlp --schedule constant --resume store/checkpoints/step-00000045
@@ -99,7 +99,7 @@ else
     echo "skipped: no strace, or it may not trace: $(cat strace.err)"
 fi
 
-# A folder that goes while the run writes into it is made again; metrics go on.
+# A run folder deleted during the run is made again; metrics continue.
 steps() { sed -n 's/^{"step": \([0-9]*\),.*/\1/p' "$1/metrics.jsonl"; }
 mkfifo pipe
 "$TUTTI" train --run-dir gone $mlp --epochs 30 --log-every 1 >pipe 2>gone.err &
@@ -113,13 +113,13 @@ same gone whole30
 cmp gone/model.safetensors gone/checkpoints/latest/model.safetensors || fail "the last checkpoint"
 [ "$(steps gone | tail -1)" = 1350 ] || fail "metrics end at $(steps gone | tail -1)"
 
-# A small disk that is full for a while, or to the end.
+# A small disk that is full for a while, or until the end.
 cat >small_disk.sh <<'END'
-. "$SOURCE_DIR/tests/harness/train.sh" # in a folder of its own
+. "$SOURCE_DIR/tests/harness/train.sh" # in its own folder
 mkdir disk && mount -t tmpfs -o size=1300k none disk || exit 77
 trap 'umount disk; rm -rf "$work"' EXIT
 fill() { head -c 100M /dev/zero >disk/hog 2>hog.err || true; }
-# on_disk DIR KEYS...: fills the disk once step 100 is done; $while_full runs before it goes on
+# on_disk DIR KEYS...: fills the disk once step 100 is done; $while_full runs before the training continues
 on_disk() {
     local line pid
     mkfifo pipe

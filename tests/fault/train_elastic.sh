@@ -1,10 +1,10 @@
-# Workers of a run by shards are killed, and stopped, at any step: it ends with the bits of one that nothing happened to.   timeout: 150
+# Workers of a run by shards are killed, and stopped, at any step: it ends with the bits of an undisturbed run.   timeout: 150
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 
 keys="--model mlp --dropout 0.3 --shards 8 --batch-size 8 --epochs 90 --log-every 5 --checkpoint-every 100 --threads 1 --progress plain"
 lines() { sed 's/"images_per_s.*//; s/"time_s.*//' "$1/metrics.jsonl"; }
-# What a run that was disturbed must have in common with one that was not: all bits; and each step's line once.
+# A disturbed run must have the same bits as an undisturbed one, and each step's line once.
 check_bits() { # DIR
     local key
     for key in status steps train_loss val_loss val_accuracy samples_digest parameter_digest; do
@@ -19,14 +19,14 @@ check() { # DIR
     check_bits "$1"
     diff <(lines whole) <(lines "$1") || { cat "$1.out"; fail "$1: lines of metrics.jsonl"; }
 }
-workers() { pgrep -f "^tutti train --run-dir $PWD/$1 " || true; } # DIR: their processes
+workers() { pgrep -f "^tutti train --run-dir $PWD/$1 " || true; } # DIR: process ids of its workers
 worker() { # DIR RANK
     local pid
     for pid in $(workers "$1"); do
         grep -zqsx "RANK=$2" "/proc/$pid/environ" && echo "$pid" && return
     done
 }
-begin() { # DIR N ARGUMENTS...: in the background, until it has written a line
+begin() { # DIR N ARGUMENTS...: in the background; returns when it has written a line
     local dir=$1 n=$2
     shift 2
     timeout 100 "$TUTTI" train -n "$n" --run-dir "$PWD/$dir" "$@" >"$dir.out" 2>&1 &
@@ -35,7 +35,7 @@ begin() { # DIR N ARGUMENTS...: in the background, until it has written a line
         kill -0 $job 2>kill.err || { cat "$dir.out"; fail "$dir has ended before its first line"; }
     done
 }
-# Waits for a step's line, so that what follows comes at another place of the run each time, whatever the machine's speed.
+# Waits for a step's line, so that the next event happens near that step on machines of any speed.
 reach() { # DIR STEP
     until grep -q "^{\"step\": $2," "$1/metrics.jsonl" 2>reach.err; do
         kill -0 $job 2>kill.err || { cat "$1.out"; fail "$1 has ended before step $2"; }
@@ -48,14 +48,14 @@ end() { # DIR CODE
 }
 timeout 60 "$TUTTI" train --run-dir "$PWD/whole" $keys >whole.out 2>&1 || { cat whole.out; fail "the run itself"; }
 
-# Any rank, rank 0 among them, which writes the run folder.
+# Rank 1, then rank 0, which writes the run folder, then any.
 begin one 3 $keys
 reach one 100
 kill -KILL "$(worker one 1)"
 reach one 250
 kill -KILL "$(worker one 0)"
 reach one 400
-kill -KILL "$(workers one | tail -1)" # a replacement perhaps, and perhaps before it has joined
+kill -KILL "$(workers one | tail -1)" # possibly a replacement, and possibly before it has joined
 end one 0
 check one
 grep -q 'the rank that wrote .*one is gone: this rank takes over after step' one.out || { cat one.out; fail "nobody took the folder over"; }
@@ -63,7 +63,7 @@ lost=$(field one/summary.json lost_workers)
 { [ "$lost" = 2 ] || [ "$lost" = 3 ]; } || { cat one/summary.json; fail "the dead were not counted"; }
 [ "$(field one/summary.json left_workers)" = 0 ] || { cat one/summary.json; fail "the dead were counted as if they had left"; }
 
-# In a terminal the bar gives way to what the launcher says of a death.
+# In a terminal the progress bar is cleared for the launcher's message about a death.
 if command -v script >script.path; then
     timeout 100 env TERM=xterm script -qefc "stty cols 120; exec $TUTTI train -n 2 --run-dir $PWD/screen ${keys/plain/bar}" /dev/null >screen.out </dev/null &
     job=$!
@@ -74,7 +74,7 @@ if command -v script >script.path; then
     grep -q $'\r\033\\[Ktutti train: rank 1 (process [0-9]*) was killed by SIGKILL' screen.out || { cat -v screen.out; fail "a death stands behind the bar"; }
 fi
 
-# All but one, and then the one that was left.
+# All but one, and then the survivor.
 begin most 3 $keys --tensorboard
 reach most 60
 kill -KILL "$(worker most 0)" "$(worker most 2)"
@@ -83,7 +83,7 @@ kill -KILL "$(workers most | head -1)"
 end most 0
 check most
 
-# All: the checkpoint is what is left.
+# All: only the checkpoint remains.
 begin all 2 $keys
 reach all 250
 kill -KILL $(workers all)
@@ -91,17 +91,17 @@ end all 0
 check all
 grep -q 'resumed from .*all/checkpoints/step-0000[0-2]' all.out || { cat all.out; fail "it did not go on from a checkpoint"; }
 
-# Rank 0, in the middle of the last checkpoint: another writes it.
+# Rank 0, while it writes the last checkpoint: another rank writes it.
 begin last 2 $keys
 pid=$(worker last 0)
 until [ -e last/checkpoints/step-00002070.tmp ] || [ -e last/checkpoints/step-00002070 ]; do
     kill -0 "$pid" || fail "rank 0 has ended without a last checkpoint"
 done
-kill -KILL "$pid" || true # it may have been too quick
+kill -KILL "$pid" || true # it may have exited already
 end last 0
 check last
 
-# One that is stopped and goes on: late, not dead.
+# A worker that is stopped and resumed: late, not dead.
 begin late 2 $keys
 reach late 100
 pid=$(worker late 1)
@@ -110,7 +110,7 @@ kill -CONT "$pid"
 end late 0
 check late
 
-# A signal to the job saves and ends it, and it goes on with as many workers as there are then.
+# A signal to the job makes it save and exit, and it resumes with any number of workers.
 begin told 3 $keys
 reach told 150
 kill -TERM $job
@@ -118,9 +118,9 @@ end told 143
 [ "$(field told/summary.json status)" = interrupted ] || { cat told/summary.json; fail "it was not interrupted"; }
 timeout 60 "$TUTTI" train -n 2 --run-dir "$PWD/told" $keys --resume auto >>told.out 2>&1 || { cat told.out; fail "it does not go on"; }
 ! grep -q 'before, [0-9].* now' told.out || { cat told.out; fail "the number of workers makes a difference"; }
-check_bits told # where it stopped there is a line more
+check_bits told # one extra line where it stopped
 
-# Rank 0 dies before it has written a line of its own: those of before the interruption stay.
+# Rank 0 dies before it has written its first line: the lines from before the interruption are kept.
 begin again 3 $keys
 reach again 150
 kill -TERM $job
@@ -133,7 +133,7 @@ end again 0
 diff before.lines <(lines again | head -n "$(wc -l <before.lines)") || { cat again.out; fail "lines from before the interruption"; }
 check_bits again
 
-# Others have completed the run, of which this one knows nothing: it leaves the folder as it is.
+# Others have completed the run, which this one does not know: it leaves the folder as it is.
 begin done 2 $keys
 reach done 100
 printf '{"status": "completed", "steps": 2070}\n' >done/summary.json

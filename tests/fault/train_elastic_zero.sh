@@ -1,5 +1,5 @@
-# Workers of a run by shards are killed, come and go while the optimizer's state lies in shares: what goes with a worker is made good from
-# the last checkpoint, who leaves in good order hands it over, and the bits are those of a run without shares that nothing happened to.   timeout: 120
+# Workers of a run by shards are killed, join and leave while the optimizer state is sharded: a lost worker's shard is recovered from
+# the last checkpoint, a worker that leaves on request hands its shard over, and the bits are those of an undisturbed run without ZeRO.   timeout: 120
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 
@@ -27,20 +27,20 @@ end() { # OUTPUT
 }
 train whole $keys
 
-# Rank 0 of three, and another: the others go on in process from what was saved.
+# Rank 0 of three, then another: the survivors continue in the same process from the checkpoint.
 timeout 100 "$TUTTI" train -n 3 --run-dir "$PWD/one" $keys --zero 1 >one.out 2>&1 &
 job=$!
 reach one 150 one.out
 kill -KILL "$(workers one | head -1)"
 reach one 320 one.out
-kill -KILL "$(workers one | tail -1)" # the replacement perhaps
+kill -KILL "$(workers one | tail -1)" # possibly the replacement
 end one.out
 check one one.out
 grep -q "its share of the optimizer's state: resumed from .*one/checkpoints/step-0000[0-9]*00" one.out || { cat one.out; fail "nobody went on from a checkpoint"; }
 lost=$(field one/summary.json lost_workers)
 { [ "$lost" = 1 ] || [ "$lost" = 2 ]; } || { cat one/summary.json; fail "$lost workers lost, expected one since the last checkpoint or two"; }
 
-# Before there is a checkpoint: all begin again.
+# Before the first checkpoint: all restart from the beginning.
 timeout 100 "$TUTTI" train -n 2 --run-dir "$PWD/early" $keys --zero 1 >early.out 2>&1 &
 job=$!
 reach early 10 early.out
@@ -48,7 +48,7 @@ kill -KILL "$(workers early | tail -1)"
 end early.out
 check early early.out
 
-# A node comes, and goes again: no step is done twice.
+# A node joins, and leaves again: no step is repeated.
 port=$((20000 + RANDOM % 10000))
 flags="--nnodes 1:2 --rdzv-backend native --rdzv-endpoint 127.0.0.1:$port --rdzv-conf last_call_timeout=0"
 long="${keys/--epochs 100/--epochs 250}"
@@ -64,6 +64,6 @@ wait $guest || { cat guest.out; fail "the guests ended with $?"; }
 end node.out
 check node node.out
 grep -q ' 0 deaths, .* and 2 left' node.out || { cat node.out; fail "the guests did not leave in good order"; }
-# Who is told to leave while a group is formed again is in none: the run misses it, and only the launcher knows why it has gone.
+# A worker told to leave while a group is being formed is in no group: the run counts it as lost, and only the launcher knows why it left.
 [ $(($(field node/summary.json left_workers) + $(field node/summary.json lost_workers))) = 2 ] || { cat node/summary.json; fail "two have gone"; }
 ! grep -q 'resumed from' node.out guest.out || { cat node.out; fail "a step was done again"; }

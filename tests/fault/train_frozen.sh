@@ -1,4 +1,4 @@
-# The host of rank 0 is frozen in a run by shards over three nodes: the others go on in its run folder, and when it wakes it does no
+# The host of rank 0 is frozen in a run by shards over three nodes: the others continue in its run folder, and when it resumes it does no
 # harm: the bits are those of an undisturbed run.   timeout: 150
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
@@ -8,11 +8,11 @@ export TUTTI_SECRET_FILE=$PWD/secret
 
 keys="--model mlp --shards 6 --batch-size 8 --epochs 400 --log-every 20 --checkpoint-every 50 --threads 1 --progress plain"
 port=$("$TUTTI" run sh -c 'echo $MASTER_PORT')
-node() { # NAME: one worker
+node() { # NAME: starts a node with one worker
     timeout 120 "$TUTTI" run --nnodes 1:3 --rdzv-backend native --rdzv-endpoint "127.0.0.1:$port" \
         --rdzv-conf last_call_timeout=1,keep_alive_interval=0.5 -n 1 "$TUTTI" train --run-dir "$PWD/run" $keys >"$1.out" 2>&1 &
 }
-tree() { # PID: it and all below
+tree() { # PID: it and its descendants
     local child
     echo "$1"
     for child in $(pgrep -P "$1"); do tree "$child"; done

@@ -1,12 +1,12 @@
 # SIGKILL of a rank, SIGTERM, or a disk that fills up, at a random step of 1, 2 and 3 ranks with augmentation, dropout, AMP and
-# accumulation; resumed, the run ends with the digest of one that nobody disturbed.   timeout: 180
+# accumulation; resumed, the run ends with the digest of an undisturbed one.   timeout: 180
 # SPDX-License-Identifier: MIT
-# TIMES is how many (default 4); train_interruptions_all does 20. SEED repeats a choice of steps and victims.
+# TIMES is how many interruptions (default 4); train_interruptions_all does 20. SEED repeats a choice of steps and victims.
 if [ -z "${INSIDE:-}" ] && unshare -rm true 2>/dev/null; then
-    INSIDE=yes exec unshare -rm bash "$0" # where a small disk can be mounted, which nobody else sees
+    INSIDE=yes exec unshare -rm bash "$0" # a mount namespace, where a small disk can be mounted without others seeing it
 fi
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
-export TUTTI_EMULATE_HALF=1 # 16 bit also where the processor has none
+export TUTTI_EMULATE_HALF=1 # 16-bit types also on processors without them
 times=${TIMES:-4}
 SEED=${SEED:-$((${EPOCHREALTIME//[!0-9]/} % 32768))}
 RANDOM=$SEED
@@ -54,7 +54,7 @@ for ((i = 0; i < times; i++)); do
     done <pipe
     wait $pid || code=$?
     case $way:$code in
-    *:0) ;; # it was over already
+    *:0) ;; # it had already finished
     kill:137 | term:143 | fill:4) interrupted=$((interrupted + 1)) ;;
     *) cat err; fail "$i: $way at step $step of kind $k: exit code $code" ;;
     esac

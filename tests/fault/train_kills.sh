@@ -1,18 +1,18 @@
-# SIGKILL of a random rank at a random step: restarted by tutti run, the training ends with the digest of one that nobody
-# disturbed; how long from the kill to the next finished step; nothing is left.   timeout: 120
+# SIGKILL of a random rank at a random step: restarted by tutti run, the training ends with the digest of an undisturbed
+# one; measures the time from the kill to the next finished step; no process is left.   timeout: 120
 # SPDX-License-Identifier: MIT
-# KILLS is how many (default 5); train_kills_all does 50. SEED repeats a choice of ranks and steps.
+# KILLS is how many (default 5; train_kills_all does 50), SEED repeats a choice of ranks and steps.
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 kills=${KILLS:-5}
 SEED=${SEED:-$((${EPOCHREALTIME//[!0-9]/} % 32768))}
 RANDOM=$SEED
-# A kind of run each, in turn: its flags, and how many steps it has.
+# Kinds of runs, used in turn: flags, and the number of steps.
 kinds=("--model mlp --epochs 30 --checkpoint-every 10" "--model mlp --epochs 24 --grad-accumulation 2 --optimizer adamw --zero 1"
     "--max-steps 40 --batch-size 8 --checkpoint-every 5")
 steps=(690 288 40)
 shm=$(ls /dev/shm | wc -l)
 
-workers() { pgrep -f -- "--run-dir $work/" || true; } # all processes of a job, launchers too
+workers() { pgrep -f -- "--run-dir $work/" || true; } # all processes of a job, launchers included
 process_of() {                                      # RANK
     local pid
     for pid in $(workers); do
@@ -32,7 +32,7 @@ disturbed() {
             [ -z "$began" ] || continue
             victim=$(process_of "$rank")
             began=$(now_us)
-            kill -KILL "$victim" 2>kill.err || began=none # it was over already
+            kill -KILL "$victim" 2>kill.err || began=none # it had already finished
             ;;
         *"training images"*) [ -z "$began" ] || resumed=yes ;;
         *"  step "*)

@@ -1,4 +1,4 @@
-# A training to which the system gives less and less memory: it ends with what failed, or is whole; it never crashes.   timeout: 100
+# A training under each of many memory limits: it exits with the reason, or succeeds; it never crashes.   timeout: 100
 # SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/train.sh"
 grep -q '^TUTTI_SANITIZE:[A-Z]*=.' "$BUILD_DIR/CMakeCache.txt" && {
@@ -6,12 +6,12 @@ grep -q '^TUTTI_SANITIZE:[A-Z]*=.' "$BUILD_DIR/CMakeCache.txt" && {
     exit 77
 }
 failed=0 whole=0
-for limit in $(seq 60000 4000 348000); do # KiB; from what the libraries need to what training needs
+for limit in $(seq 60000 4000 348000); do # KiB; from what loading the libraries takes to what training takes
     code=0
     (ulimit -v $limit && timeout 30 "$TUTTI" train --run-dir run --max-steps 2 --checkpoint-every 1 --batch-size 8 --threads 1 --progress quiet) >out 2>&1 || code=$?
     case $code in
     0) whole=$((whole + 1)) ;;
-    127) grep -q 'shared object' out || fail "$(cat out)" ;; # not even the libraries
+    127) grep -q 'shared object' out || fail "$(cat out)" ;; # not even the libraries can be loaded
     4)
         failed=$((failed + 1))
         grep -Eq 'no memory|cannot start|cannot map' out || { cat out; fail "with $limit KiB: it does not say that memory was missing"; }

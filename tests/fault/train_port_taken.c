@@ -1,5 +1,5 @@
-/* train: MASTER_PORT is another program's. Rank 0 cannot listen there, the others find something that never answers as
- * Tutti would; both say so and end, long before the group's own deadline.   SPDX-License-Identifier: MIT
+/* train: MASTER_PORT is used by another program. Rank 0 cannot listen there, the others find a server that never replies as
+ * Tutti would; both report it and exit, long before the group's own deadline.   SPDX-License-Identifier: MIT
  * timeout: 60 */
 #include "base/base.h"
 
@@ -15,7 +15,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-/* A listener that accepts (the kernel does) and says nothing. Its port in *port_p. */
+/* A listener that never replies; the kernel accepts connections. Its port in *port_p. */
 static int silent_listener(int *port_p)
 {
     struct sockaddr_in address = {.sin_family = AF_INET,
@@ -39,7 +39,7 @@ static void set_number(const char *name, int value)
     setenv(name, text, 1);
 }
 
-/* `tutti train` as one of two ranks; its standard error in the stream. */
+/* `tutti train` as one of two ranks; its standard error in *error_p. */
 static pid_t start_rank(int rank, int port, FILE **error_p)
 {
     int ends[2];
@@ -66,12 +66,12 @@ static pid_t start_rank(int rank, int port, FILE **error_p)
     return pid;
 }
 
-/* Ends with code 1 and one line that holds all of `parts`, within `seconds`. */
+/* It must exit with code 1 and one line that contains all of `parts`, within `seconds`. */
 static void expect_end(pid_t pid, FILE *error, const char *const *parts, double seconds)
 {
     double begin = tutti__now_ms();
     char text[4096];
-    size_t n = fread(text, 1, sizeof text - 1, error); /* until it ends */
+    size_t n = fread(text, 1, sizeof text - 1, error); /* until it exits */
     int status;
 
     text[n] = '\0';

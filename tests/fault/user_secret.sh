@@ -1,5 +1,5 @@
-# user_secret.sh -- ranks that no launcher gave a secret have their user's: made once, kept from others, and asked of whoever
-# comes to their job.   SPDX-License-Identifier: MIT
+# user_secret.sh -- ranks without a launcher's secret use their user's: generated once, unreadable to others, and required of every process
+# that connects to their job.   SPDX-License-Identifier: MIT
 . "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
 unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT TUTTI_SECRET TUTTI_SECRET_FILE TUTTI_STORE XDG_CONFIG_HOME
 export HOME=$work/home TUTTI_TIMEOUT_S=15
@@ -8,7 +8,7 @@ secret=$HOME/.config/tutti/secret
 port=$("$TUTTI" run -n 1 sh -c 'echo $MASTER_PORT')
 [ -e "$HOME/.config" ] && fail "tutti run, which makes a secret for each job, made the user's"
 
-# rank R SIZE COMMAND...: as a rank that was started by hand; its words are in $work/R.err
+# rank R SIZE COMMAND...: as a rank that was started by hand; its messages are in $work/R.err
 rank() {
     local r=$1 size=$2
     shift 2
@@ -18,7 +18,7 @@ rank() {
 says() { grep -qE -- "$2" "$work/$1.err" || { fail "rank $1 does not say \"$2\":"; cat "$work/$1.err"; }; }
 bench="$TUTTI bench barrier --iterations 1"
 
-# Seven ranks find no secret, and make one.
+# Seven ranks find no secret, and generate one.
 pids=""
 for r in 0 1 2 3 4 5 6; do
     rank $r 7 $bench & pids="$pids $!"
@@ -34,19 +34,19 @@ before=$(cat "$secret")
 XDG_CONFIG_HOME=$work/xdg run 0 env RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 $bench
 [ -e "$work/xdg" ] && fail "a group of one needs no secret, but one was made"
 
-# A home of another content, as where hosts do not share it: both sides say what to do.
+# Homes that differ, as when hosts do not share them: both sides say what to do.
 mkdir "$work/other"
 rank 0 2 $bench & first=$!
 HOME=$work/other rank 1 2 $bench
 equal "exit code beside another secret" $? 1
 says 1 "has another secret: .* its host has another $work/other/.config/tutti/secret than this one .* TUTTI_SECRET_FILE"
 wait_until "rank 0 says whom it turned away" grep -q 'rejects 127.0.0.1:[0-9]*: it rejects our authentication' "$work/0.err"
-# The right one comes, and the job goes on.
+# The right one connects, and the job continues.
 rank 1 2 $bench || fail "the right rank was turned away: $(cat "$work/1.err")"
 wait $first || fail "rank 0: $(cat "$work/0.err")"
 equal "the secret afterwards" "$(cat "$secret")" "$before"
 
-# Others could have read or written it; too short; or it cannot be had, and that is said where it matters.
+# A secret that others could read or write, that is too short, or that cannot be read is reported.
 chmod 644 "$secret"
 rank 0 2 $bench
 equal "exit code beside a secret for all to read" $? 2
@@ -54,7 +54,7 @@ says 0 "mode 0644; expected user $(id -u) and 0600"
 printf short >"$secret" && chmod 600 "$secret"
 rank 0 2 $bench
 says 0 'holds 5 characters, expected at least 32'
-rm "$secret" && mkfifo -m 600 "$secret" # nobody writes there: no reason to wait
+rm "$secret" && mkfifo -m 600 "$secret" # a FIFO without a writer: must not block
 rank 0 2 $bench
 equal "exit code beside a pipe" $? 2
 says 0 'is not a regular file'
@@ -72,7 +72,7 @@ says 1 'expects a secret while this rank has none \(HOME is not set\)'
 rank 1 2 $bench
 wait $first || fail "rank 0: $(cat "$work/0.err")"
 
-# Without any, on loopback, the kernel says whose process it is; another user is turned away on both sides.
+# Without a secret, on loopback, the kernel tells the peer's user; another user is rejected on both sides.
 nobody="runuser -u nobody --"
 if [ "$(id -u)" = 0 ] && $nobody true 2>/dev/null && $nobody "$TUTTI" --version >/dev/null 2>&1; then
     export HOME=/nonexistent
@@ -83,14 +83,14 @@ if [ "$(id -u)" = 0 ] && $nobody true 2>/dev/null && $nobody "$TUTTI" --version 
     wait_until "rank 0 says so too" grep -q 'rejects .*: it \(belongs to another user\|rejects\)' "$work/0.err"
     rank 1 2 $bench || fail "the same user without a secret: $(cat "$work/1.err")"
     wait $first || fail "rank 0 without a secret: $(cat "$work/0.err")"
-    # Nor does a rank join a store that another user hosts at its port.
+    # A rank does not join a store that another user hosts at its port either.
     rank 0 2 $nobody $bench & first=$!
     rank 1 2 $bench
     equal "exit code at another user's store" $? 1
     says 1 'belongs to another user'
     rank 1 2 $nobody $bench || fail "two ranks of nobody: $(cat "$work/1.err")"
     wait $first || fail "two ranks of nobody: $(cat "$work/0.err")"
-    # With a secret there is nothing to ask the kernel for.
+    # With a secret the kernel is not asked.
     export HOME=$work/home
     rank 0 2 $bench & first=$!
     rank 1 2 $nobody $bench
@@ -98,7 +98,7 @@ if [ "$(id -u)" = 0 ] && $nobody true 2>/dev/null && $nobody "$TUTTI" --version 
     wait_until "rank 0 says so" grep -q 'rejects .*: it has no secret' "$work/0.err"
     rank 1 2 $bench
     wait $first || fail "rank 0 beside a stranger: $(cat "$work/0.err")"
-    # A home that belongs to another user is no place for a file.
+    # No file is written into a home that belongs to another user.
     mkdir "$work/theirs" && chown nobody "$work/theirs"
     rank 0 2 env HOME="$work/theirs" $bench & first=$!
     rank 1 2 env HOME="$work/theirs" $bench

@@ -1,4 +1,4 @@
-/* Operations beside PyTorch's (tools/make_golden.py), results and gradients.   SPDX-License-Identifier: MIT
+/* Operations compared with PyTorch's (tools/make_golden.py), results and gradients.   SPDX-License-Identifier: MIT
  * devices: strict cuda */
 #include "golden/golden.h"
 #include "harness/device.h"
@@ -39,7 +39,7 @@ static const float *values(const golden *g, const char *name, const char *part, 
     return golden_tensor(g, full, "F32", n_p);
 }
 
-/* Results within some units in the last place of PyTorch's, gradients of what y's last place makes of 1 - y and 1 - y * y. */
+/* Results within a few ULP of PyTorch's, gradients within what one ULP of y changes in 1 - y and 1 - y * y. */
 static void compare(const char *name, const char *part, const golden *g, const float *got)
 {
     const double least = strcmp(part, "y") == 0 ? 1e-10 : 2e-7;
@@ -78,7 +78,7 @@ static void as_pytorch(void **state)
     array.p = values(&g, "dy", "", &n);
     array.shape = tutti_tensor_shape(result);
     weighted = tutti_mul(result, tutti_input(cx, array));
-    if (array.shape.n > 0) /* the sum of dy * y */
+    if (array.shape.n > 0) /* y becomes the sum of dy * y */
         weighted = tutti_scale(tutti_mean(weighted), N);
     if (tutti_backward(weighted) != TUTTI_OK)
         fail_msg("%s: %s", o->name, tutti_last_error());

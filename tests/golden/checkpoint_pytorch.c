@@ -1,4 +1,4 @@
-/* weights that PyTorch saved: loaded by name, they give PyTorch's answers.   SPDX-License-Identifier: MIT
+/* weights saved by PyTorch: loaded by name, they give PyTorch's outputs.   SPDX-License-Identifier: MIT
  * devices: strict cuda */
 #include "nn/nn.h"
 #include <tutti/checkpoint.h>
@@ -43,7 +43,7 @@ static void net_answer(net *m, const float *x, float logits[N * CLASSES])
     tutti_step_end(m->base.cx);
 }
 
-/* The picture that the script drew after three batches of eight. */
+/* The image that the script drew after three batches of eight. */
 static void draw_picture(float *x, size_t n)
 {
     static float skipped[3 * 8 * 3 * 4 * 4];

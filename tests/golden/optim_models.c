@@ -1,7 +1,7 @@
-/* every model beside PyTorch's: losses, first gradients, ten SGD steps.   timeout: 300   SPDX-License-Identifier: MIT
+/* every model compared with PyTorch's: losses, first gradients, ten SGD steps.   timeout: 300   SPDX-License-Identifier: MIT
  *
- * Weights, pictures and labels are drawn here as tools/make_golden.py drew them; a CRC-32 of the weights in the golden file
- * proves that they are PyTorch's own, to the bit.
+ * Weights, images and labels are drawn here as tools/make_golden.py drew them; a CRC-32 of the weights in the golden file
+ * confirms that they are bit-identical to PyTorch's.
  * devices: strict cuda */
 #include "nn/nn.h"
 #include <tutti/optim.h>
@@ -16,8 +16,8 @@
 #define CLASSES 10
 #define STEPS   10
 
-/* torch.nn.init.kaiming_uniform_(a=sqrt(5)) on the generator of torch.manual_seed: 24 bits a number, and one rounding of
- * u * (b - -b) + -b, which double holds exactly. */
+/* torch.nn.init.kaiming_uniform_(a=sqrt(5)) with the generator of torch.manual_seed: 24 bits per number, and a single rounding of
+ * u * (b - -b) + -b, which a double represents exactly. */
 static void draw_weights(tutti__mt19937 *mt, float *p, size_t n, size_t fan_in)
 {
     const double bound = (double)(float)(sqrt(3.0) * (sqrt(2.0 / 6.0) / sqrt((double)fan_in)));
@@ -26,7 +26,7 @@ static void draw_weights(tutti__mt19937 *mt, float *p, size_t n, size_t fan_in)
         p[i] = (float)((tutti__mt19937_next(mt) & 0xffffff) * 0x1p-24 * (2 * bound) - bound);
 }
 
-/* Overwrites weights and biases in order of construction; norms stay ones and zeros. */
+/* Overwrites weights and biases in order of construction; normalization layers keep their ones and zeros. */
 static unsigned long set_pytorch_weights(tutti_module *m)
 {
     unsigned long crc = crc32(0, NULL, 0);
@@ -54,7 +54,7 @@ static unsigned long set_pytorch_weights(tutti_module *m)
 
 typedef struct batches {
     tutti__mt19937 mt;
-    size_t n, pixels; /* pictures a batch, numbers a picture */
+    size_t n, pixels; /* images per batch, values per image */
     float *patterns, *x;
     int64_t *labels;
 } batches;
@@ -236,7 +236,7 @@ static void train(const char *name, tutti_model *model, int steps)
     golden_close(&g);
 }
 
-/* The strict device computes as slowly as the reference kernels. */
+/* The strict device is as slow as the reference kernels. */
 static int affordable(int steps)
 {
     return test_device().kind == TUTTI_STRICT && steps > 3 ? 3 : steps;
@@ -278,7 +278,7 @@ static double relative_error(const float *ours, const float *expected, size_t n)
     return sqrt(difference / norm);
 }
 
-/* Those of the first gradients that the file keeps. */
+/* Checks those of the first gradients that the file contains. */
 static void check_amp_gradients(const golden *g, const char *name, const tutti_module *m,
                                 double tolerance)
 {
@@ -352,8 +352,8 @@ static void train_amp(const golden *g, const char *name, tutti_model *model,
     batches_close(&b);
 }
 
-/* Ten steps under torch.autocast("cpu", torch.bfloat16), and ours from the same weights and pictures. Roundings to 8 bits fall
- * differently where sums are taken in another order, and a relu that falls the other way tells in the later losses. */
+/* Ten steps under torch.autocast("cpu", torch.bfloat16), and ours from the same weights and images. Roundings to 8 bits fall
+ * differently if sums are taken in another order, and a relu input whose sign flips shows in the later losses. */
 static void amp_with(const char *name, tutti_kernels kernels, const amp_tolerance *tolerance)
 {
     const tutti_device device = test_family(&kernels);
@@ -380,7 +380,7 @@ static void amp_with(const char *name, tutti_kernels kernels, const amp_toleranc
 }
 
 static const amp_tolerance mlp_tolerance = {5e-3, 2e-5, 2e-3};
-/* In bf16 PyTorch's own gradients of the first layers are off by 0.26 of their norm from its F32 ones, its losses by 2e-3 in the
+/* In bf16 PyTorch's own gradients of the first layers differ by 0.26 of their norm from its F32 ones, its losses by 2e-3 in the
  * first step and by 0.11 in the tenth. */
 static const amp_tolerance mini_resnet_tolerance = {0.26, 2e-3, 0.15};
 
@@ -446,7 +446,7 @@ int main(void)
         cmocka_unit_test(mini_resnet_with_onednn),
         cmocka_unit_test(mlp_in_bf16_with_onednn),
         cmocka_unit_test(mini_resnet_in_bf16_with_onednn),
-        /* The CPU's only. */
+        /* Kernels that only the CPU has. */
         cmocka_unit_test(linear_with_reference_kernels),
         cmocka_unit_test(mlp_with_reference_kernels),
         cmocka_unit_test(mini_resnet_with_reference_kernels),

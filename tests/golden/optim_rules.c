@@ -1,4 +1,4 @@
-/* optimizers, schedules and clipping beside PyTorch's (tools/make_golden.py).   SPDX-License-Identifier: MIT
+/* optimizers, schedules and clipping compared with PyTorch's (tools/make_golden.py).   SPDX-License-Identifier: MIT
  * devices: strict cuda */
 #include "optim/optim.h"
 
@@ -43,7 +43,7 @@ static void set_gradient(tutti_tensor *t, const float *values)
     t->parameter->grad_round = *t->parameter->round;
 }
 
-/* Parameter b in a group of its own. */
+/* Puts parameter b into its own group. */
 static tutti_status with_group(tutti_status status, tutti_optim *const *optim_p, tutti_module *m,
                                const tutti_optim_group_opts *opts)
 {

@@ -1,14 +1,14 @@
 /* cublasLt.c -- a stand-in of cuBLASLt, for matrix products.   SPDX-License-Identifier: MIT
  *
- * It refuses what cuBLASLt refuses: sizes of attributes, matrices that do not fit, pairs of dtypes that it does not have,
- * an algorithm that was chosen for another product, pointers less aligned than was said when it was chosen. Where an
- * epilogue's vector is not aligned to 16 bytes, which its kernels may count on, it fails. It computes when the stream comes
- * there.
+ * It rejects what cuBLASLt rejects: wrong sizes of attributes, matrices that do not match, pairs of dtypes that it does not
+ * have, an algorithm chosen for another product, pointers less aligned than declared when it was chosen. If an epilogue's
+ * vector is not aligned to 16 bytes, which its kernels may rely on, it fails. It computes asynchronously, in the order of the
+ * stream.
  *
- *     STANDIN_RECORD=FILE      a line for each question for an algorithm, and for each product
+ *     STANDIN_RECORD=FILE      a line for each heuristic request, and for each product
  *     STANDIN_CUBLASLT=WISHES  none: there is no algorithm; no_epilogue: only for products without one, and
- *                                    wrong_epilogue: it calls others wrong, or
- *                                    late_epilogue: so when they are to be computed;
+ *                                    wrong_epilogue: reports others as errors, or
+ *                                    late_epilogue: only when they are computed;
  *                                    workspace=BYTES: of each */
 #include "elements.h"
 
@@ -32,7 +32,7 @@ typedef struct preference {
     uint32_t reductions, alignment[4];
 } preference;
 
-/* What an algorithm was chosen for; lies in cublasLtMatmulAlgo_t. */
+/* The product for which an algorithm was chosen; stored in cublasLtMatmulAlgo_t. */
 typedef struct choice {
     uint64_t problem; /* a digest */
     uint16_t alignment[4];
@@ -285,7 +285,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
         return CUBLAS_STATUS_NOT_SUPPORTED;
     for (int i = 0; i < 4; i++)
         made.alignment[i] = (uint16_t)wanted->alignment[i];
-    /* The first of the list need not be one that works. */
+    /* The first of the list may not be usable. */
     results[(*n_p)++] = (cublasLtMatmulHeuristicResult_t){.state = CUBLAS_STATUS_NOT_SUPPORTED};
     if (room > 1) {
         cublasLtMatmulHeuristicResult_t *r = &results[(*n_p)++];

@@ -1,8 +1,8 @@
 /* cudnn.c -- a stand-in of cuDNN's graph API, for convolutions.   SPDX-License-Identifier: MIT
  *
- * It takes descriptors as cuDNN does, refuses what cuDNN refuses or leaves undefined, and computes by the tensors' strides
- * when the stream comes there. Its engines have the notes that cuDNN's have, and compute accordingly: one that rounds its
- * factors, or that adds in another order each time, gives other results.
+ * It takes descriptors like cuDNN, rejects what cuDNN rejects or leaves undefined, and computes by the tensors' strides,
+ * asynchronously in the order of the stream. Its engines have the notes of cuDNN's, and compute accordingly: one that rounds
+ * its factors, or adds in another order each time, gives other results.
  *
  *     STANDIN_RECORD=FILE     a line for each graph, plan and execution
  *     STANDIN_CUDNN=WISHES    none: no engine is suggested; refuse: no plan can be made; workspace=BYTES: of each */
@@ -15,7 +15,7 @@
 enum {
     MAX_VALUES = 8,
     MAX_ATTRIBUTES = 12,
-    ROOM = 16 /* answered to "how many?": more than there are */
+    ROOM = 16 /* returned for queries of counts: more than exist */
 };
 
 typedef struct descriptor {
@@ -27,7 +27,7 @@ typedef struct descriptor {
         int64_t n;
         int64_t values[MAX_VALUES]; /* bytes, at the beginning */
     } of[MAX_ATTRIBUTES];
-    problem problem; /* of an operation and what is made of it */
+    problem problem; /* of an operation, and of descriptors made from it */
     const struct engine *engine;
 } descriptor;
 
@@ -46,7 +46,7 @@ static cudnnStatus_t no(cudnnStatus_t status, const char *why)
 
 #define BAD(why) no(CUDNN_STATUS_BAD_PARAM, why)
 
-/* ---- What each descriptor may have ------------------------------------------------------------------------- */
+/* ---- Valid attributes of each descriptor ------------------------------------------------------------------------- */
 
 typedef struct rule {
     cudnnBackendDescriptorType_t of;
@@ -151,7 +151,7 @@ static int number(const descriptor *d, cudnnBackendAttributeName_t name)
     return i;
 }
 
-/* The finalized descriptor that is the value; NULL if it is not that. */
+/* The value as a finalized descriptor; NULL if it is none. */
 static const descriptor *referred(const descriptor *d, cudnnBackendAttributeName_t name,
                                   cudnnBackendDescriptorType_t type)
 {
@@ -301,7 +301,7 @@ static bool is_handle(const descriptor *d, cudnnBackendAttributeName_t name)
     return handle != NULL;
 }
 
-/* The problem comes with the descriptor that this one is made of. */
+/* Copies the problem from the descriptor that this one is made from. */
 static cudnnStatus_t inherit(descriptor *d, const descriptor *from)
 {
     if (!from)
@@ -534,7 +534,7 @@ static void run(void *arg)
     free(e);
 }
 
-/* The pointer that the pack has under the tensor's name, as aligned as the tensor says. */
+/* The variant pack's pointer for the tensor's id, if it is aligned as the tensor requires. */
 static bool pointer(const descriptor *pack, const tensor *t, void **p)
 {
     const int64_t *names = value(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);

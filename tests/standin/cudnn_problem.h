@@ -1,4 +1,4 @@
-/* cudnn_problem.h -- a convolution as the stand-in of cuDNN understood it, and what it computes.   SPDX-License-Identifier: MIT */
+/* cudnn_problem.h -- a convolution as parsed by the stand-in of cuDNN, and its computation.   SPDX-License-Identifier: MIT */
 #ifndef TUTTI_TESTS_STANDIN_CUDNN_PROBLEM_H
 #define TUTTI_TESTS_STANDIN_CUDNN_PROBLEM_H
 

@@ -1,4 +1,4 @@
-/* elements.h -- what the stand-ins of cuDNN and cuBLASLt share: records of calls, and elements of any dtype as floats.
+/* elements.h -- shared by the stand-ins of cuDNN and cuBLASLt: records of calls, and elements of any dtype as floats.
  * SPDX-License-Identifier: MIT */
 #ifndef TUTTI_TESTS_STANDIN_ELEMENTS_H
 #define TUTTI_TESTS_STANDIN_ELEMENTS_H
@@ -50,7 +50,7 @@ static inline float element_tf32(float x)
     return tutti__float_of_bits((tutti__bits_of_float(x) + 0x1000u) & 0xffffe000u);
 }
 
-/* A line into the file that STANDIN_RECORD names, if any: whole, whoever else writes. */
+/* Appends a line to the file in STANDIN_RECORD, if set, atomically. */
 __attribute__((format(printf, 1, 2))) static inline void record(const char *format, ...)
 {
     const char *path = getenv("STANDIN_RECORD");
@@ -73,7 +73,7 @@ __attribute__((format(printf, 1, 2))) static inline void record(const char *form
     close(file);
 }
 
-/* What a test sets in the variable `name`: 0 without "key", else 1, or N of "key=N". */
+/* A setting in the variable `name`: 0 without "key", else 1, or N of "key=N". */
 static inline int64_t wish(const char *name, const char *key)
 {
     const char *all = getenv(name), *at = all ? strstr(all, key) : NULL;

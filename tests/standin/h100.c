@@ -1,7 +1,8 @@
-/* h100.c -- put before the real cuDNN (LD_PRELOAD), it lets that plan for a GPU that is not there.   SPDX-License-Identifier: MIT
+/* h100.c -- preloaded before the real cuDNN (LD_PRELOAD), lets it plan for a GPU that is not present.   SPDX-License-Identifier: MIT
  *
- * cuDNN can plan from a description of a device instead of a handle. Where the module gives a handle, this gives the
- * description of an H100; execution, which needs the GPU, does nothing. Of the CUDA run-time it has what planning calls. */
+ * cuDNN can plan from a description of a device instead of a handle. When the module passes a handle, this passes the
+ * description of an H100; execution, which needs the GPU, does nothing. It has the functions of the CUDA run-time that planning
+ * calls. */
 #include <cudnn.h>
 #include <dlfcn.h>
 #include <stdio.h>
@@ -50,7 +51,7 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t d, cudnnBackendA
 {
     cudnnStatus_t status;
 
-    if (name == CUDNN_ATTR_OPERATIONGRAPH_HANDLE) /* plans know the device */
+    if (name == CUDNN_ATTR_OPERATIONGRAPH_HANDLE) /* the device is given instead */
         return CUDNN_STATUS_SUCCESS;
     if (name == CUDNN_ATTR_EXECUTION_PLAN_HANDLE)
         return set(d, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &gpu);

@@ -1,22 +1,22 @@
 /* nccl.c -- a stand-in of libnccl for machines without GPUs, behind the real nccl.h.   SPDX-License-Identifier: MIT
  *
- * Ranks are processes or threads of one machine. They meet in a memfd of the one that made the unique id, which says whose
- * and which it is: nothing with a name is left behind by whoever dies. Every ordered pair of ranks has a mailbox there, and
- * every collective is messages: each rank gets what it needs of everybody's and reduces it itself, from the last rank to the
- * first, so that its bits are not those of Tutti's own sums.
+ * Ranks are processes or threads of one machine. They meet in a memfd of the process that made the unique id, which identifies
+ * both, so that a killed process leaves nothing with a name. Every ordered pair of ranks has a mailbox there, and collectives
+ * are messages: each rank receives what it needs and reduces it itself, from the last rank to the first, so that its bits
+ * differ from those of Tutti's own sums.
  *
- * It is as late as NCCL may be. Communicators are made, calls are launched and finalized some polls of
- * ncclCommGetAsyncError after the call; what was launched runs in its stream, by the stand-in of the CUDA run-time; a rank
- * that waits for another waits until its communicator is aborted. What NCCL forbids (a call while one is pending, an event
- * before it is launched) is said on stderr and counted.
+ * It is as late as NCCL may be. Communicators are made, and calls are launched and finalized, some polls of
+ * ncclCommGetAsyncError after the call; launched work runs in its stream, on the stand-in of the CUDA run-time; a rank that
+ * waits for another waits until its communicator is aborted. What NCCL forbids (a call while one is pending, an event before
+ * the launch) is printed on stderr and counted.
  *
- *     STANDIN_NCCL_VERSION  what ncclGetVersion says; the header's
- *     STANDIN_NCCL_HOST     as if this process were on that host, with devices of its own; 0
+ *     STANDIN_NCCL_VERSION  result of ncclGetVersion; default: the header's
+ *     STANDIN_NCCL_HOST     simulates another host with its own devices; default 0
  *     STANDIN_NCCL_FAULT    async:RANK:CALL  that rank's collective of this number never ends, and an error is reported
  *                           hang:RANK:CALL   it never ends
  *                           launch:RANK:CALL the call fails at once
- *                           init:RANK        that rank's communicator fails to be made
- *                           init_hang:RANK   it never gets done
+ *                           init:RANK        making that rank's communicator fails
+ *                           init_hang:RANK   it never completes
  *                           abort_hang:RANK  its ncclCommAbort takes a minute */
 #include <nccl.h>
 
@@ -38,9 +38,9 @@
 
 enum {
     MOST_RANKS = 8,
-    MOST_CALLS = 64, /* of a group */
+    MOST_CALLS = 64, /* in a group */
     MAIL_BYTES = 16384,
-    LATE_POLLS = 3 /* until what was asked for is done */
+    LATE_POLLS = 3 /* until a request is complete */
 };
 
 typedef struct mailbox {
@@ -56,7 +56,7 @@ typedef struct meeting {
     mailbox mail[MOST_RANKS][MOST_RANKS];
 } meeting;
 
-/* What a unique id says. */
+/* The contents of a unique id. */
 typedef struct place {
     uint64_t nonce;
     int64_t pid;
@@ -82,7 +82,7 @@ typedef struct work {
     ncclRedOp_t redop;
     size_t count;
     void *dst;   /* NULL: the result is for others */
-    char *parts; /* of a reduction: each rank's, one behind the other */
+    char *parts; /* of a reduction: each rank's data, back to back */
     cudaStream_t stream;
 } work;
 
@@ -103,7 +103,7 @@ static struct counts {
     _Atomic int comms, memory, registered, windows, misuses;
 } counts;
 
-/* ---- What there is left ----------------------------------------------------------------------------------- */
+/* ---- Leaks ----------------------------------------------------------------------------------- */
 
 int tutti_standin_nccl_leaks(char *text, size_t capacity)
 {
@@ -134,7 +134,7 @@ static ncclResult_t misuse(const char *what)
     return ncclInvalidUsage;
 }
 
-/* The real one goes to its device, and back: a thread that never had one gets a context on the first, which is another's. */
+/* The real one switches to its device and back: a thread without a device would get a context on the first GPU, another rank's. */
 static void check_device(const struct ncclComm *comm, const char *what)
 {
     int device;
@@ -143,7 +143,7 @@ static void check_device(const struct ncclComm *comm, const char *what)
         (void)misuse(what);
 }
 
-/* Whether the environment asks for this fault of this rank, and at this call (0: whatever is set). */
+/* Whether the environment requests this fault on this rank, and at this call (0: at any). */
 static bool fault(const char *kind, int rank, uint64_t call)
 {
     const char *text = getenv("STANDIN_NCCL_FAULT");
@@ -225,7 +225,7 @@ static void combine(void *sum, const void *part, size_t n, ncclDataType_t type, 
     }
 }
 
-/* As NCCL's average of floats: each rank's is multiplied by 1 / size in their own type, then added. */
+/* As NCCL averages floats: each rank's are multiplied by 1 / size in their own type, then added. */
 static void divide(void *part, size_t n, ncclDataType_t type, int size)
 {
     const float by = 1.0F / (float)size;
@@ -269,7 +269,7 @@ static void reduce_parts(work *w)
 
 /* ---- Running ----------------------------------------------------------------------------------------------------- */
 
-/* A part of a message, if it may go now. */
+/* Sends a part of a message, if there is room. */
 static bool put_some(work *w, message *m)
 {
     mailbox *box = &w->comm->at->mail[w->comm->rank][m->peer];
@@ -301,7 +301,7 @@ static bool take_some(work *w, message *m)
     return true;
 }
 
-/* The first of a peer that is not done goes first. True if all are done. */
+/* Only the first incomplete message of a peer may advance. True if all are done. */
 static bool progress(work *w, message *messages, int n, bool (*some)(work *, message *),
                      bool *moved)
 {
@@ -429,7 +429,7 @@ static void add(message *messages, int *n, int peer, const void *p, size_t bytes
         messages[(*n)++] = (message){peer, (char *)(uintptr_t)p, bytes, 0};
 }
 
-/* `takers`: -1: all; each gets `step` bytes further on. */
+/* `takers`: -1: all; each gets data `step` bytes after the previous one. */
 static ncclResult_t reduce(const void *src, void *dst, size_t count, size_t step,
                            ncclDataType_t type, ncclRedOp_t redop, int taker, ncclComm_t comm,
                            cudaStream_t stream)
@@ -593,7 +593,7 @@ static void describe(const meeting *at, int fd, ncclUniqueId *id)
     memcpy(id, &here, sizeof here);
 }
 
-/* The descriptor stays open until the process ends: a peer may be late. */
+/* The descriptor stays open until the process ends, because a peer may be late. */
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
     int fd = memfd_create("standin-nccl", MFD_CLOEXEC);

@@ -1,4 +1,4 @@
-/* nvtx.c -- in the place of a profiler (Nsight): a library that NVTX loads by NVTX_INJECTION64_PATH, and which appends
+/* nvtx.c -- replaces a profiler (Nsight): a library that NVTX loads by NVTX_INJECTION64_PATH, and which appends
  * "PROCESS THREAD + NAME" and "PROCESS THREAD -" to the file STANDIN_NVTX, as ranges begin and end.   SPDX-License-Identifier: MIT */
 #include <nvtx3/nvToolsExt.h>
 #include <stdio.h>

@@ -1,13 +1,13 @@
-/* standin.h -- what the stand-in of the CUDA run-time offers beside CUDA's own functions: to kernels compiled for the host, to
- * the stand-ins of other libraries, and to tests, which find it by dlsym.   SPDX-License-Identifier: MIT
+/* standin.h -- functions of the CUDA run-time's stand-in in addition to CUDA's own: for kernels compiled for the host,
+ * the stand-ins of other libraries, and tests, which find them by dlsym.   SPDX-License-Identifier: MIT
  *
- *     STANDIN_CUDA_DEVICES   how many devices there are; 1
- *     STANDIN_CUDA_OLD       the first device of compute capability 7, as all behind it are; none
- *     STANDIN_CUDA_MEMORY    MiB that each has; 8192
- *     STANDIN_CUDA_SEED      which of its orders the work of different streams takes; 1
- *     STANDIN_CUDA_FAULT     D:N  the Nth piece of work of device D ends in cudaErrorIllegalAddress, and all after it
- *     STANDIN_CUDA_DRIVER    what the driver says its CUDA is: 0 (no driver), 12020 (too old)
- *     STANDIN_CUDA_REPORT    1: at the end, how often each function was called that waits for the device */
+ *     STANDIN_CUDA_DEVICES   number of devices; 1
+ *     STANDIN_CUDA_OLD       the first device with compute capability 7, which all later ones have too; none
+ *     STANDIN_CUDA_MEMORY    MiB of each; 8192
+ *     STANDIN_CUDA_SEED      seed of the order between streams; 1
+ *     STANDIN_CUDA_FAULT     D:N  the Nth piece of work of device D fails with cudaErrorIllegalAddress, and all after it
+ *     STANDIN_CUDA_DRIVER    the driver's CUDA version: 0 (no driver), 12020 (too old)
+ *     STANDIN_CUDA_REPORT    1: at the end prints the number of calls of each function that waits for the device */
 #ifndef TUTTI_TESTS_STANDIN_H
 #define TUTTI_TESTS_STANDIN_H
 
@@ -18,9 +18,9 @@
 extern "C" {
 #endif
 
-/* Work for a stream (a cudaStream_t): run(arg) on a thread of the stand-in when the stream comes there, with the devices'
+/* Submits work to a stream (a cudaStream_t): run(arg) on a thread of the stand-in, with the devices'
  * memory readable and writable. run frees arg. It may wait for other ranks, not for this process's streams. Returns a
- * cudaError_t; if that is not 0, run is not called, and arg stays the caller's. */
+ * cudaError_t; if that is not 0, run is not called, and arg still belongs to the caller. */
 int tutti_standin_enqueue(void *stream, void (*run)(void *arg), void *arg);
 
 /* How often this process has called a function that waits for the device or may, "cudaMalloc"; NULL: all of them.

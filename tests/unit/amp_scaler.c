@@ -37,7 +37,7 @@ static void close_world(world *w)
     tutti_ctx_free(w->cx);
 }
 
-/* As if backward had made them: every element is `gradient`, the last of the weight is `last`. */
+/* Sets gradients: every element is `gradient`, the last of the weight is `last`. */
 static void give(world *w, float gradient, float last)
 {
     tutti_optim_zero_grad(w->optim);
@@ -113,7 +113,8 @@ static void the_loss_is_scaled_and_the_step_is_not(void **state)
         assert_int_equal(tutti_scaler_update(w.scaler), TUTTI_OK);
         assert_int_equal(tutti_tensor_read(w.a.weight, after), TUTTI_OK);
         if (scaled)
-            assert_memory_equal(before, after, sizeof after); /* a power of two costs no bit */
+            assert_memory_equal(before, after,
+                                sizeof after); /* scaling by a power of two is exact */
         memcpy(before, after, sizeof before);
         close_world(&w);
     }
@@ -147,7 +148,7 @@ static void the_scale_doubles_after_an_interval_without_infinities(void **state)
     open_world(&w, &(tutti_scaler_opts){.init_scale = 8, .growth_interval = 3});
     assert_true(step(&w, 1, 1) && step(&w, 1, 1));
     assert_int_equal(tutti_scaler_state_get(w.scaler).growth_tracker, 2);
-    assert_false(step(&w, 1, NAN)); /* the count begins anew */
+    assert_false(step(&w, 1, NAN)); /* the count restarts */
     assert_true(tutti_scaler_get_scale(w.scaler) == 4);
     for (int i = 0; i < 2; i++)
         assert_true(step(&w, 1, 1) && tutti_scaler_get_scale(w.scaler) == 4);
@@ -194,7 +195,7 @@ static void clipping_sees_unscaled_gradients(void **state)
     close_world(&w);
 }
 
-/* One optimizer's infinity leaves the other's step in, and halves the scale of both. */
+/* One optimizer's infinity does not skip the other's step, and halves the scale of both. */
 static void optimizers_skip_each_by_itself(void **state)
 {
     tutti_linear b;

@@ -1,4 +1,4 @@
-/* autograd_kernels.c -- tables of kernels with holes: refused by name, or filled by an operation's plain C; never a crash.
+/* autograd_kernels.c -- incomplete tables of kernels: rejected by name, or completed by an operation's plain C; never a crash.
  * SPDX-License-Identifier: MIT */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -74,7 +74,7 @@ static float loss_of(tutti_ctx *cx, float *gradient)
     return loss;
 }
 
-/* The same by a table without anything that may be missing. */
+/* The same with a table without all optional entries. */
 static void plain_c_takes_the_place(void **state)
 {
     tutti__kernels k = fastest();
@@ -122,7 +122,7 @@ static int64_t one(const tutti__node *n)
     return 1;
 }
 
-/* What an operation has wrong is said where it runs. */
+/* Errors in an operation's definition are reported when it runs. */
 static void half_made_operations_are_refused(void **state)
 {
     static const tutti__op nothing = {.name = "nothing", .shape = tutti__shape_of_sources};

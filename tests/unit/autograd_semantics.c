@@ -1,4 +1,4 @@
-/* autograd: operations mean what PyTorch's mean, where a formula leaves room: ties, padding, running statistics, ignored
+/* autograd: operations agree with PyTorch's where a formula is ambiguous: ties, padding, running statistics, ignored
  * labels, extreme numbers. In every kernel family of the build.   SPDX-License-Identifier: MIT
  * devices: strict cuda */
 #include "harness/device.h"

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-/* y = fc2(relu(fc1(x))), 3 -> 4 -> 2, and what a listener heard of it. */
+/* y = fc2(relu(fc1(x))), 3 -> 4 -> 2, and the listener's calls. */
 typedef struct net {
     tutti_ctx *cx;
     test_parameter w1, b1, w2, b2, unused;
@@ -175,7 +175,7 @@ static void shared_weight_is_final_once_and_holds_both_contributions(void **stat
     grad = test_grad(shared.t);
     memcpy(both, grad, sizeof both);
     tutti_step_end(n->cx);
-    /* by parts: each use through a leaf of its own */
+    /* by parts: each use by a separate leaf */
     memset(first, 0, sizeof first);
     {
         tutti_array array = {w, {2, {3, 3}}, TUTTI_F32};
@@ -299,7 +299,7 @@ static void poison_travels_to_backward_with_its_first_cause(void **state)
     tutti_step_end(n->cx);
     tutti__fail(TUTTI_ERR_IO, "something else");
     n->heard[0] = '\0';
-    train_step(n); /* the next step is well again */
+    train_step(n); /* the next step works again */
 }
 
 static void listener_failures_become_the_results(void **state)
@@ -333,7 +333,7 @@ static void listener_failures_become_the_results(void **state)
     assert_int_equal(tutti_ctx_set_backward_listener(n->cx, NULL), TUTTI_OK);
 }
 
-/* z = r + (r + r) + relu(r), r = relu(x): gradients meet where all, some or none may be written into. */
+/* z = r + (r + r) + relu(r), r = relu(x): gradients are added where all, some or none may be overwritten. */
 static tutti_tensor *residual(tutti_tensor *const *inputs, void *arg)
 {
     tutti_tensor *r = tutti_relu(inputs[0]), *twice = tutti_add(r, r);
@@ -442,7 +442,7 @@ static void loss_must_be_one_number_that_depends_on_a_parameter(void **state)
     assert_int_equal(tutti_backward(NULL), TUTTI_ERR_ARG);
 }
 
-/* A rank as a thread: its own context and parameters; what it leaves is fc1's gradient. */
+/* A rank as a thread: its own context and parameters; its result is fc1's gradient. */
 static void *rank(void *arg)
 {
     net *n;

@@ -1,4 +1,4 @@
-/* base: the parts that other layers trust without asking.   SPDX-License-Identifier: MIT */
+/* base: basic functions of all layers.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 #include "base/real.h"
 
@@ -337,7 +337,7 @@ static void hear(void *user, tutti_log_level level, const char *area, int rank, 
     }
 }
 
-/* Standard error into a file from here on; returns what it was. */
+/* Redirects standard error to a file; returns the old descriptor. */
 static int divert(FILE *to)
 {
     int was = dup(STDERR_FILENO);
@@ -410,7 +410,7 @@ static void *chatter(void *arg)
     return NULL;
 }
 
-/* What a callback used may go once another is set, whatever other threads log (sanitizers watch). */
+/* A callback's data may be freed after it was replaced, while other threads log (checked by sanitizers). */
 static void a_callback_that_was_replaced_runs_no_more(void **state)
 {
     FILE *file = fopen("/dev/null", "w");

@@ -1,4 +1,4 @@
-/* base: a file is replaced whole; what is not a regular file stays what it is.   SPDX-License-Identifier: MIT */
+/* base: files are replaced atomically; other things than regular files are kept.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 
 #include <dirent.h>
@@ -140,7 +140,7 @@ static void a_device_stays(void **state)
     assert_int_equal(entries(), 2);
 }
 
-/* What another has left, or is writing, is not touched; a failure leaves the file and nothing else. */
+/* Temporary files of other processes are not touched; a failure leaves only the file. */
 static void others_temporary_files_are_left_alone(void **state)
 {
     tutti__replacement r;

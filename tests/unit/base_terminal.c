@@ -18,7 +18,7 @@ static const char *bar(int width, double fraction)
     return text;
 }
 
-/* Whatever the width, the text stays in it, and each field is there whole or not at all. */
+/* At any width the text fits, and each field is complete or absent. */
 static void fits(void **state)
 {
     (void)state;
@@ -48,7 +48,7 @@ static void keeps_what_matters(void **state)
     assert_string_equal(bar(5, 0.5), "epoch");
 }
 
-/* From none to all cells, whatever is asked for. */
+/* From none to all cells, for any fraction. */
 static void fraction_is_bounded(void **state)
 {
     (void)state;

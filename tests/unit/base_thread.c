@@ -1,4 +1,4 @@
-/* base: a wait until a deadline that is over ends at once, instead of lasting for ever.   SPDX-License-Identifier: MIT */
+/* base: a wait with a past deadline ends at once.   SPDX-License-Identifier: MIT */
 #include "base/thread.h"
 
 #include <setjmp.h>
@@ -12,7 +12,7 @@ static void deadlines_that_are_over(void **state)
     double begin = tutti__now_ms();
 
     (void)state;
-    alarm(20); /* ends the test where a wait does not */
+    alarm(20); /* ends the test if a wait does not */
     for (double late = 0; late < 10; late += 1)
         tutti__futex_wait(&word, 1, tutti__ms_left(begin - late));
     alarm(0);

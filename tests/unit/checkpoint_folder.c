@@ -1,4 +1,4 @@
-/* checkpoint: a run's folder of checkpoints, and what others may have left in it.   SPDX-License-Identifier: MIT */
+/* checkpoint: a run's folder of checkpoints, with foreign contents.   SPDX-License-Identifier: MIT */
 #include "checkpoint/folder.h"
 
 #include <setjmp.h>
@@ -24,7 +24,7 @@ static int tear_down(void **state)
 {
     (void)state;
     assert_int_equal(tutti__checkpoint_remove_all(dir), TUTTI_OK);
-    return access(dir, F_OK) == 0 ? -1 : 0; /* nothing that was ours kept it from going */
+    return access(dir, F_OK) == 0 ? -1 : 0; /* fails if it could not be removed */
 }
 
 static const char *in_dir(const char *name)
@@ -139,7 +139,7 @@ static void one_of_the_same_step_is_replaced(void **state)
     EXPECT_STEPS(3);
 }
 
-/* What was there before has its name until the new one has it, so that at any instant one of them does. */
+/* The old checkpoint keeps its name until the new one has it, so that at any time one of them does. */
 static void one_that_cannot_be_removed_does_not_stop_its_successor(void **state)
 {
     (void)state;
@@ -216,7 +216,7 @@ static void other_names_are_left_alone(void **state)
     assert_int_equal(step, 12);
 }
 
-/* Somebody keeps one on another disk. */
+/* A checkpoint may be a link to another disk. */
 static void of_a_link_only_the_link_goes(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Damaged files of weights: each is read or refused with a sentence, and nothing else happens. The noise is Philox's, so that a
- * failure comes again.   SPDX-License-Identifier: MIT */
+/* Damaged files of weights: each is read or rejected with a message, without other effects. The noise is Philox's, so that a
+ * failure can be reproduced.   SPDX-License-Identifier: MIT */
 #include "checkpoint/pytorch.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/weights.h"
@@ -31,7 +31,7 @@ static uint32_t draw(noise *n, uint32_t below)
     return words[0] % below;
 }
 
-/* Now and then a number that is a limit somewhere, in place of any. */
+/* Sometimes a boundary value instead of a random one. */
 static uint8_t draw_byte(noise *n)
 {
     static const uint8_t LIMITS[] = {0, 1, 0x7f, 0x80, 0xff, '(', '}', 't', 'R', 's', '.', 'h'};
@@ -110,7 +110,8 @@ static void fuzz(void)
         write_file(bad, damage(&n, good, n_good, bad));
         read += try_to_read();
     }
-    assert_in_range(read, 0, ROUNDS / 2); /* digests tell most, and no round hits padding alone */
+    assert_in_range(read, 0,
+                    ROUNDS / 2); /* digests detect most, and rounds rarely hit only padding */
 }
 
 static const float VALUES[40] = {1, 2, 3};
@@ -137,7 +138,7 @@ static void pytorch_files(void **state)
     fuzz();
 }
 
-/* The pickle alone is damaged, and its CRC-32 is right: as a hostile file would have it. */
+/* The pickle alone is damaged, and its CRC-32 is right: as in a malicious file. */
 static void pickles(void **state)
 {
     static uint8_t good[ROOM], bad[ROOM];

@@ -1,4 +1,4 @@
-/* A module's weights through a file: all of them, or nothing and a list of what is wrong.   SPDX-License-Identifier: MIT
+/* A module's weights through a file: all of them, or none and a list of the errors.   SPDX-License-Identifier: MIT
  * devices: strict cuda */
 #include "checkpoint/safetensors.h"
 #include "harness/device.h"
@@ -131,7 +131,7 @@ static void the_count_of_batches_may_be_missing(void **state)
     assert_true(bias[0] == 0 && bias[2] == 0);
 }
 
-/* fc.weight, fc.bias, bn.*: all there is, as `prefix`NAME, with fc of this many classes. */
+/* fc.weight, fc.bias, bn.*: all of them, as `prefix`NAME, with fc of this many classes. */
 static void write_weights(const char *prefix, tutti_dtype dtype, int64_t classes,
                           const void *values)
 {

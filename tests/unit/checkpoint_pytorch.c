@@ -1,4 +1,4 @@
-/* PyTorch's .pt files: what is written is read back; pickles that are no weights are refused, and none is run.
+/* PyTorch's .pt files: written files can be read; pickles without weights are rejected, and none is executed.
  * SPDX-License-Identifier: MIT */
 #include "checkpoint/pytorch.h"
 #include "checkpoint/weights.h"
@@ -45,7 +45,7 @@ static void expect_refused(tutti_status expected, const char *part)
         fail_msg("\"%s\" does not say \"%s\" and the path", tutti_last_error(), part);
 }
 
-/* ---- What we write --------------------------------------------------------------------------------------------- */
+/* ---- Written files --------------------------------------------------------------------------------------------- */
 
 static void arrays_come_back_in_order_with_names_types_and_shapes(void **state)
 {
@@ -121,7 +121,7 @@ static void every_truncation_is_refused_and_every_changed_number_seen(void **sta
     tutti__pytorch_close(file);
 }
 
-/* ---- What others write: a zip of our making around a pickle, with 12 floats in data/0 ------------------------- */
+/* ---- Files of others: a zip made here around a pickle, with 12 floats in data/0 ------------------------- */
 
 static void write_zip(const char *pickle, size_t n, uint64_t limit, bool whole)
 {
@@ -204,7 +204,7 @@ static void a_state_dict_is_found_inside_a_training_checkpoint(void **state)
     assert_string_equal(tutti__pytorch_key(file), "model");
     assert_int_equal(tutti__pytorch_count(file), 1);
     tutti__pytorch_close(file);
-    /* Two dictionaries, neither by a name that says so. */
+    /* Two dictionaries, neither with a usual key. */
     WRITE(BEGIN "}(" NAME("x") "}" NAME("w") MATRIX "s" NAME("y") "}" NAME("w") MATRIX "su.");
     expect_refused(TUTTI_ERR_UNSUPPORTED, "its keys: x, y");
     WRITE(BEGIN "]" MATRIX "a.");
@@ -220,7 +220,7 @@ static void zip64_is_written_and_read(void **state)
     expect_floats(0, "w", TUTTI_SHAPE(3, 4), (const float[]){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
 }
 
-/* The attacks that made torch.load(weights_only=True) itself a list of patches, and simpler ones. */
+/* Known attacks on torch.load(weights_only=True), and simpler ones. */
 static void what_is_no_weights_is_refused_by_name(void **state)
 {
     (void)state;
@@ -295,7 +295,7 @@ static void tensors_outside_of_their_storage_are_refused(void **state)
     expect_refused(TUTTI_ERR_FORMAT, "archive/version is missing");
 }
 
-/* A file with `pickle`, which goes, and a megabyte of zeros in data/0. */
+/* A file with `pickle`, which is closed, and a megabyte of zeros in data/0. */
 static void write_large(FILE *pickle, char **text, size_t *n)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
@@ -323,7 +323,7 @@ static void put(FILE *to, const void *p, size_t n, int times)
 
 #define PUT(bytes, times) put(pickle, bytes, sizeof(bytes) - 1, times)
 
-/* A few bytes that ask for much: each took hours, or all memory. */
+/* A few bytes that would take hours, or all memory. */
 static void what_is_out_of_proportion_is_refused(void **state)
 {
     char *text;

@@ -1,4 +1,4 @@
-/* safetensors: what is written is read back; what is not well-formed is refused.   SPDX-License-Identifier: MIT */
+/* safetensors: written files can be read; malformed ones are rejected.   SPDX-License-Identifier: MIT */
 #include "checkpoint/safetensors.h"
 
 #include <setjmp.h>
@@ -172,7 +172,7 @@ static void hostile_headers_are_refused(void **state)
     }
 }
 
-/* Each "[]," of three bytes would take a hundred of memory; what stands in a text takes none. */
+/* Each "[]," of three bytes would take a hundred of memory; those within strings take none. */
 static void a_header_of_too_many_values_is_refused(void **state)
 {
     const size_t n = 24000000;
@@ -259,7 +259,7 @@ static void a_failed_write_leaves_the_old_file_and_nothing_else(void **state)
     tutti__safetensors_close(file);
 }
 
-/* Four processes write one path at once, as ranks of a careless program do; no write may fail, or mix with another. */
+/* Four processes write one path at once, as ranks of a program may by mistake; no write may fail, or mix with another. */
 static void writers_of_one_path_take_turns(void **state)
 {
     float a[1000];

@@ -1,4 +1,4 @@
-/* comm: the group that a launcher's variables describe, and the sentence for each way they can be incomplete.
+/* comm: the group that a launcher's variables describe, and the message for each way in which they can be incomplete.
  * SPDX-License-Identifier: MIT */
 #include "comm/bootstrap/environment.h"
 #include "comm/comm.h"
@@ -146,7 +146,7 @@ static void launchers_are_read(void **state)
     assert_int_equal(g.world_size, 1);
 }
 
-/* The usual prologue of an sbatch script exports part of torchrun's variables; the rest is the step's. */
+/* The usual prologue of an sbatch script exports some of torchrun's variables; the others come from the step. */
 static void launchers_are_read_beside_what_is_exported(void **state)
 {
     tutti__env_group g = read_ok(SLURM " WORLD_SIZE=7 MASTER_ADDR=10.0.0.7 MASTER_PORT=29500");

@@ -1,5 +1,5 @@
-/* comm: bytes from strangers and from members that have gone mad: the handshake and the store's frames, mutated at random
- * from a fixed seed; the server lives on and answers rightly.   SPDX-License-Identifier: MIT    timeout: 120 */
+/* comm: malformed input from strangers and members: the handshake and the store's frames, mutated at random
+ * from a fixed seed; the server keeps running and answers correctly.   SPDX-License-Identifier: MIT    timeout: 120 */
 #include "comm/bootstrap/store/store.h"
 
 #include <errno.h>
@@ -127,7 +127,7 @@ static void the_server_outlives_rubbish(void **state)
     tutti_store_free(store);
 }
 
-/* A log that others may have written to: records mutated behind the back of those who follow it. */
+/* A log with records mutated while others read it. */
 static void a_file_outlives_rubbish(void **state)
 {
     char path[64];

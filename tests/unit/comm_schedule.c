@@ -1,4 +1,4 @@
-/* comm: schedules over sockets, both ends in one thread: what has been added moves, nothing else; over one connection and
+/* comm: schedules over sockets, both ends in one thread: added messages are sent, and nothing else; over one connection and
  * several.   SPDX-License-Identifier: MIT */
 #include "comm/transport/tcp/tcp.h"
 
@@ -102,7 +102,7 @@ static void messages_move_when_added(void **state)
     }
 }
 
-/* A message that comes before it is expected waits in the socket, and the next schedule begins behind it. */
+/* A message that arrives before it is expected waits in the socket, and the next schedule begins after it. */
 static void schedules_follow_each_other(void **state)
 {
     int out[3] = {1, 2, 3}, in[3] = {0};

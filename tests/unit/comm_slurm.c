@@ -1,5 +1,5 @@
-/* comm: Slurm's host lists, expanded as Slurm does it, and what its variables say of a step; malformed ones are errors that
- * say so, whatever the bytes.   SPDX-License-Identifier: MIT */
+/* comm: Slurm's host lists, expanded as Slurm does, and a step's variables; malformed ones are errors with a
+ * message, for any bytes.   SPDX-License-Identifier: MIT */
 #include "comm/bootstrap/slurm.h"
 
 #include <setjmp.h>
@@ -156,7 +156,7 @@ static void slurm_expands_them_so_too(void **state)
     unsetenv("SLURM_CONF");
 }
 
-/* A list with some bytes changed either fails or has hosts that can all be asked for; the sanitizers watch. */
+/* A list with some bytes changed either fails or has hosts that can all be read; checked by sanitizers. */
 static void any_text_is_survived(void **state)
 {
     static const char BYTES[] = "[[]],,--n0123456789(x ";
@@ -289,7 +289,7 @@ static void half_a_step_is_an_error(void **state)
     }
 }
 
-/* Shells and mpirun's ranks have variables of a step that is not theirs. */
+/* Shells and mpirun's ranks have variables of a step of which they are no tasks. */
 static void others_are_no_tasks(void **state)
 {
     tutti__slurm_step step;

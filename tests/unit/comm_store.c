@@ -1,4 +1,4 @@
-/* comm: the store, in memory, in a file and over TCP: what it answers, and what strangers at its door cannot do.
+/* comm: the store, in memory, in a file and over TCP: its operations, and its protection against strangers.
  * SPDX-License-Identifier: MIT */
 #include "comm/bootstrap/store/store.h"
 
@@ -70,7 +70,7 @@ static tutti_store *file_store(void)
     return store;
 }
 
-/* ---- What it answers, the same for all ------------------------------------------------------------- */
+/* ---- Operations, the same for all stores ------------------------------------------------------------- */
 
 static void check_values(tutti_store *store)
 {
@@ -213,7 +213,7 @@ static void *wait_main(void *arg)
     return NULL;
 }
 
-/* Several threads wait over one handle, and over a clone, while the first goes on using it. */
+/* Several threads wait over one handle, and over a clone, while the first continues to use it. */
 static void check_wake_up(tutti_store *store)
 {
     enum { N = 6 };
@@ -295,7 +295,7 @@ static void a_client_sees_what_the_host_sees(void **state)
     tutti_store_free(clone);
 }
 
-/* ---- Coming and going ----------------------------------------------------------------------------------- */
+/* ---- Connecting and disconnecting ----------------------------------------------------------------------------------- */
 
 static void a_taken_port_is_told(void **state)
 {
@@ -415,7 +415,7 @@ static void what_a_killed_job_left_is_not_met_again(void **state)
     assert_int_equal(access(file_path(), F_OK), -1);
 }
 
-/* Ends of the log that a killed writer may leave: each prefix of a record. */
+/* The log may end with any prefix of a record, left by a killed writer. */
 static void half_a_record_is_cut_off(void **state)
 {
     tutti_store *store = file_store(), *reader;
@@ -450,7 +450,7 @@ static void half_a_record_is_cut_off(void **state)
 
 enum { ADDERS = 4, ADDS = 300 };
 
-/* A crowd adds; some of it is killed in the middle of it. What was added is there once, and nobody waits for the dead. */
+/* Many processes add, and some are killed while they do. Every addition counts once, and no process waits for a dead one. */
 static void writers_may_be_killed(void **state)
 {
     tutti_store *store = file_store();
@@ -577,7 +577,7 @@ static void all_ranks_may_come_at_once(void **state)
     for (size_t i = 0; i < TUTTI__COUNT_OF(crowds); i++)
         for (size_t k = 0; k < TUTTI__COUNT_OF(crowds[i].ranks); k++)
             crowds[i].ranks[k] = knock(port);
-    set(host, "key", "value"); /* the server has gone round once with all of them there */
+    set(host, "key", "value"); /* the server has handled all of them once */
     for (size_t i = 0; i < TUTTI__COUNT_OF(crowds); i++)
         assert_int_equal(
             pthread_create(&crowds[i].thread, NULL, greet_one_after_another, &crowds[i]), 0);
@@ -637,7 +637,7 @@ static void rubbish_disturbs_nobody(void **state)
         assert_int_equal(send(fd, "k", 1, MSG_NOSIGNAL), 1);
     }
     assert_turned_away(fd);
-    /* A waiter that goes away while parked. */
+    /* A waiting client that disconnects. */
     fd = knock(port);
     assert_int_equal(greet(fd), TUTTI_OK);
     {

@@ -1,8 +1,8 @@
-/* data: batches that are copied to a device ahead of time are whole there when they are inputs, and stay so until what
+/* data: batches copied to a device ahead of time are complete there when they are inputs, and unchanged until the work that
  * reads them is done.   SPDX-License-Identifier: MIT
  * devices: strict cuda
  *
- * Nothing waits for the device between batches: a copy that comes late, or memory that is filled again too early, shows. */
+ * Nothing waits for the device between batches: a late copy, or memory that is refilled too early, is detected. */
 #include "base/base.h"
 #include "data/ahead.h"
 #include "data/loader.h"
@@ -68,14 +68,14 @@ static void stand_free(stand *s)
     for (int i = 0; i < EPOCHS * BATCHES; i++)
         s->cx->device_ops->host_free(s->cx->device, s->got[i]);
     tutti_loader_free(s->loader);
-    assert_null(s->cx->ahead[0].host); /* nobody finds what has been freed */
+    assert_null(s->cx->ahead[0].host); /* freed memory is not offered any more */
     assert_null(s->cx->ahead[1].host);
     tutti_dataset_free(s->dataset);
     tutti_ctx_free(s->cx);
     free(s);
 }
 
-/* A step that reads the batch, when its stream comes there. */
+/* A step that reads the batch, asynchronously. */
 static void use(stand *s, const tutti_batch *batch, int number)
 {
     const size_t n_x = batch->n * X, n_y = batch->n * Y;
@@ -131,7 +131,7 @@ static void batches_reach_the_device_whole_and_stay(void **state)
         }
 }
 
-/* By shard: of three that are asked for, one is made by the workers and had, one by the caller, and one dropped. */
+/* By shard: of three requested batches, one is made by workers and taken, one is made by the caller, and one is dropped. */
 static void so_they_do_by_shard(void **state)
 {
     static const int WORKERS[] = {0, 1, 3}, PREFETCH[] = {1, 2, 5};

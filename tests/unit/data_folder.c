@@ -156,7 +156,7 @@ static void huge_and_foreign_images_are_refused(void **state)
     assert_int_equal(tutti__image_size("x.png", &height, &width), TUTTI_ERR_FORMAT);
 }
 
-/* What a telephone makes is read, also where little of it is wanted; what no camera makes is refused before memory is taken. */
+/* Photographs are read, also scaled down; images of impossible sizes are rejected before memory is allocated. */
 static void photographs_are_read_and_bombs_are_not(void **state)
 {
     enum { HEIGHT = 4000, WIDTH = 6000, SMALL = 224 };
@@ -245,7 +245,7 @@ static void scaling_keeps_constants_and_averages(void **state)
 
 /* ---- Folders ----------------------------------------------------------------------------------------------------- */
 
-/* train: b 2 images, a 1, c 1; val the same classes. Red is a number of its own for each image. */
+/* train: b 2 images, a 1, c 1; val the same classes. Each image has its own value of red. */
 static void put_tree(int side)
 {
     put_png("d/train/b/2.png", side, side, 12);
@@ -383,7 +383,7 @@ static void images_of_many_sizes_become_one(void **state)
     assert_error_says("those of digits have one", NULL, NULL);
 }
 
-/* A random part is one of the image, of the areas and aspects that are said, and a function of chance. */
+/* A random part is within the image, with the documented areas and aspect ratios, and a function of chance. */
 static void random_parts_are_parts(void **state)
 {
     tutti_dataset *dataset = open_sized(5);
@@ -428,7 +428,7 @@ static void hear(void *user, tutti_log_level level, const char *area, int rank, 
         snprintf(heard + strlen(heard), sizeof heard - strlen(heard), "%s\n", text);
 }
 
-/* What is left out of a folder is named, once for all of it, and names do not reach a terminal as they are. */
+/* Skipped entries of a folder are named in one warning, with printable names. */
 static void what_is_left_out_is_named(void **state)
 {
     (void)state;

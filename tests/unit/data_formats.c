@@ -1,4 +1,4 @@
-/* data: each format reads what it should, and says clearly what is wrong with a file.   SPDX-License-Identifier: MIT */
+/* data: each format reads correctly, and reports what is wrong with a file.   SPDX-License-Identifier: MIT */
 #include "data_support.h"
 
 #include "data/dataset.h"

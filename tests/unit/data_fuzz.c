@@ -1,7 +1,7 @@
 /* data: no bytes in a file crash a reader.   SPDX-License-Identifier: MIT
  *
- * Each round damages a good file (or makes one of noise), opens the data set and reads from it: any status will do, but
- * under the sanitizers nothing may be touched that is not ours. The noise is Philox's, so that a failure comes again. */
+ * Each round damages a good file (or makes one of noise), opens the data set and reads from it: any status is allowed, but
+ * no invalid access, which sanitizers check. The noise is Philox's, so that a failure can be reproduced. */
 #include "data_support.h"
 
 #include "data/dataset.h"
@@ -57,7 +57,7 @@ static void try_to_read(const char *spec, int image_size)
     image = malloc((size_t)info.channels * (size_t)info.height * (size_t)info.width);
     assert_non_null(image);
     if (info.height * info.width >
-        1 << 16) /* a damaged header may well ask for much: right, but slow */
+        1 << 16) /* a damaged header may request many samples: valid, but slow */
         info.count = info.count > 1;
     for (size_t i = 0; i < info.count && i < 20; i++)
         if (tutti_dataset_read(dataset, i, image, &label) == TUTTI_OK)

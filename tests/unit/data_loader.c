@@ -1,7 +1,7 @@
-/* data: the loader's batches are right whatever the workers, the rank and the order of events.
+/* data: the loader's batches are correct for any workers, rank and order of events.
  * SPDX-License-Identifier: MIT
  *
- * The group is a stand-in that only knows its rank and size: that is all a loader asks of it. */
+ * The group is a mock with only rank and size, which is all that a loader uses. */
 #include "base/base.h"
 #include "data/dataset.h"
 #include "data/loader.h"
@@ -33,7 +33,7 @@ int tutti_group_size(const tutti_group *group)
     return group->size;
 }
 
-/* ---- A data set whose images say which they are, and that can be told to fail ---------------------------- */
+/* ---- A data set whose images contain their index, and that can be made to fail ---------------------------- */
 
 enum { COUNT = 53, SIDE = 20, PIXELS = 3 * SIDE * SIDE };
 
@@ -229,7 +229,7 @@ static void an_epoch_can_be_left_in_the_middle(void **state)
     tutti_dataset_free(dataset);
 }
 
-/* From any batch on, an epoch goes on as if those before had been delivered; so does the next one. */
+/* From any batch on, an epoch continues as if those before had been delivered; so does the next one. */
 static void an_epoch_can_begin_in_the_middle(void **state)
 {
     tutti_sampler_opts sampler = {.count = COUNT, .world_size = 1, .shuffle = true};
@@ -360,7 +360,7 @@ static void a_failure_comes_in_its_place_with_file_and_index(void **state)
             assert_non_null(strstr(tutti_last_error(), "0017.bin"));
             assert_non_null(strstr(tutti_last_error(), "sample 17"));
         }
-        fails_at = SIZE_MAX; /* mended: the next epoch is whole */
+        fails_at = SIZE_MAX; /* repaired: the next epoch is complete */
         tutti_loader_set_epoch(loader, 1);
         check_epoch(loader, dataset, (tutti_sampler_opts){.count = COUNT, .world_size = 1}, 1, 5);
         tutti_loader_free(loader);
@@ -705,7 +705,7 @@ static void hear(void *user, tutti_log_level level, const char *area, int rank, 
     pthread_mutex_unlock(&hang);
 }
 
-/* Sample 17 is there only once somebody has complained of it. */
+/* Reading sample 17 returns only after a warning about it. */
 static tutti_status hanging_read(const void *self, size_t index, uint8_t *image, int64_t *label_p)
 {
     pthread_mutex_lock(&hang);

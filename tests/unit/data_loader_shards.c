@@ -1,7 +1,7 @@
-/* data: a loader's batches by shard are those that the shard's rank would get, whoever takes them, in whatever order, and
- * whatever was asked for before.   SPDX-License-Identifier: MIT
+/* data: a loader's batches by shard are those that the shard's rank would get, by any rank, in any order, and
+ * for any earlier requests.   SPDX-License-Identifier: MIT
  *
- * The group is a stand-in that only knows its rank and size: that is all a loader asks of it. */
+ * The group is a mock with only rank and size, which is all that a loader uses. */
 #include "base/base.h"
 #include "data/dataset.h"
 #include "data/loader.h"
@@ -31,7 +31,7 @@ int tutti_group_size(const tutti_group *group)
     return group->size;
 }
 
-/* ---- A data set that tells who reads what, can hang, and can fail ----------------------------------------- */
+/* ---- A data set that records reads, and can hang or fail ----------------------------------------- */
 
 enum { COUNT = 53, SIDE = 6, PIXELS = 3 * SIDE * SIDE, MAX_READS = 4096 };
 
@@ -189,8 +189,8 @@ static uint32_t draw(uint32_t *state, uint32_t below)
     return (*state >> 8) % below;
 }
 
-/* Every batch of an epoch, in some order; before each some others are asked for, of this epoch and the next, of which some
- * do not exist, and most are taken by nobody or late. */
+/* Every batch of an epoch, in some order; before each some others are requested, of this epoch and the next, of which some
+ * do not exist, and most are taken late or never. */
 static void take_all(tutti_loader *loader, const expected *e, const tutti_loader_opts *opts,
                      uint32_t seed)
 {
@@ -470,7 +470,7 @@ static void a_loader_can_be_freed_at_any_time(void **state)
     tutti_dataset_free(dataset);
 }
 
-/* ---- What goes wrong --------------------------------------------------------------------------------------------- */
+/* ---- Failures --------------------------------------------------------------------------------------------- */
 
 static void a_failure_comes_with_file_and_index(void **state)
 {
@@ -496,7 +496,7 @@ static void a_failure_comes_with_file_and_index(void **state)
                 assert_non_null(strstr(tutti_last_error(), "0012.bin"));
                 assert_non_null(strstr(tutti_last_error(), "sample 12"));
             }
-            reset(); /* mended */
+            reset(); /* repaired */
             tutti_loader_set_epoch(loader, 0);
             take_in_order(loader, 1, 0);
             take_in_order(loader, 1, 1);

@@ -1,6 +1,6 @@
-/* data: the sampler deals out PyTorch's permutation by PyTorch's formula.   SPDX-License-Identifier: MIT
+/* data: the sampler divides PyTorch's permutation by PyTorch's formula.   SPDX-License-Identifier: MIT
  *
- * The expected numbers are what torch.randperm and DistributedSampler give: tools/make_golden_data.py prints them. */
+ * The expected numbers are from torch.randperm and DistributedSampler: tools/make_golden_data.py prints them. */
 #include "base/base.h"
 
 #include <tutti/data.h>
@@ -153,7 +153,7 @@ static void ranks_outside_the_world_are_refused(void **state)
     }
 }
 
-/* An epoch that 2, then 3, then 1 ranks go through: each sample once, and what pads the end comes from the front. */
+/* An epoch of 2, then 3, then 1 ranks: each sample once, and padding at the end from the front. */
 static void an_epoch_goes_on_with_other_ranks(void **state)
 {
     static const struct {

@@ -1,4 +1,4 @@
-/* Data sets of the program's own samples: in memory and by a function, what they are delivered as, and what is refused.
+/* Data sets of the program's own samples: in memory and by a function, as delivered by loaders, and errors.
  * SPDX-License-Identifier: MIT */
 #include "data/dataset.h"
 
@@ -183,7 +183,7 @@ static tutti_status read_image(void *self, size_t index, void *x, void *y)
     return TUTTI_OK;
 }
 
-/* The message of a loader that comes to a sample that is wrong. */
+/* The message of a loader about an invalid sample. */
 static void fails(const tutti_dataset *dataset, int workers, const char *message)
 {
     tutti_loader *loader;

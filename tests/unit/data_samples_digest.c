@@ -1,4 +1,5 @@
-/* data: the samples digest of a step is the sampler's own, whoever had which batch, and no other.   SPDX-License-Identifier: MIT */
+/* data: the samples digest of a step equals the sampler's, whichever rank had which batch, and no other does.
+ * SPDX-License-Identifier: MIT */
 #include "data/sampler.h"
 
 #include <setjmp.h>
@@ -21,7 +22,7 @@ static void expected_of(uint64_t lanes[2], const tutti_sampler_opts *sampler, ui
     free(order);
 }
 
-/* What a loader of each shard has in these batches, the last shard and the last batch first. */
+/* The samples of each shard's loader in these batches, the last shard and the last batch first. */
 static size_t have(size_t samples[COUNT * 2], const tutti_sampler_opts *sampler, uint64_t epoch,
                    size_t first, size_t batches, size_t batch)
 {
@@ -131,7 +132,7 @@ static void it_finds_what_is_wrong(void **state)
     }
 }
 
-/* It may stand in files: sums of XXH3-64 over (step, sample, lane) as 64-bit words. */
+/* It is stored in files: sums of XXH3-64 over (step, sample, lane) as 64-bit words. */
 static void it_is_a_fixed_function(void **state)
 {
     uint64_t lanes[2] = {0, 0};

@@ -51,7 +51,7 @@ static void reuse(void)
     ops->free(gpu, NULL);
     ops->free(gpu, p);
     CHECK_OK(tutti_stream_wait(stream));
-    q = ops->alloc(gpu, 1000001, false); /* nearly the same is the same */
+    q = ops->alloc(gpu, 1000001, false); /* nearly equal sizes share a block */
     CHECK(q == p);
     ops->free(gpu, q);
     CHECK_OK(tutti_stream_wait(stream));
@@ -115,7 +115,7 @@ static void no_reuse_of_pinned_memory_before_copies_are_done(void)
     tutti_stream_free(stream);
 }
 
-/* Something like a step: everything that the device offers, twice. */
+/* Like a step: everything that the device offers, twice. */
 static void step(tutti_stream *compute, tutti_stream *copy, tutti__event *event)
 {
     void *input = ops->alloc(gpu, 100000, false), *sum = ops->alloc(gpu, 5000, true);
@@ -138,7 +138,7 @@ static void step(tutti_stream *compute, tutti_stream *copy, tutti__event *event)
     ops->host_free(gpu, host);
 }
 
-/* What the host does goes on while the device works: nothing that it calls may wait. */
+/* The host continues while the device works: no call may wait. */
 static void no_waiting_after_warm_up(void)
 {
     tutti_stream *compute = begin(), *copy;
@@ -172,7 +172,7 @@ static void out_of_memory(void)
     CHECK_SAYS("this process has 40.0 MiB in use and 0.0 MiB kept");
     CHECK_SAYS("--batch-size");
     CHECK_SAYS("--amp bf16");
-    /* What is kept goes back where another size is wanted, or does where it is not much too large. */
+    /* Cached memory is returned if another size is needed, or used if it is not much too large. */
     ops->free(gpu, p);
     q = ops->alloc(gpu, 60 * MB, false);
     CHECK(q && memory_usage().kept == 0);
@@ -181,7 +181,7 @@ static void out_of_memory(void)
     tutti_stream_free(stream);
 }
 
-/* Rather than to fail, the host waits for memory that work still uses. */
+/* Instead of failing, the host waits for memory that is still in use. */
 static void waits_for_memory(void)
 {
     tutti_stream *stream = begin();
@@ -199,7 +199,7 @@ static void waits_for_memory(void)
     tutti_stream_free(stream);
 }
 
-/* For streams that are there, and for those that come later; without waiting for it. */
+/* For existing and for later streams; without waiting. */
 static void zeroed_for_all(void)
 {
     tutti_stream *first = begin(), *second;
@@ -293,7 +293,7 @@ static void copies_of_pageable_memory(void)
     tutti_stream_free(stream);
 }
 
-/* It is read when the stream comes there: an event says when. */
+/* It is read asynchronously: an event tells when. */
 static void copies_of_pinned_memory_are_late(void)
 {
     tutti_stream *stream = begin();
@@ -398,7 +398,7 @@ static void ranks_as_threads(void)
         CHECK(pthread_join(threads[i], NULL) == 0);
 }
 
-/* ---- What goes wrong --------------------------------------------------------------------------------------------- */
+/* ---- Failures --------------------------------------------------------------------------------------------- */
 
 static void a_failure_of_the_device(void)
 {

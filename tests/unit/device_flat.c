@@ -1,5 +1,5 @@
-/* Arithmetic over flat memory, of a device beside the CPU's: the same bits element by element, sums to double's precision and
- * the same at every place in memory, what is not finite wherever it stands, more spans than one launch takes.
+/* Arithmetic over flat memory on a device compared with the CPU's: the same bits elementwise, sums to double precision and
+ * independent of the place in memory, non-finite values anywhere, more spans than one launch takes.
  * SPDX-License-Identifier: MIT
  * devices: strict cuda */
 #include <setjmp.h>
@@ -55,7 +55,7 @@ static void noise(float *x, size_t n, uint64_t seed)
     }
 }
 
-/* The same n floats on the host, and on the device `shift` floats behind an aligned address. */
+/* The same n floats on the host, and on the device `shift` floats after an aligned address. */
 typedef struct both {
     float *host, *block, *p;
     size_t n;
@@ -203,7 +203,7 @@ static void counting_adds_one(void **state)
 
 enum { SPANS = 300 };
 
-/* A block cut into spans of 0, 1, 2, ... elements, and what is left. */
+/* A block cut into spans of 0, 1, 2, ... elements, and the rest. */
 static size_t cut(float *p, size_t n, tutti__flat_span spans[SPANS])
 {
     size_t at = 0;
@@ -255,7 +255,7 @@ static void unscaling_finds_what_is_not_finite(void **state)
             ok(tutti__copy_in(stream, b.p, b.host, b.n * sizeof(float)));
             ok(ops->flat->unscale(stream, spans, cut(b.p, b.n, spans), 0.25f, &finite));
             assert_int_equal(finite, isfinite(odd[i]));
-            b.host[places[k]] = 0; /* the payload of a NaN is nobody's business */
+            b.host[places[k]] = 0; /* the payload of a NaN does not matter */
             for (size_t j = 0; j < b.n; j++)
                 b.host[j] *= 0.25f;
             if (isfinite(odd[i]))
@@ -301,7 +301,7 @@ static void nothing_but_infinities_and_nans_is_not_finite(void **state)
     find_one(TUTTI_F32, floats[2], 0, 0);
 }
 
-/* ---- Sums that know no order ---- */
+/* ---- Sums that do not depend on the order ---- */
 
 /* Memory of the device with these bytes. */
 static void *device_copy(const void *from, size_t bytes)
@@ -319,7 +319,7 @@ static uint64_t next(uint64_t *seed)
     return *seed ^ *seed >> 29;
 }
 
-/* Gradients for which |g * 2^exponent| stays below 2^limit: of all sizes, and what is special. */
+/* Gradients for which |g * 2^exponent| stays below 2^limit: of all sizes, and special values. */
 static void draw_gradients(float *g, size_t n, int exponent, int limit, uint64_t seed)
 {
     const float most = ldexpf(1 - 0x1p-24f, limit - exponent);
@@ -351,7 +351,7 @@ static uint32_t bits_of(float x)
     return bits & INT32_MAX;
 }
 
-/* The device's are those of the C library in long double; added twice, and then as they stand. */
+/* The device's equal the C library's in long double; added twice, and then once with `first`. */
 static void check_fixed_add(size_t n, size_t shift, const tutti__fixed *f, int limit)
 {
     const size_t width = (size_t)f->bits / 8;

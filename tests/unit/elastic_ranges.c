@@ -1,4 +1,4 @@
-/* elastic: ranges of shards in proportion to speed: all shards, one a rank at least, the last rank's end as early as can be.
+/* elastic: ranges of shards in proportion to speed: all shards, at least one per rank, and the last rank ends as early as possible.
  * SPDX-License-Identifier: MIT */
 #include "elastic/deal.h"
 
@@ -28,7 +28,7 @@ static int64_t duration(int size, const int64_t *ns, const int *first)
     return most;
 }
 
-/* One shard after the other to whoever would be done first with it: nothing ends earlier. */
+/* Assigns each shard to the rank that would finish it first: optimal. */
 static int64_t least_duration(int shards, int size, const int64_t *ns)
 {
     int first[65] = {0}, n[64];

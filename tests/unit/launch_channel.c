@@ -1,4 +1,4 @@
-/* launch: messages between agents, whole however they come, and what is no message.   SPDX-License-Identifier: MIT */
+/* launch: messages between agents, received in any pieces, and invalid ones.   SPDX-License-Identifier: MIT */
 #include "launch/channel.h"
 
 #include <setjmp.h>
@@ -93,7 +93,7 @@ static void what_is_no_message_is_a_fault(void **state)
     }
 }
 
-/* Nobody reads: what waits is bounded, and nothing blocks. */
+/* The peer does not read: the send buffer is bounded, and nothing blocks. */
 static void a_peer_that_does_not_read_is_given_up(void **state)
 {
     char *text = malloc(30001);

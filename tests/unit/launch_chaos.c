@@ -1,4 +1,4 @@
-/* launch: what --chaos comes to: a plan or a refusal that names the key, and the same events for the same seed.
+/* launch: --chaos: a plan or an error that names the key, and the same events for the same seed.
  * SPDX-License-Identifier: MIT */
 #include "launch/chaos.h"
 

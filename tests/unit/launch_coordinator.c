@@ -1,4 +1,4 @@
-/* launch: what the coordinator answers to nodes that fit, do not fit, come late, repeat themselves and go.
+/* launch: the coordinator's answers to nodes that fit, do not fit, come late, repeat messages and leave.
  * SPDX-License-Identifier: MIT */
 #include "launch/coordinator.h"
 #include "launch/channel.h"
@@ -65,7 +65,7 @@ static void end(fixture *f)
     tutti__console_free(&f->console);
 }
 
-/* A node's connection, proven: a child greets and passes the socket on, while this process serves. */
+/* A node's authenticated connection: a child authenticates and passes the socket on, while this process serves. */
 static tutti__channel connect_node(fixture *f)
 {
     const tutti__claim claim = {.kind = 'L', .process = 2};
@@ -143,7 +143,7 @@ static void say(fixture *f, tutti__channel *channel, const char *message)
     tutti__coordinator_serve(f->coordinator);
 }
 
-/* The next message, but for pings and waits; the caller's. NULL: none. */
+/* The next message other than pings and waits; owned by the caller. NULL: none. */
 static json_t *hear(fixture *f, tutti__channel *channel)
 {
     json_t *m;
@@ -272,7 +272,7 @@ static void words_of_another_round_are_not_heard(void **state)
     end(&f);
 }
 
-/* "I lost a peer" gives way to a cause, in whatever order they come; the code of the job is the cause's. */
+/* A cause replaces "I lost a peer", in any order; the job's exit code is the cause's. */
 static void the_cause_is_told_not_its_effect(void **state)
 {
     static const char *const FAILED[] = {
@@ -347,7 +347,7 @@ static void what_an_orderly_stop_does_takes_no_restart(void **state)
     end(&f);
 }
 
-/* In the midst of a failure somebody leaves: the failure stays what is told. */
+/* A node leaves during a failure: the failure is still reported. */
 static void a_node_that_leaves_hides_no_failure(void **state)
 {
     tutti__channel node;
@@ -388,7 +388,7 @@ static void a_node_that_leaves_early_is_in_no_round(void **state)
     end(&f);
 }
 
-/* The workers of one node have ended well, those of the other are about to: they are not begun anew for a newcomer. */
+/* The workers of one node have succeeded, those of the other are about to: they are not restarted for a newcomer. */
 static void a_node_that_comes_at_the_end_is_too_late(void **state)
 {
     tutti__channel b, c;
@@ -414,7 +414,7 @@ static void a_node_that_comes_at_the_end_is_too_late(void **state)
     end(&f);
 }
 
-/* Serves at the coordinator's own times until the local node is told something, 10 s at most. */
+/* Serves at the coordinator's deadlines until the local node gets a message, for 10 s at most. */
 static void wait_for_word(fixture *f)
 {
     for (double end_ms = tutti__now_ms() + 10000; tutti__now_ms() < end_ms && !f->local.n_in;) {
@@ -430,7 +430,7 @@ static void wait_for_word(fixture *f)
     "{\"type\":\"said\", \"round\":0, \"place\":0, \"start\":0, \"protocol\":1, \"kind\":0, "      \
     "\"shards\":4, \"step\":-1, \"build\":\"it\"}"
 
-/* Nodes that come while the first workers still start: whether these are elastic decides between a new start and a joining. */
+/* Nodes that come while the first workers still start: they join if these turn out to be elastic; else all restart. */
 static void workers_that_start_may_turn_out_elastic(void **state)
 {
     (void)state;
@@ -465,7 +465,7 @@ static int missing_from(const fixture *f, int at)
     return node ? node->id : 0;
 }
 
-/* For want of hearing the coordinator, which is no proof that it is dead. */
+/* Disconnects because it did not hear from the coordinator, which does not prove that that is dead. */
 static void hangs_up(fixture *f, tutti__channel *node, const char *lost)
 {
     say(f, node, "{\"type\":\"apart\"}");
@@ -476,7 +476,7 @@ static void hangs_up(fixture *f, tutti__channel *node, const char *lost)
     }
 }
 
-/* The list has one node less already, of which nobody but the local one knows: it counts all the same, and is asked. */
+/* A newer list without one node is known only to the local node: the lost node still counts, and is asked. */
 static void nodes_that_were_lost_are_all_asked(void **state)
 {
     tutti__channel b, c;
@@ -509,7 +509,7 @@ static void nodes_that_were_lost_are_all_asked(void **state)
     end(&f);
 }
 
-/* A node of the same list passes by with a newer one: of the dead that says nothing, they are asked again. The
+/* A node comes with a newer list, which does not say who is dead: they are asked again. The
  * waiting has an end. */
 static void who_is_dead_is_asked_again_for_a_newer_list(void **state)
 {
@@ -543,7 +543,7 @@ static void who_is_dead_is_asked_again_for_a_newer_list(void **state)
     end(&f);
 }
 
-/* Who comes knows of a coordinator that has followed this one: it is among the nodes of a list that this one never had. */
+/* A node comes that knows of this one's successor: it is in a list that this one never had. */
 static void whoever_was_followed_asks_for_the_later_one(void **state)
 {
     tutti__channel b;
@@ -566,7 +566,7 @@ static void whoever_was_followed_asks_for_the_later_one(void **state)
     end(&f);
 }
 
-/* A node says nothing of its own accord: it is asked in time, however short the time is. */
+/* A node sends nothing unasked: it is pinged in time, however short its limit. */
 static void a_silent_node_is_asked_before_it_is_missed(void **state)
 {
     double end_ms = tutti__now_ms() + 10000;
@@ -593,7 +593,7 @@ static void a_silent_node_is_asked_before_it_is_missed(void **state)
     end(&f);
 }
 
-/* Whoever does not know the secret is turned away, and does not count as a node. */
+/* A connection without the secret is rejected, and does not count as a node. */
 static void strangers_are_turned_away(void **state)
 {
     const char text[] = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -619,7 +619,7 @@ static void strangers_are_turned_away(void **state)
     end(&f);
 }
 
-/* 256 would be 0 to whoever waits for the launcher. */
+/* Code 256 would become 0 for the launcher's parent. */
 static void a_failure_is_no_success_whatever_code_it_says(void **state)
 {
     static const char *const CODES[] = {"256", "0", "-1", "9223372036854775807", "\"x\""};
@@ -642,7 +642,7 @@ static void a_failure_is_no_success_whatever_code_it_says(void **state)
     }
 }
 
-/* They have as long as a slow node to prove who they are; meanwhile others come. */
+/* They have as much time to authenticate as a slow node; meanwhile others connect. */
 static void strangers_that_wait_keep_nobody_out(void **state)
 {
     enum { STRANGERS = 200 };

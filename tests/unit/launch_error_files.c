@@ -1,4 +1,4 @@
-/* launch: whatever a worker leaves in its error file, little of it is read, and nothing of it harms.
+/* launch: any contents of a worker's error file are harmless, and only a limited part is read.
  * SPDX-License-Identifier: MIT */
 #include "launch/files.h"
 
@@ -27,7 +27,7 @@ static bool read_text(const char *text, tutti__words *words)
     return tutti__error_file_read(&worker, words);
 }
 
-/* Nothing that a terminal would obey. */
+/* Without control characters. */
 static void check_harmless(const tutti__words *words)
 {
     size_t n = strlen(words->text);
@@ -102,7 +102,7 @@ static void times_are_told(void **state)
     assert_false(words.effect);
 }
 
-/* Nested deeper than a parser of JSON should follow: the text as it is. */
+/* Nested too deeply for a JSON parser: taken as text. */
 static void deep_nesting(void **state)
 {
     enum { DEPTH = 500000 };

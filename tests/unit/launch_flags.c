@@ -1,4 +1,4 @@
-/* launch: what the command line of `tutti run` comes to.   SPDX-License-Identifier: MIT */
+/* launch: the command line of `tutti run`.   SPDX-License-Identifier: MIT */
 #include "launch/flags.h"
 
 #include <setjmp.h>
@@ -79,7 +79,7 @@ static void one_node_needs_no_place(void **state)
     assert_int_equal(line.opts.master_port, 5000);
 }
 
-/* Case 56, and torchrun's ways of saying the rest. */
+/* Case 56, and torchrun's other spellings. */
 static void several_nodes(void **state)
 {
     const tutti__nodes *nodes;
@@ -126,7 +126,7 @@ static void several_nodes(void **state)
     unsetenv("MASTER_PORT");
 }
 
-/* srun, a task a node: the step says who meets where, unless flags do. */
+/* srun with one task per node: the step determines the nodes and the endpoint, unless flags do. */
 static void a_step_of_slurm_is_one_job(void **state)
 {
     static const char *const STEP[][2] = {{"SLURM_STEP_NUM_TASKS", "2"},

@@ -1,4 +1,4 @@
-/* launch: who forms a generation, rule by rule, in orders that may and may not be expected.   SPDX-License-Identifier: MIT */
+/* launch: which workers form a generation, rule by rule, in expected and unexpected orders.   SPDX-License-Identifier: MIT */
 #include "launch/generation.h"
 
 #include <setjmp.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-/* What came out, as text: "G1 a0:0/2 a1:1/2" a generation with its ranks, then the others in order. A worker is a letter for
+/* The actions, as text: "G1 a0:0/2 a1:1/2" a generation with its ranks, then the others in order. A worker is a letter for
  * its node, a digit for its place, and ' for each start before it. */
 typedef struct fixture {
     tutti__generations g;
@@ -122,7 +122,7 @@ static void pass(fixture *f, uint64_t ms)
     tutti__generations_tick(&f->g, f->now);
 }
 
-/* A node of two; one has said that a step is committed. */
+/* A node of two; one has reported a committed step. */
 static void begin_two(fixture *f, int64_t step)
 {
     begin(f, 1, 2);
@@ -155,7 +155,7 @@ static void the_first_waits_for_all_and_is_fresh(void **state)
     expect(&f, "");
     ended(&f, "a1", 0, 9);
     expect(&f, "replace a1");
-    ready(&f, "a1", -1); /* the dead one's word, late */
+    ready(&f, "a1", -1); /* the dead one's message, late */
     expect(&f, "");
     ready(&f, "a1'", -1);
     expect(&f, "G1 a0:0/3 a1':1/3 a2:2/3");
@@ -255,7 +255,7 @@ static void who_is_late_goes_if_blamed_stopped_or_too_late(void **state)
     committed(&f, "a0", 2);
 
     tutti__generations_stopped(&f.g, f.now, who("a1"), true);
-    expect(&f, ""); /* a debugger: as long as nobody minds */
+    expect(&f, ""); /* a debugger: fine as long as none waits for it */
     ready(&f, "b0", 2);
     expect(&f, "regroup a0 regroup a1 kill a1");
     ended(&f, "a1", 0, 9);
@@ -325,7 +325,7 @@ static void a_place_that_goes_on_dying_is_tried_ever_more_seldom(void **state)
     ended(&f, "a1", 3, 0);
     ready(&f, "a0", 1);
     ended(&f, "a1'", 4, 0);
-    committed(&f, "a0", 2); /* that others go on says nothing of this place */
+    committed(&f, "a0", 2); /* progress of others does not count for this place */
     ended(&f, "a1''", 0, 6);
     expect(&f, "replace a1 regroup a0 G2 a0:0/1 replace a1' rest a1''");
     assert_string_equal(f.why,
@@ -431,7 +431,7 @@ static void who_ends_must_say_that_the_work_is_done(void **state)
                                "(tutti_elastic_end)");
     tutti__generations_free(&f.g);
 
-    begin_two(&f, 5); /* another takes the place of one that died, and may say it */
+    begin_two(&f, 5); /* a replacement of a dead one may report it */
     ended(&f, "a1", 0, 9);
     *f.text = '\0';
     ended(&f, "a0", 0, 0);
@@ -503,7 +503,7 @@ static void a_lost_node_is_gone_with_all_its_workers(void **state)
     expect(&f, "regroup a0 regroup a1 regroup b1");
     tutti__generations_node_lost(&f.g, f.now, 0);
     expect(&f, "G2 b0:0/2 b1:1/2");
-    ready(&f, "a0", 1); /* of nobody who is known */
+    ready(&f, "a0", 1); /* from an unknown worker */
     expect(&f, "");
     f.now += 500;
     committed(&f, "b0", 2);
@@ -536,7 +536,7 @@ static void after_the_end_nobody_is_replaced(void **state)
     tutti__generations_free(&f.g);
 }
 
-/* It has ended, the others take it for dead, and their word is there before its own. */
+/* It has ended, the others consider it dead, and their message arrives before its own. */
 static void work_is_done_though_who_did_it_was_given_up(void **state)
 {
     fixture f;
@@ -607,7 +607,7 @@ static void who_cannot_be_reached_goes_after_three_generations(void **state)
     tutti__generations_free(&f.g);
 }
 
-/* It can reach nobody, and so says of nobody that they are dead. */
+/* It can reach no other, and so blames none. */
 static void who_gives_up_first_goes_after_three_generations(void **state)
 {
     fixture f;
@@ -630,7 +630,7 @@ static void who_gives_up_first_goes_after_three_generations(void **state)
     ready(&f, "a1", 1);
     ready(&f, "b1", 1);
     expect(&f, "kill b0 G5 a0:0/3 a1:1/3 b1:2/3");
-    for (int i = 0; i < 3; i++) { /* whom the others heard die, before it was told here */
+    for (int i = 0; i < 3; i++) { /* the others noticed its death before it was reported here */
         ready(&f, "a0", 1);
         ready(&f, "a1", 1);
         *f.text = '\0';
@@ -689,7 +689,7 @@ static void a_new_coordinator_begins_nothing_without_the_state(void **state)
     tutti__generations_free(&f.g);
 }
 
-/* Others may go on: who is at work ends with the step at hand, and nothing is begun. */
+/* Others may be continuing: working members end after the current step, and nothing new begins. */
 static void nothing_is_begun_while_it_is_paused(void **state)
 {
     fixture f;

@@ -1,20 +1,22 @@
 /* launch: every order of messages and deaths of a small elastic job, with the coordinator's own rules.
  * SPDX-License-Identifier: MIT    timeout: 240
  *
- * Three places, two steps. The coordinator is src/launch/generation.c as it is; workers, their collectives and the words between
- * are a model, one transition each, in any order that queues allow. Beside them faults: a worker dies, freezes (and perhaps
- * goes on), or loses sight of another. All states that can be reached are visited, breadth first, and in each:
+ * Three places, two steps. The coordinator is the real src/launch/generation.c; workers, their collectives and the messages
+ * between them are a model, with one transition each, in any order that queues allow. In addition there are faults: a worker
+ * dies, freezes (and perhaps continues), or loses its connection to another. All reachable states are visited, breadth first,
+ * and in each:
  *
  *   near      the steps of living members that have the state differ by one at most
- *   kept      an attempt begins at the newest step that anybody living has committed
+ *   kept      an attempt begins at the newest step that any living worker has committed
  *   one       no two generations have members at work
  *   first     rank 0 has the newest state of its generation
- *   no limit  unless somebody froze or was cut off, nothing waits for a time limit
+ *   no limit  unless a worker froze or was disconnected, nothing waits for a time limit
  *   ends      without further faults every run ends, and the job's work is done
  *
- * "Living" leaves out whom the coordinator has ordered to be killed. Where something does not hold the shortest way there is
- * printed. A rule that is switched off must be found. Visited states are kept as 64-bit hashes: of ten millions two are taken for
- * one with a probability of 3e-6. Left out, since it changes little: COMMITTED arrives at once, and who has finished ends at once. */
+ * "Living" excludes workers that the coordinator has ordered to be killed. If an invariant is violated, the shortest path there
+ * is printed. Switched-off rules must be found. Visited states are kept as 64-bit hashes: among ten million states two have the
+ * same hash with a probability of 3e-6. Omitted, since it changes little: COMMITTED arrives at once, and a finished worker ends
+ * at once. */
 #include "harness/launch_steps.h"
 
 #include <setjmp.h>
@@ -29,7 +31,7 @@
 
 enum { MOST_STATES = 9000000, MOST_EDGES = 36000000, SLOTS = 1 << 24 };
 
-typedef struct slot { /* both in one cache line: of most visits half the time is waiting for it */
+typedef struct slot { /* both in one cache line, which takes half of the time of most visits */
     uint64_t hash;    /* 0: free */
     uint64_t index;
 } slot;
@@ -88,7 +90,7 @@ static void keep_next(const state *s, uint32_t index)
     all.next_index[all.n_next++] = index;
 }
 
-/* Its number; a new one is kept for the next level. */
+/* The state's index; a new one is added to the next level. */
 static uint32_t visit(const state *s, uint32_t parent, int pick)
 {
     const uint64_t hash = XXH3_64bits(s, sizeof *s) | 1;
@@ -133,7 +135,7 @@ static state beginning(void)
     return s;
 }
 
-/* The shortest way to state `index`, and the transition from there. */
+/* Prints the shortest path to state `index`, and the transition from there. */
 static void print_way(uint32_t index, int pick)
 {
     int picks[256], n = 0;
@@ -180,14 +182,14 @@ static void expand(const state *s, uint32_t from)
     }
 }
 
-/* Without faults no state comes again: states are taken away that none leads to, until none is left. */
+/* Without faults there are no cycles: removes states without predecessors, until none is left. */
 static void check_end(void)
 {
     uint32_t *first = calloc((size_t)all.n + 1, sizeof *first),
              *queue = calloc(all.n, sizeof *queue);
     uint32_t head = 0, tail = 0;
 
-    /* Edges lie in the order of where they come from. */
+    /* Edges are sorted by their source. */
     for (uint32_t k = 0; k < all.n_edges; k++)
         first[all.edges[k].from + 1]++;
     for (uint32_t i = 0; i < all.n; i++) {
@@ -204,7 +206,7 @@ static void check_end(void)
     free(queue);
 }
 
-/* Visits all states; what does not hold, or NULL. */
+/* Visits all states; returns the violated invariant, or NULL. */
 static const char *explore(const plan *p)
 {
     state s;
@@ -250,7 +252,7 @@ static void all_holds_in_every_order(void **context)
         {.nodes = 3, .shards = 2, .faults = 1},
         {.nodes = 1, .shards = 2, .faults = 2, .at_work = true},
         {.nodes = 1, .shards = 3, .faults = 1, .at_work = true, .all_kinds = true},
-#ifndef TUTTI__SANITIZED /* which takes minutes for them */
+#ifndef TUTTI__SANITIZED /* takes minutes with sanitizers */
         {.nodes = 3, .shards = 3, .faults = 2, .at_work = true},
         {.nodes = 1, .shards = 3, .faults = 3, .starts = 1, .at_work = true},
 #endif
@@ -262,7 +264,7 @@ static void all_holds_in_every_order(void **context)
             fail_msg("%s", job.broken);
 }
 
-/* With as few faults as it takes. */
+/* With as few faults as necessary. */
 static void a_rule_that_is_switched_off_is_found(void **context)
 {
     static const struct {

@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-/* What the console would show of a stream that comes in these pieces (NULL: the end), all on descriptor 1. */
+/* Checks what the console shows of a stream that arrives in these pieces (NULL: the end), all on descriptor 1. */
 static void shows(const char *const *pieces, const char *expected)
 {
     int ends[2];

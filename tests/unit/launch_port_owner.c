@@ -1,4 +1,4 @@
-/* launch_port_owner.c -- which process listens on a port.   SPDX-License-Identifier: MIT */
+/* launch_port_owner.c -- finds the process that listens on a port.   SPDX-License-Identifier: MIT */
 #include "launch/port_owner.h"
 
 #include <arpa/inet.h>
@@ -63,7 +63,7 @@ static void a_port_of_ipv6_has_its_owner(void **state)
     check_family(AF_INET6);
 }
 
-/* Asked by a user that may not look into our descriptors. */
+/* As a user that may not read our descriptors. */
 static void of_another_users_process_the_user_is_named(void **state)
 {
     char text[128], expected[64];

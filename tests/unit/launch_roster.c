@@ -1,4 +1,4 @@
-/* launch: of the nodes of an elastic round, never two sides that cannot hear each other both go on.   SPDX-License-Identifier: MIT */
+/* launch: two sides of a partitioned elastic round never both continue.   SPDX-License-Identifier: MIT */
 #include "launch/roster.h"
 
 #include <setjmp.h>
@@ -33,7 +33,7 @@ static bool goes_on(tutti__roster *r, unsigned side, unsigned known_dead)
     return tutti__roster_suffices(r, is_in, &side);
 }
 
-/* All ways to cut up to six nodes in two, some of them dead, each side knowing of some deaths only. */
+/* All partitions of up to six nodes into two sides, some of them dead, where each side knows only of some deaths. */
 static void never_both(void **state)
 {
     static tutti__roster r;
@@ -62,7 +62,7 @@ static void never_both(void **state)
     }
 }
 
-/* Where nobody is cut off, whoever is left goes on: all dead but one, too. */
+/* Without a partition the remaining nodes continue, even a single one. */
 static void the_living_go_on(void **state)
 {
     static tutti__roster r;
@@ -77,7 +77,7 @@ static void the_living_go_on(void **state)
             assert_true(tutti__roster_all_here(&r, is_in, &living));
         }
     }
-    make(&r, 2); /* cut in the middle: the side of the first */
+    make(&r, 2); /* split in the middle: the side with the first */
     assert_true(goes_on(&r, 1, 0));
     assert_false(goes_on(&r, 2, 0));
     assert_false(tutti__roster_all_here(&r, is_in, &(unsigned){1}));

@@ -115,11 +115,11 @@ static void an_unknown_model_is_answered_with_the_known_ones(void **state)
     assert_int_equal(tutti_model_new(&model, NULL, "mlp", &pictures), TUTTI_ERR_STATE);
 }
 
-/* Making, walking and finding cost the same for each of many parameters as for one: with a search through all of them for
+/* Making, walking and finding parameters takes constant time for each: with a search through all of them for
  * each, this takes half a minute. */
 static void many_parameters_take_no_longer_each(void **state)
 {
-    /* The stand-in of a GPU's memory takes its time for each block, an emulator for each change of what may be touched. */
+    /* A GPU's stand-in is slow for each block of memory, an emulator for each mprotect. */
     const bool few = test_device().kind == TUTTI_CUDA || test_emulated("of fewer parameters");
     const size_t N = few ? 1000 : 40000;
     clock_t begin = clock();
@@ -526,7 +526,7 @@ static void a_frozen_parameter_gets_no_gradient(void **state)
     tutti_module_destroy(&root);
 }
 
-/* Vectors of N(0, 1), as in PyTorch; looked up in any shape; a number too large names its place. */
+/* Vectors of N(0, 1), as in PyTorch; looked up in any shape; an index that is too large is named with its position. */
 static void an_embedding_is_a_table_of_normal_vectors(void **state)
 {
     static const int64_t numbers[] = {4, 0, 4, 99, 1, 100};
@@ -617,7 +617,7 @@ static tutti_tensor *stack_forward(tutti_module *m, tutti_tensor *x)
     return tutti_flatten(x); /* a view of what is made inside */
 }
 
-/* What only the model has seen is gone behind backward, not before; its result stays. */
+/* The model's intermediate tensors are invalid after backward, not before; its result stays valid. */
 static void backward_uses_the_memory_of_what_a_model_makes(void **state)
 {
     enum { N = 32, COUNT = N * 3 * 32 * 32 };

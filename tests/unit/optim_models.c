@@ -1,5 +1,5 @@
-/* optim_models.c -- what every model of the list in nn/nn.h must do: answer in its shape, give each parameter a gradient, learn a
- * batch, obey dropout, and compute the same twice and by every kernel family.   SPDX-License-Identifier: MIT
+/* optim_models.c -- requirements of every model of the list in nn/nn.h: the output's shape, a gradient for each parameter, learning a
+ * batch, dropout, and the same results twice and with every kernel family.   SPDX-License-Identifier: MIT
  * timeout: 120 */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -57,7 +57,7 @@ static void end(trained *t)
     tutti_ctx_free(t->cx);
 }
 
-/* The loss of a training step, whose gradients stay. */
+/* The loss of a training step, whose gradients are kept. */
 static float step(trained *t)
 {
     const tutti_array x = {t->x, TUTTI_SHAPE(BATCH, t->channels, SIDE, SIDE), TUTTI_F32};
@@ -126,7 +126,7 @@ static float loss_of(const char *name, tutti_kernels kernels, double dropout, in
     return loss;
 }
 
-/* Weights stay, so only masks make steps differ. */
+/* Weights do not change, so only masks make steps differ. */
 static void dropout_is_obeyed(void **state)
 {
     const char *name = *state;

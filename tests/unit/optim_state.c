@@ -1,4 +1,4 @@
-/* optimizers: state by parameter, whole and in shares.   SPDX-License-Identifier: MIT
+/* optimizers: state by parameter, complete and sharded.   SPDX-License-Identifier: MIT
  * devices: strict cuda */
 #include "harness/device.h"
 #include "harness/memory.h"
@@ -84,7 +84,7 @@ static tutti_status updated(void *self, size_t i)
 {
     world *w = self;
 
-    assert_int_equal((int)i, w->updated % 2); /* in order, each once a step */
+    assert_int_equal((int)i, w->updated % 2); /* in order, each once per step */
     w->updated++;
     return TUTTI_OK;
 }
@@ -120,7 +120,7 @@ static void shares_hold_their_part_of_state_and_have_the_bits_of_the_whole(void 
         open_world(&whole, adam);
         open_world(&share, adam);
         for (int i = 0; i < 4; i++) {
-            if (i == 1) /* what was whole before is cut */
+            if (i == 1) /* complete state is sharded */
                 share_out(&share, cut[0], cut[1]);
             step(&whole, i);
             step(&share, i);
@@ -155,7 +155,7 @@ static void shares_are_not_read_as_if_they_were_whole(void **state)
     step(&w, 0);
     assert_int_equal(tutti_optim_state_read(w.optim, 0, w.fc.weight, x), TUTTI_ERR_STATE);
     assert_non_null(strstr(tutti_last_error(), "tutti_zero_consolidate"));
-    w.root.root->sharding = NULL; /* the other ranks' shares went with it */
+    w.root.root->sharding = NULL; /* the other ranks' shares are lost */
     assert_int_equal(tutti_optim_step(w.optim), TUTTI_ERR_STATE);
     assert_non_null(strstr(tutti_last_error(), "share of the state"));
     close_world(&w);
@@ -179,7 +179,7 @@ static void states_have_pytorchs_names(void **state)
     close_world(&w);
 }
 
-/* A second optimizer that is given the first one's parameters and state goes on with its bits; `shared_out`: in shares. */
+/* A second optimizer that is given the first one's parameters and state continues with the same bits; `shared_out`: sharded. */
 static void state_travels(bool shared_out)
 {
     float x[WEIGHT];

@@ -1,4 +1,4 @@
-/* optimizers: who is updated, state through new layouts, refusals, schedules' edges.   SPDX-License-Identifier: MIT
+/* optimizers: which parameters are updated, state in new layouts, errors, edges of schedules.   SPDX-License-Identifier: MIT
  * That the rules are PyTorch's is shown by tests/golden/optim_rules.c.
  * devices: strict cuda */
 #include "harness/device.h"
@@ -40,7 +40,7 @@ static void open_pair(pair *m, tutti_ctx *cx)
     assert_int_equal(tutti_module_status(&m->root), TUTTI_OK);
 }
 
-/* As if backward had made it: numbers that depend on the element and `salt`. */
+/* Sets a gradient: numbers that depend on the element and `salt`. */
 static void give_gradient(tutti_tensor *t, int salt)
 {
     tutti__parameter *p = t->parameter;
@@ -270,7 +270,7 @@ static void wrong_groups_are_named(void **state)
     tutti_module_destroy(&m.root);
 }
 
-/* A group with the optimizer's own options changes no bit, whatever runs it cuts; the next group takes over. */
+/* A group with the optimizer's own options changes no bit, although it cuts runs; the next group takes its parameters. */
 static void a_group_is_only_its_options(void **state)
 {
     char digest[2][33];
@@ -527,7 +527,7 @@ static void decimals_are_read_as_written(void **state)
 static pthread_t caller;
 static _Atomic int n_others;
 
-/* Every thread but the caller fails, and the caller sees to it that there is one. */
+/* Every thread but the caller fails, and the caller makes sure that there is another. */
 static tutti_status update_fails_elsewhere(tutti_stream *stream, const tutti__run *run)
 {
     (void)stream;
@@ -541,7 +541,7 @@ static tutti_status update_fails_elsewhere(tutti_stream *stream, const tutti__ru
     return TUTTI_OK;
 }
 
-/* Messages are a thread's own, and the threads that compute are not the caller's. */
+/* Messages are thread-local, and the failing thread is not the caller. */
 static void a_failure_in_another_thread_keeps_its_words(void **state)
 {
     static const tutti__optim_rule rule = {.name = "broken", .update = update_fails_elsewhere};

@@ -1,4 +1,4 @@
-/* reducer: what PowerSGD keeps, shared out to another number of ranks.   SPDX-License-Identifier: MIT */
+/* reducer: PowerSGD's state, converted to another number of ranks.   SPDX-License-Identifier: MIT */
 #include "reducer/reducer.h"
 
 #include <setjmp.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-/* As it is saved: step and number of buckets; of each bucket the lengths of q and of the errors, and whether q is warm; then
+/* The saved format: step and number of buckets; of each bucket the lengths of q and of the errors, and whether q is warm; then
  * q and errors of each, padded to words. */
 typedef struct saved {
     uint64_t step, n, first[3], second[3];

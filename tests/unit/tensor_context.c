@@ -1,4 +1,4 @@
-/* tensor: contexts and their choices, inputs, reading and writing, and what happens out of order.
+/* tensor: contexts and their options, inputs, reading and writing, and calls out of order.
  * SPDX-License-Identifier: MIT
  * devices: strict cuda */
 #include "base/asan.h"
@@ -247,7 +247,7 @@ static void memory_given_back_is_an_error_to_asan(void **state)
 
 #define N 10000
 
-/* The mask of the call-th dropout of a step, as zeros and scaled ones. */
+/* The mask of the call-th dropout of a step: zeros and scaled ones. */
 static void mask_of(const tutti_ctx_opts *opts, uint64_t step, int call, float *out)
 {
     static float ones[N];

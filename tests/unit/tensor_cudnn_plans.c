@@ -1,7 +1,7 @@
-/* tensor_cudnn_plans.c -- the real cuDNN of this machine plans every convolution that a ResNet wants, for a GPU that need
- * not be here.   SPDX-License-Identifier: MIT
+/* tensor_cudnn_plans.c -- the real cuDNN of this machine plans every convolution of a ResNet, for a GPU that need
+ * not be present.   SPDX-License-Identifier: MIT
  *
- * The program starts itself again with the real module and, before cuDNN, a description of an H100 (standin/h100.c).
+ * The program restarts itself with the real module and, preloaded before cuDNN, a description of an H100 (standin/h100.c).
  * timeout: 120 */
 #include "harness/standin.h"
 #include "tensor/kernel/cuda/products.h"

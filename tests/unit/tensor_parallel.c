@@ -1,4 +1,4 @@
-/* tensor: jobs on a context's threads are each done once, whatever else happens.   SPDX-License-Identifier: MIT
+/* tensor: jobs on a context's threads are each done exactly once.   SPDX-License-Identifier: MIT
  * timeout: 120 */
 #include "tensor/parallel.h"
 
@@ -61,7 +61,7 @@ static int threads_of_process(void)
     return n;
 }
 
-/* Plain memory on purpose: ThreadSanitizer sees whether a call orders what its jobs write. */
+/* Plain memory on purpose: ThreadSanitizer checks that a call orders its jobs' writes. */
 typedef struct counts {
     tutti_ctx *cx;
     int done[MOST_JOBS];
@@ -122,7 +122,7 @@ static void threads_are_made_when_they_are_needed(void **state)
     assert_int_equal(threads_of_process(), before);
 }
 
-/* Members that come late to a call, whose jobs the caller has done, meet the end at any point of their way back to sleep. */
+/* Members that come late to a call, whose jobs the caller has done, see the end at any point on their way back to sleep. */
 static void threads_end_right_behind_a_call(void **state)
 {
     const int ends = ENDS / (THREAD_SANITIZER ? 8 : 1);
@@ -130,7 +130,7 @@ static void threads_end_right_behind_a_call(void **state)
 
     (void)state;
     for (int k = 0; k < ends; k++) {
-        alarm(30); /* ends the test where one sleeps on */
+        alarm(30); /* ends the test if one keeps sleeping */
         assert_true(call_counts(cx, 2 + k % 3));
         for (volatile int delay = k * 37 % 2000; delay > 0; delay--)
             continue;
@@ -215,7 +215,7 @@ static void calls_within_jobs_are_done_by_that_thread(void **state)
     tutti_ctx_free(other);
 }
 
-/* A context of each thread of the program, as ranks that are threads have. */
+/* One context per thread of the program, as for ranks that are threads. */
 static void *rank_main(void *ok)
 {
     tutti_ctx *cx = new_ctx(3);
@@ -250,7 +250,7 @@ static void blocked_signals(void *arg, int64_t i, int member)
     pthread_sigmask(SIG_SETMASK, NULL, &blocked);
     if (member > 0)
         atomic_fetch_or(seen, sigismember(&blocked, SIGTERM) == 1 ? 1 : 2);
-    while (atomic_load(seen) == 0) /* the others shall have a job each */
+    while (atomic_load(seen) == 0) /* so that each of the others gets a job */
         continue;
 }
 
@@ -272,7 +272,7 @@ static int in_a_child(int (*body)(tutti_ctx *cx), tutti_ctx *cx)
 
     assert_true(child >= 0);
     if (child == 0) {
-        alarm(60); /* ends it where it hangs */
+        alarm(60); /* ends it if it hangs */
         _exit(body(cx));
     }
     assert_int_equal(waitpid(child, &status, 0), child);
@@ -368,7 +368,7 @@ static void meet(void *arg, int64_t i, int number)
         atomic_fetch_add(&m->cpus, my_cpus());
 }
 
-/* In a process of its own, with OpenMP's variables set: it has as many threads as without, and they go where they like. */
+/* In a separate process, with OpenMP's variables set: there are as many threads as without them, and they are not bound. */
 static int where_openmp_binds(int cores, int cpus)
 {
     meeting m = {.cpus = 0};

@@ -1,4 +1,4 @@
-/* The strict device: its memory can be touched by kernels and copies, and by nothing else.   SPDX-License-Identifier: MIT */
+/* The strict device: only kernels and copies can access its memory.   SPDX-License-Identifier: MIT */
 #include "device/flat.h"
 #include "device/strict/strict.h"
 #include "tensor/tensor.h"
@@ -17,7 +17,7 @@
 
 #define STRICT ((tutti_device){TUTTI_STRICT, 0})
 
-/* The signal of which a process dies that reads a byte there, or writes one; 0: it lives. */
+/* The signal that kills a process which reads or writes a byte there; 0: none. */
 static int dies_of(volatile char *p, bool writes)
 {
     int status;
@@ -114,7 +114,7 @@ static void what_is_new_or_free_holds_no_numbers(void **state)
     ops->free(STRICT, NULL);
 }
 
-/* Pieces of all sizes, freed in another order: none overlap, and in the end one stretch holds as much as all. */
+/* Pieces of all sizes, freed in another order: they do not overlap, and in the end one piece has the size of all. */
 static void pieces_are_cut_and_joined(void **state)
 {
     const tutti__device_ops *ops = &tutti__strict_ops;

@@ -1,4 +1,4 @@
-/* train: clocks that are apart and drift are read as exactly as is claimed, whatever the way takes.   SPDX-License-Identifier: MIT */
+/* train: clocks with offset and drift are read within the claimed error, for any latencies.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 #include "harness/ranks.h"
 #include "train/clock.h"
@@ -16,7 +16,7 @@ static void one_question(void **state)
     assert_true(r.at_ns == 1200 && r.offset_ns == 49900 && r.error_ns == 201);
 }
 
-/* Ways of all lengths, the way back of another one than the way there: the truth is within the error. */
+/* Any latencies, different in both directions: the true offset is within the error. */
 static void the_truth_is_within_the_error(void **state)
 {
     uint64_t bits = 1;
@@ -36,7 +36,7 @@ static void the_truth_is_within_the_error(void **state)
     }
 }
 
-/* 100 us of drift over 10 s: between the readings along a line, outside of them on along it. */
+/* 100 us of drift over 10 s: interpolated between the readings, and extrapolated outside. */
 static void drift(void **state)
 {
     const int64_t s = 1000000000;

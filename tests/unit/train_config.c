@@ -245,21 +245,21 @@ static void the_json_repeats_the_run(void **state)
     assert_memory_equal(&a, &b, sizeof a);
     unlink(path);
 
-    a.world_size = 3; /* a run's own has it too, and it is no key */
+    a.world_size = 3; /* in a run's own file, but not a key */
     text = tutti__config_json(&a);
     assert_non_null(text);
     assert_non_null(strstr(text, "\"world_size\": 3\n}"));
     write_config(path, text);
     free(text);
     assert_int_equal(READ(&b, "--config", path), TUTTI_OK);
-    assert_string_equal(b.run_dir, ""); /* a repetition has its own */
+    assert_string_equal(b.run_dir, ""); /* a repeated run has its own */
     strcpy(b.run_dir, a.run_dir);
     assert_memory_equal(&a, &b, sizeof a);
     unlink(path);
     REFUSED("world-size", "unknown", "--world-size", "3");
 }
 
-/* ---- What a program brings ------------------------------------------------------------------------------------ */
+/* ---- A program's own parts ------------------------------------------------------------------------------------ */
 
 static void init_nothing(tutti_module *m, const tutti_model_opts *opts)
 {

@@ -1,6 +1,6 @@
-/* train: GPUs are found by their PCI address, and what their driver reports is kept and said.   SPDX-License-Identifier: MIT
+/* train: GPUs are found by their PCI address, and their driver's reports are kept and logged.   SPDX-License-Identifier: MIT
  *
- * With the stand-in of NVIDIA's management library, which is loaded here first and so is the one that Tutti gets. */
+ * With the stand-in of NVIDIA's management library, which is loaded here first, so that Tutti gets it. */
 #include "train/gpus.h"
 
 #include <dlfcn.h>
@@ -50,7 +50,7 @@ static void only_watched_devices_report(void **state)
     assert_true(tutti__nvml_next_xid(nvml, 0, &xid));
     assert_int_equal(xid.gpu, 2);
     assert_int_equal(xid.number, 63);
-    assert_int_equal(tutti__nvml_read(nvml, gpus, 8), 3); /* takes what is left of them */
+    assert_int_equal(tutti__nvml_read(nvml, gpus, 8), 3); /* reads the rest */
     assert_int_equal(gpus[0].xid, 0);
     assert_int_equal(gpus[1].xid, 79);
     assert_int_equal(gpus[2].xid, 63);
@@ -82,7 +82,7 @@ static void a_device_is_described(void **state)
     tutti__nvml_close(nvml);
 }
 
-/* What is written to stderr meanwhile. */
+/* Captures what is written to stderr meanwhile. */
 static void listen_into(tutti__gpus *gpus, char *text, size_t bytes)
 {
     FILE *file = tmpfile();

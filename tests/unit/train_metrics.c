@@ -1,4 +1,4 @@
-/* train: records have one type a field; the ledger finds whom the others wait for.   SPDX-License-Identifier: MIT */
+/* train: records have one type per field; the ledger finds the rank that the others wait for.   SPDX-License-Identifier: MIT */
 #include "harness/ranks.h"
 #include "train/ledger.h"
 #include "train/metrics.h"
@@ -35,7 +35,7 @@ static void a_field_has_one_type(void **state)
     free(text);
 }
 
-/* The shortest text of an F32 is that F32 again. */
+/* The shortest text of an F32 parses to the same F32. */
 static void an_f32_survives(void **state)
 {
     static const char before[] = "\"lr\": ";
@@ -88,10 +88,10 @@ static int body(tutti_group *group, void *arg)
     CHECK(near(l.waited_for[last], 100 * waits));
     CHECK(last == 0 || l.waited_for[0] == 0);
     CHECK(near(tutti__ledger_line_ms(&l, TUTTI__TIME_DATA), 1000));
-    CHECK(tutti__ledger_exchange(&l, group) == TUTTI_OK); /* nothing since: nothing more */
+    CHECK(tutti__ledger_exchange(&l, group) == TUTTI_OK); /* no steps since, so nothing is added */
     CHECK(near(l.total[TUTTI__TIME_DATA], 100));
 
-    /* Taken up by a group with a rank more and by one with a rank less. */
+    /* Resumed by a group with one rank more, and with one rank less. */
     json = tutti__ledger_json(&l);
     for (int n = size + 1; n >= size - 1 && n > 0; n -= 2) {
         CHECK(tutti__ledger_open(&again, n, 1) == TUTTI_OK);

@@ -1,5 +1,5 @@
-/* NULL crashes no public function, over the whole library: null.def has a row for each, and the recorded list of exported
- * names (tools/exports) says which that are; operations have their row in tensor/op/ops.def.   SPDX-License-Identifier: MIT */
+/* NULL crashes no public function of the library: null.def has a row for each, and is compared with the recorded list of exported
+ * names (tools/exports); operations have their rows in tensor/op/ops.def.   SPDX-License-Identifier: MIT */
 #include "base/base.h"
 #include <tutti/tutti.h>
 
@@ -48,7 +48,7 @@ static void refused(const char *call, tutti_status status)
 {
     if (tutti_status_scope(status) != TUTTI_SCOPE_CALL || !*tutti_last_error())
         fail_msg("%s: %s, \"%s\"", call, tutti_status_name(status), tutti_last_error());
-    tutti__fail(TUTTI_OK, "%s", ""); /* the next one makes its own */
+    tutti__fail(TUTTI_OK, "%s", ""); /* clears the message */
 }
 
 static void poisoned(const char *call, const tutti_tensor *t)
@@ -120,7 +120,7 @@ static void every_exported_function_has_a_row(void **state)
         fclose(file);
     }
     globfree(&files);
-    assert_true(n_lines >= sizeof rows / sizeof *rows); /* the lists are whole */
+    assert_true(n_lines >= sizeof rows / sizeof *rows); /* the lists are complete */
 }
 
 int main(void)

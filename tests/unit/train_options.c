@@ -1,5 +1,5 @@
-/* Options structs, over the whole library: each ends with reserved words, and a call that finds something there is refused, as
- * one that a newer program makes. The public headers are read, so that a new struct cannot be forgotten.
+/* Options structs of the whole library: each ends with reserved words, and a call with a non-zero one is rejected, as from a
+ * newer program. The public headers are parsed, so that a new struct cannot be forgotten.
  * SPDX-License-Identifier: MIT */
 #include "base/base.h"
 #include <tutti/tutti.h>
@@ -78,7 +78,7 @@ static size_t indices[1];
 static const float x[4] = {1, 2, 3, 4};
 static const int64_t labels[1] = {0};
 
-/* A step with one tensor, an image or logits, and what became of it. */
+/* A step with one tensor, an image or logits, and its status. */
 static tutti_status with_input(tutti_tensor *(*operation)(tutti_tensor *t, const void *o),
                                tutti_shape shape, const void *o)
 {
@@ -133,7 +133,7 @@ static tutti_status keep_part(const tutti_elastic_part *o)
     return status;
 }
 
-/* A root module whose first error it is. */
+/* A root module with this as its first error. */
 static tutti_status init_conv2d(const tutti_conv2d_layer_opts *o)
 {
     tutti_module root;
@@ -297,7 +297,7 @@ ROWS(CHECK_ROW)
 
 /* ---- The headers ----------------------------------------------------------------------------------------------- */
 
-/* Filled in by the library alone: a caller's are not looked at. */
+/* Only filled in by the library, which does not read them. */
 #define RESULTS                                                                                    \
     "bucket bucket_gradient bucket_info ddp_stats elastic_stats dataset_info dataset_source "      \
     "batch ctx_memory "                                                                            \
@@ -361,7 +361,8 @@ static void zero_can_be_said(void **state)
     const double wide = TUTTI_ZERO;
 
     (void)state;
-    assert_true(zero == FLT_MIN && zero + 1e-30f == 1e-30f); /* harmless where nobody decodes it */
+    assert_true(zero == FLT_MIN &&
+                zero + 1e-30f == 1e-30f); /* negligible where it is not decoded */
     assert_true(tutti__or(0, 3) == 3);
     assert_true(tutti__or(2, 3) == 2 && tutti__or(-2, 3) == -2);
     assert_true(isnan(tutti__or(NAN, 3)));

@@ -1,5 +1,5 @@
-/* train: TensorBoard's and W&B's records to the byte, read back here by other code than wrote them; histograms; the
- * Prometheus file; what a full disk leaves. */
+/* train: TensorBoard's and W&B's records to the byte, read back by independent code; histograms; the
+ * Prometheus file; full disks. */
 #include "train/event_file.h"
 #include "train/prometheus.h"
 #include "train/wandb_file.h"
@@ -143,7 +143,7 @@ static void events_are_the_format_s(void **state)
     assert_null(message(bytes, n, 3, &k));
 }
 
-/* Readers take files in the order of their names; an earlier run's are removed, other files not. */
+/* Readers read files in the order of their names; an earlier run's are removed, other files not. */
 static void files_follow_each_other(void **state)
 {
     tutti__event_file file;
@@ -171,7 +171,7 @@ static void files_follow_each_other(void **state)
     free(ahead);
 }
 
-/* ---- A file that may not grow ends with its last whole record ---- */
+/* ---- A file at its size limit ends with its last complete record ---- */
 
 static void a_full_disk_leaves_whole_records(void **state)
 {
@@ -207,7 +207,7 @@ static void a_full_disk_leaves_whole_records(void **state)
 
 enum { BLOCK = 32768 };
 
-/* Takes a record that begins at `position` apart again; returns the position after it. */
+/* Unpacks a record that begins at `position`; returns the position after it. */
 static uint64_t unframe(const uint8_t *bytes, uint64_t position, uint8_t *payload, size_t *n_p)
 {
     int type;
@@ -257,7 +257,7 @@ static void records_cross_blocks(void **state)
             assert_int_equal(unframe(frame, position, back, &got), position + n);
             assert_int_equal(got, sizes[i]);
             assert_memory_equal(back, payload, got);
-            if (left == 7 && sizes[i] > 0) /* a header fits, and nothing more */
+            if (left == 7 && sizes[i] > 0) /* only a header fits */
                 assert_true(frame[6] == 2 && le(frame + 4, 2) == 0);
         }
     free(payload);
@@ -286,7 +286,7 @@ static void a_histogram_counts_all(void **state)
     assert_true(h.n == 0 && h.n_buckets == 0 && h.min == 0 && h.max == 0);
 }
 
-/* Each value lies within its bucket, whose left edge is the limit before; a bucket is at most an eighth wide. */
+/* Each value is within its bucket, whose left edge is the previous limit; a bucket is at most an eighth wide. */
 static void a_value_lies_in_its_bucket(void **state)
 {
     static tutti__histogram h;

@@ -86,7 +86,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Whole numbers where reals are expected, and what is not known: the worst for a reader that guesses. */
+/* Integers where reals are expected, and unknown values: the worst case for a reader that guesses types. */
 static void all_logs_keep_their_types_and_cost_little(void **state)
 {
     static tutti__train_config config;
@@ -170,7 +170,7 @@ static void a_summary_has_its_fields(void **state)
     json_decref(read);
 }
 
-/* Nothing was asked for: nothing is there. */
+/* Logs that are not configured do not exist. */
 static void what_is_off_opens_nothing(void **state)
 {
     static tutti__train_config config;

@@ -1,4 +1,4 @@
-/* A checkpoint whose writing cannot begin: said, and the next one is written.   SPDX-License-Identifier: MIT */
+/* A checkpoint whose write cannot begin is an error, and the next one is written.   SPDX-License-Identifier: MIT */
 #include "train/writer.h"
 
 #include "checkpoint/folder.h"
@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-/* Of threads that are made without saying how large their stacks are. */
+/* Sets the default stack size of threads. */
 static void set_stack_size(size_t bytes)
 {
     pthread_attr_t attr;
@@ -74,7 +74,7 @@ static void test_no_thread(void **unused)
     writing.step = 2;
     writing.state = state_of(2);
     assert_int_equal(tutti__writer_begin(writer, &writing), TUTTI_OK);
-    assert_int_equal(first->refcount, 1); /* the first attempt's was given up, once */
+    assert_int_equal(first->refcount, 1); /* the first attempt's was freed, once */
     assert_int_equal(tutti__writer_end(writer), TUTTI_OK);
     assert_int_equal(tutti__checkpoint_path(writing.dir, 2, folder), TUTTI_OK);
     assert_int_equal(tutti__verify(folder, ignore, NULL, &counts), TUTTI_OK);

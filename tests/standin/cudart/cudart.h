@@ -1,16 +1,16 @@
-/* cudart.h -- what the stand-in of the CUDA run-time keeps, and what its files share.   SPDX-License-Identifier: MIT
+/* cudart.h -- shared by the files of the CUDA run-time's stand-in.   SPDX-License-Identifier: MIT
  *
- * Every stream is a thread with a queue. What is queued is done late: at once, some time later, or only when somebody waits
- * for it, as a generator seeded by STANDIN_CUDA_SEED decides for each stream by itself. Whoever waits for a stream has that
- * stream go on, and those whose events it waits for, but no other. So a wait or an event that is missing is a wrong result.
+ * Every stream is a thread with a queue. Queued work is delayed: it runs at once, some time later, or only when a thread waits
+ * for it, as a generator seeded by STANDIN_CUDA_SEED decides for each stream. Waiting for a stream advances that stream, and
+ * those whose events it waits for, but no other. So a missing wait or event gives a wrong result.
  *
- * The memory of all devices is one region that is unreadable but while work runs. New memory is full of NaNs, and has a
- * fence behind it that nobody may write to. Copies from and to memory of the host that is not pinned are done as CUDA does
- * them: the source may be reused on return, and the destination is there on return.
+ * The memory of all devices is one region, which is readable only while work runs. New memory is filled with NaNs, and followed
+ * by a guard that must not be overwritten. Copies from and to pageable host memory behave as in CUDA: the source may be reused
+ * on return, and the destination is valid on return.
  *
- *     device.c   devices, errors, beginning and end
+ *     device.c   devices, errors, start and end
  *     memory.c   of devices and pinned
- *     stream.c   queues and who may go on
+ *     stream.c   queues, and which streams may advance
  *     event.c    events and copies */
 #ifndef TUTTI_TESTS_STANDIN_CUDART_H
 #define TUTTI_TESTS_STANDIN_CUDART_H
@@ -28,7 +28,7 @@
 
 enum { MOST_DEVICES = 8, MOST_NAMES = 16 };
 
-/* A place in a stream, passed or not; whoever may ask for it holds it. */
+/* A position in a stream, passed or not; reference-counted. */
 typedef struct mark {
     int holders;
     bool passed;
@@ -50,14 +50,14 @@ struct CUstream_st {
     struct CUstream_st *next;
     int device;
     pthread_t thread;
-    pthread_cond_t changed; /* something for its thread */
+    pthread_cond_t changed; /* there is something for its thread */
     item *first, **last;
     uint64_t given, done; /* items */
-    uint64_t demanded;    /* up to where somebody waits for it */
-    uint64_t released;    /* up to where it goes by itself */
+    uint64_t demanded;    /* up to where a thread waits for it */
+    uint64_t released;    /* up to where it may run without that */
     uint64_t random;
     bool closing;
-    bool open; /* memory, for it */
+    bool open; /* its memory is open */
 };
 
 struct CUevent_st {
@@ -69,14 +69,14 @@ struct CUevent_st {
 typedef struct piece {
     struct piece *next;
     unsigned char *p;
-    size_t bytes, room; /* asked for; what it takes up */
+    size_t bytes, room; /* requested; allocated */
     int device;         /* -1: free */
 } piece;
 
 typedef struct device {
     size_t used;
     uint64_t work;
-    cudaError_t error; /* which it does not get over */
+    cudaError_t error; /* sticky error */
     struct CUstream_st *default_stream;
 } device;
 
@@ -84,7 +84,7 @@ typedef struct device {
 
 extern struct standin {
     pthread_mutex_t lock;
-    pthread_cond_t done; /* work, for those of the host who wait */
+    pthread_cond_t done; /* work is done, for waiting host threads */
     pthread_once_t once;
     int devices, old, driver, fault_device;
     uint64_t seed, fault_at;
@@ -95,7 +95,7 @@ extern struct standin {
     uint64_t n_streams;
     unsigned char *region;
     size_t top;
-    unsigned open; /* how much work runs */
+    unsigned open; /* running pieces of work */
     piece *pieces, *pinned;
     struct {
         const char *function;
@@ -105,21 +105,21 @@ extern struct standin {
 
 extern _Thread_local int standin_current; /* device */
 
-/* Takes the lock, at the first time begins; what is below is called with it. */
+/* Takes the lock, and initialises the first time; the functions below require the lock. */
 void standin_enter(void);
-/* Gives it back; the error becomes the thread's last. */
+/* Releases it; the error becomes the thread's last. */
 cudaError_t standin_leave(cudaError_t error);
-/* Before a call on a device: what is wrong with it. */
+/* Before a call on a device: its sticky error. */
 cudaError_t standin_broken(int index);
 void standin_count_wait(const char *function);
 
 /* ---- memory.c ---- */
 
 void standin_reserve(void);
-/* Around work. */
+/* Called around work. */
 void standin_open_memory(void);
 void standin_close_memory(void);
-/* What `list` holds at p, and whether that goes on for so many bytes. */
+/* The piece of `list` that contains p; whether it contains this many bytes from p on. */
 piece *standin_holder_of(piece *list, const void *p);
 bool standin_holds(piece *list, const void *p, size_t bytes);
 

@@ -1,4 +1,4 @@
-/* device.c -- devices and errors, the beginning and the end.   SPDX-License-Identifier: MIT */
+/* device.c -- devices, errors, start and end.   SPDX-License-Identifier: MIT */
 #include "standin/cudart/cudart.h"
 
 struct standin s = {.lock = PTHREAD_MUTEX_INITIALIZER, .once = PTHREAD_ONCE_INIT};
@@ -15,7 +15,7 @@ static long long number(const char *name, long long by_default)
     return text && *text ? atoll(text) : by_default;
 }
 
-/* As with CUDA itself, a process forked from one that has begun has no device; its streams' threads stayed behind. */
+/* As with CUDA itself, a process forked after initialisation has no device, and none of the streams' threads. */
 static void be_forked(void)
 {
     pthread_mutex_init(&s.lock, NULL);
@@ -60,7 +60,7 @@ static int major_of(int index)
     return index < s.old ? 9 : 7;
 }
 
-/* Before a call on a device: what it has not got over. */
+/* Before a call on a device: its sticky error. */
 cudaError_t standin_broken(int index)
 {
     if (s.forked)
@@ -101,7 +101,7 @@ void tutti_standin_break(int index, int error)
     standin_leave(cudaSuccess);
 }
 
-/* No work begins any more; what runs may end. */
+/* Starts no more work; running work may end. */
 __attribute__((destructor)) static void end(void)
 {
     struct timespec until;
@@ -111,7 +111,7 @@ __attribute__((destructor)) static void end(void)
     standin_enter();
     s.ending = true;
     for (struct CUstream_st *x = s.streams; x; x = x->next)
-        pthread_detach(x->thread); /* what runs may never end */
+        pthread_detach(x->thread); /* running work may never end */
     standin_wake_all();
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += 2;

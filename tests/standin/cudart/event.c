@@ -111,7 +111,7 @@ typedef struct copy {
     const void *src;
     size_t bytes;
     int value;          /* of memset */
-    unsigned char by[]; /* what pageable memory held */
+    unsigned char by[]; /* copy of pageable memory */
 } copy;
 
 static void run_copy(void *arg)
@@ -125,7 +125,7 @@ static void run_copy(void *arg)
     free(c);
 }
 
-/* Whether the pointers are what `kind` says. */
+/* Whether the pointers match `kind`. */
 static bool fits(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
 {
     bool to = standin_holds(s.pieces, dst, bytes), from = standin_holds(s.pieces, src, bytes);

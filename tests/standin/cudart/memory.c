@@ -1,4 +1,4 @@
-/* memory.c -- memory of devices, unreadable but while work runs, and pinned memory of the host.   SPDX-License-Identifier: MIT */
+/* memory.c -- device memory, accessible only while work runs, and pinned host memory.   SPDX-License-Identifier: MIT */
 #include "standin/cudart/cudart.h"
 
 #include <sys/mman.h>
@@ -59,7 +59,7 @@ bool standin_holds(piece *list, const void *p, size_t bytes)
     return x && bytes <= x->bytes - (size_t)((const unsigned char *)p - x->p);
 }
 
-/* A free stretch of the region, the first that is large enough. */
+/* The first free piece of the region that is large enough. */
 static piece *take_piece(size_t bytes)
 {
     size_t room = (bytes + FENCE_BYTES + PAGE - 1) / PAGE * PAGE, at = 0;

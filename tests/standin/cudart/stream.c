@@ -3,7 +3,7 @@
 
 enum { HOLD_NS = 2000000 };
 
-/* ---- Streams: all with the lock held, but while work runs -------------------------------------------------- */
+/* ---- Streams: all with the lock held, except while work runs -------------------------------------------------- */
 
 void standin_release(mark *m)
 {
@@ -28,7 +28,7 @@ void standin_wake_all(void)
     pthread_cond_broadcast(&s.done);
 }
 
-/* Streams that have come to where they wait for it. */
+/* Wakes streams that wait for it. */
 static void wake_waiting(const mark *m)
 {
     for (struct CUstream_st *stream = s.streams; stream; stream = stream->next)
@@ -67,7 +67,7 @@ static uint64_t draw(struct CUstream_st *stream)
     return stream->random * 0x2545f4914f6cdd1dull;
 }
 
-/* Lets the next few items go by themselves, half of the time only after a while in which nobody has asked for them. */
+/* Releases the next few items, half of the time only after some time without a waiting thread. */
 static void hold(struct CUstream_st *stream)
 {
     uint64_t chance = draw(stream) >> 32, next = stream->done + 1;
@@ -98,7 +98,7 @@ static void do_work(struct CUstream_st *stream, item *x)
         d->error = cudaErrorIllegalAddress;
 }
 
-/* The first item, if its time has come. */
+/* Runs the first item, if it is released or demanded. */
 static bool do_first(struct CUstream_st *stream)
 {
     item *x = stream->first;
@@ -126,7 +126,7 @@ static bool do_first(struct CUstream_st *stream)
     return true;
 }
 
-/* Before the stream waits for something: it costs too much to be done behind each piece of work. */
+/* Before the stream waits: too slow to be done after each piece of work. */
 static void close_stream(struct CUstream_st *stream)
 {
     if (stream->open)
@@ -224,13 +224,13 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream_p, unsigned flags)
     return standin_leave(error == cudaSuccess && !*stream_p ? cudaErrorMemoryAllocation : error);
 }
 
-/* What was given to it is done all the same. */
+/* Its queued work is done anyway. */
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     pthread_t thread = stream->thread;
 
     standin_enter();
-    if (s.ending) /* the process is, and the thread with it */
+    if (s.ending) /* the process is ending, and the thread with it */
         return standin_leave(cudaSuccess);
     stream->closing = true;
     demand(stream, stream->given);

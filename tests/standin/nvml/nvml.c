@@ -1,4 +1,4 @@
-/* nvml.c -- stands in for NVIDIA's management library in tests.   SPDX-License-Identifier: MIT
+/* nvml.c -- a stand-in of NVIDIA's management library.   SPDX-License-Identifier: MIT
  *
  *     STANDIN_GPUS   devices; default 2
  *     STANDIN_XIDS   "1:79,0:31": Xid 79 of device 1, then 31 of device 0; each set of events gets them once
