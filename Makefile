@@ -1,10 +1,23 @@
 # A thin front for the CMake presets; see README.md.
+#
+## make              builds everything into build/: the command, libraries, tests, benches, examples
+## make tutti        builds the command alone
+## make demo         installs what is missing, builds, and trains with 2 ranks (scripts/demo)
+## make test         installs what is missing, builds, and runs the tests (scripts/test)
+## make test-long    the tests under sanitizers, and compiled for arm64: make asan, make tsan, make arm64
+## make check        format, layers, warnings of two compilers, short tests
+## make bench        the benchmarks
+## make docs         the pages of docs/ as a site, build/site
+## make format       formats the sources
+## make install      installs into PREFIX (default /usr/local); make install PREFIX=$HOME/tutti; DESTDIR=FOLDER for packages
+## make uninstall    removes what make install has installed there
+## make clean        removes the build folders
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 CMAKE = cmake
 CONFIGURE_LOG = --log-level=WARNING
 
-.PHONY: all tutti installable demo test test-long bench check docs install uninstall clean format asan tsan arm64
+.PHONY: help all tutti installable demo test test-long bench check docs install uninstall clean format asan tsan arm64
 
 BUILD = @$(CMAKE) --build build -j$(JOBS) --target $@ $(if $(findstring s,$(firstword -$(MAKEFLAGS))),-- --quiet)
 
@@ -16,6 +29,8 @@ build/build.ninja:
 	@command -v $(CMAKE) >/dev/null || { echo "make: no $(CMAKE) here: scripts/install-deps installs what building needs" >&2; exit 1; }
 	@$(CMAKE) --preset release $(CONFIGURE_LOG) >build-configure.log 2>&1 || { cat build-configure.log; rm -f build-configure.log; exit 1; }
 	@rm -f build-configure.log
+
+help: ; @sed -n 's/^## //p' Makefile
 
 demo: ; scripts/demo
 test: ; scripts/test

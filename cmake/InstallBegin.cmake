@@ -12,6 +12,13 @@ endforeach()
 if(NOT EXISTS "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}")
   list(APPEND TUTTI_NEW_FOLDERS "./")
 endif()
+get_filename_component(folder "${CMAKE_INSTALL_PREFIX}" DIRECTORY)
+set(up "../")
+while(NOT EXISTS "${folder}") # which the prefix lies in; under DESTDIR nothing is listed
+  list(APPEND TUTTI_NEW_FOLDERS "${up}")
+  get_filename_component(folder "${folder}" DIRECTORY)
+  string(PREPEND up "../")
+endwhile()
 
 # May this user write there, or in the nearest folder that exists?
 foreach(folder IN LISTS TUTTI_FOLDERS)

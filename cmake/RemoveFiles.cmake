@@ -1,5 +1,10 @@
-# tutti_remove_files(ROOT FILES FOLDERS): removes FILES, then those FOLDERS ("a/b/"; also their subfolders) that are empty. All are
-# relative to ROOT.
+function(tutti_remove_folder path)
+  # rmdir refuses a folder that is not empty; a GLOB before REMOVE_RECURSE would fail for paths with [, * or ?.
+  execute_process(COMMAND rmdir -- "${path}" OUTPUT_QUIET ERROR_QUIET RESULT_VARIABLE ignored)
+endfunction()
+
+# tutti_remove_files(ROOT FILES FOLDERS): removes FILES, then those FOLDERS ("a/b/"; also their subfolders; "../": ROOT's parent) that
+# are empty. All are relative to ROOT.
 function(tutti_remove_files root files folders)
   set(parents "")
   foreach(file IN LISTS files)
@@ -24,10 +29,18 @@ function(tutti_remove_files root files folders)
       string(FIND "${parent}" "${folder}" at)
       if(at EQUAL 0 AND IS_DIRECTORY "${root}/${parent}")
         file(REAL_PATH "${root}/${parent}" path) # resolves ./ too
-        # rmdir refuses a folder that is not empty; a GLOB before REMOVE_RECURSE would fail for paths with [, * or ?.
-        execute_process(COMMAND rmdir -- "${path}" OUTPUT_QUIET ERROR_QUIET RESULT_VARIABLE ignored)
+        tutti_remove_folder("${path}")
         break()
       endif()
     endforeach()
   endforeach()
+  set(up "../")
+  get_filename_component(path "${root}" DIRECTORY)
+  list(FIND folders "${up}" at)
+  while(at GREATER -1)
+    tutti_remove_folder("${path}")
+    get_filename_component(path "${path}" DIRECTORY)
+    string(PREPEND up "../")
+    list(FIND folders "${up}" at)
+  endwhile()
 endfunction()

@@ -1,0 +1,45 @@
+# The scripts before they do anything: --help, and what is refused; make help. Stand-ins take the place of what would install or build.
+# SPDX-License-Identifier: MIT
+. "${SOURCE_DIR:?is set by ctest}/tests/harness/expect.sh"
+mkdir -p "$work/tree/src/train" "$work/bin"
+cp -r "$SOURCE_DIR/scripts" "$SOURCE_DIR/Makefile" "$work/tree"
+cp "$SOURCE_DIR/src/train/config.def" "$work/tree/src/train"
+for program in apt-get dpkg-query sudo cmake; do
+    printf '#!/bin/sh\necho "%s $*" >>"%s"\nexit 1\n' $program "$work/called" >"$work/bin/$program"
+done
+chmod +x "$work"/bin/*
+cd "$work/tree" || exit 1
+PATH=$work/bin:$PATH
+
+for script in arm64-sysroot build chaos demo install-deps test mpi/run ssh/run; do
+    for flag in --help -h; do
+        run 0 scripts/$script $flag
+        out_has "^${script##*/}: "
+        (cd / && exec "$work/tree/scripts/$script" $flag) >"$work/elsewhere" 2>&1 && cmp -s "$work/out" "$work/elsewhere" ||
+            fail "scripts/$script $flag is not the same from another folder"
+    done
+    run 2 scripts/$script --xyzzy
+    err_has '--xyzzy'
+    equal "lines of scripts/$script --xyzzy" "$(wc -l <"$work/err")" 1
+done
+for script in demo chaos; do
+    run 2 scripts/$script --epochs 1 --epoch=3
+    err_has 'tutti train has no key --epoch=3; scripts/'
+    run 2 scripts/$script 3
+    err_has 'unexpected argument 3'
+done
+run 2 scripts/test -L unit --output-on-fail
+err_has 'ctest has no flag --output-on-fail'
+run 2 scripts/demo --epochs 3 --no-augmentation
+[ ! -e "$work/called" ] || fail "something was started: $(cat "$work/called")"
+
+# What is right goes on to the packages.
+run 4 scripts/demo --epochs 3 --batch-size=16 --no-augment --label_smoothing 0.1 -n 4
+out_has '1 of 3: system packages'
+[ -e "$work/called" ] || fail "scripts/demo does not begin with keys that there are"
+
+make help >"$work/out" || fail "make help"
+for target in $(sed -n 's/^\.PHONY: //p' Makefile); do
+    case $target in help | all | installable) ;; *) out_has "make $target( |\$|,)" ;; esac
+done
+finish
