@@ -198,7 +198,9 @@ void tutti__build_uses(const char *part);
 uint64_t tutti__now_ns(void);     /* monotonic */
 double tutti__now_ms(void);       /* monotonic */
 double tutti__wall_seconds(void); /* since 1970, as the host's clock is set */
-/* The same clock as of the kernel's last tick, some milliseconds ago, for a quarter of the price. */
+/* The same clock as of the kernel's last tick, up to so many milliseconds ago, for a quarter of the price. A deadline that is counted
+ * from it comes that much later, or it might come too early. */
+enum { TUTTI__TICK_MS = 10 };
 uint64_t tutti__now_coarse_ns(void);
 /* Equal for processes of one machine; of one that does not say which it is, nobody's. */
 uint64_t tutti__boot_id(void);
