@@ -148,6 +148,6 @@ tutti_tensor *tutti_model_forward(tutti_model *model, tutti_tensor *x)
     y = model->kind->forward(model->module, x);
     cx->in_model = in_model;
     for (tutti_tensor *t = y; t && !in_model; t = t->shared && t->node ? t->node->src[0] : NULL)
-        t->intermediate = false; /* of a view also what it looks at */
+        t->intermediate = false; /* of a view, also the tensor that it views */
     return y;
 }
