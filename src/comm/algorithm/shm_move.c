@@ -4,7 +4,7 @@
  * Who takes a piece reads it where it lies, if it can, or through the kernel
  * (cma.c); in a broadcast or gather in group memory the giver writes a part of it meanwhile. Otherwise it goes in chunks
  * through the giver's staging buffers: in round k chunk k is copied out and chunk k+2 copied in, and a rank may be two
- * rounds ahead of another. A giver whose pieces differ from rank to rank divides its buffer among them. Chunks are numbered
+ * rounds ahead of another; one, where who takes gives nothing, and only waits until the first chunks are there. A giver whose pieces differ from rank to rank divides its buffer among them. Chunks are numbered
  * as in shm_reduce_staged.c, through all operations. */
 #include "comm/algorithm/shm.h"
 #include "comm/core/copy.h"
@@ -25,6 +25,7 @@ typedef struct move {
     const tutti__op *op;
     const tutti__op_traits *traits;
     size_t element, lot, n_chunks; /* lot: elements of one piece that a chunk holds */
+    size_t ahead;                  /* chunks that are copied in before the first is copied out */
     int first, last;               /* ranks that give: [first, last) */
     bool direct;                   /* all that is given is read where it lies */
     bool past;                     /* what comes in is more than a cache holds */
@@ -83,12 +84,18 @@ static void copy_in(const move *m, size_t k)
     }
 }
 
+/* Whole pieces, and who takes does not give: broadcast, gather. */
+static bool is_one_way(const tutti__op_traits *traits)
+{
+    return (traits->from_root || traits->to_root) && !traits->scatters;
+}
+
 /* In a broadcast or gather one side would wait while the other copies: so both do, if each can reach what the other has declared.
  * Root of a scatter copies its own piece meanwhile. */
 static bool both_copy(const move *m, int peer)
 {
-    return m->direct && (m->traits->from_root || m->traits->to_root) && !m->traits->scatters &&
-           tutti__shm_reaches(m->shm, peer) && tutti__shm_reaches(m->shm, m->shm->comm->rank);
+    return m->direct && is_one_way(m->traits) && tutti__shm_reaches(m->shm, peer) &&
+           tutti__shm_reaches(m->shm, m->shm->comm->rank);
 }
 
 /* Of the bytes of a piece between this rank and another, those that this one copies: root as many as each other in all. */
@@ -230,13 +237,13 @@ static tutti_status plan(move *m, bool *any_direct_p)
     return TUTTI_OK;
 }
 
-/* Staged at least in part: each is up to AHEAD chunks ahead of the others. */
+/* Staged at least in part: each is up to `ahead` chunks ahead of the others. */
 static tutti_status run_rounds(const move *m, bool any_direct)
 {
     for (size_t k = 0; k < m->n_chunks; k++) {
-        copy_in(m, k + TUTTI__SHM_AHEAD);
-        if (m->n_chunks > TUTTI__SHM_AHEAD)
-            TUTTI_TRY(tutti__shm_barrier_behind(m->shm, m->op, TUTTI__SHM_AHEAD));
+        copy_in(m, k + m->ahead);
+        if (m->n_chunks > m->ahead)
+            TUTTI_TRY(tutti__shm_barrier_behind(m->shm, m->op, m->ahead));
         TUTTI_TRY(any_direct ? tutti__shm_access_begin(m->shm) : TUTTI_OK);
         TUTTI_TRY(copy_out(m, k));
         if (any_direct)
@@ -261,7 +268,7 @@ static tutti_status run(move *m)
 
     if (!m->at[m->shm->comm->rank]) {
         tutti__way_stage_begin(m->shm);
-        for (size_t k = 0; k < TUTTI__SHM_AHEAD; k++)
+        for (size_t k = 0; k < m->ahead; k++)
             copy_in(m, k); /* its own reach is known; whether the others' is, shows the barrier */
         tutti__way_stage_end(m->shm);
     }
@@ -293,6 +300,7 @@ tutti_status tutti__shm_move(tutti__shm *shm, tutti__op *op)
               .op = op,
               .traits = traits,
               .element = tutti_dtype_size((tutti_dtype)op->signature.dtype),
+              .ahead = is_one_way(traits) ? 1 : TUTTI__SHM_AHEAD, /* the taker waits for them */
               .first = traits->from_root ? root : 0,
               .last = traits->from_root ? root + 1 : shm->comm->size};
     size_t lots = traits->scatters ? (size_t)shm->comm->size : 1;

@@ -5,8 +5,8 @@
  *     chunk k-1 is copied out     chunk k is reduced     chunk k+1 is copied in
  *
  * Where all_reduce goes by the kernel (way.h), each rank copies in what others reduce, reduces its share of the whole where it
- * belongs, and then fetches the others' shares, each by one system call: of 1 MiB and more that takes less than copying results in and
- * out, or contributions whole.
+ * belongs, and then fetches the others' shares, each by one system call: of 1 to 8 MiB that takes less than copying results in
+ * and out, or contributions whole.
  *
  * Where each rank reduces for itself all that it takes (few bytes, two ranks, reduce_scatter), nothing is copied out, root of a
  * reduce copies nothing in, and nobody waits for a result: in round k chunk k is reduced, k+2 copied in, and a rank may be two rounds ahead of another. What can be read where it lies is

@@ -21,8 +21,6 @@ typedef struct task {
     tutti__mark *mark; /* op's, if it was made here */
 } task;
 
-enum { TICK_MS = 10 }; /* by which the coarse clock may be late */
-
 enum { PENDING, AWAITED, DONE }; /* AWAITED: not done, and somebody sleeps until it is */
 
 struct tutti_work {
@@ -125,7 +123,7 @@ static tutti_status run(tutti__queue *q, tutti__op *op)
         q->engine->ops->publish(q->engine, op);
     /* To a few milliseconds: the exact time would be a fifth of a small collective. */
     begin = tutti__now_coarse_ns();
-    op->deadline = (double)begin * 1e-6 + TICK_MS + op->timeout_ms;
+    op->deadline = (double)begin * 1e-6 + TUTTI__TICK_MS + op->timeout_ms;
     ticket = tutti__flight_begin(q->flight, &op->signature, begin);
     if (failed)
         return tutti__comm_error(q->comm, &op->signature);

@@ -139,7 +139,7 @@ void tutti__p2p_start(tutti__p2p *p2p, tutti__p2p_request *request,
         .bytes = tutti__signature_bytes(signature),
         .peer = (int)signature->root,
         .timeout_ms = timeout_ms,
-        .deadline = waits ? 0 : (double)tutti__now_coarse_ns() * 1e-6 + timeout_ms,
+        .deadline = waits ? 0 : (double)tutti__now_coarse_ns() * 1e-6 + TUTTI__TICK_MS + timeout_ms,
     };
     (void)tutti__comm_failed(p2p->comm); /* looks whether it has */
     tutti__p2p_enter(p2p);
