@@ -54,6 +54,8 @@ typedef struct tutti__op {
      * sees them, and so is its result. What else is real (weights, statistics) is F32. */
     unsigned activations;
     tutti__cast cast;
+    /* Bit i: source i may be lazy (tensor.h): the kernels that make such tensors read it so. Others are computed before. */
+    unsigned lazy;
     /* Bit i: backward reads source i; TUTTI__READS_RESULT: y. Plain C is given these, profiles count them. */
     unsigned backward_reads;
     /* For profiles (profile.h): FLOPs of a matrix product or convolution, of which backward has two, one for each factor's

@@ -22,6 +22,13 @@ typedef struct tutti__layout {
     const void *desc; /* the kernel family's description (oneDNN: a memory descriptor) */
 } tutti__layout;
 
+/* How to compute an activation that is not stored: its readers compute it from x while they read that, and for those that
+ * cannot, tutti__tensor_compute stores it after all. x's memory is there as long as the activation may be read. */
+typedef struct tutti__lazy {
+    tutti_tensor *x;
+    tutti_status (*compute)(tutti_tensor *t); /* gives t memory, of its layout, and its elements */
+} tutti__lazy;
+
 /* What only parameters have. */
 typedef struct tutti__parameter {
     char name[128]; /* full, as in state_dict */
@@ -45,8 +52,9 @@ struct tutti_tensor {
     tutti_ctx *cx;
     tutti_shape shape;
     tutti_dtype dtype;
-    void *data;       /* the device's; NULL: not yet computed (a destination), or poisoned */
-    const void *host; /* of an input: where its elements are on the host; else NULL */
+    void *data; /* the device's; NULL: not yet computed (a destination, or lazy), or poisoned */
+    const tutti__lazy *lazy;     /* NULL: the elements are in data */
+    const void *host;            /* of an input: where its elements are on the host; else NULL */
     const tutti__layout *layout; /* NULL: row-major */
     bool needs_grad;             /* a parameter that requires it, or computed from one */
     bool accumulate;    /* as a destination with data set: add to it rather than overwrite */
@@ -143,6 +151,8 @@ void tutti__activation_release(tutti_tensor *t);
 /* Memory for t, of `from`'s layout: that of `from` itself, which then has none, if nobody else has it; for a kernel that writes an element
  * where it has read the same one for the last time. Else as tutti__tensor_alloc. */
 tutti_status tutti__tensor_take(tutti_tensor *t, tutti_tensor *from);
+/* Stores t's elements if it is lazy; then it is so no longer. */
+tutti_status tutti__tensor_compute(tutti_tensor *t);
 /* Row-major elements of t: t->data itself, or a copy in the arena made by the kernels' reorder. */
 tutti_status tutti__tensor_row_major(tutti_tensor *t, const void **p);
 /* The row-major elements of t in another shape of as many elements. NULL with the message made. */
