@@ -14,7 +14,8 @@
  * (x, y, dx, dy) of 16 bit, and weights, statistics, dw and db of F32 all the same: it rounds weights itself, sums in F32. A
  * NULL destination is not wanted. batch_norm_backward and relu_backward may take dy's memory for their result
  * (tutti__tensor_take): nothing reads dy after them. Sources may have any layout of the family; parameters and buffers are
- * always row-major. Results depend neither on timing nor on the number of threads, to the bit. */
+ * always row-major. batch_norm_forward may leave y lazy (tensor.h); the same family then gets x of conv2d, and residual of
+ * batch_norm_forward, as they are, and every other source computed (op.h). Results depend neither on timing nor on the number of threads, to the bit. */
 #ifndef TUTTI_TENSOR_KERNEL_H
 #define TUTTI_TENSOR_KERNEL_H
 
